@@ -1,0 +1,48 @@
+// chain.hpp: inference on the potentials of many sequences, on threads.
+#pragma once
+#include <vector>
+
+#include "base.hpp"
+#include "parallel.hpp"
+
+namespace crfkit {
+
+// u[t][j] and a[i][j]; start, end and forbidden labels are in the scores already. An edge is a step from one
+// token to the next of its sequence; a sequence of T tokens has max(0, T - 1).
+template <class T>
+struct ChainInput {
+  int n_labels = 0;
+  i64 n_seq = 0;
+  const i64* offsets = nullptr;   // first token of each sequence [n_seq + 1]
+  const T* unary = nullptr;       // [tokens][labels]
+  const T* pairwise = nullptr;    // [labels][labels], or [edges][labels][labels] if per_step
+  bool per_step = false;
+};
+
+struct Threads {
+  int count = 1;
+  Poll poll;
+};
+
+// First edge of each sequence, and the number of edges  [n_seq + 1]
+std::vector<i64> edge_offsets(const i64* offsets, i64 n_seq);
+
+// log_z [n_seq]: minus infinity where no path is allowed. nodes [tokens][labels] and edges
+// [edges][labels][labels] may be null; they are left as they are where no path is allowed.
+template <class T>
+void sum_product(const ChainInput<T>& in, const Threads& threads, double* log_z, T* nodes, T* edges);
+
+// path [tokens], dead [n_seq]: 1 where no path is allowed
+template <class T>
+void decode(const ChainInput<T>& in, const Threads& threads, i32* path, u8* dead);
+
+// path [n_samples][tokens]; uniform: numbers in [0, 1) of the same shape
+template <class T>
+void sample(const ChainInput<T>& in, const Threads& threads, i64 n_samples, const double* uniform, double* log_z,
+            i32* path);
+
+// The k best paths of one sequence, best first: path [k][tokens], score [k]. Returns how many there are.
+template <class T>
+i64 nbest(const ChainInput<T>& in, i64 seq, i64 k, i32* path, double* score);
+
+}  // namespace crfkit

@@ -1,0 +1,168 @@
+#include "features.hpp"
+
+#include <algorithm>
+#include <unordered_map>
+
+namespace crfkit {
+
+void Family::choose_dense(int lanes) {
+  const u32 limit = static_cast<u32>(std::max(1, width / lanes));
+  dense_row.assign(n_attributes(), -1);
+  dense_attr.clear();
+  for (u32 a = 0; a < n_attributes(); ++a) {
+    if (ptr[a + 1] - ptr[a] <= limit) continue;
+    dense_row[a] = static_cast<i32>(dense_attr.size());
+    dense_attr.push_back(a);
+  }
+}
+
+namespace {
+
+void check_rows(const std::vector<u32>& ptr, std::size_t n, const char* what) {
+  if (ptr.empty() ? n != 0 : ptr.front() != 0 || ptr.back() != n || !std::is_sorted(ptr.begin(), ptr.end()))
+    throw Error(std::string("the model's ") + what + " weights are not laid out in ascending rows");
+}
+
+}  // namespace
+
+void Layout::check() const {
+  const u64 labels = static_cast<u64>(n_labels);
+  if (n_labels < 1 || n_labels > 65535) throw Error("a model needs 1 to 65535 labels");
+  check_rows(state_ptr, state_label.size(), "state");
+  check_rows(edge_ptr, edge_pair.size(), "edge");
+  for (u16 label : state_label)
+    if (label >= labels) throw Error("a state weight of the model names a label that does not exist");
+  for (u32 pair : edge_pair)
+    if (pair >= labels * labels) throw Error("an edge weight of the model names a label that does not exist");
+  if (transition.size() != labels * labels) throw Error("the model's transition table has the wrong size");
+  for (i32 w : transition)
+    if (w < -1 || w >= static_cast<i64>(size)) throw Error("a transition of the model names a weight that does not exist");
+  for (i64 first : {start, end})
+    if (first < -1 || (first >= 0 && first + n_labels > static_cast<i64>(size)))
+      throw Error("the model's start or end weights do not exist");
+  if (state_label.size() > size || edge_first + static_cast<u64>(edge_pair.size()) > size)
+    throw Error("the model has fewer weights than its layout names");
+}
+
+Family Layout::state_family(int stride, int lanes) const {
+  Family f;
+  f.width = stride;
+  f.ptr = state_ptr;
+  f.column.assign(state_label.begin(), state_label.end());
+  f.choose_dense(lanes);
+  return f;
+}
+
+Family Layout::edge_family(int stride, int lanes) const {
+  Family f;
+  f.first_weight = edge_first;
+  f.width = n_labels * stride;
+  f.ptr = edge_ptr;
+  f.column.reserve(edge_pair.size());
+  for (u32 pair : edge_pair) f.column.push_back(pair / n_labels * stride + pair % n_labels);
+  f.choose_dense(lanes);
+  return f;
+}
+
+std::vector<std::pair<i64, i64>> cut_blocks(const i64* offsets, i64 n_seq, i64 tokens_per_block) {
+  std::vector<std::pair<i64, i64>> blocks;
+  for (i64 s = 0; s < n_seq;) {
+    i64 end = s + 1;
+    while (end < n_seq && offsets[end + 1] - offsets[s] <= tokens_per_block) ++end;
+    blocks.emplace_back(s, end);
+    s = end;
+  }
+  return blocks;
+}
+
+namespace {
+
+template <class T>
+void make_group(const Family& family, const Block<T>& block, const i64* ptr, const u32* attr, const double* value,
+                Group<T>& group) {
+  const u32 known = family.n_attributes();
+  std::vector<u32> present;  // the block's attributes, ascending
+  for (i64 token : block.token)
+    for (i64 k = ptr[token]; k < ptr[token + 1]; ++k)
+      if (attr[k] < known && family.ptr[attr[k]] < family.ptr[attr[k] + 1]) present.push_back(attr[k]);
+  std::vector<u32> seen;  // attribute -> place in present, for dense look-up
+  const bool direct = present.size() * 8 >= known;
+  if (direct) {
+    seen.assign(known, 0);
+    for (u32 a : present) seen[a] = 1;
+    present.clear();
+    for (u32 a = 0; a < known; ++a)
+      if (seen[a]) present.push_back(a);
+  } else {
+    std::sort(present.begin(), present.end());
+    present.erase(std::unique(present.begin(), present.end()), present.end());
+  }
+  std::vector<u32> local(present.size());
+  group.run_ptr.push_back(0);
+  for (std::size_t i = 0; i < present.size(); ++i) {
+    const u32 a = present[i];
+    if (family.dense_row[a] >= 0) {
+      local[i] = static_cast<u32>(group.dense.size());
+      group.dense.push_back(static_cast<u32>(family.dense_row[a]));
+    } else {
+      local[i] = static_cast<u32>(group.run_ptr.size() - 1);
+      for (u32 w = family.ptr[a]; w < family.ptr[a + 1]; ++w) group.weight.push_back(w);
+      group.run_ptr.push_back(static_cast<u32>(group.weight.size()));
+    }
+    if (direct) seen[a] = local[i];
+  }
+  const auto local_of = [&](u32 a) {
+    if (direct) return seen[a];
+    return local[std::lower_bound(present.begin(), present.end(), a) - present.begin()];
+  };
+  const bool wide = std::max(group.dense.size(), group.run_ptr.size()) > 65535;
+  group.ptr.reserve(block.token.size() + 1);
+  group.n_dense.reserve(block.token.size());
+  group.ptr.push_back(0);
+  u32 count = 0;
+  for (i64 token : block.token) {
+    u32 dense = 0;
+    for (const bool want_dense : {true, false}) {
+      for (i64 k = ptr[token]; k < ptr[token + 1]; ++k) {
+        const u32 a = attr[k];
+        if (a >= known || family.ptr[a] == family.ptr[a + 1] || (family.dense_row[a] >= 0) != want_dense) continue;
+        const u32 id = local_of(a);
+        if (wide) group.wide_id.push_back(id);
+        else group.id.push_back(static_cast<u16>(id));
+        if (value) group.value.push_back(static_cast<T>(value[k]));
+        ++count;
+      }
+      if (want_dense) dense = count - group.ptr.back();
+    }
+    if (dense > 65535) throw Error("a token has more than 65535 attributes");
+    group.n_dense.push_back(static_cast<u16>(dense));
+    group.ptr.push_back(count);
+  }
+  group.id.shrink_to_fit();
+  group.wide_id.shrink_to_fit();
+  group.value.shrink_to_fit();
+  group.weight.shrink_to_fit();
+}
+
+}  // namespace
+
+template <class T>
+Block<T> make_block(const Family& state, const Family& edge, const Tokens& data, std::pair<i64, i64> seqs,
+                    int pack_width) {
+  Block<T> block;
+  block.packs = make_packs(data.offsets, seqs.first, seqs.second, pack_width);
+  block.base.push_back(0);
+  for (const Pack& pack : block.packs) {
+    for (int t = 0; t < pack.steps(); ++t)
+      for (int s = 0; s < pack.active(t); ++s) block.token.push_back(data.offsets[pack.seq[s]] + t);
+    block.base.push_back(static_cast<i64>(block.token.size()));
+  }
+  make_group(state, block, data.ptr, data.attr, data.value, block.state);
+  if (data.edge_ptr) make_group<T>(edge, block, data.edge_ptr, data.edge_attr, nullptr, block.edge);
+  return block;
+}
+
+template Block<float> make_block(const Family&, const Family&, const Tokens&, std::pair<i64, i64>, int);
+template Block<double> make_block(const Family&, const Family&, const Tokens&, std::pair<i64, i64>, int);
+
+}  // namespace crfkit

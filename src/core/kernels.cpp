@@ -1,0 +1,53 @@
+// kernels.cpp: compiled once per instruction set; CRFKIT_ISA names it.
+#include "kernels.hpp"
+
+#include <algorithm>
+
+#include "chain_kernels.hpp"
+#include "loss_kernels.hpp"
+
+namespace crfkit::CRFKIT_ISA {
+namespace {
+
+template <class T, int W>
+const Kernels<T>& table() {
+  static const Kernels<T> kernels = {
+      .lanes = W,
+      .workspace = [] { return std::unique_ptr<Workspace>(new LossWorkspace<T, W>); },
+      .sum_product = [](const ChainJob<T>& job, const Pack& pack,
+                        Workspace& ws) { ChainKernel<T, W>(job, pack, ws).sum_product(); },
+      .decode = [](const ChainJob<T>& job, const Pack& pack,
+                   Workspace& ws) { ChainKernel<T, W>(job, pack, ws).decode(); },
+      .sample = [](const ChainJob<T>& job, const Pack& pack,
+                   Workspace& ws) { ChainKernel<T, W>(job, pack, ws).sample(); },
+      .loss = [](const LossJob<T>& job, const Block<T>& block, const u16* gold, i64 task,
+                 Workspace& ws) { LossKernel<T, W>(job, block, ws).loss(gold, task); },
+      .score = [](const LossJob<T>& job, const Block<T>& block, const i64* edge_first, T* unary, T* pairwise,
+                  Workspace& ws) { LossKernel<T, W>(job, block, ws).score(edge_first, unary, pairwise); },
+  };
+  return kernels;
+}
+
+#if defined(__AVX512F__)
+constexpr int kRegisterBytes = 64;
+#elif defined(__AVX2__)
+constexpr int kRegisterBytes = 32;
+#else
+constexpr int kRegisterBytes = 16;
+#endif
+
+// The vector width, at most a register's, that pads n labels least; the widest among equals. Many labels
+// always take the widest: there the padding is small beside the rest.
+template <class T, int W = std::max<int>(4, kRegisterBytes / sizeof(T))>
+const Kernels<T>& choose(int n) {
+  if constexpr (W > 4)
+    if (n <= 4 * W / 2 && round_up(n, W / 2) < round_up(n, W)) return choose<T, W / 2>(n);
+  return table<T, W>();
+}
+
+}  // namespace
+
+const Kernels<float>& kernels_float(int n_labels) { return choose<float>(n_labels); }
+const Kernels<double>& kernels_double(int n_labels) { return choose<double>(n_labels); }
+
+}  // namespace crfkit::CRFKIT_ISA

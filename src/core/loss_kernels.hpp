@@ -1,0 +1,295 @@
+// loss_kernels.hpp: negative log-likelihood and gradient of one block; scores of one block.
+//
+//   value = sum over sequences of weight * (log Z - score of the gold path)
+//   d value / d u[t][j]    = weight * (P(j at t) - [gold is j at t])
+//   d value / d a[i][j]    = weight * (sum_t P(i at t, j at t+1) - gold transitions)
+//
+// The gold transitions are constant and left to the driver.
+#pragma once
+#include "chain_kernels.hpp"
+#include "scoring.hpp"
+
+namespace crfkit::CRFKIT_ISA {
+
+template <class T, int W>
+struct LossWorkspace : ChainWorkspace<T, W> {
+  LocalRows<T, W> state, edge;
+  Buffer<T> init, edge_init;     // where a token's scores start: 0, pads -inf; transitions likewise
+  Buffer<T> pairs;               // sum alpha x q of the block              [labels][stride]
+  Buffer<T> edge_row;            // marginals of one transition             [labels][stride]
+  Buffer<T> step_scores;         // scores of one transition                [labels][stride]
+  std::vector<double> pair_gradient, start_gradient, end_gradient;
+  std::vector<double> gold_score;
+};
+
+template <class T, int W>
+class LossKernel {
+ public:
+  LossKernel(const LossJob<T>& job, const Block<T>& block, Workspace& workspace)
+      : job_(job), block_(block), ws_(static_cast<LossWorkspace<T, W>&>(workspace)),
+        n_(job.layout->n_labels), stride_(job.stride), own_steps_(job.layout->has_edges()) {
+    load();
+  }
+
+  void loss(const u16* gold, i64 task) {
+    {
+      const FlushDenormals flush;
+      gold_ = gold;
+      clear();
+      for (std::size_t p = 0; p < block_.packs.size(); ++p) run_pack(p);
+      const T* m = job_.transitions->m.data();
+      if (!own_steps_)
+        for (int i = 0; i < n_; ++i)
+          for (int j = 0; j < n_; ++j) {
+            const i64 ij = static_cast<i64>(i) * stride_ + j;
+            ws_.pair_gradient[i * n_ + j] += static_cast<double>(ws_.pairs[ij]) * static_cast<double>(m[ij]);
+          }
+    }
+    for (int part = 0; part < job_.turns->parts(); ++part) {
+      job_.turns->wait(part, task);
+      merge(part);
+      job_.turns->pass(part, task);
+    }
+  }
+
+  void score(const i64* edge_first, T* unary, T* pairwise) {
+    for (std::size_t p = 0; p < block_.packs.size(); ++p) {
+      const Pack& pack = block_.packs[p];
+      base_ = block_.base[p];
+      ws_.row.reserve(static_cast<std::size_t>(pack.rows()) * stride_);
+      score_pack(pack, ws_.row.data());
+      for (int t = 0; t < pack.steps(); ++t)
+        for (int s = 0; s < pack.active(t); ++s) {
+          const i64 r = pack.row(t, s);
+          std::copy_n(ws_.row.data() + r * stride_, n_, unary + block_.token[base_ + r] * n_);
+        }
+      if (!own_steps_) continue;
+      for (int t = 0; t + 1 < pack.steps(); ++t) {
+        step_scores(t, ws_.step_scores.data());
+        T* out = pairwise + (edge_first[pack.seq[0]] + t) * static_cast<i64>(n_) * n_;
+        for (int i = 0; i < n_; ++i)
+          std::copy_n(ws_.step_scores.data() + static_cast<i64>(i) * stride_, n_, out + static_cast<i64>(i) * n_);
+      }
+    }
+  }
+
+ private:
+  void load() {
+    ws_.state.load(block_.state, *job_.state, job_.state_table, job_.w);
+    ws_.init.reserve(stride_);
+    std::fill_n(ws_.init.data(), stride_, -std::numeric_limits<T>::infinity());
+    std::fill_n(ws_.init.data(), n_, T(0));
+    if (!own_steps_) return;
+    ws_.edge.load(block_.edge, *job_.edge, job_.edge_table, job_.w);
+    ws_.edge_row.reserve(static_cast<std::size_t>(n_) * stride_);
+    ws_.step_scores.reserve(static_cast<std::size_t>(n_) * stride_);
+  }
+
+  void clear() {
+    ws_.state.clear_gradient();
+    if (own_steps_) ws_.edge.clear_gradient();
+    ws_.pairs.reserve(static_cast<std::size_t>(n_) * stride_);
+    std::fill_n(ws_.pairs.data(), static_cast<std::size_t>(n_) * stride_, T(0));
+    ws_.pair_gradient.assign(static_cast<std::size_t>(n_) * n_, 0);
+    ws_.start_gradient.assign(n_, 0);
+    ws_.end_gradient.assign(n_, 0);
+    value_ = 0;
+  }
+
+  double weight(const Pack& pack, int s) const { return job_.seq_weight ? job_.seq_weight[pack.seq[s]] : 1.0; }
+  int length(const Pack& pack, int s) const {
+    return static_cast<int>(job_.offsets[pack.seq[s] + 1] - job_.offsets[pack.seq[s]]);
+  }
+
+  // u: [rows][stride], the scores of all tokens of the pack, start and end weights included
+  void score_pack(const Pack& pack, T* u) {
+    ws_.state.score(base_, pack.rows(), ws_.init.data(), u);
+    for (int s = 0; s < pack.n_seq(); ++s) {
+      T* first = u + static_cast<i64>(pack.row(0, s)) * stride_;
+      T* last = u + static_cast<i64>(pack.row(length(pack, s) - 1, s)) * stride_;
+      for (int j = 0; j < n_; ++j) first[j] += job_.start[j];
+      for (int j = 0; j < n_; ++j) last[j] += job_.end[j];
+    }
+  }
+
+  // Scores of the transition t -> t+1 in a pack of one sequence: shared ones plus what the input adds.
+  void step_scores(int t, T* out) {
+    ws_.edge.score(base_ + t + 1, 1, job_.transitions->score.data(), out);
+  }
+
+  void run_pack(std::size_t p) {
+    const Pack& pack = block_.packs[p];
+    base_ = block_.base[p];
+    auto& lattice = ws_.lattice;
+    lattice.start(pack, n_, stride_);
+    T* u = lattice.q.data();  // not needed before the backward pass
+    score_pack(pack, u);
+    ws_.gold_score.assign(pack.n_seq(), 0);
+    for (int t = 0; t < pack.steps(); ++t)
+      for (int s = 0; s < pack.active(t); ++s) {
+        const i64 r = pack.row(t, s);
+        const T* row = u + r * stride_;
+        lattice.set_row(static_cast<int>(r), s, row);
+        ws_.gold_score[s] += static_cast<double>(row[gold_[base_ + r]]);
+      }
+    if (own_steps_) {
+      const auto fill = [this](int t, T* a) { step_scores(t, a); };
+      run_lattice(pack, OwnSteps<T, W, decltype(fill)>(n_, stride_, std::max(0, pack.steps() - 1), fill));
+    } else {
+      run_lattice(pack, SharedSteps<T, W>(*job_.transitions));
+    }
+    T* p_rows = lattice.e.data();
+    for (int s = 0; s < pack.n_seq(); ++s) {
+      const T scale = static_cast<T>(weight(pack, s));
+      for (int t = 0; t < length(pack, s); ++t) {
+        const i64 r = pack.row(t, s);
+        T* row = p_rows + r * stride_;
+        row[gold_[base_ + r]] -= T(1);
+        if (scale != T(1))
+          for (int j = 0; j < n_; ++j) row[j] *= scale;
+      }
+      const T* first = p_rows + static_cast<i64>(pack.row(0, s)) * stride_;
+      const T* last = p_rows + static_cast<i64>(pack.row(length(pack, s) - 1, s)) * stride_;
+      for (int j = 0; j < n_; ++j) ws_.start_gradient[j] += static_cast<double>(first[j]);
+      for (int j = 0; j < n_; ++j) ws_.end_gradient[j] += static_cast<double>(last[j]);
+    }
+    ws_.state.scatter(base_, pack.rows(), p_rows);
+  }
+
+  template <class Steps>
+  void run_lattice(const Pack& pack, Steps steps) {
+    auto& lattice = ws_.lattice;
+    lattice.forward(pack, steps);
+    redone_.clear();
+    for (int s = 0; s < pack.n_seq(); ++s) {
+      double log_z;
+      if (lattice.good(s)) {
+        log_z = lattice.log_z(pack, s) + total_shift(steps, length(pack, s));
+      } else {
+        log_z = in_log_space(pack, s);
+        lattice.drop(pack, s);
+      }
+      value_ += weight(pack, s) * (log_z - ws_.gold_score[s] - gold_transitions(pack, s));
+    }
+    lattice.backward(pack, steps);
+    std::size_t k = 0;
+    for (const auto& [s, t0] : redone_)
+      for (int t = 0; t < length(pack, s); ++t, k += n_)
+        std::copy_n(redone_nodes_.data() + k, n_, lattice.e.data() + static_cast<i64>(pack.row(t, s)) * stride_);
+    redone_nodes_.clear();
+    if constexpr (std::is_same_v<Steps, SharedSteps<T, W>>) {
+      for (int s = 0; s < pack.n_seq(); ++s)
+        if (weight(pack, s) != 1.0) scale_q(pack, s);
+      lattice.add_edges(pack, ws_.pairs.data());
+    } else {
+      own_edges(pack, steps);
+    }
+  }
+
+  double gold_transitions(const Pack& pack, int s) {
+    double total = 0;
+    for (int t = 0; t + 1 < length(pack, s); ++t) {
+      const int i = gold_[base_ + pack.row(t, s)], j = gold_[base_ + pack.row(t + 1, s)];
+      const i64 ij = static_cast<i64>(i) * stride_ + j;
+      if (own_steps_) {
+        step_scores(t, ws_.step_scores.data());
+        total += static_cast<double>(ws_.step_scores[ij]);
+      } else {
+        total += static_cast<double>(job_.transitions->score[ij]);
+      }
+    }
+    return total;
+  }
+
+  void scale_q(const Pack& pack, int s) {
+    const T scale = static_cast<T>(weight(pack, s));
+    for (int t = 1; t < length(pack, s); ++t) {
+      T* q = ws_.lattice.q.data() + static_cast<i64>(pack.row(t, s)) * stride_;
+      for (int j = 0; j < n_; ++j) q[j] *= scale;
+    }
+  }
+
+  template <class Steps>
+  void own_edges(const Pack& pack, Steps& steps) {
+    const double scale = weight(pack, 0);
+    const bool redone = !ws_.lattice.good(0);
+    for (int t = 0; t + 1 < pack.steps(); ++t) {
+      T* row = ws_.edge_row.data();
+      if (redone) {
+        step_scores(t, ws_.step_scores.data());
+      }
+      const T* m = redone ? ws_.step_scores.data() : steps.matrix(t);
+      const T* a = ws_.lattice.alpha.data() + static_cast<i64>(t) * stride_;
+      const T* q = ws_.lattice.q.data() + static_cast<i64>(t + 1) * stride_;
+      for (int i = 0; i < n_; ++i) {
+        T* out = row + static_cast<i64>(i) * stride_;
+        const T* mi = m + static_cast<i64>(i) * stride_;
+        for (int j = 0; j < n_; ++j)
+          out[j] = redone ? static_cast<T>(ws_.log_lattice.edge(t, i, j, static_cast<double>(mi[j]))) : a[i] * mi[j] * q[j];
+        std::fill(out + n_, out + stride_, T(0));
+        for (int j = 0; j < n_; ++j) ws_.pair_gradient[i * n_ + j] += scale * static_cast<double>(out[j]);
+      }
+      row[static_cast<i64>(gold_[base_ + t]) * stride_ + gold_[base_ + t + 1]] -= T(1);
+      if (scale != 1.0)
+        for (i64 k = 0; k < static_cast<i64>(n_) * stride_; ++k) row[k] *= static_cast<T>(scale);
+      ws_.edge.scatter(base_ + t + 1, 1, row);
+    }
+  }
+
+  // The scaled pass lost something: redo sequence s in log space. Its scores still lie in q.
+  double in_log_space(const Pack& pack, int s) {
+    auto& log_lattice = ws_.log_lattice;
+    const int wide = log_stride(n_), steps = length(pack, s);
+    const auto matrix = [&](int t, bool transposed) -> const double* {
+      if (!own_steps_) return transposed ? job_.log_transitions->score_t.data() : job_.log_transitions->score.data();
+      step_scores(t, ws_.step_scores.data());
+      ws_.matrix.reserve(static_cast<std::size_t>(n_) * wide);
+      std::fill_n(ws_.matrix.data(), static_cast<i64>(n_) * wide, -std::numeric_limits<double>::infinity());
+      for (int i = 0; i < n_; ++i)
+        for (int j = 0; j < n_; ++j)
+          ws_.matrix[transposed ? j * wide + i : i * wide + j] =
+              static_cast<double>(ws_.step_scores[static_cast<i64>(i) * stride_ + j]);
+      return ws_.matrix.data();
+    };
+    log_lattice.run(
+        steps, n_,
+        [&](int t, double* out) {
+          pad_rows(ws_.lattice.q.data() + static_cast<i64>(pack.row(t, s)) * stride_, 1, n_, wide, out);
+        },
+        [&](int t) { return matrix(t, false); }, [&](int t) { return matrix(t, true); });
+    redone_.emplace_back(s, 0);
+    for (int t = 0; t < steps; ++t)
+      for (int j = 0; j < n_; ++j) redone_nodes_.push_back(static_cast<T>(log_lattice.node(t, j)));
+    if (!own_steps_)
+      for (int t = 0; t + 1 < steps; ++t)
+        for (int i = 0; i < n_; ++i)
+          for (int j = 0; j < n_; ++j)
+            ws_.pair_gradient[i * n_ + j] +=
+                weight(pack, s) * log_lattice.edge(t, i, j, job_.log_transitions->score[static_cast<i64>(i) * wide + j]);
+    return log_lattice.log_z;
+  }
+
+  void merge(int part) {
+    const int parts = job_.turns->parts();
+    ws_.state.merge(*job_.state, part, parts, job_.state_gradient, job_.g);
+    if (own_steps_) ws_.edge.merge(*job_.edge, part, parts, job_.edge_gradient, job_.g);
+    if (part > 0) return;
+    *job_.value += value_;
+    for (std::size_t k = 0; k < ws_.pair_gradient.size(); ++k) job_.pair_gradient[k] += ws_.pair_gradient[k];
+    for (int j = 0; j < n_; ++j) job_.start_gradient[j] += ws_.start_gradient[j];
+    for (int j = 0; j < n_; ++j) job_.end_gradient[j] += ws_.end_gradient[j];
+  }
+
+  const LossJob<T>& job_;
+  const Block<T>& block_;
+  LossWorkspace<T, W>& ws_;
+  const int n_, stride_;
+  const bool own_steps_;
+  const u16* gold_ = nullptr;
+  i64 base_ = 0;  // first token row of the pack at hand
+  double value_ = 0;
+  std::vector<std::pair<int, int>> redone_;
+  std::vector<T> redone_nodes_;
+};
+
+}  // namespace crfkit::CRFKIT_ISA

@@ -1,0 +1,208 @@
+#include "objective.hpp"
+
+#include <algorithm>
+
+namespace crfkit {
+namespace {
+
+constexpr i64 kTokensPerBlock = 8192;
+constexpr int kMergeParts = 8;
+
+// Spreads the weights of a family's dense attributes over its dense rows.
+template <class T>
+void fill_table(const Family& family, const double* w, const Threads& threads, T* table) {
+  constexpr i64 kRows = 1024;
+  const i64 n = static_cast<i64>(family.dense_attr.size());
+  parallel_for((n + kRows - 1) / kRows, threads.count, {}, [&](i64 task, int) {
+    for (i64 r = task * kRows; r < std::min(n, (task + 1) * kRows); ++r) {
+      const u32 a = family.dense_attr[r];
+      T* row = table + r * family.width;
+      std::fill_n(row, family.width, T(0));
+      for (u32 k = family.ptr[a]; k < family.ptr[a + 1]; ++k)
+        row[family.column[k]] = static_cast<T>(w[family.first_weight + k]);
+    }
+  });
+}
+
+// The way back: the gradient of the dense rows into the gradient of their weights.
+void collect_table(const Family& family, const double* table, const Threads& threads, double* g) {
+  constexpr i64 kRows = 1024;
+  const i64 n = static_cast<i64>(family.dense_attr.size());
+  parallel_for((n + kRows - 1) / kRows, threads.count, {}, [&](i64 task, int) {
+    for (i64 r = task * kRows; r < std::min(n, (task + 1) * kRows); ++r) {
+      const u32 a = family.dense_attr[r];
+      for (u32 k = family.ptr[a]; k < family.ptr[a + 1]; ++k)
+        g[family.first_weight + k] = table[r * family.width + family.column[k]];
+    }
+  });
+}
+
+Family state_family(const Layout& layout, int lanes) {
+  layout.check();
+  return layout.state_family(round_up(layout.n_labels, lanes), lanes);
+}
+
+void check_tokens(const Layout& layout, const Tokens& data) {
+  if (layout.has_edges() && !data.edge_ptr) throw Error("the model's transitions look at the input, the data has no transition attributes");
+}
+
+int pack_width(const Layout& layout) { return layout.has_edges() ? 1 : kPackWidth; }
+
+}  // namespace
+
+template <class T>
+Weights<T>::Weights(const Layout& layout, const Family& state, const Family& edge, const double* constraints)
+    : layout_(layout), state_(state), edge_(edge) {
+  const std::size_t n = layout.n_labels;
+  forbidden_.assign(n * n + 2 * n, 0.0);
+  if (constraints) std::copy_n(constraints, n * n + 2 * n, forbidden_.begin());
+}
+
+template <class T>
+void Weights<T>::set(const double* w, const Threads& threads) {
+  const int n = layout_.n_labels, stride = state_.width;
+  state_table_.reserve(state_.dense_attr.size() * state_.width + 1);
+  fill_table(state_, w, threads, state_table_.data());
+  if (layout_.has_edges()) {
+    edge_table_.reserve(edge_.dense_attr.size() * edge_.width + 1);
+    fill_table(edge_, w, threads, edge_table_.data());
+  }
+  pairwise.assign(forbidden_.begin(), forbidden_.begin() + static_cast<i64>(n) * n);
+  for (i64 k = 0; k < static_cast<i64>(n) * n; ++k)
+    if (layout_.transition[k] >= 0) pairwise[k] += w[layout_.transition[k]];
+  transitions.prepare(pairwise.data(), n, stride);
+  log_transitions_.prepare(pairwise.data(), n, round_up(n, 4));
+  for (Buffer<T>* b : {&start_, &end_}) {
+    b->reserve(stride);
+    std::fill_n(b->data(), stride, T(0));
+  }
+  for (int j = 0; j < n; ++j) {
+    const double* edge_of = forbidden_.data() + static_cast<i64>(n) * n;
+    start_[j] = static_cast<T>(edge_of[j] + (layout_.start >= 0 ? w[layout_.start + j] : 0.0));
+    end_[j] = static_cast<T>(edge_of[n + j] + (layout_.end >= 0 ? w[layout_.end + j] : 0.0));
+  }
+}
+
+template <class T>
+void Weights<T>::point(LossJob<T>& job) const {
+  job.layout = &layout_;
+  job.state = &state_;
+  job.edge = &edge_;
+  job.stride = state_.width;
+  job.state_table = state_table_.data();
+  job.edge_table = edge_table_.data();
+  job.transitions = &transitions;
+  job.log_transitions = &log_transitions_;
+  job.start = start_.data();
+  job.end = end_.data();
+}
+
+template <class T>
+Objective<T>::Objective(Layout layout, const Tokens& data, const i32* gold, const double* seq_weight,
+                        const double* constraints, const Threads& threads)
+    : layout_(std::move(layout)),
+      kernels_(kernels_for<T>(layout_.n_labels)),
+      state_(state_family(layout_, kernels_.lanes)),
+      edge_(layout_.edge_family(state_.width, kernels_.lanes)),
+      weights_(layout_, state_, edge_, constraints),
+      offsets_(data.offsets, data.offsets + data.n_seq + 1) {
+  check_tokens(layout_, data);
+  if (seq_weight) seq_weight_.assign(seq_weight, seq_weight + data.n_seq);
+  const auto cuts = cut_blocks(data.offsets, data.n_seq, kTokensPerBlock);
+  blocks_.resize(cuts.size());
+  gold_.resize(cuts.size());
+  parallel_for(static_cast<i64>(cuts.size()), threads.count, threads.poll, [&](i64 b, int) {
+    blocks_[b] = make_block<T>(state_, edge_, data, cuts[b], pack_width(layout_));
+    gold_[b].reserve(blocks_[b].token.size());
+    for (i64 token : blocks_[b].token) gold_[b].push_back(static_cast<u16>(gold[token]));
+    std::vector<i64>().swap(blocks_[b].token);
+  });
+  const i64 n = layout_.n_labels;
+  gold_pairs_.assign(n * n, 0.0);
+  for (i64 s = 0; s < data.n_seq; ++s)
+    for (i64 t = data.offsets[s]; t + 1 < data.offsets[s + 1]; ++t)
+      gold_pairs_[gold[t] * n + gold[t + 1]] += seq_weight ? seq_weight[s] : 1.0;
+  state_gradient_.reserve(state_.dense_attr.size() * state_.width + 1);
+  if (layout_.has_edges()) edge_gradient_.reserve(edge_.dense_attr.size() * edge_.width + 1);
+}
+
+template <class T>
+double Objective<T>::value_and_grad(const double* w, double* g, const Threads& threads) {
+  const i64 n = layout_.n_labels;
+  weights_.set(w, threads);
+  std::vector<double> pairs(n * n, 0.0), start(n, 0.0), end(n, 0.0);
+  double value = 0;
+  Turns turns(kMergeParts);
+  LossJob<T> job;
+  weights_.point(job);
+  job.offsets = offsets_.data();
+  job.w = w;
+  job.seq_weight = seq_weight_.empty() ? nullptr : seq_weight_.data();
+  job.value = &value;
+  job.g = g;
+  job.state_gradient = state_gradient_.data();
+  job.edge_gradient = edge_gradient_.data();
+  job.pair_gradient = pairs.data();
+  job.start_gradient = start.data();
+  job.end_gradient = end.data();
+  job.turns = &turns;
+  std::fill_n(g, layout_.size, 0.0);
+  std::fill_n(state_gradient_.data(), state_.dense_attr.size() * state_.width, 0.0);
+  if (layout_.has_edges()) std::fill_n(edge_gradient_.data(), edge_.dense_attr.size() * edge_.width, 0.0);
+  if (static_cast<int>(workspaces_.size()) < threads.count) workspaces_.resize(threads.count);
+  parallel_for(static_cast<i64>(blocks_.size()), threads.count, threads.poll, [&](i64 b, int thread) {
+    if (!workspaces_[thread]) workspaces_[thread] = kernels_.workspace();
+    try {
+      kernels_.loss(job, blocks_[b], gold_[b].data(), b, *workspaces_[thread]);
+    } catch (...) {
+      turns.break_all();
+      throw;
+    }
+  });
+  collect_table(state_, state_gradient_.data(), threads, g);
+  if (layout_.has_edges()) collect_table(edge_, edge_gradient_.data(), threads, g);
+  for (i64 k = 0; k < n * n; ++k)
+    if (layout_.transition[k] >= 0) g[layout_.transition[k]] = pairs[k] - gold_pairs_[k];
+  for (i64 j = 0; j < n; ++j) {
+    if (layout_.start >= 0) g[layout_.start + j] = start[j];
+    if (layout_.end >= 0) g[layout_.end + j] = end[j];
+  }
+  return value;
+}
+
+template <class T>
+Scorer<T>::Scorer(Layout layout, const double* w, const double* constraints, const Threads& threads)
+    : layout_(std::move(layout)),
+      kernels_(kernels_for<T>(layout_.n_labels)),
+      state_(state_family(layout_, kernels_.lanes)),
+      edge_(layout_.edge_family(state_.width, kernels_.lanes)),
+      w_(w, w + layout_.size),
+      weights_(layout_, state_, edge_, constraints) {
+  weights_.set(w_.data(), threads);
+}
+
+template <class T>
+void Scorer<T>::score(const Tokens& data, const Threads& threads, T* unary, T* pairwise) const {
+  check_tokens(layout_, data);
+  const std::vector<i64> edge_first = edge_offsets(data.offsets, data.n_seq);
+  LossJob<T> job;
+  weights_.point(job);
+  job.offsets = data.offsets;
+  job.w = w_.data();
+  const auto cuts = cut_blocks(data.offsets, data.n_seq, kTokensPerBlock);
+  std::vector<std::unique_ptr<Workspace>> workspaces(threads.count);
+  parallel_for(static_cast<i64>(cuts.size()), threads.count, threads.poll, [&](i64 b, int thread) {
+    if (!workspaces[thread]) workspaces[thread] = kernels_.workspace();
+    const Block<T> block = make_block<T>(state_, edge_, data, cuts[b], pack_width(layout_));
+    kernels_.score(job, block, edge_first.data(), unary, pairwise, *workspaces[thread]);
+  });
+}
+
+template class Weights<float>;
+template class Weights<double>;
+template class Objective<float>;
+template class Objective<double>;
+template class Scorer<float>;
+template class Scorer<double>;
+
+}  // namespace crfkit

@@ -1,0 +1,78 @@
+// objective.hpp: the negative log-likelihood of a data set and its gradient; scores of a data set.
+#pragma once
+#include <memory>
+#include <vector>
+
+#include "chain.hpp"
+#include "features.hpp"
+#include "kernels.hpp"
+
+namespace crfkit {
+
+// The dense rows of a model for one weight vector, and its transitions.
+template <class T>
+class Weights {
+ public:
+  Weights(const Layout& layout, const Family& state, const Family& edge, const double* constraints);
+  void set(const double* w, const Threads& threads);
+  // fills in what the kernels read
+  void point(LossJob<T>& job) const;
+
+  Transitions<T> transitions;
+  std::vector<double> pairwise;  // [labels][labels]
+
+ private:
+  const Layout& layout_;
+  const Family &state_, &edge_;
+  std::vector<double> forbidden_;  // 0 or minus infinity: transitions, start, end
+  Transitions<double> log_transitions_;
+  Buffer<T> state_table_, edge_table_, start_, end_;
+};
+
+// sum over sequences of weight * (log Z - score of the gold path), without penalty.
+template <class T>
+class Objective {
+ public:
+  // gold [tokens]; seq_weight [n_seq] or null. constraints: [labels][labels] transitions, then start and end, 0 where
+  // allowed and minus infinity where not; or null.
+  Objective(Layout layout, const Tokens& data, const i32* gold, const double* seq_weight, const double* constraints,
+            const Threads& threads);
+  double value_and_grad(const double* w, double* g, const Threads& threads);
+  i64 size() const { return layout_.size; }
+
+ private:
+  const Layout layout_;
+  const Kernels<T>& kernels_;
+  Family state_, edge_;
+  Weights<T> weights_;
+  std::vector<i64> offsets_;
+  std::vector<double> seq_weight_;
+  std::vector<Block<T>> blocks_;
+  std::vector<std::vector<u16>> gold_;   // per block, [token rows]
+  std::vector<double> gold_pairs_;       // weighted transitions of the gold paths [labels][labels]
+  Buffer<double> state_gradient_, edge_gradient_;
+  std::vector<std::unique_ptr<Workspace>> workspaces_;
+};
+
+// Potentials of data under a fixed weight vector.
+template <class T>
+class Scorer {
+ public:
+  Scorer(Layout layout, const double* w, const double* constraints, const Threads& threads);
+  // unary [tokens][labels], start and end weights included; pairwise [edges][labels][labels], needed only if
+  // per_step()
+  void score(const Tokens& data, const Threads& threads, T* unary, T* pairwise) const;
+  bool per_step() const { return layout_.has_edges(); }
+  int n_labels() const { return layout_.n_labels; }
+  // [labels][labels], where the transitions do not look at the input
+  const std::vector<double>& pairwise() const { return weights_.pairwise; }
+
+ private:
+  const Layout layout_;
+  const Kernels<T>& kernels_;
+  Family state_, edge_;
+  std::vector<double> w_;
+  Weights<T> weights_;
+};
+
+}  // namespace crfkit

@@ -1,0 +1,141 @@
+// scoring.hpp: scores from weights, gradients from marginals; one the adjoint of the other.
+//
+//   u[r] = init + sum over the entries k of token row r of value_k * row_k
+//   grad(row_k) += value_k * p[r]
+#pragma once
+#include "features.hpp"
+#include "rows.hpp"
+
+namespace crfkit::CRFKIT_ISA {
+
+template <class T>
+struct RunWeight {
+  T weight;
+  u32 column;
+};
+
+// A group's rows, copied out of the model for one block.
+template <class T, int W>
+class LocalRows {
+  using S = Simd<T, W>;
+  using Vec = typename S::Vec;
+
+ public:
+  // table: the family's dense rows; w: all weights of the model.
+  void load(const Group<T>& group, const Family& family, const T* table, const double* w) {
+    group_ = &group;
+    width_ = family.width;
+    dense_.reserve(group.dense.size() * width_ + 1);
+    for (std::size_t r = 0; r < group.dense.size(); ++r)
+      std::memcpy(dense_.data() + r * width_, table + static_cast<std::size_t>(group.dense[r]) * width_,
+                  width_ * sizeof(T));
+    runs_.reserve(group.weight.size() + 1);
+    w += family.first_weight;
+    const u32* column = family.column.data();
+    for (std::size_t k = 0; k < group.weight.size(); ++k) {
+      const u32 weight = group.weight[k];
+      runs_[k] = {static_cast<T>(w[weight]), column[weight]};
+    }
+  }
+
+  // out[r] = init + the scores of token row `row` + r, for n of them
+  void score(i64 row, int n, const T* init, T* out) const {
+    by_id([&](const auto* id) { score_rows(id, row, n, init, out); });
+  }
+
+  void clear_gradient() {
+    dense_gradient_.reserve(group_->dense.size() * width_ + 1);
+    run_gradient_.reserve(group_->weight.size() + 1);
+    std::fill_n(dense_gradient_.data(), group_->dense.size() * width_, T(0));
+    std::fill_n(run_gradient_.data(), group_->weight.size(), T(0));
+  }
+
+  // adds the marginals p[r] of token rows `row` + r to the gradients of their rows
+  void scatter(i64 row, int n, const T* p) {
+    by_id([&](const auto* id) { scatter_rows(id, row, n, p); });
+  }
+
+  // Adds part `part` of `parts` of the local gradient to the model's: dense rows into `table`
+  // [dense rows][width], the rest into g.
+  void merge(const Family& family, int part, int parts, double* table, double* g) const {
+    const auto range = [&](const std::vector<u32>& ids, u64 total) {
+      const auto at = [&](u64 p) {
+        return std::lower_bound(ids.begin(), ids.end(), static_cast<u32>(total * p / parts)) - ids.begin();
+      };
+      return std::pair<i64, i64>(at(part), part + 1 == parts ? static_cast<i64>(ids.size()) : at(part + 1));
+    };
+    const auto [d0, d1] = range(group_->dense, family.dense_attr.size());
+    for (i64 r = d0; r < d1; ++r) {
+      double* out = table + static_cast<std::size_t>(group_->dense[r]) * width_;
+      const T* in = dense_gradient_.data() + r * width_;
+      for (int k = 0; k < width_; ++k) out[k] += static_cast<double>(in[k]);
+    }
+    g += family.first_weight;
+    const auto [k0, k1] = range(group_->weight, family.n_weights());
+    for (i64 k = k0; k < k1; ++k) g[group_->weight[k]] += static_cast<double>(run_gradient_[k]);
+  }
+
+ private:
+  template <class F>
+  CRFKIT_INLINE void by_id(F f) const {
+    if (group_->wide_id.empty()) f(group_->id.data());
+    else f(group_->wide_id.data());
+  }
+
+  template <class Id>
+  void score_rows(const Id* ids, i64 row, int n, const T* init, T* out) const {
+    const T* dense = dense_.data();
+    const T* value = group_->value.empty() ? nullptr : group_->value.data();
+    for (int r = 0; r < n; ++r, ++row, out += width_) {
+      const u32 begin = group_->ptr[row], middle = begin + group_->n_dense[row], end = group_->ptr[row + 1];
+      for_tiles<4>(width_ / W, [&](auto N, int v0) {
+        Vec acc[N];
+        for (int v = 0; v < N; ++v) acc[v] = S::load(init + (v0 + v) * W);
+        if (value) {
+          for (u32 k = begin; k < middle; ++k)
+            for (int v = 0; v < N; ++v) acc[v] += value[k] * S::load(dense + static_cast<i64>(ids[k]) * width_ + (v0 + v) * W);
+        } else {
+          for (u32 k = begin; k < middle; ++k)
+            for (int v = 0; v < N; ++v) acc[v] += S::load(dense + static_cast<i64>(ids[k]) * width_ + (v0 + v) * W);
+        }
+        for (int v = 0; v < N; ++v) S::store(out + (v0 + v) * W, acc[v]);
+      });
+      for (u32 k = middle; k < end; ++k) {
+        const T scale = value ? value[k] : T(1);
+        for (u32 q = group_->run_ptr[ids[k]]; q < group_->run_ptr[ids[k] + 1]; ++q)
+          out[runs_[q].column] += scale * runs_[q].weight;
+      }
+    }
+  }
+
+  template <class Id>
+  void scatter_rows(const Id* ids, i64 row, int n, const T* p) {
+    T* dense = dense_gradient_.data();
+    const T* value = group_->value.empty() ? nullptr : group_->value.data();
+    for (int r = 0; r < n; ++r, ++row, p += width_) {
+      const u32 begin = group_->ptr[row], middle = begin + group_->n_dense[row], end = group_->ptr[row + 1];
+      for_tiles<4>(width_ / W, [&](auto N, int v0) {
+        Vec x[N];
+        for (int v = 0; v < N; ++v) x[v] = S::load(p + (v0 + v) * W);
+        for (u32 k = begin; k < middle; ++k) {
+          T* out = dense + static_cast<i64>(ids[k]) * width_ + v0 * W;
+          const T scale = value ? value[k] : T(1);
+          for (int v = 0; v < N; ++v) S::store(out + v * W, S::load(out + v * W) + (value ? scale * x[v] : x[v]));
+        }
+      });
+      for (u32 k = middle; k < end; ++k) {
+        const T scale = value ? value[k] : T(1);
+        for (u32 q = group_->run_ptr[ids[k]]; q < group_->run_ptr[ids[k] + 1]; ++q)
+          run_gradient_[q] += scale * p[runs_[q].column];
+      }
+    }
+  }
+
+  const Group<T>* group_ = nullptr;
+  int width_ = 0;
+  Buffer<T> dense_, dense_gradient_;   // [local dense rows][width]
+  Buffer<RunWeight<T>> runs_;          // [local weights]
+  Buffer<T> run_gradient_;             // [local weights]
+};
+
+}  // namespace crfkit::CRFKIT_ISA

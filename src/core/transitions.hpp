@@ -1,0 +1,63 @@
+// transitions.hpp: transition scores that all steps share, made ready for the kernels.
+#pragma once
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "base.hpp"
+
+namespace crfkit {
+
+template <class T>
+struct Transitions {
+  int n_labels = 0;
+  int stride = 0;          // n_labels, padded to whole vectors
+  Buffer<T> score;         // log-scores                       [n_labels][stride], pads -inf
+  Buffer<T> score_t;       // transposed                       [n_labels][stride], pads -inf
+  Buffer<T> m;             // exp(score - shift)               [n_labels][stride], pads 0
+  Buffer<T> m_t;           // transposed                       [n_labels][stride], pads 0
+  double shift = 0;        // largest finite score
+  bool has_zeros = false;  // some transition is forbidden
+  bool lossy = false;      // some allowed transition is too small for T beside the largest
+  std::vector<u64> before;  // labels that may come before j, as bits  [n_labels][words]
+
+  int words() const { return (n_labels + 63) / 64; }
+
+  template <class S>
+  void prepare(const S* pairwise, int labels, int padded) {
+    n_labels = labels;
+    stride = padded;
+    const std::size_t size = static_cast<std::size_t>(labels) * padded;
+    for (Buffer<T>* b : {&score, &score_t, &m, &m_t}) b->reserve(size);
+    constexpr T inf = std::numeric_limits<T>::infinity();
+    std::fill_n(score.data(), size, -inf);
+    std::fill_n(score_t.data(), size, -inf);
+    std::fill_n(m.data(), size, T(0));
+    std::fill_n(m_t.data(), size, T(0));
+    double top = -std::numeric_limits<double>::infinity();
+    for (std::size_t k = 0; k < static_cast<std::size_t>(labels) * labels; ++k)
+      top = std::max(top, static_cast<double>(pairwise[k]));
+    shift = std::isfinite(top) ? top : 0;
+    has_zeros = lossy = false;
+    before.assign(static_cast<std::size_t>(labels) * words(), 0);
+    for (int i = 0; i < labels; ++i) {
+      for (int j = 0; j < labels; ++j) {
+        const double a = static_cast<double>(pairwise[static_cast<std::size_t>(i) * labels + j]);
+        const std::size_t ij = static_cast<std::size_t>(i) * padded + j;
+        const std::size_t ji = static_cast<std::size_t>(j) * padded + i;
+        score[ij] = score_t[ji] = static_cast<T>(a);
+        T e = static_cast<T>(std::exp(a - shift));
+        if (e < std::numeric_limits<T>::min()) e = 0;
+        m[ij] = m_t[ji] = e;
+        if (std::isfinite(a)) {
+          before[static_cast<std::size_t>(j) * words() + i / 64] |= u64{1} << (i % 64);
+          lossy |= e == 0;
+        } else {
+          has_zeros = true;
+        }
+      }
+    }
+  }
+};
+
+}  // namespace crfkit

@@ -1,0 +1,118 @@
+// viterbi.hpp: the best path of every sequence in a pack.
+//
+//   v[t][j] = u[t][j] + max_i (v[t-1][i] + a[i][j])
+//
+// Only v is kept; the way back finds again, for the one label it stands on, which i gave the maximum
+// (the smallest such i). Each row is shifted so that its maximum is zero: a million steps lose no digits.
+#pragma once
+#include "lattice.hpp"
+
+namespace crfkit::CRFKIT_ISA {
+
+template <class T, int W>
+class Viterbi {
+  using S = Simd<T, W>;
+  using Vec = typename S::Vec;
+
+ public:
+  Buffer<T> v;  // in: scores u, out: v   [rows][stride], pads -inf
+
+  void start(const Pack& pack, int n_labels, int stride) {
+    n_labels_ = n_labels;
+    stride_ = stride;
+    v.reserve(static_cast<std::size_t>(pack.rows()) * stride);
+    best_.reserve(static_cast<std::size_t>(kPackWidth) * stride);
+  }
+
+  // Steps: push(t, x, n, out) gives out[j] = max_i (x[i] + a[t][i][j]).
+  template <class Steps>
+  void forward(const Pack& pack, Steps& steps) {
+    for (int t = 0; t < pack.steps(); ++t) {
+      const int n = pack.active(t);
+      T* row = v.data() + static_cast<i64>(pack.first[t]) * stride_;
+      if (t > 0) steps.push(t - 1, v.data() + static_cast<i64>(pack.first[t - 1]) * stride_, n, best_.data());
+      for (int s = 0; s < n; ++s) {
+        T* x = row + static_cast<i64>(s) * stride_;
+        const T* best = best_.data() + static_cast<i64>(s) * stride_;
+        Vec top = S::splat(-std::numeric_limits<T>::infinity());
+        for (int k = 0; k < stride_; k += W) {
+          Vec y = S::load(x + k);
+          if (t > 0) y += S::load(best + k);
+          S::store(x + k, y);
+          top = S::max(top, y);
+        }
+        const T high = S::highest(top);
+        if (!(high > -std::numeric_limits<T>::infinity())) continue;  // dead: stays minus infinity
+        for (int k = 0; k < stride_; k += W) S::store(x + k, S::load(x + k) - high);
+      }
+    }
+  }
+
+  // Writes the best labels of sequence s; false when no path is allowed.
+  // Steps: score_into(t, j) gives the scores a[t][.][j] of all labels before j.
+  template <class Steps>
+  bool trace(const Pack& pack, int s, Steps& steps, i32* path) const {
+    int last = pack.steps() - 1;
+    while (s >= pack.active(last)) --last;
+    int j = highest(v.data() + static_cast<i64>(pack.row(last, s)) * stride_, nullptr);
+    if (j < 0) return false;
+    for (int t = last;; --t) {
+      path[t] = j;
+      if (t == 0) return true;
+      j = highest(v.data() + static_cast<i64>(pack.row(t - 1, s)) * stride_, steps.score_into(t - 1, j));
+    }
+  }
+
+ private:
+  int highest(const T* x, const T* y) const {
+    T top = -std::numeric_limits<T>::infinity();
+    int best = -1;
+    for (int i = 0; i < n_labels_; ++i) {
+      const T z = y ? x[i] + y[i] : x[i];
+      if (z > top) {
+        top = z;
+        best = i;
+      }
+    }
+    return best;
+  }
+
+  int n_labels_ = 0, stride_ = 0;
+  Buffer<T> best_;
+};
+
+template <class T, int W>
+class SharedMaxSteps {
+ public:
+  explicit SharedMaxSteps(const Transitions<T>& transitions) : a_(transitions) {}
+  void push(int, const T* x, int n, T* out) {
+    rows_times<T, W, MaxPlus<T, W>>(x, n, a_.score.data(), a_.n_labels, a_.stride, out);
+  }
+  const T* score_into(int, int j) { return a_.score_t.data() + static_cast<i64>(j) * a_.stride; }
+
+ private:
+  const Transitions<T>& a_;
+};
+
+template <class T, int W, class Fill>
+class OwnMaxSteps {
+ public:
+  OwnMaxSteps(int n_labels, int stride, Fill fill)
+      : n_labels_(n_labels), stride_(stride), fill_(fill), a_(static_cast<std::size_t>(n_labels) * stride), column_(n_labels) {}
+  void push(int t, const T* x, int, T* out) {
+    fill_(t, a_.data());
+    rows_times<T, W, MaxPlus<T, W>>(x, 1, a_.data(), n_labels_, stride_, out);
+  }
+  const T* score_into(int t, int j) {
+    fill_(t, a_.data());
+    for (int i = 0; i < n_labels_; ++i) column_[i] = a_[static_cast<std::size_t>(i) * stride_ + j];
+    return column_.data();
+  }
+
+ private:
+  int n_labels_, stride_;
+  Fill fill_;
+  Buffer<T> a_, column_;
+};
+
+}  // namespace crfkit::CRFKIT_ISA

@@ -1,0 +1,24 @@
+"""How many threads a caller means."""
+
+from __future__ import annotations
+
+import os
+
+__all__ = ["resolve_threads"]
+
+
+def resolve_threads(n_jobs: int | None) -> int:
+    """Number of threads for scikit-learn's ``n_jobs``: -1 or None means every core that we may use.
+
+    >>> resolve_threads(3)
+    3
+    """
+    if n_jobs is not None and (not isinstance(n_jobs, int) or isinstance(n_jobs, bool)):
+        raise TypeError(f"'n_jobs' must be an int or None, got {n_jobs!r}")
+    if n_jobs == 0:
+        raise ValueError("'n_jobs' must not be 0: use 1 for one thread, -1 for all cores")
+    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    cores = available or 1
+    if n_jobs is None or n_jobs == -1:
+        return cores
+    return n_jobs if n_jobs > 0 else max(1, cores + 1 + n_jobs)

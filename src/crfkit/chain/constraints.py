@@ -1,0 +1,110 @@
+"""Hard constraints: which labels may follow which, from rules or from the labels' names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Constraints", "split_label"]
+
+Scheme = Literal["bio", "iob1", "bioes", "bilou"]
+
+#: For each scheme, the tags of a chunk: whether (tag, next tag) may stand side by side within one type, which tags
+#: may begin a chunk and which may end one.
+_SCHEMES: dict[str, tuple[frozenset[str], frozenset[str], frozenset[str]]] = {
+    "bio": (frozenset({"BI", "II"}), frozenset("B"), frozenset("BI")),
+    "iob1": (frozenset({"BI", "II", "IB", "BB"}), frozenset("I"), frozenset("BI")),
+    "bioes": (frozenset({"BI", "BE", "II", "IE"}), frozenset("BS"), frozenset("ES")),
+    "bilou": (frozenset({"BI", "BL", "II", "IL"}), frozenset("BU"), frozenset("LU")),
+}
+
+
+def split_label(label: str) -> tuple[str, str]:
+    """Tag and type of a chunk label; ``("O", "")`` outside of chunks.
+
+    >>> split_label("B-NP"), split_label("I"), split_label("O")
+    (('B', 'NP'), ('I', ''), ('O', ''))
+    """
+    if label == "O":
+        return "O", ""
+    tag, _, kind = label.partition("-")
+    return tag, kind
+
+
+@dataclass(frozen=True, eq=False)
+class Constraints:
+    """Which labels may begin a sequence, end it, and follow each other.
+
+    Attributes
+    ----------
+    transitions : bool array [L, L]
+        Whether label i may be followed by label j.
+    start, end : bool array [L]
+
+    Examples
+    --------
+    >>> rules = Constraints.from_scheme(["B-X", "I-X", "O"], "bio")
+    >>> rules.transitions.astype(int)
+    array([[1, 1, 1],
+           [1, 1, 1],
+           [1, 0, 1]])
+    >>> rules.start
+    array([ True, False,  True])
+    """
+
+    transitions: NDArray[np.bool_]
+    start: NDArray[np.bool_]
+    end: NDArray[np.bool_]
+
+    @classmethod
+    def from_scheme(cls, labels: Sequence[str], scheme: str) -> Constraints:
+        """The rules of a chunking scheme: ``"bio"`` (IOB2), ``"iob1"``, ``"bioes"`` or ``"bilou"``."""
+        if scheme not in _SCHEMES:
+            raise ValueError(f"'constraints' must be one of {sorted(_SCHEMES)}, got {scheme!r}")
+        within, begins, ends = _SCHEMES[scheme]
+        tags = frozenset("".join(within)) | begins | ends
+        parts = [split_label(label) for label in labels]
+        for label, (tag, _) in zip(labels, parts, strict=True):
+            if label != "O" and tag not in tags:
+                names = ", ".join(f"{t}-TYPE" for t in sorted(tags))
+                raise ValueError(f"label {label!r} does not fit scheme {scheme!r}: expected O, {names}")
+
+        def may_begin(part: tuple[str, str]) -> bool:
+            return part[0] == "O" or part[0] in begins
+
+        def may_end(part: tuple[str, str]) -> bool:
+            return part[0] == "O" or part[0] in ends
+
+        def may_follow(a: tuple[str, str], b: tuple[str, str]) -> bool:
+            if a[0] != "O" and a[1] == b[1] and a[0] + b[0] in within:
+                return True
+            return may_end(a) and may_begin(b)
+
+        return cls(
+            np.array([[may_follow(a, b) for b in parts] for a in parts], dtype=bool),
+            np.array([may_begin(a) for a in parts], dtype=bool),
+            np.array([may_end(a) for a in parts], dtype=bool),
+        )
+
+    @classmethod
+    def from_forbidden(cls, labels: Sequence[str], pairs: Iterable[tuple[str, str]]) -> Constraints:
+        """Everything is allowed but the given (label, next label) pairs."""
+        number = {label: i for i, label in enumerate(labels)}
+        n = len(number)
+        transitions = np.ones((n, n), bool)
+        for pair in pairs:
+            if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+                raise ValueError(f"'constraints' must hold (label, next label) pairs, got {pair!r}")
+            # a label that the data does not have cannot be predicted anyway
+            if pair[0] in number and pair[1] in number:
+                transitions[number[pair[0]], number[pair[1]]] = False
+        return cls(transitions, np.ones(n, bool), np.ones(n, bool))
+
+    def as_scores(self) -> NDArray[np.float64]:
+        """0 where allowed, minus infinity where not: transitions, start, end, one after another [L (L + 2)]."""
+        allowed = np.concatenate([self.transitions.ravel(), self.start, self.end])
+        return np.where(allowed, 0.0, -np.inf)

@@ -1,0 +1,306 @@
+"""Exact inference on a linear chain: sums, probabilities, best paths, samples."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from crfkit import _core
+from crfkit._threads import resolve_threads
+from crfkit.chain.potentials import Floats, Potentials
+
+__all__ = [
+    "Marginals",
+    "NBest",
+    "decode",
+    "log_partition",
+    "log_probability",
+    "marginals",
+    "nbest",
+    "sample",
+    "score",
+]
+
+Path = NDArray[np.int32]
+
+
+@dataclass(frozen=True, eq=False)
+class Marginals:
+    """Probabilities of labels and of label pairs.
+
+    Attributes
+    ----------
+    log_z : float, or float64 array [S] for a batch
+    nodes : array [T, L]
+        P(label j at t); for a batch, the tokens of all sequences one after another.
+    edges : array [T - 1, L, L]
+        P(label i at t and j at t + 1), in the same manner.
+    """
+
+    log_z: Any
+    nodes: Floats
+    edges: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class NBest:
+    """The best labellings of one sequence, best first.
+
+    Attributes
+    ----------
+    paths : int32 array [k, T]
+    scores : float64 array [k]
+    """
+
+    paths: Path
+    scores: NDArray[np.float64]
+
+    def __len__(self) -> int:
+        return len(self.scores)
+
+
+def _require_paths(p: Potentials, dead: NDArray[np.bool_]) -> None:
+    if dead.any():
+        where = "" if p.offsets is None else f" in sequence {int(np.argmax(dead))}"
+        raise ValueError(f"no labelling is allowed{where}: every path holds a score of minus infinity")
+
+
+def _sum_product(
+    p: Potentials, n_jobs: int | None, nodes: bool, edges: bool
+) -> tuple[NDArray[np.float64], Floats | None, Floats | None]:
+    x = p.lattice
+    labels = p.n_labels
+    log_z = np.empty(len(p))
+    node_out = np.empty(x.unary.shape, x.unary.dtype) if nodes else None
+    edge_out = None
+    if edges:
+        steps = int(np.maximum(np.diff(x.offsets) - 1, 0).sum())
+        edge_out = np.empty((steps, labels, labels), x.unary.dtype)
+    _core.sum_product(
+        x.unary, x.pairwise, x.per_step, x.offsets, resolve_threads(n_jobs), log_z, node_out, edge_out
+    )
+    _require_paths(p, np.isneginf(log_z))
+    return log_z, node_out, edge_out
+
+
+def log_partition(p: Potentials, n_jobs: int | None = None) -> Any:
+    r"""Logarithm of the partition function, :math:`\log Z = \log \sum_y e^{s(y)}`.
+
+    Parameters
+    ----------
+    p : Potentials
+    n_jobs : int, optional
+        Threads for a batch; all cores by default.
+
+    Returns
+    -------
+    float, or float64 array [S] for a batch
+        0 for a sequence without tokens.
+
+    Examples
+    --------
+    >>> p = Potentials([[0.0, 0.0]] * 3, [[0.0, 0.0], [0.0, 0.0]])
+    >>> round(float(np.exp(log_partition(p))), 6)
+    8.0
+    """
+    log_z, _, _ = _sum_product(p, n_jobs, nodes=False, edges=False)
+    return log_z if p.offsets is not None else float(log_z[0])
+
+
+def marginals(p: Potentials, n_jobs: int | None = None) -> Marginals:
+    r"""Probabilities of each label at each token, and of each pair of labels at neighbouring tokens.
+
+    .. math::
+
+        \text{nodes}[t, j] = \sum_{y: y_t = j} p(y) = \partial \log Z / \partial U_t(j), \qquad
+        \text{edges}[t, i, j] = \sum_{y: y_t = i, y_{t+1} = j} p(y) = \partial \log Z / \partial A_t(i, j)
+
+    Parameters
+    ----------
+    p : Potentials
+    n_jobs : int, optional
+
+    Returns
+    -------
+    Marginals
+        ``log_z``, ``nodes`` [T, L] and ``edges`` [T - 1, L, L].
+
+    Examples
+    --------
+    >>> p = Potentials([[0.0, np.log(3.0)]], [[0.0, 0.0], [0.0, 0.0]])
+    >>> marginals(p).nodes.round(3)
+    array([[0.25, 0.75]])
+    """
+    log_z, nodes, edges = _sum_product(p, n_jobs, nodes=True, edges=True)
+    assert nodes is not None
+    assert edges is not None
+    return Marginals(log_z if p.offsets is not None else float(log_z[0]), nodes, edges)
+
+
+def node_marginals(p: Potentials, n_jobs: int | None = None) -> Floats:
+    """``marginals(p).nodes`` without the edges, for callers that need no more."""
+    _, nodes, _ = _sum_product(p, n_jobs, nodes=True, edges=False)
+    assert nodes is not None
+    return nodes
+
+
+def decode_flat(p: Potentials, n_jobs: int | None = None) -> Path:
+    """``decode`` with the paths of a batch one after another, [N]."""
+    x = p.lattice
+    path = np.empty(len(x.unary), np.int32)
+    dead = np.empty(len(p), np.uint8)
+    _core.decode(x.unary, x.pairwise, x.per_step, x.offsets, resolve_threads(n_jobs), path, dead)
+    _require_paths(p, dead.astype(bool))
+    return path
+
+
+def decode(p: Potentials, n_jobs: int | None = None) -> Any:
+    r"""Best labelling, :math:`\arg\max_y s(y)` (Viterbi). Among equals, the smaller label wins from the end on.
+
+    Returns
+    -------
+    int32 array [T], or a list of them for a batch
+
+    Examples
+    --------
+    >>> p = Potentials([[0.0, 1.0], [2.0, 0.0]], [[0.0, 0.0], [0.0, 0.0]])
+    >>> decode(p)
+    array([1, 0], dtype=int32)
+    """
+    path = decode_flat(p, n_jobs)
+    return path if p.offsets is None else np.split(path, p.offsets[1:-1])
+
+
+def nbest(p: Potentials, k: int) -> Any:
+    """The ``k`` best labellings, all different, best first.
+
+    There are fewer where fewer are allowed.
+
+    Returns
+    -------
+    NBest, or a list of them for a batch
+        ``paths`` [k, T] and ``scores`` [k].
+
+    Examples
+    --------
+    >>> p = Potentials([[0.0, 1.0], [2.0, 0.0]], [[0.0, 0.0], [0.0, 0.0]])
+    >>> nbest(p, 3).paths.tolist()
+    [[1, 0], [0, 0], [1, 1]]
+    """
+    if k < 1:
+        raise ValueError(f"'k' of nbest must be >= 1, got {k}")
+    x = p.lattice
+    found = []
+    for i, length in enumerate(p.lengths.tolist()):
+        most = k
+        if length * np.log(max(p.n_labels, 2)) < 62 * np.log(2):
+            most = min(k, p.n_labels**length)
+        paths = np.empty((most, length), np.int32)
+        scores = np.empty(most)
+        n = _core.nbest(x.unary, x.pairwise, x.per_step, x.offsets, i, paths, scores)
+        dead = np.zeros(len(p), bool)
+        dead[i] = n == 0
+        _require_paths(p, dead)
+        found.append(NBest(paths[:n], scores[:n]))
+    return found if p.offsets is not None else found[0]
+
+
+def sample(
+    p: Potentials, n: int, rng: np.random.Generator | int | None = None, n_jobs: int | None = None
+) -> Any:
+    """Labellings drawn independently from p(y).
+
+    Parameters
+    ----------
+    p : Potentials
+    n : int
+        How many for each sequence.
+    rng : numpy Generator, or a seed, optional
+
+    Returns
+    -------
+    int32 array [n, T], or a list of them for a batch
+
+    Examples
+    --------
+    >>> p = Potentials([[0.0, 100.0]] * 4, [[0.0, 0.0], [0.0, 0.0]])
+    >>> sample(p, 2, rng=0)
+    array([[1, 1, 1, 1],
+           [1, 1, 1, 1]], dtype=int32)
+    """
+    if n < 0:
+        raise ValueError(f"'n' of sample must be >= 0, got {n}")
+    x = p.lattice
+    uniform = np.random.default_rng(rng).random((n, len(x.unary)))
+    paths = np.empty(uniform.shape, np.int32)
+    log_z = np.empty(len(p))
+    _core.sample(
+        x.unary, x.pairwise, x.per_step, x.offsets, resolve_threads(n_jobs), uniform, log_z, paths
+    )
+    _require_paths(p, np.isneginf(log_z))
+    return paths if p.offsets is None else np.split(paths, p.offsets[1:-1], axis=1)
+
+
+def _flat_path(p: Potentials, path: ArrayLike | Sequence[ArrayLike]) -> NDArray[np.int64]:
+    if p.offsets is None:
+        rows = [np.asarray(path)]
+    else:
+        rows = [np.asarray(row) for row in path]  # type: ignore[union-attr]
+    if len(rows) != len(p):
+        raise ValueError(f"'path' must hold {len(p)} paths, got {len(rows)}")
+    for i, (row, length) in enumerate(zip(rows, p.lengths, strict=True)):
+        if row.shape != (length,):
+            raise ValueError(f"path of sequence {i} must have shape ({length},), got {row.shape}")
+        if row.size and (row.dtype.kind not in "iu" or row.min() < 0 or row.max() >= p.n_labels):
+            raise ValueError(f"path of sequence {i} must hold label numbers from 0 to {p.n_labels - 1}")
+    return np.concatenate(rows).astype(np.int64) if rows else np.empty(0, np.int64)
+
+
+def score(p: Potentials, path: ArrayLike | Sequence[ArrayLike]) -> Any:
+    """Score s(y) of a labelling; minus infinity if it is not allowed.
+
+    Parameters
+    ----------
+    p : Potentials
+    path : int array [T], or one for each sequence of a batch
+
+    Returns
+    -------
+    float, or float64 array [S] for a batch
+
+    Examples
+    --------
+    >>> p = Potentials([[0.0, 1.0], [2.0, 0.0]], [[0.0, 0.5], [0.0, 0.0]])
+    >>> score(p, [0, 1])
+    0.5
+    """
+    x = p.lattice
+    flat = _flat_path(p, path)
+    tokens = np.arange(len(flat))
+    steps = x.unary[tokens, flat].astype(np.float64)
+    if len(flat):
+        inner = np.ones(len(flat), bool)  # tokens with one of their own sequence before them
+        inner[x.offsets[:-1][x.offsets[:-1] < len(flat)]] = False
+        at = np.flatnonzero(inner)
+        edge = np.arange(len(at)) if x.per_step else np.zeros(len(at), np.int64)
+        steps[at] += x.pairwise[edge, flat[at - 1], flat[at]]
+    sums = np.array([steps[a:b].sum() for a, b in zip(x.offsets[:-1], x.offsets[1:], strict=True)])
+    return sums if p.offsets is not None else float(sums[0])
+
+
+def log_probability(
+    p: Potentials, path: ArrayLike | Sequence[ArrayLike], n_jobs: int | None = None
+) -> Any:
+    r"""Log-probability of a labelling, :math:`\log p(y) = s(y) - \log Z`.
+
+    Examples
+    --------
+    >>> p = Potentials([[0.0, 0.0]] * 2, [[0.0, 0.0], [0.0, 0.0]])
+    >>> round(float(np.exp(log_probability(p, [0, 1]))), 6)
+    0.25
+    """
+    return score(p, path) - log_partition(p, n_jobs)

@@ -1,0 +1,240 @@
+"""The scores of a linear chain: what every inference function takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+__all__ = ["Lattice", "Potentials"]
+
+Floats = NDArray[np.floating[Any]]
+
+
+@dataclass(frozen=True)
+class Lattice:
+    """Potentials as the core takes them: start, end and forbidden labels are in the scores.
+
+    Attributes
+    ----------
+    unary : array [N, L]
+    pairwise : array [1, L, L], or [E, L, L] if ``per_step``
+    per_step : bool
+    offsets : int64 array [S + 1]
+        First token of each sequence, and N.
+    """
+
+    unary: Floats
+    pairwise: Floats
+    per_step: bool
+    offsets: NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Potentials:
+    r"""Scores of the labellings of one sequence, or of a ragged batch of sequences.
+
+    A labelling :math:`y` of a sequence of T tokens has the score
+
+    .. math::
+
+        s(y) = \text{start}_{y_0} + \sum_{t=0}^{T-1} U_t(y_t)
+             + \sum_{t=0}^{T-2} A_t(y_t, y_{t+1}) + \text{end}_{y_{T-1}}
+
+    and the probability :math:`p(y) = e^{s(y)} / Z`. A score of minus infinity forbids.
+
+    Parameters
+    ----------
+    unary : array [T, L]
+        Scores of the labels of each token. For a batch, the tokens of all sequences one after another.
+    pairwise : array [L, L] or [T - 1, L, L]
+        Scores of label i followed by label j, the same at every step or one matrix per step (for a
+        batch, the steps of all sequences one after another).
+    start, end : array [L], optional
+        Scores of the first and of the last label.
+    allowed : bool array [T, L], optional
+        Labels that a token may have.
+    offsets : int array [S + 1], optional
+        Given for a batch: the first token of each sequence, and the number of tokens.
+
+    Raises
+    ------
+    ValueError
+        If shapes do not fit, or a score is NaN or plus infinity.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from crfkit import chain
+    >>> p = chain.Potentials(unary=[[0.0, 1.0], [0.5, 0.0], [0.0, 0.0]], pairwise=[[1.0, 0.0], [0.0, 1.0]])
+    >>> chain.decode(p)
+    array([1, 1, 1], dtype=int32)
+    >>> batch = chain.Potentials.batch([p, p])
+    >>> len(batch), batch.lengths.tolist()
+    (2, [3, 3])
+    """
+
+    unary: Floats
+    pairwise: Floats
+    start: Floats | None = None
+    end: Floats | None = None
+    allowed: NDArray[np.bool_] | None = None
+    offsets: NDArray[np.int64] | None = None
+
+    def __init__(
+        self,
+        unary: ArrayLike,
+        pairwise: ArrayLike,
+        start: ArrayLike | None = None,
+        end: ArrayLike | None = None,
+        allowed: ArrayLike | None = None,
+        offsets: ArrayLike | None = None,
+    ) -> None:
+        scores = [np.asarray(x) for x in (unary, pairwise, start, end) if x is not None]
+        single = all(x.dtype == np.float32 for x in scores)
+        dtype = np.dtype(np.float32 if single else np.float64)
+        fields: dict[str, Any] = {
+            "unary": np.ascontiguousarray(unary, dtype=dtype),
+            "pairwise": np.ascontiguousarray(pairwise, dtype=dtype),
+            "start": None if start is None else np.ascontiguousarray(start, dtype=dtype),
+            "end": None if end is None else np.ascontiguousarray(end, dtype=dtype),
+            "allowed": None if allowed is None else np.ascontiguousarray(allowed, dtype=bool),
+            "offsets": None if offsets is None else np.ascontiguousarray(offsets, dtype=np.int64),
+        }
+        for name, value in fields.items():
+            object.__setattr__(self, name, value)
+        self._check_shapes()
+        self._check_scores()
+
+    def _check_shapes(self) -> None:
+        if self.unary.ndim != 2 or self.unary.shape[1] == 0:
+            raise ValueError(f"'unary' must have shape [T, L] with L >= 1, got {self.unary.shape}")
+        tokens, labels = self.unary.shape
+        if self.offsets is not None:
+            offsets = self.offsets
+            good = offsets.ndim == 1 and offsets.size >= 1 and offsets[0] == 0 and offsets[-1] == tokens
+            if not good or (np.diff(offsets) < 0).any():
+                raise ValueError(f"'offsets' must rise from 0 to the number of tokens, {tokens}")
+        edges = int(np.maximum(self.lengths - 1, 0).sum())
+        expected = [(labels, labels), (edges, labels, labels)]
+        if self.pairwise.shape not in expected:
+            raise ValueError(
+                f"'pairwise' must have shape {expected[0]} or {expected[1]}, got {self.pairwise.shape}"
+            )
+        for name, value, shape in (
+            ("start", self.start, (labels,)),
+            ("end", self.end, (labels,)),
+            ("allowed", self.allowed, (tokens, labels)),
+        ):
+            if value is not None and value.shape != shape:
+                raise ValueError(f"{name!r} must have shape {shape}, got {value.shape}")
+
+    def _check_scores(self) -> None:
+        for name in ("unary", "pairwise", "start", "end"):
+            value = getattr(self, name)
+            # one pass: the maximum is NaN or plus infinity just where some score is
+            if value is None or not value.size or value.max() < np.inf:
+                continue
+            where = tuple(int(i) for i in np.argwhere(~(value < np.inf))[0])
+            place = f"{name}{list(where)}"
+            if name == "unary" and self.offsets is not None:
+                sequence = int(np.searchsorted(self.offsets, where[0], side="right")) - 1
+                place += f" (sequence {sequence}, position {where[0] - int(self.offsets[sequence])})"
+            raise ValueError(f"a score must be finite or minus infinity, got {value[where]} at {place}")
+
+    @classmethod
+    def batch(cls, sequences: Sequence[Potentials]) -> Potentials:
+        """Potentials of several single sequences, side by side.
+
+        Shared transition scores stay shared if they are the same for all.
+
+        Examples
+        --------
+        >>> p = Potentials([[0.0, 1.0]], [[0.0, 0.0], [0.0, 0.0]])
+        >>> Potentials.batch([p, p]).offsets.tolist()
+        [0, 1, 2]
+        """
+        if not sequences:
+            raise ValueError("a batch needs at least one sequence")
+        if any(p.offsets is not None for p in sequences):
+            raise ValueError("a batch is made of single sequences, not of batches")
+        lattices = [p.lattice for p in sequences]
+        first = lattices[0]
+        for i, lattice in enumerate(lattices):
+            if lattice.unary.shape[1] != first.unary.shape[1]:
+                raise ValueError(
+                    f"sequence {i} has {lattice.unary.shape[1]} labels, sequence 0 has {first.unary.shape[1]}"
+                )
+        shared = all(
+            not x.per_step and (x.pairwise is first.pairwise or np.array_equal(x.pairwise, first.pairwise))
+            for x in lattices
+        )
+        if shared:
+            pairwise = first.pairwise[0]
+        else:
+            pairwise = np.concatenate(
+                [
+                    x.pairwise if x.per_step else np.repeat(x.pairwise, max(0, len(x.unary) - 1), axis=0)
+                    for x in lattices
+                ]
+            )
+        offsets = np.cumsum([0] + [len(x.unary) for x in lattices])
+        return cls(np.concatenate([x.unary for x in lattices]), pairwise, offsets=offsets)
+
+    @property
+    def n_labels(self) -> int:
+        """Number of labels, L."""
+        return int(self.unary.shape[1])
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """Tokens of each sequence, [S]."""
+        if self.offsets is None:
+            return np.array([len(self.unary)], dtype=np.int64)
+        return np.diff(self.offsets)
+
+    def __len__(self) -> int:
+        """Number of sequences, 1 if this is not a batch."""
+        return 1 if self.offsets is None else len(self.offsets) - 1
+
+    def __getitem__(self, i: int) -> Potentials:
+        """Sequence ``i`` of a batch, by itself."""
+        if not -len(self) <= i < len(self):
+            raise IndexError(f"sequence {i} of a batch of {len(self)}")
+        if self.offsets is None:
+            return self
+        i %= len(self)
+        begin, end = int(self.offsets[i]), int(self.offsets[i + 1])
+        pairwise = self.pairwise
+        if pairwise.ndim == 3:
+            edges = np.concatenate([[0], np.cumsum(np.maximum(self.lengths - 1, 0))])
+            pairwise = pairwise[edges[i] : edges[i + 1]]
+        allowed = None if self.allowed is None else self.allowed[begin:end]
+        return Potentials(self.unary[begin:end], pairwise, self.start, self.end, allowed)
+
+    def __iter__(self) -> Iterator[Potentials]:
+        return (self[i] for i in range(len(self)))
+
+    @cached_property
+    def lattice(self) -> Lattice:
+        """The same scores in the form that the core takes."""
+        offsets = self.offsets
+        if offsets is None:
+            offsets = np.array([0, len(self.unary)], dtype=np.int64)
+        unary = self.unary
+        if self.start is not None or self.end is not None or self.allowed is not None:
+            unary = unary.copy()
+            filled = np.diff(offsets) > 0
+            if self.start is not None:
+                unary[offsets[:-1][filled]] += self.start
+            if self.end is not None:
+                unary[offsets[1:][filled] - 1] += self.end
+            if self.allowed is not None:
+                unary[~self.allowed] = -np.inf
+        per_step = self.pairwise.ndim == 3
+        pairwise = self.pairwise if per_step else self.pairwise[np.newaxis]
+        return Lattice(unary, pairwise, per_step, offsets)
