@@ -3,14 +3,21 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <chrono>
 #include <optional>
 
 #include "chain.hpp"
+#include "columns.hpp"
+#include "encoder.hpp"
+#include "memory.hpp"
 #include "objective.hpp"
+#include "pyobjects.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -24,6 +31,19 @@ template <class T, int Rank>
 using In = Array<const T, Rank>;
 template <class T, int Rank>
 using Out = Array<T, Rank>;
+
+// A numpy array that owns the vector's memory.
+template <class T>
+nb::ndarray<nb::numpy, T, nb::ndim<1>> own(std::vector<T>&& v) {
+  auto* kept = new std::vector<T>(std::move(v));
+  const nb::capsule owner(kept, [](void* p) noexcept { delete static_cast<std::vector<T>*>(p); });
+  return nb::ndarray<nb::numpy, T, nb::ndim<1>>(kept->data(), {kept->size()}, owner);
+}
+
+template <class T>
+std::vector<T> to_vector(const In<T, 1>& x) {
+  return std::vector<T>(x.data(), x.data() + x.size());
+}
 
 // Lets Ctrl-C through while the core works without the interpreter's lock.
 Threads make_threads(int count) {
@@ -117,11 +137,6 @@ void bind_chain(nb::module_& m) {
       "unary"_a, "pairwise"_a, "per_step"_a, "offsets"_a, "sequence"_a, "path"_a, "score"_a);
 }
 
-template <class T>
-std::vector<T> to_vector(const In<T, 1>& x) {
-  return std::vector<T>(x.data(), x.data() + x.size());
-}
-
 Layout make_layout(int n_labels, In<u32, 1> state_ptr, In<u16, 1> state_label, In<i32, 1> transition, i64 start, i64 end,
                    In<u32, 1> edge_ptr, In<u32, 1> edge_pair, u32 edge_first, u32 size) {
   Layout layout;
@@ -190,13 +205,13 @@ void bind_objective(nb::module_& m, const char* objective, const char* scorer) {
           "layout"_a, "data"_a, "gold"_a, "seq_weight"_a.none(), "constraints"_a.none(), "threads"_a)
       .def(
           "value_and_grad",
-          [](Objective<T>& self, In<double, 1> w, Out<double, 1> g, int threads) {
+          [](Objective<T>& self, In<double, 1> w, double c2, Out<double, 1> g, int threads) {
             require(static_cast<i64>(w.size()) == self.size() && static_cast<i64>(g.size()) == self.size(),
                     "the weight vector has the wrong size");
             const nb::gil_scoped_release release;
-            return self.value_and_grad(w.data(), g.data(), make_threads(threads));
+            return self.value_and_grad(w.data(), c2, g.data(), make_threads(threads));
           },
-          "w"_a, "g"_a, "threads"_a)
+          "w"_a, "c2"_a, "g"_a, "threads"_a)
       .def_prop_ro("size", &Objective<T>::size);
   nb::class_<Scorer<T>>(m, scorer)
       .def(
@@ -229,6 +244,250 @@ void bind_objective(nb::module_& m, const char* objective, const char* scorer) {
       .def_prop_ro("per_step", &Scorer<T>::per_step);
 }
 
+ColumnView column_view(const StringTable& strings, const In<u32, 2>& ids, const In<i64, 1>& offsets) {
+  check_offsets(offsets, static_cast<i64>(ids.shape(0)), "offsets must rise from 0 to the number of tokens");
+  for (std::size_t k = 0; k < ids.size(); ++k) require(ids.data()[k] < strings.size(), "a column names a string that does not exist");
+  ColumnView view;
+  view.strings = &strings;
+  view.n_columns = static_cast<int>(ids.shape(1));
+  view.n_seq = static_cast<i64>(offsets.size()) - 1;
+  view.ids = ids.data();
+  view.offsets = offsets.data();
+  return view;
+}
+
+StringTable make_strings(In<u8, 1> bytes, In<u64, 1> ends) {
+  StringTable table;
+  u64 begin = 0;
+  for (std::size_t k = 0; k < ends.size(); ++k) {
+    require(ends(k) >= begin && ends(k) <= bytes.size(), "the ends of the strings must rise to the number of bytes");
+    const std::string_view s(reinterpret_cast<const char*>(bytes.data()) + begin, ends(k) - begin);
+    require(invalid_utf8(s) == std::string_view::npos, "a string is not valid UTF-8");
+    require(table.add(s) == k, "a string is there twice");
+    begin = ends(k);
+  }
+  return table;
+}
+
+// None, or (line, what is wrong with it)
+template <class Builder>
+nb::object parse_into(Builder& self, nb::bytes text, i64 first_line) {
+  const std::string_view s(text.c_str(), text.size());
+  try {
+    const nb::gil_scoped_release release;
+    self.parse(s, first_line);
+  } catch (const LineError& e) {
+    return nb::make_tuple(e.line, std::string(e.what()));
+  }
+  return nb::none();
+}
+
+void bind_text(nb::module_& m) {
+  nb::class_<StringTable>(m, "StringTable")
+      .def(nb::init<>())
+      .def(nb::new_(&make_strings), "bytes"_a, "ends"_a)
+      .def("__len__", &StringTable::size)
+      .def("__getitem__",
+           [](const StringTable& self, i64 i) {
+             if (i < 0 || i >= static_cast<i64>(self.size())) throw nb::index_error();
+             return self[static_cast<u32>(i)];
+           })
+      .def("find",
+           [](const StringTable& self, std::string_view s) -> i64 {
+             const u32 id = self.find(s);
+             return id == kNone ? -1 : static_cast<i64>(id);
+           })
+      .def("add", &StringTable::add)
+      // the numbers here of another table's strings, 2^32 - 1 for those that are unknown; grow: adds them instead
+      .def(
+          "translate",
+          [](StringTable& self, const StringTable& other, bool grow) {
+            std::vector<u32> out;
+            out.reserve(other.size());
+            for (u32 k = 0; k < other.size(); ++k) out.push_back(grow ? self.add(other[k]) : self.find(other[k]));
+            return own(std::move(out));
+          },
+          "other"_a, "grow"_a)
+      .def("copy", [](const StringTable& self) { return StringTable(self); })
+      .def("pruned",
+           [](const StringTable& self, In<u8, 1> keep) {
+             require(keep.size() == self.size(), "the marks of what to keep have the wrong size");
+             StringTable out;
+             for (u32 k = 0; k < self.size(); ++k)
+               if (keep(k)) out.add(self[k]);
+             return out;
+           })
+      .def("tolist",
+           [](const StringTable& self) {
+             nb::list out;
+             for (u32 k = 0; k < self.size(); ++k) out.append(nb::str(self[k].data(), self[k].size()));
+             return out;
+           })
+      .def("arrays", [](const StringTable& self) {
+        return nb::make_tuple(own(std::vector<u8>(self.bytes().begin(), self.bytes().end())), own(std::vector<u64>(self.ends())));
+      });
+  nb::class_<ColumnBuilder>(m, "ColumnBuilder")
+      .def(
+          "__init__",
+          [](ColumnBuilder* self, const std::string& separator, std::string comment, std::string document, bool conllu) {
+            require(separator == "auto" || separator == "tab" || separator == "blank", "separator must be auto, tab or blank");
+            new (self) ColumnBuilder({separator == "auto" ? 'a' : separator == "tab" ? '\t' : '\0', std::move(comment),
+                                      std::move(document), conllu});
+          },
+          "separator"_a, "comment"_a, "document"_a, "conllu"_a)
+      .def("parse", &parse_into<ColumnBuilder>, "text"_a, "first_line"_a)
+      .def("read_rows", [](ColumnBuilder& self, nb::handle rows) { read_rows(rows, self); })
+      // The sequences that have ended (all of them if final): strings, ids [tokens * columns], offsets, columns.
+      .def(
+          "take",
+          [](ColumnBuilder& self, bool final) {
+            if (final) self.end_sequence();
+            StringTable strings = self.strings;
+            std::vector<u32> ids(self.ids.begin(), self.ids.begin() + self.offsets.back() * self.n_columns);
+            std::vector<i64> offsets = self.offsets;
+            self.restart();
+            return nb::make_tuple(std::move(strings), own(std::move(ids)), own(std::move(offsets)), self.n_columns);
+          },
+          "final"_a);
+  nb::class_<ItemBuilder>(m, "ItemBuilder")
+      .def(nb::init<>())
+      .def("parse", &parse_into<ItemBuilder>, "text"_a, "first_line"_a)
+      .def("read_items", [](ItemBuilder& self, nb::handle sequences) { ItemReader(self).read(sequences); })
+      // names, offsets, ptr, attributes, values or None, labels, label of each token, weights
+      .def("take", [](ItemBuilder& self) {
+        self.end_sequence();
+        nb::object value = nb::none();
+        if (!self.value.empty()) value = nb::cast(own(std::move(self.value)));
+        nb::object out = nb::make_tuple(std::move(self.names), own(std::move(self.offsets)), own(std::move(self.ptr)),
+                                        own(std::move(self.attr)), value, std::move(self.labels), own(std::move(self.label)),
+                                        own(std::move(self.weight)));
+        self = ItemBuilder();
+        return out;
+      });
+  m.def(
+      "word_form", [](std::string_view word, int form, int n) { return word_form(word, static_cast<WordForm>(form), n); },
+      "word"_a, "form"_a, "n"_a);
+  m.def(
+      "observed_pairs",
+      [](In<i64, 1> ptr, In<u32, 1> attr, u32 n_attributes, In<u32, 1> column, u32 n_columns, double min_count) {
+        check_offsets(ptr, static_cast<i64>(attr.size()), "attribute pointers must rise from 0 to the number of attributes");
+        require(column.size() + 1 == ptr.size(), "there must be a label for every token");
+        for (std::size_t k = 0; k < attr.size(); ++k) require(attr(k) < n_attributes, "no such attribute");
+        for (std::size_t t = 0; t < column.size(); ++t) require(column(t) < n_columns || column(t) == kNone, "no such label");
+        Observed out;
+        {
+          const nb::gil_scoped_release release;
+          out = observed_pairs(ptr.data(), attr.data(), static_cast<i64>(column.size()), n_attributes, column.data(), n_columns, min_count);
+        }
+        return nb::make_tuple(own(std::move(out.ptr)), own(std::move(out.column)));
+      },
+      "ptr"_a, "attr"_a, "n_attributes"_a, "column"_a, "n_columns"_a, "min_count"_a);
+
+  // nodes: ("leaf", column, form, n), ("join", a, b, distance, between), ("always",), ("first",), ("last",)
+  // templates: (node, offset, prefix, suffix, edge)
+  nb::class_<TemplateEncoder>(m, "TemplateEncoder")
+      .def(
+          "__init__",
+          [](TemplateEncoder* self, const std::vector<nb::tuple>& nodes,
+             const std::vector<std::tuple<int, int, std::string, std::string, bool>>& templates, bool pad) {
+            std::vector<Node> made;
+            for (const nb::tuple& x : nodes) {
+              const std::string kind = nb::cast<std::string>(x[0]);
+              if (kind == "leaf") made.push_back(Node::leaf(nb::cast<int>(x[1]), static_cast<WordForm>(nb::cast<int>(x[2])), nb::cast<int>(x[3])));
+              else if (kind == "join") made.push_back(Node::join(nb::cast<int>(x[1]), nb::cast<int>(x[2]), nb::cast<int>(x[3]), nb::cast<std::string>(x[4])));
+              else made.push_back(Node::mark(kind == "first" ? Node::Kind::first : kind == "last" ? Node::Kind::last : Node::Kind::always));
+            }
+            std::vector<Template> list;
+            for (const auto& [node, offset, prefix, suffix, edge] : templates) list.push_back({node, offset, prefix, suffix, edge});
+            new (self) TemplateEncoder(std::move(made), std::move(list), pad);
+          },
+          "nodes"_a, "templates"_a, "pad"_a)
+      .def(
+          "encode",
+          [](TemplateEncoder& self, const StringTable& strings, In<u32, 2> ids, In<i64, 1> offsets, bool grow, int threads) {
+            const ColumnView view = column_view(strings, ids, offsets);
+            Attributes state, edge;
+            {
+              const nb::gil_scoped_release release;
+              self.encode(view, grow, make_threads(threads), state, edge);
+            }
+            nb::object edge_ptr = nb::none(), edge_attr = nb::none();
+            if (self.has_edges()) {
+              edge_ptr = nb::cast(own(std::move(edge.ptr)));
+              edge_attr = nb::cast(own(std::move(edge.attr)));
+            }
+            return nb::make_tuple(own(std::move(state.ptr)), own(std::move(state.attr)), edge_ptr, edge_attr);
+          },
+          "strings"_a, "ids"_a, "offsets"_a, "grow"_a, "threads"_a)
+      .def("n_attributes", &TemplateEncoder::n_attributes, "edge"_a)
+      .def("name", &TemplateEncoder::name, "attribute"_a, "edge"_a)
+      .def("names", &TemplateEncoder::names, "edge"_a)
+      .def_prop_ro("has_edges", &TemplateEncoder::has_edges)
+      .def_prop_ro("n_columns", &TemplateEncoder::n_columns)
+      .def("copy", [](const TemplateEncoder& self) { return TemplateEncoder(self); })
+      .def("pruned", [](const TemplateEncoder& self, In<u8, 1> state, In<u8, 1> edge) { return self.pruned(to_vector<u8>(state), to_vector<u8>(edge)); },
+           "keep_state"_a, "keep_edge"_a)
+      .def("vocabulary",
+           [](const TemplateEncoder& self) {
+             nb::list strings, pairs, attribute;
+             for (const StringTable& table : self.vocabulary().strings) strings.append(nb::cast(StringTable(table)));
+             for (const PairTable& table : self.vocabulary().pairs) {
+               std::vector<u32> flat;
+               for (u32 k = 0; k < table.size(); ++k) flat.insert(flat.end(), {table.first(k), table.second(k)});
+               pairs.append(own(std::move(flat)));
+             }
+             for (const std::vector<u32>& x : self.vocabulary().attribute) attribute.append(own(std::vector<u32>(x)));
+             return nb::make_tuple(strings, pairs, attribute);
+           })
+      .def(
+          "restore",
+          [](TemplateEncoder& self, const std::vector<const StringTable*>& strings, const std::vector<In<u32, 1>>& pairs,
+             const std::vector<In<u32, 1>>& attribute, u32 n_state, u32 n_edge) {
+            TemplateEncoder::Vocabulary vocabulary;
+            for (const StringTable* table : strings) vocabulary.strings.push_back(*table);
+            for (const auto& flat : pairs) {
+              PairTable table;
+              require(flat.size() % 2 == 0, "pairs come in twos");
+              for (std::size_t k = 0; k < flat.size(); k += 2) require(table.add(flat(k), flat(k + 1)) == k / 2, "a pair is there twice");
+              vocabulary.pairs.push_back(std::move(table));
+            }
+            for (const auto& x : attribute) vocabulary.attribute.push_back(to_vector<u32>(x));
+            self.restore(std::move(vocabulary), n_state, n_edge);
+          },
+          "strings"_a, "pairs"_a, "attribute"_a, "n_state"_a, "n_edge"_a);
+}
+
+void bind_memory(nb::module_& m) {
+  m.def(
+      "dot",
+      [](In<double, 1> a, In<double, 1> b) {
+        require(a.size() == b.size(), "the vectors differ in size");
+        const nb::gil_scoped_release release;
+        return dot(a.data(), b.data(), static_cast<i64>(a.size()));
+      },
+      "a"_a, "b"_a);
+  nb::class_<Memory>(m, "Memory")
+      .def(nb::init<i64, int>(), "size"_a, "capacity"_a)
+      .def(
+          "push",
+          [](Memory& self, In<double, 1> x, In<double, 1> x_old, In<double, 1> g, In<double, 1> g_old, int threads) {
+            for (const auto* v : {&x, &x_old, &g, &g_old}) require(static_cast<i64>(v->size()) == self.size(), "a vector has the wrong size");
+            const nb::gil_scoped_release release;
+            return self.push(x.data(), x_old.data(), g.data(), g_old.data(), make_threads(threads));
+          },
+          "x"_a, "x_old"_a, "g"_a, "g_old"_a, "threads"_a)
+      .def(
+          "direction",
+          [](Memory& self, In<double, 1> v, Out<double, 1> d, int threads) {
+            require(static_cast<i64>(v.size()) == self.size() && static_cast<i64>(d.size()) == self.size(), "a vector has the wrong size");
+            const nb::gil_scoped_release release;
+            self.direction(v.data(), d.data(), make_threads(threads));
+          },
+          "v"_a, "d"_a, "threads"_a)
+      .def("clear", &Memory::clear)
+      .def("__len__", &Memory::count);
+}
+
 }  // namespace
 
 NB_MODULE(_core, m) {
@@ -249,6 +508,8 @@ NB_MODULE(_core, m) {
       .def(nb::init<In<i64, 1>, In<i64, 1>, In<u32, 1>, std::optional<In<double, 1>>, std::optional<In<i64, 1>>,
                     std::optional<In<u32, 1>>>(),
            "offsets"_a, "ptr"_a, "attr"_a, "value"_a.none(), "edge_ptr"_a.none(), "edge_attr"_a.none());
+  bind_text(m);
+  bind_memory(m);
   bind_objective<float>(m, "ObjectiveF32", "ScorerF32");
   bind_objective<double>(m, "ObjectiveF64", "ScorerF64");
 }

@@ -8,6 +8,7 @@
   namespace crfkit::isa {                              \
   const Kernels<float>& kernels_float(int n_labels);   \
   const Kernels<double>& kernels_double(int n_labels); \
+  const VectorKernels& kernels_vector();               \
   }
 
 CRFKIT_DECLARE(base)
@@ -25,6 +26,7 @@ struct Choice {
   const char* name;
   const Kernels<float>& (*single)(int);
   const Kernels<double>& (*twice)(int);
+  const VectorKernels& (*vector)();
 };
 
 // CRFKIT_ISA in the environment lowers the choice, for tests and measurements.
@@ -34,14 +36,14 @@ Choice choose() {
 #if defined(CRFKIT_HAVE_avx512)
   if (may("avx512") && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
       __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq"))
-    return {"avx512", avx512::kernels_float, avx512::kernels_double};
+    return {"avx512", avx512::kernels_float, avx512::kernels_double, avx512::kernels_vector};
 #endif
 #if defined(CRFKIT_HAVE_avx2)
   if ((may("avx2") || may("avx512")) && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
       __builtin_cpu_supports("bmi2"))
-    return {"avx2", avx2::kernels_float, avx2::kernels_double};
+    return {"avx2", avx2::kernels_float, avx2::kernels_double, avx2::kernels_vector};
 #endif
-  return {"base", base::kernels_float, base::kernels_double};
+  return {"base", base::kernels_float, base::kernels_double, base::kernels_vector};
 }
 
 const Choice& chosen() {
@@ -59,6 +61,8 @@ template <>
 const Kernels<double>& kernels_for<double>(int n_labels) {
   return chosen().twice(n_labels);
 }
+
+const VectorKernels& vector_kernels() { return chosen().vector(); }
 
 const char* instruction_set() { return chosen().name; }
 

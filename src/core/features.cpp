@@ -7,6 +7,7 @@ namespace crfkit {
 
 void Family::choose_dense(int lanes) {
   const u32 limit = static_cast<u32>(std::max(1, width / lanes));
+  lists_weights = limit <= 4;
   dense_row.assign(n_attributes(), -1);
   dense_attr.clear();
   for (u32 a = 0; a < n_attributes(); ++a) {
@@ -64,6 +65,39 @@ Family Layout::edge_family(int stride, int lanes) const {
   return f;
 }
 
+Observed observed_pairs(const i64* ptr, const u32* attr, i64 n_tokens, u32 n_attributes, const u32* column, u32 n_columns,
+                        double min_count) {
+  // the columns of each attribute's tokens, sorted by attribute
+  std::vector<u64> first(n_attributes + 1, 0);
+  const auto for_all = [&](auto f) {
+    for (i64 t = 0; t < n_tokens; ++t)
+      if (column[t] != kNone)
+        for (i64 k = ptr[t]; k < ptr[t + 1]; ++k) f(attr[k], column[t]);
+  };
+  for_all([&](u32 a, u32) { ++first[a + 1]; });
+  for (u32 a = 0; a < n_attributes; ++a) first[a + 1] += first[a];
+  std::vector<u32> seen(first.back());
+  std::vector<u64> next(first.begin(), first.end() - 1);
+  for_all([&](u32 a, u32 c) { seen[next[a]++] = c; });
+  std::vector<u64>().swap(next);
+  Observed out;
+  out.ptr.reserve(n_attributes + 1);
+  out.ptr.push_back(0);
+  std::vector<u32> count(n_columns, 0), distinct;
+  for (u32 a = 0; a < n_attributes; ++a) {
+    distinct.clear();
+    for (u64 k = first[a]; k < first[a + 1]; ++k)
+      if (count[seen[k]]++ == 0) distinct.push_back(seen[k]);
+    std::sort(distinct.begin(), distinct.end());
+    for (u32 c : distinct) {
+      if (count[c] >= min_count) out.column.push_back(c);
+      count[c] = 0;
+    }
+    out.ptr.push_back(static_cast<u32>(out.column.size()));
+  }
+  return out;
+}
+
 std::vector<std::pair<i64, i64>> cut_blocks(const i64* offsets, i64 n_seq, i64 tokens_per_block) {
   std::vector<std::pair<i64, i64>> blocks;
   for (i64 s = 0; s < n_seq;) {
@@ -98,16 +132,17 @@ void make_group(const Family& family, const Block<T>& block, const i64* ptr, con
     present.erase(std::unique(present.begin(), present.end()), present.end());
   }
   std::vector<u32> local(present.size());
-  group.run_ptr.push_back(0);
+  const bool list = family.lists_weights;
+  if (!list) group.run_ptr.push_back(0);
   for (std::size_t i = 0; i < present.size(); ++i) {
     const u32 a = present[i];
     if (family.dense_row[a] >= 0) {
       local[i] = static_cast<u32>(group.dense.size());
       group.dense.push_back(static_cast<u32>(family.dense_row[a]));
     } else {
-      local[i] = static_cast<u32>(group.run_ptr.size() - 1);
+      local[i] = static_cast<u32>(list ? group.weight.size() : group.run_ptr.size() - 1);
       for (u32 w = family.ptr[a]; w < family.ptr[a + 1]; ++w) group.weight.push_back(w);
-      group.run_ptr.push_back(static_cast<u32>(group.weight.size()));
+      if (!list) group.run_ptr.push_back(static_cast<u32>(group.weight.size()));
     }
     if (direct) seen[a] = local[i];
   }
@@ -115,7 +150,7 @@ void make_group(const Family& family, const Block<T>& block, const i64* ptr, con
     if (direct) return seen[a];
     return local[std::lower_bound(present.begin(), present.end(), a) - present.begin()];
   };
-  const bool wide = std::max(group.dense.size(), group.run_ptr.size()) > 65535;
+  const bool wide = std::max({group.dense.size(), group.run_ptr.size(), list ? group.weight.size() : 0}) > 65535;
   group.ptr.reserve(block.token.size() + 1);
   group.n_dense.reserve(block.token.size());
   group.ptr.push_back(0);
@@ -126,11 +161,12 @@ void make_group(const Family& family, const Block<T>& block, const i64* ptr, con
       for (i64 k = ptr[token]; k < ptr[token + 1]; ++k) {
         const u32 a = attr[k];
         if (a >= known || family.ptr[a] == family.ptr[a + 1] || (family.dense_row[a] >= 0) != want_dense) continue;
-        const u32 id = local_of(a);
-        if (wide) group.wide_id.push_back(id);
-        else group.id.push_back(static_cast<u16>(id));
-        if (value) group.value.push_back(static_cast<T>(value[k]));
-        ++count;
+        const u32 id = local_of(a), n = list && !want_dense ? family.ptr[a + 1] - family.ptr[a] : 1;
+        for (u32 i = 0; i < n; ++i, ++count) {
+          if (wide) group.wide_id.push_back(id + i);
+          else group.id.push_back(static_cast<u16>(id + i));
+          if (value) group.value.push_back(static_cast<T>(value[k]));
+        }
       }
       if (want_dense) dense = count - group.ptr.back();
     }

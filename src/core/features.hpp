@@ -14,6 +14,7 @@
 #include "base.hpp"
 #include "pack.hpp"
 #include "parallel.hpp"
+#include "strings.hpp"
 
 namespace crfkit {
 
@@ -25,6 +26,9 @@ struct Family {
   std::vector<u32> column;      // weight -> place in the row               [weights]
   std::vector<i32> dense_row;   // attribute -> dense row, or -1            [attributes]
   std::vector<u32> dense_attr;  // dense row -> attribute
+
+  // Runs are so short that a token lists their weights one by one.
+  bool lists_weights = false;
 
   u32 n_attributes() const { return ptr.empty() ? 0 : static_cast<u32>(ptr.size() - 1); }
   u32 n_weights() const { return static_cast<u32>(column.size()); }
@@ -64,15 +68,23 @@ struct Tokens {
   i64 n_tokens() const { return offsets[n_seq]; }
 };
 
+// Which columns each attribute is seen with: column[token] is the token's label (or label pair), kNone to skip it.
+// Pairs seen fewer than min_count times are left out.
+struct Observed {
+  std::vector<u32> ptr, column;
+};
+Observed observed_pairs(const i64* ptr, const u32* attr, i64 n_tokens, u32 n_attributes, const u32* column, u32 n_columns,
+                        double min_count);
+
 // One family's share of a block. Local rows ascend with the model's rows.
 template <class T>
 struct Group {
   std::vector<u32> dense;    // local dense row -> dense row
-  std::vector<u32> run_ptr;  // local run -> its first local weight    [runs + 1]
+  std::vector<u32> run_ptr;  // local run -> its first local weight    [runs + 1]; empty: entries name weights
   std::vector<u32> weight;   // local weight -> weight, relative
   std::vector<u32> ptr;      // token -> its first entry               [tokens + 1]
   std::vector<u16> n_dense;  // how many of a token's entries are dense rows; they come first
-  std::vector<u16> id;       // entries: local dense row or local run
+  std::vector<u16> id;       // entries: local dense row; local run, or local weight
   std::vector<u32> wide_id;  // instead of id, where a block has more rows than 16 bits count
   std::vector<T> value;      // of the entries; empty: all one
 };

@@ -5,6 +5,7 @@
 
 #include "chain_kernels.hpp"
 #include "loss_kernels.hpp"
+#include "vector_kernels.hpp"
 
 namespace crfkit::CRFKIT_ISA {
 namespace {
@@ -49,5 +50,9 @@ const Kernels<T>& choose(int n) {
 
 const Kernels<float>& kernels_float(int n_labels) { return choose<float>(n_labels); }
 const Kernels<double>& kernels_double(int n_labels) { return choose<double>(n_labels); }
+const VectorKernels& kernels_vector() {
+  static const VectorKernels kernels = {dot_of<double, double>, dot_of<float, float>, dot_of<float, double>, add_rows_to};
+  return kernels;
+}
 
 }  // namespace crfkit::CRFKIT_ISA

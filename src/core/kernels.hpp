@@ -79,6 +79,16 @@ struct Kernels {
 template <class T>
 const Kernels<T>& kernels_for(int n_labels);
 
+struct VectorKernels {
+  double (*dot)(const double* a, const double* b, i64 n);
+  double (*dot_single)(const float* a, const float* b, i64 n);
+  double (*dot_mixed)(const float* a, const double* b, i64 n);
+  // d += sum of c[r] row[r]
+  void (*add_rows)(const double* c, const float* const* row, int n_rows, double* d, i64 n);
+};
+
+const VectorKernels& vector_kernels();
+
 const char* instruction_set();
 
 }  // namespace crfkit

@@ -66,23 +66,33 @@ class Lattice {
     }
     top_[r] = high;
     T* out = e.data() + static_cast<i64>(r) * stride_;
-    typename S::Mask lost = {}, shut = {};
+    typename S::Mask zero = {};
     for_tiles<4>(vectors_, [&](auto N, int v0) {
       for (int v = v0; v < v0 + N; ++v) {
-        const Vec x = S::load(u + v * W);
-        const Vec y = S::exp(x - high);
-        lost |= (x > -inf) & (y == T(0));
-        shut |= (x == -inf) & (S::load(pad_.data() + v * W) == T(0));
+        const Vec y = S::exp(S::load(u + v * W) - high);
+        zero |= y + S::load(pad_.data() + v * W) == T(0);
         S::store(out + v * W, y);
       }
     });
-    if (S::any(lost)) good_[s] = 0;
-    if (S::any(shut)) closed_ = true;
+    if (S::any(zero)) {  // forbidden, or too small beside the top?
+      closed_ = true;
+      for (int j = 0; j < n_labels_; ++j)
+        if (out[j] == T(0) && u[j] > -inf) good_[s] = 0;
+    }
+  }
+
+  // Enters all rows of the pack; u: [rows][stride].
+  CRFKIT_KERNEL void set_rows(const Pack& pack, const T* u) {
+    for (int t = 0; t < pack.steps(); ++t)
+      for (int s = 0; s < pack.active(t); ++s) {
+        const int r = pack.row(t, s);
+        set_row(r, s, u + static_cast<i64>(r) * stride_);
+      }
   }
 
   // Steps: push(t, x, n, out) gives out = x m[t]; pull(t, x, n, out) gives out[i] = sum_j m[t][i][j] x[j].
   template <class Steps>
-  void forward(const Pack& pack, Steps& steps) {
+  CRFKIT_KERNEL void forward(const Pack& pack, Steps& steps) {
     closed_ |= steps.has_zeros();
     for (int t = 0; t < pack.steps(); ++t) {
       const int n = pack.active(t);
@@ -129,7 +139,7 @@ class Lattice {
   }
 
   template <class Steps>
-  void backward(const Pack& pack, Steps& steps) {
+  CRFKIT_KERNEL void backward(const Pack& pack, Steps& steps) {
     for (int t = pack.steps() - 1; t >= 0; --t) {
       const int n = pack.active(t), next = pack.active(t + 1);
       const i64 row = pack.first[t];
@@ -153,7 +163,7 @@ class Lattice {
   }
 
   // x[i][j] += sum over all steps and sequences of alpha[t][i] q[t+1][j]; times m this is sum_t xi.
-  void add_edges(const Pack& pack, T* x) const {
+  CRFKIT_KERNEL void add_edges(const Pack& pack, T* x) const {
     for_tiles<kTile<T, W>>(vectors_, [&](auto N, int v) {
       int i = 0;
       for (; n_labels_ - i >= 4; i += 4) edge_tile<4, N>(pack, i, v * W, x);

@@ -15,7 +15,7 @@ template <class T, int W>
 struct LossWorkspace : ChainWorkspace<T, W> {
   LocalRows<T, W> state, edge;
   Buffer<T> init, edge_init;     // where a token's scores start: 0, pads -inf; transitions likewise
-  Buffer<T> pairs;               // sum alpha x q of the block              [labels][stride]
+  Buffer<T> pairs;               // sum alpha x q of a pack                 [labels][stride]
   Buffer<T> edge_row;            // marginals of one transition             [labels][stride]
   Buffer<T> step_scores;         // scores of one transition                [labels][stride]
   std::vector<double> pair_gradient, start_gradient, end_gradient;
@@ -37,13 +37,6 @@ class LossKernel {
       gold_ = gold;
       clear();
       for (std::size_t p = 0; p < block_.packs.size(); ++p) run_pack(p);
-      const T* m = job_.transitions->m.data();
-      if (!own_steps_)
-        for (int i = 0; i < n_; ++i)
-          for (int j = 0; j < n_; ++j) {
-            const i64 ij = static_cast<i64>(i) * stride_ + j;
-            ws_.pair_gradient[i * n_ + j] += static_cast<double>(ws_.pairs[ij]) * static_cast<double>(m[ij]);
-          }
     }
     for (int part = 0; part < job_.turns->parts(); ++part) {
       job_.turns->wait(part, task);
@@ -89,7 +82,6 @@ class LossKernel {
     ws_.state.clear_gradient();
     if (own_steps_) ws_.edge.clear_gradient();
     ws_.pairs.reserve(static_cast<std::size_t>(n_) * stride_);
-    std::fill_n(ws_.pairs.data(), static_cast<std::size_t>(n_) * stride_, T(0));
     ws_.pair_gradient.assign(static_cast<std::size_t>(n_) * n_, 0);
     ws_.start_gradient.assign(n_, 0);
     ws_.end_gradient.assign(n_, 0);
@@ -128,10 +120,9 @@ class LossKernel {
     for (int t = 0; t < pack.steps(); ++t)
       for (int s = 0; s < pack.active(t); ++s) {
         const i64 r = pack.row(t, s);
-        const T* row = u + r * stride_;
-        lattice.set_row(static_cast<int>(r), s, row);
-        ws_.gold_score[s] += static_cast<double>(row[gold_[base_ + r]]);
+        ws_.gold_score[s] += static_cast<double>(u[r * stride_ + gold_[base_ + r]]);
       }
+    lattice.set_rows(pack, u);
     if (own_steps_) {
       const auto fill = [this](int t, T* a) { step_scores(t, a); };
       run_lattice(pack, OwnSteps<T, W, decltype(fill)>(n_, stride_, std::max(0, pack.steps() - 1), fill));
@@ -180,7 +171,7 @@ class LossKernel {
     if constexpr (std::is_same_v<Steps, SharedSteps<T, W>>) {
       for (int s = 0; s < pack.n_seq(); ++s)
         if (weight(pack, s) != 1.0) scale_q(pack, s);
-      lattice.add_edges(pack, ws_.pairs.data());
+      add_shared_edges(pack);
     } else {
       own_edges(pack, steps);
     }
@@ -190,12 +181,11 @@ class LossKernel {
     double total = 0;
     for (int t = 0; t + 1 < length(pack, s); ++t) {
       const int i = gold_[base_ + pack.row(t, s)], j = gold_[base_ + pack.row(t + 1, s)];
-      const i64 ij = static_cast<i64>(i) * stride_ + j;
       if (own_steps_) {
         step_scores(t, ws_.step_scores.data());
-        total += static_cast<double>(ws_.step_scores[ij]);
+        total += static_cast<double>(ws_.step_scores[static_cast<i64>(i) * stride_ + j]);
       } else {
-        total += static_cast<double>(job_.transitions->score[ij]);
+        total += job_.transitions->exact[static_cast<i64>(i) * n_ + j];
       }
     }
     return total;
@@ -207,6 +197,19 @@ class LossKernel {
       T* q = ws_.lattice.q.data() + static_cast<i64>(pack.row(t, s)) * stride_;
       for (int j = 0; j < n_; ++j) q[j] *= scale;
     }
+  }
+
+  // Sums of a pack in T, of packs in double precision: transitions are frequent, and their gradient is a
+  // difference of large counts.
+  void add_shared_edges(const Pack& pack) {
+    std::fill_n(ws_.pairs.data(), static_cast<std::size_t>(n_) * stride_, T(0));
+    ws_.lattice.add_edges(pack, ws_.pairs.data());
+    const T* m = job_.transitions->m.data();
+    for (int i = 0; i < n_; ++i)
+      for (int j = 0; j < n_; ++j) {
+        const i64 ij = static_cast<i64>(i) * stride_ + j;
+        ws_.pair_gradient[static_cast<i64>(i) * n_ + j] += static_cast<double>(ws_.pairs[ij]) * static_cast<double>(m[ij]);
+      }
   }
 
   template <class Steps>

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "memory.hpp"
+
 namespace crfkit {
 namespace {
 
@@ -32,7 +34,7 @@ void collect_table(const Family& family, const double* table, const Threads& thr
     for (i64 r = task * kRows; r < std::min(n, (task + 1) * kRows); ++r) {
       const u32 a = family.dense_attr[r];
       for (u32 k = family.ptr[a]; k < family.ptr[a + 1]; ++k)
-        g[family.first_weight + k] = table[r * family.width + family.column[k]];
+        g[family.first_weight + k] += table[r * family.width + family.column[k]];
     }
   });
 }
@@ -127,7 +129,7 @@ Objective<T>::Objective(Layout layout, const Tokens& data, const i32* gold, cons
 }
 
 template <class T>
-double Objective<T>::value_and_grad(const double* w, double* g, const Threads& threads) {
+double Objective<T>::value_and_grad(const double* w, double c2, double* g, const Threads& threads) {
   const i64 n = layout_.n_labels;
   weights_.set(w, threads);
   std::vector<double> pairs(n * n, 0.0), start(n, 0.0), end(n, 0.0);
@@ -146,7 +148,7 @@ double Objective<T>::value_and_grad(const double* w, double* g, const Threads& t
   job.start_gradient = start.data();
   job.end_gradient = end.data();
   job.turns = &turns;
-  std::fill_n(g, layout_.size, 0.0);
+  for (u32 k = 0; k < layout_.size; ++k) g[k] = 2 * c2 * w[k];
   std::fill_n(state_gradient_.data(), state_.dense_attr.size() * state_.width, 0.0);
   if (layout_.has_edges()) std::fill_n(edge_gradient_.data(), edge_.dense_attr.size() * edge_.width, 0.0);
   if (static_cast<int>(workspaces_.size()) < threads.count) workspaces_.resize(threads.count);
@@ -162,12 +164,12 @@ double Objective<T>::value_and_grad(const double* w, double* g, const Threads& t
   collect_table(state_, state_gradient_.data(), threads, g);
   if (layout_.has_edges()) collect_table(edge_, edge_gradient_.data(), threads, g);
   for (i64 k = 0; k < n * n; ++k)
-    if (layout_.transition[k] >= 0) g[layout_.transition[k]] = pairs[k] - gold_pairs_[k];
+    if (layout_.transition[k] >= 0) g[layout_.transition[k]] += pairs[k] - gold_pairs_[k];
   for (i64 j = 0; j < n; ++j) {
-    if (layout_.start >= 0) g[layout_.start + j] = start[j];
-    if (layout_.end >= 0) g[layout_.end + j] = end[j];
+    if (layout_.start >= 0) g[layout_.start + j] += start[j];
+    if (layout_.end >= 0) g[layout_.end + j] += end[j];
   }
-  return value;
+  return c2 == 0 ? value : value + c2 * dot(w, w, layout_.size);
 }
 
 template <class T>

@@ -29,7 +29,7 @@ class Weights {
   Buffer<T> state_table_, edge_table_, start_, end_;
 };
 
-// sum over sequences of weight * (log Z - score of the gold path), without penalty.
+// sum over sequences of weight * (log Z - score of the gold path), plus c2 |w|^2.
 template <class T>
 class Objective {
  public:
@@ -37,7 +37,7 @@ class Objective {
   // allowed and minus infinity where not; or null.
   Objective(Layout layout, const Tokens& data, const i32* gold, const double* seq_weight, const double* constraints,
             const Threads& threads);
-  double value_and_grad(const double* w, double* g, const Threads& threads);
+  double value_and_grad(const double* w, double c2, double* g, const Threads& threads);
   i64 size() const { return layout_.size; }
 
  private:

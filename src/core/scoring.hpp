@@ -22,13 +22,13 @@ class LocalRows {
 
  public:
   // table: the family's dense rows; w: all weights of the model.
-  void load(const Group<T>& group, const Family& family, const T* table, const double* w) {
+  CRFKIT_KERNEL void load(const Group<T>& group, const Family& family, const T* table, const double* w) {
     group_ = &group;
     width_ = family.width;
     dense_.reserve(group.dense.size() * width_ + 1);
     for (std::size_t r = 0; r < group.dense.size(); ++r)
-      std::memcpy(dense_.data() + r * width_, table + static_cast<std::size_t>(group.dense[r]) * width_,
-                  width_ * sizeof(T));
+      for (int k = 0; k < width_; k += W)
+        S::store(dense_.data() + r * width_ + k, S::load(table + static_cast<std::size_t>(group.dense[r]) * width_ + k));
     runs_.reserve(group.weight.size() + 1);
     w += family.first_weight;
     const u32* column = family.column.data();
@@ -43,7 +43,7 @@ class LocalRows {
     by_id([&](const auto* id) { score_rows(id, row, n, init, out); });
   }
 
-  void clear_gradient() {
+  CRFKIT_KERNEL void clear_gradient() {
     dense_gradient_.reserve(group_->dense.size() * width_ + 1);
     run_gradient_.reserve(group_->weight.size() + 1);
     std::fill_n(dense_gradient_.data(), group_->dense.size() * width_, T(0));
@@ -57,7 +57,7 @@ class LocalRows {
 
   // Adds part `part` of `parts` of the local gradient to the model's: dense rows into `table`
   // [dense rows][width], the rest into g.
-  void merge(const Family& family, int part, int parts, double* table, double* g) const {
+  CRFKIT_KERNEL void merge(const Family& family, int part, int parts, double* table, double* g) const {
     const auto range = [&](const std::vector<u32>& ids, u64 total) {
       const auto at = [&](u64 p) {
         return std::lower_bound(ids.begin(), ids.end(), static_cast<u32>(total * p / parts)) - ids.begin();
@@ -82,8 +82,14 @@ class LocalRows {
     else f(group_->wide_id.data());
   }
 
+  template <class F>
+  CRFKIT_INLINE void for_run(u32 id, F f) const {
+    if (group_->run_ptr.empty()) return f(id);
+    for (u32 q = group_->run_ptr[id]; q < group_->run_ptr[id + 1]; ++q) f(q);
+  }
+
   template <class Id>
-  void score_rows(const Id* ids, i64 row, int n, const T* init, T* out) const {
+  CRFKIT_KERNEL void score_rows(const Id* ids, i64 row, int n, const T* init, T* out) const {
     const T* dense = dense_.data();
     const T* value = group_->value.empty() ? nullptr : group_->value.data();
     for (int r = 0; r < n; ++r, ++row, out += width_) {
@@ -102,14 +108,13 @@ class LocalRows {
       });
       for (u32 k = middle; k < end; ++k) {
         const T scale = value ? value[k] : T(1);
-        for (u32 q = group_->run_ptr[ids[k]]; q < group_->run_ptr[ids[k] + 1]; ++q)
-          out[runs_[q].column] += scale * runs_[q].weight;
+        for_run(ids[k], [&](u32 q) { out[runs_[q].column] += scale * runs_[q].weight; });
       }
     }
   }
 
   template <class Id>
-  void scatter_rows(const Id* ids, i64 row, int n, const T* p) {
+  CRFKIT_KERNEL void scatter_rows(const Id* ids, i64 row, int n, const T* p) {
     T* dense = dense_gradient_.data();
     const T* value = group_->value.empty() ? nullptr : group_->value.data();
     for (int r = 0; r < n; ++r, ++row, p += width_) {
@@ -125,8 +130,7 @@ class LocalRows {
       });
       for (u32 k = middle; k < end; ++k) {
         const T scale = value ? value[k] : T(1);
-        for (u32 q = group_->run_ptr[ids[k]]; q < group_->run_ptr[ids[k] + 1]; ++q)
-          run_gradient_[q] += scale * p[runs_[q].column];
+        for_run(ids[k], [&](u32 q) { run_gradient_[q] += scale * p[runs_[q].column]; });
       }
     }
   }

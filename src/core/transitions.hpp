@@ -16,6 +16,7 @@ struct Transitions {
   Buffer<T> score_t;       // transposed                       [n_labels][stride], pads -inf
   Buffer<T> m;             // exp(score - shift)               [n_labels][stride], pads 0
   Buffer<T> m_t;           // transposed                       [n_labels][stride], pads 0
+  std::vector<double> exact;  // log-scores as m has them after rounding; what m lost keeps its own  [n_labels][n_labels]
   double shift = 0;        // largest finite score
   bool has_zeros = false;  // some transition is forbidden
   bool lossy = false;      // some allowed transition is too small for T beside the largest
@@ -39,6 +40,7 @@ struct Transitions {
       top = std::max(top, static_cast<double>(pairwise[k]));
     shift = std::isfinite(top) ? top : 0;
     has_zeros = lossy = false;
+    exact.resize(static_cast<std::size_t>(labels) * labels);
     before.assign(static_cast<std::size_t>(labels) * words(), 0);
     for (int i = 0; i < labels; ++i) {
       for (int j = 0; j < labels; ++j) {
@@ -49,6 +51,7 @@ struct Transitions {
         T e = static_cast<T>(std::exp(a - shift));
         if (e < std::numeric_limits<T>::min()) e = 0;
         m[ij] = m_t[ji] = e;
+        exact[static_cast<std::size_t>(i) * labels + j] = e > 0 ? shift + std::log(static_cast<double>(e)) : a;
         if (std::isfinite(a)) {
           before[static_cast<std::size_t>(j) * words() + i / 64] |= u64{1} << (i % 64);
           lossy |= e == 0;

@@ -1,1 +1,33 @@
-"""crfkit."""
+"""Conditional random fields for sequences.
+
+The line of flow, of which everything here is a part::
+
+    columns -> features -> Dataset -> Potentials -> inference -> objective -> optimizer -> model -> predictions
+    text       strings     ids, CSR   scores         log Z,       value,       weights      file     labels, n-best,
+                                      [T,L] [L,L]    marginals    gradient                           marginals
+
+:class:`CRF` walks the whole line; the modules :mod:`crfkit.data`, :mod:`crfkit.features`, :mod:`crfkit.chain`,
+:mod:`crfkit.training` and :mod:`crfkit.metrics` are its parts.
+"""
+
+from crfkit import chain, data, features, metrics, training
+from crfkit.estimators import CRF, Tagging, load
+from crfkit.features import Template, TokenFeatures
+from crfkit.model import ModelError
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "CRF",
+    "ModelError",
+    "Tagging",
+    "Template",
+    "TokenFeatures",
+    "__version__",
+    "chain",
+    "data",
+    "features",
+    "load",
+    "metrics",
+    "training",
+]

@@ -1,0 +1,370 @@
+#include "encoder.hpp"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+namespace crfkit {
+
+Node Node::leaf(int column, WordForm form, int n) {
+  Node node;
+  node.kind = Kind::leaf;
+  node.column = column;
+  node.form = form;
+  node.n = n;
+  return node;
+}
+
+Node Node::join(int a, int b, int distance, std::string between) {
+  Node node;
+  node.kind = Kind::join;
+  node.a = a;
+  node.b = b;
+  node.distance = distance;
+  node.between = std::move(between);
+  return node;
+}
+
+Node Node::mark(Kind kind) {
+  Node node;
+  node.kind = kind;
+  return node;
+}
+
+TemplateEncoder::TemplateEncoder(std::vector<Node> nodes, std::vector<Template> templates, bool pad)
+    : nodes_(std::move(nodes)), templates_(std::move(templates)), pad_(pad) {
+  constexpr int kFar = 1000;
+  const int n = static_cast<int>(nodes_.size());
+  table_of_.resize(n, -1);
+  for (int i = 0; i < n; ++i) {
+    const Node& node = nodes_[i];
+    if (node.kind == Node::Kind::leaf) {
+      if (node.column < 0) throw Error("a template names a negative column");
+      table_of_[i] = static_cast<int>(vocabulary_.strings.size());
+      vocabulary_.strings.emplace_back();
+      n_columns_ = std::max(n_columns_, node.column + 1);
+    } else if (node.kind == Node::Kind::join) {
+      if (node.a < 0 || node.b < 0 || node.a >= i || node.b >= i || std::abs(node.distance) > kFar)
+        throw Error("a join must name earlier nodes at most 1000 steps away");
+      table_of_[i] = static_cast<int>(vocabulary_.pairs.size());
+      vocabulary_.pairs.emplace_back();
+    }
+  }
+  low_.assign(n, 0);
+  high_.assign(n, 0);
+  std::vector<u8> needed(n, 0);
+  const auto need = [&](int node, int low, int high) {
+    low_[node] = needed[node] ? std::min(low_[node], low) : low;
+    high_[node] = needed[node] ? std::max(high_[node], high) : high;
+    needed[node] = 1;
+  };
+  std::map<std::tuple<int, std::string, std::string, bool>, int> known;
+  for (const Template& t : templates_) {
+    if (t.node < 0 || t.node >= n || std::abs(t.offset) > kFar) throw Error("a template must name a node at most 1000 steps away");
+    need(t.node, t.offset, t.offset);
+    const auto key = std::make_tuple(t.node, t.prefix, t.suffix, t.edge);
+    if (!known.contains(key)) {
+      known[key] = static_cast<int>(classes_.size());
+      classes_.push_back({t.node, t.prefix, t.suffix, t.edge});
+    }
+    class_of_.push_back(known[key]);
+  }
+  for (int i = n - 1; i >= 0; --i) {
+    if (!needed[i] || nodes_[i].kind != Node::Kind::join) continue;
+    need(nodes_[i].a, low_[i], high_[i]);
+    need(nodes_[i].b, low_[i] + nodes_[i].distance, high_[i] + nodes_[i].distance);
+  }
+  vocabulary_.attribute.resize(classes_.size());
+  std::map<std::tuple<std::string, std::string, bool>, std::vector<int>> texts;
+  for (std::size_t c = 0; c < classes_.size(); ++c)
+    texts[{classes_[c].prefix, classes_[c].suffix, classes_[c].edge}].push_back(static_cast<int>(c));
+  for (const auto& [text, members] : texts) {
+    if (members.size() < 2) continue;
+    for (int c : members) classes_[c].same_text = static_cast<int>(by_name_.size());
+    by_name_.emplace_back();
+    named_.emplace_back();
+  }
+}
+
+bool TemplateEncoder::has_edges() const {
+  return std::any_of(templates_.begin(), templates_.end(), [](const Template& t) { return t.edge; });
+}
+
+u32 TemplateEncoder::n_values(int node) const {
+  switch (nodes_[node].kind) {
+    case Node::Kind::leaf: return vocabulary_.strings[table_of_[node]].size();
+    case Node::Kind::join: return vocabulary_.pairs[table_of_[node]].size();
+    default: return 1;
+  }
+}
+
+void TemplateEncoder::append_value(std::string& out, int node, u32 value) const {
+  const Node& x = nodes_[node];
+  if (x.kind == Node::Kind::leaf) {
+    out += vocabulary_.strings[table_of_[node]][value];
+  } else if (x.kind == Node::Kind::join) {
+    const PairTable& pairs = vocabulary_.pairs[table_of_[node]];
+    append_value(out, x.a, pairs.first(value));
+    out += x.between;
+    append_value(out, x.b, pairs.second(value));
+  }
+}
+
+u32 TemplateEncoder::add_attribute(int cls, u32 value) {
+  const Class& c = classes_[cls];
+  std::vector<u32>& of_value = vocabulary_.attribute[cls];
+  if (value >= of_value.size()) of_value.resize(std::max<std::size_t>(value + 1, of_value.size() * 3 / 2), kNone);
+  if (of_value[value] != kNone) return of_value[value];
+  if (c.same_text >= 0) {
+    std::string text;
+    append_value(text, c.node, value);
+    std::vector<u32>& named = named_[c.same_text];
+    const u32 id = by_name_[c.same_text].add(text);
+    if (id == named.size()) named.push_back(n_attributes_[c.edge]++);
+    return of_value[value] = named[id];
+  }
+  return of_value[value] = n_attributes_[c.edge]++;
+}
+
+u32 TemplateEncoder::leaf_value(int node, std::string_view s, bool grow) {
+  const std::string form = word_form(s, nodes_[node].form, nodes_[node].n);
+  if (form.empty()) return kNone;
+  StringTable& table = vocabulary_.strings[table_of_[node]];
+  return grow ? table.add(form) : table.find(form);
+}
+
+// leaf_map_[leaf][string] for every string that stands in the leaf's column; in the order of the tokens, so that
+// numbers do not depend on threads.
+void TemplateEncoder::map_leaves(const ColumnView& data, bool grow, const Threads& threads) {
+  constexpr u32 kUnset = kNone - 1;
+  leaf_map_.assign(vocabulary_.strings.size(), {});
+  parallel_for(static_cast<i64>(nodes_.size()), threads.count, threads.poll, [&](i64 i, int) {
+    const int node = static_cast<int>(i);
+    if (nodes_[node].kind != Node::Kind::leaf) return;
+    std::vector<u32>& map = leaf_map_[table_of_[node]];
+    map.assign(data.strings->size(), kUnset);
+    const u32* id = data.ids + nodes_[node].column;
+    for (i64 t = 0; t < data.n_tokens(); ++t, id += data.n_columns)
+      if (map[*id] == kUnset) map[*id] = leaf_value(node, (*data.strings)[*id], grow);
+  });
+}
+
+// values[node][k]: its value k steps behind low_[node], counted from the first token
+struct TemplateEncoder::Scratch {
+  std::vector<std::vector<u32>> values;
+  u32 at(const TemplateEncoder& e, int node, i64 t) const { return values[node][t - e.low_[node]]; }
+};
+
+void TemplateEncoder::run_nodes(const ColumnView& data, i64 seq, bool grow, Scratch& scratch) {
+  const i64 begin = data.offsets[seq], length = data.offsets[seq + 1] - begin;
+  for (std::size_t i = 0; i < nodes_.size(); ++i) {
+    const int node = static_cast<int>(i);
+    const Node& x = nodes_[i];
+    std::vector<u32>& out = scratch.values[i];
+    const i64 low = low_[i], n = length + high_[i] - low;
+    out.assign(n, kNone);
+    if (x.kind == Node::Kind::always) {
+      std::fill(out.begin(), out.end(), 0u);
+    } else if (x.kind == Node::Kind::first) {
+      if (-low >= 0 && -low < n) out[-low] = 0;
+    } else if (x.kind == Node::Kind::last) {
+      if (length - 1 - low >= 0 && length - 1 - low < n) out[length - 1 - low] = 0;
+    } else if (x.kind == Node::Kind::leaf) {
+      const std::vector<u32>& map = leaf_map_[table_of_[i]];
+      for (i64 k = 0; k < n; ++k) {
+        const i64 t = low + k;
+        if (t >= 0 && t < length) {
+          out[k] = map[data.ids[(begin + t) * data.n_columns + x.column]];
+        } else if (pad_) {
+          const std::string mark = t < 0 ? "_B" + std::to_string(t) : "_B+" + std::to_string(t - length + 1);
+          StringTable& table = vocabulary_.strings[table_of_[node]];
+          out[k] = grow ? table.add(mark) : table.find(mark);
+        }
+      }
+    } else {
+      PairTable& pairs = vocabulary_.pairs[table_of_[i]];
+      for (i64 k = 0; k < n; ++k) {
+        const u32 a = scratch.at(*this, x.a, low + k), b = scratch.at(*this, x.b, low + k + x.distance);
+        if (a == kNone || b == kNone) continue;
+        out[k] = grow ? pairs.add(a, b) : pairs.find(a, b);
+      }
+    }
+  }
+}
+
+void TemplateEncoder::encode_range(const ColumnView& data, i64 begin, i64 end, bool grow, Attributes& state, Attributes& edge) {
+  Scratch scratch;
+  scratch.values.resize(nodes_.size());
+  const i64 tokens = data.offsets[end] - data.offsets[begin];
+  state.ptr.reserve(state.ptr.size() + tokens);
+  state.attr.reserve(state.attr.size() + tokens * templates_.size());
+  const bool edges = has_edges();
+  for (i64 seq = begin; seq < end; ++seq) {
+    run_nodes(data, seq, grow, scratch);
+    const i64 length = data.offsets[seq + 1] - data.offsets[seq];
+    for (i64 t = 0; t < length; ++t) {
+      for (std::size_t k = 0; k < templates_.size(); ++k) {
+        const Template& x = templates_[k];
+        if (x.edge && t == 0) continue;  // no transition leads into the first token
+        const u32 value = scratch.at(*this, x.node, t + x.offset);
+        if (value == kNone) continue;
+        const int cls = class_of_[k];
+        const std::vector<u32>& known = vocabulary_.attribute[cls];
+        u32 attribute = value < known.size() ? known[value] : kNone;
+        if (attribute == kNone && grow) attribute = add_attribute(cls, value);
+        if (attribute != kNone) (x.edge ? edge : state).attr.push_back(attribute);
+      }
+      state.ptr.push_back(static_cast<i64>(state.attr.size()));
+      if (edges) edge.ptr.push_back(static_cast<i64>(edge.attr.size()));
+    }
+  }
+}
+
+void TemplateEncoder::encode(const ColumnView& data, bool grow, const Threads& threads, Attributes& state, Attributes& edge) {
+  if (data.n_tokens() > 0 && data.n_columns < n_columns_)
+    throw Error("the templates look at column " + std::to_string(n_columns_ - 1) + ", the data has only columns 0 to " +
+                std::to_string(data.n_columns - 1));
+  map_leaves(data, grow, threads);
+  const i64 n_seq = data.n_seq;
+  if (grow || threads.count == 1) {
+    encode_range(data, 0, n_seq, grow, state, edge);
+  } else {
+    const i64 n_tasks = std::min<i64>(n_seq, 4 * threads.count);
+    std::vector<Attributes> states(n_tasks), edges(n_tasks);
+    parallel_for(n_tasks, threads.count, threads.poll, [&](i64 k, int) {
+      encode_range(data, n_seq * k / n_tasks, n_seq * (k + 1) / n_tasks, false, states[k], edges[k]);
+    });
+    const auto join = [](std::vector<Attributes>& parts, Attributes& out) {
+      for (Attributes& part : parts) {
+        const i64 base = static_cast<i64>(out.attr.size());
+        for (std::size_t t = 1; t < part.ptr.size(); ++t) out.ptr.push_back(base + part.ptr[t]);
+        out.attr.insert(out.attr.end(), part.attr.begin(), part.attr.end());
+        part = Attributes();
+      }
+    };
+    join(states, state);
+    join(edges, edge);
+  }
+  leaf_map_.clear();
+}
+
+std::string TemplateEncoder::name(u32 attribute, bool edge) const {
+  for (std::size_t c = 0; c < classes_.size(); ++c) {
+    if (classes_[c].edge != edge) continue;
+    const auto& of_value = vocabulary_.attribute[c];
+    const auto at = std::find(of_value.begin(), of_value.end(), attribute);
+    if (at == of_value.end()) continue;
+    std::string out = classes_[c].prefix;
+    append_value(out, classes_[c].node, static_cast<u32>(at - of_value.begin()));
+    return out + classes_[c].suffix;
+  }
+  throw Error("no such attribute");
+}
+
+std::vector<std::string> TemplateEncoder::names(bool edge) const {
+  std::vector<std::string> out(n_attributes_[edge]);
+  for (std::size_t c = 0; c < classes_.size(); ++c) {
+    if (classes_[c].edge != edge) continue;
+    const auto& of_value = vocabulary_.attribute[c];
+    for (u32 value = 0; value < of_value.size(); ++value) {
+      if (of_value[value] == kNone) continue;
+      std::string& text = out[of_value[value]];
+      text = classes_[c].prefix;
+      append_value(text, classes_[c].node, value);
+      text += classes_[c].suffix;
+    }
+  }
+  return out;
+}
+
+TemplateEncoder TemplateEncoder::pruned(const std::vector<u8>& keep_state, const std::vector<u8>& keep_edge) const {
+  const std::vector<u8>* keep[2] = {&keep_state, &keep_edge};
+  std::vector<u32> renumbered[2];
+  TemplateEncoder out(nodes_, templates_, pad_);
+  for (int kind = 0; kind < 2; ++kind) {
+    if (keep[kind]->size() != n_attributes_[kind]) throw Error("the marks of what to keep have the wrong size");
+    for (u8 kept : *keep[kind]) renumbered[kind].push_back(kept ? out.n_attributes_[kind]++ : kNone);
+  }
+  // which values of each node are still needed, from the templates down to the leaves
+  std::vector<std::vector<u8>> needed(nodes_.size());
+  for (std::size_t i = 0; i < nodes_.size(); ++i) needed[i].assign(n_values(static_cast<int>(i)), 0);
+  for (std::size_t c = 0; c < classes_.size(); ++c)
+    for (u32 v = 0; v < vocabulary_.attribute[c].size(); ++v) {
+      const u32 a = vocabulary_.attribute[c][v];
+      if (a != kNone && renumbered[classes_[c].edge][a] != kNone) needed[classes_[c].node][v] = 1;
+    }
+  for (std::size_t i = nodes_.size(); i-- > 0;) {
+    if (nodes_[i].kind != Node::Kind::join) continue;
+    const PairTable& pairs = vocabulary_.pairs[table_of_[i]];
+    for (u32 v = 0; v < pairs.size(); ++v)
+      if (needed[i][v]) needed[nodes_[i].a][pairs.first(v)] = needed[nodes_[i].b][pairs.second(v)] = 1;
+  }
+  std::vector<std::vector<u32>> value(nodes_.size());
+  for (std::size_t i = 0; i < nodes_.size(); ++i) {
+    value[i].assign(needed[i].size(), kNone);
+    for (u32 v = 0; v < needed[i].size(); ++v) {
+      if (!needed[i][v]) continue;
+      if (nodes_[i].kind == Node::Kind::leaf) {
+        value[i][v] = out.vocabulary_.strings[table_of_[i]].add(vocabulary_.strings[table_of_[i]][v]);
+      } else if (nodes_[i].kind == Node::Kind::join) {
+        const PairTable& pairs = vocabulary_.pairs[table_of_[i]];
+        value[i][v] = out.vocabulary_.pairs[table_of_[i]].add(value[nodes_[i].a][pairs.first(v)], value[nodes_[i].b][pairs.second(v)]);
+      } else {
+        value[i][v] = 0;
+      }
+    }
+  }
+  Vocabulary vocabulary = std::move(out.vocabulary_);
+  vocabulary.attribute.assign(classes_.size(), {});
+  for (std::size_t c = 0; c < classes_.size(); ++c)
+    for (u32 v = 0; v < vocabulary_.attribute[c].size(); ++v) {
+      const u32 a = vocabulary_.attribute[c][v];
+      if (a == kNone || renumbered[classes_[c].edge][a] == kNone) continue;
+      const u32 to = value[classes_[c].node][v];
+      if (to >= vocabulary.attribute[c].size()) vocabulary.attribute[c].resize(to + 1, kNone);
+      vocabulary.attribute[c][to] = renumbered[classes_[c].edge][a];
+    }
+  const u32 n_state = out.n_attributes_[0], n_edge = out.n_attributes_[1];
+  out.restore(std::move(vocabulary), n_state, n_edge);
+  return out;
+}
+
+void TemplateEncoder::restore(Vocabulary vocabulary, u32 n_state, u32 n_edge) {
+  const auto fail = [] { throw Error("the model's vocabulary does not fit its templates"); };
+  if (vocabulary.strings.size() != vocabulary_.strings.size() || vocabulary.pairs.size() != vocabulary_.pairs.size() ||
+      vocabulary.attribute.size() != classes_.size())
+    fail();
+  vocabulary_ = std::move(vocabulary);
+  n_attributes_[0] = n_state;
+  n_attributes_[1] = n_edge;
+  for (std::size_t i = 0; i < nodes_.size(); ++i) {
+    if (nodes_[i].kind != Node::Kind::join) continue;
+    const PairTable& pairs = vocabulary_.pairs[table_of_[i]];
+    for (u32 v = 0; v < pairs.size(); ++v)
+      if (pairs.first(v) >= n_values(nodes_[i].a) || pairs.second(v) >= n_values(nodes_[i].b)) fail();
+  }
+  for (StringTable& table : by_name_) table = StringTable();
+  for (auto& named : named_) named.clear();
+  std::vector<u8> used[2] = {std::vector<u8>(n_state, 0), std::vector<u8>(n_edge, 0)};
+  for (std::size_t c = 0; c < classes_.size(); ++c) {
+    const Class& cls = classes_[c];
+    auto& of_value = vocabulary_.attribute[c];
+    if (of_value.size() > n_values(cls.node)) {
+      if (std::any_of(of_value.begin() + n_values(cls.node), of_value.end(), [](u32 a) { return a != kNone; })) fail();
+      of_value.resize(n_values(cls.node));
+    }
+    for (u32 v = 0; v < of_value.size(); ++v) {
+      if (of_value[v] == kNone) continue;
+      if (of_value[v] >= n_attributes_[cls.edge]) fail();
+      used[cls.edge][of_value[v]] = 1;
+      if (cls.same_text < 0) continue;
+      std::string text;
+      append_value(text, cls.node, v);
+      if (by_name_[cls.same_text].add(text) == named_[cls.same_text].size()) named_[cls.same_text].push_back(of_value[v]);
+    }
+  }
+  for (const auto& marks : used)
+    if (std::find(marks.begin(), marks.end(), u8{0}) != marks.end()) fail();
+}
+
+}  // namespace crfkit

@@ -1,0 +1,112 @@
+#include "memory.hpp"
+
+#include <algorithm>
+
+#include "kernels.hpp"
+
+namespace crfkit {
+namespace {
+
+constexpr i64 kChunk = 4096;
+
+// Sums rows of partial results in their order.
+std::vector<double> add_rows(const std::vector<double>& partial, i64 width) {
+  std::vector<double> total(width, 0.0);
+  for (std::size_t k = 0; k < partial.size(); ++k) total[k % width] += partial[k];
+  return total;
+}
+
+}  // namespace
+
+double dot(const double* a, const double* b, i64 n) {
+  double total = 0;
+  for (i64 c = 0; c < n; c += kChunk) total += vector_kernels().dot(a + c, b + c, std::min(kChunk, n - c));
+  return total;
+}
+
+Memory::Memory(i64 size, int capacity) : size_(size), capacity_(capacity), slots_(capacity) {
+  if (size < 0 || capacity < 0) throw Error("the memory's size must not be negative");
+  pairs_.reserve(static_cast<std::size_t>(2) * slots_ * size_ + 1);
+  products_.assign(static_cast<std::size_t>(4) * slots_ * slots_, 0.0);
+}
+
+bool Memory::push(const double* x, const double* x_old, const double* g, const double* g_old, const Threads& threads) {
+  const VectorKernels& kernels = vector_kernels();
+  if (capacity_ == 0) return true;
+  if (count() == capacity_) order_.erase(order_.begin());
+  int slot = 0;
+  while (std::find(order_.begin(), order_.end(), slot) != order_.end()) ++slot;
+  float *s = step(slot), *y = change(slot);
+  std::vector<int> rows;  // all rows of pairs_ that are in use, the new ones last
+  for (int k : order_) rows.insert(rows.end(), {2 * k, 2 * k + 1});
+  rows.insert(rows.end(), {2 * slot, 2 * slot + 1});
+  const i64 width = static_cast<i64>(rows.size()), n_chunks = (size_ + kChunk - 1) / kChunk;
+  std::vector<double> partial(2 * width * n_chunks);
+  parallel_for(n_chunks, threads.count, {}, [&](i64 c, int) {
+    const i64 begin = c * kChunk, n = std::min(kChunk, size_ - begin);
+    for (i64 k = begin; k < begin + n; ++k) {
+      s[k] = static_cast<float>(x[k] - x_old[k]);
+      y[k] = static_cast<float>(g[k] - g_old[k]);
+    }
+    for (i64 r = 0; r < width; ++r) {
+      const float* row = pairs_.data() + rows[r] * size_ + begin;
+      partial[2 * (c * width + r)] = kernels.dot_single(s + begin, row, n);
+      partial[2 * (c * width + r) + 1] = kernels.dot_single(y + begin, row, n);
+    }
+  });
+  const std::vector<double> total = add_rows(partial, 2 * width);
+  const double curvature = total[2 * (width - 1)], change_norm = total[2 * (width - 1) + 1];
+  if (!(curvature > 1e-12 * change_norm)) return false;  // the slot stays unused
+  for (i64 r = 0; r < width; ++r) {
+    product(2 * slot, rows[r]) = product(rows[r], 2 * slot) = total[2 * r];
+    product(2 * slot + 1, rows[r]) = product(rows[r], 2 * slot + 1) = total[2 * r + 1];
+  }
+  order_.push_back(slot);
+  return true;
+}
+
+void Memory::direction(const double* v, double* d, const Threads& threads) {
+  const VectorKernels& kernels = vector_kernels();
+  const i64 n_chunks = (size_ + kChunk - 1) / kChunk;
+  std::vector<int> rows;
+  for (int k : order_) rows.insert(rows.end(), {2 * k, 2 * k + 1});
+  const i64 width = static_cast<i64>(rows.size());
+  std::vector<double> partial(width * n_chunks);
+  parallel_for(n_chunks, threads.count, {}, [&](i64 c, int) {
+    const i64 begin = c * kChunk, n = std::min(kChunk, size_ - begin);
+    for (i64 r = 0; r < width; ++r) partial[c * width + r] = kernels.dot_mixed(pairs_.data() + rows[r] * size_ + begin, v + begin, n);
+  });
+  const std::vector<double> with_v = width ? add_rows(partial, width) : std::vector<double>();
+  // the two loops, on coefficients: the vector at hand is c_v v + sum_r c[r] row[r]
+  std::vector<double> c(width, 0.0);
+  double c_v = -1;
+  const auto inner = [&](i64 r) {
+    double total = c_v * with_v[r];
+    for (i64 q = 0; q < width; ++q) total += c[q] * product(rows[r], rows[q]);
+    return total;
+  };
+  std::vector<double> alpha(order_.size());
+  for (i64 k = count() - 1; k >= 0; --k) {
+    alpha[k] = inner(2 * k) / product(rows[2 * k], rows[2 * k + 1]);
+    c[2 * k + 1] -= alpha[k];
+  }
+  if (width > 0) {
+    const int s = rows[width - 2], y = rows[width - 1];
+    const double scale = product(s, y) / product(y, y);
+    c_v *= scale;
+    for (double& x : c) x *= scale;
+  }
+  for (i64 k = 0; k < count(); ++k) {
+    const double beta = inner(2 * k + 1) / product(rows[2 * k], rows[2 * k + 1]);
+    c[2 * k] += alpha[k] - beta;
+  }
+  parallel_for(n_chunks, threads.count, {}, [&](i64 chunk, int) {
+    const i64 begin = chunk * kChunk, n = std::min(kChunk, size_ - begin);
+    std::vector<const float*> row;
+    for (int r : rows) row.push_back(pairs_.data() + r * size_ + begin);
+    for (i64 k = begin; k < begin + n; ++k) d[k] = c_v * v[k];
+    kernels.add_rows(c.data(), row.data(), static_cast<int>(width), d + begin, n);
+  });
+}
+
+}  // namespace crfkit

@@ -1,0 +1,26 @@
+"""Data in: files, corpora, and the embedded sample."""
+
+from crfkit.data.readers import (
+    CONLLU_COLUMNS,
+    DataError,
+    Labelled,
+    Weighted,
+    iter_columns,
+    read_columns,
+    read_conllu,
+    read_crfsuite,
+)
+from crfkit.data.sequences import Columns, Items
+
+__all__ = [
+    "CONLLU_COLUMNS",
+    "Columns",
+    "DataError",
+    "Items",
+    "Labelled",
+    "Weighted",
+    "iter_columns",
+    "read_columns",
+    "read_conllu",
+    "read_crfsuite",
+]

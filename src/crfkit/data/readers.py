@@ -1,0 +1,296 @@
+"""Reading files: columns, CoNLL-U, CRFsuite's text; plain, gzip, xz, bzip2, or from a pipe."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import lzma
+import os
+import sys
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crfkit import _core
+from crfkit.data.sequences import Columns, Items
+
+__all__ = [
+    "CONLLU_COLUMNS",
+    "DataError",
+    "Labelled",
+    "Weighted",
+    "iter_columns",
+    "read_columns",
+    "read_conllu",
+    "read_crfsuite",
+]
+
+Source = str | os.PathLike[str] | IO[bytes]
+
+_CHUNK = 1 << 22
+_OPENERS = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
+
+#: Names of the columns of CoNLL-U, as :func:`read_conllu` takes them.
+CONLLU_COLUMNS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
+
+
+class DataError(ValueError):
+    """A fault in the data; the message begins with the file and line."""
+
+
+class Labelled(NamedTuple):
+    """Sequences and their labels.
+
+    Attributes
+    ----------
+    X : Columns
+    y : Columns, or None
+        One column: a label for every token.
+    """
+
+    X: Columns
+    y: Columns | None
+
+
+class Weighted(NamedTuple):
+    """Items, their labels, and the weights of the sequences (None if all are one)."""
+
+    X: Items
+    y: Columns
+    weights: NDArray[np.float64] | None
+
+
+def source_name(source: Source) -> str:
+    """How messages call a source."""
+    if source == "-":
+        return "<stdin>"
+    if isinstance(source, (str, os.PathLike)):
+        return os.fspath(source)
+    return str(getattr(source, "name", "<stream>"))
+
+
+@contextmanager
+def open_source(source: Source) -> Iterator[IO[bytes]]:
+    """The bytes of a file (by its name decompressed), of standard input (``"-"``), or of an open file."""
+    if source == "-":
+        yield sys.stdin.buffer
+    elif isinstance(source, (str, os.PathLike)):
+        opener: Any = _OPENERS.get(Path(source).suffix.lower(), open)
+        with opener(source, "rb") as file:
+            yield file
+    else:
+        yield source
+
+
+def _pieces(source: Source) -> Iterator[tuple[bytes, int]]:
+    """Pieces of whole lines, each with the number of its first line."""
+    name = source_name(source)
+    line, rest, first = 1, b"", True
+    with open_source(source) as file:
+        while True:
+            try:
+                chunk = file.read(_CHUNK)
+            except (EOFError, OSError, lzma.LZMAError, zlib.error) as e:
+                if isinstance(e, FileNotFoundError):
+                    raise
+                raise DataError(f"{name}: cannot read: {e}") from e
+            if isinstance(chunk, str):
+                raise TypeError(f"{name}: open the file in binary mode")
+            if first and chunk.startswith(b"\xef\xbb\xbf"):
+                chunk = chunk[3:]
+            first = False
+            if not chunk:
+                break
+            end = chunk.rfind(b"\n") + 1
+            if end == 0:
+                rest += chunk
+                continue
+            piece = rest + chunk[:end]
+            rest = chunk[end:]
+            yield piece, line
+            line += piece.count(b"\n")
+    if rest:
+        yield rest, line
+
+
+def _feed(builder: Any, piece: bytes, line: int, name: str) -> None:
+    fault = builder.parse(piece, line)
+    if fault is not None:
+        raise DataError(f"{name}:{fault[0]}: {fault[1]}")
+
+
+def _split_label(table: Columns, label: int | None, columns: Sequence[int] | None, name: str) -> Labelled:
+    n = table.n_columns
+    if label is not None and not -n <= label < n:
+        raise DataError(f"{name}: there is no label column {label}: the file has {n} columns, 0 to {n - 1}")
+    for c in columns or ():
+        if not -n <= c < n:
+            raise DataError(f"{name}: there is no column {c}: the file has {n} columns, 0 to {n - 1}")
+    if columns is None:
+        columns = [c for c in range(n) if label is None or c != label % n]
+    if not columns:
+        raise DataError(f"{name}: besides the label there is no column to learn from")
+    y = None if label is None else table.select([label])
+    return Labelled(table.select(columns), y)
+
+
+def iter_columns(
+    source: Source,
+    *,
+    separator: str = "auto",
+    comment: str = "",
+    document: str = "-DOCSTART-",
+    conllu: bool = False,
+) -> Iterator[Columns]:
+    """Reads a column file piece by piece, some megabytes at a time; sequences are never cut.
+
+    Takes what :func:`read_columns` takes, and gives all columns.
+    """
+    name = source_name(source)
+    builder = _core.ColumnBuilder(separator, comment, document, conllu)
+    for piece, line in _pieces(source):
+        _feed(builder, piece, line, name)
+        part = Columns.from_builder(builder, final=False)
+        if len(part):
+            yield part
+    part = Columns.from_builder(builder)
+    if len(part):
+        yield part
+
+
+def _read_all(source: Source, separator: str, comment: str, document: str, conllu: bool) -> Columns:
+    name = source_name(source)
+    builder = _core.ColumnBuilder(separator, comment, document, conllu)
+    for piece, line in _pieces(source):
+        _feed(builder, piece, line, name)
+    table = Columns.from_builder(builder)
+    if len(table) == 0:
+        raise DataError(f"{name}: the file holds no sequence")
+    return table
+
+
+def read_columns(
+    source: Source,
+    *,
+    label: int | None = -1,
+    columns: Sequence[int] | None = None,
+    separator: str = "auto",
+    comment: str = "",
+    document: str = "-DOCSTART-",
+) -> Labelled:
+    """Reads a column file: a token a line, a blank line between sequences.
+
+    Parameters
+    ----------
+    source : path, "-" for standard input, or binary file
+        Names ending in .gz, .xz or .bz2 are decompressed.
+    label : int or None
+        Column of the labels, the last by default; None if there are none.
+    columns : sequence of int, optional
+        Columns to keep besides; all by default.
+    separator : {"auto", "tab", "blank"}
+        ``"auto"`` splits at tabs if the first line has one, else at blanks.
+    comment : str
+        Lines that begin with this are skipped; empty for none.
+    document : str
+        Lines whose first column is this are skipped; they end a sequence.
+
+    Returns
+    -------
+    Labelled
+        ``X`` and ``y``.
+
+    Raises
+    ------
+    DataError
+        With file and line, if a line has more or fewer columns than those before, is not UTF-8, or
+        if there is no sequence at all.
+
+    Examples
+    --------
+    >>> import io
+    >>> X, y = read_columns(io.BytesIO(b"the DT O\\ndog NN B-X\\n\\nruns VB O\\n"))
+    >>> X[0], y[0]
+    ([('the', 'DT'), ('dog', 'NN')], ['O', 'B-X'])
+    """
+    table = _read_all(source, separator, comment, document, conllu=False)
+    return _split_label(table, label, columns, source_name(source))
+
+
+def read_conllu(
+    source: Source, *, columns: Sequence[str] = ("form",), label: str | None = "upos"
+) -> Labelled:
+    """Reads CoNLL-U; word ranges (``3-4``) and empty nodes (``5.1``) are skipped.
+
+    Parameters
+    ----------
+    source : path, "-" for standard input, or binary file
+    columns : sequence of str
+        Names out of :data:`CONLLU_COLUMNS`.
+    label : str or None
+        A name, or several joined by ``+`` (``"upos+feats"``), whose values are joined by ``|``.
+
+    Returns
+    -------
+    Labelled
+
+    Examples
+    --------
+    >>> import io
+    >>> row = "1\\tDogs\\tdog\\tNOUN\\tNNS\\tNumber=Plur\\t0\\troot\\t_\\t_\\n"
+    >>> X, y = read_conllu(io.BytesIO(row.encode()), label="upos+feats")
+    >>> X[0], y[0]
+    (['Dogs'], ['NOUN|Number=Plur'])
+    """
+    name = source_name(source)
+    wanted = [] if label is None else label.split("+")
+    for column in [*columns, *wanted]:
+        if column not in CONLLU_COLUMNS:
+            raise ValueError(f"CoNLL-U has no column {column!r}: it has {', '.join(CONLLU_COLUMNS)}")
+    table = _read_all(source, "tab", "#", "", conllu=True)
+    if table.n_columns != len(CONLLU_COLUMNS):
+        raise DataError(f"{name}: CoNLL-U has 10 columns, the file has {table.n_columns}")
+    X = table.select([CONLLU_COLUMNS.index(c) for c in columns])
+    if not wanted:
+        return Labelled(X, None)
+    numbers = [CONLLU_COLUMNS.index(c) for c in wanted]
+    if len(numbers) == 1:
+        return Labelled(X, table.select(numbers))
+    rows, inverse = np.unique(table.ids[:, numbers], axis=0, return_inverse=True)
+    strings = _core.StringTable()
+    joined = [strings.add("|".join(table.strings[int(i)] for i in row)) for row in rows]
+    ids = np.array(joined, np.uint32)[inverse.reshape(-1)]
+    return Labelled(X, Columns(strings, ids[:, np.newaxis], table.offsets))
+
+
+def read_crfsuite(source: Source) -> Weighted:
+    r"""Reads CRFsuite's text: ``label TAB attribute[:value] TAB ...``, a blank line between sequences.
+
+    ``\:`` and ``\\`` in an attribute are a colon and a backslash; a line ``@weight:w`` weighs the sequence that follows.
+
+    Returns
+    -------
+    Weighted
+        ``X`` (:class:`Items`), ``y`` and ``weights``, which is None if no sequence has one.
+
+    Examples
+    --------
+    >>> import io
+    >>> X, y, weights = read_crfsuite(io.BytesIO(b"@weight:2\nO\tw=the\tlen:3\n"))
+    >>> X[0], y[0], weights
+    ([{'w=the': 1.0, 'len': 3.0}], ['O'], array([2.]))
+    """
+    name = source_name(source)
+    builder = _core.ItemBuilder()
+    for piece, line in _pieces(source):
+        _feed(builder, piece, line, name)
+    names, offsets, ptr, attr, value, labels, label, weights = builder.take()
+    if len(offsets) == 1:
+        raise DataError(f"{name}: the file holds no sequence")
+    y = Columns(labels, label[:, np.newaxis], offsets)
+    return Weighted(Items(names, offsets, ptr, attr, value), y, None if (weights == 1).all() else weights)

@@ -1,0 +1,243 @@
+"""Text in numbered strings: what the readers give and the encoders take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeVar, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crfkit import _core
+
+__all__ = ["Columns", "Items"]
+
+Ints = NDArray[np.int64]
+Ids = NDArray[np.uint32]
+T = TypeVar("T")
+
+
+def _picked(offsets: Ints, sequences: Ints) -> tuple[Ints, Ints]:
+    """Tokens of the given sequences, and the offsets of those sequences by themselves."""
+    lengths = offsets[sequences + 1] - offsets[sequences]
+    starts = np.concatenate([[0], np.cumsum(lengths)])
+    tokens = np.arange(starts[-1]) + np.repeat(offsets[sequences] - starts[:-1], lengths)
+    return tokens, starts
+
+
+def _sequence_numbers(n: int, key: Any) -> Ints:
+    if isinstance(key, slice):
+        return np.arange(n)[key]
+    numbers = np.asarray(key)
+    if numbers.dtype == bool:
+        if numbers.shape != (n,):
+            raise IndexError(f"a mask over {n} sequences must have shape ({n},), got {numbers.shape}")
+        return np.flatnonzero(numbers)
+    numbers = numbers.astype(np.int64)
+    if numbers.size and (numbers.min() < -n or numbers.max() >= n):
+        raise IndexError(f"sequence numbers must lie between 0 and {n - 1}")
+    return numbers % max(n, 1)
+
+
+class Columns(Sequence[Any]):
+    """Ragged sequences of tokens, every token a row of strings; each distinct string is stored once.
+
+    Behaves as a list of sequences: with one column a sequence is a list of strings, with more a list of tuples.
+    Slices and arrays of numbers give ``Columns`` again.
+
+    Parameters
+    ----------
+    strings : native string table
+    ids : uint32 array [N, C]
+        Numbers of the strings.
+    offsets : int64 array [S + 1]
+        First token of each sequence, and N.
+
+    Examples
+    --------
+    >>> x = Columns.from_sequences([[("the", "DT"), ("dog", "NN")], [("runs", "VB")]])
+    >>> len(x), x[1], x.select([0])[0]
+    (2, [('runs', 'VB')], ['the', 'dog'])
+    """
+
+    def __init__(self, strings: _core.StringTable, ids: Ids, offsets: Ints) -> None:
+        self.strings = strings
+        self.ids = np.ascontiguousarray(ids, np.uint32)
+        self.offsets = np.ascontiguousarray(offsets, np.int64)
+        self._texts: list[str] | None = None
+
+    @classmethod
+    def from_sequences(cls, sequences: Iterable[Iterable[Any]]) -> Columns:
+        """Columns of Python sequences, whose tokens are strings or tuples of strings."""
+        builder = _core.ColumnBuilder("blank", "", "", False)
+        builder.read_rows(sequences)
+        return cls.from_builder(builder)
+
+    @classmethod
+    def from_builder(cls, builder: _core.ColumnBuilder, final: bool = True) -> Columns:
+        """What a native builder has collected."""
+        strings, ids, offsets, n = builder.take(final)
+        return cls(strings, ids.reshape(-1, max(n, 1)), offsets)
+
+    @property
+    def n_columns(self) -> int:
+        """Strings in a row."""
+        return int(self.ids.shape[1])
+
+    @property
+    def lengths(self) -> Ints:
+        """Tokens of each sequence, [S]."""
+        return np.diff(self.offsets)
+
+    def texts(self) -> list[str]:
+        """The distinct strings."""
+        if self._texts is None:
+            self._texts = self.strings.tolist()
+        return self._texts
+
+    def select(self, columns: Sequence[int]) -> Columns:
+        """The same sequences with some of the columns."""
+        for c in columns:
+            if not -self.n_columns <= c < self.n_columns:
+                raise ValueError(f"there is no column {c}: the data has columns 0 to {self.n_columns - 1}")
+        out = Columns(self.strings, self.ids[:, list(columns)], self.offsets)
+        out._texts = self._texts
+        return out
+
+    def map_column(self, column: int, function: Callable[[str], T]) -> list[list[T]]:
+        """``function`` of every string of a column, called once per distinct string."""
+        ids = self.ids[:, column]
+        known = {int(i): function(self.strings[int(i)]) for i in np.unique(ids)}
+        flat = [known[i] for i in ids.tolist()]
+        bounds = self.offsets.tolist()
+        return [flat[a:b] for a, b in zip(bounds, bounds[1:], strict=False)]
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @overload
+    def __getitem__(self, key: int) -> list[Any]: ...
+    @overload
+    def __getitem__(self, key: slice) -> Columns: ...
+    def __getitem__(self, key: Any) -> Any:
+        if isinstance(key, (int, np.integer)):
+            if not -len(self) <= key < len(self):
+                raise IndexError(f"sequence {key} of {len(self)}")
+            key = int(key) % len(self)
+            text = self.texts()
+            rows = self.ids[self.offsets[key] : self.offsets[key + 1]].tolist()
+            if self.n_columns == 1:
+                return [text[row[0]] for row in rows]
+            return [tuple(text[i] for i in row) for row in rows]
+        tokens, offsets = _picked(self.offsets, _sequence_numbers(len(self), key))
+        out = Columns(self.strings, self.ids[tokens], offsets)
+        out._texts = self._texts
+        return out
+
+    def __iter__(self) -> Iterator[list[Any]]:
+        return (self[i] for i in range(len(self)))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Sequence) or isinstance(other, str):
+            return NotImplemented
+        return list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"<Columns: {len(self)} sequences, {len(self.ids)} tokens, {self.n_columns} columns>"
+
+    def __reduce__(self) -> Any:
+        return _columns_from_arrays, (*self.strings.arrays(), self.ids, self.offsets)
+
+
+def _columns_from_arrays(
+    text: NDArray[np.uint8], ends: NDArray[np.uint64], ids: Ids, offsets: Ints
+) -> Columns:
+    return Columns(_core.StringTable(text, ends), ids, offsets)
+
+
+class Items(Sequence[Any]):
+    """Ragged sequences of tokens, every token a bag of named attributes with values.
+
+    Behaves as a list of sequences of dicts ``{attribute: value}``.
+
+    Examples
+    --------
+    >>> x = Items.from_sequences([[{"word": "the", "long": False, "len": 3}, ["a", "b"]]])
+    >>> x[0]
+    [{'word:the': 1.0, 'len': 3.0}, {'a': 1.0, 'b': 1.0}]
+    """
+
+    def __init__(
+        self,
+        names: _core.StringTable,
+        offsets: Ints,
+        ptr: Ints,
+        attr: Ids,
+        value: NDArray[np.float64] | None = None,
+    ) -> None:
+        self.names = names
+        self.offsets = offsets
+        self.ptr = ptr
+        self.attr = attr
+        self.value = value
+
+    @classmethod
+    def from_sequences(cls, sequences: Iterable[Iterable[Any]]) -> Items:
+        """Items of Python sequences, whose tokens are dicts, lists or sets as python-crfsuite takes them."""
+        builder = _core.ItemBuilder()
+        builder.read_items(sequences if isinstance(sequences, (list, tuple)) else list(sequences))
+        names, offsets, ptr, attr, value, *_ = builder.take()
+        return cls(names, offsets, ptr, attr, value)
+
+    @property
+    def lengths(self) -> Ints:
+        """Tokens of each sequence, [S]."""
+        return np.diff(self.offsets)
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @overload
+    def __getitem__(self, key: int) -> list[dict[str, float]]: ...
+    @overload
+    def __getitem__(self, key: slice) -> Items: ...
+    def __getitem__(self, key: Any) -> Any:
+        if isinstance(key, (int, np.integer)):
+            if not -len(self) <= key < len(self):
+                raise IndexError(f"sequence {key} of {len(self)}")
+            key = int(key) % len(self)
+            return [self._token(t) for t in range(self.offsets[key], self.offsets[key + 1])]
+        tokens, offsets = _picked(self.offsets, _sequence_numbers(len(self), key))
+        entries, ptr = _picked(self.ptr, tokens)
+        value = None if self.value is None else self.value[entries]
+        return Items(self.names, offsets, ptr, self.attr[entries], value)
+
+    def _token(self, t: int) -> dict[str, float]:
+        out: dict[str, float] = {}
+        for k in range(self.ptr[t], self.ptr[t + 1]):
+            name = self.names[int(self.attr[k])]
+            out[name] = out.get(name, 0.0) + (1.0 if self.value is None else float(self.value[k]))
+        return out
+
+    def __iter__(self) -> Iterator[list[dict[str, float]]]:
+        return (self[i] for i in range(len(self)))
+
+    def __repr__(self) -> str:
+        return f"<Items: {len(self)} sequences, {len(self.ptr) - 1} tokens, {len(self.names)} attributes>"
+
+    def __reduce__(self) -> Any:
+        rest = (self.offsets, self.ptr, self.attr, self.value)
+        return _items_from_arrays, (*self.names.arrays(), *rest)
+
+
+def _items_from_arrays(
+    text: NDArray[np.uint8],
+    ends: NDArray[np.uint64],
+    offsets: Ints,
+    ptr: Ints,
+    attr: Ids,
+    value: NDArray[np.float64] | None,
+) -> Items:
+    return Items(_core.StringTable(text, ends), offsets, ptr, attr, value)

@@ -1,0 +1,267 @@
+"""Sequences as numbers: attributes of tokens, and which weights a model has for them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crfkit import _core
+
+__all__ = ["Dataset", "Layout"]
+
+NONE = 2**32 - 1  # the core's "no such number"
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Ragged sequences of tokens, each token a few attributes.
+
+    Attributes
+    ----------
+    offsets : int64 [S + 1]
+        First token of each sequence, and the number of tokens N.
+    ptr : int64 [N + 1]
+        First attribute of each token.
+    attr : uint32 [ptr[N]]
+        Attributes' numbers; numbers that a model does not know cost nothing.
+    value : float64 [ptr[N]], or None
+        Their values; None means one for all.
+    edge_ptr, edge_attr : arrays like ptr and attr, or None
+        Attributes of the transition into each token.
+    """
+
+    offsets: NDArray[np.int64]
+    ptr: NDArray[np.int64]
+    attr: NDArray[np.uint32]
+    value: NDArray[np.float64] | None = None
+    edge_ptr: NDArray[np.int64] | None = None
+    edge_attr: NDArray[np.uint32] | None = None
+
+    @property
+    def n_sequences(self) -> int:
+        """Number of sequences, S."""
+        return len(self.offsets) - 1
+
+    @property
+    def n_tokens(self) -> int:
+        """Number of tokens, N."""
+        return len(self.ptr) - 1
+
+    @cached_property
+    def native(self) -> _core.Tokens:
+        """The same arrays, as the core takes them."""
+        return _core.Tokens(self.offsets, self.ptr, self.attr, self.value, self.edge_ptr, self.edge_attr)
+
+
+def _all_pairs(n_attributes: int, n_columns: int) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
+    ptr = np.arange(n_attributes + 1, dtype=np.uint32) * n_columns
+    return ptr, np.tile(np.arange(n_columns, dtype=np.uint32), n_attributes)
+
+
+def _union(
+    a: tuple[NDArray[np.uint32], NDArray[np.uint32]],
+    b: tuple[NDArray[np.uint32], NDArray[np.uint32]],
+    n_columns: int,
+) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
+    """Rows of columns that are in either of two tables of rows."""
+    n = max(len(a[0]), len(b[0])) - 1
+    keys = np.union1d(_row_keys(*a, n_columns), _row_keys(*b, n_columns))
+    counts = np.bincount(keys // n_columns, minlength=n)
+    ptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.uint32)
+    return ptr, (keys % n_columns).astype(np.uint32)
+
+
+def _row_keys(ptr: NDArray[np.uint32], column: NDArray[np.uint32], n_columns: int) -> NDArray[np.int64]:
+    rows = np.repeat(np.arange(len(ptr) - 1, dtype=np.int64), np.diff(ptr.astype(np.int64)))
+    return rows * n_columns + column
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """Which weights a model has, in the order of its weight vector.
+
+    First the state weights, by attribute and label; then transitions by label and next label, start weights, end
+    weights, and edge weights by attribute, label and next label.
+
+    Attributes
+    ----------
+    n_labels : int
+    state_ptr : uint32 [attributes + 1], state_label : uint16
+        Labels that each attribute has a weight with.
+    transition : int32 [L * L]
+        Number of the weight of each label pair, -1 where there is none.
+    start, end : int
+        First of L weights, or -1.
+    edge_ptr : uint32 [edge attributes + 1], edge_pair : uint32
+        Label pairs (i * L + j) that each edge attribute has a weight with; empty without edge attributes.
+    edge_first : int
+        Number of the first edge weight.
+    size : int
+        Number of weights.
+    """
+
+    n_labels: int
+    state_ptr: NDArray[np.uint32]
+    state_label: NDArray[np.uint16]
+    transition: NDArray[np.int32]
+    start: int
+    end: int
+    edge_ptr: NDArray[np.uint32]
+    edge_pair: NDArray[np.uint32]
+    edge_first: int
+    size: int
+
+    @classmethod
+    def build(
+        cls,
+        data: Dataset,
+        labels: NDArray[np.int32],
+        n_labels: int,
+        n_attributes: tuple[int, int],
+        *,
+        min_freq: float = 0,
+        all_states: bool = False,
+        all_transitions: bool = True,
+        transitions: bool = True,
+        ends: bool = True,
+        base: Layout | None = None,
+    ) -> Layout:
+        """The weights that labelled data asks for.
+
+        Parameters
+        ----------
+        data : Dataset
+        labels : int32 [N]
+        n_labels : int
+        n_attributes : (int, int)
+            Of tokens, of transitions.
+        min_freq : float
+            (attribute, label) pairs seen less often have no weight.
+        all_states, all_transitions : bool
+            Weights for all pairs, or only for those seen.
+        transitions : bool
+            Whether label pairs have weights at all.
+        ends : bool
+            Whether the first and the last label have weights.
+        base : Layout, optional
+            A layout whose weights must be among the new ones; its labels come first.
+        """
+        inner = np.ones(data.n_tokens, bool)  # tokens that follow one of their own sequence
+        inner[data.offsets[:-1][np.diff(data.offsets) > 0]] = False
+        pairs = np.full(data.n_tokens, NONE, np.uint32)
+        at = np.flatnonzero(inner)
+        pairs[at] = labels[at - 1] * n_labels + labels[at]
+
+        def rows(
+            ptr: NDArray[np.int64],
+            attr: NDArray[np.uint32],
+            column: NDArray[np.uint32],
+            n: int,
+            n_columns: int,
+        ) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
+            if all_states:
+                return _all_pairs(n, n_columns)
+            return _core.observed_pairs(ptr, attr, n, column, n_columns, float(min_freq))
+
+        state = rows(data.ptr, data.attr, labels.astype(np.uint32), n_attributes[0], n_labels)
+        edge = (np.zeros(0, np.uint32), np.zeros(0, np.uint32))
+        if data.edge_ptr is not None and data.edge_attr is not None:
+            edge = rows(data.edge_ptr, data.edge_attr, pairs, n_attributes[1], n_labels * n_labels)
+        seen = np.unique(pairs[at]).astype(np.int64)
+        if base is not None:
+            old = base.n_labels
+            state = _union(state, (base.state_ptr, base.state_label.astype(np.uint32)), n_labels)
+            if len(base.edge_ptr):
+                moved = base.edge_pair // old * n_labels + base.edge_pair % old
+                edge = _union(edge, (base.edge_ptr, moved), n_labels * n_labels)
+            i, j = np.nonzero(base.transition.reshape(old, old) >= 0)
+            seen = np.union1d(seen, i * n_labels + j)
+        chosen = np.zeros(0, np.int64)
+        if transitions:
+            chosen = np.arange(n_labels * n_labels) if all_transitions else seen
+        size = len(state[1])
+        transition = np.full(n_labels * n_labels, -1, np.int32)
+        transition[chosen] = size + np.arange(len(chosen))
+        size += len(chosen)
+        start = end = -1
+        if ends:
+            start, end = size, size + n_labels
+            size += 2 * n_labels
+        total = size + len(edge[1])
+        if total >= 2**31:
+            raise ValueError(f"the model would have {total} weights, more than 2^31: raise 'min_freq'")
+        return cls(
+            n_labels,
+            state[0],
+            state[1].astype(np.uint16),
+            transition,
+            start,
+            end,
+            edge[0],
+            edge[1],
+            size,
+            total,
+        )
+
+    def without_empty_rows(self) -> Layout:
+        """The same weights, with the attributes renumbered that have any."""
+
+        def packed(ptr: NDArray[np.uint32]) -> NDArray[np.uint32]:
+            return np.unique(ptr) if len(ptr) else ptr
+
+        return replace(self, state_ptr=packed(self.state_ptr), edge_ptr=packed(self.edge_ptr))
+
+    def move_weights(self, w: NDArray[np.float64], target: Layout) -> NDArray[np.float64]:
+        """The weights of this layout in the places of a larger one; the others are zero."""
+        out = np.zeros(target.size)
+        n, m = self.n_labels, target.n_labels
+
+        def move(
+            mine: NDArray[np.int64], theirs: NDArray[np.int64], first: int, target_first: int
+        ) -> None:
+            at = np.searchsorted(theirs, mine)
+            found = at < len(theirs)
+            found[found] = theirs[at[found]] == mine[found]
+            out[target_first + at[found]] = w[first : first + len(mine)][found]
+
+        move(
+            _row_keys(self.state_ptr, self.state_label.astype(np.uint32), m),
+            _row_keys(target.state_ptr, target.state_label.astype(np.uint32), m),
+            0,
+            0,
+        )
+        if len(self.edge_ptr) and len(target.edge_ptr):
+            moved = self.edge_pair // n * m + self.edge_pair % n
+            move(
+                _row_keys(self.edge_ptr, moved, m * m),
+                _row_keys(target.edge_ptr, target.edge_pair, m * m),
+                self.edge_first,
+                target.edge_first,
+            )
+        mine = self.transition.reshape(n, n)
+        theirs = target.transition.reshape(m, m)[:n, :n]
+        both = (mine >= 0) & (theirs >= 0)
+        out[theirs[both]] = w[mine[both]]
+        for a, b in ((self.start, target.start), (self.end, target.end)):
+            if a >= 0 and b >= 0:
+                out[b : b + n] = w[a : a + n]
+        return out
+
+    @cached_property
+    def native(self) -> _core.Layout:
+        """The same, as the core takes it."""
+        return _core.Layout(**self.arrays(), **self.numbers())
+
+    def arrays(self) -> dict[str, Any]:
+        """The arrays, by name."""
+        names = ("state_ptr", "state_label", "transition", "edge_ptr", "edge_pair")
+        return {name: np.ascontiguousarray(getattr(self, name)) for name in names}
+
+    def numbers(self) -> dict[str, Any]:
+        """The plain numbers, by name."""
+        names = ("n_labels", "start", "end", "edge_first", "size")
+        return {name: int(getattr(self, name)) for name in names}

@@ -1,0 +1,488 @@
+"""The linear-chain conditional random field."""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from crfkit._threads import resolve_threads
+from crfkit.chain.constraints import Constraints
+from crfkit.chain.inference import decode_flat, log_partition, nbest, node_marginals
+from crfkit.data.sequences import Columns
+from crfkit.dataset import Dataset, Layout
+from crfkit.estimators.base import Estimator, check_number
+from crfkit.estimators.labels import collect_labels, label_numbers
+from crfkit.features.encoders import Encoder, FeatureSource, make_encoder
+from crfkit.metrics import evaluate, token_accuracy
+from crfkit.model import ChainModel, read_model, write_model
+from crfkit.training.lbfgs import Callback, Progress, Result, minimize_lbfgs
+from crfkit.training.objective import LikelihoodObjective
+
+__all__ = ["CRF", "Tagging", "load"]
+
+Rules = str | Constraints | Iterable[tuple[str, str]] | None
+
+
+class Tagging(NamedTuple):
+    """One labelling of a sequence and its probability."""
+
+    labels: list[Any]
+    probability: float
+
+
+class CRF(Estimator):
+    r"""Linear-chain conditional random field, trained by penalised maximum likelihood.
+
+    .. math::
+
+        p_w(y \mid x) \propto \exp \sum_t \big( u_t(y_t) + a(y_{t-1}, y_t) \big)
+
+    where u sums the weights of the token's attributes for a label. Training minimises
+    :math:`-\sum \log p_w(y \mid x) + c_1 \lVert w \rVert_1 + c_2 \lVert w \rVert^2`.
+
+    A sequence is a list of tokens. A token is a string, or a tuple of strings (columns, such as word and part of
+    speech), from which ``features`` makes attributes; or it is a dict, list or set of attributes, as for
+    python-crfsuite. The readers of :mod:`crfkit.data` give columns directly, which is fastest.
+
+    Parameters
+    ----------
+    features : "auto", TokenFeatures, Template, callable or None
+        How tokens become attributes. ``"auto"`` uses :class:`~crfkit.TokenFeatures` for strings and tuples and takes dicts,
+        lists and sets as they are. A callable is called as ``f(sequence)``, or as ``f(sequence, t)`` if it takes two arguments.
+    c1 : float, default=0
+        Coefficient of the sum of absolute weights; makes weights exactly zero.
+    c2 : float, default=1
+        Coefficient of the sum of squared weights (without a half, as in CRFsuite).
+    min_freq : float, default=0
+        (attribute, label) pairs that occur less often get no weight.
+    all_possible_states : bool, default=False
+        Weights for all (attribute, label) pairs, not only for those seen.
+    all_possible_transitions : bool, default=True
+        Weights for all label pairs, not only for those seen.
+    start_end : bool, default=True
+        Weights for the first and for the last label.
+    constraints : {"bio", "iob1", "bioes", "bilou"}, Constraints, or list of (label, label), optional
+        What may not follow what, in training and in decoding.
+    max_iter : int, optional
+        Most iterations of the optimiser.
+    tol : float, default=1e-5
+        Training ends when the objective falls by less than this part of itself over ten iterations.
+    warm_start : bool, default=False
+        Begin at the weights of the last fit; new labels and attributes are added.
+    dtype : {"float32", "float64"}, default="float32"
+        Precision of the lattices. Sums over the data are in double precision either way.
+    n_jobs : int, default=-1
+        Threads; -1 for all cores. Results do not depend on it.
+    random_state : int, optional
+        Not used by the present optimisers, which are deterministic.
+    verbose : bool, default=False
+        Print a line per iteration to standard error.
+    callback : callable, optional
+        Called as ``callback(progress, w)`` after every iteration; training stops if it returns True.
+
+    Attributes
+    ----------
+    classes_ : array of the labels
+    weights_ : float64 array
+        In the order of ``objective(X, y)``.
+    model_ : ChainModel
+    n_iter_ : int
+    result_ : Result
+        How training ended.
+
+    Examples
+    --------
+    >>> from crfkit import CRF
+    >>> X = [["two", "red", "apples"], ["one", "pear"]]
+    >>> y = [["QTY", "ADJ", "NAME"], ["QTY", "NAME"]]
+    >>> crf = CRF().fit(X, y)
+    >>> crf.predict([["two", "pear"]])
+    [['QTY', 'NAME']]
+    >>> crf.predict_marginals([["two", "pear"]])[0].shape
+    (2, 3)
+    """
+
+    def __init__(
+        self,
+        features: FeatureSource = "auto",
+        *,
+        c1: float = 0.0,
+        c2: float = 1.0,
+        min_freq: float = 0,
+        all_possible_states: bool = False,
+        all_possible_transitions: bool = True,
+        start_end: bool = True,
+        constraints: Rules = None,
+        max_iter: int | None = None,
+        tol: float = 1e-5,
+        warm_start: bool = False,
+        dtype: str = "float32",
+        n_jobs: int | None = -1,
+        random_state: int | None = None,
+        verbose: bool = False,
+        callback: Callback | None = None,
+    ) -> None:
+        self.features = features
+        self.c1 = c1
+        self.c2 = c2
+        self.min_freq = min_freq
+        self.all_possible_states = all_possible_states
+        self.all_possible_transitions = all_possible_transitions
+        self.start_end = start_end
+        self.constraints = constraints
+        self.max_iter = max_iter
+        self.tol = tol
+        self.warm_start = warm_start
+        self.dtype = dtype
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+        self.callback = callback
+
+    def _is_fitted(self) -> bool:
+        return hasattr(self, "model_")
+
+    def _check_parameters(self) -> None:
+        for name in ("c1", "c2", "min_freq", "tol"):
+            check_number(self, name, getattr(self, name), 0)
+        check_number(self, "max_iter", self.max_iter, 0, integer=True, optional=True)
+        if self.dtype not in ("float32", "float64"):
+            raise ValueError(f"'dtype' of CRF must be 'float32' or 'float64', got {self.dtype!r}")
+
+    def _rules(self, labels: Sequence[Any]) -> Constraints | None:
+        rules = self.constraints
+        if rules is None or isinstance(rules, Constraints):
+            if rules is not None and len(rules.start) != len(labels):
+                raise ValueError(
+                    f"'constraints' of CRF are for {len(rules.start)} labels, the data has {len(labels)}"
+                )
+            return rules
+        if isinstance(rules, str):
+            return Constraints.from_scheme(labels, rules)
+        return Constraints.from_forbidden(labels, rules)
+
+    def _prepare(
+        self, X: Any, y: Any, sample_weight: ArrayLike | None, model: ChainModel | None, grow: bool
+    ) -> tuple[Encoder, tuple[Any, ...], Layout, LikelihoodObjective]:
+        """Encoder, labels, layout and objective of labelled data; beginning with what ``model`` knows."""
+        self._check_parameters()
+        threads = resolve_threads(self.n_jobs)
+        if len(X) == 0:
+            raise ValueError("there is no sequence to learn from")
+        if model is None:
+            encoder = make_encoder(self.features, X)
+        else:
+            encoder = model.encoder.copy() if grow else model.encoder
+        data = encoder.encode(X, grow or model is None, threads)
+        labels = collect_labels(y, () if model is None else model.labels)
+        if model is not None and not grow and len(labels) > len(model.labels):
+            raise ValueError(f"label {labels[len(model.labels)]!r} is not one of the model's")
+        numbers = label_numbers(y, labels, data.offsets)
+        weights = _sequence_weights(sample_weight, data.n_sequences)
+        rules = self._rules(labels)
+        if rules is not None:
+            _check_gold(numbers, data, rules, labels)
+        if model is not None and not grow:
+            layout = model.layout
+        else:
+            layout = Layout.build(
+                data,
+                numbers,
+                len(labels),
+                encoder.n_attributes,
+                min_freq=self.min_freq,
+                all_states=self.all_possible_states,
+                all_transitions=self.all_possible_transitions,
+                transitions=encoder.transitions,
+                ends=self.start_end,
+                base=None if model is None else model.layout,
+            )
+        objective = LikelihoodObjective(
+            layout,
+            data,
+            numbers,
+            c2=self.c2,
+            weights=weights,
+            constraints=rules,
+            dtype=self.dtype,
+            n_jobs=self.n_jobs,
+        )
+        return encoder, labels, layout, objective
+
+    def objective(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> LikelihoodObjective:
+        """What :meth:`fit` minimises, without the ``c1`` term, for use with any optimiser.
+
+        After :meth:`fit` it has the weights of the fitted model, in the order of ``weights_``; before, those that the
+        data asks for, which are the same for the same data.
+
+        Returns
+        -------
+        LikelihoodObjective
+            ``size`` and ``value_and_grad(w)``.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> X, y = [["a", "b"], ["b"]], [["A", "B"], ["B"]]
+        >>> crf = CRF().fit(X, y)
+        >>> f = crf.objective(X, y)
+        >>> value, gradient = f.value_and_grad(crf.weights_)
+        >>> f.size == len(crf.weights_), bool(np.abs(gradient).max() < 0.01)
+        (True, True)
+        """
+        model = self.model_ if self._is_fitted() else None
+        return self._prepare(X, y, sample_weight, model, grow=False)[3]
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        X_dev: Any = None,
+        y_dev: Any = None,
+        sample_weight: ArrayLike | None = None,
+    ) -> Self:
+        """Learns the weights.
+
+        Parameters
+        ----------
+        X : sequences of tokens
+        y : sequences of labels
+            One label for every token.
+        X_dev, y_dev : optional
+            Held-out data, scored after every iteration for the callback.
+        sample_weight : array [S], optional
+            Weights of the sequences.
+
+        Returns
+        -------
+        self
+            Also when interrupted from the keyboard: then with the best weights so far, and a warning.
+        """
+        if (X_dev is None) != (y_dev is None):
+            raise ValueError("'X_dev' and 'y_dev' of fit go together")
+        old = self.model_ if self.warm_start and self._is_fitted() else None
+        encoder, labels, layout, objective = self._prepare(X, y, sample_weight, old, grow=True)
+        w0 = np.zeros(layout.size) if old is None else old.layout.move_weights(old.weights, layout)
+        rules = self._rules(labels)
+
+        def model(w: NDArray[np.float64], encoder: Encoder = encoder, layout: Layout = layout) -> ChainModel:
+            return ChainModel(encoder, labels, layout, w, rules, np.dtype(self.dtype), self._settings())
+
+        dev = None if X_dev is None else (X_dev, y_dev)
+        result = minimize_lbfgs(
+            objective,
+            w0,
+            c1=self.c1,
+            tol=self.tol,
+            max_iter=self.max_iter,
+            callback=self._watch(model, dev),
+            n_jobs=self.n_jobs,
+        )
+        del objective
+        keep = [np.diff(ptr) > 0 for ptr in (layout.state_ptr, layout.edge_ptr)]
+        if not all(k.all() for k in keep):
+            encoder = encoder.pruned(keep[0], keep[1])
+            layout = layout.without_empty_rows()
+        self._adopt(model(result.w, encoder, layout))
+        self.result_ = result
+        self.n_iter_ = result.iterations
+        if "interrupted" in result.message:
+            warnings.warn(
+                f"training was {result.message} (iteration {result.iterations})", RuntimeWarning, stacklevel=2
+            )
+        return self
+
+    def _settings(self) -> dict[str, Any]:
+        return {k: v for k, v in self.get_params().items() if k != "callback"}
+
+    def _adopt(self, model: ChainModel) -> None:
+        self.model_ = model
+
+    def _watch(self, model: Any, dev: tuple[Any, Any] | None) -> Callback | None:
+        """A callback that adds held-out scores and prints, around the user's."""
+        if self.callback is None and not self.verbose:
+            return None
+
+        def watch(progress: Progress, w: NDArray[np.float64]) -> bool | None:
+            if dev is not None:
+                probe = CRF(n_jobs=self.n_jobs)
+                probe._adopt(model(w))
+                progress = progress.with_scores(evaluate(dev[1], probe.predict(dev[0])).summary())
+            if self.verbose:
+                held = "".join(f"  {k} {v:.4f}" for k, v in progress.scores.items())
+                print(
+                    f"{progress.iteration:5d}  objective {progress.value:.4f}  |g| {progress.gradient_norm:.4g}  "
+                    f"active {progress.active}  {progress.seconds:.2f}s{held}",
+                    file=sys.stderr,
+                    flush=True,
+                )
+            return None if self.callback is None else self.callback(progress, w)
+
+        return watch
+
+    @property
+    def classes_(self) -> NDArray[Any]:
+        """The labels, in the order of their numbers."""
+        self._require_fitted()
+        return np.array(self.model_.labels)
+
+    @property
+    def weights_(self) -> NDArray[np.float64]:
+        """The weights, in the order of :meth:`objective`."""
+        self._require_fitted()
+        return self.model_.weights
+
+    def predict(self, X: Any) -> list[list[Any]]:
+        """The best labels of every sequence.
+
+        Returns
+        -------
+        list of lists of labels
+        """
+        self._require_fitted()
+        threads = resolve_threads(self.n_jobs)
+        labels = self.model_.labels
+        out: list[list[Any]] = []
+        for p in self.model_.potentials(X, threads):
+            flat = [labels[i] for i in decode_flat(p, threads).tolist()]
+            assert p.offsets is not None
+            bounds = p.offsets.tolist()
+            out += [flat[a:b] for a, b in zip(bounds, bounds[1:], strict=False)]
+        return out
+
+    def predict_marginals(self, X: Any) -> list[NDArray[np.floating[Any]]]:
+        """Probabilities of all labels at all tokens.
+
+        Returns
+        -------
+        list of float64 arrays [T, L]
+            Columns in the order of ``classes_``.
+        """
+        self._require_fitted()
+        threads = resolve_threads(self.n_jobs)
+        out: list[NDArray[np.floating[Any]]] = []
+        for p in self.model_.potentials(X, threads, np.float64):
+            assert p.offsets is not None
+            out += np.split(node_marginals(p, threads), p.offsets[1:-1])
+        return out
+
+    def predict_nbest(self, X: Any, k: int = 5) -> list[list[Tagging]]:
+        """The ``k`` best labellings of every sequence, best first, with their probabilities.
+
+        Returns
+        -------
+        list of lists of Tagging
+            ``labels`` and ``probability``.
+        """
+        self._require_fitted()
+        threads = resolve_threads(self.n_jobs)
+        labels = self.model_.labels
+        out = []
+        for p in self.model_.potentials(X, threads, np.float64):
+            log_z = log_partition(p, threads)
+            for best, z in zip(nbest(p, k), log_z, strict=True):
+                out.append(
+                    [
+                        Tagging([labels[i] for i in path], float(np.exp(score - z)))
+                        for path, score in zip(best.paths.tolist(), best.scores, strict=True)
+                    ]
+                )
+        return out
+
+    def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
+        """Part of the tokens that :meth:`predict` labels right."""
+        if sample_weight is None:
+            return token_accuracy(y, self.predict(X))
+        weights = np.asarray(sample_weight, float)
+        right = [sum(a == b for a, b in zip(s, t, strict=True)) for s, t in zip(y, self.predict(X), strict=True)]
+        tokens = [len(s) for s in y]
+        return float(weights @ right / (weights @ tokens))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the model to a file that :func:`crfkit.load` reads.
+
+        The file is written beside the target and renamed when it is whole.
+        """
+        self._require_fitted()
+        write_model(self.model_, path, "crf")
+
+
+def load(path: str | os.PathLike[str], features: FeatureSource = None, n_jobs: int | None = -1) -> CRF:
+    """Reads a model that :meth:`CRF.save` wrote.
+
+    Parameters
+    ----------
+    path : path
+    features : callable, optional
+        The feature function, for models trained with one.
+    n_jobs : int, optional
+
+    Returns
+    -------
+    CRF
+
+    Raises
+    ------
+    crfkit.ModelError
+        If the file is not a model, is cut short or damaged.
+
+    Examples
+    --------
+    >>> import tempfile, os
+    >>> crf = CRF().fit([["a", "b"]], [["A", "B"]])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     crf.save(os.path.join(folder, "model.crfkit"))
+    ...     again = load(os.path.join(folder, "model.crfkit"))
+    >>> again.predict([["a", "b"]])
+    [['A', 'B']]
+    """
+    model, header = read_model(path, features)
+    known = CRF._parameters()
+    params = {k: v for k, v in header["params"].items() if k in known}
+    params["features"] = features if callable(features) else "auto"
+    params["constraints"] = model.constraints
+    params["n_jobs"] = n_jobs
+    crf = CRF(**params)
+    crf._adopt(model)
+    crf.n_iter_ = int(header["info"].get("iterations", 0))
+    return crf
+
+
+def _sequence_weights(weights: ArrayLike | None, n: int) -> NDArray[np.float64] | None:
+    if weights is None:
+        return None
+    array = np.ascontiguousarray(weights, np.float64)
+    if array.shape != (n,):
+        raise ValueError(f"'sample_weight' must have shape ({n},), got {array.shape}")
+    if not np.isfinite(array).all() or (array < 0).any():
+        raise ValueError("'sample_weight' must hold finite numbers >= 0")
+    return array
+
+
+def _check_gold(numbers: NDArray[np.int32], data: Dataset, rules: Constraints, labels: Sequence[Any]) -> None:
+    """Raises where the training labels break the rules: their likelihood would be zero."""
+    offsets = data.offsets
+    inner = np.ones(data.n_tokens, bool)
+    filled = np.diff(offsets) > 0
+    first, last = offsets[:-1][filled], offsets[1:][filled] - 1
+    inner[first] = False
+    at = np.flatnonzero(inner)
+    faults = [
+        (at[~rules.transitions[numbers[at - 1], numbers[at]]], "{before!r} may not be followed by {label!r}"),
+        (first[~rules.start[numbers[first]]], "{label!r} may not begin a sequence"),
+        (last[~rules.end[numbers[last]]], "{label!r} may not end a sequence"),
+    ]
+    for tokens, text in faults:
+        if len(tokens):
+            t = int(tokens[0])
+            s = int(np.searchsorted(offsets, t, side="right")) - 1
+            what = text.format(label=labels[numbers[t]], before=labels[numbers[t - 1]] if t else None)
+            raise ValueError(
+                f"sequence {s}, position {t - int(offsets[s])}: the labels break the constraints: {what}"
+            )

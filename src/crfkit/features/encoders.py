@@ -1,0 +1,284 @@
+"""Encoders: they number the attributes they see while training, and know them afterwards."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeGuard
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crfkit import _core
+from crfkit.data.sequences import Columns, Items
+from crfkit.dataset import Dataset
+from crfkit.features.plan import FeaturePlan
+from crfkit.features.template import Template
+from crfkit.features.tokens import TokenFeatures
+
+__all__ = ["Encoder", "FeatureSource", "ItemEncoder", "PlanEncoder", "make_encoder"]
+
+#: What ``CRF(features=...)`` takes.
+FeatureSource = str | Template | TokenFeatures | FeaturePlan | Callable[..., Any] | None
+
+Keep = NDArray[np.bool_]
+
+
+class Encoder(Protocol):
+    """Makes data sets out of sequences, with a vocabulary of its own."""
+
+    transitions: bool
+
+    def encode(self, X: Any, grow: bool, threads: int) -> Dataset:
+        """A data set; ``grow`` numbers what is new, otherwise it is skipped."""
+        ...
+
+    @property
+    def n_attributes(self) -> tuple[int, int]:
+        """Number of attributes of tokens and of transitions."""
+        ...
+
+    def names(self, edge: bool = False) -> list[str]:
+        """Names of the attributes."""
+        ...
+
+    def pruned(self, state: Keep, edge: Keep) -> Encoder:
+        """An encoder that knows only the marked attributes."""
+        ...
+
+    def copy(self) -> Encoder:
+        """One that grows by itself."""
+        ...
+
+    def config(self) -> dict[str, Any]:
+        """What a model file needs besides the arrays."""
+        ...
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """The vocabulary, as arrays for a model file."""
+        ...
+
+
+def as_columns(X: Any) -> Columns:
+    """Columns of whatever holds strings."""
+    return X if isinstance(X, Columns) else Columns.from_sequences(X)
+
+
+def as_items(X: Any) -> Items:
+    """Items of whatever holds attributes."""
+    return X if isinstance(X, Items) else Items.from_sequences(X)
+
+
+class PlanEncoder:
+    """Columns to attributes by a plan (a template, token features)."""
+
+    def __init__(self, plan: FeaturePlan, native: _core.TemplateEncoder | None = None) -> None:
+        self.plan = plan
+        self.transitions = plan.transitions
+        self._native = native or _core.TemplateEncoder(plan.nodes, plan.templates, plan.pad)
+
+    def encode(self, X: Any, grow: bool, threads: int) -> Dataset:
+        """Attributes of columns."""
+        data = as_columns(X)
+        ptr, attr, edge_ptr, edge_attr = self._native.encode(
+            data.strings, data.ids, data.offsets, grow, threads
+        )
+        return Dataset(data.offsets, ptr, attr, None, edge_ptr, edge_attr)
+
+    @property
+    def n_attributes(self) -> tuple[int, int]:
+        """Number of attributes of tokens and of transitions."""
+        return self._native.n_attributes(False), self._native.n_attributes(True)
+
+    def names(self, edge: bool = False) -> list[str]:
+        """Names of the attributes."""
+        return self._native.names(edge)
+
+    def pruned(self, state: Keep, edge: Keep) -> PlanEncoder:
+        """An encoder that knows only the marked attributes."""
+        native = self._native.pruned(state.astype(np.uint8), edge.astype(np.uint8))
+        return PlanEncoder(self.plan, native)
+
+    def copy(self) -> PlanEncoder:
+        """One that grows by itself."""
+        return PlanEncoder(self.plan, self._native.copy())
+
+    def config(self) -> dict[str, Any]:
+        """The plan."""
+        strings, pairs, attributes = self._native.vocabulary()
+        return {
+            "kind": "plan",
+            "plan": self.plan.to_dict(),
+            "tables": [len(strings), len(pairs), len(attributes)],
+            "n_attributes": list(self.n_attributes),
+        }
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """The vocabulary's tables."""
+        strings, pairs, attributes = self._native.vocabulary()
+        out: dict[str, NDArray[Any]] = {}
+        for k, table in enumerate(strings):
+            out[f"strings.{k}.bytes"], out[f"strings.{k}.ends"] = table.arrays()
+        for k, pair in enumerate(pairs):
+            out[f"pairs.{k}"] = pair
+        for k, attribute in enumerate(attributes):
+            out[f"attributes.{k}"] = attribute
+        return out
+
+    @classmethod
+    def restore(cls, config: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> PlanEncoder:
+        """The encoder that a model file holds."""
+        encoder = cls(FeaturePlan.from_dict(config["plan"]))
+        n_strings, n_pairs, n_classes = config["tables"]
+        strings = [
+            _core.StringTable(arrays[f"strings.{k}.bytes"], arrays[f"strings.{k}.ends"])
+            for k in range(n_strings)
+        ]
+        encoder._native.restore(
+            strings,
+            [arrays[f"pairs.{k}"] for k in range(n_pairs)],
+            [arrays[f"attributes.{k}"] for k in range(n_classes)],
+            *config["n_attributes"],
+        )
+        return encoder
+
+
+class ItemEncoder:
+    """Tokens that are bags of attributes already, or that a function turns into such.
+
+    Parameters
+    ----------
+    function : callable, optional
+        ``function(sequence)`` gives a list of items, ``function(sequence, t)`` the item of token t.
+    """
+
+    transitions = True
+
+    def __init__(
+        self, function: Callable[..., Any] | None = None, names: _core.StringTable | None = None
+    ) -> None:
+        self.function = function
+        self._per_token = function is not None and _takes_position(function)
+        self._names = names or _core.StringTable()
+
+    def _items(self, X: Any) -> Items:
+        function = self.function
+        if function is None:
+            return as_items(X)
+        if self._per_token:
+            return as_items([[function(x, t) for t in range(len(x))] for x in X])
+        items = [list(function(x)) for x in X]
+        for i, (x, item) in enumerate(zip(X, items, strict=True)):
+            if len(x) != len(item):
+                raise ValueError(
+                    f"sequence {i}: the feature function gave {len(item)} items for {len(x)} tokens"
+                )
+        return as_items(items)
+
+    def encode(self, X: Any, grow: bool, threads: int) -> Dataset:
+        """Attributes of items."""
+        items = self._items(X)
+        numbers = self._names.translate(items.names, grow)
+        attr = numbers[items.attr] if len(numbers) else items.attr
+        return Dataset(items.offsets, items.ptr, attr, items.value)
+
+    @property
+    def n_attributes(self) -> tuple[int, int]:
+        """Number of attributes of tokens and of transitions."""
+        return len(self._names), 0
+
+    def names(self, edge: bool = False) -> list[str]:
+        """Names of the attributes."""
+        return [] if edge else self._names.tolist()
+
+    def pruned(self, state: Keep, edge: Keep) -> ItemEncoder:
+        """An encoder that knows only the marked attributes."""
+        return ItemEncoder(self.function, self._names.pruned(state.astype(np.uint8)))
+
+    def copy(self) -> ItemEncoder:
+        """One that grows by itself."""
+        return ItemEncoder(self.function, self._names.copy())
+
+    def config(self) -> dict[str, Any]:
+        """Only that it is one, and how the function was called."""
+        function = self.function
+        name = None if function is None else getattr(function, "__qualname__", repr(function))
+        return {"kind": "items", "function": name}
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """The names."""
+        text, ends = self._names.arrays()
+        return {"names.bytes": text, "names.ends": ends}
+
+    @classmethod
+    def restore(
+        cls,
+        config: dict[str, Any],
+        arrays: dict[str, NDArray[Any]],
+        function: Callable[..., Any] | None = None,
+    ) -> ItemEncoder:
+        """The encoder that a model file holds; ``function`` must be given again if there was one."""
+        if config["function"] is not None and function is None:
+            function = _missing(config["function"])
+        return cls(function, _core.StringTable(arrays["names.bytes"], arrays["names.ends"]))
+
+
+def _missing(name: str) -> Callable[..., Any]:
+    def raise_missing(sequence: Any) -> Any:
+        raise ValueError(
+            f"the model was trained with the feature function {name!r}, which a model file cannot hold: "
+            f"pass it to crfkit.load(path, features={name})"
+        )
+
+    return raise_missing
+
+
+def _takes_position(function: Callable[..., Any]) -> bool:
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return sum(p.kind in kinds and p.default is inspect.Parameter.empty for p in parameters) >= 2
+
+
+def _is_rows(X: Any) -> TypeGuard[Sequence[Any]]:
+    """Whether tokens are strings or tuples of strings; judged by the first token there is."""
+    if isinstance(X, Columns):
+        return True
+    if isinstance(X, Items):
+        return False
+    for sequence in X:
+        for token in sequence:
+            return isinstance(token, (str, tuple))
+    return False
+
+
+def make_encoder(features: FeatureSource, X: Any) -> Encoder:
+    """The encoder for ``CRF(features=...)``; ``"auto"`` looks at the first token.
+
+    Strings, and tuples of strings, get :class:`TokenFeatures`; dicts, lists and sets are attributes already.
+    """
+    if isinstance(features, Template):
+        return PlanEncoder(features.plan())
+    if isinstance(features, FeaturePlan):
+        return PlanEncoder(features)
+    if isinstance(features, TokenFeatures) or (features == "auto" and _is_rows(X)):
+        tokens = features if isinstance(features, TokenFeatures) else TokenFeatures()
+        return PlanEncoder(tokens.plan(_n_columns(X)))
+    if features is None or features == "auto":
+        return ItemEncoder()
+    if callable(features):
+        return ItemEncoder(features)
+    raise ValueError(
+        f"'features' of CRF must be 'auto', a Template, TokenFeatures, a function or None, got {features!r}"
+    )
+
+
+def _n_columns(X: Any) -> int:
+    if isinstance(X, Columns):
+        return X.n_columns
+    for sequence in X:
+        for token in sequence:
+            return 1 if isinstance(token, str) else len(token)
+    return 1

@@ -1,0 +1,85 @@
+"""What a token gives to the model, as the core computes it: nodes, and templates that look at them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+__all__ = ["FORMS", "FeaturePlan"]
+
+#: Forms of a word, in the core's numbering.
+FORMS = ("same", "lower", "prefix", "suffix", "shape", "case", "digits", "punctuation")
+
+Node = tuple[Any, ...]
+TemplateRow = tuple[int, int, str, str, bool]
+
+
+@dataclass
+class FeaturePlan:
+    """Nodes and templates, collected one by one; equal nodes are shared.
+
+    A node is a value at every token: a form of a column's string, or a pair of nodes some steps apart. A
+    template is a node looked at from some steps away, with a name; it makes one attribute per value.
+
+    Attributes
+    ----------
+    nodes : list of tuple
+    templates : list of tuple
+        (node, offset, prefix, suffix, whether it belongs to the transition into the token).
+    pad : bool
+        Whether places outside of the sequence have values (``_B-1``, ``_B+1``, ...).
+    transitions : bool
+        Whether label pairs have weights of their own.
+    """
+
+    pad: bool = False
+    transitions: bool = True
+    nodes: list[Node] = field(default_factory=list)
+    templates: list[TemplateRow] = field(default_factory=list)
+
+    def _node(self, node: Node) -> int:
+        if node not in self.nodes:
+            self.nodes.append(node)
+        return self.nodes.index(node)
+
+    def leaf(self, column: int, form: str = "same", n: int = 0) -> int:
+        """A form of a column's string."""
+        return self._node(("leaf", column, FORMS.index(form), n))
+
+    def mark(self, kind: str) -> int:
+        """A node with one value: ``"always"``, at the ``"first"`` or at the ``"last"`` token."""
+        return self._node((kind,))
+
+    def look(
+        self,
+        pieces: list[tuple[int, int]],
+        prefix: str,
+        between: list[str] | None = None,
+        suffix: str = "",
+        edge: bool = False,
+    ) -> None:
+        """Adds a template over (node, offset) pieces; ``between`` are the texts between their values."""
+        node, offset = pieces[0]
+        texts = between if between is not None else ["|"] * (len(pieces) - 1)
+        for text, (other, place) in zip(texts, pieces[1:], strict=True):
+            node = self._node(("join", node, other, place - offset, text))
+        self.templates.append((node, offset, prefix, suffix, edge))
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain lists, for the model file."""
+        return {
+            "pad": self.pad,
+            "transitions": self.transitions,
+            "nodes": [list(node) for node in self.nodes],
+            "templates": [list(row) for row in self.templates],
+        }
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> FeaturePlan:
+        """The plan that :meth:`to_dict` wrote."""
+        return cls(
+            bool(data["pad"]),
+            bool(data["transitions"]),
+            [tuple(node) for node in data["nodes"]],
+            [(int(a), int(b), str(c), str(d), bool(e)) for a, b, c, d, e in data["templates"]],
+        )

@@ -1,0 +1,269 @@
+"""Scores of predicted labels: tokens, sequences, and chunks as conlleval counts them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crfkit.chain.constraints import split_label
+
+__all__ = [
+    "Report",
+    "Score",
+    "Span",
+    "confusion",
+    "evaluate",
+    "sequence_accuracy",
+    "span_scores",
+    "spans",
+    "token_accuracy",
+]
+
+Labels = Sequence[Sequence[Any]]
+
+
+class Span(NamedTuple):
+    """A chunk of a sequence: its type, first token, and the token behind its last."""
+
+    kind: str
+    start: int
+    end: int
+
+
+class Score(NamedTuple):
+    """Precision, recall and their harmonic mean; ``support`` is the number of true chunks."""
+
+    precision: float
+    recall: float
+    f1: float
+    support: int
+    predicted: int
+    correct: int
+
+    @classmethod
+    def of_counts(cls, true: int, predicted: int, correct: int) -> Score:
+        """From counts; 0 where there is nothing to divide by."""
+        precision = correct / predicted if predicted else 0.0
+        recall = correct / true if true else 0.0
+        f1 = 2 * correct / (true + predicted) if correct else 0.0
+        return cls(precision, recall, f1, true, predicted, correct)
+
+
+@lru_cache(maxsize=65536)
+def _part(label: str) -> tuple[str, str]:
+    """Tag and type; S and U read as B that ends at once, L as E. A label without a tag is a chunk of its own type."""
+    tag, kind = split_label(label)
+    if tag not in {"B", "I", "E", "S", "L", "U", "O"}:
+        return "I", label
+    return {"L": "E", "U": "S"}.get(tag, tag), kind
+
+
+def spans(labels: Sequence[str]) -> list[Span]:
+    """Chunks of a label sequence by conlleval's rules; BIO, IOB1, BIOES and BILOU may be mixed.
+
+    A chunk begins at B and S, and at I or E where none of its type is open; it ends before O, B, S
+    and before another type, and behind E and S.
+
+    Examples
+    --------
+    >>> spans(["B-NP", "I-NP", "O", "I-VP", "I-NP"])
+    [Span(kind='NP', start=0, end=2), Span(kind='VP', start=3, end=4), Span(kind='NP', start=4, end=5)]
+    """
+    found = []
+    open_kind: str | None = None
+    start = 0
+    before = "O"
+    for t, label in enumerate(labels):
+        tag, kind = _part(label)
+        begins = tag != "O" and (tag in "BS" or kind != open_kind or before in "ES")
+        if open_kind is not None and (begins or tag == "O"):
+            found.append(Span(open_kind, start, t))
+            open_kind = None
+        if begins:
+            open_kind, start = kind, t
+        before = tag
+    if open_kind is not None:
+        found.append(Span(open_kind, start, len(labels)))
+    return found
+
+
+def _check(y_true: Labels, y_pred: Labels) -> None:
+    if len(y_true) != len(y_pred):
+        raise ValueError(f"{len(y_true)} true sequences, but {len(y_pred)} predicted ones")
+    for i, (a, b) in enumerate(zip(y_true, y_pred, strict=True)):
+        if len(a) != len(b):
+            raise ValueError(f"sequence {i} has {len(a)} true labels, but {len(b)} predicted ones")
+
+
+def token_accuracy(y_true: Labels, y_pred: Labels) -> float:
+    """Part of the tokens whose label is right; 0 if there are none.
+
+    Examples
+    --------
+    >>> token_accuracy([["A", "B"], ["A"]], [["A", "A"], ["A"]])
+    0.6666666666666666
+    """
+    _check(y_true, y_pred)
+    total = sum(len(a) for a in y_true)
+    right = sum(x == y for a, b in zip(y_true, y_pred, strict=True) for x, y in zip(a, b, strict=True))
+    return right / total if total else 0.0
+
+
+def sequence_accuracy(y_true: Labels, y_pred: Labels) -> float:
+    """Part of the sequences whose labels are all right.
+
+    Examples
+    --------
+    >>> sequence_accuracy([["A", "B"], ["A"]], [["A", "A"], ["A"]])
+    0.5
+    """
+    _check(y_true, y_pred)
+    right = sum(list(a) == list(b) for a, b in zip(y_true, y_pred, strict=True))
+    return right / len(y_true) if len(y_true) else 0.0
+
+
+def span_scores(y_true: Labels, y_pred: Labels) -> dict[str, Score]:
+    """Precision, recall and F1 of chunks, per type; the key ``""`` holds all types together.
+
+    Examples
+    --------
+    >>> scores = span_scores([["B-X", "I-X", "O"]], [["B-X", "O", "B-X"]])
+    >>> scores[""].precision, scores["X"].recall
+    (0.0, 0.0)
+    """
+    _check(y_true, y_pred)
+    true: Counter[str] = Counter()
+    predicted: Counter[str] = Counter()
+    correct: Counter[str] = Counter()
+    for a, b in zip(y_true, y_pred, strict=True):
+        chunks_a, chunks_b = spans(a), spans(b)
+        true.update(chunk.kind for chunk in chunks_a)
+        predicted.update(chunk.kind for chunk in chunks_b)
+        correct.update(chunk.kind for chunk in set(chunks_a) & set(chunks_b))
+    scores = {
+        kind: Score.of_counts(true[kind], predicted[kind], correct[kind]) for kind in sorted(true | predicted)
+    }
+    scores[""] = Score.of_counts(true.total(), predicted.total(), correct.total())
+    return scores
+
+
+def confusion(y_true: Labels, y_pred: Labels) -> tuple[list[Any], NDArray[np.int64]]:
+    """Labels, and how often each true label (row) got each predicted label (column).
+
+    Examples
+    --------
+    >>> labels, counts = confusion([["A", "B", "B"]], [["A", "A", "B"]])
+    >>> labels, counts.tolist()
+    (['A', 'B'], [[1, 0], [1, 1]])
+    """
+    _check(y_true, y_pred)
+    pairs: Counter[tuple[Hashable, Hashable]] = Counter()
+    for a, b in zip(y_true, y_pred, strict=True):
+        pairs.update(zip(a, b, strict=True))
+    labels: list[Any] = sorted({label for pair in pairs for label in pair}, key=str)
+    number = {label: i for i, label in enumerate(labels)}
+    counts = np.zeros((len(labels), len(labels)), np.int64)
+    for (a, b), n in pairs.items():
+        counts[number[a], number[b]] += n
+    return labels, counts
+
+
+@dataclass(frozen=True)
+class Report:
+    """All scores of a prediction.
+
+    Attributes
+    ----------
+    accuracy : float
+        Of tokens.
+    sequence_accuracy : float
+    chunks : dict of str to Score, or None
+        As :func:`span_scores` gives them; None if the labels are no chunk labels.
+    labels : dict of str to Score
+        Of single labels.
+    tokens, sequences : int
+    """
+
+    accuracy: float
+    sequence_accuracy: float
+    chunks: dict[str, Score] | None
+    labels: dict[str, Score]
+    tokens: int
+    sequences: int
+
+    @property
+    def f1(self) -> float:
+        """F1 of all chunks, or the token accuracy where there are no chunks."""
+        return self.accuracy if self.chunks is None else self.chunks[""].f1
+
+    def summary(self) -> dict[str, float]:
+        """The main numbers."""
+        out = {"accuracy": self.accuracy, "sequence_accuracy": self.sequence_accuracy}
+        if self.chunks is not None:
+            whole = self.chunks[""]
+            out |= {"precision": whole.precision, "recall": whole.recall, "f1": whole.f1}
+        return out
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, as plain dicts."""
+        tables = {"labels": {k: v._asdict() for k, v in self.labels.items()}}
+        if self.chunks is not None:
+            tables["chunks"] = {k: v._asdict() for k, v in self.chunks.items() if k}
+        return {**self.summary(), "tokens": self.tokens, "sequences": self.sequences, **tables}
+
+    def __str__(self) -> str:
+        rows = self.labels if self.chunks is None else {k: v for k, v in self.chunks.items() if k}
+        width = max([9, *(len(kind) for kind in rows)])
+        lines = [f"{'':{width}}  precision  recall      F1  support"]
+
+        def line(name: str, s: Score) -> str:
+            numbers = f"{100 * s.precision:9.2f} {100 * s.recall:7.2f} {100 * s.f1:7.2f}"
+            return f"{name:{width}}  {numbers} {s.support:8d}"
+
+        lines += [line(kind, score) for kind, score in rows.items()]
+        if self.chunks is not None:
+            lines += ["", line("all", self.chunks[""])]
+        lines.append("")
+        lines.append(f"tokens right: {100 * self.accuracy:.2f}% of {self.tokens}")
+        lines.append(f"sequences right: {100 * self.sequence_accuracy:.2f}% of {self.sequences}")
+        return "\n".join(lines)
+
+
+def _are_chunks(labels: set[Any]) -> bool:
+    """Whether the labels look like B-X, I-X, O."""
+    if not all(isinstance(label, str) for label in labels):
+        return False
+    tagged = [label for label in labels if label != "O"]
+    return bool(tagged) and all(label[:2] in {"B-", "I-", "E-", "S-", "L-", "U-"} for label in tagged)
+
+
+def evaluate(y_true: Labels, y_pred: Labels) -> Report:
+    """A report on predicted labels; print it for a table.
+
+    Examples
+    --------
+    >>> report = evaluate([["B-X", "O"]], [["B-X", "O"]])
+    >>> report.accuracy, report.f1
+    (1.0, 1.0)
+    """
+    labels, counts = confusion(y_true, y_pred)
+    correct = np.diag(counts)
+    per_label = {
+        str(label): Score.of_counts(int(counts[i].sum()), int(counts[:, i].sum()), int(correct[i]))
+        for i, label in enumerate(labels)
+    }
+    total = int(counts.sum())
+    return Report(
+        accuracy=int(correct.sum()) / total if total else 0.0,
+        sequence_accuracy=sequence_accuracy(y_true, y_pred),
+        chunks=span_scores(y_true, y_pred) if _are_chunks(set(labels)) else None,
+        labels=per_label,
+        tokens=total,
+        sequences=len(y_true),
+    )

@@ -1,0 +1,298 @@
+"""A trained model, and the file it is kept in."""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import struct
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crfkit import _core
+from crfkit.chain.constraints import Constraints
+from crfkit.chain.potentials import Potentials
+from crfkit.dataset import Dataset, Layout
+from crfkit.features.encoders import Encoder, FeatureSource, ItemEncoder, PlanEncoder
+
+__all__ = ["ChainModel", "ModelError", "read_model", "write_model"]
+
+FORMAT = 1
+_DTYPES = {
+    "F64": np.float64,
+    "F32": np.float32,
+    "I64": np.int64,
+    "I32": np.int32,
+    "U64": np.uint64,
+    "U32": np.uint32,
+    "U16": np.uint16,
+    "U8": np.uint8,
+    "BOOL": np.bool_,
+}
+_PIECE = 1 << 23  # scores held at a time while predicting
+
+
+class ModelError(ValueError):
+    """A file that is not a model, or not a whole one."""
+
+
+@dataclass(frozen=True, eq=False)
+class ChainModel:
+    """A linear-chain CRF: an encoder, labels, and weights.
+
+    Attributes
+    ----------
+    encoder : Encoder
+        Knows the attributes.
+    labels : tuple
+        Label of each number.
+    layout : Layout
+    weights : float64 array [layout.size]
+    constraints : Constraints or None
+    dtype : numpy dtype
+        Precision of scores.
+    params : dict
+        Of the estimator that made it.
+    info : dict
+        What training wants to be remembered.
+    """
+
+    encoder: Encoder
+    labels: tuple[Any, ...]
+    layout: Layout
+    weights: NDArray[np.float64]
+    constraints: Constraints | None = None
+    dtype: Any = np.float32
+    params: Mapping[str, Any] = field(default_factory=dict)
+    info: Mapping[str, Any] = field(default_factory=dict)
+
+    def scorer(self, dtype: Any = None, threads: int = 1) -> _core.ScorerF32:
+        """The core's scorer in the given precision."""
+        dtype = np.dtype(dtype or self.dtype)
+        if dtype not in self._scorers:
+            native = _core.ScorerF32 if dtype == np.float32 else _core.ScorerF64
+            forbidden = None if self.constraints is None else self.constraints.as_scores()
+            weights = np.ascontiguousarray(self.weights, np.float64)
+            self._scorers[dtype] = native(self.layout.native, weights, forbidden, threads)
+        return self._scorers[dtype]
+
+    @cached_property
+    def _scorers(self) -> dict[Any, _core.ScorerF32]:
+        return {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = dict(self.__dict__)
+        state.pop("_scorers", None)
+        state["encoder"] = (self.encoder.config(), self.encoder.arrays(), _function(self.encoder))
+        state["layout"] = {**self.layout.arrays(), **self.layout.numbers()}
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        state["encoder"] = _restore_encoder(*state["encoder"])
+        state["layout"] = Layout(**state["layout"])
+        self.__dict__.update(state)
+
+    def score(self, data: Dataset, threads: int, dtype: Any = None) -> Potentials:
+        """Potentials of a data set, a batch."""
+        scorer = self.scorer(dtype, threads)
+        n = self.layout.n_labels
+        kind = np.dtype(dtype or self.dtype)
+        unary = np.empty((data.n_tokens, n), kind)
+        edges = int(np.maximum(np.diff(data.offsets) - 1, 0).sum()) if scorer.per_step else 1
+        pairwise = np.empty((edges, n, n), kind)
+        scorer.score(data.native, threads, unary, pairwise)
+        return Potentials(unary, pairwise if scorer.per_step else pairwise[0], offsets=data.offsets)
+
+    def potentials(self, X: Any, threads: int, dtype: Any = None) -> Iterator[Potentials]:
+        """Potentials of sequences, piece by piece so that long inputs do not fill the memory."""
+        per_token = self.layout.n_labels * (self.layout.n_labels if len(self.layout.edge_ptr) else 1)
+        for piece in _pieces(X, max(1, _PIECE // per_token)):
+            yield self.score(self.encoder.encode(piece, False, threads), threads, dtype)
+
+
+def _pieces(X: Sequence[Any], tokens: int) -> Iterator[Sequence[Any]]:
+    """Slices of about the given number of tokens, at least one sequence each."""
+    lengths = getattr(X, "lengths", None)
+    sizes = [len(x) for x in X] if lengths is None else lengths.tolist()
+    begin, total = 0, 0
+    for i, size in enumerate(sizes):
+        if total and total + size > tokens:
+            yield X[begin:i]
+            begin, total = i, 0
+        total += size
+    if begin < len(sizes):
+        yield X[begin:]
+
+
+def _function(encoder: Encoder) -> Any:
+    return encoder.function if isinstance(encoder, ItemEncoder) else None
+
+
+def _restore_encoder(config: dict[str, Any], arrays: dict[str, NDArray[Any]], function: Any) -> Encoder:
+    if config["kind"] == "plan":
+        return PlanEncoder.restore(config, arrays)
+    if config["kind"] == "items":
+        return ItemEncoder.restore(config, arrays, function)
+    raise ModelError(f"unknown kind of features {config['kind']!r}")
+
+
+def write_model(model: ChainModel, path: str | os.PathLike[str], estimator: str) -> None:
+    """Writes a model file (safetensors): beside the target first, then renamed, so that no half file remains."""
+    from safetensors.numpy import save
+
+    header = {
+        "format": FORMAT,
+        "estimator": estimator,
+        "labels": list(model.labels),
+        "layout": model.layout.numbers(),
+        "encoder": model.encoder.config(),
+        "dtype": np.dtype(model.dtype).name,
+        "params": _plain(model.params),
+        "info": _plain(model.info),
+    }
+    arrays = {f"encoder.{k}": v for k, v in model.encoder.arrays().items()}
+    arrays |= {f"layout.{k}": v for k, v in model.layout.arrays().items()}
+    arrays["weights"] = np.asarray(model.weights)
+    if model.constraints is not None:
+        arrays["constraints.transitions"] = model.constraints.transitions
+        arrays["constraints.start"] = model.constraints.start
+        arrays["constraints.end"] = model.constraints.end
+    data = save({k: np.ascontiguousarray(v) for k, v in arrays.items()}, {"crfkit": json.dumps(header)})
+    target = Path(path)
+    handle, beside = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent or ".")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(beside, 0o666 & ~umask)
+        os.replace(beside, target)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(beside)
+        raise
+
+
+def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
+    """What JSON can hold; anything else by its text."""
+    out: dict[str, Any] = {}
+    for key, value in values.items():
+        try:
+            json.dumps(value)
+            out[key] = value
+        except TypeError:
+            out[key] = repr(value)
+    return out
+
+
+def _map_tensors(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """Header and memory-mapped arrays of a safetensors file; every offset is checked."""
+    name = os.fspath(path)
+    with open(path, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        if size < 8:
+            raise ModelError(f"{name}: not a crfkit model: only {size} bytes")
+        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    (length,) = struct.unpack("<Q", mapped[:8])
+    if length > size - 8 or mapped[8:9] != b"{":
+        raise ModelError(f"{name}: not a crfkit model, or one that is cut short")
+    try:
+        table = json.loads(mapped[8 : 8 + length])
+        header = json.loads(table.pop("__metadata__", {}).get("crfkit", "null"))
+    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError, AttributeError, TypeError) as e:
+        raise ModelError(f"{name}: not a crfkit model: its header is damaged") from e
+    if not isinstance(header, dict):
+        raise ModelError(f"{name}: a safetensors file, but not a crfkit model")
+    arrays = {}
+    begin = 8 + length
+    for key, entry in table.items():
+        try:
+            dtype = np.dtype(_DTYPES[entry["dtype"]])
+            first, last = entry["data_offsets"]
+            shape = tuple(int(n) for n in entry["shape"])
+            count = int(np.prod(shape, dtype=object)) if shape else 1
+            fits = 0 <= first <= last <= size - begin and last - first == count * dtype.itemsize
+        except (KeyError, TypeError, ValueError, OverflowError) as e:
+            raise ModelError(f"{name}: the model is damaged at {key!r}") from e
+        if not fits or min(shape, default=0) < 0:
+            raise ModelError(f"{name}: the model is cut short or damaged at {key!r}")
+        flat = np.frombuffer(mapped, np.uint8, last - first, begin + first)
+        arrays[key] = flat.view(dtype).reshape(shape) if _aligned(flat, dtype) else flat.copy().view(dtype)
+    return header, arrays
+
+
+def _aligned(flat: NDArray[np.uint8], dtype: Any) -> bool:
+    return bool(flat.ctypes.data % dtype.alignment == 0)
+
+
+def read_model(
+    path: str | os.PathLike[str], features: FeatureSource = None
+) -> tuple[ChainModel, dict[str, Any]]:
+    """Reads a model file; gives the model and the file's header.
+
+    Parameters
+    ----------
+    path : path
+    features : callable, optional
+        The feature function, if the model was trained with one.
+
+    Raises
+    ------
+    ModelError
+        If the file is not a crfkit model, is cut short, damaged, or of a later format.
+    """
+    name = os.fspath(path)
+    header, arrays = _map_tensors(path)
+    version = header.get("format")
+    if not isinstance(version, int) or version < 1:
+        raise ModelError(f"{name}: not a crfkit model: no format number")
+    if version > FORMAT:
+        raise ModelError(f"{name}: written by a later crfkit (format {version}, this one reads {FORMAT})")
+    try:
+        numbers = {k: int(v) for k, v in header["layout"].items()}
+        parts = {k.split(".", 1)[1]: v for k, v in arrays.items() if k.startswith("layout.")}
+        layout = Layout(**parts, **numbers)
+        layout.native  # noqa: B018 - checks the layout
+        encoder_arrays = {k.split(".", 1)[1]: v for k, v in arrays.items() if k.startswith("encoder.")}
+        function = features if callable(features) else None
+        encoder = _restore_encoder(header["encoder"], encoder_arrays, function)
+        constraints = None
+        if "constraints.transitions" in arrays:
+            constraints = Constraints(
+                arrays["constraints.transitions"], arrays["constraints.start"], arrays["constraints.end"]
+            )
+        model = ChainModel(
+            encoder,
+            tuple(header["labels"]),
+            layout,
+            arrays["weights"],
+            constraints,
+            np.dtype(header["dtype"]),
+            header["params"],
+            header["info"],
+        )
+        rows = (len(layout.state_ptr) - 1, max(0, len(layout.edge_ptr) - 1))
+        n = len(model.labels)
+        shapes_fit = (
+            n == layout.n_labels
+            and model.weights.shape == (layout.size,)
+            and encoder.n_attributes == rows
+            and (constraints is None or constraints.as_scores().shape == (n * (n + 2),))
+        )
+        if not shapes_fit or not np.isfinite(model.weights).all():
+            raise ValueError("its parts do not fit together")
+    except ModelError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as e:
+        raise ModelError(f"{name}: the model is damaged: {e}") from e
+    return model, header

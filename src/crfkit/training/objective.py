@@ -1,0 +1,95 @@
+"""What training minimises."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crfkit import _core
+from crfkit._threads import resolve_threads
+from crfkit.chain.constraints import Constraints
+from crfkit.dataset import Dataset, Layout
+
+__all__ = ["LikelihoodObjective", "Objective"]
+
+Vector = NDArray[np.float64]
+
+
+class Objective(Protocol):
+    """A smooth function of a weight vector: all that an optimiser sees."""
+
+    @property
+    def size(self) -> int:
+        """Number of weights."""
+        ...
+
+    def value_and_grad(self, w: Vector, out: Vector | None = None) -> tuple[float, Vector]:
+        """Value and gradient at w; the gradient is written into ``out`` if given."""
+        ...
+
+
+class LikelihoodObjective:
+    r"""Penalised negative log-likelihood of a labelled data set under a linear-chain CRF.
+
+    .. math::
+
+        f(w) = -\sum_s \omega_s \log p_w(y^{(s)} \mid x^{(s)}) + c_2 \lVert w \rVert^2, \qquad
+        \log p_w(y \mid x) = s_w(x, y) - \log Z_w(x)
+
+    Its gradient is the expected minus the observed count of every feature, plus :math:`2 c_2 w`.
+
+    Parameters
+    ----------
+    layout : Layout
+        The weights, [size].
+    data : Dataset
+        S sequences, N tokens.
+    labels : int32 array [N]
+    c2 : float
+        Coefficient of the squared norm, without a half, as in CRFsuite.
+    weights : float64 array [S], optional
+        Weights of the sequences.
+    constraints : Constraints, optional
+        What is forbidden has score minus infinity, here as in decoding.
+    dtype : numpy dtype
+        Precision of the lattices; sums over the data are in double precision either way.
+    n_jobs : int, optional
+        Threads; the result does not depend on them.
+    """
+
+    def __init__(
+        self,
+        layout: Layout,
+        data: Dataset,
+        labels: NDArray[np.int32],
+        *,
+        c2: float = 0.0,
+        weights: Vector | None = None,
+        constraints: Constraints | None = None,
+        dtype: Any = np.float32,
+        n_jobs: int | None = None,
+    ) -> None:
+        self.layout = layout
+        self.c2 = float(c2)
+        self.threads = resolve_threads(n_jobs)
+        single = np.dtype(dtype) == np.float32
+        #: relative size of the rounding errors in the value, for line searches
+        self.noise = 3e-8 if single else 1e-13
+        native = _core.ObjectiveF32 if single else _core.ObjectiveF64
+        scores = None if constraints is None else constraints.as_scores()
+        self._native = native(layout.native, data.native, labels, weights, scores, self.threads)
+
+    @property
+    def size(self) -> int:
+        """Number of weights."""
+        return self.layout.size
+
+    def value_and_grad(self, w: Vector, out: Vector | None = None) -> tuple[float, Vector]:
+        """Value and gradient at w."""
+        w = np.ascontiguousarray(w, dtype=np.float64)
+        if w.shape != (self.size,):
+            raise ValueError(f"'w' must have shape ({self.size},), got {w.shape}")
+        gradient = np.empty(self.size) if out is None else out
+        return self._native.value_and_grad(w, self.c2, gradient, self.threads), gradient
