@@ -1,5 +1,6 @@
 """Data in: files, corpora, and the embedded sample."""
 
+from crfkit.data.corpora import Corpus, corpora, data_folders, load_corpus
 from crfkit.data.readers import (
     CONLLU_COLUMNS,
     DataError,
@@ -15,11 +16,15 @@ from crfkit.data.sequences import Columns, Items
 __all__ = [
     "CONLLU_COLUMNS",
     "Columns",
+    "Corpus",
     "DataError",
     "Items",
     "Labelled",
     "Weighted",
+    "corpora",
+    "data_folders",
     "iter_columns",
+    "load_corpus",
     "read_columns",
     "read_conllu",
     "read_crfsuite",

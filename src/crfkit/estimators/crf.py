@@ -6,6 +6,7 @@ import os
 import sys
 import warnings
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -268,6 +269,7 @@ class CRF(Estimator):
             raise ValueError("'X_dev' and 'y_dev' of fit go together")
         old = self.model_ if self.warm_start and self._is_fitted() else None
         encoder, labels, layout, objective = self._prepare(X, y, sample_weight, old, grow=True)
+        n_tokens = objective.n_tokens
         w0 = np.zeros(layout.size) if old is None else old.layout.move_weights(old.weights, layout)
         rules = self._rules(labels)
 
@@ -289,7 +291,14 @@ class CRF(Estimator):
         if not all(k.all() for k in keep):
             encoder = encoder.pruned(keep[0], keep[1])
             layout = layout.without_empty_rows()
-        self._adopt(model(result.w, encoder, layout))
+        info = {
+            "iterations": result.iterations,
+            "objective": result.value,
+            "stopped": result.message,
+            "sequences": len(X),
+            "tokens": n_tokens,
+        }
+        self._adopt(replace(model(result.w, encoder, layout), info=info))
         self.result_ = result
         self.n_iter_ = result.iterations
         if "interrupted" in result.message:

@@ -72,6 +72,7 @@ class LikelihoodObjective:
         n_jobs: int | None = None,
     ) -> None:
         self.layout = layout
+        self.n_tokens = data.n_tokens
         self.c2 = float(c2)
         self.threads = resolve_threads(n_jobs)
         single = np.dtype(dtype) == np.float32
