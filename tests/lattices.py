@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from hypothesis import strategies as st
 
@@ -26,8 +28,8 @@ def potentials(
     per_step = draw(st.booleans(), label="per_step")
     forbid = draw(st.sampled_from([0.0, 0.2, 0.5]), label="forbid") if constraints else 0.0
 
-    def scores(*shape: int) -> np.ndarray:
-        x = (rng.normal(size=shape) * scale).astype(dtype)
+    def scores(*shape: int) -> Any:
+        x: Any = (rng.normal(size=shape) * scale).astype(dtype)
         x[rng.random(shape) < forbid] = -np.inf
         return x
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,7 +74,7 @@ def edges(p: Potentials) -> Floats:
     return out
 
 
-def finite_difference(f: Callable[[Floats], float], x: Floats, step: float = 1e-6) -> Floats:
+def finite_difference(f: Callable[[Any], float], x: Any, step: float = 1e-6) -> Any:
     """Central differences of f at x, one coordinate at a time."""
     out = np.zeros_like(x)
     for k in np.ndindex(*x.shape):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import oracle
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lattices import potentials
 
-import oracle
 from crfkit import chain
 from crfkit.chain import Potentials
 
@@ -26,9 +28,7 @@ def tolerance(p: Potentials) -> float:
 
 
 def with_dtype(p: Potentials, dtype: type) -> Potentials:
-    parts = [None if x is None else x.astype(dtype) for x in (p.unary, p.pairwise, p.start, p.end)]
-    assert parts[0] is not None
-    assert parts[1] is not None
+    parts: list[Any] = [None if x is None else x.astype(dtype) for x in (p.unary, p.pairwise, p.start, p.end)]
     return Potentials(parts[0], parts[1], parts[2], parts[3], p.allowed)
 
 
@@ -75,7 +75,7 @@ def test_marginals_are_the_gradient_of_log_partition(p: Potentials) -> None:
         return float(chain.log_partition(Potentials(p.unary, x, p.start, p.end)))
 
     np.testing.assert_allclose(m.nodes, oracle.finite_difference(of_unary, p.unary), atol=1e-8)
-    edges = m.edges if p.pairwise.ndim == 3 else m.edges.sum(axis=0)
+    edges: Any = m.edges if p.pairwise.ndim == 3 else m.edges.sum(axis=0)
     np.testing.assert_allclose(edges, oracle.finite_difference(of_pairwise, p.pairwise), atol=1e-8)
 
 
@@ -130,7 +130,7 @@ def test_samples_follow_the_distribution(p: Potentials) -> None:
     n = 4000
     drawn = chain.sample(p, n, rng=0)
     assert drawn.shape == (n, len(p.unary))
-    counts = {path: 0 for path in oracle.all_paths(p)}
+    counts = dict.fromkeys(oracle.all_paths(p), 0)
     for path in drawn.tolist():
         counts[tuple(path)] += 1
     expected = oracle.probabilities(p)
@@ -175,8 +175,8 @@ def test_every_vector_width_agrees_with_log_space(labels: int, dtype: type) -> N
     rng = np.random.default_rng(labels)
     lengths = rng.integers(0, 9, size=40)
     offsets = np.concatenate([[0], np.cumsum(lengths)])
-    unary = rng.normal(size=(offsets[-1], labels)).astype(dtype)
-    pairwise = rng.normal(size=(labels, labels)).astype(dtype)
+    unary: Any = rng.normal(size=(offsets[-1], labels)).astype(dtype)
+    pairwise: Any = rng.normal(size=(labels, labels)).astype(dtype)
     pairwise[rng.random(pairwise.shape) < 0.2] = -np.inf
     np.fill_diagonal(pairwise, 0)
     p = Potentials(unary, pairwise, offsets=offsets)

@@ -19,7 +19,7 @@ LABELS = {
 
 def is_valid(labels: tuple[str, ...], scheme: str) -> bool:
     """Reads a label sequence from left to right, as an annotator would."""
-    last, single = {"bioes": "ES", "bilou": "LU"}.get(scheme, "  ")
+    last, single = {"bioes": ("E", "S"), "bilou": ("L", "U")}.get(scheme, (" ", " "))
     inside = ""  # type of the open chunk
     before = "O"
     for label in labels:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
+import oracle
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import oracle
 from crfkit.chain import Constraints, Potentials
 from crfkit.dataset import Dataset, Layout
 from crfkit.training import LikelihoodObjective
@@ -57,7 +58,7 @@ def cases(draw: st.DrawFn, max_labels: int = 4) -> Case:
     rules = None
     if draw(st.booleans(), label="rules"):
         free = rng.random((labels, labels)) < 0.7
-        inner = [t for a, b in zip(offsets, offsets[1:], strict=False) for t in range(a + 1, b)]
+        inner = [t for a, b in itertools.pairwise(offsets) for t in range(a + 1, b)]
         free[gold[np.array(inner, int) - 1], gold[inner]] = True
         rules = Constraints(free, np.ones(labels, bool), np.ones(labels, bool))
     return {
@@ -106,7 +107,7 @@ def potentials_of(case: Case, w: np.ndarray, s: int) -> Potentials:
 
 def value_by_enumeration(case: Case, w: np.ndarray) -> float:
     data = case["data"]
-    total = case["c2"] * float(w @ w)
+    total = float(case["c2"] * (w @ w))
     for s in range(data.n_sequences):
         p = potentials_of(case, w, s)
         gold = tuple(case["gold"][data.offsets[s] : data.offsets[s + 1]].tolist())

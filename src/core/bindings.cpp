@@ -4,6 +4,7 @@
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
+#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/tuple.h>
@@ -189,14 +190,14 @@ void bind_objective(nb::module_& m, const char* objective, const char* scorer) {
   nb::class_<Objective<T>>(m, objective)
       .def(
           "__init__",
-          [](Objective<T>* self, const Layout& layout, const TokenArrays& data, In<i32, 1> gold,
+          [](Objective<T>* self, std::shared_ptr<const Layout> layout, const TokenArrays& data, In<i32, 1> gold,
              std::optional<In<double, 1>> seq_weight, std::optional<In<double, 1>> constraints, int threads) {
             const Tokens tokens = data.view();
             require(static_cast<i64>(gold.size()) == tokens.n_tokens(), "there must be a label for every token");
             for (std::size_t t = 0; t < gold.size(); ++t)
-              require(gold(t) >= 0 && gold(t) < layout.n_labels, "a label is not one of the model's");
+              require(gold(t) >= 0 && gold(t) < layout->n_labels, "a label is not one of the model's");
             require(!seq_weight || static_cast<i64>(seq_weight->size()) == tokens.n_seq, "there must be a weight for every sequence");
-            require(!constraints || static_cast<i64>(constraints->size()) == static_cast<i64>(layout.n_labels) * (layout.n_labels + 2),
+            require(!constraints || static_cast<i64>(constraints->size()) == static_cast<i64>(layout->n_labels) * (layout->n_labels + 2),
                     "constraints have the wrong size");
             const nb::gil_scoped_release release;
             new (self) Objective<T>(layout, tokens, gold.data(), seq_weight ? seq_weight->data() : nullptr,
@@ -216,9 +217,9 @@ void bind_objective(nb::module_& m, const char* objective, const char* scorer) {
   nb::class_<Scorer<T>>(m, scorer)
       .def(
           "__init__",
-          [](Scorer<T>* self, const Layout& layout, In<double, 1> w, std::optional<In<double, 1>> constraints, int threads) {
-            require(w.size() == layout.size, "the weight vector has the wrong size");
-            require(!constraints || static_cast<i64>(constraints->size()) == static_cast<i64>(layout.n_labels) * (layout.n_labels + 2),
+          [](Scorer<T>* self, std::shared_ptr<const Layout> layout, In<double, 1> w, std::optional<In<double, 1>> constraints, int threads) {
+            require(w.size() == layout->size, "the weight vector has the wrong size");
+            require(!constraints || static_cast<i64>(constraints->size()) == static_cast<i64>(layout->n_labels) * (layout->n_labels + 2),
                     "constraints have the wrong size");
             const nb::gil_scoped_release release;
             new (self) Scorer<T>(layout, w.data(), constraints ? constraints->data() : nullptr, make_threads(threads));
@@ -258,6 +259,7 @@ ColumnView column_view(const StringTable& strings, const In<u32, 2>& ids, const 
 
 StringTable make_strings(In<u8, 1> bytes, In<u64, 1> ends) {
   StringTable table;
+  table.reserve(ends.size(), bytes.size());
   u64 begin = 0;
   for (std::size_t k = 0; k < ends.size(); ++k) {
     require(ends(k) >= begin && ends(k) <= bytes.size(), "the ends of the strings must rise to the number of bytes");
@@ -285,7 +287,7 @@ nb::object parse_into(Builder& self, nb::bytes text, i64 first_line) {
 void bind_text(nb::module_& m) {
   nb::class_<StringTable>(m, "StringTable")
       .def(nb::init<>())
-      .def(nb::new_(&make_strings), "bytes"_a, "ends"_a)
+      .def_static("from_arrays", &make_strings, "bytes"_a, "ends"_a)
       .def("__len__", &StringTable::size)
       .def("__getitem__",
            [](const StringTable& self, i64 i) {
@@ -342,11 +344,8 @@ void bind_text(nb::module_& m) {
           "take",
           [](ColumnBuilder& self, bool final) {
             if (final) self.end_sequence();
-            StringTable strings = self.strings;
-            std::vector<u32> ids(self.ids.begin(), self.ids.begin() + self.offsets.back() * self.n_columns);
-            std::vector<i64> offsets = self.offsets;
-            self.restart();
-            return nb::make_tuple(std::move(strings), own(std::move(ids)), own(std::move(offsets)), self.n_columns);
+            ColumnBuilder taken = self.take();
+            return nb::make_tuple(std::move(taken.strings), own(std::move(taken.ids)), own(std::move(taken.offsets)), taken.n_columns);
           },
           "final"_a);
   nb::class_<ItemBuilder>(m, "ItemBuilder")
@@ -447,6 +446,7 @@ void bind_text(nb::module_& m) {
             for (const StringTable* table : strings) vocabulary.strings.push_back(*table);
             for (const auto& flat : pairs) {
               PairTable table;
+              table.reserve(flat.size() / 2);
               require(flat.size() % 2 == 0, "pairs come in twos");
               for (std::size_t k = 0; k < flat.size(); k += 2) require(table.add(flat(k), flat(k + 1)) == k / 2, "a pair is there twice");
               vocabulary.pairs.push_back(std::move(table));

@@ -33,13 +33,16 @@ void ColumnBuilder::add_token(const std::vector<std::string_view>& row) {
   ++open_;
 }
 
-void ColumnBuilder::restart() {
-  const StringTable old = std::move(strings);
-  const std::vector<u32> open(ids.begin() + offsets.back() * n_columns, ids.end());
-  strings = StringTable();
-  ids.clear();
-  offsets.assign(1, 0);
-  for (u32 id : open) ids.push_back(strings.add(old[id]));
+ColumnBuilder ColumnBuilder::take() {
+  ColumnBuilder taken(format_);
+  std::swap(taken.strings, strings);
+  std::swap(taken.ids, ids);
+  std::swap(taken.offsets, offsets);
+  taken.n_columns = n_columns;
+  const i64 ended = taken.offsets.back() * n_columns;
+  for (std::size_t k = ended; k < taken.ids.size(); ++k) ids.push_back(strings.add(taken.strings[taken.ids[k]]));
+  taken.ids.resize(ended);
+  return taken;
 }
 
 void ColumnBuilder::parse(std::string_view text, i64 first_line) {

@@ -62,8 +62,8 @@ class ColumnBuilder {
     open_ = 0;
   }
 
-  // Starts anew, and keeps only the sequence that has not ended.
-  void restart();
+  // The sequences that have ended; the one that has not stays.
+  ColumnBuilder take();
 
   StringTable strings;
   int n_columns = 0;

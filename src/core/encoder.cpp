@@ -133,20 +133,20 @@ u32 TemplateEncoder::leaf_value(int node, std::string_view s, bool grow) {
   return grow ? table.add(form) : table.find(form);
 }
 
-// leaf_map_[leaf][string] for every string that stands in the leaf's column; in the order of the tokens, so that
-// numbers do not depend on threads.
-void TemplateEncoder::map_leaves(const ColumnView& data, bool grow, const Threads& threads) {
+// The value of every string that stands in a leaf's column; numbered in the order of the tokens, whatever the threads.
+TemplateEncoder::LeafMaps TemplateEncoder::map_leaves(const ColumnView& data, bool grow, const Threads& threads) {
   constexpr u32 kUnset = kNone - 1;
-  leaf_map_.assign(vocabulary_.strings.size(), {});
+  LeafMaps maps(vocabulary_.strings.size());
   parallel_for(static_cast<i64>(nodes_.size()), threads.count, threads.poll, [&](i64 i, int) {
     const int node = static_cast<int>(i);
     if (nodes_[node].kind != Node::Kind::leaf) return;
-    std::vector<u32>& map = leaf_map_[table_of_[node]];
+    std::vector<u32>& map = maps[table_of_[node]];
     map.assign(data.strings->size(), kUnset);
     const u32* id = data.ids + nodes_[node].column;
     for (i64 t = 0; t < data.n_tokens(); ++t, id += data.n_columns)
       if (map[*id] == kUnset) map[*id] = leaf_value(node, (*data.strings)[*id], grow);
   });
+  return maps;
 }
 
 // values[node][k]: its value k steps behind low_[node], counted from the first token
@@ -155,7 +155,7 @@ struct TemplateEncoder::Scratch {
   u32 at(const TemplateEncoder& e, int node, i64 t) const { return values[node][t - e.low_[node]]; }
 };
 
-void TemplateEncoder::run_nodes(const ColumnView& data, i64 seq, bool grow, Scratch& scratch) {
+void TemplateEncoder::run_nodes(const ColumnView& data, const LeafMaps& leaves, i64 seq, bool grow, Scratch& scratch) {
   const i64 begin = data.offsets[seq], length = data.offsets[seq + 1] - begin;
   for (std::size_t i = 0; i < nodes_.size(); ++i) {
     const int node = static_cast<int>(i);
@@ -170,7 +170,7 @@ void TemplateEncoder::run_nodes(const ColumnView& data, i64 seq, bool grow, Scra
     } else if (x.kind == Node::Kind::last) {
       if (length - 1 - low >= 0 && length - 1 - low < n) out[length - 1 - low] = 0;
     } else if (x.kind == Node::Kind::leaf) {
-      const std::vector<u32>& map = leaf_map_[table_of_[i]];
+      const std::vector<u32>& map = leaves[table_of_[i]];
       for (i64 k = 0; k < n; ++k) {
         const i64 t = low + k;
         if (t >= 0 && t < length) {
@@ -192,27 +192,30 @@ void TemplateEncoder::run_nodes(const ColumnView& data, i64 seq, bool grow, Scra
   }
 }
 
-void TemplateEncoder::encode_range(const ColumnView& data, i64 begin, i64 end, bool grow, Attributes& state, Attributes& edge) {
+void TemplateEncoder::encode_range(const ColumnView& data, const LeafMaps& leaves, i64 begin, i64 end, bool grow,
+                                   Attributes& state, Attributes& edge) {
   Scratch scratch;
   scratch.values.resize(nodes_.size());
   const i64 tokens = data.offsets[end] - data.offsets[begin];
   state.ptr.reserve(state.ptr.size() + tokens);
   state.attr.reserve(state.attr.size() + tokens * templates_.size());
   const bool edges = has_edges();
+  std::vector<const u32*> value_at(templates_.size());  // of each template, at the first token
   for (i64 seq = begin; seq < end; ++seq) {
-    run_nodes(data, seq, grow, scratch);
+    run_nodes(data, leaves, seq, grow, scratch);
+    for (std::size_t k = 0; k < templates_.size(); ++k)
+      value_at[k] = scratch.values[templates_[k].node].data() + templates_[k].offset - low_[templates_[k].node];
     const i64 length = data.offsets[seq + 1] - data.offsets[seq];
     for (i64 t = 0; t < length; ++t) {
       for (std::size_t k = 0; k < templates_.size(); ++k) {
-        const Template& x = templates_[k];
-        if (x.edge && t == 0) continue;  // no transition leads into the first token
-        const u32 value = scratch.at(*this, x.node, t + x.offset);
+        const u32 value = value_at[k][t];
         if (value == kNone) continue;
-        const int cls = class_of_[k];
-        const std::vector<u32>& known = vocabulary_.attribute[cls];
+        const bool is_edge = templates_[k].edge;
+        if (is_edge && t == 0) continue;  // no transition leads into the first token
+        const std::vector<u32>& known = vocabulary_.attribute[class_of_[k]];
         u32 attribute = value < known.size() ? known[value] : kNone;
-        if (attribute == kNone && grow) attribute = add_attribute(cls, value);
-        if (attribute != kNone) (x.edge ? edge : state).attr.push_back(attribute);
+        if (attribute == kNone && grow) attribute = add_attribute(class_of_[k], value);
+        if (attribute != kNone) (is_edge ? edge : state).attr.push_back(attribute);
       }
       state.ptr.push_back(static_cast<i64>(state.attr.size()));
       if (edges) edge.ptr.push_back(static_cast<i64>(edge.attr.size()));
@@ -224,17 +227,24 @@ void TemplateEncoder::encode(const ColumnView& data, bool grow, const Threads& t
   if (data.n_tokens() > 0 && data.n_columns < n_columns_)
     throw Error("the templates look at column " + std::to_string(n_columns_ - 1) + ", the data has only columns 0 to " +
                 std::to_string(data.n_columns - 1));
-  map_leaves(data, grow, threads);
+  const LeafMaps leaves = map_leaves(data, grow, threads);
   const i64 n_seq = data.n_seq;
   if (grow || threads.count == 1) {
-    encode_range(data, 0, n_seq, grow, state, edge);
+    encode_range(data, leaves, 0, n_seq, grow, state, edge);
   } else {
     const i64 n_tasks = std::min<i64>(n_seq, 4 * threads.count);
     std::vector<Attributes> states(n_tasks), edges(n_tasks);
     parallel_for(n_tasks, threads.count, threads.poll, [&](i64 k, int) {
-      encode_range(data, n_seq * k / n_tasks, n_seq * (k + 1) / n_tasks, false, states[k], edges[k]);
+      encode_range(data, leaves, n_seq * k / n_tasks, n_seq * (k + 1) / n_tasks, false, states[k], edges[k]);
     });
     const auto join = [](std::vector<Attributes>& parts, Attributes& out) {
+      std::size_t tokens = 1, attributes = 0;
+      for (const Attributes& part : parts) {
+        tokens += part.ptr.size() - 1;
+        attributes += part.attr.size();
+      }
+      out.ptr.reserve(tokens);
+      out.attr.reserve(attributes);
       for (Attributes& part : parts) {
         const i64 base = static_cast<i64>(out.attr.size());
         for (std::size_t t = 1; t < part.ptr.size(); ++t) out.ptr.push_back(base + part.ptr[t]);
@@ -245,7 +255,6 @@ void TemplateEncoder::encode(const ColumnView& data, bool grow, const Threads& t
     join(states, state);
     join(edges, edge);
   }
-  leaf_map_.clear();
 }
 
 std::string TemplateEncoder::name(u32 attribute, bool edge) const {
@@ -299,23 +308,25 @@ TemplateEncoder TemplateEncoder::pruned(const std::vector<u8>& keep_state, const
     for (u32 v = 0; v < pairs.size(); ++v)
       if (needed[i][v]) needed[nodes_[i].a][pairs.first(v)] = needed[nodes_[i].b][pairs.second(v)] = 1;
   }
+  Vocabulary vocabulary;
+  vocabulary.strings.resize(vocabulary_.strings.size());
+  vocabulary.pairs.resize(vocabulary_.pairs.size());
+  vocabulary.attribute.resize(classes_.size());
   std::vector<std::vector<u32>> value(nodes_.size());
   for (std::size_t i = 0; i < nodes_.size(); ++i) {
     value[i].assign(needed[i].size(), kNone);
     for (u32 v = 0; v < needed[i].size(); ++v) {
       if (!needed[i][v]) continue;
       if (nodes_[i].kind == Node::Kind::leaf) {
-        value[i][v] = out.vocabulary_.strings[table_of_[i]].add(vocabulary_.strings[table_of_[i]][v]);
+        value[i][v] = vocabulary.strings[table_of_[i]].add(vocabulary_.strings[table_of_[i]][v]);
       } else if (nodes_[i].kind == Node::Kind::join) {
         const PairTable& pairs = vocabulary_.pairs[table_of_[i]];
-        value[i][v] = out.vocabulary_.pairs[table_of_[i]].add(value[nodes_[i].a][pairs.first(v)], value[nodes_[i].b][pairs.second(v)]);
+        value[i][v] = vocabulary.pairs[table_of_[i]].add(value[nodes_[i].a][pairs.first(v)], value[nodes_[i].b][pairs.second(v)]);
       } else {
         value[i][v] = 0;
       }
     }
   }
-  Vocabulary vocabulary = std::move(out.vocabulary_);
-  vocabulary.attribute.assign(classes_.size(), {});
   for (std::size_t c = 0; c < classes_.size(); ++c)
     for (u32 v = 0; v < vocabulary_.attribute[c].size(); ++v) {
       const u32 a = vocabulary_.attribute[c][v];

@@ -48,7 +48,7 @@ class TemplateEncoder {
   // pad: out-of-range pieces read _B-1, _B+1 and so on; otherwise a template that leaves the sequence gives nothing.
   TemplateEncoder(std::vector<Node> nodes, std::vector<Template> templates, bool pad);
 
-  // grow: number what is new; otherwise skip what is unknown.
+  // grow: number what is new; otherwise skip what is unknown, and several threads may call at once.
   void encode(const ColumnView& data, bool grow, const Threads& threads, Attributes& state, Attributes& edge);
 
   u32 n_attributes(bool edge) const { return n_attributes_[edge]; }
@@ -80,14 +80,16 @@ class TemplateEncoder {
     int same_text = -1;  // number of the group of classes with the same text but other nodes, or -1
   };
   struct Scratch;
+  using LeafMaps = std::vector<std::vector<u32>>;  // [leaves][strings of the data] -> value
 
   u32 n_values(int node) const;
   void append_value(std::string& out, int node, u32 value) const;
   u32 add_attribute(int cls, u32 value);
   u32 leaf_value(int node, std::string_view s, bool grow);
-  void map_leaves(const ColumnView& data, bool grow, const Threads& threads);
-  void run_nodes(const ColumnView& data, i64 seq, bool grow, Scratch& scratch);
-  void encode_range(const ColumnView& data, i64 begin, i64 end, bool grow, Attributes& state, Attributes& edge);
+  LeafMaps map_leaves(const ColumnView& data, bool grow, const Threads& threads);
+  void run_nodes(const ColumnView& data, const LeafMaps& leaves, i64 seq, bool grow, Scratch& scratch);
+  void encode_range(const ColumnView& data, const LeafMaps& leaves, i64 begin, i64 end, bool grow, Attributes& state,
+                    Attributes& edge);
 
   std::vector<Node> nodes_;
   std::vector<Template> templates_;
@@ -101,7 +103,6 @@ class TemplateEncoder {
   std::vector<std::vector<u32>> named_;
   Vocabulary vocabulary_;
   u32 n_attributes_[2] = {0, 0};
-  std::vector<std::vector<u32>> leaf_map_;  // [leaves][strings of the data] -> value, while encoding
 };
 
 }  // namespace crfkit

@@ -8,12 +8,17 @@ namespace crfkit {
 void Family::choose_dense(int lanes) {
   const u32 limit = static_cast<u32>(std::max(1, width / lanes));
   lists_weights = limit <= 4;
-  dense_row.assign(n_attributes(), -1);
+  place.clear();
+  place.reserve(n_attributes());
   dense_attr.clear();
   for (u32 a = 0; a < n_attributes(); ++a) {
-    if (ptr[a + 1] - ptr[a] <= limit) continue;
-    dense_row[a] = static_cast<i32>(dense_attr.size());
-    dense_attr.push_back(a);
+    const u32 count = ptr[a + 1] - ptr[a];
+    if (count > limit) {
+      place.push_back({static_cast<u32>(dense_attr.size()), kNone});
+      dense_attr.push_back(a);
+    } else {
+      place.push_back({ptr[a], count});
+    }
   }
 }
 
@@ -111,66 +116,85 @@ std::vector<std::pair<i64, i64>> cut_blocks(const i64* offsets, i64 n_seq, i64 t
 
 namespace {
 
-template <class T>
-void make_group(const Family& family, const Block<T>& block, const i64* ptr, const u32* attr, const double* value,
-                Group<T>& group) {
+// The block's attributes, ascending.
+std::vector<u32> attributes_of(const std::vector<i64>& tokens, const Family& family, const i64* ptr, const u32* attr) {
   const u32 known = family.n_attributes();
-  std::vector<u32> present;  // the block's attributes, ascending
-  for (i64 token : block.token)
+  std::vector<u32> present;
+  for (i64 token : tokens)
     for (i64 k = ptr[token]; k < ptr[token + 1]; ++k)
-      if (attr[k] < known && family.ptr[attr[k]] < family.ptr[attr[k] + 1]) present.push_back(attr[k]);
-  std::vector<u32> seen;  // attribute -> place in present, for dense look-up
-  const bool direct = present.size() * 8 >= known;
-  if (direct) {
-    seen.assign(known, 0);
+      if (attr[k] < known) present.push_back(attr[k]);
+  if (present.size() * 8 < known) {
+    std::sort(present.begin(), present.end());
+    present.erase(std::unique(present.begin(), present.end()), present.end());
+  } else {
+    std::vector<u8> seen(known, 0);
     for (u32 a : present) seen[a] = 1;
     present.clear();
     for (u32 a = 0; a < known; ++a)
       if (seen[a]) present.push_back(a);
-  } else {
-    std::sort(present.begin(), present.end());
-    present.erase(std::unique(present.begin(), present.end()), present.end());
   }
-  std::vector<u32> local(present.size());
-  const bool list = family.lists_weights;
-  if (!list) group.run_ptr.push_back(0);
-  for (std::size_t i = 0; i < present.size(); ++i) {
-    const u32 a = present[i];
-    if (family.dense_row[a] >= 0) {
-      local[i] = static_cast<u32>(group.dense.size());
-      group.dense.push_back(static_cast<u32>(family.dense_row[a]));
-    } else {
-      local[i] = static_cast<u32>(list ? group.weight.size() : group.run_ptr.size() - 1);
-      for (u32 w = family.ptr[a]; w < family.ptr[a + 1]; ++w) group.weight.push_back(w);
-      if (!list) group.run_ptr.push_back(static_cast<u32>(group.weight.size()));
+  return present;
+}
+
+// Fills in the group's rows; gives the local number of each attribute of the block (its dense row, its run, or its first
+// weight).
+template <class T>
+std::vector<u32> number_rows(const Family& family, const std::vector<u32>& present, Group<T>& group) {
+  std::vector<u32> local(family.n_attributes());
+  if (!family.lists_weights) group.run_ptr.push_back(0);
+  for (u32 a : present) {
+    if (family.place[a].dense()) {
+      local[a] = static_cast<u32>(group.dense.size());
+      group.dense.push_back(family.place[a].first);
+      continue;
     }
-    if (direct) seen[a] = local[i];
+    local[a] = static_cast<u32>(family.lists_weights ? group.weight.size() : group.run_ptr.size() - 1);
+    for (u32 w = family.ptr[a]; w < family.ptr[a + 1]; ++w) group.weight.push_back(w);
+    if (!family.lists_weights) group.run_ptr.push_back(static_cast<u32>(group.weight.size()));
   }
-  const auto local_of = [&](u32 a) {
-    if (direct) return seen[a];
-    return local[std::lower_bound(present.begin(), present.end(), a) - present.begin()];
-  };
-  const bool wide = std::max({group.dense.size(), group.run_ptr.size(), list ? group.weight.size() : 0}) > 65535;
+  return local;
+}
+
+template <class T>
+void make_group(const Family& family, const Block<T>& block, const i64* ptr, const u32* attr, const double* value,
+                Group<T>& group) {
+  const u32 known = family.n_attributes();
+  const bool list = family.lists_weights;
+  std::vector<u32> local;
+  if (group.own_rows) local = number_rows(family, attributes_of(block.token, family, ptr, attr), group);
+  const bool wide = !group.own_rows || std::max({group.dense.size(), group.run_ptr.size(), list ? group.weight.size() : 0}) > 65535;
+  std::size_t entries = 0;
+  for (i64 token : block.token) entries += ptr[token + 1] - ptr[token];
+  if (wide) group.wide_id.reserve(entries);
+  else group.id.reserve(entries);
   group.ptr.reserve(block.token.size() + 1);
   group.n_dense.reserve(block.token.size());
   group.ptr.push_back(0);
   u32 count = 0;
+  const auto add = [&](u32 id, i64 k) {
+    if (wide) group.wide_id.push_back(id);
+    else group.id.push_back(static_cast<u16>(id));
+    if (value) group.value.push_back(static_cast<T>(value[k]));
+    ++count;
+  };
+  struct Run {
+    u32 id, count;
+    i64 k;
+  };
+  std::vector<Run> runs;  // of one token, to come behind its dense rows
   for (i64 token : block.token) {
-    u32 dense = 0;
-    for (const bool want_dense : {true, false}) {
-      for (i64 k = ptr[token]; k < ptr[token + 1]; ++k) {
-        const u32 a = attr[k];
-        if (a >= known || family.ptr[a] == family.ptr[a + 1] || (family.dense_row[a] >= 0) != want_dense) continue;
-        const u32 id = local_of(a), n = list && !want_dense ? family.ptr[a + 1] - family.ptr[a] : 1;
-        for (u32 i = 0; i < n; ++i, ++count) {
-          if (wide) group.wide_id.push_back(id + i);
-          else group.id.push_back(static_cast<u16>(id + i));
-          if (value) group.value.push_back(static_cast<T>(value[k]));
-        }
-      }
-      if (want_dense) dense = count - group.ptr.back();
+    runs.clear();
+    for (i64 k = ptr[token]; k < ptr[token + 1]; ++k) {
+      const u32 a = attr[k];
+      if (a >= known) continue;
+      const Family::Place place = family.place[a];
+      if (place.dense()) add(group.own_rows ? local[a] : place.first, k);
+      else runs.push_back({group.own_rows ? local[a] : list ? place.first : a, list ? place.count : 1, k});
     }
+    const u32 dense = count - group.ptr.back();
     if (dense > 65535) throw Error("a token has more than 65535 attributes");
+    for (const Run& run : runs)
+      for (u32 i = 0; i < run.count; ++i) add(run.id + i, run.k);
     group.n_dense.push_back(static_cast<u16>(dense));
     group.ptr.push_back(count);
   }
@@ -183,9 +207,10 @@ void make_group(const Family& family, const Block<T>& block, const i64* ptr, con
 }  // namespace
 
 template <class T>
-Block<T> make_block(const Family& state, const Family& edge, const Tokens& data, std::pair<i64, i64> seqs,
-                    int pack_width) {
+Block<T> make_block(const Family& state, const Family& edge, const Tokens& data, std::pair<i64, i64> seqs, int pack_width,
+                    bool own_rows) {
   Block<T> block;
+  block.state.own_rows = block.edge.own_rows = own_rows;
   block.packs = make_packs(data.offsets, seqs.first, seqs.second, pack_width);
   block.base.push_back(0);
   for (const Pack& pack : block.packs) {
@@ -198,7 +223,7 @@ Block<T> make_block(const Family& state, const Family& edge, const Tokens& data,
   return block;
 }
 
-template Block<float> make_block(const Family&, const Family&, const Tokens&, std::pair<i64, i64>, int);
-template Block<double> make_block(const Family&, const Family&, const Tokens&, std::pair<i64, i64>, int);
+template Block<float> make_block(const Family&, const Family&, const Tokens&, std::pair<i64, i64>, int, bool);
+template Block<double> make_block(const Family&, const Family&, const Tokens&, std::pair<i64, i64>, int, bool);
 
 }  // namespace crfkit

@@ -24,7 +24,12 @@ struct Family {
   int width = 0;                // numbers in a dense row
   std::vector<u32> ptr;         // attribute -> its first weight, relative  [attributes + 1]
   std::vector<u32> column;      // weight -> place in the row               [weights]
-  std::vector<i32> dense_row;   // attribute -> dense row, or -1            [attributes]
+  struct Place {
+    u32 first;                  // its dense row, or its first weight
+    u32 count;                  // its weights; kNone for a dense row
+    bool dense() const { return count == kNone; }
+  };
+  std::vector<Place> place;     // where an attribute's weights are         [attributes]
   std::vector<u32> dense_attr;  // dense row -> attribute
 
   // Runs are so short that a token lists their weights one by one.
@@ -76,9 +81,10 @@ struct Observed {
 Observed observed_pairs(const i64* ptr, const u32* attr, i64 n_tokens, u32 n_attributes, const u32* column, u32 n_columns,
                         double min_count);
 
-// One family's share of a block. Local rows ascend with the model's rows.
+// One family's share of a block. Local rows ascend with the model's rows; or they are the model's own.
 template <class T>
 struct Group {
+  bool own_rows = true;
   std::vector<u32> dense;    // local dense row -> dense row
   std::vector<u32> run_ptr;  // local run -> its first local weight    [runs + 1]; empty: entries name weights
   std::vector<u32> weight;   // local weight -> weight, relative
@@ -97,11 +103,19 @@ struct Block {
   Group<T> state, edge;
 };
 
+// A weight of a run and its place in the row.
+template <class T>
+struct RunWeight {
+  T weight;
+  u32 column;
+};
+
 // Sequences [first, second) of each block.
 std::vector<std::pair<i64, i64>> cut_blocks(const i64* offsets, i64 n_seq, i64 tokens_per_block);
 
+// own_rows: whether the block numbers rows of its own, which pays if it is used many times.
 template <class T>
-Block<T> make_block(const Family& state, const Family& edge, const Tokens& data, std::pair<i64, i64> seqs,
-                    int pack_width);
+Block<T> make_block(const Family& state, const Family& edge, const Tokens& data, std::pair<i64, i64> seqs, int pack_width,
+                    bool own_rows);
 
 }  // namespace crfkit

@@ -48,6 +48,7 @@ struct LossJob {
   const i64* offsets = nullptr;
   const double* w = nullptr;                            // [layout.size]
   const T *state_table = nullptr, *edge_table = nullptr;  // dense rows
+  const RunWeight<T> *state_runs = nullptr, *edge_runs = nullptr;  // for blocks without rows of their own
   const Transitions<T>* transitions = nullptr;
   const Transitions<double>* log_transitions = nullptr;
   const T *start = nullptr, *end = nullptr;             // [stride] each, zero where the model has none

@@ -68,14 +68,19 @@ class LossKernel {
 
  private:
   void load() {
-    ws_.state.load(block_.state, *job_.state, job_.state_table, job_.w);
+    load_rows(ws_.state, block_.state, *job_.state, job_.state_table, job_.state_runs);
     ws_.init.reserve(stride_);
     std::fill_n(ws_.init.data(), stride_, -std::numeric_limits<T>::infinity());
     std::fill_n(ws_.init.data(), n_, T(0));
     if (!own_steps_) return;
-    ws_.edge.load(block_.edge, *job_.edge, job_.edge_table, job_.w);
+    load_rows(ws_.edge, block_.edge, *job_.edge, job_.edge_table, job_.edge_runs);
     ws_.edge_row.reserve(static_cast<std::size_t>(n_) * stride_);
     ws_.step_scores.reserve(static_cast<std::size_t>(n_) * stride_);
+  }
+
+  void load_rows(LocalRows<T, W>& rows, const Group<T>& group, const Family& family, const T* table, const RunWeight<T>* runs) {
+    if (group.own_rows) rows.load(group, family, table, job_.w);
+    else rows.borrow(group, family, table, runs);
   }
 
   void clear() {

@@ -1,5 +1,9 @@
 #include "objective.hpp"
 
+#if defined(__GLIBC__)
+#include <malloc.h>
+#endif
+
 #include <algorithm>
 
 #include "memory.hpp"
@@ -42,6 +46,13 @@ void collect_table(const Family& family, const double* table, const Threads& thr
 Family state_family(const Layout& layout, int lanes) {
   layout.check();
   return layout.state_family(round_up(layout.n_labels, lanes), lanes);
+}
+
+// Encoding and block building leave much freed memory behind, and training is long.
+void return_free_memory() {
+#if defined(__GLIBC__)
+  malloc_trim(0);
+#endif
 }
 
 void check_tokens(const Layout& layout, const Tokens& data) {
@@ -100,37 +111,39 @@ void Weights<T>::point(LossJob<T>& job) const {
 }
 
 template <class T>
-Objective<T>::Objective(Layout layout, const Tokens& data, const i32* gold, const double* seq_weight,
+Objective<T>::Objective(std::shared_ptr<const Layout> layout, const Tokens& data, const i32* gold, const double* seq_weight,
                         const double* constraints, const Threads& threads)
     : layout_(std::move(layout)),
-      kernels_(kernels_for<T>(layout_.n_labels)),
-      state_(state_family(layout_, kernels_.lanes)),
-      edge_(layout_.edge_family(state_.width, kernels_.lanes)),
-      weights_(layout_, state_, edge_, constraints),
+      kernels_(kernels_for<T>(layout_->n_labels)),
+      state_(state_family(*layout_, kernels_.lanes)),
+      edge_(layout_->edge_family(state_.width, kernels_.lanes)),
+      weights_(*layout_, state_, edge_, constraints),
       offsets_(data.offsets, data.offsets + data.n_seq + 1) {
-  check_tokens(layout_, data);
+  check_tokens(*layout_, data);
   if (seq_weight) seq_weight_.assign(seq_weight, seq_weight + data.n_seq);
   const auto cuts = cut_blocks(data.offsets, data.n_seq, kTokensPerBlock);
   blocks_.resize(cuts.size());
   gold_.resize(cuts.size());
   parallel_for(static_cast<i64>(cuts.size()), threads.count, threads.poll, [&](i64 b, int) {
-    blocks_[b] = make_block<T>(state_, edge_, data, cuts[b], pack_width(layout_));
+    blocks_[b] = make_block<T>(state_, edge_, data, cuts[b], pack_width(*layout_), true);
     gold_[b].reserve(blocks_[b].token.size());
     for (i64 token : blocks_[b].token) gold_[b].push_back(static_cast<u16>(gold[token]));
     std::vector<i64>().swap(blocks_[b].token);
   });
-  const i64 n = layout_.n_labels;
+  const i64 n = layout_->n_labels;
   gold_pairs_.assign(n * n, 0.0);
   for (i64 s = 0; s < data.n_seq; ++s)
     for (i64 t = data.offsets[s]; t + 1 < data.offsets[s + 1]; ++t)
       gold_pairs_[gold[t] * n + gold[t + 1]] += seq_weight ? seq_weight[s] : 1.0;
+  for (Family* family : {&state_, &edge_}) std::vector<Family::Place>().swap(family->place);  // only blocks need it
   state_gradient_.reserve(state_.dense_attr.size() * state_.width + 1);
-  if (layout_.has_edges()) edge_gradient_.reserve(edge_.dense_attr.size() * edge_.width + 1);
+  if (layout_->has_edges()) edge_gradient_.reserve(edge_.dense_attr.size() * edge_.width + 1);
+  return_free_memory();
 }
 
 template <class T>
 double Objective<T>::value_and_grad(const double* w, double c2, double* g, const Threads& threads) {
-  const i64 n = layout_.n_labels;
+  const i64 n = layout_->n_labels;
   weights_.set(w, threads);
   std::vector<double> pairs(n * n, 0.0), start(n, 0.0), end(n, 0.0);
   double value = 0;
@@ -148,9 +161,9 @@ double Objective<T>::value_and_grad(const double* w, double c2, double* g, const
   job.start_gradient = start.data();
   job.end_gradient = end.data();
   job.turns = &turns;
-  for (u32 k = 0; k < layout_.size; ++k) g[k] = 2 * c2 * w[k];
+  for (u32 k = 0; k < layout_->size; ++k) g[k] = 2 * c2 * w[k];
   std::fill_n(state_gradient_.data(), state_.dense_attr.size() * state_.width, 0.0);
-  if (layout_.has_edges()) std::fill_n(edge_gradient_.data(), edge_.dense_attr.size() * edge_.width, 0.0);
+  if (layout_->has_edges()) std::fill_n(edge_gradient_.data(), edge_.dense_attr.size() * edge_.width, 0.0);
   if (static_cast<int>(workspaces_.size()) < threads.count) workspaces_.resize(threads.count);
   parallel_for(static_cast<i64>(blocks_.size()), threads.count, threads.poll, [&](i64 b, int thread) {
     if (!workspaces_[thread]) workspaces_[thread] = kernels_.workspace();
@@ -162,40 +175,46 @@ double Objective<T>::value_and_grad(const double* w, double c2, double* g, const
     }
   });
   collect_table(state_, state_gradient_.data(), threads, g);
-  if (layout_.has_edges()) collect_table(edge_, edge_gradient_.data(), threads, g);
+  if (layout_->has_edges()) collect_table(edge_, edge_gradient_.data(), threads, g);
   for (i64 k = 0; k < n * n; ++k)
-    if (layout_.transition[k] >= 0) g[layout_.transition[k]] += pairs[k] - gold_pairs_[k];
+    if (layout_->transition[k] >= 0) g[layout_->transition[k]] += pairs[k] - gold_pairs_[k];
   for (i64 j = 0; j < n; ++j) {
-    if (layout_.start >= 0) g[layout_.start + j] += start[j];
-    if (layout_.end >= 0) g[layout_.end + j] += end[j];
+    if (layout_->start >= 0) g[layout_->start + j] += start[j];
+    if (layout_->end >= 0) g[layout_->end + j] += end[j];
   }
-  return c2 == 0 ? value : value + c2 * dot(w, w, layout_.size);
+  return c2 == 0 ? value : value + c2 * dot(w, w, layout_->size);
 }
 
 template <class T>
-Scorer<T>::Scorer(Layout layout, const double* w, const double* constraints, const Threads& threads)
+Scorer<T>::Scorer(std::shared_ptr<const Layout> layout, const double* w, const double* constraints, const Threads& threads)
     : layout_(std::move(layout)),
-      kernels_(kernels_for<T>(layout_.n_labels)),
-      state_(state_family(layout_, kernels_.lanes)),
-      edge_(layout_.edge_family(state_.width, kernels_.lanes)),
-      w_(w, w + layout_.size),
-      weights_(layout_, state_, edge_, constraints) {
-  weights_.set(w_.data(), threads);
+      kernels_(kernels_for<T>(layout_->n_labels)),
+      state_(state_family(*layout_, kernels_.lanes)),
+      edge_(layout_->edge_family(state_.width, kernels_.lanes)),
+      weights_(*layout_, state_, edge_, constraints) {
+  weights_.set(w, threads);
+  const auto fill = [&](const Family& family, std::vector<RunWeight<T>>& runs) {
+    runs.reserve(family.n_weights());
+    for (u32 k = 0; k < family.n_weights(); ++k) runs.push_back({static_cast<T>(w[family.first_weight + k]), family.column[k]});
+  };
+  fill(state_, state_runs_);
+  fill(edge_, edge_runs_);
 }
 
 template <class T>
 void Scorer<T>::score(const Tokens& data, const Threads& threads, T* unary, T* pairwise) const {
-  check_tokens(layout_, data);
+  check_tokens(*layout_, data);
   const std::vector<i64> edge_first = edge_offsets(data.offsets, data.n_seq);
   LossJob<T> job;
   weights_.point(job);
   job.offsets = data.offsets;
-  job.w = w_.data();
+  job.state_runs = state_runs_.data();
+  job.edge_runs = edge_runs_.data();
   const auto cuts = cut_blocks(data.offsets, data.n_seq, kTokensPerBlock);
   std::vector<std::unique_ptr<Workspace>> workspaces(threads.count);
   parallel_for(static_cast<i64>(cuts.size()), threads.count, threads.poll, [&](i64 b, int thread) {
     if (!workspaces[thread]) workspaces[thread] = kernels_.workspace();
-    const Block<T> block = make_block<T>(state_, edge_, data, cuts[b], pack_width(layout_));
+    const Block<T> block = make_block<T>(state_, edge_, data, cuts[b], pack_width(*layout_), false);
     kernels_.score(job, block, edge_first.data(), unary, pairwise, *workspaces[thread]);
   });
 }

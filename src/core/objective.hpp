@@ -35,13 +35,13 @@ class Objective {
  public:
   // gold [tokens]; seq_weight [n_seq] or null. constraints: [labels][labels] transitions, then start and end, 0 where
   // allowed and minus infinity where not; or null.
-  Objective(Layout layout, const Tokens& data, const i32* gold, const double* seq_weight, const double* constraints,
+  Objective(std::shared_ptr<const Layout> layout, const Tokens& data, const i32* gold, const double* seq_weight, const double* constraints,
             const Threads& threads);
   double value_and_grad(const double* w, double c2, double* g, const Threads& threads);
-  i64 size() const { return layout_.size; }
+  i64 size() const { return layout_->size; }
 
  private:
-  const Layout layout_;
+  const std::shared_ptr<const Layout> layout_;
   const Kernels<T>& kernels_;
   Family state_, edge_;
   Weights<T> weights_;
@@ -58,20 +58,20 @@ class Objective {
 template <class T>
 class Scorer {
  public:
-  Scorer(Layout layout, const double* w, const double* constraints, const Threads& threads);
+  Scorer(std::shared_ptr<const Layout> layout, const double* w, const double* constraints, const Threads& threads);
   // unary [tokens][labels], start and end weights included; pairwise [edges][labels][labels], needed only if
   // per_step()
   void score(const Tokens& data, const Threads& threads, T* unary, T* pairwise) const;
-  bool per_step() const { return layout_.has_edges(); }
-  int n_labels() const { return layout_.n_labels; }
+  bool per_step() const { return layout_->has_edges(); }
+  int n_labels() const { return layout_->n_labels; }
   // [labels][labels], where the transitions do not look at the input
   const std::vector<double>& pairwise() const { return weights_.pairwise; }
 
  private:
-  const Layout layout_;
+  const std::shared_ptr<const Layout> layout_;
   const Kernels<T>& kernels_;
   Family state_, edge_;
-  std::vector<double> w_;
+  std::vector<RunWeight<T>> state_runs_, edge_runs_;
   Weights<T> weights_;
 };
 

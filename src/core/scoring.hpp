@@ -8,13 +8,7 @@
 
 namespace crfkit::CRFKIT_ISA {
 
-template <class T>
-struct RunWeight {
-  T weight;
-  u32 column;
-};
-
-// A group's rows, copied out of the model for one block.
+// A group's rows, copied out of the model for one block, or the model's own.
 template <class T, int W>
 class LocalRows {
   using S = Simd<T, W>;
@@ -30,12 +24,24 @@ class LocalRows {
       for (int k = 0; k < width_; k += W)
         S::store(dense_.data() + r * width_ + k, S::load(table + static_cast<std::size_t>(group.dense[r]) * width_ + k));
     runs_.reserve(group.weight.size() + 1);
+    rows_ = dense_.data();
+    run_ = runs_.data();
+    run_ptr_ = group.run_ptr.empty() ? nullptr : group.run_ptr.data();
     w += family.first_weight;
     const u32* column = family.column.data();
     for (std::size_t k = 0; k < group.weight.size(); ++k) {
       const u32 weight = group.weight[k];
       runs_[k] = {static_cast<T>(w[weight]), column[weight]};
     }
+  }
+
+  // For a group without rows of its own. runs: all weights of the family.
+  void borrow(const Group<T>& group, const Family& family, const T* table, const RunWeight<T>* runs) {
+    group_ = &group;
+    width_ = family.width;
+    rows_ = table;
+    run_ = runs;
+    run_ptr_ = family.lists_weights ? nullptr : family.ptr.data();
   }
 
   // out[r] = init + the scores of token row `row` + r, for n of them
@@ -84,13 +90,14 @@ class LocalRows {
 
   template <class F>
   CRFKIT_INLINE void for_run(u32 id, F f) const {
-    if (group_->run_ptr.empty()) return f(id);
-    for (u32 q = group_->run_ptr[id]; q < group_->run_ptr[id + 1]; ++q) f(q);
+    if (run_ptr_ == nullptr) return f(id);
+    for (u32 q = run_ptr_[id]; q < run_ptr_[id + 1]; ++q) f(q);
   }
 
   template <class Id>
   CRFKIT_KERNEL void score_rows(const Id* ids, i64 row, int n, const T* init, T* out) const {
-    const T* dense = dense_.data();
+    const T* dense = rows_;
+    const RunWeight<T>* run = run_;
     const T* value = group_->value.empty() ? nullptr : group_->value.data();
     for (int r = 0; r < n; ++r, ++row, out += width_) {
       const u32 begin = group_->ptr[row], middle = begin + group_->n_dense[row], end = group_->ptr[row + 1];
@@ -108,7 +115,7 @@ class LocalRows {
       });
       for (u32 k = middle; k < end; ++k) {
         const T scale = value ? value[k] : T(1);
-        for_run(ids[k], [&](u32 q) { out[runs_[q].column] += scale * runs_[q].weight; });
+        for_run(ids[k], [&](u32 q) { out[run[q].column] += scale * run[q].weight; });
       }
     }
   }
@@ -116,6 +123,8 @@ class LocalRows {
   template <class Id>
   CRFKIT_KERNEL void scatter_rows(const Id* ids, i64 row, int n, const T* p) {
     T* dense = dense_gradient_.data();
+    T* gradient = run_gradient_.data();
+    const RunWeight<T>* run = run_;
     const T* value = group_->value.empty() ? nullptr : group_->value.data();
     for (int r = 0; r < n; ++r, ++row, p += width_) {
       const u32 begin = group_->ptr[row], middle = begin + group_->n_dense[row], end = group_->ptr[row + 1];
@@ -130,13 +139,16 @@ class LocalRows {
       });
       for (u32 k = middle; k < end; ++k) {
         const T scale = value ? value[k] : T(1);
-        for_run(ids[k], [&](u32 q) { run_gradient_[q] += scale * p[runs_[q].column]; });
+        for_run(ids[k], [&](u32 q) { gradient[q] += scale * p[run[q].column]; });
       }
     }
   }
 
   const Group<T>* group_ = nullptr;
   int width_ = 0;
+  const T* rows_ = nullptr;            // dense rows                              [..][width]
+  const RunWeight<T>* run_ = nullptr;
+  const u32* run_ptr_ = nullptr;       // null: entries name weights
   Buffer<T> dense_, dense_gradient_;   // [local dense rows][width]
   Buffer<RunWeight<T>> runs_;          // [local weights]
   Buffer<T> run_gradient_;             // [local weights]

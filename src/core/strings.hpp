@@ -57,10 +57,12 @@ class Slots {
     put(hash, id);
     ++count_;
   }
-  void clear() {
-    ids_.clear();
-    tags_.clear();
-    count_ = 0;
+  // Room for n ids in all, known to be none so far.
+  void reserve(std::size_t n) {
+    std::size_t size = 64;
+    while (size < 2 * n) size *= 2;
+    ids_.assign(size, kNone);
+    tags_.assign(size, 0);
   }
 
  private:
@@ -104,6 +106,12 @@ class StringTable {
     const u64 begin = id == 0 ? 0 : ends_[id - 1];
     return {bytes_.data() + begin, static_cast<std::size_t>(ends_[id] - begin)};
   }
+  // To be called while empty.
+  void reserve(std::size_t n, std::size_t bytes) {
+    slots_.reserve(n);
+    ends_.reserve(n);
+    bytes_.reserve(bytes);
+  }
   u32 size() const { return static_cast<u32>(ends_.size()); }
   const std::vector<char>& bytes() const { return bytes_; }
   const std::vector<u64>& ends() const { return ends_; }
@@ -129,6 +137,11 @@ class PairTable {
     keys_.push_back(key);
     slots_.add(hash, id, [&](u32 k) { return mix(keys_[k]); });
     return id;
+  }
+  // To be called while empty.
+  void reserve(std::size_t n) {
+    slots_.reserve(n);
+    keys_.reserve(n);
   }
   u32 first(u32 id) const { return static_cast<u32>(keys_[id] >> 32); }
   u32 second(u32 id) const { return static_cast<u32>(keys_[id]); }

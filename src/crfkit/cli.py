@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from enum import Enum
+from enum import StrEnum
 from pathlib import Path
 from typing import IO, Annotated, Any
 
@@ -35,7 +35,7 @@ app = typer.Typer(
 )
 
 
-class Format(str, Enum):
+class Format(StrEnum):
     """Layouts of data files."""
 
     columns = "columns"
@@ -43,7 +43,7 @@ class Format(str, Enum):
     crfsuite = "crfsuite"
 
 
-class Scheme(str, Enum):
+class Scheme(StrEnum):
     """Chunking schemes."""
 
     bio = "bio"
@@ -55,7 +55,9 @@ class Scheme(str, Enum):
 FormatOption = Annotated[Format, typer.Option("--format", "-f", help="Layout of the data file.")]
 LabelOption = Annotated[
     str | None,
-    typer.Option("--label", help="Column of the labels: a number (-1 is the last), or a name such as upos for CoNLL-U."),
+    typer.Option(
+        "--label", help="Column of the labels: a number (-1 is the last), or a name such as upos for CoNLL-U."
+    ),
 ]
 ColumnsOption = Annotated[
     str | None,
@@ -162,12 +164,16 @@ def train(
     c1: Annotated[float, typer.Option(help="Coefficient of the sum of absolute weights.")] = 0.0,
     c2: Annotated[float, typer.Option(help="Coefficient of the sum of squared weights.")] = 1.0,
     min_freq: Annotated[float, typer.Option(help="Ignore (attribute, label) pairs that are rarer.")] = 0,
-    all_states: Annotated[bool, typer.Option("--all-states", help="Weights for unseen (attribute, label) pairs too.")] = False,
+    all_states: Annotated[
+        bool, typer.Option("--all-states", help="Weights for unseen (attribute, label) pairs too.")
+    ] = False,
     all_transitions: Annotated[bool, typer.Option(help="Weights for unseen label pairs too.")] = True,
     start_end: Annotated[bool, typer.Option(help="Weights for the first and last label.")] = True,
     constraints: Annotated[Scheme | None, typer.Option(help="Forbid what the chunking scheme forbids.")] = None,
     max_iter: Annotated[int | None, typer.Option(help="Most iterations.")] = None,
-    tol: Annotated[float, typer.Option(help="Stop when ten iterations gain less than this part of the objective.")] = 1e-5,
+    tol: Annotated[
+        float, typer.Option(help="Stop when ten iterations gain less than this part of the objective.")
+    ] = 1e-5,
     start: Annotated[
         Path | None, typer.Option("--start", help="Begin with the weights of this model; new labels are added.")
     ] = None,
@@ -202,7 +208,7 @@ def train(
         if template is not None:
             raise DataError("--template and --start exclude each other: the model has its features already")
         crf = crfkit.load(start, n_jobs=threads).set_params(**settings, warm_start=True)
-    crf.callback = watch  # type: ignore[assignment]
+    crf.callback = watch
     watch.tokens = int(X.lengths.sum())
     if not quiet and not json:
         _say(f"read {len(X)} sequences, {watch.tokens} tokens in {time.perf_counter() - began:.2f}s")
@@ -212,7 +218,8 @@ def train(
 
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            crf.fit(X, y, *(dev_data[:2] if dev_data else (None, None)), sample_weight=weights)
+            X_dev, y_dev = dev_data[:2] if dev_data else (None, None)
+            crf.fit(X, y, X_dev, y_dev, sample_weight=weights)
         interrupted = "interrupted" in crf.result_.message
         for w in caught:
             if not interrupted:
@@ -285,13 +292,19 @@ def _tag_columns(crf: CRF, table: Columns, reading: dict[str, Any]) -> Columns:
 def tag(
     model: ModelOption,
     data: Annotated[str, typer.Argument(help="Data to label; standard input by default.")] = "-",
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Where to write; standard output by default.")] = None,
-    format: Annotated[Format | None, typer.Option("--format", "-f", help="Layout of the file; that of training by default.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Where to write; standard output by default.")
+    ] = None,
+    format: Annotated[
+        Format | None, typer.Option("--format", "-f", help="Layout of the file; that of training by default.")
+    ] = None,
     comment: CommentOption = "",
     probabilities: Annotated[
         bool, typer.Option("--probabilities", "-p", help="Append the probability of each label.")
     ] = False,
-    nbest: Annotated[int, typer.Option("--nbest", "-n", help="Write this many labellings, each with its probability.")] = 1,
+    nbest: Annotated[
+        int, typer.Option("--nbest", "-n", help="Write this many labellings, each with its probability.")
+    ] = 1,
     threads: ThreadsOption = -1,
     json: JsonOption = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors.")] = False,
@@ -324,9 +337,7 @@ def tag(
         _say(f"{start}labelled {counts[0]} sequences, {counts[1]} tokens in {seconds:.2f}s")
 
 
-def _tag_pieces(
-    crf: CRF, data: str, kind: Format, reading: dict[str, Any], comment: str
-) -> Iterator[tuple[Any, Any]]:
+def _tag_pieces(crf: CRF, data: str, kind: Format, reading: dict[str, Any], comment: str) -> Iterator[tuple[Any, Any]]:
     """All columns of the input, and those for the model, piece by piece."""
     if kind is Format.crfsuite:
         X, _, _ = read_crfsuite(data)
@@ -407,9 +418,13 @@ def _write_sequence(
 
 @app.command("eval")
 def evaluate(
-    data: Annotated[str, typer.Argument(help="Labelled data; without --model its last two columns are truth and prediction.")],
+    data: Annotated[
+        str, typer.Argument(help="Labelled data; without --model its last two columns are truth and prediction.")
+    ],
     model: Annotated[Path | None, typer.Option("--model", "-m", help="A model, to label the data first.")] = None,
-    format: Annotated[Format | None, typer.Option("--format", "-f", help="Layout of the file; that of training by default.")] = None,
+    format: Annotated[
+        Format | None, typer.Option("--format", "-f", help="Layout of the file; that of training by default.")
+    ] = None,
     label: LabelOption = None,
     columns: ColumnsOption = None,
     comment: CommentOption = "",
@@ -435,7 +450,9 @@ def evaluate(
     print(report)
     if confusion:
         labels, counts = metrics.confusion(y, tags)
-        wrong = [(int(counts[i, j]), str(a), str(b)) for i, a in enumerate(labels) for j, b in enumerate(labels) if i != j]
+        wrong = [
+            (int(counts[i, j]), str(a), str(b)) for i, a in enumerate(labels) for j, b in enumerate(labels) if i != j
+        ]
         print("\nmost frequent errors (true -> predicted):")
         for n, a, b in sorted(wrong, reverse=True)[:20]:
             if n:

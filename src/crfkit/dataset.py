@@ -76,7 +76,7 @@ def _union(
 
 
 def _row_keys(ptr: NDArray[np.uint32], column: NDArray[np.uint32], n_columns: int) -> NDArray[np.int64]:
-    rows = np.repeat(np.arange(len(ptr) - 1, dtype=np.int64), np.diff(ptr.astype(np.int64)))
+    rows = np.repeat(np.arange(len(ptr) - 1, dtype=np.int64), np.diff(ptr).astype(np.int64))
     return rows * n_columns + column
 
 
@@ -220,9 +220,7 @@ class Layout:
         out = np.zeros(target.size)
         n, m = self.n_labels, target.n_labels
 
-        def move(
-            mine: NDArray[np.int64], theirs: NDArray[np.int64], first: int, target_first: int
-        ) -> None:
+        def move(mine: NDArray[np.int64], theirs: NDArray[np.int64], first: int, target_first: int) -> None:
             at = np.searchsorted(theirs, mine)
             found = at < len(theirs)
             found[found] = theirs[at[found]] == mine[found]

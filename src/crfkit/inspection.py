@@ -44,7 +44,7 @@ def state_weights(model: ChainModel, top: int | None = None, label: Any = None) 
     --------
     >>> from crfkit import CRF
     >>> crf = CRF(features=None).fit([[["a"], ["b"]]], [["A", "B"]])
-    >>> [(w.attribute, w.label) for w in state_weights(crf.model_, top=2)]
+    >>> sorted((w.attribute, w.label) for w in state_weights(crf.model_, top=2))
     [('a', 'A'), ('b', 'B')]
     """
     layout = model.layout
@@ -92,10 +92,9 @@ def transition_table(model: ChainModel) -> NDArray[np.float64]:
     """
     layout = model.layout
     n = layout.n_labels
-    table = np.zeros(n * n)
-    known = layout.transition >= 0
-    table[known] = model.weights[layout.transition[known]]
-    table = table.reshape(n, n)
+    table = np.zeros((n, n))
+    known = layout.transition.reshape(n, n) >= 0
+    table[known] = model.weights[layout.transition[known.ravel()]]
     if model.constraints is not None:
         table[~model.constraints.transitions] = -np.inf
     return table

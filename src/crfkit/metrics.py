@@ -146,9 +146,7 @@ def span_scores(y_true: Labels, y_pred: Labels) -> dict[str, Score]:
         true.update(chunk.kind for chunk in chunks_a)
         predicted.update(chunk.kind for chunk in chunks_b)
         correct.update(chunk.kind for chunk in set(chunks_a) & set(chunks_b))
-    scores = {
-        kind: Score.of_counts(true[kind], predicted[kind], correct[kind]) for kind in sorted(true | predicted)
-    }
+    scores = {kind: Score.of_counts(true[kind], predicted[kind], correct[kind]) for kind in sorted(true | predicted)}
     scores[""] = Score.of_counts(true.total(), predicted.total(), correct.total())
     return scores
 
@@ -169,8 +167,8 @@ def confusion(y_true: Labels, y_pred: Labels) -> tuple[list[Any], NDArray[np.int
     labels: list[Any] = sorted({label for pair in pairs for label in pair}, key=str)
     number = {label: i for i, label in enumerate(labels)}
     counts = np.zeros((len(labels), len(labels)), np.int64)
-    for (a, b), n in pairs.items():
-        counts[number[a], number[b]] += n
+    for (true, predicted), n in pairs.items():
+        counts[number[true], number[predicted]] += n
     return labels, counts
 
 

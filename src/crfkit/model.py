@@ -235,9 +235,7 @@ def _aligned(flat: NDArray[np.uint8], dtype: Any) -> bool:
     return bool(flat.ctypes.data % dtype.alignment == 0)
 
 
-def read_model(
-    path: str | os.PathLike[str], features: FeatureSource = None
-) -> tuple[ChainModel, dict[str, Any]]:
+def read_model(path: str | os.PathLike[str], features: FeatureSource = None) -> tuple[ChainModel, dict[str, Any]]:
     """Reads a model file; gives the model and the file's header.
 
     Parameters
@@ -260,8 +258,8 @@ def read_model(
         raise ModelError(f"{name}: written by a later crfkit (format {version}, this one reads {FORMAT})")
     try:
         numbers = {k: int(v) for k, v in header["layout"].items()}
-        parts = {k.split(".", 1)[1]: v for k, v in arrays.items() if k.startswith("layout.")}
-        layout = Layout(**parts, **numbers)
+        parts: dict[str, Any] = {k.split(".", 1)[1]: v for k, v in arrays.items() if k.startswith("layout.")}
+        layout = Layout(**{**parts, **numbers})
         layout.native  # noqa: B018 - checks the layout
         encoder_arrays = {k.split(".", 1)[1]: v for k, v in arrays.items() if k.startswith("encoder.")}
         function = features if callable(features) else None

@@ -80,9 +80,7 @@ def _sum_product(
     if edges:
         steps = int(np.maximum(np.diff(x.offsets) - 1, 0).sum())
         edge_out = np.empty((steps, labels, labels), x.unary.dtype)
-    _core.sum_product(
-        x.unary, x.pairwise, x.per_step, x.offsets, resolve_threads(n_jobs), log_z, node_out, edge_out
-    )
+    _core.sum_product(x.unary, x.pairwise, x.per_step, x.offsets, resolve_threads(n_jobs), log_z, node_out, edge_out)
     _require_paths(p, np.isneginf(log_z))
     return log_z, node_out, edge_out
 
@@ -209,9 +207,7 @@ def nbest(p: Potentials, k: int) -> Any:
     return found if p.offsets is not None else found[0]
 
 
-def sample(
-    p: Potentials, n: int, rng: np.random.Generator | int | None = None, n_jobs: int | None = None
-) -> Any:
+def sample(p: Potentials, n: int, rng: np.random.Generator | int | None = None, n_jobs: int | None = None) -> Any:
     """Labellings drawn independently from p(y).
 
     Parameters
@@ -238,18 +234,14 @@ def sample(
     uniform = np.random.default_rng(rng).random((n, len(x.unary)))
     paths = np.empty(uniform.shape, np.int32)
     log_z = np.empty(len(p))
-    _core.sample(
-        x.unary, x.pairwise, x.per_step, x.offsets, resolve_threads(n_jobs), uniform, log_z, paths
-    )
+    _core.sample(x.unary, x.pairwise, x.per_step, x.offsets, resolve_threads(n_jobs), uniform, log_z, paths)
     _require_paths(p, np.isneginf(log_z))
     return paths if p.offsets is None else np.split(paths, p.offsets[1:-1], axis=1)
 
 
 def _flat_path(p: Potentials, path: ArrayLike | Sequence[ArrayLike]) -> NDArray[np.int64]:
-    if p.offsets is None:
-        rows = [np.asarray(path)]
-    else:
-        rows = [np.asarray(row) for row in path]  # type: ignore[union-attr]
+    given: Any = path
+    rows = [np.asarray(row) for row in ([given] if p.offsets is None else given)]
     if len(rows) != len(p):
         raise ValueError(f"'path' must hold {len(p)} paths, got {len(rows)}")
     for i, (row, length) in enumerate(zip(rows, p.lengths, strict=True)):
@@ -292,9 +284,7 @@ def score(p: Potentials, path: ArrayLike | Sequence[ArrayLike]) -> Any:
     return sums if p.offsets is not None else float(sums[0])
 
 
-def log_probability(
-    p: Potentials, path: ArrayLike | Sequence[ArrayLike], n_jobs: int | None = None
-) -> Any:
+def log_probability(p: Potentials, path: ArrayLike | Sequence[ArrayLike], n_jobs: int | None = None) -> Any:
     r"""Log-probability of a labelling, :math:`\log p(y) = s(y) - \log Z`.
 
     Examples

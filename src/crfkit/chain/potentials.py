@@ -122,9 +122,7 @@ class Potentials:
         edges = int(np.maximum(self.lengths - 1, 0).sum())
         expected = [(labels, labels), (edges, labels, labels)]
         if self.pairwise.shape not in expected:
-            raise ValueError(
-                f"'pairwise' must have shape {expected[0]} or {expected[1]}, got {self.pairwise.shape}"
-            )
+            raise ValueError(f"'pairwise' must have shape {expected[0]} or {expected[1]}, got {self.pairwise.shape}")
         for name, value, shape in (
             ("start", self.start, (labels,)),
             ("end", self.end, (labels,)),

@@ -219,8 +219,8 @@ def load_corpus(name: str, split: str = "train", label: str | None = None) -> Co
     name : str
         One of :func:`corpora`.
     split : str
-        ``"train"``, ``"test"``, for some ``"dev"`` or ``"all"``. Sets without an official split have a fixed one: 934 words
-        of nettalk, every tenth text of brown and a tenth of cmudict are test; fold 0 of ocr_letters is train.
+        ``"train"``, ``"test"``, for some ``"dev"`` or ``"all"``. Sets without an official split have a fixed one: 934
+        words of nettalk, every tenth text of brown and a tenth of cmudict are test; fold 0 of ocr_letters is train.
     label : str, optional
         Which labels, where there is a choice: columns of the UD treebanks (``"upos"``, ``"xpos"``, ``"upos+feats"``),
         ``"phone"`` or ``"phone+stress"`` of nettalk.

@@ -94,7 +94,7 @@ def _pieces(source: Source) -> Iterator[tuple[bytes, int]]:
     with open_source(source) as file:
         while True:
             try:
-                chunk = file.read(_CHUNK)
+                chunk: Any = file.read(_CHUNK)
             except (EOFError, OSError, lzma.LZMAError, zlib.error) as e:
                 if isinstance(e, FileNotFoundError):
                     raise
@@ -222,9 +222,7 @@ def read_columns(
     return _split_label(table, label, columns, source_name(source))
 
 
-def read_conllu(
-    source: Source, *, columns: Sequence[str] = ("form",), label: str | None = "upos"
-) -> Labelled:
+def read_conllu(source: Source, *, columns: Sequence[str] = ("form",), label: str | None = "upos") -> Labelled:
     """Reads CoNLL-U; word ranges (``3-4``) and empty nodes (``5.1``) are skipped.
 
     Parameters
@@ -271,7 +269,7 @@ def read_conllu(
 def read_crfsuite(source: Source) -> Weighted:
     r"""Reads CRFsuite's text: ``label TAB attribute[:value] TAB ...``, a blank line between sequences.
 
-    ``\:`` and ``\\`` in an attribute are a colon and a backslash; a line ``@weight:w`` weighs the sequence that follows.
+    ``\:`` and ``\\`` in an attribute are a colon and a backslash; a line ``@weight:w`` weighs the next sequence.
 
     Returns
     -------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar, overload
 
@@ -110,7 +111,7 @@ class Columns(Sequence[Any]):
         known = {int(i): function(self.strings[int(i)]) for i in np.unique(ids)}
         flat = [known[i] for i in ids.tolist()]
         bounds = self.offsets.tolist()
-        return [flat[a:b] for a, b in zip(bounds, bounds[1:], strict=False)]
+        return [flat[a:b] for a, b in itertools.pairwise(bounds)]
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -151,10 +152,8 @@ class Columns(Sequence[Any]):
         return _columns_from_arrays, (*self.strings.arrays(), self.ids, self.offsets)
 
 
-def _columns_from_arrays(
-    text: NDArray[np.uint8], ends: NDArray[np.uint64], ids: Ids, offsets: Ints
-) -> Columns:
-    return Columns(_core.StringTable(text, ends), ids, offsets)
+def _columns_from_arrays(text: NDArray[np.uint8], ends: NDArray[np.uint64], ids: Ids, offsets: Ints) -> Columns:
+    return Columns(_core.StringTable.from_arrays(text, ends), ids, offsets)
 
 
 class Items(Sequence[Any]):
@@ -240,4 +239,4 @@ def _items_from_arrays(
     attr: Ids,
     value: NDArray[np.float64] | None,
 ) -> Items:
-    return Items(_core.StringTable(text, ends), offsets, ptr, attr, value)
+    return Items(_core.StringTable.from_arrays(text, ends), offsets, ptr, attr, value)

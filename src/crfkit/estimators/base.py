@@ -1,7 +1,7 @@
 """Parameters by scikit-learn's rules, without importing scikit-learn.
 
-Importing it takes a second and a hundred megabytes; ``import crfkit`` and the command line do without. Where scikit-learn
-asks for more (tags, its own exception), it has been imported already.
+Importing it takes a second and a hundred megabytes; ``import crfkit`` and the command line do without. Where
+scikit-learn asks for more (tags, its own exception), it has been imported already.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def check_number(
     rule = f"{'an int' if integer else 'a number'} {'>' if strict else '>='} {low:g}"
     if optional:
         rule += " or None"
-    good = isinstance(value, kind) and not isinstance(value, bool) and value == value
+    good = type(value) is not bool and isinstance(value, kind) and value == value
     if not good or (float(value) <= low if strict else float(value) < low):
         raise ValueError(f"{name!r} of {type(owner).__name__} must be {rule}, got {value!r}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 import warnings
@@ -15,14 +16,13 @@ from numpy.typing import ArrayLike, NDArray
 from crfkit._threads import resolve_threads
 from crfkit.chain.constraints import Constraints
 from crfkit.chain.inference import decode_flat, log_partition, nbest, node_marginals
-from crfkit.data.sequences import Columns
 from crfkit.dataset import Dataset, Layout
 from crfkit.estimators.base import Estimator, check_number
 from crfkit.estimators.labels import collect_labels, label_numbers
 from crfkit.features.encoders import Encoder, FeatureSource, make_encoder
 from crfkit.metrics import evaluate, token_accuracy
 from crfkit.model import ChainModel, read_model, write_model
-from crfkit.training.lbfgs import Callback, Progress, Result, minimize_lbfgs
+from crfkit.training.lbfgs import Callback, Progress, minimize_lbfgs
 from crfkit.training.objective import LikelihoodObjective
 
 __all__ = ["CRF", "Tagging", "load"]
@@ -54,8 +54,9 @@ class CRF(Estimator):
     Parameters
     ----------
     features : "auto", TokenFeatures, Template, callable or None
-        How tokens become attributes. ``"auto"`` uses :class:`~crfkit.TokenFeatures` for strings and tuples and takes dicts,
-        lists and sets as they are. A callable is called as ``f(sequence)``, or as ``f(sequence, t)`` if it takes two arguments.
+        How tokens become attributes. ``"auto"`` uses :class:`~crfkit.TokenFeatures` for strings and tuples, and takes
+        dicts, lists and sets as they are. A callable is called as ``f(sequence)``, or as ``f(sequence, t)`` if it takes
+        two arguments.
     c1 : float, default=0
         Coefficient of the sum of absolute weights; makes weights exactly zero.
     c2 : float, default=1
@@ -160,9 +161,7 @@ class CRF(Estimator):
         rules = self.constraints
         if rules is None or isinstance(rules, Constraints):
             if rules is not None and len(rules.start) != len(labels):
-                raise ValueError(
-                    f"'constraints' of CRF are for {len(rules.start)} labels, the data has {len(labels)}"
-                )
+                raise ValueError(f"'constraints' of CRF are for {len(rules.start)} labels, the data has {len(labels)}")
             return rules
         if isinstance(rules, str):
             return Constraints.from_scheme(labels, rules)
@@ -176,10 +175,7 @@ class CRF(Estimator):
         threads = resolve_threads(self.n_jobs)
         if len(X) == 0:
             raise ValueError("there is no sequence to learn from")
-        if model is None:
-            encoder = make_encoder(self.features, X)
-        else:
-            encoder = model.encoder.copy() if grow else model.encoder
+        encoder = make_encoder(self.features, X) if model is None else model.encoder.copy() if grow else model.encoder
         data = encoder.encode(X, grow or model is None, threads)
         labels = collect_labels(y, () if model is None else model.labels)
         if model is not None and not grow and len(labels) > len(model.labels):
@@ -362,7 +358,7 @@ class CRF(Estimator):
             flat = [labels[i] for i in decode_flat(p, threads).tolist()]
             assert p.offsets is not None
             bounds = p.offsets.tolist()
-            out += [flat[a:b] for a, b in zip(bounds, bounds[1:], strict=False)]
+            out += [flat[a:b] for a, b in itertools.pairwise(bounds)]
         return out
 
     def predict_marginals(self, X: Any) -> list[NDArray[np.floating[Any]]]:
@@ -492,6 +488,4 @@ def _check_gold(numbers: NDArray[np.int32], data: Dataset, rules: Constraints, l
             t = int(tokens[0])
             s = int(np.searchsorted(offsets, t, side="right")) - 1
             what = text.format(label=labels[numbers[t]], before=labels[numbers[t - 1]] if t else None)
-            raise ValueError(
-                f"sequence {s}, position {t - int(offsets[s])}: the labels break the constraints: {what}"
-            )
+            raise ValueError(f"sequence {s}, position {t - int(offsets[s])}: the labels break the constraints: {what}")

@@ -29,10 +29,10 @@ def collect_labels(y: Any, known: Sequence[Any] = ()) -> tuple[Any, ...]:
     >>> collect_labels([["b", "a"], ["c"]], known=["c"])
     ('c', 'a', 'b')
     """
+    found: set[Any] = set()
     if isinstance(y, Columns):
         found = {y.strings[int(i)] for i in np.unique(y.ids[:, -1])}
     else:
-        found = set()
         for i, sequence in enumerate(y):
             if isinstance(sequence, str):
                 raise ValueError(f"labels of sequence {i} must be a list, got a str")

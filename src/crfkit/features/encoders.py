@@ -80,9 +80,7 @@ class PlanEncoder:
     def encode(self, X: Any, grow: bool, threads: int) -> Dataset:
         """Attributes of columns."""
         data = as_columns(X)
-        ptr, attr, edge_ptr, edge_attr = self._native.encode(
-            data.strings, data.ids, data.offsets, grow, threads
-        )
+        ptr, attr, edge_ptr, edge_attr = self._native.encode(data.strings, data.ids, data.offsets, grow, threads)
         return Dataset(data.offsets, ptr, attr, None, edge_ptr, edge_attr)
 
     @property
@@ -131,7 +129,7 @@ class PlanEncoder:
         encoder = cls(FeaturePlan.from_dict(config["plan"]))
         n_strings, n_pairs, n_classes = config["tables"]
         strings = [
-            _core.StringTable(arrays[f"strings.{k}.bytes"], arrays[f"strings.{k}.ends"])
+            _core.StringTable.from_arrays(arrays[f"strings.{k}.bytes"], arrays[f"strings.{k}.ends"])
             for k in range(n_strings)
         ]
         encoder._native.restore(
@@ -154,9 +152,7 @@ class ItemEncoder:
 
     transitions = True
 
-    def __init__(
-        self, function: Callable[..., Any] | None = None, names: _core.StringTable | None = None
-    ) -> None:
+    def __init__(self, function: Callable[..., Any] | None = None, names: _core.StringTable | None = None) -> None:
         self.function = function
         self._per_token = function is not None and _takes_position(function)
         self._names = names or _core.StringTable()
@@ -170,9 +166,7 @@ class ItemEncoder:
         items = [list(function(x)) for x in X]
         for i, (x, item) in enumerate(zip(X, items, strict=True)):
             if len(x) != len(item):
-                raise ValueError(
-                    f"sequence {i}: the feature function gave {len(item)} items for {len(x)} tokens"
-                )
+                raise ValueError(f"sequence {i}: the feature function gave {len(item)} items for {len(x)} tokens")
         return as_items(items)
 
     def encode(self, X: Any, grow: bool, threads: int) -> Dataset:
@@ -220,7 +214,7 @@ class ItemEncoder:
         """The encoder that a model file holds; ``function`` must be given again if there was one."""
         if config["function"] is not None and function is None:
             function = _missing(config["function"])
-        return cls(function, _core.StringTable(arrays["names.bytes"], arrays["names.ends"]))
+        return cls(function, _core.StringTable.from_arrays(arrays["names.bytes"], arrays["names.ends"]))
 
 
 def _missing(name: str) -> Callable[..., Any]:

@@ -43,9 +43,7 @@ class Template:
     [(0, 0, 'U00:', '', False), (1, -1, 'U01:', '', False)]
     """
 
-    def __init__(
-        self, lines: str | Iterable[str], *, padding: bool = True, name: str = "<template>"
-    ) -> None:
+    def __init__(self, lines: str | Iterable[str], *, padding: bool = True, name: str = "<template>") -> None:
         text = lines.splitlines() if isinstance(lines, str) else list(lines)
         self.lines = tuple(line.rstrip("\r\n") for line in text)
         self.padding = padding

@@ -119,7 +119,7 @@ class _Search:
         return np.where(x != 0, g + self.c1 * np.sign(x), at_zero)
 
     def move(self, point: _Point, v: Vector, d: Vector, step: float, out: Vector) -> None:
-        """out = x + step d; with c1, what would leave x's orthant stays at zero."""
+        """Out = x + step d; with c1, what would leave x's orthant stays at zero."""
         np.multiply(d, step, out=out)
         out += point.x
         if self.c1:
@@ -165,7 +165,7 @@ def minimize_lbfgs(
     tol: float = 1e-5,
     period: int = 10,
     max_iter: int | None = None,
-    memory: int = 10,
+    memory: int = 8,
     max_linesearch: int = 20,
     callback: Callback | None = None,
     n_jobs: int | None = None,

@@ -1,0 +1,48 @@
+# make demo   install into .venv, train on the embedded sample, show results
+# make test   install and run every check
+# make bench  measure, side by side with other libraries
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(CURDIR)/$(VENV)/bin
+# pip reads its constraints from here, also while it builds
+export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export CRFKIT_DATA ?= $(abspath $(CURDIR)/../shared/data)
+
+.PHONY: demo test lint bench install install-dev docs clean
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q "pip>=24"
+
+install: $(BIN)/python
+	$(BIN)/python -m pip install -q .
+
+demo: install
+	$(BIN)/crfkit demo
+
+# Warnings of the compiler are errors here; the build folder is kept, so that a second run is quick.
+install-dev: $(BIN)/python
+	$(BIN)/python -m pip install -q ".[dev]" --config-settings=build-dir=build/dev \
+	    --config-settings=cmake.define.CRFKIT_WERROR=ON
+
+lint: install-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+# The tests run outside of the source tree, against the installed package.
+test: lint
+	mkdir -p build/tests
+	cd build/tests && $(BIN)/python -m pytest $(CURDIR)/tests --rootdir=$(CURDIR) -c $(CURDIR)/pyproject.toml -p no:cacheprovider
+
+bench: $(BIN)/python
+	$(BIN)/python -m pip install -q ".[bench]"
+	$(BIN)/python benchmarks/conll2000.py
+
+docs: install
+	$(BIN)/python tools/cli_page.py
+
+clean:
+	rm -rf $(VENV) build

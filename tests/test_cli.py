@@ -1,0 +1,223 @@
+"""The command line, as a user runs it."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+TRAIN = """two CD B-Q
+cups NN B-U
+red JJ B-N
+wine NN I-N
+
+one CD B-Q
+egg NN B-N
+
+three CD B-Q
+cups NN B-U
+flour NN B-N
+"""
+UNSEEN = "four CD\ncups NN\nmilk NN\n\none CD\nwine NN\n"
+
+
+def run(*arguments: str | Path, text: str | None = None, code: int = 0) -> subprocess.CompletedProcess[str]:
+    """Runs crfkit; checks the exit code, and that there is never a traceback."""
+    out = subprocess.run(
+        [sys.executable, "-m", "crfkit.cli", *map(str, arguments)],
+        input=text,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert "Traceback" not in out.stderr, out.stderr
+    assert out.returncode == code, out.stderr
+    return out
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("cli")
+    (folder / "train.txt").write_text(TRAIN)
+    (folder / "unseen.txt").write_text(UNSEEN)
+    run("train", folder / "train.txt", "-m", folder / "model", "-q")
+    return folder
+
+
+def rows(text: str) -> list[list[str]]:
+    return [line.split("\t") for line in text.splitlines() if line]
+
+
+def test_train_says_what_it_does(folder: Path) -> None:
+    out = run("train", folder / "train.txt", "-m", folder / "other", "--dev", folder / "train.txt", "--c2", "0.1")
+    assert out.stdout == ""
+    assert "read 3 sequences, 9 tokens" in out.stderr
+    assert "dev f1: 100.00" in out.stderr
+    assert "wrote" in out.stderr
+    lines = run("train", folder / "train.txt", "-m", folder / "other", "--json").stdout.splitlines()
+    records = [json.loads(line) for line in lines]
+    assert {r["event"] for r in records} == {"iteration", "trained"}
+    assert records[-1]["converged"]
+
+
+def test_tag(folder: Path) -> None:
+    out = run("tag", "-m", folder / "model", folder / "unseen.txt")
+    assert rows(out.stdout)[0] == ["four", "CD", "B-Q"]
+    assert out.stdout.count("\n\n") == 2
+    assert "labelled 2 sequences, 5 tokens" in out.stderr
+    assert run("tag", "-m", folder / "model", text=UNSEEN).stdout == out.stdout
+    # a column of labels is copied, not looked at
+    again = run("tag", "-m", folder / "model", "-q", text=TRAIN.replace("B-U", "B-N"))
+    assert rows(again.stdout)[1] == ["cups", "NN", "B-N", "B-U"]
+    assert again.stderr == ""
+    run("tag", "-m", folder / "model", folder / "unseen.txt", "-o", folder / "out.txt")
+    assert (folder / "out.txt").read_text() == out.stdout
+
+
+def test_tag_with_probabilities_and_alternatives(folder: Path) -> None:
+    out = rows(run("tag", "-m", folder / "model", "-p", text=UNSEEN).stdout)
+    assert all(0 < float(row[-1]) <= 1 for row in out)
+    best = run("tag", "-m", folder / "model", "--nbest", "3", text=UNSEEN).stdout
+    ranks = [line.split() for line in best.splitlines() if line.startswith("# ")]
+    assert [r[1] for r in ranks] == ["0", "1", "2"] * 2
+    assert float(ranks[0][2]) >= float(ranks[1][2])
+    records = [
+        json.loads(x) for x in run("tag", "-m", folder / "model", "--json", "-p", text=UNSEEN).stdout.splitlines()
+    ]
+    assert records[0]["tokens"][0] == ["four", "CD"]
+    assert len(records[0]["probabilities"]) == 3
+
+
+def test_eval(folder: Path) -> None:
+    out = run("eval", "-m", folder / "model", folder / "train.txt", "--confusion")
+    assert "100.00" in out.stdout
+    report = json.loads(run("eval", "-m", folder / "model", folder / "train.txt", "--json").stdout)
+    assert report["f1"] == 1.0
+    tagged = run("tag", "-m", folder / "model", folder / "train.txt").stdout
+    (folder / "tagged.txt").write_text(tagged)
+    assert json.loads(run("eval", folder / "tagged.txt", "--json").stdout)["f1"] == 1.0
+
+
+def test_inspect(folder: Path) -> None:
+    out = run("inspect", folder / "model", "--top", "3").stdout
+    assert "trained on   3 sequences, 9 tokens" in out
+    assert "heaviest weights for B-Q" in out
+    assert "transitions" in out
+    record = json.loads(run("inspect", folder / "model", "--json", "--label", "B-Q").stdout)
+    assert list(record["weights"]) == ["B-Q"]
+    lines = run("inspect", folder / "model", "--all").stdout.splitlines()
+    assert len([line for line in lines if line.count("\t") == 2]) == len(lines)
+    unknown = run("inspect", folder / "model", "--label", "Z", code=1)
+    assert "the model has no label 'Z'" in unknown.stderr
+
+
+def test_templates_formats_and_pipes(folder: Path) -> None:
+    (folder / "template").write_text("U:%x[0,0]\nU1:%x[0,1]\nB\n")
+    run("train", folder / "train.txt", "-m", folder / "t", "-t", folder / "template", "--constraints", "bio", "-q")
+    assert rows(run("tag", "-m", folder / "t", text=UNSEEN).stdout)[0][-1] == "B-Q"
+    with gzip.open(folder / "train.gz", "wt") as file:
+        file.write(TRAIN)
+    run("train", folder / "train.gz", "-m", folder / "g", "-q")
+    run("train", "-", "-m", folder / "p", "-q", text=TRAIN)
+    assert (folder / "g").read_bytes() == (folder / "p").read_bytes()
+    (folder / "f.crfsuite").write_text("A\tw=a\tx:2\n\nB\tw=b\n")
+    run("train", folder / "f.crfsuite", "-f", "crfsuite", "-m", folder / "c", "-q")
+    assert run("tag", "-m", folder / "c", folder / "f.crfsuite").stdout == "A\n\nB\n\n"
+    assert "accuracy" in run("eval", "-m", folder / "c", folder / "f.crfsuite", "--json").stdout
+    conllu = "1\tDogs\tdog\tNOUN\tNNS\t_\t0\troot\t_\t_\n2\trun\trun\tVERB\tVB\t_\t1\tx\t_\t_\n\n"
+    (folder / "f.conllu").write_text(conllu)
+    run("train", folder / "f.conllu", "-f", "conllu", "--label", "xpos", "-m", folder / "u", "-q")
+    assert rows(run("tag", "-m", folder / "u", folder / "f.conllu").stdout)[0][-1] == "NNS"
+    assert json.loads(run("eval", "-m", folder / "u", folder / "f.conllu", "--json").stdout)["accuracy"] == 1.0
+
+
+def test_columns_and_label_are_remembered(folder: Path) -> None:
+    run("train", folder / "train.txt", "-m", folder / "k", "--columns", "0", "--label", "2", "-q")
+    assert rows(run("tag", "-m", folder / "k", folder / "train.txt").stdout)[0] == ["two", "CD", "B-Q", "B-Q"]
+    assert json.loads(run("eval", "-m", folder / "k", folder / "train.txt", "--json").stdout)["f1"] == 1.0
+    run("train", folder / "train.txt", "-m", folder / "l", "--label", "0", "-q")
+    first = rows(run("tag", "-m", folder / "l", folder / "train.txt").stdout)[0]
+    assert first == ["two", "CD", "B-Q", "two"]
+
+
+def test_start_continues(folder: Path) -> None:
+    more = TRAIN + "\n! . X\n"
+    run("train", "-", "-m", folder / "more", "--start", folder / "model", "-q", text=more)
+    assert rows(run("tag", "-m", folder / "more", text="! .\n").stdout) == [["!", ".", "X"]]
+    out = run(
+        "train", "-", "-m", folder / "x", "--start", folder / "model", "-t", folder / "template", text=more, code=1
+    )
+    assert "exclude each other" in out.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text", "message"),
+    [
+        (["train", "-", "-m", "m"], "a b O\nc O\n", "crfkit: error: <stdin>:2: expected 3 columns"),
+        (["train", "missing.txt", "-m", "m"], None, "No such file or directory: missing.txt"),
+        (["train", "-", "-m", "m"], "", "<stdin>: the file holds no sequence"),
+        (["train", "-", "-m", "m", "--label", "9"], "a O\n", "there is no label column 9"),
+        (["train", "-", "-m", "m", "--label", "x"], "a O\n", "--label of a column file must be a number"),
+        (["train", "-", "-m", "m", "--c2", "-1"], "a O\n", "'c2' of CRF must be a number >= 0"),
+        (["train", "-", "-m", "m", "--constraints", "bio"], "a NOUN\n", "label 'NOUN' does not fit scheme 'bio'"),
+        (["tag", "-m", "missing"], "", "No such file or directory: missing"),
+        (["inspect", "README"], None, "error"),
+    ],
+)
+def test_faults_are_one_line(arguments: list[str], text: str | None, message: str, tmp_path: Path) -> None:
+    (tmp_path / "README").write_text("not a model\n")
+    out = subprocess.run(
+        [sys.executable, "-m", "crfkit.cli", *arguments], input=text, capture_output=True, text=True, cwd=tmp_path
+    )
+    assert out.returncode == 1
+    faults = [line for line in out.stderr.splitlines() if not line.startswith("read ")]
+    assert len(faults) == 1
+    assert message in faults[0]
+    assert not (tmp_path / "m").exists()
+
+
+def test_the_wrong_columns_are_named(folder: Path) -> None:
+    out = run("tag", "-m", folder / "model", text="only\n", code=1)
+    assert "the model was trained on 2 columns" in out.stderr
+    assert run("train", code=2).stdout == ""  # usage
+
+
+def test_a_closed_pipe_is_no_fault(folder: Path) -> None:
+    big = "\n".join("four CD\ncups NN\n" for _ in range(20000))
+    (folder / "big.txt").write_text(big)
+    command = f"{sys.executable} -m crfkit.cli tag -m {folder / 'model'} {folder / 'big.txt'} -q | head -n 1"
+    out = subprocess.run(command, shell=True, capture_output=True, text=True)
+    assert out.stdout == "four\tCD\tB-Q\n"
+    assert out.stderr == ""
+
+
+def test_ctrl_c_writes_the_model(tmp_path: Path) -> None:
+    lines = "\n".join("".join(f"w{i * k % 977}\tL{i * k % 97}\n" for i in range(40)) for k in range(1, 400))
+    (tmp_path / "t.txt").write_text(lines)
+    arguments = ["train", str(tmp_path / "t.txt"), "-m", str(tmp_path / "m"), "--json"]
+    process = subprocess.Popen([sys.executable, "-m", "crfkit.cli", *arguments], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    process.stdout.readline()
+    time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "interrupted" in json.loads(out.splitlines()[-1])["stopped"]
+    assert (tmp_path / "m").exists()
+
+
+def test_demo_version_and_help() -> None:
+    out = run("demo").stdout
+    assert "sequences right" in out
+    assert "smoked" in out
+    assert run("--version").stdout.startswith("crfkit 0.")
+    for command in ("train", "tag", "eval", "inspect", "demo"):
+        assert f"crfkit.cli {command}" in run(command, "--help").stdout or command in run(command, "--help").stdout
+    assert "CRFKIT_DATA" not in os.environ or Path(os.environ["CRFKIT_DATA"]).is_dir()

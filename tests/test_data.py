@@ -1,0 +1,317 @@
+"""Readers: every format, every fault named by file and line."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import lzma
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crfkit.data import (
+    Columns,
+    DataError,
+    Items,
+    corpora,
+    iter_columns,
+    load_corpus,
+    read_columns,
+    read_conllu,
+    read_crfsuite,
+)
+
+TEXT = b"the DT O\ndog NN B-X\n\nruns VB O\n"
+
+
+def read(text: bytes, **options: Any) -> tuple[list[Any], list[Any] | None]:
+    X, y = read_columns(io.BytesIO(text), **options)
+    return list(X), None if y is None else list(y)
+
+
+def test_columns() -> None:
+    X, y = read(TEXT)
+    assert X == [[("the", "DT"), ("dog", "NN")], [("runs", "VB")]]
+    assert y == [["O", "B-X"], ["O"]]
+    assert read(TEXT, label=None) == ([[("the", "DT", "O"), ("dog", "NN", "B-X")], [("runs", "VB", "O")]], None)
+    assert read(TEXT, label=0, columns=[1])[0] == [["DT", "NN"], ["VB"]]
+    assert read(TEXT, label=1, columns=[0, 2])[1] == [["DT", "NN"], ["VB"]]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (b"a\tO\n\n\n\nb\tO", [["a"], ["b"]]),  # many blank lines, no last newline
+        (b"a O\r\n\r\nb O\r\n", [["a"], ["b"]]),  # lines end as on Windows
+        (b"\xef\xbb\xbfa O\n", [["a"]]),  # byte order mark
+        (b"a  \t O\n", None),  # tab file with blanks in a field: 2 columns
+        (b"New York\tO\n", [["New York"]]),  # blanks inside of tab-separated fields
+        (b"-DOCSTART- -X-\n\na O\n", [["a"]]),
+        (b"a O\n-DOCSTART- O\nb O\n", [["a"], ["b"]]),
+        (b"a\t\n", [["a"]]),  # an empty label is a label
+        ("ö ä\n".encode(), [["ö"]]),
+        (b"a O\n   \nb O\n", [["a"], ["b"]]),  # a line of blanks
+    ],
+)
+def test_odd_but_right_files(text: bytes, expected: list[list[str]] | None) -> None:
+    X, _ = read(text)
+    if expected is not None:
+        assert expected == X
+    else:
+        assert X == [["a  "]]
+
+
+def test_comments_are_skipped_on_request() -> None:
+    assert read(b"# 1\na O\n", comment="#")[0] == [["a"]]
+    assert read(b"# O\na O\n")[0] == [["#", "a"]]
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "message"),
+    [
+        (b"a b O\nc O\n", {}, r"f\.txt:2: expected 3 columns as in the lines before, got 2: 'c O'"),
+        (b"a O\n\n\nb O x\n", {}, r"f\.txt:4: expected 2 columns"),
+        (b"a O\n\xff O\n", {}, r"f\.txt:2: not valid UTF-8: byte 0xff"),
+        (b"a O\nb \xc3(\n", {}, r"f\.txt:2: not valid UTF-8"),
+        (b"a O\nb \xed\xa0\x80\n", {}, r"f\.txt:2: not valid UTF-8"),  # a surrogate
+        (b"", {}, r"f\.txt: the file holds no sequence"),
+        (b"\n\n  \n", {}, r"f\.txt: the file holds no sequence"),
+        (b"a O\n", {"label": 5}, r"f\.txt: there is no label column 5: the file has 2 columns"),
+        (b"a O\n", {"label": -3}, r"f\.txt: there is no label column -3"),
+        (b"a O\n", {"columns": [7]}, r"f\.txt: there is no column 7"),
+        (b"a\n", {}, r"f\.txt: besides the label there is no column"),
+    ],
+)
+def test_faults_name_file_and_line(tmp_path: Path, text: bytes, options: dict[str, Any], message: str) -> None:
+    path = tmp_path / "f.txt"
+    path.write_bytes(text)
+    with pytest.raises(DataError, match=message):
+        read_columns(path, **options)
+
+
+def test_line_numbers_survive_the_cutting_into_pieces(tmp_path: Path) -> None:
+    path = tmp_path / "long.txt"
+    line = b"word TAG O\n"
+    n = (1 << 23) // len(line)
+    path.write_bytes(line * n + b"broken\n")
+    with pytest.raises(DataError, match=rf"long\.txt:{n + 1}: expected 3 columns"):
+        read_columns(path)
+    path.write_bytes(line * n)
+    parts = list(iter_columns(path))
+    assert sum(len(p.ids) for p in parts) == n
+    assert len(parts) == 1  # one sequence is never cut
+
+
+def test_pieces_hold_the_same_sequences(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    sequences = [[f"w{rng.integers(99999)}" for _ in range(rng.integers(1, 30))] for _ in range(90000)]
+    path = tmp_path / "many.txt"
+    path.write_text("\n".join("".join(f"{w}\n" for w in s) for s in sequences))
+    parts = list(iter_columns(path))
+    assert len(parts) > 1
+    assert [x for part in parts for x in part] == sequences
+
+
+@pytest.mark.parametrize(("suffix", "opener"), [(".gz", gzip.open), (".xz", lzma.open), (".bz2", bz2.open)])
+def test_compressed_files(tmp_path: Path, suffix: str, opener: Any) -> None:
+    path = tmp_path / f"f.txt{suffix}"
+    with opener(path, "wb") as file:
+        file.write(TEXT)
+    assert list(read_columns(path).X) == read(TEXT)[0]
+    path.write_bytes(path.read_bytes()[:20])
+    with pytest.raises(DataError, match="cannot read"):
+        read_columns(path)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"nowhere\.txt"):
+        read_columns(tmp_path / "nowhere.txt")
+
+
+def test_text_mode_is_refused() -> None:
+    with pytest.raises(TypeError, match="binary mode"):
+        read_columns(io.StringIO("a O\n"))  # type: ignore[arg-type]
+
+
+CONLLU = """# sent_id = 1
+1\tDie\tder\tDET\tART\tCase=Nom\t2\tdet\t_\t_
+2-3\tzum\t_\t_\t_\t_\t_\t_\t_\t_
+2\tzu\tzu\tADP\tAPPR\t_\t3\tcase\t_\t_
+2.1\tx\tx\tX\tX\t_\t_\t_\t_\t_
+3\tHund\tHund\tNOUN\tNN\tCase=Dat\t0\troot\t_\t_
+
+"""
+
+
+def test_conllu() -> None:
+    X, y = read_conllu(io.BytesIO(CONLLU.encode()))
+    assert y is not None
+    assert (X[0], y[0]) == (["Die", "zu", "Hund"], ["DET", "ADP", "NOUN"])
+    X, y = read_conllu(io.BytesIO(CONLLU.encode()), columns=("form", "lemma"), label="upos+feats")
+    assert y is not None
+    assert X[0][0] == ("Die", "der")
+    assert y[0] == ["DET|Case=Nom", "ADP|_", "NOUN|Case=Dat"]
+    with pytest.raises(ValueError, match="no column 'pos'"):
+        read_conllu(io.BytesIO(CONLLU.encode()), label="pos")
+    with pytest.raises(DataError, match="CoNLL-U has 10 columns, the file has 2"):
+        read_conllu(io.BytesIO(b"1\ta\n"))
+
+
+def test_crfsuite_text() -> None:
+    text = b"@weight:0.5\nB\ta\tb:2.5\tc\\:d:3\te\\\\f\nI\n\nO\tx:-1e-3\t\ty:0\n"
+    X, y, weights = read_crfsuite(io.BytesIO(text))
+    assert X[0] == [{"a": 1.0, "b": 2.5, "c:d": 3.0, "e\\f": 1.0}, {}]
+    assert X[1] == [{"x": -0.001}]
+    assert list(y) == [["B", "I"], ["O"]]
+    assert weights is not None
+    assert weights.tolist() == [0.5, 1.0]
+    assert read_crfsuite(io.BytesIO(b"O\ta\n")).weights is None
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (b"O\ta:x\n", ":1: a value is not a number: 'x'"),
+        (b"O\ta\nO\tb:nan\n", ":2: a value must be finite"),
+        (b"O\ta:inf\n", ":1: a value must be finite"),
+        (b"O\t:3\n", ":1: an attribute has no name"),
+        (b"\ta\n", ":1: the label is empty"),
+        (b"@weight:x\nO\ta\n", ":1: the weight is not a number"),
+        (b"@weight:-1\nO\ta\n", ":1: the weight must not be negative"),
+        (b"\n", "the file holds no sequence"),
+        (b"O\t\xff\n", ":1: not valid UTF-8"),
+    ],
+)
+def test_crfsuite_faults(text: bytes, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        read_crfsuite(io.BytesIO(text))
+
+
+words = st.text(st.characters(blacklist_categories=["Cs", "Cc", "Zs"]), min_size=1, max_size=5)
+
+
+@given(st.lists(st.lists(st.tuples(words, words), max_size=4), max_size=5))
+def test_columns_are_the_sequences_they_were_made_of(sequences: list[list[tuple[str, str]]]) -> None:
+    x = Columns.from_sequences(sequences)
+    assert list(x) == sequences
+    assert x == sequences
+    assert list(x[::-1]) == sequences[::-1]
+    assert list(pickle.loads(pickle.dumps(x))) == sequences
+    if sequences:
+        assert x[-1] == sequences[-1]
+        assert list(x[np.array([0, 0])]) == [sequences[0], sequences[0]]  # type: ignore[call-overload]
+
+
+def test_columns_behave_as_a_list() -> None:
+    x = Columns.from_sequences([["a"], ["b", "c"], []])
+    assert len(x) == 3
+    assert x.lengths.tolist() == [1, 2, 0]
+    assert x.map_column(0, str.upper) == [["A"], ["B", "C"], []]
+    assert list(x[np.array([True, False, True])]) == [["a"], []]  # type: ignore[call-overload]
+    assert "3 sequences, 3 tokens" in repr(x)
+    for key in (3, -4):
+        with pytest.raises(IndexError):
+            x[key]
+    with pytest.raises(IndexError):
+        x[np.array([5])]  # type: ignore[call-overload]
+    with pytest.raises(ValueError, match="there is no column 1"):
+        x.select([1])
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([["a", ("b", "c")]], "sequence 0, position 1: expected 1 columns"),
+        ([["a"], [3]], "sequence 1, position 0: a token must be a str"),
+        ([["a"], [("b", 3)], []], "sequence 1, position 0"),
+        (["abc"], "sequence 0 must be a list of tokens, got a str"),
+        ([["\ud800"]], "lone surrogate"),
+        ([[()]], "expected 0 columns"),
+    ],
+)
+def test_bad_rows_are_named(rows: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Columns.from_sequences(rows)
+
+
+def test_items_follow_python_crfsuite() -> None:
+    token = {"a": 2.5, "b": "x", "c": True, "d": {"e": 1.5, "f": "g"}, "h": ["i", "j"], "k": {"l"}, "z": 0}
+    x = Items.from_sequences([[token, ["p", "q", "p"], {"s"}], []])
+    assert x[0][0] == {"a": 2.5, "b:x": 1.0, "c": 1.0, "d:e": 1.5, "d:f:g": 1.0, "h:i": 1.0, "h:j": 1.0, "k:l": 1.0}
+    assert x[0][1] == {"p": 2.0, "q": 1.0}
+    assert x[0][2] == {"s": 1.0}
+    assert x[1] == []
+    again = pickle.loads(pickle.dumps(x))
+    assert list(again) == list(x)
+    assert list(x[1:]) == [[]]
+    assert x[np.array([1, 0])][1] == x[0]  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize(
+    ("item", "message"),
+    [
+        ({"a": float("nan")}, "sequence 0, position 1: the value of attribute 'a' must be finite"),
+        ({"a": float("inf")}, "must be finite"),
+        ({"a": None}, "must be a number, str, dict, list or set, got NoneType"),
+        ({3: 1.0}, "an attribute's name must be a str, got int"),
+        ([3], "an attribute must be a str, got int"),
+        (7, "attributes must be a dict, list or set, got int"),
+        ("word", "attributes must be a dict, list or set, got str"),
+    ],
+)
+def test_bad_items_are_named(item: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Items.from_sequences([[["fine"], item]])
+
+
+def test_the_sample() -> None:
+    X, y = load_corpus("ingredients", "train")
+    X_test, _ = load_corpus("ingredients", "test")
+    assert (len(X), len(X_test)) == (353, 117)
+    assert len({label for s in y for label in s} - {"O"}) >= 10
+    assert not {tuple(x) for x in X} & {tuple(x) for x in X_test}
+    with pytest.raises(ValueError, match="unknown corpus"):
+        load_corpus("recipes")
+    with pytest.raises(ValueError, match="'split' must be one of"):
+        load_corpus("ingredients", "dev")
+
+
+def test_missing_corpora_say_where_they_were_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CRFKIT_DATA", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(FileNotFoundError, match=r"conll2000/train\.txt.*Set CRFKIT_DATA"):
+        load_corpus("conll2000")
+
+
+SIZES = {  # sequences of the training part, and labels in it
+    "conll2000": (8936, 22),
+    "nettalk": (19074, 51),
+    "bc2gm": (12574, 3),
+    "snips_slots": (13084, 72),
+    "ud_english_ewt": (12544, 17),
+    "ud_latvian_lvtb": (2257, 16),
+}
+
+
+@pytest.mark.parametrize("name", sorted(SIZES))
+def test_corpora_have_the_documented_sizes(name: str, data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CRFKIT_DATA", str(data_folder))
+    X, y = load_corpus(name)
+    assert X.lengths.tolist() == y.lengths.tolist()
+    assert (len(X), len(np.unique(y.ids))) == SIZES[name]
+
+
+def test_the_other_corpora(data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CRFKIT_DATA", str(data_folder))
+    assert len(load_corpus("ud_latvian_lvtb", "test", label="xpos").X) == 918
+    assert len(load_corpus("nettalk", "test", label="phone+stress").X) == 934
+    assert len(load_corpus("snakes_grid", "test").X) == 100
+    X, y = load_corpus("ocr_letters", "fold3")
+    assert X[0].shape == (len(y[0]), 128)
+    assert set(SIZES) | {"brown", "cmudict", "ingredients", "ocr_letters", "snakes_grid"} == set(corpora())

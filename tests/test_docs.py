@@ -1,0 +1,98 @@
+"""Docs cannot drift: every code block runs, every docstring's example holds, the command page is current."""
+
+from __future__ import annotations
+
+import contextlib
+import doctest
+import importlib
+import io
+import os
+import pkgutil
+import re
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import crfkit
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+MODULES = [m.name for m in pkgutil.walk_packages(crfkit.__path__, "crfkit.") if "_core" not in m.name]
+
+
+def matches(expected: str, got: str) -> bool:
+    """Whether the output is the expected one, where "..." stands for anything."""
+    flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+    return doctest.OutputChecker().check_output(expected, got, flags)
+
+
+def run_shell(text: str, folder: Path) -> None:
+    """Runs the lines that begin with $, and compares what they print with the lines behind them."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    for part in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
+        command, _, expected = part.partition("\n")
+        if command.startswith(("make", "git", "pip")):
+            continue  # they set up what these tests run in
+        out = subprocess.run(
+            command, shell=True, cwd=folder, capture_output=True, text=True, env={**os.environ, "PATH": path}
+        )
+        assert out.returncode == 0, f"{command}\n{out.stdout}{out.stderr}"
+        if expected.strip():
+            assert matches(expected, out.stdout + out.stderr), f"{command}\n{out.stdout}{out.stderr}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_code_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The blocks of a page run in order, in one folder and one namespace; a text block behind one is its output."""
+    monkeypatch.chdir(tmp_path)
+    sample = Path(crfkit.__file__).parent / "data" / "sample"
+    for name in ("train.txt", "test.txt"):
+        (tmp_path / name).write_bytes((sample / name).read_bytes())
+    namespace: dict[str, object] = {"__name__": "__main__"}
+    printed: str | None = None
+    for language, text in BLOCK.findall(page.read_text(encoding="utf-8")):
+        if language == "python":
+            out = io.StringIO()
+            with contextlib.redirect_stdout(out):
+                exec(compile(text, str(page), "exec"), namespace)
+            printed = out.getvalue()
+        elif language == "console":
+            run_shell(text, tmp_path)
+            printed = None
+        elif language == "output":
+            assert printed is not None, "an output block must follow a python block"
+            assert matches(text, printed), f"expected:\n{text}\ngot:\n{printed}"
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_docstring_examples_hold(name: str) -> None:
+    module = importlib.import_module(name)
+    results = doctest.testmod(module, optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
+    assert results.failed == 0
+
+
+def test_public_names_are_documented() -> None:
+    """Every name that a package exports has a docstring; every function and class of the top level has an example."""
+    for name in ("crfkit", "crfkit.chain", "crfkit.data", "crfkit.features", "crfkit.training", "crfkit.metrics"):
+        module = importlib.import_module(name)
+        for public in module.__all__:
+            thing = getattr(module, public)
+            if callable(thing) and not isinstance(thing, type(list[int])):
+                assert thing.__doc__, f"{name}.{public}"
+
+
+def test_the_command_page_is_current() -> None:
+    script = ROOT / "tools" / "cli_page.py"
+    page = runpy.run_path(str(script))["page"]()
+    assert (ROOT / "docs" / "cli.md").read_text(encoding="utf-8") == page, "run 'make docs'"
+
+
+def test_links_lead_somewhere() -> None:
+    for page in PAGES:
+        for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
+            if "://" not in target:
+                assert (page.parent / target).exists(), f"{page.relative_to(ROOT)} -> {target}"

@@ -1,0 +1,138 @@
+"""The optimiser on functions whose minima are known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import rosen, rosen_der
+
+from crfkit import _core
+from crfkit.training import minimize_lbfgs
+
+Vector = np.ndarray[Any, Any]
+
+
+class Function:
+    def __init__(self, n: int, f: Any, g: Any) -> None:
+        self.size, self.f, self.g = n, f, g
+        self.seen: list[float] = []
+
+    def value_and_grad(self, w: Vector, out: Vector | None = None) -> tuple[float, Vector]:
+        self.seen.append(float(self.f(w)))
+        return self.seen[-1], np.asarray(self.g(w), float)
+
+
+def quadratic(n: int, condition: float, seed: int) -> tuple[Function, Vector]:
+    rng = np.random.default_rng(seed)
+    basis, _ = np.linalg.qr(rng.normal(size=(n, n)))
+    a = basis @ np.diag(np.geomspace(1, condition, n)) @ basis.T
+    target = rng.normal(size=n)
+    return Function(n, lambda w: 0.5 * (w - target) @ a @ (w - target), lambda w: a @ (w - target)), target
+
+
+@settings(max_examples=30)
+@given(st.integers(1, 12), st.sampled_from([1.0, 100.0, 1e4]), st.integers(0, 99))
+def test_quadratics(n: int, condition: float, seed: int) -> None:
+    f, target = quadratic(n, condition, seed)
+    result = minimize_lbfgs(f, np.zeros(n), tol=1e-14, n_jobs=1)
+    assert result.converged
+    np.testing.assert_allclose(result.w, target, atol=1e-5)
+
+
+def test_rosenbrock() -> None:
+    f = Function(10, rosen, rosen_der)
+    result = minimize_lbfgs(f, np.zeros(10), tol=1e-12)
+    np.testing.assert_allclose(result.w, 1, atol=1e-3)
+    assert result.value == min(f.seen)  # the best point is not left behind
+    assert result.evaluations == len(f.seen)
+
+
+@settings(max_examples=30)
+@given(st.integers(1, 8), st.integers(0, 99), st.sampled_from([0.1, 1.0, 5.0]))
+def test_owlqn_finds_the_lasso(n: int, seed: int, c1: float) -> None:
+    """With independent coordinates the minimum is soft thresholding."""
+    rng = np.random.default_rng(seed)
+    scale, target = rng.uniform(0.5, 3, n), rng.normal(size=n) * 2
+    f = Function(n, lambda w: 0.5 * (scale * (w - target) ** 2).sum(), lambda w: scale * (w - target))
+    result = minimize_lbfgs(f, np.zeros(n), c1=c1, tol=1e-12)
+    expected = np.sign(target) * np.maximum(np.abs(target) - c1 / scale, 0)
+    np.testing.assert_allclose(result.w, expected, atol=1e-5)
+    np.testing.assert_array_equal(result.w == 0, expected == 0)
+
+
+def test_limits_and_messages() -> None:
+    f, _ = quadratic(8, 1e4, 0)
+    assert minimize_lbfgs(f, np.zeros(8), max_iter=0).iterations == 0
+    result = minimize_lbfgs(f, np.zeros(8), max_iter=3)
+    assert (result.iterations, result.converged) == (3, False)
+    assert "3 iterations" in result.message
+    at_minimum = minimize_lbfgs(Function(1, lambda w: float(w[0] ** 2), lambda w: 2 * w), np.zeros(1))
+    assert at_minimum.message == "the gradient vanishes"
+    with pytest.raises(ValueError, match="the objective is nan at the starting point"):
+        minimize_lbfgs(Function(1, lambda w: np.nan, lambda w: w), np.zeros(1))
+
+
+def test_a_wall_of_infinity_is_stepped_back_from() -> None:
+    f = Function(1, lambda w: float(-np.log(w[0]) + w[0]) if w[0] > 0 else np.inf, lambda w: -1 / w + 1)
+    assert minimize_lbfgs(f, np.array([1e-3]), tol=1e-10).w[0] == pytest.approx(1, abs=1e-4)
+
+
+def two_loops(pairs: list[tuple[Vector, Vector]], v: Vector) -> Vector:
+    """The recursion as textbooks have it."""
+    q = v.copy()
+    alphas = []
+    for s, y in reversed(pairs):
+        alpha = s @ q / (s @ y)
+        alphas.append(alpha)
+        q -= alpha * y
+    s, y = pairs[-1]
+    q *= s @ y / (y @ y)
+    for (s, y), alpha in zip(pairs, reversed(alphas), strict=True):
+        q += s * (alpha - y @ q / (s @ y))
+    return -q
+
+
+@pytest.mark.parametrize("size", [1, 7, 4096, 10001])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_the_memory_is_the_two_loop_recursion(size: int, threads: int) -> None:
+    rng = np.random.default_rng(size)
+    memory = _core.Memory(size, 4)
+    v, d = rng.normal(size=size), np.empty(size)
+    memory.direction(v, d, threads)
+    np.testing.assert_array_equal(d, -v)
+    pairs: list[tuple[Vector, Vector]] = []
+    x, g = np.zeros(size), np.zeros(size)
+    for _ in range(7):
+        s = rng.normal(size=size).astype(np.float32).astype(float)
+        y = (s * rng.uniform(0.5, 2, size)).astype(np.float32).astype(float)
+        assert memory.push(x + s, x, g + y, g, threads)
+        pairs.append((s, y))
+        memory.direction(v, d, threads)
+        np.testing.assert_allclose(d, two_loops(pairs[-4:], v), rtol=1e-6, atol=1e-8)
+    assert len(memory) == 4
+    one = np.ones(size)
+    assert not memory.push(one, 0 * one, -one, 0 * one, threads)  # negative curvature is refused
+    memory.direction(v, d, threads)
+    np.testing.assert_allclose(d, two_loops(pairs[-3:], v), rtol=1e-6, atol=1e-8)
+    memory.clear()
+    assert len(memory) == 0
+
+
+def test_threads_do_not_change_the_direction() -> None:
+    rng = np.random.default_rng(0)
+    n = 50_000
+    directions = []
+    for threads in (1, 2, 5):
+        memory, d = _core.Memory(n, 3), np.empty(n)
+        rng = np.random.default_rng(0)
+        for _ in range(3):
+            s = rng.normal(size=n)
+            memory.push(s, 0 * s, 2 * s, 0 * s, threads)
+        memory.direction(rng.normal(size=n), d, threads)
+        directions.append(d)
+    np.testing.assert_array_equal(directions[0], directions[1])
+    np.testing.assert_array_equal(directions[0], directions[2])

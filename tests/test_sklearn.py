@@ -1,0 +1,100 @@
+"""scikit-learn's rules, wherever sequences allow."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.base import BaseEstimator, TransformerMixin, clone
+from sklearn.model_selection import GridSearchCV, RandomizedSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.utils import estimator_checks, get_tags
+from sklearn.utils.validation import check_is_fitted
+
+from crfkit import CRF, metrics
+from crfkit.data import load_corpus
+
+# Checks that give the estimator no data, and so do not assume a table of numbers. The others fit arrays
+# [n, features], which are no sequences of tokens.
+CHECKS = [
+    "check_estimator_cloneable",
+    "check_estimator_repr",
+    "check_estimator_tags_renamed",
+    "check_valid_tag_types",
+    "check_no_attributes_set_in_init",
+    "check_get_params_invariance",
+    "check_set_params",
+    "check_parameters_default_constructible",
+    "check_mixin_order",
+]
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_scikit_learns_own_checks(name: str) -> None:
+    check = getattr(estimator_checks, name, None)
+    if check is None:
+        pytest.skip(f"this scikit-learn has no {name}")
+    check("CRF", CRF())
+
+
+@pytest.fixture(scope="module")
+def data() -> tuple[Any, Any]:
+    X, y = load_corpus("ingredients")
+    return list(X[:120]), list(y[:120])
+
+
+def test_grid_search(data: tuple[Any, Any]) -> None:
+    X, y = data
+    search = GridSearchCV(CRF(max_iter=20), {"c1": [0.0, 0.1], "c2": [0.01, 1.0]}, cv=3, n_jobs=1)
+    search.fit(X, y)
+    assert set(search.best_params_) == {"c1", "c2"}
+    assert search.best_estimator_.predict(X[:1]) == search.predict(X[:1])
+    assert search.best_score_ > 0.5
+
+
+def test_searches_in_processes_with_a_scorer(data: tuple[Any, Any]) -> None:
+    X, y = data
+
+    def f1(crf: CRF, X: Any, y: Any) -> float:
+        return metrics.evaluate(y, crf.predict(X)).f1
+
+    search = RandomizedSearchCV(
+        CRF(max_iter=5, n_jobs=1), {"c2": [0.1, 1.0]}, n_iter=2, cv=2, scoring=f1, n_jobs=2, random_state=0
+    )
+    assert search.fit(X, y).best_score_ > 0
+
+
+def test_cross_validation(data: tuple[Any, Any]) -> None:
+    X, y = data
+    scores = cross_val_score(CRF(max_iter=10), X, y, cv=3, params={"sample_weight": np.ones(len(X))})
+    assert scores.shape == (3,)
+    assert scores.min() > 0.5
+
+
+class Lower(TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    def fit(self, X: Any, y: Any = None) -> Lower:
+        return self
+
+    def transform(self, X: Any) -> Any:
+        return [[w.lower() for w in x] for x in X]
+
+
+def test_pipelines(data: tuple[Any, Any]) -> None:
+    X, y = data
+    pipe = make_pipeline(Lower(), CRF(max_iter=5))
+    pipe.fit(X, y, crf__sample_weight=np.ones(len(X)))
+    assert pipe.predict([["2", "CUPS", "flour"]])[0][0] == "B-QTY"
+    pipe.set_params(crf__c2=0.5)
+    assert clone(pipe).get_params()["crf__c2"] == 0.5
+
+
+def test_fitted_or_not(data: tuple[Any, Any]) -> None:
+    crf = CRF(max_iter=1)
+    with pytest.raises(Exception, match="not fitted"):
+        check_is_fitted(crf)
+    check_is_fitted(crf.fit(*data))
+    assert get_tags(crf).target_tags.required
+    with pytest.raises(ValueError, match="Invalid parameter 'c3'"):
+        crf.set_params(c3=1)
+    assert repr(CRF(c2=0.5)) == "CRF(c2=0.5)"
