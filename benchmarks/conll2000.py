@@ -227,7 +227,7 @@ def main() -> None:
             tag_theirs.append(measure("crfsuite_tag", theirs))
 
     def median(runs: list[dict[str, Any]], key: str) -> float:
-        return statistics.median(run[key] for run in runs)
+        return float(statistics.median(run[key] for run in runs))
 
     rows: list[dict[str, Any]] = []
 
@@ -256,9 +256,8 @@ def main() -> None:
     for r in rows:
         figures = f"{r['crfkit']:10.3f} {r['crfsuite']:10.3f} {r['ratio']:6.1f}x"
         print(f"{r['what']:32} {figures} {r['must']:4g}x {r['aim']:3g}x  ({r['unit']})")
-    print(
-        f"{'objective at the end':32} {value:10.2f} {rival:10.2f}   relative difference {abs(value - rival) / rival:.1e}"
-    )
+    difference = abs(value - rival) / rival
+    print(f"{'objective at the end':32} {value:10.2f} {rival:10.2f}   relative difference {difference:.1e}")
     print(f"{'chunk F1 on test.txt':32} {100 * score:10.2f} {100 * rival_score:10.2f}")
     print(f"{'iterations':32} {median(train_ours, 'iterations'):10.0f} {median(train_theirs, 'iterations'):10.0f}")
     options.json.parent.mkdir(parents=True, exist_ok=True)
