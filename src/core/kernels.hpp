@@ -56,7 +56,7 @@ struct LossJob {
   // out
   double* value = nullptr;
   double* g = nullptr;                                  // [layout.size]
-  double *state_gradient = nullptr, *edge_gradient = nullptr;  // of the dense rows
+  T *state_gradient = nullptr, *edge_gradient = nullptr;       // of the dense rows
   double* pair_gradient = nullptr;                      // expected transitions   [labels][labels]
   double *start_gradient = nullptr, *end_gradient = nullptr;   // [labels]
   Turns* turns = nullptr;

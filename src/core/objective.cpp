@@ -12,7 +12,6 @@ namespace crfkit {
 namespace {
 
 constexpr i64 kTokensPerBlock = 8192;
-constexpr int kMergeParts = 8;
 
 // Spreads the weights of a family's dense attributes over its dense rows.
 template <class T>
@@ -31,14 +30,15 @@ void fill_table(const Family& family, const double* w, const Threads& threads, T
 }
 
 // The way back: the gradient of the dense rows into the gradient of their weights.
-void collect_table(const Family& family, const double* table, const Threads& threads, double* g) {
+template <class T>
+void collect_table(const Family& family, const T* table, const Threads& threads, double* g) {
   constexpr i64 kRows = 1024;
   const i64 n = static_cast<i64>(family.dense_attr.size());
   parallel_for((n + kRows - 1) / kRows, threads.count, {}, [&](i64 task, int) {
     for (i64 r = task * kRows; r < std::min(n, (task + 1) * kRows); ++r) {
       const u32 a = family.dense_attr[r];
       for (u32 k = family.ptr[a]; k < family.ptr[a + 1]; ++k)
-        g[family.first_weight + k] += table[r * family.width + family.column[k]];
+        g[family.first_weight + k] += static_cast<double>(table[r * family.width + family.column[k]]);
     }
   });
 }
@@ -147,7 +147,7 @@ double Objective<T>::value_and_grad(const double* w, double c2, double* g, const
   weights_.set(w, threads);
   std::vector<double> pairs(n * n, 0.0), start(n, 0.0), end(n, 0.0);
   double value = 0;
-  Turns turns(kMergeParts);
+  Turns turns(threads.count == 1 ? 1 : 2 * threads.count);
   LossJob<T> job;
   weights_.point(job);
   job.offsets = offsets_.data();
@@ -162,8 +162,8 @@ double Objective<T>::value_and_grad(const double* w, double c2, double* g, const
   job.end_gradient = end.data();
   job.turns = &turns;
   for (u32 k = 0; k < layout_->size; ++k) g[k] = 2 * c2 * w[k];
-  std::fill_n(state_gradient_.data(), state_.dense_attr.size() * state_.width, 0.0);
-  if (layout_->has_edges()) std::fill_n(edge_gradient_.data(), edge_.dense_attr.size() * edge_.width, 0.0);
+  std::fill_n(state_gradient_.data(), state_.dense_attr.size() * state_.width, T(0));
+  if (layout_->has_edges()) std::fill_n(edge_gradient_.data(), edge_.dense_attr.size() * edge_.width, T(0));
   if (static_cast<int>(workspaces_.size()) < threads.count) workspaces_.resize(threads.count);
   parallel_for(static_cast<i64>(blocks_.size()), threads.count, threads.poll, [&](i64 b, int thread) {
     if (!workspaces_[thread]) workspaces_[thread] = kernels_.workspace();

@@ -50,7 +50,7 @@ class Objective {
   std::vector<Block<T>> blocks_;
   std::vector<std::vector<u16>> gold_;   // per block, [token rows]
   std::vector<double> gold_pairs_;       // weighted transitions of the gold paths [labels][labels]
-  Buffer<double> state_gradient_, edge_gradient_;
+  Buffer<T> state_gradient_, edge_gradient_;
   std::vector<std::unique_ptr<Workspace>> workspaces_;
 };
 

@@ -54,6 +54,7 @@ class Turns {
   explicit Turns(int parts) : turns_(parts) {}
   void wait(int part, i64 task) {
     i64 seen = turns_[part].load(std::memory_order_acquire);
+    for (int spin = 0; spin < kSpins && seen != task && seen != kBroken; ++spin) seen = turns_[part].load(std::memory_order_acquire);
     while (seen != task && seen != kBroken) {
       turns_[part].wait(seen, std::memory_order_acquire);
       seen = turns_[part].load(std::memory_order_acquire);
@@ -76,6 +77,7 @@ class Turns {
 
  private:
   static constexpr i64 kBroken = -1;
+  static constexpr int kSpins = 20000;  // some tens of microseconds; going to sleep and waking up takes longer
   std::vector<std::atomic<i64>> turns_;
 };
 

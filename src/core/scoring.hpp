@@ -63,7 +63,7 @@ class LocalRows {
 
   // Adds part `part` of `parts` of the local gradient to the model's: dense rows into `table`
   // [dense rows][width], the rest into g.
-  CRFKIT_KERNEL void merge(const Family& family, int part, int parts, double* table, double* g) const {
+  CRFKIT_KERNEL void merge(const Family& family, int part, int parts, T* table, double* g) const {
     const auto range = [&](const std::vector<u32>& ids, u64 total) {
       const auto at = [&](u64 p) {
         return std::lower_bound(ids.begin(), ids.end(), static_cast<u32>(total * p / parts)) - ids.begin();
@@ -72,9 +72,9 @@ class LocalRows {
     };
     const auto [d0, d1] = range(group_->dense, family.dense_attr.size());
     for (i64 r = d0; r < d1; ++r) {
-      double* out = table + static_cast<std::size_t>(group_->dense[r]) * width_;
+      T* out = table + static_cast<std::size_t>(group_->dense[r]) * width_;
       const T* in = dense_gradient_.data() + r * width_;
-      for (int k = 0; k < width_; ++k) out[k] += static_cast<double>(in[k]);
+      for (int k = 0; k < width_; k += W) S::store(out + k, S::load(out + k) + S::load(in + k));
     }
     g += family.first_weight;
     const auto [k0, k1] = range(group_->weight, family.n_weights());
