@@ -10,7 +10,9 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <optional>
 
 #include "chain.hpp"
@@ -83,6 +85,80 @@ ChainInput<T> chain_input(const In<T, 2>& unary, const In<T, 3>& pairwise, bool 
   const i64 edges = per_step ? edge_offsets(in.offsets, in.n_seq).back() : 1;
   require(static_cast<i64>(pairwise.shape(0)) == edges, "pairwise has the wrong number of steps");
   return in;
+}
+
+BeamRule beam_rule(const std::string& kind, double amount, int size, const std::optional<In<i32, 1>>& keep, bool revise, i64 tokens, int n_labels) {
+  BeamRule rule;
+  rule.criterion.kind = kind == "min_divergence" ? Criterion::Kind::min_divergence
+                        : kind == "threshold"    ? Criterion::Kind::threshold
+                                                 : Criterion::Kind::fixed_size;
+  require(amount >= 0 && size >= 1, "a beam needs an amount >= 0 and a size >= 1");
+  rule.criterion.amount = amount;
+  rule.criterion.size = size;
+  rule.revise = revise;
+  if (keep) {
+    require(static_cast<i64>(keep->size()) == tokens, "there must be a label to keep for every token");
+    for (std::size_t t = 0; t < keep->size(); ++t) require((*keep)(t) >= -1 && (*keep)(t) < n_labels, "a label to keep does not exist");
+    rule.keep = keep->data();
+  }
+  return rule;
+}
+
+template <class T>
+void bind_beams(nb::module_& m) {
+  // log mass, pointers, labels, nodes, edge pointers, edges, divergences; all but the first empty if a sequence is dead
+  m.def(
+      "beam_sum_product",
+      [](In<T, 2> unary, In<T, 3> pairwise, bool per_step, In<i64, 1> offsets, int threads, const std::string& kind,
+         double amount, int size, std::optional<In<i32, 1>> keep, bool revise) {
+        const ChainInput<T> in = chain_input<T>(unary, pairwise, per_step, offsets);
+        const BeamRule rule = beam_rule(kind, amount, size, keep, revise, static_cast<i64>(unary.shape(0)), in.n_labels);
+        std::vector<BeamResult> found;
+        {
+          const nb::gil_scoped_release release;
+          found = beam_sum_product(in, rule, make_threads(threads));
+        }
+        std::vector<double> log_mass, nodes, edges, divergence;
+        std::vector<i64> ptr{0}, edge_ptr{0};
+        std::vector<i32> labels;
+        for (const BeamResult& x : found) log_mass.push_back(x.log_mass);
+        const bool dead = std::any_of(log_mass.begin(), log_mass.end(), [](double x) { return std::isinf(x); });
+        for (const BeamResult& x : found) {
+          if (dead) break;
+          for (std::size_t t = 1; t < x.ptr.size(); ++t) ptr.push_back(static_cast<i64>(labels.size() + x.ptr[t]));
+          for (std::size_t t = 1; t < x.edge_ptr.size(); ++t) edge_ptr.push_back(static_cast<i64>(edges.size() + x.edge_ptr[t]));
+          labels.insert(labels.end(), x.labels.begin(), x.labels.end());
+          nodes.insert(nodes.end(), x.nodes.begin(), x.nodes.end());
+          edges.insert(edges.end(), x.edges.begin(), x.edges.end());
+          divergence.insert(divergence.end(), x.divergence.begin(), x.divergence.end());
+        }
+        return nb::make_tuple(own(std::move(log_mass)), own(std::move(ptr)), own(std::move(labels)), own(std::move(nodes)),
+                              own(std::move(edge_ptr)), own(std::move(edges)), own(std::move(divergence)));
+      },
+      "unary"_a, "pairwise"_a, "per_step"_a, "offsets"_a, "threads"_a, "kind"_a, "amount"_a, "size"_a, "keep"_a.none(), "revise"_a);
+  // number of paths of each sequence, the paths one after another, their scores
+  m.def(
+      "beam_nbest",
+      [](In<T, 2> unary, In<T, 3> pairwise, bool per_step, In<i64, 1> offsets, int threads, const std::string& kind,
+         double amount, int size, i64 k) {
+        const ChainInput<T> in = chain_input<T>(unary, pairwise, per_step, offsets);
+        const BeamRule rule = beam_rule(kind, amount, size, std::nullopt, false, 0, in.n_labels);
+        std::vector<BeamPaths> found;
+        {
+          const nb::gil_scoped_release release;
+          found = beam_nbest(in, rule, k, make_threads(threads));
+        }
+        std::vector<i64> count;
+        std::vector<i32> path;
+        std::vector<double> score;
+        for (const BeamPaths& x : found) {
+          count.push_back(static_cast<i64>(x.score.size()));
+          path.insert(path.end(), x.path.begin(), x.path.end());
+          score.insert(score.end(), x.score.begin(), x.score.end());
+        }
+        return nb::make_tuple(own(std::move(count)), own(std::move(path)), own(std::move(score)));
+      },
+      "unary"_a, "pairwise"_a, "per_step"_a, "offsets"_a, "threads"_a, "kind"_a, "amount"_a, "size"_a, "k"_a);
 }
 
 template <class T>
@@ -501,6 +577,8 @@ NB_MODULE(_core, m) {
   m.def("instruction_set", &instruction_set);
   bind_chain<float>(m);
   bind_chain<double>(m);
+  bind_beams<float>(m);
+  bind_beams<double>(m);
   nb::class_<Layout>(m, "Layout")
       .def(nb::new_(&make_layout), "n_labels"_a, "state_ptr"_a, "state_label"_a, "transition"_a, "start"_a, "end"_a,
            "edge_ptr"_a, "edge_pair"_a, "edge_first"_a, "size"_a);

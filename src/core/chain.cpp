@@ -19,35 +19,54 @@ namespace {
 
 constexpr i64 kWindow = 512;  // sequences sorted by length together
 
-// Cuts the sequences into packs and runs `kernel` on them; job is complete but for the input.
-template <class T, class Kernel>
-void run(const ChainInput<T>& in, const Threads& threads, ChainJob<T> job, Kernel kernel) {
-  const Kernels<T>& kernels = kernels_for<T>(in.n_labels);
-  const std::vector<i64> edge_first = edge_offsets(in.offsets, in.n_seq);
+// A job whose input is filled in, and the tables that it points to.
+template <class T>
+struct Prepared {
+  Prepared(const ChainInput<T>& in, ChainJob<T> given) : kernels(kernels_for<T>(in.n_labels)), edge_first(edge_offsets(in.offsets, in.n_seq)), job(given) {
+    job.n_labels = in.n_labels;
+    job.stride = kernels.stride(in.n_labels);
+    job.n_seq = in.n_seq;
+    job.offsets = in.offsets;
+    job.edge_first = edge_first.data();
+    job.unary = in.unary;
+    if (in.per_step) {
+      job.pairwise = in.pairwise;
+    } else {
+      shared.prepare(in.pairwise, in.n_labels, job.stride);
+      shared_log.prepare(in.pairwise, in.n_labels, round_up(in.n_labels, 4));
+      job.shared = &shared;
+      job.shared_log = &shared_log;
+    }
+  }
+  Prepared(const Prepared&) = delete;
+
+  const Kernels<T>& kernels;
+  const std::vector<i64> edge_first;
   Transitions<T> shared;
   Transitions<double> shared_log;
-  job.n_labels = in.n_labels;
-  job.stride = kernels.stride(in.n_labels);
-  job.n_seq = in.n_seq;
-  job.offsets = in.offsets;
-  job.edge_first = edge_first.data();
-  job.unary = in.unary;
-  if (in.per_step) {
-    job.pairwise = in.pairwise;
-  } else {
-    shared.prepare(in.pairwise, in.n_labels, job.stride);
-    shared_log.prepare(in.pairwise, in.n_labels, round_up(in.n_labels, 4));
-    job.shared = &shared;
-    job.shared_log = &shared_log;
-  }
+  ChainJob<T> job;
+};
+
+// Runs body(task, workspace) for all tasks, with a workspace per thread.
+template <class T, class Body>
+void with_workspaces(const Kernels<T>& kernels, i64 n_tasks, const Threads& threads, Body body) {
+  std::vector<std::unique_ptr<Workspace>> workspaces(threads.count);
+  parallel_for(n_tasks, threads.count, threads.poll, [&](i64 task, int thread) {
+    if (!workspaces[thread]) workspaces[thread] = kernels.workspace();
+    body(task, *workspaces[thread]);
+  });
+}
+
+// Cuts the sequences into packs and runs `kernel` on them.
+template <class T, class Kernel>
+void run(const ChainInput<T>& in, const Threads& threads, ChainJob<T> job, Kernel kernel) {
+  const Prepared<T> prepared(in, job);
   std::vector<Pack> packs;
   for (i64 s = 0; s < in.n_seq; s += kWindow)
     for (Pack& pack : make_packs(in.offsets, s, std::min(in.n_seq, s + kWindow), in.per_step ? 1 : kPackWidth))
       packs.push_back(std::move(pack));
-  std::vector<std::unique_ptr<Workspace>> workspaces(threads.count);
-  parallel_for(static_cast<i64>(packs.size()), threads.count, threads.poll, [&](i64 task, int thread) {
-    if (!workspaces[thread]) workspaces[thread] = kernels.workspace();
-    (kernels.*kernel)(job, packs[task], *workspaces[thread]);
+  with_workspaces(prepared.kernels, static_cast<i64>(packs.size()), threads, [&](i64 task, Workspace& workspace) {
+    (prepared.kernels.*kernel)(prepared.job, packs[task], workspace);
   });
 }
 
@@ -84,71 +103,124 @@ void sample(const ChainInput<T>& in, const Threads& threads, i64 n_samples, cons
   run(in, threads, job, &Kernels<T>::sample);
 }
 
-// best[t][j]: the k best ways to reach label j at step t, each the score, the label before and its rank there.
-// The ways into j are merged from the sorted lists of all labels i, whose heads wait in a heap.
-template <class T>
-i64 nbest(const ChainInput<T>& in, i64 seq, i64 k, i32* path, double* score) {
+namespace {
+
+// The k best paths through a lattice of count(t) nodes at step t, with scores unary(t, j) and pairwise(t, i, j) of i at t
+// before j at t + 1. Calls emit(rank, score) and then place(rank, t, node) from the last step to the first.
+//
+// best[t][j]: the k best ways to node j at step t, each the score, the node before and its rank there. The ways into j are
+// merged from the sorted lists of all nodes i, whose heads wait in a heap.
+template <class Count, class Unary, class Pairwise, class Emit, class Put>
+i64 best_paths(i64 steps, i64 k, Count count, Unary unary, Pairwise pairwise, Emit emit, Put put) {
   struct Way {
     double score;
-    i32 label, rank;
+    i32 node, rank;
   };
   const auto worse = [](const Way& a, const Way& b) {
-    return a.score < b.score || (a.score == b.score && (a.label > b.label || (a.label == b.label && a.rank > b.rank)));
+    return a.score < b.score || (a.score == b.score && (a.node > b.node || (a.node == b.node && a.rank > b.rank)));
   };
   using Heap = std::priority_queue<Way, std::vector<Way>, decltype(worse)>;
   constexpr double inf = std::numeric_limits<double>::infinity();
+  std::vector<std::vector<std::vector<Way>>> best(steps);
+  // Pops the k best of the lists in `from`, adding extra(i) to list i.
+  const auto merge = [&](const std::vector<std::vector<Way>>& from, auto extra, std::vector<Way>& out) {
+    Heap heap(worse);
+    for (i32 i = 0; i < static_cast<i32>(from.size()); ++i)
+      if (!from[i].empty() && extra(i) > -inf) heap.push({from[i][0].score + extra(i), i, 0});
+    while (!heap.empty() && static_cast<i64>(out.size()) < k) {
+      const Way way = heap.top();
+      heap.pop();
+      out.push_back(way);
+      const auto& list = from[way.node];
+      if (way.rank + 1 < static_cast<i32>(list.size()))
+        heap.push({list[way.rank + 1].score + extra(way.node), way.node, way.rank + 1});
+    }
+  };
+  for (i64 t = 0; t < steps; ++t) {
+    best[t].resize(count(t));
+    for (i64 j = 0; j < count(t); ++j) {
+      const double u = unary(t, j);
+      if (!(u > -inf)) continue;
+      if (t == 0) best[t][j].push_back({u, -1, 0});
+      else merge(best[t - 1], [&](i32 i) { return pairwise(t - 1, i, j) + u; }, best[t][j]);
+    }
+  }
+  std::vector<Way> ends;
+  merge(best[steps - 1], [](i32) { return 0.0; }, ends);
+  for (std::size_t r = 0; r < ends.size(); ++r) {
+    emit(static_cast<i64>(r), ends[r].score);
+    Way at = ends[r];
+    for (i64 t = steps - 1; t >= 0; --t) {
+      put(static_cast<i64>(r), t, at.node);
+      at = best[t][at.node][at.rank];
+    }
+  }
+  return static_cast<i64>(ends.size());
+}
+
+}  // namespace
+
+template <class T>
+i64 nbest(const ChainInput<T>& in, i64 seq, i64 k, i32* path, double* score) {
   const i64 begin = in.offsets[seq], steps = in.offsets[seq + 1] - begin, n = in.n_labels;
   if (steps == 0) {
     if (k > 0) score[0] = 0;
     return std::min<i64>(k, 1);
   }
   const i64 edge = in.per_step ? edge_offsets(in.offsets, in.n_seq)[seq] : 0;
-  std::vector<std::vector<Way>> best(steps * n);
-  // Pops the k best of the lists in `from`, adding extra(i) to list i.
-  const auto merge = [&](const std::vector<Way>* from, auto extra, std::vector<Way>& out) {
-    Heap heap(worse);
-    for (i32 i = 0; i < n; ++i)
-      if (!from[i].empty() && extra(i) > -inf) heap.push({from[i][0].score + extra(i), i, 0});
-    while (!heap.empty() && static_cast<i64>(out.size()) < k) {
-      const Way way = heap.top();
-      heap.pop();
-      out.push_back(way);
-      const auto& list = from[way.label];
-      if (way.rank + 1 < static_cast<i32>(list.size()))
-        heap.push({list[way.rank + 1].score + extra(way.label), way.label, way.rank + 1});
-    }
-  };
-  for (i64 t = 0; t < steps; ++t) {
-    const T* a = in.pairwise + (in.per_step ? (edge + t - 1) * n * n : 0);
-    for (i64 j = 0; j < n; ++j) {
-      const double u = static_cast<double>(in.unary[(begin + t) * n + j]);
-      if (!(u > -inf)) continue;
-      auto& ways = best[t * n + j];
-      if (t == 0) {
-        ways.push_back({u, -1, 0});
-      } else {
-        merge(&best[(t - 1) * n], [&](i32 i) { return static_cast<double>(a[i * n + j]) + u; }, ways);
-      }
-    }
-  }
-  std::vector<Way> ends;
-  merge(&best[(steps - 1) * n], [](i32) { return 0.0; }, ends);
-  for (std::size_t r = 0; r < ends.size(); ++r) {
-    score[r] = ends[r].score;
-    Way at = ends[r];
-    for (i64 t = steps - 1; t >= 0; --t) {
-      path[static_cast<i64>(r) * steps + t] = at.label;
-      at = best[t * n + at.label][at.rank];
-    }
-  }
-  return static_cast<i64>(ends.size());
+  return best_paths(
+      steps, k, [&](i64) { return n; }, [&](i64 t, i64 j) { return static_cast<double>(in.unary[(begin + t) * n + j]); },
+      [&](i64 t, i64 i, i64 j) {
+        return static_cast<double>(in.pairwise[((in.per_step ? edge + t : 0) * n + i) * n + j]);
+      },
+      [&](i64 rank, double x) { score[rank] = x; }, [&](i64 rank, i64 t, i32 node) { path[rank * steps + t] = node; });
+}
+
+template <class T>
+std::vector<BeamResult> beam_sum_product(const ChainInput<T>& in, const BeamRule& rule, const Threads& threads) {
+  const Prepared<T> prepared(in, {});
+  std::vector<BeamResult> out(in.n_seq);
+  with_workspaces(prepared.kernels, in.n_seq, threads, [&](i64 s, Workspace& workspace) {
+    prepared.kernels.beam_sum_product(prepared.job, rule, s, out[s], workspace);
+  });
+  return out;
+}
+
+template <class T>
+std::vector<BeamPaths> beam_nbest(const ChainInput<T>& in, const BeamRule& rule, i64 k, const Threads& threads) {
+  const Prepared<T> prepared(in, {});
+  const i64 n = in.n_labels;
+  std::vector<BeamPaths> out(in.n_seq);
+  with_workspaces(prepared.kernels, in.n_seq, threads, [&](i64 s, Workspace& workspace) {
+    const i64 begin = in.offsets[s], steps = in.offsets[s + 1] - begin, edge = prepared.edge_first[s];
+    BeamPaths& found = out[s];
+    BeamResult beams;
+    prepared.kernels.beam_choose(prepared.job, rule, s, beams, workspace);
+    if (steps == 0) found.score.push_back(0.0);
+    if (steps == 0 || !(beams.log_mass > -std::numeric_limits<double>::infinity())) return;
+    best_paths(
+        steps, k, [&](i64 t) { return static_cast<i64>(beams.size(static_cast<int>(t))); },
+        [&](i64 t, i64 j) { return static_cast<double>(in.unary[(begin + t) * n + beams.label(static_cast<int>(t), j)]); },
+        [&](i64 t, i64 i, i64 j) {
+          const i64 a = beams.label(static_cast<int>(t), i), b = beams.label(static_cast<int>(t) + 1, j);
+          return static_cast<double>(in.pairwise[((in.per_step ? edge + t : 0) * n + a) * n + b]);
+        },
+        [&](i64, double x) {
+          found.score.push_back(x);
+          found.path.resize(found.score.size() * steps);
+        },
+        [&](i64 rank, i64 t, i32 node) { found.path[rank * steps + t] = beams.label(static_cast<int>(t), node); });
+  });
+  return out;
 }
 
 #define CRFKIT_INSTANTIATE(T)                                                                              \
   template void sum_product(const ChainInput<T>&, const Threads&, double*, T*, T*);                        \
   template void decode(const ChainInput<T>&, const Threads&, i32*, u8*);                                   \
   template void sample(const ChainInput<T>&, const Threads&, i64, const double*, double*, i32*);           \
-  template i64 nbest(const ChainInput<T>&, i64, i64, i32*, double*);
+  template i64 nbest(const ChainInput<T>&, i64, i64, i32*, double*);                                       \
+  template std::vector<BeamResult> beam_sum_product(const ChainInput<T>&, const BeamRule&, const Threads&); \
+  template std::vector<BeamPaths> beam_nbest(const ChainInput<T>&, const BeamRule&, i64, const Threads&);
 CRFKIT_INSTANTIATE(float)
 CRFKIT_INSTANTIATE(double)
 #undef CRFKIT_INSTANTIATE

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "base.hpp"
+#include "beam.hpp"
 #include "parallel.hpp"
 
 namespace crfkit {
@@ -40,6 +41,19 @@ void decode(const ChainInput<T>& in, const Threads& threads, i32* path, u8* dead
 template <class T>
 void sample(const ChainInput<T>& in, const Threads& threads, i64 n_samples, const double* uniform, double* log_z,
             i32* path);
+
+// Sum-product over beams; one result per sequence. A dead sequence has log_mass minus infinity.
+template <class T>
+std::vector<BeamResult> beam_sum_product(const ChainInput<T>& in, const BeamRule& rule, const Threads& threads);
+
+// Max-product over beams: the k best paths inside of beams that the criterion picks by the scores of best paths. Per
+// sequence the paths, one after another, and their scores.
+struct BeamPaths {
+  std::vector<i32> path;      // [paths][steps]
+  std::vector<double> score;  // [paths]; empty where no path is allowed
+};
+template <class T>
+std::vector<BeamPaths> beam_nbest(const ChainInput<T>& in, const BeamRule& rule, i64 k, const Threads& threads);
 
 // The k best paths of one sequence, best first: path [k][tokens], score [k]. Returns how many there are.
 template <class T>

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "beam_kernels.hpp"
 #include "chain_kernels.hpp"
 #include "loss_kernels.hpp"
 #include "vector_kernels.hpp"
@@ -21,6 +22,10 @@ const Kernels<T>& table() {
                    Workspace& ws) { ChainKernel<T, W>(job, pack, ws).decode(); },
       .sample = [](const ChainJob<T>& job, const Pack& pack,
                    Workspace& ws) { ChainKernel<T, W>(job, pack, ws).sample(); },
+      .beam_sum_product = [](const ChainJob<T>& job, const BeamRule& rule, i64 seq, BeamResult& out,
+                             Workspace& ws) { BeamKernel<T, W>(job, rule, seq, ws).sum_product(out); },
+      .beam_choose = [](const ChainJob<T>& job, const BeamRule& rule, i64 seq, BeamResult& out,
+                        Workspace& ws) { BeamKernel<T, W>(job, rule, seq, ws).choose_for_maximum(out); },
       .loss = [](const LossJob<T>& job, const Block<T>& block, const u16* gold, i64 task,
                  Workspace& ws) { LossKernel<T, W>(job, block, ws).loss(gold, task); },
       .score = [](const LossJob<T>& job, const Block<T>& block, const i64* edge_first, T* unary, T* pairwise,

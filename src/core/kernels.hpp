@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "beam.hpp"
 #include "features.hpp"
 #include "pack.hpp"
 #include "parallel.hpp"
@@ -69,6 +70,8 @@ struct Kernels {
   void (*sum_product)(const ChainJob<T>&, const Pack&, Workspace&);
   void (*decode)(const ChainJob<T>&, const Pack&, Workspace&);
   void (*sample)(const ChainJob<T>&, const Pack&, Workspace&);
+  void (*beam_sum_product)(const ChainJob<T>&, const BeamRule&, i64 seq, BeamResult&, Workspace&);
+  void (*beam_choose)(const ChainJob<T>&, const BeamRule&, i64 seq, BeamResult&, Workspace&);
   // gold: label of every token row of the block
   void (*loss)(const LossJob<T>&, const Block<T>&, const u16* gold, i64 task, Workspace&);
   // unary: [tokens][labels]; pairwise: [edges][labels][labels] or null

@@ -6,13 +6,13 @@
 //
 // The gold transitions are constant and left to the driver.
 #pragma once
-#include "chain_kernels.hpp"
+#include "beam_kernels.hpp"
 #include "scoring.hpp"
 
 namespace crfkit::CRFKIT_ISA {
 
 template <class T, int W>
-struct LossWorkspace : ChainWorkspace<T, W> {
+struct LossWorkspace : BeamWorkspace<T, W> {
   LocalRows<T, W> state, edge;
   Buffer<T> init, edge_init;     // where a token's scores start: 0, pads -inf; transitions likewise
   Buffer<T> pairs;               // sum alpha x q of a pack                 [labels][stride]

@@ -48,6 +48,29 @@ def nbest(
     path: I32,
     score: F64,
 ) -> int: ...
+def beam_sum_product(
+    unary: Floats,
+    pairwise: Floats,
+    per_step: bool,
+    offsets: I64,
+    threads: int,
+    kind: str,
+    amount: float,
+    size: int,
+    keep: I32 | None,
+    revise: bool,
+) -> tuple[F64, I64, I32, F64, I64, F64, F64]: ...
+def beam_nbest(
+    unary: Floats,
+    pairwise: Floats,
+    per_step: bool,
+    offsets: I64,
+    threads: int,
+    kind: str,
+    amount: float,
+    size: int,
+    k: int,
+) -> tuple[I64, I32, F64]: ...
 def dot(a: F64, b: F64) -> float: ...
 def word_form(word: str, form: int, n: int) -> str: ...
 def observed_pairs(

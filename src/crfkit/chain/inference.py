@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from crfkit import _core
 from crfkit._threads import resolve_threads
+from crfkit.chain.beams import Beam, BeamMarginals, Form, beam_marginals, beam_paths
 from crfkit.chain.potentials import Floats, Potentials
 
 __all__ = [
@@ -109,7 +110,25 @@ def log_partition(p: Potentials, n_jobs: int | None = None) -> Any:
     return log_z if p.offsets is not None else float(log_z[0])
 
 
-def marginals(p: Potentials, n_jobs: int | None = None) -> Marginals:
+@overload
+def marginals(p: Potentials, n_jobs: int | None = None) -> Marginals: ...
+@overload
+def marginals(
+    p: Potentials,
+    n_jobs: int | None = None,
+    *,
+    beam: Beam,
+    keep: ArrayLike | Sequence[ArrayLike] | None = None,
+    form: Form = "frozen",
+) -> BeamMarginals: ...
+def marginals(
+    p: Potentials,
+    n_jobs: int | None = None,
+    *,
+    beam: Beam | None = None,
+    keep: ArrayLike | Sequence[ArrayLike] | None = None,
+    form: Form = "frozen",
+) -> Marginals | BeamMarginals:
     r"""Probabilities of each label at each token, and of each pair of labels at neighbouring tokens.
 
     .. math::
@@ -121,11 +140,20 @@ def marginals(p: Potentials, n_jobs: int | None = None) -> Marginals:
     ----------
     p : Potentials
     n_jobs : int, optional
+    beam : MinDivergence, FixedSize or Threshold, optional
+        Keep only a beam of labels at each step: time and memory then grow with beam times labels, not with labels
+        squared.
+    keep : int array [T], or one for each sequence of a batch, optional
+        A label that each beam must hold, -1 for none (the gold path, when training).
+    form : {"frozen", "paper"}
+        ``"frozen"`` picks beams in a forward pass and gives the exact marginals inside of them, which are the
+        derivatives of ``log_z``. ``"paper"`` is sparse forward-backward as Pal, Sutton and McCallum have it: the
+        backward pass picks beams of its own, and each step is normalised by itself.
 
     Returns
     -------
     Marginals
-        ``log_z``, ``nodes`` [T, L] and ``edges`` [T - 1, L, L].
+        ``log_z``, ``nodes`` [T, L] and ``edges`` [T - 1, L, L]; with a beam, :class:`BeamMarginals`.
 
     Examples
     --------
@@ -133,6 +161,11 @@ def marginals(p: Potentials, n_jobs: int | None = None) -> Marginals:
     >>> marginals(p).nodes.round(3)
     array([[0.25, 0.75]])
     """
+    if beam is not None:
+        kept = None if keep is None else _flat_path(p, keep, low=-1)
+        log_mass, found = beam_marginals(p, beam, kept, form, n_jobs)
+        _require_paths(p, np.isneginf(log_mass))
+        return found
     log_z, nodes, edges = _sum_product(p, n_jobs, nodes=True, edges=True)
     assert nodes is not None
     assert edges is not None
@@ -146,8 +179,12 @@ def node_marginals(p: Potentials, n_jobs: int | None = None) -> Floats:
     return nodes
 
 
-def decode_flat(p: Potentials, n_jobs: int | None = None) -> Path:
+def decode_flat(p: Potentials, n_jobs: int | None = None, beam: Beam | None = None) -> Path:
     """``decode`` with the paths of a batch one after another, [N]."""
+    if beam is not None:
+        found = beam_paths(p, beam, 1, n_jobs)
+        _require_paths(p, np.array([len(score) == 0 for _, score in found], bool))
+        return np.concatenate([path.ravel() for path, _ in found])
     x = p.lattice
     path = np.empty(len(x.unary), np.int32)
     dead = np.empty(len(p), np.uint8)
@@ -156,8 +193,16 @@ def decode_flat(p: Potentials, n_jobs: int | None = None) -> Path:
     return path
 
 
-def decode(p: Potentials, n_jobs: int | None = None) -> Any:
+def decode(p: Potentials, n_jobs: int | None = None, *, beam: Beam | None = None) -> Any:
     r"""Best labelling, :math:`\arg\max_y s(y)` (Viterbi). Among equals, the smaller label wins from the end on.
+
+    Parameters
+    ----------
+    p : Potentials
+    n_jobs : int, optional
+    beam : MinDivergence, FixedSize or Threshold, optional
+        Look only at a beam of labels at each step, picked by the scores of the best paths so far. The labelling may
+        then not be the best.
 
     Returns
     -------
@@ -169,14 +214,14 @@ def decode(p: Potentials, n_jobs: int | None = None) -> Any:
     >>> decode(p)
     array([1, 0], dtype=int32)
     """
-    path = decode_flat(p, n_jobs)
+    path = decode_flat(p, n_jobs, beam)
     return path if p.offsets is None else np.split(path, p.offsets[1:-1])
 
 
-def nbest(p: Potentials, k: int) -> Any:
+def nbest(p: Potentials, k: int, *, beam: Beam | None = None, n_jobs: int | None = None) -> Any:
     """The ``k`` best labellings, all different, best first.
 
-    There are fewer where fewer are allowed.
+    There are fewer where fewer are allowed. With a ``beam``, the best of those inside of it.
 
     Returns
     -------
@@ -191,6 +236,10 @@ def nbest(p: Potentials, k: int) -> Any:
     """
     if k < 1:
         raise ValueError(f"'k' of nbest must be >= 1, got {k}")
+    if beam is not None:
+        inside = [NBest(paths, scores) for paths, scores in beam_paths(p, beam, k, n_jobs)]
+        _require_paths(p, np.array([len(best) == 0 for best in inside], bool))
+        return inside if p.offsets is not None else inside[0]
     x = p.lattice
     found = []
     for i, length in enumerate(p.lengths.tolist()):
@@ -239,7 +288,7 @@ def sample(p: Potentials, n: int, rng: np.random.Generator | int | None = None, 
     return paths if p.offsets is None else np.split(paths, p.offsets[1:-1], axis=1)
 
 
-def _flat_path(p: Potentials, path: ArrayLike | Sequence[ArrayLike]) -> NDArray[np.int64]:
+def _flat_path(p: Potentials, path: ArrayLike | Sequence[ArrayLike], low: int = 0) -> NDArray[np.int64]:
     given: Any = path
     rows = [np.asarray(row) for row in ([given] if p.offsets is None else given)]
     if len(rows) != len(p):
@@ -247,8 +296,8 @@ def _flat_path(p: Potentials, path: ArrayLike | Sequence[ArrayLike]) -> NDArray[
     for i, (row, length) in enumerate(zip(rows, p.lengths, strict=True)):
         if row.shape != (length,):
             raise ValueError(f"path of sequence {i} must have shape ({length},), got {row.shape}")
-        if row.size and (row.dtype.kind not in "iu" or row.min() < 0 or row.max() >= p.n_labels):
-            raise ValueError(f"path of sequence {i} must hold label numbers from 0 to {p.n_labels - 1}")
+        if row.size and (row.dtype.kind not in "iu" or row.min() < low or row.max() >= p.n_labels):
+            raise ValueError(f"path of sequence {i} must hold label numbers from {low} to {p.n_labels - 1}")
     return np.concatenate(rows).astype(np.int64) if rows else np.empty(0, np.int64)
 
 

@@ -1,0 +1,201 @@
+"""Beams: inference over the few labels of each step that matter."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from crfkit import _core
+from crfkit._threads import resolve_threads
+from crfkit.chain.potentials import Potentials
+
+__all__ = ["Beam", "BeamMarginals", "FixedSize", "MinDivergence", "Threshold"]
+
+Form = Literal["frozen", "paper"]
+
+
+def _check(owner: object, name: str, value: Any, low: float, integer: bool = False) -> None:
+    kinds = (int, np.integer) if integer else (int, float, np.integer, np.floating)
+    if isinstance(value, bool) or not isinstance(value, kinds) or not value >= low or value == np.inf:
+        rule = f"{'an int' if integer else 'a number'} >= {low:g}"
+        raise ValueError(f"{name!r} of {type(owner).__name__} must be {rule}, got {value!r}")
+
+
+@dataclass(frozen=True)
+class MinDivergence:
+    r"""The fewest labels whose renormalised belief is within a divergence of the whole belief.
+
+    A belief p cut down to the labels I and renormalised, q, has :math:`KL(q \| p) = -\log \sum_{i \in I} p_i`; so these
+    are the largest labels until they hold :math:`e^{-\epsilon}` of the belief.
+
+    Parameters
+    ----------
+    epsilon : float
+        Largest divergence per step, in nats.
+    min_size : int
+        Labels kept in any case.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from crfkit import chain
+    >>> p = chain.Potentials(np.log([[0.6, 0.3, 0.1]]), np.zeros((3, 3)))
+    >>> chain.marginals(p, beam=MinDivergence(0.2)).labels
+    array([0, 1], dtype=int32)
+    """
+
+    epsilon: float
+    min_size: int = 1
+
+    def __post_init__(self) -> None:
+        _check(self, "epsilon", self.epsilon, 0)
+        _check(self, "min_size", self.min_size, 1, integer=True)
+
+    def core(self) -> tuple[str, float, int]:
+        """Kind, amount and size, as the core takes them."""
+        return "min_divergence", float(self.epsilon), int(self.min_size)
+
+
+@dataclass(frozen=True)
+class FixedSize:
+    """The ``n`` labels of largest belief.
+
+    Examples
+    --------
+    >>> FixedSize(20).core()
+    ('fixed_size', 0.0, 20)
+    """
+
+    n: int
+
+    def __post_init__(self) -> None:
+        _check(self, "n", self.n, 1, integer=True)
+
+    def core(self) -> tuple[str, float, int]:
+        """Kind, amount and size, as the core takes them."""
+        return "fixed_size", 0.0, int(self.n)
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """The labels whose log-belief is within ``delta`` nats of the largest.
+
+    Examples
+    --------
+    >>> Threshold(6.0).core()
+    ('threshold', 6.0, 1)
+    """
+
+    delta: float
+
+    def __post_init__(self) -> None:
+        _check(self, "delta", self.delta, 0)
+
+    def core(self) -> tuple[str, float, int]:
+        """Kind, amount and size, as the core takes them."""
+        return "threshold", float(self.delta), 1
+
+
+#: A rule that picks the labels of a step.
+Beam = MinDivergence | FixedSize | Threshold
+
+
+@dataclass(frozen=True, eq=False)
+class BeamMarginals:
+    """Probabilities inside of beams, and how the beams came out.
+
+    Attributes
+    ----------
+    log_z : float, or float64 array [S] for a batch
+        Logarithm of the mass of all labellings inside of the beams: a lower bound on the log-partition.
+    ptr : int64 array [N + 1]
+        First label of each token's beam in ``labels``.
+    labels : int32 array [ptr[N]]
+        The beams, ascending.
+    probabilities : float64 array [ptr[N]]
+        P(label at token), inside of the beams.
+    edge_ptr, edge_probabilities : arrays
+        The same of label pairs: for each step, beam times next beam.
+    divergence : float64 array [N]
+        Divergence spent at each step, -log of the share of belief that was kept.
+    n_labels : int
+    """
+
+    log_z: Any
+    ptr: NDArray[np.int64]
+    labels: NDArray[np.int32]
+    probabilities: NDArray[np.float64]
+    edge_ptr: NDArray[np.int64]
+    edge_probabilities: NDArray[np.float64]
+    divergence: NDArray[np.float64]
+    n_labels: int
+    offsets: NDArray[np.int64]
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        """Labels in each token's beam, [N]."""
+        return np.diff(self.ptr)
+
+    @cached_property
+    def nodes(self) -> NDArray[np.float64]:
+        """The probabilities as an array [N, L], zero outside of the beams."""
+        out = np.zeros((len(self.ptr) - 1, self.n_labels))
+        out[np.repeat(np.arange(len(out)), self.sizes), self.labels] = self.probabilities
+        return out
+
+    @cached_property
+    def edges(self) -> NDArray[np.float64]:
+        """The pairs' probabilities as an array [E, L, L], zero outside of the beams."""
+        out = np.zeros((len(self.edge_ptr) - 1, self.n_labels, self.n_labels))
+        inner = np.ones(len(self.ptr) - 1, bool)
+        inner[self.offsets[1:][np.diff(self.offsets) > 0] - 1] = False
+        for e, t in enumerate(np.flatnonzero(inner)):
+            a = self.labels[self.ptr[t] : self.ptr[t + 1]]
+            b = self.labels[self.ptr[t + 1] : self.ptr[t + 2]]
+            block = self.edge_probabilities[self.edge_ptr[e] : self.edge_ptr[e + 1]]
+            out[e][np.ix_(a, b)] = block.reshape(len(a), len(b))
+        return out
+
+
+def beam_marginals(
+    p: Potentials, beam: Beam, keep: ArrayLike | None, form: Form, n_jobs: int | None
+) -> tuple[NDArray[np.float64], BeamMarginals]:
+    """Log masses [S], and the marginals; see :func:`crfkit.chain.marginals`."""
+    if form not in ("frozen", "paper"):
+        raise ValueError(f"'form' must be 'frozen' or 'paper', got {form!r}")
+    x = p.lattice
+    kept = None if keep is None else np.ascontiguousarray(keep, np.int32)
+    found = _core.beam_sum_product(
+        x.unary,
+        x.pairwise,
+        x.per_step,
+        x.offsets,
+        resolve_threads(n_jobs),
+        *beam.core(),
+        kept,
+        form == "paper",
+    )
+    log_mass = found[0]
+    log_z = log_mass if p.offsets is not None else float(log_mass[0])
+    return log_mass, BeamMarginals(log_z, *found[1:], p.n_labels, x.offsets)
+
+
+def beam_paths(
+    p: Potentials, beam: Beam, k: int, n_jobs: int | None
+) -> list[tuple[NDArray[np.int32], NDArray[np.float64]]]:
+    """Best paths [k, T] and scores [k] of each sequence, inside of beams."""
+    x = p.lattice
+    count, path, score = _core.beam_nbest(
+        x.unary, x.pairwise, x.per_step, x.offsets, resolve_threads(n_jobs), *beam.core(), k
+    )
+    out = []
+    at = first = 0
+    for n, length in zip(count.tolist(), p.lengths.tolist(), strict=True):
+        out.append((path[at : at + n * length].reshape(n, length), score[first : first + n]))
+        at += n * length
+        first += n
+    return out
