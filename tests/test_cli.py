@@ -131,10 +131,12 @@ def test_templates_formats_and_pipes(folder: Path) -> None:
     run("train", folder / "f.crfsuite", "-f", "crfsuite", "-m", folder / "c", "-q")
     assert run("tag", "-m", folder / "c", folder / "f.crfsuite").stdout == "A\n\nB\n\n"
     assert "accuracy" in run("eval", "-m", folder / "c", folder / "f.crfsuite", "--json").stdout
-    conllu = "1\tDogs\tdog\tNOUN\tNNS\t_\t0\troot\t_\t_\n2\trun\trun\tVERB\tVB\t_\t1\tx\t_\t_\n\n"
+    conllu = "# text = Dogs run\n1-2\tDogsrun\t_\t_\t_\t_\t_\t_\t_\t_\n1\tDogs\tdog\tNOUN\tNNS\t_\t0\troot\t_\t_\n2\trun\trun\tVERB\tVB\t_\t1\tx\t_\t_\n\n"
     (folder / "f.conllu").write_text(conllu)
     run("train", folder / "f.conllu", "-f", "conllu", "--label", "xpos", "-m", folder / "u", "-q")
-    assert rows(run("tag", "-m", folder / "u", folder / "f.conllu").stdout)[0][-1] == "NNS"
+    tagged = run("tag", "-m", folder / "u", folder / "f.conllu").stdout
+    assert tagged == conllu  # the labels in their column, everything else as it was
+    assert run("tag", "-m", folder / "u", text=conllu).stdout == conllu
     assert json.loads(run("eval", "-m", folder / "u", folder / "f.conllu", "--json").stdout)["accuracy"] == 1.0
 
 

@@ -22,7 +22,13 @@ struct Criterion {
 struct BeamRule {
   Criterion criterion;
   const i32* keep = nullptr;  // a label that each token keeps, -1 for none  [tokens], or null
-  bool revise = false;        // the paper's form: the backward pass picks beams of its own
+  enum class Form : u8 {
+    frozen,    // beams by the forward pass, then exact inside of them
+    smoothed,  // a backward pass picks afresh, then exact inside of them
+    paper,     // the backward pass picks afresh and gives the marginals of each step
+  };
+  Form form = Form::frozen;
+  bool lenient = false;       // labels whose belief underflows need not be found
 };
 
 // Beams of one sequence, and what is known inside of them.
@@ -56,6 +62,22 @@ struct BeamResult {
   }
   std::size_t size(int t) const { return ptr[t + 1] - ptr[t]; }
   u16 label(int t, std::size_t k) const { return labels[ptr[t] + k]; }
+};
+
+// A block of data with the beams it was given: only these labels' weights and transitions, numbered from zero. A slot is
+// a label of a token's beam; tokens follow each other sequence by sequence, in the order of the block's packs.
+template <class T>
+struct BeamBlock {
+  std::vector<u16> labels;   // local label -> label
+  std::vector<u32> weight;   // local weight -> state weight, relative, ascending
+  std::vector<u32> first;    // token -> its first slot           [tokens + 1]
+  std::vector<u16> gold;     // token -> its gold label's slot, relative
+  std::vector<u16> label;    // slot -> local label
+  std::vector<u32> ptr;      // slot -> its first entry           [slots + 1]
+  std::vector<u32> id;       // entries: local weight
+  std::vector<T> value;      // of the entries; empty: all one
+
+  bool empty() const { return first.empty(); }
 };
 
 }  // namespace crfkit

@@ -6,11 +6,12 @@
 //   m[t][j] = e[t][j] sum over i in beam[t-1] of alpha[t-1][i] m[i][j]        for all j
 //   alpha[t][j] = m[t][j] / c[t] for j in beam[t], c[t] their sum
 //
-// Restricted to the beams this is the forward pass of the lattice that has only the beams' labels, so the backward pass
-// over beam x beam gives that lattice's exact marginals, and sum_t log c[t] its log-partition: the beam's mass. In the
-// paper's form the backward pass picks beams of its own instead, by alpha beta, from forward messages to all labels.
+// A backward pass may pick afresh by alpha beta, from the forward messages to all labels (smoothed). Then the lattice
+// that has only the beams' labels is solved exactly (frozen.hpp). In the paper's form the backward pass gives the
+// marginals itself, each step normalised on its own.
 #pragma once
 #include "chain_kernels.hpp"
+#include "frozen.hpp"
 #include "selector.hpp"
 
 namespace crfkit::CRFKIT_ISA {
@@ -19,15 +20,17 @@ template <class T, int W>
 struct BeamWorkspace : ChainWorkspace<T, W> {
   Selector<T, W> selector;
   Selector<double, kLogWidth> log_selector;
-  Buffer<T> message, rows, dense;        // messages to all labels; transition rows of one step; messages of all steps
-  std::vector<T> alpha, beta, block;     // of the beams; transitions between them
-  std::vector<double> log_alpha;
-  std::vector<std::size_t> block_ptr;
+  FrozenLattice frozen;
+  Buffer<T> message, rows, forward;  // messages to all labels; transition rows of one step; messages of all steps
+  std::vector<T> alpha;              // of the last beam
+  std::vector<std::vector<u16>> beams;
+  std::vector<std::vector<double>> nodes, edges;
 };
 
 template <class T, int W>
 class BeamKernel {
   using S = Simd<T, W>;
+  using Form = BeamRule::Form;
   static constexpr T kTiny = std::numeric_limits<T>::min();
   static constexpr double kInf = std::numeric_limits<double>::infinity();
 
@@ -38,15 +41,37 @@ class BeamKernel {
         length_(static_cast<int>(job.offsets[seq + 1] - job.offsets[seq])) {}
 
   void sum_product(BeamResult& out) {
+    if (choose(out) && rule_.form == Form::paper) return;
+    if (out.log_mass == -kInf) return;
+    auto& frozen = ws_.frozen;
+    frozen.start(length_, [&](int t) { return out.ptr[t]; });
+    double shift = 0;
+    bool lossy = false;
+    for (int t = 0; t < length_; ++t) {
+      for (std::size_t k = 0; k < out.size(t); ++k) frozen.u()[out.ptr[t] + k] = static_cast<double>(unary(t)[out.label(t, k)]);
+      if (t + 1 < length_) lossy |= !load_block(t, out, frozen.m() + frozen.edge(t), shift);
+    }
+    out.log_mass = frozen.run(lossy, shift, [&](int t, std::size_t i, std::size_t k) {
+      return static_cast<double>(scores_from(t, out.label(t, i))[out.label(t + 1, k)]);
+    });
+    if (!(out.log_mass > -kInf)) return;
+    out.nodes.assign(frozen.nodes(), frozen.nodes() + out.labels.size());
+    out.start_edges();
+    std::copy_n(frozen.edges(), out.edges.size(), out.edges.begin());
+  }
+
+  // Picks the beams. log_mass of the result is minus infinity if no path is allowed. False if this was done in log
+  // space, forward only.
+  bool choose(BeamResult& out) {
     const FlushDenormals flush;
     out.start(length_);
-    if (rule_.revise ? forward<true>(out) : forward<false>(out)) {
-      if (rule_.revise) revise(out);
-      else backward(out);
-    } else {
-      out.start(length_);
-      in_log_space(out);
+    if (forward(out)) {
+      if (rule_.form != Form::frozen) revise(out);
+      return true;
     }
+    out.start(length_);
+    forward_in_logs(out);
+    return false;
   }
 
   // Beams by max-product: the message is the score of the best path so far, its belief the exponential.
@@ -90,6 +115,23 @@ class BeamKernel {
     return job_.pairwise + ((job_.edge_first[seq_] + t) * n_ + i) * static_cast<i64>(n_);
   }
 
+  // exp(score - what is added to shift) between the beams of t and t+1; false if some allowed one is lost
+  bool load_block(int t, const BeamResult& out, double* m, double& shift) const {
+    const std::size_t n = out.size(t), next = out.size(t + 1);
+    double high = -kInf;
+    for (std::size_t i = 0; i < n; ++i)
+      for (std::size_t k = 0; k < next; ++k)
+        high = std::max(high, m[i * next + k] = static_cast<double>(scores_from(t, out.label(t, i))[out.label(t + 1, k)]));
+    if (!(high > -kInf)) return false;
+    shift += high;
+    bool good = true;
+    for (std::size_t k = 0; k < n * next; ++k) {
+      good &= !(m[k] > -kInf && m[k] - high < -230);
+      m[k] = std::exp(m[k] - high);
+    }
+    return good;
+  }
+
   // exp(scores - shift) out of the beam's labels, one row each; false if some allowed one is lost.
   bool load_rows(int t, const BeamResult& out) {
     const std::size_t n = out.size(t);
@@ -119,70 +161,70 @@ class BeamKernel {
     return ws_.rows.data() + k * stride_;
   }
 
-  // False where single steps lose what could come back: then the caller goes through log space. KeepAll stores
-  // the messages to all labels.
-  template <bool KeepAll>
-  bool forward(BeamResult& out) {
+  // out = exp(scores of step t - the largest), which is given; `lost` if some possible label got zero
+  T step_weights(int t, T* out, bool& lost) const {
     constexpr T inf = std::numeric_limits<T>::infinity();
+    pad_rows(unary(t), 1, n_, stride_, out);
+    typename S::Vec top = S::splat(-inf);
+    for (int v = 0; v < stride_; v += W) top = S::max(top, S::load(out + v));
+    const T high = S::highest(top);
+    typename S::Mask small = {};
+    for (int v = 0; v < stride_ && high > -inf; v += W) {
+      const typename S::Vec x = S::load(out + v), y = S::exp(x - high);
+      small |= (x > -inf) & (y == T(0));
+      S::store(out + v, y);
+    }
+    lost |= S::any(small);
+    return high;
+  }
+
+  // False where single precision loses labels that the criterion may ask for.
+  bool forward(BeamResult& out) {
+    const bool keep_all = rule_.form != Form::frozen, strict = !rule_.lenient;
     ws_.row.reserve(stride_);
     ws_.message.reserve(stride_);
-    if (KeepAll) ws_.dense.reserve(static_cast<std::size_t>(length_) * stride_);
-    ws_.alpha.clear();
-    ws_.block.clear();
-    ws_.block_ptr.assign(1, 0);
+    if (keep_all) ws_.forward.reserve(static_cast<std::size_t>(length_) * stride_);
+    std::vector<T>& alpha = ws_.alpha;
     for (int t = 0; t < length_; ++t) {
-      pad_rows(unary(t), 1, n_, stride_, ws_.row.data());
-      typename S::Vec top = S::splat(-inf);
-      for (int v = 0; v < stride_; v += W) top = S::max(top, S::load(ws_.row.data() + v));
-      const T high = S::highest(top);
-      if (!(high > -inf)) return false;
-      typename S::Mask lost = {};
-      for (int v = 0; v < stride_; v += W) {
-        const typename S::Vec x = S::load(ws_.row.data() + v), y = S::exp(x - high);
-        lost |= (x > -inf) & (y == T(0));
-        S::store(ws_.row.data() + v, y);
-      }
-      if (S::any(lost)) return false;
-      shift_ = 0;
-      const std::size_t before = t > 0 ? out.size(t - 1) : 0;
-      const T* last = ws_.alpha.data() + ws_.alpha.size() - before;
+      bool lost = false;
+      const T high = step_weights(t, ws_.row.data(), lost);
+      if (!(high > -std::numeric_limits<T>::infinity())) return false;
       if (t == 0) {
         std::fill_n(ws_.message.data(), stride_, T(1));
       } else {
-        if (!load_rows(t - 1, out)) return false;
-        send(out, t - 1, last, before);
-        if (lost_in_message(out, t - 1, before)) return false;
+        lost |= !load_rows(t - 1, out);
+        send([&](std::size_t i) { return row(out, t - 1, i); }, alpha);
+        lost |= strict && lost_in_message(out, t - 1, alpha.size());
       }
-      for (int v = 0; v < stride_; v += W)
-        S::store(ws_.message.data() + v, S::load(ws_.message.data() + v) * S::load(ws_.row.data() + v));
-      const double share = ws_.selector.select(ws_.message.data(), n_, stride_, rule_.criterion, kept(t), out.labels);
-      out.end_step(share);
+      typename S::Mask gone = {};
+      for (int v = 0; v < stride_; v += W) {
+        const typename S::Vec m = S::load(ws_.message.data() + v), e = S::load(ws_.row.data() + v);
+        gone |= (m > T(0)) & (e > T(0)) & (m * e < kTiny);
+        S::store(ws_.message.data() + v, m * e);
+      }
+      if (strict && (lost || S::any(gone))) return false;
+      out.end_step(ws_.selector.select(ws_.message.data(), n_, stride_, rule_.criterion, kept(t), out.labels));
       T c = 0;
       for (std::size_t k = 0; k < out.size(t); ++k) c += ws_.message[out.label(t, k)];
       if (!(c >= kTiny)) return false;
-      if (t > 0)
-        for (std::size_t i = 0; i < before; ++i)
-          for (std::size_t k = 0; k < out.size(t); ++k) ws_.block.push_back(row(out, t - 1, i)[out.label(t, k)]);
-      ws_.block_ptr.push_back(ws_.block.size());
-      for (std::size_t k = 0; k < out.size(t); ++k) {
-        const T a = ws_.message[out.label(t, k)] / c;
-        if (!(a >= kTiny)) return false;  // what is always kept may have next to no belief
-        ws_.alpha.push_back(a);
-      }
-      if (KeepAll)
-        for (int j = 0; j < stride_; ++j) ws_.dense[static_cast<std::size_t>(t) * stride_ + j] = ws_.message[j] / c;
-      out.log_mass += std::log(static_cast<double>(c)) + static_cast<double>(high) + shift_;
+      alpha.clear();
+      for (std::size_t k = 0; k < out.size(t); ++k) alpha.push_back(ws_.message[out.label(t, k)] / c);
+      if (keep_all)
+        for (int v = 0; v < stride_; v += W)
+          S::store(ws_.forward.data() + static_cast<std::size_t>(t) * stride_ + v, S::load(ws_.message.data() + v) / c);
+      out.log_mass += std::log(static_cast<double>(c)) + static_cast<double>(high) + (t > 0 ? shift_ : 0.0);
     }
     return true;
   }
 
-  // message[j] = sum_i alpha[i] m[i][j], over the beam's i
-  void send(const BeamResult& out, int t, const T* alpha, std::size_t n) {
+  // message[j] = sum_i x[i] row(i)[j]
+  template <class Row>
+  void send(Row row, const std::vector<T>& x) {
     for_tiles<kTile<T, W>>(stride_ / W, [&](auto N, int v0) {
       typename S::Vec acc[N] = {};
-      for (std::size_t i = 0; i < n; ++i) {
-        const T* m = row(out, t, i) + v0 * W;
-        for (int v = 0; v < N; ++v) acc[v] += alpha[i] * S::load(m + v * W);
+      for (std::size_t i = 0; i < x.size(); ++i) {
+        const T* m = row(i) + v0 * W;
+        for (int v = 0; v < N; ++v) acc[v] += x[i] * S::load(m + v * W);
       }
       for (int v = 0; v < N; ++v) S::store(ws_.message.data() + (v0 + v) * W, acc[v]);
     });
@@ -216,154 +258,108 @@ class BeamKernel {
     return false;
   }
 
-  void backward(BeamResult& out) {
-    std::vector<T>&beta = ws_.beta, q;
-    out.nodes.resize(out.labels.size());
-    out.start_edges();
-    beta.assign(length_ > 0 ? out.size(length_ - 1) : 0, T(1));
-    for (int t = length_ - 1; t >= 0; --t) {
-      const std::size_t at = out.ptr[t], n = out.size(t);
-      for (std::size_t k = 0; k < n; ++k) out.nodes[at + k] = static_cast<double>(ws_.alpha[at + k] * beta[k]);
-      if (t == 0) break;
-      // alpha[t][k] = e sum_i alpha[t-1][i] m / c, so e / c = alpha[t][k] / (sum_i alpha[t-1][i] m[i][k])
-      const std::size_t last = out.ptr[t - 1], m = out.size(t - 1);
-      const T* block = ws_.block.data() + ws_.block_ptr[t];
-      q.assign(n, T(0));
-      for (std::size_t k = 0; k < n; ++k) {
-        T into = 0;
-        for (std::size_t i = 0; i < m; ++i) into += ws_.alpha[last + i] * block[i * n + k];
-        q[k] = ws_.alpha[at + k] * beta[k] / into;
-      }
-      beta.assign(m, T(0));
-      double* edge = out.edges.data() + out.edge_ptr[t - 1];
-      for (std::size_t i = 0; i < m; ++i)
-        for (std::size_t k = 0; k < n; ++k) {
-          beta[i] += block[i * n + k] * q[k];
-          edge[i * n + k] = static_cast<double>(ws_.alpha[last + i] * block[i * n + k] * q[k]);
-        }
+  // message[i] = sum over the beam of t+1 of exp(transition score, up to a factor) x
+  void send_back(int t, const std::vector<u16>& beam, const std::vector<T>& x) {
+    if (job_.shared) {
+      send([&](std::size_t k) { return job_.shared->m_t.data() + static_cast<i64>(beam[k]) * stride_; }, x);
+      return;
     }
+    const T* alpha = ws_.forward.data() + static_cast<std::size_t>(t) * stride_;
+    T high = -std::numeric_limits<T>::infinity();
+    for (int i = 0; i < n_; ++i)
+      for (u16 j : beam)
+        if (alpha[i] > 0) high = std::max(high, scores_from(t, i)[j]);
+    std::fill_n(ws_.message.data(), stride_, T(0));
+    for (int i = 0; i < n_; ++i)
+      if (alpha[i] > 0)
+      for (std::size_t k = 0; k < x.size(); ++k) ws_.message[i] += std::exp(scores_from(t, i)[beam[k]] - high) * x[k];
   }
 
-  // The paper's backward pass: beams afresh, by alpha beta over all labels.
+  // The backward pass: beams afresh, by alpha beta over all labels. In the paper's form it gives the marginals, too.
   void revise(BeamResult& out) {
-    std::vector<T> weight, message(n_), belief(stride_, T(0));  // weight: of the beam at t+1, e beta
-    std::vector<std::vector<u16>> beams(length_);
-    std::vector<std::vector<double>> nodes(length_), edges(length_);
+    const bool marginals = rule_.form == Form::paper;
+    auto& beams = ws_.beams;
+    if (static_cast<int>(beams.size()) < length_) beams.resize(length_);
+    if (marginals) {
+      ws_.nodes.assign(length_, {});
+      ws_.edges.assign(length_, {});
+    }
+    std::vector<T>& x = ws_.alpha;  // of the beam at t+1: e beta
+    ws_.rows.reserve(stride_);
     for (int t = length_ - 1; t >= 0; --t) {
-      std::fill(message.begin(), message.end(), T(1));
-      if (t + 1 < length_) {
-        double high = -kInf;
-        for (int i = 0; i < n_; ++i)
-          for (u16 j : beams[t + 1]) high = std::max(high, static_cast<double>(scores_from(t, i)[j]));
-        for (int i = 0; i < n_; ++i) {
+      if (t + 1 < length_) send_back(t, beams[t + 1], x);
+      else std::fill_n(ws_.message.data(), stride_, T(1));
+      const T* alpha = ws_.forward.data() + static_cast<std::size_t>(t) * stride_;
+      T* belief = ws_.rows.data();
+      for (int v = 0; v < stride_; v += W) S::store(belief + v, S::load(alpha + v) * S::load(ws_.message.data() + v));
+      std::vector<u16>& beam = beams[t];
+      beam.clear();
+      out.divergence[t] = -std::log(ws_.selector.select(belief, n_, stride_, rule_.criterion, kept(t), beam));
+      if (marginals) {
+        const auto normalised = [](std::vector<double>& p) {
           double total = 0;
-          for (std::size_t k = 0; k < weight.size(); ++k)
-            total += std::exp(static_cast<double>(scores_from(t, i)[beams[t + 1][k]]) - high) * static_cast<double>(weight[k]);
-          message[i] = static_cast<T>(total);
+          for (double y : p) total += y;
+          for (double& y : p) y /= total;
+        };
+        for (u16 i : beam) ws_.nodes[t].push_back(static_cast<double>(belief[i]));
+        normalised(ws_.nodes[t]);
+        if (t + 1 < length_) {
+          double high = -kInf;
+          for (u16 i : beam)
+            for (u16 j : beams[t + 1]) high = std::max(high, static_cast<double>(scores_from(t, i)[j]));
+          for (u16 i : beam)
+            for (std::size_t k = 0; k < x.size(); ++k)
+              ws_.edges[t].push_back(static_cast<double>(alpha[i]) * static_cast<double>(x[k]) *
+                                     std::exp(static_cast<double>(scores_from(t, i)[beams[t + 1][k]]) - high));
+          normalised(ws_.edges[t]);
         }
       }
-      const T* alpha = ws_.dense.data() + static_cast<std::size_t>(t) * stride_;
-      for (int i = 0; i < n_; ++i) belief[i] = alpha[i] * message[i];
-      std::vector<u16>& beam = beams[t];
-      out.divergence[t] = -std::log(ws_.selector.select(belief.data(), n_, stride_, rule_.criterion, kept(t), beam));
-      double total = 0;
-      for (u16 i : beam) total += static_cast<double>(belief[i]);
-      for (u16 i : beam) nodes[t].push_back(static_cast<double>(belief[i]) / total);
-      if (t + 1 < length_) {
-        double all = 0;
-        double high = -kInf;
-        for (u16 i : beam)
-          for (u16 j : beams[t + 1]) high = std::max(high, static_cast<double>(scores_from(t, i)[j]));
-        for (u16 i : beam)
-          for (std::size_t k = 0; k < weight.size(); ++k) {
-            const double a = static_cast<double>(scores_from(t, i)[beams[t + 1][k]]) - high;
-            edges[t].push_back(static_cast<double>(alpha[i]) * std::exp(a) * static_cast<double>(weight[k]));
-            all += edges[t].back();
-          }
-        for (double& x : edges[t]) x /= all;
-      }
-      weight.clear();
-      T top = -std::numeric_limits<T>::infinity();
-      for (int j = 0; j < n_; ++j) top = std::max(top, unary(t)[j]);
+      bool lost = false;
+      step_weights(t, ws_.row.data(), lost);
+      x.clear();
       T scale = 0;
       for (u16 i : beam) {
-        weight.push_back(std::exp(unary(t)[i] - top) * message[i]);
-        scale = std::max(scale, weight.back());
+        x.push_back(ws_.row[i] * ws_.message[i]);
+        scale = std::max(scale, x.back());
       }
-      for (T& x : weight) x /= scale;
+      for (T& y : x) y = scale > 0 ? y / scale : T(1);
     }
     out.labels.clear();
     out.ptr.assign(1, 0);
     for (int t = 0; t < length_; ++t) {
       out.labels.insert(out.labels.end(), beams[t].begin(), beams[t].end());
       out.ptr.push_back(out.labels.size());
-      out.nodes.insert(out.nodes.end(), nodes[t].begin(), nodes[t].end());
     }
+    if (!marginals) return;
+    for (const auto& nodes : ws_.nodes) out.nodes.insert(out.nodes.end(), nodes.begin(), nodes.end());
     out.start_edges();
-    for (int t = 0; t + 1 < length_; ++t) std::copy(edges[t].begin(), edges[t].end(), out.edges.begin() + out.edge_ptr[t]);
+    for (int t = 0; t + 1 < length_; ++t) std::copy(ws_.edges[t].begin(), ws_.edges[t].end(), out.edges.begin() + out.edge_ptr[t]);
   }
 
-  // Picks a beam by log-beliefs; labels too small for a number of their own still count as possible. False if none is.
-  bool pick_logs(int t, const double* logs, double top, double* belief, BeamResult& out) {
-    if (!(top > -kInf)) {
-      out.log_mass = -kInf;
-      return false;
-    }
-    for (int j = 0; j < n_; ++j)
-      belief[j] = logs[j] > -kInf ? std::max(std::exp(logs[j] - top), std::numeric_limits<double>::min()) : 0.0;
-    out.end_step(ws_.log_selector.select(belief, n_, log_stride(n_), rule_.criterion, kept(t), out.labels));
-    return true;
-  }
-
-  void in_log_space(BeamResult& out) {
-    std::vector<double>&a = ws_.log_alpha, message(n_), belief(log_stride(n_), 0.0);
-    a.clear();
+  // Labels too small for a number of their own still count as possible.
+  void forward_in_logs(BeamResult& out) {
+    std::vector<double> a, message(n_), belief(log_stride(n_), 0.0);
     for (int t = 0; t < length_; ++t) {
+      const auto from = [&](std::size_t i, int j) {
+        return a[i] + static_cast<double>(scores_from(t - 1, out.label(t - 1, i))[j]);
+      };
       for (int j = 0; j < n_; ++j) {
         double top = t == 0 ? 0.0 : -kInf, total = t == 0 ? 1.0 : 0.0;
-        if (t > 0) {
-          const std::size_t last = out.ptr[t - 1], m = out.size(t - 1);
-          for (std::size_t i = 0; i < m; ++i)
-            top = std::max(top, a[last + i] + static_cast<double>(scores_from(t - 1, out.label(t - 1, i))[j]));
-          for (std::size_t i = 0; i < m && top > -kInf; ++i)
-            total += std::exp(a[last + i] + static_cast<double>(scores_from(t - 1, out.label(t - 1, i))[j]) - top);
-        }
+        for (std::size_t i = 0; i < a.size(); ++i) top = std::max(top, from(i, j));
+        for (std::size_t i = 0; i < a.size() && top > -kInf; ++i) total += std::exp(from(i, j) - top);
         message[j] = static_cast<double>(unary(t)[j]) + (total > 0 ? top + std::log(total) : -kInf);
       }
-      if (!pick_logs(t, message.data(), *std::max_element(message.begin(), message.end()), belief.data(), out)) return;
+      const double top = *std::max_element(message.begin(), message.end());
+      if (!(top > -kInf)) {
+        out.log_mass = -kInf;
+        return;
+      }
+      for (int j = 0; j < n_; ++j)
+        belief[j] = message[j] > -kInf ? std::max(std::exp(message[j] - top), std::numeric_limits<double>::min()) : 0.0;
+      out.end_step(ws_.log_selector.select(belief.data(), n_, log_stride(n_), rule_.criterion, kept(t), out.labels));
+      a.clear();
       for (std::size_t k = 0; k < out.size(t); ++k) a.push_back(message[out.label(t, k)]);
     }
-    std::vector<double> beta(out.size(length_ - 1), 0.0), next;
-    out.log_mass = log_sum(a.data() + out.ptr[length_ - 1], beta.size());
-    if (!(out.log_mass > -kInf)) return;
-    out.nodes.resize(out.labels.size());
-    out.start_edges();
-    for (int t = length_ - 1; t >= 0; --t) {
-      const std::size_t at = out.ptr[t], n = out.size(t);
-      for (std::size_t k = 0; k < n; ++k) out.nodes[at + k] = std::exp(a[at + k] + beta[k] - out.log_mass);
-      if (t == 0) break;
-      const std::size_t last = out.ptr[t - 1], m = out.size(t - 1);
-      double* edge = out.edges.data() + out.edge_ptr[t - 1];
-      std::vector<double> terms(n);
-      next.assign(m, 0.0);
-      for (std::size_t i = 0; i < m; ++i) {
-        const T* scores = scores_from(t - 1, out.label(t - 1, i));
-        for (std::size_t k = 0; k < n; ++k) {
-          terms[k] = static_cast<double>(scores[out.label(t, k)]) + static_cast<double>(unary(t)[out.label(t, k)]) + beta[k];
-          edge[i * n + k] = std::exp(a[last + i] + terms[k] - out.log_mass);
-        }
-        next[i] = log_sum(terms.data(), n);
-      }
-      beta = next;
-    }
-  }
-
-  static double log_sum(const double* x, std::size_t n) {
-    double top = -kInf, total = 0;
-    for (std::size_t k = 0; k < n; ++k) top = std::max(top, x[k]);
-    if (!(top > -kInf)) return top;
-    for (std::size_t k = 0; k < n; ++k) total += std::exp(x[k] - top);
-    return top + std::log(total);
   }
 
   const ChainJob<T>& job_;

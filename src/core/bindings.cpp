@@ -87,15 +87,19 @@ ChainInput<T> chain_input(const In<T, 2>& unary, const In<T, 3>& pairwise, bool 
   return in;
 }
 
-BeamRule beam_rule(const std::string& kind, double amount, int size, const std::optional<In<i32, 1>>& keep, bool revise, i64 tokens, int n_labels) {
-  BeamRule rule;
-  rule.criterion.kind = kind == "min_divergence" ? Criterion::Kind::min_divergence
-                        : kind == "threshold"    ? Criterion::Kind::threshold
-                                                 : Criterion::Kind::fixed_size;
+Criterion criterion(const std::string& kind, double amount, int size) {
   require(amount >= 0 && size >= 1, "a beam needs an amount >= 0 and a size >= 1");
-  rule.criterion.amount = amount;
-  rule.criterion.size = size;
-  rule.revise = revise;
+  return {kind == "min_divergence" ? Criterion::Kind::min_divergence
+          : kind == "threshold"    ? Criterion::Kind::threshold
+                                   : Criterion::Kind::fixed_size,
+          amount, size};
+}
+
+BeamRule beam_rule(const std::string& kind, double amount, int size, const std::optional<In<i32, 1>>& keep, const std::string& form,
+                   i64 tokens, int n_labels) {
+  BeamRule rule;
+  rule.criterion = criterion(kind, amount, size);
+  rule.form = form == "paper" ? BeamRule::Form::paper : form == "smoothed" ? BeamRule::Form::smoothed : BeamRule::Form::frozen;
   if (keep) {
     require(static_cast<i64>(keep->size()) == tokens, "there must be a label to keep for every token");
     for (std::size_t t = 0; t < keep->size(); ++t) require((*keep)(t) >= -1 && (*keep)(t) < n_labels, "a label to keep does not exist");
@@ -110,9 +114,9 @@ void bind_beams(nb::module_& m) {
   m.def(
       "beam_sum_product",
       [](In<T, 2> unary, In<T, 3> pairwise, bool per_step, In<i64, 1> offsets, int threads, const std::string& kind,
-         double amount, int size, std::optional<In<i32, 1>> keep, bool revise) {
+         double amount, int size, std::optional<In<i32, 1>> keep, const std::string& form) {
         const ChainInput<T> in = chain_input<T>(unary, pairwise, per_step, offsets);
-        const BeamRule rule = beam_rule(kind, amount, size, keep, revise, static_cast<i64>(unary.shape(0)), in.n_labels);
+        const BeamRule rule = beam_rule(kind, amount, size, keep, form, static_cast<i64>(unary.shape(0)), in.n_labels);
         std::vector<BeamResult> found;
         {
           const nb::gil_scoped_release release;
@@ -135,30 +139,31 @@ void bind_beams(nb::module_& m) {
         return nb::make_tuple(own(std::move(log_mass)), own(std::move(ptr)), own(std::move(labels)), own(std::move(nodes)),
                               own(std::move(edge_ptr)), own(std::move(edges)), own(std::move(divergence)));
       },
-      "unary"_a, "pairwise"_a, "per_step"_a, "offsets"_a, "threads"_a, "kind"_a, "amount"_a, "size"_a, "keep"_a.none(), "revise"_a);
+      "unary"_a, "pairwise"_a, "per_step"_a, "offsets"_a, "threads"_a, "kind"_a, "amount"_a, "size"_a, "keep"_a.none(), "form"_a);
   // number of paths of each sequence, the paths one after another, their scores
   m.def(
-      "beam_nbest",
-      [](In<T, 2> unary, In<T, 3> pairwise, bool per_step, In<i64, 1> offsets, int threads, const std::string& kind,
+      "nbest",
+      [](In<T, 2> unary, In<T, 3> pairwise, bool per_step, In<i64, 1> offsets, int threads, std::optional<std::string> kind,
          double amount, int size, i64 k) {
         const ChainInput<T> in = chain_input<T>(unary, pairwise, per_step, offsets);
-        const BeamRule rule = beam_rule(kind, amount, size, std::nullopt, false, 0, in.n_labels);
-        std::vector<BeamPaths> found;
+        require(k >= 1, "there must be a path to look for");
+        const BeamRule rule = beam_rule(kind.value_or("fixed_size"), amount, size, std::nullopt, "frozen", 0, in.n_labels);
+        std::vector<Paths> found;
         {
           const nb::gil_scoped_release release;
-          found = beam_nbest(in, rule, k, make_threads(threads));
+          found = nbest(in, kind ? &rule : nullptr, k, make_threads(threads));
         }
         std::vector<i64> count;
         std::vector<i32> path;
         std::vector<double> score;
-        for (const BeamPaths& x : found) {
+        for (const Paths& x : found) {
           count.push_back(static_cast<i64>(x.score.size()));
           path.insert(path.end(), x.path.begin(), x.path.end());
           score.insert(score.end(), x.score.begin(), x.score.end());
         }
         return nb::make_tuple(own(std::move(count)), own(std::move(path)), own(std::move(score)));
       },
-      "unary"_a, "pairwise"_a, "per_step"_a, "offsets"_a, "threads"_a, "kind"_a, "amount"_a, "size"_a, "k"_a);
+      "unary"_a, "pairwise"_a, "per_step"_a, "offsets"_a, "threads"_a, "kind"_a.none(), "amount"_a, "size"_a, "k"_a);
 }
 
 template <class T>
@@ -176,7 +181,8 @@ void bind_chain(nb::module_& m) {
         const nb::gil_scoped_release release;
         sum_product(in, make_threads(threads), log_z.data(), nodes ? nodes->data() : nullptr, edges ? edges->data() : nullptr);
       },
-      "unary"_a, "pairwise"_a, "per_step"_a, "offsets"_a, "threads"_a, "log_z"_a, "nodes"_a.none(), "edges"_a.none());
+      "unary"_a, "pairwise"_a, "per_step"_a, "offsets"_a, "threads"_a, "log_z"_a.noconvert(), "nodes"_a.none().noconvert(),
+      "edges"_a.none().noconvert());
   m.def(
       "decode",
       [](In<T, 2> unary, In<T, 3> pairwise, bool per_step, In<i64, 1> offsets, int threads, Out<i32, 1> path,
@@ -186,7 +192,7 @@ void bind_chain(nb::module_& m) {
         const nb::gil_scoped_release release;
         decode(in, make_threads(threads), path.data(), dead.data());
       },
-      "unary"_a, "pairwise"_a, "per_step"_a, "offsets"_a, "threads"_a, "path"_a, "dead"_a);
+      "unary"_a, "pairwise"_a, "per_step"_a, "offsets"_a, "threads"_a, "path"_a.noconvert(), "dead"_a.noconvert());
   m.def(
       "sample",
       [](In<T, 2> unary, In<T, 3> pairwise, bool per_step, In<i64, 1> offsets, int threads, In<double, 2> uniform,
@@ -198,20 +204,8 @@ void bind_chain(nb::module_& m) {
         const nb::gil_scoped_release release;
         sample(in, make_threads(threads), static_cast<i64>(uniform.shape(0)), uniform.data(), log_z.data(), path.data());
       },
-      "unary"_a, "pairwise"_a, "per_step"_a, "offsets"_a, "threads"_a, "uniform"_a, "log_z"_a, "path"_a);
-  m.def(
-      "nbest",
-      [](In<T, 2> unary, In<T, 3> pairwise, bool per_step, In<i64, 1> offsets, i64 sequence, Out<i32, 2> path,
-         Out<double, 1> score) {
-        const ChainInput<T> in = chain_input<T>(unary, pairwise, per_step, offsets);
-        require(sequence >= 0 && sequence < in.n_seq, "no such sequence");
-        require(static_cast<i64>(path.shape(1)) == offsets(sequence + 1) - offsets(sequence) &&
-                    path.shape(0) == score.size(),
-                "path has the wrong size");
-        const nb::gil_scoped_release release;
-        return nbest(in, sequence, static_cast<i64>(score.size()), path.data(), score.data());
-      },
-      "unary"_a, "pairwise"_a, "per_step"_a, "offsets"_a, "sequence"_a, "path"_a, "score"_a);
+      "unary"_a, "pairwise"_a, "per_step"_a, "offsets"_a, "threads"_a, "uniform"_a, "log_z"_a.noconvert(),
+      "path"_a.noconvert());
 }
 
 Layout make_layout(int n_labels, In<u32, 1> state_ptr, In<u16, 1> state_label, In<i32, 1> transition, i64 start, i64 end,
@@ -288,7 +282,34 @@ void bind_objective(nb::module_& m, const char* objective, const char* scorer) {
             const nb::gil_scoped_release release;
             return self.value_and_grad(w.data(), c2, g.data(), make_threads(threads));
           },
-          "w"_a, "c2"_a, "g"_a, "threads"_a)
+          "w"_a, "c2"_a, "g"_a.noconvert(), "threads"_a)
+      // tokens, labels in their beams, the largest beam
+      .def(
+          "choose_beams",
+          [](Objective<T>& self, In<double, 1> w, const std::string& kind, double amount, int size, int threads) {
+            require(static_cast<i64>(w.size()) == self.size(), "the weight vector has the wrong size");
+            const Criterion rule = criterion(kind, amount, size);
+            typename Objective<T>::BeamSizes sizes;
+            {
+              const nb::gil_scoped_release release;
+              sizes = self.choose_beams(w.data(), rule, make_threads(threads));
+            }
+            return nb::make_tuple(sizes.tokens, sizes.labels, sizes.largest);
+          },
+          "w"_a, "kind"_a, "amount"_a, "size"_a, "threads"_a)
+      .def("drop_beams", &Objective<T>::drop_beams, nb::call_guard<nb::gil_scoped_release>())
+      .def(
+          "block_value_and_grad",
+          [](Objective<T>& self, In<double, 1> w, i64 block, bool beams, Out<double, 1> g, int threads) {
+            require(static_cast<i64>(w.size()) == self.size() && static_cast<i64>(g.size()) == self.size(),
+                    "the weight vector has the wrong size");
+            require(block >= 0 && block < self.n_blocks(), "there is no such block");
+            const nb::gil_scoped_release release;
+            return self.block_value_and_grad(w.data(), block, beams, g.data(), make_threads(threads));
+          },
+          "w"_a, "block"_a, "beams"_a, "g"_a.noconvert(), "threads"_a)
+      .def_prop_ro("n_blocks", &Objective<T>::n_blocks)
+      .def_prop_ro("has_beams", &Objective<T>::has_beams)
       .def_prop_ro("size", &Objective<T>::size);
   nb::class_<Scorer<T>>(m, scorer)
       .def(
@@ -317,7 +338,7 @@ void bind_objective(nb::module_& m, const char* objective, const char* scorer) {
             const nb::gil_scoped_release release;
             self.score(tokens, make_threads(threads), unary.data(), pairwise.data());
           },
-          "data"_a, "threads"_a, "unary"_a, "pairwise"_a)
+          "data"_a, "threads"_a, "unary"_a.noconvert(), "pairwise"_a.noconvert())
       .def_prop_ro("per_step", &Scorer<T>::per_step);
 }
 
@@ -467,7 +488,11 @@ void bind_text(nb::module_& m) {
              const std::vector<std::tuple<int, int, std::string, std::string, bool>>& templates, bool pad) {
             std::vector<Node> made;
             for (const nb::tuple& x : nodes) {
-              const std::string kind = nb::cast<std::string>(x[0]);
+              const std::string kind = x.size() > 0 && nb::isinstance<nb::str>(x[0]) ? nb::cast<std::string>(x[0]) : "";
+              const bool joins = kind == "join", marks = kind == "first" || kind == "last" || kind == "always";
+              require(x.size() == (kind == "leaf" ? 4u : joins ? 5u : 1u) && (kind == "leaf" || joins || marks), "a node of the plan is damaged");
+              for (std::size_t k = 1; k < x.size(); ++k)
+                require(joins && k == 4 ? nb::isinstance<nb::str>(x[k]) : nb::isinstance<nb::int_>(x[k]), "a node of the plan is damaged");
               if (kind == "leaf") made.push_back(Node::leaf(nb::cast<int>(x[1]), static_cast<WordForm>(nb::cast<int>(x[2])), nb::cast<int>(x[3])));
               else if (kind == "join") made.push_back(Node::join(nb::cast<int>(x[1]), nb::cast<int>(x[2]), nb::cast<int>(x[3]), nb::cast<std::string>(x[4])));
               else made.push_back(Node::mark(kind == "first" ? Node::Kind::first : kind == "last" ? Node::Kind::last : Node::Kind::always));
@@ -559,7 +584,7 @@ void bind_memory(nb::module_& m) {
             const nb::gil_scoped_release release;
             self.direction(v.data(), d.data(), make_threads(threads));
           },
-          "v"_a, "d"_a, "threads"_a)
+          "v"_a, "d"_a.noconvert(), "threads"_a)
       .def("clear", &Memory::clear)
       .def("__len__", &Memory::count);
 }

@@ -161,22 +161,6 @@ i64 best_paths(i64 steps, i64 k, Count count, Unary unary, Pairwise pairwise, Em
 }  // namespace
 
 template <class T>
-i64 nbest(const ChainInput<T>& in, i64 seq, i64 k, i32* path, double* score) {
-  const i64 begin = in.offsets[seq], steps = in.offsets[seq + 1] - begin, n = in.n_labels;
-  if (steps == 0) {
-    if (k > 0) score[0] = 0;
-    return std::min<i64>(k, 1);
-  }
-  const i64 edge = in.per_step ? edge_offsets(in.offsets, in.n_seq)[seq] : 0;
-  return best_paths(
-      steps, k, [&](i64) { return n; }, [&](i64 t, i64 j) { return static_cast<double>(in.unary[(begin + t) * n + j]); },
-      [&](i64 t, i64 i, i64 j) {
-        return static_cast<double>(in.pairwise[((in.per_step ? edge + t : 0) * n + i) * n + j]);
-      },
-      [&](i64 rank, double x) { score[rank] = x; }, [&](i64 rank, i64 t, i32 node) { path[rank * steps + t] = node; });
-}
-
-template <class T>
 std::vector<BeamResult> beam_sum_product(const ChainInput<T>& in, const BeamRule& rule, const Threads& threads) {
   const Prepared<T> prepared(in, {});
   std::vector<BeamResult> out(in.n_seq);
@@ -187,29 +171,32 @@ std::vector<BeamResult> beam_sum_product(const ChainInput<T>& in, const BeamRule
 }
 
 template <class T>
-std::vector<BeamPaths> beam_nbest(const ChainInput<T>& in, const BeamRule& rule, i64 k, const Threads& threads) {
+std::vector<Paths> nbest(const ChainInput<T>& in, const BeamRule* rule, i64 k, const Threads& threads) {
   const Prepared<T> prepared(in, {});
   const i64 n = in.n_labels;
-  std::vector<BeamPaths> out(in.n_seq);
+  std::vector<Paths> out(in.n_seq);
   with_workspaces(prepared.kernels, in.n_seq, threads, [&](i64 s, Workspace& workspace) {
     const i64 begin = in.offsets[s], steps = in.offsets[s + 1] - begin, edge = prepared.edge_first[s];
-    BeamPaths& found = out[s];
+    Paths& found = out[s];
+    if (steps == 0) {
+      found.score.push_back(0.0);
+      return;
+    }
     BeamResult beams;
-    prepared.kernels.beam_choose(prepared.job, rule, s, beams, workspace);
-    if (steps == 0) found.score.push_back(0.0);
-    if (steps == 0 || !(beams.log_mass > -std::numeric_limits<double>::infinity())) return;
+    if (rule) prepared.kernels.beam_choose(prepared.job, *rule, s, beams, workspace);
+    if (!(beams.log_mass > -std::numeric_limits<double>::infinity())) return;
+    const auto label = [&](i64 t, i64 j) { return rule ? i64{beams.label(static_cast<int>(t), j)} : j; };
     best_paths(
-        steps, k, [&](i64 t) { return static_cast<i64>(beams.size(static_cast<int>(t))); },
-        [&](i64 t, i64 j) { return static_cast<double>(in.unary[(begin + t) * n + beams.label(static_cast<int>(t), j)]); },
+        steps, k, [&](i64 t) { return rule ? static_cast<i64>(beams.size(static_cast<int>(t))) : n; },
+        [&](i64 t, i64 j) { return static_cast<double>(in.unary[(begin + t) * n + label(t, j)]); },
         [&](i64 t, i64 i, i64 j) {
-          const i64 a = beams.label(static_cast<int>(t), i), b = beams.label(static_cast<int>(t) + 1, j);
-          return static_cast<double>(in.pairwise[((in.per_step ? edge + t : 0) * n + a) * n + b]);
+          return static_cast<double>(in.pairwise[((in.per_step ? edge + t : 0) * n + label(t, i)) * n + label(t + 1, j)]);
         },
         [&](i64, double x) {
           found.score.push_back(x);
           found.path.resize(found.score.size() * steps);
         },
-        [&](i64 rank, i64 t, i32 node) { found.path[rank * steps + t] = beams.label(static_cast<int>(t), node); });
+        [&](i64 rank, i64 t, i32 node) { found.path[rank * steps + t] = static_cast<i32>(label(t, node)); });
   });
   return out;
 }
@@ -218,9 +205,8 @@ std::vector<BeamPaths> beam_nbest(const ChainInput<T>& in, const BeamRule& rule,
   template void sum_product(const ChainInput<T>&, const Threads&, double*, T*, T*);                        \
   template void decode(const ChainInput<T>&, const Threads&, i32*, u8*);                                   \
   template void sample(const ChainInput<T>&, const Threads&, i64, const double*, double*, i32*);           \
-  template i64 nbest(const ChainInput<T>&, i64, i64, i32*, double*);                                       \
   template std::vector<BeamResult> beam_sum_product(const ChainInput<T>&, const BeamRule&, const Threads&); \
-  template std::vector<BeamPaths> beam_nbest(const ChainInput<T>&, const BeamRule&, i64, const Threads&);
+  template std::vector<Paths> nbest(const ChainInput<T>&, const BeamRule*, i64, const Threads&);
 CRFKIT_INSTANTIATE(float)
 CRFKIT_INSTANTIATE(double)
 #undef CRFKIT_INSTANTIATE

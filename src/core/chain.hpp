@@ -46,17 +46,13 @@ void sample(const ChainInput<T>& in, const Threads& threads, i64 n_samples, cons
 template <class T>
 std::vector<BeamResult> beam_sum_product(const ChainInput<T>& in, const BeamRule& rule, const Threads& threads);
 
-// Max-product over beams: the k best paths inside of beams that the criterion picks by the scores of best paths. Per
-// sequence the paths, one after another, and their scores.
-struct BeamPaths {
+// The k best paths of each sequence, best first, one after another, and their scores. With a rule, those inside of beams
+// that it picks by the scores of best paths.
+struct Paths {
   std::vector<i32> path;      // [paths][steps]
   std::vector<double> score;  // [paths]; empty where no path is allowed
 };
 template <class T>
-std::vector<BeamPaths> beam_nbest(const ChainInput<T>& in, const BeamRule& rule, i64 k, const Threads& threads);
-
-// The k best paths of one sequence, best first: path [k][tokens], score [k]. Returns how many there are.
-template <class T>
-i64 nbest(const ChainInput<T>& in, i64 seq, i64 k, i32* path, double* score);
+std::vector<Paths> nbest(const ChainInput<T>& in, const BeamRule* rule, i64 k, const Threads& threads);
 
 }  // namespace crfkit

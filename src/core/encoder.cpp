@@ -1,7 +1,9 @@
 #include "encoder.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <map>
+#include <numeric>
 #include <tuple>
 
 namespace crfkit {
@@ -34,22 +36,21 @@ Node Node::mark(Kind kind) {
 TemplateEncoder::TemplateEncoder(std::vector<Node> nodes, std::vector<Template> templates, bool pad)
     : nodes_(std::move(nodes)), templates_(std::move(templates)), pad_(pad) {
   constexpr int kFar = 1000;
+  const auto far = [](int steps) { return steps < -kFar || steps > kFar; };
   const int n = static_cast<int>(nodes_.size());
-  table_of_.resize(n, -1);
   for (int i = 0; i < n; ++i) {
     const Node& node = nodes_[i];
     if (node.kind == Node::Kind::leaf) {
-      if (node.column < 0) throw Error("a template names a negative column");
-      table_of_[i] = static_cast<int>(vocabulary_.strings.size());
-      vocabulary_.strings.emplace_back();
+      if (node.column < 0 || node.column > kFar) throw Error("a template may look at columns 0 to 1000");
       n_columns_ = std::max(n_columns_, node.column + 1);
     } else if (node.kind == Node::Kind::join) {
-      if (node.a < 0 || node.b < 0 || node.a >= i || node.b >= i || std::abs(node.distance) > kFar)
-        throw Error("a join must name earlier nodes at most 1000 steps away");
-      table_of_[i] = static_cast<int>(vocabulary_.pairs.size());
-      vocabulary_.pairs.emplace_back();
+      if (node.a < 0 || node.b < 0 || node.a >= i || node.b >= i || far(node.distance / 2))
+        throw Error("a join must name earlier nodes at most 2000 steps away");
     }
   }
+  for (const Template& t : templates_)
+    if (t.node < 0 || t.node >= n || far(t.offset)) throw Error("a template must name a node at most 1000 steps away");
+  share_tables();
   low_.assign(n, 0);
   high_.assign(n, 0);
   std::vector<u8> needed(n, 0);
@@ -60,9 +61,8 @@ TemplateEncoder::TemplateEncoder(std::vector<Node> nodes, std::vector<Template> 
   };
   std::map<std::tuple<int, std::string, std::string, bool>, int> known;
   for (const Template& t : templates_) {
-    if (t.node < 0 || t.node >= n || std::abs(t.offset) > kFar) throw Error("a template must name a node at most 1000 steps away");
     need(t.node, t.offset, t.offset);
-    const auto key = std::make_tuple(t.node, t.prefix, t.suffix, t.edge);
+    const auto key = std::make_tuple(same_[t.node], t.prefix, t.suffix, t.edge);
     if (!known.contains(key)) {
       known[key] = static_cast<int>(classes_.size());
       classes_.push_back({t.node, t.prefix, t.suffix, t.edge});
@@ -83,6 +83,47 @@ TemplateEncoder::TemplateEncoder(std::vector<Node> nodes, std::vector<Template> 
     for (int c : members) classes_[c].same_text = static_cast<int>(by_name_.size());
     by_name_.emplace_back();
     named_.emplace_back();
+  }
+}
+
+// Templates that write the same text around nodes of the same shape (two columns, say) mean the same attributes, so the
+// nodes number their values together.
+void TemplateEncoder::share_tables() {
+  const int n = static_cast<int>(nodes_.size());
+  same_.resize(n);
+  std::iota(same_.begin(), same_.end(), 0);
+  const auto root = [&](int i) {
+    while (same_[i] != i) i = same_[i];
+    return i;
+  };
+  const std::function<void(int, int)> unite = [&](int i, int j) {
+    i = root(i);
+    j = root(j);
+    const Node &x = nodes_[i], &y = nodes_[j];
+    if (i == j || x.kind != y.kind) return;
+    if (x.kind == Node::Kind::leaf && (x.form != y.form || x.n != y.n)) return;
+    if (x.kind == Node::Kind::join) {
+      if (x.between != y.between) return;
+      unite(x.a, y.a);
+      unite(x.b, y.b);
+      if (root(x.a) != root(y.a) || root(x.b) != root(y.b)) return;
+    }
+    same_[std::max(i, j)] = std::min(i, j);
+  };
+  std::map<std::tuple<std::string, std::string, bool>, int> first;
+  for (const Template& t : templates_) unite(first.try_emplace({t.prefix, t.suffix, t.edge}, t.node).first->second, t.node);
+  table_of_.assign(n, -1);
+  for (int i = 0; i < n; ++i) {
+    same_[i] = root(i);
+    if (same_[i] != i) {
+      table_of_[i] = table_of_[same_[i]];
+    } else if (nodes_[i].kind == Node::Kind::leaf) {
+      table_of_[i] = static_cast<int>(vocabulary_.strings.size());
+      vocabulary_.strings.emplace_back();
+    } else if (nodes_[i].kind == Node::Kind::join) {
+      table_of_[i] = static_cast<int>(vocabulary_.pairs.size());
+      vocabulary_.pairs.emplace_back();
+    }
   }
 }
 
@@ -137,14 +178,15 @@ u32 TemplateEncoder::leaf_value(int node, std::string_view s, bool grow) {
 TemplateEncoder::LeafMaps TemplateEncoder::map_leaves(const ColumnView& data, bool grow, const Threads& threads) {
   constexpr u32 kUnset = kNone - 1;
   LeafMaps maps(vocabulary_.strings.size());
-  parallel_for(static_cast<i64>(nodes_.size()), threads.count, threads.poll, [&](i64 i, int) {
-    const int node = static_cast<int>(i);
-    if (nodes_[node].kind != Node::Kind::leaf) return;
-    std::vector<u32>& map = maps[table_of_[node]];
+  parallel_for(static_cast<i64>(maps.size()), threads.count, threads.poll, [&](i64 table, int) {
+    std::vector<u32>& map = maps[table];
     map.assign(data.strings->size(), kUnset);
-    const u32* id = data.ids + nodes_[node].column;
-    for (i64 t = 0; t < data.n_tokens(); ++t, id += data.n_columns)
-      if (map[*id] == kUnset) map[*id] = leaf_value(node, (*data.strings)[*id], grow);
+    for (std::size_t node = 0; node < nodes_.size(); ++node) {
+      if (nodes_[node].kind != Node::Kind::leaf || table_of_[node] != table) continue;
+      const u32* id = data.ids + nodes_[node].column;
+      for (i64 t = 0; t < data.n_tokens(); ++t, id += data.n_columns)
+        if (map[*id] == kUnset) map[*id] = leaf_value(static_cast<int>(node), (*data.strings)[*id], grow);
+    }
   });
   return maps;
 }
@@ -258,6 +300,7 @@ void TemplateEncoder::encode(const ColumnView& data, bool grow, const Threads& t
 }
 
 std::string TemplateEncoder::name(u32 attribute, bool edge) const {
+  if (attribute >= n_attributes_[edge]) throw Error("no such attribute");
   for (std::size_t c = 0; c < classes_.size(); ++c) {
     if (classes_[c].edge != edge) continue;
     const auto& of_value = vocabulary_.attribute[c];

@@ -82,6 +82,7 @@ class TemplateEncoder {
   struct Scratch;
   using LeafMaps = std::vector<std::vector<u32>>;  // [leaves][strings of the data] -> value
 
+  void share_tables();
   u32 n_values(int node) const;
   void append_value(std::string& out, int node, u32 value) const;
   u32 add_attribute(int cls, u32 value);
@@ -95,6 +96,7 @@ class TemplateEncoder {
   std::vector<Template> templates_;
   bool pad_;
   int n_columns_ = 0;
+  std::vector<int> same_;            // node -> the first node that numbers its values together with it
   std::vector<int> table_of_;        // node -> its table among the leaves' or the joins'
   std::vector<int> low_, high_;      // node -> steps before the first and behind the last token it is needed at
   std::vector<Class> classes_;

@@ -53,12 +53,13 @@ struct LossJob {
   const Transitions<T>* transitions = nullptr;
   const Transitions<double>* log_transitions = nullptr;
   const T *start = nullptr, *end = nullptr;             // [stride] each, zero where the model has none
+  const double* forbidden = nullptr;                    // 0 or minus infinity       [labels][labels]
   const double* seq_weight = nullptr;                   // [sequences], or null: all one
   // out
   double* value = nullptr;
   double* g = nullptr;                                  // [layout.size]
   T *state_gradient = nullptr, *edge_gradient = nullptr;       // of the dense rows
-  double* pair_gradient = nullptr;                      // expected transitions   [labels][labels]
+  double* pair_gradient = nullptr;                      // expected minus gold transitions   [labels][labels]
   double *start_gradient = nullptr, *end_gradient = nullptr;   // [labels]
   Turns* turns = nullptr;
 };
@@ -74,6 +75,9 @@ struct Kernels {
   void (*beam_choose)(const ChainJob<T>&, const BeamRule&, i64 seq, BeamResult&, Workspace&);
   // gold: label of every token row of the block
   void (*loss)(const LossJob<T>&, const Block<T>&, const u16* gold, i64 task, Workspace&);
+  // the same inside of beams, and how they are picked
+  void (*beam_loss)(const LossJob<T>&, const Block<T>&, const BeamBlock<T>&, i64 task, Workspace&);
+  void (*loss_beams)(const LossJob<T>&, const Block<T>&, const u16* gold, const Criterion&, BeamBlock<T>&, Workspace&);
   // unary: [tokens][labels]; pairwise: [edges][labels][labels] or null
   void (*score)(const LossJob<T>&, const Block<T>&, const i64* edge_first, T* unary, T* pairwise, Workspace&);
 

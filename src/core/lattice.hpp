@@ -115,12 +115,12 @@ class Lattice {
       const int r = pack.row(t, s);
       const double c = static_cast<double>(inverse_c_[r]);
       top += static_cast<double>(top_[r]);
-      if (c > 1e100) {
+      if (c > 1e100 || c < 1e-100) {
         log_scale -= std::log(c);
         continue;
       }
       product *= c;
-      if (product > 1e150) {
+      if (product > 1e150 || product < 1e-150) {
         log_scale -= std::log(product);
         product = 1;
       }

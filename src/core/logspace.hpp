@@ -32,7 +32,9 @@ inline void log_rows_times(const double* x, const double* m, int n_labels, int s
 
 class LogLattice {
  public:
-  Buffer<double> u, a, b;  // scores, forward, backward   [T][stride], pads -inf
+  // scores, forward, backward   [T][stride], pads -inf; a and b are shifted step by step so that their largest entry is
+  // near zero: what is taken out of long sequences would cost them their precision
+  Buffer<double> u, a, b;
   double log_z = 0;        // minus infinity when no path is allowed
 
   // Row(t, out) writes the scores of step t; Matrix(t, out) those of the transitions t -> t+1, or of their
@@ -44,37 +46,56 @@ class LogLattice {
     const std::size_t size = static_cast<std::size_t>(n_steps) * stride_;
     for (Buffer<double>* x : {&u, &a, &b}) x->reserve(size);
     Buffer<double> out(stride_);
+    node_scale_.resize(n_steps);
+    edge_scale_.resize(n_steps);
     for (int t = 0; t < n_steps; ++t) row(t, u.data() + at(t));
     std::copy_n(u.data(), stride_, a.data());
+    log_z = lower(a.data());
     for (int t = 1; t < n_steps; ++t) {
       log_rows_times(a.data() + at(t - 1), matrix(t - 1), n_labels, stride_, out.data());
       for (int j = 0; j < stride_; ++j) a[at(t) + j] = u[at(t) + j] + out[j];
+      log_z += lower(a.data() + at(t));
     }
-    log_z = log_sum(a.data() + at(n_steps - 1));
+    if (!(log_z > -std::numeric_limits<double>::infinity())) return;
     std::fill_n(b.data() + at(n_steps - 1), stride_, 0.0);
+    node_scale_[n_steps - 1] = 0;
     for (int t = n_steps - 2; t >= 0; --t) {
       for (int j = 0; j < stride_; ++j) out[j] = u[at(t + 1) + j] + b[at(t + 1) + j];
       log_rows_times(out.data(), transposed(t), n_labels, stride_, b.data() + at(t));
+      // sum_j a b = sum_ij a m u b, so both are normalised by it
+      const auto together = [&](int j) { return a[at(t) + j] + b[at(t) + j]; };
+      edge_scale_[t] = log_sum(together);
+      lower(b.data() + at(t));
+      node_scale_[t] = log_sum(together);
     }
   }
 
-  double node(int t, int j) const { return std::exp(a[at(t) + j] + b[at(t) + j] - log_z); }
+  double node(int t, int j) const { return std::exp(a[at(t) + j] + b[at(t) + j] - node_scale_[t]); }
   // score: that of i followed by j
   double edge(int t, int i, int j, double score) const {
-    return std::exp(a[at(t) + i] + score + u[at(t + 1) + j] + b[at(t + 1) + j] - log_z);
+    return std::exp(a[at(t) + i] + score + u[at(t + 1) + j] + b[at(t + 1) + j] - edge_scale_[t]);
   }
 
  private:
   std::size_t at(int t) const { return static_cast<std::size_t>(t) * stride_; }
-  double log_sum(const double* x) const {
+  template <class X>
+  double log_sum(X x) const {
     double top = -std::numeric_limits<double>::infinity(), total = 0;
-    for (int j = 0; j < n_labels_; ++j) top = std::max(top, x[j]);
+    for (int j = 0; j < n_labels_; ++j) top = std::max(top, x(j));
     if (!(top > -std::numeric_limits<double>::infinity())) return top;
-    for (int j = 0; j < n_labels_; ++j) total += std::exp(x[j] - top);
+    for (int j = 0; j < n_labels_; ++j) total += std::exp(x(j) - top);
     return top + std::log(total);
+  }
+  // Takes the logarithm of its sum out of a row; gives it.
+  double lower(double* x) const {
+    const double total = log_sum([x](int j) { return x[j]; });
+    if (total > -std::numeric_limits<double>::infinity())
+      for (int j = 0; j < n_labels_; ++j) x[j] -= total;
+    return total;
   }
 
   int n_labels_ = 0, stride_ = 0;
+  std::vector<double> node_scale_, edge_scale_;  // logarithm of what a b, and a m u b, add up to at a step
 };
 
 }  // namespace crfkit::CRFKIT_ISA

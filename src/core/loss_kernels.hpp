@@ -3,10 +3,9 @@
 //   value = sum over sequences of weight * (log Z - score of the gold path)
 //   d value / d u[t][j]    = weight * (P(j at t) - [gold is j at t])
 //   d value / d a[i][j]    = weight * (sum_t P(i at t, j at t+1) - gold transitions)
-//
-// The gold transitions are constant and left to the driver.
 #pragma once
 #include "beam_kernels.hpp"
+#include "beam_loss.hpp"
 #include "scoring.hpp"
 
 namespace crfkit::CRFKIT_ISA {
@@ -20,6 +19,9 @@ struct LossWorkspace : BeamWorkspace<T, W> {
   Buffer<T> step_scores;         // scores of one transition                [labels][stride]
   std::vector<double> pair_gradient, start_gradient, end_gradient;
   std::vector<double> gold_score;
+  BeamLossWorkspace<T, W> beam_loss;
+  Buffer<T> unary;               // of one sequence                         [steps][labels]
+  std::vector<u32> row_weight;   // of local dense rows                     [rows][width]
 };
 
 template <class T, int W>
@@ -43,6 +45,47 @@ class LossKernel {
       merge(part);
       job_.turns->pass(part, task);
     }
+  }
+
+  // Picks beams that hold the gold labels, and lays out what they need.
+  void choose(const u16* gold, const Criterion& criterion, BeamBlock<T>& out) {
+    out = BeamBlock<T>();
+    out.first.push_back(0);
+    out.ptr.push_back(0);
+    find_row_weights();
+    used_.assign(flat_runs_ + block_.state.weight.size(), 0);
+    local_.assign(n_, kNone);
+    BeamResult beams;
+    std::vector<i32> keep;
+    for (std::size_t p = 0; p < block_.packs.size(); ++p) {
+      const Pack& pack = block_.packs[p];
+      base_ = block_.base[p];
+      ws_.lattice.start(pack, n_, stride_);
+      T* u = ws_.lattice.q.data();
+      score_pack(pack, u);
+      for (int s = 0; s < pack.n_seq(); ++s) {
+        const int steps = length(pack, s);
+        ws_.unary.reserve(static_cast<std::size_t>(steps) * n_);
+        keep.clear();
+        for (int t = 0; t < steps; ++t) {
+          const i64 r = pack.row(t, s);
+          std::copy_n(u + r * stride_, n_, ws_.unary.data() + static_cast<i64>(t) * n_);
+          keep.push_back(gold[base_ + r]);
+        }
+        const i64 offsets[2] = {0, steps};
+        ChainJob<T> job;
+        job.n_labels = n_;
+        job.stride = stride_;
+        job.offsets = offsets;
+        job.unary = ws_.unary.data();
+        job.shared = job_.transitions;
+        job.n_seq = 1;
+        const BeamRule rule{criterion, keep.data(), BeamRule::Form::smoothed, criterion.amount > 0};
+        BeamKernel<T, W>(job, rule, 0, ws_).choose(beams);
+        for (int t = 0; t < steps; ++t) add_beam(base_ + pack.row(t, s), beams.labels.data() + beams.ptr[t], beams.size(t), keep[t], out);
+      }
+    }
+    number(out);
   }
 
   void score(const i64* edge_first, T* unary, T* pairwise) {
@@ -152,6 +195,77 @@ class LossKernel {
     ws_.state.scatter(base_, pack.rows(), p_rows);
   }
 
+  // The entries of a block's local weights are numbered: dense rows in full, then runs.
+  void find_row_weights() {
+    const Group<T>& group = block_.state;
+    const Family& family = *job_.state;
+    flat_runs_ = group.dense.size() * family.width;
+    ws_.row_weight.assign(flat_runs_, kNone);
+    for (std::size_t r = 0; r < group.dense.size(); ++r) {
+      const u32 a = family.dense_attr[group.dense[r]];
+      for (u32 k = family.ptr[a]; k < family.ptr[a + 1]; ++k) ws_.row_weight[r * family.width + family.column[k]] = k;
+    }
+  }
+
+  // Appends a token's beam and the weights that its labels have there.
+  void add_beam(i64 row, const u16* labels, std::size_t n, int gold, BeamBlock<T>& out) {
+    const Group<T>& group = block_.state;
+    const Family& family = *job_.state;
+    for (std::size_t k = 0; k < n; ++k) {
+      u32& local = local_[labels[k]];
+      if (local == kNone) {
+        local = static_cast<u32>(out.labels.size());
+        out.labels.push_back(labels[k]);
+      }
+      if (labels[k] == gold) out.gold.push_back(static_cast<u16>(k));
+    }
+    const u32 begin = group.ptr[row], middle = begin + group.n_dense[row], end = group.ptr[row + 1];
+    const auto id = [&](u32 e) { return group.wide_id.empty() ? u32{group.id[e]} : group.wide_id[e]; };
+    slot_of_.resize(n_, -1);
+    for (std::size_t k = 0; k < n; ++k) slot_of_[labels[k]] = static_cast<i32>(k);
+    run_entries_.clear();
+    for (u32 e = middle; e < end; ++e) {
+      const u32 first = group.run_ptr.empty() ? id(e) : group.run_ptr[id(e)];
+      const u32 last = group.run_ptr.empty() ? first + 1 : group.run_ptr[id(e) + 1];
+      for (u32 q = first; q < last; ++q) {
+        const i32 slot = slot_of_[family.column[group.weight[q]]];
+        if (slot >= 0) run_entries_.push_back({slot, static_cast<u32>(flat_runs_ + q), e});
+      }
+    }
+    for (std::size_t k = 0; k < n; ++k) slot_of_[labels[k]] = -1;
+    const auto add = [&](u32 flat, u32 e) {
+      out.id.push_back(flat);
+      used_[flat] = 1;
+      if (!group.value.empty()) out.value.push_back(group.value[e]);
+    };
+    for (std::size_t k = 0; k < n; ++k) {
+      for (u32 e = begin; e < middle; ++e) {
+        const u32 flat = id(e) * static_cast<u32>(family.width) + labels[k];
+        if (ws_.row_weight[flat] != kNone) add(flat, e);
+      }
+      for (const RunEntry& x : run_entries_)
+        if (x.slot == static_cast<i32>(k)) add(x.flat, x.entry);
+      out.label.push_back(static_cast<u16>(local_[labels[k]]));
+      out.ptr.push_back(static_cast<u32>(out.id.size()));
+    }
+    out.first.push_back(static_cast<u32>(out.label.size()));
+  }
+
+  // Numbers the weights in use by their order in the model.
+  void number(BeamBlock<T>& out) {
+    std::vector<std::pair<u32, u32>> order;  // weight, flat
+    for (std::size_t f = 0; f < used_.size(); ++f)
+      if (used_[f]) order.emplace_back(f < flat_runs_ ? ws_.row_weight[f] : block_.state.weight[f - flat_runs_], static_cast<u32>(f));
+    std::sort(order.begin(), order.end());
+    std::vector<u32> number(used_.size());
+    for (const auto& [weight, flat] : order) {
+      number[flat] = static_cast<u32>(out.weight.size());
+      out.weight.push_back(weight);
+    }
+    for (u32& id : out.id) id = number[id];
+    out.id.shrink_to_fit();
+  }
+
   template <class Steps>
   void run_lattice(const Pack& pack, Steps steps) {
     auto& lattice = ws_.lattice;
@@ -182,10 +296,12 @@ class LossKernel {
     }
   }
 
+  // The score of the gold path's transitions; takes them out of the gradient.
   double gold_transitions(const Pack& pack, int s) {
     double total = 0;
     for (int t = 0; t + 1 < length(pack, s); ++t) {
       const int i = gold_[base_ + pack.row(t, s)], j = gold_[base_ + pack.row(t + 1, s)];
+      ws_.pair_gradient[static_cast<i64>(i) * n_ + j] -= weight(pack, s);
       if (own_steps_) {
         step_scores(t, ws_.step_scores.data());
         total += static_cast<double>(ws_.step_scores[static_cast<i64>(i) * stride_ + j]);
@@ -298,6 +414,17 @@ class LossKernel {
   double value_ = 0;
   std::vector<std::pair<int, int>> redone_;
   std::vector<T> redone_nodes_;
+
+  // while beams are chosen
+  struct RunEntry {
+    i32 slot;
+    u32 flat, entry;
+  };
+  std::size_t flat_runs_ = 0;
+  std::vector<u8> used_;
+  std::vector<u32> local_;
+  std::vector<i32> slot_of_;
+  std::vector<RunEntry> run_entries_;
 };
 
 }  // namespace crfkit::CRFKIT_ISA

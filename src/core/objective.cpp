@@ -85,6 +85,12 @@ void Weights<T>::set(const double* w, const Threads& threads) {
     if (layout_.transition[k] >= 0) pairwise[k] += w[layout_.transition[k]];
   transitions.prepare(pairwise.data(), n, stride);
   log_transitions_.prepare(pairwise.data(), n, round_up(n, 4));
+  set_ends(w);
+}
+
+template <class T>
+void Weights<T>::set_ends(const double* w) {
+  const int n = layout_.n_labels, stride = state_.width;
   for (Buffer<T>* b : {&start_, &end_}) {
     b->reserve(stride);
     std::fill_n(b->data(), stride, T(0));
@@ -108,6 +114,7 @@ void Weights<T>::point(LossJob<T>& job) const {
   job.log_transitions = &log_transitions_;
   job.start = start_.data();
   job.end = end_.data();
+  job.forbidden = forbidden_.data();
 }
 
 template <class T>
@@ -130,11 +137,6 @@ Objective<T>::Objective(std::shared_ptr<const Layout> layout, const Tokens& data
     for (i64 token : blocks_[b].token) gold_[b].push_back(static_cast<u16>(gold[token]));
     std::vector<i64>().swap(blocks_[b].token);
   });
-  const i64 n = layout_->n_labels;
-  gold_pairs_.assign(n * n, 0.0);
-  for (i64 s = 0; s < data.n_seq; ++s)
-    for (i64 t = data.offsets[s]; t + 1 < data.offsets[s + 1]; ++t)
-      gold_pairs_[gold[t] * n + gold[t + 1]] += seq_weight ? seq_weight[s] : 1.0;
   for (Family* family : {&state_, &edge_}) std::vector<Family::Place>().swap(family->place);  // only blocks need it
   state_gradient_.reserve(state_.dense_attr.size() * state_.width + 1);
   if (layout_->has_edges()) edge_gradient_.reserve(edge_.dense_attr.size() * edge_.width + 1);
@@ -143,9 +145,27 @@ Objective<T>::Objective(std::shared_ptr<const Layout> layout, const Tokens& data
 
 template <class T>
 double Objective<T>::value_and_grad(const double* w, double c2, double* g, const Threads& threads) {
+  const std::lock_guard<std::mutex> guard(lock_);
+  for (u32 k = 0; k < layout_->size; ++k) g[k] = 2 * c2 * w[k];
+  const double value = run(w, 0, n_blocks(), has_beams(), g, threads);
+  return c2 == 0 ? value : value + c2 * dot(w, w, layout_->size);
+}
+
+template <class T>
+double Objective<T>::block_value_and_grad(const double* w, i64 block, bool beams, double* g, const Threads& threads) {
+  const std::lock_guard<std::mutex> guard(lock_);
+  if (beams && !has_beams()) throw Error("no beams are chosen");
+  std::fill_n(g, layout_->size, 0.0);
+  return run(w, block, block + 1, beams, g, threads);
+}
+
+// Adds the gradient of the blocks [first, last) to g.
+template <class T>
+double Objective<T>::run(const double* w, i64 first, i64 last, bool beams, double* g, const Threads& threads) {
   const i64 n = layout_->n_labels;
-  weights_.set(w, threads);
-  std::vector<double> pairs(n * n, 0.0), start(n, 0.0), end(n, 0.0);
+  if (beams) weights_.set_ends(w);
+  else weights_.set(w, threads);
+  std::vector<double> pairs(beams ? 0 : n * n, 0.0), start(n, 0.0), end(n, 0.0);
   double value = 0;
   Turns turns(threads.count == 1 ? 1 : 2 * threads.count);
   LossJob<T> job;
@@ -161,28 +181,67 @@ double Objective<T>::value_and_grad(const double* w, double c2, double* g, const
   job.start_gradient = start.data();
   job.end_gradient = end.data();
   job.turns = &turns;
-  for (u32 k = 0; k < layout_->size; ++k) g[k] = 2 * c2 * w[k];
-  std::fill_n(state_gradient_.data(), state_.dense_attr.size() * state_.width, T(0));
-  if (layout_->has_edges()) std::fill_n(edge_gradient_.data(), edge_.dense_attr.size() * edge_.width, T(0));
+  if (!beams) {
+    std::fill_n(state_gradient_.data(), state_.dense_attr.size() * state_.width, T(0));
+    if (layout_->has_edges()) std::fill_n(edge_gradient_.data(), edge_.dense_attr.size() * edge_.width, T(0));
+  }
   if (static_cast<int>(workspaces_.size()) < threads.count) workspaces_.resize(threads.count);
-  parallel_for(static_cast<i64>(blocks_.size()), threads.count, threads.poll, [&](i64 b, int thread) {
+  parallel_for(last - first, threads.count, threads.poll, [&](i64 task, int thread) {
     if (!workspaces_[thread]) workspaces_[thread] = kernels_.workspace();
+    const i64 b = first + task;
     try {
-      kernels_.loss(job, blocks_[b], gold_[b].data(), b, *workspaces_[thread]);
+      if (beams) kernels_.beam_loss(job, blocks_[b], beams_[b], task, *workspaces_[thread]);
+      else kernels_.loss(job, blocks_[b], gold_[b].data(), task, *workspaces_[thread]);
     } catch (...) {
       turns.break_all();
       throw;
     }
   });
-  collect_table(state_, state_gradient_.data(), threads, g);
-  if (layout_->has_edges()) collect_table(edge_, edge_gradient_.data(), threads, g);
-  for (i64 k = 0; k < n * n; ++k)
-    if (layout_->transition[k] >= 0) g[layout_->transition[k]] += pairs[k] - gold_pairs_[k];
+  if (!beams) {
+    collect_table(state_, state_gradient_.data(), threads, g);
+    if (layout_->has_edges()) collect_table(edge_, edge_gradient_.data(), threads, g);
+    for (i64 k = 0; k < n * n; ++k)
+      if (layout_->transition[k] >= 0) g[layout_->transition[k]] += pairs[k];
+  }
   for (i64 j = 0; j < n; ++j) {
     if (layout_->start >= 0) g[layout_->start + j] += start[j];
     if (layout_->end >= 0) g[layout_->end + j] += end[j];
   }
-  return c2 == 0 ? value : value + c2 * dot(w, w, layout_->size);
+  return value;
+}
+
+template <class T>
+typename Objective<T>::BeamSizes Objective<T>::choose_beams(const double* w, const Criterion& criterion, const Threads& threads) {
+  if (layout_->has_edges()) throw Error("beams cannot be used in training where transitions look at the input");
+  const std::lock_guard<std::mutex> guard(lock_);
+  weights_.set(w, threads);
+  LossJob<T> job;
+  weights_.point(job);
+  job.offsets = offsets_.data();
+  job.w = w;
+  if (static_cast<int>(workspaces_.size()) < threads.count) workspaces_.resize(threads.count);
+  std::vector<BeamBlock<T>> chosen = std::move(beams_);  // whatever happens, no half-chosen beams stay
+  beams_.clear();
+  chosen.resize(blocks_.size());
+  parallel_for(n_blocks(), threads.count, threads.poll, [&](i64 b, int thread) {
+    if (!workspaces_[thread]) workspaces_[thread] = kernels_.workspace();
+    kernels_.loss_beams(job, blocks_[b], gold_[b].data(), criterion, chosen[b], *workspaces_[thread]);
+  });
+  beams_ = std::move(chosen);
+  BeamSizes sizes;
+  for (const BeamBlock<T>& block : beams_) {
+    sizes.tokens += static_cast<i64>(block.gold.size());
+    sizes.labels += static_cast<i64>(block.label.size());
+    for (std::size_t t = 0; t + 1 < block.first.size(); ++t)
+      sizes.largest = std::max<i64>(sizes.largest, block.first[t + 1] - block.first[t]);
+  }
+  return sizes;
+}
+
+template <class T>
+void Objective<T>::drop_beams() {
+  const std::lock_guard<std::mutex> guard(lock_);
+  beams_.clear();
 }
 
 template <class T>

@@ -1,6 +1,7 @@
 // objective.hpp: the negative log-likelihood of a data set and its gradient; scores of a data set.
 #pragma once
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "chain.hpp"
@@ -15,6 +16,8 @@ class Weights {
  public:
   Weights(const Layout& layout, const Family& state, const Family& edge, const double* constraints);
   void set(const double* w, const Threads& threads);
+  // only what inference inside of beams reads
+  void set_ends(const double* w);
   // fills in what the kernels read
   void point(LossJob<T>& job) const;
 
@@ -37,10 +40,26 @@ class Objective {
   // allowed and minus infinity where not; or null.
   Objective(std::shared_ptr<const Layout> layout, const Tokens& data, const i32* gold, const double* seq_weight, const double* constraints,
             const Threads& threads);
+  // Inside of the beams, once some are chosen.
   double value_and_grad(const double* w, double c2, double* g, const Threads& threads);
   i64 size() const { return layout_->size; }
 
+  // Beams of labels for each token, the gold label among them; they stay until they are chosen again or dropped.
+  struct BeamSizes {
+    i64 tokens = 0, labels = 0, largest = 0;
+  };
+  BeamSizes choose_beams(const double* w, const Criterion& criterion, const Threads& threads);
+  void drop_beams();
+  bool has_beams() const { return !beams_.empty(); }
+  i64 n_blocks() const { return static_cast<i64>(blocks_.size()); }
+  // Unpenalised value and gradient of one block: with all labels, or inside of the beams.
+  double block_value_and_grad(const double* w, i64 block, bool beams, double* g, const Threads& threads);
+
  private:
+  // Callers on several threads take turns: the buffers are shared.
+  std::mutex lock_;
+  double run(const double* w, i64 first, i64 last, bool beams, double* g, const Threads& threads);
+
   const std::shared_ptr<const Layout> layout_;
   const Kernels<T>& kernels_;
   Family state_, edge_;
@@ -49,7 +68,7 @@ class Objective {
   std::vector<double> seq_weight_;
   std::vector<Block<T>> blocks_;
   std::vector<std::vector<u16>> gold_;   // per block, [token rows]
-  std::vector<double> gold_pairs_;       // weighted transitions of the gold paths [labels][labels]
+  std::vector<BeamBlock<T>> beams_;      // per block, or none
   Buffer<T> state_gradient_, edge_gradient_;
   std::vector<std::unique_ptr<Workspace>> workspaces_;
 };

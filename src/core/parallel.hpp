@@ -5,6 +5,7 @@
 #include <exception>
 #include <functional>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -14,6 +15,9 @@ namespace crfkit {
 
 // Called now and then on the calling thread while it works; throws to stop the work (Ctrl-C).
 using Poll = std::function<void()>;
+
+// Thrown in tasks that wait for one that failed.
+struct Stopped {};
 
 // Calls body(task, thread) for every task in [0, n_tasks). Tasks are taken in order, each thread one at
 // a time; which thread gets which task is left open, so body's results must not depend on it.
@@ -32,6 +36,8 @@ void parallel_for(i64 n_tasks, int n_threads, const Poll& poll, Body body) {
         body(task, thread);
         if (thread == 0 && poll) poll();
       }
+    } catch (const Stopped&) {
+      stop = true;  // of a task that failed, and says why itself
     } catch (...) {
       const std::lock_guard<std::mutex> guard(failure_lock);
       if (!failure) failure = std::current_exception();
@@ -40,7 +46,12 @@ void parallel_for(i64 n_tasks, int n_threads, const Poll& poll, Body body) {
   };
   n_threads = static_cast<int>(std::min<i64>(n_threads, n_tasks));
   std::vector<std::thread> threads;
-  for (int t = 1; t < n_threads; ++t) threads.emplace_back(work, t);
+  threads.reserve(std::max(0, n_threads - 1));
+  try {
+    for (int t = 1; t < n_threads; ++t) threads.emplace_back(work, t);
+  } catch (const std::system_error&) {
+    // the system gives no more threads: those there are do all the tasks
+  }
   work(0);
   for (std::thread& t : threads) t.join();
   if (failure) std::rethrow_exception(failure);
@@ -59,7 +70,7 @@ class Turns {
       turns_[part].wait(seen, std::memory_order_acquire);
       seen = turns_[part].load(std::memory_order_acquire);
     }
-    if (seen == kBroken) throw Error("stopped");
+    if (seen == kBroken) throw Stopped();
   }
   void pass(int part, i64 task) {
     i64 mine = task;  // stays broken once broken

@@ -57,10 +57,11 @@ class ItemReader {
 
  private:
   nb::object iterate(nb::handle h, const char* what) {
-    if (PyUnicode_Check(h.ptr()) || PyBytes_Check(h.ptr()))
+    if (PyUnicode_Check(h.ptr()) || PyBytes_Check(h.ptr()) || PyDict_Check(h.ptr()))
       throw Error(place_.text() + what + " must be a list, got " + kind_of(h));
     PyObject* fast = PySequence_Fast(h.ptr(), "");
     if (fast == nullptr) {
+      if (!PyErr_ExceptionMatches(PyExc_TypeError)) throw nb::python_error();  // raised by a generator
       PyErr_Clear();
       throw Error(place_.text() + what + " must be a list, got " + kind_of(h));
     }
@@ -71,13 +72,15 @@ class ItemReader {
     return PyList_Check(h.ptr()) || PyTuple_Check(h.ptr()) || PyAnySet_Check(h.ptr());
   }
 
-  void add_item(nb::handle item) {
+  void add_item(nb::handle item, int depth = 0) {
+    constexpr int kDeepest = 32;
+    if (depth > kDeepest) throw Error(place_.text() + "a token's attributes are nested too deeply (do they hold themselves?)");
     const std::size_t length = name_.size();
     if (PyDict_Check(item.ptr())) {
       for (auto [key, x] : nb::cast<nb::dict>(item)) {
         name_.resize(length);
         name_ += utf8(key, place_, "an attribute's name");
-        add_value(x);
+        add_value(x, depth);
       }
     } else if (is_group(item)) {
       for (nb::handle x : nb::borrow(item)) {
@@ -91,7 +94,7 @@ class ItemReader {
     name_.resize(length);
   }
 
-  void add_value(nb::handle x) {
+  void add_value(nb::handle x, int depth) {
     const std::size_t length = name_.size();
     if (PyUnicode_Check(x.ptr())) {
       name_ += ':';
@@ -99,7 +102,7 @@ class ItemReader {
       out_.add_attribute(name_, 1.0);
     } else if (PyDict_Check(x.ptr()) || is_group(x)) {
       name_ += ':';
-      add_item(x);
+      add_item(x, depth + 1);
     } else {
       const double number = PyFloat_AsDouble(x.ptr());
       if (number == -1.0 && PyErr_Occurred()) {
@@ -122,7 +125,8 @@ inline void read_rows(nb::handle sequences, ColumnBuilder& out) {
   Place place;
   std::vector<std::string_view> row;
   for (nb::handle sequence : sequences) {
-    if (PyUnicode_Check(sequence.ptr())) throw Error("sequence " + std::to_string(place.sequence) + " must be a list of tokens, got a str");
+    if (PyUnicode_Check(sequence.ptr()) || PyDict_Check(sequence.ptr()))
+      throw Error("sequence " + std::to_string(place.sequence) + " must be a list of tokens, got a " + kind_of(sequence));
     place.position = 0;
     for (nb::handle token : nb::iter(sequence)) {
       row.clear();
@@ -135,7 +139,8 @@ inline void read_rows(nb::handle sequences, ColumnBuilder& out) {
       }
       const int n = static_cast<int>(row.size());
       if (out.n_columns == 0) out.n_columns = n;
-      if (n != out.n_columns || n == 0)
+      if (n == 0) throw Error(place.text() + "a token must have at least one column");
+      if (n != out.n_columns)
         throw Error(place.text() + "expected " + std::to_string(out.n_columns) + " columns as in the tokens before, got " + std::to_string(n));
       out.add_token(row);
       ++place.position;

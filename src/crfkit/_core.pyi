@@ -39,15 +39,6 @@ def sample(
     log_z: F64,
     path: I32,
 ) -> None: ...
-def nbest(
-    unary: Floats,
-    pairwise: Floats,
-    per_step: bool,
-    offsets: I64,
-    sequence: int,
-    path: I32,
-    score: F64,
-) -> int: ...
 def beam_sum_product(
     unary: Floats,
     pairwise: Floats,
@@ -58,15 +49,15 @@ def beam_sum_product(
     amount: float,
     size: int,
     keep: I32 | None,
-    revise: bool,
+    form: str,
 ) -> tuple[F64, I64, I32, F64, I64, F64, F64]: ...
-def beam_nbest(
+def nbest(
     unary: Floats,
     pairwise: Floats,
     per_step: bool,
     offsets: I64,
     threads: int,
-    kind: str,
+    kind: str | None,
     amount: float,
     size: int,
     k: int,
@@ -169,6 +160,13 @@ class ObjectiveF32:
         threads: int,
     ) -> None: ...
     def value_and_grad(self, w: F64, c2: float, g: F64, threads: int) -> float: ...
+    def choose_beams(self, w: F64, kind: str, amount: float, size: int, threads: int) -> tuple[int, int, int]: ...
+    def drop_beams(self) -> None: ...
+    def block_value_and_grad(self, w: F64, block: int, beams: bool, g: F64, threads: int) -> float: ...
+    @property
+    def n_blocks(self) -> int: ...
+    @property
+    def has_beams(self) -> bool: ...
     @property
     def size(self) -> int: ...
 

@@ -7,6 +7,9 @@ import os
 __all__ = ["resolve_threads"]
 
 
+_MOST = 256
+
+
 def resolve_threads(n_jobs: int | None) -> int:
     """Number of threads for scikit-learn's ``n_jobs``: -1 or None means every core that we may use.
 
@@ -21,4 +24,5 @@ def resolve_threads(n_jobs: int | None) -> int:
     cores = available or 1
     if n_jobs is None or n_jobs == -1:
         return cores
+    n_jobs = min(n_jobs, _MOST)
     return n_jobs if n_jobs > 0 else max(1, cores + 1 + n_jobs)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,13 +18,16 @@ from typing import IO, Annotated, Any
 import numpy as np
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 import crfkit
 from crfkit import CRF, Template, inspection, metrics
+from crfkit._files import whole_file
+from crfkit._threads import resolve_threads
 from crfkit.chain.inference import decode_flat, log_partition, nbest, node_marginals
 from crfkit.data import Columns, DataError, iter_columns, load_corpus, read_columns, read_conllu, read_crfsuite
-from crfkit.data.readers import CONLLU_COLUMNS
+from crfkit.data.readers import CONLLU_COLUMNS, open_source
 from crfkit.training import Progress
 
 app = typer.Typer(
@@ -124,6 +129,7 @@ class _Watch:
                 f"active {p.active}  {p.seconds:.1f}s{rate}{scores}"
             )
             if self.live:
+                line = line[: shutil.get_terminal_size().columns - 1]  # a wrapped line could not be rewritten
                 print(f"\r\x1b[2K{line}", end="", file=sys.stderr, flush=True)
             else:
                 _say(line)
@@ -207,7 +213,12 @@ def train(
     else:
         if template is not None:
             raise DataError("--template and --start exclude each other: the model has its features already")
+        if constraints is None:
+            settings.pop("constraints")  # the model's hold
         crf = crfkit.load(start, n_jobs=threads).set_params(**settings, warm_start=True)
+    folder = model.absolute().parent
+    if not folder.is_dir():
+        raise DataError(f"{model}: there is no folder {folder} to write the model to")
     crf.callback = watch
     watch.tokens = int(X.lengths.sum())
     if not quiet and not json:
@@ -266,20 +277,15 @@ def _output(path: Path | None) -> Iterator[IO[str]]:
         yield sys.stdout
         sys.stdout.flush()
         return
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with open(beside, "w", encoding="utf-8") as file:
-            yield file
-        os.replace(beside, path)
-    finally:
-        beside.unlink(missing_ok=True)
+    with whole_file(path, "w", encoding="utf-8") as file:
+        yield file
 
 
 def _tag_columns(crf: CRF, table: Columns, reading: dict[str, Any]) -> Columns:
     """The columns that the model was trained on, out of all that a file has."""
     n = reading.get("n_columns")
-    if reading.get("columns") is not None:
-        return table.select([int(c) for c in reading["columns"].split(",")])
+    if reading.get("columns") is not None and reading.get("format", "columns") == "columns":
+        return table.select(_numbers(reading["columns"].split(",")) or [])
     if n is None or table.n_columns == n:
         return table
     if table.n_columns == n + 1:  # a column of labels, as in training
@@ -311,8 +317,9 @@ def tag(
 ) -> None:
     """Label data: writes its columns with the predicted label appended.
 
-    The input may hold the label column that training had; it is copied, and not looked at. Input of any size is
-    labelled piece by piece.
+    A CoNLL-U file is written as it is, with the predicted labels in their column. Of a CRFsuite file only the labels
+    are written. The input may hold the label column that training had; it is copied, and not looked at. Input of any
+    size is labelled piece by piece.
     """
     if nbest < 1:
         raise DataError(f"--nbest must be >= 1, got {nbest}")
@@ -321,14 +328,19 @@ def tag(
     kind = format or Format(reading.get("format") or "columns")
     began = time.perf_counter()
     counts = [0, 0]
-    with _output(output) as out:
+    with _output(output) as out, _readable_twice(data, kind) as data:
+        frame = None
+        if kind is Format.conllu and not json and nbest == 1:
+            frame = _Conllu(data, reading.get("label") or "upos")
         for table, X in _tag_pieces(crf, data, kind, reading, comment):
-            _write_tags(crf, table, X, out, probabilities, nbest, json)
+            _write_tags(crf, table, X, out, probabilities, nbest, json, frame)
             counts[0] += len(X)
             counts[1] += int(X.lengths.sum())
             if not quiet and sys.stderr.isatty() and output is not None:
                 rate = counts[1] / (time.perf_counter() - began)
                 print(f"\r\x1b[2K{counts[0]} sequences, {rate:.0f} tokens/s", end="", file=sys.stderr, flush=True)
+        if frame is not None:
+            out.writelines(frame.lines)
     if counts[0] == 0:
         raise DataError(f"{data}: the file holds no sequence")
     if not quiet:
@@ -351,17 +363,70 @@ def _tag_pieces(crf: CRF, data: str, kind: Format, reading: dict[str, Any], comm
             yield table, _tag_columns(crf, table, reading)
 
 
+@contextmanager
+def _readable_twice(data: str, kind: Format) -> Iterator[str]:
+    """The path of a file with the data; CoNLL-U from standard input goes into a temporary one."""
+    if data != "-" or kind is not Format.conllu:
+        yield data
+        return
+    with tempfile.NamedTemporaryFile(suffix=".conllu") as file, open_source(data) as source:
+        shutil.copyfileobj(source, file)
+        file.flush()
+        yield file.name
+
+
+class _Conllu:
+    """A CoNLL-U file that is written again with one column changed; comments, ranges and empty nodes stay."""
+
+    def __init__(self, path: str, label: str) -> None:
+        if label not in CONLLU_COLUMNS:
+            raise DataError(f"CoNLL-U has no column {label!r}; there are {', '.join(CONLLU_COLUMNS)}")
+        self.column = CONLLU_COLUMNS.index(label)
+        self.lines = self._read(path)
+
+    def _read(self, path: str) -> Iterator[str]:
+        with open_source(path) as file:
+            for line in file:
+                yield line.decode("utf-8-sig" if line.startswith(b"\xef\xbb\xbf") else "utf-8")
+
+    def sequence(self, labels: list[str], probabilities: list[float] | None) -> Iterator[str]:
+        """The lines up to the end of the next sequence."""
+        t = 0
+        for line in self.lines:
+            cells = line.rstrip("\r\n").split("\t")
+            if line.startswith("#") or not cells[0].isdigit():
+                yield line
+                if t and not line.strip():
+                    return
+                continue
+            cells[self.column] = labels[t]
+            if probabilities is not None:
+                note = f"Probability={probabilities[t]:.6f}"
+                cells[9] = note if cells[9] == "_" else f"{cells[9]}|{note}"
+            t += 1
+            yield "\t".join(cells) + "\n"
+
+
 def _write_tags(
-    crf: CRF, table: Columns | None, X: Any, out: IO[str], probabilities: bool, k: int, as_json: bool
+    crf: CRF,
+    table: Columns | None,
+    X: Any,
+    out: IO[str],
+    probabilities: bool,
+    k: int,
+    as_json: bool,
+    frame: _Conllu | None = None,
 ) -> None:
     labels = [str(label) for label in crf.model_.labels]
     i = 0
-    for p in crf.model_.potentials(X, crf_threads(crf), np.float64 if probabilities or k > 1 else None):
+    for p in crf.model_.potentials(X, resolve_threads(crf.n_jobs), np.float64 if probabilities or k > 1 else None):
         assert p.offsets is not None
         bounds = p.offsets.tolist()
-        best = [[(path, 0.0)] for path in np.split(decode_flat(p, crf.n_jobs), bounds[1:-1])]
         nodes = node_marginals(p, crf.n_jobs) if probabilities else None
-        if k > 1:
+        best: list[list[tuple[Any, float]]]
+        if k == 1:
+            best = [[(path, 0.0)] for path in p.split(decode_flat(p, crf.n_jobs))]
+        else:
             log_z = log_partition(p, crf.n_jobs)
             best = [
                 list(zip(found.paths, np.exp(found.scores - z).tolist(), strict=True))
@@ -374,15 +439,11 @@ def _write_tags(
                 each = None
                 if nodes is not None:
                     each = nodes[np.arange(bounds[s], bounds[s + 1]), path].tolist()
+                if frame is not None:
+                    out.writelines(frame.sequence(names, each))
+                    continue
                 _write_sequence(out, rows, names, each, rank, probability if k > 1 else None, as_json)
             i += 1
-
-
-def crf_threads(crf: CRF) -> int:
-    """Threads that an estimator uses."""
-    from crfkit._threads import resolve_threads
-
-    return resolve_threads(crf.n_jobs)
 
 
 def _write_sequence(
@@ -492,7 +553,7 @@ def inspect(
     console = Console(highlight=False, soft_wrap=True)
     _show_card(console, model, m)
     for x in chosen:
-        console.print(f"\nheaviest weights for [bold]{x}[/bold]", markup=True)
+        console.print(f"\nheaviest weights for [bold]{escape(str(x))}[/bold]", markup=True)
         for w in inspection.state_weights(m, top, x):
             console.print(f"  {w.weight:+9.4f}  {w.attribute}", markup=False)
     if m.encoder.n_attributes[1]:
@@ -529,9 +590,9 @@ def _show_transitions(console: Console, labels: list[str], table: Any, top: int)
         view = Table(title="\ntransitions (row, then column)", title_justify="left", box=None, pad_edge=False)
         view.add_column("")
         for name in labels:
-            view.add_column(name, justify="right")
+            view.add_column(escape(name), justify="right")
         for name, row in zip(labels, table, strict=True):
-            view.add_row(name, *("-" if np.isinf(x) else f"{x:+.2f}" for x in row))
+            view.add_row(escape(name), *("-" if np.isinf(x) else f"{x:+.2f}" for x in row))
         console.print(view)
         return
     console.print("\nheaviest transitions")

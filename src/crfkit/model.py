@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import json
-import mmap
 import os
 import struct
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from crfkit import _core
+from crfkit._files import whole_file
 from crfkit.chain.constraints import Constraints
 from crfkit.chain.potentials import Potentials
+from crfkit.data.sequences import Columns, Items
 from crfkit.dataset import Dataset, Layout
 from crfkit.features.encoders import Encoder, FeatureSource, ItemEncoder, PlanEncoder
 
@@ -114,14 +112,13 @@ class ChainModel:
     def potentials(self, X: Any, threads: int, dtype: Any = None) -> Iterator[Potentials]:
         """Potentials of sequences, piece by piece so that long inputs do not fill the memory."""
         per_token = self.layout.n_labels * (self.layout.n_labels if len(self.layout.edge_ptr) else 1)
-        for piece in _pieces(X, max(1, _PIECE // per_token)):
+        for piece in _pieces(self.encoder.read(X), max(1, _PIECE // per_token)):
             yield self.score(self.encoder.encode(piece, False, threads), threads, dtype)
 
 
-def _pieces(X: Sequence[Any], tokens: int) -> Iterator[Sequence[Any]]:
+def _pieces(X: Columns | Items, tokens: int) -> Iterator[Columns | Items]:
     """Slices of about the given number of tokens, at least one sequence each."""
-    lengths = getattr(X, "lengths", None)
-    sizes = [len(x) for x in X] if lengths is None else lengths.tolist()
+    sizes = X.lengths.tolist()
     begin, total = 0, 0
     for i, size in enumerate(sizes):
         if total and total + size > tokens:
@@ -129,7 +126,7 @@ def _pieces(X: Sequence[Any], tokens: int) -> Iterator[Sequence[Any]]:
             begin, total = i, 0
         total += size
     if begin < len(sizes):
-        yield X[begin:]
+        yield X[begin:] if begin else X
 
 
 def _function(encoder: Encoder) -> Any:
@@ -166,21 +163,8 @@ def write_model(model: ChainModel, path: str | os.PathLike[str], estimator: str)
         arrays["constraints.start"] = model.constraints.start
         arrays["constraints.end"] = model.constraints.end
     data = save({k: np.ascontiguousarray(v) for k, v in arrays.items()}, {"crfkit": json.dumps(header)})
-    target = Path(path)
-    handle, beside = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent or ".")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(beside, 0o666 & ~umask)
-        os.replace(beside, target)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(beside)
-        raise
+    with whole_file(path) as file:
+        file.write(data)
 
 
 def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -196,13 +180,13 @@ def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _map_tensors(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """Header and memory-mapped arrays of a safetensors file; every offset is checked."""
+    """Header and arrays of a safetensors file; every offset is checked."""
     name = os.fspath(path)
     with open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
         if size < 8:
             raise ModelError(f"{name}: not a crfkit model: only {size} bytes")
-        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        mapped = file.read()  # a map would crash us when the file is overwritten
     (length,) = struct.unpack("<Q", mapped[:8])
     if length > size - 8 or mapped[8:9] != b"{":
         raise ModelError(f"{name}: not a crfkit model, or one that is cut short")
@@ -218,7 +202,7 @@ def _map_tensors(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str
     for key, entry in table.items():
         try:
             dtype = np.dtype(_DTYPES[entry["dtype"]])
-            first, last = entry["data_offsets"]
+            first, last = (int(n) for n in entry["data_offsets"])
             shape = tuple(int(n) for n in entry["shape"])
             count = int(np.prod(shape, dtype=object)) if shape else 1
             fits = 0 <= first <= last <= size - begin and last - first == count * dtype.itemsize
@@ -227,7 +211,7 @@ def _map_tensors(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str
         if not fits or min(shape, default=0) < 0:
             raise ModelError(f"{name}: the model is cut short or damaged at {key!r}")
         flat = np.frombuffer(mapped, np.uint8, last - first, begin + first)
-        arrays[key] = flat.view(dtype).reshape(shape) if _aligned(flat, dtype) else flat.copy().view(dtype)
+        arrays[key] = (flat if _aligned(flat, dtype) else flat.copy()).view(dtype).reshape(shape)
     return header, arrays
 
 
@@ -269,9 +253,16 @@ def read_model(path: str | os.PathLike[str], features: FeatureSource = None) -> 
             constraints = Constraints(
                 arrays["constraints.transitions"], arrays["constraints.start"], arrays["constraints.end"]
             )
+        labels = tuple(header["labels"])
+        if header["dtype"] not in ("float32", "float64"):
+            raise ValueError(f"precision {header['dtype']!r} is not known")
+        if len(set(labels)) != len(labels):
+            raise ValueError("a label occurs twice")
+        if not isinstance(header["params"], dict) or not isinstance(header["info"], dict):
+            raise ValueError("its parameters are not there")
         model = ChainModel(
             encoder,
-            tuple(header["labels"]),
+            labels,
             layout,
             arrays["weights"],
             constraints,
@@ -291,6 +282,6 @@ def read_model(path: str | os.PathLike[str], features: FeatureSource = None) -> 
             raise ValueError("its parts do not fit together")
     except ModelError:
         raise
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as e:
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError, OverflowError) as e:
         raise ModelError(f"{name}: the model is damaged: {e}") from e
     return model, header

@@ -15,7 +15,7 @@ from crfkit.chain.potentials import Potentials
 
 __all__ = ["Beam", "BeamMarginals", "FixedSize", "MinDivergence", "Threshold"]
 
-Form = Literal["frozen", "paper"]
+Form = Literal["frozen", "smoothed", "paper"]
 
 
 def _check(owner: object, name: str, value: Any, low: float, integer: bool = False) -> None:
@@ -165,19 +165,21 @@ def beam_marginals(
     p: Potentials, beam: Beam, keep: ArrayLike | None, form: Form, n_jobs: int | None
 ) -> tuple[NDArray[np.float64], BeamMarginals]:
     """Log masses [S], and the marginals; see :func:`crfkit.chain.marginals`."""
-    if form not in ("frozen", "paper"):
-        raise ValueError(f"'form' must be 'frozen' or 'paper', got {form!r}")
+    if form not in ("frozen", "smoothed", "paper"):
+        raise ValueError(f"'form' must be 'frozen', 'smoothed' or 'paper', got {form!r}")
     x = p.lattice
+    # the paper's form has no way out of the precision it is given
+    dtype = np.float64 if form == "paper" else x.unary.dtype
     kept = None if keep is None else np.ascontiguousarray(keep, np.int32)
     found = _core.beam_sum_product(
-        x.unary,
-        x.pairwise,
+        x.unary.astype(dtype, copy=False),
+        x.pairwise.astype(dtype, copy=False),
         x.per_step,
         x.offsets,
         resolve_threads(n_jobs),
         *beam.core(),
         kept,
-        form == "paper",
+        form,
     )
     log_mass = found[0]
     log_z = log_mass if p.offsets is not None else float(log_mass[0])
@@ -185,12 +187,13 @@ def beam_marginals(
 
 
 def beam_paths(
-    p: Potentials, beam: Beam, k: int, n_jobs: int | None
+    p: Potentials, beam: Beam | None, k: int, n_jobs: int | None
 ) -> list[tuple[NDArray[np.int32], NDArray[np.float64]]]:
-    """Best paths [k, T] and scores [k] of each sequence, inside of beams."""
+    """Best paths [k, T] and scores [k] of each sequence; inside of beams, if a rule for them is given."""
     x = p.lattice
-    count, path, score = _core.beam_nbest(
-        x.unary, x.pairwise, x.per_step, x.offsets, resolve_threads(n_jobs), *beam.core(), k
+    kind, amount, size = (None, 0.0, 1) if beam is None else beam.core()
+    count, path, score = _core.nbest(
+        x.unary, x.pairwise, x.per_step, x.offsets, resolve_threads(n_jobs), kind, amount, size, min(k, 2**31 - 1)
     )
     out = []
     at = first = 0

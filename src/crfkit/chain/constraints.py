@@ -60,13 +60,27 @@ class Constraints:
     start: NDArray[np.bool_]
     end: NDArray[np.bool_]
 
+    def __post_init__(self) -> None:
+        n = len(np.atleast_1d(self.start))
+        for name, shape in (("transitions", (n, n)), ("start", (n,)), ("end", (n,))):
+            value = np.asarray(getattr(self, name))
+            if value.dtype != np.bool_ or value.shape != shape:
+                raise ValueError(
+                    f"{name!r} of Constraints must be a bool array of shape {shape}, got {value.dtype} {value.shape}"
+                )
+            object.__setattr__(self, name, value)
+
     @classmethod
     def from_scheme(cls, labels: Sequence[str], scheme: str) -> Constraints:
         """The rules of a chunking scheme: ``"bio"`` (IOB2), ``"iob1"``, ``"bioes"`` or ``"bilou"``."""
+        scheme = scheme.lower()
         if scheme not in _SCHEMES:
             raise ValueError(f"'constraints' must be one of {sorted(_SCHEMES)}, got {scheme!r}")
         within, begins, ends = _SCHEMES[scheme]
         tags = frozenset("".join(within)) | begins | ends
+        for label in labels:
+            if not isinstance(label, str):
+                raise ValueError(f"label {label!r} does not fit scheme {scheme!r}: it must be a str")
         parts = [split_label(label) for label in labels]
         for label, (tag, _) in zip(labels, parts, strict=True):
             if label != "O" and tag not in tags:
@@ -99,9 +113,10 @@ class Constraints:
         for pair in pairs:
             if not isinstance(pair, (tuple, list)) or len(pair) != 2:
                 raise ValueError(f"'constraints' must hold (label, next label) pairs, got {pair!r}")
-            # a label that the data does not have cannot be predicted anyway
-            if pair[0] in number and pair[1] in number:
-                transitions[number[pair[0]], number[pair[1]]] = False
+            for label in pair:
+                if label not in number:
+                    raise ValueError(f"'constraints' name the label {label!r}, which the data does not have")
+            transitions[number[pair[0]], number[pair[1]]] = False
         return cls(transitions, np.ones(n, bool), np.ones(n, bool))
 
     def as_scores(self) -> NDArray[np.float64]:

@@ -145,10 +145,12 @@ def marginals(
         squared.
     keep : int array [T], or one for each sequence of a batch, optional
         A label that each beam must hold, -1 for none (the gold path, when training).
-    form : {"frozen", "paper"}
+    form : {"frozen", "smoothed", "paper"}
         ``"frozen"`` picks beams in a forward pass and gives the exact marginals inside of them, which are the
-        derivatives of ``log_z``. ``"paper"`` is sparse forward-backward as Pal, Sutton and McCallum have it: the
-        backward pass picks beams of its own, and each step is normalised by itself.
+        derivatives of ``log_z``. ``"smoothed"`` lets a backward pass pick afresh by the belief that both directions
+        give, and then does the same: smaller beams for the same mass; training uses it. ``"paper"`` is
+        sparse forward-backward as Pal, Sutton and McCallum have it: the backward pass picks beams of its own, each step
+        is normalised by itself, and ``log_z`` is the mass of the forward pass.
 
     Returns
     -------
@@ -184,7 +186,7 @@ def decode_flat(p: Potentials, n_jobs: int | None = None, beam: Beam | None = No
     if beam is not None:
         found = beam_paths(p, beam, 1, n_jobs)
         _require_paths(p, np.array([len(score) == 0 for _, score in found], bool))
-        return np.concatenate([path.ravel() for path, _ in found])
+        return np.concatenate([np.empty(0, np.int32), *(path.ravel() for path, _ in found)])
     x = p.lattice
     path = np.empty(len(x.unary), np.int32)
     dead = np.empty(len(p), np.uint8)
@@ -215,7 +217,7 @@ def decode(p: Potentials, n_jobs: int | None = None, *, beam: Beam | None = None
     array([1, 0], dtype=int32)
     """
     path = decode_flat(p, n_jobs, beam)
-    return path if p.offsets is None else np.split(path, p.offsets[1:-1])
+    return path if p.offsets is None else p.split(path)
 
 
 def nbest(p: Potentials, k: int, *, beam: Beam | None = None, n_jobs: int | None = None) -> Any:
@@ -236,23 +238,8 @@ def nbest(p: Potentials, k: int, *, beam: Beam | None = None, n_jobs: int | None
     """
     if k < 1:
         raise ValueError(f"'k' of nbest must be >= 1, got {k}")
-    if beam is not None:
-        inside = [NBest(paths, scores) for paths, scores in beam_paths(p, beam, k, n_jobs)]
-        _require_paths(p, np.array([len(best) == 0 for best in inside], bool))
-        return inside if p.offsets is not None else inside[0]
-    x = p.lattice
-    found = []
-    for i, length in enumerate(p.lengths.tolist()):
-        most = k
-        if length * np.log(max(p.n_labels, 2)) < 62 * np.log(2):
-            most = min(k, p.n_labels**length)
-        paths = np.empty((most, length), np.int32)
-        scores = np.empty(most)
-        n = _core.nbest(x.unary, x.pairwise, x.per_step, x.offsets, i, paths, scores)
-        dead = np.zeros(len(p), bool)
-        dead[i] = n == 0
-        _require_paths(p, dead)
-        found.append(NBest(paths[:n], scores[:n]))
+    found = [NBest(paths, scores) for paths, scores in beam_paths(p, beam, k, n_jobs)]
+    _require_paths(p, np.array([len(best) == 0 for best in found], bool))
     return found if p.offsets is not None else found[0]
 
 
@@ -285,7 +272,7 @@ def sample(p: Potentials, n: int, rng: np.random.Generator | int | None = None, 
     log_z = np.empty(len(p))
     _core.sample(x.unary, x.pairwise, x.per_step, x.offsets, resolve_threads(n_jobs), uniform, log_z, paths)
     _require_paths(p, np.isneginf(log_z))
-    return paths if p.offsets is None else np.split(paths, p.offsets[1:-1], axis=1)
+    return paths if p.offsets is None else p.split(paths, axis=1)
 
 
 def _flat_path(p: Potentials, path: ArrayLike | Sequence[ArrayLike], low: int = 0) -> NDArray[np.int64]:

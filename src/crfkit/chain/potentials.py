@@ -144,6 +144,12 @@ class Potentials:
                 place += f" (sequence {sequence}, position {where[0] - int(self.offsets[sequence])})"
             raise ValueError(f"a score must be finite or minus infinity, got {value[where]} at {place}")
 
+    def split(self, array: NDArray[Any], axis: int = 0) -> list[NDArray[Any]]:
+        """The parts of an array over tokens that belong to the sequences of a batch."""
+        offsets = np.array([0, len(self.unary)]) if self.offsets is None else self.offsets
+        parts = np.split(array, offsets[1:], axis=axis)
+        return parts[: len(offsets) - 1]
+
     @classmethod
     def batch(cls, sequences: Sequence[Potentials]) -> Potentials:
         """Potentials of several single sequences, side by side.

@@ -9,8 +9,7 @@ import os
 import sys
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
+from contextlib import contextmanager, nullcontext
 from typing import IO, Any, NamedTuple
 
 import numpy as np
@@ -33,7 +32,8 @@ __all__ = [
 Source = str | os.PathLike[str] | IO[bytes]
 
 _CHUNK = 1 << 22
-_OPENERS = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
+#: Openers of compressed files, by their first bytes.
+_OPENERS: dict[bytes, Any] = {b"\x1f\x8b": gzip.open, b"\xfd7zXZ": lzma.open, b"BZh": bz2.open}
 
 #: Names of the columns of CoNLL-U, as :func:`read_conllu` takes them.
 CONLLU_COLUMNS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
@@ -76,15 +76,20 @@ def source_name(source: Source) -> str:
 
 @contextmanager
 def open_source(source: Source) -> Iterator[IO[bytes]]:
-    """The bytes of a file (by its name decompressed), of standard input (``"-"``), or of an open file."""
-    if source == "-":
-        yield sys.stdin.buffer
-    elif isinstance(source, (str, os.PathLike)):
-        opener: Any = _OPENERS.get(Path(source).suffix.lower(), open)
-        with opener(source, "rb") as file:
-            yield file
-    else:
+    """The bytes of a file (gz, xz, bz2 told by their beginning), of standard input (``"-"``), or of an open file."""
+    if not (source == "-" or isinstance(source, (str, os.PathLike))):
+        if not hasattr(source, "read"):
+            raise TypeError(f"a source must be a path, '-' or an open file, got {source!r}")
         yield source
+        return
+    with nullcontext(sys.stdin.buffer) if source == "-" else open(source, "rb") as file:
+        head = file.peek(6)  # type: ignore[union-attr]
+        for magic, opener in _OPENERS.items():
+            if head.startswith(magic):
+                with opener(file, "rb") as inner:
+                    yield inner
+                return
+        yield file
 
 
 def _pieces(source: Source) -> Iterator[tuple[bytes, int]]:
@@ -92,12 +97,12 @@ def _pieces(source: Source) -> Iterator[tuple[bytes, int]]:
     name = source_name(source)
     line, rest, first = 1, b"", True
     with open_source(source) as file:
+        # a pipe must not hold back what it has said already
+        read = getattr(file, "read1", file.read) if source == "-" else file.read
         while True:
             try:
-                chunk: Any = file.read(_CHUNK)
+                chunk: Any = read(_CHUNK)
             except (EOFError, OSError, lzma.LZMAError, zlib.error) as e:
-                if isinstance(e, FileNotFoundError):
-                    raise
                 raise DataError(f"{name}: cannot read: {e}") from e
             if isinstance(chunk, str):
                 raise TypeError(f"{name}: open the file in binary mode")

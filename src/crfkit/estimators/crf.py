@@ -6,7 +6,7 @@ import itertools
 import os
 import sys
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, Self
 
@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from crfkit._threads import resolve_threads
 from crfkit.chain.constraints import Constraints
 from crfkit.chain.inference import decode_flat, log_partition, nbest, node_marginals
+from crfkit.chain.potentials import Potentials
 from crfkit.dataset import Dataset, Layout
 from crfkit.estimators.base import Estimator, check_number
 from crfkit.estimators.labels import collect_labels, label_numbers
@@ -163,16 +164,20 @@ class CRF(Estimator):
             if rules is not None and len(rules.start) != len(labels):
                 raise ValueError(f"'constraints' of CRF are for {len(rules.start)} labels, the data has {len(labels)}")
             return rules
+        if not isinstance(rules, Iterable):
+            raise TypeError(f"'constraints' of CRF must be a scheme, Constraints or pairs of labels, got {rules!r}")
         if isinstance(rules, str):
             return Constraints.from_scheme(labels, rules)
         return Constraints.from_forbidden(labels, rules)
 
     def _prepare(
         self, X: Any, y: Any, sample_weight: ArrayLike | None, model: ChainModel | None, grow: bool
-    ) -> tuple[Encoder, tuple[Any, ...], Layout, LikelihoodObjective]:
-        """Encoder, labels, layout and objective of labelled data; beginning with what ``model`` knows."""
+    ) -> tuple[Encoder, tuple[Any, ...], Layout, Constraints | None, LikelihoodObjective]:
+        """What training on labelled data needs, beginning with what ``model`` knows."""
         self._check_parameters()
         threads = resolve_threads(self.n_jobs)
+        if y is None:
+            raise ValueError("'y' of fit must hold the labels of the sequences, got None")
         if len(X) == 0:
             raise ValueError("there is no sequence to learn from")
         encoder = make_encoder(self.features, X) if model is None else model.encoder.copy() if grow else model.encoder
@@ -210,7 +215,7 @@ class CRF(Estimator):
             dtype=self.dtype,
             n_jobs=self.n_jobs,
         )
-        return encoder, labels, layout, objective
+        return encoder, labels, layout, rules, objective
 
     def objective(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> LikelihoodObjective:
         """What :meth:`fit` minimises, without the ``c1`` term, for use with any optimiser.
@@ -234,7 +239,7 @@ class CRF(Estimator):
         (True, True)
         """
         model = self.model_ if self._is_fitted() else None
-        return self._prepare(X, y, sample_weight, model, grow=False)[3]
+        return self._prepare(X, y, sample_weight, model, grow=False)[-1]
 
     def fit(
         self,
@@ -263,11 +268,13 @@ class CRF(Estimator):
         """
         if (X_dev is None) != (y_dev is None):
             raise ValueError("'X_dev' and 'y_dev' of fit go together")
+        if X_dev is not None and len(X_dev) != len(y_dev):
+            raise ValueError(f"'X_dev' holds {len(X_dev)} sequences, 'y_dev' labels for {len(y_dev)}")
+        X, y = _as_list(X), _as_list(y)
         old = self.model_ if self.warm_start and self._is_fitted() else None
-        encoder, labels, layout, objective = self._prepare(X, y, sample_weight, old, grow=True)
+        encoder, labels, layout, rules, objective = self._prepare(X, y, sample_weight, old, grow=True)
         n_tokens = objective.n_tokens
         w0 = np.zeros(layout.size) if old is None else old.layout.move_weights(old.weights, layout)
-        rules = self._rules(labels)
 
         def model(w: NDArray[np.float64], encoder: Encoder = encoder, layout: Layout = layout) -> ChainModel:
             return ChainModel(encoder, labels, layout, w, rules, np.dtype(self.dtype), self._settings())
@@ -335,13 +342,20 @@ class CRF(Estimator):
     def classes_(self) -> NDArray[Any]:
         """The labels, in the order of their numbers."""
         self._require_fitted()
-        return np.array(self.model_.labels)
+        labels = self.model_.labels
+        if all(type(x) is type(labels[0]) and isinstance(x, (str, int, bool)) for x in labels):
+            return np.array(labels)
+        out = np.empty(len(labels), object)
+        out[:] = labels
+        return out
 
     @property
     def weights_(self) -> NDArray[np.float64]:
-        """The weights, in the order of :meth:`objective`."""
+        """The weights, in the order of :meth:`objective`; not to be written to."""
         self._require_fitted()
-        return self.model_.weights
+        weights = self.model_.weights.view()
+        weights.flags.writeable = False
+        return weights
 
     def predict(self, X: Any) -> list[list[Any]]:
         """The best labels of every sequence.
@@ -361,6 +375,26 @@ class CRF(Estimator):
             out += [flat[a:b] for a, b in itertools.pairwise(bounds)]
         return out
 
+    def potentials(self, X: Any) -> Potentials:
+        """The scores of all labellings of the sequences, for every question that :mod:`crfkit.chain` answers.
+
+        Returns
+        -------
+        Potentials
+            A batch, in double precision.
+
+        Examples
+        --------
+        >>> from crfkit import CRF, chain
+        >>> crf = CRF().fit([["a", "b"], ["b"]], [["A", "B"], ["B"]])
+        >>> p = crf.potentials([["a", "b"]])
+        >>> chain.marginals(p).edges.shape, chain.sample(p, 3, rng=0)[0].shape
+        ((1, 2, 2), (3, 2))
+        """
+        self._require_fitted()
+        threads = resolve_threads(self.n_jobs)
+        return self.model_.score(self.model_.encoder.encode(X, False, threads), threads, np.float64)
+
     def predict_marginals(self, X: Any) -> list[NDArray[np.floating[Any]]]:
         """Probabilities of all labels at all tokens.
 
@@ -373,8 +407,7 @@ class CRF(Estimator):
         threads = resolve_threads(self.n_jobs)
         out: list[NDArray[np.floating[Any]]] = []
         for p in self.model_.potentials(X, threads, np.float64):
-            assert p.offsets is not None
-            out += np.split(node_marginals(p, threads), p.offsets[1:-1])
+            out += p.split(node_marginals(p, threads))
         return out
 
     def predict_nbest(self, X: Any, k: int = 5) -> list[list[Tagging]]:
@@ -457,6 +490,11 @@ def load(path: str | os.PathLike[str], features: FeatureSource = None, n_jobs: i
     crf._adopt(model)
     crf.n_iter_ = int(header["info"].get("iterations", 0))
     return crf
+
+
+def _as_list(x: Any) -> Any:
+    """The same, or a list of what an iterator gives."""
+    return list(x) if isinstance(x, Iterator) else x
 
 
 def _sequence_weights(weights: ArrayLike | None, n: int) -> NDArray[np.float64] | None:

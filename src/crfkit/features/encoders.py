@@ -29,6 +29,10 @@ class Encoder(Protocol):
 
     transitions: bool
 
+    def read(self, X: Any) -> Columns | Items:
+        """The data of sequences, whatever they come as."""
+        ...
+
     def encode(self, X: Any, grow: bool, threads: int) -> Dataset:
         """A data set; ``grow`` numbers what is new, otherwise it is skipped."""
         ...
@@ -77,9 +81,13 @@ class PlanEncoder:
         self.transitions = plan.transitions
         self._native = native or _core.TemplateEncoder(plan.nodes, plan.templates, plan.pad)
 
+    def read(self, X: Any) -> Columns:
+        """The columns of sequences, whatever they come as."""
+        return as_columns(X)
+
     def encode(self, X: Any, grow: bool, threads: int) -> Dataset:
         """Attributes of columns."""
-        data = as_columns(X)
+        data = self.read(X)
         ptr, attr, edge_ptr, edge_attr = self._native.encode(data.strings, data.ids, data.offsets, grow, threads)
         return Dataset(data.offsets, ptr, attr, None, edge_ptr, edge_attr)
 
@@ -157,9 +165,10 @@ class ItemEncoder:
         self._per_token = function is not None and _takes_position(function)
         self._names = names or _core.StringTable()
 
-    def _items(self, X: Any) -> Items:
+    def read(self, X: Any) -> Items:
+        """The items of sequences, whatever they come as."""
         function = self.function
-        if function is None:
+        if function is None or isinstance(X, Items):
             return as_items(X)
         if self._per_token:
             return as_items([[function(x, t) for t in range(len(x))] for x in X])
@@ -171,7 +180,7 @@ class ItemEncoder:
 
     def encode(self, X: Any, grow: bool, threads: int) -> Dataset:
         """Attributes of items."""
-        items = self._items(X)
+        items = self.read(X)
         numbers = self._names.translate(items.names, grow)
         attr = numbers[items.attr] if len(numbers) else items.attr
         return Dataset(items.offsets, items.ptr, attr, items.value)

@@ -11,6 +11,7 @@ from crfkit.features.plan import FeaturePlan
 __all__ = ["Template"]
 
 _MACRO = re.compile(r"%x\[(-?\d+),(\d+)\]")
+_FAR = 1000  # rows and columns
 
 
 class Template:
@@ -72,6 +73,9 @@ class Template:
             literal, macros = texts[::3], list(zip(texts[1::3], texts[2::3], strict=True))
             if any("%" in text for text in literal):
                 raise ValueError(f"{self.name}:{number}: expected %x[row,column] after %, got {line!r}")
+            for row, column in macros:
+                if abs(int(row)) > _FAR or int(column) > _FAR:
+                    raise ValueError(f"{self.name}:{number}: %x[{row},{column}] is more than {_FAR} away")
             edge = line[0] == "B"
             if not macros:
                 if edge:

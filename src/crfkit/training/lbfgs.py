@@ -259,7 +259,7 @@ def minimize_lbfgs(
                     search.evaluations,
                     time.perf_counter() - began,
                 )
-                if callback(progress, point.x):
+                if callback(progress, point.x.copy()):
                     return done(False, "the callback asked to stop")
             if len(history) > period and history[0] - point.value <= tol * abs(point.value):
                 return done(True, f"the objective fell by less than {tol:g} over {period} iterations")
