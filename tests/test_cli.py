@@ -131,7 +131,10 @@ def test_templates_formats_and_pipes(folder: Path) -> None:
     run("train", folder / "f.crfsuite", "-f", "crfsuite", "-m", folder / "c", "-q")
     assert run("tag", "-m", folder / "c", folder / "f.crfsuite").stdout == "A\n\nB\n\n"
     assert "accuracy" in run("eval", "-m", folder / "c", folder / "f.crfsuite", "--json").stdout
-    conllu = "# text = Dogs run\n1-2\tDogsrun\t_\t_\t_\t_\t_\t_\t_\t_\n1\tDogs\tdog\tNOUN\tNNS\t_\t0\troot\t_\t_\n2\trun\trun\tVERB\tVB\t_\t1\tx\t_\t_\n\n"
+    conllu = (
+        "# text = Dogs run\n1-2\tDogsrun\t_\t_\t_\t_\t_\t_\t_\t_\n"
+        "1\tDogs\tdog\tNOUN\tNNS\t_\t0\troot\t_\t_\n2\trun\trun\tVERB\tVB\t_\t1\tx\t_\t_\n\n"
+    )
     (folder / "f.conllu").write_text(conllu)
     run("train", folder / "f.conllu", "-f", "conllu", "--label", "xpos", "-m", folder / "u", "-q")
     tagged = run("tag", "-m", folder / "u", folder / "f.conllu").stdout

@@ -98,3 +98,11 @@ def test_fitted_or_not(data: tuple[Any, Any]) -> None:
     with pytest.raises(ValueError, match="Invalid parameter 'c3'"):
         crf.set_params(c3=1)
     assert repr(CRF(c2=0.5)) == "CRF(c2=0.5)"
+
+
+def test_cross_val_predict_joins_ragged_lists() -> None:
+    from sklearn.model_selection import cross_val_predict
+
+    X = [["a", "b"], ["a"], ["b", "a", "b"]] * 3
+    y = [["A", "B"], ["A"], ["B", "A", "B"]] * 3
+    assert [list(labels) for labels in cross_val_predict(CRF(), X, y, cv=3)] == y

@@ -19,7 +19,7 @@ from crfkit.chain.inference import decode_flat, log_partition, nbest, node_margi
 from crfkit.chain.potentials import Potentials
 from crfkit.dataset import Dataset, Layout
 from crfkit.estimators.base import Estimator, check_number
-from crfkit.estimators.labels import collect_labels, label_numbers
+from crfkit.estimators.labels import LabelLists, collect_labels, label_numbers
 from crfkit.features.encoders import Encoder, FeatureSource, make_encoder
 from crfkit.metrics import evaluate, token_accuracy
 from crfkit.model import ChainModel, read_model, write_model
@@ -63,7 +63,8 @@ class CRF(Estimator):
     c2 : float, default=1
         Coefficient of the sum of squared weights (without a half, as in CRFsuite).
     min_freq : float, default=0
-        (attribute, label) pairs that occur less often get no weight.
+        (attribute, label) pairs that occur less often get no weight. CRFsuite adds up the attributes' values instead of
+        counting, and drops rare transitions too.
     all_possible_states : bool, default=False
         Weights for all (attribute, label) pairs, not only for those seen.
     all_possible_transitions : bool, default=True
@@ -367,7 +368,7 @@ class CRF(Estimator):
         self._require_fitted()
         threads = resolve_threads(self.n_jobs)
         labels = self.model_.labels
-        out: list[list[Any]] = []
+        out = LabelLists()
         for p in self.model_.potentials(X, threads):
             flat = [labels[i] for i in decode_flat(p, threads).tolist()]
             assert p.offsets is not None

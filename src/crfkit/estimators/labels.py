@@ -10,7 +10,17 @@ from numpy.typing import NDArray
 
 from crfkit.data.sequences import Columns
 
-__all__ = ["collect_labels", "label_numbers"]
+__all__ = ["LabelLists", "collect_labels", "label_numbers"]
+
+
+class LabelLists(list[list[Any]]):
+    """Lists of labels that numpy takes as an array of lists, whatever their lengths; scikit-learn joins folds so."""
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        out = np.empty(len(self), object)
+        for i, labels in enumerate(self):
+            out[i] = labels
+        return out
 
 
 def _sorted(labels: set[Any]) -> list[Any]:
