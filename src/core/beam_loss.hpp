@@ -23,20 +23,14 @@ class BeamLossKernel {
   static constexpr double kInf = std::numeric_limits<double>::infinity();
 
  public:
-  BeamLossKernel(const LossJob<T>& job, const Block<T>& block, const BeamBlock<T>& beams, BeamLossWorkspace<T, W>& workspace)
-      : job_(job), block_(block), beams_(beams), ws_(workspace), n_(beams.labels.size()) {}
+  BeamLossKernel(const LossJob<T>& job, const BeamBlock<T>& beams, BeamLossWorkspace<T, W>& workspace)
+      : job_(job), beams_(beams), ws_(workspace), n_(beams.labels.size()) {}
 
   void loss(i64 task) {
     {
       const FlushDenormals flush;
       load();
-      i64 token = 0;
-      for (const Pack& pack : block_.packs)
-        for (i64 seq : pack.seq) {
-          const int steps = static_cast<int>(job_.offsets[seq + 1] - job_.offsets[seq]);
-          sequence(token, steps, job_.seq_weight ? job_.seq_weight[seq] : 1.0);
-          token += steps;
-        }
+      for (const auto& chain : beams_.chains) run(chain);
     }
     for (int part = 0; part < job_.turns->parts(); ++part) {
       job_.turns->wait(part, task);
@@ -87,17 +81,21 @@ class BeamLossKernel {
     value_ = 0;
   }
 
-  void sequence(i64 token, int steps, double weight) {
-    const u32* first = beams_.first.data() + token;
-    const u16* gold = beams_.gold.data() + token;
+  void run(const typename BeamBlock<T>::Chain& chain) {
+    const int steps = static_cast<int>(chain.steps);
+    const double weight = chain.weight;
+    const u32* first = beams_.first.data() + chain.token;
+    const u16* gold = beams_.gold.data() + chain.token;
     const u16* label = beams_.label.data() + first[0];
     const auto at = [&](int t) { return first[t] - first[0]; };
     auto& frozen = ws_.frozen;
     frozen.start(steps, [&](int t) { return first[t]; });
     double* u = frozen.u();
     score(first[0], first[steps], u);
-    for (u32 k = 0; k < at(1); ++k) u[k] += ws_.start[label[k]];
-    for (u32 k = at(steps - 1); k < at(steps); ++k) u[k] += ws_.end[label[k]];
+    if (chain.start)
+      for (u32 k = 0; k < at(1); ++k) u[k] += ws_.start[label[k]];
+    if (chain.end)
+      for (u32 k = at(steps - 1); k < at(steps); ++k) u[k] += ws_.end[label[k]];
     double gold_score = 0;
     for (int t = 0; t < steps; ++t) gold_score += u[at(t) + gold[t]];
     for (int t = 0; t + 1 < steps; ++t) {
@@ -120,8 +118,10 @@ class BeamLossKernel {
     for (int t = 0; t < steps; ++t) p[at(t) + gold[t]] -= 1;
     if (weight != 1.0)
       for (double& x : ws_.p) x *= weight;
-    for (u32 k = 0; k < at(1); ++k) ws_.start_gradient[label[k]] += p[k];
-    for (u32 k = at(steps - 1); k < at(steps); ++k) ws_.end_gradient[label[k]] += p[k];
+    if (chain.start)
+      for (u32 k = 0; k < at(1); ++k) ws_.start_gradient[label[k]] += p[k];
+    if (chain.end)
+      for (u32 k = at(steps - 1); k < at(steps); ++k) ws_.end_gradient[label[k]] += p[k];
     const double* edge = frozen.edges();
     for (int t = 0; t + 1 < steps; ++t) {
       const u16 *from = label + at(t), *to = label + at(t + 1);
@@ -183,7 +183,6 @@ class BeamLossKernel {
   }
 
   const LossJob<T>& job_;
-  const Block<T>& block_;
   const BeamBlock<T>& beams_;
   BeamLossWorkspace<T, W>& ws_;
   const std::size_t n_;  // local labels

@@ -297,6 +297,25 @@ void bind_objective(nb::module_& m, const char* objective, const char* scorer) {
             return nb::make_tuple(sizes.tokens, sizes.labels, sizes.largest);
           },
           "w"_a, "kind"_a, "amount"_a, "size"_a, "threads"_a)
+      .def(
+          "beam_sizes",
+          [](Objective<T>& self, In<double, 1> w, i64 block, const std::string& kind, double amount, int size, int threads) {
+            require(static_cast<i64>(w.size()) == self.size(), "the weight vector has the wrong size");
+            require(block >= 0 && block < self.n_blocks(), "there is no such block");
+            const Criterion rule = criterion(kind, amount, size);
+            typename Objective<T>::BeamSizes sizes;
+            {
+              const nb::gil_scoped_release release;
+              sizes = self.beam_sizes(w.data(), block, rule, make_threads(threads));
+            }
+            return nb::make_tuple(sizes.tokens, sizes.labels, sizes.largest);
+          },
+          "w"_a, "block"_a, "kind"_a, "amount"_a, "size"_a, "threads"_a)
+      .def("block_size",
+           [](const Objective<T>& self, i64 block) {
+             require(block >= 0 && block < self.n_blocks(), "there is no such block");
+             return self.block_size(block);
+           }, "block"_a)
       .def("drop_beams", &Objective<T>::drop_beams, nb::call_guard<nb::gil_scoped_release>())
       .def(
           "block_value_and_grad",

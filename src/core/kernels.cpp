@@ -28,8 +28,8 @@ const Kernels<T>& table() {
                         Workspace& ws) { BeamKernel<T, W>(job, rule, seq, ws).choose_for_maximum(out); },
       .loss = [](const LossJob<T>& job, const Block<T>& block, const u16* gold, i64 task,
                  Workspace& ws) { LossKernel<T, W>(job, block, ws).loss(gold, task); },
-      .beam_loss = [](const LossJob<T>& job, const Block<T>& block, const BeamBlock<T>& beams, i64 task, Workspace& ws) {
-        BeamLossKernel<T, W>(job, block, beams, static_cast<LossWorkspace<T, W>&>(ws).beam_loss).loss(task);
+      .beam_loss = [](const LossJob<T>& job, const BeamBlock<T>& beams, i64 task, Workspace& ws) {
+        BeamLossKernel<T, W>(job, beams, static_cast<LossWorkspace<T, W>&>(ws).beam_loss).loss(task);
       },
       .loss_beams = [](const LossJob<T>& job, const Block<T>& block, const u16* gold, const Criterion& criterion,
                        BeamBlock<T>& out, Workspace& ws) { LossKernel<T, W>(job, block, ws).choose(gold, criterion, out); },

@@ -82,7 +82,24 @@ class LossKernel {
         job.n_seq = 1;
         const BeamRule rule{criterion, keep.data(), BeamRule::Form::smoothed, criterion.amount > 0};
         BeamKernel<T, W>(job, rule, 0, ws_).choose(beams);
-        for (int t = 0; t < steps; ++t) add_beam(base_ + pack.row(t, s), beams.labels.data() + beams.ptr[t], beams.size(t), keep[t], out);
+        for (int t = 0; t < steps; ++t) {
+          const i64 size = static_cast<i64>(beams.size(t));
+          ++out.n_tokens;
+          out.n_labels += size;
+          out.largest = std::max(out.largest, size);
+        }
+        for (int t = 0; t < steps;) {
+          if (beams.size(t) == 1) {
+            ++t;
+            continue;
+          }
+          const int begin = std::max(0, t - 1);
+          while (t < steps && beams.size(t) > 1) ++t;
+          const int end = std::min(steps, t + 1);
+          out.chains.push_back({static_cast<u32>(out.gold.size()), static_cast<u32>(end - begin), begin == 0, end == steps, weight(pack, s)});
+          for (int k = begin; k < end; ++k)
+            add_beam(base_ + pack.row(k, s), beams.labels.data() + beams.ptr[k], beams.size(k), keep[k], out);
+        }
       }
     }
     number(out);
@@ -207,7 +224,7 @@ class LossKernel {
     }
   }
 
-  // Appends a token's beam and the weights that its labels have there.
+  // Appends a token's beam and the weights that its labels have there, if there is a choice.
   void add_beam(i64 row, const u16* labels, std::size_t n, int gold, BeamBlock<T>& out) {
     const Group<T>& group = block_.state;
     const Family& family = *job_.state;
@@ -219,7 +236,7 @@ class LossKernel {
       }
       if (labels[k] == gold) out.gold.push_back(static_cast<u16>(k));
     }
-    const u32 begin = group.ptr[row], middle = begin + group.n_dense[row], end = group.ptr[row + 1];
+    const u32 begin = group.ptr[row], middle = begin + (n > 1 ? group.n_dense[row] : 0), end = n > 1 ? group.ptr[row + 1] : begin;
     const auto id = [&](u32 e) { return group.wide_id.empty() ? u32{group.id[e]} : group.wide_id[e]; };
     slot_of_.resize(n_, -1);
     for (std::size_t k = 0; k < n; ++k) slot_of_[labels[k]] = static_cast<i32>(k);
@@ -253,10 +270,13 @@ class LossKernel {
 
   // Numbers the weights in use by their order in the model.
   void number(BeamBlock<T>& out) {
-    std::vector<std::pair<u32, u32>> order;  // weight, flat
-    for (std::size_t f = 0; f < used_.size(); ++f)
-      if (used_[f]) order.emplace_back(f < flat_runs_ ? ws_.row_weight[f] : block_.state.weight[f - flat_runs_], static_cast<u32>(f));
-    std::sort(order.begin(), order.end());
+    std::vector<std::pair<u32, u32>> order;  // weight, flat: dense rows ascend, and so do runs
+    for (std::size_t f = 0; f < flat_runs_; ++f)
+      if (used_[f]) order.emplace_back(ws_.row_weight[f], static_cast<u32>(f));
+    const i64 middle = static_cast<i64>(order.size());
+    for (std::size_t f = flat_runs_; f < used_.size(); ++f)
+      if (used_[f]) order.emplace_back(block_.state.weight[f - flat_runs_], static_cast<u32>(f));
+    std::inplace_merge(order.begin(), order.begin() + middle, order.end());
     std::vector<u32> number(used_.size());
     for (const auto& [weight, flat] : order) {
       number[flat] = static_cast<u32>(out.weight.size());

@@ -190,7 +190,7 @@ double Objective<T>::run(const double* w, i64 first, i64 last, bool beams, doubl
     if (!workspaces_[thread]) workspaces_[thread] = kernels_.workspace();
     const i64 b = first + task;
     try {
-      if (beams) kernels_.beam_loss(job, blocks_[b], beams_[b], task, *workspaces_[thread]);
+      if (beams) kernels_.beam_loss(job, beams_[b], task, *workspaces_[thread]);
       else kernels_.loss(job, blocks_[b], gold_[b].data(), task, *workspaces_[thread]);
     } catch (...) {
       turns.break_all();
@@ -210,32 +210,55 @@ double Objective<T>::run(const double* w, i64 first, i64 last, bool beams, doubl
   return value;
 }
 
+// Beams of the blocks [first, last).
 template <class T>
-typename Objective<T>::BeamSizes Objective<T>::choose_beams(const double* w, const Criterion& criterion, const Threads& threads) {
+std::vector<BeamBlock<T>> Objective<T>::chosen(const double* w, i64 first, i64 last, const Criterion& criterion, const Threads& threads) {
   if (layout_->has_edges()) throw Error("beams cannot be used in training where transitions look at the input");
-  const std::lock_guard<std::mutex> guard(lock_);
   weights_.set(w, threads);
   LossJob<T> job;
   weights_.point(job);
   job.offsets = offsets_.data();
   job.w = w;
+  job.seq_weight = seq_weight_.empty() ? nullptr : seq_weight_.data();
   if (static_cast<int>(workspaces_.size()) < threads.count) workspaces_.resize(threads.count);
-  std::vector<BeamBlock<T>> chosen = std::move(beams_);  // whatever happens, no half-chosen beams stay
-  beams_.clear();
-  chosen.resize(blocks_.size());
-  parallel_for(n_blocks(), threads.count, threads.poll, [&](i64 b, int thread) {
+  std::vector<BeamBlock<T>> out(last - first);
+  parallel_for(last - first, threads.count, threads.poll, [&](i64 task, int thread) {
     if (!workspaces_[thread]) workspaces_[thread] = kernels_.workspace();
-    kernels_.loss_beams(job, blocks_[b], gold_[b].data(), criterion, chosen[b], *workspaces_[thread]);
+    kernels_.loss_beams(job, blocks_[first + task], gold_[first + task].data(), criterion, out[task], *workspaces_[thread]);
   });
-  beams_ = std::move(chosen);
+  return out;
+}
+
+template <class T>
+typename Objective<T>::BeamSizes Objective<T>::sizes(const std::vector<BeamBlock<T>>& blocks) {
   BeamSizes sizes;
-  for (const BeamBlock<T>& block : beams_) {
-    sizes.tokens += static_cast<i64>(block.gold.size());
-    sizes.labels += static_cast<i64>(block.label.size());
-    for (std::size_t t = 0; t + 1 < block.first.size(); ++t)
-      sizes.largest = std::max<i64>(sizes.largest, block.first[t + 1] - block.first[t]);
+  for (const BeamBlock<T>& block : blocks) {
+    sizes.tokens += block.n_tokens;
+    sizes.labels += block.n_labels;
+    sizes.largest = std::max(sizes.largest, block.largest);
   }
   return sizes;
+}
+
+template <class T>
+typename Objective<T>::BeamSizes Objective<T>::choose_beams(const double* w, const Criterion& criterion, const Threads& threads) {
+  const std::lock_guard<std::mutex> guard(lock_);
+  beams_.clear();  // the memory may not hold both
+  beams_ = chosen(w, 0, n_blocks(), criterion, threads);
+  return sizes(beams_);
+}
+
+template <class T>
+typename Objective<T>::BeamSizes Objective<T>::beam_sizes(const double* w, i64 block, const Criterion& criterion, const Threads& threads) {
+  const std::lock_guard<std::mutex> guard(lock_);
+  return sizes(chosen(w, block, block + 1, criterion, threads));
+}
+
+template <class T>
+std::pair<i64, i64> Objective<T>::block_size(i64 block) const {
+  i64 sequences = 0;
+  for (const Pack& pack : blocks_[block].packs) sequences += pack.n_seq();
+  return {static_cast<i64>(gold_[block].size()), sequences};
 }
 
 template <class T>

@@ -49,7 +49,10 @@ class Objective {
     i64 tokens = 0, labels = 0, largest = 0;
   };
   BeamSizes choose_beams(const double* w, const Criterion& criterion, const Threads& threads);
+  // Those that one block would get.
+  BeamSizes beam_sizes(const double* w, i64 block, const Criterion& criterion, const Threads& threads);
   void drop_beams();
+  std::pair<i64, i64> block_size(i64 block) const;  // tokens, sequences
   bool has_beams() const { return !beams_.empty(); }
   i64 n_blocks() const { return static_cast<i64>(blocks_.size()); }
   // Unpenalised value and gradient of one block: with all labels, or inside of the beams.
@@ -58,6 +61,8 @@ class Objective {
  private:
   // Callers on several threads take turns: the buffers are shared.
   std::mutex lock_;
+  static BeamSizes sizes(const std::vector<BeamBlock<T>>& blocks);
+  std::vector<BeamBlock<T>> chosen(const double* w, i64 first, i64 last, const Criterion& criterion, const Threads& threads);
   double run(const double* w, i64 first, i64 last, bool beams, double* g, const Threads& threads);
 
   const std::shared_ptr<const Layout> layout_;

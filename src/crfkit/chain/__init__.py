@@ -4,7 +4,7 @@ Everything is a function of :class:`Potentials`, the scores of the labels of eac
 neighbouring labels, for one sequence or for a ragged batch.
 """
 
-from crfkit.chain.beams import BeamMarginals, FixedSize, MinDivergence, Threshold
+from crfkit.chain.beams import Adaptive, BeamMarginals, FixedSize, MinDivergence, Threshold
 from crfkit.chain.constraints import Constraints
 from crfkit.chain.inference import (
     Marginals,
@@ -20,6 +20,7 @@ from crfkit.chain.inference import (
 from crfkit.chain.potentials import Potentials
 
 __all__ = [
+    "Adaptive",
     "BeamMarginals",
     "Constraints",
     "FixedSize",

@@ -13,7 +13,7 @@ from crfkit import _core
 from crfkit._threads import resolve_threads
 from crfkit.chain.potentials import Potentials
 
-__all__ = ["Beam", "BeamMarginals", "FixedSize", "MinDivergence", "Threshold"]
+__all__ = ["Adaptive", "Beam", "BeamMarginals", "FixedSize", "MinDivergence", "Threshold"]
 
 Form = Literal["frozen", "smoothed", "paper"]
 
@@ -98,6 +98,46 @@ class Threshold:
     def core(self) -> tuple[str, float, int]:
         """Kind, amount and size, as the core takes them."""
         return "threshold", float(self.delta), 1
+
+
+@dataclass(frozen=True)
+class Adaptive:
+    r"""For training: beams by divergence, tied to the optimiser so that training ends at the exact optimum.
+
+    Training begins with all labels, goes over to beams of divergence :math:`\epsilon` as soon as they are small, and
+    measures the gap :math:`\log Z - \log Z_{beam}` on a sample, exactly, after every step. Where the gap is no longer
+    small beside what the steps gain, epsilon shrinks; when the search has converged inside of the beams, or they have
+    become too large to pay, it goes on with all labels until it converges there.
+
+    Parameters
+    ----------
+    epsilon : float
+        Divergence to begin with.
+    min_size : int
+        Labels kept in any case.
+    shrink : float
+        Factor by which epsilon falls.
+    share : float
+        Largest gap allowed, as part of what was gained since the beams were chosen.
+
+    Examples
+    --------
+    >>> Adaptive()
+    Adaptive(epsilon=0.01, min_size=2, shrink=0.25, share=1.0)
+    """
+
+    epsilon: float = 0.01
+    min_size: int = 2
+    shrink: float = 0.25
+    share: float = 1.0
+
+    def __post_init__(self) -> None:
+        _check(self, "epsilon", self.epsilon, 0)
+        _check(self, "min_size", self.min_size, 1, integer=True)
+        _check(self, "shrink", self.shrink, 0)
+        _check(self, "share", self.share, 0)
+        if self.shrink >= 1:
+            raise ValueError(f"'shrink' of Adaptive must be below 1, got {self.shrink!r}")
 
 
 #: A rule that picks the labels of a step.

@@ -220,6 +220,21 @@ def minimize_lbfgs(
     def done(converged: bool, message: str) -> Result:
         return Result(point.x, point.value, iteration, search.evaluations, converged, message)
 
+    def changed(old: Vector, new: Vector, fell: float, converged: bool) -> bool:
+        """Whether the objective changed itself between two steps; then the search goes on where it says."""
+        nonlocal point
+        review = getattr(objective, "review", None)
+        resume = None if review is None else review(old, new, fell, converged)
+        if resume is None:
+            return False
+        before = point.value if resume is new else point.value + fell
+        point = search.evaluate(np.array(resume), point.gradient)
+        # as if it had been this objective all along
+        past = [value + point.value - before for value in history]
+        history.clear()
+        history.extend(past[:-1] if len(past) == history.maxlen else past)
+        return True
+
     try:
         point = search.evaluate(point.x, point.gradient)
         if not np.isfinite(point.value):
@@ -229,6 +244,8 @@ def minimize_lbfgs(
             v = search.steepest(point)
             norm = np.sqrt(_core.dot(v, v))
             if norm <= tol * max(1.0, np.sqrt(_core.dot(point.x, point.x))):
+                if changed(point.x, point.x, 0.0, True):
+                    continue
                 return done(True, "the gradient vanishes")
             known.direction(v, d, threads)
             if c1:
@@ -243,6 +260,8 @@ def minimize_lbfgs(
             if new is None:
                 if len(known):
                     known.clear()
+                    continue
+                if changed(point.x, point.x, 0.0, True):
                     continue
                 return done(True, "no further descent is possible in this precision")
             known.push(new.x, point.x, new.gradient, point.gradient, threads)
@@ -261,7 +280,10 @@ def minimize_lbfgs(
                 )
                 if callback(progress, point.x.copy()):
                     return done(False, "the callback asked to stop")
-            if len(history) > period and history[0] - point.value <= tol * abs(point.value):
+            converged = len(history) > period and history[0] - point.value <= tol * abs(point.value)
+            if changed(spare.x, point.x, spare.value - point.value, converged):
+                continue
+            if converged:
                 return done(True, f"the objective fell by less than {tol:g} over {period} iterations")
         return done(False, f"stopped after {max_iter} iterations")
     except KeyboardInterrupt:

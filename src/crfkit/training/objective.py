@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from crfkit import _core
 from crfkit._threads import resolve_threads
+from crfkit.chain.beams import Beam
 from crfkit.chain.constraints import Constraints
 from crfkit.dataset import Dataset, Layout
 
@@ -94,3 +95,34 @@ class LikelihoodObjective:
             raise ValueError(f"'w' must have shape ({self.size},), got {w.shape}")
         gradient = np.empty(self.size) if out is None else out
         return self._native.value_and_grad(w, self.c2, gradient, self.threads), gradient
+
+    @property
+    def n_blocks(self) -> int:
+        """Number of blocks that the sequences are cut into."""
+        return self._native.n_blocks
+
+    def block_size(self, block: int) -> tuple[int, int]:
+        """Tokens and sequences of a block."""
+        return self._native.block_size(block)
+
+    def block_value_and_grad(self, w: Vector, block: int, beams: bool) -> tuple[float, Vector]:
+        """Unpenalised value and gradient of one block, inside of the chosen beams or with all labels."""
+        gradient = np.empty(self.size)
+        return self._native.block_value_and_grad(w, block, beams, gradient, self.threads), gradient
+
+    def choose_beams(self, w: Vector, beam: Beam) -> tuple[float, int]:
+        """Lets value and gradient look only at beams of labels that are chosen at w; gives their mean and largest size.
+
+        The gold labels are always in the beams.
+        """
+        tokens, labels, largest = self._native.choose_beams(w, *beam.core(), self.threads)
+        return labels / max(tokens, 1), largest
+
+    def beam_sizes(self, w: Vector, beam: Beam, block: int) -> tuple[float, int]:
+        """Mean and largest size of the beams that a block would get at w."""
+        tokens, labels, largest = self._native.beam_sizes(w, block, *beam.core(), self.threads)
+        return labels / max(tokens, 1), largest
+
+    def drop_beams(self) -> None:
+        """All labels again."""
+        self._native.drop_beams()

@@ -1,0 +1,207 @@
+"""Training inside of beams, and how closely it must stay to the exact objective."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crfkit.chain.beams import Adaptive, Beam, MinDivergence
+from crfkit.training.objective import LikelihoodObjective
+
+__all__ = ["BeamObjective", "BeamReport"]
+
+Vector = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class BeamReport:
+    """How the beams stand; the last four are measured exactly on a sample of the sequences.
+
+    Attributes
+    ----------
+    exact : bool
+        Whether all labels are in use at present.
+    average, largest : float, int
+        Labels in the beams.
+    epsilon : float or None
+        Divergence allowed at present, for beams that go by it.
+    chosen : int
+        How often beams were chosen so far.
+    tokens : int
+        Tokens in the sample.
+    gap : float
+        log Z - log Z_beam per token.
+    mass : float
+        Share of the labellings' mass that is inside of the beams, per sequence (geometric mean).
+    gradient_error : float
+        Norm of the error of the sample's gradient, relative to that gradient.
+    """
+
+    exact: bool
+    average: float
+    largest: int
+    epsilon: float | None
+    chosen: int
+    tokens: int = 0
+    gap: float = 0.0
+    mass: float = 1.0
+    gradient_error: float = 0.0
+
+
+class BeamObjective:
+    """The likelihood inside of beams that are chosen now and then, and held in between.
+
+    The beams are functions of the weights; were they chosen at every evaluation, value and gradient would belong to no
+    one function. They are chosen at a point of the search and held, so a line search sees one smooth function. As the
+    weights move away, labels outside of the beams go unwatched. So after every step the gap
+    :math:`\\log Z - \\log Z_{beam}` is measured exactly on a sample. Once it has doubled, beams are chosen afresh; if it
+    ate up what the step gained, the step is taken back.
+
+    Parameters
+    ----------
+    exact : LikelihoodObjective
+    beam : MinDivergence, FixedSize, Threshold or Adaptive
+    hold : int
+        Most iterations between two choices.
+    """
+
+    def __init__(self, exact: LikelihoodObjective, beam: Beam | Adaptive, hold: int = 8) -> None:
+        self.exact = exact
+        self.beam = beam
+        self.hold = hold
+        self.size = exact.size
+        self.noise = exact.noise
+        self.n_labels = exact.layout.n_labels
+        self._rule: Beam = MinDivergence(beam.epsilon, beam.min_size) if isinstance(beam, Adaptive) else beam
+        self._age = 0
+        self._block = 0
+        self._gap = 0.0  # of the sample, when the beams were chosen
+        self._ended = 0
+        self._fell = 0.0  # since the beams were chosen
+        self._wait = 0  # iterations until the next try, while all labels are in use
+        self._final = False  # all labels from now on
+        self.report = BeamReport(True, float(self.n_labels), self.n_labels, None, 0)
+
+    def value_and_grad(self, w: Vector, out: Vector | None = None) -> tuple[float, Vector]:
+        """Value and gradient at w, inside of the beams."""
+        return self.exact.value_and_grad(w, out)
+
+    @property
+    def uses_beams(self) -> bool:
+        """Whether beams are in use at present."""
+        return not self.report.exact
+
+    def begin(self, w: Vector) -> None:
+        """Chooses the first beams."""
+        self._choose(w)
+
+    def review(self, old: Vector, new: Vector, fell: float, converged: bool) -> Vector | None:
+        """After a step from ``old`` to ``new``: where to go on if the objective changed, None if it did not."""
+        if self._final:
+            return None
+        if not self.uses_beams:
+            self._wait -= 1
+            if self._wait > 0 and not converged:
+                return None
+            if converged and isinstance(self.beam, Adaptive):
+                self._final = True
+                return None
+            self._choose(new)
+            return new if self.uses_beams else None
+        self._age += 1
+        self._fell += fell
+        gap = self._sample_gap(new)
+        scale = self._scale()
+        if (gap - self._gap) * scale > max(self._fell, 0.0) and not converged:
+            # what the steps gained, they gained by losing labels
+            back = old if self._age == 1 else new
+            self._tighten()
+            self._choose(back)
+            return back
+        if converged:
+            return self._end(new)
+        if self._age >= self.hold * (1 + self.report.chosen // 4) or gap > 2 * self._gap:
+            if isinstance(self.beam, Adaptive) and gap * scale > self.beam.share * self._fell:
+                self._tighten()
+            self._choose(new)
+            return new
+        return None
+
+    def measure(self, w: Vector, blocks: int = 4) -> BeamReport:
+        """The report, with what a sample of the data says at w."""
+        if not self.uses_beams:
+            return self.report
+        gap = tokens = 0.0
+        sequences = 0
+        right = np.zeros(self.size)
+        wrong = np.zeros(self.size)
+        for block in np.unique(np.linspace(0, self.exact.n_blocks - 1, blocks).astype(int)).tolist():
+            a, exact = self.exact.block_value_and_grad(w, block, beams=False)
+            b, inside = self.exact.block_value_and_grad(w, block, beams=True)
+            gap += a - b
+            right += exact
+            wrong += exact - inside
+            size = self.exact.block_size(block)
+            tokens += size[0]
+            sequences += size[1]
+        norm = float(np.linalg.norm(right))
+        self.report = replace(
+            self.report,
+            tokens=int(tokens),
+            gap=gap / max(tokens, 1),
+            mass=float(np.exp(-gap / max(sequences, 1))),
+            gradient_error=float(np.linalg.norm(wrong)) / norm if norm else 0.0,
+        )
+        return self.report
+
+    def _end(self, w: Vector) -> Vector | None:
+        """The search converged in the present beams."""
+        self._ended += 1
+        if isinstance(self.beam, Adaptive):
+            self._use_all()
+            self._final = True
+            return w
+        if self._age == 0 or self._ended > 3:
+            return None
+        self._choose(w)
+        return w
+
+    def _tighten(self) -> None:
+        if isinstance(self.beam, Adaptive) and isinstance(self._rule, MinDivergence):
+            self._rule = replace(self._rule, epsilon=self._rule.epsilon * self.beam.shrink)
+
+    def _choose(self, w: Vector) -> None:
+        rule = self._rule
+        chosen = self.report.chosen
+        if isinstance(rule, MinDivergence):
+            # where most labels are needed, all of them are no dearer, and right
+            average, largest = self.exact.beam_sizes(w, rule, self._block)
+            most = self.n_labels / (8.0 if isinstance(self.beam, Adaptive) else 2.0)
+            if average > most:
+                self._use_all()
+                self.report = replace(self.report, epsilon=rule.epsilon, average=average, largest=largest)
+                return
+        average, largest = self.exact.choose_beams(w, rule)
+        epsilon = rule.epsilon if isinstance(rule, MinDivergence) else None
+        self.report = BeamReport(False, average, largest, epsilon, chosen + 1)
+        self._age = 0
+        self._fell = 0.0
+        self._block = (self._block + 1) % self.exact.n_blocks
+        self._gap = self._sample_gap(w)
+
+    def _use_all(self) -> None:
+        self.exact.drop_beams()
+        self.report = BeamReport(True, float(self.n_labels), self.n_labels, None, self.report.chosen)
+        self._wait = 2
+
+    def _sample_gap(self, w: Vector) -> float:
+        """Log Z - log Z_beam of the block at hand."""
+        exact, _ = self.exact.block_value_and_grad(w, self._block, beams=False)
+        inside, _ = self.exact.block_value_and_grad(w, self._block, beams=True)
+        return max(exact - inside, 0.0)
+
+    def _scale(self) -> float:
+        """From the sampled block to all the data."""
+        return self.exact.n_tokens / max(self.exact.block_size(self._block)[0], 1)
