@@ -205,7 +205,7 @@ def test_columns_are_the_sequences_they_were_made_of(sequences: list[list[tuple[
     assert list(pickle.loads(pickle.dumps(x))) == sequences
     if sequences:
         assert x[-1] == sequences[-1]
-        assert list(x[np.array([0, 0])]) == [sequences[0], sequences[0]]  # type: ignore[call-overload]
+        assert list(x[np.array([0, 0])]) == [sequences[0], sequences[0]]
 
 
 def test_columns_behave_as_a_list() -> None:
@@ -213,13 +213,13 @@ def test_columns_behave_as_a_list() -> None:
     assert len(x) == 3
     assert x.lengths.tolist() == [1, 2, 0]
     assert x.map_column(0, str.upper) == [["A"], ["B", "C"], []]
-    assert list(x[np.array([True, False, True])]) == [["a"], []]  # type: ignore[call-overload]
+    assert list(x[np.array([True, False, True])]) == [["a"], []]
     assert "3 sequences, 3 tokens" in repr(x)
     for key in (3, -4):
         with pytest.raises(IndexError):
             x[key]
     with pytest.raises(IndexError):
-        x[np.array([5])]  # type: ignore[call-overload]
+        x[np.array([5])]
     with pytest.raises(ValueError, match="there is no column 1"):
         x.select([1])
 
@@ -250,7 +250,7 @@ def test_items_follow_python_crfsuite() -> None:
     again = pickle.loads(pickle.dumps(x))
     assert list(again) == list(x)
     assert list(x[1:]) == [[]]
-    assert x[np.array([1, 0])][1] == x[0]  # type: ignore[call-overload]
+    assert x[np.array([1, 0])][1] == x[0]
 
 
 @pytest.mark.parametrize(

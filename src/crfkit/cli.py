@@ -10,7 +10,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import IO, Annotated, Any
@@ -25,6 +25,7 @@ import crfkit
 from crfkit import CRF, Template, inspection, metrics
 from crfkit._files import whole_file
 from crfkit._threads import resolve_threads
+from crfkit.chain.beams import Adaptive, Beam, as_beam
 from crfkit.chain.inference import decode_flat, log_partition, nbest, node_marginals
 from crfkit.data import Columns, DataError, iter_columns, load_corpus, read_columns, read_conllu, read_crfsuite
 from crfkit.data.readers import CONLLU_COLUMNS, open_source
@@ -180,6 +181,16 @@ def train(
     tol: Annotated[
         float, typer.Option(help="Stop when ten iterations gain less than this part of the objective.")
     ] = 1e-5,
+    beam: Annotated[
+        str | None,
+        typer.Option(
+            help="Train inside of beams of labels: min-divergence:EPSILON[:MIN_SIZE], fixed:N, threshold:DELTA "
+            "or adaptive, which ends at the exact optimum."
+        ),
+    ] = None,
+    warm_start_fraction: Annotated[
+        float | None, typer.Option(help="First train on this part of the sequences, then on all.")
+    ] = None,
     start: Annotated[
         Path | None, typer.Option("--start", help="Begin with the weights of this model; new labels are added.")
     ] = None,
@@ -205,6 +216,8 @@ def train(
         "constraints": None if constraints is None else constraints.value,
         "max_iter": max_iter,
         "tol": tol,
+        "beam": beam,
+        "warm_start_fraction": warm_start_fraction,
         "n_jobs": threads,
     }
     if start is None:
@@ -242,6 +255,7 @@ def train(
     crf.save(model)
     result = crf.result_
     seconds = time.perf_counter() - began
+    beams = crf.beams_
     scores = metrics.evaluate(dev_data[1], crf.predict(dev_data[0])).summary() if dev_data else {}
     if json:
         record = {
@@ -256,12 +270,21 @@ def train(
             "active": int(np.count_nonzero(crf.weights_)),
             "seconds": round(seconds, 4),
         }
+        if beams is not None:
+            record["beams"] = asdict(beams)
         _emit({**record, **({"dev": scores} if scores else {})})
     elif not quiet:
         _say(
             f"{result.message}: {result.iterations} iterations, objective {result.value:.4f}, "
             f"{np.count_nonzero(crf.weights_)} of {crf.model_.layout.size} weights active"
         )
+        if beams is not None and beams.exact:
+            _say(f"beams were chosen {beams.chosen} times; training ended with all labels")
+        elif beams is not None:
+            _say(
+                f"beams of {beams.average:.1f} labels, at most {beams.largest}; on a sample they hold "
+                f"{beams.mass:.2%} of a sequence's mass, and the gradient's error is {beams.gradient_error:.1%}"
+            )
         for name, value in scores.items():
             _say(f"dev {name.replace('_', ' ')}: {100 * value:.2f}")
         _say(f"wrote {model} ({os.path.getsize(model) / 1e6:.1f} MB) after {seconds:.1f}s")
@@ -311,6 +334,12 @@ def tag(
     nbest: Annotated[
         int, typer.Option("--nbest", "-n", help="Write this many labellings, each with its probability.")
     ] = 1,
+    beam: Annotated[
+        str | None,
+        typer.Option(
+            help="Look only at beams of labels: min-divergence:EPSILON[:MIN_SIZE], fixed:N or threshold:DELTA."
+        ),
+    ] = None,
     threads: ThreadsOption = -1,
     json: JsonOption = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors.")] = False,
@@ -332,8 +361,11 @@ def tag(
         frame = None
         if kind is Format.conllu and not json and nbest == 1:
             frame = _Conllu(data, reading.get("label") or "upos")
+        rule = as_beam(beam)
+        if isinstance(rule, Adaptive):
+            raise DataError("--beam of tag takes min-divergence, fixed or threshold: adaptive is for training")
         for table, X in _tag_pieces(crf, data, kind, reading, comment):
-            _write_tags(crf, table, X, out, probabilities, nbest, json, frame)
+            _write_tags(crf, table, X, out, probabilities, nbest, json, frame, rule)
             counts[0] += len(X)
             counts[1] += int(X.lengths.sum())
             if not quiet and sys.stderr.isatty() and output is not None:
@@ -416,6 +448,7 @@ def _write_tags(
     k: int,
     as_json: bool,
     frame: _Conllu | None = None,
+    beam: Beam | None = None,
 ) -> None:
     labels = [str(label) for label in crf.model_.labels]
     i = 0
@@ -425,12 +458,12 @@ def _write_tags(
         nodes = node_marginals(p, crf.n_jobs) if probabilities else None
         best: list[list[tuple[Any, float]]]
         if k == 1:
-            best = [[(path, 0.0)] for path in p.split(decode_flat(p, crf.n_jobs))]
+            best = [[(path, 0.0)] for path in p.split(decode_flat(p, crf.n_jobs, beam))]
         else:
             log_z = log_partition(p, crf.n_jobs)
             best = [
                 list(zip(found.paths, np.exp(found.scores - z).tolist(), strict=True))
-                for found, z in zip(nbest(p, k), log_z, strict=True)
+                for found, z in zip(nbest(p, k, beam=beam), log_z, strict=True)
             ]
         for s, paths in enumerate(best):
             rows = table[i] if table is not None else None

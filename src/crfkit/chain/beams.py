@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -13,7 +14,7 @@ from crfkit import _core
 from crfkit._threads import resolve_threads
 from crfkit.chain.potentials import Potentials
 
-__all__ = ["Adaptive", "Beam", "BeamMarginals", "FixedSize", "MinDivergence", "Threshold"]
+__all__ = ["Adaptive", "Beam", "BeamMarginals", "FixedSize", "MinDivergence", "Threshold", "as_beam"]
 
 Form = Literal["frozen", "smoothed", "paper"]
 
@@ -55,6 +56,10 @@ class MinDivergence:
         _check(self, "epsilon", self.epsilon, 0)
         _check(self, "min_size", self.min_size, 1, integer=True)
 
+    def text(self) -> str:
+        """As :func:`as_beam` reads it."""
+        return f"min-divergence:{self.epsilon:g}:{self.min_size}"
+
     def core(self) -> tuple[str, float, int]:
         """Kind, amount and size, as the core takes them."""
         return "min_divergence", float(self.epsilon), int(self.min_size)
@@ -75,6 +80,10 @@ class FixedSize:
     def __post_init__(self) -> None:
         _check(self, "n", self.n, 1, integer=True)
 
+    def text(self) -> str:
+        """As :func:`as_beam` reads it."""
+        return f"fixed:{self.n}"
+
     def core(self) -> tuple[str, float, int]:
         """Kind, amount and size, as the core takes them."""
         return "fixed_size", 0.0, int(self.n)
@@ -94,6 +103,10 @@ class Threshold:
 
     def __post_init__(self) -> None:
         _check(self, "delta", self.delta, 0)
+
+    def text(self) -> str:
+        """As :func:`as_beam` reads it."""
+        return f"threshold:{self.delta:g}"
 
     def core(self) -> tuple[str, float, int]:
         """Kind, amount and size, as the core takes them."""
@@ -139,9 +152,49 @@ class Adaptive:
         if self.shrink >= 1:
             raise ValueError(f"'shrink' of Adaptive must be below 1, got {self.shrink!r}")
 
+    def text(self) -> str:
+        """As :func:`as_beam` reads it."""
+        return f"adaptive:{self.epsilon:g}:{self.min_size}:{self.shrink:g}:{self.share:g}"
+
 
 #: A rule that picks the labels of a step.
 Beam = MinDivergence | FixedSize | Threshold
+
+
+_FORMS: dict[str, tuple[Any, tuple[Callable[[str], Any], ...], int]] = {
+    "min-divergence": (MinDivergence, (float, int), 1),
+    "fixed": (FixedSize, (int,), 1),
+    "threshold": (Threshold, (float,), 1),
+    "adaptive": (Adaptive, (float, int, float, float), 0),
+}
+
+
+def as_beam(beam: Any) -> Any:
+    """A beam from itself, from None, or from its text.
+
+    ``min-divergence:EPSILON[:MIN_SIZE]``, ``fixed:N``, ``threshold:DELTA`` or ``adaptive[:EPSILON[:MIN_SIZE]]``.
+
+    Examples
+    --------
+    >>> as_beam("min-divergence:0.01:4")
+    MinDivergence(epsilon=0.01, min_size=4)
+    >>> as_beam("adaptive").text()
+    'adaptive:0.01:2:0.25:1'
+    """
+    if beam is None or isinstance(beam, (MinDivergence, FixedSize, Threshold, Adaptive)):
+        return beam
+    if not isinstance(beam, str):
+        raise ValueError(f"'beam' must be MinDivergence, FixedSize, Threshold, Adaptive or a str, got {beam!r}")
+    name, *numbers = beam.split(":")
+    if name not in _FORMS:
+        raise ValueError(f"'beam' must begin with {', '.join(_FORMS)}, got {beam!r}")
+    make, kinds, least = _FORMS[name]
+    if not least <= len(numbers) <= len(kinds):
+        raise ValueError(f"'beam' {name} takes {least} to {len(kinds)} numbers, got {beam!r}")
+    try:
+        return make(*(kind(x) for kind, x in zip(kinds, numbers, strict=False)))
+    except ValueError as e:
+        raise ValueError(f"'beam' {beam!r}: {e}") from None
 
 
 @dataclass(frozen=True, eq=False)

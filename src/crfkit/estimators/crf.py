@@ -14,16 +14,19 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from crfkit._threads import resolve_threads
+from crfkit.chain.beams import Adaptive, Beam, as_beam
 from crfkit.chain.constraints import Constraints
 from crfkit.chain.inference import decode_flat, log_partition, nbest, node_marginals
 from crfkit.chain.potentials import Potentials
+from crfkit.data.sequences import Columns
 from crfkit.dataset import Dataset, Layout
 from crfkit.estimators.base import Estimator, check_number
 from crfkit.estimators.labels import LabelLists, collect_labels, label_numbers
 from crfkit.features.encoders import Encoder, FeatureSource, make_encoder
 from crfkit.metrics import evaluate, token_accuracy
 from crfkit.model import ChainModel, read_model, write_model
-from crfkit.training.lbfgs import Callback, Progress, minimize_lbfgs
+from crfkit.training.beams import BeamObjective, BeamReport
+from crfkit.training.lbfgs import Callback, Progress, Result, minimize_lbfgs
 from crfkit.training.objective import LikelihoodObjective
 
 __all__ = ["CRF", "Tagging", "load"]
@@ -79,12 +82,17 @@ class CRF(Estimator):
         Training ends when the objective falls by less than this part of itself over ten iterations.
     warm_start : bool, default=False
         Begin at the weights of the last fit; new labels and attributes are added.
+    beam : MinDivergence, FixedSize, Threshold, Adaptive or str, optional
+        Train inside of beams of labels (see :mod:`crfkit.chain`), for large label sets; a str as for ``--beam`` of the
+        command line. Only :class:`~crfkit.chain.Adaptive` ends at the exact optimum.
+    warm_start_fraction : float, optional
+        First train on this part of the sequences, picked at random, then on all.
     dtype : {"float32", "float64"}, default="float32"
         Precision of the lattices. Sums over the data are in double precision either way.
     n_jobs : int, default=-1
         Threads; -1 for all cores. Results do not depend on it.
     random_state : int, optional
-        Not used by the present optimisers, which are deterministic.
+        Seed of what is picked at random.
     verbose : bool, default=False
         Print a line per iteration to standard error.
     callback : callable, optional
@@ -99,6 +107,8 @@ class CRF(Estimator):
     n_iter_ : int
     result_ : Result
         How training ended.
+    beams_ : BeamReport or None
+        How the beams stood at the end of training: sizes, mass, and the error of the gradient on a sample.
 
     Examples
     --------
@@ -126,6 +136,8 @@ class CRF(Estimator):
         max_iter: int | None = None,
         tol: float = 1e-5,
         warm_start: bool = False,
+        beam: Beam | Adaptive | str | None = None,
+        warm_start_fraction: float | None = None,
         dtype: str = "float32",
         n_jobs: int | None = -1,
         random_state: int | None = None,
@@ -143,6 +155,8 @@ class CRF(Estimator):
         self.max_iter = max_iter
         self.tol = tol
         self.warm_start = warm_start
+        self.beam = beam
+        self.warm_start_fraction = warm_start_fraction
         self.dtype = dtype
         self.n_jobs = n_jobs
         self.random_state = random_state
@@ -156,6 +170,10 @@ class CRF(Estimator):
         for name in ("c1", "c2", "min_freq", "tol"):
             check_number(self, name, getattr(self, name), 0)
         check_number(self, "max_iter", self.max_iter, 0, integer=True, optional=True)
+        check_number(self, "warm_start_fraction", self.warm_start_fraction, 0, optional=True, strict=True)
+        if self.warm_start_fraction is not None and self.warm_start_fraction > 1:
+            raise ValueError(f"'warm_start_fraction' of CRF must be at most 1, got {self.warm_start_fraction!r}")
+        as_beam(self.beam)
         if self.dtype not in ("float32", "float64"):
             raise ValueError(f"'dtype' of CRF must be 'float32' or 'float64', got {self.dtype!r}")
 
@@ -281,15 +299,21 @@ class CRF(Estimator):
             return ChainModel(encoder, labels, layout, w, rules, np.dtype(self.dtype), self._settings())
 
         dev = None if X_dev is None else (X_dev, y_dev)
-        result = minimize_lbfgs(
-            objective,
-            w0,
-            c1=self.c1,
-            tol=self.tol,
-            max_iter=self.max_iter,
-            callback=self._watch(model, dev),
-            n_jobs=self.n_jobs,
-        )
+        started = None
+        if self.warm_start_fraction is not None:
+            pick = np.random.default_rng(self.random_state).permutation(len(X))
+            pick = np.sort(pick[: max(1, round(self.warm_start_fraction * len(X)))])
+            part = encoder.encode(encoder.read(X)[pick], False, resolve_threads(self.n_jobs))
+            numbers = label_numbers(y[pick] if isinstance(y, Columns) else [y[i] for i in pick], labels, part.offsets)
+            small = LikelihoodObjective(
+                layout, part, numbers, c2=self.c2, constraints=rules, dtype=self.dtype, n_jobs=self.n_jobs
+            )
+            started, _ = self._minimize(small, w0, 10 * self.tol, None)
+            w0 = started.w
+        if started is not None and "interrupted" in started.message:
+            result, self.beams_ = started, None
+        else:
+            result, self.beams_ = self._minimize(objective, w0, self.tol, self._watch(model, dev))
         del objective
         keep = [np.diff(ptr) > 0 for ptr in (layout.state_ptr, layout.edge_ptr)]
         if not all(k.all() for k in keep):
@@ -311,8 +335,21 @@ class CRF(Estimator):
             )
         return self
 
+    def _minimize(
+        self, exact: LikelihoodObjective, w0: NDArray[np.float64], tol: float, callback: Callback | None
+    ) -> tuple[Result, BeamReport | None]:
+        """Runs the optimiser, inside of beams if they are asked for; the report says how the beams ended."""
+        beam = as_beam(self.beam)
+        objective = exact if beam is None else BeamObjective(exact, beam, w0)
+        result = minimize_lbfgs(
+            objective, w0, c1=self.c1, tol=tol, max_iter=self.max_iter, callback=callback, n_jobs=self.n_jobs
+        )
+        return result, objective.measure(result.w) if isinstance(objective, BeamObjective) else None
+
     def _settings(self) -> dict[str, Any]:
-        return {k: v for k, v in self.get_params().items() if k != "callback"}
+        settings = {k: v for k, v in self.get_params().items() if k != "callback"}
+        beam = as_beam(self.beam)
+        return {**settings, "beam": None if beam is None else beam.text()}
 
     def _adopt(self, model: ChainModel) -> None:
         self.model_ = model
@@ -358,8 +395,14 @@ class CRF(Estimator):
         weights.flags.writeable = False
         return weights
 
-    def predict(self, X: Any) -> list[list[Any]]:
+    def predict(self, X: Any, beam: Beam | str | None = None) -> list[list[Any]]:
         """The best labels of every sequence.
+
+        Parameters
+        ----------
+        X : sequences of tokens
+        beam : MinDivergence, FixedSize, Threshold or str, optional
+            Look only at a beam of labels at each token: faster with many labels, and the best labels may be missed.
 
         Returns
         -------
@@ -367,10 +410,13 @@ class CRF(Estimator):
         """
         self._require_fitted()
         threads = resolve_threads(self.n_jobs)
+        rule = as_beam(beam)
+        if isinstance(rule, Adaptive):
+            raise ValueError("'beam' of predict must not be Adaptive, which is for training")
         labels = self.model_.labels
         out = LabelLists()
         for p in self.model_.potentials(X, threads):
-            flat = [labels[i] for i in decode_flat(p, threads).tolist()]
+            flat = [labels[i] for i in decode_flat(p, threads, rule).tolist()]
             assert p.offsets is not None
             bounds = p.offsets.tolist()
             out += [flat[a:b] for a, b in itertools.pairwise(bounds)]

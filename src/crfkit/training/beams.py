@@ -14,6 +14,9 @@ __all__ = ["BeamObjective", "BeamReport"]
 
 Vector = NDArray[np.float64]
 
+_PATIENCE = 10  # choices in a row without gain before training ends
+_FIRST = 6  # iterations with all labels, from zero weights
+
 
 @dataclass(frozen=True)
 class BeamReport:
@@ -54,20 +57,23 @@ class BeamObjective:
     """The likelihood inside of beams that are chosen now and then, and held in between.
 
     The beams are functions of the weights; were they chosen at every evaluation, value and gradient would belong to no
-    one function. They are chosen at a point of the search and held, so a line search sees one smooth function. As the
+    one function. They are chosen at a point of the search and held, so a line search sees one function. As the
     weights move away, labels outside of the beams go unwatched. So after every step the gap
-    :math:`\\log Z - \\log Z_{beam}` is measured exactly on a sample. Once it has doubled, beams are chosen afresh; if it
-    ate up what the step gained, the step is taken back.
+    :math:`\\log Z - \\log Z_{beam}` is measured exactly on a sample, and once it has doubled, or has eaten up what the
+    steps gained, beams are chosen afresh; :class:`~crfkit.chain.Adaptive` ones more generously, and from before the
+    step. Training is done when the exact objective, as a part of the data tells it, falls no more.
 
     Parameters
     ----------
     exact : LikelihoodObjective
     beam : MinDivergence, FixedSize, Threshold or Adaptive
+    w : float64 array
+        Where the first beams are chosen.
     hold : int
-        Most iterations between two choices.
+        Most iterations between two choices, at first.
     """
 
-    def __init__(self, exact: LikelihoodObjective, beam: Beam | Adaptive, hold: int = 8) -> None:
+    def __init__(self, exact: LikelihoodObjective, beam: Beam | Adaptive, w: Vector, hold: int = 8) -> None:
         self.exact = exact
         self.beam = beam
         self.hold = hold
@@ -81,8 +87,16 @@ class BeamObjective:
         self._ended = 0
         self._fell = 0.0  # since the beams were chosen
         self._wait = 0  # iterations until the next try, while all labels are in use
-        self._final = False  # all labels from now on
+        self._final = False  # nothing changes from now on
+        self._best = np.inf  # exact objective by the first block, where beams were chosen
+        self._at = w  # where that was
+        self._stale = 0  # choices in a row that did not improve on it
+        self.done = False
         self.report = BeamReport(True, float(self.n_labels), self.n_labels, None, 0)
+        if w.any():
+            self._choose(w)
+        else:  # all labels look alike: no reason to choose one over another
+            self._wait = _FIRST
 
     def value_and_grad(self, w: Vector, out: Vector | None = None) -> tuple[float, Vector]:
         """Value and gradient at w, inside of the beams."""
@@ -92,10 +106,6 @@ class BeamObjective:
     def uses_beams(self) -> bool:
         """Whether beams are in use at present."""
         return not self.report.exact
-
-    def begin(self, w: Vector) -> None:
-        """Chooses the first beams."""
-        self._choose(w)
 
     def review(self, old: Vector, new: Vector, fell: float, converged: bool) -> Vector | None:
         """After a step from ``old`` to ``new``: where to go on if the objective changed, None if it did not."""
@@ -113,15 +123,19 @@ class BeamObjective:
         self._age += 1
         self._fell += fell
         gap = self._sample_gap(new)
-        scale = self._scale()
-        if (gap - self._gap) * scale > max(self._fell, 0.0) and not converged:
+        scale = self._scale(self._block)
+        if converged:
+            return self._end(new)
+        if self._stale >= _PATIENCE and not isinstance(self.beam, Adaptive):
+            self.done = True
+            self._choose(self._at)
+            return self._at
+        if (gap - self._gap) * scale > max(self._fell, 0.0):
             # what the steps gained, they gained by losing labels
-            back = old if self._age == 1 else new
+            back = old if self._age == 1 and isinstance(self.beam, Adaptive) else new
             self._tighten()
             self._choose(back)
             return back
-        if converged:
-            return self._end(new)
         if self._age >= self.hold * (1 + self.report.chosen // 4) or gap > 2 * self._gap:
             if isinstance(self.beam, Adaptive) and gap * scale > self.beam.share * self._fell:
                 self._tighten()
@@ -188,6 +202,10 @@ class BeamObjective:
         self.report = BeamReport(False, average, largest, epsilon, chosen + 1)
         self._age = 0
         self._fell = 0.0
+        value = self.exact.block_value_and_grad(w, 0, beams=False)[0] * self._scale(0) + self.exact.c2 * float(w @ w)
+        self._stale = 0 if value < self._best * (1 - 1e-4) else self._stale + 1
+        if value < self._best:
+            self._best, self._at = value, w.copy()
         self._block = (self._block + 1) % self.exact.n_blocks
         self._gap = self._sample_gap(w)
 
@@ -202,6 +220,6 @@ class BeamObjective:
         inside, _ = self.exact.block_value_and_grad(w, self._block, beams=True)
         return max(exact - inside, 0.0)
 
-    def _scale(self) -> float:
-        """From the sampled block to all the data."""
-        return self.exact.n_tokens / max(self.exact.block_size(self._block)[0], 1)
+    def _scale(self, block: int) -> float:
+        """From a block to all the data."""
+        return self.exact.n_tokens / max(self.exact.block_size(block)[0], 1)

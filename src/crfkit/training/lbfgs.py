@@ -282,6 +282,8 @@ def minimize_lbfgs(
                     return done(False, "the callback asked to stop")
             converged = len(history) > period and history[0] - point.value <= tol * abs(point.value)
             if changed(spare.x, point.x, spare.value - point.value, converged):
+                if getattr(objective, "done", False):
+                    return done(True, "the exact objective falls no more with fresh beams")
                 continue
             if converged:
                 return done(True, f"the objective fell by less than {tol:g} over {period} iterations")
