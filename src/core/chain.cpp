@@ -22,7 +22,8 @@ constexpr i64 kWindow = 512;  // sequences sorted by length together
 // A job whose input is filled in, and the tables that it points to.
 template <class T>
 struct Prepared {
-  Prepared(const ChainInput<T>& in, ChainJob<T> given) : kernels(kernels_for<T>(in.n_labels)), edge_first(edge_offsets(in.offsets, in.n_seq)), job(given) {
+  // max_only: for max-product, which needs no more than the scores
+  Prepared(const ChainInput<T>& in, ChainJob<T> given, bool max_only = false) : kernels(kernels_for<T>(in.n_labels)), edge_first(edge_offsets(in.offsets, in.n_seq)), job(given) {
     job.n_labels = in.n_labels;
     job.stride = kernels.stride(in.n_labels);
     job.n_seq = in.n_seq;
@@ -31,6 +32,9 @@ struct Prepared {
     job.unary = in.unary;
     if (in.per_step) {
       job.pairwise = in.pairwise;
+    } else if (max_only) {
+      shared.prepare_scores(in.pairwise, in.n_labels, job.stride);
+      job.shared = &shared;
     } else {
       shared.prepare(in.pairwise, in.n_labels, job.stride);
       shared_log.prepare(in.pairwise, in.n_labels, round_up(in.n_labels, 4));
@@ -59,8 +63,8 @@ void with_workspaces(const Kernels<T>& kernels, i64 n_tasks, const Threads& thre
 
 // Cuts the sequences into packs and runs `kernel` on them.
 template <class T, class Kernel>
-void run(const ChainInput<T>& in, const Threads& threads, ChainJob<T> job, Kernel kernel) {
-  const Prepared<T> prepared(in, job);
+void run(const ChainInput<T>& in, const Threads& threads, ChainJob<T> job, Kernel kernel, bool max_only = false) {
+  const Prepared<T> prepared(in, job, max_only);
   std::vector<Pack> packs;
   for (i64 s = 0; s < in.n_seq; s += kWindow)
     for (Pack& pack : make_packs(in.offsets, s, std::min(in.n_seq, s + kWindow), in.per_step ? 1 : kPackWidth))
@@ -88,7 +92,7 @@ void decode(const ChainInput<T>& in, const Threads& threads, i32* path, u8* dead
   ChainJob<T> job;
   job.path = path;
   job.dead = dead;
-  run(in, threads, job, &Kernels<T>::decode);
+  run(in, threads, job, &Kernels<T>::decode, true);
 }
 
 template <class T>
@@ -105,13 +109,46 @@ void sample(const ChainInput<T>& in, const Threads& threads, i64 n_samples, cons
 
 namespace {
 
+// best_paths for k = 1.
+template <class Count, class Unary, class Pairwise, class Emit, class Put>
+void best_path(i64 steps, Count count, Unary unary, Pairwise pairwise, Emit emit, Put put) {
+  constexpr double inf = std::numeric_limits<double>::infinity();
+  std::vector<std::vector<i32>> before(steps);
+  std::vector<double> value, next;
+  for (i64 t = 0; t < steps; ++t) {
+    next.assign(count(t), -inf);
+    before[t].assign(count(t), 0);
+    for (i64 j = 0; j < count(t); ++j) {
+      double best = t == 0 ? 0.0 : -inf;
+      if (t > 0)
+        for (i64 i = 0; i < count(t - 1); ++i) {
+          const double x = value[i] + pairwise(t - 1, i, j);
+          if (x > best) {
+            best = x;
+            before[t][j] = static_cast<i32>(i);
+          }
+        }
+      next[j] = best + unary(t, j);
+    }
+    std::swap(value, next);
+  }
+  i32 at = static_cast<i32>(std::max_element(value.begin(), value.end()) - value.begin());
+  if (!(value[at] > -inf)) return;
+  emit(0, value[at]);
+  for (i64 t = steps - 1; t >= 0; --t) {
+    put(0, t, at);
+    at = before[t][at];
+  }
+}
+
 // The k best paths through a lattice of count(t) nodes at step t, with scores unary(t, j) and pairwise(t, i, j) of i at t
 // before j at t + 1. Calls emit(rank, score) and then place(rank, t, node) from the last step to the first.
 //
 // best[t][j]: the k best ways to node j at step t, each the score, the node before and its rank there. The ways into j are
 // merged from the sorted lists of all nodes i, whose heads wait in a heap.
 template <class Count, class Unary, class Pairwise, class Emit, class Put>
-i64 best_paths(i64 steps, i64 k, Count count, Unary unary, Pairwise pairwise, Emit emit, Put put) {
+void best_paths(i64 steps, i64 k, Count count, Unary unary, Pairwise pairwise, Emit emit, Put put) {
+  if (k == 1) return best_path(steps, count, unary, pairwise, emit, put);
   struct Way {
     double score;
     i32 node, rank;
@@ -155,7 +192,6 @@ i64 best_paths(i64 steps, i64 k, Count count, Unary unary, Pairwise pairwise, Em
       at = best[t][at.node][at.rank];
     }
   }
-  return static_cast<i64>(ends.size());
 }
 
 }  // namespace
@@ -172,7 +208,7 @@ std::vector<BeamResult> beam_sum_product(const ChainInput<T>& in, const BeamRule
 
 template <class T>
 std::vector<Paths> nbest(const ChainInput<T>& in, const BeamRule* rule, i64 k, const Threads& threads) {
-  const Prepared<T> prepared(in, {});
+  const Prepared<T> prepared(in, {}, true);
   const i64 n = in.n_labels;
   std::vector<Paths> out(in.n_seq);
   with_workspaces(prepared.kernels, in.n_seq, threads, [&](i64 s, Workspace& workspace) {

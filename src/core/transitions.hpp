@@ -26,13 +26,9 @@ struct Transitions {
 
   template <class S>
   void prepare(const S* pairwise, int labels, int padded) {
-    n_labels = labels;
-    stride = padded;
+    prepare_scores(pairwise, labels, padded);
     const std::size_t size = static_cast<std::size_t>(labels) * padded;
-    for (Buffer<T>* b : {&score, &score_t, &m, &m_t}) b->reserve(size);
-    constexpr T inf = std::numeric_limits<T>::infinity();
-    std::fill_n(score.data(), size, -inf);
-    std::fill_n(score_t.data(), size, -inf);
+    for (Buffer<T>* b : {&m, &m_t}) b->reserve(size);
     std::fill_n(m.data(), size, T(0));
     std::fill_n(m_t.data(), size, T(0));
     double top = -std::numeric_limits<double>::infinity();
@@ -45,12 +41,9 @@ struct Transitions {
     for (int i = 0; i < labels; ++i) {
       for (int j = 0; j < labels; ++j) {
         const double a = static_cast<double>(pairwise[static_cast<std::size_t>(i) * labels + j]);
-        const std::size_t ij = static_cast<std::size_t>(i) * padded + j;
-        const std::size_t ji = static_cast<std::size_t>(j) * padded + i;
-        score[ij] = score_t[ji] = static_cast<T>(a);
         T e = static_cast<T>(std::exp(a - shift));
         if (e < std::numeric_limits<T>::min()) e = 0;
-        m[ij] = m_t[ji] = e;
+        m[static_cast<std::size_t>(i) * padded + j] = m_t[static_cast<std::size_t>(j) * padded + i] = e;
         exact[static_cast<std::size_t>(i) * labels + j] = e > 0 ? shift + std::log(static_cast<double>(e)) : a;
         if (std::isfinite(a)) {
           before[static_cast<std::size_t>(j) * words() + i / 64] |= u64{1} << (i % 64);
@@ -60,6 +53,22 @@ struct Transitions {
         }
       }
     }
+  }
+
+  // All that max-product needs.
+  template <class S>
+  void prepare_scores(const S* pairwise, int labels, int padded) {
+    n_labels = labels;
+    stride = padded;
+    const std::size_t size = static_cast<std::size_t>(labels) * padded;
+    for (Buffer<T>* b : {&score, &score_t}) b->reserve(size);
+    constexpr T inf = std::numeric_limits<T>::infinity();
+    std::fill_n(score.data(), size, -inf);
+    std::fill_n(score_t.data(), size, -inf);
+    for (int i = 0; i < labels; ++i)
+      for (int j = 0; j < labels; ++j)
+        score[static_cast<std::size_t>(i) * padded + j] = score_t[static_cast<std::size_t>(j) * padded + i] =
+            static_cast<T>(pairwise[static_cast<std::size_t>(i) * labels + j]);
   }
 };
 

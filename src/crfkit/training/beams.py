@@ -190,10 +190,9 @@ class BeamObjective:
         rule = self._rule
         chosen = self.report.chosen
         if isinstance(rule, MinDivergence):
-            # where most labels are needed, all of them are no dearer, and right
+            # large beams cost more than all labels, which the kernels take many at a time
             average, largest = self.exact.beam_sizes(w, rule, self._block)
-            most = self.n_labels / (8.0 if isinstance(self.beam, Adaptive) else 2.0)
-            if average > most:
+            if average > self.n_labels / 8:
                 self._use_all()
                 self.report = replace(self.report, epsilon=rule.epsilon, average=average, largest=largest)
                 return

@@ -1,0 +1,154 @@
+"""Training and decoding inside of beams beside crfkit's own exact kernels, in one run.
+
+    python benchmarks/sparse.py [--rows nettalk,stress,latvian,viterbi] [--json FILE]
+
+Time to accuracy: seconds of training until the held-out accuracy is within 0.1 points of what exact training ends at;
+the time of scoring held-out data is not counted. Both sides use L-BFGS and two threads.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from crfkit import CRF, chain
+from crfkit.chain import Adaptive, MinDivergence, Potentials
+from crfkit.data import load_corpus
+from crfkit.training import BeamObjective, minimize_lbfgs
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "experiments"))
+import hmm
+import nettalk
+from curves import Point, Watched, reached
+
+THREADS = 2
+
+
+def timed(work: Callable[[], Any], repeat: int = 5) -> float:
+    seconds = []
+    for _ in range(repeat):
+        began = time.perf_counter()
+        work()
+        seconds.append(time.perf_counter() - began)
+    return statistics.median(seconds)
+
+
+def curve(beam: Any, data: tuple[Any, ...], fraction: float | None = None) -> list[Point]:
+    settings: Any = {"c2": 0.5, "beam": beam, "warm_start_fraction": fraction, "n_jobs": THREADS, "random_state": 0}
+    return Watched(nettalk.template(), **settings).learn(*data)
+
+
+def time_to_accuracy(label: str) -> dict[str, Any]:
+    data = nettalk.corpus(label)
+    runs = {"exact": curve(None, data)}
+    goal = runs["exact"][-1].accuracy - 0.1
+    for name, beam, fraction in (
+        ("min divergence 0.01, 2", MinDivergence(0.01, 2), None),
+        ("adaptive", Adaptive(), None),
+        ("adaptive, 12% start", Adaptive(), 0.12),
+    ):
+        runs[name] = curve(beam, data, fraction)
+    out: dict[str, Any] = {"goal": goal, "runs": {}}
+    exact = reached(runs["exact"], goal)
+    assert exact is not None
+    for name, points in runs.items():
+        at = reached(points, goal)
+        out["runs"][name] = {
+            "seconds to goal": at,
+            "of exact": None if at is None else at / exact,
+            "whole run": points[-1].seconds,
+            "final accuracy": points[-1].accuracy,
+        }
+    return out
+
+
+def latvian(sentences: int = 1200) -> dict[str, Any]:
+    """One pass near the optimum: value and gradient of all the data."""
+    corpus = load_corpus("ud_latvian_lvtb", "train", label="xpos")
+    X, y = corpus.X[:sentences], corpus.y[:sentences]
+    crf = CRF(c2=0.1, n_jobs=THREADS)
+    exact = crf.objective(X, y)
+    w = minimize_lbfgs(exact, np.zeros(exact.size), max_iter=60, n_jobs=THREADS).w
+    full = timed(lambda: exact.value_and_grad(w), 3)
+    out: dict[str, Any] = {"labels": exact.layout.n_labels, "tokens": exact.n_tokens, "exact": full, "beams": {}}
+    for beam in (MinDivergence(0.1, 2), MinDivergence(0.03, 2), MinDivergence(0.01, 2)):
+        watched = BeamObjective(exact, beam, w)
+        choose = timed(partial(exact.choose_beams, w, beam), 3)
+        held = timed(lambda: exact.value_and_grad(w))
+        report = watched.measure(w)
+        out["beams"][beam.text()] = {
+            "average": report.average,
+            "held pass": held,
+            "choosing": choose,
+            "of exact, held": held / full,
+            "of exact, chosen every 8th pass": (held + choose / 8) / full,
+            "gap per token": report.gap,
+            "gradient error": report.gradient_error,
+        }
+        exact.drop_beams()
+    return out
+
+
+def viterbi(states: int = 1000) -> dict[str, Any]:
+    rng = np.random.default_rng(0)
+    model = hmm.make_hmm(states, 5000, rng)
+    observed = [hmm.draw(model, 75, rng)[1] for _ in range(32)]
+    p: Potentials = hmm.potentials(model, observed, np.float32)
+    exact = chain.decode(p, THREADS)
+    seconds = timed(lambda: chain.decode(p, THREADS), 3)
+    out: dict[str, Any] = {"labels": states, "tokens": len(p.unary), "exact": seconds, "beams": {}}
+    for beam in (MinDivergence(1.0, 4), MinDivergence(0.1, 4), MinDivergence(0.03, 4)):
+        found = chain.decode(p, THREADS, beam=beam)
+        wrong = sum(int((a != b).any()) for a, b in zip(found, exact, strict=True))
+        took = timed(partial(chain.decode, p, THREADS, beam=beam))
+        out["beams"][beam.text()] = {
+            "seconds": took,
+            "times faster": seconds / took,
+            "sequences decoded otherwise": wrong,
+        }
+    return out
+
+
+ROWS: dict[str, Callable[[], dict[str, Any]]] = {
+    "nettalk": lambda: time_to_accuracy("phone"),
+    "stress": lambda: time_to_accuracy("phone+stress"),
+    "latvian": latvian,
+    "viterbi": viterbi,
+}
+
+
+def show(value: Any, indent: int = 0) -> None:
+    for key, item in value.items():
+        if isinstance(item, dict):
+            print(" " * indent + f"{key}")
+            show(item, indent + 2)
+        else:
+            text = f"{item:.4g}" if isinstance(item, float) else str(item)
+            print(" " * indent + f"{key:34} {text}", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", default=",".join(ROWS), help="which of " + ", ".join(ROWS))
+    parser.add_argument("--json", type=Path, help="also write the figures here")
+    arguments = parser.parse_args()
+    results = {}
+    for row in arguments.rows.split(","):
+        print(f"== {row}", flush=True)
+        results[row] = ROWS[row]()
+        show(results[row], 2)
+    if arguments.json:
+        arguments.json.write_text(json.dumps(results, indent=1))
+
+
+if __name__ == "__main__":
+    main()

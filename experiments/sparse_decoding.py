@@ -1,0 +1,87 @@
+"""How many labels a beam needs to find the best path: minimum divergence, fixed size and threshold, on synthetic HMMs.
+
+    python experiments/sparse_decoding.py [--out docs/experiments]
+
+Hidden Markov models of 100 states and sequences of 75 steps, as in "Sparse forward-backward using minimum divergence
+beams". For each criterion the loosest setting is found with which all paths come out exactly; given is its average
+beam.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import hmm
+import numpy as np
+
+from crfkit import chain
+from crfkit.chain import FixedSize, MinDivergence, Threshold
+
+STATES, LENGTH, MODELS, EACH = 100, 75, 5, 20
+GRID: dict[str, list[Any]] = {
+    "minimum divergence, at least 4": [MinDivergence(e, 4) for e in (0.1, 0.03, 0.01, 0.003, 0.001, 3e-4, 1e-4, 1e-5)],
+    "fixed size": [FixedSize(n) for n in (5, 8, 10, 12, 15, 18, 20, 22, 25, 30, 35, 40, 50, 60, 80)],
+    "threshold": [Threshold(d) for d in (3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 12.0, 15.0)],
+}
+
+
+def average_beams(symbols: int, share: float) -> dict[str, tuple[str, float]]:
+    """For each criterion the loosest setting that decodes this share of the sequences exactly, and its average beam."""
+    batches = []
+    for seed in range(MODELS):
+        rng = np.random.default_rng(seed)
+        model = hmm.make_hmm(STATES, symbols, rng)
+        p = hmm.potentials(model, [hmm.draw(model, LENGTH, rng)[1] for _ in range(EACH)])
+        batches.append((p, chain.decode(p)))
+    out = {}
+    for name, beams in GRID.items():
+        for beam in beams:
+            right = total = 0
+            for p, best in batches:
+                found = chain.decode(p, beam=beam)
+                right += sum(bool((a == b).all()) for a, b in zip(found, best, strict=True))
+                total += len(best)
+            if right >= share * total:
+                sizes = np.concatenate([chain.marginals(p, beam=beam).sizes for p, _ in batches])
+                out[name] = (beam.text(), float(sizes.mean()))
+                break
+    return out
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path(__file__).parents[1] / "docs" / "experiments")
+    parser.add_argument("--symbols", default="100,500,1000,2000,5000")
+    arguments = parser.parse_args()
+    symbols = [int(s) for s in arguments.symbols.split(",")]
+    table = {(s, share): average_beams(s, share) for s in symbols for share in (1.0, 0.99)}
+    lines = ["| symbols | exact paths | " + " | ".join(GRID) + " |", "|---" * (2 + len(GRID)) + "|"]
+    for (s, share), row in table.items():
+        cells = [f"{row[c][1]:.1f} (`{row[c][0]}`)" if c in row else "-" for c in GRID]
+        lines.append(f"| {s} | {share:.0%} | " + " | ".join(cells) + " |")
+    text = "\n".join(lines)
+    print(text)
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    (arguments.out / "sparse_decoding_table.md").write_text(text + "\n")
+
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(6, 3.6), layout="constrained")
+    for name in GRID:
+        points = [(s, table[s, 1.0][name][1]) for s in symbols if name in table[s, 1.0]]
+        axes.plot(*zip(*points, strict=True), marker="o", label=name)
+    for value, label in ((9.6, "paper: minimum divergence"), (22.5, "paper: fixed"), (30.4, "paper: threshold")):
+        axes.axhline(value, color="0.7", lw=0.8, ls=":")
+        axes.text(symbols[0], value, label, fontsize=7, va="bottom", color="0.4")
+    axes.set(xscale="log", xlabel="symbols", ylabel="average beam for the exact path", ylim=(0, None))
+    axes.legend(fontsize=8)
+    figure.savefig(arguments.out / "sparse_decoding.svg")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,115 @@
+"""Training inside of beams beside exact training: learning curves, accuracy and the exact objective at the end.
+
+    python experiments/sparse_training.py synthetic|nettalk|stress|latvian|brown [--out docs/experiments]
+
+``synthetic``: 100 states, 50 sequences to learn from and 50 to test on, drawn from the paper's HMM with 3,000 symbols.
+``nettalk``: letters to 51 phones, after a start on 12% of the words; ``stress``: phones with stress, 162 labels.
+``latvian``: the Latvian treebank's xpos tags; ``brown``: the Brown corpus's tags, a part of both.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import hmm
+import nettalk
+import numpy as np
+from curves import Point, Watched
+
+from crfkit.chain import Adaptive, FixedSize, MinDivergence, Threshold
+from crfkit.data import load_corpus
+
+
+def synthetic() -> tuple[Any, ...]:
+    rng = np.random.default_rng(0)
+    model = hmm.make_hmm(100, 3000, rng)
+    drawn = [hmm.draw(model, 75, rng) for _ in range(100)]
+    X = [[[f"s{x}"] for x in symbols] for _, symbols in drawn]
+    y = [list(states) for states, _ in drawn]
+    methods = {
+        "exact": None,
+        "min divergence 0.5, 30": MinDivergence(0.5, 30),
+        "min divergence 0.05, 4": MinDivergence(0.05, 4),
+        "fixed 30": FixedSize(30),
+        "threshold 5": Threshold(5.0),
+        "adaptive": Adaptive(0.05, 4),
+    }
+    return X[:50], y[:50], X[50:], y[50:], None, 0.05, methods, None
+
+
+def words(label: str) -> tuple[Any, ...]:
+    methods = {
+        "exact": None,
+        "min divergence 0.005, 10": MinDivergence(0.005, 10),
+        "fixed 20": FixedSize(20),
+        "threshold 6": Threshold(6.0),
+        "adaptive": Adaptive(),
+    }
+    if label != "phone":
+        methods = {"exact": None, "min divergence 0.01, 2": MinDivergence(0.01, 2), "adaptive": Adaptive()}
+    return *nettalk.corpus(label), nettalk.template(), 0.5, methods, 0.12
+
+
+def tags(name: str, label: str | None, sequences: int) -> tuple[Any, ...]:
+    train = load_corpus(name, "train", label=label)
+    test = load_corpus(name, "test", label=label)
+    methods = {"exact": None, "min divergence 0.1, 3": MinDivergence(0.1, 3), "adaptive": Adaptive(0.1, 3)}
+    return train.X[:sequences], train.y[:sequences], test.X[:300], test.y[:300], "auto", 0.1, methods, None
+
+
+DATA: dict[str, Callable[[], tuple[Any, ...]]] = {
+    "synthetic": synthetic,
+    "nettalk": lambda: words("phone"),
+    "stress": lambda: words("phone+stress"),
+    "latvian": lambda: tags("ud_latvian_lvtb", "xpos", 1000),
+    "brown": lambda: tags("brown", None, 3000),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", choices=list(DATA))
+    parser.add_argument("--out", type=Path, default=Path(__file__).parents[1] / "docs" / "experiments")
+    parser.add_argument("--max-iter", type=int, default=150)
+    arguments = parser.parse_args()
+    X, y, X_test, y_test, features, c2, methods, fraction = DATA[arguments.data]()
+    curves: dict[str, list[Point]] = {}
+    rows = []
+    judge = None
+    for name, beam in methods.items():
+        began = time.perf_counter()
+        crf = Watched(
+            features, c2=c2, beam=beam, warm_start_fraction=fraction, max_iter=arguments.max_iter, random_state=0
+        )
+        curves[name] = crf.learn(X, y, X_test, y_test)
+        judge = judge or crf.objective(X, y)
+        value = judge.value_and_grad(np.asarray(crf.weights_))[0]
+        last, beams = curves[name][-1], crf.beams_
+        size = "all" if beams is None or beams.exact else f"{beams.average:.1f}"
+        rows.append(f"| {name} | {last.seconds:.1f} | {crf.n_iter_} | {last.accuracy:.2f} | {value:.1f} | {size} |")
+        print(rows[-1], f"({time.perf_counter() - began:.0f}s)", flush=True)
+    head = "| method | seconds | iterations | accuracy | exact objective | beam at the end |"
+    text = "\n".join([head, "|---" * 6 + "|", *rows])
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    (arguments.out / f"sparse_{arguments.data}_table.md").write_text(text + "\n")
+
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(6, 3.6), layout="constrained")
+    for name, points in curves.items():
+        axes.plot([p.seconds for p in points], [p.accuracy for p in points], label=name, lw=1.2)
+    top = max(p.accuracy for points in curves.values() for p in points)
+    axes.set(xlabel="seconds of training", ylabel="accuracy on held-out data, %", ylim=(top - 15, top + 1))
+    axes.legend(fontsize=8)
+    figure.savefig(arguments.out / f"sparse_{arguments.data}.svg")
+
+
+if __name__ == "__main__":
+    main()
