@@ -13,16 +13,17 @@ Array = NDArray[np.float64]
 def make_hmm(states: int, symbols: int, rng: np.random.Generator) -> tuple[Array, Array, Array]:
     """Start, transition and emission probabilities.
 
-    Transitions out of a state are Dirichlet(0.1). A state emits like a near-uniform Dirichlet(10^4) with probability
-    0.25 and otherwise one of ten symbols of its own.
+    Transitions out of a state are Dirichlet(0.1). Three quarters of the states emit ten symbols of their own, the others
+    all symbols nearly alike, Dirichlet(10^4).
     """
     start = rng.dirichlet(np.ones(states))
     steps = np.maximum(rng.dirichlet(np.full(states, 0.1), states), 1e-12)
-    emission = 0.25 * rng.dirichlet(np.full(symbols, 1e4), states)
-    for i in range(states):
+    emission = rng.dirichlet(np.full(symbols, 1e4), states)
+    for i in np.flatnonzero(rng.random(states) < 0.75):
         own = rng.choice(symbols, min(10, symbols), replace=False)
-        emission[i, own] += 0.75 * rng.dirichlet(np.ones(len(own)))
-    return start, steps / steps.sum(1, keepdims=True), emission
+        emission[i] = 1e-12
+        emission[i, own] = rng.dirichlet(np.ones(len(own)))
+    return start, steps / steps.sum(1, keepdims=True), emission / emission.sum(1, keepdims=True)
 
 
 def draw(hmm: tuple[Array, Array, Array], length: int, rng: np.random.Generator) -> tuple[Any, Any]:

@@ -95,7 +95,7 @@ def main() -> None:
     head = "| method | seconds | iterations | accuracy | exact objective | beam at the end |"
     text = "\n".join([head, "|---" * 6 + "|", *rows])
     arguments.out.mkdir(parents=True, exist_ok=True)
-    (arguments.out / f"sparse_{arguments.data}_table.md").write_text(text + "\n")
+    (arguments.out / f"sparse_{arguments.data}.table.md").write_text(text + "\n")
 
     import matplotlib as mpl
 

@@ -100,7 +100,7 @@ def _gold_scores(p: Potentials, paths: list[Any]) -> Any:
 
 
 def test_adaptive_ends_at_the_exact_optimum() -> None:
-    X, y = data(5, 300, 60)
+    X, y = data(5, 100, 40)
     exact = CRF(dtype="float64", tol=1e-8).fit(X, y)
     adaptive = CRF(dtype="float64", tol=1e-8, beam=Adaptive(epsilon=1.0, min_size=1)).fit(X, y)
     assert adaptive.beams_ is not None
@@ -109,7 +109,7 @@ def test_adaptive_ends_at_the_exact_optimum() -> None:
     assert adaptive.result_.value == pytest.approx(exact.result_.value, rel=1e-6)
 
 
-@pytest.mark.parametrize("beam", [MinDivergence(0.05, 3), FixedSize(12), Threshold(8.0), "min-divergence:0.05"])
+@pytest.mark.parametrize("beam", [MinDivergence(0.05, 8), FixedSize(12), Threshold(8.0), "min-divergence:0.1:8"])
 def test_training_inside_of_beams(beam: Any) -> None:
     X, y = data(6, 300, 20, 0.97)
     exact = CRF().fit(X, y)

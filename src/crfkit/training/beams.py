@@ -192,7 +192,7 @@ class BeamObjective:
         if isinstance(rule, MinDivergence):
             # large beams cost more than all labels, which the kernels take many at a time
             average, largest = self.exact.beam_sizes(w, rule, self._block)
-            if average > self.n_labels / 8:
+            if average > max(self.n_labels / 8, 1.5 * rule.min_size):
                 self._use_all()
                 self.report = replace(self.report, epsilon=rule.epsilon, average=average, largest=largest)
                 return
