@@ -13,8 +13,8 @@ Array = NDArray[np.float64]
 def make_hmm(states: int, symbols: int, rng: np.random.Generator) -> tuple[Array, Array, Array]:
     """Start, transition and emission probabilities.
 
-    Transitions out of a state are Dirichlet(0.1). Three quarters of the states emit ten symbols of their own, the others
-    all symbols nearly alike, Dirichlet(10^4).
+    Transitions out of a state are Dirichlet(0.1). Three quarters of the states emit ten symbols of their own, the
+    others all symbols nearly alike, Dirichlet(10^4).
     """
     start = rng.dirichlet(np.ones(states))
     steps = np.maximum(rng.dirichlet(np.full(states, 0.1), states), 1e-12)
