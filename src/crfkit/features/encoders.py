@@ -79,7 +79,7 @@ class PlanEncoder:
     def __init__(self, plan: FeaturePlan, native: _core.TemplateEncoder | None = None) -> None:
         self.plan = plan
         self.transitions = plan.transitions
-        self._native = native or _core.TemplateEncoder(plan.nodes, plan.templates, plan.pad)
+        self._native = native or _core.TemplateEncoder(plan.nodes, plan.templates, int(plan.pad))
 
     def read(self, X: Any) -> Columns:
         """The columns of sequences, whatever they come as."""
