@@ -20,7 +20,7 @@ from crfkit.chain.potentials import Potentials
 from crfkit.dataset import Dataset, Layout
 from crfkit.estimators.base import Estimator, check_number
 from crfkit.estimators.labels import LabelLists, collect_labels, label_numbers
-from crfkit.features.encoders import Encoder, FeatureSource, make_encoder
+from crfkit.features.encoders import Encoder, FeatureSource, make_encoder, plain_lists
 from crfkit.metrics import evaluate, token_accuracy
 from crfkit.model import ChainModel, read_model, write_model
 from crfkit.training.lbfgs import Callback, Progress, minimize_lbfgs
@@ -538,8 +538,8 @@ def _read_any(path: str | os.PathLike[str], features: FeatureSource) -> tuple[Ch
 
 
 def _as_list(x: Any) -> Any:
-    """The same, or a list of what an iterator gives."""
-    return list(x) if isinstance(x, Iterator) else x
+    """The same, or a list of what an iterator or an Arrow array gives."""
+    return list(x) if isinstance(x, Iterator) else plain_lists(x)
 
 
 def _sequence_weights(weights: ArrayLike | None, n: int) -> NDArray[np.float64] | None:
