@@ -111,6 +111,7 @@ def test_spacy(tmp_path: Path) -> None:
 
 
 def test_nothing_optional_is_imported() -> None:
-    code = "import sys, crfkit, crfkit.integrations, crfkit.compat; print([m for m in ('pandas', 'pyarrow', 'spacy') if m in sys.modules])"
+    code = "import sys, crfkit, crfkit.integrations, crfkit.compat; "
+    code += "print([m for m in ('pandas', 'pyarrow', 'spacy') if m in sys.modules])"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "[]"

@@ -82,7 +82,7 @@ def test_faults_say_the_line(crf: CRF, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_stopping_in_the_middle(crf: CRF, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streaming, "_PIECE", 64)
-    stream = tag_columns(crf.model_, io.BytesIO(b"a\n\n" * 5000), threads=2)
+    stream: Any = tag_columns(crf.model_, io.BytesIO(b"a\n\n" * 5000), threads=2)
     next(stream)
     stream.close()
 

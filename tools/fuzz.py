@@ -3,8 +3,8 @@
     pip install atheris
     python tools/fuzz.py TARGET
 
-TARGET is one of columns, conllu, crfsuite-text, template, patterns, stream, crfkit-items, crfkit-template, crfsuite, crfpp
-and wapiti.
+TARGET is one of columns, conllu, crfsuite-text, template, patterns, stream, crfkit-items, crfkit-template, crfsuite,
+crfpp and wapiti.
 """
 
 from __future__ import annotations

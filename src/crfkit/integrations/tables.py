@@ -129,7 +129,7 @@ def from_lists(data: Any, columns: Sequence[str] | str = "tokens", *, label: str
 
 def _class_names(data: Any, label: str) -> list[str] | None:
     """The names of numbered labels, if the data set tells: ``features[label].feature.names``."""
-    features = getattr(data, "features", None)
+    features: Any = getattr(data, "features", None)
     kind = features.get(label) if hasattr(features, "get") else None
     names = getattr(getattr(kind, "feature", kind), "names", None)
     return None if names is None else list(names)
