@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 from collections.abc import Sequence
 from typing import Any, Self
@@ -21,7 +22,7 @@ from crfkit.estimators.labels import LabelLists
 from crfkit.features.encoders import ItemEncoder
 from crfkit.model import ChainModel
 
-__all__ = ["CRF", "LinePerIterationTrainer"]
+__all__ = ["CRF", "LinePerIterationTrainer", "register_eli5"]
 
 #: The estimator's parameters by CRFsuite's names, where they differ.
 _NAMES = {
@@ -194,6 +195,8 @@ class CRF(BaseEstimator):  # type: ignore[misc]
                 trainer.train(path, holdout=holdout)
                 self.model_ = read_suite_model(path)
         self.training_log_ = trainer.logparser
+        if "eli5" in sys.modules:
+            register_eli5()
         return self
 
     def _chain(self) -> ChainModel | None:
@@ -302,3 +305,14 @@ class CRF(BaseEstimator):  # type: ignore[misc]
         for key in ("_tagger", "_info"):
             state.pop(key, None)
         return state
+
+
+def register_eli5() -> None:
+    """Lets eli5 explain :class:`CRF` as it explains the original; ``fit`` calls this if eli5 is imported already.
+
+    eli5 needs sklearn-crfsuite to be installed for this.
+    """
+    from eli5.explain import explain_weights
+    from eli5.sklearn_crfsuite.explain_weights import explain_weights_sklearn_crfsuite
+
+    explain_weights.register(CRF, explain_weights_sklearn_crfsuite)
