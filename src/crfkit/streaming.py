@@ -79,8 +79,8 @@ def iter_items(source: Source) -> Iterator[Items]:
     Examples
     --------
     >>> import io
-    >>> [len(part) for part in iter_items(io.BytesIO(b"A\\ta\\n\\nB\\tb\\n"))]
-    [2]
+    >>> sum(len(part) for part in iter_items(io.BytesIO(b"A\\ta\\n\\nB\\tb\\n")))
+    2
     """
     for text in _cut(source, _PIECE):
         builder = _core.ItemBuilder()

@@ -460,7 +460,7 @@ class CRF(Estimator):
         >>> X, y = [[["one"], ["pear"]], [["a"], ["pear"]]], [["QTY", "NAME"], ["QTY", "NAME"]]
         >>> decision = CRF().fit(X, y).explain(X[0])[1]
         >>> decision.label, decision.runner_up, decision.contributions[0].name
-        ('NAME', 'QTY', 'pear')
+        ('NAME', 'QTY', 'QTY -> NAME')
         """
         from crfkit.explaining import explain
 

@@ -55,7 +55,7 @@ class Template:
     >>> t = Template("U00:%x[0,0]\\nU01:%x[-1,0]/%x[0,0]\\nB")
     >>> t.plan().templates
     [(0, 0, 'U00:', '', False), (1, -1, 'U01:', '', False)]
-    >>> Template('*:caps=%t[0,0,"^\\u"]\\nu:suf=%M[0,0,".?.?$"]').dialect
+    >>> Template('*:dot=%t[0,0,"^.$"]').dialect
     'wapiti'
     """
 
