@@ -226,3 +226,33 @@ def test_demo_version_and_help() -> None:
     for command in ("train", "tag", "eval", "inspect", "demo"):
         assert f"crfkit.cli {command}" in run(command, "--help").stdout or command in run(command, "--help").stdout
     assert "CRFKIT_DATA" not in os.environ or Path(os.environ["CRFKIT_DATA"]).is_dir()
+
+
+def test_convert_and_other_tools_names(tmp_path: Path) -> None:
+    from typer.testing import CliRunner
+
+    import crfkit
+    from crfkit.cli import app
+
+    run = CliRunner().invoke
+    data = tmp_path / "data"
+    data.write_text("A\tw=a\nB\tw=b\n\nA\tw=a\nB\tw=c\n")
+    a, b, c = (str(tmp_path / x) for x in "abc")
+    args = ["train", str(data), "-m", a, "-f", "crfsuite", "--no-start-end", "-q", "--set", "c2=0.25", "--set"]
+    assert run(app, [*args, "feature.possible_transitions=0", "--set", "max_iterations=7"]).exit_code == 0
+    crf = crfkit.load(a)
+    assert (crf.c2, crf.all_possible_transitions, crf.max_iter) == (0.25, False, 7)
+    assert run(app, ["convert", a, b, "--to", "crfsuite"]).exit_code == 0
+    assert run(app, ["convert", b, c, "-q"]).exit_code == 0
+    outputs = [run(app, ["tag", "-m", m, "-q", str(data)]).stdout for m in (a, b, c)]
+    assert outputs[0] == outputs[1] == outputs[2] == "A\nB\n\nA\nB\n\n"
+    columns = tmp_path / "columns"
+    columns.write_text("a A\nb B\n")
+    patterns = tmp_path / "patterns"
+    patterns.write_text("*\nu:%x[0,0]\n")
+    for names, c2 in ((["--rho1", "0.5", "--rho2", "3"], 1.5), (["--cost", "2"], 0.25)):
+        assert run(app, ["train", str(columns), "-m", a, "--pattern", str(patterns), "-q", *names]).exit_code == 0
+        assert crfkit.load(a).c2 == c2
+    for bad in ("c9=1", "c1", "c1=x"):
+        assert isinstance(run(app, [*args, bad]).exception, ValueError)
+    assert isinstance(run(app, ["convert", str(columns), c]).exception, ValueError)

@@ -91,7 +91,7 @@ def test_foreign_files_are_named(tmp_path: Path) -> None:
     cases: list[tuple[bytes, str]] = [
         (b"", "only 0 bytes"),
         (b"hello", "only 5 bytes"),
-        (b"lCRF" + bytes(100), "not a crfkit model"),
+        (b"lCRF" + bytes(100), "a CRFsuite model of type"),
         (b"x" * 1000, "not a crfkit model"),
         (struct.pack("<Q", 2) + b"{}", "a safetensors file, but not a crfkit model"),
         (struct.pack("<Q", 4) + b"{ada", "header is damaged"),

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 PAGE = Path(__file__).parents[1] / "docs" / "cli.md"
-COMMANDS = ["train", "tag", "eval", "inspect", "demo"]
+COMMANDS = ["train", "tag", "eval", "inspect", "convert", "demo"]
 
 
 def page() -> str:

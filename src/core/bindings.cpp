@@ -26,6 +26,8 @@ namespace nb = nanobind;
 using namespace nb::literals;
 using namespace crfkit;
 
+void bind_compat(nb::module_& m);
+
 namespace {
 
 template <class T, int Rank>
@@ -465,9 +467,16 @@ void bind_text(nb::module_& m) {
           },
           "final"_a);
   nb::class_<ItemBuilder>(m, "ItemBuilder")
-      .def(nb::init<>())
+      .def(nb::init<bool>(), "keep_zeros"_a = false)
       .def("parse", &parse_into<ItemBuilder>, "text"_a, "first_line"_a)
-      .def("read_items", [](ItemBuilder& self, nb::handle sequences) { ItemReader(self).read(sequences); })
+      .def("read_items", [](ItemBuilder& self, nb::handle sequences) {
+        try {
+          ItemReader<ItemBuilder>(self).read(sequences);
+        } catch (...) {
+          self.drop_open();
+          throw;
+        }
+      })
       // names, offsets, ptr, attributes, values or None, labels, label of each token, weights
       .def("take", [](ItemBuilder& self) {
         self.end_sequence();
@@ -476,7 +485,7 @@ void bind_text(nb::module_& m) {
         nb::object out = nb::make_tuple(std::move(self.names), own(std::move(self.offsets)), own(std::move(self.ptr)),
                                         own(std::move(self.attr)), value, std::move(self.labels), own(std::move(self.label)),
                                         own(std::move(self.weight)));
-        self = ItemBuilder();
+        self = self.fresh();
         return out;
       });
   m.def(
@@ -498,27 +507,36 @@ void bind_text(nb::module_& m) {
       },
       "ptr"_a, "attr"_a, "n_attributes"_a, "column"_a, "n_columns"_a, "min_count"_a);
 
-  // nodes: ("leaf", column, form, n), ("join", a, b, distance, between), ("always",), ("first",), ("last",)
+  // nodes: ("leaf", column, form, n), ("join", a, b, distance, between), ("always",), ("first",), ("last",),
+  //        ("pattern", column, command, lower, absolute, place, regex)
   // templates: (node, offset, prefix, suffix, edge)
   nb::class_<TemplateEncoder>(m, "TemplateEncoder")
       .def(
           "__init__",
           [](TemplateEncoder* self, const std::vector<nb::tuple>& nodes,
-             const std::vector<std::tuple<int, int, std::string, std::string, bool>>& templates, bool pad) {
+             const std::vector<std::tuple<int, int, std::string, std::string, bool>>& templates, int pad) {
+            require(pad >= 0 && pad <= 2, "there is no such padding");
             std::vector<Node> made;
             for (const nb::tuple& x : nodes) {
               const std::string kind = x.size() > 0 && nb::isinstance<nb::str>(x[0]) ? nb::cast<std::string>(x[0]) : "";
               const bool joins = kind == "join", marks = kind == "first" || kind == "last" || kind == "always";
-              require(x.size() == (kind == "leaf" ? 4u : joins ? 5u : 1u) && (kind == "leaf" || joins || marks), "a node of the plan is damaged");
+              const bool patterns = kind == "pattern";
+              require(x.size() == (kind == "leaf" ? 4u : joins ? 5u : patterns ? 7u : 1u) && (kind == "leaf" || joins || patterns || marks),
+                      "a node of the plan is damaged");
               for (std::size_t k = 1; k < x.size(); ++k)
-                require(joins && k == 4 ? nb::isinstance<nb::str>(x[k]) : nb::isinstance<nb::int_>(x[k]), "a node of the plan is damaged");
+                require((joins && k == 4) || (patterns && k == 6) ? nb::isinstance<nb::str>(x[k]) : nb::isinstance<nb::int_>(x[k]), "a node of the plan is damaged");
               if (kind == "leaf") made.push_back(Node::leaf(nb::cast<int>(x[1]), static_cast<WordForm>(nb::cast<int>(x[2])), nb::cast<int>(x[3])));
-              else if (kind == "join") made.push_back(Node::join(nb::cast<int>(x[1]), nb::cast<int>(x[2]), nb::cast<int>(x[3]), nb::cast<std::string>(x[4])));
+              else if (patterns) {
+                const int command = nb::cast<int>(x[2]);
+                require(command >= 1 && command <= 3, "a node of the plan is damaged");
+                made.push_back(Node::pattern(nb::cast<int>(x[1]), static_cast<Node::Command>(command), nb::cast<int>(x[3]) != 0,
+                                             nb::cast<int>(x[4]) != 0, nb::cast<int>(x[5]), nb::cast<std::string>(x[6])));
+              } else if (kind == "join") made.push_back(Node::join(nb::cast<int>(x[1]), nb::cast<int>(x[2]), nb::cast<int>(x[3]), nb::cast<std::string>(x[4])));
               else made.push_back(Node::mark(kind == "first" ? Node::Kind::first : kind == "last" ? Node::Kind::last : Node::Kind::always));
             }
             std::vector<Template> list;
             for (const auto& [node, offset, prefix, suffix, edge] : templates) list.push_back({node, offset, prefix, suffix, edge});
-            new (self) TemplateEncoder(std::move(made), std::move(list), pad);
+            new (self) TemplateEncoder(std::move(made), std::move(list), static_cast<Padding>(pad));
           },
           "nodes"_a, "templates"_a, "pad"_a)
       .def(
@@ -544,6 +562,12 @@ void bind_text(nb::module_& m) {
       .def_prop_ro("has_edges", &TemplateEncoder::has_edges)
       .def_prop_ro("n_columns", &TemplateEncoder::n_columns)
       .def("copy", [](const TemplateEncoder& self) { return TemplateEncoder(self); })
+      .def("learn",
+           [](TemplateEncoder& self, const StringTable& state, const StringTable& edge) {
+             TemplateEncoder::Marks marks = self.learn(state, edge);
+             return nb::make_tuple(own(std::move(marks.state)), own(std::move(marks.edge)));
+           },
+           "state"_a, "edge"_a)
       .def("pruned", [](const TemplateEncoder& self, In<u8, 1> state, In<u8, 1> edge) { return self.pruned(to_vector<u8>(state), to_vector<u8>(edge)); },
            "keep_state"_a, "keep_edge"_a)
       .def("vocabulary",
@@ -634,4 +658,5 @@ NB_MODULE(_core, m) {
   bind_memory(m);
   bind_objective<float>(m, "ObjectiveF32", "ScorerF32");
   bind_objective<double>(m, "ObjectiveF64", "ScorerF64");
+  bind_compat(m);
 }

@@ -17,6 +17,17 @@ Node Node::leaf(int column, WordForm form, int n) {
   return node;
 }
 
+Node Node::pattern(int column, Command command, bool lower, bool absolute, int place, std::string regex) {
+  Node node = leaf(column, WordForm::same, 0);
+  node.command = command;
+  node.lower = lower;
+  node.absolute = absolute;
+  node.place = place;
+  if (command == Command::test || command == Command::match) node.matcher = std::make_shared<const Regex>(regex);
+  node.regex = std::move(regex);
+  return node;
+}
+
 Node Node::join(int a, int b, int distance, std::string between) {
   Node node;
   node.kind = Kind::join;
@@ -33,7 +44,7 @@ Node Node::mark(Kind kind) {
   return node;
 }
 
-TemplateEncoder::TemplateEncoder(std::vector<Node> nodes, std::vector<Template> templates, bool pad)
+TemplateEncoder::TemplateEncoder(std::vector<Node> nodes, std::vector<Template> templates, Padding pad)
     : nodes_(std::move(nodes)), templates_(std::move(templates)), pad_(pad) {
   constexpr int kFar = 1000;
   const auto far = [](int steps) { return steps < -kFar || steps > kFar; };
@@ -42,6 +53,7 @@ TemplateEncoder::TemplateEncoder(std::vector<Node> nodes, std::vector<Template> 
     const Node& node = nodes_[i];
     if (node.kind == Node::Kind::leaf) {
       if (node.column < 0 || node.column > kFar) throw Error("a template may look at columns 0 to 1000");
+      if (far(node.place)) throw Error("a template must name a place at most 1000 steps away");
       n_columns_ = std::max(n_columns_, node.column + 1);
     } else if (node.kind == Node::Kind::join) {
       if (node.a < 0 || node.b < 0 || node.a >= i || node.b >= i || far(node.distance / 2))
@@ -101,7 +113,8 @@ void TemplateEncoder::share_tables() {
     j = root(j);
     const Node &x = nodes_[i], &y = nodes_[j];
     if (i == j || x.kind != y.kind) return;
-    if (x.kind == Node::Kind::leaf && (x.form != y.form || x.n != y.n)) return;
+    if (x.kind == Node::Kind::leaf && (x.form != y.form || x.n != y.n || x.command != y.command || x.lower != y.lower || x.regex != y.regex))
+      return;
     if (x.kind == Node::Kind::join) {
       if (x.between != y.between) return;
       unite(x.a, y.a);
@@ -168,8 +181,21 @@ u32 TemplateEncoder::add_attribute(int cls, u32 value) {
 }
 
 u32 TemplateEncoder::leaf_value(int node, std::string_view s, bool grow) {
-  const std::string form = word_form(s, nodes_[node].form, nodes_[node].n);
-  if (form.empty()) return kNone;
+  const Node& x = nodes_[node];
+  std::string form;
+  if (x.command == Node::Command::none) {
+    form = word_form(s, x.form, x.n);
+    if (form.empty()) return kNone;
+  } else {
+    form = s;
+    if (x.matcher) {
+      const Regex::Match match = x.matcher->search(s);
+      form = x.command == Node::Command::match ? std::string(s.substr(match.begin, match.size)) : match.found ? "true" : "false";
+    }
+    if (x.lower)
+      for (char& c : form)
+        if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
   StringTable& table = vocabulary_.strings[table_of_[node]];
   return grow ? table.add(form) : table.find(form);
 }
@@ -214,10 +240,14 @@ void TemplateEncoder::run_nodes(const ColumnView& data, const LeafMaps& leaves, 
     } else if (x.kind == Node::Kind::leaf) {
       const std::vector<u32>& map = leaves[table_of_[i]];
       for (i64 k = 0; k < n; ++k) {
-        const i64 t = low + k;
+        const i64 t = !x.absolute ? low + k : x.place < 0 ? length + x.place : x.place - 1;
         if (t >= 0 && t < length) {
           out[k] = map[data.ids[(begin + t) * data.n_columns + x.column]];
-        } else if (pad_) {
+        } else if (pad_ == Padding::wapiti) {
+          const i64 far = t < 0 ? -t : t - length + 1;
+          const std::string mark = (t < 0 ? "_x-" : "_x+") + (far > 4 ? std::string("#") : std::to_string(far));
+          out[k] = leaf_value(node, mark, grow);
+        } else if (pad_ == Padding::crfpp) {
           const std::string mark = t < 0 ? "_B" + std::to_string(t) : "_B+" + std::to_string(t - length + 1);
           StringTable& table = vocabulary_.strings[table_of_[node]];
           out[k] = grow ? table.add(mark) : table.find(mark);
@@ -297,6 +327,77 @@ void TemplateEncoder::encode(const ColumnView& data, bool grow, const Threads& t
     join(states, state);
     join(edges, edge);
   }
+}
+
+// The number of a node's value, made of the texts of its leaves from left to right.
+u32 TemplateEncoder::value_of(int node, const std::vector<std::string_view>& pieces, std::size_t& next) {
+  const Node& x = nodes_[node];
+  if (x.kind == Node::Kind::leaf) return vocabulary_.strings[table_of_[node]].add(pieces[next++]);
+  if (x.kind != Node::Kind::join) return 0;
+  const u32 a = value_of(x.a, pieces, next), b = value_of(x.b, pieces, next);
+  return vocabulary_.pairs[table_of_[node]].add(a, b);
+}
+
+TemplateEncoder::Marks TemplateEncoder::learn(const StringTable& state, const StringTable& edge) {
+  constexpr int kMostReadings = 4096;
+  Marks marks{std::vector<u8>(state.size(), 0), std::vector<u8>(edge.size(), 0)};
+  n_attributes_[0] = state.size();
+  n_attributes_[1] = edge.size();
+  for (std::size_t c = 0; c < classes_.size(); ++c) {
+    const Class& cls = classes_[c];
+    std::vector<int> leaves;
+    std::vector<std::string> between;
+    const std::function<void(int)> collect = [&](int node) {
+      const Node& x = nodes_[node];
+      if (x.kind == Node::Kind::join) {
+        collect(x.a);
+        between.push_back(x.between);
+        collect(x.b);
+      } else {
+        leaves.push_back(node);
+      }
+    };
+    collect(cls.node);
+    const StringTable& names = cls.edge ? edge : state;
+    std::vector<std::string_view> pieces(leaves.size());
+    for (u32 id = 0; id < names.size(); ++id) {
+      std::string_view text = names[id];
+      if (text.size() < cls.prefix.size() + cls.suffix.size() || !text.starts_with(cls.prefix) || !text.ends_with(cls.suffix)) continue;
+      text = text.substr(cls.prefix.size(), text.size() - cls.prefix.size() - cls.suffix.size());
+      int readings = 0;
+      const auto add = [&] {
+        if (++readings > kMostReadings) throw Error("the name '" + std::string(names[id]) + "' can be read in too many ways");
+        std::size_t next = 0;
+        const u32 value = value_of(cls.node, pieces, next);
+        auto& of_value = vocabulary_.attribute[c];
+        if (value >= of_value.size()) of_value.resize(std::max<std::size_t>(value + 1, of_value.size() * 3 / 2), kNone);
+        of_value[value] = id;
+        (cls.edge ? marks.edge : marks.state)[id] = 1;
+      };
+      const std::function<void(std::size_t, std::string_view)> split = [&](std::size_t k, std::string_view rest) {
+        if (nodes_[leaves[k]].kind != Node::Kind::leaf) {
+          if (rest.empty()) add();
+          return;
+        }
+        const bool may_be_empty = nodes_[leaves[k]].command != Node::Command::none;
+        if (k + 1 == leaves.size()) {
+          pieces[k] = rest;
+          if (may_be_empty || !rest.empty()) add();
+          return;
+        }
+        for (std::size_t at = may_be_empty ? 0 : 1; at <= rest.size(); ++at) {
+          at = rest.find(between[k], at);
+          if (at == std::string_view::npos) break;
+          const bool inside = at < rest.size() && (static_cast<unsigned char>(rest[at]) & 0xc0) == 0x80;  // of a character
+          if (inside) continue;
+          pieces[k] = rest.substr(0, at);
+          split(k + 1, rest.substr(at + between[k].size()));
+        }
+      };
+      split(0, text);
+    }
+  }
+  return marks;
 }
 
 std::string TemplateEncoder::name(u32 attribute, bool edge) const {

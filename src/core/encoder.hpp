@@ -6,11 +6,13 @@
 // look-up. Leaves are computed once per distinct string, joins once per token and shared by all templates that shift
 // them: nineteen chunking templates cost five look-ups a token.
 #pragma once
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "chain.hpp"
 #include "columns.hpp"
+#include "pattern.hpp"
 #include "strings.hpp"
 #include "unicode.hpp"
 
@@ -22,10 +24,19 @@ struct Node {
   int column = 0;                    // leaf
   WordForm form = WordForm::same;    // leaf
   int n = 0;                         // leaf: characters of an affix
+  // leaf of a Wapiti pattern: the string, whether the regex matches it, or what the regex matches
+  enum class Command : u8 { none, copy, test, match };
+  Command command = Command::none;
+  bool lower = false;                // in lower case, ASCII letters only
+  bool absolute = false;             // at this place of the sequence: 1 is the first token, -1 the last
+  int place = 0;
+  std::string regex;
+  std::shared_ptr<const Regex> matcher;
   int a = 0, b = 0, distance = 0;    // join: a at t, b at t + distance
   std::string between;               // join: text between the two in a name
 
   static Node leaf(int column, WordForm form, int n);
+  static Node pattern(int column, Command command, bool lower, bool absolute, int place, std::string regex);
   static Node join(int a, int b, int distance, std::string between);
   static Node mark(Kind kind);
 };
@@ -43,10 +54,13 @@ struct Attributes {
   std::vector<u32> attr;
 };
 
+// What a piece outside of the sequence reads: nothing, so that its template gives nothing; _B-1, _B+1, _B+2 ... as in
+// CRF++; or _x-1, _x+1 ... _x+4, _x+# as in Wapiti.
+enum class Padding : u8 { none, crfpp, wapiti };
+
 class TemplateEncoder {
  public:
-  // pad: out-of-range pieces read _B-1, _B+1 and so on; otherwise a template that leaves the sequence gives nothing.
-  TemplateEncoder(std::vector<Node> nodes, std::vector<Template> templates, bool pad);
+  TemplateEncoder(std::vector<Node> nodes, std::vector<Template> templates, Padding pad);
 
   // grow: number what is new; otherwise skip what is unknown, and several threads may call at once.
   void encode(const ColumnView& data, bool grow, const Threads& threads, Attributes& state, Attributes& edge);
@@ -59,6 +73,14 @@ class TemplateEncoder {
 
   // An encoder that knows only the attributes marked in keep, renumbered in order.
   TemplateEncoder pruned(const std::vector<u8>& keep_state, const std::vector<u8>& keep_edge) const;
+
+  // Learns attributes from their names instead of from data: attribute k is whatever the templates write as names[k]. A name
+  // that can be read in several ways ("a/b/c" of two values joined by "/") is learned in all of them. Gives for
+  // both kinds a mark for each name: whether some template can write it.
+  struct Marks {
+    std::vector<u8> state, edge;
+  };
+  Marks learn(const StringTable& state, const StringTable& edge);
 
   // What encode learned, as flat tables: for every leaf its strings, for every join its pairs, for every class
   // its attributes by value.
@@ -86,6 +108,7 @@ class TemplateEncoder {
   u32 n_values(int node) const;
   void append_value(std::string& out, int node, u32 value) const;
   u32 add_attribute(int cls, u32 value);
+  u32 value_of(int node, const std::vector<std::string_view>& pieces, std::size_t& next);
   u32 leaf_value(int node, std::string_view s, bool grow);
   LeafMaps map_leaves(const ColumnView& data, bool grow, const Threads& threads);
   void run_nodes(const ColumnView& data, const LeafMaps& leaves, i64 seq, bool grow, Scratch& scratch);
@@ -94,7 +117,7 @@ class TemplateEncoder {
 
   std::vector<Node> nodes_;
   std::vector<Template> templates_;
-  bool pad_;
+  Padding pad_;
   int n_columns_ = 0;
   std::vector<int> same_;            // node -> the first node that numbers its values together with it
   std::vector<int> table_of_;        // node -> its table among the leaves' or the joins'

@@ -37,22 +37,27 @@ inline std::string_view utf8(nb::handle h, const Place& place, const char* what)
 // Attributes of a token given as a dict, list, tuple or set, in python-crfsuite's manner:
 //   "a" -> a = 1        {"a": 2.5} -> a = 2.5        {"a": "b"} -> a:b = 1
 //   {"a": {"b": 2.5}} -> a:b = 2.5                   {"a": ["b", "c"]} -> a:b = 1, a:c = 1
+//
+// Out: an ItemBuilder, or whatever else takes attributes, ends of tokens and of sequences.
+template <class Out>
 class ItemReader {
  public:
-  explicit ItemReader(ItemBuilder& out) : out_(out) {}
+  explicit ItemReader(Out& out) : out_(out) {}
 
   void read(nb::handle sequences) {
-    for (nb::handle sequence : iterate(sequences, "the data")) {
-      place_.position = 0;
-      for (nb::handle item : iterate(sequence, "a sequence")) {
-        name_.clear();
-        add_item(item);
-        out_.end_token();
-        ++place_.position;
-      }
-      out_.end_sequence(true);
-      ++place_.sequence;
+    for (nb::handle sequence : iterate(sequences, "the data")) read_sequence(sequence);
+  }
+
+  void read_sequence(nb::handle sequence) {
+    place_.position = 0;
+    for (nb::handle item : iterate(sequence, "a sequence")) {
+      name_.clear();
+      add_item(item);
+      out_.end_token();
+      ++place_.position;
     }
+    out_.end_sequence(true);
+    ++place_.sequence;
   }
 
  private:
@@ -115,7 +120,7 @@ class ItemReader {
     name_.resize(length);
   }
 
-  ItemBuilder& out_;
+  Out& out_;
   Place place_;
   std::string name_;
 };

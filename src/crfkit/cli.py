@@ -1,4 +1,4 @@
-"""The command line: train, tag, eval, inspect, demo."""
+"""The command line: train, tag, eval, inspect, convert, demo."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import IO, Annotated, Any
+from typing import IO, Annotated, Any, TextIO
 
 import numpy as np
 import typer
@@ -29,6 +29,7 @@ from crfkit.chain.beams import Adaptive, Beam, as_beam
 from crfkit.chain.inference import decode_flat, log_partition, nbest, node_marginals
 from crfkit.data import Columns, DataError, iter_columns, load_corpus, read_columns, read_conllu, read_crfsuite
 from crfkit.data.readers import CONLLU_COLUMNS, open_source
+from crfkit.streaming import iter_items, tag_columns
 from crfkit.training import Progress
 
 app = typer.Typer(
@@ -46,6 +47,21 @@ class Format(StrEnum):
 
     columns = "columns"
     conllu = "conllu"
+    crfsuite = "crfsuite"
+
+
+class Dialect(StrEnum):
+    """Rules of templates."""
+
+    auto = "auto"
+    crfpp = "crfpp"
+    wapiti = "wapiti"
+
+
+class Kind(StrEnum):
+    """Model files."""
+
+    crfkit = "crfkit"
     crfsuite = "crfsuite"
 
 
@@ -70,7 +86,7 @@ ColumnsOption = Annotated[
     typer.Option("--columns", help="Columns to learn from, separated by commas; all but the label by default."),
 ]
 CommentOption = Annotated[str, typer.Option("--comment", help="Skip lines of a column file that begin with this.")]
-ThreadsOption = Annotated[int, typer.Option("--threads", "-j", help="Threads; -1 for all cores.")]
+ThreadsOption = Annotated[int, typer.Option("--threads", "-j", "--nthread", help="Threads; -1 for all cores.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON for programs, one object a line.")]
 ModelOption = Annotated[Path, typer.Option("--model", "-m", help="The model file.")]
 
@@ -162,13 +178,17 @@ def train(
     columns: ColumnsOption = None,
     comment: CommentOption = "",
     template: Annotated[
-        Path | None, typer.Option("--template", "-t", help="A CRF++ template; built-in token features without.")
+        Path | None,
+        typer.Option(
+            "--template", "-t", "--pattern", help="A CRF++ template or Wapiti patterns; token features without."
+        ),
     ] = None,
+    dialect: Annotated[Dialect, typer.Option(help="Whose rules the template follows.")] = Dialect.auto,
     padding: Annotated[
         bool, typer.Option(help="Whether templates read _B-1, _B+1 beyond the ends, as CRF++ does.")
     ] = True,
-    dev: Annotated[str | None, typer.Option(help="Held-out data, scored while training.")] = None,
-    c1: Annotated[float, typer.Option(help="Coefficient of the sum of absolute weights.")] = 0.0,
+    dev: Annotated[str | None, typer.Option("--dev", "--devel", help="Held-out data, scored while training.")] = None,
+    c1: Annotated[float, typer.Option("--c1", "--rho1", help="Coefficient of the sum of absolute weights.")] = 0.0,
     c2: Annotated[float, typer.Option(help="Coefficient of the sum of squared weights.")] = 1.0,
     min_freq: Annotated[float, typer.Option(help="Ignore (attribute, label) pairs that are rarer.")] = 0,
     all_states: Annotated[
@@ -177,7 +197,9 @@ def train(
     all_transitions: Annotated[bool, typer.Option(help="Weights for unseen label pairs too.")] = True,
     start_end: Annotated[bool, typer.Option(help="Weights for the first and last label.")] = True,
     constraints: Annotated[Scheme | None, typer.Option(help="Forbid what the chunking scheme forbids.")] = None,
-    max_iter: Annotated[int | None, typer.Option(help="Most iterations.")] = None,
+    max_iter: Annotated[
+        int | None, typer.Option("--max-iter", "--maxiter", "--max-iterations", help="Most iterations.")
+    ] = None,
     tol: Annotated[
         float, typer.Option(help="Stop when ten iterations gain less than this part of the objective.")
     ] = 1e-5,
@@ -190,6 +212,14 @@ def train(
     ] = None,
     warm_start_fraction: Annotated[
         float | None, typer.Option(help="First train on this part of the sequences, then on all.")
+    ] = None,
+    rho2: Annotated[
+        float | None, typer.Option(help="Wapiti's coefficient: half the sum of squared weights. Sets c2.")
+    ] = None,
+    cost: Annotated[float | None, typer.Option(help="CRF++'s C: c2 is 1 / 2C.")] = None,
+    param: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="A parameter by CRFsuite's name, such as feature.minfreq=2."),
     ] = None,
     start: Annotated[
         Path | None, typer.Option("--start", help="Begin with the weights of this model; new labels are added.")
@@ -220,8 +250,9 @@ def train(
         "warm_start_fraction": warm_start_fraction,
         "n_jobs": threads,
     }
+    settings |= _other_names(rho2, cost, param or [])
     if start is None:
-        features = "auto" if template is None else Template.from_file(template, padding=padding)
+        features = "auto" if template is None else Template.from_file(template, padding=padding, dialect=dialect.value)
         crf = CRF(features, **settings)
     else:
         if template is not None:
@@ -292,16 +323,50 @@ def train(
         raise typer.Exit(130)
 
 
+#: CRFsuite's parameters: the setting of CRF, and how to read it.
+_SUITE_NAMES: dict[str, tuple[str, Any]] = {
+    "c1": ("c1", float),
+    "c2": ("c2", float),
+    "max_iterations": ("max_iter", int),
+    "delta": ("tol", float),
+    "feature.minfreq": ("min_freq", float),
+    "feature.possible_states": ("all_possible_states", lambda text: bool(int(text))),
+    "feature.possible_transitions": ("all_possible_transitions", lambda text: bool(int(text))),
+}
+
+
+def _other_names(rho2: float | None, cost: float | None, params: list[str]) -> dict[str, Any]:
+    """Settings given by other tools' names."""
+    out: dict[str, Any] = {}
+    if rho2 is not None:
+        out["c2"] = rho2 / 2
+    if cost is not None:
+        if not cost > 0:
+            raise DataError(f"--cost must be > 0, got {cost}")
+        out["c2"] = 1 / (2 * cost)
+    for text in params:
+        name, equals, value = text.partition("=")
+        if not equals or name not in _SUITE_NAMES:
+            raise DataError(f"--set takes NAME=VALUE with one of {', '.join(_SUITE_NAMES)}, got {text!r}")
+        key, read = _SUITE_NAMES[name]
+        try:
+            out[key] = read(value)
+        except ValueError:
+            raise DataError(f"--set {name} must be a number, got {value!r}") from None
+    return out
+
+
 @contextmanager
-def _output(path: Path | None) -> Iterator[IO[str]]:
+def _output(path: Path | None) -> Iterator[TextIO]:
     """Standard output, or a file that appears only when it is whole."""
     if path is None:
         sys.stdout.reconfigure(encoding="utf-8")  # type: ignore[union-attr]
+        sys.stdout.flush()
         yield sys.stdout
         sys.stdout.flush()
         return
     with whole_file(path, "w", encoding="utf-8") as file:
-        yield file
+        yield file  # type: ignore[misc]
 
 
 def _tag_columns(crf: CRF, table: Columns, reading: dict[str, Any]) -> Columns:
@@ -357,6 +422,12 @@ def tag(
     kind = format or Format(reading.get("format") or "columns")
     began = time.perf_counter()
     counts = [0, 0]
+
+    def show() -> None:
+        if not quiet and sys.stderr.isatty() and output is not None:
+            rate = counts[1] / (time.perf_counter() - began)
+            print(f"\r\x1b[2K{counts[0]} sequences, {rate:.0f} tokens/s", end="", file=sys.stderr, flush=True)
+
     with _output(output) as out, _readable_twice(data, kind) as data:
         frame = None
         if kind is Format.conllu and not json and nbest == 1:
@@ -364,13 +435,28 @@ def tag(
         rule = as_beam(beam)
         if isinstance(rule, Adaptive):
             raise DataError("--beam of tag takes min-divergence, fixed or threshold: adaptive is for training")
-        for table, X in _tag_pieces(crf, data, kind, reading, comment):
+        pieces = _tag_pieces(crf, data, kind, reading, comment)
+        if kind is Format.columns and not json and nbest == 1 and rule is None:
+            pieces = iter(())
+            for done in tag_columns(
+                crf.model_,
+                data,
+                select=lambda table: _tag_columns(crf, table, reading),
+                comment=comment,
+                probabilities=probabilities,
+                threads=resolve_threads(threads),
+            ):
+                out.buffer.write(done.text)
+                if data == "-":
+                    out.buffer.flush()
+                counts[0] += done.sequences
+                counts[1] += done.tokens
+                show()
+        for table, X in pieces:
             _write_tags(crf, table, X, out, probabilities, nbest, json, frame, rule)
             counts[0] += len(X)
             counts[1] += int(X.lengths.sum())
-            if not quiet and sys.stderr.isatty() and output is not None:
-                rate = counts[1] / (time.perf_counter() - began)
-                print(f"\r\x1b[2K{counts[0]} sequences, {rate:.0f} tokens/s", end="", file=sys.stderr, flush=True)
+            show()
         if frame is not None:
             out.writelines(frame.lines)
     if counts[0] == 0:
@@ -384,8 +470,8 @@ def tag(
 def _tag_pieces(crf: CRF, data: str, kind: Format, reading: dict[str, Any], comment: str) -> Iterator[tuple[Any, Any]]:
     """All columns of the input, and those for the model, piece by piece."""
     if kind is Format.crfsuite:
-        X, _, _ = read_crfsuite(data)
-        yield None, X
+        for X in iter_items(data):
+            yield None, X
     elif kind is Format.conllu:
         names = (reading.get("columns") or "form").split(",")
         for table in iter_columns(data, separator="tab", comment="#", document="", conllu=True):
@@ -559,11 +645,20 @@ def inspect(
     top: Annotated[int, typer.Option("--top", "-n", help="How many weights to show.")] = 10,
     label: Annotated[str | None, typer.Option(help="Only this label.")] = None,
     all_weights: Annotated[bool, typer.Option("--all", help="Every weight, one a line, tab-separated.")] = False,
+    explain: Annotated[
+        str | None, typer.Option("--explain", help="Data to label: why does each token get its label?")
+    ] = None,
+    html: Annotated[Path | None, typer.Option("--html", help="Where to write the explanation as HTML.")] = None,
     json: JsonOption = False,
 ) -> None:
-    """Look into a model: its card, its heaviest weights for each label, its transitions."""
+    """Look into a model: its card, its heaviest weights for each label, its transitions; or into its decisions."""
     loaded = crfkit.load(model)
     m = loaded.model_
+    if explain is not None:
+        _explain(loaded, explain, top, html, json)
+        return
+    if html is not None:
+        raise DataError("--html goes with --explain")
     if label is not None and label not in m.labels:
         known = ", ".join(map(str, m.labels))
         raise DataError(f"{model}: the model has no label {label!r}: it has {known}")
@@ -594,6 +689,42 @@ def inspect(
         for e in inspection.edge_weights(m, top):
             console.print(f"  {e.weight:+9.4f}  {e.label} -> {e.following}  {e.attribute}", markup=False)
     _show_transitions(console, [str(x) for x in m.labels], table, top)
+
+
+def _explain(crf: CRF, data: str, top: int, page: Path | None, as_json: bool) -> None:
+    reading = crf.model_.info.get("reading", {})
+    views = []
+    for _, X in _tag_pieces(crf, data, Format(reading.get("format") or "columns"), reading, ""):
+        for x in X:
+            found = crf.explain(x)
+            if page is not None:
+                views.append(found.to_html(top))
+            elif as_json:
+                _emit(found.to_dict())
+            else:
+                print(found.to_text(top), end="\n\n")
+    if page is not None:
+        head = '<!doctype html><meta charset="utf-8"><title>crfkit</title>'
+        with whole_file(page, "w", encoding="utf-8") as file:
+            file.write(f"{head}<body>{'<hr>'.join(views)}</body>")
+
+
+@app.command()
+def convert(
+    source: Annotated[Path, typer.Argument(help="A model file of CRFsuite, CRF++ (text), Wapiti or crfkit.")],
+    target: Annotated[Path, typer.Argument(help="Where to write the model.")],
+    to: Annotated[Kind, typer.Option("--to", help="What to write.")] = Kind.crfkit,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors.")] = False,
+) -> None:
+    """Convert a model of another tool to crfkit's, or one trained on items to CRFsuite's."""
+    from crfkit.compat import convert_model, model_format
+
+    kind = model_format(source)
+    model = convert_model(source, target, to.value, kind)
+    if not quiet:
+        n = model.encoder.n_attributes[0]
+        _say(f"{source} ({kind}): {len(model.labels)} labels, {n} attributes, {model.layout.size} weights")
+        _say(f"wrote {target} ({to.value}, {os.path.getsize(target) / 1e6:.1f} MB)")
 
 
 def _show_card(console: Console, path: Path, m: Any) -> None:

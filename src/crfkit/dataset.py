@@ -51,6 +51,15 @@ class Dataset:
         """Number of tokens, N."""
         return len(self.ptr) - 1
 
+    def without_zeros(self) -> Dataset:
+        """The same without attributes of value zero, which score nothing."""
+        if self.value is None or self.value.all():
+            return self
+        kept = self.value != 0
+        ptr = np.concatenate([[0], np.cumsum(kept)])[self.ptr]
+        value = self.value[kept]
+        return replace(self, ptr=ptr, attr=self.attr[kept], value=None if (value == 1).all() else value)
+
     @cached_property
     def native(self) -> _core.Tokens:
         """The same arrays, as the core takes them."""
@@ -60,6 +69,26 @@ class Dataset:
 def _all_pairs(n_attributes: int, n_columns: int) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
     ptr = np.arange(n_attributes + 1, dtype=np.uint32) * n_columns
     return ptr, np.tile(np.arange(n_columns, dtype=np.uint32), n_attributes)
+
+
+def _summed_pairs(
+    ptr: NDArray[np.int64],
+    attr: NDArray[np.uint32],
+    value: NDArray[np.float64] | None,
+    n_attributes: int,
+    column: NDArray[np.uint32],
+    n_columns: int,
+    least: float,
+) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
+    """Rows of the columns that each attribute is seen with, its values summing to ``least`` or more."""
+    of_entry = np.repeat(column, np.diff(ptr))
+    seen = of_entry != NONE
+    keys = attr[seen].astype(np.int64) * n_columns + of_entry[seen]
+    found, inverse = np.unique(keys, return_inverse=True)
+    sums = np.bincount(inverse, None if value is None else value[seen], minlength=len(found))
+    found = found[sums >= least]
+    counts = np.bincount(found // n_columns, minlength=n_attributes)
+    return np.concatenate([[0], np.cumsum(counts)]).astype(np.uint32), (found % n_columns).astype(np.uint32)
 
 
 def _union(
@@ -129,6 +158,7 @@ class Layout:
         transitions: bool = True,
         ends: bool = True,
         base: Layout | None = None,
+        sums: bool = False,
     ) -> Layout:
         """The weights that labelled data asks for.
 
@@ -149,7 +179,11 @@ class Layout:
             Whether the first and the last label have weights.
         base : Layout, optional
             A layout whose weights must be among the new ones; its labels come first.
+        sums : bool
+            CRFsuite's rule for ``min_freq`` > 0: the values of a pair are summed instead of counted, rare transitions
+            are left out too, and unseen pairs have no weights.
         """
+        rare = sums and min_freq > 0
         inner = np.ones(data.n_tokens, bool)  # tokens that follow one of their own sequence
         inner[data.offsets[:-1][np.diff(data.offsets) > 0]] = False
         pairs = np.full(data.n_tokens, NONE, np.uint32)
@@ -163,6 +197,10 @@ class Layout:
             n: int,
             n_columns: int,
         ) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
+            if rare:
+                return _summed_pairs(
+                    ptr, attr, data.value if attr is data.attr else None, n, column, n_columns, min_freq
+                )
             if all_states:
                 return _all_pairs(n, n_columns)
             return _core.observed_pairs(ptr, attr, n, column, n_columns, float(min_freq))
@@ -171,7 +209,9 @@ class Layout:
         edge = (np.zeros(0, np.uint32), np.zeros(0, np.uint32))
         if data.edge_ptr is not None and data.edge_attr is not None:
             edge = rows(data.edge_ptr, data.edge_attr, pairs, n_attributes[1], n_labels * n_labels)
-        seen = np.unique(pairs[at]).astype(np.int64)
+        seen, counts = np.unique(pairs[at].astype(np.int64), return_counts=True)
+        if rare:
+            seen, all_transitions = seen[counts >= min_freq], False
         if base is not None:
             old = base.n_labels
             state = _union(state, (base.state_ptr, base.state_label.astype(np.uint32)), n_labels)

@@ -92,35 +92,44 @@ def open_source(source: Source) -> Iterator[IO[bytes]]:
         yield file
 
 
+def read_chunks(source: Source, file: IO[bytes], size: int) -> Iterator[bytes]:
+    """Pieces of whole lines, each of about ``size`` bytes or one long line; without a byte order mark."""
+    name = source_name(source)
+    rest: list[bytes] = []
+    first = True
+    # a pipe must not hold back what it has said already
+    read = getattr(file, "read1", file.read) if source == "-" else file.read
+    while True:
+        try:
+            chunk: Any = read(size)
+        except (EOFError, OSError, lzma.LZMAError, zlib.error) as e:
+            raise DataError(f"{name}: cannot read: {e}") from e
+        if isinstance(chunk, str):
+            raise TypeError(f"{name}: open the file in binary mode")
+        if first and chunk.startswith(b"\xef\xbb\xbf"):
+            chunk = chunk[3:]
+            if not chunk:
+                continue
+        first = False
+        if not chunk:
+            break
+        end = chunk.rfind(b"\n") + 1
+        if end == 0:
+            rest.append(chunk)
+            continue
+        yield b"".join([*rest, chunk[:end]])
+        rest = [chunk[end:]] if end < len(chunk) else []
+    if rest:
+        yield b"".join(rest)
+
+
 def _pieces(source: Source) -> Iterator[tuple[bytes, int]]:
     """Pieces of whole lines, each with the number of its first line."""
-    name = source_name(source)
-    line, rest, first = 1, b"", True
+    line = 1
     with open_source(source) as file:
-        # a pipe must not hold back what it has said already
-        read = getattr(file, "read1", file.read) if source == "-" else file.read
-        while True:
-            try:
-                chunk: Any = read(_CHUNK)
-            except (EOFError, OSError, lzma.LZMAError, zlib.error) as e:
-                raise DataError(f"{name}: cannot read: {e}") from e
-            if isinstance(chunk, str):
-                raise TypeError(f"{name}: open the file in binary mode")
-            if first and chunk.startswith(b"\xef\xbb\xbf"):
-                chunk = chunk[3:]
-            first = False
-            if not chunk:
-                break
-            end = chunk.rfind(b"\n") + 1
-            if end == 0:
-                rest += chunk
-                continue
-            piece = rest + chunk[:end]
-            rest = chunk[end:]
+        for piece in read_chunks(source, file, _CHUNK):
             yield piece, line
             line += piece.count(b"\n")
-    if rest:
-        yield rest, line
 
 
 def _feed(builder: Any, piece: bytes, line: int, name: str) -> None:

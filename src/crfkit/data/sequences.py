@@ -183,9 +183,12 @@ class Items(Sequence[Any]):
         self.value = value
 
     @classmethod
-    def from_sequences(cls, sequences: Iterable[Iterable[Any]]) -> Items:
-        """Items of Python sequences, whose tokens are dicts, lists or sets as python-crfsuite takes them."""
-        builder = _core.ItemBuilder()
+    def from_sequences(cls, sequences: Iterable[Iterable[Any]], keep_zeros: bool = False) -> Items:
+        """Items of Python sequences, whose tokens are dicts, lists or sets as python-crfsuite takes them.
+
+        Attributes of value zero are left out, unless ``keep_zeros``: CRFsuite counts them as seen with their labels.
+        """
+        builder = _core.ItemBuilder(keep_zeros)
         builder.read_items(sequences if isinstance(sequences, (list, tuple)) else list(sequences))
         names, offsets, ptr, attr, value, *_ = builder.take()
         return cls(names, offsets, ptr, attr, value)

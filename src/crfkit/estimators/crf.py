@@ -8,7 +8,7 @@ import sys
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -22,12 +22,15 @@ from crfkit.data.sequences import Columns
 from crfkit.dataset import Dataset, Layout
 from crfkit.estimators.base import Estimator, check_number
 from crfkit.estimators.labels import LabelLists, collect_labels, label_numbers
-from crfkit.features.encoders import Encoder, FeatureSource, make_encoder
+from crfkit.features.encoders import Encoder, FeatureSource, make_encoder, plain_lists
 from crfkit.metrics import evaluate, token_accuracy
 from crfkit.model import ChainModel, read_model, write_model
 from crfkit.training.beams import BeamObjective, BeamReport
 from crfkit.training.lbfgs import Callback, Progress, Result, minimize_lbfgs
 from crfkit.training.objective import LikelihoodObjective
+
+if TYPE_CHECKING:
+    from crfkit.explaining import Explanation
 
 __all__ = ["CRF", "Tagging", "load"]
 
@@ -121,6 +124,8 @@ class CRF(Estimator):
     >>> crf.predict_marginals([["two", "pear"]])[0].shape
     (2, 3)
     """
+
+    _sums = False  # whether min_freq sums values, as CRFsuite does
 
     def __init__(
         self,
@@ -223,10 +228,11 @@ class CRF(Estimator):
                 transitions=encoder.transitions,
                 ends=self.start_end,
                 base=None if model is None else model.layout,
+                sums=self._sums,
             )
         objective = LikelihoodObjective(
             layout,
-            data,
+            data.without_zeros(),
             numbers,
             c2=self.c2,
             weights=weights,
@@ -480,6 +486,33 @@ class CRF(Estimator):
                 )
         return out
 
+    def explain(self, x: Any, y: Sequence[Any] | None = None) -> Explanation:
+        """Why each token of one sequence has its label rather than the runner-up.
+
+        Parameters
+        ----------
+        x : sequence of tokens
+        y : sequence of labels, optional
+            The labels to explain; the predicted ones if not given.
+
+        Returns
+        -------
+        Explanation
+            A decision for each token: attributes and transitions with their contributions. It prints as a table,
+            and has ``to_dict()`` and ``to_html()``.
+
+        Examples
+        --------
+        >>> X, y = [[["one"], ["pear"]], [["a"], ["pear"]]], [["QTY", "NAME"], ["QTY", "NAME"]]
+        >>> decision = CRF().fit(X, y).explain(X[0])[1]
+        >>> decision.label, decision.runner_up, decision.contributions[0].name
+        ('NAME', 'QTY', 'QTY -> NAME')
+        """
+        from crfkit.explaining import explain
+
+        self._require_fitted()
+        return explain(self.model_, x, y)
+
     def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
         """Part of the tokens that :meth:`predict` labels right."""
         if sample_weight is None:
@@ -499,7 +532,7 @@ class CRF(Estimator):
 
 
 def load(path: str | os.PathLike[str], features: FeatureSource = None, n_jobs: int | None = -1) -> CRF:
-    """Reads a model that :meth:`CRF.save` wrote.
+    """Reads a model that :meth:`CRF.save` wrote, or a model file of CRFsuite, CRF++ (text) or Wapiti.
 
     Parameters
     ----------
@@ -527,7 +560,7 @@ def load(path: str | os.PathLike[str], features: FeatureSource = None, n_jobs: i
     >>> again.predict([["a", "b"]])
     [['A', 'B']]
     """
-    model, header = read_model(path, features)
+    model, header = _read_any(path, features)
     known = CRF._parameters()
     params = {k: v for k, v in header["params"].items() if k in known}
     params["features"] = features if callable(features) else "auto"
@@ -539,9 +572,20 @@ def load(path: str | os.PathLike[str], features: FeatureSource = None, n_jobs: i
     return crf
 
 
+def _read_any(path: str | os.PathLike[str], features: FeatureSource) -> tuple[ChainModel, dict[str, Any]]:
+    with open(path, "rb") as file:
+        head = file.read(8)
+    if not head.startswith((b"lCRF", b"#mdl#", b"version:")):
+        return read_model(path, features)
+    from crfkit.compat.files import read_foreign_model
+
+    model = read_foreign_model(path)
+    return model, {"params": {**model.params, "dtype": "float64"}, "info": model.info}
+
+
 def _as_list(x: Any) -> Any:
-    """The same, or a list of what an iterator gives."""
-    return list(x) if isinstance(x, Iterator) else x
+    """The same, or a list of what an iterator or an Arrow array gives."""
+    return list(x) if isinstance(x, Iterator) else plain_lists(x)
 
 
 def _sequence_weights(weights: ArrayLike | None, n: int) -> NDArray[np.float64] | None:

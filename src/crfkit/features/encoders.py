@@ -65,12 +65,17 @@ class Encoder(Protocol):
 
 def as_columns(X: Any) -> Columns:
     """Columns of whatever holds strings."""
-    return X if isinstance(X, Columns) else Columns.from_sequences(X)
+    return X if isinstance(X, Columns) else Columns.from_sequences(plain_lists(X))
 
 
 def as_items(X: Any) -> Items:
     """Items of whatever holds attributes."""
-    return X if isinstance(X, Items) else Items.from_sequences(X)
+    return X if isinstance(X, Items) else Items.from_sequences(plain_lists(X))
+
+
+def plain_lists(X: Any) -> Any:
+    """The lists in an Arrow array; anything else as it is."""
+    return X.to_pylist() if hasattr(X, "to_pylist") else X
 
 
 class PlanEncoder:
@@ -79,7 +84,7 @@ class PlanEncoder:
     def __init__(self, plan: FeaturePlan, native: _core.TemplateEncoder | None = None) -> None:
         self.plan = plan
         self.transitions = plan.transitions
-        self._native = native or _core.TemplateEncoder(plan.nodes, plan.templates, plan.pad)
+        self._native = native or _core.TemplateEncoder(plan.nodes, plan.templates, int(plan.pad))
 
     def read(self, X: Any) -> Columns:
         """The columns of sequences, whatever they come as."""

@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["FORMS", "FeaturePlan"]
+__all__ = ["COMMANDS", "FORMS", "FeaturePlan"]
 
 #: Forms of a word, in the core's numbering.
 FORMS = ("same", "lower", "prefix", "suffix", "shape", "case", "digits", "punctuation")
+
+#: Commands of Wapiti's patterns: the string, whether a regular expression matches, what it matches.
+COMMANDS = ("x", "t", "m")
 
 Node = tuple[Any, ...]
 TemplateRow = tuple[int, int, str, str, bool]
@@ -26,13 +29,14 @@ class FeaturePlan:
     nodes : list of tuple
     templates : list of tuple
         (node, offset, prefix, suffix, whether it belongs to the transition into the token).
-    pad : bool
-        Whether places outside of the sequence have values (``_B-1``, ``_B+1``, ...).
+    pad : int
+        What places outside of the sequence have for a value: 0 for none, 1 for CRF++'s (``_B-1``, ``_B+1``, ...),
+        2 for Wapiti's (``_x-1``, ``_x+1``, ..., ``_x+#``).
     transitions : bool
         Whether label pairs have weights of their own.
     """
 
-    pad: bool = False
+    pad: int = 0
     transitions: bool = True
     nodes: list[Node] = field(default_factory=list)
     templates: list[TemplateRow] = field(default_factory=list)
@@ -45,6 +49,11 @@ class FeaturePlan:
     def leaf(self, column: int, form: str = "same", n: int = 0) -> int:
         """A form of a column's string."""
         return self._node(("leaf", column, FORMS.index(form), n))
+
+    def pattern(self, column: int, command: str, lower: bool = False, place: int | None = None, regex: str = "") -> int:
+        """A column's string as a Wapiti command sees it; ``place`` counts from the ends of the sequence."""
+        command_number = COMMANDS.index(command) + 1
+        return self._node(("pattern", column, command_number, int(lower), int(place is not None), place or 0, regex))
 
     def mark(self, kind: str) -> int:
         """A node with one value: ``"always"``, at the ``"first"`` or at the ``"last"`` token."""
@@ -68,7 +77,7 @@ class FeaturePlan:
     def to_dict(self) -> dict[str, Any]:
         """As plain lists, for the model file."""
         return {
-            "pad": self.pad,
+            "pad": int(self.pad),
             "transitions": self.transitions,
             "nodes": [list(node) for node in self.nodes],
             "templates": [list(row) for row in self.templates],
@@ -78,7 +87,7 @@ class FeaturePlan:
     def from_dict(cls, data: dict[str, Any]) -> FeaturePlan:
         """The plan that :meth:`to_dict` wrote."""
         return cls(
-            bool(data["pad"]),
+            int(data["pad"]),
             bool(data["transitions"]),
             [tuple(node) for node in data["nodes"]],
             [(int(a), int(b), str(c), str(d), bool(e)) for a, b, c, d, e in data["templates"]],

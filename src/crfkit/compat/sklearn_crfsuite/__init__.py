@@ -1,0 +1,6 @@
+"""Stands in for sklearn-crfsuite: ``import crfkit.compat.sklearn_crfsuite as sklearn_crfsuite``."""
+
+from crfkit.compat.sklearn_crfsuite import metrics, scorers, utils
+from crfkit.compat.sklearn_crfsuite.estimator import CRF, register_eli5
+
+__all__ = ["CRF", "metrics", "register_eli5", "scorers", "utils"]

@@ -1,0 +1,318 @@
+"""sklearn-crfsuite's estimator."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Sequence
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator
+
+from crfkit import _core
+from crfkit._threads import resolve_threads
+from crfkit.compat import pycrfsuite
+from crfkit.compat.sklearn_crfsuite.metrics import flat_accuracy_score
+from crfkit.compat.suite_file import read_suite_model, suite_bytes, suite_features
+from crfkit.compat.trainlog import TrainLogParser
+from crfkit.data.sequences import Items
+from crfkit.estimators.labels import LabelLists
+from crfkit.features.encoders import ItemEncoder
+from crfkit.model import ChainModel
+
+__all__ = ["CRF", "LinePerIterationTrainer", "register_eli5"]
+
+#: The estimator's parameters by CRFsuite's names, where they differ.
+_NAMES = {
+    "min_freq": "feature.minfreq",
+    "all_possible_states": "feature.possible_states",
+    "all_possible_transitions": "feature.possible_transitions",
+    "pa_type": "type",
+    **{f"calibration_{x}": f"calibration.{x}" for x in ("eta", "rate", "samples", "candidates", "max_trials")},
+}
+_OWN = ("algorithm", "verbose", "model_filename", "keep_tempfiles", "trainer_cls")
+
+
+class LinePerIterationTrainer(pycrfsuite.Trainer):
+    """Prints a line for each iteration, and a table of held-out scores at the end."""
+
+    def on_iteration(self, log: str, info: dict[str, Any]) -> None:
+        """Prints the iteration's line."""
+        line = f"Iter {info['num']:<3} time={info.get('time', 0):<5.2f} loss={info.get('loss', 0):<8.2f} "
+        if "active_features" in info:
+            line += f"active={info['active_features']:<5} "
+        if "avg_precision" in info:
+            line += "precision={avg_precision:.3f}  recall={avg_recall:.3f}  F1={avg_f1:.3f}  ".format(**info)
+            accuracies = info["item_accuracy_float"], info["instance_accuracy_float"]
+            line += "Acc(item/seq)={:.3f} {:.3f}  ".format(*accuracies)
+        if "feature_norm" in info:
+            line += f"feature_norm={info['feature_norm']:<8.2f}"
+        print(line.strip())
+
+    def on_optimization_end(self, log: str) -> None:
+        """Prints the table."""
+        last = self.logparser.last_iteration if self.logparser is not None else None
+        scores = (last or {}).get("scores")
+        if scores:
+            width = max(5, *map(len, scores))
+            print(f"{'Label':{width}}  Precision  Recall     F1  Support")
+            for label, s in sorted(scores.items()):
+                numbers = (s.precision or 0.0, s.recall or 0.0, s.f1 or 0.0)
+                print("{:{}}  {:9.3f}  {:6.3f}  {:5.3f}  {:7d}".format(label, width, *numbers, s.ref))
+        super().on_optimization_end(log)
+
+
+class CRF(BaseEstimator):  # type: ignore[misc]
+    """sklearn-crfsuite's CRF, trained by crfkit.
+
+    The parameters are the original's; None means CRFsuite's default, which :mod:`crfkit.compat.pycrfsuite` lists.
+
+    Parameters
+    ----------
+    algorithm : {"lbfgs", "l2sgd", "ap", "pa", "arow"}, optional
+    min_freq, all_possible_states, all_possible_transitions : optional
+        Which weights there are.
+    c1, c2, max_iterations, num_memories, epsilon, period, delta, linesearch, max_linesearch : optional
+        Of ``"lbfgs"``; ``c2``, ``max_iterations``, ``period`` and ``delta`` of ``"l2sgd"`` too.
+    calibration_eta, calibration_rate, calibration_samples, calibration_candidates, calibration_max_trials : optional
+        Of ``"l2sgd"``; accepted.
+    pa_type, c, error_sensitive, averaging : optional
+        Of ``"pa"``.
+    variance, gamma : optional
+        Of ``"arow"``.
+    verbose : bool
+    model_filename : str, optional
+        Where :meth:`fit` writes a CRFsuite model file; a file that is there already can be used without fitting.
+    keep_tempfiles : bool
+        Accepted: there are no temporary files.
+    trainer_cls : class, optional
+        A subclass of :class:`crfkit.compat.pycrfsuite.Trainer`.
+
+    Attributes
+    ----------
+    classes_, attributes_, num_attributes_, size_, state_features_, transition_features_, tagger_, training_log_
+        As in the original; None before :meth:`fit`.
+
+    Examples
+    --------
+    >>> crf = CRF(c1=0.1, c2=0.1, max_iterations=100)
+    >>> X = [[{"word": "two"}, {"word": "pears"}], [{"word": "one"}, {"word": "pear"}]]
+    >>> crf.fit(X, [["QTY", "NAME"], ["QTY", "NAME"]]).predict(X[:1])
+    [['QTY', 'NAME']]
+    """
+
+    def __init__(
+        self,
+        algorithm: str | None = None,
+        min_freq: float | None = None,
+        all_possible_states: bool | None = None,
+        all_possible_transitions: bool | None = None,
+        c1: float | None = None,
+        c2: float | None = None,
+        max_iterations: int | None = None,
+        num_memories: int | None = None,
+        epsilon: float | None = None,
+        period: int | None = None,
+        delta: float | None = None,
+        linesearch: str | None = None,
+        max_linesearch: int | None = None,
+        calibration_eta: float | None = None,
+        calibration_rate: float | None = None,
+        calibration_samples: int | None = None,
+        calibration_candidates: int | None = None,
+        calibration_max_trials: int | None = None,
+        pa_type: int | None = None,
+        c: float | None = None,
+        error_sensitive: bool | None = None,
+        averaging: bool | None = None,
+        variance: float | None = None,
+        gamma: float | None = None,
+        verbose: bool = False,
+        model_filename: str | None = None,
+        keep_tempfiles: bool = False,
+        trainer_cls: Any = None,
+    ) -> None:
+        self.algorithm = algorithm
+        self.min_freq = min_freq
+        self.all_possible_states = all_possible_states
+        self.all_possible_transitions = all_possible_transitions
+        self.c1 = c1
+        self.c2 = c2
+        self.max_iterations = max_iterations
+        self.num_memories = num_memories
+        self.epsilon = epsilon
+        self.period = period
+        self.delta = delta
+        self.linesearch = linesearch
+        self.max_linesearch = max_linesearch
+        self.calibration_eta = calibration_eta
+        self.calibration_rate = calibration_rate
+        self.calibration_samples = calibration_samples
+        self.calibration_candidates = calibration_candidates
+        self.calibration_max_trials = calibration_max_trials
+        self.pa_type = pa_type
+        self.c = c
+        self.error_sensitive = error_sensitive
+        self.averaging = averaging
+        self.variance = variance
+        self.gamma = gamma
+        self.verbose = verbose
+        self.model_filename = model_filename
+        self.keep_tempfiles = keep_tempfiles
+        self.trainer_cls = trainer_cls
+        self.training_log_: TrainLogParser | None = None
+
+    def fit(self, X: Any, y: Any, X_dev: Any = None, y_dev: Any = None) -> Self:
+        """Trains on sequences of items and sequences of labels; scores the held-out data on the way."""
+        if (X_dev is None) != (y_dev is None):
+            raise ValueError("Pass both X_dev and y_dev to use the holdout data")
+        params = {_NAMES.get(k, k): v for k, v in self.get_params().items() if k not in _OWN and v is not None}
+        trainer_cls = self.trainer_cls or LinePerIterationTrainer
+        trainer = trainer_cls(algorithm=self.algorithm, params=params, verbose=self.verbose)
+        for part, labels, group in ((X, y, 0), (X_dev, y_dev, 1)):
+            if part is None:
+                continue
+            part = part if isinstance(part, (list, Items)) else list(part)
+            if len(part) != len(labels):
+                raise ValueError(f"there are {len(part)} sequences of items, but {len(labels)} of labels")
+            if isinstance(trainer, pycrfsuite.BaseTrainer) and type(trainer).append is pycrfsuite.BaseTrainer.append:
+                trainer._append_all(part, labels, group)
+            else:
+                for xseq, yseq in zip(part, labels, strict=True):
+                    trainer.append(xseq, yseq, group)
+        holdout = -1 if X_dev is None else 1
+        self.__dict__.pop("_tagger", None)
+        self.__dict__.pop("_info", None)
+        if isinstance(trainer, pycrfsuite.BaseTrainer):
+            trainer.train(self.model_filename or "", holdout)
+            assert trainer._model is not None
+            self.model_: ChainModel = trainer._model
+        else:
+            with tempfile.TemporaryDirectory() as folder:
+                path = self.model_filename or os.path.join(folder, "model.crfsuite")
+                trainer.train(path, holdout=holdout)
+                self.model_ = read_suite_model(path)
+        self.training_log_ = trainer.logparser
+        if "eli5" in sys.modules:
+            register_eli5()
+        return self
+
+    def _chain(self) -> ChainModel | None:
+        if "model_" not in self.__dict__ and self.model_filename and os.path.exists(self.model_filename):
+            self.model_ = read_suite_model(self.model_filename)
+        return self.__dict__.get("model_")
+
+    def _fitted(self) -> ChainModel:
+        model = self._chain()
+        if model is None:
+            from sklearn.exceptions import NotFittedError
+
+            raise NotFittedError("This CRF instance is not fitted yet: call 'fit' first")
+        return model
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return self._chain() is not None
+
+    def predict(self, X: Any) -> list[list[str]]:
+        """The best labels of every sequence: always a list of lists."""
+        model = self._fitted()
+        encoder = model.encoder
+        assert isinstance(encoder, ItemEncoder)
+        sequences = [x.items() if isinstance(x, pycrfsuite.ItemSequence) else x for x in X]
+        threads = resolve_threads(-1)
+        labels = [str(x) for x in model.labels]
+        return LabelLists(_core.tag_items(model.scorer(np.float64), encoder._names, sequences, labels, threads))
+
+    def predict_single(self, xseq: Any) -> list[str]:
+        """The best labels of a sequence."""
+        return self._tagger_of(self._fitted()).tag(xseq)
+
+    def predict_marginals(self, X: Any) -> list[list[dict[str, float]]]:
+        """Probabilities of all labels at all positions of every sequence."""
+        return LabelLists([self.predict_marginals_single(x) for x in X])
+
+    def predict_marginals_single(self, xseq: Any) -> list[dict[str, float]]:
+        """Probabilities ``{label: p}`` for each position of a sequence."""
+        tagger = self._tagger_of(self._fitted())
+        tagger.set(xseq)
+        labels = tagger.labels()
+        return [dict(zip(labels, row, strict=True)) for row in tagger._inference()[2].tolist()]
+
+    def score(self, X: Any, y: Sequence[Sequence[Any]]) -> float:
+        """Accuracy over all tokens."""
+        return flat_accuracy_score(y, self.predict(X))
+
+    def _tagger_of(self, model: ChainModel) -> pycrfsuite.Tagger:
+        tagger: pycrfsuite.Tagger | None = self.__dict__.get("_tagger")
+        if tagger is None:
+            tagger = self._tagger = pycrfsuite.Tagger._of_model(model)
+        return tagger
+
+    def _model_info(self) -> pycrfsuite.ModelInfo | None:
+        model = self._chain()
+        if model is None:
+            return None
+        if "_info" not in self.__dict__:
+            self._info = self._tagger_of(model).info()
+        return self._info
+
+    @property
+    def tagger_(self) -> pycrfsuite.Tagger | None:
+        """The tagger."""
+        model = self._chain()
+        return None if model is None else self._tagger_of(model)
+
+    @property
+    def classes_(self) -> list[str] | None:
+        """The labels."""
+        model = self._chain()
+        return None if model is None else [str(x) for x in model.labels]
+
+    @property
+    def size_(self) -> int | None:
+        """Bytes of the CRFsuite model file."""
+        model = self._chain()
+        return None if model is None else len(suite_bytes(suite_features(model)))
+
+    @property
+    def num_attributes_(self) -> int | None:
+        """Number of attributes that have a weight."""
+        attributes = self.attributes_
+        return None if attributes is None else len(attributes)
+
+    @property
+    def attributes_(self) -> list[str] | None:
+        """The attributes that have a weight."""
+        info = self._model_info()
+        return None if info is None else list(info.attributes)
+
+    @property
+    def state_features_(self) -> dict[tuple[str, str], float] | None:
+        """Weights ``{(attribute, label): w}``."""
+        info = self._model_info()
+        return None if info is None else info.state_features
+
+    @property
+    def transition_features_(self) -> dict[tuple[str, str], float] | None:
+        """Weights ``{(label, next label): w}``."""
+        info = self._model_info()
+        return None if info is None else info.transitions
+
+    def __getstate__(self) -> dict[str, Any]:
+        state: dict[str, Any] = dict(super().__getstate__())
+        for key in ("_tagger", "_info"):
+            state.pop(key, None)
+        return state
+
+
+def register_eli5() -> None:
+    """Lets eli5 explain :class:`CRF` as it explains the original; ``fit`` calls this if eli5 is imported already.
+
+    eli5 needs sklearn-crfsuite to be installed for this.
+    """
+    from eli5.explain import explain_weights
+    from eli5.sklearn_crfsuite.explain_weights import explain_weights_sklearn_crfsuite
+
+    explain_weights.register(CRF, explain_weights_sklearn_crfsuite)

@@ -1,0 +1,285 @@
+"""Text models of CRF++ (``crf_learn -t``) and Wapiti, read as crfkit models."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crfkit import _core
+from crfkit.dataset import Layout
+from crfkit.features.encoders import PlanEncoder
+from crfkit.features.template import Template
+from crfkit.model import ChainModel, ModelError
+
+__all__ = ["read_crfpp_model", "read_wapiti_model"]
+
+_MOST_LABELS = 4096
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+class _Weights:
+    """Entries (name, column, weight) of one kind; names that are never used are left out."""
+
+    def __init__(self, names: list[str], which: Ints, column: Ints, weight: Floats) -> None:
+        used = weight != 0
+        which, column, weight = which[used], column[used], weight[used]
+        kept, which = np.unique(which, return_inverse=True)
+        order = np.lexsort((column, which))
+        self.names = [names[k] for k in kept.tolist()]
+        self.which, self.column, self.weight = which[order], column[order], weight[order]
+
+    def table(self) -> _core.StringTable:
+        out = _core.StringTable()
+        for k, name in enumerate(self.names):
+            if out.add(name) != k:
+                raise ValueError(f"the name {name!r} is there twice")
+        return out
+
+    def only(self, marks: NDArray[np.uint8]) -> tuple[NDArray[np.uint32], Ints, Floats]:
+        """Pointers, columns and weights of the marked names."""
+        kept = marks[self.which] != 0 if len(self.which) else np.zeros(0, bool)
+        counts = np.bincount(self.which[kept], minlength=len(marks))[marks != 0] if len(marks) else np.zeros(0, int)
+        ptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.uint32)
+        return ptr, self.column[kept], self.weight[kept]
+
+
+def _assemble(
+    template: Template,
+    labels: Sequence[str],
+    state: _Weights,
+    edge: _Weights,
+    pairs: Floats,
+    info: dict[str, Any],
+) -> ChainModel:
+    """A model out of names and weights; names that no line of the template can write have no use."""
+    n = len(labels)
+    plan = template.plan()
+    native = _core.TemplateEncoder(plan.nodes, plan.templates, int(plan.pad))
+    marks = native.learn(state.table(), edge.table())
+    encoder = PlanEncoder(plan, native.pruned(*marks))
+    state_ptr, state_label, state_weight = state.only(marks[0])
+    edge_ptr, edge_pair, edge_weight = edge.only(marks[1])
+    places = np.flatnonzero(pairs) if plan.transitions else np.zeros(0, np.int64)
+    transition = np.full(n * n, -1, np.int32)
+    transition[places] = len(state_weight) + np.arange(len(places))
+    first = len(state_weight) + len(places)
+    size = first + len(edge_weight)
+    if not native.has_edges:
+        edge_ptr = np.zeros(0, np.uint32)
+    layout = Layout(
+        n,
+        state_ptr,
+        state_label.astype(np.uint16),
+        transition,
+        -1,
+        -1,
+        edge_ptr,
+        edge_pair.astype(np.uint32),
+        first,
+        size,
+    )
+    layout.native  # noqa: B018 - checks the layout
+    weights = np.concatenate([state_weight, pairs[places], edge_weight])
+    params = {"start_end": False, "all_possible_transitions": False}
+    return ChainModel(encoder, tuple(labels), layout, weights, None, np.dtype(np.float64), params, info)
+
+
+def _read_text(path: str | os.PathLike[str], tool: str) -> str:
+    with open(path, "rb") as file:
+        data = file.read()
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as e:
+        raise ModelError(f"{os.fspath(path)}: the {tool} model is not valid UTF-8 at byte {e.start}") from e
+
+
+def _check_labels(labels: Sequence[str]) -> None:
+    if not 1 <= len(labels) <= _MOST_LABELS:
+        raise ValueError(f"it has {len(labels)} labels; 1 to {_MOST_LABELS} are possible")
+    if len(set(labels)) != len(labels) or "" in labels:
+        raise ValueError("a label is empty or there twice")
+
+
+def _finite(weights: Floats) -> Floats:
+    if not np.isfinite(weights).all():
+        raise ValueError("a weight is not finite")
+    return weights
+
+
+def _ids(first: Ints, width: int, weights: Floats) -> tuple[Ints, Ints, Floats]:
+    """Entries of names whose ``width`` weights begin at ``first``."""
+    n = len(first)
+    which = np.repeat(np.arange(n), width)
+    column = np.tile(np.arange(width), n)
+    at = np.repeat(first, width) + column
+    return which, column, weights[at]
+
+
+def read_crfpp_model(path: str | os.PathLike[str]) -> ChainModel:
+    """Reads the text model that ``crf_learn -t`` writes.
+
+    Returns
+    -------
+    ChainModel
+        In double precision; the cost factor is multiplied into the weights.
+
+    Raises
+    ------
+    crfkit.ModelError
+        If it is not such a model, or damaged.
+    """
+    name = os.fspath(path)
+    text = _read_text(path, "CRF++")
+    try:
+        return _parse_crfpp(text.replace("\r\n", "\n"))
+    except ModelError:
+        raise
+    except (ValueError, IndexError, KeyError, OverflowError) as e:
+        raise ModelError(f"{name}: not a CRF++ text model, or a damaged one: {e}") from e
+
+
+def _parse_crfpp(text: str) -> ChainModel:
+    parts = text.split("\n\n", 4)
+    if len(parts) != 5:
+        raise ValueError(f"it has {len(parts)} of the 5 parts header, labels, templates, features and weights")
+    header = dict(line.split(":", 1) for line in parts[0].split("\n") if line)
+    factor, most, columns = float(header["cost-factor"]), int(header["maxid"]), int(header["xsize"])
+    labels = [line for line in parts[1].split("\n") if line]
+    _check_labels(labels)
+    n = len(labels)
+    template = Template(parts[2], dialect="crfpp", name="the model's template")
+    numbers, names = [], []
+    for line in parts[3].split("\n"):
+        number, _, feature = line.partition(" ")
+        if not feature or feature[0] not in "UB":
+            raise ValueError(f"a feature must be a number and a name that begins with U or B, got {line[:60]!r}")
+        numbers.append(int(number))
+        names.append(feature)
+    weights = _finite(np.array(parts[4].split(), np.float64)) * factor
+    first = np.array(numbers, np.int64)
+    wide = np.array([feature[0] == "B" for feature in names])
+    if len(weights) != most:
+        raise ValueError(f"it has {len(weights)} weights, its header says {most}")
+    if len(first) and (first.min() < 0 or (first + np.where(wide, n * n, n)).max() > most):
+        raise ValueError("a feature's weights lie outside of those in the file")
+    bare = set(template.label_pair_lines())
+    pairs = np.zeros(n * n)
+    for k in np.flatnonzero(wide):
+        if names[k] in bare:
+            pairs += weights[first[k] : first[k] + n * n]
+    plain = [k for k, feature in enumerate(names) if feature[0] == "U"]
+    looking = [k for k, feature in enumerate(names) if feature[0] == "B" and feature not in bare]
+    state = _Weights([names[k] for k in plain], *_ids(first[plain], n, weights))
+    edge = _Weights([names[k] for k in looking], *_ids(first[looking], n * n, weights))
+    reading = {"format": "columns", "label": None, "columns": None, "n_columns": columns}
+    return _assemble(template, labels, state, edge, pairs, {"origin": "CRF++", "reading": reading})
+
+
+class _Wapiti:
+    """A place in the text of a Wapiti model; strings are counted in bytes."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.at = 0
+
+    def match(self, pattern: bytes, what: str) -> re.Match[bytes]:
+        found = re.compile(pattern).match(self.data, self.at)
+        if found is None:
+            raise ValueError(f"expected {what} at byte {self.at}")
+        self.at = found.end()
+        return found
+
+    def string(self) -> str:
+        length = int(self.match(rb"(\d{1,9}):", "a string's length")[1])
+        text = self.data[self.at : self.at + length]
+        self.at += length
+        if len(text) != length or self.data[self.at : self.at + 1] != b",":
+            raise ValueError(f"the string at byte {self.at - length} is cut short")
+        self.match(rb",\n?", "the end of a string")
+        try:
+            return text.decode("utf-8")
+        except UnicodeDecodeError:
+            raise ValueError(
+                f"the string at byte {self.at - length} is not valid UTF-8 (a pattern may have cut a character in two)"
+            ) from None
+
+    def strings(self, what: str) -> list[str]:
+        count = int(self.match(rb"#qrk#(\d{1,10})\n", f"the number of {what}")[1])
+        if count > len(self.data):
+            raise ValueError(f"it cannot hold {count} {what}")
+        return [self.string() for _ in range(count)]
+
+
+def read_wapiti_model(path: str | os.PathLike[str]) -> ChainModel:
+    """Reads a Wapiti model: modes crf and maxent, of version 1.2 and later.
+
+    Returns
+    -------
+    ChainModel
+        In double precision.
+
+    Raises
+    ------
+    crfkit.ModelError
+        If it is not a Wapiti model, is damaged, or of mode memm.
+    """
+    name = os.fspath(path)
+    with open(path, "rb") as file:
+        data = file.read()
+    try:
+        return _parse_wapiti(data)
+    except ModelError:
+        raise
+    except (ValueError, IndexError, OverflowError) as e:
+        raise ModelError(f"{name}: not a Wapiti model, or a damaged one: {e}") from e
+
+
+def _parse_wapiti(data: bytes) -> ChainModel:
+    text = _Wapiti(data)
+    head = text.match(rb"#mdl#(?:(\d+)#)?(\d{1,18})\n", "#mdl#")
+    if head[1] == b"1":
+        raise ValueError("it is of mode memm, which is not read")
+    if int(head[1] or 2) > 2:
+        raise ValueError(f"mode {int(head[1])} is not known")
+    count = int(text.match(rb"#rdr#(\d{1,6})/\d+(?:/\d+)?\n", "#rdr#")[1])
+    if count == 0:
+        raise ValueError("it has no patterns: features were given one by one, which is not read")
+    lines = [text.string() for _ in range(count)]
+    labels = text.strings("labels")
+    _check_labels(labels)
+    names = text.strings("observations")
+    template = Template(lines, dialect="wapiti", name="the model's patterns")
+    n = len(labels)
+    kinds = np.array([x[:1] for x in names])
+    if not np.isin(kinds, ("u", "b", "*")).all():
+        raise ValueError("an observation begins with none of u, b and *")
+    narrow = np.where(kinds != "b", n, 0)
+    first = np.concatenate([[0], np.cumsum(narrow + np.where(kinds != "u", n * n, 0))])
+    entries = data[text.at :].split()
+    if len(entries) != int(head[2]):
+        raise ValueError(f"it has {len(entries)} weights, its header says {int(head[2])}")
+    numbers, values = np.empty(len(entries), np.int64), np.empty(len(entries))
+    for k, entry in enumerate(entries):
+        number, _, value = entry.partition(b"=")
+        numbers[k], values[k] = int(number), float.fromhex(value.decode("ascii", "replace"))
+    _finite(values)
+    if len(numbers) and (numbers.min() < 0 or numbers.max() >= first[-1]):
+        raise ValueError("a weight belongs to no observation")
+    which = np.searchsorted(first, numbers, side="right") - 1
+    column = numbers - first[which]
+    in_state = column < narrow[which]
+    pairs = np.zeros(n * n)
+    bare = np.isin(np.array(names), template.label_pair_lines()) if names else np.zeros(0, bool)
+    in_pairs = ~in_state & bare[which]
+    np.add.at(pairs, (column - narrow[which])[in_pairs], values[in_pairs])
+    looking = ~in_state & ~bare[which]
+    state = _Weights(names, which[in_state], column[in_state], values[in_state])
+    edge = _Weights(names, which[looking], (column - narrow[which])[looking], values[looking])
+    reading = {"format": "columns", "label": None, "columns": None, "n_columns": None}
+    return _assemble(template, labels, state, edge, pairs, {"origin": "Wapiti", "reading": reading})

@@ -1,0 +1,107 @@
+"""Explanations: contributions add up to the log-odds that enumeration-free scoring gives."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from crfkit import CRF, Template, chain
+from crfkit.cli import app
+from crfkit.data import load_corpus
+
+X = [[("The", "D"), ("dog", "N"), ("runs", "V")], [("A", "D"), ("cat", "N")], [("dogs", "N"), ("run", "V")]]
+Y = [["d", "n", "v"], ["d", "n"], ["n", "v"]]
+TEMPLATE = Template("U0:%x[0,0]\nU1:%x[-1,1]/%x[0,1]\nB\nB1:%x[0,1]\nB2:%x[-1,1]/%x[0,1]")
+
+
+def score(p: chain.Potentials, path: list[int]) -> float:
+    n = len(path)
+    total = float(p.unary[np.arange(n), path].sum())
+    for t in range(1, n):
+        table = p.pairwise if p.pairwise.ndim == 2 else p.pairwise[t - 1]
+        total += float(table[path[t - 1], path[t]])
+    return total
+
+
+@pytest.mark.parametrize("features", [TEMPLATE, "auto"])
+@pytest.mark.parametrize("y", [None, ["v", "d", "n"]])
+def test_contributions_add_up(features: Any, y: Any) -> None:
+    crf = CRF(features, c2=0.1).fit(X, Y)
+    found = crf.explain(X[0], y)
+    p = crf.potentials([X[0]])
+    labels = list(crf.classes_)
+    nodes = crf.predict_marginals([X[0]])[0]
+    path = [labels.index(d.label) for d in found]
+    assert [d.label for d in found] == (y or crf.predict([X[0]])[0])
+    for t, d in enumerate(found):
+        other = labels.index(d.runner_up)
+        replaced = [*path[:t], other, *path[t + 1 :]]
+        assert d.log_odds == pytest.approx(score(p, path) - score(p, replaced), abs=1e-9)
+        assert d.log_odds == pytest.approx(sum(c.amount for c in d.contributions))
+        assert d.probability == pytest.approx(nodes[t, path[t]])
+        assert d.runner_up_probability == pytest.approx(max(nodes[t, j] for j in range(3) if j != path[t]))
+        amounts = [abs(c.amount) for c in d.contributions]
+        assert amounts == sorted(amounts, reverse=True)
+        for c in d.contributions:
+            assert c.amount == pytest.approx(c.value * (c.label_weight - c.runner_up_weight))
+
+
+def test_values_and_items() -> None:
+    crf = CRF(start_end=False).fit([[{"n": 2.5, "w": "a"}, {"n": -1.0, "w": "b"}]], [["A", "B"]])
+    first = crf.explain([{"n": 2.5, "w": "a", "new": 1}])[0]
+    assert {(c.kind, c.name, c.value) for c in first.contributions} == {
+        ("attribute", "n", 2.5),
+        ("attribute", "w:a", 1.0),
+    }
+    assert "n = 2.5" in str(crf.explain([{"n": 2.5}]))
+
+
+def test_constraints_are_told() -> None:
+    crf = CRF(constraints="bio").fit([["a", "b", "c"]], [["B-X", "I-X", "O"]])
+    found = crf.explain(["a", "b", "c"])
+    kinds = [c.kind for c in found[2].contributions + found[0].contributions]
+    assert "constraint" in kinds
+    json.dumps(found.to_dict(), allow_nan=False)
+    assert "inf" in found.to_text()
+    assert "<table>" in found.to_html()
+
+
+def test_html_escapes() -> None:
+    crf = CRF().fit([["<b>", "&"]], [["<A>", "B"]])
+    view = crf.explain(["<b>", "&"]).to_html()
+    assert "<b>&lt;b&gt;</b>" in view
+    assert "<A>" not in view
+    assert crf.explain([]).to_html().endswith("</div>")
+
+
+def test_one_label_and_faults() -> None:
+    crf = CRF().fit([["a"]], [["A"]])
+    assert crf.explain(["a"])[0].runner_up is None
+    assert "A (1.000)" in str(crf.explain(["a"]))
+    with pytest.raises(ValueError, match="each of the 1 tokens"):
+        crf.explain(["a"], ["A", "A"])
+    with pytest.raises(ValueError, match="position 0: 'B' is not"):
+        crf.explain(["a"], ["B"])
+
+
+def test_command(tmp_path: Path) -> None:
+    data, y = load_corpus("ingredients", "train")
+    CRF(max_iter=20).fit(data, y).save(tmp_path / "m")
+    (tmp_path / "in.txt").write_text("two\nred\napples\n\none\npear\n")
+    run = CliRunner().invoke
+    text = run(app, ["inspect", str(tmp_path / "m"), "--explain", str(tmp_path / "in.txt"), "-n", "3"])
+    assert text.exit_code == 0, text.output
+    assert "two: B-QTY" in text.stdout
+    lines = run(app, ["inspect", str(tmp_path / "m"), "--explain", str(tmp_path / "in.txt"), "--json"]).stdout
+    assert [len(json.loads(line)["decisions"]) for line in lines.splitlines()] == [3, 2]
+    page = tmp_path / "page.html"
+    assert (
+        run(app, ["inspect", str(tmp_path / "m"), "--explain", str(tmp_path / "in.txt"), "--html", str(page)]).exit_code
+        == 0
+    )
+    assert page.read_text().count("crfkit-explanation") == 2

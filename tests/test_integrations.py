@@ -1,0 +1,117 @@
+"""Tables, data sets of lists, spaCy: each tested where it is installed."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from crfkit import CRF
+from crfkit.integrations import from_lists, from_table, to_table
+
+X = [["two", "red", "pears"], ["one"], ["a", "pear"]]
+Y = [["B-QTY", "O", "B-NAME"], ["B-QTY"], ["B-QTY", "B-NAME"]]
+TABLE = {
+    "sentence": ["s1", "s1", "s1", "s2", "s1", "s1"],
+    "word": [w for x in X for w in x],
+    "shape": ["x"] * 6,
+    "tag": [t for y in Y for t in y],
+}
+
+
+def tables() -> list[Any]:
+    out: list[Any] = [pytest.param(lambda x: x, id="dict")]
+    for name, maker in (("pandas", "DataFrame"), ("pyarrow", "table")):
+        if importlib.util.find_spec(name) is not None:
+            out.append(pytest.param(getattr(importlib.import_module(name), maker), id=name))
+    return out
+
+
+@pytest.mark.parametrize("make", tables())
+def test_tables_in(make: Any) -> None:
+    table = make(TABLE)
+    data = from_table(table, "word", label="tag", by="sentence")
+    assert (list(data.X), list(data.y or [])) == (X, Y)
+    both = from_table(table, ["word", "shape"], by="sentence")
+    assert both.y is None
+    assert both.X[1] == [("one", "x")]
+    with pytest.raises(ValueError, match="no column 'nothing': it has sentence, word"):
+        from_table(table, "nothing", by="sentence")
+    lists = make({"tokens": X, "tags": Y})
+    data = from_lists(lists, label="tags")
+    assert (list(data.X), list(data.y or [])) == (X, Y)
+
+
+@pytest.mark.parametrize("kind", ["dict", "pandas", "arrow"])
+def test_tables_out_and_in_again(kind: str) -> None:
+    pytest.importorskip({"dict": "json", "pandas": "pandas", "arrow": "pyarrow"}[kind])
+    table = to_table(X, Y, kind=kind)
+    data = from_table(table, "token", label="label", by="sequence")
+    assert (list(data.X), list(data.y or [])) == (X, Y)
+    wide = to_table([[("a", "b")]], columns=["word", "tag"], kind=kind)
+    assert from_table(wide, ["word", "tag"], by="sequence").X[0] == [("a", "b")]
+
+
+def test_faults() -> None:
+    with pytest.raises(ValueError, match="row 1: there is no value"):
+        from_table({"s": [1, 1], "w": ["a", None]}, "w", by="s")
+    with pytest.raises(ValueError, match="sequence 0: 3 tokens, but 1 labels"):
+        from_lists({"tokens": X, "tags": [["A"], ["A"], ["A"]]}, label="tags")
+    with pytest.raises(ValueError, match="different lengths"):
+        from_lists({"a": [["x"]], "b": [["x", "y"]]}, ["a", "b"])
+    with pytest.raises(ValueError, match="sequence 1: 1 tokens, but 2 labels"):
+        to_table(X, [Y[0], ["A", "B"], Y[2]], kind="dict")
+    with pytest.raises(ValueError, match="'kind'"):
+        to_table(X, kind="polars")
+
+
+def test_numbered_labels_get_their_names() -> None:
+    class Dataset(dict[str, Any]):
+        features = {"tags": SimpleNamespace(feature=SimpleNamespace(names=["O", "B"]))}  # noqa: RUF012
+
+    data = from_lists(Dataset(tokens=[["a", "b"]], tags=[[1, 0]]), label="tags")
+    assert data.y is not None
+    assert list(data.y) == [["B", "O"]]
+
+
+def test_estimators_take_arrow_arrays_and_series() -> None:
+    pa = pytest.importorskip("pyarrow")
+    pd = pytest.importorskip("pandas")
+    plain = CRF().fit(X, Y).predict(X)
+    assert CRF().fit(pa.array(X), pa.array(Y)).predict(pa.chunked_array([X])) == plain
+    assert CRF().fit(pd.Series(X), pd.Series(Y)).predict(pd.Series(X)) == plain
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_spacy(tmp_path: Path) -> None:
+    spacy = pytest.importorskip("spacy")
+    import crfkit.integrations.spacy
+
+    crf = CRF().fit(X, Y)
+    crf.save(tmp_path / "m")
+    nlp = spacy.blank("en")
+    nlp.add_pipe("crfkit", config={"model": str(tmp_path / "m")})
+    doc = nlp("two red pears")
+    assert [(e.text, e.label_) for e in doc.ents] == [("two", "QTY"), ("pears", "NAME")]
+    assert [len(d.ents) for d in nlp.pipe(["one", "a pear"])] == [1, 2]
+    nlp.to_disk(tmp_path / "pipeline")
+    tagger = spacy.blank("en")
+    tagger.add_pipe("crfkit", config={"model": str(tmp_path / "m"), "sets": "tag"})
+    assert [t.tag_ for t in tagger("two red pears")] == Y[0]
+    with pytest.raises(ValueError, match="'sets'"):
+        spacy.blank("en").add_pipe("crfkit", config={"model": str(tmp_path / "m"), "sets": "lemma"})
+    with pytest.raises(ValueError, match="has no model"):
+        crfkit.integrations.spacy.CrfkitComponent(None).pipe([]).__next__()
+
+
+def test_nothing_optional_is_imported() -> None:
+    code = "import sys, crfkit, crfkit.integrations, crfkit.compat; "
+    code += "print([m for m in ('pandas', 'pyarrow', 'spacy') if m in sys.modules])"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "[]"
