@@ -2,5 +2,16 @@
 
 from crfkit.training.lbfgs import Callback, Progress, Result, minimize_lbfgs
 from crfkit.training.objective import LikelihoodObjective, Objective
+from crfkit.training.semi import EntropyRamp, SemiSupervisedObjective, minimize_with_entropy
 
-__all__ = ["Callback", "LikelihoodObjective", "Objective", "Progress", "Result", "minimize_lbfgs"]
+__all__ = [
+    "Callback",
+    "EntropyRamp",
+    "LikelihoodObjective",
+    "Objective",
+    "Progress",
+    "Result",
+    "SemiSupervisedObjective",
+    "minimize_lbfgs",
+    "minimize_with_entropy",
+]
