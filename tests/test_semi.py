@@ -186,7 +186,7 @@ def test_hidden_labels_equal_marginalising_by_hand() -> None:
         sets = [
             None if x is None else [labels.index(k) for k in (sorted(x) if isinstance(x, set) else [x])] for x in row
         ]
-        expected -= np.log(chain.span_probability(p[i], 0, len(row), sets))  # type: ignore[arg-type]
+        expected -= np.log(chain.span_probability(p[i], 0, len(row), sets))
     assert crf.result_.value == pytest.approx(expected, rel=1e-9)
     assert crf.objective(X, y).value_and_grad(crf.weights_)[0] == pytest.approx(expected, rel=1e-9)
 
@@ -233,10 +233,10 @@ def test_forced_decoding_fits_what_is_given() -> None:
     assert metrics.token_accuracy(y_list, forced) > crf.score(X_test, y_list)
     nodes = crf.predict_marginals(X_test, given=given)
     labels = crf.classes_.tolist()
-    for row, known in zip(nodes, given, strict=True):
-        np.testing.assert_allclose(row.sum(1), 1)
+    for node, known in zip(nodes, given, strict=True):
+        np.testing.assert_allclose(node.sum(1), 1)
         for t, k in enumerate(known):
-            assert k is None or row[t, labels.index(k)] == pytest.approx(1)
+            assert k is None or node[t, labels.index(k)] == pytest.approx(1)
     best = crf.predict_nbest(X_test[:5], k=2, given=given[:5])
     assert [b[0].labels for b in best] == forced[:5]
 

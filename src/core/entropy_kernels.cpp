@@ -78,8 +78,7 @@ class EntropyChainKernel : ChainKernel<T, W> {
     T *x1 = reserve(ws_.pairs_of_scores, n_), *x2 = reserve(ws_.pairs, n_);
     std::fill_n(x1, static_cast<i64>(n_) * stride_, T(0));
     std::fill_n(x2, static_cast<i64>(n_) * stride_, T(0));
-    statistics.add_edges(pack_, lattice, x1);
-    lattice.add_edges(pack_, x2);
+    statistics.add_edges(pack_, lattice, x1, x2);
     for (int i = 0; i < n_; ++i)
       for (int j = 0; j < n_; ++j) {
         const i64 ij = static_cast<i64>(i) * stride_ + j;
@@ -213,7 +212,11 @@ class SemiLossKernel : LossKernel<T, W> {
       : Base(job, block, workspace), job_(job), ws_(static_cast<EntropyWorkspace<T, W>&>(workspace)) {}
 
   void partial(const u64* masks, i64 task) {
-    run(task, [&](const Pack& pack, T* u) {
+    run(task, ws_.scores, [&](const Pack& pack, T* u) {
+      const std::size_t size = static_cast<std::size_t>(pack.rows()) * stride_;
+      ws_.nodes.reserve(size);
+      nodes_ = ws_.nodes.data();
+      std::fill_n(nodes_, size, T(0));
       pass(pack, u, 1);
       const int words = (n_ + 63) / 64;
       for (int r = 0; r < pack.rows(); ++r) {
@@ -226,32 +229,30 @@ class SemiLossKernel : LossKernel<T, W> {
   }
 
   void entropy(i64 task) {
-    run(task, [&](const Pack& pack, T* u) { entropy_pass(pack, u); });
+    run(task, ws_.statistics.u, [&](const Pack& pack, T* u) { entropy_pass(pack, u); });
   }
 
  private:
-  // Calls body(pack, scores) for all packs; it adds to value, to the gradients of transitions, and to ws_.nodes.
+  // Calls body(pack, scores) for all packs; it adds to value and to the gradients of transitions, and points nodes_ to the
+  // gradient of the scores. The scores lie in `scores`.
   template <class Body>
-  void run(i64 task, Body body) {
+  void run(i64 task, Buffer<T>& scores, Body body) {
     {
       const FlushDenormals flush;
       Base::clear();
       for (std::size_t p = 0; p < block_.packs.size(); ++p) {
         const Pack& pack = block_.packs[p];
         base_ = block_.base[p];
-        const std::size_t size = static_cast<std::size_t>(pack.rows()) * stride_;
-        ws_.scores.reserve(size);
-        ws_.nodes.reserve(size);
-        std::fill_n(ws_.nodes.data(), size, T(0));
-        Base::score_pack(pack, ws_.scores.data());
-        body(pack, ws_.scores.data());
+        scores.reserve(static_cast<std::size_t>(pack.rows()) * stride_);
+        Base::score_pack(pack, scores.data());
+        body(pack, scores.data());
         for (int s = 0; s < pack.n_seq(); ++s) {
           const T* first = node_row(pack, 0, s);
           const T* last = node_row(pack, length(pack, s) - 1, s);
           for (int j = 0; j < n_; ++j) ws_.start_gradient[j] += static_cast<double>(first[j]);
           for (int j = 0; j < n_; ++j) ws_.end_gradient[j] += static_cast<double>(last[j]);
         }
-        ws_.state.scatter(base_, pack.rows(), ws_.nodes.data());
+        ws_.state.scatter(base_, pack.rows(), nodes_);
       }
     }
     for (int part = 0; part < job_.turns->parts(); ++part) {
@@ -262,7 +263,7 @@ class SemiLossKernel : LossKernel<T, W> {
   }
 
   double weight(const Pack& pack, int s) const { return job_.scale * Base::weight(pack, s); }
-  T* node_row(const Pack& pack, int t, int s) { return ws_.nodes.data() + static_cast<i64>(pack.row(t, s)) * stride_; }
+  T* node_row(const Pack& pack, int t, int s) { return nodes_ + static_cast<i64>(pack.row(t, s)) * stride_; }
 
   template <class Then>
   void with_steps(const Pack& pack, Then then) {
@@ -297,7 +298,7 @@ class SemiLossKernel : LossKernel<T, W> {
         const T scale = static_cast<T>(sign * weight(pack, s));
         for (int t = 0; t < length(pack, s); ++t) {
           const i64 at = static_cast<i64>(pack.row(t, s)) * stride_;
-          for (int j = 0; j < n_; ++j) ws_.nodes[at + j] += scale * lattice.e[at + j];
+          for (int j = 0; j < n_; ++j) nodes_[at + j] += scale * lattice.e[at + j];
           if (t > 0)
             for (int j = 0; j < n_; ++j) lattice.q[at + j] *= scale;
         }
@@ -384,9 +385,11 @@ class SemiLossKernel : LossKernel<T, W> {
   void entropy_pass(const Pack& pack, const T* u) {
     auto& lattice = ws_.lattice;
     lattice.start(pack, n_, stride_);
+    nodes_ = lattice.e.data();
     lattice.set_rows(pack, u);
     with_steps(pack, [&](auto steps) {
       lattice.forward(pack, steps);
+      redone_.clear();
       for (int s = 0; s < pack.n_seq(); ++s) {
         if (lattice.good(s)) continue;
         in_log_space(pack, s, u);
@@ -399,13 +402,17 @@ class SemiLossKernel : LossKernel<T, W> {
                     xi[static_cast<i64>(i) * n_ + j] = ws_.log_lattice.edge(t, i, j, a[i * log_stride(n_) + j]);
                   }
               });
+        for (int t = 0; t < length(pack, s); ++t) redone_.insert(redone_.end(), node_row(pack, t, s), node_row(pack, t, s) + n_);
         lattice.drop(pack, s);
       }
       if constexpr (std::is_same_v<decltype(steps), SharedSteps<T, W>>) {
-        packed(pack, u);
+        packed(pack);
       } else {
         if (lattice.good(0)) entropy_of_own(pack, u, steps);
       }
+      auto row = redone_.begin();
+      for (int s = 0; s < pack.n_seq(); ++s)
+        for (int t = 0; !lattice.good(s) && t < length(pack, s); ++t, row += n_) std::copy_n(row, n_, node_row(pack, t, s));
     });
   }
 
@@ -428,25 +435,18 @@ class SemiLossKernel : LossKernel<T, W> {
           });
   }
 
-  void packed(const Pack& pack, const T* u) {
+  // The scores lie in ws_.statistics.u.
+  void packed(const Pack& pack) {
     auto& lattice = ws_.lattice;
     auto& statistics = ws_.statistics;
-    const std::size_t size = static_cast<std::size_t>(pack.rows()) * stride_;
-    statistics.u.reserve(size);
-    std::copy_n(u, size, statistics.u.data());
     statistics.run(pack, lattice, *job_.transitions, job_.scored, job_.scored_t, [&](int s) { return weight(pack, s); });
-    for (int s = 0; s < pack.n_seq(); ++s) {
-      if (!lattice.good(s)) continue;
-      value_ += weight(pack, s) * statistics.entropy[s];
-      for (int t = 0; t < length(pack, s); ++t)
-        std::copy_n(lattice.e.data() + static_cast<i64>(pack.row(t, s)) * stride_, n_, node_row(pack, t, s));
-    }
+    for (int s = 0; s < pack.n_seq(); ++s)
+      if (lattice.good(s)) value_ += weight(pack, s) * statistics.entropy[s];
     const std::size_t pairs = static_cast<std::size_t>(n_) * stride_;
     ws_.pairs_of_scores.reserve(pairs);
     std::fill_n(ws_.pairs_of_scores.data(), pairs, T(0));
     std::fill_n(ws_.pairs.data(), pairs, T(0));
-    statistics.add_edges(pack, lattice, ws_.pairs_of_scores.data());
-    lattice.add_edges(pack, ws_.pairs.data());
+    statistics.add_edges(pack, lattice, ws_.pairs_of_scores.data(), ws_.pairs.data());
     const T* m = job_.transitions->m.data();
     for (int i = 0; i < n_; ++i)
       for (int j = 0; j < n_; ++j) {
@@ -494,6 +494,8 @@ class SemiLossKernel : LossKernel<T, W> {
 
   const SemiJob<T>& job_;
   EntropyWorkspace<T, W>& ws_;
+  T* nodes_ = nullptr;     // gradient of the scores of the pack at hand   [rows][stride]
+  std::vector<T> redone_;  // of the sequences that were done in log space, one after another
 };
 
 template <class T, int W>

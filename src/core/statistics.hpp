@@ -53,6 +53,37 @@ void two_rows_times(const T* x, const T* m, const T* y, const T* n, int rows, in
   });
 }
 
+// out[r] += x[r] m
+template <class T, int W, int R, int N>
+CRFKIT_INLINE void tile_added(const T* x, const T* m, int depth, int stride, T* out) {
+  using S = Simd<T, W>;
+  typename S::Vec acc[R][N];
+  for (int r = 0; r < R; ++r)
+    for (int v = 0; v < N; ++v) acc[r][v] = S::load(out + static_cast<i64>(r) * stride + v * W);
+  for (int k = 0; k < depth; ++k) {
+    typename S::Vec row[N];
+    for (int v = 0; v < N; ++v) row[v] = S::load(m + static_cast<i64>(k) * stride + v * W);
+    for (int r = 0; r < R; ++r) {
+      const T weight = x[static_cast<i64>(r) * stride + k];
+      for (int v = 0; v < N; ++v) acc[r][v] += weight * row[v];
+    }
+  }
+  for (int r = 0; r < R; ++r)
+    for (int v = 0; v < N; ++v) S::store(out + static_cast<i64>(r) * stride + v * W, acc[r][v]);
+}
+
+template <class T, int W>
+void add_rows_times(const T* x, int rows, const T* m, int depth, int stride, T* out) {
+  for_tiles<kTile<T, W>>(stride / W, [&](auto N, int v) {
+    const T* mv = m + v * W;
+    T* ov = out + v * W;
+    i64 r = 0;
+    for (; rows - r >= 4; r += 4) tile_added<T, W, 4, N>(x + r * stride, mv, depth, stride, ov + r * stride);
+    for (; rows - r >= 2; r += 2) tile_added<T, W, 2, N>(x + r * stride, mv, depth, stride, ov + r * stride);
+    for (; r < rows; ++r) tile_added<T, W, 1, N>(x + r * stride, mv, depth, stride, ov + r * stride);
+  });
+}
+
 // The packed form, for transitions that all steps share. The lattice has gone forward; what it dropped stays zero.
 template <class T, int W>
 class PackStatistics {
@@ -71,7 +102,7 @@ class PackStatistics {
     n_labels_ = a.n_labels;
     vectors_ = stride_ / W;
     const std::size_t size = static_cast<std::size_t>(pack.rows()) * stride_;
-    for (Buffer<T>* b : {&beta_, &k_, &qq_, &h_, &an_}) b->reserve(size);
+    for (Buffer<T>* b : {&beta_, &k_, &qq_, &h_}) b->reserve(size);
     entropy.assign(pack.n_seq(), 0);
     for (int s = 0; s < pack.n_seq(); ++s) {
       double top = 0;
@@ -83,23 +114,29 @@ class PackStatistics {
     forward(pack, lattice, a, scale);
   }
 
-  // x1 += sum h x q + alpha x qq
-  CRFKIT_KERNEL void add_edges(const Pack& pack, const Lattice<T, W>& lattice, T* x1) const {
+  // x1 += sum h x q + alpha x qq, x2 += sum alpha x q
+  CRFKIT_KERNEL void add_edges(const Pack& pack, const Lattice<T, W>& lattice, T* x1, T* x2) const {
     for_tiles<kTile<T, W>>(vectors_, [&](auto N, int v) {
       int i = 0;
-      for (; n_labels_ - i >= 4; i += 4) edge_tile<4, N>(pack, lattice, i, v * W, x1);
-      for (; i < n_labels_; ++i) edge_tile<1, N>(pack, lattice, i, v * W, x1);
+      for (; n_labels_ - i >= kRows; i += kRows) edge_tile<kRows, N>(pack, lattice, i, v * W, x1, x2);
+      for (; i < n_labels_; ++i) edge_tile<1, N>(pack, lattice, i, v * W, x1, x2);
     });
   }
 
  private:
+#if defined(__AVX512F__)
+  static constexpr int kRows = 2;  // accumulators for two sums stay in registers
+#else
+  static constexpr int kRows = 1;
+#endif
+
   CRFKIT_KERNEL void backward(const Pack& pack, Lattice<T, W>& lattice, const Transitions<T>& a, const T* n, const T* n_t) {
     constexpr T inf = std::numeric_limits<T>::infinity();
     const bool closed = lattice.closed();
     for (int t = pack.steps() - 1; t >= 0; --t) {
       const int active = pack.active(t), next = pack.active(t + 1);
       const i64 row = pack.first[t], at = row * stride_;
-      T *beta = beta_.data() + at, *k = k_.data() + at, *an = an_.data() + at;
+      T *beta = beta_.data() + at, *k = k_.data() + at, *an = h_.data() + at;
       if (next > 0) {
         const i64 behind = static_cast<i64>(pack.first[t + 1]) * stride_;
         const T *q = lattice.q.data() + behind, *qq = qq_.data() + behind;
@@ -118,29 +155,32 @@ class PackStatistics {
         const i64 x = (row + s) * stride_;
         const T inverse = lattice.scale(row + s), top = lattice.top(row + s);
         Vec total = {};
-        for (int v = 0; v < stride_; v += W) {
-          const Vec al = S::load(lattice.alpha.data() + x + v);
-          Vec b = S::load(beta_.data() + x + v);
-          if (closed) {  // what cannot be reached may not overflow
-            b = al > T(0) ? b : Vec{};
-            S::store(beta_.data() + x + v, b);
+        for_tiles<4>(vectors_, [&](auto N, int v0) {
+          for (i64 v = x + v0 * W; v < x + (v0 + N) * W; v += W) {
+            const Vec al = S::load(lattice.alpha.data() + v);
+            Vec b = S::load(beta_.data() + v);
+            if (closed) {  // what cannot be reached may not overflow
+              b = al > T(0) ? b : Vec{};
+              S::store(beta_.data() + v, b);
+            }
+            const Vec w = S::load(lattice.e.data() + v) * inverse, q = w * b;
+            Vec uv = S::load(u.data() + v);
+            uv = uv > -inf ? uv - top : Vec{};
+            S::store(u.data() + v, uv);
+            S::store(lattice.e.data() + v, w);
+            S::store(lattice.q.data() + v, q);
+            total += al * b * uv + q * S::load(h_.data() + v);
           }
-          const Vec w = S::load(lattice.e.data() + x + v) * inverse, q = w * b;
-          Vec uv = S::load(u.data() + x + v);
-          uv = uv > -inf ? uv - top : Vec{};
-          S::store(u.data() + x + v, uv);
-          S::store(lattice.e.data() + x + v, w);
-          S::store(lattice.q.data() + x + v, q);
-          total += al * b * uv + q * S::load(an_.data() + x + v);
-        }
+        });
         const T mean = S::sum(total);
         entropy[s] -= static_cast<double>(mean);
-        for (int v = 0; v < stride_; v += W) {
-          const Vec uv = S::load(u.data() + x + v) - mean;
-          S::store(u.data() + x + v, uv);
-          S::store(qq_.data() + x + v,
-                   S::load(lattice.q.data() + x + v) * uv + S::load(lattice.e.data() + x + v) * S::load(k_.data() + x + v));
-        }
+        for_tiles<4>(vectors_, [&](auto N, int v0) {
+          for (i64 v = x + v0 * W; v < x + (v0 + N) * W; v += W) {
+            const Vec uv = S::load(u.data() + v) - mean;
+            S::store(u.data() + v, uv);
+            S::store(qq_.data() + v, S::load(lattice.q.data() + v) * uv + S::load(lattice.e.data() + v) * S::load(k_.data() + v));
+          }
+        });
       }
     }
   }
@@ -151,36 +191,38 @@ class PackStatistics {
       const int active = pack.active(t);
       const i64 row = pack.first[t];
       T* h = h_.data() + row * stride_;
-      if (t > 0) rows_times<T, W>(h_.data() + static_cast<i64>(pack.first[t - 1]) * stride_, active, a.m.data(), n_labels_, stride_, h);
-      else std::fill_n(h, static_cast<i64>(active) * stride_, T(0));
+      // h holds alpha[t-1] n already
+      if (t > 0) add_rows_times<T, W>(h_.data() + static_cast<i64>(pack.first[t - 1]) * stride_, active, a.m.data(), n_labels_, stride_, h);
       for (int s = 0; s < active; ++s) {
         const i64 x = (row + s) * stride_;
         const T factor = static_cast<T>(scale(s));
         Vec total = {};
-        for (int v = 0; v < stride_; v += W) {
-          const Vec al = S::load(lattice.alpha.data() + x + v), b = S::load(beta_.data() + x + v);
-          const Vec hv = al * S::load(u.data() + x + v) +
-                         S::load(lattice.e.data() + x + v) * (S::load(h_.data() + x + v) + S::load(an_.data() + x + v));
-          S::store(h_.data() + x + v, hv);
-          const Vec both = hv * b + al * S::load(k_.data() + x + v);
-          total += both;
-          S::store(k_.data() + x + v, both);
-        }
+        for_tiles<4>(vectors_, [&](auto N, int v0) {
+          for (i64 v = x + v0 * W; v < x + (v0 + N) * W; v += W) {
+            const Vec al = S::load(lattice.alpha.data() + v);
+            const Vec hv = al * S::load(u.data() + v) + S::load(lattice.e.data() + v) * S::load(h_.data() + v);
+            S::store(h_.data() + v, hv);
+            const Vec both = hv * S::load(beta_.data() + v) + al * S::load(k_.data() + v);
+            total += both;
+            S::store(k_.data() + v, both);
+          }
+        });
         const T mean = S::sum(total);  // R, but for rounding
-        for (int v = 0; v < stride_; v += W) {
-          const Vec al = S::load(lattice.alpha.data() + x + v), b = S::load(beta_.data() + x + v);
-          const Vec q = S::load(lattice.q.data() + x + v);
-          S::store(lattice.e.data() + x + v, (mean * al * b - S::load(k_.data() + x + v)) * factor);
-          S::store(qq_.data() + x + v, (S::load(qq_.data() + x + v) - mean * q) * factor);
-          S::store(lattice.q.data() + x + v, q * factor);
-        }
+        for_tiles<4>(vectors_, [&](auto N, int v0) {
+          for (i64 v = x + v0 * W; v < x + (v0 + N) * W; v += W) {
+            const Vec gamma = S::load(lattice.alpha.data() + v) * S::load(beta_.data() + v), q = S::load(lattice.q.data() + v);
+            S::store(lattice.e.data() + v, (mean * gamma - S::load(k_.data() + v)) * factor);
+            S::store(qq_.data() + v, (S::load(qq_.data() + v) - mean * q) * factor);
+            S::store(lattice.q.data() + v, q * factor);
+          }
+        });
       }
     }
   }
 
   template <int R, int N>
-  CRFKIT_INLINE void edge_tile(const Pack& pack, const Lattice<T, W>& lattice, int i, int column, T* x) const {
-    Vec acc[R][N] = {};
+  CRFKIT_INLINE void edge_tile(const Pack& pack, const Lattice<T, W>& lattice, int i, int column, T* x1, T* x2) const {
+    Vec acc[R][N] = {}, plain[R][N] = {};
     for (int t = 1; t < pack.steps(); ++t) {
       const int n = pack.active(t);
       const i64 from = static_cast<i64>(pack.first[t - 1]) * stride_ + i, to = static_cast<i64>(pack.first[t]) * stride_ + column;
@@ -192,18 +234,25 @@ class PackStatistics {
         }
         for (int r = 0; r < R; ++r) {
           const T h = h_[from + static_cast<i64>(s) * stride_ + r], al = lattice.alpha[from + static_cast<i64>(s) * stride_ + r];
-          for (int v = 0; v < N; ++v) acc[r][v] += h * q[v] + al * qq[v];
+          for (int v = 0; v < N; ++v) {
+            acc[r][v] += h * q[v];
+            acc[r][v] += al * qq[v];
+            plain[r][v] += al * q[v];
+          }
         }
       }
     }
     for (int r = 0; r < R; ++r) {
-      T* out = x + static_cast<i64>(i + r) * stride_ + column;
-      for (int v = 0; v < N; ++v) S::store(out + v * W, S::load(out + v * W) + acc[r][v]);
+      const i64 at = static_cast<i64>(i + r) * stride_ + column;
+      for (int v = 0; v < N; ++v) {
+        S::store(x1 + at + v * W, S::load(x1 + at + v * W) + acc[r][v]);
+        S::store(x2 + at + v * W, S::load(x2 + at + v * W) + plain[r][v]);
+      }
     }
   }
 
   int n_labels_ = 0, stride_ = 0, vectors_ = 0;
-  Buffer<T> beta_, k_, qq_, h_, an_;  // [rows][stride]
+  Buffer<T> beta_, k_, qq_, h_;  // [rows][stride]
 };
 
 // The plain form, for one sequence in double precision: where transitions differ from step to step, and where scaling

@@ -26,8 +26,8 @@ from crfkit import CRF, Template, inspection, metrics
 from crfkit._files import whole_file
 from crfkit._threads import resolve_threads
 from crfkit.chain.inference import decode_flat, log_partition, nbest, node_marginals
-from crfkit.data import Columns, DataError, iter_columns, load_corpus, read_columns, read_conllu, read_crfsuite
 from crfkit.cli_active import app as active_app
+from crfkit.data import Columns, DataError, iter_columns, load_corpus, read_columns, read_conllu, read_crfsuite
 from crfkit.data.readers import CONLLU_COLUMNS, open_source
 from crfkit.training import Progress
 

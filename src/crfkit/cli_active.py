@@ -118,7 +118,7 @@ def add_answers(
 ) -> None:
     """Read answers back: adds them to a file of labelled data, with ? for labels that are not known.
 
-    Train on it with 'crfkit train --unknown ?'. An answer to a sequence that is there already is added to that sequence.
+    Train on it with 'crfkit train --unknown ?'. An answer to a sequence that is there already joins that sequence.
     """
     table, y = read_columns(answers)
     assert y is not None
@@ -138,10 +138,10 @@ def add_answers(
             fresh += a is None and b is not None
         known[tuple(rows)] = [b if b is not None else a for a, b in zip(old, new, strict=True)]
     with whole_file(labelled, "w", encoding="utf-8") as file:
-        for rows, names in known.items():
+        for tokens, names in known.items():
             if all(name is None for name in names):
                 continue
-            for row, name in zip(rows, names, strict=True):
+            for row, name in zip(tokens, names, strict=True):
                 file.write("\t".join([*row, UNKNOWN if name is None else name]) + "\n")
             file.write("\n")
     print(f"added {fresh} labels to {labelled}", file=sys.stderr)

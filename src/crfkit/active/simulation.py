@@ -47,7 +47,7 @@ class LearningCurve:
             return int(self.tokens[0])
         a, b = self.f1[i - 1], self.f1[i]
         part = (f1 - a) / (b - a)
-        return round(self.tokens[i - 1] + part * (self.tokens[i] - self.tokens[i - 1]))
+        return round(float(self.tokens[i - 1] + part * (self.tokens[i] - self.tokens[i - 1])))
 
 
 def simulate(
@@ -59,7 +59,7 @@ def simulate(
     strategy: str = "sequence_entropy",
     *,
     start: int = 20,
-    batch: int = 20,
+    batch: int | Sequence[int] = 20,
     rounds: int = 10,
     span: int | tuple[int, int] | None = None,
     per_token: bool = False,
@@ -81,10 +81,10 @@ def simulate(
         asked for later.
     start : int
         Sequences, drawn at random, that are fully labelled at the beginning.
-    batch : int
-        Questions in a round.
+    batch : int or sequence of int
+        Questions in a round, or in each of the rounds.
     rounds : int
-        Rounds of questions.
+        Rounds of questions, if ``batch`` is a number.
     pool : int, optional
         Look at no more than this many sequences, drawn at random, in a round.
     random_state : int
@@ -92,7 +92,7 @@ def simulate(
     Returns
     -------
     LearningCurve
-        With ``rounds + 1`` entries, or fewer if everything is known before.
+        With an entry more than rounds, or fewer if everything is known before.
 
     Examples
     --------
@@ -102,6 +102,7 @@ def simulate(
     >>> curve.sequences.tolist()
     [20, 25, 30]
     """
+    sizes = [batch] * rounds if isinstance(batch, int) else list(batch)
     rng = np.random.default_rng(random_state)
     gold = [list(row) for row in y]
     tokens_of = [list(row) for row in X]
@@ -111,21 +112,21 @@ def simulate(
     settings = {**crf.get_params(), "warm_start": True, "callback": None}
     model = CRF(**settings)
     rows: list[tuple[int, int, float]] = []
-    for turn in range(rounds + 1):
+    for size in [*sizes, 0]:
         use = [i for i, row in enumerate(known) if row is not None or model.entropy_weight]
         model.fit([tokens_of[i] for i in use], [known[i] for i in use])
         f1 = evaluate(y_test, model.predict(X_test)).f1
         asked = [row for row in known if row is not None]
         rows.append((len(asked), sum(x is not None for row in asked for x in row), f1))
         left = np.array([i for i, row in enumerate(known) if len(gold[i]) and (row is None or None in row)], np.int64)
-        if turn == rounds or not len(left):
+        if not size or not len(left):
             break
         if pool is not None and len(left) > pool:
             left = np.sort(rng.choice(left, pool, replace=False))
         questions = query(
             model,
             [tokens_of[i] for i in left],
-            batch,
+            size,
             strategy,
             given=[known[i] for i in left],
             per_token=per_token,

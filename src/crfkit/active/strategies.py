@@ -30,7 +30,7 @@ STRATEGIES = (
 
 
 class Query(NamedTuple):
-    """What to ask: the labels of tokens ``start`` to ``end - 1`` of a sequence of the pool, and how much they are worth."""
+    """A question: the labels of tokens ``start`` to ``end - 1`` of a sequence of the pool, and what they are worth."""
 
     sequence: int
     start: int
@@ -75,8 +75,8 @@ def uncertainty(
     X : sequences of tokens
         The pool.
     strategy : str
-        ``"random"``; ``"least_confidence"``: :math:`-\log \max_y p(y)`; ``"margin"``: one minus the difference of the two
-        best probabilities; ``"token_entropy"``: :math:`\sum_t H(y_t)`; ``"sequence_entropy"``: :math:`H(y)`;
+        ``"random"``; ``"least_confidence"``: :math:`-\log \max_y p(y)`; ``"margin"``: one minus the difference of the
+        two best probabilities; ``"token_entropy"``: :math:`\sum_t H(y_t)`; ``"sequence_entropy"``: :math:`H(y)`;
         ``"kbest_entropy"``: entropy of the k best labellings; ``"span_entropy"``: the highest entropy of a span.
     given : sequences of labels, optional
         What is known already, as in :meth:`CRF.predict`; the rest is judged given that.

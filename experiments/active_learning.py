@@ -1,0 +1,94 @@
+"""Learning curves of all query strategies, on SNIPS or CoNLL-2000.
+
+    python experiments/active_learning.py [--corpus NAME] [--seeds N] [--batches N ...] [--pool N] [--out FOLDER]
+
+Writes active.NAME.table.md (tokens labelled to reach 98% of the F1 of all data) and active.NAME.png.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from crfkit import CRF, Template, active, metrics
+from crfkit.data import load_corpus
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+
+from conll2000 import template_text
+
+RUNS: dict[str, dict[str, Any]] = {
+    "random": {"strategy": "random"},
+    **{name: {"strategy": name} for name in active.STRATEGIES[1:]},
+    **{f"{name}, per token": {"strategy": name, "per_token": True} for name in active.STRATEGIES[1:]},
+    "sequence_entropy, diverse": {"strategy": "sequence_entropy", "diversity": 0.3},
+    "span queries (1 to 5 tokens)": {"strategy": "span_entropy", "span": (1, 5)},
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--corpus", choices=["snips", "conll2000"], default="snips")
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--start", type=int, default=50)
+    parser.add_argument("--batches", type=int, nargs="+", default=[50, 100, 200, 400, 800, 1600])
+    parser.add_argument("--pool", type=int)
+    parser.add_argument("--max-iter", type=int, default=60)
+    parser.add_argument("--runs", nargs="+", default=list(RUNS))
+    parser.add_argument("--out", type=Path, default=Path(__file__).parents[1] / "docs" / "experiments")
+    options = parser.parse_args()
+    X, y = load_corpus(options.corpus, "train")
+    X_test, y_test = load_corpus(options.corpus, "test")
+    features: Any = Template(template_text()) if options.corpus == "conll2000" else "auto"
+    crf = CRF(features, c2=0.5, max_iter=options.max_iter)
+    began = time.perf_counter()
+    full = metrics.evaluate(y_test, crf.fit(X, y).predict(X_test)).f1
+    target = 0.98 * full
+    total = sum(len(row) for row in y)
+    print(f"all data, {total} tokens: F1 {100 * full:.2f}, {time.perf_counter() - began:.0f}s", flush=True)
+    curves: dict[str, list[active.LearningCurve]] = {}
+    for name in options.runs:
+        for seed in range(options.seeds):
+            curve = active.simulate(
+                crf,
+                X,
+                y,
+                X_test,
+                y_test,
+                start=options.start,
+                batch=options.batches,
+                pool=options.pool,
+                random_state=seed,
+                **RUNS[name],
+            )
+            curves.setdefault(name, []).append(curve)
+        passed = time.perf_counter() - began
+        print(f"{passed:6.0f}s {name}: {(100 * curves[name][-1].f1).round(2).tolist()}", flush=True)
+    last = curves["random"][0]
+    steps = ", ".join(f"{n} sequences" for n in last.sequences.tolist())
+    lines = [
+        f"All {total} tokens labelled: F1 {100 * full:.2f}; 98% of that is {100 * target:.2f}. Rounds: {steps}.",
+        "",
+        "| strategy | tokens to 98% | of all tokens | F1 at the end | tokens at the end |",
+        "|---|---|---|---|---|",
+    ]
+    for name, runs in curves.items():
+        reached = [run.tokens_to_reach(target) for run in runs]
+        there = [r for r in reached if r is not None]
+        cell = f"{np.mean(there):.0f}" if len(there) == len(runs) else "not reached"
+        share = f"{100 * np.mean(there) / total:.1f}%" if len(there) == len(runs) else ""
+        end = 100 * np.mean([run.f1[-1] for run in runs])
+        lines.append(f"| {name} | {cell} | {share} | {end:.2f} | {np.mean([run.tokens[-1] for run in runs]):.0f} |")
+    options.out.mkdir(parents=True, exist_ok=True)
+    (options.out / f"active.{options.corpus}.table.md").write_text("\n".join(lines) + "\n")
+    print("\n".join(lines))
+    active.plot_curves(curves, str(options.out / f"active.{options.corpus}.png"), target=target)
+
+
+if __name__ == "__main__":
+    main()
