@@ -24,6 +24,8 @@ namespace {
 
 constexpr i64 kTokensPerBlock = 8192;
 constexpr i64 kWindow = 512;  // sequences sorted by length together
+// Eight arrays of a pack are in use at once: with more sequences they would drive the block's rows out of the cache.
+constexpr int kEntropyWidth = 4;
 
 // The kernels for vectors as wide as those of kernels_for.
 template <class T>
@@ -134,7 +136,7 @@ SemiObjective<T>::SemiObjective(std::shared_ptr<const Layout> layout, const Toke
   blocks_.resize(cuts.size());
   masks_.resize(partial_blocks_);
   parallel_for(static_cast<i64>(cuts.size()), threads.count, threads.poll, [&](i64 b, int) {
-    blocks_[b] = make_block<T>(state_, edge_, data, cuts[b], layout_->has_edges() ? 1 : kPackWidth, true);
+    blocks_[b] = make_block<T>(state_, edge_, data, cuts[b], layout_->has_edges() ? 1 : b < partial_blocks_ ? kPackWidth : kEntropyWidth, true);
     if (b < partial_blocks_) {
       masks_[b].assign(blocks_[b].token.size() * words, 0);
       for (std::size_t r = 0; r < blocks_[b].token.size(); ++r)
