@@ -25,15 +25,15 @@ from conll2000 import template_text
 RUNS: dict[str, dict[str, Any]] = {
     "random": {"strategy": "random"},
     **{name: {"strategy": name} for name in active.STRATEGIES[1:]},
-    **{f"{name}, per token": {"strategy": name, "per_token": True} for name in active.STRATEGIES[1:]},
-    "sequence_entropy, diverse": {"strategy": "sequence_entropy", "diversity": 0.3},
     "span queries (1 to 5 tokens)": {"strategy": "span_entropy", "span": (1, 5)},
+    "sequence_entropy, diverse": {"strategy": "sequence_entropy", "diversity": 0.3},
+    **{f"{name}, per token": {"strategy": name, "per_token": True} for name in active.STRATEGIES[1:]},
 }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--corpus", choices=["snips", "conll2000"], default="snips")
+    parser.add_argument("--corpus", choices=["snips_slots", "conll2000"], default="snips_slots")
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--start", type=int, default=50)
     parser.add_argument("--batches", type=int, nargs="+", default=[50, 100, 200, 400, 800, 1600])
@@ -48,7 +48,6 @@ def main() -> None:
     crf = CRF(features, c2=0.5, max_iter=options.max_iter)
     began = time.perf_counter()
     full = metrics.evaluate(y_test, crf.fit(X, y).predict(X_test)).f1
-    target = 0.98 * full
     total = sum(len(row) for row in y)
     print(f"all data, {total} tokens: F1 {100 * full:.2f}, {time.perf_counter() - began:.0f}s", flush=True)
     curves: dict[str, list[active.LearningCurve]] = {}
@@ -69,7 +68,13 @@ def main() -> None:
             curves.setdefault(name, []).append(curve)
         passed = time.perf_counter() - began
         print(f"{passed:6.0f}s {name}: {(100 * curves[name][-1].f1).round(2).tolist()}", flush=True)
-    last = curves["random"][0]
+        write(curves, options.corpus, full, total, options.out)
+
+
+def write(curves: dict[str, list[active.LearningCurve]], corpus: str, full: float, total: int, out: Path) -> None:
+    """Table and figure of what there is so far."""
+    target = 0.98 * full
+    last = next(iter(curves.values()))[0]
     steps = ", ".join(f"{n} sequences" for n in last.sequences.tolist())
     lines = [
         f"All {total} tokens labelled: F1 {100 * full:.2f}; 98% of that is {100 * target:.2f}. Rounds: {steps}.",
@@ -84,10 +89,9 @@ def main() -> None:
         share = f"{100 * np.mean(there) / total:.1f}%" if len(there) == len(runs) else ""
         end = 100 * np.mean([run.f1[-1] for run in runs])
         lines.append(f"| {name} | {cell} | {share} | {end:.2f} | {np.mean([run.tokens[-1] for run in runs]):.0f} |")
-    options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / f"active.{options.corpus}.table.md").write_text("\n".join(lines) + "\n")
-    print("\n".join(lines))
-    active.plot_curves(curves, str(options.out / f"active.{options.corpus}.png"), target=target)
+    out.mkdir(parents=True, exist_ok=True)
+    (out / f"active.{corpus}.table.md").write_text("\n".join(lines) + "\n")
+    active.plot_curves(curves, str(out / f"active.{corpus}.png"), target=target)
 
 
 if __name__ == "__main__":

@@ -496,7 +496,8 @@ def confidence(p: Potentials, n_jobs: int | None = None) -> Any:
     >>> round(confidence(p), 6)
     0.25
     """
-    return np.exp(np.minimum(log_probability(p, decode(p, n_jobs), n_jobs), 0.0))
+    best = np.atleast_1d(log_probability(p, decode(p, n_jobs), n_jobs))
+    return _one(p, np.exp(np.minimum(best, 0.0)))
 
 
 def _best(p: Potentials, k: int, n_jobs: int | None) -> list[Vector]:
