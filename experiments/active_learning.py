@@ -2,12 +2,15 @@
 
     python experiments/active_learning.py [--corpus NAME] [--seeds N] [--batches N ...] [--pool N] [--out FOLDER]
 
-Writes active.NAME.table.md (tokens labelled to reach 98% of the F1 of all data) and active.NAME.png.
+Writes active.NAME.table.md (tokens labelled to reach 98% of the F1 of all data) and active.NAME.png. The curves are
+kept in active.NAME.json; runs that are there already are not repeated. The model of all data may take up to 160
+iterations, since in a campaign every round begins where the last one ended.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import time
 from pathlib import Path
@@ -39,7 +42,8 @@ def main() -> None:
     parser.add_argument("--batches", type=int, nargs="+", default=[50, 100, 200, 400, 800, 1600])
     parser.add_argument("--pool", type=int)
     parser.add_argument("--max-iter", type=int, default=60)
-    parser.add_argument("--runs", nargs="+", default=list(RUNS))
+    parser.add_argument("--runs", nargs="*", default=list(RUNS))
+    parser.add_argument("--full-f1", type=float, help="F1 of all data, if it is known already")
     parser.add_argument("--out", type=Path, default=Path(__file__).parents[1] / "docs" / "experiments")
     options = parser.parse_args()
     X, y = load_corpus(options.corpus, "train")
@@ -47,11 +51,18 @@ def main() -> None:
     features: Any = Template(template_text()) if options.corpus == "conll2000" else "auto"
     crf = CRF(features, c2=0.5, max_iter=options.max_iter)
     began = time.perf_counter()
-    full = metrics.evaluate(y_test, crf.fit(X, y).predict(X_test)).f1
+    options.out.mkdir(parents=True, exist_ok=True)
+    kept = options.out / f"active.{options.corpus}.json"
+    curves: dict[str, list[active.LearningCurve]] = read(kept) if kept.exists() else {}
+    full = options.full_f1
+    if full is None:
+        best = CRF(features, c2=0.5, max_iter=160).fit(X, y)
+        full = metrics.evaluate(y_test, best.predict(X_test)).f1
     total = sum(len(row) for row in y)
     print(f"all data, {total} tokens: F1 {100 * full:.2f}, {time.perf_counter() - began:.0f}s", flush=True)
-    curves: dict[str, list[active.LearningCurve]] = {}
     for name in options.runs:
+        if name in curves:
+            continue
         for seed in range(options.seeds):
             curve = active.simulate(
                 crf,
@@ -69,10 +80,26 @@ def main() -> None:
         passed = time.perf_counter() - began
         print(f"{passed:6.0f}s {name}: {(100 * curves[name][-1].f1).round(2).tolist()}", flush=True)
         write(curves, options.corpus, full, total, options.out)
+    if curves:
+        write(curves, options.corpus, full, total, options.out)
+
+
+def read(path: Path) -> dict[str, list[active.LearningCurve]]:
+    """Curves of an earlier run."""
+    table = json.loads(path.read_text())
+    return {
+        name: [active.LearningCurve(np.array(a), np.array(b), np.array(c), []) for a, b, c in runs]
+        for name, runs in table.items()
+    }
 
 
 def write(curves: dict[str, list[active.LearningCurve]], corpus: str, full: float, total: int, out: Path) -> None:
     """Table and figure of what there is so far."""
+    table = {
+        name: [[run.sequences.tolist(), run.tokens.tolist(), run.f1.tolist()] for run in runs]
+        for name, runs in curves.items()
+    }
+    (out / f"active.{corpus}.json").write_text(json.dumps(table))
     target = 0.98 * full
     last = next(iter(curves.values()))[0]
     steps = ", ".join(f"{n} sequences" for n in last.sequences.tolist())
@@ -89,7 +116,6 @@ def write(curves: dict[str, list[active.LearningCurve]], corpus: str, full: floa
         share = f"{100 * np.mean(there) / total:.1f}%" if len(there) == len(runs) else ""
         end = 100 * np.mean([run.f1[-1] for run in runs])
         lines.append(f"| {name} | {cell} | {share} | {end:.2f} | {np.mean([run.tokens[-1] for run in runs]):.0f} |")
-    out.mkdir(parents=True, exist_ok=True)
     (out / f"active.{corpus}.table.md").write_text("\n".join(lines) + "\n")
     active.plot_curves(curves, str(out / f"active.{corpus}.png"), target=target)
 
