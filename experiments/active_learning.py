@@ -106,16 +106,21 @@ def write(curves: dict[str, list[active.LearningCurve]], corpus: str, full: floa
     lines = [
         f"All {total} tokens labelled: F1 {100 * full:.2f}; 98% of that is {100 * target:.2f}. Rounds: {steps}.",
         "",
-        "| strategy | tokens to 98% | of all tokens | F1 at the end | tokens at the end |",
-        "|---|---|---|---|---|",
+        "| strategy | tokens to 98% | of all tokens | tokens to random's last F1 | F1 at the end | tokens at the end |",
+        "|---|---|---|---|---|---|",
     ]
     for name, runs in curves.items():
         reached = [run.tokens_to_reach(target) for run in runs]
         there = [r for r in reached if r is not None]
         cell = f"{np.mean(there):.0f}" if len(there) == len(runs) else "not reached"
         share = f"{100 * np.mean(there) / total:.1f}%" if len(there) == len(runs) else ""
+        level = np.mean([run.f1[-1] for run in curves["random"]]) if "random" in curves else np.inf
+        like = [run.tokens_to_reach(float(level)) for run in runs]
+        found = [r for r in like if r is not None]
+        other = f"{np.mean(found):.0f}" if len(found) == len(runs) else "not reached"
         end = 100 * np.mean([run.f1[-1] for run in runs])
-        lines.append(f"| {name} | {cell} | {share} | {end:.2f} | {np.mean([run.tokens[-1] for run in runs]):.0f} |")
+        tokens = np.mean([run.tokens[-1] for run in runs])
+        lines.append(f"| {name} | {cell} | {share} | {other} | {end:.2f} | {tokens:.0f} |")
     (out / f"active.{corpus}.table.md").write_text("\n".join(lines) + "\n")
     active.plot_curves(curves, str(out / f"active.{corpus}.png"), target=target)
 
