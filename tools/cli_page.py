@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 PAGE = Path(__file__).parents[1] / "docs" / "cli.md"
-COMMANDS = ["train", "tag", "eval", "inspect", "convert", "demo"]
+COMMANDS = ["train", "tag", "eval", "inspect", "convert", "active next", "active add", "demo"]
 
 
 def page() -> str:
@@ -28,7 +28,7 @@ def page() -> str:
                 sys.executable,
                 "-c",
                 "import sys; sys.argv[0] = 'crfkit'; from crfkit.cli import app; app(prog_name='crfkit')",
-                command,
+                *command.split(),
                 "--help",
             ],
             env=environment,

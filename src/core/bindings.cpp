@@ -634,6 +634,8 @@ void bind_memory(nb::module_& m) {
 
 }  // namespace
 
+void bind_entropy(nb::module_& m);  // bind_entropy.cpp
+
 NB_MODULE(_core, m) {
   nb::register_exception_translator([](const std::exception_ptr& p, void*) {
     try {
@@ -659,4 +661,5 @@ NB_MODULE(_core, m) {
   bind_objective<float>(m, "ObjectiveF32", "ScorerF32");
   bind_objective<double>(m, "ObjectiveF64", "ScorerF64");
   bind_compat(m);
+  bind_entropy(m);
 }

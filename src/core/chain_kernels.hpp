@@ -70,7 +70,7 @@ class ChainKernel {
     else run(OwnMaxSteps<T, W, decltype(filler())>(n_, stride_, filler()));
   }
 
- private:
+ protected:
   i64 token(int s) const { return job_.offsets[pack_.seq[s]]; }
   int length(int s) const { return static_cast<int>(job_.offsets[pack_.seq[s] + 1] - token(s)); }
   const T* own_matrix(int s, int t) const {

@@ -108,6 +108,9 @@ class Lattice {
   }
 
   bool good(int s) const { return good_[s] != 0; }
+  bool closed() const { return closed_; }             // whether something is forbidden
+  T scale(i64 r) const { return inverse_c_[r]; }      // 1 / c
+  T top(i64 r) const { return top_[r]; }              // max_j u[r][j]
 
   double log_z(const Pack& pack, int s) const {
     double log_scale = 0, product = 1, top = 0;

@@ -126,7 +126,7 @@ class LossKernel {
     }
   }
 
- private:
+ protected:
   void load() {
     load_rows(ws_.state, block_.state, *job_.state, job_.state_table, job_.state_runs);
     ws_.init.reserve(stride_);

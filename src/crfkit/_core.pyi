@@ -62,6 +62,21 @@ def nbest(
     size: int,
     k: int,
 ) -> tuple[I64, I32, F64]: ...
+def entropies(
+    unary: Floats,
+    pairwise: Floats,
+    per_step: bool,
+    offsets: I64,
+    threads: int,
+    log_z: F64,
+    entropy: F64,
+    node_entropy: F64 | None,
+    step_entropy: F64 | None,
+    unary_gradient: Floats | None,
+    pairwise_gradient: Floats | None,
+    before: F64 | None,
+    behind: F64 | None,
+) -> None: ...
 def dot(a: F64, b: F64) -> float: ...
 def word_form(word: str, form: int, n: int) -> str: ...
 def observed_pairs(
@@ -204,3 +219,28 @@ def parse_columns(
 def write_columns(
     strings: StringTable, ids: U32, offsets: I64, path: I32, labels: Sequence[str], probability: F64 | None
 ) -> bytes: ...
+
+class SemiObjectiveF32:
+    def __init__(
+        self,
+        layout: Layout,
+        offsets: I64,
+        ptr: I64,
+        attr: U32,
+        value: F64 | None,
+        edge_ptr: I64 | None,
+        edge_attr: U32 | None,
+        n_partial: int,
+        allowed: U8,
+        seq_weight: F64 | None,
+        constraints: F64 | None,
+        threads: int,
+    ) -> None: ...
+    def add(
+        self, w: F64, entropy_weight: float, first: int, last: int, g: F64, threads: int
+    ) -> tuple[float, float]: ...
+    def block_size(self, block: int) -> tuple[int, int]: ...
+    @property
+    def n_blocks(self) -> int: ...
+
+class SemiObjectiveF64(SemiObjectiveF32): ...

@@ -27,6 +27,7 @@ from crfkit._files import whole_file
 from crfkit._threads import resolve_threads
 from crfkit.chain.beams import Adaptive, Beam, as_beam
 from crfkit.chain.inference import decode_flat, log_partition, nbest, node_marginals
+from crfkit.cli_active import app as active_app
 from crfkit.data import Columns, DataError, iter_columns, load_corpus, read_columns, read_conllu, read_crfsuite
 from crfkit.data.readers import CONLLU_COLUMNS, open_source
 from crfkit.streaming import iter_items, tag_columns
@@ -40,6 +41,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
+app.add_typer(active_app)
 
 
 class Format(StrEnum):
@@ -110,6 +112,16 @@ def _read(path: str, kind: Format, label: str | None, columns: str | None, comme
     return *read_columns(path, label=_number(label or "-1", "--label"), columns=_numbers(chosen), comment=comment), None
 
 
+def _read_unlabeled(path: str, kind: Format, label: str | None, columns: str | None, comment: str, like: Any) -> Any:
+    """Sequences without labels; a column file may have the label column, which is not looked at."""
+    if kind is not Format.columns:
+        return _read(path, kind, label, columns, comment)[0]
+    table, _ = read_columns(path, label=None, comment=comment)
+    if columns is None and table.n_columns == like.n_columns:
+        return table
+    return _read(path, kind, label, columns, comment)[0]
+
+
 def _number(text: str, option: str) -> int:
     try:
         return int(text)
@@ -140,6 +152,7 @@ class _Watch:
                 return
             self.last = now
             scores = "".join(f"  dev {k} {100 * v:.2f}" for k, v in p.scores.items() if k in ("accuracy", "f1"))
+            scores = "".join(f"  {k} {v:.4f}" for k, v in p.terms.items()) + scores
             rate = f"  {p.evaluations * self.tokens / max(p.seconds, 1e-9) / 1e6:.2f}M tokens/s" if self.tokens else ""
             line = (
                 f"iteration {p.iteration:4d}  objective {p.value:.4f}  |gradient| {p.gradient_norm:.3g}  "
@@ -166,6 +179,7 @@ def _plain_progress(p: Progress) -> dict[str, Any]:
         "evaluations": p.evaluations,
         "seconds": round(p.seconds, 4),
         **({"scores": dict(p.scores)} if p.scores else {}),
+        **({"terms": dict(p.terms)} if p.terms else {}),
     }
 
 
@@ -200,6 +214,15 @@ def train(
     max_iter: Annotated[
         int | None, typer.Option("--max-iter", "--maxiter", "--max-iterations", help="Most iterations.")
     ] = None,
+    unknown: Annotated[str | None, typer.Option(help="The label that means: not known.")] = None,
+    unlabeled: Annotated[str | None, typer.Option(help="Data without labels, for --entropy-weight.")] = None,
+    entropy_weight: Annotated[
+        float, typer.Option(help="Coefficient of the entropy of sequences without any known label.")
+    ] = 0.0,
+    entropy_per: Annotated[
+        str, typer.Option(help="Whether entropy counts per sequence, or per token of it.")
+    ] = "sequence",
+    entropy_ramp: Annotated[int, typer.Option(help="Iterations over which the entropy's weight grows.")] = 10,
     tol: Annotated[
         float, typer.Option(help="Stop when ten iterations gain less than this part of the objective.")
     ] = 1e-5,
@@ -236,6 +259,15 @@ def train(
     watch = _Watch(json, quiet)
     X, y, weights = _read(data, format, label, columns, comment)
     dev_data = None if dev is None else _read(dev, format, label, columns, comment)
+    if unknown is not None:
+        y = [[None if name == unknown else name for name in row] for row in y]
+    if unlabeled is not None:
+        if not entropy_weight:
+            raise DataError("--unlabeled does nothing without --entropy-weight")
+        more = _read_unlabeled(unlabeled, format, label, columns, comment, X)
+        y = [*y, *[None] * len(more)]
+        weights = None if weights is None else np.concatenate([weights, np.ones(len(more))])
+        X = type(X).concatenate([X, more])
     settings: dict[str, Any] = {
         "c1": c1,
         "c2": c2,
@@ -244,6 +276,9 @@ def train(
         "all_possible_transitions": all_transitions,
         "start_end": start_end,
         "constraints": None if constraints is None else constraints.value,
+        "entropy_weight": entropy_weight,
+        "entropy_per": entropy_per,
+        "entropy_ramp": entropy_ramp,
         "max_iter": max_iter,
         "tol": tol,
         "beam": beam,

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crfkit import _core
+from crfkit.data.sequences import rows_of
 
 __all__ = ["Dataset", "Layout"]
 
@@ -64,6 +65,17 @@ class Dataset:
     def native(self) -> _core.Tokens:
         """The same arrays, as the core takes them."""
         return _core.Tokens(self.offsets, self.ptr, self.attr, self.value, self.edge_ptr, self.edge_attr)
+
+    def take(self, sequences: NDArray[np.int64]) -> Dataset:
+        """Some of the sequences, in the given order."""
+        tokens, offsets = rows_of(self.offsets, sequences)
+        entries, ptr = rows_of(self.ptr, tokens)
+        edge_ptr = edge_attr = None
+        if self.edge_ptr is not None and self.edge_attr is not None:
+            edges, edge_ptr = rows_of(self.edge_ptr, tokens)
+            edge_attr = self.edge_attr[edges]
+        value = None if self.value is None else self.value[entries]
+        return Dataset(offsets, ptr, self.attr[entries], value, edge_ptr, edge_attr)
 
 
 def _all_pairs(n_attributes: int, n_columns: int) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
@@ -159,6 +171,7 @@ class Layout:
         ends: bool = True,
         base: Layout | None = None,
         sums: bool = False,
+        sets: tuple[NDArray[np.int64], NDArray[np.bool_]] | None = None,
     ) -> Layout:
         """The weights that labelled data asks for.
 
@@ -166,6 +179,7 @@ class Layout:
         ----------
         data : Dataset
         labels : int32 [N]
+            -1 where the label is not known; such tokens ask for no weights.
         n_labels : int
         n_attributes : (int, int)
             Of tokens, of transitions.
@@ -182,12 +196,15 @@ class Layout:
         sums : bool
             CRFsuite's rule for ``min_freq`` > 0: the values of a pair are summed instead of counted, rare transitions
             are left out too, and unseen pairs have no weights.
+        sets : (int64 [K], bool [K, L]), optional
+            Tokens of which several labels are possible, and these labels: they ask for the weights of all of them.
         """
         rare = sums and min_freq > 0
         inner = np.ones(data.n_tokens, bool)  # tokens that follow one of their own sequence
         inner[data.offsets[:-1][np.diff(data.offsets) > 0]] = False
         pairs = np.full(data.n_tokens, NONE, np.uint32)
         at = np.flatnonzero(inner)
+        at = at[(labels[at - 1] >= 0) & (labels[at] >= 0)]
         pairs[at] = labels[at - 1] * n_labels + labels[at]
 
         def rows(
@@ -205,7 +222,14 @@ class Layout:
                 return _all_pairs(n, n_columns)
             return _core.observed_pairs(ptr, attr, n, column, n_columns, float(min_freq))
 
-        state = rows(data.ptr, data.attr, labels.astype(np.uint32), n_attributes[0], n_labels)
+        ptr, attr, column = data.ptr, data.attr, labels.astype(np.uint32)
+        if sets is not None and len(sets[0]):
+            which, label = np.nonzero(sets[1])
+            entries, more = rows_of(data.ptr, sets[0][which])
+            ptr = np.concatenate([ptr, ptr[-1] + more[1:]])
+            attr = np.concatenate([attr, attr[entries]])
+            column = np.concatenate([column, label.astype(np.uint32)])
+        state = rows(ptr, attr, column, n_attributes[0], n_labels)
         edge = (np.zeros(0, np.uint32), np.zeros(0, np.uint32))
         if data.edge_ptr is not None and data.edge_attr is not None:
             edge = rows(data.edge_ptr, data.edge_attr, pairs, n_attributes[1], n_labels * n_labels)

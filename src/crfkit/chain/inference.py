@@ -86,6 +86,14 @@ def _sum_product(
     return log_z, node_out, edge_out
 
 
+def reachable(p: Potentials, n_jobs: int | None = None) -> NDArray[np.float64]:
+    """``log_partition`` of a batch that is minus infinity, not an error, where no labelling is allowed."""
+    x = p.lattice
+    log_z = np.empty(len(p))
+    _core.sum_product(x.unary, x.pairwise, x.per_step, x.offsets, resolve_threads(n_jobs), log_z, None, None)
+    return log_z
+
+
 def log_partition(p: Potentials, n_jobs: int | None = None) -> Any:
     r"""Logarithm of the partition function, :math:`\log Z = \log \sum_y e^{s(y)}`.
 

@@ -18,12 +18,21 @@ Ids = NDArray[np.uint32]
 T = TypeVar("T")
 
 
-def _picked(offsets: Ints, sequences: Ints) -> tuple[Ints, Ints]:
-    """Tokens of the given sequences, and the offsets of those sequences by themselves."""
+def rows_of(offsets: Ints, sequences: Ints) -> tuple[Ints, Ints]:
+    """Tokens of the given sequences, and the offsets of those sequences by themselves; for any ragged table.
+
+    >>> rows_of(np.array([0, 2, 3, 6]), np.array([2, 0]))
+    (array([3, 4, 5, 0, 1]), array([0, 3, 5]))
+    """
     lengths = offsets[sequences + 1] - offsets[sequences]
     starts = np.concatenate([[0], np.cumsum(lengths)])
     tokens = np.arange(starts[-1]) + np.repeat(offsets[sequences] - starts[:-1], lengths)
     return tokens, starts
+
+
+def _joined_offsets(parts: Sequence[Ints]) -> Ints:
+    """Offsets of ragged tables one after another."""
+    return np.concatenate([[0], np.cumsum(np.concatenate([np.diff(x) for x in parts]))]).astype(np.int64)
 
 
 def _sequence_numbers(n: int, key: Any) -> Ints:
@@ -80,6 +89,20 @@ class Columns(Sequence[Any]):
         strings, ids, offsets, n = builder.take(final)
         return cls(strings, ids.reshape(-1, max(n, 1)), offsets)
 
+    @classmethod
+    def concatenate(cls, parts: Sequence[Columns]) -> Columns:
+        """The sequences of several, one after another.
+
+        >>> Columns.concatenate([Columns.from_sequences([["a"]]), Columns.from_sequences([["b", "a"]])])[1]
+        ['b', 'a']
+        """
+        n = {part.n_columns for part in parts}
+        if len(n) != 1:
+            raise ValueError(f"columns to put together must be as many in all parts, got {sorted(n)}")
+        strings = parts[0].strings.copy()
+        ids = [strings.translate(part.strings, True)[part.ids] for part in parts]
+        return cls(strings, np.concatenate(ids), _joined_offsets([part.offsets for part in parts]))
+
     @property
     def n_columns(self) -> int:
         """Strings in a row."""
@@ -130,7 +153,7 @@ class Columns(Sequence[Any]):
             if self.n_columns == 1:
                 return [text[row[0]] for row in rows]
             return [tuple(text[i] for i in row) for row in rows]
-        tokens, offsets = _picked(self.offsets, _sequence_numbers(len(self), key))
+        tokens, offsets = rows_of(self.offsets, _sequence_numbers(len(self), key))
         out = Columns(self.strings, self.ids[tokens], offsets)
         out._texts = self._texts
         return out
@@ -193,6 +216,17 @@ class Items(Sequence[Any]):
         names, offsets, ptr, attr, value, *_ = builder.take()
         return cls(names, offsets, ptr, attr, value)
 
+    @classmethod
+    def concatenate(cls, parts: Sequence[Items]) -> Items:
+        """The sequences of several, one after another."""
+        names = parts[0].names.copy()
+        attr = np.concatenate([names.translate(part.names, True)[part.attr] for part in parts])
+        value = None
+        if any(part.value is not None for part in parts):
+            value = np.concatenate([np.ones(len(p.attr)) if p.value is None else p.value for p in parts])
+        offsets = _joined_offsets([part.offsets for part in parts])
+        return cls(names, offsets, _joined_offsets([part.ptr for part in parts]), attr, value)
+
     @property
     def lengths(self) -> Ints:
         """Tokens of each sequence, [S]."""
@@ -211,8 +245,8 @@ class Items(Sequence[Any]):
                 raise IndexError(f"sequence {key} of {len(self)}")
             key = int(key) % len(self)
             return [self._token(t) for t in range(self.offsets[key], self.offsets[key + 1])]
-        tokens, offsets = _picked(self.offsets, _sequence_numbers(len(self), key))
-        entries, ptr = _picked(self.ptr, tokens)
+        tokens, offsets = rows_of(self.offsets, _sequence_numbers(len(self), key))
+        entries, ptr = rows_of(self.ptr, tokens)
         value = None if self.value is None else self.value[entries]
         return Items(self.names, offsets, ptr, self.attr[entries], value)
 

@@ -8,6 +8,7 @@ import sys
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
@@ -16,18 +17,19 @@ from numpy.typing import ArrayLike, NDArray
 from crfkit._threads import resolve_threads
 from crfkit.chain.beams import Adaptive, Beam, as_beam
 from crfkit.chain.constraints import Constraints
-from crfkit.chain.inference import decode_flat, log_partition, nbest, node_marginals
+from crfkit.chain.inference import decode_flat, log_partition, nbest, node_marginals, reachable
 from crfkit.chain.potentials import Potentials
-from crfkit.data.sequences import Columns
+from crfkit.data.sequences import Columns, rows_of
 from crfkit.dataset import Dataset, Layout
 from crfkit.estimators.base import Estimator, check_number
-from crfkit.estimators.labels import LabelLists, collect_labels, label_numbers
+from crfkit.estimators.labels import LabelLists, allowed_labels, collect_labels, label_numbers, label_sets
 from crfkit.features.encoders import Encoder, FeatureSource, make_encoder, plain_lists
 from crfkit.metrics import evaluate, token_accuracy
 from crfkit.model import ChainModel, read_model, write_model
 from crfkit.training.beams import BeamObjective, BeamReport
 from crfkit.training.lbfgs import Callback, Progress, Result, minimize_lbfgs
 from crfkit.training.objective import LikelihoodObjective
+from crfkit.training.semi import SemiSupervisedObjective, minimize_with_entropy, split_by_knowledge
 
 if TYPE_CHECKING:
     from crfkit.explaining import Explanation
@@ -79,6 +81,14 @@ class CRF(Estimator):
         Weights for the first and for the last label.
     constraints : {"bio", "iob1", "bioes", "bilou"}, Constraints, or list of (label, label), optional
         What may not follow what, in training and in decoding.
+    entropy_weight : float, default=0
+        Coefficient of the entropy of the sequences that have no labels at all: the model is asked to be sure about
+        them. With 0 such sequences are left out. The objective then has many local minima; training begins at the
+        optimum of the labelled sequences.
+    entropy_per : {"sequence", "token"}, default="sequence"
+        Whether a sequence counts with its entropy, or with that divided by its length.
+    entropy_ramp : int, default=10
+        Iterations over which the entropy's weight grows to ``entropy_weight``.
     max_iter : int, optional
         Most iterations of the optimiser.
     tol : float, default=1e-5
@@ -138,6 +148,9 @@ class CRF(Estimator):
         all_possible_transitions: bool = True,
         start_end: bool = True,
         constraints: Rules = None,
+        entropy_weight: float = 0.0,
+        entropy_per: str = "sequence",
+        entropy_ramp: int = 10,
         max_iter: int | None = None,
         tol: float = 1e-5,
         warm_start: bool = False,
@@ -157,6 +170,9 @@ class CRF(Estimator):
         self.all_possible_transitions = all_possible_transitions
         self.start_end = start_end
         self.constraints = constraints
+        self.entropy_weight = entropy_weight
+        self.entropy_per = entropy_per
+        self.entropy_ramp = entropy_ramp
         self.max_iter = max_iter
         self.tol = tol
         self.warm_start = warm_start
@@ -172,8 +188,11 @@ class CRF(Estimator):
         return hasattr(self, "model_")
 
     def _check_parameters(self) -> None:
-        for name in ("c1", "c2", "min_freq", "tol"):
+        for name in ("c1", "c2", "min_freq", "tol", "entropy_weight"):
             check_number(self, name, getattr(self, name), 0)
+        check_number(self, "entropy_ramp", self.entropy_ramp, 0, integer=True)
+        if self.entropy_per not in ("sequence", "token"):
+            raise ValueError(f"'entropy_per' of CRF must be 'sequence' or 'token', got {self.entropy_per!r}")
         check_number(self, "max_iter", self.max_iter, 0, integer=True, optional=True)
         check_number(self, "warm_start_fraction", self.warm_start_fraction, 0, optional=True, strict=True)
         if self.warm_start_fraction is not None and self.warm_start_fraction > 1:
@@ -210,10 +229,15 @@ class CRF(Estimator):
         if model is not None and not grow and len(labels) > len(model.labels):
             raise ValueError(f"label {labels[len(model.labels)]!r} is not one of the model's")
         numbers = label_numbers(y, labels, data.offsets)
+        sets = None
+        if len(numbers) and numbers.min() < 0:
+            sets = label_sets(y, labels, data.offsets)
         weights = _sequence_weights(sample_weight, data.n_sequences)
         rules = self._rules(labels)
         if rules is not None:
             _check_gold(numbers, data, rules, labels)
+            if sets is not None:
+                _check_partial(numbers, sets, data, rules)
         if model is not None and not grow:
             layout = model.layout
         else:
@@ -229,17 +253,22 @@ class CRF(Estimator):
                 ends=self.start_end,
                 base=None if model is None else model.layout,
                 sums=self._sums,
+                sets=sets,
             )
-        objective = LikelihoodObjective(
-            layout,
-            data.without_zeros(),
-            numbers,
-            c2=self.c2,
-            weights=weights,
-            constraints=rules,
-            dtype=self.dtype,
-            n_jobs=self.n_jobs,
-        )
+        data = data.without_zeros()
+        shared: dict[str, Any] = {
+            "c2": self.c2,
+            "weights": weights,
+            "constraints": rules,
+            "dtype": self.dtype,
+            "n_jobs": self.n_jobs,
+        }
+        objective: LikelihoodObjective
+        if sets is None:
+            objective = LikelihoodObjective(layout, data, numbers, **shared)
+        else:
+            entropy: dict[str, Any] = {"entropy_weight": self.entropy_weight, "entropy_per": self.entropy_per}
+            objective = SemiSupervisedObjective(layout, data, numbers, sets, **entropy, **shared)
         return encoder, labels, layout, rules, objective
 
     def objective(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> LikelihoodObjective:
@@ -280,7 +309,9 @@ class CRF(Estimator):
         ----------
         X : sequences of tokens
         y : sequences of labels
-            One label for every token.
+            One label for every token; None where it is not known, or a set of labels of which any may be right. A
+            sequence without labels may be None: see ``entropy_weight``. What is learned is the likelihood of what is
+            known, :math:`\\log Z_{known} - \\log Z`.
         X_dev, y_dev : optional
             Held-out data, scored after every iteration for the callback.
         sample_weight : array [S], optional
@@ -310,7 +341,10 @@ class CRF(Estimator):
             pick = np.random.default_rng(self.random_state).permutation(len(X))
             pick = np.sort(pick[: max(1, round(self.warm_start_fraction * len(X)))])
             part = encoder.encode(encoder.read(X)[pick], False, resolve_threads(self.n_jobs))
-            numbers = label_numbers(y[pick] if isinstance(y, Columns) else [y[i] for i in pick], labels, part.offsets)
+            chosen = y[pick] if isinstance(y, Columns) else [y[i] for i in pick]
+            numbers = label_numbers(chosen, labels, part.offsets)
+            if (numbers < 0).any():
+                raise ValueError("'warm_start_fraction' of CRF needs labels for all tokens")
             small = LikelihoodObjective(
                 layout, part, numbers, c2=self.c2, constraints=rules, dtype=self.dtype, n_jobs=self.n_jobs
             )
@@ -345,11 +379,15 @@ class CRF(Estimator):
         self, exact: LikelihoodObjective, w0: NDArray[np.float64], tol: float, callback: Callback | None
     ) -> tuple[Result, BeamReport | None]:
         """Runs the optimiser, inside of beams if they are asked for; the report says how the beams ended."""
-        beam = as_beam(self.beam)
-        objective = exact if beam is None else BeamObjective(exact, beam, w0)
-        result = minimize_lbfgs(
-            objective, w0, c1=self.c1, tol=tol, max_iter=self.max_iter, callback=callback, n_jobs=self.n_jobs
+        minimize = partial(
+            minimize_lbfgs, c1=self.c1, tol=tol, max_iter=self.max_iter, callback=callback, n_jobs=self.n_jobs
         )
+        beam = as_beam(self.beam)
+        if isinstance(exact, SemiSupervisedObjective) and exact.n_unlabelled:
+            from_optimum = not w0.any()
+            return minimize_with_entropy(minimize, exact, w0, ramp=self.entropy_ramp, from_optimum=from_optimum), None
+        objective = exact if beam is None else BeamObjective(exact, beam, w0)
+        result = minimize(objective, w0)
         return result, objective.measure(result.w) if isinstance(objective, BeamObjective) else None
 
     def _settings(self) -> dict[str, Any]:
@@ -371,7 +409,7 @@ class CRF(Estimator):
                 probe._adopt(model(w))
                 progress = progress.with_scores(evaluate(dev[1], probe.predict(dev[0])).summary())
             if self.verbose:
-                held = "".join(f"  {k} {v:.4f}" for k, v in progress.scores.items())
+                held = "".join(f"  {k} {v:.4f}" for k, v in {**progress.terms, **progress.scores}.items())
                 print(
                     f"{progress.iteration:5d}  objective {progress.value:.4f}  |g| {progress.gradient_norm:.4g}  "
                     f"active {progress.active}  {progress.seconds:.2f}s{held}",
@@ -401,7 +439,22 @@ class CRF(Estimator):
         weights.flags.writeable = False
         return weights
 
-    def predict(self, X: Any, beam: Beam | str | None = None) -> list[list[Any]]:
+    def _potentials(self, X: Any, given: Any, dtype: Any = None) -> Iterator[Potentials]:
+        """Potentials of the sequences, piece by piece; labels that contradict what is given are forbidden."""
+        done = 0
+        for p in self.model_.potentials(X, resolve_threads(self.n_jobs), dtype):
+            if given is not None:
+                assert p.offsets is not None
+                if done + len(p) > len(given):
+                    raise ValueError(f"'given' holds labels for {len(given)} sequences, there are more")
+                allowed = allowed_labels(given[done : done + len(p)], self.model_.labels, p.offsets)
+                done += len(p)
+                p = Potentials(p.unary, p.pairwise, allowed=allowed, offsets=p.offsets)
+            yield p
+        if given is not None and done != len(given):
+            raise ValueError(f"'given' holds labels for {len(given)} sequences, there are {done}")
+
+    def predict(self, X: Any, beam: Beam | str | None = None, given: Any = None) -> list[list[Any]]:
         """The best labels of every sequence.
 
         Parameters
@@ -409,10 +462,19 @@ class CRF(Estimator):
         X : sequences of tokens
         beam : MinDivergence, FixedSize, Threshold or str, optional
             Look only at a beam of labels at each token: faster with many labels, and the best labels may be missed.
+        given : sequences of labels, optional
+            What is known already, as in ``y`` of :meth:`fit`: labels, None, or sets of labels. The best labels are then
+            those among the labellings that fit.
 
         Returns
         -------
         list of lists of labels
+
+        Examples
+        --------
+        >>> crf = CRF().fit([["a", "b"], ["b"]], [["A", "B"], ["B"]])
+        >>> crf.predict([["a", "b"]], given=[[None, "A"]])
+        [['A', 'A']]
         """
         self._require_fitted()
         threads = resolve_threads(self.n_jobs)
@@ -421,7 +483,7 @@ class CRF(Estimator):
             raise ValueError("'beam' of predict must not be Adaptive, which is for training")
         labels = self.model_.labels
         out = LabelLists()
-        for p in self.model_.potentials(X, threads):
+        for p in self._potentials(X, given):
             flat = [labels[i] for i in decode_flat(p, threads, rule).tolist()]
             assert p.offsets is not None
             bounds = p.offsets.tolist()
@@ -448,8 +510,8 @@ class CRF(Estimator):
         threads = resolve_threads(self.n_jobs)
         return self.model_.score(self.model_.encoder.encode(X, False, threads), threads, np.float64)
 
-    def predict_marginals(self, X: Any) -> list[NDArray[np.floating[Any]]]:
-        """Probabilities of all labels at all tokens.
+    def predict_marginals(self, X: Any, given: Any = None) -> list[NDArray[np.floating[Any]]]:
+        """Probabilities of all labels at all tokens, of the labellings that fit ``given`` (see :meth:`predict`).
 
         Returns
         -------
@@ -459,12 +521,12 @@ class CRF(Estimator):
         self._require_fitted()
         threads = resolve_threads(self.n_jobs)
         out: list[NDArray[np.floating[Any]]] = []
-        for p in self.model_.potentials(X, threads, np.float64):
+        for p in self._potentials(X, given, np.float64):
             out += p.split(node_marginals(p, threads))
         return out
 
-    def predict_nbest(self, X: Any, k: int = 5) -> list[list[Tagging]]:
-        """The ``k`` best labellings of every sequence, best first, with their probabilities.
+    def predict_nbest(self, X: Any, k: int = 5, given: Any = None) -> list[list[Tagging]]:
+        """The ``k`` best labellings of every sequence that fit ``given``, best first, with their probabilities.
 
         Returns
         -------
@@ -475,7 +537,7 @@ class CRF(Estimator):
         threads = resolve_threads(self.n_jobs)
         labels = self.model_.labels
         out = []
-        for p in self.model_.potentials(X, threads, np.float64):
+        for p in self._potentials(X, given, np.float64):
             log_z = log_partition(p, threads)
             for best, z in zip(nbest(p, k), log_z, strict=True):
                 out.append(
@@ -607,6 +669,8 @@ def _check_gold(numbers: NDArray[np.int32], data: Dataset, rules: Constraints, l
     first, last = offsets[:-1][filled], offsets[1:][filled] - 1
     inner[first] = False
     at = np.flatnonzero(inner)
+    at = at[(numbers[at - 1] >= 0) & (numbers[at] >= 0)]
+    first, last = first[numbers[first] >= 0], last[numbers[last] >= 0]
     faults = [
         (at[~rules.transitions[numbers[at - 1], numbers[at]]], "{before!r} may not be followed by {label!r}"),
         (first[~rules.start[numbers[first]]], "{label!r} may not begin a sequence"),
@@ -618,3 +682,35 @@ def _check_gold(numbers: NDArray[np.int32], data: Dataset, rules: Constraints, l
             s = int(np.searchsorted(offsets, t, side="right")) - 1
             what = text.format(label=labels[numbers[t]], before=labels[numbers[t - 1]] if t else None)
             raise ValueError(f"sequence {s}, position {t - int(offsets[s])}: the labels break the constraints: {what}")
+
+
+def _check_partial(
+    numbers: NDArray[np.int32],
+    sets: tuple[NDArray[np.int64], NDArray[np.bool_]],
+    data: Dataset,
+    rules: Constraints,
+) -> None:
+    """Raises where no labelling fits both what is known and the rules."""
+    _, part, _ = split_by_knowledge(data, numbers, sets[0])
+    if not len(part):
+        return
+    tokens, offsets = rows_of(data.offsets, part)
+    allowed = np.ones((data.n_tokens, len(rules.start)), bool)
+    single = np.flatnonzero(numbers >= 0)
+    allowed[single] = False
+    allowed[single, numbers[single]] = True
+    allowed[sets[0]] = sets[1]
+    scores = rules.as_scores()
+    n = len(rules.start)
+    p = Potentials(
+        np.zeros((len(tokens), n)),
+        scores[: n * n].reshape(n, n),
+        scores[n * n : n * n + n],
+        scores[n * n + n :],
+        allowed[tokens],
+        offsets,
+    )
+    dead = np.isneginf(reachable(p))
+    if dead.any():
+        s = int(part[np.argmax(dead)])
+        raise ValueError(f"sequence {s}: no labelling fits both the known labels and the constraints")

@@ -1,4 +1,8 @@
-"""Labels to numbers."""
+"""Labels to numbers.
+
+A label is a str or an int; None where it is not known, or a set of labels of which any may be right. A sequence without
+any known label may be None as a whole.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ from numpy.typing import NDArray
 
 from crfkit.data.sequences import Columns
 
-__all__ = ["LabelLists", "collect_labels", "label_numbers"]
+__all__ = ["LabelLists", "allowed_labels", "collect_labels", "label_numbers", "label_sets"]
 
 
 class LabelLists(list[list[Any]]):
@@ -46,29 +50,44 @@ def collect_labels(y: Any, known: Sequence[Any] = ()) -> tuple[Any, ...]:
         for i, sequence in enumerate(y):
             if isinstance(sequence, str):
                 raise ValueError(f"labels of sequence {i} must be a list, got a str")
-            for t, raw in enumerate(sequence):
-                label = _plain(raw)
-                if not isinstance(label, (str, int)):
-                    raise ValueError(
-                        f"sequence {i}, position {t}: a label must be a str or an int, got {type(label).__name__}"
-                    )
-                found.add(label)
+            for t, raw in enumerate(sequence if sequence is not None else ()):
+                if raw is None:
+                    continue
+                if isinstance(raw, (set, frozenset)) and not raw:
+                    raise ValueError(f"sequence {i}, position {t}: a set of possible labels must not be empty")
+                for one in raw if isinstance(raw, (set, frozenset)) else (raw,):
+                    label = _plain(one)
+                    if not isinstance(label, (str, int)):
+                        raise ValueError(
+                            f"sequence {i}, position {t}: a label must be a str or an int, got {type(label).__name__}"
+                        )
+                    found.add(label)
     labels = (*known, *_sorted(found - set(known)))
     if not labels:
         raise ValueError("there is no label to learn")
     return labels
 
 
-def label_numbers(y: Any, labels: Sequence[Any], offsets: NDArray[np.int64]) -> NDArray[np.int32]:
-    """Numbers of the labels of all tokens, [N]; lengths are checked against the tokens'."""
+def _check_lengths(y: Any, offsets: NDArray[np.int64]) -> None:
     lengths = np.diff(offsets)
-    given = y.lengths if isinstance(y, Columns) else np.array([len(s) for s in y], np.int64)
-    if len(given) != len(lengths):
-        raise ValueError(f"there are {len(lengths)} sequences, but labels for {len(given)}")
+    if len(y) != len(lengths):
+        raise ValueError(f"there are {len(lengths)} sequences, but labels for {len(y)}")
+    if isinstance(y, Columns):
+        given = y.lengths
+    else:
+        given = np.array([n if s is None else len(s) for s, n in zip(y, lengths, strict=True)], np.int64)
     wrong = np.flatnonzero(given != lengths)
     if len(wrong):
         i = int(wrong[0])
         raise ValueError(f"sequence {i} has {lengths[i]} tokens, but {given[i]} labels")
+
+
+def label_numbers(y: Any, labels: Sequence[Any], offsets: NDArray[np.int64]) -> NDArray[np.int32]:
+    """Numbers of the labels of all tokens, [N]; -1 where none or several are given.
+
+    Lengths are checked against the tokens'.
+    """
+    _check_lengths(y, offsets)
     number = {label: i for i, label in enumerate(labels)}
     if isinstance(y, Columns):
         table = np.full(len(y.strings), -1, np.int32)
@@ -77,5 +96,54 @@ def label_numbers(y: Any, labels: Sequence[Any], offsets: NDArray[np.int64]) -> 
             if at >= 0:
                 table[at] = i
         return table[y.ids[:, -1]]
-    flat = [number[_plain(label)] for sequence in y for label in sequence]
+    flat: list[int] = []
+    for sequence, length in zip(y, np.diff(offsets).tolist(), strict=True):
+        if sequence is None:
+            flat += [-1] * length
+            continue
+        try:
+            flat += [number[_plain(label)] for label in sequence]
+        except (KeyError, TypeError):
+            flat += [
+                -1 if label is None or isinstance(label, (set, frozenset)) else number[_plain(label)]
+                for label in sequence
+            ]
     return np.array(flat, dtype=np.int32)
+
+
+def label_sets(
+    y: Any, labels: Sequence[Any], offsets: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Tokens whose label is one of a set [K], and the sets [K, L]."""
+    number = {label: i for i, label in enumerate(labels)}
+    tokens: list[int] = []
+    rows: list[list[int]] = []
+    if not isinstance(y, Columns):
+        for sequence, first in zip(y, offsets[:-1].tolist(), strict=True):
+            for t, label in enumerate(sequence if sequence is not None else ()):
+                if isinstance(label, (set, frozenset)):
+                    tokens.append(first + t)
+                    rows.append([number[_plain(x)] for x in label])
+    mask = np.zeros((len(rows), len(labels)), bool)
+    for k, row in enumerate(rows):
+        mask[k, row] = True
+    return np.array(tokens, np.int64), mask
+
+
+def allowed_labels(y: Any, labels: Sequence[Any], offsets: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Labels that each token may have, [N, L].
+
+    >>> allowed_labels([["a", None, {"a", "b"}]], ["a", "b", "c"], np.array([0, 3])).astype(int).tolist()
+    [[1, 0, 0], [1, 1, 1], [1, 1, 0]]
+    """
+    known = collect_labels(y, labels)
+    if len(known) > len(labels):
+        raise ValueError(f"label {known[len(labels)]!r} is not one of the model's")
+    numbers = label_numbers(y, labels, offsets)
+    allowed = np.ones((len(numbers), len(labels)), bool)
+    single = np.flatnonzero(numbers >= 0)
+    allowed[single] = False
+    allowed[single, numbers[single]] = True
+    tokens, sets = label_sets(y, labels, offsets)
+    allowed[tokens] = sets
+    return allowed

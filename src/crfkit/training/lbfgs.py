@@ -40,6 +40,8 @@ class Progress:
         Since training began.
     scores : mapping of str to float
         Held-out scores, if there is held-out data.
+    terms : mapping of str to float
+        Parts of the objective, if it has several: ``"likelihood"`` and ``"entropy"``.
     """
 
     iteration: int
@@ -50,6 +52,7 @@ class Progress:
     evaluations: int
     seconds: float
     scores: Mapping[str, float] = field(default_factory=dict)
+    terms: Mapping[str, float] = field(default_factory=dict)
 
     def with_scores(self, scores: Mapping[str, float]) -> Progress:
         """The same with held-out scores."""
@@ -91,6 +94,7 @@ class _Point:
     x: Vector
     value: float
     gradient: Vector
+    terms: Mapping[str, float] = field(default_factory=dict)
 
 
 class _Search:
@@ -108,7 +112,7 @@ class _Search:
         self.evaluations += 1
         if self.c1:
             value += self.c1 * float(np.abs(x).sum())
-        return _Point(x, value, gradient)
+        return _Point(x, value, gradient, getattr(self.objective, "terms", {}))
 
     def steepest(self, point: _Point) -> Vector:
         """The gradient; with c1, the subgradient of least norm (the pseudo-gradient)."""
@@ -277,6 +281,7 @@ def minimize_lbfgs(
                     step,
                     search.evaluations,
                     time.perf_counter() - began,
+                    terms=point.terms,
                 )
                 if callback(progress, point.x.copy()):
                     return done(False, "the callback asked to stop")

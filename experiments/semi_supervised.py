@@ -1,0 +1,99 @@
+"""Few labels and many unlabelled sequences: supervised against entropy regularised, on BC2GM and CoNLL-2000.
+
+    python experiments/semi_supervised.py [--corpus NAME] [--seeds N] [--unlabelled N] [--weights W ...] [--out FOLDER]
+
+Writes semi_supervised.NAME.md (a table) and semi_supervised.NAME.svg. ``--unlabelled`` limits how many of the remaining
+sequences are used.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from crfkit import CRF, Template, metrics
+from crfkit.data import load_corpus
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+
+from conll2000 import template_text
+
+FRACTIONS = (0.02, 0.05, 0.10)
+
+
+def f1(crf: CRF, X: Any, y: Any) -> float:
+    return 100 * metrics.evaluate(y, crf.predict(X)).f1
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--corpus", choices=["conll2000", "bc2gm"], default="conll2000")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--unlabelled", type=int)
+    parser.add_argument("--weights", type=float, nargs="+", default=[0.01, 0.03, 0.1, 0.5])
+    parser.add_argument("--max-iter", type=int, default=60)
+    parser.add_argument("--c2", type=float, default=1.0)
+    parser.add_argument("--out", type=Path, default=Path(__file__).parents[1] / "docs" / "experiments")
+    options = parser.parse_args()
+    X, y = load_corpus(options.corpus, "train")
+    X_test, y_test = load_corpus(options.corpus, "test")
+    features: Any = Template(template_text()) if options.corpus == "conll2000" else "auto"
+    results: dict[tuple[float, float], list[float]] = {}
+    began = time.perf_counter()
+    for fraction in FRACTIONS:
+        for seed in range(options.seeds):
+            order = np.random.default_rng(seed).permutation(len(X))
+            n = round(fraction * len(X))
+            use = order[: n + (options.unlabelled or len(X))]
+            labels = [list(y[int(i)]) if k < n else None for k, i in enumerate(use)]
+            for weight in (0.0, *options.weights):
+                crf = CRF(features, c2=options.c2, max_iter=options.max_iter, entropy_weight=weight)
+                crf.fit(X[use], labels)
+                results.setdefault((fraction, weight), []).append(f1(crf, X_test, y_test))
+                passed = time.perf_counter() - began
+                print(f"{passed:6.0f}s {fraction:.0%} seed {seed} weight {weight}: {results[fraction, weight][-1]:.2f}")
+    lines = ["| labelled | " + " | ".join(["supervised", *(f"weight {w:g}" for w in options.weights)]) + " |"]
+    lines.append("|---" * (2 + len(options.weights)) + "|")
+    for fraction in FRACTIONS:
+        base = np.array(results[fraction, 0.0])
+        cells = [f"{base.mean():.2f} ± {base.std(ddof=1) if len(base) > 1 else 0:.2f}"]
+        for weight in options.weights:
+            gain = np.array(results[fraction, weight]) - base
+            spread = gain.std(ddof=1) if len(gain) > 1 else 0.0
+            cells.append(f"{np.mean(results[fraction, weight]):.2f} ({gain.mean():+.2f} ± {spread:.2f})")
+        lines.append(f"| {fraction:.0%} | " + " | ".join(cells) + " |")
+    options.out.mkdir(parents=True, exist_ok=True)
+    (options.out / f"semi_supervised.{options.corpus}.table.md").write_text("\n".join(lines) + "\n")
+    print("\n".join(lines))
+    draw(results, options.weights, options.corpus, options.out / f"semi_supervised.{options.corpus}.svg")
+
+
+def draw(results: dict[tuple[float, float], list[float]], weights: list[float], corpus: str, path: Path) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(6, 3.8))
+    for weight in (0.0, *weights):
+        runs = [results[fraction, weight] for fraction in FRACTIONS]
+        name = f"entropy weight {weight:g}" if weight else "supervised"
+        spread = [np.std(r) for r in runs]
+        axes.errorbar(
+            [100 * f for f in FRACTIONS], [np.mean(r) for r in runs], spread, marker="o", label=name, capsize=2
+        )
+    axes.set_xlabel("% of the training sequences labelled")
+    axes.set_ylabel(f"F1 on {corpus}")
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize=8)
+    figure.tight_layout()
+    figure.savefig(path)
+
+
+if __name__ == "__main__":
+    main()

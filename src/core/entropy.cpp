@@ -1,0 +1,225 @@
+#include "entropy.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "tables.hpp"
+
+#define CRFKIT_DECLARE(isa)                                     \
+  namespace crfkit::isa {                                       \
+  const EntropyKernels<float>& entropy_kernels_float(int);      \
+  const EntropyKernels<double>& entropy_kernels_double(int);    \
+  }
+
+CRFKIT_DECLARE(base)
+#ifdef CRFKIT_HAVE_avx2
+CRFKIT_DECLARE(avx2)
+#endif
+#ifdef CRFKIT_HAVE_avx512
+CRFKIT_DECLARE(avx512)
+#endif
+
+namespace crfkit {
+namespace {
+
+constexpr i64 kTokensPerBlock = 8192;
+constexpr i64 kWindow = 512;  // sequences sorted by length together
+// Eight arrays of a pack are in use at once: with more sequences they would drive the block's rows out of the cache.
+constexpr int kEntropyWidth = 4;
+
+// The kernels for vectors as wide as those of kernels_for.
+template <class T>
+const EntropyKernels<T>& entropy_kernels(int lanes) {
+#define CRFKIT_PICK(isa)                                                                       \
+  if (std::strcmp(instruction_set(), #isa) == 0) {                                             \
+    if constexpr (std::is_same_v<T, float>) return isa::entropy_kernels_float(lanes);          \
+    else return isa::entropy_kernels_double(lanes);                                            \
+  }
+#ifdef CRFKIT_HAVE_avx512
+  CRFKIT_PICK(avx512)
+#endif
+#ifdef CRFKIT_HAVE_avx2
+  CRFKIT_PICK(avx2)
+#endif
+  CRFKIT_PICK(base)
+#undef CRFKIT_PICK
+  throw Error("no kernels for this machine");
+}
+
+// m (a - shift) of shared transitions, and its transpose   [labels][stride], pads 0
+template <class T>
+void score_steps(const Transitions<T>& a, Buffer<T>& n, Buffer<T>& n_t) {
+  const std::size_t size = static_cast<std::size_t>(a.n_labels) * a.stride;
+  for (Buffer<T>* b : {&n, &n_t}) {
+    b->reserve(size);
+    std::fill_n(b->data(), size, T(0));
+  }
+  for (int i = 0; i < a.n_labels; ++i)
+    for (int j = 0; j < a.n_labels; ++j) {
+      const T m = a.m[static_cast<std::size_t>(i) * a.stride + j];
+      if (!(m > 0)) continue;
+      const double score = a.exact[static_cast<std::size_t>(i) * a.n_labels + j] - a.shift;
+      n[static_cast<std::size_t>(i) * a.stride + j] = n_t[static_cast<std::size_t>(j) * a.stride + i] =
+          static_cast<T>(static_cast<double>(m) * score);
+    }
+}
+
+}  // namespace
+
+template <class T>
+void entropies(const ChainInput<T>& in, const Threads& threads, const EntropyOut<T>& out) {
+  std::fill_n(out.log_z, in.n_seq, 0.0);
+  std::fill_n(out.entropy, in.n_seq, 0.0);
+  const Kernels<T>& kernels = kernels_for<T>(in.n_labels);
+  const EntropyKernels<T>& own = entropy_kernels<T>(kernels.lanes);
+  const i64 n = in.n_labels;
+  const std::vector<i64> edge_first = edge_offsets(in.offsets, in.n_seq);
+  Transitions<T> shared;
+  Transitions<double> shared_log;
+  Buffer<T> scored, scored_t;
+  EntropyJob<T> job;
+  job.n_labels = in.n_labels;
+  job.stride = kernels.stride(in.n_labels);
+  job.n_seq = in.n_seq;
+  job.offsets = in.offsets;
+  job.edge_first = edge_first.data();
+  job.unary = in.unary;
+  job.out = out;
+  if (in.per_step) {
+    job.pairwise = in.pairwise;
+  } else {
+    shared.prepare(in.pairwise, in.n_labels, job.stride);
+    shared_log.prepare(in.pairwise, in.n_labels, round_up(in.n_labels, 4));
+    score_steps(shared, scored, scored_t);
+    job.shared = &shared;
+    job.shared_log = &shared_log;
+    job.scored = scored.data();
+    job.scored_t = scored_t.data();
+  }
+  std::vector<Pack> packs;
+  for (i64 s = 0; s < in.n_seq; s += kWindow)
+    for (Pack& pack : make_packs(in.offsets, s, std::min(in.n_seq, s + kWindow), in.per_step ? 1 : kPackWidth))
+      packs.push_back(std::move(pack));
+  // the packs' sums of pairs are added up in their order
+  const bool sums = out.unary && !in.per_step;
+  std::vector<std::vector<double>> pairs(sums ? packs.size() : 0);
+  std::vector<std::unique_ptr<Workspace>> workspaces(threads.count);
+  parallel_for(static_cast<i64>(packs.size()), threads.count, threads.poll, [&](i64 task, int thread) {
+    if (!workspaces[thread]) workspaces[thread] = own.workspace();
+    if (sums) pairs[task].assign(n * n, 0.0);
+    own.chain(job, packs[task], sums ? pairs[task].data() : nullptr, *workspaces[thread]);
+  });
+  if (!sums) return;
+  std::vector<double> total(n * n, 0.0);
+  for (const auto& one : pairs)
+    for (i64 k = 0; k < n * n; ++k) total[k] += one[k];
+  for (i64 k = 0; k < n * n; ++k) out.pairwise[k] = static_cast<T>(total[k]);
+}
+
+template <class T>
+SemiObjective<T>::SemiObjective(std::shared_ptr<const Layout> layout, const Tokens& data, i64 n_partial, const u8* allowed,
+                                const double* seq_weight, const double* constraints, const Threads& threads)
+    : layout_(std::move(layout)),
+      kernels_(kernels_for<T>(layout_->n_labels)),
+      entropy_kernels_(entropy_kernels<T>(kernels_.lanes)),
+      state_(layout_->state_family(round_up(layout_->n_labels, kernels_.lanes), kernels_.lanes)),
+      edge_(layout_->edge_family(state_.width, kernels_.lanes)),
+      weights_(*layout_, state_, edge_, constraints),
+      offsets_(data.offsets, data.offsets + data.n_seq + 1) {
+  if (layout_->has_edges() && !data.edge_ptr) throw Error("the model's transitions look at the input, the data has no transition attributes");
+  if (seq_weight) seq_weight_.assign(seq_weight, seq_weight + data.n_seq);
+  const int n = layout_->n_labels, words = (n + 63) / 64;
+  auto cuts = cut_blocks(data.offsets, n_partial, kTokensPerBlock);
+  partial_blocks_ = static_cast<i64>(cuts.size());
+  for (const auto& [first, last] : cut_blocks(data.offsets + n_partial, data.n_seq - n_partial, kTokensPerBlock))
+    cuts.emplace_back(first + n_partial, last + n_partial);
+  blocks_.resize(cuts.size());
+  masks_.resize(partial_blocks_);
+  parallel_for(static_cast<i64>(cuts.size()), threads.count, threads.poll, [&](i64 b, int) {
+    blocks_[b] = make_block<T>(state_, edge_, data, cuts[b], layout_->has_edges() ? 1 : b < partial_blocks_ ? kPackWidth : kEntropyWidth, true);
+    if (b < partial_blocks_) {
+      masks_[b].assign(blocks_[b].token.size() * words, 0);
+      for (std::size_t r = 0; r < blocks_[b].token.size(); ++r)
+        for (int j = 0; j < n; ++j)
+          if (allowed[blocks_[b].token[r] * n + j]) masks_[b][r * words + j / 64] |= u64{1} << (j % 64);
+    }
+    std::vector<i64>().swap(blocks_[b].token);
+  });
+  for (Family* family : {&state_, &edge_}) std::vector<Family::Place>().swap(family->place);  // only blocks need it
+  state_gradient_.reserve(state_.dense_attr.size() * state_.width + 1);
+  if (layout_->has_edges()) edge_gradient_.reserve(edge_.dense_attr.size() * edge_.width + 1);
+}
+
+template <class T>
+typename SemiObjective<T>::Value SemiObjective<T>::add(const double* w, double entropy_weight, i64 first, i64 last, double* g,
+                                                       const Threads& threads) {
+  const std::lock_guard<std::mutex> guard(lock_);
+  if (entropy_weight == 0) last = std::min(last, partial_blocks_);
+  Value value;
+  if (first >= last) return value;
+  const i64 n = layout_->n_labels;
+  weights_.set(w, threads);
+  score_steps(weights_.transitions, scored_, scored_t_);
+  std::vector<double> pairs(n * n, 0.0), start(n, 0.0), end(n, 0.0);
+  Turns turns(threads.count == 1 ? 1 : 2 * threads.count);
+  double weighted = 0;
+  SemiJob<T> known;
+  weights_.point(known);
+  known.offsets = offsets_.data();
+  known.w = w;
+  known.seq_weight = seq_weight_.empty() ? nullptr : seq_weight_.data();
+  known.value = &value.partial;
+  known.g = g;
+  known.state_gradient = state_gradient_.data();
+  known.edge_gradient = edge_gradient_.data();
+  known.pair_gradient = pairs.data();
+  known.start_gradient = start.data();
+  known.end_gradient = end.data();
+  known.turns = &turns;
+  known.scored = scored_.data();
+  known.scored_t = scored_t_.data();
+  SemiJob<T> unknown = known;
+  unknown.value = &weighted;
+  unknown.scale = entropy_weight;
+  std::fill_n(state_gradient_.data(), state_.dense_attr.size() * state_.width, T(0));
+  if (layout_->has_edges()) std::fill_n(edge_gradient_.data(), edge_.dense_attr.size() * edge_.width, T(0));
+  if (static_cast<int>(workspaces_.size()) < threads.count) workspaces_.resize(threads.count);
+  parallel_for(last - first, threads.count, threads.poll, [&](i64 task, int thread) {
+    if (!workspaces_[thread]) workspaces_[thread] = entropy_kernels_.workspace();
+    const i64 b = first + task;
+    try {
+      if (b < partial_blocks_) entropy_kernels_.partial(known, blocks_[b], masks_[b].data(), task, *workspaces_[thread]);
+      else entropy_kernels_.entropy(unknown, blocks_[b], task, *workspaces_[thread]);
+    } catch (...) {
+      turns.break_all();
+      throw;
+    }
+  });
+  collect_table(state_, state_gradient_.data(), threads, g);
+  if (layout_->has_edges()) collect_table(edge_, edge_gradient_.data(), threads, g);
+  for (i64 k = 0; k < n * n; ++k)
+    if (layout_->transition[k] >= 0) g[layout_->transition[k]] += pairs[k];
+  for (i64 j = 0; j < n; ++j) {
+    if (layout_->start >= 0) g[layout_->start + j] += start[j];
+    if (layout_->end >= 0) g[layout_->end + j] += end[j];
+  }
+  if (entropy_weight != 0) value.entropy = weighted / entropy_weight;
+  return value;
+}
+
+template <class T>
+std::pair<i64, i64> SemiObjective<T>::block_size(i64 block) const {
+  i64 tokens = 0, sequences = 0;
+  for (const Pack& pack : blocks_[block].packs) {
+    tokens += pack.rows();
+    sequences += pack.n_seq();
+  }
+  return {tokens, sequences};
+}
+
+template void entropies(const ChainInput<float>&, const Threads&, const EntropyOut<float>&);
+template void entropies(const ChainInput<double>&, const Threads&, const EntropyOut<double>&);
+template class SemiObjective<float>;
+template class SemiObjective<double>;
+
+}  // namespace crfkit

@@ -1,0 +1,87 @@
+// entropy.hpp: entropies of chains, and the loss of sequences whose labels are not all known.
+#pragma once
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "chain.hpp"
+#include "kernels.hpp"
+#include "objective.hpp"
+
+namespace crfkit {
+
+// What entropies are made of. Null where not wanted; left as it is where no path is allowed.
+template <class T>
+struct EntropyOut {
+  double* log_z = nullptr;         // [n_seq]
+  double* entropy = nullptr;       // [n_seq]
+  double* node_entropy = nullptr;  // H(y_t)                    [tokens]
+  double* step_entropy = nullptr;  // H(y_t+1 | y_t)            [edges]
+  T* unary = nullptr;              // d H / d unary             [tokens][labels]
+  T* pairwise = nullptr;           // d H / d pairwise          [edges][labels][labels], or their sum [labels][labels]
+  double *before = nullptr, *behind = nullptr;  // H(y_<t | y_t), H(y_>t | y_t)   [tokens][labels]
+};
+
+// Either the gradient, or the entropies of nodes and steps, or the lattices.
+template <class T>
+void entropies(const ChainInput<T>& in, const Threads& threads, const EntropyOut<T>& out);
+
+template <class T>
+struct EntropyJob : ChainJob<T> {
+  EntropyOut<T> out;
+  const T *scored = nullptr, *scored_t = nullptr;  // m * (a - shift) of shared transitions   [labels][stride]
+};
+
+template <class T>
+struct SemiJob : LossJob<T> {
+  const T *scored = nullptr, *scored_t = nullptr;
+  double scale = 1;  // of all sequences, beside their weights
+};
+
+template <class T>
+struct EntropyKernels {
+  std::unique_ptr<Workspace> (*workspace)();
+  // pairs: sum of d H / d pairwise over the pack, where transitions are shared   [labels][labels]
+  void (*chain)(const EntropyJob<T>&, const Pack&, double* pairs, Workspace&);
+  // masks: allowed labels of every token row, as bits [rows][words]
+  void (*partial)(const SemiJob<T>&, const Block<T>&, const u64* masks, i64 task, Workspace&);
+  void (*entropy)(const SemiJob<T>&, const Block<T>&, i64 task, Workspace&);
+};
+
+// Loss of sequences without gold paths: for the first n_partial of them, of which labels are known in part,
+//
+//   weight * (log Z - log Z of the paths that fit)
+//
+// and for the others weight * entropy.
+template <class T>
+class SemiObjective {
+ public:
+  // allowed: [tokens of the partial sequences][labels]
+  SemiObjective(std::shared_ptr<const Layout> layout, const Tokens& data, i64 n_partial, const u8* allowed, const double* seq_weight,
+                const double* constraints, const Threads& threads);
+  struct Value {
+    double partial = 0, entropy = 0;  // the entropy without entropy_weight
+  };
+  // Adds the gradient of partial + entropy_weight * entropy to g.
+  Value add(const double* w, double entropy_weight, i64 first, i64 last, double* g, const Threads& threads);
+  i64 size() const { return layout_->size; }
+  i64 n_blocks() const { return static_cast<i64>(blocks_.size()); }
+  std::pair<i64, i64> block_size(i64 block) const;  // tokens, sequences
+
+ private:
+  std::mutex lock_;
+  const std::shared_ptr<const Layout> layout_;
+  const Kernels<T>& kernels_;
+  const EntropyKernels<T>& entropy_kernels_;
+  Family state_, edge_;
+  Weights<T> weights_;
+  std::vector<i64> offsets_;
+  std::vector<double> seq_weight_;
+  std::vector<Block<T>> blocks_;
+  i64 partial_blocks_ = 0;
+  std::vector<std::vector<u64>> masks_;  // per partial block  [token rows][words]
+  Buffer<T> state_gradient_, edge_gradient_, scored_, scored_t_;
+  std::vector<std::unique_ptr<Workspace>> workspaces_;
+};
+
+}  // namespace crfkit

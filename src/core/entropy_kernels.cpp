@@ -1,0 +1,535 @@
+// entropy_kernels.cpp: compiled once per instruction set; CRFKIT_ISA names it.
+#include "chain_kernels.hpp"
+#include "entropy.hpp"
+#include "loss_kernels.hpp"
+#include "statistics.hpp"
+
+namespace crfkit::CRFKIT_ISA {
+namespace {
+
+template <class T, int W>
+struct EntropyWorkspace : LossWorkspace<T, W> {
+  PackStatistics<T, W> statistics;
+  PlainStatistics plain;
+  Buffer<T> scores, nodes, pairs_of_scores;  // scores and gradients of a pack; sum h x q + alpha x qq [labels][stride]
+  std::vector<double> edge_d;                // gradient of one transition   [labels][labels]
+};
+
+template <class T, int W>
+class EntropyChainKernel : ChainKernel<T, W> {
+  using Base = ChainKernel<T, W>;
+  using Base::length, Base::n_, Base::pack_, Base::stride_, Base::token;
+
+ public:
+  EntropyChainKernel(const EntropyJob<T>& job, const Pack& pack, double* pairs, Workspace& workspace)
+      : Base(job, pack, workspace), job_(job), out_(job.out), pairs_(pairs), ws_(static_cast<EntropyWorkspace<T, W>&>(workspace)) {}
+
+  void run() {
+    const FlushDenormals flush;
+    auto& lattice = ws_.lattice;
+    lattice.start(pack_, n_, stride_);
+    T* u = reserve(ws_.statistics.u, pack_.rows());
+    for (int t = 0; t < pack_.steps(); ++t)
+      for (int s = 0; s < pack_.active(t); ++s)
+        pad_rows(job_.unary + (token(s) + t) * n_, 1, n_, stride_, u + static_cast<i64>(pack_.row(t, s)) * stride_);
+    lattice.set_rows(pack_, u);
+    if (job_.shared) with(SharedSteps<T, W>(*job_.shared));
+    else with(OwnSteps<T, W, decltype(Base::filler())>(n_, stride_, std::max(0, pack_.steps() - 1), Base::filler()));
+  }
+
+ private:
+  T* reserve(Buffer<T>& buffer, int rows) {
+    buffer.reserve(static_cast<std::size_t>(rows) * stride_);
+    return buffer.data();
+  }
+
+  template <class Steps>
+  void with(Steps steps) {
+    auto& lattice = ws_.lattice;
+    lattice.forward(pack_, steps);
+    for (int s = 0; s < pack_.n_seq(); ++s) {
+      if (lattice.good(s)) {
+        out_.log_z[pack_.seq[s]] = lattice.log_z(pack_, s) + total_shift(steps, length(s));
+      } else {
+        in_log_space(s);
+        lattice.drop(pack_, s);
+      }
+    }
+    constexpr bool shared = std::is_same_v<Steps, SharedSteps<T, W>>;
+    if (shared && out_.unary) return packed_gradient();
+    lattice.backward(pack_, steps);
+    for (int s = 0; s < pack_.n_seq(); ++s) {
+      if (!lattice.good(s)) continue;
+      if (shared && !out_.before) span_entropies(s);
+      else plain_from_lattice(s, steps);
+    }
+  }
+
+  void packed_gradient() {
+    auto& lattice = ws_.lattice;
+    auto& statistics = ws_.statistics;
+    statistics.run(pack_, lattice, *job_.shared, job_.scored, job_.scored_t, [](int) { return 1.0; });
+    for (int s = 0; s < pack_.n_seq(); ++s) {
+      if (!lattice.good(s)) continue;
+      out_.entropy[pack_.seq[s]] = std::max(0.0, statistics.entropy[s]);
+      for (int t = 0; t < length(s); ++t)
+        std::copy_n(lattice.e.data() + static_cast<i64>(pack_.row(t, s)) * stride_, n_, out_.unary + (token(s) + t) * n_);
+    }
+    T *x1 = reserve(ws_.pairs_of_scores, n_), *x2 = reserve(ws_.pairs, n_);
+    std::fill_n(x1, static_cast<i64>(n_) * stride_, T(0));
+    std::fill_n(x2, static_cast<i64>(n_) * stride_, T(0));
+    statistics.add_edges(pack_, lattice, x1, x2);
+    for (int i = 0; i < n_; ++i)
+      for (int j = 0; j < n_; ++j) {
+        const i64 ij = static_cast<i64>(i) * stride_ + j;
+        pairs_[static_cast<i64>(i) * n_ + j] -= static_cast<double>(job_.shared->m[ij]) * static_cast<double>(x1[ij]) +
+                                                static_cast<double>(job_.scored[ij]) * static_cast<double>(x2[ij]);
+      }
+  }
+
+  // With log xi[i][j] = log alpha[i] + a[i][j] + log q[j], a logarithm per label does for a step.
+  CRFKIT_KERNEL void span_entropies(int s) {
+    auto& lattice = ws_.lattice;
+    const int steps = length(s);
+    const i64 first = token(s), edge = job_.edge_first[pack_.seq[s]];
+    ws_.row.reserve(stride_);
+    double total = 0, last = 0;
+    for (int t = 0; t < steps; ++t) {
+      const i64 at = static_cast<i64>(pack_.row(t, s)) * stride_;
+      const T *g = lattice.e.data() + at, *a = lattice.alpha.data() + at, *q = lattice.q.data() + at;
+      double node = 0, into = 0, out_of = 0;
+      for (int j = 0; j < n_; ++j) {
+        const double x = static_cast<double>(g[j]);
+        if (!(x > 0)) continue;
+        node -= x * std::log(x);
+        out_of -= x * std::log(static_cast<double>(a[j]));
+        if (t > 0) into -= x * std::log(static_cast<double>(q[j]));
+      }
+      if (t > 0) {
+        const T* before = lattice.alpha.data() + static_cast<i64>(pack_.row(t - 1, s)) * stride_;
+        rows_times<T, W>(before, 1, job_.scored, n_, stride_, ws_.row.data());
+        for (int j = 0; j < n_; ++j) into -= static_cast<double>(ws_.row[j]) * static_cast<double>(q[j]);
+        const double step = std::max(0.0, last + into);
+        total += step;
+        if (out_.step_entropy) out_.step_entropy[edge + t - 1] = step;
+      } else {
+        total = node;
+      }
+      if (out_.node_entropy) out_.node_entropy[first + t] = node;
+      last = out_of - node;  // H(pair) - H(y_t) = last + into
+    }
+    out_.entropy[pack_.seq[s]] = total;
+  }
+
+  template <class Steps>
+  void plain_from_lattice(int s, Steps& steps) {
+    auto& lattice = ws_.lattice;
+    auto& plain = ws_.plain;
+    plain.start(length(s), n_);
+    for (int t = 0; t < length(s); ++t)
+      for (int j = 0; j < n_; ++j) {
+        plain.gamma[static_cast<i64>(t) * n_ + j] = static_cast<double>(lattice.e[static_cast<i64>(pack_.row(t, s)) * stride_ + j]);
+        plain.u[static_cast<i64>(t) * n_ + j] = static_cast<double>(job_.unary[(token(s) + t) * n_ + j]);
+      }
+    finish(s, [&](int t, double* xi, double* scores) {
+      const T* m = steps.matrix(t);
+      const T* a = lattice.alpha.data() + static_cast<i64>(pack_.row(t, s)) * stride_;
+      const T* q = lattice.q.data() + static_cast<i64>(pack_.row(t + 1, s)) * stride_;
+      for (int i = 0; i < n_; ++i)
+        for (int j = 0; j < n_; ++j) {
+          xi[static_cast<i64>(i) * n_ + j] = static_cast<double>(a[i]) * static_cast<double>(m[static_cast<i64>(i) * stride_ + j]) * static_cast<double>(q[j]);
+          scores[static_cast<i64>(i) * n_ + j] = score(s, t, i, j);
+        }
+    });
+  }
+
+  double score(int s, int t, int i, int j) const {
+    if (job_.shared) return static_cast<double>(job_.shared->score[static_cast<i64>(i) * stride_ + j]);
+    return static_cast<double>(Base::own_matrix(s, t)[static_cast<i64>(i) * n_ + j]);
+  }
+
+  void in_log_space(int s) {
+    auto& log_lattice = ws_.log_lattice;
+    auto& plain = ws_.plain;
+    const int steps = length(s), wide = log_stride(n_);
+    log_lattice.run(
+        steps, n_, [&](int t, double* out) { pad_rows(job_.unary + (token(s) + t) * n_, 1, n_, wide, out); },
+        [&](int t) { return Base::log_matrix(s, t, false); }, [&](int t) { return Base::log_matrix(s, t, true); });
+    out_.log_z[pack_.seq[s]] = log_lattice.log_z;
+    if (!(log_lattice.log_z > -std::numeric_limits<double>::infinity())) return;
+    plain.start(steps, n_);
+    for (int t = 0; t < steps; ++t)
+      for (int j = 0; j < n_; ++j) {
+        plain.gamma[static_cast<i64>(t) * n_ + j] = log_lattice.node(t, j);
+        plain.u[static_cast<i64>(t) * n_ + j] = static_cast<double>(job_.unary[(token(s) + t) * n_ + j]);
+      }
+    finish(s, [&](int t, double* xi, double* scores) {
+      const double* a = Base::log_matrix(s, t, false);
+      for (int i = 0; i < n_; ++i)
+        for (int j = 0; j < n_; ++j) {
+          scores[static_cast<i64>(i) * n_ + j] = a[i * wide + j];
+          xi[static_cast<i64>(i) * n_ + j] = log_lattice.edge(t, i, j, a[i * wide + j]);
+        }
+    });
+  }
+
+  template <class Edges>
+  void finish(int s, Edges edges) {
+    auto& plain = ws_.plain;
+    const int steps = length(s);
+    const i64 first = token(s), edge = job_.edge_first[pack_.seq[s]], n = n_;
+    plain.entropies(edges, out_.before != nullptr);
+    out_.entropy[pack_.seq[s]] = plain.entropy;
+    if (out_.node_entropy) std::copy_n(plain.node_entropy.data(), steps, out_.node_entropy + first);
+    if (out_.step_entropy) std::copy_n(plain.step_entropy.data(), steps - 1, out_.step_entropy + edge);
+    if (out_.before) {
+      std::copy_n(plain.before.data(), steps * n, out_.before + first * n);
+      std::copy_n(plain.behind.data(), steps * n, out_.behind + first * n);
+    }
+    if (!out_.unary) return;
+    if (!job_.shared) std::fill_n(out_.pairwise + edge * n * n, (steps - 1) * n * n, T(0));
+    plain.gradient(
+        edges, [&](int t, int j, double d) { out_.unary[(first + t) * n + j] = static_cast<T>(d); },
+        [&](int t, int i, int j, double d) {
+          if (job_.shared) pairs_[i * n + j] += d;
+          else out_.pairwise[((edge + t) * n + i) * n + j] = static_cast<T>(d);
+        });
+  }
+
+  const EntropyJob<T>& job_;
+  const EntropyOut<T>& out_;
+  double* pairs_;
+  EntropyWorkspace<T, W>& ws_;
+};
+
+template <class T, int W>
+class SemiLossKernel : LossKernel<T, W> {
+  using Base = LossKernel<T, W>;
+  using Base::base_, Base::block_, Base::length, Base::n_, Base::own_steps_, Base::step_scores, Base::stride_, Base::value_;
+
+ public:
+  SemiLossKernel(const SemiJob<T>& job, const Block<T>& block, Workspace& workspace)
+      : Base(job, block, workspace), job_(job), ws_(static_cast<EntropyWorkspace<T, W>&>(workspace)) {}
+
+  void partial(const u64* masks, i64 task) {
+    run(task, ws_.scores, [&](const Pack& pack, T* u) {
+      const std::size_t size = static_cast<std::size_t>(pack.rows()) * stride_;
+      ws_.nodes.reserve(size);
+      nodes_ = ws_.nodes.data();
+      std::fill_n(nodes_, size, T(0));
+      pass(pack, u, 1);
+      const int words = (n_ + 63) / 64;
+      for (int r = 0; r < pack.rows(); ++r) {
+        const u64* mask = masks + (base_ + r) * words;
+        for (int j = 0; j < n_; ++j)
+          if (!(mask[j / 64] >> (j % 64) & 1)) u[static_cast<i64>(r) * stride_ + j] = -std::numeric_limits<T>::infinity();
+      }
+      pass(pack, u, -1);
+    });
+  }
+
+  void entropy(i64 task) {
+    run(task, ws_.statistics.u, [&](const Pack& pack, T* u) { entropy_pass(pack, u); });
+  }
+
+ private:
+  // Calls body(pack, scores) for all packs; it adds to value and to the gradients of transitions, and points nodes_ to the
+  // gradient of the scores. The scores lie in `scores`.
+  template <class Body>
+  void run(i64 task, Buffer<T>& scores, Body body) {
+    {
+      const FlushDenormals flush;
+      Base::clear();
+      for (std::size_t p = 0; p < block_.packs.size(); ++p) {
+        const Pack& pack = block_.packs[p];
+        base_ = block_.base[p];
+        scores.reserve(static_cast<std::size_t>(pack.rows()) * stride_);
+        Base::score_pack(pack, scores.data());
+        body(pack, scores.data());
+        for (int s = 0; s < pack.n_seq(); ++s) {
+          const T* first = node_row(pack, 0, s);
+          const T* last = node_row(pack, length(pack, s) - 1, s);
+          for (int j = 0; j < n_; ++j) ws_.start_gradient[j] += static_cast<double>(first[j]);
+          for (int j = 0; j < n_; ++j) ws_.end_gradient[j] += static_cast<double>(last[j]);
+        }
+        ws_.state.scatter(base_, pack.rows(), nodes_);
+      }
+    }
+    for (int part = 0; part < job_.turns->parts(); ++part) {
+      job_.turns->wait(part, task);
+      Base::merge(part);
+      job_.turns->pass(part, task);
+    }
+  }
+
+  double weight(const Pack& pack, int s) const { return job_.scale * Base::weight(pack, s); }
+  T* node_row(const Pack& pack, int t, int s) { return nodes_ + static_cast<i64>(pack.row(t, s)) * stride_; }
+
+  template <class Then>
+  void with_steps(const Pack& pack, Then then) {
+    if (own_steps_) {
+      const auto fill = [this](int t, T* a) { step_scores(t, a); };
+      then(OwnSteps<T, W, decltype(fill)>(n_, stride_, std::max(0, pack.steps() - 1), fill));
+    } else {
+      then(SharedSteps<T, W>(*job_.transitions));
+    }
+  }
+
+  // Adds sign * weight * log Z to the value, and its gradient.
+  void pass(const Pack& pack, const T* u, double sign) {
+    auto& lattice = ws_.lattice;
+    lattice.start(pack, n_, stride_);
+    lattice.set_rows(pack, u);
+    with_steps(pack, [&](auto steps) {
+      lattice.forward(pack, steps);
+      for (int s = 0; s < pack.n_seq(); ++s) {
+        double log_z;
+        if (lattice.good(s)) {
+          log_z = lattice.log_z(pack, s) + total_shift(steps, length(pack, s));
+        } else {
+          log_z = in_log_space(pack, s, u);
+          add_redone(pack, s, sign);
+          lattice.drop(pack, s);
+        }
+        value_ += sign * weight(pack, s) * log_z;
+      }
+      lattice.backward(pack, steps);
+      for (int s = 0; s < pack.n_seq(); ++s) {
+        const T scale = static_cast<T>(sign * weight(pack, s));
+        for (int t = 0; t < length(pack, s); ++t) {
+          const i64 at = static_cast<i64>(pack.row(t, s)) * stride_;
+          for (int j = 0; j < n_; ++j) nodes_[at + j] += scale * lattice.e[at + j];
+          if (t > 0)
+            for (int j = 0; j < n_; ++j) lattice.q[at + j] *= scale;
+        }
+      }
+      if constexpr (std::is_same_v<decltype(steps), SharedSteps<T, W>>) {
+        Base::add_shared_edges(pack);
+      } else if (lattice.good(0)) {
+        add_own_edges(pack, steps);
+      }
+    });
+  }
+
+  template <class Steps>
+  void add_own_edges(const Pack& pack, Steps& steps) {
+    auto& lattice = ws_.lattice;
+    for (int t = 0; t + 1 < pack.steps(); ++t) {
+      const T* m = steps.matrix(t);
+      const T* a = lattice.alpha.data() + static_cast<i64>(t) * stride_;
+      const T* q = lattice.q.data() + static_cast<i64>(t + 1) * stride_;
+      add_own_edge(t, [&](int i, int j) {
+        return static_cast<double>(a[i]) * static_cast<double>(m[static_cast<i64>(i) * stride_ + j]) * static_cast<double>(q[j]);
+      });
+    }
+  }
+
+  // Adds d(i, j), the gradient of the scores of transition t of the pack's one sequence.
+  template <class D>
+  void add_own_edge(int t, D d) {
+    T* row = ws_.edge_row.data();
+    for (int i = 0; i < n_; ++i) {
+      T* out = row + static_cast<i64>(i) * stride_;
+      std::fill(out + n_, out + stride_, T(0));
+      for (int j = 0; j < n_; ++j) {
+        const double x = d(i, j);
+        out[j] = static_cast<T>(x);
+        ws_.pair_gradient[static_cast<i64>(i) * n_ + j] += x;
+      }
+    }
+    ws_.edge.scatter(base_ + t + 1, 1, row);
+  }
+
+  // Scores of transition t, [labels][log_stride]
+  const double* log_matrix(int t, bool transposed) {
+    if (!own_steps_) return transposed ? job_.log_transitions->score_t.data() : job_.log_transitions->score.data();
+    const int wide = log_stride(n_);
+    step_scores(t, ws_.step_scores.data());
+    ws_.matrix.reserve(static_cast<std::size_t>(n_) * wide);
+    std::fill_n(ws_.matrix.data(), static_cast<i64>(n_) * wide, -std::numeric_limits<double>::infinity());
+    for (int i = 0; i < n_; ++i)
+      for (int j = 0; j < n_; ++j)
+        ws_.matrix[transposed ? j * wide + i : i * wide + j] = static_cast<double>(ws_.step_scores[static_cast<i64>(i) * stride_ + j]);
+    return ws_.matrix.data();
+  }
+
+  double in_log_space(const Pack& pack, int s, const T* u) {
+    const int wide = log_stride(n_);
+    ws_.log_lattice.run(
+        length(pack, s), n_, [&](int t, double* out) { pad_rows(u + static_cast<i64>(pack.row(t, s)) * stride_, 1, n_, wide, out); },
+        [&](int t) { return log_matrix(t, false); }, [&](int t) { return log_matrix(t, true); });
+    if (!(ws_.log_lattice.log_z > -std::numeric_limits<double>::infinity()))
+      throw Error("no labelling of a sequence fits both its known labels and the constraints");
+    return ws_.log_lattice.log_z;
+  }
+
+  void add_redone(const Pack& pack, int s, double sign) {
+    const double scale = sign * weight(pack, s);
+    const int wide = log_stride(n_);
+    for (int t = 0; t < length(pack, s); ++t) {
+      T* out = node_row(pack, t, s);
+      for (int j = 0; j < n_; ++j) out[j] += static_cast<T>(scale * ws_.log_lattice.node(t, j));
+      if (t + 1 == length(pack, s)) break;
+      const double* a = log_matrix(t, false);
+      const auto d = [&](int i, int j) { return scale * ws_.log_lattice.edge(t, i, j, a[i * wide + j]); };
+      if (own_steps_) {
+        add_own_edge(t, d);
+      } else {
+        for (int i = 0; i < n_; ++i)
+          for (int j = 0; j < n_; ++j) ws_.pair_gradient[static_cast<i64>(i) * n_ + j] += d(i, j);
+      }
+    }
+  }
+
+  // Adds weight * H to the value, and its gradient.
+  void entropy_pass(const Pack& pack, const T* u) {
+    auto& lattice = ws_.lattice;
+    lattice.start(pack, n_, stride_);
+    nodes_ = lattice.e.data();
+    lattice.set_rows(pack, u);
+    with_steps(pack, [&](auto steps) {
+      lattice.forward(pack, steps);
+      redone_.clear();
+      for (int s = 0; s < pack.n_seq(); ++s) {
+        if (lattice.good(s)) continue;
+        in_log_space(pack, s, u);
+        plain(pack, s, u, [&](int t, int j) { return ws_.log_lattice.node(t, j); },
+              [&](int t, double* xi, double* scores) {
+                const double* a = log_matrix(t, false);
+                for (int i = 0; i < n_; ++i)
+                  for (int j = 0; j < n_; ++j) {
+                    scores[static_cast<i64>(i) * n_ + j] = a[i * log_stride(n_) + j];
+                    xi[static_cast<i64>(i) * n_ + j] = ws_.log_lattice.edge(t, i, j, a[i * log_stride(n_) + j]);
+                  }
+              });
+        for (int t = 0; t < length(pack, s); ++t) redone_.insert(redone_.end(), node_row(pack, t, s), node_row(pack, t, s) + n_);
+        lattice.drop(pack, s);
+      }
+      if constexpr (std::is_same_v<decltype(steps), SharedSteps<T, W>>) {
+        packed(pack);
+      } else {
+        if (lattice.good(0)) entropy_of_own(pack, u, steps);
+      }
+      auto row = redone_.begin();
+      for (int s = 0; s < pack.n_seq(); ++s)
+        for (int t = 0; !lattice.good(s) && t < length(pack, s); ++t, row += n_) std::copy_n(row, n_, node_row(pack, t, s));
+    });
+  }
+
+  template <class Steps>
+  void entropy_of_own(const Pack& pack, const T* u, Steps& steps) {
+    auto& lattice = ws_.lattice;
+    lattice.backward(pack, steps);
+    plain(pack, 0, u, [&](int t, int j) { return static_cast<double>(lattice.e[static_cast<i64>(t) * stride_ + j]); },
+          [&](int t, double* xi, double* scores) {
+            const T* m = steps.matrix(t);
+            const T* a = lattice.alpha.data() + static_cast<i64>(t) * stride_;
+            const T* q = lattice.q.data() + static_cast<i64>(t + 1) * stride_;
+            step_scores(t, ws_.step_scores.data());
+            for (int i = 0; i < n_; ++i)
+              for (int j = 0; j < n_; ++j) {
+                const i64 ij = static_cast<i64>(i) * stride_ + j;
+                scores[static_cast<i64>(i) * n_ + j] = static_cast<double>(ws_.step_scores[ij]);
+                xi[static_cast<i64>(i) * n_ + j] = static_cast<double>(a[i]) * static_cast<double>(m[ij]) * static_cast<double>(q[j]);
+              }
+          });
+  }
+
+  // The scores lie in ws_.statistics.u.
+  void packed(const Pack& pack) {
+    auto& lattice = ws_.lattice;
+    auto& statistics = ws_.statistics;
+    statistics.run(pack, lattice, *job_.transitions, job_.scored, job_.scored_t, [&](int s) { return weight(pack, s); });
+    for (int s = 0; s < pack.n_seq(); ++s)
+      if (lattice.good(s)) value_ += weight(pack, s) * statistics.entropy[s];
+    const std::size_t pairs = static_cast<std::size_t>(n_) * stride_;
+    ws_.pairs_of_scores.reserve(pairs);
+    std::fill_n(ws_.pairs_of_scores.data(), pairs, T(0));
+    std::fill_n(ws_.pairs.data(), pairs, T(0));
+    statistics.add_edges(pack, lattice, ws_.pairs_of_scores.data(), ws_.pairs.data());
+    const T* m = job_.transitions->m.data();
+    for (int i = 0; i < n_; ++i)
+      for (int j = 0; j < n_; ++j) {
+        const i64 ij = static_cast<i64>(i) * stride_ + j;
+        ws_.pair_gradient[static_cast<i64>(i) * n_ + j] -= static_cast<double>(m[ij]) * static_cast<double>(ws_.pairs_of_scores[ij]) +
+                                                           static_cast<double>(job_.scored[ij]) * static_cast<double>(ws_.pairs[ij]);
+      }
+  }
+
+  template <class Node, class Edges>
+  void plain(const Pack& pack, int s, const T* u, Node node, Edges edges) {
+    auto& statistics = ws_.plain;
+    const int steps = length(pack, s);
+    const double scale = weight(pack, s);
+    statistics.start(steps, n_);
+    for (int t = 0; t < steps; ++t)
+      for (int j = 0; j < n_; ++j) {
+        statistics.gamma[static_cast<i64>(t) * n_ + j] = node(t, j);
+        statistics.u[static_cast<i64>(t) * n_ + j] = static_cast<double>(u[static_cast<i64>(pack.row(t, s)) * stride_ + j]);
+      }
+    statistics.entropies(edges, false);
+    value_ += scale * statistics.entropy;
+    // the gradient of an own transition is collected before it is scattered: steps come from the last to the first
+    int at = -1;
+    const auto flush = [&] {
+      if (at >= 0) add_own_edge(at, [&](int i, int j) { return ws_.edge_d[static_cast<i64>(i) * n_ + j]; });
+    };
+    ws_.edge_d.assign(static_cast<std::size_t>(n_) * n_, 0.0);
+    statistics.gradient(
+        edges, [&](int t, int j, double d) { node_row(pack, t, s)[j] = static_cast<T>(scale * d); },
+        [&](int t, int i, int j, double d) {
+          if (!own_steps_) {
+            ws_.pair_gradient[static_cast<i64>(i) * n_ + j] += scale * d;
+            return;
+          }
+          if (t != at) {
+            flush();
+            at = t;
+            ws_.edge_d.assign(static_cast<std::size_t>(n_) * n_, 0.0);
+          }
+          ws_.edge_d[static_cast<i64>(i) * n_ + j] = scale * d;
+        });
+    flush();
+  }
+
+  const SemiJob<T>& job_;
+  EntropyWorkspace<T, W>& ws_;
+  T* nodes_ = nullptr;     // gradient of the scores of the pack at hand   [rows][stride]
+  std::vector<T> redone_;  // of the sequences that were done in log space, one after another
+};
+
+template <class T, int W>
+const EntropyKernels<T>& table() {
+  static const EntropyKernels<T> kernels = {
+      .workspace = [] { return std::unique_ptr<Workspace>(new EntropyWorkspace<T, W>); },
+      .chain = [](const EntropyJob<T>& job, const Pack& pack, double* pairs,
+                  Workspace& ws) { EntropyChainKernel<T, W>(job, pack, pairs, ws).run(); },
+      .partial = [](const SemiJob<T>& job, const Block<T>& block, const u64* masks, i64 task,
+                    Workspace& ws) { SemiLossKernel<T, W>(job, block, ws).partial(masks, task); },
+      .entropy = [](const SemiJob<T>& job, const Block<T>& block, i64 task,
+                    Workspace& ws) { SemiLossKernel<T, W>(job, block, ws).entropy(task); },
+  };
+  return kernels;
+}
+
+#if defined(__AVX512F__)
+constexpr int kRegisterBytes = 64;
+#elif defined(__AVX2__)
+constexpr int kRegisterBytes = 32;
+#else
+constexpr int kRegisterBytes = 16;
+#endif
+
+template <class T, int W = std::max<int>(4, kRegisterBytes / sizeof(T))>
+const EntropyKernels<T>& of_width(int lanes) {
+  if constexpr (W > 4)
+    if (lanes < W) return of_width<T, W / 2>(lanes);
+  return table<T, W>();
+}
+
+}  // namespace
+
+const EntropyKernels<float>& entropy_kernels_float(int lanes) { return of_width<float>(lanes); }
+const EntropyKernels<double>& entropy_kernels_double(int lanes) { return of_width<double>(lanes); }
+
+}  // namespace crfkit::CRFKIT_ISA

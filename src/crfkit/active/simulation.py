@@ -1,0 +1,185 @@
+"""An annotation campaign, played against data whose labels are known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crfkit.active.strategies import query
+from crfkit.estimators.crf import CRF
+from crfkit.metrics import evaluate
+
+__all__ = ["LearningCurve", "plot_curves", "simulate"]
+
+
+@dataclass(frozen=True, eq=False)
+class LearningCurve:
+    """Scores on held-out data after every round.
+
+    Attributes
+    ----------
+    sequences : int64 array [rounds]
+        Sequences that something was asked about so far.
+    tokens : int64 array [rounds]
+        Tokens labelled so far.
+    f1 : float64 array [rounds]
+        Of chunks, or the token accuracy where labels are no chunks.
+    known : list
+        The labels at the end, as ``y`` of :meth:`CRF.fit` takes them.
+    """
+
+    sequences: NDArray[np.int64]
+    tokens: NDArray[np.int64]
+    f1: NDArray[np.float64]
+    known: list[Any]
+
+    def tokens_to_reach(self, f1: float) -> int | None:
+        """Tokens labelled when the score was first reached, by straight lines between rounds; None if it never was."""
+        at = np.flatnonzero(self.f1 >= f1)
+        if not len(at):
+            return None
+        i = int(at[0])
+        if i == 0:
+            return int(self.tokens[0])
+        a, b = self.f1[i - 1], self.f1[i]
+        part = (f1 - a) / (b - a)
+        return round(float(self.tokens[i - 1] + part * (self.tokens[i] - self.tokens[i - 1])))
+
+
+def simulate(
+    crf: CRF,
+    X: Any,
+    y: Any,
+    X_test: Any,
+    y_test: Any,
+    strategy: str = "sequence_entropy",
+    *,
+    start: int = 20,
+    batch: int | Sequence[int] = 20,
+    rounds: int = 10,
+    span: int | tuple[int, int] | None = None,
+    per_token: bool = False,
+    diversity: float = 0.0,
+    k: int = 10,
+    pool: int | None = None,
+    random_state: int = 0,
+) -> LearningCurve:
+    """Plays an annotation campaign: train, ask, be answered from ``y``, and again.
+
+    Parameters
+    ----------
+    crf : CRF
+        Its parameters are used; it is not changed.
+    X, y : sequences and their true labels
+    X_test, y_test : held-out data
+    strategy, span, per_token, diversity, k
+        As for :func:`query`. With ``span`` only the asked part of a sequence becomes known, and the rest of it may be
+        asked for later.
+    start : int
+        Sequences, drawn at random, that are fully labelled at the beginning.
+    batch : int or sequence of int
+        Questions in a round, or in each of the rounds.
+    rounds : int
+        Rounds of questions, if ``batch`` is a number.
+    pool : int, optional
+        Look at no more than this many sequences, drawn at random, in a round.
+    random_state : int
+
+    Returns
+    -------
+    LearningCurve
+        With an entry more than rounds, or fewer if everything is known before.
+
+    Examples
+    --------
+    >>> from crfkit.data import load_corpus
+    >>> X, y = load_corpus("ingredients", "train")
+    >>> curve = simulate(CRF(max_iter=10), X, y, X[:50], y[:50], batch=5, rounds=2)
+    >>> curve.sequences.tolist()
+    [20, 25, 30]
+    """
+    sizes = [batch] * rounds if isinstance(batch, int) else list(batch)
+    rng = np.random.default_rng(random_state)
+    gold = [list(row) for row in y]
+    tokens_of = [list(row) for row in X]
+    known: list[Any] = [None] * len(gold)
+    for i in rng.permutation(len(gold))[:start].tolist():
+        known[i] = list(gold[i])
+    settings = {**crf.get_params(), "warm_start": True, "callback": None}
+    model = CRF(**settings)
+    rows: list[tuple[int, int, float]] = []
+    for size in [*sizes, 0]:
+        use = [i for i, row in enumerate(known) if row is not None or model.entropy_weight]
+        model.fit([tokens_of[i] for i in use], [known[i] for i in use])
+        f1 = evaluate(y_test, model.predict(X_test)).f1
+        asked = [row for row in known if row is not None]
+        rows.append((len(asked), sum(x is not None for row in asked for x in row), f1))
+        left = np.array([i for i, row in enumerate(known) if len(gold[i]) and (row is None or None in row)], np.int64)
+        if not size or not len(left):
+            break
+        if pool is not None and len(left) > pool:
+            left = np.sort(rng.choice(left, pool, replace=False))
+        questions = query(
+            model,
+            [tokens_of[i] for i in left],
+            size,
+            strategy,
+            given=[known[i] for i in left],
+            per_token=per_token,
+            span=span,
+            diversity=diversity,
+            k=k,
+            random_state=int(rng.integers(2**31)),
+        )
+        for q in questions:
+            i = int(left[q.sequence])
+            row = list(known[i]) if known[i] is not None else [None] * len(gold[i])
+            row[q.start : q.end] = gold[i][q.start : q.end]
+            known[i] = row
+    table = np.array(rows)
+    return LearningCurve(table[:, 0].astype(np.int64), table[:, 1].astype(np.int64), table[:, 2], known)
+
+
+def plot_curves(
+    curves: Mapping[str, Sequence[LearningCurve]], path: str, *, by: str = "tokens", target: float | None = None
+) -> None:
+    """Draws learning curves (needs ``crfkit[plot]``): for each name the mean of its curves, and their spread.
+
+    Parameters
+    ----------
+    curves : mapping of str to curves
+        Of the same rounds, with different seeds.
+    path : str
+        A .png, .svg or .pdf file.
+    by : {"tokens", "sequences"}
+    target : float, optional
+        A score to mark.
+    """
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    if by not in ("tokens", "sequences"):
+        raise ValueError(f"'by' must be 'tokens' or 'sequences', got {by!r}")
+    figure, axes = plt.subplots(figsize=(7, 4.5))
+    for name, runs in curves.items():
+        n = min(len(run.f1) for run in runs)
+        x = np.mean([getattr(run, by)[:n] for run in runs], axis=0)
+        values = 100 * np.array([run.f1[:n] for run in runs])
+        (line,) = axes.plot(x, values.mean(0), label=name, linewidth=1.4)
+        if len(runs) > 1:
+            axes.fill_between(x, values.min(0), values.max(0), color=line.get_color(), alpha=0.12, linewidth=0)
+    if target is not None:
+        axes.axhline(100 * target, color="grey", linestyle=":", linewidth=1)
+    axes.set_xlabel(f"labelled {by}")
+    axes.set_ylabel("F1")
+    axes.legend(fontsize=8)
+    axes.grid(alpha=0.3)
+    figure.tight_layout()
+    figure.savefig(path, dpi=130)
+    plt.close(figure)

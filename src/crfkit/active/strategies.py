@@ -1,0 +1,217 @@
+"""Which sequences, or which parts of them, to label next."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from crfkit._threads import resolve_threads
+from crfkit.chain.entropy import UncertainSpan, confidence, entropy, kbest_entropy, margin, span_entropies
+from crfkit.chain.potentials import Potentials
+from crfkit.estimators.crf import CRF
+
+__all__ = ["STRATEGIES", "Query", "query", "uncertainty"]
+
+Vector = NDArray[np.float64]
+
+#: Names of the strategies.
+STRATEGIES = (
+    "random",
+    "least_confidence",
+    "margin",
+    "token_entropy",
+    "sequence_entropy",
+    "kbest_entropy",
+    "span_entropy",
+)
+
+
+class Query(NamedTuple):
+    """A question: the labels of tokens ``start`` to ``end - 1`` of a sequence of the pool, and what they are worth."""
+
+    sequence: int
+    start: int
+    end: int
+    score: float
+
+
+def _scores(p: Potentials, strategy: str, span: tuple[int, int], k: int, n_jobs: int | None) -> Vector:
+    """Uncertainty of each sequence of a batch that is not empty of tokens."""
+    if strategy == "least_confidence":
+        return np.asarray(-np.log(np.maximum(confidence(p, n_jobs), 1e-300)))
+    if strategy == "margin":
+        return np.asarray(1 - margin(p, n_jobs))
+    if strategy == "sequence_entropy":
+        return np.asarray(entropy(p, n_jobs))
+    if strategy == "kbest_entropy":
+        return np.asarray(kbest_entropy(p, k, n_jobs))
+    found = span_entropies(p, n_jobs)
+    if strategy == "token_entropy":
+        return np.array([part.sum() for part in p.split(found.nodes)])
+    best = found.most_uncertain(span, per_token=False)
+    return np.array([0.0 if b is None else b.entropy for b in best])
+
+
+def uncertainty(
+    crf: CRF,
+    X: Any,
+    strategy: str = "sequence_entropy",
+    *,
+    given: Any = None,
+    per_token: bool = False,
+    span: int | tuple[int, int] = (1, 5),
+    k: int = 10,
+    random_state: int | None = None,
+) -> Vector:
+    r"""How little the model knows about each sequence.
+
+    Parameters
+    ----------
+    crf : CRF
+        Fitted.
+    X : sequences of tokens
+        The pool.
+    strategy : str
+        ``"random"``; ``"least_confidence"``: :math:`-\log \max_y p(y)`; ``"margin"``: one minus the difference of the
+        two best probabilities; ``"token_entropy"``: :math:`\sum_t H(y_t)`; ``"sequence_entropy"``: :math:`H(y)`;
+        ``"kbest_entropy"``: entropy of the k best labellings; ``"span_entropy"``: the highest entropy of a span.
+    given : sequences of labels, optional
+        What is known already, as in :meth:`CRF.predict`; the rest is judged given that.
+    per_token : bool
+        Divide by the length: without, long sequences win.
+    span : int or (int, int)
+        Length of spans for ``"span_entropy"``.
+    k : int
+        For ``"kbest_entropy"``.
+    random_state : int, optional
+        For ``"random"``.
+
+    Returns
+    -------
+    float64 array [S]
+
+    Examples
+    --------
+    >>> crf = CRF().fit([["a", "b"], ["b"]], [["A", "B"], ["B"]])
+    >>> u = uncertainty(crf, [["a"], ["c", "d"]])
+    >>> bool(u[1] > u[0])
+    True
+    """
+    if strategy not in STRATEGIES:
+        raise ValueError(f"'strategy' must be one of {', '.join(STRATEGIES)}, got {strategy!r}")
+    if strategy == "random":
+        return np.random.default_rng(random_state).random(len(X))
+    bounds = (span, span) if isinstance(span, int) else span
+    parts, lengths = [np.zeros(0)], [np.zeros(0, np.int64)]
+    for p in crf._potentials(X, given, np.float64):
+        parts.append(_scores(p, strategy, bounds, k, crf.n_jobs))
+        lengths.append(p.lengths)
+    scores = np.concatenate(parts)
+    return scores / np.maximum(np.concatenate(lengths), 1) if per_token else scores
+
+
+def _spans(crf: CRF, X: Any, given: Any, span: tuple[int, int]) -> list[UncertainSpan | None]:
+    out: list[UncertainSpan | None] = []
+    for p in crf._potentials(X, given, np.float64):
+        out += span_entropies(p, crf.n_jobs).most_uncertain(span)
+    return out
+
+
+def _directions(crf: CRF, X: Any) -> Any:
+    """Sequences as unit vectors of their attributes, rare ones heavier; sparse [S, attributes]."""
+    data = crf.model_.encoder.encode(X, False, resolve_threads(crf.n_jobs))
+    n = crf.model_.encoder.n_attributes[0]
+    sequence = np.repeat(np.arange(data.n_sequences), np.diff(data.ptr[data.offsets]))
+    known = data.attr < n
+    counts = sparse.csr_matrix(
+        (np.ones(int(known.sum())), (sequence[known], data.attr[known])), shape=(data.n_sequences, n)
+    )
+    counts.data[:] = 1.0
+    idf = np.log1p(data.n_sequences / (1.0 + np.asarray(counts.sum(0)).ravel()))
+    x = counts @ sparse.diags(idf)
+    norm = np.sqrt(np.asarray(x.multiply(x).sum(1)).ravel())
+    return sparse.diags(1 / np.maximum(norm, 1e-12)) @ x
+
+
+def query(
+    crf: CRF,
+    X: Any,
+    n: int = 10,
+    strategy: str = "sequence_entropy",
+    *,
+    given: Any = None,
+    per_token: bool = False,
+    span: int | tuple[int, int] | None = None,
+    diversity: float = 0.0,
+    k: int = 10,
+    random_state: int | None = None,
+) -> list[Query]:
+    r"""The ``n`` best questions to ask about a pool, best first.
+
+    Parameters
+    ----------
+    crf : CRF
+        Fitted.
+    X : sequences of tokens
+        The pool.
+    n : int
+    strategy, given, per_token, k, random_state
+        As for :func:`uncertainty`. Sequences that are fully known are not asked for.
+    span : int or (int, int), optional
+        Ask only for the most uncertain span of this length in each chosen sequence, not for all of it.
+    diversity : float
+        Between 0 and 1: maximal marginal relevance. A question's worth is
+        :math:`(1 - d) u - d \max_{chosen} \cos`, with u the uncertainty in proportion to the largest, and the cosine of
+        the two sequences' attributes.
+
+    Returns
+    -------
+    list of Query
+
+    Examples
+    --------
+    >>> crf = CRF().fit([["a", "b"], ["b"]], [["A", "B"], ["B"]])
+    >>> [q[:3] for q in query(crf, [["a"], ["c", "d"]], 1)]
+    [(1, 0, 2)]
+    """
+    if n < 1:
+        raise ValueError(f"'n' of query must be >= 1, got {n}")
+    if not 0 <= diversity <= 1:
+        raise ValueError(f"'diversity' must lie between 0 and 1, got {diversity}")
+    lengths = np.array([len(x) for x in X], np.int64)
+    bounds = (1, 5) if span is None else (span, span) if isinstance(span, int) else span
+    scores = uncertainty(
+        crf, X, strategy, given=given, per_token=per_token, span=bounds, k=k, random_state=random_state
+    )
+    open_ = lengths > 0
+    if given is not None:
+        open_ &= np.array([g is None or any(x is None or isinstance(x, (set, frozenset)) for x in g) for g in given])
+    order = np.flatnonzero(open_)
+    if diversity and len(order):
+        chosen = _diverse(crf, X, scores, order, n, diversity)
+    else:
+        chosen = order[np.argsort(-scores[order], kind="stable")][:n].tolist()
+    if span is None:
+        return [Query(i, 0, int(lengths[i]), float(scores[i])) for i in chosen]
+    known = None if given is None else [given[i] for i in chosen]
+    best = _spans(crf, [X[i] for i in chosen], known, bounds)
+    return [Query(i, b.start, b.end, float(scores[i])) for i, b in zip(chosen, best, strict=True) if b is not None]
+
+
+def _diverse(crf: CRF, X: Any, scores: Vector, order: NDArray[np.int64], n: int, weight: float) -> list[int]:
+    x = _directions(crf, X)[order]
+    worth = scores[order] - scores[order].min()
+    worth = worth / max(float(worth.max()), 1e-12)
+    near = np.zeros(len(order))
+    left = np.ones(len(order), bool)
+    chosen: list[int] = []
+    for _ in range(min(n, len(order))):
+        value = np.where(left, (1 - weight) * worth - weight * near, -np.inf)
+        i = int(np.argmax(value))
+        chosen.append(int(order[i]))
+        left[i] = False
+        near = np.maximum(near, np.asarray((x @ x[i].T).todense()).ravel())
+    return chosen

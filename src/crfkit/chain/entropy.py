@@ -1,0 +1,541 @@
+"""Exact entropies of linear chains, their gradients, and measures of confidence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crfkit import _core
+from crfkit._threads import resolve_threads
+from crfkit.chain.inference import _require_paths, decode, log_partition, log_probability, nbest
+from crfkit.chain.potentials import Floats, Potentials
+
+__all__ = [
+    "EntropyGradient",
+    "EntropyLattices",
+    "SpanEntropies",
+    "UncertainSpan",
+    "conditional_entropy",
+    "confidence",
+    "constrained_entropy",
+    "entity_probability",
+    "entropy",
+    "entropy_gradient",
+    "entropy_lattices",
+    "kbest_entropy",
+    "margin",
+    "most_uncertain_span",
+    "span_entropies",
+    "span_entropy",
+    "span_probability",
+]
+
+Vector = NDArray[np.float64]
+LabelSet = int | Iterable[int] | None
+
+
+@dataclass(frozen=True, eq=False)
+class EntropyGradient:
+    """Entropy and its derivatives by the scores.
+
+    Attributes
+    ----------
+    entropy : float, or float64 array [S] for a batch
+    unary : array [N, L]
+    pairwise : array [L, L], or [E, L, L] if the potentials have a matrix per step
+        By a shared matrix: the sum over all steps of all sequences.
+    """
+
+    entropy: Any
+    unary: Floats
+    pairwise: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class EntropyLattices:
+    """What is left to know, given one label.
+
+    Attributes
+    ----------
+    entropy : float, or float64 array [S] for a batch
+    before : float64 array [N, L]
+        H(labels before t | label j at t); 0 where the label is impossible.
+    behind : float64 array [N, L]
+        H(labels behind t | label i at t), in the same manner.
+    """
+
+    entropy: Any
+    before: Vector
+    behind: Vector
+
+
+class UncertainSpan(NamedTuple):
+    """A span (``end`` is the token behind it) and the entropy of its labels."""
+
+    start: int
+    end: int
+    entropy: float
+
+
+@dataclass(frozen=True, eq=False)
+class _Entropies:
+    log_z: Vector
+    entropy: Vector
+    nodes: Vector | None = None
+    steps: Vector | None = None
+    unary: Floats | None = None
+    pairwise: Floats | None = None
+    before: Vector | None = None
+    behind: Vector | None = None
+
+
+def _entropies(
+    p: Potentials, n_jobs: int | None, *, spans: bool = False, gradient: bool = False, lattices: bool = False
+) -> _Entropies:
+    x = p.lattice
+    tokens = len(x.unary)
+    edges = int(np.maximum(np.diff(x.offsets) - 1, 0).sum())
+    out = _Entropies(
+        np.empty(len(p)),
+        np.empty(len(p)),
+        np.zeros(tokens) if spans else None,
+        np.zeros(edges) if spans else None,
+        np.zeros_like(x.unary) if gradient else None,
+        np.zeros_like(x.pairwise) if gradient else None,
+        np.zeros(x.unary.shape) if lattices else None,
+        np.zeros(x.unary.shape) if lattices else None,
+    )
+    _core.entropies(
+        x.unary,
+        x.pairwise,
+        x.per_step,
+        x.offsets,
+        resolve_threads(n_jobs),
+        out.log_z,
+        out.entropy,
+        out.nodes,
+        out.steps,
+        out.unary,
+        out.pairwise,
+        out.before,
+        out.behind,
+    )
+    _require_paths(p, np.isneginf(out.log_z))
+    return out
+
+
+def _one(p: Potentials, values: Vector) -> Any:
+    return values if p.offsets is not None else float(values[0])
+
+
+def _require_single(p: Potentials, function: str) -> None:
+    if p.offsets is not None:
+        raise ValueError(f"{function} takes one sequence; p[i] is sequence i of a batch")
+
+
+def _require_span(p: Potentials, start: int, end: int) -> None:
+    if not 0 <= start < end <= len(p.unary):
+        raise ValueError(f"a span needs 0 <= start < end <= {len(p.unary)}, got start {start} and end {end}")
+
+
+def entropy(p: Potentials, n_jobs: int | None = None) -> Any:
+    r"""Entropy of the labellings in nats, :math:`H = -\sum_y p(y) \log p(y)`, exact in O(T L^2).
+
+    It is the sum of :math:`H(y_0)` and of :math:`H(y_{t+1} \mid y_t)` over the steps.
+
+    Parameters
+    ----------
+    p : Potentials
+    n_jobs : int, optional
+
+    Returns
+    -------
+    float, or float64 array [S] for a batch
+        0 for a sequence without tokens.
+
+    Examples
+    --------
+    >>> p = Potentials([[0.0, 0.0]] * 3, [[0.0, 0.0], [0.0, 0.0]])
+    >>> round(entropy(p) / float(np.log(2)), 6)
+    3.0
+    """
+    return _one(p, _entropies(p, n_jobs).entropy)
+
+
+def entropy_gradient(p: Potentials, n_jobs: int | None = None) -> EntropyGradient:
+    r"""Entropy and its gradient, the negative covariance of label counts with the score.
+
+    .. math::
+
+        \partial H / \partial U_t(j) = -\operatorname{Cov}([y_t = j], s(y)), \qquad
+        \partial H / \partial A_t(i, j) = -\operatorname{Cov}([y_t = i, y_{t+1} = j], s(y))
+
+    Two further passes over the lattice give it, with no logarithm per edge. Derivatives by start and end scores are
+    those of the first and last token.
+
+    Examples
+    --------
+    >>> p = Potentials([[0.0, 1.0]], [[0.0, 0.0], [0.0, 0.0]])
+    >>> entropy_gradient(p).unary.round(4)
+    array([[ 0.1966, -0.1966]])
+    """
+    found = _entropies(p, n_jobs, gradient=True)
+    assert found.unary is not None
+    assert found.pairwise is not None
+    pairwise = found.pairwise if p.lattice.per_step else found.pairwise[0]
+    return EntropyGradient(_one(p, found.entropy), found.unary, pairwise)
+
+
+def entropy_lattices(p: Potentials, n_jobs: int | None = None) -> EntropyLattices:
+    r"""Entropies of all that comes before and behind each label (Mann and McCallum's lattices).
+
+    .. math::
+
+        H^\alpha_t(j) = \sum_i p(i \mid j) (-\log p(i \mid j) + H^\alpha_{t-1}(i)), \quad H^\alpha_0 = 0, \qquad
+        H^\beta_t(i) = \sum_j p(j \mid i) (-\log p(j \mid i) + H^\beta_{t+1}(j)), \quad H^\beta_{T-1} = 0
+
+    Examples
+    --------
+    >>> p = Potentials([[0.0, 0.0]] * 3, [[0.0, 0.0], [0.0, 0.0]])
+    >>> (entropy_lattices(p).before[:, 0] / np.log(2)).round(6)
+    array([0., 1., 2.])
+    """
+    found = _entropies(p, n_jobs, lattices=True)
+    assert found.before is not None
+    assert found.behind is not None
+    return EntropyLattices(_one(p, found.entropy), found.before, found.behind)
+
+
+class SpanEntropies:
+    r"""Entropies of the labels of all spans, each in constant time after one pass.
+
+    .. math::
+
+        H(y_a, \ldots, y_{b-1}) = H(y_a) + \sum_{t=a}^{b-2} H(y_{t+1} \mid y_t)
+
+    Made by :func:`span_entropies`.
+
+    Attributes
+    ----------
+    nodes : float64 array [N]
+        Entropy of each token's label.
+    steps : float64 array [E]
+        :math:`H(y_{t+1} \mid y_t)`.
+    entropy : float64 array [S]
+        Of whole sequences.
+    """
+
+    def __init__(self, p: Potentials, nodes: Vector, steps: Vector, whole: Vector) -> None:
+        self.offsets = p.lattice.offsets
+        self.nodes = nodes
+        self.steps = steps
+        self.entropy = whole
+        # sums[t]: of the steps that end at or before token t, one running sum over all sequences
+        into = np.zeros(len(nodes))
+        inner = np.ones(len(nodes), bool)
+        inner[self.offsets[:-1][np.diff(self.offsets) > 0]] = False
+        into[inner] = steps
+        self._inner = inner
+        self._sums = np.cumsum(into)
+        self._lengths = np.diff(self.offsets)
+
+    def span(self, start: int, end: int, sequence: int = 0) -> float:
+        """Entropy of the labels of tokens ``start`` to ``end - 1`` of a sequence."""
+        length = int(self._lengths[sequence])
+        if not 0 <= start < end <= length:
+            raise ValueError(f"a span needs 0 <= start < end <= {length}, got start {start} and end {end}")
+        first = int(self.offsets[sequence])
+        return float(self.nodes[first + start] + self._sums[first + end - 1] - self._sums[first + start])
+
+    def of_length(self, length: int) -> Vector:
+        """Entropies of all spans of a length, by their first token, [N]; NaN where the sequence ends before.
+
+        Examples
+        --------
+        >>> p = Potentials([[0.0, 0.0]] * 3, [[0.0, 0.0], [0.0, 0.0]])
+        >>> (span_entropies(p).of_length(2) / np.log(2)).round(6)
+        array([ 2.,  2., nan])
+        """
+        if length < 1:
+            raise ValueError(f"'length' must be >= 1, got {length}")
+        out = np.full(len(self.nodes), np.nan)
+        n = len(self.nodes) - length + 1
+        if n > 0:
+            out[:n] = self.nodes[:n] + self._sums[length - 1 :] - self._sums[:n]
+            ends = np.repeat(self.offsets[1:], self._lengths)
+            out[np.arange(len(out)) + length > ends] = np.nan
+        return out
+
+    def most_uncertain(self, length: int | tuple[int, int], per_token: bool = True) -> list[UncertainSpan | None]:
+        """The most uncertain span of each sequence; see :func:`most_uncertain_span`."""
+        low, high = (length, length) if isinstance(length, int) else length
+        if not 1 <= low <= high:
+            raise ValueError(f"'length' must be a number >= 1 or a rising range of them, got {length!r}")
+        best: list[UncertainSpan | None] = [None] * len(self._lengths)
+        value = np.full(len(self._lengths), -np.inf)
+        longest = int(self._lengths.max(initial=0))
+        for n in range(low, min(high, longest) + 1):
+            spans = self.of_length(n)
+            for s in np.flatnonzero(self._lengths >= n).tolist():
+                part = spans[self.offsets[s] : self.offsets[s + 1] - n + 1]
+                t = int(np.argmax(part))
+                worth = part[t] / n if per_token else part[t]
+                if worth > value[s] + 1e-12:
+                    value[s] = worth
+                    best[s] = UncertainSpan(t, t + n, float(part[t]))
+        for s in np.flatnonzero((self._lengths > 0) & (self._lengths < low)).tolist():
+            best[s] = UncertainSpan(0, int(self._lengths[s]), float(self.entropy[s]))
+        return best
+
+
+def span_entropies(p: Potentials, n_jobs: int | None = None) -> SpanEntropies:
+    """Entropies of the labels of all spans; one pass over the lattice, with a logarithm per label and none per pair.
+
+    Examples
+    --------
+    >>> p = Potentials([[0.0, 0.0]] * 3, [[0.0, -np.inf], [-np.inf, 0.0]])
+    >>> found = span_entropies(p)
+    >>> round(found.span(0, 3), 4), round(found.span(1, 2), 4)
+    (0.6931, 0.6931)
+    """
+    found = _entropies(p, n_jobs, spans=True)
+    assert found.nodes is not None
+    assert found.steps is not None
+    return SpanEntropies(p, found.nodes, found.steps, found.entropy)
+
+
+def span_entropy(p: Potentials | SpanEntropies, start: int, end: int, sequence: int = 0) -> float:
+    """Entropy of the labels of tokens ``start`` to ``end - 1``; many spans are asked of one :func:`span_entropies`.
+
+    Examples
+    --------
+    >>> p = Potentials([[0.0, 0.0]] * 3, [[0.0, 0.0], [0.0, 0.0]])
+    >>> round(span_entropy(p, 0, 2) / float(np.log(2)), 6)
+    2.0
+    """
+    found = p if isinstance(p, SpanEntropies) else span_entropies(p)
+    return found.span(start, end, sequence)
+
+
+def most_uncertain_span(p: Potentials, length: int | tuple[int, int] = 1, per_token: bool = True) -> Any:
+    """The span whose labels have the highest entropy.
+
+    Parameters
+    ----------
+    p : Potentials
+    length : int or (int, int)
+        Tokens of the span, or the least and most of them. Shorter sequences are taken whole.
+    per_token : bool
+        Compare spans of different lengths by entropy per token; by entropy alone the longest always win.
+
+    Returns
+    -------
+    UncertainSpan, or a list of them for a batch
+        None for a sequence without tokens.
+
+    Examples
+    --------
+    >>> p = Potentials([[9.0, 0.0], [0.1, 0.0], [0.0, 9.0]], [[0.0, 0.0], [0.0, 0.0]])
+    >>> most_uncertain_span(p)[:2]
+    (1, 2)
+    """
+    found = span_entropies(p).most_uncertain(length, per_token)
+    return found if p.offsets is not None else found[0]
+
+
+def _masked(p: Potentials, allowed: NDArray[np.bool_]) -> Potentials:
+    whole = allowed if p.allowed is None else allowed & p.allowed
+    return Potentials(p.unary, p.pairwise, p.start, p.end, whole, p.offsets)
+
+
+def _mask_probability(p: Potentials, allowed: NDArray[np.bool_]) -> float:
+    """P(every label is allowed) = Z(allowed) / Z."""
+    log_z = log_partition(p)
+    try:
+        return float(np.exp(min(0.0, log_partition(_masked(p, allowed)) - log_z)))
+    except ValueError:  # no labelling is left
+        return 0.0
+
+
+def span_probability(p: Potentials, start: int, end: int, labels: Sequence[LabelSet]) -> float:
+    r"""Exact probability that tokens ``start`` to ``end - 1`` carry the given labels, whatever the others carry.
+
+    .. math:: P(y_a \in B_a, \ldots, y_{b-1} \in B_{b-1}) = Z(\text{restricted}) / Z
+
+    Parameters
+    ----------
+    p : Potentials
+        Of one sequence.
+    start, end : int
+    labels : sequence of label numbers
+        One for each token of the span: a number, several numbers (any of them), or None (any label).
+
+    Examples
+    --------
+    >>> p = Potentials([[0.0, 0.0]] * 3, [[0.0, 0.0], [0.0, 0.0]])
+    >>> round(span_probability(p, 1, 3, [0, 1]), 6), round(span_probability(p, 1, 3, [0, {0, 1}]), 6)
+    (0.25, 0.5)
+    """
+    _require_single(p, "span_probability")
+    _require_span(p, start, end)
+    if len(labels) != end - start:
+        raise ValueError(f"'labels' must hold {end - start} labels, got {len(labels)}")
+    allowed = np.ones(p.unary.shape, bool)
+    for t, label in enumerate(labels, start):
+        if label is None:
+            continue
+        numbers = [int(label)] if isinstance(label, (int, np.integer)) else [int(x) for x in label]
+        if any(not 0 <= x < p.n_labels for x in numbers):
+            raise ValueError(f"'labels' must hold numbers from 0 to {p.n_labels - 1}, got {label!r}")
+        allowed[t] = False
+        allowed[t, numbers] = True
+    return _mask_probability(p, allowed)
+
+
+def entity_probability(
+    p: Potentials,
+    start: int,
+    end: int,
+    kind: str,
+    names: Sequence[str],
+    scheme: Literal["bio", "bioes", "bilou"] = "bio",
+) -> float:
+    """Exact probability that an entity of a type begins at ``start`` and ends before ``end``, no longer and no shorter.
+
+    Parameters
+    ----------
+    p : Potentials
+        Of one sequence.
+    start, end : int
+    kind : str
+        The type: X of B-X.
+    names : sequence of str
+        Names of the labels.
+    scheme : {"bio", "bioes", "bilou"}
+
+    Examples
+    --------
+    >>> p = Potentials([[0.0, 0.0, 0.0]] * 2, np.zeros((3, 3)))
+    >>> round(entity_probability(p, 0, 1, "X", ["B-X", "I-X", "O"]) * 9, 6)  # B-X, then anything but I-X
+    2.0
+    """
+    _require_single(p, "entity_probability")
+    _require_span(p, start, end)
+    number = {name: i for i, name in enumerate(names)}
+    if len(number) != p.n_labels:
+        raise ValueError(f"'names' must name {p.n_labels} labels, got {len(number)}")
+    if scheme not in ("bio", "bioes", "bilou"):
+        raise ValueError(f"'scheme' must be 'bio', 'bioes' or 'bilou', got {scheme!r}")
+    single, last = {"bio": ("B", "I"), "bioes": ("S", "E"), "bilou": ("U", "L")}[scheme]
+    n = end - start
+    tags = [single] if n == 1 else ["B", *"I" * (n - 2), last]
+    allowed = np.ones(p.unary.shape, bool)
+    for t, tag in enumerate(tags, start):
+        allowed[t] = False
+        if f"{tag}-{kind}" not in number:
+            return 0.0
+        allowed[t, number[f"{tag}-{kind}"]] = True
+    if scheme == "bio" and end < len(p.unary) and f"I-{kind}" in number:
+        allowed[end, number[f"I-{kind}"]] = False
+    return _mask_probability(p, allowed)
+
+
+def _fixed(p: Potentials, start: int, labels: Sequence[int]) -> tuple[float, float]:
+    """Probability of fixed labels from ``start`` on, and the entropy of all others given these."""
+    _require_single(p, "conditional_entropy")
+    end = start + len(labels)
+    probability = span_probability(p, start, end, list(labels))
+    lattices = entropy_lattices(p)
+    rest = lattices.before[start, labels[0]] + lattices.behind[end - 1, labels[-1]]
+    return probability, float(rest)
+
+
+def conditional_entropy(p: Potentials, start: int, labels: Sequence[int]) -> float:
+    r"""Entropy of all other labels once those from ``start`` on are known, :math:`H^\alpha_a(y_a) + H^\beta_b(y_b)`.
+
+    Examples
+    --------
+    >>> p = Potentials([[0.0, 0.0]] * 3, [[0.0, 0.0], [0.0, 0.0]])
+    >>> round(conditional_entropy(p, 1, [0]) / float(np.log(2)), 6)
+    2.0
+    """
+    return _fixed(p, start, labels)[1]
+
+
+def constrained_entropy(p: Potentials, start: int, labels: Sequence[int]) -> float:
+    r"""The part of the entropy that comes from labellings with the given labels from ``start`` on.
+
+    .. math::
+
+        -\sum_{y \supseteq (y_a \ldots y_b)} p(y) \log p(y)
+        = p(y_a \ldots y_b) (-\log p(y_a \ldots y_b) + H^\alpha_a(y_a) + H^\beta_b(y_b))
+
+    Summed over all labels of a span it is the entropy.
+
+    Examples
+    --------
+    >>> p = Potentials([[0.0, 1.0]] * 3, [[0.0, 0.5], [0.0, 0.0]])
+    >>> parts = [constrained_entropy(p, 1, [j]) for j in range(2)]
+    >>> bool(np.isclose(sum(parts), entropy(p)))
+    True
+    """
+    probability, rest = _fixed(p, start, labels)
+    return probability * (rest - float(np.log(probability))) if probability > 0 else 0.0
+
+
+def confidence(p: Potentials, n_jobs: int | None = None) -> Any:
+    r"""Probability of the best labelling, :math:`\max_y p(y)`.
+
+    Examples
+    --------
+    >>> p = Potentials([[0.0, 0.0]] * 2, [[0.0, 0.0], [0.0, 0.0]])
+    >>> round(confidence(p), 6)
+    0.25
+    """
+    best = np.atleast_1d(log_probability(p, decode(p, n_jobs), n_jobs))
+    return _one(p, np.exp(np.minimum(best, 0.0)))
+
+
+def _best(p: Potentials, k: int, n_jobs: int | None) -> list[Vector]:
+    """Log-probabilities of the k best labellings of each sequence."""
+    log_z = np.atleast_1d(log_partition(p, n_jobs))
+    found = nbest(p, k, n_jobs=n_jobs)
+    lists = found if p.offsets is not None else [found]
+    return [best.scores - z for best, z in zip(lists, log_z, strict=True)]
+
+
+def margin(p: Potentials, n_jobs: int | None = None) -> Any:
+    """Probability of the best labelling minus that of the second best; the former alone where there is no other.
+
+    Examples
+    --------
+    >>> p = Potentials([[0.0, float(np.log(3))]], [[0.0, 0.0], [0.0, 0.0]])
+    >>> round(margin(p), 6)
+    0.5
+    """
+    best = [np.exp(x) for x in _best(p, 2, n_jobs)]
+    return _one(p, np.array([x[0] - x[1] if len(x) > 1 else x[0] for x in best]))
+
+
+def kbest_entropy(p: Potentials, k: int = 10, n_jobs: int | None = None) -> Any:
+    """Entropy of the ``k`` best labellings with their probabilities made to add up to one.
+
+    The usual approximation to :func:`entropy`, for comparison: it is at most log k, however little is known.
+
+    Examples
+    --------
+    >>> p = Potentials([[0.0, 0.0]] * 3, [[0.0, 0.0], [0.0, 0.0]])
+    >>> round(kbest_entropy(p, 2) / float(np.log(2)), 6)
+    1.0
+    """
+
+    def one(x: Vector) -> float:
+        q = np.exp(x - x[0])
+        q /= q.sum()
+        return float(-(q[q > 0] * np.log(q[q > 0])).sum())
+
+    return _one(p, np.array([one(x) for x in _best(p, k, n_jobs)]))

@@ -1,0 +1,235 @@
+"""Training on sequences whose labels are known in part, or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crfkit import _core
+from crfkit.chain.constraints import Constraints
+from crfkit.data.sequences import rows_of
+from crfkit.dataset import Dataset, Layout
+from crfkit.training.lbfgs import Result
+from crfkit.training.objective import LikelihoodObjective, Objective
+
+__all__ = ["EntropyRamp", "SemiSupervisedObjective", "minimize_with_entropy"]
+
+Vector = NDArray[np.float64]
+
+
+class SemiSupervisedObjective(LikelihoodObjective):
+    r"""Likelihood of what is known about the labels, and entropy of what is not.
+
+    .. math::
+
+        f(w) = \sum_{s \text{ labelled}} \omega_s (\log Z - \log Z^{(s)}_{known})
+             + \eta \sum_{s \text{ unlabelled}} \omega_s H_w(y \mid x^{(s)}) + c_2 \lVert w \rVert^2
+
+    where :math:`Z_{known}` sums over the labellings that fit the known labels: the gold path where all are known. Its
+    gradient is the difference of two expected counts. The entropy is not convex in w; see
+    :func:`minimize_with_entropy`.
+
+    Parameters
+    ----------
+    layout : Layout
+    data : Dataset
+        S sequences, N tokens.
+    labels : int32 array [N]
+        -1 where the label is not known for certain.
+    sets : (int64 array [K], bool array [K, L])
+        Tokens with -1 of which something is known, and the labels they may have.
+    entropy_weight : float
+        Coefficient of the entropy of the sequences about which nothing is known; with 0 they are left out.
+    entropy_per : {"sequence", "token"}
+        Whether such a sequence counts with its entropy, or with that divided by its length.
+    c2, weights, constraints, dtype, n_jobs
+        As for :class:`LikelihoodObjective`. Beams, where they are chosen, are used for the fully labelled sequences.
+
+    Attributes
+    ----------
+    terms : dict
+        ``"likelihood"`` (the negative log-likelihood) and ``"entropy"`` at the last evaluation, without coefficients.
+    """
+
+    def __init__(
+        self,
+        layout: Layout,
+        data: Dataset,
+        labels: NDArray[np.int32],
+        sets: tuple[NDArray[np.int64], NDArray[np.bool_]],
+        *,
+        entropy_weight: float = 0.0,
+        entropy_per: Literal["sequence", "token"] = "sequence",
+        c2: float = 0.0,
+        weights: Vector | None = None,
+        constraints: Constraints | None = None,
+        dtype: Any = np.float32,
+        n_jobs: int | None = None,
+    ) -> None:
+        full, partial, unknown = split_by_knowledge(data, labels, sets[0])
+        omega = np.ones(data.n_sequences) if weights is None else np.asarray(weights, np.float64)
+        super().__init__(
+            layout,
+            data.take(full),
+            labels[rows_of(data.offsets, full)[0]],
+            c2=c2,
+            weights=None if weights is None else np.ascontiguousarray(omega[full]),
+            constraints=constraints,
+            dtype=dtype,
+            n_jobs=n_jobs,
+        )
+        if not entropy_weight:
+            unknown = unknown[:0]
+        self.entropy_weight = float(entropy_weight)
+        self.n_unlabelled = len(unknown)
+        self.terms: dict[str, float] = {}
+        if entropy_per == "token":
+            omega = omega.copy()
+            omega[unknown] /= np.diff(data.offsets)[unknown]
+        rest = np.concatenate([partial, unknown])
+        tokens = rows_of(data.offsets, partial)[0]
+        allowed = np.ones((len(labels), layout.n_labels), bool)
+        single = np.flatnonzero(labels >= 0)
+        allowed[single] = False
+        allowed[single, labels[single]] = True
+        allowed[sets[0]] = sets[1]
+        part = data.take(rest)
+        self.n_tokens += part.n_tokens
+        native = _core.SemiObjectiveF32 if np.dtype(dtype) == np.float32 else _core.SemiObjectiveF64
+        self._rest = native(
+            layout.native,
+            part.offsets,
+            part.ptr,
+            part.attr,
+            part.value,
+            part.edge_ptr,
+            part.edge_attr,
+            len(partial),
+            np.ascontiguousarray(allowed[tokens]).view(np.uint8),
+            omega[rest],
+            None if constraints is None else constraints.as_scores(),
+            self.threads,
+        )
+
+    def value_and_grad(self, w: Vector, out: Vector | None = None) -> tuple[float, Vector]:
+        """Value and gradient at w; ``terms`` are set."""
+        value, gradient = super().value_and_grad(w, out)
+        w = np.ascontiguousarray(w, np.float64)
+        known, entropy = self._rest.add(w, self.entropy_weight, 0, self._rest.n_blocks, gradient, self.threads)
+        loss = value - self.c2 * _core.dot(w, w) + known
+        self.terms = {"likelihood": loss, "entropy": entropy}
+        return value + known + self.entropy_weight * entropy, gradient
+
+    @property
+    def n_blocks(self) -> int:
+        """Number of blocks: of the fully labelled sequences, then of the others."""
+        return super().n_blocks + self._rest.n_blocks
+
+    def block_size(self, block: int) -> tuple[int, int]:
+        """Tokens and sequences of a block."""
+        first = super().n_blocks
+        return super().block_size(block) if block < first else self._rest.block_size(block - first)
+
+    def block_value_and_grad(self, w: Vector, block: int, beams: bool) -> tuple[float, Vector]:
+        """Unpenalised value and gradient of one block; only fully labelled ones know beams."""
+        first = super().n_blocks
+        if block < first:
+            return super().block_value_and_grad(w, block, beams)
+        gradient = np.zeros(self.size)
+        k = block - first
+        known, entropy = self._rest.add(w, self.entropy_weight, k, k + 1, gradient, self.threads)
+        return known + self.entropy_weight * entropy, gradient
+
+
+def split_by_knowledge(
+    data: Dataset, labels: NDArray[np.int32], set_tokens: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Numbers of the sequences whose labels are all known, known in part, and not known at all."""
+    sequence = np.repeat(np.arange(data.n_sequences), np.diff(data.offsets))
+    certain = np.bincount(sequence[labels >= 0], minlength=data.n_sequences)
+    hints = certain + np.bincount(sequence[set_tokens], minlength=data.n_sequences)
+    full = certain == np.diff(data.offsets)
+    unknown = ~full & (hints == 0)
+    return np.flatnonzero(full), np.flatnonzero(~full & ~unknown), np.flatnonzero(unknown)
+
+
+class EntropyRamp:
+    """Lets the weight of the entropy grow, iteration by iteration, up to its full size.
+
+    Parameters
+    ----------
+    objective : SemiSupervisedObjective
+    iterations : int
+        Over how many iterations.
+    """
+
+    def __init__(self, objective: SemiSupervisedObjective, iterations: int) -> None:
+        self.objective = objective
+        self.iterations = iterations
+        self.full = objective.entropy_weight
+        self.size = objective.size
+        self.noise = objective.noise
+        self._done = 1
+        objective.entropy_weight = self.full / max(1, iterations)
+
+    @property
+    def terms(self) -> dict[str, float]:
+        """Of the objective."""
+        return self.objective.terms
+
+    def value_and_grad(self, w: Vector, out: Vector | None = None) -> tuple[float, Vector]:
+        """Value and gradient with the weight of the moment."""
+        return self.objective.value_and_grad(w, out)
+
+    def review(self, old: Vector, new: Vector, fell: float, converged: bool) -> Vector | None:
+        """After a step: the next weight, unless it is full already."""
+        if self._done >= self.iterations:
+            return None
+        self._done = self.iterations if converged else self._done + 1
+        self.objective.entropy_weight = self.full * self._done / self.iterations
+        return new
+
+
+def minimize_with_entropy(
+    minimize: Callable[[Objective, Vector], Result],
+    objective: SemiSupervisedObjective,
+    w0: Vector,
+    *,
+    ramp: int = 10,
+    from_optimum: bool = True,
+) -> Result:
+    """Minimises an objective with an entropy term, which has many local minima, from a good start.
+
+    First without the term, then with its weight growing over ``ramp`` iterations.
+
+    Parameters
+    ----------
+    minimize : callable
+        An optimiser: ``minimize(objective, w0)`` gives a Result.
+    objective : SemiSupervisedObjective
+    w0 : float64 array
+    ramp : int
+        Iterations over which the weight grows; 0 or 1 for none.
+    from_optimum : bool
+        Whether to begin with the optimum of the labelled data; else with w0.
+    """
+    weight = objective.entropy_weight
+    iterations = evaluations = 0
+    if from_optimum:
+        objective.entropy_weight = 0.0
+        try:
+            first = minimize(objective, w0)
+        finally:
+            objective.entropy_weight = weight
+        if "interrupted" in first.message or "callback" in first.message:
+            return first
+        w0, iterations, evaluations = first.w, first.iterations, first.evaluations
+    try:
+        last = minimize(EntropyRamp(objective, ramp) if ramp > 1 else objective, w0)
+    finally:
+        objective.entropy_weight = weight
+    return replace(last, iterations=iterations + last.iterations, evaluations=evaluations + last.evaluations)

@@ -1,0 +1,174 @@
+"""Active learning: strategies, spans, diversity, simulation and the command line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from crfkit import CRF, active, chain
+from crfkit.cli import app
+from crfkit.data import load_corpus, read_columns
+
+
+@pytest.fixture(scope="module")
+def corpus() -> tuple[Any, Any]:
+    return load_corpus("ingredients", "train")
+
+
+@pytest.fixture(scope="module")
+def crf(corpus: tuple[Any, Any]) -> CRF:
+    return CRF(c2=0.1, max_iter=20).fit(corpus[0][:30], corpus[1][:30])
+
+
+def test_uncertainties_are_what_they_say(crf: CRF, corpus: tuple[Any, Any]) -> None:
+    X = corpus[0][30:60]
+    p = crf.potentials(X)
+    lengths = p.lengths
+    expected = {
+        "least_confidence": [-np.log(chain.confidence(one)) for one in p],
+        "margin": [1 - chain.margin(one) for one in p],
+        "sequence_entropy": [chain.entropy(one) for one in p],
+        "kbest_entropy": [chain.kbest_entropy(one, 10) for one in p],
+        "token_entropy": [chain.span_entropies(one).nodes.sum() for one in p],
+        "span_entropy": [chain.most_uncertain_span(one, (1, 5), per_token=False).entropy for one in p],
+    }
+    assert set(expected) == set(active.STRATEGIES) - {"random"}
+    for name, values in expected.items():
+        np.testing.assert_allclose(active.uncertainty(crf, X, name), values, atol=1e-9)
+        np.testing.assert_allclose(
+            active.uncertainty(crf, X, name, per_token=True), np.array(values) / lengths, atol=1e-9
+        )
+
+
+def test_queries_take_the_most_uncertain(crf: CRF, corpus: tuple[Any, Any]) -> None:
+    X = corpus[0][30:90]
+    u = active.uncertainty(crf, X)
+    found = active.query(crf, X, 7)
+    assert [q.sequence for q in found] == np.argsort(-u, kind="stable")[:7].tolist()
+    assert all(q.start == 0 and q.end == len(X[q.sequence]) for q in found)
+    spans = active.query(crf, X, 7, span=(1, 2))
+    p = crf.potentials(X)
+    for q in spans:
+        assert (q.start, q.end) == chain.most_uncertain_span(p[q.sequence], (1, 2))[:2]
+    assert len(active.query(crf, X, 1000)) == len(X)
+
+
+def test_what_is_known_is_not_asked_for(crf: CRF, corpus: tuple[Any, Any]) -> None:
+    X, y = corpus[0][30:50], corpus[1][30:50]
+    known = set(crf.classes_.tolist())
+    given: list[Any] = [list(row) if i < 15 and set(row) <= known else None for i, row in enumerate(y)]
+    given[16] = [None] * len(X[16])
+    found = {q.sequence for q in active.query(crf, X, 20, given=given)}
+    assert found == {i for i, row in enumerate(given) if row is None or None in row}
+
+
+def test_diversity_avoids_repetition(crf: CRF, corpus: tuple[Any, Any]) -> None:
+    X = [corpus[0][40]] * 5 + [corpus[0][i] for i in range(50, 60)]
+    plain = [q.sequence for q in active.query(crf, X, 6, "least_confidence")]
+    diverse = [q.sequence for q in active.query(crf, X, 6, "least_confidence", diversity=0.8)]
+    assert sum(i < 5 for i in diverse) <= max(1, sum(i < 5 for i in plain))
+    assert sum(i < 5 for i in diverse) <= 1
+    assert len(set(diverse)) == 6
+
+
+def test_random_is_reproducible(crf: CRF, corpus: tuple[Any, Any]) -> None:
+    X = corpus[0][30:90]
+    assert active.query(crf, X, 5, "random", random_state=3) == active.query(crf, X, 5, "random", random_state=3)
+
+
+def test_faults_are_named(crf: CRF) -> None:
+    with pytest.raises(ValueError, match="'strategy' must be one of"):
+        active.uncertainty(crf, [["a"]], "best")
+    with pytest.raises(ValueError, match="'n' of query"):
+        active.query(crf, [["a"]], 0)
+    with pytest.raises(ValueError, match="'diversity' must lie"):
+        active.query(crf, [["a"]], 1, diversity=2)
+
+
+def test_simulation_counts_what_was_labelled(corpus: tuple[Any, Any]) -> None:
+    X, y = corpus[0][:80], corpus[1][:80]
+    curve = active.simulate(CRF(c2=0.1, max_iter=10), X, y, X[:20], y[:20], start=10, batch=5, rounds=3, span=(1, 2))
+    assert len(curve.f1) == 4
+    known = sum(x is not None for row in curve.known if row is not None for x in row)
+    assert curve.tokens[-1] == known
+    assert (np.diff(curve.tokens) <= 10).all()
+    for row, gold in zip(curve.known, y, strict=True):
+        assert row is None or all(a is None or a == b for a, b in zip(row, gold, strict=True))
+    whole = active.simulate(CRF(c2=0.1, max_iter=10), X[:30], y[:30], X[:5], y[:5], start=20, batch=50, rounds=9)
+    assert whole.sequences.tolist() == [20, 30]
+    assert whole.tokens_to_reach(0.0) == whole.tokens[0]
+    assert whole.tokens_to_reach(1.1) is None
+
+
+def test_curves_are_drawn(corpus: tuple[Any, Any], tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    X, y = corpus[0][:40], corpus[1][:40]
+    curve = active.simulate(CRF(max_iter=5), X, y, X[:9], y[:9], start=10, batch=5, rounds=1)
+    active.plot_curves({"entropy": [curve, curve]}, str(tmp_path / "a.png"), target=0.5)
+    assert (tmp_path / "a.png").stat().st_size > 1000
+
+
+def run(*words: str) -> str:
+    result = CliRunner().invoke(app, list(words))
+    assert result.exit_code == 0, f"{result.output} {result.exception}"
+    return result.output
+
+
+def test_the_command_line_goes_round(corpus: tuple[Any, Any], tmp_path: Path) -> None:
+    """Train, ask for spans, answer, add, train on the partial labels, ask again."""
+    X, y = corpus
+    truth = {tuple(x): list(row) for x, row in zip(X, y, strict=True)}
+
+    def write(path: Path, sequences: Any, labels: Any) -> None:
+        with open(path, "w") as file:
+            for tokens, row in zip(sequences, labels, strict=True):
+                file.writelines(
+                    "\t".join([t, *([label] if label else [])]) + "\n" for t, label in zip(tokens, row, strict=True)
+                )
+                file.write("\n")
+
+    write(tmp_path / "labelled.txt", X[:30], y[:30])
+    write(tmp_path / "pool.txt", X[30:100], [[""] * len(x) for x in X[30:100]])
+    labelled, pool, batch, model = (str(tmp_path / f) for f in ("labelled.txt", "pool.txt", "batch.txt", "m.crfkit"))
+    asked = 0
+    for _ in range(2):
+        run("train", labelled, "-m", model, "--unknown", "?", "--max-iter", "10", "-q")
+        run("active", "next", pool, "-m", model, "-o", batch, "--known", labelled, "-n", "5", "--span", "1-3")
+        table, answers = read_columns(batch)
+        assert answers is not None
+        assert len(answers) == 5
+        with open(batch, "w") as file:
+            for rows, row in zip(table, answers, strict=True):
+                gold = truth[tuple(word for word, _ in rows)]
+                asked += list(row).count("???")
+                for (word, guess), answer, label in zip(rows, row, gold, strict=True):
+                    file.write(f"{word}\t{guess}\t{label if answer == '???' else answer}\n")
+                file.write("\n")
+        run("active", "add", batch, labelled)
+    X_known, y_known = read_columns(labelled)
+    assert y_known is not None
+    extra = sum(label != "?" for row in y_known[30:] for label in row)
+    assert extra == asked > 0
+    for tokens, row in zip(X_known, y_known, strict=True):
+        assert all(a in ("?", b) for a, b in zip(row, truth[tuple(tokens)], strict=True))
+
+
+def test_unlabelled_data_on_the_command_line(corpus: tuple[Any, Any], tmp_path: Path) -> None:
+    X, y = corpus
+    with open(tmp_path / "a.txt", "w") as file:
+        for tokens, row in zip(X[:40], y[:40], strict=True):
+            file.write("".join(f"{t}\t{label}\n" for t, label in zip(tokens, row, strict=True)) + "\n")
+    with open(tmp_path / "b.txt", "w") as file:
+        for tokens in X[40:150]:
+            file.write("".join(f"{t}\n" for t in tokens) + "\n")
+    model = str(tmp_path / "m.crfkit")
+    arguments = ["train", str(tmp_path / "a.txt"), "-m", model, "--json", "--max-iter", "8"]
+    out = run(*arguments, "--unlabeled", str(tmp_path / "b.txt"), "--entropy-weight", "0.5")
+    assert '"entropy"' in out
+    result = CliRunner().invoke(app, [*arguments, "--unlabeled", str(tmp_path / "b.txt")])
+    assert isinstance(result.exception, ValueError)
+    assert "--entropy-weight" in str(result.exception)

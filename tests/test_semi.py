@@ -1,0 +1,271 @@
+"""Partly labelled and unlabelled sequences: objective, estimator, forced decoding."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import oracle
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_objective import Case, big_case, cases, potentials_of
+
+from crfkit import CRF, chain, metrics
+from crfkit.data import load_corpus
+from crfkit.training import LikelihoodObjective, SemiSupervisedObjective
+
+
+@st.composite
+def partly_known(draw: st.DrawFn) -> Case:
+    """A case with some labels hidden, some replaced by sets; the gold labels always fit."""
+    case = draw(cases())
+    hide(case, np.random.default_rng(draw(st.integers(0, 1000))))
+    case["eta"] = draw(st.sampled_from([0.0, 0.7]), label="eta")
+    case["per"] = draw(st.sampled_from(["sequence", "token"]), label="per")
+    return case
+
+
+def hide(case: Case, rng: np.random.Generator) -> None:
+    data, gold, n = case["data"], case["gold"], case["layout"].n_labels
+    known = gold.copy()
+    tokens, sets = [], []
+    for s in range(data.n_sequences):
+        kind = rng.integers(3)  # all known, in part, not at all
+        for t in range(data.offsets[s], data.offsets[s + 1]):
+            if kind == 0:
+                continue
+            if kind == 2 or rng.random() < 0.4:
+                known[t] = -1
+            elif rng.random() < 0.5:
+                known[t] = -1
+                row = rng.random(n) < 0.5
+                row[gold[t]] = True
+                tokens.append(t)
+                sets.append(row)
+    case["known"] = known
+    case["sets"] = (np.array(tokens, np.int64), np.array(sets, bool).reshape(len(tokens), n))
+
+
+def objective_of(case: Case, dtype: Any = np.float64, n_jobs: int = 1) -> SemiSupervisedObjective:
+    return SemiSupervisedObjective(
+        case["layout"],
+        case["data"],
+        case["known"],
+        case["sets"],
+        entropy_weight=case["eta"],
+        entropy_per=case["per"],
+        c2=case["c2"],
+        weights=case["weights"],
+        constraints=case["rules"],
+        dtype=dtype,
+        n_jobs=n_jobs,
+    )
+
+
+def value_by_enumeration(case: Case, w: np.ndarray) -> float:
+    data = case["data"]
+    total = float(case["c2"] * (w @ w))
+    sets = dict(zip(case["sets"][0].tolist(), case["sets"][1], strict=True))
+    for s in range(data.n_sequences):
+        begin, end = data.offsets[s], data.offsets[s + 1]
+        if begin == end:
+            continue
+        p = potentials_of(case, w, s)
+        weight = 1.0 if case["weights"] is None else case["weights"][s]
+        known = case["known"][begin:end]
+        if (known < 0).all() and not any(t in sets for t in range(begin, end)):
+            q = oracle.probabilities(p)
+            entropy = -(q[q > 0] * np.log(q[q > 0])).sum()
+            total += weight * case["eta"] * entropy / (end - begin if case["per"] == "token" else 1)
+            continue
+        fits = np.array(
+            [
+                all(
+                    j == known[t] if known[t] >= 0 else (begin + t not in sets or sets[begin + t][j])
+                    for t, j in enumerate(path)
+                )
+                for path in oracle.all_paths(p)
+            ]
+        )
+        scores = oracle.scores(p)
+        total += weight * (oracle.log_sum_exp(scores) - oracle.log_sum_exp(scores[fits]))
+    return total
+
+
+@settings(max_examples=200)
+@given(partly_known())
+def test_value_equals_enumeration(case: Case) -> None:
+    value, _ = objective_of(case).value_and_grad(case["w"])
+    assert value == pytest.approx(value_by_enumeration(case, case["w"]), rel=1e-9, abs=1e-8)
+
+
+@settings(max_examples=100)
+@given(partly_known())
+def test_gradient_equals_finite_differences(case: Case) -> None:
+    w = np.clip(case["w"], -3, 3)
+    f = objective_of(case)
+    before = w.copy()
+    value, gradient = f.value_and_grad(w)
+    np.testing.assert_array_equal(w, before)
+    expected = oracle.finite_difference(lambda x: f.value_and_grad(x)[0], w)
+    np.testing.assert_allclose(gradient, expected, rtol=1e-5, atol=1e-6)
+    parts = [f.block_value_and_grad(w, b, beams=False) for b in range(f.n_blocks)]
+    assert sum(v for v, _ in parts) + case["c2"] * (w @ w) == pytest.approx(value, abs=1e-9)
+    total = sum((g for _, g in parts), 2 * case["c2"] * w)
+    np.testing.assert_allclose(total, gradient, atol=1e-9)
+
+
+@settings(max_examples=60)
+@given(partly_known())
+def test_float32_is_near(case: Case) -> None:
+    w = np.clip(case["w"], -3, 3)
+    value, gradient = objective_of(case).value_and_grad(w)
+    single, single_gradient = objective_of(case, np.float32).value_and_grad(w)
+    assert single == pytest.approx(value, rel=1e-5, abs=2e-4)
+    np.testing.assert_allclose(single_gradient, gradient, rtol=1e-4, atol=3e-4)
+
+
+def big(labels: int, edges: bool = False) -> Case:
+    case = big_case(labels, edges)
+    hide(case, np.random.default_rng(1))
+    return {**case, "eta": 0.5, "per": "sequence"}
+
+
+@pytest.mark.parametrize(("labels", "edges"), [(3, False), (22, False), (70, False), (5, True)])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_threads_do_not_change_a_bit(labels: int, edges: bool, dtype: Any) -> None:
+    case = big(labels, edges)
+    value, gradient = objective_of(case, dtype).value_and_grad(case["w"])
+    for n_jobs in (2, 5):
+        again, gradient_again = objective_of(case, dtype, n_jobs).value_and_grad(case["w"])
+        assert again == value
+        np.testing.assert_array_equal(gradient_again, gradient)
+
+
+@pytest.mark.parametrize(("labels", "edges"), [(3, False), (22, False), (70, False), (5, True)])
+def test_blocks_and_packs(labels: int, edges: bool) -> None:
+    """Directional derivatives over many blocks; single precision; huge weights that need log space."""
+    case = big(labels, edges)
+    f = objective_of(case, n_jobs=2)
+    value, gradient = f.value_and_grad(case["w"])
+    d = np.random.default_rng(2).normal(size=f.size)
+    slope = (f.value_and_grad(case["w"] + 1e-6 * d)[0] - f.value_and_grad(case["w"] - 1e-6 * d)[0]) / 2e-6
+    assert slope == pytest.approx(float(gradient @ d), rel=1e-5, abs=1e-3)
+    single, single_gradient = objective_of(case, np.float32).value_and_grad(case["w"])
+    assert single == pytest.approx(value, rel=1e-6)
+    assert np.linalg.norm(single_gradient - gradient) < 3e-5 * np.linalg.norm(gradient)
+    w = case["w"] * 40
+    value, gradient = f.value_and_grad(w)
+    single, single_gradient = objective_of(case, np.float32).value_and_grad(w)
+    assert single == pytest.approx(value, rel=1e-4)
+    assert np.linalg.norm(single_gradient - gradient) < 1e-2 * np.linalg.norm(gradient)
+
+
+def test_fully_labelled_is_the_likelihood() -> None:
+    case = big_case(5)
+    none = (np.zeros(0, np.int64), np.zeros((0, 5), bool))
+    semi = SemiSupervisedObjective(case["layout"], case["data"], case["gold"], none, c2=0.1, n_jobs=1)
+    plain = LikelihoodObjective(case["layout"], case["data"], case["gold"], c2=0.1, n_jobs=1)
+    assert semi.value_and_grad(case["w"])[0] == plain.value_and_grad(case["w"])[0]
+
+
+X = [["the", "red", "dog"], ["a", "cat"], ["the", "cat"], ["red"]]
+
+
+def test_hidden_labels_equal_marginalising_by_hand() -> None:
+    """The objective of partial labels against potentials of the fitted model."""
+    y: list[Any] = [["D", None, {"N", "V"}], ["D", "N"], [None, "N"], None]
+    crf = CRF(c2=0.5, dtype="float64").fit(X, y)
+    p = crf.potentials(X)
+    labels = crf.classes_.tolist()
+    expected = 0.5 * float(crf.weights_ @ crf.weights_)
+    for i, row in enumerate(y):
+        if row is None:
+            continue
+        sets = [
+            None if x is None else [labels.index(k) for k in (sorted(x) if isinstance(x, set) else [x])] for x in row
+        ]
+        expected -= np.log(chain.span_probability(p[i], 0, len(row), sets))
+    assert crf.result_.value == pytest.approx(expected, rel=1e-9)
+    assert crf.objective(X, y).value_and_grad(crf.weights_)[0] == pytest.approx(expected, rel=1e-9)
+
+
+def test_a_set_of_one_and_nothing_hidden_change_nothing() -> None:
+    y: Any = [["D", "A", "N"], ["D", "N"], ["D", "N"], ["A"]]
+    plain = CRF(dtype="float64", tol=1e-9).fit(X, y)
+    sets = CRF(dtype="float64", tol=1e-9).fit(X, [[{label} for label in row] for row in y])
+    np.testing.assert_allclose(sets.weights_, plain.weights_, atol=1e-4)
+    more = CRF(dtype="float64", tol=1e-9).fit([*X, ["new", "words"]], [*y, None])
+    np.testing.assert_allclose(more.weights_, plain.weights_, atol=1e-4)
+
+
+def test_faults_are_named() -> None:
+    with pytest.raises(ValueError, match="sequence 1, position 0: a set of possible labels must not be empty"):
+        CRF().fit([["a"], ["b"]], [["A"], [set()]])
+    with pytest.raises(ValueError, match="there is no label to learn"):
+        CRF().fit([["a"]], [None])
+    with pytest.raises(ValueError, match="sequence 1: no labelling fits both"):
+        CRF(constraints="bio").fit(
+            [["a", "b"], ["a", "b", "c"]], [["B-X", "I-X"], [{"O", "B-Y"}, {"I-X", "I-Y"} - {"I-Y"}, None]]
+        )
+    with pytest.raises(ValueError, match="'entropy_per' of CRF"):
+        CRF(entropy_per="word").fit([["a"]], [["A"]])
+    with pytest.raises(ValueError, match="'entropy_weight' of CRF"):
+        CRF(entropy_weight=-1).fit([["a"]], [["A"]])
+    crf = CRF().fit([["a", "b"]], [["A", "B"]])
+    with pytest.raises(ValueError, match="not one of the model's"):
+        crf.predict([["a", "b"]], given=[["C", None]])
+    with pytest.raises(ValueError, match="'given' holds labels for 2 sequences"):
+        crf.predict([["a", "b"]], given=[None, None])
+
+
+def test_forced_decoding_fits_what_is_given() -> None:
+    X_all, y_all = load_corpus("ingredients", "train")
+    X_test, y_test = load_corpus("ingredients", "test")
+    crf = CRF(c2=0.1, max_iter=30).fit(X_all[:100], y_all[:100])
+    rng = np.random.default_rng(0)
+    y_list = [list(row) for row in y_test]
+    given = [[label if rng.random() < 0.3 else None for label in row] for row in y_list]
+    forced = crf.predict(X_test, given=given)
+    for row, known in zip(forced, given, strict=True):
+        assert all(k is None or k == label for k, label in zip(known, row, strict=True))
+    assert metrics.token_accuracy(y_list, forced) > crf.score(X_test, y_list)
+    nodes = crf.predict_marginals(X_test, given=given)
+    labels = crf.classes_.tolist()
+    for node, known in zip(nodes, given, strict=True):
+        np.testing.assert_allclose(node.sum(1), 1)
+        for t, k in enumerate(known):
+            assert k is None or node[t, labels.index(k)] == pytest.approx(1)
+    best = crf.predict_nbest(X_test[:5], k=2, given=given[:5])
+    assert [b[0].labels for b in best] == forced[:5]
+
+
+def test_training_with_entropy() -> None:
+    """The entropy falls, both terms are told, and training is the same on any number of threads."""
+    X_all, y_all = load_corpus("ingredients", "train")
+    y = [list(row) if i < 40 else None for i, row in enumerate(y_all)]
+    seen = []
+    settings: dict[str, Any] = {"c2": 0.5, "entropy_weight": 0.3, "max_iter": 40}
+    crf = CRF(**settings, callback=lambda p, w: seen.append(p), n_jobs=1).fit(X_all, y)
+    assert {"likelihood", "entropy"} <= set(seen[-1].terms)
+    value = seen[-1].terms["likelihood"] + 0.3 * seen[-1].terms["entropy"] + 0.5 * float(crf.weights_ @ crf.weights_)
+    assert seen[-1].value == pytest.approx(value, rel=1e-5)
+    again = CRF(**settings, n_jobs=2).fit(X_all, y)
+    np.testing.assert_array_equal(again.weights_, crf.weights_)
+    plain = CRF(c2=0.5).fit(X_all[:40], y[:40])
+
+    def uncertainty(model: CRF) -> float:
+        return float(chain.entropy(model.potentials(X_all[40:])).sum())
+
+    assert uncertainty(crf) < 0.7 * uncertainty(plain)
+
+
+def test_entropy_with_c1_and_warm_start() -> None:
+    X_all, y_all = load_corpus("ingredients", "train")
+    y = [list(row) if i < 40 else None for i, row in enumerate(y_all[:120])]
+    crf = CRF(c1=0.1, c2=0.1, entropy_weight=0.1, max_iter=15, warm_start=True).fit(X_all[:120], y)
+    assert np.isfinite(crf.result_.value)
+    before = crf.result_.value
+    crf.fit(X_all[:120], y)
+    assert crf.result_.value < before + 1e-3 * abs(before)
