@@ -5,7 +5,7 @@
     read, cut at blank lines -> parse, expand templates, score, decode, write as text -> in order to the output
     one thread                  one thread a piece, the interpreter's lock released
 
-A few pieces of a megabyte are in memory at a time, whatever the size of the file.
+A few pieces of half a megabyte are in memory at a time, whatever the size of the file.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from crfkit.model import ChainModel
 
 __all__ = ["Tagged", "iter_items", "tag_columns"]
 
-_PIECE = 1 << 20
+_PIECE = 1 << 19
 
 
 class Tagged(NamedTuple):
