@@ -31,11 +31,11 @@ def enumerate_graph(card: list[int], factors: Factors) -> tuple[NDArray[np.int32
 
 
 def oracle(card: list[int], factors: Factors) -> tuple[float, list[Floats], list[Floats]]:
-    """log Z, node and factor marginals by enumeration."""
+    """Log Z, node and factor marginals by enumeration."""
     paths, scores = enumerate_graph(card, factors)
     log_z = log_sum_exp(scores)
     p = np.exp(scores - log_z)
-    nodes = [np.bincount(paths[:, v], p, card[v]) for v in range(len(card))]
+    nodes = [np.asarray(np.bincount(paths[:, v], p, card[v]), np.float64) for v in range(len(card))]
     tables = []
     for scope, table in factors:
         out = np.zeros_like(table)

@@ -2,6 +2,7 @@
 
 :class:`FactorGraph` holds discrete variables and factors and answers the questions of :mod:`crfkit.chain` about them:
 exactly where the treewidth allows, approximately where it does not. Builders make the common shapes.
+:class:`GraphCRF`, :class:`SkipChainCRF` and :class:`FactorialCRF` learn scores from data.
 """
 
 from crfkit.graph.builders import (
@@ -15,7 +16,9 @@ from crfkit.graph.builders import (
     tree,
 )
 from crfkit.graph.engine import Convergence, ConvergenceWarning, Cost, CostError, Passing
+from crfkit.graph.estimators import FactorialCRF, GraphCRF, SkipChainCRF, repeated_words
 from crfkit.graph.factor_graph import Assignment, FactorGraph, GraphMarginals
+from crfkit.graph.objective import GraphObjective
 
 __all__ = [
     "Assignment",
@@ -24,13 +27,18 @@ __all__ = [
     "Cost",
     "CostError",
     "FactorGraph",
+    "FactorialCRF",
+    "GraphCRF",
     "GraphMarginals",
+    "GraphObjective",
     "Passing",
+    "SkipChainCRF",
     "chain",
     "factorial",
     "grid",
     "higher_order_chain",
     "pairwise_graph",
+    "repeated_words",
     "semi_markov_chain",
     "skip_chain",
     "tree",

@@ -148,7 +148,7 @@ class Convergence:
 
 @dataclass(frozen=True, eq=False)
 class Scores:
-    """Scores of a graph: flat unary scores [sum of cardinalities], distinct tables one after another, table of each factor."""
+    """Scores of a graph: of all values of all variables, distinct tables one after another, table of each factor."""
 
     unary: Floats
     tables: Floats
@@ -267,7 +267,8 @@ class Engine:
             raise CostError(
                 f"exact inference on this graph of {self.n_variables} variables and {self.n_factors} factors is too "
                 f"expensive: {cost}; allowed are {_amount(max_bytes, 'B')}. Use method='loopy' (or 'trw' for an "
-                "upper, 'mean_field' for a lower bound of log Z), observe variables to cut the graph, or raise 'max_bytes'"
+                "upper, 'mean_field' for a lower bound of log Z), observe variables to cut the graph, or raise "
+                "'max_bytes'"
             )
         return tree
 
@@ -275,7 +276,7 @@ class Engine:
 
     @cached_property
     def merged(self) -> tuple[Engine, NDArray[np.int64], list[bool]] | None:
-        """The graph with one factor for every scope, the factor that each one went into and whether it is turned around.
+        """The graph with one factor for every scope, which one each factor went into, and whether it is turned around.
 
         None if no two factors have the same variables.
         """
@@ -428,7 +429,7 @@ class Engine:
         maximise: bool = False,
         silent: bool = False,
     ) -> Inference:
-        """log Z of the components and marginals; a warning where message passing has not converged."""
+        """The components' log Z and marginals; a warning where message passing has not converged."""
         if method not in METHODS:
             raise ValueError(f"'method' must be one of {METHODS}, got {method!r}")
         if method == "exact":

@@ -107,7 +107,10 @@ class FactorGraph:
         card = card.astype(np.int32)
         unary = np.zeros(int(card.sum()))
         node_ptr = pointers(card)
-        slots, scopes, tables, of = [], [], [], []
+        slots: list[int] = []
+        scopes: list[list[int]] = []
+        tables: list[Floats] = []
+        of: list[int] = []
         known: dict[int, tuple[Any, int]] = {}
         for f, (variables, table) in enumerate(factors):
             scope = [int(v) for v in variables]
