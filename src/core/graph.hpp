@@ -77,7 +77,9 @@ class JunctionTree {
     i64 size = 0, message = 0; // entries of the table, of the message
     i64 number = 0;            // in its component
     i64 parent = -1;           // place in the order, or -1
-    i64 at = 0, message_at = 0;  // places in the component's memory
+    i64 at = 0, lean_at = 0, message_at = 0, vector_at = 0;  // places in the component's memory
+    enum class Kind : u8 { table, rows, columns };
+    Kind kind = Kind::table;   // rows, columns: one factor of two variables and a vector say all, no table is needed
     Walk in_parent;            // the message beside the parent's table
     std::vector<i64> children;
     std::vector<Part> parts;   // factors that live here
@@ -85,17 +87,17 @@ class JunctionTree {
   };
   struct Work;
   struct Tables;
-  template <class Algebra>
+  template <class Algebra, bool Lean>
   bool collect(i64 component, const Scores& scores, const Tables& tables, Work& work, double& log_z) const;
-  template <class Algebra>
-  void distribute(i64 component, Work& work, double* nodes, double* factors) const;
+  void distribute(i64 component, const Scores& scores, const Tables& tables, Work& work, double* nodes, double* factors) const;
+  void distribute_log(i64 component, Work& work, double* nodes, double* factors) const;
   Tables prepare(const Scores& scores, const Threads& threads) const;
 
   const Structure& graph_;
   std::vector<i32> order_;
   std::vector<Clique> cliques_;             // in elimination order
   std::vector<std::vector<i64>> members_;   // cliques of each component
-  std::vector<i64> memory_, message_memory_;
+  std::vector<i64> memory_, lean_memory_, message_memory_, vector_memory_;
   i64 treewidth_ = 0;
   double entries_ = 0, largest_ = 0, largest_component_ = 0;
 };

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <limits>
 
+#include "clones.hpp"
 #include "graph.hpp"
 #include "parallel.hpp"
 #include "simd.hpp"
@@ -60,6 +61,86 @@ struct Max {
   static double times(double a, double b) { return a + b; }
   static double plus(double a, double b) { return std::max(a, b); }
 };
+
+// Kernels of cliques of two variables: x the clique's own, y the other; table(x, y) = theta(x, y) v(x).
+// Rows: theta[x][y]; columns: theta[y][x].
+
+CRFKIT_CLONES void up_rows(const double* theta, const double* v, i64 n, i64 m, double* out) {
+  for (i64 r = 0; r < m; ++r) out[r] = 0;
+  i64 i = 0;
+  for (; i + 4 <= n; i += 4) {
+    const double a = v[i], b = v[i + 1], c = v[i + 2], d = v[i + 3];
+    const double* row = theta + i * m;
+    for (i64 r = 0; r < m; ++r) out[r] += (row[r] * a + row[m + r] * b) + (row[2 * m + r] * c + row[3 * m + r] * d);
+  }
+  for (; i < n; ++i)
+    for (i64 r = 0; r < m; ++r) out[r] += theta[i * m + r] * v[i];
+}
+
+CRFKIT_CLONES void up_columns(const double* theta, const double* v, i64 n, i64 m, double* out) {
+  for (i64 r = 0; r < m; ++r) {
+    const double* row = theta + r * n;
+    double lanes[4] = {};
+    i64 i = 0;
+    for (; i + 4 <= n; i += 4)
+      for (int k = 0; k < 4; ++k) lanes[k] += row[i + k] * v[i + k];
+    for (; i < n; ++i) lanes[0] += row[i] * v[i];
+    out[r] = (lanes[0] + lanes[1]) + (lanes[2] + lanes[3]);
+  }
+}
+
+// out = theta(x, y) v(x) w(y), and its sums over y
+CRFKIT_CLONES void down_rows(const double* theta, const double* v, const double* w, i64 n, i64 m, double* out, double* node) {
+  for (i64 i = 0; i < n; ++i) {
+    const double* row = theta + i * m;
+    double* o = out + i * m;
+    const double scale = v[i];
+    double lanes[8] = {};
+    i64 r = 0;
+    for (; r + 8 <= m; r += 8)
+      for (int k = 0; k < 8; ++k) {
+        o[r + k] = row[r + k] * w[r + k] * scale;
+        lanes[k] += o[r + k];
+      }
+    for (; r < m; ++r) {
+      o[r] = row[r] * w[r] * scale;
+      lanes[0] += o[r];
+    }
+    node[i] = ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) + ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7]));
+  }
+}
+
+CRFKIT_CLONES void down_columns(const double* theta, const double* v, const double* w, i64 n, i64 m, double* out, double* node) {
+  for (i64 i = 0; i < n; ++i) node[i] = 0;
+  for (i64 r = 0; r < m; ++r) {
+    const double* row = theta + r * n;
+    double* o = out + r * n;
+    const double scale = w[r];
+    for (i64 i = 0; i < n; ++i) {
+      o[i] = row[i] * v[i] * scale;
+      node[i] += o[i];
+    }
+  }
+}
+
+// table *= w along its rows; sums of the rows
+CRFKIT_CLONES void scale_rows(double* table, const double* w, i64 n, i64 m, double* node) {
+  for (i64 i = 0; i < n; ++i) {
+    double* row = table + i * m;
+    double lanes[8] = {};
+    i64 r = 0;
+    for (; r + 8 <= m; r += 8)
+      for (int k = 0; k < 8; ++k) {
+        row[r + k] *= w[r + k];
+        lanes[k] += row[r + k];
+      }
+    for (; r < m; ++r) {
+      row[r] *= w[r];
+      lanes[0] += row[r];
+    }
+    node[i] = ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) + ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7]));
+  }
+}
 
 // Calls inner(place in the clique's table, place in the smaller table, extent, step) for every innermost run.
 template <class Inner>
@@ -164,7 +245,8 @@ struct JunctionTree::Tables {
 };
 
 struct JunctionTree::Work {
-  Buffer<double> tables, messages, scratch, down;
+  Buffer<double> tables, messages, vectors, down, scratch;
+  std::vector<double> scale;  // what the messages were divided by, inverted
 };
 
 JunctionTree::JunctionTree(const Structure& graph, std::vector<i32> order) : graph_(graph), order_(std::move(order)) {
@@ -186,7 +268,7 @@ JunctionTree::JunctionTree(const Structure& graph, std::vector<i32> order) : gra
   }
   members_.resize(graph.n_components);
   memory_.assign(graph.n_components, 0);
-  message_memory_.assign(graph.n_components, 0);
+  lean_memory_ = message_memory_ = vector_memory_ = memory_;
   std::vector<double> component_entries(graph.n_components, 0.0);
   for (i64 k = 0; k < n; ++k) {
     Clique& c = cliques_[k];
@@ -208,7 +290,10 @@ JunctionTree::JunctionTree(const Structure& graph, std::vector<i32> order) : gra
     for (std::size_t j = c.rest.size(); j-- > 1;) c.strides[j - 1] = c.strides[j] * graph.card[c.rest[j]];
     c.at = memory_[component];
     c.message_at = message_memory_[component];
+    c.lean_at = lean_memory_[component];
+    c.vector_at = vector_memory_[component];
     memory_[component] += c.size;
+    vector_memory_[component] += graph.card[c.variable];
     message_memory_[component] += c.message;
     c.number = static_cast<i64>(members_[component].size());
     members_[component].push_back(k);
@@ -221,7 +306,15 @@ JunctionTree::JunctionTree(const Structure& graph, std::vector<i32> order) : gra
     std::vector<i32> all{c.variable};
     all.insert(all.end(), c.rest.begin(), c.rest.end());
     for (Part& part : c.parts) part.walk = make_walk(all, graph.scope_of(part.factor), graph.card);
-    for (const i64 child : c.children) cliques_[child].in_parent = make_walk(all, cliques_[child].rest, graph.card);
+    bool alone = c.parts.size() == 1 && c.rest.size() == 1;
+    for (const i64 child : c.children) {
+      cliques_[child].in_parent = make_walk(all, cliques_[child].rest, graph.card);
+      alone &= cliques_[child].rest.size() == 1;
+    }
+    if (alone)
+      c.kind = graph.scope_of(c.parts[0].factor)[0] == c.variable ? Clique::Kind::rows : Clique::Kind::columns;
+    else
+      lean_memory_[component] += c.size;
   }
   for (const double x : component_entries) largest_component_ = std::max(largest_component_, x);
 }
@@ -246,20 +339,21 @@ JunctionTree::Tables JunctionTree::prepare(const Scores& scores, const Threads& 
 }
 
 // The upward pass: clique tables before they hear from above, messages, log Z. False if it is not to be trusted.
-template <class A>
+template <class A, bool Lean>
 bool JunctionTree::collect(i64 component, const Scores& scores, const Tables& tables, Work& work, double& log_z) const {
   constexpr bool linear = A::one == 1.0;
-  work.tables.reserve(memory_[component]);
+  work.tables.reserve((Lean ? lean_memory_ : memory_)[component]);
+  work.vectors.reserve(vector_memory_[component]);
+  work.scale.resize(members_[component].size());
   work.messages.reserve(message_memory_[component]);
   log_z = 0;
-  std::vector<double> vec;
   std::vector<double> low_of(linear ? members_[component].size() : 0);  // smallest entries of the messages
   for (const i64 k : members_[component]) {
     const Clique& c = cliques_[k];
     const i64 card = graph_.card[c.variable];
-    double* table = work.tables.data() + c.at;
+    double* table = work.tables.data() + (Lean ? c.lean_at : c.at);
     // what concerns the variable alone
-    vec.resize(card);
+    double* vec = work.vectors.data() + c.vector_at;
     const double* unary = scores.unary + graph_.node_ptr[c.variable];
     double bound = 1.0;
     const auto rescale = [&](double* x, i64 n) {  // largest entry one; the bound becomes what it is
@@ -279,17 +373,17 @@ bool JunctionTree::collect(i64 component, const Scores& scores, const Tables& ta
         log_z = -kInf;
         return true;
       }
-      bound = exponentials(unary, card, top, vec.data());
+      bound = exponentials(unary, card, top, vec);
       if (bound == 0) return false;
       log_z += top;
     } else {
-      std::copy(unary, unary + card, vec.begin());
+      std::copy(unary, unary + card, vec);
     }
     for (const i64 child : c.children) {
       const Clique& d = cliques_[child];
       if (d.rest.size() != 1) continue;
       if constexpr (linear) {
-        if (bound * low_of[d.number] < kSmall) rescale(vec.data(), card);
+        if (bound * low_of[d.number] < kSmall) rescale(vec, card);
         if (bound * low_of[d.number] < kSmall) return false;
         bound *= low_of[d.number];
       }
@@ -298,7 +392,17 @@ bool JunctionTree::collect(i64 component, const Scores& scores, const Tables& ta
     }
     // the table: the first factor times the vector, then the rest
     std::size_t first = 0;
-    if (!c.parts.empty()) {
+    const bool bare = Lean && c.kind != Clique::Kind::table;
+    double* message = work.messages.data() + c.message_at;
+    if (bare) {
+      const i32 t = scores.table_of[c.parts[0].factor];
+      log_z += tables.shift[t];
+      if (tables.shift[t] == -kInf) return true;
+      if (tables.low[t] == 0 || bound * tables.low[t] < kSmall) return false;
+      const double* values = tables.values.data() + scores.table_ptr[t];
+      (c.kind == Clique::Kind::rows ? up_rows : up_columns)(values, vec, card, c.message, message);
+      first = 1;
+    } else if (!c.parts.empty()) {
       const Part& part = c.parts[0];
       const i32 t = scores.table_of[part.factor];
       if constexpr (linear) {
@@ -335,7 +439,7 @@ bool JunctionTree::collect(i64 component, const Scores& scores, const Tables& ta
     }
     for (const i64 child : c.children) {
       const Clique& d = cliques_[child];
-      if (d.rest.size() == 1) continue;
+      if (bare || d.rest.size() == 1) continue;
       if constexpr (linear) {
         if (bound * low_of[d.number] < kSmall) rescale(table, c.size);
         if (bound * low_of[d.number] < kSmall) return false;
@@ -344,8 +448,9 @@ bool JunctionTree::collect(i64 component, const Scores& scores, const Tables& ta
       multiply<A>(table, d.in_parent, work.messages.data() + d.message_at);
     }
     // the message: the variable summed out; it is the outermost axis
-    double* message = work.messages.data() + c.message_at;
-    if (c.message == 1) {
+    if (bare) {
+      // done
+    } else if (c.message == 1) {
       double sum = A::zero;
       for (i64 i = 0; i < card; ++i) sum = A::plus(sum, table[i]);
       message[0] = sum;
@@ -362,6 +467,7 @@ bool JunctionTree::collect(i64 component, const Scores& scores, const Tables& ta
     }
     if constexpr (linear) {
       const double factor = 1 / top;
+      work.scale[c.number] = factor;
       for (i64 r = 0; r < c.message; ++r) {
         message[r] *= factor;
         small = message[r] > 0 ? std::min(small, message[r]) : small;
@@ -378,9 +484,59 @@ bool JunctionTree::collect(i64 component, const Scores& scores, const Tables& ta
 }
 
 // The downward pass: tables become the cliques' probabilities, and values and factors are read off them.
-template <class A>
-void JunctionTree::distribute(i64 component, Work& work, double* nodes, double* factors) const {
-  constexpr bool linear = A::one == 1.0;
+void JunctionTree::distribute(i64 component, const Scores& scores, const Tables& tables, Work& work, double* nodes, double* factors) const {
+  const auto& members = members_[component];
+  for (std::size_t j = members.size(); j-- > 0;) {
+    const Clique& c = cliques_[members[j]];
+    const i64 card = graph_.card[c.variable];
+    double* mine = nodes + graph_.node_ptr[c.variable];
+    work.down.reserve(c.message);
+    double* down = work.down.data();
+    // what the parent knows of the rest, without what it was told from here
+    const double scale = work.scale[c.number];
+    if (c.parent < 0) {
+      down[0] = scale;
+    } else {
+      const Clique& up = cliques_[c.parent];
+      const double* message = work.messages.data() + c.message_at;
+      const double* known = nodes + graph_.node_ptr[up.variable];
+      if (c.rest.size() > 1) {
+        marginalise<Linear>(work.tables.data() + up.lean_at, c.in_parent, down, c.message);
+        known = down;
+      }
+      for (i64 r = 0; r < c.message; ++r) down[r] = message[r] > 0 ? known[r] / message[r] * scale : 0.0;
+    }
+    double* table = work.tables.data() + c.lean_at;
+    if (c.kind != Clique::Kind::table) {
+      const i64 f = c.parts[0].factor;
+      const double* values = tables.values.data() + scores.table_ptr[scores.table_of[f]];
+      double* out = factors == nullptr ? nullptr : factors + graph_.out_ptr[f];
+      if (out == nullptr) {
+        work.scratch.reserve(c.size);
+        out = work.scratch.data();
+      }
+      const double* vec = work.vectors.data() + c.vector_at;
+      (c.kind == Clique::Kind::rows ? down_rows : down_columns)(values, vec, down, card, c.message, out, mine);
+    } else {
+      scale_rows(table, down, card, c.message, mine);
+    }
+    double total = 0;
+    for (i64 i = 0; i < card; ++i) total += mine[i];
+    for (i64 i = 0; i < card; ++i) mine[i] /= total;
+    if (factors == nullptr || c.kind != Clique::Kind::table) continue;
+    for (const Part& part : c.parts) {
+      double* out = factors + graph_.out_ptr[part.factor];
+      const i64 size = graph_.table_size(part.factor);
+      if (part.walk.extent.size() == 1 && part.walk.step[0] == 1)
+        std::copy(table, table + size, out);
+      else
+        marginalise<Linear>(table, part.walk, out, size);
+    }
+  }
+}
+
+// The same in log space.
+void JunctionTree::distribute_log(i64 component, Work& work, double* nodes, double* factors) const {
   const auto& members = members_[component];
   for (std::size_t j = members.size(); j-- > 0;) {
     const Clique& c = cliques_[members[j]];
@@ -391,51 +547,27 @@ void JunctionTree::distribute(i64 component, Work& work, double* nodes, double* 
       const Clique& up = cliques_[c.parent];
       work.down.reserve(c.message);
       double* down = work.down.data();
-      // what the parent knows of the rest, without what it was told from here
-      if (c.message == graph_.card[up.variable] && c.rest.size() == 1) {
-        const double* known = nodes + graph_.node_ptr[up.variable];
-        for (i64 r = 0; r < c.message; ++r) down[r] = linear ? known[r] : std::log(known[r]);
-      } else {
-        marginalise<A>(work.tables.data() + up.at, c.in_parent, down, c.message);
-      }
+      marginalise<Log>(work.tables.data() + up.at, c.in_parent, down, c.message);
       const double* message = work.messages.data() + c.message_at;
-      for (i64 r = 0; r < c.message; ++r) {
-        if constexpr (linear)
-          down[r] = message[r] > 0 ? down[r] / message[r] : 0.0;
-        else
-          down[r] = message[r] > -kInf ? down[r] - message[r] : -kInf;
-      }
+      for (i64 r = 0; r < c.message; ++r) down[r] = message[r] > -kInf ? down[r] - message[r] : -kInf;
       for (i64 i = 0; i < card; ++i)
-        for (i64 r = 0; r < c.message; ++r) table[i * c.message + r] = A::times(table[i * c.message + r], down[r]);
+        for (i64 r = 0; r < c.message; ++r) table[i * c.message + r] += down[r];
     }
-    // the message's scale was taken out above, so that the table still lacks a factor
-    double total = A::zero;
+    double total = -kInf;
     for (i64 i = 0; i < card; ++i) {
-      double sum = A::zero;
-      const double* row = table + i * c.message;
-      for (i64 r = 0; r < c.message; ++r) sum = A::plus(sum, row[r]);
+      double sum = -kInf;
+      for (i64 r = 0; r < c.message; ++r) sum = Log::plus(sum, table[i * c.message + r]);
       mine[i] = sum;
-      total = A::plus(total, sum);
+      total = Log::plus(total, sum);
     }
-    if constexpr (linear) {
-      const double scale = 1 / total;
-      for (i64 i = 0; i < card; ++i) mine[i] *= scale;
-      for (i64 i = 0; i < c.size; ++i) table[i] *= scale;
-    } else {
-      for (i64 i = 0; i < card; ++i) mine[i] = std::exp(mine[i] - total);
-      for (i64 i = 0; i < c.size; ++i) table[i] -= total;
-    }
-    if (factors != nullptr) {
-      for (const Part& part : c.parts) {
-        double* out = factors + graph_.out_ptr[part.factor];
-        const i64 size = graph_.table_size(part.factor);
-        if (part.walk.extent.size() == 1 && part.walk.step[0] == 1)
-          std::copy(table, table + size, out);
-        else
-          marginalise<A>(table, part.walk, out, size);
-        if constexpr (!linear)
-          for (i64 i = 0; i < size; ++i) out[i] = std::exp(out[i]);
-      }
+    for (i64 i = 0; i < card; ++i) mine[i] = std::exp(mine[i] - total);
+    for (i64 i = 0; i < c.size; ++i) table[i] -= total;
+    if (factors == nullptr) continue;
+    for (const Part& part : c.parts) {
+      double* out = factors + graph_.out_ptr[part.factor];
+      const i64 size = graph_.table_size(part.factor);
+      marginalise<Log>(table, part.walk, out, size);
+      for (i64 i = 0; i < size; ++i) out[i] = std::exp(out[i]);
     }
   }
 }
@@ -444,13 +576,13 @@ void JunctionTree::sum_product(const Scores& scores, const Threads& threads, dou
   const Tables tables = prepare(scores, threads);
   std::vector<Work> work(threads.count);
   parallel_for(graph_.n_components, threads.count, threads.poll, [&](i64 component, int thread) {
-    const bool fine = collect<Linear>(component, scores, tables, work[thread], log_z[component]);
-    if (!fine) collect<Log>(component, scores, tables, work[thread], log_z[component]);
+    const bool fine = collect<Linear, true>(component, scores, tables, work[thread], log_z[component]);
+    if (!fine) collect<Log, false>(component, scores, tables, work[thread], log_z[component]);
     if (nodes == nullptr || log_z[component] == -kInf) return;
     if (fine)
-      distribute<Linear>(component, work[thread], nodes, factors);
+      distribute(component, scores, tables, work[thread], nodes, factors);
     else
-      distribute<Log>(component, work[thread], nodes, factors);
+      distribute_log(component, work[thread], nodes, factors);
   });
 }
 
@@ -458,7 +590,7 @@ void JunctionTree::max_product(const Scores& scores, const Threads& threads, dou
   const Tables none;
   std::vector<Work> work(threads.count);
   parallel_for(graph_.n_components, threads.count, threads.poll, [&](i64 component, int thread) {
-    collect<Max>(component, scores, none, work[thread], score[component]);
+    collect<Max, false>(component, scores, none, work[thread], score[component]);
     if (score[component] == -kInf) return;
     const auto& members = members_[component];
     for (std::size_t j = members.size(); j-- > 0;) {
@@ -480,8 +612,8 @@ void JunctionTree::sample(const Scores& scores, const Threads& threads, i64 n, c
   const i64 n_variables = graph_.n_variables();
   parallel_for(graph_.n_components, threads.count, threads.poll, [&](i64 component, int thread) {
     Work& mine = work[thread];
-    const bool fine = collect<Linear>(component, scores, tables, mine, log_z[component]);
-    if (!fine) collect<Log>(component, scores, tables, mine, log_z[component]);
+    const bool fine = collect<Linear, false>(component, scores, tables, mine, log_z[component]);
+    if (!fine) collect<Log, false>(component, scores, tables, mine, log_z[component]);
     if (log_z[component] == -kInf) return;
     const auto& members = members_[component];
     std::vector<double> p;

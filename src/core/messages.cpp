@@ -13,6 +13,7 @@
 #include <queue>
 #include <tuple>
 
+#include "clones.hpp"
 #include "graph.hpp"
 #include "parallel.hpp"
 #include "simd.hpp"
@@ -65,6 +66,92 @@ struct Scratch {
   }
 };
 
+// Flooding in probability space, for graphs of pairwise factors: messages sum to one, belief_v = exp(u_v) prod_f m_{f->v}.
+// It is exact as long as no message has an entry near zero; `lost` tells.
+struct Flood {
+  const i32* scope;          // [F][2]
+  const i64* node_ptr;
+  const i32* card;
+  const i64* at;             // place in scope -> first entry of the message
+  const double* psi;
+  const i64* psi_ptr;
+  const i32* table_of;
+  const double* belief;
+  const double* old;
+  double* fresh;
+};
+
+constexpr double kFaint = 1e-30;  // times a few neighbours, far from underflow
+
+// L: number of labels of both ends, or 0 if not known when compiled.
+template <int L>
+CRFKIT_INLINE void flood_edge(const Flood& g, i64 f, double& change, double& least) {
+  const i32 a = g.scope[2 * f], b = g.scope[2 * f + 1];
+  const i64 n = L > 0 ? L : g.card[a], m = L > 0 ? L : g.card[b];
+  const i64 to_a = g.at[2 * f], to_b = g.at[2 * f + 1];
+  const double* p = g.psi + g.psi_ptr[g.table_of[f]];
+  const double *ma = g.old + to_a, *mb = g.old + to_b, *ba = g.belief + g.node_ptr[a], *bb = g.belief + g.node_ptr[b];
+  double *na = g.fresh + to_a, *nb = g.fresh + to_b;
+  constexpr int room = L > 0 ? L : 64;
+  double ia[room], ib[room], qa[room], qb[room], sa[room], sb[room];
+  for (i64 i = 0; i < n; ++i) {
+    ia[i] = 1 / ma[i];
+    qa[i] = ba[i] * ia[i];
+  }
+  for (i64 j = 0; j < m; ++j) {
+    ib[j] = 1 / mb[j];
+    qb[j] = bb[j] * ib[j];
+    sb[j] = 0;
+  }
+  for (i64 i = 0; i < n; ++i) {
+    const double* row = p + i * m;
+    const double q = qa[i];
+    double x = 0;
+    for (i64 j = 0; j < m; ++j) {
+      x += row[j] * qb[j];
+      sb[j] += row[j] * q;
+    }
+    sa[i] = x;
+  }
+  double ta = 0, tb = 0;
+  for (i64 i = 0; i < n; ++i) ta += sa[i];
+  for (i64 j = 0; j < m; ++j) tb += sb[j];
+  ta = 1 / ta;
+  tb = 1 / tb;
+  for (i64 i = 0; i < n; ++i) {
+    const double x = sa[i] * ta;
+    const double d = std::abs(x * ia[i] - 1);
+    change = d > change ? d : change;
+    least = x < least ? x : least;
+    na[i] = x;
+  }
+  for (i64 j = 0; j < m; ++j) {
+    const double x = sb[j] * tb;
+    const double d = std::abs(x * ib[j] - 1);
+    change = d > change ? d : change;
+    least = x < least ? x : least;
+    nb[j] = x;
+  }
+}
+
+template <int L>
+CRFKIT_INLINE void flood_edges(const Flood& g, i64 begin, i64 end, double& change, double& least) {
+  for (i64 f = begin; f < end; ++f) flood_edge<L>(g, f, change, least);
+}
+
+CRFKIT_CLONES void flood_block(const Flood& g, int labels, i64 begin, i64 end, double& change, double& least) {
+  switch (labels) {
+    case 2: return flood_edges<2>(g, begin, end, change, least);
+    case 3: return flood_edges<3>(g, begin, end, change, least);
+    case 4: return flood_edges<4>(g, begin, end, change, least);
+    case 5: return flood_edges<5>(g, begin, end, change, least);
+    case 6: return flood_edges<6>(g, begin, end, change, least);
+    case 7: return flood_edges<7>(g, begin, end, change, least);
+    case 8: return flood_edges<8>(g, begin, end, change, least);
+    default: return flood_edges<0>(g, begin, end, change, least);
+  }
+}
+
 class Passing {
  public:
   Passing(const Structure& g, const Scores& scores, const PassingRule& rule, const Threads& threads)
@@ -83,7 +170,7 @@ class Passing {
   PassingReport run() {
     PassingReport report;
     if (g_.n_factors() == 0) return report;
-    if (rule_.schedule == PassingRule::Schedule::flooding) return flood();
+    if (rule_.schedule == PassingRule::Schedule::flooding) return quick(report) ? report : flood();
     std::vector<PassingReport> reports(g_.n_components);
     parallel_for(g_.n_components, threads_.count, threads_.poll, [&](i64 c, int thread) {
       reports[c] = rule_.schedule == PassingRule::Schedule::sequential ? sweep(c, scratch_[thread]) : follow(c, scratch_[thread]);
@@ -410,6 +497,71 @@ class Passing {
       m[i] = fresh[i];
     }
     if (again) add_up(v);
+  }
+
+  // Flooding in probability space; false, and nothing changed, if that is not to be trusted.
+  bool quick(PassingReport& out) {
+    if (rule_.max || rule_.beam || rule_.damping > 0 || rule_.appearance != nullptr) return false;
+    const i64 n = g_.n_factors(), n_variables = g_.n_variables();
+    int labels = n_variables > 0 ? g_.card[0] : 0;
+    for (i64 v = 0; v < n_variables; ++v) {
+      if (g_.card[v] > 64 || at_.ptr[v + 1] - at_.ptr[v] > 8) return false;
+      if (g_.card[v] != labels) labels = 0;
+    }
+    if (g_.scope_ptr.back() != 2 * n) return false;
+    for (i64 f = 0; f < n; ++f)
+      if (g_.scope_ptr[f] != 2 * f) return false;
+    std::vector<double> weight(total_.size()), belief(total_.size()), old(at_.entries), fresh(at_.entries);
+    for (i64 v = 0; v < n_variables; ++v) {
+      const double* u = scores_.unary + g_.node_ptr[v];
+      const i64 card = g_.card[v];
+      const double top = *std::max_element(u, u + card);
+      for (i64 i = 0; i < card; ++i)
+        if ((weight[g_.node_ptr[v] + i] = std::exp(u[i] - top)) < kFaint) return false;
+      for (i64 e = at_.ptr[v]; e < at_.ptr[v + 1]; ++e)
+        std::fill_n(old.data() + at_.message[at_.place[e]], card, 1.0 / static_cast<double>(card));
+    }
+    const auto multiply = [&](i64 v) {
+      double* b = belief.data() + g_.node_ptr[v];
+      const i64 card = g_.card[v];
+      std::copy_n(weight.data() + g_.node_ptr[v], card, b);
+      for (i64 e = at_.ptr[v]; e < at_.ptr[v + 1]; ++e) {
+        const double* m = old.data() + at_.message[at_.place[e]];
+        for (i64 i = 0; i < card; ++i) b[i] *= m[i];
+      }
+    };
+    PassingReport report;
+    report.converged = false;
+    constexpr i64 block = 2048;
+    const i64 blocks = (n + block - 1) / block;
+    std::vector<double> changes(blocks), leasts(blocks);
+    while (report.iterations < rule_.max_iter && !report.converged) {
+      each_variable(multiply);
+      const Flood g{g_.scope.data(), g_.node_ptr.data(), g_.card.data(), at_.message.data(), psi_.data(), psi_ptr_.data(), scores_.table_of,
+                    belief.data(), old.data(), fresh.data()};
+      parallel_for(blocks, threads_.count, threads_.poll, [&](i64 b, int) {
+        double change = 0, least = 1;
+        flood_block(g, labels, b * block, std::min(n, (b + 1) * block), change, least);
+        changes[b] = change;
+        leasts[b] = least;
+      });
+      if (!(*std::min_element(leasts.begin(), leasts.end()) > kFaint)) return false;
+      old.swap(fresh);
+      report.residual = *std::max_element(changes.begin(), changes.end());
+      report.messages += 2 * n;
+      ++report.iterations;
+      report.converged = report.residual <= rule_.tol;
+    }
+    for (i64 s = 0; s < 2 * n; ++s) {
+      double* m = message_.data() + at_.message[s];
+      const double* x = old.data() + at_.message[s];
+      const i64 card = g_.card[g_.scope[s]];
+      double top = 0;
+      for (i64 i = 0; i < card; ++i) top = std::max(top, x[i]);
+      for (i64 i = 0; i < card; ++i) m[i] = std::log(x[i] / top);
+    }
+    out = report;
+    return true;
   }
 
   PassingReport flood() {
