@@ -11,6 +11,7 @@ import statistics
 import time
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,15 @@ def median(calls: dict[str, Callable[[], Any]], repeats: int) -> dict[str, float
     return {name: statistics.median(t) for name, t in times.items()}
 
 
+def plan_and_infer(unary: Any, edges: Any, pairwise: Any, jobs: int | None) -> Any:
+    g = graph.pairwise_graph(unary, edges, pairwise, n_jobs=jobs)
+    return g._engine.infer(g._scores)
+
+
+def graph_marginals(unary: Any, edges: Any, pairwise: Any, jobs: int | None) -> graph.GraphMarginals:
+    return graph.pairwise_graph(unary, edges, pairwise, n_jobs=jobs).marginals()
+
+
 def chains(repeats: int, jobs: int | None) -> list[dict[str, Any]]:
     """A batch of chains, and the same as one graph of many components."""
     rng = np.random.default_rng(0)
@@ -52,11 +62,9 @@ def chains(repeats: int, jobs: int | None) -> list[dict[str, Any]]:
         assert np.abs(found.nodes - truth.nodes.ravel()).max() < 1e-10
         t = median(
             {
-                "chain": lambda p=p: chain.marginals(p, n_jobs=jobs),
-                "graph": lambda engine=engine, scores=scores: engine.infer(scores),
-                "with plan": lambda p=p, edges=edges: (lambda h: h._engine.infer(h._scores))(
-                    graph.pairwise_graph(p.unary, edges, p.pairwise, n_jobs=jobs)
-                ),
+                "chain": partial(chain.marginals, p, n_jobs=jobs),
+                "graph": partial(engine.infer, scores),
+                "with plan": partial(plan_and_infer, p.unary, edges, p.pairwise, jobs),
             },
             repeats,
         )
@@ -99,7 +107,9 @@ def pgmpy_marginals(model: Any, order: list[str]) -> list[Floats]:
     """
     from pgmpy.inference import BeliefPropagation
 
-    inference = BeliefPropagation(model.triangulate(order=order, inplace=False))
+    chordal = model.triangulate(order=order, inplace=False)
+    chordal.add_factors(*model.factors)
+    inference = BeliefPropagation(chordal)
     inference.calibrate()
     best: dict[str, Any] = {}
     for clique, belief in inference.get_clique_beliefs().items():
@@ -137,9 +147,7 @@ def against_pgmpy(repeats: int, jobs: int | None, nodes: int) -> list[dict[str, 
         began = time.perf_counter()
         theirs = pgmpy_marginals(model, [str(v) for v in found])
         seconds = time.perf_counter() - began
-        run = lambda unary=unary, edges=edges, tables=tables: graph.pairwise_graph(  # noqa: E731
-            unary, edges, tables, n_jobs=jobs
-        ).marginals()
+        run = partial(graph_marginals, unary, edges, tables, jobs)
         mine = run().nodes
         assert max(np.abs(a - b).max() for a, b in zip(mine, theirs, strict=True)) < 1e-8
         t = median({"graph": run}, repeats)["graph"]
@@ -201,14 +209,14 @@ def loopy(repeats: int, jobs: int | None, side: int, sweeps: int) -> list[dict[s
     down = 0.5 * rng.normal(size=(side - 1, side, labels, labels))
     g = graph.grid(unary, right, down, n_jobs=jobs)
     rule = Passing("flooding", tol=0.0, max_iter=sweeps)
-    run = lambda: g._engine.infer(g._scores, "loopy", passing=rule, factors=False, silent=True)  # noqa: E731
+    run = partial(g._engine.infer, g._scores, "loopy", passing=rule, factors=False, silent=True)
     mine = run().nodes.reshape(side, side, labels)
     assert np.abs(mine - numpy_sweeps(unary, right, down, sweeps)).max() < 1e-6
     t = median(
         {
             "graph": run,
-            "numpy, log space": lambda: numpy_sweeps(unary, right, down, sweeps),
-            "numpy, products": lambda: numpy_products(unary, right, down, sweeps),
+            "numpy, log space": partial(numpy_sweeps, unary, right, down, sweeps),
+            "numpy, products": partial(numpy_products, unary, right, down, sweeps),
         },
         repeats,
     )
