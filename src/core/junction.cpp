@@ -14,56 +14,6 @@
 #include "simd.hpp"
 
 namespace crfkit {
-namespace {
-
-constexpr double kInf = std::numeric_limits<double>::infinity();
-constexpr double kSmall = 1e-290;  // products above this are exact
-
-using Vec4 = graph_base::Simd<double, 4>;
-
-// out = exp(x - shift); gives the smallest value above zero, or 0 if a finite score was lost.
-double exponentials(const double* x, i64 n, double shift, double* out) {
-  double low = 1.0;
-  i64 k = 0;
-  Vec4::Vec lowest = Vec4::splat(1.0);
-  for (; k + 4 <= n; k += 4) {
-    const Vec4::Vec in = Vec4::load(x + k);
-    const Vec4::Vec e = Vec4::exp(in - shift);
-    Vec4::store(out + k, e);
-    const Vec4::Mask allowed = in > -kInf;
-    lowest = Vec4::min(lowest, allowed ? e : lowest);
-  }
-  low = Vec4::lowest(lowest);
-  for (; k < n; ++k) {
-    out[k] = std::exp(x[k] - shift);
-    if (x[k] > -kInf) low = std::min(low, out[k]);
-  }
-  return low < kSmall ? 0.0 : low;
-}
-
-struct Linear {
-  static constexpr double one = 1.0, zero = 0.0;
-  static double times(double a, double b) { return a * b; }
-  static double plus(double a, double b) { return a + b; }
-};
-
-struct Log {
-  static constexpr double one = 0.0, zero = -kInf;
-  static double times(double a, double b) { return a + b; }
-  static double plus(double a, double b) {
-    const double top = std::max(a, b);
-    return top == -kInf ? top : top + std::log1p(std::exp(std::min(a, b) - top));
-  }
-};
-
-struct Max {
-  static constexpr double one = 0.0, zero = -kInf;
-  static double times(double a, double b) { return a + b; }
-  static double plus(double a, double b) { return std::max(a, b); }
-};
-
-// Kernels of cliques of two variables: x the clique's own, y the other; table(x, y) = theta(x, y) v(x).
-// Rows: theta[x][y]; columns: theta[y][x].
 
 CRFKIT_CLONES void up_rows(const double* theta, const double* v, i64 n, i64 m, double* out) {
   for (i64 r = 0; r < m; ++r) out[r] = 0;
@@ -141,6 +91,54 @@ CRFKIT_CLONES void scale_rows(double* table, const double* w, i64 n, i64 m, doub
     node[i] = ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) + ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7]));
   }
 }
+
+namespace {
+
+constexpr double kInf = std::numeric_limits<double>::infinity();
+constexpr double kSmall = 1e-290;  // products above this are exact
+
+using Vec4 = graph_base::Simd<double, 4>;
+
+// out = exp(x - shift); gives the smallest value above zero, or 0 if a finite score was lost.
+double exponentials(const double* x, i64 n, double shift, double* out) {
+  double low = 1.0;
+  i64 k = 0;
+  Vec4::Vec lowest = Vec4::splat(1.0);
+  for (; k + 4 <= n; k += 4) {
+    const Vec4::Vec in = Vec4::load(x + k);
+    const Vec4::Vec e = Vec4::exp(in - shift);
+    Vec4::store(out + k, e);
+    const Vec4::Mask allowed = in > -kInf;
+    lowest = Vec4::min(lowest, allowed ? e : lowest);
+  }
+  low = Vec4::lowest(lowest);
+  for (; k < n; ++k) {
+    out[k] = std::exp(x[k] - shift);
+    if (x[k] > -kInf) low = std::min(low, out[k]);
+  }
+  return low < kSmall ? 0.0 : low;
+}
+
+struct Linear {
+  static constexpr double one = 1.0, zero = 0.0;
+  static double times(double a, double b) { return a * b; }
+  static double plus(double a, double b) { return a + b; }
+};
+
+struct Log {
+  static constexpr double one = 0.0, zero = -kInf;
+  static double times(double a, double b) { return a + b; }
+  static double plus(double a, double b) {
+    const double top = std::max(a, b);
+    return top == -kInf ? top : top + std::log1p(std::exp(std::min(a, b) - top));
+  }
+};
+
+struct Max {
+  static constexpr double one = 0.0, zero = -kInf;
+  static double times(double a, double b) { return a + b; }
+  static double plus(double a, double b) { return std::max(a, b); }
+};
 
 // Calls inner(place in the clique's table, place in the smaller table, extent, step) for every innermost run.
 template <class Inner>

@@ -353,27 +353,22 @@ class Passing {
     if (sparse) prune(q, c, m, work.kept);
     const double* p = psi(f);
     double* sum = work.sum.data();
-    if (s == first) {  // rows are the target's
+    if (!sparse) {
+      (s == first ? up_columns : up_rows)(p, q, m, n, sum);
+    } else if (s == first) {  // rows are the target's
       for (i64 i = 0; i < n; ++i) {
         const double* row = p + i * m;
         double x = 0;
-        if (sparse)
-          for (const i32 j : work.kept) x += row[j] * q[j];
-        else
-          for (i64 j = 0; j < m; ++j) x += row[j] * q[j];
+        for (const i32 j : work.kept) x += row[j] * q[j];
         sum[i] = x;
       }
     } else {
       std::fill(sum, sum + n, 0.0);
-      const auto add = [&](i64 j) {
-        const double* row = p + j * n;
+      for (const i32 j : work.kept) {
+        const double* row = p + static_cast<i64>(j) * n;
         const double weight = q[j];
         for (i64 i = 0; i < n; ++i) sum[i] += row[i] * weight;
-      };
-      if (sparse)
-        for (const i32 j : work.kept) add(j);
-      else
-        for (i64 j = 0; j < m; ++j) add(j);
+      }
     }
     bool lost = false;
     for (i64 i = 0; i < n; ++i) {
@@ -459,8 +454,45 @@ class Passing {
     }
   }
 
+  // A pair's belief, and what it adds to log Z; with S the sum of exp(theta / rho + c_a + c_b), the entropy is
+  // log S - E[theta] / rho - E[c_a] - E[c_b]. Not a number where probability space does not do.
+  double pair_belief(i64 f, Scratch& work, double* out) const {
+    const i64 first = g_.scope_ptr[f];
+    const i64 n = g_.card[g_.scope[first]], m = g_.card[g_.scope[first + 1]];
+    double* c = work.cavity.data();
+    double* q = work.weight.data();
+    double* sums = work.sum.data();
+    cavity(first, c);
+    cavity(first + 1, c + n);
+    exponential(c, n + m, q);
+    down_rows(psi(f), q, q + n, n, m, out, sums);
+    double total = 0;
+    for (i64 i = 0; i < n; ++i) total += sums[i];
+    if (!(total > kFaint)) return std::numeric_limits<double>::quiet_NaN();
+    const double scale = 1 / total;
+    const double* x = theta(f);
+    double energy = 0, offsets = 0;
+    std::fill(sums + n, sums + n + m, 0.0);
+    for (i64 i = 0; i < n; ++i) {
+      double* row = out + i * m;
+      for (i64 j = 0; j < m; ++j) {
+        row[j] *= scale;
+        sums[n + j] += row[j];
+        energy += row[j] > 0 ? row[j] * x[i * m + j] : 0.0;
+      }
+      sums[i] *= scale;
+    }
+    for (i64 k = 0; k < n + m; ++k) offsets += sums[k] > 0 ? sums[k] * c[k] : 0.0;
+    const double rho = appearance(f), top = *std::max_element(x, x + n * m);
+    return energy + rho * (std::log(total) + top / rho - energy / rho - offsets);
+  }
+
   double factor_belief(i64 f, Scratch& work, double* out) const {
     const i64 arity = g_.scope_ptr[f + 1] - g_.scope_ptr[f];
+    if (arity == 2 && !rule_.max) {
+      const double term = pair_belief(f, work, out);
+      if (!std::isnan(term)) return term;
+    }
     cavities(f, -1, work);
     const double* x = theta(f);
     const double rho = appearance(f);

@@ -42,12 +42,12 @@ class CostError(ValueError):
     """Exact inference would need more memory than allowed."""
 
 
-def _amount(n: float, unit: str) -> str:
-    for name in ("", "k", "M", "G", "T", "P"):
-        if n < 1000 or name == "P":
-            return f"{n:.3g} {name}{unit}"
+def _memory(n: float) -> str:
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if n < 1000:
+            return f"{n:.3g} {unit}"
         n /= 1000
-    raise AssertionError
+    return f"{n:.3g} PB"
 
 
 @dataclass(frozen=True)
@@ -80,8 +80,8 @@ class Cost:
     def __str__(self) -> str:
         least = "" if self.complete else "at least "
         return (
-            f"treewidth {least}{self.treewidth}, largest table {least}{_amount(self.largest_table, 'entries')}, "
-            f"{least}{_amount(self.bytes, 'B')} of memory"
+            f"treewidth {least}{self.treewidth}, largest table {least}{self.largest_table:,.0f} entries, "
+            f"{least}{_memory(self.bytes)} of memory"
         )
 
 
@@ -266,7 +266,7 @@ class Engine:
         if tree is None or cost.bytes > max_bytes:
             raise CostError(
                 f"exact inference on this graph of {self.n_variables} variables and {self.n_factors} factors is too "
-                f"expensive: {cost}; allowed are {_amount(max_bytes, 'B')}. Use method='loopy' (or 'trw' for an "
+                f"expensive: {cost}; allowed are {_memory(max_bytes)}. Use method='loopy' (or 'trw' for an "
                 "upper, 'mean_field' for a lower bound of log Z), observe variables to cut the graph, or raise "
                 "'max_bytes'"
             )
