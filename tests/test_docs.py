@@ -77,7 +77,15 @@ def test_docstring_examples_hold(name: str) -> None:
 
 def test_public_names_are_documented() -> None:
     """Every name that a package exports has a docstring; every function and class of the top level has an example."""
-    for name in ("crfkit", "crfkit.chain", "crfkit.data", "crfkit.features", "crfkit.training", "crfkit.metrics"):
+    for name in (
+        "crfkit",
+        "crfkit.chain",
+        "crfkit.data",
+        "crfkit.features",
+        "crfkit.training",
+        "crfkit.metrics",
+        "crfkit.graph",
+    ):
         module = importlib.import_module(name)
         for public in module.__all__:
             thing = getattr(module, public)

@@ -15,6 +15,7 @@
 #include <cmath>
 #include <optional>
 
+#include "bind_graph.hpp"
 #include "chain.hpp"
 #include "columns.hpp"
 #include "encoder.hpp"
@@ -658,6 +659,7 @@ NB_MODULE(_core, m) {
            "offsets"_a, "ptr"_a, "attr"_a, "value"_a.none(), "edge_ptr"_a.none(), "edge_attr"_a.none());
   bind_text(m);
   bind_memory(m);
+  bind_graph(m);
   bind_objective<float>(m, "ObjectiveF32", "ScorerF32");
   bind_objective<double>(m, "ObjectiveF64", "ScorerF64");
   bind_compat(m);

@@ -10,7 +10,7 @@ The line of flow, of which everything here is a part::
 :mod:`crfkit.training` and :mod:`crfkit.metrics` are its parts.
 """
 
-from crfkit import chain, data, features, metrics, training
+from crfkit import chain, data, features, graph, metrics, training
 from crfkit.estimators import CRF, Tagging, load
 from crfkit.features import Template, TokenFeatures
 from crfkit.model import ModelError
@@ -27,6 +27,7 @@ __all__ = [
     "chain",
     "data",
     "features",
+    "graph",
     "load",
     "metrics",
     "training",

@@ -78,6 +78,80 @@ def entropies(
     behind: F64 | None,
 ) -> None: ...
 def dot(a: F64, b: F64) -> float: ...
+
+class GraphStructure:
+    def __init__(self, card: I32, scope_ptr: I64, scope: I32) -> None: ...
+    def components(self, out: I32) -> int: ...
+    def order(self, heuristic: str, limit: float, out: I32) -> int: ...
+    def pass_messages(
+        self,
+        unary: F64,
+        tables: F64,
+        table_ptr: I64,
+        table_of: I32,
+        threads: int,
+        schedule: str,
+        max: bool,
+        damping: float,
+        tol: float,
+        max_iter: int,
+        appearance: F64 | None,
+        kind: str,
+        amount: float,
+        size: int,
+        nodes: F64,
+        factors: F64 | None,
+        node_terms: F64,
+        factor_terms: F64,
+    ) -> tuple[bool, int, float, int]: ...
+    def mean_field(
+        self,
+        unary: F64,
+        tables: F64,
+        table_ptr: I64,
+        table_of: I32,
+        threads: int,
+        tol: float,
+        max_iter: int,
+        nodes: F64,
+        factors: F64 | None,
+        node_terms: F64,
+        factor_terms: F64,
+    ) -> tuple[bool, int, float, int]: ...
+    def ascend(self, unary: F64, tables: F64, table_ptr: I64, table_of: I32, threads: int, assignment: I32) -> None: ...
+    def score(
+        self, unary: F64, tables: F64, table_ptr: I64, table_of: I32, threads: int, assignment: I32, out: F64
+    ) -> None: ...
+
+class JunctionTree:
+    def __init__(self, graph: GraphStructure, order: I32) -> None: ...
+    def cost(self) -> tuple[int, float, float, float]: ...
+    def sum_product(
+        self,
+        unary: F64,
+        tables: F64,
+        table_ptr: I64,
+        table_of: I32,
+        threads: int,
+        log_z: F64,
+        nodes: F64 | None,
+        factors: F64 | None,
+    ) -> None: ...
+    def max_product(
+        self, unary: F64, tables: F64, table_ptr: I64, table_of: I32, threads: int, score: F64, assignment: I32
+    ) -> None: ...
+    def sample(
+        self,
+        unary: F64,
+        tables: F64,
+        table_ptr: I64,
+        table_of: I32,
+        threads: int,
+        uniform: F64,
+        log_z: F64,
+        values: I32,
+    ) -> None: ...
+
 def word_form(word: str, form: int, n: int) -> str: ...
 def observed_pairs(
     ptr: I64, attr: U32, n_attributes: int, column: U32, n_columns: int, min_count: float

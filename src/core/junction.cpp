@@ -1,0 +1,644 @@
+// junction.cpp: exact inference on junction trees.
+//
+// Sum-product runs in probability space: every table and message is divided by its largest entry, and a lower bound of the
+// smallest entry above zero travels with it. Where the bound says that a product might not be a normal number, the
+// component is redone in log space. Max-product is in log space.
+#define CRFKIT_ISA graph_base
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "clones.hpp"
+#include "graph.hpp"
+#include "parallel.hpp"
+#include "simd.hpp"
+
+namespace crfkit {
+
+CRFKIT_CLONES void up_rows(const double* theta, const double* v, i64 n, i64 m, double* out) {
+  for (i64 r = 0; r < m; ++r) out[r] = 0;
+  i64 i = 0;
+  for (; i + 4 <= n; i += 4) {
+    const double a = v[i], b = v[i + 1], c = v[i + 2], d = v[i + 3];
+    const double* row = theta + i * m;
+    for (i64 r = 0; r < m; ++r) out[r] += (row[r] * a + row[m + r] * b) + (row[2 * m + r] * c + row[3 * m + r] * d);
+  }
+  for (; i < n; ++i)
+    for (i64 r = 0; r < m; ++r) out[r] += theta[i * m + r] * v[i];
+}
+
+CRFKIT_CLONES void up_columns(const double* theta, const double* v, i64 n, i64 m, double* out) {
+  for (i64 r = 0; r < m; ++r) {
+    const double* row = theta + r * n;
+    double lanes[4] = {};
+    i64 i = 0;
+    for (; i + 4 <= n; i += 4)
+      for (int k = 0; k < 4; ++k) lanes[k] += row[i + k] * v[i + k];
+    for (; i < n; ++i) lanes[0] += row[i] * v[i];
+    out[r] = (lanes[0] + lanes[1]) + (lanes[2] + lanes[3]);
+  }
+}
+
+// out = theta(x, y) v(x) w(y), and its sums over y
+CRFKIT_CLONES void down_rows(const double* theta, const double* v, const double* w, i64 n, i64 m, double* out, double* node) {
+  for (i64 i = 0; i < n; ++i) {
+    const double* row = theta + i * m;
+    double* o = out + i * m;
+    const double scale = v[i];
+    double lanes[8] = {};
+    i64 r = 0;
+    for (; r + 8 <= m; r += 8)
+      for (int k = 0; k < 8; ++k) {
+        o[r + k] = row[r + k] * w[r + k] * scale;
+        lanes[k] += o[r + k];
+      }
+    for (; r < m; ++r) {
+      o[r] = row[r] * w[r] * scale;
+      lanes[0] += o[r];
+    }
+    node[i] = ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) + ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7]));
+  }
+}
+
+CRFKIT_CLONES void down_columns(const double* theta, const double* v, const double* w, i64 n, i64 m, double* out, double* node) {
+  for (i64 i = 0; i < n; ++i) node[i] = 0;
+  for (i64 r = 0; r < m; ++r) {
+    const double* row = theta + r * n;
+    double* o = out + r * n;
+    const double scale = w[r];
+    for (i64 i = 0; i < n; ++i) {
+      o[i] = row[i] * v[i] * scale;
+      node[i] += o[i];
+    }
+  }
+}
+
+// table *= w along its rows; sums of the rows
+CRFKIT_CLONES void scale_rows(double* table, const double* w, i64 n, i64 m, double* node) {
+  for (i64 i = 0; i < n; ++i) {
+    double* row = table + i * m;
+    double lanes[8] = {};
+    i64 r = 0;
+    for (; r + 8 <= m; r += 8)
+      for (int k = 0; k < 8; ++k) {
+        row[r + k] *= w[r + k];
+        lanes[k] += row[r + k];
+      }
+    for (; r < m; ++r) {
+      row[r] *= w[r];
+      lanes[0] += row[r];
+    }
+    node[i] = ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) + ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7]));
+  }
+}
+
+namespace {
+
+constexpr double kInf = std::numeric_limits<double>::infinity();
+constexpr double kSmall = 1e-290;  // products above this are exact
+
+using Vec4 = graph_base::Simd<double, 4>;
+
+// out = exp(x - shift); gives the smallest value above zero, or 0 if a finite score was lost.
+double exponentials(const double* x, i64 n, double shift, double* out) {
+  double low = 1.0;
+  i64 k = 0;
+  Vec4::Vec lowest = Vec4::splat(1.0);
+  for (; k + 4 <= n; k += 4) {
+    const Vec4::Vec in = Vec4::load(x + k);
+    const Vec4::Vec e = Vec4::exp(in - shift);
+    Vec4::store(out + k, e);
+    const Vec4::Mask allowed = in > -kInf;
+    lowest = Vec4::min(lowest, allowed ? e : lowest);
+  }
+  low = Vec4::lowest(lowest);
+  for (; k < n; ++k) {
+    out[k] = std::exp(x[k] - shift);
+    if (x[k] > -kInf) low = std::min(low, out[k]);
+  }
+  return low < kSmall ? 0.0 : low;
+}
+
+struct Linear {
+  static constexpr double one = 1.0, zero = 0.0;
+  static double times(double a, double b) { return a * b; }
+  static double plus(double a, double b) { return a + b; }
+};
+
+struct Log {
+  static constexpr double one = 0.0, zero = -kInf;
+  static double times(double a, double b) { return a + b; }
+  static double plus(double a, double b) {
+    const double top = std::max(a, b);
+    return top == -kInf ? top : top + std::log1p(std::exp(std::min(a, b) - top));
+  }
+};
+
+struct Max {
+  static constexpr double one = 0.0, zero = -kInf;
+  static double times(double a, double b) { return a + b; }
+  static double plus(double a, double b) { return std::max(a, b); }
+};
+
+// Calls inner(place in the clique's table, place in the smaller table, extent, step) for every innermost run.
+template <class Inner>
+inline void run(const Walk& walk, Inner inner) {
+  const int n = static_cast<int>(walk.extent.size());
+  const i64 last = walk.extent[n - 1], step = walk.step[n - 1];
+  if (n == 1) return inner(i64{0}, i64{0}, last, step);
+  if (n == 2) {
+    for (i64 i = 0; i < walk.extent[0]; ++i) inner(i * last, i * walk.step[0], last, step);
+    return;
+  }
+  i64 index[64] = {};
+  i64 at = 0, other = 0;
+  for (;;) {
+    inner(at, other, last, step);
+    at += last;
+    int d = n - 2;
+    for (; d >= 0; --d) {
+      other += walk.step[d];
+      if (++index[d] < walk.extent[d]) break;
+      other -= walk.extent[d] * walk.step[d];
+      index[d] = 0;
+    }
+    if (d < 0) return;
+  }
+}
+
+template <class A>
+void multiply(double* table, const Walk& walk, const double* other) {
+  run(walk, [&](i64 at, i64 from, i64 n, i64 step) {
+    double* t = table + at;
+    const double* o = other + from;
+    if (step == 1)
+      for (i64 k = 0; k < n; ++k) t[k] = A::times(t[k], o[k]);
+    else if (step == 0)
+      for (i64 k = 0; k < n; ++k) t[k] = A::times(t[k], *o);
+    else
+      for (i64 k = 0; k < n; ++k) t[k] = A::times(t[k], o[k * step]);
+  });
+}
+
+void assign(double* table, const Walk& walk, const double* other) {
+  run(walk, [&](i64 at, i64 from, i64 n, i64 step) {
+    double* t = table + at;
+    const double* o = other + from;
+    for (i64 k = 0; k < n; ++k) t[k] = o[k * step];
+  });
+}
+
+template <class A>
+void marginalise(const double* table, const Walk& walk, double* out, i64 size) {
+  std::fill(out, out + size, A::zero);
+  run(walk, [&](i64 at, i64 to, i64 n, i64 step) {
+    const double* t = table + at;
+    double* o = out + to;
+    if (step == 0) {
+      double sum = A::zero;
+      for (i64 k = 0; k < n; ++k) sum = A::plus(sum, t[k]);
+      *o = A::plus(*o, sum);
+    } else {
+      for (i64 k = 0; k < n; ++k) o[k * step] = A::plus(o[k * step], t[k]);
+    }
+  });
+}
+
+// Walks of tables of variables `inner` (with their own strides) beside one of variables `outer`.
+Walk make_walk(const std::vector<i32>& outer, std::span<const i32> inner, const std::vector<i32>& card) {
+  std::vector<i64> strides(inner.size());
+  i64 stride = 1;
+  for (std::size_t k = inner.size(); k-- > 0;) {
+    strides[k] = stride;
+    stride *= card[inner[k]];
+  }
+  Walk walk;
+  for (const i32 v : outer) {
+    i64 step = 0;
+    for (std::size_t k = 0; k < inner.size(); ++k)
+      if (inner[k] == v) step = strides[k];
+    const i64 extent = card[v];
+    if (extent == 1) continue;
+    if (!walk.extent.empty() && walk.step.back() == step * extent) {
+      walk.extent.back() *= extent;
+      walk.step.back() = step;
+    } else {
+      walk.extent.push_back(extent);
+      walk.step.push_back(step);
+    }
+  }
+  if (walk.extent.empty()) {
+    walk.extent.push_back(1);
+    walk.step.push_back(0);
+  }
+  if (walk.extent.size() > 60) throw Error("a clique has too many variables");
+  return walk;
+}
+
+}  // namespace
+
+// Distinct tables in probability space.
+struct JunctionTree::Tables {
+  std::vector<double> values, shift, low;
+};
+
+struct JunctionTree::Work {
+  Buffer<double> tables, messages, vectors, down, scratch;
+  std::vector<double> scale;  // what the messages were divided by, inverted
+};
+
+JunctionTree::JunctionTree(const Structure& graph, std::vector<i32> order) : graph_(graph), order_(std::move(order)) {
+  const i64 n = graph.n_variables();
+  if (static_cast<i64>(order_.size()) != n) throw Error("an elimination order must name every variable once");
+  std::vector<i64> place(n, -1);
+  for (i64 k = 0; k < n; ++k) {
+    if (order_[k] < 0 || order_[k] >= n || place[order_[k]] >= 0) throw Error("an elimination order must name every variable once");
+    place[order_[k]] = k;
+  }
+  cliques_.resize(n);
+  const auto earlier = [&](i32 a, i32 b) { return place[a] < place[b]; };
+  for (i64 f = 0; f < graph.n_factors(); ++f) {
+    std::vector<i32> scope(graph.scope_of(f).begin(), graph.scope_of(f).end());
+    std::sort(scope.begin(), scope.end(), earlier);
+    Clique& home = cliques_[place[scope[0]]];
+    home.parts.push_back({f, {}});
+    home.rest.insert(home.rest.end(), scope.begin() + 1, scope.end());
+  }
+  members_.resize(graph.n_components);
+  memory_.assign(graph.n_components, 0);
+  lean_memory_ = message_memory_ = vector_memory_ = memory_;
+  std::vector<double> component_entries(graph.n_components, 0.0);
+  for (i64 k = 0; k < n; ++k) {
+    Clique& c = cliques_[k];
+    c.variable = order_[k];
+    std::sort(c.rest.begin(), c.rest.end(), earlier);
+    c.rest.erase(std::unique(c.rest.begin(), c.rest.end()), c.rest.end());
+    double size = 1;
+    for (const i32 v : c.rest) size *= graph.card[v];
+    const double whole = size * graph.card[c.variable];
+    entries_ += whole;
+    largest_ = std::max(largest_, whole);
+    treewidth_ = std::max(treewidth_, static_cast<i64>(c.rest.size()));
+    const i32 component = graph.component[c.variable];
+    component_entries[component] += whole + size;
+    if (whole > 4e18) throw Error("a clique's table is too large");
+    c.message = static_cast<i64>(size);
+    c.size = static_cast<i64>(whole);
+    c.strides.assign(c.rest.size(), 1);
+    for (std::size_t j = c.rest.size(); j-- > 1;) c.strides[j - 1] = c.strides[j] * graph.card[c.rest[j]];
+    c.at = memory_[component];
+    c.message_at = message_memory_[component];
+    c.lean_at = lean_memory_[component];
+    c.vector_at = vector_memory_[component];
+    memory_[component] += c.size;
+    vector_memory_[component] += graph.card[c.variable];
+    message_memory_[component] += c.message;
+    c.number = static_cast<i64>(members_[component].size());
+    members_[component].push_back(k);
+    if (!c.rest.empty()) {
+      c.parent = place[c.rest[0]];
+      Clique& up = cliques_[c.parent];
+      up.children.push_back(k);
+      up.rest.insert(up.rest.end(), c.rest.begin() + 1, c.rest.end());
+    }
+    std::vector<i32> all{c.variable};
+    all.insert(all.end(), c.rest.begin(), c.rest.end());
+    for (Part& part : c.parts) part.walk = make_walk(all, graph.scope_of(part.factor), graph.card);
+    bool alone = c.parts.size() == 1 && c.rest.size() == 1;
+    for (const i64 child : c.children) {
+      cliques_[child].in_parent = make_walk(all, cliques_[child].rest, graph.card);
+      alone &= cliques_[child].rest.size() == 1;
+    }
+    if (alone)
+      c.kind = graph.scope_of(c.parts[0].factor)[0] == c.variable ? Clique::Kind::rows : Clique::Kind::columns;
+    else
+      lean_memory_[component] += c.size;
+  }
+  for (const double x : component_entries) largest_component_ = std::max(largest_component_, x);
+}
+
+JunctionTree::Tables JunctionTree::prepare(const Scores& scores, const Threads& threads) const {
+  Tables out;
+  out.values.resize(scores.table_ptr[scores.n_tables]);
+  out.shift.resize(scores.n_tables);
+  out.low.resize(scores.n_tables);
+  constexpr i64 block = 256;
+  parallel_for((scores.n_tables + block - 1) / block, threads.count, threads.poll, [&](i64 b, int) {
+    for (i64 k = b * block; k < std::min(scores.n_tables, (b + 1) * block); ++k) {
+      const double* x = scores.tables + scores.table_ptr[k];
+      const i64 n = scores.table_ptr[k + 1] - scores.table_ptr[k];
+      double top = -kInf;
+      for (i64 i = 0; i < n; ++i) top = std::max(top, x[i]);
+      out.shift[k] = top;
+      out.low[k] = top == -kInf ? 0.0 : exponentials(x, n, top, out.values.data() + scores.table_ptr[k]);
+    }
+  });
+  return out;
+}
+
+// The upward pass: clique tables before they hear from above, messages, log Z. False if it is not to be trusted.
+template <class A, bool Lean>
+bool JunctionTree::collect(i64 component, const Scores& scores, const Tables& tables, Work& work, double& log_z) const {
+  constexpr bool linear = A::one == 1.0;
+  work.tables.reserve((Lean ? lean_memory_ : memory_)[component]);
+  work.vectors.reserve(vector_memory_[component]);
+  work.scale.resize(members_[component].size());
+  work.messages.reserve(message_memory_[component]);
+  log_z = 0;
+  std::vector<double> low_of(linear ? members_[component].size() : 0);  // smallest entries of the messages
+  for (const i64 k : members_[component]) {
+    const Clique& c = cliques_[k];
+    const i64 card = graph_.card[c.variable];
+    double* table = work.tables.data() + (Lean ? c.lean_at : c.at);
+    // what concerns the variable alone
+    double* vec = work.vectors.data() + c.vector_at;
+    const double* unary = scores.unary + graph_.node_ptr[c.variable];
+    double bound = 1.0;
+    const auto rescale = [&](double* x, i64 n) {  // largest entry one; the bound becomes what it is
+      double top = 0, small = kInf;
+      for (i64 i = 0; i < n; ++i) {
+        top = std::max(top, x[i]);
+        small = x[i] > 0 ? std::min(small, x[i]) : small;
+      }
+      if (!(top > 0)) return;
+      for (i64 i = 0; i < n; ++i) x[i] /= top;
+      log_z += std::log(top);
+      bound = small / top;
+    };
+    if constexpr (linear) {
+      const double top = *std::max_element(unary, unary + card);
+      if (top == -kInf) {
+        log_z = -kInf;
+        return true;
+      }
+      bound = exponentials(unary, card, top, vec);
+      if (bound == 0) return false;
+      log_z += top;
+    } else {
+      std::copy(unary, unary + card, vec);
+    }
+    for (const i64 child : c.children) {
+      const Clique& d = cliques_[child];
+      if (d.rest.size() != 1) continue;
+      if constexpr (linear) {
+        if (bound * low_of[d.number] < kSmall) rescale(vec, card);
+        if (bound * low_of[d.number] < kSmall) return false;
+        bound *= low_of[d.number];
+      }
+      const double* m = work.messages.data() + d.message_at;
+      for (i64 i = 0; i < card; ++i) vec[i] = A::times(vec[i], m[i]);
+    }
+    // the table: the first factor times the vector, then the rest
+    std::size_t first = 0;
+    const bool bare = Lean && c.kind != Clique::Kind::table;
+    double* message = work.messages.data() + c.message_at;
+    if (bare) {
+      const i32 t = scores.table_of[c.parts[0].factor];
+      log_z += tables.shift[t];
+      if (tables.shift[t] == -kInf) return true;
+      if (tables.low[t] == 0 || bound * tables.low[t] < kSmall) return false;
+      const double* values = tables.values.data() + scores.table_ptr[t];
+      (c.kind == Clique::Kind::rows ? up_rows : up_columns)(values, vec, card, c.message, message);
+      first = 1;
+    } else if (!c.parts.empty()) {
+      const Part& part = c.parts[0];
+      const i32 t = scores.table_of[part.factor];
+      if constexpr (linear) {
+        log_z += tables.shift[t];
+        if (tables.shift[t] == -kInf) return true;
+        if (tables.low[t] == 0 || bound * tables.low[t] < kSmall) return false;
+        bound *= tables.low[t];
+      }
+      const double* values = linear ? tables.values.data() + scores.table_ptr[t] : scores.tables + scores.table_ptr[t];
+      const Walk& w = part.walk;
+      if (w.extent.size() == 1 && w.step[0] == 1) {
+        for (i64 i = 0; i < card; ++i)
+          for (i64 r = 0; r < c.message; ++r) table[i * c.message + r] = A::times(values[i * c.message + r], vec[i]);
+      } else {
+        assign(table, w, values);
+        for (i64 i = 0; i < card; ++i)
+          for (i64 r = 0; r < c.message; ++r) table[i * c.message + r] = A::times(table[i * c.message + r], vec[i]);
+      }
+      first = 1;
+    } else {
+      for (i64 i = 0; i < card; ++i) std::fill(table + i * c.message, table + (i + 1) * c.message, vec[i]);
+    }
+    for (std::size_t p = first; p < c.parts.size(); ++p) {
+      const i32 t = scores.table_of[c.parts[p].factor];
+      if constexpr (linear) {
+        log_z += tables.shift[t];
+        if (tables.shift[t] == -kInf) return true;
+        if (tables.low[t] == 0) return false;
+        if (bound * tables.low[t] < kSmall) rescale(table, c.size);
+        if (bound * tables.low[t] < kSmall) return false;
+        bound *= tables.low[t];
+      }
+      multiply<A>(table, c.parts[p].walk, (linear ? tables.values.data() : scores.tables) + scores.table_ptr[t]);
+    }
+    for (const i64 child : c.children) {
+      const Clique& d = cliques_[child];
+      if (bare || d.rest.size() == 1) continue;
+      if constexpr (linear) {
+        if (bound * low_of[d.number] < kSmall) rescale(table, c.size);
+        if (bound * low_of[d.number] < kSmall) return false;
+        bound *= low_of[d.number];
+      }
+      multiply<A>(table, d.in_parent, work.messages.data() + d.message_at);
+    }
+    // the message: the variable summed out; it is the outermost axis
+    if (bare) {
+      // done
+    } else if (c.message == 1) {
+      double sum = A::zero;
+      for (i64 i = 0; i < card; ++i) sum = A::plus(sum, table[i]);
+      message[0] = sum;
+    } else {
+      std::copy(table, table + c.message, message);
+      for (i64 i = 1; i < card; ++i)
+        for (i64 r = 0; r < c.message; ++r) message[r] = A::plus(message[r], table[i * c.message + r]);
+    }
+    double top = A::zero, small = kInf;
+    for (i64 r = 0; r < c.message; ++r) top = std::max(top, message[r]);
+    if (top == A::zero) {
+      log_z = -kInf;
+      return true;
+    }
+    if constexpr (linear) {
+      const double factor = 1 / top;
+      work.scale[c.number] = factor;
+      for (i64 r = 0; r < c.message; ++r) {
+        message[r] *= factor;
+        small = message[r] > 0 ? std::min(small, message[r]) : small;
+      }
+      if (small < kSmall) return false;
+      low_of[c.number] = small;
+      log_z += std::log(top);
+    } else {
+      for (i64 r = 0; r < c.message; ++r) message[r] -= top;
+      log_z += top;
+    }
+  }
+  return true;
+}
+
+// The downward pass: tables become the cliques' probabilities, and values and factors are read off them.
+void JunctionTree::distribute(i64 component, const Scores& scores, const Tables& tables, Work& work, double* nodes, double* factors) const {
+  const auto& members = members_[component];
+  for (std::size_t j = members.size(); j-- > 0;) {
+    const Clique& c = cliques_[members[j]];
+    const i64 card = graph_.card[c.variable];
+    double* mine = nodes + graph_.node_ptr[c.variable];
+    work.down.reserve(c.message);
+    double* down = work.down.data();
+    // what the parent knows of the rest, without what it was told from here
+    const double scale = work.scale[c.number];
+    if (c.parent < 0) {
+      down[0] = scale;
+    } else {
+      const Clique& up = cliques_[c.parent];
+      const double* message = work.messages.data() + c.message_at;
+      const double* known = nodes + graph_.node_ptr[up.variable];
+      if (c.rest.size() > 1) {
+        marginalise<Linear>(work.tables.data() + up.lean_at, c.in_parent, down, c.message);
+        known = down;
+      }
+      for (i64 r = 0; r < c.message; ++r) down[r] = message[r] > 0 ? known[r] / message[r] * scale : 0.0;
+    }
+    double* table = work.tables.data() + c.lean_at;
+    if (c.kind != Clique::Kind::table) {
+      const i64 f = c.parts[0].factor;
+      const double* values = tables.values.data() + scores.table_ptr[scores.table_of[f]];
+      double* out = factors == nullptr ? nullptr : factors + graph_.out_ptr[f];
+      if (out == nullptr) {
+        work.scratch.reserve(c.size);
+        out = work.scratch.data();
+      }
+      const double* vec = work.vectors.data() + c.vector_at;
+      (c.kind == Clique::Kind::rows ? down_rows : down_columns)(values, vec, down, card, c.message, out, mine);
+    } else {
+      scale_rows(table, down, card, c.message, mine);
+    }
+    double total = 0;
+    for (i64 i = 0; i < card; ++i) total += mine[i];
+    for (i64 i = 0; i < card; ++i) mine[i] /= total;
+    if (factors == nullptr || c.kind != Clique::Kind::table) continue;
+    for (const Part& part : c.parts) {
+      double* out = factors + graph_.out_ptr[part.factor];
+      const i64 size = graph_.table_size(part.factor);
+      if (part.walk.extent.size() == 1 && part.walk.step[0] == 1)
+        std::copy(table, table + size, out);
+      else
+        marginalise<Linear>(table, part.walk, out, size);
+    }
+  }
+}
+
+// The same in log space.
+void JunctionTree::distribute_log(i64 component, Work& work, double* nodes, double* factors) const {
+  const auto& members = members_[component];
+  for (std::size_t j = members.size(); j-- > 0;) {
+    const Clique& c = cliques_[members[j]];
+    const i64 card = graph_.card[c.variable];
+    double* table = work.tables.data() + c.at;
+    double* mine = nodes + graph_.node_ptr[c.variable];
+    if (c.parent >= 0) {
+      const Clique& up = cliques_[c.parent];
+      work.down.reserve(c.message);
+      double* down = work.down.data();
+      marginalise<Log>(work.tables.data() + up.at, c.in_parent, down, c.message);
+      const double* message = work.messages.data() + c.message_at;
+      for (i64 r = 0; r < c.message; ++r) down[r] = message[r] > -kInf ? down[r] - message[r] : -kInf;
+      for (i64 i = 0; i < card; ++i)
+        for (i64 r = 0; r < c.message; ++r) table[i * c.message + r] += down[r];
+    }
+    double total = -kInf;
+    for (i64 i = 0; i < card; ++i) {
+      double sum = -kInf;
+      for (i64 r = 0; r < c.message; ++r) sum = Log::plus(sum, table[i * c.message + r]);
+      mine[i] = sum;
+      total = Log::plus(total, sum);
+    }
+    for (i64 i = 0; i < card; ++i) mine[i] = std::exp(mine[i] - total);
+    for (i64 i = 0; i < c.size; ++i) table[i] -= total;
+    if (factors == nullptr) continue;
+    for (const Part& part : c.parts) {
+      double* out = factors + graph_.out_ptr[part.factor];
+      const i64 size = graph_.table_size(part.factor);
+      marginalise<Log>(table, part.walk, out, size);
+      for (i64 i = 0; i < size; ++i) out[i] = std::exp(out[i]);
+    }
+  }
+}
+
+void JunctionTree::sum_product(const Scores& scores, const Threads& threads, double* log_z, double* nodes, double* factors) const {
+  const Tables tables = prepare(scores, threads);
+  std::vector<Work> work(threads.count);
+  parallel_for(graph_.n_components, threads.count, threads.poll, [&](i64 component, int thread) {
+    const bool fine = collect<Linear, true>(component, scores, tables, work[thread], log_z[component]);
+    if (!fine) collect<Log, false>(component, scores, tables, work[thread], log_z[component]);
+    if (nodes == nullptr || log_z[component] == -kInf) return;
+    if (fine)
+      distribute(component, scores, tables, work[thread], nodes, factors);
+    else
+      distribute_log(component, work[thread], nodes, factors);
+  });
+}
+
+void JunctionTree::max_product(const Scores& scores, const Threads& threads, double* score, i32* assignment) const {
+  const Tables none;
+  std::vector<Work> work(threads.count);
+  parallel_for(graph_.n_components, threads.count, threads.poll, [&](i64 component, int thread) {
+    collect<Max, false>(component, scores, none, work[thread], score[component]);
+    if (score[component] == -kInf) return;
+    const auto& members = members_[component];
+    for (std::size_t j = members.size(); j-- > 0;) {
+      const Clique& c = cliques_[members[j]];
+      i64 at = 0;
+      for (std::size_t r = 0; r < c.rest.size(); ++r) at += c.strides[r] * assignment[c.rest[r]];
+      const double* table = work[thread].tables.data() + c.at + at;
+      i32 best = 0;
+      for (i32 i = 1; i < graph_.card[c.variable]; ++i)
+        if (table[i * c.message] > table[best * c.message]) best = i;
+      assignment[c.variable] = best;
+    }
+  });
+}
+
+void JunctionTree::sample(const Scores& scores, const Threads& threads, i64 n, const double* uniform, double* log_z, i32* values) const {
+  const Tables tables = prepare(scores, threads);
+  std::vector<Work> work(threads.count);
+  const i64 n_variables = graph_.n_variables();
+  parallel_for(graph_.n_components, threads.count, threads.poll, [&](i64 component, int thread) {
+    Work& mine = work[thread];
+    const bool fine = collect<Linear, false>(component, scores, tables, mine, log_z[component]);
+    if (!fine) collect<Log, false>(component, scores, tables, mine, log_z[component]);
+    if (log_z[component] == -kInf) return;
+    const auto& members = members_[component];
+    std::vector<double> p;
+    for (i64 s = 0; s < n; ++s) {
+      i32* y = values + s * n_variables;
+      for (std::size_t j = members.size(); j-- > 0;) {
+        const Clique& c = cliques_[members[j]];
+        const i64 card = graph_.card[c.variable];
+        i64 at = 0;
+        for (std::size_t r = 0; r < c.rest.size(); ++r) at += c.strides[r] * y[c.rest[r]];
+        const double* table = mine.tables.data() + c.at + at;
+        p.resize(card);
+        double top = -kInf, total = 0;
+        for (i64 i = 0; i < card; ++i) top = std::max(top, table[i * c.message]);
+        for (i64 i = 0; i < card; ++i) total += p[i] = fine ? table[i * c.message] : std::exp(table[i * c.message] - top);
+        double left = uniform[s * n_variables + c.variable] * total;
+        i32 pick = 0;
+        for (i64 i = 0; i < card; ++i) {
+          if (p[i] <= 0) continue;
+          pick = static_cast<i32>(i);
+          left -= p[i];
+          if (left < 0) break;
+        }
+        y[c.variable] = pick;
+      }
+    }
+  });
+}
+
+}  // namespace crfkit

@@ -1,0 +1,45 @@
+"""Conditional random fields on general graphs.
+
+:class:`FactorGraph` holds discrete variables and factors and answers the questions of :mod:`crfkit.chain` about them:
+exactly where the treewidth allows, approximately where it does not. Builders make the common shapes.
+:class:`GraphCRF`, :class:`SkipChainCRF` and :class:`FactorialCRF` learn scores from data.
+"""
+
+from crfkit.graph.builders import (
+    chain,
+    factorial,
+    grid,
+    higher_order_chain,
+    pairwise_graph,
+    semi_markov_chain,
+    skip_chain,
+    tree,
+)
+from crfkit.graph.engine import Convergence, ConvergenceWarning, Cost, CostError, Passing
+from crfkit.graph.estimators import FactorialCRF, GraphCRF, SkipChainCRF, repeated_words
+from crfkit.graph.factor_graph import Assignment, FactorGraph, GraphMarginals
+from crfkit.graph.objective import GraphObjective
+
+__all__ = [
+    "Assignment",
+    "Convergence",
+    "ConvergenceWarning",
+    "Cost",
+    "CostError",
+    "FactorGraph",
+    "FactorialCRF",
+    "GraphCRF",
+    "GraphMarginals",
+    "GraphObjective",
+    "Passing",
+    "SkipChainCRF",
+    "chain",
+    "factorial",
+    "grid",
+    "higher_order_chain",
+    "pairwise_graph",
+    "repeated_words",
+    "semi_markov_chain",
+    "skip_chain",
+    "tree",
+]

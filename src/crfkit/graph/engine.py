@@ -1,0 +1,511 @@
+"""The shape of a factor graph, apart from its scores: what inference costs, and running it."""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crfkit import _core
+from crfkit._threads import resolve_threads
+from crfkit.chain.beams import Beam
+
+__all__ = [
+    "Convergence",
+    "ConvergenceWarning",
+    "Cost",
+    "CostError",
+    "Engine",
+    "Inference",
+    "Method",
+    "Passing",
+    "Scores",
+]
+
+Floats = NDArray[np.float64]
+Method = Literal["exact", "loopy", "trw", "mean_field"]
+METHODS = ("exact", "loopy", "trw", "mean_field")
+_SCHEDULES = ("flooding", "sequential", "residual")
+_TRACKED = 1e18  # entries of a table beyond which nobody needs to know more
+
+
+class ConvergenceWarning(UserWarning):
+    """Message passing stopped before its messages had settled."""
+
+
+class CostError(ValueError):
+    """Exact inference would need more memory than allowed."""
+
+
+def _memory(n: float) -> str:
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if n < 1000:
+            return f"{n:.3g} {unit}"
+        n /= 1000
+    return f"{n:.3g} PB"
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What exact inference needs.
+
+    Attributes
+    ----------
+    treewidth : int
+        Of the elimination order found: one less than the variables in the largest table.
+    largest_table : float
+        Its entries.
+    entries : float
+        Entries of all tables.
+    bytes : float
+        Memory at one time: the tables of one component of the graph for every thread.
+    heuristic : str
+        What found the order.
+    complete : bool
+        False if even counting was given up; then the numbers are lower bounds.
+    """
+
+    treewidth: int
+    largest_table: float
+    entries: float
+    bytes: float
+    heuristic: str
+    complete: bool = True
+
+    def __str__(self) -> str:
+        least = "" if self.complete else "at least "
+        return (
+            f"treewidth {least}{self.treewidth}, largest table {least}{self.largest_table:,.0f} entries, "
+            f"{least}{_memory(self.bytes)} of memory"
+        )
+
+
+@dataclass(frozen=True)
+class Passing:
+    """How messages are passed.
+
+    Parameters
+    ----------
+    schedule : {"sequential", "flooding", "residual"}
+        Through the variables and back; all at once (runs on all threads also within one component); always the message
+        that would change most.
+    damping : float in [0, 1)
+        Part of the old message (its logarithm) that stays.
+    tol : float
+        Largest change of a log-message (for mean field, of a probability) that counts as none.
+    max_iter : int
+        Most sweeps over all messages.
+    beam : MinDivergence, FixedSize or Threshold, optional
+        Messages are summed over those values only that this rule picks from the sender's belief.
+
+    Examples
+    --------
+    >>> Passing("residual", damping=0.5).max_iter
+    200
+    """
+
+    schedule: str = "sequential"
+    damping: float = 0.0
+    tol: float = 1e-6
+    max_iter: int = 200
+    beam: Beam | None = None
+
+    def __post_init__(self) -> None:
+        if self.schedule not in _SCHEDULES:
+            raise ValueError(f"'schedule' of Passing must be one of {_SCHEDULES}, got {self.schedule!r}")
+        if not 0 <= self.damping < 1:
+            raise ValueError(f"'damping' of Passing must be in [0, 1), got {self.damping!r}")
+        if not self.tol >= 0:
+            raise ValueError(f"'tol' of Passing must be >= 0, got {self.tol!r}")
+        if not self.max_iter >= 1:
+            raise ValueError(f"'max_iter' of Passing must be >= 1, got {self.max_iter!r}")
+
+
+@dataclass(frozen=True)
+class Convergence:
+    """How inference ended: exact inference always converges, in one iteration.
+
+    Attributes
+    ----------
+    converged : bool
+    iterations : int
+    residual : float
+        Largest change of a message in the last iteration.
+    messages : int
+        Messages sent.
+    """
+
+    converged: bool = True
+    iterations: int = 1
+    residual: float = 0.0
+    messages: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """Scores of a graph: of all values of all variables, distinct tables one after another, table of each factor."""
+
+    unary: Floats
+    tables: Floats
+    table_ptr: NDArray[np.int64]
+    table_of: NDArray[np.int32]
+
+    @property
+    def arrays(self) -> tuple[Floats, Floats, NDArray[np.int64], NDArray[np.int32]]:
+        """In the order that the core takes."""
+        return self.unary, self.tables, self.table_ptr, self.table_of
+
+
+@dataclass(frozen=True, eq=False)
+class Inference:
+    """Flat results: log Z of every component, probabilities of values and of factors' entries."""
+
+    log_z: Floats
+    nodes: Floats
+    factors: Floats | None
+    convergence: Convergence = field(default_factory=Convergence)
+
+
+def pointers(sizes: NDArray[np.integer]) -> NDArray[np.int64]:
+    """Running sums from zero."""
+    return np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]).astype(np.int64)
+
+
+class Engine:
+    """Variables, scopes of factors of two or more of them, and all that follows from these.
+
+    Parameters
+    ----------
+    cardinalities : int32 array [V]
+    scope_ptr : int64 array [F + 1]
+    scope : int32 array [scope_ptr[F]]
+    n_jobs : int, optional
+    """
+
+    def __init__(
+        self,
+        cardinalities: NDArray[np.int32],
+        scope_ptr: NDArray[np.int64],
+        scope: NDArray[np.int32],
+        n_jobs: int | None = None,
+    ) -> None:
+        self.cardinalities = np.ascontiguousarray(cardinalities, np.int32)
+        self.scope_ptr = np.ascontiguousarray(scope_ptr, np.int64)
+        self.scope = np.ascontiguousarray(scope, np.int32)
+        self.threads = resolve_threads(n_jobs)
+        self.node_ptr = pointers(self.cardinalities)
+        self.native = _core.GraphStructure(self.cardinalities, self.scope_ptr, self.scope)
+        logs = np.log(self.cardinalities.astype(float))[self.scope]
+        sizes = np.exp(np.add.reduceat(logs, self.scope_ptr[:-1])) if len(self.scope) else np.zeros(0)
+        self.factor_ptr = pointers(np.rint(sizes).astype(np.int64))
+        self.component = np.empty(self.n_variables, np.int32)
+        self.n_components = self.native.components(self.component)
+        self._trees: dict[str, tuple[_core.JunctionTree | None, Cost]] = {}
+
+    @property
+    def n_variables(self) -> int:
+        """Number of variables, V."""
+        return len(self.cardinalities)
+
+    @property
+    def n_factors(self) -> int:
+        """Number of factors over two or more variables, F."""
+        return len(self.scope_ptr) - 1
+
+    def scope_of(self, f: int) -> NDArray[np.int32]:
+        """Variables of factor f."""
+        return self.scope[self.scope_ptr[f] : self.scope_ptr[f + 1]]
+
+    # exact
+
+    def _plan(self, heuristic: str, limit: float) -> tuple[_core.JunctionTree | None, Cost]:
+        order = np.empty(self.n_variables, np.int32)
+        done = self.native.order(heuristic, limit, order)
+        if done < self.n_variables:
+            smallest = float(self.cardinalities.max(initial=2))
+            width = int(np.log(limit) / np.log(max(2.0, smallest)))
+            return None, Cost(width, limit, limit, 8 * limit, heuristic, complete=False)
+        tree = _core.JunctionTree(self.native, order)
+        treewidth, largest, entries, component = tree.cost()
+        copies = min(self.threads, max(1, self.n_components))
+        return tree, Cost(treewidth, largest, entries, 8.0 * component * copies, heuristic)
+
+    def plan(self, heuristic: str = "auto", limit: float = _TRACKED) -> tuple[_core.JunctionTree | None, Cost]:
+        """A junction tree and its cost; "auto" takes the cheaper one of both heuristics."""
+        if heuristic not in ("auto", "min_fill", "min_degree"):
+            raise ValueError(f"'order' must be 'auto', 'min_fill' or 'min_degree', got {heuristic!r}")
+        known = self._trees.get(heuristic)
+        if known is not None and (known[1].complete or known[1].largest_table >= limit):
+            return known
+        names = ("min_fill", "min_degree") if heuristic == "auto" else (heuristic,)
+        best: tuple[_core.JunctionTree | None, Cost] | None = None
+        for name in names:
+            plan = self._plan(name, limit)
+            if best is None or (plan[1].complete, -plan[1].entries) > (best[1].complete, -best[1].entries):
+                best = plan
+            if plan[1].treewidth <= 1:
+                break
+        assert best is not None
+        self._trees[heuristic] = best
+        return best
+
+    def tree(self, max_bytes: float, heuristic: str = "auto") -> _core.JunctionTree:
+        """A junction tree that fits into the memory allowed.
+
+        Raises
+        ------
+        CostError
+            With the cost, and what to do instead.
+        """
+        tree, cost = self.plan(heuristic, min(_TRACKED, max(64.0, max_bytes / 8)))
+        if tree is None or cost.bytes > max_bytes:
+            raise CostError(
+                f"exact inference on this graph of {self.n_variables} variables and {self.n_factors} factors is too "
+                f"expensive: {cost}; allowed are {_memory(max_bytes)}. Use method='loopy' (or 'trw' for an "
+                "upper, 'mean_field' for a lower bound of log Z), observe variables to cut the graph, or raise "
+                "'max_bytes'"
+            )
+        return tree
+
+    # approximate
+
+    @cached_property
+    def merged(self) -> tuple[Engine, NDArray[np.int64], list[bool]] | None:
+        """The graph with one factor for every scope, which one each factor went into, and whether it is turned around.
+
+        None if no two factors have the same variables.
+        """
+        arity = np.diff(self.scope_ptr)
+        pairs = np.flatnonzero(arity == 2)
+        ends = self.scope[self.scope_ptr[pairs][:, None] + np.arange(2)]
+        keys = np.sort(ends, axis=1).astype(np.int64) @ np.array([self.n_variables, 1])
+        wide = [tuple(sorted(self.scope_of(int(f)).tolist())) for f in np.flatnonzero(arity > 2)]
+        if len(np.unique(keys)) == len(keys) and len(set(wide)) == len(wide):
+            return None
+        found: dict[tuple[int, ...], int] = {}
+        into = np.empty(self.n_factors, np.int64)
+        turned = []
+        scopes: list[list[int]] = []
+        for f in range(self.n_factors):
+            scope = self.scope_of(f).tolist()
+            key = tuple(sorted(scope))
+            into[f] = found.setdefault(key, len(scopes))
+            if into[f] == len(scopes):
+                scopes.append(scope)
+            turned.append(scopes[into[f]] != scope)
+        ptr = pointers(np.array([len(s) for s in scopes]))
+        engine = Engine(self.cardinalities, ptr, np.array(list(itertools.chain(*scopes)), np.int32), self.threads)
+        return engine, into, turned
+
+    def _axes(self, f: int, scope: NDArray[np.int32]) -> list[int]:
+        """Where the variables of another scope are in that of factor f."""
+        mine = self.scope_of(f).tolist()
+        return [mine.index(v) for v in scope.tolist()]
+
+    def _merge_scores(self, scores: Scores) -> Scores:
+        assert self.merged is not None
+        engine, into, turned = self.merged
+        tables = np.zeros(int(engine.factor_ptr[-1]))
+        for f in range(self.n_factors):
+            g = int(into[f])
+            begin = int(scores.table_ptr[scores.table_of[f]])
+            table = scores.tables[begin : begin + int(self.factor_ptr[f + 1] - self.factor_ptr[f])]
+            if turned[f]:
+                shape = self.cardinalities[self.scope_of(f)]
+                table = table.reshape(shape).transpose(self._axes(f, engine.scope_of(g))).ravel()
+            tables[engine.factor_ptr[g] : engine.factor_ptr[g + 1]] += table
+        return Scores(scores.unary, tables, engine.factor_ptr, np.arange(engine.n_factors, dtype=np.int32))
+
+    def _split_factors(self, flat: Floats) -> Floats:
+        assert self.merged is not None
+        engine, into, turned = self.merged
+        out = np.empty(int(self.factor_ptr[-1]))
+        for f in range(self.n_factors):
+            g = int(into[f])
+            table = flat[engine.factor_ptr[g] : engine.factor_ptr[g + 1]]
+            if turned[f]:
+                axes = np.argsort(self._axes(f, engine.scope_of(g)))
+                table = table.reshape(engine.cardinalities[engine.scope_of(g)]).transpose(axes).ravel()
+            out[self.factor_ptr[f] : self.factor_ptr[f + 1]] = table
+        return out
+
+    @cached_property
+    def appearances(self) -> Floats:
+        """How often each edge is in a spanning forest, over forests that cover all edges, [F].
+
+        These weights come from a distribution over forests, so that the reweighted value is an upper bound.
+        """
+        from scipy.sparse import csr_array
+        from scipy.sparse.csgraph import minimum_spanning_tree
+
+        if (np.diff(self.scope_ptr) > 2).any():
+            f = int(np.flatnonzero(np.diff(self.scope_ptr) > 2)[0])
+            raise ValueError(f"tree-reweighted messages are for factors of at most two variables; factor {f} has more")
+        ends = np.sort(self.scope.reshape(-1, 2), axis=1)
+        keys = ends[:, 0].astype(np.int64) * self.n_variables + ends[:, 1]
+        by_key = np.argsort(keys)
+        rng = np.random.default_rng(0)
+        count = np.zeros(self.n_factors)
+        rounds = 0
+        while rounds < 10 or (count == 0).any():
+            weight = 1 + count + 0.5 * rng.random(self.n_factors)
+            graph = csr_array((weight, (ends[:, 0], ends[:, 1])), shape=(self.n_variables,) * 2)
+            forest = minimum_spanning_tree(graph).tocoo()
+            used = np.minimum(forest.row, forest.col).astype(np.int64) * self.n_variables + np.maximum(
+                forest.row, forest.col
+            )
+            count[by_key[np.searchsorted(keys, used, sorter=by_key)]] += 1
+            rounds += 1
+        return count / rounds
+
+    def _by_component(self, node_terms: Floats, factor_terms: Floats) -> Floats:
+        first = self.component[self.scope[self.scope_ptr[:-1]]]
+        log_z = np.bincount(self.component, node_terms, self.n_components)
+        return np.asarray(log_z + np.bincount(first, factor_terms, self.n_components))
+
+    def _approximate(self, scores: Scores, method: str, passing: Passing, factors: bool, maximise: bool) -> Inference:
+        if self.merged is not None:
+            engine = self.merged[0]
+            result = engine._approximate(self._merge_scores(scores), method, passing, factors, maximise)
+            flat = None if result.factors is None else self._split_factors(result.factors)
+            return Inference(result.log_z, result.nodes, flat, result.convergence)
+        out = np.empty(int(self.factor_ptr[-1])) if factors else None
+        node_terms, factor_terms = np.empty(self.n_variables), np.empty(self.n_factors)
+        if method == "mean_field":
+            nodes = self._softmax(scores.unary)
+            report = self.native.mean_field(
+                *scores.arrays, self.threads, passing.tol, passing.max_iter, nodes, out, node_terms, factor_terms
+            )
+        else:
+            nodes = np.empty(int(self.node_ptr[-1]))
+            kind, amount, size = ("", 0.0, 1) if passing.beam is None else passing.beam.core()
+            report = self.native.pass_messages(
+                *scores.arrays,
+                self.threads,
+                passing.schedule,
+                maximise,
+                passing.damping,
+                passing.tol,
+                passing.max_iter,
+                self.appearances if method == "trw" else None,
+                kind,
+                amount,
+                size,
+                nodes,
+                out,
+                node_terms,
+                factor_terms,
+            )
+        convergence = Convergence(*report)
+        return Inference(self._by_component(node_terms, factor_terms), nodes, out, convergence)
+
+    def _softmax(self, unary: Floats) -> Floats:
+        """Distributions by the unary scores alone."""
+        begin = self.node_ptr[:-1]
+        top = np.maximum.reduceat(unary, begin) if len(unary) else np.zeros(0)
+        dead = np.flatnonzero(np.isneginf(top))
+        if len(dead):
+            raise ValueError(f"no assignment is allowed: nothing is left for variable {dead[0]}")
+        p = np.exp(unary - np.repeat(top, self.cardinalities))
+        return np.asarray(p / np.repeat(np.add.reduceat(p, begin), self.cardinalities))
+
+    # both
+
+    def infer(
+        self,
+        scores: Scores,
+        method: str = "exact",
+        *,
+        passing: Passing | None = None,
+        factors: bool = True,
+        nodes: bool = True,
+        max_bytes: float = 2.0**31,
+        order: str = "auto",
+        maximise: bool = False,
+        silent: bool = False,
+    ) -> Inference:
+        """The components' log Z and marginals; a warning where message passing has not converged."""
+        if method not in METHODS:
+            raise ValueError(f"'method' must be one of {METHODS}, got {method!r}")
+        if method == "exact":
+            tree = self.tree(max_bytes, order)
+            log_z = np.empty(self.n_components)
+            p = np.zeros(int(self.node_ptr[-1])) if nodes else None
+            q = np.zeros(int(self.factor_ptr[-1])) if factors and nodes else None
+            tree.sum_product(*scores.arrays, self.threads, log_z, p, q)
+            return Inference(log_z, np.zeros(0) if p is None else p, q)
+        result = self._approximate(scores, method, passing or Passing(), factors, maximise)
+        if not silent:
+            warn_unless_converged(result.convergence, method)
+        return result
+
+    def decode(
+        self,
+        scores: Scores,
+        method: str = "exact",
+        *,
+        passing: Passing | None = None,
+        max_bytes: float = 2.0**31,
+        order: str = "auto",
+    ) -> tuple[NDArray[np.int32], Floats, Convergence]:
+        """A best assignment [V], the scores of the components, and how it was found."""
+        y = np.zeros(self.n_variables, np.int32)
+        if method == "exact":
+            tree = self.tree(max_bytes, order)
+            score = np.empty(self.n_components)
+            tree.max_product(*scores.arrays, self.threads, score, y)
+            return y, score, Convergence()
+        result = self.infer(
+            scores, method, passing=passing, factors=False, maximise=method != "mean_field", silent=True
+        )
+        y = np.ascontiguousarray(self._argmax(result.nodes))
+        self.native.ascend(*scores.arrays, self.threads, y)
+        return y, self.score(scores, y[None])[0], result.convergence
+
+    def _argmax(self, nodes: Floats) -> NDArray[np.int32]:
+        if self.n_variables == 0:
+            return np.zeros(0, np.int32)
+        begin = self.node_ptr[:-1]
+        top = np.repeat(np.maximum.reduceat(nodes, begin), self.cardinalities)
+        place = np.where(nodes == top, np.arange(len(nodes)), len(nodes))
+        return (np.minimum.reduceat(place, begin) - begin).astype(np.int32)
+
+    def score(self, scores: Scores, assignments: NDArray[np.int32]) -> Floats:
+        """Scores of assignments [n, V] by component, [n, C]."""
+        y = np.ascontiguousarray(assignments, np.int32)
+        out = np.empty((len(y), self.n_components))
+        self.native.score(*scores.arrays, self.threads, y, out)
+        return out
+
+    def energy(self, scores: Scores, result: Inference) -> Floats:
+        """Expected score of every component under the marginals, [C]."""
+        assert result.factors is not None
+        nodes = _product(result.nodes, scores.unary)
+        of_nodes = np.repeat(self.component, self.cardinalities)
+        sizes = np.diff(self.factor_ptr)
+        begin = scores.table_ptr[scores.table_of]
+        at = np.repeat(begin - self.factor_ptr[:-1], sizes) + np.arange(int(self.factor_ptr[-1]))
+        of_factors = np.repeat(self.component[self.scope[self.scope_ptr[:-1]]], sizes)
+        out = np.bincount(of_nodes, nodes, self.n_components)
+        return np.asarray(out + np.bincount(of_factors, _product(result.factors, scores.tables[at]), self.n_components))
+
+
+def _product(p: Floats, x: Floats) -> Floats:
+    """Probabilities times scores, zero where the probability is."""
+    return np.where(p > 0, p * np.where(p > 0, x, 0), 0)
+
+
+def warn_unless_converged(convergence: Convergence, method: str) -> None:
+    """Says so if messages have not settled."""
+    if not convergence.converged:
+        warnings.warn(
+            f"{method} inference has not converged after {convergence.iterations} iterations (residual "
+            f"{convergence.residual:.2g}): raise 'damping' or 'max_iter' of Passing, or try another schedule",
+            ConvergenceWarning,
+            stacklevel=3,
+        )

@@ -1,0 +1,372 @@
+"""Factor graphs over discrete variables."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from crfkit.graph.engine import Convergence, Cost, Engine, Passing, Scores, pointers, warn_unless_converged
+
+__all__ = ["Assignment", "FactorGraph", "GraphMarginals"]
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class GraphMarginals:
+    """What inference knows about a graph.
+
+    Attributes
+    ----------
+    log_z : float
+        Exact, an approximation ("loopy"), an upper ("trw") or a lower bound ("mean_field").
+    nodes : list of arrays [cardinality]
+        Probabilities of the values of every variable.
+    factors : list of arrays
+        Probabilities of the entries of every factor, in its own shape.
+    convergence : Convergence
+    """
+
+    log_z: float
+    nodes: list[Floats]
+    factors: list[Floats]
+    convergence: Convergence
+
+
+@dataclass(frozen=True, eq=False)
+class Assignment:
+    """Values of all variables, their score, and how they were found."""
+
+    values: NDArray[np.int32]
+    score: float
+    convergence: Convergence
+
+
+class FactorGraph:
+    r"""Discrete variables and the factors that tie them together.
+
+    .. math::
+
+        p(y) = \frac{1}{Z} \exp \sum_f \theta_f(y_{S_f})
+
+    Parameters
+    ----------
+    cardinalities : sequence of int [V]
+        Number of values of each variable.
+    factors : iterable of (variables, log_table)
+        ``log_table[i, j, ...]`` is the score of the values i, j, ... of the variables. Minus infinity forbids. Factors
+        that are given the same array share it.
+    n_jobs : int, optional
+        Threads.
+
+    Notes
+    -----
+    Exact inference is exponential in the treewidth; :meth:`cost` says what it takes, and beyond ``max_bytes`` it is
+    refused. The methods are
+
+    ``"exact"``
+        junction tree by an elimination order (``order``: min-fill, min-degree, or the better one of both);
+    ``"loopy"``
+        belief propagation, exact on trees;
+    ``"trw"``
+        tree-reweighted messages; at convergence log Z is an upper bound (factors of at most two variables);
+    ``"mean_field"``
+        independent variables; log Z is a lower bound.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> agree = np.log([[3.0, 1.0], [1.0, 3.0]])
+    >>> g = FactorGraph([2, 2, 2], [([0], [1.0, 0.0]), ([0, 1], agree), ([1, 2], agree), ([0, 2], agree)])
+    >>> g.cost().treewidth
+    2
+    >>> m = g.marginals()
+    >>> m.nodes[2].round(3)
+    array([0.654, 0.346])
+    >>> g.map().values
+    array([0, 0, 0], dtype=int32)
+    >>> g.observe({0: 1}).map().values
+    array([1, 1, 1], dtype=int32)
+    """
+
+    def __init__(
+        self,
+        cardinalities: Sequence[int] | NDArray[Any],
+        factors: Iterable[tuple[Sequence[int], ArrayLike]],
+        n_jobs: int | None = None,
+    ) -> None:
+        card = np.asarray(cardinalities)
+        if card.ndim != 1 or (card.size and (card.dtype.kind not in "iu" or card.min() < 1)):
+            raise ValueError("'cardinalities' of FactorGraph must be a sequence of ints >= 1")
+        card = card.astype(np.int32)
+        unary = np.zeros(int(card.sum()))
+        node_ptr = pointers(card)
+        slots: list[int] = []
+        scopes: list[list[int]] = []
+        tables: list[Floats] = []
+        of: list[int] = []
+        known: dict[int, tuple[Any, int]] = {}
+        for f, (variables, table) in enumerate(factors):
+            scope = [int(v) for v in variables]
+            if not scope or min(scope) < 0 or max(scope) >= len(card) or len(set(scope)) < len(scope):
+                raise ValueError(
+                    f"factor {f}: 'variables' must be distinct ints from 0 to {len(card) - 1}, got {scope}"
+                )
+            shape = tuple(int(card[v]) for v in scope)
+            if id(table) not in known or len(scope) == 1:
+                values = np.ascontiguousarray(table, np.float64)
+                if values.size and not values.max() < np.inf:
+                    raise ValueError(f"factor {f}: a score must be finite or minus infinity")
+            else:
+                values = tables[known[id(table)][1]]
+            if values.shape != shape:
+                raise ValueError(f"factor {f}: 'log_table' must have shape {shape}, got {values.shape}")
+            if len(scope) == 1:
+                unary[node_ptr[scope[0]] : node_ptr[scope[0] + 1]] += values
+                slots.append(-1 - scope[0])
+                continue
+            slots.append(len(scopes))
+            scopes.append(scope)
+            if id(table) not in known:
+                known[id(table)] = (table, len(tables))  # keeps the object, so that no other gets its id
+                tables.append(values)
+            of.append(known[id(table)][1])
+        scope_ptr = pointers(np.array([len(s) for s in scopes], np.int64))
+        engine = Engine(card, scope_ptr, np.array(list(itertools.chain(*scopes)), np.int32), n_jobs)
+        flat = np.concatenate([t.ravel() for t in tables]) if tables else np.zeros(0)
+        ptr = pointers(np.array([t.size for t in tables], np.int64))
+        self._set(engine, Scores(unary, flat, ptr, np.array(of, np.int32)), np.array(slots, np.int64))
+
+    def _set(self, engine: Engine, scores: Scores, slots: NDArray[np.int64]) -> None:
+        self._engine = engine
+        self._scores = scores
+        self._slots = slots
+
+    @classmethod
+    def from_arrays(cls, engine: Engine, scores: Scores) -> FactorGraph:
+        """A graph of flat arrays; its factors are those over two or more variables."""
+        for name, x in (("unary", scores.unary), ("tables", scores.tables)):
+            if x.size and not x.max() < np.inf:
+                raise ValueError(f"{name}: a score must be finite or minus infinity")
+        graph = cls.__new__(cls)
+        graph._set(engine, scores, np.arange(engine.n_factors, dtype=np.int64))
+        return graph
+
+    @property
+    def cardinalities(self) -> NDArray[np.int32]:
+        """Number of values of each variable, [V]."""
+        return self._engine.cardinalities
+
+    @property
+    def n_variables(self) -> int:
+        """Number of variables, V."""
+        return self._engine.n_variables
+
+    @property
+    def n_factors(self) -> int:
+        """Number of factors as given."""
+        return len(self._slots)
+
+    def __repr__(self) -> str:
+        return f"FactorGraph({self.n_variables} variables, {self.n_factors} factors)"
+
+    def _table(self, k: int) -> Floats:
+        begin = int(self._scores.table_ptr[self._scores.table_of[k]])
+        shape = self.cardinalities[self._engine.scope_of(k)]
+        return self._scores.tables[begin : begin + int(shape.prod(dtype=np.int64))].reshape(shape)
+
+    def cost(self, order: str = "auto") -> Cost:
+        """Treewidth, table sizes and memory of exact inference.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from crfkit.graph import grid
+        >>> print(grid(np.zeros((6, 6, 2)), np.zeros((2, 2))).cost())
+        treewidth 6, largest table 128 entries, ... of memory
+        """
+        return self._engine.plan(order)[1]
+
+    def log_partition(
+        self, method: str = "exact", *, passing: Passing | None = None, max_bytes: float = 2.0**31, order: str = "auto"
+    ) -> float:
+        """The logarithm of Z, minus infinity where nothing is allowed; see the class about methods."""
+        result = self._engine.infer(
+            self._scores, method, passing=passing, factors=False, nodes=False, max_bytes=max_bytes, order=order
+        )
+        return float(result.log_z.sum())
+
+    def marginals(
+        self, method: str = "exact", *, passing: Passing | None = None, max_bytes: float = 2.0**31, order: str = "auto"
+    ) -> GraphMarginals:
+        """Probabilities of the variables' values and of the factors' entries, and log Z.
+
+        Raises
+        ------
+        ValueError
+            If no assignment is allowed.
+        CostError
+            If exact inference is beyond ``max_bytes``.
+        """
+        result = self._engine.infer(self._scores, method, passing=passing, max_bytes=max_bytes, order=order)
+        log_z = float(result.log_z.sum())
+        if np.isneginf(log_z) and method != "mean_field":
+            raise ValueError("no assignment is allowed")
+        assert result.factors is not None
+        engine = self._engine
+        nodes = np.split(result.nodes, engine.node_ptr[1:-1]) if self.n_variables else []
+        factors = []
+        for slot in self._slots.tolist():
+            if slot < 0:
+                factors.append(nodes[-1 - slot])
+            else:
+                flat = result.factors[engine.factor_ptr[slot] : engine.factor_ptr[slot + 1]]
+                factors.append(flat.reshape(self.cardinalities[engine.scope_of(slot)]))
+        return GraphMarginals(log_z, nodes, factors, result.convergence)
+
+    def map(
+        self, method: str = "exact", *, passing: Passing | None = None, max_bytes: float = 2.0**31, order: str = "auto"
+    ) -> Assignment:
+        """A best assignment; of approximate methods, a local optimum reached from their beliefs.
+
+        Raises
+        ------
+        ValueError
+            If no assignment is allowed.
+        """
+        y, score, convergence = self._engine.decode(
+            self._scores, method, passing=passing, max_bytes=max_bytes, order=order
+        )
+        if method == "exact" and np.isneginf(score).any():
+            raise ValueError("no assignment is allowed")
+        warn_unless_converged(convergence, method)
+        return Assignment(y, float(score.sum()), convergence)
+
+    def nbest(self, k: int, *, max_bytes: float = 2.0**31) -> list[Assignment]:
+        """The ``k`` best assignments, best first; for small graphs: each takes V exact searches.
+
+        Examples
+        --------
+        >>> g = FactorGraph([2, 2], [([0], [0.0, 1.0]), ([0, 1], [[0.0, 0.3], [0.0, 0.1]])])
+        >>> [a.values.tolist() for a in g.nbest(3)]
+        [[1, 1], [1, 0], [0, 1]]
+        """
+        if k < 1:
+            raise ValueError(f"'k' of nbest must be >= 1, got {k}")
+        engine, scores = self._engine, self._scores
+        count = itertools.count()
+
+        def best(unary: Floats) -> tuple[float, NDArray[np.int32]]:
+            part = Scores(unary, scores.tables, scores.table_ptr, scores.table_of)
+            y, score, _ = engine.decode(part, max_bytes=max_bytes)
+            return float(score.sum()), y
+
+        score, y = best(scores.unary)
+        # (-score, tie, assignment, unary of the part it is best in, variables fixed in that part)
+        heap: list[tuple[float, int, NDArray[np.int32], Floats, int]] = []
+        if score > -np.inf:
+            heap.append((-score, next(count), y, scores.unary, 0))
+        out: list[Assignment] = []
+        while heap and len(out) < k:
+            minus, _, y, unary, fixed = heapq.heappop(heap)
+            out.append(Assignment(y, -minus, Convergence()))
+            if len(out) == k:
+                break
+            # the rest of the part, by the first variable that differs from y
+            rest = unary.copy()
+            for v in range(fixed, self.n_variables):
+                begin, end = int(engine.node_ptr[v]), int(engine.node_ptr[v + 1])
+                other = rest.copy()
+                other[begin + y[v]] = -np.inf
+                score, z = best(other)
+                if score > -np.inf:
+                    heapq.heappush(heap, (-score, next(count), z, other, v))
+                keep = rest[begin + y[v]]
+                rest[begin:end] = -np.inf
+                rest[begin + y[v]] = keep
+        return out
+
+    def entropy(self, method: str = "exact", *, passing: Passing | None = None, max_bytes: float = 2.0**31) -> float:
+        r"""Entropy :math:`\log Z - E[s(y)]` in nats; of approximate methods, that of their approximation."""
+        result = self._engine.infer(self._scores, method, passing=passing, max_bytes=max_bytes)
+        if np.isneginf(result.log_z).any():
+            raise ValueError("no assignment is allowed")
+        return float((result.log_z - self._engine.energy(self._scores, result)).sum())
+
+    def sample(
+        self, n: int = 1, rng: np.random.Generator | int | None = None, *, max_bytes: float = 2.0**31
+    ) -> NDArray[np.int32]:
+        """Exact draws, [n, V].
+
+        Examples
+        --------
+        >>> FactorGraph([2], [([0], [0.0, -float("inf")])]).sample(3, rng=0).tolist()
+        [[0], [0], [0]]
+        """
+        engine = self._engine
+        uniform = np.random.default_rng(rng).random((n, self.n_variables))
+        log_z = np.empty(engine.n_components)
+        out = np.zeros((n, self.n_variables), np.int32)
+        engine.tree(max_bytes).sample(*self._scores.arrays, engine.threads, uniform, log_z, out)
+        if np.isneginf(log_z).any():
+            raise ValueError("no assignment is allowed")
+        return out
+
+    def score(self, assignment: ArrayLike) -> Any:
+        """Score of an assignment [V], or of several [n, V]."""
+        y = np.asarray(assignment, np.int32)
+        if y.shape[-1:] != (self.n_variables,):
+            raise ValueError(f"'assignment' must have shape [..., {self.n_variables}], got {y.shape}")
+        total = self._engine.score(self._scores, np.atleast_2d(y)).sum(axis=1)
+        return float(total[0]) if y.ndim == 1 else total
+
+    def log_probability(self, assignment: ArrayLike, *, max_bytes: float = 2.0**31) -> Any:
+        """Logarithm of the probability of an assignment [V], or of several [n, V]."""
+        return self.score(assignment) - self.log_partition(max_bytes=max_bytes)
+
+    def observe(self, evidence: Mapping[int, int]) -> FactorGraph:
+        """The graph in which some variables have known values.
+
+        The variables stay, with one value allowed; factors lose them, so that the graph is cut there and inference gets
+        cheaper. Log Z becomes the logarithm of the sum over all assignments that agree with the evidence. The marginals
+        of a factor are those of its other variables.
+        """
+        card = self.cardinalities
+        for v, value in evidence.items():
+            if not 0 <= v < self.n_variables or not 0 <= value < card[v]:
+                raise ValueError(f"'evidence' of observe: variable {v} has no value {value}")
+        factors: list[tuple[list[int], Any]] = []
+        unary = np.split(self._scores.unary, self._engine.node_ptr[1:-1])
+        slots: list[int | None] = []
+        constants: dict[int, float] = {}
+        for k in range(self._engine.n_factors):
+            scope = self._engine.scope_of(k).tolist()
+            table: Any = self._table(k)
+            if any(v in evidence for v in scope):
+                table = table[tuple(evidence.get(v, slice(None)) for v in scope)]
+                rest = [v for v in scope if v not in evidence]
+                if not rest:
+                    constants[scope[0]] = constants.get(scope[0], 0.0) + float(table)
+                    slots.append(-1 - scope[0])
+                    continue
+                scope = rest
+            slots.append(-1 - scope[0] if len(scope) == 1 else None)
+            factors.append((scope, table))
+        for v in range(self.n_variables):
+            u = unary[v]
+            if v in evidence:
+                u = np.full(card[v], -np.inf)
+                u[evidence[v]] = unary[v][evidence[v]] + constants.get(v, 0.0)
+            factors.append(([v], u))
+        graph = FactorGraph(card, factors, self._engine.threads)
+        # factors keep the numbers that they had here
+        pairs = iter(range(graph._engine.n_factors))
+        inner = np.array([next(pairs) if s is None else s for s in slots], np.int64)
+        graph._slots = np.array([inner[s] if s >= 0 else s for s in self._slots], np.int64)
+        return graph
