@@ -26,6 +26,10 @@ namespace nb = nanobind;
 using namespace nb::literals;
 using namespace crfkit;
 
+namespace crfkit {
+void bind_online(nb::module_& m);  // bind_online.cpp
+}
+
 namespace {
 
 template <class T, int Rank>
@@ -634,4 +638,5 @@ NB_MODULE(_core, m) {
   bind_memory(m);
   bind_objective<float>(m, "ObjectiveF32", "ScorerF32");
   bind_objective<double>(m, "ObjectiveF64", "ScorerF64");
+  bind_online(m);
 }
