@@ -36,6 +36,7 @@ def measure(n_labels: int, n_attributes: int) -> tuple[int, float, float, float]
 
 
 def main() -> None:
+    """Measures all cases."""
     cases = [(labels, 50) for labels in (2, 4, 8, 16, 32)] + [(8, attributes) for attributes in (10, 25, 100, 200)]
     found = [(case, measure(*case)) for case in cases]
     lines = [

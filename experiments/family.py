@@ -2,8 +2,8 @@
 
     python experiments/family.py
 
-"columns": each model sees the token's own columns and the label before, no more. "all features": the templates of CRFsuite's
-chunking example, which only the conditional models can use. Writes docs/experiments/family.table.md.
+"columns": each model sees the token's own columns and the label before, no more. "all features": the templates of
+CRFsuite's chunking example, which only the conditional models can use. Writes docs/experiments/family.table.md.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ DATA = Path(os.environ.get("CRFKIT_DATA", ROOT.parent / "shared" / "data")) / "c
 
 
 def row(corpus: str, features: str, name: str, model: Any, data: tuple[Any, Any, Any, Any]) -> str:
+    """A line of the table."""
     X, y, X_test, y_test = data
     began = time.perf_counter()
     model.fit(X, y)
@@ -37,6 +38,7 @@ def row(corpus: str, features: str, name: str, model: Any, data: tuple[Any, Any,
 
 
 def main() -> None:
+    """Trains them all."""
     lines = ["| corpus | features | model | accuracy, % | chunk F1 | training, s |", "|---|---|---|---|---|---|"]
     sets: dict[str, Any] = {"ingredients": (*load_corpus("ingredients", "train"), *load_corpus("ingredients", "test"))}
     if DATA.is_dir():

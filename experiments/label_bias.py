@@ -3,8 +3,9 @@
     python experiments/label_bias.py
 
 The machine writes "rib" along the states 1 2 3 and "rob" along 4 5 3. Each state writes its letter with probability
-1 - noise, otherwise one of the other letters of r, i, o, b. The paper has noise 1/32, 2,000 training and 500 test sequences, and
-errors of 42 % (MEMM) and 4.6 % (CRF). Tokens see only their own letter. Writes docs/experiments/label_bias.md and .svg.
+1 - noise, otherwise one of the other letters of r, i, o, b. The paper has noise 1/32, 2,000 training and 500 test
+sequences, and errors of 42 % (MEMM) and 4.6 % (CRF). Tokens see only their own letter.
+Writes docs/experiments/label_bias.md and .svg.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ NOISES = [0.0, 1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4]
 
 
 def draw(n: int, noise: float, rng: np.random.Generator) -> tuple[list[Any], list[Any]]:
+    """Sequences of letters and their states."""
     X, y = [], []
     for _ in range(n):
         word, states = ("rib", "123") if rng.random() < 0.5 else ("rob", "453")
@@ -46,6 +48,7 @@ def errors(noise: float, seed: int) -> dict[str, float]:
 
 
 def main() -> None:
+    """Trains them all."""
     table = {noise: [errors(noise, seed) for seed in range(5)] for noise in NOISES}
     names = list(table[0.0][0])
     mean = {noise: {k: float(np.mean([r[k] for r in runs])) for k in names} for noise, runs in table.items()}

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracle import finite_difference
 
@@ -33,7 +33,7 @@ def sequences(crf: CRF, X: Any, y: Any, weights: Any = None) -> Any:
     return crf.set_params(algorithm="sgd")._prepare(X, y, weights, None, grow=True)[-1]
 
 
-CASES = [
+CASES: list[dict[str, Any]] = [
     {"features": PLAIN},
     {"features": EDGES},
     {"features": PLAIN, "all_possible_transitions": False, "start_end": False},
@@ -98,7 +98,7 @@ def test_hessian_products_where_scaling_fails() -> None:
 def test_hessian_products_do_not_depend_on_threads() -> None:
     X, y = load_corpus("ingredients", "train")
     rng = np.random.default_rng(0)
-    out = []
+    out: list[Any] = []
     for n_jobs in (1, 2, 3):
         f = CRF(n_jobs=n_jobs).objective(X, y)
         if not out:
@@ -111,6 +111,7 @@ def test_hessian_products_do_not_depend_on_threads() -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=range(len(CASES)))
+@settings(max_examples=25)
 @given(seed=st.integers(0, 1000), scale=st.sampled_from([0.3, 3.0, 30.0]))
 def test_backward_gradients(case: dict[str, Any], seed: int, scale: float) -> None:
     X, y = problem(seed)
@@ -146,7 +147,8 @@ def test_convex_methods_reach_the_minimum(name: str) -> None:
     X, y = load_corpus("ingredients", "train")
     X, y = X[:120], y[:120]
     best = CRF(c2=1.0, tol=1e-9).fit(X, y).result_.value
-    found = CRF(algorithm=name, c2=1.0, tol=1e-9, max_iter=None if name == "newton-cg" else 100).fit(X, y).result_
+    tol = 1e-5 if name == "newton-cg" else 1e-9
+    found = CRF(algorithm=name, c2=1.0, tol=tol, max_iter=100).fit(X, y).result_
     assert best * (1 - 1e-6) < found.value < best * (1 + 1e-3)
 
 
@@ -195,7 +197,7 @@ def test_averaged_sgd_after_renormalising() -> None:
 
 def features_of(crf: CRF, X: Any, labels: list[int]) -> np.ndarray[Any, Any]:
     """Feature vector of a labelling of one sequence, as a derivative of its score."""
-    f = crf.objective([X], [[f"L{k}" for k in labels]])
+    f = crf.objective([X], [[crf.classes_[k] for k in labels]])
     _, a = f.value_and_grad(np.zeros(f.size))
     return a
 
@@ -215,7 +217,7 @@ def test_the_perceptron_by_hand() -> None:
         base._adopt(type(base.model_)(**{**_fields(base.model_), "weights": w.copy()}))
         guess = [number[c] for c in base.predict([X[s]])[0]]
         # at zero weights expected counts are the same for both, so the difference of gradients is that of features
-        w = w - features_of(base, X[s], gold) + features_of(base, X[s], guess)
+        w = np.round(w - features_of(base, X[s], gold) + features_of(base, X[s], guess))
         total += w
     np.testing.assert_allclose(f.weights(), w, atol=1e-9)
     np.testing.assert_allclose(f.weights(averaged=True), total / (2 * len(X)), atol=1e-9)

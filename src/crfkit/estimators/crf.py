@@ -67,8 +67,8 @@ class CRF(Estimator):
         dicts, lists and sets as they are. A callable is called as ``f(sequence)``, or as ``f(sequence, t)`` if it takes
         two arguments.
     algorithm : {"lbfgs", "newton-cg", "sgd", "smd", "adagrad", "sag", "ap", "pa", "arow"} or an optimiser
-        How the weights are found; an optimiser of :mod:`crfkit.training` such as ``SGD(batch=4)`` has settings of its own.
-        All but ``"ap"``, ``"pa"`` and ``"arow"``, which know no penalty, go to the same minimum.
+        How the weights are found; an optimiser of :mod:`crfkit.training` such as ``SGD(batch=4)`` has settings
+        of its own. All but ``"ap"``, ``"pa"`` and ``"arow"``, which know no penalty, go to the same minimum.
     gradient : {"forward-backward", "backward"}
         How L-BFGS gets gradients; the second is for study, see :class:`~crfkit.training.BackwardObjective`.
     c1 : float, default=0
@@ -89,8 +89,8 @@ class CRF(Estimator):
     max_iter : int, optional
         Most iterations of the optimiser; for the stochastic ones, passes over the data.
     early_stopping : int, optional
-        Stop when the score on the held-out data of :meth:`fit` has not risen for so many iterations, and keep the weights
-        that scored best.
+        Stop when the score on the held-out data of :meth:`fit` has not risen for so many iterations, and
+        keep the weights that scored best.
     tol : float, default=1e-5
         Training ends when the objective falls by less than this part of itself over ten iterations.
     warm_start : bool, default=False
@@ -176,7 +176,7 @@ class CRF(Estimator):
 
     @classmethod
     def from_hmm(cls, hmm: HMM) -> CRF:
-        """The CRF with the posterior of a hidden Markov model: its weights are the logarithms of the HMM's probabilities.
+        """The CRF with the posterior of a hidden Markov model: its weights are logarithms of the HMM's probabilities.
 
         Examples
         --------
@@ -335,8 +335,9 @@ class CRF(Estimator):
     def partial_fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Self:
         """One more pass, over data that has just come in; for streams.
 
-        Labels and attributes that are new are added. ``algorithm`` must be a stochastic one. Steps go on shrinking where
-        they were; averages and variances begin anew with every call, so let a call have more than a few sequences.
+        Labels and attributes that are new are added. ``algorithm`` must be a stochastic one. Steps go on shrinking
+        where they were; averages and variances begin anew with every call, so let a call have more than a few
+        sequences.
 
         Examples
         --------

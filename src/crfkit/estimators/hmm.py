@@ -186,7 +186,7 @@ class HMM(ChainEstimator):
             if c is not None and (not c or not all(isinstance(x, (str, int)) for x in c)):
                 i = int(np.searchsorted(offsets, t, side="right")) - 1
                 raise ValueError(
-                    f"sequence {i}, position {t - int(offsets[i])}: a label must be a str, an int, None or a set of them"
+                    f"sequence {i}, position {t - int(offsets[i])}: a label must be a str, an int, None or a set"
                 )
         seen = set().union(*(c for c in choices if c is not None))
         if not seen and self.n_states is None:
@@ -323,7 +323,7 @@ class _Parameters:
         return total
 
     def weights(self, layout: Layout, counted: _Counter) -> Floats:
-        """The same as weights of a chain model: an unseen value costs what the constant attribute says, a seen one the rest."""
+        """Weights of a chain model: an unseen value costs what the constant attribute says, a seen one the rest."""
         n = layout.n_labels
         w = np.zeros(layout.size)
         table = w[: len(layout.state_label)].reshape(-1, n)  # all attributes with all labels
@@ -377,7 +377,7 @@ class _Counter:
     def expected(
         self, posteriors: Iterator[tuple[Floats, Floats | None]], n: int
     ) -> tuple[Floats, Floats, list[Floats]]:
-        """Counts by probabilities of labels and label pairs, piece by piece; independent labels where no pairs are given."""
+        """Counts by probabilities of labels and of pairs, piece by piece; independent labels without pairs."""
         from scipy.sparse import csr_matrix
 
         nodes = np.empty((self.data.n_tokens, n))

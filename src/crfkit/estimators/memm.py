@@ -30,10 +30,11 @@ def as_decisions(data: Dataset, labels: NDArray[np.int32], layout: Layout) -> tu
     n, n_tokens = layout.n_labels, data.n_tokens
     state_rows = len(layout.state_ptr) - 1
     has = layout.transition.reshape(n, n) >= 0
-    counts = [np.diff(layout.state_ptr.astype(np.int64)), has.sum(axis=1), [n]]
-    columns = [layout.state_label, np.nonzero(has)[1], np.arange(n)]
+    counts: list[Any] = [np.diff(layout.state_ptr.astype(np.int64)), has.sum(axis=1), [n]]
+    columns: list[Any] = [layout.state_label, np.nonzero(has)[1], np.arange(n)]
     if len(layout.edge_ptr):
-        rows = np.repeat(np.arange(len(layout.edge_ptr) - 1), np.diff(layout.edge_ptr.astype(np.int64)))
+        lengths: Any = np.diff(layout.edge_ptr.astype(np.int64))
+        rows = np.repeat(np.arange(len(layout.edge_ptr) - 1), lengths)
         before = layout.edge_pair.astype(np.int64) // n
         counts.append(np.bincount(rows * n + before, minlength=(len(layout.edge_ptr) - 1) * n))
         columns.append(layout.edge_pair.astype(np.int64) % n)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,6 +62,9 @@ class _Stop(Exception):
     pass
 
 
+_MOST_PRODUCTS = 500  # in one iteration of Newton's method
+
+
 @dataclass(frozen=True)
 class NewtonCG:
     r"""Newton's method in a trust region, its steps by conjugate gradients on exact Hessian products.
@@ -92,17 +96,19 @@ class NewtonCG:
         max_iter: int | None = None,
         callback: Callback | None = None,
     ) -> Result:
-        """Minimises a function with ``value_and_grad`` and ``hessian_product``, until the gradient is ``tol`` of its first norm."""
+        """Minimises a function with a ``hessian_product``, until the gradient is ``tol`` of its first norm."""
         from scipy.optimize import minimize
 
         if self.method not in ("trust-ncg", "Newton-CG", "trust-krylov"):
             raise ValueError(
                 f"'method' of NewtonCG must be 'trust-ncg', 'Newton-CG' or 'trust-krylov', got {self.method!r}"
             )
-        product = objective.hessian_product  # type: ignore[attr-defined]
+        times = objective.hessian_product  # type: ignore[attr-defined]
         began = time.perf_counter()
-        best = [np.inf, np.array(w0, np.float64), np.inf]
-        counts = [0, 0]
+        best: list[Any] = [np.inf, np.array(w0, np.float64), np.inf]
+        counts = [0, 0, 0]  # evaluations, iterations, products in the present one
+        history: list[float] = []
+        noise = 10 * float(getattr(objective, "noise", 1e-13))
 
         def value(w: Vector) -> tuple[float, Vector]:
             f, g = objective.value_and_grad(np.ascontiguousarray(w))
@@ -113,8 +119,15 @@ class NewtonCG:
 
         first = float(np.linalg.norm(value(np.array(w0, np.float64))[1]))
 
+        def product(w: Vector, v: Vector) -> Vector:
+            counts[2] += 1
+            if counts[2] > _MOST_PRODUCTS:  # rounding errors keep the conjugate gradients from ending
+                raise _Stop("no further descent is possible in this precision")
+            out: Vector = times(w, v)
+            return out
+
         def watch(w: Vector) -> None:
-            counts[1] += 1
+            counts[1:] = [counts[1] + 1, 0]
             if callback is not None:
                 active = int(np.count_nonzero(best[1]))
                 seconds = time.perf_counter() - began
@@ -122,6 +135,9 @@ class NewtonCG:
                     raise _Stop("the callback asked to stop")
             if best[2] <= tol * max(1.0, first):
                 raise _Stop("the gradient vanishes")
+            history.append(best[0])
+            if len(history) > 5 and history[-6] - best[0] <= noise * abs(best[0]):
+                raise _Stop("no further descent is possible in this precision")
 
         options: dict[str, float] = {} if max_iter is None else {"maxiter": max_iter}
         if self.method == "Newton-CG":
@@ -143,7 +159,7 @@ class NewtonCG:
             )
             message, converged = str(found.message).strip().rstrip("."), bool(found.success)
         except _Stop as stop:
-            message, converged = str(stop), "vanishes" in str(stop)
+            message, converged = str(stop), "callback" not in str(stop)
         except KeyboardInterrupt:
             message = "interrupted; the best weights so far are kept"
         return Result(best[1], best[0], counts[1], counts[0], converged, message)

@@ -30,8 +30,8 @@ class BackwardObjective:
 
     This is forward differentiation of the backward recursion: a tangent for every weight. Forward-backward is reverse
     differentiation of the same recursion. Here a step is a product of the [L, L] matrix p with an [L, K] matrix of
-    tangents, O(T L^2 K) in all, where K counts the weights that the sequence has; the memory, O(L K), does not grow with T.
-    Forward-backward takes O(T L^2 + T K). So this is a reference, and not for large data.
+    tangents, O(T L^2 K) in all, where K counts the weights that the sequence has; the memory, O(L K), does not grow
+    with T. Forward-backward takes O(T L^2 + T K). So this is a reference, and not for large data.
 
     Takes the arguments of :class:`~crfkit.training.LikelihoodObjective`; everything is in double precision.
 
@@ -93,7 +93,7 @@ class BackwardObjective:
         return value, gradient
 
     def _local(self, s: int) -> tuple[NDArray[np.int64], list[Any], list[Any]]:
-        """The weights of a sequence, and each step's features among them: (label, place, value), (pair, place, value)."""
+        """The weights of a sequence, and each step's features among them: label, place, value; pair, place, value."""
         layout, n = self.layout, self.layout.n_labels
         first, last = int(self._offsets[s]), int(self._offsets[s + 1])
         nodes: list[list[tuple[NDArray[Any], NDArray[Any], NDArray[Any]]]] = []
@@ -145,15 +145,15 @@ class BackwardObjective:
         for t, (label, k, value) in enumerate(nodes):
             at = label == gold[t]
             np.add.at(observed, k[at], value[at])
-        log_beta = np.zeros(n)
-        tangent = np.zeros((n, len(mine)))  # of log_beta
+        log_beta: Any = np.zeros(n)
+        tangent: NDArray[np.float64] = np.zeros((n, len(mine)))  # of log_beta
         for t in range(len(gold) - 1, -1, -1):
             label, k, value = nodes[t]
             np.add.at(tangent, (label, k), value)  # now of u + log_beta
             log_beta = log_beta + u[t]
             if t == 0:
                 break
-            a = forbidden.copy().ravel()
+            a: Any = forbidden.copy().ravel()
             pair, k, value = pairs[t - 1]
             np.add.at(a, pair, value * local[k])
             a = a.reshape(n, n)

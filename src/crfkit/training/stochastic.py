@@ -1,7 +1,8 @@
 """Optimisers that step after every sequence, or after a few.
 
-All of them see a :class:`~crfkit.training.SequenceObjective`, go over its sequences in a random order, call the callback
-after every pass, and give a :class:`~crfkit.training.Result`. The same ``random_state`` gives the same weights.
+All of them see a :class:`~crfkit.training.SequenceObjective`, go over its sequences in a random order, call the
+callback after every pass, and give a :class:`~crfkit.training.Result`. The same ``random_state`` gives the same
+weights.
 """
 
 from __future__ import annotations
@@ -139,8 +140,8 @@ class SGD(Stochastic):
         \eta_k = \eta_0 (1 + \eta_0 \lambda k)^{-p}, \quad \lambda = 2 c_2 / S
 
     where k counts sequences. The penalty is one multiplication, since the core keeps w as a number times a vector. With
-    ``average``, p is 3/4 and the mean of the weights since the first pass is the result (Polyak and Ruppert, as in Bottou's
-    and Xu's averaged SGD); without, p is 1.
+    ``average``, p is 3/4 and the mean of the weights since the first pass is the result (Polyak and Ruppert, as in
+    Bottou's and Xu's averaged SGD); without, p is 1.
 
     Parameters
     ----------
@@ -233,12 +234,12 @@ class AdaGrad(Stochastic):
 
         h \leftarrow h + g^2, \qquad w \leftarrow w - \frac{\eta}{\sqrt{p}}\, g / \sqrt h
 
-    in pass p, with the decay of the penalty in the same metric, made up for when a weight is next needed. The result is the mean of
-    the weights after the last passes, at least a third of them.
+    in pass p, with the decay of the penalty in the same metric, made up for when a weight is next needed. The
+    result is the mean of the weights after the last passes, up to half of them.
 
     Parameters
     ----------
-    eta : float, default=0.2
+    eta : float, default=0.5
     batch : int, default=1
         Sequences per step.
 
@@ -250,7 +251,7 @@ class AdaGrad(Stochastic):
     [['B', 'A']]
     """
 
-    eta: float = 0.2
+    eta: float = 0.5
     batch: int = 1
 
     settled: ClassVar[bool] = True
@@ -407,8 +408,8 @@ class Perceptron(Stochastic):
 class PassiveAggressive(Stochastic):
     r"""The least change of the weights that makes up for a mistake (Crammer and others), averaged.
 
-    With :math:`\Delta = F(x, y) - F(x, \hat y)` and the cost :math:`\ell = m - w \cdot \Delta`, where m is the root of the
-    number of wrong labels, :math:`w \leftarrow w + \tau \Delta` and
+    With :math:`\Delta = F(x, y) - F(x, \hat y)` and the cost :math:`\ell = m - w \cdot \Delta`, where m is the root
+    of the number of wrong labels, :math:`w \leftarrow w + \tau \Delta` and
 
     .. math::
 
@@ -459,7 +460,8 @@ class PassiveAggressive(Stochastic):
 class AROW(Stochastic):
     r"""Adaptive regularisation of weights (Crammer, Kulesza and Dredze), with a variance for each weight.
 
-    With :math:`\Delta` as for :class:`PassiveAggressive` and the cost :math:`\ell` = wrong labels :math:`- w \cdot \Delta`,
+    With :math:`\Delta` as for :class:`PassiveAggressive` and the cost :math:`\ell` = wrong labels
+    :math:`- w \cdot \Delta`,
 
     .. math::
 
