@@ -341,11 +341,11 @@ class CRF(Estimator):
 
         Examples
         --------
-        >>> crf = CRF(algorithm="adagrad")
+        >>> crf = CRF(algorithm="pa")
         >>> for X, y in [([["a", "b"]], [["A", "B"]]), ([["c"]], [["C"]])]:
         ...     crf = crf.partial_fit(X, y)
-        >>> crf.predict([["a", "b"], ["c"]])
-        [['A', 'B'], ['C']]
+        >>> crf.classes_.tolist(), crf.predict([["c"]])
+        (['A', 'B', 'C'], [['C']])
         """
         if not isinstance(find_algorithm(self.algorithm), Stochastic):
             raise ValueError(f"'algorithm' of CRF must be a stochastic one for partial_fit, got {self.algorithm!r}")
@@ -395,9 +395,9 @@ class CRF(Estimator):
             return self._make_model(encoder, labels, layout, w, rules, np.dtype(self.dtype), self._settings())
 
         dev = None if X_dev is None else (X_dev, y_dev)
-        if self.early_stopping is not None and dev is None:
+        if self.early_stopping is not None and dev is None and passes is None:
             raise ValueError("'early_stopping' of CRF needs held-out data: 'X_dev' and 'y_dev' of fit")
-        best = _Best(self.early_stopping)
+        best = _Best(self.early_stopping if passes is None else None)
         result = self._minimize(objective, w0, self._watch(model, dev, best), passes=passes)
         if best.w is not None and "interrupted" not in result.message:
             result = replace(result, w=best.w, message=best.message or result.message)

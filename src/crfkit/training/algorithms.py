@@ -81,8 +81,8 @@ class NewtonCG:
     --------
     >>> from crfkit import CRF
     >>> X, y = [["a", "b"], ["b"]], [["A", "B"], ["B"]]
-    >>> CRF(algorithm="newton-cg", dtype="float64").fit(X, y).predict([["b", "a"]])
-    [['B', 'A']]
+    >>> CRF(algorithm="newton-cg", dtype="float64").fit(X, y).predict([["a", "b"]])
+    [['A', 'B']]
     """
 
     method: str = "trust-ncg"

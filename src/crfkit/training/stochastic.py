@@ -159,8 +159,8 @@ class SGD(Stochastic):
     >>> from crfkit import CRF
     >>> from crfkit.training import SGD
     >>> X, y = [["a", "b"], ["b"]] * 10, [["A", "B"], ["B"]] * 10
-    >>> CRF(algorithm=SGD(batch=2), c2=0.1).fit(X, y).predict([["b", "a"]])
-    [['B', 'A']]
+    >>> CRF(algorithm=SGD(batch=2), c2=0.1).fit(X, y).predict([["a", "b"]])
+    [['A', 'B']]
     """
 
     eta0: float | None = None
@@ -247,8 +247,8 @@ class AdaGrad(Stochastic):
     --------
     >>> from crfkit import CRF
     >>> X, y = [["a", "b"], ["b"]] * 10, [["A", "B"], ["B"]] * 10
-    >>> CRF(algorithm="adagrad").fit(X, y).predict([["b", "a"]])
-    [['B', 'A']]
+    >>> CRF(algorithm="adagrad").fit(X, y).predict([["a", "b"]])
+    [['A', 'B']]
     """
 
     eta: float = 0.5
@@ -298,8 +298,8 @@ class SMD(Stochastic):
     --------
     >>> from crfkit import CRF
     >>> X, y = [["a", "b"], ["b"]] * 10, [["A", "B"], ["B"]] * 10
-    >>> CRF(algorithm="smd").fit(X, y).predict([["b", "a"]])
-    [['B', 'A']]
+    >>> CRF(algorithm="smd").fit(X, y).predict([["a", "b"]])
+    [['A', 'B']]
     """
 
     eta0: float = 0.05
@@ -347,8 +347,8 @@ class SAG(Stochastic):
     --------
     >>> from crfkit import CRF
     >>> X, y = [["a", "b"], ["b"]] * 10, [["A", "B"], ["B"]] * 10
-    >>> CRF(algorithm="sag").fit(X, y).predict([["b", "a"]])
-    [['B', 'A']]
+    >>> CRF(algorithm="sag").fit(X, y).predict([["a", "b"]])
+    [['A', 'B']]
     """
 
     search: int = 10
@@ -389,8 +389,8 @@ class Perceptron(Stochastic):
     Examples
     --------
     >>> from crfkit import CRF
-    >>> CRF(algorithm="ap").fit([["a", "b"], ["b"]], [["A", "B"], ["B"]]).predict([["b", "a"]])
-    [['B', 'A']]
+    >>> CRF(algorithm="ap").fit([["a", "b"], ["b"]], [["A", "B"], ["B"]]).predict([["a", "b"]])
+    [['A', 'B']]
     """
 
     epochs: ClassVar[int] = 20
@@ -430,8 +430,8 @@ class PassiveAggressive(Stochastic):
     Examples
     --------
     >>> from crfkit import CRF
-    >>> CRF(algorithm="pa").fit([["a", "b"], ["b"]], [["A", "B"], ["B"]]).predict([["b", "a"]])
-    [['B', 'A']]
+    >>> CRF(algorithm="pa").fit([["a", "b"], ["b"]], [["A", "B"], ["B"]]).predict([["a", "b"]])
+    [['A', 'B']]
     """
 
     type: int = 1
@@ -478,8 +478,8 @@ class AROW(Stochastic):
     Examples
     --------
     >>> from crfkit import CRF
-    >>> CRF(algorithm="arow").fit([["a", "b"], ["b"]], [["A", "B"], ["B"]]).predict([["b", "a"]])
-    [['B', 'A']]
+    >>> CRF(algorithm="arow").fit([["a", "b"], ["b"]], [["A", "B"], ["B"]]).predict([["a", "b"]])
+    [['A', 'B']]
     """
 
     variance: float = 1.0
