@@ -236,9 +236,7 @@ def test_memm_takes_all_optimisers(algorithm: str) -> None:
     X, y = load_corpus("ingredients", "train")
     X, y = X[:60], y[:60]
     best = MEMM(tol=1e-8, c2=10.0).fit(X, y).result_.value
-    found = (
-        MEMM(algorithm=algorithm, c2=10.0, tol=1e-5, max_iter=60).fit(X, y).result_.value
-    )
+    found = MEMM(algorithm=algorithm, c2=10.0, tol=1e-5, max_iter=60).fit(X, y).result_.value
     assert best * (1 - 1e-5) < found < best * 1.005
 
 

@@ -108,9 +108,6 @@ class Stochastic:
                     if callback(Progress(epoch, value, float("nan"), active, 0.0, epoch, seconds), w.copy()):
                         message = "the callback asked to stop"
                         break
-                if not self.convex and total == 0:
-                    converged, message = True, "every sequence is labelled right"
-                    break
                 last = losses[-5:]
                 if len(last) == 5 and max(last) - min(last) <= tol * abs(value):
                     converged, message = True, f"the losses changed by less than {tol:g} over 5 passes"
