@@ -3,7 +3,7 @@
     python experiments/family.py
 
 "columns": each model sees the token's own columns and the label before, no more. "all features": the templates of
-CRFsuite's chunking example, which only the conditional models can use. Writes docs/experiments/family.table.md.
+CRFsuite's chunking example, which only the conditional models can use. Writes docs/experiments/family.table.txt.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def main() -> None:
         for features, name in ((own, "columns"), (rich, "all features")):
             lines.append(row(corpus, name, "MEMM", MEMM(features, c2=0.5, max_iter=100), data))
             lines.append(row(corpus, name, "CRF", CRF(features, c2=0.5, max_iter=100), data))
-    (ROOT / "docs" / "experiments" / "family.table.md").write_text("\n".join(lines) + "\n")
+    (ROOT / "docs" / "experiments" / "family.table.txt").write_text("\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
     python experiments/optimizers.py [--scale 1.0]
 
-``--scale`` is a factor of the numbers of passes. Writes docs/experiments/optimizers.table.md and .svg.
+``--scale`` is a factor of the numbers of passes. Writes docs/experiments/optimizers.table.txt and .svg.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def main() -> None:
         lines.append(
             f"| {name} | {points[-1]['pass']:.0f} | {points[-1]['seconds']:.1f} | {100 * best:.2f} | {reached} |"
         )
-    (HERE / "optimizers.table.md").write_text("\n".join(lines) + "\n")
+    (HERE / "optimizers.table.txt").write_text("\n".join(lines) + "\n")
     print("\n".join(lines))
     import matplotlib
 
