@@ -28,7 +28,7 @@ class Watched(CRF):
         self.fit(X, y)
         return self._points
 
-    def _watch(self, model: Any, dev: Any) -> Any:
+    def _watch(self, model: Any, dev: Any, best: Any = None) -> Any:
         def watch(progress: Any, w: Any) -> None:
             now = time.perf_counter()
             probe = CRF(n_jobs=self.n_jobs)

@@ -28,6 +28,9 @@ using namespace nb::literals;
 using namespace crfkit;
 
 void bind_compat(nb::module_& m);
+namespace crfkit {
+void bind_online(nb::module_& m);  // bind_online.cpp
+}
 
 namespace {
 
@@ -664,4 +667,5 @@ NB_MODULE(_core, m) {
   bind_objective<double>(m, "ObjectiveF64", "ScorerF64");
   bind_compat(m);
   bind_entropy(m);
+  bind_online(m);
 }

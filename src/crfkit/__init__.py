@@ -11,7 +11,7 @@ The line of flow, of which everything here is a part::
 """
 
 from crfkit import chain, data, features, graph, metrics, training
-from crfkit.estimators import CRF, Tagging, load
+from crfkit.estimators import CRF, HMM, MEMM, Tagging, load
 from crfkit.features import Template, TokenFeatures
 from crfkit.model import ModelError
 
@@ -19,6 +19,8 @@ __version__ = "0.1.0"
 
 __all__ = [
     "CRF",
+    "HMM",
+    "MEMM",
     "ModelError",
     "Tagging",
     "Template",

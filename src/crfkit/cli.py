@@ -22,7 +22,7 @@ from rich.markup import escape
 from rich.table import Table
 
 import crfkit
-from crfkit import CRF, Template, inspection, metrics
+from crfkit import CRF, HMM, MEMM, Template, inspection, metrics
 from crfkit._files import whole_file
 from crfkit._threads import resolve_threads
 from crfkit.chain.beams import Adaptive, Beam, as_beam
@@ -60,11 +60,19 @@ class Dialect(StrEnum):
     wapiti = "wapiti"
 
 
-class Kind(StrEnum):
+class FileKind(StrEnum):
     """Model files."""
 
     crfkit = "crfkit"
     crfsuite = "crfsuite"
+
+
+class Kind(StrEnum):
+    """Kinds of models."""
+
+    crf = "crf"
+    hmm = "hmm"
+    memm = "memm"
 
 
 class Scheme(StrEnum):
@@ -202,6 +210,15 @@ def train(
         bool, typer.Option(help="Whether templates read _B-1, _B+1 beyond the ends, as CRF++ does.")
     ] = True,
     dev: Annotated[str | None, typer.Option("--dev", "--devel", help="Held-out data, scored while training.")] = None,
+    kind: Annotated[
+        Kind, typer.Option("--kind", "-k", help="What to train; an HMM emits the columns themselves.")
+    ] = Kind.crf,
+    algorithm: Annotated[
+        str, typer.Option("--algorithm", "-a", help=f"Optimiser: {', '.join(crfkit.training.ALGORITHMS)}.")
+    ] = "lbfgs",
+    early_stopping: Annotated[
+        int | None, typer.Option(help="Stop when the held-out score has not risen for so many iterations.")
+    ] = None,
     c1: Annotated[float, typer.Option("--c1", "--rho1", help="Coefficient of the sum of absolute weights.")] = 0.0,
     c2: Annotated[float, typer.Option(help="Coefficient of the sum of squared weights.")] = 1.0,
     min_freq: Annotated[float, typer.Option(help="Ignore (attribute, label) pairs that are rarer.")] = 0,
@@ -284,11 +301,27 @@ def train(
         "beam": beam,
         "warm_start_fraction": warm_start_fraction,
         "n_jobs": threads,
+        "algorithm": algorithm,
+        "early_stopping": early_stopping,
     }
     settings |= _other_names(rho2, cost, param or [])
-    if start is None:
+    crf: Any
+    if kind is not Kind.crf and start is not None:
+        raise DataError(f"--start goes on with a CRF, not with an {kind.value.upper()}")
+    if kind is Kind.hmm:
+        if format is Format.crfsuite or template is not None:
+            raise DataError("an HMM emits the columns themselves: it takes no template, and no CRFsuite files")
+        crf = HMM(n_jobs=threads)
+    elif start is None:
         features = "auto" if template is None else Template.from_file(template, padding=padding, dialect=dialect.value)
-        crf = CRF(features, **settings)
+        if kind is Kind.memm:
+            if constraints is not None:
+                raise DataError("--constraints are for CRFs")
+            for name in set(settings) - set(MEMM._parameters()):
+                settings.pop(name)
+            crf = MEMM(features, **settings)
+        else:
+            crf = CRF(features, **settings)
     else:
         if template is not None:
             raise DataError("--template and --start exclude each other: the model has its features already")
@@ -309,7 +342,10 @@ def train(
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             X_dev, y_dev = dev_data[:2] if dev_data else (None, None)
-            crf.fit(X, y, X_dev, y_dev, sample_weight=weights)
+            if kind is Kind.hmm:
+                crf.fit(X, y)
+            else:
+                crf.fit(X, y, X_dev, y_dev, sample_weight=weights)
         interrupted = "interrupted" in crf.result_.message
         for w in caught:
             if not interrupted:
@@ -333,7 +369,7 @@ def train(
             "converged": result.converged,
             "stopped": result.message,
             "weights": crf.model_.layout.size,
-            "active": int(np.count_nonzero(crf.weights_)),
+            "active": int(np.count_nonzero(crf.model_.weights)),
             "seconds": round(seconds, 4),
         }
         if beams is not None:
@@ -342,7 +378,7 @@ def train(
     elif not quiet:
         _say(
             f"{result.message}: {result.iterations} iterations, objective {result.value:.4f}, "
-            f"{np.count_nonzero(crf.weights_)} of {crf.model_.layout.size} weights active"
+            f"{np.count_nonzero(crf.model_.weights)} of {crf.model_.layout.size} weights active"
         )
         if beams is not None and beams.exact:
             _say(f"beams were chosen {beams.chosen} times; training ended with all labels")
@@ -748,7 +784,7 @@ def _explain(crf: CRF, data: str, top: int, page: Path | None, as_json: bool) ->
 def convert(
     source: Annotated[Path, typer.Argument(help="A model file of CRFsuite, CRF++ (text), Wapiti or crfkit.")],
     target: Annotated[Path, typer.Argument(help="Where to write the model.")],
-    to: Annotated[Kind, typer.Option("--to", help="What to write.")] = Kind.crfkit,
+    to: Annotated[FileKind, typer.Option("--to", help="What to write.")] = FileKind.crfkit,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors.")] = False,
 ) -> None:
     """Convert a model of another tool to crfkit's, or one trained on items to CRFsuite's."""

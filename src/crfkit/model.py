@@ -21,7 +21,7 @@ from crfkit.data.sequences import Columns, Items
 from crfkit.dataset import Dataset, Layout
 from crfkit.features.encoders import Encoder, FeatureSource, ItemEncoder, PlanEncoder
 
-__all__ = ["ChainModel", "ModelError", "read_model", "write_model"]
+__all__ = ["ChainModel", "LocalChainModel", "ModelError", "read_model", "write_model"]
 
 FORMAT = 1
 _DTYPES = {
@@ -114,6 +114,37 @@ class ChainModel:
         per_token = self.layout.n_labels * (self.layout.n_labels if len(self.layout.edge_ptr) else 1)
         for piece in _pieces(self.encoder.read(X), max(1, _PIECE // per_token)):
             yield self.score(self.encoder.encode(piece, False, threads), threads, dtype)
+
+
+class LocalChainModel(ChainModel):
+    """A chain whose scores are normalised at each step: those of a MEMM.
+
+    Its potentials are logarithms of probabilities: of the first label, and of each label given the one before.
+    """
+
+    def score(self, data: Dataset, threads: int, dtype: Any = None) -> Potentials:
+        """Potentials of a data set, a batch; transitions have a matrix for every step."""
+        p = super().score(data, threads, dtype)
+        n, offsets = self.layout.n_labels, data.offsets
+        inner = np.ones(data.n_tokens, bool)
+        first = offsets[:-1][np.diff(offsets) > 0]
+        inner[first] = False
+        steps = p.pairwise + p.unary[inner][:, None, :]
+        steps -= _log_sum(steps)
+        unary = np.zeros((data.n_tokens, n), p.unary.dtype)
+        unary[first] = p.unary[first] - _log_sum(p.unary[first])
+        return Potentials(unary, steps, offsets=offsets)
+
+    def potentials(self, X: Any, threads: int, dtype: Any = None) -> Iterator[Potentials]:
+        """Potentials of sequences, piece by piece."""
+        for piece in _pieces(self.encoder.read(X), max(1, _PIECE // self.layout.n_labels**2)):
+            yield self.score(self.encoder.encode(piece, False, threads), threads, dtype)
+
+
+def _log_sum(x: Any) -> Any:
+    """Logarithm of the sum of exponentials over the last axis, which is kept."""
+    top = x.max(axis=-1, keepdims=True)
+    return top + np.log(np.exp(x - top).sum(axis=-1, keepdims=True))
 
 
 def _pieces(X: Columns | Items, tokens: int) -> Iterator[Columns | Items]:
@@ -260,7 +291,7 @@ def read_model(path: str | os.PathLike[str], features: FeatureSource = None) -> 
             raise ValueError("a label occurs twice")
         if not isinstance(header["params"], dict) or not isinstance(header["info"], dict):
             raise ValueError("its parameters are not there")
-        model = ChainModel(
+        model = (LocalChainModel if header.get("estimator") == "memm" else ChainModel)(
             encoder,
             labels,
             layout,

@@ -212,7 +212,7 @@ class _SuiteCRF(CRF):
     _sums = True
     _listener: Any = None
 
-    def _watch(self, model: Any, dev: Any) -> Callback | None:
+    def _watch(self, model: Any, dev: Any, best: Any = None) -> Callback | None:
         return None if self._listener is None else self._listener(model)
 
 

@@ -26,12 +26,17 @@ from crfkit.estimators.labels import LabelLists, allowed_labels, collect_labels,
 from crfkit.features.encoders import Encoder, FeatureSource, make_encoder, plain_lists
 from crfkit.metrics import evaluate, token_accuracy
 from crfkit.model import ChainModel, read_model, write_model
-from crfkit.training.beams import BeamObjective, BeamReport
-from crfkit.training.lbfgs import Callback, Progress, Result, minimize_lbfgs
+from crfkit.training.algorithms import ALGORITHMS, LBFGS, Algorithm, find_algorithm
+from crfkit.training.backward import BackwardObjective
+from crfkit.training.beams import BeamObjective
+from crfkit.training.lbfgs import Callback, Progress, Result
 from crfkit.training.objective import LikelihoodObjective
 from crfkit.training.semi import SemiSupervisedObjective, minimize_with_entropy, split_by_knowledge
+from crfkit.training.sequences import SequenceObjective
+from crfkit.training.stochastic import Stochastic
 
 if TYPE_CHECKING:
+    from crfkit.estimators.hmm import HMM
     from crfkit.explaining import Explanation
 
 __all__ = ["CRF", "Tagging", "load"]
@@ -66,8 +71,13 @@ class CRF(Estimator):
         How tokens become attributes. ``"auto"`` uses :class:`~crfkit.TokenFeatures` for strings and tuples, and takes
         dicts, lists and sets as they are. A callable is called as ``f(sequence)``, or as ``f(sequence, t)`` if it takes
         two arguments.
+    algorithm : {"lbfgs", "newton-cg", "sgd", "smd", "adagrad", "sag", "ap", "pa", "arow"} or an optimiser
+        How the weights are found; an optimiser of :mod:`crfkit.training` such as ``SGD(batch=4)`` has settings
+        of its own. All but ``"ap"``, ``"pa"`` and ``"arow"``, which know no penalty, go to the same minimum.
+    gradient : {"forward-backward", "backward"}
+        How L-BFGS gets gradients; the second is for study, see :class:`~crfkit.training.BackwardObjective`.
     c1 : float, default=0
-        Coefficient of the sum of absolute weights; makes weights exactly zero.
+        Coefficient of the sum of absolute weights; makes weights exactly zero. For ``"lbfgs"`` only.
     c2 : float, default=1
         Coefficient of the sum of squared weights (without a half, as in CRFsuite).
     min_freq : float, default=0
@@ -90,7 +100,10 @@ class CRF(Estimator):
     entropy_ramp : int, default=10
         Iterations over which the entropy's weight grows to ``entropy_weight``.
     max_iter : int, optional
-        Most iterations of the optimiser.
+        Most iterations of the optimiser; for the stochastic ones, passes over the data.
+    early_stopping : int, optional
+        Stop when the score on the held-out data of :meth:`fit` has not risen for so many iterations, and
+        keep the weights that scored best.
     tol : float, default=1e-5
         Training ends when the objective falls by less than this part of itself over ten iterations.
     warm_start : bool, default=False
@@ -105,7 +118,7 @@ class CRF(Estimator):
     n_jobs : int, default=-1
         Threads; -1 for all cores. Results do not depend on it.
     random_state : int, optional
-        Seed of what is picked at random.
+        Seed of what is picked at random: the part of ``warm_start_fraction``, the order of stochastic optimisers.
     verbose : bool, default=False
         Print a line per iteration to standard error.
     callback : callable, optional
@@ -141,6 +154,8 @@ class CRF(Estimator):
         self,
         features: FeatureSource = "auto",
         *,
+        algorithm: str | Algorithm = "lbfgs",
+        gradient: str = "forward-backward",
         c1: float = 0.0,
         c2: float = 1.0,
         min_freq: float = 0,
@@ -153,6 +168,7 @@ class CRF(Estimator):
         entropy_ramp: int = 10,
         max_iter: int | None = None,
         tol: float = 1e-5,
+        early_stopping: int | None = None,
         warm_start: bool = False,
         beam: Beam | Adaptive | str | None = None,
         warm_start_fraction: float | None = None,
@@ -163,6 +179,8 @@ class CRF(Estimator):
         callback: Callback | None = None,
     ) -> None:
         self.features = features
+        self.algorithm = algorithm
+        self.gradient = gradient
         self.c1 = c1
         self.c2 = c2
         self.min_freq = min_freq
@@ -175,6 +193,7 @@ class CRF(Estimator):
         self.entropy_ramp = entropy_ramp
         self.max_iter = max_iter
         self.tol = tol
+        self.early_stopping = early_stopping
         self.warm_start = warm_start
         self.beam = beam
         self.warm_start_fraction = warm_start_fraction
@@ -187,6 +206,23 @@ class CRF(Estimator):
     def _is_fitted(self) -> bool:
         return hasattr(self, "model_")
 
+    @classmethod
+    def from_hmm(cls, hmm: HMM) -> CRF:
+        """The CRF with the posterior of a hidden Markov model: its weights are logarithms of the HMM's probabilities.
+
+        Examples
+        --------
+        >>> from crfkit import CRF, HMM
+        >>> hmm = HMM().fit([["a", "b"], ["b"]], [["A", "B"], ["B"]])
+        >>> CRF.from_hmm(hmm).predict([["b", "a"]]) == hmm.predict([["b", "a"]])
+        True
+        """
+        hmm._require_fitted()
+        crf = cls(dtype="float64", n_jobs=hmm.n_jobs)
+        crf._adopt(replace(hmm.model_, params=crf._settings()))
+        crf.n_iter_ = 0
+        return crf
+
     def _check_parameters(self) -> None:
         for name in ("c1", "c2", "min_freq", "tol", "entropy_weight"):
             check_number(self, name, getattr(self, name), 0)
@@ -198,6 +234,17 @@ class CRF(Estimator):
         if self.warm_start_fraction is not None and self.warm_start_fraction > 1:
             raise ValueError(f"'warm_start_fraction' of CRF must be at most 1, got {self.warm_start_fraction!r}")
         as_beam(self.beam)
+        check_number(self, "early_stopping", self.early_stopping, 1, integer=True, optional=True)
+        how = find_algorithm(self.algorithm)
+        for name in ("beam", "warm_start_fraction"):
+            if getattr(self, name) is not None and not (isinstance(how, LBFGS) and self.gradient == "forward-backward"):
+                raise ValueError(f"{name!r} of CRF is for the algorithm 'lbfgs', got {self.algorithm!r}")
+        if self.c1 and not isinstance(how, LBFGS):
+            raise ValueError(f"'c1' of CRF must be 0 for the algorithm {self.algorithm!r}, got {self.c1!r}")
+        if self.gradient not in ("forward-backward", "backward"):
+            raise ValueError(f"'gradient' of CRF must be 'forward-backward' or 'backward', got {self.gradient!r}")
+        if self.gradient == "backward" and not isinstance(how, LBFGS):
+            raise ValueError(f"'gradient' of CRF can be 'backward' only for 'lbfgs', got {self.algorithm!r}")
         if self.dtype not in ("float32", "float64"):
             raise ValueError(f"'dtype' of CRF must be 'float32' or 'float64', got {self.dtype!r}")
 
@@ -215,7 +262,7 @@ class CRF(Estimator):
 
     def _prepare(
         self, X: Any, y: Any, sample_weight: ArrayLike | None, model: ChainModel | None, grow: bool
-    ) -> tuple[Encoder, tuple[Any, ...], Layout, Constraints | None, LikelihoodObjective]:
+    ) -> tuple[Encoder, tuple[Any, ...], Layout, Constraints | None, Any]:
         """What training on labelled data needs, beginning with what ``model`` knows."""
         self._check_parameters()
         threads = resolve_threads(self.n_jobs)
@@ -263,13 +310,28 @@ class CRF(Estimator):
             "dtype": self.dtype,
             "n_jobs": self.n_jobs,
         }
+        make = self._objective_class(grow)
         objective: LikelihoodObjective
         if sets is None:
-            objective = LikelihoodObjective(layout, data, numbers, **shared)
+            objective = make(layout, data, numbers, **shared)
+        elif not self._exact_likelihood(make):
+            raise ValueError(
+                f"unknown labels in 'y' need a likelihood of the whole data: 'algorithm' is {self.algorithm!r}"
+            )
         else:
             entropy: dict[str, Any] = {"entropy_weight": self.entropy_weight, "entropy_per": self.entropy_per}
             objective = SemiSupervisedObjective(layout, data, numbers, sets, **entropy, **shared)
         return encoder, labels, layout, rules, objective
+
+    def _objective_class(self, training: bool) -> Any:
+        """What the optimiser looks at."""
+        if self.gradient == "backward":
+            return BackwardObjective
+        if training and isinstance(find_algorithm(self.algorithm), Stochastic):
+            return SequenceObjective
+        return partial(
+            LikelihoodObjective, second_order=not (training and isinstance(find_algorithm(self.algorithm), LBFGS))
+        )
 
     def objective(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> LikelihoodObjective:
         """What :meth:`fit` minimises, without the ``c1`` term, for use with any optimiser.
@@ -280,7 +342,7 @@ class CRF(Estimator):
         Returns
         -------
         LikelihoodObjective
-            ``size`` and ``value_and_grad(w)``.
+            ``size``, ``value_and_grad(w)`` and ``hessian_product(w, v)``.
 
         Examples
         --------
@@ -293,7 +355,8 @@ class CRF(Estimator):
         (True, True)
         """
         model = self.model_ if self._is_fitted() else None
-        return self._prepare(X, y, sample_weight, model, grow=False)[-1]
+        objective: LikelihoodObjective = self._prepare(X, y, sample_weight, model, grow=False)[-1]
+        return objective
 
     def fit(
         self,
@@ -326,16 +389,86 @@ class CRF(Estimator):
             raise ValueError("'X_dev' and 'y_dev' of fit go together")
         if X_dev is not None and len(X_dev) != len(y_dev):
             raise ValueError(f"'X_dev' holds {len(X_dev)} sequences, 'y_dev' labels for {len(y_dev)}")
+        self._seen = 0
+        return self._fit(_as_list(X), _as_list(y), X_dev, y_dev, sample_weight, self.warm_start, None)
+
+    def partial_fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Self:
+        """One more pass, over data that has just come in; for streams.
+
+        Labels and attributes that are new are added. ``algorithm`` must be a stochastic one. Steps go on shrinking
+        where they were; averages and variances begin anew with every call, so let a call have more than a few
+        sequences.
+
+        Examples
+        --------
+        >>> crf = CRF(algorithm="pa")
+        >>> for X, y in [([["a", "b"]], [["A", "B"]]), ([["c"]], [["C"]])]:
+        ...     crf = crf.partial_fit(X, y)
+        >>> crf.classes_.tolist(), crf.predict([["c"]])
+        (['A', 'B', 'C'], [['C']])
+        """
+        if not isinstance(find_algorithm(self.algorithm), Stochastic):
+            raise ValueError(f"'algorithm' of CRF must be a stochastic one for partial_fit, got {self.algorithm!r}")
         X, y = _as_list(X), _as_list(y)
-        old = self.model_ if self.warm_start and self._is_fitted() else None
+        self._fit(X, y, None, None, sample_weight, True, 1)
+        self._seen = getattr(self, "_seen", 0) + len(X)
+        return self
+
+    def _minimize(
+        self,
+        exact: Any,
+        w0: NDArray[np.float64],
+        callback: Callback | None,
+        passes: int | None,
+        loose: float = 1.0,
+    ) -> Result:
+        """Runs the optimiser, inside of beams if they are asked for; ``loose`` is a factor of ``tol``."""
+        how = find_algorithm(self.algorithm)
+        limit = self.max_iter if passes is None else passes
+        common: dict[str, Any] = {"tol": loose * self.tol, "max_iter": limit, "callback": callback}
+        self.beams_ = None
+        if isinstance(how, Stochastic):
+            seen = 0 if passes is None else getattr(self, "_seen", 0)
+            return how.minimize(exact, w0, random_state=self.random_state, seen=seen, **common)
+        if not isinstance(how, LBFGS):
+            return how.minimize(exact, w0, **common)
+        minimize: Any = partial(how.minimize, c1=self.c1, n_jobs=self.n_jobs, **common)
+        if isinstance(exact, SemiSupervisedObjective) and exact.n_unlabelled:
+            return minimize_with_entropy(minimize, exact, w0, ramp=self.entropy_ramp, from_optimum=not w0.any())
+        beam = as_beam(self.beam)
+        if beam is None:
+            return minimize(exact, w0)
+        objective = BeamObjective(exact, beam, w0)
+        result = minimize(objective, w0)
+        self.beams_ = objective.measure(result.w)
+        return result
+
+    def _exact_likelihood(self, make: Any) -> bool:
+        """Whether an objective is the likelihood of all the data, by forward-backward."""
+        return isinstance(make, partial) and make.func is LikelihoodObjective
+
+    def _fit(
+        self,
+        X: Any,
+        y: Any,
+        X_dev: Any,
+        y_dev: Any,
+        sample_weight: ArrayLike | None,
+        warm: bool,
+        passes: int | None,
+    ) -> Self:
+        old = self.model_ if warm and self._is_fitted() else None
         encoder, labels, layout, rules, objective = self._prepare(X, y, sample_weight, old, grow=True)
         n_tokens = objective.n_tokens
         w0 = np.zeros(layout.size) if old is None else old.layout.move_weights(old.weights, layout)
 
         def model(w: NDArray[np.float64], encoder: Encoder = encoder, layout: Layout = layout) -> ChainModel:
-            return ChainModel(encoder, labels, layout, w, rules, np.dtype(self.dtype), self._settings())
+            return self._make_model(encoder, labels, layout, w, rules, np.dtype(self.dtype), self._settings())
 
         dev = None if X_dev is None else (X_dev, y_dev)
+        if self.early_stopping is not None and dev is None and passes is None:
+            raise ValueError("'early_stopping' of CRF needs held-out data: 'X_dev' and 'y_dev' of fit")
+        best = _Best(self.early_stopping if passes is None else None)
         started = None
         if self.warm_start_fraction is not None:
             pick = np.random.default_rng(self.random_state).permutation(len(X))
@@ -348,12 +481,14 @@ class CRF(Estimator):
             small = LikelihoodObjective(
                 layout, part, numbers, c2=self.c2, constraints=rules, dtype=self.dtype, n_jobs=self.n_jobs
             )
-            started, _ = self._minimize(small, w0, 10 * self.tol, None)
+            started = self._minimize(small, w0, None, None, 10)
             w0 = started.w
         if started is not None and "interrupted" in started.message:
-            result, self.beams_ = started, None
+            result = started
         else:
-            result, self.beams_ = self._minimize(objective, w0, self.tol, self._watch(model, dev))
+            result = self._minimize(objective, w0, self._watch(model, dev, best), passes)
+        if best.w is not None and "interrupted" not in result.message:
+            result = replace(result, w=best.w, message=best.message or result.message)
         del objective
         keep = [np.diff(ptr) > 0 for ptr in (layout.state_ptr, layout.edge_ptr)]
         if not all(k.all() for k in keep):
@@ -375,20 +510,8 @@ class CRF(Estimator):
             )
         return self
 
-    def _minimize(
-        self, exact: LikelihoodObjective, w0: NDArray[np.float64], tol: float, callback: Callback | None
-    ) -> tuple[Result, BeamReport | None]:
-        """Runs the optimiser, inside of beams if they are asked for; the report says how the beams ended."""
-        minimize = partial(
-            minimize_lbfgs, c1=self.c1, tol=tol, max_iter=self.max_iter, callback=callback, n_jobs=self.n_jobs
-        )
-        beam = as_beam(self.beam)
-        if isinstance(exact, SemiSupervisedObjective) and exact.n_unlabelled:
-            from_optimum = not w0.any()
-            return minimize_with_entropy(minimize, exact, w0, ramp=self.entropy_ramp, from_optimum=from_optimum), None
-        objective = exact if beam is None else BeamObjective(exact, beam, w0)
-        result = minimize(objective, w0)
-        return result, objective.measure(result.w) if isinstance(objective, BeamObjective) else None
+    def _make_model(self, *args: Any) -> ChainModel:
+        return ChainModel(*args)
 
     def _settings(self) -> dict[str, Any]:
         settings = {k: v for k, v in self.get_params().items() if k != "callback"}
@@ -398,9 +521,9 @@ class CRF(Estimator):
     def _adopt(self, model: ChainModel) -> None:
         self.model_ = model
 
-    def _watch(self, model: Any, dev: tuple[Any, Any] | None) -> Callback | None:
+    def _watch(self, model: Any, dev: tuple[Any, Any] | None, best: _Best) -> Callback | None:
         """A callback that adds held-out scores and prints, around the user's."""
-        if self.callback is None and not self.verbose:
+        if self.callback is None and not self.verbose and best.patience is None:
             return None
 
         def watch(progress: Progress, w: NDArray[np.float64]) -> bool | None:
@@ -416,7 +539,8 @@ class CRF(Estimator):
                     file=sys.stderr,
                     flush=True,
                 )
-            return None if self.callback is None else self.callback(progress, w)
+            stop = best.over(progress, w)
+            return (None if self.callback is None else self.callback(progress, w)) or stop
 
         return watch
 
@@ -593,8 +717,31 @@ class CRF(Estimator):
         write_model(self.model_, path, "crf")
 
 
-def load(path: str | os.PathLike[str], features: FeatureSource = None, n_jobs: int | None = -1) -> CRF:
-    """Reads a model that :meth:`CRF.save` wrote, or a model file of CRFsuite, CRF++ (text) or Wapiti.
+class _Best:
+    """The weights with the best held-out score, and whether it is time to stop."""
+
+    def __init__(self, patience: int | None) -> None:
+        self.patience = patience
+        self.score = -np.inf
+        self.w: NDArray[np.float64] | None = None
+        self.since = 0
+        self.message = ""
+
+    def over(self, progress: Progress, w: NDArray[np.float64]) -> bool:
+        if self.patience is None:
+            return False
+        score = progress.scores.get("f1", progress.scores["accuracy"])
+        self.since += 1
+        if score > self.score:
+            self.score, self.w, self.since = score, w.copy(), 0
+        if self.since < self.patience:
+            return False
+        self.message = f"the held-out score has not risen for {self.patience} iterations"
+        return True
+
+
+def load(path: str | os.PathLike[str], features: FeatureSource = None, n_jobs: int | None = -1) -> Any:
+    """Reads a model that ``save`` of a CRF, HMM or MEMM wrote, or a model file of CRFsuite, CRF++ (text) or Wapiti.
 
     Parameters
     ----------
@@ -605,7 +752,7 @@ def load(path: str | os.PathLike[str], features: FeatureSource = None, n_jobs: i
 
     Returns
     -------
-    CRF
+    CRF, HMM or MEMM
 
     Raises
     ------
@@ -623,11 +770,17 @@ def load(path: str | os.PathLike[str], features: FeatureSource = None, n_jobs: i
     [['A', 'B']]
     """
     model, header = _read_any(path, features)
+    if header.get("estimator") in ("hmm", "memm"):
+        from crfkit import HMM, MEMM
+
+        return (HMM if header["estimator"] == "hmm" else MEMM)._restore(model, header, n_jobs)
     known = CRF._parameters()
     params = {k: v for k, v in header["params"].items() if k in known}
     params["features"] = features if callable(features) else "auto"
     params["constraints"] = model.constraints
     params["n_jobs"] = n_jobs
+    if params.get("algorithm") not in ALGORITHMS:
+        params.pop("algorithm", None)  # an optimiser with settings of its own, which the file names but does not hold
     crf = CRF(**params)
     crf._adopt(model)
     crf.n_iter_ = int(header["info"].get("iterations", 0))

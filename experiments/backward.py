@@ -1,0 +1,74 @@
+"""Gradients from backward passes alone against forward-backward: how far apart they are, and what each costs.
+
+    python experiments/backward.py
+
+Random sequences over growing numbers of labels and of attributes. Writes docs/experiments/backward.table.txt and .svg.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from crfkit import CRF
+
+HERE = Path(__file__).parents[1] / "docs" / "experiments"
+
+
+def measure(n_labels: int, n_attributes: int) -> tuple[int, float, float, float]:
+    """Weights, the largest difference of the gradients, and seconds of either."""
+    rng = np.random.default_rng(0)
+    X: Any = [[{f"a{k}": 1.0 for k in rng.integers(0, n_attributes, 5)} for _ in range(20)] for _ in range(10)]
+    y = [[f"L{k}" for k in rng.integers(0, n_labels, 20)] for _ in range(10)]
+    ways = [CRF(gradient=g, dtype="float64", all_possible_states=True) for g in ("backward", "forward-backward")]
+    backward, both = (crf.objective(X, y) for crf in ways)
+    w = rng.normal(size=both.size)
+    seconds, gradients = [], []
+    for f in (backward, both):
+        f.value_and_grad(w)
+        began = time.perf_counter()
+        gradients.append(f.value_and_grad(w)[1])
+        seconds.append(time.perf_counter() - began)
+    return both.size, float(np.abs(gradients[0] - gradients[1]).max()), seconds[0], seconds[1]
+
+
+def main() -> None:
+    """Measures all cases."""
+    cases = [(labels, 50) for labels in (2, 4, 8, 16, 32)] + [(8, attributes) for attributes in (10, 25, 100, 200)]
+    found = [(case, measure(*case)) for case in cases]
+    lines = [
+        "| labels | attributes | weights | largest difference | backward only, ms | forward-backward, ms | ratio |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for (labels, attributes), (size, difference, a, b) in found:
+        lines.append(
+            f"| {labels} | {attributes} | {size} | {difference:.0e} | {1e3 * a:.1f} | {1e3 * b:.2f} | {a / b:.0f} |"
+        )
+    print("\n".join(lines))
+    (HERE / "backward.table.txt").write_text("\n".join(lines) + "\n")
+    import matplotlib
+
+    matplotlib.use("svg")
+    matplotlib.rcParams["svg.hashsalt"] = "crfkit"
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots(1, 2, figsize=(8, 3.5), sharey=True)
+    for ax, part, x, name in (
+        (axes[0], found[:5], 0, "labels"),
+        (axes[1], [*found[5:7], found[2], *found[7:]], 1, "attributes"),
+    ):
+        points = sorted((case[x], a, b) for case, (_, _, a, b) in part)
+        ax.loglog([p[0] for p in points], [1e3 * p[1] for p in points], marker="o", label="backward only")
+        ax.loglog([p[0] for p in points], [1e3 * p[2] for p in points], marker="o", label="forward-backward")
+        ax.set_xlabel(name)
+    axes[0].set_ylabel("ms a gradient")
+    axes[0].legend()
+    figure.tight_layout()
+    figure.savefig(HERE / "backward.svg", metadata={"Date": None})
+
+
+if __name__ == "__main__":
+    main()

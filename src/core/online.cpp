@@ -1,0 +1,166 @@
+#include "online.hpp"
+
+#include <cstring>
+
+#include "kernels.hpp"
+
+namespace crfkit {
+namespace {
+
+// Appends the entries of all tokens; the dense rows begin at `first_row`, the single weights at `first_run`.
+template <class T>
+void fill_rows(const Family& family, i64 n_tokens, const i64* ptr, const u32* attr, const double* value, u32 first_row,
+               const std::vector<u32>& run_at, FlatRows<T>& out) {
+  out.width = family.width;
+  out.first = first_row;
+  out.ptr.reserve(n_tokens + 1);
+  out.ptr.push_back(0);
+  const u32 known = family.n_attributes();
+  for (i64 t = 0; t < n_tokens; ++t) {
+    const auto each = [&](bool dense) {
+      for (i64 k = ptr[t]; k < ptr[t + 1]; ++k) {
+        const u32 a = attr[k];
+        if (a >= known || family.place[a].dense() != dense) continue;
+        const u32 begin = dense ? 0 : family.ptr[a], end = dense ? 1 : family.ptr[a + 1];
+        for (u32 w = begin; w < end; ++w) {
+          out.at.push_back(dense ? first_row + family.place[a].first * static_cast<u32>(family.width) : run_at[w]);
+          out.column.push_back(dense ? 0 : family.column[w]);
+          if (value) out.value.push_back(static_cast<T>(value[k]));
+        }
+      }
+    };
+    each(true);
+    out.n_dense.push_back(static_cast<u32>(static_cast<i64>(out.at.size()) - out.ptr.back()));
+    each(false);
+    out.ptr.push_back(static_cast<i64>(out.at.size()));
+  }
+}
+
+template <class T>
+void mark_bits(const Family& family, int lanes, FlatRows<T>& out) {
+  const std::size_t vectors = family.width / lanes;
+  out.bits.assign(family.dense_attr.size() * vectors, 0);
+  for (std::size_t r = 0; r < family.dense_attr.size(); ++r) {
+    const u32 a = family.dense_attr[r];
+    for (u32 k = family.ptr[a]; k < family.ptr[a + 1]; ++k) {
+      u16& bits = out.bits[r * vectors + family.column[k] / lanes];
+      bits = static_cast<u16>(bits | (1u << (family.column[k] % lanes)));
+    }
+  }
+}
+
+}  // namespace
+
+template <class T>
+OnlineData<T> make_online_data(const Layout& layout, const Tokens& data, const i32* gold, const double* seq_weight,
+                               const double* constraints) {
+  layout.check();
+  if (layout.has_edges() && !data.edge_ptr) throw Error("the model's transitions look at the input, the data has no transition attributes");
+  OnlineData<T> out;
+  const i64 n = out.n_labels = layout.n_labels;
+  out.lanes = kernels_for<T>(layout.n_labels).lanes;
+  out.stride = round_up(layout.n_labels, out.lanes);
+  out.own_steps = layout.has_edges();
+  const Family state = layout.state_family(out.stride, out.lanes), edge = layout.edge_family(out.stride, out.lanes);
+  const u64 state_rows = state.dense_attr.size() * static_cast<u64>(state.width);
+  const u64 edge_rows = edge.dense_attr.size() * static_cast<u64>(edge.width);
+  u64 next = state_rows + edge_rows;
+  std::vector<u32> run_at[2];
+  out.place.assign(layout.size, kNone);
+  const Family* families[2] = {&state, &edge};
+  for (int f = 0; f < 2; ++f) {
+    const Family& family = *families[f];
+    run_at[f].assign(family.n_weights(), kNone);
+    for (u32 a = 0; a < family.n_attributes(); ++a)
+      for (u32 k = family.ptr[a]; k < family.ptr[a + 1]; ++k) {
+        u64 at;
+        if (family.place[a].dense()) {
+          at = (f == 0 ? 0 : state_rows) + family.place[a].first * static_cast<u64>(family.width) + family.column[k];
+        } else {
+          at = next++;
+          run_at[f][k] = static_cast<u32>(at);
+        }
+        out.place[family.first_weight + k] = static_cast<u32>(at);
+      }
+  }
+  next = (next + out.lanes - 1) / out.lanes * out.lanes;
+  out.transition_at = static_cast<i64>(next);
+  out.start_at = out.transition_at + n * out.stride;
+  out.end_at = out.start_at + out.stride;
+  out.size = out.end_at + out.stride;
+  if (out.size >= static_cast<i64>(kNone)) throw Error("the model has too many weights for training sequence by sequence");
+  out.pair_mask.assign(n * out.stride, T(0));
+  for (i64 i = 0; i < n; ++i)
+    for (i64 j = 0; j < n; ++j) {
+      const i32 w = layout.transition[i * n + j];
+      if (w < 0) continue;
+      out.pair_mask[i * out.stride + j] = T(1);
+      out.place[w] = static_cast<u32>(out.transition_at + i * out.stride + j);
+    }
+  out.has_start = layout.start >= 0;
+  out.has_end = layout.end >= 0;
+  for (i64 j = 0; j < n; ++j) {
+    if (out.has_start) out.place[layout.start + j] = static_cast<u32>(out.start_at + j);
+    if (out.has_end) out.place[layout.end + j] = static_cast<u32>(out.end_at + j);
+  }
+  fill_rows(state, data.n_tokens(), data.ptr, data.attr, data.value, 0, run_at[0], out.state);
+  mark_bits(state, out.lanes, out.state);
+  if (out.own_steps) {
+    fill_rows<T>(edge, data.n_tokens(), data.edge_ptr, data.edge_attr, nullptr, static_cast<u32>(state_rows), run_at[1], out.edge);
+    mark_bits(edge, out.lanes, out.edge);
+  }
+  out.offsets.assign(data.offsets, data.offsets + data.n_seq + 1);
+  out.gold.assign(gold, gold + data.n_tokens());
+  if (seq_weight) out.seq_weight.assign(seq_weight, seq_weight + data.n_seq);
+  out.forbidden.assign(n * n + 2 * n, 0.0);
+  if (constraints) out.forbidden.assign(constraints, constraints + n * n + 2 * n);
+  return out;
+}
+
+template OnlineData<float> make_online_data(const Layout&, const Tokens&, const i32*, const double*, const double*);
+template OnlineData<double> make_online_data(const Layout&, const Tokens&, const i32*, const double*, const double*);
+
+}  // namespace crfkit
+
+#define CRFKIT_DECLARE(isa)                                                         \
+  namespace crfkit::isa {                                                           \
+  std::unique_ptr<OnlineTrainer<float>> trainer_float(OnlineData<float>&& data);    \
+  std::unique_ptr<OnlineTrainer<double>> trainer_double(OnlineData<double>&& data); \
+  }
+
+CRFKIT_DECLARE(base)
+#ifdef CRFKIT_HAVE_avx2
+CRFKIT_DECLARE(avx2)
+#endif
+#ifdef CRFKIT_HAVE_avx512
+CRFKIT_DECLARE(avx512)
+#endif
+
+#define CRFKIT_CHOOSE(isa, kind) \
+  if (std::strcmp(instruction_set(), #isa) == 0) return isa::trainer_##kind(std::move(data))
+
+namespace crfkit {
+
+template <>
+std::unique_ptr<OnlineTrainer<float>> make_trainer(OnlineData<float>&& data) {
+#ifdef CRFKIT_HAVE_avx512
+  CRFKIT_CHOOSE(avx512, float);
+#endif
+#ifdef CRFKIT_HAVE_avx2
+  CRFKIT_CHOOSE(avx2, float);
+#endif
+  return base::trainer_float(std::move(data));
+}
+
+template <>
+std::unique_ptr<OnlineTrainer<double>> make_trainer(OnlineData<double>&& data) {
+#ifdef CRFKIT_HAVE_avx512
+  CRFKIT_CHOOSE(avx512, double);
+#endif
+#ifdef CRFKIT_HAVE_avx2
+  CRFKIT_CHOOSE(avx2, double);
+#endif
+  return base::trainer_double(std::move(data));
+}
+
+}  // namespace crfkit

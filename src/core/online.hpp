@@ -1,0 +1,98 @@
+// online.hpp: training sequence by sequence, with weights that every step changes in place.
+//
+// All weights lie in one flat array:
+//
+//   dense rows of attributes | dense rows of edge attributes | single weights | transitions [L][stride] | start | end
+//
+// Everything that an algorithm keeps beside the weights (averages, variances, sums of gradients) has the same shape.
+#pragma once
+#include <memory>
+#include <vector>
+
+#include "features.hpp"
+#include "parallel.hpp"
+
+namespace crfkit {
+
+// Where the weights of the tokens' attributes lie in the flat array: dense rows first, then single weights.
+template <class T>
+struct FlatRows {
+  int width = 0;
+  std::vector<i64> ptr;      // first entry of each token           [tokens + 1]
+  std::vector<u32> n_dense;  // how many of them are dense rows     [tokens]
+  std::vector<u32> at;       // place of an entry in the flat array
+  std::vector<u32> column;   // of a single weight in its row
+  std::vector<T> value;      // empty: all one
+  u32 first = 0;             // place of the first dense row
+  std::vector<u16> bits;     // which numbers of a dense row are weights   [dense rows][width / lanes]
+};
+
+template <class T>
+struct OnlineData {
+  int n_labels = 0, stride = 0, lanes = 0;
+  bool own_steps = false;                // transitions look at the input
+  FlatRows<T> state, edge;
+  i64 transition_at = 0, start_at = 0, end_at = 0, size = 0;
+  bool has_start = false, has_end = false;
+  std::vector<T> pair_mask;              // 1 where a transition has a weight   [labels][stride]
+  std::vector<u32> place;                // weight -> place in the flat array
+  std::vector<i64> offsets;
+  std::vector<u16> gold;
+  std::vector<double> seq_weight;        // or empty: all one
+  std::vector<double> forbidden;         // 0 or minus infinity                 [labels][labels], start, end
+
+  i64 n_seq() const { return static_cast<i64>(offsets.size()) - 1; }
+};
+
+struct Order {
+  const i64* seq;
+  i64 n;
+};
+
+// A pass over sequences gives the sum of their losses, as they were when each was met.
+template <class T>
+class OnlineTrainer {
+ public:
+  virtual ~OnlineTrainer() = default;
+  virtual i64 size() const = 0;
+  // Begins anew at w.
+  virtual void set_weights(const double* w) = 0;
+  virtual void weights(bool averaged, double* w) = 0;
+  // Sum of the losses of the sequences at the present weights.
+  virtual double loss(Order order) = 0;
+  // Step k (counted from the last set_weights, plus t0): w <- (1 - eta decay) w - eta g, eta = eta0 / (1 + eta0 rate k)^power.
+  // average: from here on, keep the mean of w.
+  struct Sgd {
+    double eta0, decay, rate, power, t0;
+    int batch;
+    bool average;
+  };
+  virtual double sgd(Order order, const Sgd& how, const Poll& poll) = 0;
+  // h += g^2, w <- w (1 - eta decay / sqrt h) - eta g / sqrt h
+  virtual double adagrad(Order order, double eta, double decay, int batch, const Poll& poll) = 0;
+  virtual double perceptron(Order order, const Poll& poll) = 0;
+  virtual double passive_aggressive(Order order, int type, double c, bool error_sensitive, const Poll& poll) = 0;
+  virtual double arow(Order order, double variance, double r, const Poll& poll) = 0;
+  // Stochastic average gradient; search: every how many steps a sequence's Lipschitz constant is looked at again.
+  virtual double sag(Order order, double decay, int search, const Poll& poll) = 0;
+  virtual const std::vector<double>& lipschitz() = 0;
+  // Stochastic meta-descent; damp: a factor of all steps.
+  struct Smd {
+    double eta0, mu, lambda, decay, damp;
+    int batch;
+  };
+  virtual double smd(Order order, const Smd& how, const Poll& poll) = 0;
+  // out += sum over [first, last) of weight * (Hessian of the loss at w) v; out, v: in the order of the weight vector
+  virtual void hessian_product(i64 first, i64 last, const double* v, double* out) = 0;
+  // Another trainer on the same data, for threads.
+  virtual std::unique_ptr<OnlineTrainer> sibling() const = 0;
+};
+
+template <class T>
+OnlineData<T> make_online_data(const Layout& layout, const Tokens& data, const i32* gold, const double* seq_weight,
+                               const double* constraints);
+
+template <class T>
+std::unique_ptr<OnlineTrainer<T>> make_trainer(OnlineData<T>&& data);
+
+}  // namespace crfkit

@@ -1,0 +1,220 @@
+"""The maximum-entropy Markov model."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from crfkit._threads import resolve_threads
+from crfkit.dataset import Dataset, Layout
+from crfkit.estimators.chained import ChainEstimator
+from crfkit.estimators.crf import CRF
+from crfkit.estimators.labels import LabelLists
+from crfkit.features.encoders import FeatureSource
+from crfkit.model import LocalChainModel
+from crfkit.training.algorithms import Algorithm
+from crfkit.training.lbfgs import Callback
+
+__all__ = ["MEMM", "as_decisions"]
+
+
+def as_decisions(data: Dataset, labels: NDArray[np.int32], layout: Layout) -> tuple[Dataset, Layout]:
+    """Every token as a sequence by itself, whose attributes know the label before.
+
+    The weights are those of ``layout``, in the same order: rows of state weights, then one row for each label before,
+    one for the start, and one for each edge attribute with each label before.
+    """
+    n, n_tokens = layout.n_labels, data.n_tokens
+    state_rows = len(layout.state_ptr) - 1
+    has = layout.transition.reshape(n, n) >= 0
+    counts: list[Any] = [np.diff(layout.state_ptr.astype(np.int64)), has.sum(axis=1), [n]]
+    columns: list[Any] = [layout.state_label, np.nonzero(has)[1], np.arange(n)]
+    if len(layout.edge_ptr):
+        lengths: Any = np.diff(layout.edge_ptr.astype(np.int64))
+        rows = np.repeat(np.arange(len(layout.edge_ptr) - 1), lengths)
+        before = layout.edge_pair.astype(np.int64) // n
+        counts.append(np.bincount(rows * n + before, minlength=(len(layout.edge_ptr) - 1) * n))
+        columns.append(layout.edge_pair.astype(np.int64) % n)
+    nothing = np.zeros(0, np.uint32)
+    flat = Layout(
+        n,
+        np.concatenate([[0], np.cumsum(np.concatenate(counts))]).astype(np.uint32),
+        np.concatenate(columns).astype(np.uint16),
+        np.full(n * n, -1, np.int32),
+        -1,
+        -1,
+        nothing,
+        nothing,
+        layout.size,
+        layout.size,
+    )
+    previous = np.full(n_tokens, n, np.int64)
+    inner = np.ones(n_tokens, bool)
+    inner[data.offsets[:-1][np.diff(data.offsets) > 0]] = False
+    at = np.flatnonzero(inner)
+    previous[at] = labels[at - 1]
+    token = np.repeat(np.arange(n_tokens), np.diff(data.ptr))
+    unknown = 2**32 - 1
+    parts: list[tuple[Any, Any, Any]] = [(token, np.where(data.attr < state_rows, data.attr, unknown), data.value)]
+    parts.append((np.arange(n_tokens), state_rows + previous, None))
+    if data.edge_ptr is not None and data.edge_attr is not None and len(layout.edge_ptr):
+        owner = np.repeat(np.arange(n_tokens), np.diff(data.edge_ptr))
+        keep = inner[owner] & (data.edge_attr < len(layout.edge_ptr) - 1)
+        owner, attr = owner[keep], data.edge_attr[keep].astype(np.int64)
+        parts.append((owner, state_rows + n + 1 + attr * n + previous[owner], None))
+    owners = np.concatenate([p[0] for p in parts])
+    order = np.argsort(owners, kind="stable")
+    attrs = np.concatenate([p[1] for p in parts])[order].astype(np.uint32)
+    value = None
+    if data.value is not None:
+        value = np.concatenate([np.ones(len(p[0])) if p[2] is None else p[2] for p in parts])[order]
+    ptr = np.concatenate([[0], np.cumsum(np.bincount(owners, minlength=n_tokens))]).astype(np.int64)
+    return Dataset(np.arange(n_tokens + 1), ptr, attrs, value), flat
+
+
+class MEMM(ChainEstimator):
+    r"""Maximum-entropy Markov model: a decision for each token, given the label before and the input.
+
+    .. math::
+
+        p(y \mid x) = \prod_t p(y_t \mid y_{t-1}, x), \qquad
+        p(j \mid i, x) = \frac{e^{u_t(j) + a_t(i, j)}}{\sum_k e^{u_t(k) + a_t(i, k)}}
+
+    The same features as the CRF's, normalised at each step instead of once for the sequence. That makes training a
+    logistic regression on the true label before, and gives the label bias: what follows a label with few
+    successors cannot say that the label was wrong.
+
+    Parameters are as for :class:`~crfkit.CRF`; training takes all its optimisers.
+
+    Examples
+    --------
+    >>> from crfkit import MEMM
+    >>> memm = MEMM().fit([["two", "red", "apples"], ["one", "pear"]], [["QTY", "ADJ", "NAME"], ["QTY", "NAME"]])
+    >>> memm.predict([["two", "pear"]])
+    [['QTY', 'NAME']]
+    >>> memm.predict([["two", "pear"]], greedy=True)
+    [['QTY', 'NAME']]
+    """
+
+    _kind = "memm"
+
+    def __init__(
+        self,
+        features: FeatureSource = "auto",
+        *,
+        algorithm: str | Algorithm = "lbfgs",
+        c1: float = 0.0,
+        c2: float = 1.0,
+        min_freq: float = 0,
+        all_possible_states: bool = False,
+        all_possible_transitions: bool = True,
+        max_iter: int | None = None,
+        tol: float = 1e-5,
+        early_stopping: int | None = None,
+        dtype: str = "float32",
+        n_jobs: int | None = -1,
+        random_state: int | None = None,
+        verbose: bool = False,
+        callback: Callback | None = None,
+    ) -> None:
+        self.features = features
+        self.algorithm = algorithm
+        self.c1 = c1
+        self.c2 = c2
+        self.min_freq = min_freq
+        self.all_possible_states = all_possible_states
+        self.all_possible_transitions = all_possible_transitions
+        self.max_iter = max_iter
+        self.tol = tol
+        self.early_stopping = early_stopping
+        self.dtype = dtype
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+        self.callback = callback
+
+    def _trainer(self) -> _DecisionCRF:
+        return _DecisionCRF(**self.get_params())
+
+    def objective(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Any:
+        """What :meth:`fit` minimises, without the ``c1`` term."""
+        return self._trainer().objective(X, y, sample_weight)
+
+    def fit(self, X: Any, y: Any, X_dev: Any = None, y_dev: Any = None, sample_weight: ArrayLike | None = None) -> Self:
+        """Learns the weights.
+
+        Parameters
+        ----------
+        X : sequences of tokens
+        y : sequences of labels
+            One label for every token.
+        X_dev, y_dev : optional
+            Held-out data, scored after every iteration for the callback.
+        sample_weight : array [S], optional
+            Weights of the sequences.
+
+        Returns
+        -------
+        self
+        """
+        trainer = self._trainer().fit(X, y, X_dev, y_dev, sample_weight)
+        settings = {k: v for k, v in self.get_params().items() if k != "callback"}
+        self._adopt(replace(trainer.model_, params=settings))
+        self.result_, self.n_iter_ = trainer.result_, trainer.n_iter_
+        return self
+
+    def predict(self, X: Any, greedy: bool = False) -> list[list[Any]]:
+        """The best labels of every sequence: by Viterbi, or, ``greedy``, each token the best after the one before."""
+        if not greedy:
+            return super().predict(X)
+        self._require_fitted()
+        labels = self.model_.labels
+        out = LabelLists()
+        for p in self.model_.potentials(X, resolve_threads(self.n_jobs)):
+            assert p.offsets is not None
+            edge = 0
+            for a, b in zip(p.offsets[:-1].tolist(), p.offsets[1:].tolist(), strict=True):
+                path: list[int] = []
+                for t in range(a, b):
+                    row = p.unary[t] if t == a else p.pairwise[edge + t - a - 1, path[-1]] + p.unary[t]
+                    path.append(int(np.argmax(row)))
+                edge += max(0, b - a - 1)
+                out.append([labels[j] for j in path])
+        return out
+
+
+class _DecisionCRF(CRF):
+    """Trains a MEMM: a CRF whose sequences are single decisions."""
+
+    def _prepare(self, *args: Any, **kwargs: Any) -> Any:
+        make = self._objective_class
+        self._objective_class = lambda training: _Decisions(make(training))  # type: ignore[method-assign]
+        try:
+            encoder, labels, _, rules, (layout, objective) = super()._prepare(*args, **kwargs)
+        finally:
+            del self._objective_class
+        return encoder, labels, layout, rules, objective
+
+    def _make_model(self, *args: Any) -> LocalChainModel:
+        return LocalChainModel(*args)
+
+
+class _Decisions:
+    """Builds an objective on decisions out of one on sequences."""
+
+    def __init__(self, make: Any) -> None:
+        self.make = make
+
+    def __call__(
+        self, layout: Layout, data: Dataset, labels: NDArray[np.int32], *, weights: Any = None, **options: Any
+    ) -> tuple[Layout, Any]:
+        if layout.end >= 0:  # the last of the weights before the edges'
+            n = layout.n_labels
+            layout = replace(layout, end=-1, edge_first=layout.edge_first - n, size=layout.size - n)
+        decisions, flat = as_decisions(data, labels, layout)
+        if weights is not None:
+            weights = np.repeat(weights, np.diff(data.offsets))
+        return layout, self.make(flat, decisions, labels, weights=weights, **options)

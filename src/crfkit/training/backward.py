@@ -1,0 +1,190 @@
+"""The gradient from backward passes alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crfkit.chain.constraints import Constraints
+from crfkit.dataset import Dataset, Layout
+
+__all__ = ["BackwardObjective"]
+
+Vector = NDArray[np.float64]
+
+
+class BackwardObjective:
+    r"""The penalised negative log-likelihood, its gradient without a forward pass (Sutton, 2006).
+
+    With :math:`\beta_t(i)` the sum over all that may follow label i at t, and
+    :math:`p(j \mid i) = e^{a(i, j) + u_{t+1}(j)} \beta_{t+1}(j) / \beta_t(i)`,
+
+    .. math::
+
+        \frac{\partial \log \beta_t(i)}{\partial w} = \sum_j p(j \mid i)
+        \Big[ f_{t+1}(i, j) + \frac{\partial \log \beta_{t+1}(j)}{\partial w} \Big], \qquad
+        \frac{\partial \log Z}{\partial w} = \sum_j p(y_0 = j)
+        \Big[ f_0(j) + \frac{\partial \log \beta_0(j)}{\partial w} \Big]
+
+    This is forward differentiation of the backward recursion: a tangent for every weight. Forward-backward is reverse
+    differentiation of the same recursion. Here a step is a product of the [L, L] matrix p with an [L, K] matrix of
+    tangents, O(T L^2 K) in all, where K counts the weights that the sequence has; the memory, O(L K), does not grow
+    with T. Forward-backward takes O(T L^2 + T K). So this is a reference, and not for large data.
+
+    Takes the arguments of :class:`~crfkit.training.LikelihoodObjective`; everything is in double precision.
+
+    Examples
+    --------
+    >>> from crfkit import CRF
+    >>> X, y = [["a", "b"], ["b"]], [["A", "B"], ["B"]]
+    >>> f, g = (CRF(gradient=way, dtype="float64").objective(X, y) for way in ("backward", "forward-backward"))
+    >>> w = np.linspace(-1, 1, f.size)
+    >>> bool(np.allclose(f.value_and_grad(w)[1], g.value_and_grad(w)[1], atol=1e-12))
+    True
+    """
+
+    noise = 1e-13
+
+    def __init__(
+        self,
+        layout: Layout,
+        data: Dataset,
+        labels: NDArray[np.int32],
+        *,
+        c2: float = 0.0,
+        weights: Vector | None = None,
+        constraints: Constraints | None = None,
+        dtype: Any = np.float64,
+        n_jobs: int | None = None,
+    ) -> None:
+        self.layout = layout
+        self.n_tokens = data.n_tokens
+        self.c2 = float(c2)
+        n = layout.n_labels
+        self._gold = np.asarray(labels, np.int64)
+        self._offsets = data.offsets
+        self._weights = np.ones(data.n_sequences) if weights is None else weights
+        scores = np.zeros(n * (n + 2)) if constraints is None else constraints.as_scores()
+        self._forbidden = scores[: n * n].reshape(n, n), scores[n * n : n * n + n], scores[n * n + n :]
+        self._tokens = [_entries(layout.state_ptr, data.ptr, data.attr, data.value, t) for t in range(data.n_tokens)]
+        self._edges = None
+        if data.edge_ptr is not None and data.edge_attr is not None and len(layout.edge_ptr):
+            self._edges = [
+                _entries(layout.edge_ptr, data.edge_ptr, data.edge_attr, None, t) for t in range(data.n_tokens)
+            ]
+
+    @property
+    def size(self) -> int:
+        """Number of weights."""
+        return self.layout.size
+
+    def value_and_grad(self, w: Vector, out: Vector | None = None) -> tuple[float, Vector]:
+        """Value and gradient at w."""
+        w = np.ascontiguousarray(w, dtype=np.float64)
+        if w.shape != (self.size,):
+            raise ValueError(f"'w' must have shape ({self.size},), got {w.shape}")
+        gradient = np.empty(self.size) if out is None else out
+        np.multiply(w, 2 * self.c2, out=gradient)
+        value = self.c2 * float(w @ w)
+        for s in range(len(self._offsets) - 1):
+            value += self._sequence(s, w, gradient)
+        return value, gradient
+
+    def _local(self, s: int) -> tuple[NDArray[np.int64], list[Any], list[Any]]:
+        """The weights of a sequence, and each step's features among them: label, place, value; pair, place, value."""
+        layout, n = self.layout, self.layout.n_labels
+        first, last = int(self._offsets[s]), int(self._offsets[s + 1])
+        nodes: list[list[tuple[NDArray[Any], NDArray[Any], NDArray[Any]]]] = []
+        pairs: list[list[tuple[NDArray[Any], NDArray[Any], NDArray[Any]]]] = []
+        have = np.flatnonzero(layout.transition >= 0)
+        every = np.arange(n)
+        for t in range(first, last):
+            k, value = self._tokens[t]
+            node = [(layout.state_label[k].astype(np.int64), k, value)]
+            if t == first and layout.start >= 0:
+                node.append((every, layout.start + every, np.ones(n)))
+            if t == last - 1 and layout.end >= 0:
+                node.append((every, layout.end + every, np.ones(n)))
+            nodes.append(node)
+            if t > first:
+                pair = [(have, layout.transition[have].astype(np.int64), np.ones(len(have)))]
+                if self._edges is not None:
+                    k, value = self._edges[t]
+                    pair.append((layout.edge_pair[k].astype(np.int64), layout.edge_first + k, value))
+                pairs.append(pair)
+        mine = np.unique(np.concatenate([x[1] for step in nodes + pairs for x in step]))
+        found = [
+            [
+                tuple(
+                    np.concatenate(parts)
+                    for parts in zip(*((a, np.searchsorted(mine, k), v) for a, k, v in step), strict=True)
+                )
+                for step in steps
+            ]
+            for steps in (nodes, pairs)
+        ]
+        return mine, found[0], found[1]
+
+    def _sequence(self, s: int, w: Vector, gradient: Vector) -> float:
+        first, last = int(self._offsets[s]), int(self._offsets[s + 1])
+        if first == last:
+            return 0.0
+        n, gold = self.layout.n_labels, self._gold[first:last]
+        mine, nodes, pairs = self._local(s)
+        local = w[mine]
+        forbidden, start, end = self._forbidden
+        u = np.zeros((last - first, n))
+        for row, (label, k, value) in zip(u, nodes, strict=True):
+            np.add.at(row, label, value * local[k])
+        u[0] += start
+        u[-1] += end
+        score = u[np.arange(len(gold)), gold].sum()
+        observed = np.zeros(len(mine))
+        for t, (label, k, value) in enumerate(nodes):
+            at = label == gold[t]
+            np.add.at(observed, k[at], value[at])
+        log_beta: Any = np.zeros(n)
+        tangent: NDArray[np.float64] = np.zeros((n, len(mine)))  # of log_beta
+        for t in range(len(gold) - 1, -1, -1):
+            label, k, value = nodes[t]
+            np.add.at(tangent, (label, k), value)  # now of u + log_beta
+            log_beta = log_beta + u[t]
+            if t == 0:
+                break
+            a: Any = forbidden.copy().ravel()
+            pair, k, value = pairs[t - 1]
+            np.add.at(a, pair, value * local[k])
+            a = a.reshape(n, n)
+            score += a[gold[t - 1], gold[t]]
+            at = pair == gold[t - 1] * n + gold[t]
+            np.add.at(observed, k[at], value[at])
+            joint = a + log_beta
+            log_beta = _log_sum(joint)
+            p = np.exp(joint - np.where(np.isneginf(log_beta), 0.0, log_beta)[:, None])
+            tangent = p @ tangent
+            np.add.at(tangent, (pair // n, k), value * p.ravel()[pair])
+        log_z = float(_log_sum(log_beta[None])[0])
+        p = np.exp(log_beta - log_z)
+        weight = float(self._weights[s])
+        gradient[mine] += weight * (p @ tangent - observed)
+        return weight * (log_z - float(score))
+
+
+def _log_sum(x: Vector) -> Vector:
+    """Logarithm of the sum of the exponentials of each row."""
+    top = x.max(axis=1)
+    safe = np.where(np.isneginf(top), 0.0, top)
+    with np.errstate(divide="ignore"):
+        return np.asarray(safe + np.log(np.exp(x - safe[:, None]).sum(axis=1)))
+
+
+def _entries(
+    rows: NDArray[Any], ptr: NDArray[np.int64], attr: NDArray[np.uint32], value: Vector | None, token: int
+) -> tuple[NDArray[np.int64], Vector]:
+    """The weights of a token's attributes, and their values."""
+    mine = [k for k in range(int(ptr[token]), int(ptr[token + 1])) if attr[k] < len(rows) - 1]
+    runs = [np.arange(int(rows[attr[k]]), int(rows[attr[k] + 1])) for k in mine]
+    values = [np.full(len(run), 1.0 if value is None else value[k]) for k, run in zip(mine, runs, strict=True)]
+    return np.concatenate([np.zeros(0, np.int64), *runs]), np.concatenate([np.zeros(0), *values])

@@ -1,0 +1,498 @@
+"""Optimisers that step after every sequence, or after a few.
+
+All of them see a :class:`~crfkit.training.SequenceObjective`, go over its sequences in a random order, call the
+callback after every pass, and give a :class:`~crfkit.training.Result`. The same ``random_state`` gives the same
+weights.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crfkit.training.lbfgs import Callback, Progress, Result
+from crfkit.training.sequences import SequenceObjective
+
+__all__ = ["AROW", "SAG", "SGD", "SMD", "AdaGrad", "PassiveAggressive", "Perceptron", "Stochastic"]
+
+Vector = NDArray[np.float64]
+Order = NDArray[np.int64]
+
+
+def _check(owner: object, name: str, low: float, *, strict: bool = False, optional: bool = False) -> None:
+    value = getattr(owner, name)
+    if value is None and optional:
+        return
+    if not (value > low if strict else value >= low):
+        rule = f"{'>' if strict else '>='} {low:g}"
+        raise ValueError(f"{name!r} of {type(owner).__name__} must be {rule}, got {value!r}")
+
+
+@dataclass(frozen=True)
+class Stochastic:
+    """What the stochastic optimisers share; use one of its subclasses."""
+
+    #: Passes over the data if the caller sets no limit.
+    epochs: ClassVar[int] = 50
+    #: Whether it goes to the minimum of the penalised likelihood.
+    convex: ClassVar[bool] = True
+    #: Whether the mean of the weights is the result.
+    averaged: ClassVar[bool] = False
+    #: Whether the result is the mean of the weights after each pass since the last 1st, 2nd, 4th, 8th, ... one.
+    settled: ClassVar[bool] = False
+
+    def minimize(
+        self,
+        objective: SequenceObjective,
+        w0: Vector | None = None,
+        *,
+        tol: float = 1e-5,
+        max_iter: int | None = None,
+        callback: Callback | None = None,
+        random_state: int | np.random.Generator | None = None,
+        seen: int = 0,
+    ) -> Result:
+        """Goes over the sequences until a limit is reached.
+
+        Parameters
+        ----------
+        objective : SequenceObjective
+        w0 : float64 array [size], optional
+            Where to begin; zeros by default.
+        tol : float
+            Stops when the losses of five passes are all within this part of each other.
+        max_iter : int, optional
+            Most passes; ``epochs`` by default.
+        callback : callable, optional
+            Called as ``callback(progress, w)`` after every pass; returning True stops. The value in ``progress`` adds
+            up the losses as they were when each sequence was met.
+        random_state : int or Generator, optional
+            For the order of the sequences; 0 by default.
+        seen : int
+            Sequences seen before, for steps that shrink.
+
+        Returns
+        -------
+        Result
+            Its value is the objective at the weights found; ``evaluations`` counts passes.
+        """
+        self.check()
+        rng = np.random.default_rng(0 if random_state is None else random_state)
+        began = time.perf_counter()
+        limit = self.epochs if max_iter is None else max_iter
+        w = np.zeros(objective.size) if w0 is None else np.ascontiguousarray(w0, np.float64)
+        objective.native.set_weights(w)
+        epoch, converged, message = 0, False, f"stopped after {limit} passes"
+        losses: list[float] = []
+        try:
+            run = self.prepare(objective, w, rng, seen)
+            while epoch < limit:
+                total = run(rng.permutation(objective.n_sequences))
+                epoch += 1
+                now = objective.weights(self.averaged)
+                since = epoch - (1 << (epoch.bit_length() - 1)) if self.settled else 0
+                w = w + (now - w) / (since + 1) if since else now
+                if not np.isfinite(total) or not np.isfinite(w).all():
+                    raise ValueError(f"{type(self).__name__} diverged in pass {epoch}: choose a smaller step")
+                value = total + (objective.penalty(w) if self.convex else 0.0)
+                losses.append(value)
+                if callback is not None:
+                    active = int(np.count_nonzero(w))
+                    seconds = time.perf_counter() - began
+                    if callback(Progress(epoch, value, float("nan"), active, 0.0, epoch, seconds), w.copy()):
+                        message = "the callback asked to stop"
+                        break
+                last = losses[-5:]
+                if len(last) == 5 and max(last) - min(last) <= tol * abs(value):
+                    converged, message = True, f"the losses changed by less than {tol:g} over 5 passes"
+                    break
+        except KeyboardInterrupt:
+            w = objective.weights(self.averaged)
+            message = "interrupted; the best weights so far are kept"
+        return Result(w, objective.value(w), epoch, epoch, converged, message)
+
+    def check(self) -> None:
+        """Raises if a parameter is out of range."""
+
+    def prepare(
+        self, objective: SequenceObjective, w: Vector, rng: np.random.Generator, seen: int
+    ) -> Callable[[Order], float]:
+        """A function that makes one pass in a given order and gives the sum of the losses."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class SGD(Stochastic):
+    r"""Stochastic gradient descent with a calibrated step, and a mean of the weights.
+
+    .. math::
+
+        w \leftarrow (1 + \eta_k \lambda b)^{-1}\, w - \eta_k \sum_{s \in B_k} \nabla f_s(w), \qquad
+        \eta_k = \eta_0 (1 + \eta_0 \lambda k)^{-p}, \quad \lambda = 2 c_2 / S
+
+    where k counts sequences. The penalty is one multiplication, since the core keeps w as a number times a vector. With
+    ``average``, p is 3/4 and the mean of the weights since the first pass is the result (Polyak and Ruppert, as in
+    Bottou's and Xu's averaged SGD); without, p is 1.
+
+    Parameters
+    ----------
+    eta0 : float, optional
+        First step. By default it is found on a sample of the sequences: the power of two that lowers their
+        objective most in one pass.
+    batch : int, default=1
+        Sequences per step.
+    average : bool, default=True
+    sample : int, default=300
+        Sequences that the step is calibrated on.
+
+    Examples
+    --------
+    >>> from crfkit import CRF
+    >>> from crfkit.training import SGD
+    >>> X, y = [["a", "b"], ["b"]] * 10, [["A", "B"], ["B"]] * 10
+    >>> CRF(algorithm=SGD(batch=2), c2=0.1).fit(X, y).predict([["a", "b"]])
+    [['A', 'B']]
+    """
+
+    eta0: float | None = None
+    batch: int = 1
+    average: bool = True
+    sample: int = 300
+
+    def check(self) -> None:
+        """Raises if a parameter is out of range."""
+        _check(self, "eta0", 0, strict=True, optional=True)
+        _check(self, "batch", 1)
+        _check(self, "sample", 1)
+
+    @property
+    def averaged(self) -> bool:  # type: ignore[override]
+        """Whether the mean of the weights is the result."""
+        return self.average
+
+    def prepare(
+        self, objective: SequenceObjective, w: Vector, rng: np.random.Generator, seen: int
+    ) -> Callable[[Order], float]:
+        """One pass of steps."""
+        native, decay = objective.native, objective.decay
+        eta0 = self.eta0 or self.calibrate(objective, w, rng)
+        power = 0.75 if self.average else 1.0
+        passes = 0
+
+        def run(order: Order) -> float:
+            nonlocal passes
+            passes += 1
+            mean = self.average and (passes > 1 or seen > 0)
+            return native.sgd(order, eta0, decay, max(decay, 1e-9), power, seen, self.batch, mean)
+
+        return run
+
+    def calibrate(self, objective: SequenceObjective, w: Vector, rng: np.random.Generator) -> float:
+        """The power of two that, as the first step, lowers the objective of a sample most."""
+        native, decay = objective.native, objective.decay
+        sample = rng.permutation(objective.n_sequences)[: self.sample]
+        share = objective.c2 * len(sample) / max(1, objective.n_sequences)
+
+        def after(eta: float) -> float:
+            native.set_weights(w)
+            native.sgd(sample, eta, decay, max(decay, 1e-9), 1.0, 0, self.batch, False)
+            moved = objective.weights()
+            if not np.isfinite(moved).all():
+                return np.inf
+            value = native.loss(sample) + share * float(moved @ moved)
+            return value if np.isfinite(value) else np.inf
+
+        eta = 0.125 / self.batch
+        best = after(eta)
+        for factor in (2.0, 0.5):
+            tried = False
+            while 1e-8 < eta * factor < 1e3:
+                value = after(eta * factor)
+                if not value < best:
+                    break
+                eta, best, tried = eta * factor, value, True
+            if tried:
+                break
+        native.set_weights(w)
+        return eta
+
+
+@dataclass(frozen=True)
+class AdaGrad(Stochastic):
+    r"""Steps of each weight's own size (Duchi, Hazan and Singer).
+
+    .. math::
+
+        h \leftarrow h + g^2, \qquad w \leftarrow w - \frac{\eta}{\sqrt{p}}\, g / \sqrt h
+
+    in pass p, with the decay of the penalty in the same metric, made up for when a weight is next needed. The
+    result is the mean of the weights after the last passes, up to half of them.
+
+    Parameters
+    ----------
+    eta : float, default=0.5
+    batch : int, default=1
+        Sequences per step.
+
+    Examples
+    --------
+    >>> from crfkit import CRF
+    >>> X, y = [["a", "b"], ["b"]] * 10, [["A", "B"], ["B"]] * 10
+    >>> CRF(algorithm="adagrad").fit(X, y).predict([["a", "b"]])
+    [['A', 'B']]
+    """
+
+    eta: float = 0.5
+    batch: int = 1
+
+    settled: ClassVar[bool] = True
+
+    def check(self) -> None:
+        """Raises if a parameter is out of range."""
+        _check(self, "eta", 0, strict=True)
+        _check(self, "batch", 1)
+
+    def prepare(
+        self, objective: SequenceObjective, w: Vector, rng: np.random.Generator, seen: int
+    ) -> Callable[[Order], float]:
+        """One pass of steps."""
+        native, decay = objective.native, objective.decay
+        passes = itertools.count(1)
+        return lambda order: native.adagrad(order, self.eta / next(passes) ** 0.5, decay, self.batch)
+
+
+@dataclass(frozen=True)
+class SMD(Stochastic):
+    r"""Stochastic meta-descent: the steps themselves descend (Schraudolph; Vishwanathan and others).
+
+    .. math::
+
+        \eta \leftarrow \eta \cdot \max(\tfrac12, 1 - \mu\, g \cdot v), \qquad
+        w \leftarrow w - \eta \cdot g, \qquad
+        v \leftarrow \lambda v - \eta \cdot (g + \lambda H v)
+
+    where v is how w depends on the logarithms of the steps, and H v an exact product with the mini-batch's Hessian. In
+    pass p steps are divided by the root of p. The result is the mean of the weights after the last passes.
+
+    Parameters
+    ----------
+    eta0 : float, default=0.05
+        First step, of every weight.
+    mu : float, default=0.02
+        Step of the steps. A step at most doubles at a time.
+    lam : float, default=1
+        Memory of v.
+    batch : int, default=8
+        Sequences per step.
+
+    Examples
+    --------
+    >>> from crfkit import CRF
+    >>> X, y = [["a", "b"], ["b"]] * 10, [["A", "B"], ["B"]] * 10
+    >>> CRF(algorithm="smd").fit(X, y).predict([["a", "b"]])
+    [['A', 'B']]
+    """
+
+    eta0: float = 0.05
+    mu: float = 0.02
+    lam: float = 1.0
+    batch: int = 8
+
+    settled: ClassVar[bool] = True
+
+    def check(self) -> None:
+        """Raises if a parameter is out of range."""
+        _check(self, "eta0", 0, strict=True)
+        _check(self, "mu", 0)
+        _check(self, "lam", 0)
+        _check(self, "batch", 1)
+
+    def prepare(
+        self, objective: SequenceObjective, w: Vector, rng: np.random.Generator, seen: int
+    ) -> Callable[[Order], float]:
+        """One pass of steps."""
+        native, decay = objective.native, objective.decay
+        passes = itertools.count(1)
+        return lambda order: native.smd(order, self.eta0, self.mu, self.lam, decay, next(passes) ** -0.5, self.batch)
+
+
+@dataclass(frozen=True)
+class SAG(Stochastic):
+    r"""Stochastic average gradient with non-uniform sampling (Schmidt and others, 2015).
+
+    .. math::
+
+        w \leftarrow (1 - \alpha \lambda)\, w - \frac{\alpha}{S} \sum_s d_s, \qquad
+        \alpha = \tfrac12 \left( \frac{1}{L_{max} + \lambda} + \frac{1}{\bar L + \lambda} \right)
+
+    where d_s is the gradient of sequence s when it was last seen, kept as marginals, and L_s its Lipschitz constant,
+    found by doubling. From the second pass on, half of the sequences are drawn in proportion to their constants.
+    Transitions must not look at the input.
+
+    Parameters
+    ----------
+    search : int, default=10
+        Every how many steps a constant is looked at again.
+
+    Examples
+    --------
+    >>> from crfkit import CRF
+    >>> X, y = [["a", "b"], ["b"]] * 10, [["A", "B"], ["B"]] * 10
+    >>> CRF(algorithm="sag").fit(X, y).predict([["a", "b"]])
+    [['A', 'B']]
+    """
+
+    search: int = 10
+
+    def check(self) -> None:
+        """Raises if a parameter is out of range."""
+        _check(self, "search", 1)
+
+    def prepare(
+        self, objective: SequenceObjective, w: Vector, rng: np.random.Generator, seen: int
+    ) -> Callable[[Order], float]:
+        """One pass of steps."""
+        native, decay, n = objective.native, objective.decay, objective.n_sequences
+        passes = 0
+
+        def run(order: Order) -> float:
+            nonlocal passes
+            passes += 1
+            if passes > 1:
+                constants = native.lipschitz()
+                heavy = rng.choice(n, size=n - n // 2, p=constants / constants.sum())
+                order = rng.permutation(np.concatenate([order[: n // 2], heavy]))
+            return native.sag(order, decay, self.search)
+
+        return run
+
+
+@dataclass(frozen=True)
+class Perceptron(Stochastic):
+    r"""Collins' structured perceptron, averaged.
+
+    .. math::
+
+        w \leftarrow w + F(x, y) - F(x, \hat y), \qquad \hat y = \arg\max_y w \cdot F(x, y)
+
+    The result is the mean of w over all steps. There is no penalty.
+
+    Examples
+    --------
+    >>> from crfkit import CRF
+    >>> CRF(algorithm="ap").fit([["a", "b"], ["b"]], [["A", "B"], ["B"]]).predict([["a", "b"]])
+    [['A', 'B']]
+    """
+
+    epochs: ClassVar[int] = 20
+    convex: ClassVar[bool] = False
+    averaged: ClassVar[bool] = True
+
+    def prepare(
+        self, objective: SequenceObjective, w: Vector, rng: np.random.Generator, seen: int
+    ) -> Callable[[Order], float]:
+        """One pass of steps."""
+        return objective.native.perceptron
+
+
+@dataclass(frozen=True)
+class PassiveAggressive(Stochastic):
+    r"""The least change of the weights that makes up for a mistake (Crammer and others), averaged.
+
+    With :math:`\Delta = F(x, y) - F(x, \hat y)` and the cost :math:`\ell = m - w \cdot \Delta`, where m is the root
+    of the number of wrong labels, :math:`w \leftarrow w + \tau \Delta` and
+
+    .. math::
+
+        \tau = \ell / \lVert\Delta\rVert^2, \quad
+        \min(c, \ell / \lVert\Delta\rVert^2), \quad
+        \ell / (\lVert\Delta\rVert^2 + \tfrac{1}{2c})
+
+    for the types 0, 1 and 2.
+
+    Parameters
+    ----------
+    type : {0, 1, 2}, default=1
+    c : float, default=1
+        How far one sequence may move the weights.
+    error_sensitive : bool, default=True
+        Otherwise m is 1.
+
+    Examples
+    --------
+    >>> from crfkit import CRF
+    >>> CRF(algorithm="pa").fit([["a", "b"], ["b"]], [["A", "B"], ["B"]]).predict([["a", "b"]])
+    [['A', 'B']]
+    """
+
+    type: int = 1
+    c: float = 1.0
+    error_sensitive: bool = True
+
+    epochs: ClassVar[int] = 20
+    convex: ClassVar[bool] = False
+    averaged: ClassVar[bool] = True
+
+    def check(self) -> None:
+        """Raises if a parameter is out of range."""
+        if self.type not in (0, 1, 2):
+            raise ValueError(f"'type' of PassiveAggressive must be 0, 1 or 2, got {self.type!r}")
+        _check(self, "c", 0, strict=True)
+
+    def prepare(
+        self, objective: SequenceObjective, w: Vector, rng: np.random.Generator, seen: int
+    ) -> Callable[[Order], float]:
+        """One pass of steps."""
+        native = objective.native
+        return lambda order: native.passive_aggressive(order, self.type, self.c, self.error_sensitive)
+
+
+@dataclass(frozen=True)
+class AROW(Stochastic):
+    r"""Adaptive regularisation of weights (Crammer, Kulesza and Dredze), with a variance for each weight.
+
+    With :math:`\Delta` as for :class:`PassiveAggressive` and the cost :math:`\ell` = wrong labels
+    :math:`- w \cdot \Delta`,
+
+    .. math::
+
+        w \leftarrow w + \frac{\ell}{\Delta^\top \Sigma \Delta + r}\, \Sigma \Delta, \qquad
+        \Sigma^{-1} \leftarrow \Sigma^{-1} + \operatorname{diag}(\Delta^2) / r
+
+    Parameters
+    ----------
+    variance : float, default=1
+        At the beginning.
+    r : float, default=1
+        The larger, the smaller the steps.
+
+    Examples
+    --------
+    >>> from crfkit import CRF
+    >>> CRF(algorithm="arow").fit([["a", "b"], ["b"]], [["A", "B"], ["B"]]).predict([["a", "b"]])
+    [['A', 'B']]
+    """
+
+    variance: float = 1.0
+    r: float = 1.0
+
+    epochs: ClassVar[int] = 20
+    convex: ClassVar[bool] = False
+
+    def check(self) -> None:
+        """Raises if a parameter is out of range."""
+        _check(self, "variance", 0, strict=True)
+        _check(self, "r", 0, strict=True)
+
+    def prepare(
+        self, objective: SequenceObjective, w: Vector, rng: np.random.Generator, seen: int
+    ) -> Callable[[Order], float]:
+        """One pass of steps."""
+        native = objective.native
+        return lambda order: native.arow(order, self.variance, self.r)
