@@ -75,7 +75,7 @@ def struct_loss(torch: Any, crf: Any, x: Any, tags: Any) -> Any:
     first[:, 0] = (x[:, 0] + crf.start_transitions)[:, None, :]
     first[:, -1] += crf.end_transitions[None, :, None]
     potentials = (potentials + first).contiguous()
-    dist = torch_struct.LinearChainCRF(potentials, validate_args=False)
+    dist = torch_struct.LinearChainCRF(potentials)
     parts = torch_struct.LinearChainCRF.struct.to_parts(tags, x.shape[2]).type_as(x)
     return dist.partition.sum() - (potentials * parts).sum()
 
