@@ -21,10 +21,7 @@ def slide_gradients(x: Any, y: Any, w: Any, b: Any, v: Any) -> dict[str, Any]:
     """Larochelle's gradients for linear log-factors with a window of one; w: {-1, 0, 1} -> [L, D]."""
     n = len(x)
     u = np.stack(
-        [
-            b + w[0] @ x[k] + (w[-1] @ x[k - 1] if k > 0 else 0) + (w[1] @ x[k + 1] if k < n - 1 else 0)
-            for k in range(n)
-        ]
+        [b + w[0] @ x[k] + (w[-1] @ x[k - 1] if k > 0 else 0) + (w[1] @ x[k + 1] if k < n - 1 else 0) for k in range(n)]
     )
     found = chain.marginals(chain.Potentials(u, v))
     delta = found.nodes.copy()
@@ -135,7 +132,13 @@ TAGS = [["D", "N", "V"], ["D", "N", "V", "A"], ["N", "V"], ["D", "N"]] * 8
         {"affixes": (2, -2), "character_size": 6, "window": 1},
         {"encoder": "lstm", "encoder_size": 10, "hidden": (), "word_dropout": 0.1, "dropout": 0.1},
         {"encoder": "conv", "encoder_size": 10, "encoder_layers": 2, "pairwise": "input"},
-        {"inputs": "features", "features": crfkit.TokenFeatures(), "optimizer": "sgd", "learning_rate": 0.2, "l1": 1e-5},
+        {
+            "inputs": "features",
+            "features": crfkit.TokenFeatures(),
+            "optimizer": "sgd",
+            "learning_rate": 0.2,
+            "l1": 1e-5,
+        },
     ],
     ids=["affixes", "lstm", "conv", "features"],
 )
@@ -181,7 +184,7 @@ def test_l1_and_l2_shrink() -> None:
     for penalty in ({}, {"l2": 0.1}, {"l1": 0.05}):
         settings: Any = {"hidden": (), "max_epochs": 20, "learning_rate": 0.05, "random_state": 0, **penalty}
         crf = crfkit.NeuralCRF(**settings).fit(SENTENCES, TAGS)
-        sizes.append(sum(float(p.abs().sum()) for p in crf.network_.factors.parameters()))
+        sizes.append(sum(float(p.detach().abs().sum()) for p in crf.network_.factors.parameters()))
     assert sizes[1] < sizes[0] / 2
     assert sizes[2] < sizes[0] / 2
 

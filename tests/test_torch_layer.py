@@ -226,9 +226,7 @@ def test_weights() -> None:
     w = torch.tensor([2.0, 0.5])
     torch.testing.assert_close(crf(x, tags, weight=w), (plain * w).sum())
     weighted = make(class_weight=[1.0, 2.0, 4.0])
-    torch.testing.assert_close(
-        weighted(x, tags, reduction="none"), plain * torch.tensor([9 / 4, 2.0], dtype=F64)
-    )
+    torch.testing.assert_close(weighted(x, tags, reduction="none"), plain * torch.tensor([9 / 4, 2.0], dtype=F64))
     before = weighted._class_weight
     weighted.span_probability(x, tags)
     assert weighted._class_weight is before

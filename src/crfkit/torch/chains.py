@@ -145,6 +145,10 @@ class Chains:
         steps = pairwise.detach().cpu().to(self.dtype).reshape(-1, *table.shape).index_select(0, x.edge_index)
         return _array(unary), _array(steps + table)
 
+    def _threads(self) -> int:
+        """One for small batches, whose work is over before a thread has started."""
+        return 1 if self.unary.size * self.n_labels < 200_000 else resolve_threads(-1)
+
     def _outputs(self) -> tuple[NDArray[Any], NDArray[np.float64] | None, NDArray[Any] | None]:
         nodes = np.zeros_like(self.unary)
         if self.per_step:
@@ -168,20 +172,20 @@ class Chains:
         return Gradients(x.put(unary), steps.sum(0), start, end, full)
 
     def log_z(self) -> Tensor:
-        """log Z [B], float64."""
+        """Log-partition log Z [B], float64."""
         out = np.empty(self.ragged.n_batch)
         _core.expectations(
-            self.unary, self.pairs, self.per_step, self.ragged.offsets, resolve_threads(-1), None, out, None, None, None
+            self.unary, self.pairs, self.per_step, self.ragged.offsets, self._threads(), None, out, None, None, None
         )
         return torch.from_numpy(out)
 
     def expectations(self, weight: Tensor | None) -> tuple[Tensor, Gradients]:
-        """log Z [B], and the gradient of its weighted sum: the marginals."""
+        """Log-partition log Z [B], and the gradient of its weighted sum: the marginals."""
         out = np.empty(self.ragged.n_batch)
         nodes, pairs, edges = self._outputs()
         w = None if weight is None else np.ascontiguousarray(weight.detach().cpu().numpy(), np.float64)
         _core.expectations(
-            self.unary, self.pairs, self.per_step, self.ragged.offsets, resolve_threads(-1), w, out, nodes, pairs, edges
+            self.unary, self.pairs, self.per_step, self.ragged.offsets, self._threads(), w, out, nodes, pairs, edges
         )
         return torch.from_numpy(out), self._gradients(nodes, pairs, edges)
 
@@ -197,7 +201,7 @@ class Chains:
             self.ragged.offsets,
             r,
             ra,
-            resolve_threads(-1),
+            self._threads(),
             w,
             mean,
             nodes,

@@ -33,7 +33,10 @@ class NeuralCRF(Estimator):
 
     Minimises, by stochastic gradients over batches of sequences,
 
-    .. math:: \frac{1}{N} \sum_i -\log p(y_i | x_i) + \lambda_2 \|W\|^2 + \lambda_1 |W| + \frac{\gamma}{N_u} \sum_u H(Y_u | x_u)
+    .. math::
+
+        \frac{1}{N} \sum_i -\log p(y_i | x_i) + \lambda_2 \|W\|^2 + \lambda_1 |W|
+        + \frac{\gamma}{N_u} \sum_u H(Y_u | x_u)
 
     with the penalties over all weights but biases, and the entropies over sequences without labels.
 
@@ -56,7 +59,8 @@ class NeuralCRF(Estimator):
     affixes : sequence of int
         Lengths of affixes with embeddings of their own: 3 is a prefix of three characters, -2 a suffix of two.
     affix_size, character_size, character_filters : int
-        Sizes of affixes' and characters' vectors and of the convolution over characters; no character_size, no convolution.
+        Sizes of affixes' and characters' vectors and of the convolution over characters; without character_size there
+        is no convolution.
     min_count : int
         Rarer words are unknown words.
     lower : bool
@@ -338,9 +342,7 @@ class NeuralCRF(Estimator):
                     total = total + self.l1 * p.abs().sum()
         return total
 
-    def fit(
-        self, X: Any, y: Any, X_dev: Any = None, y_dev: Any = None, sample_weight: ArrayLike | None = None
-    ) -> Self:
+    def fit(self, X: Any, y: Any, X_dev: Any = None, y_dev: Any = None, sample_weight: ArrayLike | None = None) -> Self:
         """Learns the weights.
 
         Parameters
@@ -414,7 +416,8 @@ class NeuralCRF(Estimator):
                 if self.word_dropout > 0 and "ids" in batch:
                     drop = torch.rand(batch["ids"].shape[:2], device=device) < self.word_dropout
                     batch["ids"] = torch.cat(
-                        [torch.where(drop & batch["mask"], 1, batch["ids"][..., 0])[..., None], batch["ids"][..., 1:]], -1
+                        [torch.where(drop & batch["mask"], 1, batch["ids"][..., 0])[..., None], batch["ids"][..., 1:]],
+                        -1,
                     )
                 optimiser.zero_grad(set_to_none=True)
                 w = None if weights is None else weights[torch.from_numpy(some)]
@@ -490,6 +493,7 @@ class NeuralCRF(Estimator):
         targets = self._targets(y, [len(x) for x in X], self._labels)
         out = np.zeros(len(X))
         for some, emissions, mask, pairs in self._batches(X):
+            del mask
             for k, i in enumerate(some):
                 target, n = targets[i], len(X[i])
                 if target is None:

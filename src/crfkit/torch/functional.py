@@ -1,8 +1,8 @@
 """Differentiable sums over the paths of chains.
 
-All take a batch of potentials: emissions [B, T, L], transitions [L, L], start and end [L], optionally pairwise scores of every step
-[B, T - 1, L, L] that are added to the transitions, and a mask [B, T]. Masked steps are left out and their
-neighbours become neighbours. Half precision is computed in float32.
+All take a batch of potentials: emissions [B, T, L], transitions [L, L], start and end [L], optionally pairwise scores
+of every step [B, T - 1, L, L] that are added to the transitions, and a mask [B, T]. Masked steps are left out and
+their neighbours become neighbours. Half precision is computed in float32.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def _dead(log_z: Tensor) -> None:
 
 
 class _LogPartition(Function):
-    """log Z [B]. Backward: posterior probabilities times the upstream gradient."""
+    """Log-partition log Z [B]. Backward: posterior probabilities times the upstream gradient."""
 
     @staticmethod
     def forward(
@@ -83,8 +83,8 @@ def _weighted(known: Any, g: Tensor, inputs: Any, mask: Tensor | None) -> tuple[
 class _Posterior(Function):
     """Posterior expectations of all inputs' indicators, weighted: the gradient of sum_b g_b log Z_b.
 
-    Backward, with v the upstream gradients and R(y) the score of y under v in the place of the potentials: g_b Cov(indicator, R)
-    for the potentials, E[R] for g.
+    Backward, with v the upstream gradients and R(y) the score of y under v in the place of the potentials:
+    g_b Cov(indicator, R) for the potentials, E[R] for g.
     """
 
     @staticmethod
@@ -283,7 +283,7 @@ def log_partition(
     mask: Tensor | None = None,
     backend: str = "auto",
 ) -> Tensor:
-    r"""log Z of every sequence.
+    r"""Log-partition log Z of every sequence.
 
     .. math:: \log Z = \log \sum_y \exp\Big(s_{y_0} + \sum_t u_{t, y_t} + \sum_t a_{y_t, y_{t+1}} + e_{y_{T-1}}\Big)
 

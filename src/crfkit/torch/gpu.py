@@ -60,7 +60,7 @@ def forward(
     mask: Tensor | None,
     tags: Tensor | None,
 ) -> tuple[Tensor, Any]:
-    """log Z [B], or the log-likelihood of tags, and what backward needs."""
+    """Log-partition log Z [B], or the log-likelihood of tags, and what backward needs."""
     from crfkit.torch import kernels
 
     wide = torch.float64 if emissions.dtype == torch.float64 else torch.float32
@@ -104,6 +104,4 @@ def decode(
     x = emissions.detach()
     x = x if x.stride(2) == 1 else x.contiguous()
     p = None if pairwise is None else pairwise.detach().contiguous()
-    return kernels.decode(
-        x, _plain(transitions, wide), _plain(start, wide), _plain(end, wide), p, _bytes(mask), wide
-    )
+    return kernels.decode(x, _plain(transitions, wide), _plain(start, wide), _plain(end, wide), p, _bytes(mask), wide)

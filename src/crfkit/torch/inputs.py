@@ -13,6 +13,7 @@ from torch import Tensor
 
 from crfkit._threads import resolve_threads
 from crfkit.features.encoders import Encoder, make_encoder
+from crfkit.model import _restore_encoder
 
 __all__ = ["Dense", "Reader", "Sparse", "Tokens", "make_reader", "restore_reader"]
 
@@ -84,7 +85,10 @@ class Dense:
 
     def batch(self, rows: Sequence[Any]) -> dict[str, Tensor]:
         """``x`` [B, T, D] and ``mask``."""
-        return {"x": torch.nn.utils.rnn.pad_sequence(list(rows), batch_first=True), "mask": _mask([len(r) for r in rows])}
+        return {
+            "x": torch.nn.utils.rnn.pad_sequence(list(rows), batch_first=True),
+            "mask": _mask([len(r) for r in rows]),
+        }
 
     def config(self) -> dict[str, Any]:
         """The size."""
@@ -199,6 +203,14 @@ class Sparse:
     def __init__(self, features: Any = "auto", encoder: Encoder | None = None) -> None:
         self.features, self.encoder = features, encoder
 
+    def __getstate__(self) -> dict[str, Any]:
+        assert self.encoder is not None
+        function = getattr(self.encoder, "function", None)
+        return {"features": self.features, "encoder": (self.encoder.config(), self.encoder.arrays(), function)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.features, self.encoder = state["features"], _restore_encoder(*state["encoder"])
+
     def fit(self, X: Sequence[Any]) -> None:
         """Learns the attributes."""
         self.encoder = make_encoder(self.features, X)
@@ -271,7 +283,5 @@ def restore_reader(kind: str, config: dict[str, Any], arrays: dict[str, NDArray[
         return Tokens(**config)
     if kind == "dense":
         return Dense(**config)
-    from crfkit.model import _restore_encoder
-
     function = features if callable(features) else None
     return Sparse(features, _restore_encoder(config["encoder"], arrays, function))

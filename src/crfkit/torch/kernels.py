@@ -1,12 +1,13 @@
 """Triton kernels for chains, fused over time: one program walks one sequence.
 
-All is in log space, stabilised column by column, so that no score however large or small, and no forbidden transition, needs a second
-way. Forward messages are lowered by their maximum at every step, which is added up in double precision; backward, the
-messages are normalised so that every step's marginals add up to one. Sequences of any length lose no digits so.
+All is in log space, stabilised column by column, so that no score however large or small, and no forbidden transition,
+needs a second way. Forward messages are lowered by their maximum at every step, which is added up in double precision;
+backward, the messages are normalised so that every step's marginals add up to one. Sequences of any length lose no
+digits so.
 
-For many labels a program owns some columns of the transition matrix for some sequences, and its steps are matrix products with
-exponentials that are scaled by the rows' maxima; a counter lets the programs of the same sequences walk in step. There, in float32,
-a way that is e^87 times less likely than the best one up to its step is lost.
+For many labels a program owns some columns of the transition matrix for some sequences, and its steps are matrix
+products with exponentials that are scaled by the rows' maxima; a counter lets the programs of the same sequences walk
+in step. There, in float32, a way that is e^87 times less likely than the best one up to its step is lost.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import triton.language as tl
 from torch import Tensor
 
 __all__ = ["backward", "backward_wide", "decode", "forward", "forward_wide"]
+
 
 @triton.jit(do_not_specialize=["n_steps"])
 def _forward_kernel(
@@ -355,7 +357,7 @@ def forward(
     wide: torch.dtype,
     keep: bool = True,
 ) -> tuple[Tensor, Tensor]:
-    """log Z, or log-likelihood of ``y``, [B] in float64; and the forward messages [B, T, L]."""
+    """Log-partition log Z, or log-likelihood of ``y``, [B] in float64; and the forward messages [B, T, L]."""
     n_batch, n_steps, n_labels = x.shape
     width, warps = _width(n_labels)
     alpha = torch.empty((n_batch, n_steps, n_labels) if keep else (0,), dtype=wide, device=x.device)
@@ -395,9 +397,7 @@ def backward(
     return de, da.sum(0), both[0], both[1], dp
 
 
-def decode(
-    x: Tensor, a: Tensor, s: Tensor, e: Tensor, p: Tensor | None, m: Tensor | None, wide: torch.dtype
-) -> Tensor:
+def decode(x: Tensor, a: Tensor, s: Tensor, e: Tensor, p: Tensor | None, m: Tensor | None, wide: torch.dtype) -> Tensor:
     """Best labels [B, T]: -1 at masked steps, -2 where no labelling is allowed."""
     n_batch, n_steps, n_labels = x.shape
     if n_labels > 128:
@@ -484,7 +484,7 @@ def forward_wide(
     wide: torch.dtype,
 ) -> tuple[Tensor, Tensor]:
     """As :func:`forward`, for many labels."""
-    first, last = _bounds(x, m)
+    first, _ = _bounds(x, m)
     alpha, _, shift = _walk(x, a, s, m, first, False)
     value = shift + (alpha[:, -1] + e).logsumexp(1).double()
     if m is not None:

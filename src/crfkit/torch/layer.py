@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -35,8 +36,8 @@ class CRF(nn.Module):
     batch_first : bool
         Whether tensors are [B, T, ...]; else they are [T, B, ...].
     constraints : str or Constraints, optional
-        What may follow what, in training and in decoding: rules, or the name of a chunking scheme (``"bio"``, ``"iob1"``,
-        ``"bioes"``, ``"bilou"``) with ``labels``.
+        What may follow what, in training and in decoding: rules, or the name of a chunking scheme (``"bio"``,
+        ``"iob1"``, ``"bioes"``, ``"bilou"``) with ``labels``.
     labels : sequence of str, optional
         Names of the labels, for a chunking scheme.
     ignore_index : int
@@ -182,8 +183,8 @@ class CRF(nn.Module):
         ----------
         emissions : tensor [B, T, L] or [T, B, L]
         tags : int tensor [B, T] or [T, B], or bool tensor [..., L]
-            ``ignore_index`` stands for an unknown label; a bool tensor holds sets, any of whose labels may be right. Then it is the
-            log-probability of all labellings that fit.
+            ``ignore_index`` stands for an unknown label; a bool tensor holds sets, any of whose labels may be
+            right. Then it is the log-probability of all labellings that fit.
         mask : bool or uint8 tensor, optional
             Steps that are there; holes, and a masked first step, are left out and their neighbours become neighbours.
         reduction : {"sum", "mean", "token_mean", "none"}
@@ -261,10 +262,8 @@ class CRF(nn.Module):
         return (x, *self._scores(), self._pairs(pairwise, x), m)
 
     @torch.compiler.disable
-    def log_partition(
-        self, emissions: Tensor, mask: Tensor | None = None, *, pairwise: Tensor | None = None
-    ) -> Tensor:
-        """log Z of every sequence, [B]."""
+    def log_partition(self, emissions: Tensor, mask: Tensor | None = None, *, pairwise: Tensor | None = None) -> Tensor:
+        """Log-partition log Z of every sequence, [B]."""
         return log_partition(*self._prepare(emissions, mask, pairwise), backend=self.backend)
 
     @torch.compiler.disable
@@ -290,7 +289,7 @@ class CRF(nn.Module):
     ) -> Tensor:
         """P(the labels are as in ``tags`` wherever these are not ``ignore_index``), [B]. Differentiable.
 
-        For the probability of a chunk, give the label behind it a set that does not continue it: a bool tensor [..., L].
+        For the probability of a chunk, give the label behind it a set that does not continue it (a bool tensor).
 
         Examples
         --------
@@ -308,9 +307,7 @@ class CRF(nn.Module):
             self._class_weight = weight
 
     @torch.no_grad()
-    def _potentials(
-        self, emissions: Tensor, mask: Tensor | None, pairwise: Tensor | None
-    ) -> tuple[Potentials, Chains]:
+    def _potentials(self, emissions: Tensor, mask: Tensor | None, pairwise: Tensor | None) -> tuple[Potentials, Chains]:
         chains = Chains(*self._prepare(emissions, mask, pairwise))
         table = chains.pairs if chains.per_step else chains.pairs[0]
         return Potentials(chains.unary, table, offsets=chains.ragged.offsets), chains
@@ -337,7 +334,7 @@ class CRF(nn.Module):
         flat = decode_flat(p, -1).tolist()
         assert p.offsets is not None
         bounds = p.offsets.tolist()
-        return [flat[a:b] for a, b in zip(bounds[:-1], bounds[1:], strict=True)]
+        return [flat[a:b] for a, b in itertools.pairwise(bounds)]
 
     @torch.compiler.disable
     @torch.no_grad()
@@ -375,8 +372,9 @@ class CRF(nn.Module):
 class TorchDecoder(nn.Module):
     """Decoding in torch operations alone, for ``torch.export`` and ONNX.
 
-    Takes emissions [B, T, L] and gives tags [B, T] and scores [B]. The number of steps is fixed in the exported graph, which
-    holds T small operations; elsewhere :meth:`CRF.decode` is faster. Masked steps must be at the end; their tags are -1.
+    Takes emissions [B, T, L] and gives tags [B, T] and scores [B]. The number of steps is fixed in the exported graph,
+    which holds T small operations; elsewhere :meth:`CRF.decode` is faster. Masked steps must be at the end; their tags
+    are -1.
 
     Parameters
     ----------

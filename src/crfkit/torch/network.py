@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -18,11 +19,11 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {"tanh": nn.Tanh, "sigmoid": nn.Sigmoi
 def _layers(sizes: Sequence[int], activation: str, dropout: float, bias: bool) -> nn.Sequential:
     """Linear layers with an activation between them; only the last may lack a bias.
 
-    Weights are drawn from U(-b, b) with b = sqrt(6 / (inputs + outputs)), biases are zero; a single layer, which is a linear
-    log-factor, begins at zero.
+    Weights are drawn from U(-b, b) with b = sqrt(6 / (inputs + outputs)), biases are zero; a single layer, which is a
+    linear log-factor, begins at zero.
     """
     parts: list[nn.Module] = []
-    for k, (n_in, n_out) in enumerate(zip(sizes[:-1], sizes[1:], strict=True)):
+    for k, (n_in, n_out) in enumerate(itertools.pairwise(sizes)):
         last = k == len(sizes) - 2
         layer = nn.Linear(n_in, n_out, bias=bias or not last)
         bound = 0.0 if len(sizes) == 2 else math.sqrt(6 / (n_in + n_out))
