@@ -305,8 +305,8 @@ def log_partition(
     --------
     >>> import torch
     >>> z = torch.zeros
-    >>> log_partition(z(1, 3, 2), z(2, 2), z(2), z(2)).exp()
-    tensor([8.0000])
+    >>> log_partition(z(1, 3, 2), z(2, 2), z(2), z(2)).exp().round()
+    tensor([8.])
     """
     kind = gpu.choose(emissions, pairwise, backend)
     return cast(Tensor, _LogPartition.apply(emissions, transitions, start, end, pairwise, mask, kind))
@@ -376,7 +376,7 @@ def entropy(
     --------
     >>> import torch
     >>> z = torch.zeros
-    >>> entropy(z(1, 3, 2), z(2, 2), z(2), z(2)).exp()
-    tensor([8.0000])
+    >>> entropy(z(1, 3, 2), z(2, 2), z(2), z(2)).exp().round()
+    tensor([8.])
     """
     return cast(Tensor, _Entropy.apply(emissions, transitions, start, end, pairwise, mask))
