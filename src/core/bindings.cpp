@@ -639,6 +639,7 @@ void bind_memory(nb::module_& m) {
 }  // namespace
 
 void bind_entropy(nb::module_& m);  // bind_entropy.cpp
+void bind_expectation(nb::module_& m);
 
 NB_MODULE(_core, m) {
   nb::register_exception_translator([](const std::exception_ptr& p, void*) {
@@ -653,6 +654,7 @@ NB_MODULE(_core, m) {
   bind_chain<double>(m);
   bind_beams<float>(m);
   bind_beams<double>(m);
+  bind_expectation(m);
   nb::class_<Layout>(m, "Layout")
       .def(nb::new_(&make_layout), "n_labels"_a, "state_ptr"_a, "state_label"_a, "transition"_a, "start"_a, "end"_a,
            "edge_ptr"_a, "edge_pair"_a, "edge_first"_a, "size"_a);

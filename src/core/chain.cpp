@@ -5,6 +5,7 @@
 #include <memory>
 #include <queue>
 
+#include "expectation.hpp"
 #include "kernels.hpp"
 
 namespace crfkit {
@@ -84,6 +85,34 @@ void sum_product(const ChainInput<T>& in, const Threads& threads, double* log_z,
   job.nodes = nodes;
   job.edges = edges;
   run(in, threads, job, &Kernels<T>::sum_product);
+}
+
+// As sum_product, a partial sum of pairs for every pack; they are added in the order of the packs.
+template <class T>
+void expectations(const ChainInput<T>& in, const double* weight, const Threads& threads, double* log_z, T* nodes,
+                  double* pairs, T* edges) {
+  std::fill_n(log_z, in.n_seq, 0.0);
+  ChainJob<T> job;
+  job.log_z = log_z;
+  job.nodes = nodes;
+  job.edges = edges;
+  job.weight = weight;
+  if (!pairs || in.per_step) return run(in, threads, job, &Kernels<T>::sum_product);
+  const Prepared<T> prepared(in, job);
+  const i64 size = static_cast<i64>(in.n_labels) * in.n_labels;
+  std::fill_n(pairs, size, 0.0);
+  // kWindow sequences at a time, so that there are never many partial sums
+  for (i64 s = 0; s < in.n_seq; s += kWindow) {
+    const std::vector<Pack> packs = make_packs(in.offsets, s, std::min(in.n_seq, s + kWindow), kPackWidth);
+    std::vector<double> parts(packs.size() * size, 0.0);
+    with_workspaces(prepared.kernels, static_cast<i64>(packs.size()), threads, [&](i64 task, Workspace& workspace) {
+      ChainJob<T> mine = prepared.job;
+      mine.pairs = parts.data() + task * size;
+      prepared.kernels.sum_product(mine, packs[task], workspace);
+    });
+    for (std::size_t p = 0; p < packs.size(); ++p)
+      for (i64 k = 0; k < size; ++k) pairs[k] += parts[p * size + k];
+  }
 }
 
 template <class T>
@@ -239,6 +268,7 @@ std::vector<Paths> nbest(const ChainInput<T>& in, const BeamRule* rule, i64 k, c
 
 #define CRFKIT_INSTANTIATE(T)                                                                              \
   template void sum_product(const ChainInput<T>&, const Threads&, double*, T*, T*);                        \
+  template void expectations(const ChainInput<T>&, const double*, const Threads&, double*, T*, double*, T*); \
   template void decode(const ChainInput<T>&, const Threads&, i32*, u8*);                                   \
   template void sample(const ChainInput<T>&, const Threads&, i64, const double*, double*, i32*);           \
   template std::vector<BeamResult> beam_sum_product(const ChainInput<T>&, const BeamRule&, const Threads&); \

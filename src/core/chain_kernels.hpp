@@ -22,6 +22,7 @@ struct ChainWorkspace : Workspace {
   Viterbi<T, W> viterbi;
   LogLattice log_lattice;
   Buffer<T> row;
+  Buffer<T> sums;  // of pairs [labels][stride]
   Buffer<double> matrix;
 };
 
@@ -34,9 +35,10 @@ class ChainKernel {
   void sum_product() {
     forward([&](auto& steps) {
       auto& lattice = ws_.lattice;
-      if (job_.nodes || job_.edges) lattice.backward(pack_, steps);
+      if (job_.nodes || job_.edges || job_.pairs) lattice.backward(pack_, steps);
       for (int s = 0; s < pack_.n_seq(); ++s) {
         if (!lattice.good(s)) continue;
+        if (weight(s) != 1.0) scale(s);
         if (job_.nodes)
           for (int t = 0; t < length(s); ++t)
             std::copy_n(lattice.e.data() + static_cast<i64>(pack_.row(t, s)) * stride_, n_,
@@ -44,6 +46,7 @@ class ChainKernel {
         if (job_.edges)
           for (int t = 0; t + 1 < length(s); ++t) write_edge(steps, s, t);
       }
+      if (job_.pairs) add_pairs();
     });
   }
 
@@ -73,6 +76,28 @@ class ChainKernel {
  protected:
   i64 token(int s) const { return job_.offsets[pack_.seq[s]]; }
   int length(int s) const { return static_cast<int>(job_.offsets[pack_.seq[s] + 1] - token(s)); }
+  double weight(int s) const { return job_.weight ? job_.weight[pack_.seq[s]] : 1.0; }
+
+  // Multiplies gamma and q, and so every node and edge, with the sequence's weight.
+  void scale(int s) {
+    const T w = static_cast<T>(weight(s));
+    for (int t = 0; t < length(s); ++t)
+      for (Buffer<T>* x : {&ws_.lattice.e, &ws_.lattice.q}) {
+        T* row = x->data() + static_cast<i64>(pack_.row(t, s)) * stride_;
+        for (int j = 0; j < n_; ++j) row[j] *= w;
+      }
+  }
+
+  void add_pairs() {
+    ws_.sums.reserve(static_cast<std::size_t>(n_) * stride_);
+    std::fill_n(ws_.sums.data(), static_cast<std::size_t>(n_) * stride_, T(0));
+    ws_.lattice.add_edges(pack_, ws_.sums.data());
+    for (int i = 0; i < n_; ++i)
+      for (int j = 0; j < n_; ++j) {
+        const i64 ij = static_cast<i64>(i) * stride_ + j;
+        job_.pairs[static_cast<i64>(i) * n_ + j] += static_cast<double>(ws_.sums[ij]) * static_cast<double>(job_.shared->m[ij]);
+      }
+  }
   const T* own_matrix(int s, int t) const {
     return job_.pairwise + (job_.edge_first[pack_.seq[s]] + t) * static_cast<i64>(n_) * n_;
   }
@@ -134,13 +159,19 @@ class ChainKernel {
     if (!(log_lattice.log_z > -std::numeric_limits<double>::infinity())) return;
     if (job_.nodes)
       for (int t = 0; t < steps; ++t)
-        for (int j = 0; j < n_; ++j) job_.nodes[(token(s) + t) * n_ + j] = static_cast<T>(log_lattice.node(t, j));
+        for (int j = 0; j < n_; ++j)
+          job_.nodes[(token(s) + t) * n_ + j] = static_cast<T>(weight(s) * log_lattice.node(t, j));
+    if (job_.pairs)
+      for (int t = 0; t + 1 < steps; ++t)
+        for (int i = 0; i < n_; ++i)
+          for (int j = 0; j < n_; ++j)
+            job_.pairs[static_cast<i64>(i) * n_ + j] += weight(s) * log_lattice.edge(t, i, j, log_matrix(s, t, false)[i * wide + j]);
     if (job_.edges)
       for (int t = 0; t + 1 < steps; ++t) {
         const double* a = log_matrix(s, t, false);
         T* out = job_.edges + (job_.edge_first[pack_.seq[s]] + t) * static_cast<i64>(n_) * n_;
         for (int i = 0; i < n_; ++i)
-          for (int j = 0; j < n_; ++j) out[i * n_ + j] = static_cast<T>(log_lattice.edge(t, i, j, a[i * wide + j]));
+          for (int j = 0; j < n_; ++j) out[i * n_ + j] = static_cast<T>(weight(s) * log_lattice.edge(t, i, j, a[i * wide + j]));
       }
     if (job_.n_samples > 0) sample_in_log_space(s);
   }

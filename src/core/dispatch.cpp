@@ -32,7 +32,7 @@ struct Choice {
 // CRFKIT_ISA in the environment lowers the choice, for tests and measurements.
 Choice choose() {
   const char* wish = std::getenv("CRFKIT_ISA");
-  const auto may = [&](const char* name) { return wish == nullptr || std::strcmp(wish, name) == 0; };
+  [[maybe_unused]] const auto may = [&](const char* name) { return wish == nullptr || std::strcmp(wish, name) == 0; };
 #if defined(CRFKIT_HAVE_avx512)
   if (may("avx512") && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
       __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq"))

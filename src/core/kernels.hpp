@@ -32,6 +32,8 @@ struct ChainJob {
   double* log_z = nullptr;  // out [sequences]; minus infinity where no path is allowed
   T* nodes = nullptr;       // out [tokens][labels], or null
   T* edges = nullptr;       // out [edges][labels][labels], or null
+  const double* weight = nullptr;  // factors of the sequences' nodes, edges and pairs, or null: all one
+  double* pairs = nullptr;  // out, shared transitions: edges summed over the steps of the pack [labels][labels], or null
   i32* path = nullptr;      // out, decode: [tokens]; sample: [samples][tokens]
   u8* dead = nullptr;       // out, decode: 1 where no path is allowed        [sequences]
   i64 n_samples = 0;

@@ -10,12 +10,24 @@ The line of flow, of which everything here is a part::
 :mod:`crfkit.training` and :mod:`crfkit.metrics` are its parts.
 """
 
+from typing import Any
+
 from crfkit import chain, data, features, graph, metrics, training
 from crfkit.estimators import CRF, HMM, MEMM, Tagging, load
 from crfkit.features import Template, TokenFeatures
 from crfkit.model import ModelError
 
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    """NeuralCRF and torch, which need the torch extra, are imported when somebody asks for them."""
+    if name == "NeuralCRF":
+        from crfkit.torch.estimator import NeuralCRF
+
+        return NeuralCRF
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 __all__ = [
     "CRF",

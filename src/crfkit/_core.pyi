@@ -26,6 +26,32 @@ def sum_product(
     nodes: Floats | None,
     edges: Floats | None,
 ) -> None: ...
+def expectations(
+    unary: Floats,
+    pairwise: Floats,
+    per_step: bool,
+    offsets: I64,
+    threads: int,
+    weight: F64 | None,
+    log_z: F64,
+    nodes: Floats | None,
+    pairs: F64 | None,
+    edges: Floats | None,
+) -> None: ...
+def covariance(
+    unary: Floats,
+    pairwise: Floats,
+    per_step: bool,
+    offsets: I64,
+    r: Floats,
+    ra: Floats,
+    threads: int,
+    weight: F64 | None,
+    mean: F64,
+    nodes: Floats | None,
+    pairs: F64 | None,
+    edges: Floats | None,
+) -> None: ...
 def decode(
     unary: Floats, pairwise: Floats, per_step: bool, offsets: I64, threads: int, path: I32, dead: U8
 ) -> None: ...

@@ -6,7 +6,7 @@ import itertools
 import os
 import sys
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
@@ -432,7 +432,7 @@ class CRF(Estimator):
             return how.minimize(exact, w0, random_state=self.random_state, seen=seen, **common)
         if not isinstance(how, LBFGS):
             return how.minimize(exact, w0, **common)
-        minimize: Any = partial(how.minimize, c1=self.c1, n_jobs=self.n_jobs, **common)
+        minimize: Callable[..., Result] = partial(how.minimize, c1=self.c1, n_jobs=self.n_jobs, **common)
         if isinstance(exact, SemiSupervisedObjective) and exact.n_unlabelled:
             return minimize_with_entropy(minimize, exact, w0, ramp=self.entropy_ramp, from_optimum=not w0.any())
         beam = as_beam(self.beam)

@@ -1,0 +1,287 @@
+"""Sequences as batches of tensors: dense vectors, tokens, sparse features."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from crfkit._threads import resolve_threads
+from crfkit.features.encoders import Encoder, make_encoder
+from crfkit.model import _restore_encoder
+
+__all__ = ["Dense", "Reader", "Sparse", "Tokens", "make_reader", "restore_reader"]
+
+
+class Reader(Protocol):
+    """Turns sequences into padded tensors."""
+
+    kind: str
+
+    def fit(self, X: Sequence[Any]) -> None:
+        """Learns the vocabulary, or the size of the vectors."""
+
+    def prepare(self, X: Sequence[Any]) -> list[Any]:
+        """What a batch is made of, sequence by sequence."""
+
+    def batch(self, rows: Sequence[Any]) -> dict[str, Tensor]:
+        """Padded tensors with ``mask`` [B, T]."""
+
+    def config(self) -> dict[str, Any]:
+        """What JSON can hold."""
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """The rest."""
+
+
+def _mask(lengths: Sequence[int]) -> Tensor:
+    n = torch.tensor(lengths)
+    return torch.arange(max(lengths, default=0))[None] < n[:, None]
+
+
+class Dense:
+    """Vectors: an array [T, D] for each sequence.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> reader = Dense()
+    >>> reader.fit([np.zeros((2, 3))])
+    >>> reader.batch(reader.prepare([np.zeros((2, 3)), np.zeros((1, 3))]))["mask"].tolist()
+    [[True, True], [True, False]]
+    """
+
+    kind = "dense"
+
+    def __init__(self, size: int = 0) -> None:
+        self.size = size
+
+    def fit(self, X: Sequence[Any]) -> None:
+        """Takes the size of the vectors from the first sequence that has any."""
+        for i, x in enumerate(X):
+            if np.ndim(x) == 2 and len(x):
+                self.size = int(np.shape(x)[1])
+                return
+            if len(x):
+                raise ValueError(f"sequence {i} must be an array [T, D], got shape {np.shape(x)}")
+        raise ValueError("there is no token to learn from")
+
+    def prepare(self, X: Sequence[Any]) -> list[Any]:
+        """Float32 tensors [T, D]."""
+        out = []
+        for i, x in enumerate(X):
+            a = np.asarray(x, np.float32)
+            if a.size == 0:
+                a = a.reshape(0, self.size)
+            if a.ndim != 2 or a.shape[1] != self.size:
+                raise ValueError(f"sequence {i} must be an array [T, {self.size}], got shape {a.shape}")
+            out.append(torch.from_numpy(np.array(a)))
+        return out
+
+    def batch(self, rows: Sequence[Any]) -> dict[str, Tensor]:
+        """``x`` [B, T, D] and ``mask``."""
+        return {
+            "x": torch.nn.utils.rnn.pad_sequence(list(rows), batch_first=True),
+            "mask": _mask([len(r) for r in rows]),
+        }
+
+    def config(self) -> dict[str, Any]:
+        """The size."""
+        return {"size": self.size}
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """None."""
+        return {}
+
+
+class Tokens:
+    """Token strings, as the numbers of words, affixes and characters; 0 is padding, 1 is unknown.
+
+    Examples
+    --------
+    >>> reader = Tokens(affixes=(-2,), characters=True)
+    >>> reader.fit([["walking", "talking"]])
+    >>> reader.batch(reader.prepare([["walking", "xng"]]))["ids"].tolist()
+    [[[3, 2], [1, 2]]]
+    """
+
+    kind = "tokens"
+
+    def __init__(
+        self,
+        affixes: Sequence[int] = (),
+        characters: bool = False,
+        min_count: int = 1,
+        lower: bool = False,
+        tables: Sequence[Sequence[str]] = (),
+        alphabet: Sequence[str] = (),
+    ) -> None:
+        self.affixes, self.characters = tuple(affixes), characters
+        self.min_count, self.lower = min_count, lower
+        self._adopt(tables, alphabet)
+
+    def _adopt(self, tables: Sequence[Sequence[str]], alphabet: Sequence[str]) -> None:
+        self.tables = [{w: i + 2 for i, w in enumerate(words)} for words in tables]
+        self.alphabet = {c: i + 2 for i, c in enumerate(alphabet)}
+
+    def _parts(self, token: Any) -> list[str]:
+        if not isinstance(token, str):
+            raise ValueError(f"a token must be a str, got {type(token).__name__}")
+        word = token.lower() if self.lower else token
+        return [word, *(word[:n] if n > 0 else word[n:] for n in self.affixes)]
+
+    def fit(self, X: Sequence[Any]) -> None:
+        """Collects words, affixes and characters."""
+        counts: list[Counter[str]] = [Counter() for _ in range(1 + len(self.affixes))]
+        letters: Counter[str] = Counter()
+        for sequence in X:
+            for token in sequence:
+                for count, part in zip(counts, self._parts(token), strict=True):
+                    count[part] += 1
+                letters.update(token)
+        self._adopt(
+            [sorted(w for w, n in count.items() if n >= self.min_count) for count in counts],
+            sorted(letters) if self.characters else [],
+        )
+
+    def prepare(self, X: Sequence[Any]) -> list[Any]:
+        """Ids [T, tables] and the characters' numbers."""
+        out = []
+        for sequence in X:
+            ids = [[t.get(p, 1) for t, p in zip(self.tables, self._parts(w), strict=True)] for w in sequence]
+            letters = [[self.alphabet.get(c, 1) for c in w[:32]] for w in sequence] if self.characters else None
+            out.append((torch.tensor(ids, dtype=torch.long).reshape(len(ids), len(self.tables)), letters))
+        return out
+
+    def batch(self, rows: Sequence[Any]) -> dict[str, Tensor]:
+        """``ids`` [B, T, tables], ``characters`` [B, T, C] and ``mask``."""
+        ids = [r[0] for r in rows]
+        out = {"ids": torch.nn.utils.rnn.pad_sequence(ids, batch_first=True), "mask": _mask([len(r) for r in ids])}
+        if self.characters:
+            wide = max((len(c) for r in rows for c in r[1]), default=1)
+            grid = np.zeros((*out["mask"].shape, max(wide, 1)), np.int64)
+            for b, r in enumerate(rows):
+                for t, c in enumerate(r[1]):
+                    grid[b, t, : len(c)] = c
+            out["characters"] = torch.from_numpy(grid)
+        return out
+
+    def config(self) -> dict[str, Any]:
+        """Settings and vocabularies."""
+        return {
+            "affixes": list(self.affixes),
+            "characters": self.characters,
+            "min_count": self.min_count,
+            "lower": self.lower,
+            "tables": [list(t) for t in self.tables],
+            "alphabet": list(self.alphabet),
+        }
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """None."""
+        return {}
+
+
+class Sparse:
+    """Attributes by crfkit's encoders: templates, dicts, lists of names, functions.
+
+    Examples
+    --------
+    >>> reader = Sparse()
+    >>> reader.fit([[{"a": 1.0}, {"b": 2.0}]])
+    >>> reader.batch(reader.prepare([[{"b": 2.0, "c": 1.0}]]))["value"].tolist()
+    [2.0]
+    """
+
+    kind = "features"
+
+    def __init__(self, features: Any = "auto", encoder: Encoder | None = None) -> None:
+        self.features, self.encoder = features, encoder
+
+    def __getstate__(self) -> dict[str, Any]:
+        assert self.encoder is not None
+        function = getattr(self.encoder, "function", None)
+        return {"features": self.features, "encoder": (self.encoder.config(), self.encoder.arrays(), function)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.features, self.encoder = state["features"], _restore_encoder(*state["encoder"])
+
+    def fit(self, X: Sequence[Any]) -> None:
+        """Learns the attributes."""
+        self.encoder = make_encoder(self.features, X)
+        self.encoder.encode(X, True, resolve_threads(-1))
+
+    @property
+    def size(self) -> int:
+        """Number of attributes."""
+        assert self.encoder is not None
+        return self.encoder.n_attributes[0]
+
+    def prepare(self, X: Sequence[Any]) -> list[Any]:
+        """Attributes, values and number of attributes of each token."""
+        assert self.encoder is not None
+        data = self.encoder.encode(X, False, resolve_threads(-1))
+        value = np.ones(len(data.attr)) if data.value is None else data.value
+        out = []
+        for a, b in zip(data.offsets[:-1], data.offsets[1:], strict=True):
+            span = slice(data.ptr[a], data.ptr[b])
+            attr, v = data.attr[span].astype(np.int64), value[span]
+            token = np.repeat(np.arange(b - a), np.diff(data.ptr[a : b + 1]))
+            known = attr < self.size
+            out.append((attr[known], v[known], np.bincount(token[known], minlength=b - a)))
+        return out
+
+    def batch(self, rows: Sequence[Any]) -> dict[str, Tensor]:
+        """``attr``, ``value`` and ``ptr`` of all tokens, and ``mask``."""
+        counts = np.concatenate([r[2] for r in rows])
+        ptr = np.concatenate([[0], np.cumsum(counts)[:-1]]) if len(counts) else np.zeros(0)
+        return {
+            "attr": torch.from_numpy(np.concatenate([r[0] for r in rows])),
+            "value": torch.from_numpy(np.concatenate([r[1] for r in rows]).astype(np.float32)),
+            "ptr": torch.from_numpy(ptr.astype(np.int64)),
+            "mask": _mask([len(r[2]) for r in rows]),
+        }
+
+    def config(self) -> dict[str, Any]:
+        """The encoder's."""
+        assert self.encoder is not None
+        return {"encoder": self.encoder.config()}
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """The encoder's."""
+        assert self.encoder is not None
+        return self.encoder.arrays()
+
+
+def make_reader(kind: str, X: Sequence[Any], settings: dict[str, Any]) -> Reader:
+    """The reader for ``NeuralCRF(inputs=...)``; ``"auto"`` looks at the first token."""
+    if kind == "auto":
+        first = next((token for sequence in X for token in sequence), None)
+        if isinstance(first, str):
+            kind = "tokens"
+        elif isinstance(first, (dict, list, set, tuple)) and not _numbers(first):
+            kind = "features"
+        else:
+            kind = "dense"
+    if kind == "tokens":
+        return Tokens(settings["affixes"], settings["character_size"] > 0, settings["min_count"], settings["lower"])
+    return Sparse(settings["features"]) if kind == "features" else Dense()
+
+
+def _numbers(x: Any) -> bool:
+    return isinstance(x, (list, tuple)) and all(isinstance(v, (int, float, np.number)) for v in x)
+
+
+def restore_reader(kind: str, config: dict[str, Any], arrays: dict[str, NDArray[Any]], features: Any) -> Reader:
+    """A reader from its config and arrays."""
+    if kind == "tokens":
+        return Tokens(**config)
+    if kind == "dense":
+        return Dense(**config)
+    function = features if callable(features) else None
+    return Sparse(features, _restore_encoder(config["encoder"], arrays, function))

@@ -1,0 +1,564 @@
+"""Triton kernels for chains, fused over time: one program walks one sequence.
+
+All is in log space, stabilised column by column, so that no score however large or small, and no forbidden transition,
+needs a second way. Forward messages are lowered by their maximum at every step, which is added up in double precision;
+backward, the messages are normalised so that every step's marginals add up to one. Sequences of any length lose no
+digits so.
+
+For many labels a program owns some columns of the transition matrix for some sequences, and its steps are matrix
+products with exponentials that are scaled by the rows' maxima; a counter lets the programs of the same sequences walk
+in step. There, in float32, a way that is e^87 times less likely than the best one up to its step is lost.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+__all__ = ["backward", "backward_wide", "decode", "forward", "forward_wide"]
+
+
+@triton.jit(do_not_specialize=["n_steps"])
+def _forward_kernel(
+    e_ptr, e_batch, e_step, a_ptr, s_ptr, f_ptr, p_ptr, m_ptr, y_ptr, alpha_ptr, value_ptr, n_steps, n_labels,
+    WIDTH: tl.constexpr, HAS_MASK: tl.constexpr, HAS_TAGS: tl.constexpr, HAS_PAIRS: tl.constexpr, KEEP: tl.constexpr,
+    WIDE: tl.constexpr,
+):  # fmt: skip
+    b = tl.program_id(0).to(tl.int64)
+    i = tl.arange(0, WIDTH)
+    inside = i < n_labels
+    square = inside[:, None] & inside[None, :]
+    at = i[:, None] * n_labels + i[None, :]
+    a = tl.load(a_ptr + at, mask=square, other=float("-inf"))
+    begin = tl.load(s_ptr + i, mask=inside, other=float("-inf"))
+    finish = tl.load(f_ptr + i, mask=inside, other=float("-inf"))
+    x = tl.full([WIDTH], float("-inf"), WIDE)  # log forward messages, lowered
+    shift = tl.full([], 0.0, tl.float64)
+    gold = tl.full([], 0.0, tl.float64)
+    seen = tl.full([], 0, tl.int32)
+    before = tl.full([], 0, tl.int64)
+    row = e_ptr + b * e_batch
+    u_next = tl.load(row + i, mask=inside, other=float("-inf")).to(WIDE)
+    for t in range(n_steps):
+        u = u_next
+        ahead = tl.minimum(t + 1, n_steps - 1).to(tl.int64)
+        u_next = tl.load(row + ahead * e_step + i, mask=inside, other=float("-inf")).to(WIDE)
+        here = tl.full([], 1, tl.int32)
+        if HAS_MASK:
+            here = tl.load(m_ptr + b * n_steps + t).to(tl.int32)
+        score = a
+        if HAS_PAIRS:
+            step = (b * (n_steps - 1) + tl.maximum(t - 1, 0)) * n_labels * n_labels
+            score = a + tl.load(p_ptr + step + at, mask=square & (at * 0 + t > 0), other=0.0).to(WIDE)
+        z = x[:, None] + score
+        top = tl.max(z, axis=0)
+        safe = tl.where(top == float("-inf"), 0.0, top)
+        into = safe + tl.log(tl.sum(tl.exp(z - safe[None, :]), axis=0))
+        new = u + tl.where(seen > 0, into, begin)
+        high = tl.max(new, axis=0)
+        high = tl.where(high == float("-inf"), 0.0, high)
+        x = tl.where(here > 0, new - high, x)
+        shift += tl.where(here > 0, high, 0.0).to(tl.float64)
+        if HAS_TAGS:
+            y = tl.load(y_ptr + b * n_steps + t)
+            y = tl.where(here > 0, y, before)
+            mine = tl.load(row + (b * 0 + t) * e_step + y).to(WIDE)
+            pair = tl.load(a_ptr + before * n_labels + y)
+            if HAS_PAIRS:
+                pair += tl.load(p_ptr + step + before * n_labels + y, mask=t > 0, other=0.0).to(WIDE)
+            mine += tl.where(seen > 0, pair, tl.load(s_ptr + y))
+            gold += tl.where(here > 0, mine, 0.0).to(tl.float64)
+            before = y
+        seen = tl.maximum(seen, here)
+        if KEEP:
+            tl.store(alpha_ptr + (b * n_steps + t) * n_labels + i, x, mask=inside)
+    z = x + finish
+    top = tl.max(z, axis=0)
+    safe = tl.where(top == float("-inf"), 0.0, top)
+    log_z = shift + (safe + tl.log(tl.sum(tl.exp(z - safe), axis=0))).to(tl.float64)
+    value = log_z
+    if HAS_TAGS:
+        value = gold + tl.load(f_ptr + before).to(tl.float64) - log_z
+    tl.store(value_ptr + b, tl.where(seen > 0, value, 0.0))
+
+
+@triton.jit(do_not_specialize=["n_steps"])
+def _backward_kernel(
+    e_ptr, e_batch, e_step, a_ptr, f_ptr, p_ptr, m_ptr, y_ptr, alpha_ptr, g_ptr, de_ptr, da_ptr, ds_ptr, df_ptr, dp_ptr,
+    n_steps, n_labels,
+    WIDTH: tl.constexpr, HAS_MASK: tl.constexpr, HAS_TAGS: tl.constexpr, HAS_PAIRS: tl.constexpr, WIDE: tl.constexpr,
+):  # fmt: skip
+    b = tl.program_id(0).to(tl.int64)
+    i = tl.arange(0, WIDTH)
+    inside = i < n_labels
+    square = inside[:, None] & inside[None, :]
+    at = i[:, None] * n_labels + i[None, :]
+    a = tl.load(a_ptr + at, mask=square, other=float("-inf"))
+    finish = tl.load(f_ptr + i, mask=inside, other=float("-inf"))
+    weight = tl.load(g_ptr + b)
+    if HAS_TAGS:
+        weight = -weight  # of the marginals; the labels' own part has the other sign
+    total = tl.zeros([WIDTH, WIDTH], WIDE)  # sum of P(i, j), less the labels' pairs
+    c = tl.full([WIDTH], float("-inf"), WIDE)  # u + log backward message of the next step that is there
+    seen = tl.full([], 0, tl.int32)
+    after = tl.full([], 0, tl.int64)
+    later = tl.full([], 1, tl.int64)
+    row = e_ptr + b * e_batch
+    u_next = tl.load(row + (b * 0 + n_steps - 1) * e_step + i, mask=inside, other=float("-inf")).to(WIDE)
+    x_next = tl.load(alpha_ptr + (b * n_steps + n_steps - 1) * n_labels + i, mask=inside, other=float("-inf"))
+    tl.store(ds_ptr + b * n_labels + i, tl.zeros([WIDTH], WIDE), mask=inside)
+    tl.store(df_ptr + b * n_labels + i, tl.zeros([WIDTH], WIDE), mask=inside)
+    for back in range(n_steps):
+        t = n_steps - 1 - back
+        u = u_next
+        x = x_next
+        ahead = tl.maximum(t - 1, 0).to(tl.int64)
+        u_next = tl.load(row + ahead * e_step + i, mask=inside, other=float("-inf")).to(WIDE)
+        x_next = tl.load(alpha_ptr + (b * n_steps + ahead) * n_labels + i, mask=inside, other=float("-inf"))
+        here = tl.full([], 1, tl.int32)
+        if HAS_MASK:
+            here = tl.load(m_ptr + b * n_steps + t).to(tl.int32)
+        score = a
+        if HAS_PAIRS:
+            step = (b * (n_steps - 1) + later - 1) * n_labels * n_labels
+            score = a + tl.load(p_ptr + step + at, mask=square & (at * 0 + seen > 0), other=0.0).to(WIDE)
+        z = score + c[None, :]
+        top = tl.max(z, axis=1)
+        safe = tl.where(top == float("-inf"), 0.0, top)
+        p = tl.exp(z - safe[:, None])
+        mass = tl.sum(p, axis=1)
+        beta = tl.where(seen > 0, safe + tl.log(mass), finish)
+        both = x + beta
+        high = tl.max(both, axis=0)
+        high = tl.where(high == float("-inf"), 0.0, high)
+        node = tl.exp(both - high)
+        sum_node = tl.sum(node, axis=0)
+        node = node / tl.where(sum_node > 0, sum_node, 1.0)
+        linked = (here > 0) & (seen > 0)
+        share = tl.where(linked & (mass > 0), node / mass, 0.0)
+        pairs = p * share[:, None]
+        if HAS_TAGS:
+            y = tl.load(y_ptr + b * n_steps + t)
+            gold_pair = (i[:, None] == y) & (i[None, :] == after) & linked
+            pairs = pairs - tl.where(gold_pair, 1.0, 0.0)
+            node = node - tl.where(i == y, 1.0, 0.0)
+            after = tl.where(here > 0, y, after)
+        total += pairs
+        if HAS_PAIRS:
+            tl.store(dp_ptr + step + at, (pairs * weight), mask=square & (at * 0 + here * seen > 0))
+        out = tl.where(here > 0, node * weight, 0.0)
+        tl.store(de_ptr + (b * n_steps + t) * n_labels + i, out.to(de_ptr.dtype.element_ty), mask=inside)
+        tl.store(ds_ptr + b * n_labels + i, out, mask=inside & (i * 0 + here > 0))
+        tl.store(df_ptr + b * n_labels + i, out, mask=inside & (i * 0 + here * (1 - seen) > 0))
+        lowered = beta - high - tl.log(tl.where(sum_node > 0, sum_node, 1.0))
+        c = tl.where(here > 0, u + lowered, c)
+        later = tl.where(here > 0, b * 0 + t, later)
+        seen = tl.maximum(seen, here)
+    tl.store(da_ptr + b * n_labels * n_labels + at, total * weight, mask=square)
+
+
+@triton.jit(do_not_specialize=["n_steps"])
+def _decode_kernel(
+    e_ptr, e_batch, e_step, a_ptr, s_ptr, f_ptr, p_ptr, m_ptr, back_ptr, path_ptr, n_steps, n_labels,
+    WIDTH: tl.constexpr, HAS_MASK: tl.constexpr, HAS_PAIRS: tl.constexpr, WIDE: tl.constexpr,
+):  # fmt: skip
+    b = tl.program_id(0).to(tl.int64)
+    i = tl.arange(0, WIDTH)
+    inside = i < n_labels
+    square = inside[:, None] & inside[None, :]
+    at = i[:, None] * n_labels + i[None, :]
+    a = tl.load(a_ptr + at, mask=square, other=float("-inf"))
+    begin = tl.load(s_ptr + i, mask=inside, other=float("-inf"))
+    x = tl.full([WIDTH], float("-inf"), WIDE)
+    seen = tl.full([], 0, tl.int32)
+    row = e_ptr + b * e_batch
+    u_next = tl.load(row + i, mask=inside, other=float("-inf")).to(WIDE)
+    for t in range(n_steps):
+        u = u_next
+        ahead = tl.minimum(t + 1, n_steps - 1).to(tl.int64)
+        u_next = tl.load(row + ahead * e_step + i, mask=inside, other=float("-inf")).to(WIDE)
+        here = tl.full([], 1, tl.int32)
+        if HAS_MASK:
+            here = tl.load(m_ptr + b * n_steps + t).to(tl.int32)
+        score = a
+        if HAS_PAIRS:
+            step = (b * (n_steps - 1) + tl.maximum(t - 1, 0)) * n_labels * n_labels
+            score = a + tl.load(p_ptr + step + at, mask=square & (at * 0 + t > 0), other=0.0).to(WIDE)
+        z = x[:, None] + score
+        top, best = tl.max(z, axis=0, return_indices=True)
+        new = u + tl.where(seen > 0, top, begin)
+        high = tl.max(new, axis=0)
+        high = tl.where(high == float("-inf"), 0.0, high)
+        x = tl.where(here > 0, new - high, x)
+        tl.store(back_ptr + (b * n_steps + t) * n_labels + i, best.to(tl.int16), mask=inside)
+        seen = tl.maximum(seen, here)
+    top, best = tl.max(x + tl.load(f_ptr + i, mask=inside, other=float("-inf")), axis=0, return_indices=True)
+    y = best.to(tl.int64)
+    dead = top == float("-inf")
+    tl.debug_barrier()
+    for back in range(n_steps):
+        t = n_steps - 1 - back
+        here = tl.full([], 1, tl.int32)
+        if HAS_MASK:
+            here = tl.load(m_ptr + b * n_steps + t).to(tl.int32)
+        tl.store(path_ptr + b * n_steps + t, tl.where(dead & (seen > 0), -2, tl.where(here > 0, y, -1)))
+        y = tl.where(here > 0, tl.load(back_ptr + (b * n_steps + t) * n_labels + y).to(tl.int64), y)
+
+
+@triton.jit(do_not_specialize=["n_steps", "t_begin", "t_end", "b_first"])
+def _wide_kernel(
+    e_ptr, e_batch, e_step, w_ptr, top_ptr, s_ptr, m_ptr, origin_ptr, out_ptr, pre_ptr, shift_ptr, count_ptr,
+    n_batch, n_steps, n_labels, b_first, t_begin, t_end,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, CHUNK: tl.constexpr, HAS_MASK: tl.constexpr,
+    REVERSED: tl.constexpr, PRE: tl.constexpr,
+):  # fmt: skip
+    # out[t] = u[t] + pre[t], pre[t][j] = top[j] + log sum_i exp(out[t-1][i] - h) w[i][j] with h = max_i out[t-1][i]
+    # (t+1 if reversed), lowered by h; steps t_begin .. t_end counted from the side where the walk begins
+    group = tl.program_id(0)
+    block = tl.program_id(1)
+    r = b_first + group * ROWS + tl.arange(0, ROWS)
+    row_in = r < n_batch
+    r64 = r.to(tl.int64)
+    j = block * COLUMNS + tl.arange(0, COLUMNS)
+    column_in = j < n_labels
+    both = row_in[:, None] & column_in[None, :]
+    k = tl.arange(0, CHUNK)
+    top = tl.load(top_ptr + j, mask=column_in, other=0.0)
+    begin = tl.load(s_ptr + j, mask=column_in, other=float("-inf"))
+    origin = tl.load(origin_ptr + r, mask=row_in, other=0)
+    shift = tl.load(shift_ptr + r, mask=row_in, other=0.0)
+    for step in range(t_begin, t_end):
+        t = step
+        last = step - 1
+        if REVERSED:
+            t = n_steps - 1 - step
+            last = t + 1
+        u = tl.load(e_ptr + r64[:, None] * e_batch + (r64[:, None] * 0 + t) * e_step + j[None, :], mask=both,
+                    other=float("-inf")).to(tl.float32)  # fmt: skip
+        here = row_in
+        if HAS_MASK:
+            here = tl.load(m_ptr + r64 * n_steps + t, mask=row_in, other=0) > 0
+        seen = origin < t
+        if REVERSED:
+            seen = origin > t
+        before = out_ptr + (r64 * n_steps + last) * n_labels
+        high = tl.full([ROWS], float("-inf"), tl.float32)
+        if step > 0:
+            for k0 in range(0, DEPTH, CHUNK):
+                x = tl.load(before[:, None] + (k0 + k)[None, :], cache_modifier=".cg",
+                            mask=row_in[:, None] & ((k0 + k) < n_labels)[None, :], other=float("-inf"))  # fmt: skip
+                high = tl.maximum(high, tl.max(x, axis=1))
+        safe = tl.where(high == float("-inf"), 0.0, high)
+        total = tl.zeros([ROWS, COLUMNS], tl.float32)
+        old = tl.full([ROWS, COLUMNS], float("-inf"), tl.float32)
+        if step > 0:
+            for k0 in range(0, DEPTH, CHUNK):
+                x = tl.load(before[:, None] + (k0 + k)[None, :], cache_modifier=".cg",
+                            mask=row_in[:, None] & ((k0 + k) < n_labels)[None, :], other=float("-inf"))  # fmt: skip
+                w = tl.load(w_ptr + (k0 + k)[:, None] * n_labels + j[None, :],
+                            mask=((k0 + k) < n_labels)[:, None] & column_in[None, :], other=0.0)  # fmt: skip
+                total = tl.dot(tl.exp(x - safe[:, None]), w, total, input_precision="tf32x3")
+            if HAS_MASK:
+                old = tl.load(before[:, None] + j[None, :], cache_modifier=".cg", mask=both, other=float("-inf"))
+        pre = tl.where(seen[:, None], top[None, :] + tl.log(total), begin[None, :])
+        new = u + pre
+        if HAS_MASK:
+            new = tl.where(here[:, None], new, old)
+        place = (r64[:, None] * n_steps + t) * n_labels + j[None, :]
+        tl.store(out_ptr + place, new, mask=both)
+        if PRE:
+            tl.store(pre_ptr + place, pre, mask=both)
+        shift += tl.where(here & seen, safe, 0.0).to(tl.float64)
+        if step + 1 < t_end:
+            tl.debug_barrier()
+            tl.atomic_add(count_ptr + group, 1, sem="acq_rel")
+            goal = (step + 1 - t_begin) * tl.num_programs(1)
+            arrived = tl.atomic_add(count_ptr + group, 0, sem="acq_rel")
+            while arrived < goal:
+                arrived = tl.atomic_add(count_ptr + group, 0, sem="acq_rel")
+            tl.debug_barrier()
+    if block == 0:
+        tl.store(shift_ptr + r, shift, mask=row_in)
+
+
+@triton.jit(do_not_specialize=["n_steps"])
+def _decode_wide_kernel(
+    e_ptr, e_batch, e_step, a_ptr, s_ptr, f_ptr, m_ptr, work_ptr, back_ptr, path_ptr, n_steps, n_labels,
+    WIDTH: tl.constexpr, CHUNK: tl.constexpr, HAS_MASK: tl.constexpr,
+):  # fmt: skip
+    b = tl.program_id(0).to(tl.int64)
+    j = tl.arange(0, WIDTH)
+    inside = j < n_labels
+    k = tl.arange(0, CHUNK)
+    begin = tl.load(s_ptr + j, mask=inside, other=float("-inf"))
+    x = tl.full([WIDTH], float("-inf"), tl.float32)
+    seen = tl.full([], 0, tl.int32)
+    row = e_ptr + b * e_batch
+    work = work_ptr + b * n_labels
+    for t in range(n_steps):
+        u = tl.load(row + (b * 0 + t) * e_step + j, mask=inside, other=float("-inf")).to(tl.float32)
+        here = tl.full([], 1, tl.int32)
+        if HAS_MASK:
+            here = tl.load(m_ptr + b * n_steps + t).to(tl.int32)
+        top = tl.full([WIDTH], float("-inf"), tl.float32)
+        best = tl.zeros([WIDTH], tl.int32)
+        if t > 0:
+            for k0 in range(0, WIDTH, CHUNK):
+                i = k0 + k
+                v = tl.load(work + i, mask=i < n_labels, other=float("-inf"))
+                a = tl.load(a_ptr + i[:, None] * n_labels + j[None, :], mask=(i < n_labels)[:, None] & inside[None, :],
+                            other=float("-inf"))  # fmt: skip
+                high, where = tl.max(v[:, None] + a, axis=0, return_indices=True)
+                best = tl.where(high > top, where + k0, best)
+                top = tl.maximum(top, high)
+        new = u + tl.where(seen > 0, top, begin)
+        high = tl.max(new, axis=0)
+        high = tl.where(high == float("-inf"), 0.0, high)
+        x = tl.where(here > 0, new - high, x)
+        tl.debug_barrier()
+        tl.store(work + j, x, mask=inside)
+        tl.store(back_ptr + (b * n_steps + t) * n_labels + j, best.to(tl.int16), mask=inside)
+        tl.debug_barrier()
+        seen = tl.maximum(seen, here)
+    top, best = tl.max(x + tl.load(f_ptr + j, mask=inside, other=float("-inf")), axis=0, return_indices=True)
+    y = best.to(tl.int64)
+    dead = top == float("-inf")
+    for back in range(n_steps):
+        t = n_steps - 1 - back
+        here = tl.full([], 1, tl.int32)
+        if HAS_MASK:
+            here = tl.load(m_ptr + b * n_steps + t).to(tl.int32)
+        tl.store(path_ptr + b * n_steps + t, tl.where(dead & (seen > 0), -2, tl.where(here > 0, y, -1)))
+        y = tl.where(here > 0, tl.load(back_ptr + (b * n_steps + t) * n_labels + y).to(tl.int64), y)
+
+
+def _width(n_labels: int) -> tuple[int, int]:
+    """Labels padded to a power of two, and the warps of a program."""
+    width = max(16, triton.next_power_of_2(n_labels))
+    return width, {16: 1, 32: 1, 64: 4, 128: 8}[width]
+
+
+def _type(wide: torch.dtype) -> Any:
+    return tl.float64 if wide == torch.float64 else tl.float32
+
+
+def forward(
+    x: Tensor,
+    a: Tensor,
+    s: Tensor,
+    e: Tensor,
+    p: Tensor | None,
+    m: Tensor | None,
+    y: Tensor | None,
+    wide: torch.dtype,
+    keep: bool = True,
+) -> tuple[Tensor, Tensor]:
+    """Log-partition log Z, or log-likelihood of ``y``, [B] in float64; and the forward messages [B, T, L]."""
+    n_batch, n_steps, n_labels = x.shape
+    width, warps = _width(n_labels)
+    alpha = torch.empty((n_batch, n_steps, n_labels) if keep else (0,), dtype=wide, device=x.device)
+    value = torch.empty(n_batch, dtype=torch.float64, device=x.device)
+    _forward_kernel[(n_batch,)](
+        x, x.stride(0), x.stride(1), a, s, e, p, m, y, alpha, value, n_steps, n_labels,
+        WIDTH=width, HAS_MASK=m is not None, HAS_TAGS=y is not None, HAS_PAIRS=p is not None, KEEP=keep,
+        WIDE=_type(wide), num_warps=warps,
+    )  # fmt: skip
+    return value, alpha
+
+
+def backward(
+    x: Tensor,
+    a: Tensor,
+    s: Tensor,
+    e: Tensor,
+    p: Tensor | None,
+    m: Tensor | None,
+    y: Tensor | None,
+    alpha: Tensor,
+    g: Tensor,
+) -> tuple[Tensor | None, ...]:
+    """Gradients of emissions, transitions, start, end and pairwise."""
+    n_batch, n_steps, n_labels = x.shape
+    width, warps = _width(n_labels)
+    de = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    da = a.new_empty(n_batch, n_labels, n_labels)
+    ends = a.new_empty(2, n_batch, n_labels)
+    dp = None if p is None else torch.zeros(p.shape, dtype=a.dtype, device=p.device)
+    _backward_kernel[(n_batch,)](
+        x, x.stride(0), x.stride(1), a, e, p, m, y, alpha, g, de, da, ends[0], ends[1], dp, n_steps, n_labels,
+        WIDTH=width, HAS_MASK=m is not None, HAS_TAGS=y is not None, HAS_PAIRS=p is not None, WIDE=_type(a.dtype),
+        num_warps=warps,
+    )  # fmt: skip
+    both = ends.sum(1)
+    return de, da.sum(0), both[0], both[1], dp
+
+
+def decode(x: Tensor, a: Tensor, s: Tensor, e: Tensor, p: Tensor | None, m: Tensor | None, wide: torch.dtype) -> Tensor:
+    """Best labels [B, T]: -1 at masked steps, -2 where no labelling is allowed."""
+    n_batch, n_steps, n_labels = x.shape
+    if n_labels > 128:
+        return _decode_wide(x, a, s, e, m)
+    width, warps = _width(n_labels)
+    back = torch.empty((n_batch, n_steps, n_labels), dtype=torch.int16, device=x.device)
+    path = torch.empty((n_batch, n_steps), dtype=torch.int64, device=x.device)
+    _decode_kernel[(n_batch,)](
+        x, x.stride(0), x.stride(1), a, s, e, p, m, back, path, n_steps, n_labels,
+        WIDTH=width, HAS_MASK=m is not None, HAS_PAIRS=p is not None, WIDE=_type(wide), num_warps=warps,
+    )  # fmt: skip
+    return path
+
+
+def _decode_wide(x: Tensor, a: Tensor, s: Tensor, e: Tensor, m: Tensor | None) -> Tensor:
+    n_batch, n_steps, n_labels = x.shape
+    back = torch.empty((n_batch, n_steps, n_labels), dtype=torch.int16, device=x.device)
+    path = torch.empty((n_batch, n_steps), dtype=torch.int64, device=x.device)
+    work = a.new_empty(n_batch, n_labels)
+    width = triton.next_power_of_2(n_labels)
+    _decode_wide_kernel[(n_batch,)](
+        x, x.stride(0), x.stride(1), a, s, e, m, work, back, path, n_steps, n_labels,
+        WIDTH=width, CHUNK=max(1, 16384 // width), HAS_MASK=m is not None, num_warps=16,
+    )  # fmt: skip
+    return path
+
+
+def _programs(device: torch.device) -> int:
+    """How many programs run at once for certain."""
+    return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
+
+
+def _walk(
+    x: Tensor, a: Tensor, s: Tensor, m: Tensor | None, origin: Tensor, reverse: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Messages with and without the emissions [B, T, L], and what was taken out of them [B]."""
+    n_batch, n_steps, n_labels = x.shape
+    top = a.amax(0).nan_to_num(neginf=0.0)
+    w = (a - top).exp().contiguous()
+    out = torch.empty((n_batch, n_steps, n_labels), dtype=torch.float32, device=x.device)
+    pre = torch.empty_like(out) if reverse else out
+    shift = torch.zeros(n_batch, dtype=torch.float64, device=x.device)
+    rows, most = 16, _programs(x.device)
+    groups = triton.cdiv(n_batch, rows)
+    columns = 16
+    while triton.cdiv(n_labels, columns) * groups > most and columns < 64:
+        columns *= 2
+    blocks = triton.cdiv(n_labels, columns)
+    at_once = max(1, most // blocks)
+    together = x.is_cuda and blocks <= most
+    depth = triton.cdiv(n_labels, 64) * 64
+    for first in range(0, groups, at_once):
+        count = torch.zeros(at_once, dtype=torch.int32, device=x.device)
+        spans = [(0, n_steps)] if together else [(t, t + 1) for t in range(n_steps)]
+        for begin, end in spans:
+            _wide_kernel[(min(at_once, groups - first), blocks)](
+                x, x.stride(0), x.stride(1), w, top, s, m, origin, out, pre, shift, count,
+                n_batch, n_steps, n_labels, first * rows, begin, end,
+                ROWS=rows, COLUMNS=columns, DEPTH=depth, CHUNK=64, HAS_MASK=m is not None,
+                REVERSED=reverse, PRE=reverse, num_warps=4,
+            )  # fmt: skip
+    return out, pre, shift
+
+
+def _bounds(x: Tensor, m: Tensor | None) -> tuple[Tensor, Tensor]:
+    """First and last step that is there, [B] each."""
+    n_batch, n_steps, _ = x.shape
+    if m is None:
+        zero = torch.zeros(n_batch, dtype=torch.int32, device=x.device)
+        return zero, zero + (n_steps - 1)
+    first = m.argmax(1).to(torch.int32)
+    last = (n_steps - 1 - m.flip(1).argmax(1)).to(torch.int32)
+    return first, last
+
+
+def forward_wide(
+    x: Tensor,
+    a: Tensor,
+    s: Tensor,
+    e: Tensor,
+    p: Tensor | None,
+    m: Tensor | None,
+    y: Tensor | None,
+    wide: torch.dtype,
+) -> tuple[Tensor, Tensor]:
+    """As :func:`forward`, for many labels."""
+    first, _ = _bounds(x, m)
+    alpha, _, shift = _walk(x, a, s, m, first, False)
+    value = shift + (alpha[:, -1] + e).logsumexp(1).double()
+    if m is not None:
+        value = torch.where(m.any(1), value, 0.0)
+    if y is not None:
+        from crfkit.torch.functional import gold_score
+
+        mask = None if m is None else m.to(torch.bool)
+        value = gold_score(x, a, s, e, None, mask, y).double() - value
+    return value, alpha
+
+
+def backward_wide(
+    x: Tensor,
+    a: Tensor,
+    s: Tensor,
+    e: Tensor,
+    p: Tensor | None,
+    m: Tensor | None,
+    y: Tensor | None,
+    alpha: Tensor,
+    g: Tensor,
+) -> tuple[Tensor | None, ...]:
+    """As :func:`backward`, for many labels.
+
+    With c = u + b the backward messages, the pairs' expectations of all steps are one product:
+    sum_t exp(alpha[t] - h) outer w exp(c[t+1] - h' - log sum exp(alpha + b)[t]), times exp(a).
+    """
+    n_batch, n_steps, n_labels = x.shape
+    first, last = _bounds(x, m)
+    c, b, _ = _walk(x, a.t().contiguous(), e, m, last, True)
+    weight = g if y is None else -g
+    mask = None if m is None else m.to(torch.bool)
+    node = alpha + b
+    scale = node.logsumexp(2)
+    de = (node - scale[..., None]).exp_().mul_(weight[:, None, None])
+    if mask is not None:
+        de.masked_fill_(~mask[..., None], 0.0)
+    seq = torch.arange(n_batch, device=x.device)
+    if y is not None:
+        mine = g[:, None].expand(n_batch, n_steps)
+        mine = mine if mask is None else mine * mask
+        de.scatter_add_(2, y[..., None], mine[..., None])
+    # forward messages stand still at masked steps, and b is there what leads from them to the next step: pairs of
+    # neighbours among the steps that are there are those that lead into one
+    high = alpha[:, :-1].amax(2, keepdim=True)
+    high = torch.where(high.isneginf(), 0.0, high)
+    high_c = c[:, 1:].amax(2, keepdim=True)
+    high_c = torch.where(high_c.isneginf(), 0.0, high_c)
+    top = torch.nan_to_num(a.amax(), neginf=0.0)
+    left = (alpha[:, :-1] - high).exp_()
+    factor = weight[:, None] * (top + high[..., 0] - scale[:, :-1]).exp()
+    if mask is not None:
+        factor = torch.where(mask[:, 1:] & (first[:, None] <= _steps(x)[:-1]), factor, 0.0)
+    right = (c[:, 1:] - high_c).exp_().mul_(factor[..., None])
+    da = (left.reshape(-1, n_labels).t() @ right.reshape(-1, n_labels)) * (a - top).exp()
+    ds, df = de[seq, first.long()], de[seq, last.long()]  # zero where nothing is there
+    if y is not None and n_steps > 1:
+        pair, w = _gold_pairs(y, mask, g, n_labels)
+        da.view(-1).index_put_((pair,), w, accumulate=True)
+    return de, da, ds.sum(0), df.sum(0), None
+
+
+def _steps(x: Tensor) -> Tensor:
+    return torch.arange(x.shape[1], device=x.device)
+
+
+def _gold_pairs(y: Tensor, mask: Tensor | None, g: Tensor, n_labels: int) -> tuple[Tensor, Tensor]:
+    """Numbers of the labels' pairs [B T], and their weights."""
+    n_batch, n_steps = y.shape
+    if mask is None:
+        return (y[:, :-1] * n_labels + y[:, 1:]).reshape(-1), g[:, None].expand(-1, n_steps - 1).reshape(-1)
+    at = torch.arange(n_steps, device=y.device).expand(n_batch, n_steps)
+    seen = torch.where(mask, at, -1).cummax(1).values[:, :-1]
+    linked = mask[:, 1:] & (seen >= 0)
+    pair = y.gather(1, seen.clamp_min(0)) * n_labels + y[:, 1:]
+    return torch.where(linked, pair, 0).reshape(-1), (g[:, None] * linked).reshape(-1)

@@ -1,0 +1,419 @@
+"""The CRF layer."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from crfkit.chain import Constraints, Potentials, nbest
+from crfkit.chain import sample as sample_paths
+from crfkit.chain.inference import decode_flat
+from crfkit.torch import gpu
+from crfkit.torch.chains import Chains, compute_dtype
+from crfkit.torch.functional import entropy, log_likelihood, log_partition, marginals
+
+__all__ = ["CRF", "TorchDecoder"]
+
+Reduction = Literal["none", "sum", "mean", "token_mean"]
+
+
+class CRF(nn.Module):
+    r"""A conditional random field on top of a network.
+
+    Takes the place of ``torchcrf.CRF`` (pytorch-crf 0.7.2): the same arguments, parameters, ``state_dict`` and results.
+
+    .. math:: \log p(y | x) = s_{y_0} + \sum_t u_{t, y_t} + \sum_t a_{y_t, y_{t+1}} + e_{y_{T-1}} - \log Z
+
+    Parameters
+    ----------
+    num_tags : int
+        Number of labels L.
+    batch_first : bool
+        Whether tensors are [B, T, ...]; else they are [T, B, ...].
+    constraints : str or Constraints, optional
+        What may follow what, in training and in decoding: rules, or the name of a chunking scheme (``"bio"``,
+        ``"iob1"``, ``"bioes"``, ``"bilou"``) with ``labels``.
+    labels : sequence of str, optional
+        Names of the labels, for a chunking scheme.
+    ignore_index : int
+        A tag of this value is unknown: the likelihood sums over all labels there.
+    class_weight : sequence of L floats, optional
+        A sequence's log-likelihood is multiplied with the mean weight of its known tags.
+    backend : {"auto", "core", "triton"}
+        Kernels; the default takes Triton's for tensors on a GPU, where it is installed, and else the native core.
+
+    Attributes
+    ----------
+    start_transitions, end_transitions : parameters [L]
+    transitions : parameter [L, L]
+        Scores of label i followed by label j.
+
+    Examples
+    --------
+    >>> import torch
+    >>> crf = CRF(3, batch_first=True)
+    >>> emissions = torch.randn(2, 4, 3, requires_grad=True)
+    >>> tags = torch.tensor([[0, 1, 2, 1], [2, 2, 0, 0]])
+    >>> mask = torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0]], dtype=torch.bool)
+    >>> loss = -crf(emissions, tags, mask)
+    >>> loss.backward()
+    >>> [len(path) for path in crf.decode(emissions, mask)]
+    [4, 2]
+    """
+
+    start_transitions: nn.Parameter
+    end_transitions: nn.Parameter
+    transitions: nn.Parameter
+
+    def __init__(
+        self,
+        num_tags: int,
+        batch_first: bool = False,
+        *,
+        constraints: str | Constraints | None = None,
+        labels: Sequence[str] | None = None,
+        ignore_index: int = -100,
+        class_weight: Sequence[float] | Tensor | None = None,
+        backend: Literal["auto", "core", "triton"] = "auto",
+    ) -> None:
+        if num_tags <= 0:
+            raise ValueError(f"invalid number of tags: {num_tags}")
+        if backend not in ("auto", "core", "triton"):
+            raise ValueError(f"'backend' of CRF must be 'auto', 'core' or 'triton', got {backend!r}")
+        if ignore_index >= 0:
+            raise ValueError(f"'ignore_index' of CRF must be negative, got {ignore_index}")
+        super().__init__()
+        self.num_tags = num_tags
+        self.batch_first = batch_first
+        self.ignore_index = ignore_index
+        self.backend = backend
+        self.start_transitions = nn.Parameter(torch.empty(num_tags))
+        self.end_transitions = nn.Parameter(torch.empty(num_tags))
+        self.transitions = nn.Parameter(torch.empty(num_tags, num_tags))
+        if isinstance(constraints, str):
+            if labels is None or len(labels) != num_tags:
+                raise ValueError(f"'labels' of CRF must name the {num_tags} labels of scheme {constraints!r}")
+            constraints = Constraints.from_scheme(labels, constraints)
+        if constraints is not None and len(constraints.start) != num_tags:
+            raise ValueError(f"'constraints' of CRF are for {len(constraints.start)} labels, not {num_tags}")
+        self.constraints = constraints
+        for name in ("start", "end", "transitions"):
+            rule = None
+            if constraints is not None:
+                rule = torch.zeros(getattr(constraints, name).shape)
+                rule[~torch.from_numpy(getattr(constraints, name))] = -torch.inf
+            # not in the state_dict, whose keys are torchcrf's
+            self.register_buffer(f"_rule_{name}", rule, persistent=False)
+        weight = None if class_weight is None else torch.as_tensor(class_weight, dtype=torch.float32)
+        if weight is not None and weight.shape != (num_tags,):
+            raise ValueError(f"'class_weight' of CRF must have {num_tags} entries, got shape {tuple(weight.shape)}")
+        self.register_buffer("_class_weight", weight, persistent=False)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draws the parameters from U(-0.1, 0.1)."""
+        for x in (self.start_transitions, self.end_transitions, self.transitions):
+            nn.init.uniform_(x, -0.1, 0.1)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(num_tags={self.num_tags})"
+
+    # What the functions take: scores with the rules in them, batch first.
+
+    def _scores(self) -> tuple[Tensor, Tensor, Tensor]:
+        a, s, e = self.transitions, self.start_transitions, self.end_transitions
+        if self.constraints is not None:
+            a, s, e = a + self._rule_transitions, s + self._rule_start, e + self._rule_end
+        return a, s, e
+
+    def _batch(self, emissions: Tensor, mask: Tensor | None, *others: Tensor | None) -> tuple[Any, ...]:
+        if emissions.dim() != 3:
+            raise ValueError(f"emissions must have dimension of 3, got {emissions.dim()}")
+        if emissions.shape[2] != self.num_tags:
+            raise ValueError(f"expected last dimension of emissions is {self.num_tags}, got {emissions.shape[2]}")
+        for name, x in (("mask", mask), *(("tags", y) for y in others)):
+            if x is not None and x.shape[:2] != emissions.shape[:2]:
+                raise ValueError(
+                    f"the first two dimensions of emissions and {name} must match, "
+                    f"got {tuple(emissions.shape[:2])} and {tuple(x.shape[:2])}"
+                )
+        tensors = [emissions, mask, *others]
+        if not self.batch_first:
+            tensors = [None if x is None else x.transpose(0, 1) for x in tensors]
+        if tensors[1] is not None:
+            tensors[1] = tensors[1].to(torch.bool)
+        return tuple(tensors)
+
+    def _pairs(self, pairwise: Tensor | None, emissions: Tensor) -> Tensor | None:
+        """[B, T - 1, L, L]; emissions are batch first already."""
+        if pairwise is None:
+            return None
+        if not self.batch_first:
+            pairwise = pairwise.transpose(0, 1)
+        n_batch, n_steps, n = emissions.shape
+        if pairwise.shape != (n_batch, max(0, n_steps - 1), n, n):
+            raise ValueError(
+                f"pairwise must hold {n} x {n} scores for {max(0, n_steps - 1)} steps of {n_batch} sequences, "
+                f"got shape {tuple(pairwise.shape)} (batch first)"
+            )
+        return pairwise
+
+    def _out(self, x: Tensor) -> Tensor:
+        return x if self.batch_first else x.transpose(0, 1)
+
+    @torch.compiler.disable
+    def forward(
+        self,
+        emissions: Tensor,
+        tags: Tensor,
+        mask: Tensor | None = None,
+        reduction: Reduction = "sum",
+        *,
+        weight: Tensor | None = None,
+        pairwise: Tensor | None = None,
+    ) -> Tensor:
+        """Log-likelihood of the tags.
+
+        Parameters
+        ----------
+        emissions : tensor [B, T, L] or [T, B, L]
+        tags : int tensor [B, T] or [T, B], or bool tensor [..., L]
+            ``ignore_index`` stands for an unknown label; a bool tensor holds sets, any of whose labels may be
+            right. Then it is the log-probability of all labellings that fit.
+        mask : bool or uint8 tensor, optional
+            Steps that are there; holes, and a masked first step, are left out and their neighbours become neighbours.
+        reduction : {"sum", "mean", "token_mean", "none"}
+            Over sequences; "token_mean" divides by the number of steps that are there.
+        weight : tensor [B], optional
+            Factors of the sequences' log-likelihoods.
+        pairwise : tensor [B, T - 1, L, L] or [T - 1, B, L, L], optional
+            Scores added to the transitions, step by step.
+
+        Returns
+        -------
+        tensor, scalar or [B]
+        """
+        if reduction not in ("none", "sum", "mean", "token_mean"):
+            raise ValueError(f"invalid reduction: {reduction}")
+        x, m, y = self._batch(emissions, mask, tags)
+        p = self._pairs(pairwise, x)
+        a, s, e = self._scores()
+        sets = y.dtype == torch.bool
+        if sets and y.shape != x.shape:
+            raise ValueError(f"a bool tensor of tags must have the shape of emissions, got {tuple(tags.shape)}")
+        y = y if sets else y.long()
+        known: Any = None
+        if not sets:
+            known = y != self.ignore_index
+            here = known if m is None else known & m
+            known = known if bool((known if m is None else known | ~m).all()) is False else None
+            if not x.is_cuda and y.numel():
+                inside = y[here]
+                if inside.numel() and (int(inside.min()) < 0 or int(inside.max()) >= self.num_tags):
+                    raise ValueError(f"tags must be in 0..{self.num_tags - 1} or ignore_index ({self.ignore_index})")
+        if sets or known is not None:
+            allowed = y
+            if not sets:
+                labels = torch.arange(self.num_tags, device=y.device)
+                allowed = (y[..., None] == labels) | ~known[..., None]
+            if m is not None:
+                allowed = allowed | ~m[..., None]
+            inside_sets = x.masked_fill(~allowed, -torch.inf)
+            value = log_partition(inside_sets, a, s, e, p, m, self.backend) - log_partition(
+                x, a, s, e, p, m, self.backend
+            )
+        else:
+            value = log_likelihood(x, a, s, e, y, p, m, self.backend)
+        if self._class_weight is not None:
+            value = value * self._tag_weights(y, m, known, value.dtype)
+        if weight is not None:
+            value = value * weight.to(value)
+        if reduction == "none":
+            return value
+        if reduction == "sum":
+            return value.sum()
+        if reduction == "mean":
+            return value.mean()
+        steps = x.shape[0] * x.shape[1] if m is None else m.sum()
+        return value.sum() / steps
+
+    def _tag_weights(self, y: Tensor, m: Tensor | None, known: Tensor | None, dtype: torch.dtype) -> Tensor:
+        """Mean class weight of each sequence's known tags, [B]; one where none is known."""
+        table = self._class_weight.to(dtype)
+        if y.dtype == torch.bool:
+            count = y.sum(2)
+            per_step = (y.to(dtype) @ table) / count.clamp_min(1)
+            here = (count > 0) & (count < self.num_tags)
+        else:
+            here = torch.ones_like(y, dtype=torch.bool) if known is None else known
+            per_step = table[y.masked_fill(~here if m is None else ~(here & m), 0)]
+        if m is not None:
+            here = here & m
+        n = here.sum(1)
+        return torch.where(n > 0, (per_step * here).sum(1) / n.clamp_min(1), torch.ones((), dtype=dtype))
+
+    def _prepare(self, emissions: Tensor, mask: Tensor | None, pairwise: Tensor | None) -> tuple[Any, ...]:
+        x, m = self._batch(emissions, mask)
+        return (x, *self._scores(), self._pairs(pairwise, x), m)
+
+    @torch.compiler.disable
+    def log_partition(self, emissions: Tensor, mask: Tensor | None = None, *, pairwise: Tensor | None = None) -> Tensor:
+        """Log-partition log Z of every sequence, [B]."""
+        return log_partition(*self._prepare(emissions, mask, pairwise), backend=self.backend)
+
+    @torch.compiler.disable
+    def marginals(self, emissions: Tensor, mask: Tensor | None = None, *, pairwise: Tensor | None = None) -> Tensor:
+        """P(label at step), in the shape of emissions; zero at masked steps. Differentiable.
+
+        Examples
+        --------
+        >>> import torch
+        >>> crf = CRF(2, batch_first=True)
+        >>> bool(torch.allclose(crf.marginals(torch.randn(3, 5, 2)).sum(-1), torch.ones(3, 5)))
+        True
+        """
+        return self._out(marginals(*self._prepare(emissions, mask, pairwise)))
+
+    @torch.compiler.disable
+    def entropy(self, emissions: Tensor, mask: Tensor | None = None, *, pairwise: Tensor | None = None) -> Tensor:
+        """Entropy of every sequence's labellings in nats, [B]. Differentiable."""
+        return entropy(*self._prepare(emissions, mask, pairwise))
+
+    def span_probability(
+        self, emissions: Tensor, tags: Tensor, mask: Tensor | None = None, *, pairwise: Tensor | None = None
+    ) -> Tensor:
+        """P(the labels are as in ``tags`` wherever these are not ``ignore_index``), [B]. Differentiable.
+
+        For the probability of a chunk, give the label behind it a set that does not continue it (a bool tensor).
+
+        Examples
+        --------
+        >>> import torch
+        >>> crf = CRF(2, batch_first=True)
+        >>> _ = torch.nn.init.zeros_(crf.transitions), torch.nn.init.zeros_(crf.start_transitions)
+        >>> _ = torch.nn.init.zeros_(crf.end_transitions)
+        >>> crf.span_probability(torch.zeros(1, 4, 2), torch.tensor([[-100, 1, 1, -100]])).detach()
+        tensor([0.2500])
+        """
+        weight, self._class_weight = self._class_weight, None
+        try:
+            return self(emissions, tags, mask, reduction="none", pairwise=pairwise).exp()
+        finally:
+            self._class_weight = weight
+
+    @torch.no_grad()
+    def _potentials(self, emissions: Tensor, mask: Tensor | None, pairwise: Tensor | None) -> tuple[Potentials, Chains]:
+        chains = Chains(*self._prepare(emissions, mask, pairwise))
+        table = chains.pairs if chains.per_step else chains.pairs[0]
+        return Potentials(chains.unary, table, offsets=chains.ragged.offsets), chains
+
+    @torch.compiler.disable
+    @torch.no_grad()
+    def decode(
+        self, emissions: Tensor, mask: Tensor | None = None, *, pairwise: Tensor | None = None
+    ) -> list[list[int]]:
+        """The best tags of every sequence; masked steps are left out.
+
+        Returns
+        -------
+        list of lists of int
+        """
+        inputs = self._prepare(emissions, mask, pairwise)
+        if gpu.choose(inputs[0], inputs[4], self.backend) == "triton":
+            rows: list[list[int]] = gpu.decode(*inputs).tolist()
+            for b, row in enumerate(rows):
+                if row and row[0] == -2:
+                    raise ValueError(f"no labelling is allowed in sequence {b}")
+            return rows if mask is None else [[y for y in row if y >= 0] for row in rows]
+        p, _ = self._potentials(emissions, mask, pairwise)
+        flat = decode_flat(p, -1).tolist()
+        assert p.offsets is not None
+        bounds = p.offsets.tolist()
+        return [flat[a:b] for a, b in itertools.pairwise(bounds)]
+
+    @torch.compiler.disable
+    @torch.no_grad()
+    def nbest(
+        self, emissions: Tensor, mask: Tensor | None = None, k: int = 5, *, pairwise: Tensor | None = None
+    ) -> list[list[tuple[list[int], float]]]:
+        """The ``k`` best taggings of every sequence, best first, each with its probability."""
+        p, chains = self._potentials(emissions, mask, pairwise)
+        log_z = chains.log_z().numpy()
+        return [
+            [(y, float(np.exp(s - z))) for y, s in zip(best.paths.tolist(), best.scores, strict=True)]
+            for best, z in zip(nbest(p, k), log_z, strict=True)
+        ]
+
+    @torch.compiler.disable
+    @torch.no_grad()
+    def sample(
+        self,
+        emissions: Tensor,
+        mask: Tensor | None = None,
+        n: int = 1,
+        *,
+        seed: int | None = None,
+        pairwise: Tensor | None = None,
+    ) -> list[Tensor]:
+        """``n`` taggings of every sequence drawn from the model: int64 tensors [n, steps].
+
+        ``seed`` is drawn from torch's generator if it is not given.
+        """
+        p, _ = self._potentials(emissions, mask, pairwise)
+        seed = int(torch.randint(2**31 - 1, ())) if seed is None else seed
+        return [torch.from_numpy(x.astype(np.int64)) for x in sample_paths(p, n, rng=seed)]
+
+
+class TorchDecoder(nn.Module):
+    """Decoding in torch operations alone, for ``torch.export`` and ONNX.
+
+    Takes emissions [B, T, L] and gives tags [B, T] and scores [B]. The number of steps is fixed in the exported graph,
+    which holds T small operations; elsewhere :meth:`CRF.decode` is faster. Masked steps must be at the end; their tags
+    are -1.
+
+    Parameters
+    ----------
+    crf : CRF
+
+    Examples
+    --------
+    >>> import torch
+    >>> crf = CRF(3, batch_first=True)
+    >>> x = torch.randn(2, 4, 3)
+    >>> TorchDecoder(crf)(x)[0].tolist() == crf.decode(x)
+    True
+    """
+
+    def __init__(self, crf: CRF) -> None:
+        super().__init__()
+        for name, x in zip(("a", "s", "e"), crf._scores(), strict=True):
+            self.register_buffer(name, x.detach().clone())
+
+    def forward(self, emissions: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Tags [B, T] and their scores [B]."""
+        x = emissions.to(compute_dtype(emissions))
+        score = self.s + x[:, 0]
+        back = []
+        n_steps = x.shape[1]
+        labels = torch.arange(x.shape[2], device=x.device).expand_as(score)
+        for t in range(1, n_steps):
+            best, index = (score[:, :, None] + self.a).max(1)
+            new = best + x[:, t]
+            if mask is not None:
+                here = mask[:, t, None]
+                new = torch.where(here, new, score)
+                index = torch.where(here, index, labels)
+            score = new
+            back.append(index)
+        top, y = (score + self.e).max(1)
+        path = [y]
+        for index in reversed(back):
+            y = index.gather(1, y[:, None]).squeeze(1)
+            path.append(y)
+        tags = torch.stack(path[::-1], 1)
+        return (tags if mask is None else tags.masked_fill(~mask, -1)), top

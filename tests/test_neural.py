@@ -1,0 +1,234 @@
+"""The neural CRF: the slides' gradients in numpy, and the estimator's behaviour."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import crfkit  # noqa: E402
+from crfkit import chain  # noqa: E402
+from crfkit.torch import CRF  # noqa: E402
+from crfkit.torch.network import PairFactors, WindowFactors  # noqa: E402
+
+
+def slide_gradients(x: Any, y: Any, w: Any, b: Any, v: Any) -> dict[str, Any]:
+    """Larochelle's gradients for linear log-factors with a window of one; w: {-1, 0, 1} -> [L, D]."""
+    n = len(x)
+    u = np.stack(
+        [b + w[0] @ x[k] + (w[-1] @ x[k - 1] if k > 0 else 0) + (w[1] @ x[k + 1] if k < n - 1 else 0) for k in range(n)]
+    )
+    found = chain.marginals(chain.Potentials(u, v))
+    delta = found.nodes.copy()
+    delta[np.arange(n), y] -= 1
+    gold = np.zeros_like(found.edges)
+    for k in range(n - 1):
+        gold[k, y[k], y[k + 1]] = 1
+    return {
+        "b": delta.sum(0),
+        "w0": sum(np.outer(delta[k], x[k]) for k in range(n)),
+        "w-1": sum((np.outer(delta[k], x[k - 1]) for k in range(1, n)), np.zeros_like(w[0])),
+        "w+1": sum((np.outer(delta[k], x[k + 1]) for k in range(n - 1)), np.zeros_like(w[0])),
+        "v": (found.edges - gold).sum(0),
+        "delta": delta,
+    }
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 6])
+def test_the_slides_gradients_of_linear_factors(length: int) -> None:
+    rng = np.random.default_rng(length)
+    x, y = rng.normal(size=(length, 5)), rng.integers(3, size=length)
+    net, crf = WindowFactors(5, 3, window=1).double(), CRF(3, batch_first=True).double()
+    for p in [*net.parameters(), *crf.parameters()]:
+        torch.nn.init.normal_(p)
+    for p in (crf.start_transitions, crf.end_transitions):
+        torch.nn.init.zeros_(p)
+    layers: dict[int, Any] = {d: layer[0] for d, layer in zip((-1, 0, 1), net.nets, strict=True)}
+    (-crf(net(torch.tensor(x)[None]), torch.tensor(y)[None])).backward()
+    want = slide_gradients(
+        x,
+        y,
+        {d: layer.weight.detach().numpy() for d, layer in layers.items()},
+        layers[0].bias.detach().numpy(),
+        crf.transitions.detach().numpy(),
+    )
+    assert layers[-1].bias is None
+    assert layers[1].bias is None
+    for name, got in (("w-1", layers[-1].weight), ("w0", layers[0].weight), ("w+1", layers[1].weight)):
+        np.testing.assert_allclose(got.grad, want[name], atol=1e-12)
+    np.testing.assert_allclose(layers[0].bias.grad, want["b"], atol=1e-12)
+    assert crf.transitions.grad is not None
+    np.testing.assert_allclose(crf.transitions.grad, want["v"], atol=1e-12)
+
+
+@pytest.mark.parametrize("length", [1, 2, 5])
+def test_the_slides_gradients_of_hidden_layers(length: int) -> None:
+    """Backpropagation by hand: the error goes through each offset's output weights to the neighbour's hidden units."""
+    rng = np.random.default_rng(length)
+    x, y = rng.normal(size=(length, 5)), rng.integers(3, size=length)
+    net, crf = WindowFactors(5, 3, window=1, hidden=(4,)).double(), CRF(3, batch_first=True).double()
+    for p in net.parameters():
+        torch.nn.init.normal_(p)
+    emissions = net(torch.tensor(x)[None])
+    (-crf(emissions, torch.tensor(y)[None])).backward()
+    a, s, e = (p.detach().numpy() for p in (crf.transitions, crf.start_transitions, crf.end_transitions))
+    p = chain.marginals(chain.Potentials(emissions[0].detach().numpy(), a, s, e)).nodes
+    delta = p.copy()
+    delta[np.arange(length), y] -= 1
+    for d, layers in zip((-1, 0, 1), net.nets, strict=True):
+        first, out = layers[0], layers[2]
+        h = np.tanh(x @ first.weight.detach().numpy().T + first.bias.detach().numpy())
+        d_out, d_first, d_bias = (np.zeros(w.shape) for w in (out.weight, first.weight, first.bias))
+        for k in range(length):
+            if 0 <= k + d < length:
+                d_out += np.outer(delta[k], h[k + d])
+                back = out.weight.detach().numpy().T @ delta[k] * (1 - h[k + d] ** 2)
+                d_first += np.outer(back, x[k + d])
+                d_bias += back
+        for got, want in ((out.weight, d_out), (first.weight, d_first), (first.bias, d_bias)):
+            np.testing.assert_allclose(got.grad, want, atol=1e-12)
+
+
+def test_masked_steps_are_no_neighbours() -> None:
+    net = WindowFactors(3, 2, window=2, hidden=(4,))
+    x = torch.randn(1, 6, 3)
+    mask = torch.tensor([[True, True, True, False, False, False]])
+    torch.testing.assert_close(net(x, mask)[:, :3], net(x[:, :3]))
+    assert PairFactors(3, 2)(x[:, :1]).shape == (1, 0, 2, 2)
+
+
+def vectors(n: int, seed: int = 0) -> tuple[list[Any], list[Any]]:
+    """Labels that only a neighbour's vector tells: y_k is the sign of x_{k-1}."""
+    rng = np.random.default_rng(seed)
+    X = [rng.normal(size=(int(rng.integers(3, 9)), 2)) for _ in range(n)]
+    y = [["up" if (x[k - 1, 0] > 0) == (x[k - 1, 1] > 0) else "down" for k in range(len(x))] for x in X]
+    return X, y
+
+
+def test_windows_and_hidden_layers_matter() -> None:
+    X, y = vectors(300)
+    X_test, y_test = vectors(100, 1)
+    settings: dict[str, Any] = {"max_epochs": 40, "learning_rate": 0.01, "random_state": 0}
+    linear = crfkit.NeuralCRF(hidden=(), window=0, **settings).fit(X, y)
+    neural = crfkit.NeuralCRF(hidden=(20,), window=1, **settings).fit(X, y)
+    assert neural.score(X_test, y_test) > linear.score(X_test, y_test) + 0.15
+    assert [len(p) for p in neural.predict_marginals(X_test)] == [len(x) for x in X_test]
+    for p in neural.predict_marginals(X_test):
+        np.testing.assert_allclose(p.sum(1), 1, atol=1e-5)
+
+
+SENTENCES = [["the", "dog", "runs"], ["a", "cat", "sleeps", "well"], ["dogs", "sleep"], ["the", "cat"]] * 8
+TAGS = [["D", "N", "V"], ["D", "N", "V", "A"], ["N", "V"], ["D", "N"]] * 8
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"affixes": (2, -2), "character_size": 6, "window": 1},
+        {"encoder": "lstm", "encoder_size": 10, "hidden": (), "word_dropout": 0.1, "dropout": 0.1},
+        {"encoder": "conv", "encoder_size": 10, "encoder_layers": 2, "pairwise": "input"},
+        {
+            "inputs": "features",
+            "features": crfkit.TokenFeatures(),
+            "optimizer": "sgd",
+            "learning_rate": 0.2,
+            "l1": 1e-5,
+        },
+    ],
+    ids=["affixes", "lstm", "conv", "features"],
+)
+def test_every_input_and_encoder_learns(settings: dict[str, Any], tmp_path: Path) -> None:
+    params: dict[str, Any] = {"max_epochs": 40, "learning_rate": 0.02, "batch_size": 8, "random_state": 0, **settings}
+    crf = crfkit.NeuralCRF(**params).fit(SENTENCES, TAGS)
+    assert crf.score(SENTENCES, TAGS) > 0.95
+    assert crf.predict([[], ["the", "dog"]]) == [[], ["D", "N"]]
+    crf.save(tmp_path / "model")
+    again = crfkit.NeuralCRF.load(tmp_path / "model")
+    for other in (again, pickle.loads(pickle.dumps(crf))):
+        for p, q in zip(other.predict_marginals(SENTENCES), crf.predict_marginals(SENTENCES), strict=True):
+            np.testing.assert_allclose(p, q, atol=1e-6)
+    same = crfkit.NeuralCRF(**params).fit(SENTENCES, TAGS)
+    np.testing.assert_array_equal(same.predict_marginals(SENTENCES)[0], crf.predict_marginals(SENTENCES)[0])
+
+
+def test_partial_labels_and_entropy() -> None:
+    y: list[Any] = [list(row) for row in TAGS]
+    y[0][1] = None
+    y[1][0] = {"D", "N"}
+    y[2] = None
+    crf = crfkit.NeuralCRF(max_epochs=20, learning_rate=0.02, entropy_weight=0.1, random_state=0).fit(SENTENCES, y)
+    assert crf.score(SENTENCES, TAGS) > 0.9
+    found = crf.log_likelihood(SENTENCES[:3], [TAGS[0], [{"D", "N", "V", "A"}, "N", None, "A"], None])
+    assert found[2] == 0
+    assert (found <= 1e-6).all()
+    whole = crf.log_likelihood(SENTENCES[:1], TAGS[:1])
+    assert found[0] == pytest.approx(whole[0])
+
+
+def test_early_stopping_keeps_the_best() -> None:
+    crf = crfkit.NeuralCRF(max_epochs=200, patience=3, validation_fraction=0.2, learning_rate=0.02, random_state=0)
+    crf.fit(SENTENCES, TAGS)
+    assert crf.n_iter_ < 200
+    assert len(crf.history_) == crf.n_iter_
+    stopped = crfkit.NeuralCRF(max_epochs=50, callback=lambda info: info["epoch"] == 2).fit(SENTENCES, TAGS)
+    assert stopped.n_iter_ == 2
+
+
+def test_l1_and_l2_shrink() -> None:
+    sizes = []
+    for penalty in ({}, {"l2": 0.1}, {"l1": 0.05}):
+        settings: Any = {"hidden": (), "max_epochs": 20, "learning_rate": 0.05, "random_state": 0, **penalty}
+        crf = crfkit.NeuralCRF(**settings).fit(SENTENCES, TAGS)
+        sizes.append(sum(float(p.detach().abs().sum()) for p in crf.network_.factors.parameters()))
+    assert sizes[1] < sizes[0] / 2
+    assert sizes[2] < sizes[0] / 2
+
+
+def test_constraints_survive_saving(tmp_path: Path) -> None:
+    X, y = [["a", "b", "c"]] * 4, [["B-X", "I-X", "O"]] * 4
+    crf = crfkit.NeuralCRF(max_epochs=1, constraints="bio", random_state=0).fit(X, y)
+    crf.save(tmp_path / "m")
+    again = crfkit.NeuralCRF.load(tmp_path / "m")
+    assert again.crf_.constraints is not None
+    assert crf.crf_.constraints is not None
+    np.testing.assert_array_equal(again.crf_.constraints.transitions, crf.crf_.constraints.transitions)
+    (tmp_path / "n").write_bytes((tmp_path / "m").read_bytes()[:200])
+    with pytest.raises(crfkit.ModelError):
+        crfkit.NeuralCRF.load(tmp_path / "n")
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"window": -1}, "'window' of NeuralCRF"),
+        ({"hidden": (0,)}, "'hidden' of NeuralCRF"),
+        ({"activation": "step"}, "'activation' of NeuralCRF"),
+        ({"dropout": 1.0}, "'dropout' of NeuralCRF"),
+        ({"kernel_size": 2}, "'kernel_size' of NeuralCRF"),
+        ({"learning_rate": 0.0}, "'learning_rate' of NeuralCRF"),
+    ],
+)
+def test_errors_name_the_parameter(settings: dict[str, Any], text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        crfkit.NeuralCRF(**settings).fit(SENTENCES, TAGS)
+
+
+def test_errors_name_the_sequence() -> None:
+    with pytest.raises(ValueError, match="sequence 1 has 4 tokens, but 3 labels"):
+        crfkit.NeuralCRF().fit(SENTENCES[:2], [TAGS[0], TAGS[0]])
+    with pytest.raises(ValueError, match="sequence 1 must be an array"):
+        crfkit.NeuralCRF().fit([np.zeros((2, 3)), np.zeros((2, 4))], [["a", "b"]] * 2)
+
+
+def test_scikit_learn_takes_it() -> None:
+    from sklearn.base import clone
+    from sklearn.model_selection import cross_val_score
+
+    crf = crfkit.NeuralCRF(hidden=(), max_epochs=2, random_state=0)
+    assert clone(crf).get_params() == crf.get_params()
+    assert len(cross_val_score(crf, np.array(SENTENCES, object), np.array(TAGS, object), cv=2)) == 2

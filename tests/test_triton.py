@@ -1,0 +1,124 @@
+"""The Triton kernels, in Triton's interpreter on the CPU, against the core in double precision."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("triton")
+
+if os.environ.get("TRITON_INTERPRET") != "1":
+
+    def test_in_the_interpreter() -> None:
+        """The interpreter is chosen when triton is imported: a process of its own."""
+        out = subprocess.run(
+            [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "ignore", Path(__file__).name],
+            cwd=Path(__file__).parent,
+            env={**os.environ, "TRITON_INTERPRET": "1"},
+            capture_output=True,
+            text=True,
+        )
+        assert out.returncode == 0, out.stdout[-5000:] + out.stderr[-2000:]
+
+else:
+    import crfkit.torch as ct
+    from crfkit.torch import gpu
+
+    def lattice(b: int, t: int, n: int, pairs: bool, seed: int, dtype: Any, scale: float = 1.0) -> list[Any]:
+        g = torch.Generator().manual_seed(seed)
+        shapes = [(b, t, n), (n, n), (n,), (n,)] + ([(b, t - 1, n, n)] if pairs else [])
+        out: list[Any] = [(torch.randn(s, generator=g) * scale).to(dtype).requires_grad_() for s in shapes]
+        return out if pairs else [*out, None]
+
+    def masks(kind: str, b: int, t: int) -> Any:
+        if kind == "none":
+            return None
+        mask = torch.rand((b, t), generator=torch.Generator().manual_seed(5)) < 0.6
+        mask[0] = True
+        mask[-1] = False
+        return mask if kind == "holes" else mask.sort(1, descending=True).values
+
+    def compare(f: Any, inputs: list[Any], tolerance: float) -> None:
+        """Values and gradients of f(inputs, backend), triton's against the core's in float64."""
+        found = []
+        weight = None
+        for backend in ("core", "triton"):
+            x = [
+                None if v is None else (v.detach().double() if backend == "core" else v.detach()).requires_grad_()
+                for v in inputs
+            ]
+            value = f(x, backend)
+            weight = torch.linspace(-1, 2, len(value), dtype=torch.float64) if weight is None else weight
+            (value * weight.to(value)).sum().backward()
+            found.append([value.detach(), *(v.grad for v in x if v is not None)])
+        for want, got in zip(*found, strict=True):
+            torch.testing.assert_close(got.double(), want, atol=tolerance, rtol=tolerance)
+
+    @pytest.mark.parametrize("kind", ["none", "tail", "holes"])
+    @pytest.mark.parametrize("pairs", [False, True])
+    @pytest.mark.parametrize(("n", "dtype"), [(3, torch.float32), (20, torch.float32), (3, torch.float64)])
+    def test_log_partition_and_likelihood(n: int, dtype: Any, pairs: bool, kind: str) -> None:
+        inputs = lattice(4, 6, n, pairs, 1, dtype)
+        mask = masks(kind, 4, 6)
+        tags = torch.randint(n, (4, 6), generator=torch.Generator().manual_seed(2))
+        if mask is not None:
+            tags = torch.where(mask, tags, -100)
+        tolerance = 1e-10 if dtype == torch.float64 else 2e-5
+        compare(lambda x, backend: ct.log_partition(*x, mask, backend), inputs, tolerance)
+        compare(lambda x, backend: ct.log_likelihood(*x[:4], tags, x[4], mask, backend), inputs, tolerance)
+
+    def test_half_precision() -> None:
+        inputs = lattice(2, 5, 4, False, 3, torch.float32)
+        inputs[0] = inputs[0].detach().to(torch.bfloat16)
+        compare(lambda x, backend: ct.log_partition(*x, None, backend), inputs, 1e-2)
+
+    @pytest.mark.parametrize("scale", [100.0, 1e4])
+    def test_no_score_is_too_large(scale: float) -> None:
+        inputs = lattice(3, 6, 4, False, 4, torch.float64, scale)
+        with torch.no_grad():
+            inputs[1][0, 1] = inputs[1][2, 2] = inputs[2][3] = -torch.inf
+        compare(lambda x, backend: ct.log_partition(*x, None, backend), inputs, 1e-9)
+
+    @pytest.mark.parametrize("kind", ["none", "tail", "holes"])
+    @pytest.mark.parametrize("pairs", [False, True])
+    def test_decode(pairs: bool, kind: str) -> None:
+        mask = masks(kind, 5, 7)
+        x, _, _, _, p = lattice(5, 7, 6, pairs, 6, torch.float32)
+        layers = [ct.CRF(6, batch_first=True, backend=b) for b in ("core", "triton")]  # type: ignore[arg-type]
+        layers[1].load_state_dict(layers[0].state_dict())
+        want, got = (layer.decode(x, mask, pairwise=p) for layer in layers)
+        assert got == want
+
+    def test_the_layer_with_time_first() -> None:
+        layers = [ct.CRF(5, backend=b) for b in ("core", "triton")]  # type: ignore[arg-type]
+        layers[1].load_state_dict(layers[0].state_dict())
+        x = torch.randn(7, 3, 5)
+        tags = torch.randint(5, (7, 3))
+        torch.testing.assert_close(*(layer(x, tags, reduction="mean") for layer in layers))
+        assert layers[0].decode(x) == layers[1].decode(x)
+
+    @pytest.mark.parametrize("kind", ["none", "tail", "holes"])
+    @pytest.mark.parametrize("n", [130, 200])
+    def test_many_labels(n: int, kind: str) -> None:
+        inputs = lattice(3, 4, n, False, 7, torch.float32)
+        mask = masks(kind, 3, 4)
+        tags = torch.randint(n, (3, 4), generator=torch.Generator().manual_seed(2))
+        if mask is not None:
+            tags = torch.where(mask, tags, -100)
+        compare(lambda x, backend: ct.log_partition(*x, mask, backend), inputs, 1e-4)
+        compare(lambda x, backend: ct.log_likelihood(*x[:4], tags, x[4], mask, backend), inputs, 1e-4)
+        layers = [ct.CRF(n, batch_first=True, backend=b) for b in ("core", "triton")]  # type: ignore[arg-type]
+        layers[1].load_state_dict(layers[0].state_dict())
+        assert layers[0].decode(inputs[0], mask) == layers[1].decode(inputs[0], mask)
+
+    def test_what_has_no_kernel() -> None:
+        with pytest.raises(ValueError, match="no triton kernel"):
+            gpu.choose(torch.zeros(1, 2, 200), torch.zeros(1, 1, 200, 200), "triton")
+        with pytest.raises(ValueError, match="'backend' must be"):
+            gpu.choose(torch.zeros(1, 2, 3), None, "cuda")
