@@ -184,3 +184,17 @@ def test_eli5(corpus: Any) -> None:
     text = eli5.format_as_text(eli5.explain_weights(crf, top=5))
     assert all(label in text for label in crf.classes_)
     assert "Transition features" in text
+
+
+@pytest.mark.parametrize("algorithm", ["lbfgs", "l2sgd", "ap", "pa", "arow"])
+def test_all_five_algorithms_learn(algorithm: str, tmp_path: Any) -> None:
+    X = [[{"w": "a"}, {"w": "b"}], [{"w": "b"}], [{"w": "c"}, {"w": "a"}]] * 20
+    y = [["A", "B"], ["B"], ["C", "A"]] * 20
+    assert sklearn_crfsuite.CRF(algorithm=algorithm).fit(X, y).predict(X) == y
+    trainer = pycrfsuite.Trainer(algorithm=algorithm, verbose=False)
+    for items, labels in zip(X, y, strict=True):
+        trainer.append(items, labels)
+    trainer.train(str(tmp_path / "m"))
+    tagger = pycrfsuite.Tagger()
+    tagger.open(str(tmp_path / "m"))
+    assert [tagger.tag(items) for items in X] == y

@@ -41,6 +41,7 @@ from crfkit.estimators.crf import CRF
 from crfkit.features.encoders import ItemEncoder
 from crfkit.model import ChainModel
 from crfkit.training.lbfgs import Callback, Progress
+from crfkit.training.stochastic import AROW, PassiveAggressive
 
 __all__ = ["CRFSUITE_VERSION", "BaseTrainer", "CRFSuiteError", "ItemSequence", "Tagger", "Trainer"]
 
@@ -399,7 +400,6 @@ class _Training:
     def estimator(self) -> _SuiteCRF:
         """The CRF with the trainer's parameters."""
         v = self.values
-        known = CRF._parameters()
         most = v["max_iterations"]
         settings: dict[str, Any] = {
             "features": None,
@@ -412,26 +412,19 @@ class _Training:
             "max_iter": None if most >= _UNLIMITED else most,
             "tol": self.tolerance(),
         }
-        name = _ALGORITHMS[self.algorithm]
-        if "algorithm" in known:
-            settings["algorithm"] = name
-        elif name != "lbfgs":
-            raise NotImplementedError(f"algorithm {self.algorithm!r}: this crfkit's CRF knows L-BFGS only")
-        for key, mine in (
-            ("type", "pa_type"),
-            ("c", "c"),
-            ("error_sensitive", "error_sensitive"),
-            ("averaging", "averaging"),
-            ("variance", "variance"),
-            ("gamma", "gamma"),
-        ):
-            if key not in v:
-                continue
-            if mine in known:
-                settings[mine] = v[key]
-            elif v[key] != _OPTIONS[self.algorithm][key].default:
-                raise NotImplementedError(f"{key!r} of {self.algorithm!r} can only be {v[key]!r}")
+        settings["algorithm"] = self.optimiser()
         return _SuiteCRF(**settings)
+
+    def optimiser(self) -> str | PassiveAggressive | AROW:
+        """What ``CRF(algorithm=...)`` takes."""
+        v = self.values
+        if self.algorithm == "passive-aggressive":
+            if not v["averaging"]:
+                raise NotImplementedError("'averaging' of 'passive-aggressive' can only be True")
+            return PassiveAggressive(v["type"], v["c"], v["error_sensitive"])
+        if self.algorithm == "arow":
+            return AROW(v["variance"], v["gamma"])
+        return _ALGORITHMS[self.algorithm]
 
     def tolerance(self) -> float:
         """CRF's ``tol`` where it means the same; otherwise zero, and :meth:`stops` decides."""
