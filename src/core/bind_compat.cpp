@@ -1,43 +1,17 @@
 // bind_compat.cpp: bindings for other tools' files and for labelling at full speed: string tables of CRFsuite's models, items
 // looked up while they are read, column text in and out.
-#include <nanobind/nanobind.h>
-#include <nanobind/ndarray.h>
-#include <nanobind/stl/optional.h>
-#include <nanobind/stl/string.h>
-#include <nanobind/stl/vector.h>
-
 #include <cstdio>
 #include <deque>
 #include <future>
-#include <optional>
 
-#include "chain.hpp"
+#include "bind.hpp"
 #include "columns.hpp"
 #include "cqdb.hpp"
 #include "objective.hpp"
 #include "pyobjects.hpp"
 
-namespace nb = nanobind;
-using namespace nb::literals;
-using namespace crfkit;
-
-void bind_compat(nb::module_& m);
-
+namespace crfkit {
 namespace {
-
-template <class T, int Rank>
-using In = nb::ndarray<const T, nb::numpy, nb::ndim<Rank>, nb::c_contig, nb::device::cpu>;
-
-void require(bool ok, const char* what) {
-  if (!ok) throw Error(what);
-}
-
-template <class T>
-nb::ndarray<nb::numpy, T, nb::ndim<1>> own(std::vector<T>&& v) {
-  auto* kept = new std::vector<T>(std::move(v));
-  const nb::capsule owner(kept, [](void* p) noexcept { delete static_cast<std::vector<T>*>(p); });
-  return nb::ndarray<nb::numpy, T, nb::ndim<1>>(kept->data(), {kept->size()}, owner);
-}
 
 nb::bytes as_bytes(const std::string& s) { return nb::bytes(s.data(), s.size()); }
 
@@ -231,3 +205,5 @@ void bind_compat(nb::module_& m) {
       },
       "strings"_a, "ids"_a, "offsets"_a, "path"_a, "labels"_a, "probability"_a.none());
 }
+
+}  // namespace crfkit

@@ -1,49 +1,11 @@
 // bind_graph.cpp: the Python face of factor graphs.
-#include "bind_graph.hpp"
-
-#include <nanobind/ndarray.h>
-#include <nanobind/stl/optional.h>
-#include <nanobind/stl/string.h>
-#include <nanobind/stl/tuple.h>
-
-#include <algorithm>
-#include <chrono>
-#include <memory>
-#include <optional>
-
+#include "bind.hpp"
 #include "graph.hpp"
 
-namespace nb = nanobind;
-using namespace nb::literals;
-using namespace crfkit;
-
+namespace crfkit {
 namespace {
 
-template <class T, int Rank>
-using In = nb::ndarray<const T, nb::numpy, nb::ndim<Rank>, nb::c_contig, nb::device::cpu>;
-template <class T, int Rank>
-using Out = nb::ndarray<T, nb::numpy, nb::ndim<Rank>, nb::c_contig, nb::device::cpu>;
 using Report = std::tuple<bool, i64, double, i64>;
-
-void require(bool ok, const char* what) {
-  if (!ok) throw Error(what);
-}
-
-template <class T>
-std::vector<T> to_vector(const In<T, 1>& x) {
-  return std::vector<T>(x.data(), x.data() + x.size());
-}
-
-Threads make_threads(int count) {
-  using Clock = std::chrono::steady_clock;
-  auto last = std::make_shared<Clock::time_point>(Clock::now());
-  return {std::max(1, count), [last] {
-            if (Clock::now() - *last < std::chrono::milliseconds(50)) return;
-            *last = Clock::now();
-            const nb::gil_scoped_acquire lock;
-            if (PyErr_CheckSignals() != 0) throw nb::python_error();
-          }};
-}
 
 Scores make_scores(const Structure& g, const In<double, 1>& unary, const In<double, 1>& tables, const In<i64, 1>& ptr, const In<i32, 1>& of) {
   const i64 n = static_cast<i64>(ptr.size()) - 1;
@@ -216,3 +178,5 @@ void bind_graph(nb::module_& m) {
            },
            "unary"_a, "tables"_a, "table_ptr"_a, "table_of"_a, "threads"_a, "assignment"_a, "out"_a.noconvert());
 }
+
+}  // namespace crfkit

@@ -11,13 +11,7 @@
   const VectorKernels& kernels_vector();               \
   }
 
-CRFKIT_DECLARE(base)
-#ifdef CRFKIT_HAVE_avx2
-CRFKIT_DECLARE(avx2)
-#endif
-#ifdef CRFKIT_HAVE_avx512
-CRFKIT_DECLARE(avx512)
-#endif
+CRFKIT_EACH_ISA(CRFKIT_DECLARE)
 
 namespace crfkit {
 namespace {

@@ -1,7 +1,6 @@
 #include "entropy.hpp"
 
 #include <algorithm>
-#include <cstring>
 
 #include "tables.hpp"
 
@@ -11,13 +10,7 @@
   const EntropyKernels<double>& entropy_kernels_double(int);    \
   }
 
-CRFKIT_DECLARE(base)
-#ifdef CRFKIT_HAVE_avx2
-CRFKIT_DECLARE(avx2)
-#endif
-#ifdef CRFKIT_HAVE_avx512
-CRFKIT_DECLARE(avx512)
-#endif
+CRFKIT_EACH_ISA(CRFKIT_DECLARE)
 
 namespace crfkit {
 namespace {
@@ -30,18 +23,12 @@ constexpr int kEntropyWidth = 4;
 // The kernels for vectors as wide as those of kernels_for.
 template <class T>
 const EntropyKernels<T>& entropy_kernels(int lanes) {
-#define CRFKIT_PICK(isa)                                                                       \
-  if (std::strcmp(instruction_set(), #isa) == 0) {                                             \
-    if constexpr (std::is_same_v<T, float>) return isa::entropy_kernels_float(lanes);          \
-    else return isa::entropy_kernels_double(lanes);                                            \
+#define CRFKIT_PICK(isa)                                                               \
+  if (is_instruction_set(#isa)) {                                                      \
+    if constexpr (std::is_same_v<T, float>) return isa::entropy_kernels_float(lanes);  \
+    else return isa::entropy_kernels_double(lanes);                                    \
   }
-#ifdef CRFKIT_HAVE_avx512
-  CRFKIT_PICK(avx512)
-#endif
-#ifdef CRFKIT_HAVE_avx2
-  CRFKIT_PICK(avx2)
-#endif
-  CRFKIT_PICK(base)
+  CRFKIT_EACH_ISA(CRFKIT_PICK)
 #undef CRFKIT_PICK
   throw Error("no kernels for this machine");
 }

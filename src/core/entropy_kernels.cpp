@@ -389,7 +389,7 @@ class SemiLossKernel : LossKernel<T, W> {
     lattice.set_rows(pack, u);
     with_steps(pack, [&](auto steps) {
       lattice.forward(pack, steps);
-      redone_.clear();
+      in_logs_.clear();
       for (int s = 0; s < pack.n_seq(); ++s) {
         if (lattice.good(s)) continue;
         in_log_space(pack, s, u);
@@ -402,7 +402,7 @@ class SemiLossKernel : LossKernel<T, W> {
                     xi[static_cast<i64>(i) * n_ + j] = ws_.log_lattice.edge(t, i, j, a[i * log_stride(n_) + j]);
                   }
               });
-        for (int t = 0; t < length(pack, s); ++t) redone_.insert(redone_.end(), node_row(pack, t, s), node_row(pack, t, s) + n_);
+        for (int t = 0; t < length(pack, s); ++t) in_logs_.insert(in_logs_.end(), node_row(pack, t, s), node_row(pack, t, s) + n_);
         lattice.drop(pack, s);
       }
       if constexpr (std::is_same_v<decltype(steps), SharedSteps<T, W>>) {
@@ -410,7 +410,7 @@ class SemiLossKernel : LossKernel<T, W> {
       } else {
         if (lattice.good(0)) entropy_of_own(pack, u, steps);
       }
-      auto row = redone_.begin();
+      auto row = in_logs_.begin();
       for (int s = 0; s < pack.n_seq(); ++s)
         for (int t = 0; !lattice.good(s) && t < length(pack, s); ++t, row += n_) std::copy_n(row, n_, node_row(pack, t, s));
     });
@@ -495,7 +495,7 @@ class SemiLossKernel : LossKernel<T, W> {
   const SemiJob<T>& job_;
   EntropyWorkspace<T, W>& ws_;
   T* nodes_ = nullptr;     // gradient of the scores of the pack at hand   [rows][stride]
-  std::vector<T> redone_;  // of the sequences that were done in log space, one after another
+  std::vector<T> in_logs_;  // of the sequences that were done in log space, one after another
 };
 
 template <class T, int W>
@@ -512,19 +512,9 @@ const EntropyKernels<T>& table() {
   return kernels;
 }
 
-#if defined(__AVX512F__)
-constexpr int kRegisterBytes = 64;
-#elif defined(__AVX2__)
-constexpr int kRegisterBytes = 32;
-#else
-constexpr int kRegisterBytes = 16;
-#endif
-
-template <class T, int W = std::max<int>(4, kRegisterBytes / sizeof(T))>
+template <class T>
 const EntropyKernels<T>& of_width(int lanes) {
-  if constexpr (W > 4)
-    if (lanes < W) return of_width<T, W / 2>(lanes);
-  return table<T, W>();
+  return with_width<T>(lanes, [](auto W) -> const EntropyKernels<T>& { return table<T, W>(); });
 }
 
 }  // namespace

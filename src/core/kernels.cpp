@@ -39,19 +39,11 @@ const Kernels<T>& table() {
   return kernels;
 }
 
-#if defined(__AVX512F__)
-constexpr int kRegisterBytes = 64;
-#elif defined(__AVX2__)
-constexpr int kRegisterBytes = 32;
-#else
-constexpr int kRegisterBytes = 16;
-#endif
-
 // The vector width, at most a register's, that pads n labels least; the widest among equals. Many labels
 // always take the widest: there the padding is small beside the rest.
-template <class T, int W = std::max<int>(4, kRegisterBytes / sizeof(T))>
+template <class T, int W = kWidest<T>>
 const Kernels<T>& choose(int n) {
-  if constexpr (W > 4)
+  if constexpr (W > kNarrowest<T>)
     if (n <= 4 * W / 2 && round_up(n, W / 2) < round_up(n, W)) return choose<T, W / 2>(n);
   return table<T, W>();
 }

@@ -6,6 +6,7 @@
 
 #include "beam.hpp"
 #include "features.hpp"
+#include "isa.hpp"
 #include "pack.hpp"
 #include "parallel.hpp"
 #include "transitions.hpp"
@@ -98,7 +99,5 @@ struct VectorKernels {
 };
 
 const VectorKernels& vector_kernels();
-
-const char* instruction_set();
 
 }  // namespace crfkit

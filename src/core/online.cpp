@@ -1,6 +1,5 @@
 #include "online.hpp"
 
-#include <cstring>
 
 #include "kernels.hpp"
 
@@ -128,39 +127,23 @@ template OnlineData<double> make_online_data(const Layout&, const Tokens&, const
   std::unique_ptr<OnlineTrainer<double>> trainer_double(OnlineData<double>&& data); \
   }
 
-CRFKIT_DECLARE(base)
-#ifdef CRFKIT_HAVE_avx2
-CRFKIT_DECLARE(avx2)
-#endif
-#ifdef CRFKIT_HAVE_avx512
-CRFKIT_DECLARE(avx512)
-#endif
-
-#define CRFKIT_CHOOSE(isa, kind) \
-  if (std::strcmp(instruction_set(), #isa) == 0) return isa::trainer_##kind(std::move(data))
+CRFKIT_EACH_ISA(CRFKIT_DECLARE)
 
 namespace crfkit {
 
-template <>
-std::unique_ptr<OnlineTrainer<float>> make_trainer(OnlineData<float>&& data) {
-#ifdef CRFKIT_HAVE_avx512
-  CRFKIT_CHOOSE(avx512, float);
-#endif
-#ifdef CRFKIT_HAVE_avx2
-  CRFKIT_CHOOSE(avx2, float);
-#endif
-  return base::trainer_float(std::move(data));
+template <class T>
+std::unique_ptr<OnlineTrainer<T>> make_trainer(OnlineData<T>&& data) {
+#define CRFKIT_PICK(isa)                                                                   \
+  if (is_instruction_set(#isa)) {                                                          \
+    if constexpr (std::is_same_v<T, float>) return isa::trainer_float(std::move(data));    \
+    else return isa::trainer_double(std::move(data));                                      \
+  }
+  CRFKIT_EACH_ISA(CRFKIT_PICK)
+#undef CRFKIT_PICK
+  throw Error("no kernels for this machine");
 }
 
-template <>
-std::unique_ptr<OnlineTrainer<double>> make_trainer(OnlineData<double>&& data) {
-#ifdef CRFKIT_HAVE_avx512
-  CRFKIT_CHOOSE(avx512, double);
-#endif
-#ifdef CRFKIT_HAVE_avx2
-  CRFKIT_CHOOSE(avx2, double);
-#endif
-  return base::trainer_double(std::move(data));
-}
+template std::unique_ptr<OnlineTrainer<float>> make_trainer(OnlineData<float>&&);
+template std::unique_ptr<OnlineTrainer<double>> make_trainer(OnlineData<double>&&);
 
 }  // namespace crfkit

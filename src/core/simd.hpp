@@ -7,6 +7,7 @@
 #include <bit>
 #include <cstring>
 #include <limits>
+#include <type_traits>
 
 #include "base.hpp"
 
@@ -110,5 +111,27 @@ struct Simd {
     return std::bit_cast<Vec>(scaled & normal);
   }
 };
+
+// Numbers in the widest vector that a register holds, but at least four.
+#if defined(__AVX512F__)
+constexpr int kRegisterBytes = 64;
+#elif defined(__AVX2__)
+constexpr int kRegisterBytes = 32;
+#else
+constexpr int kRegisterBytes = 16;
+#endif
+template <class T>
+constexpr int kWidest = kRegisterBytes / sizeof(T) > 4 ? static_cast<int>(kRegisterBytes / sizeof(T)) : 4;
+// Kernels are made for this width too, so that few labels are not mostly padding. Every width costs code and compile time.
+template <class T>
+constexpr int kNarrowest = kWidest<T> < 8 ? kWidest<T> : 8;
+
+// Calls f with `lanes`, one of the widths that kernels are made for, as a constant.
+template <class T, int W = kWidest<T>, class F>
+decltype(auto) with_width(int lanes, F f) {
+  if constexpr (W > kNarrowest<T>)
+    if (lanes < W) return with_width<T, W / 2>(lanes, f);
+  return f(std::integral_constant<int, W>{});
+}
 
 }  // namespace crfkit::CRFKIT_ISA

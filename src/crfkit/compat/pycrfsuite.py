@@ -419,9 +419,7 @@ class _Training:
         """What ``CRF(algorithm=...)`` takes."""
         v = self.values
         if self.algorithm == "passive-aggressive":
-            if not v["averaging"]:
-                raise NotImplementedError("'averaging' of 'passive-aggressive' can only be True")
-            return PassiveAggressive(v["type"], v["c"], v["error_sensitive"])
+            return PassiveAggressive(v["type"], v["c"], v["error_sensitive"], v["averaging"])
         if self.algorithm == "arow":
             return AROW(v["variance"], v["gamma"])
         return _ALGORITHMS[self.algorithm]

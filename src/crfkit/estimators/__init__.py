@@ -1,7 +1,9 @@
 """Estimators by scikit-learn's rules."""
 
-from crfkit.estimators.crf import CRF, Tagging, load
+from crfkit.estimators.chained import Tagging
+from crfkit.estimators.crf import CRF
 from crfkit.estimators.hmm import HMM
+from crfkit.estimators.loading import load
 from crfkit.estimators.memm import MEMM
 
 __all__ = ["CRF", "HMM", "MEMM", "Tagging", "load"]

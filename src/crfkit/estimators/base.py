@@ -7,6 +7,7 @@ scikit-learn asks for more (tags, its own exception), it has been imported alrea
 from __future__ import annotations
 
 import inspect
+from abc import ABC, abstractmethod
 from numbers import Integral, Real
 from typing import Any, Self
 
@@ -35,7 +36,7 @@ def check_number(
         raise ValueError(f"{name!r} of {type(owner).__name__} must be {rule}, got {value!r}")
 
 
-class Estimator:
+class Estimator(ABC):
     """Base of the estimators: parameters are the arguments of ``__init__``, stored under their names."""
 
     @classmethod
@@ -79,8 +80,9 @@ class Estimator:
     def __sklearn_is_fitted__(self) -> bool:
         return self._is_fitted()
 
+    @abstractmethod
     def _is_fitted(self) -> bool:
-        raise NotImplementedError  # each estimator knows
+        """Whether there is a model."""
 
     def _require_fitted(self) -> None:
         if not self._is_fitted():

@@ -1,24 +1,36 @@
-"""What estimators have in common whose model is a chain of labels."""
+"""Predictions out of a chain model, whatever estimator filled it."""
 
 from __future__ import annotations
 
+import itertools
 import os
-from typing import Any, Self
+from collections.abc import Iterator
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from crfkit.chain.inference import sample
+from crfkit._threads import resolve_threads
+from crfkit.chain.beams import Adaptive, Beam, as_beam
+from crfkit.chain.inference import decode_flat, log_partition, nbest, node_marginals, sample
 from crfkit.chain.potentials import Potentials
 from crfkit.estimators.base import Estimator
-from crfkit.estimators.crf import CRF, Tagging
+from crfkit.estimators.labels import LabelLists, allowed_labels
+from crfkit.metrics import token_accuracy
 from crfkit.model import ChainModel, write_model
 
-__all__ = ["ChainEstimator"]
+__all__ = ["ChainEstimator", "Tagging"]
+
+
+class Tagging(NamedTuple):
+    """One labelling of a sequence and its probability."""
+
+    labels: list[Any]
+    probability: float
 
 
 class ChainEstimator(Estimator):
-    """Predictions out of a chain model; :class:`CRF` makes them, whatever filled the model."""
+    """What the estimators share whose model is a chain of labels; each of them fills ``model_`` in its own way."""
 
     model_: ChainModel
     n_jobs: int | None
@@ -31,36 +43,129 @@ class ChainEstimator(Estimator):
         self.model_ = model
 
     @property
-    def _chain(self) -> CRF:
-        self._require_fitted()
-        crf = CRF(n_jobs=self.n_jobs)
-        crf._adopt(self.model_)
-        return crf
-
-    @property
     def classes_(self) -> NDArray[Any]:
         """The labels, in the order of their numbers."""
-        return self._chain.classes_
+        self._require_fitted()
+        labels = self.model_.labels
+        if all(type(x) is type(labels[0]) and isinstance(x, (str, int, bool)) for x in labels):
+            return np.array(labels)
+        out = np.empty(len(labels), object)
+        out[:] = labels
+        return out
 
-    def predict(self, X: Any) -> list[list[Any]]:
-        """The best labels of every sequence (Viterbi)."""
-        return self._chain.predict(X)
+    def _potentials(self, X: Any, given: Any, dtype: Any = None) -> Iterator[Potentials]:
+        """Potentials of the sequences, piece by piece; labels that contradict what is given are forbidden."""
+        done = 0
+        for p in self.model_.potentials(X, resolve_threads(self.n_jobs), dtype):
+            if given is not None:
+                assert p.offsets is not None
+                if done + len(p) > len(given):
+                    raise ValueError(f"'given' holds labels for {len(given)} sequences, there are more")
+                allowed = allowed_labels(given[done : done + len(p)], self.model_.labels, p.offsets)
+                done += len(p)
+                p = Potentials(p.unary, p.pairwise, allowed=allowed, offsets=p.offsets)
+            yield p
+        if given is not None and done != len(given):
+            raise ValueError(f"'given' holds labels for {len(given)} sequences, there are {done}")
 
-    def predict_marginals(self, X: Any) -> list[NDArray[np.floating[Any]]]:
-        """Probabilities of all labels at all tokens, float64 arrays [T, L], columns in the order of ``classes_``."""
-        return self._chain.predict_marginals(X)
+    def predict(self, X: Any, beam: Beam | str | None = None, given: Any = None) -> list[list[Any]]:
+        """The best labels of every sequence.
+
+        Parameters
+        ----------
+        X : sequences of tokens
+        beam : MinDivergence, FixedSize, Threshold or str, optional
+            Look only at a beam of labels at each token: faster with many labels, and the best labels may be missed.
+        given : sequences of labels, optional
+            What is known already, as in ``y`` of :meth:`fit`: labels, None, or sets of labels. The best labels are then
+            those among the labellings that fit.
+
+        Returns
+        -------
+        list of lists of labels
+
+        Examples
+        --------
+        >>> from crfkit import CRF
+        >>> crf = CRF().fit([["a", "b"], ["b"]], [["A", "B"], ["B"]])
+        >>> crf.predict([["a", "b"]], given=[[None, "A"]])
+        [['A', 'A']]
+        """
+        self._require_fitted()
+        threads = resolve_threads(self.n_jobs)
+        rule = as_beam(beam)
+        if isinstance(rule, Adaptive):
+            raise ValueError("'beam' of predict must not be Adaptive, which is for training")
+        labels = self.model_.labels
+        out = LabelLists()
+        for p in self._potentials(X, given):
+            flat = [labels[i] for i in decode_flat(p, threads, rule).tolist()]
+            assert p.offsets is not None
+            bounds = p.offsets.tolist()
+            out += [flat[a:b] for a, b in itertools.pairwise(bounds)]
+        return out
+
+    def potentials(self, X: Any) -> Potentials:
+        """The scores of all labellings of the sequences, for every question that :mod:`crfkit.chain` answers.
+
+        Returns
+        -------
+        Potentials
+            A batch, in double precision.
+
+        Examples
+        --------
+        >>> from crfkit import CRF, chain
+        >>> crf = CRF().fit([["a", "b"], ["b"]], [["A", "B"], ["B"]])
+        >>> p = crf.potentials([["a", "b"]])
+        >>> chain.marginals(p).edges.shape, chain.sample(p, 3, rng=0)[0].shape
+        ((1, 2, 2), (3, 2))
+        """
+        self._require_fitted()
+        threads = resolve_threads(self.n_jobs)
+        return self.model_.score(self.model_.encoder.encode(X, False, threads), threads, np.float64)
+
+    def predict_marginals(self, X: Any, given: Any = None) -> list[NDArray[np.floating[Any]]]:
+        """Probabilities of all labels at all tokens, of the labellings that fit ``given`` (see :meth:`predict`).
+
+        Returns
+        -------
+        list of float64 arrays [T, L]
+            Columns in the order of ``classes_``.
+        """
+        self._require_fitted()
+        threads = resolve_threads(self.n_jobs)
+        out: list[NDArray[np.floating[Any]]] = []
+        for p in self._potentials(X, given, np.float64):
+            out += p.split(node_marginals(p, threads))
+        return out
+
+    def predict_nbest(self, X: Any, k: int = 5, given: Any = None) -> list[list[Tagging]]:
+        """The ``k`` best labellings of every sequence that fit ``given``, best first, with their probabilities.
+
+        Returns
+        -------
+        list of lists of Tagging
+            ``labels`` and ``probability``.
+        """
+        self._require_fitted()
+        threads = resolve_threads(self.n_jobs)
+        labels = self.model_.labels
+        out = []
+        for p in self._potentials(X, given, np.float64):
+            log_z = log_partition(p, threads)
+            for best, z in zip(nbest(p, k), log_z, strict=True):
+                out.append(
+                    [
+                        Tagging([labels[i] for i in path], float(np.exp(score - z)))
+                        for path, score in zip(best.paths.tolist(), best.scores, strict=True)
+                    ]
+                )
+        return out
 
     def predict_proba(self, X: Any) -> list[NDArray[np.floating[Any]]]:
         """The same as :meth:`predict_marginals`."""
         return self.predict_marginals(X)
-
-    def predict_nbest(self, X: Any, k: int = 5) -> list[list[Tagging]]:
-        """The ``k`` best labellings of every sequence, best first, with their probabilities given the sequence."""
-        return self._chain.predict_nbest(X, k)
-
-    def potentials(self, X: Any) -> Potentials:
-        """The scores of all labellings, for every question that :mod:`crfkit.chain` answers, beams included."""
-        return self._chain.potentials(X)
 
     def sample(self, X: Any, n: int = 1, random_state: int | None = None) -> list[list[list[Any]]]:
         """Labellings drawn from p(y | x): ``n`` for every sequence."""
@@ -70,10 +175,18 @@ class ChainEstimator(Estimator):
 
     def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
         """Part of the tokens that :meth:`predict` labels right."""
-        return self._chain.score(X, y, sample_weight)
+        if sample_weight is None:
+            return token_accuracy(y, self.predict(X))
+        weights = np.asarray(sample_weight, float)
+        right = [sum(a == b for a, b in zip(s, t, strict=True)) for s, t in zip(y, self.predict(X), strict=True)]
+        tokens = [len(s) for s in y]
+        return float(weights @ right / (weights @ tokens))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the model to a file that :func:`crfkit.load` reads."""
+        """Writes the model to a file that :func:`crfkit.load` reads.
+
+        The file is written beside the target and renamed when it is whole.
+        """
         self._require_fitted()
         write_model(self.model_, path, self._kind)
 

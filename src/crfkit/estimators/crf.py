@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
-import os
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,21 +15,21 @@ from numpy.typing import ArrayLike, NDArray
 from crfkit._threads import resolve_threads
 from crfkit.chain.beams import Adaptive, Beam, as_beam
 from crfkit.chain.constraints import Constraints
-from crfkit.chain.inference import decode_flat, log_partition, nbest, node_marginals, reachable
-from crfkit.chain.potentials import Potentials
-from crfkit.data.sequences import Columns, rows_of
-from crfkit.dataset import Dataset, Layout
-from crfkit.estimators.base import Estimator, check_number
-from crfkit.estimators.labels import LabelLists, allowed_labels, collect_labels, label_numbers, label_sets
+from crfkit.data.sequences import Columns
+from crfkit.dataset import Layout
+from crfkit.estimators.base import check_number
+from crfkit.estimators.chained import ChainEstimator
+from crfkit.estimators.checks import check_gold, check_partial, sequence_weights
+from crfkit.estimators.labels import collect_labels, label_numbers, label_sets
 from crfkit.features.encoders import Encoder, FeatureSource, make_encoder, plain_lists
-from crfkit.metrics import evaluate, token_accuracy
-from crfkit.model import ChainModel, read_model, write_model
-from crfkit.training.algorithms import ALGORITHMS, LBFGS, Algorithm, find_algorithm
+from crfkit.metrics import evaluate
+from crfkit.model import ChainModel
+from crfkit.training.algorithms import LBFGS, Algorithm, find_algorithm
 from crfkit.training.backward import BackwardObjective
 from crfkit.training.beams import BeamObjective
 from crfkit.training.lbfgs import Callback, Progress, Result
 from crfkit.training.objective import LikelihoodObjective
-from crfkit.training.semi import SemiSupervisedObjective, minimize_with_entropy, split_by_knowledge
+from crfkit.training.semi import SemiSupervisedObjective, minimize_with_entropy
 from crfkit.training.sequences import SequenceObjective
 from crfkit.training.stochastic import Stochastic
 
@@ -39,19 +37,12 @@ if TYPE_CHECKING:
     from crfkit.estimators.hmm import HMM
     from crfkit.explaining import Explanation
 
-__all__ = ["CRF", "Tagging", "load"]
+__all__ = ["CRF"]
 
 Rules = str | Constraints | Iterable[tuple[str, str]] | None
 
 
-class Tagging(NamedTuple):
-    """One labelling of a sequence and its probability."""
-
-    labels: list[Any]
-    probability: float
-
-
-class CRF(Estimator):
+class CRF(ChainEstimator):
     r"""Linear-chain conditional random field, trained by penalised maximum likelihood.
 
     .. math::
@@ -150,6 +141,8 @@ class CRF(Estimator):
 
     _sums = False  # whether min_freq sums values, as CRFsuite does
 
+    _kind = "crf"
+
     def __init__(
         self,
         features: FeatureSource = "auto",
@@ -202,9 +195,6 @@ class CRF(Estimator):
         self.random_state = random_state
         self.verbose = verbose
         self.callback = callback
-
-    def _is_fitted(self) -> bool:
-        return hasattr(self, "model_")
 
     @classmethod
     def from_hmm(cls, hmm: HMM) -> CRF:
@@ -279,12 +269,12 @@ class CRF(Estimator):
         sets = None
         if len(numbers) and numbers.min() < 0:
             sets = label_sets(y, labels, data.offsets)
-        weights = _sequence_weights(sample_weight, data.n_sequences)
+        weights = sequence_weights(sample_weight, data.n_sequences)
         rules = self._rules(labels)
         if rules is not None:
-            _check_gold(numbers, data, rules, labels)
+            check_gold(numbers, data, rules, labels)
             if sets is not None:
-                _check_partial(numbers, sets, data, rules)
+                check_partial(numbers, sets, data, rules)
         if model is not None and not grow:
             layout = model.layout
         else:
@@ -518,9 +508,6 @@ class CRF(Estimator):
         beam = as_beam(self.beam)
         return {**settings, "beam": None if beam is None else beam.text()}
 
-    def _adopt(self, model: ChainModel) -> None:
-        self.model_ = model
-
     def _watch(self, model: Any, dev: tuple[Any, Any] | None, best: _Best) -> Callback | None:
         """A callback that adds held-out scores and prints, around the user's."""
         if self.callback is None and not self.verbose and best.patience is None:
@@ -545,132 +532,12 @@ class CRF(Estimator):
         return watch
 
     @property
-    def classes_(self) -> NDArray[Any]:
-        """The labels, in the order of their numbers."""
-        self._require_fitted()
-        labels = self.model_.labels
-        if all(type(x) is type(labels[0]) and isinstance(x, (str, int, bool)) for x in labels):
-            return np.array(labels)
-        out = np.empty(len(labels), object)
-        out[:] = labels
-        return out
-
-    @property
     def weights_(self) -> NDArray[np.float64]:
         """The weights, in the order of :meth:`objective`; not to be written to."""
         self._require_fitted()
         weights = self.model_.weights.view()
         weights.flags.writeable = False
         return weights
-
-    def _potentials(self, X: Any, given: Any, dtype: Any = None) -> Iterator[Potentials]:
-        """Potentials of the sequences, piece by piece; labels that contradict what is given are forbidden."""
-        done = 0
-        for p in self.model_.potentials(X, resolve_threads(self.n_jobs), dtype):
-            if given is not None:
-                assert p.offsets is not None
-                if done + len(p) > len(given):
-                    raise ValueError(f"'given' holds labels for {len(given)} sequences, there are more")
-                allowed = allowed_labels(given[done : done + len(p)], self.model_.labels, p.offsets)
-                done += len(p)
-                p = Potentials(p.unary, p.pairwise, allowed=allowed, offsets=p.offsets)
-            yield p
-        if given is not None and done != len(given):
-            raise ValueError(f"'given' holds labels for {len(given)} sequences, there are {done}")
-
-    def predict(self, X: Any, beam: Beam | str | None = None, given: Any = None) -> list[list[Any]]:
-        """The best labels of every sequence.
-
-        Parameters
-        ----------
-        X : sequences of tokens
-        beam : MinDivergence, FixedSize, Threshold or str, optional
-            Look only at a beam of labels at each token: faster with many labels, and the best labels may be missed.
-        given : sequences of labels, optional
-            What is known already, as in ``y`` of :meth:`fit`: labels, None, or sets of labels. The best labels are then
-            those among the labellings that fit.
-
-        Returns
-        -------
-        list of lists of labels
-
-        Examples
-        --------
-        >>> crf = CRF().fit([["a", "b"], ["b"]], [["A", "B"], ["B"]])
-        >>> crf.predict([["a", "b"]], given=[[None, "A"]])
-        [['A', 'A']]
-        """
-        self._require_fitted()
-        threads = resolve_threads(self.n_jobs)
-        rule = as_beam(beam)
-        if isinstance(rule, Adaptive):
-            raise ValueError("'beam' of predict must not be Adaptive, which is for training")
-        labels = self.model_.labels
-        out = LabelLists()
-        for p in self._potentials(X, given):
-            flat = [labels[i] for i in decode_flat(p, threads, rule).tolist()]
-            assert p.offsets is not None
-            bounds = p.offsets.tolist()
-            out += [flat[a:b] for a, b in itertools.pairwise(bounds)]
-        return out
-
-    def potentials(self, X: Any) -> Potentials:
-        """The scores of all labellings of the sequences, for every question that :mod:`crfkit.chain` answers.
-
-        Returns
-        -------
-        Potentials
-            A batch, in double precision.
-
-        Examples
-        --------
-        >>> from crfkit import CRF, chain
-        >>> crf = CRF().fit([["a", "b"], ["b"]], [["A", "B"], ["B"]])
-        >>> p = crf.potentials([["a", "b"]])
-        >>> chain.marginals(p).edges.shape, chain.sample(p, 3, rng=0)[0].shape
-        ((1, 2, 2), (3, 2))
-        """
-        self._require_fitted()
-        threads = resolve_threads(self.n_jobs)
-        return self.model_.score(self.model_.encoder.encode(X, False, threads), threads, np.float64)
-
-    def predict_marginals(self, X: Any, given: Any = None) -> list[NDArray[np.floating[Any]]]:
-        """Probabilities of all labels at all tokens, of the labellings that fit ``given`` (see :meth:`predict`).
-
-        Returns
-        -------
-        list of float64 arrays [T, L]
-            Columns in the order of ``classes_``.
-        """
-        self._require_fitted()
-        threads = resolve_threads(self.n_jobs)
-        out: list[NDArray[np.floating[Any]]] = []
-        for p in self._potentials(X, given, np.float64):
-            out += p.split(node_marginals(p, threads))
-        return out
-
-    def predict_nbest(self, X: Any, k: int = 5, given: Any = None) -> list[list[Tagging]]:
-        """The ``k`` best labellings of every sequence that fit ``given``, best first, with their probabilities.
-
-        Returns
-        -------
-        list of lists of Tagging
-            ``labels`` and ``probability``.
-        """
-        self._require_fitted()
-        threads = resolve_threads(self.n_jobs)
-        labels = self.model_.labels
-        out = []
-        for p in self._potentials(X, given, np.float64):
-            log_z = log_partition(p, threads)
-            for best, z in zip(nbest(p, k), log_z, strict=True):
-                out.append(
-                    [
-                        Tagging([labels[i] for i in path], float(np.exp(score - z)))
-                        for path, score in zip(best.paths.tolist(), best.scores, strict=True)
-                    ]
-                )
-        return out
 
     def explain(self, x: Any, y: Sequence[Any] | None = None) -> Explanation:
         """Why each token of one sequence has its label rather than the runner-up.
@@ -699,23 +566,6 @@ class CRF(Estimator):
         self._require_fitted()
         return explain(self.model_, x, y)
 
-    def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
-        """Part of the tokens that :meth:`predict` labels right."""
-        if sample_weight is None:
-            return token_accuracy(y, self.predict(X))
-        weights = np.asarray(sample_weight, float)
-        right = [sum(a == b for a, b in zip(s, t, strict=True)) for s, t in zip(y, self.predict(X), strict=True)]
-        tokens = [len(s) for s in y]
-        return float(weights @ right / (weights @ tokens))
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the model to a file that :func:`crfkit.load` reads.
-
-        The file is written beside the target and renamed when it is whole.
-        """
-        self._require_fitted()
-        write_model(self.model_, path, "crf")
-
 
 class _Best:
     """The weights with the best held-out score, and whether it is time to stop."""
@@ -740,130 +590,6 @@ class _Best:
         return True
 
 
-def load(path: str | os.PathLike[str], features: FeatureSource = None, n_jobs: int | None = -1) -> Any:
-    """Reads a model that ``save`` of a CRF, HMM or MEMM wrote, or a model file of CRFsuite, CRF++ (text) or Wapiti.
-
-    Parameters
-    ----------
-    path : path
-    features : callable, optional
-        The feature function, for models trained with one.
-    n_jobs : int, optional
-
-    Returns
-    -------
-    CRF, HMM or MEMM
-
-    Raises
-    ------
-    crfkit.ModelError
-        If the file is not a model, is cut short or damaged.
-
-    Examples
-    --------
-    >>> import tempfile, os
-    >>> crf = CRF().fit([["a", "b"]], [["A", "B"]])
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     crf.save(os.path.join(folder, "model.crfkit"))
-    ...     again = load(os.path.join(folder, "model.crfkit"))
-    >>> again.predict([["a", "b"]])
-    [['A', 'B']]
-    """
-    model, header = _read_any(path, features)
-    if header.get("estimator") in ("hmm", "memm"):
-        from crfkit import HMM, MEMM
-
-        return (HMM if header["estimator"] == "hmm" else MEMM)._restore(model, header, n_jobs)
-    known = CRF._parameters()
-    params = {k: v for k, v in header["params"].items() if k in known}
-    params["features"] = features if callable(features) else "auto"
-    params["constraints"] = model.constraints
-    params["n_jobs"] = n_jobs
-    if params.get("algorithm") not in ALGORITHMS:
-        params.pop("algorithm", None)  # an optimiser with settings of its own, which the file names but does not hold
-    crf = CRF(**params)
-    crf._adopt(model)
-    crf.n_iter_ = int(header["info"].get("iterations", 0))
-    return crf
-
-
-def _read_any(path: str | os.PathLike[str], features: FeatureSource) -> tuple[ChainModel, dict[str, Any]]:
-    with open(path, "rb") as file:
-        head = file.read(8)
-    if not head.startswith((b"lCRF", b"#mdl#", b"version:")):
-        return read_model(path, features)
-    from crfkit.compat.files import read_foreign_model
-
-    model = read_foreign_model(path)
-    return model, {"params": {**model.params, "dtype": "float64"}, "info": model.info}
-
-
 def _as_list(x: Any) -> Any:
     """The same, or a list of what an iterator or an Arrow array gives."""
     return list(x) if isinstance(x, Iterator) else plain_lists(x)
-
-
-def _sequence_weights(weights: ArrayLike | None, n: int) -> NDArray[np.float64] | None:
-    if weights is None:
-        return None
-    array = np.ascontiguousarray(weights, np.float64)
-    if array.shape != (n,):
-        raise ValueError(f"'sample_weight' must have shape ({n},), got {array.shape}")
-    if not np.isfinite(array).all() or (array < 0).any():
-        raise ValueError("'sample_weight' must hold finite numbers >= 0")
-    return array
-
-
-def _check_gold(numbers: NDArray[np.int32], data: Dataset, rules: Constraints, labels: Sequence[Any]) -> None:
-    """Raises where the training labels break the rules: their likelihood would be zero."""
-    offsets = data.offsets
-    inner = np.ones(data.n_tokens, bool)
-    filled = np.diff(offsets) > 0
-    first, last = offsets[:-1][filled], offsets[1:][filled] - 1
-    inner[first] = False
-    at = np.flatnonzero(inner)
-    at = at[(numbers[at - 1] >= 0) & (numbers[at] >= 0)]
-    first, last = first[numbers[first] >= 0], last[numbers[last] >= 0]
-    faults = [
-        (at[~rules.transitions[numbers[at - 1], numbers[at]]], "{before!r} may not be followed by {label!r}"),
-        (first[~rules.start[numbers[first]]], "{label!r} may not begin a sequence"),
-        (last[~rules.end[numbers[last]]], "{label!r} may not end a sequence"),
-    ]
-    for tokens, text in faults:
-        if len(tokens):
-            t = int(tokens[0])
-            s = int(np.searchsorted(offsets, t, side="right")) - 1
-            what = text.format(label=labels[numbers[t]], before=labels[numbers[t - 1]] if t else None)
-            raise ValueError(f"sequence {s}, position {t - int(offsets[s])}: the labels break the constraints: {what}")
-
-
-def _check_partial(
-    numbers: NDArray[np.int32],
-    sets: tuple[NDArray[np.int64], NDArray[np.bool_]],
-    data: Dataset,
-    rules: Constraints,
-) -> None:
-    """Raises where no labelling fits both what is known and the rules."""
-    _, part, _ = split_by_knowledge(data, numbers, sets[0])
-    if not len(part):
-        return
-    tokens, offsets = rows_of(data.offsets, part)
-    allowed = np.ones((data.n_tokens, len(rules.start)), bool)
-    single = np.flatnonzero(numbers >= 0)
-    allowed[single] = False
-    allowed[single, numbers[single]] = True
-    allowed[sets[0]] = sets[1]
-    scores = rules.as_scores()
-    n = len(rules.start)
-    p = Potentials(
-        np.zeros((len(tokens), n)),
-        scores[: n * n].reshape(n, n),
-        scores[n * n : n * n + n],
-        scores[n * n + n :],
-        allowed[tokens],
-        offsets,
-    )
-    dead = np.isneginf(reachable(p))
-    if dead.any():
-        s = int(part[np.argmax(dead)])
-        raise ValueError(f"sequence {s}: no labelling fits both the known labels and the constraints")

@@ -166,7 +166,7 @@ class MEMM(ChainEstimator):
         self.result_, self.n_iter_ = trainer.result_, trainer.n_iter_
         return self
 
-    def predict(self, X: Any, greedy: bool = False) -> list[list[Any]]:
+    def predict(self, X: Any, greedy: bool = False) -> list[list[Any]]:  # type: ignore[override]
         """The best labels of every sequence: by Viterbi, or, ``greedy``, each token the best after the one before."""
         if not greedy:
             return super().predict(X)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, Self
 
@@ -84,17 +85,18 @@ class _GraphEstimator(Estimator):
             if getattr(self, parameter) not in known:
                 raise ValueError(f"{parameter!r} of {name} must be one of {known}, got {getattr(self, parameter)!r}")
 
+    @abstractmethod
     def _graphs(self, X: Any, grow: bool) -> _Graphs:
-        raise NotImplementedError  # each estimator makes its own
+        """The graphs of the data, side by side."""
 
     def _columns(self, y: Any) -> list[list[Any]]:
         """Labels of every graph, kind by kind: a list per graph, or None."""
         return [list(y)]
 
     @property
+    @abstractmethod
     def _labels(self) -> list[tuple[Any, ...]]:
         """Labels of every kind."""
-        raise NotImplementedError
 
     def _numbers(self, graphs: _Graphs, columns: list[list[Any]]) -> tuple[Ints, NDArray[np.bool_] | None]:
         """Numbers of the labels of all variables, -1 where not known, and which ones are possible."""
@@ -152,8 +154,9 @@ class _GraphEstimator(Estimator):
             max_bytes=self.max_bytes,
         )
 
+    @abstractmethod
     def _set_labels(self, columns: list[list[Any]]) -> None:
-        raise NotImplementedError
+        """Takes the labels out of what is to be learned."""
 
     def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Self:
         """Learns the weights.

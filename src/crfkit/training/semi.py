@@ -102,12 +102,7 @@ class SemiSupervisedObjective(LikelihoodObjective):
         native = _core.SemiObjectiveF32 if np.dtype(dtype) == np.float32 else _core.SemiObjectiveF64
         self._rest = native(
             layout.native,
-            part.offsets,
-            part.ptr,
-            part.attr,
-            part.value,
-            part.edge_ptr,
-            part.edge_attr,
+            part.native,
             len(partial),
             np.ascontiguousarray(allowed[tokens]).view(np.uint8),
             omega[rest],

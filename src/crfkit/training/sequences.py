@@ -76,12 +76,7 @@ class SequenceObjective:
         scores = None if constraints is None else constraints.as_scores()
         self.native = native(
             layout.native,
-            data.offsets,
-            data.ptr,
-            data.attr,
-            data.value,
-            data.edge_ptr,
-            data.edge_attr,
+            data.native,
             labels,
             weights,
             scores,

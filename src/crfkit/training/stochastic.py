@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
@@ -35,15 +36,13 @@ def _check(owner: object, name: str, low: float, *, strict: bool = False, option
 
 
 @dataclass(frozen=True)
-class Stochastic:
+class Stochastic(ABC):
     """What the stochastic optimisers share; use one of its subclasses."""
 
     #: Passes over the data if the caller sets no limit.
     epochs: ClassVar[int] = 50
     #: Whether it goes to the minimum of the penalised likelihood.
     convex: ClassVar[bool] = True
-    #: Whether the mean of the weights is the result.
-    averaged: ClassVar[bool] = False
     #: Whether the result is the mean of the weights after each pass since the last 1st, 2nd, 4th, 8th, ... one.
     settled: ClassVar[bool] = False
 
@@ -117,14 +116,19 @@ class Stochastic:
             message = "interrupted; the best weights so far are kept"
         return Result(w, objective.value(w), epoch, epoch, converged, message)
 
-    def check(self) -> None:
+    @property
+    def averaged(self) -> bool:
+        """Whether the mean of the weights is the result."""
+        return False
+
+    def check(self) -> None:  # noqa: B027 - not every one has parameters
         """Raises if a parameter is out of range."""
 
+    @abstractmethod
     def prepare(
         self, objective: SequenceObjective, w: Vector, rng: np.random.Generator, seen: int
     ) -> Callable[[Order], float]:
         """A function that makes one pass in a given order and gives the sum of the losses."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)
@@ -172,7 +176,7 @@ class SGD(Stochastic):
         _check(self, "sample", 1)
 
     @property
-    def averaged(self) -> bool:  # type: ignore[override]
+    def averaged(self) -> bool:
         """Whether the mean of the weights is the result."""
         return self.average
 
@@ -392,7 +396,11 @@ class Perceptron(Stochastic):
 
     epochs: ClassVar[int] = 20
     convex: ClassVar[bool] = False
-    averaged: ClassVar[bool] = True
+
+    @property
+    def averaged(self) -> bool:
+        """Whether the mean of the weights is the result."""
+        return True
 
     def prepare(
         self, objective: SequenceObjective, w: Vector, rng: np.random.Generator, seen: int
@@ -403,7 +411,7 @@ class Perceptron(Stochastic):
 
 @dataclass(frozen=True)
 class PassiveAggressive(Stochastic):
-    r"""The least change of the weights that makes up for a mistake (Crammer and others), averaged.
+    r"""The least change of the weights that makes up for a mistake (Crammer and others).
 
     With :math:`\Delta = F(x, y) - F(x, \hat y)` and the cost :math:`\ell = m - w \cdot \Delta`, where m is the root
     of the number of wrong labels, :math:`w \leftarrow w + \tau \Delta` and
@@ -423,6 +431,8 @@ class PassiveAggressive(Stochastic):
         How far one sequence may move the weights.
     error_sensitive : bool, default=True
         Otherwise m is 1.
+    average : bool, default=True
+        Whether the mean of all steps' weights is the result, or the last weights.
 
     Examples
     --------
@@ -434,10 +444,15 @@ class PassiveAggressive(Stochastic):
     type: int = 1
     c: float = 1.0
     error_sensitive: bool = True
+    average: bool = True
 
     epochs: ClassVar[int] = 20
     convex: ClassVar[bool] = False
-    averaged: ClassVar[bool] = True
+
+    @property
+    def averaged(self) -> bool:
+        """Whether the mean of the weights is the result."""
+        return self.average
 
     def check(self) -> None:
         """Raises if a parameter is out of range."""

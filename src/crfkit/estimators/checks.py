@@ -1,0 +1,85 @@
+"""What training data must fulfil before an optimiser sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from crfkit.chain.constraints import Constraints
+from crfkit.chain.inference import reachable
+from crfkit.chain.potentials import Potentials
+from crfkit.data.sequences import rows_of
+from crfkit.dataset import Dataset
+from crfkit.training.semi import split_by_knowledge
+
+__all__ = ["check_gold", "check_partial", "sequence_weights"]
+
+
+def sequence_weights(weights: ArrayLike | None, n: int) -> NDArray[np.float64] | None:
+    """Weights of n sequences as an array, or None."""
+    if weights is None:
+        return None
+    array = np.ascontiguousarray(weights, np.float64)
+    if array.shape != (n,):
+        raise ValueError(f"'sample_weight' must have shape ({n},), got {array.shape}")
+    if not np.isfinite(array).all() or (array < 0).any():
+        raise ValueError("'sample_weight' must hold finite numbers >= 0")
+    return array
+
+
+def check_gold(numbers: NDArray[np.int32], data: Dataset, rules: Constraints, labels: Sequence[Any]) -> None:
+    """Raises where the training labels break the rules: their likelihood would be zero."""
+    offsets = data.offsets
+    inner = np.ones(data.n_tokens, bool)
+    filled = np.diff(offsets) > 0
+    first, last = offsets[:-1][filled], offsets[1:][filled] - 1
+    inner[first] = False
+    at = np.flatnonzero(inner)
+    at = at[(numbers[at - 1] >= 0) & (numbers[at] >= 0)]
+    first, last = first[numbers[first] >= 0], last[numbers[last] >= 0]
+    faults = [
+        (at[~rules.transitions[numbers[at - 1], numbers[at]]], "{before!r} may not be followed by {label!r}"),
+        (first[~rules.start[numbers[first]]], "{label!r} may not begin a sequence"),
+        (last[~rules.end[numbers[last]]], "{label!r} may not end a sequence"),
+    ]
+    for tokens, text in faults:
+        if len(tokens):
+            t = int(tokens[0])
+            s = int(np.searchsorted(offsets, t, side="right")) - 1
+            what = text.format(label=labels[numbers[t]], before=labels[numbers[t - 1]] if t else None)
+            raise ValueError(f"sequence {s}, position {t - int(offsets[s])}: the labels break the constraints: {what}")
+
+
+def check_partial(
+    numbers: NDArray[np.int32],
+    sets: tuple[NDArray[np.int64], NDArray[np.bool_]],
+    data: Dataset,
+    rules: Constraints,
+) -> None:
+    """Raises where no labelling fits both what is known and the rules."""
+    _, part, _ = split_by_knowledge(data, numbers, sets[0])
+    if not len(part):
+        return
+    tokens, offsets = rows_of(data.offsets, part)
+    allowed = np.ones((data.n_tokens, len(rules.start)), bool)
+    single = np.flatnonzero(numbers >= 0)
+    allowed[single] = False
+    allowed[single, numbers[single]] = True
+    allowed[sets[0]] = sets[1]
+    scores = rules.as_scores()
+    n = len(rules.start)
+    p = Potentials(
+        np.zeros((len(tokens), n)),
+        scores[: n * n].reshape(n, n),
+        scores[n * n : n * n + n],
+        scores[n * n + n :],
+        allowed[tokens],
+        offsets,
+    )
+    dead = np.isneginf(reachable(p))
+    if dead.any():
+        s = int(part[np.argmax(dead)])
+        raise ValueError(f"sequence {s}: no labelling fits both the known labels and the constraints")
