@@ -1,11 +1,13 @@
-// base.hpp: integer names, the one error type, aligned scratch memory.
+// base.hpp: integer names, the one error type, aligned scratch memory, functions by reference.
 #pragma once
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <new>
+#include <memory>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 namespace crfkit {
@@ -59,6 +61,25 @@ class Buffer {
  private:
   T* data_ = nullptr;
   std::size_t size_ = 0;
+};
+
+// A caller's function, by reference: what runs it is compiled once for all callers.
+template <class Signature>
+class FunctionRef;
+template <class Result, class... Args>
+class FunctionRef<Result(Args...)> {
+ public:
+  FunctionRef() = default;
+  template <class F>
+    requires(!std::is_same_v<std::remove_cvref_t<F>, FunctionRef>)
+  FunctionRef(F&& f)  // NOLINT: made of a function where one is asked for
+      : object_(const_cast<void*>(static_cast<const void*>(std::addressof(f)))),
+        call_([](void* object, Args... args) -> Result { return (*static_cast<std::remove_reference_t<F>*>(object))(args...); }) {}
+  Result operator()(Args... args) const { return call_(object_, args...); }
+
+ private:
+  void* object_ = nullptr;
+  Result (*call_)(void*, Args...) = nullptr;
 };
 
 }  // namespace crfkit

@@ -64,29 +64,4 @@ struct BeamResult {
   u16 label(int t, std::size_t k) const { return labels[ptr[t] + k]; }
 };
 
-// A block of data with the beams it was given: only these labels' weights and transitions, numbered from zero. A slot is
-// a label of a token's beam.
-//
-// Where the beam is the gold label alone nothing is left to learn: whatever the token adds to the mass it adds to the
-// gold path. Such tokens cut a sequence into chains that know nothing of each other; a chain is the tokens between two
-// of them, and those two without their weights.
-template <class T>
-struct BeamBlock {
-  struct Chain {
-    u32 token, steps;        // first token, and how many
-    bool start, end;         // whether the sequence begins, and ends, with it
-    double weight;           // of the sequence
-  };
-  std::vector<Chain> chains;
-  std::vector<u16> labels;   // local label -> label
-  std::vector<u32> weight;   // local weight -> state weight, relative, ascending
-  std::vector<u32> first;    // token -> its first slot           [tokens of the chains + 1]
-  std::vector<u16> gold;     // token -> its gold label's slot, relative
-  std::vector<u16> label;    // slot -> local label
-  std::vector<u32> ptr;      // slot -> its first entry           [slots + 1]
-  std::vector<u32> id;       // entries: local weight
-  std::vector<T> value;      // of the entries; empty: all one
-  i64 n_tokens = 0, n_labels = 0, largest = 0;  // of all tokens, for reports
-};
-
 }  // namespace crfkit

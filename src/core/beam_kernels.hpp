@@ -16,27 +16,29 @@
 
 namespace crfkit::CRFKIT_ISA {
 
-template <class T, int W>
-struct BeamWorkspace : ChainWorkspace<T, W> {
-  Selector<T, W> selector;
+template <class T>
+struct BeamWorkspace {
+  Selector<T, kNarrowest<T>> selector;
   Selector<double, kLogWidth> log_selector;
   FrozenLattice frozen;
-  Buffer<T> message, rows, forward;  // messages to all labels; transition rows of one step; messages of all steps
+  Buffer<T> row, message;    // of one step: weights of all labels, messages to them
+  Buffer<T> rows, forward;   // transition rows of one step; messages of all steps
   std::vector<T> alpha;              // of the last beam
   std::vector<std::vector<u16>> beams;
   std::vector<std::vector<double>> nodes, edges;
 };
 
-template <class T, int W>
+template <class T>
 class BeamKernel {
+  static constexpr int W = kNarrowest<T>;  // beams gain little by wider ones
   using S = Simd<T, W>;
   using Form = BeamRule::Form;
   static constexpr T kTiny = std::numeric_limits<T>::min();
   static constexpr double kInf = std::numeric_limits<double>::infinity();
 
  public:
-  BeamKernel(const ChainJob<T>& job, const BeamRule& rule, i64 seq, Workspace& workspace)
-      : job_(job), rule_(rule), seq_(seq), ws_(static_cast<BeamWorkspace<T, W>&>(workspace)),
+  BeamKernel(const ChainJob<T>& job, const BeamRule& rule, i64 seq, BeamWorkspace<T>& workspace)
+      : job_(job), rule_(rule), seq_(seq), ws_(workspace),
         n_(job.n_labels), stride_(job.stride), begin_(job.offsets[seq]),
         length_(static_cast<int>(job.offsets[seq + 1] - job.offsets[seq])) {}
 
@@ -365,7 +367,7 @@ class BeamKernel {
   const ChainJob<T>& job_;
   const BeamRule& rule_;
   const i64 seq_;
-  BeamWorkspace<T, W>& ws_;
+  BeamWorkspace<T>& ws_;
   const int n_, stride_;
   const i64 begin_;
   const int length_;

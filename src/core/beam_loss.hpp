@@ -8,7 +8,7 @@
 
 namespace crfkit::CRFKIT_ISA {
 
-template <class T, int W>
+template <class T>
 struct BeamLossWorkspace {
   FrozenLattice frozen;
   Buffer<T> weights, gradient;                // of the local weights
@@ -16,14 +16,13 @@ struct BeamLossWorkspace {
   std::vector<double> start, end, start_gradient, end_gradient, p;
 };
 
-template <class T, int W>
+template <class T>
 class BeamLossKernel {
-  using S = Simd<T, W>;
   using Logs = LogSimd;
   static constexpr double kInf = std::numeric_limits<double>::infinity();
 
  public:
-  BeamLossKernel(const LossJob<T>& job, const BeamBlock<T>& beams, BeamLossWorkspace<T, W>& workspace)
+  BeamLossKernel(const LossJob<T>& job, const BeamBlock<T>& beams, BeamLossWorkspace<T>& workspace)
       : job_(job), beams_(beams), ws_(workspace), n_(beams.labels.size()) {}
 
   void loss(i64 task) {
@@ -184,7 +183,7 @@ class BeamLossKernel {
 
   const LossJob<T>& job_;
   const BeamBlock<T>& beams_;
-  BeamLossWorkspace<T, W>& ws_;
+  BeamLossWorkspace<T>& ws_;
   const std::size_t n_;  // local labels
   double shift_ = 0, value_ = 0;
   bool lossy_ = false;

@@ -33,7 +33,7 @@ class ChainKernel {
       : job_(job), pack_(pack), ws_(static_cast<ChainWorkspace<T, W>&>(workspace)), n_(job.n_labels), stride_(job.stride) {}
 
   void sum_product() {
-    forward([&](auto& steps) {
+    forward([&](Steps<T, W>& steps) {
       auto& lattice = ws_.lattice;
       if (job_.nodes || job_.edges || job_.pairs) lattice.backward(pack_, steps);
       for (int s = 0; s < pack_.n_seq(); ++s) {
@@ -51,7 +51,7 @@ class ChainKernel {
   }
 
   void sample() {
-    forward([&](auto& steps) {
+    forward([&](Steps<T, W>& steps) {
       for (int s = 0; s < pack_.n_seq(); ++s)
         if (ws_.lattice.good(s)) sample_paths(s, steps);
     });
@@ -64,13 +64,10 @@ class ChainKernel {
       for (int s = 0; s < pack_.active(t); ++s)
         pad_rows(job_.unary + (token(s) + t) * n_, 1, n_, stride_,
                  viterbi.v.data() + static_cast<i64>(pack_.row(t, s)) * stride_);
-    const auto run = [&](auto steps) {
-      viterbi.forward(pack_, steps);
-      for (int s = 0; s < pack_.n_seq(); ++s)
-        job_.dead[pack_.seq[s]] = !viterbi.trace(pack_, s, steps, job_.path + token(s));
-    };
-    if (job_.shared) run(SharedMaxSteps<T, W>(*job_.shared));
-    else run(OwnMaxSteps<T, W, decltype(filler())>(n_, stride_, filler()));
+    const auto fill = filler();
+    MaxSteps<T, W> steps = job_.shared ? MaxSteps<T, W>(*job_.shared) : MaxSteps<T, W>(n_, stride_, fill);
+    viterbi.forward(pack_, steps);
+    for (int s = 0; s < pack_.n_seq(); ++s) job_.dead[pack_.seq[s]] = !viterbi.trace(pack_, s, steps, job_.path + token(s));
   }
 
  protected:
@@ -107,8 +104,7 @@ class ChainKernel {
 
   // Runs the forward pass, puts the sequences that scaling cannot serve through log space, sets log_z,
   // and calls then(steps) for the others.
-  template <class Then>
-  void forward(Then then) {
+  void forward(FunctionRef<void(Steps<T, W>&)> then) {
     const FlushDenormals flush;
     auto& lattice = ws_.lattice;
     lattice.start(pack_, n_, stride_);
@@ -118,20 +114,18 @@ class ChainKernel {
         pad_rows(job_.unary + (token(s) + t) * n_, 1, n_, stride_, ws_.row.data());
         lattice.set_row(pack_.row(t, s), s, ws_.row.data());
       }
-    const auto run = [&](auto steps) {
-      lattice.forward(pack_, steps);
-      for (int s = 0; s < pack_.n_seq(); ++s) {
-        if (lattice.good(s)) {
-          job_.log_z[pack_.seq[s]] = lattice.log_z(pack_, s) + total_shift(steps, length(s));
-        } else {
-          in_log_space(s);
-          lattice.drop(pack_, s);
-        }
+    const auto fill = filler();
+    Steps<T, W> steps = job_.shared ? Steps<T, W>(*job_.shared) : Steps<T, W>(n_, stride_, pack_.steps(), fill);
+    lattice.forward(pack_, steps);
+    for (int s = 0; s < pack_.n_seq(); ++s) {
+      if (lattice.good(s)) {
+        job_.log_z[pack_.seq[s]] = lattice.log_z(pack_, s) + steps.total_shift(length(s));
+      } else {
+        in_log_space(s);
+        lattice.drop(pack_, s);
       }
-      then(steps);
-    };
-    if (job_.shared) run(SharedSteps<T, W>(*job_.shared));
-    else run(OwnSteps<T, W, decltype(filler())>(n_, stride_, std::max(0, pack_.steps() - 1), filler()));
+    }
+    then(steps);
   }
 
   // The scores of the transition t -> t+1 of sequence s, or their transpose, for log space.
@@ -176,8 +170,7 @@ class ChainKernel {
     if (job_.n_samples > 0) sample_in_log_space(s);
   }
 
-  template <class Steps>
-  void write_edge(Steps& steps, int s, int t) {
+  void write_edge(Steps<T, W>& steps, int s, int t) {
     const T* m = steps.matrix(t);
     const T* a = ws_.lattice.alpha.data() + static_cast<i64>(pack_.row(t, s)) * stride_;
     const T* q = ws_.lattice.q.data() + static_cast<i64>(pack_.row(t + 1, s)) * stride_;
@@ -203,8 +196,7 @@ class ChainKernel {
   }
 
   // Backward through the forward pass: P(y[t] = i | y[t+1] = j, x) is proportional to alpha[t][i] m[i][j].
-  template <class Steps>
-  void sample_paths(int s, Steps& steps) {
+  void sample_paths(int s, Steps<T, W>& steps) {
     const i64 all = job_.offsets_end();
     for (int t = length(s) - 1; t >= 0; --t) {
       const T* a = ws_.lattice.alpha.data() + static_cast<i64>(pack_.row(t, s)) * stride_;

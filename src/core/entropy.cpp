@@ -4,14 +4,6 @@
 
 #include "tables.hpp"
 
-#define CRFKIT_DECLARE(isa)                                     \
-  namespace crfkit::isa {                                       \
-  const EntropyKernels<float>& entropy_kernels_float(int);      \
-  const EntropyKernels<double>& entropy_kernels_double(int);    \
-  }
-
-CRFKIT_EACH_ISA(CRFKIT_DECLARE)
-
 namespace crfkit {
 namespace {
 
@@ -19,19 +11,6 @@ constexpr i64 kTokensPerBlock = 8192;
 constexpr i64 kWindow = 512;  // sequences sorted by length together
 // Eight arrays of a pack are in use at once: with more sequences they would drive the block's rows out of the cache.
 constexpr int kEntropyWidth = 4;
-
-// The kernels for vectors as wide as those of kernels_for.
-template <class T>
-const EntropyKernels<T>& entropy_kernels(int lanes) {
-#define CRFKIT_PICK(isa)                                                               \
-  if (is_instruction_set(#isa)) {                                                      \
-    if constexpr (std::is_same_v<T, float>) return isa::entropy_kernels_float(lanes);  \
-    else return isa::entropy_kernels_double(lanes);                                    \
-  }
-  CRFKIT_EACH_ISA(CRFKIT_PICK)
-#undef CRFKIT_PICK
-  throw Error("no kernels for this machine");
-}
 
 // m (a - shift) of shared transitions, and its transpose   [labels][stride], pads 0
 template <class T>
@@ -58,7 +37,7 @@ void entropies(const ChainInput<T>& in, const Threads& threads, const EntropyOut
   std::fill_n(out.log_z, in.n_seq, 0.0);
   std::fill_n(out.entropy, in.n_seq, 0.0);
   const Kernels<T>& kernels = kernels_for<T>(in.n_labels);
-  const EntropyKernels<T>& own = entropy_kernels<T>(kernels.lanes);
+  const EntropyKernels<T>& own = entropy_kernels_for<T>(kernels.lanes);
   const i64 n = in.n_labels;
   const std::vector<i64> edge_first = edge_offsets(in.offsets, in.n_seq);
   Transitions<T> shared;
@@ -108,7 +87,7 @@ SemiObjective<T>::SemiObjective(std::shared_ptr<const Layout> layout, const Toke
                                 const double* seq_weight, const double* constraints, const Threads& threads)
     : layout_(std::move(layout)),
       kernels_(kernels_for<T>(layout_->n_labels)),
-      entropy_kernels_(entropy_kernels<T>(kernels_.lanes)),
+      entropy_kernels_(entropy_kernels_for<T>(kernels_.lanes)),
       state_(layout_->state_family(round_up(layout_->n_labels, kernels_.lanes), kernels_.lanes)),
       edge_(layout_->edge_family(state_.width, kernels_.lanes)),
       weights_(*layout_, state_, edge_, constraints),

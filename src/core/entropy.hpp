@@ -48,6 +48,10 @@ struct EntropyKernels {
   void (*entropy)(const SemiJob<T>&, const Block<T>&, i64 task, Workspace&);
 };
 
+// The kernels for vectors as wide as those of kernels_for.
+template <class T>
+const EntropyKernels<T>& entropy_kernels_for(int lanes);
+
 // Loss of sequences without gold paths: for the first n_partial of them, of which labels are known in part,
 //
 //   weight * (log Z - log Z of the paths that fit)

@@ -2,6 +2,7 @@
 #include "chain_kernels.hpp"
 #include "entropy.hpp"
 #include "loss_kernels.hpp"
+#include "plain_statistics.hpp"
 #include "statistics.hpp"
 
 namespace crfkit::CRFKIT_ISA {
@@ -12,7 +13,6 @@ struct EntropyWorkspace : LossWorkspace<T, W> {
   PackStatistics<T, W> statistics;
   PlainStatistics plain;
   Buffer<T> scores, nodes, pairs_of_scores;  // scores and gradients of a pack; sum h x q + alpha x qq [labels][stride]
-  std::vector<double> edge_d;                // gradient of one transition   [labels][labels]
 };
 
 template <class T, int W>
@@ -33,8 +33,9 @@ class EntropyChainKernel : ChainKernel<T, W> {
       for (int s = 0; s < pack_.active(t); ++s)
         pad_rows(job_.unary + (token(s) + t) * n_, 1, n_, stride_, u + static_cast<i64>(pack_.row(t, s)) * stride_);
     lattice.set_rows(pack_, u);
-    if (job_.shared) with(SharedSteps<T, W>(*job_.shared));
-    else with(OwnSteps<T, W, decltype(Base::filler())>(n_, stride_, std::max(0, pack_.steps() - 1), Base::filler()));
+    const auto fill = Base::filler();
+    Steps<T, W> steps = job_.shared ? Steps<T, W>(*job_.shared) : Steps<T, W>(n_, stride_, pack_.steps(), fill);
+    with(steps);
   }
 
  private:
@@ -43,24 +44,22 @@ class EntropyChainKernel : ChainKernel<T, W> {
     return buffer.data();
   }
 
-  template <class Steps>
-  void with(Steps steps) {
+  void with(Steps<T, W>& steps) {
     auto& lattice = ws_.lattice;
     lattice.forward(pack_, steps);
     for (int s = 0; s < pack_.n_seq(); ++s) {
       if (lattice.good(s)) {
-        out_.log_z[pack_.seq[s]] = lattice.log_z(pack_, s) + total_shift(steps, length(s));
+        out_.log_z[pack_.seq[s]] = lattice.log_z(pack_, s) + steps.total_shift(length(s));
       } else {
         in_log_space(s);
         lattice.drop(pack_, s);
       }
     }
-    constexpr bool shared = std::is_same_v<Steps, SharedSteps<T, W>>;
-    if (shared && out_.unary) return packed_gradient();
+    if (job_.shared && out_.unary) return packed_gradient();
     lattice.backward(pack_, steps);
     for (int s = 0; s < pack_.n_seq(); ++s) {
       if (!lattice.good(s)) continue;
-      if (shared && !out_.before) span_entropies(s);
+      if (job_.shared && !out_.before) span_entropies(s);
       else plain_from_lattice(s, steps);
     }
   }
@@ -121,8 +120,7 @@ class EntropyChainKernel : ChainKernel<T, W> {
     out_.entropy[pack_.seq[s]] = total;
   }
 
-  template <class Steps>
-  void plain_from_lattice(int s, Steps& steps) {
+  void plain_from_lattice(int s, Steps<T, W>& steps) {
     auto& lattice = ws_.lattice;
     auto& plain = ws_.plain;
     plain.start(length(s), n_);
@@ -173,8 +171,7 @@ class EntropyChainKernel : ChainKernel<T, W> {
     });
   }
 
-  template <class Edges>
-  void finish(int s, Edges edges) {
+  void finish(int s, PlainStatistics::Edges edges) {
     auto& plain = ws_.plain;
     const int steps = length(s);
     const i64 first = token(s), edge = job_.edge_first[pack_.seq[s]], n = n_;
@@ -187,12 +184,16 @@ class EntropyChainKernel : ChainKernel<T, W> {
       std::copy_n(plain.behind.data(), steps * n, out_.behind + first * n);
     }
     if (!out_.unary) return;
-    if (!job_.shared) std::fill_n(out_.pairwise + edge * n * n, (steps - 1) * n * n, T(0));
     plain.gradient(
-        edges, [&](int t, int j, double d) { out_.unary[(first + t) * n + j] = static_cast<T>(d); },
-        [&](int t, int i, int j, double d) {
-          if (job_.shared) pairs_[i * n + j] += d;
-          else out_.pairwise[((edge + t) * n + i) * n + j] = static_cast<T>(d);
+        edges,
+        [&](int t, const double* d) {
+          for (i64 j = 0; j < n; ++j) out_.unary[(first + t) * n + j] = static_cast<T>(d[j]);
+        },
+        [&](int t, const double* d) {
+          for (i64 k = 0; k < n * n; ++k) {
+            if (job_.shared) pairs_[k] += d[k];
+            else out_.pairwise[(edge + t) * n * n + k] = static_cast<T>(d[k]);
+          }
         });
   }
 
@@ -265,79 +266,64 @@ class SemiLossKernel : LossKernel<T, W> {
   double weight(const Pack& pack, int s) const { return job_.scale * Base::weight(pack, s); }
   T* node_row(const Pack& pack, int t, int s) { return nodes_ + static_cast<i64>(pack.row(t, s)) * stride_; }
 
-  template <class Then>
-  void with_steps(const Pack& pack, Then then) {
-    if (own_steps_) {
-      const auto fill = [this](int t, T* a) { step_scores(t, a); };
-      then(OwnSteps<T, W, decltype(fill)>(n_, stride_, std::max(0, pack.steps() - 1), fill));
-    } else {
-      then(SharedSteps<T, W>(*job_.transitions));
-    }
-  }
-
   // Adds sign * weight * log Z to the value, and its gradient.
   void pass(const Pack& pack, const T* u, double sign) {
     auto& lattice = ws_.lattice;
     lattice.start(pack, n_, stride_);
     lattice.set_rows(pack, u);
-    with_steps(pack, [&](auto steps) {
-      lattice.forward(pack, steps);
-      for (int s = 0; s < pack.n_seq(); ++s) {
-        double log_z;
-        if (lattice.good(s)) {
-          log_z = lattice.log_z(pack, s) + total_shift(steps, length(pack, s));
-        } else {
-          log_z = in_log_space(pack, s, u);
-          add_redone(pack, s, sign);
-          lattice.drop(pack, s);
-        }
-        value_ += sign * weight(pack, s) * log_z;
+    const auto fill = Base::filler();
+    Steps<T, W> steps = own_steps_ ? Steps<T, W>(n_, stride_, pack.steps(), fill) : Steps<T, W>(*job_.transitions);
+    lattice.forward(pack, steps);
+    for (int s = 0; s < pack.n_seq(); ++s) {
+      double log_z;
+      if (lattice.good(s)) {
+        log_z = lattice.log_z(pack, s) + steps.total_shift(length(pack, s));
+      } else {
+        log_z = in_log_space(pack, s, u);
+        add_redone(pack, s, sign);
+        lattice.drop(pack, s);
       }
-      lattice.backward(pack, steps);
-      for (int s = 0; s < pack.n_seq(); ++s) {
-        const T scale = static_cast<T>(sign * weight(pack, s));
-        for (int t = 0; t < length(pack, s); ++t) {
-          const i64 at = static_cast<i64>(pack.row(t, s)) * stride_;
-          for (int j = 0; j < n_; ++j) nodes_[at + j] += scale * lattice.e[at + j];
-          if (t > 0)
-            for (int j = 0; j < n_; ++j) lattice.q[at + j] *= scale;
-        }
+      value_ += sign * weight(pack, s) * log_z;
+    }
+    lattice.backward(pack, steps);
+    for (int s = 0; s < pack.n_seq(); ++s) {
+      const T scale = static_cast<T>(sign * weight(pack, s));
+      for (int t = 0; t < length(pack, s); ++t) {
+        const i64 at = static_cast<i64>(pack.row(t, s)) * stride_;
+        for (int j = 0; j < n_; ++j) nodes_[at + j] += scale * lattice.e[at + j];
+        if (t > 0)
+          for (int j = 0; j < n_; ++j) lattice.q[at + j] *= scale;
       }
-      if constexpr (std::is_same_v<decltype(steps), SharedSteps<T, W>>) {
-        Base::add_shared_edges(pack);
-      } else if (lattice.good(0)) {
-        add_own_edges(pack, steps);
-      }
-    });
+    }
+    if (!own_steps_) Base::add_shared_edges(pack);
+    else if (lattice.good(0)) add_own_edges(pack, steps);
   }
 
-  template <class Steps>
-  void add_own_edges(const Pack& pack, Steps& steps) {
+  void add_own_edges(const Pack& pack, Steps<T, W>& steps) {
     auto& lattice = ws_.lattice;
     for (int t = 0; t + 1 < pack.steps(); ++t) {
       const T* m = steps.matrix(t);
       const T* a = lattice.alpha.data() + static_cast<i64>(t) * stride_;
       const T* q = lattice.q.data() + static_cast<i64>(t + 1) * stride_;
-      add_own_edge(t, [&](int i, int j) {
+      add_edge(t, [&](int i, int j) {
         return static_cast<double>(a[i]) * static_cast<double>(m[static_cast<i64>(i) * stride_ + j]) * static_cast<double>(q[j]);
       });
     }
   }
 
-  // Adds d(i, j), the gradient of the scores of transition t of the pack's one sequence.
+  // Adds d(i, j), the gradient of the scores of transition t of a sequence; where steps have scores of their own it is the
+  // pack's only one.
   template <class D>
-  void add_own_edge(int t, D d) {
-    T* row = ws_.edge_row.data();
-    for (int i = 0; i < n_; ++i) {
-      T* out = row + static_cast<i64>(i) * stride_;
-      std::fill(out + n_, out + stride_, T(0));
+  void add_edge(int t, D d) {
+    for (int i = 0; i < n_; ++i)
       for (int j = 0; j < n_; ++j) {
         const double x = d(i, j);
-        out[j] = static_cast<T>(x);
         ws_.pair_gradient[static_cast<i64>(i) * n_ + j] += x;
+        if (own_steps_) ws_.edge_row[static_cast<i64>(i) * stride_ + j] = static_cast<T>(x);
       }
-    }
-    ws_.edge.scatter(base_ + t + 1, 1, row);
+    if (!own_steps_) return;
+    for (int i = 0; i < n_; ++i) std::fill_n(ws_.edge_row.data() + static_cast<i64>(i) * stride_ + n_, stride_ - n_, T(0));
+    ws_.edge.scatter(base_ + t + 1, 1, ws_.edge_row.data());
   }
 
   // Scores of transition t, [labels][log_stride]
@@ -371,13 +357,7 @@ class SemiLossKernel : LossKernel<T, W> {
       for (int j = 0; j < n_; ++j) out[j] += static_cast<T>(scale * ws_.log_lattice.node(t, j));
       if (t + 1 == length(pack, s)) break;
       const double* a = log_matrix(t, false);
-      const auto d = [&](int i, int j) { return scale * ws_.log_lattice.edge(t, i, j, a[i * wide + j]); };
-      if (own_steps_) {
-        add_own_edge(t, d);
-      } else {
-        for (int i = 0; i < n_; ++i)
-          for (int j = 0; j < n_; ++j) ws_.pair_gradient[static_cast<i64>(i) * n_ + j] += d(i, j);
-      }
+      add_edge(t, [&](int i, int j) { return scale * ws_.log_lattice.edge(t, i, j, a[i * wide + j]); });
     }
   }
 
@@ -387,37 +367,33 @@ class SemiLossKernel : LossKernel<T, W> {
     lattice.start(pack, n_, stride_);
     nodes_ = lattice.e.data();
     lattice.set_rows(pack, u);
-    with_steps(pack, [&](auto steps) {
-      lattice.forward(pack, steps);
-      in_logs_.clear();
-      for (int s = 0; s < pack.n_seq(); ++s) {
-        if (lattice.good(s)) continue;
-        in_log_space(pack, s, u);
-        plain(pack, s, u, [&](int t, int j) { return ws_.log_lattice.node(t, j); },
-              [&](int t, double* xi, double* scores) {
-                const double* a = log_matrix(t, false);
-                for (int i = 0; i < n_; ++i)
-                  for (int j = 0; j < n_; ++j) {
-                    scores[static_cast<i64>(i) * n_ + j] = a[i * log_stride(n_) + j];
-                    xi[static_cast<i64>(i) * n_ + j] = ws_.log_lattice.edge(t, i, j, a[i * log_stride(n_) + j]);
-                  }
-              });
-        for (int t = 0; t < length(pack, s); ++t) in_logs_.insert(in_logs_.end(), node_row(pack, t, s), node_row(pack, t, s) + n_);
-        lattice.drop(pack, s);
-      }
-      if constexpr (std::is_same_v<decltype(steps), SharedSteps<T, W>>) {
-        packed(pack);
-      } else {
-        if (lattice.good(0)) entropy_of_own(pack, u, steps);
-      }
-      auto row = in_logs_.begin();
-      for (int s = 0; s < pack.n_seq(); ++s)
-        for (int t = 0; !lattice.good(s) && t < length(pack, s); ++t, row += n_) std::copy_n(row, n_, node_row(pack, t, s));
-    });
+    const auto fill = Base::filler();
+    Steps<T, W> steps = own_steps_ ? Steps<T, W>(n_, stride_, pack.steps(), fill) : Steps<T, W>(*job_.transitions);
+    lattice.forward(pack, steps);
+    in_logs_.clear();
+    for (int s = 0; s < pack.n_seq(); ++s) {
+      if (lattice.good(s)) continue;
+      in_log_space(pack, s, u);
+      plain(pack, s, u, [&](int t, int j) { return ws_.log_lattice.node(t, j); },
+            [&](int t, double* xi, double* scores) {
+              const double* a = log_matrix(t, false);
+              for (int i = 0; i < n_; ++i)
+                for (int j = 0; j < n_; ++j) {
+                  scores[static_cast<i64>(i) * n_ + j] = a[i * log_stride(n_) + j];
+                  xi[static_cast<i64>(i) * n_ + j] = ws_.log_lattice.edge(t, i, j, a[i * log_stride(n_) + j]);
+                }
+            });
+      for (int t = 0; t < length(pack, s); ++t) in_logs_.insert(in_logs_.end(), node_row(pack, t, s), node_row(pack, t, s) + n_);
+      lattice.drop(pack, s);
+    }
+    if (!own_steps_) packed(pack);
+    else if (lattice.good(0)) entropy_of_own(pack, u, steps);
+    auto row = in_logs_.begin();
+    for (int s = 0; s < pack.n_seq(); ++s)
+      for (int t = 0; !lattice.good(s) && t < length(pack, s); ++t, row += n_) std::copy_n(row, n_, node_row(pack, t, s));
   }
 
-  template <class Steps>
-  void entropy_of_own(const Pack& pack, const T* u, Steps& steps) {
+  void entropy_of_own(const Pack& pack, const T* u, Steps<T, W>& steps) {
     auto& lattice = ws_.lattice;
     lattice.backward(pack, steps);
     plain(pack, 0, u, [&](int t, int j) { return static_cast<double>(lattice.e[static_cast<i64>(t) * stride_ + j]); },
@@ -456,8 +432,7 @@ class SemiLossKernel : LossKernel<T, W> {
       }
   }
 
-  template <class Node, class Edges>
-  void plain(const Pack& pack, int s, const T* u, Node node, Edges edges) {
+  void plain(const Pack& pack, int s, const T* u, FunctionRef<double(int, int)> node, PlainStatistics::Edges edges) {
     auto& statistics = ws_.plain;
     const int steps = length(pack, s);
     const double scale = weight(pack, s);
@@ -469,27 +444,14 @@ class SemiLossKernel : LossKernel<T, W> {
       }
     statistics.entropies(edges, false);
     value_ += scale * statistics.entropy;
-    // the gradient of an own transition is collected before it is scattered: steps come from the last to the first
-    int at = -1;
-    const auto flush = [&] {
-      if (at >= 0) add_own_edge(at, [&](int i, int j) { return ws_.edge_d[static_cast<i64>(i) * n_ + j]; });
-    };
-    ws_.edge_d.assign(static_cast<std::size_t>(n_) * n_, 0.0);
     statistics.gradient(
-        edges, [&](int t, int j, double d) { node_row(pack, t, s)[j] = static_cast<T>(scale * d); },
-        [&](int t, int i, int j, double d) {
-          if (!own_steps_) {
-            ws_.pair_gradient[static_cast<i64>(i) * n_ + j] += scale * d;
-            return;
-          }
-          if (t != at) {
-            flush();
-            at = t;
-            ws_.edge_d.assign(static_cast<std::size_t>(n_) * n_, 0.0);
-          }
-          ws_.edge_d[static_cast<i64>(i) * n_ + j] = scale * d;
+        edges,
+        [&](int t, const double* d) {
+          for (int j = 0; j < n_; ++j) node_row(pack, t, s)[j] = static_cast<T>(scale * d[j]);
+        },
+        [&](int t, const double* d) {
+          add_edge(t, [&](int i, int j) { return scale * d[static_cast<i64>(i) * n_ + j]; });
         });
-    flush();
   }
 
   const SemiJob<T>& job_;
@@ -512,14 +474,13 @@ const EntropyKernels<T>& table() {
   return kernels;
 }
 
-template <class T>
-const EntropyKernels<T>& of_width(int lanes) {
-  return with_width<T>(lanes, [](auto W) -> const EntropyKernels<T>& { return table<T, W>(); });
-}
-
 }  // namespace
 
-const EntropyKernels<float>& entropy_kernels_float(int lanes) { return of_width<float>(lanes); }
-const EntropyKernels<double>& entropy_kernels_double(int lanes) { return of_width<double>(lanes); }
+template <class T>
+const EntropyKernels<T>& entropy_kernels(int lanes) {
+  return with_width<T>(lanes, [](auto W) -> const EntropyKernels<T>& { return table<T, W>(); });
+}
+#define CRFKIT_DEFINE(T) template const EntropyKernels<T>& entropy_kernels<T>(int);
+CRFKIT_EACH_TYPE(CRFKIT_DEFINE)
 
 }  // namespace crfkit::CRFKIT_ISA

@@ -43,8 +43,7 @@ class FrozenLattice {
 
   // log_score(t, i, k): transition score between slots i of step t and k of step t+1. lossy: m lost some of them.
   // shift: total of what the m of all steps were divided by. Gives the log mass.
-  template <class LogScore>
-  double run(bool lossy, double shift, LogScore log_score) {
+  double run(bool lossy, double shift, FunctionRef<double(int, std::size_t, std::size_t)> log_score) {
     if (steps_ == 0) return 0;
     const double log_mass = lossy ? std::numeric_limits<double>::quiet_NaN() : forward();
     if (!(log_mass == log_mass)) return in_log_space(log_score);
@@ -133,8 +132,7 @@ class FrozenLattice {
     for (std::size_t k = 0; k < size(0); ++k) a[k] = a[k] > 0 ? a[k] * beta[k] : 0;
   }
 
-  template <class LogScore>
-  double in_log_space(LogScore log_score) {
+  double in_log_space(FunctionRef<double(int, std::size_t, std::size_t)> log_score) {
     std::vector<double> a(ptr_[steps_]), beta(size(steps_ - 1), 0.0), next, terms;
     for (int t = 0; t < steps_; ++t)
       for (std::size_t k = 0; k < size(t); ++k) {

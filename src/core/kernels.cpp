@@ -9,7 +9,17 @@
 #include "vector_kernels.hpp"
 
 namespace crfkit::CRFKIT_ISA {
+
+#define CRFKIT_DEFINE(T, W) template class LossKernel<T, W>;
+CRFKIT_EACH_WIDTH(CRFKIT_DEFINE)
+#undef CRFKIT_DEFINE
+
 namespace {
+
+template <class T, int W>
+BeamWorkspace<T>& beam(Workspace& ws) {
+  return static_cast<LossWorkspace<T, W>&>(ws).beam;
+}
 
 template <class T, int W>
 const Kernels<T>& table() {
@@ -23,13 +33,13 @@ const Kernels<T>& table() {
       .sample = [](const ChainJob<T>& job, const Pack& pack,
                    Workspace& ws) { ChainKernel<T, W>(job, pack, ws).sample(); },
       .beam_sum_product = [](const ChainJob<T>& job, const BeamRule& rule, i64 seq, BeamResult& out,
-                             Workspace& ws) { BeamKernel<T, W>(job, rule, seq, ws).sum_product(out); },
+                             Workspace& ws) { BeamKernel<T>(job, rule, seq, beam<T, W>(ws)).sum_product(out); },
       .beam_choose = [](const ChainJob<T>& job, const BeamRule& rule, i64 seq, BeamResult& out,
-                        Workspace& ws) { BeamKernel<T, W>(job, rule, seq, ws).choose_for_maximum(out); },
+                        Workspace& ws) { BeamKernel<T>(job, rule, seq, beam<T, W>(ws)).choose_for_maximum(out); },
       .loss = [](const LossJob<T>& job, const Block<T>& block, const u16* gold, i64 task,
                  Workspace& ws) { LossKernel<T, W>(job, block, ws).loss(gold, task); },
       .beam_loss = [](const LossJob<T>& job, const BeamBlock<T>& beams, i64 task, Workspace& ws) {
-        BeamLossKernel<T, W>(job, beams, static_cast<LossWorkspace<T, W>&>(ws).beam_loss).loss(task);
+        BeamLossKernel<T>(job, beams, static_cast<LossWorkspace<T, W>&>(ws).beam_loss).loss(task);
       },
       .loss_beams = [](const LossJob<T>& job, const Block<T>& block, const u16* gold, const Criterion& criterion,
                        BeamBlock<T>& out, Workspace& ws) { LossKernel<T, W>(job, block, ws).choose(gold, criterion, out); },
@@ -50,11 +60,16 @@ const Kernels<T>& choose(int n) {
 
 }  // namespace
 
-const Kernels<float>& kernels_float(int n_labels) { return choose<float>(n_labels); }
-const Kernels<double>& kernels_double(int n_labels) { return choose<double>(n_labels); }
-const VectorKernels& kernels_vector() {
-  static const VectorKernels kernels = {dot_of<double, double>, dot_of<float, float>, dot_of<float, double>, add_rows_to};
-  return kernels;
+template <class T>
+const Kernels<T>& kernels(int n_labels) {
+  return choose<T>(n_labels);
+}
+#define CRFKIT_DEFINE(T) template const Kernels<T>& kernels<T>(int);
+CRFKIT_EACH_TYPE(CRFKIT_DEFINE)
+
+const VectorKernels& vector_kernels() {
+  static const VectorKernels table = {dot_of<double, double>, dot_of<float, float>, dot_of<float, double>, add_rows_to};
+  return table;
 }
 
 }  // namespace crfkit::CRFKIT_ISA

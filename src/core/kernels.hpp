@@ -4,9 +4,8 @@
 #include <memory>
 #include <vector>
 
-#include "beam.hpp"
+#include "beam_block.hpp"
 #include "features.hpp"
-#include "isa.hpp"
 #include "pack.hpp"
 #include "parallel.hpp"
 #include "transitions.hpp"
@@ -86,6 +85,9 @@ struct Kernels {
 
   int stride(int n_labels) const { return round_up(n_labels, lanes); }
 };
+
+// The name of the instruction set in use: the best one that this machine has, or what CRFKIT_ISA in the environment asks for.
+const char* instruction_set();
 
 template <class T>
 const Kernels<T>& kernels_for(int n_labels);

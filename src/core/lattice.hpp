@@ -14,6 +14,7 @@
 // number: then nothing was lost that could come back, and beta cannot overflow where it matters.
 // Otherwise the caller repeats the sequence in log space.
 #pragma once
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -22,6 +23,91 @@
 #include "transitions.hpp"
 
 namespace crfkit::CRFKIT_ISA {
+
+// The transitions of a pack: one matrix for all steps, or one for every step, in packs of one sequence. Then fill(t, a) writes
+// the scores of step t, [labels][stride] with pads -inf; the exponentials are made where they are needed and not kept.
+template <class T, int W>
+class Steps {
+  using S = Simd<T, W>;
+
+ public:
+  using Fill = FunctionRef<void(int t, T* a)>;
+  explicit Steps(const Transitions<T>& transitions)
+      : shared_(&transitions), n_labels_(transitions.n_labels), stride_(transitions.stride) {}
+  Steps(int n_labels, int stride, int n_steps, Fill fill)
+      : n_labels_(n_labels), stride_(stride), fill_(fill), shift_(std::max(0, n_steps - 1)) {
+    m_.reserve(static_cast<std::size_t>(n_labels) * stride);
+  }
+  bool shared() const { return shared_ != nullptr; }
+  bool has_zeros() const { return shared_ == nullptr || shared_->has_zeros; }  // own ones are not known beforehand
+  bool lossy() const { return shared_ ? shared_->lossy : lossy_; }
+  // out = x m[t], for n rows
+  void push(int t, const T* x, int n, T* out) { rows_times<T, W>(x, n, matrix(t), n_labels_, stride_, out); }
+  // out[i] = sum_j m[t][i][j] x[j]
+  void pull(int t, const T* x, int n, T* out) {
+    if (shared_) return rows_times<T, W>(x, n, shared_->m_t.data(), n_labels_, stride_, out);
+    const T* m = matrix(t);
+    for (int i = 0; i < n_labels_; ++i) {
+      typename S::Vec total = {};
+      for (int v = 0; v < stride_; v += W) total += S::load(m + static_cast<i64>(i) * stride_ + v) * S::load(x + v);
+      out[i] = S::sum(total);
+    }
+    std::fill(out + n_labels_, out + stride_, T(0));
+  }
+  // Whether j at t+1 may follow one of the labels of t, given as bits.
+  bool can_follow(int t, const u64* last, int j) {
+    if (shared_) {
+      const u64* before = shared_->before.data() + static_cast<std::size_t>(j) * shared_->words();
+      for (int w = 0; w < shared_->words(); ++w)
+        if (last[w] & before[w]) return true;
+      return false;
+    }
+    const T* m = matrix(t);
+    for (int i = 0; i < n_labels_; ++i)
+      if ((last[i / 64] >> (i % 64) & 1) && m[static_cast<std::size_t>(i) * stride_ + j] > 0) return true;
+    return false;
+  }
+  const T* matrix(int t) {
+    if (shared_) return shared_->m.data();
+    if (t != loaded_) load_own(t);
+    return m_.data();
+  }
+  // What log Z of a sequence must be given back.
+  double total_shift(int steps) const {
+    if (shared_) return std::max(0, steps - 1) * shared_->shift;
+    double total = 0;
+    for (int t = 0; t + 1 < steps; ++t) total += shift_[t];
+    return total;
+  }
+
+ private:
+  CRFKIT_KERNEL void load_own(int t) {
+    loaded_ = t;
+    fill_(t, m_.data());
+    constexpr T inf = std::numeric_limits<T>::infinity();
+    const i64 size = static_cast<i64>(n_labels_) * stride_;
+    typename S::Vec top = S::splat(-inf);
+    for (i64 k = 0; k < size; k += W) top = S::max(top, S::load(m_.data() + k));
+    T high = S::highest(top);
+    if (!(high > -inf)) high = 0;
+    shift_[t] = static_cast<double>(high);
+    typename S::Mask lost = {};
+    for (i64 k = 0; k < size; k += W) {
+      const typename S::Vec x = S::load(m_.data() + k), y = S::exp(x - high);
+      lost |= (x > -inf) & (y == T(0));
+      S::store(m_.data() + k, y);
+    }
+    if (S::any(lost)) lossy_ = true;
+  }
+
+  const Transitions<T>* shared_ = nullptr;
+  int n_labels_, stride_;
+  Fill fill_;
+  Buffer<T> m_;
+  std::vector<double> shift_;
+  int loaded_ = -1;
+  bool lossy_ = false;
+};
 
 template <class T, int W>
 class Lattice {
@@ -90,9 +176,7 @@ class Lattice {
       }
   }
 
-  // Steps: push(t, x, n, out) gives out = x m[t]; pull(t, x, n, out) gives out[i] = sum_j m[t][i][j] x[j].
-  template <class Steps>
-  CRFKIT_KERNEL void forward(const Pack& pack, Steps& steps) {
+  CRFKIT_KERNEL void forward(const Pack& pack, Steps<T, W>& steps) {
     closed_ |= steps.has_zeros();
     for (int t = 0; t < pack.steps(); ++t) {
       const int n = pack.active(t);
@@ -141,8 +225,7 @@ class Lattice {
     }
   }
 
-  template <class Steps>
-  CRFKIT_KERNEL void backward(const Pack& pack, Steps& steps) {
+  CRFKIT_KERNEL void backward(const Pack& pack, Steps<T, W>& steps) {
     for (int t = pack.steps() - 1; t >= 0; --t) {
       const int n = pack.active(t), next = pack.active(t + 1);
       const i64 row = pack.first[t];
@@ -209,8 +292,7 @@ class Lattice {
   }
 
   // With forbidden labels or transitions: is alpha a normal number wherever a path leads?
-  template <class Steps>
-  bool reaches_all(const Pack& pack, int s, Steps& steps) {
+  bool reaches_all(const Pack& pack, int s, Steps<T, W>& steps) {
     const int words = (n_labels_ + 63) / 64;
     reach_.assign(static_cast<std::size_t>(2) * words, 0);
     u64 *now = reach_.data(), *last = now + words;
@@ -258,106 +340,11 @@ class Lattice {
   bool closed_ = false;          // something is forbidden
 };
 
-// One transition matrix for all steps.
-template <class T, int W>
-class SharedSteps {
- public:
-  explicit SharedSteps(const Transitions<T>& transitions) : a_(transitions) {}
-  bool has_zeros() const { return a_.has_zeros; }
-  bool lossy() const { return a_.lossy; }
-  void push(int, const T* x, int n, T* out) const {
-    rows_times<T, W>(x, n, a_.m.data(), a_.n_labels, a_.stride, out);
-  }
-  void pull(int, const T* x, int n, T* out) const {
-    rows_times<T, W>(x, n, a_.m_t.data(), a_.n_labels, a_.stride, out);
-  }
-  bool can_follow(int, const u64* last, int j) const {
-    const u64* before = a_.before.data() + static_cast<std::size_t>(j) * a_.words();
-    for (int w = 0; w < a_.words(); ++w)
-      if (last[w] & before[w]) return true;
-    return false;
-  }
-  double shift(int) const { return a_.shift; }
-  const T* matrix(int) const { return a_.m.data(); }
-
- private:
-  const Transitions<T>& a_;
-};
-
-// A transition matrix of its own for every step, for packs of one sequence. Fill(t, a) writes the scores
-// of step t, [labels][stride] with pads -inf; the exponentials are made where they are needed and not kept.
-template <class T, int W, class Fill>
-class OwnSteps {
-  using S = Simd<T, W>;
-
- public:
-  OwnSteps(int n_labels, int stride, int n_steps, Fill fill)
-      : n_labels_(n_labels), stride_(stride), fill_(fill), shift_(n_steps) {
-    m_.reserve(static_cast<std::size_t>(n_labels) * stride);
-  }
-  bool has_zeros() { return true; }  // not known beforehand: always check
-  bool lossy() { return lossy_; }
-  void push(int t, const T* x, int, T* out) {
-    load(t);
-    rows_times<T, W>(x, 1, m_.data(), n_labels_, stride_, out);
-  }
-  void pull(int t, const T* x, int, T* out) {
-    load(t);
-    for (int i = 0; i < n_labels_; ++i) {
-      typename S::Vec total = {};
-      for (int v = 0; v < stride_; v += W)
-        total += S::load(m_.data() + static_cast<i64>(i) * stride_ + v) * S::load(x + v);
-      out[i] = S::sum(total);
-    }
-    std::fill(out + n_labels_, out + stride_, T(0));
-  }
-  bool can_follow(int t, const u64* last, int j) {
-    load(t);
-    for (int i = 0; i < n_labels_; ++i)
-      if ((last[i / 64] >> (i % 64) & 1) && m_[static_cast<std::size_t>(i) * stride_ + j] > 0) return true;
-    return false;
-  }
-  double shift(int t) const { return shift_[t]; }
-  const T* matrix(int t) {
-    load(t);
-    return m_.data();
-  }
-
- private:
-  void load(int t) {
-    if (t == loaded_) return;
-    loaded_ = t;
-    fill_(t, m_.data());
-    constexpr T inf = std::numeric_limits<T>::infinity();
-    const i64 size = static_cast<i64>(n_labels_) * stride_;
-    typename S::Vec top = S::splat(-inf);
-    for (i64 k = 0; k < size; k += W) top = S::max(top, S::load(m_.data() + k));
-    T high = S::highest(top);
-    if (!(high > -inf)) high = 0;
-    shift_[t] = static_cast<double>(high);
-    typename S::Mask lost = {};
-    for (i64 k = 0; k < size; k += W) {
-      const typename S::Vec x = S::load(m_.data() + k), y = S::exp(x - high);
-      lost |= (x > -inf) & (y == T(0));
-      S::store(m_.data() + k, y);
-    }
-    if (S::any(lost)) lossy_ = true;
-  }
-
-  int n_labels_, stride_;
-  Fill fill_;
-  Buffer<T> m_;
-  std::vector<double> shift_;
-  int loaded_ = -1;
-  bool lossy_ = false;
-};
-
-// sum of the shifts that log Z must be given back, for a sequence of `steps` steps
-template <class Steps>
-double total_shift(Steps& all, int steps) {
-  double total = 0;
-  for (int t = 0; t + 1 < steps; ++t) total += all.shift(t);
-  return total;
-}
+// in lattice.cpp
+#define CRFKIT_EXTERN(T, W)            \
+  extern template class Steps<T, W>;   \
+  extern template class Lattice<T, W>;
+CRFKIT_EACH_WIDTH(CRFKIT_EXTERN)
+#undef CRFKIT_EXTERN
 
 }  // namespace crfkit::CRFKIT_ISA

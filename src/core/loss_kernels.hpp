@@ -4,6 +4,7 @@
 //   d value / d u[t][j]    = weight * (P(j at t) - [gold is j at t])
 //   d value / d a[i][j]    = weight * (sum_t P(i at t, j at t+1) - gold transitions)
 #pragma once
+#include "beam_block.hpp"
 #include "beam_kernels.hpp"
 #include "beam_loss.hpp"
 #include "scoring.hpp"
@@ -11,7 +12,7 @@
 namespace crfkit::CRFKIT_ISA {
 
 template <class T, int W>
-struct LossWorkspace : BeamWorkspace<T, W> {
+struct LossWorkspace : ChainWorkspace<T, W> {
   LocalRows<T, W> state, edge;
   Buffer<T> init, edge_init;     // where a token's scores start: 0, pads -inf; transitions likewise
   Buffer<T> pairs;               // sum alpha x q of a pack                 [labels][stride]
@@ -19,9 +20,9 @@ struct LossWorkspace : BeamWorkspace<T, W> {
   Buffer<T> step_scores;         // scores of one transition                [labels][stride]
   std::vector<double> pair_gradient, start_gradient, end_gradient;
   std::vector<double> gold_score;
-  BeamLossWorkspace<T, W> beam_loss;
+  BeamWorkspace<T> beam;
+  BeamLossWorkspace<T> beam_loss;
   Buffer<T> unary;               // of one sequence                         [steps][labels]
-  std::vector<u32> row_weight;   // of local dense rows                     [rows][width]
 };
 
 template <class T, int W>
@@ -49,12 +50,7 @@ class LossKernel {
 
   // Picks beams that hold the gold labels, and lays out what they need.
   void choose(const u16* gold, const Criterion& criterion, BeamBlock<T>& out) {
-    out = BeamBlock<T>();
-    out.first.push_back(0);
-    out.ptr.push_back(0);
-    find_row_weights();
-    used_.assign(flat_runs_ + block_.state.weight.size(), 0);
-    local_.assign(n_, kNone);
+    BeamBuilder<T> builder(*job_.state, n_, block_.state, out);
     BeamResult beams;
     std::vector<i32> keep;
     for (std::size_t p = 0; p < block_.packs.size(); ++p) {
@@ -81,28 +77,11 @@ class LossKernel {
         job.shared = job_.transitions;
         job.n_seq = 1;
         const BeamRule rule{criterion, keep.data(), BeamRule::Form::smoothed, criterion.amount > 0};
-        BeamKernel<T, W>(job, rule, 0, ws_).choose(beams);
-        for (int t = 0; t < steps; ++t) {
-          const i64 size = static_cast<i64>(beams.size(t));
-          ++out.n_tokens;
-          out.n_labels += size;
-          out.largest = std::max(out.largest, size);
-        }
-        for (int t = 0; t < steps;) {
-          if (beams.size(t) == 1) {
-            ++t;
-            continue;
-          }
-          const int begin = std::max(0, t - 1);
-          while (t < steps && beams.size(t) > 1) ++t;
-          const int end = std::min(steps, t + 1);
-          out.chains.push_back({static_cast<u32>(out.gold.size()), static_cast<u32>(end - begin), begin == 0, end == steps, weight(pack, s)});
-          for (int k = begin; k < end; ++k)
-            add_beam(base_ + pack.row(k, s), beams.labels.data() + beams.ptr[k], beams.size(k), keep[k], out);
-        }
+        BeamKernel<T>(job, rule, 0, ws_.beam).choose(beams);
+        builder.add(beams, keep.data(), weight(pack, s), [&](int t) { return base_ + pack.row(t, s); });
       }
     }
-    number(out);
+    builder.finish();
   }
 
   void score(const i64* edge_first, T* unary, T* pairwise) {
@@ -173,6 +152,9 @@ class LossKernel {
   void step_scores(int t, T* out) {
     ws_.edge.score(base_ + t + 1, 1, job_.transitions->score.data(), out);
   }
+  auto filler() {
+    return [this](int t, T* a) { step_scores(t, a); };
+  }
 
   void run_pack(std::size_t p) {
     const Pack& pack = block_.packs[p];
@@ -188,12 +170,7 @@ class LossKernel {
         ws_.gold_score[s] += static_cast<double>(u[r * stride_ + gold_[base_ + r]]);
       }
     lattice.set_rows(pack, u);
-    if (own_steps_) {
-      const auto fill = [this](int t, T* a) { step_scores(t, a); };
-      run_lattice(pack, OwnSteps<T, W, decltype(fill)>(n_, stride_, std::max(0, pack.steps() - 1), fill));
-    } else {
-      run_lattice(pack, SharedSteps<T, W>(*job_.transitions));
-    }
+    run_lattice(pack);
     T* p_rows = lattice.e.data();
     for (int s = 0; s < pack.n_seq(); ++s) {
       const T scale = static_cast<T>(weight(pack, s));
@@ -212,89 +189,16 @@ class LossKernel {
     ws_.state.scatter(base_, pack.rows(), p_rows);
   }
 
-  // The entries of a block's local weights are numbered: dense rows in full, then runs.
-  void find_row_weights() {
-    const Group<T>& group = block_.state;
-    const Family& family = *job_.state;
-    flat_runs_ = group.dense.size() * family.width;
-    ws_.row_weight.assign(flat_runs_, kNone);
-    for (std::size_t r = 0; r < group.dense.size(); ++r) {
-      const u32 a = family.dense_attr[group.dense[r]];
-      for (u32 k = family.ptr[a]; k < family.ptr[a + 1]; ++k) ws_.row_weight[r * family.width + family.column[k]] = k;
-    }
-  }
-
-  // Appends a token's beam and the weights that its labels have there, if there is a choice.
-  void add_beam(i64 row, const u16* labels, std::size_t n, int gold, BeamBlock<T>& out) {
-    const Group<T>& group = block_.state;
-    const Family& family = *job_.state;
-    for (std::size_t k = 0; k < n; ++k) {
-      u32& local = local_[labels[k]];
-      if (local == kNone) {
-        local = static_cast<u32>(out.labels.size());
-        out.labels.push_back(labels[k]);
-      }
-      if (labels[k] == gold) out.gold.push_back(static_cast<u16>(k));
-    }
-    const u32 begin = group.ptr[row], middle = begin + (n > 1 ? group.n_dense[row] : 0), end = n > 1 ? group.ptr[row + 1] : begin;
-    const auto id = [&](u32 e) { return group.wide_id.empty() ? u32{group.id[e]} : group.wide_id[e]; };
-    slot_of_.resize(n_, -1);
-    for (std::size_t k = 0; k < n; ++k) slot_of_[labels[k]] = static_cast<i32>(k);
-    run_entries_.clear();
-    for (u32 e = middle; e < end; ++e) {
-      const u32 first = group.run_ptr.empty() ? id(e) : group.run_ptr[id(e)];
-      const u32 last = group.run_ptr.empty() ? first + 1 : group.run_ptr[id(e) + 1];
-      for (u32 q = first; q < last; ++q) {
-        const i32 slot = slot_of_[family.column[group.weight[q]]];
-        if (slot >= 0) run_entries_.push_back({slot, static_cast<u32>(flat_runs_ + q), e});
-      }
-    }
-    for (std::size_t k = 0; k < n; ++k) slot_of_[labels[k]] = -1;
-    const auto add = [&](u32 flat, u32 e) {
-      out.id.push_back(flat);
-      used_[flat] = 1;
-      if (!group.value.empty()) out.value.push_back(group.value[e]);
-    };
-    for (std::size_t k = 0; k < n; ++k) {
-      for (u32 e = begin; e < middle; ++e) {
-        const u32 flat = id(e) * static_cast<u32>(family.width) + labels[k];
-        if (ws_.row_weight[flat] != kNone) add(flat, e);
-      }
-      for (const RunEntry& x : run_entries_)
-        if (x.slot == static_cast<i32>(k)) add(x.flat, x.entry);
-      out.label.push_back(static_cast<u16>(local_[labels[k]]));
-      out.ptr.push_back(static_cast<u32>(out.id.size()));
-    }
-    out.first.push_back(static_cast<u32>(out.label.size()));
-  }
-
-  // Numbers the weights in use by their order in the model.
-  void number(BeamBlock<T>& out) {
-    std::vector<std::pair<u32, u32>> order;  // weight, flat: dense rows ascend, and so do runs
-    for (std::size_t f = 0; f < flat_runs_; ++f)
-      if (used_[f]) order.emplace_back(ws_.row_weight[f], static_cast<u32>(f));
-    const i64 middle = static_cast<i64>(order.size());
-    for (std::size_t f = flat_runs_; f < used_.size(); ++f)
-      if (used_[f]) order.emplace_back(block_.state.weight[f - flat_runs_], static_cast<u32>(f));
-    std::inplace_merge(order.begin(), order.begin() + middle, order.end());
-    std::vector<u32> number(used_.size());
-    for (const auto& [weight, flat] : order) {
-      number[flat] = static_cast<u32>(out.weight.size());
-      out.weight.push_back(weight);
-    }
-    for (u32& id : out.id) id = number[id];
-    out.id.shrink_to_fit();
-  }
-
-  template <class Steps>
-  void run_lattice(const Pack& pack, Steps steps) {
+  void run_lattice(const Pack& pack) {
     auto& lattice = ws_.lattice;
+    const auto fill = filler();
+    Steps<T, W> steps = own_steps_ ? Steps<T, W>(n_, stride_, pack.steps(), fill) : Steps<T, W>(*job_.transitions);
     lattice.forward(pack, steps);
     redone_.clear();
     for (int s = 0; s < pack.n_seq(); ++s) {
       double log_z;
       if (lattice.good(s)) {
-        log_z = lattice.log_z(pack, s) + total_shift(steps, length(pack, s));
+        log_z = lattice.log_z(pack, s) + steps.total_shift(length(pack, s));
       } else {
         log_z = in_log_space(pack, s);
         lattice.drop(pack, s);
@@ -307,13 +211,10 @@ class LossKernel {
       for (int t = 0; t < length(pack, s); ++t, k += n_)
         std::copy_n(redone_nodes_.data() + k, n_, lattice.e.data() + static_cast<i64>(pack.row(t, s)) * stride_);
     redone_nodes_.clear();
-    if constexpr (std::is_same_v<Steps, SharedSteps<T, W>>) {
-      for (int s = 0; s < pack.n_seq(); ++s)
-        if (weight(pack, s) != 1.0) scale_q(pack, s);
-      add_shared_edges(pack);
-    } else {
-      own_edges(pack, steps);
-    }
+    if (own_steps_) return own_edges(pack, steps);
+    for (int s = 0; s < pack.n_seq(); ++s)
+      if (weight(pack, s) != 1.0) scale_q(pack, s);
+    add_shared_edges(pack);
   }
 
   // The score of the gold path's transitions; takes them out of the gradient.
@@ -353,8 +254,7 @@ class LossKernel {
       }
   }
 
-  template <class Steps>
-  void own_edges(const Pack& pack, Steps& steps) {
+  void own_edges(const Pack& pack, Steps<T, W>& steps) {
     const double scale = weight(pack, 0);
     const bool redone = !ws_.lattice.good(0);
     for (int t = 0; t + 1 < pack.steps(); ++t) {
@@ -434,17 +334,12 @@ class LossKernel {
   double value_ = 0;
   std::vector<std::pair<int, int>> redone_;
   std::vector<T> redone_nodes_;
-
-  // while beams are chosen
-  struct RunEntry {
-    i32 slot;
-    u32 flat, entry;
-  };
-  std::size_t flat_runs_ = 0;
-  std::vector<u8> used_;
-  std::vector<u32> local_;
-  std::vector<i32> slot_of_;
-  std::vector<RunEntry> run_entries_;
 };
+
+// in kernels.cpp
+#define CRFKIT_EXTERN(T, W)               \
+  extern template class LossKernel<T, W>;
+CRFKIT_EACH_WIDTH(CRFKIT_EXTERN)
+#undef CRFKIT_EXTERN
 
 }  // namespace crfkit::CRFKIT_ISA

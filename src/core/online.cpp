@@ -1,6 +1,5 @@
 #include "online.hpp"
 
-
 #include "kernels.hpp"
 
 namespace crfkit {
@@ -57,7 +56,7 @@ OnlineData<T> make_online_data(const Layout& layout, const Tokens& data, const i
   if (layout.has_edges() && !data.edge_ptr) throw Error("the model's transitions look at the input, the data has no transition attributes");
   OnlineData<T> out;
   const i64 n = out.n_labels = layout.n_labels;
-  out.lanes = kernels_for<T>(layout.n_labels).lanes;
+  out.lanes = kernels_for<T>(1).lanes;  // the trainers' only width: one sequence at a time gains little by wider ones
   out.stride = round_up(layout.n_labels, out.lanes);
   out.own_steps = layout.has_edges();
   const Family state = layout.state_family(out.stride, out.lanes), edge = layout.edge_family(out.stride, out.lanes);
@@ -118,32 +117,5 @@ OnlineData<T> make_online_data(const Layout& layout, const Tokens& data, const i
 
 template OnlineData<float> make_online_data(const Layout&, const Tokens&, const i32*, const double*, const double*);
 template OnlineData<double> make_online_data(const Layout&, const Tokens&, const i32*, const double*, const double*);
-
-}  // namespace crfkit
-
-#define CRFKIT_DECLARE(isa)                                                         \
-  namespace crfkit::isa {                                                           \
-  std::unique_ptr<OnlineTrainer<float>> trainer_float(OnlineData<float>&& data);    \
-  std::unique_ptr<OnlineTrainer<double>> trainer_double(OnlineData<double>&& data); \
-  }
-
-CRFKIT_EACH_ISA(CRFKIT_DECLARE)
-
-namespace crfkit {
-
-template <class T>
-std::unique_ptr<OnlineTrainer<T>> make_trainer(OnlineData<T>&& data) {
-#define CRFKIT_PICK(isa)                                                                   \
-  if (is_instruction_set(#isa)) {                                                          \
-    if constexpr (std::is_same_v<T, float>) return isa::trainer_float(std::move(data));    \
-    else return isa::trainer_double(std::move(data));                                      \
-  }
-  CRFKIT_EACH_ISA(CRFKIT_PICK)
-#undef CRFKIT_PICK
-  throw Error("no kernels for this machine");
-}
-
-template std::unique_ptr<OnlineTrainer<float>> make_trainer(OnlineData<float>&&);
-template std::unique_ptr<OnlineTrainer<double>> make_trainer(OnlineData<double>&&);
 
 }  // namespace crfkit

@@ -2,18 +2,12 @@
 #include "online_kernels.hpp"
 
 namespace crfkit::CRFKIT_ISA {
-namespace {
 
 template <class T>
-std::unique_ptr<OnlineTrainer<T>> make(OnlineData<T>&& data) {
-  return with_width<T>(data.lanes, [&](auto W) -> std::unique_ptr<OnlineTrainer<T>> {
-    return std::make_unique<Trainer<T, W>>(std::make_shared<const OnlineData<T>>(std::move(data)));
-  });
+std::unique_ptr<OnlineTrainer<T>> trainer(OnlineData<T>&& data) {
+  return std::make_unique<Trainer<T>>(std::make_shared<const OnlineData<T>>(std::move(data)));
 }
-
-}  // namespace
-
-std::unique_ptr<OnlineTrainer<float>> trainer_float(OnlineData<float>&& data) { return make<float>(std::move(data)); }
-std::unique_ptr<OnlineTrainer<double>> trainer_double(OnlineData<double>&& data) { return make<double>(std::move(data)); }
+#define CRFKIT_DEFINE(T) template std::unique_ptr<OnlineTrainer<T>> trainer(OnlineData<T>&&);
+CRFKIT_EACH_TYPE(CRFKIT_DEFINE)
 
 }  // namespace crfkit::CRFKIT_ISA

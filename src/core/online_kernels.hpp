@@ -17,8 +17,9 @@
 
 namespace crfkit::CRFKIT_ISA {
 
-template <class T, int W>
+template <class T>
 class Trainer final : public OnlineTrainer<T> {
+  static constexpr int W = kNarrowest<T>;
   using S = Simd<T, W>;
   using Vec = typename S::Vec;
   using Mask = typename S::Mask;
@@ -702,13 +703,7 @@ class Trainer final : public OnlineTrainer<T> {
     score(s, u);
     const double gold_value = gold_score(x, u);
     lattice_.set_rows(pack_, u);
-    double log_z;
-    if (d_.own_steps) {
-      const auto fill = [this](int t, T* a) { step_scores(t, a); };
-      log_z = run(x, OwnSteps<T, W, decltype(fill)>(n_, stride_, std::max(0, x.steps - 1), fill), gradients);
-    } else {
-      log_z = run(x, SharedSteps<T, W>(transitions_), gradients);
-    }
+    const double log_z = run(x, gradients);
     if (gradients) {
       const T factor = static_cast<T>(weight(s));
       T* rows = x.nodes.data();
@@ -734,14 +729,15 @@ class Trainer final : public OnlineTrainer<T> {
   }
 
   // Forward and, for gradients, backward; leaves the marginals of labels and pairs in x.
-  template <class Steps>
-  double run(Delta& x, Steps steps, bool gradients) {
+  double run(Delta& x, bool gradients) {
+    const auto fill = [this](int t, T* a) { step_scores(t, a); };
+    Steps<T, W> steps = d_.own_steps ? Steps<T, W>(n_, stride_, x.steps, fill) : Steps<T, W>(transitions_);
     const i64 pairs = static_cast<i64>(n_) * stride_;
     lattice_.forward(pack_, steps);
     const bool good = lattice_.good(0);
     double log_z;
     if (good) {
-      log_z = lattice_.log_z(pack_, 0) + total_shift(steps, x.steps);
+      log_z = lattice_.log_z(pack_, 0) + steps.total_shift(x.steps);
     } else {
       in_log_space(x.steps);
       log_z = log_lattice_.log_z;
@@ -757,12 +753,10 @@ class Trainer final : public OnlineTrainer<T> {
       for (int t = 0; t < x.steps; ++t)
         for (int j = 0; j < n_; ++j) x.nodes[static_cast<i64>(t) * stride_ + j] = static_cast<T>(log_lattice_.node(t, j));
     }
-    if constexpr (std::is_same_v<Steps, SharedSteps<T, W>>) {
-      if (good) {
-        lattice_.add_edges(pack_, x.pairs.data());
-        for (i64 k = 0; k < pairs; ++k) x.pairs[k] *= transitions_.m[k];
-        return log_z;
-      }
+    if (good && !d_.own_steps) {
+      lattice_.add_edges(pack_, x.pairs.data());
+      for (i64 k = 0; k < pairs; ++k) x.pairs[k] *= transitions_.m[k];
+      return log_z;
     }
     for (int t = 0; t + 1 < x.steps; ++t) {
       T* out = d_.own_steps ? x.edges.data() + t * pairs : xi_.data();
@@ -943,18 +937,10 @@ class Trainer final : public OnlineTrainer<T> {
     path_.resize(x.steps);
     score(s, scores_.data());
     std::copy_n(scores_.data(), static_cast<i64>(x.steps) * stride_, viterbi_.v.data());
-    bool alive;
-    if (d_.own_steps) {
-      const auto fill = [this](int t, T* a) { step_scores(t, a); };
-      OwnMaxSteps<T, W, decltype(fill)> steps(n_, stride_, fill);
-      viterbi_.forward(pack_, steps);
-      alive = viterbi_.trace(pack_, 0, steps, path_.data());
-    } else {
-      SharedMaxSteps<T, W> steps(transitions_);
-      viterbi_.forward(pack_, steps);
-      alive = viterbi_.trace(pack_, 0, steps, path_.data());
-    }
-    if (!alive) return found;
+    const auto fill = [this](int t, T* a) { step_scores(t, a); };
+    MaxSteps<T, W> steps = d_.own_steps ? MaxSteps<T, W>(n_, stride_, fill) : MaxSteps<T, W>(transitions_);
+    viterbi_.forward(pack_, steps);
+    if (!viterbi_.trace(pack_, 0, steps, path_.data())) return found;
     for (int t = 0; t < x.steps; ++t) found.errors += path_[t] != gold()[t];
     if (found.errors == 0) return found;
     x.active.assign(x.steps, 0);

@@ -154,4 +154,10 @@ class LocalRows {
   Buffer<T> run_gradient_;             // [local weights]
 };
 
+// in lattice.cpp
+#define CRFKIT_EXTERN(T, W)              \
+  extern template class LocalRows<T, W>;
+CRFKIT_EACH_WIDTH(CRFKIT_EXTERN)
+#undef CRFKIT_EXTERN
+
 }  // namespace crfkit::CRFKIT_ISA

@@ -112,19 +112,29 @@ struct Simd {
   }
 };
 
-// Numbers in the widest vector that a register holds, but at least four.
+// The widths that kernels are made for: what a register holds, and eight, so that few labels are not mostly padding.
+// Every width costs code and compile time.
 #if defined(__AVX512F__)
-constexpr int kRegisterBytes = 64;
-#elif defined(__AVX2__)
-constexpr int kRegisterBytes = 32;
+#define CRFKIT_EACH_TYPE(X) X(float)  // as dispatch.cpp has it
+#define CRFKIT_EACH_WIDTH(X) X(float, 16) X(float, 8)
+template <class T>
+constexpr int kWidest = 64 / sizeof(T);
+template <class T>
+constexpr int kNarrowest = 8;
 #else
-constexpr int kRegisterBytes = 16;
+#define CRFKIT_EACH_TYPE(X) X(float) X(double)
+#if defined(__AVX2__)
+#define CRFKIT_EACH_WIDTH(X) X(float, 8) X(double, 4)
+template <class T>
+constexpr int kWidest = 32 / sizeof(T);
+#else
+#define CRFKIT_EACH_WIDTH(X) X(float, 4) X(double, 4)
+template <class T>
+constexpr int kWidest = 4;
 #endif
 template <class T>
-constexpr int kWidest = kRegisterBytes / sizeof(T) > 4 ? static_cast<int>(kRegisterBytes / sizeof(T)) : 4;
-// Kernels are made for this width too, so that few labels are not mostly padding. Every width costs code and compile time.
-template <class T>
-constexpr int kNarrowest = kWidest<T> < 8 ? kWidest<T> : 8;
+constexpr int kNarrowest = kWidest<T>;
+#endif
 
 // Calls f with `lanes`, one of the widths that kernels are made for, as a constant.
 template <class T, int W = kWidest<T>, class F>

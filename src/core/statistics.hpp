@@ -96,8 +96,7 @@ class PackStatistics {
 
   // n: m (a - shift) [labels][stride], pads 0; n_t: transposed.
   // Leaves d H / d u in the lattice's e, and q, qq, h for add_edges; scale(s) multiplies the gradient of sequence s.
-  template <class Scale>
-  CRFKIT_KERNEL void run(const Pack& pack, Lattice<T, W>& lattice, const Transitions<T>& a, const T* n, const T* n_t, Scale scale) {
+  CRFKIT_KERNEL void run(const Pack& pack, Lattice<T, W>& lattice, const Transitions<T>& a, const T* n, const T* n_t, FunctionRef<double(int)> scale) {
     stride_ = a.stride;
     n_labels_ = a.n_labels;
     vectors_ = stride_ / W;
@@ -185,8 +184,7 @@ class PackStatistics {
     }
   }
 
-  template <class Scale>
-  CRFKIT_KERNEL void forward(const Pack& pack, Lattice<T, W>& lattice, const Transitions<T>& a, Scale scale) {
+  CRFKIT_KERNEL void forward(const Pack& pack, Lattice<T, W>& lattice, const Transitions<T>& a, FunctionRef<double(int)> scale) {
     for (int t = 0; t < pack.steps(); ++t) {
       const int active = pack.active(t);
       const i64 row = pack.first[t];
@@ -253,125 +251,6 @@ class PackStatistics {
 
   int n_labels_ = 0, stride_ = 0, vectors_ = 0;
   Buffer<T> beta_, k_, qq_, h_;  // [rows][stride]
-};
-
-// The plain form, for one sequence in double precision: where transitions differ from step to step, and where scaling
-// lost something.
-//
-//   f[t][j] = u[t][j] + sum_i P(i at t-1 | j at t) (f[t-1][i] + a[t-1][i][j])         E[score up to t | j at t]
-//   b[t][i] = sum_j P(j at t+1 | i at t) (a[t][i][j] + u[t+1][j] + b[t+1][j])          E[score behind t | i at t]
-class PlainStatistics {
- public:
-  // Entropies of what comes before and behind a label: H(y_<t | y_t = j), H(y_>t | y_t = i)   [steps][labels]
-  std::vector<double> before, behind;
-  std::vector<double> node_entropy, step_entropy;  // H(y_t) [steps], H(y_t+1 | y_t) [steps - 1]
-  double entropy = 0;
-
-  // What the caller fills in: marginals and scores
-  std::vector<double> gamma, u;  // [steps][labels]
-  void start(int steps, int n_labels) {
-    steps_ = steps;
-    n_ = n_labels;
-    const std::size_t size = static_cast<std::size_t>(steps) * n_labels;
-    gamma.resize(size);
-    u.resize(size);
-    xi_.resize(static_cast<std::size_t>(n_) * n_);
-    a_.resize(xi_.size());
-  }
-
-  // edges(t, xi, a): marginals and scores of the label pairs of t and t+1, [labels][labels].
-  // node(t, j, d), edge(t, i, j, d): take the gradient of H; null to leave it.
-  template <class Edges, class Node, class Edge>
-  void gradient(Edges edges, Node node, Edge edge) {
-    const std::size_t n = n_;
-    f_.assign(gamma.size(), 0.0);
-    b_.assign(gamma.size(), 0.0);
-    for (int t = 0; t < steps_; ++t) {
-      double* f = f_.data() + t * n;
-      double mean = 0;
-      for (std::size_t j = 0; j < n; ++j) mean += gamma[t * n + j] > 0 ? gamma[t * n + j] * u[t * n + j] : 0.0;
-      if (t > 0) {
-        edges(t - 1, xi_.data(), a_.data());
-        for (std::size_t k = 0; k < n * n; ++k) mean += xi_[k] > 0 ? xi_[k] * a_[k] : 0.0;
-        for (std::size_t j = 0; j < n; ++j) {
-          double total = 0, sum = 0;
-          for (std::size_t i = 0; i < n; ++i) {
-            const double x = xi_[i * n + j];
-            if (!(x > 0)) continue;
-            total += x;
-            sum += x * (f_[(t - 1) * n + i] + a_[i * n + j]);
-          }
-          f[j] = total > 0 ? sum / total : 0.0;
-        }
-      }
-      for (std::size_t j = 0; j < n; ++j) {
-        u[t * n + j] = u[t * n + j] > -std::numeric_limits<double>::infinity() ? u[t * n + j] - mean : 0.0;
-        f[j] += u[t * n + j];
-      }
-    }
-    double r = 0;
-    for (std::size_t j = 0; j < n; ++j) r += gamma[(steps_ - 1) * n + j] * f_[(steps_ - 1) * n + j];
-    for (int t = steps_ - 1; t >= 0; --t) {
-      if (t + 1 < steps_) {
-        edges(t, xi_.data(), a_.data());
-        for (std::size_t i = 0; i < n; ++i) {
-          double total = 0, sum = 0;
-          for (std::size_t j = 0; j < n; ++j) {
-            const double x = xi_[i * n + j];
-            if (!(x > 0)) continue;
-            const double behind_it = a_[i * n + j] + u[(t + 1) * n + j] + b_[(t + 1) * n + j];
-            total += x;
-            sum += x * behind_it;
-            edge(t, static_cast<int>(i), static_cast<int>(j), -x * (f_[t * n + i] + behind_it - r));
-          }
-          b_[t * n + i] = total > 0 ? sum / total : 0.0;
-        }
-      }
-      for (std::size_t j = 0; j < n; ++j) node(t, static_cast<int>(j), -gamma[t * n + j] * (f_[t * n + j] + b_[t * n + j] - r));
-    }
-  }
-
-  // Fills the entropies, with logarithms; the lattices before and behind only if asked.
-  template <class Edges>
-  void entropies(Edges edges, bool lattices) {
-    const std::size_t n = n_;
-    const auto plogp = [](double x) { return x > 0 ? x * std::log(x) : 0.0; };
-    node_entropy.assign(steps_, 0.0);
-    step_entropy.assign(std::max(0, steps_ - 1), 0.0);
-    before.assign(lattices ? gamma.size() : 0, 0.0);
-    behind.assign(lattices ? gamma.size() : 0, 0.0);
-    for (int t = 0; t < steps_; ++t)
-      for (std::size_t j = 0; j < n; ++j) node_entropy[t] -= plogp(gamma[t * n + j]);
-    entropy = steps_ > 0 ? node_entropy[0] : 0.0;
-    // H(other | this) of one label, out of its row (or column) of pair probabilities; past: what lies beyond the other
-    const auto given = [&](std::size_t first, std::size_t step, const double* past) {
-      double total = 0, sum = 0;
-      for (std::size_t k = 0; k < n; ++k) total += xi_[first + k * step];
-      if (!(total > 0)) return 0.0;
-      for (std::size_t k = 0; k < n; ++k) {
-        const double x = xi_[first + k * step] / total;
-        sum += x > 0 ? x * (past[k] - std::log(x)) : 0.0;
-      }
-      return sum;
-    };
-    const std::vector<double> none(n, 0.0);
-    for (int t = 0; t + 1 < steps_; ++t) {
-      edges(t, xi_.data(), a_.data());
-      for (std::size_t i = 0; i < n; ++i) step_entropy[t] += gamma[t * n + i] * given(i * n, 1, none.data());
-      entropy += step_entropy[t];
-      if (!lattices) continue;
-      for (std::size_t j = 0; j < n; ++j) before[(t + 1) * n + j] = given(j, n, before.data() + t * n);
-    }
-    if (!lattices) return;
-    for (int t = steps_ - 2; t >= 0; --t) {
-      edges(t, xi_.data(), a_.data());
-      for (std::size_t i = 0; i < n; ++i) behind[t * n + i] = given(i * n, 1, behind.data() + (t + 1) * n);
-    }
-  }
-
- private:
-  int steps_ = 0, n_ = 0;
-  std::vector<double> xi_, a_, f_, b_;
 };
 
 }  // namespace crfkit::CRFKIT_ISA

@@ -9,6 +9,35 @@
 
 namespace crfkit::CRFKIT_ISA {
 
+// The transitions of a pack for max-product: shared by all steps, or given by fill(t, a) as in Steps.
+template <class T, int W>
+class MaxSteps {
+ public:
+  using Fill = typename Steps<T, W>::Fill;
+  explicit MaxSteps(const Transitions<T>& transitions)
+      : shared_(&transitions), n_labels_(transitions.n_labels), stride_(transitions.stride) {}
+  MaxSteps(int n_labels, int stride, Fill fill)
+      : n_labels_(n_labels), stride_(stride), fill_(fill), a_(static_cast<std::size_t>(n_labels) * stride), column_(n_labels) {}
+  // out[j] = max_i (x[i] + a[t][i][j]), for n rows
+  void push(int t, const T* x, int n, T* out) {
+    if (!shared_) fill_(t, a_.data());
+    rows_times<T, W, MaxPlus<T, W>>(x, n, shared_ ? shared_->score.data() : a_.data(), n_labels_, stride_, out);
+  }
+  // The scores a[t][.][j] of all labels before j
+  const T* score_into(int t, int j) {
+    if (shared_) return shared_->score_t.data() + static_cast<i64>(j) * stride_;
+    fill_(t, a_.data());
+    for (int i = 0; i < n_labels_; ++i) column_[i] = a_[static_cast<std::size_t>(i) * stride_ + j];
+    return column_.data();
+  }
+
+ private:
+  const Transitions<T>* shared_ = nullptr;
+  int n_labels_, stride_;
+  Fill fill_;
+  Buffer<T> a_, column_;
+};
+
 template <class T, int W>
 class Viterbi {
   using S = Simd<T, W>;
@@ -24,9 +53,7 @@ class Viterbi {
     best_.reserve(static_cast<std::size_t>(kPackWidth) * stride);
   }
 
-  // Steps: push(t, x, n, out) gives out[j] = max_i (x[i] + a[t][i][j]).
-  template <class Steps>
-  void forward(const Pack& pack, Steps& steps) {
+  CRFKIT_KERNEL void forward(const Pack& pack, MaxSteps<T, W>& steps) {
     for (int t = 0; t < pack.steps(); ++t) {
       const int n = pack.active(t);
       T* row = v.data() + static_cast<i64>(pack.first[t]) * stride_;
@@ -49,9 +76,7 @@ class Viterbi {
   }
 
   // Writes the best labels of sequence s; false when no path is allowed.
-  // Steps: score_into(t, j) gives the scores a[t][.][j] of all labels before j.
-  template <class Steps>
-  bool trace(const Pack& pack, int s, Steps& steps, i32* path) const {
+  bool trace(const Pack& pack, int s, MaxSteps<T, W>& steps, i32* path) const {
     int last = pack.steps() - 1;
     while (s >= pack.active(last)) --last;
     int j = highest(v.data() + static_cast<i64>(pack.row(last, s)) * stride_, nullptr);
@@ -81,38 +106,11 @@ class Viterbi {
   Buffer<T> best_;
 };
 
-template <class T, int W>
-class SharedMaxSteps {
- public:
-  explicit SharedMaxSteps(const Transitions<T>& transitions) : a_(transitions) {}
-  void push(int, const T* x, int n, T* out) {
-    rows_times<T, W, MaxPlus<T, W>>(x, n, a_.score.data(), a_.n_labels, a_.stride, out);
-  }
-  const T* score_into(int, int j) { return a_.score_t.data() + static_cast<i64>(j) * a_.stride; }
-
- private:
-  const Transitions<T>& a_;
-};
-
-template <class T, int W, class Fill>
-class OwnMaxSteps {
- public:
-  OwnMaxSteps(int n_labels, int stride, Fill fill)
-      : n_labels_(n_labels), stride_(stride), fill_(fill), a_(static_cast<std::size_t>(n_labels) * stride), column_(n_labels) {}
-  void push(int t, const T* x, int, T* out) {
-    fill_(t, a_.data());
-    rows_times<T, W, MaxPlus<T, W>>(x, 1, a_.data(), n_labels_, stride_, out);
-  }
-  const T* score_into(int t, int j) {
-    fill_(t, a_.data());
-    for (int i = 0; i < n_labels_; ++i) column_[i] = a_[static_cast<std::size_t>(i) * stride_ + j];
-    return column_.data();
-  }
-
- private:
-  int n_labels_, stride_;
-  Fill fill_;
-  Buffer<T> a_, column_;
-};
+// in lattice.cpp
+#define CRFKIT_EXTERN(T, W)             \
+  extern template class MaxSteps<T, W>; \
+  extern template class Viterbi<T, W>;
+CRFKIT_EACH_WIDTH(CRFKIT_EXTERN)
+#undef CRFKIT_EXTERN
 
 }  // namespace crfkit::CRFKIT_ISA

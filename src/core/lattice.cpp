@@ -1,0 +1,17 @@
+// lattice.cpp: what all kernels share, compiled once per instruction set; CRFKIT_ISA names it.
+#include "lattice.hpp"
+
+#include "scoring.hpp"
+#include "viterbi.hpp"
+
+namespace crfkit::CRFKIT_ISA {
+
+#define CRFKIT_DEFINE(T, W)       \
+  template class Steps<T, W>;     \
+  template class Lattice<T, W>;   \
+  template class MaxSteps<T, W>;  \
+  template class Viterbi<T, W>;   \
+  template class LocalRows<T, W>;
+CRFKIT_EACH_WIDTH(CRFKIT_DEFINE)
+
+}  // namespace crfkit::CRFKIT_ISA
