@@ -76,7 +76,8 @@ class BeamKernel {
     return false;
   }
 
-  // Beams by max-product: the message is the score of the best path so far, its belief the exponential.
+  // Beams by max-product: the message is the score of the best path so far, its belief the exponential. Leaves the scores,
+  // the best of a step at zero, in `nodes`.
   void choose_for_maximum(BeamResult& out) {
     constexpr T inf = std::numeric_limits<T>::infinity();
     out.start(length_);
@@ -105,6 +106,7 @@ class BeamKernel {
       out.end_step(ws_.selector.select(ws_.message.data(), n_, stride_, rule_.criterion, kept(t), out.labels));
       v.clear();
       for (std::size_t k = 0; k < out.size(t); ++k) v.push_back(ws_.row[out.label(t, k)] - top);
+      out.nodes.insert(out.nodes.end(), v.begin(), v.end());
     }
   }
 
@@ -195,7 +197,7 @@ class BeamKernel {
         std::fill_n(ws_.message.data(), stride_, T(1));
       } else {
         lost |= !load_rows(t - 1, out);
-        send([&](std::size_t i) { return row(out, t - 1, i); }, alpha);
+        send<SumTimes<T, W>>([&](std::size_t i) { return row(out, t - 1, i); }, alpha);
         lost |= strict && lost_in_message(out, t - 1, alpha.size());
       }
       typename S::Mask gone = {};
@@ -219,17 +221,23 @@ class BeamKernel {
     return true;
   }
 
-  // message[j] = sum_i x[i] row(i)[j]
-  template <class Row>
-  void send(Row row, const std::vector<T>& x) {
-    for_tiles<kTile<T, W>>(stride_ / W, [&](auto N, int v0) {
-      typename S::Vec acc[N] = {};
-      for (std::size_t i = 0; i < x.size(); ++i) {
-        const T* m = row(i) + v0 * W;
-        for (int v = 0; v < N; ++v) acc[v] += x[i] * S::load(m + v * W);
+  // message[j] = sum_i x[i] row(i)[j], or max_i (x[i] + row(i)[j]). Rows are read from end to end, four at a time, since
+  // with many labels they come from memory.
+  template <class Algebra, class Row>
+  CRFKIT_KERNEL void send(Row row, const std::vector<T>& x) {
+    for (int k = 0; k < stride_; k += W) S::store(ws_.message.data() + k, Algebra::zero());
+    const auto add = [&](auto R, std::size_t i) {
+      const T* rows[R];
+      for (int r = 0; r < R; ++r) rows[r] = row(i + r);
+      for (int k = 0; k < stride_; k += W) {
+        typename S::Vec total = S::load(ws_.message.data() + k);
+        for (int r = 0; r < R; ++r) total = Algebra::add(total, x[i + r], S::load(rows[r] + k));
+        S::store(ws_.message.data() + k, total);
       }
-      for (int v = 0; v < N; ++v) S::store(ws_.message.data() + (v0 + v) * W, acc[v]);
-    });
+    };
+    std::size_t i = 0;
+    for (; i + 4 <= x.size(); i += 4) add(std::integral_constant<int, 4>{}, i);
+    for (; i < x.size(); ++i) add(std::integral_constant<int, 1>{}, i);
   }
 
   // message[j] = max_i (v[i] + a[i][j]), over the beam's i
@@ -239,15 +247,7 @@ class BeamKernel {
       for (std::size_t i = 0; i < v.size(); ++i)
         pad_rows(scores_from(t, out.label(t, i)), 1, n_, stride_, ws_.rows.data() + i * stride_);
     }
-    for_tiles<kTile<T, W>>(stride_ / W, [&](auto N, int v0) {
-      typename S::Vec acc[N];
-      for (int q = 0; q < N; ++q) acc[q] = MaxPlus<T, W>::zero();
-      for (std::size_t i = 0; i < v.size(); ++i) {
-        const T* a = (job_.shared ? scores_from(t, out.label(t, i)) : ws_.rows.data() + i * stride_) + v0 * W;
-        for (int q = 0; q < N; ++q) acc[q] = MaxPlus<T, W>::add(acc[q], v[i], S::load(a + q * W));
-      }
-      for (int q = 0; q < N; ++q) S::store(ws_.message.data() + (v0 + q) * W, acc[q]);
-    });
+    send<MaxPlus<T, W>>([&](std::size_t i) { return job_.shared ? scores_from(t, out.label(t, i)) : ws_.rows.data() + i * stride_; }, v);
   }
 
   // Did some label's message underflow although a transition leads there?
@@ -263,7 +263,7 @@ class BeamKernel {
   // message[i] = sum over the beam of t+1 of exp(transition score, up to a factor) x
   void send_back(int t, const std::vector<u16>& beam, const std::vector<T>& x) {
     if (job_.shared) {
-      send([&](std::size_t k) { return job_.shared->m_t.data() + static_cast<i64>(beam[k]) * stride_; }, x);
+      send<SumTimes<T, W>>([&](std::size_t k) { return job_.shared->m_t.data() + static_cast<i64>(beam[k]) * stride_; }, x);
       return;
     }
     const T* alpha = ws_.forward.data() + static_cast<std::size_t>(t) * stride_;

@@ -60,7 +60,7 @@ std::vector<i32> best_labels(const Scorer<T>& scorer, const KnownItems& items) {
   in.pairwise = pairwise.data();
   std::vector<i32> path(items.n_tokens());
   std::vector<u8> dead(tokens.n_seq);
-  decode(in, one, path.data(), dead.data());
+  decode(in, nullptr, one, path.data(), dead.data());
   for (u8 x : dead) require(x == 0, "a sequence has no labelling that the constraints allow");
   return path;
 }

@@ -7,7 +7,7 @@
 namespace crfkit {
 namespace {
 
-// A trainer, its siblings for other threads, and a lock: callers on several threads take turns.
+// A trainer and a lock: callers on several threads take turns.
 template <class T>
 class Online {
  public:
@@ -48,30 +48,8 @@ class Online {
 
   auto lipschitz() { return own(std::vector<double>(trainer_->lipschitz())); }
 
-  // out = Hessian of the sum of losses at w, times v: chunks on threads, added in their order
-  void hessian_product(In<double, 1> w, In<double, 1> v, Out<double, 1> out, int threads) {
-    require(static_cast<i64>(w.size()) == size() && static_cast<i64>(v.size()) == size() && static_cast<i64>(out.size()) == size(),
-            "the weight vector has the wrong size");
-    const nb::gil_scoped_release release;
-    const std::lock_guard<std::mutex> guard(lock_);
-    threads = std::max(1, threads);
-    while (static_cast<int>(siblings_.size()) < threads) siblings_.push_back(trainer_->sibling());
-    for (int t = 0; t < threads; ++t) siblings_[t]->set_weights(w.data());
-    const i64 chunks = std::min<i64>(kChunks, std::max<i64>(1, n_seq_));
-    std::fill_n(out.data(), out.size(), 0.0);
-    std::vector<std::vector<double>> part(chunks);
-    parallel_for(chunks, threads, make_threads(1).poll, [&](i64 c, int thread) {
-      part[c].assign(out.size(), 0.0);
-      siblings_[thread]->hessian_product(n_seq_ * c / chunks, n_seq_ * (c + 1) / chunks, v.data(), part[c].data());
-    });
-    for (const auto& x : part)
-      for (std::size_t k = 0; k < out.size(); ++k) out.data()[k] += x[k];
-  }
-
  private:
-  static constexpr i64 kChunks = 8;
   std::unique_ptr<OnlineTrainer<T>> trainer_;
-  std::vector<std::unique_ptr<OnlineTrainer<T>>> siblings_;
   std::mutex lock_;
   i64 n_seq_ = 0;
 };
@@ -142,7 +120,6 @@ void bind(nb::module_& m, const char* name) {
              });
            },
            "order"_a, "eta0"_a, "mu"_a, "lam"_a, "decay"_a, "damp"_a, "batch"_a)
-      .def("hessian_product", &Self::hessian_product, "w"_a, "v"_a, "out"_a.noconvert(), "threads"_a)
       .def_prop_ro("n_sequences", &Self::n_sequences)
       .def_prop_ro("size", &Self::size);
 }

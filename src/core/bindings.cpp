@@ -110,14 +110,16 @@ void bind_chain(nb::module_& m) {
       "edges"_a.none().noconvert());
   m.def(
       "decode",
-      [](In<T, 2> unary, In<T, 3> pairwise, bool per_step, In<i64, 1> offsets, int threads, Out<i32, 1> path,
-         Out<u8, 1> dead) {
+      [](In<T, 2> unary, In<T, 3> pairwise, bool per_step, In<i64, 1> offsets, int threads, std::optional<std::string> kind,
+         double amount, int size, Out<i32, 1> path, Out<u8, 1> dead) {
         const ChainInput<T> in = chain_input<T>(unary, pairwise, per_step, offsets);
+        const BeamRule rule = beam_rule(kind.value_or("fixed_size"), amount, size, std::nullopt, "frozen", 0, in.n_labels);
         require(path.size() == unary.shape(0) && static_cast<i64>(dead.size()) == in.n_seq, "path has the wrong size");
         const nb::gil_scoped_release release;
-        decode(in, make_threads(threads), path.data(), dead.data());
+        decode(in, kind ? &rule : nullptr, make_threads(threads), path.data(), dead.data());
       },
-      "unary"_a, "pairwise"_a, "per_step"_a, "offsets"_a, "threads"_a, "path"_a.noconvert(), "dead"_a.noconvert());
+      "unary"_a, "pairwise"_a, "per_step"_a, "offsets"_a, "threads"_a, "kind"_a.none(), "amount"_a, "size"_a,
+      "path"_a.noconvert(), "dead"_a.noconvert());
   m.def(
       "sample",
       [](In<T, 2> unary, In<T, 3> pairwise, bool per_step, In<i64, 1> offsets, int threads, In<double, 2> uniform,
@@ -173,6 +175,15 @@ void bind_objective(nb::module_& m, const char* objective, const char* scorer) {
             return self.value_and_grad(w.data(), c2, g.data(), make_threads(threads));
           },
           "w"_a, "c2"_a, "g"_a.noconvert(), "threads"_a)
+      .def(
+          "hessian_product",
+          [](Objective<T>& self, In<double, 1> w, In<double, 1> v, double c2, Out<double, 1> out, int threads) {
+            for (std::size_t size : {w.size(), v.size(), out.size()})
+              require(static_cast<i64>(size) == self.size(), "the weight vector has the wrong size");
+            const nb::gil_scoped_release release;
+            self.hessian_product(w.data(), v.data(), c2, out.data(), make_threads(threads));
+          },
+          "w"_a, "v"_a, "c2"_a, "out"_a.noconvert(), "threads"_a)
       // tokens, labels in their beams, the largest beam
       .def(
           "choose_beams",

@@ -116,12 +116,34 @@ void expectations(const ChainInput<T>& in, const double* weight, const Threads& 
 }
 
 template <class T>
-void decode(const ChainInput<T>& in, const Threads& threads, i32* path, u8* dead) {
+void decode(const ChainInput<T>& in, const BeamRule* rule, const Threads& threads, i32* path, u8* dead) {
   std::fill_n(dead, in.n_seq, u8{0});
   ChainJob<T> job;
   job.path = path;
   job.dead = dead;
-  run(in, threads, job, &Kernels<T>::decode, true);
+  if (!rule) return run(in, threads, job, &Kernels<T>::decode, true);
+  const Prepared<T> prepared(in, job, true);
+  const i64 n = in.n_labels;
+  with_workspaces(prepared.kernels, in.n_seq, threads, [&](i64 s, Workspace& workspace) {
+    BeamResult beams;
+    const i64 begin = in.offsets[s];
+    const int steps = static_cast<int>(in.offsets[s + 1] - begin);
+    if (steps == 0) return;
+    prepared.kernels.beam_choose(prepared.job, *rule, s, beams, workspace);
+    dead[s] = !(beams.log_mass > -std::numeric_limits<double>::infinity());
+    if (dead[s]) return;
+    for (int t = steps - 1; t >= 0; --t) {  // back from label to label; among equals the smallest
+      T top = -std::numeric_limits<T>::infinity();
+      const T* a = in.pairwise + (in.per_step ? prepared.edge_first[s] + t : 0) * n * n;
+      for (std::size_t k = 0; k < beams.size(t); ++k) {
+        T x = static_cast<T>(beams.nodes[beams.ptr[t] + k]);
+        if (t + 1 < steps) x += a[beams.label(t, k) * n + path[begin + t + 1]];
+        if (!(x > top)) continue;
+        top = x;
+        path[begin + t] = beams.label(t, k);
+      }
+    }
+  });
 }
 
 template <class T>
@@ -269,7 +291,7 @@ std::vector<Paths> nbest(const ChainInput<T>& in, const BeamRule* rule, i64 k, c
 #define CRFKIT_INSTANTIATE(T)                                                                              \
   template void sum_product(const ChainInput<T>&, const Threads&, double*, T*, T*);                        \
   template void expectations(const ChainInput<T>&, const double*, const Threads&, double*, T*, double*, T*); \
-  template void decode(const ChainInput<T>&, const Threads&, i32*, u8*);                                   \
+  template void decode(const ChainInput<T>&, const BeamRule*, const Threads&, i32*, u8*);                  \
   template void sample(const ChainInput<T>&, const Threads&, i64, const double*, double*, i32*);           \
   template std::vector<BeamResult> beam_sum_product(const ChainInput<T>&, const BeamRule&, const Threads&); \
   template std::vector<Paths> nbest(const ChainInput<T>&, const BeamRule*, i64, const Threads&);

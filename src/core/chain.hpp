@@ -33,9 +33,10 @@ std::vector<i64> edge_offsets(const i64* offsets, i64 n_seq);
 template <class T>
 void sum_product(const ChainInput<T>& in, const Threads& threads, double* log_z, T* nodes, T* edges);
 
-// path [tokens], dead [n_seq]: 1 where no path is allowed
+// path [tokens], dead [n_seq]: 1 where no path is allowed. With a rule, inside of beams that it picks by the scores of best
+// paths.
 template <class T>
-void decode(const ChainInput<T>& in, const Threads& threads, i32* path, u8* dead);
+void decode(const ChainInput<T>& in, const BeamRule* rule, const Threads& threads, i32* path, u8* dead);
 
 // path [n_samples][tokens]; uniform: numbers in [0, 1) of the same shape
 template <class T>

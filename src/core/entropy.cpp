@@ -12,9 +12,10 @@ constexpr i64 kWindow = 512;  // sequences sorted by length together
 // Eight arrays of a pack are in use at once: with more sequences they would drive the block's rows out of the cache.
 constexpr int kEntropyWidth = 4;
 
-// m (a - shift) of shared transitions, and its transpose   [labels][stride], pads 0
+}  // namespace
+
 template <class T>
-void score_steps(const Transitions<T>& a, Buffer<T>& n, Buffer<T>& n_t) {
+void weigh_pairs(const Transitions<T>& a, const std::vector<double>& x, double shift, Buffer<T>& n, Buffer<T>& n_t) {
   const std::size_t size = static_cast<std::size_t>(a.n_labels) * a.stride;
   for (Buffer<T>* b : {&n, &n_t}) {
     b->reserve(size);
@@ -24,13 +25,11 @@ void score_steps(const Transitions<T>& a, Buffer<T>& n, Buffer<T>& n_t) {
     for (int j = 0; j < a.n_labels; ++j) {
       const T m = a.m[static_cast<std::size_t>(i) * a.stride + j];
       if (!(m > 0)) continue;
-      const double score = a.exact[static_cast<std::size_t>(i) * a.n_labels + j] - a.shift;
+      const double score = x[static_cast<std::size_t>(i) * a.n_labels + j] - shift;
       n[static_cast<std::size_t>(i) * a.stride + j] = n_t[static_cast<std::size_t>(j) * a.stride + i] =
           static_cast<T>(static_cast<double>(m) * score);
     }
 }
-
-}  // namespace
 
 template <class T>
 void entropies(const ChainInput<T>& in, const Threads& threads, const EntropyOut<T>& out) {
@@ -56,7 +55,7 @@ void entropies(const ChainInput<T>& in, const Threads& threads, const EntropyOut
   } else {
     shared.prepare(in.pairwise, in.n_labels, job.stride);
     shared_log.prepare(in.pairwise, in.n_labels, round_up(in.n_labels, 4));
-    score_steps(shared, scored, scored_t);
+    weigh_pairs(shared, shared.exact, shared.shift, scored, scored_t);
     job.shared = &shared;
     job.shared_log = &shared_log;
     job.scored = scored.data();
@@ -91,6 +90,7 @@ SemiObjective<T>::SemiObjective(std::shared_ptr<const Layout> layout, const Toke
       state_(layout_->state_family(round_up(layout_->n_labels, kernels_.lanes), kernels_.lanes)),
       edge_(layout_->edge_family(state_.width, kernels_.lanes)),
       weights_(*layout_, state_, edge_, constraints),
+      sum_(*layout_, state_, edge_),
       offsets_(data.offsets, data.offsets + data.n_seq + 1) {
   if (layout_->has_edges() && !data.edge_ptr) throw Error("the model's transitions look at the input, the data has no transition attributes");
   if (seq_weight) seq_weight_.assign(seq_weight, seq_weight + data.n_seq);
@@ -112,8 +112,6 @@ SemiObjective<T>::SemiObjective(std::shared_ptr<const Layout> layout, const Toke
     std::vector<i64>().swap(blocks_[b].token);
   });
   for (Family* family : {&state_, &edge_}) std::vector<Family::Place>().swap(family->place);  // only blocks need it
-  state_gradient_.reserve(state_.dense_attr.size() * state_.width + 1);
-  if (layout_->has_edges()) edge_gradient_.reserve(edge_.dense_attr.size() * edge_.width + 1);
 }
 
 template <class T>
@@ -123,11 +121,8 @@ typename SemiObjective<T>::Value SemiObjective<T>::add(const double* w, double e
   if (entropy_weight == 0) last = std::min(last, partial_blocks_);
   Value value;
   if (first >= last) return value;
-  const i64 n = layout_->n_labels;
   weights_.set(w, threads);
-  score_steps(weights_.transitions, scored_, scored_t_);
-  std::vector<double> pairs(n * n, 0.0), start(n, 0.0), end(n, 0.0);
-  Turns turns(threads.count == 1 ? 1 : 2 * threads.count);
+  weigh_pairs(weights_.transitions, weights_.transitions.exact, weights_.transitions.shift, scored_, scored_t_);
   double weighted = 0;
   SemiJob<T> known;
   weights_.point(known);
@@ -136,39 +131,20 @@ typename SemiObjective<T>::Value SemiObjective<T>::add(const double* w, double e
   known.seq_weight = seq_weight_.empty() ? nullptr : seq_weight_.data();
   known.value = &value.partial;
   known.g = g;
-  known.state_gradient = state_gradient_.data();
-  known.edge_gradient = edge_gradient_.data();
-  known.pair_gradient = pairs.data();
-  known.start_gradient = start.data();
-  known.end_gradient = end.data();
-  known.turns = &turns;
+  sum_.start(threads.count, false, known);
   known.scored = scored_.data();
   known.scored_t = scored_t_.data();
   SemiJob<T> unknown = known;
   unknown.value = &weighted;
   unknown.scale = entropy_weight;
-  std::fill_n(state_gradient_.data(), state_.dense_attr.size() * state_.width, T(0));
-  if (layout_->has_edges()) std::fill_n(edge_gradient_.data(), edge_.dense_attr.size() * edge_.width, T(0));
   if (static_cast<int>(workspaces_.size()) < threads.count) workspaces_.resize(threads.count);
-  parallel_for(last - first, threads.count, threads.poll, [&](i64 task, int thread) {
+  sum_.run(last - first, threads, [&](i64 task, int thread) {
     if (!workspaces_[thread]) workspaces_[thread] = entropy_kernels_.workspace();
     const i64 b = first + task;
-    try {
-      if (b < partial_blocks_) entropy_kernels_.partial(known, blocks_[b], masks_[b].data(), task, *workspaces_[thread]);
-      else entropy_kernels_.entropy(unknown, blocks_[b], task, *workspaces_[thread]);
-    } catch (...) {
-      turns.break_all();
-      throw;
-    }
+    if (b < partial_blocks_) entropy_kernels_.partial(known, blocks_[b], masks_[b].data(), task, *workspaces_[thread]);
+    else entropy_kernels_.entropy(unknown, blocks_[b], task, *workspaces_[thread]);
   });
-  collect_table(state_, state_gradient_.data(), threads, g);
-  if (layout_->has_edges()) collect_table(edge_, edge_gradient_.data(), threads, g);
-  for (i64 k = 0; k < n * n; ++k)
-    if (layout_->transition[k] >= 0) g[layout_->transition[k]] += pairs[k];
-  for (i64 j = 0; j < n; ++j) {
-    if (layout_->start >= 0) g[layout_->start + j] += start[j];
-    if (layout_->end >= 0) g[layout_->end + j] += end[j];
-  }
+  sum_.collect(threads, g);
   if (entropy_weight != 0) value.entropy = weighted / entropy_weight;
   return value;
 }
@@ -183,6 +159,8 @@ std::pair<i64, i64> SemiObjective<T>::block_size(i64 block) const {
   return {tokens, sequences};
 }
 
+template void weigh_pairs(const Transitions<float>&, const std::vector<double>&, double, Buffer<float>&, Buffer<float>&);
+template void weigh_pairs(const Transitions<double>&, const std::vector<double>&, double, Buffer<double>&, Buffer<double>&);
 template void entropies(const ChainInput<float>&, const Threads&, const EntropyOut<float>&);
 template void entropies(const ChainInput<double>&, const Threads&, const EntropyOut<double>&);
 template class SemiObjective<float>;

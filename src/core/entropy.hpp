@@ -36,6 +36,7 @@ template <class T>
 struct SemiJob : LossJob<T> {
   const T *scored = nullptr, *scored_t = nullptr;
   double scale = 1;  // of all sequences, beside their weights
+  const LossJob<T>* tangent = nullptr;  // curvature: the direction's tables; then scored is m * its transitions
 };
 
 template <class T>
@@ -46,11 +47,17 @@ struct EntropyKernels {
   // masks: allowed labels of every token row, as bits [rows][words]
   void (*partial)(const SemiJob<T>&, const Block<T>&, const u64* masks, i64 task, Workspace&);
   void (*entropy)(const SemiJob<T>&, const Block<T>&, i64 task, Workspace&);
+  // minus the covariance of the features with the direction's score: the Hessian of -log Z times the direction
+  void (*curvature)(const SemiJob<T>&, const Block<T>&, i64 task, Workspace&);
 };
 
 // The kernels for vectors as wide as those of kernels_for.
 template <class T>
 const EntropyKernels<T>& entropy_kernels_for(int lanes);
+
+// n = m (x - shift) for pairs of labels, and its transpose   [labels][stride], pads 0; x: [labels][labels]
+template <class T>
+void weigh_pairs(const Transitions<T>& a, const std::vector<double>& x, double shift, Buffer<T>& n, Buffer<T>& n_t);
 
 // Loss of sequences without gold paths: for the first n_partial of them, of which labels are known in part,
 //
@@ -79,12 +86,13 @@ class SemiObjective {
   const EntropyKernels<T>& entropy_kernels_;
   Family state_, edge_;
   Weights<T> weights_;
+  GradientSum<T> sum_;
   std::vector<i64> offsets_;
   std::vector<double> seq_weight_;
   std::vector<Block<T>> blocks_;
   i64 partial_blocks_ = 0;
   std::vector<std::vector<u64>> masks_;  // per partial block  [token rows][words]
-  Buffer<T> state_gradient_, edge_gradient_, scored_, scored_t_;
+  Buffer<T> scored_, scored_t_;
   std::vector<std::unique_ptr<Workspace>> workspaces_;
 };
 

@@ -10,6 +10,7 @@ namespace {
 
 template <class T, int W>
 struct EntropyWorkspace : LossWorkspace<T, W> {
+  LocalRows<T, W> tangent_state, tangent_edge;
   PackStatistics<T, W> statistics;
   PlainStatistics plain;
   Buffer<T> scores, nodes, pairs_of_scores;  // scores and gradients of a pack; sum h x q + alpha x qq [labels][stride]
@@ -230,7 +231,21 @@ class SemiLossKernel : LossKernel<T, W> {
   }
 
   void entropy(i64 task) {
-    run(task, ws_.statistics.u, [&](const Pack& pack, T* u) { entropy_pass(pack, u); });
+    run(task, ws_.statistics.u, [&](const Pack& pack, T* u) { entropy_pass(pack, u, u); });
+  }
+
+  // As the entropy's gradient, with the direction's scores in place of the model's.
+  void curvature(i64 task) {
+    const LossJob<T>& v = *job_.tangent;
+    ws_.tangent_state.load(block_.state, *v.state, v.state_table, v.w);
+    if (own_steps_) ws_.tangent_edge.load(block_.edge, *v.edge, v.edge_table, v.w);
+    run(task, ws_.scores, [&](const Pack& pack, T* u) {
+      ws_.statistics.u.reserve(static_cast<std::size_t>(pack.rows()) * stride_);
+      T* r = ws_.statistics.u.data();
+      ws_.tangent_state.score(base_, pack.rows(), ws_.init.data(), r);
+      Base::add_ends(pack, v.start, v.end, r);
+      entropy_pass(pack, u, r);
+    });
   }
 
  private:
@@ -361,8 +376,9 @@ class SemiLossKernel : LossKernel<T, W> {
     }
   }
 
-  // Adds weight * H to the value, and its gradient.
-  void entropy_pass(const Pack& pack, const T* u) {
+  // Adds weight * H to the value, and its gradient: minus the covariance with the score of a path, of which r [rows][stride]
+  // holds the labels' part, and pair_part the transitions'.
+  void entropy_pass(const Pack& pack, const T* u, const T* r) {
     auto& lattice = ws_.lattice;
     lattice.start(pack, n_, stride_);
     nodes_ = lattice.e.data();
@@ -374,41 +390,50 @@ class SemiLossKernel : LossKernel<T, W> {
     for (int s = 0; s < pack.n_seq(); ++s) {
       if (lattice.good(s)) continue;
       in_log_space(pack, s, u);
-      plain(pack, s, u, [&](int t, int j) { return ws_.log_lattice.node(t, j); },
+      plain(pack, s, r, [&](int t, int j) { return ws_.log_lattice.node(t, j); },
             [&](int t, double* xi, double* scores) {
+              copy_pair_part(t, scores);
               const double* a = log_matrix(t, false);
               for (int i = 0; i < n_; ++i)
-                for (int j = 0; j < n_; ++j) {
-                  scores[static_cast<i64>(i) * n_ + j] = a[i * log_stride(n_) + j];
+                for (int j = 0; j < n_; ++j)
                   xi[static_cast<i64>(i) * n_ + j] = ws_.log_lattice.edge(t, i, j, a[i * log_stride(n_) + j]);
-                }
             });
       for (int t = 0; t < length(pack, s); ++t) in_logs_.insert(in_logs_.end(), node_row(pack, t, s), node_row(pack, t, s) + n_);
       lattice.drop(pack, s);
     }
     if (!own_steps_) packed(pack);
-    else if (lattice.good(0)) entropy_of_own(pack, u, steps);
+    else if (lattice.good(0)) entropy_of_own(pack, r, steps);
     auto row = in_logs_.begin();
     for (int s = 0; s < pack.n_seq(); ++s)
       for (int t = 0; !lattice.good(s) && t < length(pack, s); ++t, row += n_) std::copy_n(row, n_, node_row(pack, t, s));
   }
 
-  void entropy_of_own(const Pack& pack, const T* u, Steps<T, W>& steps) {
+  void entropy_of_own(const Pack& pack, const T* r, Steps<T, W>& steps) {
     auto& lattice = ws_.lattice;
     lattice.backward(pack, steps);
-    plain(pack, 0, u, [&](int t, int j) { return static_cast<double>(lattice.e[static_cast<i64>(t) * stride_ + j]); },
+    plain(pack, 0, r, [&](int t, int j) { return static_cast<double>(lattice.e[static_cast<i64>(t) * stride_ + j]); },
           [&](int t, double* xi, double* scores) {
             const T* m = steps.matrix(t);
             const T* a = lattice.alpha.data() + static_cast<i64>(t) * stride_;
             const T* q = lattice.q.data() + static_cast<i64>(t + 1) * stride_;
-            step_scores(t, ws_.step_scores.data());
+            copy_pair_part(t, scores);
             for (int i = 0; i < n_; ++i)
-              for (int j = 0; j < n_; ++j) {
-                const i64 ij = static_cast<i64>(i) * stride_ + j;
-                scores[static_cast<i64>(i) * n_ + j] = static_cast<double>(ws_.step_scores[ij]);
-                xi[static_cast<i64>(i) * n_ + j] = static_cast<double>(a[i]) * static_cast<double>(m[ij]) * static_cast<double>(q[j]);
-              }
+              for (int j = 0; j < n_; ++j)
+                xi[static_cast<i64>(i) * n_ + j] =
+                    static_cast<double>(a[i]) * static_cast<double>(m[static_cast<i64>(i) * stride_ + j]) * static_cast<double>(q[j]);
           });
+  }
+
+  // What the transition t adds to the score that covariances are taken with   [labels][labels]
+  void copy_pair_part(int t, double* out) {
+    const LossJob<T>& job = job_.tangent ? *job_.tangent : job_;
+    const T* a = job.transitions->score.data();
+    if (own_steps_) {
+      (job_.tangent ? ws_.tangent_edge : ws_.edge).score(base_ + t + 1, 1, a, ws_.step_scores.data());
+      a = ws_.step_scores.data();
+    }
+    for (int i = 0; i < n_; ++i)
+      for (int j = 0; j < n_; ++j) out[static_cast<i64>(i) * n_ + j] = static_cast<double>(a[static_cast<i64>(i) * stride_ + j]);
   }
 
   // The scores lie in ws_.statistics.u.
@@ -432,7 +457,7 @@ class SemiLossKernel : LossKernel<T, W> {
       }
   }
 
-  void plain(const Pack& pack, int s, const T* u, FunctionRef<double(int, int)> node, PlainStatistics::Edges edges) {
+  void plain(const Pack& pack, int s, const T* r, FunctionRef<double(int, int)> node, PlainStatistics::Edges edges) {
     auto& statistics = ws_.plain;
     const int steps = length(pack, s);
     const double scale = weight(pack, s);
@@ -440,10 +465,12 @@ class SemiLossKernel : LossKernel<T, W> {
     for (int t = 0; t < steps; ++t)
       for (int j = 0; j < n_; ++j) {
         statistics.gamma[static_cast<i64>(t) * n_ + j] = node(t, j);
-        statistics.u[static_cast<i64>(t) * n_ + j] = static_cast<double>(u[static_cast<i64>(pack.row(t, s)) * stride_ + j]);
+        statistics.u[static_cast<i64>(t) * n_ + j] = static_cast<double>(r[static_cast<i64>(pack.row(t, s)) * stride_ + j]);
       }
-    statistics.entropies(edges, false);
-    value_ += scale * statistics.entropy;
+    if (!job_.tangent) {
+      statistics.entropies(edges, false);
+      value_ += scale * statistics.entropy;
+    }
     statistics.gradient(
         edges,
         [&](int t, const double* d) {
@@ -470,6 +497,8 @@ const EntropyKernels<T>& table() {
                     Workspace& ws) { SemiLossKernel<T, W>(job, block, ws).partial(masks, task); },
       .entropy = [](const SemiJob<T>& job, const Block<T>& block, i64 task,
                     Workspace& ws) { SemiLossKernel<T, W>(job, block, ws).entropy(task); },
+      .curvature = [](const SemiJob<T>& job, const Block<T>& block, i64 task,
+                      Workspace& ws) { SemiLossKernel<T, W>(job, block, ws).curvature(task); },
   };
   return kernels;
 }

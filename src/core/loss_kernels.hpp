@@ -140,11 +140,14 @@ class LossKernel {
   // u: [rows][stride], the scores of all tokens of the pack, start and end weights included
   void score_pack(const Pack& pack, T* u) {
     ws_.state.score(base_, pack.rows(), ws_.init.data(), u);
+    add_ends(pack, job_.start, job_.end, u);
+  }
+  void add_ends(const Pack& pack, const T* start, const T* end, T* u) const {
     for (int s = 0; s < pack.n_seq(); ++s) {
       T* first = u + static_cast<i64>(pack.row(0, s)) * stride_;
       T* last = u + static_cast<i64>(pack.row(length(pack, s) - 1, s)) * stride_;
-      for (int j = 0; j < n_; ++j) first[j] += job_.start[j];
-      for (int j = 0; j < n_; ++j) last[j] += job_.end[j];
+      for (int j = 0; j < n_; ++j) first[j] += start[j];
+      for (int j = 0; j < n_; ++j) last[j] += end[j];
     }
   }
 

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "entropy.hpp"
 #include "memory.hpp"
 #include "tables.hpp"
 
@@ -89,6 +90,55 @@ void Weights<T>::point(LossJob<T>& job) const {
 }
 
 template <class T>
+void GradientSum<T>::start(int threads, bool ends_only, LossJob<T>& job) {
+  const i64 n = layout_.n_labels;
+  start_.assign(n, 0.0);
+  end_.assign(n, 0.0);
+  pairs_.assign(ends_only ? 0 : n * n, 0.0);
+  if (!ends_only) {
+    const std::size_t state = state_.dense_attr.size() * state_.width, edge = edge_.dense_attr.size() * edge_.width;
+    state_table_.reserve(state + 1);
+    edge_table_.reserve(edge + 1);
+    std::fill_n(state_table_.data(), state, T(0));
+    std::fill_n(edge_table_.data(), edge, T(0));
+  }
+  turns_ = std::make_unique<Turns>(threads == 1 ? 1 : 2 * threads);
+  job.state_gradient = state_table_.data();
+  job.edge_gradient = edge_table_.data();
+  job.pair_gradient = pairs_.data();
+  job.start_gradient = start_.data();
+  job.end_gradient = end_.data();
+  job.turns = turns_.get();
+}
+
+template <class T>
+void GradientSum<T>::run(i64 n_tasks, const Threads& threads, FunctionRef<void(i64, int)> body) {
+  parallel_for(n_tasks, threads.count, threads.poll, [&](i64 task, int thread) {
+    try {
+      body(task, thread);
+    } catch (...) {
+      turns_->break_all();
+      throw;
+    }
+  });
+}
+
+template <class T>
+void GradientSum<T>::collect(const Threads& threads, double* g) const {
+  const i64 n = layout_.n_labels;
+  if (!pairs_.empty()) {
+    collect_table(state_, state_table_.data(), threads, g);
+    collect_table(edge_, edge_table_.data(), threads, g);
+    for (i64 k = 0; k < n * n; ++k)
+      if (layout_.transition[k] >= 0) g[layout_.transition[k]] += pairs_[k];
+  }
+  for (i64 j = 0; j < n; ++j) {
+    if (layout_.start >= 0) g[layout_.start + j] += start_[j];
+    if (layout_.end >= 0) g[layout_.end + j] += end_[j];
+  }
+}
+
+template <class T>
 Objective<T>::Objective(std::shared_ptr<const Layout> layout, const Tokens& data, const i32* gold, const double* seq_weight,
                         const double* constraints, const Threads& threads)
     : layout_(std::move(layout)),
@@ -96,6 +146,7 @@ Objective<T>::Objective(std::shared_ptr<const Layout> layout, const Tokens& data
       state_(state_family(*layout_, kernels_.lanes)),
       edge_(layout_->edge_family(state_.width, kernels_.lanes)),
       weights_(*layout_, state_, edge_, constraints),
+      sum_(*layout_, state_, edge_),
       offsets_(data.offsets, data.offsets + data.n_seq + 1) {
   check_tokens(*layout_, data);
   if (seq_weight) seq_weight_.assign(seq_weight, seq_weight + data.n_seq);
@@ -109,8 +160,6 @@ Objective<T>::Objective(std::shared_ptr<const Layout> layout, const Tokens& data
     std::vector<i64>().swap(blocks_[b].token);
   });
   for (Family* family : {&state_, &edge_}) std::vector<Family::Place>().swap(family->place);  // only blocks need it
-  state_gradient_.reserve(state_.dense_attr.size() * state_.width + 1);
-  if (layout_->has_edges()) edge_gradient_.reserve(edge_.dense_attr.size() * edge_.width + 1);
   return_free_memory();
 }
 
@@ -130,55 +179,65 @@ double Objective<T>::block_value_and_grad(const double* w, i64 block, bool beams
   return run(w, block, block + 1, beams, g, threads);
 }
 
-// Adds the gradient of the blocks [first, last) to g.
 template <class T>
-double Objective<T>::run(const double* w, i64 first, i64 last, bool beams, double* g, const Threads& threads) {
-  const i64 n = layout_->n_labels;
-  if (beams) weights_.set_ends(w);
-  else weights_.set(w, threads);
-  std::vector<double> pairs(beams ? 0 : n * n, 0.0), start(n, 0.0), end(n, 0.0);
-  double value = 0;
-  Turns turns(threads.count == 1 ? 1 : 2 * threads.count);
-  LossJob<T> job;
+void Objective<T>::point(const double* w, LossJob<T>& job) const {
   weights_.point(job);
   job.offsets = offsets_.data();
   job.w = w;
   job.seq_weight = seq_weight_.empty() ? nullptr : seq_weight_.data();
+}
+
+// Adds the gradient of the blocks [first, last) to g.
+template <class T>
+double Objective<T>::run(const double* w, i64 first, i64 last, bool beams, double* g, const Threads& threads) {
+  if (beams) weights_.set_ends(w);
+  else weights_.set(w, threads);
+  double value = 0;
+  LossJob<T> job;
+  point(w, job);
   job.value = &value;
   job.g = g;
-  job.state_gradient = state_gradient_.data();
-  job.edge_gradient = edge_gradient_.data();
-  job.pair_gradient = pairs.data();
-  job.start_gradient = start.data();
-  job.end_gradient = end.data();
-  job.turns = &turns;
-  if (!beams) {
-    std::fill_n(state_gradient_.data(), state_.dense_attr.size() * state_.width, T(0));
-    if (layout_->has_edges()) std::fill_n(edge_gradient_.data(), edge_.dense_attr.size() * edge_.width, T(0));
-  }
+  sum_.start(threads.count, beams, job);
   if (static_cast<int>(workspaces_.size()) < threads.count) workspaces_.resize(threads.count);
-  parallel_for(last - first, threads.count, threads.poll, [&](i64 task, int thread) {
+  sum_.run(last - first, threads, [&](i64 task, int thread) {
     if (!workspaces_[thread]) workspaces_[thread] = kernels_.workspace();
     const i64 b = first + task;
-    try {
-      if (beams) kernels_.beam_loss(job, beams_[b], task, *workspaces_[thread]);
-      else kernels_.loss(job, blocks_[b], gold_[b].data(), task, *workspaces_[thread]);
-    } catch (...) {
-      turns.break_all();
-      throw;
-    }
+    if (beams) kernels_.beam_loss(job, beams_[b], task, *workspaces_[thread]);
+    else kernels_.loss(job, blocks_[b], gold_[b].data(), task, *workspaces_[thread]);
   });
-  if (!beams) {
-    collect_table(state_, state_gradient_.data(), threads, g);
-    if (layout_->has_edges()) collect_table(edge_, edge_gradient_.data(), threads, g);
-    for (i64 k = 0; k < n * n; ++k)
-      if (layout_->transition[k] >= 0) g[layout_->transition[k]] += pairs[k];
-  }
-  for (i64 j = 0; j < n; ++j) {
-    if (layout_->start >= 0) g[layout_->start + j] += start[j];
-    if (layout_->end >= 0) g[layout_->end + j] += end[j];
-  }
+  sum_.collect(threads, g);
   return value;
+}
+
+template <class T>
+void Objective<T>::hessian_product(const double* w, const double* v, double c2, double* out, const Threads& threads) {
+  const std::lock_guard<std::mutex> guard(lock_);
+  const EntropyKernels<T>& kernels = entropy_kernels_for<T>(kernels_.lanes);
+  weights_.set(w, threads);
+  Weights<T> direction(*layout_, state_, edge_, nullptr);
+  direction.set(v, threads);
+  Buffer<T> scored, scored_t;
+  weigh_pairs(weights_.transitions, direction.pairwise, 0.0, scored, scored_t);
+  LossJob<T> tangent;
+  direction.point(tangent);
+  tangent.w = v;
+  for (u32 k = 0; k < layout_->size; ++k) out[k] = 2 * c2 * v[k];
+  double value = 0;
+  SemiJob<T> job;
+  point(w, job);
+  job.value = &value;
+  job.g = out;
+  job.scored = scored.data();
+  job.scored_t = scored_t.data();
+  job.tangent = &tangent;
+  job.scale = -1;  // the gradient of the entropy is minus a covariance
+  sum_.start(threads.count, false, job);
+  if (static_cast<int>(second_workspaces_.size()) < threads.count) second_workspaces_.resize(threads.count);
+  sum_.run(n_blocks(), threads, [&](i64 task, int thread) {
+    if (!second_workspaces_[thread]) second_workspaces_[thread] = kernels.workspace();
+    kernels.curvature(job, blocks_[task], task, *second_workspaces_[thread]);
+  });
+  sum_.collect(threads, out);
 }
 
 // Beams of the blocks [first, last).
@@ -187,10 +246,7 @@ std::vector<BeamBlock<T>> Objective<T>::chosen(const double* w, i64 first, i64 l
   if (layout_->has_edges()) throw Error("beams cannot be used in training where transitions look at the input");
   weights_.set(w, threads);
   LossJob<T> job;
-  weights_.point(job);
-  job.offsets = offsets_.data();
-  job.w = w;
-  job.seq_weight = seq_weight_.empty() ? nullptr : seq_weight_.data();
+  point(w, job);
   if (static_cast<int>(workspaces_.size()) < threads.count) workspaces_.resize(threads.count);
   std::vector<BeamBlock<T>> out(last - first);
   parallel_for(last - first, threads.count, threads.poll, [&](i64 task, int thread) {
@@ -274,6 +330,8 @@ void Scorer<T>::score(const Tokens& data, const Threads& threads, T* unary, T* p
 
 template class Weights<float>;
 template class Weights<double>;
+template class GradientSum<float>;
+template class GradientSum<double>;
 template class Objective<float>;
 template class Objective<double>;
 template class Scorer<float>;

@@ -32,6 +32,26 @@ class Weights {
   Buffer<T> state_table_, edge_table_, start_, end_;
 };
 
+// What blocks add their gradients to, and in which order.
+template <class T>
+class GradientSum {
+ public:
+  GradientSum(const Layout& layout, const Family& state, const Family& edge) : layout_(layout), state_(state), edge_(edge) {}
+  // Zero, and written into the job. ends_only: inside of beams, whose blocks add to the gradient themselves otherwise.
+  void start(int threads, bool ends_only, LossJob<T>& job);
+  // body(task, thread) for all tasks
+  void run(i64 n_tasks, const Threads& threads, FunctionRef<void(i64, int)> body);
+  // Adds it all to g.
+  void collect(const Threads& threads, double* g) const;
+
+ private:
+  const Layout& layout_;
+  const Family &state_, &edge_;
+  Buffer<T> state_table_, edge_table_;
+  std::vector<double> pairs_, start_, end_;
+  std::unique_ptr<Turns> turns_;
+};
+
 // sum over sequences of weight * (log Z - score of the gold path), plus c2 |w|^2.
 template <class T>
 class Objective {
@@ -42,6 +62,8 @@ class Objective {
             const Threads& threads);
   // Inside of the beams, once some are chosen.
   double value_and_grad(const double* w, double c2, double* g, const Threads& threads);
+  // out: the Hessian at w times v, with all labels
+  void hessian_product(const double* w, const double* v, double c2, double* out, const Threads& threads);
   i64 size() const { return layout_->size; }
 
   // Beams of labels for each token, the gold label among them; they stay until they are chosen again or dropped.
@@ -64,18 +86,19 @@ class Objective {
   static BeamSizes sizes(const std::vector<BeamBlock<T>>& blocks);
   std::vector<BeamBlock<T>> chosen(const double* w, i64 first, i64 last, const Criterion& criterion, const Threads& threads);
   double run(const double* w, i64 first, i64 last, bool beams, double* g, const Threads& threads);
+  void point(const double* w, LossJob<T>& job) const;
 
   const std::shared_ptr<const Layout> layout_;
   const Kernels<T>& kernels_;
   Family state_, edge_;
   Weights<T> weights_;
+  GradientSum<T> sum_;
   std::vector<i64> offsets_;
   std::vector<double> seq_weight_;
   std::vector<Block<T>> blocks_;
   std::vector<std::vector<u16>> gold_;   // per block, [token rows]
   std::vector<BeamBlock<T>> beams_;      // per block, or none
-  Buffer<T> state_gradient_, edge_gradient_;
-  std::vector<std::unique_ptr<Workspace>> workspaces_;
+  std::vector<std::unique_ptr<Workspace>> workspaces_, second_workspaces_;  // the latter of Hessian products
 };
 
 // Potentials of data under a fixed weight vector.

@@ -82,10 +82,6 @@ class OnlineTrainer {
     int batch;
   };
   virtual double smd(Order order, const Smd& how, const Poll& poll) = 0;
-  // out += sum over [first, last) of weight * (Hessian of the loss at w) v; out, v: in the order of the weight vector
-  virtual void hessian_product(i64 first, i64 last, const double* v, double* out) = 0;
-  // Another trainer on the same data, for threads.
-  virtual std::unique_ptr<OnlineTrainer> sibling() const = 0;
 };
 
 template <class T>

@@ -343,24 +343,6 @@ class Trainer final : public OnlineTrainer<T> {
     return total;
   }
 
-  void hessian_product(i64 first, i64 last, const double* v, double* out) override {
-    const FlushDenormals flush;
-    spread(v, direction_);
-    fresh(product_);
-    tangent_ = &direction_;
-    prepare();
-    for (i64 s = first; s < last; ++s) {
-      Delta& x = delta(0);
-      marginals(s, x, true);
-      covariance(s, x);
-      scatter<false>(x, T(1), product_.data());
-    }
-    for (std::size_t k = 0; k < d_.place.size(); ++k)
-      if (d_.place[k] != kNone) out[k] += static_cast<double>(product_[d_.place[k]]);
-  }
-
-  std::unique_ptr<OnlineTrainer<T>> sibling() const override { return std::make_unique<Trainer>(data_); }
-
  private:
   void fresh(Buffer<T>& b) {
     b.reserve(d_.size);

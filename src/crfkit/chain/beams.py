@@ -279,12 +279,17 @@ def beam_marginals(
     return log_mass, BeamMarginals(log_z, *found[1:], p.n_labels, x.offsets)
 
 
+def beam_core(beam: Beam | None) -> tuple[str | None, float, int]:
+    """A rule as the core takes it."""
+    return (None, 0.0, 1) if beam is None else beam.core()
+
+
 def beam_paths(
     p: Potentials, beam: Beam | None, k: int, n_jobs: int | None
 ) -> list[tuple[NDArray[np.int32], NDArray[np.float64]]]:
     """Best paths [k, T] and scores [k] of each sequence; inside of beams, if a rule for them is given."""
     x = p.lattice
-    kind, amount, size = (None, 0.0, 1) if beam is None else beam.core()
+    kind, amount, size = beam_core(beam)
     count, path, score = _core.nbest(
         x.unary, x.pairwise, x.per_step, x.offsets, resolve_threads(n_jobs), kind, amount, size, min(k, 2**31 - 1)
     )

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from crfkit import _core
 from crfkit._threads import resolve_threads
-from crfkit.chain.beams import Beam, BeamMarginals, Form, beam_marginals, beam_paths
+from crfkit.chain.beams import Beam, BeamMarginals, Form, beam_core, beam_marginals, beam_paths
 from crfkit.chain.potentials import Floats, Potentials
 
 __all__ = [
@@ -191,14 +191,12 @@ def node_marginals(p: Potentials, n_jobs: int | None = None) -> Floats:
 
 def decode_flat(p: Potentials, n_jobs: int | None = None, beam: Beam | None = None) -> Path:
     """``decode`` with the paths of a batch one after another, [N]."""
-    if beam is not None:
-        found = beam_paths(p, beam, 1, n_jobs)
-        _require_paths(p, np.array([len(score) == 0 for _, score in found], bool))
-        return np.concatenate([np.empty(0, np.int32), *(path.ravel() for path, _ in found)])
     x = p.lattice
     path = np.empty(len(x.unary), np.int32)
     dead = np.empty(len(p), np.uint8)
-    _core.decode(x.unary, x.pairwise, x.per_step, x.offsets, resolve_threads(n_jobs), path, dead)
+    kind, amount, size = beam_core(beam)
+    threads = resolve_threads(n_jobs)
+    _core.decode(x.unary, x.pairwise, x.per_step, x.offsets, threads, kind, amount, size, path, dead)
     _require_paths(p, dead.astype(bool))
     return path
 

@@ -304,7 +304,7 @@ class CRF(ChainEstimator):
         objective: LikelihoodObjective
         if sets is None:
             objective = make(layout, data, numbers, **shared)
-        elif not self._exact_likelihood(make):
+        elif make is not LikelihoodObjective:
             raise ValueError(
                 f"unknown labels in 'y' need a likelihood of the whole data: 'algorithm' is {self.algorithm!r}"
             )
@@ -319,9 +319,7 @@ class CRF(ChainEstimator):
             return BackwardObjective
         if training and isinstance(find_algorithm(self.algorithm), Stochastic):
             return SequenceObjective
-        return partial(
-            LikelihoodObjective, second_order=not (training and isinstance(find_algorithm(self.algorithm), LBFGS))
-        )
+        return LikelihoodObjective
 
     def objective(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> LikelihoodObjective:
         """What :meth:`fit` minimises, without the ``c1`` term, for use with any optimiser.
@@ -432,10 +430,6 @@ class CRF(ChainEstimator):
         result = minimize(objective, w0)
         self.beams_ = objective.measure(result.w)
         return result
-
-    def _exact_likelihood(self, make: Any) -> bool:
-        """Whether an objective is the likelihood of all the data, by forward-backward."""
-        return isinstance(make, partial) and make.func is LikelihoodObjective
 
     def _fit(
         self,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -13,7 +12,6 @@ from crfkit._threads import resolve_threads
 from crfkit.chain.beams import Beam
 from crfkit.chain.constraints import Constraints
 from crfkit.dataset import Dataset, Layout
-from crfkit.training.sequences import SequenceObjective
 
 __all__ = ["LikelihoodObjective", "Objective"]
 
@@ -60,8 +58,6 @@ class LikelihoodObjective:
         Precision of the lattices; sums over the data are in double precision either way.
     n_jobs : int, optional
         Threads; the result does not depend on them.
-    second_order : bool
-        Whether :meth:`hessian_product` may be called; then the data is kept for it.
     """
 
     def __init__(
@@ -75,7 +71,6 @@ class LikelihoodObjective:
         constraints: Constraints | None = None,
         dtype: Any = np.float32,
         n_jobs: int | None = None,
-        second_order: bool = False,
     ) -> None:
         self.layout = layout
         self.n_tokens = data.n_tokens
@@ -87,10 +82,6 @@ class LikelihoodObjective:
         native = _core.ObjectiveF32 if single else _core.ObjectiveF64
         scores = None if constraints is None else constraints.as_scores()
         self._native = native(layout.native, data.native, labels, weights, scores, self.threads)
-        self._sequences: Any = None
-        if second_order:
-            same = {"c2": c2, "weights": weights, "constraints": constraints, "dtype": dtype, "n_jobs": n_jobs}
-            self._sequences = partial(SequenceObjective, layout, data, labels, **same)
 
     @property
     def size(self) -> int:
@@ -99,20 +90,29 @@ class LikelihoodObjective:
 
     def value_and_grad(self, w: Vector, out: Vector | None = None) -> tuple[float, Vector]:
         """Value and gradient at w."""
-        w = np.ascontiguousarray(w, dtype=np.float64)
-        if w.shape != (self.size,):
-            raise ValueError(f"'w' must have shape ({self.size},), got {w.shape}")
+        w = self._vector("w", w)
         gradient = np.empty(self.size) if out is None else out
         return self._native.value_and_grad(w, self.c2, gradient, self.threads), gradient
 
     def hessian_product(self, w: Vector, v: Vector) -> Vector:
-        """The Hessian at w times v, exactly and with the penalty; see :class:`SequenceObjective`."""
-        if self._sequences is None:
-            raise ValueError("'second_order' of LikelihoodObjective must be True for Hessian products")
-        if isinstance(self._sequences, partial):
-            self._sequences = self._sequences()
-        product: Vector = self._sequences.hessian_product(w, v)
-        return product
+        r"""The Hessian at w times v, exactly, without forming it.
+
+        .. math::
+
+            \nabla^2 f(w)\, v = \sum_s \omega_s \operatorname{Cov}_{p_w(y \mid x^{(s)})}\big(F(x^{(s)}, y), R_v(y)\big)
+            + 2 c_2 v, \qquad R_v(y) = v \cdot F(x^{(s)}, y)
+
+        R is a sum over tokens and transitions, so the covariance takes one more pass over the lattice, O(T L^2).
+        """
+        out = np.empty(self.size)
+        self._native.hessian_product(self._vector("w", w), self._vector("v", v), self.c2, out, self.threads)
+        return out
+
+    def _vector(self, name: str, x: Vector) -> Vector:
+        x = np.ascontiguousarray(x, dtype=np.float64)
+        if x.shape != (self.size,):
+            raise ValueError(f"{name!r} must have shape ({self.size},), got {x.shape}")
+        return x
 
     @property
     def n_blocks(self) -> int:

@@ -110,6 +110,10 @@ class SemiSupervisedObjective(LikelihoodObjective):
             self.threads,
         )
 
+    def hessian_product(self, w: Vector, v: Vector) -> Vector:
+        """Not there: the objective is no sum of log Z."""
+        raise ValueError("there are no Hessian products where labels are unknown; 'newton-cg' cannot be used")
+
     def value_and_grad(self, w: Vector, out: Vector | None = None) -> tuple[float, Vector]:
         """Value and gradient at w; ``terms`` are set."""
         value, gradient = super().value_and_grad(w, out)

@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crfkit import _core
-from crfkit._threads import resolve_threads
 from crfkit.chain.constraints import Constraints
 from crfkit.dataset import Dataset, Layout
 
@@ -43,7 +42,7 @@ class SequenceObjective:
     dtype : numpy dtype
         Precision of the weights and of the lattices.
     n_jobs : int, optional
-        Threads of :meth:`hessian_product`; steps are taken one after another.
+        Not used: steps are taken one after another.
 
     Examples
     --------
@@ -71,7 +70,6 @@ class SequenceObjective:
         self.n_tokens = data.n_tokens
         self.n_sequences = data.n_sequences
         self.c2 = float(c2)
-        self.threads = resolve_threads(n_jobs)
         native = _core.SequencesF32 if np.dtype(dtype) == np.float32 else _core.SequencesF64
         scores = None if constraints is None else constraints.as_scores()
         self.native = native(
@@ -106,21 +104,3 @@ class SequenceObjective:
         w = np.empty(self.size)
         self.native.weights(averaged, w)
         return w
-
-    def hessian_product(self, w: Vector, v: Vector) -> Vector:
-        r"""The Hessian at w times v, exactly, without forming it.
-
-        .. math::
-
-            \nabla^2 f(w)\, v = \sum_s \omega_s \operatorname{Cov}_{p_w(y \mid x^{(s)})}\big(F(x^{(s)}, y), R_v(y)\big)
-            + 2 c_2 v, \qquad R_v(y) = v \cdot F(x^{(s)}, y)
-
-        R is a sum over tokens and transitions, so the covariance takes one more pass over the lattice, O(T L^2).
-        """
-        out = np.empty(self.size)
-        w, v = (np.ascontiguousarray(x, np.float64) for x in (w, v))
-        for name, x in (("w", w), ("v", v)):
-            if x.shape != (self.size,):
-                raise ValueError(f"{name!r} must have shape ({self.size},), got {x.shape}")
-        self.native.hessian_product(w, v, out, self.threads)
-        return out + 2 * self.c2 * v
