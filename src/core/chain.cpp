@@ -38,7 +38,7 @@ struct Prepared {
       job.shared = &shared;
     } else {
       shared.prepare(in.pairwise, in.n_labels, job.stride);
-      shared_log.prepare(in.pairwise, in.n_labels, round_up(in.n_labels, 4));
+      shared_log.prepare_scores(in.pairwise, in.n_labels, round_up(in.n_labels, 4));
       job.shared = &shared;
       job.shared_log = &shared_log;
     }

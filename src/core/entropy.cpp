@@ -54,7 +54,7 @@ void entropies(const ChainInput<T>& in, const Threads& threads, const EntropyOut
     job.pairwise = in.pairwise;
   } else {
     shared.prepare(in.pairwise, in.n_labels, job.stride);
-    shared_log.prepare(in.pairwise, in.n_labels, round_up(in.n_labels, 4));
+    shared_log.prepare_scores(in.pairwise, in.n_labels, round_up(in.n_labels, 4));
     weigh_pairs(shared, shared.exact, shared.shift, scored, scored_t);
     job.shared = &shared;
     job.shared_log = &shared_log;

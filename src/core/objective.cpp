@@ -56,7 +56,7 @@ void Weights<T>::set(const double* w, const Threads& threads) {
   for (i64 k = 0; k < static_cast<i64>(n) * n; ++k)
     if (layout_.transition[k] >= 0) pairwise[k] += w[layout_.transition[k]];
   transitions.prepare(pairwise.data(), n, stride);
-  log_transitions_.prepare(pairwise.data(), n, round_up(n, 4));
+  log_transitions_.prepare_scores(pairwise.data(), n, round_up(n, 4));
   set_ends(w);
 }
 

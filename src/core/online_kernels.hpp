@@ -537,11 +537,8 @@ class Trainer final : public OnlineTrainer<T> {
         S::store(transitions_.m.data() + at, y);
       }
     transitions_.lossy = S::any(lost);
-    for (int i = 0; i < n_; ++i)
-      for (int j = 0; j < n_; ++j) {
-        transitions_.score_t[static_cast<i64>(j) * stride_ + i] = transitions_.score[static_cast<i64>(i) * stride_ + j];
-        transitions_.m_t[static_cast<i64>(j) * stride_ + i] = transitions_.m[static_cast<i64>(i) * stride_ + j];
-      }
+    transitions_.transpose(transitions_.score, transitions_.score_t);
+    transitions_.transpose(transitions_.m, transitions_.m_t);
   }
 
   // out = init + scale * (sum of the rows of a token's entries)

@@ -24,9 +24,13 @@ class Selector {
       high = S::max(high, x);
     }
     const double total = static_cast<double>(S::sum(sum));
-    collect(belief, stride, floor_of(rule, total, S::highest(high), n));
-    if (rule.kind == Criterion::Kind::min_divergence && static_cast<int>(entries_.size()) < rule.size)
-      collect(belief, stride, T(0));  // the floor cut away what the size asks for
+    T floor = floor_of(rule, total, S::highest(high), n);
+    collect(belief, stride, floor);
+    // where the floor cut away what the size asks for it is lowered little by little: few labels are to be sorted
+    while (rule.kind == Criterion::Kind::min_divergence && static_cast<int>(entries_.size()) < rule.size && floor > T(0)) {
+      floor *= T(1e-4);
+      collect(belief, stride, floor);
+    }
     std::size_t count = entries_.size();
     if (rule.kind != Criterion::Kind::threshold) count = largest(rule, total);
     const std::size_t begin = out.size();

@@ -1,5 +1,6 @@
 // transitions.hpp: transition scores that all steps share, made ready for the kernels.
 #pragma once
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <vector>
@@ -43,7 +44,7 @@ struct Transitions {
         const double a = static_cast<double>(pairwise[static_cast<std::size_t>(i) * labels + j]);
         T e = static_cast<T>(std::exp(a - shift));
         if (e < std::numeric_limits<T>::min()) e = 0;
-        m[static_cast<std::size_t>(i) * padded + j] = m_t[static_cast<std::size_t>(j) * padded + i] = e;
+        m[static_cast<std::size_t>(i) * padded + j] = e;
         exact[static_cast<std::size_t>(i) * labels + j] = e > 0 ? shift + std::log(static_cast<double>(e)) : a;
         if (std::isfinite(a)) {
           before[static_cast<std::size_t>(j) * words() + i / 64] |= u64{1} << (i % 64);
@@ -53,6 +54,7 @@ struct Transitions {
         }
       }
     }
+    transpose(m, m_t);
   }
 
   // All that max-product needs.
@@ -67,8 +69,18 @@ struct Transitions {
     std::fill_n(score_t.data(), size, -inf);
     for (int i = 0; i < labels; ++i)
       for (int j = 0; j < labels; ++j)
-        score[static_cast<std::size_t>(i) * padded + j] = score_t[static_cast<std::size_t>(j) * padded + i] =
-            static_cast<T>(pairwise[static_cast<std::size_t>(i) * labels + j]);
+        score[static_cast<std::size_t>(i) * padded + j] = static_cast<T>(pairwise[static_cast<std::size_t>(i) * labels + j]);
+    transpose(score, score_t);
+  }
+
+  // Square by square: whole columns of many labels would miss the cache at every step.
+  void transpose(const Buffer<T>& x, Buffer<T>& out) const {
+    constexpr int kSquare = 16;
+    for (int i0 = 0; i0 < n_labels; i0 += kSquare)
+      for (int j0 = 0; j0 < n_labels; j0 += kSquare)
+        for (int i = i0; i < std::min(n_labels, i0 + kSquare); ++i)
+          for (int j = j0; j < std::min(n_labels, j0 + kSquare); ++j)
+            out[static_cast<std::size_t>(j) * stride + i] = x[static_cast<std::size_t>(i) * stride + j];
   }
 };
 
