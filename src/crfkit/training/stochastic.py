@@ -45,6 +45,8 @@ class Stochastic(ABC):
     convex: ClassVar[bool] = True
     #: Whether the result is the mean of the weights after each pass since the last 1st, 2nd, 4th, 8th, ... one.
     settled: ClassVar[bool] = False
+    #: Whether it compares values of single sequences, for which single precision is too coarse.
+    precise: ClassVar[bool] = False
 
     def minimize(
         self,
@@ -337,7 +339,8 @@ class SAG(Stochastic):
 
     where d_s is the gradient of sequence s when it was last seen, kept as marginals, and L_s its Lipschitz constant,
     found by doubling. From the second pass on, half of the sequences are drawn in proportion to their constants.
-    Transitions must not look at the input.
+    Transitions must not look at the input. It works in double precision whatever the estimator's ``dtype``: in single
+    precision a sequence that is nearly right shows no descent, and its constant would double without end.
 
     Parameters
     ----------
@@ -353,6 +356,8 @@ class SAG(Stochastic):
     """
 
     search: int = 10
+
+    precise: ClassVar[bool] = True
 
     def check(self) -> None:
         """Raises if a parameter is out of range."""
