@@ -26,9 +26,9 @@ HERE = ROOT / "docs" / "experiments"
 #: Most passes; of newton-cg iterations, each of which has many products with the Hessian.
 PASSES = {
     "lbfgs": 160,
-    "newton-cg": 25,
+    "newton-cg": 45,
     "sgd": 200,
-    "smd": 63,
+    "smd": 30,
     "adagrad": 127,
     "sag": 40,
     "ap": 15,
