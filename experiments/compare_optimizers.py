@@ -26,7 +26,7 @@ HERE = ROOT / "docs" / "experiments"
 #: Most passes; of newton-cg iterations, each of which has many products with the Hessian.
 PASSES = {
     "lbfgs": 160,
-    "newton-cg": 45,
+    "newton-cg": 25,
     "sgd": 200,
     "smd": 30,
     "adagrad": 127,
