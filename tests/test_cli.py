@@ -13,6 +13,9 @@ from pathlib import Path
 
 import pytest
 
+import crfkit
+from crfkit.data import load_corpus
+
 TRAIN = """two CD B-Q
 cups NN B-U
 red JJ B-N
@@ -231,7 +234,6 @@ def test_demo_version_and_help() -> None:
 def test_convert_and_other_tools_names(tmp_path: Path) -> None:
     from typer.testing import CliRunner
 
-    import crfkit
     from crfkit.cli import app
 
     run = CliRunner().invoke
@@ -256,3 +258,66 @@ def test_convert_and_other_tools_names(tmp_path: Path) -> None:
     for bad in ("c9=1", "c1", "c1=x"):
         assert isinstance(run(app, [*args, bad]).exception, ValueError)
     assert isinstance(run(app, ["convert", str(columns), c]).exception, ValueError)
+
+
+@pytest.fixture(scope="module")
+def sample(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The embedded sample as column files."""
+    folder = tmp_path_factory.mktemp("sample")
+    for part in ("train", "test"):
+        X, y = load_corpus("ingredients", part)
+        sequences = ("".join(f"{a}\t{b}\n" for a, b in zip(*s, strict=True)) for s in zip(X, y, strict=True))
+        (folder / part).write_text("\n".join(sequences))
+    return folder
+
+
+def accuracy(sample: Path, *arguments: str) -> float:
+    """Trains with held-out data, labels it, and checks that all three commands agree on the score."""
+    model = str(sample / "model")
+    train = run("train", sample / "train", "-m", model, "--dev", sample / "test", "--json", *arguments)
+    strict = [json.loads(line, parse_constant=pytest.fail) for line in train.stdout.splitlines()]
+    evaluated = json.loads(run("eval", sample / "test", "--model", model, "--json").stdout)
+    assert strict[-1]["dev"]["accuracy"] == pytest.approx(evaluated["accuracy"])
+    labelled = rows(run("tag", sample / "test", "--model-file", model, "-q").stdout)
+    right = [row[-2] == row[-1] for row in labelled]
+    assert sum(right) / len(right) == pytest.approx(evaluated["accuracy"])
+    return float(evaluated["accuracy"])
+
+
+@pytest.mark.parametrize(("kind", "least"), [("hmm", 0.87), ("memm", 0.86), ("crf", 0.88)])
+def test_kinds_of_models(sample: Path, kind: str, least: float) -> None:
+    found = accuracy(sample, "--model", kind, "--c2", "0.1")
+    assert found > least
+    model = crfkit.load(sample / "model")
+    assert type(model).__name__ == kind.upper()
+    X, y = load_corpus("ingredients", "test")
+    assert model.score(X, y) == pytest.approx(found)
+    text = run("train", sample / "train", "-m", sample / "again", "-k", kind, "--c2", "0.1").stderr
+    assert "weights active" in text
+    assert "nan" not in text
+    assert crfkit.load(sample / "again").predict(X) == model.predict(X)
+
+
+@pytest.mark.parametrize("algorithm", ["lbfgs", "newton-cg", "sgd", "smd", "adagrad", "sag", "ap", "pa", "arow"])
+def test_algorithms(sample: Path, algorithm: str) -> None:
+    options = () if algorithm in ("ap", "pa", "arow") else ("--c2", "0.1")
+    assert accuracy(sample, "--algorithm", algorithm, *options) > 0.86
+
+
+def test_algorithms_of_memms(sample: Path) -> None:
+    assert accuracy(sample, "--model", "memm", "--algorithm", "sgd", "--max-iter", "10", "--c2", "0.1") > 0.85
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["--model", "hmm", "--algorithm", "sgd"], 1, "an HMM is trained by counting"),
+        (["--model", "memm", "--beam", "fixed:3"], 1, "--beam is for CRFs"),
+        (["--model", "memm", "--constraints", "bio"], 1, "--constraints is for CRFs"),
+        (["--model", "some.model"], 2, "'some.model' is not one of 'crf', 'hmm', 'memm'"),
+        (["--algorithm", "adam"], 1, "'algorithm' of CRF must be one of 'lbfgs'"),
+    ],
+)
+def test_kinds_and_algorithms_that_do_not_fit(sample: Path, arguments: list[str], code: int, message: str) -> None:
+    assert message in run("train", sample / "train", "-m", sample / "no", *arguments, code=code).stderr
+    assert not (sample / "no").exists()

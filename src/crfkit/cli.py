@@ -98,7 +98,7 @@ ColumnsOption = Annotated[
 CommentOption = Annotated[str, typer.Option("--comment", help="Skip lines of a column file that begin with this.")]
 ThreadsOption = Annotated[int, typer.Option("--threads", "-j", "--nthread", help="Threads; -1 for all cores.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON for programs, one object a line.")]
-ModelOption = Annotated[Path, typer.Option("--model", "-m", help="The model file.")]
+ModelOption = Annotated[Path, typer.Option("--model", "--model-file", "-m", help="The model file.")]
 
 
 def _say(text: str) -> None:
@@ -106,7 +106,16 @@ def _say(text: str) -> None:
 
 
 def _emit(record: dict[str, Any]) -> None:
-    print(json.dumps(record, ensure_ascii=False), flush=True)
+    print(json.dumps(_finite(record), ensure_ascii=False, allow_nan=False), flush=True)
+
+
+def _finite(x: Any) -> Any:
+    """The same with null for numbers that JSON has not, such as the gradient of an optimiser that computes none."""
+    if isinstance(x, dict):
+        return {key: _finite(value) for key, value in x.items()}
+    if isinstance(x, list | tuple):
+        return [_finite(value) for value in x]
+    return None if isinstance(x, float) and not np.isfinite(x) else x
 
 
 def _read(path: str, kind: Format, label: str | None, columns: str | None, comment: str) -> tuple[Any, Any, Any]:
@@ -162,8 +171,9 @@ class _Watch:
             scores = "".join(f"  dev {k} {100 * v:.2f}" for k, v in p.scores.items() if k in ("accuracy", "f1"))
             scores = "".join(f"  {k} {v:.4f}" for k, v in p.terms.items()) + scores
             rate = f"  {p.evaluations * self.tokens / max(p.seconds, 1e-9) / 1e6:.2f}M tokens/s" if self.tokens else ""
+            slope = f"  |gradient| {p.gradient_norm:.3g}" if np.isfinite(p.gradient_norm) else ""
             line = (
-                f"iteration {p.iteration:4d}  objective {p.value:.4f}  |gradient| {p.gradient_norm:.3g}  "
+                f"iteration {p.iteration:4d}  objective {p.value:.4f}{slope}  "
                 f"active {p.active}  {p.seconds:.1f}s{rate}{scores}"
             )
             if self.live:
@@ -194,7 +204,13 @@ def _plain_progress(p: Progress) -> dict[str, Any]:
 @app.command()
 def train(
     data: Annotated[str, typer.Argument(help="Labelled data; - for standard input, .gz .xz .bz2 are read.")],
-    model: ModelOption,
+    model: Annotated[Path, typer.Option("--model-file", "-m", help="Where to write the model.")],
+    kind: Annotated[
+        Kind,
+        typer.Option(
+            "--model", "--kind", "-k", help="What to train; an HMM emits the columns themselves. The file is -m."
+        ),
+    ] = Kind.crf,
     format: FormatOption = Format.columns,
     label: LabelOption = None,
     columns: ColumnsOption = None,
@@ -210,9 +226,6 @@ def train(
         bool, typer.Option(help="Whether templates read _B-1, _B+1 beyond the ends, as CRF++ does.")
     ] = True,
     dev: Annotated[str | None, typer.Option("--dev", "--devel", help="Held-out data, scored while training.")] = None,
-    kind: Annotated[
-        Kind, typer.Option("--kind", "-k", help="What to train; an HMM emits the columns themselves.")
-    ] = Kind.crf,
     algorithm: Annotated[
         str, typer.Option("--algorithm", "-a", help=f"Optimiser: {', '.join(crfkit.training.ALGORITHMS)}.")
     ] = "lbfgs",
@@ -311,12 +324,15 @@ def train(
     if kind is Kind.hmm:
         if format is Format.crfsuite or template is not None:
             raise DataError("an HMM emits the columns themselves: it takes no template, and no CRFsuite files")
-        crf = HMM(n_jobs=threads)
+        if algorithm != "lbfgs":
+            raise DataError(f"--algorithm {algorithm} is for CRFs and MEMMs: an HMM is trained by counting")
+        crf = HMM(n_jobs=threads, max_iter=100 if max_iter is None else max_iter)
     elif start is None:
         features = "auto" if template is None else Template.from_file(template, padding=padding, dialect=dialect.value)
         if kind is Kind.memm:
-            if constraints is not None:
-                raise DataError("--constraints are for CRFs")
+            for name in ("constraints", "entropy_weight", "beam", "warm_start_fraction"):
+                if settings[name]:
+                    raise DataError(f"--{name.replace('_', '-')} is for CRFs")
             for name in set(settings) - set(MEMM._parameters()):
                 settings.pop(name)
             crf = MEMM(features, **settings)
@@ -357,7 +373,7 @@ def train(
     crf.save(model)
     result = crf.result_
     seconds = time.perf_counter() - began
-    beams = crf.beams_
+    beams = getattr(crf, "beams_", None)  # of CRFs
     scores = metrics.evaluate(dev_data[1], crf.predict(dev_data[0])).summary() if dev_data else {}
     if json:
         record = {
@@ -376,8 +392,9 @@ def train(
             record["beams"] = asdict(beams)
         _emit({**record, **({"dev": scores} if scores else {})})
     elif not quiet:
+        course = f"{result.iterations} iterations, objective {result.value:.4f}, " if result.iterations else ""
         _say(
-            f"{result.message}: {result.iterations} iterations, objective {result.value:.4f}, "
+            f"{result.message}: {course}"
             f"{np.count_nonzero(crf.model_.weights)} of {crf.model_.layout.size} weights active"
         )
         if beams is not None and beams.exact:
@@ -672,7 +689,9 @@ def evaluate(
     data: Annotated[
         str, typer.Argument(help="Labelled data; without --model its last two columns are truth and prediction.")
     ],
-    model: Annotated[Path | None, typer.Option("--model", "-m", help="A model, to label the data first.")] = None,
+    model: Annotated[
+        Path | None, typer.Option("--model", "--model-file", "-m", help="A model, to label the data first.")
+    ] = None,
     format: Annotated[
         Format | None, typer.Option("--format", "-f", help="Layout of the file; that of training by default.")
     ] = None,

@@ -48,7 +48,7 @@ def _labelled(path: Path) -> dict[tuple[Row, ...], list[str | None]]:
 @app.command("next")
 def next_batch(
     pool: Annotated[str, typer.Argument(help="A column file without labels.")],
-    model: Annotated[Path, typer.Option("--model", "-m", help="The model file.")],
+    model: Annotated[Path, typer.Option("--model", "--model-file", "-m", help="The model file.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Where to write the batch.")],
     known: Annotated[
         Path | None, typer.Option(help="What is labelled already, as 'active add' writes it; it is not asked again.")

@@ -45,6 +45,8 @@ class Stochastic(ABC):
     convex: ClassVar[bool] = True
     #: Whether the result is the mean of the weights after each pass since the last 1st, 2nd, 4th, 8th, ... one.
     settled: ClassVar[bool] = False
+    #: Whether it compares values of single sequences, for which single precision is too coarse.
+    precise: ClassVar[bool] = False
 
     def minimize(
         self,
@@ -141,8 +143,9 @@ class SGD(Stochastic):
         \eta_k = \eta_0 (1 + \eta_0 \lambda k)^{-p}, \quad \lambda = 2 c_2 / S
 
     where k counts sequences. The penalty is one multiplication, since the core keeps w as a number times a vector. With
-    ``average``, p is 3/4 and the mean of the weights since the first pass is the result (Polyak and Ruppert, as in
-    Bottou's and Xu's averaged SGD); without, p is 1.
+    ``average``, p is 3/4 and a mean of the weights is the result (Polyak and Ruppert, as in Bottou's and Xu's averaged
+    SGD), of those since the end of the first pass, or of the 15th, 31st, 63rd, ... so that it forgets where it began;
+    without, p is 1.
 
     Parameters
     ----------
@@ -187,13 +190,17 @@ class SGD(Stochastic):
         native, decay = objective.native, objective.decay
         eta0 = self.eta0 or self.calibrate(objective, w, rng)
         power = 0.75 if self.average else 1.0
-        passes = 0
+        passes, before, steps = 0, seen, 0
 
         def run(order: Order) -> float:
-            nonlocal passes
+            nonlocal passes, before, steps
             passes += 1
             mean = self.average and (passes > 1 or seen > 0)
-            return native.sgd(order, eta0, decay, max(decay, 1e-9), power, seen, self.batch, mean)
+            if mean and passes >= 16 and passes.bit_count() == 1:
+                native.set_weights(objective.weights())  # begins a mean anew, and a count of steps
+                before, steps = before + steps, 0
+            steps += len(order)
+            return native.sgd(order, eta0, decay, max(decay, 1e-9), power, before, self.batch, mean)
 
         return run
 
@@ -337,7 +344,8 @@ class SAG(Stochastic):
 
     where d_s is the gradient of sequence s when it was last seen, kept as marginals, and L_s its Lipschitz constant,
     found by doubling. From the second pass on, half of the sequences are drawn in proportion to their constants.
-    Transitions must not look at the input.
+    Transitions must not look at the input. It works in double precision whatever the estimator's ``dtype``: in single
+    precision a sequence that is nearly right shows no descent, and its constant would double without end.
 
     Parameters
     ----------
@@ -353,6 +361,8 @@ class SAG(Stochastic):
     """
 
     search: int = 10
+
+    precise: ClassVar[bool] = True
 
     def check(self) -> None:
         """Raises if a parameter is out of range."""
