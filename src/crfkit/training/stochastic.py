@@ -81,7 +81,8 @@ class Stochastic(ABC):
         Returns
         -------
         Result
-            Its value is the objective at the weights found; ``evaluations`` counts passes.
+            Its value is the objective at the weights found, without one the losses of the last pass; ``evaluations``
+            counts passes.
         """
         self.check()
         rng = np.random.default_rng(0 if random_state is None else random_state)
@@ -116,7 +117,9 @@ class Stochastic(ABC):
         except KeyboardInterrupt:
             w = objective.weights(self.averaged)
             message = "interrupted; the best weights so far are kept"
-        return Result(w, objective.value(w), epoch, epoch, converged, message)
+        # the likelihood is no goal of a perceptron, and takes a pass of its own
+        final = objective.value(w) if self.convex else losses[-1] if losses else 0.0
+        return Result(w, final, epoch, epoch, converged, message)
 
     @property
     def averaged(self) -> bool:
