@@ -10,6 +10,8 @@ Writes docs/experiments/snakes.md and snakes.png. Run as ``python experiments/sn
 from __future__ import annotations
 
 import argparse
+import shlex
+import sys
 import time
 import warnings
 from pathlib import Path
@@ -69,7 +71,7 @@ def train_one(c2: float, max_iter: int, params: dict[str, Any], X: list[Any], y:
 def main() -> None:
     """Trains the models, prints and writes the table, draws the pictures."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--c2", type=float, nargs="+", default=[0.001, 0.01, 0.1], help="penalties to choose from")
+    parser.add_argument("--c2", type=float, nargs="+", default=[0.001, 0.01], help="penalties to choose from")
     parser.add_argument("--held-out", type=int, default=100, help="training grids kept back while choosing")
     parser.add_argument("--max-iter", type=int, default=40)
     parser.add_argument("--models", nargs="*", default=list(MODELS))
@@ -112,8 +114,9 @@ def write(rows: list[dict[str, Any]], args: argparse.Namespace) -> None:
         "# Snakes",
         "",
         "A snake of ten cells winds through a small grid (200 grids to learn from, 100 to test, 11 labels: background",
-        "and the parts 1 to 10). A cell shows which way the snake goes on, not which part it is. `python",
-        f"experiments/snakes.py` trains every model with at most {args.max_iter} iterations. Its `c2` is the best of",
+        "and the parts 1 to 10). A cell shows which way the snake goes on, not which part it is.",
+        f"`{shlex.join(['python', 'experiments/snakes.py', *sys.argv[1:]])}`",
+        f"trains every model with at most {args.max_iter} iterations. Its `c2` is the best of",
         f"{', '.join(f'{c:g}' for c in args.c2)} on {args.held_out} of the training grids, learnt from the rest; then",
         "it is trained on all of them, and labels the test grids once.",
         "",

@@ -72,13 +72,13 @@ struct Scratch {
 
 // exp((x - top) * scale), where no x is above top
 CRFKIT_CLONES void exponentials(const double* x, i64 n, double top, double scale, double* out) {
-  for (i64 i = 0; i < n; i += 4) {
-    const i64 k = std::min<i64>(4, n - i);
-    double block[4] = {};
-    for (i64 j = 0; j < k; ++j) block[j] = (x[i + j] - top) * scale;
-    Vec4::store(block, Vec4::exp(Vec4::load(block)));
-    for (i64 j = 0; j < k; ++j) out[i + j] = block[j];
-  }
+  i64 i = 0;
+  for (; i + 4 <= n; i += 4) Vec4::store(out + i, Vec4::exp((Vec4::load(x + i) - top) * scale));
+  if (i == n) return;
+  double rest[4] = {};
+  for (i64 k = i; k < n; ++k) rest[k - i] = (x[k] - top) * scale;
+  Vec4::store(rest, Vec4::exp(Vec4::load(rest)));
+  for (i64 k = i; k < n; ++k) out[k] = rest[k - i];
 }
 
 // Flooding in probability space, for graphs of pairwise factors: messages sum to one, belief_v = exp(u_v) prod_f m_{f->v}.
@@ -175,17 +175,14 @@ CRFKIT_INLINE void flood_lanes(const Lanes& g, i64 begin, i64 end, double& chang
     Vec inverse[2][L], q[2][L], sums[2][L];
 #pragma GCC unroll 2
     for (int side = 0; side < 2; ++side) {
-      double own[L][kLanes];
-#pragma GCC unroll 8
-      for (int w = 0; w < kLanes; ++w) {
-        const double* belief = g.belief + static_cast<i64>(ends[side * kLanes + w]) * L;
-#pragma GCC unroll 8
-        for (int i = 0; i < L; ++i) own[i][w] = belief[i];
-      }
+      const i32* v = ends + side * kLanes;
+      const auto belief = [&](int w) { return g.belief + static_cast<i64>(v[w]) * L; };
+      const double *b0 = belief(0), *b1 = belief(1), *b2 = belief(2), *b3 = belief(3);
+      const double *b4 = belief(4), *b5 = belief(5), *b6 = belief(6), *b7 = belief(7);
 #pragma GCC unroll 8
       for (int i = 0; i < L; ++i) {
         inverse[side][i] = 1.0 / S::load(message + (side * L + i) * kLanes);
-        q[side][i] = S::load(own[i]) * inverse[side][i];
+        q[side][i] = Vec{b0[i], b1[i], b2[i], b3[i], b4[i], b5[i], b6[i], b7[i]} * inverse[side][i];
         sums[side][i] = Vec{};
       }
     }
@@ -487,15 +484,7 @@ class Passing {
     std::sort(kept.begin(), kept.end());
   }
 
-  static void exponential(const double* x, i64 n, double* out) {
-    i64 i = 0;
-    for (; i + 4 <= n; i += 4) Vec4::store(out + i, Vec4::exp(Vec4::load(x + i)));
-    if (i == n) return;
-    double rest[4] = {-kInf, -kInf, -kInf, -kInf};
-    for (i64 k = i; k < n; ++k) rest[k - i] = x[k];
-    Vec4::store(rest, Vec4::exp(Vec4::load(rest)));
-    for (i64 k = i; k < n; ++k) out[k] = rest[k - i];
-  }
+  static void exponential(const double* x, i64 n, double* out) { exponentials(x, n, 0.0, 1.0, out); }
 
   // The new message of factor f to the variable at place s; gives its change.
   double compute(i64 f, i64 s, Scratch& work, double* out) const {
