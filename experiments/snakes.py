@@ -2,7 +2,7 @@
 
 A snake of ten cells winds through a grid; every cell shows only the direction of the next one. The task is to number
 the cells from head to tail. A cell alone does not know; its neighbours do, if the model ties them together. The penalty
-of every model is chosen on held-out training grids; the test grids are looked at once, by the model trained on all.
+of every model is chosen on held-out training grids; the test grids have no part in that choice.
 
 Writes docs/experiments/snakes.md and snakes.png. Run as ``python experiments/snakes.py``.
 """
@@ -71,7 +71,7 @@ def train_one(c2: float, max_iter: int, params: dict[str, Any], X: list[Any], y:
 def main() -> None:
     """Trains the models, prints and writes the table, draws the pictures."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--c2", type=float, nargs="+", default=[0.001, 0.01], help="penalties to choose from")
+    parser.add_argument("--c2", type=float, nargs="+", default=[0.001, 0.01, 0.1], help="penalties to choose from")
     parser.add_argument("--held-out", type=int, default=100, help="training grids kept back while choosing")
     parser.add_argument("--max-iter", type=int, default=40)
     parser.add_argument("--models", nargs="*", default=list(MODELS))
@@ -118,7 +118,7 @@ def write(rows: list[dict[str, Any]], args: argparse.Namespace) -> None:
         f"`{shlex.join(['python', 'experiments/snakes.py', *sys.argv[1:]])}`",
         f"trains every model with at most {args.max_iter} iterations. Its `c2` is the best of",
         f"{', '.join(f'{c:g}' for c in args.c2)} on {args.held_out} of the training grids, learnt from the rest; then",
-        "it is trained on all of them, and labels the test grids once.",
+        "it is trained on all of them.",
         "",
         "| model | weights | c2 | held-out cells right | training, s | test cells right | cells of the snake right |",
         "|---|---|---|---|---|---|---|",
@@ -135,6 +135,10 @@ def write(rows: list[dict[str, Any]], args: argparse.Namespace) -> None:
         "inference on these grids has a treewidth of five or six, with tables of up to 11^7 entries: the likelihood is",
         "trained with loopy belief propagation, the others need no inference. All models with edges decode by loopy",
         "max-product.",
+        "",
+        "The test grids have no part in choosing `c2`, but they are not untouched: an earlier version of this page chose",
+        "among five settings by its score on them (c2 = 0.003, inside of the range above), and the features date from then.",
+        "The held-out column was never chosen by the test grids, and is from models that saw half of the training grids.",
         "",
         "![Confusions and two grids](snakes.png)",
         "",
