@@ -3,6 +3,7 @@
 Each pair runs side by side in this process, in turns; medians and their ratio are printed.
 
     python benchmarks/switch.py [--sentences 3000] [--iterations 50] [--tokens 20000000] [--skip-file]
+    python benchmarks/switch.py --train-tokens 20000000    (only training from a large file: peak memory)
 """
 
 from __future__ import annotations
@@ -24,9 +25,18 @@ import sklearn_crfsuite as original_sklearn
 
 import crfkit
 from crfkit.compat import pycrfsuite, sklearn_crfsuite
-from crfkit.data import read_columns
+from crfkit.data import load_corpus, read_columns
 
 DATA = Path(os.environ.get("CRFKIT_DATA", Path(__file__).parents[2] / "shared" / "data"))
+WORD_TEMPLATE = """U00:%x[-2,0]
+U01:%x[-1,0]
+U02:%x[0,0]
+U03:%x[1,0]
+U04:%x[2,0]
+U05:%x[-1,0]/%x[0,0]
+U06:%x[0,0]/%x[1,0]
+B
+"""
 TEMPLATE = """U00:%x[-2,0]
 U01:%x[-1,0]
 U02:%x[0,0]
@@ -170,6 +180,45 @@ def large_file(tokens: int) -> None:
         print(f"{total / busy / 1e6:.2f} M per second of processor time, peak {used.ru_maxrss / 1024:.0f} MB")
 
 
+def large_training(tokens: int, iterations: int) -> None:
+    """Brown, repeated in a file; trained on by the command in a process of its own.
+
+    Labels are the first two letters of the tags: memory hardly depends on them, time does.
+    """
+    X: list[Any] = []
+    y: list[Any] = []
+    for split in ("train", "test"):
+        part = load_corpus("brown", split)
+        X += part.X
+        y += part.y
+    words = [[w if isinstance(w, str) else w[0] for w in s] for s in X]
+    text = "".join(
+        "".join(f"{w} {t[:2]}\n" for w, t in zip(s, tags, strict=True)) + "\n" for s, tags in zip(words, y, strict=True)
+    )
+    block, n = text.encode(), sum(map(len, words))
+    labels = len({t[:2] for tags in y for t in tags})
+    del X, y, words, text
+    with tempfile.TemporaryDirectory() as folder:
+        model, big, template = (Path(folder) / x for x in ("m.crfkit", "big.txt", "template"))
+        template.write_text(WORD_TEMPLATE)
+        repeats = max(1, round(tokens / n))
+        with open(big, "wb") as file:
+            for _ in range(repeats):
+                file.write(block)
+        total, size = n * repeats, big.stat().st_size
+        args = [sys.executable, "-m", "crfkit", "train", "-q", "-t", str(template), "-m", str(model), str(big)]
+        began = time.perf_counter()
+        child = subprocess.Popen([*args, "--max-iter", str(iterations)])
+        _, status, used = os.wait4(child.pid, 0)
+        seconds = time.perf_counter() - began
+        assert status == 0, status
+        peak = used.ru_maxrss / 1024
+        print(
+            f"train on {total / 1e6:.2f} million tokens ({size / 1e6:.0f} MB, {labels} labels, {iterations} rounds): "
+            f"peak {peak:.0f} MB, {peak / (total / 1e6):.0f} MB per million tokens, {seconds:.0f} s"
+        )
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--sentences", type=int, default=3000)
@@ -177,7 +226,12 @@ if __name__ == "__main__":
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--tokens", type=int, default=20_000_000)
     parser.add_argument("--skip-file", action="store_true")
+    parser.add_argument("--train-tokens", type=int, help="only train from a file of so many tokens")
+    parser.add_argument("--train-iterations", type=int, default=3)
     options = parser.parse_args()
+    if options.train_tokens:
+        large_training(options.train_tokens, options.train_iterations)
+        sys.exit()
     print(f"{'':52} {'CRFsuite':>10} {'crfkit':>10} {'ratio':>8}")
     tutorial(options.sentences, options.iterations, options.rounds)
     if not options.skip_file:

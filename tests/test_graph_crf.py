@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import os
 import pickle
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,10 +16,13 @@ import pytest
 from numpy.typing import NDArray
 from oracle import finite_difference, log_sum_exp
 from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import cross_val_score
 
-from crfkit import CRF
+from crfkit import CRF, ModelError, load
+from crfkit.chain import MinDivergence
 from crfkit.graph import ConvergenceWarning, FactorialCRF, GraphCRF, Passing, SkipChainCRF
+from crfkit.model import read_file, write_file
 
 Floats = NDArray[np.float64]
 
@@ -247,3 +255,148 @@ def test_factorial_and_skip_chains_on_columns() -> None:
     assert skip.predict(X) == single
     assert skip.factor_graph(X[0]).n_factors == 5
     assert len(skip.predict([])) == 0
+
+
+WORDS = [["Green", "spoke", "to", "Green"], ["we", "spoke"], ["Green", "ran"]]
+NAMES = [["PER", "O", "O", "PER"], ["O", "O"], ["PER", "O"]]
+
+
+def word_items(x: list[str]) -> list[dict[str, Any]]:
+    return [{"w": w, "n": len(w)} for w in x]
+
+
+def ends_of(x: list[str]) -> list[tuple[int, int]]:
+    return [(0, len(x) - 1)] if len(x) > 2 else []
+
+
+def saved_models() -> dict[str, tuple[Any, Any]]:
+    rng = np.random.default_rng(5)
+    X, y = make_graphs(rng, True, True)
+    plain, _ = make_graphs(rng, False, False)
+    names = [["abc"[k] for k in labels] for labels in y]
+    pairs = [[(label, len(label)) for label in labels] for labels in NAMES]
+    items = [word_items(x) for x in WORDS]
+    few = Passing("flooding", damping=0.1, tol=1e-4, max_iter=50, beam=MinDivergence(1e-9, 2))
+    return {
+        "graph": (GraphCRF(c2=0.1).fit(X, y), X),
+        "undirected": (
+            GraphCRF(directed=False, bias=False, objective="piecewise", passing=few).fit(plain, names),
+            plain,
+        ),
+        "skip": (SkipChainCRF(c2=0.1, min_freq=2).fit(WORDS, NAMES), WORDS),
+        "skip items": (SkipChainCRF(None, skips=ends_of).fit(items, NAMES), items),
+        "skip functions": (SkipChainCRF(word_items, skips=ends_of).fit(WORDS, NAMES), WORDS),
+        "factorial": (FactorialCRF(c1=0.01).fit(WORDS, pairs), WORDS),
+    }
+
+
+MODELS = list(saved_models())
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_what_is_saved_is_loaded(tmp_path: Path, name: str) -> None:
+    crf, X = saved_models()[name]
+    path = tmp_path / "model.crfkit"
+    crf.save(path)
+    again = load(path, features=word_items if name == "skip functions" else None, n_jobs=1)
+    assert type(again) is type(crf)
+    if name in ("skip items", "skip functions"):
+        with pytest.raises(ValueError, match=r"skips by the function 'ends_of'.*set_params\(skips=ends_of\)"):
+            again.predict(X)
+        again.set_params(skips=ends_of)
+    same = {k for k in crf.get_params() if k not in ("n_jobs", "features")}
+    assert {k: again.get_params()[k] for k in same} == {k: crf.get_params()[k] for k in same}
+    np.testing.assert_array_equal(again.weights_, crf.weights_)
+    np.testing.assert_equal([c.tolist() for c in again.classes_], [c.tolist() for c in crf.classes_])
+    for copy in (again, pickle.loads(pickle.dumps(crf))):
+        np.testing.assert_equal(copy.predict(X), crf.predict(X))
+        np.testing.assert_allclose(
+            np.concatenate([np.ravel(p) for p in itertools.chain(*copy.predict_marginals(X))]),
+            np.concatenate([np.ravel(p) for p in itertools.chain(*crf.predict_marginals(X))]),
+            atol=1e-12,
+        )
+    if isinstance(crf, GraphCRF):
+        np.testing.assert_array_equal(again.node_weights_, crf.node_weights_)
+        np.testing.assert_equal(again.edge_weights_, crf.edge_weights_)
+    assert again.n_iter_ == crf.n_iter_
+    assert os.listdir(tmp_path) == ["model.crfkit"]
+    again.save(tmp_path / "again")
+    assert (tmp_path / "again").read_bytes() == path.read_bytes()
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_cut_model_is_a_clear_error(tmp_path: Path, name: str) -> None:
+    crf, _ = saved_models()[name]
+    path = tmp_path / "m"
+    crf.save(path)
+    whole = path.read_bytes()
+    for size in (0, 4, 8, 9, 100, len(whole) // 2, len(whole) - 1):
+        path.write_bytes(whole[:size])
+        with pytest.raises(ModelError, match=r"m: .*(cut short|damaged|only)"):
+            load(path)
+
+
+def test_damaged_graph_models(tmp_path: Path) -> None:
+    path = tmp_path / "m"
+    rng = np.random.default_rng(0)
+    models = saved_models()
+    cases: list[tuple[str, Any]] = [
+        ("graph", lambda a, h: h.update(edge_types=10**9)),
+        ("graph", lambda a, h: h.update(features=[2**62, 4])),
+        ("graph", lambda a, h: h.update(labels=[["a"]])),
+        ("graph", lambda a, h: h.update(labels=[["a", "a", "b"]])),
+        ("graph", lambda a, h: h.update(labels=[])),
+        ("graph", lambda a, h: h["params"].update(inference="magic")),
+        ("graph", lambda a, h: h.update(params=None)),
+        ("undirected", lambda a, h: h["passing"].update(damping=7)),
+        ("undirected", lambda a, h: h["passing"]["beam"].update(kind="magic")),
+        ("skip", lambda a, h: a.update(weights=a["weights"] * np.nan)),
+        ("skip", lambda a, h: h.pop("encoder")),
+        ("skip", lambda a, h: h.pop("skips")),
+        ("factorial", lambda a, h: a.update(weights=a["weights"][:-1])),
+        ("factorial", lambda a, h: a.pop("weights")),
+    ]
+    for name, change in cases:
+        models[name][0].save(path)
+        header, arrays = read_file(path)
+        change(arrays, header)
+        write_file(path, header, arrays)
+        with pytest.raises(ModelError, match="damaged"):
+            load(path)
+    models["graph"][0].save(path)
+    header, arrays = read_file(path)
+    for wrong, message in ((["x"], "no linear chain"), ("neural_crf", "no linear chain")):
+        write_file(path, {**header, "estimator": wrong}, arrays)
+        with pytest.raises(ModelError, match=message):
+            load(path)
+    write_file(path, {**header, "format": 99}, arrays)
+    with pytest.raises(ModelError, match="later crfkit"):
+        load(path)
+    for name in MODELS:
+        models[name][0].save(path)
+        whole = bytearray(path.read_bytes())
+        for _ in range(150):
+            data = bytearray(whole)
+            for k in rng.integers(len(data), size=3):
+                data[k] = rng.integers(256)
+            path.write_bytes(data)
+            with contextlib.suppress(ModelError):
+                load(path)
+
+
+def test_what_cannot_be_saved_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(NotFittedError):
+        GraphCRF().save(tmp_path / "m")
+    crf = SkipChainCRF().fit([["a", "b"]], [[("x",), ("y",)]])
+    with pytest.raises(ValueError, match="ties words"):
+        SkipChainCRF(None).fit([[{"a": 1}]], [["x"]])
+    with pytest.raises(ValueError, match="strings or numbers"):
+        crf.save(tmp_path / "m")
+    saved_models()["factorial"][0].save(tmp_path / "m")
+    for command in (["inspect", "m"], ["tag", "words", "-m", "m"]):
+        (tmp_path / "words").write_text("a\n")
+        run = [sys.executable, "-m", "crfkit", *command]
+        done = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode != 0
+        assert "a FactorialCRF, but a linear chain is needed" in done.stderr
+        assert "Traceback" not in done.stderr

@@ -115,3 +115,24 @@ def test_nothing_optional_is_imported() -> None:
     code += "print([m for m in ('pandas', 'pyarrow', 'spacy') if m in sys.modules])"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "[]"
+
+
+def test_hugging_face_datasets() -> None:
+    datasets = pytest.importorskip("datasets")
+    names = ["B-NAME", "B-QTY", "O"]
+    numbers = [[names.index(t) for t in y] for y in Y]
+    features = datasets.Features(
+        {
+            "tokens": datasets.Sequence(datasets.Value("string")),
+            "ner_tags": datasets.Sequence(datasets.ClassLabel(names=names)),
+        }
+    )
+    numbered = datasets.Dataset.from_dict({"tokens": X, "ner_tags": numbers}, features=features)
+    named = datasets.Dataset.from_dict({"tokens": X, "ner_tags": Y})
+    for data in (numbered, named):
+        x, y = from_lists(data, label="ner_tags")
+        assert (list(x), list(y or ())) == (X, Y)
+        x, y = from_lists(data.select([2, 0]), label="ner_tags")
+        assert (list(x), list(y or ())) == ([X[2], X[0]], [Y[2], Y[0]])
+    crf = CRF(c2=0.01).fit(named["tokens"], named["ner_tags"])
+    assert crf.predict(named["tokens"]) == Y

@@ -7,10 +7,14 @@
 //   sum_f (<b_f, theta_f> + rho_f H(b_f)) + sum_v (<b_v, u_v> + (1 - sum_{f at v} rho_f) H(b_v)).
 #define CRFKIT_ISA graph_base
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <cmath>
 #include <limits>
 #include <numeric>
 #include <queue>
+#include <system_error>
+#include <thread>
 #include <tuple>
 
 #include "clones.hpp"
@@ -66,8 +70,22 @@ struct Scratch {
   }
 };
 
+// exp((x - top) * scale), where no x is above top
+CRFKIT_CLONES void exponentials(const double* x, i64 n, double top, double scale, double* out) {
+  i64 i = 0;
+  for (; i + 4 <= n; i += 4) Vec4::store(out + i, Vec4::exp((Vec4::load(x + i) - top) * scale));
+  if (i == n) return;
+  double rest[4] = {};
+  for (i64 k = i; k < n; ++k) rest[k - i] = (x[k] - top) * scale;
+  Vec4::store(rest, Vec4::exp(Vec4::load(rest)));
+  for (i64 k = i; k < n; ++k) out[k] = rest[k - i];
+}
+
 // Flooding in probability space, for graphs of pairwise factors: messages sum to one, belief_v = exp(u_v) prod_f m_{f->v}.
-// It is exact as long as no message has an entry near zero; `lost` tells.
+// It is exact as long as no message has an entry near zero; `least` tells.
+constexpr double kFaint = 1e-30;  // times a few neighbours, far from underflow
+
+// Variables of any number of labels, edge by edge.
 struct Flood {
   const i32* scope;          // [F][2]
   const i64* node_ptr;
@@ -77,22 +95,17 @@ struct Flood {
   const i64* psi_ptr;
   const i32* table_of;
   const double* belief;
-  const double* old;
-  double* fresh;
+  double* message;  // an edge's new messages take the place of its old ones, which no other edge looks at
 };
 
-constexpr double kFaint = 1e-30;  // times a few neighbours, far from underflow
-
-// L: number of labels of both ends, or 0 if not known when compiled.
-template <int L>
 CRFKIT_INLINE void flood_edge(const Flood& g, i64 f, double& change, double& least) {
   const i32 a = g.scope[2 * f], b = g.scope[2 * f + 1];
-  const i64 n = L > 0 ? L : g.card[a], m = L > 0 ? L : g.card[b];
+  const i64 n = g.card[a], m = g.card[b];
   const i64 to_a = g.at[2 * f], to_b = g.at[2 * f + 1];
   const double* p = g.psi + g.psi_ptr[g.table_of[f]];
-  const double *ma = g.old + to_a, *mb = g.old + to_b, *ba = g.belief + g.node_ptr[a], *bb = g.belief + g.node_ptr[b];
-  double *na = g.fresh + to_a, *nb = g.fresh + to_b;
-  constexpr int room = L > 0 ? L : 64;
+  const double *ba = g.belief + g.node_ptr[a], *bb = g.belief + g.node_ptr[b];
+  double *ma = g.message + to_a, *mb = g.message + to_b;
+  constexpr int room = 64;
   double ia[room], ib[room], qa[room], qb[room], sa[room], sb[room];
   for (i64 i = 0; i < n; ++i) {
     ia[i] = 1 / ma[i];
@@ -116,6 +129,7 @@ CRFKIT_INLINE void flood_edge(const Flood& g, i64 f, double& change, double& lea
   double ta = 0, tb = 0;
   for (i64 i = 0; i < n; ++i) ta += sa[i];
   for (i64 j = 0; j < m; ++j) tb += sb[j];
+  if (!(ta > 0 && tb > 0)) least = 0;
   ta = 1 / ta;
   tb = 1 / tb;
   for (i64 i = 0; i < n; ++i) {
@@ -123,34 +137,192 @@ CRFKIT_INLINE void flood_edge(const Flood& g, i64 f, double& change, double& lea
     const double d = std::abs(x * ia[i] - 1);
     change = d > change ? d : change;
     least = x < least ? x : least;
-    na[i] = x;
+    ma[i] = x;
   }
   for (i64 j = 0; j < m; ++j) {
     const double x = sb[j] * tb;
     const double d = std::abs(x * ib[j] - 1);
     change = d > change ? d : change;
     least = x < least ? x : least;
-    nb[j] = x;
+    mb[j] = x;
   }
 }
+
+CRFKIT_CLONES void flood_edges(const Flood& g, i64 begin, i64 end, double& change, double& least) {
+  for (i64 f = begin; f < end; ++f) flood_edge(g, f, change, least);
+}
+
+// All variables with the same few labels: eight edges side by side, so that few labels are no waste of wide registers.
+constexpr int kLanes = 8;
+constexpr int kFewLabels = 8;
+struct Lanes {
+  const i64* psi_at;     // [blocks] place of a block's tables in psi
+  const double* psi;     // [L][L][lanes]
+  const i32* ends;       // [blocks][2][lanes] variables
+  const double* belief;  // [V][L]
+  double* message;       // [blocks][2][L][lanes]
+};
 
 template <int L>
-CRFKIT_INLINE void flood_edges(const Flood& g, i64 begin, i64 end, double& change, double& least) {
-  for (i64 f = begin; f < end; ++f) flood_edge<L>(g, f, change, least);
+CRFKIT_INLINE void flood_lanes(const Lanes& g, i64 begin, i64 end, double& change, double& least) {
+  using S = graph_base::Simd<double, kLanes>;
+  using Vec = typename S::Vec;
+  Vec most = S::splat(change), fewest = S::splat(least);
+  for (i64 k = begin; k < end; ++k) {
+    const double* p = g.psi + g.psi_at[k];
+    double* message = g.message + k * 2 * L * kLanes;
+    const i32* ends = g.ends + k * 2 * kLanes;
+    Vec inverse[2][L], q[2][L], sums[2][L];
+#pragma GCC unroll 2
+    for (int side = 0; side < 2; ++side) {
+      const i32* v = ends + side * kLanes;
+      const auto belief = [&](int w) { return g.belief + static_cast<i64>(v[w]) * L; };
+      const double *b0 = belief(0), *b1 = belief(1), *b2 = belief(2), *b3 = belief(3);
+      const double *b4 = belief(4), *b5 = belief(5), *b6 = belief(6), *b7 = belief(7);
+#pragma GCC unroll 8
+      for (int i = 0; i < L; ++i) {
+        inverse[side][i] = 1.0 / S::load(message + (side * L + i) * kLanes);
+        q[side][i] = Vec{b0[i], b1[i], b2[i], b3[i], b4[i], b5[i], b6[i], b7[i]} * inverse[side][i];
+        sums[side][i] = Vec{};
+      }
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < L; ++i)
+#pragma GCC unroll 8
+      for (int j = 0; j < L; ++j) {
+        const Vec x = S::load(p + (i * L + j) * kLanes);
+        sums[0][i] += x * q[1][j];
+        sums[1][j] += x * q[0][i];
+      }
+#pragma GCC unroll 2
+    for (int side = 0; side < 2; ++side) {
+      Vec total = sums[side][0];
+#pragma GCC unroll 8
+      for (int i = 1; i < L; ++i) total += sums[side][i];
+      fewest = total > 0.0 ? fewest : Vec{};
+      total = 1.0 / total;
+#pragma GCC unroll 8
+      for (int i = 0; i < L; ++i) {
+        const Vec x = sums[side][i] * total;
+        const Vec d = x * inverse[side][i] - 1.0;
+        most = S::max(most, S::max(d, -d));
+        fewest = S::min(x, fewest);
+        S::store(message + (side * L + i) * kLanes, x);
+      }
+    }
+  }
+  change = S::highest(most);
+  least = S::lowest(fewest);
 }
 
-CRFKIT_CLONES void flood_block(const Flood& g, int labels, i64 begin, i64 end, double& change, double& least) {
-  switch (labels) {
-    case 2: return flood_edges<2>(g, begin, end, change, least);
-    case 3: return flood_edges<3>(g, begin, end, change, least);
-    case 4: return flood_edges<4>(g, begin, end, change, least);
-    case 5: return flood_edges<5>(g, begin, end, change, least);
-    case 6: return flood_edges<6>(g, begin, end, change, least);
-    case 7: return flood_edges<7>(g, begin, end, change, least);
-    case 8: return flood_edges<8>(g, begin, end, change, least);
-    default: return flood_edges<0>(g, begin, end, change, least);
+// belief_v = weight_v times the messages that begin at at[ptr[v]], ...
+template <int L>
+CRFKIT_INLINE void multiply_lanes(const i64* ptr, const i64* at, const double* weight, const double* messages, i64 begin, i64 end, double* belief) {
+  for (i64 v = begin; v < end; ++v) {
+    double b[L];
+    for (int i = 0; i < L; ++i) b[i] = weight[v * L + i];
+    for (i64 e = ptr[v]; e < ptr[v + 1]; ++e) {
+      const double* m = messages + at[e];
+      for (int i = 0; i < L; ++i) b[i] *= m[i * kLanes];
+    }
+    for (int i = 0; i < L; ++i) belief[v * L + i] = b[i];
   }
 }
+
+CRFKIT_CLONES void flood_blocks(const Lanes& g, int labels, i64 begin, i64 end, double& change, double& least) {
+  switch (labels) {
+    case 2: return flood_lanes<2>(g, begin, end, change, least);
+    case 3: return flood_lanes<3>(g, begin, end, change, least);
+    case 4: return flood_lanes<4>(g, begin, end, change, least);
+    case 5: return flood_lanes<5>(g, begin, end, change, least);
+    case 6: return flood_lanes<6>(g, begin, end, change, least);
+    case 7: return flood_lanes<7>(g, begin, end, change, least);
+    case 8: return flood_lanes<8>(g, begin, end, change, least);
+    default: return;
+  }
+}
+
+CRFKIT_CLONES void multiply_blocks(int labels, const i64* ptr, const i64* at, const double* weight, const double* messages, i64 begin, i64 end,
+                                   double* belief) {
+  switch (labels) {
+    case 2: return multiply_lanes<2>(ptr, at, weight, messages, begin, end, belief);
+    case 3: return multiply_lanes<3>(ptr, at, weight, messages, begin, end, belief);
+    case 4: return multiply_lanes<4>(ptr, at, weight, messages, begin, end, belief);
+    case 5: return multiply_lanes<5>(ptr, at, weight, messages, begin, end, belief);
+    case 6: return multiply_lanes<6>(ptr, at, weight, messages, begin, end, belief);
+    case 7: return multiply_lanes<7>(ptr, at, weight, messages, begin, end, belief);
+    case 8: return multiply_lanes<8>(ptr, at, weight, messages, begin, end, belief);
+    default: return;
+  }
+}
+
+// Threads that go through two kinds of tasks in turns, body(kind, task), all of the one before any of the other. Unlike
+// parallel_for's they stay, and one that comes late is not waited for.
+class Team {
+ public:
+  using Body = std::function<void(i64, i64)>;
+  Team(const Threads& threads, std::array<i64, 2> counts, Body body) : threads_(threads), counts_(counts), body_(std::move(body)) {
+    const i64 n = std::min<i64>(threads.count, std::max(counts[0], counts[1]));
+    others_.reserve(std::max<i64>(0, n - 1));
+    try {
+      for (i64 t = 1; t < n; ++t) others_.emplace_back([this] { follow(); });
+    } catch (const std::system_error&) {
+      // the system gives no more threads: those there are do all the tasks
+    }
+  }
+  Team(const Team&) = delete;
+  Team& operator=(const Team&) = delete;
+  ~Team() {
+    next_.store(kOver);
+    next_.notify_all();
+    for (std::thread& t : others_) t.join();
+  }
+
+  // The next kind's tasks.
+  void run() {
+    const u64 phase = ++phase_;
+    const i64 count = counts_[(phase - 1) % 2];
+    done_.store(0);
+    next_.store(phase << 32);
+    next_.notify_all();
+    while (work(phase))
+      if (threads_.poll) threads_.poll();
+    while (done_.load(std::memory_order_acquire) < count) std::this_thread::yield();
+  }
+
+ private:
+  static constexpr u64 kOver = ~u64{0};
+
+  // One task of the phase, if there is one left.
+  bool work(u64 phase) {
+    u64 seen = next_.load(std::memory_order_acquire);
+    const i64 kind = static_cast<i64>((phase - 1) % 2);
+    do {
+      if (seen >> 32 != phase || static_cast<i64>(seen & 0xffffffff) >= counts_[kind]) return false;
+    } while (!next_.compare_exchange_weak(seen, seen + 1, std::memory_order_acq_rel));
+    body_(kind, static_cast<i64>(seen & 0xffffffff));
+    done_.fetch_add(1, std::memory_order_acq_rel);
+    return true;
+  }
+
+  void follow() {
+    for (;;) {
+      const u64 seen = next_.load(std::memory_order_acquire);
+      if (seen == kOver) return;
+      if (seen >> 32 != 0 && work(seen >> 32)) continue;
+      const u64 now = next_.load(std::memory_order_acquire);
+      if (now >> 32 == seen >> 32 && now != kOver) next_.wait(now);
+    }
+  }
+
+  const Threads& threads_;
+  std::array<i64, 2> counts_;
+  Body body_;
+  u64 phase_ = 0;
+  std::atomic<u64> next_{0};
+  std::atomic<i64> done_{0};
+  std::vector<std::thread> others_;
+};
 
 class Passing {
  public:
@@ -247,7 +419,10 @@ class Passing {
         double* out = psi_.data() + psi_ptr_[k];
         const i64 size = psi_ptr_[k + 1] - psi_ptr_[k];
         const double top = *std::max_element(x, x + size);
-        for (i64 i = 0; i < size; ++i) out[i] = top == -kInf ? 0.0 : std::exp((x[i] - top) * scale);
+        if (top == -kInf)
+          std::fill_n(out, size, 0.0);
+        else
+          exponentials(x, size, top, scale, out);
       }
     });
   }
@@ -309,15 +484,7 @@ class Passing {
     std::sort(kept.begin(), kept.end());
   }
 
-  static void exponential(const double* x, i64 n, double* out) {
-    i64 i = 0;
-    for (; i + 4 <= n; i += 4) Vec4::store(out + i, Vec4::exp(Vec4::load(x + i)));
-    if (i == n) return;
-    double rest[4] = {-kInf, -kInf, -kInf, -kInf};
-    for (i64 k = i; k < n; ++k) rest[k - i] = x[k];
-    Vec4::store(rest, Vec4::exp(Vec4::load(rest)));
-    for (i64 k = i; k < n; ++k) out[k] = rest[k - i];
-  }
+  static void exponential(const double* x, i64 n, double* out) { exponentials(x, n, 0.0, 1.0, out); }
 
   // The new message of factor f to the variable at place s; gives its change.
   double compute(i64 f, i64 s, Scratch& work, double* out) const {
@@ -543,57 +710,140 @@ class Passing {
     if (g_.scope_ptr.back() != 2 * n) return false;
     for (i64 f = 0; f < n; ++f)
       if (g_.scope_ptr[f] != 2 * f) return false;
-    std::vector<double> weight(total_.size()), belief(total_.size()), old(at_.entries), fresh(at_.entries);
+    const i64 entries = static_cast<i64>(total_.size());
+    Buffer<double> weight(entries), belief(entries);
     for (i64 v = 0; v < n_variables; ++v) {
       const double* u = scores_.unary + g_.node_ptr[v];
       const i64 card = g_.card[v];
       const double top = *std::max_element(u, u + card);
+      if (!(top > -kInf)) return false;
+      double* w = weight.data() + g_.node_ptr[v];
+      exponentials(u, card, top, 1.0, w);
       for (i64 i = 0; i < card; ++i)
-        if ((weight[g_.node_ptr[v] + i] = std::exp(u[i] - top)) < kFaint) return false;
-      for (i64 e = at_.ptr[v]; e < at_.ptr[v + 1]; ++e)
-        std::fill_n(old.data() + at_.message[at_.place[e]], card, 1.0 / static_cast<double>(card));
+        if (!(w[i] >= kFaint)) return false;
     }
-    const auto multiply = [&](i64 v) {
-      double* b = belief.data() + g_.node_ptr[v];
-      const i64 card = g_.card[v];
-      std::copy_n(weight.data() + g_.node_ptr[v], card, b);
-      for (i64 e = at_.ptr[v]; e < at_.ptr[v + 1]; ++e) {
-        const double* m = old.data() + at_.message[at_.place[e]];
-        for (i64 i = 0; i < card; ++i) b[i] *= m[i];
+    if (2 <= labels && labels <= kFewLabels) return quick_lanes(labels, weight, belief, out);
+    std::vector<double> message(at_.entries);
+    for (i64 s = 0; s < 2 * n; ++s) {
+      const i64 card = g_.card[g_.scope[s]];
+      std::fill_n(message.data() + at_.message[s], card, 1.0 / static_cast<double>(card));
+    }
+    const bool good = quick_sweeps(
+        n, 2048, out,
+        [&](i64 begin, i64 end) {
+          for (i64 v = begin; v < end; ++v) {
+            double* b = belief.data() + g_.node_ptr[v];
+            const i64 card = g_.card[v];
+            std::copy_n(weight.data() + g_.node_ptr[v], card, b);
+            for (i64 e = at_.ptr[v]; e < at_.ptr[v + 1]; ++e) {
+              const double* m = message.data() + at_.message[at_.place[e]];
+              for (i64 i = 0; i < card; ++i) b[i] *= m[i];
+            }
+          }
+        },
+        [&](i64 begin, i64 end, double& change, double& least) {
+          const Flood g{g_.scope.data(), g_.node_ptr.data(), g_.card.data(), at_.message.data(), psi_.data(), psi_ptr_.data(), scores_.table_of,
+                        belief.data(), message.data()};
+          flood_edges(g, begin, end, change, least);
+        });
+    if (good) take_logs([&](i64 s) { return message.data() + at_.message[s]; }, 1);
+    return good;
+  }
+
+  // The same where all variables have the same few labels.
+  bool quick_lanes(int labels, const Buffer<double>& weight, Buffer<double>& belief, PassingReport& out) {
+    const i64 n = g_.n_factors(), blocks = (n + kLanes - 1) / kLanes, size = labels * kLanes, table = labels * size;
+    // a block whose edges share a table shares its lanes with all such blocks
+    std::vector<i64> psi_at(blocks), shared(scores_.n_tables, -1);
+    std::vector<char> fill(blocks, 0);
+    i64 used = 0;
+    for (i64 k = 0; k < blocks; ++k) {
+      const i32* first = scores_.table_of + k * kLanes;
+      const i64 lanes = std::min<i64>(kLanes, n - k * kLanes);
+      const bool same = std::all_of(first, first + lanes, [&](i32 t) { return t == *first; });
+      if (same && shared[*first] >= 0) {
+        psi_at[k] = shared[*first];
+        continue;
       }
-    };
+      psi_at[k] = used;
+      fill[k] = 1;
+      if (same) shared[*first] = used;
+      used += table;
+    }
+    Buffer<double> psi(used), message(blocks * 2 * size);
+    std::fill_n(message.data(), blocks * 2 * size, 1.0 / labels);
+    std::vector<i32> ends(blocks * 2 * kLanes);
+    constexpr i64 step = 256;
+    parallel_for((blocks + step - 1) / step, threads_.count, threads_.poll, [&](i64 part, int) {
+      for (i64 k = part * step; k < std::min(blocks, (part + 1) * step); ++k)
+        for (i64 w = 0; w < kLanes; ++w) {
+          const i64 f = std::min(n - 1, k * kLanes + w);  // the last one again where there are no more
+          for (i64 side = 0; side < 2; ++side) ends[(2 * k + side) * kLanes + w] = g_.scope[2 * f + side];
+          if (!fill[k]) continue;
+          const double* x = psi_.data() + psi_ptr_[scores_.table_of[f]];
+          double* y = psi.data() + psi_at[k] + w;
+          for (i64 i = 0; i < labels * labels; ++i) y[i * kLanes] = x[i];
+        }
+    });
+    const auto begin_of = [&](i64 s) { return ((s / 2 / kLanes) * 2 + s % 2) * size + s / 2 % kLanes; };
+    std::vector<i64> at(at_.place.size());
+    for (std::size_t e = 0; e < at.size(); ++e) at[e] = begin_of(at_.place[e]);
+    const bool good = quick_sweeps(
+        blocks, 256, out,
+        [&](i64 begin, i64 end) { multiply_blocks(labels, at_.ptr.data(), at.data(), weight.data(), message.data(), begin, end, belief.data()); },
+        [&](i64 begin, i64 end, double& change, double& least) {
+          flood_blocks({psi_at.data(), psi.data(), ends.data(), belief.data(), message.data()}, labels, begin, end, change, least);
+        });
+    if (good) take_logs([&](i64 s) { return message.data() + begin_of(s); }, kLanes);
+    return good;
+  }
+
+  // Sweeps until they change little; false if a message has come near zero.
+  template <class Multiply, class Update>
+  bool quick_sweeps(i64 n, i64 block, PassingReport& out, Multiply multiply, Update update) {
     PassingReport report;
     report.converged = false;
-    constexpr i64 block = 2048;
-    const i64 blocks = (n + block - 1) / block;
+    const i64 blocks = (n + block - 1) / block, n_variables = g_.n_variables();
+    constexpr i64 step = 2048;
+    const i64 steps = (n_variables + step - 1) / step;
     std::vector<double> changes(blocks), leasts(blocks);
+    const auto body = [&](i64 phase, i64 b) {
+      if (phase == 0) return multiply(b * step, std::min(n_variables, (b + 1) * step));
+      double change = 0, least = 1;
+      update(b * block, std::min(n, (b + 1) * block), change, least);
+      changes[b] = change;
+      leasts[b] = least;
+    };
+    Team team(threads_, {steps, blocks}, body);
     while (report.iterations < rule_.max_iter && !report.converged) {
-      each_variable(multiply);
-      const Flood g{g_.scope.data(), g_.node_ptr.data(), g_.card.data(), at_.message.data(), psi_.data(), psi_ptr_.data(), scores_.table_of,
-                    belief.data(), old.data(), fresh.data()};
-      parallel_for(blocks, threads_.count, threads_.poll, [&](i64 b, int) {
-        double change = 0, least = 1;
-        flood_block(g, labels, b * block, std::min(n, (b + 1) * block), change, least);
-        changes[b] = change;
-        leasts[b] = least;
-      });
-      if (!(*std::min_element(leasts.begin(), leasts.end()) > kFaint)) return false;
-      old.swap(fresh);
+      team.run();
+      team.run();
+      for (const double least : leasts)
+        if (!(least > kFaint)) return false;
       report.residual = *std::max_element(changes.begin(), changes.end());
-      report.messages += 2 * n;
+      report.messages += 2 * g_.n_factors();
       ++report.iterations;
       report.converged = report.residual <= rule_.tol;
     }
-    for (i64 s = 0; s < 2 * n; ++s) {
-      double* m = message_.data() + at_.message[s];
-      const double* x = old.data() + at_.message[s];
-      const i64 card = g_.card[g_.scope[s]];
-      double top = 0;
-      for (i64 i = 0; i < card; ++i) top = std::max(top, x[i]);
-      for (i64 i = 0; i < card; ++i) m[i] = std::log(x[i] / top);
-    }
     out = report;
     return true;
+  }
+
+  // Messages out of probability space, whose largest entry becomes zero.
+  template <class Begin>
+  void take_logs(Begin begin, i64 stride) {
+    constexpr i64 block = 2048;
+    const i64 n = static_cast<i64>(g_.scope.size());
+    parallel_for((n + block - 1) / block, threads_.count, threads_.poll, [&](i64 b, int) {
+      for (i64 s = b * block; s < std::min(n, (b + 1) * block); ++s) {
+        double* m = message_.data() + at_.message[s];
+        const double* x = begin(s);
+        const i64 card = g_.card[g_.scope[s]];
+        double top = 0;
+        for (i64 i = 0; i < card; ++i) top = std::max(top, x[i * stride]);
+        for (i64 i = 0; i < card; ++i) m[i] = std::log(x[i * stride] / top);
+      }
+    });
   }
 
   PassingReport flood() {

@@ -30,6 +30,7 @@ from crfkit.chain.inference import decode_flat, log_partition, nbest, node_margi
 from crfkit.cli_active import app as active_app
 from crfkit.data import Columns, DataError, iter_columns, load_corpus, read_columns, read_conllu, read_crfsuite
 from crfkit.data.readers import CONLLU_COLUMNS, open_source
+from crfkit.estimators.loading import load_chain
 from crfkit.streaming import iter_items, tag_columns
 from crfkit.training import Progress
 
@@ -343,7 +344,7 @@ def train(
             raise DataError("--template and --start exclude each other: the model has its features already")
         if constraints is None:
             settings.pop("constraints")  # the model's hold
-        crf = crfkit.load(start, n_jobs=threads).set_params(**settings, warm_start=True)
+        crf = load_chain(start, n_jobs=threads).set_params(**settings, warm_start=True)
     folder = model.absolute().parent
     if not folder.is_dir():
         raise DataError(f"{model}: there is no folder {folder} to write the model to")
@@ -505,7 +506,7 @@ def tag(
     """
     if nbest < 1:
         raise DataError(f"--nbest must be >= 1, got {nbest}")
-    crf = crfkit.load(model, n_jobs=threads)
+    crf = load_chain(model, n_jobs=threads)
     reading = crf.model_.info.get("reading", {})
     kind = format or Format(reading.get("format") or "columns")
     began = time.perf_counter()
@@ -708,7 +709,7 @@ def evaluate(
         y: Any = table.select([table.n_columns - 1])
         tags: Any = predicted
     else:
-        crf = crfkit.load(model, n_jobs=threads)
+        crf = load_chain(model, n_jobs=threads)
         reading = crf.model_.info.get("reading", {})
         kind = format or Format(reading.get("format") or "columns")
         X, y, _ = _read(data, kind, label or reading.get("label"), columns or reading.get("columns"), comment)
@@ -742,7 +743,7 @@ def inspect(
     json: JsonOption = False,
 ) -> None:
     """Look into a model: its card, its heaviest weights for each label, its transitions; or into its decisions."""
-    loaded = crfkit.load(model)
+    loaded = load_chain(model)
     m = loaded.model_
     if explain is not None:
         _explain(loaded, explain, top, html, json)

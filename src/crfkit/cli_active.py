@@ -8,10 +8,10 @@ from typing import Annotated, Any
 
 import typer
 
-import crfkit
 from crfkit import active
 from crfkit._files import whole_file
 from crfkit.data import Columns, DataError, read_columns
+from crfkit.estimators.loading import load_chain
 
 app = typer.Typer(
     name="active",
@@ -68,7 +68,7 @@ def next_batch(
     Each line holds the columns of a token, the label that the model would give it, and the answer: ??? where a label is
     wanted, ? where it is not, or the label where it is known. Replace ??? by labels, then run 'crfkit active add'.
     """
-    crf = crfkit.load(model, n_jobs=threads)
+    crf = load_chain(model, n_jobs=threads)
     X, _ = read_columns(pool, label=None)
     table = _rows(X)
     done = {} if known is None else _labelled(known)

@@ -21,7 +21,19 @@ from crfkit.data.sequences import Columns, Items
 from crfkit.dataset import Dataset, Layout
 from crfkit.features.encoders import Encoder, FeatureSource, ItemEncoder, PlanEncoder
 
-__all__ = ["ChainModel", "LocalChainModel", "ModelError", "read_model", "write_model"]
+__all__ = [
+    "ChainModel",
+    "LocalChainModel",
+    "ModelError",
+    "chain_model",
+    "group",
+    "plain_values",
+    "read_file",
+    "read_model",
+    "restore_encoder",
+    "write_file",
+    "write_model",
+]
 
 FORMAT = 1
 _DTYPES = {
@@ -94,7 +106,7 @@ class ChainModel:
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        state["encoder"] = _restore_encoder(*state["encoder"])
+        state["encoder"] = restore_encoder(*state["encoder"])
         state["layout"] = Layout(**state["layout"])
         self.__dict__.update(state)
 
@@ -164,7 +176,8 @@ def _function(encoder: Encoder) -> Any:
     return encoder.function if isinstance(encoder, ItemEncoder) else None
 
 
-def _restore_encoder(config: dict[str, Any], arrays: dict[str, NDArray[Any]], function: Any) -> Encoder:
+def restore_encoder(config: dict[str, Any], arrays: dict[str, NDArray[Any]], function: Any) -> Encoder:
+    """The encoder that a model file holds."""
     if config["kind"] == "plan":
         return PlanEncoder.restore(config, arrays)
     if config["kind"] == "items":
@@ -173,18 +186,15 @@ def _restore_encoder(config: dict[str, Any], arrays: dict[str, NDArray[Any]], fu
 
 
 def write_model(model: ChainModel, path: str | os.PathLike[str], estimator: str) -> None:
-    """Writes a model file (safetensors): beside the target first, then renamed, so that no half file remains."""
-    from safetensors.numpy import save
-
+    """Writes the file of a chain model."""
     header = {
-        "format": FORMAT,
         "estimator": estimator,
         "labels": list(model.labels),
         "layout": model.layout.numbers(),
         "encoder": model.encoder.config(),
         "dtype": np.dtype(model.dtype).name,
-        "params": _plain(model.params),
-        "info": _plain(model.info),
+        "params": plain_values(model.params),
+        "info": plain_values(model.info),
     }
     arrays = {f"encoder.{k}": v for k, v in model.encoder.arrays().items()}
     arrays |= {f"layout.{k}": v for k, v in model.layout.arrays().items()}
@@ -193,12 +203,20 @@ def write_model(model: ChainModel, path: str | os.PathLike[str], estimator: str)
         arrays["constraints.transitions"] = model.constraints.transitions
         arrays["constraints.start"] = model.constraints.start
         arrays["constraints.end"] = model.constraints.end
-    data = save({k: np.ascontiguousarray(v) for k, v in arrays.items()}, {"crfkit": json.dumps(header)})
+    write_file(path, header, arrays)
+
+
+def write_file(path: str | os.PathLike[str], header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
+    """Writes a model file (safetensors): beside the target first, then renamed, so that no half file remains."""
+    from safetensors.numpy import save
+
+    head = json.dumps({"format": FORMAT, **header})
+    data = save({k: np.ascontiguousarray(v) for k, v in arrays.items()}, {"crfkit": head})
     with whole_file(path) as file:
         file.write(data)
 
 
-def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
+def plain_values(values: Mapping[str, Any]) -> dict[str, Any]:
     """What JSON can hold; anything else by its text."""
     out: dict[str, Any] = {}
     for key, value in values.items():
@@ -250,8 +268,31 @@ def _aligned(flat: NDArray[np.uint8], dtype: Any) -> bool:
     return bool(flat.ctypes.data % dtype.alignment == 0)
 
 
+def read_file(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """Header and arrays of a model file of any estimator.
+
+    Raises
+    ------
+    ModelError
+        If the file is not a crfkit model, is cut short, or of a later format.
+    """
+    name = os.fspath(path)
+    header, arrays = _map_tensors(path)
+    version = header.get("format")
+    if not isinstance(version, int) or version < 1:
+        raise ModelError(f"{name}: not a crfkit model: no format number")
+    if version > FORMAT:
+        raise ModelError(f"{name}: written by a later crfkit (format {version}, this one reads {FORMAT})")
+    return header, arrays
+
+
+def group(arrays: Mapping[str, NDArray[Any]], prefix: str) -> dict[str, NDArray[Any]]:
+    """The arrays whose names begin with a prefix and a dot, without it."""
+    return {k.split(".", 1)[1]: v for k, v in arrays.items() if k.startswith(f"{prefix}.")}
+
+
 def read_model(path: str | os.PathLike[str], features: FeatureSource = None) -> tuple[ChainModel, dict[str, Any]]:
-    """Reads a model file; gives the model and the file's header.
+    """Reads the file of a chain model; gives the model and the file's header.
 
     Parameters
     ----------
@@ -264,21 +305,23 @@ def read_model(path: str | os.PathLike[str], features: FeatureSource = None) -> 
     ModelError
         If the file is not a crfkit model, is cut short, damaged, or of a later format.
     """
-    name = os.fspath(path)
-    header, arrays = _map_tensors(path)
-    version = header.get("format")
-    if not isinstance(version, int) or version < 1:
-        raise ModelError(f"{name}: not a crfkit model: no format number")
-    if version > FORMAT:
-        raise ModelError(f"{name}: written by a later crfkit (format {version}, this one reads {FORMAT})")
+    header, arrays = read_file(path)
+    return chain_model(os.fspath(path), header, arrays, features), header
+
+
+def chain_model(
+    name: str, header: dict[str, Any], arrays: dict[str, NDArray[Any]], features: FeatureSource = None
+) -> ChainModel:
+    """A chain model of what its file holds; all is checked."""
+    if header.get("estimator", "crf") not in ("crf", "hmm", "memm"):
+        raise ModelError(f"{name}: a model of the kind {header['estimator']!r}, which is no linear chain")
     try:
         numbers = {k: int(v) for k, v in header["layout"].items()}
-        parts: dict[str, Any] = {k.split(".", 1)[1]: v for k, v in arrays.items() if k.startswith("layout.")}
+        parts: dict[str, Any] = dict(group(arrays, "layout"))
         layout = Layout(**{**parts, **numbers})
         layout.native  # noqa: B018 - checks the layout
-        encoder_arrays = {k.split(".", 1)[1]: v for k, v in arrays.items() if k.startswith("encoder.")}
         function = features if callable(features) else None
-        encoder = _restore_encoder(header["encoder"], encoder_arrays, function)
+        encoder = restore_encoder(header["encoder"], group(arrays, "encoder"), function)
         constraints = None
         if "constraints.transitions" in arrays:
             constraints = Constraints(
@@ -315,4 +358,4 @@ def read_model(path: str | os.PathLike[str], features: FeatureSource = None) -> 
         raise
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError, OverflowError) as e:
         raise ModelError(f"{name}: the model is damaged: {e}") from e
-    return model, header
+    return model

@@ -5,18 +5,23 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from numpy.typing import NDArray
+
+from crfkit.estimators.chained import ChainEstimator
 from crfkit.estimators.crf import CRF
 from crfkit.estimators.hmm import HMM
 from crfkit.estimators.memm import MEMM
 from crfkit.features.encoders import FeatureSource
-from crfkit.model import ChainModel, read_model
+from crfkit.model import ChainModel, ModelError, chain_model, read_file
 from crfkit.training.algorithms import ALGORITHMS
 
-__all__ = ["load"]
+__all__ = ["load", "load_chain"]
+
+_GRAPHS = {"graph_crf": "GraphCRF", "skip_chain_crf": "SkipChainCRF", "factorial_crf": "FactorialCRF"}
 
 
 def load(path: str | os.PathLike[str], features: FeatureSource = None, n_jobs: int | None = -1) -> Any:
-    """Reads a model that ``save`` of a CRF, HMM or MEMM wrote, or a model file of CRFsuite, CRF++ (text) or Wapiti.
+    """Reads a model that ``save`` wrote, or a model file of CRFsuite, CRF++ (text) or Wapiti.
 
     Parameters
     ----------
@@ -27,7 +32,7 @@ def load(path: str | os.PathLike[str], features: FeatureSource = None, n_jobs: i
 
     Returns
     -------
-    CRF, HMM or MEMM
+    CRF, HMM, MEMM, GraphCRF, SkipChainCRF or FactorialCRF
 
     Raises
     ------
@@ -45,7 +50,16 @@ def load(path: str | os.PathLike[str], features: FeatureSource = None, n_jobs: i
     >>> again.predict([["a", "b"]])
     [['A', 'B']]
     """
-    model, header = _read_any(path, features)
+    name = os.fspath(path)
+    header, found = _read_any(path)
+    if isinstance(found, ChainModel):
+        model = found
+    elif str(header.get("estimator")) in _GRAPHS:
+        from crfkit import graph  # its estimators are made of the parts of this package
+
+        return getattr(graph, _GRAPHS[header["estimator"]])._restore(name, header, found, features, n_jobs)
+    else:
+        model = chain_model(name, header, found, features)
     if header.get("estimator") in ("hmm", "memm"):
         return (HMM if header["estimator"] == "hmm" else MEMM)._restore(model, header, n_jobs)
     known = CRF._parameters()
@@ -61,12 +75,23 @@ def load(path: str | os.PathLike[str], features: FeatureSource = None, n_jobs: i
     return crf
 
 
-def _read_any(path: str | os.PathLike[str], features: FeatureSource) -> tuple[ChainModel, dict[str, Any]]:
+def load_chain(path: str | os.PathLike[str], n_jobs: int | None = -1) -> Any:
+    """As :func:`load`, for what needs a linear chain."""
+    found = load(path, n_jobs=n_jobs)
+    if not isinstance(found, ChainEstimator):
+        raise ModelError(
+            f"{os.fspath(path)}: a {type(found).__name__}, but a linear chain is needed; use it from Python"
+        )
+    return found
+
+
+def _read_any(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, NDArray[Any]] | ChainModel]:
+    """The header, and the arrays, or for a file of another tool the model itself."""
     with open(path, "rb") as file:
         head = file.read(8)
     if not head.startswith((b"lCRF", b"#mdl#", b"version:")):
-        return read_model(path, features)
+        return read_file(path)
     from crfkit.compat.files import read_foreign_model
 
     model = read_foreign_model(path)
-    return model, {"params": {**model.params, "dtype": "float64"}, "info": model.info}
+    return {"params": {**model.params, "dtype": "float64"}, "info": model.info}, model

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import itertools
+import math
+import os
 import sys
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from crfkit._threads import resolve_threads
+from crfkit.chain.beams import FixedSize, MinDivergence, Threshold
 from crfkit.estimators.base import Estimator, check_number
 from crfkit.features.encoders import Encoder, FeatureSource, make_encoder
 from crfkit.graph.engine import METHODS, ConvergenceWarning, Passing, pointers
 from crfkit.graph.factor_graph import FactorGraph
 from crfkit.graph.objective import OBJECTIVES, EdgeGroup, GraphData, GraphObjective, NodeGroup
+from crfkit.model import ModelError, group, plain_values, restore_encoder, write_file
 from crfkit.training.lbfgs import Callback, Progress, minimize_lbfgs
 
 __all__ = ["FactorialCRF", "GraphCRF", "SkipChainCRF", "repeated_words"]
@@ -59,6 +65,9 @@ def _collect(columns: Iterable[Iterable[Any]]) -> tuple[Any, ...]:
 class _GraphEstimator(Estimator):
     """What the estimators share: the parameters of training, and all that comes after the graphs are made."""
 
+    _kind = ""  # the estimator's name in model files
+    _not_saved = ("n_jobs", "callback", "passing", "features", "skips")
+
     c1: float
     c2: float
     objective: str
@@ -94,9 +103,9 @@ class _GraphEstimator(Estimator):
         return [list(y)]
 
     @property
-    @abstractmethod
     def _labels(self) -> list[tuple[Any, ...]]:
         """Labels of every kind."""
+        return [tuple(self.classes_.tolist())]
 
     def _numbers(self, graphs: _Graphs, columns: list[list[Any]]) -> tuple[Ints, NDArray[np.bool_] | None]:
         """Numbers of the labels of all variables, -1 where not known, and which ones are possible."""
@@ -154,9 +163,15 @@ class _GraphEstimator(Estimator):
             max_bytes=self.max_bytes,
         )
 
-    @abstractmethod
     def _set_labels(self, columns: list[list[Any]]) -> None:
         """Takes the labels out of what is to be learned."""
+        self._take_labels([_collect(labels for labels in column if labels is not None) for column in columns])
+
+    def _take_labels(self, kinds: list[tuple[Any, ...]]) -> None:
+        """Takes the labels of every kind."""
+        if len(kinds) != 1:
+            raise ValueError("there must be one kind of labels")
+        self.classes_: Any = _label_array(kinds[0])
 
     def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Self:
         """Learns the weights.
@@ -257,11 +272,99 @@ class _GraphEstimator(Estimator):
             out.append(np.split(result.nodes[place], offsets[1:-1]) if len(offsets) > 1 else [])
         return out
 
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the model to a file that :func:`crfkit.load` reads.
+
+        The file is written beside the target and renamed when it is whole. Functions are not in it.
+        """
+        self._require_fitted()
+        for labels in self._labels:
+            for label in labels:
+                if not isinstance(label, (str, int, float)):
+                    raise ValueError(f"a model file holds labels that are strings or numbers, not {label!r}")
+        params = {k: v for k, v in self.get_params().items() if k not in self._not_saved}
+        header = {
+            "estimator": self._kind,
+            "labels": [list(labels) for labels in self._labels],
+            "params": plain_values(params),
+            "passing": _passing_to_dict(self.passing),
+            "info": {"iterations": int(self.n_iter_)},
+        }
+        more, arrays = self._state()
+        write_file(path, header | more, {"weights": self.weights_} | arrays)
+
+    @abstractmethod
+    def _state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """What else a model file must hold."""
+
+    @abstractmethod
+    def _set_state(self, header: dict[str, Any], arrays: dict[str, NDArray[Any]], features: FeatureSource) -> None:
+        """Takes it back; labels and parameters are there."""
+
+    @abstractmethod
+    def _shapes(self) -> list[tuple[int, ...]]:
+        """Shapes of the weights, group by group."""
+
+    @classmethod
+    def _restore(
+        cls,
+        name: str,
+        header: dict[str, Any],
+        arrays: dict[str, NDArray[Any]],
+        features: FeatureSource,
+        n_jobs: int | None,
+    ) -> Self:
+        try:
+            known = cls._parameters()
+            params = {k: v for k, v in header["params"].items() if k in known and k not in cls._not_saved}
+            params |= {"passing": _passing_from_dict(header["passing"]), "n_jobs": n_jobs}
+            out = cls(**params)
+            out._check_parameters()
+            columns = [list(labels) for labels in header["labels"]]
+            for labels in columns:
+                if not labels or len(set(labels)) != len(labels):
+                    raise ValueError("a label is missing or occurs twice")
+            out._take_labels([tuple(labels) for labels in columns])
+            out._set_state(header, arrays, features)
+            weights = np.array(arrays["weights"], np.float64)
+            if weights.shape != (sum(math.prod(s) for s in out._shapes()),) or not np.isfinite(weights).all():
+                raise ValueError("its parts do not fit together")
+            out.n_iter_ = int(header["info"]["iterations"])
+            out.weights_ = weights
+        except ModelError:
+            raise
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError, OverflowError) as e:
+            raise ModelError(f"{name}: the model is damaged: {e}") from e
+        return out
+
     def factor_graph(self, x: Any) -> FactorGraph:
         """One graph with its scores, for every question that :class:`FactorGraph` answers."""
         self._require_fitted()
         data = self._graphs([x], grow=False).data
         return FactorGraph.from_arrays(data.engine, data.scores(self.weights_))
+
+
+_BEAMS = {beam.__name__: beam for beam in (FixedSize, MinDivergence, Threshold)}
+
+
+def _passing_to_dict(passing: Passing | None) -> dict[str, Any] | None:
+    if passing is None:
+        return None
+    beam = passing.beam
+    return {
+        "schedule": passing.schedule,
+        "damping": float(passing.damping),
+        "tol": float(passing.tol),
+        "max_iter": int(passing.max_iter),
+        "beam": None if beam is None else {"kind": type(beam).__name__, **asdict(beam)},
+    }
+
+
+def _passing_from_dict(values: dict[str, Any] | None) -> Passing | None:
+    if values is None or values["beam"] is None:
+        return None if values is None else Passing(**values)
+    beam = dict(values["beam"])
+    return Passing(**{**values, "beam": _BEAMS[beam.pop("kind")](**beam)})
 
 
 def _label_array(labels: Sequence[Any]) -> NDArray[Any]:
@@ -354,6 +457,8 @@ class GraphCRF(_GraphEstimator):
     [['a', 'a', 'a'], ['b', 'b']]
     """
 
+    _kind = "graph_crf"
+
     def __init__(
         self,
         *,
@@ -388,13 +493,6 @@ class GraphCRF(_GraphEstimator):
         self.n_jobs = n_jobs
         self.verbose = verbose
         self.callback = callback
-
-    def _set_labels(self, columns: list[list[Any]]) -> None:
-        self.classes_ = _label_array(_collect(labels for labels in columns[0] if labels is not None))
-
-    @property
-    def _labels(self) -> list[tuple[Any, ...]]:
-        return [tuple(self.classes_.tolist())]
 
     def _graphs(self, X: Any, grow: bool) -> _Graphs:
         parts = [_parts(x, i) for i, x in enumerate(X)]
@@ -435,14 +533,26 @@ class GraphCRF(_GraphEstimator):
             group = None if of_edges is None else of_edges[mine]
             edges.append(EdgeGroup(group, ends[mine], (labels, labels), not self.directed))
         data = GraphData(graph_of, len(parts), [nodes], edges, self.n_jobs)
-        if grow:
-            self._layout_shapes = data.shapes
         return _Graphs(data, [np.arange(int(offsets[-1]))], [offsets])
+
+    def _shapes(self) -> list[tuple[int, ...]]:
+        labels = len(self.classes_)
+        return [(self._shape[0] + self.bias, labels)] + [(*self._shape[1:], labels, labels)] * self.n_edge_types_
+
+    def _state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        return {"features": [int(n) for n in self._shape], "edge_types": int(self.n_edge_types_)}, {}
+
+    def _set_state(self, header: dict[str, Any], arrays: dict[str, NDArray[Any]], features: FeatureSource) -> None:
+        self._shape, self.n_edge_types_ = tuple(int(n) for n in header["features"]), int(header["edge_types"])
+        most = max(1, arrays["weights"].size)
+        if not 1 <= len(self._shape) <= 2 or min(self._shape) < 0 or not 1 <= self.n_edge_types_ <= most:
+            raise ValueError("its features do not fit together")
 
     def _split_weights(self) -> list[Floats]:
         self._require_fitted()
-        ends = np.cumsum([int(np.prod(s)) for s in self._layout_shapes])[:-1]
-        return [p.reshape(s) for p, s in zip(np.split(self.weights_, ends), self._layout_shapes, strict=True)]
+        shapes = self._shapes()
+        ends = np.cumsum([int(np.prod(s)) for s in shapes])[:-1]
+        return [p.reshape(s) for p, s in zip(np.split(self.weights_, ends), shapes, strict=True)]
 
     @property
     def node_weights_(self) -> Floats:
@@ -490,6 +600,10 @@ def repeated_words(sequence: Sequence[Any]) -> list[tuple[int, int]]:
     last: dict[str, int] = {}
     out = []
     for t, token in enumerate(sequence):
+        if not isinstance(token, (str, tuple, list)):
+            raise ValueError(
+                f"repeated_words ties words, but a token is {token!r}: give SkipChainCRF a function 'skips' of your own"
+            )
         word = token if isinstance(token, str) else token[0]
         if not word[:1].isupper():
             continue
@@ -497,6 +611,16 @@ def repeated_words(sequence: Sequence[Any]) -> list[tuple[int, int]]:
             out.append((last[word], t))
         last[word] = t
     return out
+
+
+def _missing_skips(name: str) -> Callable[[Any], Iterable[tuple[int, int]]]:
+    def raise_missing(sequence: Any) -> Any:
+        raise ValueError(
+            f"the model was trained with skips by the function {name!r}, which a model file cannot hold: give it back "
+            f"with set_params(skips={name})"
+        )
+
+    return raise_missing
 
 
 class _SequenceEstimator(_GraphEstimator):
@@ -513,17 +637,37 @@ class _SequenceEstimator(_GraphEstimator):
         if grow:
             self._encoder: Encoder = make_encoder(self.features, X)
         data = self._encoder.encode(X, grow, threads)
-        n = self._encoder.n_attributes[0]
         attr, counts = data.attr.astype(np.int64), np.diff(data.ptr)
-        value = np.ones(len(attr)) if data.value is None else data.value
+        n, n_edge = self._encoder.n_attributes
+        known = attr < n
         if grow:
-            self._kept = np.bincount(attr, minlength=n) >= max(1, self.min_freq)
-            self._column = np.cumsum(self._kept) - 1
-        known = attr < len(self._kept)
-        known[known] = self._kept[attr[known]]
+            kept = np.bincount(attr, minlength=n) >= max(1, self.min_freq)
+            self._encoder = self._encoder.pruned(kept, np.zeros(n_edge, bool))
+            known, attr, n = kept[attr], (np.cumsum(kept) - 1)[attr], int(kept.sum())
+        value = np.ones(len(attr)) if data.value is None else data.value
         rows = np.repeat(np.arange(len(counts)), counts)[known]
-        shape = (len(counts), int(self._kept.sum()))
-        return csr_array((value[known], (rows, self._column[attr[known]])), shape=shape), data.offsets
+        return csr_array((value[known], (rows, attr[known])), shape=(len(counts), n)), data.offsets
+
+    def _state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        return {"encoder": self._encoder.config()}, {f"encoder.{k}": v for k, v in self._encoder.arrays().items()}
+
+    def _set_state(self, header: dict[str, Any], arrays: dict[str, NDArray[Any]], features: FeatureSource) -> None:
+        function = features if callable(features) else None
+        if function is not None:
+            self.features = function
+        self._encoder = restore_encoder(header["encoder"], group(arrays, "encoder"), function)
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = dict(self.__dict__)
+        if "_encoder" in state:
+            encoder = state["_encoder"]
+            state["_encoder"] = (encoder.config(), encoder.arrays(), getattr(encoder, "function", None))
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        if "_encoder" in state:
+            state = {**state, "_encoder": restore_encoder(*state["_encoder"])}
+        self.__dict__.update(state)
 
     @staticmethod
     def _steps(offsets: Ints) -> Ints:
@@ -554,6 +698,8 @@ class SkipChainCRF(_SequenceEstimator):
     >>> SkipChainCRF().fit(X, y).predict(X)
     [['PER', 'O', 'O', 'PER'], ['O', 'O']]
     """
+
+    _kind = "skip_chain_crf"
 
     def __init__(
         self,
@@ -592,12 +738,19 @@ class SkipChainCRF(_SequenceEstimator):
         self.verbose = verbose
         self.callback = callback
 
-    def _set_labels(self, columns: list[list[Any]]) -> None:
-        self.classes_ = _label_array(_collect(labels for labels in columns[0] if labels is not None))
+    def _shapes(self) -> list[tuple[int, ...]]:
+        labels = len(self.classes_)
+        return [(self._encoder.n_attributes[0], labels), (labels, labels), (labels, labels)]
 
-    @property
-    def _labels(self) -> list[tuple[Any, ...]]:
-        return [tuple(self.classes_.tolist())]
+    def _state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        header, arrays = super()._state()
+        name = getattr(self.skips, "__qualname__", repr(self.skips))
+        return header | {"skips": None if self.skips is repeated_words else name}, arrays
+
+    def _set_state(self, header: dict[str, Any], arrays: dict[str, NDArray[Any]], features: FeatureSource) -> None:
+        super()._set_state(header, arrays, features)
+        if header["skips"] is not None:
+            self.skips = _missing_skips(str(header["skips"]))
 
     def _graphs(self, X: Any, grow: bool) -> _Graphs:
         features, offsets = self._encode(X, grow)
@@ -658,6 +811,8 @@ class FactorialCRF(_SequenceEstimator):
     [[('D', 'B'), ('N', 'I'), ('V', 'O')]]
     """
 
+    _kind = "factorial_crf"
+
     def __init__(
         self,
         features: FeatureSource = "auto",
@@ -704,12 +859,19 @@ class FactorialCRF(_SequenceEstimator):
         blank = (None,) * width
         return [[None if s is None else [(blank if x is None else x)[k] for x in s] for s in y] for k in range(width)]
 
-    def _set_labels(self, columns: list[list[Any]]) -> None:
-        self.classes_ = [_label_array(_collect(s for s in column if s is not None)) for column in columns]
+    def _take_labels(self, kinds: list[tuple[Any, ...]]) -> None:
+        if not kinds:
+            raise ValueError("there is no label")
+        self.classes_ = [_label_array(labels) for labels in kinds]
 
     @property
     def _labels(self) -> list[tuple[Any, ...]]:
         return [tuple(c.tolist()) for c in self.classes_]
+
+    def _shapes(self) -> list[tuple[int, ...]]:
+        sizes = [len(c) for c in self.classes_]
+        out: list[tuple[int, ...]] = [(self._encoder.n_attributes[0], n) for n in sizes]
+        return out + [(n, n) for n in sizes] + list(itertools.pairwise(sizes))
 
     def _graphs(self, X: Any, grow: bool) -> _Graphs:
         features, offsets = self._encode(X, grow)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from crfkit._threads import resolve_threads
 from crfkit.features.encoders import Encoder, make_encoder
-from crfkit.model import _restore_encoder
+from crfkit.model import restore_encoder
 
 __all__ = ["Dense", "Reader", "Sparse", "Tokens", "make_reader", "restore_reader"]
 
@@ -209,7 +209,7 @@ class Sparse:
         return {"features": self.features, "encoder": (self.encoder.config(), self.encoder.arrays(), function)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.features, self.encoder = state["features"], _restore_encoder(*state["encoder"])
+        self.features, self.encoder = state["features"], restore_encoder(*state["encoder"])
 
     def fit(self, X: Sequence[Any]) -> None:
         """Learns the attributes."""
@@ -284,4 +284,4 @@ def restore_reader(kind: str, config: dict[str, Any], arrays: dict[str, NDArray[
     if kind == "dense":
         return Dense(**config)
     function = features if callable(features) else None
-    return Sparse(features, _restore_encoder(config["encoder"], arrays, function))
+    return Sparse(features, restore_encoder(config["encoder"], arrays, function))
