@@ -272,13 +272,10 @@ def _wide_kernel(
         most = tl.full([ROWS // 4, 4, COLUMNS], float("-inf"), tl.float32)
         for k0 in tl.static_range(0, DEPTH, CHUNK):
             if BEST:
-                if DEPTH > CHUNK:
-                    w = tl.load(w_ptr + k0 * n_labels + at, mask=(k0 + kb < n_labels) & column_in[None, :],
-                                other=float("-inf"))  # fmt: skip
                 for q in tl.static_range(0, ROWS, 4):
                     row = b_group + q + tl.arange(0, 4)[:, None, None]
-                    v = tl.load(out_ptr + (row.to(tl.int64) * n_steps + last) * n_labels + k0 + kb[None],
-                                mask=(row < n_batch) & (k0 + kb[None] < n_labels) & (row * 0 + step > 0),
+                    v = tl.load(out_ptr + (row.to(tl.int64) * n_steps + last) * n_labels + kb[None],
+                                mask=(row < n_batch) & (kb[None] < n_labels) & (row * 0 + step > 0),
                                 other=float("-inf"), cache_modifier=".cg")  # fmt: skip
                     best = tl.max(v + w[None], axis=1)[None]
                     mine = tl.arange(0, ROWS // 4)[:, None, None] == q // 4
@@ -305,6 +302,57 @@ def _wide_kernel(
         shift += tl.where(here & seen, safe, 0.0).to(tl.float64)
     if tl.program_id(1) == 0:
         tl.store(shift_ptr + side * n_batch + r, shift, mask=row_in)
+
+
+@triton.jit(do_not_specialize=["n_steps"])
+def _decode_wide_kernel(
+    e_ptr, e_batch, e_step, a_ptr, s_ptr, f_ptr, m_ptr, work_ptr, back_ptr, path_ptr, n_steps, n_labels,
+    WIDTH: tl.constexpr, CHUNK: tl.constexpr, HAS_MASK: tl.constexpr,
+):  # fmt: skip
+    b = tl.program_id(0).to(tl.int64)
+    j = tl.arange(0, WIDTH)
+    inside = j < n_labels
+    k = tl.arange(0, CHUNK)
+    begin = tl.load(s_ptr + j, mask=inside, other=float("-inf"))
+    x = tl.full([WIDTH], float("-inf"), tl.float32)
+    seen = tl.full([], 0, tl.int32)
+    row = e_ptr + b * e_batch
+    work = work_ptr + b * n_labels
+    for t in range(n_steps):
+        u = tl.load(row + (b * 0 + t) * e_step + j, mask=inside, other=float("-inf")).to(tl.float32)
+        here = tl.full([], 1, tl.int32)
+        if HAS_MASK:
+            here = tl.load(m_ptr + b * n_steps + t).to(tl.int32)
+        top = tl.full([WIDTH], float("-inf"), tl.float32)
+        best = tl.zeros([WIDTH], tl.int32)
+        if t > 0:
+            for k0 in range(0, WIDTH, CHUNK):
+                i = k0 + k
+                v = tl.load(work + i, mask=i < n_labels, other=float("-inf"))
+                a = tl.load(a_ptr + i[:, None] * n_labels + j[None, :], mask=(i < n_labels)[:, None] & inside[None, :],
+                            other=float("-inf"))  # fmt: skip
+                high, where = tl.max(v[:, None] + a, axis=0, return_indices=True)
+                best = tl.where(high > top, where + k0, best)
+                top = tl.maximum(top, high)
+        new = u + tl.where(seen > 0, top, begin)
+        high = tl.max(new, axis=0)
+        high = tl.where(high == float("-inf"), 0.0, high)
+        x = tl.where(here > 0, new - high, x)
+        tl.debug_barrier()
+        tl.store(work + j, x, mask=inside)
+        tl.store(back_ptr + (b * n_steps + t) * n_labels + j, best.to(tl.int16), mask=inside)
+        tl.debug_barrier()
+        seen = tl.maximum(seen, here)
+    top, best = tl.max(x + tl.load(f_ptr + j, mask=inside, other=float("-inf")), axis=0, return_indices=True)
+    y = best.to(tl.int64)
+    dead = top == float("-inf")
+    for back in range(n_steps):
+        t = n_steps - 1 - back
+        here = tl.full([], 1, tl.int32)
+        if HAS_MASK:
+            here = tl.load(m_ptr + b * n_steps + t).to(tl.int32)
+        tl.store(path_ptr + b * n_steps + t, tl.where(dead & (seen > 0), -2, tl.where(here > 0, y, -1)))
+        y = tl.where(here > 0, tl.load(back_ptr + (b * n_steps + t) * n_labels + y).to(tl.int64), y)
 
 
 @triton.jit(do_not_specialize=["n_steps"])
@@ -485,7 +533,7 @@ def decode(x: Tensor, a: Tensor, s: Tensor, e: Tensor, p: Tensor | None, m: Tens
     """Best labels [B, T]: -1 at masked steps, -2 where no labelling is allowed."""
     n_batch, n_steps, n_labels = x.shape
     if n_labels > 128:
-        return _decode_wide(x, a, s, e, m)
+        return (_decode_shared if 256 < n_labels <= 512 else _decode_wide)(x, a, s, e, m)
     width, warps = _width(n_labels)
     back = torch.empty((n_batch, n_steps, n_labels), dtype=torch.int16, device=x.device)
     path = torch.empty((n_batch, n_steps), dtype=torch.int64, device=x.device)
@@ -497,6 +545,20 @@ def decode(x: Tensor, a: Tensor, s: Tensor, e: Tensor, p: Tensor | None, m: Tens
 
 
 def _decode_wide(x: Tensor, a: Tensor, s: Tensor, e: Tensor, m: Tensor | None) -> Tensor:
+    n_batch, n_steps, n_labels = x.shape
+    back = torch.empty((n_batch, n_steps, n_labels), dtype=torch.int16, device=x.device)
+    path = torch.empty((n_batch, n_steps), dtype=torch.int64, device=x.device)
+    work = a.new_empty(n_batch, n_labels)
+    width = triton.next_power_of_2(n_labels)
+    _decode_wide_kernel[(n_batch,)](
+        x, x.stride(0), x.stride(1), a, s, e, m, work, back, path, n_steps, n_labels,
+        WIDTH=width, CHUNK=max(1, 16384 // width), HAS_MASK=m is not None, num_warps=16,
+    )  # fmt: skip
+    return path
+
+
+def _decode_shared(x: Tensor, a: Tensor, s: Tensor, e: Tensor, m: Tensor | None) -> Tensor:
+    """As :func:`_decode_wide`, several programs to a sequence: faster where their columns fill the registers."""
     n_batch, n_steps, n_labels = x.shape
     path = torch.empty((n_batch, n_steps), dtype=torch.int64, device=x.device)
     first, _ = _bounds(x, m)
