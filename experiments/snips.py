@@ -48,12 +48,14 @@ class Tagger(nn.Module):
         """Mean negative log-likelihood of a tag."""
         if self.crf is None:
             return nn.functional.cross_entropy(scores[mask], tags[mask])
-        return -self.crf(scores, tags, mask, "token_mean")
+        likelihood: Tensor = self.crf(scores, tags, mask, "token_mean")
+        return -likelihood
 
     def decode(self, scores: Tensor, mask: Tensor) -> list[list[int]]:
         """The best tags of every sentence."""
         if self.crf is not None:
-            return self.crf.decode(scores, mask)
+            paths: list[list[int]] = self.crf.decode(scores, mask)
+            return paths
         best = scores.argmax(2).tolist()
         return [row[:n] for row, n in zip(best, mask.sum(1).tolist(), strict=True)]
 
@@ -108,7 +110,8 @@ def run(chain: bool, seed: int, epochs: int, parts: Any) -> dict[str, float]:
         for _, w, s, mask, tags in batches(X, y, tables, torch.randperm(len(X)).tolist(), device):
             w = torch.where(torch.rand(w.shape, device=device) < 0.05, 1, w) * mask  # so that unknown words are known
             optimiser.zero_grad(set_to_none=True)
-            model.loss(model(w, s, mask), tags, mask).backward()
+            loss: Any = model.loss(model(w, s, mask), tags, mask)
+            loss.backward()
             nn.utils.clip_grad_norm_(model.parameters(), 5.0)
             optimiser.step()
         seconds.append(time.perf_counter() - begin)
