@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import crfkit  # noqa: E402
-from crfkit import chain  # noqa: E402
+from crfkit import NeuralCRF, chain  # noqa: E402
 from crfkit.torch import CRF  # noqa: E402
 from crfkit.torch.network import PairFactors, WindowFactors  # noqa: E402
 
@@ -232,3 +233,31 @@ def test_scikit_learn_takes_it() -> None:
     crf = crfkit.NeuralCRF(hidden=(), max_epochs=2, random_state=0)
     assert clone(crf).get_params() == crf.get_params()
     assert len(cross_val_score(crf, np.array(SENTENCES, object), np.array(TAGS, object), cv=2)) == 2
+
+
+def test_load_knows_a_neural_crf(tmp_path: Path) -> None:
+    X, y = [["the", "dog"], ["a", "cat"]] * 5, [["D", "N"]] * 10
+    crf = NeuralCRF(hidden=(4,), max_epochs=2, random_state=0).fit(X, y)
+    crf.save(tmp_path / "model")
+    again = crfkit.load(tmp_path / "model")
+    assert type(again) is NeuralCRF
+    assert again.predict(X) == crf.predict(X)
+    data = (tmp_path / "model").read_bytes()
+    (tmp_path / "model").write_bytes(data[:-10])
+    with pytest.raises(crfkit.ModelError, match="cut short"):
+        crfkit.load(tmp_path / "model")
+
+
+def test_load_without_torch_says_what_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    NeuralCRF(hidden=(), max_epochs=1, random_state=0).fit([["a", "b"]], [["A", "B"]]).save(tmp_path / "model")
+    monkeypatch.setitem(sys.modules, "crfkit.torch.estimator", None)
+    with pytest.raises(ImportError, match="needs torch"):
+        crfkit.load(tmp_path / "model")
+
+
+def test_dropout_of_the_inputs_alone() -> None:
+    X = [np.ones((3, 2), np.float32)]
+    crf = NeuralCRF(hidden=(), input_dropout=0.5, max_epochs=1, random_state=0).fit(X, [["A", "B", "A"]])
+    assert (crf.network_.input_dropout.p, crf.network_.dropout.p) == (0.5, 0.0)
+    with pytest.raises(ValueError, match="input_dropout"):
+        NeuralCRF(input_dropout=1.0).fit(X, [["A", "B", "A"]])

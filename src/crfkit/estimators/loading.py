@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import struct
 from typing import Any
 
 from numpy.typing import NDArray
@@ -21,7 +23,7 @@ _GRAPHS = {"graph_crf": "GraphCRF", "skip_chain_crf": "SkipChainCRF", "factorial
 
 
 def load(path: str | os.PathLike[str], features: FeatureSource = None, n_jobs: int | None = -1) -> Any:
-    """Reads a model that ``save`` wrote, or a model file of CRFsuite, CRF++ (text) or Wapiti.
+    """Reads a model that ``save`` of any estimator wrote, or a model file of CRFsuite, CRF++ (text) or Wapiti.
 
     Parameters
     ----------
@@ -29,10 +31,12 @@ def load(path: str | os.PathLike[str], features: FeatureSource = None, n_jobs: i
     features : callable, optional
         The feature function, for models trained with one.
     n_jobs : int, optional
+        Not used by a neural CRF.
 
     Returns
     -------
-    CRF, HMM, MEMM, GraphCRF, SkipChainCRF or FactorialCRF
+    CRF, HMM, MEMM, GraphCRF, SkipChainCRF, FactorialCRF or NeuralCRF
+        The last needs torch.
 
     Raises
     ------
@@ -50,6 +54,14 @@ def load(path: str | os.PathLike[str], features: FeatureSource = None, n_jobs: i
     >>> again.predict([["a", "b"]])
     [['A', 'B']]
     """
+    if _is_neural(path):
+        try:
+            from crfkit.torch.estimator import NeuralCRF
+        except ModuleNotFoundError as e:
+            raise ImportError(
+                f"{os.fspath(path)} is a neural CRF, which needs torch: pip install 'crfkit[torch]'"
+            ) from e
+        return NeuralCRF.load(path, features=features if callable(features) else "auto")
     name = os.fspath(path)
     header, found = _read_any(path)
     if isinstance(found, ChainModel):
@@ -83,6 +95,23 @@ def load_chain(path: str | os.PathLike[str], n_jobs: int | None = -1) -> Any:
             f"{os.fspath(path)}: a {type(found).__name__}, but a linear chain is needed; use it from Python"
         )
     return found
+
+
+def _is_neural(path: str | os.PathLike[str]) -> bool:
+    """Whether the file's header names a neural CRF; what is wrong with a file is told by who reads all of it."""
+    with open(path, "rb") as file:
+        head = file.read(9)
+        if len(head) < 9 or head[8:] != b"{":
+            return False
+        (length,) = struct.unpack("<Q", head[:8])
+        if length > os.fstat(file.fileno()).st_size - 8:
+            return False
+        text = head[8:] + file.read(length - 1)
+    try:
+        header = json.loads(json.loads(text)["__metadata__"]["crfkit"])
+        return bool(header["estimator"] == "neural_crf")
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return False
 
 
 def _read_any(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, NDArray[Any]] | ChainModel]:

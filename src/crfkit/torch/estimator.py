@@ -71,11 +71,14 @@ class NeuralCRF(Estimator):
         As in :class:`crfkit.CRF`, for ``inputs="features"``.
     optimizer : {"adam", "sgd"}
     learning_rate : float, optional
-        0.001 for Adam, 0.1 for SGD if not given. SGD's falls as 1 / (1 + decay epoch).
+        0.001 for Adam, 0.1 for SGD if not given; it falls as 1 / (1 + decay epoch).
     decay : float
     batch_size, max_epochs : int
     l2, l1 : float
     dropout : float
+        Part of the hidden units and of the encoder's outputs that are left out while training.
+    input_dropout : float, optional
+        Likewise of the inputs or embeddings; as ``dropout`` if not given.
     clip : float, optional
         Largest norm of a gradient.
     validation_fraction : float
@@ -137,6 +140,7 @@ class NeuralCRF(Estimator):
         l2: float = 0.0,
         l1: float = 0.0,
         dropout: float = 0.0,
+        input_dropout: float | None = None,
         clip: float | None = 5.0,
         validation_fraction: float = 0.0,
         patience: int = 5,
@@ -173,6 +177,7 @@ class NeuralCRF(Estimator):
         self.l2 = l2
         self.l1 = l1
         self.dropout = dropout
+        self.input_dropout = input_dropout
         self.clip = clip
         self.validation_fraction = validation_fraction
         self.patience = patience
@@ -192,8 +197,9 @@ class NeuralCRF(Estimator):
             check_number(self, name, getattr(self, name), 0, integer=True)
         for name in ("l2", "l1", "decay", "entropy_weight", "dropout", "word_dropout", "validation_fraction"):
             check_number(self, name, getattr(self, name), 0)
-        for name in ("dropout", "word_dropout", "validation_fraction"):
-            if getattr(self, name) >= 1:
+        check_number(self, "input_dropout", self.input_dropout, 0, optional=True)
+        for name in ("dropout", "input_dropout", "word_dropout", "validation_fraction"):
+            if (getattr(self, name) or 0) >= 1:
                 raise ValueError(f"{name!r} of NeuralCRF must be below 1, got {getattr(self, name)!r}")
         check_number(self, "learning_rate", self.learning_rate, 0, optional=True, strict=True)
         check_number(self, "clip", self.clip, 0, optional=True, strict=True)
@@ -252,6 +258,7 @@ class NeuralCRF(Estimator):
             window=self.window,
             activation=self.activation,
             dropout=self.dropout,
+            input_dropout=self.input_dropout,
             pairwise=self.pairwise,
         )
         names = [str(x) for x in labels]

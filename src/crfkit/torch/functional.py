@@ -49,7 +49,7 @@ class _LogPartition(Function):
         inputs: Inputs = (emissions, transitions, start, end, pairwise)
         ctx.backend, ctx.known, ctx.saved = backend, None, ()
         if backend == "triton":
-            log_z, ctx.saved = gpu.forward(*inputs, mask, None)
+            log_z, ctx.saved = gpu.forward(*inputs, mask, None, any(ctx.needs_input_grad))
         elif any(ctx.needs_input_grad):
             log_z, found = Chains(*inputs, mask).expectations(None)
             _dead(log_z)
@@ -205,7 +205,7 @@ class _LogLikelihood(Function):
         ctx.backend, ctx.known, ctx.saved = backend, None, ()
         ctx.save_for_backward(*inputs, mask, tags)
         if backend == "triton":
-            value, ctx.saved = gpu.forward(*inputs, mask, tags)
+            value, ctx.saved = gpu.forward(*inputs, mask, tags, any(ctx.needs_input_grad))
             return value.to(compute_dtype(emissions))
         chains = Chains(*inputs, mask)
         if any(ctx.needs_input_grad):

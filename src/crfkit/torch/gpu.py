@@ -59,8 +59,9 @@ def forward(
     pairwise: Tensor | None,
     mask: Tensor | None,
     tags: Tensor | None,
+    keep: bool = True,
 ) -> tuple[Tensor, Any]:
-    """Log-partition log Z [B], or the log-likelihood of tags, and what backward needs."""
+    """Log-partition log Z [B], or the log-likelihood of tags, and what backward needs if ``keep``."""
     from crfkit.torch import kernels
 
     wide = torch.float64 if emissions.dtype == torch.float64 else torch.float32
@@ -70,8 +71,8 @@ def forward(
     p = None if pairwise is None else pairwise.detach().contiguous()
     m = _bytes(mask)
     y = None if tags is None else tags.contiguous()
-    run = kernels.forward if x.shape[2] <= FUSED_LABELS else kernels.forward_wide
-    value, saved = run(x, a, s, e, p, m, y, wide)
+    run: Any = kernels.forward if x.shape[2] <= FUSED_LABELS else kernels.forward_wide
+    value, saved = run(x, a, s, e, p, m, y, wide, keep)
     return value, (x, a, s, e, p, m, y, saved)
 
 
@@ -90,7 +91,7 @@ def backward(
     from crfkit.torch import kernels
 
     x, a, s, e, p, m, y, kept = saved
-    run = kernels.backward if x.shape[2] <= FUSED_LABELS else kernels.backward_wide
+    run: Any = kernels.backward if x.shape[2] <= FUSED_LABELS else kernels.backward_wide
     return run(x, a, s, e, p, m, y, kept, g.detach().to(a.dtype).contiguous())
 
 

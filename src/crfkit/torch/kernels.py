@@ -6,8 +6,9 @@ backward, the messages are normalised so that every step's marginals add up to o
 digits so.
 
 For many labels a program owns some columns of the transition matrix for some sequences, and its steps are matrix
-products with exponentials that are scaled by the rows' maxima; a counter lets the programs of the same sequences walk
-in step. There, in float32, a way that is e^87 times less likely than the best one up to its step is lost.
+products with exponentials that are scaled by the rows' maxima; programs of the same sequences wait for each other's
+messages, and both directions walk at the same time. There, in float32, a way that is e^87 times less likely than the
+best one up to its step is lost.
 """
 
 from __future__ import annotations
@@ -211,78 +212,96 @@ def _decode_kernel(
 
 @triton.jit(do_not_specialize=["n_steps", "t_begin", "t_end", "b_first"])
 def _wide_kernel(
-    e_ptr, e_batch, e_step, w_ptr, top_ptr, s_ptr, m_ptr, origin_ptr, out_ptr, pre_ptr, shift_ptr, count_ptr,
+    e_ptr, e_batch, e_step, w_ptr, top_ptr, s_ptr, m_ptr, origin_ptr, out_ptr, pre_ptr, shift_ptr,
     n_batch, n_steps, n_labels, b_first, t_begin, t_end,
-    ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, CHUNK: tl.constexpr, HAS_MASK: tl.constexpr,
-    REVERSED: tl.constexpr, PRE: tl.constexpr,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, CHUNK: tl.constexpr, PARTS: tl.constexpr,
+    HAS_MASK: tl.constexpr, BEST: tl.constexpr,
 ):  # fmt: skip
-    # out[t] = u[t] + pre[t], pre[t][j] = top[j] + log sum_i exp(out[t-1][i] - h) w[i][j] with h = max_i out[t-1][i]
-    # (t+1 if reversed), lowered by h; steps t_begin .. t_end counted from the side where the walk begins
-    group = tl.program_id(0)
-    block = tl.program_id(1)
-    r = b_first + group * ROWS + tl.arange(0, ROWS)
+    # out[t] = u[t] + pre[t], pre[t][j] = top[j] + log sum_i exp(out[t-1][i] - h) w[i][j] with h = max_i out[t-1][i],
+    # lowered by h; the second side walks from the end, with t+1 for t-1 and the transitions turned round. BEST has
+    # pre[t][j] = max_i out[t-1][i] + w[i][j] - h instead. Before the launch out holds a NaN that no operation returns:
+    # what another program is to write has come when that is gone.
+    side = tl.program_id(2)
+    side64 = side.to(tl.int64)
+    b_group = b_first + tl.program_id(0) * ROWS
+    r = b_group + tl.arange(0, ROWS)
     row_in = r < n_batch
     r64 = r.to(tl.int64)
-    j = block * COLUMNS + tl.arange(0, COLUMNS)
+    j = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     column_in = j < n_labels
     both = row_in[:, None] & column_in[None, :]
-    k = tl.arange(0, CHUNK)
-    top = tl.load(top_ptr + j, mask=column_in, other=0.0)
-    begin = tl.load(s_ptr + j, mask=column_in, other=float("-inf"))
-    origin = tl.load(origin_ptr + r, mask=row_in, other=0)
-    shift = tl.load(shift_ptr + r, mask=row_in, other=0.0)
+    w_ptr += side64 * n_labels * n_labels
+    out_ptr += side64 * n_batch * n_steps * n_labels
+    # the depth of a product in parts, one for each warp
+    k = tl.arange(0, PARTS)[:, None, None] * (CHUNK // PARTS) + tl.arange(0, CHUNK // PARTS)[None, None, :]
+    kw = tl.arange(0, PARTS)[:, None, None] * (CHUNK // PARTS) + tl.arange(0, CHUNK // PARTS)[None, :, None]
+    kb = tl.arange(0, CHUNK)[:, None]
+    if BEST:
+        at = kb * n_labels + j[None, :]
+        w = tl.load(w_ptr + at, mask=(kb < n_labels) & column_in[None, :], other=float("-inf"))
+    else:
+        at = kw * n_labels + j[None, None, :]
+        w = tl.load(w_ptr + at, mask=(kw < n_labels) & column_in[None, None, :], other=0.0)
+    top = tl.load(top_ptr + side * n_labels + j, mask=column_in, other=0.0)
+    begin = tl.load(s_ptr + side * n_labels + j, mask=column_in, other=float("-inf"))
+    origin = tl.load(origin_ptr + side * n_batch + r, mask=row_in, other=0)
+    shift = tl.load(shift_ptr + side * n_batch + r, mask=row_in, other=0.0)
     for step in range(t_begin, t_end):
-        t = step
-        last = step - 1
-        if REVERSED:
-            t = n_steps - 1 - step
-            last = t + 1
+        t = tl.where(side > 0, n_steps - 1 - step, step)
+        last = tl.where(side > 0, t + 1, t - 1)
         u = tl.load(e_ptr + r64[:, None] * e_batch + (r64[:, None] * 0 + t) * e_step + j[None, :], mask=both,
                     other=float("-inf")).to(tl.float32)  # fmt: skip
         here = row_in
         if HAS_MASK:
             here = tl.load(m_ptr + r64 * n_steps + t, mask=row_in, other=0) > 0
-        seen = origin < t
-        if REVERSED:
-            seen = origin > t
+        seen = tl.where(side > 0, origin > t, origin < t)
         before = out_ptr + (r64 * n_steps + last) * n_labels
+        linked = row_in & (r * 0 + step > 0)
         high = tl.full([ROWS], float("-inf"), tl.float32)
-        if step > 0:
-            for k0 in range(0, DEPTH, CHUNK):
-                x = tl.load(before[:, None] + (k0 + k)[None, :], cache_modifier=".cg",
-                            mask=row_in[:, None] & ((k0 + k) < n_labels)[None, :], other=float("-inf"))  # fmt: skip
-                high = tl.maximum(high, tl.max(x, axis=1))
+        x = tl.full([PARTS, ROWS, CHUNK // PARTS], float("-inf"), tl.float32)
+        for k0 in tl.static_range(0, DEPTH, CHUNK):
+            waiting = step * 0 + 1
+            while waiting > 0:
+                x = tl.load(before[None, :, None] + k0 + k, mask=linked[None, :, None] & (k0 + k < n_labels),
+                            other=float("-inf"), volatile=True)  # fmt: skip
+                absent = (x.to(tl.int32, bitcast=True) == -1).to(tl.int32)
+                waiting = tl.max(tl.max(tl.max(absent, axis=2), axis=1), axis=0)
+            high = tl.maximum(high, tl.max(tl.max(x, axis=2), axis=0))
         safe = tl.where(high == float("-inf"), 0.0, high)
         total = tl.zeros([ROWS, COLUMNS], tl.float32)
-        old = tl.full([ROWS, COLUMNS], float("-inf"), tl.float32)
-        if step > 0:
-            for k0 in range(0, DEPTH, CHUNK):
-                x = tl.load(before[:, None] + (k0 + k)[None, :], cache_modifier=".cg",
-                            mask=row_in[:, None] & ((k0 + k) < n_labels)[None, :], other=float("-inf"))  # fmt: skip
-                w = tl.load(w_ptr + (k0 + k)[:, None] * n_labels + j[None, :],
-                            mask=((k0 + k) < n_labels)[:, None] & column_in[None, :], other=0.0)  # fmt: skip
-                total = tl.dot(tl.exp(x - safe[:, None]), w, total, input_precision="tf32x3")
-            if HAS_MASK:
-                old = tl.load(before[:, None] + j[None, :], cache_modifier=".cg", mask=both, other=float("-inf"))
-        pre = tl.where(seen[:, None], top[None, :] + tl.log(total), begin[None, :])
+        most = tl.full([ROWS // 4, 4, COLUMNS], float("-inf"), tl.float32)
+        for k0 in tl.static_range(0, DEPTH, CHUNK):
+            if BEST:
+                for q in tl.static_range(0, ROWS, 4):
+                    row = b_group + q + tl.arange(0, 4)[:, None, None]
+                    v = tl.load(out_ptr + (row.to(tl.int64) * n_steps + last) * n_labels + kb[None],
+                                mask=(row < n_batch) & (kb[None] < n_labels) & (row * 0 + step > 0),
+                                other=float("-inf"), cache_modifier=".cg")  # fmt: skip
+                    best = tl.max(v + w[None], axis=1)[None]
+                    mine = tl.arange(0, ROWS // 4)[:, None, None] == q // 4
+                    most = tl.where(mine, tl.maximum(most, best), most)
+            else:
+                if DEPTH > CHUNK:
+                    x = tl.load(before[None, :, None] + k0 + k, mask=linked[None, :, None] & (k0 + k < n_labels),
+                                other=float("-inf"), cache_modifier=".cg")  # fmt: skip
+                    w = tl.load(w_ptr + k0 * n_labels + at, mask=(k0 + kw < n_labels) & column_in[None, None, :],
+                                other=0.0)  # fmt: skip
+                product = tl.dot(tl.exp(x - safe[None, :, None]), w, input_precision="tf32x3")
+                total += tl.sum(product, axis=0)
+        pre = tl.reshape(most, [ROWS, COLUMNS]) - safe[:, None] if BEST else top[None, :] + tl.log(total)
+        pre = tl.where(seen[:, None], pre, begin[None, :])
         new = u + pre
         if HAS_MASK:
+            old = tl.load(before[:, None] + j[None, :], mask=linked[:, None] & column_in[None, :], other=float("-inf"),
+                          cache_modifier=".cg")  # fmt: skip
             new = tl.where(here[:, None], new, old)
         place = (r64[:, None] * n_steps + t) * n_labels + j[None, :]
         tl.store(out_ptr + place, new, mask=both)
-        if PRE:
-            tl.store(pre_ptr + place, pre, mask=both)
+        if not BEST:
+            tl.store(pre_ptr + place, pre, mask=both & (r[:, None] * 0 + side > 0))
         shift += tl.where(here & seen, safe, 0.0).to(tl.float64)
-        if step + 1 < t_end:
-            tl.debug_barrier()
-            tl.atomic_add(count_ptr + group, 1, sem="acq_rel")
-            goal = (step + 1 - t_begin) * tl.num_programs(1)
-            arrived = tl.atomic_add(count_ptr + group, 0, sem="acq_rel")
-            while arrived < goal:
-                arrived = tl.atomic_add(count_ptr + group, 0, sem="acq_rel")
-            tl.debug_barrier()
-    if block == 0:
-        tl.store(shift_ptr + r, shift, mask=row_in)
+    if tl.program_id(1) == 0:
+        tl.store(shift_ptr + side * n_batch + r, shift, mask=row_in)
 
 
 @triton.jit(do_not_specialize=["n_steps"])
@@ -334,6 +353,119 @@ def _decode_wide_kernel(
             here = tl.load(m_ptr + b * n_steps + t).to(tl.int32)
         tl.store(path_ptr + b * n_steps + t, tl.where(dead & (seen > 0), -2, tl.where(here > 0, y, -1)))
         y = tl.where(here > 0, tl.load(back_ptr + (b * n_steps + t) * n_labels + y).to(tl.int64), y)
+
+
+@triton.jit(do_not_specialize=["n_steps"])
+def _trace_kernel(
+    x_ptr, a_ptr, f_ptr, m_ptr, origin_ptr, path_ptr, n_steps, n_labels, WIDTH: tl.constexpr, HAS_MASK: tl.constexpr
+):
+    # the best path back through the messages x of the best paths there; a holds the transitions turned round
+    b = tl.program_id(0).to(tl.int64)
+    i = tl.arange(0, WIDTH)
+    inside = i < n_labels
+    row = x_ptr + b * n_steps * n_labels + i
+    end = tl.load(row + (b * 0 + n_steps - 1) * n_labels, mask=inside, other=float("-inf"))
+    top, best = tl.max(end + tl.load(f_ptr + i, mask=inside, other=0.0), axis=0, return_indices=True)
+    y = best.to(tl.int64)
+    origin = tl.load(origin_ptr + b)
+    dead = top == float("-inf")
+    if HAS_MASK:
+        dead = dead & (tl.load(m_ptr + b * n_steps + origin) > 0)
+    for back in range(n_steps):
+        t = n_steps - 1 - back
+        here = tl.full([], 1, tl.int32)
+        if HAS_MASK:
+            here = tl.load(m_ptr + b * n_steps + t).to(tl.int32)
+        tl.store(path_ptr + b * n_steps + t, tl.where(dead, -2, tl.where(here > 0, y, -1)))
+        before = tl.maximum(t - 1, 0).to(tl.int64)
+        x = tl.load(row + before * n_labels, mask=inside, other=float("-inf"))
+        _, best = tl.max(x + tl.load(a_ptr + y * n_labels + i, mask=inside, other=0.0), axis=0, return_indices=True)
+        y = tl.where((here > 0) & (origin < t), best.to(tl.int64), y)
+
+
+@triton.jit
+def _larger(x, y):
+    return tl.maximum(x, y)
+
+
+@triton.jit(do_not_specialize=["n_steps"])
+def _wide_value_kernel(
+    e_ptr, e_batch, e_step, a_ptr, s_ptr, f_ptr, m_ptr, y_ptr, alpha_ptr, shift_ptr, value_ptr, n_steps, n_labels,
+    WIDTH: tl.constexpr, STEPS: tl.constexpr, HAS_MASK: tl.constexpr, HAS_TAGS: tl.constexpr,
+):  # fmt: skip
+    b = tl.program_id(0).to(tl.int64)
+    i = tl.arange(0, WIDTH)
+    inside = i < n_labels
+    z = tl.load(alpha_ptr + (b * n_steps + n_steps - 1) * n_labels + i, mask=inside, other=float("-inf"))
+    z += tl.load(f_ptr + i, mask=inside, other=0.0)
+    top = tl.max(z, axis=0)
+    safe = tl.where(top == float("-inf"), 0.0, top)
+    value = tl.load(shift_ptr + b) + (safe + tl.log(tl.sum(tl.exp(z - safe), axis=0))).to(tl.float64)
+    gold = tl.full([], 0.0, tl.float64)
+    seen = tl.full([], -1, tl.int32)  # the last step that is there
+    for t0 in range(0, n_steps, STEPS):
+        t = t0 + tl.arange(0, STEPS)
+        here = t < n_steps
+        earlier = (t > 0) & (t <= n_steps)
+        if HAS_MASK:
+            here = tl.load(m_ptr + b * n_steps + t, mask=here, other=0) > 0
+            earlier = tl.load(m_ptr + b * n_steps + t - 1, mask=earlier, other=0) > 0
+        before = tl.maximum(tl.associative_scan(tl.where(earlier, t - 1, -1), 0, _larger), seen)
+        if HAS_TAGS:
+            y = tl.load(y_ptr + b * n_steps + t, mask=here, other=0)
+            unary = tl.load(e_ptr + b * e_batch + t.to(tl.int64) * e_step + y, mask=here, other=0.0).to(tl.float32)
+            linked = here & (before >= 0)
+            last = tl.load(y_ptr + b * n_steps + before, mask=linked, other=0)
+            pair = tl.load(a_ptr + last * n_labels + y, mask=linked, other=0.0)
+            first = tl.load(s_ptr + y, mask=here & (before < 0), other=0.0)
+            gold += tl.sum((unary + pair + first).to(tl.float64), axis=0)
+        seen = tl.max(tl.maximum(before, tl.where(here, t, -1)), axis=0)
+    if HAS_TAGS:
+        gold += tl.load(f_ptr + tl.load(y_ptr + b * n_steps + seen, mask=seen >= 0, other=0)).to(tl.float64)
+        value = gold - value
+    tl.store(value_ptr + b, tl.where(seen >= 0, value, 0.0))
+
+
+@triton.jit(do_not_specialize=["n_steps"])
+def _wide_posterior_kernel(
+    alpha_ptr, b_ptr, c_ptr, m_ptr, y_ptr, g_ptr, first_ptr, top_ptr, de_ptr, left_ptr, right_ptr, n_steps, n_labels,
+    WIDTH: tl.constexpr, HAS_MASK: tl.constexpr, HAS_TAGS: tl.constexpr,
+):  # fmt: skip
+    # gradients of one step's emissions, and its factors left[t], right[t+1] of the pairs' expectations
+    b = tl.program_id(1).to(tl.int64)
+    t = tl.program_id(0)
+    i = tl.arange(0, WIDTH)
+    inside = i < n_labels
+    at = (b * n_steps + t) * n_labels + i
+    x = tl.load(alpha_ptr + at, mask=inside, other=float("-inf"))
+    both = x + tl.load(b_ptr + at, mask=inside, other=0.0)
+    high = tl.max(both, axis=0)
+    high = tl.where(high == float("-inf"), 0.0, high)
+    node = tl.exp(both - high)
+    mass = tl.sum(node, axis=0)
+    mass = tl.where(mass > 0, mass, 1.0)
+    upstream = tl.load(g_ptr + b)
+    weight = -upstream if HAS_TAGS else upstream
+    out = node * (weight / mass)
+    if HAS_TAGS:
+        out += tl.where(i == tl.load(y_ptr + b * n_steps + t), upstream, 0.0)
+    next_in = t + 1 < n_steps
+    if HAS_MASK:
+        out = tl.where(tl.load(m_ptr + b * n_steps + t) > 0, out, 0.0)
+        # forward messages stand still at masked steps, and b is there what leads from them to the next step: pairs of
+        # neighbours among the steps that are there are those that lead into one
+        next_in = next_in & (tl.load(m_ptr + b * n_steps + t + 1, mask=next_in, other=0) > 0)
+        next_in = next_in & (tl.load(first_ptr + b) <= t)
+    tl.store(de_ptr + at, out.to(de_ptr.dtype.element_ty), mask=inside)
+    high_x = tl.max(x, axis=0)
+    high_x = tl.where(high_x == float("-inf"), 0.0, high_x)
+    tl.store(left_ptr + at, tl.exp(x - high_x), mask=inside)
+    c = tl.load(c_ptr + at + n_labels, mask=inside & (i * 0 + t + 1 < n_steps), other=float("-inf"))
+    high_c = tl.max(c, axis=0)  # which b is lowered by
+    high_c = tl.where(high_c == float("-inf"), 0.0, high_c)
+    scale = tl.load(top_ptr) + high_x - high - tl.log(mass)
+    right = tl.where(next_in, tl.exp(c - high_c + scale) * weight, 0.0)
+    tl.store(right_ptr + at, right, mask=inside)
 
 
 def _width(n_labels: int) -> tuple[int, int]:
@@ -401,7 +533,7 @@ def decode(x: Tensor, a: Tensor, s: Tensor, e: Tensor, p: Tensor | None, m: Tens
     """Best labels [B, T]: -1 at masked steps, -2 where no labelling is allowed."""
     n_batch, n_steps, n_labels = x.shape
     if n_labels > 128:
-        return _decode_wide(x, a, s, e, m)
+        return (_decode_shared if 256 < n_labels <= 512 else _decode_wide)(x, a, s, e, m)
     width, warps = _width(n_labels)
     back = torch.empty((n_batch, n_steps, n_labels), dtype=torch.int16, device=x.device)
     path = torch.empty((n_batch, n_steps), dtype=torch.int64, device=x.device)
@@ -425,39 +557,51 @@ def _decode_wide(x: Tensor, a: Tensor, s: Tensor, e: Tensor, m: Tensor | None) -
     return path
 
 
+def _decode_shared(x: Tensor, a: Tensor, s: Tensor, e: Tensor, m: Tensor | None) -> Tensor:
+    """As :func:`_decode_wide`, several programs to a sequence: faster where their columns fill the registers."""
+    n_batch, n_steps, n_labels = x.shape
+    path = torch.empty((n_batch, n_steps), dtype=torch.int64, device=x.device)
+    first, _ = _bounds(x, m)
+    out, _, _ = _walk(x, a[None], a[None], s[None], m, first[None], best=True)
+    _trace_kernel[(n_batch,)](
+        out, a.t().contiguous(), e, m, first, path, n_steps, n_labels,
+        WIDTH=triton.next_power_of_2(n_labels), HAS_MASK=m is not None, num_warps=4,
+    )  # fmt: skip
+    return path
+
+
 def _programs(device: torch.device) -> int:
     """How many programs run at once for certain."""
     return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
 
 
 def _walk(
-    x: Tensor, a: Tensor, s: Tensor, m: Tensor | None, origin: Tensor, reverse: bool
+    x: Tensor, w: Tensor, top: Tensor, s: Tensor, m: Tensor | None, origin: Tensor, best: bool = False
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Messages with and without the emissions [B, T, L], and what was taken out of them [B]."""
+    """Messages of S sides [S, B, T, L], those from the end without the emissions [B, T, L], and what was taken out."""
     n_batch, n_steps, n_labels = x.shape
-    top = a.amax(0).nan_to_num(neginf=0.0)
-    w = (a - top).exp().contiguous()
-    out = torch.empty((n_batch, n_steps, n_labels), dtype=torch.float32, device=x.device)
-    pre = torch.empty_like(out) if reverse else out
-    shift = torch.zeros(n_batch, dtype=torch.float64, device=x.device)
-    rows, most = 16, _programs(x.device)
+    sides = len(w)
+    out = torch.full((sides, n_batch, n_steps, n_labels), -1, dtype=torch.int32, device=x.device).view(torch.float32)
+    pre = torch.empty_like(out[0]) if sides > 1 else out
+    shift = torch.zeros((sides, n_batch), dtype=torch.float64, device=x.device)
+    rows, warps, most = 16, 8, max(1, _programs(x.device) // sides)
     groups = triton.cdiv(n_batch, rows)
     columns = 16
-    while triton.cdiv(n_labels, columns) * groups > most and columns < 64:
+    while triton.cdiv(n_labels, columns) * groups > most and columns < 32:
         columns *= 2
     blocks = triton.cdiv(n_labels, columns)
     at_once = max(1, most // blocks)
     together = x.is_cuda and blocks <= most
-    depth = triton.cdiv(n_labels, 64) * 64
+    chunk = triton.next_power_of_2(n_labels)
+    chunk = chunk if chunk <= 512 else 256
     for first in range(0, groups, at_once):
-        count = torch.zeros(at_once, dtype=torch.int32, device=x.device)
         spans = [(0, n_steps)] if together else [(t, t + 1) for t in range(n_steps)]
         for begin, end in spans:
-            _wide_kernel[(min(at_once, groups - first), blocks)](
-                x, x.stride(0), x.stride(1), w, top, s, m, origin, out, pre, shift, count,
+            _wide_kernel[(min(at_once, groups - first), blocks, sides)](
+                x, x.stride(0), x.stride(1), w, top, s, m, origin, out, pre, shift,
                 n_batch, n_steps, n_labels, first * rows, begin, end,
-                ROWS=rows, COLUMNS=columns, DEPTH=depth, CHUNK=64, HAS_MASK=m is not None,
-                REVERSED=reverse, PRE=reverse, num_warps=4,
+                ROWS=rows, COLUMNS=columns, DEPTH=triton.cdiv(n_labels, chunk) * chunk, CHUNK=chunk, PARTS=warps,
+                HAS_MASK=m is not None, BEST=best, num_warps=warps,
             )  # fmt: skip
     return out, pre, shift
 
@@ -482,19 +626,22 @@ def forward_wide(
     m: Tensor | None,
     y: Tensor | None,
     wide: torch.dtype,
-) -> tuple[Tensor, Tensor]:
-    """As :func:`forward`, for many labels."""
-    first, _ = _bounds(x, m)
-    alpha, _, shift = _walk(x, a, s, m, first, False)
-    value = shift + (alpha[:, -1] + e).logsumexp(1).double()
-    if m is not None:
-        value = torch.where(m.any(1), value, 0.0)
-    if y is not None:
-        from crfkit.torch.functional import gold_score
-
-        mask = None if m is None else m.to(torch.bool)
-        value = gold_score(x, a, s, e, None, mask, y).double() - value
-    return value, alpha
+    keep: bool = True,
+) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """As :func:`forward`, for many labels; with ``keep`` the backward messages too, in the same walk."""
+    first, last = _bounds(x, m)
+    both = torch.stack([a, a.t()]) if keep else a[None]
+    top = both.amax(1).nan_to_num(neginf=0.0)
+    w = (both - top[:, None]).exp_()
+    ends, origin = (torch.stack([s, e]), torch.stack([first, last])) if keep else (s[None], first[None])
+    out, b, shift = _walk(x, w, top, ends, m, origin)
+    n_batch, n_steps, n_labels = x.shape
+    value = torch.empty(n_batch, dtype=torch.float64, device=x.device)
+    _wide_value_kernel[(n_batch,)](
+        x, x.stride(0), x.stride(1), a, s, e, m, y, out, shift, value, n_steps, n_labels,
+        WIDTH=triton.next_power_of_2(n_labels), STEPS=128, HAS_MASK=m is not None, HAS_TAGS=y is not None,
+    )  # fmt: skip
+    return value, (out, b, first, last)
 
 
 def backward_wide(
@@ -505,7 +652,7 @@ def backward_wide(
     p: Tensor | None,
     m: Tensor | None,
     y: Tensor | None,
-    alpha: Tensor,
+    saved: tuple[Tensor, ...],
     g: Tensor,
 ) -> tuple[Tensor | None, ...]:
     """As :func:`backward`, for many labels.
@@ -514,42 +661,25 @@ def backward_wide(
     sum_t exp(alpha[t] - h) outer w exp(c[t+1] - h' - log sum exp(alpha + b)[t]), times exp(a).
     """
     n_batch, n_steps, n_labels = x.shape
-    first, last = _bounds(x, m)
-    c, b, _ = _walk(x, a.t().contiguous(), e, m, last, True)
-    weight = g if y is None else -g
-    mask = None if m is None else m.to(torch.bool)
-    node = alpha + b
-    scale = node.logsumexp(2)
-    de = (node - scale[..., None]).exp_().mul_(weight[:, None, None])
-    if mask is not None:
-        de.masked_fill_(~mask[..., None], 0.0)
-    seq = torch.arange(n_batch, device=x.device)
-    if y is not None:
-        mine = g[:, None].expand(n_batch, n_steps)
-        mine = mine if mask is None else mine * mask
-        de.scatter_add_(2, y[..., None], mine[..., None])
-    # forward messages stand still at masked steps, and b is there what leads from them to the next step: pairs of
-    # neighbours among the steps that are there are those that lead into one
-    high = alpha[:, :-1].amax(2, keepdim=True)
-    high = torch.where(high.isneginf(), 0.0, high)
-    high_c = c[:, 1:].amax(2, keepdim=True)
-    high_c = torch.where(high_c.isneginf(), 0.0, high_c)
-    top = torch.nan_to_num(a.amax(), neginf=0.0)
-    left = (alpha[:, :-1] - high).exp_()
-    factor = weight[:, None] * (top + high[..., 0] - scale[:, :-1]).exp()
-    if mask is not None:
-        factor = torch.where(mask[:, 1:] & (first[:, None] <= _steps(x)[:-1]), factor, 0.0)
-    right = (c[:, 1:] - high_c).exp_().mul_(factor[..., None])
-    da = (left.reshape(-1, n_labels).t() @ right.reshape(-1, n_labels)) * (a - top).exp()
-    ds, df = de[seq, first.long()], de[seq, last.long()]  # zero where nothing is there
+    (alpha, c), b, first, last = saved
+    top = a.amax().nan_to_num_(neginf=0.0)
+    de = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    left, right = alpha.new_empty(2, n_batch * n_steps, n_labels)
+    _wide_posterior_kernel[(n_steps, n_batch)](
+        alpha, b, c, m, y, g, first, top, de, left, right, n_steps, n_labels,
+        WIDTH=triton.next_power_of_2(n_labels), HAS_MASK=m is not None, HAS_TAGS=y is not None,
+    )  # fmt: skip
+    da = (left.t() @ right).mul_((a - top).exp_())
+    if m is None:
+        ds, df = de[:, 0], de[:, -1]
+    else:
+        seq = torch.arange(n_batch, device=x.device)
+        ds, df = de[seq, first.long()], de[seq, last.long()]  # zero where nothing is there
     if y is not None and n_steps > 1:
-        pair, w = _gold_pairs(y, mask, g, n_labels)
-        da.view(-1).index_put_((pair,), w, accumulate=True)
-    return de, da, ds.sum(0), df.sum(0), None
-
-
-def _steps(x: Tensor) -> Tensor:
-    return torch.arange(x.shape[1], device=x.device)
+        pair, w = _gold_pairs(y, None if m is None else m.to(torch.bool), g, n_labels)
+        # in double precision, so that the order of the sum does not show
+        da = da.add_(da.new_zeros(da.numel(), dtype=torch.float64).scatter_add_(0, pair, w.double()).view_as(da))
+    return de, da, ds.sum(0, dtype=a.dtype), df.sum(0, dtype=a.dtype), None
 
 
 def _gold_pairs(y: Tensor, mask: Tensor | None, g: Tensor, n_labels: int) -> tuple[Tensor, Tensor]:

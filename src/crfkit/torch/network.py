@@ -30,11 +30,11 @@ def _layers(sizes: Sequence[int], activation: str, dropout: float, bias: bool) -
         nn.init.uniform_(layer.weight, -bound, bound)
         if layer.bias is not None:
             nn.init.zeros_(layer.bias)
-        if dropout > 0:
-            parts.append(nn.Dropout(dropout))
         parts.append(layer)
         if not last:
             parts.append(ACTIVATIONS[activation]())
+            if dropout > 0:
+                parts.append(nn.Dropout(dropout))
     return nn.Sequential(*parts)
 
 
@@ -54,6 +54,7 @@ class WindowFactors(nn.Module):
         Sizes of the hidden layers; none makes the log-factors linear.
     activation : {"tanh", "sigmoid", "relu"}
     dropout : float
+        Of the hidden units.
 
     Examples
     --------
@@ -200,6 +201,7 @@ class ChainNetwork(nn.Module):
         window: int = 0,
         activation: str = "tanh",
         dropout: float = 0.0,
+        input_dropout: float | None = None,
         pairwise: str = "table",
     ) -> None:
         super().__init__()
@@ -209,6 +211,7 @@ class ChainNetwork(nn.Module):
             nn.init.normal_(self.bag.weight, std=0.1)
         width = embedding.width if embedding is not None else sparse or n_in
         self.kind = encoder
+        self.input_dropout = nn.Dropout(dropout if input_dropout is None else input_dropout)
         self.dropout = nn.Dropout(dropout)
         self.encoder: nn.Module | None = None
         if encoder == "lstm":
@@ -240,7 +243,7 @@ class ChainNetwork(nn.Module):
             x = flat.new_zeros(*mask.shape, flat.shape[1]).masked_scatter(mask[..., None], flat)
         else:
             x = batch["x"]
-        x = self.dropout(x)
+        x = self.input_dropout(x)
         if self.kind == "lstm":
             assert self.encoder is not None
             lengths = mask.sum(1).cpu()
