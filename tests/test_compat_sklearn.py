@@ -204,13 +204,7 @@ def test_all_five_algorithms_learn(algorithm: str, tmp_path: Any) -> None:
     "passes",
     [
         1000,  # CRFsuite's default
-        pytest.param(
-            4000,
-            marks=pytest.mark.xfail(
-                strict=True,
-                reason="the core keeps the mean of SGD in single precision, as a difference of growing sums",
-            ),
-        ),
+        4000,
     ],
 )
 def test_l2sgd_ends_where_lbfgs_does(corpus: Any, passes: int) -> None:

@@ -365,7 +365,7 @@ def test_damaged_graph_models(tmp_path: Path) -> None:
             load(path)
     models["graph"][0].save(path)
     header, arrays = read_file(path)
-    for wrong, message in ((["x"], "no linear chain"), ("neural_crf", "no linear chain")):
+    for wrong, message in ((["x"], "no linear chain"), ("another_crf", "no linear chain")):
         write_file(path, {**header, "estimator": wrong}, arrays)
         with pytest.raises(ModelError, match=message):
             load(path)
