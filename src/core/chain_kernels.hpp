@@ -64,8 +64,7 @@ class ChainKernel {
       for (int s = 0; s < pack_.active(t); ++s)
         pad_rows(job_.unary + (token(s) + t) * n_, 1, n_, stride_,
                  viterbi.v.data() + static_cast<i64>(pack_.row(t, s)) * stride_);
-    const auto fill = filler();
-    MaxSteps<T, W> steps = job_.shared ? MaxSteps<T, W>(*job_.shared) : MaxSteps<T, W>(n_, stride_, fill);
+    MaxSteps<T, W> steps = job_.shared ? MaxSteps<T, W>(*job_.shared) : MaxSteps<T, W>(n_, stride_, fill_);
     viterbi.forward(pack_, steps);
     for (int s = 0; s < pack_.n_seq(); ++s) job_.dead[pack_.seq[s]] = !viterbi.trace(pack_, s, steps, job_.path + token(s));
   }
@@ -98,8 +97,8 @@ class ChainKernel {
   const T* own_matrix(int s, int t) const {
     return job_.pairwise + (job_.edge_first[pack_.seq[s]] + t) * static_cast<i64>(n_) * n_;
   }
-  auto filler() const {
-    return [this](int t, T* a) { pad_rows(own_matrix(0, t), n_, n_, stride_, a); };
+  Steps<T, W> all_steps() const {
+    return job_.shared ? Steps<T, W>(*job_.shared) : Steps<T, W>(n_, stride_, pack_.steps(), fill_);
   }
 
   // Runs the forward pass, puts the sequences that scaling cannot serve through log space, sets log_z,
@@ -114,8 +113,7 @@ class ChainKernel {
         pad_rows(job_.unary + (token(s) + t) * n_, 1, n_, stride_, ws_.row.data());
         lattice.set_row(pack_.row(t, s), s, ws_.row.data());
       }
-    const auto fill = filler();
-    Steps<T, W> steps = job_.shared ? Steps<T, W>(*job_.shared) : Steps<T, W>(n_, stride_, pack_.steps(), fill);
+    Steps<T, W> steps = all_steps();
     lattice.forward(pack_, steps);
     for (int s = 0; s < pack_.n_seq(); ++s) {
       if (lattice.good(s)) {
@@ -143,12 +141,16 @@ class ChainKernel {
     return ws_.matrix.data();
   }
 
+  void run_log_lattice(int s) {
+    ws_.log_lattice.run(
+        length(s), n_, [&](int t, double* out) { pad_rows(job_.unary + (token(s) + t) * n_, 1, n_, log_stride(n_), out); },
+        [&](int t) { return log_matrix(s, t, false); }, [&](int t) { return log_matrix(s, t, true); });
+  }
+
   void in_log_space(int s) {
     auto& log_lattice = ws_.log_lattice;
     const int steps = length(s), wide = log_stride(n_);
-    log_lattice.run(
-        steps, n_, [&](int t, double* out) { pad_rows(job_.unary + (token(s) + t) * n_, 1, n_, wide, out); },
-        [&](int t) { return log_matrix(s, t, false); }, [&](int t) { return log_matrix(s, t, true); });
+    run_log_lattice(s);
     job_.log_z[pack_.seq[s]] = log_lattice.log_z;
     if (!(log_lattice.log_z > -std::numeric_limits<double>::infinity())) return;
     if (job_.nodes)
@@ -230,6 +232,11 @@ class ChainKernel {
   const Pack& pack_;
   ChainWorkspace<T, W>& ws_;
   const int n_, stride_;
+  struct Fill {
+    const ChainKernel* kernel;
+    void operator()(int t, T* a) const { pad_rows(kernel->own_matrix(0, t), kernel->n_, kernel->n_, kernel->stride_, a); }
+  };
+  const Fill fill_{this};
 };
 
 }  // namespace crfkit::CRFKIT_ISA

@@ -34,8 +34,7 @@ class EntropyChainKernel : ChainKernel<T, W> {
       for (int s = 0; s < pack_.active(t); ++s)
         pad_rows(job_.unary + (token(s) + t) * n_, 1, n_, stride_, u + static_cast<i64>(pack_.row(t, s)) * stride_);
     lattice.set_rows(pack_, u);
-    const auto fill = Base::filler();
-    Steps<T, W> steps = job_.shared ? Steps<T, W>(*job_.shared) : Steps<T, W>(n_, stride_, pack_.steps(), fill);
+    Steps<T, W> steps = Base::all_steps();
     with(steps);
   }
 
@@ -151,9 +150,7 @@ class EntropyChainKernel : ChainKernel<T, W> {
     auto& log_lattice = ws_.log_lattice;
     auto& plain = ws_.plain;
     const int steps = length(s), wide = log_stride(n_);
-    log_lattice.run(
-        steps, n_, [&](int t, double* out) { pad_rows(job_.unary + (token(s) + t) * n_, 1, n_, wide, out); },
-        [&](int t) { return Base::log_matrix(s, t, false); }, [&](int t) { return Base::log_matrix(s, t, true); });
+    Base::run_log_lattice(s);
     out_.log_z[pack_.seq[s]] = log_lattice.log_z;
     if (!(log_lattice.log_z > -std::numeric_limits<double>::infinity())) return;
     plain.start(steps, n_);
@@ -286,8 +283,7 @@ class SemiLossKernel : LossKernel<T, W> {
     auto& lattice = ws_.lattice;
     lattice.start(pack, n_, stride_);
     lattice.set_rows(pack, u);
-    const auto fill = Base::filler();
-    Steps<T, W> steps = own_steps_ ? Steps<T, W>(n_, stride_, pack.steps(), fill) : Steps<T, W>(*job_.transitions);
+    Steps<T, W> steps = Base::steps_of(pack);
     lattice.forward(pack, steps);
     for (int s = 0; s < pack.n_seq(); ++s) {
       double log_z;
@@ -341,24 +337,8 @@ class SemiLossKernel : LossKernel<T, W> {
     ws_.edge.scatter(base_ + t + 1, 1, ws_.edge_row.data());
   }
 
-  // Scores of transition t, [labels][log_stride]
-  const double* log_matrix(int t, bool transposed) {
-    if (!own_steps_) return transposed ? job_.log_transitions->score_t.data() : job_.log_transitions->score.data();
-    const int wide = log_stride(n_);
-    step_scores(t, ws_.step_scores.data());
-    ws_.matrix.reserve(static_cast<std::size_t>(n_) * wide);
-    std::fill_n(ws_.matrix.data(), static_cast<i64>(n_) * wide, -std::numeric_limits<double>::infinity());
-    for (int i = 0; i < n_; ++i)
-      for (int j = 0; j < n_; ++j)
-        ws_.matrix[transposed ? j * wide + i : i * wide + j] = static_cast<double>(ws_.step_scores[static_cast<i64>(i) * stride_ + j]);
-    return ws_.matrix.data();
-  }
-
   double in_log_space(const Pack& pack, int s, const T* u) {
-    const int wide = log_stride(n_);
-    ws_.log_lattice.run(
-        length(pack, s), n_, [&](int t, double* out) { pad_rows(u + static_cast<i64>(pack.row(t, s)) * stride_, 1, n_, wide, out); },
-        [&](int t) { return log_matrix(t, false); }, [&](int t) { return log_matrix(t, true); });
+    Base::run_log_lattice(pack, s, u);
     if (!(ws_.log_lattice.log_z > -std::numeric_limits<double>::infinity()))
       throw Error("no labelling of a sequence fits both its known labels and the constraints");
     return ws_.log_lattice.log_z;
@@ -371,20 +351,19 @@ class SemiLossKernel : LossKernel<T, W> {
       T* out = node_row(pack, t, s);
       for (int j = 0; j < n_; ++j) out[j] += static_cast<T>(scale * ws_.log_lattice.node(t, j));
       if (t + 1 == length(pack, s)) break;
-      const double* a = log_matrix(t, false);
+      const double* a = Base::log_matrix(t, false);
       add_edge(t, [&](int i, int j) { return scale * ws_.log_lattice.edge(t, i, j, a[i * wide + j]); });
     }
   }
 
   // Adds weight * H to the value, and its gradient: minus the covariance with the score of a path, of which r [rows][stride]
-  // holds the labels' part, and pair_part the transitions'.
+  // holds the labels' part, and copy_pair_part gives the transitions'.
   void entropy_pass(const Pack& pack, const T* u, const T* r) {
     auto& lattice = ws_.lattice;
     lattice.start(pack, n_, stride_);
     nodes_ = lattice.e.data();
     lattice.set_rows(pack, u);
-    const auto fill = Base::filler();
-    Steps<T, W> steps = own_steps_ ? Steps<T, W>(n_, stride_, pack.steps(), fill) : Steps<T, W>(*job_.transitions);
+    Steps<T, W> steps = Base::steps_of(pack);
     lattice.forward(pack, steps);
     in_logs_.clear();
     for (int s = 0; s < pack.n_seq(); ++s) {
@@ -393,7 +372,7 @@ class SemiLossKernel : LossKernel<T, W> {
       plain(pack, s, r, [&](int t, int j) { return ws_.log_lattice.node(t, j); },
             [&](int t, double* xi, double* scores) {
               copy_pair_part(t, scores);
-              const double* a = log_matrix(t, false);
+              const double* a = Base::log_matrix(t, false);
               for (int i = 0; i < n_; ++i)
                 for (int j = 0; j < n_; ++j)
                   xi[static_cast<i64>(i) * n_ + j] = ws_.log_lattice.edge(t, i, j, a[i * log_stride(n_) + j]);

@@ -155,8 +155,27 @@ class LossKernel {
   void step_scores(int t, T* out) {
     ws_.edge.score(base_ + t + 1, 1, job_.transitions->score.data(), out);
   }
-  auto filler() {
-    return [this](int t, T* a) { step_scores(t, a); };
+  Steps<T, W> steps_of(const Pack& pack) const {
+    return own_steps_ ? Steps<T, W>(n_, stride_, pack.steps(), fill_) : Steps<T, W>(*job_.transitions);
+  }
+  // Scores of the transition t -> t+1, or their transpose, for log space   [labels][log_stride]
+  const double* log_matrix(int t, bool transposed) {
+    if (!own_steps_) return transposed ? job_.log_transitions->score_t.data() : job_.log_transitions->score.data();
+    const int wide = log_stride(n_);
+    step_scores(t, ws_.step_scores.data());
+    ws_.matrix.reserve(static_cast<std::size_t>(n_) * wide);
+    std::fill_n(ws_.matrix.data(), static_cast<i64>(n_) * wide, -std::numeric_limits<double>::infinity());
+    for (int i = 0; i < n_; ++i)
+      for (int j = 0; j < n_; ++j)
+        ws_.matrix[transposed ? j * wide + i : i * wide + j] = static_cast<double>(ws_.step_scores[static_cast<i64>(i) * stride_ + j]);
+    return ws_.matrix.data();
+  }
+  // Sequence s, whose scores are in u [rows of the pack][stride], in log space.
+  void run_log_lattice(const Pack& pack, int s, const T* u) {
+    ws_.log_lattice.run(
+        length(pack, s), n_,
+        [&](int t, double* out) { pad_rows(u + static_cast<i64>(pack.row(t, s)) * stride_, 1, n_, log_stride(n_), out); },
+        [&](int t) { return log_matrix(t, false); }, [&](int t) { return log_matrix(t, true); });
   }
 
   void run_pack(std::size_t p) {
@@ -194,8 +213,7 @@ class LossKernel {
 
   void run_lattice(const Pack& pack) {
     auto& lattice = ws_.lattice;
-    const auto fill = filler();
-    Steps<T, W> steps = own_steps_ ? Steps<T, W>(n_, stride_, pack.steps(), fill) : Steps<T, W>(*job_.transitions);
+    Steps<T, W> steps = steps_of(pack);
     lattice.forward(pack, steps);
     redone_.clear();
     for (int s = 0; s < pack.n_seq(); ++s) {
@@ -287,23 +305,7 @@ class LossKernel {
   double in_log_space(const Pack& pack, int s) {
     auto& log_lattice = ws_.log_lattice;
     const int wide = log_stride(n_), steps = length(pack, s);
-    const auto matrix = [&](int t, bool transposed) -> const double* {
-      if (!own_steps_) return transposed ? job_.log_transitions->score_t.data() : job_.log_transitions->score.data();
-      step_scores(t, ws_.step_scores.data());
-      ws_.matrix.reserve(static_cast<std::size_t>(n_) * wide);
-      std::fill_n(ws_.matrix.data(), static_cast<i64>(n_) * wide, -std::numeric_limits<double>::infinity());
-      for (int i = 0; i < n_; ++i)
-        for (int j = 0; j < n_; ++j)
-          ws_.matrix[transposed ? j * wide + i : i * wide + j] =
-              static_cast<double>(ws_.step_scores[static_cast<i64>(i) * stride_ + j]);
-      return ws_.matrix.data();
-    };
-    log_lattice.run(
-        steps, n_,
-        [&](int t, double* out) {
-          pad_rows(ws_.lattice.q.data() + static_cast<i64>(pack.row(t, s)) * stride_, 1, n_, wide, out);
-        },
-        [&](int t) { return matrix(t, false); }, [&](int t) { return matrix(t, true); });
+    run_log_lattice(pack, s, ws_.lattice.q.data());
     redone_.emplace_back(s, 0);
     for (int t = 0; t < steps; ++t)
       for (int j = 0; j < n_; ++j) redone_nodes_.push_back(static_cast<T>(log_lattice.node(t, j)));
@@ -332,6 +334,11 @@ class LossKernel {
   LossWorkspace<T, W>& ws_;
   const int n_, stride_;
   const bool own_steps_;
+  struct Fill {
+    LossKernel* kernel;
+    void operator()(int t, T* a) const { kernel->step_scores(t, a); }
+  };
+  const Fill fill_{this};
   const u16* gold_ = nullptr;
   i64 base_ = 0;  // first token row of the pack at hand
   double value_ = 0;

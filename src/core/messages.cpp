@@ -5,22 +5,18 @@
 //   m_{f->v}(x_v) = log sum_{x_f without x_v} exp(theta_f(x_f) / rho_f + sum_{w in f, w != v} (total_w(x_w) - m_{f->w}(x_w)))
 // up to a constant that makes the largest entry zero. The approximation of log Z at a fixed point is
 //   sum_f (<b_f, theta_f> + rho_f H(b_f)) + sum_v (<b_v, u_v> + (1 - sum_{f at v} rho_f) H(b_v)).
-#define CRFKIT_ISA graph_base
 #include <algorithm>
-#include <array>
-#include <atomic>
 #include <cmath>
 #include <limits>
 #include <numeric>
 #include <queue>
-#include <system_error>
-#include <thread>
 #include <tuple>
 
 #include "clones.hpp"
+#include "flooding.hpp"
 #include "graph.hpp"
 #include "parallel.hpp"
-#include "simd.hpp"
+#include "team.hpp"
 
 namespace crfkit {
 namespace {
@@ -28,8 +24,6 @@ namespace {
 constexpr double kInf = std::numeric_limits<double>::infinity();
 constexpr double kSmall = 1e-290;
 constexpr double kNoticed = -30;  // log-messages below this may change unnoticed
-
-using Vec4 = graph_base::Simd<double, 4>;
 
 // Which factors, and which places in their scopes, each variable is in; variables of each component.
 struct Incidence {
@@ -68,260 +62,6 @@ struct Scratch {
     top.reserve(n);
     sum.reserve(n + 8);
   }
-};
-
-// exp((x - top) * scale), where no x is above top
-CRFKIT_CLONES void exponentials(const double* x, i64 n, double top, double scale, double* out) {
-  i64 i = 0;
-  for (; i + 4 <= n; i += 4) Vec4::store(out + i, Vec4::exp((Vec4::load(x + i) - top) * scale));
-  if (i == n) return;
-  double rest[4] = {};
-  for (i64 k = i; k < n; ++k) rest[k - i] = (x[k] - top) * scale;
-  Vec4::store(rest, Vec4::exp(Vec4::load(rest)));
-  for (i64 k = i; k < n; ++k) out[k] = rest[k - i];
-}
-
-// Flooding in probability space, for graphs of pairwise factors: messages sum to one, belief_v = exp(u_v) prod_f m_{f->v}.
-// It is exact as long as no message has an entry near zero; `least` tells.
-constexpr double kFaint = 1e-30;  // times a few neighbours, far from underflow
-
-// Variables of any number of labels, edge by edge.
-struct Flood {
-  const i32* scope;          // [F][2]
-  const i64* node_ptr;
-  const i32* card;
-  const i64* at;             // place in scope -> first entry of the message
-  const double* psi;
-  const i64* psi_ptr;
-  const i32* table_of;
-  const double* belief;
-  double* message;  // an edge's new messages take the place of its old ones, which no other edge looks at
-};
-
-CRFKIT_INLINE void flood_edge(const Flood& g, i64 f, double& change, double& least) {
-  const i32 a = g.scope[2 * f], b = g.scope[2 * f + 1];
-  const i64 n = g.card[a], m = g.card[b];
-  const i64 to_a = g.at[2 * f], to_b = g.at[2 * f + 1];
-  const double* p = g.psi + g.psi_ptr[g.table_of[f]];
-  const double *ba = g.belief + g.node_ptr[a], *bb = g.belief + g.node_ptr[b];
-  double *ma = g.message + to_a, *mb = g.message + to_b;
-  constexpr int room = 64;
-  double ia[room], ib[room], qa[room], qb[room], sa[room], sb[room];
-  for (i64 i = 0; i < n; ++i) {
-    ia[i] = 1 / ma[i];
-    qa[i] = ba[i] * ia[i];
-  }
-  for (i64 j = 0; j < m; ++j) {
-    ib[j] = 1 / mb[j];
-    qb[j] = bb[j] * ib[j];
-    sb[j] = 0;
-  }
-  for (i64 i = 0; i < n; ++i) {
-    const double* row = p + i * m;
-    const double q = qa[i];
-    double x = 0;
-    for (i64 j = 0; j < m; ++j) {
-      x += row[j] * qb[j];
-      sb[j] += row[j] * q;
-    }
-    sa[i] = x;
-  }
-  double ta = 0, tb = 0;
-  for (i64 i = 0; i < n; ++i) ta += sa[i];
-  for (i64 j = 0; j < m; ++j) tb += sb[j];
-  if (!(ta > 0 && tb > 0)) least = 0;
-  ta = 1 / ta;
-  tb = 1 / tb;
-  for (i64 i = 0; i < n; ++i) {
-    const double x = sa[i] * ta;
-    const double d = std::abs(x * ia[i] - 1);
-    change = d > change ? d : change;
-    least = x < least ? x : least;
-    ma[i] = x;
-  }
-  for (i64 j = 0; j < m; ++j) {
-    const double x = sb[j] * tb;
-    const double d = std::abs(x * ib[j] - 1);
-    change = d > change ? d : change;
-    least = x < least ? x : least;
-    mb[j] = x;
-  }
-}
-
-CRFKIT_CLONES void flood_edges(const Flood& g, i64 begin, i64 end, double& change, double& least) {
-  for (i64 f = begin; f < end; ++f) flood_edge(g, f, change, least);
-}
-
-// All variables with the same few labels: eight edges side by side, so that few labels are no waste of wide registers.
-constexpr int kLanes = 8;
-constexpr int kFewLabels = 8;
-struct Lanes {
-  const i64* psi_at;     // [blocks] place of a block's tables in psi
-  const double* psi;     // [L][L][lanes]
-  const i32* ends;       // [blocks][2][lanes] variables
-  const double* belief;  // [V][L]
-  double* message;       // [blocks][2][L][lanes]
-};
-
-template <int L>
-CRFKIT_INLINE void flood_lanes(const Lanes& g, i64 begin, i64 end, double& change, double& least) {
-  using S = graph_base::Simd<double, kLanes>;
-  using Vec = typename S::Vec;
-  Vec most = S::splat(change), fewest = S::splat(least);
-  for (i64 k = begin; k < end; ++k) {
-    const double* p = g.psi + g.psi_at[k];
-    double* message = g.message + k * 2 * L * kLanes;
-    const i32* ends = g.ends + k * 2 * kLanes;
-    Vec inverse[2][L], q[2][L], sums[2][L];
-#pragma GCC unroll 2
-    for (int side = 0; side < 2; ++side) {
-      const i32* v = ends + side * kLanes;
-      const auto belief = [&](int w) { return g.belief + static_cast<i64>(v[w]) * L; };
-      const double *b0 = belief(0), *b1 = belief(1), *b2 = belief(2), *b3 = belief(3);
-      const double *b4 = belief(4), *b5 = belief(5), *b6 = belief(6), *b7 = belief(7);
-#pragma GCC unroll 8
-      for (int i = 0; i < L; ++i) {
-        inverse[side][i] = 1.0 / S::load(message + (side * L + i) * kLanes);
-        q[side][i] = Vec{b0[i], b1[i], b2[i], b3[i], b4[i], b5[i], b6[i], b7[i]} * inverse[side][i];
-        sums[side][i] = Vec{};
-      }
-    }
-#pragma GCC unroll 8
-    for (int i = 0; i < L; ++i)
-#pragma GCC unroll 8
-      for (int j = 0; j < L; ++j) {
-        const Vec x = S::load(p + (i * L + j) * kLanes);
-        sums[0][i] += x * q[1][j];
-        sums[1][j] += x * q[0][i];
-      }
-#pragma GCC unroll 2
-    for (int side = 0; side < 2; ++side) {
-      Vec total = sums[side][0];
-#pragma GCC unroll 8
-      for (int i = 1; i < L; ++i) total += sums[side][i];
-      fewest = total > 0.0 ? fewest : Vec{};
-      total = 1.0 / total;
-#pragma GCC unroll 8
-      for (int i = 0; i < L; ++i) {
-        const Vec x = sums[side][i] * total;
-        const Vec d = x * inverse[side][i] - 1.0;
-        most = S::max(most, S::max(d, -d));
-        fewest = S::min(x, fewest);
-        S::store(message + (side * L + i) * kLanes, x);
-      }
-    }
-  }
-  change = S::highest(most);
-  least = S::lowest(fewest);
-}
-
-// belief_v = weight_v times the messages that begin at at[ptr[v]], ...
-template <int L>
-CRFKIT_INLINE void multiply_lanes(const i64* ptr, const i64* at, const double* weight, const double* messages, i64 begin, i64 end, double* belief) {
-  for (i64 v = begin; v < end; ++v) {
-    double b[L];
-    for (int i = 0; i < L; ++i) b[i] = weight[v * L + i];
-    for (i64 e = ptr[v]; e < ptr[v + 1]; ++e) {
-      const double* m = messages + at[e];
-      for (int i = 0; i < L; ++i) b[i] *= m[i * kLanes];
-    }
-    for (int i = 0; i < L; ++i) belief[v * L + i] = b[i];
-  }
-}
-
-CRFKIT_CLONES void flood_blocks(const Lanes& g, int labels, i64 begin, i64 end, double& change, double& least) {
-  switch (labels) {
-    case 2: return flood_lanes<2>(g, begin, end, change, least);
-    case 3: return flood_lanes<3>(g, begin, end, change, least);
-    case 4: return flood_lanes<4>(g, begin, end, change, least);
-    case 5: return flood_lanes<5>(g, begin, end, change, least);
-    case 6: return flood_lanes<6>(g, begin, end, change, least);
-    case 7: return flood_lanes<7>(g, begin, end, change, least);
-    case 8: return flood_lanes<8>(g, begin, end, change, least);
-    default: return;
-  }
-}
-
-CRFKIT_CLONES void multiply_blocks(int labels, const i64* ptr, const i64* at, const double* weight, const double* messages, i64 begin, i64 end,
-                                   double* belief) {
-  switch (labels) {
-    case 2: return multiply_lanes<2>(ptr, at, weight, messages, begin, end, belief);
-    case 3: return multiply_lanes<3>(ptr, at, weight, messages, begin, end, belief);
-    case 4: return multiply_lanes<4>(ptr, at, weight, messages, begin, end, belief);
-    case 5: return multiply_lanes<5>(ptr, at, weight, messages, begin, end, belief);
-    case 6: return multiply_lanes<6>(ptr, at, weight, messages, begin, end, belief);
-    case 7: return multiply_lanes<7>(ptr, at, weight, messages, begin, end, belief);
-    case 8: return multiply_lanes<8>(ptr, at, weight, messages, begin, end, belief);
-    default: return;
-  }
-}
-
-// Threads that go through two kinds of tasks in turns, body(kind, task), all of the one before any of the other. Unlike
-// parallel_for's they stay, and one that comes late is not waited for.
-class Team {
- public:
-  using Body = std::function<void(i64, i64)>;
-  Team(const Threads& threads, std::array<i64, 2> counts, Body body) : threads_(threads), counts_(counts), body_(std::move(body)) {
-    const i64 n = std::min<i64>(threads.count, std::max(counts[0], counts[1]));
-    others_.reserve(std::max<i64>(0, n - 1));
-    try {
-      for (i64 t = 1; t < n; ++t) others_.emplace_back([this] { follow(); });
-    } catch (const std::system_error&) {
-      // the system gives no more threads: those there are do all the tasks
-    }
-  }
-  Team(const Team&) = delete;
-  Team& operator=(const Team&) = delete;
-  ~Team() {
-    next_.store(kOver);
-    next_.notify_all();
-    for (std::thread& t : others_) t.join();
-  }
-
-  // The next kind's tasks.
-  void run() {
-    const u64 phase = ++phase_;
-    const i64 count = counts_[(phase - 1) % 2];
-    done_.store(0);
-    next_.store(phase << 32);
-    next_.notify_all();
-    while (work(phase))
-      if (threads_.poll) threads_.poll();
-    while (done_.load(std::memory_order_acquire) < count) std::this_thread::yield();
-  }
-
- private:
-  static constexpr u64 kOver = ~u64{0};
-
-  // One task of the phase, if there is one left.
-  bool work(u64 phase) {
-    u64 seen = next_.load(std::memory_order_acquire);
-    const i64 kind = static_cast<i64>((phase - 1) % 2);
-    do {
-      if (seen >> 32 != phase || static_cast<i64>(seen & 0xffffffff) >= counts_[kind]) return false;
-    } while (!next_.compare_exchange_weak(seen, seen + 1, std::memory_order_acq_rel));
-    body_(kind, static_cast<i64>(seen & 0xffffffff));
-    done_.fetch_add(1, std::memory_order_acq_rel);
-    return true;
-  }
-
-  void follow() {
-    for (;;) {
-      const u64 seen = next_.load(std::memory_order_acquire);
-      if (seen == kOver) return;
-      if (seen >> 32 != 0 && work(seen >> 32)) continue;
-      const u64 now = next_.load(std::memory_order_acquire);
-      if (now >> 32 == seen >> 32 && now != kOver) next_.wait(now);
-    }
-  }
-
-  const Threads& threads_;
-  std::array<i64, 2> counts_;
-  Body body_;
-  u64 phase_ = 0;
-  std::atomic<u64> next_{0};
-  std::atomic<i64> done_{0};
-  std::vector<std::thread> others_;
 };
 
 class Passing {

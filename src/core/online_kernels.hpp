@@ -58,7 +58,9 @@ class Trainer final : public OnlineTrainer<T> {
   i64 size() const override { return static_cast<i64>(d_.place.size()); }
 
   void set_weights(const double* w) override {
-    spread(w, v_);
+    fresh(v_);
+    for (std::size_t k = 0; k < d_.place.size(); ++k)
+      if (d_.place[k] != kNone) v_[d_.place[k]] = static_cast<T>(w[k]);
     scale_ = 1;
     steps_ = 0;
     averaged_ = 0;
@@ -347,11 +349,6 @@ class Trainer final : public OnlineTrainer<T> {
   void fresh(Buffer<T>& b) {
     b.reserve(d_.size);
     std::fill_n(b.data(), d_.size, T(0));
-  }
-  void spread(const double* w, Buffer<T>& out) {
-    fresh(out);
-    for (std::size_t k = 0; k < d_.place.size(); ++k)
-      if (d_.place[k] != kNone) out[d_.place[k]] = static_cast<T>(w[k]);
   }
   T* gradient() {
     if (gradient_.data() == nullptr) {
@@ -982,7 +979,7 @@ class Trainer final : public OnlineTrainer<T> {
   u32 stamp_ = 1;
   std::vector<Touched> touched_;
   const Buffer<T>* tangent_ = nullptr;
-  Buffer<T> direction_, product_;
+  Buffer<T> product_;
 
   // of the sequence at hand
   i64 first_token_ = 0;

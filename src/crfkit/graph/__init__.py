@@ -16,9 +16,10 @@ from crfkit.graph.builders import (
     tree,
 )
 from crfkit.graph.engine import Convergence, ConvergenceWarning, Cost, CostError, Passing
-from crfkit.graph.estimators import FactorialCRF, GraphCRF, SkipChainCRF, repeated_words
+from crfkit.graph.estimators import GraphCRF
 from crfkit.graph.factor_graph import Assignment, FactorGraph, GraphMarginals
 from crfkit.graph.objective import GraphObjective
+from crfkit.graph.sequences import FactorialCRF, SkipChainCRF, repeated_words
 
 __all__ = [
     "Assignment",

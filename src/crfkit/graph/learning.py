@@ -1,0 +1,374 @@
+"""What estimators on graphs share: all that comes after the graphs are made."""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+import warnings
+from abc import abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from crfkit.chain.beams import FixedSize, MinDivergence, Threshold
+from crfkit.estimators.base import Estimator, check_number
+from crfkit.features.encoders import FeatureSource
+from crfkit.graph.engine import METHODS, ConvergenceWarning, Passing
+from crfkit.graph.factor_graph import FactorGraph
+from crfkit.graph.objective import OBJECTIVES, GraphData, GraphObjective
+from crfkit.model import ModelError, plain_values, write_file
+from crfkit.training.lbfgs import Callback, Progress, minimize_lbfgs
+
+__all__ = ["GraphEstimator", "Graphs", "label_array"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+class Graphs(NamedTuple):
+    """A data set as graphs, and for every kind of label the variables that have it, graph by graph."""
+
+    data: GraphData
+    variables: list[Ints]
+    offsets: list[Ints]
+
+
+def _sorted(labels: set[Any]) -> list[Any]:
+    return sorted(labels, key=lambda x: (isinstance(x, str), x))
+
+
+def _plain(label: Any) -> Any:
+    return label.item() if isinstance(label, np.generic) else label
+
+
+def _collect(columns: Iterable[Iterable[Any]]) -> tuple[Any, ...]:
+    """The distinct labels of lists of labels, sets of labels and None."""
+    found: set[Any] = set()
+    for column in columns:
+        for raw in column:
+            label = _plain(raw)
+            if isinstance(label, (set, frozenset)):
+                found |= {_plain(x) for x in label}
+            elif label is not None:
+                found.add(label)
+    if not found:
+        raise ValueError("there is no label to learn")
+    return tuple(_sorted(found))
+
+
+class GraphEstimator(Estimator):
+    """What the estimators share: the parameters of training, and all that comes after the graphs are made."""
+
+    _kind = ""  # the estimator's name in model files
+    _not_saved = ("n_jobs", "callback", "passing", "features", "skips")
+
+    c1: float
+    c2: float
+    objective: str
+    inference: str
+    decoding: str | None
+    entropy: float
+    passing: Passing | None
+    max_bytes: float
+    max_iter: int | None
+    tol: float
+    n_jobs: int | None
+    verbose: bool
+    callback: Callback | None
+
+    def _is_fitted(self) -> bool:
+        return hasattr(self, "weights_")
+
+    def _check_parameters(self) -> None:
+        name = type(self).__name__
+        for parameter in ("c1", "c2", "entropy", "tol"):
+            check_number(self, parameter, getattr(self, parameter), 0)
+        check_number(self, "max_iter", self.max_iter, 0, integer=True, optional=True)
+        for parameter, known in (("objective", OBJECTIVES), ("inference", METHODS), ("decoding", (None, *METHODS))):
+            if getattr(self, parameter) not in known:
+                raise ValueError(f"{parameter!r} of {name} must be one of {known}, got {getattr(self, parameter)!r}")
+
+    @abstractmethod
+    def _graphs(self, X: Any, grow: bool) -> Graphs:
+        """The graphs of the data, side by side."""
+
+    def _columns(self, y: Any) -> list[list[Any]]:
+        """Labels of every graph, kind by kind: a list per graph, or None."""
+        return [list(y)]
+
+    @property
+    def _labels(self) -> list[tuple[Any, ...]]:
+        """Labels of every kind."""
+        return [tuple(self.classes_.tolist())]
+
+    def _numbers(self, graphs: Graphs, columns: list[list[Any]]) -> tuple[Ints, NDArray[np.bool_] | None]:
+        """Numbers of the labels of all variables, -1 where not known, and which ones are possible."""
+        engine = graphs.data.engine
+        gold = np.full(engine.n_variables, -1, np.int64)
+        allowed: NDArray[np.bool_] | None = None
+        for kind, column in enumerate(columns):
+            number = {label: i for i, label in enumerate(self._labels[kind])}
+            offsets, variables = graphs.offsets[kind], graphs.variables[kind]
+            if len(column) != len(offsets) - 1:
+                raise ValueError(f"there are {len(offsets) - 1} graphs, but labels for {len(column)}")
+            for g, labels in enumerate(column):
+                mine = variables[offsets[g] : offsets[g + 1]]
+                if labels is None:
+                    labels = [None] * len(mine)
+                if len(labels) != len(mine):
+                    raise ValueError(f"graph {g} has {len(mine)} nodes, but {len(labels)} labels")
+                for v, raw in zip(mine.tolist(), labels, strict=True):
+                    label = _plain(raw)
+                    if label is not None and not isinstance(label, (set, frozenset)):
+                        if label not in number:
+                            raise ValueError(f"graph {g}: label {label!r} is not one of the model's")
+                        gold[v] = number[label]
+                        continue
+                    if allowed is None:
+                        allowed = np.ones(int(engine.node_ptr[-1]), bool)
+                    if label is not None:
+                        begin, end = int(engine.node_ptr[v]), int(engine.node_ptr[v + 1])
+                        allowed[begin:end] = False
+                        allowed[[begin + number[_plain(x)] for x in label]] = True
+        if allowed is not None:
+            known = np.flatnonzero(gold >= 0)
+            only = np.repeat(gold >= 0, engine.cardinalities)
+            allowed[only] = False
+            allowed[engine.node_ptr[known] + gold[known]] = True
+        return gold, allowed
+
+    def _make_objective(self, graphs: Graphs, columns: list[list[Any]], sample_weight: Any) -> GraphObjective:
+        gold, allowed = self._numbers(graphs, columns)
+        weights = None
+        if sample_weight is not None:
+            weights = np.ascontiguousarray(sample_weight, np.float64)
+            if weights.shape != (graphs.data.n_graphs,) or not (weights >= 0).all():
+                raise ValueError(f"'sample_weight' must be {graphs.data.n_graphs} numbers >= 0")
+        return GraphObjective(
+            graphs.data,
+            gold,
+            allowed,
+            kind=self.objective,
+            method=self.inference,
+            c2=self.c2,
+            entropy=self.entropy,
+            weights=weights,
+            passing=self.passing,
+            max_bytes=self.max_bytes,
+        )
+
+    def _set_labels(self, columns: list[list[Any]]) -> None:
+        """Takes the labels out of what is to be learned."""
+        self._take_labels([_collect(labels for labels in column if labels is not None) for column in columns])
+
+    def _take_labels(self, kinds: list[tuple[Any, ...]]) -> None:
+        """Takes the labels of every kind."""
+        if len(kinds) != 1:
+            raise ValueError("there must be one kind of labels")
+        self.classes_: Any = label_array(kinds[0])
+
+    def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Self:
+        """Learns the weights.
+
+        Parameters
+        ----------
+        X : list of graphs, or of sequences
+        y : list of labels for each
+            A label may be None (unknown) or a set (any of these); a whole graph may be None.
+        sample_weight : array [graphs], optional
+
+        Returns
+        -------
+        self
+        """
+        self._check_parameters()
+        X = list(X)
+        if y is None or len(X) == 0:
+            raise ValueError("there is no labelled graph to learn from")
+        if len(y) != len(X):
+            raise ValueError(f"there are {len(X)} graphs, but labels for {len(y)}")
+        columns = self._columns(y)
+        self._set_labels(columns)
+        graphs = self._graphs(X, grow=True)
+        objective = self._make_objective(graphs, columns, sample_weight)
+        w0 = np.zeros(objective.size)
+        if not objective.complete:
+            # labels that are never seen apart stay apart only if they begin so
+            w0 = 1e-3 * np.random.default_rng(0).standard_normal(objective.size)
+        result = minimize_lbfgs(
+            objective,
+            w0,
+            c1=self.c1,
+            tol=self.tol,
+            max_iter=self.max_iter,
+            callback=self._watch(),
+            n_jobs=self.n_jobs,
+        )
+        self.weights_ = result.w
+        self.result_ = result
+        self.n_iter_ = result.iterations
+        self.convergence_ = objective.convergence
+        if objective.failures:
+            warnings.warn(
+                f"{self.inference} inference did not converge in {objective.failures} of {result.evaluations} "
+                f"evaluations (last residual {objective.convergence.residual:.2g}); see 'passing' of "
+                f"{type(self).__name__}",
+                ConvergenceWarning,
+                stacklevel=2,
+            )
+        return self
+
+    def _watch(self) -> Callback | None:
+        if not self.verbose:
+            return self.callback
+
+        def watch(progress: Progress, w: Floats) -> bool | None:
+            print(
+                f"{progress.iteration:5d}  objective {progress.value:.4f}  |g| {progress.gradient_norm:.4g}  "
+                f"{progress.seconds:.2f}s",
+                file=sys.stderr,
+                flush=True,
+            )
+            return None if self.callback is None else self.callback(progress, w)
+
+        return watch
+
+    def _decoding(self) -> str:
+        if self.decoding is not None:
+            return self.decoding
+        return self.inference if self.objective == "likelihood" else "loopy"
+
+    def _decode(self, X: Any) -> list[list[NDArray[Any]]]:
+        """Best labels: kind by kind, an array per graph."""
+        self._require_fitted()
+        graphs = self._graphs(list(X), grow=False)
+        scores = graphs.data.scores(self.weights_)
+        y, _, convergence = graphs.data.engine.decode(
+            scores, self._decoding(), passing=self.passing, max_bytes=self.max_bytes
+        )
+        self.convergence_ = convergence
+        out = []
+        for labels, variables, offsets in zip(self._labels, graphs.variables, graphs.offsets, strict=True):
+            flat = label_array(labels)[y[variables]]
+            out.append(np.split(flat, offsets[1:-1]) if len(offsets) > 1 else [])
+        return out
+
+    def _beliefs(self, X: Any) -> list[list[Floats]]:
+        self._require_fitted()
+        graphs = self._graphs(list(X), grow=False)
+        engine = graphs.data.engine
+        scores = graphs.data.scores(self.weights_)
+        method = self.inference if self.objective == "likelihood" else self._decoding()
+        result = engine.infer(scores, method, passing=self.passing, factors=False, max_bytes=self.max_bytes)
+        out = []
+        for labels, variables, offsets in zip(self._labels, graphs.variables, graphs.offsets, strict=True):
+            place = engine.node_ptr[variables][:, None] + np.arange(len(labels))
+            out.append(np.split(result.nodes[place], offsets[1:-1]) if len(offsets) > 1 else [])
+        return out
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the model to a file that :func:`crfkit.load` reads.
+
+        The file is written beside the target and renamed when it is whole. Functions are not in it.
+        """
+        self._require_fitted()
+        for labels in self._labels:
+            for label in labels:
+                if not isinstance(label, (str, int, float)):
+                    raise ValueError(f"a model file holds labels that are strings or numbers, not {label!r}")
+        params = {k: v for k, v in self.get_params().items() if k not in self._not_saved}
+        header = {
+            "estimator": self._kind,
+            "labels": [list(labels) for labels in self._labels],
+            "params": plain_values(params),
+            "passing": _passing_to_dict(self.passing),
+            "info": {"iterations": int(self.n_iter_)},
+        }
+        more, arrays = self._state()
+        write_file(path, header | more, {"weights": self.weights_} | arrays)
+
+    @abstractmethod
+    def _state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """What else a model file must hold."""
+
+    @abstractmethod
+    def _set_state(self, header: dict[str, Any], arrays: dict[str, NDArray[Any]], features: FeatureSource) -> None:
+        """Takes it back; labels and parameters are there."""
+
+    @abstractmethod
+    def _shapes(self) -> list[tuple[int, ...]]:
+        """Shapes of the weights, group by group."""
+
+    @classmethod
+    def _restore(
+        cls,
+        name: str,
+        header: dict[str, Any],
+        arrays: dict[str, NDArray[Any]],
+        features: FeatureSource,
+        n_jobs: int | None,
+    ) -> Self:
+        try:
+            known = cls._parameters()
+            params = {k: v for k, v in header["params"].items() if k in known and k not in cls._not_saved}
+            params |= {"passing": _passing_from_dict(header["passing"]), "n_jobs": n_jobs}
+            out = cls(**params)
+            out._check_parameters()
+            columns = [list(labels) for labels in header["labels"]]
+            for labels in columns:
+                if not labels or len(set(labels)) != len(labels):
+                    raise ValueError("a label is missing or occurs twice")
+            out._take_labels([tuple(labels) for labels in columns])
+            out._set_state(header, arrays, features)
+            weights = np.array(arrays["weights"], np.float64)
+            if weights.shape != (sum(math.prod(s) for s in out._shapes()),) or not np.isfinite(weights).all():
+                raise ValueError("its parts do not fit together")
+            out.n_iter_ = int(header["info"]["iterations"])
+            out.weights_ = weights
+        except ModelError:
+            raise
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError, OverflowError) as e:
+            raise ModelError(f"{name}: the model is damaged: {e}") from e
+        return out
+
+    def factor_graph(self, x: Any) -> FactorGraph:
+        """One graph with its scores, for every question that :class:`FactorGraph` answers."""
+        self._require_fitted()
+        data = self._graphs([x], grow=False).data
+        return FactorGraph.from_arrays(data.engine, data.scores(self.weights_))
+
+
+_BEAMS = {beam.__name__: beam for beam in (FixedSize, MinDivergence, Threshold)}
+
+
+def _passing_to_dict(passing: Passing | None) -> dict[str, Any] | None:
+    if passing is None:
+        return None
+    beam = passing.beam
+    return {
+        "schedule": passing.schedule,
+        "damping": float(passing.damping),
+        "tol": float(passing.tol),
+        "max_iter": int(passing.max_iter),
+        "beam": None if beam is None else {"kind": type(beam).__name__, **asdict(beam)},
+    }
+
+
+def _passing_from_dict(values: dict[str, Any] | None) -> Passing | None:
+    if values is None or values["beam"] is None:
+        return None if values is None else Passing(**values)
+    beam = dict(values["beam"])
+    return Passing(**{**values, "beam": _BEAMS[beam.pop("kind")](**beam)})
+
+
+def label_array(labels: Sequence[Any]) -> NDArray[Any]:
+    """Labels as an array: of their own type if they share one, else of objects."""
+    if all(type(x) is type(labels[0]) and isinstance(x, (str, int, bool)) for x in labels):
+        return np.array(labels)
+    out = np.empty(len(labels), object)
+    out[:] = labels
+    return out

@@ -1,0 +1,338 @@
+"""Estimators whose graphs lie over the tokens of sequences, with crfkit's features."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crfkit._threads import resolve_threads
+from crfkit.features.encoders import Encoder, FeatureSource, make_encoder
+from crfkit.graph.engine import Passing
+from crfkit.graph.learning import GraphEstimator, Graphs, label_array
+from crfkit.graph.objective import EdgeGroup, GraphData, NodeGroup
+from crfkit.model import group, restore_encoder
+from crfkit.training.lbfgs import Callback
+
+__all__ = ["FactorialCRF", "SkipChainCRF", "repeated_words"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+def repeated_words(sequence: Sequence[Any]) -> list[tuple[int, int]]:
+    """Pairs of tokens with the same capitalised word, each with its next occurrence.
+
+    Examples
+    --------
+    >>> repeated_words(["Green", "said", "that", "Green", "ran"])
+    [(0, 3)]
+    """
+    last: dict[str, int] = {}
+    out = []
+    for t, token in enumerate(sequence):
+        if not isinstance(token, (str, tuple, list)):
+            raise ValueError(
+                f"repeated_words ties words, but a token is {token!r}: give SkipChainCRF a function 'skips' of your own"
+            )
+        word = token if isinstance(token, str) else token[0]
+        if not word[:1].isupper():
+            continue
+        if word in last and last[word] < t - 1:
+            out.append((last[word], t))
+        last[word] = t
+    return out
+
+
+def _missing_skips(name: str) -> Callable[[Any], Iterable[tuple[int, int]]]:
+    def raise_missing(sequence: Any) -> Any:
+        raise ValueError(
+            f"the model was trained with skips by the function {name!r}, which a model file cannot hold: give it back "
+            f"with set_params(skips={name})"
+        )
+
+    return raise_missing
+
+
+class _SequenceEstimator(GraphEstimator):
+    """Graphs over the tokens of sequences, with crfkit's features."""
+
+    features: FeatureSource
+    min_freq: int
+
+    def _encode(self, X: Any, grow: bool) -> tuple[Any, Ints]:
+        """Attributes of the tokens as a CSR matrix, and the sequences' offsets."""
+        from scipy.sparse import csr_array
+
+        threads = resolve_threads(self.n_jobs)
+        if grow:
+            self._encoder: Encoder = make_encoder(self.features, X)
+        data = self._encoder.encode(X, grow, threads)
+        attr, counts = data.attr.astype(np.int64), np.diff(data.ptr)
+        n, n_edge = self._encoder.n_attributes
+        known = attr < n
+        if grow:
+            kept = np.bincount(attr, minlength=n) >= max(1, self.min_freq)
+            self._encoder = self._encoder.pruned(kept, np.zeros(n_edge, bool))
+            known, attr, n = kept[attr], (np.cumsum(kept) - 1)[attr], int(kept.sum())
+        value = np.ones(len(attr)) if data.value is None else data.value
+        rows = np.repeat(np.arange(len(counts)), counts)[known]
+        return csr_array((value[known], (rows, attr[known])), shape=(len(counts), n)), data.offsets
+
+    def _state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        return {"encoder": self._encoder.config()}, {f"encoder.{k}": v for k, v in self._encoder.arrays().items()}
+
+    def _set_state(self, header: dict[str, Any], arrays: dict[str, NDArray[Any]], features: FeatureSource) -> None:
+        function = features if callable(features) else None
+        if function is not None:
+            self.features = function
+        self._encoder = restore_encoder(header["encoder"], group(arrays, "encoder"), function)
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = dict(self.__dict__)
+        if "_encoder" in state:
+            encoder = state["_encoder"]
+            state["_encoder"] = (encoder.config(), encoder.arrays(), getattr(encoder, "function", None))
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        if "_encoder" in state:
+            state = {**state, "_encoder": restore_encoder(*state["_encoder"])}
+        self.__dict__.update(state)
+
+    @staticmethod
+    def _steps(offsets: Ints) -> Ints:
+        """Pairs of neighbouring tokens."""
+        t = np.arange(int(offsets[-1]))
+        inner = np.ones(len(t), bool)
+        inner[offsets[:-1][np.diff(offsets) > 0]] = False
+        return np.stack([t[inner] - 1, t[inner]], axis=1)
+
+
+class SkipChainCRF(_SequenceEstimator):
+    """Linear-chain CRF with further edges between distant tokens, such as repeated names.
+
+    Parameters
+    ----------
+    features : as for :class:`crfkit.CRF`
+    skips : callable, default=repeated_words
+        Gives the pairs of tokens of a sequence that are tied.
+    min_freq : int, default=1
+        Attributes that occur less often are left out.
+    objective, inference, decoding, c1, c2, entropy, passing, max_bytes, max_iter, tol, n_jobs, verbose, callback
+        As for :class:`GraphCRF`.
+
+    Examples
+    --------
+    >>> X = [["Green", "spoke", "to", "Green"], ["we", "spoke"]]
+    >>> y = [["PER", "O", "O", "PER"], ["O", "O"]]
+    >>> SkipChainCRF().fit(X, y).predict(X)
+    [['PER', 'O', 'O', 'PER'], ['O', 'O']]
+    """
+
+    _kind = "skip_chain_crf"
+
+    def __init__(
+        self,
+        features: FeatureSource = "auto",
+        *,
+        skips: Callable[[Any], Iterable[tuple[int, int]]] = repeated_words,
+        min_freq: int = 1,
+        objective: str = "likelihood",
+        inference: str = "loopy",
+        decoding: str | None = None,
+        c1: float = 0.0,
+        c2: float = 1.0,
+        entropy: float = 0.0,
+        passing: Passing | None = None,
+        max_bytes: float = 2.0**31,
+        max_iter: int | None = None,
+        tol: float = 1e-5,
+        n_jobs: int | None = -1,
+        verbose: bool = False,
+        callback: Callback | None = None,
+    ) -> None:
+        self.features = features
+        self.skips = skips
+        self.min_freq = min_freq
+        self.objective = objective
+        self.inference = inference
+        self.decoding = decoding
+        self.c1 = c1
+        self.c2 = c2
+        self.entropy = entropy
+        self.passing = passing
+        self.max_bytes = max_bytes
+        self.max_iter = max_iter
+        self.tol = tol
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+        self.callback = callback
+
+    def _shapes(self) -> list[tuple[int, ...]]:
+        labels = len(self.classes_)
+        return [(self._encoder.n_attributes[0], labels), (labels, labels), (labels, labels)]
+
+    def _state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        header, arrays = super()._state()
+        name = getattr(self.skips, "__qualname__", repr(self.skips))
+        return header | {"skips": None if self.skips is repeated_words else name}, arrays
+
+    def _set_state(self, header: dict[str, Any], arrays: dict[str, NDArray[Any]], features: FeatureSource) -> None:
+        super()._set_state(header, arrays, features)
+        if header["skips"] is not None:
+            self.skips = _missing_skips(str(header["skips"]))
+
+    def _graphs(self, X: Any, grow: bool) -> Graphs:
+        features, offsets = self._encode(X, grow)
+        labels = len(self.classes_)
+        far = [(int(o) + a, int(o) + b) for o, x in zip(offsets, X, strict=False) for a, b in self.skips(x)]
+        shape = (labels, labels)
+        groups = [
+            EdgeGroup(None, self._steps(offsets), shape),
+            EdgeGroup(None, np.array(far, np.int64).reshape(-1, 2), shape),
+        ]
+        tokens = np.arange(int(offsets[-1]))
+        graph_of = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+        data = GraphData(graph_of, len(offsets) - 1, [NodeGroup(features, tokens, labels)], groups, self.n_jobs)
+        return Graphs(data, [tokens], [offsets])
+
+    def predict(self, X: Any) -> list[list[Any]]:
+        """The best labels of every sequence."""
+        return [labels.tolist() for labels in self._decode(X)[0]]
+
+    def predict_marginals(self, X: Any) -> list[Floats]:
+        """Probabilities of the labels of every token, a list of arrays [T, L]."""
+        return self._beliefs(X)[0]
+
+    def score(self, X: Any, y: Any) -> float:
+        """Part of the tokens that :meth:`predict` labels right."""
+        pairs = [(a, b) for s, t in zip(y, self.predict(X), strict=True) for a, b in zip(s, t, strict=True)]
+        return float(sum(a == b for a, b in pairs) / len(pairs))
+
+
+class FactorialCRF(_SequenceEstimator):
+    r"""Several labels per token, tagged jointly: chains over the same tokens, tied token by token.
+
+    .. math::
+
+        p(y \mid x) \propto \exp \sum_t \Big( \sum_k w^k_{y^k_t} \cdot f_t + \sum_k a^k(y^k_{t-1}, y^k_t)
+            + \sum_{k} b^k(y^k_t, y^{k+1}_t) \Big)
+
+    The labels of a token are a tuple, one of each column. The treewidth is that of two chains side by side, so that
+    exact inference costs :math:`L_1^2 L_2` a token for two columns.
+
+    Parameters
+    ----------
+    features : as for :class:`crfkit.CRF`
+    min_freq : int, default=1
+        Attributes that occur less often are left out.
+    objective, inference, decoding, c1, c2, entropy, passing, max_bytes, max_iter, tol, n_jobs, verbose, callback
+        As for :class:`GraphCRF`.
+
+    Attributes
+    ----------
+    classes_ : list of arrays, the labels of each column
+
+    Examples
+    --------
+    >>> X = [["the", "dog", "barks"], ["a", "cat"]]
+    >>> y = [[("D", "B"), ("N", "I"), ("V", "O")], [("D", "B"), ("N", "I")]]
+    >>> FactorialCRF().fit(X, y).predict([["the", "cat", "barks"]])
+    [[('D', 'B'), ('N', 'I'), ('V', 'O')]]
+    """
+
+    _kind = "factorial_crf"
+
+    def __init__(
+        self,
+        features: FeatureSource = "auto",
+        *,
+        min_freq: int = 1,
+        objective: str = "likelihood",
+        inference: str = "exact",
+        decoding: str | None = None,
+        c1: float = 0.0,
+        c2: float = 1.0,
+        entropy: float = 0.0,
+        passing: Passing | None = None,
+        max_bytes: float = 2.0**31,
+        max_iter: int | None = None,
+        tol: float = 1e-5,
+        n_jobs: int | None = -1,
+        verbose: bool = False,
+        callback: Callback | None = None,
+    ) -> None:
+        self.features = features
+        self.min_freq = min_freq
+        self.objective = objective
+        self.inference = inference
+        self.decoding = decoding
+        self.c1 = c1
+        self.c2 = c2
+        self.entropy = entropy
+        self.passing = passing
+        self.max_bytes = max_bytes
+        self.max_iter = max_iter
+        self.tol = tol
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+        self.callback = callback
+
+    def _columns(self, y: Any) -> list[list[Any]]:
+        width = next((len(token) for s in y if s is not None for token in s if token is not None), 0)
+        if width < 1:
+            raise ValueError("there is no label to learn")
+        for i, s in enumerate(y):
+            for t, token in enumerate(s or ()):
+                if token is not None and len(token) != width:
+                    raise ValueError(f"sequence {i}, position {t}: a token must have {width} labels, got {len(token)}")
+        blank = (None,) * width
+        return [[None if s is None else [(blank if x is None else x)[k] for x in s] for s in y] for k in range(width)]
+
+    def _take_labels(self, kinds: list[tuple[Any, ...]]) -> None:
+        if not kinds:
+            raise ValueError("there is no label")
+        self.classes_ = [label_array(labels) for labels in kinds]
+
+    @property
+    def _labels(self) -> list[tuple[Any, ...]]:
+        return [tuple(c.tolist()) for c in self.classes_]
+
+    def _shapes(self) -> list[tuple[int, ...]]:
+        sizes = [len(c) for c in self.classes_]
+        out: list[tuple[int, ...]] = [(self._encoder.n_attributes[0], n) for n in sizes]
+        return out + [(n, n) for n in sizes] + list(itertools.pairwise(sizes))
+
+    def _graphs(self, X: Any, grow: bool) -> Graphs:
+        features, offsets = self._encode(X, grow)
+        sizes = [len(c) for c in self.classes_]
+        kinds, tokens = len(sizes), int(offsets[-1])
+        # variables of a token lie side by side
+        variables = [np.arange(tokens) * kinds + k for k in range(kinds)]
+        steps = self._steps(offsets)
+        nodes = [NodeGroup(features, variables[k], sizes[k]) for k in range(kinds)]
+        edges = [EdgeGroup(None, steps * kinds + k, (sizes[k], sizes[k])) for k in range(kinds)]
+        for k in range(kinds - 1):
+            ends = np.stack([variables[k], variables[k + 1]], axis=1)
+            edges.append(EdgeGroup(None, ends, (sizes[k], sizes[k + 1])))
+        graph_of = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets) * kinds)
+        data = GraphData(graph_of, len(offsets) - 1, nodes, edges, self.n_jobs)
+        return Graphs(data, variables, [offsets] * kinds)
+
+    def predict(self, X: Any) -> list[list[tuple[Any, ...]]]:
+        """The best labels of every sequence, a tuple for every token."""
+        columns = self._decode(X)
+        return [list(zip(*[labels.tolist() for labels in graph], strict=True)) for graph in zip(*columns, strict=True)]
+
+    def predict_marginals(self, X: Any) -> list[tuple[Floats, ...]]:
+        """Probabilities of the labels of every token, a tuple of arrays [T, L_k] for every sequence."""
+        return list(zip(*self._beliefs(X), strict=True))
+
+    def score(self, X: Any, y: Any) -> float:
+        """Part of the tokens that :meth:`predict` labels right in all columns."""
+        pairs = [(a, b) for s, t in zip(y, self.predict(X), strict=True) for a, b in zip(s, t, strict=True)]
+        return float(sum(tuple(a) == b for a, b in pairs) / len(pairs))
