@@ -467,7 +467,7 @@ class SemiLossKernel : LossKernel<T, W> {
 };
 
 template <class T, int W>
-const EntropyKernels<T>& table() {
+const EntropyKernels<T>& entropy_table() {
   static const EntropyKernels<T> kernels = {
       .workspace = [] { return std::unique_ptr<Workspace>(new EntropyWorkspace<T, W>); },
       .chain = [](const EntropyJob<T>& job, const Pack& pack, double* pairs,
@@ -486,9 +486,10 @@ const EntropyKernels<T>& table() {
 
 template <class T>
 const EntropyKernels<T>& entropy_kernels(int lanes) {
-  return with_width<T>(lanes, [](auto W) -> const EntropyKernels<T>& { return table<T, W>(); });
+  return with_width<T>(lanes, [](auto W) -> const EntropyKernels<T>& { return entropy_table<T, W>(); });
 }
 #define CRFKIT_DEFINE(T) template const EntropyKernels<T>& entropy_kernels<T>(int);
 CRFKIT_EACH_TYPE(CRFKIT_DEFINE)
+#undef CRFKIT_DEFINE
 
 }  // namespace crfkit::CRFKIT_ISA

@@ -150,8 +150,6 @@ CRFKIT_CLONES void flood_blocks(const Lanes& g, int labels, i64 begin, i64 end, 
     case 4: return flood_lanes<4>(g, begin, end, change, least);
     case 5: return flood_lanes<5>(g, begin, end, change, least);
     case 6: return flood_lanes<6>(g, begin, end, change, least);
-    case 7: return flood_lanes<7>(g, begin, end, change, least);
-    case 8: return flood_lanes<8>(g, begin, end, change, least);
     default: return;
   }
 }
@@ -164,8 +162,6 @@ CRFKIT_CLONES void multiply_blocks(int labels, const i64* ptr, const i64* at, co
     case 4: return multiply_lanes<4>(ptr, at, weight, messages, begin, end, belief);
     case 5: return multiply_lanes<5>(ptr, at, weight, messages, begin, end, belief);
     case 6: return multiply_lanes<6>(ptr, at, weight, messages, begin, end, belief);
-    case 7: return multiply_lanes<7>(ptr, at, weight, messages, begin, end, belief);
-    case 8: return multiply_lanes<8>(ptr, at, weight, messages, begin, end, belief);
     default: return;
   }
 }

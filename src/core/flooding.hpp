@@ -28,7 +28,7 @@ void flood_edges(const Flood& g, i64 begin, i64 end, double& change, double& lea
 
 // All variables with the same few labels: eight edges side by side, so that few labels are no waste of wide registers.
 constexpr int kLanes = 8;
-constexpr int kFewLabels = 8;
+constexpr int kFewLabels = 6;
 struct Lanes {
   const i64* psi_at;     // [blocks] place of a block's tables in psi
   const double* psi;     // [L][L][lanes]

@@ -66,6 +66,7 @@ const Kernels<T>& kernels(int n_labels) {
 }
 #define CRFKIT_DEFINE(T) template const Kernels<T>& kernels<T>(int);
 CRFKIT_EACH_TYPE(CRFKIT_DEFINE)
+#undef CRFKIT_DEFINE
 
 const VectorKernels& vector_kernels() {
   static const VectorKernels table = {dot_of<double, double>, dot_of<float, float>, dot_of<float, double>, add_rows_to};

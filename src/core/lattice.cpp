@@ -13,5 +13,6 @@ namespace crfkit::CRFKIT_ISA {
   template class Viterbi<T, W>;   \
   template class LocalRows<T, W>;
 CRFKIT_EACH_WIDTH(CRFKIT_DEFINE)
+#undef CRFKIT_DEFINE
 
 }  // namespace crfkit::CRFKIT_ISA

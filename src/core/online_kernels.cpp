@@ -9,5 +9,6 @@ std::unique_ptr<OnlineTrainer<T>> trainer(OnlineData<T>&& data) {
 }
 #define CRFKIT_DEFINE(T) template std::unique_ptr<OnlineTrainer<T>> trainer(OnlineData<T>&&);
 CRFKIT_EACH_TYPE(CRFKIT_DEFINE)
+#undef CRFKIT_DEFINE
 
 }  // namespace crfkit::CRFKIT_ISA
