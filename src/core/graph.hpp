@@ -4,6 +4,7 @@
 // factors over two or more variables. Many factors may share one table. A table runs over its factor's variables in their
 // order, the last one fastest. Scores are logarithms; minus infinity forbids.
 #pragma once
+#include <algorithm>
 #include <span>
 #include <vector>
 
@@ -120,6 +121,13 @@ struct PassingReport {
   i64 iterations = 0;
   double residual = 0;
   i64 messages = 0;
+
+  void add(const PassingReport& component) {
+    converged &= component.converged;
+    iterations = std::max(iterations, component.iterations);
+    residual = std::max(residual, component.residual);
+    messages += component.messages;
+  }
 };
 
 // Beliefs [sum of card]; factors' beliefs, or null; what each variable and each factor adds to the (reweighted) Bethe

@@ -1,4 +1,4 @@
-// messages.cpp: loopy belief propagation, tree-reweighted messages, mean field, coordinate ascent.
+// messages.cpp: loopy belief propagation and tree-reweighted messages.
 //
 // With appearance rho_f of every factor (one for plain belief propagation) and u the unary scores,
 //   total_v(x) = u_v(x) + sum_f rho_f m_{f->v}(x)
@@ -8,13 +8,12 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <numeric>
 #include <queue>
 #include <tuple>
 
 #include "clones.hpp"
 #include "flooding.hpp"
-#include "graph.hpp"
+#include "incidence.hpp"
 #include "parallel.hpp"
 #include "team.hpp"
 
@@ -24,33 +23,6 @@ namespace {
 constexpr double kInf = std::numeric_limits<double>::infinity();
 constexpr double kSmall = 1e-290;
 constexpr double kNoticed = -30;  // log-messages below this may change unnoticed
-
-// Which factors, and which places in their scopes, each variable is in; variables of each component.
-struct Incidence {
-  std::vector<i64> ptr;        // [V + 1]
-  std::vector<i64> factor, place;
-  std::vector<std::vector<i32>> members;
-  std::vector<i64> message;    // place in `scope` -> first entry of the message to that variable
-  i64 entries = 0;
-
-  explicit Incidence(const Structure& g) : ptr(g.n_variables() + 1, 0), members(g.n_components) {
-    for (const i32 v : g.scope) ++ptr[v + 1];
-    std::partial_sum(ptr.begin(), ptr.end(), ptr.begin());
-    factor.resize(g.scope.size());
-    place.resize(g.scope.size());
-    std::vector<i64> next(ptr.begin(), ptr.end() - 1);
-    message.reserve(g.scope.size());
-    for (i64 f = 0; f < g.n_factors(); ++f)
-      for (i64 s = g.scope_ptr[f]; s < g.scope_ptr[f + 1]; ++s) {
-        const i32 v = g.scope[s];
-        factor[next[v]] = f;
-        place[next[v]++] = s;
-        message.push_back(entries);
-        entries += g.card[v];
-      }
-    for (i64 v = 0; v < g.n_variables(); ++v) members[g.component[v]].push_back(static_cast<i32>(v));
-  }
-};
 
 struct Scratch {
   Buffer<double> cavity, weight, top, sum;
@@ -87,12 +59,7 @@ class Passing {
     parallel_for(g_.n_components, threads_.count, threads_.poll, [&](i64 c, int thread) {
       reports[c] = rule_.schedule == PassingRule::Schedule::sequential ? sweep(c, scratch_[thread]) : follow(c, scratch_[thread]);
     });
-    for (const PassingReport& r : reports) {
-      report.converged &= r.converged;
-      report.iterations = std::max(report.iterations, r.iterations);
-      report.residual = std::max(report.residual, r.residual);
-      report.messages += r.messages;
-    }
+    for (const PassingReport& r : reports) report.add(r);
     return report;
   }
 
@@ -714,20 +681,6 @@ class Passing {
   i64 widest_ = 0;
 };
 
-// Calls visit(place in the table, values of the variables) for every entry of a factor.
-template <class Visit>
-void each_entry(const Structure& g, i64 f, Visit visit) {
-  const auto scope = g.scope_of(f);
-  std::vector<i32> index(scope.size(), 0);
-  for (i64 k = 0; k < g.table_size(f); ++k) {
-    visit(k, index.data());
-    for (std::size_t d = scope.size(); d-- > 0;) {
-      if (++index[d] < g.card[scope[d]]) break;
-      index[d] = 0;
-    }
-  }
-}
-
 }  // namespace
 
 PassingReport pass_messages(const Structure& graph, const Scores& scores, const PassingRule& rule, const Threads& threads,
@@ -736,137 +689,6 @@ PassingReport pass_messages(const Structure& graph, const Scores& scores, const 
   const PassingReport report = passing.run();
   passing.read_off(nodes, factors, node_terms, factor_terms);
   return report;
-}
-
-PassingReport mean_field(const Structure& g, const Scores& scores, double tol, i64 max_iter, const Threads& threads, double* nodes,
-                         double* factors, double* node_terms, double* factor_terms) {
-  const Incidence at(g);
-  std::vector<PassingReport> reports(g.n_components);
-  const auto theta = [&](i64 f) { return scores.tables + scores.table_ptr[scores.table_of[f]]; };
-  parallel_for(g.n_components, threads.count, threads.poll, [&](i64 component, int) {
-    PassingReport& report = reports[component];
-    std::vector<double> score, conflict;
-    const auto expect = [&](i64 f, i64 slot) {  // adds E[theta | value at slot], and what falls on forbidden entries
-      const auto scope = g.scope_of(f);
-      const double* x = theta(f);
-      if (scope.size() == 2) {
-        const i64 n = g.card[scope[slot]], m = g.card[scope[1 - slot]];
-        const double* q = nodes + g.node_ptr[scope[1 - slot]];
-        for (i64 i = 0; i < n; ++i)
-          for (i64 j = 0; j < m; ++j) {
-            if (q[j] <= 0) continue;
-            const double value = x[slot == 0 ? i * m + j : j * n + i];
-            (value > -kInf ? score : conflict)[i] += value > -kInf ? q[j] * value : q[j];
-          }
-        return;
-      }
-      each_entry(g, f, [&](i64 k, const i32* y) {
-        double p = 1;
-        for (std::size_t d = 0; d < scope.size(); ++d)
-          if (static_cast<i64>(d) != slot) p *= nodes[g.node_ptr[scope[d]] + y[d]];
-        if (p > 0) (x[k] > -kInf ? score : conflict)[y[slot]] += x[k] > -kInf ? p * x[k] : p;
-      });
-    };
-    report.converged = false;
-    while (report.iterations < max_iter && !report.converged) {
-      report.residual = 0;
-      for (const i32 v : at.members[component]) {
-        const i64 n = g.card[v];
-        double* q = nodes + g.node_ptr[v];
-        score.assign(scores.unary + g.node_ptr[v], scores.unary + g.node_ptr[v] + n);
-        conflict.assign(n, 0.0);
-        for (i64 e = at.ptr[v]; e < at.ptr[v + 1]; ++e) expect(at.factor[e], at.place[e] - g.scope_ptr[at.factor[e]]);
-        // least conflict first: without any, all values that have none
-        double least = kInf, top = -kInf, sum = 0;
-        for (i64 i = 0; i < n; ++i)
-          if (score[i] > -kInf) least = std::min(least, conflict[i]);
-        if (least == kInf) throw Error("no assignment is allowed: nothing is left for variable " + std::to_string(v));
-        for (i64 i = 0; i < n; ++i) {
-          if (conflict[i] > least) score[i] = -kInf;
-          top = std::max(top, score[i]);
-        }
-        for (i64 i = 0; i < n; ++i) sum += score[i] = std::exp(score[i] - top);
-        for (i64 i = 0; i < n; ++i) {
-          const double fresh = score[i] / sum;
-          report.residual = std::max(report.residual, std::abs(fresh - q[i]));
-          q[i] = fresh;
-        }
-        ++report.messages;
-      }
-      ++report.iterations;
-      report.converged = report.residual <= tol;
-    }
-    for (const i32 v : at.members[component]) {
-      const double* q = nodes + g.node_ptr[v];
-      node_terms[v] = 0;
-      for (i64 i = 0; i < g.card[v]; ++i)
-        if (q[i] > 0) node_terms[v] += q[i] * (scores.unary[g.node_ptr[v] + i] - std::log(q[i]));
-    }
-  });
-  constexpr i64 block = 256;
-  parallel_for((g.n_factors() + block - 1) / block, threads.count, threads.poll, [&](i64 b, int) {
-    for (i64 f = b * block; f < std::min(g.n_factors(), (b + 1) * block); ++f) {
-      const auto scope = g.scope_of(f);
-      const double* x = theta(f);
-      factor_terms[f] = 0;
-      each_entry(g, f, [&](i64 k, const i32* y) {
-        double p = 1;
-        for (std::size_t d = 0; d < scope.size(); ++d) p *= nodes[g.node_ptr[scope[d]] + y[d]];
-        if (factors != nullptr) factors[g.out_ptr[f] + k] = p;
-        if (p > 0) factor_terms[f] += p * x[k];
-      });
-    }
-  });
-  PassingReport report;
-  for (const PassingReport& r : reports) {
-    report.converged &= r.converged;
-    report.iterations = std::max(report.iterations, r.iterations);
-    report.residual = std::max(report.residual, r.residual);
-    report.messages += r.messages;
-  }
-  return report;
-}
-
-void ascend(const Structure& g, const Scores& scores, const Threads& threads, i32* assignment) {
-  const Incidence at(g);
-  parallel_for(g.n_components, threads.count, threads.poll, [&](i64 component, int) {
-    std::vector<double> score;
-    std::vector<i32> broken;  // hard constraints that a value breaks
-    bool moved = true;
-    for (int round = 0; moved && round < 1000; ++round) {
-      moved = false;
-      for (const i32 v : at.members[component]) {
-        const i64 n = g.card[v];
-        score.assign(n, 0.0);
-        broken.assign(n, 0);
-        const auto add = [&](i64 i, double x) {
-          if (x > -kInf)
-            score[i] += x;
-          else
-            ++broken[i];
-        };
-        for (i64 i = 0; i < n; ++i) add(i, scores.unary[g.node_ptr[v] + i]);
-        for (i64 e = at.ptr[v]; e < at.ptr[v + 1]; ++e) {
-          const i64 f = at.factor[e];
-          i64 place = 0, stride = 1, step = 0;
-          for (i64 s = g.scope_ptr[f + 1]; s-- > g.scope_ptr[f];) {
-            if (s == at.place[e])
-              step = stride;
-            else
-              place += stride * assignment[g.scope[s]];
-            stride *= g.card[g.scope[s]];
-          }
-          const double* x = scores.tables + scores.table_ptr[scores.table_of[f]] + place;
-          for (i64 i = 0; i < n; ++i) add(i, x[i * step]);
-        }
-        i32 best = assignment[v];
-        for (i32 i = 0; i < n; ++i)
-          if (broken[i] < broken[best] || (broken[i] == broken[best] && score[i] > score[best] + 1e-12)) best = i;
-        moved |= best != assignment[v];
-        assignment[v] = best;
-      }
-    }
-  });
 }
 
 }  // namespace crfkit
