@@ -79,15 +79,14 @@ def main() -> None:
     X, y, X_test, y_test, features, c2, methods, fraction = DATA[arguments.data]()
     curves: dict[str, list[Point]] = {}
     rows = []
-    judge = None
+    exactly = arguments.data in ("synthetic", "nettalk", "stress")
     for name, beam in methods.items():
         began = time.perf_counter()
         crf = Watched(
             features, c2=c2, beam=beam, warm_start_fraction=fraction, max_iter=arguments.max_iter, random_state=0
         )
-        curves[name] = crf.learn(X, y, X_test, y_test)
-        judge = judge or crf.objective(X, y)
-        value = judge.value_and_grad(np.asarray(crf.weights_))[0]
+        curves[name] = crf.learn(X, y, X_test, y_test, exactly)
+        value = crf.objective(X, y).value_and_grad(np.asarray(crf.weights_))[0]
         last, beams = curves[name][-1], crf.beams_
         size = "all" if beams is None or beams.exact else f"{beams.average:.1f}"
         rows.append(f"| {name} | {last.seconds:.1f} | {crf.n_iter_} | {last.accuracy:.2f} | {value:.1f} | {size} |")
@@ -102,12 +101,27 @@ def main() -> None:
     mpl.use("Agg")
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(figsize=(6, 3.6), layout="constrained")
-    for name, points in curves.items():
-        axes.plot([p.seconds for p in points], [p.accuracy for p in points], label=name, lw=1.2)
-    top = max(p.accuracy for points in curves.values() for p in points)
-    axes.set(xlabel="seconds of training", ylabel="accuracy on held-out data, %", ylim=(top - 15, top + 1))
-    axes.legend(fontsize=8)
+    panels: list[tuple[str, str, Callable[[Point], float], Callable[[Point], float]]] = [
+        ("seconds of training", "accuracy on held-out data, %", lambda p: p.seconds, lambda p: p.accuracy),
+    ]
+    if exactly:
+        panels += [
+            ("seconds of training", "exact objective", lambda p: p.seconds, lambda p: p.value),
+            ("label pairs visited", "exact objective", lambda p: p.pairs, lambda p: p.value),
+        ]
+    figure, row = plt.subplots(1, len(panels), figsize=(5 * len(panels), 3.6), layout="constrained", squeeze=False)
+    for axes, (xlabel, ylabel, across, up) in zip(row[0], panels, strict=True):
+        for name, points in curves.items():
+            axes.plot([across(p) for p in points], [up(p) for p in points], label=name, lw=1.2)
+        ends = [up(points[-1]) for points in curves.values()]
+        if ylabel == "exact objective":
+            axes.set(ylim=(0.9 * min(ends), 2.5 * min(ends)), xscale="log")
+            axes.xaxis.set_minor_formatter(mpl.ticker.NullFormatter())
+        else:
+            axes.set(ylim=(max(ends) - 15, max(ends) + 1))
+        axes.set(xlabel=xlabel, ylabel=ylabel)
+        axes.grid(alpha=0.3)
+    row[0][0].legend(fontsize=8)
     figure.savefig(arguments.out / f"sparse_{arguments.data}.svg")
 
 

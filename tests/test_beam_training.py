@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crfkit import CRF, Template, load
-from crfkit.chain import Adaptive, FixedSize, MinDivergence, Potentials, Threshold, marginals
+from crfkit.chain import Adaptive, FixedSize, MinDivergence, Potentials, Threshold, log_partition, marginals
 from crfkit.chain.beams import as_beam
 from crfkit.training import BeamObjective
 
@@ -42,7 +42,7 @@ def test_the_gradient_is_that_of_the_held_beams(rule: Any, weighted: bool) -> No
     f = CRF(dtype="float64", c2=0.1).objective(X, y, weights)
     rng = np.random.default_rng(1)
     w = rng.normal(size=f.size)
-    average, largest = f.choose_beams(w, rule)
+    average, largest, _ = f.choose_beams(w, rule)
     assert 1 <= average <= largest <= 9
     value, gradient = f.value_and_grad(w)
     for k in rng.permutation(f.size)[:40]:
@@ -75,22 +75,46 @@ def test_all_labels_in_the_beam_are_the_exact_objective(seed: int, constrained: 
         f.drop_beams()
 
 
-def test_training_beams_are_the_smoothed_ones() -> None:
+def test_training_beams_hold_the_most_probable_labels() -> None:
     X, y = data(3)
     crf = CRF(dtype="float64").fit(X, y)
     f = crf.objective(X, y)
     rule = MinDivergence(0.1, 2)
-    average, largest = f.choose_beams(crf.weights_, rule)
+    average, largest, fresh = f.choose_beams(crf.weights_, rule)
     number = {label: i for i, label in enumerate(crf.classes_)}
     p: Potentials = crf.potentials(X)
     keep = [np.array([number[label] for label in s], int) for s in y]
-    found = marginals(p, beam=rule, keep=keep, form="smoothed")
-    assert average == pytest.approx(found.sizes.mean())
-    assert largest == found.sizes.max()
+    nodes = np.asarray(marginals(p).nodes)
+    sizes = []
+    forbidden = np.zeros(nodes.shape)
+    for row, gold, out in zip(nodes, np.concatenate(keep), forbidden, strict=True):
+        order = np.argsort(-row)
+        n = max(2, int(np.searchsorted(np.cumsum(row[order]), np.exp(-0.1))) + 1)
+        beam = {*order[:n].tolist(), int(gold)}
+        out[[j for j in range(len(row)) if j not in beam]] = -np.inf
+        sizes.append(len(beam))
+    assert average == fresh == pytest.approx(np.mean(sizes))
+    assert largest == max(sizes)
     value, _ = f.value_and_grad(crf.weights_)
     penalty = float(crf.weights_ @ crf.weights_)
-    gold = sum(float(np.sum(log)) for log in _gold_scores(p, keep))
-    assert value - penalty == pytest.approx(float(np.sum(found.log_z)) - gold, rel=1e-9)
+    inside = Potentials(p.unary + forbidden, p.pairwise, start=p.start, end=p.end, offsets=p.offsets)
+    gold_score = sum(float(np.sum(log)) for log in _gold_scores(p, keep))
+    assert value - penalty == pytest.approx(float(np.sum(log_partition(inside))) - gold_score, rel=1e-9)
+
+
+def test_beams_that_grow_keep_their_labels() -> None:
+    X, y = data(4)
+    f = CRF(dtype="float64").objective(X, y)
+    rng = np.random.default_rng(0)
+    rule = MinDivergence(0.3, 1)
+    first, second = (rng.normal(size=f.size) for _ in range(2))
+    f.choose_beams(first, rule)
+    alone = f.value_and_grad(first)[0]
+    average, _, fresh = f.choose_beams(second, rule, grow=True)
+    assert average > fresh
+    assert f.value_and_grad(first)[0] >= alone  # no path is lost
+    assert f.choose_beams(second, rule)[0] == fresh
+    assert f.value_and_grad(first)[0] < alone  # some are, where the beams are chosen afresh
 
 
 def _gold_scores(p: Potentials, paths: list[Any]) -> Any:

@@ -1,11 +1,26 @@
 // beam_block.hpp: a block of data cut down to the beams of its tokens.
 #pragma once
+#include <algorithm>
 #include <vector>
 
 #include "beam.hpp"
 #include "features.hpp"
 
 namespace crfkit {
+
+// Labels of many tokens.
+struct Beams {
+  std::vector<u16> labels;
+  std::vector<u32> ptr = {0};
+  i64 largest = 0;
+
+  i64 tokens() const { return static_cast<i64>(ptr.size()) - 1; }
+  void add(const u16* begin, std::size_t n) {
+    labels.insert(labels.end(), begin, begin + n);
+    ptr.push_back(static_cast<u32>(labels.size()));
+    largest = std::max(largest, static_cast<i64>(n));
+  }
+};
 
 // A block of data with the beams it was given: only these labels' weights and transitions, numbered from zero. A slot is
 // a label of a token's beam.
@@ -29,29 +44,30 @@ struct BeamBlock {
   std::vector<u32> ptr;      // slot -> its first entry           [slots + 1]
   std::vector<u32> id;       // entries: local weight
   std::vector<T> value;      // of the entries; empty: all one
-  i64 n_tokens = 0, n_labels = 0, largest = 0;  // of all tokens, for reports
+  Beams beams;               // of all tokens, sequence after sequence
+  i64 n_fresh = 0;           // labels in the beams that the criterion alone would give
 };
 
 // Lays out a block's beams, one sequence after another.
 template <class T>
 class BeamBuilder {
  public:
-  // group: the block's state attributes
-  BeamBuilder(const Family& family, int n_labels, const Group<T>& group, BeamBlock<T>& out);
+  // group: the block's state attributes; before: beams whose labels stay, or none
+  BeamBuilder(const Family& family, int n_labels, const Group<T>& group, const Beams& before, BeamBlock<T>& out);
   // row(t): where the block has token t of the sequence; gold [steps]
-  void add(const BeamResult& beams, const i32* gold, double weight, FunctionRef<i64(int)> row);
+  void add(const BeamResult& chosen, const i32* gold, double weight, FunctionRef<i64(int)> row);
   // Numbers the weights in use by their order in the model.
   void finish();
 
  private:
   void add_token(i64 row, const u16* labels, std::size_t n, int gold);
 
-  struct RunEntry {
-    i32 slot;
-    u32 flat, entry;
+  struct Entry {
+    u32 slot, flat, entry;
   };
   const Family& family_;
   const Group<T>& group_;
+  const Beams& before_;
   BeamBlock<T>& out_;
   // The block's weights are numbered: dense rows in full, then runs.
   std::size_t flat_runs_;
@@ -59,7 +75,9 @@ class BeamBuilder {
   std::vector<u8> used_;
   std::vector<u32> local_;       // label -> local label
   std::vector<i32> slot_of_;     // label -> slot of the token at hand
-  std::vector<RunEntry> run_entries_;
+  std::vector<Entry> entries_;
+  std::vector<u32> counts_;      // entries before each slot
+  std::vector<u16> joined_;
 };
 
 }  // namespace crfkit

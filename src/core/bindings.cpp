@@ -184,20 +184,20 @@ void bind_objective(nb::module_& m, const char* objective, const char* scorer) {
             self.hessian_product(w.data(), v.data(), c2, out.data(), make_threads(threads));
           },
           "w"_a, "v"_a, "c2"_a, "out"_a.noconvert(), "threads"_a)
-      // tokens, labels in their beams, the largest beam
+      // tokens, labels in their beams, the largest beam, labels of beams by the criterion alone
       .def(
           "choose_beams",
-          [](Objective<T>& self, In<double, 1> w, const std::string& kind, double amount, int size, int threads) {
+          [](Objective<T>& self, In<double, 1> w, const std::string& kind, double amount, int size, bool grow, int threads) {
             require(static_cast<i64>(w.size()) == self.size(), "the weight vector has the wrong size");
             const Criterion rule = criterion(kind, amount, size);
             typename Objective<T>::BeamSizes sizes;
             {
               const nb::gil_scoped_release release;
-              sizes = self.choose_beams(w.data(), rule, make_threads(threads));
+              sizes = self.choose_beams(w.data(), rule, grow, make_threads(threads));
             }
-            return nb::make_tuple(sizes.tokens, sizes.labels, sizes.largest);
+            return nb::make_tuple(sizes.tokens, sizes.labels, sizes.largest, sizes.fresh);
           },
-          "w"_a, "kind"_a, "amount"_a, "size"_a, "threads"_a)
+          "w"_a, "kind"_a, "amount"_a, "size"_a, "grow"_a, "threads"_a)
       .def(
           "beam_sizes",
           [](Objective<T>& self, In<double, 1> w, i64 block, const std::string& kind, double amount, int size, int threads) {

@@ -41,8 +41,8 @@ const Kernels<T>& table() {
       .beam_loss = [](const LossJob<T>& job, const BeamBlock<T>& beams, i64 task, Workspace& ws) {
         BeamLossKernel<T>(job, beams, static_cast<LossWorkspace<T, W>&>(ws).beam_loss).loss(task);
       },
-      .loss_beams = [](const LossJob<T>& job, const Block<T>& block, const u16* gold, const Criterion& criterion,
-                       BeamBlock<T>& out, Workspace& ws) { LossKernel<T, W>(job, block, ws).choose(gold, criterion, out); },
+      .loss_beams = [](const LossJob<T>& job, const Block<T>& block, const u16* gold, const Criterion& criterion, const Beams& before,
+                       BeamBlock<T>& out, Workspace& ws) { LossKernel<T, W>(job, block, ws).choose(gold, criterion, before, out); },
       .score = [](const LossJob<T>& job, const Block<T>& block, const i64* edge_first, T* unary, T* pairwise,
                   Workspace& ws) { LossKernel<T, W>(job, block, ws).score(edge_first, unary, pairwise); },
   };

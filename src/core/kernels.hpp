@@ -79,7 +79,7 @@ struct Kernels {
   void (*loss)(const LossJob<T>&, const Block<T>&, const u16* gold, i64 task, Workspace&);
   // the same inside of beams, and how they are picked
   void (*beam_loss)(const LossJob<T>&, const BeamBlock<T>&, i64 task, Workspace&);
-  void (*loss_beams)(const LossJob<T>&, const Block<T>&, const u16* gold, const Criterion&, BeamBlock<T>&, Workspace&);
+  void (*loss_beams)(const LossJob<T>&, const Block<T>&, const u16* gold, const Criterion&, const Beams& before, BeamBlock<T>&, Workspace&);
   // unary: [tokens][labels]; pairwise: [edges][labels][labels] or null
   void (*score)(const LossJob<T>&, const Block<T>&, const i64* edge_first, T* unary, T* pairwise, Workspace&);
 

@@ -27,6 +27,8 @@ struct LossWorkspace : ChainWorkspace<T, W> {
 
 template <class T, int W>
 class LossKernel {
+  static constexpr int kByMarginals = 256;  // labels up to which exact marginals choose beams
+
  public:
   LossKernel(const LossJob<T>& job, const Block<T>& block, Workspace& workspace)
       : job_(job), block_(block), ws_(static_cast<LossWorkspace<T, W>&>(workspace)),
@@ -48,39 +50,12 @@ class LossKernel {
     }
   }
 
-  // Picks beams that hold the gold labels, and lays out what they need.
-  void choose(const u16* gold, const Criterion& criterion, BeamBlock<T>& out) {
-    BeamBuilder<T> builder(*job_.state, n_, block_.state, out);
-    BeamResult beams;
-    std::vector<i32> keep;
-    for (std::size_t p = 0; p < block_.packs.size(); ++p) {
-      const Pack& pack = block_.packs[p];
-      base_ = block_.base[p];
-      ws_.lattice.start(pack, n_, stride_);
-      T* u = ws_.lattice.q.data();
-      score_pack(pack, u);
-      for (int s = 0; s < pack.n_seq(); ++s) {
-        const int steps = length(pack, s);
-        ws_.unary.reserve(static_cast<std::size_t>(steps) * n_);
-        keep.clear();
-        for (int t = 0; t < steps; ++t) {
-          const i64 r = pack.row(t, s);
-          std::copy_n(u + r * stride_, n_, ws_.unary.data() + static_cast<i64>(t) * n_);
-          keep.push_back(gold[base_ + r]);
-        }
-        const i64 offsets[2] = {0, steps};
-        ChainJob<T> job;
-        job.n_labels = n_;
-        job.stride = stride_;
-        job.offsets = offsets;
-        job.unary = ws_.unary.data();
-        job.shared = job_.transitions;
-        job.n_seq = 1;
-        const BeamRule rule{criterion, keep.data(), BeamRule::Form::smoothed, criterion.amount > 0};
-        BeamKernel<T>(job, rule, 0, ws_.beam).choose(beams);
-        builder.add(beams, keep.data(), weight(pack, s), [&](int t) { return base_ + pack.row(t, s); });
-      }
-    }
+  // Picks beams that hold the gold labels, joins them with those before, and lays out what they need.
+  void choose(const u16* gold, const Criterion& criterion, const Beams& before, BeamBlock<T>& out) {
+    BeamBuilder<T> builder(*job_.state, n_, block_.state, before, out);
+    // Exact marginals of few labels, many sequences at a time, cost less than messages from beam to beam.
+    if (n_ <= kByMarginals && criterion.amount > 0) choose_by_marginals(gold, criterion, builder);
+    else choose_by_messages(gold, criterion, builder);
     builder.finish();
   }
 
@@ -178,7 +153,65 @@ class LossKernel {
         [&](int t) { return log_matrix(t, false); }, [&](int t) { return log_matrix(t, true); });
   }
 
-  void run_pack(std::size_t p) {
+  void choose_by_messages(const u16* gold, const Criterion& criterion, BeamBuilder<T>& builder) {
+    BeamResult beams;
+    std::vector<i32> keep;
+    for (std::size_t p = 0; p < block_.packs.size(); ++p) {
+      const Pack& pack = block_.packs[p];
+      base_ = block_.base[p];
+      ws_.lattice.start(pack, n_, stride_);
+      T* u = ws_.lattice.q.data();
+      score_pack(pack, u);
+      for (int s = 0; s < pack.n_seq(); ++s) {
+        const int steps = length(pack, s);
+        ws_.unary.reserve(static_cast<std::size_t>(steps) * n_);
+        keep.clear();
+        for (int t = 0; t < steps; ++t) {
+          const i64 r = pack.row(t, s);
+          std::copy_n(u + r * stride_, n_, ws_.unary.data() + static_cast<i64>(t) * n_);
+          keep.push_back(gold[base_ + r]);
+        }
+        const i64 offsets[2] = {0, steps};
+        ChainJob<T> job;
+        job.n_labels = n_;
+        job.stride = stride_;
+        job.offsets = offsets;
+        job.unary = ws_.unary.data();
+        job.shared = job_.transitions;
+        job.n_seq = 1;
+        const BeamRule rule{criterion, keep.data(), BeamRule::Form::smoothed, criterion.amount > 0};
+        BeamKernel<T>(job, rule, 0, ws_.beam).choose(beams);
+        builder.add(beams, keep.data(), weight(pack, s), [&](int t) { return base_ + pack.row(t, s); });
+      }
+    }
+  }
+
+  void choose_by_marginals(const u16* gold, const Criterion& criterion, BeamBuilder<T>& builder) {
+    const FlushDenormals flush;
+    BeamResult beams;
+    std::vector<i32> keep;
+    gold_ = gold;
+    clear();
+    for (std::size_t p = 0; p < block_.packs.size(); ++p) {
+      const Pack& pack = start_pack(p);
+      Steps<T, W> steps = steps_of(pack);
+      run_nodes(pack, steps);
+      for (int s = 0; s < pack.n_seq(); ++s) {
+        beams.start(length(pack, s));
+        keep.clear();
+        for (int t = 0; t < length(pack, s); ++t) {
+          const i64 r = pack.row(t, s);
+          keep.push_back(gold[base_ + r]);
+          ws_.beam.selector.select(ws_.lattice.e.data() + r * stride_, n_, stride_, criterion, keep.back(), beams.labels);
+          beams.ptr.push_back(beams.labels.size());
+        }
+        builder.add(beams, keep.data(), weight(pack, s), [&](int t) { return base_ + pack.row(t, s); });
+      }
+    }
+  }
+
+  // Scores all tokens of the pack, and those of the gold paths.
+  const Pack& start_pack(std::size_t p) {
     const Pack& pack = block_.packs[p];
     base_ = block_.base[p];
     auto& lattice = ws_.lattice;
@@ -192,8 +225,13 @@ class LossKernel {
         ws_.gold_score[s] += static_cast<double>(u[r * stride_ + gold_[base_ + r]]);
       }
     lattice.set_rows(pack, u);
+    return pack;
+  }
+
+  void run_pack(std::size_t p) {
+    const Pack& pack = start_pack(p);
     run_lattice(pack);
-    T* p_rows = lattice.e.data();
+    T* p_rows = ws_.lattice.e.data();
     for (int s = 0; s < pack.n_seq(); ++s) {
       const T scale = static_cast<T>(weight(pack, s));
       for (int t = 0; t < length(pack, s); ++t) {
@@ -212,8 +250,17 @@ class LossKernel {
   }
 
   void run_lattice(const Pack& pack) {
-    auto& lattice = ws_.lattice;
     Steps<T, W> steps = steps_of(pack);
+    run_nodes(pack, steps);
+    if (own_steps_) return own_edges(pack, steps);
+    for (int s = 0; s < pack.n_seq(); ++s)
+      if (weight(pack, s) != 1.0) scale_q(pack, s);
+    add_shared_edges(pack);
+  }
+
+  // Probabilities of the labels, in e; adds to the value.
+  void run_nodes(const Pack& pack, Steps<T, W>& steps) {
+    auto& lattice = ws_.lattice;
     lattice.forward(pack, steps);
     redone_.clear();
     for (int s = 0; s < pack.n_seq(); ++s) {
@@ -232,10 +279,6 @@ class LossKernel {
       for (int t = 0; t < length(pack, s); ++t, k += n_)
         std::copy_n(redone_nodes_.data() + k, n_, lattice.e.data() + static_cast<i64>(pack.row(t, s)) * stride_);
     redone_nodes_.clear();
-    if (own_steps_) return own_edges(pack, steps);
-    for (int s = 0; s < pack.n_seq(); ++s)
-      if (weight(pack, s) != 1.0) scale_q(pack, s);
-    add_shared_edges(pack);
   }
 
   // The score of the gold path's transitions; takes them out of the gradient.

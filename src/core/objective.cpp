@@ -240,9 +240,10 @@ void Objective<T>::hessian_product(const double* w, const double* v, double c2, 
   sum_.collect(threads, out);
 }
 
-// Beams of the blocks [first, last).
+// Beams of the blocks [first, last), with the labels that each of them had before.
 template <class T>
-std::vector<BeamBlock<T>> Objective<T>::chosen(const double* w, i64 first, i64 last, const Criterion& criterion, const Threads& threads) {
+std::vector<BeamBlock<T>> Objective<T>::chosen(const double* w, i64 first, i64 last, const Criterion& criterion, const std::vector<Beams>& before,
+                                               const Threads& threads) {
   if (layout_->has_edges()) throw Error("beams cannot be used in training where transitions look at the input");
   weights_.set(w, threads);
   LossJob<T> job;
@@ -251,7 +252,7 @@ std::vector<BeamBlock<T>> Objective<T>::chosen(const double* w, i64 first, i64 l
   std::vector<BeamBlock<T>> out(last - first);
   parallel_for(last - first, threads.count, threads.poll, [&](i64 task, int thread) {
     if (!workspaces_[thread]) workspaces_[thread] = kernels_.workspace();
-    kernels_.loss_beams(job, blocks_[first + task], gold_[first + task].data(), criterion, out[task], *workspaces_[thread]);
+    kernels_.loss_beams(job, blocks_[first + task], gold_[first + task].data(), criterion, before[task], out[task], *workspaces_[thread]);
   });
   return out;
 }
@@ -260,25 +261,29 @@ template <class T>
 typename Objective<T>::BeamSizes Objective<T>::sizes(const std::vector<BeamBlock<T>>& blocks) {
   BeamSizes sizes;
   for (const BeamBlock<T>& block : blocks) {
-    sizes.tokens += block.n_tokens;
-    sizes.labels += block.n_labels;
-    sizes.largest = std::max(sizes.largest, block.largest);
+    sizes.tokens += block.beams.tokens();
+    sizes.labels += static_cast<i64>(block.beams.labels.size());
+    sizes.largest = std::max(sizes.largest, block.beams.largest);
+    sizes.fresh += block.n_fresh;
   }
   return sizes;
 }
 
 template <class T>
-typename Objective<T>::BeamSizes Objective<T>::choose_beams(const double* w, const Criterion& criterion, const Threads& threads) {
+typename Objective<T>::BeamSizes Objective<T>::choose_beams(const double* w, const Criterion& criterion, bool grow, const Threads& threads) {
   const std::lock_guard<std::mutex> guard(lock_);
+  std::vector<Beams> before(n_blocks());
+  if (grow)
+    for (std::size_t b = 0; b < beams_.size(); ++b) before[b] = std::move(beams_[b].beams);
   beams_.clear();  // the memory may not hold both
-  beams_ = chosen(w, 0, n_blocks(), criterion, threads);
+  beams_ = chosen(w, 0, n_blocks(), criterion, before, threads);
   return sizes(beams_);
 }
 
 template <class T>
 typename Objective<T>::BeamSizes Objective<T>::beam_sizes(const double* w, i64 block, const Criterion& criterion, const Threads& threads) {
   const std::lock_guard<std::mutex> guard(lock_);
-  return sizes(chosen(w, block, block + 1, criterion, threads));
+  return sizes(chosen(w, block, block + 1, criterion, std::vector<Beams>(1), threads));
 }
 
 template <class T>

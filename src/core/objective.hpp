@@ -69,8 +69,10 @@ class Objective {
   // Beams of labels for each token, the gold label among them; they stay until they are chosen again or dropped.
   struct BeamSizes {
     i64 tokens = 0, labels = 0, largest = 0;
+    i64 fresh = 0;  // labels that the criterion alone would give
   };
-  BeamSizes choose_beams(const double* w, const Criterion& criterion, const Threads& threads);
+  // grow: labels that were in the beams before stay in them
+  BeamSizes choose_beams(const double* w, const Criterion& criterion, bool grow, const Threads& threads);
   // Those that one block would get.
   BeamSizes beam_sizes(const double* w, i64 block, const Criterion& criterion, const Threads& threads);
   void drop_beams();
@@ -84,7 +86,8 @@ class Objective {
   // Callers on several threads take turns: the buffers are shared.
   std::mutex lock_;
   static BeamSizes sizes(const std::vector<BeamBlock<T>>& blocks);
-  std::vector<BeamBlock<T>> chosen(const double* w, i64 first, i64 last, const Criterion& criterion, const Threads& threads);
+  std::vector<BeamBlock<T>> chosen(const double* w, i64 first, i64 last, const Criterion& criterion, const std::vector<Beams>& before,
+                                   const Threads& threads);
   double run(const double* w, i64 first, i64 last, bool beams, double* g, const Threads& threads);
   void point(const double* w, LossJob<T>& job) const;
 

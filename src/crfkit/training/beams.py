@@ -16,6 +16,7 @@ Vector = NDArray[np.float64]
 
 _PATIENCE = 10  # choices in a row without gain before training ends
 _FIRST = 6  # iterations with all labels, from zero weights
+_GROWTH = 2.0  # beams may be this many times as large as if they were chosen afresh
 
 
 @dataclass(frozen=True)
@@ -88,6 +89,7 @@ class BeamObjective:
         self._fell = 0.0  # since the beams were chosen
         self._wait = 0  # iterations until the next try, while all labels are in use
         self._final = False  # nothing changes from now on
+        self._grow = False  # whether the next beams keep the labels of the present ones
         self._best = np.inf  # exact objective by the first block, where beams were chosen
         self._at = w  # where that was
         self._stale = 0  # choices in a row that did not improve on it
@@ -196,7 +198,9 @@ class BeamObjective:
                 self._use_all()
                 self.report = replace(self.report, epsilon=rule.epsilon, average=average, largest=largest)
                 return
-        average, largest = self.exact.choose_beams(w, rule)
+        average, largest, fresh = self.exact.choose_beams(w, rule, grow=self._grow)
+        # labels that have risen once stay watched, until they are as many as those that matter now
+        self._grow = average < _GROWTH * fresh
         epsilon = rule.epsilon if isinstance(rule, MinDivergence) else None
         self.report = BeamReport(False, average, largest, epsilon, chosen + 1)
         self._age = 0
@@ -210,6 +214,7 @@ class BeamObjective:
 
     def _use_all(self) -> None:
         self.exact.drop_beams()
+        self._grow = False
         self.report = BeamReport(True, float(self.n_labels), self.n_labels, None, self.report.chosen)
         self._wait = 2
 

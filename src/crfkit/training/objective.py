@@ -128,13 +128,25 @@ class LikelihoodObjective:
         gradient = np.empty(self.size)
         return self._native.block_value_and_grad(w, block, beams, gradient, self.threads), gradient
 
-    def choose_beams(self, w: Vector, beam: Beam) -> tuple[float, int]:
-        """Lets value and gradient look only at beams of labels that are chosen at w; gives their mean and largest size.
+    def choose_beams(self, w: Vector, beam: Beam, grow: bool = False) -> tuple[float, int, float]:
+        """Lets value and gradient look only at beams of labels that are chosen at w.
 
         The gold labels are always in the beams.
+
+        Parameters
+        ----------
+        w : float64 array of shape (size,)
+        beam : MinDivergence, FixedSize or Threshold
+        grow : bool
+            Labels that were in the beams before stay in them.
+
+        Returns
+        -------
+        tuple of float, int and float
+            Mean and largest size, and the mean that the criterion alone would give.
         """
-        tokens, labels, largest = self._native.choose_beams(w, *beam.core(), self.threads)
-        return labels / max(tokens, 1), largest
+        tokens, labels, largest, fresh = self._native.choose_beams(w, *beam.core(), grow, self.threads)
+        return labels / max(tokens, 1), largest, fresh / max(tokens, 1)
 
     def beam_sizes(self, w: Vector, beam: Beam, block: int) -> tuple[float, int]:
         """Mean and largest size of the beams that a block would get at w."""
