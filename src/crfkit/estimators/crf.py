@@ -423,14 +423,23 @@ class CRF(ChainEstimator):
         if not isinstance(how, LBFGS):
             return how.minimize(exact, w0, **common)
         minimize: Callable[..., Result] = partial(how.minimize, c1=self.c1, n_jobs=self.n_jobs, **common)
-        if isinstance(exact, SemiSupervisedObjective) and exact.n_unlabelled:
-            return minimize_with_entropy(minimize, exact, w0, ramp=self.entropy_ramp, from_optimum=not w0.any())
         beam = as_beam(self.beam)
-        if beam is None:
-            return minimize(exact, w0)
-        objective = BeamObjective(exact, beam, w0)
-        result = minimize(objective, w0)
-        self.beams_ = objective.measure(result.w)
+        objective: Any = exact
+
+        def inside(whole: Any, w: NDArray[np.float64]) -> Any:
+            nonlocal objective
+            objective = whole if beam is None or not whole.n_blocks else BeamObjective(whole, beam, w)
+            return objective
+
+        if isinstance(exact, SemiSupervisedObjective) and exact.n_unlabelled:
+            start = not w0.any()
+            result = minimize_with_entropy(
+                minimize, exact, w0, ramp=self.entropy_ramp, from_optimum=start, inside=inside
+            )
+        else:
+            result = minimize(inside(exact, w0), w0)
+        if isinstance(objective, BeamObjective):
+            self.beams_ = objective.measure(result.w)
         return result
 
     def _fit(

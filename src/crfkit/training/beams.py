@@ -125,7 +125,7 @@ class BeamObjective:
         self._age += 1
         self._fell += fell
         gap = self._sample_gap(new)
-        scale = self._scale(self._block)
+        scale = self.exact.block_scale(self._block)
         if converged:
             return self._end(new)
         if self._stale >= _PATIENCE and not isinstance(self.beam, Adaptive):
@@ -205,7 +205,7 @@ class BeamObjective:
         self.report = BeamReport(False, average, largest, epsilon, chosen + 1)
         self._age = 0
         self._fell = 0.0
-        value = self.exact.block_value_and_grad(w, 0, beams=False)[0] * self._scale(0) + self.exact.c2 * float(w @ w)
+        value = self.exact.estimate(w)
         self._stale = 0 if value < self._best * (1 - 1e-4) else self._stale + 1
         if value < self._best:
             self._best, self._at = value, w.copy()
@@ -223,7 +223,3 @@ class BeamObjective:
         exact, _ = self.exact.block_value_and_grad(w, self._block, beams=False)
         inside, _ = self.exact.block_value_and_grad(w, self._block, beams=True)
         return max(exact - inside, 0.0)
-
-    def _scale(self, block: int) -> float:
-        """From a block to all the data."""
-        return self.exact.n_tokens / max(self.exact.block_size(block)[0], 1)

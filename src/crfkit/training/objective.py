@@ -73,7 +73,7 @@ class LikelihoodObjective:
         n_jobs: int | None = None,
     ) -> None:
         self.layout = layout
-        self.n_tokens = data.n_tokens
+        self.n_tokens = self._n_block_tokens = data.n_tokens
         self.c2 = float(c2)
         self.threads = resolve_threads(n_jobs)
         single = np.dtype(dtype) == np.float32
@@ -116,7 +116,7 @@ class LikelihoodObjective:
 
     @property
     def n_blocks(self) -> int:
-        """Number of blocks that the sequences are cut into."""
+        """Number of blocks that the fully labelled sequences are cut into."""
         return self._native.n_blocks
 
     def block_size(self, block: int) -> tuple[int, int]:
@@ -127,6 +127,15 @@ class LikelihoodObjective:
         """Unpenalised value and gradient of one block, inside of the chosen beams or with all labels."""
         gradient = np.empty(self.size)
         return self._native.block_value_and_grad(w, block, beams, gradient, self.threads), gradient
+
+    def block_scale(self, block: int) -> float:
+        """How many times a block's tokens are those of all blocks."""
+        return self._n_block_tokens / max(self.block_size(block)[0], 1)
+
+    def estimate(self, w: Vector) -> float:
+        """The objective with all labels, as the first block tells it."""
+        value = self.block_value_and_grad(w, 0, beams=False)[0]
+        return value * self.block_scale(0) + self.c2 * _core.dot(w, w)
 
     def choose_beams(self, w: Vector, beam: Beam, grow: bool = False) -> tuple[float, int, float]:
         """Lets value and gradient look only at beams of labels that are chosen at w.

@@ -13,6 +13,7 @@ from crfkit import _core
 from crfkit.chain.constraints import Constraints
 from crfkit.data.sequences import rows_of
 from crfkit.dataset import Dataset, Layout
+from crfkit.training.beams import BeamObjective
 from crfkit.training.lbfgs import Result
 from crfkit.training.objective import LikelihoodObjective, Objective
 
@@ -123,25 +124,11 @@ class SemiSupervisedObjective(LikelihoodObjective):
         self.terms = {"likelihood": loss, "entropy": entropy}
         return value + known + self.entropy_weight * entropy, gradient
 
-    @property
-    def n_blocks(self) -> int:
-        """Number of blocks: of the fully labelled sequences, then of the others."""
-        return super().n_blocks + self._rest.n_blocks
-
-    def block_size(self, block: int) -> tuple[int, int]:
-        """Tokens and sequences of a block."""
-        first = super().n_blocks
-        return super().block_size(block) if block < first else self._rest.block_size(block - first)
-
-    def block_value_and_grad(self, w: Vector, block: int, beams: bool) -> tuple[float, Vector]:
-        """Unpenalised value and gradient of one block; only fully labelled ones know beams."""
-        first = super().n_blocks
-        if block < first:
-            return super().block_value_and_grad(w, block, beams)
-        gradient = np.zeros(self.size)
-        k = block - first
-        known, entropy = self._rest.add(w, self.entropy_weight, k, k + 1, gradient, self.threads)
-        return known + self.entropy_weight * entropy, gradient
+    def estimate(self, w: Vector) -> float:
+        """The objective with all labels; the fully labelled sequences' share is told from their first block."""
+        unused = np.zeros(self.size)
+        known, entropy = self._rest.add(w, self.entropy_weight, 0, self._rest.n_blocks, unused, self.threads)
+        return super().estimate(w) + known + self.entropy_weight * entropy
 
 
 def split_by_knowledge(
@@ -164,10 +151,15 @@ class EntropyRamp:
     objective : SemiSupervisedObjective
     iterations : int
         Over how many iterations.
+    inside : Objective, optional
+        What is evaluated: the objective itself, or that inside of beams.
     """
 
-    def __init__(self, objective: SemiSupervisedObjective, iterations: int) -> None:
+    def __init__(
+        self, objective: SemiSupervisedObjective, iterations: int, inside: Objective | BeamObjective | None = None
+    ) -> None:
         self.objective = objective
+        self.inside = objective if inside is None else inside
         self.iterations = iterations
         self.full = objective.entropy_weight
         self.size = objective.size
@@ -180,17 +172,22 @@ class EntropyRamp:
         """Of the objective."""
         return self.objective.terms
 
+    @property
+    def done(self) -> bool:
+        """Whether the beams, if there are any, are as good as they get."""
+        return self._done >= self.iterations and getattr(self.inside, "done", False)
+
     def value_and_grad(self, w: Vector, out: Vector | None = None) -> tuple[float, Vector]:
         """Value and gradient with the weight of the moment."""
-        return self.objective.value_and_grad(w, out)
+        return self.inside.value_and_grad(w, out)
 
     def review(self, old: Vector, new: Vector, fell: float, converged: bool) -> Vector | None:
-        """After a step: the next weight, unless it is full already."""
-        if self._done >= self.iterations:
-            return None
-        self._done = self.iterations if converged else self._done + 1
-        self.objective.entropy_weight = self.full * self._done / self.iterations
-        return new
+        """After a step: the next weight, unless it is full already, and perhaps other beams."""
+        if self._done < self.iterations:
+            self._done = self.iterations if converged else self._done + 1
+            self.objective.entropy_weight = self.full * self._done / self.iterations
+            return new
+        return self.inside.review(old, new, fell, converged) if isinstance(self.inside, BeamObjective) else None
 
 
 def minimize_with_entropy(
@@ -200,6 +197,7 @@ def minimize_with_entropy(
     *,
     ramp: int = 10,
     from_optimum: bool = True,
+    inside: Callable[[SemiSupervisedObjective, Vector], Objective | BeamObjective] | None = None,
 ) -> Result:
     """Minimises an objective with an entropy term, which has many local minima, from a good start.
 
@@ -215,20 +213,23 @@ def minimize_with_entropy(
         Iterations over which the weight grows; 0 or 1 for none.
     from_optimum : bool
         Whether to begin with the optimum of the labelled data; else with w0.
+    inside : callable, optional
+        ``inside(objective, w)`` gives what is evaluated from w on, for beams.
     """
+    within = inside or (lambda objective, w: objective)
     weight = objective.entropy_weight
     iterations = evaluations = 0
     if from_optimum:
         objective.entropy_weight = 0.0
         try:
-            first = minimize(objective, w0)
+            first = minimize(within(objective, w0), w0)
         finally:
             objective.entropy_weight = weight
         if "interrupted" in first.message or "callback" in first.message:
             return first
         w0, iterations, evaluations = first.w, first.iterations, first.evaluations
     try:
-        last = minimize(EntropyRamp(objective, ramp) if ramp > 1 else objective, w0)
+        last = minimize(EntropyRamp(objective, max(ramp, 1), within(objective, w0)), w0)
     finally:
         objective.entropy_weight = weight
     return replace(last, iterations=iterations + last.iterations, evaluations=evaluations + last.evaluations)
