@@ -33,7 +33,7 @@ UNSEEN = "four CD\ncups NN\nmilk NN\n\none CD\nwine NN\n"
 def run(*arguments: str | Path, text: str | None = None, code: int = 0) -> subprocess.CompletedProcess[str]:
     """Runs crfkit; checks the exit code, and that there is never a traceback."""
     out = subprocess.run(
-        [sys.executable, "-m", "crfkit.cli", *map(str, arguments)],
+        [sys.executable, "-m", "crfkit", *map(str, arguments)],
         input=text,
         capture_output=True,
         text=True,
@@ -181,7 +181,7 @@ def test_start_continues(folder: Path) -> None:
 def test_faults_are_one_line(arguments: list[str], text: str | None, message: str, tmp_path: Path) -> None:
     (tmp_path / "README").write_text("not a model\n")
     out = subprocess.run(
-        [sys.executable, "-m", "crfkit.cli", *arguments], input=text, capture_output=True, text=True, cwd=tmp_path
+        [sys.executable, "-m", "crfkit", *arguments], input=text, capture_output=True, text=True, cwd=tmp_path
     )
     assert out.returncode == 1
     faults = [line for line in out.stderr.splitlines() if not line.startswith("read ")]
@@ -199,7 +199,7 @@ def test_the_wrong_columns_are_named(folder: Path) -> None:
 def test_a_closed_pipe_is_no_fault(folder: Path) -> None:
     big = "\n".join("four CD\ncups NN\n" for _ in range(20000))
     (folder / "big.txt").write_text(big)
-    command = f"{sys.executable} -m crfkit.cli tag -m {folder / 'model'} {folder / 'big.txt'} -q | head -n 1"
+    command = f"{sys.executable} -m crfkit tag -m {folder / 'model'} {folder / 'big.txt'} -q | head -n 1"
     out = subprocess.run(command, shell=True, capture_output=True, text=True)
     assert out.stdout == "four\tCD\tB-Q\n"
     assert out.stderr == ""
@@ -209,7 +209,7 @@ def test_ctrl_c_writes_the_model(tmp_path: Path) -> None:
     lines = "\n".join("".join(f"w{i * k % 977}\tL{i * k % 97}\n" for i in range(40)) for k in range(1, 400))
     (tmp_path / "t.txt").write_text(lines)
     arguments = ["train", str(tmp_path / "t.txt"), "-m", str(tmp_path / "m"), "--json"]
-    process = subprocess.Popen([sys.executable, "-m", "crfkit.cli", *arguments], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen([sys.executable, "-m", "crfkit", *arguments], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     process.stdout.readline()
     time.sleep(0.1)
@@ -226,7 +226,7 @@ def test_demo_version_and_help() -> None:
     assert "smoked" in out
     assert run("--version").stdout.startswith("crfkit 0.")
     for command in ("train", "tag", "eval", "inspect", "demo"):
-        assert f"crfkit.cli {command}" in run(command, "--help").stdout or command in run(command, "--help").stdout
+        assert command in run(command, "--help").stdout
 
 
 def test_convert_and_other_tools_names(tmp_path: Path) -> None:
