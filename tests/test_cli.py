@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import crfkit
@@ -253,6 +254,24 @@ def test_convert_and_other_tools_names(tmp_path: Path) -> None:
     for names, c2 in ((["--rho1", "0.5", "--rho2", "3"], 1.5), (["--cost", "2"], 0.25)):
         assert run(app, ["train", str(columns), "-m", a, "--pattern", str(patterns), "-q", *names]).exit_code == 0
         assert crfkit.load(a).c2 == c2
+    train = ["train", str(data), "-m", a, "-f", "crfsuite", "--no-start-end", "--max-iter", "3"]
+    for algorithm, ours in (("l2sgd", "sgd"), ("averaged-perceptron", "ap"), ("passive-aggressive", "pa")):
+        assert run(app, [*train, "-q", "-a", algorithm]).exit_code == 0
+        assert crfkit.load(a).algorithm == ours
+    result = run(app, [*train, "--algo", "l-bfgs", "--set", "num_memories=3", "--set", "linesearch=Backtracking"])
+    assert result.exit_code == 0
+    assert "not used, crfkit chooses by itself: linesearch" in result.stderr
+    for names, c1, c2 in ((["-a", "CRF-L1", "--cost", "4"], 0.25, 0.0), (["-a", "CRF-L2", "--cost", "4"], 0.0, 0.125)):
+        assert run(app, [*train, "-q", *names]).exit_code == 0
+        assert (crfkit.load(a).c1, crfkit.load(a).c2) == (c1, c2)
+    weights = []
+    for more in ([], ["--set", "c=0.01"], ["--set", "type=2"]):
+        assert run(app, [*train, "-q", "-a", "pa", *more]).exit_code == 0
+        weights.append(crfkit.load(a).weights_)
+    assert not np.array_equal(weights[0], weights[1])
+    assert not np.array_equal(weights[0], weights[2])
+    data.write_text("A\tw=a\tx\nB\tw=b\n")
+    assert "add -f crfsuite" in str(run(app, ["train", str(data), "-m", a]).exception)
     for bad in ("c9=1", "c1", "c1=x"):
         assert isinstance(run(app, [*args, bad]).exception, ValueError)
     assert isinstance(run(app, ["convert", str(columns), c]).exception, ValueError)

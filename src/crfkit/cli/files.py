@@ -48,9 +48,14 @@ def read_labelled(
     if kind is Format.conllu:
         data = read_conllu(path, label=label or "upos", columns=chosen or ("form",))
         return data.X, data.y, None
-    return *read_columns(
-        path, label=column_number(label or "-1", "--label"), columns=column_numbers(chosen), comment=comment
-    ), None
+    number = column_number(label or "-1", "--label")
+    try:
+        found = read_columns(path, label=number, columns=column_numbers(chosen), comment=comment)
+    except DataError as e:
+        if "columns as in the lines before" in str(e) and "\t" in str(e):
+            raise DataError(f"{e} (if this is CRFsuite's format, add -f crfsuite)") from None
+        raise
+    return *found, None
 
 
 def read_unlabelled(path: str, kind: Format, label: str | None, columns: str | None, comment: str, like: Any) -> Any:

@@ -61,6 +61,8 @@ ColumnsOption = Annotated[
     typer.Option("--columns", help="Columns to learn from, separated by commas; all but the label by default."),
 ]
 CommentOption = Annotated[str, typer.Option("--comment", help="Skip lines of a column file that begin with this.")]
-ThreadsOption = Annotated[int, typer.Option("--threads", "-j", "--nthread", help="Threads; -1 for all cores.")]
+ThreadsOption = Annotated[
+    int, typer.Option("--threads", "-j", "--nthread", "--thread", help="Threads; -1 for all cores.")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON for programs, one object a line.")]
 ModelOption = Annotated[Path, typer.Option("--model", "--model-file", "-m", help="The model file.")]

@@ -29,6 +29,7 @@ from crfkit.cli.options import (
     Scheme,
     ThreadsOption,
 )
+from crfkit.cli.other_names import other_settings
 from crfkit.data import DataError
 from crfkit.estimators.loading import load_chain
 from crfkit.training import Progress
@@ -110,7 +111,13 @@ def train(
     ] = True,
     dev: Annotated[str | None, typer.Option("--dev", "--devel", help="Held-out data, scored while training.")] = None,
     algorithm: Annotated[
-        str, typer.Option("--algorithm", "-a", help=f"Optimiser: {', '.join(crfkit.training.ALGORITHMS)}.")
+        str,
+        typer.Option(
+            "--algorithm",
+            "--algo",
+            "-a",
+            help=f"Optimiser: {', '.join(crfkit.training.ALGORITHMS)}; or what CRFsuite, CRF++ or Wapiti call it.",
+        ),
     ] = "lbfgs",
     early_stopping: Annotated[
         int | None, typer.Option(help="Stop when the held-out score has not risen for so many iterations.")
@@ -137,7 +144,10 @@ def train(
     ] = "sequence",
     entropy_ramp: Annotated[int, typer.Option(help="Iterations over which the entropy's weight grows.")] = 10,
     tol: Annotated[
-        float, typer.Option(help="Stop when ten iterations gain less than this part of the objective.")
+        float,
+        typer.Option(
+            "--tol", "--eta", "--stopeps", help="Stop when ten iterations gain less than this part of the objective."
+        ),
     ] = 1e-5,
     beam: Annotated[
         str | None,
@@ -200,14 +210,17 @@ def train(
         "algorithm": algorithm,
         "early_stopping": early_stopping,
     }
-    settings |= _other_names(rho2, cost, param or [])
+    others, unused = other_settings(algorithm, rho2, cost, param or [])
+    settings |= others
+    if unused and not quiet:
+        say(f"crfkit: note: not used, crfkit chooses by itself: {', '.join(unused)}")
     crf: Any
     if kind is not Kind.crf and start is not None:
         raise DataError(f"--start goes on with a CRF, not with an {kind.value.upper()}")
     if kind is Kind.hmm:
         if format is Format.crfsuite or template is not None:
             raise DataError("an HMM emits the columns themselves: it takes no template, and no CRFsuite files")
-        if algorithm != "lbfgs":
+        if settings["algorithm"] != "lbfgs":
             raise DataError(f"--algorithm {algorithm} is for CRFs and MEMMs: an HMM is trained by counting")
         crf = HMM(n_jobs=threads, max_iter=100 if max_iter is None else max_iter)
     elif start is None:
@@ -290,36 +303,3 @@ def train(
         say(f"wrote {model} ({os.path.getsize(model) / 1e6:.1f} MB) after {seconds:.1f}s")
     if interrupted:
         raise typer.Exit(130)
-
-
-#: CRFsuite's parameters: the setting of CRF, and how to read it.
-_SUITE_NAMES: dict[str, tuple[str, Any]] = {
-    "c1": ("c1", float),
-    "c2": ("c2", float),
-    "max_iterations": ("max_iter", int),
-    "delta": ("tol", float),
-    "feature.minfreq": ("min_freq", float),
-    "feature.possible_states": ("all_possible_states", lambda text: bool(int(text))),
-    "feature.possible_transitions": ("all_possible_transitions", lambda text: bool(int(text))),
-}
-
-
-def _other_names(rho2: float | None, cost: float | None, params: list[str]) -> dict[str, Any]:
-    """Settings given by other tools' names."""
-    out: dict[str, Any] = {}
-    if rho2 is not None:
-        out["c2"] = rho2 / 2
-    if cost is not None:
-        if not cost > 0:
-            raise DataError(f"--cost must be > 0, got {cost}")
-        out["c2"] = 1 / (2 * cost)
-    for text in params:
-        name, equals, value = text.partition("=")
-        if not equals or name not in _SUITE_NAMES:
-            raise DataError(f"--set takes NAME=VALUE with one of {', '.join(_SUITE_NAMES)}, got {text!r}")
-        key, read = _SUITE_NAMES[name]
-        try:
-            out[key] = read(value)
-        except ValueError:
-            raise DataError(f"--set {name} must be a number, got {value!r}") from None
-    return out
