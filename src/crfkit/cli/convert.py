@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from crfkit.cli.files import say
+from crfkit.cli.files import file_size, say
 from crfkit.cli.options import FileKind
 
 
@@ -26,4 +25,4 @@ def convert(
     if not quiet:
         n = model.encoder.n_attributes[0]
         say(f"{source} ({kind}): {len(model.labels)} labels, {n} attributes, {model.layout.size} weights")
-        say(f"wrote {target} ({to.value}, {os.path.getsize(target) / 1e6:.1f} MB)")
+        say(f"wrote {target} ({to.value}, {file_size(target)})")

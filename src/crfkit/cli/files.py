@@ -108,6 +108,12 @@ def read_pieces(crf: CRF, data: str, kind: Format, reading: dict[str, Any], comm
             yield table, model_columns(crf, table, reading)
 
 
+def file_size(path: Path) -> str:
+    """How large a file is, in words."""
+    size = path.stat().st_size
+    return f"{size / 1e6:.1f} MB" if size >= 1e6 else f"{size / 1e3:.1f} kB"
+
+
 @contextmanager
 def output_file(path: Path | None) -> Iterator[TextIO]:
     """Standard output, or a file that appears only when it is whole."""

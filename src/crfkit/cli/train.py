@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
 import time
@@ -16,7 +15,7 @@ import typer
 
 import crfkit
 from crfkit import CRF, HMM, MEMM, Template, metrics
-from crfkit.cli.files import emit, read_labelled, read_unlabelled, say
+from crfkit.cli.files import emit, file_size, read_labelled, read_unlabelled, say
 from crfkit.cli.options import (
     ColumnsOption,
     CommentOption,
@@ -300,6 +299,6 @@ def train(
             )
         for name, value in scores.items():
             say(f"dev {name.replace('_', ' ')}: {100 * value:.2f}")
-        say(f"wrote {model} ({os.path.getsize(model) / 1e6:.1f} MB) after {seconds:.1f}s")
+        say(f"wrote {model} ({file_size(model)}) after {seconds:.1f}s")
     if interrupted:
         raise typer.Exit(130)
