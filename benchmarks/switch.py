@@ -3,14 +3,14 @@
 Each pair runs side by side in this process, in turns; medians and their ratio are printed.
 
     python benchmarks/switch.py [--sentences 3000] [--iterations 50] [--tokens 20000000] [--skip-file]
-    python benchmarks/switch.py --train-tokens 20000000    (only training from a large file: peak memory)
+    python benchmarks/switch.py --only-file [--threads 2]                   (only tagging a large file)
+    python benchmarks/switch.py --train-tokens 20000000 [--train-options "-a pa --max-iter 2"]  (only training on one)
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import resource
 import statistics
 import subprocess
 import sys
@@ -18,12 +18,11 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pycrfsuite as original
 import sklearn_crfsuite as original_sklearn
 
-import crfkit
 from crfkit.compat import pycrfsuite, sklearn_crfsuite
 from crfkit.data import load_corpus, read_columns
 
@@ -159,63 +158,86 @@ def _train() -> Any:
     return read_columns(DATA / "conll2000" / "train.txt")
 
 
-def large_file(tokens: int) -> None:
-    """CoNLL-2000's words and tags, repeated in a file; tagged by the command in a process of its own."""
-    X, y = _train()
+class Used(NamedTuple):
+    """What a run of the command took: seconds, processor seconds, and megabytes at most."""
+
+    seconds: float
+    busy: float
+    peak: float
+
+
+#: Runs the command, then says how much processor time and memory it took; the latter as Linux counts it from the
+#: start of the program on, without the process that started it.
+MEASURED = """
+import os
+from crfkit.cli import app
+app(standalone_mode=False)
+status = open("/proc/self/status").read()
+print(sum(os.times()[:2]), status.split("VmHWM:")[1].split()[0])
+"""
+
+
+def run_command(*arguments: object) -> Used:
+    """Runs ``crfkit`` in a process of its own."""
+    began = time.perf_counter()
+    command = [sys.executable, "-c", MEASURED, *map(str, arguments)]
+    busy, peak = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+    return Used(time.perf_counter() - began, float(busy), int(peak) / 1024)
+
+
+def write_repeated(path: Path, block: bytes, n_tokens: int, wanted: int) -> int:
+    """Writes the block as often as the wanted number of tokens asks for; gives the number of tokens written."""
+    repeats = max(1, round(wanted / n_tokens))
+    with open(path, "wb") as file:
+        for _ in range(repeats):
+            file.write(block)
+    return n_tokens * repeats
+
+
+def large_file(tokens: int, threads: int) -> None:
+    """CoNLL-2000's words and tags, repeated in a file; tagged by the command."""
+    train = DATA / "conll2000" / "train.txt"
+    rows = [line.split()[:2] for line in train.read_text().split("\n")]
+    block = "".join(" ".join(row) + "\n" for row in rows).encode()
+    n = sum(map(bool, rows))
+    del rows
     with tempfile.TemporaryDirectory() as folder:
         model, big, template = (Path(folder) / x for x in ("m.crfkit", "big.txt", "template"))
         template.write_text(TEMPLATE)
-        crfkit.CRF(crfkit.Template(TEMPLATE), max_iter=30).fit(X, y).save(model)
-        block = "".join("".join(f"{w} {t}\n" for w, t in s) + "\n" for s in X).encode()
-        n = int(X.lengths.sum())
-        with open(big, "wb") as file:
-            for _ in range(-(-tokens // n)):
-                file.write(block)
-        total = n * -(-tokens // n)
-        args = [sys.executable, "-m", "crfkit", "tag", "-q", "-m", str(model), str(big), "-o", os.devnull]
-        seconds = timed(lambda: subprocess.run(args, check=True))
-        used = resource.getrusage(resource.RUSAGE_CHILDREN)
-        busy = used.ru_utime + used.ru_stime
-        print(f"tag {total / 1e6:.1f} million tokens from a file: {total / seconds / 1e6:.2f} M tokens/s,", end=" ")
-        print(f"{total / busy / 1e6:.2f} M per second of processor time, peak {used.ru_maxrss / 1024:.0f} MB")
+        run_command("train", "-q", "-t", template, "-m", model, train, "--max-iter", 30)
+        total = write_repeated(big, block, n, tokens)
+        used = run_command("tag", "-q", "-m", model, big, "-o", os.devnull, "-j", threads)
+        print(
+            f"tag {total / 1e6:.1f} million tokens from a file: {total / used.seconds / 1e6:.2f} M tokens/s,", end=" "
+        )
+        print(f"{total / used.busy / 1e6:.2f} M per second of processor time, peak {used.peak:.0f} MB")
 
 
-def large_training(tokens: int, iterations: int) -> None:
-    """Brown, repeated in a file; trained on by the command in a process of its own.
+def large_training(tokens: int, options: list[str]) -> None:
+    """Brown, repeated in a file; trained on by the command.
 
     Labels are the first two letters of the tags: memory hardly depends on them, time does.
     """
-    X: list[Any] = []
-    y: list[Any] = []
+    lines: list[str] = []
+    labels: set[str] = set()
     for split in ("train", "test"):
-        part = load_corpus("brown", split)
-        X += part.X
-        y += part.y
-    words = [[w if isinstance(w, str) else w[0] for w in s] for s in X]
-    text = "".join(
-        "".join(f"{w} {t[:2]}\n" for w, t in zip(s, tags, strict=True)) + "\n" for s, tags in zip(words, y, strict=True)
-    )
-    block, n = text.encode(), sum(map(len, words))
-    labels = len({t[:2] for tags in y for t in tags})
-    del X, y, words, text
+        X, y = load_corpus("brown", split)
+        for words, tags in zip(X, y, strict=True):
+            lines += [f"{w if isinstance(w, str) else w[0]} {t[:2]}" for w, t in zip(words, tags, strict=True)] + [""]
+            labels |= {t[:2] for t in tags}
+    n = sum(map(bool, lines))
+    block = "\n".join([*lines, ""]).encode()
+    del X, y, lines
     with tempfile.TemporaryDirectory() as folder:
         model, big, template = (Path(folder) / x for x in ("m.crfkit", "big.txt", "template"))
         template.write_text(WORD_TEMPLATE)
-        repeats = max(1, round(tokens / n))
-        with open(big, "wb") as file:
-            for _ in range(repeats):
-                file.write(block)
-        total, size = n * repeats, big.stat().st_size
-        args = [sys.executable, "-m", "crfkit", "train", "-q", "-t", str(template), "-m", str(model), str(big)]
-        began = time.perf_counter()
-        child = subprocess.Popen([*args, "--max-iter", str(iterations)])
-        _, status, used = os.wait4(child.pid, 0)
-        seconds = time.perf_counter() - began
-        assert status == 0, status
-        peak = used.ru_maxrss / 1024
+        total = write_repeated(big, block, n, tokens)
+        size = big.stat().st_size
+        used = run_command("train", "-q", "-t", template, "-m", model, big, *options)
         print(
-            f"train on {total / 1e6:.2f} million tokens ({size / 1e6:.0f} MB, {labels} labels, {iterations} rounds): "
-            f"peak {peak:.0f} MB, {peak / (total / 1e6):.0f} MB per million tokens, {seconds:.0f} s"
+            f"train on {total / 1e6:.2f} million tokens ({size / 1e6:.0f} MB, {len(labels)} labels), "
+            f"{' '.join(options)}: peak {used.peak:.0f} MB, {used.peak / (total / 1e6):.0f} MB per million tokens, "
+            f"{used.seconds:.0f} s, {used.busy:.0f} s of processor time"
         )
 
 
@@ -227,12 +249,17 @@ if __name__ == "__main__":
     parser.add_argument("--tokens", type=int, default=20_000_000)
     parser.add_argument("--skip-file", action="store_true")
     parser.add_argument("--train-tokens", type=int, help="only train from a file of so many tokens")
-    parser.add_argument("--train-iterations", type=int, default=3)
+    parser.add_argument("--train-options", default="--max-iter 3", help="what crfkit train is told besides")
+    parser.add_argument("--threads", type=int, default=-1, help="for tagging the file")
+    parser.add_argument("--only-file", action="store_true", help="only tag a large file")
     options = parser.parse_args()
     if options.train_tokens:
-        large_training(options.train_tokens, options.train_iterations)
+        large_training(options.train_tokens, options.train_options.split())
+        sys.exit()
+    if options.only_file:
+        large_file(options.tokens, options.threads)
         sys.exit()
     print(f"{'':52} {'CRFsuite':>10} {'crfkit':>10} {'ratio':>8}")
     tutorial(options.sentences, options.iterations, options.rounds)
     if not options.skip_file:
-        large_file(options.tokens)
+        large_file(options.tokens, options.threads)

@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import crfkit
@@ -33,7 +34,7 @@ UNSEEN = "four CD\ncups NN\nmilk NN\n\none CD\nwine NN\n"
 def run(*arguments: str | Path, text: str | None = None, code: int = 0) -> subprocess.CompletedProcess[str]:
     """Runs crfkit; checks the exit code, and that there is never a traceback."""
     out = subprocess.run(
-        [sys.executable, "-m", "crfkit.cli", *map(str, arguments)],
+        [sys.executable, "-m", "crfkit", *map(str, arguments)],
         input=text,
         capture_output=True,
         text=True,
@@ -181,7 +182,7 @@ def test_start_continues(folder: Path) -> None:
 def test_faults_are_one_line(arguments: list[str], text: str | None, message: str, tmp_path: Path) -> None:
     (tmp_path / "README").write_text("not a model\n")
     out = subprocess.run(
-        [sys.executable, "-m", "crfkit.cli", *arguments], input=text, capture_output=True, text=True, cwd=tmp_path
+        [sys.executable, "-m", "crfkit", *arguments], input=text, capture_output=True, text=True, cwd=tmp_path
     )
     assert out.returncode == 1
     faults = [line for line in out.stderr.splitlines() if not line.startswith("read ")]
@@ -199,7 +200,7 @@ def test_the_wrong_columns_are_named(folder: Path) -> None:
 def test_a_closed_pipe_is_no_fault(folder: Path) -> None:
     big = "\n".join("four CD\ncups NN\n" for _ in range(20000))
     (folder / "big.txt").write_text(big)
-    command = f"{sys.executable} -m crfkit.cli tag -m {folder / 'model'} {folder / 'big.txt'} -q | head -n 1"
+    command = f"{sys.executable} -m crfkit tag -m {folder / 'model'} {folder / 'big.txt'} -q | head -n 1"
     out = subprocess.run(command, shell=True, capture_output=True, text=True)
     assert out.stdout == "four\tCD\tB-Q\n"
     assert out.stderr == ""
@@ -209,7 +210,7 @@ def test_ctrl_c_writes_the_model(tmp_path: Path) -> None:
     lines = "\n".join("".join(f"w{i * k % 977}\tL{i * k % 97}\n" for i in range(40)) for k in range(1, 400))
     (tmp_path / "t.txt").write_text(lines)
     arguments = ["train", str(tmp_path / "t.txt"), "-m", str(tmp_path / "m"), "--json"]
-    process = subprocess.Popen([sys.executable, "-m", "crfkit.cli", *arguments], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen([sys.executable, "-m", "crfkit", *arguments], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     process.stdout.readline()
     time.sleep(0.1)
@@ -226,7 +227,7 @@ def test_demo_version_and_help() -> None:
     assert "smoked" in out
     assert run("--version").stdout.startswith("crfkit 0.")
     for command in ("train", "tag", "eval", "inspect", "demo"):
-        assert f"crfkit.cli {command}" in run(command, "--help").stdout or command in run(command, "--help").stdout
+        assert command in run(command, "--help").stdout
 
 
 def test_convert_and_other_tools_names(tmp_path: Path) -> None:
@@ -253,6 +254,24 @@ def test_convert_and_other_tools_names(tmp_path: Path) -> None:
     for names, c2 in ((["--rho1", "0.5", "--rho2", "3"], 1.5), (["--cost", "2"], 0.25)):
         assert run(app, ["train", str(columns), "-m", a, "--pattern", str(patterns), "-q", *names]).exit_code == 0
         assert crfkit.load(a).c2 == c2
+    train = ["train", str(data), "-m", a, "-f", "crfsuite", "--no-start-end", "--max-iter", "3"]
+    for algorithm, ours in (("l2sgd", "sgd"), ("averaged-perceptron", "ap"), ("passive-aggressive", "pa")):
+        assert run(app, [*train, "-q", "-a", algorithm]).exit_code == 0
+        assert crfkit.load(a).algorithm == ours
+    result = run(app, [*train, "--algo", "l-bfgs", "--set", "num_memories=3", "--set", "linesearch=Backtracking"])
+    assert result.exit_code == 0
+    assert "not used, crfkit chooses by itself: linesearch" in result.stderr
+    for names, c1, c2 in ((["-a", "CRF-L1", "--cost", "4"], 0.25, 0.0), (["-a", "CRF-L2", "--cost", "4"], 0.0, 0.125)):
+        assert run(app, [*train, "-q", *names]).exit_code == 0
+        assert (crfkit.load(a).c1, crfkit.load(a).c2) == (c1, c2)
+    weights = []
+    for more in ([], ["--set", "c=0.01"], ["--set", "type=2"]):
+        assert run(app, [*train, "-q", "-a", "pa", *more]).exit_code == 0
+        weights.append(crfkit.load(a).weights_)
+    assert not np.array_equal(weights[0], weights[1])
+    assert not np.array_equal(weights[0], weights[2])
+    data.write_text("A\tw=a\tx\nB\tw=b\n")
+    assert "add -f crfsuite" in str(run(app, ["train", str(data), "-m", a]).exception)
     for bad in ("c9=1", "c1", "c1=x"):
         assert isinstance(run(app, [*args, bad]).exception, ValueError)
     assert isinstance(run(app, ["convert", str(columns), c]).exception, ValueError)

@@ -222,3 +222,16 @@ def test_items_and_functions() -> None:
     assert data.attr[1] >= per_sequence.n_attributes[0]  # unknown, and skipped by the core
     with pytest.raises(ValueError, match="gave 1 items for 2 tokens"):
         ItemEncoder(lambda x: [["a"]]).encode([["a", "b"]], True, 1)
+
+
+def test_layout_of_data_too_large_to_sort_at_once() -> None:
+    rng = np.random.default_rng(0)
+    n, each, labels = 10_000, 900, 5
+    attr = rng.integers(0, 50, n * each, dtype=np.uint32)  # more than are sorted at a time
+    column = rng.integers(0, labels, n).astype(np.uint32)
+    counts = np.bincount(attr * labels + np.repeat(column, each), minlength=50 * labels).reshape(50, labels)
+    least = float(np.median(counts))
+    ptr, found = _core.observed_pairs(np.arange(n + 1) * each, attr, 50, column, labels, least)
+    rows, columns = np.nonzero(counts >= least)
+    assert found.tolist() == columns.tolist()
+    assert np.diff(ptr).tolist() == np.bincount(rows, minlength=50).tolist()

@@ -46,7 +46,8 @@ def test_hmm_by_enumeration(seed: int, columns: int) -> None:
     for e in (*hmm.emissions_, hmm.transitions_, hmm.start_[None]):
         np.testing.assert_allclose(e.sum(axis=1), 1)
     x = [*X[0], tuple("new" for _ in range(columns)) if columns > 1 else "new"]
-    paths = list(itertools.product(range(3), repeat=len(x)))
+    n_labels = len(hmm.classes_)
+    paths = list(itertools.product(range(n_labels), repeat=len(x)))
     scores = np.array([joint(hmm, x, path) for path in paths])
     top = scores.max()
     np.testing.assert_allclose(hmm.log_likelihood([x])[0], top + np.log(np.exp(scores - top).sum()), rtol=1e-10)
@@ -55,7 +56,7 @@ def test_hmm_by_enumeration(seed: int, columns: int) -> None:
     np.testing.assert_allclose(hmm.log_joint([x], hmm.predict([x]))[0], top, rtol=1e-10)
     p = np.exp(scores - top)
     p /= p.sum()
-    nodes = np.zeros((len(x), 3))
+    nodes = np.zeros((len(x), n_labels))
     for path, q in zip(paths, p, strict=True):
         nodes[np.arange(len(x)), path] += q
     np.testing.assert_allclose(hmm.predict_marginals([x])[0], nodes, atol=1e-9)

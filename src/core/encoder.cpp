@@ -7,6 +7,11 @@
 #include <tuple>
 
 namespace crfkit {
+namespace {
+
+constexpr u32 kUnset = kNone - 1;  // a value that is not looked up yet
+
+}  // namespace
 
 Node Node::leaf(int column, WordForm form, int n) {
   Node node;
@@ -82,7 +87,8 @@ TemplateEncoder::TemplateEncoder(std::vector<Node> nodes, std::vector<Template> 
     class_of_.push_back(known[key]);
   }
   for (int i = n - 1; i >= 0; --i) {
-    if (!needed[i] || nodes_[i].kind != Node::Kind::join) continue;
+    if (!needed[i]) need(i, 0, 0);
+    if (nodes_[i].kind != Node::Kind::join) continue;
     need(nodes_[i].a, low_[i], high_[i]);
     need(nodes_[i].b, low_[i] + nodes_[i].distance, high_[i] + nodes_[i].distance);
   }
@@ -202,7 +208,6 @@ u32 TemplateEncoder::leaf_value(int node, std::string_view s, bool grow) {
 
 // The value of every string that stands in a leaf's column; numbered in the order of the tokens, whatever the threads.
 TemplateEncoder::LeafMaps TemplateEncoder::map_leaves(const ColumnView& data, bool grow, const Threads& threads) {
-  constexpr u32 kUnset = kNone - 1;
   LeafMaps maps(vocabulary_.strings.size());
   parallel_for(static_cast<i64>(maps.size()), threads.count, threads.poll, [&](i64 table, int) {
     std::vector<u32>& map = maps[table];
@@ -220,8 +225,15 @@ TemplateEncoder::LeafMaps TemplateEncoder::map_leaves(const ColumnView& data, bo
 // values[node][k]: its value k steps behind low_[node], counted from the first token
 struct TemplateEncoder::Scratch {
   std::vector<std::vector<u32>> values;
-  u32 at(const TemplateEncoder& e, int node, i64 t) const { return values[node][t - e.low_[node]]; }
+  std::vector<std::vector<u32>> pads[2];  // of each node: its value so many steps before the first, behind the last token
 };
+
+u32 TemplateEncoder::pad_value(int node, i64 far, bool before, bool grow) {
+  if (pad_ == Padding::wapiti) return leaf_value(node, (before ? "_x-" : "_x+") + (far > 4 ? std::string("#") : std::to_string(far)), grow);
+  const std::string mark = (before ? "_B-" : "_B+") + std::to_string(far);
+  StringTable& table = vocabulary_.strings[table_of_[node]];
+  return grow ? table.add(mark) : table.find(mark);
+}
 
 void TemplateEncoder::run_nodes(const ColumnView& data, const LeafMaps& leaves, i64 seq, bool grow, Scratch& scratch) {
   const i64 begin = data.offsets[seq], length = data.offsets[seq + 1] - begin;
@@ -243,23 +255,21 @@ void TemplateEncoder::run_nodes(const ColumnView& data, const LeafMaps& leaves, 
         const i64 t = !x.absolute ? low + k : x.place < 0 ? length + x.place : x.place - 1;
         if (t >= 0 && t < length) {
           out[k] = map[data.ids[(begin + t) * data.n_columns + x.column]];
-        } else if (pad_ == Padding::wapiti) {
+        } else if (pad_ != Padding::none) {
+          std::vector<u32>& pads = scratch.pads[t >= 0][i];
           const i64 far = t < 0 ? -t : t - length + 1;
-          const std::string mark = (t < 0 ? "_x-" : "_x+") + (far > 4 ? std::string("#") : std::to_string(far));
-          out[k] = leaf_value(node, mark, grow);
-        } else if (pad_ == Padding::crfpp) {
-          const std::string mark = t < 0 ? "_B" + std::to_string(t) : "_B+" + std::to_string(t - length + 1);
-          StringTable& table = vocabulary_.strings[table_of_[node]];
-          out[k] = grow ? table.add(mark) : table.find(mark);
+          if (far >= static_cast<i64>(pads.size())) pads.resize(far + 1, kUnset);
+          if (pads[far] == kUnset) pads[far] = pad_value(node, far, t < 0, grow);
+          out[k] = pads[far];
         }
       }
     } else {
       PairTable& pairs = vocabulary_.pairs[table_of_[i]];
-      for (i64 k = 0; k < n; ++k) {
-        const u32 a = scratch.at(*this, x.a, low + k), b = scratch.at(*this, x.b, low + k + x.distance);
-        if (a == kNone || b == kNone) continue;
-        out[k] = grow ? pairs.add(a, b) : pairs.find(a, b);
-      }
+      const u32* a = scratch.values[x.a].data() + (low - low_[x.a]);
+      const u32* b = scratch.values[x.b].data() + (low + x.distance - low_[x.b]);
+      for (i64 k = 0; k < n; ++k) pairs.prefetch(a[k], b[k]);
+      for (i64 k = 0; k < n; ++k)
+        if (a[k] != kNone && b[k] != kNone) out[k] = grow ? pairs.add(a[k], b[k]) : pairs.find(a[k], b[k]);
     }
   }
 }
@@ -267,30 +277,48 @@ void TemplateEncoder::run_nodes(const ColumnView& data, const LeafMaps& leaves, 
 void TemplateEncoder::encode_range(const ColumnView& data, const LeafMaps& leaves, i64 begin, i64 end, bool grow,
                                    Attributes& state, Attributes& edge) {
   Scratch scratch;
-  scratch.values.resize(nodes_.size());
+  for (auto* x : {&scratch.values, &scratch.pads[0], &scratch.pads[1]}) x->resize(nodes_.size());
   const i64 tokens = data.offsets[end] - data.offsets[begin];
   state.ptr.reserve(state.ptr.size() + tokens);
   state.attr.reserve(state.attr.size() + tokens * templates_.size());
-  const bool edges = has_edges();
-  std::vector<const u32*> value_at(templates_.size());  // of each template, at the first token
+  std::vector<std::size_t> kinds[2];  // the templates of tokens, those of transitions
+  for (std::size_t k = 0; k < templates_.size(); ++k) kinds[templates_[k].edge].push_back(k);
+  struct Look {
+    const u32* value;   // of the template at each token
+    const u32* known;   // attribute of each value
+    std::size_t size;
+  };
+  std::vector<Look> looks(templates_.size());
+  std::vector<u32> found(templates_.size() + 1);
   for (i64 seq = begin; seq < end; ++seq) {
     run_nodes(data, leaves, seq, grow, scratch);
-    for (std::size_t k = 0; k < templates_.size(); ++k)
-      value_at[k] = scratch.values[templates_[k].node].data() + templates_[k].offset - low_[templates_[k].node];
+    const auto look = [&](std::size_t k) {
+      const std::vector<u32>& known = vocabulary_.attribute[class_of_[k]];
+      const u32* value = scratch.values[templates_[k].node].data() + templates_[k].offset - low_[templates_[k].node];
+      looks[k] = {value, known.data(), known.size()};
+    };
+    for (std::size_t k = 0; k < templates_.size(); ++k) look(k);
     const i64 length = data.offsets[seq + 1] - data.offsets[seq];
-    for (i64 t = 0; t < length; ++t) {
-      for (std::size_t k = 0; k < templates_.size(); ++k) {
-        const u32 value = value_at[k][t];
-        if (value == kNone) continue;
-        const bool is_edge = templates_[k].edge;
-        if (is_edge && t == 0) continue;  // no transition leads into the first token
-        const std::vector<u32>& known = vocabulary_.attribute[class_of_[k]];
-        u32 attribute = value < known.size() ? known[value] : kNone;
-        if (attribute == kNone && grow) attribute = add_attribute(class_of_[k], value);
-        if (attribute != kNone) (is_edge ? edge : state).attr.push_back(attribute);
+    const auto add = [&](const std::vector<std::size_t>& templates, i64 t, Attributes& out) {
+      u32 n = 0;
+      for (std::size_t k : templates) {
+        const u32 value = looks[k].value[t];
+        u32 attribute = value < looks[k].size ? looks[k].known[value] : kNone;
+        if (attribute == kNone && grow && value != kNone) {
+          attribute = add_attribute(class_of_[k], value);
+          for (std::size_t q : templates) look(q);  // tables may have moved
+        }
+        found[n] = attribute;
+        n += attribute != kNone;
       }
-      state.ptr.push_back(static_cast<i64>(state.attr.size()));
-      if (edges) edge.ptr.push_back(static_cast<i64>(edge.attr.size()));
+      out.attr.insert(out.attr.end(), found.begin(), found.begin() + n);
+      out.ptr.push_back(static_cast<i64>(out.attr.size()));
+    };
+    for (i64 t = 0; t < length; ++t) add(kinds[0], t, state);
+    if (kinds[1].empty()) continue;
+    for (i64 t = 0; t < length; ++t) {
+      if (t > 0) add(kinds[1], t, edge);
+      else edge.ptr.push_back(static_cast<i64>(edge.attr.size()));  // no transition leads into the first token
     }
   }
 }

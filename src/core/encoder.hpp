@@ -111,6 +111,7 @@ class TemplateEncoder {
   u32 value_of(int node, const std::vector<std::string_view>& pieces, std::size_t& next);
   u32 leaf_value(int node, std::string_view s, bool grow);
   LeafMaps map_leaves(const ColumnView& data, bool grow, const Threads& threads);
+  u32 pad_value(int node, i64 far, bool before, bool grow);
   void run_nodes(const ColumnView& data, const LeafMaps& leaves, i64 seq, bool grow, Scratch& scratch);
   void encode_range(const ColumnView& data, const LeafMaps& leaves, i64 begin, i64 end, bool grow, Attributes& state,
                     Attributes& edge);

@@ -102,7 +102,7 @@ SemiObjective<T>::SemiObjective(std::shared_ptr<const Layout> layout, const Toke
   blocks_.resize(cuts.size());
   masks_.resize(partial_blocks_);
   parallel_for(static_cast<i64>(cuts.size()), threads.count, threads.poll, [&](i64 b, int) {
-    blocks_[b] = make_block<T>(state_, edge_, data, cuts[b], layout_->has_edges() ? 1 : b < partial_blocks_ ? kPackWidth : kEntropyWidth, true);
+    blocks_[b] = make_block<T>(state_, edge_, data, cuts[b], layout_->has_edges() ? 1 : b < partial_blocks_ ? kPackWidth : kEntropyWidth);
     if (b < partial_blocks_) {
       masks_[b].assign(blocks_[b].token.size() * words, 0);
       for (std::size_t r = 0; r < blocks_[b].token.size(); ++r)

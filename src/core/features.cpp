@@ -72,7 +72,9 @@ Family Layout::edge_family(int stride, int lanes) const {
 
 Observed observed_pairs(const i64* ptr, const u32* attr, i64 n_tokens, u32 n_attributes, const u32* column, u32 n_columns,
                         double min_count) {
-  // the columns of each attribute's tokens, sorted by attribute
+  // the columns of each attribute's tokens, sorted by attribute; some attributes at a time, so that the sorted copy
+  // stays small beside the data
+  constexpr u64 kFew = u64{1} << 23;
   std::vector<u64> first(n_attributes + 1, 0);
   const auto for_all = [&](auto f) {
     for (i64 t = 0; t < n_tokens; ++t)
@@ -81,24 +83,30 @@ Observed observed_pairs(const i64* ptr, const u32* attr, i64 n_tokens, u32 n_att
   };
   for_all([&](u32 a, u32) { ++first[a + 1]; });
   for (u32 a = 0; a < n_attributes; ++a) first[a + 1] += first[a];
-  std::vector<u32> seen(first.back());
+  const u64 most = std::max(kFew, first.back() / 8);
+  std::vector<u32> seen;
   std::vector<u64> next(first.begin(), first.end() - 1);
-  for_all([&](u32 a, u32 c) { seen[next[a]++] = c; });
-  std::vector<u64>().swap(next);
   Observed out;
   out.ptr.reserve(n_attributes + 1);
   out.ptr.push_back(0);
   std::vector<u32> count(n_columns, 0), distinct;
-  for (u32 a = 0; a < n_attributes; ++a) {
-    distinct.clear();
-    for (u64 k = first[a]; k < first[a + 1]; ++k)
-      if (count[seen[k]]++ == 0) distinct.push_back(seen[k]);
-    std::sort(distinct.begin(), distinct.end());
-    for (u32 c : distinct) {
-      if (count[c] >= min_count) out.column.push_back(c);
-      count[c] = 0;
+  for (u32 begin = 0, end = 0; begin < n_attributes; begin = end) {
+    for (end = begin + 1; end < n_attributes && first[end + 1] - first[begin] <= most;) ++end;
+    seen.resize(first[end] - first[begin]);
+    for_all([&](u32 a, u32 c) {
+      if (a >= begin && a < end) seen[next[a]++ - first[begin]] = c;
+    });
+    for (u32 a = begin; a < end; ++a) {
+      distinct.clear();
+      for (u64 k = first[a] - first[begin]; k < first[a + 1] - first[begin]; ++k)
+        if (count[seen[k]]++ == 0) distinct.push_back(seen[k]);
+      std::sort(distinct.begin(), distinct.end());
+      for (u32 c : distinct) {
+        if (count[c] >= min_count) out.column.push_back(c);
+        count[c] = 0;
+      }
+      out.ptr.push_back(static_cast<u32>(out.column.size()));
     }
-    out.ptr.push_back(static_cast<u32>(out.column.size()));
   }
   return out;
 }
@@ -160,9 +168,8 @@ void make_group(const Family& family, const Block<T>& block, const i64* ptr, con
                 Group<T>& group) {
   const u32 known = family.n_attributes();
   const bool list = family.lists_weights;
-  std::vector<u32> local;
-  if (group.own_rows) local = number_rows(family, attributes_of(block.token, family, ptr, attr), group);
-  const bool wide = !group.own_rows || std::max({group.dense.size(), group.run_ptr.size(), list ? group.weight.size() : 0}) > 65535;
+  const std::vector<u32> local = number_rows(family, attributes_of(block.token, family, ptr, attr), group);
+  const bool wide = std::max({group.dense.size(), group.run_ptr.size(), list ? group.weight.size() : 0}) > 65535;
   std::size_t entries = 0;
   for (i64 token : block.token) entries += ptr[token + 1] - ptr[token];
   if (wide) group.wide_id.reserve(entries);
@@ -188,8 +195,8 @@ void make_group(const Family& family, const Block<T>& block, const i64* ptr, con
       const u32 a = attr[k];
       if (a >= known) continue;
       const Family::Place place = family.place[a];
-      if (place.dense()) add(group.own_rows ? local[a] : place.first, k);
-      else runs.push_back({group.own_rows ? local[a] : list ? place.first : a, list ? place.count : 1, k});
+      if (place.dense()) add(local[a], k);
+      else runs.push_back({local[a], list ? place.count : 1, k});
     }
     const u32 dense = count - group.ptr.back();
     if (dense > 65535) throw Error("a token has more than 65535 attributes");
@@ -207,10 +214,8 @@ void make_group(const Family& family, const Block<T>& block, const i64* ptr, con
 }  // namespace
 
 template <class T>
-Block<T> make_block(const Family& state, const Family& edge, const Tokens& data, std::pair<i64, i64> seqs, int pack_width,
-                    bool own_rows) {
+Block<T> make_block(const Family& state, const Family& edge, const Tokens& data, std::pair<i64, i64> seqs, int pack_width) {
   Block<T> block;
-  block.state.own_rows = block.edge.own_rows = own_rows;
   block.packs = make_packs(data.offsets, seqs.first, seqs.second, pack_width);
   block.base.push_back(0);
   for (const Pack& pack : block.packs) {
@@ -223,7 +228,7 @@ Block<T> make_block(const Family& state, const Family& edge, const Tokens& data,
   return block;
 }
 
-template Block<float> make_block(const Family&, const Family&, const Tokens&, std::pair<i64, i64>, int, bool);
-template Block<double> make_block(const Family&, const Family&, const Tokens&, std::pair<i64, i64>, int, bool);
+template Block<float> make_block(const Family&, const Family&, const Tokens&, std::pair<i64, i64>, int);
+template Block<double> make_block(const Family&, const Family&, const Tokens&, std::pair<i64, i64>, int);
 
 }  // namespace crfkit

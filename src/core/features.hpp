@@ -81,10 +81,9 @@ struct Observed {
 Observed observed_pairs(const i64* ptr, const u32* attr, i64 n_tokens, u32 n_attributes, const u32* column, u32 n_columns,
                         double min_count);
 
-// One family's share of a block. Local rows ascend with the model's rows; or they are the model's own.
+// One family's share of a block. Local rows ascend with the model's rows.
 template <class T>
 struct Group {
-  bool own_rows = true;
   std::vector<u32> dense;    // local dense row -> dense row
   std::vector<u32> run_ptr;  // local run -> its first local weight    [runs + 1]; empty: entries name weights
   std::vector<u32> weight;   // local weight -> weight, relative
@@ -113,9 +112,7 @@ struct RunWeight {
 // Sequences [first, second) of each block.
 std::vector<std::pair<i64, i64>> cut_blocks(const i64* offsets, i64 n_seq, i64 tokens_per_block);
 
-// own_rows: whether the block numbers rows of its own, which pays if it is used many times.
 template <class T>
-Block<T> make_block(const Family& state, const Family& edge, const Tokens& data, std::pair<i64, i64> seqs, int pack_width,
-                    bool own_rows);
+Block<T> make_block(const Family& state, const Family& edge, const Tokens& data, std::pair<i64, i64> seqs, int pack_width);
 
 }  // namespace crfkit

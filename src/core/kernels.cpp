@@ -6,6 +6,7 @@
 #include "beam_kernels.hpp"
 #include "chain_kernels.hpp"
 #include "loss_kernels.hpp"
+#include "score_kernels.hpp"
 #include "vector_kernels.hpp"
 
 namespace crfkit::CRFKIT_ISA {
@@ -43,8 +44,8 @@ const Kernels<T>& table() {
       },
       .loss_beams = [](const LossJob<T>& job, const Block<T>& block, const u16* gold, const Criterion& criterion, const Beams& before,
                        BeamBlock<T>& out, Workspace& ws) { LossKernel<T, W>(job, block, ws).choose(gold, criterion, before, out); },
-      .score = [](const LossJob<T>& job, const Block<T>& block, const i64* edge_first, T* unary, T* pairwise,
-                  Workspace& ws) { LossKernel<T, W>(job, block, ws).score(edge_first, unary, pairwise); },
+      .score = [](const LossJob<T>& job, const Tokens& data, std::pair<i64, i64> seqs, const i64* edge_first, T* unary,
+                  T* pairwise, Workspace& ws) { ScoreKernel<T, W>(job, data, ws).score(seqs, edge_first, unary, pairwise); },
   };
   return kernels;
 }

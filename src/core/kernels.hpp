@@ -51,7 +51,7 @@ struct LossJob {
   const i64* offsets = nullptr;
   const double* w = nullptr;                            // [layout.size]
   const T *state_table = nullptr, *edge_table = nullptr;  // dense rows
-  const RunWeight<T> *state_runs = nullptr, *edge_runs = nullptr;  // for blocks without rows of their own
+  const RunWeight<T> *state_runs = nullptr, *edge_runs = nullptr;  // all weights, to score without blocks
   const Transitions<T>* transitions = nullptr;
   const Transitions<double>* log_transitions = nullptr;
   const T *start = nullptr, *end = nullptr;             // [stride] each, zero where the model has none
@@ -80,8 +80,9 @@ struct Kernels {
   // the same inside of beams, and how they are picked
   void (*beam_loss)(const LossJob<T>&, const BeamBlock<T>&, i64 task, Workspace&);
   void (*loss_beams)(const LossJob<T>&, const Block<T>&, const u16* gold, const Criterion&, const Beams& before, BeamBlock<T>&, Workspace&);
-  // unary: [tokens][labels]; pairwise: [edges][labels][labels] or null
-  void (*score)(const LossJob<T>&, const Block<T>&, const i64* edge_first, T* unary, T* pairwise, Workspace&);
+  // Scores of sequences [first, second). unary: [tokens][labels]; pairwise: [edges][labels][labels] or null
+  void (*score)(const LossJob<T>&, const Tokens&, std::pair<i64, i64> seqs, const i64* edge_first, T* unary, T* pairwise,
+                Workspace&);
 
   int stride(int n_labels) const { return round_up(n_labels, lanes); }
 };

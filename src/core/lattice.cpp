@@ -11,7 +11,8 @@ namespace crfkit::CRFKIT_ISA {
   template class Lattice<T, W>;   \
   template class MaxSteps<T, W>;  \
   template class Viterbi<T, W>;   \
-  template class LocalRows<T, W>;
+  template class LocalRows<T, W>; \
+  template class ModelRows<T, W>;
 CRFKIT_EACH_WIDTH(CRFKIT_DEFINE)
 #undef CRFKIT_DEFINE
 

@@ -1,4 +1,4 @@
-// loss_kernels.hpp: negative log-likelihood and gradient of one block; scores of one block.
+// loss_kernels.hpp: negative log-likelihood and gradient of one block.
 //
 //   value = sum over sequences of weight * (log Z - score of the gold path)
 //   d value / d u[t][j]    = weight * (P(j at t) - [gold is j at t])
@@ -14,6 +14,7 @@ namespace crfkit::CRFKIT_ISA {
 template <class T, int W>
 struct LossWorkspace : ChainWorkspace<T, W> {
   LocalRows<T, W> state, edge;
+  ModelRows<T, W> model;
   Buffer<T> init, edge_init;     // where a token's scores start: 0, pads -inf; transitions likewise
   Buffer<T> pairs;               // sum alpha x q of a pack                 [labels][stride]
   Buffer<T> edge_row;            // marginals of one transition             [labels][stride]
@@ -59,42 +60,16 @@ class LossKernel {
     builder.finish();
   }
 
-  void score(const i64* edge_first, T* unary, T* pairwise) {
-    for (std::size_t p = 0; p < block_.packs.size(); ++p) {
-      const Pack& pack = block_.packs[p];
-      base_ = block_.base[p];
-      ws_.row.reserve(static_cast<std::size_t>(pack.rows()) * stride_);
-      score_pack(pack, ws_.row.data());
-      for (int t = 0; t < pack.steps(); ++t)
-        for (int s = 0; s < pack.active(t); ++s) {
-          const i64 r = pack.row(t, s);
-          std::copy_n(ws_.row.data() + r * stride_, n_, unary + block_.token[base_ + r] * n_);
-        }
-      if (!own_steps_) continue;
-      for (int t = 0; t + 1 < pack.steps(); ++t) {
-        step_scores(t, ws_.step_scores.data());
-        T* out = pairwise + (edge_first[pack.seq[0]] + t) * static_cast<i64>(n_) * n_;
-        for (int i = 0; i < n_; ++i)
-          std::copy_n(ws_.step_scores.data() + static_cast<i64>(i) * stride_, n_, out + static_cast<i64>(i) * n_);
-      }
-    }
-  }
-
  protected:
   void load() {
-    load_rows(ws_.state, block_.state, *job_.state, job_.state_table, job_.state_runs);
+    ws_.state.load(block_.state, *job_.state, job_.state_table, job_.w);
     ws_.init.reserve(stride_);
     std::fill_n(ws_.init.data(), stride_, -std::numeric_limits<T>::infinity());
     std::fill_n(ws_.init.data(), n_, T(0));
     if (!own_steps_) return;
-    load_rows(ws_.edge, block_.edge, *job_.edge, job_.edge_table, job_.edge_runs);
+    ws_.edge.load(block_.edge, *job_.edge, job_.edge_table, job_.w);
     ws_.edge_row.reserve(static_cast<std::size_t>(n_) * stride_);
     ws_.step_scores.reserve(static_cast<std::size_t>(n_) * stride_);
-  }
-
-  void load_rows(LocalRows<T, W>& rows, const Group<T>& group, const Family& family, const T* table, const RunWeight<T>* runs) {
-    if (group.own_rows) rows.load(group, family, table, job_.w);
-    else rows.borrow(group, family, table, runs);
   }
 
   void clear() {

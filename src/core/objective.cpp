@@ -154,7 +154,7 @@ Objective<T>::Objective(std::shared_ptr<const Layout> layout, const Tokens& data
   blocks_.resize(cuts.size());
   gold_.resize(cuts.size());
   parallel_for(static_cast<i64>(cuts.size()), threads.count, threads.poll, [&](i64 b, int) {
-    blocks_[b] = make_block<T>(state_, edge_, data, cuts[b], pack_width(*layout_), true);
+    blocks_[b] = make_block<T>(state_, edge_, data, cuts[b], pack_width(*layout_));
     gold_[b].reserve(blocks_[b].token.size());
     for (i64 token : blocks_[b].token) gold_[b].push_back(static_cast<u16>(gold[token]));
     std::vector<i64>().swap(blocks_[b].token);
@@ -328,8 +328,7 @@ void Scorer<T>::score(const Tokens& data, const Threads& threads, T* unary, T* p
   std::vector<std::unique_ptr<Workspace>> workspaces(threads.count);
   parallel_for(static_cast<i64>(cuts.size()), threads.count, threads.poll, [&](i64 b, int thread) {
     if (!workspaces[thread]) workspaces[thread] = kernels_.workspace();
-    const Block<T> block = make_block<T>(state_, edge_, data, cuts[b], pack_width(*layout_), false);
-    kernels_.score(job, block, edge_first.data(), unary, pairwise, *workspaces[thread]);
+    kernels_.score(job, data, cuts[b], edge_first.data(), unary, pairwise, *workspaces[thread]);
   });
 }
 

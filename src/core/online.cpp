@@ -11,9 +11,16 @@ void fill_rows(const Family& family, i64 n_tokens, const i64* ptr, const u32* at
                const std::vector<u32>& run_at, FlatRows<T>& out) {
   out.width = family.width;
   out.first = first_row;
+  const u32 known = family.n_attributes();
+  std::size_t entries = 0;
+  for (i64 k = 0; k < ptr[n_tokens]; ++k)
+    if (attr[k] < known) entries += family.place[attr[k]].dense() ? 1 : family.place[attr[k]].count;
+  out.at.reserve(entries);
+  out.column.reserve(entries);
+  if (value) out.value.reserve(entries);
+  out.n_dense.reserve(n_tokens);
   out.ptr.reserve(n_tokens + 1);
   out.ptr.push_back(0);
-  const u32 known = family.n_attributes();
   for (i64 t = 0; t < n_tokens; ++t) {
     const auto each = [&](bool dense) {
       for (i64 k = ptr[t]; k < ptr[t + 1]; ++k) {

@@ -8,7 +8,7 @@
 
 namespace crfkit::CRFKIT_ISA {
 
-// A group's rows, copied out of the model for one block, or the model's own.
+// A group's rows, copied out of the model for one block.
 template <class T, int W>
 class LocalRows {
   using S = Simd<T, W>;
@@ -24,7 +24,6 @@ class LocalRows {
       for (int k = 0; k < width_; k += W)
         S::store(dense_.data() + r * width_ + k, S::load(table + static_cast<std::size_t>(group.dense[r]) * width_ + k));
     runs_.reserve(group.weight.size() + 1);
-    rows_ = dense_.data();
     run_ = runs_.data();
     run_ptr_ = group.run_ptr.empty() ? nullptr : group.run_ptr.data();
     w += family.first_weight;
@@ -33,15 +32,6 @@ class LocalRows {
       const u32 weight = group.weight[k];
       runs_[k] = {static_cast<T>(w[weight]), column[weight]};
     }
-  }
-
-  // For a group without rows of its own. runs: all weights of the family.
-  void borrow(const Group<T>& group, const Family& family, const T* table, const RunWeight<T>* runs) {
-    group_ = &group;
-    width_ = family.width;
-    rows_ = table;
-    run_ = runs;
-    run_ptr_ = family.lists_weights ? nullptr : family.ptr.data();
   }
 
   // out[r] = init + the scores of token row `row` + r, for n of them
@@ -96,7 +86,7 @@ class LocalRows {
 
   template <class Id>
   CRFKIT_KERNEL void score_rows(const Id* ids, i64 row, int n, const T* init, T* out) const {
-    const T* dense = rows_;
+    const T* dense = dense_.data();
     const RunWeight<T>* run = run_;
     const T* value = group_->value.empty() ? nullptr : group_->value.data();
     for (int r = 0; r < n; ++r, ++row, out += width_) {
@@ -146,7 +136,6 @@ class LocalRows {
 
   const Group<T>* group_ = nullptr;
   int width_ = 0;
-  const T* rows_ = nullptr;            // dense rows                              [..][width]
   const RunWeight<T>* run_ = nullptr;
   const u32* run_ptr_ = nullptr;       // null: entries name weights
   Buffer<T> dense_, dense_gradient_;   // [local dense rows][width]
@@ -154,9 +143,87 @@ class LocalRows {
   Buffer<T> run_gradient_;             // [local weights]
 };
 
+// The model's own rows, for data that is scored once: building a block would take longer than it saves. The rows of a few
+// tokens are looked up before the first of them is added, so that the memory answers all at once.
+template <class T, int W>
+class ModelRows {
+  using S = Simd<T, W>;
+  using Vec = typename S::Vec;
+  static constexpr i64 kAhead = 8;  // tokens
+
+ public:
+  // out[t] = init + the scores of token `first` + t, for n of them. table: the family's dense rows; runs: all its weights.
+  CRFKIT_KERNEL void score(const Family& family, const T* table, const RunWeight<T>* runs, const i64* ptr, const u32* attr,
+                           const double* value, i64 first, i64 n, const T* init, T* out) {
+    for (i64 t = 0; t < n; t += kAhead, out += kAhead * family.width)
+      score_few(family, table, runs, ptr + first + t, attr, value, std::min(kAhead, n - t), init, out);
+  }
+
+ private:
+  void score_few(const Family& family, const T* table, const RunWeight<T>* runs, const i64* ptr, const u32* attr,
+                 const double* value, i64 n, const T* init, T* out) {
+    const u32 known = family.n_attributes();
+    const std::size_t width = family.width;
+    const std::size_t most = ptr[n] - ptr[0];
+    dense_.reserve(most + 1);
+    run_.reserve(most + 1);
+    i64 n_dense = 0, n_run = 0, dense_end[kAhead], run_end[kAhead];
+    for (i64 t = 0; t < n; ++t) {
+      for (i64 k = ptr[t]; k < ptr[t + 1]; ++k) {
+        if (attr[k] >= known) continue;
+        const Family::Place place = family.place[attr[k]];
+        const T scale = value ? static_cast<T>(value[k]) : T(1);
+        if (place.dense()) {
+          const T* row = table + place.first * width;
+          for (std::size_t j = 0; j < width; j += 64 / sizeof(T)) __builtin_prefetch(row + j);
+          dense_[n_dense++] = {row, scale};
+        } else {
+          __builtin_prefetch(runs + place.first);
+          run_[n_run++] = {runs + place.first, place.count, scale};
+        }
+      }
+      dense_end[t] = n_dense;
+      run_end[t] = n_run;
+    }
+    const Dense* dense = dense_.data();
+    const Run* run = run_.data();
+    for (i64 t = 0; t < n; ++t, out += width) {
+      const Dense* last = dense_.data() + dense_end[t];
+      for_tiles<4>(family.width / W, [&](auto N, int v0) {
+        Vec acc[N];
+        for (int v = 0; v < N; ++v) acc[v] = S::load(init + (v0 + v) * W);
+        if (value) {
+          for (const Dense* d = dense; d < last; ++d)
+            for (int v = 0; v < N; ++v) acc[v] += d->scale * S::load(d->row + (v0 + v) * W);
+        } else {
+          for (const Dense* d = dense; d < last; ++d)
+            for (int v = 0; v < N; ++v) acc[v] += S::load(d->row + (v0 + v) * W);
+        }
+        for (int v = 0; v < N; ++v) S::store(out + (v0 + v) * W, acc[v]);
+      });
+      dense = last;
+      for (const Run* end = run_.data() + run_end[t]; run < end; ++run)
+        for (u32 q = 0; q < run->count; ++q) out[run->first[q].column] += run->scale * run->first[q].weight;
+    }
+  }
+
+  struct Dense {
+    const T* row;
+    T scale;
+  };
+  struct Run {
+    const RunWeight<T>* first;
+    u32 count;
+    T scale;
+  };
+  Buffer<Dense> dense_;
+  Buffer<Run> run_;
+};
+
 // in lattice.cpp
 #define CRFKIT_EXTERN(T, W)              \
-  extern template class LocalRows<T, W>;
+  extern template class LocalRows<T, W>; \
+  extern template class ModelRows<T, W>;
 CRFKIT_EACH_WIDTH(CRFKIT_EXTERN)
 #undef CRFKIT_EXTERN
 

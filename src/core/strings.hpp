@@ -36,24 +36,22 @@ inline u64 hash_bytes(std::string_view s) {
 // Open addressing over ids: the caller knows how to compare an id's key. At most half full.
 class Slots {
  public:
-  // Returns the id whose key equals, or kNone; `place` is then where it would go.
+  // Returns the id whose key equals, or kNone.
   template <class Equal>
-  u32 find(u64 hash, Equal equal, std::size_t* place = nullptr) const {
-    if (ids_.empty()) return kNone;
-    const std::size_t mask = ids_.size() - 1;
+  u32 find(u64 hash, Equal equal) const {
+    if (slots_.empty()) return kNone;
+    const std::size_t mask = slots_.size() - 1;
     const u32 tag = static_cast<u32>(hash >> 32);
     for (std::size_t i = hash & mask;; i = (i + 1) & mask) {
-      if (ids_[i] == kNone) {
-        if (place) *place = i;
-        return kNone;
-      }
-      if (tags_[i] == tag && equal(ids_[i])) return ids_[i];
+      const Slot slot = slots_[i];
+      if (slot.id == kNone) return kNone;
+      if (slot.tag == tag && equal(slot.id)) return slot.id;
     }
   }
   // Adds id, known to be new. hash_of(id) gives the hash of any id already here.
   template <class HashOf>
   void add(u64 hash, u32 id, HashOf hash_of) {
-    if ((count_ + 1) * 2 > ids_.size()) grow(hash_of);
+    if ((count_ + 1) * 2 > slots_.size()) grow(hash_of);
     put(hash, id);
     ++count_;
   }
@@ -61,28 +59,32 @@ class Slots {
   void reserve(std::size_t n) {
     std::size_t size = 64;
     while (size < 2 * n) size *= 2;
-    ids_.assign(size, kNone);
-    tags_.assign(size, 0);
+    slots_.assign(size, {});
+  }
+  // Has the memory fetch what find(hash) will look at first.
+  void prefetch(u64 hash) const {
+    if (!slots_.empty()) __builtin_prefetch(slots_.data() + (hash & (slots_.size() - 1)));
   }
 
  private:
+  struct Slot {
+    u32 id = kNone, tag = 0;
+  };
   void put(u64 hash, u32 id) {
-    const std::size_t mask = ids_.size() - 1;
+    const std::size_t mask = slots_.size() - 1;
     std::size_t i = hash & mask;
-    while (ids_[i] != kNone) i = (i + 1) & mask;
-    ids_[i] = id;
-    tags_[i] = static_cast<u32>(hash >> 32);
+    while (slots_[i].id != kNone) i = (i + 1) & mask;
+    slots_[i] = {id, static_cast<u32>(hash >> 32)};
   }
   template <class HashOf>
   void grow(HashOf hash_of) {
-    const std::vector<u32> old = std::move(ids_);
-    ids_.assign(old.empty() ? 64 : old.size() * 2, kNone);
-    tags_.assign(ids_.size(), 0);
-    for (u32 id : old)
-      if (id != kNone) put(hash_of(id), id);
+    const std::vector<Slot> old = std::move(slots_);
+    slots_.assign(old.empty() ? 64 : old.size() * 2, {});
+    for (const Slot& slot : old)
+      if (slot.id != kNone) put(hash_of(slot.id), slot.id);
   }
 
-  std::vector<u32> ids_, tags_;
+  std::vector<Slot> slots_;
   std::size_t count_ = 0;
 };
 
@@ -143,6 +145,7 @@ class PairTable {
     slots_.reserve(n);
     keys_.reserve(n);
   }
+  void prefetch(u32 a, u32 b) const { slots_.prefetch(mix(pack(a, b))); }
   u32 first(u32 id) const { return static_cast<u32>(keys_[id] >> 32); }
   u32 second(u32 id) const { return static_cast<u32>(keys_[id]); }
   u32 size() const { return static_cast<u32>(keys_.size()); }

@@ -200,12 +200,11 @@ class Layout:
             Tokens of which several labels are possible, and these labels: they ask for the weights of all of them.
         """
         rare = sums and min_freq > 0
-        inner = np.ones(data.n_tokens, bool)  # tokens that follow one of their own sequence
-        inner[data.offsets[:-1][np.diff(data.offsets) > 0]] = False
-        pairs = np.full(data.n_tokens, NONE, np.uint32)
-        at = np.flatnonzero(inner)
-        at = at[(labels[at - 1] >= 0) & (labels[at] >= 0)]
-        pairs[at] = labels[at - 1] * n_labels + labels[at]
+        column = labels.view(np.uint32)  # -1 is NONE
+        pairs = np.full(data.n_tokens, NONE, np.uint32)  # the label before and the label, in a sequence
+        pairs[1:] = column[:-1] * np.uint32(n_labels) + column[1:]
+        pairs[1:][(labels[:-1] < 0) | (labels[1:] < 0)] = NONE
+        pairs[data.offsets[:-1][np.diff(data.offsets) > 0]] = NONE
 
         def rows(
             ptr: NDArray[np.int64],
@@ -222,7 +221,7 @@ class Layout:
                 return _all_pairs(n, n_columns)
             return _core.observed_pairs(ptr, attr, n, column, n_columns, float(min_freq))
 
-        ptr, attr, column = data.ptr, data.attr, labels.astype(np.uint32)
+        ptr, attr = data.ptr, data.attr
         if sets is not None and len(sets[0]):
             which, label = np.nonzero(sets[1])
             entries, more = rows_of(data.ptr, sets[0][which])
@@ -233,7 +232,7 @@ class Layout:
         edge = (np.zeros(0, np.uint32), np.zeros(0, np.uint32))
         if data.edge_ptr is not None and data.edge_attr is not None:
             edge = rows(data.edge_ptr, data.edge_attr, pairs, n_attributes[1], n_labels * n_labels)
-        seen, counts = np.unique(pairs[at].astype(np.int64), return_counts=True)
+        seen, counts = np.unique(pairs[pairs != NONE], return_counts=True)
         if rare:
             seen, all_transitions = seen[counts >= min_freq], False
         if base is not None:

@@ -1,0 +1,28 @@
+"""``crfkit convert``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from crfkit.cli.files import file_size, say
+from crfkit.cli.options import FileKind
+
+
+def convert(
+    source: Annotated[Path, typer.Argument(help="A model file of CRFsuite, CRF++ (text), Wapiti or crfkit.")],
+    target: Annotated[Path, typer.Argument(help="Where to write the model.")],
+    to: Annotated[FileKind, typer.Option("--to", help="What to write.")] = FileKind.crfkit,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors.")] = False,
+) -> None:
+    """Convert a model of another tool to crfkit's, or one trained on items to CRFsuite's."""
+    from crfkit.compat import convert_model, model_format
+
+    kind = model_format(source)
+    model = convert_model(source, target, to.value, kind)
+    if not quiet:
+        n = model.encoder.n_attributes[0]
+        say(f"{source} ({kind}): {len(model.labels)} labels, {n} attributes, {model.layout.size} weights")
+        say(f"wrote {target} ({to.value}, {file_size(target)})")

@@ -1,0 +1,37 @@
+"""``crfkit demo``."""
+
+from __future__ import annotations
+
+import time
+
+from crfkit import CRF, metrics
+from crfkit.cli.options import ThreadsOption
+from crfkit.data import load_corpus
+
+
+def demo(threads: ThreadsOption = -1) -> None:
+    """Train on the embedded sample of recipe ingredients and show what it learned."""
+    X, y = load_corpus("ingredients", "train")
+    X_test, y_test = load_corpus("ingredients", "test")
+    n = int(X.lengths.sum())
+    print(f"Training on {len(X)} recipe ingredients ({n} tokens), with built-in token features ...")
+    began = time.perf_counter()
+    crf = CRF(c2=0.1, n_jobs=threads).fit(X, y)
+    seconds = time.perf_counter() - began
+    print(f"{crf.n_iter_} iterations, {crf.model_.layout.size} weights, {seconds:.2f} seconds\n")
+    print(f"On {len(X_test)} ingredients that it has not seen:\n")
+    print(metrics.evaluate(y_test, crf.predict(X_test)))
+    lines = [
+        "2 heaped tablespoons smoked paprika",
+        "1 small bunch fresh oregano , leaves picked",
+        "350 g cooked prawns , peeled , to serve",
+    ]
+    print("\nAnd on lines of your own, with the probability of each label:\n")
+    tokens = [line.split() for line in lines]
+    labels, marginals = crf.predict(tokens), crf.predict_marginals(tokens)
+    classes = crf.classes_.tolist()
+    for words, names, nodes in zip(tokens, labels, marginals, strict=True):
+        for t, (word, name) in enumerate(zip(words, names, strict=True)):
+            print(f"  {word:14} {name:8} {nodes[t, classes.index(name)]:.2f}")
+        print()
+    print("Next: crfkit train YOUR_FILE -m model.crfkit, then crfkit tag -m model.crfkit OTHER_FILE")

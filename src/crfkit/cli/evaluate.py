@@ -1,0 +1,58 @@
+"""``crfkit eval``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from crfkit import metrics
+from crfkit.cli.files import emit, read_labelled
+from crfkit.cli.options import ColumnsOption, CommentOption, Format, JsonOption, LabelOption, ThreadsOption
+from crfkit.data import read_columns
+from crfkit.estimators.loading import load_chain
+
+
+def evaluate(
+    data: Annotated[
+        str, typer.Argument(help="Labelled data; without --model its last two columns are truth and prediction.")
+    ],
+    model: Annotated[
+        Path | None, typer.Option("--model", "--model-file", "-m", help="A model, to label the data first.")
+    ] = None,
+    format: Annotated[
+        Format | None, typer.Option("--format", "-f", help="Layout of the file; that of training by default.")
+    ] = None,
+    label: LabelOption = None,
+    columns: ColumnsOption = None,
+    comment: CommentOption = "",
+    confusion: Annotated[bool, typer.Option("--confusion", help="Also show which label is taken for which.")] = False,
+    threads: ThreadsOption = -1,
+    json: JsonOption = False,
+) -> None:
+    """Score predictions: tokens, sequences, and chunks as conlleval counts them."""
+    if model is None:
+        table, predicted = read_columns(data, comment=comment)
+        y: Any = table.select([table.n_columns - 1])
+        tags: Any = predicted
+    else:
+        crf = load_chain(model, n_jobs=threads)
+        reading = crf.model_.info.get("reading", {})
+        kind = format or Format(reading.get("format") or "columns")
+        X, y, _ = read_labelled(data, kind, label or reading.get("label"), columns or reading.get("columns"), comment)
+        tags = crf.predict(X)
+    report = metrics.evaluate(y, tags)
+    if json:
+        emit(report.to_dict())
+        return
+    print(report)
+    if confusion:
+        labels, counts = metrics.confusion(y, tags)
+        wrong = [
+            (int(counts[i, j]), str(a), str(b)) for i, a in enumerate(labels) for j, b in enumerate(labels) if i != j
+        ]
+        print("\nmost frequent errors (true -> predicted):")
+        for n, a, b in sorted(wrong, reverse=True)[:20]:
+            if n:
+                print(f"{n:8d}  {a} -> {b}")

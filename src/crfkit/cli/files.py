@@ -1,0 +1,127 @@
+"""What the commands read and write: labelled files, the model's columns of a file, messages, records, output."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+
+from crfkit import CRF
+from crfkit._files import whole_file
+from crfkit.cli.options import Format
+from crfkit.data import Columns, DataError, iter_columns, read_columns, read_conllu, read_crfsuite
+from crfkit.data.readers import CONLLU_COLUMNS
+from crfkit.streaming import iter_items
+
+
+def say(text: str) -> None:
+    """A line on standard error."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def emit(record: dict[str, Any]) -> None:
+    """A JSON object on a line of standard output."""
+    print(json.dumps(_finite(record), ensure_ascii=False, allow_nan=False), flush=True)
+
+
+def _finite(x: Any) -> Any:
+    """The same with null for numbers that JSON has not, such as the gradient of an optimiser that computes none."""
+    if isinstance(x, dict):
+        return {key: _finite(value) for key, value in x.items()}
+    if isinstance(x, list | tuple):
+        return [_finite(value) for value in x]
+    return None if isinstance(x, float) and not np.isfinite(x) else x
+
+
+def read_labelled(
+    path: str, kind: Format, label: str | None, columns: str | None, comment: str
+) -> tuple[Any, Any, Any]:
+    """X, y and weights of a labelled file."""
+    if kind is Format.crfsuite:
+        return tuple(read_crfsuite(path))  # type: ignore[return-value]
+    chosen = None if columns is None else [c.strip() for c in columns.split(",")]
+    if kind is Format.conllu:
+        data = read_conllu(path, label=label or "upos", columns=chosen or ("form",))
+        return data.X, data.y, None
+    number = column_number(label or "-1", "--label")
+    try:
+        found = read_columns(path, label=number, columns=column_numbers(chosen), comment=comment)
+    except DataError as e:
+        if "columns as in the lines before" in str(e) and "\t" in str(e):
+            raise DataError(f"{e} (if this is CRFsuite's format, add -f crfsuite)") from None
+        raise
+    return *found, None
+
+
+def read_unlabelled(path: str, kind: Format, label: str | None, columns: str | None, comment: str, like: Any) -> Any:
+    """Sequences without labels; a column file may have the label column, which is not looked at."""
+    if kind is not Format.columns:
+        return read_labelled(path, kind, label, columns, comment)[0]
+    table, _ = read_columns(path, label=None, comment=comment)
+    if columns is None and table.n_columns == like.n_columns:
+        return table
+    return read_labelled(path, kind, label, columns, comment)[0]
+
+
+def column_number(text: str, option: str) -> int:
+    """The number that an option gives."""
+    try:
+        return int(text)
+    except ValueError:
+        raise DataError(f"{option} of a column file must be a number, got {text!r}") from None
+
+
+def column_numbers(texts: list[str] | None) -> list[int] | None:
+    """The numbers of ``--columns``."""
+    return None if texts is None else [column_number(t, "--columns") for t in texts]
+
+
+def model_columns(crf: CRF, table: Columns, reading: dict[str, Any]) -> Columns:
+    """The columns that the model was trained on, out of all that a file has."""
+    n = reading.get("n_columns")
+    if reading.get("columns") is not None and reading.get("format", "columns") == "columns":
+        return table.select(column_numbers(reading["columns"].split(",")) or [])
+    if n is None or table.n_columns == n:
+        return table
+    if table.n_columns == n + 1:  # a column of labels, as in training
+        gold = int(reading.get("label") or -1) % table.n_columns
+        return table.select([c for c in range(table.n_columns) if c != gold])
+    raise DataError(f"the model was trained on {n} columns (and a label), the file has {table.n_columns}")
+
+
+def read_pieces(crf: CRF, data: str, kind: Format, reading: dict[str, Any], comment: str) -> Iterator[tuple[Any, Any]]:
+    """All columns of the input, and those for the model, piece by piece."""
+    if kind is Format.crfsuite:
+        for X in iter_items(data):
+            yield None, X
+    elif kind is Format.conllu:
+        names = (reading.get("columns") or "form").split(",")
+        for table in iter_columns(data, separator="tab", comment="#", document="", conllu=True):
+            yield table, table.select([CONLLU_COLUMNS.index(name) for name in names])
+    else:
+        for table in iter_columns(data, comment=comment):
+            yield table, model_columns(crf, table, reading)
+
+
+def file_size(path: Path) -> str:
+    """How large a file is, in words."""
+    size = path.stat().st_size
+    return f"{size / 1e6:.1f} MB" if size >= 1e6 else f"{size / 1e3:.1f} kB"
+
+
+@contextmanager
+def output_file(path: Path | None) -> Iterator[TextIO]:
+    """Standard output, or a file that appears only when it is whole."""
+    if path is None:
+        sys.stdout.reconfigure(encoding="utf-8")  # type: ignore[union-attr]
+        sys.stdout.flush()
+        yield sys.stdout
+        sys.stdout.flush()
+        return
+    with whole_file(path, "w", encoding="utf-8") as file:
+        yield file  # type: ignore[misc]

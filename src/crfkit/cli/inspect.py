@@ -1,0 +1,127 @@
+"""``crfkit inspect``: models, and their decisions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from crfkit import CRF, inspection
+from crfkit._files import whole_file
+from crfkit.cli.files import emit, read_pieces
+from crfkit.cli.options import Format, JsonOption
+from crfkit.data import DataError
+from crfkit.estimators.loading import load_chain
+
+
+def inspect(
+    model: Annotated[Path, typer.Argument(help="The model file.")],
+    top: Annotated[int, typer.Option("--top", "-n", help="How many weights to show.")] = 10,
+    label: Annotated[str | None, typer.Option(help="Only this label.")] = None,
+    all_weights: Annotated[bool, typer.Option("--all", help="Every weight, one a line, tab-separated.")] = False,
+    explain: Annotated[
+        str | None, typer.Option("--explain", help="Data to label: why does each token get its label?")
+    ] = None,
+    html: Annotated[Path | None, typer.Option("--html", help="Where to write the explanation as HTML.")] = None,
+    json: JsonOption = False,
+) -> None:
+    """Look into a model: its card, its heaviest weights for each label, its transitions; or into its decisions."""
+    loaded = load_chain(model)
+    m = loaded.model_
+    if explain is not None:
+        _explain(loaded, explain, top, html, json)
+        return
+    if html is not None:
+        raise DataError("--html goes with --explain")
+    if label is not None and label not in m.labels:
+        known = ", ".join(map(str, m.labels))
+        raise DataError(f"{model}: the model has no label {label!r}: it has {known}")
+    table = inspection.transition_table(m)
+    if all_weights:
+        for w in inspection.state_weights(m, label=label):
+            print(f"{w.attribute}\t{w.label}\t{w.weight:.17g}")
+        for i, a in enumerate(m.labels):
+            for j, b in enumerate(m.labels):
+                print(f"{a}\t{b}\t{table[i, j]:.17g}")
+        for e in inspection.edge_weights(m):
+            print(f"{e.attribute}\t{e.label}\t{e.following}\t{e.weight:.17g}")
+        return
+    chosen = m.labels if label is None else [label]
+    if json:
+        finite = [[None if np.isinf(x) else float(x) for x in row] for row in table]
+        weights = {str(x): [[w.attribute, w.weight] for w in inspection.state_weights(m, top, x)] for x in chosen}
+        emit({"card": inspection.card(m), "weights": weights, "transitions": finite})
+        return
+    console = Console(highlight=False, soft_wrap=True)
+    _show_card(console, model, m)
+    for x in chosen:
+        console.print(f"\nheaviest weights for [bold]{escape(str(x))}[/bold]", markup=True)
+        for w in inspection.state_weights(m, top, x):
+            console.print(f"  {w.weight:+9.4f}  {w.attribute}", markup=False)
+    if m.encoder.n_attributes[1]:
+        console.print("\nheaviest transition attributes")
+        for e in inspection.edge_weights(m, top):
+            console.print(f"  {e.weight:+9.4f}  {e.label} -> {e.following}  {e.attribute}", markup=False)
+    _show_transitions(console, [str(x) for x in m.labels], table, top)
+
+
+def _explain(crf: CRF, data: str, top: int, page: Path | None, as_json: bool) -> None:
+    reading = crf.model_.info.get("reading", {})
+    views = []
+    for _, X in read_pieces(crf, data, Format(reading.get("format") or "columns"), reading, ""):
+        for x in X:
+            found = crf.explain(x)
+            if page is not None:
+                views.append(found.to_html(top))
+            elif as_json:
+                emit(found.to_dict())
+            else:
+                print(found.to_text(top), end="\n\n")
+    if page is not None:
+        head = '<!doctype html><meta charset="utf-8"><title>crfkit</title>'
+        with whole_file(page, "w", encoding="utf-8") as file:
+            file.write(f"{head}<body>{'<hr>'.join(views)}</body>")
+
+
+def _show_card(console: Console, path: Path, m: Any) -> None:
+    card = inspection.card(m)
+    names = card["labels"]
+    shown = ", ".join(names[:12]) + (f", ... ({len(names)})" if len(names) > 12 else "")
+    rows = {
+        "model": str(path),
+        "labels": shown,
+        "features": card["features"],
+        "attributes": f"{card['attributes']:,}",
+        "weights": f"{card['weights']:,} ({card['active_weights']:,} not zero)",
+        "constraints": "yes" if card["constraints"] else "no",
+    }
+    info = card["training"]
+    if "tokens" in info:
+        rows["trained on"] = f"{info['sequences']:,} sequences, {info['tokens']:,} tokens"
+        rows["objective"] = f"{info['objective']:.4f} after {info['iterations']} iterations ({info['stopped']})"
+    parameters = card["parameters"]
+    rows["penalty"] = f"c1 {parameters.get('c1')}, c2 {parameters.get('c2')}"
+    for name, value in rows.items():
+        console.print(f"{name:12} {value}", markup=False)
+
+
+def _show_transitions(console: Console, labels: list[str], table: Any, top: int) -> None:
+    if len(labels) <= 12:
+        view = Table(title="\ntransitions (row, then column)", title_justify="left", box=None, pad_edge=False)
+        view.add_column("")
+        for name in labels:
+            view.add_column(escape(name), justify="right")
+        for name, row in zip(labels, table, strict=True):
+            view.add_row(escape(name), *("-" if np.isinf(x) else f"{x:+.2f}" for x in row))
+        console.print(view)
+        return
+    console.print("\nheaviest transitions")
+    order = np.argsort(-np.where(np.isinf(table), 0, np.abs(table)), axis=None)[: 2 * top]
+    for k in order:
+        i, j = divmod(int(k), len(labels))
+        console.print(f"  {table[i, j]:+9.4f}  {labels[i]} -> {labels[j]}", markup=False)

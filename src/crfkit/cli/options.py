@@ -1,0 +1,68 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+class Format(StrEnum):
+    """Layouts of data files."""
+
+    columns = "columns"
+    conllu = "conllu"
+    crfsuite = "crfsuite"
+
+
+class Dialect(StrEnum):
+    """Rules of templates."""
+
+    auto = "auto"
+    crfpp = "crfpp"
+    wapiti = "wapiti"
+
+
+class FileKind(StrEnum):
+    """Model files."""
+
+    crfkit = "crfkit"
+    crfsuite = "crfsuite"
+
+
+class Kind(StrEnum):
+    """Kinds of models."""
+
+    crf = "crf"
+    hmm = "hmm"
+    memm = "memm"
+
+
+class Scheme(StrEnum):
+    """Chunking schemes."""
+
+    bio = "bio"
+    iob1 = "iob1"
+    bioes = "bioes"
+    bilou = "bilou"
+
+
+FormatOption = Annotated[Format, typer.Option("--format", "-f", help="Layout of the data file.")]
+LabelOption = Annotated[
+    str | None,
+    typer.Option(
+        "--label", help="Column of the labels: a number (-1 is the last), or a name such as upos for CoNLL-U."
+    ),
+]
+ColumnsOption = Annotated[
+    str | None,
+    typer.Option("--columns", help="Columns to learn from, separated by commas; all but the label by default."),
+]
+CommentOption = Annotated[str, typer.Option("--comment", help="Skip lines of a column file that begin with this.")]
+ThreadsOption = Annotated[
+    int, typer.Option("--threads", "-j", "--nthread", "--thread", help="Threads; -1 for all cores.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON for programs, one object a line.")]
+ModelOption = Annotated[Path, typer.Option("--model", "--model-file", "-m", help="The model file.")]

@@ -1,0 +1,227 @@
+"""``crfkit tag``."""
+
+from __future__ import annotations
+
+import json as json_format
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Annotated, Any
+
+import numpy as np
+import typer
+
+from crfkit import CRF
+from crfkit._threads import resolve_threads
+from crfkit.chain.beams import Adaptive, Beam, as_beam
+from crfkit.chain.inference import decode_flat, log_partition, node_marginals
+from crfkit.chain.inference import nbest as best_paths
+from crfkit.cli.files import model_columns, output_file, read_pieces, say
+from crfkit.cli.options import CommentOption, Format, JsonOption, ModelOption, ThreadsOption
+from crfkit.data import Columns, DataError
+from crfkit.data.readers import CONLLU_COLUMNS, open_source
+from crfkit.estimators.loading import load_chain
+from crfkit.streaming import tag_columns
+
+
+def tag(
+    model: ModelOption,
+    data: Annotated[str, typer.Argument(help="Data to label; standard input by default.")] = "-",
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Where to write; standard output by default.")
+    ] = None,
+    format: Annotated[
+        Format | None, typer.Option("--format", "-f", help="Layout of the file; that of training by default.")
+    ] = None,
+    comment: CommentOption = "",
+    probabilities: Annotated[
+        bool, typer.Option("--probabilities", "-p", help="Append the probability of each label.")
+    ] = False,
+    nbest: Annotated[
+        int, typer.Option("--nbest", "-n", help="Write this many labellings, each with its probability.")
+    ] = 1,
+    beam: Annotated[
+        str | None,
+        typer.Option(
+            help="Look only at beams of labels: min-divergence:EPSILON[:MIN_SIZE], fixed:N or threshold:DELTA."
+        ),
+    ] = None,
+    threads: ThreadsOption = -1,
+    json: JsonOption = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors.")] = False,
+) -> None:
+    """Label data: writes its columns with the predicted label appended.
+
+    A CoNLL-U file is written as it is, with the predicted labels in their column. Of a CRFsuite file only the labels
+    are written. The input may hold the label column that training had; it is copied, and not looked at. Input of any
+    size is labelled piece by piece.
+    """
+    if nbest < 1:
+        raise DataError(f"--nbest must be >= 1, got {nbest}")
+    crf = load_chain(model, n_jobs=threads)
+    reading = crf.model_.info.get("reading", {})
+    kind = format or Format(reading.get("format") or "columns")
+    began = time.perf_counter()
+    counts = [0, 0]
+
+    def show() -> None:
+        if not quiet and sys.stderr.isatty() and output is not None:
+            rate = counts[1] / (time.perf_counter() - began)
+            print(f"\r\x1b[2K{counts[0]} sequences, {rate:.0f} tokens/s", end="", file=sys.stderr, flush=True)
+
+    with output_file(output) as out, _readable_twice(data, kind) as data:
+        frame = None
+        if kind is Format.conllu and not json and nbest == 1:
+            frame = _Conllu(data, reading.get("label") or "upos")
+        rule = as_beam(beam)
+        if isinstance(rule, Adaptive):
+            raise DataError("--beam of tag takes min-divergence, fixed or threshold: adaptive is for training")
+        pieces = read_pieces(crf, data, kind, reading, comment)
+        if kind is Format.columns and not json and nbest == 1 and rule is None:
+            pieces = iter(())
+            for done in tag_columns(
+                crf.model_,
+                data,
+                select=lambda table: model_columns(crf, table, reading),
+                comment=comment,
+                probabilities=probabilities,
+                threads=resolve_threads(threads),
+            ):
+                out.buffer.write(done.text)
+                if data == "-":
+                    out.buffer.flush()
+                counts[0] += done.sequences
+                counts[1] += done.tokens
+                show()
+        for table, X in pieces:
+            _write_tags(crf, table, X, out, probabilities, nbest, json, frame, rule)
+            counts[0] += len(X)
+            counts[1] += int(X.lengths.sum())
+            show()
+        if frame is not None:
+            out.writelines(frame.lines)
+    if counts[0] == 0:
+        raise DataError(f"{data}: the file holds no sequence")
+    if not quiet:
+        seconds = time.perf_counter() - began
+        start = "\r\x1b[2K" if sys.stderr.isatty() and output is not None else ""
+        say(f"{start}labelled {counts[0]} sequences, {counts[1]} tokens in {seconds:.2f}s")
+
+
+@contextmanager
+def _readable_twice(data: str, kind: Format) -> Iterator[str]:
+    """The path of a file with the data; CoNLL-U from standard input goes into a temporary one."""
+    if data != "-" or kind is not Format.conllu:
+        yield data
+        return
+    with tempfile.NamedTemporaryFile(suffix=".conllu") as file, open_source(data) as source:
+        shutil.copyfileobj(source, file)
+        file.flush()
+        yield file.name
+
+
+class _Conllu:
+    """A CoNLL-U file that is written again with one column changed; comments, ranges and empty nodes stay."""
+
+    def __init__(self, path: str, label: str) -> None:
+        if label not in CONLLU_COLUMNS:
+            raise DataError(f"CoNLL-U has no column {label!r}; there are {', '.join(CONLLU_COLUMNS)}")
+        self.column = CONLLU_COLUMNS.index(label)
+        self.lines = self._read(path)
+
+    def _read(self, path: str) -> Iterator[str]:
+        with open_source(path) as file:
+            for line in file:
+                yield line.decode("utf-8-sig" if line.startswith(b"\xef\xbb\xbf") else "utf-8")
+
+    def sequence(self, labels: list[str], probabilities: list[float] | None) -> Iterator[str]:
+        """The lines up to the end of the next sequence."""
+        t = 0
+        for line in self.lines:
+            cells = line.rstrip("\r\n").split("\t")
+            if line.startswith("#") or not cells[0].isdigit():
+                yield line
+                if t and not line.strip():
+                    return
+                continue
+            cells[self.column] = labels[t]
+            if probabilities is not None:
+                note = f"Probability={probabilities[t]:.6f}"
+                cells[9] = note if cells[9] == "_" else f"{cells[9]}|{note}"
+            t += 1
+            yield "\t".join(cells) + "\n"
+
+
+def _write_tags(
+    crf: CRF,
+    table: Columns | None,
+    X: Any,
+    out: IO[str],
+    probabilities: bool,
+    k: int,
+    as_json: bool,
+    frame: _Conllu | None = None,
+    beam: Beam | None = None,
+) -> None:
+    labels = [str(label) for label in crf.model_.labels]
+    i = 0
+    for p in crf.model_.potentials(X, resolve_threads(crf.n_jobs), np.float64 if probabilities or k > 1 else None):
+        assert p.offsets is not None
+        bounds = p.offsets.tolist()
+        nodes = node_marginals(p, crf.n_jobs) if probabilities else None
+        best: list[list[tuple[Any, float]]]
+        if k == 1:
+            best = [[(path, 0.0)] for path in p.split(decode_flat(p, crf.n_jobs, beam))]
+        else:
+            log_z = log_partition(p, crf.n_jobs)
+            best = [
+                list(zip(found.paths, np.exp(found.scores - z).tolist(), strict=True))
+                for found, z in zip(best_paths(p, k, beam=beam), log_z, strict=True)
+            ]
+        for s, paths in enumerate(best):
+            rows = table[i] if table is not None else None
+            for rank, (path, probability) in enumerate(paths):
+                names = [labels[j] for j in path.tolist()]
+                each = None
+                if nodes is not None:
+                    each = nodes[np.arange(bounds[s], bounds[s + 1]), path].tolist()
+                if frame is not None:
+                    out.writelines(frame.sequence(names, each))
+                    continue
+                _write_sequence(out, rows, names, each, rank, probability if k > 1 else None, as_json)
+            i += 1
+
+
+def _write_sequence(
+    out: IO[str],
+    rows: list[Any] | None,
+    names: list[str],
+    probabilities: list[float] | None,
+    rank: int,
+    probability: float | None,
+    as_json: bool,
+) -> None:
+    if as_json:
+        record: dict[str, Any] = {"labels": names}
+        if rows is not None:
+            record = {"tokens": rows, **record}
+        if probabilities is not None:
+            record["probabilities"] = [round(x, 6) for x in probabilities]
+        if probability is not None:
+            record |= {"rank": rank, "probability": probability}
+        out.write(json_format.dumps(record, ensure_ascii=False) + "\n")
+        return
+    if probability is not None:
+        out.write(f"# {rank} {probability:.6f}\n")
+    for t, name in enumerate(names):
+        row = () if rows is None else rows[t]
+        cells = [row] if isinstance(row, str) else list(row)
+        if probabilities is not None:
+            out.write("\t".join([*cells, name, f"{probabilities[t]:.6f}"]) + "\n")
+        else:
+            out.write("\t".join([*cells, name]) + "\n")
+    out.write("\n")

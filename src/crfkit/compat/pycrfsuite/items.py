@@ -1,0 +1,34 @@
+"""A sequence of items, made once and used often."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from crfkit.data.sequences import Items
+
+
+class ItemSequence:
+    """A sequence of items, converted once and used many times.
+
+    An item is a list of attributes, or a dict of attributes and values: ``{"a": 2.0}``, ``{"a": "b"}`` for the
+    attribute ``a:b``, ``{"a": {"b": 1.0}}`` and ``{"a": ["b", "c"]}`` for ``a:b`` and ``a:c``.
+
+    Examples
+    --------
+    >>> ItemSequence([{"a": 2.0, "b": {"c", }}, ["d"]]).items()
+    [{'a': 2.0, 'b:c': 1.0}, {'d': 1.0}]
+    """
+
+    def __init__(self, pyseq: Iterable[Any]) -> None:
+        self._items = Items.from_sequences([list(pyseq)], keep_zeros=True)
+
+    def items(self) -> list[dict[str, float]]:
+        """The items as plain dicts."""
+        return self._items[0]
+
+    def __len__(self) -> int:
+        return int(self._items.offsets[-1])
+
+    def __repr__(self) -> str:
+        return f"<ItemSequence of size {len(self)}>"

@@ -1,0 +1,246 @@
+"""A run of a trainer: the data, the optimiser, the log, the model."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crfkit import _core
+from crfkit.chain.inference import decode_flat
+from crfkit.compat.pycrfsuite.parameters import ALGORITHMS, TITLES, UNLIMITED, log_value
+from crfkit.compat.suite_file import chain_model, suite_bytes, suite_features
+from crfkit.compat.trainlog import iteration_lines, progress_marks
+from crfkit.data.sequences import Items
+from crfkit.dataset import Dataset
+from crfkit.estimators.crf import CRF
+from crfkit.model import ChainModel
+from crfkit.training.lbfgs import Callback, Progress
+from crfkit.training.stochastic import AROW, PassiveAggressive
+
+if TYPE_CHECKING:
+    from crfkit.compat.pycrfsuite.trainer import BaseTrainer
+
+
+class CRFSuiteError(Exception):
+    """Training failed; ``code`` is CRFsuite's number for the reason."""
+
+    _messages: ClassVar[dict[int, str]] = {
+        -2147483648: "an error without a known reason",
+        -2147483647: "out of memory",
+        -2147483646: "not supported",
+        -2147483645: "incompatible data",
+        -2147483644: "an internal error",
+        -2147483643: "overflow",
+        -2147483642: "not implemented",
+    }
+
+    def __init__(self, code: int) -> None:
+        self.code = code
+        super().__init__(self._messages.get(code, f"error {code}"))
+
+
+def _some(items: Items, numbers: NDArray[Any]) -> Items:
+    chosen: Any = numbers
+    some: Any = items[chosen]
+    assert isinstance(some, Items)
+    return some
+
+
+class _SuiteCRF(CRF):
+    """The CRF as CRFsuite trains it; tells the trainer about every iteration."""
+
+    _sums = True
+    _listener: Any = None
+
+    def _watch(self, model: Any, dev: Any, best: Any = None) -> Callback | None:
+        return None if self._listener is None else self._listener(model)
+
+
+class Training:
+    """One run of a trainer."""
+
+    def __init__(self, trainer: BaseTrainer, holdout: int) -> None:
+        self.trainer = trainer
+        self.holdout = holdout
+        self.values = trainer.get_params()
+        self.algorithm = trainer._algorithm
+        self.began = time.perf_counter()
+        if not trainer._labels:
+            raise CRFSuiteError(-2147483645)
+
+    def say(self, *lines: str) -> None:
+        """Gives lines of the log to the trainer."""
+        for line in lines:
+            self.trainer.message(line)
+
+    def estimator(self) -> _SuiteCRF:
+        """The CRF with the trainer's parameters."""
+        v = self.values
+        most = v["max_iterations"]
+        settings: dict[str, Any] = {
+            "features": None,
+            "c1": v.get("c1", 0.0),
+            "c2": v.get("c2", 0.0),
+            "min_freq": max(0.0, v["feature.minfreq"]),
+            "all_possible_states": v["feature.possible_states"],
+            "all_possible_transitions": v["feature.possible_transitions"],
+            "start_end": False,
+            "max_iter": None if most >= UNLIMITED else most,
+            "tol": self.tolerance(),
+        }
+        settings["algorithm"] = self.optimiser()
+        return _SuiteCRF(**settings)
+
+    def optimiser(self) -> str | PassiveAggressive | AROW:
+        """What ``CRF(algorithm=...)`` takes."""
+        v = self.values
+        if self.algorithm == "passive-aggressive":
+            return PassiveAggressive(v["type"], v["c"], v["error_sensitive"], v["averaging"])
+        if self.algorithm == "arow":
+            return AROW(v["variance"], v["gamma"])
+        return ALGORITHMS[self.algorithm]
+
+    def tolerance(self) -> float:
+        """CRF's ``tol`` where it means the same; otherwise zero, and :meth:`stops` decides."""
+        v = self.values
+        if self.algorithm == "lbfgs":
+            return float(v["delta"]) if v["epsilon"] == v["delta"] and v["period"] == 10 else 0.0
+        return float(v.get("delta", v.get("epsilon", 0.0)))
+
+    def run(self, path: str) -> ChainModel:
+        """Trains, and writes the model if there is a path."""
+        trainer = self.trainer
+        items = Items.concatenate(trainer._parts)
+        groups = np.array(trainer._groups)
+        labels = tuple(dict.fromkeys(label for y in trainer._labels for label in y))
+        train: Any = items
+        y = trainer._labels
+        held: tuple[Items, list[list[str]]] | None = None
+        if self.holdout != -1 and (groups == self.holdout).any():
+            inside = np.flatnonzero(groups != self.holdout)
+            outside = np.flatnonzero(groups == self.holdout)
+            if not len(inside):
+                raise CRFSuiteError(-2147483645)
+            train, y = _some(items, inside), [trainer._labels[i] for i in inside]
+            held = (_some(items, outside), [trainer._labels[i] for i in outside])
+        if self.holdout != -1:
+            self.say(f"Holdout group: {self.holdout + 1}\n", "\n")
+        crf = self.estimator()
+        names = [key for key in self.values if key.startswith("feature.")]
+        self.say("Feature generation\n", "type: CRF1d\n", *(log_value(k, self.values[k]) for k in names))
+        crf._listener = lambda model: _Listener(self, model, held, labels)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", RuntimeWarning)
+            try:
+                crf.fit(train, y)
+            except RuntimeWarning:
+                raise KeyboardInterrupt from None
+        if self.algorithm == "lbfgs":
+            self.say(_ending(crf.result_.message))
+        self.say(f"Total seconds required for training: {time.perf_counter() - self.began:.3f}\n", "\n")
+        features = suite_features(crf.model_, _all_labels(labels, crf.model_.labels))
+        began = time.perf_counter()
+        self.say("Storing the model\n")
+        active = len(features.state) + len(features.transitions)
+        self.say(f"Number of active features: {active} ({crf.model_.layout.size})\n")
+        self.say(f"Number of active attributes: {len(features.names)} ({len(items.names)})\n")
+        self.say(f"Number of active labels: {len(features.labels)} ({len(features.labels)})\n")
+        if path:
+            with open(path, "wb") as file:
+                file.write(suite_bytes(features))
+        self.say(f"Seconds required: {time.perf_counter() - began:.3f}\n", "\n")
+        return chain_model(features, dict(crf.model_.info))
+
+    def announce(self, n_features: int) -> None:
+        """The log between feature generation and the first iteration."""
+        self.say(*progress_marks())
+        self.say("\n", f"Number of features: {n_features}\n")
+        self.say(f"Seconds required: {time.perf_counter() - self.began:.3f}\n", "\n")
+        rest = [key for key in self.values if not key.startswith("feature.")]
+        self.say(f"{TITLES[self.algorithm]}\n", *(log_value(k, self.values[k]) for k in rest), "\n")
+
+
+def _all_labels(seen: tuple[str, ...], trained: Sequence[Any]) -> tuple[str, ...]:
+    """The labels that have weights, in the order of the data."""
+    known = set(trained)
+    return tuple(label for label in seen if label in known)
+
+
+def _ending(message: str) -> str:
+    if message.startswith("stopped after"):
+        return "L-BFGS terminated with the maximum number of iterations\n"
+    if "gradient" in message or "descent" in message:
+        return "L-BFGS resulted in convergence\n"
+    return "L-BFGS terminated with the stopping criteria\n"
+
+
+class _Listener:
+    """Turns iterations into log lines, scores held-out data, and applies CRFsuite's stopping rules."""
+
+    def __init__(
+        self, training: Training, model: Any, held: tuple[Items, list[list[str]]] | None, labels: tuple[str, ...]
+    ) -> None:
+        self.training = training
+        self.model = model
+        self.labels = labels
+        self.losses: deque[float] = deque(maxlen=int(training.values.get("period", 10)) + 1)
+        self.last_time, self.last_evaluations = 0.0, 1
+        self.started = False
+        self.held: tuple[Dataset, NDArray[np.int64]] | None = None
+        self.raw_held = held
+
+    def __call__(self, progress: Progress, w: NDArray[np.float64]) -> bool | None:
+        training = self.training
+        if not self.started:
+            self.started = True
+            training.announce(len(w))
+        scores = None if self.raw_held is None else self.score(self.model(w), self.raw_held)
+        norm = float(np.sqrt(_core.dot(w, w)))
+        numbers: dict[str, float] = {"Loss": progress.value, "Feature norm": norm}
+        if training.algorithm == "lbfgs":
+            numbers |= {
+                "Error norm": progress.gradient_norm,
+                "Active features": progress.active,
+                "Line search trials": progress.evaluations - self.last_evaluations,
+                "Line search step": progress.step,
+            }
+        word = "Epoch" if training.algorithm == "l2sgd" else "Iteration"
+        training.say(*iteration_lines(progress.iteration, numbers, progress.seconds - self.last_time, scores, word))
+        self.last_time, self.last_evaluations = progress.seconds, progress.evaluations
+        return self.stops(progress, norm)
+
+    def stops(self, progress: Progress, norm: float) -> bool:
+        v = self.training.values
+        if self.training.algorithm != "lbfgs" or self.training.tolerance() > 0:
+            return False
+        self.losses.append(progress.value)
+        if progress.gradient_norm <= v["epsilon"] * max(1.0, norm):
+            return True
+        full = len(self.losses) == self.losses.maxlen
+        return full and self.losses[0] - progress.value <= v["delta"] * abs(progress.value)
+
+    def score(self, model: ChainModel, held: tuple[Items, list[list[str]]]) -> tuple[Any, Any, Any]:
+        X, y = held
+        if self.held is None:
+            number = {label: i for i, label in enumerate(model.labels)}
+            gold = np.array([number.get(label, -1) for labels in y for label in labels], np.int64)
+            self.held = (model.encoder.encode(X, False, 1), gold)
+        data, gold = self.held
+        path = decode_flat(model.score(data, 1), 1).astype(np.int64)
+        right = path == gold
+        counts: dict[str, tuple[int, int, int]] = {}
+        flat = np.array([label for labels in y for label in labels])
+        for label in self.labels:
+            own = model.labels.index(label) if label in model.labels else -2
+            match = int((right & (gold == own)).sum())
+            counts[label] = (match, int((path == own).sum()), int((flat == label).sum()))
+        filled = np.diff(data.offsets) > 0
+        whole = np.logical_and.reduceat(right, data.offsets[:-1][filled]) if len(right) else np.zeros(0, bool)
+        n = len(data.offsets) - 1
+        return counts, (int(right.sum()), len(right)), (int(whole.sum()) + int((~filled).sum()), n)
