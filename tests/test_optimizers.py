@@ -281,8 +281,57 @@ def test_one_adagrad_step() -> None:
     w = np.random.default_rng(0).normal(size=f.size)
     _, gradient = g.value_and_grad(w)
     f.native.set_weights(w)
-    f.native.adagrad(np.arange(3), 0.1, 0.0, 3)
-    np.testing.assert_allclose(f.weights(), w - 0.1 * gradient / np.sqrt(gradient**2 + 1e-12), atol=1e-6)
+    f.native.adagrad(np.arange(3), 0.1, 0.0, 0.25, 3)
+    np.testing.assert_allclose(f.weights(), w - 0.1 * gradient / np.sqrt(0.25 + gradient**2), atol=1e-9)
+
+
+@pytest.mark.parametrize("scale", [0, 1, 2])
+def test_rounding_errors_do_not_raise_lipschitz_constants(scale: float) -> None:
+    """Near the minimum and beyond it, sequences gain less by a step than single precision can show."""
+    X, y = load_corpus("ingredients", "train")
+    w = CRF(c2=0.01).fit(X, y).weights_
+    top = {}
+    for dtype in ("float32", "float64"):
+        f = sequences(CRF(c2=0.01, dtype=dtype), X, y)
+        f.native.set_weights(scale * w)
+        for _ in range(5):
+            f.native.sag(np.arange(len(X)), f.decay, 1)
+        top[dtype] = f.native.lipschitz().max()
+    assert 0 < top["float32"] <= 4 * max(1.0, top["float64"])
+
+
+class Quadratic:
+    """Half of the squares of A w - b; A has columns of very different lengths."""
+
+    def __init__(self, seed: int, n: int = 30) -> None:
+        rng = np.random.default_rng(seed)
+        self.a = rng.normal(size=(2 * n, n)) * np.logspace(0, 3, n)
+        self.b = rng.normal(size=2 * n)
+        self.size, self.products = n, 0
+
+    def value_and_grad(self, w: Any, out: Any = None) -> tuple[float, Any]:
+        rest = self.a @ w - self.b
+        return 0.5 * float(rest @ rest), self.a.T @ rest
+
+    def hessian_product(self, w: Any, v: Any) -> Any:
+        self.products += 1
+        return self.a.T @ (self.a @ v)
+
+
+def test_newton_steps_on_a_badly_scaled_quadratic() -> None:
+    f = Quadratic(0)
+    best = f.value_and_grad(np.linalg.lstsq(f.a, f.b, rcond=None)[0])[0]
+    found = training.NewtonCG().minimize(f, np.zeros(f.size), tol=1e-9)
+    assert found.converged
+    assert best <= found.value * (1 + 1e-12)
+    assert found.value < best * (1 + 1e-6)
+    with pytest.raises(ValueError, match="'accuracy' of NewtonCG"):
+        training.NewtonCG(accuracy=0).minimize(f, np.zeros(f.size))
+    at_minimum = training.NewtonCG().minimize(f, found.w, tol=1.0)
+    assert at_minimum.iterations == 0
+    stopped = training.NewtonCG().minimize(f, np.zeros(f.size), max_iter=2)
+    assert stopped.iterations == 2
+    assert not stopped.converged
 
 
 def test_early_stopping_keeps_the_best_weights() -> None:

@@ -301,8 +301,6 @@ class CRF(ChainEstimator):
             "n_jobs": self.n_jobs,
         }
         make = self._objective_class(grow)
-        if make is SequenceObjective and getattr(find_algorithm(self.algorithm), "precise", False):
-            shared["dtype"] = "float64"
         objective: LikelihoodObjective
         if sets is None:
             objective = make(layout, data, numbers, **shared)
