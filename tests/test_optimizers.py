@@ -349,14 +349,30 @@ def test_early_stopping_keeps_the_best_weights() -> None:
         CRF(early_stopping=2).fit(X, y)
 
 
-def test_partial_fit_follows_a_stream() -> None:
+@pytest.mark.parametrize("name", ["sgd", "smd", "adagrad", *MARGIN])
+def test_partial_fit_follows_a_stream(name: str) -> None:
     X, y = load_corpus("ingredients", "train")
     X_test, y_test = load_corpus("ingredients", "test")
-    crf = CRF(algorithm="sgd", c2=0.01)
+    crf = CRF(algorithm=name)
     for _ in range(3):
         for k in range(0, len(X), 50):
             crf.partial_fit(X[k : k + 50], y[k : k + 50])
-    assert crf.score(X_test, y_test) > 0.85
+    assert crf.score(X_test, y_test) > 0.84
+
+
+def test_a_stream_shares_the_penalty() -> None:
+    X, y = problem(0)
+    f = sequences(CRF(PLAIN, c2=0.5), X, y)
+    w = np.ones(f.size)
+    whole = f.penalty(w)
+    assert whole == 0.5 * f.size
+    f.seen = 3 * len(X)
+    assert f.penalty(w) == whole / 4
+    assert f.decay == 2 * 0.5 / (4 * len(X))
+
+
+def test_partial_fit_is_for_stochastic_methods() -> None:
+    X, y = problem(0)
     with pytest.raises(ValueError, match="stochastic"):
         CRF().partial_fit(X, y)
 

@@ -305,9 +305,7 @@ class CRF(ChainEstimator):
         if sets is None:
             objective = make(layout, data, numbers, **shared)
         elif make is not LikelihoodObjective:
-            raise ValueError(
-                f"unknown labels in 'y' need a likelihood of the whole data: 'algorithm' is {self.algorithm!r}"
-            )
+            raise ValueError("unknown labels in 'y' need CRF(algorithm='lbfgs', gradient='forward-backward') or an HMM")
         else:
             entropy: dict[str, Any] = {"entropy_weight": self.entropy_weight, "entropy_per": self.entropy_per}
             objective = SemiSupervisedObjective(layout, data, numbers, sets, **entropy, **shared)
@@ -384,8 +382,9 @@ class CRF(ChainEstimator):
         """One more pass, over data that has just come in; for streams.
 
         Labels and attributes that are new are added. ``algorithm`` must be a stochastic one. Steps go on shrinking
-        where they were; averages and variances begin anew with every call, so let a call have more than a few
-        sequences.
+        where they were, and all sequences so far share the penalty. Averages and variances begin anew with every call,
+        so let a call have more than a few sequences; ``"sag"``, which lives on its memory of all of them, is not for
+        streams.
 
         Examples
         --------

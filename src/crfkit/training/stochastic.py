@@ -34,9 +34,11 @@ def _check(owner: object, name: str, low: float, *, strict: bool = False, option
         raise ValueError(f"{name!r} of {type(owner).__name__} must be {rule}, got {value!r}")
 
 
-def _falling(limit: int) -> Iterator[float]:
-    """Factors of the steps of the passes: from one, linearly to zero after the last."""
-    return (1 - p / limit for p in range(limit))
+def _falling(objective: SequenceObjective, limit: int) -> Iterator[float]:
+    """Factors of the steps of the passes: from one, or less later in a stream, linearly to zero after the last."""
+    n = max(1, objective.n_sequences)
+    first = (n / (objective.seen + n)) ** 0.5
+    return (first * (1 - p / limit) for p in range(limit))
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,7 @@ class Stochastic(ABC):
         random_state : int or Generator, optional
             For the order of the sequences; 0 by default.
         seen : int
-            Sequences seen before, for steps that shrink.
+            Sequences of a stream that came before: steps have shrunk, and the penalty is shared with them.
 
         Returns
         -------
@@ -89,11 +91,12 @@ class Stochastic(ABC):
         began = time.perf_counter()
         limit = self.epochs if max_iter is None else max_iter
         w = np.zeros(objective.size) if w0 is None else np.ascontiguousarray(w0, np.float64)
+        objective.seen = seen
         objective.native.set_weights(w)
         epoch, converged, message = 0, False, f"stopped after {limit} passes"
         losses: list[float] = []
         try:
-            run = self.prepare(objective, w, rng, seen, limit)
+            run = self.prepare(objective, w, rng, limit)
             while epoch < limit:
                 total = run(rng.permutation(objective.n_sequences))
                 epoch += 1
@@ -129,7 +132,7 @@ class Stochastic(ABC):
 
     @abstractmethod
     def prepare(
-        self, objective: SequenceObjective, w: Vector, rng: np.random.Generator, seen: int, limit: int
+        self, objective: SequenceObjective, w: Vector, rng: np.random.Generator, limit: int
     ) -> Callable[[Order], float]:
         """A function that makes one of at most ``limit`` passes in a given order and gives the sum of the losses."""
 
@@ -185,18 +188,18 @@ class SGD(Stochastic):
         return self.average
 
     def prepare(
-        self, objective: SequenceObjective, w: Vector, rng: np.random.Generator, seen: int, limit: int
+        self, objective: SequenceObjective, w: Vector, rng: np.random.Generator, limit: int
     ) -> Callable[[Order], float]:
         """One pass of steps."""
         native, decay = objective.native, objective.decay
         eta0 = self.eta0 or self.calibrate(objective, w, rng)
         power = 0.75 if self.average else 1.0
-        passes, before, steps = 0, seen, 0
+        passes, before, steps = 0, objective.seen, 0
 
         def run(order: Order) -> float:
             nonlocal passes, before, steps
             passes += 1
-            mean = self.average and (passes > 1 or seen > 0)
+            mean = self.average and (passes > 1 or objective.seen > 0)
             if mean and passes >= 16 and passes.bit_count() == 1:
                 native.set_weights(objective.weights())  # begins a mean anew, and a count of steps
                 before, steps = before + steps, 0
@@ -209,7 +212,7 @@ class SGD(Stochastic):
         """The power of two that, as the first step, lowers the objective of a sample most."""
         native, decay = objective.native, objective.decay
         sample = rng.permutation(objective.n_sequences)[: self.sample]
-        share = objective.c2 * len(sample) / max(1, objective.n_sequences)
+        share = decay * len(sample) / 2
 
         def after(eta: float) -> float:
             native.set_weights(w)
@@ -272,11 +275,11 @@ class AdaGrad(Stochastic):
         _check(self, "batch", 1)
 
     def prepare(
-        self, objective: SequenceObjective, w: Vector, rng: np.random.Generator, seen: int, limit: int
+        self, objective: SequenceObjective, w: Vector, rng: np.random.Generator, limit: int
     ) -> Callable[[Order], float]:
         """One pass of steps."""
-        native, decay, steps = objective.native, objective.decay, _falling(limit)
-        floor = (2 * objective.c2 * self.eta) ** 2
+        native, decay, steps = objective.native, objective.decay, _falling(objective, limit)
+        floor = (self.eta * decay * objective.n_sequences) ** 2
         return lambda order: native.adagrad(order, self.eta * next(steps), decay, floor, self.batch)
 
 
@@ -297,11 +300,11 @@ class SMD(Stochastic):
     ----------
     eta0 : float, default=0.5
         First step of a weight of one token; of n tokens, it is divided by the fourth root of n.
-    mu : float, default=0.02
+    mu : float, default=0.005
         Step of the steps. A step at most doubles at a time.
     lam : float, default=1
         Memory of v.
-    batch : int, default=16
+    batch : int, default=32
         Sequences per step.
 
     Examples
@@ -313,9 +316,11 @@ class SMD(Stochastic):
     """
 
     eta0: float = 0.5
-    mu: float = 0.02
+    mu: float = 0.005
     lam: float = 1.0
-    batch: int = 16
+    batch: int = 32
+
+    epochs: ClassVar[int] = 80
 
     def check(self) -> None:
         """Raises if a parameter is out of range."""
@@ -325,10 +330,10 @@ class SMD(Stochastic):
         _check(self, "batch", 1)
 
     def prepare(
-        self, objective: SequenceObjective, w: Vector, rng: np.random.Generator, seen: int, limit: int
+        self, objective: SequenceObjective, w: Vector, rng: np.random.Generator, limit: int
     ) -> Callable[[Order], float]:
         """One pass of steps."""
-        native, decay, steps = objective.native, objective.decay, _falling(limit)
+        native, decay, steps = objective.native, objective.decay, _falling(objective, limit)
         return lambda order: native.smd(order, self.eta0, self.mu, self.lam, decay, next(steps), self.batch)
 
 
@@ -366,7 +371,7 @@ class SAG(Stochastic):
         _check(self, "search", 1)
 
     def prepare(
-        self, objective: SequenceObjective, w: Vector, rng: np.random.Generator, seen: int, limit: int
+        self, objective: SequenceObjective, w: Vector, rng: np.random.Generator, limit: int
     ) -> Callable[[Order], float]:
         """One pass of steps."""
         native, decay, n = objective.native, objective.decay, objective.n_sequences
@@ -410,7 +415,7 @@ class Perceptron(Stochastic):
         return True
 
     def prepare(
-        self, objective: SequenceObjective, w: Vector, rng: np.random.Generator, seen: int, limit: int
+        self, objective: SequenceObjective, w: Vector, rng: np.random.Generator, limit: int
     ) -> Callable[[Order], float]:
         """One pass of steps."""
         return objective.native.perceptron
@@ -468,7 +473,7 @@ class PassiveAggressive(Stochastic):
         _check(self, "c", 0, strict=True)
 
     def prepare(
-        self, objective: SequenceObjective, w: Vector, rng: np.random.Generator, seen: int, limit: int
+        self, objective: SequenceObjective, w: Vector, rng: np.random.Generator, limit: int
     ) -> Callable[[Order], float]:
         """One pass of steps."""
         native = objective.native
@@ -513,7 +518,7 @@ class AROW(Stochastic):
         _check(self, "r", 0, strict=True)
 
     def prepare(
-        self, objective: SequenceObjective, w: Vector, rng: np.random.Generator, seen: int, limit: int
+        self, objective: SequenceObjective, w: Vector, rng: np.random.Generator, limit: int
     ) -> Callable[[Order], float]:
         """One pass of steps."""
         native = objective.native
