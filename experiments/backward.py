@@ -23,8 +23,8 @@ def measure(n_labels: int, n_attributes: int) -> tuple[int, float, float, float]
     rng = np.random.default_rng(0)
     X: Any = [[{f"a{k}": 1.0 for k in rng.integers(0, n_attributes, 5)} for _ in range(20)] for _ in range(10)]
     y = [[f"L{k}" for k in rng.integers(0, n_labels, 20)] for _ in range(10)]
-    ways = [CRF(gradient=g, dtype="float64", all_possible_states=True, n_jobs=1) for g in ("backward", "forward-backward")]
-    backward, both = (crf.objective(X, y) for crf in ways)
+    options: dict[str, Any] = {"dtype": "float64", "all_possible_states": True, "n_jobs": 1}
+    backward, both = (CRF(gradient=g, **options).objective(X, y) for g in ("backward", "forward-backward"))
     w = rng.normal(size=both.size)
     seconds, gradients = [], []
     for f in (backward, both):
