@@ -51,7 +51,7 @@ def curve(
     """(seconds, processor seconds of all threads, objective, F1) after every pass, until the target is reached.
 
     Stochastic methods report the sum of losses as each sequence was met; if ``exact``, the objective is that of the
-    weights after the pass, in double precision, and from the 20th pass on only every 20th part more passes are looked
+    weights after the pass, in double precision, and from the 10th pass on only every tenth part more passes are looked
     at. Seconds are without these measurements.
     """
     X, y = read_columns(DATA / "train.txt")
@@ -67,7 +67,7 @@ def curve(
 
     def watch(progress: Any, w: Any) -> bool:
         nonlocal paused, paused_cpu
-        if exact and out and progress.iteration < min(passes, out[-1]["pass"] * 1.05):
+        if exact and out and progress.iteration < min(passes, out[-1]["pass"] * 1.1):
             return False
         now, cpu = time.perf_counter(), time.process_time()
         probe._adopt(crf._make_model(encoder, labels, layout, w, rules, np.dtype(np.float32), {}))

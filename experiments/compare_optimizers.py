@@ -27,9 +27,9 @@ HERE = ROOT / "docs" / "experiments"
 PASSES = {
     "lbfgs": 160,
     "newton-cg": 25,
-    "sgd": 200,
-    "smd": 30,
-    "adagrad": 127,
+    "sgd": 100,
+    "smd": 80,
+    "adagrad": 60,
     "sag": 40,
     "ap": 15,
     "pa": 15,

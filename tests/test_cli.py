@@ -315,6 +315,19 @@ def test_kinds_of_models(sample: Path, kind: str, least: float) -> None:
     assert crfkit.load(sample / "again").predict(X) == model.predict(X)
 
 
+def test_looking_into_hmms_and_memms(sample: Path) -> None:
+    for kind in ("hmm", "memm"):
+        run("train", sample / "train", "-m", sample / kind, "-k", kind, "--max-iter", "5")
+        out = run("inspect", sample / kind).stdout
+        assert ("smoothing    emissions 0.1" in out) == (kind == "hmm")
+        assert ("likeliest transitions" in out) == (kind == "hmm")
+        assert "nan" not in out
+    assert "B-UNIT" in run("inspect", sample / "hmm", "--explain", sample / "test").stdout
+    assert (
+        "--explain is for CRFs and HMMs" in run("inspect", sample / "memm", "--explain", sample / "test", code=1).stderr
+    )
+
+
 @pytest.mark.parametrize("algorithm", ["lbfgs", "newton-cg", "sgd", "smd", "adagrad", "sag", "ap", "pa", "arow"])
 def test_algorithms(sample: Path, algorithm: str) -> None:
     options = () if algorithm in ("ap", "pa", "arow") else ("--c2", "0.1")

@@ -70,6 +70,7 @@ def test_hmm_counts() -> None:
     np.testing.assert_allclose(hmm.transitions_, np.array([[0, 1], [1, 0]]))
     np.testing.assert_allclose(hmm.emissions_[0], np.array([[1, 0, 0], [0.5, 0.5, 0]]))
     assert hmm.vocabulary_ == [["a", "b"]]
+    np.testing.assert_allclose(hmm.result_.value, 4 * np.log(0.5))
 
 
 def mask(seed: int, y: Any) -> Any:
@@ -239,6 +240,11 @@ def test_memm_takes_all_optimisers(algorithm: str) -> None:
     best = MEMM(tol=1e-8, c2=10.0).fit(X, y).result_.value
     found = MEMM(algorithm=algorithm, c2=10.0, tol=1e-5, max_iter=60).fit(X, y).result_.value
     assert best * (1 - 1e-5) < found < best * 1.005
+
+
+def test_unknown_labels_are_not_for_memms() -> None:
+    with pytest.raises(ValueError, match="unknown labels in 'y' need CRF"):
+        MEMM().fit([["a", "b"], ["a"]], [["A", None], ["B"]])
 
 
 def test_label_bias() -> None:

@@ -281,8 +281,57 @@ def test_one_adagrad_step() -> None:
     w = np.random.default_rng(0).normal(size=f.size)
     _, gradient = g.value_and_grad(w)
     f.native.set_weights(w)
-    f.native.adagrad(np.arange(3), 0.1, 0.0, 3)
-    np.testing.assert_allclose(f.weights(), w - 0.1 * gradient / np.sqrt(gradient**2 + 1e-12), atol=1e-6)
+    f.native.adagrad(np.arange(3), 0.1, 0.0, 0.25, 3)
+    np.testing.assert_allclose(f.weights(), w - 0.1 * gradient / np.sqrt(0.25 + gradient**2), atol=1e-9)
+
+
+@pytest.mark.parametrize("scale", [0, 1, 2])
+def test_rounding_errors_do_not_raise_lipschitz_constants(scale: float) -> None:
+    """Near the minimum and beyond it, sequences gain less by a step than single precision can show."""
+    X, y = load_corpus("ingredients", "train")
+    w = CRF(c2=0.01).fit(X, y).weights_
+    top = {}
+    for dtype in ("float32", "float64"):
+        f = sequences(CRF(c2=0.01, dtype=dtype), X, y)
+        f.native.set_weights(scale * w)
+        for _ in range(5):
+            f.native.sag(np.arange(len(X)), f.decay, 1)
+        top[dtype] = f.native.lipschitz().max()
+    assert 0 < top["float32"] <= 4 * max(1.0, top["float64"])
+
+
+class Quadratic:
+    """Half of the squares of A w - b; A has columns of very different lengths."""
+
+    def __init__(self, seed: int, n: int = 30) -> None:
+        rng = np.random.default_rng(seed)
+        self.a = rng.normal(size=(2 * n, n)) * np.logspace(0, 3, n)
+        self.b = rng.normal(size=2 * n)
+        self.size, self.products = n, 0
+
+    def value_and_grad(self, w: Any, out: Any = None) -> tuple[float, Any]:
+        rest = self.a @ w - self.b
+        return 0.5 * float(rest @ rest), self.a.T @ rest
+
+    def hessian_product(self, w: Any, v: Any) -> Any:
+        self.products += 1
+        return self.a.T @ (self.a @ v)
+
+
+def test_newton_steps_on_a_badly_scaled_quadratic() -> None:
+    f = Quadratic(0)
+    best = f.value_and_grad(np.linalg.lstsq(f.a, f.b, rcond=None)[0])[0]
+    found = training.NewtonCG().minimize(f, np.zeros(f.size), tol=1e-9)
+    assert found.converged
+    assert best <= found.value * (1 + 1e-12)
+    assert found.value < best * (1 + 1e-6)
+    with pytest.raises(ValueError, match="'accuracy' of NewtonCG"):
+        training.NewtonCG(accuracy=0).minimize(f, np.zeros(f.size))
+    at_minimum = training.NewtonCG().minimize(f, found.w, tol=1.0)
+    assert at_minimum.iterations == 0
+    stopped = training.NewtonCG().minimize(f, np.zeros(f.size), max_iter=2)
+    assert stopped.iterations == 2
+    assert not stopped.converged
 
 
 def test_early_stopping_keeps_the_best_weights() -> None:
@@ -300,14 +349,30 @@ def test_early_stopping_keeps_the_best_weights() -> None:
         CRF(early_stopping=2).fit(X, y)
 
 
-def test_partial_fit_follows_a_stream() -> None:
+@pytest.mark.parametrize("name", ["sgd", "smd", "adagrad", *MARGIN])
+def test_partial_fit_follows_a_stream(name: str) -> None:
     X, y = load_corpus("ingredients", "train")
     X_test, y_test = load_corpus("ingredients", "test")
-    crf = CRF(algorithm="sgd", c2=0.01)
+    crf = CRF(algorithm=name)
     for _ in range(3):
         for k in range(0, len(X), 50):
             crf.partial_fit(X[k : k + 50], y[k : k + 50])
-    assert crf.score(X_test, y_test) > 0.85
+    assert crf.score(X_test, y_test) > 0.84
+
+
+def test_a_stream_shares_the_penalty() -> None:
+    X, y = problem(0)
+    f = sequences(CRF(PLAIN, c2=0.5), X, y)
+    w = np.ones(f.size)
+    whole = f.penalty(w)
+    assert whole == 0.5 * f.size
+    f.seen = 3 * len(X)
+    assert f.penalty(w) == whole / 4
+    assert f.decay == 2 * 0.5 / (4 * len(X))
+
+
+def test_partial_fit_is_for_stochastic_methods() -> None:
+    X, y = problem(0)
     with pytest.raises(ValueError, match="stochastic"):
         CRF().partial_fit(X, y)
 

@@ -83,11 +83,13 @@ void bind(nb::module_& m, const char* name) {
            },
            "order"_a, "eta0"_a, "decay"_a, "rate"_a, "power"_a, "t0"_a, "batch"_a, "average"_a)
       .def("adagrad",
-           [](Self& self, In<i64, 1> order, double eta, double decay, int batch) {
+           [](Self& self, In<i64, 1> order, double eta, double decay, double floor, int batch) {
              require(batch >= 1, "a batch needs a sequence");
-             return self.pass(order, [&](Trainer& t, Order o, const Poll& poll) { return t.adagrad(o, eta, decay, batch, poll); });
+             return self.pass(order, [&](Trainer& t, Order o, const Poll& poll) {
+               return t.adagrad(o, eta, decay, floor, batch, poll);
+             });
            },
-           "order"_a, "eta"_a, "decay"_a, "batch"_a)
+           "order"_a, "eta"_a, "decay"_a, "floor"_a, "batch"_a)
       .def("perceptron",
            [](Self& self, In<i64, 1> order) {
              return self.pass(order, [&](Trainer& t, Order o, const Poll& poll) { return t.perceptron(o, poll); });

@@ -112,10 +112,11 @@ class Trainer final : public OnlineTrainer<T> {
     return total;
   }
 
-  double adagrad(Order order, double eta, double decay, int batch, const Poll& poll) override {
+  double adagrad(Order order, double eta, double decay, double floor, int batch, const Poll& poll) override {
     const FlushDenormals flush;
     if (square_.data() == nullptr) {
-      fresh(square_);
+      square_.reserve(d_.size);
+      std::fill_n(square_.data(), d_.size, static_cast<T>(floor) + kLeast);
       last_step_.assign(d_.size, static_cast<u32>(steps_));
     }
     double total = 0;
@@ -136,7 +137,7 @@ class Trainer final : public OnlineTrainer<T> {
         for (u32 k = 0; k < count; ++k) {
           const T s = h[k] + g[k] * g[k];
           h[k] = s;
-          w[k] -= rate * g[k] / std::sqrt(s + kLeast);
+          w[k] -= rate * g[k] / std::sqrt(s);
           g[k] = 0;
         }
       });
@@ -309,8 +310,7 @@ class Trainer final : public OnlineTrainer<T> {
     const FlushDenormals flush;
     if (rate_.data() == nullptr) {
       fresh(trail_);
-      rate_.reserve(d_.size);
-      std::fill_n(rate_.data(), d_.size, static_cast<T>(how.eta0));
+      first_rates(how.eta0);
     }
     fresh(product_);
     gradient();
@@ -363,6 +363,20 @@ class Trainer final : public OnlineTrainer<T> {
     return deltas_[i];
   }
   double weight(i64 s) const { return d_.seq_weight.empty() ? 1.0 : d_.seq_weight[s]; }
+
+  // smd: a weight's first step is eta0 / (tokens that have its attribute, or all for transitions)^(1/4)
+  void first_rates(double eta0) {
+    fresh(rate_);
+    for (i64 s = 0; s < d_.n_seq(); ++s)
+      each_row(s, [&](u32 at, u32 count) {
+        for (u32 k = at; k < at + count; ++k) rate_[k] += T(1);
+      });
+    const T tokens = static_cast<T>(d_.gold.size());
+    for (i64 k = 0; k < d_.size; ++k) {
+      const T count = k < d_.transition_at ? rate_[k] : tokens;
+      rate_[k] = static_cast<T>(eta0) / std::sqrt(std::sqrt(std::max(T(1), count)));
+    }
+  }
 
   void begin_average() {
     if (average_.data() == nullptr) {
@@ -434,10 +448,10 @@ class Trainer final : public OnlineTrainer<T> {
     u32 k = 0;
     for (; k + W <= count; k += W) {
       T root[W];
-      for (int i = 0; i < W; ++i) root[i] = std::sqrt(h[k + i] + kLeast);
+      for (int i = 0; i < W; ++i) root[i] = std::sqrt(h[k + i]);
       S::store(w + k, S::load(w + k) * S::exp(amount / S::load(root)));
     }
-    for (; k < count; ++k) w[k] *= std::exp(amount / std::sqrt(h[k] + kLeast));
+    for (; k < count; ++k) w[k] *= std::exp(amount / std::sqrt(h[k]));
   }
 
   void catch_up(u32 at, u32 count) {
@@ -448,36 +462,39 @@ class Trainer final : public OnlineTrainer<T> {
     for (u32 k = at; k < at + count; ++k) v_[k] -= amount * sum_[k];
   }
 
-  // Doubles the constant until a step of its inverse along the sequence's gradient gains what it should.
+  // Doubles the constant until a step of its inverse along the sequence's gradient gains what it should. Where that is less than
+  // the rounding errors of the values, as it is of a sequence that is nearly right, nothing can be seen and the constant stays.
   void find_lipschitz(i64 s, const Delta& x, double value) {
+    const double noise = noise_, known = lipschitz_[s] > 0 ? lipschitz_[s] : guess_;
     begin_touching();
     scatter<true>(x, T(1), gradient());
     double norm = 0;
     each_touched([&](u32 at, u32 count) {
       for (u32 i = at; i < at + count; ++i) norm += static_cast<double>(gradient_[i]) * static_cast<double>(gradient_[i]);
     });
-    double constant = lipschitz_[s] > 0 ? lipschitz_[s] / 2 : guess_;
-    if (norm > 1e-8) {
-      double at = 0;
-      const auto move_to = [&](double to) {
-        const T by = static_cast<T>((to - at) / scale_);
-        each_touched([&](u32 place, u32 count) {
-          for (u32 i = place; i < place + count; ++i) v_[i] -= by * gradient_[i];
-        });
-        at = to;
-      };
-      for (int tries = 0; tries < 30; ++tries) {
-        move_to(1 / constant);
-        prepare();
-        const double trial = marginals(s, delta(1), false);
-        if (trial <= value - norm / (2 * constant) + 1e-6 * std::abs(value)) break;
-        constant *= 2;
+    double constant = lipschitz_[s] > 0 ? known / 2 : known, at = 0;
+    const auto move_to = [&](double to) {
+      const T by = static_cast<T>((to - at) / scale_);
+      each_touched([&](u32 place, u32 count) {
+        for (u32 i = place; i < place + count; ++i) v_[i] -= by * gradient_[i];
+      });
+      at = to;
+    };
+    for (double gain = norm / (2 * constant);; gain /= 2, constant *= 2) {
+      if (!(gain > noise && std::isfinite(gain))) {
+        constant = std::max(constant, known);
+        break;
       }
+      move_to(1 / constant);
+      prepare();
+      if (marginals(s, delta(1), false) <= value - gain + noise) break;
+    }
+    if (at != 0) {
       move_to(0);
       prepare();
     }
-    each_touched([&](u32 at, u32 count) {
-      for (u32 i = at; i < at + count; ++i) gradient_[i] = 0;
+    each_touched([&](u32 place, u32 count) {
+      for (u32 i = place; i < place + count; ++i) gradient_[i] = 0;
     });
     lipschitz_[s] = constant;
     guess_ = constant;
@@ -673,6 +690,7 @@ class Trainer final : public OnlineTrainer<T> {
   // Gives weight * (log Z - score of the gold path); x: its derivatives by the scores, expected minus gold.
   double marginals(i64 s, Delta& x, bool gradients) {
     begin_sequence(s, x);
+    noise_ = 0;
     if (x.steps == 0) return 0;
     lattice_.start(pack_, n_, stride_);
     T* u = lattice_.q.data();
@@ -680,6 +698,7 @@ class Trainer final : public OnlineTrainer<T> {
     const double gold_value = gold_score(x, u);
     lattice_.set_rows(pack_, u);
     const double log_z = run(x, gradients);
+    noise_ = weight(s) * std::numeric_limits<T>::epsilon() * (std::abs(log_z) + std::abs(gold_value) + x.steps);
     if (gradients) {
       const T factor = static_cast<T>(weight(s));
       T* rows = x.nodes.data();
@@ -953,7 +972,7 @@ class Trainer final : public OnlineTrainer<T> {
     return found;
   }
 
-  static constexpr T kLeast = T(1e-12);  // added to sums of squares
+  static constexpr T kLeast = T(1e-12);  // of a sum of squares
 
   const std::shared_ptr<const OnlineData<T>> data_;
   const OnlineData<T>& d_;
@@ -983,6 +1002,7 @@ class Trainer final : public OnlineTrainer<T> {
 
   // of the sequence at hand
   i64 first_token_ = 0;
+  double noise_ = 0;  // rounding errors of its loss
   Pack pack_;
   std::deque<Delta> deltas_;  // growing moves none of them
   Transitions<T> transitions_;

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from crfkit import CRF, inspection
+from crfkit import CRF, HMM, inspection
 from crfkit._files import whole_file
 from crfkit.cli.files import emit, read_pieces
 from crfkit.cli.options import Format, JsonOption
@@ -70,7 +70,11 @@ def inspect(
     _show_transitions(console, [str(x) for x in m.labels], table, top)
 
 
-def _explain(crf: CRF, data: str, top: int, page: Path | None, as_json: bool) -> None:
+def _explain(crf: Any, data: str, top: int, page: Path | None, as_json: bool) -> None:
+    if isinstance(crf, HMM):
+        crf = CRF.from_hmm(crf)
+    if not isinstance(crf, CRF):
+        raise DataError("--explain is for CRFs and HMMs: the weights of a MEMM act through every step's normalisation")
     reading = crf.model_.info.get("reading", {})
     views = []
     for _, X in read_pieces(crf, data, Format(reading.get("format") or "columns"), reading, ""):
@@ -105,7 +109,10 @@ def _show_card(console: Console, path: Path, m: Any) -> None:
         rows["trained on"] = f"{info['sequences']:,} sequences, {info['tokens']:,} tokens"
         rows["objective"] = f"{info['objective']:.4f} after {info['iterations']} iterations ({info['stopped']})"
     parameters = card["parameters"]
-    rows["penalty"] = f"c1 {parameters.get('c1')}, c2 {parameters.get('c2')}"
+    if "smoothing" in parameters:
+        rows["smoothing"] = f"emissions {parameters['smoothing']}, transitions {parameters['transition_smoothing']}"
+    else:
+        rows["penalty"] = f"c1 {parameters.get('c1')}, c2 {parameters.get('c2')}"
     for name, value in rows.items():
         console.print(f"{name:12} {value}", markup=False)
 
@@ -120,8 +127,9 @@ def _show_transitions(console: Console, labels: list[str], table: Any, top: int)
             view.add_row(escape(name), *("-" if np.isinf(x) else f"{x:+.2f}" for x in row))
         console.print(view)
         return
-    console.print("\nheaviest transitions")
-    order = np.argsort(-np.where(np.isinf(table), 0, np.abs(table)), axis=None)[: 2 * top]
+    likely = bool((table <= 0).all())  # an HMM's: logarithms of probabilities
+    console.print("\nlikeliest transitions" if likely else "\nheaviest transitions")
+    order = np.argsort(-table if likely else -np.where(np.isinf(table), 0, np.abs(table)), axis=None)[: 2 * top]
     for k in order:
         i, j = divmod(int(k), len(labels))
         console.print(f"  {table[i, j]:+9.4f}  {labels[i]} -> {labels[j]}", markup=False)

@@ -301,15 +301,11 @@ class CRF(ChainEstimator):
             "n_jobs": self.n_jobs,
         }
         make = self._objective_class(grow)
-        if make is SequenceObjective and getattr(find_algorithm(self.algorithm), "precise", False):
-            shared["dtype"] = "float64"
         objective: LikelihoodObjective
         if sets is None:
             objective = make(layout, data, numbers, **shared)
         elif make is not LikelihoodObjective:
-            raise ValueError(
-                f"unknown labels in 'y' need a likelihood of the whole data: 'algorithm' is {self.algorithm!r}"
-            )
+            raise ValueError("unknown labels in 'y' need CRF(algorithm='lbfgs', gradient='forward-backward') or an HMM")
         else:
             entropy: dict[str, Any] = {"entropy_weight": self.entropy_weight, "entropy_per": self.entropy_per}
             objective = SemiSupervisedObjective(layout, data, numbers, sets, **entropy, **shared)
@@ -386,8 +382,9 @@ class CRF(ChainEstimator):
         """One more pass, over data that has just come in; for streams.
 
         Labels and attributes that are new are added. ``algorithm`` must be a stochastic one. Steps go on shrinking
-        where they were; averages and variances begin anew with every call, so let a call have more than a few
-        sequences.
+        where they were, and all sequences so far share the penalty. Averages and variances begin anew with every call,
+        so let a call have more than a few sequences; ``"sag"``, which lives on its memory of all of them, is not for
+        streams.
 
         Examples
         --------

@@ -143,11 +143,13 @@ class HMM(ChainEstimator):
         info: dict[str, Any] = {"sequences": len(columns), "tokens": data.n_tokens, "iterations": 0}
         self.history_: list[float] = []
         if numbers is not None:
-            parameters = self._estimate(*counted.known(numbers, len(labels)))
-            message = "counted"
+            counts = counted.known(numbers, len(labels))
+            parameters = self._estimate(*counts)
+            value, message = parameters.objective(counts, self.smoothing, self.transition_smoothing), "counted"
         else:
             assert allowed is not None
             parameters, message = self._baum_welch(counted, allowed, lambda p: model(p, {}))
+            value = self.history_[-1] if self.history_ else float("nan")
             info["iterations"] = len(self.history_)
         self.start_, self.transitions_ = parameters.start, parameters.transitions
         self.emissions_ = parameters.emissions
@@ -155,7 +157,6 @@ class HMM(ChainEstimator):
         info["unseen"] = [_log(e[:, -1]).tolist() for e in parameters.emissions]
         fitted = model(parameters, info)
         self._adopt(fitted)
-        value = self.history_[-1] if self.history_ else float("nan")
         info |= {"objective": value, "stopped": message}
         self.result_ = Result(fitted.weights, value, len(self.history_), len(self.history_), True, message)
         self.n_iter_ = len(self.history_)
@@ -321,6 +322,15 @@ class _Parameters:
             if a:
                 total += a * sum(float(_log(x).sum()) for x in tables)
         return total
+
+    def objective(
+        self, counts: tuple[Floats, Floats, list[Floats]], smoothing: float, transition_smoothing: float
+    ) -> float:
+        """Log p(x, y) of what was counted, plus the logarithm of the prior."""
+        start, transitions, emissions = counts
+        pairs = [(start, self.start), (transitions, self.transitions)]
+        pairs += [(c, e[:, :-1]) for c, e in zip(emissions, self.emissions, strict=True)]
+        return sum(float((c * _log(p)).sum()) for c, p in pairs) + self.prior(smoothing, transition_smoothing)
 
     def weights(self, layout: Layout, counted: _Counter) -> Floats:
         """Weights of a chain model: an unseen value costs what the constant attribute says, a seen one the rest."""

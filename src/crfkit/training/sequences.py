@@ -70,6 +70,8 @@ class SequenceObjective:
         self.n_tokens = data.n_tokens
         self.n_sequences = data.n_sequences
         self.c2 = float(c2)
+        #: sequences of a stream that came before these, and bear their share of the penalty
+        self.seen = 0
         native = _core.SequencesF32 if np.dtype(dtype) == np.float32 else _core.SequencesF64
         scores = None if constraints is None else constraints.as_scores()
         self.native = native(
@@ -87,12 +89,12 @@ class SequenceObjective:
 
     @property
     def decay(self) -> float:
-        r"""A sequence's share of the penalty's gradient: :math:`2 c_2 / S`, times w."""
-        return 2 * self.c2 / max(1, self.n_sequences)
+        r"""A sequence's share of the penalty's gradient: :math:`2 c_2 / S`, times w; S counts those seen before."""
+        return 2 * self.c2 / max(1, self.seen + self.n_sequences)
 
     def penalty(self, w: Vector) -> float:
-        r""":math:`c_2 \lVert w \rVert^2`."""
-        return self.c2 * _core.dot(w, w) if self.c2 else 0.0
+        r"""These sequences' part of :math:`c_2 \lVert w \rVert^2`."""
+        return self.decay * self.n_sequences / 2 * _core.dot(w, w) if self.c2 else 0.0
 
     def value(self, w: Vector) -> float:
         """The objective at w; the core's weights are w from then on."""

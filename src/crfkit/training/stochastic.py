@@ -7,10 +7,9 @@ weights.
 
 from __future__ import annotations
 
-import itertools
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -35,6 +34,13 @@ def _check(owner: object, name: str, low: float, *, strict: bool = False, option
         raise ValueError(f"{name!r} of {type(owner).__name__} must be {rule}, got {value!r}")
 
 
+def _falling(objective: SequenceObjective, limit: int) -> Iterator[float]:
+    """Factors of the steps of the passes: from one, or less later in a stream, linearly to zero after the last."""
+    n = max(1, objective.n_sequences)
+    first = (n / (objective.seen + n)) ** 0.5
+    return (first * (1 - p / limit) for p in range(limit))
+
+
 @dataclass(frozen=True)
 class Stochastic(ABC):
     """What the stochastic optimisers share; use one of its subclasses."""
@@ -43,10 +49,6 @@ class Stochastic(ABC):
     epochs: ClassVar[int] = 50
     #: Whether it goes to the minimum of the penalised likelihood.
     convex: ClassVar[bool] = True
-    #: Whether the result is the mean of the weights after each pass since the last 1st, 2nd, 4th, 8th, ... one.
-    settled: ClassVar[bool] = False
-    #: Whether it compares values of single sequences, for which single precision is too coarse.
-    precise: ClassVar[bool] = False
 
     def minimize(
         self,
@@ -76,7 +78,7 @@ class Stochastic(ABC):
         random_state : int or Generator, optional
             For the order of the sequences; 0 by default.
         seen : int
-            Sequences seen before, for steps that shrink.
+            Sequences of a stream that came before: steps have shrunk, and the penalty is shared with them.
 
         Returns
         -------
@@ -89,17 +91,16 @@ class Stochastic(ABC):
         began = time.perf_counter()
         limit = self.epochs if max_iter is None else max_iter
         w = np.zeros(objective.size) if w0 is None else np.ascontiguousarray(w0, np.float64)
+        objective.seen = seen
         objective.native.set_weights(w)
         epoch, converged, message = 0, False, f"stopped after {limit} passes"
         losses: list[float] = []
         try:
-            run = self.prepare(objective, w, rng, seen)
+            run = self.prepare(objective, w, rng, limit)
             while epoch < limit:
                 total = run(rng.permutation(objective.n_sequences))
                 epoch += 1
-                now = objective.weights(self.averaged)
-                since = epoch - (1 << (epoch.bit_length() - 1)) if self.settled else 0
-                w = w + (now - w) / (since + 1) if since else now
+                w = objective.weights(self.averaged)
                 if not np.isfinite(total) or not np.isfinite(w).all():
                     raise ValueError(f"{type(self).__name__} diverged in pass {epoch}: choose a smaller step")
                 value = total + (objective.penalty(w) if self.convex else 0.0)
@@ -131,9 +132,9 @@ class Stochastic(ABC):
 
     @abstractmethod
     def prepare(
-        self, objective: SequenceObjective, w: Vector, rng: np.random.Generator, seen: int
+        self, objective: SequenceObjective, w: Vector, rng: np.random.Generator, limit: int
     ) -> Callable[[Order], float]:
-        """A function that makes one pass in a given order and gives the sum of the losses."""
+        """A function that makes one of at most ``limit`` passes in a given order and gives the sum of the losses."""
 
 
 @dataclass(frozen=True)
@@ -187,18 +188,18 @@ class SGD(Stochastic):
         return self.average
 
     def prepare(
-        self, objective: SequenceObjective, w: Vector, rng: np.random.Generator, seen: int
+        self, objective: SequenceObjective, w: Vector, rng: np.random.Generator, limit: int
     ) -> Callable[[Order], float]:
         """One pass of steps."""
         native, decay = objective.native, objective.decay
         eta0 = self.eta0 or self.calibrate(objective, w, rng)
         power = 0.75 if self.average else 1.0
-        passes, before, steps = 0, seen, 0
+        passes, before, steps = 0, objective.seen, 0
 
         def run(order: Order) -> float:
             nonlocal passes, before, steps
             passes += 1
-            mean = self.average and (passes > 1 or seen > 0)
+            mean = self.average and (passes > 1 or objective.seen > 0)
             if mean and passes >= 16 and passes.bit_count() == 1:
                 native.set_weights(objective.weights())  # begins a mean anew, and a count of steps
                 before, steps = before + steps, 0
@@ -211,7 +212,7 @@ class SGD(Stochastic):
         """The power of two that, as the first step, lowers the objective of a sample most."""
         native, decay = objective.native, objective.decay
         sample = rng.permutation(objective.n_sequences)[: self.sample]
-        share = objective.c2 * len(sample) / max(1, objective.n_sequences)
+        share = decay * len(sample) / 2
 
         def after(eta: float) -> float:
             native.set_weights(w)
@@ -243,14 +244,15 @@ class AdaGrad(Stochastic):
 
     .. math::
 
-        h \leftarrow h + g^2, \qquad w \leftarrow w - \frac{\eta}{\sqrt{p}}\, g / \sqrt h
+        h \leftarrow h + g^2, \qquad w \leftarrow w - \eta_p\, g / \sqrt h, \qquad
+        \eta_p = \eta \left(1 - \frac{p - 1}{P}\right)
 
-    in pass p, with the decay of the penalty in the same metric, made up for when a weight is next needed. The
-    result is the mean of the weights after the last passes, up to half of them.
+    in pass p of P, with the decay of the penalty in the same metric, made up for when a weight is next needed. At first
+    h is :math:`(2 c_2 \eta)^2`, so that no weight decays to nothing between two sequences that have it.
 
     Parameters
     ----------
-    eta : float, default=0.5
+    eta : float, default=1
     batch : int, default=1
         Sequences per step.
 
@@ -262,10 +264,10 @@ class AdaGrad(Stochastic):
     [['A', 'B']]
     """
 
-    eta: float = 0.5
+    eta: float = 1.0
     batch: int = 1
 
-    settled: ClassVar[bool] = True
+    epochs: ClassVar[int] = 60
 
     def check(self) -> None:
         """Raises if a parameter is out of range."""
@@ -273,12 +275,12 @@ class AdaGrad(Stochastic):
         _check(self, "batch", 1)
 
     def prepare(
-        self, objective: SequenceObjective, w: Vector, rng: np.random.Generator, seen: int
+        self, objective: SequenceObjective, w: Vector, rng: np.random.Generator, limit: int
     ) -> Callable[[Order], float]:
         """One pass of steps."""
-        native, decay = objective.native, objective.decay
-        passes = itertools.count(1)
-        return lambda order: native.adagrad(order, self.eta / next(passes) ** 0.5, decay, self.batch)
+        native, decay, steps = objective.native, objective.decay, _falling(objective, limit)
+        floor = (self.eta * decay * objective.n_sequences) ** 2
+        return lambda order: native.adagrad(order, self.eta * next(steps), decay, floor, self.batch)
 
 
 @dataclass(frozen=True)
@@ -292,17 +294,17 @@ class SMD(Stochastic):
         v \leftarrow \lambda v - \eta \cdot (g + \lambda H v)
 
     where v is how w depends on the logarithms of the steps, and H v an exact product with the mini-batch's Hessian. In
-    pass p steps are divided by the root of p. The result is the mean of the weights after the last passes.
+    pass p of P all steps are multiplied by :math:`1 - (p - 1) / P`.
 
     Parameters
     ----------
-    eta0 : float, default=0.05
-        First step, of every weight.
-    mu : float, default=0.02
+    eta0 : float, default=0.5
+        First step of a weight of one token; of n tokens, it is divided by the fourth root of n.
+    mu : float, default=0.005
         Step of the steps. A step at most doubles at a time.
     lam : float, default=1
         Memory of v.
-    batch : int, default=8
+    batch : int, default=32
         Sequences per step.
 
     Examples
@@ -313,12 +315,12 @@ class SMD(Stochastic):
     [['A', 'B']]
     """
 
-    eta0: float = 0.05
-    mu: float = 0.02
+    eta0: float = 0.5
+    mu: float = 0.005
     lam: float = 1.0
-    batch: int = 8
+    batch: int = 32
 
-    settled: ClassVar[bool] = True
+    epochs: ClassVar[int] = 80
 
     def check(self) -> None:
         """Raises if a parameter is out of range."""
@@ -328,12 +330,11 @@ class SMD(Stochastic):
         _check(self, "batch", 1)
 
     def prepare(
-        self, objective: SequenceObjective, w: Vector, rng: np.random.Generator, seen: int
+        self, objective: SequenceObjective, w: Vector, rng: np.random.Generator, limit: int
     ) -> Callable[[Order], float]:
         """One pass of steps."""
-        native, decay = objective.native, objective.decay
-        passes = itertools.count(1)
-        return lambda order: native.smd(order, self.eta0, self.mu, self.lam, decay, next(passes) ** -0.5, self.batch)
+        native, decay, steps = objective.native, objective.decay, _falling(objective, limit)
+        return lambda order: native.smd(order, self.eta0, self.mu, self.lam, decay, next(steps), self.batch)
 
 
 @dataclass(frozen=True)
@@ -347,8 +348,8 @@ class SAG(Stochastic):
 
     where d_s is the gradient of sequence s when it was last seen, kept as marginals, and L_s its Lipschitz constant,
     found by doubling. From the second pass on, half of the sequences are drawn in proportion to their constants.
-    Transitions must not look at the input. It works in double precision whatever the estimator's ``dtype``: in single
-    precision a sequence that is nearly right shows no descent, and its constant would double without end.
+    Where rounding errors hide what a step gains, as they do of a sequence that is nearly right, its constant stays.
+    Transitions must not look at the input.
 
     Parameters
     ----------
@@ -365,14 +366,12 @@ class SAG(Stochastic):
 
     search: int = 10
 
-    precise: ClassVar[bool] = True
-
     def check(self) -> None:
         """Raises if a parameter is out of range."""
         _check(self, "search", 1)
 
     def prepare(
-        self, objective: SequenceObjective, w: Vector, rng: np.random.Generator, seen: int
+        self, objective: SequenceObjective, w: Vector, rng: np.random.Generator, limit: int
     ) -> Callable[[Order], float]:
         """One pass of steps."""
         native, decay, n = objective.native, objective.decay, objective.n_sequences
@@ -416,7 +415,7 @@ class Perceptron(Stochastic):
         return True
 
     def prepare(
-        self, objective: SequenceObjective, w: Vector, rng: np.random.Generator, seen: int
+        self, objective: SequenceObjective, w: Vector, rng: np.random.Generator, limit: int
     ) -> Callable[[Order], float]:
         """One pass of steps."""
         return objective.native.perceptron
@@ -474,7 +473,7 @@ class PassiveAggressive(Stochastic):
         _check(self, "c", 0, strict=True)
 
     def prepare(
-        self, objective: SequenceObjective, w: Vector, rng: np.random.Generator, seen: int
+        self, objective: SequenceObjective, w: Vector, rng: np.random.Generator, limit: int
     ) -> Callable[[Order], float]:
         """One pass of steps."""
         native = objective.native
@@ -519,7 +518,7 @@ class AROW(Stochastic):
         _check(self, "r", 0, strict=True)
 
     def prepare(
-        self, objective: SequenceObjective, w: Vector, rng: np.random.Generator, seen: int
+        self, objective: SequenceObjective, w: Vector, rng: np.random.Generator, limit: int
     ) -> Callable[[Order], float]:
         """One pass of steps."""
         native = objective.native
