@@ -35,7 +35,7 @@ def main() -> None:
     parser.add_argument("--corpus", choices=["conll2000", "bc2gm"], default="conll2000")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--unlabelled", type=int)
-    parser.add_argument("--weights", type=float, nargs="+", default=[0.01, 0.03, 0.1, 0.5])
+    parser.add_argument("--weights", type=float, nargs="+", default=[0.001, 0.01, 0.1])
     parser.add_argument("--max-iter", type=int, default=60)
     parser.add_argument("--c2", type=float, default=1.0)
     parser.add_argument("--out", type=Path, default=Path(__file__).parents[1] / "docs" / "experiments")
