@@ -66,7 +66,7 @@ class _LogPartition(Function):
         if torch.is_grad_enabled():
             return (*_Posterior.apply(*inputs, g, mask), None, None)
         if ctx.backend == "triton":
-            found = gpu.backward(*inputs, mask, None, ctx.saved, g)
+            found = gpu.backward(ctx.saved, g)
         else:
             found = _weighted(ctx.known, g, inputs, mask)
         return (*_cast(found, tuple(inputs)), None, None)
@@ -227,7 +227,7 @@ class _LogLikelihood(Function):
             found = iter(torch.autograd.grad(gold - log_z, wanted, g, create_graph=True))
             return (*(next(found) if need else None for need in ctx.needs_input_grad[:5]), None, None, None)
         if ctx.backend == "triton":
-            found_all = gpu.backward(*inputs, mask, tags, ctx.saved, g)
+            found_all = gpu.backward(ctx.saved, g)
         else:
             found_all = _weighted(ctx.known, -g, inputs, mask)
             _add_gold(found_all, ctx.path, inputs, g)
