@@ -45,13 +45,13 @@ def choose(emissions: Tensor, pairwise: Tensor | None, backend: str) -> str:
     return "triton"
 
 
-def _module(x: Tensor) -> Any:
+def _module(x: Tensor, decoding: bool = False) -> Any:
     """The kernels for a batch: for many labels, for few long sequences, or one program a sequence."""
     from crfkit.torch import kernels, scan, wide
 
     if x.shape[2] > FUSED_LABELS:
         return wide
-    return scan if scan.span_of(*x.shape) else kernels
+    return scan if scan.span_of(x, decoding) else kernels
 
 
 def _arguments(
@@ -97,5 +97,5 @@ def decode(
 ) -> Tensor:
     """Best labels [B, T]; -1 at masked steps, -2 all over where no labelling is allowed."""
     inputs = _arguments(emissions, transitions, start, end, pairwise, mask)
-    found: Tensor = _module(inputs[0]).decode(*inputs)
+    found: Tensor = _module(inputs[0], decoding=True).decode(*inputs)
     return found

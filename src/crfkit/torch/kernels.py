@@ -314,6 +314,11 @@ def width_and_warps(n_labels: int) -> tuple[int, int]:
     return width, {16: 1, 32: 1, 64: 4, 128: 8}[width]
 
 
+def multiprocessors(device: torch.device) -> int:
+    """Of a GPU; one on a CPU, where Triton's interpreter runs program by program."""
+    return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
+
+
 def scalar_type(dtype: torch.dtype) -> Any:
     """What Triton calls it."""
     return tl.float64 if dtype == torch.float64 else tl.float32

@@ -17,14 +17,24 @@ import triton.language as tl
 from torch import Tensor
 
 from crfkit.torch import kernels
-from crfkit.torch.kernels import LABEL, SPAN, first_and_last, scalar_type, value_of, width_and_warps
+from crfkit.torch.kernels import LABEL, SPAN, first_and_last, multiprocessors, scalar_type, value_of, width_and_warps
 
 __all__ = ["backward", "decode", "forward", "span_of"]
 
 
-def span_of(n_batch: int, n_steps: int, n_labels: int) -> int:
+#: Fewer steps are walked in whole sequences: measured on an H200, for sums and for decoding.
+LEAST_STEPS, LEAST_STEPS_OF_DECODING = 1024, 4096
+#: Likewise if a step's exponentials, B L^3, are more than so many on each multiprocessor.
+MOST_WORK = 16_000
+
+
+def span_of(x: Tensor, decoding: bool = False) -> int:
     """How many steps a span has; zero where walking whole sequences is faster."""
-    if n_labels > 128 or n_steps < 1024 or n_batch * n_labels > 512:
+    n_batch, n_steps, n_labels = x.shape
+    if n_steps < (LEAST_STEPS_OF_DECODING if decoding else LEAST_STEPS):
+        return 0
+    width, _ = width_and_warps(n_labels)
+    if n_batch * width**3 > MOST_WORK * multiprocessors(x.device):
         return 0
     return 1 << round(math.log2(n_steps) / 2)
 
@@ -97,7 +107,7 @@ def forward(
     """As :func:`crfkit.torch.kernels.forward`."""
     n_batch, n_steps, n_labels = x.shape
     width, warps = width_and_warps(n_labels)
-    span = span_of(*x.shape)
+    span = span_of(x)
     first, last = first_and_last(x, m)
     log_z, bounds = _at_bounds(x, a, s, e, p, m, first, span, 1 + keep)
     alpha = a.new_empty(x.shape if keep else (0,))
@@ -124,7 +134,7 @@ def backward(
     """As :func:`crfkit.torch.kernels.backward`."""
     alpha, bounds, first, last = saved
     n_batch, n_steps, _ = x.shape
-    span = span_of(*x.shape)
+    span = span_of(x)
     if y is not None and m is not None:  # masked steps take the label of the last step there
         at = torch.arange(n_steps, device=x.device).expand(n_batch, n_steps)
         y = y.gather(1, torch.where(m > 0, at, 0).cummax(1).values)
@@ -138,7 +148,7 @@ def decode(x: Tensor, a: Tensor, s: Tensor, e: Tensor, p: Tensor | None, m: Tens
     """As :func:`crfkit.torch.kernels.decode`."""
     n_batch, n_steps, n_labels = x.shape
     width, warps = width_and_warps(n_labels)
-    span = span_of(*x.shape)
+    span = span_of(x)
     first, _ = first_and_last(x, m)
     _, bounds = _at_bounds(x, a, s, e, p, m, first, span, 1, best=True)
     spans = bounds.shape[2] - 1

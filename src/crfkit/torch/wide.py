@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from crfkit.torch.kernels import finite, first_and_last, is_here, trace, value_of
+from crfkit.torch.kernels import finite, first_and_last, is_here, multiprocessors, trace, value_of
 
 __all__ = ["backward", "decode", "forward"]
 
@@ -246,9 +246,10 @@ def _decode_shared(x: Tensor, a: Tensor, s: Tensor, e: Tensor, m: Tensor | None)
     return path
 
 
-def _programs(device: torch.device) -> int:
-    """How many programs run at once for certain."""
-    return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
+def _tiles(n_labels: int) -> tuple[int, int, int]:
+    """Sequences and most columns of a program, and how many rows of the transitions it takes at once."""
+    depth = triton.next_power_of_2(n_labels)
+    return (16, 32, depth) if depth <= 512 else (16, 32, 256)
 
 
 def _walk(
@@ -260,16 +261,15 @@ def _walk(
     out = torch.full((sides, n_batch, n_steps, n_labels), -1, dtype=torch.int32, device=x.device).view(torch.float32)
     pre = torch.empty_like(out[0]) if sides > 1 else out
     shift = torch.zeros((sides, n_batch), dtype=torch.float64, device=x.device)
-    rows, warps, most = 16, 8, max(1, _programs(x.device) // sides)
+    rows, most_columns, chunk = _tiles(n_labels)
+    warps, most = 8, max(1, multiprocessors(x.device) // sides)  # so many programs run at once for certain
     groups = triton.cdiv(n_batch, rows)
     columns = 16
-    while triton.cdiv(n_labels, columns) * groups > most and columns < 32:
+    while triton.cdiv(n_labels, columns) * groups > most and columns < most_columns:
         columns *= 2
     blocks = triton.cdiv(n_labels, columns)
     at_once = max(1, most // blocks)
     together = x.is_cuda and blocks <= most
-    chunk = triton.next_power_of_2(n_labels)
-    chunk = chunk if chunk <= 512 else 256
     for first in range(0, groups, at_once):
         spans = [(0, n_steps)] if together else [(t, t + 1) for t in range(n_steps)]
         for begin, end in spans:
