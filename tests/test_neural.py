@@ -49,7 +49,8 @@ def test_the_slides_gradients_of_linear_factors(length: int) -> None:
         torch.nn.init.normal_(p)
     for p in (crf.start_transitions, crf.end_transitions):
         torch.nn.init.zeros_(p)
-    layers: dict[int, Any] = {d: layer[0] for d, layer in zip((-1, 0, 1), net.nets, strict=True)}
+    nets: Any = net.nets
+    layers = {d: layer[0] for d, layer in zip((-1, 0, 1), nets, strict=True)}
     (-crf(net(torch.tensor(x)[None]), torch.tensor(y)[None])).backward()
     want = slide_gradients(
         x,
@@ -78,10 +79,10 @@ def test_the_slides_gradients_of_hidden_layers(length: int) -> None:
     emissions = net(torch.tensor(x)[None])
     (-crf(emissions, torch.tensor(y)[None])).backward()
     a, s, e = (p.detach().numpy() for p in (crf.transitions, crf.start_transitions, crf.end_transitions))
-    p = chain.marginals(chain.Potentials(emissions[0].detach().numpy(), a, s, e)).nodes
-    delta = p.copy()
+    delta = chain.marginals(chain.Potentials(emissions[0].detach().numpy(), a, s, e)).nodes.copy()
     delta[np.arange(length), y] -= 1
-    for d, layers in zip((-1, 0, 1), net.nets, strict=True):
+    nets: Any = net.nets
+    for d, layers in zip((-1, 0, 1), nets, strict=True):
         first, out = layers[0], layers[2]
         h = np.tanh(x @ first.weight.detach().numpy().T + first.bias.detach().numpy())
         d_out, d_first, d_bias = (np.zeros(w.shape) for w in (out.weight, first.weight, first.bias))

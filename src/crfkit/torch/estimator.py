@@ -310,7 +310,7 @@ class NeuralCRF(Estimator):
         labelled = [k for k, target in enumerate(targets) if target is not None]
         other = [k for k, target in enumerate(targets) if target is None]
         device, n_steps = emissions.device, emissions.shape[1]
-        loss = emissions.sum() * 0.0
+        loss: Tensor = emissions.sum() * 0.0
 
         def part(rows: list[int]) -> tuple[Tensor, Tensor, Tensor | None]:
             at = torch.tensor(rows, device=device)
@@ -432,7 +432,7 @@ class NeuralCRF(Estimator):
                 total += float(loss.detach()) * len(some)
                 if self.l2 > 0 or self.l1 > 0:
                     loss = loss + self._penalty()
-                loss.backward()
+                torch.autograd.backward(loss)
                 if self.clip is not None:
                     torch.nn.utils.clip_grad_norm_(modules.parameters(), self.clip)
                 optimiser.step()

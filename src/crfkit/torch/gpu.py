@@ -54,10 +54,9 @@ def _module(x: Tensor, decoding: bool = False) -> Any:
     return scan if scan.span_of(x, decoding) else kernels
 
 
-def _arguments(
-    emissions: Tensor, transitions: Tensor, start: Tensor, end: Tensor, pairwise: Tensor | None, mask: Tensor | None
-) -> tuple[Any, ...]:
+def _arguments(inputs: Any, mask: Tensor | None) -> tuple[Any, ...]:
     """As the kernels take them: transitions, start and end in the type that is computed in, a mask of bytes."""
+    emissions, transitions, start, end, pairwise = inputs
     dtype = compute_dtype(emissions)
     x = emissions.detach()
     return (
@@ -68,34 +67,23 @@ def _arguments(
     )
 
 
-def forward(
-    emissions: Tensor,
-    transitions: Tensor,
-    start: Tensor,
-    end: Tensor,
-    pairwise: Tensor | None,
-    mask: Tensor | None,
-    tags: Tensor | None,
-    keep: bool = True,
-) -> tuple[Tensor, Any]:
+def forward(inputs: Any, mask: Tensor | None, tags: Tensor | None, keep: bool = True) -> tuple[Tensor, Any]:
     """Log-partition log Z [B], or the log-likelihood of tags, and what :func:`backward` needs if ``keep``."""
-    inputs = _arguments(emissions, transitions, start, end, pairwise, mask)
+    arguments = _arguments(inputs, mask)
     y = None if tags is None else tags.contiguous()
-    value, messages = _module(inputs[0]).forward(*inputs, y, keep)
-    return value, (*inputs, y, messages)
+    value, messages = _module(arguments[0]).forward(*arguments, y, keep)
+    return value, (*arguments, y, messages)
 
 
-def backward(saved: Any, g: Tensor) -> tuple[Tensor | None, ...]:
+def backward(kept: Any, g: Tensor) -> tuple[Tensor | None, ...]:
     """Gradients of emissions, transitions, start, end and pairwise of ``sum_b g_b value_b``."""
-    x, a, *_ = saved
-    found: tuple[Tensor | None, ...] = _module(x).backward(*saved, g.detach().to(a.dtype).contiguous())
+    x, a, *_ = kept
+    found: tuple[Tensor | None, ...] = _module(x).backward(*kept, g.detach().to(a.dtype).contiguous())
     return found
 
 
-def decode(
-    emissions: Tensor, transitions: Tensor, start: Tensor, end: Tensor, pairwise: Tensor | None, mask: Tensor | None
-) -> Tensor:
+def decode(inputs: Any, mask: Tensor | None) -> Tensor:
     """Best labels [B, T]; -1 at masked steps, -2 all over where no labelling is allowed."""
-    inputs = _arguments(emissions, transitions, start, end, pairwise, mask)
-    found: Tensor = _module(inputs[0], decoding=True).decode(*inputs)
+    arguments = _arguments(inputs, mask)
+    found: Tensor = _module(arguments[0], decoding=True).decode(*arguments)
     return found

@@ -308,10 +308,10 @@ def _gold_kernel(
     tl.store(value_ptr + b, tl.where(seen >= 0, gold - tl.load(log_z_ptr + b), 0.0))
 
 
-def width_and_warps(n_labels: int) -> tuple[int, int]:
-    """Labels padded to a power of two, and the warps of a program."""
+def width_and_warps(n_labels: int, back: bool = False) -> tuple[int, int]:
+    """Labels padded to a power of two, and the warps of a program, measured on an H200; backward has more to hold."""
     width = max(16, triton.next_power_of_2(n_labels))
-    return width, {16: 1, 32: 1, 64: 4, 128: 8}[width]
+    return width, {16: 1, 32: 1, 64: 4, 128: 16 if back else 4}[width]
 
 
 def multiprocessors(device: torch.device) -> int:
@@ -380,7 +380,7 @@ def walk_back(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
     """Gradients of emissions and pairwise; of transitions [B, S, L, L], start and end [2, B, S, L] for S spans each."""
     n_batch, n_steps, n_labels = x.shape
-    width, warps = width_and_warps(n_labels)
+    width, warps = width_and_warps(n_labels, back=True)
     spans = 1 if bounds is None else bounds.shape[2] - 1
     de = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     da = a.new_empty(n_batch, spans, n_labels, n_labels)

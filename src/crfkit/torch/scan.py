@@ -1,10 +1,10 @@
 """Few and long sequences: a scan over time in spans, whose programs all run at once.
 
 A span of steps takes the messages before it to those behind it by a matrix, row by row the messages of a walk that
-begins with one label. First all rows of all spans' matrices are walked; then the matrices are multiplied from both ends,
-one vector at a time, so that the messages at the spans' bounds are known; then all spans are walked again from there.
-Of T dependent steps a few times the square root is left; the work grows by the number of labels. All is in log space, as
-without the scan.
+begins with one label. First all rows of all spans' matrices are walked; then the matrices are multiplied from both
+ends, one vector at a time, so that the messages at the spans' bounds are known; then all spans are walked again from
+there. Of T dependent steps a few times the square root is left; the work grows by the number of labels. All is in log
+space, as without the scan.
 """
 
 from __future__ import annotations
@@ -165,4 +165,5 @@ def decode(x: Tensor, a: Tensor, s: Tensor, e: Tensor, p: Tensor | None, m: Tens
     if m is not None:
         dead = dead & (m.amax(1, keepdim=True) > 0)
     last = label.clamp_min(0).repeat_interleave(span, 1)[:, :n_steps, None]
-    return paths.gather(2, last).squeeze(2).long().masked_fill_(dead, -2)
+    found: Tensor = paths.gather(2, last).squeeze(2).long()
+    return found.masked_fill_(dead, -2)
