@@ -168,6 +168,7 @@ def draw(runs: list[dict[str, Any]]) -> None:
             axes.plot(range(1, n + 1), r["history"], color=colour, linewidth=0.9, label=None if k else name)
         axes.plot([n + 1] * len(found), [r["f1"] for r in found], ".", color=colour)
     axes.set_ylim(bottom=70)
+    axes.xaxis.get_major_locator().set_params(integer=True)
     axes.set_xlabel("epoch")
     axes.set_ylabel("slot F1, validation (dots: test)")
     axes.legend()

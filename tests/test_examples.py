@@ -107,7 +107,13 @@ def test_transformer_of_transformers(
     vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *(f"##{c}" for c in letters)]
     (tmp_path / "vocab.txt").write_text("\n".join(vocabulary), encoding="utf-8")
     transformers.BertTokenizerFast(str(tmp_path / "vocab.txt"), do_lower_case=False).save_pretrained(tmp_path)
-    config = transformers.BertConfig(len(vocabulary), 32, 1, 2, 64)
+    config = transformers.BertConfig(
+        vocab_size=len(vocabulary),
+        hidden_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=64,
+    )
     transformers.BertModel(config).save_pretrained(tmp_path)
     files = [str(sample / name) for name in ("train.txt", "test.txt")]
     monkeypatch.setattr(sys, "argv", ["transformer.py", str(tmp_path), *files, "--epochs", "1", "--scheme", "bio"])
