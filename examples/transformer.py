@@ -49,7 +49,8 @@ class Tagger(nn.Module):
 
     def loss(self, pieces: Any, tags: Tensor, mask: Tensor) -> Tensor:
         """Mean negative log-likelihood of a word's label."""
-        return -self.crf(self.scores(pieces), tags, mask, "token_mean")
+        likelihood: Tensor = self.crf(self.scores(pieces), tags, mask, "token_mean")
+        return -likelihood
 
     @torch.no_grad()
     def tag(self, pieces: Any, mask: Tensor) -> list[list[str]]:
@@ -123,12 +124,14 @@ def main() -> None:
 
     tokenizer = transformers.AutoTokenizer.from_pretrained(args.folder, local_files_only=True)
     encoder = transformers.AutoModel.from_pretrained(args.folder, local_files_only=True)
-    train, test = read_columns(args.train), read_columns(args.test)
-    labels = sorted({v for row in train.y for v in row})
+    (X, y), (X_test, y_test) = (read_columns(name)[:2] for name in (args.train, args.test))
+    if y is None or y_test is None:
+        raise SystemExit("the files must hold labels in their last columns")
+    labels = sorted({v for row in y for v in row})
     tagger = Tagger(encoder, encoder.config.hidden_size, labels, args.scheme)
     tagger.to("cuda" if torch.cuda.is_available() else "cpu")
-    print(f"loss {fit(tagger, tokenizer, train.X, train.y, args.epochs, args.learning_rate):.3f}")
-    print(evaluate(test.y, predict(tagger, tokenizer, test.X)))
+    print(f"loss {fit(tagger, tokenizer, X, y, args.epochs, args.learning_rate):.3f}")
+    print(evaluate(y_test, predict(tagger, tokenizer, X_test)))
 
 
 if __name__ == "__main__":

@@ -161,14 +161,14 @@ def draw(runs: list[dict[str, Any]]) -> None:
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(figsize=(6, 3.5))
+    n = len(runs[0]["history"])
     for name, colour in (("softmax", "tab:orange"), ("CRF", "tab:blue")):
         found = [r for r in runs if r["model"] == name]
-        n = len(found[0]["history"])
         for k, r in enumerate(found):
             axes.plot(range(1, n + 1), r["history"], color=colour, linewidth=0.9, label=None if k else name)
         axes.plot([n + 1] * len(found), [r["f1"] for r in found], ".", color=colour)
     axes.set_ylim(bottom=70)
-    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.set_xticks(range(0, n + 2, 5))
     axes.set_xlabel("epoch")
     axes.set_ylabel("slot F1, validation (dots: test)")
     axes.legend()

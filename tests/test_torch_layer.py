@@ -212,6 +212,13 @@ def test_unknown_labels_and_sets() -> None:
     assert torch.isfinite(crf.transitions.grad).all()
     with pytest.raises(ValueError, match="tags must be in"):
         crf(x, torch.full((2, 4), 3))
+    with pytest.raises(ValueError, match="tags must be integers"):
+        crf(x, torch.zeros(2, 4))
+    with pytest.raises(ValueError, match="weight must have shape"):
+        crf(x, torch.zeros(2, 4, dtype=torch.long), weight=torch.ones(3))
+    x[1, 2, 0] = torch.nan
+    with pytest.raises(ValueError, match="a score is not a number, in sequence 1"):
+        crf(x, torch.zeros(2, 4, dtype=torch.long))
 
 
 def test_padding_may_hold_anything() -> None:
@@ -379,6 +386,7 @@ def test_two_processes(tmp_path: Path) -> None:
     tagger(x, y).backward()
     for rank in range(2):
         for got, p in zip(torch.load(tmp_path / f"out.{rank}"), tagger.parameters(), strict=True):
+            assert p.grad is not None
             torch.testing.assert_close(got, p.grad / 2)
 
 

@@ -216,6 +216,8 @@ class CRF(nn.Module):
         if self._class_weight is not None:
             value = value * self._tag_weights(y, m, known, value.dtype)
         if weight is not None:
+            if weight.shape != value.shape:
+                raise ValueError(f"weight must have shape {tuple(value.shape)}, got {tuple(weight.shape)}")
             value = value * weight.to(value)
         if reduction == "none":
             return value
@@ -238,6 +240,8 @@ class CRF(nn.Module):
                 raise ValueError(f"a bool tensor of tags must have the shape of emissions, got {tuple(tags.shape)}")
             allowed = y
         else:
+            if y.is_floating_point():
+                raise ValueError(f"tags must be integers, or sets in a bool tensor, got {y.dtype}")
             y = y.long()
             known = y != self.ignore_index
             self._check_tags(y, known if m is None else known & m)
