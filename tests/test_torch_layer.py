@@ -216,9 +216,10 @@ def test_unknown_labels_and_sets() -> None:
         crf(x, torch.zeros(2, 4))
     with pytest.raises(ValueError, match="weight must have shape"):
         crf(x, torch.zeros(2, 4, dtype=torch.long), weight=torch.ones(3))
-    x[1, 2, 0] = torch.nan
-    with pytest.raises(ValueError, match="a score is not a number, in sequence 1"):
-        crf(x, torch.zeros(2, 4, dtype=torch.long))
+    for bad in (torch.nan, torch.inf):
+        x[1, 2, 0] = bad
+        with pytest.raises(ValueError, match=f"a score must be finite or minus infinity, got {bad} in emissions"):
+            crf(x, torch.zeros(2, 4, dtype=torch.long))
 
 
 def test_padding_may_hold_anything() -> None:
