@@ -17,10 +17,12 @@ import sys
 import time
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 SHAPES = [(64, 128, 32), (256, 128, 64), (64, 128, 128), (64, 128, 512), (16, 4096, 32)]
+LONG = [(1, 100_000, 9), (2, 100_000, 32), (1, 100_000, 128)]
 CPU_SHAPES = [(64, 128, 32), (16, 64, 9)]
 
 
@@ -38,6 +40,13 @@ def timed(f: Callable[[], Any], torch: Any, cuda: bool, repeats: int, warm: int 
             torch.cuda.synchronize()
         found.append((time.perf_counter() - begin) * 1e3)
     return statistics.median(found)
+
+
+def path_score(crf: Any, x: Any, tags: Any) -> Any:
+    """Scores [B] of the tags in float64."""
+    a, s, e = (p.detach().double() for p in (crf.transitions, crf.start_transitions, crf.end_transitions))
+    unary = x.detach().double().gather(2, tags[..., None]).squeeze(2).sum(1)
+    return unary + s[tags[:, 0]] + e[tags[:, -1]] + a[tags[:, :-1], tags[:, 1:]].sum(1)
 
 
 def reference(torch: Any, crf: Any, x: Any, tags: Any) -> tuple[Any, Any, Any]:
@@ -58,8 +67,7 @@ def reference(torch: Any, crf: Any, x: Any, tags: Any) -> tuple[Any, Any, Any]:
         beta = (a + c[:, None, :]).logsumexp(2)
         nodes.append((alpha[t] + beta - log_z[:, None]).exp())
     p = torch.stack(nodes[::-1], 1)
-    gold = u.gather(2, tags[..., None]).squeeze(2).sum(1) + s[tags[:, 0]] + e[tags[:, -1]]
-    gold = gold + a[tags[:, :-1], tags[:, 1:]].sum(1)
+    gold = path_score(crf, x, tags)
     hot = torch.zeros_like(p).scatter_(2, tags[..., None], 1.0)
     flat = (tags[:, :-1] * a.shape[0] + tags[:, 1:]).reshape(-1)
     counts = torch.bincount(flat, minlength=a.numel()).reshape(a.shape).double()
@@ -152,11 +160,47 @@ def run_shape(torch: Any, ct: Any, shape: tuple[int, int, int], device: str, rep
         theirs.load_state_dict(ours.state_dict())
         measure("pytorch-crf", lambda: -theirs(x, tags), theirs, lambda: theirs.decode(x), few)
         if cuda or t <= 128:
-            a, b_ = torch.tensor(theirs.decode(x)), torch.tensor(ours.decode(x))
-            row["same_tags"] = round(float((a == b_).float().mean()), 5)  # float32 breaks near ties either way
+            paths = [torch.tensor(crf.decode(x), device=device) for crf in (theirs, ours)]
+            row["same_tags"] = round(float((paths[0] == paths[1]).float().mean()), 5)
+            scores = [path_score(ours, x, y) for y in paths]
+            row["score_lost"] = float((scores[0] - scores[1]).max())  # float32 breaks near ties either way
     if has("torch_struct"):
         measure("torch-struct", lambda: struct_loss(torch, ours, x, tags), ours, None, few)
     return row
+
+
+def learn(crf: Any, x: Any, tags: Any) -> Callable[[], None]:
+    def run() -> None:
+        x.grad = None
+        crf.zero_grad(set_to_none=True)
+        (-crf(x, tags)).backward()
+
+    return run
+
+
+def long_sequences(torch: Any, ct: Any, repeats: int) -> list[dict[str, Any]]:
+    """Milliseconds of few long sequences: with the scan over time, and walked as whole sequences."""
+    from crfkit.torch import scan
+
+    found = []
+    for b, t, n in LONG:
+        torch.manual_seed(0)
+        crf = ct.CRF(n, batch_first=True).cuda()
+        x = torch.randn(b, t, n, device="cuda", requires_grad=True)
+        tags = torch.randint(n, (b, t), device="cuda")
+        row: dict[str, Any] = {"shape": f"B{b} T{t} L{n}"}
+        paths, most = [], scan.MOST_WORK
+        for name, limit in (("scan", most), ("walk", 0)):
+            scan.MOST_WORK = limit
+
+            row[f"{name}_ms"] = timed(learn(crf, x, tags), torch, True, repeats)
+            row[f"{name}_decode_ms"] = timed(partial(crf.decode, x), torch, True, repeats)
+            paths.append(torch.tensor(crf.decode(x), device="cuda"))
+        scan.MOST_WORK = most
+        row["same_tags"] = round(float((paths[0] == paths[1]).float().mean()), 6)
+        found.append(row)
+        print("  ".join(f"{k} {v:.4g}" if isinstance(v, float) else str(v) for k, v in row.items()), flush=True)
+    return found
 
 
 def share_of_bilstm(torch: Any, ct: Any, device: str, repeats: int) -> dict[str, Any]:
@@ -242,12 +286,13 @@ def main() -> None:
             if key in row:
                 line.append(f"{key} {row[key]:.0f}")
         line += [f"{k} {row[k]:.2g}" for k in row if k.startswith("error")]
-        line += [f"{k} {row[k]}" for k in ("same_twice", "same_tags") if k in row]
+        line += [f"{k} {row[k]}" for k in ("same_twice", "same_tags", "score_lost") if k in row]
         print("  ".join(line), flush=True)
     share = share_of_bilstm(torch, ct, device, 5 if args.quick or device == "cpu" else 30)
     print("BiLSTM-CRF step:", {k: round(v, 4) for k, v in share.items()}, flush=True)
+    long = long_sequences(torch, ct, 5) if device == "cuda" else []
     if args.json:
-        Path(args.json).write_text(json.dumps({"rows": rows, "bilstm": share}, indent=1))
+        Path(args.json).write_text(json.dumps({"rows": rows, "bilstm": share, "long": long}, indent=1))
 
 
 if __name__ == "__main__":

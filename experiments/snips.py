@@ -1,16 +1,20 @@
 """A bidirectional LSTM with a CRF on it against the same encoder with a softmax, on the slots of SNIPS.
 
-    python experiments/snips.py [--epochs N] [--seeds N] [--threads N]
+    python experiments/snips.py [--epochs N] [--seeds N] [--jobs N] [--threads N] [--json FILE] [--figure-only]
 
 Both have the same embeddings (lower-cased words, suffixes of three characters), encoder, optimiser, batches and seeds;
 the epoch is chosen by the F1 of slots on the validation part. Prints a table of F1 and sentences right on the test part
-and of seconds, and writes it to docs/experiments/snips.table.md.
+and of seconds, writes the runs to docs/experiments/snips.json and, if matplotlib is there, draws snips.svg. Seconds
+are only worth something with one job.
 """
 
 from __future__ import annotations
 
 import argparse
 import copy
+import importlib.util
+import json
+import multiprocessing
 import statistics
 import time
 from pathlib import Path
@@ -24,6 +28,7 @@ from crfkit.metrics import evaluate
 from crfkit.torch import CRF
 
 PAGE = Path(__file__).parents[1] / "docs" / "experiments"
+NAMES = {False: "softmax", True: "CRF"}
 
 
 class Tagger(nn.Module):
@@ -36,13 +41,12 @@ class Tagger(nn.Module):
         self.head, self.dropout = nn.Linear(200, n_labels), nn.Dropout(0.4)
         self.crf = CRF(n_labels, batch_first=True) if chain else None
 
-    def forward(self, words: Tensor, suffixes: Tensor, mask: Tensor) -> Tensor:
-        """Scores of all labels at all words, [B, T, L]."""
+    def forward(self, words: Tensor, suffixes: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        """Scores of all labels at all words [B, T, L], and which words are there."""
         x = self.dropout(torch.cat([self.words(words), self.suffixes(suffixes)], -1))
-        packed = nn.utils.rnn.pack_padded_sequence(x, mask.sum(1).cpu(), batch_first=True, enforce_sorted=False)
-        y, _ = nn.utils.rnn.pad_packed_sequence(self.lstm(packed)[0], batch_first=True, total_length=mask.shape[1])
-        scores: Tensor = self.head(self.dropout(y))
-        return scores
+        packed = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+        y, _ = nn.utils.rnn.pad_packed_sequence(self.lstm(packed)[0], batch_first=True, total_length=words.shape[1])
+        return self.head(self.dropout(y)), words > 0
 
     def loss(self, scores: Tensor, tags: Tensor, mask: Tensor) -> Tensor:
         """Mean negative log-likelihood of a tag."""
@@ -65,99 +69,145 @@ def numbers(X: list[list[str]]) -> dict[str, int]:
     return {w: k + 2 for k, w in enumerate(sorted({w for x in X for w in x}))}
 
 
-def batches(X: Any, y: Any, tables: Any, order: list[int], device: str) -> Any:
-    """Padded words, suffixes, mask and tags of 32 sentences at a time."""
+def encode(X: Any, y: Any, tables: Any) -> list[Tensor]:
+    """Numbers of words, suffixes and labels of every sentence, [T, 3]."""
     words, suffixes, labels = tables
+    return [
+        torch.tensor(
+            [
+                (words.get(w.lower(), 1), suffixes.get(w.lower()[-3:], 1), labels.get(v, 0))
+                for w, v in zip(*row, strict=True)
+            ]
+        )
+        for row in zip(X, y, strict=True)
+    ]
+
+
+def batches(rows: list[Tensor], order: list[int], device: str) -> Any:
+    """32 sentences at a time: which, words, suffixes and tags [B, T], and their lengths."""
     for k in range(0, len(order), 32):
         some = order[k : k + 32]
-        shape = len(some), max(len(X[i]) for i in some)
-        w, s, t = (torch.zeros(shape, dtype=torch.long) for _ in range(3))
-        mask = torch.zeros(shape, dtype=torch.bool)
-        for row, i in enumerate(some):
-            n = len(X[i])
-            w[row, :n] = torch.tensor([words.get(v.lower(), 1) for v in X[i]])
-            s[row, :n] = torch.tensor([suffixes.get(v.lower()[-3:], 1) for v in X[i]])
-            t[row, :n] = torch.tensor([labels.get(v, 0) for v in y[i]])
-            mask[row, :n] = True
-        yield some, w.to(device), s.to(device), mask.to(device), t.to(device)
+        padded = nn.utils.rnn.pad_sequence([rows[i] for i in some], batch_first=True).to(device)
+        yield some, *padded.unbind(2), torch.tensor([len(rows[i]) for i in some])
 
 
 @torch.no_grad()
-def predict(model: Tagger, X: Any, y: Any, tables: Any, device: str) -> list[list[str]]:
+def predict(model: Tagger, rows: list[Tensor], names: list[str], device: str) -> list[list[str]]:
     model.eval()
-    names = list(tables[2])
-    out: list[list[str]] = [[] for _ in X]
-    for some, w, s, mask, _ in batches(X, y, tables, sorted(range(len(X)), key=lambda i: len(X[i])), device):
-        for i, path in zip(some, model.decode(model(w, s, mask), mask), strict=True):
+    out: list[list[str]] = [[] for _ in rows]
+    for some, w, s, _, lengths in batches(rows, sorted(range(len(rows)), key=lambda i: len(rows[i])), device):
+        scores, mask = model(w, s, lengths)
+        for i, path in zip(some, model.decode(scores, mask), strict=True):
             out[i] = [names[k] for k in path]
     return out
 
 
-def run(chain: bool, seed: int, epochs: int, parts: Any) -> dict[str, float]:
-    """F1 and sentences right on the test part, epochs to the best one, seconds of an epoch and of decoding."""
+def run(job: tuple[bool, int, int]) -> dict[str, Any]:
+    """F1 and sentences right on the test part, F1 after every epoch, seconds of an epoch and of decoding."""
+    chain, seed, epochs = job
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    (X, y), (X_dev, y_dev), (X_test, y_test) = parts
+    parts = []
+    for split in ("train", "dev", "test"):
+        corpus = load_corpus("snips_slots", split)
+        parts.append(([list(x) for x in corpus.X], [list(row) for row in corpus.y]))
+    X, y = parts[0]
     torch.manual_seed(seed)
     labels = {v: k for k, v in enumerate(sorted({v for row in y for v in row}))}
     lower = [[v.lower() for v in x] for x in X]
     tables = numbers(lower), numbers([[v[-3:] for v in x] for x in lower]), labels
     model = Tagger(len(tables[0]) + 2, len(tables[1]) + 2, len(labels), chain).to(device)
     optimiser = torch.optim.Adam(model.parameters(), lr=0.002)
-    best, kept, seconds = (-1.0, 0), None, []
+    train, dev, test = (encode(*part, tables) for part in parts)
+    kept: dict[str, Tensor] = {}
+    history: list[float] = []
+    seconds = []
     for epoch in range(epochs):
         model.train()
         begin = time.perf_counter()
-        for _, w, s, mask, tags in batches(X, y, tables, torch.randperm(len(X)).tolist(), device):
-            w = torch.where(torch.rand(w.shape, device=device) < 0.05, 1, w) * mask  # so that unknown words are known
+        for _, w, s, tags, lengths in batches(train, torch.randperm(len(train)).tolist(), device):
+            w = torch.where((torch.rand(w.shape, device=device) < 0.05) & (w > 0), 1, w)  # to know the unknown word
             optimiser.zero_grad(set_to_none=True)
-            loss: Any = model.loss(model(w, s, mask), tags, mask)
+            scores, mask = model(w, s, lengths)
+            loss: Any = model.loss(scores, tags, mask)
             loss.backward()
             nn.utils.clip_grad_norm_(model.parameters(), 5.0)
             optimiser.step()
+        if device == "cuda":
+            torch.cuda.synchronize()
         seconds.append(time.perf_counter() - begin)
-        f1 = evaluate(y_dev, predict(model, X_dev, y_dev, tables, device)).f1 or 0.0
-        print(f"  {'crf' if chain else 'softmax'} {seed} {epoch + 1} {f1:.4f} {seconds[-1]:.1f} s", flush=True)
-        if f1 > best[0]:
-            best, kept = (f1, epoch + 1), copy.deepcopy(model.state_dict())
-    assert kept is not None
+        f1 = 100 * (evaluate(parts[1][1], predict(model, dev, list(labels), device)).f1 or 0.0)
+        print(f"  {NAMES[chain]} {seed} {epoch + 1} {f1:.2f} {seconds[-1]:.1f} s", flush=True)
+        if f1 > max(history, default=-1.0):
+            kept = copy.deepcopy(model.state_dict())
+        history.append(f1)
     model.load_state_dict(kept)
     begin = time.perf_counter()
-    report = evaluate(y_test, predict(model, X_test, y_test, tables, device))
+    tagged = predict(model, test, list(labels), device)
+    decoding = time.perf_counter() - begin
+    report = evaluate(parts[2][1], tagged)
     return {
-        "f1": 100 * (report.f1 or 0.0),
-        "sentences": 100 * report.sequence_accuracy,
-        "epochs": best[1],
-        "epoch": statistics.median(seconds),
-        "decode": time.perf_counter() - begin,
+        "model": NAMES[chain],
+        "seed": seed,
+        "f1": round(100 * (report.f1 or 0.0), 2),
+        "sentences": round(100 * report.sequence_accuracy, 2),
+        "history": [round(v, 2) for v in history],
+        "epoch_seconds": round(statistics.median(seconds), 2),
+        "decode_seconds": round(decoding, 3),
     }
+
+
+def draw(runs: list[dict[str, Any]]) -> None:
+    """F1 on the validation part over epochs: a line for every run; dots at the right are F1 on the test part."""
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(6, 3.5))
+    n = len(runs[0]["history"])
+    for name, colour in (("softmax", "tab:orange"), ("CRF", "tab:blue")):
+        found = [r for r in runs if r["model"] == name]
+        for k, r in enumerate(found):
+            axes.plot(range(1, n + 1), r["history"], color=colour, linewidth=0.9, label=None if k else name)
+        axes.plot([n + 1] * len(found), [r["f1"] for r in found], ".", color=colour)
+    axes.set_ylim(bottom=70)
+    axes.set_xticks(range(0, n + 2, 5))
+    axes.set_xlabel("epoch")
+    axes.set_ylabel("slot F1, validation (dots: test)")
+    axes.legend()
+    figure.tight_layout()
+    figure.savefig(PAGE / "snips.svg")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--epochs", type=int, default=10)
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--epochs", type=int, default=20)
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--json", type=Path, default=PAGE / "snips.json")
+    parser.add_argument("--figure-only", action="store_true", help="draw the runs that were written before")
     args = parser.parse_args()
-    torch.set_num_threads(args.threads)
-    parts = []
-    for split in ("train", "dev", "test"):
-        corpus = load_corpus("snips_slots", split)
-        parts.append(([list(x) for x in corpus.X], [list(row) for row in corpus.y]))
-    rows: dict[bool, list[dict[str, float]]] = {False: [], True: []}
-    for seed in range(args.seeds):
-        for chain in rows:
-            rows[chain].append(run(chain, seed, args.epochs, parts))
-    lines = ["| on the encoder | slot F1 | least, most | sentences right | best epoch | s an epoch | s decoding |"]
-    lines.append("|---|---|---|---|---|---|---|")
-    for chain, found in rows.items():
-        f1 = [r["f1"] for r in found]
-        means = [statistics.mean(r[k] for r in found) for k in ("sentences", "epochs", "epoch", "decode")]
-        lines.append(
-            f"| {'CRF' if chain else 'softmax'} | {statistics.mean(f1):.2f} | {min(f1):.2f}, {max(f1):.2f} | "
-            f"{means[0]:.2f} | {means[1]:.1f} | {means[2]:.1f} | {means[3]:.2f} |"
+    if not args.figure_only:
+        jobs = [(chain, seed, args.epochs) for seed in range(args.seeds) for chain in NAMES]
+        if args.jobs > 1:
+            with multiprocessing.get_context("spawn").Pool(args.jobs, torch.set_num_threads, (args.threads,)) as pool:
+                found = pool.map(run, jobs, chunksize=1)
+        else:
+            torch.set_num_threads(args.threads)
+            found = [run(job) for job in jobs]
+        args.json.write_text("[\n" + ",\n".join(json.dumps(r) for r in found) + "\n]\n")
+    runs = json.loads(args.json.read_text())
+    print("| on the encoder | slot F1 | least, most | sentences right | best epoch | s an epoch | s decoding |")
+    print("|---|---|---|---|---|---|---|")
+    for name in NAMES.values():
+        rows = [r for r in runs if r["model"] == name]
+        f1 = [r["f1"] for r in rows]
+        best = statistics.mean(r["history"].index(max(r["history"])) + 1 for r in rows)
+        mean = {k: statistics.mean(r[k] for r in rows) for k in ("sentences", "epoch_seconds", "decode_seconds")}
+        print(
+            f"| {name} | {statistics.mean(f1):.2f} | {min(f1):.2f}, {max(f1):.2f} | {mean['sentences']:.2f} | "
+            f"{best:.1f} | {mean['epoch_seconds']:.1f} | {mean['decode_seconds']:.2f} |"
         )
-    print("\n".join(lines))
-    (PAGE / "snips.table.md").write_text("\n".join(lines) + "\n")
+    if args.json == PAGE / "snips.json" and importlib.util.find_spec("matplotlib"):
+        draw(runs)
 
 
 if __name__ == "__main__":

@@ -49,7 +49,8 @@ def test_the_slides_gradients_of_linear_factors(length: int) -> None:
         torch.nn.init.normal_(p)
     for p in (crf.start_transitions, crf.end_transitions):
         torch.nn.init.zeros_(p)
-    layers: dict[int, Any] = {d: layer[0] for d, layer in zip((-1, 0, 1), net.nets, strict=True)}
+    nets: Any = net.nets
+    layers = {d: layer[0] for d, layer in zip((-1, 0, 1), nets, strict=True)}
     (-crf(net(torch.tensor(x)[None]), torch.tensor(y)[None])).backward()
     want = slide_gradients(
         x,
@@ -78,10 +79,10 @@ def test_the_slides_gradients_of_hidden_layers(length: int) -> None:
     emissions = net(torch.tensor(x)[None])
     (-crf(emissions, torch.tensor(y)[None])).backward()
     a, s, e = (p.detach().numpy() for p in (crf.transitions, crf.start_transitions, crf.end_transitions))
-    p = chain.marginals(chain.Potentials(emissions[0].detach().numpy(), a, s, e)).nodes
-    delta = p.copy()
+    delta = chain.marginals(chain.Potentials(emissions[0].detach().numpy(), a, s, e)).nodes.copy()
     delta[np.arange(length), y] -= 1
-    for d, layers in zip((-1, 0, 1), net.nets, strict=True):
+    nets: Any = net.nets
+    for d, layers in zip((-1, 0, 1), nets, strict=True):
         first, out = layers[0], layers[2]
         h = np.tanh(x @ first.weight.detach().numpy().T + first.bias.detach().numpy())
         d_out, d_first, d_bias = (np.zeros(w.shape) for w in (out.weight, first.weight, first.bias))
@@ -208,6 +209,8 @@ def test_constraints_survive_saving(tmp_path: Path) -> None:
     [
         ({"window": -1}, "'window' of NeuralCRF"),
         ({"hidden": (0,)}, "'hidden' of NeuralCRF"),
+        ({"hidden": 8}, "'hidden' of NeuralCRF"),
+        ({"affixes": (2, 0)}, "'affixes' of NeuralCRF"),
         ({"activation": "step"}, "'activation' of NeuralCRF"),
         ({"dropout": 1.0}, "'dropout' of NeuralCRF"),
         ({"kernel_size": 2}, "'kernel_size' of NeuralCRF"),
@@ -224,6 +227,25 @@ def test_errors_name_the_sequence() -> None:
         crfkit.NeuralCRF().fit(SENTENCES[:2], [TAGS[0], TAGS[0]])
     with pytest.raises(ValueError, match="sequence 1 must be an array"):
         crfkit.NeuralCRF().fit([np.zeros((2, 3)), np.zeros((2, 4))], [["a", "b"]] * 2)
+
+
+def test_errors_of_labels_and_weights() -> None:
+    crf = crfkit.NeuralCRF(max_epochs=1, random_state=0)
+    with pytest.raises(ValueError, match="'sample_weight' must hold finite numbers"):
+        crf.fit(SENTENCES, TAGS, sample_weight=-np.ones(len(TAGS)))
+    with pytest.raises(ValueError, match="labels that the model has not learnt: 'Q'"):
+        crf.fit(SENTENCES, TAGS).log_likelihood([["the"]], [["Q"]])
+    with pytest.raises(ValueError, match="labels break 'constraints'"):
+        crfkit.NeuralCRF(constraints="bio").fit([["a", "b"]], [["O", "I-X"]])
+
+
+def test_validation_takes_known_labels_only() -> None:
+    partial: list[Any] = [[None, *row[1:]] for row in TAGS]
+    crf = crfkit.NeuralCRF(max_epochs=1, validation_fraction=0.5, random_state=0)
+    with pytest.raises(ValueError, match="'validation_fraction' of NeuralCRF"):
+        crf.fit(SENTENCES, partial)
+    mixed = [np.array(row) for row in TAGS[:4]] + partial[4:]
+    assert "accuracy" in crf.fit(SENTENCES, mixed).history_[0]
 
 
 def test_scikit_learn_takes_it() -> None:

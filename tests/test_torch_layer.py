@@ -6,6 +6,7 @@ import copy
 import io
 import itertools
 import pickle
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,11 +14,13 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from torch import nn  # noqa: E402
 from torch.autograd import gradcheck, gradgradcheck  # noqa: E402
 
-import crfkit.torch as ct  # noqa: E402
+import crfkit.torch  # noqa: E402
 from crfkit.chain import Constraints  # noqa: E402
 
+ct: Any = crfkit.torch
 F64 = torch.float64
 
 
@@ -36,8 +39,9 @@ def holes(b: int, t: int, seed: int = 1) -> Any:
     return mask
 
 
-def enumerate_paths(u: Any, a: Any, s: Any, e: Any, p: Any, mask: Any, b: int) -> tuple[list[Any], Any]:
+def enumerate_paths(inputs: Any, mask: Any, b: int) -> tuple[list[Any], Any]:
     """All taggings of sequence b and their scores, by the definition."""
+    u, a, s, e, p = inputs
     n = u.shape[2]
     at = [t for t in range(u.shape[1]) if mask is None or mask[b, t]]
     paths = list(itertools.product(range(n), repeat=len(at)))
@@ -62,7 +66,7 @@ def by_enumeration(what: str, inputs: list[Any], mask: Any) -> Any:
     u = inputs[0]
     rows = []
     for b in range(u.shape[0]):
-        paths, scores = enumerate_paths(*inputs, mask, b)
+        paths, scores = enumerate_paths(inputs, mask, b)
         log_z = scores.logsumexp(0)
         p = (scores - log_z).exp()
         if what == "log_partition":
@@ -187,7 +191,7 @@ def make(n: int = 3, **settings: Any) -> Any:
 
 def probabilities(crf: Any, x: Any, mask: Any, b: int) -> dict[tuple[int, ...], float]:
     a, s, e = (z.detach() for z in crf._scores())
-    paths, scores = enumerate_paths(x, a, s, e, None, mask, b)
+    paths, scores = enumerate_paths((x, a, s, e, None), mask, b)
     return dict(zip(paths, (scores - scores.logsumexp(0)).exp().tolist(), strict=True))
 
 
@@ -208,6 +212,14 @@ def test_unknown_labels_and_sets() -> None:
     assert torch.isfinite(crf.transitions.grad).all()
     with pytest.raises(ValueError, match="tags must be in"):
         crf(x, torch.full((2, 4), 3))
+    with pytest.raises(ValueError, match="tags must be integers"):
+        crf(x, torch.zeros(2, 4))
+    with pytest.raises(ValueError, match="weight must have shape"):
+        crf(x, torch.zeros(2, 4, dtype=torch.long), weight=torch.ones(3))
+    for bad in (torch.nan, torch.inf):
+        x[1, 2, 0] = bad
+        with pytest.raises(ValueError, match=f"a score must be finite or minus infinity, got {bad} in emissions"):
+            crf(x, torch.zeros(2, 4, dtype=torch.long))
 
 
 def test_padding_may_hold_anything() -> None:
@@ -227,9 +239,7 @@ def test_weights() -> None:
     torch.testing.assert_close(crf(x, tags, weight=w), (plain * w).sum())
     weighted = make(class_weight=[1.0, 2.0, 4.0])
     torch.testing.assert_close(weighted(x, tags, reduction="none"), plain * torch.tensor([9 / 4, 2.0], dtype=F64))
-    before = weighted._class_weight
-    weighted.span_probability(x, tags)
-    assert weighted._class_weight is before
+    torch.testing.assert_close(weighted.span_probability(x, tags), plain.exp())
 
 
 def test_constraints_hold_in_training_and_decoding() -> None:
@@ -326,24 +336,73 @@ def test_export_of_decoding() -> None:
     assert score[0].item() - crf.log_partition(x)[0].item() == pytest.approx(np.log(crf.nbest(x, k=1)[0][0][1]))
 
 
+def test_export_for_any_batch() -> None:
+    crf = make()
+    batch = torch.export.Dim("batch")
+    program = torch.export.export(
+        ct.TorchDecoder(crf), (torch.randn(2, 5, 3, dtype=F64),), dynamic_shapes=({0: batch},)
+    )
+    x = torch.randn(7, 5, 3, dtype=F64)
+    assert program.module()(x)[0].tolist() == crf.decode(x)
+
+
+def test_onnx() -> None:
+    pytest.importorskip("onnxscript", reason="torch writes ONNX with it")
+    runtime = pytest.importorskip("onnxruntime")
+    crf = make().float()
+    x = torch.randn(2, 5, 3)
+    program = torch.onnx.export(ct.TorchDecoder(crf), (x,), dynamo=True, verbose=False)
+    session = runtime.InferenceSession(program.model_proto.SerializeToString())
+    tags = session.run(None, {session.get_inputs()[0].name: x.numpy()})[0]
+    assert tags.tolist() == crf.decode(x)
+
+
+class Tagger(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 3)
+        self.crf = crfkit.torch.CRF(3, batch_first=True)
+
+    def forward(self, x: Any, y: Any) -> Any:
+        return -self.crf(self.linear(x), y)
+
+
+def one_of_two(rank: int, file: str, state: Any, x: Any, y: Any, out: str) -> None:
+    """A process of the next test: half of the batch each."""
+    torch.distributed.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=2)
+    tagger = Tagger()
+    tagger.load_state_dict(state)
+    parallel = nn.parallel.DistributedDataParallel(tagger)
+    parallel(x[rank::2], y[rank::2]).backward()
+    torch.save([p.grad for p in tagger.parameters()], f"{out}.{rank}")
+    torch.distributed.destroy_process_group()
+
+
+def test_two_processes(tmp_path: Path) -> None:
+    """The mean of the processes' gradients is half of the whole batch's."""
+    torch.manual_seed(0)
+    tagger, x, y = Tagger(), torch.randn(4, 5, 4), torch.randint(3, (4, 5))
+    arguments = str(tmp_path / "meet"), tagger.state_dict(), x, y, str(tmp_path / "out")
+    torch.multiprocessing.spawn(one_of_two, arguments, nprocs=2)
+    tagger(x, y).backward()
+    for rank in range(2):
+        for got, p in zip(torch.load(tmp_path / f"out.{rank}"), tagger.parameters(), strict=True):
+            assert p.grad is not None
+            torch.testing.assert_close(got, p.grad / 2)
+
+
 @pytest.mark.filterwarnings("ignore:The .grad attribute")  # torch's own
 def test_inside_of_a_compiled_model() -> None:
-    class Model(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.linear = torch.nn.Linear(4, 3)
-            self.crf = ct.CRF(3, batch_first=True)
-
-        def forward(self, x: Any, y: Any) -> Any:
-            return -self.crf(self.linear(x), y)
-
     torch.manual_seed(0)
-    model = Model()
+    model = Tagger()
     x, y = torch.randn(2, 5, 4), torch.randint(3, (2, 5))
     compiled = torch.compile(model, backend="eager")
     torch.testing.assert_close(compiled(x, y), model(x, y))
     compiled(x, y).backward()
     assert model.linear.weight.grad is not None
+    torch.testing.assert_close(
+        torch.compile(model.crf.marginals, backend="eager")(x[..., :3]), model.crf.marginals(x[..., :3])
+    )
 
 
 def test_empty_batches() -> None:

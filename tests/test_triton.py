@@ -27,8 +27,10 @@ if os.environ.get("TRITON_INTERPRET") != "1":
         assert out.returncode == 0, out.stdout[-5000:] + out.stderr[-2000:]
 
 else:
-    import crfkit.torch as ct
-    from crfkit.torch import gpu
+    import crfkit.torch
+    from crfkit.torch import gpu, scan
+
+    ct: Any = crfkit.torch
 
     def lattice(b: int, t: int, n: int, pairs: bool, seed: int, dtype: Any, scale: float = 1.0) -> list[Any]:
         g = torch.Generator().manual_seed(seed)
@@ -90,13 +92,13 @@ else:
     def test_decode(pairs: bool, kind: str) -> None:
         mask = masks(kind, 5, 7)
         x, _, _, _, p = lattice(5, 7, 6, pairs, 6, torch.float32)
-        layers = [ct.CRF(6, batch_first=True, backend=b) for b in ("core", "triton")]  # type: ignore[arg-type]
+        layers = [ct.CRF(6, batch_first=True, backend=b) for b in ("core", "triton")]
         layers[1].load_state_dict(layers[0].state_dict())
         want, got = (layer.decode(x, mask, pairwise=p) for layer in layers)
         assert got == want
 
     def test_the_layer_with_time_first() -> None:
-        layers = [ct.CRF(5, backend=b) for b in ("core", "triton")]  # type: ignore[arg-type]
+        layers = [ct.CRF(5, backend=b) for b in ("core", "triton")]
         layers[1].load_state_dict(layers[0].state_dict())
         x = torch.randn(7, 3, 5)
         tags = torch.randint(5, (7, 3))
@@ -116,9 +118,64 @@ else:
             tags = torch.where(mask, tags, -100)
         compare(lambda x, backend: ct.log_partition(*x, mask, backend), inputs, 1e-4)
         compare(lambda x, backend: ct.log_likelihood(*x[:4], tags, x[4], mask, backend), inputs, 1e-4)
-        layers = [ct.CRF(n, batch_first=True, backend=b) for b in ("core", "triton")]  # type: ignore[arg-type]
+        layers = [ct.CRF(n, batch_first=True, backend=b) for b in ("core", "triton")]
         layers[1].load_state_dict(layers[0].state_dict())
         assert layers[0].decode(inputs[0], mask) == layers[1].decode(inputs[0], mask)
+
+    @pytest.mark.parametrize(("kind", "pairs"), [("none", False), ("holes", True), ("tail", False), ("rules", False)])
+    def test_scan_over_time(kind: str, pairs: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Spans of four steps, the last one shorter; the first step may be masked, a span too."""
+        monkeypatch.setattr(scan, "span_of", lambda *_: 4)
+        scale = 1e3 if kind == "rules" else 1.0
+        inputs = lattice(3, 10, 3, pairs, 8, torch.float64, scale)
+        mask = None if kind in ("none", "rules") else masks(kind, 3, 10)
+        if mask is not None:
+            mask[1, :5] = False
+        if kind == "rules":
+            with torch.no_grad():
+                inputs[1][0, 1] = inputs[1][2, 2] = inputs[2][0] = -torch.inf
+        tags = torch.randint(3, (3, 10), generator=torch.Generator().manual_seed(2))
+        compare(lambda x, backend: ct.log_partition(*x, mask, backend), inputs, 1e-10)
+        if kind != "rules":
+            compare(lambda x, backend: ct.log_likelihood(*x[:4], tags, x[4], mask, backend), inputs, 1e-10)
+        layers = [ct.CRF(3, batch_first=True, backend=b).double() for b in ("core", "triton")]
+        for layer in layers:
+            state = dict(zip(("transitions", "start_transitions", "end_transitions"), inputs[1:4], strict=True))
+            layer.load_state_dict({k: v.detach() for k, v in state.items()})
+        want, got = (layer.decode(inputs[0], mask, pairwise=inputs[4]) for layer in layers)
+        assert got == want
+        monkeypatch.setattr(scan, "span_of", lambda *_: 0)
+        assert layers[1].decode(inputs[0], mask, pairwise=inputs[4]) == want
+
+    def test_scan_without_a_way(monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(scan, "span_of", lambda *_: 4)
+        crf = ct.CRF(2, batch_first=True, backend="triton")
+        with torch.no_grad():
+            crf.transitions.fill_(-torch.inf)
+        assert crf.log_partition(torch.zeros(1, 6, 2)).item() == -torch.inf
+        with pytest.raises(ValueError, match="no labelling is allowed in sequence 0"):
+            crf.decode(torch.zeros(1, 6, 2))
+
+    def test_where_the_scan_is_taken() -> None:
+        few, long = torch.zeros(1, 1, 3), 100_000
+        assert scan.span_of(few.expand(1, 1023, 3)) == 0
+        assert scan.span_of(few.expand(1, 1024, 3)) == 32
+        assert scan.span_of(few.expand(1, 1024, 3), True) == 0
+        assert scan.span_of(few.expand(1, long, 3), True) == 256
+        assert scan.span_of(few.expand(100, long, 3)) == 0
+
+    @pytest.mark.parametrize("n", [3, 40, 130, 300])
+    def test_ties_go_as_in_the_core(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        g = torch.Generator().manual_seed(n)
+        crf = ct.CRF(n, batch_first=True)
+        for p in crf.parameters():
+            p.data = torch.randint(-1, 2, p.shape, generator=g).float()
+        x = torch.randint(-1, 2, (2, 9, n), generator=g).float()
+        want = crf.decode(x)
+        crf.backend = "triton"
+        for span in (0, 4) if n == 3 else (0,):
+            monkeypatch.setattr(scan, "span_of", lambda *_, span=span: span)
+            assert crf.decode(x) == want
 
     def test_what_has_no_kernel() -> None:
         with pytest.raises(ValueError, match="no triton kernel"):

@@ -127,6 +127,9 @@ class Chains:
         self.dtype = compute_dtype(emissions)
         self.ragged = Ragged(emissions.shape[0], emissions.shape[1], mask)
         self.unary, self.pairs = self.direction(emissions, transitions, start, end, pairwise)
+        for name, x in (("emissions, start or end", self.unary), ("transitions or pairwise", self.pairs)):
+            if not (x < np.inf).all():  # a NaN, too, is not
+                raise ValueError(f"a score must be finite or minus infinity, got {x[~(x < np.inf)][0]} in {name}")
         self.per_step = pairwise is not None
         self.n_labels = emissions.shape[2]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 import os
 import sys
 import time
@@ -18,6 +19,7 @@ from torch import Tensor
 from crfkit._files import whole_file
 from crfkit.chain import Constraints
 from crfkit.estimators.base import Estimator, check_number
+from crfkit.estimators.checks import sequence_weights
 from crfkit.estimators.labels import LabelLists, collect_labels
 from crfkit.metrics import evaluate, token_accuracy
 from crfkit.model import ModelError, _map_tensors
@@ -26,6 +28,11 @@ from crfkit.torch.layer import CRF
 from crfkit.torch.network import ACTIVATIONS, ChainNetwork, TokenEmbedding
 
 __all__ = ["NeuralCRF"]
+
+
+def _is_known(row: Any) -> bool:
+    """Whether a sequence has a label at every token."""
+    return row is not None and all(v is not None and not isinstance(v, (set, frozenset)) for v in row)
 
 
 class NeuralCRF(Estimator):
@@ -214,8 +221,12 @@ class NeuralCRF(Estimator):
         ):
             if getattr(self, name) not in allowed:
                 raise ValueError(f"{name!r} of NeuralCRF must be one of {allowed}, got {getattr(self, name)!r}")
-        if any(isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 1 for n in self.hidden):
-            raise ValueError(f"'hidden' of NeuralCRF must hold ints >= 1, got {self.hidden!r}")
+        for name, values, rule in (("hidden", self.hidden, ">= 1"), ("affixes", self.affixes, "other than 0")):
+            whole = isinstance(values, Sequence) and all(
+                isinstance(n, (int, np.integer)) and not isinstance(n, bool) for n in values
+            )
+            if not whole or any(n == 0 or (name == "hidden" and n < 0) for n in values):
+                raise ValueError(f"{name!r} of NeuralCRF must be a sequence of ints {rule}, got {values!r}")
 
     def _is_fitted(self) -> bool:
         return hasattr(self, "network_")
@@ -269,6 +280,9 @@ class NeuralCRF(Estimator):
     def _targets(self, y: Sequence[Any], lengths: Sequence[int], labels: Sequence[Any]) -> list[Tensor | None]:
         """Labels as numbers [T], as sets [T, L] where any is unknown or a set, None without any label."""
         number = {label: k for k, label in enumerate(labels)}
+        new = sorted({repr(v) for row in self._known(y) for v in row if v not in number})
+        if new:
+            raise ValueError(f"labels that the model has not learnt: {', '.join(new)}")
         out: list[Tensor | None] = []
         for i, (row, length) in enumerate(zip(y, lengths, strict=True)):
             if row is None:
@@ -310,7 +324,7 @@ class NeuralCRF(Estimator):
         labelled = [k for k, target in enumerate(targets) if target is not None]
         other = [k for k, target in enumerate(targets) if target is None]
         device, n_steps = emissions.device, emissions.shape[1]
-        loss = emissions.sum() * 0.0
+        loss: Tensor = emissions.sum() * 0.0
 
         def part(rows: list[int]) -> tuple[Tensor, Tensor, Tensor | None]:
             at = torch.tensor(rows, device=device)
@@ -373,15 +387,15 @@ class NeuralCRF(Estimator):
         if (X_dev is None) != (y_dev is None):
             raise ValueError("'X_dev' and 'y_dev' of fit go together")
         rng = np.random.default_rng(self.random_state)
-        weights = None if sample_weight is None else torch.as_tensor(np.asarray(sample_weight, np.float32))
-        if weights is not None and weights.shape != (len(X),):
-            raise ValueError(f"'sample_weight' must have shape ({len(X)},), got {tuple(weights.shape)}")
+        checked = sequence_weights(sample_weight, len(X))
+        weights = None if checked is None else torch.from_numpy(checked.astype(np.float32))
         labels = collect_labels(self._known(y))
         if X_dev is None and self.validation_fraction > 0:
-            order = rng.permutation(len(X))
-            n = max(1, round(self.validation_fraction * len(X)))
-            held, kept = sorted(order[:n]), sorted(order[n:])
-            held = [i for i in held if y[i] is not None and all(type(v) in (str, int) for v in y[i])]
+            whole = [i for i in rng.permutation(len(X)) if _is_known(y[i])]
+            if len(whole) < 2:
+                raise ValueError("'validation_fraction' of NeuralCRF needs sequences all of whose labels are known")
+            held = sorted(whole[: max(1, round(self.validation_fraction * len(whole)))])
+            kept = sorted(set(range(len(X))) - set(held))
             X_dev, y_dev = [X[i] for i in held], [y[i] for i in held]
             X, y = [X[i] for i in kept], [y[i] for i in kept]
             weights = None if weights is None else weights[torch.tensor(kept)]
@@ -429,10 +443,14 @@ class NeuralCRF(Estimator):
                 optimiser.zero_grad(set_to_none=True)
                 w = None if weights is None else weights[torch.from_numpy(some)]
                 loss = self._loss(batch, [targets[i] for i in some], w)
-                total += float(loss.detach()) * len(some)
+                value = float(loss.detach())
+                if not math.isfinite(value):
+                    causes = "labels break 'constraints', or 'learning_rate' is too high"
+                    raise ValueError(f"the loss is {value} in epoch {epoch + 1}: {causes}")
+                total += value * len(some)
                 if self.l2 > 0 or self.l1 > 0:
                     loss = loss + self._penalty()
-                loss.backward()
+                torch.autograd.backward(loss)
                 if self.clip is not None:
                     torch.nn.utils.clip_grad_norm_(modules.parameters(), self.clip)
                 optimiser.step()

@@ -7,7 +7,7 @@ their neighbours become neighbours. Half precision is computed in float32.
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,10 +18,19 @@ from crfkit.torch.chains import Chains, compute_dtype
 
 __all__ = ["entropy", "log_likelihood", "log_partition", "marginals"]
 
-Inputs = tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None]
+# Below, inputs are the five tensors that are differentiated: emissions, transitions, start, end, pairwise or None.
 
 
-def _cast(gradients: tuple[Tensor | None, ...], inputs: tuple[Tensor | None, ...]) -> tuple[Tensor | None, ...]:
+def _apply(function: Any, *arguments: Any) -> Any:
+    return function.apply(*arguments)
+
+
+def _chains(inputs: Any, mask: Tensor | None) -> Chains:
+    emissions, transitions, start, end, pairwise = inputs
+    return Chains(emissions, transitions, start, end, pairwise, mask)
+
+
+def _cast(gradients: Any, inputs: Any) -> tuple[Tensor | None, ...]:
     """Gradients in their inputs' types and on their devices."""
     return tuple(None if x is None or g is None else g.to(x) for g, x in zip(gradients, inputs, strict=True))
 
@@ -32,44 +41,58 @@ def _dead(log_z: Tensor) -> None:
         raise ValueError(f"no labelling is allowed in sequence {b}")
 
 
-class _LogPartition(Function):
-    """Log-partition log Z [B]. Backward: posterior probabilities times the upstream gradient."""
+class _Value(Function):
+    """Log-partition log Z [B] or, with tags, their log-likelihood: one function, no graph but its own.
+
+    Backward: posterior probabilities, less the tags' indicators, times the upstream gradient.
+    """
 
     @staticmethod
-    def forward(
-        ctx: Any,
-        emissions: Tensor,
-        transitions: Tensor,
-        start: Tensor,
-        end: Tensor,
-        pairwise: Tensor | None,
-        mask: Tensor | None,
-        backend: str,
-    ) -> Tensor:
-        inputs: Inputs = (emissions, transitions, start, end, pairwise)
-        ctx.backend, ctx.known, ctx.saved = backend, None, ()
+    def forward(ctx: Any, backend: str, mask: Tensor | None, tags: Tensor | None, *inputs: Any) -> Tensor:
+        emissions = inputs[0]
+        learns = any(ctx.needs_input_grad)
+        ctx.backend = backend
+        ctx.save_for_backward(mask, tags, *inputs)
         if backend == "triton":
-            log_z, ctx.saved = gpu.forward(*inputs, mask, None, any(ctx.needs_input_grad))
-        elif any(ctx.needs_input_grad):
-            log_z, found = Chains(*inputs, mask).expectations(None)
-            _dead(log_z)
-            ctx.known = found
+            value, ctx.kept = gpu.forward(inputs, mask, tags, learns)
+            return value.to(compute_dtype(emissions))
+        chains = _chains(inputs, mask)
+        if learns:
+            value, ctx.kept = chains.expectations(None)
+            _dead(value)
         else:
-            log_z = Chains(*inputs, mask).log_z()
-        ctx.save_for_backward(*inputs, mask)
-        return log_z.to(emissions.device, compute_dtype(emissions))
+            value = chains.log_z()
+        if tags is not None:
+            gold, ctx.path = _gold(chains, tags)
+            value = gold - value
+        return value.to(emissions.device, compute_dtype(emissions))
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor) -> Any:
         (g,) = upstream
-        *inputs, mask = ctx.saved_tensors
+        mask, tags, *inputs = ctx.saved_tensors
+        found: Any
         if torch.is_grad_enabled():
-            return (*_Posterior.apply(*inputs, g, mask), None, None)
-        if ctx.backend == "triton":
-            found = gpu.backward(*inputs, mask, None, ctx.saved, g)
+            found = _differentiable(inputs, mask, tags, g, ctx.needs_input_grad[3:])
+        elif ctx.backend == "triton":
+            found = gpu.backward(ctx.kept, g)
         else:
-            found = _weighted(ctx.known, g, inputs, mask)
-        return (*_cast(found, tuple(inputs)), None, None)
+            found = _weighted(ctx.kept, g if tags is None else -g, inputs, mask)
+            if tags is not None:
+                _add_gold(found, ctx.path, g)
+        return (None, None, None, *_cast(found, inputs))
+
+
+def _differentiable(inputs: Any, mask: Tensor | None, tags: Tensor | None, g: Tensor, needed: Any) -> Any:
+    """The gradients as functions that can be differentiated once more."""
+    if tags is None:
+        return _apply(_Posterior, mask, g, *inputs)
+    found = list(_apply(_Posterior, mask, -g, *inputs))
+    wanted = [k for k, need in enumerate(needed) if need]
+    gold = gold_score(inputs, mask, tags)
+    for k, x in zip(wanted, torch.autograd.grad(gold, [inputs[k] for k in wanted], g, create_graph=True), strict=True):
+        found[k] = found[k] + x
+    return found
 
 
 def _weighted(known: Any, g: Tensor, inputs: Any, mask: Tensor | None) -> tuple[Tensor | None, ...]:
@@ -77,7 +100,7 @@ def _weighted(known: Any, g: Tensor, inputs: Any, mask: Tensor | None) -> tuple[
     w = g.detach().cpu()
     if w.numel() and bool((w == w[0]).all()):
         return tuple(None if x is None else x * w[0].to(x) for x in known.each())
-    return Chains(*inputs, mask).expectations(w)[1].each()
+    return _chains(inputs, mask).expectations(w)[1].each()
 
 
 class _Posterior(Function):
@@ -88,79 +111,53 @@ class _Posterior(Function):
     """
 
     @staticmethod
-    def forward(
-        ctx: Any,
-        emissions: Tensor,
-        transitions: Tensor,
-        start: Tensor,
-        end: Tensor,
-        pairwise: Tensor | None,
-        g: Tensor,
-        mask: Tensor | None,
-    ) -> tuple[Tensor | None, ...]:
-        inputs: Inputs = (emissions, transitions, start, end, pairwise)
-        log_z, found = Chains(*inputs, mask).expectations(g)
+    def forward(ctx: Any, mask: Tensor | None, g: Tensor, *inputs: Any) -> tuple[Tensor | None, ...]:
+        log_z, found = _chains(inputs, mask).expectations(g)
         _dead(log_z)
-        ctx.save_for_backward(*inputs, g, mask)
+        ctx.save_for_backward(mask, g, *inputs)
         ctx.set_materialize_grads(False)
         return _cast(found.each(), inputs)
 
     @staticmethod
     def backward(ctx: Any, *upstream: Any) -> Any:
-        *inputs, g, mask = ctx.saved_tensors
-        v = [
+        mask, g, *inputs = ctx.saved_tensors
+        v: list[Any] = [
             None if x is None else (torch.zeros_like(x) if u is None else u)
             for u, x in zip(upstream, inputs, strict=True)
         ]
-        chains = Chains(*inputs, mask)
-        mean, found = chains.covariance(*chains.direction(*cast(Any, v)), g)
-        return (*_cast(found.each(), tuple(inputs)), mean.to(g), None)
+        chains = _chains(inputs, mask)
+        mean, found = chains.covariance(*chains.direction(*v), g)
+        return (None, mean.to(g), *_cast(found.each(), inputs))
 
 
 class _Entropy(Function):
     """H [B] = log Z - E[score]. Its gradient is minus the covariance of the score with the indicators."""
 
     @staticmethod
-    def forward(
-        ctx: Any,
-        emissions: Tensor,
-        transitions: Tensor,
-        start: Tensor,
-        end: Tensor,
-        pairwise: Tensor | None,
-        mask: Tensor | None,
-    ) -> Tensor:
-        inputs: Inputs = (emissions, transitions, start, end, pairwise)
-        chains = Chains(*inputs, mask)
+    def forward(ctx: Any, mask: Tensor | None, *inputs: Any) -> Tensor:
+        chains = _chains(inputs, mask)
         log_z = chains.log_z()
         _dead(log_z)
         mean, _ = chains.covariance(chains.unary, chains.pairs, None)
-        ctx.save_for_backward(*inputs, mask)
-        return (log_z - mean).clamp_min(0).to(emissions.device, compute_dtype(emissions))
+        ctx.save_for_backward(mask, *inputs)
+        return (log_z - mean).clamp_min(0).to(inputs[0].device, compute_dtype(inputs[0]))
 
     @staticmethod
-    @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
+    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *upstream: Tensor) -> Any:
-        *inputs, mask = ctx.saved_tensors
-        chains = Chains(*inputs, mask)
+        mask, *inputs = ctx.saved_tensors
+        chains = _chains(inputs, mask)
         _, found = chains.covariance(chains.unary, chains.pairs, -upstream[0])
-        return (*_cast(found.each(), tuple(inputs)), None)
+        return (None, *_cast(found.each(), inputs))
 
 
 def _tags_in(mask: Tensor | None, tags: Tensor) -> Tensor:
     return tags if mask is None else tags.masked_fill(~mask, 0)
 
 
-def gold_score(
-    emissions: Tensor,
-    transitions: Tensor,
-    start: Tensor,
-    end: Tensor,
-    pairwise: Tensor | None,
-    mask: Tensor | None,
-    tags: Tensor,
-) -> Tensor:
+def gold_score(inputs: Any, mask: Tensor | None, tags: Tensor) -> Tensor:
     """Scores [B] of the given labels, from differentiable torch operations."""
+    emissions, transitions, start, end, pairwise = inputs
     n_batch, n_steps, n_labels = emissions.shape
     dtype = compute_dtype(emissions)
     y = _tags_in(mask, tags)
@@ -183,55 +180,8 @@ def gold_score(
     ends = torch.where(first, start.to(dtype)[y], steps.new_zeros(()))
     last = seen[:, -1:].clamp_min(0)
     final = torch.where(seen[:, -1] >= 0, end.to(dtype)[y.gather(1, last).squeeze(1)], steps.new_zeros(()))
-    return (unary + steps + ends).sum(1) + final
-
-
-class _LogLikelihood(Function):
-    """log p(tags) [B] in one function: no graph but its own."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        emissions: Tensor,
-        transitions: Tensor,
-        start: Tensor,
-        end: Tensor,
-        pairwise: Tensor | None,
-        mask: Tensor | None,
-        tags: Tensor,
-        backend: str,
-    ) -> Tensor:
-        inputs: Inputs = (emissions, transitions, start, end, pairwise)
-        ctx.backend, ctx.known, ctx.saved = backend, None, ()
-        ctx.save_for_backward(*inputs, mask, tags)
-        if backend == "triton":
-            value, ctx.saved = gpu.forward(*inputs, mask, tags, any(ctx.needs_input_grad))
-            return value.to(compute_dtype(emissions))
-        chains = Chains(*inputs, mask)
-        if any(ctx.needs_input_grad):
-            log_z, ctx.known = chains.expectations(None)
-            _dead(log_z)
-        else:
-            log_z = chains.log_z()
-        gold, ctx.path = _gold(chains, tags)
-        return (gold - log_z).to(emissions.device, compute_dtype(emissions))
-
-    @staticmethod
-    def backward(ctx: Any, *upstream: Tensor) -> Any:
-        (g,) = upstream
-        *inputs, mask, tags = ctx.saved_tensors
-        if torch.is_grad_enabled():
-            gold = gold_score(*inputs, mask, tags)
-            log_z = cast(Tensor, _LogPartition.apply(*inputs, mask, ctx.backend))
-            wanted = [x for x, need in zip(inputs, ctx.needs_input_grad, strict=False) if need]
-            found = iter(torch.autograd.grad(gold - log_z, wanted, g, create_graph=True))
-            return (*(next(found) if need else None for need in ctx.needs_input_grad[:5]), None, None, None)
-        if ctx.backend == "triton":
-            found_all = gpu.backward(*inputs, mask, tags, ctx.saved, g)
-        else:
-            found_all = _weighted(ctx.known, -g, inputs, mask)
-            _add_gold(found_all, ctx.path, inputs, g)
-        return (*_cast(found_all, tuple(inputs)), None, None, None)
+    score: Tensor = (unary + steps + ends).sum(1) + final
+    return score
 
 
 def _gold(chains: Chains, tags: Tensor) -> tuple[Tensor, Any]:
@@ -254,13 +204,9 @@ def _gold(chains: Chains, tags: Tensor) -> tuple[Tensor, Any]:
     return score, (x, y, seq, to, pair)
 
 
-def _add_gold(found: tuple[Tensor | None, ...], path: Any, inputs: Any, g: Tensor) -> None:
+def _add_gold(found: Any, path: Any, g: Tensor) -> None:
     """Adds the labels' own part to the gradient, in place."""
     emissions, transitions, start, end, pairwise = found
-    assert emissions is not None
-    assert transitions is not None
-    assert start is not None
-    assert end is not None
     x, y, seq, to, pair = path
     w = g.detach().cpu().to(emissions.dtype)[seq]
     n = emissions.shape[2]
@@ -309,7 +255,8 @@ def log_partition(
     tensor([8.])
     """
     kind = gpu.choose(emissions, pairwise, backend)
-    return cast(Tensor, _LogPartition.apply(emissions, transitions, start, end, pairwise, mask, kind))
+    value: Tensor = _apply(_Value, kind, mask, None, emissions, transitions, start, end, pairwise)
+    return value
 
 
 def log_likelihood(
@@ -333,7 +280,8 @@ def log_likelihood(
     """
     kind = gpu.choose(emissions, pairwise, backend)
     y = tags if kind == "core" else _tags_in(mask, tags)
-    return cast(Tensor, _LogLikelihood.apply(emissions, transitions, start, end, pairwise, mask, y, kind))
+    value: Tensor = _apply(_Value, kind, mask, y, emissions, transitions, start, end, pairwise)
+    return value
 
 
 def marginals(
@@ -356,8 +304,8 @@ def marginals(
     """
     dtype = compute_dtype(emissions)
     ones = torch.ones(emissions.shape[0], dtype=dtype, device=emissions.device)
-    out = _Posterior.apply(emissions.to(dtype), transitions, start, end, pairwise, ones, mask)
-    return cast(Tensor, out[0])
+    nodes: Tensor = _apply(_Posterior, mask, ones, emissions.to(dtype), transitions, start, end, pairwise)[0]
+    return nodes
 
 
 def entropy(
@@ -379,4 +327,5 @@ def entropy(
     >>> entropy(z(1, 3, 2), z(2, 2), z(2), z(2)).exp().round()
     tensor([8.])
     """
-    return cast(Tensor, _Entropy.apply(emissions, transitions, start, end, pairwise, mask))
+    value: Tensor = _apply(_Entropy, mask, emissions, transitions, start, end, pairwise)
+    return value

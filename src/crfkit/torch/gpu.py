@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from crfkit.torch.chains import compute_dtype
+
 __all__ = ["FUSED_LABELS", "backward", "choose", "decode", "forward", "has_triton"]
 
 #: Up to so many labels one program walks one sequence with the transitions on chip.
@@ -43,66 +45,45 @@ def choose(emissions: Tensor, pairwise: Tensor | None, backend: str) -> str:
     return "triton"
 
 
-def _bytes(mask: Tensor | None) -> Tensor | None:
-    return None if mask is None else mask.contiguous().view(torch.uint8)
+def _module(x: Tensor, decoding: bool = False) -> Any:
+    """The kernels for a batch: for many labels, for few long sequences, or one program a sequence."""
+    from crfkit.torch import kernels, scan, wide
+
+    if x.shape[2] > FUSED_LABELS:
+        return wide
+    return scan if scan.span_of(x, decoding) else kernels
 
 
-def _plain(x: Tensor, dtype: torch.dtype) -> Tensor:
-    return x.detach().to(dtype).contiguous()
-
-
-def forward(
-    emissions: Tensor,
-    transitions: Tensor,
-    start: Tensor,
-    end: Tensor,
-    pairwise: Tensor | None,
-    mask: Tensor | None,
-    tags: Tensor | None,
-    keep: bool = True,
-) -> tuple[Tensor, Any]:
-    """Log-partition log Z [B], or the log-likelihood of tags, and what backward needs if ``keep``."""
-    from crfkit.torch import kernels
-
-    wide = torch.float64 if emissions.dtype == torch.float64 else torch.float32
+def _arguments(inputs: Any, mask: Tensor | None) -> tuple[Any, ...]:
+    """As the kernels take them: transitions, start and end in the type that is computed in, a mask of bytes."""
+    emissions, transitions, start, end, pairwise = inputs
+    dtype = compute_dtype(emissions)
     x = emissions.detach()
-    x = x if x.stride(2) == 1 else x.contiguous()
-    a, s, e = _plain(transitions, wide), _plain(start, wide), _plain(end, wide)
-    p = None if pairwise is None else pairwise.detach().contiguous()
-    m = _bytes(mask)
+    return (
+        x if x.stride(2) == 1 else x.contiguous(),
+        *(y.detach().to(dtype).contiguous() for y in (transitions, start, end)),
+        None if pairwise is None else pairwise.detach().contiguous(),
+        None if mask is None else mask.contiguous().view(torch.uint8),
+    )
+
+
+def forward(inputs: Any, mask: Tensor | None, tags: Tensor | None, keep: bool = True) -> tuple[Tensor, Any]:
+    """Log-partition log Z [B], or the log-likelihood of tags, and what :func:`backward` needs if ``keep``."""
+    arguments = _arguments(inputs, mask)
     y = None if tags is None else tags.contiguous()
-    run: Any = kernels.forward if x.shape[2] <= FUSED_LABELS else kernels.forward_wide
-    value, saved = run(x, a, s, e, p, m, y, wide, keep)
-    return value, (x, a, s, e, p, m, y, saved)
+    value, messages = _module(arguments[0]).forward(*arguments, y, keep)
+    return value, (*arguments, y, messages)
 
 
-def backward(
-    emissions: Tensor,
-    transitions: Tensor,
-    start: Tensor,
-    end: Tensor,
-    pairwise: Tensor | None,
-    mask: Tensor | None,
-    tags: Tensor | None,
-    saved: Any,
-    g: Tensor,
-) -> tuple[Tensor | None, ...]:
-    """Gradients of the five inputs of ``sum_b g_b value_b``."""
-    from crfkit.torch import kernels
-
-    x, a, s, e, p, m, y, kept = saved
-    run: Any = kernels.backward if x.shape[2] <= FUSED_LABELS else kernels.backward_wide
-    return run(x, a, s, e, p, m, y, kept, g.detach().to(a.dtype).contiguous())
+def backward(kept: Any, g: Tensor) -> tuple[Tensor | None, ...]:
+    """Gradients of emissions, transitions, start, end and pairwise of ``sum_b g_b value_b``."""
+    x, a, *_ = kept
+    found: tuple[Tensor | None, ...] = _module(x).backward(*kept, g.detach().to(a.dtype).contiguous())
+    return found
 
 
-def decode(
-    emissions: Tensor, transitions: Tensor, start: Tensor, end: Tensor, pairwise: Tensor | None, mask: Tensor | None
-) -> Tensor:
+def decode(inputs: Any, mask: Tensor | None) -> Tensor:
     """Best labels [B, T]; -1 at masked steps, -2 all over where no labelling is allowed."""
-    from crfkit.torch import kernels
-
-    wide = torch.float64 if emissions.dtype == torch.float64 else torch.float32
-    x = emissions.detach()
-    x = x if x.stride(2) == 1 else x.contiguous()
-    p = None if pairwise is None else pairwise.detach().contiguous()
-    return kernels.decode(x, _plain(transitions, wide), _plain(start, wide), _plain(end, wide), p, _bytes(mask), wide)
+    arguments = _arguments(inputs, mask)
+    found: Tensor = _module(arguments[0], decoding=True).decode(*arguments)
+    return found

@@ -1,14 +1,12 @@
-"""Triton kernels for chains, fused over time: one program walks one sequence.
+"""Triton kernels for chains of up to 128 labels, fused over time: one program walks one sequence, or a span of one.
 
 All is in log space, stabilised column by column, so that no score however large or small, and no forbidden transition,
 needs a second way. Forward messages are lowered by their maximum at every step, which is added up in double precision;
 backward, the messages are normalised so that every step's marginals add up to one. Sequences of any length lose no
 digits so.
 
-For many labels a program owns some columns of the transition matrix for some sequences, and its steps are matrix
-products with exponentials that are scaled by the rows' maxima; programs of the same sequences wait for each other's
-messages, and both directions walk at the same time. There, in float32, a way that is e^87 times less likely than the
-best one up to its step is lost.
+Programs that walk spans (:mod:`crfkit.torch.scan`) begin with the messages ``x`` at their bounds [2, B, spans + 1, L]:
+those from the beginning before each span, and those from the end behind it, last span first.
 """
 
 from __future__ import annotations
@@ -20,48 +18,89 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-__all__ = ["backward", "backward_wide", "decode", "forward", "forward_wide"]
+__all__ = ["backward", "decode", "forward"]
+
+#: Where a walk begins: with the sequence, at a span with the messages there, at a span with one label.
+SEQUENCE, SPAN, LABEL = 0, 1, 2
 
 
-@triton.jit(do_not_specialize=["n_steps"])
-def _forward_kernel(
-    e_ptr, e_batch, e_step, a_ptr, s_ptr, f_ptr, p_ptr, m_ptr, y_ptr, alpha_ptr, value_ptr, n_steps, n_labels,
-    WIDTH: tl.constexpr, HAS_MASK: tl.constexpr, HAS_TAGS: tl.constexpr, HAS_PAIRS: tl.constexpr, KEEP: tl.constexpr,
-    WIDE: tl.constexpr,
-):  # fmt: skip
-    b = tl.program_id(0).to(tl.int64)
+@triton.jit
+def finite(x):
+    """Zero in the place of minus infinity: what may be subtracted."""
+    return tl.where(x == float("-inf"), 0.0, x)
+
+
+@triton.jit
+def is_here(m_ptr, at, HAS_MASK: tl.constexpr):
+    """Whether the step is there."""
+    here = tl.full([], 1, tl.int32)
+    if HAS_MASK:
+        here = tl.load(m_ptr + at).to(tl.int32)
+    return here
+
+
+@triton.jit
+def _table(a_ptr, n_labels, WIDTH: tl.constexpr):
+    """Labels, which of them are inside, and the places and values of the transitions."""
     i = tl.arange(0, WIDTH)
     inside = i < n_labels
     square = inside[:, None] & inside[None, :]
     at = i[:, None] * n_labels + i[None, :]
-    a = tl.load(a_ptr + at, mask=square, other=float("-inf"))
+    return i, inside, square, at, tl.load(a_ptr + at, mask=square, other=float("-inf"))
+
+
+@triton.jit
+def _bounds_of(n_steps, span, IN_SPANS: tl.constexpr):
+    """First step of the program and the one behind its last."""
+    begin = span * 0
+    end = n_steps
+    if IN_SPANS:
+        begin = tl.program_id(1) * span
+        end = tl.minimum(n_steps, begin + span)
+    return begin, end
+
+
+@triton.jit(do_not_specialize=["n_steps", "span"])
+def _forward_kernel(
+    e_ptr, e_batch, e_step, a_ptr, s_ptr, f_ptr, p_ptr, m_ptr, y_ptr, first_ptr, x_ptr, alpha_ptr, value_ptr,
+    n_steps, span, n_labels,
+    WIDTH: tl.constexpr, HAS_MASK: tl.constexpr, HAS_TAGS: tl.constexpr, HAS_PAIRS: tl.constexpr, KEEP: tl.constexpr,
+    BEST: tl.constexpr, START: tl.constexpr, WIDE: tl.constexpr,
+):  # fmt: skip
+    b = tl.program_id(0).to(tl.int64)
+    i, inside, square, at, a = _table(a_ptr, n_labels, WIDTH)
     begin = tl.load(s_ptr + i, mask=inside, other=float("-inf"))
-    finish = tl.load(f_ptr + i, mask=inside, other=float("-inf"))
     x = tl.full([WIDTH], float("-inf"), WIDE)  # log forward messages, lowered
     shift = tl.full([], 0.0, tl.float64)
     gold = tl.full([], 0.0, tl.float64)
     seen = tl.full([], 0, tl.int32)
     before = tl.full([], 0, tl.int64)
+    t_begin, t_end = _bounds_of(n_steps, span, START > 0)
+    place = b * tl.num_programs(1) + tl.program_id(1)  # of the span
+    if START > 0:
+        seen = (tl.load(first_ptr + b) < t_begin).to(tl.int32)
+    if START == 1:
+        x = tl.load(x_ptr + (place + b) * n_labels + i, mask=inside, other=float("-inf"))
+    if START == 2:
+        x = tl.where(i == tl.program_id(2), 0.0, x)
     row = e_ptr + b * e_batch
-    u_next = tl.load(row + i, mask=inside, other=float("-inf")).to(WIDE)
-    for t in range(n_steps):
+    u_next = tl.load(row + (b * 0 + t_begin) * e_step + i, mask=inside, other=float("-inf")).to(WIDE)
+    for t in range(t_begin, t_end):
         u = u_next
         ahead = tl.minimum(t + 1, n_steps - 1).to(tl.int64)
         u_next = tl.load(row + ahead * e_step + i, mask=inside, other=float("-inf")).to(WIDE)
-        here = tl.full([], 1, tl.int32)
-        if HAS_MASK:
-            here = tl.load(m_ptr + b * n_steps + t).to(tl.int32)
+        here = is_here(m_ptr, b * n_steps + t, HAS_MASK)
         score = a
         if HAS_PAIRS:
             step = (b * (n_steps - 1) + tl.maximum(t - 1, 0)) * n_labels * n_labels
             score = a + tl.load(p_ptr + step + at, mask=square & (at * 0 + t > 0), other=0.0).to(WIDE)
         z = x[:, None] + score
-        top = tl.max(z, axis=0)
-        safe = tl.where(top == float("-inf"), 0.0, top)
-        into = safe + tl.log(tl.sum(tl.exp(z - safe[None, :]), axis=0))
+        into = tl.max(z, axis=0)
+        if not BEST:
+            top = finite(into)
+            into = top + tl.log(tl.sum(tl.exp(z - top[None, :]), axis=0))
         new = u + tl.where(seen > 0, into, begin)
-        high = tl.max(new, axis=0)
-        high = tl.where(high == float("-inf"), 0.0, high)
+        high = finite(tl.max(new, axis=0))
         x = tl.where(here > 0, new - high, x)
         shift += tl.where(here > 0, high, 0.0).to(tl.float64)
         if HAS_TAGS:
@@ -77,28 +116,39 @@ def _forward_kernel(
         seen = tl.maximum(seen, here)
         if KEEP:
             tl.store(alpha_ptr + (b * n_steps + t) * n_labels + i, x, mask=inside)
-    z = x + finish
-    top = tl.max(z, axis=0)
-    safe = tl.where(top == float("-inf"), 0.0, top)
-    log_z = shift + (safe + tl.log(tl.sum(tl.exp(z - safe), axis=0))).to(tl.float64)
-    value = log_z
-    if HAS_TAGS:
-        value = gold + tl.load(f_ptr + before).to(tl.float64) - log_z
-    tl.store(value_ptr + b, tl.where(seen > 0, value, 0.0))
+    if START == 0:
+        z = x + tl.load(f_ptr + i, mask=inside, other=float("-inf"))
+        top = finite(tl.max(z, axis=0))
+        value = shift + (top + tl.log(tl.sum(tl.exp(z - top), axis=0))).to(tl.float64)
+        if HAS_TAGS:
+            value = gold + tl.load(f_ptr + before).to(tl.float64) - value
+        tl.store(value_ptr + b, tl.where(seen > 0, value, 0.0))
+    if START == 2:
+        place = place * n_labels + tl.program_id(2)
+        tl.store(x_ptr + place * n_labels + i, x, mask=inside)
+        tl.store(value_ptr + place, shift)
 
 
-@triton.jit(do_not_specialize=["n_steps"])
+@triton.jit(do_not_specialize=["n_steps", "span"])
 def _backward_kernel(
-    e_ptr, e_batch, e_step, a_ptr, f_ptr, p_ptr, m_ptr, y_ptr, alpha_ptr, g_ptr, de_ptr, da_ptr, ds_ptr, df_ptr, dp_ptr,
-    n_steps, n_labels,
-    WIDTH: tl.constexpr, HAS_MASK: tl.constexpr, HAS_TAGS: tl.constexpr, HAS_PAIRS: tl.constexpr, WIDE: tl.constexpr,
+    e_ptr, e_batch, e_step, a_ptr, f_ptr, p_ptr, m_ptr, y_ptr, first_ptr, x_ptr, alpha_ptr, g_ptr,
+    de_ptr, da_ptr, ds_ptr, df_ptr, dp_ptr, n_steps, span, n_labels,
+    WIDTH: tl.constexpr, HAS_MASK: tl.constexpr, HAS_TAGS: tl.constexpr, HAS_PAIRS: tl.constexpr, START: tl.constexpr,
+    WIDE: tl.constexpr,
 ):  # fmt: skip
     b = tl.program_id(0).to(tl.int64)
-    i = tl.arange(0, WIDTH)
-    inside = i < n_labels
-    square = inside[:, None] & inside[None, :]
-    at = i[:, None] * n_labels + i[None, :]
-    a = tl.load(a_ptr + at, mask=square, other=float("-inf"))
+    i, inside, square, at, a = _table(a_ptr, n_labels, WIDTH)
+    t_begin, t_end = _bounds_of(n_steps, span, START > 0)
+    place = b * tl.num_programs(1) + tl.program_id(1)  # of the span
+    steps = t_end - t_begin
+    linked_before = tl.full([], 0, tl.int32)
+    if START > 0:
+        spans = tl.num_programs(1)
+        behind = (tl.num_programs(0) + b) * (spans + 1) + spans - 1 - tl.program_id(1)
+        f_ptr = x_ptr + behind * n_labels
+        # one more step, for the pair of this span's first label and the one before
+        linked_before = (tl.load(first_ptr + b) < t_begin).to(tl.int32)
+        steps += linked_before
     finish = tl.load(f_ptr + i, mask=inside, other=float("-inf"))
     weight = tl.load(g_ptr + b)
     if HAS_TAGS:
@@ -109,33 +159,34 @@ def _backward_kernel(
     after = tl.full([], 0, tl.int64)
     later = tl.full([], 1, tl.int64)
     row = e_ptr + b * e_batch
-    u_next = tl.load(row + (b * 0 + n_steps - 1) * e_step + i, mask=inside, other=float("-inf")).to(WIDE)
-    x_next = tl.load(alpha_ptr + (b * n_steps + n_steps - 1) * n_labels + i, mask=inside, other=float("-inf"))
-    tl.store(ds_ptr + b * n_labels + i, tl.zeros([WIDTH], WIDE), mask=inside)
-    tl.store(df_ptr + b * n_labels + i, tl.zeros([WIDTH], WIDE), mask=inside)
-    for back in range(n_steps):
-        t = n_steps - 1 - back
+    last = (b * 0 + t_end - 1).to(tl.int64)
+    u_next = tl.load(row + last * e_step + i, mask=inside, other=float("-inf")).to(WIDE)
+    x_next = tl.load(alpha_ptr + (b * n_steps + last) * n_labels + i, mask=inside, other=float("-inf"))
+    tl.store(ds_ptr + place * n_labels + i, tl.zeros([WIDTH], WIDE), mask=inside)
+    tl.store(df_ptr + place * n_labels + i, tl.zeros([WIDTH], WIDE), mask=inside)
+    for back in range(steps):
+        t = t_end - 1 - back
         u = u_next
         x = x_next
         ahead = tl.maximum(t - 1, 0).to(tl.int64)
         u_next = tl.load(row + ahead * e_step + i, mask=inside, other=float("-inf")).to(WIDE)
         x_next = tl.load(alpha_ptr + (b * n_steps + ahead) * n_labels + i, mask=inside, other=float("-inf"))
-        here = tl.full([], 1, tl.int32)
-        if HAS_MASK:
-            here = tl.load(m_ptr + b * n_steps + t).to(tl.int32)
+        here = is_here(m_ptr, b * n_steps + t, HAS_MASK)
+        mine = here
+        if START > 0:
+            mine = tl.where(t < t_begin, 0, here)
+            here = tl.where(t < t_begin, 1, here)  # messages stand still: they are those of the last step there
         score = a
         if HAS_PAIRS:
             step = (b * (n_steps - 1) + later - 1) * n_labels * n_labels
             score = a + tl.load(p_ptr + step + at, mask=square & (at * 0 + seen > 0), other=0.0).to(WIDE)
         z = score + c[None, :]
-        top = tl.max(z, axis=1)
-        safe = tl.where(top == float("-inf"), 0.0, top)
-        p = tl.exp(z - safe[:, None])
+        top = finite(tl.max(z, axis=1))
+        p = tl.exp(z - top[:, None])
         mass = tl.sum(p, axis=1)
-        beta = tl.where(seen > 0, safe + tl.log(mass), finish)
+        beta = tl.where(seen > 0, top + tl.log(mass), finish)
         both = x + beta
-        high = tl.max(both, axis=0)
-        high = tl.where(high == float("-inf"), 0.0, high)
+        high = finite(tl.max(both, axis=0))
         node = tl.exp(both - high)
         sum_node = tl.sum(node, axis=0)
         node = node / tl.where(sum_node > 0, sum_node, 1.0)
@@ -151,236 +202,74 @@ def _backward_kernel(
         total += pairs
         if HAS_PAIRS:
             tl.store(dp_ptr + step + at, (pairs * weight), mask=square & (at * 0 + here * seen > 0))
-        out = tl.where(here > 0, node * weight, 0.0)
-        tl.store(de_ptr + (b * n_steps + t) * n_labels + i, out.to(de_ptr.dtype.element_ty), mask=inside)
-        tl.store(ds_ptr + b * n_labels + i, out, mask=inside & (i * 0 + here > 0))
-        tl.store(df_ptr + b * n_labels + i, out, mask=inside & (i * 0 + here * (1 - seen) > 0))
+        out = tl.where(mine > 0, node * weight, 0.0)
+        own = inside & (i * 0 + t >= t_begin)
+        tl.store(de_ptr + (b * n_steps + t) * n_labels + i, out.to(de_ptr.dtype.element_ty), mask=own)
+        tl.store(ds_ptr + place * n_labels + i, out, mask=inside & (i * 0 + mine > 0))
+        tl.store(df_ptr + place * n_labels + i, out, mask=inside & (i * 0 + mine * (1 - seen) > 0))
         lowered = beta - high - tl.log(tl.where(sum_node > 0, sum_node, 1.0))
         c = tl.where(here > 0, u + lowered, c)
         later = tl.where(here > 0, b * 0 + t, later)
         seen = tl.maximum(seen, here)
-    tl.store(da_ptr + b * n_labels * n_labels + at, total * weight, mask=square)
+    tl.store(da_ptr + place * n_labels * n_labels + at, total * weight, mask=square)
 
 
-@triton.jit(do_not_specialize=["n_steps"])
+@triton.jit(do_not_specialize=["n_steps", "span"])
 def _decode_kernel(
-    e_ptr, e_batch, e_step, a_ptr, s_ptr, f_ptr, p_ptr, m_ptr, back_ptr, path_ptr, n_steps, n_labels,
-    WIDTH: tl.constexpr, HAS_MASK: tl.constexpr, HAS_PAIRS: tl.constexpr, WIDE: tl.constexpr,
+    e_ptr, e_batch, e_step, a_ptr, s_ptr, f_ptr, p_ptr, m_ptr, first_ptr, x_ptr, back_ptr, path_ptr, map_ptr,
+    n_steps, span, n_labels,
+    WIDTH: tl.constexpr, HAS_MASK: tl.constexpr, HAS_PAIRS: tl.constexpr, START: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     b = tl.program_id(0).to(tl.int64)
-    i = tl.arange(0, WIDTH)
-    inside = i < n_labels
-    square = inside[:, None] & inside[None, :]
-    at = i[:, None] * n_labels + i[None, :]
-    a = tl.load(a_ptr + at, mask=square, other=float("-inf"))
+    i, inside, square, at, a = _table(a_ptr, n_labels, WIDTH)
     begin = tl.load(s_ptr + i, mask=inside, other=float("-inf"))
     x = tl.full([WIDTH], float("-inf"), WIDE)
     seen = tl.full([], 0, tl.int32)
+    t_begin, t_end = _bounds_of(n_steps, span, START > 0)
+    place = b * tl.num_programs(1) + tl.program_id(1)  # of the span
+    if START > 0:
+        seen = (tl.load(first_ptr + b) < t_begin).to(tl.int32)
+        x = tl.load(x_ptr + (place + b) * n_labels + i, mask=inside, other=float("-inf"))
     row = e_ptr + b * e_batch
-    u_next = tl.load(row + i, mask=inside, other=float("-inf")).to(WIDE)
-    for t in range(n_steps):
+    u_next = tl.load(row + (b * 0 + t_begin) * e_step + i, mask=inside, other=float("-inf")).to(WIDE)
+    for t in range(t_begin, t_end):
         u = u_next
         ahead = tl.minimum(t + 1, n_steps - 1).to(tl.int64)
         u_next = tl.load(row + ahead * e_step + i, mask=inside, other=float("-inf")).to(WIDE)
-        here = tl.full([], 1, tl.int32)
-        if HAS_MASK:
-            here = tl.load(m_ptr + b * n_steps + t).to(tl.int32)
+        here = is_here(m_ptr, b * n_steps + t, HAS_MASK)
         score = a
         if HAS_PAIRS:
             step = (b * (n_steps - 1) + tl.maximum(t - 1, 0)) * n_labels * n_labels
             score = a + tl.load(p_ptr + step + at, mask=square & (at * 0 + t > 0), other=0.0).to(WIDE)
-        z = x[:, None] + score
-        top, best = tl.max(z, axis=0, return_indices=True)
+        top, best = tl.max(x[:, None] + score, axis=0, return_indices=True)
         new = u + tl.where(seen > 0, top, begin)
-        high = tl.max(new, axis=0)
-        high = tl.where(high == float("-inf"), 0.0, high)
-        x = tl.where(here > 0, new - high, x)
+        x = tl.where(here > 0, new - finite(tl.max(new, axis=0)), x)
         tl.store(back_ptr + (b * n_steps + t) * n_labels + i, best.to(tl.int16), mask=inside)
         seen = tl.maximum(seen, here)
-    top, best = tl.max(x + tl.load(f_ptr + i, mask=inside, other=float("-inf")), axis=0, return_indices=True)
-    y = best.to(tl.int64)
-    dead = top == float("-inf")
     tl.debug_barrier()
-    for back in range(n_steps):
-        t = n_steps - 1 - back
-        here = tl.full([], 1, tl.int32)
-        if HAS_MASK:
-            here = tl.load(m_ptr + b * n_steps + t).to(tl.int32)
-        tl.store(path_ptr + b * n_steps + t, tl.where(dead & (seen > 0), -2, tl.where(here > 0, y, -1)))
-        y = tl.where(here > 0, tl.load(back_ptr + (b * n_steps + t) * n_labels + y).to(tl.int64), y)
-
-
-@triton.jit(do_not_specialize=["n_steps", "t_begin", "t_end", "b_first"])
-def _wide_kernel(
-    e_ptr, e_batch, e_step, w_ptr, top_ptr, s_ptr, m_ptr, origin_ptr, out_ptr, pre_ptr, shift_ptr,
-    n_batch, n_steps, n_labels, b_first, t_begin, t_end,
-    ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, CHUNK: tl.constexpr, PARTS: tl.constexpr,
-    HAS_MASK: tl.constexpr, BEST: tl.constexpr,
-):  # fmt: skip
-    # out[t] = u[t] + pre[t], pre[t][j] = top[j] + log sum_i exp(out[t-1][i] - h) w[i][j] with h = max_i out[t-1][i],
-    # lowered by h; the second side walks from the end, with t+1 for t-1 and the transitions turned round. BEST has
-    # pre[t][j] = max_i out[t-1][i] + w[i][j] - h instead. Before the launch out holds a NaN that no operation returns:
-    # what another program is to write has come when that is gone.
-    side = tl.program_id(2)
-    side64 = side.to(tl.int64)
-    b_group = b_first + tl.program_id(0) * ROWS
-    r = b_group + tl.arange(0, ROWS)
-    row_in = r < n_batch
-    r64 = r.to(tl.int64)
-    j = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
-    column_in = j < n_labels
-    both = row_in[:, None] & column_in[None, :]
-    w_ptr += side64 * n_labels * n_labels
-    out_ptr += side64 * n_batch * n_steps * n_labels
-    # the depth of a product in parts, one for each warp
-    k = tl.arange(0, PARTS)[:, None, None] * (CHUNK // PARTS) + tl.arange(0, CHUNK // PARTS)[None, None, :]
-    kw = tl.arange(0, PARTS)[:, None, None] * (CHUNK // PARTS) + tl.arange(0, CHUNK // PARTS)[None, :, None]
-    kb = tl.arange(0, CHUNK)[:, None]
-    if BEST:
-        at = kb * n_labels + j[None, :]
-        w = tl.load(w_ptr + at, mask=(kb < n_labels) & column_in[None, :], other=float("-inf"))
+    if START > 0:
+        # labels on the best ways to every last label of the span, and the labels before it
+        y = tl.minimum(i, n_labels - 1).to(tl.int64)
+        for back in range(t_end - t_begin):
+            at_step = b * n_steps + t_end - 1 - back
+            here = is_here(m_ptr, at_step, HAS_MASK)
+            tl.store(path_ptr + at_step * n_labels + i, tl.where(here > 0, y, -1).to(tl.int16), mask=inside)
+            y = tl.where(here > 0, tl.load(back_ptr + at_step * n_labels + y).to(tl.int64), y)
+        tl.store(map_ptr + place * n_labels + i, y.to(tl.int16), mask=inside)
     else:
-        at = kw * n_labels + j[None, None, :]
-        w = tl.load(w_ptr + at, mask=(kw < n_labels) & column_in[None, None, :], other=0.0)
-    top = tl.load(top_ptr + side * n_labels + j, mask=column_in, other=0.0)
-    begin = tl.load(s_ptr + side * n_labels + j, mask=column_in, other=float("-inf"))
-    origin = tl.load(origin_ptr + side * n_batch + r, mask=row_in, other=0)
-    shift = tl.load(shift_ptr + side * n_batch + r, mask=row_in, other=0.0)
-    for step in range(t_begin, t_end):
-        t = tl.where(side > 0, n_steps - 1 - step, step)
-        last = tl.where(side > 0, t + 1, t - 1)
-        u = tl.load(e_ptr + r64[:, None] * e_batch + (r64[:, None] * 0 + t) * e_step + j[None, :], mask=both,
-                    other=float("-inf")).to(tl.float32)  # fmt: skip
-        here = row_in
-        if HAS_MASK:
-            here = tl.load(m_ptr + r64 * n_steps + t, mask=row_in, other=0) > 0
-        seen = tl.where(side > 0, origin > t, origin < t)
-        before = out_ptr + (r64 * n_steps + last) * n_labels
-        linked = row_in & (r * 0 + step > 0)
-        high = tl.full([ROWS], float("-inf"), tl.float32)
-        x = tl.full([PARTS, ROWS, CHUNK // PARTS], float("-inf"), tl.float32)
-        for k0 in tl.static_range(0, DEPTH, CHUNK):
-            waiting = step * 0 + 1
-            while waiting > 0:
-                x = tl.load(before[None, :, None] + k0 + k, mask=linked[None, :, None] & (k0 + k < n_labels),
-                            other=float("-inf"), volatile=True)  # fmt: skip
-                absent = (x.to(tl.int32, bitcast=True) == -1).to(tl.int32)
-                waiting = tl.max(tl.max(tl.max(absent, axis=2), axis=1), axis=0)
-            high = tl.maximum(high, tl.max(tl.max(x, axis=2), axis=0))
-        safe = tl.where(high == float("-inf"), 0.0, high)
-        total = tl.zeros([ROWS, COLUMNS], tl.float32)
-        most = tl.full([ROWS // 4, 4, COLUMNS], float("-inf"), tl.float32)
-        for k0 in tl.static_range(0, DEPTH, CHUNK):
-            if BEST:
-                for q in tl.static_range(0, ROWS, 4):
-                    row = b_group + q + tl.arange(0, 4)[:, None, None]
-                    v = tl.load(out_ptr + (row.to(tl.int64) * n_steps + last) * n_labels + kb[None],
-                                mask=(row < n_batch) & (kb[None] < n_labels) & (row * 0 + step > 0),
-                                other=float("-inf"), cache_modifier=".cg")  # fmt: skip
-                    best = tl.max(v + w[None], axis=1)[None]
-                    mine = tl.arange(0, ROWS // 4)[:, None, None] == q // 4
-                    most = tl.where(mine, tl.maximum(most, best), most)
-            else:
-                if DEPTH > CHUNK:
-                    x = tl.load(before[None, :, None] + k0 + k, mask=linked[None, :, None] & (k0 + k < n_labels),
-                                other=float("-inf"), cache_modifier=".cg")  # fmt: skip
-                    w = tl.load(w_ptr + k0 * n_labels + at, mask=(k0 + kw < n_labels) & column_in[None, None, :],
-                                other=0.0)  # fmt: skip
-                product = tl.dot(tl.exp(x - safe[None, :, None]), w, input_precision="tf32x3")
-                total += tl.sum(product, axis=0)
-        pre = tl.reshape(most, [ROWS, COLUMNS]) - safe[:, None] if BEST else top[None, :] + tl.log(total)
-        pre = tl.where(seen[:, None], pre, begin[None, :])
-        new = u + pre
-        if HAS_MASK:
-            old = tl.load(before[:, None] + j[None, :], mask=linked[:, None] & column_in[None, :], other=float("-inf"),
-                          cache_modifier=".cg")  # fmt: skip
-            new = tl.where(here[:, None], new, old)
-        place = (r64[:, None] * n_steps + t) * n_labels + j[None, :]
-        tl.store(out_ptr + place, new, mask=both)
-        if not BEST:
-            tl.store(pre_ptr + place, pre, mask=both & (r[:, None] * 0 + side > 0))
-        shift += tl.where(here & seen, safe, 0.0).to(tl.float64)
-    if tl.program_id(1) == 0:
-        tl.store(shift_ptr + side * n_batch + r, shift, mask=row_in)
+        top, best = tl.max(x + tl.load(f_ptr + i, mask=inside, other=float("-inf")), axis=0, return_indices=True)
+        trace(back_ptr, path_ptr, m_ptr, best.to(tl.int64), (top == float("-inf")) & (seen > 0), b, n_steps, n_labels,
+              HAS_MASK)  # fmt: skip
 
 
-@triton.jit(do_not_specialize=["n_steps"])
-def _decode_wide_kernel(
-    e_ptr, e_batch, e_step, a_ptr, s_ptr, f_ptr, m_ptr, work_ptr, back_ptr, path_ptr, n_steps, n_labels,
-    WIDTH: tl.constexpr, CHUNK: tl.constexpr, HAS_MASK: tl.constexpr,
-):  # fmt: skip
-    b = tl.program_id(0).to(tl.int64)
-    j = tl.arange(0, WIDTH)
-    inside = j < n_labels
-    k = tl.arange(0, CHUNK)
-    begin = tl.load(s_ptr + j, mask=inside, other=float("-inf"))
-    x = tl.full([WIDTH], float("-inf"), tl.float32)
-    seen = tl.full([], 0, tl.int32)
-    row = e_ptr + b * e_batch
-    work = work_ptr + b * n_labels
-    for t in range(n_steps):
-        u = tl.load(row + (b * 0 + t) * e_step + j, mask=inside, other=float("-inf")).to(tl.float32)
-        here = tl.full([], 1, tl.int32)
-        if HAS_MASK:
-            here = tl.load(m_ptr + b * n_steps + t).to(tl.int32)
-        top = tl.full([WIDTH], float("-inf"), tl.float32)
-        best = tl.zeros([WIDTH], tl.int32)
-        if t > 0:
-            for k0 in range(0, WIDTH, CHUNK):
-                i = k0 + k
-                v = tl.load(work + i, mask=i < n_labels, other=float("-inf"))
-                a = tl.load(a_ptr + i[:, None] * n_labels + j[None, :], mask=(i < n_labels)[:, None] & inside[None, :],
-                            other=float("-inf"))  # fmt: skip
-                high, where = tl.max(v[:, None] + a, axis=0, return_indices=True)
-                best = tl.where(high > top, where + k0, best)
-                top = tl.maximum(top, high)
-        new = u + tl.where(seen > 0, top, begin)
-        high = tl.max(new, axis=0)
-        high = tl.where(high == float("-inf"), 0.0, high)
-        x = tl.where(here > 0, new - high, x)
-        tl.debug_barrier()
-        tl.store(work + j, x, mask=inside)
-        tl.store(back_ptr + (b * n_steps + t) * n_labels + j, best.to(tl.int16), mask=inside)
-        tl.debug_barrier()
-        seen = tl.maximum(seen, here)
-    top, best = tl.max(x + tl.load(f_ptr + j, mask=inside, other=float("-inf")), axis=0, return_indices=True)
-    y = best.to(tl.int64)
-    dead = top == float("-inf")
+@triton.jit
+def trace(back_ptr, path_ptr, m_ptr, y, dead, b, n_steps, n_labels, HAS_MASK: tl.constexpr):
+    """Writes the labels from the last one y back to the first."""
     for back in range(n_steps):
-        t = n_steps - 1 - back
-        here = tl.full([], 1, tl.int32)
-        if HAS_MASK:
-            here = tl.load(m_ptr + b * n_steps + t).to(tl.int32)
-        tl.store(path_ptr + b * n_steps + t, tl.where(dead & (seen > 0), -2, tl.where(here > 0, y, -1)))
-        y = tl.where(here > 0, tl.load(back_ptr + (b * n_steps + t) * n_labels + y).to(tl.int64), y)
-
-
-@triton.jit(do_not_specialize=["n_steps"])
-def _trace_kernel(
-    x_ptr, a_ptr, f_ptr, m_ptr, origin_ptr, path_ptr, n_steps, n_labels, WIDTH: tl.constexpr, HAS_MASK: tl.constexpr
-):
-    # the best path back through the messages x of the best paths there; a holds the transitions turned round
-    b = tl.program_id(0).to(tl.int64)
-    i = tl.arange(0, WIDTH)
-    inside = i < n_labels
-    row = x_ptr + b * n_steps * n_labels + i
-    end = tl.load(row + (b * 0 + n_steps - 1) * n_labels, mask=inside, other=float("-inf"))
-    top, best = tl.max(end + tl.load(f_ptr + i, mask=inside, other=0.0), axis=0, return_indices=True)
-    y = best.to(tl.int64)
-    origin = tl.load(origin_ptr + b)
-    dead = top == float("-inf")
-    if HAS_MASK:
-        dead = dead & (tl.load(m_ptr + b * n_steps + origin) > 0)
-    for back in range(n_steps):
-        t = n_steps - 1 - back
-        here = tl.full([], 1, tl.int32)
-        if HAS_MASK:
-            here = tl.load(m_ptr + b * n_steps + t).to(tl.int32)
-        tl.store(path_ptr + b * n_steps + t, tl.where(dead, -2, tl.where(here > 0, y, -1)))
-        before = tl.maximum(t - 1, 0).to(tl.int64)
-        x = tl.load(row + before * n_labels, mask=inside, other=float("-inf"))
-        _, best = tl.max(x + tl.load(a_ptr + y * n_labels + i, mask=inside, other=0.0), axis=0, return_indices=True)
-        y = tl.where((here > 0) & (origin < t), best.to(tl.int64), y)
+        at = b * n_steps + n_steps - 1 - back
+        here = is_here(m_ptr, at, HAS_MASK)
+        tl.store(path_ptr + at, tl.where(dead, -2, tl.where(here > 0, y, -1)))
+        y = tl.where(here > 0, tl.load(back_ptr + at * n_labels + y).to(tl.int64), y)
 
 
 @triton.jit
@@ -389,18 +278,11 @@ def _larger(x, y):
 
 
 @triton.jit(do_not_specialize=["n_steps"])
-def _wide_value_kernel(
-    e_ptr, e_batch, e_step, a_ptr, s_ptr, f_ptr, m_ptr, y_ptr, alpha_ptr, shift_ptr, value_ptr, n_steps, n_labels,
-    WIDTH: tl.constexpr, STEPS: tl.constexpr, HAS_MASK: tl.constexpr, HAS_TAGS: tl.constexpr,
+def _gold_kernel(
+    e_ptr, e_batch, e_step, a_ptr, s_ptr, f_ptr, p_ptr, m_ptr, y_ptr, log_z_ptr, value_ptr, n_steps, n_labels,
+    STEPS: tl.constexpr, HAS_MASK: tl.constexpr, HAS_PAIRS: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     b = tl.program_id(0).to(tl.int64)
-    i = tl.arange(0, WIDTH)
-    inside = i < n_labels
-    z = tl.load(alpha_ptr + (b * n_steps + n_steps - 1) * n_labels + i, mask=inside, other=float("-inf"))
-    z += tl.load(f_ptr + i, mask=inside, other=0.0)
-    top = tl.max(z, axis=0)
-    safe = tl.where(top == float("-inf"), 0.0, top)
-    value = tl.load(shift_ptr + b) + (safe + tl.log(tl.sum(tl.exp(z - safe), axis=0))).to(tl.float64)
     gold = tl.full([], 0.0, tl.float64)
     seen = tl.full([], -1, tl.int32)  # the last step that is there
     for t0 in range(0, n_steps, STEPS):
@@ -411,71 +293,35 @@ def _wide_value_kernel(
             here = tl.load(m_ptr + b * n_steps + t, mask=here, other=0) > 0
             earlier = tl.load(m_ptr + b * n_steps + t - 1, mask=earlier, other=0) > 0
         before = tl.maximum(tl.associative_scan(tl.where(earlier, t - 1, -1), 0, _larger), seen)
-        if HAS_TAGS:
-            y = tl.load(y_ptr + b * n_steps + t, mask=here, other=0)
-            unary = tl.load(e_ptr + b * e_batch + t.to(tl.int64) * e_step + y, mask=here, other=0.0).to(tl.float32)
-            linked = here & (before >= 0)
-            last = tl.load(y_ptr + b * n_steps + before, mask=linked, other=0)
-            pair = tl.load(a_ptr + last * n_labels + y, mask=linked, other=0.0)
-            first = tl.load(s_ptr + y, mask=here & (before < 0), other=0.0)
-            gold += tl.sum((unary + pair + first).to(tl.float64), axis=0)
+        y = tl.load(y_ptr + b * n_steps + t, mask=here, other=0)
+        unary = tl.load(e_ptr + b * e_batch + t.to(tl.int64) * e_step + y, mask=here, other=0.0).to(WIDE)
+        linked = here & (before >= 0)
+        pair = tl.load(y_ptr + b * n_steps + before, mask=linked, other=0) * n_labels + y
+        score = tl.load(a_ptr + pair, mask=linked, other=0.0)
+        if HAS_PAIRS:
+            step = (b * (n_steps - 1) + t - 1) * n_labels * n_labels
+            score += tl.load(p_ptr + step + pair, mask=linked, other=0.0).to(WIDE)
+        first = tl.load(s_ptr + y, mask=here & (before < 0), other=0.0)
+        gold += tl.sum((unary + score + first).to(tl.float64), axis=0)
         seen = tl.max(tl.maximum(before, tl.where(here, t, -1)), axis=0)
-    if HAS_TAGS:
-        gold += tl.load(f_ptr + tl.load(y_ptr + b * n_steps + seen, mask=seen >= 0, other=0)).to(tl.float64)
-        value = gold - value
-    tl.store(value_ptr + b, tl.where(seen >= 0, value, 0.0))
+    gold += tl.load(f_ptr + tl.load(y_ptr + b * n_steps + seen, mask=seen >= 0, other=0)).to(tl.float64)
+    tl.store(value_ptr + b, tl.where(seen >= 0, gold - tl.load(log_z_ptr + b), 0.0))
 
 
-@triton.jit(do_not_specialize=["n_steps"])
-def _wide_posterior_kernel(
-    alpha_ptr, b_ptr, c_ptr, m_ptr, y_ptr, g_ptr, first_ptr, top_ptr, de_ptr, left_ptr, right_ptr, n_steps, n_labels,
-    WIDTH: tl.constexpr, HAS_MASK: tl.constexpr, HAS_TAGS: tl.constexpr,
-):  # fmt: skip
-    # gradients of one step's emissions, and its factors left[t], right[t+1] of the pairs' expectations
-    b = tl.program_id(1).to(tl.int64)
-    t = tl.program_id(0)
-    i = tl.arange(0, WIDTH)
-    inside = i < n_labels
-    at = (b * n_steps + t) * n_labels + i
-    x = tl.load(alpha_ptr + at, mask=inside, other=float("-inf"))
-    both = x + tl.load(b_ptr + at, mask=inside, other=0.0)
-    high = tl.max(both, axis=0)
-    high = tl.where(high == float("-inf"), 0.0, high)
-    node = tl.exp(both - high)
-    mass = tl.sum(node, axis=0)
-    mass = tl.where(mass > 0, mass, 1.0)
-    upstream = tl.load(g_ptr + b)
-    weight = -upstream if HAS_TAGS else upstream
-    out = node * (weight / mass)
-    if HAS_TAGS:
-        out += tl.where(i == tl.load(y_ptr + b * n_steps + t), upstream, 0.0)
-    next_in = t + 1 < n_steps
-    if HAS_MASK:
-        out = tl.where(tl.load(m_ptr + b * n_steps + t) > 0, out, 0.0)
-        # forward messages stand still at masked steps, and b is there what leads from them to the next step: pairs of
-        # neighbours among the steps that are there are those that lead into one
-        next_in = next_in & (tl.load(m_ptr + b * n_steps + t + 1, mask=next_in, other=0) > 0)
-        next_in = next_in & (tl.load(first_ptr + b) <= t)
-    tl.store(de_ptr + at, out.to(de_ptr.dtype.element_ty), mask=inside)
-    high_x = tl.max(x, axis=0)
-    high_x = tl.where(high_x == float("-inf"), 0.0, high_x)
-    tl.store(left_ptr + at, tl.exp(x - high_x), mask=inside)
-    c = tl.load(c_ptr + at + n_labels, mask=inside & (i * 0 + t + 1 < n_steps), other=float("-inf"))
-    high_c = tl.max(c, axis=0)  # which b is lowered by
-    high_c = tl.where(high_c == float("-inf"), 0.0, high_c)
-    scale = tl.load(top_ptr) + high_x - high - tl.log(mass)
-    right = tl.where(next_in, tl.exp(c - high_c + scale) * weight, 0.0)
-    tl.store(right_ptr + at, right, mask=inside)
-
-
-def _width(n_labels: int) -> tuple[int, int]:
-    """Labels padded to a power of two, and the warps of a program."""
+def width_and_warps(n_labels: int, back: bool = False) -> tuple[int, int]:
+    """Labels padded to a power of two, and the warps of a program, measured on an H200; backward has more to hold."""
     width = max(16, triton.next_power_of_2(n_labels))
-    return width, {16: 1, 32: 1, 64: 4, 128: 8}[width]
+    return width, {16: 1, 32: 1, 64: 4, 128: 16 if back else 4}[width]
 
 
-def _type(wide: torch.dtype) -> Any:
-    return tl.float64 if wide == torch.float64 else tl.float32
+def multiprocessors(device: torch.device) -> int:
+    """Of a GPU; one on a CPU, where Triton's interpreter runs program by program."""
+    return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
+
+
+def scalar_type(dtype: torch.dtype) -> Any:
+    """What Triton calls it."""
+    return tl.float64 if dtype == torch.float64 else tl.float32
 
 
 def forward(
@@ -486,18 +332,18 @@ def forward(
     p: Tensor | None,
     m: Tensor | None,
     y: Tensor | None,
-    wide: torch.dtype,
     keep: bool = True,
+    best: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """Log-partition log Z, or log-likelihood of ``y``, [B] in float64; and the forward messages [B, T, L]."""
     n_batch, n_steps, n_labels = x.shape
-    width, warps = _width(n_labels)
-    alpha = torch.empty((n_batch, n_steps, n_labels) if keep else (0,), dtype=wide, device=x.device)
+    width, warps = width_and_warps(n_labels)
+    alpha = a.new_empty((n_batch, n_steps, n_labels) if keep else (0,))
     value = torch.empty(n_batch, dtype=torch.float64, device=x.device)
     _forward_kernel[(n_batch,)](
-        x, x.stride(0), x.stride(1), a, s, e, p, m, y, alpha, value, n_steps, n_labels,
-        WIDTH=width, HAS_MASK=m is not None, HAS_TAGS=y is not None, HAS_PAIRS=p is not None, KEEP=keep,
-        WIDE=_type(wide), num_warps=warps,
+        x, x.stride(0), x.stride(1), a, s, e, p, m, y, None, None, alpha, value, n_steps, n_steps, n_labels,
+        WIDTH=width, HAS_MASK=m is not None, HAS_TAGS=y is not None, HAS_PAIRS=p is not None, KEEP=keep, BEST=best,
+        START=SEQUENCE, WIDE=scalar_type(a.dtype), num_warps=warps,
     )  # fmt: skip
     return value, alpha
 
@@ -514,99 +360,79 @@ def backward(
     g: Tensor,
 ) -> tuple[Tensor | None, ...]:
     """Gradients of emissions, transitions, start, end and pairwise."""
+    de, da, ends, dp = walk_back(x, a, e, p, m, y, alpha, g)
+    both = ends.sum((1, 2))
+    return de, da.sum((0, 1)), both[0], both[1], dp
+
+
+def walk_back(
+    x: Tensor,
+    a: Tensor,
+    e: Tensor,
+    p: Tensor | None,
+    m: Tensor | None,
+    y: Tensor | None,
+    alpha: Tensor,
+    g: Tensor,
+    first: Tensor | None = None,
+    bounds: Tensor | None = None,
+    span: int = 0,
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    """Gradients of emissions and pairwise; of transitions [B, S, L, L], start and end [2, B, S, L] for S spans each."""
     n_batch, n_steps, n_labels = x.shape
-    width, warps = _width(n_labels)
+    width, warps = width_and_warps(n_labels, back=True)
+    spans = 1 if bounds is None else bounds.shape[2] - 1
     de = torch.empty(x.shape, dtype=x.dtype, device=x.device)
-    da = a.new_empty(n_batch, n_labels, n_labels)
-    ends = a.new_empty(2, n_batch, n_labels)
+    da = a.new_empty(n_batch, spans, n_labels, n_labels)
+    ends = a.new_empty(2, n_batch, spans, n_labels)
     dp = None if p is None else torch.zeros(p.shape, dtype=a.dtype, device=p.device)
-    _backward_kernel[(n_batch,)](
-        x, x.stride(0), x.stride(1), a, e, p, m, y, alpha, g, de, da, ends[0], ends[1], dp, n_steps, n_labels,
-        WIDTH=width, HAS_MASK=m is not None, HAS_TAGS=y is not None, HAS_PAIRS=p is not None, WIDE=_type(a.dtype),
-        num_warps=warps,
+    _backward_kernel[(n_batch, spans)](
+        x, x.stride(0), x.stride(1), a, e, p, m, y, first, bounds, alpha, g, de, da, ends[0], ends[1], dp,
+        n_steps, span, n_labels,
+        WIDTH=width, HAS_MASK=m is not None, HAS_TAGS=y is not None, HAS_PAIRS=p is not None,
+        START=SEQUENCE if bounds is None else SPAN, WIDE=scalar_type(a.dtype), num_warps=warps,
     )  # fmt: skip
-    both = ends.sum(1)
-    return de, da.sum(0), both[0], both[1], dp
+    return de, da, ends, dp
 
 
-def decode(x: Tensor, a: Tensor, s: Tensor, e: Tensor, p: Tensor | None, m: Tensor | None, wide: torch.dtype) -> Tensor:
+def decode(x: Tensor, a: Tensor, s: Tensor, e: Tensor, p: Tensor | None, m: Tensor | None) -> Tensor:
     """Best labels [B, T]: -1 at masked steps, -2 where no labelling is allowed."""
     n_batch, n_steps, n_labels = x.shape
-    if n_labels > 128:
-        return (_decode_shared if 256 < n_labels <= 512 else _decode_wide)(x, a, s, e, m)
-    width, warps = _width(n_labels)
+    width, warps = width_and_warps(n_labels)
     back = torch.empty((n_batch, n_steps, n_labels), dtype=torch.int16, device=x.device)
     path = torch.empty((n_batch, n_steps), dtype=torch.int64, device=x.device)
     _decode_kernel[(n_batch,)](
-        x, x.stride(0), x.stride(1), a, s, e, p, m, back, path, n_steps, n_labels,
-        WIDTH=width, HAS_MASK=m is not None, HAS_PAIRS=p is not None, WIDE=_type(wide), num_warps=warps,
+        x, x.stride(0), x.stride(1), a, s, e, p, m, None, None, back, path, None, n_steps, n_steps, n_labels,
+        WIDTH=width, HAS_MASK=m is not None, HAS_PAIRS=p is not None, START=SEQUENCE, WIDE=scalar_type(a.dtype),
+        num_warps=warps,
     )  # fmt: skip
     return path
 
 
-def _decode_wide(x: Tensor, a: Tensor, s: Tensor, e: Tensor, m: Tensor | None) -> Tensor:
+def value_of(
+    x: Tensor,
+    a: Tensor,
+    s: Tensor,
+    e: Tensor,
+    p: Tensor | None,
+    m: Tensor | None,
+    y: Tensor | None,
+    log_z: Tensor,
+) -> Tensor:
+    """Log-partition log Z or, with labels, their log-likelihoods; zero where no step is there."""
     n_batch, n_steps, n_labels = x.shape
-    back = torch.empty((n_batch, n_steps, n_labels), dtype=torch.int16, device=x.device)
-    path = torch.empty((n_batch, n_steps), dtype=torch.int64, device=x.device)
-    work = a.new_empty(n_batch, n_labels)
-    width = triton.next_power_of_2(n_labels)
-    _decode_wide_kernel[(n_batch,)](
-        x, x.stride(0), x.stride(1), a, s, e, m, work, back, path, n_steps, n_labels,
-        WIDTH=width, CHUNK=max(1, 16384 // width), HAS_MASK=m is not None, num_warps=16,
+    if y is None:
+        return log_z if m is None else log_z.masked_fill_(m.amax(1) == 0, 0.0)
+    value = torch.empty_like(log_z)
+    _gold_kernel[(n_batch,)](
+        x, x.stride(0), x.stride(1), a, s, e, p, m, y, log_z, value, n_steps, n_labels,
+        STEPS=min(1024, triton.next_power_of_2(n_steps)), HAS_MASK=m is not None, HAS_PAIRS=p is not None,
+        WIDE=scalar_type(a.dtype),
     )  # fmt: skip
-    return path
+    return value
 
 
-def _decode_shared(x: Tensor, a: Tensor, s: Tensor, e: Tensor, m: Tensor | None) -> Tensor:
-    """As :func:`_decode_wide`, several programs to a sequence: faster where their columns fill the registers."""
-    n_batch, n_steps, n_labels = x.shape
-    path = torch.empty((n_batch, n_steps), dtype=torch.int64, device=x.device)
-    first, _ = _bounds(x, m)
-    out, _, _ = _walk(x, a[None], a[None], s[None], m, first[None], best=True)
-    _trace_kernel[(n_batch,)](
-        out, a.t().contiguous(), e, m, first, path, n_steps, n_labels,
-        WIDTH=triton.next_power_of_2(n_labels), HAS_MASK=m is not None, num_warps=4,
-    )  # fmt: skip
-    return path
-
-
-def _programs(device: torch.device) -> int:
-    """How many programs run at once for certain."""
-    return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
-
-
-def _walk(
-    x: Tensor, w: Tensor, top: Tensor, s: Tensor, m: Tensor | None, origin: Tensor, best: bool = False
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Messages of S sides [S, B, T, L], those from the end without the emissions [B, T, L], and what was taken out."""
-    n_batch, n_steps, n_labels = x.shape
-    sides = len(w)
-    out = torch.full((sides, n_batch, n_steps, n_labels), -1, dtype=torch.int32, device=x.device).view(torch.float32)
-    pre = torch.empty_like(out[0]) if sides > 1 else out
-    shift = torch.zeros((sides, n_batch), dtype=torch.float64, device=x.device)
-    rows, warps, most = 16, 8, max(1, _programs(x.device) // sides)
-    groups = triton.cdiv(n_batch, rows)
-    columns = 16
-    while triton.cdiv(n_labels, columns) * groups > most and columns < 32:
-        columns *= 2
-    blocks = triton.cdiv(n_labels, columns)
-    at_once = max(1, most // blocks)
-    together = x.is_cuda and blocks <= most
-    chunk = triton.next_power_of_2(n_labels)
-    chunk = chunk if chunk <= 512 else 256
-    for first in range(0, groups, at_once):
-        spans = [(0, n_steps)] if together else [(t, t + 1) for t in range(n_steps)]
-        for begin, end in spans:
-            _wide_kernel[(min(at_once, groups - first), blocks, sides)](
-                x, x.stride(0), x.stride(1), w, top, s, m, origin, out, pre, shift,
-                n_batch, n_steps, n_labels, first * rows, begin, end,
-                ROWS=rows, COLUMNS=columns, DEPTH=triton.cdiv(n_labels, chunk) * chunk, CHUNK=chunk, PARTS=warps,
-                HAS_MASK=m is not None, BEST=best, num_warps=warps,
-            )  # fmt: skip
-    return out, pre, shift
-
-
-def _bounds(x: Tensor, m: Tensor | None) -> tuple[Tensor, Tensor]:
+def first_and_last(x: Tensor, m: Tensor | None) -> tuple[Tensor, Tensor]:
     """First and last step that is there, [B] each."""
     n_batch, n_steps, _ = x.shape
     if m is None:
@@ -615,80 +441,3 @@ def _bounds(x: Tensor, m: Tensor | None) -> tuple[Tensor, Tensor]:
     first = m.argmax(1).to(torch.int32)
     last = (n_steps - 1 - m.flip(1).argmax(1)).to(torch.int32)
     return first, last
-
-
-def forward_wide(
-    x: Tensor,
-    a: Tensor,
-    s: Tensor,
-    e: Tensor,
-    p: Tensor | None,
-    m: Tensor | None,
-    y: Tensor | None,
-    wide: torch.dtype,
-    keep: bool = True,
-) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """As :func:`forward`, for many labels; with ``keep`` the backward messages too, in the same walk."""
-    first, last = _bounds(x, m)
-    both = torch.stack([a, a.t()]) if keep else a[None]
-    top = both.amax(1).nan_to_num(neginf=0.0)
-    w = (both - top[:, None]).exp_()
-    ends, origin = (torch.stack([s, e]), torch.stack([first, last])) if keep else (s[None], first[None])
-    out, b, shift = _walk(x, w, top, ends, m, origin)
-    n_batch, n_steps, n_labels = x.shape
-    value = torch.empty(n_batch, dtype=torch.float64, device=x.device)
-    _wide_value_kernel[(n_batch,)](
-        x, x.stride(0), x.stride(1), a, s, e, m, y, out, shift, value, n_steps, n_labels,
-        WIDTH=triton.next_power_of_2(n_labels), STEPS=128, HAS_MASK=m is not None, HAS_TAGS=y is not None,
-    )  # fmt: skip
-    return value, (out, b, first, last)
-
-
-def backward_wide(
-    x: Tensor,
-    a: Tensor,
-    s: Tensor,
-    e: Tensor,
-    p: Tensor | None,
-    m: Tensor | None,
-    y: Tensor | None,
-    saved: tuple[Tensor, ...],
-    g: Tensor,
-) -> tuple[Tensor | None, ...]:
-    """As :func:`backward`, for many labels.
-
-    With c = u + b the backward messages, the pairs' expectations of all steps are one product:
-    sum_t exp(alpha[t] - h) outer w exp(c[t+1] - h' - log sum exp(alpha + b)[t]), times exp(a).
-    """
-    n_batch, n_steps, n_labels = x.shape
-    (alpha, c), b, first, last = saved
-    top = a.amax().nan_to_num_(neginf=0.0)
-    de = torch.empty(x.shape, dtype=x.dtype, device=x.device)
-    left, right = alpha.new_empty(2, n_batch * n_steps, n_labels)
-    _wide_posterior_kernel[(n_steps, n_batch)](
-        alpha, b, c, m, y, g, first, top, de, left, right, n_steps, n_labels,
-        WIDTH=triton.next_power_of_2(n_labels), HAS_MASK=m is not None, HAS_TAGS=y is not None,
-    )  # fmt: skip
-    da = (left.t() @ right).mul_((a - top).exp_())
-    if m is None:
-        ds, df = de[:, 0], de[:, -1]
-    else:
-        seq = torch.arange(n_batch, device=x.device)
-        ds, df = de[seq, first.long()], de[seq, last.long()]  # zero where nothing is there
-    if y is not None and n_steps > 1:
-        pair, w = _gold_pairs(y, None if m is None else m.to(torch.bool), g, n_labels)
-        # in double precision, so that the order of the sum does not show
-        da = da.add_(da.new_zeros(da.numel(), dtype=torch.float64).scatter_add_(0, pair, w.double()).view_as(da))
-    return de, da, ds.sum(0, dtype=a.dtype), df.sum(0, dtype=a.dtype), None
-
-
-def _gold_pairs(y: Tensor, mask: Tensor | None, g: Tensor, n_labels: int) -> tuple[Tensor, Tensor]:
-    """Numbers of the labels' pairs [B T], and their weights."""
-    n_batch, n_steps = y.shape
-    if mask is None:
-        return (y[:, :-1] * n_labels + y[:, 1:]).reshape(-1), g[:, None].expand(-1, n_steps - 1).reshape(-1)
-    at = torch.arange(n_steps, device=y.device).expand(n_batch, n_steps)
-    seen = torch.where(mask, at, -1).cummax(1).values[:, :-1]
-    linked = mask[:, 1:] & (seen >= 0)
-    pair = y.gather(1, seen.clamp_min(0)) * n_labels + y[:, 1:]
-    return torch.where(linked, pair, 0).reshape(-1), (g[:, None] * linked).reshape(-1)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -20,6 +20,14 @@ from crfkit.torch.functional import entropy, log_likelihood, log_partition, marg
 __all__ = ["CRF", "TorchDecoder"]
 
 Reduction = Literal["none", "sum", "mean", "token_mean"]
+_Method = TypeVar("_Method", bound=Callable[..., Any])
+
+
+def _eager(method: _Method) -> _Method:
+    """Leaves a method out of the graphs of torch.compile."""
+    disable: Any = torch.compiler.disable
+    out: _Method = disable(method)
+    return out
 
 
 class CRF(nn.Module):
@@ -69,6 +77,10 @@ class CRF(nn.Module):
     start_transitions: nn.Parameter
     end_transitions: nn.Parameter
     transitions: nn.Parameter
+    _rule_start: Tensor
+    _rule_end: Tensor
+    _rule_transitions: Tensor
+    _class_weight: Tensor | None
 
     def __init__(
         self,
@@ -127,9 +139,9 @@ class CRF(nn.Module):
 
     def _scores(self) -> tuple[Tensor, Tensor, Tensor]:
         a, s, e = self.transitions, self.start_transitions, self.end_transitions
-        if self.constraints is not None:
-            a, s, e = a + self._rule_transitions, s + self._rule_start, e + self._rule_end
-        return a, s, e
+        if self.constraints is None:
+            return a, s, e
+        return a + self._rule_transitions, s + self._rule_start, e + self._rule_end
 
     def _batch(self, emissions: Tensor, mask: Tensor | None, *others: Tensor | None) -> tuple[Any, ...]:
         if emissions.dim() != 3:
@@ -166,7 +178,7 @@ class CRF(nn.Module):
     def _out(self, x: Tensor) -> Tensor:
         return x if self.batch_first else x.transpose(0, 1)
 
-    @torch.compiler.disable
+    @_eager
     def forward(
         self,
         emissions: Tensor,
@@ -200,38 +212,12 @@ class CRF(nn.Module):
         """
         if reduction not in ("none", "sum", "mean", "token_mean"):
             raise ValueError(f"invalid reduction: {reduction}")
-        x, m, y = self._batch(emissions, mask, tags)
-        p = self._pairs(pairwise, x)
-        a, s, e = self._scores()
-        sets = y.dtype == torch.bool
-        if sets and y.shape != x.shape:
-            raise ValueError(f"a bool tensor of tags must have the shape of emissions, got {tuple(tags.shape)}")
-        y = y if sets else y.long()
-        known: Any = None
-        if not sets:
-            known = y != self.ignore_index
-            here = known if m is None else known & m
-            known = known if bool((known if m is None else known | ~m).all()) is False else None
-            if not x.is_cuda and y.numel():
-                inside = y[here]
-                if inside.numel() and (int(inside.min()) < 0 or int(inside.max()) >= self.num_tags):
-                    raise ValueError(f"tags must be in 0..{self.num_tags - 1} or ignore_index ({self.ignore_index})")
-        if sets or known is not None:
-            allowed = y
-            if not sets:
-                labels = torch.arange(self.num_tags, device=y.device)
-                allowed = (y[..., None] == labels) | ~known[..., None]
-            if m is not None:
-                allowed = allowed | ~m[..., None]
-            inside_sets = x.masked_fill(~allowed, -torch.inf)
-            value = log_partition(inside_sets, a, s, e, p, m, self.backend) - log_partition(
-                x, a, s, e, p, m, self.backend
-            )
-        else:
-            value = log_likelihood(x, a, s, e, y, p, m, self.backend)
+        value, y, m, known = self._log_likelihood(emissions, tags, mask, pairwise)
         if self._class_weight is not None:
             value = value * self._tag_weights(y, m, known, value.dtype)
         if weight is not None:
+            if weight.shape != value.shape:
+                raise ValueError(f"weight must have shape {tuple(value.shape)}, got {tuple(weight.shape)}")
             value = value * weight.to(value)
         if reduction == "none":
             return value
@@ -239,11 +225,46 @@ class CRF(nn.Module):
             return value.sum()
         if reduction == "mean":
             return value.mean()
-        steps = x.shape[0] * x.shape[1] if m is None else m.sum()
-        return value.sum() / steps
+        return value.sum() / (y.shape[0] * y.shape[1] if m is None else m.sum())
+
+    def _log_likelihood(
+        self, emissions: Tensor, tags: Tensor, mask: Tensor | None, pairwise: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+        """Log-likelihoods [B]; tags and mask, batch first; which tags are known, None if all are or they are sets."""
+        x, m, y = self._batch(emissions, mask, tags)
+        inputs = (x, *self._scores())
+        p = self._pairs(pairwise, x)
+        known = None
+        if y.dtype == torch.bool:
+            if y.shape != x.shape:
+                raise ValueError(f"a bool tensor of tags must have the shape of emissions, got {tuple(tags.shape)}")
+            allowed = y
+        else:
+            if y.is_floating_point():
+                raise ValueError(f"tags must be integers, or sets in a bool tensor, got {y.dtype}")
+            y = y.long()
+            known = y != self.ignore_index
+            self._check_tags(y, known if m is None else known & m)
+            if bool((known if m is None else known | ~m).all()):
+                return log_likelihood(*inputs, y, p, m, self.backend), y, m, None
+            allowed = (y[..., None] == torch.arange(self.num_tags, device=y.device)) | ~known[..., None]
+        if m is not None:
+            allowed = allowed | ~m[..., None]
+        fits = (x.masked_fill(~allowed, -torch.inf), *inputs[1:])
+        value = log_partition(*fits, p, m, self.backend) - log_partition(*inputs, p, m, self.backend)
+        return value, y, m, known
+
+    def _check_tags(self, y: Tensor, here: Tensor) -> None:
+        """Whether the tags that are there are labels; on a GPU nobody waits for the answer."""
+        if y.is_cuda or not y.numel():
+            return
+        inside = y[here]
+        if inside.numel() and (int(inside.min()) < 0 or int(inside.max()) >= self.num_tags):
+            raise ValueError(f"tags must be in 0..{self.num_tags - 1} or ignore_index ({self.ignore_index})")
 
     def _tag_weights(self, y: Tensor, m: Tensor | None, known: Tensor | None, dtype: torch.dtype) -> Tensor:
         """Mean class weight of each sequence's known tags, [B]; one where none is known."""
+        assert self._class_weight is not None
         table = self._class_weight.to(dtype)
         if y.dtype == torch.bool:
             count = y.sum(2)
@@ -261,12 +282,13 @@ class CRF(nn.Module):
         x, m = self._batch(emissions, mask)
         return (x, *self._scores(), self._pairs(pairwise, x), m)
 
-    @torch.compiler.disable
+    @_eager
     def log_partition(self, emissions: Tensor, mask: Tensor | None = None, *, pairwise: Tensor | None = None) -> Tensor:
         """Log-partition log Z of every sequence, [B]."""
-        return log_partition(*self._prepare(emissions, mask, pairwise), backend=self.backend)
+        x, a, start, end, p, m = self._prepare(emissions, mask, pairwise)
+        return log_partition(x, a, start, end, p, m, self.backend)
 
-    @torch.compiler.disable
+    @_eager
     def marginals(self, emissions: Tensor, mask: Tensor | None = None, *, pairwise: Tensor | None = None) -> Tensor:
         """P(label at step), in the shape of emissions; zero at masked steps. Differentiable.
 
@@ -279,11 +301,12 @@ class CRF(nn.Module):
         """
         return self._out(marginals(*self._prepare(emissions, mask, pairwise)))
 
-    @torch.compiler.disable
+    @_eager
     def entropy(self, emissions: Tensor, mask: Tensor | None = None, *, pairwise: Tensor | None = None) -> Tensor:
         """Entropy of every sequence's labellings in nats, [B]. Differentiable."""
         return entropy(*self._prepare(emissions, mask, pairwise))
 
+    @_eager
     def span_probability(
         self, emissions: Tensor, tags: Tensor, mask: Tensor | None = None, *, pairwise: Tensor | None = None
     ) -> Tensor:
@@ -300,11 +323,7 @@ class CRF(nn.Module):
         >>> crf.span_probability(torch.zeros(1, 4, 2), torch.tensor([[-100, 1, 1, -100]])).detach()
         tensor([0.2500])
         """
-        weight, self._class_weight = self._class_weight, None
-        try:
-            return self(emissions, tags, mask, reduction="none", pairwise=pairwise).exp()
-        finally:
-            self._class_weight = weight
+        return self._log_likelihood(emissions, tags, mask, pairwise)[0].exp()
 
     @torch.no_grad()
     def _potentials(self, emissions: Tensor, mask: Tensor | None, pairwise: Tensor | None) -> tuple[Potentials, Chains]:
@@ -312,7 +331,7 @@ class CRF(nn.Module):
         table = chains.pairs if chains.per_step else chains.pairs[0]
         return Potentials(chains.unary, table, offsets=chains.ragged.offsets), chains
 
-    @torch.compiler.disable
+    @_eager
     @torch.no_grad()
     def decode(
         self, emissions: Tensor, mask: Tensor | None = None, *, pairwise: Tensor | None = None
@@ -323,9 +342,9 @@ class CRF(nn.Module):
         -------
         list of lists of int
         """
-        inputs = self._prepare(emissions, mask, pairwise)
+        *inputs, m = self._prepare(emissions, mask, pairwise)
         if gpu.choose(inputs[0], inputs[4], self.backend) == "triton":
-            rows: list[list[int]] = gpu.decode(*inputs).tolist()
+            rows: list[list[int]] = gpu.decode(inputs, m).tolist()
             for b, row in enumerate(rows):
                 if row and row[0] == -2:
                     raise ValueError(f"no labelling is allowed in sequence {b}")
@@ -336,7 +355,7 @@ class CRF(nn.Module):
         bounds = p.offsets.tolist()
         return [flat[a:b] for a, b in itertools.pairwise(bounds)]
 
-    @torch.compiler.disable
+    @_eager
     @torch.no_grad()
     def nbest(
         self, emissions: Tensor, mask: Tensor | None = None, k: int = 5, *, pairwise: Tensor | None = None
@@ -349,7 +368,7 @@ class CRF(nn.Module):
             for best, z in zip(nbest(p, k), log_z, strict=True)
         ]
 
-    @torch.compiler.disable
+    @_eager
     @torch.no_grad()
     def sample(
         self,
@@ -388,6 +407,10 @@ class TorchDecoder(nn.Module):
     >>> TorchDecoder(crf)(x)[0].tolist() == crf.decode(x)
     True
     """
+
+    a: Tensor
+    s: Tensor
+    e: Tensor
 
     def __init__(self, crf: CRF) -> None:
         super().__init__()
