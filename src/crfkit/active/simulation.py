@@ -167,11 +167,12 @@ def plot_curves(
     if by not in ("tokens", "sequences"):
         raise ValueError(f"'by' must be 'tokens' or 'sequences', got {by!r}")
     figure, axes = plt.subplots(figsize=(7, 4.5))
-    for name, runs in curves.items():
+    for k, (name, runs) in enumerate(curves.items()):
         n = min(len(run.f1) for run in runs)
         x = np.mean([getattr(run, by)[:n] for run in runs], axis=0)
         values = 100 * np.array([run.f1[:n] for run in runs])
-        (line,) = axes.plot(x, values.mean(0), label=name, linewidth=1.4)
+        style = "-" if k < 10 else "--"  # there are ten colours
+        (line,) = axes.plot(x, values.mean(0), style, label=name, linewidth=1.4)
         if len(runs) > 1:
             axes.fill_between(x, values.min(0), values.max(0), color=line.get_color(), alpha=0.12, linewidth=0)
     if target is not None:
