@@ -144,6 +144,10 @@ def test_templates_formats_and_pipes(folder: Path) -> None:
     assert tagged == conllu  # the labels in their column, everything else as it was
     assert run("tag", "-m", folder / "u", text=conllu).stdout == conllu
     assert json.loads(run("eval", "-m", folder / "u", folder / "f.conllu", "--json").stdout)["accuracy"] == 1.0
+    run("train", folder / "f.conllu", "-f", "conllu", "--label", "upos+xpos", "-m", folder / "two", "-q")
+    assert run("tag", "-m", folder / "two", folder / "f.conllu").stdout == conllu
+    error = run("tag", "-m", folder / "u", "-q", text="1\tde\tde\n", code=1).stderr
+    assert "<stdin>:1: CoNLL-U has 10 columns, the line has 3" in error
 
 
 def test_columns_and_label_are_remembered(folder: Path) -> None:
@@ -351,3 +355,16 @@ def test_algorithms_of_memms(sample: Path) -> None:
 def test_kinds_and_algorithms_that_do_not_fit(sample: Path, arguments: list[str], code: int, message: str) -> None:
     assert message in run("train", sample / "train", "-m", sample / "no", *arguments, code=code).stderr
     assert not (sample / "no").exists()
+
+
+def test_files_that_would_be_lost(folder: Path) -> None:
+    data = (folder / "train.txt").read_text()
+    (folder / "same.txt").write_text(data)
+    error = run("train", folder / "same.txt", "-m", folder / "same.txt", "-q", code=1).stderr
+    assert "would be written over what it is made from" in error
+    assert (folder / "same.txt").read_text() == data
+    run("train", folder / "same.txt", "-m", folder / "kept", "-q", "--max-iter", "1")
+    error = run("tag", "-m", folder / "kept", folder / "same.txt", "-o", folder / "nowhere" / "out", code=1).stderr
+    assert "there is no folder to write to" in error
+    assert "nowhere" in error
+    assert run("inspect", folder / "kept", "--top", "0", code=2).stderr

@@ -396,3 +396,38 @@ def test_results_do_not_depend_on_threads() -> None:
         ]
         assert results[0].log_z == results[1].log_z
         np.testing.assert_array_equal(np.stack(results[0].factors), np.stack(results[1].factors))
+
+
+def test_ties_on_trees_are_followed_back() -> None:
+    g = graph.tree([-1, 0, 0, 2], [[0, 1]] * 4, [[0, 1], [1, 0]])
+    assert g.map().score == g.map("loopy").score == g.map("trw").score == 5
+    inf = np.inf
+    table = [[-inf, 0, 1], [1, -inf, 0], [-inf, 1, -inf]]
+    g = graph.tree([-1, 0, 0, 0, 1], [[1, 1, 0], [0, 1, 0], [0, 1, 0], [1, 0, 1], [1, 1, 1]], table)
+    assert g.map("loopy").score == g.map().score == 7
+
+
+def test_forbidden_answers_are_told() -> None:
+    differ = np.array([[-np.inf, 0], [0, -np.inf]])
+    g = graph.pairwise_graph(np.zeros((3, 2)), [[0, 1], [1, 2], [2, 0]], differ)
+    with pytest.warns(ConvergenceWarning, match="breaks hard constraints"):
+        assert g.map("loopy").score == -np.inf
+    for method in (g.map, lambda: g.nbest(2)):
+        with pytest.raises(ValueError, match="no assignment is allowed"):
+            method()
+
+
+def test_faulty_graphs_are_named() -> None:
+    with pytest.raises(ValueError, match="no cycle"):
+        graph.tree([1, 2, 0], np.zeros((3, 2)), np.eye(2))
+    with pytest.raises(ValueError, match="below 2, got 5"):
+        graph.tree([-1, 5], np.zeros((2, 2)), np.eye(2))
+    with pytest.raises(ValueError, match="'edges' must be ints"):
+        graph.pairwise_graph(np.zeros((2, 2)), [[0.5, 1.9]], np.eye(2))
+    with pytest.raises(TypeError, match="'beam' of Passing"):
+        Passing(beam=3)  # type: ignore[arg-type]
+    g = graph.tree([-1, 0], np.zeros((2, 2)), np.eye(2))
+    with pytest.raises(ValueError, match="for the method 'loopy', got 'trw'"):
+        g.log_partition("trw", passing=Passing(beam=chain.FixedSize(1)))
+    with pytest.raises(TypeError, match="'passing' must be Passing"):
+        g.log_partition(passing="flooding")  # type: ignore[arg-type]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 from collections.abc import Iterator
@@ -32,6 +33,8 @@ def whole_file(path: str | os.PathLike[str], mode: str = "wb", **options: Any) -
         return
     if target.is_symlink():
         target = target.resolve()
+    if not target.absolute().parent.is_dir():
+        raise FileNotFoundError(errno.ENOENT, "there is no folder to write to", str(target))
     beside = target.with_name(f".{target.name}.{secrets.token_hex(6)}")
     try:
         handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)

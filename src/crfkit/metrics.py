@@ -97,6 +97,8 @@ def _check(y_true: Labels, y_pred: Labels) -> None:
     if len(y_true) != len(y_pred):
         raise ValueError(f"{len(y_true)} true sequences, but {len(y_pred)} predicted ones")
     for i, (a, b) in enumerate(zip(y_true, y_pred, strict=True)):
+        if isinstance(a, str) or isinstance(b, str):
+            raise TypeError(f"sequence {i} must be a list of labels, got {a if isinstance(a, str) else b!r}")
         if len(a) != len(b):
             raise ValueError(f"sequence {i} has {len(a)} true labels, but {len(b)} predicted ones")
 

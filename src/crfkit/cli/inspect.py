@@ -21,7 +21,7 @@ from crfkit.estimators.loading import load_chain
 
 def inspect(
     model: Annotated[Path, typer.Argument(help="The model file.")],
-    top: Annotated[int, typer.Option("--top", "-n", help="How many weights to show.")] = 10,
+    top: Annotated[int, typer.Option("--top", "-n", min=1, help="How many weights to show.")] = 10,
     label: Annotated[str | None, typer.Option(help="Only this label.")] = None,
     all_weights: Annotated[bool, typer.Option("--all", help="Every weight, one a line, tab-separated.")] = False,
     explain: Annotated[
@@ -55,7 +55,8 @@ def inspect(
     if json:
         finite = [[None if np.isinf(x) else float(x) for x in row] for row in table]
         weights = {str(x): [[w.attribute, w.weight] for w in inspection.state_weights(m, top, x)] for x in chosen}
-        emit({"card": inspection.card(m), "weights": weights, "transitions": finite})
+        edges = [[e.attribute, str(e.label), str(e.following), e.weight] for e in inspection.edge_weights(m, top)]
+        emit({"card": inspection.card(m), "weights": weights, "transitions": finite, "transition_attributes": edges})
         return
     console = Console(highlight=False, soft_wrap=True)
     _show_card(console, model, m)
@@ -118,6 +119,8 @@ def _show_card(console: Console, path: Path, m: Any) -> None:
 
 
 def _show_transitions(console: Console, labels: list[str], table: Any, top: int) -> None:
+    if not table.any():  # transitions look at the input alone
+        return
     if len(labels) <= 12:
         view = Table(title="\ntransitions (row, then column)", title_justify="left", box=None, pad_edge=False)
         view.add_column("")

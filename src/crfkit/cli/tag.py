@@ -73,10 +73,11 @@ def tag(
             rate = counts[1] / (time.perf_counter() - began)
             print(f"\r\x1b[2K{counts[0]} sequences, {rate:.0f} tokens/s", end="", file=sys.stderr, flush=True)
 
+    name = "<stdin>" if data == "-" else data
     with output_file(output) as out, _readable_twice(data, kind) as data:
         frame = None
         if kind is Format.conllu and not json and nbest == 1:
-            frame = _Conllu(data, reading.get("label") or "upos")
+            frame = _Conllu(data, reading.get("label") or "upos", name)
         rule = as_beam(beam)
         if isinstance(rule, Adaptive):
             raise DataError("--beam of tag takes min-divergence, fixed or threshold: adaptive is for training")
@@ -103,7 +104,7 @@ def tag(
             counts[1] += int(X.lengths.sum())
             show()
         if frame is not None:
-            out.writelines(frame.lines)
+            out.writelines(line for _, line in frame.lines)
     if counts[0] == 0:
         raise DataError(f"{data}: the file holds no sequence")
     if not quiet:
@@ -127,11 +128,13 @@ def _readable_twice(data: str, kind: Format) -> Iterator[str]:
 class _Conllu:
     """A CoNLL-U file that is written again with one column changed; comments, ranges and empty nodes stay."""
 
-    def __init__(self, path: str, label: str) -> None:
-        if label not in CONLLU_COLUMNS:
-            raise DataError(f"CoNLL-U has no column {label!r}; there are {', '.join(CONLLU_COLUMNS)}")
-        self.column = CONLLU_COLUMNS.index(label)
-        self.lines = self._read(path)
+    def __init__(self, path: str, label: str, name: str) -> None:
+        for column in label.split("+"):
+            if column not in CONLLU_COLUMNS:
+                raise DataError(f"CoNLL-U has no column {column!r}; there are {', '.join(CONLLU_COLUMNS)}")
+        self.columns = [CONLLU_COLUMNS.index(column) for column in label.split("+")]
+        self.name = name
+        self.lines = enumerate(self._read(path), 1)
 
     def _read(self, path: str) -> Iterator[str]:
         with open_source(path) as file:
@@ -141,14 +144,17 @@ class _Conllu:
     def sequence(self, labels: list[str], probabilities: list[float] | None) -> Iterator[str]:
         """The lines up to the end of the next sequence."""
         t = 0
-        for line in self.lines:
+        for number, line in self.lines:
             cells = line.rstrip("\r\n").split("\t")
             if line.startswith("#") or not cells[0].isdigit():
                 yield line
                 if t and not line.strip():
                     return
                 continue
-            cells[self.column] = labels[t]
+            if len(cells) != len(CONLLU_COLUMNS):
+                raise DataError(f"{self.name}:{number}: CoNLL-U has 10 columns, the line has {len(cells)}")
+            for column, value in zip(self.columns, labels[t].split("|", len(self.columns) - 1), strict=True):
+                cells[column] = value
             if probabilities is not None:
                 note = f"Probability={probabilities[t]:.6f}"
                 cells[9] = note if cells[9] == "_" else f"{cells[9]}|{note}"

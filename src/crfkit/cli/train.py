@@ -242,6 +242,9 @@ def train(
     folder = model.absolute().parent
     if not folder.is_dir():
         raise DataError(f"{model}: there is no folder {folder} to write the model to")
+    for path in (data, dev, template):
+        if path is not None and path != "-" and Path(path).exists() and model.exists() and model.samefile(path):
+            raise DataError(f"{model}: the model would be written over what it is made from")
     crf.callback = watch
     watch.tokens = int(X.lengths.sum())
     if not quiet and not json:

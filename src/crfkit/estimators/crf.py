@@ -553,8 +553,9 @@ class CRF(ChainEstimator):
         Returns
         -------
         Explanation
-            A decision for each token: attributes and transitions with their contributions. It prints as a table,
-            and has ``to_dict()`` and ``to_html()``.
+            A decision for each token: attributes and transitions with their contributions. They add up to the log-odds
+            of the two labels where the neighbours keep theirs; the probabilities beside the labels are marginals, over
+            all labellings. It prints as a table, and has ``to_dict()`` and ``to_html()``.
 
         Examples
         --------

@@ -81,7 +81,10 @@ def pairwise_graph(unary: ArrayLike, edges: ArrayLike, pairwise: ArrayLike, n_jo
     2
     """
     u = _unary(unary)
-    ends = np.asarray(edges, np.int32).reshape(-1, 2)
+    ends = np.asarray(edges)
+    if ends.size and ends.dtype.kind not in "iu":
+        raise ValueError(f"'edges' must be ints, got {ends.dtype}")
+    ends = ends.astype(np.int32).reshape(-1, 2)
     if ends.size and (ends.min() < 0 or ends.max() >= len(u) or (ends[:, 0] == ends[:, 1]).any()):
         raise ValueError(f"'edges' must join distinct variables from 0 to {len(u) - 1}")
     cards = np.full(len(u), u.shape[1], np.int32)
@@ -110,6 +113,13 @@ def tree(parents: ArrayLike, unary: ArrayLike, pairwise: ArrayLike, n_jobs: int 
     1
     """
     up = np.asarray(parents, np.int64)
+    if up.size and not (up < len(up)).all():
+        raise ValueError(f"'parents' of tree must be below {len(up)}, got {int(up.max())}")
+    above = up.copy()  # where the paths upwards have come to, in doubling steps
+    for _ in range(len(up).bit_length()):
+        above = np.where(above >= 0, above[above], above)
+    if (above >= 0).any():
+        raise ValueError(f"'parents' of tree must have no cycle: there is one above variable {int(np.argmax(above))}")
     children = np.flatnonzero(up >= 0)
     return pairwise_graph(unary, _pairs(up[children], children), pairwise, n_jobs)
 

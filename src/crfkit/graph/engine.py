@@ -124,6 +124,8 @@ class Passing:
             raise ValueError(f"'tol' of Passing must be >= 0, got {self.tol!r}")
         if not self.max_iter >= 1:
             raise ValueError(f"'max_iter' of Passing must be >= 1, got {self.max_iter!r}")
+        if self.beam is not None and not isinstance(self.beam, Beam):
+            raise TypeError(f"'beam' of Passing must be MinDivergence, FixedSize or Threshold, got {self.beam!r}")
 
 
 @dataclass(frozen=True)
@@ -432,6 +434,10 @@ class Engine:
         """The components' log Z and marginals; a warning where message passing has not converged."""
         if method not in METHODS:
             raise ValueError(f"'method' must be one of {METHODS}, got {method!r}")
+        if passing is not None and not isinstance(passing, Passing):
+            raise TypeError(f"'passing' must be Passing, got {passing!r}")
+        if passing is not None and passing.beam is not None and method != "loopy":
+            raise ValueError(f"'beam' of Passing is for the method 'loopy', got {method!r}")
         if method == "exact":
             tree = self.tree(max_bytes, order)
             log_z = np.empty(self.n_components)
@@ -455,7 +461,7 @@ class Engine:
     ) -> tuple[NDArray[np.int32], Floats, Convergence]:
         """A best assignment [V], the scores of the components, and how it was found."""
         y = np.zeros(self.n_variables, np.int32)
-        if method == "exact":
+        if method == "exact" or (method in ("loopy", "trw") and self.is_forest):
             tree = self.tree(max_bytes, order)
             score = np.empty(self.n_components)
             tree.max_product(*scores.arrays, self.threads, score, y)
@@ -466,6 +472,12 @@ class Engine:
         y = np.ascontiguousarray(self._argmax(result.nodes))
         self.native.ascend(*scores.arrays, self.threads, y)
         return y, self.score(scores, y[None])[0], result.convergence
+
+    @cached_property
+    def is_forest(self) -> bool:
+        """Whether there are no cycles: there max-product is exact, and ties are followed back as exact search does."""
+        places = int(self.scope_ptr[-1]) if len(self.scope_ptr) else 0
+        return places - (len(self.scope_ptr) - 1) == self.n_variables - self.n_components
 
     def _argmax(self, nodes: Floats) -> NDArray[np.int32]:
         if self.n_variables == 0:

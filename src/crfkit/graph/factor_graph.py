@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +12,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from crfkit.graph.engine import Convergence, Cost, Engine, Passing, Scores, pointers, warn_unless_converged
+from crfkit.graph.engine import (
+    Convergence,
+    ConvergenceWarning,
+    Cost,
+    Engine,
+    Passing,
+    Scores,
+    pointers,
+    warn_unless_converged,
+)
 
 __all__ = ["Assignment", "FactorGraph", "GraphMarginals"]
 
@@ -243,8 +253,14 @@ class FactorGraph:
         y, score, convergence = self._engine.decode(
             self._scores, method, passing=passing, max_bytes=max_bytes, order=order
         )
-        if method == "exact" and np.isneginf(score).any():
-            raise ValueError("no assignment is allowed")
+        if np.isneginf(score).any():
+            if method == "exact":
+                raise ValueError("no assignment is allowed")
+            warnings.warn(
+                f"{method} inference found no assignment that is allowed: the one given breaks hard constraints",
+                ConvergenceWarning,
+                stacklevel=2,
+            )
         warn_unless_converged(convergence, method)
         return Assignment(y, float(score.sum()), convergence)
 
@@ -272,6 +288,8 @@ class FactorGraph:
         heap: list[tuple[float, int, NDArray[np.int32], Floats, int]] = []
         if score > -np.inf:
             heap.append((-score, next(count), y, scores.unary, 0))
+        else:
+            raise ValueError("no assignment is allowed")
         out: list[Assignment] = []
         while heap and len(out) < k:
             minus, _, y, unary, fixed = heapq.heappop(heap)
