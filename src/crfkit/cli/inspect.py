@@ -23,6 +23,9 @@ def inspect(
     model: Annotated[Path, typer.Argument(help="The model file.")],
     top: Annotated[int, typer.Option("--top", "-n", min=1, help="How many weights to show.")] = 10,
     label: Annotated[str | None, typer.Option(help="Only this label.")] = None,
+    table_too: Annotated[
+        bool, typer.Option("--table", help="The whole table of transitions, also with more than twelve labels.")
+    ] = False,
     all_weights: Annotated[bool, typer.Option("--all", help="Every weight, one a line, tab-separated.")] = False,
     explain: Annotated[
         str | None, typer.Option("--explain", help="Data to label: why does each token get its label?")
@@ -68,7 +71,7 @@ def inspect(
         console.print("\nheaviest transition attributes")
         for e in inspection.edge_weights(m, top):
             console.print(f"  {e.weight:+9.4f}  {e.label} -> {e.following}  {e.attribute}", markup=False)
-    _show_transitions(console, [str(x) for x in m.labels], table, top)
+    _show_transitions(console, [str(x) for x in m.labels], table, len(m.labels) <= 12 or table_too, top)
 
 
 def _explain(crf: Any, data: str, top: int, page: Path | None, as_json: bool) -> None:
@@ -118,17 +121,19 @@ def _show_card(console: Console, path: Path, m: Any) -> None:
         console.print(f"{name:12} {value}", markup=False)
 
 
-def _show_transitions(console: Console, labels: list[str], table: Any, top: int) -> None:
+def _show_transitions(console: Console, labels: list[str], table: Any, whole: bool, top: int) -> None:
     if not table.any():  # transitions look at the input alone
         return
-    if len(labels) <= 12:
+    if whole:
         view = Table(title="\ntransitions (row, then column)", title_justify="left", box=None, pad_edge=False)
         view.add_column("")
         for name in labels:
             view.add_column(escape(name), justify="right")
         for name, row in zip(labels, table, strict=True):
             view.add_row(escape(name), *("-" if np.isinf(x) else f"{x:+.2f}" for x in row))
-        console.print(view)
+        # as wide as it is, for a pager, rather than cut
+        wide = (len(labels) + 1) * (2 + max(6, *map(len, labels)))
+        Console(highlight=False, width=max(console.width, wide) if len(labels) > 12 else console.width).print(view)
         return
     likely = bool((table <= 0).all())  # an HMM's: logarithms of probabilities
     console.print("\nlikeliest transitions" if likely else "\nheaviest transitions")

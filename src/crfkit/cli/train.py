@@ -35,9 +35,13 @@ from crfkit.training import Progress
 
 
 class _Watch:
-    """Shows training: a live line on a terminal, plain lines now and then elsewhere, JSON lines if asked."""
+    """Shows training: a live line on a terminal, plain lines now and then elsewhere, JSON lines if asked.
 
-    def __init__(self, as_json: bool, quiet: bool) -> None:
+    The live line has a bar where the number of iterations is known.
+    """
+
+    def __init__(self, as_json: bool, quiet: bool, most: int | None) -> None:
+        self.most = most  # iterations
         self.as_json = as_json
         self.quiet = quiet
         self.live = sys.stderr.isatty() and not as_json and not quiet
@@ -52,16 +56,21 @@ class _Watch:
             if not self.live and now - self.last < 2:
                 return
             self.last = now
-            scores = "".join(f"  dev {k} {100 * v:.2f}" for k, v in p.scores.items() if k in ("accuracy", "f1"))
-            scores = "".join(f"  {k} {v:.4f}" for k, v in p.terms.items()) + scores
-            rate = f"  {p.evaluations * self.tokens / max(p.seconds, 1e-9) / 1e6:.2f}M tokens/s" if self.tokens else ""
-            slope = f"  |gradient| {p.gradient_norm:.3g}" if np.isfinite(p.gradient_norm) else ""
-            line = (
-                f"iteration {p.iteration:4d}  objective {p.value:.4f}{slope}  "
-                f"active {p.active}  {p.seconds:.1f}s{rate}{scores}"
-            )
+            parts = [f"iteration {p.iteration:4d}", f"objective {p.value:.4f}", f"{p.seconds:.1f}s"]
+            parts += [f"dev {k} {100 * v:.2f}" for k, v in p.scores.items() if k in ("accuracy", "f1")]
+            if self.tokens:
+                parts.append(f"{p.evaluations * self.tokens / max(p.seconds, 1e-9) / 1e6:.2f}M tokens/s")
+            parts += [f"{k} {v:.4f}" for k, v in p.terms.items()]
+            if np.isfinite(p.gradient_norm):
+                parts.append(f"|gradient| {p.gradient_norm:.3g}")
+            line = "  ".join([*parts, f"active {p.active}"])
             if self.live:
-                line = line[: shutil.get_terminal_size().columns - 1]  # a wrapped line could not be rewritten
+                if self.most:
+                    done = min(12, 12 * p.iteration // self.most)
+                    line = f"[{'#' * done}{'.' * (12 - done)}] {line}"
+                room = shutil.get_terminal_size().columns  # a wrapped line could not be rewritten
+                while len(line) >= room and "  " in line:
+                    line = line[: line.rindex("  ")].rstrip()
                 print(f"\r\x1b[2K{line}", end="", file=sys.stderr, flush=True)
             else:
                 say(line)
@@ -178,7 +187,7 @@ def train(
     Ctrl-C ends training early and keeps the best weights so far.
     """
     began = time.perf_counter()
-    watch = _Watch(json, quiet)
+    watch = _Watch(json, quiet, max_iter)
     X, y, weights = read_labelled(data, format, label, columns, comment)
     dev_data = None if dev is None else read_labelled(dev, format, label, columns, comment)
     if unknown is not None:
