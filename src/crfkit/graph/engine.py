@@ -268,9 +268,9 @@ class Engine:
         if tree is None or cost.bytes > max_bytes:
             raise CostError(
                 f"exact inference on this graph of {self.n_variables} variables and {self.n_factors} factors is too "
-                f"expensive: {cost}; allowed are {_memory(max_bytes)}. Use method='loopy' (or 'trw' for an "
-                "upper, 'mean_field' for a lower bound of log Z), observe variables to cut the graph, or raise "
-                "'max_bytes'"
+                f"expensive: {cost}; allowed are {_memory(max_bytes)}. Use method='loopy' "
+                "(inference='loopy' of an estimator; 'trw' for an upper, 'mean_field' for a lower bound of log Z), observe "
+                "variables to cut the graph, or raise 'max_bytes'"
             )
         return tree
 
