@@ -269,8 +269,8 @@ class Engine:
             raise CostError(
                 f"exact inference on this graph of {self.n_variables} variables and {self.n_factors} factors is too "
                 f"expensive: {cost}; allowed are {_memory(max_bytes)}. Use method='loopy' "
-                "(inference='loopy' of an estimator; 'trw' for an upper, 'mean_field' for a lower bound of log Z), observe "
-                "variables to cut the graph, or raise 'max_bytes'"
+                "(inference='loopy' of an estimator; 'trw' for an upper, 'mean_field' for a lower bound of log Z), "
+                "observe variables to cut the graph, or raise 'max_bytes'"
             )
         return tree
 
