@@ -64,7 +64,7 @@ def main() -> None:
     times = interleaved(
         {
             "supervised value and gradient": lambda: supervised.value_and_grad(w, g),
-            "entropy value and gradient": lambda: unlabelled._rest.add(w, 1.0, 0, unlabelled._rest.n_blocks, g, 1),
+            "entropy value and gradient": lambda: unlabelled._rest.add(w, 1.0, g, 1),
         },
         options.repeat,
     )

@@ -61,27 +61,20 @@ void bind_semi(nb::module_& m, const char* name) {
                                         make_threads(threads));
           },
           "layout"_a, "data"_a, "n_partial"_a, "allowed"_a, "seq_weight"_a.none(), "constraints"_a.none(), "threads"_a)
-      // Adds to g the gradient of the blocks [first, last); gives the partial loss and the entropy without its weight.
+      // Adds to g the gradient; gives the partial loss and the entropy without its weight.
       .def(
           "add",
-          [](SemiObjective<T>& self, In<double, 1> w, double entropy_weight, i64 first, i64 last, Out<double, 1> g, int threads) {
+          [](SemiObjective<T>& self, In<double, 1> w, double entropy_weight, Out<double, 1> g, int threads) {
             require(static_cast<i64>(w.size()) == self.size() && static_cast<i64>(g.size()) == self.size(),
                     "the weight vector has the wrong size");
-            require(first >= 0 && last <= self.n_blocks(), "there is no such block");
             typename SemiObjective<T>::Value value;
             {
               const nb::gil_scoped_release release;
-              value = self.add(w.data(), entropy_weight, first, last, g.data(), make_threads(threads));
+              value = self.add(w.data(), entropy_weight, g.data(), make_threads(threads));
             }
             return nb::make_tuple(value.partial, value.entropy);
           },
-          "w"_a, "entropy_weight"_a, "first"_a, "last"_a, "g"_a.noconvert(), "threads"_a)
-      .def("block_size",
-           [](const SemiObjective<T>& self, i64 block) {
-             require(block >= 0 && block < self.n_blocks(), "there is no such block");
-             return self.block_size(block);
-           }, "block"_a)
-      .def_prop_ro("n_blocks", &SemiObjective<T>::n_blocks);
+          "w"_a, "entropy_weight"_a, "g"_a.noconvert(), "threads"_a);
 }
 
 }  // namespace

@@ -115,12 +115,11 @@ SemiObjective<T>::SemiObjective(std::shared_ptr<const Layout> layout, const Toke
 }
 
 template <class T>
-typename SemiObjective<T>::Value SemiObjective<T>::add(const double* w, double entropy_weight, i64 first, i64 last, double* g,
-                                                       const Threads& threads) {
+typename SemiObjective<T>::Value SemiObjective<T>::add(const double* w, double entropy_weight, double* g, const Threads& threads) {
   const std::lock_guard<std::mutex> guard(lock_);
-  if (entropy_weight == 0) last = std::min(last, partial_blocks_);
+  const i64 n_blocks = entropy_weight == 0 ? partial_blocks_ : static_cast<i64>(blocks_.size());
   Value value;
-  if (first >= last) return value;
+  if (n_blocks == 0) return value;
   weights_.set(w, threads);
   weigh_pairs(weights_.transitions, weights_.transitions.exact, weights_.transitions.shift, scored_, scored_t_);
   double weighted = 0;
@@ -138,25 +137,14 @@ typename SemiObjective<T>::Value SemiObjective<T>::add(const double* w, double e
   unknown.value = &weighted;
   unknown.scale = entropy_weight;
   if (static_cast<int>(workspaces_.size()) < threads.count) workspaces_.resize(threads.count);
-  sum_.run(last - first, threads, [&](i64 task, int thread) {
+  sum_.run(n_blocks, threads, [&](i64 b, int thread) {
     if (!workspaces_[thread]) workspaces_[thread] = entropy_kernels_.workspace();
-    const i64 b = first + task;
-    if (b < partial_blocks_) entropy_kernels_.partial(known, blocks_[b], masks_[b].data(), task, *workspaces_[thread]);
-    else entropy_kernels_.entropy(unknown, blocks_[b], task, *workspaces_[thread]);
+    if (b < partial_blocks_) entropy_kernels_.partial(known, blocks_[b], masks_[b].data(), b, *workspaces_[thread]);
+    else entropy_kernels_.entropy(unknown, blocks_[b], b, *workspaces_[thread]);
   });
   sum_.collect(threads, g);
   if (entropy_weight != 0) value.entropy = weighted / entropy_weight;
   return value;
-}
-
-template <class T>
-std::pair<i64, i64> SemiObjective<T>::block_size(i64 block) const {
-  i64 tokens = 0, sequences = 0;
-  for (const Pack& pack : blocks_[block].packs) {
-    tokens += pack.rows();
-    sequences += pack.n_seq();
-  }
-  return {tokens, sequences};
 }
 
 template void weigh_pairs(const Transitions<float>&, const std::vector<double>&, double, Buffer<float>&, Buffer<float>&);

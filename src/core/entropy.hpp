@@ -74,10 +74,8 @@ class SemiObjective {
     double partial = 0, entropy = 0;  // the entropy without entropy_weight
   };
   // Adds the gradient of partial + entropy_weight * entropy to g.
-  Value add(const double* w, double entropy_weight, i64 first, i64 last, double* g, const Threads& threads);
+  Value add(const double* w, double entropy_weight, double* g, const Threads& threads);
   i64 size() const { return layout_->size; }
-  i64 n_blocks() const { return static_cast<i64>(blocks_.size()); }
-  std::pair<i64, i64> block_size(i64 block) const;  // tokens, sequences
 
  private:
   std::mutex lock_;

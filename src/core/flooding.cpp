@@ -40,26 +40,21 @@ CRFKIT_INLINE void flood_edge(const Flood& g, i64 f, double& change, double& lea
     }
     sa[i] = x;
   }
-  double ta = 0, tb = 0;
-  for (i64 i = 0; i < n; ++i) ta += sa[i];
-  for (i64 j = 0; j < m; ++j) tb += sb[j];
-  if (!(ta > 0 && tb > 0)) least = 0;
-  ta = 1 / ta;
-  tb = 1 / tb;
-  for (i64 i = 0; i < n; ++i) {
-    const double x = sa[i] * ta;
-    const double d = std::abs(x * ia[i] - 1);
-    change = d > change ? d : change;
-    least = x < least ? x : least;
-    ma[i] = x;
-  }
-  for (i64 j = 0; j < m; ++j) {
-    const double x = sb[j] * tb;
-    const double d = std::abs(x * ib[j] - 1);
-    change = d > change ? d : change;
-    least = x < least ? x : least;
-    mb[j] = x;
-  }
+  const auto settle = [&](const double* sums, const double* inverse, i64 size, double* message) {
+    double total = 0;
+    for (i64 i = 0; i < size; ++i) total += sums[i];
+    if (!(total > 0)) least = 0;
+    total = 1 / total;
+    for (i64 i = 0; i < size; ++i) {
+      const double x = sums[i] * total;
+      const double d = std::abs(x * inverse[i] - 1);
+      change = d > change ? d : change;
+      least = x < least ? x : least;
+      message[i] = x;
+    }
+  };
+  settle(sa, ia, n, ma);
+  settle(sb, ib, m, mb);
 }
 
 template <int L>

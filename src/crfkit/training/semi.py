@@ -119,7 +119,7 @@ class SemiSupervisedObjective(LikelihoodObjective):
         """Value and gradient at w; ``terms`` are set."""
         value, gradient = super().value_and_grad(w, out)
         w = np.ascontiguousarray(w, np.float64)
-        known, entropy = self._rest.add(w, self.entropy_weight, 0, self._rest.n_blocks, gradient, self.threads)
+        known, entropy = self._rest.add(w, self.entropy_weight, gradient, self.threads)
         loss = value - self.c2 * _core.dot(w, w) + known
         self.terms = {"likelihood": loss, "entropy": entropy}
         return value + known + self.entropy_weight * entropy, gradient
@@ -127,7 +127,7 @@ class SemiSupervisedObjective(LikelihoodObjective):
     def estimate(self, w: Vector) -> float:
         """The objective with all labels; the fully labelled sequences' share is told from their first block."""
         unused = np.zeros(self.size)
-        known, entropy = self._rest.add(w, self.entropy_weight, 0, self._rest.n_blocks, unused, self.threads)
+        known, entropy = self._rest.add(w, self.entropy_weight, unused, self.threads)
         return super().estimate(w) + known + self.entropy_weight * entropy
 
 
