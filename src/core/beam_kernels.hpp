@@ -11,6 +11,7 @@
 // marginals itself, each step normalised on its own.
 #pragma once
 #include "chain_kernels.hpp"
+#include "dominance.hpp"
 #include "frozen.hpp"
 #include "selector.hpp"
 
@@ -79,6 +80,39 @@ class BeamKernel {
   // Beams by max-product: the message is the score of the best path so far, its belief the exponential. Leaves the scores,
   // the best of a step at zero, in `nodes`.
   void choose_for_maximum(BeamResult& out) {
+    best_paths(out, [&](int t) {
+      constexpr T inf = std::numeric_limits<T>::infinity();
+      for (int k = 0; k < stride_; k += W) {  // what is possible keeps some belief
+        const typename S::Vec x = S::load(ws_.row.data() + k), y = S::exp(x);
+        S::store(ws_.message.data() + k, x > -inf ? S::max(y, S::splat(kTiny)) : y);
+      }
+      out.end_step(ws_.selector.select(ws_.message.data(), n_, stride_, rule_.criterion, kept(t), out.labels));
+      return true;
+    });
+  }
+
+  // The same with all labels that could be on the best path. False if that are too many to gain anything by it.
+  bool undominated(const Dominance<T>& dominance, BeamResult& out) {
+    constexpr int kTrial = 8, kWorthwhile = 6;  // steps after which, and part of the labels up to which, it goes on
+    return best_paths(out, [&](int t) {
+      leave_out_dominated(dominance, t + 1 == length_, out.labels);
+      out.end_step(1);
+      return t < kTrial || static_cast<i64>(out.labels.size()) * kWorthwhile <= static_cast<i64>(t + 1) * n_;
+    });
+  }
+
+ private:
+  const T* unary(int t) const { return job_.unary + (begin_ + t) * n_; }
+  int kept(int t) const { return rule_.keep ? rule_.keep[begin_ + t] : -1; }
+  // Scores of the transitions t -> t+1 out of label i  [labels]
+  const T* scores_from(int t, int i) const {
+    if (job_.shared) return job_.shared->score.data() + static_cast<i64>(i) * stride_;
+    return job_.pairwise + ((job_.edge_first[seq_] + t) * n_ + i) * static_cast<i64>(n_);
+  }
+
+  // Max-product. pick(t) adds labels of step t, whose scores lie in `row` with the best at zero, and gives false to end it all.
+  template <class Pick>
+  bool best_paths(BeamResult& out, Pick pick) {
     constexpr T inf = std::numeric_limits<T>::infinity();
     out.start(length_);
     ws_.row.reserve(stride_);
@@ -97,26 +131,35 @@ class BeamKernel {
       const T top = S::highest(high);
       if (!(top > -inf)) {
         out.log_mass = -kInf;
-        return;
+        return true;
       }
-      for (int k = 0; k < stride_; k += W) {  // what is possible keeps some belief
-        const typename S::Vec x = S::load(ws_.row.data() + k) - top, y = S::exp(x);
-        S::store(ws_.message.data() + k, x > -inf ? S::max(y, S::splat(kTiny)) : y);
-      }
-      out.end_step(ws_.selector.select(ws_.message.data(), n_, stride_, rule_.criterion, kept(t), out.labels));
+      for (int k = 0; k < stride_; k += W) S::store(ws_.row.data() + k, S::load(ws_.row.data() + k) - top);
+      if (!pick(t)) return false;
       v.clear();
-      for (std::size_t k = 0; k < out.size(t); ++k) v.push_back(ws_.row[out.label(t, k)] - top);
+      for (std::size_t k = 0; k < out.size(t); ++k) v.push_back(ws_.row[out.label(t, k)]);
       out.nodes.insert(out.nodes.end(), v.begin(), v.end());
     }
+    return true;
   }
 
- private:
-  const T* unary(int t) const { return job_.unary + (begin_ + t) * n_; }
-  int kept(int t) const { return rule_.keep ? rule_.keep[begin_ + t] : -1; }
-  // Scores of the transitions t -> t+1 out of label i  [labels]
-  const T* scores_from(int t, int i) const {
-    if (job_.shared) return job_.shared->score.data() + static_cast<i64>(i) * stride_;
-    return job_.pairwise + ((job_.edge_first[seq_] + t) * n_ + i) * static_cast<i64>(n_);
+  // Adds the labels that none dominates; at the last step, the best.
+  CRFKIT_KERNEL void leave_out_dominated(const Dominance<T>& dominance, bool last, std::vector<u16>& labels) const {
+    constexpr T inf = std::numeric_limits<T>::infinity(), relative = 16 * std::numeric_limits<T>::epsilon();
+    const T* v = ws_.row.data();
+    if (last) {
+      labels.push_back(static_cast<u16>(std::find(v, v + n_, T(0)) - v));
+      return;
+    }
+    typename S::Vec high = S::splat(-inf);
+    for (int k = 0; k < stride_; k += W) high = S::max(high, S::load(v + k) + S::load(dominance.lowest.data() + k));
+    const T least = S::highest(high) - dominance.noise;
+    for (int k = 0; k < stride_; k += W) {
+      const typename S::Vec x = S::load(v + k);
+      const typename S::Mask stays = (x > -inf) & (x + S::load(dominance.highest.data() + k) - x * relative >= least);
+      if (!S::any(stays)) continue;
+      for (int j = 0; j < W; ++j)
+        if (stays[j]) labels.push_back(static_cast<u16>(k + j));
+    }
   }
 
   // exp(score - what is added to shift) between the beams of t and t+1; false if some allowed one is lost

@@ -1,6 +1,7 @@
 #include "chain.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <limits>
 #include <memory>
 #include <queue>
@@ -62,14 +63,20 @@ void with_workspaces(const Kernels<T>& kernels, i64 n_tasks, const Threads& thre
   });
 }
 
-// Cuts the sequences into packs and runs `kernel` on them.
-template <class T, class Kernel>
-void run(const ChainInput<T>& in, const Threads& threads, ChainJob<T> job, Kernel kernel, bool max_only = false) {
-  const Prepared<T> prepared(in, job, max_only);
+template <class T>
+std::vector<Pack> all_packs(const ChainInput<T>& in) {
   std::vector<Pack> packs;
   for (i64 s = 0; s < in.n_seq; s += kWindow)
     for (Pack& pack : make_packs(in.offsets, s, std::min(in.n_seq, s + kWindow), in.per_step ? 1 : kPackWidth))
       packs.push_back(std::move(pack));
+  return packs;
+}
+
+// Cuts the sequences into packs and runs `kernel` on them.
+template <class T, class Kernel>
+void run(const ChainInput<T>& in, const Threads& threads, ChainJob<T> job, Kernel kernel, bool max_only = false) {
+  const Prepared<T> prepared(in, job, max_only);
+  const std::vector<Pack> packs = all_packs(in);
   with_workspaces(prepared.kernels, static_cast<i64>(packs.size()), threads, [&](i64 task, Workspace& workspace) {
     (prepared.kernels.*kernel)(prepared.job, packs[task], workspace);
   });
@@ -115,34 +122,67 @@ void expectations(const ChainInput<T>& in, const double* weight, const Threads& 
   }
 }
 
+namespace {
+
+// The best path inside of beams, whose scores lie in their `nodes`.
 template <class T>
-void decode(const ChainInput<T>& in, const BeamRule* rule, const Threads& threads, i32* path, u8* dead) {
+void trace(const ChainInput<T>& in, const Prepared<T>& prepared, i64 s, const BeamResult& beams) {
+  const i64 begin = in.offsets[s], n = in.n_labels;
+  i32* path = prepared.job.path + begin;
+  if (!(beams.log_mass > -std::numeric_limits<double>::infinity())) {
+    prepared.job.dead[s] = 1;
+    return;
+  }
+  const int steps = static_cast<int>(in.offsets[s + 1] - begin);
+  for (int t = steps - 1; t >= 0; --t) {  // back from label to label; among equals the smallest
+    T top = -std::numeric_limits<T>::infinity();
+    const T* a = in.pairwise + (in.per_step ? prepared.edge_first[s] + t : 0) * n * n;
+    for (std::size_t k = 0; k < beams.size(t); ++k) {
+      T x = static_cast<T>(beams.nodes[beams.ptr[t] + k]);
+      if (t + 1 < steps) x += a[beams.label(t, k) * n + path[t + 1]];
+      if (!(x > top)) continue;
+      top = x;
+      path[t] = beams.label(t, k);
+    }
+  }
+}
+
+// So many labels, and tokens, are worth asking which of them could be on the best path.
+constexpr int kManyLabels = 128, kManyTokens = 32;
+
+}  // namespace
+
+template <class T>
+void decode(const ChainInput<T>& in, const BeamRule* rule, const Threads& threads, i32* path, u8* dead, bool plainly) {
   std::fill_n(dead, in.n_seq, u8{0});
   ChainJob<T> job;
   job.path = path;
   job.dead = dead;
-  if (!rule) return run(in, threads, job, &Kernels<T>::decode, true);
+  const bool ask = !plainly && !in.per_step && in.n_labels >= kManyLabels && in.offsets[in.n_seq] >= kManyTokens;
+  if (!rule && !ask) return run(in, threads, job, &Kernels<T>::decode, true);
   const Prepared<T> prepared(in, job, true);
-  const i64 n = in.n_labels;
-  with_workspaces(prepared.kernels, in.n_seq, threads, [&](i64 s, Workspace& workspace) {
+  if (rule) {
+    with_workspaces(prepared.kernels, in.n_seq, threads, [&](i64 s, Workspace& workspace) {
+      BeamResult beams;
+      if (in.offsets[s + 1] == in.offsets[s]) return;
+      prepared.kernels.beam_choose(prepared.job, *rule, s, beams, workspace);
+      trace(in, prepared, s, beams);
+    });
+    return;
+  }
+  const Dominance<T> dominance(prepared.shared);
+  std::atomic<int> balance = 0;  // of sequences decoded this way, less those that had too many labels left
+  const std::vector<Pack> packs = all_packs(in);
+  with_workspaces(prepared.kernels, static_cast<i64>(packs.size()), threads, [&](i64 task, Workspace& workspace) {
     BeamResult beams;
-    const i64 begin = in.offsets[s];
-    const int steps = static_cast<int>(in.offsets[s + 1] - begin);
-    if (steps == 0) return;
-    prepared.kernels.beam_choose(prepared.job, *rule, s, beams, workspace);
-    dead[s] = !(beams.log_mass > -std::numeric_limits<double>::infinity());
-    if (dead[s]) return;
-    for (int t = steps - 1; t >= 0; --t) {  // back from label to label; among equals the smallest
-      T top = -std::numeric_limits<T>::infinity();
-      const T* a = in.pairwise + (in.per_step ? prepared.edge_first[s] + t : 0) * n * n;
-      for (std::size_t k = 0; k < beams.size(t); ++k) {
-        T x = static_cast<T>(beams.nodes[beams.ptr[t] + k]);
-        if (t + 1 < steps) x += a[beams.label(t, k) * n + path[begin + t + 1]];
-        if (!(x > top)) continue;
-        top = x;
-        path[begin + t] = beams.label(t, k);
-      }
+    std::vector<i64> rest;  // sequences with too many labels left
+    for (i64 s : packs[task].seq) {
+      const bool gave_up = balance < -1 || !prepared.kernels.undominated(prepared.job, dominance, s, beams, workspace);
+      if (gave_up) rest.push_back(s);
+      else trace(in, prepared, s, beams);
+      balance += gave_up ? -2 : 1;
     }
+    if (!rest.empty()) prepared.kernels.decode(prepared.job, make_pack(in.offsets, std::move(rest)), workspace);
   });
 }
 
@@ -291,7 +331,7 @@ std::vector<Paths> nbest(const ChainInput<T>& in, const BeamRule* rule, i64 k, c
 #define CRFKIT_INSTANTIATE(T)                                                                              \
   template void sum_product(const ChainInput<T>&, const Threads&, double*, T*, T*);                        \
   template void expectations(const ChainInput<T>&, const double*, const Threads&, double*, T*, double*, T*); \
-  template void decode(const ChainInput<T>&, const BeamRule*, const Threads&, i32*, u8*);                  \
+  template void decode(const ChainInput<T>&, const BeamRule*, const Threads&, i32*, u8*, bool);                  \
   template void sample(const ChainInput<T>&, const Threads&, i64, const double*, double*, i32*);           \
   template std::vector<BeamResult> beam_sum_product(const ChainInput<T>&, const BeamRule&, const Threads&); \
   template std::vector<Paths> nbest(const ChainInput<T>&, const BeamRule*, i64, const Threads&);

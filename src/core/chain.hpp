@@ -34,9 +34,9 @@ template <class T>
 void sum_product(const ChainInput<T>& in, const Threads& threads, double* log_z, T* nodes, T* edges);
 
 // path [tokens], dead [n_seq]: 1 where no path is allowed. With a rule, inside of beams that it picks by the scores of best
-// paths.
+// paths. Without, labels that cannot be on the best path are left out where that is faster (dominance.hpp), but not if `plainly`.
 template <class T>
-void decode(const ChainInput<T>& in, const BeamRule* rule, const Threads& threads, i32* path, u8* dead);
+void decode(const ChainInput<T>& in, const BeamRule* rule, const Threads& threads, i32* path, u8* dead, bool plainly = false);
 
 // path [n_samples][tokens]; uniform: numbers in [0, 1) of the same shape
 template <class T>

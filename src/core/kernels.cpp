@@ -37,6 +37,8 @@ const Kernels<T>& table() {
                              Workspace& ws) { BeamKernel<T>(job, rule, seq, beam<T, W>(ws)).sum_product(out); },
       .beam_choose = [](const ChainJob<T>& job, const BeamRule& rule, i64 seq, BeamResult& out,
                         Workspace& ws) { BeamKernel<T>(job, rule, seq, beam<T, W>(ws)).choose_for_maximum(out); },
+      .undominated = [](const ChainJob<T>& job, const Dominance<T>& dominance, i64 seq, BeamResult& out,
+                        Workspace& ws) { return BeamKernel<T>(job, BeamRule(), seq, beam<T, W>(ws)).undominated(dominance, out); },
       .loss = [](const LossJob<T>& job, const Block<T>& block, const u16* gold, i64 task,
                  Workspace& ws) { LossKernel<T, W>(job, block, ws).loss(gold, task); },
       .beam_loss = [](const LossJob<T>& job, const BeamBlock<T>& beams, i64 task, Workspace& ws) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "beam_block.hpp"
+#include "dominance.hpp"
 #include "features.hpp"
 #include "pack.hpp"
 #include "parallel.hpp"
@@ -75,6 +76,7 @@ struct Kernels {
   void (*sample)(const ChainJob<T>&, const Pack&, Workspace&);
   void (*beam_sum_product)(const ChainJob<T>&, const BeamRule&, i64 seq, BeamResult&, Workspace&);
   void (*beam_choose)(const ChainJob<T>&, const BeamRule&, i64 seq, BeamResult&, Workspace&);
+  bool (*undominated)(const ChainJob<T>&, const Dominance<T>&, i64 seq, BeamResult&, Workspace&);
   // gold: label of every token row of the block
   void (*loss)(const LossJob<T>&, const Block<T>&, const u16* gold, i64 task, Workspace&);
   // the same inside of beams, and how they are picked

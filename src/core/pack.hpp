@@ -25,6 +25,22 @@ struct Pack {
 
 constexpr int kPackWidth = 16;
 
+// A pack of these sequences, none empty, longest first.
+inline Pack make_pack(const i64* offsets, std::vector<i64> seq) {
+  Pack pack;
+  pack.seq = std::move(seq);
+  const int steps = static_cast<int>(offsets[pack.seq[0] + 1] - offsets[pack.seq[0]]);
+  pack.first.resize(steps + 1);
+  int active = pack.n_seq(), row = 0;
+  for (int t = 0; t < steps; ++t) {
+    while (offsets[pack.seq[active - 1] + 1] - offsets[pack.seq[active - 1]] <= t) --active;
+    pack.first[t] = row;
+    row += active;
+  }
+  pack.first[steps] = row;
+  return pack;
+}
+
 // Packs of up to `width` sequences out of [begin, end), near-equal lengths together; empty
 // sequences are left out. offsets: first token of each sequence [n + 1].
 inline std::vector<Pack> make_packs(const i64* offsets, i64 begin, i64 end, int width) {
@@ -36,18 +52,7 @@ inline std::vector<Pack> make_packs(const i64* offsets, i64 begin, i64 end, int 
   });
   std::vector<Pack> packs;
   for (std::size_t i = 0; i < order.size(); i += width) {
-    Pack pack;
-    pack.seq.assign(order.begin() + i, order.begin() + std::min(order.size(), i + width));
-    const int steps = static_cast<int>(offsets[pack.seq[0] + 1] - offsets[pack.seq[0]]);
-    pack.first.resize(steps + 1);
-    int active = pack.n_seq(), row = 0;
-    for (int t = 0; t < steps; ++t) {
-      while (offsets[pack.seq[active - 1] + 1] - offsets[pack.seq[active - 1]] <= t) --active;
-      pack.first[t] = row;
-      row += active;
-    }
-    pack.first[steps] = row;
-    packs.push_back(std::move(pack));
+    packs.push_back(make_pack(offsets, {order.begin() + i, order.begin() + std::min(order.size(), i + width)}));
   }
   return packs;
 }
