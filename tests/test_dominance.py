@@ -59,19 +59,19 @@ def potentials(seed: int, sharp: float, dtype: type, whole: bool, forbidden: flo
     st.booleans(),
     st.sampled_from([0.0, 0.001, 0.3]),
 )
-def test_the_same_path_number_by_number(seed, sharp, dtype, whole, forbidden):
+def test_the_same_path_number_by_number(seed: int, sharp: float, dtype: type, whole: bool, forbidden: float) -> None:
     p = potentials(seed, sharp, dtype, whole, forbidden)
     np.testing.assert_array_equal(np.concatenate(chain.decode(p, 2)), plainly(p))
 
 
 @pytest.mark.parametrize("sharp", [1.0, 30.0])
-def test_against_a_plain_loop(sharp):
+def test_against_a_plain_loop(sharp: float) -> None:
     p = potentials(1, sharp, np.float64, whole=False, forbidden=0.0)
     for ours, theirs in zip(chain.decode(p), sequential(p), strict=True):
         np.testing.assert_array_equal(ours, theirs)
 
 
-def test_where_nothing_is_allowed():
+def test_where_nothing_is_allowed() -> None:
     p = potentials(2, 30.0, np.float64, whole=False, forbidden=0.0)
     unary = p.unary.copy()
     unary[50] = -np.inf
