@@ -23,6 +23,7 @@ def plainly(p: Potentials, threads: int = 1) -> np.ndarray:
 def sequential(p: Potentials) -> list[np.ndarray]:
     """The textbook's loop."""
     out = []
+    assert p.offsets is not None
     for begin, end in zip(p.offsets[:-1], p.offsets[1:], strict=True):
         if begin == end:
             out.append(np.empty(0, int))
