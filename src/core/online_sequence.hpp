@@ -323,7 +323,7 @@ class OnlineSequence {
     inside_.steps = pack_.steps();
     size(inside_);
     const double log_z = run(inside_, want);
-    if (!(log_z > -std::numeric_limits<double>::infinity())) throw Error(kNothingFits);
+    if (log_z == -std::numeric_limits<double>::infinity()) throw Error(kNothingFits);
     return log_z;
   }
 

@@ -259,7 +259,8 @@ class PackStatistics {
 //   b[t][i]   = E[R behind t | y_t = i]    b[t][i]   = sum_j xi[i][j] (a[i][j] + r[t+1][j] + b[t+1][j]) / gamma[t][i]
 //   nodes[t]  = gamma (f + b)              edges[t]  = xi (f[i] + a[i][j] + r[t+1][j] + b[t+1][j])
 //
-// The mean of every f is taken out of it and out of r, so that E[R] = 0 in these lines: sums do not grow along the sequence.
+// The scores of the likeliest labels are taken out of r and a, then the mean of every f out of it and out of r, so that E[R] = 0 in
+// these lines: sums do not grow along the sequence, and where the labels are nearly certain all terms are small.
 template <class T, int W>
 class SequenceStatistics {
   using S = Simd<T, W>;
@@ -277,6 +278,7 @@ class SequenceStatistics {
     stride_ = stride;
     for (Buffer<T>* b : {&gamma, &r, &f_, &b_}) b->reserve(static_cast<std::size_t>(steps) * stride);
     xi.reserve(static_cast<std::size_t>(std::max(1, steps - 1)) * n_labels * stride);
+    best_.resize(steps);
   }
 
   // pair_part(t): a[t], finite   [labels][stride]. out: nodes [steps][stride], pairs, the edges summed up [labels][stride], and, if not
@@ -286,9 +288,12 @@ class SequenceStatistics {
     mean = 0;
     for (int t = 0; t < steps_; ++t) {
       const i64 now = static_cast<i64>(t) * stride_;
-      for (int j = 0; j < stride_; ++j) r[now + j] = gamma[now + j] > T(0) ? r[now + j] : T(0);
+      best_[t] = static_cast<int>(std::max_element(gamma.data() + now, gamma.data() + now + n_) - (gamma.data() + now));
+      const T top = r[now + best_[t]];
+      mean += static_cast<double>(top);
+      for (int j = 0; j < stride_; ++j) r[now + j] = gamma[now + j] > T(0) ? r[now + j] - top : T(0);
       if (t == 0) std::copy_n(r.data(), stride_, f_.data());
-      else forward(xi.data() + (t - 1) * size, pair_part(t - 1), now);
+      else forward(t - 1, pair_part(t - 1));
       T middle = 0;
       for (int j = 0; j < n_; ++j) middle += gamma[now + j] * f_[now + j];
       for (int j = 0; j < stride_; ++j) {
@@ -304,14 +309,19 @@ class SequenceStatistics {
   }
 
  private:
-  CRFKIT_INLINE void forward(const T* p, const T* a, i64 now) {
-    const T* f = f_.data() + now - stride_;
+  T top_pair(int t, const T* a) const { return a[static_cast<i64>(best_[t]) * stride_ + best_[t + 1]]; }
+
+  CRFKIT_INLINE void forward(int t, const T* a) {
+    const i64 now = static_cast<i64>(t + 1) * stride_;
+    const T *f = f_.data() + now - stride_, *p = xi.data() + static_cast<i64>(t) * n_ * stride_;
+    const T top = top_pair(t, a);
+    mean += static_cast<double>(top);
     for_tiles<4>(stride_ / W, [&](auto N, int v0) {
       Vec acc[N] = {};
       for (int i = 0; i < n_; ++i)
         for (int v = 0; v < N; ++v) {
           const i64 k = static_cast<i64>(i) * stride_ + (v0 + v) * W;
-          acc[v] += S::load(p + k) * (S::load(a + k) + f[i]);
+          acc[v] += S::load(p + k) * (S::load(a + k) - top + f[i]);
         }
       for (int v = 0; v < N; ++v) {
         const i64 k = now + (v0 + v) * W;
@@ -324,12 +334,13 @@ class SequenceStatistics {
   CRFKIT_INLINE void backward(int t, const T* a, T* pairs, T* edge) {
     const i64 now = static_cast<i64>(t) * stride_, next = now + stride_;
     const T* p = xi.data() + static_cast<i64>(t) * n_ * stride_;
+    const T top = top_pair(t, a);
     for (int i = 0; i < n_; ++i) {
       const T f = f_[now + i];
       Vec total = {};
       for (int k = 0; k < stride_; k += W) {
         const i64 ij = static_cast<i64>(i) * stride_ + k;
-        const Vec z = S::load(a + ij) + S::load(r.data() + next + k) + S::load(b_.data() + next + k);
+        const Vec z = S::load(a + ij) - top + S::load(r.data() + next + k) + S::load(b_.data() + next + k);
         const Vec x = S::load(p + ij), y = x * (z + f);
         total += x * z;
         S::store(pairs + ij, S::load(pairs + ij) + y);
@@ -344,7 +355,8 @@ class SequenceStatistics {
   }
 
   int steps_ = 0, n_ = 0, stride_ = 0;
-  Buffer<T> f_, b_;  // [steps][stride]
+  std::vector<int> best_;  // the likeliest labels
+  Buffer<T> f_, b_;        // [steps][stride]
 };
 
 }  // namespace crfkit::CRFKIT_ISA
