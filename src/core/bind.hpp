@@ -130,9 +130,10 @@ inline void check_training(const Tokens& tokens, int n_labels, const std::option
           "constraints have the wrong size");
 }
 
-inline void check_gold(const Tokens& tokens, int n_labels, const In<i32, 1>& gold) {
+// least: -1 where labels may be unknown
+inline void check_gold(const Tokens& tokens, int n_labels, const In<i32, 1>& gold, i32 least = 0) {
   require(static_cast<i64>(gold.size()) == tokens.n_tokens(), "there must be a label for every token");
-  for (std::size_t t = 0; t < gold.size(); ++t) require(gold(t) >= 0 && gold(t) < n_labels, "a label is not one of the model's");
+  for (std::size_t t = 0; t < gold.size(); ++t) require(gold(t) >= least && gold(t) < n_labels, "a label is not one of the model's");
 }
 
 }  // namespace crfkit

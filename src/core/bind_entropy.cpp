@@ -74,7 +74,16 @@ void bind_semi(nb::module_& m, const char* name) {
             }
             return nb::make_tuple(value.partial, value.entropy);
           },
-          "w"_a, "entropy_weight"_a, "g"_a.noconvert(), "threads"_a);
+          "w"_a, "entropy_weight"_a, "g"_a.noconvert(), "threads"_a)
+      .def(
+          "add_hessian_product",
+          [](SemiObjective<T>& self, In<double, 1> w, In<double, 1> v, double entropy_weight, Out<double, 1> out, int threads) {
+            for (const std::size_t size : {w.size(), v.size(), out.size()})
+              require(static_cast<i64>(size) == self.size(), "the weight vector has the wrong size");
+            const nb::gil_scoped_release release;
+            self.add_hessian_product(w.data(), v.data(), entropy_weight, out.data(), make_threads(threads));
+          },
+          "w"_a, "v"_a, "entropy_weight"_a, "out"_a.noconvert(), "threads"_a);
 }
 
 }  // namespace

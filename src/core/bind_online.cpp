@@ -11,14 +11,20 @@ namespace {
 template <class T>
 class Online {
  public:
-  Online(const Layout& layout, const TokenArrays& data, In<i32, 1> gold, std::optional<In<double, 1>> seq_weight,
-         std::optional<In<double, 1>> constraints) {
+  Online(const Layout& layout, const TokenArrays& data, In<i32, 1> gold, In<i64, 1> set_tokens, In<u8, 2> set_labels,
+         std::optional<In<double, 1>> seq_weight, std::optional<In<double, 1>> constraints) {
     const Tokens tokens = data.view();
-    check_gold(tokens, layout.n_labels, gold);
+    check_gold(tokens, layout.n_labels, gold, -1);
+    require(set_labels.shape(0) == set_tokens.size() && (set_tokens.size() == 0 || static_cast<int>(set_labels.shape(1)) == layout.n_labels),
+            "there must be possible labels for every token of a set");
+    for (std::size_t k = 0; k < set_tokens.size(); ++k)
+      require(set_tokens(k) >= (k == 0 ? 0 : set_tokens(k - 1) + 1) && set_tokens(k) < tokens.n_tokens() && gold(set_tokens(k)) < 0,
+              "sets of labels must be of tokens without a label, in order");
     check_training(tokens, layout.n_labels, seq_weight, constraints);
     n_seq_ = tokens.n_seq;
     const nb::gil_scoped_release release;
-    trainer_ = make_trainer<T>(make_online_data<T>(layout, tokens, gold.data(), data_of(seq_weight), data_of(constraints)));
+    const GoldLabels labels{gold.data(), set_tokens.data(), set_labels.data(), static_cast<i64>(set_tokens.size())};
+    trainer_ = make_trainer<T>(make_online_data<T>(layout, tokens, labels, data_of(seq_weight), data_of(constraints)));
   }
 
   i64 size() const { return trainer_->size(); }
@@ -46,12 +52,26 @@ class Online {
     return f(*trainer_, o, make_threads(1).poll);
   }
 
+  double entropy_weight() const { return entropy_weight_; }
+  void set_entropy_weight(double x) {
+    const nb::gil_scoped_release release;
+    const std::lock_guard<std::mutex> guard(lock_);
+    trainer_->set_entropy_weight(x);
+    entropy_weight_ = x;
+  }
+  double entropy() {
+    const nb::gil_scoped_release release;
+    const std::lock_guard<std::mutex> guard(lock_);
+    return trainer_->entropy();
+  }
+
   auto lipschitz() { return own(std::vector<double>(trainer_->lipschitz())); }
 
  private:
   std::unique_ptr<OnlineTrainer<T>> trainer_;
   std::mutex lock_;
   i64 n_seq_ = 0;
+  double entropy_weight_ = 0;
 };
 
 template <class T>
@@ -61,12 +81,13 @@ void bind(nb::module_& m, const char* name) {
   nb::class_<Self>(m, name)
       .def(
           "__init__",
-          [](Self* self, std::shared_ptr<const Layout> layout, const TokenArrays& data, In<i32, 1> gold,
-             std::optional<In<double, 1>> seq_weight, std::optional<In<double, 1>> constraints) {
-            new (self) Self(*layout, data, gold, seq_weight, constraints);
+          [](Self* self, std::shared_ptr<const Layout> layout, const TokenArrays& data, In<i32, 1> gold, In<i64, 1> set_tokens,
+             In<u8, 2> set_labels, std::optional<In<double, 1>> seq_weight, std::optional<In<double, 1>> constraints) {
+            new (self) Self(*layout, data, gold, set_tokens, set_labels, seq_weight, constraints);
           },
-          "layout"_a, "data"_a, "gold"_a,
-          "seq_weight"_a.none(), "constraints"_a.none())
+          "layout"_a, "data"_a, "gold"_a, "set_tokens"_a, "set_labels"_a, "seq_weight"_a.none(), "constraints"_a.none())
+      .def_prop_rw("entropy_weight", &Self::entropy_weight, &Self::set_entropy_weight)
+      .def_prop_ro("entropy", &Self::entropy)
       .def("set_weights", &Self::set_weights, "w"_a)
       .def("weights", &Self::weights, "averaged"_a, "w"_a.noconvert())
       .def("loss",

@@ -1,6 +1,8 @@
 #include "entropy.hpp"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
 #include "tables.hpp"
 
@@ -115,38 +117,101 @@ SemiObjective<T>::SemiObjective(std::shared_ptr<const Layout> layout, const Toke
 }
 
 template <class T>
+Direction<T>::Direction(const Layout& layout, const Family& state, const Family& edge, const Weights<T>& weights, const double* v,
+                        const Threads& threads)
+    : tables_(layout, state, edge, nullptr) {
+  tables_.set(v, threads);
+  weigh_pairs(weights.transitions, tables_.pairwise, 0.0, scored_, scored_t_);
+  tables_.point(job_);
+  job_.w = v;
+}
+
+template <class T>
+void Direction<T>::point(SemiJob<T>& job) const {
+  job.scored = scored_.data();
+  job.scored_t = scored_t_.data();
+  job.tangent = &job_;
+  job.scale = -1;  // the gradient of the entropy is minus a covariance
+}
+
+template <class T>
+void SemiObjective<T>::point(const double* w, double* value, double* g, int threads, SemiJob<T>& job) {
+  weights_.point(job);
+  job.offsets = offsets_.data();
+  job.w = w;
+  job.seq_weight = seq_weight_.empty() ? nullptr : seq_weight_.data();
+  job.value = value;
+  job.g = g;
+  sum_.start(threads, false, job);
+  if (static_cast<int>(workspaces_.size()) < threads) workspaces_.resize(threads);
+}
+
+template <class T>
 typename SemiObjective<T>::Value SemiObjective<T>::add(const double* w, double entropy_weight, double* g, const Threads& threads) {
   const std::lock_guard<std::mutex> guard(lock_);
-  const i64 n_blocks = entropy_weight == 0 ? partial_blocks_ : static_cast<i64>(blocks_.size());
+  return run(w, 0, entropy_weight, g, threads);
+}
+
+// Of the blocks from the first one on.
+template <class T>
+typename SemiObjective<T>::Value SemiObjective<T>::run(const double* w, i64 first, double entropy_weight, double* g, const Threads& threads) {
+  const i64 last = entropy_weight == 0 ? partial_blocks_ : static_cast<i64>(blocks_.size());
   Value value;
-  if (n_blocks == 0) return value;
+  if (last <= first) return value;
   weights_.set(w, threads);
   weigh_pairs(weights_.transitions, weights_.transitions.exact, weights_.transitions.shift, scored_, scored_t_);
   double weighted = 0;
   SemiJob<T> known;
-  weights_.point(known);
-  known.offsets = offsets_.data();
-  known.w = w;
-  known.seq_weight = seq_weight_.empty() ? nullptr : seq_weight_.data();
-  known.value = &value.partial;
-  known.g = g;
-  sum_.start(threads.count, false, known);
+  point(w, &value.partial, g, threads.count, known);
   known.scored = scored_.data();
   known.scored_t = scored_t_.data();
   SemiJob<T> unknown = known;
   unknown.value = &weighted;
   unknown.scale = entropy_weight;
-  if (static_cast<int>(workspaces_.size()) < threads.count) workspaces_.resize(threads.count);
-  sum_.run(n_blocks, threads, [&](i64 b, int thread) {
+  sum_.run(last - first, threads, [&](i64 task, int thread) {
     if (!workspaces_[thread]) workspaces_[thread] = entropy_kernels_.workspace();
-    if (b < partial_blocks_) entropy_kernels_.partial(known, blocks_[b], masks_[b].data(), b, *workspaces_[thread]);
-    else entropy_kernels_.entropy(unknown, blocks_[b], b, *workspaces_[thread]);
+    const i64 b = first + task;
+    if (b < partial_blocks_) entropy_kernels_.partial(known, blocks_[b], masks_[b].data(), task, *workspaces_[thread]);
+    else entropy_kernels_.entropy(unknown, blocks_[b], task, *workspaces_[thread]);
   });
   sum_.collect(threads, g);
   if (entropy_weight != 0) value.entropy = weighted / entropy_weight;
   return value;
 }
 
+template <class T>
+void SemiObjective<T>::add_hessian_product(const double* w, const double* v, double entropy_weight, double* out, const Threads& threads) {
+  const std::lock_guard<std::mutex> guard(lock_);
+  if (partial_blocks_ > 0) {
+    weights_.set(w, threads);
+    const Direction<T> direction(*layout_, state_, edge_, weights_, v, threads);
+    double value = 0;
+    SemiJob<T> job;
+    point(w, &value, out, threads.count, job);
+    direction.point(job);
+    sum_.run(partial_blocks_, threads, [&](i64 b, int thread) {
+      if (!workspaces_[thread]) workspaces_[thread] = entropy_kernels_.workspace();
+      entropy_kernels_.curvature(job, blocks_[b], masks_[b].data(), b, *workspaces_[thread]);
+    });
+    sum_.collect(threads, out);
+  }
+  double size = 0, way = 0;
+  for (u32 k = 0; k < layout_->size; ++k) {
+    size = std::max(size, std::abs(w[k]));
+    way = std::max(way, std::abs(v[k]));
+  }
+  if (entropy_weight == 0 || !(way > 0)) return;
+  // truncation and rounding errors are about as large
+  const double step = std::cbrt(static_cast<double>(std::numeric_limits<T>::epsilon())) * std::max(1.0, size) / way;
+  std::vector<double> there(layout_->size);
+  for (const double sign : {1.0, -1.0}) {
+    for (u32 k = 0; k < layout_->size; ++k) there[k] = w[k] + sign * step * v[k];
+    run(there.data(), partial_blocks_, sign * entropy_weight / (2 * step), out, threads);
+  }
+}
+
+template class Direction<float>;
+template class Direction<double>;
 template void weigh_pairs(const Transitions<float>&, const std::vector<double>&, double, Buffer<float>&, Buffer<float>&);
 template void weigh_pairs(const Transitions<double>&, const std::vector<double>&, double, Buffer<double>&, Buffer<double>&);
 template void entropies(const ChainInput<float>&, const Threads&, const EntropyOut<float>&);

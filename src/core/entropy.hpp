@@ -47,8 +47,9 @@ struct EntropyKernels {
   // masks: allowed labels of every token row, as bits [rows][words]
   void (*partial)(const SemiJob<T>&, const Block<T>&, const u64* masks, i64 task, Workspace&);
   void (*entropy)(const SemiJob<T>&, const Block<T>&, i64 task, Workspace&);
-  // minus the covariance of the features with the direction's score: the Hessian of -log Z times the direction
-  void (*curvature)(const SemiJob<T>&, const Block<T>&, i64 task, Workspace&);
+  // Minus the covariance of the features with the direction's score: the Hessian of -log Z times the direction. With masks, that less
+  // the same of the paths that fit.
+  void (*curvature)(const SemiJob<T>&, const Block<T>&, const u64* masks, i64 task, Workspace&);
 };
 
 // The kernels for vectors as wide as those of kernels_for.
@@ -58,6 +59,23 @@ const EntropyKernels<T>& entropy_kernels_for(int lanes);
 // n = m (x - shift) for pairs of labels, and its transpose   [labels][stride], pads 0; x: [labels][labels]
 template <class T>
 void weigh_pairs(const Transitions<T>& a, const std::vector<double>& x, double shift, Buffer<T>& n, Buffer<T>& n_t);
+
+// A direction v for Hessian products, as kernels read it.
+template <class T>
+class Direction {
+ public:
+  // weights: those of the point where the product is taken
+  Direction(const Layout& layout, const Family& state, const Family& edge, const Weights<T>& weights, const double* v, const Threads& threads);
+  Direction(const Direction&) = delete;
+  Direction& operator=(const Direction&) = delete;
+  // Asks for the Hessian of log Z times v.
+  void point(SemiJob<T>& job) const;
+
+ private:
+  Weights<T> tables_;
+  Buffer<T> scored_, scored_t_;
+  LossJob<T> job_;
+};
 
 // Loss of sequences without gold paths: for the first n_partial of them, of which labels are known in part,
 //
@@ -75,9 +93,14 @@ class SemiObjective {
   };
   // Adds the gradient of partial + entropy_weight * entropy to g.
   Value add(const double* w, double entropy_weight, double* g, const Threads& threads);
+  // Adds its Hessian at w times v to out; the entropy's part is a central difference of gradients.
+  void add_hessian_product(const double* w, const double* v, double entropy_weight, double* out, const Threads& threads);
   i64 size() const { return layout_->size; }
 
  private:
+  Value run(const double* w, i64 first, double entropy_weight, double* g, const Threads& threads);
+  void point(const double* w, double* value, double* g, int threads, SemiJob<T>& job);
+
   std::mutex lock_;
   const std::shared_ptr<const Layout> layout_;
   const Kernels<T>& kernels_;

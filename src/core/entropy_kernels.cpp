@@ -216,14 +216,11 @@ class SemiLossKernel : LossKernel<T, W> {
       ws_.nodes.reserve(size);
       nodes_ = ws_.nodes.data();
       std::fill_n(nodes_, size, T(0));
-      pass(pack, u, 1);
-      const int words = (n_ + 63) / 64;
-      for (int r = 0; r < pack.rows(); ++r) {
-        const u64* mask = masks + (base_ + r) * words;
-        for (int j = 0; j < n_; ++j)
-          if (!(mask[j / 64] >> (j % 64) & 1)) u[static_cast<i64>(r) * stride_ + j] = -std::numeric_limits<T>::infinity();
-      }
-      pass(pack, u, -1);
+      pass(pack, u);
+      forbid(pack, masks, u);
+      sign_ = -1;
+      pass(pack, u);
+      sign_ = 1;
     });
   }
 
@@ -231,17 +228,30 @@ class SemiLossKernel : LossKernel<T, W> {
     run(task, ws_.statistics.u, [&](const Pack& pack, T* u) { entropy_pass(pack, u, u); });
   }
 
-  // As the entropy's gradient, with the direction's scores in place of the model's.
-  void curvature(i64 task) {
+  // As the entropy's gradient, with the direction's scores in place of the model's. With masks, less that of the paths that fit.
+  void curvature(const u64* masks, i64 task) {
     const LossJob<T>& v = *job_.tangent;
     ws_.tangent_state.load(block_.state, *v.state, v.state_table, v.w);
     if (own_steps_) ws_.tangent_edge.load(block_.edge, *v.edge, v.edge_table, v.w);
     run(task, ws_.scores, [&](const Pack& pack, T* u) {
-      ws_.statistics.u.reserve(static_cast<std::size_t>(pack.rows()) * stride_);
-      T* r = ws_.statistics.u.data();
-      ws_.tangent_state.score(base_, pack.rows(), ws_.init.data(), r);
-      Base::add_ends(pack, v.start, v.end, r);
-      entropy_pass(pack, u, r);
+      const std::size_t size = static_cast<std::size_t>(pack.rows()) * stride_;
+      const auto covary = [&] {
+        ws_.statistics.u.reserve(size);
+        T* r = ws_.statistics.u.data();
+        ws_.tangent_state.score(base_, pack.rows(), ws_.init.data(), r);
+        Base::add_ends(pack, v.start, v.end, r);
+        entropy_pass(pack, u, r);
+      };
+      covary();
+      if (!masks) return;
+      ws_.nodes.reserve(size);
+      std::copy_n(nodes_, size, ws_.nodes.data());
+      forbid(pack, masks, u);
+      sign_ = -1;
+      covary();
+      sign_ = 1;
+      for (std::size_t k = 0; k < size; ++k) ws_.nodes[k] += nodes_[k];
+      nodes_ = ws_.nodes.data();
     });
   }
 
@@ -275,11 +285,21 @@ class SemiLossKernel : LossKernel<T, W> {
     }
   }
 
-  double weight(const Pack& pack, int s) const { return job_.scale * Base::weight(pack, s); }
+  // Forbids what does not fit; u: scores of the pack
+  void forbid(const Pack& pack, const u64* masks, T* u) const {
+    const int words = (n_ + 63) / 64;
+    for (int r = 0; r < pack.rows(); ++r) {
+      const u64* mask = masks + (base_ + r) * words;
+      for (int j = 0; j < n_; ++j)
+        if (!(mask[j / 64] >> (j % 64) & 1)) u[static_cast<i64>(r) * stride_ + j] = -std::numeric_limits<T>::infinity();
+    }
+  }
+
+  double weight(const Pack& pack, int s) const { return sign_ * job_.scale * Base::weight(pack, s); }
   T* node_row(const Pack& pack, int t, int s) { return nodes_ + static_cast<i64>(pack.row(t, s)) * stride_; }
 
-  // Adds sign * weight * log Z to the value, and its gradient.
-  void pass(const Pack& pack, const T* u, double sign) {
+  // Adds weight * log Z to the value, and its gradient.
+  void pass(const Pack& pack, const T* u) {
     auto& lattice = ws_.lattice;
     lattice.start(pack, n_, stride_);
     lattice.set_rows(pack, u);
@@ -291,14 +311,14 @@ class SemiLossKernel : LossKernel<T, W> {
         log_z = lattice.log_z(pack, s) + steps.total_shift(length(pack, s));
       } else {
         log_z = in_log_space(pack, s, u);
-        add_redone(pack, s, sign);
+        add_redone(pack, s);
         lattice.drop(pack, s);
       }
-      value_ += sign * weight(pack, s) * log_z;
+      value_ += weight(pack, s) * log_z;
     }
     lattice.backward(pack, steps);
     for (int s = 0; s < pack.n_seq(); ++s) {
-      const T scale = static_cast<T>(sign * weight(pack, s));
+      const T scale = static_cast<T>(weight(pack, s));
       for (int t = 0; t < length(pack, s); ++t) {
         const i64 at = static_cast<i64>(pack.row(t, s)) * stride_;
         for (int j = 0; j < n_; ++j) nodes_[at + j] += scale * lattice.e[at + j];
@@ -344,8 +364,8 @@ class SemiLossKernel : LossKernel<T, W> {
     return ws_.log_lattice.log_z;
   }
 
-  void add_redone(const Pack& pack, int s, double sign) {
-    const double scale = sign * weight(pack, s);
+  void add_redone(const Pack& pack, int s) {
+    const double scale = weight(pack, s);
     const int wide = log_stride(n_);
     for (int t = 0; t < length(pack, s); ++t) {
       T* out = node_row(pack, t, s);
@@ -462,6 +482,7 @@ class SemiLossKernel : LossKernel<T, W> {
 
   const SemiJob<T>& job_;
   EntropyWorkspace<T, W>& ws_;
+  double sign_ = 1;        // of what is added
   T* nodes_ = nullptr;     // gradient of the scores of the pack at hand   [rows][stride]
   std::vector<T> in_logs_;  // of the sequences that were done in log space, one after another
 };
@@ -476,8 +497,8 @@ const EntropyKernels<T>& entropy_table() {
                     Workspace& ws) { SemiLossKernel<T, W>(job, block, ws).partial(masks, task); },
       .entropy = [](const SemiJob<T>& job, const Block<T>& block, i64 task,
                     Workspace& ws) { SemiLossKernel<T, W>(job, block, ws).entropy(task); },
-      .curvature = [](const SemiJob<T>& job, const Block<T>& block, i64 task,
-                      Workspace& ws) { SemiLossKernel<T, W>(job, block, ws).curvature(task); },
+      .curvature = [](const SemiJob<T>& job, const Block<T>& block, const u64* masks, i64 task,
+                      Workspace& ws) { SemiLossKernel<T, W>(job, block, ws).curvature(masks, task); },
   };
   return kernels;
 }

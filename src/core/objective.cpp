@@ -214,28 +214,19 @@ void Objective<T>::hessian_product(const double* w, const double* v, double c2, 
   const std::lock_guard<std::mutex> guard(lock_);
   const EntropyKernels<T>& kernels = entropy_kernels_for<T>(kernels_.lanes);
   weights_.set(w, threads);
-  Weights<T> direction(*layout_, state_, edge_, nullptr);
-  direction.set(v, threads);
-  Buffer<T> scored, scored_t;
-  weigh_pairs(weights_.transitions, direction.pairwise, 0.0, scored, scored_t);
-  LossJob<T> tangent;
-  direction.point(tangent);
-  tangent.w = v;
+  const Direction<T> direction(*layout_, state_, edge_, weights_, v, threads);
   for (u32 k = 0; k < layout_->size; ++k) out[k] = 2 * c2 * v[k];
   double value = 0;
   SemiJob<T> job;
   point(w, job);
   job.value = &value;
   job.g = out;
-  job.scored = scored.data();
-  job.scored_t = scored_t.data();
-  job.tangent = &tangent;
-  job.scale = -1;  // the gradient of the entropy is minus a covariance
+  direction.point(job);
   sum_.start(threads.count, false, job);
   if (static_cast<int>(second_workspaces_.size()) < threads.count) second_workspaces_.resize(threads.count);
   sum_.run(n_blocks(), threads, [&](i64 task, int thread) {
     if (!second_workspaces_[thread]) second_workspaces_[thread] = kernels.workspace();
-    kernels.curvature(job, blocks_[task], task, *second_workspaces_[thread]);
+    kernels.curvature(job, blocks_[task], nullptr, task, *second_workspaces_[thread]);
   });
   sum_.collect(threads, out);
 }

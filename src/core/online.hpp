@@ -27,6 +27,11 @@ struct FlatRows {
   std::vector<u16> bits;     // which numbers of a dense row are weights   [dense rows][width / lanes]
 };
 
+constexpr u16 kUnknown = 0xffff;  // in place of a gold label
+
+// How many labels of a sequence are known, if only to be one of several.
+enum class Known : u8 { all, some, none };
+
 template <class T>
 struct OnlineData {
   int n_labels = 0, stride = 0, lanes = 0;
@@ -37,11 +42,23 @@ struct OnlineData {
   std::vector<T> pair_mask;              // 1 where a transition has a weight   [labels][stride]
   std::vector<u32> place;                // weight -> place in the flat array
   std::vector<i64> offsets;
-  std::vector<u16> gold;
+  std::vector<u16> gold;                 // or kUnknown
+  std::vector<i64> set_token;            // tokens of unknown label of which something is known, in order
+  std::vector<u64> set_labels;           // the labels they may have, as bits   [sets][words]
+  std::vector<Known> known;              // of each sequence, or empty: all
   std::vector<double> seq_weight;        // or empty: all one
   std::vector<double> forbidden;         // 0 or minus infinity                 [labels][labels], start, end
 
   i64 n_seq() const { return static_cast<i64>(offsets.size()) - 1; }
+  Known known_of(i64 s) const { return known.empty() ? Known::all : known[s]; }
+};
+
+// Labels of the tokens, -1 where they are not known; sets of possible ones for some of these.
+struct GoldLabels {
+  const i32* label = nullptr;       // [tokens]
+  const i64* set_token = nullptr;   // rising                  [sets]
+  const u8* set_labels = nullptr;   // 1 where possible        [sets][labels]
+  i64 n_sets = 0;
 };
 
 struct Order {
@@ -58,8 +75,12 @@ class OnlineTrainer {
   // Begins anew at w.
   virtual void set_weights(const double* w) = 0;
   virtual void weights(bool averaged, double* w) = 0;
+  // Coefficient of the entropy of the sequences of which nothing is known.
+  virtual void set_entropy_weight(double x) = 0;
   // Sum of the losses of the sequences at the present weights.
   virtual double loss(Order order) = 0;
+  // Sum of the entropies in the losses of the last pass, without entropy_weight.
+  virtual double entropy() const = 0;
   // Step k (counted from the last set_weights, plus t0): w <- (1 - eta decay) w - eta g, eta = eta0 / (1 + eta0 rate k)^power.
   // average: from here on, keep the mean of w.
   struct Sgd {
@@ -85,7 +106,7 @@ class OnlineTrainer {
 };
 
 template <class T>
-OnlineData<T> make_online_data(const Layout& layout, const Tokens& data, const i32* gold, const double* seq_weight,
+OnlineData<T> make_online_data(const Layout& layout, const Tokens& data, const GoldLabels& gold, const double* seq_weight,
                                const double* constraints);
 
 template <class T>

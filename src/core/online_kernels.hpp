@@ -19,6 +19,7 @@ class Trainer final : public OnlineTrainer<T> {
   using S = Simd<T, W>;
   using Sgd = typename OnlineTrainer<T>::Sgd;
   using Smd = typename OnlineTrainer<T>::Smd;
+  using Want = typename OnlineSequence<T, W>::Want;
 
   struct Touched {
     u32 at, count;
@@ -55,22 +56,27 @@ class Trainer final : public OnlineTrainer<T> {
     }
   }
 
+  void set_entropy_weight(double x) override { sequence_.entropy_weight = x; }
+  double entropy() const override { return entropy_; }
+
   double loss(Order order) override {
     const FlushDenormals flush;
+    entropy_ = 0;
     prepare();
     double total = 0;
-    for (i64 k = 0; k < order.n; ++k) total += sequence_.loss(order.seq[k], delta(0), false);
+    for (i64 k = 0; k < order.n; ++k) total += loss_of(order.seq[k], delta(0), Want::loss);
     return total;
   }
 
   double sgd(Order order, const Sgd& how, const Poll& poll) override {
     const FlushDenormals flush;
+    entropy_ = 0;
     double total = 0;
     if (how.average) begin_average();
     for (i64 b = 0; b < order.n; b += how.batch) {
       const int m = static_cast<int>(std::min<i64>(how.batch, order.n - b));
       prepare();
-      for (int i = 0; i < m; ++i) total += sequence_.loss(order.seq[b + i], delta(i), true);
+      for (int i = 0; i < m; ++i) total += loss_of(order.seq[b + i], delta(i), Want::gradient);
       const double eta = how.eta0 / std::pow(1 + how.eta0 * how.rate * (how.t0 + static_cast<double>(steps_)), how.power);
       steps_ += m;
       scale_ /= 1 + eta * how.decay * m;
@@ -89,6 +95,7 @@ class Trainer final : public OnlineTrainer<T> {
 
   double adagrad(Order order, double eta, double decay, double floor, int batch, const Poll& poll) override {
     const FlushDenormals flush;
+    entropy_ = 0;
     if (square_.data() == nullptr) {
       square_.reserve(d_.size);
       std::fill_n(square_.data(), d_.size, static_cast<T>(floor) + kLeast);
@@ -102,7 +109,7 @@ class Trainer final : public OnlineTrainer<T> {
       prepare();
       begin_touching();
       for (int i = 0; i < m; ++i) {
-        total += sequence_.loss(order.seq[b + i], delta(i), true);
+        total += loss_of(order.seq[b + i], delta(i), Want::gradient);
         scatter<true>(deltas_[i], T(1), gradient());
       }
       steps_ += m;
@@ -223,6 +230,7 @@ class Trainer final : public OnlineTrainer<T> {
   // move along an unchanging sum, and are brought up to date when they are needed: w = scale v, v -= (moved - last) sum.
   double sag(Order order, double decay, int search, const Poll& poll) override {
     const FlushDenormals flush;
+    entropy_ = 0;
     if (d_.own_steps) throw Error("'sag' cannot be used where transitions look at the input");
     const i64 n_seq = d_.n_seq(), pairs = static_cast<i64>(n_) * stride_;
     if (stored_nodes_.data() == nullptr) {
@@ -243,7 +251,7 @@ class Trainer final : public OnlineTrainer<T> {
       each_row(s, [&](u32 at, u32 count) { catch_up(at, count); });
       prepare();
       Delta<T>& x = delta(0);
-      const double value = sequence_.loss(s, x, true);
+      const double value = loss_of(s, x, Want::gradient);
       total += value;
       const bool first = lipschitz_[s] == 0;
       if (first || steps_ % search == 0) find_lipschitz(s, x, value);
@@ -283,6 +291,7 @@ class Trainer final : public OnlineTrainer<T> {
 
   double smd(Order order, const Smd& how, const Poll& poll) override {
     const FlushDenormals flush;
+    entropy_ = 0;
     if (rate_.data() == nullptr) {
       fresh(trail_);
       first_rates(how.eta0);
@@ -296,7 +305,7 @@ class Trainer final : public OnlineTrainer<T> {
       prepare();
       for (int i = 0; i < m; ++i) {
         Delta<T>& x = delta(0);
-        total += sequence_.loss(order.seq[b + i], x, true);
+        total += loss_of(order.seq[b + i], x, Want::curvature);
         scatter<false>(x, T(1), gradient_.data());
         sequence_.covariance(order.seq[b + i], trail_.data(), x);
         scatter<false>(x, T(1), product_.data());
@@ -337,6 +346,11 @@ class Trainer final : public OnlineTrainer<T> {
     return deltas_[i];
   }
   void prepare() { sequence_.prepare(v_.data(), scale_); }
+  double loss_of(i64 s, Delta<T>& x, Want want) {
+    const double value = sequence_.loss(s, x, want);
+    entropy_ += sequence_.entropy();
+    return value;
+  }
 
   // smd: a weight's first step is eta0 / (tokens that have its attribute, or all for transitions)^(1/4)
   void first_rates(double eta0) {
@@ -461,7 +475,7 @@ class Trainer final : public OnlineTrainer<T> {
       }
       move_to(1 / constant);
       prepare();
-      if (sequence_.loss(s, delta(1), false) <= value - gain + noise) break;
+      if (sequence_.loss(s, delta(1), Want::loss) <= value - gain + noise) break;
     }
     if (at != 0) {
       move_to(0);
@@ -537,6 +551,7 @@ class Trainer final : public OnlineTrainer<T> {
   Buffer<T> product_;
 
   OnlineSequence<T, W> sequence_;
+  double entropy_ = 0;           // of the last pass
   std::deque<Delta<T>> deltas_;  // growing moves none of them
 };
 

@@ -10,6 +10,7 @@
 #include "logspace.hpp"
 #include "online.hpp"
 #include "online_rows.hpp"
+#include "statistics.hpp"
 #include "viterbi.hpp"
 
 namespace crfkit::CRFKIT_ISA {
@@ -35,6 +36,7 @@ class OnlineSequence {
   using S = Simd<T, W>;
   using Vec = typename S::Vec;
   using Mask = typename S::Mask;
+  static constexpr const char* kNothingFits = "no labelling of a sequence fits both its known labels and the constraints";
 
  public:
   explicit OnlineSequence(const OnlineData<T>& data) : d_(data), n_(data.n_labels), stride_(data.stride) {
@@ -61,7 +63,7 @@ class OnlineSequence {
       start_[j] = start[j] * scale;
       end_[j] = end[j] * scale;
     }
-    log_ready_ = false;
+    log_ready_ = finite_ready_ = false;
     if (constrained_ || transitions_.n_labels == 0) {
       const i64 n = n_;
       pairwise_.resize(n * n);
@@ -98,140 +100,89 @@ class OnlineSequence {
 
   double weight(i64 s) const { return d_.seq_weight.empty() ? 1.0 : d_.seq_weight[s]; }
 
-  // Gives weight * (log Z - score of the gold path); x: its derivatives by the scores, expected minus gold.
-  double loss(i64 s, Delta<T>& x, bool gradients) {
-    begin_sequence(s, x);
-    noise_ = 0;
-    if (x.steps == 0) return 0;
-    lattice_.start(pack_, n_, stride_);
-    T* u = lattice_.q.data();
-    score(s, u);
-    const double gold_value = gold_score(x, u);
-    lattice_.set_rows(pack_, u);
-    const double log_z = run(x, gradients);
-    noise_ = weight(s) * std::numeric_limits<T>::epsilon() * (std::abs(log_z) + std::abs(gold_value) + x.steps);
-    if (gradients) {
-      const T factor = static_cast<T>(weight(s));
-      T* rows = x.nodes.data();
-      for (int t = 0; t < x.steps; ++t) {
-        rows[static_cast<i64>(t) * stride_ + gold()[t]] -= T(1);
-        if (t > 0) x.pairs[static_cast<i64>(gold()[t - 1]) * stride_ + gold()[t]] -= T(1);
-        if (t > 0 && d_.own_steps)
-          x.edges[(static_cast<i64>(t - 1) * n_ + gold()[t - 1]) * stride_ + gold()[t]] -= T(1);
-      }
-      finish(x, factor);
-    }
-    return weight(s) * (log_z - gold_value);
-  }
+  // What a pass over a sequence leaves: its loss; also the derivatives; also what covariance() needs.
+  enum class Want { loss, gradient, curvature };
 
-  // Rounding errors of the last loss.
-  double noise() const { return noise_; }
-
-  // The covariance of the labels and pairs of a sequence with R(y) = sum_t r_t(y_t) + r(y_t, y_t+1), where r are the scores of
-  // the weights `table`: the Hessian of log Z times these. To be called after loss() with gradients; x is overwritten.
+  // Gives, by what is known of the labels of sequence s,
   //
-  //   G[t][j] = E[R up to t, y_t = j]      G[t+1][j] = gamma r + sum_i xi[i][j] (G[t][i] / gamma[t][i] + r[i][j])
-  //   B[t][i] = E[R after t, y_t = i]      B[t][i]   = sum_j xi[i][j] (r[i][j] + r[t+1][j] + B[t+1][j] / gamma[t+1][j])
-  //   nodes   = G + B - E[R] gamma         pairs     = xi (G/gamma + r + r + B/gamma - E[R])
-  CRFKIT_KERNEL void covariance(i64 s, const T* table, Delta<T>& x) {
-    if (x.steps == 0) return;
-    const T factor = static_cast<T>(weight(s));
-    const i64 pairs = static_cast<i64>(n_) * stride_, rows = static_cast<i64>(x.steps) * stride_;
-    for (Buffer<T>* b : {&gamma_, &r_, &ahead_, &behind_}) b->reserve(rows);
-    all_xi_.reserve(static_cast<std::size_t>(std::max(1, x.steps - 1)) * pairs);
-    pair_r_.reserve(pairs);
-    if (in_logs_) {
-      for (int t = 0; t < x.steps; ++t)
-        for (int j = 0; j < stride_; ++j) gamma_[static_cast<i64>(t) * stride_ + j] = j < n_ ? static_cast<T>(log_lattice_.node(t, j)) : T(0);
+  //   all of them:   weight * (log Z - score of the gold path)
+  //   some:          weight * (log Z - log Z of the paths that fit)
+  //   none:          entropy_weight * weight * entropy
+  //
+  // x: its derivatives by the scores.
+  double loss(i64 s, Delta<T>& x, Want want) {
+    begin_sequence(s, x);
+    noise_ = entropy_ = 0;
+    if (x.steps == 0) return 0;
+    const Known known = d_.known_of(s);
+    T* u = enter();
+    score(s, u);
+    double log_z, less, factor = weight(s);  // the loss is factor * (log_z - less)
+    if (known == Known::all) {
+      less = gold_score(x, u);
+      log_z = run(x, want);
+      if (want != Want::loss) take_gold(x);
+    } else if (known == Known::some) {
+      less = inside(u, want == Want::loss ? Want::loss : Want::gradient);
+      std::copy_n(scores_.data(), static_cast<i64>(x.steps) * stride_, enter());
+      log_z = run(x, want);
+      if (want != Want::loss) subtract(x, inside_);
     } else {
-      std::copy_n(lattice_.e.data(), rows, gamma_.data());
+      statistics_.start(x.steps, n_, stride_);
+      std::copy_n(u, static_cast<i64>(x.steps) * stride_, statistics_.r.data());
+      log_z = run(x, Want::curvature);
+      statistics_.run([this](int t) { return finite_pairs(t); }, x.nodes.data(), x.pairs.data(), d_.own_steps ? x.edges.data() : nullptr);
+      less = statistics_.mean;
+      entropy_ = factor * (log_z - less);
+      factor *= entropy_weight;
     }
-    for (int t = 0; t < x.steps; ++t)
-      score_row<T, W>(d_.state, first_token_ + t, table, T(1), zero_.data(), r_.data() + static_cast<i64>(t) * stride_);
-    T *head = r_.data(), *tail = r_.data() + rows - stride_;
-    for (int j = 0; j < n_; ++j) head[j] += table[d_.start_at + j];
-    for (int j = 0; j < n_; ++j) tail[j] += table[d_.end_at + j];
-    const auto ratio = [&](const T* a, const T* g, T* out) {
-      for (int j = 0; j < stride_; ++j) out[j] = g[j] > T(0) ? a[j] / g[j] : T(0);
-    };
-    const auto pair_scores = [&](int t) -> const T* {
-      if (!d_.own_steps) return table + d_.transition_at;
-      score_row<T, W>(d_.edge, first_token_ + t + 1, table, T(1), table + d_.transition_at, pair_r_.data());
-      return pair_r_.data();
-    };
-    // ahead: G / gamma
-    Buffer<T>&ahead = ahead_, &behind = behind_;
-    for (int j = 0; j < stride_; ++j) ahead[j] = r_[j];
-    for (int t = 0; t + 1 < x.steps; ++t) {
-      T* xi = all_xi_.data() + t * pairs;
-      if (in_logs_) log_edge_marginals(t, xi);
-      else if (d_.own_steps) std::copy_n(x.edges.data() + t * pairs, pairs, xi);
-      else edge_marginals(t, transitions_.m.data(), xi);
-      if (!in_logs_ && d_.own_steps) restore_gold(t, factor, xi);
-      const T* r = pair_scores(t);
-      const T* a = ahead.data() + static_cast<i64>(t) * stride_;
-      const i64 next = static_cast<i64>(t + 1) * stride_;
-      T* out = ahead.data() + next;
-      for_tiles<4>(stride_ / W, [&](auto N, int v0) {
-        Vec acc[N] = {};
-        for (int i = 0; i < n_; ++i)
-          for (int v = 0; v < N; ++v) {
-            const i64 k = static_cast<i64>(i) * stride_ + (v0 + v) * W;
-            acc[v] += S::load(xi + k) * (S::load(r + k) + a[i]);
-          }
-        for (int v = 0; v < N; ++v) {
-          const i64 k = next + (v0 + v) * W;
-          const Vec g = S::load(gamma_.data() + k);
-          S::store(out + (v0 + v) * W, (g > T(0) ? acc[v] / (g > T(0) ? g : S::splat(T(1))) : Vec{}) + S::load(r_.data() + k));
-        }
-      });
-    }
-    T mean = 0;
-    for (int j = 0; j < n_; ++j) mean += gamma_[rows - stride_ + j] * ahead[rows - stride_ + j];
-    std::fill_n(x.pairs.data(), pairs, T(0));
-    std::fill_n(behind.data() + rows - stride_, stride_, T(0));  // B / gamma
-    for (int t = x.steps - 2; t >= 0; --t) {
-      const T* xi = all_xi_.data() + t * pairs;
-      const T* r = pair_scores(t);
-      const i64 now = static_cast<i64>(t) * stride_, next = now + stride_;
-      T* edge = d_.own_steps ? x.edges.data() + t * pairs : nullptr;
-      for (int i = 0; i < n_; ++i) {
-        const T a = ahead[now + i] - mean;
-        Vec total = {};
-        for (int k = 0; k < stride_; k += W) {
-          const i64 ij = static_cast<i64>(i) * stride_ + k;
-          const Vec z = S::load(r + ij) + S::load(r_.data() + next + k) + S::load(behind.data() + next + k);
-          const Vec p = S::load(xi + ij);
-          total += p * z;
-          const Vec y = p * (z + a);
-          S::store(x.pairs.data() + ij, S::load(x.pairs.data() + ij) + y);
-          if (edge) S::store(edge + ij, y);
-        }
-        behind[now + i] = S::sum(total);
-      }
-      std::fill_n(behind.data() + now + n_, stride_ - n_, T(0));
-      ratio(behind.data() + now, gamma_.data() + now, behind.data() + now);
-    }
-    for (i64 k = 0; k < rows; ++k) x.nodes[k] = gamma_[k] * (ahead[k] + behind[k] - mean);
-    finish(x, factor);
+    noise_ = factor * std::numeric_limits<T>::epsilon() * (std::abs(log_z) + std::abs(less) + x.steps);
+    if (want != Want::loss) finish(x, static_cast<T>(known == Known::none ? -factor : factor));
+    return factor * (log_z - less);
   }
 
-  // x: features of the gold path minus those of the best path.
+  double entropy_weight = 0;
+  // Rounding errors of the last loss; the entropy in it, times the sequence's weight.
+  double noise() const { return noise_; }
+  double entropy() const { return entropy_; }
+
+  // The Hessian of the loss by the scores, times the scores of the weights `table`: the covariance of labels and pairs with those, of
+  // all paths or, where labels are known in part, that less the one of the paths that fit. The entropy has no part in it. To be
+  // called after loss() that wanted curvature; x is overwritten.
+  void covariance(i64 s, const T* table, Delta<T>& x) {
+    if (x.steps == 0) return;
+    if (d_.known_of(s) == Known::none) {
+      std::fill_n(x.nodes.data(), static_cast<i64>(x.steps) * stride_, T(0));
+      std::fill_n(x.pairs.data(), static_cast<i64>(n_) * stride_, T(0));
+      if (d_.own_steps) std::fill_n(x.edges.data(), static_cast<i64>(x.steps - 1) * n_ * stride_, T(0));
+    } else {
+      covary(table, x);
+      if (d_.known_of(s) == Known::some) {
+        std::copy_n(scores_.data(), static_cast<i64>(x.steps) * stride_, enter());
+        inside(lattice_.q.data(), Want::curvature);
+        covary(table, inside_);
+        subtract(x, inside_);
+      }
+    }
+    finish(x, static_cast<T>(weight(s)));
+  }
+
+  // x: features of the gold path minus those of the best path. Where labels are known in part, the best path that fits is gold.
   Mistake mistake(i64 s, Delta<T>& x) {
     begin_sequence(s, x);
     Mistake found;
     if (x.steps == 0) return found;
     const i64 pairs = static_cast<i64>(n_) * stride_;
-    viterbi_.start(pack_, n_, stride_);
     scores_.reserve(static_cast<std::size_t>(x.steps) * stride_);
     path_.resize(x.steps);
     score(s, scores_.data());
-    std::copy_n(scores_.data(), static_cast<i64>(x.steps) * stride_, viterbi_.v.data());
-    const auto fill = [this](int t, T* a) { step_scores(t, a); };
-    MaxSteps<T, W> steps = d_.own_steps ? MaxSteps<T, W>(n_, stride_, fill) : MaxSteps<T, W>(transitions_);
-    viterbi_.forward(pack_, steps);
-    if (!viterbi_.trace(pack_, 0, steps, path_.data())) return found;
-    for (int t = 0; t < x.steps; ++t) found.errors += path_[t] != gold()[t];
+    if (d_.known_of(s) != Known::all) {
+      if (!best_path(true)) throw Error(kNothingFits);
+      forced_.assign(path_.begin(), path_.end());
+      gold_ = forced_.data();
+    }
+    if (!best_path(false)) return found;
+    for (int t = 0; t < x.steps; ++t) found.errors += path_[t] != gold_[t];
     if (found.errors == 0) return found;
     x.active.assign(x.steps, 0);
     std::fill_n(x.nodes.data(), static_cast<i64>(x.steps) * stride_, T(0));
@@ -239,7 +190,7 @@ class OnlineSequence {
     if (d_.own_steps) std::fill_n(x.edges.data(), (x.steps - 1) * pairs, T(0));
     double best = 0;
     for (int t = 0; t < x.steps; ++t) {
-      const int y = gold()[t], z = path_[t];
+      const int y = gold_[t], z = path_[t];
       if (y != z) {
         T* row = x.nodes.data() + static_cast<i64>(t) * stride_;
         row[y] += T(1);
@@ -248,7 +199,7 @@ class OnlineSequence {
       }
       best += static_cast<double>(scores_[static_cast<i64>(t) * stride_ + z]);
       if (t == 0) continue;
-      const int y0 = gold()[t - 1], z0 = path_[t - 1];
+      const int y0 = gold_[t - 1], z0 = path_[t - 1];
       const T* a = transitions_.score.data();
       if (d_.own_steps) {
         step_scores(t - 1, step_.data());
@@ -300,30 +251,122 @@ class OnlineSequence {
   }
   void begin_sequence(i64 s, Delta<T>& x) {
     first_token_ = d_.offsets[s];
+    gold_ = d_.gold.data() + first_token_;
     x.seq = s;
     x.steps = static_cast<int>(d_.offsets[s + 1] - d_.offsets[s]);
-    x.nodes.reserve(static_cast<std::size_t>(x.steps) * stride_);
-    x.pairs.reserve(static_cast<std::size_t>(n_) * stride_);
-    if (d_.own_steps) x.edges.reserve(static_cast<std::size_t>(std::max(0, x.steps - 1)) * n_ * stride_);
+    size(x);
     pack_.seq.assign(1, s);
     pack_.first.resize(x.steps + 1);
     std::iota(pack_.first.begin(), pack_.first.end(), 0);
   }
 
-  const u16* gold() const { return d_.gold.data() + first_token_; }
+  void size(Delta<T>& x) const {
+    x.nodes.reserve(static_cast<std::size_t>(x.steps) * stride_);
+    x.pairs.reserve(static_cast<std::size_t>(n_) * stride_);
+    if (d_.own_steps) x.edges.reserve(static_cast<std::size_t>(std::max(0, x.steps - 1)) * n_ * stride_);
+  }
 
   double gold_score(const Delta<T>& x, const T* u) {
     double total = 0;
-    for (int t = 0; t < x.steps; ++t) total += static_cast<double>(u[static_cast<i64>(t) * stride_ + gold()[t]]);
+    for (int t = 0; t < x.steps; ++t) total += static_cast<double>(u[static_cast<i64>(t) * stride_ + gold_[t]]);
     for (int t = 0; t + 1 < x.steps; ++t) {
       const T* a = transitions_.score.data();
       if (d_.own_steps) {
         step_scores(t, step_.data());
         a = step_.data();
       }
-      total += static_cast<double>(a[static_cast<i64>(gold()[t]) * stride_ + gold()[t + 1]]);
+      total += static_cast<double>(a[static_cast<i64>(gold_[t]) * stride_ + gold_[t + 1]]);
     }
     return total;
+  }
+
+  void take_gold(Delta<T>& x) const {
+    T* rows = x.nodes.data();
+    for (int t = 0; t < x.steps; ++t) {
+      rows[static_cast<i64>(t) * stride_ + gold_[t]] -= T(1);
+      if (t > 0) x.pairs[static_cast<i64>(gold_[t - 1]) * stride_ + gold_[t]] -= T(1);
+      if (t > 0 && d_.own_steps) x.edges[(static_cast<i64>(t - 1) * n_ + gold_[t - 1]) * stride_ + gold_[t]] -= T(1);
+    }
+  }
+
+  void subtract(Delta<T>& x, const Delta<T>& y) const {
+    const auto take = [](const Buffer<T>& from, i64 size, Buffer<T>& out) {
+      for (i64 k = 0; k < size; ++k) out[k] -= from[k];
+    };
+    take(y.nodes, static_cast<i64>(x.steps) * stride_, x.nodes);
+    take(y.pairs, static_cast<i64>(n_) * stride_, x.pairs);
+    if (d_.own_steps) take(y.edges, static_cast<i64>(x.steps - 1) * n_ * stride_, x.edges);
+  }
+
+  // Forbids the labels that do not fit what is known; u: scores of the sequence at hand
+  void forbid(T* u) const {
+    constexpr T inf = std::numeric_limits<T>::infinity();
+    const int words = (n_ + 63) / 64;
+    for (int t = 0; t < pack_.steps(); ++t)
+      if (gold_[t] != kUnknown)
+        for (int j = 0; j < n_; ++j)
+          if (j != gold_[t]) u[static_cast<i64>(t) * stride_ + j] = -inf;
+    const auto begin = std::lower_bound(d_.set_token.begin(), d_.set_token.end(), first_token_);
+    for (auto k = begin; k != d_.set_token.end() && *k < first_token_ + pack_.steps(); ++k) {
+      const u64* bits = d_.set_labels.data() + (k - d_.set_token.begin()) * words;
+      for (int j = 0; j < n_; ++j)
+        if (!(bits[j / 64] >> (j % 64) & 1)) u[(*k - first_token_) * stride_ + j] = -inf;
+    }
+  }
+
+  // The same as run(), into inside_, for the paths that fit. u: the scores, in the lattice's q; scores_ keeps them.
+  double inside(T* u, Want want) {
+    const i64 size_of_all = static_cast<i64>(pack_.steps()) * stride_;
+    scores_.reserve(size_of_all);
+    std::copy_n(u, size_of_all, scores_.data());
+    forbid(u);
+    inside_.steps = pack_.steps();
+    size(inside_);
+    const double log_z = run(inside_, want);
+    if (log_z == -std::numeric_limits<double>::infinity()) throw Error(kNothingFits);
+    return log_z;
+  }
+
+  // Into path_, by scores_; false if no path is allowed.
+  bool best_path(bool that_fits) {
+    viterbi_.start(pack_, n_, stride_);
+    std::copy_n(scores_.data(), static_cast<i64>(pack_.steps()) * stride_, viterbi_.v.data());
+    if (that_fits) forbid(viterbi_.v.data());
+    const auto fill = [this](int t, T* a) { step_scores(t, a); };
+    MaxSteps<T, W> steps = d_.own_steps ? MaxSteps<T, W>(n_, stride_, fill) : MaxSteps<T, W>(transitions_);
+    viterbi_.forward(pack_, steps);
+    return viterbi_.trace(pack_, 0, steps, path_.data());
+  }
+
+  // Scores of the transition t -> t + 1, zero where it is forbidden.
+  const T* finite_pairs(int t) {
+    if (!d_.own_steps && finite_ready_) return finite_.data();
+    const i64 pairs = static_cast<i64>(n_) * stride_;
+    finite_.reserve(pairs);
+    const T* a = transitions_.score.data();
+    if (d_.own_steps) {
+      step_scores(t, finite_.data());
+      a = finite_.data();
+    }
+    for (i64 k = 0; k < pairs; ++k) finite_[k] = a[k] > -std::numeric_limits<T>::infinity() ? a[k] : T(0);
+    finite_ready_ = true;
+    return finite_.data();
+  }
+
+  // x: the covariance of labels and pairs with the scores of `table`, by the marginals that run() left.
+  void covary(const T* table, Delta<T>& x) {
+    T* r = statistics_.r.data();
+    for (int t = 0; t < x.steps; ++t)
+      score_row<T, W>(d_.state, first_token_ + t, table, T(1), zero_.data(), r + static_cast<i64>(t) * stride_);
+    T* tail = r + static_cast<i64>(x.steps - 1) * stride_;
+    for (int j = 0; j < n_; ++j) r[j] += table[d_.start_at + j];
+    for (int j = 0; j < n_; ++j) tail[j] += table[d_.end_at + j];
+    const auto pair_part = [&](int t) -> const T* {
+      if (!d_.own_steps) return table + d_.transition_at;
+      score_row<T, W>(d_.edge, first_token_ + t + 1, table, T(1), table + d_.transition_at, step_.data());
+      return step_.data();
+    };
+    statistics_.run(pair_part, x.nodes.data(), x.pairs.data(), d_.own_steps ? x.edges.data() : nullptr);
   }
 
   void finish(Delta<T>& x, T factor) {
@@ -336,13 +379,20 @@ class OnlineSequence {
     find_active(x);
   }
 
-  // Forward and, for gradients, backward; leaves the marginals of labels and pairs in x.
-  double run(Delta<T>& x, bool gradients) {
+  // Where the scores of the sequence at hand are to be written before run().
+  T* enter() {
+    lattice_.start(pack_, n_, stride_);
+    return lattice_.q.data();
+  }
+
+  // Forward and, for more than the loss, backward; leaves the marginals of labels and pairs in x, for curvature in statistics_ too.
+  double run(Delta<T>& x, Want want) {
     const auto fill = [this](int t, T* a) { step_scores(t, a); };
     Steps<T, W> steps = d_.own_steps ? Steps<T, W>(n_, stride_, x.steps, fill) : Steps<T, W>(transitions_);
-    const i64 pairs = static_cast<i64>(n_) * stride_;
+    const i64 pairs = static_cast<i64>(n_) * stride_, rows = static_cast<i64>(x.steps) * stride_;
+    lattice_.set_rows(pack_, lattice_.q.data());
     lattice_.forward(pack_, steps);
-    const bool good = lattice_.good(0);
+    const bool good = lattice_.good(0), keep = want == Want::curvature;
     double log_z;
     if (good) {
       log_z = lattice_.log_z(pack_, 0) + steps.total_shift(x.steps);
@@ -350,27 +400,33 @@ class OnlineSequence {
       in_log_space(x.steps);
       log_z = log_lattice_.log_z;
     }
-    if (!gradients) return log_z;
-    in_logs_ = !good;
-    std::fill_n(x.pairs.data(), pairs, T(0));
+    if (want == Want::loss) return log_z;
     if (good) {
       lattice_.backward(pack_, steps);
-      std::copy_n(lattice_.e.data(), static_cast<i64>(x.steps) * stride_, x.nodes.data());
+      std::copy_n(lattice_.e.data(), rows, x.nodes.data());
     } else {
-      std::fill_n(x.nodes.data(), static_cast<i64>(x.steps) * stride_, T(0));
+      std::fill_n(x.nodes.data(), rows, T(0));
       for (int t = 0; t < x.steps; ++t)
         for (int j = 0; j < n_; ++j) x.nodes[static_cast<i64>(t) * stride_ + j] = static_cast<T>(log_lattice_.node(t, j));
     }
+    if (keep) {
+      statistics_.start(x.steps, n_, stride_);
+      std::copy_n(x.nodes.data(), rows, statistics_.gamma.data());
+    }
+    std::fill_n(x.pairs.data(), pairs, T(0));
     if (good && !d_.own_steps) {
       lattice_.add_edges(pack_, x.pairs.data());
       for (i64 k = 0; k < pairs; ++k) x.pairs[k] *= transitions_.m[k];
+      if (keep)
+        for (int t = 0; t + 1 < x.steps; ++t) edge_marginals(t, transitions_.m.data(), statistics_.xi.data() + t * pairs);
       return log_z;
     }
     for (int t = 0; t + 1 < x.steps; ++t) {
-      T* out = d_.own_steps ? x.edges.data() + t * pairs : xi_.data();
+      T* out = keep ? statistics_.xi.data() + t * pairs : d_.own_steps ? x.edges.data() + t * pairs : xi_.data();
       if (good) edge_marginals(t, steps.matrix(t), out);
       else log_edge_marginals(t, out);
       for (i64 k = 0; k < pairs; ++k) x.pairs[k] += out[k];
+      if (keep && d_.own_steps) std::copy_n(out, pairs, x.edges.data() + t * pairs);
     }
     return log_z;
   }
@@ -428,13 +484,6 @@ class OnlineSequence {
         [&](int t) { return matrix(t, false); }, [&](int t) { return matrix(t, true); });
   }
 
-  // Takes the gold pair and the weight out of the derivatives that loss() left, so that marginals remain.
-  void restore_gold(int t, T factor, T* xi) const {
-    if (factor != T(1) && factor != T(0))
-      for (i64 k = 0; k < static_cast<i64>(n_) * stride_; ++k) xi[k] /= factor;
-    xi[static_cast<i64>(gold()[t]) * stride_ + gold()[t + 1]] += T(1);
-  }
-
   const OnlineData<T>& d_;
   const int n_, stride_;
   bool constrained_ = false;
@@ -446,15 +495,19 @@ class OnlineSequence {
 
   // of the sequence at hand
   i64 first_token_ = 0;
-  double noise_ = 0;
+  const u16* gold_ = nullptr;
+  double noise_ = 0, entropy_ = 0;
   Pack pack_;
   Lattice<T, W> lattice_;
   LogLattice log_lattice_;
   Viterbi<T, W> viterbi_;
-  bool in_logs_ = false, log_ready_ = false;
+  SequenceStatistics<T, W> statistics_;
+  bool log_ready_ = false, finite_ready_ = false;
   Buffer<double> log_matrix_[2];
-  Buffer<T> scores_, gamma_, r_, ahead_, behind_, all_xi_, pair_r_;
+  Buffer<T> scores_, finite_;
+  Delta<T> inside_;  // of the paths that fit
   std::vector<i32> path_;
+  std::vector<u16> forced_;
 };
 
 }  // namespace crfkit::CRFKIT_ISA

@@ -253,4 +253,110 @@ class PackStatistics {
   Buffer<T> beta_, k_, qq_, h_;  // [rows][stride]
 };
 
+// The covariance of the labels and pairs of one sequence with any R(y) = sum_t r[t](y_t) + a[t](y_t, y_t+1), by its marginals.
+//
+//   f[t][j]   = E[R up to t | y_t = j]     f[t+1][j] = r[t+1][j] + sum_i xi[i][j] (f[t][i] + a[i][j]) / gamma[t+1][j]
+//   b[t][i]   = E[R behind t | y_t = i]    b[t][i]   = sum_j xi[i][j] (a[i][j] + r[t+1][j] + b[t+1][j]) / gamma[t][i]
+//   nodes[t]  = gamma (f + b)              edges[t]  = xi (f[i] + a[i][j] + r[t+1][j] + b[t+1][j])
+//
+// The scores of the likeliest labels are taken out of r and a, then the mean of every f out of it and out of r, so that E[R] = 0 in
+// these lines: sums do not grow along the sequence, and where the labels are nearly certain all terms are small.
+template <class T, int W>
+class SequenceStatistics {
+  using S = Simd<T, W>;
+  using Vec = typename S::Vec;
+
+ public:
+  // in: marginals, and the labels' part of R, which may be minus infinity where gamma is zero; r is used up
+  Buffer<T> gamma, r;  // [steps][stride]
+  Buffer<T> xi;        // [steps - 1][labels][stride]
+  double mean = 0;     // out: E[R]
+
+  void start(int steps, int n_labels, int stride) {
+    steps_ = steps;
+    n_ = n_labels;
+    stride_ = stride;
+    for (Buffer<T>* b : {&gamma, &r, &f_, &b_}) b->reserve(static_cast<std::size_t>(steps) * stride);
+    xi.reserve(static_cast<std::size_t>(std::max(1, steps - 1)) * n_labels * stride);
+    best_.resize(steps);
+  }
+
+  // pair_part(t): a[t], finite   [labels][stride]. out: nodes [steps][stride], pairs, the edges summed up [labels][stride], and, if not
+  // null, edges [steps - 1][labels][stride]
+  CRFKIT_KERNEL void run(FunctionRef<const T*(int)> pair_part, T* nodes, T* pairs, T* edges) {
+    const i64 size = static_cast<i64>(n_) * stride_, last = static_cast<i64>(steps_ - 1) * stride_;
+    mean = 0;
+    for (int t = 0; t < steps_; ++t) {
+      const i64 now = static_cast<i64>(t) * stride_;
+      best_[t] = static_cast<int>(std::max_element(gamma.data() + now, gamma.data() + now + n_) - (gamma.data() + now));
+      const T top = r[now + best_[t]];
+      mean += static_cast<double>(top);
+      for (int j = 0; j < stride_; ++j) r[now + j] = gamma[now + j] > T(0) ? r[now + j] - top : T(0);
+      if (t == 0) std::copy_n(r.data(), stride_, f_.data());
+      else forward(t - 1, pair_part(t - 1));
+      T middle = 0;
+      for (int j = 0; j < n_; ++j) middle += gamma[now + j] * f_[now + j];
+      for (int j = 0; j < stride_; ++j) {
+        f_[now + j] -= middle;
+        r[now + j] -= middle;
+      }
+      mean += static_cast<double>(middle);
+    }
+    std::fill_n(pairs, size, T(0));
+    std::fill_n(b_.data() + last, stride_, T(0));
+    for (int t = steps_ - 2; t >= 0; --t) backward(t, pair_part(t), pairs, edges ? edges + t * size : nullptr);
+    for (i64 k = 0; k < last + stride_; ++k) nodes[k] = gamma[k] * (f_[k] + b_[k]);
+  }
+
+ private:
+  T top_pair(int t, const T* a) const { return a[static_cast<i64>(best_[t]) * stride_ + best_[t + 1]]; }
+
+  CRFKIT_INLINE void forward(int t, const T* a) {
+    const i64 now = static_cast<i64>(t + 1) * stride_;
+    const T *f = f_.data() + now - stride_, *p = xi.data() + static_cast<i64>(t) * n_ * stride_;
+    const T top = top_pair(t, a);
+    mean += static_cast<double>(top);
+    for_tiles<4>(stride_ / W, [&](auto N, int v0) {
+      Vec acc[N] = {};
+      for (int i = 0; i < n_; ++i)
+        for (int v = 0; v < N; ++v) {
+          const i64 k = static_cast<i64>(i) * stride_ + (v0 + v) * W;
+          acc[v] += S::load(p + k) * (S::load(a + k) - top + f[i]);
+        }
+      for (int v = 0; v < N; ++v) {
+        const i64 k = now + (v0 + v) * W;
+        const Vec g = S::load(gamma.data() + k);
+        S::store(f_.data() + k, (g > T(0) ? acc[v] / (g > T(0) ? g : S::splat(T(1))) : Vec{}) + S::load(r.data() + k));
+      }
+    });
+  }
+
+  CRFKIT_INLINE void backward(int t, const T* a, T* pairs, T* edge) {
+    const i64 now = static_cast<i64>(t) * stride_, next = now + stride_;
+    const T* p = xi.data() + static_cast<i64>(t) * n_ * stride_;
+    const T top = top_pair(t, a);
+    for (int i = 0; i < n_; ++i) {
+      const T f = f_[now + i];
+      Vec total = {};
+      for (int k = 0; k < stride_; k += W) {
+        const i64 ij = static_cast<i64>(i) * stride_ + k;
+        const Vec z = S::load(a + ij) - top + S::load(r.data() + next + k) + S::load(b_.data() + next + k);
+        const Vec x = S::load(p + ij), y = x * (z + f);
+        total += x * z;
+        S::store(pairs + ij, S::load(pairs + ij) + y);
+        if (edge) S::store(edge + ij, y);
+      }
+      b_[now + i] = gamma[now + i] > T(0) ? S::sum(total) / gamma[now + i] : T(0);
+    }
+    T middle = 0;  // zero, but for rounding errors that would add up
+    for (int i = 0; i < n_; ++i) middle += gamma[now + i] * b_[now + i];
+    for (int i = 0; i < n_; ++i) b_[now + i] -= middle;
+    std::fill_n(b_.data() + now + n_, stride_ - n_, T(0));
+  }
+
+  int steps_ = 0, n_ = 0, stride_ = 0;
+  std::vector<int> best_;  // the likeliest labels
+  Buffer<T> f_, b_;        // [steps][stride]
+};
+
 }  // namespace crfkit::CRFKIT_ISA

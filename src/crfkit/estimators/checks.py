@@ -13,7 +13,7 @@ from crfkit.chain.inference import reachable
 from crfkit.chain.potentials import Potentials
 from crfkit.data.sequences import rows_of
 from crfkit.dataset import Dataset
-from crfkit.training.semi import split_by_knowledge
+from crfkit.training.known import Sets, allowed_by, split_by_knowledge
 
 __all__ = ["check_gold", "check_partial", "sequence_weights"]
 
@@ -53,22 +53,12 @@ def check_gold(numbers: NDArray[np.int32], data: Dataset, rules: Constraints, la
             raise ValueError(f"sequence {s}, position {t - int(offsets[s])}: the labels break the constraints: {what}")
 
 
-def check_partial(
-    numbers: NDArray[np.int32],
-    sets: tuple[NDArray[np.int64], NDArray[np.bool_]],
-    data: Dataset,
-    rules: Constraints,
-) -> None:
+def check_partial(numbers: NDArray[np.int32], sets: Sets, data: Dataset, rules: Constraints) -> None:
     """Raises where no labelling fits both what is known and the rules."""
     _, part, _ = split_by_knowledge(data, numbers, sets[0])
     if not len(part):
         return
     tokens, offsets = rows_of(data.offsets, part)
-    allowed = np.ones((data.n_tokens, len(rules.start)), bool)
-    single = np.flatnonzero(numbers >= 0)
-    allowed[single] = False
-    allowed[single, numbers[single]] = True
-    allowed[sets[0]] = sets[1]
     scores = rules.as_scores()
     n = len(rules.start)
     p = Potentials(
@@ -76,7 +66,7 @@ def check_partial(
         scores[: n * n].reshape(n, n),
         scores[n * n : n * n + n],
         scores[n * n + n :],
-        allowed[tokens],
+        allowed_by(numbers, sets, n)[tokens],
         offsets,
     )
     dead = np.isneginf(reachable(p))

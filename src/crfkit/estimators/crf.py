@@ -229,6 +229,11 @@ class CRF(ChainEstimator):
         for name in ("beam", "warm_start_fraction"):
             if getattr(self, name) is not None and not (isinstance(how, LBFGS) and self.gradient == "forward-backward"):
                 raise ValueError(f"{name!r} of CRF is for the algorithm 'lbfgs', got {self.algorithm!r}")
+        if self.entropy_weight and isinstance(how, Stochastic) and not how.convex:
+            raise ValueError(
+                f"'entropy_weight' of CRF must be 0 for the algorithm {self.algorithm!r}, which minimises no likelihood, "
+                f"got {self.entropy_weight!r}"
+            )
         if self.c1 and not isinstance(how, LBFGS):
             raise ValueError(f"'c1' of CRF must be 0 for the algorithm {self.algorithm!r}, got {self.c1!r}")
         if self.gradient not in ("forward-backward", "backward"):
@@ -301,14 +306,12 @@ class CRF(ChainEstimator):
             "n_jobs": self.n_jobs,
         }
         make = self._objective_class(grow)
-        objective: LikelihoodObjective
-        if sets is None:
-            objective = make(layout, data, numbers, **shared)
-        elif make is not LikelihoodObjective:
-            raise ValueError("unknown labels in 'y' need CRF(algorithm='lbfgs', gradient='forward-backward') or an HMM")
-        else:
-            entropy: dict[str, Any] = {"entropy_weight": self.entropy_weight, "entropy_per": self.entropy_per}
-            objective = SemiSupervisedObjective(layout, data, numbers, sets, **entropy, **shared)
+        if sets is not None:
+            if make is BackwardObjective:
+                raise ValueError("unknown labels in 'y' need CRF(gradient='forward-backward')")
+            make = SemiSupervisedObjective if make is LikelihoodObjective else make
+            shared |= {"sets": sets, "entropy_weight": self.entropy_weight, "entropy_per": self.entropy_per}
+        objective = make(layout, data, numbers, **shared)
         return encoder, labels, layout, rules, objective
 
     def _objective_class(self, training: bool) -> Any:
@@ -414,12 +417,12 @@ class CRF(ChainEstimator):
         limit = self.max_iter if passes is None else passes
         common: dict[str, Any] = {"tol": loose * self.tol, "max_iter": limit, "callback": callback}
         self.beams_ = None
+        minimize: Callable[..., Result] = partial(how.minimize, **common)
         if isinstance(how, Stochastic):
             seen = 0 if passes is None else getattr(self, "_seen", 0)
-            return how.minimize(exact, w0, random_state=self.random_state, seen=seen, **common)
-        if not isinstance(how, LBFGS):
-            return how.minimize(exact, w0, **common)
-        minimize: Callable[..., Result] = partial(how.minimize, c1=self.c1, n_jobs=self.n_jobs, **common)
+            minimize = partial(minimize, random_state=self.random_state, seen=seen)
+        elif isinstance(how, LBFGS):
+            minimize = partial(minimize, c1=self.c1, n_jobs=self.n_jobs)
         beam = as_beam(self.beam)
         objective: Any = exact
 
@@ -428,11 +431,10 @@ class CRF(ChainEstimator):
             objective = whole if beam is None or not whole.n_blocks else BeamObjective(whole, beam, w)
             return objective
 
-        if isinstance(exact, SemiSupervisedObjective) and exact.n_unlabelled:
+        if getattr(exact, "n_unlabelled", 0):
+            ramp = self.entropy_ramp if passes is None else 0
             start = not w0.any()
-            result = minimize_with_entropy(
-                minimize, exact, w0, ramp=self.entropy_ramp, from_optimum=start, inside=inside
-            )
+            result = minimize_with_entropy(minimize, exact, w0, ramp=ramp, from_optimum=start, inside=inside)
         else:
             result = minimize(inside(exact, w0), w0)
         if isinstance(objective, BeamObjective):

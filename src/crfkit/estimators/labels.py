@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crfkit.data.sequences import Columns
+from crfkit.training.known import Sets, allowed_by
 
 __all__ = ["LabelLists", "allowed_labels", "collect_labels", "label_numbers", "label_sets"]
 
@@ -111,9 +112,7 @@ def label_numbers(y: Any, labels: Sequence[Any], offsets: NDArray[np.int64]) -> 
     return np.array(flat, dtype=np.int32)
 
 
-def label_sets(
-    y: Any, labels: Sequence[Any], offsets: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+def label_sets(y: Any, labels: Sequence[Any], offsets: NDArray[np.int64]) -> Sets:
     """Tokens whose label is one of a set [K], and the sets [K, L]."""
     number = {label: i for i, label in enumerate(labels)}
     tokens: list[int] = []
@@ -139,11 +138,4 @@ def allowed_labels(y: Any, labels: Sequence[Any], offsets: NDArray[np.int64]) ->
     known = collect_labels(y, labels)
     if len(known) > len(labels):
         raise ValueError(f"label {known[len(labels)]!r} is not one of the model's")
-    numbers = label_numbers(y, labels, offsets)
-    allowed = np.ones((len(numbers), len(labels)), bool)
-    single = np.flatnonzero(numbers >= 0)
-    allowed[single] = False
-    allowed[single, numbers[single]] = True
-    tokens, sets = label_sets(y, labels, offsets)
-    allowed[tokens] = sets
-    return allowed
+    return allowed_by(label_numbers(y, labels, offsets), label_sets(y, labels, offsets), len(labels))

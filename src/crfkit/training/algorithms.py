@@ -114,12 +114,32 @@ class NewtonCG:
         def done(converged: bool, message: str) -> Result:
             return Result(w, value, iteration, evaluations, converged, message)
 
+        terms = getattr(objective, "terms", {})
+        review = getattr(objective, "review", None)
+
+        def changed(old: Vector, fell: float, converged: bool) -> bool:
+            """Whether the objective changed itself between two steps; then the search goes on with what it is now."""
+            nonlocal value, gradient, norm, first, evaluations, terms
+            if review is None or review(old, w, fell, converged) is None:
+                return False
+            value, gradient = objective.value_and_grad(w)
+            terms = getattr(objective, "terms", {})
+            evaluations += 1
+            norm = float(np.linalg.norm(gradient))
+            first = max(first, norm)
+            history[:] = [value]
+            return True
+
         try:
-            while norm > tol * max(1.0, first):
+            while True:
+                if norm <= tol * max(1.0, first):
+                    if changed(w, 0.0, True):
+                        continue
+                    return done(True, "the gradient vanishes")
                 if max_iter is not None and iteration >= max_iter:
                     return done(False, f"stopped after {max_iter} iterations")
-                if iteration == 0:
-                    radius = norm**3 / max(float(gradient @ times(w, gradient)), 1e-10 * norm**2)
+                if not np.isfinite(radius):
+                    radius = norm**3 / max(abs(float(gradient @ times(w, gradient))), 1e-10 * norm**2)
                 step, promised = self._step(partial(times, w), gradient, radius)
                 trial, there = objective.value_and_grad(w + step)
                 evaluations += 1
@@ -131,17 +151,23 @@ class NewtonCG:
                     radius = 0.25 * length
                 elif gained > 0.75:
                     radius = max(radius, 3 * length)
+                old, fell = w, 0.0
                 if gained > 1e-4:
+                    fell = value - trial
                     w, value, gradient = w + step, trial, there
                     norm = float(np.linalg.norm(gradient))
+                    terms = getattr(objective, "terms", {})
                 history.append(value)
                 if callback is not None:
                     active, seconds = int(np.count_nonzero(w)), time.perf_counter() - began
-                    if callback(Progress(iteration, value, norm, active, 1.0, evaluations, seconds), w.copy()):
+                    progress = Progress(iteration, value, norm, active, 1.0, evaluations, seconds, terms=terms)
+                    if callback(progress, w.copy()):
                         return done(False, "the callback asked to stop")
-                if iteration >= 5 and history[-6] - value <= floor:
+                converged = len(history) > 5 and history[-6] - value <= floor
+                if changed(old, fell, converged):
+                    continue
+                if converged:
                     return done(True, "no further descent is possible in this precision")
-            return done(True, "the gradient vanishes")
         except KeyboardInterrupt:
             return done(False, "interrupted; the best weights so far are kept")
 

@@ -14,8 +14,10 @@ from crfkit.chain.constraints import Constraints
 from crfkit.data.sequences import rows_of
 from crfkit.dataset import Dataset, Layout
 from crfkit.training.beams import BeamObjective
+from crfkit.training.known import Sets, allowed_by, split_by_knowledge
 from crfkit.training.lbfgs import Result
 from crfkit.training.objective import LikelihoodObjective, Objective
+from crfkit.training.sequences import SequenceObjective
 
 __all__ = ["EntropyRamp", "SemiSupervisedObjective", "minimize_with_entropy"]
 
@@ -61,7 +63,7 @@ class SemiSupervisedObjective(LikelihoodObjective):
         layout: Layout,
         data: Dataset,
         labels: NDArray[np.int32],
-        sets: tuple[NDArray[np.int64], NDArray[np.bool_]],
+        sets: Sets,
         *,
         entropy_weight: float = 0.0,
         entropy_per: Literal["sequence", "token"] = "sequence",
@@ -93,11 +95,7 @@ class SemiSupervisedObjective(LikelihoodObjective):
             omega[unknown] /= np.diff(data.offsets)[unknown]
         rest = np.concatenate([partial, unknown])
         tokens = rows_of(data.offsets, partial)[0]
-        allowed = np.ones((len(labels), layout.n_labels), bool)
-        single = np.flatnonzero(labels >= 0)
-        allowed[single] = False
-        allowed[single, labels[single]] = True
-        allowed[sets[0]] = sets[1]
+        allowed = allowed_by(labels, sets, layout.n_labels)
         part = data.take(rest)
         self.n_tokens += part.n_tokens
         native = _core.SemiObjectiveF32 if np.dtype(dtype) == np.float32 else _core.SemiObjectiveF64
@@ -112,8 +110,20 @@ class SemiSupervisedObjective(LikelihoodObjective):
         )
 
     def hessian_product(self, w: Vector, v: Vector) -> Vector:
-        """Not there: the objective is no sum of log Z."""
-        raise ValueError("there are no Hessian products where labels are unknown; 'newton-cg' cannot be used")
+        r"""The Hessian at w times v.
+
+        Of a partly labelled sequence it is the difference of two covariances, that of all labellings and that of those that
+        fit, exactly. The entropy's part is a central difference of its gradient along v. Neither need be positive.
+        """
+        out = super().hessian_product(w, v)
+        self._rest.add_hessian_product(
+            np.ascontiguousarray(w, np.float64),
+            np.ascontiguousarray(v, np.float64),
+            self.entropy_weight,
+            out,
+            self.threads,
+        )
+        return out
 
     def value_and_grad(self, w: Vector, out: Vector | None = None) -> tuple[float, Vector]:
         """Value and gradient at w; ``terms`` are set."""
@@ -129,18 +139,6 @@ class SemiSupervisedObjective(LikelihoodObjective):
         unused = np.zeros(self.size)
         known, entropy = self._rest.add(w, self.entropy_weight, unused, self.threads)
         return super().estimate(w) + known + self.entropy_weight * entropy
-
-
-def split_by_knowledge(
-    data: Dataset, labels: NDArray[np.int32], set_tokens: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Numbers of the sequences whose labels are all known, known in part, and not known at all."""
-    sequence = np.repeat(np.arange(data.n_sequences), np.diff(data.offsets))
-    certain = np.bincount(sequence[labels >= 0], minlength=data.n_sequences)
-    hints = certain + np.bincount(sequence[set_tokens], minlength=data.n_sequences)
-    full = certain == np.diff(data.offsets)
-    unknown = ~full & (hints == 0)
-    return np.flatnonzero(full), np.flatnonzero(~full & ~unknown), np.flatnonzero(unknown)
 
 
 class EntropyRamp:
@@ -181,6 +179,10 @@ class EntropyRamp:
         """Value and gradient with the weight of the moment."""
         return self.inside.value_and_grad(w, out)
 
+    def hessian_product(self, w: Vector, v: Vector) -> Vector:
+        """The Hessian with the weight of the moment, times v."""
+        return self.objective.hessian_product(w, v)
+
     def review(self, old: Vector, new: Vector, fell: float, converged: bool) -> Vector | None:
         """After a step: the next weight, unless it is full already, and perhaps other beams."""
         if self._done < self.iterations:
@@ -191,8 +193,8 @@ class EntropyRamp:
 
 
 def minimize_with_entropy(
-    minimize: Callable[[Objective, Vector], Result],
-    objective: SemiSupervisedObjective,
+    minimize: Callable[..., Result],
+    objective: SemiSupervisedObjective | SequenceObjective,
     w0: Vector,
     *,
     ramp: int = 10,
@@ -201,13 +203,14 @@ def minimize_with_entropy(
 ) -> Result:
     """Minimises an objective with an entropy term, which has many local minima, from a good start.
 
-    First without the term, then with its weight growing over ``ramp`` iterations.
+    First without the term, then with its weight growing over ``ramp`` iterations, or passes over the data.
 
     Parameters
     ----------
     minimize : callable
-        An optimiser: ``minimize(objective, w0)`` gives a Result.
-    objective : SemiSupervisedObjective
+        An optimiser: ``minimize(objective, w0)`` gives a Result. Of a SequenceObjective, a stochastic one, which is told
+        the ``ramp``.
+    objective : SemiSupervisedObjective or SequenceObjective
     w0 : float64 array
     ramp : int
         Iterations over which the weight grows; 0 or 1 for none.
@@ -216,7 +219,12 @@ def minimize_with_entropy(
     inside : callable, optional
         ``inside(objective, w)`` gives what is evaluated from w on, for beams.
     """
-    within = inside or (lambda objective, w: objective)
+
+    def within(objective: SemiSupervisedObjective | SequenceObjective, w: Vector) -> Any:
+        if inside is None or isinstance(objective, SequenceObjective):
+            return objective
+        return inside(objective, w)
+
     weight = objective.entropy_weight
     iterations = evaluations = 0
     if from_optimum:
@@ -229,7 +237,10 @@ def minimize_with_entropy(
             return first
         w0, iterations, evaluations = first.w, first.iterations, first.evaluations
     try:
-        last = minimize(EntropyRamp(objective, max(ramp, 1), within(objective, w0)), w0)
+        if isinstance(objective, SequenceObjective):
+            last = minimize(objective, w0, ramp=ramp)
+        else:
+            last = minimize(EntropyRamp(objective, max(ramp, 1), within(objective, w0)), w0)
     finally:
         objective.entropy_weight = weight
     return replace(last, iterations=iterations + last.iterations, evaluations=evaluations + last.evaluations)

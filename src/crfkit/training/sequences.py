@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from crfkit import _core
 from crfkit.chain.constraints import Constraints
+from crfkit.data.sequences import rows_of
 from crfkit.dataset import Dataset, Layout
+from crfkit.training.known import Sets, split_by_knowledge
 
 __all__ = ["SequenceObjective"]
 
@@ -24,6 +26,10 @@ class SequenceObjective:
         f(w) = \sum_s f_s(w) + c_2 \lVert w \rVert^2, \qquad
         f_s(w) = -\omega_s \log p_w(y^{(s)} \mid x^{(s)})
 
+    for sequences whose labels are all known; with ``sets``, as for :class:`SemiSupervisedObjective`,
+    :math:`f_s = \omega_s (\log Z - \log Z_{known})` for those known in part, and
+    :math:`f_s = \eta\, \omega_s H_w(y \mid x^{(s)})` for those of which nothing is known.
+
     The core holds a weight vector of its own, which stochastic optimisers change in place; see
     :mod:`crfkit.training.stochastic`.
 
@@ -34,6 +40,13 @@ class SequenceObjective:
     data : Dataset
         S sequences, N tokens.
     labels : int32 array [N]
+        With ``sets``, -1 where the label is not known for certain.
+    sets : (int64 array [K], bool array [K, L]), optional
+        Tokens with -1 of which something is known, and the labels they may have.
+    entropy_weight : float
+        Coefficient of the entropy of the sequences about which nothing is known; with 0 they are left out.
+    entropy_per : {"sequence", "token"}
+        Whether such a sequence counts with its entropy, or with that divided by its length.
     c2 : float
         Coefficient of the squared norm, without a half.
     weights : float64 array [S], optional
@@ -60,15 +73,40 @@ class SequenceObjective:
         data: Dataset,
         labels: NDArray[np.int32],
         *,
+        sets: Sets | None = None,
+        entropy_weight: float = 0.0,
+        entropy_per: Literal["sequence", "token"] = "sequence",
         c2: float = 0.0,
         weights: Vector | None = None,
         constraints: Constraints | None = None,
         dtype: Any = np.float32,
         n_jobs: int | None = None,
     ) -> None:
+        self.n_unlabelled = 0
+        #: whether some labels are not known
+        self.partial = sets is not None
+        if sets is None:
+            sets = (np.zeros(0, np.int64), np.zeros((0, layout.n_labels), bool))
+        else:
+            full, part, unknown = split_by_knowledge(data, labels, sets[0])
+            self.n_unlabelled = len(unknown) if entropy_weight else 0
+            # those without labels come last
+            order = np.concatenate([np.sort(np.concatenate([full, part])), unknown[: self.n_unlabelled]])
+            tokens, _ = rows_of(data.offsets, order)
+            if weights is not None or (entropy_per == "token" and self.n_unlabelled):
+                omega = np.ones(data.n_sequences) if weights is None else np.asarray(weights, np.float64)
+                if entropy_per == "token":
+                    omega = omega.copy()
+                    omega[unknown] /= np.diff(data.offsets)[unknown]
+                weights = omega[order]
+            place = np.empty(len(labels), np.int64)
+            place[tokens] = np.arange(len(tokens))
+            moved = np.argsort(place[sets[0]])
+            sets = (place[sets[0]][moved], sets[1][moved])
+            data, labels = data.take(order), labels[tokens]
         self.layout = layout
         self.n_tokens = data.n_tokens
-        self.n_sequences = data.n_sequences
+        self.n_labelled = data.n_sequences - self.n_unlabelled
         self.c2 = float(c2)
         #: sequences of a stream that came before these, and bear their share of the penalty
         self.seen = 0
@@ -78,9 +116,33 @@ class SequenceObjective:
             layout.native,
             data.native,
             labels,
+            sets[0],
+            np.ascontiguousarray(sets[1]).view(np.uint8),
             weights,
             scores,
         )
+        self.entropy_weight = float(entropy_weight)
+
+    @property
+    def entropy_weight(self) -> float:
+        """Coefficient of the entropy; while it is 0, sequences without labels are left out."""
+        return self.native.entropy_weight
+
+    @entropy_weight.setter
+    def entropy_weight(self, value: float) -> None:
+        self.native.entropy_weight = value
+
+    @property
+    def n_sequences(self) -> int:
+        """Sequences in use, numbered from 0."""
+        return self.n_labelled + (self.n_unlabelled if self.entropy_weight else 0)
+
+    def terms(self, total: float) -> dict[str, float]:
+        """The parts of the losses of a pass, whose sum is given: likelihood and entropy, without coefficients."""
+        if not self.partial:
+            return {}
+        entropy = self.native.entropy
+        return {"likelihood": total - self.entropy_weight * entropy, "entropy": entropy}
 
     @property
     def size(self) -> int:

@@ -60,6 +60,7 @@ class Stochastic(ABC):
         callback: Callback | None = None,
         random_state: int | np.random.Generator | None = None,
         seen: int = 0,
+        ramp: int = 0,
     ) -> Result:
         """Goes over the sequences until a limit is reached.
 
@@ -79,6 +80,8 @@ class Stochastic(ABC):
             For the order of the sequences; 0 by default.
         seen : int
             Sequences of a stream that came before: steps have shrunk, and the penalty is shared with them.
+        ramp : int
+            Passes over which the weight of the entropy, if there is one, grows to its full size.
 
         Returns
         -------
@@ -95,9 +98,11 @@ class Stochastic(ABC):
         objective.native.set_weights(w)
         epoch, converged, message = 0, False, f"stopped after {limit} passes"
         losses: list[float] = []
+        entropy_weight = objective.entropy_weight
         try:
             run = self.prepare(objective, w, rng, limit)
             while epoch < limit:
+                objective.entropy_weight = entropy_weight * min(1.0, (epoch + 1) / max(ramp, 1))
                 total = run(rng.permutation(objective.n_sequences))
                 epoch += 1
                 w = objective.weights(self.averaged)
@@ -108,16 +113,21 @@ class Stochastic(ABC):
                 if callback is not None:
                     active = int(np.count_nonzero(w))
                     seconds = time.perf_counter() - began
-                    if callback(Progress(epoch, value, float("nan"), active, 0.0, epoch, seconds), w.copy()):
+                    progress = Progress(
+                        epoch, value, float("nan"), active, 0.0, epoch, seconds, terms=objective.terms(total)
+                    )
+                    if callback(progress, w.copy()):
                         message = "the callback asked to stop"
                         break
-                last = losses[-5:]
+                last = losses[max(ramp - 1, 0) :][-5:]
                 if len(last) == 5 and max(last) - min(last) <= tol * abs(value):
                     converged, message = True, f"the losses changed by less than {tol:g} over 5 passes"
                     break
         except KeyboardInterrupt:
             w = objective.weights(self.averaged)
             message = "interrupted; the best weights so far are kept"
+        finally:
+            objective.entropy_weight = entropy_weight
         # the likelihood is no goal of a perceptron, and takes a pass of its own
         final = objective.value(w) if self.convex else losses[-1] if losses else 0.0
         return Result(w, final, epoch, epoch, converged, message)
@@ -293,7 +303,8 @@ class SMD(Stochastic):
         w \leftarrow w - \eta \cdot g, \qquad
         v \leftarrow \lambda v - \eta \cdot (g + \lambda H v)
 
-    where v is how w depends on the logarithms of the steps, and H v an exact product with the mini-batch's Hessian. In
+    where v is how w depends on the logarithms of the steps, and H v an exact product with the mini-batch's Hessian, but
+    for the entropy of unlabelled sequences, whose curvature has no part in it. In
     pass p of P all steps are multiplied by :math:`1 - (p - 1) / P`.
 
     Parameters
@@ -380,8 +391,8 @@ class SAG(Stochastic):
         def run(order: Order) -> float:
             nonlocal passes
             passes += 1
-            if passes > 1:
-                constants = native.lipschitz()
+            if passes > 1 and n:
+                constants = native.lipschitz()[:n]
                 heavy = rng.choice(n, size=n - n // 2, p=constants / constants.sum())
                 order = rng.permutation(np.concatenate([order[: n // 2], heavy]))
             return native.sag(order, decay, self.search)
