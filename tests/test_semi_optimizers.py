@@ -242,11 +242,14 @@ def test_all_learn_from_partial_labels(name: str, case: int) -> None:
         return
     known = [*y, None]
     crf = CRF(algorithm=name, **CASES[case], c2=0.01, max_iter=20).fit([*X, ["w0", "w3"]], known)
-    assert all(
-        k is None or k == x or (isinstance(k, set) and x in k)
-        for row, guess in zip(y, crf.predict(X), strict=True)
-        for k, x in zip(row, guess, strict=True)
-    ) or crf.score([X[-1]], [y[-1]]) == 1
+    assert (
+        all(
+            k is None or k == x or (isinstance(k, set) and x in k)
+            for row, guess in zip(y, crf.predict(X), strict=True)
+            for k, x in zip(row, guess, strict=True)
+        )
+        or crf.score([X[-1]], [y[-1]]) == 1
+    )
     left_out = CRF(algorithm=name, **{**CASES[case], "all_possible_states": True}, c2=0.01, max_iter=20)
     with_it = left_out.fit([*X, ["w0", "w3"]], known).weights_.copy()
     np.testing.assert_array_equal(left_out.fit(X, y).weights_, with_it)  # nothing known: left out

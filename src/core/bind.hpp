@@ -94,6 +94,14 @@ ChainInput<T> chain_input(const In<T, 2>& unary, const In<T, 3>& pairwise, bool 
   return in;
 }
 
+inline Criterion criterion_of(const std::string& kind, double amount, int size) {
+  require(amount >= 0 && size >= 1, "a beam needs an amount >= 0 and a size >= 1");
+  return {kind == "min_divergence" ? Criterion::Kind::min_divergence
+          : kind == "threshold"    ? Criterion::Kind::threshold
+                                   : Criterion::Kind::fixed_size,
+          amount, size};
+}
+
 // A data set as the encoders give it: offsets, ptr, attributes, values or None, and the same of the edges.
 struct TokenArrays {
   In<i64, 1> offsets, ptr;

@@ -52,6 +52,16 @@ class Online {
     return f(*trainer_, o, make_threads(1).poll);
   }
 
+  void set_beam(const std::optional<std::string>& kind, double amount, int size) {
+    const Criterion criterion = criterion_of(kind.value_or("fixed_size"), amount, size);
+    const nb::gil_scoped_release release;
+    const std::lock_guard<std::mutex> guard(lock_);
+    trainer_->set_beam(kind ? &criterion : nullptr);
+  }
+  std::tuple<i64, i64, i64> tally() const {
+    const BeamTally x = trainer_->tally();
+    return {x.tokens, x.labels, x.largest};
+  }
   double entropy_weight() const { return entropy_weight_; }
   void set_entropy_weight(double x) {
     const nb::gil_scoped_release release;
@@ -134,6 +144,14 @@ void bind(nb::module_& m, const char* name) {
              return self.pass(order, [&](Trainer& t, Order o, const Poll& poll) { return t.sag(o, decay, search, poll); });
            },
            "order"_a, "decay"_a, "search"_a)
+      .def("set_beam", &Self::set_beam, "kind"_a.none(), "amount"_a = 0.0, "size"_a = 1)
+      .def_prop_ro("tally", &Self::tally)
+      .def("gradient",
+           [](Self& self, In<i64, 1> order, Out<double, 1> g) {
+             require(static_cast<i64>(g.size()) == self.size(), "the gradient has the wrong size");
+             return self.pass(order, [&](Trainer& t, Order o, const Poll&) { return t.gradient(o, g.data()); });
+           },
+           "order"_a, "g"_a.noconvert())
       .def("lipschitz", &Self::lipschitz)
       .def("smd",
            [](Self& self, In<i64, 1> order, double eta0, double mu, double lambda, double decay, double damp, int batch) {

@@ -12,18 +12,10 @@ using namespace crfkit;
 
 namespace {
 
-Criterion criterion(const std::string& kind, double amount, int size) {
-  require(amount >= 0 && size >= 1, "a beam needs an amount >= 0 and a size >= 1");
-  return {kind == "min_divergence" ? Criterion::Kind::min_divergence
-          : kind == "threshold"    ? Criterion::Kind::threshold
-                                   : Criterion::Kind::fixed_size,
-          amount, size};
-}
-
 BeamRule beam_rule(const std::string& kind, double amount, int size, const std::optional<In<i32, 1>>& keep, const std::string& form,
                    i64 tokens, int n_labels) {
   BeamRule rule;
-  rule.criterion = criterion(kind, amount, size);
+  rule.criterion = criterion_of(kind, amount, size);
   rule.form = form == "paper" ? BeamRule::Form::paper : form == "smoothed" ? BeamRule::Form::smoothed : BeamRule::Form::frozen;
   if (keep) {
     require(static_cast<i64>(keep->size()) == tokens, "there must be a label to keep for every token");
@@ -191,7 +183,7 @@ void bind_objective(nb::module_& m, const char* objective, const char* scorer) {
           "choose_beams",
           [](Objective<T>& self, In<double, 1> w, const std::string& kind, double amount, int size, bool grow, int threads) {
             require(static_cast<i64>(w.size()) == self.size(), "the weight vector has the wrong size");
-            const Criterion rule = criterion(kind, amount, size);
+            const Criterion rule = criterion_of(kind, amount, size);
             typename Objective<T>::BeamSizes sizes;
             {
               const nb::gil_scoped_release release;
@@ -205,7 +197,7 @@ void bind_objective(nb::module_& m, const char* objective, const char* scorer) {
           [](Objective<T>& self, In<double, 1> w, i64 block, const std::string& kind, double amount, int size, int threads) {
             require(static_cast<i64>(w.size()) == self.size(), "the weight vector has the wrong size");
             require(block >= 0 && block < self.n_blocks(), "there is no such block");
-            const Criterion rule = criterion(kind, amount, size);
+            const Criterion rule = criterion_of(kind, amount, size);
             typename Objective<T>::BeamSizes sizes;
             {
               const nb::gil_scoped_release release;

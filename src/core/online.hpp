@@ -9,6 +9,7 @@
 #include <memory>
 #include <vector>
 
+#include "beam.hpp"
 #include "features.hpp"
 #include "parallel.hpp"
 
@@ -61,6 +62,11 @@ struct GoldLabels {
   i64 n_sets = 0;
 };
 
+// Tokens seen inside of beams, labels in these, and most of a token.
+struct BeamTally {
+  i64 tokens = 0, labels = 0, largest = 0;
+};
+
 struct Order {
   const i64* seq;
   i64 n;
@@ -77,8 +83,15 @@ class OnlineTrainer {
   virtual void weights(bool averaged, double* w) = 0;
   // Coefficient of the entropy of the sequences of which nothing is known.
   virtual void set_entropy_weight(double x) = 0;
+  // From here on, sequences whose labels are all known are looked at inside of beams, chosen afresh at each; null: no longer. For
+  // sgd and adagrad.
+  virtual void set_beam(const Criterion* criterion) = 0;
+  // Since beams were set.
+  virtual BeamTally tally() const = 0;
   // Sum of the losses of the sequences at the present weights.
   virtual double loss(Order order) = 0;
+  // The same, with the gradient by the weights in g.
+  virtual double gradient(Order order, double* g) = 0;
   // Sum of the entropies in the losses of the last pass, without entropy_weight.
   virtual double entropy() const = 0;
   // Step k (counted from the last set_weights, plus t0): w <- (1 - eta decay) w - eta g, eta = eta0 / (1 + eta0 rate k)^power.

@@ -27,8 +27,9 @@ class Trainer final : public OnlineTrainer<T> {
 
  public:
   explicit Trainer(std::shared_ptr<const OnlineData<T>> data)
-      : data_(std::move(data)), d_(*data_), n_(d_.n_labels), stride_(d_.stride), v_(d_.size), sequence_(d_) {
+      : data_(std::move(data)), d_(*data_), n_(d_.n_labels), stride_(d_.stride), v_(d_.size), few_(d_.stride), sequence_(d_) {
     std::fill_n(v_.data(), d_.size, T(0));
+    std::fill_n(few_.data(), d_.stride, T(0));
   }
 
   i64 size() const override { return static_cast<i64>(d_.place.size()); }
@@ -57,6 +58,8 @@ class Trainer final : public OnlineTrainer<T> {
   }
 
   void set_entropy_weight(double x) override { sequence_.entropy_weight = x; }
+  void set_beam(const Criterion* criterion) override { sequence_.set_beam(criterion); }
+  BeamTally tally() const override { return sequence_.tally(); }
   double entropy() const override { return entropy_; }
 
   double loss(Order order) override {
@@ -65,6 +68,21 @@ class Trainer final : public OnlineTrainer<T> {
     prepare();
     double total = 0;
     for (i64 k = 0; k < order.n; ++k) total += loss_of(order.seq[k], delta(0), Want::loss);
+    return total;
+  }
+
+  double gradient(Order order, double* g) override {
+    const FlushDenormals flush;
+    entropy_ = 0;
+    prepare();
+    Buffer<T> flat;
+    fresh(flat);
+    double total = 0;
+    for (i64 k = 0; k < order.n; ++k) {
+      total += loss_of(order.seq[k], delta(0), Want::gradient);
+      scatter<false>(deltas_[0], T(1), flat.data());
+    }
+    for (std::size_t k = 0; k < d_.place.size(); ++k) g[k] = d_.place[k] == kNone ? 0.0 : static_cast<double>(flat[d_.place[k]]);
     return total;
   }
 
@@ -497,17 +515,37 @@ class Trainer final : public OnlineTrainer<T> {
     lipschitz_mean_ /= static_cast<double>(std::max<i64>(1, seen_));
   }
 
+  void touch_rows(const FlatRows<T>& rows, i64 token) {
+    const i64 middle = rows.ptr[token] + rows.n_dense[token];
+    for (i64 k = rows.ptr[token]; k < rows.ptr[token + 1]; ++k) touch(rows.at[k], k < middle ? static_cast<u32>(rows.width) : 1u);
+  }
+
   template <bool Touch>
   CRFKIT_INLINE void spread(const FlatRows<T>& rows, i64 token, const T* p, T alpha, T* table) {
-    if constexpr (Touch) {
-      const i64 middle = rows.ptr[token] + rows.n_dense[token];
-      for (i64 k = rows.ptr[token]; k < rows.ptr[token + 1]; ++k) touch(rows.at[k], k < middle ? static_cast<u32>(rows.width) : 1u);
-    }
+    if constexpr (Touch) touch_rows(rows, token);
     scatter_row<T, W>(rows, token, p, alpha, table);
+  }
+
+  // The same of labels in beams.
+  template <bool Touch>
+  CRFKIT_KERNEL void scatter_few(const Delta<T>& x, T alpha, T* table) {
+    const FlatRows<T>& rows = d_.state;
+    for (int t = 0; t < x.steps; ++t) {
+      const typename Delta<T>::Slot *begin = x.slots.data() + x.first[t], *end = x.slots.data() + x.first[t + 1];
+      if (!x.active[t]) continue;
+      if (d_.has_start && t == 0)
+        for (auto slot = begin; slot < end; ++slot) table[d_.start_at + slot->label] += alpha * slot->slope;
+      if (d_.has_end && t + 1 == x.steps)
+        for (auto slot = begin; slot < end; ++slot) table[d_.end_at + slot->label] += alpha * slot->slope;
+      if constexpr (Touch) touch_rows(rows, d_.offsets[x.seq] + t);
+      scatter_slots<T, W>(rows, d_.offsets[x.seq] + t, begin, end, alpha, few_.data(), table);
+    }
+    for (const auto& link : x.links) table[d_.transition_at + link.at] += alpha * link.slope;
   }
 
   template <bool Touch>
   CRFKIT_KERNEL void scatter(const Delta<T>& x, T alpha, T* table) {
+    if (x.sparse) return scatter_few<Touch>(x, alpha, table);
     const i64 first = d_.offsets[x.seq];
     for (int t = 0; t < x.steps; ++t)
       if (x.active[t]) spread<Touch>(d_.state, first + t, x.nodes.data() + static_cast<i64>(t) * stride_, alpha, table);
@@ -550,6 +588,7 @@ class Trainer final : public OnlineTrainer<T> {
   std::vector<Touched> touched_;
   Buffer<T> product_;
 
+  Buffer<T> few_;           // zeros [stride]
   OnlineSequence<T, W> sequence_;
   double entropy_ = 0;           // of the last pass
   std::deque<Delta<T>> deltas_;  // growing moves none of them

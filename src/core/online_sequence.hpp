@@ -5,26 +5,16 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <optional>
 
 #include "lattice.hpp"
 #include "logspace.hpp"
-#include "online.hpp"
+#include "online_beam.hpp"
 #include "online_rows.hpp"
 #include "statistics.hpp"
 #include "viterbi.hpp"
 
 namespace crfkit::CRFKIT_ISA {
-
-// A sequence's share of a gradient, before it is spread over the weights.
-template <class T>
-struct Delta {
-  i64 seq = 0;
-  int steps = 0;
-  Buffer<T> nodes;         // [steps][stride]
-  Buffer<T> pairs;         // [labels][stride], zero where there is no weight
-  Buffer<T> edges;         // [steps - 1][labels][stride], where transitions look at the input
-  std::vector<u8> active;  // tokens that change anything
-};
 
 struct Mistake {
   int errors = 0;   // labels that differ
@@ -52,51 +42,29 @@ class OnlineSequence {
     constrained_ = std::any_of(d_.forbidden.begin(), d_.forbidden.end(), [](double x) { return x != 0; });
   }
 
-  // Transitions, start and end scores at the weights scale * v; v is read until the next call.
-  CRFKIT_KERNEL void prepare(const T* v, double weight_scale) {
+  // Start and end scores at the weights scale * v, and transitions if they are needed in full; v is read until the next call.
+  void prepare(const T* v, double weight_scale) {
     v_ = v;
     scale_ = weight_scale;
-    constexpr T inf = std::numeric_limits<T>::infinity();
-    const T *raw = v_ + d_.transition_at, *start = v_ + d_.start_at, *end = v_ + d_.end_at;
-    const T scale = static_cast<T>(scale_);
-    for (int j = 0; j < stride_; ++j) {
-      start_[j] = start[j] * scale;
-      end_[j] = end[j] * scale;
+    const T *start = v_ + d_.start_at, *end = v_ + d_.end_at;
+    const double* forbidden = d_.forbidden.data() + static_cast<i64>(n_) * n_;
+    for (int j = 0; j < n_; ++j) {
+      start_[j] = start[j] * static_cast<T>(scale_) + static_cast<T>(forbidden[j]);
+      end_[j] = end[j] * static_cast<T>(scale_) + static_cast<T>(forbidden[n_ + j]);
     }
-    log_ready_ = finite_ready_ = false;
-    if (constrained_ || transitions_.n_labels == 0) {
-      const i64 n = n_;
-      pairwise_.resize(n * n);
-      for (i64 i = 0; i < n; ++i)
-        for (i64 j = 0; j < n; ++j) pairwise_[i * n + j] = d_.forbidden[i * n + j] + scale_ * static_cast<double>(raw[i * stride_ + j]);
-      transitions_.prepare(pairwise_.data(), n_, stride_);
-      for (i64 j = 0; j < n; ++j) {
-        start_[j] += static_cast<T>(d_.forbidden[n * n + j]);
-        end_[j] += static_cast<T>(d_.forbidden[n * n + n + j]);
-      }
-      if (constrained_) return;
-    }
-    Vec top = S::splat(-inf);
-    for (int i = 0; i < n_; ++i)
-      for (int k = 0; k < stride_; k += W) {
-        const Vec x = S::load(raw + static_cast<i64>(i) * stride_ + k) * scale + S::load(init_.data() + k);
-        S::store(transitions_.score.data() + static_cast<i64>(i) * stride_ + k, x);
-        top = S::max(top, x);
-      }
-    const T high = S::highest(top);
-    transitions_.shift = static_cast<double>(high);
-    Mask lost = {};
-    for (int i = 0; i < n_; ++i)
-      for (int k = 0; k < stride_; k += W) {
-        const i64 at = static_cast<i64>(i) * stride_ + k;
-        const Vec x = S::load(transitions_.score.data() + at), y = S::exp(x - high);
-        lost |= (x > -inf) & (y == T(0));
-        S::store(transitions_.m.data() + at, y);
-      }
-    transitions_.lossy = S::any(lost);
-    transitions_.transpose(transitions_.score, transitions_.score_t);
-    transitions_.transpose(transitions_.m, transitions_.m_t);
+    if (beam_) beam_->prepare(v, weight_scale);
+    if (!beam_ || !d_.known.empty()) prepare_transitions();
   }
+
+  // From here on, fully labelled sequences are looked at inside of beams; null: no longer.
+  void set_beam(const Criterion* criterion) {
+    beam_.reset();
+    if (!criterion) return;
+    if (d_.own_steps) throw Error("beams cannot be used where transitions look at the input");
+    beam_.emplace(d_);
+    beam_->criterion = *criterion;
+  }
+  BeamTally tally() const { return beam_ ? beam_->tally : BeamTally(); }
 
   double weight(i64 s) const { return d_.seq_weight.empty() ? 1.0 : d_.seq_weight[s]; }
 
@@ -115,6 +83,12 @@ class OnlineSequence {
     noise_ = entropy_ = 0;
     if (x.steps == 0) return 0;
     const Known known = d_.known_of(s);
+    x.sparse = beam_ && known == Known::all;
+    if (x.sparse) {
+      scores_.reserve(static_cast<std::size_t>(x.steps) * stride_);
+      score(s, scores_.data());
+      return weight(s) * beam_->loss(scores_.data(), gold_, weight(s), x);
+    }
     T* u = enter();
     score(s, u);
     double log_z, less, factor = weight(s);  // the loss is factor * (log_z - less)
@@ -231,6 +205,41 @@ class OnlineSequence {
   }
 
  private:
+  CRFKIT_KERNEL void prepare_transitions() {
+    constexpr T inf = std::numeric_limits<T>::infinity();
+    const T* raw = v_ + d_.transition_at;
+    const T scale = static_cast<T>(scale_);
+    log_ready_ = finite_ready_ = false;
+    if (constrained_ || transitions_.n_labels == 0) {
+      const i64 n = n_;
+      pairwise_.resize(n * n);
+      for (i64 i = 0; i < n; ++i)
+        for (i64 j = 0; j < n; ++j) pairwise_[i * n + j] = d_.forbidden[i * n + j] + scale_ * static_cast<double>(raw[i * stride_ + j]);
+      transitions_.prepare(pairwise_.data(), n_, stride_);
+      if (constrained_) return;
+    }
+    Vec top = S::splat(-inf);
+    for (int i = 0; i < n_; ++i)
+      for (int k = 0; k < stride_; k += W) {
+        const Vec x = S::load(raw + static_cast<i64>(i) * stride_ + k) * scale + S::load(init_.data() + k);
+        S::store(transitions_.score.data() + static_cast<i64>(i) * stride_ + k, x);
+        top = S::max(top, x);
+      }
+    const T high = S::highest(top);
+    transitions_.shift = static_cast<double>(high);
+    Mask lost = {};
+    for (int i = 0; i < n_; ++i)
+      for (int k = 0; k < stride_; k += W) {
+        const i64 at = static_cast<i64>(i) * stride_ + k;
+        const Vec x = S::load(transitions_.score.data() + at), y = S::exp(x - high);
+        lost |= (x > -inf) & (y == T(0));
+        S::store(transitions_.m.data() + at, y);
+      }
+    transitions_.lossy = S::any(lost);
+    transitions_.transpose(transitions_.score, transitions_.score_t);
+    transitions_.transpose(transitions_.m, transitions_.m_t);
+  }
+
   // Scores of all tokens of a sequence, [steps][stride]
   CRFKIT_KERNEL void score(i64 s, T* u) const {
     const i64 first = d_.offsets[s], last = d_.offsets[s + 1];
@@ -253,6 +262,7 @@ class OnlineSequence {
     first_token_ = d_.offsets[s];
     gold_ = d_.gold.data() + first_token_;
     x.seq = s;
+    x.sparse = false;
     x.steps = static_cast<int>(d_.offsets[s + 1] - d_.offsets[s]);
     size(x);
     pack_.seq.assign(1, s);
@@ -489,6 +499,7 @@ class OnlineSequence {
   bool constrained_ = false;
   const T* v_ = nullptr;
   double scale_ = 1;
+  std::optional<OnlineBeam<T, W>> beam_;
   Transitions<T> transitions_;
   std::vector<double> pairwise_;
   Buffer<T> init_, zero_, start_, end_, step_, xi_;

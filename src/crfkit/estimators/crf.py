@@ -226,13 +226,15 @@ class CRF(ChainEstimator):
         as_beam(self.beam)
         check_number(self, "early_stopping", self.early_stopping, 1, integer=True, optional=True)
         how = find_algorithm(self.algorithm)
-        for name in ("beam", "warm_start_fraction"):
-            if getattr(self, name) is not None and not (isinstance(how, LBFGS) and self.gradient == "forward-backward"):
-                raise ValueError(f"{name!r} of CRF is for the algorithm 'lbfgs', got {self.algorithm!r}")
+        likelihood = isinstance(how, LBFGS) and self.gradient == "forward-backward"
+        if self.warm_start_fraction is not None and not likelihood:
+            raise ValueError(f"'warm_start_fraction' of CRF is for the algorithm 'lbfgs', got {self.algorithm!r}")
+        if self.beam is not None and not (likelihood or (isinstance(how, Stochastic) and how.beams)):
+            raise ValueError(f"'beam' of CRF is for 'lbfgs', 'sgd' and 'adagrad', got {self.algorithm!r}")
         if self.entropy_weight and isinstance(how, Stochastic) and not how.convex:
             raise ValueError(
-                f"'entropy_weight' of CRF must be 0 for the algorithm {self.algorithm!r}, which minimises no likelihood, "
-                f"got {self.entropy_weight!r}"
+                f"'entropy_weight' of CRF must be 0 for the algorithm {self.algorithm!r}, which minimises no "
+                f"likelihood, got {self.entropy_weight!r}"
             )
         if self.c1 and not isinstance(how, LBFGS):
             raise ValueError(f"'c1' of CRF must be 0 for the algorithm {self.algorithm!r}, got {self.c1!r}")
@@ -311,6 +313,8 @@ class CRF(ChainEstimator):
                 raise ValueError("unknown labels in 'y' need CRF(gradient='forward-backward')")
             make = SemiSupervisedObjective if make is LikelihoodObjective else make
             shared |= {"sets": sets, "entropy_weight": self.entropy_weight, "entropy_per": self.entropy_per}
+        if make is SequenceObjective:
+            shared["beam"] = as_beam(self.beam)
         objective = make(layout, data, numbers, **shared)
         return encoder, labels, layout, rules, objective
 
@@ -428,7 +432,8 @@ class CRF(ChainEstimator):
 
         def inside(whole: Any, w: NDArray[np.float64]) -> Any:
             nonlocal objective
-            objective = whole if beam is None or not whole.n_blocks else BeamObjective(whole, beam, w)
+            plain = beam is None or isinstance(how, Stochastic) or not whole.n_blocks
+            objective = whole if plain else BeamObjective(whole, beam, w)
             return objective
 
         if getattr(exact, "n_unlabelled", 0):
@@ -437,7 +442,7 @@ class CRF(ChainEstimator):
             result = minimize_with_entropy(minimize, exact, w0, ramp=ramp, from_optimum=start, inside=inside)
         else:
             result = minimize(inside(exact, w0), w0)
-        if isinstance(objective, BeamObjective):
+        if isinstance(objective, (BeamObjective, SequenceObjective)):
             self.beams_ = objective.measure(result.w)
         return result
 

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from crfkit import _core
+from crfkit.chain.beams import Adaptive, Beam, MinDivergence, beam_core
 from crfkit.chain.constraints import Constraints
 from crfkit.data.sequences import rows_of
 from crfkit.dataset import Dataset, Layout
+from crfkit.training.beams import BeamReport
 from crfkit.training.known import Sets, split_by_knowledge
 
 __all__ = ["SequenceObjective"]
 
 Vector = NDArray[np.float64]
+
+_SAMPLE = 100  # sequences on which beams are compared with all labels
+_LEAST = 1e-7  # smaller divergences are those of all labels
+_LARGE = 0.25  # adaptive beams with more than this part of the labels do not pay
 
 
 class SequenceObjective:
@@ -47,6 +54,10 @@ class SequenceObjective:
         Coefficient of the entropy of the sequences about which nothing is known; with 0 they are left out.
     entropy_per : {"sequence", "token"}
         Whether such a sequence counts with its entropy, or with that divided by its length.
+    beam : MinDivergence, FixedSize, Threshold or Adaptive, optional
+        Look at sequences whose labels are all known inside of beams of labels. They are chosen afresh whenever a
+        sequence is met, by the messages of the beam before, and hold the gold label; for ``SGD`` and ``AdaGrad``.
+        ``Adaptive`` ones become tighter when :meth:`review` finds that they hide more than a pass gained.
     c2 : float
         Coefficient of the squared norm, without a half.
     weights : float64 array [S], optional
@@ -76,6 +87,7 @@ class SequenceObjective:
         sets: Sets | None = None,
         entropy_weight: float = 0.0,
         entropy_per: Literal["sequence", "token"] = "sequence",
+        beam: Beam | Adaptive | None = None,
         c2: float = 0.0,
         weights: Vector | None = None,
         constraints: Constraints | None = None,
@@ -122,6 +134,12 @@ class SequenceObjective:
             scores,
         )
         self.entropy_weight = float(entropy_weight)
+        self.beam = beam
+        self._rule: Beam | None = MinDivergence(beam.epsilon, beam.min_size) if isinstance(beam, Adaptive) else beam
+        self._chosen = 0
+        if self._rule is not None:
+            self.native.set_beam(*self._rule.core())
+        self._sample = np.arange(0, self.n_labelled, max(1, self.n_labelled // _SAMPLE))
 
     @property
     def entropy_weight(self) -> float:
@@ -143,6 +161,55 @@ class SequenceObjective:
             return {}
         entropy = self.native.entropy
         return {"likelihood": total - self.entropy_weight * entropy, "entropy": entropy}
+
+    def review(self, gained: float) -> None:
+        """After a pass that lowered the losses by so much: tightens adaptive beams that hide more than that."""
+        self._chosen += 1
+        if not isinstance(self.beam, Adaptive) or not isinstance(self._rule, MinDivergence):
+            return
+        scale = self.n_sequences / max(1, len(self._sample))
+        tokens, labels, _ = self.native.tally
+        if self._gap() * scale > self.beam.share * max(gained, 0.0):
+            self._rule = replace(self._rule, epsilon=self._rule.epsilon * self.beam.shrink)
+        if self._rule.epsilon < _LEAST or labels > _LARGE * self.layout.n_labels * tokens:
+            self._rule = None
+        self.native.set_beam(*beam_core(self._rule))
+
+    def measure(self, w: Vector) -> BeamReport | None:
+        """How the beams stand at w, on a sample of the sequences; None without beams."""
+        if self.beam is None:
+            return None
+        tokens, labels, largest = self.native.tally
+        if self._rule is None or not tokens:
+            return BeamReport(True, float(self.layout.n_labels), self.layout.n_labels, None, self._chosen)
+        self.native.set_weights(w)
+        self.native.set_beam(*self._rule.core())
+        inside, right = np.empty(self.size), np.empty(self.size)
+        low = self.native.gradient(self._sample, inside)
+        tokens, labels, largest = self.native.tally
+        self.native.set_beam(None)
+        gap = self.native.gradient(self._sample, right) - low
+        self.native.set_beam(*self._rule.core())
+        norm = float(np.linalg.norm(right))
+        return BeamReport(
+            False,
+            labels / tokens,
+            largest,
+            self._rule.epsilon if isinstance(self._rule, MinDivergence) else None,
+            self._chosen,
+            tokens,
+            gap / tokens,
+            float(np.exp(-gap / len(self._sample))),
+            float(np.linalg.norm(right - inside)) / norm if norm else 0.0,
+        )
+
+    def _gap(self) -> float:
+        """Log Z - log Z_beam, summed over the sample."""
+        inside = self.native.loss(self._sample)
+        self.native.set_beam(None)
+        gap = self.native.loss(self._sample) - inside
+        self.native.set_beam(*beam_core(self._rule))
+        return gap
 
     @property
     def size(self) -> int:

@@ -49,6 +49,8 @@ class Stochastic(ABC):
     epochs: ClassVar[int] = 50
     #: Whether it goes to the minimum of the penalised likelihood.
     convex: ClassVar[bool] = True
+    #: Whether it can look at sequences inside of beams of labels.
+    beams: ClassVar[bool] = False
 
     def minimize(
         self,
@@ -110,6 +112,7 @@ class Stochastic(ABC):
                     raise ValueError(f"{type(self).__name__} diverged in pass {epoch}: choose a smaller step")
                 value = total + (objective.penalty(w) if self.convex else 0.0)
                 losses.append(value)
+                objective.review(losses[-2] - value if epoch > 1 else np.inf)
                 if callback is not None:
                     active = int(np.count_nonzero(w))
                     seconds = time.perf_counter() - began
@@ -185,6 +188,8 @@ class SGD(Stochastic):
     batch: int = 1
     average: bool = True
     sample: int = 300
+
+    beams: ClassVar[bool] = True
 
     def check(self) -> None:
         """Raises if a parameter is out of range."""
@@ -278,6 +283,7 @@ class AdaGrad(Stochastic):
     batch: int = 1
 
     epochs: ClassVar[int] = 60
+    beams: ClassVar[bool] = True
 
     def check(self) -> None:
         """Raises if a parameter is out of range."""

@@ -1,0 +1,140 @@
+"""Beams chosen afresh at every sequence, for the optimisers that step after each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_beam_training import RULES, data
+
+from crfkit import CRF, Template
+from crfkit.chain import Adaptive, FixedSize, MinDivergence, Threshold, marginals, score
+from crfkit.training import SGD, SequenceObjective
+
+
+def objective(X: Any, y: Any, weights: Any = None, **how: Any) -> SequenceObjective:
+    """What training with ``how`` looks at."""
+    crf = CRF(algorithm="sgd", dtype="float64", **how)
+    found = crf._prepare(X, y, weights, None, grow=True)[-1]
+    assert isinstance(found, SequenceObjective)
+    return found
+
+
+def gradient(f: SequenceObjective, w: Any) -> tuple[float, Any]:
+    """Sum of the losses, and its gradient, at w."""
+    f.native.set_weights(w)
+    out = np.empty(f.size)
+    return f.native.gradient(np.arange(f.n_sequences), out), out
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_the_mass_is_that_of_inference_inside_of_beams(rule: Any) -> None:
+    X, y = data()
+    crf = CRF(dtype="float64", max_iter=8).fit(X, y)
+    names = crf.classes_.tolist()
+    gold = [np.array([names.index(a) for a in labels], np.int32) for labels in y]
+    p = crf.potentials(X)
+    mass = np.asarray(marginals(p, beam=rule, keep=gold).log_z)
+    value, _ = gradient(objective(X, y, beam=rule), crf.weights_)
+    assert value == pytest.approx(mass.sum() - np.asarray(score(p, gold)).sum(), rel=1e-9)
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_gradient_is_that_of_the_mass(rule: Any, weighted: bool) -> None:
+    X, y = data(3)
+    weights = np.linspace(0, 2, len(X)) if weighted else None
+    f = objective(X, y, weights, beam=rule)
+    rng = np.random.default_rng(1)
+    w = rng.normal(size=f.size)
+    value, slopes = gradient(f, w)
+    order = np.arange(f.n_sequences)
+    for k in rng.permutation(f.size)[:40]:
+        ahead, behind = w.copy(), w.copy()
+        ahead[k] += 1e-6
+        behind[k] -= 1e-6
+        values = []
+        for at in (ahead, behind):
+            f.native.set_weights(at)
+            values.append(f.native.loss(order))
+        assert (values[0] - values[1]) / 2e-6 == pytest.approx(slopes[k], abs=1e-5)
+    assert value <= gradient(objective(X, y, weights), w)[0] + 1e-9  # the beams hold part of Z
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10**6), st.booleans(), st.sampled_from([1.0, 5.0, 60.0]))
+def test_a_beam_of_all_labels_is_exact(seed: int, constrained: bool, scale: float) -> None:
+    X, y = data(seed, 12, 5)
+    if not any(y):
+        return
+    rules = [("L0", "L1")] if constrained and {a for s in y for a in s} >= {"L0", "L1"} else None
+    try:
+        exact = objective(X, y, constraints=rules)
+    except ValueError:  # the data breaks the rule
+        return
+    w = np.random.default_rng(seed).normal(0, scale, exact.size)
+    value, slopes = gradient(exact, w)
+    for rule in (MinDivergence(0.0), FixedSize(5), Threshold(1e4)):
+        inside, found = gradient(objective(X, y, constraints=rules, beam=rule), w)
+        if scale < 60:
+            assert inside == pytest.approx(value, rel=1e-10, abs=1e-10)
+            np.testing.assert_allclose(found, slopes, atol=1e-9)
+        else:  # what is beyond the range of numbers is not looked for
+            assert inside <= value + 1e-9 * abs(value)
+            assert np.isfinite(found).all()
+
+
+@pytest.mark.parametrize("algorithm", ["sgd", "adagrad", SGD(eta0=0.1, batch=4)])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_training(algorithm: Any, dtype: str) -> None:
+    X, y = data(6, 300, 20, 0.97)
+    exact = CRF(algorithm=algorithm, dtype=dtype, max_iter=10).fit(X, y)
+    crf = CRF(algorithm=algorithm, dtype=dtype, max_iter=10, beam=MinDivergence(0.05, 4)).fit(X, y)
+    report = crf.beams_
+    assert report is not None
+    assert not report.exact
+    assert 4 <= report.average < 20
+    assert report.chosen == crf.n_iter_
+    assert 0 < report.mass < 1
+    assert 0 < report.gap < 0.5
+    assert report.gradient_error > 0
+    assert abs(crf.score(X, y) - exact.score(X, y)) < 0.05
+    value = exact.objective(X, y).value_and_grad(crf.weights_)[0]
+    assert value < 1.2 * exact.result_.value
+
+
+def test_adaptive_beams_tighten_until_all_labels_are_in_use() -> None:
+    X, y = data(5, 100, 40)
+    exact = CRF(algorithm="sgd", dtype="float64", max_iter=40).fit(X, y)
+    crf = CRF(algorithm="sgd", dtype="float64", max_iter=40, beam=Adaptive(epsilon=1.0, min_size=1)).fit(X, y)
+    assert crf.beams_ is not None
+    assert crf.beams_.exact
+    assert crf.result_.value == pytest.approx(exact.result_.value, rel=0.01)
+
+
+def test_labels_known_in_part_are_looked_at_exactly() -> None:
+    X, y = data(2, 40, 8)
+    hidden: Any = [[None if t % 2 else a for t, a in enumerate(labels)] for labels in y]
+    f, inside = (objective(X, hidden, beam=beam) for beam in (None, FixedSize(1)))
+    w = np.random.default_rng(0).normal(size=f.size)
+    known = [all(a is not None for a in labels) for labels in hidden]
+    assert any(known)
+    assert not all(known)
+    for s in range(f.n_sequences):
+        values = []
+        for g in (f, inside):
+            g.native.set_weights(w)
+            values.append(g.native.loss(np.array([s])))
+        assert known[s] or values[0] == pytest.approx(values[1], rel=1e-12)
+
+
+def test_what_has_no_beams() -> None:
+    for algorithm in ("smd", "sag", "pa", "ap", "arow", "newton-cg"):
+        with pytest.raises(ValueError, match="'beam' of CRF is for 'lbfgs', 'sgd' and 'adagrad'"):
+            CRF(algorithm=algorithm, beam=FixedSize(2)).fit([["a"]], [["A"]])
+    crf = CRF(Template("U:%x[0,0]\nB:%x[0,0]"), beam=FixedSize(2), algorithm="sgd")
+    with pytest.raises(ValueError, match="transitions look at the input"):
+        crf.fit([["a", "b"]], [["A", "B"]])
