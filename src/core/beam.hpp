@@ -17,6 +17,7 @@ struct Criterion {
   Kind kind = Kind::fixed_size;
   double amount = 0;
   int size = 1;
+  int most = 1 << 30;  // and never more than so many of them; what must be kept comes on top
 };
 
 struct BeamRule {

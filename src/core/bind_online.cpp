@@ -52,8 +52,10 @@ class Online {
     return f(*trainer_, o, make_threads(1).poll);
   }
 
-  void set_beam(const std::optional<std::string>& kind, double amount, int size) {
-    const Criterion criterion = criterion_of(kind.value_or("fixed_size"), amount, size);
+  void set_beam(const std::optional<std::string>& kind, double amount, int size, std::optional<int> most) {
+    Criterion criterion = criterion_of(kind.value_or("fixed_size"), amount, size);
+    require(!most || *most >= 1, "a beam needs a label");
+    if (most) criterion.most = *most;
     const nb::gil_scoped_release release;
     const std::lock_guard<std::mutex> guard(lock_);
     trainer_->set_beam(kind ? &criterion : nullptr);
@@ -144,7 +146,7 @@ void bind(nb::module_& m, const char* name) {
              return self.pass(order, [&](Trainer& t, Order o, const Poll& poll) { return t.sag(o, decay, search, poll); });
            },
            "order"_a, "decay"_a, "search"_a)
-      .def("set_beam", &Self::set_beam, "kind"_a.none(), "amount"_a = 0.0, "size"_a = 1)
+      .def("set_beam", &Self::set_beam, "kind"_a.none(), "amount"_a = 0.0, "size"_a = 1, "most"_a = nb::none())
       .def_prop_ro("tally", &Self::tally)
       .def("gradient",
            [](Self& self, In<i64, 1> order, Out<double, 1> g) {

@@ -31,8 +31,7 @@ class Selector {
       floor *= T(1e-4);
       collect(belief, stride, floor);
     }
-    std::size_t count = entries_.size();
-    if (rule.kind != Criterion::Kind::threshold) count = largest(rule, total);
+    const std::size_t count = largest(rule, total);
     const std::size_t begin = out.size();
     double mass = 0;
     bool kept = keep < 0;
@@ -78,17 +77,19 @@ class Selector {
 
   // Moves the chosen entries to the front, and counts them.
   std::size_t largest(const Criterion& rule, double total) {
-    const std::size_t size = std::min<std::size_t>(std::max(rule.size, 1), entries_.size());
-    if (rule.kind == Criterion::Kind::fixed_size) {
-      if (size < entries_.size()) std::nth_element(entries_.begin(), entries_.begin() + size, entries_.end());
-      return size;
+    const std::size_t most = std::min<std::size_t>(rule.most, entries_.size());
+    const std::size_t size = std::min<std::size_t>(std::max(rule.size, 1), most);
+    const bool by_size = rule.kind == Criterion::Kind::fixed_size;
+    if (by_size || rule.kind == Criterion::Kind::threshold || rule.amount == 0) {  // no divergence: whatever is possible, however little
+      const std::size_t count = by_size ? size : most;
+      if (count < entries_.size()) std::nth_element(entries_.begin(), entries_.begin() + count, entries_.end());
+      return count;
     }
-    if (rule.amount == 0) return entries_.size();  // whatever is possible, however little
     const double enough = std::exp(-rule.amount) * total;
     double mass = 0;
     std::size_t done = 0, portion = std::max<std::size_t>(size, 8);
-    while (done < entries_.size()) {
-      const std::size_t end = std::min(entries_.size(), done + portion);
+    while (done < most) {
+      const std::size_t end = std::min(most, done + portion);
       if (end < entries_.size()) std::nth_element(entries_.begin() + done, entries_.begin() + end, entries_.end());
       std::sort(entries_.begin() + done, entries_.begin() + end);
       for (; done < end; ++done) {

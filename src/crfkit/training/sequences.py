@@ -21,6 +21,7 @@ __all__ = ["SequenceObjective"]
 Vector = NDArray[np.float64]
 
 _SAMPLE = 100  # sequences on which beams are compared with all labels
+_FIRST = 32  # most labels in a beam in the first pass
 _LEAST = 1e-7  # smaller divergences are those of all labels
 _LARGE = 0.25  # adaptive beams with more than this part of the labels do not pay
 
@@ -137,8 +138,8 @@ class SequenceObjective:
         self.beam = beam
         self._rule: Beam | None = MinDivergence(beam.epsilon, beam.min_size) if isinstance(beam, Adaptive) else beam
         self._chosen = 0
-        if self._rule is not None:
-            self.native.set_beam(*self._rule.core())
+        self._most = layout.n_labels
+        self._use_beams()
         self._sample = np.arange(0, self.n_labelled, max(1, self.n_labelled // _SAMPLE))
 
     @property
@@ -162,18 +163,35 @@ class SequenceObjective:
         entropy = self.native.entropy
         return {"likelihood": total - self.entropy_weight * entropy, "entropy": entropy}
 
+    def begin(self, w: Vector, seen: int = 0) -> None:
+        """Begins training at w, with sequences of a stream that came before.
+
+        From zero weights all labels look alike. Then beams have a limit, which doubles with every pass.
+        """
+        self.seen = seen
+        self._chosen = 0
+        self.native.set_weights(w)
+        self._most = self.layout.n_labels if w.any() else _FIRST
+        self._use_beams()
+
+    def _use_beams(self) -> None:
+        self.native.set_beam(*beam_core(self._rule), self._most)
+
     def review(self, gained: float) -> None:
         """After a pass that lowered the losses by so much: tightens adaptive beams that hide more than that."""
         self._chosen += 1
-        if not isinstance(self.beam, Adaptive) or not isinstance(self._rule, MinDivergence):
-            return
+        if isinstance(self.beam, Adaptive) and isinstance(self._rule, MinDivergence) and self._chosen > 1:
+            self._tighten(self.beam, self._rule, gained)
+        self._most = min(2 * self._most, self.layout.n_labels)
+        self._use_beams()
+
+    def _tighten(self, beam: Adaptive, rule: MinDivergence, gained: float) -> None:
         scale = self.n_sequences / max(1, len(self._sample))
         tokens, labels, _ = self.native.tally
-        if self._gap() * scale > self.beam.share * max(gained, 0.0):
-            self._rule = replace(self._rule, epsilon=self._rule.epsilon * self.beam.shrink)
-        if self._rule.epsilon < _LEAST or labels > _LARGE * self.layout.n_labels * tokens:
-            self._rule = None
-        self.native.set_beam(*beam_core(self._rule))
+        if self._gap() * scale > beam.share * max(gained, 0.0):
+            rule = replace(rule, epsilon=rule.epsilon * beam.shrink)
+        large = rule.epsilon < _LEAST or labels > _LARGE * self.layout.n_labels * tokens
+        self._rule = None if large else rule
 
     def measure(self, w: Vector) -> BeamReport | None:
         """How the beams stand at w, on a sample of the sequences; None without beams."""
@@ -183,13 +201,13 @@ class SequenceObjective:
         if self._rule is None or not tokens:
             return BeamReport(True, float(self.layout.n_labels), self.layout.n_labels, None, self._chosen)
         self.native.set_weights(w)
-        self.native.set_beam(*self._rule.core())
+        self._use_beams()
         inside, right = np.empty(self.size), np.empty(self.size)
         low = self.native.gradient(self._sample, inside)
         tokens, labels, largest = self.native.tally
         self.native.set_beam(None)
         gap = self.native.gradient(self._sample, right) - low
-        self.native.set_beam(*self._rule.core())
+        self._use_beams()
         norm = float(np.linalg.norm(right))
         return BeamReport(
             False,
@@ -207,9 +225,7 @@ class SequenceObjective:
         """Log Z - log Z_beam, summed over the sample."""
         inside = self.native.loss(self._sample)
         self.native.set_beam(None)
-        gap = self.native.loss(self._sample) - inside
-        self.native.set_beam(*beam_core(self._rule))
-        return gap
+        return self.native.loss(self._sample) - inside
 
     @property
     def size(self) -> int:

@@ -96,8 +96,7 @@ class Stochastic(ABC):
         began = time.perf_counter()
         limit = self.epochs if max_iter is None else max_iter
         w = np.zeros(objective.size) if w0 is None else np.ascontiguousarray(w0, np.float64)
-        objective.seen = seen
-        objective.native.set_weights(w)
+        objective.begin(w, seen)
         epoch, converged, message = 0, False, f"stopped after {limit} passes"
         losses: list[float] = []
         entropy_weight = objective.entropy_weight
