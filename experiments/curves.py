@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 from crfkit import CRF
-from crfkit.training import LikelihoodObjective
+from crfkit.training import LikelihoodObjective, SequenceObjective
 
 
 class Point(NamedTuple):
@@ -22,7 +22,10 @@ class Point(NamedTuple):
 
 
 class Work:
-    """Counts label pairs: of a pass the beam's or all labels' squared, of choosing beams the beam times all labels."""
+    """Counts label pairs: of a pass the beam's or all labels' squared, of choosing beams the beam times all labels.
+
+    Passes of SGD choose beams all the time.
+    """
 
     def __init__(self) -> None:
         self.pairs = 0.0
@@ -30,6 +33,7 @@ class Work:
     @contextmanager
     def counting(self) -> Iterator[None]:
         """Counts what objectives do meanwhile."""
+        passed = SequenceObjective.review
         evaluate, choose, drop = (
             getattr(LikelihoodObjective, name) for name in ("value_and_grad", "choose_beams", "drop_beams")
         )
@@ -49,8 +53,16 @@ class Work:
             beams.pop(id(objective), None)
             drop(objective)
 
-        with mock.patch.multiple(
-            LikelihoodObjective, value_and_grad=value_and_grad, choose_beams=choose_beams, drop_beams=drop_beams
+        def review(objective: Any, gained: float) -> None:
+            labels, (_, inside, _) = objective.layout.n_labels, objective.native.tally
+            self.pairs += labels * (inside or objective.n_tokens * labels)
+            passed(objective, gained)
+
+        with (
+            mock.patch.multiple(
+                LikelihoodObjective, value_and_grad=value_and_grad, choose_beams=choose_beams, drop_beams=drop_beams
+            ),
+            mock.patch.object(SequenceObjective, "review", review),
         ):
             yield
 

@@ -42,22 +42,30 @@ def synthetic() -> tuple[Any, ...]:
 
 
 def words(label: str) -> tuple[Any, ...]:
-    methods = {
-        "exact": None,
-        "min divergence 0.005, 10": MinDivergence(0.005, 10),
-        "fixed 20": FixedSize(20),
-        "threshold 6": Threshold(6.0),
-        "adaptive": Adaptive(),
-    }
-    if label != "phone":
-        methods = {"exact": None, "min divergence 0.01, 2": MinDivergence(0.01, 2), "adaptive": Adaptive()}
+    methods: dict[str, Any] = {"exact": None}
+    if label == "phone":
+        methods |= {
+            "min divergence 0.005, 10": MinDivergence(0.005, 10),
+            "fixed 20": FixedSize(20),
+            "threshold 6": Threshold(6.0),
+        }
+    else:
+        methods["min divergence 0.01, 2"] = MinDivergence(0.01, 2)
+    methods |= {"adaptive": Adaptive(), "sgd, exact": None}
+    methods |= {"sgd, min divergence 0.1, 2": MinDivergence(0.1, 2), "sgd, adaptive": Adaptive(0.1, 1)}
     return *nettalk.corpus(label), nettalk.template(), 0.5, methods, 0.12
 
 
 def tags(name: str, label: str | None, sequences: int) -> tuple[Any, ...]:
     train = load_corpus(name, "train", label=label)
     test = load_corpus(name, "test", label=label)
-    methods = {"exact": None, "min divergence 0.1, 3": MinDivergence(0.1, 3), "adaptive": Adaptive(0.1, 3)}
+    methods = {
+        "exact": None,
+        "min divergence 0.1, 3": MinDivergence(0.1, 3),
+        "adaptive": Adaptive(0.1, 3),
+        "sgd, min divergence 0.1, 2": MinDivergence(0.1, 2),
+        "sgd, adaptive": Adaptive(0.1, 2),
+    }
     return train.X[:sequences], train.y[:sequences], test.X[:300], test.y[:300], "auto", 0.1, methods, None
 
 
@@ -74,7 +82,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", choices=list(DATA))
     parser.add_argument("--out", type=Path, default=Path(__file__).parents[1] / "docs" / "experiments")
-    parser.add_argument("--max-iter", type=int, default=150)
+    parser.add_argument("--max-iter", type=int, default=150, help="of L-BFGS")
+    parser.add_argument("--passes", type=int, default=15, help="of SGD")
     arguments = parser.parse_args()
     X, y, X_test, y_test, features, c2, methods, fraction = DATA[arguments.data]()
     curves: dict[str, list[Point]] = {}
@@ -82,9 +91,10 @@ def main() -> None:
     exactly = arguments.data in ("synthetic", "nettalk", "stress")
     for name, beam in methods.items():
         began = time.perf_counter()
-        crf = Watched(
-            features, c2=c2, beam=beam, warm_start_fraction=fraction, max_iter=arguments.max_iter, random_state=0
-        )
+        how: dict[str, Any] = {"warm_start_fraction": fraction, "max_iter": arguments.max_iter}
+        if name.startswith("sgd"):
+            how = {"algorithm": "sgd", "max_iter": arguments.passes}
+        crf = Watched(features, c2=c2, beam=beam, random_state=0, **how)
         curves[name] = crf.learn(X, y, X_test, y_test, exactly)
         value = crf.objective(X, y).value_and_grad(np.asarray(crf.weights_))[0]
         last, beams = curves[name][-1], crf.beams_
