@@ -204,6 +204,10 @@ def decode_flat(p: Potentials, n_jobs: int | None = None, beam: Beam | None = No
 def decode(p: Potentials, n_jobs: int | None = None, *, beam: Beam | None = None) -> Any:
     r"""Best labelling, :math:`\arg\max_y s(y)` (Viterbi). Among equals, the smaller label wins from the end on.
 
+    With 128 labels or more, labels l that cannot be on the best path are left out at each step: those with
+    :math:`v_l + \max_m a_{lm} < v_i + \min_m a_{im}` for some i, where v are the scores of the best paths so far and a
+    those of transitions that all steps share.
+
     Parameters
     ----------
     p : Potentials

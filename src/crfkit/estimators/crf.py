@@ -101,7 +101,8 @@ class CRF(ChainEstimator):
         Begin at the weights of the last fit; new labels and attributes are added.
     beam : MinDivergence, FixedSize, Threshold, Adaptive or str, optional
         Train inside of beams of labels (see :mod:`crfkit.chain`), for large label sets; a str as for ``--beam`` of the
-        command line. Only :class:`~crfkit.chain.Adaptive` ends at the exact optimum.
+        command line. For the algorithms ``"sgd"``, the fastest here, ``"adagrad"`` and ``"lbfgs"``; only
+        :class:`~crfkit.chain.Adaptive` goes on to the exact optimum.
     warm_start_fraction : float, optional
         First train on this part of the sequences, picked at random, then on all.
     dtype : {"float32", "float64"}, default="float32"
