@@ -165,7 +165,11 @@ class Scores:
 
 @dataclass(frozen=True, eq=False)
 class Inference:
-    """Flat results: log Z of every component, probabilities of values and of factors' entries."""
+    """Flat results: log Z of every component, probabilities of values and of factors' entries.
+
+    With weights of the components, ``factors`` holds the weighted sums over all factors that share a table, laid out as
+    the tables of the scores.
+    """
 
     log_z: Floats
     nodes: Floats
@@ -366,22 +370,40 @@ class Engine:
         return count / rounds
 
     def _by_component(self, node_terms: Floats, factor_terms: Floats) -> Floats:
-        first = self.component[self.scope[self.scope_ptr[:-1]]]
         log_z = np.bincount(self.component, node_terms, self.n_components)
-        return np.asarray(log_z + np.bincount(first, factor_terms, self.n_components))
+        return np.asarray(log_z + np.bincount(self._factor_component, factor_terms, self.n_components))
 
-    def _approximate(self, scores: Scores, method: str, passing: Passing, factors: bool, maximise: bool) -> Inference:
+    @cached_property
+    def _factor_component(self) -> NDArray[np.int32]:
+        """Component of each factor, [F]."""
+        return self.component[self.scope[self.scope_ptr[:-1]]]
+
+    def _entries(self, scores: Scores) -> NDArray[np.int64]:
+        """Where each entry of each factor is in the scores' tables."""
+        begin = scores.table_ptr[scores.table_of] - self.factor_ptr[:-1]
+        return np.asarray(np.repeat(begin, np.diff(self.factor_ptr)) + np.arange(int(self.factor_ptr[-1])))
+
+    def _room(self, scores: Scores, weights: Floats | None) -> Floats:
+        """For the probabilities of all factors, or for their sums by table."""
+        return np.zeros(int(self.factor_ptr[-1]) if weights is None else len(scores.tables))
+
+    def _approximate(
+        self, scores: Scores, method: str, passing: Passing, factors: bool, maximise: bool, weights: Floats | None
+    ) -> Inference:
         if self.merged is not None:
             engine = self.merged[0]
-            result = engine._approximate(self._merge_scores(scores), method, passing, factors, maximise)
+            result = engine._approximate(self._merge_scores(scores), method, passing, factors, maximise, None)
             flat = None if result.factors is None else self._split_factors(result.factors)
+            if flat is not None and weights is not None:
+                of = np.repeat(weights[self._factor_component], np.diff(self.factor_ptr))
+                flat = np.bincount(self._entries(scores), flat * of, len(scores.tables))
             return Inference(result.log_z, result.nodes, flat, result.convergence)
-        out = np.empty(int(self.factor_ptr[-1])) if factors else None
+        out = self._room(scores, weights) if factors else None
         node_terms, factor_terms = np.empty(self.n_variables), np.empty(self.n_factors)
         if method == "mean_field":
             nodes = self._softmax(scores.unary)
             report = self.native.mean_field(
-                *scores.arrays, self.threads, passing.tol, passing.max_iter, nodes, out, node_terms, factor_terms
+                *scores.arrays, self.threads, passing.tol, passing.max_iter, nodes, out, weights, node_terms, factor_terms
             )
         else:
             nodes = np.empty(int(self.node_ptr[-1]))
@@ -400,6 +422,7 @@ class Engine:
                 size,
                 nodes,
                 out,
+                weights,
                 node_terms,
                 factor_terms,
             )
@@ -430,8 +453,12 @@ class Engine:
         order: str = "auto",
         maximise: bool = False,
         silent: bool = False,
+        weights: Floats | None = None,
     ) -> Inference:
-        """The components' log Z and marginals; a warning where message passing has not converged."""
+        """The components' log Z and marginals; a warning where message passing has not converged.
+
+        With ``weights`` of the components [C], factors that share a table are added up: see :class:`Inference`.
+        """
         if method not in METHODS:
             raise ValueError(f"'method' must be one of {METHODS}, got {method!r}")
         if passing is not None and not isinstance(passing, Passing):
@@ -442,10 +469,10 @@ class Engine:
             tree = self.tree(max_bytes, order)
             log_z = np.empty(self.n_components)
             p = np.zeros(int(self.node_ptr[-1])) if nodes else None
-            q = np.zeros(int(self.factor_ptr[-1])) if factors and nodes else None
-            tree.sum_product(*scores.arrays, self.threads, log_z, p, q)
+            q = self._room(scores, weights) if factors and nodes else None
+            tree.sum_product(*scores.arrays, self.threads, log_z, p, q, weights)
             return Inference(log_z, np.zeros(0) if p is None else p, q)
-        result = self._approximate(scores, method, passing or Passing(), factors, maximise)
+        result = self._approximate(scores, method, passing or Passing(), factors, maximise, weights)
         if not silent:
             warn_unless_converged(result.convergence, method)
         return result
@@ -499,12 +526,10 @@ class Engine:
         assert result.factors is not None
         nodes = _product(result.nodes, scores.unary)
         of_nodes = np.repeat(self.component, self.cardinalities)
-        sizes = np.diff(self.factor_ptr)
-        begin = scores.table_ptr[scores.table_of]
-        at = np.repeat(begin - self.factor_ptr[:-1], sizes) + np.arange(int(self.factor_ptr[-1]))
-        of_factors = np.repeat(self.component[self.scope[self.scope_ptr[:-1]]], sizes)
+        of_factors = np.repeat(self._factor_component, np.diff(self.factor_ptr))
+        factors = _product(result.factors, scores.tables[self._entries(scores)])
         out = np.bincount(of_nodes, nodes, self.n_components)
-        return np.asarray(out + np.bincount(of_factors, _product(result.factors, scores.tables[at]), self.n_components))
+        return np.asarray(out + np.bincount(of_factors, factors, self.n_components))
 
 
 def _product(p: Floats, x: Floats) -> Floats:
