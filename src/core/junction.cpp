@@ -101,6 +101,56 @@ CRFKIT_CLONES void scale_rows(double* table, const double* w, i64 n, i64 m, doub
   }
 }
 
+// table *= w entry by entry; sums of the rows
+CRFKIT_CLONES void multiply_rows(double* table, const double* w, i64 n, i64 m, double* node) {
+  for (i64 i = 0; i < n; ++i, table += m, w += m) {
+    double lanes[8] = {};
+    i64 r = 0;
+    for (; r + 8 <= m; r += 8)
+      for (int k = 0; k < 8; ++k) {
+        table[r + k] *= w[r + k];
+        lanes[k] += table[r + k];
+      }
+    for (; r < m; ++r) {
+      table[r] *= w[r];
+      lanes[0] += table[r];
+    }
+    node[i] = ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) + ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7]));
+  }
+}
+
+// out = scale * a / b, zero where b is
+CRFKIT_CLONES void divide(const double* a, const double* b, double scale, i64 n, double* out) {
+  for (i64 r = 0; r < n; ++r) {
+    const double divisor = b[r] > 0 ? b[r] : 1.0, x = a[r] / divisor * scale;
+    out[r] = b[r] > 0 ? x : 0.0;
+  }
+}
+
+// Divides x, which is not negative, by its largest entry, and gives that; zero, and nothing changed, if all are zero.
+// `least` becomes the smallest entry above zero.
+CRFKIT_CLONES double divide_by_largest(double* x, i64 n, double& least) {
+  using Vec8 = graph_base::Simd<double, 8>;
+  constexpr double none = std::numeric_limits<double>::infinity();
+  Vec8::Vec high = {}, low = Vec8::splat(none);
+  i64 i = 0;
+  for (; i + 8 <= n; i += 8) {
+    const Vec8::Vec v = Vec8::load(x + i);
+    high = Vec8::max(high, v);
+    low = Vec8::min(low, v > 0.0 ? v : Vec8::splat(none));
+  }
+  double top = Vec8::highest(high), small = Vec8::lowest(low);
+  for (; i < n; ++i) {
+    top = std::max(top, x[i]);
+    small = x[i] > 0 ? std::min(small, x[i]) : small;
+  }
+  if (!(top > 0)) return 0;
+  const double factor = 1 / top;
+  for (i = 0; i < n; ++i) x[i] *= factor;
+  least = small * factor;
+  return top;
+}
+
 namespace {
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
@@ -401,15 +451,8 @@ bool JunctionTree::collect(i64 component, const Scores& scores, const Tables& ta
     const double* unary = scores.unary + graph_.node_ptr[c.variable];
     double bound = 1.0;
     const auto rescale = [&](double* x, i64 n) {  // largest entry one; the bound becomes what it is
-      double top = 0, small = kInf;
-      for (i64 i = 0; i < n; ++i) {
-        top = std::max(top, x[i]);
-        small = x[i] > 0 ? std::min(small, x[i]) : small;
-      }
-      if (!(top > 0)) return;
-      for (i64 i = 0; i < n; ++i) x[i] /= top;
-      log_z += std::log(top);
-      bound = small / top;
+      const double top = divide_by_largest(x, n, bound);
+      if (top > 0) log_z += std::log(top);
     };
     if constexpr (linear) {
       const double top = *std::max_element(unary, unary + card);
@@ -519,25 +562,17 @@ bool JunctionTree::collect(i64 component, const Scores& scores, const Tables& ta
       for (i64 i = 1; i < card; ++i)
         for (i64 r = 0; r < c.message; ++r) message[r] = A::plus(message[r], table[i * c.message + r]);
     }
-    double top = A::zero, small = kInf;
-    for (i64 r = 0; r < c.message; ++r) top = std::max(top, message[r]);
-    if (top == A::zero) {
-      log_z = -kInf;
-      return true;
-    }
     if constexpr (linear) {
-      const double factor = 1 / top;
-      work.scale[c.number] = factor;
-      for (i64 r = 0; r < c.message; ++r) {
-        message[r] *= factor;
-        small = message[r] > 0 ? std::min(small, message[r]) : small;
-      }
-      if (small < kSmall) return false;
-      low_of[c.number] = small;
-      log_z += std::log(top);
+      const double top = divide_by_largest(message, c.message, low_of[c.number]);
+      log_z = top > 0 ? log_z + std::log(top) : -kInf;
+      if (!(top > 0)) return true;
+      if (low_of[c.number] < kSmall) return false;
+      work.scale[c.number] = 1 / top;
     } else {
+      const double top = *std::max_element(message, message + c.message);
+      log_z = top > -kInf ? log_z + top : -kInf;
+      if (top == -kInf) return true;
       for (i64 r = 0; r < c.message; ++r) message[r] -= top;
-      log_z += top;
     }
   }
   return true;
@@ -565,7 +600,7 @@ void JunctionTree::distribute(i64 component, const Scores& scores, const Tables&
         marginalise<Linear>(work.tables.data() + up.lean_at, up.kind == Clique::Kind::product ? c.in_base : c.in_parent, down, c.message);
         known = down;
       }
-      for (i64 r = 0; r < c.message; ++r) down[r] = message[r] > 0 ? known[r] / message[r] * scale : 0.0;
+      divide(known, message, scale, c.message, down);
     }
     double* table = work.tables.data() + c.lean_at;
     const bool product = c.kind == Clique::Kind::product, bare = !product && c.kind != Clique::Kind::table;
@@ -592,10 +627,7 @@ void JunctionTree::distribute(i64 component, const Scores& scores, const Tables&
       work.scratch.reserve(card * width);
       double* from_u = work.scratch.data();
       multiply(psi, above.turned(), card, width, n_u, from_u, work.packed);
-      for (i64 i = 0; i < card; ++i) {
-        mine[i] = 0;
-        for (i64 r = i * width; r < (i + 1) * width; ++r) mine[i] += table[r] *= from_u[r];
-      }
+      multiply_rows(table, from_u, card, width, mine);
     } else {
       scale_rows(table, down, card, c.message, mine);
     }

@@ -24,14 +24,11 @@ CRFKIT_INLINE void tile(const Matrix& a, const double* panel, i64 depth, i64 col
 #pragma GCC unroll 6
     for (int r = 0; r < R; ++r) sum[r] += x[r * a.row] * b;
   }
+#pragma GCC unroll 6
   for (int r = 0; r < R; ++r) {
-    if (columns == kWide) {
-      Vec8::store(out + r * m, sum[r]);
-    } else {
-      double rest[kWide];
-      Vec8::store(rest, sum[r]);
-      std::copy(rest, rest + columns, out + r * m);
-    }
+    double whole[kWide];
+    Vec8::store(columns == kWide ? out + r * m : whole, sum[r]);
+    if (columns < kWide) std::copy(whole, whole + columns, out + r * m);
   }
 }
 

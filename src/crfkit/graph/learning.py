@@ -152,6 +152,7 @@ class GraphEstimator(Estimator):
             graphs.data,
             gold,
             allowed,
+            kept=self._kept(graphs.data, gold, allowed),
             kind=self.objective,
             method=self.inference,
             c2=self.c2,
@@ -160,6 +161,10 @@ class GraphEstimator(Estimator):
             passing=self.passing,
             max_bytes=self.max_bytes,
         )
+
+    def _kept(self, data: GraphData, gold: Ints, allowed: NDArray[np.bool_] | None) -> Ints | None:
+        """Numbers of the weights that are learnt, or None for all of them."""
+        return None
 
     def _set_labels(self, columns: list[list[Any]]) -> None:
         """Takes the labels out of what is to be learned."""
@@ -208,7 +213,7 @@ class GraphEstimator(Estimator):
             callback=self._watch(),
             n_jobs=self.n_jobs,
         )
-        self.weights_ = result.w
+        self.weights_ = objective.expand(result.w)
         self.result_ = result
         self.n_iter_ = result.iterations
         self.convergence_ = objective.convergence

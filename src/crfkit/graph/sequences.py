@@ -62,6 +62,7 @@ class _SequenceEstimator(GraphEstimator):
 
     features: FeatureSource
     min_freq: int
+    all_possible_states: bool
 
     def _encode(self, X: Any, grow: bool) -> tuple[Any, Ints]:
         """Attributes of the tokens as a CSR matrix, and the sequences' offsets."""
@@ -81,6 +82,25 @@ class _SequenceEstimator(GraphEstimator):
         value = np.ones(len(attr)) if data.value is None else data.value
         rows = np.repeat(np.arange(len(counts)), counts)[known]
         return csr_array((value[known], (rows, attr[known])), shape=(len(counts), n)), data.offsets
+
+    def _kept(self, data: GraphData, gold: Ints, allowed: NDArray[np.bool_] | None) -> Ints | None:
+        """Weights of the attributes and labels that were seen together, and of all edges; unknown labels see none."""
+        from scipy.sparse import csr_array
+
+        if self.all_possible_states:
+            return None
+        parts, first = [], 0
+        for group, place, shape in zip(data.nodes, data.places, data.shapes, strict=False):
+            if allowed is None:
+                which, label = np.arange(len(group.variables)), gold[group.variables]
+            else:
+                options = allowed[place].reshape(-1, group.n_labels)
+                which, label = np.nonzero(options & ~options.all(axis=1, keepdims=True))
+            seen = csr_array((np.ones(len(which)), (which, label)), shape=(len(group.variables), group.n_labels))
+            pairs = (abs(group.features).T @ seen).tocoo()
+            parts.append(np.sort(first + pairs.row.astype(np.int64) * group.n_labels + pairs.col))
+            first += shape[0] * shape[1]
+        return np.concatenate([*parts, np.arange(first, data.size)])
 
     def _state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         return {"encoder": self._encoder.config()}, {f"encoder.{k}": v for k, v in self._encoder.arrays().items()}
@@ -122,6 +142,8 @@ class SkipChainCRF(_SequenceEstimator):
         Gives the pairs of tokens of a sequence that are tied.
     min_freq : int, default=1
         Attributes that occur less often are left out.
+    all_possible_states : bool, default=False
+        Whether attributes have weights also for labels that they were not seen with.
     objective, inference, decoding, c1, c2, entropy, passing, max_bytes, max_iter, tol, n_jobs, verbose, callback
         As for :class:`GraphCRF`.
 
@@ -141,6 +163,7 @@ class SkipChainCRF(_SequenceEstimator):
         *,
         skips: Callable[[Any], Iterable[tuple[int, int]]] = repeated_words,
         min_freq: int = 1,
+        all_possible_states: bool = False,
         objective: str = "likelihood",
         inference: str = "loopy",
         decoding: str | None = None,
@@ -158,6 +181,7 @@ class SkipChainCRF(_SequenceEstimator):
         self.features = features
         self.skips = skips
         self.min_freq = min_freq
+        self.all_possible_states = all_possible_states
         self.objective = objective
         self.inference = inference
         self.decoding = decoding
@@ -230,6 +254,8 @@ class FactorialCRF(_SequenceEstimator):
     features : as for :class:`crfkit.CRF`
     min_freq : int, default=1
         Attributes that occur less often are left out.
+    all_possible_states : bool, default=False
+        Whether attributes have weights also for labels that they were not seen with.
     objective, inference, decoding, c1, c2, entropy, passing, max_bytes, max_iter, tol, n_jobs, verbose, callback
         As for :class:`GraphCRF`.
 
@@ -252,6 +278,7 @@ class FactorialCRF(_SequenceEstimator):
         features: FeatureSource = "auto",
         *,
         min_freq: int = 1,
+        all_possible_states: bool = False,
         objective: str = "likelihood",
         inference: str = "exact",
         decoding: str | None = None,
@@ -268,6 +295,7 @@ class FactorialCRF(_SequenceEstimator):
     ) -> None:
         self.features = features
         self.min_freq = min_freq
+        self.all_possible_states = all_possible_states
         self.objective = objective
         self.inference = inference
         self.decoding = decoding
@@ -311,16 +339,15 @@ class FactorialCRF(_SequenceEstimator):
         features, offsets = self._encode(X, grow)
         sizes = [len(c) for c in self.classes_]
         kinds, tokens = len(sizes), int(offsets[-1])
-        # variables of a token lie side by side
-        variables = [np.arange(tokens) * kinds + k for k in range(kinds)]
+        variables = [k * tokens + np.arange(tokens) for k in range(kinds)]
         steps = self._steps(offsets)
         nodes = [NodeGroup(features, variables[k], sizes[k]) for k in range(kinds)]
-        edges = [EdgeGroup(None, steps * kinds + k, (sizes[k], sizes[k])) for k in range(kinds)]
+        edges = [EdgeGroup(None, steps + k * tokens, (sizes[k], sizes[k])) for k in range(kinds)]
         for k in range(kinds - 1):
             ends = np.stack([variables[k], variables[k + 1]], axis=1)
             edges.append(EdgeGroup(None, ends, (sizes[k], sizes[k + 1])))
-        graph_of = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets) * kinds)
-        data = GraphData(graph_of, len(offsets) - 1, nodes, edges, self.n_jobs)
+        graph_of = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+        data = GraphData(np.tile(graph_of, kinds), len(offsets) - 1, nodes, edges, self.n_jobs)
         return Graphs(data, variables, [offsets] * kinds)
 
     def predict(self, X: Any) -> list[list[tuple[Any, ...]]]:
