@@ -31,7 +31,7 @@ Floats = NDArray[np.float64]
 Method = Literal["exact", "loopy", "trw", "mean_field"]
 METHODS = ("exact", "loopy", "trw", "mean_field")
 _SCHEDULES = ("flooding", "sequential", "residual")
-_TRACKED = 1e18  # entries of a table beyond which nobody needs to know more
+_TRACKED = 1e15  # entries of a table beyond which nobody needs to know more
 
 
 class ConvergenceWarning(UserWarning):
@@ -43,11 +43,11 @@ class CostError(ValueError):
 
 
 def _memory(n: float) -> str:
-    for unit in ("B", "kB", "MB", "GB", "TB"):
+    for unit in ("B", "kB", "MB", "GB", "TB", "PB"):
         if n < 1000:
-            return f"{n:.3g} {unit}"
+            break
         n /= 1000
-    return f"{n:.3g} PB"
+    return f"{n:.3g} {unit}" if n < 1000 else f"{n:,.0f} {unit}"
 
 
 @dataclass(frozen=True)

@@ -216,7 +216,7 @@ class SkipChainCRF(_SequenceEstimator):
         far = [(int(o) + a, int(o) + b) for o, x in zip(offsets, X, strict=False) for a, b in self.skips(x)]
         shape = (labels, labels)
         groups = [
-            EdgeGroup(None, self._steps(offsets), shape),
+            EdgeGroup(None, self._pairs(offsets, 1), shape),
             EdgeGroup(None, np.array(far, np.int64).reshape(-1, 2), shape),
         ]
         tokens = np.arange(int(offsets[-1]))
@@ -340,7 +340,7 @@ class FactorialCRF(_SequenceEstimator):
         sizes = [len(c) for c in self.classes_]
         kinds, tokens = len(sizes), int(offsets[-1])
         variables = [k * tokens + np.arange(tokens) for k in range(kinds)]
-        steps = self._steps(offsets)
+        steps = self._pairs(offsets, 1)
         nodes = [NodeGroup(features, variables[k], sizes[k]) for k in range(kinds)]
         edges = [EdgeGroup(None, steps + k * tokens, (sizes[k], sizes[k])) for k in range(kinds)]
         for k in range(kinds - 1):
