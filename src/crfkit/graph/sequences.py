@@ -124,12 +124,12 @@ class _SequenceEstimator(GraphEstimator):
         self.__dict__.update(state)
 
     @staticmethod
-    def _steps(offsets: Ints) -> Ints:
-        """Pairs of neighbouring tokens."""
-        t = np.arange(int(offsets[-1]))
-        inner = np.ones(len(t), bool)
-        inner[offsets[:-1][np.diff(offsets) > 0]] = False
-        return np.stack([t[inner] - 1, t[inner]], axis=1)
+    def _pairs(offsets: Ints, distance: int) -> Ints:
+        """Pairs (t, t + distance) of tokens of the same sequence."""
+        sequence = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+        t = np.arange(max(0, -distance), len(sequence) - max(0, distance))
+        t = t[sequence[t] == sequence[t + distance]]
+        return np.stack([t, t + distance], axis=1)
 
 
 class SkipChainCRF(_SequenceEstimator):
@@ -244,7 +244,7 @@ class FactorialCRF(_SequenceEstimator):
     .. math::
 
         p(y \mid x) \propto \exp \sum_t \Big( \sum_k w^k_{y^k_t} \cdot f_t + \sum_k a^k(y^k_{t-1}, y^k_t)
-            + \sum_{k} b^k(y^k_t, y^{k+1}_t) \Big)
+            + \sum_k \sum_{l \in links} b^{kl}(y^k_t, y^{k+1}_{t+l}) \Big)
 
     The labels of a token are a tuple, one of each column. The treewidth is that of two chains side by side, so that
     exact inference costs :math:`L_1^2 L_2` a token for two columns.
@@ -256,6 +256,9 @@ class FactorialCRF(_SequenceEstimator):
         Attributes that occur less often are left out.
     all_possible_states : bool, default=False
         Whether attributes have weights also for labels that they were not seen with.
+    links : sequence of int, default=(0,)
+        Token t of a column is tied to the tokens t + link of the next column. With two columns, (0, -1) or (0, 1)
+        costs exact inference no more than (0,); more links cost more.
     objective, inference, decoding, c1, c2, entropy, passing, max_bytes, max_iter, tol, n_jobs, verbose, callback
         As for :class:`GraphCRF`.
 
@@ -279,6 +282,7 @@ class FactorialCRF(_SequenceEstimator):
         *,
         min_freq: int = 1,
         all_possible_states: bool = False,
+        links: Sequence[int] = (0,),
         objective: str = "likelihood",
         inference: str = "exact",
         decoding: str | None = None,
@@ -296,6 +300,7 @@ class FactorialCRF(_SequenceEstimator):
         self.features = features
         self.min_freq = min_freq
         self.all_possible_states = all_possible_states
+        self.links = links
         self.objective = objective
         self.inference = inference
         self.decoding = decoding
@@ -309,6 +314,12 @@ class FactorialCRF(_SequenceEstimator):
         self.n_jobs = n_jobs
         self.verbose = verbose
         self.callback = callback
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        known = isinstance(self.links, (tuple, list)) and all(type(link) is int for link in self.links)
+        if not known or len(set(self.links)) < max(1, len(self.links)):
+            raise ValueError(f"'links' of FactorialCRF must be one or more distinct ints, got {self.links!r}")
 
     def _columns(self, y: Any) -> list[list[Any]]:
         width = next((len(token) for s in y if s is not None for token in s if token is not None), 0)
@@ -333,7 +344,7 @@ class FactorialCRF(_SequenceEstimator):
     def _shapes(self) -> list[tuple[int, ...]]:
         sizes = [len(c) for c in self.classes_]
         out: list[tuple[int, ...]] = [(self._encoder.n_attributes[0], n) for n in sizes]
-        return out + [(n, n) for n in sizes] + list(itertools.pairwise(sizes))
+        return out + [(n, n) for n in sizes] + [pair for pair in itertools.pairwise(sizes) for _ in self.links]
 
     def _graphs(self, X: Any, grow: bool) -> Graphs:
         features, offsets = self._encode(X, grow)
@@ -343,8 +354,8 @@ class FactorialCRF(_SequenceEstimator):
         steps = self._pairs(offsets, 1)
         nodes = [NodeGroup(features, variables[k], sizes[k]) for k in range(kinds)]
         edges = [EdgeGroup(None, steps + k * tokens, (sizes[k], sizes[k])) for k in range(kinds)]
-        for k in range(kinds - 1):
-            ends = np.stack([variables[k], variables[k + 1]], axis=1)
+        for k, link in itertools.product(range(kinds - 1), self.links):
+            ends = self._pairs(offsets, link) + tokens * np.array([k, k + 1])
             edges.append(EdgeGroup(None, ends, (sizes[k], sizes[k + 1])))
         graph_of = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
         data = GraphData(np.tile(graph_of, kinds), len(offsets) - 1, nodes, edges, self.n_jobs)
