@@ -321,6 +321,10 @@ class FactorialCRF(_SequenceEstimator):
         if not known or len(set(self.links)) < max(1, len(self.links)):
             raise ValueError(f"'links' of FactorialCRF must be one or more distinct ints, got {self.links!r}")
 
+    def _set_state(self, header: dict[str, Any], arrays: dict[str, NDArray[Any]], features: FeatureSource) -> None:
+        super()._set_state(header, arrays, features)
+        self.links = tuple(self.links)
+
     def _columns(self, y: Any) -> list[list[Any]]:
         width = next((len(token) for s in y if s is not None for token in s if token is not None), 0)
         if width < 1:
