@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from crfkit import _core
 from crfkit._threads import resolve_threads
 from crfkit.chain.beams import Beam
+from crfkit.estimators.base import check_number
 
 __all__ = [
     "Convergence",
@@ -118,12 +119,11 @@ class Passing:
     def __post_init__(self) -> None:
         if self.schedule not in _SCHEDULES:
             raise ValueError(f"'schedule' of Passing must be one of {_SCHEDULES}, got {self.schedule!r}")
-        if not 0 <= self.damping < 1:
+        check_number(self, "damping", self.damping, 0)
+        if not self.damping < 1:
             raise ValueError(f"'damping' of Passing must be in [0, 1), got {self.damping!r}")
-        if not self.tol >= 0:
-            raise ValueError(f"'tol' of Passing must be >= 0, got {self.tol!r}")
-        if not self.max_iter >= 1:
-            raise ValueError(f"'max_iter' of Passing must be >= 1, got {self.max_iter!r}")
+        check_number(self, "tol", self.tol, 0)
+        check_number(self, "max_iter", self.max_iter, 1, integer=True)
         if self.beam is not None and not isinstance(self.beam, Beam):
             raise TypeError(f"'beam' of Passing must be MinDivergence, FixedSize or Threshold, got {self.beam!r}")
 

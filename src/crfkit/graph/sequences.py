@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from crfkit._threads import resolve_threads
 from crfkit.features.encoders import Encoder, FeatureSource, make_encoder
 from crfkit.graph.engine import Passing
-from crfkit.graph.learning import GraphEstimator, Graphs, label_array
+from crfkit.graph.checks import edge_array
+from crfkit.graph.learning import GraphEstimator, Graphs, label_array, pairs
 from crfkit.graph.objective import EdgeGroup, GraphData, NodeGroup
 from crfkit.model import group, restore_encoder
 from crfkit.training.lbfgs import Callback
@@ -97,8 +98,8 @@ class _SequenceEstimator(GraphEstimator):
                 options = allowed[place].reshape(-1, group.n_labels)
                 which, label = np.nonzero(options & ~options.all(axis=1, keepdims=True))
             seen = csr_array((np.ones(len(which)), (which, label)), shape=(len(group.variables), group.n_labels))
-            pairs = (abs(group.features).T @ seen).tocoo()
-            parts.append(np.sort(first + pairs.row.astype(np.int64) * group.n_labels + pairs.col))
+            together = (abs(group.features).T @ seen).tocoo()
+            parts.append(np.sort(first + together.row.astype(np.int64) * group.n_labels + together.col))
             first += shape[0] * shape[1]
         return np.concatenate([*parts, np.arange(first, data.size)])
 
@@ -210,14 +211,23 @@ class SkipChainCRF(_SequenceEstimator):
         if header["skips"] is not None:
             self.skips = _missing_skips(str(header["skips"]))
 
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        if not callable(self.skips):
+            raise ValueError(f"'skips' of SkipChainCRF must be a function, got {self.skips!r}")
+
     def _graphs(self, X: Any, grow: bool) -> Graphs:
         features, offsets = self._encode(X, grow)
         labels = len(self.classes_)
-        far = [(int(o) + a, int(o) + b) for o, x in zip(offsets, X, strict=False) for a, b in self.skips(x)]
+        far = [np.zeros((0, 2), np.int64)]
+        for i, x in enumerate(X):
+            begin, end = offsets[i : i + 2]
+            skips = [tuple(pair) if isinstance(pair, (tuple, list)) else pair for pair in self.skips(x)]
+            far.append(begin + edge_array(skips, f"skips of sequence {i}", int(end - begin)))
         shape = (labels, labels)
         groups = [
             EdgeGroup(None, self._pairs(offsets, 1), shape),
-            EdgeGroup(None, np.array(far, np.int64).reshape(-1, 2), shape),
+            EdgeGroup(None, np.concatenate(far), shape),
         ]
         tokens = np.arange(int(offsets[-1]))
         graph_of = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
@@ -234,8 +244,8 @@ class SkipChainCRF(_SequenceEstimator):
 
     def score(self, X: Any, y: Any) -> float:
         """Part of the tokens that :meth:`predict` labels right."""
-        pairs = [(a, b) for s, t in zip(y, self.predict(X), strict=True) for a, b in zip(s, t, strict=True)]
-        return float(sum(a == b for a, b in pairs) / len(pairs))
+        right = [a == b for s, t in pairs(y, self.predict(X)) for a, b in zip(s, t, strict=True)]
+        return sum(right) / len(right)
 
 
 class FactorialCRF(_SequenceEstimator):
@@ -326,6 +336,10 @@ class FactorialCRF(_SequenceEstimator):
         self.links = tuple(self.links)
 
     def _columns(self, y: Any) -> list[list[Any]]:
+        for i, s in enumerate(y):
+            for t, token in enumerate(s or ()):
+                if token is not None and not isinstance(token, (tuple, list)):
+                    raise ValueError(f"sequence {i}, position {t}: the labels of a token must be a tuple, got {token!r}")
         width = next((len(token) for s in y if s is not None for token in s if token is not None), 0)
         if width < 1:
             raise ValueError("there is no label to learn")
@@ -376,5 +390,5 @@ class FactorialCRF(_SequenceEstimator):
 
     def score(self, X: Any, y: Any) -> float:
         """Part of the tokens that :meth:`predict` labels right in all columns."""
-        pairs = [(a, b) for s, t in zip(y, self.predict(X), strict=True) for a, b in zip(s, t, strict=True)]
-        return float(sum(tuple(a) == b for a, b in pairs) / len(pairs))
+        right = [tuple(a) == b for s, t in pairs(y, self.predict(X)) for a, b in zip(s, t, strict=True)]
+        return sum(right) / len(right)
