@@ -54,7 +54,7 @@ void bind_graph(nb::module_& m) {
              new (self) OwnedTree{g.graph, std::make_unique<JunctionTree>(*g.graph, std::move(o))};
            },
            "graph"_a, "order"_a)
-      .def("cost", [](const OwnedTree& s) { return std::make_tuple(s.tree->treewidth(), s.tree->largest(), s.tree->entries(), s.tree->largest_component()); })
+      .def("cost", [](const OwnedTree& s) { return std::make_tuple(s.tree->treewidth(), s.tree->largest(), s.tree->entries(), s.tree->largest_component(), s.tree->costliest()); })
       .def(
           "sum_product",
           [](const OwnedTree& s, In<double, 1> unary, In<double, 1> tables, In<i64, 1> ptr, In<i32, 1> of, int threads, Out<double, 1> log_z,
@@ -109,9 +109,10 @@ void bind_graph(nb::module_& m) {
            [](const OwnedGraph& s, const std::string& heuristic, double limit, Out<i32, 1> out) {
              require(static_cast<i64>(out.size()) == s.graph->n_variables(), "an output has the wrong size");
              const nb::gil_scoped_release release;
-             const auto order = elimination_order(*s.graph, heuristic == "min_degree" ? Heuristic::min_degree : Heuristic::min_fill, limit);
+             i32 beyond;
+             const auto order = elimination_order(*s.graph, heuristic == "min_degree" ? Heuristic::min_degree : Heuristic::min_fill, limit, beyond);
              std::copy(order.begin(), order.end(), out.data());
-             return static_cast<i64>(order.size());
+             return beyond;
            },
            "heuristic"_a, "limit"_a, "out"_a.noconvert())
       .def("pass_messages",

@@ -65,7 +65,7 @@ class Eliminator {
     }
   }
 
-  std::vector<i32> run(double limit) {
+  std::vector<i32> run(double limit, i32& beyond) {
     const i64 n = graph_.n_variables();
     for (i32 v = 0; v < n; ++v) weigh(v);
     std::vector<i32> order;
@@ -75,7 +75,10 @@ class Eliminator {
       const auto [c, size, v, seen] = queue_.top();
       queue_.pop();
       if (gone[v] || seen != version_[v]) continue;
-      if (size > log_limit) return order;
+      if (size > log_limit) {
+        beyond = v;
+        return order;
+      }
       gone[v] = 1;
       order.push_back(v);
       eliminate(v);
@@ -171,8 +174,9 @@ class Eliminator {
 
 }  // namespace
 
-std::vector<i32> elimination_order(const Structure& graph, Heuristic heuristic, double limit) {
-  return Eliminator(graph, heuristic).run(limit);
+std::vector<i32> elimination_order(const Structure& graph, Heuristic heuristic, double limit, i32& beyond) {
+  beyond = -1;
+  return Eliminator(graph, heuristic).run(limit, beyond);
 }
 
 void score_assignments(const Structure& graph, const Scores& scores, const Threads& threads, i64 n, const i32* assignment, double* score) {

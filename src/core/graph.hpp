@@ -49,8 +49,8 @@ class TableSums;
 enum class Heuristic : u8 { min_fill, min_degree };
 
 // An order to eliminate the variables in. Ends early, with fewer than all variables, as soon as a table would have more than
-// `limit` entries.
-std::vector<i32> elimination_order(const Structure& graph, Heuristic heuristic, double limit);
+// `limit` entries; `beyond` is then the variable whose table it is, else -1.
+std::vector<i32> elimination_order(const Structure& graph, Heuristic heuristic, double limit, i32& beyond);
 
 // How to walk over a clique's table beside a smaller table: extents from the outermost to the innermost, and the steps
 // of the smaller table. Neighbouring axes that can be walked as one are one.
@@ -68,6 +68,7 @@ class JunctionTree {
   double entries() const { return entries_; }              // of all cliques
   double largest() const { return largest_; }              // of the largest clique
   double largest_component() const { return largest_component_; }
+  i64 costliest() const { return costliest_; }             // number of that component
 
   // log Z of each component; probabilities of values [sum of card], or null; of factors' entries.
   void sum_product(const Scores& scores, const Threads& threads, double* log_z, double* nodes, const FactorOutput& factors) const;
@@ -115,7 +116,7 @@ class JunctionTree {
   std::vector<Clique> cliques_;             // in elimination order
   std::vector<std::vector<i64>> members_;   // cliques of each component
   std::vector<i64> memory_, lean_memory_, message_memory_, vector_memory_;
-  i64 treewidth_ = 0;
+  i64 treewidth_ = 0, costliest_ = 0;
   double entries_ = 0, largest_ = 0, largest_component_ = 0;
 };
 

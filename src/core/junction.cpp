@@ -389,7 +389,11 @@ JunctionTree::JunctionTree(const Structure& graph, std::vector<i32> order) : gra
     }
     if (!alone) lean_memory_[component] += graph.card[c.variable] * c.others;
   }
-  for (const double x : component_entries) largest_component_ = std::max(largest_component_, x);
+  const auto most = std::max_element(component_entries.begin(), component_entries.end());
+  if (most != component_entries.end()) {
+    largest_component_ = *most;
+    costliest_ = most - component_entries.begin();
+  }
 }
 
 // Whether the clique is a product, and of what.

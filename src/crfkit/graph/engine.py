@@ -69,6 +69,8 @@ class Cost:
         What found the order.
     complete : bool
         False if even counting was given up; then the numbers are lower bounds.
+    component : int
+        The component of the graph that costs most, or that counting was given up at.
     """
 
     treewidth: int
@@ -77,6 +79,7 @@ class Cost:
     bytes: float
     heuristic: str
     complete: bool = True
+    component: int = 0
 
     def __str__(self) -> str:
         least = "" if self.complete else "at least "
@@ -191,6 +194,8 @@ class Engine:
     scope_ptr : int64 array [F + 1]
     scope : int32 array [scope_ptr[F]]
     n_jobs : int, optional
+    graph_of : int array [V], optional
+        Where many graphs lie side by side, the graph of each variable: errors name it.
     """
 
     def __init__(
@@ -199,7 +204,9 @@ class Engine:
         scope_ptr: NDArray[np.int64],
         scope: NDArray[np.int32],
         n_jobs: int | None = None,
+        graph_of: NDArray[np.int64] | None = None,
     ) -> None:
+        self.graph_of = graph_of
         self.cardinalities = np.ascontiguousarray(cardinalities, np.int32)
         self.scope_ptr = np.ascontiguousarray(scope_ptr, np.int64)
         self.scope = np.ascontiguousarray(scope, np.int32)
@@ -231,15 +238,15 @@ class Engine:
 
     def _plan(self, heuristic: str, limit: float) -> tuple[_core.JunctionTree | None, Cost]:
         order = np.empty(self.n_variables, np.int32)
-        done = self.native.order(heuristic, limit, order)
-        if done < self.n_variables:
-            smallest = float(self.cardinalities.max(initial=2))
-            width = int(np.log(limit) / np.log(max(2.0, smallest)))
-            return None, Cost(width, limit, limit, 8 * limit, heuristic, complete=False)
+        beyond = self.native.order(heuristic, limit, order)
+        if beyond >= 0:
+            most = float(self.cardinalities.max(initial=2))
+            width = int(np.log(limit) / np.log(max(2.0, most)))
+            return None, Cost(width, limit, limit, 8 * limit, heuristic, False, int(self.component[beyond]))
         tree = _core.JunctionTree(self.native, order)
-        treewidth, largest, entries, component = tree.cost()
+        treewidth, largest, entries, of_component, component = tree.cost()
         copies = min(self.threads, max(1, self.n_components))
-        return tree, Cost(treewidth, largest, entries, 8.0 * component * copies, heuristic)
+        return tree, Cost(treewidth, largest, entries, 8.0 * of_component * copies, heuristic, True, component)
 
     def plan(self, heuristic: str = "auto", limit: float = _TRACKED) -> tuple[_core.JunctionTree | None, Cost]:
         """A junction tree and its cost; "auto" takes the cheaper one of both heuristics."""
@@ -268,11 +275,17 @@ class Engine:
         CostError
             With the cost, and what to do instead.
         """
+        check_number(self, "max_bytes", max_bytes, 0)
         tree, cost = self.plan(heuristic, min(_TRACKED, max(64.0, max_bytes / 8)))
         if tree is None or cost.bytes > max_bytes:
+            name, variables, factors = "this graph", self.n_variables, self.n_factors
+            if self.graph_of is not None:
+                graph = self.graph_of[np.argmax(self.component == cost.component)]
+                name, variables = f"graph {graph}", int((self.graph_of == graph).sum())
+                factors = int((self.graph_of[self.scope[self.scope_ptr[:-1]]] == graph).sum())
             raise CostError(
-                f"exact inference on this graph of {self.n_variables} variables and {self.n_factors} factors is too "
-                f"expensive: {cost}; allowed are {_memory(max_bytes)}. Use method='loopy' "
+                f"exact inference on {name} of {variables} variables and {factors} factors is too expensive: {cost}; "
+                f"allowed are {_memory(max_bytes)}. Use method='loopy' "
                 "(inference='loopy' of an estimator; 'trw' for an upper, 'mean_field' for a lower bound of log Z), "
                 "observe variables to cut the graph, or raise 'max_bytes'"
             )

@@ -83,7 +83,7 @@ class GraphData:
             card[group.variables] = group.n_labels
         ends = [g.ends for g in self.edges]
         scope = np.concatenate(ends).astype(np.int32) if ends else np.zeros((0, 2), np.int32)
-        self.engine = Engine(card, np.arange(len(scope) + 1, dtype=np.int64) * 2, scope.ravel(), n_jobs)
+        self.engine = Engine(card, np.arange(len(scope) + 1, dtype=np.int64) * 2, scope.ravel(), n_jobs, graph_of)
         self.first = pointers(np.array([len(g.ends) for g in self.edges], np.int64))  # first factor of each group
         # edges without features share one table
         counts = [1 if g.features is None else len(g.ends) for g in self.edges]
