@@ -528,6 +528,7 @@ def test_sums_by_table_where_factors_have_the_same_variables() -> None:
     each = engine.infer(scores, "loopy").factors
     sums = engine.infer(scores, "loopy", weights=np.array([2.0])).factors
     assert each is not None
+    assert sums is not None
     np.testing.assert_allclose(sums, 2 * (each[:8] + each[8:]))
 
 
@@ -569,27 +570,32 @@ def test_a_factor_whose_variables_are_all_known() -> None:
     assert [p.shape for p in g.observe({0: 1}).marginals().factors] == [(3,), (), (3,)]
 
 
-PAIR = FactorGraph([2, 3], [([0, 1], np.zeros((2, 3)))])
+PAIR: Any = FactorGraph([2, 3], [([0, 1], np.zeros((2, 3)))])
+PASSING: Any = Passing
+GRAPH: Any = FactorGraph
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: FactorGraph([2, 2], [([0], [0, 0]), ([0, 1], [[0, 1], [0]])]), "factor 1: 'log_table' must be numbers"),
-        (lambda: FactorGraph([2], [([0], ["a", "b"])]), "factor 0: 'log_table' must be numbers"),
-        (lambda: FactorGraph([2], [([0], [1j, 0])]), "factor 0: 'log_table' must be numbers"),
-        (lambda: FactorGraph([2], [([0], None)]), "factor 0: "),
-        (lambda: FactorGraph([2, 2], [([0.5, 1], np.zeros((2, 2)))]), "factor 0: 'variables' must be distinct ints"),
-        (lambda: FactorGraph([2, 2], [(["a", 1], np.zeros((2, 2)))]), "factor 0: 'variables' must be distinct ints"),
-        (lambda: FactorGraph([2, 2], [(0, [0, 1])]), "factor 0: 'variables' must be distinct ints"),
-        (lambda: FactorGraph([2, 2], [([2], [0, 1])]), "factor 0: 'variables' must be distinct ints from 0 to 1"),
-        (lambda: FactorGraph([2], [5]), r"factor 0 must be \(variables, log_table\), got 5"),
-        (lambda: FactorGraph([2], [([0], [0, 1], 3)]), r"factor 0 must be \(variables, log_table\)"),
-        (lambda: FactorGraph([2], None), "'factors' of FactorGraph must be pairs"),
-        (lambda: FactorGraph(["a"], []), "'cardinalities' of FactorGraph must be ints"),
-        (lambda: FactorGraph([[1], [1, 2]], []), "'cardinalities' of FactorGraph must be ints"),
-        (lambda: FactorGraph([2.0], []), "'cardinalities' of FactorGraph must be ints"),
-        (lambda: FactorGraph([2**40], []), "'cardinalities' of FactorGraph must be a sequence of ints from 1"),
+        (
+            lambda: GRAPH([2, 2], [([0], [0, 0]), ([0, 1], [[0, 1], [0]])]),
+            "factor 1: 'log_table' must be numbers",
+        ),
+        (lambda: GRAPH([2], [([0], ["a", "b"])]), "factor 0: 'log_table' must be numbers"),
+        (lambda: GRAPH([2], [([0], [1j, 0])]), "factor 0: 'log_table' must be numbers"),
+        (lambda: GRAPH([2], [([0], None)]), "factor 0: "),
+        (lambda: GRAPH([2, 2], [([0.5, 1], np.zeros((2, 2)))]), "factor 0: 'variables' must be distinct ints"),
+        (lambda: GRAPH([2, 2], [(["a", 1], np.zeros((2, 2)))]), "factor 0: 'variables' must be distinct ints"),
+        (lambda: GRAPH([2, 2], [(0, [0, 1])]), "factor 0: 'variables' must be distinct ints"),
+        (lambda: GRAPH([2, 2], [([2], [0, 1])]), "factor 0: 'variables' must be distinct ints from 0 to 1"),
+        (lambda: GRAPH([2], [5]), r"factor 0 must be \(variables, log_table\), got 5"),
+        (lambda: GRAPH([2], [([0], [0, 1], 3)]), r"factor 0 must be \(variables, log_table\)"),
+        (lambda: GRAPH([2], None), "'factors' of FactorGraph must be pairs"),
+        (lambda: GRAPH(["a"], []), "'cardinalities' of FactorGraph must be ints"),
+        (lambda: GRAPH([[1], [1, 2]], []), "'cardinalities' of FactorGraph must be ints"),
+        (lambda: GRAPH([2.0], []), "'cardinalities' of FactorGraph must be ints"),
+        (lambda: GRAPH([2**40], []), "'cardinalities' of FactorGraph must be a sequence of ints from 1"),
         (lambda: PAIR.nbest(1.5), "'k' of FactorGraph must be an int >= 1, got 1.5"),
         (lambda: PAIR.sample(-1), "'n' of FactorGraph must be an int >= 0, got -1"),
         (lambda: PAIR.score([0, 3]), "'assignment': variable 1 has no value 3"),
@@ -599,8 +605,8 @@ PAIR = FactorGraph([2, 3], [([0, 1], np.zeros((2, 3)))])
         (lambda: PAIR.observe({"a": 0}), "'evidence' of observe must map variables to values"),
         (lambda: PAIR.observe({0: 0.5}), "'evidence' of observe must map variables to values"),
         (lambda: PAIR.marginals(max_bytes="x"), "'max_bytes' of .* must be a number"),
-        (lambda: Passing(damping="x"), "'damping' of Passing must be a number"),
-        (lambda: Passing(max_iter=2.5), "'max_iter' of Passing must be an int"),
+        (lambda: PASSING(damping="x"), "'damping' of Passing must be a number"),
+        (lambda: PASSING(max_iter=2.5), "'max_iter' of Passing must be an int"),
         (lambda: graph.pairwise_graph(np.zeros((3, 2)), [[0, 1, 2]], np.eye(2)), r"'edges' must have shape \[m, 2\]"),
         (lambda: graph.pairwise_graph(np.zeros((3, 2)), [[0, 1], [1]], np.eye(2)), "'edges' must be ints"),
         (lambda: graph.skip_chain(np.zeros((3, 2)), np.eye(2), [[0, 2.7]], np.eye(2)), "'skips' must be ints"),

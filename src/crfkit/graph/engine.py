@@ -44,11 +44,9 @@ class CostError(ValueError):
 
 
 def _memory(n: float) -> str:
-    for unit in ("B", "kB", "MB", "GB", "TB", "PB"):
-        if n < 1000:
-            break
-        n /= 1000
-    return f"{n:.3g} {unit}" if n < 1000 else f"{n:,.0f} {unit}"
+    units = ("B", "kB", "MB", "GB", "TB", "PB")
+    power = min(len(units) - 1, int(np.log10(max(1.0, n)) / 3))
+    return f"{n / 1000**power:.3g} {units[power]}"
 
 
 @dataclass(frozen=True)
@@ -409,14 +407,22 @@ class Engine:
             flat = None if result.factors is None else self._split_factors(result.factors)
             if flat is not None and weights is not None:
                 of = np.repeat(weights[self._factor_component], np.diff(self.factor_ptr))
-                flat = np.bincount(self._entries(scores), flat * of, len(scores.tables))
+                flat = np.bincount(self._entries(scores), flat * of, len(scores.tables)).astype(np.float64)
             return Inference(result.log_z, result.nodes, flat, result.convergence)
         out = self._room(scores, weights) if factors else None
         node_terms, factor_terms = np.empty(self.n_variables), np.empty(self.n_factors)
         if method == "mean_field":
             nodes = self._softmax(scores.unary)
             report = self.native.mean_field(
-                *scores.arrays, self.threads, passing.tol, passing.max_iter, nodes, out, weights, node_terms, factor_terms
+                *scores.arrays,
+                self.threads,
+                passing.tol,
+                passing.max_iter,
+                nodes,
+                out,
+                weights,
+                node_terms,
+                factor_terms,
             )
         else:
             nodes = np.empty(int(self.node_ptr[-1]))

@@ -157,7 +157,8 @@ class GraphCRF(GraphEstimator):
         edge_width = _same(of_edge, "number of edge features")
         n_types = 1 + max((int(p[3].max()) for p in parts if p[3] is not None and len(p[3])), default=0)
         if grow:
-            self.n_edge_types_, self._shape = n_types, (width, edge_width) if edge_width else (width,)
+            self.n_edge_types_ = n_types
+            self._shape: tuple[int, ...] = (width or 0, edge_width) if edge_width else (width or 0,)
         else:
             trained = (*self._shape, 0)[:2]
             for name, got, known in zip(("features", "edge features"), (width, edge_width), trained, strict=True):

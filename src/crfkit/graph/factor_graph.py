@@ -241,7 +241,7 @@ class FactorGraph:
         assert result.factors is not None
         engine = self._engine
         nodes = np.split(result.nodes, engine.node_ptr[1:-1]) if self.n_variables else []
-        factors = []
+        factors: list[Floats] = []
         for slot in self._slots.tolist():
             if slot == _OBSERVED:
                 factors.append(np.ones(()))

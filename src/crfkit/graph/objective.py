@@ -247,7 +247,8 @@ class GraphObjective:
             a, b = engine.scope.reshape(-1, 2).T
             entry = data.table_ptr[data.table_of] + gold[a] * engine.cardinalities[b] + gold[b]
             # weighted counts of the tables' entries
-            self.gold_tables = np.bincount(entry, self.weights[data.edge_graph], int(data.table_ptr[-1]))
+            counts = np.bincount(entry, self.weights[data.edge_graph], int(data.table_ptr[-1]))
+            self.gold_tables: Floats = counts.astype(np.float64)
         free = np.ones(data.n_graphs, bool)
         if allowed is not None:
             open_node = np.logical_and.reduceat(allowed, engine.node_ptr[:-1])

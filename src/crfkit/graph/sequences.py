@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from crfkit._threads import resolve_threads
 from crfkit.features.encoders import Encoder, FeatureSource, make_encoder
-from crfkit.graph.engine import Passing
 from crfkit.graph.checks import edge_array
+from crfkit.graph.engine import Passing
 from crfkit.graph.learning import GraphEstimator, Graphs, label_array, pairs
 from crfkit.graph.objective import EdgeGroup, GraphData, NodeGroup
 from crfkit.model import group, restore_encoder
@@ -91,15 +91,15 @@ class _SequenceEstimator(GraphEstimator):
         if self.all_possible_states:
             return None
         parts, first = [], 0
-        for group, place, shape in zip(data.nodes, data.places, data.shapes, strict=False):
+        for nodes, place, shape in zip(data.nodes, data.places, data.shapes, strict=False):
             if allowed is None:
-                which, label = np.arange(len(group.variables)), gold[group.variables]
+                which, label = np.arange(len(nodes.variables)), gold[nodes.variables]
             else:
-                options = allowed[place].reshape(-1, group.n_labels)
+                options = allowed[place].reshape(-1, nodes.n_labels)
                 which, label = np.nonzero(options & ~options.all(axis=1, keepdims=True))
-            seen = csr_array((np.ones(len(which)), (which, label)), shape=(len(group.variables), group.n_labels))
-            together = (abs(group.features).T @ seen).tocoo()
-            parts.append(np.sort(first + together.row.astype(np.int64) * group.n_labels + together.col))
+            seen = csr_array((np.ones(len(which)), (which, label)), shape=(len(nodes.variables), nodes.n_labels))
+            together = (abs(nodes.features).T @ seen).tocoo()
+            parts.append(np.sort(first + together.row.astype(np.int64) * nodes.n_labels + together.col))
             first += shape[0] * shape[1]
         return np.concatenate([*parts, np.arange(first, data.size)])
 
@@ -244,7 +244,7 @@ class SkipChainCRF(_SequenceEstimator):
 
     def score(self, X: Any, y: Any) -> float:
         """Part of the tokens that :meth:`predict` labels right."""
-        right = [a == b for s, t in pairs(y, self.predict(X)) for a, b in zip(s, t, strict=True)]
+        right = [bool(a == b) for s, t in pairs(y, self.predict(X)) for a, b in zip(s, t, strict=True)]
         return sum(right) / len(right)
 
 
@@ -339,7 +339,9 @@ class FactorialCRF(_SequenceEstimator):
         for i, s in enumerate(y):
             for t, token in enumerate(s or ()):
                 if token is not None and not isinstance(token, (tuple, list)):
-                    raise ValueError(f"sequence {i}, position {t}: the labels of a token must be a tuple, got {token!r}")
+                    raise ValueError(
+                        f"sequence {i}, position {t}: the labels of a token must be a tuple, got {token!r}"
+                    )
         width = next((len(token) for s in y if s is not None for token in s if token is not None), 0)
         if width < 1:
             raise ValueError("there is no label to learn")
@@ -390,5 +392,5 @@ class FactorialCRF(_SequenceEstimator):
 
     def score(self, X: Any, y: Any) -> float:
         """Part of the tokens that :meth:`predict` labels right in all columns."""
-        right = [tuple(a) == b for s, t in pairs(y, self.predict(X)) for a, b in zip(s, t, strict=True)]
+        right = [bool(tuple(a) == b) for s, t in pairs(y, self.predict(X)) for a, b in zip(s, t, strict=True)]
         return sum(right) / len(right)
