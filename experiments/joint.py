@@ -150,6 +150,19 @@ def main() -> None:
             draw(ordered)
 
 
+def verdict(rows: list[dict[str, Any]]) -> list[str]:
+    """Who wins, size by size."""
+    lines = []
+    for size in sorted({r["size"] for r in rows}):
+        mine = [r for r in rows if r["size"] == size]
+        best = {key: max(mine, key=lambda r: r[key]) for key in ("pos", "f1", "joint")}
+        lines.append(
+            f"- {size:,} sentences: best parts of speech by *{best['pos']['name']}*, best chunks by "
+            f"*{best['f1']['name']}*, most tokens with both right by *{best['joint']['name']}*."
+        )
+    return lines
+
+
 def write(rows: list[dict[str, Any]], args: argparse.Namespace) -> None:
     """The page."""
     lines = [
@@ -181,7 +194,8 @@ def write(rows: list[dict[str, Any]], args: argparse.Namespace) -> None:
         f"{100 * r['joint']:.2f} % | {r['seconds']:.0f} | {r['cpu']:.0f} | {r['gigabytes']:.2f} |"
         for r in rows
     ]
-    lines += ["", "![Chunk F1 and tokens with both labels right, over training sentences](joint.png)", ""]
+    lines += ["", *verdict(rows), ""]
+    lines += ["![Accuracy, chunk F1 and tokens with both labels right, over training sentences](joint.png)", ""]
     DOCS.mkdir(parents=True, exist_ok=True)
     (DOCS / "joint.md").write_text("\n".join(lines), encoding="utf-8")
 
