@@ -155,11 +155,18 @@ def verdict(rows: list[dict[str, Any]]) -> list[str]:
     lines = []
     for size in sorted({r["size"] for r in rows}):
         mine = [r for r in rows if r["size"] == size]
-        best = {key: max(mine, key=lambda r: r[key]) for key in ("pos", "f1", "joint")}
-        lines.append(
-            f"- {size:,} sentences: best parts of speech by *{best['pos']['name']}*, best chunks by "
-            f"*{best['f1']['name']}*, most tokens with both right by *{best['joint']['name']}*."
-        )
+        names = " and ".join(dict.fromkeys(f"*{max(mine, key=lambda r: r[key])['name']}*" for key in ("joint", "f1")))
+        line = f"- {size:,} sentences: {names} wins."
+        sides = [[r for r in mine if r["name"].startswith(side)] for side in ("factorial", "pipeline")]
+        if all(sides):
+            ahead = {
+                k: 100 * (max(r[k] for r in sides[0]) - max(r[k] for r in sides[1])) for k in ("pos", "f1", "joint")
+            }
+            line += (
+                f" The best factorial model against the best pipeline: {ahead['pos']:+.2f} points of POS accuracy,"
+                f" {ahead['f1']:+.2f} of chunk F1, {ahead['joint']:+.2f} of both right."
+            )
+        lines.append(line)
     return lines
 
 
