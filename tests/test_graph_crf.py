@@ -8,6 +8,7 @@ import os
 import pickle
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -400,3 +401,162 @@ def test_what_cannot_be_saved_is_refused(tmp_path: Path) -> None:
         assert done.returncode != 0
         assert "a FactorialCRF, but a linear chain is needed" in done.stderr
         assert "Traceback" not in done.stderr
+
+
+def tagged(rng: np.random.Generator, n: int = 12) -> tuple[list[Any], list[Any]]:
+    """Words, and tags that follow from them and from the tag before."""
+    words = [[f"w{k}" for k in rng.integers(0, 6, rng.integers(1, 7))] for _ in range(n)]
+    return words, [["ABC"[(int(w[1]) + t // 2) % 3] for t, w in enumerate(s)] for s in words]
+
+
+@pytest.mark.parametrize("all_states", [False, True])
+def test_one_column_is_learnt_as_crf_learns_it(all_states: bool) -> None:
+    words, labels = tagged(np.random.default_rng(0))
+    items = [[{w: 1.0, f"{w} {t % 3}": 0.5} for t, w in enumerate(s)] for s in words]
+    one = FactorialCRF(None, c2=0.3, tol=1e-12, all_possible_states=all_states)
+    one.fit(items, [[(a,) for a in s] for s in labels])
+    crf = CRF(c2=0.3, tol=1e-12, start_end=False, all_possible_states=all_states, dtype="float64").fit(items, labels)
+    assert one.result_.value == pytest.approx(crf.result_.value, rel=1e-8)
+    for (a,), b in zip(one.predict_marginals(items), crf.predict_marginals(items), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-4)
+    unseen = np.count_nonzero(one.weights_ == 0.0)
+    assert (unseen == 0) == all_states
+
+
+def test_weights_of_sets_are_learnt_and_those_of_unknown_labels_are_not() -> None:
+    items = [[{"a": 1.0}, {"b": 1.0}, {"c": 1.0}, {"d": 1.0}]]
+    crf = SkipChainCRF(None, skips=lambda x: [], c2=0.1).fit(items, [["X", {"X", "Z"}, None, "Y"]])
+    assert crf.classes_.tolist() == ["X", "Y", "Z"]
+    expected = [[True, False, False], [True, False, True], [False, False, False], [False, True, False]]
+    np.testing.assert_array_equal(crf.weights_[:12].reshape(4, 3) != 0, expected)
+
+
+@pytest.mark.parametrize("links", [(0,), (0, -1), (1,), (2, 0, -1)])
+def test_links_tie_tokens_apart(links: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(1)
+    words, tags = tagged(rng)
+    labels = [list(zip(s, ["xy"[k] for k in rng.integers(0, 2, len(s))], strict=True)) for s in tags]
+    crf = FactorialCRF(c2=0.1, links=links, max_iter=20).fit(words, labels)
+    x = ["w1", "w4", "w2"]
+    g = crf.factor_graph(x)
+    found = [g._engine.scope_of(k).tolist() for k in range(g.n_factors)]
+    expected = [[0, 1], [1, 2], [3, 4], [4, 5]]
+    expected += [[t, 3 + t + link] for link in links for t in range(3) if 0 <= t + link < 3]
+    assert sorted(found) == sorted(expected)
+    paths = np.array(list(itertools.product(*[range(c) for c in g.cardinalities])))
+    scores = np.asarray(g.score(paths))
+    p = np.exp(scores - log_sum_exp(scores))
+    first, second = crf.predict_marginals([x])[0]
+    for t in range(3):
+        np.testing.assert_allclose(first[t], np.bincount(paths[:, t], p, 3), atol=1e-9)
+        np.testing.assert_allclose(second[t], np.bincount(paths[:, 3 + t], p, 2), atol=1e-9)
+    objective = crf._make_objective(crf._graphs(words, False), crf._columns(labels), None)
+    w = 0.3 * rng.normal(size=objective.size)
+    expected_gradient = finite_difference(lambda v: objective.value_and_grad(v)[0], w)
+    np.testing.assert_allclose(objective.value_and_grad(w)[1], expected_gradient, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "params", [{}, {"inference": "loopy"}, {"objective": "piecewise"}, {"objective": "pseudo_likelihood"}]
+)
+def test_shared_tables_are_held_once(params: dict[str, Any]) -> None:
+    rng = np.random.default_rng(0)
+    tokens, labels = 3000, 40
+    X = [(np.ones((tokens, 1)), np.stack([np.arange(tokens - 1), np.arange(1, tokens)], 1))]
+    y = [np.concatenate([np.arange(labels), rng.integers(0, labels, tokens - labels)])]
+    f = GraphCRF(bias=False, n_jobs=1, **params).make_objective(X, y)
+    w = 0.1 * rng.normal(size=f.size)
+    f.value_and_grad(w)
+    tracemalloc.start()
+    f.value_and_grad(w)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 0.5 * 8 * tokens * labels**2  # a table for every edge would be twice that
+
+
+def test_the_best_labellings_equal_enumeration() -> None:
+    X, y = blobs(3)
+    X = [(x[0][:5], x[1][(x[1] < 5).all(axis=1)]) for x in X]
+    crf = GraphCRF(c2=0.3).fit(X, [labels[:5] for labels in y])
+    for x, best in zip(X, crf.predict_nbest(X, 4), strict=True):
+        g = crf.factor_graph(x)
+        scores = np.sort(g.score(np.array(list(itertools.product(range(2), repeat=5)))))[::-1]
+        p = np.exp(scores - log_sum_exp(scores))[:4]
+        np.testing.assert_allclose([t.probability for t in best], p)
+        numbers = [[crf.classes_.tolist().index(label) for label in t.labels] for t in best]
+        np.testing.assert_allclose(np.exp(g.log_probability(np.array(numbers))), p)
+
+
+F, E = np.array([[1.0], [0.0]]), [[0, 1]]
+SKIP: Any = SkipChainCRF
+TRIANGLE = (np.zeros((3, 1)), [[0, 1], [1, 2], [2, 0]])
+
+
+def fit(X: Any, y: Any, **params: Any) -> GraphCRF:
+    return GraphCRF(max_iter=2, **params).fit(X, y)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: fit(None, [[0]]), "no labelled graph"),
+        (lambda: fit([F], [[0, 1]]), "graph 0 must be"),
+        (lambda: fit([(F, E), ([["a"], ["b"]], E)], [[0, 1]] * 2), "graph 1: features must be numbers"),
+        (lambda: fit([([[1], [1, 2]], E)], [[0, 1]]), "graph 0: features must be numbers in rows of one length"),
+        (lambda: fit([([[np.nan], [1]], E)], [[0, 1]]), "graph 0: features must be finite"),
+        (lambda: fit([(F, [[0.5, 1.0]])], [[0, 1]]), "graph 0: edges must be ints"),
+        (lambda: fit([(F, [["a", "b"]])], [[0, 1]]), "graph 0: edges must be ints"),
+        (lambda: fit([(F, [[0, 1], [1]])], [[0, 1]]), "graph 0: edges must be ints"),
+        (lambda: fit([(F, [0, 1, 0])], [[0, 1]]), r"graph 0: edges must have shape \[m, 2\], got \(3,\)"),
+        (lambda: fit([(F, None)], [[0, 1]]), "graph 0: edges must be ints"),
+        (lambda: fit([(F, [[0, 1], [0, 2]])], [[0, 1]]), r"graph 0: edges must join .* 0 to 1, got \[0, 2\]"),
+        (lambda: fit([(F, E), (np.zeros((2, 3)), E)], [[0, 1]] * 2), "features: graph 0 has 1, graph 1 has 3"),
+        (lambda: fit([(F, E, [[1.0]]), (F, E)], [[0, 1]] * 2), "edge features: graph 0 has 1, graph 1 has 0"),
+        (lambda: fit([(F, E, [["a"]])], [[0, 1]]), "graph 0: edge features must be numbers"),
+        (lambda: fit([(F, E, [[np.inf]])], [[0, 1]]), "graph 0: edge features must be finite"),
+        (lambda: fit([(F, E, None, [0.5])], [[0, 1]]), "graph 0: edge types must be ints"),
+        (lambda: fit([(np.zeros((0, 1)), [])], [[]]), "there is no label to learn"),
+        (lambda: fit([(F, E)], [3]), "labels of graph 0 must be a list, got 3"),
+        (lambda: fit([(F, E)], [[[0], [1]]]), r"graph 0: \[0\] cannot be a label"),
+        (lambda: fit([(F, E)], [[float("nan"), 1.0]]), "graph 0: nan cannot be a label"),
+        (lambda: fit([(F, E)], [[set(), 1]]), r"graph 0: set\(\) cannot be a label"),
+        (
+            lambda: fit([(F, E)], [[0, 1]]).predict([(np.zeros((2, 3)), E)]),
+            "trained with 1 features, but graph 0",
+        ),
+        (lambda: fit([(F, E, [[1.0]])], [[0, 1]]).predict([(F, E)]), "trained with 1 edge features, but graph 0 has 0"),
+        (lambda: fit([(F, E)], [[0, 1]]).predict([(F, E, [[1.0]])]), "trained with 0 edge features, but graph 0 has 1"),
+        (lambda: fit([(F, E)], [[0, 1]]).predict([(F, E, None, [1])]), "trained with edge types below 1, got 1"),
+        (lambda: fit([(F, E)], [[0, 1]]).score([(F, E)], [[0]]), "graph 0 has 2 nodes, but 1 labels"),
+        (lambda: fit([(F, E)], [[0, 1]]).make_objective([(F, E)], [[{0, 7}, 1]]), "graph 0: label 7 is not one"),
+        (lambda: GraphCRF().fit([(F, E)], [[0, 1]], sample_weight=["a"]), "'sample_weight' must be numbers"),
+        (lambda: fit([(F, E)], [[0, 1]], max_bytes="x"), "'max_bytes' of GraphCRF must be a number"),
+        (
+            lambda: fit([(F, E), TRIANGLE], [[0, 1], [0, 1, 0]], max_bytes=200),
+            "on graph 1 of 3 variables",
+        ),
+        (lambda: FactorialCRF().fit([["a", "b"]], [[1, 2]]), "sequence 0, position 0: the labels of a token must be"),
+        (
+            lambda: FactorialCRF(links=(0, 0)).fit([["a"]], [[("A", "B")]]),
+            "'links' of FactorialCRF must be",
+        ),
+        (
+            lambda: SKIP(skips=lambda x: [(0, 9)]).fit([["a", "b"]], [["A", "B"]]),
+            "skips of sequence 0 must",
+        ),
+        (
+            lambda: SKIP(skips=lambda x: [3]).fit([["a", "b"]], [["A", "B"]]),
+            "skips of sequence 0 must have",
+        ),
+        (lambda: SKIP(skips="x").fit([["a", "b"]], [["A", "B"]]), "'skips' of SkipChainCRF must be a function"),
+    ],
+)
+def test_wrong_input_is_named(make: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_graphs_without_nodes_or_edges() -> None:
+    empty: Any = (np.zeros((0, 1)), [])
+    crf = fit([(F, E), empty], [[0, 1], []])
+    assert [p.tolist() for p in crf.predict([empty, (F, [])])] == [[], [0, 1]]

@@ -25,6 +25,13 @@ double* optional_data(const std::optional<Out<double, 1>>& x, i64 size) {
 
 void check(const Out<double, 1>& x, i64 size) { require(static_cast<i64>(x.size()) == size, "an output has the wrong size"); }
 
+// Factors' probabilities one by one, or their sums by table: with weights of the components.
+FactorOutput factor_output(const Structure& g, const Scores& s, const std::optional<Out<double, 1>>& x, const std::optional<In<double, 1>>& weight) {
+  if (!weight) return {optional_data(x, g.out_ptr.back()), nullptr, nullptr};
+  require(static_cast<i64>(weight->size()) == g.n_components, "there must be a weight for every component");
+  return {nullptr, optional_data(x, s.table_ptr[s.n_tables]), weight->data()};
+}
+
 // A junction tree and the structure that it refers to.
 struct OwnedTree {
   std::shared_ptr<Structure> graph;
@@ -47,19 +54,19 @@ void bind_graph(nb::module_& m) {
              new (self) OwnedTree{g.graph, std::make_unique<JunctionTree>(*g.graph, std::move(o))};
            },
            "graph"_a, "order"_a)
-      .def("cost", [](const OwnedTree& s) { return std::make_tuple(s.tree->treewidth(), s.tree->largest(), s.tree->entries(), s.tree->largest_component()); })
+      .def("cost", [](const OwnedTree& s) { return std::make_tuple(s.tree->treewidth(), s.tree->largest(), s.tree->entries(), s.tree->largest_component(), s.tree->costliest()); })
       .def(
           "sum_product",
           [](const OwnedTree& s, In<double, 1> unary, In<double, 1> tables, In<i64, 1> ptr, In<i32, 1> of, int threads, Out<double, 1> log_z,
-             std::optional<Out<double, 1>> nodes, std::optional<Out<double, 1>> factors) {
+             std::optional<Out<double, 1>> nodes, std::optional<Out<double, 1>> factors, std::optional<In<double, 1>> weights) {
             const Scores scores = make_scores(*s.graph, unary, tables, ptr, of);
             check(log_z, s.graph->n_components);
             double* n = optional_data(nodes, s.graph->node_ptr.back());
-            double* f = optional_data(factors, s.graph->out_ptr.back());
+            const FactorOutput f = factor_output(*s.graph, scores, factors, weights);
             const nb::gil_scoped_release release;
             s.tree->sum_product(scores, make_threads(threads), log_z.data(), n, f);
           },
-          "unary"_a, "tables"_a, "table_ptr"_a, "table_of"_a, "threads"_a, "log_z"_a.noconvert(), "nodes"_a.none(), "factors"_a.none())
+          "unary"_a, "tables"_a, "table_ptr"_a, "table_of"_a, "threads"_a, "log_z"_a.noconvert(), "nodes"_a.none(), "factors"_a.none(), "weights"_a.none())
       .def(
           "max_product",
           [](const OwnedTree& s, In<double, 1> unary, In<double, 1> tables, In<i64, 1> ptr, In<i32, 1> of, int threads, Out<double, 1> score,
@@ -102,15 +109,17 @@ void bind_graph(nb::module_& m) {
            [](const OwnedGraph& s, const std::string& heuristic, double limit, Out<i32, 1> out) {
              require(static_cast<i64>(out.size()) == s.graph->n_variables(), "an output has the wrong size");
              const nb::gil_scoped_release release;
-             const auto order = elimination_order(*s.graph, heuristic == "min_degree" ? Heuristic::min_degree : Heuristic::min_fill, limit);
+             i32 beyond;
+             const auto order = elimination_order(*s.graph, heuristic == "min_degree" ? Heuristic::min_degree : Heuristic::min_fill, limit, beyond);
              std::copy(order.begin(), order.end(), out.data());
-             return static_cast<i64>(order.size());
+             return beyond;
            },
            "heuristic"_a, "limit"_a, "out"_a.noconvert())
       .def("pass_messages",
            [](const OwnedGraph& s, In<double, 1> unary, In<double, 1> tables, In<i64, 1> ptr, In<i32, 1> of, int threads, const std::string& schedule, bool max,
               double damping, double tol, i64 max_iter, std::optional<In<double, 1>> appearance, const std::string& kind, double amount, int size,
-              Out<double, 1> nodes, std::optional<Out<double, 1>> factors, Out<double, 1> node_terms, Out<double, 1> factor_terms) -> Report {
+              Out<double, 1> nodes, std::optional<Out<double, 1>> factors, std::optional<In<double, 1>> weights, Out<double, 1> node_terms,
+              Out<double, 1> factor_terms) -> Report {
              const Structure& g = *s.graph;
              const Scores scores = make_scores(g, unary, tables, ptr, of);
              PassingRule rule;
@@ -133,28 +142,29 @@ void bind_graph(nb::module_& m) {
              check(nodes, g.node_ptr.back());
              check(node_terms, g.n_variables());
              check(factor_terms, g.n_factors());
-             double* f = optional_data(factors, g.out_ptr.back());
+             const FactorOutput f = factor_output(g, scores, factors, weights);
              const nb::gil_scoped_release release;
              const PassingReport r = pass_messages(g, scores, rule, make_threads(threads), nodes.data(), f, node_terms.data(), factor_terms.data());
              return {r.converged, r.iterations, r.residual, r.messages};
            },
            "unary"_a, "tables"_a, "table_ptr"_a, "table_of"_a, "threads"_a, "schedule"_a, "max"_a, "damping"_a, "tol"_a, "max_iter"_a, "appearance"_a.none(),
-           "kind"_a, "amount"_a, "size"_a, "nodes"_a.noconvert(), "factors"_a.none(), "node_terms"_a.noconvert(), "factor_terms"_a.noconvert())
+           "kind"_a, "amount"_a, "size"_a, "nodes"_a.noconvert(), "factors"_a.none(), "weights"_a.none(), "node_terms"_a.noconvert(), "factor_terms"_a.noconvert())
       .def("mean_field",
            [](const OwnedGraph& s, In<double, 1> unary, In<double, 1> tables, In<i64, 1> ptr, In<i32, 1> of, int threads, double tol, i64 max_iter,
-              Out<double, 1> nodes, std::optional<Out<double, 1>> factors, Out<double, 1> node_terms, Out<double, 1> factor_terms) -> Report {
+              Out<double, 1> nodes, std::optional<Out<double, 1>> factors, std::optional<In<double, 1>> weights, Out<double, 1> node_terms,
+              Out<double, 1> factor_terms) -> Report {
              const Structure& g = *s.graph;
              const Scores scores = make_scores(g, unary, tables, ptr, of);
              check(nodes, g.node_ptr.back());
              check(node_terms, g.n_variables());
              check(factor_terms, g.n_factors());
-             double* f = optional_data(factors, g.out_ptr.back());
+             const FactorOutput f = factor_output(g, scores, factors, weights);
              const nb::gil_scoped_release release;
              const PassingReport r = mean_field(g, scores, tol, max_iter, make_threads(threads), nodes.data(), f, node_terms.data(), factor_terms.data());
              return {r.converged, r.iterations, r.residual, r.messages};
            },
            "unary"_a, "tables"_a, "table_ptr"_a, "table_of"_a, "threads"_a, "tol"_a, "max_iter"_a, "nodes"_a.noconvert(), "factors"_a.none(),
-           "node_terms"_a.noconvert(), "factor_terms"_a.noconvert())
+           "weights"_a.none(), "node_terms"_a.noconvert(), "factor_terms"_a.noconvert())
       .def("ascend",
            [](const OwnedGraph& s, In<double, 1> unary, In<double, 1> tables, In<i64, 1> ptr, In<i32, 1> of, int threads, Out<i32, 1> assignment) {
              const Scores scores = make_scores(*s.graph, unary, tables, ptr, of);

@@ -51,7 +51,10 @@ namespace {
 // The graph of variables while it is being eliminated: sorted neighbour lists.
 class Eliminator {
  public:
-  Eliminator(const Structure& graph, Heuristic heuristic) : graph_(graph), heuristic_(heuristic), near_(graph.n_variables()) {
+  Eliminator(const Structure& graph, Heuristic heuristic)
+      : graph_(graph), fill_(heuristic == Heuristic::min_fill), near_(graph.n_variables()), log_card_(near_.size()), cost_(near_.size()), log_size_(near_.size()),
+        version_(near_.size(), 0), in_clique_(near_.size(), 0), marked_(near_.size(), 0), touched_(near_.size(), 0) {
+    std::transform(graph.card.begin(), graph.card.end(), log_card_.begin(), [](i32 card) { return std::log(card); });
     for (i64 f = 0; f < graph.n_factors(); ++f)
       for (const i32 a : graph.scope_of(f))
         for (const i32 b : graph.scope_of(f))
@@ -62,89 +65,118 @@ class Eliminator {
     }
   }
 
-  std::vector<i32> run(double limit) {
+  std::vector<i32> run(double limit, i32& beyond) {
     const i64 n = graph_.n_variables();
-    // cost, log of the table's size, variable; stale entries are told by their version
-    using Entry = std::tuple<i64, double, i32, u32>;
-    std::priority_queue<Entry, std::vector<Entry>, std::greater<>> queue;
-    std::vector<u32> version(n, 0);
-    const auto push = [&](i32 v) { queue.emplace(cost(v), log_size(v), v, version[v]); };
-    for (i64 v = 0; v < n; ++v) push(static_cast<i32>(v));
+    for (i32 v = 0; v < n; ++v) weigh(v);
     std::vector<i32> order;
-    std::vector<u8> gone(n, 0), touched(n, 0);
+    std::vector<u8> gone(n, 0);
     const double log_limit = std::log(limit) + 1e-9;
-    while (!queue.empty()) {
-      const auto [c, size, v, seen] = queue.top();
-      queue.pop();
-      if (gone[v] || seen != version[v]) continue;
-      if (size > log_limit) return order;
+    while (!queue_.empty()) {
+      const auto [c, size, v, seen] = queue_.top();
+      queue_.pop();
+      if (gone[v] || seen != version_[v]) continue;
+      if (size > log_limit) {
+        beyond = v;
+        return order;
+      }
       gone[v] = 1;
       order.push_back(v);
-      const std::vector<i32> rest = std::move(near_[v]);
-      bool filled = false;
-      for (const i32 a : rest) {
-        auto& list = near_[a];
-        merged_.clear();
-        std::set_union(list.begin(), list.end(), rest.begin(), rest.end(), std::back_inserter(merged_));
-        std::erase_if(merged_, [&](i32 b) { return b == a || b == v; });
-        filled |= merged_.size() + 1 != list.size();
-        list = merged_;
-      }
-      // costs change for the neighbours, and where edges were filled in, for their neighbours
-      std::vector<i32> changed;
-      const auto touch = [&](i32 a) {
-        if (!touched[a]) changed.push_back(a);
-        touched[a] = 1;
-      };
-      for (const i32 a : rest) {
-        touch(a);
-        if (filled && heuristic_ == Heuristic::min_fill)
-          for (const i32 b : near_[a]) touch(b);
-      }
-      for (const i32 a : changed) {
-        touched[a] = 0;
-        ++version[a];
-        push(a);
-      }
+      eliminate(v);
     }
     return order;
   }
 
  private:
-  double log_size(i32 v) const {
-    double size = std::log(graph_.card[v]);
-    for (const i32 a : near_[v]) size += std::log(graph_.card[a]);
-    return size;
-  }
-  i64 cost(i32 v) const {
-    const auto& list = near_[v];
-    const i64 d = static_cast<i64>(list.size());
-    if (heuristic_ == Heuristic::min_degree || d < 2) return heuristic_ == Heuristic::min_degree ? d : 0;
-    i64 missing = 0;  // pairs of neighbours that are no neighbours yet
-    for (i64 k = 0; k < d; ++k) {
-      const auto& other = near_[list[k]];
-      i64 common = 0;
-      auto at = other.begin();
-      for (i64 l = k + 1; l < d; ++l) {
-        at = std::lower_bound(at, other.end(), list[l]);
-        if (at == other.end()) break;
-        common += *at == list[l];
-      }
-      missing += d - 1 - k - common;
+  // The neighbours of v become a clique, and v goes.
+  void eliminate(i32 v) {
+    const std::vector<i32> clique = std::move(near_[v]);
+    for (const i32 a : clique) in_clique_[a] = 1;
+    changed_.clear();
+    for (const i32 a : clique) {
+      auto& list = near_[a];
+      if (fill_) close_pairs(a, clique);
+      merged_.clear();
+      std::set_union(list.begin(), list.end(), clique.begin(), clique.end(), std::back_inserter(merged_));
+      std::erase_if(merged_, [&](i32 b) { return b == a || b == v; });
+      list = merged_;
     }
-    return missing;
+    for (const i32 b : changed_) {
+      touched_[b] = 0;
+      push(b);
+    }
+    for (const i32 a : clique) weigh(a);
+    for (const i32 a : clique) in_clique_[a] = 0;
   }
 
+  // Those around the clique that see a and one of its new neighbours miss one pair less. Each pair is looked at once, from its
+  // end that comes first, when both ends' neighbours outside the clique are still all there.
+  void close_pairs(i32 a, const std::vector<i32>& clique) {
+    const auto& list = near_[a];
+    for (const i32 b : list) marked_[b] = 1;
+    for (const i32 y : clique) {
+      if (y <= a || marked_[y]) continue;
+      for (const i32 b : near_[y]) {
+        if (!marked_[b] || in_clique_[b]) continue;
+        --cost_[b];
+        if (!touched_[b]) changed_.push_back(b);
+        touched_[b] = 1;
+      }
+    }
+    for (const i32 b : list) marked_[b] = 0;
+  }
+
+  void weigh(i32 v) {
+    double size = log_card_[v];
+    for (const i32 a : near_[v]) size += log_card_[a];
+    log_size_[v] = size;
+    cost_[v] = fill_ ? missing_pairs(v) : static_cast<i64>(near_[v].size());
+    push(v);
+  }
+
+  void push(i32 v) { queue_.emplace(cost_[v], log_size_[v], v, ++version_[v]); }
+
+  // Pairs of neighbours that are no neighbours yet; two that are both in the clique are.
+  i64 missing_pairs(i32 v) {
+    const auto& list = near_[v];
+    i64 inside = 0;
+    for (const i32 a : list) {
+      marked_[a] = 1;
+      inside += in_clique_[a];
+    }
+    const i64 outside = static_cast<i64>(list.size()) - inside;
+    i64 twice = 0;
+    for (const i32 a : list) {
+      if (in_clique_[a]) continue;
+      i64 common_inside = 0, common = 0;
+      for (const i32 b : near_[a]) {
+        common += marked_[b];
+        common_inside += marked_[b] & in_clique_[b];
+      }
+      twice += 2 * (inside - common_inside) + (outside - 1 - (common - common_inside));
+    }
+    for (const i32 a : list) marked_[a] = 0;
+    return twice / 2;
+  }
+
+  // cost, log of the table's size, variable; stale entries are told by their version
+  using Entry = std::tuple<i64, double, i32, u32>;
   const Structure& graph_;
-  Heuristic heuristic_;
+  bool fill_;
   std::vector<std::vector<i32>> near_;
-  std::vector<i32> merged_;
+  std::vector<double> log_card_;
+  std::vector<i64> cost_;
+  std::vector<double> log_size_;
+  std::vector<u32> version_;
+  std::vector<u8> in_clique_, marked_, touched_;
+  std::vector<i32> merged_, changed_;
+  std::priority_queue<Entry, std::vector<Entry>, std::greater<>> queue_;
 };
 
 }  // namespace
 
-std::vector<i32> elimination_order(const Structure& graph, Heuristic heuristic, double limit) {
-  return Eliminator(graph, heuristic).run(limit);
+std::vector<i32> elimination_order(const Structure& graph, Heuristic heuristic, double limit, i32& beyond) {
+  beyond = -1;
+  return Eliminator(graph, heuristic).run(limit, beyond);
 }
 
 void score_assignments(const Structure& graph, const Scores& scores, const Threads& threads, i64 n, const i32* assignment, double* score) {

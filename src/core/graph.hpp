@@ -37,11 +37,20 @@ struct Scores {
   const i32* table_of;      // table of each factor  [F]
 };
 
+// Where factors' probabilities go: each into its own place, or added up by table, every factor times its component's weight.
+struct FactorOutput {
+  double* each = nullptr;          // [out_ptr[F]], or null
+  double* sums = nullptr;          // [table_ptr[K]], or null
+  const double* weight = nullptr;  // for the sums  [components]
+};
+
+class TableSums;
+
 enum class Heuristic : u8 { min_fill, min_degree };
 
 // An order to eliminate the variables in. Ends early, with fewer than all variables, as soon as a table would have more than
-// `limit` entries.
-std::vector<i32> elimination_order(const Structure& graph, Heuristic heuristic, double limit);
+// `limit` entries; `beyond` is then the variable whose table it is, else -1.
+std::vector<i32> elimination_order(const Structure& graph, Heuristic heuristic, double limit, i32& beyond);
 
 // How to walk over a clique's table beside a smaller table: extents from the outermost to the innermost, and the steps
 // of the smaller table. Neighbouring axes that can be walked as one are one.
@@ -59,9 +68,10 @@ class JunctionTree {
   double entries() const { return entries_; }              // of all cliques
   double largest() const { return largest_; }              // of the largest clique
   double largest_component() const { return largest_component_; }
+  i64 costliest() const { return costliest_; }             // number of that component
 
-  // log Z of each component; probabilities of values [sum of card]; of factors' tables, or null.
-  void sum_product(const Scores& scores, const Threads& threads, double* log_z, double* nodes, double* factors) const;
+  // log Z of each component; probabilities of values [sum of card], or null; of factors' entries.
+  void sum_product(const Scores& scores, const Threads& threads, double* log_z, double* nodes, const FactorOutput& factors) const;
   // A best assignment and each component's score (minus infinity where nothing is allowed).
   void max_product(const Scores& scores, const Threads& threads, double* score, i32* assignment) const;
   // Draws: uniform [n][V] in, values [n][V] out.
@@ -71,6 +81,7 @@ class JunctionTree {
   struct Part {
     i64 factor;
     Walk walk;
+    Walk base_walk;  // beside the base of a product
   };
   struct Clique {
     i32 variable;
@@ -79,9 +90,14 @@ class JunctionTree {
     i64 number = 0;            // in its component
     i64 parent = -1;           // place in the order, or -1
     i64 at = 0, lean_at = 0, message_at = 0, vector_at = 0;  // places in the component's memory
-    enum class Kind : u8 { table, rows, columns };
-    Kind kind = Kind::table;   // rows, columns: one factor of two variables and a vector say all, no table is needed
+    // rows, columns: one factor of two variables and a vector say all, no table is needed; product: the table is
+    // base(v, others) psi(v, u), where u is the first or the last of the rest, and psi the last of the parts
+    enum class Kind : u8 { table, rows, columns, product };
+    Kind kind = Kind::table;
+    bool u_last = false;
+    i64 others = 0;            // entries of base for each v
     Walk in_parent;            // the message beside the parent's table
+    Walk in_base;              // and beside its base
     std::vector<i64> children;
     std::vector<Part> parts;   // factors that live here
     std::vector<i64> strides;  // of rest in the table
@@ -90,8 +106,9 @@ class JunctionTree {
   struct Tables;
   template <class Algebra, bool Lean>
   bool collect(i64 component, const Scores& scores, const Tables& tables, Work& work, double& log_z) const;
-  void distribute(i64 component, const Scores& scores, const Tables& tables, Work& work, double* nodes, double* factors) const;
-  void distribute_log(i64 component, Work& work, double* nodes, double* factors) const;
+  void distribute(i64 component, const Scores& scores, const Tables& tables, Work& work, double* nodes, TableSums& factors, int thread) const;
+  void distribute_log(i64 component, Work& work, double* nodes, TableSums& factors, int thread) const;
+  void find_product(Clique& c) const;
   Tables prepare(const Scores& scores, const Threads& threads) const;
 
   const Structure& graph_;
@@ -99,7 +116,7 @@ class JunctionTree {
   std::vector<Clique> cliques_;             // in elimination order
   std::vector<std::vector<i64>> members_;   // cliques of each component
   std::vector<i64> memory_, lean_memory_, message_memory_, vector_memory_;
-  i64 treewidth_ = 0;
+  i64 treewidth_ = 0, costliest_ = 0;
   double entries_ = 0, largest_ = 0, largest_component_ = 0;
 };
 
@@ -130,14 +147,14 @@ struct PassingReport {
   }
 };
 
-// Beliefs [sum of card]; factors' beliefs, or null; what each variable and each factor adds to the (reweighted) Bethe
+// Beliefs [sum of card]; factors' beliefs; what each variable and each factor adds to the (reweighted) Bethe
 // approximation of log Z [V], [F].
 PassingReport pass_messages(const Structure& graph, const Scores& scores, const PassingRule& rule, const Threads& threads,
-                            double* nodes, double* factors, double* node_terms, double* factor_terms);
+                            double* nodes, const FactorOutput& factors, double* node_terms, double* factor_terms);
 
 // Naive mean field by coordinate ascent, from `nodes` as given; the terms add up to a lower bound of log Z.
 PassingReport mean_field(const Structure& graph, const Scores& scores, double tol, i64 max_iter, const Threads& threads, double* nodes,
-                         double* factors, double* node_terms, double* factor_terms);
+                         const FactorOutput& factors, double* node_terms, double* factor_terms);
 
 // Improves an assignment, one variable at a time, until no change of one variable helps.
 void ascend(const Structure& graph, const Scores& scores, const Threads& threads, i32* assignment);

@@ -3,6 +3,13 @@
 // Sum-product runs in probability space: every table and message is divided by its largest entry, and a lower bound of the
 // smallest entry above zero travels with it. Where the bound says that a product might not be a normal number, the
 // component is redone in log space. Max-product is in log space.
+//
+// A clique of v and its neighbours whose one neighbour u is tied to v alone, by a factor psi(v, u), needs no table either:
+// it is base(v, others) psi(v, u), and with D(others, u) what comes from above,
+//   message(others, u) = sum_v base(v, others) psi(v, u)
+//   p(v, u)            = psi(v, u) sum_others base(v, others) D(others, u)
+//   p(v, others)       = base(v, others) sum_u psi(v, u) D(others, u)
+// are matrix products. Chains side by side (factorial CRFs) and grids of many labels are made of such cliques.
 #define CRFKIT_ISA graph_base
 #include <algorithm>
 #include <cmath>
@@ -10,8 +17,10 @@
 
 #include "clones.hpp"
 #include "graph.hpp"
+#include "matrix.hpp"
 #include "parallel.hpp"
 #include "simd.hpp"
+#include "table_sums.hpp"
 
 namespace crfkit {
 
@@ -92,10 +101,62 @@ CRFKIT_CLONES void scale_rows(double* table, const double* w, i64 n, i64 m, doub
   }
 }
 
+// table *= w entry by entry; sums of the rows
+CRFKIT_CLONES void multiply_rows(double* table, const double* w, i64 n, i64 m, double* node) {
+  for (i64 i = 0; i < n; ++i, table += m, w += m) {
+    double lanes[8] = {};
+    i64 r = 0;
+    for (; r + 8 <= m; r += 8)
+      for (int k = 0; k < 8; ++k) {
+        table[r + k] *= w[r + k];
+        lanes[k] += table[r + k];
+      }
+    for (; r < m; ++r) {
+      table[r] *= w[r];
+      lanes[0] += table[r];
+    }
+    node[i] = ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) + ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7]));
+  }
+}
+
+// out = scale * a / b, zero where b is
+CRFKIT_CLONES void divide(const double* a, const double* b, double scale, i64 n, double* out) {
+  for (i64 r = 0; r < n; ++r) {
+    const double divisor = b[r] > 0 ? b[r] : 1.0, x = a[r] / divisor * scale;
+    out[r] = b[r] > 0 ? x : 0.0;
+  }
+}
+
+// Divides x, which is not negative, by its largest entry, and gives that; zero, and nothing changed, if all are zero.
+// `least` becomes the smallest entry above zero.
+CRFKIT_CLONES double divide_by_largest(double* x, i64 n, double& least) {
+  using Vec8 = graph_base::Simd<double, 8>;
+  constexpr double none = std::numeric_limits<double>::infinity();
+  Vec8::Vec high = {}, low = Vec8::splat(none);
+  i64 i = 0;
+  for (; i + 8 <= n; i += 8) {
+    const Vec8::Vec v = Vec8::load(x + i);
+    high = Vec8::max(high, v);
+    low = Vec8::min(low, v > 0.0 ? v : Vec8::splat(none));
+  }
+  double top = Vec8::highest(high), small = Vec8::lowest(low);
+  for (; i < n; ++i) {
+    top = std::max(top, x[i]);
+    small = x[i] > 0 ? std::min(small, x[i]) : small;
+  }
+  if (!(top > 0)) return 0;
+  const double factor = 1 / top;
+  for (i = 0; i < n; ++i) x[i] *= factor;
+  least = small * factor;
+  return top;
+}
+
 namespace {
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
 constexpr double kSmall = 1e-290;  // products above this are exact
+constexpr i64 kMatrix = 8;         // labels from which a clique is better a matrix product
+constexpr i64 kBlocks = 512;       // of components, whose sums are added in order
 
 using Vec4 = graph_base::Simd<double, 4>;
 
@@ -204,6 +265,13 @@ void marginalise(const double* table, const Walk& walk, double* out, i64 size) {
   });
 }
 
+// The table of a pair as a matrix with one row for every value of v.
+Matrix pair_matrix(const Structure& graph, i64 f, i32 v, const double* values) {
+  const i64 columns = graph.card[graph.scope_of(f)[1]];
+  const Matrix m{values, columns, 1};
+  return graph.scope_of(f)[0] == v ? m : m.turned();
+}
+
 // Walks of tables of variables `inner` (with their own strides) beside one of variables `outer`.
 Walk make_walk(const std::vector<i32>& outer, std::span<const i32> inner, const std::vector<i32>& card) {
   std::vector<i64> strides(inner.size());
@@ -243,7 +311,7 @@ struct JunctionTree::Tables {
 };
 
 struct JunctionTree::Work {
-  Buffer<double> tables, messages, vectors, down, scratch;
+  Buffer<double> tables, messages, vectors, down, scratch, packed;
   std::vector<double> scale;  // what the messages were divided by, inverted
 };
 
@@ -261,7 +329,7 @@ JunctionTree::JunctionTree(const Structure& graph, std::vector<i32> order) : gra
     std::vector<i32> scope(graph.scope_of(f).begin(), graph.scope_of(f).end());
     std::sort(scope.begin(), scope.end(), earlier);
     Clique& home = cliques_[place[scope[0]]];
-    home.parts.push_back({f, {}});
+    home.parts.push_back({f, {}, {}});
     home.rest.insert(home.rest.end(), scope.begin() + 1, scope.end());
   }
   members_.resize(graph.n_components);
@@ -312,9 +380,41 @@ JunctionTree::JunctionTree(const Structure& graph, std::vector<i32> order) : gra
     if (alone)
       c.kind = graph.scope_of(c.parts[0].factor)[0] == c.variable ? Clique::Kind::rows : Clique::Kind::columns;
     else
-      lean_memory_[component] += c.size;
+      find_product(c);
+    if (c.kind == Clique::Kind::product) {
+      all.erase(c.u_last ? all.end() - 1 : all.begin() + 1);
+      for (std::size_t p = 0; p + 1 < c.parts.size(); ++p)
+        c.parts[p].base_walk = make_walk(all, graph.scope_of(c.parts[p].factor), graph.card);
+      for (const i64 child : c.children) cliques_[child].in_base = make_walk(all, cliques_[child].rest, graph.card);
+    }
+    if (!alone) lean_memory_[component] += graph.card[c.variable] * c.others;
   }
-  for (const double x : component_entries) largest_component_ = std::max(largest_component_, x);
+  const auto most = std::max_element(component_entries.begin(), component_entries.end());
+  if (most != component_entries.end()) {
+    largest_component_ = *most;
+    costliest_ = most - component_entries.begin();
+  }
+}
+
+// Whether the clique is a product, and of what.
+void JunctionTree::find_product(Clique& c) const {
+  c.others = c.message;
+  if (c.rest.size() < 2 || graph_.card[c.variable] < kMatrix) return;
+  for (const bool last : {true, false}) {
+    const i32 u = last ? c.rest.back() : c.rest.front();
+    if (graph_.card[u] < kMatrix) continue;
+    const auto names = [&](const auto& variables) { return std::find(variables.begin(), variables.end(), u) != variables.end(); };
+    if (std::any_of(c.children.begin(), c.children.end(), [&](i64 child) { return names(cliques_[child].rest); })) continue;
+    const auto has = [&](const Part& part) { return names(graph_.scope_of(part.factor)); };
+    if (std::count_if(c.parts.begin(), c.parts.end(), has) != 1) continue;
+    const auto psi = std::find_if(c.parts.begin(), c.parts.end(), has);
+    if (graph_.scope_of(psi->factor).size() != 2) continue;
+    std::rotate(psi, psi + 1, c.parts.end());
+    c.kind = Clique::Kind::product;
+    c.u_last = last;
+    c.others = c.message / graph_.card[u];
+    return;
+  }
 }
 
 JunctionTree::Tables JunctionTree::prepare(const Scores& scores, const Threads& threads) const {
@@ -355,15 +455,8 @@ bool JunctionTree::collect(i64 component, const Scores& scores, const Tables& ta
     const double* unary = scores.unary + graph_.node_ptr[c.variable];
     double bound = 1.0;
     const auto rescale = [&](double* x, i64 n) {  // largest entry one; the bound becomes what it is
-      double top = 0, small = kInf;
-      for (i64 i = 0; i < n; ++i) {
-        top = std::max(top, x[i]);
-        small = x[i] > 0 ? std::min(small, x[i]) : small;
-      }
-      if (!(top > 0)) return;
-      for (i64 i = 0; i < n; ++i) x[i] /= top;
-      log_z += std::log(top);
-      bound = small / top;
+      const double top = divide_by_largest(x, n, bound);
+      if (top > 0) log_z += std::log(top);
     };
     if constexpr (linear) {
       const double top = *std::max_element(unary, unary + card);
@@ -390,7 +483,10 @@ bool JunctionTree::collect(i64 component, const Scores& scores, const Tables& ta
     }
     // the table: the first factor times the vector, then the rest
     std::size_t first = 0;
-    const bool bare = Lean && c.kind != Clique::Kind::table;
+    const bool product = Lean && c.kind == Clique::Kind::product;
+    const bool bare = Lean && !product && c.kind != Clique::Kind::table;
+    const std::size_t parts = c.parts.size() - product;  // that go into the table, or the base
+    const i64 width = product ? c.others : c.message;
     double* message = work.messages.data() + c.message_at;
     if (bare) {
       const i32 t = scores.table_of[c.parts[0].factor];
@@ -400,7 +496,7 @@ bool JunctionTree::collect(i64 component, const Scores& scores, const Tables& ta
       const double* values = tables.values.data() + scores.table_ptr[t];
       (c.kind == Clique::Kind::rows ? up_rows : up_columns)(values, vec, card, c.message, message);
       first = 1;
-    } else if (!c.parts.empty()) {
+    } else if (parts > 0) {
       const Part& part = c.parts[0];
       const i32 t = scores.table_of[part.factor];
       if constexpr (linear) {
@@ -410,44 +506,57 @@ bool JunctionTree::collect(i64 component, const Scores& scores, const Tables& ta
         bound *= tables.low[t];
       }
       const double* values = linear ? tables.values.data() + scores.table_ptr[t] : scores.tables + scores.table_ptr[t];
-      const Walk& w = part.walk;
+      const Walk& w = product ? part.base_walk : part.walk;
       if (w.extent.size() == 1 && w.step[0] == 1) {
         for (i64 i = 0; i < card; ++i)
-          for (i64 r = 0; r < c.message; ++r) table[i * c.message + r] = A::times(values[i * c.message + r], vec[i]);
+          for (i64 r = 0; r < width; ++r) table[i * width + r] = A::times(values[i * width + r], vec[i]);
       } else {
         assign(table, w, values);
         for (i64 i = 0; i < card; ++i)
-          for (i64 r = 0; r < c.message; ++r) table[i * c.message + r] = A::times(table[i * c.message + r], vec[i]);
+          for (i64 r = 0; r < width; ++r) table[i * width + r] = A::times(table[i * width + r], vec[i]);
       }
       first = 1;
     } else {
-      for (i64 i = 0; i < card; ++i) std::fill(table + i * c.message, table + (i + 1) * c.message, vec[i]);
+      for (i64 i = 0; i < card; ++i) std::fill(table + i * width, table + (i + 1) * width, vec[i]);
     }
-    for (std::size_t p = first; p < c.parts.size(); ++p) {
+    for (std::size_t p = first; p < parts; ++p) {
       const i32 t = scores.table_of[c.parts[p].factor];
       if constexpr (linear) {
         log_z += tables.shift[t];
         if (tables.shift[t] == -kInf) return true;
         if (tables.low[t] == 0) return false;
-        if (bound * tables.low[t] < kSmall) rescale(table, c.size);
+        if (bound * tables.low[t] < kSmall) rescale(table, card * width);
         if (bound * tables.low[t] < kSmall) return false;
         bound *= tables.low[t];
       }
-      multiply<A>(table, c.parts[p].walk, (linear ? tables.values.data() : scores.tables) + scores.table_ptr[t]);
+      multiply<A>(table, product ? c.parts[p].base_walk : c.parts[p].walk, (linear ? tables.values.data() : scores.tables) + scores.table_ptr[t]);
     }
     for (const i64 child : c.children) {
       const Clique& d = cliques_[child];
       if (bare || d.rest.size() == 1) continue;
       if constexpr (linear) {
-        if (bound * low_of[d.number] < kSmall) rescale(table, c.size);
+        if (bound * low_of[d.number] < kSmall) rescale(table, card * width);
         if (bound * low_of[d.number] < kSmall) return false;
         bound *= low_of[d.number];
       }
-      multiply<A>(table, d.in_parent, work.messages.data() + d.message_at);
+      multiply<A>(table, product ? d.in_base : d.in_parent, work.messages.data() + d.message_at);
     }
     // the message: the variable summed out; it is the outermost axis
     if (bare) {
       // done
+    } else if (product) {
+      const i64 f = c.parts.back().factor;
+      const i32 t = scores.table_of[f];
+      log_z += tables.shift[t];
+      if (tables.shift[t] == -kInf) return true;
+      if (bound * tables.low[t] < kSmall) rescale(table, card * width);
+      if (bound * tables.low[t] < kSmall) return false;
+      const i64 n_u = c.message / width;
+      const Matrix base{table, width, 1}, psi = pair_matrix(graph_, f, c.variable, tables.values.data() + scores.table_ptr[t]);
+      if (c.u_last)
+        multiply(base.turned(), psi, width, n_u, card, message, work.packed);
+      else
+        multiply(psi.turned(), base, n_u, width, card, message, work.packed);
     } else if (c.message == 1) {
       double sum = A::zero;
       for (i64 i = 0; i < card; ++i) sum = A::plus(sum, table[i]);
@@ -457,32 +566,25 @@ bool JunctionTree::collect(i64 component, const Scores& scores, const Tables& ta
       for (i64 i = 1; i < card; ++i)
         for (i64 r = 0; r < c.message; ++r) message[r] = A::plus(message[r], table[i * c.message + r]);
     }
-    double top = A::zero, small = kInf;
-    for (i64 r = 0; r < c.message; ++r) top = std::max(top, message[r]);
-    if (top == A::zero) {
-      log_z = -kInf;
-      return true;
-    }
     if constexpr (linear) {
-      const double factor = 1 / top;
-      work.scale[c.number] = factor;
-      for (i64 r = 0; r < c.message; ++r) {
-        message[r] *= factor;
-        small = message[r] > 0 ? std::min(small, message[r]) : small;
-      }
-      if (small < kSmall) return false;
-      low_of[c.number] = small;
-      log_z += std::log(top);
+      const double top = divide_by_largest(message, c.message, low_of[c.number]);
+      log_z = top > 0 ? log_z + std::log(top) : -kInf;
+      if (!(top > 0)) return true;
+      if (low_of[c.number] < kSmall) return false;
+      work.scale[c.number] = 1 / top;
     } else {
+      const double top = *std::max_element(message, message + c.message);
+      log_z = top > -kInf ? log_z + top : -kInf;
+      if (top == -kInf) return true;
       for (i64 r = 0; r < c.message; ++r) message[r] -= top;
-      log_z += top;
     }
   }
   return true;
 }
 
 // The downward pass: tables become the cliques' probabilities, and values and factors are read off them.
-void JunctionTree::distribute(i64 component, const Scores& scores, const Tables& tables, Work& work, double* nodes, double* factors) const {
+void JunctionTree::distribute(i64 component, const Scores& scores, const Tables& tables, Work& work, double* nodes, TableSums& factors,
+                              int thread) const {
   const auto& members = members_[component];
   for (std::size_t j = members.size(); j-- > 0;) {
     const Clique& c = cliques_[members[j]];
@@ -499,42 +601,59 @@ void JunctionTree::distribute(i64 component, const Scores& scores, const Tables&
       const double* message = work.messages.data() + c.message_at;
       const double* known = nodes + graph_.node_ptr[up.variable];
       if (c.rest.size() > 1) {
-        marginalise<Linear>(work.tables.data() + up.lean_at, c.in_parent, down, c.message);
+        marginalise<Linear>(work.tables.data() + up.lean_at, up.kind == Clique::Kind::product ? c.in_base : c.in_parent, down, c.message);
         known = down;
       }
-      for (i64 r = 0; r < c.message; ++r) down[r] = message[r] > 0 ? known[r] / message[r] * scale : 0.0;
+      divide(known, message, scale, c.message, down);
     }
     double* table = work.tables.data() + c.lean_at;
-    if (c.kind != Clique::Kind::table) {
+    const bool product = c.kind == Clique::Kind::product, bare = !product && c.kind != Clique::Kind::table;
+    if (bare) {
       const i64 f = c.parts[0].factor;
       const double* values = tables.values.data() + scores.table_ptr[scores.table_of[f]];
-      double* out = factors == nullptr ? nullptr : factors + graph_.out_ptr[f];
-      if (out == nullptr) {
-        work.scratch.reserve(c.size);
-        out = work.scratch.data();
-      }
       const double* vec = work.vectors.data() + c.vector_at;
-      (c.kind == Clique::Kind::rows ? down_rows : down_columns)(values, vec, down, card, c.message, out, mine);
+      (c.kind == Clique::Kind::rows ? down_rows : down_columns)(values, vec, down, card, c.message, factors.open(f, thread), mine);
+      factors.close(f, thread);
+    } else if (product) {
+      const i64 f = c.parts.back().factor, width = c.others, n_u = c.message / width;
+      const double* values = tables.values.data() + scores.table_ptr[scores.table_of[f]];
+      const Matrix base{table, width, 1}, psi = pair_matrix(graph_, f, c.variable, values);
+      const Matrix above = c.u_last ? Matrix{down, n_u, 1} : Matrix{down, 1, width};  // (others, u)
+      if (factors.wanted()) {
+        double* out = factors.open(f, thread);
+        if (graph_.scope_of(f)[0] == c.variable)
+          multiply(base, above, card, n_u, width, out, work.packed);
+        else
+          multiply(above.turned(), base.turned(), n_u, card, width, out, work.packed);
+        for (i64 k = 0; k < card * n_u; ++k) out[k] *= values[k];
+        factors.close(f, thread);
+      }
+      work.scratch.reserve(card * width);
+      double* from_u = work.scratch.data();
+      multiply(psi, above.turned(), card, width, n_u, from_u, work.packed);
+      multiply_rows(table, from_u, card, width, mine);
     } else {
       scale_rows(table, down, card, c.message, mine);
     }
     double total = 0;
     for (i64 i = 0; i < card; ++i) total += mine[i];
     for (i64 i = 0; i < card; ++i) mine[i] /= total;
-    if (factors == nullptr || c.kind != Clique::Kind::table) continue;
-    for (const Part& part : c.parts) {
-      double* out = factors + graph_.out_ptr[part.factor];
-      const i64 size = graph_.table_size(part.factor);
-      if (part.walk.extent.size() == 1 && part.walk.step[0] == 1)
+    if (!factors.wanted() || bare) continue;
+    for (std::size_t p = 0; p < c.parts.size() - product; ++p) {
+      const i64 f = c.parts[p].factor, size = graph_.table_size(f);
+      const Walk& walk = product ? c.parts[p].base_walk : c.parts[p].walk;
+      double* out = factors.open(f, thread);
+      if (walk.extent.size() == 1 && walk.step[0] == 1)
         std::copy(table, table + size, out);
       else
-        marginalise<Linear>(table, part.walk, out, size);
+        marginalise<Linear>(table, walk, out, size);
+      factors.close(f, thread);
     }
   }
 }
 
 // The same in log space.
-void JunctionTree::distribute_log(i64 component, Work& work, double* nodes, double* factors) const {
+void JunctionTree::distribute_log(i64 component, Work& work, double* nodes, TableSums& factors, int thread) const {
   const auto& members = members_[component];
   for (std::size_t j = members.size(); j-- > 0;) {
     const Clique& c = cliques_[members[j]];
@@ -560,27 +679,32 @@ void JunctionTree::distribute_log(i64 component, Work& work, double* nodes, doub
     }
     for (i64 i = 0; i < card; ++i) mine[i] = std::exp(mine[i] - total);
     for (i64 i = 0; i < c.size; ++i) table[i] -= total;
-    if (factors == nullptr) continue;
+    if (!factors.wanted()) continue;
     for (const Part& part : c.parts) {
-      double* out = factors + graph_.out_ptr[part.factor];
+      double* out = factors.open(part.factor, thread);
       const i64 size = graph_.table_size(part.factor);
       marginalise<Log>(table, part.walk, out, size);
       for (i64 i = 0; i < size; ++i) out[i] = std::exp(out[i]);
+      factors.close(part.factor, thread);
     }
   }
 }
 
-void JunctionTree::sum_product(const Scores& scores, const Threads& threads, double* log_z, double* nodes, double* factors) const {
+void JunctionTree::sum_product(const Scores& scores, const Threads& threads, double* log_z, double* nodes, const FactorOutput& factors) const {
   const Tables tables = prepare(scores, threads);
   std::vector<Work> work(threads.count);
-  parallel_for(graph_.n_components, threads.count, threads.poll, [&](i64 component, int thread) {
-    const bool fine = collect<Linear, true>(component, scores, tables, work[thread], log_z[component]);
-    if (!fine) collect<Log, false>(component, scores, tables, work[thread], log_z[component]);
-    if (nodes == nullptr || log_z[component] == -kInf) return;
-    if (fine)
-      distribute(component, scores, tables, work[thread], nodes, factors);
-    else
-      distribute_log(component, work[thread], nodes, factors);
+  TableSums sums(graph_, scores, factors, threads.count);
+  const i64 n = graph_.n_components, blocks = std::min(n, kBlocks);
+  sums.run(blocks, threads, [&](i64 block, int thread) {
+    for (i64 component = block * n / blocks; component < (block + 1) * n / blocks; ++component) {
+      const bool fine = collect<Linear, true>(component, scores, tables, work[thread], log_z[component]);
+      if (!fine) collect<Log, false>(component, scores, tables, work[thread], log_z[component]);
+      if (nodes == nullptr || log_z[component] == -kInf) continue;
+      if (fine)
+        distribute(component, scores, tables, work[thread], nodes, sums, thread);
+      else
+        distribute_log(component, work[thread], nodes, sums, thread);
+    }
   });
 }
 

@@ -5,6 +5,7 @@
 
 #include "incidence.hpp"
 #include "parallel.hpp"
+#include "table_sums.hpp"
 
 namespace crfkit {
 namespace {
@@ -28,7 +29,7 @@ void each_entry(const Structure& g, i64 f, Visit visit) {
 }  // namespace
 
 PassingReport mean_field(const Structure& g, const Scores& scores, double tol, i64 max_iter, const Threads& threads, double* nodes,
-                         double* factors, double* node_terms, double* factor_terms) {
+                         const FactorOutput& factors, double* node_terms, double* factor_terms) {
   const Incidence at(g);
   std::vector<PassingReport> reports(g.n_components);
   const auto theta = [&](i64 f) { return scores.tables + scores.table_ptr[scores.table_of[f]]; };
@@ -93,17 +94,20 @@ PassingReport mean_field(const Structure& g, const Scores& scores, double tol, i
     }
   });
   constexpr i64 block = 256;
-  parallel_for((g.n_factors() + block - 1) / block, threads.count, threads.poll, [&](i64 b, int) {
+  TableSums sums(g, scores, factors, threads.count);
+  sums.run((g.n_factors() + block - 1) / block, threads, [&](i64 b, int thread) {
     for (i64 f = b * block; f < std::min(g.n_factors(), (b + 1) * block); ++f) {
       const auto scope = g.scope_of(f);
       const double* x = theta(f);
+      double* out = sums.open(f, thread);
       factor_terms[f] = 0;
       each_entry(g, f, [&](i64 k, const i32* y) {
         double p = 1;
         for (std::size_t d = 0; d < scope.size(); ++d) p *= nodes[g.node_ptr[scope[d]] + y[d]];
-        if (factors != nullptr) factors[g.out_ptr[f] + k] = p;
+        out[k] = p;
         if (p > 0) factor_terms[f] += p * x[k];
       });
+      sums.close(f, thread);
     }
   });
   PassingReport report;

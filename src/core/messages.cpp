@@ -15,6 +15,7 @@
 #include "flooding.hpp"
 #include "incidence.hpp"
 #include "parallel.hpp"
+#include "table_sums.hpp"
 #include "team.hpp"
 
 namespace crfkit {
@@ -63,7 +64,7 @@ class Passing {
     return report;
   }
 
-  void read_off(double* nodes, double* factors, double* node_terms, double* factor_terms) {
+  void read_off(double* nodes, const FactorOutput& factors, double* node_terms, double* factor_terms) {
     each_variable([&](i64 v) {
       add_up(v);
       const double* t = total_.data() + g_.node_ptr[v];
@@ -85,15 +86,11 @@ class Passing {
       node_terms[v] = energy + weight * entropy;
     });
     constexpr i64 block = 256;
-    parallel_for((g_.n_factors() + block - 1) / block, threads_.count, threads_.poll, [&](i64 b, int thread) {
-      std::vector<double> own;
+    TableSums sums(g_, scores_, factors, threads_.count);
+    sums.run((g_.n_factors() + block - 1) / block, threads_, [&](i64 b, int thread) {
       for (i64 f = b * block; f < std::min(g_.n_factors(), (b + 1) * block); ++f) {
-        double* out = factors == nullptr ? nullptr : factors + g_.out_ptr[f];
-        if (out == nullptr) {
-          own.resize(g_.table_size(f));
-          out = own.data();
-        }
-        factor_terms[f] = factor_belief(f, scratch_[thread], out);
+        factor_terms[f] = factor_belief(f, scratch_[thread], sums.open(f, thread));
+        sums.close(f, thread);
       }
     });
   }
@@ -684,7 +681,7 @@ class Passing {
 }  // namespace
 
 PassingReport pass_messages(const Structure& graph, const Scores& scores, const PassingRule& rule, const Threads& threads,
-                            double* nodes, double* factors, double* node_terms, double* factor_terms) {
+                            double* nodes, const FactorOutput& factors, double* node_terms, double* factor_terms) {
   Passing passing(graph, scores, rule, threads);
   const PassingReport report = passing.run();
   passing.read_off(nodes, factors, node_terms, factor_terms);

@@ -136,6 +136,7 @@ class GraphStructure:
         size: int,
         nodes: F64,
         factors: F64 | None,
+        weights: F64 | None,
         node_terms: F64,
         factor_terms: F64,
     ) -> tuple[bool, int, float, int]: ...
@@ -150,6 +151,7 @@ class GraphStructure:
         max_iter: int,
         nodes: F64,
         factors: F64 | None,
+        weights: F64 | None,
         node_terms: F64,
         factor_terms: F64,
     ) -> tuple[bool, int, float, int]: ...
@@ -160,7 +162,7 @@ class GraphStructure:
 
 class JunctionTree:
     def __init__(self, graph: GraphStructure, order: I32) -> None: ...
-    def cost(self) -> tuple[int, float, float, float]: ...
+    def cost(self) -> tuple[int, float, float, float, int]: ...
     def sum_product(
         self,
         unary: F64,
@@ -171,6 +173,7 @@ class JunctionTree:
         log_z: F64,
         nodes: F64 | None,
         factors: F64 | None,
+        weights: F64 | None,
     ) -> None: ...
     def max_product(
         self, unary: F64, tables: F64, table_ptr: I64, table_of: I32, threads: int, score: F64, assignment: I32

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from crfkit.graph.checks import edge_array, float_array, int_array
 from crfkit.graph.engine import Engine, Scores, pointers
 from crfkit.graph.factor_graph import FactorGraph
 
@@ -27,7 +28,7 @@ Group = tuple[NDArray[np.int32], Floats]
 
 
 def _unary(unary: ArrayLike, name: str = "unary") -> Floats:
-    out = np.ascontiguousarray(unary, np.float64)
+    out = float_array(unary, repr(name))
     if out.ndim != 2 or out.shape[1] == 0:
         raise ValueError(f"{name!r} must have shape [V, L], got {out.shape}")
     return out
@@ -81,14 +82,9 @@ def pairwise_graph(unary: ArrayLike, edges: ArrayLike, pairwise: ArrayLike, n_jo
     2
     """
     u = _unary(unary)
-    ends = np.asarray(edges)
-    if ends.size and ends.dtype.kind not in "iu":
-        raise ValueError(f"'edges' must be ints, got {ends.dtype}")
-    ends = ends.astype(np.int32).reshape(-1, 2)
-    if ends.size and (ends.min() < 0 or ends.max() >= len(u) or (ends[:, 0] == ends[:, 1]).any()):
-        raise ValueError(f"'edges' must join distinct variables from 0 to {len(u) - 1}")
+    ends = edge_array(edges, "'edges'", len(u)).astype(np.int32)
     cards = np.full(len(u), u.shape[1], np.int32)
-    return _assemble(cards, u.ravel(), [(ends, np.asarray(pairwise, np.float64))], n_jobs)
+    return _assemble(cards, u.ravel(), [(ends, float_array(pairwise, "'pairwise'"))], n_jobs)
 
 
 def chain(unary: ArrayLike, pairwise: ArrayLike, n_jobs: int | None = None) -> FactorGraph:
@@ -112,7 +108,7 @@ def tree(parents: ArrayLike, unary: ArrayLike, pairwise: ArrayLike, n_jobs: int 
     >>> tree([-1, 0, 0, 1], np.zeros((4, 3)), np.eye(3)).cost().treewidth
     1
     """
-    up = np.asarray(parents, np.int64)
+    up = int_array(parents, "'parents' of tree")
     if up.size and not (up < len(up)).all():
         raise ValueError(f"'parents' of tree must be below {len(up)}, got {int(up.max())}")
     above = up.copy()  # where the paths upwards have come to, in doubling steps
@@ -144,13 +140,13 @@ def grid(
     >>> g.n_variables, g.n_factors
     (12, 17)
     """
-    u = np.ascontiguousarray(unary, np.float64)
+    u = float_array(unary, "'unary'")
     if u.ndim != 3:
         raise ValueError(f"'unary' must have shape [H, W, L], got {u.shape}")
     height, width, labels = u.shape
     cell = np.arange(height * width).reshape(height, width)
-    right = np.asarray(horizontal, np.float64)
-    below = right if vertical is None else np.asarray(vertical, np.float64)
+    right = float_array(horizontal, "'horizontal'")
+    below = right if vertical is None else float_array(vertical, "'vertical'")
     groups = []
     for name, table, a, b in (
         ("horizontal", right, cell[:, :-1], cell[:, 1:]),
@@ -183,10 +179,9 @@ def skip_chain(
     """
     u = _unary(unary)
     t = np.arange(len(u))
-    far = np.asarray(skips, np.int32).reshape(-1, 2)
-    if far.size and (far.min() < 0 or far.max() >= len(u)):
-        raise ValueError(f"'skips' must join tokens from 0 to {len(u) - 1}")
-    groups = [(_pairs(t[:-1], t[1:]), np.asarray(pairwise, np.float64)), (far, np.asarray(skip_table, np.float64))]
+    far = edge_array(skips, "'skips'", len(u)).astype(np.int32)
+    near = (_pairs(t[:-1], t[1:]), float_array(pairwise, "'pairwise'"))
+    groups = [near, (far, float_array(skip_table, "'skip_table'"))]
     return _assemble(np.full(len(u), u.shape[1], np.int32), u.ravel(), groups, n_jobs)
 
 
@@ -222,9 +217,9 @@ def factorial(
     t = np.arange(length)
     groups: list[Group] = []
     for k, table in enumerate(transitions):
-        groups.append((_pairs(k * length + t[:-1], k * length + t[1:]), np.asarray(table, np.float64)))
+        groups.append((_pairs(k * length + t[:-1], k * length + t[1:]), float_array(table, "'transitions'")))
     for k, table in enumerate(links):
-        groups.append((_pairs(k * length + t, (k + 1) * length + t), np.asarray(table, np.float64)))
+        groups.append((_pairs(k * length + t, (k + 1) * length + t), float_array(table, "'links'")))
     cards = np.repeat([u.shape[1] for u in us], length).astype(np.int32)
     return _assemble(cards, np.concatenate([u.ravel() for u in us]), groups, n_jobs)
 
@@ -238,7 +233,7 @@ def higher_order_chain(unary: ArrayLike, table: ArrayLike, n_jobs: int | None = 
     2
     """
     u = _unary(unary)
-    theta = np.ascontiguousarray(table, np.float64)
+    theta = float_array(table, "'table'")
     if theta.ndim < 2 or theta.shape != (u.shape[1],) * theta.ndim:
         raise ValueError(f"'table' must have two or more axes of {u.shape[1]} labels, got {theta.shape}")
     windows = max(0, len(u) - theta.ndim + 1)
@@ -265,11 +260,11 @@ def semi_markov_chain(segments: ArrayLike, pairwise: ArrayLike, n_jobs: int | No
     >>> int(round(np.exp(g.log_partition())))  # 1+1+1+1, 2+1+1, 1+2+1, 1+1+2, 2+2: 3^4 + 3 * 3^3 + 3^2
     171
     """
-    s = np.asarray(segments, np.float64)
+    s = float_array(segments, "'segments'")
     if s.ndim != 3:
         raise ValueError(f"'segments' must have shape [T, D, L], got {s.shape}")
     length, most, labels = s.shape
-    a = np.asarray(pairwise, np.float64)
+    a = float_array(pairwise, "'pairwise'")
     if a.shape != (labels, labels):
         raise ValueError(f"'pairwise' must have shape {(labels, labels)}, got {a.shape}")
     ends = np.full((length, most, labels), -np.inf)  # score of the segment of d + 1 tokens that ends here

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from crfkit import _core
 from crfkit._threads import resolve_threads
 from crfkit.chain.beams import Beam
+from crfkit.estimators.base import check_number
 
 __all__ = [
     "Convergence",
@@ -31,7 +32,7 @@ Floats = NDArray[np.float64]
 Method = Literal["exact", "loopy", "trw", "mean_field"]
 METHODS = ("exact", "loopy", "trw", "mean_field")
 _SCHEDULES = ("flooding", "sequential", "residual")
-_TRACKED = 1e18  # entries of a table beyond which nobody needs to know more
+_TRACKED = 1e15  # entries of a table beyond which nobody needs to know more
 
 
 class ConvergenceWarning(UserWarning):
@@ -43,11 +44,9 @@ class CostError(ValueError):
 
 
 def _memory(n: float) -> str:
-    for unit in ("B", "kB", "MB", "GB", "TB"):
-        if n < 1000:
-            return f"{n:.3g} {unit}"
-        n /= 1000
-    return f"{n:.3g} PB"
+    units = ("B", "kB", "MB", "GB", "TB", "PB")
+    power = min(len(units) - 1, int(np.log10(max(1.0, n)) / 3))
+    return f"{n / 1000**power:.3g} {units[power]}"
 
 
 @dataclass(frozen=True)
@@ -68,6 +67,8 @@ class Cost:
         What found the order.
     complete : bool
         False if even counting was given up; then the numbers are lower bounds.
+    component : int
+        The component of the graph that costs most, or that counting was given up at.
     """
 
     treewidth: int
@@ -76,6 +77,7 @@ class Cost:
     bytes: float
     heuristic: str
     complete: bool = True
+    component: int = 0
 
     def __str__(self) -> str:
         least = "" if self.complete else "at least "
@@ -118,12 +120,11 @@ class Passing:
     def __post_init__(self) -> None:
         if self.schedule not in _SCHEDULES:
             raise ValueError(f"'schedule' of Passing must be one of {_SCHEDULES}, got {self.schedule!r}")
-        if not 0 <= self.damping < 1:
+        check_number(self, "damping", self.damping, 0)
+        if not self.damping < 1:
             raise ValueError(f"'damping' of Passing must be in [0, 1), got {self.damping!r}")
-        if not self.tol >= 0:
-            raise ValueError(f"'tol' of Passing must be >= 0, got {self.tol!r}")
-        if not self.max_iter >= 1:
-            raise ValueError(f"'max_iter' of Passing must be >= 1, got {self.max_iter!r}")
+        check_number(self, "tol", self.tol, 0)
+        check_number(self, "max_iter", self.max_iter, 1, integer=True)
         if self.beam is not None and not isinstance(self.beam, Beam):
             raise TypeError(f"'beam' of Passing must be MinDivergence, FixedSize or Threshold, got {self.beam!r}")
 
@@ -165,7 +166,11 @@ class Scores:
 
 @dataclass(frozen=True, eq=False)
 class Inference:
-    """Flat results: log Z of every component, probabilities of values and of factors' entries."""
+    """Flat results: log Z of every component, probabilities of values and of factors' entries.
+
+    With weights of the components, ``factors`` holds the weighted sums over all factors that share a table, laid out as
+    the tables of the scores.
+    """
 
     log_z: Floats
     nodes: Floats
@@ -187,6 +192,8 @@ class Engine:
     scope_ptr : int64 array [F + 1]
     scope : int32 array [scope_ptr[F]]
     n_jobs : int, optional
+    graph_of : int array [V], optional
+        Where many graphs lie side by side, the graph of each variable: errors name it.
     """
 
     def __init__(
@@ -195,7 +202,9 @@ class Engine:
         scope_ptr: NDArray[np.int64],
         scope: NDArray[np.int32],
         n_jobs: int | None = None,
+        graph_of: NDArray[np.int64] | None = None,
     ) -> None:
+        self.graph_of = graph_of
         self.cardinalities = np.ascontiguousarray(cardinalities, np.int32)
         self.scope_ptr = np.ascontiguousarray(scope_ptr, np.int64)
         self.scope = np.ascontiguousarray(scope, np.int32)
@@ -227,15 +236,15 @@ class Engine:
 
     def _plan(self, heuristic: str, limit: float) -> tuple[_core.JunctionTree | None, Cost]:
         order = np.empty(self.n_variables, np.int32)
-        done = self.native.order(heuristic, limit, order)
-        if done < self.n_variables:
-            smallest = float(self.cardinalities.max(initial=2))
-            width = int(np.log(limit) / np.log(max(2.0, smallest)))
-            return None, Cost(width, limit, limit, 8 * limit, heuristic, complete=False)
+        beyond = self.native.order(heuristic, limit, order)
+        if beyond >= 0:
+            most = float(self.cardinalities.max(initial=2))
+            width = int(np.log(limit) / np.log(max(2.0, most)))
+            return None, Cost(width, limit, limit, 8 * limit, heuristic, False, int(self.component[beyond]))
         tree = _core.JunctionTree(self.native, order)
-        treewidth, largest, entries, component = tree.cost()
+        treewidth, largest, entries, of_component, component = tree.cost()
         copies = min(self.threads, max(1, self.n_components))
-        return tree, Cost(treewidth, largest, entries, 8.0 * component * copies, heuristic)
+        return tree, Cost(treewidth, largest, entries, 8.0 * of_component * copies, heuristic, True, component)
 
     def plan(self, heuristic: str = "auto", limit: float = _TRACKED) -> tuple[_core.JunctionTree | None, Cost]:
         """A junction tree and its cost; "auto" takes the cheaper one of both heuristics."""
@@ -264,11 +273,17 @@ class Engine:
         CostError
             With the cost, and what to do instead.
         """
+        check_number(self, "max_bytes", max_bytes, 0)
         tree, cost = self.plan(heuristic, min(_TRACKED, max(64.0, max_bytes / 8)))
         if tree is None or cost.bytes > max_bytes:
+            name, variables, factors = "this graph", self.n_variables, self.n_factors
+            if self.graph_of is not None:
+                graph = self.graph_of[np.argmax(self.component == cost.component)]
+                name, variables = f"graph {graph}", int((self.graph_of == graph).sum())
+                factors = int((self.graph_of[self.scope[self.scope_ptr[:-1]]] == graph).sum())
             raise CostError(
-                f"exact inference on this graph of {self.n_variables} variables and {self.n_factors} factors is too "
-                f"expensive: {cost}; allowed are {_memory(max_bytes)}. Use method='loopy' "
+                f"exact inference on {name} of {variables} variables and {factors} factors is too expensive: {cost}; "
+                f"allowed are {_memory(max_bytes)}. Use method='loopy' "
                 "(inference='loopy' of an estimator; 'trw' for an upper, 'mean_field' for a lower bound of log Z), "
                 "observe variables to cut the graph, or raise 'max_bytes'"
             )
@@ -366,22 +381,48 @@ class Engine:
         return count / rounds
 
     def _by_component(self, node_terms: Floats, factor_terms: Floats) -> Floats:
-        first = self.component[self.scope[self.scope_ptr[:-1]]]
         log_z = np.bincount(self.component, node_terms, self.n_components)
-        return np.asarray(log_z + np.bincount(first, factor_terms, self.n_components))
+        return np.asarray(log_z + np.bincount(self._factor_component, factor_terms, self.n_components))
 
-    def _approximate(self, scores: Scores, method: str, passing: Passing, factors: bool, maximise: bool) -> Inference:
+    @cached_property
+    def _factor_component(self) -> NDArray[np.int32]:
+        """Component of each factor, [F]."""
+        return self.component[self.scope[self.scope_ptr[:-1]]]
+
+    def _entries(self, scores: Scores) -> NDArray[np.int64]:
+        """Where each entry of each factor is in the scores' tables."""
+        begin = scores.table_ptr[scores.table_of] - self.factor_ptr[:-1]
+        return np.asarray(np.repeat(begin, np.diff(self.factor_ptr)) + np.arange(int(self.factor_ptr[-1])))
+
+    def _room(self, scores: Scores, weights: Floats | None) -> Floats:
+        """For the probabilities of all factors, or for their sums by table."""
+        return np.zeros(int(self.factor_ptr[-1]) if weights is None else len(scores.tables))
+
+    def _approximate(
+        self, scores: Scores, method: str, passing: Passing, factors: bool, maximise: bool, weights: Floats | None
+    ) -> Inference:
         if self.merged is not None:
             engine = self.merged[0]
-            result = engine._approximate(self._merge_scores(scores), method, passing, factors, maximise)
+            result = engine._approximate(self._merge_scores(scores), method, passing, factors, maximise, None)
             flat = None if result.factors is None else self._split_factors(result.factors)
+            if flat is not None and weights is not None:
+                of = np.repeat(weights[self._factor_component], np.diff(self.factor_ptr))
+                flat = np.bincount(self._entries(scores), flat * of, len(scores.tables)).astype(np.float64)
             return Inference(result.log_z, result.nodes, flat, result.convergence)
-        out = np.empty(int(self.factor_ptr[-1])) if factors else None
+        out = self._room(scores, weights) if factors else None
         node_terms, factor_terms = np.empty(self.n_variables), np.empty(self.n_factors)
         if method == "mean_field":
             nodes = self._softmax(scores.unary)
             report = self.native.mean_field(
-                *scores.arrays, self.threads, passing.tol, passing.max_iter, nodes, out, node_terms, factor_terms
+                *scores.arrays,
+                self.threads,
+                passing.tol,
+                passing.max_iter,
+                nodes,
+                out,
+                weights,
+                node_terms,
+                factor_terms,
             )
         else:
             nodes = np.empty(int(self.node_ptr[-1]))
@@ -400,6 +441,7 @@ class Engine:
                 size,
                 nodes,
                 out,
+                weights,
                 node_terms,
                 factor_terms,
             )
@@ -430,8 +472,12 @@ class Engine:
         order: str = "auto",
         maximise: bool = False,
         silent: bool = False,
+        weights: Floats | None = None,
     ) -> Inference:
-        """The components' log Z and marginals; a warning where message passing has not converged."""
+        """The components' log Z and marginals; a warning where message passing has not converged.
+
+        With ``weights`` of the components [C], factors that share a table are added up: see :class:`Inference`.
+        """
         if method not in METHODS:
             raise ValueError(f"'method' must be one of {METHODS}, got {method!r}")
         if passing is not None and not isinstance(passing, Passing):
@@ -442,10 +488,10 @@ class Engine:
             tree = self.tree(max_bytes, order)
             log_z = np.empty(self.n_components)
             p = np.zeros(int(self.node_ptr[-1])) if nodes else None
-            q = np.zeros(int(self.factor_ptr[-1])) if factors and nodes else None
-            tree.sum_product(*scores.arrays, self.threads, log_z, p, q)
+            q = self._room(scores, weights) if factors and nodes else None
+            tree.sum_product(*scores.arrays, self.threads, log_z, p, q, weights)
             return Inference(log_z, np.zeros(0) if p is None else p, q)
-        result = self._approximate(scores, method, passing or Passing(), factors, maximise)
+        result = self._approximate(scores, method, passing or Passing(), factors, maximise, weights)
         if not silent:
             warn_unless_converged(result.convergence, method)
         return result
@@ -499,12 +545,10 @@ class Engine:
         assert result.factors is not None
         nodes = _product(result.nodes, scores.unary)
         of_nodes = np.repeat(self.component, self.cardinalities)
-        sizes = np.diff(self.factor_ptr)
-        begin = scores.table_ptr[scores.table_of]
-        at = np.repeat(begin - self.factor_ptr[:-1], sizes) + np.arange(int(self.factor_ptr[-1]))
-        of_factors = np.repeat(self.component[self.scope[self.scope_ptr[:-1]]], sizes)
+        of_factors = np.repeat(self._factor_component, np.diff(self.factor_ptr))
+        factors = _product(result.factors, scores.tables[self._entries(scores)])
         out = np.bincount(of_nodes, nodes, self.n_components)
-        return np.asarray(out + np.bincount(of_factors, _product(result.factors, scores.tables[at]), self.n_components))
+        return np.asarray(out + np.bincount(of_factors, factors, self.n_components))
 
 
 def _product(p: Floats, x: Floats) -> Floats:

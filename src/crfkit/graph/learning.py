@@ -17,13 +17,14 @@ from numpy.typing import ArrayLike, NDArray
 from crfkit.chain.beams import FixedSize, MinDivergence, Threshold
 from crfkit.estimators.base import Estimator, check_number
 from crfkit.features.encoders import FeatureSource
+from crfkit.graph.checks import float_array
 from crfkit.graph.engine import METHODS, ConvergenceWarning, Passing
 from crfkit.graph.factor_graph import FactorGraph
 from crfkit.graph.objective import OBJECTIVES, GraphData, GraphObjective
 from crfkit.model import ModelError, plain_values, write_file
 from crfkit.training.lbfgs import Callback, Progress, minimize_lbfgs
 
-__all__ = ["GraphEstimator", "Graphs", "label_array"]
+__all__ = ["GraphEstimator", "Graphs", "label_array", "pairs"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -41,20 +42,39 @@ def _sorted(labels: set[Any]) -> list[Any]:
     return sorted(labels, key=lambda x: (isinstance(x, str), x))
 
 
+def pairs(y: Any, found: Sequence[Any]) -> list[tuple[Any, Any]]:
+    """True and found labels of every graph, of which there must be equally many."""
+    if len(y) != len(found):
+        raise ValueError(f"there are {len(found)} graphs, but labels for {len(y)}")
+    for g, (a, b) in enumerate(zip(y, found, strict=True)):
+        if len(a) != len(b):
+            raise ValueError(f"graph {g} has {len(b)} nodes, but {len(a)} labels")
+    return list(zip(y, found, strict=True))
+
+
 def _plain(label: Any) -> Any:
     return label.item() if isinstance(label, np.generic) else label
 
 
-def _collect(columns: Iterable[Iterable[Any]]) -> tuple[Any, ...]:
+def _collect(columns: Iterable[Any]) -> tuple[Any, ...]:
     """The distinct labels of lists of labels, sets of labels and None."""
     found: set[Any] = set()
-    for column in columns:
+    for g, column in enumerate(columns):
+        if column is None:
+            continue
+        if not isinstance(column, Iterable):
+            raise ValueError(f"labels of graph {g} must be a list, got {column!r}")
         for raw in column:
             label = _plain(raw)
-            if isinstance(label, (set, frozenset)):
-                found |= {_plain(x) for x in label}
-            elif label is not None:
-                found.add(label)
+            try:
+                if isinstance(label, (set, frozenset)):
+                    found |= {_plain(x) for x in label}
+                elif label is not None:
+                    found.add(label)
+            except TypeError:
+                raise ValueError(f"graph {g}: {label!r} cannot be a label") from None
+            if (isinstance(label, float) and math.isnan(label)) or label in ((), frozenset()):
+                raise ValueError(f"graph {g}: {label!r} cannot be a label")
     if not found:
         raise ValueError("there is no label to learn")
     return tuple(_sorted(found))
@@ -87,6 +107,7 @@ class GraphEstimator(Estimator):
         name = type(self).__name__
         for parameter in ("c1", "c2", "entropy", "tol"):
             check_number(self, parameter, getattr(self, parameter), 0)
+        check_number(self, "max_bytes", self.max_bytes, 0)
         check_number(self, "max_iter", self.max_iter, 0, integer=True, optional=True)
         for parameter, known in (("objective", OBJECTIVES), ("inference", METHODS), ("decoding", (None, *METHODS))):
             if getattr(self, parameter) not in known:
@@ -123,9 +144,11 @@ class GraphEstimator(Estimator):
                     raise ValueError(f"graph {g} has {len(mine)} nodes, but {len(labels)} labels")
                 for v, raw in zip(mine.tolist(), labels, strict=True):
                     label = _plain(raw)
-                    if label is not None and not isinstance(label, (set, frozenset)):
-                        if label not in number:
-                            raise ValueError(f"graph {g}: label {label!r} is not one of the model's")
+                    options = label if isinstance(label, (set, frozenset)) else () if label is None else (label,)
+                    for x in options:
+                        if _plain(x) not in number:
+                            raise ValueError(f"graph {g}: label {x!r} is not one of the model's")
+                    if label is not None and options is not label:
                         gold[v] = number[label]
                         continue
                     if allowed is None:
@@ -145,13 +168,14 @@ class GraphEstimator(Estimator):
         gold, allowed = self._numbers(graphs, columns)
         weights = None
         if sample_weight is not None:
-            weights = np.ascontiguousarray(sample_weight, np.float64)
+            weights = float_array(sample_weight, "'sample_weight'")
             if weights.shape != (graphs.data.n_graphs,) or not (weights >= 0).all():
                 raise ValueError(f"'sample_weight' must be {graphs.data.n_graphs} numbers >= 0")
         return GraphObjective(
             graphs.data,
             gold,
             allowed,
+            kept=self._kept(graphs.data, gold, allowed),
             kind=self.objective,
             method=self.inference,
             c2=self.c2,
@@ -161,9 +185,13 @@ class GraphEstimator(Estimator):
             max_bytes=self.max_bytes,
         )
 
+    def _kept(self, data: GraphData, gold: Ints, allowed: NDArray[np.bool_] | None) -> Ints | None:
+        """Numbers of the weights that are learnt, or None for all of them."""
+        return None
+
     def _set_labels(self, columns: list[list[Any]]) -> None:
         """Takes the labels out of what is to be learned."""
-        self._take_labels([_collect(labels for labels in column if labels is not None) for column in columns])
+        self._take_labels([_collect(column) for column in columns])
 
     def _take_labels(self, kinds: list[tuple[Any, ...]]) -> None:
         """Takes the labels of every kind."""
@@ -186,7 +214,7 @@ class GraphEstimator(Estimator):
         self
         """
         self._check_parameters()
-        X = list(X)
+        X = [] if X is None else list(X)
         if y is None or len(X) == 0:
             raise ValueError("there is no labelled graph to learn from")
         if len(y) != len(X):
@@ -208,7 +236,7 @@ class GraphEstimator(Estimator):
             callback=self._watch(),
             n_jobs=self.n_jobs,
         )
-        self.weights_ = result.w
+        self.weights_ = objective.expand(result.w)
         self.result_ = result
         self.n_iter_ = result.iterations
         self.convergence_ = objective.convergence

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -83,26 +83,34 @@ class GraphData:
             card[group.variables] = group.n_labels
         ends = [g.ends for g in self.edges]
         scope = np.concatenate(ends).astype(np.int32) if ends else np.zeros((0, 2), np.int32)
-        self.engine = Engine(card, np.arange(len(scope) + 1, dtype=np.int64) * 2, scope.ravel(), n_jobs)
+        self.engine = Engine(card, np.arange(len(scope) + 1, dtype=np.int64) * 2, scope.ravel(), n_jobs, graph_of)
         self.first = pointers(np.array([len(g.ends) for g in self.edges], np.int64))  # first factor of each group
-        sizes, of, count = [], [], 0
-        for g in self.edges:
-            entries = g.shape[0] * g.shape[1]
-            if g.features is None:
-                sizes.append(np.full(1, entries))
-                of.append(np.full(len(g.ends), count))
-                count += 1
-            else:
-                sizes.append(np.full(len(g.ends), entries))
-                of.append(count + np.arange(len(g.ends)))
-                count += len(g.ends)
-        self.table_ptr = pointers(np.concatenate(sizes) if sizes else np.zeros(0, np.int64))
-        self.table_of = (np.concatenate(of) if of else np.zeros(0)).astype(np.int32)
+        # edges without features share one table
+        counts = [1 if g.features is None else len(g.ends) for g in self.edges]
+        self.first_table = pointers(np.array(counts, np.int64))
+        sizes = np.array([g.shape[0] * g.shape[1] for g in self.edges], np.int64)
+        self.table_ptr = pointers(np.repeat(sizes, counts))
+        self.table_of = np.zeros(len(scope), np.int32)
+        for k, g in enumerate(self.edges):
+            own = 0 if g.features is None else np.arange(len(g.ends))
+            self.table_of[self.first[k] : self.first[k + 1]] = self.first_table[k] + own
 
     @cached_property
-    def places(self) -> list[Ints]:
-        """Flat places of the scores of the nodes of each group, [n, L]."""
-        return [self.engine.node_ptr[g.variables][:, None] + np.arange(g.n_labels) for g in self.nodes]
+    def places(self) -> list[Any]:
+        """Flat places of the scores of the nodes of each group, node after node: a slice where they lie so."""
+        out: list[Any] = []
+        for g in self.nodes:
+            v, ptr = g.variables, self.engine.node_ptr
+            if len(v) and (v == np.arange(v[0], v[0] + len(v))).all():
+                out.append(slice(int(ptr[v[0]]), int(ptr[v[-1] + 1])))
+            else:
+                out.append((ptr[v][:, None] + np.arange(g.n_labels)).ravel())
+        return out
+
+    @cached_property
+    def edge_graph(self) -> Ints:
+        """Graph of each edge, [E]."""
+        return self.graph_of[self.engine.scope[::2]]
 
     @cached_property
     def component_graph(self) -> Ints:
@@ -132,7 +140,7 @@ class GraphData:
         parts = self.split(w)
         unary = np.empty(int(self.engine.node_ptr[-1]))
         for group, place, weights in zip(self.nodes, self.places, parts, strict=False):
-            unary[place] = group.features @ weights
+            unary[place] = (group.features @ weights).ravel()
         tables = []
         for kind, weights in zip(self.edges, parts[len(self.nodes) :], strict=True):
             if kind.symmetric:
@@ -141,38 +149,23 @@ class GraphData:
             tables.append((flat if kind.features is None else kind.features @ flat).ravel())
         return Scores(unary, np.concatenate(tables) if tables else np.zeros(0), self.table_ptr, self.table_of)
 
-    def pull_back(self, nodes: Floats, factors: Floats) -> Floats:
-        """The adjoint of :meth:`scores`: weights of nodes' values and of edges' entries, per edge, to the weights'."""
+    def pull_back(self, nodes: Floats, tables: Floats) -> Floats:
+        """The adjoint of :meth:`scores`: derivatives by the unary scores and by the tables to those by the weights."""
         out = np.empty(self.size)
         parts = self.split(out)
         for group, place, part in zip(self.nodes, self.places, parts, strict=False):
-            part[...] = group.features.T @ nodes[place]
+            part[...] = group.features.T @ nodes[place].reshape(-1, group.n_labels)
         for k, (kind, part) in enumerate(zip(self.edges, parts[len(self.nodes) :], strict=True)):
-            d = self.edge_entries(factors, k)
-            if kind.features is None:
-                part[...] = d.sum(axis=0).reshape(kind.shape)
-            else:
-                part[...] = (kind.features.T @ d).reshape(part.shape)
+            d = self.edge_tables(tables, k)
+            part[...] = (d if kind.features is None else kind.features.T @ d).reshape(part.shape)
             if kind.symmetric:
                 part[...] = (part + part.swapaxes(-1, -2)) / 2
         return out
 
-    def edge_entries(self, factors: Floats, k: int) -> Floats:
-        """The part of a flat array over edges' entries that belongs to a group, [m, L_a * L_b]."""
-        ptr = self.engine.factor_ptr
-        group = self.edges[k]
-        part = factors[int(ptr[self.first[k]]) : int(ptr[self.first[k + 1]])]
-        return part.reshape(len(group.ends), group.shape[0] * group.shape[1])
-
-    def edge_tables(self, scores: Scores, k: int) -> Floats:
-        """Scores of a group's edges, [m or 1, L_a, L_b]."""
-        group = self.edges[k]
-        first = int(self.first[k])
-        if not len(group.ends):
-            return np.zeros((0, *group.shape))
-        begin = int(self.table_ptr[self.table_of[first]])
-        n = 1 if group.features is None else len(group.ends)
-        return scores.tables[begin : begin + n * group.shape[0] * group.shape[1]].reshape(n, *group.shape)
+    def edge_tables(self, tables: Floats, k: int) -> Floats:
+        """The tables of a group's edges, a view, [m or 1, L_a * L_b]."""
+        begin, end = self.table_ptr[self.first_table[k : k + 2]]
+        return tables[begin:end].reshape(-1, self.edges[k].shape[0] * self.edges[k].shape[1])
 
 
 class GraphObjective:
@@ -210,6 +203,8 @@ class GraphObjective:
     weights : float64 array [graphs], optional
     passing, max_bytes
         As for :meth:`FactorGraph.marginals`.
+    kept : int array, optional
+        Numbers of the weights that are learnt; the others stay zero.
     """
 
     noise = 1e-12
@@ -227,6 +222,7 @@ class GraphObjective:
         weights: Floats | None = None,
         passing: Passing | None = None,
         max_bytes: float = 2.0**31,
+        kept: Ints | None = None,
     ) -> None:
         if kind not in OBJECTIVES:
             raise ValueError(f"'objective' must be one of {OBJECTIVES}, got {kind!r}")
@@ -236,6 +232,7 @@ class GraphObjective:
         self.data, self.gold, self.kind, self.method = data, gold, kind, method
         self.c2, self.entropy, self.passing, self.max_bytes = float(c2), float(entropy), passing, max_bytes
         self.weights = np.ones(data.n_graphs) if weights is None else weights
+        self.kept = kept
         known = gold >= 0
         self.complete = bool(known.all())
         self.allowed = allowed
@@ -247,19 +244,15 @@ class GraphObjective:
                 raise ValueError("'allowed' must be given where labels are unknown")
         else:
             self.gold_node = engine.node_ptr[:-1] + gold
-            ends = engine.scope.reshape(-1, 2)
-            second = engine.cardinalities[ends[:, 1]]
-            entry = gold[ends[:, 0]] * second + gold[ends[:, 1]]
-            self.gold_factor = engine.factor_ptr[:-1] + entry
-            self.gold_table = data.table_ptr[data.table_of] + entry
-        of_graph = data.graph_of
-        self.node_weight = np.repeat(self.weights[of_graph], engine.cardinalities)
-        first = engine.scope.reshape(-1, 2)[:, 0]
-        self.factor_weight = np.repeat(self.weights[of_graph[first]], np.diff(engine.factor_ptr))
+            a, b = engine.scope.reshape(-1, 2).T
+            entry = data.table_ptr[data.table_of] + gold[a] * engine.cardinalities[b] + gold[b]
+            # weighted counts of the tables' entries
+            counts = np.bincount(entry, self.weights[data.edge_graph], int(data.table_ptr[-1]))
+            self.gold_tables: Floats = counts.astype(np.float64)
         free = np.ones(data.n_graphs, bool)
         if allowed is not None:
             open_node = np.logical_and.reduceat(allowed, engine.node_ptr[:-1])
-            np.logical_and.at(free, of_graph, open_node)
+            np.logical_and.at(free, data.graph_of, open_node)
         else:
             free[:] = False
         self.unlabelled = free
@@ -269,124 +262,138 @@ class GraphObjective:
 
     @property
     def size(self) -> int:
-        """Number of weights."""
-        return self.data.size
+        """Number of weights that are learnt."""
+        return self.data.size if self.kept is None else len(self.kept)
 
-    def _infer(self, scores: Scores) -> Inference:
+    def expand(self, w: Floats) -> Floats:
+        """All weights."""
+        if self.kept is None:
+            return w
+        out = np.zeros(self.data.size)
+        out[self.kept] = w
+        return out
+
+    def _infer(self, scores: Scores, weights: Floats) -> Inference:
+        """Log Z, marginals of the nodes, and sums of the edges' marginals by table, weighted by graph."""
         result = self.data.engine.infer(
-            scores, self.method, passing=self.passing, max_bytes=self.max_bytes, silent=True
+            scores,
+            self.method,
+            passing=self.passing,
+            max_bytes=self.max_bytes,
+            silent=True,
+            weights=weights[self.data.component_graph],
         )
         self.convergence = result.convergence
         self.failures += not result.convergence.converged
         return result
 
+    def _weigh(self, nodes: Floats, weights: Floats) -> Floats:
+        """Multiplies what belongs to nodes with the weights of their graphs, in place."""
+        if (weights != 1).any():
+            nodes *= np.repeat(weights[self.data.graph_of], self.data.engine.cardinalities)
+        return nodes
+
     def _likelihood(self, scores: Scores) -> tuple[float, Floats, Floats]:
-        engine = self.data.engine
         weight = self.weights[self.data.component_graph]
-        free = self._infer(scores)
+        free = self._infer(scores, self.weights)
         assert free.factors is not None
-        nodes, factors = free.nodes, free.factors
+        nodes, tables = free.nodes, free.factors
         value = float(weight @ free.log_z)
         if self.complete:
             value -= float(scores.unary[self.gold_node] @ self.weights[self.data.graph_of])
-            first = engine.scope.reshape(-1, 2)[:, 0]
-            value -= float(scores.tables[self.gold_table] @ self.weights[self.data.graph_of[first]])
+            value -= float(scores.tables @ self.gold_tables)
             nodes[self.gold_node] -= 1
-            factors[self.gold_factor] -= 1
+            tables -= self.gold_tables
         else:
             assert self.allowed is not None
             held = Scores(
                 np.where(self.allowed, scores.unary, -np.inf), scores.tables, scores.table_ptr, scores.table_of
             )
-            clamped = self._infer(held)
+            clamped = self._infer(held, self.weights)
             assert clamped.factors is not None
             value -= float(weight @ clamped.log_z)
             nodes -= clamped.nodes
-            factors -= clamped.factors
-        return value, nodes * self.node_weight, factors * self.factor_weight
+            tables -= clamped.factors
+        return value, self._weigh(nodes, self.weights), tables
 
     def _entropy(self, scores: Scores) -> tuple[float, Floats, Floats]:
         """Weighted entropies of the unlabelled graphs and their derivatives by the scores."""
-        data, engine = self.data, self.data.engine
         mask = self.unlabelled * self.weights
-        result = self._infer(scores)
-        of_component = mask[data.component_graph]
-        value = float(of_component @ (result.log_z - engine.energy(scores, result)))
+        result = self._infer(scores, mask)
+        assert result.factors is not None
+        value = float(mask[self.data.component_graph] @ result.log_z)
+        value -= float(self._weigh(result.nodes, mask) @ scores.unary + result.factors @ scores.tables)
         step = 1e-4
         moved = [
-            self._infer(Scores(s * scores.unary, s * scores.tables, scores.table_ptr, scores.table_of))
+            self._infer(Scores(s * scores.unary, s * scores.tables, scores.table_ptr, scores.table_of), mask)
             for s in (1 + step, 1 - step)
         ]
         hot, cold = moved
         assert hot.factors is not None
         assert cold.factors is not None
-        nodes = (cold.nodes - hot.nodes) / (2 * step) * np.repeat(mask[data.graph_of], engine.cardinalities)
-        first = engine.scope.reshape(-1, 2)[:, 0]
-        factors = (cold.factors - hot.factors) / (2 * step)
-        return value, nodes, factors * np.repeat(mask[data.graph_of[first]], np.diff(engine.factor_ptr))
+        nodes = (cold.nodes - hot.nodes) / (2 * step)
+        return value, self._weigh(nodes, mask), (cold.factors - hot.factors) / (2 * step)
 
     def _log_softmax(self, flat: Floats) -> Floats:
         begin, card = self.data.engine.node_ptr[:-1], self.data.engine.cardinalities
         shifted = flat - np.repeat(np.maximum.reduceat(flat, begin), card)
         return np.asarray(shifted - np.repeat(np.log(np.add.reduceat(np.exp(shifted), begin)), card))
 
-    def _pseudo(self, scores: Scores) -> tuple[float, Floats, Floats]:
-        data, engine = self.data, self.data.engine
-        local = scores.unary.copy()
-        sides = []
+    def _sides(self) -> Iterator[tuple[Ints, Ints]]:
+        """For both ends of the edges of every group: places of their scores among the nodes', [m, L], and among the
+        tables', given the label of the other end."""
+        data, ptr = self.data, self.data.engine.node_ptr
         for k, group in enumerate(data.edges):
-            table = data.edge_tables(scores, k)
-            m = np.arange(len(group.ends)) if len(table) > 1 else np.zeros(len(group.ends), np.int64)
+            n, m = group.shape
+            begin = data.table_ptr[data.table_of[data.first[k] : data.first[k + 1]]]
             a, b = group.ends.T
-            for here, rows in ((a, table[m, :, self.gold[b]]), (b, table[m, self.gold[a], :])):
-                place = engine.node_ptr[here][:, None] + np.arange(rows.shape[1])
-                sides.append(place)
-                local += np.bincount(place.ravel(), rows.ravel(), len(local))
-        log_p = self._log_softmax(local)
-        node_weight = self.weights[data.graph_of]
-        value = -float(log_p[self.gold_node] @ node_weight)
+            yield ptr[a][:, None] + np.arange(n), (begin + self.gold[b])[:, None] + np.arange(n) * m
+            yield ptr[b][:, None] + np.arange(m), (begin + self.gold[a] * m)[:, None] + np.arange(m)
+
+    def _pseudo(self, scores: Scores) -> tuple[float, Floats, Floats]:
+        local = scores.unary.copy()
+        for place, entry in self._sides():
+            local += np.bincount(place.ravel(), scores.tables[entry].ravel(), len(local))
+        value, d = self._alone(local)
+        tables = np.zeros(len(scores.tables))
+        for place, entry in self._sides():
+            tables += np.bincount(entry.ravel(), d[place].ravel(), len(tables))
+        return value, d, tables
+
+    def _alone(self, unary: Floats) -> tuple[float, Floats]:
+        """The negative log-likelihood of all nodes by these scores alone, and its derivatives."""
+        log_p = self._log_softmax(unary)
+        value = -float(log_p[self.gold_node] @ self.weights[self.data.graph_of])
         d = np.exp(log_p)
         d[self.gold_node] -= 1
-        d *= self.node_weight
-        factors = np.zeros(int(engine.factor_ptr[-1]))
-        for k, group in enumerate(data.edges):
-            m = np.arange(len(group.ends))
-            entries = data.edge_entries(factors, k).reshape(-1, *group.shape)
-            a, b = group.ends.T
-            entries[m, :, self.gold[b]] += d[sides[2 * k]]
-            entries[m, self.gold[a], :] += d[sides[2 * k + 1]]
-        return value, d, factors
+        return value, self._weigh(d, self.weights)
 
     def _piecewise(self, scores: Scores) -> tuple[float, Floats, Floats]:
-        data, engine = self.data, self.data.engine
-        log_p = self._log_softmax(scores.unary)
-        value = -float(log_p[self.gold_node] @ self.weights[data.graph_of])
-        nodes = np.exp(log_p)
-        nodes[self.gold_node] -= 1
-        factors = np.zeros(int(engine.factor_ptr[-1]))
-        for k, group in enumerate(data.edges):
-            table = data.edge_tables(scores, k)
-            table = table.reshape(len(table), group.shape[0] * group.shape[1])
+        data = self.data
+        value, nodes = self._alone(scores.unary)
+        tables = -self.gold_tables
+        edges = np.bincount(data.table_of, self.weights[data.edge_graph], len(data.table_ptr) - 1)
+        for k in range(len(data.edges)):
+            table = data.edge_tables(scores.tables, k)
             shifted = table - table.max(axis=1, keepdims=True)
             log_q = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
-            data.edge_entries(factors, k)[...] = np.exp(log_q)
-            m = np.arange(len(group.ends)) if len(table) > 1 else np.zeros(len(group.ends), np.int64)
-            at = self.gold[group.ends[:, 0]] * group.shape[1] + self.gold[group.ends[:, 1]]
-            value -= float(log_q[m, at] @ self.weights[data.graph_of[group.ends[:, 0]]])
-        factors[self.gold_factor] -= 1
-        return value, nodes * self.node_weight, factors * self.factor_weight
+            value -= float(log_q.ravel() @ data.edge_tables(self.gold_tables, k).ravel())
+            of_table = edges[data.first_table[k] : data.first_table[k + 1]]
+            data.edge_tables(tables, k)[...] += np.exp(log_q) * of_table[:, None]
+        return value, nodes, tables
 
     def value_and_grad(self, w: Floats, out: Floats | None = None) -> tuple[float, Floats]:
         """Value and gradient at w."""
-        scores = self.data.scores(w)
+        scores = self.data.scores(self.expand(w))
         compute = {"likelihood": self._likelihood, "pseudo_likelihood": self._pseudo, "piecewise": self._piecewise}
-        value, nodes, factors = compute[self.kind](scores)
+        value, nodes, tables = compute[self.kind](scores)
         if self.entropy and self.unlabelled.any():
-            h, h_nodes, h_factors = self._entropy(scores)
+            h, h_nodes, h_tables = self._entropy(scores)
             value += self.entropy * h
             nodes += self.entropy * h_nodes
-            factors += self.entropy * h_factors
+            tables += self.entropy * h_tables
         gradient = np.empty(self.size) if out is None else out
-        gradient[...] = self.data.pull_back(nodes, factors)
+        full = self.data.pull_back(nodes, tables)
+        gradient[...] = full if self.kept is None else full[self.kept]
         gradient += 2 * self.c2 * w
         return value + self.c2 * float(w @ w), gradient

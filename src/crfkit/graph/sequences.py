@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from crfkit._threads import resolve_threads
 from crfkit.features.encoders import Encoder, FeatureSource, make_encoder
+from crfkit.graph.checks import edge_array
 from crfkit.graph.engine import Passing
-from crfkit.graph.learning import GraphEstimator, Graphs, label_array
+from crfkit.graph.learning import GraphEstimator, Graphs, label_array, pairs
 from crfkit.graph.objective import EdgeGroup, GraphData, NodeGroup
 from crfkit.model import group, restore_encoder
 from crfkit.training.lbfgs import Callback
@@ -62,6 +63,7 @@ class _SequenceEstimator(GraphEstimator):
 
     features: FeatureSource
     min_freq: int
+    all_possible_states: bool
 
     def _encode(self, X: Any, grow: bool) -> tuple[Any, Ints]:
         """Attributes of the tokens as a CSR matrix, and the sequences' offsets."""
@@ -81,6 +83,25 @@ class _SequenceEstimator(GraphEstimator):
         value = np.ones(len(attr)) if data.value is None else data.value
         rows = np.repeat(np.arange(len(counts)), counts)[known]
         return csr_array((value[known], (rows, attr[known])), shape=(len(counts), n)), data.offsets
+
+    def _kept(self, data: GraphData, gold: Ints, allowed: NDArray[np.bool_] | None) -> Ints | None:
+        """Weights of the attributes and labels that were seen together, and of all edges; unknown labels see none."""
+        from scipy.sparse import csr_array
+
+        if self.all_possible_states:
+            return None
+        parts, first = [], 0
+        for nodes, place, shape in zip(data.nodes, data.places, data.shapes, strict=False):
+            if allowed is None:
+                which, label = np.arange(len(nodes.variables)), gold[nodes.variables]
+            else:
+                options = allowed[place].reshape(-1, nodes.n_labels)
+                which, label = np.nonzero(options & ~options.all(axis=1, keepdims=True))
+            seen = csr_array((np.ones(len(which)), (which, label)), shape=(len(nodes.variables), nodes.n_labels))
+            together = (abs(nodes.features).T @ seen).tocoo()
+            parts.append(np.sort(first + together.row.astype(np.int64) * nodes.n_labels + together.col))
+            first += shape[0] * shape[1]
+        return np.concatenate([*parts, np.arange(first, data.size)])
 
     def _state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         return {"encoder": self._encoder.config()}, {f"encoder.{k}": v for k, v in self._encoder.arrays().items()}
@@ -104,12 +125,12 @@ class _SequenceEstimator(GraphEstimator):
         self.__dict__.update(state)
 
     @staticmethod
-    def _steps(offsets: Ints) -> Ints:
-        """Pairs of neighbouring tokens."""
-        t = np.arange(int(offsets[-1]))
-        inner = np.ones(len(t), bool)
-        inner[offsets[:-1][np.diff(offsets) > 0]] = False
-        return np.stack([t[inner] - 1, t[inner]], axis=1)
+    def _pairs(offsets: Ints, distance: int) -> Ints:
+        """Pairs (t, t + distance) of tokens of the same sequence."""
+        sequence = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+        t = np.arange(max(0, -distance), len(sequence) - max(0, distance))
+        t = t[sequence[t] == sequence[t + distance]]
+        return np.stack([t, t + distance], axis=1)
 
 
 class SkipChainCRF(_SequenceEstimator):
@@ -122,6 +143,8 @@ class SkipChainCRF(_SequenceEstimator):
         Gives the pairs of tokens of a sequence that are tied.
     min_freq : int, default=1
         Attributes that occur less often are left out.
+    all_possible_states : bool, default=False
+        Whether attributes have weights also for labels that they were not seen with.
     objective, inference, decoding, c1, c2, entropy, passing, max_bytes, max_iter, tol, n_jobs, verbose, callback
         As for :class:`GraphCRF`.
 
@@ -141,6 +164,7 @@ class SkipChainCRF(_SequenceEstimator):
         *,
         skips: Callable[[Any], Iterable[tuple[int, int]]] = repeated_words,
         min_freq: int = 1,
+        all_possible_states: bool = False,
         objective: str = "likelihood",
         inference: str = "loopy",
         decoding: str | None = None,
@@ -158,6 +182,7 @@ class SkipChainCRF(_SequenceEstimator):
         self.features = features
         self.skips = skips
         self.min_freq = min_freq
+        self.all_possible_states = all_possible_states
         self.objective = objective
         self.inference = inference
         self.decoding = decoding
@@ -186,14 +211,23 @@ class SkipChainCRF(_SequenceEstimator):
         if header["skips"] is not None:
             self.skips = _missing_skips(str(header["skips"]))
 
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        if not callable(self.skips):
+            raise ValueError(f"'skips' of SkipChainCRF must be a function, got {self.skips!r}")
+
     def _graphs(self, X: Any, grow: bool) -> Graphs:
         features, offsets = self._encode(X, grow)
         labels = len(self.classes_)
-        far = [(int(o) + a, int(o) + b) for o, x in zip(offsets, X, strict=False) for a, b in self.skips(x)]
+        far = [np.zeros((0, 2), np.int64)]
+        for i, x in enumerate(X):
+            begin, end = offsets[i : i + 2]
+            skips = [tuple(pair) if isinstance(pair, (tuple, list)) else pair for pair in self.skips(x)]
+            far.append(begin + edge_array(skips, f"skips of sequence {i}", int(end - begin)))
         shape = (labels, labels)
         groups = [
-            EdgeGroup(None, self._steps(offsets), shape),
-            EdgeGroup(None, np.array(far, np.int64).reshape(-1, 2), shape),
+            EdgeGroup(None, self._pairs(offsets, 1), shape),
+            EdgeGroup(None, np.concatenate(far), shape),
         ]
         tokens = np.arange(int(offsets[-1]))
         graph_of = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
@@ -210,8 +244,8 @@ class SkipChainCRF(_SequenceEstimator):
 
     def score(self, X: Any, y: Any) -> float:
         """Part of the tokens that :meth:`predict` labels right."""
-        pairs = [(a, b) for s, t in zip(y, self.predict(X), strict=True) for a, b in zip(s, t, strict=True)]
-        return float(sum(a == b for a, b in pairs) / len(pairs))
+        right = [bool(a == b) for s, t in pairs(y, self.predict(X)) for a, b in zip(s, t, strict=True)]
+        return sum(right) / len(right)
 
 
 class FactorialCRF(_SequenceEstimator):
@@ -220,7 +254,7 @@ class FactorialCRF(_SequenceEstimator):
     .. math::
 
         p(y \mid x) \propto \exp \sum_t \Big( \sum_k w^k_{y^k_t} \cdot f_t + \sum_k a^k(y^k_{t-1}, y^k_t)
-            + \sum_{k} b^k(y^k_t, y^{k+1}_t) \Big)
+            + \sum_k \sum_{l \in links} b^{kl}(y^k_t, y^{k+1}_{t+l}) \Big)
 
     The labels of a token are a tuple, one of each column. The treewidth is that of two chains side by side, so that
     exact inference costs :math:`L_1^2 L_2` a token for two columns.
@@ -230,6 +264,11 @@ class FactorialCRF(_SequenceEstimator):
     features : as for :class:`crfkit.CRF`
     min_freq : int, default=1
         Attributes that occur less often are left out.
+    all_possible_states : bool, default=False
+        Whether attributes have weights also for labels that they were not seen with.
+    links : sequence of int, default=(0,)
+        Token t of a column is tied to the tokens t + link of the next column. With two columns, (0, -1) or (0, 1)
+        costs exact inference no more than (0,); more links cost more.
     objective, inference, decoding, c1, c2, entropy, passing, max_bytes, max_iter, tol, n_jobs, verbose, callback
         As for :class:`GraphCRF`.
 
@@ -252,6 +291,8 @@ class FactorialCRF(_SequenceEstimator):
         features: FeatureSource = "auto",
         *,
         min_freq: int = 1,
+        all_possible_states: bool = False,
+        links: Sequence[int] = (0,),
         objective: str = "likelihood",
         inference: str = "exact",
         decoding: str | None = None,
@@ -268,6 +309,8 @@ class FactorialCRF(_SequenceEstimator):
     ) -> None:
         self.features = features
         self.min_freq = min_freq
+        self.all_possible_states = all_possible_states
+        self.links = links
         self.objective = objective
         self.inference = inference
         self.decoding = decoding
@@ -282,7 +325,23 @@ class FactorialCRF(_SequenceEstimator):
         self.verbose = verbose
         self.callback = callback
 
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        known = isinstance(self.links, (tuple, list)) and all(type(link) is int for link in self.links)
+        if not known or len(set(self.links)) < max(1, len(self.links)):
+            raise ValueError(f"'links' of FactorialCRF must be one or more distinct ints, got {self.links!r}")
+
+    def _set_state(self, header: dict[str, Any], arrays: dict[str, NDArray[Any]], features: FeatureSource) -> None:
+        super()._set_state(header, arrays, features)
+        self.links = tuple(self.links)
+
     def _columns(self, y: Any) -> list[list[Any]]:
+        for i, s in enumerate(y):
+            for t, token in enumerate(s or ()):
+                if token is not None and not isinstance(token, (tuple, list)):
+                    raise ValueError(
+                        f"sequence {i}, position {t}: the labels of a token must be a tuple, got {token!r}"
+                    )
         width = next((len(token) for s in y if s is not None for token in s if token is not None), 0)
         if width < 1:
             raise ValueError("there is no label to learn")
@@ -305,22 +364,21 @@ class FactorialCRF(_SequenceEstimator):
     def _shapes(self) -> list[tuple[int, ...]]:
         sizes = [len(c) for c in self.classes_]
         out: list[tuple[int, ...]] = [(self._encoder.n_attributes[0], n) for n in sizes]
-        return out + [(n, n) for n in sizes] + list(itertools.pairwise(sizes))
+        return out + [(n, n) for n in sizes] + [pair for pair in itertools.pairwise(sizes) for _ in self.links]
 
     def _graphs(self, X: Any, grow: bool) -> Graphs:
         features, offsets = self._encode(X, grow)
         sizes = [len(c) for c in self.classes_]
         kinds, tokens = len(sizes), int(offsets[-1])
-        # variables of a token lie side by side
-        variables = [np.arange(tokens) * kinds + k for k in range(kinds)]
-        steps = self._steps(offsets)
+        variables = [k * tokens + np.arange(tokens) for k in range(kinds)]
+        steps = self._pairs(offsets, 1)
         nodes = [NodeGroup(features, variables[k], sizes[k]) for k in range(kinds)]
-        edges = [EdgeGroup(None, steps * kinds + k, (sizes[k], sizes[k])) for k in range(kinds)]
-        for k in range(kinds - 1):
-            ends = np.stack([variables[k], variables[k + 1]], axis=1)
+        edges = [EdgeGroup(None, steps + k * tokens, (sizes[k], sizes[k])) for k in range(kinds)]
+        for k, link in itertools.product(range(kinds - 1), self.links):
+            ends = self._pairs(offsets, link) + tokens * np.array([k, k + 1])
             edges.append(EdgeGroup(None, ends, (sizes[k], sizes[k + 1])))
-        graph_of = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets) * kinds)
-        data = GraphData(graph_of, len(offsets) - 1, nodes, edges, self.n_jobs)
+        graph_of = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+        data = GraphData(np.tile(graph_of, kinds), len(offsets) - 1, nodes, edges, self.n_jobs)
         return Graphs(data, variables, [offsets] * kinds)
 
     def predict(self, X: Any) -> list[list[tuple[Any, ...]]]:
@@ -334,5 +392,5 @@ class FactorialCRF(_SequenceEstimator):
 
     def score(self, X: Any, y: Any) -> float:
         """Part of the tokens that :meth:`predict` labels right in all columns."""
-        pairs = [(a, b) for s, t in zip(y, self.predict(X), strict=True) for a, b in zip(s, t, strict=True)]
-        return float(sum(tuple(a) == b for a, b in pairs) / len(pairs))
+        right = [bool(tuple(a) == b) for s, t in pairs(y, self.predict(X)) for a, b in zip(s, t, strict=True)]
+        return sum(right) / len(right)
