@@ -368,3 +368,24 @@ def test_files_that_would_be_lost(folder: Path) -> None:
     assert "there is no folder to write to" in error
     assert "nowhere" in error
     assert run("inspect", folder / "kept", "--top", "0", code=2).stderr
+
+
+@pytest.mark.parametrize("algorithm", ["lbfgs", "newton-cg", "sgd", "smd", "adagrad", "sag"])
+def test_unlabelled_data_with_every_optimiser(folder: Path, algorithm: str) -> None:
+    how = ("--entropy-weight", "0.1", "-a", algorithm, "--max-iter", "12")
+    out = run(
+        "train", folder / "train.txt", "--unlabeled", folder / "unseen.txt", *how, "-m", folder / "semi", "--json"
+    )
+    told = [json.loads(line) for line in out.stdout.splitlines()]
+    assert told[-1]["event"] == "trained"
+    assert told[-2]["terms"]["entropy"] > 0
+    tagged = run("tag", folder / "unseen.txt", "-m", folder / "semi").stdout
+    assert [row[-1] for row in rows(tagged)][:2] == ["B-Q", "B-U"]
+
+
+def test_margins_take_unknown_labels_but_no_entropy(folder: Path) -> None:
+    (folder / "partial.txt").write_text(TRAIN.replace("red JJ B-N", "red JJ ?"))
+    run("train", folder / "partial.txt", "--unknown", "?", "-a", "pa", "-m", folder / "margin", "-q")
+    how = ("--unlabeled", folder / "unseen.txt", "--entropy-weight", "0.1", "-a", "pa")
+    out = run("train", folder / "train.txt", *how, "-m", folder / "margin", code=1)
+    assert "'entropy_weight' of CRF must be 0 for the algorithm 'pa'" in out.stderr

@@ -50,7 +50,7 @@ CRFKIT_INLINE void scatter_row(const FlatRows<T>& rows, i64 token, const T* p, T
   const i64 begin = rows.ptr[token], middle = begin + rows.n_dense[token], end = rows.ptr[token + 1];
   const u32* at = rows.at.data();
   const T* value = rows.value.empty() ? nullptr : rows.value.data();
-  for_tiles<4>(rows.width / W, [&](auto N, int v0) {
+  for_tiles<4>(rows.width / W, [&](auto N, int v0) __attribute__((always_inline)) {
     Vec x[N];
     for (int v = 0; v < N; ++v) x[v] = S::load(p + (v0 + v) * W) * alpha;
     for (i64 k = begin; k < middle; ++k) {

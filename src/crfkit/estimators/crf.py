@@ -85,11 +85,11 @@ class CRF(ChainEstimator):
     entropy_weight : float, default=0
         Coefficient of the entropy of the sequences that have no labels at all: the model is asked to be sure about
         them. With 0 such sequences are left out. The objective then has many local minima; training begins at the
-        optimum of the labelled sequences.
+        optimum of the labelled sequences. Not for ``"ap"``, ``"pa"`` and ``"arow"``, which minimise no likelihood.
     entropy_per : {"sequence", "token"}, default="sequence"
         Whether a sequence counts with its entropy, or with that divided by its length.
     entropy_ramp : int, default=10
-        Iterations over which the entropy's weight grows to ``entropy_weight``.
+        Iterations over which the entropy's weight grows to ``entropy_weight``; for the stochastic optimisers, passes.
     max_iter : int, optional
         Most iterations of the optimiser; for the stochastic ones, passes over the data.
     early_stopping : int, optional
@@ -310,9 +310,10 @@ class CRF(ChainEstimator):
         }
         make = self._objective_class(grow)
         if sets is not None:
-            if make is BackwardObjective:
-                raise ValueError("unknown labels in 'y' need CRF(gradient='forward-backward')")
-            make = SemiSupervisedObjective if make is LikelihoodObjective else make
+            if make is LikelihoodObjective:
+                make = SemiSupervisedObjective
+            elif make is not SequenceObjective:
+                raise ValueError("unknown labels in 'y' need CRF(gradient='forward-backward') or an HMM")
             shared |= {"sets": sets, "entropy_weight": self.entropy_weight, "entropy_per": self.entropy_per}
         if make is SequenceObjective:
             shared["beam"] = as_beam(self.beam)
@@ -368,7 +369,8 @@ class CRF(ChainEstimator):
         y : sequences of labels
             One label for every token; None where it is not known, or a set of labels of which any may be right. A
             sequence without labels may be None: see ``entropy_weight``. What is learned is the likelihood of what is
-            known, :math:`\\log Z_{known} - \\log Z`.
+            known, :math:`\\log Z_{known} - \\log Z`; ``"ap"``, ``"pa"`` and ``"arow"`` go towards the best labelling
+            that fits.
         X_dev, y_dev : optional
             Held-out data, scored after every iteration for the callback.
         sample_weight : array [S], optional

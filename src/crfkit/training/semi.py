@@ -112,8 +112,8 @@ class SemiSupervisedObjective(LikelihoodObjective):
     def hessian_product(self, w: Vector, v: Vector) -> Vector:
         r"""The Hessian at w times v.
 
-        Of a partly labelled sequence it is the difference of two covariances, that of all labellings and that of those that
-        fit, exactly. The entropy's part is a central difference of its gradient along v. Neither need be positive.
+        Of a partly labelled sequence it is the difference of two covariances, that of all labellings and that of those
+        that fit, exactly. The entropy's part is a central difference of its gradient along v. Neither need be positive.
         """
         out = super().hessian_product(w, v)
         self._rest.add_hessian_product(
@@ -208,8 +208,8 @@ def minimize_with_entropy(
     Parameters
     ----------
     minimize : callable
-        An optimiser: ``minimize(objective, w0)`` gives a Result. Of a SequenceObjective, a stochastic one, which is told
-        the ``ramp``.
+        An optimiser: ``minimize(objective, w0)`` gives a Result. Of a SequenceObjective, a stochastic one, which is
+        told the ``ramp``.
     objective : SemiSupervisedObjective or SequenceObjective
     w0 : float64 array
     ramp : int

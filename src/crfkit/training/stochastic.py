@@ -413,7 +413,8 @@ class Perceptron(Stochastic):
 
         w \leftarrow w + F(x, y) - F(x, \hat y), \qquad \hat y = \arg\max_y w \cdot F(x, y)
 
-    The result is the mean of w over all steps. There is no penalty.
+    The result is the mean of w over all steps. There is no penalty. Where labels are known in part, y is the best
+    labelling that fits them, here and in the optimisers below.
 
     Examples
     --------
