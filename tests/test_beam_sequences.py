@@ -138,3 +138,14 @@ def test_what_has_no_beams() -> None:
     crf = CRF(Template("U:%x[0,0]\nB:%x[0,0]"), beam=FixedSize(2), algorithm="sgd")
     with pytest.raises(ValueError, match="transitions look at the input"):
         crf.fit([["a", "b"]], [["A", "B"]])
+
+
+def test_large_beams_give_way_to_all_labels() -> None:
+    X, y = data(4, 60, 12, 0.2)
+    crf = CRF(algorithm="sgd", beam=MinDivergence(1e-3, 6), max_iter=2).fit(X, y)
+    assert crf.beams_ is not None
+    assert crf.beams_.exact
+    assert crf.beams_.average == 12
+    fixed = CRF(algorithm="sgd", beam=FixedSize(6), max_iter=2).fit(X, y)
+    assert fixed.beams_ is not None
+    assert not fixed.beams_.exact

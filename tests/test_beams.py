@@ -13,7 +13,17 @@ from hypothesis import strategies as st
 from lattices import potentials
 
 from crfkit import chain
-from crfkit.chain import BeamMarginals, FixedSize, MinDivergence, Potentials, Threshold
+from crfkit.chain import (
+    Adaptive,
+    BeamMarginals,
+    FixedSize,
+    MinDivergence,
+    Potentials,
+    Threshold,
+    decode,
+    marginals,
+    nbest,
+)
 
 rules = st.one_of(
     st.builds(MinDivergence, st.sampled_from([0.0, 0.001, 0.05, 0.3, 1.0]), st.integers(1, 3)),
@@ -235,3 +245,41 @@ P = Potentials(np.zeros((2, 2)), np.zeros((2, 2)))
 def test_bad_beams_are_named(make: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make()
+
+
+def test_a_beam_that_loses_every_path() -> None:
+    p = Potentials([[0.0, 5.0], [0.0, 0.0]], [[0.0, 0.0], [-np.inf, -np.inf]])
+    assert decode(p, beam=FixedSize(1)).tolist() == decode(p).tolist()
+    for form in ("frozen", "smoothed", "paper"):
+        with pytest.raises(ValueError, match="the beam fixed:1 lost every labelling that is allowed: a larger one"):
+            marginals(p, beam=FixedSize(1), form=form)
+    with pytest.raises(ValueError, match="the beam fixed:1 lost every labelling"):
+        nbest(p, 2, beam=FixedSize(1))
+    nothing = Potentials([[0.0, 5.0], [0.0, 0.0]], np.full((2, 2), -np.inf))
+    for ask in (decode, marginals):
+        with pytest.raises(ValueError, match="no labelling is allowed"):
+            ask(nothing, beam=FixedSize(1))
+
+
+@pytest.mark.parametrize(
+    ("beam", "message"),
+    [
+        (Adaptive(), "must not be Adaptive"),
+        (3, "'beam' must be MinDivergence"),
+        (FixedSize, "'beam' must be"),
+        ("fixed:", "not a whole"),
+    ],
+)
+def test_what_is_no_beam(beam: Any, message: str) -> None:
+    p = Potentials(np.zeros((3, 2)), np.zeros((2, 2)))
+    asks: Any = (decode, marginals, lambda p, beam: nbest(p, 2, beam=beam))
+    for ask in asks:
+        with pytest.raises(ValueError, match=message):
+            ask(p, beam=beam)
+    assert decode(p, beam="fixed:1").tolist() == [0, 0, 0]
+    with pytest.raises(ValueError, match="'n' of FixedSize must be an int >= 1"):
+        FixedSize(2**31)
+    with pytest.raises(ValueError, match="'keep' and 'form' of marginals are for beams"):
+        marginals(p, keep=[0, 0, 0])  # type: ignore[call-overload]
+    with pytest.raises(ValueError, match="keep of sequence 0 must have shape"):
+        marginals(p, beam=FixedSize(1), keep=[0])

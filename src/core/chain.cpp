@@ -166,7 +166,9 @@ void decode(const ChainInput<T>& in, const BeamRule* rule, const Threads& thread
       BeamResult beams;
       if (in.offsets[s + 1] == in.offsets[s]) return;
       prepared.kernels.beam_choose(prepared.job, *rule, s, beams, workspace);
-      trace(in, prepared, s, beams);
+      // a beam that ran into forbidden transitions says nothing: all labels, then
+      if (beams.log_mass > -std::numeric_limits<double>::infinity()) trace(in, prepared, s, beams);
+      else prepared.kernels.decode(prepared.job, make_pack(in.offsets, {s}), workspace);
     });
     return;
   }

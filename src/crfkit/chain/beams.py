@@ -21,7 +21,12 @@ Form = Literal["frozen", "smoothed", "paper"]
 
 def _check(owner: object, name: str, value: Any, low: float, integer: bool = False) -> None:
     kinds = (int, np.integer) if integer else (int, float, np.integer, np.floating)
-    if isinstance(value, bool) or not isinstance(value, kinds) or not value >= low or value == np.inf:
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, kinds)
+        or not value >= low
+        or value >= (2**31 if integer else np.inf)
+    ):
         rule = f"{'an int' if integer else 'a number'} >= {low:g}"
         raise ValueError(f"{name!r} of {type(owner).__name__} must be {rule}, got {value!r}")
 
@@ -190,9 +195,17 @@ def as_beam(beam: Any) -> Any:
         raise ValueError(f"'beam' must begin with {', '.join(_FORMS)}, got {beam!r}")
     make, kinds, least = _FORMS[name]
     if not least <= len(numbers) <= len(kinds):
-        raise ValueError(f"'beam' {name} takes {least} to {len(kinds)} numbers, got {beam!r}")
+        often = str(least) if least == len(kinds) else f"{least} to {len(kinds)}"
+        raise ValueError(f"'beam' {name} takes {often} number{'s' * (often != '1')}, got {beam!r}")
+    values = []
+    for kind, x in zip(kinds, numbers, strict=False):
+        try:
+            values.append(kind(x))
+        except ValueError:
+            what = "a whole number" if kind is int else "a number"
+            raise ValueError(f"'beam' {beam!r}: {x!r} is not {what}") from None
     try:
-        return make(*(kind(x) for kind, x in zip(kinds, numbers, strict=False)))
+        return make(*values)
     except ValueError as e:
         raise ValueError(f"'beam' {beam!r}: {e}") from None
 
@@ -277,6 +290,14 @@ def beam_marginals(
     log_mass = found[0]
     log_z = log_mass if p.offsets is not None else float(log_mass[0])
     return log_mass, BeamMarginals(log_z, *found[1:], p.n_labels, x.offsets)
+
+
+def as_rule(beam: Any) -> Beam | None:
+    """A beam for inference, as :func:`as_beam` takes it."""
+    rule = as_beam(beam)
+    if isinstance(rule, Adaptive):
+        raise ValueError("'beam' must not be Adaptive here, which is for training")
+    return rule  # type: ignore[no-any-return]
 
 
 def beam_core(beam: Beam | None) -> tuple[str | None, float, int]:

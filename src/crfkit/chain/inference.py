@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from crfkit import _core
 from crfkit._threads import resolve_threads
-from crfkit.chain.beams import Beam, BeamMarginals, Form, beam_core, beam_marginals, beam_paths
+from crfkit.chain.beams import Beam, BeamMarginals, Form, as_rule, beam_core, beam_marginals, beam_paths
 from crfkit.chain.potentials import Floats, Potentials
 
 __all__ = [
@@ -64,10 +64,13 @@ class NBest:
         return len(self.scores)
 
 
-def _require_paths(p: Potentials, dead: NDArray[np.bool_]) -> None:
-    if dead.any():
-        where = "" if p.offsets is None else f" in sequence {int(np.argmax(dead))}"
-        raise ValueError(f"no labelling is allowed{where}: every path holds a score of minus infinity")
+def _require_paths(p: Potentials, dead: NDArray[np.bool_], beam: Beam | None = None) -> None:
+    if not dead.any():
+        return
+    where = "" if p.offsets is None else f" in sequence {int(np.argmax(dead))}"
+    if beam is not None and not np.isneginf(reachable(p)[dead]).any():
+        raise ValueError(f"the beam {beam.text()} lost every labelling that is allowed{where}: a larger one is needed")
+    raise ValueError(f"no labelling is allowed{where}: every path holds a score of minus infinity")
 
 
 def _sum_product(
@@ -171,11 +174,14 @@ def marginals(
     >>> marginals(p).nodes.round(3)
     array([[0.25, 0.75]])
     """
-    if beam is not None:
-        kept = None if keep is None else _flat_path(p, keep, low=-1)
-        log_mass, found = beam_marginals(p, beam, kept, form, n_jobs)
-        _require_paths(p, np.isneginf(log_mass))
+    rule = as_rule(beam)
+    if rule is not None:
+        kept = None if keep is None else _flat_path(p, keep, low=-1, name="keep")
+        log_mass, found = beam_marginals(p, rule, kept, form, n_jobs)
+        _require_paths(p, np.isneginf(log_mass), rule)
         return found
+    if keep is not None or form != "frozen":
+        raise ValueError("'keep' and 'form' of marginals are for beams: there is no 'beam'")
     log_z, nodes, edges = _sum_product(p, n_jobs, nodes=True, edges=True)
     assert nodes is not None
     assert edges is not None
@@ -194,7 +200,7 @@ def decode_flat(p: Potentials, n_jobs: int | None = None, beam: Beam | None = No
     x = p.lattice
     path = np.empty(len(x.unary), np.int32)
     dead = np.empty(len(p), np.uint8)
-    kind, amount, size = beam_core(beam)
+    kind, amount, size = beam_core(as_rule(beam))
     threads = resolve_threads(n_jobs)
     _core.decode(x.unary, x.pairwise, x.per_step, x.offsets, threads, kind, amount, size, path, dead)
     _require_paths(p, dead.astype(bool))
@@ -214,7 +220,7 @@ def decode(p: Potentials, n_jobs: int | None = None, *, beam: Beam | None = None
     n_jobs : int, optional
     beam : MinDivergence, FixedSize or Threshold, optional
         Look only at a beam of labels at each step, picked by the scores of the best paths so far. The labelling may
-        then not be the best.
+        then not be the best. Where forbidden transitions leave a beam no path, all labels are looked at.
 
     Returns
     -------
@@ -230,7 +236,7 @@ def decode(p: Potentials, n_jobs: int | None = None, *, beam: Beam | None = None
     return path if p.offsets is None else p.split(path)
 
 
-def nbest(p: Potentials, k: int, *, beam: Beam | None = None, n_jobs: int | None = None) -> Any:
+def nbest(p: Potentials, k: int, *, beam: Beam | str | None = None, n_jobs: int | None = None) -> Any:
     """The ``k`` best labellings, all different, best first.
 
     There are fewer where fewer are allowed. With a ``beam``, the best of those inside of it.
@@ -246,10 +252,11 @@ def nbest(p: Potentials, k: int, *, beam: Beam | None = None, n_jobs: int | None
     >>> nbest(p, 3).paths.tolist()
     [[1, 0], [0, 0], [1, 1]]
     """
-    if k < 1:
-        raise ValueError(f"'k' of nbest must be >= 1, got {k}")
-    found = [NBest(paths, scores) for paths, scores in beam_paths(p, beam, k, n_jobs)]
-    _require_paths(p, np.array([len(best) == 0 for best in found], bool))
+    if not isinstance(k, (int, np.integer)) or k < 1:
+        raise ValueError(f"'k' of nbest must be an int >= 1, got {k!r}")
+    rule = as_rule(beam)
+    found = [NBest(paths, scores) for paths, scores in beam_paths(p, rule, int(k), n_jobs)]
+    _require_paths(p, np.array([len(best) == 0 for best in found], bool), rule)
     return found if p.offsets is not None else found[0]
 
 
@@ -285,16 +292,18 @@ def sample(p: Potentials, n: int, rng: np.random.Generator | int | None = None, 
     return paths if p.offsets is None else p.split(paths, axis=1)
 
 
-def _flat_path(p: Potentials, path: ArrayLike | Sequence[ArrayLike], low: int = 0) -> NDArray[np.int64]:
+def _flat_path(
+    p: Potentials, path: ArrayLike | Sequence[ArrayLike], low: int = 0, name: str = "path"
+) -> NDArray[np.int64]:
     given: Any = path
     rows = [np.asarray(row) for row in ([given] if p.offsets is None else given)]
     if len(rows) != len(p):
-        raise ValueError(f"'path' must hold {len(p)} paths, got {len(rows)}")
+        raise ValueError(f"{name!r} must hold one for each of {len(p)} sequences, got {len(rows)}")
     for i, (row, length) in enumerate(zip(rows, p.lengths, strict=True)):
         if row.shape != (length,):
-            raise ValueError(f"path of sequence {i} must have shape ({length},), got {row.shape}")
+            raise ValueError(f"{name} of sequence {i} must have shape ({length},), got {row.shape}")
         if row.size and (row.dtype.kind not in "iu" or row.min() < low or row.max() >= p.n_labels):
-            raise ValueError(f"path of sequence {i} must hold label numbers from {low} to {p.n_labels - 1}")
+            raise ValueError(f"{name} of sequence {i} must hold label numbers from {low} to {p.n_labels - 1}")
     return np.concatenate(rows).astype(np.int64) if rows else np.empty(0, np.int64)
 
 

@@ -15,6 +15,7 @@ import typer
 
 import crfkit
 from crfkit import CRF, HMM, MEMM, Template, metrics
+from crfkit.chain.beams import as_beam
 from crfkit.cli.files import emit, file_size, read_labelled, read_unlabelled, say
 from crfkit.cli.options import (
     ColumnsOption,
@@ -78,6 +79,13 @@ class _Watch:
     def end(self) -> None:
         if self.live:
             print(file=sys.stderr)
+
+
+def refuse(settings: dict[str, Any]) -> None:
+    """Raises where something was set that only CRFs have."""
+    for name in ("constraints", "entropy_weight", "beam", "warm_start_fraction"):
+        if settings[name]:
+            raise DataError(f"--{name.replace('_', '-')} is for CRFs")
 
 
 def _plain_progress(p: Progress) -> dict[str, Any]:
@@ -188,6 +196,7 @@ def train(
     """
     began = time.perf_counter()
     watch = _Watch(json, quiet, max_iter)
+    as_beam(beam)
     X, y, weights = read_labelled(data, format, label, columns, comment)
     dev_data = None if dev is None else read_labelled(dev, format, label, columns, comment)
     if unknown is not None:
@@ -230,13 +239,12 @@ def train(
             raise DataError("an HMM emits the columns themselves: it takes no template, and no CRFsuite files")
         if settings["algorithm"] != "lbfgs":
             raise DataError(f"--algorithm {algorithm} is for CRFs and MEMMs: an HMM is trained by counting")
+        refuse(settings)
         crf = HMM(n_jobs=threads, max_iter=100 if max_iter is None else max_iter)
     elif start is None:
         features = "auto" if template is None else Template.from_file(template, padding=padding, dialect=dialect.value)
         if kind is Kind.memm:
-            for name in ("constraints", "entropy_weight", "beam", "warm_start_fraction"):
-                if settings[name]:
-                    raise DataError(f"--{name.replace('_', '-')} is for CRFs")
+            refuse(settings)
             for name in set(settings) - set(MEMM._parameters()):
                 settings.pop(name)
             crf = MEMM(features, **settings)
@@ -303,7 +311,7 @@ def train(
             f"{np.count_nonzero(crf.model_.weights)} of {crf.model_.layout.size} weights active"
         )
         if beams is not None and beams.exact:
-            say(f"beams were chosen {beams.chosen} times; training ended with all labels")
+            say("training ended with all labels")
         elif beams is not None:
             say(
                 f"beams of {beams.average:.1f} labels, at most {beams.largest}; on a sample they hold "

@@ -140,8 +140,12 @@ class ChainEstimator(Estimator):
             out += p.split(node_marginals(p, threads))
         return out
 
-    def predict_nbest(self, X: Any, k: int = 5, given: Any = None) -> list[list[Tagging]]:
+    def predict_nbest(
+        self, X: Any, k: int = 5, given: Any = None, beam: Beam | str | None = None
+    ) -> list[list[Tagging]]:
         """The ``k`` best labellings of every sequence that fit ``given``, best first, with their probabilities.
+
+        With a ``beam`` (see :meth:`predict`), the best of those inside of it; their probabilities are exact.
 
         Returns
         -------
@@ -154,7 +158,7 @@ class ChainEstimator(Estimator):
         out = []
         for p in self._potentials(X, given, np.float64):
             log_z = log_partition(p, threads)
-            for best, z in zip(nbest(p, k), log_z, strict=True):
+            for best, z in zip(nbest(p, k, beam=beam, n_jobs=threads), log_z, strict=True):
                 out.append(
                     [
                         Tagging([labels[i] for i in path], float(np.exp(score - z)))

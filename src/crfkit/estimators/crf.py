@@ -102,7 +102,8 @@ class CRF(ChainEstimator):
     beam : MinDivergence, FixedSize, Threshold, Adaptive or str, optional
         Train inside of beams of labels (see :mod:`crfkit.chain`), for large label sets; a str as for ``--beam`` of the
         command line. For the algorithms ``"sgd"``, the fastest here, ``"adagrad"`` and ``"lbfgs"``; only
-        :class:`~crfkit.chain.Adaptive` goes on to the exact optimum.
+        :class:`~crfkit.chain.Adaptive` goes on to the exact optimum. Sequences of which some labels are not known are
+        looked at exactly.
     warm_start_fraction : float, optional
         First train on this part of the sequences, picked at random, then on all.
     dtype : {"float32", "float64"}, default="float32"
@@ -230,6 +231,8 @@ class CRF(ChainEstimator):
         likelihood = isinstance(how, LBFGS) and self.gradient == "forward-backward"
         if self.warm_start_fraction is not None and not likelihood:
             raise ValueError(f"'warm_start_fraction' of CRF is for the algorithm 'lbfgs', got {self.algorithm!r}")
+        if self.beam is not None and self.gradient == "backward":
+            raise ValueError("'beam' of CRF needs gradient='forward-backward', got 'backward'")
         if self.beam is not None and not (likelihood or (isinstance(how, Stochastic) and how.beams)):
             raise ValueError(f"'beam' of CRF is for 'lbfgs', 'sgd' and 'adagrad', got {self.algorithm!r}")
         if self.entropy_weight and isinstance(how, Stochastic) and not how.convex:
@@ -445,6 +448,8 @@ class CRF(ChainEstimator):
             result = minimize_with_entropy(minimize, exact, w0, ramp=ramp, from_optimum=start, inside=inside)
         else:
             result = minimize(inside(exact, w0), w0)
+        if isinstance(objective, BeamObjective) and not result.converged:
+            result = replace(result, w=objective.better(result.w))
         if isinstance(objective, (BeamObjective, SequenceObjective)):
             self.beams_ = objective.measure(result.w)
         return result

@@ -145,6 +145,16 @@ class BeamObjective:
             return new
         return None
 
+    def better(self, w: Vector) -> Vector:
+        """W, or where beams were chosen, if the exact objective, as a part of the data tells it, is lower there.
+
+        For searches that end early: values inside of beams that were chosen at different points do not compare.
+        """
+        if not self.uses_beams or not self.exact.estimate(w) > self._best:
+            return w
+        self._choose(self._at)
+        return self._at
+
     def measure(self, w: Vector, blocks: int = 4) -> BeamReport:
         """The report, with what a sample of the data says at w."""
         if not self.uses_beams:
@@ -166,8 +176,8 @@ class BeamObjective:
         self.report = replace(
             self.report,
             tokens=int(tokens),
-            gap=gap / max(tokens, 1),
-            mass=float(np.exp(-gap / max(sequences, 1))),
+            gap=max(gap, 0.0) / max(tokens, 1),
+            mass=float(np.exp(-max(gap, 0.0) / max(sequences, 1))),
             gradient_error=float(np.linalg.norm(wrong)) / norm if norm else 0.0,
         )
         return self.report
@@ -193,10 +203,10 @@ class BeamObjective:
         chosen = self.report.chosen
         if isinstance(rule, MinDivergence):
             # large beams cost more than all labels, which the kernels take many at a time
-            average, largest = self.exact.beam_sizes(w, rule, self._block)
+            average, _ = self.exact.beam_sizes(w, rule, self._block)
             if average > max(self.n_labels / 8, 1.5 * rule.min_size):
                 self._use_all()
-                self.report = replace(self.report, epsilon=rule.epsilon, average=average, largest=largest)
+                self.report = replace(self.report, epsilon=rule.epsilon)
                 return
         average, largest, fresh = self.exact.choose_beams(w, rule, grow=self._grow)
         # labels that have risen once stay watched, until they are as many as those that matter now

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crfkit import _core
-from crfkit.chain.beams import Adaptive, Beam, MinDivergence, beam_core
+from crfkit.chain.beams import Adaptive, Beam, FixedSize, MinDivergence, beam_core
 from crfkit.chain.constraints import Constraints
 from crfkit.data.sequences import rows_of
 from crfkit.dataset import Dataset, Layout
@@ -23,7 +23,7 @@ Vector = NDArray[np.float64]
 _SAMPLE = 100  # sequences on which beams are compared with all labels
 _FIRST = 32  # most labels in a beam in the first pass
 _LEAST = 1e-7  # smaller divergences are those of all labels
-_LARGE = 0.25  # adaptive beams with more than this part of the labels do not pay
+_LARGE = 0.25  # beams with more than this part of the labels do not pay
 
 
 class SequenceObjective:
@@ -139,6 +139,7 @@ class SequenceObjective:
         self._rule: Beam | None = MinDivergence(beam.epsilon, beam.min_size) if isinstance(beam, Adaptive) else beam
         self._chosen = 0
         self._most = layout.n_labels
+        self._rest = 0  # passes with all labels, until beams are tried again
         self._use_beams()
         self._sample = np.arange(0, self.n_labelled, max(1, self.n_labelled // _SAMPLE))
 
@@ -169,17 +170,21 @@ class SequenceObjective:
         From zero weights all labels look alike. Then beams have a limit, which doubles with every pass.
         """
         self.seen = seen
-        self._chosen = 0
+        self._chosen = self._rest = 0
         self.native.set_weights(w)
         self._most = self.layout.n_labels if w.any() else _FIRST
         self._use_beams()
 
     def _use_beams(self) -> None:
-        self.native.set_beam(*beam_core(self._rule), self._most)
+        self.native.set_beam(*beam_core(None if self._rest else self._rule), self._most)
 
     def review(self, gained: float) -> None:
         """After a pass that lowered the losses by so much: tightens adaptive beams that hide more than that."""
         self._chosen += 1
+        tokens, labels, _ = self.native.tally
+        if not isinstance(self._rule, FixedSize) and labels > _LARGE * self.layout.n_labels * tokens:
+            self._rest = 3  # large beams cost more than all labels
+        self._rest = max(0, self._rest - 1)
         if isinstance(self.beam, Adaptive) and isinstance(self._rule, MinDivergence) and self._chosen > 1:
             self._tighten(self.beam, self._rule, gained)
         self._most = min(2 * self._most, self.layout.n_labels)
@@ -187,18 +192,15 @@ class SequenceObjective:
 
     def _tighten(self, beam: Adaptive, rule: MinDivergence, gained: float) -> None:
         scale = self.n_sequences / max(1, len(self._sample))
-        tokens, labels, _ = self.native.tally
         if self._gap() * scale > beam.share * max(gained, 0.0):
             rule = replace(rule, epsilon=rule.epsilon * beam.shrink)
-        large = rule.epsilon < _LEAST or labels > _LARGE * self.layout.n_labels * tokens
-        self._rule = None if large else rule
+        self._rule = None if rule.epsilon < _LEAST or self._rest else rule
 
     def measure(self, w: Vector) -> BeamReport | None:
         """How the beams stand at w, on a sample of the sequences; None without beams."""
         if self.beam is None:
             return None
-        tokens, labels, largest = self.native.tally
-        if self._rule is None or not tokens:
+        if self._rule is None or self._rest:
             return BeamReport(True, float(self.layout.n_labels), self.layout.n_labels, None, self._chosen)
         self.native.set_weights(w)
         self._use_beams()
@@ -206,7 +208,7 @@ class SequenceObjective:
         low = self.native.gradient(self._sample, inside)
         tokens, labels, largest = self.native.tally
         self.native.set_beam(None)
-        gap = self.native.gradient(self._sample, right) - low
+        gap = max(self.native.gradient(self._sample, right) - low, 0.0)
         self._use_beams()
         norm = float(np.linalg.norm(right))
         return BeamReport(
