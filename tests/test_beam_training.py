@@ -175,7 +175,7 @@ def test_beams_when_predicting(tmp_path: Any) -> None:
     ("beam", "message"),
     [
         ("narrow:3", "'beam' must begin with"),
-        ("fixed", "takes 1 to 1 numbers"),
+        ("fixed", "takes 1 number"),
         ("fixed:0", "'n' of FixedSize must be an int >= 1"),
         ("fixed:x", "'beam' 'fixed:x'"),
         ("min-divergence:-1", "'epsilon' of MinDivergence"),

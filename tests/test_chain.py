@@ -259,7 +259,7 @@ def test_bad_potentials_are_named(arguments: dict[str, object], message: str) ->
 
 def test_bad_calls_are_named() -> None:
     p = Potentials(np.zeros((2, 3)), np.zeros((3, 3)))
-    with pytest.raises(ValueError, match="'k' of nbest must be >= 1"):
+    with pytest.raises(ValueError, match="'k' of nbest must be an int >= 1"):
         chain.nbest(p, 0)
     with pytest.raises(ValueError, match="'n' of sample"):
         chain.sample(p, -1)

@@ -415,3 +415,13 @@ def test_constraints_hold_in_margin_training() -> None:
     y = [["B-A", "I-A", "O"]] * 3
     crf = CRF(algorithm="pa", constraints=Constraints.from_scheme(labels, "bio")).fit(X, y)
     assert crf.predict(X) == y
+
+
+@pytest.mark.parametrize("name", ["sgd", "smd", "adagrad", "sag"])
+def test_an_optimum_is_not_left(name: str) -> None:
+    X, y = load_corpus("ingredients", "train")
+    crf = CRF(c2=0.1).fit(X, y)
+    f = crf.objective(X, y)
+    best = f.value_and_grad(crf.weights_)[0]
+    crf.set_params(algorithm=name, warm_start=True, max_iter=3).fit(X, y)
+    assert f.value_and_grad(crf.weights_)[0] < 1.25 * best

@@ -128,7 +128,7 @@ def marginals(
     p: Potentials,
     n_jobs: int | None = None,
     *,
-    beam: Beam,
+    beam: Beam | str,
     keep: ArrayLike | Sequence[ArrayLike] | None = None,
     form: Form = "frozen",
 ) -> BeamMarginals: ...
@@ -136,7 +136,7 @@ def marginals(
     p: Potentials,
     n_jobs: int | None = None,
     *,
-    beam: Beam | None = None,
+    beam: Beam | str | None = None,
     keep: ArrayLike | Sequence[ArrayLike] | None = None,
     form: Form = "frozen",
 ) -> Marginals | BeamMarginals:
@@ -151,7 +151,7 @@ def marginals(
     ----------
     p : Potentials
     n_jobs : int, optional
-    beam : MinDivergence, FixedSize or Threshold, optional
+    beam : MinDivergence, FixedSize, Threshold or str, optional
         Keep only a beam of labels at each step: time and memory then grow with beam times labels, not with labels
         squared.
     keep : int array [T], or one for each sequence of a batch, optional
@@ -195,7 +195,7 @@ def node_marginals(p: Potentials, n_jobs: int | None = None) -> Floats:
     return nodes
 
 
-def decode_flat(p: Potentials, n_jobs: int | None = None, beam: Beam | None = None) -> Path:
+def decode_flat(p: Potentials, n_jobs: int | None = None, beam: Beam | str | None = None) -> Path:
     """``decode`` with the paths of a batch one after another, [N]."""
     x = p.lattice
     path = np.empty(len(x.unary), np.int32)
@@ -207,7 +207,7 @@ def decode_flat(p: Potentials, n_jobs: int | None = None, beam: Beam | None = No
     return path
 
 
-def decode(p: Potentials, n_jobs: int | None = None, *, beam: Beam | None = None) -> Any:
+def decode(p: Potentials, n_jobs: int | None = None, *, beam: Beam | str | None = None) -> Any:
     r"""Best labelling, :math:`\arg\max_y s(y)` (Viterbi). Among equals, the smaller label wins from the end on.
 
     With 128 labels or more, labels l that cannot be on the best path are left out at each step: those with
@@ -218,7 +218,7 @@ def decode(p: Potentials, n_jobs: int | None = None, *, beam: Beam | None = None
     ----------
     p : Potentials
     n_jobs : int, optional
-    beam : MinDivergence, FixedSize or Threshold, optional
+    beam : MinDivergence, FixedSize, Threshold or str, optional
         Look only at a beam of labels at each step, picked by the scores of the best paths so far. The labelling may
         then not be the best. Where forbidden transitions leave a beam no path, all labels are looked at.
 

@@ -262,7 +262,8 @@ class AdaGrad(Stochastic):
         \eta_p = \eta \left(1 - \frac{p - 1}{P}\right)
 
     in pass p of P, with the decay of the penalty in the same metric, made up for when a weight is next needed. At first
-    h is :math:`(2 c_2 \eta)^2`, so that no weight decays to nothing between two sequences that have it.
+    h is :math:`(2 c_2 \eta)^2`, so that no weight decays to nothing between two sequences that have it. From weights
+    that are not zero, steps are a tenth of these.
 
     Parameters
     ----------
@@ -294,8 +295,10 @@ class AdaGrad(Stochastic):
     ) -> Callable[[Order], float]:
         """One pass of steps."""
         native, decay, steps = objective.native, objective.decay, _falling(objective, limit)
-        floor = (self.eta * decay * objective.n_sequences) ** 2
-        return lambda order: native.adagrad(order, self.eta * next(steps), decay, floor, self.batch)
+        # its steps are as large as ever where all gradients are small: near an optimum it must walk, not run
+        eta = self.eta * (0.1 if w.any() and not objective.seen else 1.0)
+        floor = (eta * decay * objective.n_sequences) ** 2
+        return lambda order: native.adagrad(order, eta * next(steps), decay, floor, self.batch)
 
 
 @dataclass(frozen=True)
