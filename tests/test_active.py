@@ -34,14 +34,14 @@ def test_uncertainties_are_what_they_say(crf: CRF, corpus: tuple[Any, Any]) -> N
         "sequence_entropy": [chain.entropy(one) for one in p],
         "kbest_entropy": [chain.kbest_entropy(one, 10) for one in p],
         "token_entropy": [chain.span_entropies(one).nodes.sum() for one in p],
-        "span_entropy": [chain.most_uncertain_span(one, (1, 5), per_token=False).entropy for one in p],
+        "span_entropy": [chain.most_uncertain_span(one, (1, 5)).entropy for one in p],
     }
+    spans = [chain.most_uncertain_span(one, (1, 5)) for one in p]
     assert set(expected) == set(active.STRATEGIES) - {"random"}
     for name, values in expected.items():
         np.testing.assert_allclose(active.uncertainty(crf, X, name), values, atol=1e-9)
-        np.testing.assert_allclose(
-            active.uncertainty(crf, X, name, per_token=True), np.array(values) / lengths, atol=1e-9
-        )
+        n = np.array([b.end - b.start for b in spans]) if name == "span_entropy" else lengths
+        np.testing.assert_allclose(active.uncertainty(crf, X, name, per_token=True), np.array(values) / n, atol=1e-9)
 
 
 def test_queries_take_the_most_uncertain(crf: CRF, corpus: tuple[Any, Any]) -> None:
@@ -55,6 +55,12 @@ def test_queries_take_the_most_uncertain(crf: CRF, corpus: tuple[Any, Any]) -> N
     for q in spans:
         assert (q.start, q.end) == chain.most_uncertain_span(p[q.sequence], (1, 2))[:2]
     assert len(active.query(crf, X, 1000)) == len(X)
+
+
+def test_ranges_of_spans_are_used(crf: CRF, corpus: tuple[Any, Any]) -> None:
+    found = active.query(crf, corpus[0][30:], 200, "span_entropy", span=(1, 3))
+    counts = np.bincount([q.end - q.start for q in found], minlength=4)
+    assert (counts[1:] >= 5).all()
 
 
 def test_what_is_known_is_not_asked_for(crf: CRF, corpus: tuple[Any, Any]) -> None:

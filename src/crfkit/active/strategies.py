@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from crfkit._threads import resolve_threads
-from crfkit.chain.entropy import UncertainSpan, confidence, entropy, kbest_entropy, margin, span_entropies
+from crfkit.chain.entropy import UncertainSpan, confidence, entropy, kbest_entropy, margin, span_entropies, span_lengths
 from crfkit.chain.potentials import Potentials
 from crfkit.estimators.crf import CRF
 
@@ -38,8 +38,8 @@ class Query(NamedTuple):
     score: float
 
 
-def _scores(p: Potentials, strategy: str, span: tuple[int, int], k: int, n_jobs: int | None) -> Vector:
-    """Uncertainty of each sequence of a batch that is not empty of tokens."""
+def _scores(p: Potentials, strategy: str, k: int, n_jobs: int | None) -> Vector:
+    """Uncertainty of each sequence of a batch, of a strategy that looks at whole sequences."""
     if strategy == "least_confidence":
         return np.asarray(-np.log(np.maximum(confidence(p, n_jobs), 1e-300)))
     if strategy == "margin":
@@ -48,11 +48,7 @@ def _scores(p: Potentials, strategy: str, span: tuple[int, int], k: int, n_jobs:
         return np.asarray(entropy(p, n_jobs))
     if strategy == "kbest_entropy":
         return np.asarray(kbest_entropy(p, k, n_jobs))
-    found = span_entropies(p, n_jobs)
-    if strategy == "token_entropy":
-        return np.array([part.sum() for part in p.split(found.nodes)])
-    best = found.most_uncertain(span, per_token=False)
-    return np.array([0.0 if b is None else b.entropy for b in best])
+    return np.array([part.sum() for part in p.split(span_entropies(p, n_jobs).nodes)])
 
 
 def uncertainty(
@@ -77,13 +73,15 @@ def uncertainty(
     strategy : str
         ``"random"``; ``"least_confidence"``: :math:`-\log \max_y p(y)`; ``"margin"``: one minus the difference of the
         two best probabilities; ``"token_entropy"``: :math:`\sum_t H(y_t)`; ``"sequence_entropy"``: :math:`H(y)`;
-        ``"kbest_entropy"``: entropy of the k best labellings; ``"span_entropy"``: the highest entropy of a span.
+        ``"kbest_entropy"``: entropy of the k best labellings; ``"span_entropy"``: entropy of the span that
+        :func:`crfkit.chain.most_uncertain_span` finds.
     given : sequences of labels, optional
         What is known already, as in :meth:`CRF.predict`; the rest is judged given that.
     per_token : bool
-        Divide by the length: without, long sequences win.
+        Divide by the length of the sequence, or of the span: without, the long ones win.
     span : int or (int, int)
-        Length of spans for ``"span_entropy"``.
+        Length of spans for ``"span_entropy"``, or the least and most: a span grows while a token adds more entropy than
+        the sequence's tokens do on average.
     k : int
         For ``"kbest_entropy"``.
     random_state : int, optional
@@ -104,16 +102,19 @@ def uncertainty(
         raise ValueError(f"'strategy' must be one of {', '.join(STRATEGIES)}, got {strategy!r}")
     if strategy == "random":
         return np.random.default_rng(random_state).random(len(X))
-    bounds = (span, span) if isinstance(span, int) else span
+    crf._require_fitted()
+    if strategy == "span_entropy":
+        found = _spans(crf, X, given, span)
+        return np.array([0.0 if b is None else b.entropy / (b.end - b.start if per_token else 1) for b in found])
     parts, lengths = [np.zeros(0)], [np.zeros(0, np.int64)]
     for p in crf._potentials(X, given, np.float64):
-        parts.append(_scores(p, strategy, bounds, k, crf.n_jobs))
+        parts.append(_scores(p, strategy, k, crf.n_jobs))
         lengths.append(p.lengths)
     scores = np.concatenate(parts)
     return scores / np.maximum(np.concatenate(lengths), 1) if per_token else scores
 
 
-def _spans(crf: CRF, X: Any, given: Any, span: tuple[int, int]) -> list[UncertainSpan | None]:
+def _spans(crf: CRF, X: Any, given: Any, span: int | tuple[int, int]) -> list[UncertainSpan | None]:
     out: list[UncertainSpan | None] = []
     for p in crf._potentials(X, given, np.float64):
         out += span_entropies(p, crf.n_jobs).most_uncertain(span)
@@ -161,7 +162,8 @@ def query(
     strategy, given, per_token, k, random_state
         As for :func:`uncertainty`. Sequences that are fully known are not asked for.
     span : int or (int, int), optional
-        Ask only for the most uncertain span of this length in each chosen sequence, not for all of it.
+        Ask only for the most uncertain span of this length in each chosen sequence, not for all of it. Of a range, the
+        length is that of :func:`crfkit.chain.most_uncertain_span`.
     diversity : float
         Between 0 and 1: maximal marginal relevance. A question's worth is
         :math:`(1 - d) u - d \max_{chosen} \cos`, with u the uncertainty in proportion to the largest, and the cosine of
@@ -182,7 +184,7 @@ def query(
     if not 0 <= diversity <= 1:
         raise ValueError(f"'diversity' must lie between 0 and 1, got {diversity}")
     lengths = np.array([len(x) for x in X], np.int64)
-    bounds = (1, 5) if span is None else (span, span) if isinstance(span, int) else span
+    bounds = (1, 5) if span is None else span_lengths(span)
     scores = uncertainty(
         crf, X, strategy, given=given, per_token=per_token, span=bounds, k=k, random_state=random_state
     )
