@@ -76,7 +76,8 @@ def uncertainty(
         ``"kbest_entropy"``: entropy of the k best labellings; ``"span_entropy"``: entropy of the span that
         :func:`crfkit.chain.most_uncertain_span` finds.
     given : sequences of labels, optional
-        What is known already, as in :meth:`CRF.predict`; the rest is judged given that.
+        What is known already, as in :meth:`CRF.predict`; the rest is judged given that. Labels that the model has not
+        seen count as known, but tell it nothing.
     per_token : bool
         Divide by the length of the sequence, or of the span: without, the long ones win.
     span : int or (int, int)
@@ -100,9 +101,12 @@ def uncertainty(
     """
     if strategy not in STRATEGIES:
         raise ValueError(f"'strategy' must be one of {', '.join(STRATEGIES)}, got {strategy!r}")
+    crf._require_fitted()
+    if given is not None and len(given) != len(X):
+        raise ValueError(f"'given' holds labels for {len(given)} sequences, there are {len(X)}")
     if strategy == "random":
         return np.random.default_rng(random_state).random(len(X))
-    crf._require_fitted()
+    given = fit_to_model(crf, given)
     if strategy == "span_entropy":
         found = _spans(crf, X, given, span)
         return np.array([0.0 if b is None else b.entropy / (b.end - b.start if per_token else 1) for b in found])
@@ -112,6 +116,20 @@ def uncertainty(
         lengths.append(p.lengths)
     scores = np.concatenate(parts)
     return scores / np.maximum(np.concatenate(lengths), 1) if per_token else scores
+
+
+def fit_to_model(crf: CRF, given: Any) -> Any:
+    """What is known, with None for labels that the model has not seen: of these it can say nothing."""
+    if given is None:
+        return None
+    labels = set(crf.model_.labels)
+
+    def one(x: Any) -> Any:
+        if isinstance(x, (set, frozenset)):
+            return x & labels or None
+        return x if x in labels else None
+
+    return [None if row is None else [one(x) for x in row] for row in given]
 
 
 def _spans(crf: CRF, X: Any, given: Any, span: int | tuple[int, int]) -> list[UncertainSpan | None]:
@@ -198,7 +216,7 @@ def query(
         chosen = order[np.argsort(-scores[order], kind="stable")][:n].tolist()
     if span is None:
         return [Query(i, 0, int(lengths[i]), float(scores[i])) for i in chosen]
-    known = None if given is None else [given[i] for i in chosen]
+    known = None if given is None else fit_to_model(crf, [given[i] for i in chosen])
     best = _spans(crf, [X[i] for i in chosen], known, bounds)
     return [Query(i, b.start, b.end, float(scores[i])) for i, b in zip(chosen, best, strict=True) if b is not None]
 

@@ -255,7 +255,7 @@ class SpanEntropies:
         self._lengths = np.diff(self.offsets)
 
     def span(self, start: int, end: int, sequence: int | None = None) -> float:
-        """Entropy of the labels of tokens ``start`` to ``end - 1`` of a sequence; it must be named if there are more."""
+        """Entropy of the labels of tokens ``start`` to ``end - 1`` of a sequence, named if there are many."""
         many = len(self._lengths)
         if sequence is None and many == 1:
             sequence = 0
@@ -379,7 +379,7 @@ def _masked(p: Potentials, allowed: NDArray[np.bool_]) -> Potentials:
 
 
 def _mask_log_probability(p: Potentials, allowed: NDArray[np.bool_]) -> float:
-    """log P(every label is allowed) = log Z(allowed) - log Z."""
+    """Log-probability that every label is allowed, log Z(allowed) - log Z."""
     log_z = log_partition(p)
     try:
         return float(min(0.0, log_partition(_masked(p, allowed)) - log_z))

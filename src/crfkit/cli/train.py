@@ -28,6 +28,7 @@ from crfkit.cli.options import (
     LabelOption,
     Scheme,
     ThreadsOption,
+    UnknownOption,
 )
 from crfkit.cli.other_names import other_settings
 from crfkit.data import DataError
@@ -150,7 +151,7 @@ def train(
     max_iter: Annotated[
         int | None, typer.Option("--max-iter", "--maxiter", "--max-iterations", help="Most iterations.")
     ] = None,
-    unknown: Annotated[str | None, typer.Option(help="The label that means: not known.")] = None,
+    unknown: UnknownOption = None,
     unlabeled: Annotated[str | None, typer.Option(help="Data without labels, for --entropy-weight.")] = None,
     entropy_weight: Annotated[
         float, typer.Option(help="Coefficient of the entropy of sequences without any known label.")
