@@ -73,16 +73,14 @@ def uncertainty(
     strategy : str
         ``"random"``; ``"least_confidence"``: :math:`-\log \max_y p(y)`; ``"margin"``: one minus the difference of the
         two best probabilities; ``"token_entropy"``: :math:`\sum_t H(y_t)`; ``"sequence_entropy"``: :math:`H(y)`;
-        ``"kbest_entropy"``: entropy of the k best labellings; ``"span_entropy"``: entropy of the span that
-        :func:`crfkit.chain.most_uncertain_span` finds.
+        ``"kbest_entropy"``: entropy of the k best labellings; ``"span_entropy"``: the highest entropy of a span.
     given : sequences of labels, optional
         What is known already, as in :meth:`CRF.predict`; the rest is judged given that. Labels that the model has not
         seen count as known, but tell it nothing.
     per_token : bool
         Divide by the length of the sequence, or of the span: without, the long ones win.
     span : int or (int, int)
-        Length of spans for ``"span_entropy"``, or the least and most: a span grows while a token adds more entropy than
-        the sequence's tokens do on average.
+        Length of spans for ``"span_entropy"``, or the least and most.
     k : int
         For ``"kbest_entropy"``.
     random_state : int, optional
@@ -108,7 +106,7 @@ def uncertainty(
         return np.random.default_rng(random_state).random(len(X))
     given = fit_to_model(crf, given)
     if strategy == "span_entropy":
-        found = _spans(crf, X, given, span)
+        found = _spans(crf, X, given, span, 0.0)
         return np.array([0.0 if b is None else b.entropy / (b.end - b.start if per_token else 1) for b in found])
     parts, lengths = [np.zeros(0)], [np.zeros(0, np.int64)]
     for p in crf._potentials(X, given, np.float64):
@@ -132,10 +130,10 @@ def fit_to_model(crf: CRF, given: Any) -> Any:
     return [None if row is None else [one(x) for x in row] for row in given]
 
 
-def _spans(crf: CRF, X: Any, given: Any, span: int | tuple[int, int]) -> list[UncertainSpan | None]:
+def _spans(crf: CRF, X: Any, given: Any, span: int | tuple[int, int], rate: float | None) -> list[UncertainSpan | None]:
     out: list[UncertainSpan | None] = []
     for p in crf._potentials(X, given, np.float64):
-        out += span_entropies(p, crf.n_jobs).most_uncertain(span)
+        out += span_entropies(p, crf.n_jobs).most_uncertain(span, rate)
     return out
 
 
@@ -180,8 +178,9 @@ def query(
     strategy, given, per_token, k, random_state
         As for :func:`uncertainty`. Sequences that are fully known are not asked for.
     span : int or (int, int), optional
-        Ask only for the most uncertain span of this length in each chosen sequence, not for all of it. Of a range, the
-        length is that of :func:`crfkit.chain.most_uncertain_span`.
+        Ask only for the most uncertain span of this length in each chosen sequence, not for all of it. A range
+        gives the span of :func:`crfkit.chain.most_uncertain_span`, which grows while a token adds more entropy than
+        the sequence's tokens do on average.
     diversity : float
         Between 0 and 1: maximal marginal relevance. A question's worth is
         :math:`(1 - d) u - d \max_{chosen} \cos`, with u the uncertainty in proportion to the largest, and the cosine of
@@ -217,7 +216,7 @@ def query(
     if span is None:
         return [Query(i, 0, int(lengths[i]), float(scores[i])) for i in chosen]
     known = None if given is None else fit_to_model(crf, [given[i] for i in chosen])
-    best = _spans(crf, [X[i] for i in chosen], known, bounds)
+    best = _spans(crf, [X[i] for i in chosen], known, bounds, None)
     return [Query(i, b.start, b.end, float(scores[i])) for i, b in zip(chosen, best, strict=True) if b is not None]
 
 

@@ -82,6 +82,11 @@ class _Watch:
             print(file=sys.stderr)
 
 
+def _without(y: Any, unknown: str) -> list[list[Any]]:
+    """The labels with None for the one that means: not known."""
+    return [[None if name == unknown else name for name in row] for row in y]
+
+
 def refuse(settings: dict[str, Any]) -> None:
     """Raises where something was set that only CRFs have."""
     for name in ("constraints", "entropy_weight", "beam", "warm_start_fraction"):
@@ -201,7 +206,9 @@ def train(
     X, y, weights = read_labelled(data, format, label, columns, comment)
     dev_data = None if dev is None else read_labelled(dev, format, label, columns, comment)
     if unknown is not None:
-        y = [[None if name == unknown else name for name in row] for row in y]
+        y = _without(y, unknown)
+        if dev_data is not None:
+            dev_data = dev_data[0], _without(dev_data[1], unknown), dev_data[2]
     if unlabeled is not None:
         if not entropy_weight:
             raise DataError("--unlabeled does nothing without --entropy-weight")
