@@ -34,14 +34,14 @@ def test_uncertainties_are_what_they_say(crf: CRF, corpus: tuple[Any, Any]) -> N
         "sequence_entropy": [chain.entropy(one) for one in p],
         "kbest_entropy": [chain.kbest_entropy(one, 10) for one in p],
         "token_entropy": [chain.span_entropies(one).nodes.sum() for one in p],
-        "span_entropy": [chain.most_uncertain_span(one, (1, 5), per_token=False).entropy for one in p],
+        "span_entropy": [chain.most_uncertain_span(one, (1, 5), rate=0).entropy for one in p],
     }
+    spans = [chain.most_uncertain_span(one, (1, 5), rate=0) for one in p]
     assert set(expected) == set(active.STRATEGIES) - {"random"}
     for name, values in expected.items():
         np.testing.assert_allclose(active.uncertainty(crf, X, name), values, atol=1e-9)
-        np.testing.assert_allclose(
-            active.uncertainty(crf, X, name, per_token=True), np.array(values) / lengths, atol=1e-9
-        )
+        n = np.array([b.end - b.start for b in spans]) if name == "span_entropy" else lengths
+        np.testing.assert_allclose(active.uncertainty(crf, X, name, per_token=True), np.array(values) / n, atol=1e-9)
 
 
 def test_queries_take_the_most_uncertain(crf: CRF, corpus: tuple[Any, Any]) -> None:
@@ -55,6 +55,12 @@ def test_queries_take_the_most_uncertain(crf: CRF, corpus: tuple[Any, Any]) -> N
     for q in spans:
         assert (q.start, q.end) == chain.most_uncertain_span(p[q.sequence], (1, 2))[:2]
     assert len(active.query(crf, X, 1000)) == len(X)
+
+
+def test_ranges_of_spans_are_used(crf: CRF, corpus: tuple[Any, Any]) -> None:
+    found = active.query(crf, corpus[0][30:], 200, "span_entropy", span=(1, 3))
+    counts = np.bincount([q.end - q.start for q in found], minlength=4)
+    assert (counts[1:] >= 5).all()
 
 
 def test_what_is_known_is_not_asked_for(crf: CRF, corpus: tuple[Any, Any]) -> None:
@@ -172,3 +178,122 @@ def test_unlabelled_data_on_the_command_line(corpus: tuple[Any, Any], tmp_path: 
     result = CliRunner().invoke(app, [*arguments, "--unlabeled", str(tmp_path / "b.txt")])
     assert isinstance(result.exception, ValueError)
     assert "--entropy-weight" in str(result.exception)
+
+
+def lines(path: Path, text: str) -> str:
+    path.write_text(text)
+    return str(path)
+
+
+def fails(*words: str) -> str:
+    result = CliRunner().invoke(app, list(words))
+    assert isinstance(result.exception, ValueError | OSError), result.output
+    return str(result.exception)
+
+
+@pytest.fixture
+def trained(tmp_path: Path) -> tuple[str, str]:
+    """A labelled file and a model."""
+    labelled = lines(tmp_path / "labelled.txt", "a\tA\nb\tB\n\nb\tB\n\n")
+    model = str(tmp_path / "m.crfkit")
+    run("train", labelled, "-m", model, "-q")
+    return labelled, model
+
+
+def test_answers_do_not_spoil_the_labelled_file(trained: tuple[str, str], tmp_path: Path) -> None:
+    labelled = Path(trained[0])
+    before = labelled.read_text()
+    for answer in ("", " ", "?", "???"):
+        batch = lines(tmp_path / "batch.txt", f"c\tA\t{answer}\nd\tB\t\n\n")
+        stamp = labelled.stat().st_ino
+        assert "added 0 labels" in run("active", "add", batch, str(labelled))
+        assert labelled.read_text() == before
+        assert labelled.stat().st_ino == stamp  # not even written anew
+    batch = lines(tmp_path / "batch.txt", "c\tX\tA\tB\n\n")
+    assert "has 2 columns beside guess and answer" in fails("active", "add", batch, str(labelled))
+    assert labelled.read_text() == before
+    batch = lines(tmp_path / "batch.txt", "c\tA\tBB\nd\tB\tB\n\n")
+    out = run("active", "add", batch, str(labelled))
+    assert out.count("warning") == 1
+    assert "sequence 0, position 0: the label 'BB' is new" in out
+
+
+def test_pools_must_fit_the_model(trained: tuple[str, str], tmp_path: Path) -> None:
+    model = trained[1]
+    rest = ("-m", model, "-o", str(tmp_path / "batch.txt"))
+    pool = lines(tmp_path / "pool.txt", "c\tA\nd\tB\n\n")
+    assert "needs the 1 columns that the model was trained on, and no label, got 2" in fails(
+        "active", "next", pool, *rest
+    )
+    pool = lines(tmp_path / "pool.txt", "c\nd\n\nc\nd\n\ne\n\n")
+    assert "wrote 2 questions" in run("active", "next", pool, *rest)
+    assert "No such file" in fails("active", "next", pool, *rest, "--known", str(tmp_path / "none.txt"))
+    items = lines(tmp_path / "items.txt", "A\tw=a\tx=1\nB\tw=b\n\n")
+    assert "column files only" in fails("active", "next", items, *rest)
+    run("train", items, "-f", "crfsuite", "-m", model, "-q")
+    assert "column files only" in fails("active", "next", items, *rest)
+
+
+def test_labels_that_the_model_has_not_seen_are_known(trained: tuple[str, str], tmp_path: Path) -> None:
+    model = trained[1]
+    pool = lines(tmp_path / "pool.txt", "c\nd\n\ne\n\n")
+    known = lines(tmp_path / "known.txt", "c\tNEW\nd\t?\n\ne\tNEW\n\n")
+    batch = tmp_path / "batch.txt"
+    run("active", "next", pool, "-m", model, "-o", str(batch), "--known", known)
+    rows = [line.split("\t") for line in batch.read_text().split("\n") if line]
+    assert [(row[0], row[2]) for row in rows] == [("c", "NEW"), ("d", "???")]
+    crf = CRF().fit([["a", "b"]], [["A", "B"]])
+    found = active.query(crf, [["a", "c"], ["c"]], 5, "span_entropy", span=1, given=[["NEW", None], ["NEW"]])
+    assert [q.sequence for q in found] == [0]
+    assert active.uncertainty(crf, [["a"]], given=[[{"A", "NEW"}]])[0] == pytest.approx(0.0)
+
+
+def test_campaigns_need_labels_for_all(corpus: tuple[Any, Any]) -> None:
+    X, gold = list(corpus[0][:20]), [list(row) for row in corpus[1][:20]]
+    crf = CRF(max_iter=2)
+    with pytest.raises(ValueError, match="'X' holds 20 sequences, 'y' labels for 19"):
+        active.simulate(crf, X, gold[:-1], X, gold)
+    with pytest.raises(ValueError, match="'X_test' holds 20 sequences"):
+        active.simulate(crf, X, gold, X, gold[:-1])
+    with pytest.raises(ValueError, match="sequence 0 of 'y' has no labels"):
+        active.simulate(crf, X, [None, *gold[1:]], X, gold)
+    with pytest.raises(ValueError, match="'pool' of simulate must be >= 1, got 0"):
+        active.simulate(crf, X, gold, X, gold, pool=0)
+    not_fitted = pytest.importorskip("sklearn.exceptions").NotFittedError
+    with pytest.raises(not_fitted):
+        active.query(CRF(), X)
+    with pytest.raises(ValueError, match="'given' holds labels for 1 sequences, there are 2"):
+        active.query(CRF().fit([["a"]], [["A"]]), [["a"], ["b"]], given=[None])
+
+
+def test_figures_need_lists_of_curves(tmp_path: Path) -> None:
+    curve = active.LearningCurve(np.array([1]), np.array([2]), np.array([0.5]), [])
+    path = tmp_path / "a.png"
+    for curves, target, fault in [
+        ({"a": curve}, None, "a list of curves for each name"),
+        ({"a": []}, None, "a list of curves for each name"),
+        ({}, None, "got none"),
+        ({"a": [curve]}, 80, "'target' must be a fraction between 0 and 1, got 80"),
+    ]:
+        with pytest.raises(ValueError, match=fault):
+            active.plot_curves(curves, str(path), target=target)  # type: ignore[arg-type]
+    assert not path.exists()
+
+
+def test_unlabelled_data_needs_the_columns(tmp_path: Path) -> None:
+    a = lines(tmp_path / "a.txt", "a\tX\tA\n\nb\tY\tB\n\n")
+    b = lines(tmp_path / "b.txt", "a\n\n")
+    out = fails("train", a, "-m", str(tmp_path / "m"), "--unlabeled", b, "--entropy-weight", "0.1")
+    assert "b.txt has 1 columns, the labelled data 2 beside the label" in out
+
+
+def test_unknown_labels_are_not_scored(trained: tuple[str, str], tmp_path: Path) -> None:
+    data = lines(tmp_path / "data.txt", "a\tA\nb\tB\n\nb\t?\n\n")
+    assert "tokens right: 66.67% of 3" in run("eval", data, "-m", trained[1])
+    out = run("eval", data, "-m", trained[1], "--unknown", "?")
+    assert "left out 1 of 2 sequences" in out
+    assert "tokens right: 100.00% of 2" in out
+    pairs = lines(tmp_path / "pairs.txt", "a\tA\tA\nb\tB\tA\n\nb\t?\tB\n\n")
+    assert "tokens right: 50.00% of 2" in run("eval", pairs, "--unknown", "?")
+    model = str(tmp_path / "n.crfkit")
+    assert "sequence 1 of 'y_dev'" in fails("train", data, "-m", model, "--dev", data, "--unknown", "?")

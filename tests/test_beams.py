@@ -276,7 +276,7 @@ def test_what_is_no_beam(beam: Any, message: str) -> None:
     for ask in asks:
         with pytest.raises(ValueError, match=message):
             ask(p, beam=beam)
-    assert decode(p, beam="fixed:1").tolist() == [0, 0, 0]
+    assert asks[0](p, beam="fixed:1").tolist() == [0, 0, 0]
     with pytest.raises(ValueError, match="'n' of FixedSize must be an int >= 1"):
         FixedSize(2**31)
     with pytest.raises(ValueError, match="'keep' and 'form' of marginals are for beams"):

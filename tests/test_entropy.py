@@ -274,8 +274,8 @@ def test_long_sequences_keep_their_precision_in_single() -> None:
 def test_most_uncertain_spans() -> None:
     p = batch(30, 5, lengths=(0, 12))
     spans = chain.span_entropies(p)
-    for per_token in (True, False):
-        for i, best in enumerate(chain.most_uncertain_span(p, (2, 4), per_token)):
+    for rate in (None, 0.0, 0.4):
+        for i, best in enumerate(chain.most_uncertain_span(p, (2, 4), rate)):
             n = int(p.lengths[i])
             if n == 0:
                 assert best is None
@@ -283,9 +283,55 @@ def test_most_uncertain_spans() -> None:
             if n < 2:
                 assert best[:2] == (0, n)
                 continue
+            r = spans.entropy[i] / n if rate is None else rate
             every = [(a, a + k) for k in (2, 3, 4) for a in range(n - k + 1)]
-            worth = [spans.span(a, b, i) / (b - a if per_token else 1) for a, b in every]
-            assert best.entropy / (best.end - best.start if per_token else 1) == pytest.approx(max(worth))
+            worth = [spans.span(a, b, i) - (b - a) * r for a, b in every]
+            assert best.entropy - (best.end - best.start) * r == pytest.approx(max(worth))
+
+
+def test_uncertain_spans_are_as_long_as_the_doubt() -> None:
+    """Neither always the shortest nor always the longest."""
+    for doubt in range(1, 5):
+        scores = np.full((9, 2), [9.0, 0.0])
+        scores[2 : 2 + doubt] = 0.0
+        p = Potentials(scores, np.zeros((2, 2)))
+        assert chain.most_uncertain_span(p, (1, 5))[:2] == (2, 2 + doubt)
+    p = batch(60, 4, lengths=(5, 12))
+    found = {b.end - b.start for b in chain.most_uncertain_span(p, (1, 4))}
+    assert len(found) > 2
+
+
+def test_what_makes_no_sense_is_named() -> None:
+    p = Potentials([[0.0, 0.0]] * 3, [[0.0, 0.0], [-np.inf, 0.0]])
+    both = Potentials.batch([p, p])
+    with pytest.raises(ValueError, match="are impossible"):
+        chain.conditional_entropy(p, 0, [1, 0])
+    assert chain.constrained_entropy(p, 0, [1, 0]) == 0.0
+    for length in ("2", 1.5, (1, 2, 3), (2, 1), None):
+        with pytest.raises(ValueError, match="'length' must be"):
+            chain.most_uncertain_span(p, length)  # type: ignore[arg-type]
+    for labels in (["B", "C"], [0, 2], [0.5, 0]):
+        with pytest.raises(ValueError, match="'labels' must hold numbers from 0 to 1"):
+            chain.span_probability(p, 0, 2, labels)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="one number for each token"):
+        chain.constrained_entropy(p, 0, [{0, 1}])  # type: ignore[list-item]
+    for sequence in (None, -1, 2):
+        with pytest.raises(ValueError, match="'sequence' must be a number from 0 to 1"):
+            chain.span_entropy(both, 0, 2, sequence)
+    assert chain.span_entropy(both, 0, 2, 1) == pytest.approx(chain.span_entropy(p, 0, 2))
+    with pytest.raises(TypeError, match="those of Potentials, got ndarray"):
+        chain.entropy(np.zeros((3, 2)))  # type: ignore[arg-type]
+
+
+def test_entities_need_a_type_and_a_scheme_of_the_labels() -> None:
+    p = Potentials(np.zeros((3, 3)), np.zeros((3, 3)))
+    with pytest.raises(ValueError, match="'kind' must be a type of the labels, got 'Y'"):
+        chain.entity_probability(p, 0, 1, "Y", ["B-X", "I-X", "O"])
+    with pytest.raises(ValueError, match="not those of the scheme 'bioes': B, I"):
+        chain.entity_probability(p, 0, 1, "X", ["B-X", "I-X", "O"], "bioes")
+    with pytest.raises(ValueError, match="not those of the scheme 'bio': B, E"):
+        chain.entity_probability(p, 0, 2, "X", ["B-X", "E-X", "O"], "bio")
+    assert chain.entity_probability(p, 0, 2, "X", ["B-X", "O", "B-Y"]) == 0.0  # never longer than a token
 
 
 def test_faults_are_named() -> None:

@@ -287,3 +287,54 @@ def test_entropy_with_c1_and_warm_start() -> None:
     before = crf.result_.value
     crf.fit(X_all[:120], y)
     assert crf.result_.value < before + 1e-3 * abs(before)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "beam"),
+    [("lbfgs", None), ("lbfgs", "fixed:3"), ("newton-cg", None), ("sgd", None), ("sgd", "fixed:3")],
+)
+def test_iterations_count_on_and_both_terms_are_told(algorithm: str, beam: str | None) -> None:
+    X, y = load_corpus("ingredients", "train")
+    known = [list(row) for row in y[:40]] + [None] * 40
+    seen: list[Any] = []
+    crf = CRF(
+        algorithm=algorithm,
+        beam=beam,
+        entropy_weight=0.1,
+        max_iter=5,
+        all_possible_states=True,
+        callback=lambda p, w: seen.append(p),
+    ).fit(list(X[:80]), known)
+    assert [p.iteration for p in seen] == list(range(1, crf.n_iter_ + 1))
+    assert 5 < crf.n_iter_ <= 10
+    assert all(set(p.terms) == {"likelihood", "entropy"} for p in seen)
+    assert all(np.diff([p.seconds for p in seen]) >= 0)
+    assert all(np.diff([p.evaluations for p in seen]) >= 0)
+
+
+def test_scores_need_labels() -> None:
+    X, y = [["a", "b"], ["b"]], [["A", "B"], ["B"]]
+    crf = CRF().fit(X, y)
+    for gold, fault in [
+        ([["A", "B"], None], "sequence 1 of '.*' has no labels"),
+        ([["A", None], ["B"]], "sequence 0 of '.*', position 1: the label must be known to score it, got None"),
+        ([["A", {"A", "B"}], ["B"]], "sequence 0 of '.*', position 1"),
+    ]:
+        with pytest.raises(ValueError, match=fault):
+            crf.score(X, gold)
+        with pytest.raises(ValueError, match=fault):
+            metrics.evaluate(gold, [["A", "B"], ["B"]])  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match=fault):
+            CRF(callback=lambda p, w: None).fit(X, y, X, gold)
+        with pytest.raises(ValueError, match=fault):
+            CRF(early_stopping=2).fit(X, y, X, gold)
+
+
+def test_what_is_given_may_contradict() -> None:
+    crf = CRF(constraints="bio").fit([["a", "b"], ["c"]], [["B-X", "I-X"], ["O"]])
+    with pytest.raises(ValueError, match="sequence 1: no labelling fits both 'given' and the model's constraints"):
+        crf.predict([["a"], ["a", "b"]], given=[None, ["O", "I-X"]])
+    with pytest.raises(ValueError, match="'given' holds labels for 1 sequences, there are 3"):
+        crf.predict([["a"]] * 3, given=[None])
+    with pytest.raises(ValueError, match="'entropy_weight' of CRF must be finite, got inf"):
+        CRF(entropy_weight=float("inf")).fit([["a"]], [["A"]])

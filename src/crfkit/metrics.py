@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crfkit.chain.constraints import split_label
+from crfkit.data.sequences import Columns
 
 __all__ = [
     "Report",
@@ -93,7 +94,22 @@ def spans(labels: Sequence[str]) -> list[Span]:
     return found
 
 
+def require_known(y: Labels, name: str) -> None:
+    """Raises where labels are missing, or one of several: there is nothing to compare with."""
+    if isinstance(y, Columns):
+        return
+    for i, row in enumerate(y):
+        if row is None:
+            raise ValueError(f"sequence {i} of {name!r} has no labels; all must be known to score them")
+        for t, label in enumerate(row):
+            if label is None or isinstance(label, (set, frozenset)):
+                raise ValueError(
+                    f"sequence {i} of {name!r}, position {t}: the label must be known to score it, got {label!r}"
+                )
+
+
 def _check(y_true: Labels, y_pred: Labels) -> None:
+    require_known(y_true, "y_true")
     if len(y_true) != len(y_pred):
         raise ValueError(f"{len(y_true)} true sequences, but {len(y_pred)} predicted ones")
     for i, (a, b) in enumerate(zip(y_true, y_pred, strict=True)):
@@ -244,7 +260,7 @@ def _are_chunks(labels: set[Any]) -> bool:
 
 
 def evaluate(y_true: Labels, y_pred: Labels) -> Report:
-    """A report on predicted labels; print it for a table.
+    """A report on predicted labels; print it for a table. All true labels must be known.
 
     Examples
     --------

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from crfkit.active.strategies import query
 from crfkit.estimators.crf import CRF
-from crfkit.metrics import evaluate
+from crfkit.metrics import evaluate, require_known
 
 __all__ = ["LearningCurve", "plot_curves", "simulate"]
 
@@ -102,6 +102,14 @@ def simulate(
     >>> curve.sequences.tolist()
     [20, 25, 30]
     """
+    require_known(y, "y")
+    if len(X) != len(y):
+        raise ValueError(f"'X' holds {len(X)} sequences, 'y' labels for {len(y)}")
+    if len(X_test) != len(y_test):
+        raise ValueError(f"'X_test' holds {len(X_test)} sequences, 'y_test' labels for {len(y_test)}")
+    for name, number in (("start", start), ("pool", pool)):
+        if number is not None and number < 1:
+            raise ValueError(f"{name!r} of simulate must be >= 1, got {number}")
     sizes = [batch] * rounds if isinstance(batch, int) else list(batch)
     rng = np.random.default_rng(random_state)
     gold = [list(row) for row in y]
@@ -157,15 +165,22 @@ def plot_curves(
         A .png, .svg or .pdf file.
     by : {"tokens", "sequences"}
     target : float, optional
-        A score to mark.
+        A score to mark, as a fraction: 0.8 is drawn at 80.
     """
+    if by not in ("tokens", "sequences"):
+        raise ValueError(f"'by' must be 'tokens' or 'sequences', got {by!r}")
+    if not curves:
+        raise ValueError("'curves' must hold a name and its curves at least, got none")
+    for name, runs in curves.items():
+        if isinstance(runs, LearningCurve) or not len(runs):
+            raise ValueError(f"'curves' must hold a list of curves for each name, got {runs!r} for {name!r}")
+    if target is not None and not 0 <= target <= 1:
+        raise ValueError(f"'target' must be a fraction between 0 and 1, got {target}")
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
 
-    if by not in ("tokens", "sequences"):
-        raise ValueError(f"'by' must be 'tokens' or 'sequences', got {by!r}")
     figure, axes = plt.subplots(figsize=(7, 4.5))
     for k, (name, runs) in enumerate(curves.items()):
         n = min(len(run.f1) for run in runs)

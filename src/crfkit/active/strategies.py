@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from crfkit._threads import resolve_threads
-from crfkit.chain.entropy import UncertainSpan, confidence, entropy, kbest_entropy, margin, span_entropies
+from crfkit.chain.entropy import UncertainSpan, confidence, entropy, kbest_entropy, margin, span_entropies, span_lengths
 from crfkit.chain.potentials import Potentials
 from crfkit.estimators.crf import CRF
 
@@ -38,8 +38,8 @@ class Query(NamedTuple):
     score: float
 
 
-def _scores(p: Potentials, strategy: str, span: tuple[int, int], k: int, n_jobs: int | None) -> Vector:
-    """Uncertainty of each sequence of a batch that is not empty of tokens."""
+def _scores(p: Potentials, strategy: str, k: int, n_jobs: int | None) -> Vector:
+    """Uncertainty of each sequence of a batch, of a strategy that looks at whole sequences."""
     if strategy == "least_confidence":
         return np.asarray(-np.log(np.maximum(confidence(p, n_jobs), 1e-300)))
     if strategy == "margin":
@@ -48,11 +48,7 @@ def _scores(p: Potentials, strategy: str, span: tuple[int, int], k: int, n_jobs:
         return np.asarray(entropy(p, n_jobs))
     if strategy == "kbest_entropy":
         return np.asarray(kbest_entropy(p, k, n_jobs))
-    found = span_entropies(p, n_jobs)
-    if strategy == "token_entropy":
-        return np.array([part.sum() for part in p.split(found.nodes)])
-    best = found.most_uncertain(span, per_token=False)
-    return np.array([0.0 if b is None else b.entropy for b in best])
+    return np.array([part.sum() for part in p.split(span_entropies(p, n_jobs).nodes)])
 
 
 def uncertainty(
@@ -79,11 +75,12 @@ def uncertainty(
         two best probabilities; ``"token_entropy"``: :math:`\sum_t H(y_t)`; ``"sequence_entropy"``: :math:`H(y)`;
         ``"kbest_entropy"``: entropy of the k best labellings; ``"span_entropy"``: the highest entropy of a span.
     given : sequences of labels, optional
-        What is known already, as in :meth:`CRF.predict`; the rest is judged given that.
+        What is known already, as in :meth:`CRF.predict`; the rest is judged given that. Labels that the model has not
+        seen count as known, but tell it nothing.
     per_token : bool
-        Divide by the length: without, long sequences win.
+        Divide by the length of the sequence, or of the span: without, the long ones win.
     span : int or (int, int)
-        Length of spans for ``"span_entropy"``.
+        Length of spans for ``"span_entropy"``, or the least and most.
     k : int
         For ``"kbest_entropy"``.
     random_state : int, optional
@@ -102,21 +99,41 @@ def uncertainty(
     """
     if strategy not in STRATEGIES:
         raise ValueError(f"'strategy' must be one of {', '.join(STRATEGIES)}, got {strategy!r}")
+    crf._require_fitted()
+    if given is not None and len(given) != len(X):
+        raise ValueError(f"'given' holds labels for {len(given)} sequences, there are {len(X)}")
     if strategy == "random":
         return np.random.default_rng(random_state).random(len(X))
-    bounds = (span, span) if isinstance(span, int) else span
+    given = fit_to_model(crf, given)
+    if strategy == "span_entropy":
+        found = _spans(crf, X, given, span, 0.0)
+        return np.array([0.0 if b is None else b.entropy / (b.end - b.start if per_token else 1) for b in found])
     parts, lengths = [np.zeros(0)], [np.zeros(0, np.int64)]
     for p in crf._potentials(X, given, np.float64):
-        parts.append(_scores(p, strategy, bounds, k, crf.n_jobs))
+        parts.append(_scores(p, strategy, k, crf.n_jobs))
         lengths.append(p.lengths)
     scores = np.concatenate(parts)
     return scores / np.maximum(np.concatenate(lengths), 1) if per_token else scores
 
 
-def _spans(crf: CRF, X: Any, given: Any, span: tuple[int, int]) -> list[UncertainSpan | None]:
+def fit_to_model(crf: CRF, given: Any) -> Any:
+    """What is known, with None for labels that the model has not seen: of these it can say nothing."""
+    if given is None:
+        return None
+    labels = set(crf.model_.labels)
+
+    def one(x: Any) -> Any:
+        if isinstance(x, (set, frozenset)):
+            return x & labels or None
+        return x if x in labels else None
+
+    return [None if row is None else [one(x) for x in row] for row in given]
+
+
+def _spans(crf: CRF, X: Any, given: Any, span: int | tuple[int, int], rate: float | None) -> list[UncertainSpan | None]:
     out: list[UncertainSpan | None] = []
     for p in crf._potentials(X, given, np.float64):
-        out += span_entropies(p, crf.n_jobs).most_uncertain(span)
+        out += span_entropies(p, crf.n_jobs).most_uncertain(span, rate)
     return out
 
 
@@ -161,7 +178,9 @@ def query(
     strategy, given, per_token, k, random_state
         As for :func:`uncertainty`. Sequences that are fully known are not asked for.
     span : int or (int, int), optional
-        Ask only for the most uncertain span of this length in each chosen sequence, not for all of it.
+        Ask only for the most uncertain span of this length in each chosen sequence, not for all of it. A range
+        gives the span of :func:`crfkit.chain.most_uncertain_span`, which grows while a token adds more entropy than
+        the sequence's tokens do on average.
     diversity : float
         Between 0 and 1: maximal marginal relevance. A question's worth is
         :math:`(1 - d) u - d \max_{chosen} \cos`, with u the uncertainty in proportion to the largest, and the cosine of
@@ -182,7 +201,7 @@ def query(
     if not 0 <= diversity <= 1:
         raise ValueError(f"'diversity' must lie between 0 and 1, got {diversity}")
     lengths = np.array([len(x) for x in X], np.int64)
-    bounds = (1, 5) if span is None else (span, span) if isinstance(span, int) else span
+    bounds = (1, 5) if span is None else span_lengths(span)
     scores = uncertainty(
         crf, X, strategy, given=given, per_token=per_token, span=bounds, k=k, random_state=random_state
     )
@@ -196,8 +215,8 @@ def query(
         chosen = order[np.argsort(-scores[order], kind="stable")][:n].tolist()
     if span is None:
         return [Query(i, 0, int(lengths[i]), float(scores[i])) for i in chosen]
-    known = None if given is None else [given[i] for i in chosen]
-    best = _spans(crf, [X[i] for i in chosen], known, bounds)
+    known = None if given is None else fit_to_model(crf, [given[i] for i in chosen])
+    best = _spans(crf, [X[i] for i in chosen], known, bounds, None)
     return [Query(i, b.start, b.end, float(scores[i])) for i, b in zip(chosen, best, strict=True) if b is not None]
 
 

@@ -96,6 +96,8 @@ class _Entropies:
 def _entropies(
     p: Potentials, n_jobs: int | None, *, spans: bool = False, gradient: bool = False, lattices: bool = False
 ) -> _Entropies:
+    if not isinstance(p, Potentials):
+        raise TypeError(f"entropies are those of Potentials, got {type(p).__name__}")
     x = p.lattice
     tokens = len(x.unary)
     edges = int(np.maximum(np.diff(x.offsets) - 1, 0).sum())
@@ -140,6 +142,15 @@ def _require_single(p: Potentials, function: str) -> None:
 def _require_span(p: Potentials, start: int, end: int) -> None:
     if not 0 <= start < end <= len(p.unary):
         raise ValueError(f"a span needs 0 <= start < end <= {len(p.unary)}, got start {start} and end {end}")
+
+
+def span_lengths(length: int | tuple[int, int]) -> tuple[int, int]:
+    """The least and most tokens of a span; raises where that is no length, or no range of them."""
+    bounds = tuple(length) if isinstance(length, (tuple, list)) else (length, length)
+    whole = all(isinstance(x, (int, np.integer)) and not isinstance(x, bool) for x in bounds)
+    if not whole or len(bounds) != 2 or not 1 <= bounds[0] <= bounds[1]:
+        raise ValueError(f"'length' must be a number >= 1 or a rising range of them, got {length!r}")
+    return bounds
 
 
 def entropy(p: Potentials, n_jobs: int | None = None) -> Any:
@@ -243,8 +254,13 @@ class SpanEntropies:
         self._sums = np.cumsum(into)
         self._lengths = np.diff(self.offsets)
 
-    def span(self, start: int, end: int, sequence: int = 0) -> float:
-        """Entropy of the labels of tokens ``start`` to ``end - 1`` of a sequence."""
+    def span(self, start: int, end: int, sequence: int | None = None) -> float:
+        """Entropy of the labels of tokens ``start`` to ``end - 1`` of a sequence, named if there are many."""
+        many = len(self._lengths)
+        if sequence is None and many == 1:
+            sequence = 0
+        if sequence is None or not 0 <= sequence < many:
+            raise ValueError(f"'sequence' must be a number from 0 to {many - 1}, got {sequence}")
         length = int(self._lengths[sequence])
         if not 0 <= start < end <= length:
             raise ValueError(f"a span needs 0 <= start < end <= {length}, got start {start} and end {end}")
@@ -270,11 +286,10 @@ class SpanEntropies:
             out[np.arange(len(out)) + length > ends] = np.nan
         return out
 
-    def most_uncertain(self, length: int | tuple[int, int], per_token: bool = True) -> list[UncertainSpan | None]:
+    def most_uncertain(self, length: int | tuple[int, int], rate: float | None = None) -> list[UncertainSpan | None]:
         """The most uncertain span of each sequence; see :func:`most_uncertain_span`."""
-        low, high = (length, length) if isinstance(length, int) else length
-        if not 1 <= low <= high:
-            raise ValueError(f"'length' must be a number >= 1 or a rising range of them, got {length!r}")
+        low, high = span_lengths(length)
+        rates = self.entropy / np.maximum(self._lengths, 1) if rate is None else np.full(len(self._lengths), rate)
         best: list[UncertainSpan | None] = [None] * len(self._lengths)
         value = np.full(len(self._lengths), -np.inf)
         longest = int(self._lengths.max(initial=0))
@@ -283,7 +298,7 @@ class SpanEntropies:
             for s in np.flatnonzero(self._lengths >= n).tolist():
                 part = spans[self.offsets[s] : self.offsets[s + 1] - n + 1]
                 t = int(np.argmax(part))
-                worth = part[t] / n if per_token else part[t]
+                worth = part[t] - n * rates[s]
                 if worth > value[s] + 1e-12:
                     value[s] = worth
                     best[s] = UncertainSpan(t, t + n, float(part[t]))
@@ -308,8 +323,10 @@ def span_entropies(p: Potentials, n_jobs: int | None = None) -> SpanEntropies:
     return SpanEntropies(p, found.nodes, found.steps, found.entropy)
 
 
-def span_entropy(p: Potentials | SpanEntropies, start: int, end: int, sequence: int = 0) -> float:
+def span_entropy(p: Potentials | SpanEntropies, start: int, end: int, sequence: int | None = None) -> float:
     """Entropy of the labels of tokens ``start`` to ``end - 1``; many spans are asked of one :func:`span_entropies`.
+
+    Of a batch, ``sequence`` says which one is meant.
 
     Examples
     --------
@@ -321,16 +338,22 @@ def span_entropy(p: Potentials | SpanEntropies, start: int, end: int, sequence: 
     return found.span(start, end, sequence)
 
 
-def most_uncertain_span(p: Potentials, length: int | tuple[int, int] = 1, per_token: bool = True) -> Any:
-    """The span whose labels have the highest entropy.
+def most_uncertain_span(p: Potentials, length: int | tuple[int, int] = 1, rate: float | None = None) -> Any:
+    r"""The span whose labels have the highest entropy above what its tokens should have.
+
+    .. math:: H(y_a, \ldots, y_{b-1}) - (b - a) r, \qquad r = H(y) / T
+
+    With r the mean entropy of the sequence's tokens, a span grows while a token adds more than the average, that is
+    :math:`H(y_b \mid y_{b-1}) > r`. Entropy alone always takes the longest span, and entropy per token always the
+    shortest, since a span's entropy is at most the sum of its tokens'.
 
     Parameters
     ----------
     p : Potentials
     length : int or (int, int)
         Tokens of the span, or the least and most of them. Shorter sequences are taken whole.
-    per_token : bool
-        Compare spans of different lengths by entropy per token; by entropy alone the longest always win.
+    rate : float, optional
+        The r of the formula, in nats a token: with a larger one spans are shorter, with 0 they are as long as they may.
 
     Returns
     -------
@@ -342,8 +365,11 @@ def most_uncertain_span(p: Potentials, length: int | tuple[int, int] = 1, per_to
     >>> p = Potentials([[9.0, 0.0], [0.1, 0.0], [0.0, 9.0]], [[0.0, 0.0], [0.0, 0.0]])
     >>> most_uncertain_span(p)[:2]
     (1, 2)
+    >>> p = Potentials([[9.0, 0.0], [0.1, 0.0], [0.2, 0.0], [0.0, 9.0]], [[0.0, 0.0], [0.0, 0.0]])
+    >>> most_uncertain_span(p, (1, 4))[:2]
+    (1, 3)
     """
-    found = span_entropies(p).most_uncertain(length, per_token)
+    found = span_entropies(p).most_uncertain(length, rate)
     return found if p.offsets is not None else found[0]
 
 
@@ -352,13 +378,36 @@ def _masked(p: Potentials, allowed: NDArray[np.bool_]) -> Potentials:
     return Potentials(p.unary, p.pairwise, p.start, p.end, whole, p.offsets)
 
 
-def _mask_probability(p: Potentials, allowed: NDArray[np.bool_]) -> float:
-    """P(every label is allowed) = Z(allowed) / Z."""
+def _mask_log_probability(p: Potentials, allowed: NDArray[np.bool_]) -> float:
+    """Log-probability that every label is allowed, log Z(allowed) - log Z."""
     log_z = log_partition(p)
     try:
-        return float(np.exp(min(0.0, log_partition(_masked(p, allowed)) - log_z)))
+        return float(min(0.0, log_partition(_masked(p, allowed)) - log_z))
     except ValueError:  # no labelling is left
-        return 0.0
+        return -np.inf
+
+
+def _label_numbers(p: Potentials, label: Any) -> list[int]:
+    """The numbers of one label or of several."""
+    one = isinstance(label, (int, np.integer))
+    numbers = [label] if one else list(label) if isinstance(label, Iterable) else [label]
+    if any(not isinstance(x, (int, np.integer)) or not 0 <= x < p.n_labels for x in numbers):
+        raise ValueError(f"'labels' must hold numbers from 0 to {p.n_labels - 1}, got {label!r}")
+    return [int(x) for x in numbers]
+
+
+def _span_mask(p: Potentials, start: int, end: int, labels: Sequence[LabelSet]) -> NDArray[np.bool_]:
+    """What :func:`span_probability` allows, [T, L]."""
+    _require_span(p, start, end)
+    if len(labels) != end - start:
+        raise ValueError(f"'labels' must hold {end - start} labels, got {len(labels)}")
+    allowed = np.ones(p.unary.shape, bool)
+    for t, label in enumerate(labels, start):
+        if label is not None:
+            numbers = _label_numbers(p, label)
+            allowed[t] = False
+            allowed[t, numbers] = True
+    return allowed
 
 
 def span_probability(p: Potentials, start: int, end: int, labels: Sequence[LabelSet]) -> float:
@@ -381,19 +430,7 @@ def span_probability(p: Potentials, start: int, end: int, labels: Sequence[Label
     (0.25, 0.5)
     """
     _require_single(p, "span_probability")
-    _require_span(p, start, end)
-    if len(labels) != end - start:
-        raise ValueError(f"'labels' must hold {end - start} labels, got {len(labels)}")
-    allowed = np.ones(p.unary.shape, bool)
-    for t, label in enumerate(labels, start):
-        if label is None:
-            continue
-        numbers = [int(label)] if isinstance(label, (int, np.integer)) else [int(x) for x in label]
-        if any(not 0 <= x < p.n_labels for x in numbers):
-            raise ValueError(f"'labels' must hold numbers from 0 to {p.n_labels - 1}, got {label!r}")
-        allowed[t] = False
-        allowed[t, numbers] = True
-    return _mask_probability(p, allowed)
+    return float(np.exp(_mask_log_probability(p, _span_mask(p, start, end, labels))))
 
 
 def entity_probability(
@@ -416,6 +453,7 @@ def entity_probability(
     names : sequence of str
         Names of the labels.
     scheme : {"bio", "bioes", "bilou"}
+        That of the names: it is an error if the labels of the type are none of the scheme's.
 
     Examples
     --------
@@ -431,31 +469,39 @@ def entity_probability(
     if scheme not in ("bio", "bioes", "bilou"):
         raise ValueError(f"'scheme' must be 'bio', 'bioes' or 'bilou', got {scheme!r}")
     single, last = {"bio": ("B", "I"), "bioes": ("S", "E"), "bilou": ("U", "L")}[scheme]
+    found = {name[0] for name in number if name[1:] == f"-{kind}"}
+    if not found:
+        raise ValueError(f"'kind' must be a type of the labels, got {kind!r}")
+    if not found <= {"B", "I", single, last} or not found & ({"B"} if scheme == "bio" else {single, last}):
+        raise ValueError(f"the labels of {kind!r} are not those of the scheme {scheme!r}: {', '.join(sorted(found))}")
     n = end - start
     tags = [single] if n == 1 else ["B", *"I" * (n - 2), last]
     allowed = np.ones(p.unary.shape, bool)
     for t, tag in enumerate(tags, start):
         allowed[t] = False
-        if f"{tag}-{kind}" not in number:
-            return 0.0
-        allowed[t, number[f"{tag}-{kind}"]] = True
+        if tag in found:
+            allowed[t, number[f"{tag}-{kind}"]] = True
     if scheme == "bio" and end < len(p.unary) and f"I-{kind}" in number:
         allowed[end, number[f"I-{kind}"]] = False
-    return _mask_probability(p, allowed)
+    return float(np.exp(_mask_log_probability(p, allowed)))
 
 
 def _fixed(p: Potentials, start: int, labels: Sequence[int]) -> tuple[float, float]:
-    """Probability of fixed labels from ``start`` on, and the entropy of all others given these."""
+    """Log-probability of fixed labels from ``start`` on, and the entropy of all others given these."""
     _require_single(p, "conditional_entropy")
+    if any(not isinstance(x, (int, np.integer)) for x in labels):
+        raise ValueError(f"'labels' must hold one number for each token, got {labels!r}")
     end = start + len(labels)
-    probability = span_probability(p, start, end, list(labels))
+    chance = _mask_log_probability(p, _span_mask(p, start, end, labels))
     lattices = entropy_lattices(p)
     rest = lattices.before[start, labels[0]] + lattices.behind[end - 1, labels[-1]]
-    return probability, float(rest)
+    return chance, float(rest)
 
 
 def conditional_entropy(p: Potentials, start: int, labels: Sequence[int]) -> float:
     r"""Entropy of all other labels once those from ``start`` on are known, :math:`H^\alpha_a(y_a) + H^\beta_b(y_b)`.
+
+    It is an error if those labels are impossible.
 
     Examples
     --------
@@ -463,7 +509,10 @@ def conditional_entropy(p: Potentials, start: int, labels: Sequence[int]) -> flo
     >>> round(conditional_entropy(p, 1, [0]) / float(np.log(2)), 6)
     2.0
     """
-    return _fixed(p, start, labels)[1]
+    chance, rest = _fixed(p, start, labels)
+    if np.isneginf(chance):
+        raise ValueError(f"'labels' from {start} on are impossible, got {labels!r}: nothing can be said given these")
+    return rest
 
 
 def constrained_entropy(p: Potentials, start: int, labels: Sequence[int]) -> float:
@@ -474,7 +523,7 @@ def constrained_entropy(p: Potentials, start: int, labels: Sequence[int]) -> flo
         -\sum_{y \supseteq (y_a \ldots y_b)} p(y) \log p(y)
         = p(y_a \ldots y_b) (-\log p(y_a \ldots y_b) + H^\alpha_a(y_a) + H^\beta_b(y_b))
 
-    Summed over all labels of a span it is the entropy.
+    Summed over all labels of a span it is the entropy; it is 0 where the labels are impossible.
 
     Examples
     --------
@@ -483,8 +532,8 @@ def constrained_entropy(p: Potentials, start: int, labels: Sequence[int]) -> flo
     >>> bool(np.isclose(sum(parts), entropy(p)))
     True
     """
-    probability, rest = _fixed(p, start, labels)
-    return probability * (rest - float(np.log(probability))) if probability > 0 else 0.0
+    chance, rest = _fixed(p, start, labels)
+    return 0.0 if np.isneginf(chance) else float(np.exp(chance)) * (rest - chance)
 
 
 def confidence(p: Potentials, n_jobs: int | None = None) -> Any:

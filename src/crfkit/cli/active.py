@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import typer
 
 from crfkit import active
 from crfkit._files import whole_file
+from crfkit.active.strategies import fit_to_model
+from crfkit.cli.files import model_columns, say
 from crfkit.data import Columns, DataError, read_columns
 from crfkit.estimators.loading import load_chain
 
@@ -33,21 +35,42 @@ def _rows(table: Columns) -> list[list[Row]]:
     return [[(row,) if isinstance(row, str) else tuple(row) for row in sequence] for sequence in table]
 
 
-def _labelled(path: Path) -> dict[tuple[Row, ...], list[str | None]]:
-    """Labels that are known, by the columns of the sequence; none where the file is not there yet."""
-    if not path.exists():
-        return {}
+def _labelled(path: Path) -> tuple[int, dict[tuple[Row, ...], list[str | None]]]:
+    """Columns beside the label, and labels that are known, by the columns of the sequence."""
     X, y = read_columns(str(path))
     assert y is not None
-    return {
+    known = {
         tuple(rows): [None if label == UNKNOWN else label for label in labels]
         for rows, labels in zip(_rows(X), y, strict=True)
     }
+    return X.n_columns, known
+
+
+def _pool(path: str, reading: dict[str, Any]) -> Columns:
+    """All columns of a pool that fits the model; each sequence once."""
+    if reading.get("format", "columns") != "columns":
+        raise DataError(f"'crfkit active' is for column files only, the model was trained on {reading['format']}")
+    try:
+        X, _ = read_columns(path, label=None)
+    except DataError as e:
+        raise DataError(f"{e} ('crfkit active' reads column files only)") from None
+    n = reading.get("n_columns")
+    if reading.get("columns") is None and n is not None and X.n_columns != n:
+        raise DataError(
+            f"{path}: a pool needs the {n} columns that the model was trained on, and no label, "
+            f"got {X.n_columns} columns"
+        )
+    first: dict[tuple[Row, ...], int] = {}
+    for i, rows in enumerate(_rows(X)):
+        first.setdefault(tuple(rows), i)
+    return X[np.array(list(first.values()))]
 
 
 @app.command("next")
 def next_batch(
-    pool: Annotated[str, typer.Argument(help="A column file without labels.")],
+    pool: Annotated[
+        str, typer.Argument(help="A column file without labels; a sequence that is there twice counts once.")
+    ],
     model: Annotated[Path, typer.Option("--model", "--model-file", "-m", help="The model file.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Where to write the batch.")],
     known: Annotated[
@@ -69,16 +92,12 @@ def next_batch(
     wanted, ? where it is not, or the label where it is known. Replace ??? by labels, then run 'crfkit active add'.
     """
     crf = load_chain(model, n_jobs=threads)
-    X, _ = read_columns(pool, label=None)
-    table = _rows(X)
-    done = {} if known is None else _labelled(known)
-    model_labels = set(crf.model_.labels)
-    given: list[Any] = []
-    for rows in table:
-        labels = done.get(tuple(rows))
-        given.append(None if labels is None else [x if x in model_labels else None for x in labels])
-        if labels is not None and None not in labels:
-            given[-1] = labels if all(x in model_labels for x in labels) else [crf.model_.labels[0]] * len(labels)
+    reading = crf.model_.info.get("reading", {})
+    table = _pool(pool, reading)
+    X = model_columns(crf, table, reading)
+    sequences = _rows(table)
+    done = {} if known is None else _labelled(known)[1]
+    given = [done.get(tuple(rows)) for rows in sequences]
     questions = active.query(
         crf,
         X,
@@ -90,16 +109,18 @@ def next_batch(
         diversity=diversity,
         random_state=seed,
     )
-    best = crf.predict([X[q.sequence] for q in questions], given=[given[q.sequence] for q in questions])
+    best = crf.predict(
+        [X[q.sequence] for q in questions], given=fit_to_model(crf, [given[q.sequence] for q in questions])
+    )
     with whole_file(output, "w", encoding="utf-8") as file:
         for q, labels in zip(questions, best, strict=True):
             answers = given[q.sequence] or [None] * len(labels)
-            for t, row in enumerate(table[q.sequence]):
+            for t, row in enumerate(sequences[q.sequence]):
                 answer = answers[t] or (ASKED if q.start <= t < q.end else UNKNOWN)
                 file.write("\t".join([*row, str(labels[t]), str(answer)]) + "\n")
             file.write("\n")
     tokens = sum(q.end - q.start for q in questions)
-    print(f"wrote {len(questions)} questions, {tokens} tokens to label, to {output}", file=sys.stderr)
+    say(f"wrote {len(questions)} questions, {tokens} tokens to label, to {output}")
 
 
 def _span(text: str | None) -> int | tuple[int, int] | None:
@@ -118,30 +139,41 @@ def add_answers(
 ) -> None:
     """Read answers back: adds them to a file of labelled data, with ? for labels that are not known.
 
-    Train on it with 'crfkit train --unknown ?'. An answer to a sequence that is there already joins that sequence.
+    Train on it with 'crfkit train --unknown ?'. A blank answer is none. An answer to a sequence that is
+    there already joins that sequence.
     """
     table, y = read_columns(answers)
     assert y is not None
     if table.n_columns < 2:
         raise DataError(f"{answers}: not a batch of 'crfkit active next': it needs columns, a suggestion and an answer")
     X = table.select(list(range(table.n_columns - 1)))
-    known = _labelled(labelled)
+    n, known = _labelled(labelled) if labelled.exists() else (X.n_columns, {})
+    if X.n_columns != n:
+        raise DataError(
+            f"{answers} has {X.n_columns} columns beside guess and answer, {labelled} has {n} beside the label"
+        )
+    guesses = table.select([table.n_columns - 1])
+    seen = {x for labels in known.values() for x in labels} | {x for labels in guesses for x in labels}
     fresh = 0
     for i, (rows, labels) in enumerate(zip(_rows(X), y, strict=True)):
         old = known.get(tuple(rows)) or [None] * len(rows)
-        new = [None if x in (UNKNOWN, ASKED) else x for x in labels]
+        new = [None if x.strip() in ("", UNKNOWN, ASKED) else x for x in labels]
         for t, (a, b) in enumerate(zip(old, new, strict=True)):
             if a is not None and b is not None and a != b:
                 raise DataError(
                     f"{answers}: sequence {i}, position {t}: the answer is {b!r}, but {labelled} says {a!r} already"
                 )
             fresh += a is None and b is not None
+            if b is not None and b not in seen and labelled.exists():
+                say(f"crfkit: warning: {answers}: sequence {i}, position {t}: the label {b!r} is new; is it a typo?")
+                seen.add(b)
         known[tuple(rows)] = [b if b is not None else a for a, b in zip(old, new, strict=True)]
-    with whole_file(labelled, "w", encoding="utf-8") as file:
-        for tokens, names in known.items():
-            if all(name is None for name in names):
-                continue
-            for row, name in zip(tokens, names, strict=True):
-                file.write("\t".join([*row, UNKNOWN if name is None else name]) + "\n")
-            file.write("\n")
-    print(f"added {fresh} labels to {labelled}", file=sys.stderr)
+    if fresh:
+        with whole_file(labelled, "w", encoding="utf-8") as file:
+            for tokens, names in known.items():
+                if all(name is None for name in names):
+                    continue
+                for row, name in zip(tokens, names, strict=True):
+                    file.write("\t".join([*row, UNKNOWN if name is None else name]) + "\n")
+                file.write("\n")
+    say(f"added {fresh} labels to {labelled}")

@@ -8,8 +8,16 @@ from typing import Annotated, Any
 import typer
 
 from crfkit import metrics
-from crfkit.cli.files import emit, read_labelled
-from crfkit.cli.options import ColumnsOption, CommentOption, Format, JsonOption, LabelOption, ThreadsOption
+from crfkit.cli.files import emit, read_labelled, say
+from crfkit.cli.options import (
+    ColumnsOption,
+    CommentOption,
+    Format,
+    JsonOption,
+    LabelOption,
+    ThreadsOption,
+    UnknownOption,
+)
 from crfkit.data import read_columns
 from crfkit.estimators.loading import load_chain
 
@@ -27,11 +35,15 @@ def evaluate(
     label: LabelOption = None,
     columns: ColumnsOption = None,
     comment: CommentOption = "",
+    unknown: UnknownOption = None,
     confusion: Annotated[bool, typer.Option("--confusion", help="Also show which label is taken for which.")] = False,
     threads: ThreadsOption = -1,
     json: JsonOption = False,
 ) -> None:
-    """Score predictions: tokens, sequences, and chunks as conlleval counts them."""
+    """Score predictions: tokens, sequences, and chunks as conlleval counts them.
+
+    Sequences that hold the label of --unknown are left out.
+    """
     if model is None:
         table, predicted = read_columns(data, comment=comment)
         y: Any = table.select([table.n_columns - 1])
@@ -42,6 +54,11 @@ def evaluate(
         kind = format or Format(reading.get("format") or "columns")
         X, y, _ = read_labelled(data, kind, label or reading.get("label"), columns or reading.get("columns"), comment)
         tags = crf.predict(X)
+    if unknown is not None:
+        pairs = [(list(a), b) for a, b in zip(y, tags, strict=True)]
+        scored = [(a, b) for a, b in pairs if unknown not in a]
+        say(f"left out {len(pairs) - len(scored)} of {len(pairs)} sequences: not all of their labels are known")
+        y, tags = [a for a, _ in scored], [b for _, b in scored]
     report = metrics.evaluate(y, tags)
     if json:
         emit(report.to_dict())

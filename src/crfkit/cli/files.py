@@ -65,6 +65,8 @@ def read_unlabelled(path: str, kind: Format, label: str | None, columns: str | N
     table, _ = read_columns(path, label=None, comment=comment)
     if columns is None and table.n_columns == like.n_columns:
         return table
+    if columns is None and table.n_columns < like.n_columns:
+        raise DataError(f"{path} has {table.n_columns} columns, the labelled data {like.n_columns} beside the label")
     return read_labelled(path, kind, label, columns, comment)[0]
 
 

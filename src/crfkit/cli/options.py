@@ -60,6 +60,7 @@ ColumnsOption = Annotated[
     str | None,
     typer.Option("--columns", help="Columns to learn from, separated by commas; all but the label by default."),
 ]
+UnknownOption = Annotated[str | None, typer.Option("--unknown", help="The label that means: not known.")]
 CommentOption = Annotated[str, typer.Option("--comment", help="Skip lines of a column file that begin with this.")]
 ThreadsOption = Annotated[
     int, typer.Option("--threads", "-j", "--nthread", "--thread", help="Threads; -1 for all cores.")

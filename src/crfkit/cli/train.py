@@ -28,6 +28,7 @@ from crfkit.cli.options import (
     LabelOption,
     Scheme,
     ThreadsOption,
+    UnknownOption,
 )
 from crfkit.cli.other_names import other_settings
 from crfkit.data import DataError
@@ -79,6 +80,11 @@ class _Watch:
     def end(self) -> None:
         if self.live:
             print(file=sys.stderr)
+
+
+def _without(y: Any, unknown: str) -> list[list[Any]]:
+    """The labels with None for the one that means: not known."""
+    return [[None if name == unknown else name for name in row] for row in y]
 
 
 def refuse(settings: dict[str, Any]) -> None:
@@ -150,7 +156,7 @@ def train(
     max_iter: Annotated[
         int | None, typer.Option("--max-iter", "--maxiter", "--max-iterations", help="Most iterations.")
     ] = None,
-    unknown: Annotated[str | None, typer.Option(help="The label that means: not known.")] = None,
+    unknown: UnknownOption = None,
     unlabeled: Annotated[str | None, typer.Option(help="Data without labels, for --entropy-weight.")] = None,
     entropy_weight: Annotated[
         float, typer.Option(help="Coefficient of the entropy of sequences without any known label.")
@@ -200,7 +206,9 @@ def train(
     X, y, weights = read_labelled(data, format, label, columns, comment)
     dev_data = None if dev is None else read_labelled(dev, format, label, columns, comment)
     if unknown is not None:
-        y = [[None if name == unknown else name for name in row] for row in y]
+        y = _without(y, unknown)
+        if dev_data is not None:
+            dev_data = dev_data[0], _without(dev_data[1], unknown), dev_data[2]
     if unlabeled is not None:
         if not entropy_weight:
             raise DataError("--unlabeled does nothing without --entropy-weight")

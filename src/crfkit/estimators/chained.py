@@ -12,11 +12,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from crfkit._threads import resolve_threads
 from crfkit.chain.beams import Adaptive, Beam, as_beam
-from crfkit.chain.inference import decode_flat, log_partition, nbest, node_marginals, sample
+from crfkit.chain.inference import decode_flat, log_partition, nbest, node_marginals, reachable, sample
 from crfkit.chain.potentials import Potentials
 from crfkit.estimators.base import Estimator
 from crfkit.estimators.labels import LabelLists, allowed_labels
-from crfkit.metrics import token_accuracy
+from crfkit.metrics import require_known, token_accuracy
 from crfkit.model import ChainModel, write_model
 
 __all__ = ["ChainEstimator", "Tagging"]
@@ -60,10 +60,15 @@ class ChainEstimator(Estimator):
             if given is not None:
                 assert p.offsets is not None
                 if done + len(p) > len(given):
-                    raise ValueError(f"'given' holds labels for {len(given)} sequences, there are more")
+                    many = len(X) if hasattr(X, "__len__") else "more"
+                    raise ValueError(f"'given' holds labels for {len(given)} sequences, there are {many}")
                 allowed = allowed_labels(given[done : done + len(p)], self.model_.labels, p.offsets)
-                done += len(p)
                 p = Potentials(p.unary, p.pairwise, allowed=allowed, offsets=p.offsets)
+                dead = np.isneginf(reachable(p))
+                if dead.any():
+                    i = done + int(np.argmax(dead))
+                    raise ValueError(f"sequence {i}: no labelling fits both 'given' and the model's constraints")
+                done += len(p)
             yield p
         if given is not None and done != len(given):
             raise ValueError(f"'given' holds labels for {len(given)} sequences, there are {done}")
@@ -178,7 +183,8 @@ class ChainEstimator(Estimator):
         return [[[labels[j] for j in path] for path in paths.tolist()] for paths in drawn]
 
     def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
-        """Part of the tokens that :meth:`predict` labels right."""
+        """Part of the tokens that :meth:`predict` labels right; all labels must be known."""
+        require_known(y, "y")
         if sample_weight is None:
             return token_accuracy(y, self.predict(X))
         weights = np.asarray(sample_weight, float)

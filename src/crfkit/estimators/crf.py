@@ -22,7 +22,7 @@ from crfkit.estimators.chained import ChainEstimator
 from crfkit.estimators.checks import check_gold, check_partial, sequence_weights
 from crfkit.estimators.labels import collect_labels, label_numbers, label_sets
 from crfkit.features.encoders import Encoder, FeatureSource, make_encoder, plain_lists
-from crfkit.metrics import evaluate
+from crfkit.metrics import evaluate, require_known
 from crfkit.model import ChainModel
 from crfkit.training.algorithms import LBFGS, Algorithm, find_algorithm
 from crfkit.training.backward import BackwardObjective
@@ -91,7 +91,8 @@ class CRF(ChainEstimator):
     entropy_ramp : int, default=10
         Iterations over which the entropy's weight grows to ``entropy_weight``; for the stochastic optimisers, passes.
     max_iter : int, optional
-        Most iterations of the optimiser; for the stochastic ones, passes over the data.
+        Most iterations of the optimiser; for the stochastic ones, passes over the data. With ``entropy_weight`` and
+        sequences without labels there are two runs of it, without the entropy and with it, each of so many.
     early_stopping : int, optional
         Stop when the score on the held-out data of :meth:`fit` has not risen for so many iterations, and
         keep the weights that scored best.
@@ -218,6 +219,8 @@ class CRF(ChainEstimator):
     def _check_parameters(self) -> None:
         for name in ("c1", "c2", "min_freq", "tol", "entropy_weight"):
             check_number(self, name, getattr(self, name), 0)
+        if np.isinf(self.entropy_weight):
+            raise ValueError(f"'entropy_weight' of CRF must be finite, got {self.entropy_weight!r}")
         check_number(self, "entropy_ramp", self.entropy_ramp, 0, integer=True)
         if self.entropy_per not in ("sequence", "token"):
             raise ValueError(f"'entropy_per' of CRF must be 'sequence' or 'token', got {self.entropy_per!r}")
@@ -375,7 +378,7 @@ class CRF(ChainEstimator):
             known, :math:`\\log Z_{known} - \\log Z`; ``"ap"``, ``"pa"`` and ``"arow"`` go towards the best labelling
             that fits.
         X_dev, y_dev : optional
-            Held-out data, scored after every iteration for the callback.
+            Held-out data, scored after every iteration for the callback; all its labels must be known.
         sample_weight : array [S], optional
             Weights of the sequences.
 
@@ -388,6 +391,8 @@ class CRF(ChainEstimator):
             raise ValueError("'X_dev' and 'y_dev' of fit go together")
         if X_dev is not None and len(X_dev) != len(y_dev):
             raise ValueError(f"'X_dev' holds {len(X_dev)} sequences, 'y_dev' labels for {len(y_dev)}")
+        if y_dev is not None:
+            require_known(y_dev, "y_dev")
         self._seen = 0
         return self._fit(_as_list(X), _as_list(y), X_dev, y_dev, sample_weight, self.warm_start, None)
 
@@ -445,7 +450,9 @@ class CRF(ChainEstimator):
         if getattr(exact, "n_unlabelled", 0):
             ramp = self.entropy_ramp if passes is None else 0
             start = not w0.any()
-            result = minimize_with_entropy(minimize, exact, w0, ramp=ramp, from_optimum=start, inside=inside)
+            result = minimize_with_entropy(
+                minimize, exact, w0, ramp=ramp, from_optimum=start, inside=inside, callback=callback
+            )
         else:
             result = minimize(inside(exact, w0), w0)
         if isinstance(objective, BeamObjective) and not result.converged:

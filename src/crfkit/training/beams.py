@@ -105,6 +105,11 @@ class BeamObjective:
         return self.exact.value_and_grad(w, out)
 
     @property
+    def terms(self) -> dict[str, float]:
+        """Parts of the objective at the last evaluation, if it has several."""
+        return getattr(self.exact, "terms", {})
+
+    @property
     def uses_beams(self) -> bool:
         """Whether beams are in use at present."""
         return not self.report.exact

@@ -41,7 +41,8 @@ class Progress:
     scores : mapping of str to float
         Held-out scores, if there is held-out data.
     terms : mapping of str to float
-        Parts of the objective, if it has several: ``"likelihood"`` and ``"entropy"``.
+        Parts of the objective, if it has several: ``"likelihood"``, the negative log-likelihood of what is known, and
+        ``"entropy"``, without its weight, which is 0 as long as the weight is.
     """
 
     iteration: int

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -15,7 +17,7 @@ from crfkit.data.sequences import rows_of
 from crfkit.dataset import Dataset, Layout
 from crfkit.training.beams import BeamObjective
 from crfkit.training.known import Sets, allowed_by, split_by_knowledge
-from crfkit.training.lbfgs import Result
+from crfkit.training.lbfgs import Callback, Progress, Result
 from crfkit.training.objective import LikelihoodObjective, Objective
 from crfkit.training.sequences import SequenceObjective
 
@@ -73,7 +75,7 @@ class SemiSupervisedObjective(LikelihoodObjective):
         dtype: Any = np.float32,
         n_jobs: int | None = None,
     ) -> None:
-        full, partial, unknown = split_by_knowledge(data, labels, sets[0])
+        full, some, unknown = split_by_knowledge(data, labels, sets[0])
         omega = np.ones(data.n_sequences) if weights is None else np.asarray(weights, np.float64)
         super().__init__(
             layout,
@@ -93,8 +95,8 @@ class SemiSupervisedObjective(LikelihoodObjective):
         if entropy_per == "token":
             omega = omega.copy()
             omega[unknown] /= np.diff(data.offsets)[unknown]
-        rest = np.concatenate([partial, unknown])
-        tokens = rows_of(data.offsets, partial)[0]
+        rest = np.concatenate([some, unknown])
+        tokens = rows_of(data.offsets, some)[0]
         allowed = allowed_by(labels, sets, layout.n_labels)
         part = data.take(rest)
         self.n_tokens += part.n_tokens
@@ -102,7 +104,7 @@ class SemiSupervisedObjective(LikelihoodObjective):
         self._rest = native(
             layout.native,
             part.native,
-            len(partial),
+            len(some),
             np.ascontiguousarray(allowed[tokens]).view(np.uint8),
             omega[rest],
             None if constraints is None else constraints.as_scores(),
@@ -200,6 +202,7 @@ def minimize_with_entropy(
     ramp: int = 10,
     from_optimum: bool = True,
     inside: Callable[[SemiSupervisedObjective, Vector], Objective | BeamObjective] | None = None,
+    callback: Callback | None = None,
 ) -> Result:
     """Minimises an objective with an entropy term, which has many local minima, from a good start.
 
@@ -218,7 +221,10 @@ def minimize_with_entropy(
         Whether to begin with the optimum of the labelled data; else with w0.
     inside : callable, optional
         ``inside(objective, w)`` gives what is evaluated from w on, for beams.
+    callback : callable, optional
+        Called after every iteration, as by the optimiser; iterations, evaluations and seconds count on.
     """
+    began = time.perf_counter()
 
     def within(objective: SemiSupervisedObjective | SequenceObjective, w: Vector) -> Any:
         if inside is None or isinstance(objective, SequenceObjective):
@@ -227,10 +233,22 @@ def minimize_with_entropy(
 
     weight = objective.entropy_weight
     iterations = evaluations = 0
+
+    def count_on(progress: Progress, w: Vector) -> bool | None:
+        assert callback is not None
+        moved = replace(
+            progress,
+            iteration=iterations + progress.iteration,
+            evaluations=evaluations + progress.evaluations,
+            seconds=time.perf_counter() - began,
+        )
+        return callback(moved, w)
+
+    watched = partial(minimize, callback=None if callback is None else count_on)
     if from_optimum:
         objective.entropy_weight = 0.0
         try:
-            first = minimize(within(objective, w0), w0)
+            first = watched(within(objective, w0), w0)
         finally:
             objective.entropy_weight = weight
         if "interrupted" in first.message or "callback" in first.message:
@@ -238,9 +256,9 @@ def minimize_with_entropy(
         w0, iterations, evaluations = first.w, first.iterations, first.evaluations
     try:
         if isinstance(objective, SequenceObjective):
-            last = minimize(objective, w0, ramp=ramp)
+            last = watched(objective, w0, ramp=ramp)
         else:
-            last = minimize(EntropyRamp(objective, max(ramp, 1), within(objective, w0)), w0)
+            last = watched(EntropyRamp(objective, max(ramp, 1), within(objective, w0)), w0)
     finally:
         objective.entropy_weight = weight
     return replace(last, iterations=iterations + last.iterations, evaluations=evaluations + last.evaluations)
