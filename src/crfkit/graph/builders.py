@@ -109,8 +109,12 @@ def tree(parents: ArrayLike, unary: ArrayLike, pairwise: ArrayLike, n_jobs: int 
     1
     """
     up = int_array(parents, "'parents' of tree")
-    if up.size and not (up < len(up)).all():
-        raise ValueError(f"'parents' of tree must be below {len(up)}, got {int(up.max())}")
+    n = len(_unary(unary))
+    if up.shape != (n,):
+        raise ValueError(f"'parents' of tree must have shape ({n},), one for every row of 'unary', got {up.shape}")
+    wrong = np.flatnonzero((up < -1) | (up >= n))
+    if len(wrong):
+        raise ValueError(f"'parents' of tree must be -1 or below {n}, got {up[wrong[0]]} for variable {wrong[0]}")
     above = up.copy()  # where the paths upwards have come to, in doubling steps
     for _ in range(len(up).bit_length()):
         above = np.where(above >= 0, above[above], above)

@@ -166,7 +166,7 @@ class FactorGraph:
     def _set(self, engine: Engine, scores: Scores, slots: NDArray[np.int64]) -> None:
         self._engine = engine
         self._scores = scores
-        self._slots = slots
+        self._slots = engine.given = slots
 
     @classmethod
     def from_arrays(cls, engine: Engine, scores: Scores) -> FactorGraph:
@@ -216,7 +216,11 @@ class FactorGraph:
     def log_partition(
         self, method: str = "exact", *, passing: Passing | None = None, max_bytes: float = 2.0**31, order: str = "auto"
     ) -> float:
-        """The logarithm of Z, minus infinity where nothing is allowed; see the class about methods."""
+        """The logarithm of Z, minus infinity where nothing is allowed; see the class about methods.
+
+        The bound of ``"mean_field"`` is minus infinity also where it finds nothing that is allowed, with a warning
+        unless a quick exact search shows that there is nothing.
+        """
         result = self._engine.infer(
             self._scores, method, passing=passing, factors=False, nodes=False, max_bytes=max_bytes, order=order
         )
@@ -230,13 +234,13 @@ class FactorGraph:
         Raises
         ------
         ValueError
-            If no assignment is allowed.
+            If no assignment is allowed, as far as the method can tell.
         CostError
             If exact inference is beyond ``max_bytes``.
         """
         result = self._engine.infer(self._scores, method, passing=passing, max_bytes=max_bytes, order=order)
         log_z = float(result.log_z.sum())
-        if np.isneginf(log_z) and method != "mean_field":
+        if np.isneginf(log_z) and (method != "mean_field" or result.convergence.converged):
             raise ValueError("no assignment is allowed")
         assert result.factors is not None
         engine = self._engine
@@ -255,18 +259,22 @@ class FactorGraph:
     def map(
         self, method: str = "exact", *, passing: Passing | None = None, max_bytes: float = 2.0**31, order: str = "auto"
     ) -> Assignment:
-        """A best assignment; of approximate methods, a local optimum reached from their beliefs.
+        """A best assignment: of "exact" and on trees a global optimum, else a local one.
+
+        "loopy" is max-product, "trw" its tree-reweighted relative, "mean_field" takes the likeliest values; from there
+        variables are changed one at a time as long as that helps.
 
         Raises
         ------
         ValueError
-            If no assignment is allowed.
+            If no assignment is allowed. Where approximate inference finds none, and an exact search would cost too much
+            to tell, the assignment breaks hard constraints and there is a warning.
         """
         y, score, convergence = self._engine.decode(
             self._scores, method, passing=passing, max_bytes=max_bytes, order=order
         )
         if np.isneginf(score).any():
-            if method == "exact":
+            if method == "exact" or self._engine.impossible(self._scores, max_bytes):
                 raise ValueError("no assignment is allowed")
             warnings.warn(
                 f"{method} inference found no assignment that is allowed: the one given breaks hard constraints",
@@ -363,7 +371,10 @@ class FactorGraph:
 
     def log_probability(self, assignment: ArrayLike, *, max_bytes: float = 2.0**31) -> Any:
         """Logarithm of the probability of an assignment [V], or of several [n, V]."""
-        return self.score(assignment) - self.log_partition(max_bytes=max_bytes)
+        score, log_z = self.score(assignment), self.log_partition(max_bytes=max_bytes)
+        if np.isneginf(log_z):
+            raise ValueError("no assignment is allowed")
+        return score - log_z
 
     def observe(self, evidence: Mapping[int, int]) -> FactorGraph:
         """The graph in which some variables have known values.
@@ -406,5 +417,6 @@ class FactorGraph:
         pairs = iter(range(graph._engine.n_factors))
         inner = np.array([next(pairs) if s is None else s for s in slots], np.int64)
         known = [_OBSERVED if -1 - s in evidence else s for s in self._slots.tolist()]
-        graph._slots = np.array([inner[s] if s >= 0 else s for s in known], np.int64)
+        slots_now = np.array([inner[s] if s >= 0 else s for s in known], np.int64)
+        graph._set(graph._engine, graph._scores, slots_now)
         return graph

@@ -24,7 +24,7 @@ from crfkit.graph.objective import OBJECTIVES, GraphData, GraphObjective
 from crfkit.model import ModelError, plain_values, write_file
 from crfkit.training.lbfgs import Callback, Progress, minimize_lbfgs
 
-__all__ = ["GraphEstimator", "Graphs", "label_array", "pairs"]
+__all__ = ["GraphEstimator", "Graphs", "label_array", "share_right"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -42,14 +42,45 @@ def _sorted(labels: set[Any]) -> list[Any]:
     return sorted(labels, key=lambda x: (isinstance(x, str), x))
 
 
-def pairs(y: Any, found: Sequence[Any]) -> list[tuple[Any, Any]]:
-    """True and found labels of every graph, of which there must be equally many."""
-    if len(y) != len(found):
-        raise ValueError(f"there are {len(found)} graphs, but labels for {len(y)}")
-    for g, (a, b) in enumerate(zip(y, found, strict=True)):
-        if len(a) != len(b):
-            raise ValueError(f"graph {g} has {len(b)} nodes, but {len(a)} labels")
-    return list(zip(y, found, strict=True))
+def share_right(
+    y: Any, found: Sequence[Any], sample_weight: ArrayLike | None = None, *, unit: str = "graph", columns: int = 0
+) -> float:
+    """Part of the labels found that are right, graphs weighted.
+
+    Unknown labels (None) do not count, a set is right if the label found is in it. With ``columns``, labels are tuples
+    of that many, and right if all are that are known.
+    """
+    if y is None or len(y) != len(found):
+        raise ValueError(f"there are {len(found)} {unit}s, but labels for {0 if y is None else len(y)}")
+    weights = np.ones(len(found)) if sample_weight is None else float_array(sample_weight, "'sample_weight'")
+    if weights.shape != (len(found),) or not (weights >= 0).all():
+        raise ValueError(f"'sample_weight' must be {len(found)} numbers >= 0")
+    right = total = 0.0
+    for g, (labels, answers, weight) in enumerate(zip(y, found, weights.tolist(), strict=True)):
+        if labels is None:
+            continue
+        if len(labels) != len(answers):
+            raise ValueError(f"{unit} {g} has {len(answers)} nodes, but {len(labels)} labels")
+        for label, answer in zip(labels, answers, strict=True):
+            if not columns:
+                good = [_agrees(label, answer)]
+            elif label is not None and (not isinstance(label, (tuple, list)) or len(label) != columns):
+                raise ValueError(f"{unit} {g}: the labels of a token must be a tuple of {columns}, got {label!r}")
+            else:
+                good = [_agrees(a, b) for a, b in zip(label or (), answer, strict=label is not None)]
+            known = [x for x in good if x is not None]
+            right += weight * (bool(known) and all(known))
+            total += weight * bool(known)
+    if total == 0:
+        raise ValueError("there is no label to score")
+    return right / total
+
+
+def _agrees(label: Any, found: Any) -> bool | None:
+    """Whether a label found is the one given, or in the set given; None if that is unknown."""
+    if label is None:
+        return None
+    return found in label if isinstance(label, (set, frozenset)) else bool(label == found)
 
 
 def _plain(label: Any) -> Any:

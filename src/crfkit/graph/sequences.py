@@ -13,7 +13,7 @@ from crfkit._threads import resolve_threads
 from crfkit.features.encoders import Encoder, FeatureSource, make_encoder
 from crfkit.graph.checks import edge_array
 from crfkit.graph.engine import Passing
-from crfkit.graph.learning import GraphEstimator, Graphs, label_array, pairs
+from crfkit.graph.learning import GraphEstimator, Graphs, label_array, share_right
 from crfkit.graph.objective import EdgeGroup, GraphData, NodeGroup
 from crfkit.model import group, restore_encoder
 from crfkit.training.lbfgs import Callback
@@ -243,9 +243,8 @@ class SkipChainCRF(_SequenceEstimator):
         return self._beliefs(X)[0]
 
     def score(self, X: Any, y: Any) -> float:
-        """Part of the tokens that :meth:`predict` labels right."""
-        right = [bool(a == b) for s, t in pairs(y, self.predict(X)) for a, b in zip(s, t, strict=True)]
-        return sum(right) / len(right)
+        """Part of the tokens that :meth:`predict` labels right; unknown labels as for :meth:`GraphCRF.score`."""
+        return share_right(y, self.predict(X), unit="sequence")
 
 
 class FactorialCRF(_SequenceEstimator):
@@ -391,6 +390,5 @@ class FactorialCRF(_SequenceEstimator):
         return list(zip(*self._beliefs(X), strict=True))
 
     def score(self, X: Any, y: Any) -> float:
-        """Part of the tokens that :meth:`predict` labels right in all columns."""
-        right = [bool(tuple(a) == b) for s, t in pairs(y, self.predict(X)) for a, b in zip(s, t, strict=True)]
-        return sum(right) / len(right)
+        """Part of the tokens that :meth:`predict` labels right in all columns; those unknown do not count."""
+        return share_right(y, self.predict(X), unit="sequence", columns=len(self.classes_))
