@@ -555,6 +555,17 @@ def fit(X: Any, y: Any, **params: Any) -> GraphCRF:
             "skips of sequence 0 must have",
         ),
         (lambda: SKIP(skips="x").fit([["a", "b"]], [["A", "B"]]), "'skips' of SkipChainCRF must be a function"),
+        (lambda: SKIP(skips=lambda x: None).fit([["a", "b"]], [["A", "B"]]), "skips of sequence 0 must .* got None"),
+        (lambda: SKIP(skips=lambda x: 3).fit([["a", "b"]], [["A", "B"]]), "skips of sequence 0 must .* got 3"),
+        (lambda: SKIP(min_freq=-1).fit([["a", "b"]], [["A", "B"]]), "'min_freq' of SkipChainCRF must be a number >= 0"),
+        (lambda: SKIP(all_possible_states="x").fit([["a"]], [["A"]]), "'all_possible_states' of SkipChainCRF must be"),
+        (lambda: FactorialCRF().fit([["a"]], [[("A", "B")] * 2]), "sequence 0 has 1 tokens, but 2 labels"),
+        (lambda: fit([(F, E)], [[0, 1]], directed="x"), "'directed' of GraphCRF must be True or False, got 'x'"),
+        (lambda: fit([(F, E)], [[0, 1]], bias=3), "'bias' of GraphCRF must be True or False, got 3"),
+        (lambda: fit([(F, E)], [[0, 1]], callback=3), "'callback' of GraphCRF must be a function or None, got 3"),
+        (lambda: fit([(F, E)], ["ab"]), "labels of graph 0 must be a list, got 'ab'"),
+        (lambda: fit([(F, E)], [[0, 1]]).predict(None), "'X' must be a list of graphs, got None"),
+        (lambda: fit([(F, E)], [[0, 1]]).predict_nbest([(F, E)], 0), "'k' of GraphCRF must be an int >= 1"),
     ],
 )
 def test_wrong_input_is_named(make: Any, message: str) -> None:

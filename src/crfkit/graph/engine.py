@@ -284,7 +284,7 @@ class Engine:
         CostError
             With the cost, and what to do instead.
         """
-        check_number(self, "max_bytes", max_bytes, 0)
+        check_number("exact inference", "max_bytes", max_bytes, 0)
         tree, cost = self.plan(heuristic, min(_TRACKED, max(64.0, max_bytes / 8)))
         if tree is None or cost.bytes > max_bytes:
             name, variables, factors = "this graph", self.n_variables, len(self.given)

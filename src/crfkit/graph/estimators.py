@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from crfkit.estimators.base import check_number
 from crfkit.estimators.chained import Tagging
 from crfkit.features.encoders import FeatureSource
 from crfkit.graph.checks import edge_array, float_array, int_array
@@ -240,7 +241,7 @@ class GraphCRF(GraphEstimator):
         columns = self._columns(y)
         if not self._is_fitted():
             self._set_labels(columns)
-        return self._make_objective(self._graphs(list(X), grow=not self._is_fitted()), columns, sample_weight)
+        return self._make_objective(self._graphs(self._listed(X), grow=not self._is_fitted()), columns, sample_weight)
 
     def predict(self, X: Any) -> list[NDArray[Any]]:
         """The best labels of every graph, a list of arrays [n]."""
@@ -258,9 +259,10 @@ class GraphCRF(GraphEstimator):
         list of lists of Tagging
             ``labels`` and ``probability``.
         """
-        labels, out = self._labels[0], []
         self._require_fitted()
-        for x in X:
+        check_number(self, "k", k, 1, integer=True)
+        labels, out = self._labels[0], []
+        for x in self._listed(X):
             graph = self.factor_graph(x)
             log_z = graph.log_partition(max_bytes=self.max_bytes)
             best = graph.nbest(k, max_bytes=self.max_bytes)

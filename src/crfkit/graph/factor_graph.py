@@ -117,7 +117,9 @@ class FactorGraph:
     ) -> None:
         sizes = int_array(cardinalities, "'cardinalities' of FactorGraph")
         if sizes.ndim != 1 or (sizes.size and not 1 <= sizes.min() <= sizes.max() < 2**31):
-            raise ValueError("'cardinalities' of FactorGraph must be a sequence of ints from 1 to 2^31 - 1")
+            wrong = np.flatnonzero((sizes < 1) | (sizes >= 2**31)) if sizes.ndim == 1 else sizes[:0]
+            got = f"{sizes[wrong[0]]} for variable {wrong[0]}" if wrong.size else f"shape {sizes.shape}"
+            raise ValueError(f"'cardinalities' of FactorGraph must be a sequence of ints from 1 to 2^31 - 1, got {got}")
         card = sizes.astype(np.int32)
         if not isinstance(factors, Iterable):
             raise ValueError(f"'factors' of FactorGraph must be pairs (variables, log_table), got {factors!r}")
@@ -348,7 +350,10 @@ class FactorGraph:
         """
         check_number(self, "n", n, 0, integer=True)
         engine = self._engine
-        uniform = np.random.default_rng(rng).random((n, self.n_variables))
+        try:
+            uniform = np.random.default_rng(rng).random((n, self.n_variables))
+        except (TypeError, ValueError):
+            raise ValueError(f"'rng' of sample must be a Generator, an int >= 0 or None, got {rng!r}") from None
         log_z = np.empty(engine.n_components)
         out = np.zeros((n, self.n_variables), np.int32)
         engine.tree(max_bytes).sample(*self._scores.arrays, engine.threads, uniform, log_z, out)
