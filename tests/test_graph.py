@@ -700,6 +700,8 @@ GRAPH: Any = FactorGraph
         (lambda: PAIR.observe({0: 0.5}), "'evidence' of observe must map variables to values"),
         (lambda: PAIR.marginals(max_bytes="x"), "'max_bytes' of exact inference must be a number"),
         (lambda: PAIR.sample(rng="x"), "'rng' of sample must be a Generator, an int >= 0 or None, got 'x'"),
+        (lambda: GRAPH([2], [([0], [-np.inf, 1e308])]), r"factor 0: a score must be below 1e\+300 .* got 1e\+308"),
+        (lambda: graph.chain([[0.0, 0.0], [0.0, -1e305]], np.eye(2)), r"unary: a score must be below .* got -1e\+305"),
         (lambda: GRAPH([2, 0], []), "'cardinalities' of FactorGraph .* got 0 for variable 1"),
         (lambda: graph.semi_markov_chain(np.zeros((0, 2, 3)), np.eye(3)), r"'segments' must .* got \(0, 2, 3\)"),
         (lambda: graph.semi_markov_chain(np.zeros((2, 0, 3)), np.eye(3)), r"'segments' must .* got \(2, 0, 3\)"),

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from crfkit.estimators.base import check_number
-from crfkit.graph.checks import float_array, int_array, int_list
+from crfkit.graph.checks import check_scores, float_array, int_array, int_list
 from crfkit.graph.engine import (
     Convergence,
     ConvergenceWarning,
@@ -143,8 +143,7 @@ class FactorGraph:
             shape = tuple(int(card[v]) for v in scope)
             if id(table) not in known or len(scope) == 1:
                 values = float_array(table, f"factor {f}: 'log_table'")
-                if values.size and not values.max() < np.inf:
-                    raise ValueError(f"factor {f}: a score must be finite or minus infinity")
+                check_scores(values, f"factor {f}")
             else:
                 values = tables[known[id(table)][1]]
             if values.shape != shape:
@@ -174,8 +173,7 @@ class FactorGraph:
     def from_arrays(cls, engine: Engine, scores: Scores) -> FactorGraph:
         """A graph of flat arrays; its factors are those over two or more variables."""
         for name, x in (("unary", scores.unary), ("tables", scores.tables)):
-            if x.size and not x.max() < np.inf:
-                raise ValueError(f"{name}: a score must be finite or minus infinity")
+            check_scores(x, name)
         graph = cls.__new__(cls)
         graph._set(engine, scores, np.arange(engine.n_factors, dtype=np.int64))
         return graph
