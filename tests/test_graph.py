@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
+import pickle
 import warnings
 from collections import Counter
 from typing import Any
@@ -412,16 +414,108 @@ def test_forbidden_answers_are_told() -> None:
     differ = np.array([[-np.inf, 0], [0, -np.inf]])
     g = graph.pairwise_graph(np.zeros((3, 2)), [[0, 1], [1, 2], [2, 0]], differ)
     with pytest.warns(ConvergenceWarning, match="breaks hard constraints"):
-        assert g.map("loopy").score == -np.inf
-    for method in (g.map, lambda: g.nbest(2)):
+        assert g.map("loopy", max_bytes=1).score == -np.inf  # an exact search would show that there is none
+    for method in (g.map, lambda: g.map("loopy"), lambda: g.nbest(2)):
         with pytest.raises(ValueError, match="no assignment is allowed"):
             method()
 
 
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    "factors", [[([0, 1], np.full((2, 2), -np.inf))], [([0, 1], np.zeros((2, 2))), ([0], np.full(2, -np.inf))]]
+)
+def test_where_nothing_is_allowed_all_methods_say_so(method: str, factors: Factors) -> None:
+    g = FactorGraph([2, 2], factors)
+    assert g.log_partition(method) == -np.inf
+    for ask in (lambda: g.marginals(method), lambda: g.map(method), lambda: g.log_probability([0, 1])):
+        with pytest.raises(ValueError, match="no assignment is allowed"):
+            ask()
+
+
+def test_mean_field_and_beams_that_find_nothing_say_so() -> None:
+    differ = np.array([[-np.inf, 0], [0, -np.inf]])
+    g = graph.pairwise_graph(np.zeros((3, 2)), [[0, 1], [1, 2], [2, 0]], differ)
+    with pytest.warns(ConvergenceWarning, match="no distribution within the hard constraints"):
+        m = g.marginals("mean_field", max_bytes=1)
+    assert not m.convergence.converged
+    g = graph.chain([[0.0, 1.0], [0.0, 0.0]], [[0.0, 0.0], [-np.inf, -np.inf]])
+    assert g.log_partition("loopy") == pytest.approx(np.log(2))
+    with pytest.raises(ValueError, match="within 'beam'"):
+        g.log_partition("loopy", passing=Passing(beam=chain.FixedSize(1)))
+
+
+SCHEDULES = ("sequential", "flooding", "residual")
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("gap", [30, 36, 80, 400])
+def test_small_entries_of_messages_must_settle_too(schedule: str, gap: float) -> None:
+    """What one factor says of a value may be far below what another says: only their sum is the belief."""
+    g = FactorGraph([2, 2], [([0], np.array([0.0, gap])), ([0, 1], np.array([[gap, gap], [0.0, 0.0]]))])
+    for method in ("loopy", "trw"):
+        m = g.marginals(method, passing=Passing(schedule, damping=0.5, tol=1e-9))
+        assert m.convergence.converged
+        np.testing.assert_allclose(m.nodes[0], [0.5, 0.5], atol=1e-8)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_a_settled_bound_is_a_bound_where_scores_are_far_apart(schedule: str) -> None:
+    n = -np.inf
+    tables: list[tuple[list[int], Any]] = [
+        ([0], [-24.03, -13.2, 10.39]),
+        ([0, 1], [[16.91, 2.09, 2.39], [1.76, 7.22, -6.11], [-1.19, -14.98, -13.26]]),
+        ([1], [-5.75, 7.73, 9.31]),
+        ([2, 1], [[3.11, n, -1.46], [n, -3.9, 1.51]]),
+        ([1, 0], [[n, -10.91, -15.16], [17.69, 3.64, 1.57], [-4, -4.06, -4.76]]),
+    ]
+    g = FactorGraph([3, 3, 2], tables)
+    m = g.marginals("trw", passing=Passing(schedule))
+    assert m.convergence.converged
+    assert m.log_z >= g.log_partition() - 1e-5
+
+
+def test_a_value_that_a_beam_gives_up_comes_back_also_with_damping() -> None:
+    equal = np.where(np.eye(2) > 0, 0.0, -np.inf)
+    factors: Factors = [([0], np.array([1.0, 0.0])), ([1], np.array([0.0, 0.5])), ([2], np.array([0.0, 9.0]))]
+    g = FactorGraph([2, 2, 2], [*factors, ([0, 1], equal), ([0, 2], 3 * np.eye(2))])
+    m = g.marginals("loopy", passing=Passing(beam=chain.FixedSize(1), damping=0.5))
+    np.testing.assert_allclose(m.nodes[1], [0, 1], atol=1e-6)
+
+
+def test_graphs_are_copied_and_pickled() -> None:
+    g = FactorGraph([2, 3], [([0], [0.0, 1.0]), ([0, 1], np.eye(3)[:2])])
+    want = g.marginals()
+    for twin in (copy.deepcopy(g), pickle.loads(pickle.dumps(g)), copy.copy(g)):
+        got = twin.marginals()
+        assert got.log_z == want.log_z
+        assert [p.shape for p in got.factors] == [p.shape for p in want.factors]
+        assert repr(twin) == repr(g)
+
+
+def test_errors_count_factors_as_they_were_given() -> None:
+    wide: Factors = [([0], np.zeros(2)), ([0, 1], np.zeros((2, 2))), ([0, 1, 2], np.zeros((2, 2, 2)))]
+    g = FactorGraph([2, 2, 2], [*wide[:2], wide[1], wide[2]])
+    with pytest.raises(ValueError, match="factor 3 has more"):
+        g.marginals("trw")
+    with pytest.raises(ValueError, match="factor 3 has more"):
+        FactorGraph([2, 2, 2, 2], [([3], np.zeros(2)), wide[1], wide[0], wide[2]]).observe({3: 0}).log_partition("trw")
+    with pytest.raises(CostError, match="of 3 variables and 4 factors"):
+        g.log_partition(max_bytes=1)
+
+
+def test_max_product_is_found() -> None:
+    with pytest.raises(ValueError, match=r"got 'max_product': max-product is map\('loopy'\)"):
+        PAIR.map("max_product")
+
+
 def test_faulty_graphs_are_named() -> None:
+    with pytest.raises(ValueError, match=r"'parents' of tree must have shape \(3,\)"):
+        graph.tree([-1], np.zeros((3, 2)), np.eye(2))
+    with pytest.raises(ValueError, match="-1 or below 2, got -2 for variable 1"):
+        graph.tree([-1, -2], np.zeros((2, 2)), np.eye(2))
     with pytest.raises(ValueError, match="no cycle"):
         graph.tree([1, 2, 0], np.zeros((3, 2)), np.eye(2))
-    with pytest.raises(ValueError, match="below 2, got 5"):
+    with pytest.raises(ValueError, match="below 2, got 5 for variable 1"):
         graph.tree([-1, 5], np.zeros((2, 2)), np.eye(2))
     with pytest.raises(ValueError, match="'edges' must be ints"):
         graph.pairwise_graph(np.zeros((2, 2)), [[0.5, 1.9]], np.eye(2))
@@ -604,7 +698,27 @@ GRAPH: Any = FactorGraph
         (lambda: PAIR.observe([0]), "'evidence' of observe must map variables to values"),
         (lambda: PAIR.observe({"a": 0}), "'evidence' of observe must map variables to values"),
         (lambda: PAIR.observe({0: 0.5}), "'evidence' of observe must map variables to values"),
-        (lambda: PAIR.marginals(max_bytes="x"), "'max_bytes' of .* must be a number"),
+        (lambda: PAIR.marginals(max_bytes="x"), "'max_bytes' of exact inference must be a number"),
+        (lambda: PAIR.sample(rng="x"), "'rng' of sample must be a Generator, an int >= 0 or None, got 'x'"),
+        (lambda: GRAPH([2], [([0], [-np.inf, 1e308])]), r"factor 0: a score must be below 1e\+300 .* got 1e\+308"),
+        (lambda: graph.chain([[0.0, 0.0], [0.0, -1e305]], np.eye(2)), r"unary: a score must be below .* got -1e\+305"),
+        (lambda: GRAPH([2, 0], []), "'cardinalities' of FactorGraph .* got 0 for variable 1"),
+        (lambda: graph.semi_markov_chain(np.zeros((0, 2, 3)), np.eye(3)), r"'segments' must .* got \(0, 2, 3\)"),
+        (lambda: graph.semi_markov_chain(np.zeros((2, 0, 3)), np.eye(3)), r"'segments' must .* got \(2, 0, 3\)"),
+        (lambda: graph.chain(np.zeros((3, 2)), np.eye(3)), r"'pairwise' must have shape \(2, 2\) or \(2, 2, 2\)"),
+        (lambda: graph.skip_chain(np.zeros((3, 2)), np.eye(2), [[0, 2]], np.eye(3)), "'skip_table' must have shape"),
+        (
+            lambda: graph.factorial([np.zeros((4, 3)), np.zeros((4, 2))], [np.eye(3), np.eye(3)], [np.zeros((3, 2))]),
+            "'transitions' of chain 1 must have shape",
+        ),
+        (
+            lambda: graph.factorial([np.zeros((4, 3)), np.zeros((4, 2))], [np.eye(3), np.eye(2)], [np.zeros((2, 3))]),
+            "'links' of chains 0 and 1 must have shape",
+        ),
+        (
+            lambda: graph.grid(np.zeros((2, 3, 2)), np.zeros((2, 2, 2, 2))),
+            "'vertical' must be given where 'horizontal'",
+        ),
         (lambda: PASSING(damping="x"), "'damping' of Passing must be a number"),
         (lambda: PASSING(max_iter=2.5), "'max_iter' of Passing must be an int"),
         (lambda: graph.pairwise_graph(np.zeros((3, 2)), [[0, 1, 2]], np.eye(2)), r"'edges' must have shape \[m, 2\]"),

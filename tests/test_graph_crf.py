@@ -526,7 +526,13 @@ def fit(X: Any, y: Any, **params: Any) -> GraphCRF:
         ),
         (lambda: fit([(F, E, [[1.0]])], [[0, 1]]).predict([(F, E)]), "trained with 1 edge features, but graph 0 has 0"),
         (lambda: fit([(F, E)], [[0, 1]]).predict([(F, E, [[1.0]])]), "trained with 0 edge features, but graph 0 has 1"),
-        (lambda: fit([(F, E)], [[0, 1]]).predict([(F, E, None, [1])]), "trained with edge types below 1, got 1"),
+        (
+            lambda: fit([(F, E)], [[0, 1]]).predict([(F, E, None, [1])]),
+            "trained with edge types below 1, but graph 0 has 1",
+        ),
+        (lambda: fit([(F, E), (F, E, None, [10**6])], [[0, 1]] * 2), "graph 1: edge types must be .* got 1000000"),
+        (lambda: fit([(F, E)], [[0, 1]]).score([], []), "there is no label to score"),
+        (lambda: fit([(F, E)], [[0, 1]]).score([(F, E)], None), "there are 1 graphs, but labels for 0"),
         (lambda: fit([(F, E)], [[0, 1]]).score([(F, E)], [[0]]), "graph 0 has 2 nodes, but 1 labels"),
         (lambda: fit([(F, E)], [[0, 1]]).make_objective([(F, E)], [[{0, 7}, 1]]), "graph 0: label 7 is not one"),
         (lambda: GraphCRF().fit([(F, E)], [[0, 1]], sample_weight=["a"]), "'sample_weight' must be numbers"),
@@ -549,11 +555,43 @@ def fit(X: Any, y: Any, **params: Any) -> GraphCRF:
             "skips of sequence 0 must have",
         ),
         (lambda: SKIP(skips="x").fit([["a", "b"]], [["A", "B"]]), "'skips' of SkipChainCRF must be a function"),
+        (lambda: SKIP(skips=lambda x: None).fit([["a", "b"]], [["A", "B"]]), "skips of sequence 0 must .* got None"),
+        (lambda: SKIP(skips=lambda x: 3).fit([["a", "b"]], [["A", "B"]]), "skips of sequence 0 must .* got 3"),
+        (lambda: SKIP(min_freq=-1).fit([["a", "b"]], [["A", "B"]]), "'min_freq' of SkipChainCRF must be a number >= 0"),
+        (lambda: SKIP(all_possible_states="x").fit([["a"]], [["A"]]), "'all_possible_states' of SkipChainCRF must be"),
+        (lambda: FactorialCRF().fit([["a"]], [[("A", "B")] * 2]), "sequence 0 has 1 tokens, but 2 labels"),
+        (lambda: fit([(F, E)], [[0, 1]], directed="x"), "'directed' of GraphCRF must be True or False, got 'x'"),
+        (lambda: fit([(F, E)], [[0, 1]], bias=3), "'bias' of GraphCRF must be True or False, got 3"),
+        (lambda: fit([(F, E)], [[0, 1]], callback=3), "'callback' of GraphCRF must be a function or None, got 3"),
+        (lambda: fit([(F, E)], ["ab"]), "labels of graph 0 must be a list, got 'ab'"),
+        (lambda: fit([(F, E)], [[0, 1]]).predict(None), "'X' must be a list of graphs, got None"),
+        (lambda: fit([(F, E)], [[0, 1]]).predict_nbest([(F, E)], 0), "'k' of GraphCRF must be an int >= 1"),
     ],
 )
 def test_wrong_input_is_named(make: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make()
+
+
+def test_unknown_labels_do_not_count_in_scores() -> None:
+    crf = GraphCRF(c2=0.01).fit([(F, E)], [[0, 1]])
+    assert [p.tolist() for p in crf.predict([(F, E)])] == [[0, 1]]
+    three = [(F, E)] * 3
+    assert crf.score(three, [None, [0, None], [1, {1, 0}]]) == pytest.approx(2 / 3)
+    assert crf.score(three, [[0, 0], None, [0, 1]], sample_weight=[3, 1, 1]) == pytest.approx(5 / 8)
+    skip = SkipChainCRF(c2=0.01).fit(WORDS, NAMES)
+    assert skip.score(WORDS, [None, ["O", "PER"], [None, {"O", "PER"}]]) == pytest.approx(2 / 3)
+    joint = FactorialCRF(c2=0.01).fit([["a", "b"]], [[("A", "X"), ("B", "Y")]])
+    assert joint.score([["a", "b"]] * 2, [[("A", None), ({"A"}, "Y")], [None, ("B", "Y")]]) == pytest.approx(2 / 3)
+    with pytest.raises(ValueError, match="sequence 0: the labels of a token must be a tuple of 2"):
+        joint.score([["a", "b"]], [[("A",), ("B", "Y")]])
+
+
+def test_many_edge_types_with_gaps() -> None:
+    x = (np.zeros((3, 1)), [[0, 1], [1, 2], [2, 0]], None, [4, 0, 2])
+    crf = fit([x], [[0, 1, 1]])
+    assert len(crf.edge_weights_) == 5
+    assert [bool(w.any()) for w in crf.edge_weights_] == [True, False, True, False, True]
 
 
 def test_graphs_without_nodes_or_edges() -> None:

@@ -70,7 +70,7 @@ PassingReport mean_field(const Structure& g, const Scores& scores, double tol, i
         double least = kInf, top = -kInf, sum = 0;
         for (i64 i = 0; i < n; ++i)
           if (score[i] > -kInf) least = std::min(least, conflict[i]);
-        if (least == kInf) throw Error("no assignment is allowed: nothing is left for variable " + std::to_string(v));
+        if (least == kInf) continue;  // nothing is left, as the unary scores say: all of q is zero
         for (i64 i = 0; i < n; ++i) {
           if (conflict[i] > least) score[i] = -kInf;
           top = std::max(top, score[i]);
@@ -88,7 +88,7 @@ PassingReport mean_field(const Structure& g, const Scores& scores, double tol, i
     }
     for (const i32 v : at.members[component]) {
       const double* q = nodes + g.node_ptr[v];
-      node_terms[v] = 0;
+      node_terms[v] = *std::max_element(q, q + g.card[v]) > 0 ? 0.0 : -kInf;
       for (i64 i = 0; i < g.card[v]; ++i)
         if (q[i] > 0) node_terms[v] += q[i] * (scores.unary[g.node_ptr[v] + i] - std::log(q[i]));
     }

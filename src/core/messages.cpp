@@ -23,7 +23,6 @@ namespace {
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
 constexpr double kSmall = 1e-290;
-constexpr double kNoticed = -30;  // log-messages below this may change unnoticed
 
 struct Scratch {
   Buffer<double> cavity, weight, top, sum;
@@ -72,7 +71,11 @@ class Passing {
       double* out = nodes + g_.node_ptr[v];
       const i64 n = g_.card[v];
       const double top = *std::max_element(t, t + n);
-      if (top == -kInf) throw Error("no assignment is allowed: nothing is left for variable " + std::to_string(v));
+      if (top == -kInf) {  // nothing is left
+        std::fill_n(out, n, 0.0);
+        node_terms[v] = -kInf;
+        return;
+      }
       double sum = 0;
       for (i64 i = 0; i < n; ++i) sum += out[i] = std::exp(t[i] - top);
       double energy = 0, entropy = 0, weight = 1;
@@ -205,9 +208,10 @@ class Passing {
     double change = 0;
     for (i64 i = 0; i < n; ++i) {
       if (top > -kInf) out[i] -= top;
-      if (damping > 0) out[i] = (1 - damping) * out[i] + damping * old[i];
-      const bool noticed = out[i] > kNoticed || old[i] > kNoticed;
-      change = noticed ? std::max(change, std::abs(out[i] - old[i])) : change;
+      if (out[i] == old[i]) continue;  // both minus infinity, too
+      if (damping > 0 && old[i] > -kInf) out[i] = (1 - damping) * out[i] + damping * old[i];
+      // every entry counts, however small: what others say of the variable may raise it to any belief
+      change = std::max(change, std::abs(out[i] - old[i]));
     }
     return change;
   }
@@ -375,7 +379,10 @@ class Passing {
       top = std::max(top, score);
     });
     const i64 size = g_.table_size(f);
-    if (top == -kInf) throw Error("no assignment is allowed: nothing is left for factor " + std::to_string(f));
+    if (top == -kInf) {
+      std::fill_n(out, size, 0.0);
+      return -kInf;
+    }
     for (i64 k = 0; k < size; ++k) sum += out[k] = std::exp(out[k] - top);
     for (i64 k = 0; k < size; ++k) {
       out[k] /= sum;

@@ -24,7 +24,7 @@ def check_number(
     optional: bool = False,
     strict: bool = False,
 ) -> None:
-    """Raises if a parameter is not a number of at least (or, if strict, above) ``low``."""
+    """Raises if a parameter is not a number of at least (or, if strict, above) ``low``; the owner may be a name."""
     if value is None and optional:
         return
     kind = Integral if integer else Real
@@ -33,7 +33,8 @@ def check_number(
         rule += " or None"
     good = type(value) is not bool and isinstance(value, kind) and value == value
     if not good or (float(value) <= low if strict else float(value) < low):
-        raise ValueError(f"{name!r} of {type(owner).__name__} must be {rule}, got {value!r}")
+        whose = owner if isinstance(owner, str) else type(owner).__name__
+        raise ValueError(f"{name!r} of {whose} must be {rule}, got {value!r}")
 
 
 class Estimator(ABC):

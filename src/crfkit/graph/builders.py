@@ -24,7 +24,7 @@ __all__ = [
 ]
 
 Floats = NDArray[np.float64]
-Group = tuple[NDArray[np.int32], Floats]
+Group = tuple[str, NDArray[np.int32], Floats]  # name of the argument, scopes, tables
 
 
 def _unary(unary: ArrayLike, name: str = "unary") -> Floats:
@@ -38,7 +38,7 @@ def _assemble(cards: NDArray[np.int32], unary: Floats, groups: Sequence[Group], 
     """Groups of factors of the same kind: scopes [m, k] and one shared table [...] or m tables [m, ...]."""
     scopes, arity, tables, sizes, of = [], [], [], [], []
     first = 0
-    for scope, table in groups:
+    for name, scope, table in groups:
         m, k = scope.shape
         scopes.append(scope.ravel())
         arity.append(np.full(m, k))
@@ -46,7 +46,7 @@ def _assemble(cards: NDArray[np.int32], unary: Floats, groups: Sequence[Group], 
         stack = table[None] if shared else table
         expected = tuple(int(cards[v]) for v in scope[0]) if m else stack.shape[1:]
         if stack.shape[1:] != expected or (not shared and len(stack) != m):
-            raise ValueError(f"a table must have shape {expected} or {(m, *expected)}, got {table.shape}")
+            raise ValueError(f"{name} must have shape {expected} or {(m, *expected)}, got {table.shape}")
         tables.append(stack.ravel())
         sizes.append(np.full(len(stack), stack[0].size if len(stack) else 0))
         of.append(np.full(m, first) if shared else first + np.arange(m))
@@ -84,7 +84,7 @@ def pairwise_graph(unary: ArrayLike, edges: ArrayLike, pairwise: ArrayLike, n_jo
     u = _unary(unary)
     ends = edge_array(edges, "'edges'", len(u)).astype(np.int32)
     cards = np.full(len(u), u.shape[1], np.int32)
-    return _assemble(cards, u.ravel(), [(ends, float_array(pairwise, "'pairwise'"))], n_jobs)
+    return _assemble(cards, u.ravel(), [("'pairwise'", ends, float_array(pairwise, "'pairwise'"))], n_jobs)
 
 
 def chain(unary: ArrayLike, pairwise: ArrayLike, n_jobs: int | None = None) -> FactorGraph:
@@ -109,8 +109,12 @@ def tree(parents: ArrayLike, unary: ArrayLike, pairwise: ArrayLike, n_jobs: int 
     1
     """
     up = int_array(parents, "'parents' of tree")
-    if up.size and not (up < len(up)).all():
-        raise ValueError(f"'parents' of tree must be below {len(up)}, got {int(up.max())}")
+    n = len(_unary(unary))
+    if up.shape != (n,):
+        raise ValueError(f"'parents' of tree must have shape ({n},), one for every row of 'unary', got {up.shape}")
+    wrong = np.flatnonzero((up < -1) | (up >= n))
+    if len(wrong):
+        raise ValueError(f"'parents' of tree must be -1 or below {n}, got {up[wrong[0]]} for variable {wrong[0]}")
     above = up.copy()  # where the paths upwards have come to, in doubling steps
     for _ in range(len(up).bit_length()):
         above = np.where(above >= 0, above[above], above)
@@ -146,6 +150,8 @@ def grid(
     height, width, labels = u.shape
     cell = np.arange(height * width).reshape(height, width)
     right = float_array(horizontal, "'horizontal'")
+    if vertical is None and right.ndim == 4:
+        raise ValueError("'vertical' must be given where 'horizontal' has a table for every pair of cells")
     below = right if vertical is None else float_array(vertical, "'vertical'")
     groups = []
     for name, table, a, b in (
@@ -153,8 +159,9 @@ def grid(
         ("vertical", below, cell[:-1], cell[1:]),
     ):
         if table.shape not in ((labels, labels), (*a.shape, labels, labels)):
-            raise ValueError(f"{name!r} must have shape {(labels, labels)} or {(*a.shape, labels, labels)}")
-        groups.append((_pairs(a, b), table.reshape(-1, labels, labels) if table.ndim == 4 else table))
+            expected = f"{(labels, labels)} or {(*a.shape, labels, labels)}"
+            raise ValueError(f"{name!r} must have shape {expected}, got {table.shape}")
+        groups.append((name, _pairs(a, b), table.reshape(-1, labels, labels) if table.ndim == 4 else table))
     return _assemble(np.full(height * width, labels, np.int32), u.ravel(), groups, n_jobs)
 
 
@@ -180,8 +187,8 @@ def skip_chain(
     u = _unary(unary)
     t = np.arange(len(u))
     far = edge_array(skips, "'skips'", len(u)).astype(np.int32)
-    near = (_pairs(t[:-1], t[1:]), float_array(pairwise, "'pairwise'"))
-    groups = [near, (far, float_array(skip_table, "'skip_table'"))]
+    near = ("'pairwise'", _pairs(t[:-1], t[1:]), float_array(pairwise, "'pairwise'"))
+    groups = [near, ("'skip_table'", far, float_array(skip_table, "'skip_table'"))]
     return _assemble(np.full(len(u), u.shape[1], np.int32), u.ravel(), groups, n_jobs)
 
 
@@ -217,9 +224,11 @@ def factorial(
     t = np.arange(length)
     groups: list[Group] = []
     for k, table in enumerate(transitions):
-        groups.append((_pairs(k * length + t[:-1], k * length + t[1:]), float_array(table, "'transitions'")))
+        name = f"'transitions' of chain {k}"
+        groups.append((name, _pairs(k * length + t[:-1], k * length + t[1:]), float_array(table, name)))
     for k, table in enumerate(links):
-        groups.append((_pairs(k * length + t, (k + 1) * length + t), float_array(table, "'links'")))
+        name = f"'links' of chains {k} and {k + 1}"
+        groups.append((name, _pairs(k * length + t, (k + 1) * length + t), float_array(table, name)))
     cards = np.repeat([u.shape[1] for u in us], length).astype(np.int32)
     return _assemble(cards, np.concatenate([u.ravel() for u in us]), groups, n_jobs)
 
@@ -238,7 +247,7 @@ def higher_order_chain(unary: ArrayLike, table: ArrayLike, n_jobs: int | None = 
         raise ValueError(f"'table' must have two or more axes of {u.shape[1]} labels, got {theta.shape}")
     windows = max(0, len(u) - theta.ndim + 1)
     scope = (np.arange(windows)[:, None] + np.arange(theta.ndim)).astype(np.int32)
-    return _assemble(np.full(len(u), u.shape[1], np.int32), u.ravel(), [(scope, theta)], n_jobs)
+    return _assemble(np.full(len(u), u.shape[1], np.int32), u.ravel(), [("'table'", scope, theta)], n_jobs)
 
 
 def semi_markov_chain(segments: ArrayLike, pairwise: ArrayLike, n_jobs: int | None = None) -> FactorGraph:
@@ -261,8 +270,8 @@ def semi_markov_chain(segments: ArrayLike, pairwise: ArrayLike, n_jobs: int | No
     171
     """
     s = float_array(segments, "'segments'")
-    if s.ndim != 3:
-        raise ValueError(f"'segments' must have shape [T, D, L], got {s.shape}")
+    if s.ndim != 3 or s.size == 0:
+        raise ValueError(f"'segments' must have shape [T, D, L], none of them 0, got {s.shape}")
     length, most, labels = s.shape
     a = float_array(pairwise, "'pairwise'")
     if a.shape != (labels, labels):

@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["edge_array", "float_array", "int_array", "int_list"]
+__all__ = ["check_scores", "edge_array", "float_array", "int_array", "int_list"]
+
+_LARGE = 1e300  # sums of scores below this do not overflow
 
 
 def float_array(x: Any, name: str) -> NDArray[np.float64]:
@@ -29,6 +31,17 @@ def float_array(x: Any, name: str) -> NDArray[np.float64]:
     except (TypeError, ValueError):
         pass
     raise ValueError(f"{name} must be numbers in rows of one length, got {reprlib.repr(x)}")
+
+
+def check_scores(x: NDArray[np.float64], name: str) -> None:
+    """Raises unless all are numbers whose sums do not overflow, or minus infinity."""
+    if x.size == 0 or (x.min() > -_LARGE and x.max() < _LARGE):
+        return
+    if not x.max() < np.inf:
+        raise ValueError(f"{name}: a score must be finite or minus infinity")
+    large = x[(x > -np.inf) & (np.abs(x) >= _LARGE)]
+    if large.size:
+        raise ValueError(f"{name}: a score must be below {_LARGE:g} in size, or minus infinity, got {large[0]:g}")
 
 
 def int_array(x: Any, name: str) -> NDArray[np.int64]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import itertools
 import warnings
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +33,7 @@ Method = Literal["exact", "loopy", "trw", "mean_field"]
 METHODS = ("exact", "loopy", "trw", "mean_field")
 _SCHEDULES = ("flooding", "sequential", "residual")
 _TRACKED = 1e15  # entries of a table beyond which nobody needs to know more
+_QUICK = 2.0**26  # bytes of an exact search that is worth its time to tell why an approximate one found nothing
 
 
 class ConvergenceWarning(UserWarning):
@@ -194,6 +195,11 @@ class Engine:
     n_jobs : int, optional
     graph_of : int array [V], optional
         Where many graphs lie side by side, the graph of each variable: errors name it.
+
+    Attributes
+    ----------
+    given : int64 array
+        Place of every factor as the user gave them among those here, negative for others: errors name the former.
     """
 
     def __init__(
@@ -217,6 +223,11 @@ class Engine:
         self.component = np.empty(self.n_variables, np.int32)
         self.n_components = self.native.components(self.component)
         self._trees: dict[str, tuple[_core.JunctionTree | None, Cost]] = {}
+        self.given = np.arange(self.n_factors, dtype=np.int64)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        made_of = (self.cardinalities, self.scope_ptr, self.scope, self.threads, self.graph_of)
+        return Engine, made_of, {"given": self.given}
 
     @property
     def n_variables(self) -> int:
@@ -273,10 +284,10 @@ class Engine:
         CostError
             With the cost, and what to do instead.
         """
-        check_number(self, "max_bytes", max_bytes, 0)
+        check_number("exact inference", "max_bytes", max_bytes, 0)
         tree, cost = self.plan(heuristic, min(_TRACKED, max(64.0, max_bytes / 8)))
         if tree is None or cost.bytes > max_bytes:
-            name, variables, factors = "this graph", self.n_variables, self.n_factors
+            name, variables, factors = "this graph", self.n_variables, len(self.given)
             if self.graph_of is not None:
                 graph = self.graph_of[np.argmax(self.component == cost.component)]
                 name, variables = f"graph {graph}", int((self.graph_of == graph).sum())
@@ -288,6 +299,13 @@ class Engine:
                 "observe variables to cut the graph, or raise 'max_bytes'"
             )
         return tree
+
+    def impossible(self, scores: Scores, max_bytes: float) -> bool:
+        """Whether no assignment is allowed, as far as a quick exact search can tell."""
+        try:
+            return bool(np.isneginf(self.infer(scores, nodes=False, max_bytes=min(max_bytes, _QUICK)).log_z).any())
+        except CostError:
+            return False
 
     # approximate
 
@@ -360,9 +378,6 @@ class Engine:
         from scipy.sparse import csr_array
         from scipy.sparse.csgraph import minimum_spanning_tree
 
-        if (np.diff(self.scope_ptr) > 2).any():
-            f = int(np.flatnonzero(np.diff(self.scope_ptr) > 2)[0])
-            raise ValueError(f"tree-reweighted messages are for factors of at most two variables; factor {f} has more")
         ends = np.sort(self.scope.reshape(-1, 2), axis=1)
         keys = ends[:, 0].astype(np.int64) * self.n_variables + ends[:, 1]
         by_key = np.argsort(keys)
@@ -449,14 +464,12 @@ class Engine:
         return Inference(self._by_component(node_terms, factor_terms), nodes, out, convergence)
 
     def _softmax(self, unary: Floats) -> Floats:
-        """Distributions by the unary scores alone."""
+        """Distributions by the unary scores alone, zero where these forbid all values."""
         begin = self.node_ptr[:-1]
         top = np.maximum.reduceat(unary, begin) if len(unary) else np.zeros(0)
-        dead = np.flatnonzero(np.isneginf(top))
-        if len(dead):
-            raise ValueError(f"no assignment is allowed: nothing is left for variable {dead[0]}")
-        p = np.exp(unary - np.repeat(top, self.cardinalities))
-        return np.asarray(p / np.repeat(np.add.reduceat(p, begin), self.cardinalities))
+        p = np.exp(unary - np.repeat(np.where(np.isneginf(top), 0, top), self.cardinalities))
+        total = np.add.reduceat(p, begin) if len(p) else np.zeros(0)
+        return np.asarray(p / np.repeat(np.where(total > 0, total, 1), self.cardinalities))
 
     # both
 
@@ -479,7 +492,8 @@ class Engine:
         With ``weights`` of the components [C], factors that share a table are added up: see :class:`Inference`.
         """
         if method not in METHODS:
-            raise ValueError(f"'method' must be one of {METHODS}, got {method!r}")
+            hint = ": max-product is map('loopy')" if method == "max_product" else ""
+            raise ValueError(f"'method' must be one of {METHODS}, got {method!r}{hint}")
         if passing is not None and not isinstance(passing, Passing):
             raise TypeError(f"'passing' must be Passing, got {passing!r}")
         if passing is not None and passing.beam is not None and method != "loopy":
@@ -491,8 +505,23 @@ class Engine:
             q = self._room(scores, weights) if factors and nodes else None
             tree.sum_product(*scores.arrays, self.threads, log_z, p, q, weights)
             return Inference(log_z, np.zeros(0) if p is None else p, q)
+        if method == "trw" and (np.diff(self.scope_ptr) > 2).any():
+            f = int(np.flatnonzero(self.given == np.argmax(np.diff(self.scope_ptr) > 2))[0])
+            raise ValueError(f"tree-reweighted messages are for factors of at most two variables; factor {f} has more")
         result = self._approximate(scores, method, passing or Passing(), factors, maximise, weights)
-        if not silent:
+        if np.isneginf(result.log_z).any():
+            if passing is not None and passing.beam is not None:
+                raise ValueError("no assignment is allowed within 'beam' of Passing: nothing is left of a message")
+            if method == "mean_field" and not self.impossible(scores, max_bytes):
+                result = replace(result, convergence=replace(result.convergence, converged=False))
+                if not silent:
+                    warnings.warn(
+                        "mean_field inference found no distribution within the hard constraints: its bound of log Z is "
+                        "minus infinity",
+                        ConvergenceWarning,
+                        stacklevel=3,
+                    )
+        elif not silent:
             warn_unless_converged(result.convergence, method)
         return result
 

@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from crfkit.estimators.base import check_number
 from crfkit.estimators.chained import Tagging
 from crfkit.features.encoders import FeatureSource
 from crfkit.graph.checks import edge_array, float_array, int_array
 from crfkit.graph.engine import Passing, pointers
-from crfkit.graph.learning import GraphEstimator, Graphs, pairs
+from crfkit.graph.learning import GraphEstimator, Graphs, share_right
 from crfkit.graph.objective import EdgeGroup, GraphData, GraphObjective, NodeGroup
 from crfkit.training.lbfgs import Callback
 
@@ -19,6 +20,7 @@ __all__ = ["GraphCRF"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+_MANY_TYPES = 1000  # numbers of edge types beyond this must be needed by the number of edges
 
 
 def _parts(x: Any, i: int) -> tuple[Any, Ints, Any, Ints | None]:
@@ -155,17 +157,25 @@ class GraphCRF(GraphEstimator):
         width = _same([(i, p[0].shape[1]) for i, p in enumerate(parts)], "number of features")
         of_edge = [(i, 0 if p[2] is None else p[2].shape[1]) for i, p in enumerate(parts) if len(p[1])]
         edge_width = _same(of_edge, "number of edge features")
-        n_types = 1 + max((int(p[3].max()) for p in parts if p[3] is not None and len(p[3])), default=0)
+        last, where = max(
+            ((int(p[3].max()), -i) for i, p in enumerate(parts) if p[3] is not None and len(p[3])), default=(0, 0)
+        )
         if grow:
-            self.n_edge_types_ = n_types
+            # every number up to the largest has weights
+            if last >= max(_MANY_TYPES, sum(len(p[1]) for p in parts)):
+                raise ValueError(
+                    f"graph {-where}: edge types must be numbered from 0 on without large gaps, got {last}"
+                )
+            self.n_edge_types_ = last + 1
             self._shape: tuple[int, ...] = (width or 0, edge_width) if edge_width else (width or 0,)
         else:
             trained = (*self._shape, 0)[:2]
             for name, got, known in zip(("features", "edge features"), (width, edge_width), trained, strict=True):
                 if got is not None and got != known:
                     raise ValueError(f"the model was trained with {known} {name}, but graph 0 has {got}")
-            if n_types > self.n_edge_types_:
-                raise ValueError(f"the model was trained with edge types below {self.n_edge_types_}, got {n_types - 1}")
+            if last >= self.n_edge_types_:
+                known = self.n_edge_types_
+                raise ValueError(f"the model was trained with edge types below {known}, but graph {-where} has {last}")
         sizes = np.array([p[0].shape[0] for p in parts], np.int64)
         offsets = pointers(sizes)
         graph_of = np.repeat(np.arange(len(parts)), sizes)
@@ -187,8 +197,9 @@ class GraphCRF(GraphEstimator):
         if len(self._shape) > 1:
             of_edges = _stack([p[2] for p in parts if len(p[1])] or [np.zeros((0, self._shape[1]))])
         edges = []
-        for t in range(self.n_edge_types_):
-            mine = np.flatnonzero(types == t)
+        by_type = np.argsort(types, kind="stable")
+        bounds = np.searchsorted(types[by_type], np.arange(1, self.n_edge_types_))
+        for mine in np.split(by_type, bounds):
             group = None if of_edges is None else of_edges[mine]
             edges.append(EdgeGroup(group, ends[mine], (labels, labels), not self.directed))
         data = GraphData(graph_of, len(parts), [nodes], edges, self.n_jobs)
@@ -230,7 +241,7 @@ class GraphCRF(GraphEstimator):
         columns = self._columns(y)
         if not self._is_fitted():
             self._set_labels(columns)
-        return self._make_objective(self._graphs(list(X), grow=not self._is_fitted()), columns, sample_weight)
+        return self._make_objective(self._graphs(self._listed(X), grow=not self._is_fitted()), columns, sample_weight)
 
     def predict(self, X: Any) -> list[NDArray[Any]]:
         """The best labels of every graph, a list of arrays [n]."""
@@ -248,9 +259,10 @@ class GraphCRF(GraphEstimator):
         list of lists of Tagging
             ``labels`` and ``probability``.
         """
-        labels, out = self._labels[0], []
         self._require_fitted()
-        for x in X:
+        check_number(self, "k", k, 1, integer=True)
+        labels, out = self._labels[0], []
+        for x in self._listed(X):
             graph = self.factor_graph(x)
             log_z = graph.log_partition(max_bytes=self.max_bytes)
             best = graph.nbest(k, max_bytes=self.max_bytes)
@@ -258,8 +270,8 @@ class GraphCRF(GraphEstimator):
         return out
 
     def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
-        """Part of the nodes that :meth:`predict` labels right."""
-        right = np.array([np.sum(np.asarray(a) == np.asarray(b)) for a, b in pairs(y, self.predict(X))])
-        nodes = np.array([len(a) for a in y])
-        weights = np.ones(len(nodes)) if sample_weight is None else np.asarray(sample_weight, float)
-        return float(weights @ right / (weights @ nodes))
+        """Part of the nodes that :meth:`predict` labels right.
+
+        Nodes and graphs without a label do not count; a set of labels is right if the label found is in it.
+        """
+        return share_right(y, self.predict(X), sample_weight)

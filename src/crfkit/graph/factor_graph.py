@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from crfkit.estimators.base import check_number
-from crfkit.graph.checks import float_array, int_array, int_list
+from crfkit.graph.checks import check_scores, float_array, int_array, int_list
 from crfkit.graph.engine import (
     Convergence,
     ConvergenceWarning,
@@ -117,7 +117,9 @@ class FactorGraph:
     ) -> None:
         sizes = int_array(cardinalities, "'cardinalities' of FactorGraph")
         if sizes.ndim != 1 or (sizes.size and not 1 <= sizes.min() <= sizes.max() < 2**31):
-            raise ValueError("'cardinalities' of FactorGraph must be a sequence of ints from 1 to 2^31 - 1")
+            wrong = np.flatnonzero((sizes < 1) | (sizes >= 2**31)) if sizes.ndim == 1 else sizes[:0]
+            got = f"{sizes[wrong[0]]} for variable {wrong[0]}" if wrong.size else f"shape {sizes.shape}"
+            raise ValueError(f"'cardinalities' of FactorGraph must be a sequence of ints from 1 to 2^31 - 1, got {got}")
         card = sizes.astype(np.int32)
         if not isinstance(factors, Iterable):
             raise ValueError(f"'factors' of FactorGraph must be pairs (variables, log_table), got {factors!r}")
@@ -141,8 +143,7 @@ class FactorGraph:
             shape = tuple(int(card[v]) for v in scope)
             if id(table) not in known or len(scope) == 1:
                 values = float_array(table, f"factor {f}: 'log_table'")
-                if values.size and not values.max() < np.inf:
-                    raise ValueError(f"factor {f}: a score must be finite or minus infinity")
+                check_scores(values, f"factor {f}")
             else:
                 values = tables[known[id(table)][1]]
             if values.shape != shape:
@@ -166,14 +167,13 @@ class FactorGraph:
     def _set(self, engine: Engine, scores: Scores, slots: NDArray[np.int64]) -> None:
         self._engine = engine
         self._scores = scores
-        self._slots = slots
+        self._slots = engine.given = slots
 
     @classmethod
     def from_arrays(cls, engine: Engine, scores: Scores) -> FactorGraph:
         """A graph of flat arrays; its factors are those over two or more variables."""
         for name, x in (("unary", scores.unary), ("tables", scores.tables)):
-            if x.size and not x.max() < np.inf:
-                raise ValueError(f"{name}: a score must be finite or minus infinity")
+            check_scores(x, name)
         graph = cls.__new__(cls)
         graph._set(engine, scores, np.arange(engine.n_factors, dtype=np.int64))
         return graph
@@ -216,7 +216,11 @@ class FactorGraph:
     def log_partition(
         self, method: str = "exact", *, passing: Passing | None = None, max_bytes: float = 2.0**31, order: str = "auto"
     ) -> float:
-        """The logarithm of Z, minus infinity where nothing is allowed; see the class about methods."""
+        """The logarithm of Z, minus infinity where nothing is allowed; see the class about methods.
+
+        The bound of ``"mean_field"`` is minus infinity also where it finds nothing that is allowed, with a warning
+        unless a quick exact search shows that there is nothing.
+        """
         result = self._engine.infer(
             self._scores, method, passing=passing, factors=False, nodes=False, max_bytes=max_bytes, order=order
         )
@@ -230,13 +234,13 @@ class FactorGraph:
         Raises
         ------
         ValueError
-            If no assignment is allowed.
+            If no assignment is allowed, as far as the method can tell.
         CostError
             If exact inference is beyond ``max_bytes``.
         """
         result = self._engine.infer(self._scores, method, passing=passing, max_bytes=max_bytes, order=order)
         log_z = float(result.log_z.sum())
-        if np.isneginf(log_z) and method != "mean_field":
+        if np.isneginf(log_z) and (method != "mean_field" or result.convergence.converged):
             raise ValueError("no assignment is allowed")
         assert result.factors is not None
         engine = self._engine
@@ -255,18 +259,22 @@ class FactorGraph:
     def map(
         self, method: str = "exact", *, passing: Passing | None = None, max_bytes: float = 2.0**31, order: str = "auto"
     ) -> Assignment:
-        """A best assignment; of approximate methods, a local optimum reached from their beliefs.
+        """A best assignment: of "exact" and on trees a global optimum, else a local one.
+
+        "loopy" is max-product, "trw" its tree-reweighted relative, "mean_field" takes the likeliest values; from there
+        variables are changed one at a time as long as that helps.
 
         Raises
         ------
         ValueError
-            If no assignment is allowed.
+            If no assignment is allowed. Where approximate inference finds none, and an exact search would cost too much
+            to tell, the assignment breaks hard constraints and there is a warning.
         """
         y, score, convergence = self._engine.decode(
             self._scores, method, passing=passing, max_bytes=max_bytes, order=order
         )
         if np.isneginf(score).any():
-            if method == "exact":
+            if method == "exact" or self._engine.impossible(self._scores, max_bytes):
                 raise ValueError("no assignment is allowed")
             warnings.warn(
                 f"{method} inference found no assignment that is allowed: the one given breaks hard constraints",
@@ -340,7 +348,10 @@ class FactorGraph:
         """
         check_number(self, "n", n, 0, integer=True)
         engine = self._engine
-        uniform = np.random.default_rng(rng).random((n, self.n_variables))
+        try:
+            uniform = np.random.default_rng(rng).random((n, self.n_variables))
+        except (TypeError, ValueError):
+            raise ValueError(f"'rng' of sample must be a Generator, an int >= 0 or None, got {rng!r}") from None
         log_z = np.empty(engine.n_components)
         out = np.zeros((n, self.n_variables), np.int32)
         engine.tree(max_bytes).sample(*self._scores.arrays, engine.threads, uniform, log_z, out)
@@ -363,7 +374,10 @@ class FactorGraph:
 
     def log_probability(self, assignment: ArrayLike, *, max_bytes: float = 2.0**31) -> Any:
         """Logarithm of the probability of an assignment [V], or of several [n, V]."""
-        return self.score(assignment) - self.log_partition(max_bytes=max_bytes)
+        score, log_z = self.score(assignment), self.log_partition(max_bytes=max_bytes)
+        if np.isneginf(log_z):
+            raise ValueError("no assignment is allowed")
+        return score - log_z
 
     def observe(self, evidence: Mapping[int, int]) -> FactorGraph:
         """The graph in which some variables have known values.
@@ -406,5 +420,6 @@ class FactorGraph:
         pairs = iter(range(graph._engine.n_factors))
         inner = np.array([next(pairs) if s is None else s for s in slots], np.int64)
         known = [_OBSERVED if -1 - s in evidence else s for s in self._slots.tolist()]
-        graph._slots = np.array([inner[s] if s >= 0 else s for s in known], np.int64)
+        slots_now = np.array([inner[s] if s >= 0 else s for s in known], np.int64)
+        graph._set(graph._engine, graph._scores, slots_now)
         return graph

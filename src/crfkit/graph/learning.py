@@ -24,7 +24,7 @@ from crfkit.graph.objective import OBJECTIVES, GraphData, GraphObjective
 from crfkit.model import ModelError, plain_values, write_file
 from crfkit.training.lbfgs import Callback, Progress, minimize_lbfgs
 
-__all__ = ["GraphEstimator", "Graphs", "label_array", "pairs"]
+__all__ = ["GraphEstimator", "Graphs", "label_array", "share_right"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -42,28 +42,65 @@ def _sorted(labels: set[Any]) -> list[Any]:
     return sorted(labels, key=lambda x: (isinstance(x, str), x))
 
 
-def pairs(y: Any, found: Sequence[Any]) -> list[tuple[Any, Any]]:
-    """True and found labels of every graph, of which there must be equally many."""
-    if len(y) != len(found):
-        raise ValueError(f"there are {len(found)} graphs, but labels for {len(y)}")
-    for g, (a, b) in enumerate(zip(y, found, strict=True)):
-        if len(a) != len(b):
-            raise ValueError(f"graph {g} has {len(b)} nodes, but {len(a)} labels")
-    return list(zip(y, found, strict=True))
+def share_right(
+    y: Any,
+    found: Sequence[Any],
+    sample_weight: ArrayLike | None = None,
+    *,
+    names: tuple[str, str] = ("graph", "node"),
+    columns: int = 0,
+) -> float:
+    """Part of the labels found that are right, graphs weighted.
+
+    Unknown labels (None) do not count, a set is right if the label found is in it. With ``columns``, labels are tuples
+    of that many, and right if all are that are known.
+    """
+    unit, part = names
+    if y is None or len(y) != len(found):
+        raise ValueError(f"there are {len(found)} {unit}s, but labels for {0 if y is None else len(y)}")
+    weights = np.ones(len(found)) if sample_weight is None else float_array(sample_weight, "'sample_weight'")
+    if weights.shape != (len(found),) or not (weights >= 0).all():
+        raise ValueError(f"'sample_weight' must be {len(found)} numbers >= 0")
+    right = total = 0.0
+    for g, (labels, answers, weight) in enumerate(zip(y, found, weights.tolist(), strict=True)):
+        if labels is None:
+            continue
+        if len(labels) != len(answers):
+            raise ValueError(f"{unit} {g} has {len(answers)} {part}s, but {len(labels)} labels")
+        for label, answer in zip(labels, answers, strict=True):
+            if not columns:
+                good = [_agrees(label, answer)]
+            elif label is not None and (not isinstance(label, (tuple, list)) or len(label) != columns):
+                raise ValueError(f"{unit} {g}: the labels of a token must be a tuple of {columns}, got {label!r}")
+            else:
+                good = [_agrees(a, b) for a, b in zip(label or (), answer, strict=label is not None)]
+            known = [x for x in good if x is not None]
+            right += weight * (bool(known) and all(known))
+            total += weight * bool(known)
+    if total == 0:
+        raise ValueError("there is no label to score")
+    return right / total
+
+
+def _agrees(label: Any, found: Any) -> bool | None:
+    """Whether a label found is the one given, or in the set given; None if that is unknown."""
+    if label is None:
+        return None
+    return found in label if isinstance(label, (set, frozenset)) else bool(label == found)
 
 
 def _plain(label: Any) -> Any:
     return label.item() if isinstance(label, np.generic) else label
 
 
-def _collect(columns: Iterable[Any]) -> tuple[Any, ...]:
+def _collect(columns: Iterable[Any], unit: str) -> tuple[Any, ...]:
     """The distinct labels of lists of labels, sets of labels and None."""
     found: set[Any] = set()
     for g, column in enumerate(columns):
         if column is None:
             continue
-        if not isinstance(column, Iterable):
-            raise ValueError(f"labels of graph {g} must be a list, got {column!r}")
+        if not isinstance(column, Iterable) or isinstance(column, str):
+            raise ValueError(f"labels of {unit} {g} must be a list, got {column!r}")
         for raw in column:
             label = _plain(raw)
             try:
@@ -72,9 +109,9 @@ def _collect(columns: Iterable[Any]) -> tuple[Any, ...]:
                 elif label is not None:
                     found.add(label)
             except TypeError:
-                raise ValueError(f"graph {g}: {label!r} cannot be a label") from None
+                raise ValueError(f"{unit} {g}: {label!r} cannot be a label") from None
             if (isinstance(label, float) and math.isnan(label)) or label in ((), frozenset()):
-                raise ValueError(f"graph {g}: {label!r} cannot be a label")
+                raise ValueError(f"{unit} {g}: {label!r} cannot be a label")
     if not found:
         raise ValueError("there is no label to learn")
     return tuple(_sorted(found))
@@ -84,6 +121,7 @@ class GraphEstimator(Estimator):
     """What the estimators share: the parameters of training, and all that comes after the graphs are made."""
 
     _kind = ""  # the estimator's name in model files
+    _names = ("graph", "node")  # what errors call a graph and a variable
     _not_saved = ("n_jobs", "callback", "passing", "features", "skips")
 
     c1: float
@@ -109,6 +147,12 @@ class GraphEstimator(Estimator):
             check_number(self, parameter, getattr(self, parameter), 0)
         check_number(self, "max_bytes", self.max_bytes, 0)
         check_number(self, "max_iter", self.max_iter, 0, integer=True, optional=True)
+        for parameter in ("directed", "bias", "all_possible_states"):
+            value = getattr(self, parameter, False)
+            if not isinstance(value, (bool, np.bool_)):
+                raise ValueError(f"{parameter!r} of {name} must be True or False, got {value!r}")
+        if self.callback is not None and not callable(self.callback):
+            raise ValueError(f"'callback' of {name} must be a function or None, got {self.callback!r}")
         for parameter, known in (("objective", OBJECTIVES), ("inference", METHODS), ("decoding", (None, *METHODS))):
             if getattr(self, parameter) not in known:
                 raise ValueError(f"{parameter!r} of {name} must be one of {known}, got {getattr(self, parameter)!r}")
@@ -133,21 +177,22 @@ class GraphEstimator(Estimator):
         allowed: NDArray[np.bool_] | None = None
         for kind, column in enumerate(columns):
             number = {label: i for i, label in enumerate(self._labels[kind])}
+            unit, part = self._names
             offsets, variables = graphs.offsets[kind], graphs.variables[kind]
             if len(column) != len(offsets) - 1:
-                raise ValueError(f"there are {len(offsets) - 1} graphs, but labels for {len(column)}")
+                raise ValueError(f"there are {len(offsets) - 1} {unit}s, but labels for {len(column)}")
             for g, labels in enumerate(column):
                 mine = variables[offsets[g] : offsets[g + 1]]
                 if labels is None:
                     labels = [None] * len(mine)
                 if len(labels) != len(mine):
-                    raise ValueError(f"graph {g} has {len(mine)} nodes, but {len(labels)} labels")
+                    raise ValueError(f"{unit} {g} has {len(mine)} {part}s, but {len(labels)} labels")
                 for v, raw in zip(mine.tolist(), labels, strict=True):
                     label = _plain(raw)
                     options = label if isinstance(label, (set, frozenset)) else () if label is None else (label,)
                     for x in options:
                         if _plain(x) not in number:
-                            raise ValueError(f"graph {g}: label {x!r} is not one of the model's")
+                            raise ValueError(f"{unit} {g}: label {x!r} is not one of the model's")
                     if label is not None and options is not label:
                         gold[v] = number[label]
                         continue
@@ -191,7 +236,7 @@ class GraphEstimator(Estimator):
 
     def _set_labels(self, columns: list[list[Any]]) -> None:
         """Takes the labels out of what is to be learned."""
-        self._take_labels([_collect(column) for column in columns])
+        self._take_labels([_collect(column, self._names[0]) for column in columns])
 
     def _take_labels(self, kinds: list[tuple[Any, ...]]) -> None:
         """Takes the labels of every kind."""
@@ -216,9 +261,9 @@ class GraphEstimator(Estimator):
         self._check_parameters()
         X = [] if X is None else list(X)
         if y is None or len(X) == 0:
-            raise ValueError("there is no labelled graph to learn from")
+            raise ValueError(f"there is no labelled {self._names[0]} to learn from")
         if len(y) != len(X):
-            raise ValueError(f"there are {len(X)} graphs, but labels for {len(y)}")
+            raise ValueError(f"there are {len(X)} {self._names[0]}s, but labels for {len(y)}")
         columns = self._columns(y)
         self._set_labels(columns)
         graphs = self._graphs(X, grow=True)
@@ -265,6 +310,11 @@ class GraphEstimator(Estimator):
 
         return watch
 
+    def _listed(self, X: Any) -> list[Any]:
+        if not isinstance(X, Iterable):
+            raise ValueError(f"'X' must be a list of {self._names[0]}s, got {X!r}")
+        return list(X)
+
     def _decoding(self) -> str:
         if self.decoding is not None:
             return self.decoding
@@ -273,7 +323,7 @@ class GraphEstimator(Estimator):
     def _decode(self, X: Any) -> list[list[NDArray[Any]]]:
         """Best labels: kind by kind, an array per graph."""
         self._require_fitted()
-        graphs = self._graphs(list(X), grow=False)
+        graphs = self._graphs(self._listed(X), grow=False)
         scores = graphs.data.scores(self.weights_)
         y, _, convergence = graphs.data.engine.decode(
             scores, self._decoding(), passing=self.passing, max_bytes=self.max_bytes
@@ -287,7 +337,7 @@ class GraphEstimator(Estimator):
 
     def _beliefs(self, X: Any) -> list[list[Floats]]:
         self._require_fitted()
-        graphs = self._graphs(list(X), grow=False)
+        graphs = self._graphs(self._listed(X), grow=False)
         engine = graphs.data.engine
         scores = graphs.data.scores(self.weights_)
         method = self.inference if self.objective == "likelihood" else self._decoding()

@@ -10,10 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crfkit._threads import resolve_threads
+from crfkit.estimators.base import check_number
 from crfkit.features.encoders import Encoder, FeatureSource, make_encoder
 from crfkit.graph.checks import edge_array
 from crfkit.graph.engine import Passing
-from crfkit.graph.learning import GraphEstimator, Graphs, label_array, pairs
+from crfkit.graph.learning import GraphEstimator, Graphs, label_array, share_right
 from crfkit.graph.objective import EdgeGroup, GraphData, NodeGroup
 from crfkit.model import group, restore_encoder
 from crfkit.training.lbfgs import Callback
@@ -61,9 +62,15 @@ def _missing_skips(name: str) -> Callable[[Any], Iterable[tuple[int, int]]]:
 class _SequenceEstimator(GraphEstimator):
     """Graphs over the tokens of sequences, with crfkit's features."""
 
+    _names = ("sequence", "token")
+
     features: FeatureSource
     min_freq: int
     all_possible_states: bool
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        check_number(self, "min_freq", self.min_freq, 0)
 
     def _encode(self, X: Any, grow: bool) -> tuple[Any, Ints]:
         """Attributes of the tokens as a CSR matrix, and the sequences' offsets."""
@@ -222,7 +229,10 @@ class SkipChainCRF(_SequenceEstimator):
         far = [np.zeros((0, 2), np.int64)]
         for i, x in enumerate(X):
             begin, end = offsets[i : i + 2]
-            skips = [tuple(pair) if isinstance(pair, (tuple, list)) else pair for pair in self.skips(x)]
+            found = self.skips(x)
+            if not isinstance(found, Iterable):
+                raise ValueError(f"skips of sequence {i} must be pairs of tokens, got {found!r}")
+            skips = [tuple(pair) if isinstance(pair, (tuple, list)) else pair for pair in found]
             far.append(begin + edge_array(skips, f"skips of sequence {i}", int(end - begin)))
         shape = (labels, labels)
         groups = [
@@ -243,9 +253,8 @@ class SkipChainCRF(_SequenceEstimator):
         return self._beliefs(X)[0]
 
     def score(self, X: Any, y: Any) -> float:
-        """Part of the tokens that :meth:`predict` labels right."""
-        right = [bool(a == b) for s, t in pairs(y, self.predict(X)) for a, b in zip(s, t, strict=True)]
-        return sum(right) / len(right)
+        """Part of the tokens that :meth:`predict` labels right; unknown labels as for :meth:`GraphCRF.score`."""
+        return share_right(y, self.predict(X), names=self._names)
 
 
 class FactorialCRF(_SequenceEstimator):
@@ -391,6 +400,5 @@ class FactorialCRF(_SequenceEstimator):
         return list(zip(*self._beliefs(X), strict=True))
 
     def score(self, X: Any, y: Any) -> float:
-        """Part of the tokens that :meth:`predict` labels right in all columns."""
-        right = [bool(tuple(a) == b) for s, t in pairs(y, self.predict(X)) for a, b in zip(s, t, strict=True)]
-        return sum(right) / len(right)
+        """Part of the tokens that :meth:`predict` labels right in all columns; those unknown do not count."""
+        return share_right(y, self.predict(X), names=self._names, columns=len(self.classes_))
