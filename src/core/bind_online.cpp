@@ -60,7 +60,9 @@ class Online {
     const std::lock_guard<std::mutex> guard(lock_);
     trainer_->set_beam(kind ? &criterion : nullptr);
   }
-  std::tuple<i64, i64, i64> tally() const {
+  std::tuple<i64, i64, i64> tally() {
+    const nb::gil_scoped_release release;
+    const std::lock_guard<std::mutex> guard(lock_);
     const BeamTally x = trainer_->tally();
     return {x.tokens, x.labels, x.largest};
   }

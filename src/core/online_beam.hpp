@@ -21,11 +21,10 @@ class OnlineBeam {
   explicit OnlineBeam(const OnlineData<T>& data)
       : d_(data), n_(data.n_labels), stride_(data.stride), rows_(static_cast<std::size_t>(n_) * stride_), belief_(stride_),
         message_(stride_), top_(n_, T(0)), when_(n_, 0) {
-    if (std::all_of(d_.forbidden.begin(), d_.forbidden.end(), [](double x) { return x == 0; })) return;
     forbidden_.reserve(static_cast<std::size_t>(n_) * stride_);
     for (int i = 0; i < n_; ++i)
       for (int j = 0; j < stride_; ++j)
-        forbidden_[static_cast<i64>(i) * stride_ + j] = j < n_ ? static_cast<T>(d_.forbidden[static_cast<i64>(i) * n_ + j]) : T(0);
+        forbidden_[static_cast<i64>(i) * stride_ + j] = j < n_ ? static_cast<T>(d_.forbidden[static_cast<i64>(i) * n_ + j]) : -kInf;
   }
 
   Criterion criterion;
@@ -75,7 +74,7 @@ class OnlineBeam {
  private:
   T score(int i, int j) const {
     const i64 at = static_cast<i64>(i) * stride_ + j;
-    return v_[at] * scale_ + (forbidden_.data() ? forbidden_[at] : T(0));
+    return v_[at] * scale_ + forbidden_[at];
   }
 
   // exp(transition scores out of label i - the highest of them), kept until the weights change
@@ -86,12 +85,11 @@ class OnlineBeam {
     const i64 at = static_cast<i64>(i) * stride_;
     Vec high = S::splat(-kInf);
     for (int k = 0; k < stride_; k += W) {
-      Vec x = S::load(v_ + at + k) * scale_;  // zero in the padding, which the labels' scores leave out
-      if (forbidden_.data()) x += S::load(forbidden_.data() + at + k);
+      const Vec x = S::load(v_ + at + k) * scale_ + S::load(forbidden_.data() + at + k);
       S::store(out + k, x);
       high = S::max(high, x);
     }
-    top_[i] = S::highest(high);
+    top_[i] = std::max(S::highest(high), std::numeric_limits<T>::lowest());  // finite where all is forbidden
     for (int k = 0; k < stride_; k += W) S::store(out + k, S::exp(S::load(out + k) - top_[i]));
     return out;
   }
@@ -171,7 +169,8 @@ class OnlineBeam {
   const T* v_ = nullptr;  // transitions
   T scale_ = 1;
   u64 now_ = 1;
-  Buffer<T> forbidden_, rows_, belief_, message_;
+  Buffer<T> forbidden_;  // 0 or minus infinity, as in the padding  [labels][stride]
+  Buffer<T> rows_, belief_, message_;
   std::vector<T> top_, alpha_;
   std::vector<u64> when_;
   std::vector<u32> first_;

@@ -143,6 +143,7 @@ class OnlineSequence {
 
   // x: features of the gold path minus those of the best path. Where labels are known in part, the best path that fits is gold.
   Mistake mistake(i64 s, Delta<T>& x) {
+    if (beam_) throw Error("best paths are not looked for inside of beams");
     begin_sequence(s, x);
     Mistake found;
     if (x.steps == 0) return found;
@@ -380,13 +381,13 @@ class OnlineSequence {
   }
 
   void finish(Delta<T>& x, T factor) {
+    find_active(x);
     for (i64 k = 0; k < static_cast<i64>(n_) * stride_; ++k) x.pairs[k] *= factor * d_.pair_mask[k];
     if (factor != T(1)) {
       for (i64 k = 0; k < static_cast<i64>(x.steps) * stride_; ++k) x.nodes[k] *= factor;
       if (d_.own_steps)
         for (i64 k = 0; k < static_cast<i64>(x.steps - 1) * n_ * stride_; ++k) x.edges[k] *= factor;
     }
-    find_active(x);
   }
 
   // Where the scores of the sequence at hand are to be written before run().

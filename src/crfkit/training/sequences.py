@@ -136,7 +136,7 @@ class SequenceObjective:
         )
         self.entropy_weight = float(entropy_weight)
         self.beam = beam
-        self._rule: Beam | None = MinDivergence(beam.epsilon, beam.min_size) if isinstance(beam, Adaptive) else beam
+        self._rule: Beam | None = self._first_rule()
         self._chosen = 0
         self._most = layout.n_labels
         self._rest = 0  # passes with all labels, until beams are tried again
@@ -164,6 +164,10 @@ class SequenceObjective:
         entropy = self.native.entropy
         return {"likelihood": total - self.entropy_weight * entropy, "entropy": entropy}
 
+    def _first_rule(self) -> Beam | None:
+        beam = self.beam
+        return MinDivergence(beam.epsilon, beam.min_size) if isinstance(beam, Adaptive) else beam
+
     def begin(self, w: Vector, seen: int = 0) -> None:
         """Begins training at w, with sequences of a stream that came before.
 
@@ -171,6 +175,7 @@ class SequenceObjective:
         """
         self.seen = seen
         self._chosen = self._rest = 0
+        self._rule = self._first_rule()
         self.native.set_weights(w)
         self._most = self.layout.n_labels if w.any() else _FIRST
         self._use_beams()
@@ -185,28 +190,31 @@ class SequenceObjective:
         if not isinstance(self._rule, FixedSize) and labels > _LARGE * self.layout.n_labels * tokens:
             self._rest = 3  # large beams cost more than all labels
         self._rest = max(0, self._rest - 1)
-        if isinstance(self.beam, Adaptive) and isinstance(self._rule, MinDivergence) and self._chosen > 1:
+        whole = self._most >= self.layout.n_labels  # else the limit hides more than epsilon does
+        if isinstance(self.beam, Adaptive) and isinstance(self._rule, MinDivergence) and whole and not self._rest:
             self._tighten(self.beam, self._rule, gained)
         self._most = min(2 * self._most, self.layout.n_labels)
         self._use_beams()
 
     def _tighten(self, beam: Adaptive, rule: MinDivergence, gained: float) -> None:
-        scale = self.n_sequences / max(1, len(self._sample))
+        scale = self.n_labelled / max(1, len(self._sample))
         if self._gap() * scale > beam.share * max(gained, 0.0):
             rule = replace(rule, epsilon=rule.epsilon * beam.shrink)
-        self._rule = None if rule.epsilon < _LEAST or self._rest else rule
+        self._rule = None if rule.epsilon < _LEAST else rule
 
     def measure(self, w: Vector) -> BeamReport | None:
         """How the beams stand at w, on a sample of the sequences; None without beams."""
         if self.beam is None:
             return None
         if self._rule is None or self._rest:
-            return BeamReport(True, float(self.layout.n_labels), self.layout.n_labels, None, self._chosen)
+            return self._exact_report()
         self.native.set_weights(w)
         self._use_beams()
         inside, right = np.empty(self.size), np.empty(self.size)
         low = self.native.gradient(self._sample, inside)
         tokens, labels, largest = self.native.tally
+        if not tokens:  # no sequence of the sample has all its labels
+            return self._exact_report()
         self.native.set_beam(None)
         gap = max(self.native.gradient(self._sample, right) - low, 0.0)
         self._use_beams()
@@ -222,6 +230,9 @@ class SequenceObjective:
             float(np.exp(-gap / len(self._sample))),
             float(np.linalg.norm(right - inside)) / norm if norm else 0.0,
         )
+
+    def _exact_report(self) -> BeamReport:
+        return BeamReport(True, float(self.layout.n_labels), self.layout.n_labels, None, self._chosen)
 
     def _gap(self) -> float:
         """Log Z - log Z_beam, summed over the sample."""
@@ -244,9 +255,12 @@ class SequenceObjective:
         return self.decay * self.n_sequences / 2 * _core.dot(w, w) if self.c2 else 0.0
 
     def value(self, w: Vector) -> float:
-        """The objective at w; the core's weights are w from then on."""
+        """The objective at w, with all labels; the core's weights are w from then on."""
         self.native.set_weights(w)
-        return self.native.loss(np.arange(self.n_sequences)) + self.penalty(w)
+        self.native.set_beam(None)
+        value = self.native.loss(np.arange(self.n_sequences)) + self.penalty(w)
+        self._use_beams()
+        return value
 
     def weights(self, averaged: bool = False) -> Vector:
         """The core's weights, or their mean over the steps so far if an optimiser keeps it."""

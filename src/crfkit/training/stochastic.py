@@ -92,6 +92,8 @@ class Stochastic(ABC):
             counts passes.
         """
         self.check()
+        if objective.beam is not None and not self.beams:
+            raise ValueError(f"{type(self).__name__} cannot look at sequences inside of beams")
         rng = np.random.default_rng(0 if random_state is None else random_state)
         began = time.perf_counter()
         limit = self.epochs if max_iter is None else max_iter
@@ -99,9 +101,11 @@ class Stochastic(ABC):
         objective.begin(w, seen)
         epoch, converged, message = 0, False, f"stopped after {limit} passes"
         losses: list[float] = []
+        begun = False
         entropy_weight = objective.entropy_weight
         try:
             run = self.prepare(objective, w, rng, limit)
+            begun = True
             while epoch < limit:
                 objective.entropy_weight = entropy_weight * min(1.0, (epoch + 1) / max(ramp, 1))
                 total = run(rng.permutation(objective.n_sequences))
@@ -111,13 +115,12 @@ class Stochastic(ABC):
                     raise ValueError(f"{type(self).__name__} diverged in pass {epoch}: choose a smaller step")
                 value = total + (objective.penalty(w) if self.convex else 0.0)
                 losses.append(value)
+                terms = objective.terms(total)
                 objective.review(losses[-2] - value if epoch > 1 else np.inf)
                 if callback is not None:
                     active = int(np.count_nonzero(w))
                     seconds = time.perf_counter() - began
-                    progress = Progress(
-                        epoch, value, float("nan"), active, 0.0, epoch, seconds, terms=objective.terms(total)
-                    )
+                    progress = Progress(epoch, value, float("nan"), active, 0.0, epoch, seconds, terms=terms)
                     if callback(progress, w.copy()):
                         message = "the callback asked to stop"
                         break
@@ -126,7 +129,7 @@ class Stochastic(ABC):
                     converged, message = True, f"the losses changed by less than {tol:g} over 5 passes"
                     break
         except KeyboardInterrupt:
-            w = objective.weights(self.averaged)
+            w = objective.weights(self.averaged) if begun else w
             message = "interrupted; the best weights so far are kept"
         finally:
             objective.entropy_weight = entropy_weight
@@ -263,7 +266,7 @@ class AdaGrad(Stochastic):
 
     in pass p of P, with the decay of the penalty in the same metric, made up for when a weight is next needed. At first
     h is :math:`(2 c_2 \eta)^2`, so that no weight decays to nothing between two sequences that have it. From weights
-    that are not zero, steps are a tenth of these.
+    that are not zero, unless in a stream, steps are a tenth of these.
 
     Parameters
     ----------
