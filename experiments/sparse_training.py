@@ -66,6 +66,17 @@ def tags(name: str, label: str | None, sequences: int) -> tuple[Any, ...]:
     return train.X[:sequences], train.y[:sequences], test.X[:300], test.y[:300], "auto", 0.1, methods, None
 
 
+def forget_peak() -> None:
+    """The peak of the memory in use begins anew (Linux)."""
+    Path("/proc/self/clear_refs").write_text("5")
+
+
+def peak() -> str:
+    """Most memory in use since then, in MB."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return f"{int(next(line for line in lines if line.startswith('VmHWM')).split()[1]) / 1000:.0f}"
+
+
 DATA: dict[str, Callable[[], tuple[Any, ...]]] = {
     "synthetic": synthetic,
     "nettalk": lambda: words("phone"),
@@ -91,15 +102,19 @@ def main() -> None:
         how: dict[str, Any] = {"warm_start_fraction": fraction, "max_iter": arguments.max_iter}
         if name.startswith("sgd"):
             how = {"algorithm": "sgd", "max_iter": arguments.passes}
+        forget_peak()
         crf = Watched(features, c2=c2, beam=beam, random_state=0, **how)
         curves[name] = crf.learn(X, y, X_test, y_test, exactly)
+        memory = peak()
         value = crf.objective(X, y).value_and_grad(np.asarray(crf.weights_))[0]
         last, beams = curves[name][-1], crf.beams_
         size = "all" if beams is None or beams.exact else f"{beams.average:.1f}"
-        rows.append(f"| {name} | {last.seconds:.1f} | {crf.n_iter_} | {last.accuracy:.2f} | {value:.1f} | {size} |")
+        rows.append(
+            f"| {name} | {last.seconds:.1f} | {crf.n_iter_} | {last.accuracy:.2f} | {value:.1f} | {size} | {memory} |"
+        )
         print(rows[-1], f"({time.perf_counter() - began:.0f}s)", flush=True)
-    head = "| method | seconds | iterations | accuracy | exact objective | beam at the end |"
-    text = "\n".join([head, "|---" * 6 + "|", *rows])
+    head = "| method | seconds | iterations | accuracy | exact objective | beam at the end | peak, MB |"
+    text = "\n".join([head, "|---" * 7 + "|", *rows])
     arguments.out.mkdir(parents=True, exist_ok=True)
     (arguments.out / f"sparse_{arguments.data}.table.md").write_text(text + "\n")
 

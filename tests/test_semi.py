@@ -48,12 +48,13 @@ def hide(case: Case, rng: np.random.Generator) -> None:
     case["sets"] = (np.array(tokens, np.int64), np.array(sets, bool).reshape(len(tokens), n))
 
 
-def objective_of(case: Case, dtype: Any = np.float64, n_jobs: int = 1) -> SemiSupervisedObjective:
-    return SemiSupervisedObjective(
+def objective_of(case: Case, dtype: Any = np.float64, n_jobs: int = 1, make: Any = SemiSupervisedObjective) -> Any:
+    """The objective of a case: of blocks, or what ``make`` gives."""
+    return make(
         case["layout"],
         case["data"],
         case["known"],
-        case["sets"],
+        sets=case["sets"],
         entropy_weight=case["eta"],
         entropy_per=case["per"],
         c2=case["c2"],

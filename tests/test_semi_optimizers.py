@@ -24,18 +24,9 @@ MARGIN = ["ap", "pa", "arow"]
 
 
 def sequences_of(case: Case, dtype: Any = np.float64) -> SequenceObjective:
-    return SequenceObjective(
-        case["layout"],
-        case["data"],
-        case["known"],
-        sets=case["sets"],
-        entropy_weight=case["eta"],
-        entropy_per=case["per"],
-        c2=case["c2"],
-        weights=case["weights"],
-        constraints=case["rules"],
-        dtype=dtype,
-    )
+    found = objective_of(case, dtype, make=SequenceObjective)
+    assert isinstance(found, SequenceObjective)
+    return found
 
 
 def gradient_by_a_step(f: SequenceObjective, w: np.ndarray[Any, Any]) -> tuple[float, np.ndarray[Any, Any]]:

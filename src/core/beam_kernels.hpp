@@ -80,7 +80,7 @@ class BeamKernel {
   // Beams by max-product: the message is the score of the best path so far, its belief the exponential. Leaves the scores,
   // the best of a step at zero, in `nodes`.
   void choose_for_maximum(BeamResult& out) {
-    best_paths(out, [&](int t) {
+    forward_best(out, [&](int t) {
       constexpr T inf = std::numeric_limits<T>::infinity();
       for (int k = 0; k < stride_; k += W) {  // what is possible keeps some belief
         const typename S::Vec x = S::load(ws_.row.data() + k), y = S::exp(x);
@@ -94,7 +94,7 @@ class BeamKernel {
   // The same with all labels that could be on the best path. False if that are too many to gain anything by it.
   bool undominated(const Dominance<T>& dominance, BeamResult& out) {
     constexpr int kTrial = 8, kWorthwhile = 6;  // steps after which, and part of the labels up to which, it goes on
-    return best_paths(out, [&](int t) {
+    return forward_best(out, [&](int t) {
       leave_out_dominated(dominance, t + 1 == length_, out.labels);
       out.end_step(1);
       return t < kTrial || static_cast<i64>(out.labels.size()) * kWorthwhile <= static_cast<i64>(t + 1) * n_;
@@ -112,7 +112,7 @@ class BeamKernel {
 
   // Max-product. pick(t) adds labels of step t, whose scores lie in `row` with the best at zero, and gives false to end it all.
   template <class Pick>
-  bool best_paths(BeamResult& out, Pick pick) {
+  bool forward_best(BeamResult& out, Pick pick) {
     constexpr T inf = std::numeric_limits<T>::infinity();
     out.start(length_);
     ws_.row.reserve(stride_);

@@ -11,9 +11,9 @@
 #include <queue>
 #include <tuple>
 
-#include "clones.hpp"
 #include "flooding.hpp"
 #include "incidence.hpp"
+#include "pair_tables.hpp"
 #include "parallel.hpp"
 #include "table_sums.hpp"
 #include "team.hpp"

@@ -292,11 +292,11 @@ def beam_marginals(
     return log_mass, BeamMarginals(log_z, *found[1:], p.n_labels, x.offsets)
 
 
-def as_rule(beam: Any) -> Beam | None:
+def as_rule(beam: Any, owner: str = "inference") -> Beam | None:
     """A beam for inference, as :func:`as_beam` takes it."""
     rule = as_beam(beam)
     if isinstance(rule, Adaptive):
-        raise ValueError("'beam' must not be Adaptive here, which is for training")
+        raise ValueError(f"'beam' of {owner} must not be Adaptive, which is for training")
     return rule  # type: ignore[no-any-return]
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from crfkit._threads import resolve_threads
-from crfkit.chain.beams import Adaptive, Beam, as_beam
+from crfkit.chain.beams import Beam, as_rule
 from crfkit.chain.inference import decode_flat, log_partition, nbest, node_marginals, reachable, sample
 from crfkit.chain.potentials import Potentials
 from crfkit.estimators.base import Estimator
@@ -98,9 +98,7 @@ class ChainEstimator(Estimator):
         """
         self._require_fitted()
         threads = resolve_threads(self.n_jobs)
-        rule = as_beam(beam)
-        if isinstance(rule, Adaptive):
-            raise ValueError("'beam' of predict must not be Adaptive, which is for training")
+        rule = as_rule(beam, "predict")
         labels = self.model_.labels
         out = LabelLists()
         for p in self._potentials(X, given):
