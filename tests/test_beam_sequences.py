@@ -12,6 +12,7 @@ from test_beam_training import RULES, check_training, data
 
 from crfkit import CRF, Template
 from crfkit.chain import Adaptive, FixedSize, MinDivergence, Threshold, marginals, score
+from crfkit.data import load_corpus
 from crfkit.training import AROW, SAG, SGD, SMD, PassiveAggressive, Perceptron, SequenceObjective
 
 
@@ -98,6 +99,13 @@ def test_training(algorithm: Any, dtype: str) -> None:
     assert report.chosen == crf.n_iter_
     assert report.mass < 1
     assert report.gap > 0
+
+
+@pytest.mark.parametrize(("beam", "factor"), [(MinDivergence(0.1, 2), 1.2), (Threshold(3.0), 1.6)])
+def test_training_where_beliefs_are_sharp(beam: Any, factor: float) -> None:
+    X, y = load_corpus("ingredients", "train")
+    exact, crf = (CRF(algorithm="sgd", c2=0.1, max_iter=10, beam=b).fit(X, y) for b in (None, beam))
+    assert 1 < check_training(crf, exact, X, y, factor).average < 3
 
 
 def test_adaptive_beams_tighten_until_all_labels_are_in_use() -> None:
