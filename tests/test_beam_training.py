@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from crfkit import CRF, Template, load
 from crfkit.chain import Adaptive, FixedSize, MinDivergence, Potentials, Threshold, log_partition, marginals
 from crfkit.chain.beams import as_beam
-from crfkit.training import BeamObjective, BeamReport
+from crfkit.training import BeamObjective, BeamReport, minimize_lbfgs
 
 RULES = [MinDivergence(0.05), MinDivergence(0.3, 2), FixedSize(2), FixedSize(4), Threshold(1.0)]
 
@@ -214,3 +214,15 @@ def test_a_gap_that_grows_is_noticed() -> None:
     # a step to anywhere gains nothing that the lost labels do not explain
     assert f.review(start, w, 1e-3, False) is not None
     assert f.report.chosen == 2
+
+
+def test_a_search_that_ends_early_gives_no_worse_weights() -> None:
+    X, y = data(6, 200, 20)
+    exact = CRF(dtype="float64").objective(X, y)
+    good = minimize_lbfgs(exact, np.zeros(exact.size), max_iter=15).w
+    bad = good + np.random.default_rng(0).normal(size=exact.size)
+    watched = BeamObjective(exact, FixedSize(3), good)
+    assert watched.uses_beams
+    np.testing.assert_array_equal(watched.better(bad), good)
+    best = minimize_lbfgs(CRF(dtype="float64").objective(X, y), good).w
+    np.testing.assert_array_equal(watched.better(best), best)

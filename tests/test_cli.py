@@ -347,6 +347,7 @@ def test_algorithms_of_memms(sample: Path) -> None:
     [
         (["--model", "hmm", "--algorithm", "sgd"], 1, "an HMM is trained by counting"),
         (["--model", "memm", "--beam", "fixed:3"], 1, "--beam is for CRFs"),
+        (["--model", "hmm", "--beam", "fixed:3"], 1, "--beam is for CRFs"),
         (["--model", "memm", "--constraints", "bio"], 1, "--constraints is for CRFs"),
         (["--model", "some.model"], 2, "'some.model' is not one of 'crf', 'hmm', 'memm'"),
         (["--algorithm", "adam"], 1, "'algorithm' of CRF must be one of 'lbfgs'"),
