@@ -375,6 +375,9 @@ def one_of_two(rank: int, file: str, state: Any, x: Any, y: Any, out: str) -> No
     parallel = nn.parallel.DistributedDataParallel(tagger)
     parallel(x[rank::2], y[rank::2]).backward()
     torch.save([p.grad for p in tagger.parameters()], f"{out}.{rank}")
+    # The wrapper goes first: one that held the last reference to the group would wait for gloo's threads with
+    # Python's lock in its hands, and they may wait for the lock.
+    del parallel
     torch.distributed.destroy_process_group()
 
 
@@ -383,7 +386,11 @@ def test_two_processes(tmp_path: Path) -> None:
     torch.manual_seed(0)
     tagger, x, y = Tagger(), torch.randn(4, 5, 4), torch.randint(3, (4, 5))
     arguments = str(tmp_path / "meet"), tagger.state_dict(), x, y, str(tmp_path / "out")
-    torch.multiprocessing.spawn(one_of_two, arguments, nprocs=2)
+    processes = torch.multiprocessing.spawn(one_of_two, arguments, nprocs=2, join=False)
+    done = any(processes.join(timeout=60) for _ in range(2))  # a call returns when one of them ends
+    for process in processes.processes:
+        process.kill()
+    assert done, "the two processes did not end in two minutes"
     tagger(x, y).backward()
     for rank in range(2):
         for got, p in zip(torch.load(tmp_path / f"out.{rank}"), tagger.parameters(), strict=True):
