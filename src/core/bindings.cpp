@@ -203,7 +203,7 @@ void bind_objective(nb::module_& m, const char* objective, const char* scorer) {
               const nb::gil_scoped_release release;
               sizes = self.beam_sizes(w.data(), block, rule, make_threads(threads));
             }
-            return nb::make_tuple(sizes.tokens, sizes.labels, sizes.largest);
+            return nb::make_tuple(sizes.tokens, sizes.labels, sizes.squares);
           },
           "w"_a, "block"_a, "kind"_a, "amount"_a, "size"_a, "threads"_a)
       .def("block_size",

@@ -13,7 +13,8 @@
 namespace crfkit {
 namespace {
 
-constexpr i64 kTokensPerBlock = 8192;
+// A block should be little work beside all of the data: beams are judged by single ones.
+i64 tokens_per_block(int n_labels) { return std::clamp<i64>(8192 * 256 / std::max(n_labels, 1), 2048, 8192); }
 
 Family state_family(const Layout& layout, int lanes) {
   layout.check();
@@ -150,7 +151,7 @@ Objective<T>::Objective(std::shared_ptr<const Layout> layout, const Tokens& data
       offsets_(data.offsets, data.offsets + data.n_seq + 1) {
   check_tokens(*layout_, data);
   if (seq_weight) seq_weight_.assign(seq_weight, seq_weight + data.n_seq);
-  const auto cuts = cut_blocks(data.offsets, data.n_seq, kTokensPerBlock);
+  const auto cuts = cut_blocks(data.offsets, data.n_seq, tokens_per_block(layout_->n_labels));
   blocks_.resize(cuts.size());
   gold_.resize(cuts.size());
   parallel_for(static_cast<i64>(cuts.size()), threads.count, threads.poll, [&](i64 b, int) {
@@ -256,6 +257,10 @@ typename Objective<T>::BeamSizes Objective<T>::sizes(const std::vector<BeamBlock
     sizes.labels += static_cast<i64>(block.beams.labels.size());
     sizes.largest = std::max(sizes.largest, block.beams.largest);
     sizes.fresh += block.n_fresh;
+    for (i64 t = 0; t < block.beams.tokens(); ++t) {
+      const double size = block.beams.ptr[t + 1] - block.beams.ptr[t];
+      sizes.squares += size * size;
+    }
   }
   return sizes;
 }
@@ -315,7 +320,7 @@ void Scorer<T>::score(const Tokens& data, const Threads& threads, T* unary, T* p
   job.offsets = data.offsets;
   job.state_runs = state_runs_.data();
   job.edge_runs = edge_runs_.data();
-  const auto cuts = cut_blocks(data.offsets, data.n_seq, kTokensPerBlock);
+  const auto cuts = cut_blocks(data.offsets, data.n_seq, tokens_per_block(layout_->n_labels));
   std::vector<std::unique_ptr<Workspace>> workspaces(threads.count);
   parallel_for(static_cast<i64>(cuts.size()), threads.count, threads.poll, [&](i64 b, int thread) {
     if (!workspaces[thread]) workspaces[thread] = kernels_.workspace();

@@ -69,7 +69,8 @@ class Objective {
   // Beams of labels for each token, the gold label among them; they stay until they are chosen again or dropped.
   struct BeamSizes {
     i64 tokens = 0, labels = 0, largest = 0;
-    i64 fresh = 0;  // labels that the criterion alone would give
+    i64 fresh = 0;       // labels that the criterion alone would give
+    double squares = 0;  // sum of the beams' squared sizes
   };
   // grow: labels that were in the beams before stay in them
   BeamSizes choose_beams(const double* w, const Criterion& criterion, bool grow, const Threads& threads);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import sqrt
 from typing import Any, Protocol
 
 import numpy as np
@@ -157,10 +158,10 @@ class LikelihoodObjective:
         tokens, labels, largest, fresh = self._native.choose_beams(w, *beam.core(), grow, self.threads)
         return labels / max(tokens, 1), largest, fresh / max(tokens, 1)
 
-    def beam_sizes(self, w: Vector, beam: Beam, block: int) -> tuple[float, int]:
-        """Mean and largest size of the beams that a block would get at w."""
-        tokens, labels, largest = self._native.beam_sizes(w, block, *beam.core(), self.threads)
-        return labels / max(tokens, 1), largest
+    def beam_sizes(self, w: Vector, beam: Beam, block: int) -> tuple[float, float]:
+        """Mean and root mean square of the sizes of the beams that a block would get at w."""
+        tokens, labels, squares = self._native.beam_sizes(w, block, *beam.core(), self.threads)
+        return labels / max(tokens, 1), sqrt(squares / max(tokens, 1))
 
     def drop_beams(self) -> None:
         """All labels again."""
