@@ -95,6 +95,8 @@ def test_training_beams_hold_the_most_probable_labels() -> None:
         sizes.append(len(beam))
     assert average == fresh == pytest.approx(np.mean(sizes))
     assert largest == max(sizes)
+    assert f.n_blocks == 1
+    assert f.beam_sizes(crf.weights_, rule, 0) == pytest.approx((average, np.sqrt(np.mean(np.square(sizes)))))
     value, _ = f.value_and_grad(crf.weights_)
     penalty = float(crf.weights_ @ crf.weights_)
     inside = Potentials(p.unary + forbidden, p.pairwise, start=p.start, end=p.end, offsets=p.offsets)
@@ -226,3 +228,22 @@ def test_a_search_that_ends_early_gives_no_worse_weights() -> None:
     np.testing.assert_array_equal(watched.better(bad), good)
     best = minimize_lbfgs(CRF(dtype="float64").objective(X, y), good).w
     np.testing.assert_array_equal(watched.better(best), best)
+
+
+def test_tries_that_fail_grow_rarer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of nine labels are in beams of divergence 0; nobody asks at every other iteration."""
+    X, y = data(6)
+    f = CRF(dtype="float64", c2=0.01).objective(X, y)
+    beam_sizes, asked = f.beam_sizes, []
+
+    def ask(*arguments: Any) -> tuple[float, float]:
+        asked.append(beam_sizes(*arguments))
+        return asked[-1]
+
+    monkeypatch.setattr(f, "beam_sizes", ask)
+    w = np.random.default_rng(0).normal(size=f.size)
+    g = BeamObjective(f, MinDivergence(0.0), w)
+    for _ in range(100):
+        assert g.review(w, w, 1.0, False) is None
+    assert not g.uses_beams
+    assert 5 <= len(asked) <= 7

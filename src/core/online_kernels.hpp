@@ -152,8 +152,8 @@ class Trainer final : public OnlineTrainer<T> {
     const FlushDenormals flush;
     begin_average();
     double total = 0;
+    prepare();
     for (i64 k = 0; k < order.n; ++k) {
-      prepare();
       Delta<T>& x = delta(0);
       const Mistake found = sequence_.mistake(order.seq[k], x);
       total += found.cost;
@@ -161,6 +161,7 @@ class Trainer final : public OnlineTrainer<T> {
         const T step = static_cast<T>(sequence_.weight(order.seq[k]));
         scatter<false>(x, step, v_.data());
         scatter<false>(x, static_cast<T>(static_cast<double>(step) * scales_), average_.data());
+        prepare();
       }
       scales_ += 1;
       averaged_ += 1;
@@ -173,8 +174,8 @@ class Trainer final : public OnlineTrainer<T> {
     const FlushDenormals flush;
     begin_average();
     double total = 0;
+    prepare();
     for (i64 k = 0; k < order.n; ++k) {
-      prepare();
       Delta<T>& x = delta(0);
       const Mistake found = sequence_.mistake(order.seq[k], x);
       if (found.errors > 0) {
@@ -198,6 +199,7 @@ class Trainer final : public OnlineTrainer<T> {
             gradient_[i] = 0;
           }
         });
+        prepare();
       }
       scales_ += 1;
       averaged_ += 1;
@@ -213,8 +215,8 @@ class Trainer final : public OnlineTrainer<T> {
       std::fill_n(square_.data(), d_.size, static_cast<T>(variance));
     }
     double total = 0;
+    prepare();
     for (i64 k = 0; k < order.n; ++k) {
-      prepare();
       Delta<T>& x = delta(0);
       const Mistake found = sequence_.mistake(order.seq[k], x);
       if (found.errors > 0 && sequence_.weight(order.seq[k]) > 0) {
@@ -238,6 +240,7 @@ class Trainer final : public OnlineTrainer<T> {
             gradient_[i] = 0;
           }
         });
+        prepare();
       }
       if (poll && k % 512 == 0) poll();
     }

@@ -42,7 +42,7 @@ class OnlineSequence {
     constrained_ = std::any_of(d_.forbidden.begin(), d_.forbidden.end(), [](double x) { return x != 0; });
   }
 
-  // Start and end scores at the weights scale * v, and transitions if they are needed in full; v is read until the next call.
+  // From here on the weights are scale * v; v is read until the next call.
   void prepare(const T* v, double weight_scale) {
     v_ = v;
     scale_ = weight_scale;
@@ -53,7 +53,7 @@ class OnlineSequence {
       end_[j] = end[j] * static_cast<T>(scale_) + static_cast<T>(forbidden[n_ + j]);
     }
     if (beam_) beam_->prepare(v, weight_scale);
-    if (!beam_ || !d_.known.empty()) prepare_transitions();
+    scores_ready_ = sums_ready_ = log_ready_ = finite_ready_ = false;
   }
 
   // From here on, fully labelled sequences are looked at inside of beams; null: no longer.
@@ -89,6 +89,7 @@ class OnlineSequence {
       score(s, scores_.data());
       return weight(s) * beam_->loss(scores_.data(), gold_, weight(s), x);
     }
+    prepare_sums();
     T* u = enter();
     score(s, u);
     double log_z, less, factor = weight(s);  // the loss is factor * (log_z - less)
@@ -147,6 +148,7 @@ class OnlineSequence {
     begin_sequence(s, x);
     Mistake found;
     if (x.steps == 0) return found;
+    prepare_scores();
     const i64 pairs = static_cast<i64>(n_) * stride_;
     scores_.reserve(static_cast<std::size_t>(x.steps) * stride_);
     path_.resize(x.steps);
@@ -206,38 +208,45 @@ class OnlineSequence {
   }
 
  private:
-  CRFKIT_KERNEL void prepare_transitions() {
-    constexpr T inf = std::numeric_limits<T>::infinity();
+  // All transitions, when they are needed first: the scores, and the largest.
+  CRFKIT_KERNEL void prepare_scores() {
+    if (scores_ready_) return;
+    scores_ready_ = true;
     const T* raw = v_ + d_.transition_at;
-    const T scale = static_cast<T>(scale_);
-    log_ready_ = finite_ready_ = false;
     if (constrained_ || transitions_.n_labels == 0) {
       const i64 n = n_;
       pairwise_.resize(n * n);
       for (i64 i = 0; i < n; ++i)
         for (i64 j = 0; j < n; ++j) pairwise_[i * n + j] = d_.forbidden[i * n + j] + scale_ * static_cast<double>(raw[i * stride_ + j]);
       transitions_.prepare(pairwise_.data(), n_, stride_);
+      sums_ready_ = constrained_;
       if (constrained_) return;
     }
-    Vec top = S::splat(-inf);
+    const T scale = static_cast<T>(scale_);
+    Vec top = S::splat(-std::numeric_limits<T>::infinity());
     for (int i = 0; i < n_; ++i)
       for (int k = 0; k < stride_; k += W) {
         const Vec x = S::load(raw + static_cast<i64>(i) * stride_ + k) * scale + S::load(init_.data() + k);
         S::store(transitions_.score.data() + static_cast<i64>(i) * stride_ + k, x);
         top = S::max(top, x);
       }
-    const T high = S::highest(top);
-    transitions_.shift = static_cast<double>(high);
+    transitions_.shift = static_cast<double>(S::highest(top));
+  }
+  // And their exponentials, for sums over paths.
+  CRFKIT_KERNEL void prepare_sums() {
+    prepare_scores();
+    if (sums_ready_) return;
+    sums_ready_ = true;
+    const T high = static_cast<T>(transitions_.shift);
     Mask lost = {};
     for (int i = 0; i < n_; ++i)
       for (int k = 0; k < stride_; k += W) {
         const i64 at = static_cast<i64>(i) * stride_ + k;
         const Vec x = S::load(transitions_.score.data() + at), y = S::exp(x - high);
-        lost |= (x > -inf) & (y == T(0));
+        lost |= (x > -std::numeric_limits<T>::infinity()) & (y == T(0));
         S::store(transitions_.m.data() + at, y);
       }
     transitions_.lossy = S::any(lost);
-    transitions_.transpose(transitions_.score, transitions_.score_t);
     transitions_.transpose(transitions_.m, transitions_.m_t);
   }
 
@@ -344,7 +353,7 @@ class OnlineSequence {
     std::copy_n(scores_.data(), static_cast<i64>(pack_.steps()) * stride_, viterbi_.v.data());
     if (that_fits) forbid(viterbi_.v.data());
     const auto fill = [this](int t, T* a) { step_scores(t, a); };
-    MaxSteps<T, W> steps = d_.own_steps ? MaxSteps<T, W>(n_, stride_, fill) : MaxSteps<T, W>(transitions_);
+    MaxSteps<T, W> steps = d_.own_steps ? MaxSteps<T, W>(n_, stride_, fill) : MaxSteps<T, W>(n_, stride_, transitions_.score.data());
     viterbi_.forward(pack_, steps);
     return viterbi_.trace(pack_, 0, steps, path_.data());
   }
@@ -501,6 +510,8 @@ class OnlineSequence {
   const T* v_ = nullptr;
   double scale_ = 1;
   std::optional<OnlineBeam<T, W>> beam_;
+  // by the weights at hand: what is ready of the transitions
+  bool scores_ready_ = false, sums_ready_ = false, log_ready_ = false, finite_ready_ = false;
   Transitions<T> transitions_;
   std::vector<double> pairwise_;
   Buffer<T> init_, zero_, start_, end_, step_, xi_;
@@ -514,7 +525,6 @@ class OnlineSequence {
   LogLattice log_lattice_;
   Viterbi<T, W> viterbi_;
   SequenceStatistics<T, W> statistics_;
-  bool log_ready_ = false, finite_ready_ = false;
   Buffer<double> log_matrix_[2];
   Buffer<T> scores_, finite_;
   Delta<T> inside_;  // of the paths that fit

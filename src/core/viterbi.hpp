@@ -15,25 +15,30 @@ class MaxSteps {
  public:
   using Fill = typename Steps<T, W>::Fill;
   explicit MaxSteps(const Transitions<T>& transitions)
-      : shared_(&transitions), n_labels_(transitions.n_labels), stride_(transitions.stride) {}
+      : n_labels_(transitions.n_labels), stride_(transitions.stride), score_(transitions.score.data()), score_t_(transitions.score_t.data()) {}
+  // Shared, but not transposed: for one way back, a column here and there is less than all of them.
+  MaxSteps(int n_labels, int stride, const T* score) : n_labels_(n_labels), stride_(stride), score_(score), column_(n_labels) {}
   MaxSteps(int n_labels, int stride, Fill fill)
       : n_labels_(n_labels), stride_(stride), fill_(fill), a_(static_cast<std::size_t>(n_labels) * stride), column_(n_labels) {}
   // out[j] = max_i (x[i] + a[t][i][j]), for n rows
-  void push(int t, const T* x, int n, T* out) {
-    if (!shared_) fill_(t, a_.data());
-    rows_times<T, W, MaxPlus<T, W>>(x, n, shared_ ? shared_->score.data() : a_.data(), n_labels_, stride_, out);
-  }
+  void push(int t, const T* x, int n, T* out) { rows_times<T, W, MaxPlus<T, W>>(x, n, matrix(t), n_labels_, stride_, out); }
   // The scores a[t][.][j] of all labels before j
   const T* score_into(int t, int j) {
-    if (shared_) return shared_->score_t.data() + static_cast<i64>(j) * stride_;
-    fill_(t, a_.data());
-    for (int i = 0; i < n_labels_; ++i) column_[i] = a_[static_cast<std::size_t>(i) * stride_ + j];
+    if (score_t_) return score_t_ + static_cast<i64>(j) * stride_;
+    const T* a = matrix(t);
+    for (int i = 0; i < n_labels_; ++i) column_[i] = a[static_cast<std::size_t>(i) * stride_ + j];
     return column_.data();
   }
 
  private:
-  const Transitions<T>* shared_ = nullptr;
+  const T* matrix(int t) {
+    if (score_) return score_;
+    fill_(t, a_.data());
+    return a_.data();
+  }
+
   int n_labels_, stride_;
+  const T *score_ = nullptr, *score_t_ = nullptr;
   Fill fill_;
   Buffer<T> a_, column_;
 };
