@@ -207,10 +207,19 @@ def test_blocks_and_packs_agree_with_a_plain_sum(labels: int, edges: bool) -> No
     assert np.linalg.norm(single_gradient - gradient) < 1e-5 * np.linalg.norm(gradient)
 
 
-def test_huge_weights_fall_back_to_log_space() -> None:
-    """Scores beyond the range of single precision give what double precision gives."""
+def spread(case: Case, transitions: float) -> np.ndarray:
+    """Weights with scores beyond the range of single precision; those of the transitions times a factor."""
+    w: np.ndarray = case["w"] * 40
+    between = case["layout"].transition
+    w[between[between >= 0]] *= transitions / 40
+    return w
+
+
+@pytest.mark.parametrize("transitions", [0.1, 4.0, 40.0])
+def test_huge_weights(transitions: float) -> None:
+    """What underflows cannot come back by small transitions; where it can, log space is taken."""
     case = big_case(5)
-    w = case["w"] * 40
+    w = spread(case, transitions)
     value, gradient = objective_of(case).value_and_grad(w)
     single, single_gradient = objective_of(case, np.float32).value_and_grad(w)
     assert single == pytest.approx(value, rel=1e-5)

@@ -9,7 +9,7 @@ import oracle
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_objective import Case
+from test_objective import Case, spread
 from test_optimizers import CASES, EDGES, PLAIN, features_of, problem
 from test_semi import big, objective_of, partly_known, value_by_enumeration
 
@@ -48,6 +48,21 @@ def test_losses_equal_enumeration(case: Case) -> None:
     known = value_by_enumeration({**case, "eta": 0.0}, case["w"]) - f.penalty(case["w"])
     terms = f.terms(f.native.loss(np.arange(f.n_sequences)))
     assert terms["likelihood"] == pytest.approx(known, rel=1e-9, abs=1e-8)
+
+
+@pytest.mark.parametrize("transitions", [0.1, 4.0, 40.0])
+def test_huge_weights(transitions: float) -> None:
+    """Labels that underflow in single precision, with and without the way through log space."""
+    case = {**big(5), "c2": 0.0, "eta": 0.0}
+    w = spread(case, transitions)
+    found = []
+    for dtype in (np.float64, np.float32):
+        f, gradient = sequences_of(case, dtype), np.zeros(len(w))
+        f.native.set_weights(w)
+        found.append((f.native.gradient(np.arange(f.n_sequences), gradient), gradient))
+    (value, gradient), (single, single_gradient) = found
+    assert single == pytest.approx(value, rel=1e-5)
+    assert np.linalg.norm(single_gradient - gradient) < 1e-3 * np.linalg.norm(gradient)
 
 
 @settings(max_examples=100)

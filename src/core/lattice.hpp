@@ -13,6 +13,14 @@
 // The pass is trusted (`good`) as long as no alpha of a reachable label fell below the smallest normal
 // number: then nothing was lost that could come back, and beta cannot overflow where it matters.
 // Otherwise the caller repeats the sequence in log space.
+//
+// Who needs sums over labels, but not every small probability, may ask for less. Let all transitions be allowed and their
+// scores differ by at most R. What leads to a label leads to each other one with at least exp(-R) of the mass, and so it is with
+// what follows. So labels that fall below the smallest normal number, `tiny`, at any step cannot hold more than
+//
+//   steps labels^2 tiny exp(2 R)
+//
+// of the mass; where that is less than a rounding error, nothing has to be repeated.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -41,6 +49,7 @@ class Steps {
   bool shared() const { return shared_ != nullptr; }
   bool has_zeros() const { return shared_ == nullptr || shared_->has_zeros; }  // own ones are not known beforehand
   bool lossy() const { return shared_ ? shared_->lossy : lossy_; }
+  double range() const { return shared_ ? shared_->range : std::numeric_limits<double>::infinity(); }
   // out = x m[t], for n rows
   void push(int t, const T* x, int n, T* out) { rows_times<T, W>(x, n, matrix(t), n_labels_, stride_, out); }
   // out[i] = sum_j m[t][i][j] x[j]
@@ -135,6 +144,7 @@ class Lattice {
     std::fill_n(pad_.data(), n_labels, T(0));
     std::fill_n(low_.data(), static_cast<std::size_t>(pack.n_seq()) * stride, T(1));
     good_.assign(pack.n_seq(), 1);
+    faint_.assign(pack.n_seq(), 0);
     closed_ = false;
   }
 
@@ -163,7 +173,7 @@ class Lattice {
     if (S::any(zero)) {  // forbidden, or too small beside the top?
       closed_ = true;
       for (int j = 0; j < n_labels_; ++j)
-        if (out[j] == T(0) && u[j] > -inf) good_[s] = 0;
+        if (out[j] == T(0) && u[j] > -inf) faint_[s] = 1;
     }
   }
 
@@ -176,7 +186,8 @@ class Lattice {
       }
   }
 
-  CRFKIT_KERNEL void forward(const Pack& pack, Steps<T, W>& steps) {
+  // lenient: labels may be lost whose mass is beyond the precision of sums
+  CRFKIT_KERNEL void forward(const Pack& pack, Steps<T, W>& steps, bool lenient = false) {
     closed_ |= steps.has_zeros();
     for (int t = 0; t < pack.steps(); ++t) {
       const int n = pack.active(t);
@@ -187,8 +198,9 @@ class Lattice {
     }
     if (steps.lossy())
       for (int s = 0; s < pack.active(1); ++s) good_[s] = 0;
+    if (lenient && cannot_come_back(pack.steps(), steps.range())) return;
     for (int s = 0; s < pack.n_seq(); ++s)
-      if (good_[s]) good_[s] = closed_ ? reaches_all(pack, s, steps) : never_tiny(s);
+      if (good_[s]) good_[s] = !faint_[s] && (closed_ ? reaches_all(pack, s, steps) : never_tiny(s));
   }
 
   bool good(int s) const { return good_[s] != 0; }
@@ -284,6 +296,12 @@ class Lattice {
     });
   }
 
+  // What is lost at some step.
+  bool cannot_come_back(int steps, double range) const {
+    const double mass = std::log(static_cast<double>(steps)) + 2 * std::log(static_cast<double>(n_labels_)) + std::log(static_cast<double>(kTiny));
+    return mass + 2 * range < std::log(static_cast<double>(std::numeric_limits<T>::epsilon()) / 16);
+  }
+
   bool never_tiny(int s) const {
     Vec low = S::splat(T(1));
     for (int v = 0; v < vectors_; ++v)
@@ -336,6 +354,7 @@ class Lattice {
   Buffer<T> inverse_c_, top_;    // 1 / c[t] and max_j u[t][j]     [rows]
   Buffer<T> low_, pad_;          // smallest alpha seen [sequences][stride]; 1 in padding, 0 elsewhere [stride]
   std::vector<u8> good_;         // [sequences]
+  std::vector<u8> faint_;        // whether a score is too small for e beside the top  [sequences]
   std::vector<u64> reach_;
   bool closed_ = false;          // something is forbidden
 };

@@ -236,7 +236,7 @@ class LossKernel {
   // Probabilities of the labels, in e; adds to the value.
   void run_nodes(const Pack& pack, Steps<T, W>& steps) {
     auto& lattice = ws_.lattice;
-    lattice.forward(pack, steps);
+    lattice.forward(pack, steps, true);
     redone_.clear();
     for (int s = 0; s < pack.n_seq(); ++s) {
       double log_z;

@@ -208,7 +208,7 @@ class OnlineSequence {
   }
 
  private:
-  // All transitions, when they are needed first: the scores, and the largest.
+  // All transitions, when they are needed first: the scores, the largest, and how far they are apart.
   CRFKIT_KERNEL void prepare_scores() {
     if (scores_ready_) return;
     scores_ready_ = true;
@@ -223,14 +223,16 @@ class OnlineSequence {
       if (constrained_) return;
     }
     const T scale = static_cast<T>(scale_);
-    Vec top = S::splat(-std::numeric_limits<T>::infinity());
+    Vec top = S::splat(-std::numeric_limits<T>::infinity()), bottom = S::splat(T(0));
     for (int i = 0; i < n_; ++i)
       for (int k = 0; k < stride_; k += W) {
-        const Vec x = S::load(raw + static_cast<i64>(i) * stride_ + k) * scale + S::load(init_.data() + k);
-        S::store(transitions_.score.data() + static_cast<i64>(i) * stride_ + k, x);
-        top = S::max(top, x);
+        const Vec x = S::load(raw + static_cast<i64>(i) * stride_ + k) * scale, y = x + S::load(init_.data() + k);
+        S::store(transitions_.score.data() + static_cast<i64>(i) * stride_ + k, y);
+        top = S::max(top, y);
+        bottom = S::min(bottom, x);
       }
     transitions_.shift = static_cast<double>(S::highest(top));
+    transitions_.range = transitions_.shift - static_cast<double>(S::lowest(bottom));
   }
   // And their exponentials, for sums over paths.
   CRFKIT_KERNEL void prepare_sums() {
@@ -411,8 +413,9 @@ class OnlineSequence {
     Steps<T, W> steps = d_.own_steps ? Steps<T, W>(n_, stride_, x.steps, fill) : Steps<T, W>(transitions_);
     const i64 pairs = static_cast<i64>(n_) * stride_, rows = static_cast<i64>(x.steps) * stride_;
     lattice_.set_rows(pack_, lattice_.q.data());
-    lattice_.forward(pack_, steps);
-    const bool good = lattice_.good(0), keep = want == Want::curvature;
+    const bool keep = want == Want::curvature;
+    lattice_.forward(pack_, steps, !keep);
+    const bool good = lattice_.good(0);
     double log_z;
     if (good) {
       log_z = lattice_.log_z(pack_, 0) + steps.total_shift(x.steps);

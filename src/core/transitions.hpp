@@ -19,6 +19,7 @@ struct Transitions {
   Buffer<T> m_t;           // transposed                       [n_labels][stride], pads 0
   std::vector<double> exact;  // log-scores as m has them after rounding; what m lost keeps its own  [n_labels][n_labels]
   double shift = 0;        // largest finite score
+  double range = std::numeric_limits<double>::infinity();  // largest less smallest score; infinite if some transition is forbidden
   bool has_zeros = false;  // some transition is forbidden
   bool lossy = false;      // some allowed transition is too small for T beside the largest
   std::vector<u64> before;  // labels that may come before j, as bits  [n_labels][words]
@@ -32,10 +33,13 @@ struct Transitions {
     for (Buffer<T>* b : {&m, &m_t}) b->reserve(size);
     std::fill_n(m.data(), size, T(0));
     std::fill_n(m_t.data(), size, T(0));
-    double top = -std::numeric_limits<double>::infinity();
-    for (std::size_t k = 0; k < static_cast<std::size_t>(labels) * labels; ++k)
+    double top = -std::numeric_limits<double>::infinity(), bottom = -top;
+    for (std::size_t k = 0; k < static_cast<std::size_t>(labels) * labels; ++k) {
       top = std::max(top, static_cast<double>(pairwise[k]));
+      bottom = std::min(bottom, static_cast<double>(pairwise[k]));
+    }
     shift = std::isfinite(top) ? top : 0;
+    range = shift - bottom;
     has_zeros = lossy = false;
     exact.resize(static_cast<std::size_t>(labels) * labels);
     before.assign(static_cast<std::size_t>(labels) * words(), 0);
