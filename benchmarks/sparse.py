@@ -99,7 +99,7 @@ def latvian() -> dict[str, Any]:
             "held pass": held,
             "choosing": choose,
             "of exact, held": held / full,
-            "of exact, chosen every 8th pass": (held + choose / 8) / full,
+            "of exact, chosen every 8th pass": None if report.exact else (held + choose / 8) / full,
             "gap per token": report.gap,
             "gradient error": report.gradient_error,
         }

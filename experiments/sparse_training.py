@@ -129,7 +129,10 @@ def main() -> None:
     X, y, X_test, y_test, features, c2, methods, fraction = DATA[arguments.data]()
     X, y = X[: arguments.sentences], y[: arguments.sentences]
     if arguments.methods:
-        methods = {name: methods[name] for name in arguments.methods.split(";")}
+        chosen = arguments.methods.split(";")
+        if unknown := set(chosen) - set(methods):
+            parser.error(f"there are no rows {sorted(unknown)}; the rows are {'; '.join(methods)}")
+        methods = {name: methods[name] for name in chosen}
     arguments.out.mkdir(parents=True, exist_ok=True)
     curves: dict[str, list[Point]] = {}
     rows = [

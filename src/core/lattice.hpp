@@ -296,7 +296,7 @@ class Lattice {
     });
   }
 
-  // What is lost at some step.
+  // Whether all that underflows holds less of the mass than a sixteenth of a rounding error (S::exp cuts off a little above kTiny).
   bool cannot_come_back(int steps, double range) const {
     const double mass = std::log(static_cast<double>(steps)) + 2 * std::log(static_cast<double>(n_labels_)) + std::log(static_cast<double>(kTiny));
     return mass + 2 * range < std::log(static_cast<double>(std::numeric_limits<T>::epsilon()) / 16);

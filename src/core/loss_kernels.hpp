@@ -170,7 +170,7 @@ class LossKernel {
     for (std::size_t p = 0; p < block_.packs.size(); ++p) {
       const Pack& pack = start_pack(p);
       Steps<T, W> steps = steps_of(pack);
-      run_nodes(pack, steps);
+      run_nodes(pack, steps, false);
       for (int s = 0; s < pack.n_seq(); ++s) {
         beams.start(length(pack, s));
         keep.clear();
@@ -226,17 +226,17 @@ class LossKernel {
 
   void run_lattice(const Pack& pack) {
     Steps<T, W> steps = steps_of(pack);
-    run_nodes(pack, steps);
+    run_nodes(pack, steps, true);
     if (own_steps_) return own_edges(pack, steps);
     for (int s = 0; s < pack.n_seq(); ++s)
       if (weight(pack, s) != 1.0) scale_q(pack, s);
     add_shared_edges(pack);
   }
 
-  // Probabilities of the labels, in e; adds to the value.
-  void run_nodes(const Pack& pack, Steps<T, W>& steps) {
+  // Probabilities of the labels, in e; adds to the value. lenient: as in Lattice::forward.
+  void run_nodes(const Pack& pack, Steps<T, W>& steps, bool lenient) {
     auto& lattice = ws_.lattice;
-    lattice.forward(pack, steps, true);
+    lattice.forward(pack, steps, lenient);
     redone_.clear();
     for (int s = 0; s < pack.n_seq(); ++s) {
       double log_z;

@@ -223,7 +223,7 @@ class OnlineSequence {
       if (constrained_) return;
     }
     const T scale = static_cast<T>(scale_);
-    Vec top = S::splat(-std::numeric_limits<T>::infinity()), bottom = S::splat(T(0));
+    Vec top = S::splat(-std::numeric_limits<T>::infinity()), bottom = S::splat(T(0));  // the padding is zero
     for (int i = 0; i < n_; ++i)
       for (int k = 0; k < stride_; k += W) {
         const Vec x = S::load(raw + static_cast<i64>(i) * stride_ + k) * scale, y = x + S::load(init_.data() + k);

@@ -19,7 +19,7 @@ struct Transitions {
   Buffer<T> m_t;           // transposed                       [n_labels][stride], pads 0
   std::vector<double> exact;  // log-scores as m has them after rounding; what m lost keeps its own  [n_labels][n_labels]
   double shift = 0;        // largest finite score
-  double range = std::numeric_limits<double>::infinity();  // largest less smallest score; infinite if some transition is forbidden
+  double range = std::numeric_limits<double>::infinity();  // at least the largest less the smallest score; infinite if some transition is forbidden
   bool has_zeros = false;  // some transition is forbidden
   bool lossy = false;      // some allowed transition is too small for T beside the largest
   std::vector<u64> before;  // labels that may come before j, as bits  [n_labels][words]

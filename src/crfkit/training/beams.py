@@ -208,8 +208,8 @@ class BeamObjective:
         rule = self._rule
         chosen = self.report.chosen
         if isinstance(rule, MinDivergence):
-            # large beams cost more than all labels, which the kernels take many at a time: a pass over beams of which
-            # this is the root mean square takes about 20 (size / n_labels)^2 of an exact one
+            # the exact kernels take many labels at a time: a pass over beams of which this is the root mean square
+            # takes about 20 (size / n_labels)^2 of an exact one, and choosing and watching them must be paid for too
             _, size = self.exact.beam_sizes(w, rule, self._block)
             if size > max(self.n_labels / 8, 1.5 * rule.min_size):
                 self._use_all()
