@@ -88,14 +88,14 @@ def test_a_beam_of_all_labels_is_exact(seed: int, constrained: bool, scale: floa
             assert np.isfinite(found).all()
 
 
-@pytest.mark.parametrize("algorithm", ["sgd", "adagrad", SGD(eta0=0.01, batch=4)])
+@pytest.mark.parametrize("algorithm", ["sgd", "adagrad", SGD(eta0=0.02, batch=4)])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_training(algorithm: Any, dtype: str) -> None:
     """Steps are small enough for runs that differ by rounding to stay together; what is left is what beams hide."""
     X, y = data(6, 300, 20, 0.97)
     exact = CRF(algorithm=algorithm, dtype=dtype, max_iter=10).fit(X, y)
     crf = CRF(algorithm=algorithm, dtype=dtype, max_iter=10, beam=FixedSize(6)).fit(X, y)
-    report = check_training(crf, exact, X, y, 1.3)
+    report = check_training(crf, exact, X, y, 1.2)
     assert 6 <= report.average <= 7
     assert report.chosen == crf.n_iter_
     assert report.mass < 1
