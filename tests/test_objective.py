@@ -226,6 +226,26 @@ def test_huge_weights(transitions: float) -> None:
     assert np.linalg.norm(single_gradient - gradient) < 1e-3 * np.linalg.norm(gradient)
 
 
+def coming_back() -> Case:
+    """Three tokens; the second speaks against label 1 by 95, but 1 after 1 gains 60: the best path underflows."""
+    data = Dataset(np.array([0, 3, 7]), np.array([0, 0, 1, 1, 1, 1, 1, 1]), np.zeros(1, np.uint32), None, None, None)
+    gold = np.array([1, 1, 1, 0, 0, 1, 0], np.int32)
+    layout = Layout.build(data, gold, 2, (1, 0))
+    w = np.zeros(layout.size)  # one of an attribute, then those of transitions, starts and ends
+    w[0] = -95
+    w[layout.transition] = [-30, -30, -30, 30]
+    return {"data": data, "gold": gold, "layout": layout, "rules": None, "weights": None, "w": w, "c2": 0.0}
+
+
+def test_what_comes_back_is_not_lost() -> None:
+    case = coming_back()
+    value, gradient = objective_of(case).value_and_grad(case["w"])
+    assert value == pytest.approx(value_by_enumeration(case, case["w"]))
+    single, single_gradient = objective_of(case, np.float32).value_and_grad(case["w"])
+    assert single == pytest.approx(value, rel=1e-5)
+    np.testing.assert_allclose(single_gradient, gradient, atol=1e-5)
+
+
 def test_bad_weights_are_named() -> None:
     f = objective_of(big_case(3))
     with pytest.raises(ValueError, match="'w' must have shape"):

@@ -9,7 +9,7 @@ import oracle
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_objective import Case, spread
+from test_objective import Case, coming_back, spread
 from test_optimizers import CASES, EDGES, PLAIN, features_of, problem
 from test_semi import big, objective_of, partly_known, value_by_enumeration
 
@@ -50,17 +50,31 @@ def test_losses_equal_enumeration(case: Case) -> None:
     assert terms["likelihood"] == pytest.approx(known, rel=1e-9, abs=1e-8)
 
 
-@pytest.mark.parametrize("transitions", [0.1, 4.0, 40.0])
-def test_huge_weights(transitions: float) -> None:
-    """Labels that underflow in single precision, with and without the way through log space."""
-    case = {**big(5), "c2": 0.0, "eta": 0.0}
-    w = spread(case, transitions)
+def in_both_precisions(case: Case, w: np.ndarray[Any, Any]) -> list[tuple[float, np.ndarray[Any, Any]]]:
+    """Losses and gradients, in double and in single precision."""
     found = []
     for dtype in (np.float64, np.float32):
         f, gradient = sequences_of(case, dtype), np.zeros(len(w))
         f.native.set_weights(w)
         found.append((f.native.gradient(np.arange(f.n_sequences), gradient), gradient))
-    (value, gradient), (single, single_gradient) = found
+    return found
+
+
+def test_what_comes_back_is_not_lost() -> None:
+    case = coming_back()
+    case |= {"known": case["gold"], "sets": (np.zeros(0, np.int64), np.zeros((0, 2), bool)), "eta": 0.0, "per": "token"}
+    (value, gradient), (single, single_gradient) = in_both_precisions(case, case["w"])
+    assert value == pytest.approx(value_by_enumeration(case, case["w"]))
+    assert single == pytest.approx(value, rel=1e-5)
+    np.testing.assert_allclose(single_gradient, gradient, atol=1e-5)
+
+
+@pytest.mark.parametrize("transitions", [0.1, 4.0, 40.0])
+def test_huge_weights(transitions: float) -> None:
+    """Labels that underflow in single precision, with and without the way through log space."""
+    case = {**big(5), "c2": 0.0, "eta": 0.0}
+    w = spread(case, transitions)
+    (value, gradient), (single, single_gradient) = in_both_precisions(case, w)
     assert single == pytest.approx(value, rel=1e-5)
     assert np.linalg.norm(single_gradient - gradient) < 1e-3 * np.linalg.norm(gradient)
 
