@@ -30,6 +30,7 @@ install-dev: $(BIN)/python
 lint: install-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	find src/core -name '*.[ch]pp' | xargs $(BIN)/clang-format --dry-run -Werror
 	$(BIN)/mypy
 
 # The tests run outside of the source tree, against the installed package.

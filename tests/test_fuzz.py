@@ -22,8 +22,8 @@ import crfkit
 from crfkit import CRF, Template
 from crfkit.compat import read_foreign_model, write_suite_model
 from crfkit.data import read_columns, read_conllu, read_crfsuite
-from crfkit.model import read_model
-from crfkit.streaming import tag_columns
+from crfkit.model.chain_model import read_model
+from crfkit.model.streaming import tag_columns
 
 ROUNDS = float(os.environ.get("CRFKIT_FUZZ", "1"))
 SLOWEST = 5.0  # seconds that one input may take on a loaded machine

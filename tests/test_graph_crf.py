@@ -23,7 +23,7 @@ from sklearn.model_selection import cross_val_score
 from crfkit import CRF, ModelError, load
 from crfkit.chain import MinDivergence
 from crfkit.graph import ConvergenceWarning, FactorialCRF, GraphCRF, Passing, SkipChainCRF
-from crfkit.model import read_file, write_file
+from crfkit.model.chain_model import read_file, write_file
 
 Floats = NDArray[np.float64]
 

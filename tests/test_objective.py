@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crfkit.chain import Constraints, Potentials
-from crfkit.dataset import Dataset, Layout
+from crfkit.data.dataset import Dataset, Layout
 from crfkit.training import LikelihoodObjective
 
 Case = dict[str, Any]

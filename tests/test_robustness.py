@@ -183,7 +183,7 @@ def test_no_sequences() -> None:
 
 def test_predictions_in_pieces_name_the_sequence(monkeypatch: pytest.MonkeyPatch) -> None:
     crf = CRF().fit([["a", "b"]], [["A", "B"]])
-    monkeypatch.setattr("crfkit.model._PIECE", 2)
+    monkeypatch.setattr("crfkit.model.chain_model._PIECE", 2)
     assert crf.predict([["a", "b"]] * 5) == [["A", "B"]] * 5
     with pytest.raises(ValueError, match="sequence 3"):
         crf.predict([["a", "b"], ["a"], ["b"], ["a", 3]])

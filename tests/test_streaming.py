@@ -14,10 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from crfkit import CRF, streaming
+from crfkit import CRF
 from crfkit.cli import app
 from crfkit.data import DataError, load_corpus
-from crfkit.streaming import iter_items, tag_columns
+from crfkit.model import streaming
+from crfkit.model.streaming import iter_items, tag_columns
 
 
 @pytest.fixture(scope="module")

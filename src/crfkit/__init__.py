@@ -13,9 +13,10 @@ The line of flow, of which everything here is a part::
 from typing import Any
 
 from crfkit import chain, data, features, graph, metrics, training
-from crfkit.estimators import CRF, HMM, MEMM, Tagging, load
+from crfkit.estimators import CRF, HMM, MEMM, Tagging
 from crfkit.features import Template, TokenFeatures
-from crfkit.model import ModelError
+from crfkit.loading import load
+from crfkit.model.chain_model import ModelError
 
 __version__ = "0.1.0"
 

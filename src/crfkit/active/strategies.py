@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from crfkit._threads import resolve_threads
+from crfkit.base.threads import resolve_threads
 from crfkit.chain.entropy import UncertainSpan, confidence, entropy, kbest_entropy, margin, span_entropies, span_lengths
 from crfkit.chain.potentials import Potentials
 from crfkit.estimators.crf import CRF

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from crfkit import _core
-from crfkit._threads import resolve_threads
+from crfkit.base.threads import resolve_threads
 from crfkit.chain.potentials import Potentials
 
 __all__ = ["Adaptive", "Beam", "BeamMarginals", "FixedSize", "MinDivergence", "Threshold", "as_beam"]

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crfkit import _core
-from crfkit._threads import resolve_threads
+from crfkit.base.threads import resolve_threads
 from crfkit.chain.inference import _require_paths, decode, log_partition, log_probability, nbest
 from crfkit.chain.potentials import Floats, Potentials
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from crfkit import _core
-from crfkit._threads import resolve_threads
+from crfkit.base.threads import resolve_threads
 from crfkit.chain.beams import Beam, BeamMarginals, Form, as_rule, beam_core, beam_marginals, beam_paths
 from crfkit.chain.potentials import Floats, Potentials
 

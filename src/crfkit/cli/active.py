@@ -9,11 +9,11 @@ import numpy as np
 import typer
 
 from crfkit import active
-from crfkit._files import whole_file
 from crfkit.active.strategies import fit_to_model
+from crfkit.base.files import whole_file
 from crfkit.cli.files import model_columns, say
 from crfkit.data import Columns, DataError, read_columns
-from crfkit.estimators.loading import load_chain
+from crfkit.loading import load_chain
 
 app = typer.Typer(
     name="active",

@@ -19,7 +19,7 @@ from crfkit.cli.options import (
     UnknownOption,
 )
 from crfkit.data import read_columns
-from crfkit.estimators.loading import load_chain
+from crfkit.loading import load_chain
 
 
 def evaluate(

@@ -12,11 +12,11 @@ from typing import Any, TextIO
 import numpy as np
 
 from crfkit import CRF
-from crfkit._files import whole_file
+from crfkit.base.files import whole_file
 from crfkit.cli.options import Format
 from crfkit.data import Columns, DataError, iter_columns, read_columns, read_conllu, read_crfsuite
 from crfkit.data.readers import CONLLU_COLUMNS
-from crfkit.streaming import iter_items
+from crfkit.model.streaming import iter_items
 
 
 def say(text: str) -> None:

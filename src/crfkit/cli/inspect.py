@@ -11,12 +11,13 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from crfkit import CRF, HMM, inspection
-from crfkit._files import whole_file
+from crfkit import CRF, HMM
+from crfkit.base.files import whole_file
 from crfkit.cli.files import emit, read_pieces
 from crfkit.cli.options import Format, JsonOption
 from crfkit.data import DataError
-from crfkit.estimators.loading import load_chain
+from crfkit.loading import load_chain
+from crfkit.model import inspection
 
 
 def inspect(

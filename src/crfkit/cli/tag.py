@@ -16,7 +16,7 @@ import numpy as np
 import typer
 
 from crfkit import CRF
-from crfkit._threads import resolve_threads
+from crfkit.base.threads import resolve_threads
 from crfkit.chain.beams import Adaptive, Beam, as_beam
 from crfkit.chain.inference import decode_flat, log_partition, node_marginals
 from crfkit.chain.inference import nbest as best_paths
@@ -24,8 +24,8 @@ from crfkit.cli.files import model_columns, output_file, read_pieces, say
 from crfkit.cli.options import CommentOption, Format, JsonOption, ModelOption, ThreadsOption
 from crfkit.data import Columns, DataError
 from crfkit.data.readers import CONLLU_COLUMNS, open_source
-from crfkit.estimators.loading import load_chain
-from crfkit.streaming import tag_columns
+from crfkit.loading import load_chain
+from crfkit.model.streaming import tag_columns
 
 
 def tag(

@@ -32,7 +32,7 @@ from crfkit.cli.options import (
 )
 from crfkit.cli.other_names import other_settings
 from crfkit.data import DataError
-from crfkit.estimators.loading import load_chain
+from crfkit.loading import load_chain
 from crfkit.training import Progress
 
 

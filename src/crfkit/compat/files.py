@@ -6,7 +6,7 @@ import os
 
 from crfkit.compat.suite_file import read_suite_model, write_suite_model
 from crfkit.compat.text_models import read_crfpp_model, read_wapiti_model
-from crfkit.model import ChainModel, ModelError, read_model, write_model
+from crfkit.model.chain_model import ChainModel, ModelError, read_model, write_model
 
 __all__ = ["convert_model", "model_format", "read_foreign_model"]
 

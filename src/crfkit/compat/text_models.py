@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crfkit import _core
-from crfkit.dataset import Layout
+from crfkit.data.dataset import Layout
 from crfkit.features.encoders import PlanEncoder
 from crfkit.features.template import Template
-from crfkit.model import ChainModel, ModelError
+from crfkit.model.chain_model import ChainModel, ModelError
 
 __all__ = ["read_crfpp_model", "read_wapiti_model"]
 

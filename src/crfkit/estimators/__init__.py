@@ -3,7 +3,6 @@
 from crfkit.estimators.chained import Tagging
 from crfkit.estimators.crf import CRF
 from crfkit.estimators.hmm import HMM
-from crfkit.estimators.loading import load
 from crfkit.estimators.memm import MEMM
 
-__all__ = ["CRF", "HMM", "MEMM", "Tagging", "load"]
+__all__ = ["CRF", "HMM", "MEMM", "Tagging"]

@@ -10,14 +10,14 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from crfkit._threads import resolve_threads
+from crfkit.base.parameters import Estimator
+from crfkit.base.threads import resolve_threads
 from crfkit.chain.beams import Beam, as_rule
 from crfkit.chain.inference import decode_flat, log_partition, nbest, node_marginals, reachable, sample
 from crfkit.chain.potentials import Potentials
-from crfkit.estimators.base import Estimator
 from crfkit.estimators.labels import LabelLists, allowed_labels
 from crfkit.metrics import require_known, token_accuracy
-from crfkit.model import ChainModel, write_model
+from crfkit.model.chain_model import ChainModel, write_model
 
 __all__ = ["ChainEstimator", "Tagging"]
 

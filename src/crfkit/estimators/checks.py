@@ -11,8 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 from crfkit.chain.constraints import Constraints
 from crfkit.chain.inference import reachable
 from crfkit.chain.potentials import Potentials
+from crfkit.data.dataset import Dataset
 from crfkit.data.sequences import rows_of
-from crfkit.dataset import Dataset
 from crfkit.training.known import Sets, allowed_by, split_by_knowledge
 
 __all__ = ["check_gold", "check_partial", "sequence_weights"]

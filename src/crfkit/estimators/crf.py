@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from crfkit._threads import resolve_threads
+from crfkit.base.parameters import check_number
+from crfkit.base.threads import resolve_threads
 from crfkit.chain.beams import Adaptive, Beam, as_beam
 from crfkit.chain.constraints import Constraints
+from crfkit.data.dataset import Layout
 from crfkit.data.sequences import Columns
-from crfkit.dataset import Layout
-from crfkit.estimators.base import check_number
 from crfkit.estimators.chained import ChainEstimator
 from crfkit.estimators.checks import check_gold, check_partial, sequence_weights
 from crfkit.estimators.labels import collect_labels, label_numbers, label_sets
 from crfkit.features.encoders import Encoder, FeatureSource, make_encoder, plain_lists
 from crfkit.metrics import evaluate, require_known
-from crfkit.model import ChainModel
+from crfkit.model.chain_model import ChainModel
 from crfkit.training.algorithms import LBFGS, Algorithm, find_algorithm
 from crfkit.training.backward import BackwardObjective
 from crfkit.training.beams import BeamObjective
@@ -35,7 +35,7 @@ from crfkit.training.stochastic import Stochastic
 
 if TYPE_CHECKING:
     from crfkit.estimators.hmm import HMM
-    from crfkit.explaining import Explanation
+    from crfkit.model.explaining import Explanation
 
 __all__ = ["CRF"]
 
@@ -586,7 +586,7 @@ class CRF(ChainEstimator):
         >>> decision.label, decision.runner_up, decision.contributions[0].name
         ('NAME', 'QTY', 'QTY -> NAME')
         """
-        from crfkit.explaining import explain
+        from crfkit.model.explaining import explain
 
         self._require_fitted()
         return explain(self.model_, x, y)

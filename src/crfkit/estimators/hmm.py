@@ -8,17 +8,17 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from crfkit._threads import resolve_threads
+from crfkit.base.parameters import check_number
+from crfkit.base.threads import resolve_threads
 from crfkit.chain.inference import log_partition, marginals, score
 from crfkit.chain.potentials import Potentials
+from crfkit.data.dataset import Dataset, Layout
 from crfkit.data.sequences import Columns
-from crfkit.dataset import Dataset, Layout
-from crfkit.estimators.base import check_number
 from crfkit.estimators.chained import ChainEstimator
 from crfkit.estimators.labels import _plain, _sorted, label_numbers
 from crfkit.features.encoders import PlanEncoder, as_columns
 from crfkit.features.template import Template
-from crfkit.model import ChainModel
+from crfkit.model.chain_model import ChainModel
 from crfkit.training.lbfgs import Callback, Progress, Result
 
 __all__ = ["HMM"]

@@ -8,13 +8,13 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from crfkit._threads import resolve_threads
-from crfkit.dataset import Dataset, Layout
+from crfkit.base.threads import resolve_threads
+from crfkit.data.dataset import Dataset, Layout
 from crfkit.estimators.chained import ChainEstimator
 from crfkit.estimators.crf import CRF
 from crfkit.estimators.labels import LabelLists
 from crfkit.features.encoders import FeatureSource
-from crfkit.model import LocalChainModel
+from crfkit.model.chain_model import LocalChainModel
 from crfkit.training.algorithms import Algorithm
 from crfkit.training.lbfgs import Callback
 

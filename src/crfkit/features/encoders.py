@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crfkit import _core
+from crfkit.data.dataset import Dataset
 from crfkit.data.sequences import Columns, Items
-from crfkit.dataset import Dataset
 from crfkit.features.plan import FeaturePlan
 from crfkit.features.template import Template
 from crfkit.features.tokens import TokenFeatures

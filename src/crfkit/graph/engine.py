@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crfkit import _core
-from crfkit._threads import resolve_threads
+from crfkit.base.parameters import check_number
+from crfkit.base.threads import resolve_threads
 from crfkit.chain.beams import Beam
-from crfkit.estimators.base import check_number
 
 __all__ = [
     "Convergence",

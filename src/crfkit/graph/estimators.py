@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from crfkit.estimators.base import check_number
+from crfkit.base.parameters import check_number
 from crfkit.estimators.chained import Tagging
 from crfkit.features.encoders import FeatureSource
 from crfkit.graph.checks import edge_array, float_array, int_array

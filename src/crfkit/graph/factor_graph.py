@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from crfkit.estimators.base import check_number
+from crfkit.base.parameters import check_number
 from crfkit.graph.checks import check_scores, float_array, int_array, int_list
 from crfkit.graph.engine import (
     Convergence,

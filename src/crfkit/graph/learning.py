@@ -14,14 +14,14 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from crfkit.base.parameters import Estimator, check_number
 from crfkit.chain.beams import FixedSize, MinDivergence, Threshold
-from crfkit.estimators.base import Estimator, check_number
 from crfkit.features.encoders import FeatureSource
 from crfkit.graph.checks import float_array
 from crfkit.graph.engine import METHODS, ConvergenceWarning, Passing
 from crfkit.graph.factor_graph import FactorGraph
 from crfkit.graph.objective import OBJECTIVES, GraphData, GraphObjective
-from crfkit.model import ModelError, plain_values, write_file
+from crfkit.model.chain_model import ModelError, plain_values, write_file
 from crfkit.training.lbfgs import Callback, Progress, minimize_lbfgs
 
 __all__ = ["GraphEstimator", "Graphs", "label_array", "share_right"]

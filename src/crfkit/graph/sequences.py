@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crfkit._threads import resolve_threads
-from crfkit.estimators.base import check_number
+from crfkit.base.parameters import check_number
+from crfkit.base.threads import resolve_threads
 from crfkit.features.encoders import Encoder, FeatureSource, make_encoder
 from crfkit.graph.checks import edge_array
 from crfkit.graph.engine import Passing
 from crfkit.graph.learning import GraphEstimator, Graphs, label_array, share_right
 from crfkit.graph.objective import EdgeGroup, GraphData, NodeGroup
-from crfkit.model import group, restore_encoder
+from crfkit.model.chain_model import group, restore_encoder
 from crfkit.training.lbfgs import Callback
 
 __all__ = ["FactorialCRF", "SkipChainCRF", "repeated_words"]

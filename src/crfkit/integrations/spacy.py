@@ -13,7 +13,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from crfkit.estimators import CRF, load
+from crfkit.estimators import CRF
+from crfkit.loading import load
 from crfkit.metrics import spans
 
 __all__ = ["CrfkitComponent", "make_crfkit"]

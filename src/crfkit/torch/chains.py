@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from crfkit import _core
-from crfkit._threads import resolve_threads
+from crfkit.base.threads import resolve_threads
 
 __all__ = ["Chains", "Ragged", "compute_dtype"]
 

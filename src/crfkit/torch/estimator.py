@@ -16,13 +16,13 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from crfkit._files import whole_file
+from crfkit.base.files import whole_file
+from crfkit.base.parameters import Estimator, check_number
 from crfkit.chain import Constraints
-from crfkit.estimators.base import Estimator, check_number
 from crfkit.estimators.checks import sequence_weights
 from crfkit.estimators.labels import LabelLists, collect_labels
 from crfkit.metrics import evaluate, token_accuracy
-from crfkit.model import ModelError, _map_tensors
+from crfkit.model.chain_model import ModelError, _map_tensors
 from crfkit.torch.inputs import Reader, make_reader, restore_reader
 from crfkit.torch.layer import CRF
 from crfkit.torch.network import ACTIVATIONS, ChainNetwork, TokenEmbedding

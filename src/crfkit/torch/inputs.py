@@ -11,9 +11,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from crfkit._threads import resolve_threads
+from crfkit.base.threads import resolve_threads
 from crfkit.features.encoders import Encoder, make_encoder
-from crfkit.model import restore_encoder
+from crfkit.model.chain_model import restore_encoder
 
 __all__ = ["Dense", "Reader", "Sparse", "Tokens", "make_reader", "restore_reader"]
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crfkit.chain.constraints import Constraints
-from crfkit.dataset import Dataset, Layout
+from crfkit.data.dataset import Dataset, Layout
 
 __all__ = ["BackwardObjective"]
 

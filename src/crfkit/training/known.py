@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from crfkit.dataset import Dataset
+from crfkit.data.dataset import Dataset
 
 __all__ = ["Sets", "allowed_by", "split_by_knowledge"]
 

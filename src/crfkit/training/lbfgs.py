@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crfkit import _core
-from crfkit._threads import resolve_threads
+from crfkit.base.threads import resolve_threads
 from crfkit.training.objective import Objective
 
 __all__ = ["Callback", "Progress", "Result", "minimize_lbfgs"]

@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crfkit import _core
-from crfkit._threads import resolve_threads
+from crfkit.base.threads import resolve_threads
 from crfkit.chain.beams import Beam
 from crfkit.chain.constraints import Constraints
-from crfkit.dataset import Dataset, Layout
+from crfkit.data.dataset import Dataset, Layout
 
 __all__ = ["LikelihoodObjective", "Objective"]
 

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from crfkit import _core
 from crfkit.chain.beams import Adaptive, Beam, FixedSize, MinDivergence, beam_core
 from crfkit.chain.constraints import Constraints
+from crfkit.data.dataset import Dataset, Layout
 from crfkit.data.sequences import rows_of
-from crfkit.dataset import Dataset, Layout
 from crfkit.training.beams import BeamReport
 from crfkit.training.known import Sets, split_by_knowledge
 
@@ -71,7 +71,7 @@ class SequenceObjective:
 
     Examples
     --------
-    >>> from crfkit.dataset import Dataset, Layout
+    >>> from crfkit.data.dataset import Dataset, Layout
     >>> data = Dataset(np.array([0, 2]), np.array([0, 1, 2]), np.array([0, 1], np.uint32))
     >>> labels = np.array([0, 1], np.int32)
     >>> f = SequenceObjective(Layout.build(data, labels, 2, (2, 0)), data, labels)

@@ -16,9 +16,9 @@ from crfkit.chain.inference import decode_flat, log_partition, node_marginals
 from crfkit.chain.potentials import Potentials
 from crfkit.compat.pycrfsuite.items import ItemSequence
 from crfkit.compat.suite_file import SuiteFeatures, chain_model, parse_suite, suite_bytes, suite_features
-from crfkit.dataset import Dataset
+from crfkit.data.dataset import Dataset
 from crfkit.features.encoders import ItemEncoder
-from crfkit.model import ChainModel
+from crfkit.model.chain_model import ChainModel
 
 
 class ModelInfo:
@@ -84,7 +84,7 @@ class Tagger:
         with open(name, "rb") as file:
             data = file.read()
         if data[:4] != b"lCRF" and data[8:9] == b"{":
-            from crfkit.model import read_model
+            from crfkit.model.chain_model import read_model
 
             self._adopt(read_model(name)[0], None)
         else:

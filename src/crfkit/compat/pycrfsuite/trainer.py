@@ -14,7 +14,7 @@ from crfkit.compat.pycrfsuite.parameters import ALIASES, LINE_SEARCHES, OPTIONS
 from crfkit.compat.pycrfsuite.training import Training
 from crfkit.compat.trainlog import TrainLogParser
 from crfkit.data.sequences import Items
-from crfkit.model import ChainModel
+from crfkit.model.chain_model import ChainModel
 
 
 class BaseTrainer:

@@ -16,10 +16,10 @@ from crfkit.chain.inference import decode_flat
 from crfkit.compat.pycrfsuite.parameters import ALGORITHMS, TITLES, UNLIMITED, log_value
 from crfkit.compat.suite_file import chain_model, suite_bytes, suite_features
 from crfkit.compat.trainlog import iteration_lines, progress_marks
+from crfkit.data.dataset import Dataset
 from crfkit.data.sequences import Items
-from crfkit.dataset import Dataset
 from crfkit.estimators.crf import CRF
-from crfkit.model import ChainModel
+from crfkit.model.chain_model import ChainModel
 from crfkit.training.lbfgs import Callback, Progress
 from crfkit.training.stochastic import AROW, PassiveAggressive
 

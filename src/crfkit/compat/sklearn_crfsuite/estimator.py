@@ -12,7 +12,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 from crfkit import _core
-from crfkit._threads import resolve_threads
+from crfkit.base.threads import resolve_threads
 from crfkit.compat import pycrfsuite
 from crfkit.compat.sklearn_crfsuite.metrics import flat_accuracy_score
 from crfkit.compat.suite_file import read_suite_model, suite_bytes, suite_features
@@ -20,7 +20,7 @@ from crfkit.compat.trainlog import TrainLogParser
 from crfkit.data.sequences import Items
 from crfkit.estimators.labels import LabelLists
 from crfkit.features.encoders import ItemEncoder
-from crfkit.model import ChainModel
+from crfkit.model.chain_model import ChainModel
 
 __all__ = ["CRF", "LinePerIterationTrainer", "register_eli5"]
 

@@ -1,0 +1,103 @@
+// rows.hpp: rows of labels, padded to whole vectors, and the products of rows with a label matrix.
+#pragma once
+#include <type_traits>
+
+#include "base/simd.hpp"
+
+#if defined(__SSE2__)
+#include <xmmintrin.h>
+#endif
+
+namespace crfkit::CRFKIT_ISA {
+
+// Calls f(constant N, first vector) so that the tiles of N <= Max vectors cover `vectors` of them.
+template <int Max, class F>
+CRFKIT_INLINE void for_tiles(int vectors, F f) {
+  int v = 0;
+  for (; vectors - v >= Max; v += Max) f(std::integral_constant<int, Max>{}, v);
+  if constexpr (Max > 3)
+    if (vectors - v == 3) return f(std::integral_constant<int, 3>{}, v);
+  if constexpr (Max > 2)
+    if (vectors - v == 2) return f(std::integral_constant<int, 2>{}, v);
+  if (vectors - v == 1) f(std::integral_constant<int, 1>{}, v);
+}
+
+// How many vectors a tile of accumulators is wide, so that four rows of it stay in registers.
+#if defined(__AVX512F__)
+template <class T, int W>
+constexpr int kTile = W * sizeof(T) <= 64 ? 4 : 2;
+#else
+template <class T, int W>
+constexpr int kTile = W * sizeof(T) <= 32 ? 3 : 1;
+#endif
+
+// The two algebras of the chain recursions: what "plus" and "times" mean, and what a sum starts from.
+template <class T, int W>
+struct SumTimes {
+  using Vec = typename Simd<T, W>::Vec;
+  static CRFKIT_INLINE Vec zero() { return Vec{}; }
+  static CRFKIT_INLINE Vec add(Vec total, T a, Vec b) { return total + a * b; }
+};
+template <class T, int W>
+struct MaxPlus {
+  using Vec = typename Simd<T, W>::Vec;
+  static CRFKIT_INLINE Vec zero() { return Simd<T, W>::splat(-std::numeric_limits<T>::infinity()); }
+  static CRFKIT_INLINE Vec add(Vec total, T a, Vec b) { return Simd<T, W>::max(total, a + b); }
+};
+
+// out[r] = sum_k x[r][k] m[k], for R rows of x and N vectors' worth of columns.
+template <class T, int W, class Algebra, int R, int N>
+CRFKIT_INLINE void tile_product(const T* x, const T* m, int depth, int stride, T* out) {
+  using S = Simd<T, W>;
+  typename S::Vec acc[R][N];
+  for (int r = 0; r < R; ++r)
+    for (int v = 0; v < N; ++v) acc[r][v] = Algebra::zero();
+  for (int k = 0; k < depth; ++k) {
+    typename S::Vec row[N];
+    for (int v = 0; v < N; ++v) row[v] = S::load(m + static_cast<i64>(k) * stride + v * W);
+    for (int r = 0; r < R; ++r) {
+      const T a = x[static_cast<i64>(r) * stride + k];
+      for (int v = 0; v < N; ++v) acc[r][v] = Algebra::add(acc[r][v], a, row[v]);
+    }
+  }
+  for (int r = 0; r < R; ++r)
+    for (int v = 0; v < N; ++v) S::store(out + static_cast<i64>(r) * stride + v * W, acc[r][v]);
+}
+
+// out[r] = x[r] m in the algebra: n rows times a [depth][stride] matrix.
+template <class T, int W, class Algebra = SumTimes<T, W>>
+void rows_times(const T* x, int n, const T* m, int depth, int stride, T* out) {
+  for_tiles<kTile<T, W>>(stride / W, [&](auto N, int v) {
+    const T* mv = m + v * W;
+    T* ov = out + v * W;
+    i64 r = 0;
+    for (; n - r >= 4; r += 4) tile_product<T, W, Algebra, 4, N>(x + r * stride, mv, depth, stride, ov + r * stride);
+    for (; n - r >= 2; r += 2) tile_product<T, W, Algebra, 2, N>(x + r * stride, mv, depth, stride, ov + r * stride);
+    for (; r < n; ++r) tile_product<T, W, Algebra, 1, N>(x + r * stride, mv, depth, stride, ov + r * stride);
+  });
+}
+
+// Numbers too small to be normal count as zero while this lives: they would slow every operation.
+class FlushDenormals {
+ public:
+#if defined(__SSE2__)
+  FlushDenormals() : saved_(_mm_getcsr()) { _mm_setcsr(saved_ | 0x8040); }
+  ~FlushDenormals() { _mm_setcsr(saved_); }
+
+ private:
+  unsigned saved_;
+#elif defined(__aarch64__)
+  FlushDenormals() {
+    asm volatile("mrs %0, fpcr" : "=r"(saved_));
+    asm volatile("msr fpcr, %0" : : "r"(saved_ | (u64{1} << 24)));
+  }
+  ~FlushDenormals() { asm volatile("msr fpcr, %0" : : "r"(saved_)); }
+
+ private:
+  u64 saved_ = 0;
+#else
+  FlushDenormals() {}
+#endif
+};
+
+}  // namespace crfkit::CRFKIT_ISA

@@ -1,0 +1,166 @@
+// objects.hpp: reads sequences of Python objects (items of attributes, rows of strings) into the core's tables.
+// Part of the bindings.
+#pragma once
+#include <nanobind/nanobind.h>
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "text/columns.hpp"
+#include "text/items.hpp"
+#include "text/strings.hpp"
+
+namespace crfkit {
+
+namespace nb = nanobind;
+
+// Where we are in the data, for messages.
+struct Place {
+  i64 sequence = 0, position = 0;
+  std::string text() const {
+    return "sequence " + std::to_string(sequence) + ", position " + std::to_string(position) + ": ";
+  }
+};
+
+inline std::string kind_of(nb::handle h) { return nb::cast<std::string>(nb::str(h.type().attr("__name__"))); }
+
+inline std::string_view utf8(nb::handle h, const Place& place, const char* what) {
+  if (!PyUnicode_Check(h.ptr())) throw Error(place.text() + what + " must be a str, got " + kind_of(h));
+  Py_ssize_t n = 0;
+  const char* s = PyUnicode_AsUTF8AndSize(h.ptr(), &n);
+  if (s == nullptr) {
+    PyErr_Clear();
+    throw Error(place.text() + what + " holds a lone surrogate and is not valid text");
+  }
+  return {s, static_cast<std::size_t>(n)};
+}
+
+// Attributes of a token given as a dict, list, tuple or set, in python-crfsuite's manner:
+//   "a" -> a = 1        {"a": 2.5} -> a = 2.5        {"a": "b"} -> a:b = 1
+//   {"a": {"b": 2.5}} -> a:b = 2.5                   {"a": ["b", "c"]} -> a:b = 1, a:c = 1
+//
+// Out: an ItemBuilder, or whatever else takes attributes, ends of tokens and of sequences.
+template <class Out>
+class ItemReader {
+ public:
+  explicit ItemReader(Out& out) : out_(out) {}
+
+  void read(nb::handle sequences) {
+    for (nb::handle sequence : iterate(sequences, "the data")) read_sequence(sequence);
+  }
+
+  void read_sequence(nb::handle sequence) {
+    place_.position = 0;
+    for (nb::handle item : iterate(sequence, "a sequence")) {
+      name_.clear();
+      add_item(item);
+      out_.end_token();
+      ++place_.position;
+    }
+    out_.end_sequence(true);
+    ++place_.sequence;
+  }
+
+ private:
+  nb::object iterate(nb::handle h, const char* what) {
+    if (PyUnicode_Check(h.ptr()) || PyBytes_Check(h.ptr()) || PyDict_Check(h.ptr()))
+      throw Error(place_.text() + what + " must be a list, got " + kind_of(h));
+    PyObject* fast = PySequence_Fast(h.ptr(), "");
+    if (fast == nullptr) {
+      if (!PyErr_ExceptionMatches(PyExc_TypeError)) throw nb::python_error();  // raised by a generator
+      PyErr_Clear();
+      throw Error(place_.text() + what + " must be a list, got " + kind_of(h));
+    }
+    return nb::steal(fast);
+  }
+
+  static bool is_group(nb::handle h) {
+    return PyList_Check(h.ptr()) || PyTuple_Check(h.ptr()) || PyAnySet_Check(h.ptr());
+  }
+
+  void add_item(nb::handle item, int depth = 0) {
+    constexpr int kDeepest = 32;
+    if (depth > kDeepest)
+      throw Error(place_.text() + "a token's attributes are nested too deeply (do they hold themselves?)");
+    const std::size_t length = name_.size();
+    if (PyDict_Check(item.ptr())) {
+      for (auto [key, x] : nb::cast<nb::dict>(item)) {
+        name_.resize(length);
+        name_ += utf8(key, place_, "an attribute's name");
+        add_value(x, depth);
+      }
+    } else if (is_group(item)) {
+      for (nb::handle x : nb::borrow(item)) {
+        name_.resize(length);
+        name_ += utf8(x, place_, "an attribute");
+        out_.add_attribute(name_, 1.0);
+      }
+    } else {
+      throw Error(place_.text() + "a token's attributes must be a dict, list or set, got " + kind_of(item));
+    }
+    name_.resize(length);
+  }
+
+  void add_value(nb::handle x, int depth) {
+    const std::size_t length = name_.size();
+    if (PyUnicode_Check(x.ptr())) {
+      name_ += ':';
+      name_ += utf8(x, place_, "a value");
+      out_.add_attribute(name_, 1.0);
+    } else if (PyDict_Check(x.ptr()) || is_group(x)) {
+      name_ += ':';
+      add_item(x, depth + 1);
+    } else {
+      const double number = PyFloat_AsDouble(x.ptr());
+      if (number == -1.0 && PyErr_Occurred()) {
+        PyErr_Clear();
+        throw Error(place_.text() + "the value of attribute '" + name_ +
+                    "' must be a number, str, dict, list or set, got " + kind_of(x));
+      }
+      if (!std::isfinite(number))
+        throw Error(place_.text() + "the value of attribute '" + name_ + "' must be finite, got " +
+                    std::to_string(number));
+      out_.add_attribute(name_, number);
+    }
+    name_.resize(length);
+  }
+
+  Out& out_;
+  Place place_;
+  std::string name_;
+};
+
+// Rows of strings: a token is a str, or a tuple or list of as many strs as every other.
+inline void read_rows(nb::handle sequences, ColumnBuilder& out) {
+  Place place;
+  std::vector<std::string_view> row;
+  for (nb::handle sequence : sequences) {
+    if (PyUnicode_Check(sequence.ptr()) || PyDict_Check(sequence.ptr()))
+      throw Error("sequence " + std::to_string(place.sequence) + " must be a list of tokens, got a " +
+                  kind_of(sequence));
+    place.position = 0;
+    for (nb::handle token : nb::iter(sequence)) {
+      row.clear();
+      if (PyUnicode_Check(token.ptr())) {
+        row.push_back(utf8(token, place, "a token"));
+      } else if (PyTuple_Check(token.ptr()) || PyList_Check(token.ptr())) {
+        for (nb::handle x : nb::borrow(token)) row.push_back(utf8(x, place, "a column"));
+      } else {
+        throw Error(place.text() + "a token must be a str or a tuple of strs, got " + kind_of(token));
+      }
+      const int n = static_cast<int>(row.size());
+      if (out.n_columns == 0) out.n_columns = n;
+      if (n == 0) throw Error(place.text() + "a token must have at least one column");
+      if (n != out.n_columns)
+        throw Error(place.text() + "expected " + std::to_string(out.n_columns) +
+                    " columns as in the tokens before, got " + std::to_string(n));
+      out.add_token(row);
+      ++place.position;
+    }
+    out.end_sequence(true);
+    ++place.sequence;
+  }
+}
+
+}  // namespace crfkit

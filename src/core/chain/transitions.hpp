@@ -1,0 +1,93 @@
+// transitions.hpp: transition scores that all steps share, made ready for the kernels.
+#pragma once
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "base/base.hpp"
+
+namespace crfkit {
+
+template <class T>
+struct Transitions {
+  int n_labels = 0;
+  int stride = 0;             // n_labels, padded to whole vectors
+  Buffer<T> score;            // log-scores                       [n_labels][stride], pads -inf
+  Buffer<T> score_t;          // transposed                       [n_labels][stride], pads -inf
+  Buffer<T> m;                // exp(score - shift)               [n_labels][stride], pads 0
+  Buffer<T> m_t;              // transposed                       [n_labels][stride], pads 0
+  std::vector<double> exact;  // log-scores as m has them after rounding; what m lost keeps its own [n_labels][n_labels]
+  double shift = 0;           // largest finite score
+  double range = std::numeric_limits<double>::infinity();  // at least the largest less the smallest score; infinite if
+                                                           // some transition is forbidden
+  bool has_zeros = false;                                  // some transition is forbidden
+  bool lossy = false;       // some allowed transition is too small for T beside the largest
+  std::vector<u64> before;  // labels that may come before j, as bits  [n_labels][words]
+
+  int words() const { return (n_labels + 63) / 64; }
+
+  template <class S>
+  void prepare(const S* pairwise, int labels, int padded) {
+    prepare_scores(pairwise, labels, padded);
+    const std::size_t size = static_cast<std::size_t>(labels) * padded;
+    for (Buffer<T>* b : {&m, &m_t}) b->reserve(size);
+    std::fill_n(m.data(), size, T(0));
+    std::fill_n(m_t.data(), size, T(0));
+    double top = -std::numeric_limits<double>::infinity(), bottom = -top;
+    for (std::size_t k = 0; k < static_cast<std::size_t>(labels) * labels; ++k) {
+      top = std::max(top, static_cast<double>(pairwise[k]));
+      bottom = std::min(bottom, static_cast<double>(pairwise[k]));
+    }
+    shift = std::isfinite(top) ? top : 0;
+    range = shift - bottom;
+    has_zeros = lossy = false;
+    exact.resize(static_cast<std::size_t>(labels) * labels);
+    before.assign(static_cast<std::size_t>(labels) * words(), 0);
+    for (int i = 0; i < labels; ++i) {
+      for (int j = 0; j < labels; ++j) {
+        const double a = static_cast<double>(pairwise[static_cast<std::size_t>(i) * labels + j]);
+        T e = static_cast<T>(std::exp(a - shift));
+        if (e < std::numeric_limits<T>::min()) e = 0;
+        m[static_cast<std::size_t>(i) * padded + j] = e;
+        exact[static_cast<std::size_t>(i) * labels + j] = e > 0 ? shift + std::log(static_cast<double>(e)) : a;
+        if (std::isfinite(a)) {
+          before[static_cast<std::size_t>(j) * words() + i / 64] |= u64{1} << (i % 64);
+          lossy |= e == 0;
+        } else {
+          has_zeros = true;
+        }
+      }
+    }
+    transpose(m, m_t);
+  }
+
+  // All that max-product needs.
+  template <class S>
+  void prepare_scores(const S* pairwise, int labels, int padded) {
+    n_labels = labels;
+    stride = padded;
+    const std::size_t size = static_cast<std::size_t>(labels) * padded;
+    for (Buffer<T>* b : {&score, &score_t}) b->reserve(size);
+    constexpr T inf = std::numeric_limits<T>::infinity();
+    std::fill_n(score.data(), size, -inf);
+    std::fill_n(score_t.data(), size, -inf);
+    for (int i = 0; i < labels; ++i)
+      for (int j = 0; j < labels; ++j)
+        score[static_cast<std::size_t>(i) * padded + j] =
+            static_cast<T>(pairwise[static_cast<std::size_t>(i) * labels + j]);
+    transpose(score, score_t);
+  }
+
+  // Square by square: whole columns of many labels would miss the cache at every step.
+  void transpose(const Buffer<T>& x, Buffer<T>& out) const {
+    constexpr int kSquare = 16;
+    for (int i0 = 0; i0 < n_labels; i0 += kSquare)
+      for (int j0 = 0; j0 < n_labels; j0 += kSquare)
+        for (int i = i0; i < std::min(n_labels, i0 + kSquare); ++i)
+          for (int j = j0; j < std::min(n_labels, j0 + kSquare); ++j)
+            out[static_cast<std::size_t>(j) * stride + i] = x[static_cast<std::size_t>(i) * stride + j];
+  }
+};
+
+}  // namespace crfkit

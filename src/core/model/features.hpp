@@ -1,0 +1,119 @@
+// features.hpp: sparse features, laid out for scoring and for its adjoint.
+//
+// A model has weights for (attribute, label) pairs, and for (attribute, label, next label) where
+// transitions look at the input. Either way an attribute owns a row: its weights, spread over the
+// labels (or label pairs). The score of a token is the sum of the rows of its attributes; the adjoint
+// adds the token's marginals to those rows. Rows that are mostly full are dense vectors, the others
+// short runs of (column, weight).
+//
+// Data is cut into blocks of some thousand tokens. A block numbers its own rows from zero, copies their
+// weights into tables that fit the processor's cache, and adds its gradient back at the end.
+#pragma once
+#include <vector>
+
+#include "base/base.hpp"
+#include "base/parallel.hpp"
+#include "chain/pack.hpp"
+#include "text/strings.hpp"
+
+namespace crfkit {
+
+// The weights of one kind and the rows they form. Weight numbers ascend with the attribute.
+struct Family {
+  u32 first_weight = 0;
+  int width = 0;            // numbers in a dense row
+  std::vector<u32> ptr;     // attribute -> its first weight, relative  [attributes + 1]
+  std::vector<u32> column;  // weight -> place in the row               [weights]
+  struct Place {
+    u32 first;  // its dense row, or its first weight
+    u32 count;  // its weights; kNone for a dense row
+    bool dense() const { return count == kNone; }
+  };
+  std::vector<Place> place;     // where an attribute's weights are         [attributes]
+  std::vector<u32> dense_attr;  // dense row -> attribute
+
+  // Runs are so short that a token lists their weights one by one.
+  bool lists_weights = false;
+
+  u32 n_attributes() const { return ptr.empty() ? 0 : static_cast<u32>(ptr.size() - 1); }
+  u32 n_weights() const { return static_cast<u32>(column.size()); }
+  // A dense row costs one operation per vector of `lanes` numbers, a run about one per weight.
+  void choose_dense(int lanes);
+};
+
+// Which weights a model has, in the order of its weight vector: state weights by attribute and label,
+// transitions by label pair, start, end, and edge weights by attribute and label pair.
+struct Layout {
+  int n_labels = 0;
+  std::vector<u32> state_ptr;    // [attributes + 1]
+  std::vector<u16> state_label;  // [state weights]
+  std::vector<i32> transition;   // [labels * labels] weight number, or -1: no weight, score 0
+  i64 start = -1, end = -1;      // first of n_labels weights, or -1
+  std::vector<u32> edge_ptr;     // [edge attributes + 1], empty: transitions never look at the input
+  std::vector<u32> edge_pair;    // [edge weights] from * n_labels + to
+  u32 edge_first = 0;            // first edge weight
+  u32 size = 0;                  // all weights
+
+  bool has_edges() const { return edge_ptr.size() > 1; }
+  void check() const;
+  Family state_family(int stride, int lanes) const;
+  Family edge_family(int stride, int lanes) const;
+};
+
+// What the encoders make of text: ragged sequences of tokens, each token a few attributes.
+struct Tokens {
+  i64 n_seq = 0;
+  const i64* offsets = nullptr;   // first token of each sequence     [n_seq + 1]
+  const i64* ptr = nullptr;       // first attribute of each token    [tokens + 1]
+  const u32* attr = nullptr;      // [ptr[tokens]]; ids beyond the model's are unknown and skipped
+  const double* value = nullptr;  // [ptr[tokens]] or null: all one
+  const i64* edge_ptr = nullptr;  // the same for the transition into each token, or null
+  const u32* edge_attr = nullptr;
+
+  i64 n_tokens() const { return offsets[n_seq]; }
+};
+
+// Which columns each attribute is seen with: column[token] is the token's label (or label pair), kNone to skip it.
+// Pairs seen fewer than min_count times are left out.
+struct Observed {
+  std::vector<u32> ptr, column;
+};
+Observed observed_pairs(const i64* ptr, const u32* attr, i64 n_tokens, u32 n_attributes, const u32* column,
+                        u32 n_columns, double min_count);
+
+// One family's share of a block. Local rows ascend with the model's rows.
+template <class T>
+struct Group {
+  std::vector<u32> dense;    // local dense row -> dense row
+  std::vector<u32> run_ptr;  // local run -> its first local weight    [runs + 1]; empty: entries name weights
+  std::vector<u32> weight;   // local weight -> weight, relative
+  std::vector<u32> ptr;      // token -> its first entry               [tokens + 1]
+  std::vector<u16> n_dense;  // how many of a token's entries are dense rows; they come first
+  std::vector<u16> id;       // entries: local dense row; local run, or local weight
+  std::vector<u32> wide_id;  // instead of id, where a block has more rows than 16 bits count
+  std::vector<T> value;      // of the entries; empty: all one
+};
+
+template <class T>
+struct Block {
+  std::vector<Pack> packs;
+  std::vector<i64> base;   // first token row of each pack  [packs + 1]
+  std::vector<i64> token;  // token row -> token of the data
+  Group<T> state, edge;
+};
+
+// A weight of a run and its place in the row.
+template <class T>
+struct RunWeight {
+  T weight;
+  u32 column;
+};
+
+// Sequences [first, second) of each block.
+std::vector<std::pair<i64, i64>> cut_blocks(const i64* offsets, i64 n_seq, i64 tokens_per_block);
+
+template <class T>
+Block<T> make_block(const Family& state, const Family& edge, const Tokens& data, std::pair<i64, i64> seqs,
+                    int pack_width);
+
+}  // namespace crfkit

@@ -1,0 +1,14 @@
+// algorithms.cpp: compiled once per instruction set; CRFKIT_ISA names it.
+#include "online/algorithms.hpp"
+
+namespace crfkit::CRFKIT_ISA {
+
+template <class T>
+std::unique_ptr<OnlineTrainer<T>> trainer(OnlineData<T>&& data) {
+  return std::make_unique<Trainer<T>>(std::make_shared<const OnlineData<T>>(std::move(data)));
+}
+#define CRFKIT_DEFINE(T) template std::unique_ptr<OnlineTrainer<T>> trainer(OnlineData<T>&&);
+CRFKIT_EACH_TYPE(CRFKIT_DEFINE)
+#undef CRFKIT_DEFINE
+
+}  // namespace crfkit::CRFKIT_ISA

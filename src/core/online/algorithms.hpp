@@ -1,0 +1,616 @@
+// algorithms.hpp: the algorithms that step after every sequence, or after a few.
+//
+// With w = scale * v the decay of the squared penalty is one multiplication of `scale`; a step touches only the weights
+// of the sequence's attributes. A mean of all w so far is kept the same way: with c the sum of the scales so far and d
+// a step of v,
+//
+//   sum of w = c v - A,   A += c d at every step
+#pragma once
+#include <algorithm>
+#include <cmath>
+#include <deque>
+
+#include "online/sequence.hpp"
+
+namespace crfkit::CRFKIT_ISA {
+
+template <class T>
+class Trainer final : public OnlineTrainer<T> {
+  static constexpr int W = kNarrowest<T>;
+  using S = Simd<T, W>;
+  using Sgd = typename OnlineTrainer<T>::Sgd;
+  using Smd = typename OnlineTrainer<T>::Smd;
+  using Want = typename OnlineSequence<T, W>::Want;
+
+  struct Touched {
+    u32 at, count;
+  };
+
+ public:
+  explicit Trainer(std::shared_ptr<const OnlineData<T>> data)
+      : data_(std::move(data)),
+        d_(*data_),
+        n_(d_.n_labels),
+        stride_(d_.stride),
+        v_(d_.size),
+        few_(d_.stride),
+        sequence_(d_) {
+    std::fill_n(v_.data(), d_.size, T(0));
+    std::fill_n(few_.data(), d_.stride, T(0));
+  }
+
+  i64 size() const override { return static_cast<i64>(d_.place.size()); }
+
+  void set_weights(const double* w) override {
+    fresh(v_);
+    for (std::size_t k = 0; k < d_.place.size(); ++k)
+      if (d_.place[k] != kNone) v_[d_.place[k]] = static_cast<T>(w[k]);
+    scale_ = 1;
+    steps_ = 0;
+    averaged_ = 0;
+    scales_ = 0;
+    for (Buffer<T>* b : {&average_, &square_, &sum_, &rate_, &trail_}) *b = Buffer<T>();
+    deltas_.clear();
+    stored_nodes_ = Buffer<T>();
+    lipschitz_.clear();
+  }
+
+  void weights(bool averaged, double* w) override {
+    const bool mean = averaged && averaged_ > 0;
+    for (std::size_t k = 0; k < d_.place.size(); ++k) {
+      const u32 at = d_.place[k];
+      const double x = at == kNone ? 0.0 : static_cast<double>(v_[at]);
+      w[k] = mean && at != kNone ? (scales_ * x - static_cast<double>(average_[at])) / averaged_ : scale_ * x;
+    }
+  }
+
+  void set_entropy_weight(double x) override { sequence_.entropy_weight = x; }
+  void set_beam(const Criterion* criterion) override { sequence_.set_beam(criterion); }
+  BeamTally tally() const override { return sequence_.tally(); }
+  double entropy() const override { return entropy_; }
+
+  double loss(Order order) override {
+    const FlushDenormals flush;
+    entropy_ = 0;
+    prepare();
+    double total = 0;
+    for (i64 k = 0; k < order.n; ++k) total += loss_of(order.seq[k], delta(0), Want::loss);
+    return total;
+  }
+
+  double gradient(Order order, double* g) override {
+    const FlushDenormals flush;
+    entropy_ = 0;
+    prepare();
+    Buffer<T> flat;
+    fresh(flat);
+    double total = 0;
+    for (i64 k = 0; k < order.n; ++k) {
+      total += loss_of(order.seq[k], delta(0), Want::gradient);
+      scatter<false>(deltas_[0], T(1), flat.data());
+    }
+    for (std::size_t k = 0; k < d_.place.size(); ++k)
+      g[k] = d_.place[k] == kNone ? 0.0 : static_cast<double>(flat[d_.place[k]]);
+    return total;
+  }
+
+  double sgd(Order order, const Sgd& how, const Poll& poll) override {
+    const FlushDenormals flush;
+    entropy_ = 0;
+    double total = 0;
+    if (how.average) begin_average();
+    for (i64 b = 0; b < order.n; b += how.batch) {
+      const int m = static_cast<int>(std::min<i64>(how.batch, order.n - b));
+      prepare();
+      for (int i = 0; i < m; ++i) total += loss_of(order.seq[b + i], delta(i), Want::gradient);
+      const double eta =
+          how.eta0 / std::pow(1 + how.eta0 * how.rate * (how.t0 + static_cast<double>(steps_)), how.power);
+      steps_ += m;
+      scale_ /= 1 + eta * how.decay * m;
+      const double step = -eta / scale_;
+      for (int i = 0; i < m; ++i) scatter<false>(deltas_[i], static_cast<T>(step), v_.data());
+      if (how.average) {
+        for (int i = 0; i < m; ++i) scatter<false>(deltas_[i], static_cast<T>(step * scales_), average_.data());
+        scales_ += scale_;
+        averaged_ += 1;
+      }
+      if (scale_ < 1e-6) renormalise();
+      if (poll && b % 512 < how.batch) poll();
+    }
+    return total;
+  }
+
+  double adagrad(Order order, double eta, double decay, double floor, int batch, const Poll& poll) override {
+    const FlushDenormals flush;
+    entropy_ = 0;
+    if (square_.data() == nullptr) {
+      square_.reserve(d_.size);
+      std::fill_n(square_.data(), d_.size, static_cast<T>(floor) + kLeast);
+      last_step_.assign(d_.size, static_cast<u32>(steps_));
+    }
+    double total = 0;
+    for (i64 b = 0; b < order.n; b += batch) {
+      const int m = static_cast<int>(std::min<i64>(batch, order.n - b));
+      for (int i = 0; i < m; ++i)
+        each_row(order.seq[b + i], [&](u32 at, u32 count) { decay_row(at, count, eta * decay); });
+      decay_row(static_cast<u32>(d_.transition_at), static_cast<u32>(d_.size - d_.transition_at), eta * decay);
+      prepare();
+      begin_touching();
+      for (int i = 0; i < m; ++i) {
+        total += loss_of(order.seq[b + i], delta(i), Want::gradient);
+        scatter<true>(deltas_[i], T(1), gradient());
+      }
+      steps_ += m;
+      each_touched([&](u32 at, u32 count) {
+        T *w = v_.data() + at, *h = square_.data() + at, *g = gradient_.data() + at;
+        const T rate = static_cast<T>(eta);
+        for (u32 k = 0; k < count; ++k) {
+          const T s = h[k] + g[k] * g[k];
+          h[k] = s;
+          w[k] -= rate * g[k] / std::sqrt(s);
+          g[k] = 0;
+        }
+      });
+      if (poll && b % 512 < batch) poll();
+    }
+    all_rows([&](u32 at, u32 count) { decay_row(at, count, eta * decay); });
+    decay_row(static_cast<u32>(d_.transition_at), static_cast<u32>(d_.size - d_.transition_at), eta * decay);
+    return total;
+  }
+
+  double perceptron(Order order, const Poll& poll) override {
+    const FlushDenormals flush;
+    begin_average();
+    double total = 0;
+    prepare();
+    for (i64 k = 0; k < order.n; ++k) {
+      Delta<T>& x = delta(0);
+      const Mistake found = sequence_.mistake(order.seq[k], x);
+      total += found.cost;
+      if (found.errors > 0) {
+        const T step = static_cast<T>(sequence_.weight(order.seq[k]));
+        scatter<false>(x, step, v_.data());
+        scatter<false>(x, static_cast<T>(static_cast<double>(step) * scales_), average_.data());
+        prepare();
+      }
+      scales_ += 1;
+      averaged_ += 1;
+      if (poll && k % 512 == 0) poll();
+    }
+    return total;
+  }
+
+  double passive_aggressive(Order order, int type, double c, bool error_sensitive, const Poll& poll) override {
+    const FlushDenormals flush;
+    begin_average();
+    double total = 0;
+    prepare();
+    for (i64 k = 0; k < order.n; ++k) {
+      Delta<T>& x = delta(0);
+      const Mistake found = sequence_.mistake(order.seq[k], x);
+      if (found.errors > 0) {
+        const double margin = error_sensitive ? std::sqrt(static_cast<double>(found.errors)) : 1.0;
+        const double cost = found.cost + margin;
+        total += cost;
+        begin_touching();
+        scatter<true>(x, T(1), gradient());
+        double norm = 0;
+        each_touched([&](u32 at, u32 count) {
+          for (u32 i = at; i < at + count; ++i)
+            norm += static_cast<double>(gradient_[i]) * static_cast<double>(gradient_[i]);
+        });
+        const double limit = c * sequence_.weight(order.seq[k]);
+        double tau = norm > 0 ? cost / norm : 0;
+        if (type == 1) tau = std::min(limit, tau);
+        if (type == 2) tau = limit > 0 ? cost / (norm + 1 / (2 * limit)) : 0;
+        each_touched([&](u32 at, u32 count) {
+          for (u32 i = at; i < at + count; ++i) {
+            v_[i] += static_cast<T>(tau) * gradient_[i];
+            average_[i] += static_cast<T>(tau * scales_) * gradient_[i];
+            gradient_[i] = 0;
+          }
+        });
+        prepare();
+      }
+      scales_ += 1;
+      averaged_ += 1;
+      if (poll && k % 512 == 0) poll();
+    }
+    return total;
+  }
+
+  double arow(Order order, double variance, double r, const Poll& poll) override {
+    const FlushDenormals flush;
+    if (square_.data() == nullptr) {
+      square_.reserve(d_.size);
+      std::fill_n(square_.data(), d_.size, static_cast<T>(variance));
+    }
+    double total = 0;
+    prepare();
+    for (i64 k = 0; k < order.n; ++k) {
+      Delta<T>& x = delta(0);
+      const Mistake found = sequence_.mistake(order.seq[k], x);
+      if (found.errors > 0 && sequence_.weight(order.seq[k]) > 0) {
+        const double cost = found.cost + static_cast<double>(found.errors);
+        total += cost;
+        begin_touching();
+        scatter<true>(x, T(1), gradient());
+        double confidence = 0;
+        each_touched([&](u32 at, u32 count) {
+          for (u32 i = at; i < at + count; ++i) {
+            const double g = static_cast<double>(gradient_[i]);
+            confidence += g * g * static_cast<double>(square_[i]);
+          }
+        });
+        const double slack = r / sequence_.weight(order.seq[k]), alpha = cost / (confidence + slack);
+        each_touched([&](u32 at, u32 count) {
+          for (u32 i = at; i < at + count; ++i) {
+            const double g = static_cast<double>(gradient_[i]), s = static_cast<double>(square_[i]);
+            v_[i] += static_cast<T>(alpha * s * g);
+            square_[i] = static_cast<T>(s / (1 + s * g * g / slack));
+            gradient_[i] = 0;
+          }
+        });
+        prepare();
+      }
+      if (poll && k % 512 == 0) poll();
+    }
+    return total;
+  }
+
+  // w <- (1 - alpha decay) w - alpha / seen * (sum of the gradients last seen of all sequences). Weights that no
+  // sequence touches move along an unchanging sum, and are brought up to date when they are needed: w = scale v, v -=
+  // (moved - last) sum.
+  double sag(Order order, double decay, int search, const Poll& poll) override {
+    const FlushDenormals flush;
+    entropy_ = 0;
+    if (d_.own_steps) throw Error("'sag' cannot be used where transitions look at the input");
+    const i64 n_seq = d_.n_seq(), pairs = static_cast<i64>(n_) * stride_;
+    if (stored_nodes_.data() == nullptr) {
+      stored_nodes_.reserve(d_.gold.size() * static_cast<std::size_t>(stride_) + 1);
+      stored_pairs_.reserve(n_seq * pairs + 1);
+      std::fill_n(stored_nodes_.data(), d_.gold.size() * static_cast<std::size_t>(stride_), T(0));
+      std::fill_n(stored_pairs_.data(), n_seq * pairs, T(0));
+      fresh(sum_);
+      moved_ = 0;
+      last_moved_.assign(d_.size, 0.0);
+      lipschitz_.assign(n_seq, 0.0);
+      seen_ = 0;
+      guess_ = 1;
+    }
+    double total = 0;
+    for (i64 k = 0; k < order.n; ++k) {
+      const i64 s = order.seq[k];
+      each_row(s, [&](u32 at, u32 count) { catch_up(at, count); });
+      prepare();
+      Delta<T>& x = delta(0);
+      const double value = loss_of(s, x, Want::gradient);
+      total += value;
+      const bool first = lipschitz_[s] == 0;
+      if (first || steps_ % search == 0) find_lipschitz(s, x, value);
+      if (first) ++seen_;
+      T* old = stored_nodes_.data() + d_.offsets[s] * stride_;
+      for (i64 i = 0; i < static_cast<i64>(x.steps) * stride_; ++i) {
+        const T fresh_value = x.nodes[i];
+        x.nodes[i] -= old[i];
+        old[i] = fresh_value;
+      }
+      T* old_pairs = stored_pairs_.data() + s * pairs;
+      for (i64 i = 0; i < pairs; ++i) {
+        const T fresh_value = x.pairs[i];
+        x.pairs[i] -= old_pairs[i];
+        old_pairs[i] = fresh_value;
+      }
+      sequence_.find_active(x);
+      scatter<false>(x, T(1), sum_.data());
+      if (steps_ % 64 == 0) measure_lipschitz();
+      ++steps_;
+      const double alpha = 0.5 * (1 / (lipschitz_top_ + decay) + 1 / (lipschitz_mean_ + decay));
+      scale_ /= 1 + alpha * decay;
+      const double move = alpha / (static_cast<double>(seen_) * scale_);
+      moved_ += move;
+      for (i64 i = d_.transition_at; i < d_.size; ++i) v_[i] -= static_cast<T>(move) * sum_[i];
+      if (scale_ < 1e-6) {
+        all_rows([&](u32 at, u32 count) { catch_up(at, count); });
+        renormalise();
+      }
+      if (poll && k % 512 == 0) poll();
+    }
+    all_rows([&](u32 at, u32 count) { catch_up(at, count); });
+    return total;
+  }
+
+  const std::vector<double>& lipschitz() override { return lipschitz_; }
+
+  double smd(Order order, const Smd& how, const Poll& poll) override {
+    const FlushDenormals flush;
+    entropy_ = 0;
+    if (rate_.data() == nullptr) {
+      fresh(trail_);
+      first_rates(how.eta0);
+    }
+    fresh(product_);
+    gradient();
+    double total = 0;
+    const T half = T(0.5), mu = static_cast<T>(how.mu), lambda = static_cast<T>(how.lambda),
+            damp = static_cast<T>(how.damp);
+    for (i64 b = 0; b < order.n; b += how.batch) {
+      const int m = static_cast<int>(std::min<i64>(how.batch, order.n - b));
+      prepare();
+      for (int i = 0; i < m; ++i) {
+        Delta<T>& x = delta(0);
+        total += loss_of(order.seq[b + i], x, Want::curvature);
+        scatter<false>(x, T(1), gradient_.data());
+        sequence_.covariance(order.seq[b + i], trail_.data(), x);
+        scatter<false>(x, T(1), product_.data());
+      }
+      // the steps first adapt to how the last ones went, then are taken
+      const T penalty = static_cast<T>(how.decay * m);
+      T *w = v_.data(), *g = gradient_.data(), *e = rate_.data(), *v = trail_.data(), *h = product_.data();
+      for (i64 k = 0; k < d_.size; ++k) {
+        const T gk = g[k] + penalty * w[k], hk = h[k] + penalty * v[k];
+        const T factor = T(1) - mu * gk * v[k];
+        e[k] *= std::min(T(2), std::max(half, factor));
+        const T ek = damp * e[k];
+        w[k] -= ek * gk;
+        v[k] = lambda * v[k] - ek * (gk + lambda * hk);
+        g[k] = h[k] = T(0);
+      }
+      steps_ += m;
+      if (poll && b % 512 < how.batch) poll();
+    }
+    return total;
+  }
+
+ private:
+  void fresh(Buffer<T>& b) {
+    b.reserve(d_.size);
+    std::fill_n(b.data(), d_.size, T(0));
+  }
+  T* gradient() {
+    if (gradient_.data() == nullptr) {
+      fresh(gradient_);
+      mark_.assign(d_.size, 0);
+      stamp_ = 1;
+    }
+    return gradient_.data();
+  }
+  Delta<T>& delta(int i) {
+    if (static_cast<int>(deltas_.size()) <= i) deltas_.resize(i + 1);
+    return deltas_[i];
+  }
+  void prepare() { sequence_.prepare(v_.data(), scale_); }
+  double loss_of(i64 s, Delta<T>& x, Want want) {
+    const double value = sequence_.loss(s, x, want);
+    entropy_ += sequence_.entropy();
+    return value;
+  }
+
+  // smd: a weight's first step is eta0 / (tokens that have its attribute, or all for transitions)^(1/4)
+  void first_rates(double eta0) {
+    fresh(rate_);
+    for (i64 s = 0; s < d_.n_seq(); ++s)
+      each_row(s, [&](u32 at, u32 count) {
+        for (u32 k = at; k < at + count; ++k) rate_[k] += T(1);
+      });
+    const T tokens = static_cast<T>(d_.gold.size());
+    for (i64 k = 0; k < d_.size; ++k) {
+      const T count = k < d_.transition_at ? rate_[k] : tokens;
+      rate_[k] = static_cast<T>(eta0) / std::sqrt(std::sqrt(std::max(T(1), count)));
+    }
+  }
+
+  void begin_average() {
+    if (average_.data() == nullptr) {
+      fresh(average_);
+      scales_ = 0;
+      averaged_ = 0;
+    }
+  }
+
+  // scale is 1 again
+  void renormalise() {
+    if (average_.data() != nullptr)
+      for (i64 k = 0; k < d_.size; ++k) average_[k] -= static_cast<T>(scales_) * v_[k];
+    for (i64 k = 0; k < d_.size; ++k) v_[k] *= static_cast<T>(scale_);
+    scales_ = 0;
+    scale_ = 1;
+  }
+
+  // f(place, count) of every dense row and single weight of a sequence; some come more than once
+  template <class F>
+  void each_row(i64 s, F f) {
+    for (const FlatRows<T>* rows : {&d_.state, &d_.edge}) {
+      if (rows->ptr.empty()) continue;
+      for (i64 t = d_.offsets[s]; t < d_.offsets[s + 1]; ++t) {
+        const i64 middle = rows->ptr[t] + rows->n_dense[t];
+        for (i64 k = rows->ptr[t]; k < rows->ptr[t + 1]; ++k)
+          f(rows->at[k], k < middle ? static_cast<u32>(rows->width) : 1u);
+      }
+    }
+  }
+  template <class F>
+  void all_rows(F f) {
+    u32 at = 0;
+    const u32 state_end = d_.edge.ptr.empty() ? at + static_cast<u32>(d_.state.bits.size()) * W : d_.edge.first;
+    for (; at < state_end; at += static_cast<u32>(d_.state.width)) f(at, static_cast<u32>(d_.state.width));
+    if (!d_.edge.ptr.empty()) {
+      const u32 edge_end = at + static_cast<u32>(d_.edge.bits.size()) * W;
+      for (; at < edge_end; at += static_cast<u32>(d_.edge.width)) f(at, static_cast<u32>(d_.edge.width));
+    }
+    for (; at < d_.transition_at; ++at) f(at, 1u);
+  }
+
+  template <class F>
+  void each_touched(F f) {
+    for (const Touched& x : touched_) f(x.at, x.count);
+    f(static_cast<u32>(d_.transition_at), static_cast<u32>(d_.size - d_.transition_at));
+  }
+
+  void begin_touching() {
+    ++stamp_;
+    touched_.clear();
+  }
+
+  void touch(u32 at, u32 count) {
+    if (mark_[at] == stamp_) return;
+    mark_[at] = stamp_;
+    touched_.push_back({at, count});
+  }
+
+  // The decay of the steps since a row was last looked at: exp(-k rate / sqrt h)
+  void decay_row(u32 at, u32 count, double rate) {
+    const u32 missed = static_cast<u32>(steps_) - last_step_[at];
+    if (missed == 0) return;
+    last_step_[at] = static_cast<u32>(steps_);
+    if (rate == 0) return;
+    const T amount = static_cast<T>(-rate * missed);
+    const T* h = square_.data() + at;
+    T* w = v_.data() + at;
+    u32 k = 0;
+    for (; k + W <= count; k += W) {
+      T root[W];
+      for (int i = 0; i < W; ++i) root[i] = std::sqrt(h[k + i]);
+      S::store(w + k, S::load(w + k) * S::exp(amount / S::load(root)));
+    }
+    for (; k < count; ++k) w[k] *= std::exp(amount / std::sqrt(h[k]));
+  }
+
+  void catch_up(u32 at, u32 count) {
+    const double missed = moved_ - last_moved_[at];
+    if (missed == 0) return;
+    last_moved_[at] = moved_;
+    const T amount = static_cast<T>(missed);
+    for (u32 k = at; k < at + count; ++k) v_[k] -= amount * sum_[k];
+  }
+
+  // Doubles the constant until a step of its inverse along the sequence's gradient gains what it should. Where that is
+  // less than the rounding errors of the values, as it is of a sequence that is nearly right, nothing can be seen and
+  // the constant stays.
+  void find_lipschitz(i64 s, const Delta<T>& x, double value) {
+    const double noise = sequence_.noise(), known = lipschitz_[s] > 0 ? lipschitz_[s] : guess_;
+    begin_touching();
+    scatter<true>(x, T(1), gradient());
+    double norm = 0;
+    each_touched([&](u32 at, u32 count) {
+      for (u32 i = at; i < at + count; ++i)
+        norm += static_cast<double>(gradient_[i]) * static_cast<double>(gradient_[i]);
+    });
+    double constant = lipschitz_[s] > 0 ? known / 2 : known, at = 0;
+    const auto move_to = [&](double to) {
+      const T by = static_cast<T>((to - at) / scale_);
+      each_touched([&](u32 place, u32 count) {
+        for (u32 i = place; i < place + count; ++i) v_[i] -= by * gradient_[i];
+      });
+      at = to;
+    };
+    for (double gain = norm / (2 * constant);; gain /= 2, constant *= 2) {
+      if (!(gain > noise && std::isfinite(gain))) {
+        constant = std::max(constant, known);
+        break;
+      }
+      move_to(1 / constant);
+      prepare();
+      if (sequence_.loss(s, delta(1), Want::loss) <= value - gain + noise) break;
+    }
+    if (at != 0) {
+      move_to(0);
+      prepare();
+    }
+    each_touched([&](u32 place, u32 count) {
+      for (u32 i = place; i < place + count; ++i) gradient_[i] = 0;
+    });
+    lipschitz_[s] = constant;
+    guess_ = constant;
+  }
+
+  void measure_lipschitz() {
+    lipschitz_top_ = lipschitz_mean_ = 0;
+    for (double x : lipschitz_) {
+      lipschitz_top_ = std::max(lipschitz_top_, x);
+      lipschitz_mean_ += x;
+    }
+    lipschitz_mean_ /= static_cast<double>(std::max<i64>(1, seen_));
+  }
+
+  void touch_rows(const FlatRows<T>& rows, i64 token) {
+    const i64 middle = rows.ptr[token] + rows.n_dense[token];
+    for (i64 k = rows.ptr[token]; k < rows.ptr[token + 1]; ++k)
+      touch(rows.at[k], k < middle ? static_cast<u32>(rows.width) : 1u);
+  }
+
+  template <bool Touch>
+  CRFKIT_INLINE void spread(const FlatRows<T>& rows, i64 token, const T* p, T alpha, T* table) {
+    if constexpr (Touch) touch_rows(rows, token);
+    scatter_row<T, W>(rows, token, p, alpha, table);
+  }
+
+  // The same of labels in beams.
+  template <bool Touch>
+  CRFKIT_KERNEL void scatter_few(const Delta<T>& x, T alpha, T* table) {
+    const FlatRows<T>& rows = d_.state;
+    for (int t = 0; t < x.steps; ++t) {
+      const typename Delta<T>::Slot *begin = x.slots.data() + x.first[t], *end = x.slots.data() + x.first[t + 1];
+      if (!x.active[t]) continue;
+      if (d_.has_start && t == 0)
+        for (auto slot = begin; slot < end; ++slot) table[d_.start_at + slot->label] += alpha * slot->slope;
+      if (d_.has_end && t + 1 == x.steps)
+        for (auto slot = begin; slot < end; ++slot) table[d_.end_at + slot->label] += alpha * slot->slope;
+      if constexpr (Touch) touch_rows(rows, d_.offsets[x.seq] + t);
+      scatter_slots<T, W>(rows, d_.offsets[x.seq] + t, begin, end, alpha, few_.data(), table);
+    }
+    for (const auto& link : x.links) table[d_.transition_at + link.at] += alpha * link.slope;
+  }
+
+  template <bool Touch>
+  CRFKIT_KERNEL void scatter(const Delta<T>& x, T alpha, T* table) {
+    if (x.sparse) return scatter_few<Touch>(x, alpha, table);
+    const i64 first = d_.offsets[x.seq];
+    for (int t = 0; t < x.steps; ++t)
+      if (x.active[t]) spread<Touch>(d_.state, first + t, x.nodes.data() + static_cast<i64>(t) * stride_, alpha, table);
+    if (d_.own_steps)
+      for (int t = 0; t + 1 < x.steps; ++t)
+        spread<Touch>(d_.edge, first + t + 1, x.edges.data() + static_cast<i64>(t) * n_ * stride_, alpha, table);
+    if (x.steps == 0) return;
+    T* pairs = table + d_.transition_at;
+    for (i64 k = 0; k < static_cast<i64>(n_) * stride_; ++k) pairs[k] += alpha * x.pairs[k];
+    const T *head = x.nodes.data(), *tail = head + static_cast<i64>(x.steps - 1) * stride_;
+    if (d_.has_start)
+      for (int j = 0; j < n_; ++j) table[d_.start_at + j] += alpha * head[j];
+    if (d_.has_end)
+      for (int j = 0; j < n_; ++j) table[d_.end_at + j] += alpha * tail[j];
+  }
+
+  static constexpr T kLeast = T(1e-12);  // of a sum of squares
+
+  const std::shared_ptr<const OnlineData<T>> data_;
+  const OnlineData<T>& d_;
+  const int n_, stride_;
+
+  Buffer<T> v_;  // w / scale
+  double scale_ = 1;
+  i64 steps_ = 0;        // sequences seen since the weights were set
+  Buffer<T> average_;    // A
+  double scales_ = 0;    // c
+  double averaged_ = 0;  // how many weight vectors the mean is of
+  Buffer<T> square_;     // adagrad: sum of squared gradients; arow: variances
+  std::vector<u32> last_step_;
+  Buffer<T> sum_;  // sag: sum of the gradients last seen
+  Buffer<T> stored_nodes_, stored_pairs_;
+  std::vector<double> last_moved_, lipschitz_;
+  double moved_ = 0, lipschitz_top_ = 0, lipschitz_mean_ = 0, guess_ = 1;
+  i64 seen_ = 0;
+  Buffer<T> rate_, trail_;  // smd: steps, and how the weights depend on them
+  Buffer<T> gradient_;      // zero between steps
+  std::vector<u32> mark_;
+  u32 stamp_ = 1;
+  std::vector<Touched> touched_;
+  Buffer<T> product_;
+
+  Buffer<T> few_;  // zeros [stride]
+  OnlineSequence<T, W> sequence_;
+  double entropy_ = 0;           // of the last pass
+  std::deque<Delta<T>> deltas_;  // growing moves none of them
+};
+
+}  // namespace crfkit::CRFKIT_ISA

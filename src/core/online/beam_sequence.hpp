@@ -1,0 +1,191 @@
+// beam_sequence.hpp: the loss of one sequence inside of beams that are chosen on the way.
+//
+// Labels are scored in full. The messages of a beam go to all labels, a criterion picks the next beam among them, and
+// the gold label is always in it. Then the lattice that has only the beams' labels is solved exactly
+// (frozen_lattice.hpp). Of the transitions only the rows of the beams' labels are looked at.
+#pragma once
+#include "beam/frozen_lattice.hpp"
+#include "beam/selector.hpp"
+#include "online/delta.hpp"
+
+namespace crfkit::CRFKIT_ISA {
+
+template <class T, int W>
+class OnlineBeam {
+  using S = Simd<T, W>;
+  using Vec = typename S::Vec;
+  static constexpr T kInf = std::numeric_limits<T>::infinity();
+  static constexpr T kTiny = std::numeric_limits<T>::min();
+
+ public:
+  explicit OnlineBeam(const OnlineData<T>& data)
+      : d_(data),
+        n_(data.n_labels),
+        stride_(data.stride),
+        rows_(static_cast<std::size_t>(n_) * stride_),
+        belief_(stride_),
+        message_(stride_),
+        top_(n_, T(0)),
+        when_(n_, 0) {
+    forbidden_.reserve(static_cast<std::size_t>(n_) * stride_);
+    for (int i = 0; i < n_; ++i)
+      for (int j = 0; j < stride_; ++j)
+        forbidden_[static_cast<i64>(i) * stride_ + j] =
+            j < n_ ? static_cast<T>(d_.forbidden[static_cast<i64>(i) * n_ + j]) : -kInf;
+  }
+
+  Criterion criterion;
+
+  // The weights are scale * v from here on.
+  void prepare(const T* v, double scale) {
+    v_ = v + d_.transition_at;
+    scale_ = static_cast<T>(scale);
+    ++now_;
+  }
+
+  // log mass of the beams minus the score of the gold path; u: scores of the labels [steps][stride], padded with minus
+  // infinity. x: the derivatives, times `weight`, of the beams' labels and pairs.
+  double loss(const T* u, const u16* gold, double weight, Delta<T>& x) {
+    choose(u, x.steps, gold);
+    frozen_.start(x.steps, [&](int t) { return first_[t]; });
+    double shift = 0, gold_score = 0;
+    bool lossy = false;
+    for (int t = 0; t < x.steps; ++t) {
+      const T* row = u + static_cast<i64>(t) * stride_;
+      for (u32 k = first_[t]; k < first_[t + 1]; ++k) frozen_.u()[k] = static_cast<double>(row[labels_[k]]);
+      gold_score += static_cast<double>(row[gold[t]]);
+      if (t + 1 == x.steps) break;
+      gold_score += static_cast<double>(score(gold[t], gold[t + 1]));
+      const T high = highest(t);
+      shift += static_cast<double>(high);
+      double* m = frozen_.m() + frozen_.edge(t);
+      for (u32 i = first_[t]; i < first_[t + 1]; ++i) {
+        const T* from = rows_.data() + static_cast<i64>(labels_[i]) * stride_;
+        const double factor = factor_of(labels_[i], high);
+        for (u32 k = first_[t + 1]; k < first_[t + 2]; ++k) {
+          const double y = factor * static_cast<double>(from[labels_[k]]);
+          lossy |= y < 1e-30 && score(labels_[i], labels_[k]) > -kInf;
+          *m++ = y;
+        }
+      }
+    }
+    const double log_mass = frozen_.run(lossy, shift, [&](int t, std::size_t i, std::size_t k) {
+      return static_cast<double>(score(labels_[first_[t] + i], labels_[first_[t + 1] + k]));
+    });
+    differentiate(gold, static_cast<T>(weight), x);
+    return log_mass - gold_score;
+  }
+
+  BeamTally tally;
+
+ private:
+  T score(int i, int j) const {
+    const i64 at = static_cast<i64>(i) * stride_ + j;
+    return v_[at] * scale_ + forbidden_[at];
+  }
+
+  // exp(transition scores out of label i - the highest of them), kept until the weights change
+  CRFKIT_KERNEL const T* row(int i) {
+    T* out = rows_.data() + static_cast<i64>(i) * stride_;
+    if (when_[i] == now_) return out;
+    when_[i] = now_;
+    const i64 at = static_cast<i64>(i) * stride_;
+    Vec high = S::splat(-kInf);
+    for (int k = 0; k < stride_; k += W) {
+      const Vec x = S::load(v_ + at + k) * scale_ + S::load(forbidden_.data() + at + k);
+      S::store(out + k, x);
+      high = S::max(high, x);
+    }
+    top_[i] = std::max(S::highest(high), std::numeric_limits<T>::lowest());  // finite where all is forbidden
+    for (int k = 0; k < stride_; k += W) S::store(out + k, S::exp(S::load(out + k) - top_[i]));
+    return out;
+  }
+
+  T highest(int t) const {
+    T high = -kInf;
+    for (u32 k = first_[t]; k < first_[t + 1]; ++k) high = std::max(high, top_[labels_[k]]);
+    return high;
+  }
+  double factor_of(int i, T high) const {
+    return top_[i] == high ? 1.0 : std::exp(static_cast<double>(top_[i] - high));
+  }
+
+  // The beams of all steps.
+  CRFKIT_KERNEL void choose(const T* u, int steps, const u16* gold) {
+    labels_.clear();
+    first_.assign(1, 0);
+    for (int t = 0; t < steps; ++t) {
+      const T* x = u + static_cast<i64>(t) * stride_;
+      if (t > 0) send(t - 1);
+      Vec high = S::splat(-kInf);
+      for (int k = 0; k < stride_; k += W) high = S::max(high, S::load(x + k));
+      const T top = S::highest(high);
+      for (int k = 0; k < stride_; k += W) {
+        const Vec e = S::exp(S::load(x + k) - top);
+        S::store(belief_.data() + k, t > 0 ? e * S::load(message_.data() + k) : e);
+      }
+      selector_.select(belief_.data(), n_, stride_, criterion, gold[t], labels_);
+      first_.push_back(static_cast<u32>(labels_.size()));
+      tally.largest = std::max<i64>(tally.largest, first_[t + 1] - first_[t]);
+      T c = 0;
+      for (u32 k = first_[t]; k < first_[t + 1]; ++k) c += belief_[labels_[k]];
+      alpha_.clear();
+      for (u32 k = first_[t]; k < first_[t + 1]; ++k) alpha_.push_back(c >= kTiny ? belief_[labels_[k]] / c : T(1));
+    }
+    tally.tokens += steps;
+    tally.labels += static_cast<i64>(labels_.size());
+  }
+
+  // message[j] = sum over the beam of step t of alpha[i] exp(score[i][j]), up to a factor
+  CRFKIT_KERNEL void send(int t) {
+    for (u32 k = first_[t]; k < first_[t + 1]; ++k) row(labels_[k]);
+    const T high = highest(t);
+    for (u32 i = first_[t]; i < first_[t + 1]; ++i) {
+      const T a = alpha_[i - first_[t]] * static_cast<T>(factor_of(labels_[i], high));
+      const T* from = rows_.data() + static_cast<i64>(labels_[i]) * stride_;
+      for (int k = 0; k < stride_; k += W)
+        S::store(message_.data() + k, (i > first_[t] ? S::load(message_.data() + k) : Vec{}) + S::load(from + k) * a);
+    }
+  }
+
+  void differentiate(const u16* gold, T weight, Delta<T>& x) const {
+    constexpr T least = std::numeric_limits<T>::epsilon();
+    x.sparse = true;
+    x.first.assign(first_.begin(), first_.end());
+    x.slots.clear();
+    x.links.clear();
+    x.active.assign(x.steps, 0);
+    const double *p = frozen_.nodes(), *xi = frozen_.edges();
+    for (int t = 0; t < x.steps; ++t) {
+      for (u32 k = first_[t]; k < first_[t + 1]; ++k) {
+        const T slope = static_cast<T>(p[k] - (labels_[k] == gold[t] ? 1.0 : 0.0));
+        x.active[t] |= std::abs(slope) > least;
+        x.slots.push_back({labels_[k], weight * slope});
+      }
+      if (t + 1 == x.steps) break;
+      for (u32 i = first_[t]; i < first_[t + 1]; ++i)
+        for (u32 k = first_[t + 1]; k < first_[t + 2]; ++k) {
+          const bool right = labels_[i] == gold[t] && labels_[k] == gold[t + 1];
+          const T slope = static_cast<T>(*xi++ - (right ? 1.0 : 0.0));
+          const u32 at = static_cast<u32>(labels_[i]) * static_cast<u32>(stride_) + labels_[k];
+          if (std::abs(slope) > least && d_.pair_mask[at] != T(0)) x.links.push_back({at, weight * slope});
+        }
+    }
+  }
+
+  const OnlineData<T>& d_;
+  const int n_, stride_;
+  const T* v_ = nullptr;  // transitions
+  T scale_ = 1;
+  u64 now_ = 1;
+  Buffer<T> forbidden_;  // 0 or minus infinity, as in the padding  [labels][stride]
+  Buffer<T> rows_, belief_, message_;
+  std::vector<T> top_, alpha_;
+  std::vector<u64> when_;
+  std::vector<u32> first_;
+  std::vector<u16> labels_;
+  Selector<T, W> selector_;
+  FrozenLattice frozen_;
+};
+
+}  // namespace crfkit::CRFKIT_ISA

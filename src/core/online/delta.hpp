@@ -1,0 +1,33 @@
+// delta.hpp: a sequence's share of a gradient, before it is spread over the weights.
+#pragma once
+#include <vector>
+
+#include "online/online.hpp"
+
+namespace crfkit::CRFKIT_ISA {
+
+template <class T>
+struct Delta {
+  i64 seq = 0;
+  int steps = 0;
+  std::vector<u8> active;  // tokens that change anything
+  bool sparse = false;     // inside of beams
+  // of all labels
+  Buffer<T> nodes;  // [steps][stride]
+  Buffer<T> pairs;  // [labels][stride], zero where there is no weight
+  Buffer<T> edges;  // [steps - 1][labels][stride], where transitions look at the input
+  // of the labels in beams
+  struct Slot {
+    u16 label;
+    T slope;
+  };
+  struct Link {
+    u32 at;  // place of a transition in [labels][stride]
+    T slope;
+  };
+  std::vector<u32> first;  // slot of each step  [steps + 1]
+  std::vector<Slot> slots;
+  std::vector<Link> links;
+};
+
+}  // namespace crfkit::CRFKIT_ISA

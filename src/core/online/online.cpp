@@ -1,0 +1,159 @@
+#include "online/online.hpp"
+
+#include <algorithm>
+
+#include "train/kernels.hpp"
+
+namespace crfkit {
+namespace {
+
+// Appends the entries of all tokens; the dense rows begin at `first_row`, the single weights at `first_run`.
+template <class T>
+void fill_rows(const Family& family, i64 n_tokens, const i64* ptr, const u32* attr, const double* value, u32 first_row,
+               const std::vector<u32>& run_at, FlatRows<T>& out) {
+  out.width = family.width;
+  out.first = first_row;
+  const u32 known = family.n_attributes();
+  std::size_t entries = 0;
+  for (i64 k = 0; k < ptr[n_tokens]; ++k)
+    if (attr[k] < known) entries += family.place[attr[k]].dense() ? 1 : family.place[attr[k]].count;
+  out.at.reserve(entries);
+  out.column.reserve(entries);
+  if (value) out.value.reserve(entries);
+  out.n_dense.reserve(n_tokens);
+  out.ptr.reserve(n_tokens + 1);
+  out.ptr.push_back(0);
+  for (i64 t = 0; t < n_tokens; ++t) {
+    const auto each = [&](bool dense) {
+      for (i64 k = ptr[t]; k < ptr[t + 1]; ++k) {
+        const u32 a = attr[k];
+        if (a >= known || family.place[a].dense() != dense) continue;
+        const u32 begin = dense ? 0 : family.ptr[a], end = dense ? 1 : family.ptr[a + 1];
+        for (u32 w = begin; w < end; ++w) {
+          out.at.push_back(dense ? first_row + family.place[a].first * static_cast<u32>(family.width) : run_at[w]);
+          out.column.push_back(dense ? 0 : family.column[w]);
+          if (value) out.value.push_back(static_cast<T>(value[k]));
+        }
+      }
+    };
+    each(true);
+    out.n_dense.push_back(static_cast<u32>(static_cast<i64>(out.at.size()) - out.ptr.back()));
+    each(false);
+    out.ptr.push_back(static_cast<i64>(out.at.size()));
+  }
+}
+
+template <class T>
+void mark_bits(const Family& family, int lanes, FlatRows<T>& out) {
+  const std::size_t vectors = family.width / lanes;
+  out.bits.assign(family.dense_attr.size() * vectors, 0);
+  for (std::size_t r = 0; r < family.dense_attr.size(); ++r) {
+    const u32 a = family.dense_attr[r];
+    for (u32 k = family.ptr[a]; k < family.ptr[a + 1]; ++k) {
+      u16& bits = out.bits[r * vectors + family.column[k] / lanes];
+      bits = static_cast<u16>(bits | (1u << (family.column[k] % lanes)));
+    }
+  }
+}
+
+template <class T>
+void set_gold(const Tokens& data, const GoldLabels& gold, OnlineData<T>& out) {
+  bool all = true;
+  out.gold.reserve(data.n_tokens());
+  for (i64 t = 0; t < data.n_tokens(); ++t) {
+    out.gold.push_back(gold.label[t] < 0 ? kUnknown : static_cast<u16>(gold.label[t]));
+    all &= gold.label[t] >= 0;
+  }
+  if (all) return;
+  const std::size_t words = (out.n_labels + 63) / 64;
+  out.set_token.assign(gold.set_token, gold.set_token + gold.n_sets);
+  out.set_labels.assign(gold.n_sets * words, 0);
+  for (i64 k = 0; k < gold.n_sets; ++k)
+    for (int j = 0; j < out.n_labels; ++j)
+      if (gold.set_labels[k * out.n_labels + j]) out.set_labels[k * words + j / 64] |= u64{1} << (j % 64);
+  for (i64 s = 0; s < data.n_seq; ++s) {
+    const i64 first = data.offsets[s], last = data.offsets[s + 1];
+    const auto unknown = std::count(out.gold.begin() + first, out.gold.begin() + last, kUnknown);
+    const auto set = std::lower_bound(out.set_token.begin(), out.set_token.end(), first);
+    const bool hint = set != out.set_token.end() && *set < last;
+    out.known.push_back(unknown == 0 ? Known::all : unknown == last - first && !hint ? Known::none : Known::some);
+  }
+}
+
+}  // namespace
+
+template <class T>
+OnlineData<T> make_online_data(const Layout& layout, const Tokens& data, const GoldLabels& gold,
+                               const double* seq_weight, const double* constraints) {
+  layout.check();
+  if (layout.has_edges() && !data.edge_ptr)
+    throw Error("the model's transitions look at the input, the data has no transition attributes");
+  OnlineData<T> out;
+  const i64 n = out.n_labels = layout.n_labels;
+  out.lanes = kernels_for<T>(1).lanes;  // the trainers' only width: one sequence at a time gains little by wider ones
+  out.stride = round_up(layout.n_labels, out.lanes);
+  out.own_steps = layout.has_edges();
+  const Family state = layout.state_family(out.stride, out.lanes), edge = layout.edge_family(out.stride, out.lanes);
+  const u64 state_rows = state.dense_attr.size() * static_cast<u64>(state.width);
+  const u64 edge_rows = edge.dense_attr.size() * static_cast<u64>(edge.width);
+  u64 next = state_rows + edge_rows;
+  std::vector<u32> run_at[2];
+  out.place.assign(layout.size, kNone);
+  const Family* families[2] = {&state, &edge};
+  for (int f = 0; f < 2; ++f) {
+    const Family& family = *families[f];
+    run_at[f].assign(family.n_weights(), kNone);
+    for (u32 a = 0; a < family.n_attributes(); ++a)
+      for (u32 k = family.ptr[a]; k < family.ptr[a + 1]; ++k) {
+        u64 at;
+        if (family.place[a].dense()) {
+          at = (f == 0 ? 0 : state_rows) + family.place[a].first * static_cast<u64>(family.width) + family.column[k];
+        } else {
+          at = next++;
+          run_at[f][k] = static_cast<u32>(at);
+        }
+        out.place[family.first_weight + k] = static_cast<u32>(at);
+      }
+  }
+  next = (next + out.lanes - 1) / out.lanes * out.lanes;
+  out.transition_at = static_cast<i64>(next);
+  out.start_at = out.transition_at + n * out.stride;
+  out.end_at = out.start_at + out.stride;
+  out.size = out.end_at + out.stride;
+  if (out.size >= static_cast<i64>(kNone))
+    throw Error("the model has too many weights for training sequence by sequence");
+  out.pair_mask.assign(n * out.stride, T(0));
+  for (i64 i = 0; i < n; ++i)
+    for (i64 j = 0; j < n; ++j) {
+      const i32 w = layout.transition[i * n + j];
+      if (w < 0) continue;
+      out.pair_mask[i * out.stride + j] = T(1);
+      out.place[w] = static_cast<u32>(out.transition_at + i * out.stride + j);
+    }
+  out.has_start = layout.start >= 0;
+  out.has_end = layout.end >= 0;
+  for (i64 j = 0; j < n; ++j) {
+    if (out.has_start) out.place[layout.start + j] = static_cast<u32>(out.start_at + j);
+    if (out.has_end) out.place[layout.end + j] = static_cast<u32>(out.end_at + j);
+  }
+  fill_rows(state, data.n_tokens(), data.ptr, data.attr, data.value, 0, run_at[0], out.state);
+  mark_bits(state, out.lanes, out.state);
+  if (out.own_steps) {
+    fill_rows<T>(edge, data.n_tokens(), data.edge_ptr, data.edge_attr, nullptr, static_cast<u32>(state_rows), run_at[1],
+                 out.edge);
+    mark_bits(edge, out.lanes, out.edge);
+  }
+  out.offsets.assign(data.offsets, data.offsets + data.n_seq + 1);
+  set_gold(data, gold, out);
+  if (seq_weight) out.seq_weight.assign(seq_weight, seq_weight + data.n_seq);
+  out.forbidden.assign(n * n + 2 * n, 0.0);
+  if (constraints) out.forbidden.assign(constraints, constraints + n * n + 2 * n);
+  return out;
+}
+
+template OnlineData<float> make_online_data(const Layout&, const Tokens&, const GoldLabels&, const double*,
+                                            const double*);
+template OnlineData<double> make_online_data(const Layout&, const Tokens&, const GoldLabels&, const double*,
+                                             const double*);
+
+}  // namespace crfkit

@@ -1,0 +1,128 @@
+// online.hpp: training sequence by sequence, with weights that every step changes in place.
+//
+// All weights lie in one flat array:
+//
+//   dense rows of attributes | dense rows of edge attributes | single weights | transitions [L][stride] | start | end
+//
+// Everything that an algorithm keeps beside the weights (averages, variances, sums of gradients) has the same shape.
+#pragma once
+#include <memory>
+#include <vector>
+
+#include "base/parallel.hpp"
+#include "beam/criteria.hpp"
+#include "model/features.hpp"
+
+namespace crfkit {
+
+// Where the weights of the tokens' attributes lie in the flat array: dense rows first, then single weights.
+template <class T>
+struct FlatRows {
+  int width = 0;
+  std::vector<i64> ptr;      // first entry of each token           [tokens + 1]
+  std::vector<u32> n_dense;  // how many of them are dense rows     [tokens]
+  std::vector<u32> at;       // place of an entry in the flat array
+  std::vector<u32> column;   // of a single weight in its row
+  std::vector<T> value;      // empty: all one
+  u32 first = 0;             // place of the first dense row
+  std::vector<u16> bits;     // which numbers of a dense row are weights   [dense rows][width / lanes]
+};
+
+constexpr u16 kUnknown = 0xffff;  // in place of a gold label
+
+// How many labels of a sequence are known, if only to be one of several.
+enum class Known : u8 { all, some, none };
+
+template <class T>
+struct OnlineData {
+  int n_labels = 0, stride = 0, lanes = 0;
+  bool own_steps = false;  // transitions look at the input
+  FlatRows<T> state, edge;
+  i64 transition_at = 0, start_at = 0, end_at = 0, size = 0;
+  bool has_start = false, has_end = false;
+  std::vector<T> pair_mask;  // 1 where a transition has a weight   [labels][stride]
+  std::vector<u32> place;    // weight -> place in the flat array
+  std::vector<i64> offsets;
+  std::vector<u16> gold;           // or kUnknown
+  std::vector<i64> set_token;      // tokens of unknown label of which something is known, in order
+  std::vector<u64> set_labels;     // the labels they may have, as bits   [sets][words]
+  std::vector<Known> known;        // of each sequence, or empty: all
+  std::vector<double> seq_weight;  // or empty: all one
+  std::vector<double> forbidden;   // 0 or minus infinity                 [labels][labels], start, end
+
+  i64 n_seq() const { return static_cast<i64>(offsets.size()) - 1; }
+  Known known_of(i64 s) const { return known.empty() ? Known::all : known[s]; }
+};
+
+// Labels of the tokens, -1 where they are not known; sets of possible ones for some of these.
+struct GoldLabels {
+  const i32* label = nullptr;      // [tokens]
+  const i64* set_token = nullptr;  // rising                  [sets]
+  const u8* set_labels = nullptr;  // 1 where possible        [sets][labels]
+  i64 n_sets = 0;
+};
+
+// Tokens seen inside of beams, labels in these, and most of a token.
+struct BeamTally {
+  i64 tokens = 0, labels = 0, largest = 0;
+};
+
+struct Order {
+  const i64* seq;
+  i64 n;
+};
+
+// A pass over sequences gives the sum of their losses, as they were when each was met.
+template <class T>
+class OnlineTrainer {
+ public:
+  virtual ~OnlineTrainer() = default;
+  virtual i64 size() const = 0;
+  // Begins anew at w.
+  virtual void set_weights(const double* w) = 0;
+  virtual void weights(bool averaged, double* w) = 0;
+  // Coefficient of the entropy of the sequences of which nothing is known.
+  virtual void set_entropy_weight(double x) = 0;
+  // From here on, sequences whose labels are all known are looked at inside of beams, chosen afresh at each; null: no
+  // longer. For sgd and adagrad.
+  virtual void set_beam(const Criterion* criterion) = 0;
+  // Since beams were set.
+  virtual BeamTally tally() const = 0;
+  // Sum of the losses of the sequences at the present weights.
+  virtual double loss(Order order) = 0;
+  // The same, with the gradient by the weights in g.
+  virtual double gradient(Order order, double* g) = 0;
+  // Sum of the entropies in the losses of the last pass, without entropy_weight.
+  virtual double entropy() const = 0;
+  // Step k (counted from the last set_weights, plus t0): w <- (1 - eta decay) w - eta g, eta = eta0 / (1 + eta0 rate
+  // k)^power. average: from here on, keep the mean of w.
+  struct Sgd {
+    double eta0, decay, rate, power, t0;
+    int batch;
+    bool average;
+  };
+  virtual double sgd(Order order, const Sgd& how, const Poll& poll) = 0;
+  // h += g^2, w <- w (1 - eta decay / sqrt h) - eta g / sqrt h; floor: what h is at the beginning.
+  virtual double adagrad(Order order, double eta, double decay, double floor, int batch, const Poll& poll) = 0;
+  virtual double perceptron(Order order, const Poll& poll) = 0;
+  virtual double passive_aggressive(Order order, int type, double c, bool error_sensitive, const Poll& poll) = 0;
+  virtual double arow(Order order, double variance, double r, const Poll& poll) = 0;
+  // Stochastic average gradient; search: every how many steps a sequence's Lipschitz constant is looked at again.
+  virtual double sag(Order order, double decay, int search, const Poll& poll) = 0;
+  virtual const std::vector<double>& lipschitz() = 0;
+  // Stochastic meta-descent; damp: a factor of all steps.
+  struct Smd {
+    double eta0, mu, lambda, decay, damp;
+    int batch;
+  };
+  virtual double smd(Order order, const Smd& how, const Poll& poll) = 0;
+};
+
+template <class T>
+OnlineData<T> make_online_data(const Layout& layout, const Tokens& data, const GoldLabels& gold,
+                               const double* seq_weight, const double* constraints);
+
+template <class T>
+std::unique_ptr<OnlineTrainer<T>> make_trainer(OnlineData<T>&& data);
+
+}  // namespace crfkit

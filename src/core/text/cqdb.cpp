@@ -1,0 +1,148 @@
+#include "text/cqdb.hpp"
+
+#include <array>
+#include <bit>
+#include <cstring>
+#include <vector>
+
+#include "text/unicode.hpp"
+
+namespace crfkit {
+namespace {
+
+constexpr u32 kTables = 256, kByteOrder = 0x62445371, kHeader = 24, kFirstRecord = kHeader + 8 * kTables;
+
+u32 load(std::string_view data, u64 at) {
+  if (at + 4 > data.size()) throw Error("a string table is cut short");
+  const auto byte = [&](u64 k) { return static_cast<u32>(static_cast<unsigned char>(data[at + k])); };
+  return byte(0) | byte(1) << 8 | byte(2) << 16 | byte(3) << 24;
+}
+
+void store(std::string& out, u32 x) {
+  for (int k = 0; k < 4; ++k) out += static_cast<char>(x >> 8 * k & 255);
+}
+
+// Jenkins' lookup3 hash of bytes, with initial value 0.
+u32 lookup3(std::string_view key) {
+  u32 a = 0xdeadbeef + static_cast<u32>(key.size()), b = a, c = a;
+  const auto subtract = [](u32& x, u32 y, int turn) {
+    x -= y;
+    x ^= std::rotl(y, turn);
+  };
+  std::size_t at = 0;
+  const auto word = [&](std::size_t k) {
+    u32 x = 0;
+    for (std::size_t i = 0; i < 4 && at + k + i < key.size(); ++i)
+      x |= static_cast<u32>(static_cast<unsigned char>(key[at + k + i])) << 8 * i;
+    return x;
+  };
+  for (; key.size() - at > 12; at += 12) {
+    a += word(0);
+    b += word(4);
+    c += word(8);
+    subtract(a, c, 4);
+    c += b;
+    subtract(b, a, 6);
+    a += c;
+    subtract(c, b, 8);
+    b += a;
+    subtract(a, c, 16);
+    c += b;
+    subtract(b, a, 19);
+    a += c;
+    subtract(c, b, 4);
+    b += a;
+  }
+  if (at == key.size()) return c;
+  a += word(0);
+  b += word(4);
+  c += word(8);
+  const auto fold = [](u32& x, u32 y, int turn) {
+    x ^= y;
+    x -= std::rotl(y, turn);
+  };
+  fold(c, b, 14);
+  fold(a, c, 11);
+  fold(b, a, 25);
+  fold(c, b, 16);
+  fold(a, c, 4);
+  fold(b, a, 14);
+  fold(c, b, 24);
+  return c;
+}
+
+}  // namespace
+
+StringTable read_cqdb(std::string_view data, u32 expected) {
+  if (!data.starts_with("CQDB")) throw Error("a string table does not begin with CQDB");
+  const u32 size = load(data, 4), count = load(data, 16), back = load(data, 20);
+  if (load(data, 12) != kByteOrder) throw Error("a string table has another byte order");
+  if (size < kFirstRecord || size > data.size()) throw Error("a string table is cut short");
+  data = data.substr(0, size);
+  if (count < expected) throw Error("a string table holds fewer strings than the model names");
+  if (back + 4 * static_cast<u64>(expected) > size) throw Error("a string table is cut short");
+  StringTable out;
+  out.reserve(expected, size - kFirstRecord);
+  for (u32 id = 0; id < expected; ++id) {
+    const u32 at = load(data, back + 4 * static_cast<u64>(id));
+    if (at < kFirstRecord) throw Error("string " + std::to_string(id) + " is missing");
+    const u32 length = load(data, static_cast<u64>(at) + 4);
+    if (load(data, at) != id || length == 0 || static_cast<u64>(at) + 8 + length > size)
+      throw Error("the record of string " + std::to_string(id) + " is damaged");
+    const std::string_view s = data.substr(at + 8, length - 1);
+    if (data[at + 8 + length - 1] != 0 || s.find('\0') != std::string_view::npos)
+      throw Error("the record of string " + std::to_string(id) + " is damaged");
+    if (invalid_utf8(s) != std::string_view::npos) throw Error("string " + std::to_string(id) + " is not valid UTF-8");
+    if (out.add(s) != id) throw Error("string '" + std::string(s) + "' is there twice");
+  }
+  return out;
+}
+
+std::string write_cqdb(const StringTable& strings) {
+  struct Bucket {
+    u32 hash, place;
+  };
+  std::array<std::vector<Bucket>, kTables> tables;
+  std::string records, key;
+  std::vector<u32> places;
+  for (u32 id = 0; id < strings.size(); ++id) {
+    key = strings[id];
+    if (key.find('\0') != std::string::npos) throw Error("a name has a zero byte, which CRFsuite's files cannot hold");
+    key += '\0';
+    const u32 place = kFirstRecord + static_cast<u32>(records.size());
+    if (records.size() + key.size() + 8 > 0xf0000000u)
+      throw Error("CRFsuite's files cannot hold as many names: they are limited to 4 GB");
+    store(records, id);
+    store(records, static_cast<u32>(key.size()));
+    records += key;
+    places.push_back(place);
+    const u32 hash = lookup3(key);
+    tables[hash % kTables].push_back({hash, place});
+  }
+  std::string refs, hashed;
+  const u32 first_table = kFirstRecord + static_cast<u32>(records.size());
+  for (const auto& table : tables) {
+    const u32 n = 2 * static_cast<u32>(table.size());
+    store(refs, n == 0 ? 0 : first_table + static_cast<u32>(hashed.size()));
+    store(refs, n);
+    std::vector<Bucket> slots(n, {0, 0});
+    for (const Bucket& x : table) {
+      u32 k = (x.hash >> 8) % n;
+      while (slots[k].place != 0) k = (k + 1) % n;
+      slots[k] = x;
+    }
+    for (const Bucket& x : slots) {
+      store(hashed, x.hash);
+      store(hashed, x.place);
+    }
+  }
+  const u64 back = first_table + static_cast<u64>(hashed.size()), size = back + 4 * places.size();
+  if (size > 0xffffffffu) throw Error("CRFsuite's files cannot hold as many names: they are limited to 4 GB");
+  std::string out = "CQDB";
+  for (u32 x : {static_cast<u32>(size), 0u, kByteOrder, strings.size(), static_cast<u32>(back)}) store(out, x);
+  out += refs + records + hashed;
+  for (u32 place : places) store(out, place);
+  return out;
+}
+
+}  // namespace crfkit

@@ -1,0 +1,134 @@
+// encoder.hpp: from columns to attributes, by templates, without a string per feature.
+//
+// A template names pieces of the text around a token, "the word before, this part of speech". Its value at a token is
+// computed through nodes: a leaf is a form of one column's string (the word, its suffix, its shape), a join is a pair
+// of nodes some steps apart. Each node numbers its values; an attribute is (template, value number), found by an array
+// look-up. Leaves are computed once per distinct string, joins once per token and shared by all templates that shift
+// them: nineteen chunking templates cost five look-ups a token.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "chain/chain.hpp"
+#include "text/columns.hpp"
+#include "text/pattern.hpp"
+#include "text/strings.hpp"
+#include "text/unicode.hpp"
+
+namespace crfkit {
+
+struct Node {
+  enum class Kind : u8 { leaf, join, always, first, last };
+  Kind kind = Kind::always;
+  int column = 0;                  // leaf
+  WordForm form = WordForm::same;  // leaf
+  int n = 0;                       // leaf: characters of an affix
+  // leaf of a Wapiti pattern: the string, whether the regex matches it, or what the regex matches
+  enum class Command : u8 { none, copy, test, match };
+  Command command = Command::none;
+  bool lower = false;     // in lower case, ASCII letters only
+  bool absolute = false;  // at this place of the sequence: 1 is the first token, -1 the last
+  int place = 0;
+  std::string regex;
+  std::shared_ptr<const Regex> matcher;
+  int a = 0, b = 0, distance = 0;  // join: a at t, b at t + distance
+  std::string between;             // join: text between the two in a name
+
+  static Node leaf(int column, WordForm form, int n);
+  static Node pattern(int column, Command command, bool lower, bool absolute, int place, std::string regex);
+  static Node join(int a, int b, int distance, std::string between);
+  static Node mark(Kind kind);
+};
+
+struct Template {
+  int node = 0;
+  int offset = 0;              // the node is looked at this many steps away
+  std::string prefix, suffix;  // text around the value in a name
+  bool edge = false;           // an attribute of the transition into the token, not of the token
+};
+
+// Attributes of ragged tokens, [tokens + 1] pointers and the attributes' numbers.
+struct Attributes {
+  std::vector<i64> ptr{0};
+  std::vector<u32> attr;
+};
+
+// What a piece outside of the sequence reads: nothing, so that its template gives nothing; _B-1, _B+1, _B+2 ... as in
+// CRF++; or _x-1, _x+1 ... _x+4, _x+# as in Wapiti.
+enum class Padding : u8 { none, crfpp, wapiti };
+
+class TemplateEncoder {
+ public:
+  TemplateEncoder(std::vector<Node> nodes, std::vector<Template> templates, Padding pad);
+
+  // grow: number what is new; otherwise skip what is unknown, and several threads may call at once.
+  void encode(const ColumnView& data, bool grow, const Threads& threads, Attributes& state, Attributes& edge);
+
+  u32 n_attributes(bool edge) const { return n_attributes_[edge]; }
+  std::string name(u32 attribute, bool edge) const;
+  std::vector<std::string> names(bool edge) const;
+  int n_columns() const { return n_columns_; }
+  bool has_edges() const;
+
+  // An encoder that knows only the attributes marked in keep, renumbered in order.
+  TemplateEncoder pruned(const std::vector<u8>& keep_state, const std::vector<u8>& keep_edge) const;
+
+  // Learns attributes from their names instead of from data: attribute k is whatever the templates write as names[k]. A
+  // name that can be read in several ways ("a/b/c" of two values joined by "/") is learned in all of them. Gives for
+  // both kinds a mark for each name: whether some template can write it.
+  struct Marks {
+    std::vector<u8> state, edge;
+  };
+  Marks learn(const StringTable& state, const StringTable& edge);
+
+  // What encode learned, as flat tables: for every leaf its strings, for every join its pairs, for every class
+  // its attributes by value.
+  struct Vocabulary {
+    std::vector<StringTable> strings;         // [leaves]
+    std::vector<PairTable> pairs;             // [joins]
+    std::vector<std::vector<u32>> attribute;  // [classes][values], kNone: no attribute
+  };
+  const Vocabulary& vocabulary() const { return vocabulary_; }
+  void restore(Vocabulary vocabulary, u32 n_state, u32 n_edge);
+  int n_classes() const { return static_cast<int>(classes_.size()); }
+
+ private:
+  // Templates that differ only in where they look, and write the same name, share their attributes.
+  struct Class {
+    int node;
+    std::string prefix, suffix;
+    bool edge;
+    int same_text = -1;  // number of the group of classes with the same text but other nodes, or -1
+  };
+  struct Scratch;
+  using LeafMaps = std::vector<std::vector<u32>>;  // [leaves][strings of the data] -> value
+
+  void share_tables();
+  u32 n_values(int node) const;
+  void append_value(std::string& out, int node, u32 value) const;
+  u32 add_attribute(int cls, u32 value);
+  u32 value_of(int node, const std::vector<std::string_view>& pieces, std::size_t& next);
+  u32 leaf_value(int node, std::string_view s, bool grow);
+  LeafMaps map_leaves(const ColumnView& data, bool grow, const Threads& threads);
+  u32 pad_value(int node, i64 far, bool before, bool grow);
+  void run_nodes(const ColumnView& data, const LeafMaps& leaves, i64 seq, bool grow, Scratch& scratch);
+  void encode_range(const ColumnView& data, const LeafMaps& leaves, i64 begin, i64 end, bool grow, Attributes& state,
+                    Attributes& edge);
+
+  std::vector<Node> nodes_;
+  std::vector<Template> templates_;
+  Padding pad_;
+  int n_columns_ = 0;
+  std::vector<int> same_;        // node -> the first node that numbers its values together with it
+  std::vector<int> table_of_;    // node -> its table among the leaves' or the joins'
+  std::vector<int> low_, high_;  // node -> steps before the first and behind the last token it is needed at
+  std::vector<Class> classes_;
+  std::vector<int> class_of_;         // template -> class
+  std::vector<StringTable> by_name_;  // per group of same text: names seen, and their attributes
+  std::vector<std::vector<u32>> named_;
+  Vocabulary vocabulary_;
+  u32 n_attributes_[2] = {0, 0};
+};
+
+}  // namespace crfkit

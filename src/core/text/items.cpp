@@ -1,0 +1,68 @@
+#include "text/items.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstring>
+
+#include "text/unicode.hpp"
+
+namespace crfkit {
+namespace {
+
+double number(std::string_view s, i64 line, const char* what) {
+  double x = 0;
+  if (!s.empty() && s[0] == '+') s.remove_prefix(1);
+  const auto [end, error] = std::from_chars(s.data(), s.data() + s.size(), x);
+  if (error != std::errc() || end != s.data() + s.size())
+    throw LineError(line, std::string(what) + " is not a number: '" + std::string(s) + "'");
+  if (!std::isfinite(x)) throw LineError(line, std::string(what) + " must be finite, got '" + std::string(s) + "'");
+  return x;
+}
+
+// Splits "name:value" at the first colon that is not escaped; name loses its escapes. The value may be missing.
+std::string_view split(std::string_view field, std::string& name) {
+  name.clear();
+  for (std::size_t i = 0; i < field.size(); ++i) {
+    if (field[i] == '\\' && i + 1 < field.size() && (field[i + 1] == ':' || field[i + 1] == '\\')) name += field[++i];
+    else if (field[i] == ':') return field.substr(i + 1);
+    else name += field[i];
+  }
+  return {};
+}
+
+}  // namespace
+
+void ItemBuilder::parse(std::string_view text, i64 first_line) {
+  check_utf8(text, first_line);
+  std::string name;
+  for_lines(text, first_line, [&](std::string_view s, i64 line) {
+    if (s.empty()) return end_sequence();
+    if (s.starts_with("@weight:")) {
+      if (static_cast<i64>(ptr.size()) - 1 != offsets.back())
+        throw LineError(line, "@weight must stand before the first item of a sequence");
+      open_weight_ = number(s.substr(8), line, "the weight");
+      if (open_weight_ < 0) throw LineError(line, "the weight must not be negative");
+      return;
+    }
+    bool first = true;
+    for (std::size_t i = 0;;) {
+      const std::size_t tab = s.find('\t', i);
+      const std::string_view field = s.substr(i, tab - i);
+      if (first) {
+        if (field.empty()) throw LineError(line, "the label is empty");
+        label.push_back(labels.add(field));
+        first = false;
+      } else if (!field.empty()) {
+        const std::string_view x = split(field, name);
+        if (name.empty()) throw LineError(line, "an attribute has no name: '" + std::string(field) + "'");
+        add_attribute(name, x.data() == nullptr ? 1.0 : number(x, line, "a value"));
+      }
+      if (tab == std::string_view::npos) break;
+      i = tab + 1;
+    }
+    end_token();
+  });
+}
+
+}  // namespace crfkit

@@ -1,0 +1,58 @@
+// items.hpp: tokens as bags of named attributes with values, from CRFsuite's text format or one by one.
+#pragma once
+#include <string_view>
+#include <vector>
+
+#include "base/base.hpp"
+#include "text/columns.hpp"
+#include "text/strings.hpp"
+
+namespace crfkit {
+
+class ItemBuilder {
+ public:
+  // keep_zeros: whether attributes of value zero are kept; they score nothing, but may be seen with a label.
+  explicit ItemBuilder(bool keep_zeros = false) : keep_zeros_(keep_zeros) {}
+
+  // CRFsuite text: "label TAB attribute[:value] TAB ...", a blank line ends a sequence, "\:" and "\\" are a colon and
+  // a backslash, a line "@weight:w" before the first token weighs the sequence.
+  void parse(std::string_view text, i64 first_line);
+
+  void add_attribute(std::string_view name, double x) {
+    if (x == 0.0 && !keep_zeros_) return;
+    if (x != 1.0 && value.empty()) value.assign(attr.size(), 1.0);
+    attr.push_back(names.add(name));
+    if (!value.empty() || x != 1.0) value.push_back(x);
+  }
+  void end_token() { ptr.push_back(static_cast<i64>(attr.size())); }
+  void end_sequence(bool keep_empty = false) {
+    const i64 tokens = static_cast<i64>(ptr.size()) - 1;
+    if (tokens == offsets.back() && !keep_empty) return;
+    offsets.push_back(tokens);
+    weight.push_back(open_weight_);
+    open_weight_ = 1.0;
+  }
+
+  // An empty one of the same kind.
+  ItemBuilder fresh() const { return ItemBuilder(keep_zeros_); }
+  // Forgets the tokens of a sequence that was not ended.
+  void drop_open() {
+    ptr.resize(offsets.back() + 1);
+    attr.resize(ptr.back());
+    if (!value.empty()) value.resize(ptr.back());
+  }
+
+  StringTable names, labels;
+  std::vector<i64> offsets{0};  // first token of each sequence
+  std::vector<i64> ptr{0};      // first attribute of each token
+  std::vector<u32> attr;        // numbers in names
+  std::vector<double> value;    // empty: all one
+  std::vector<u32> label;       // numbers in labels, of tokens read from text
+  std::vector<double> weight;   // of each sequence
+
+ private:
+  double open_weight_ = 1.0;
+  bool keep_zeros_ = false;
+};
+
+}  // namespace crfkit

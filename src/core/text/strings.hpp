@@ -1,0 +1,159 @@
+// strings.hpp: distinct strings, and distinct pairs of numbers, numbered from zero.
+#pragma once
+#include <cstring>
+#include <string_view>
+#include <vector>
+
+#include "base/base.hpp"
+
+namespace crfkit {
+
+constexpr u32 kNone = 0xffffffffu;
+
+inline u64 mix(u64 x) {
+  x ^= x >> 32;
+  x *= 0xd6e8feb86659fd93ull;
+  x ^= x >> 32;
+  x *= 0xd6e8feb86659fd93ull;
+  return x ^ (x >> 32);
+}
+
+inline u64 hash_bytes(std::string_view s) {
+  u64 h = 0x9e3779b97f4a7c15ull ^ s.size();
+  const char* p = s.data();
+  std::size_t n = s.size();
+  for (; n >= 8; p += 8, n -= 8) {
+    u64 x;
+    std::memcpy(&x, p, 8);
+    h = (h ^ x) * 0x9fb21c651e98df25ull;
+    h ^= h >> 35;
+  }
+  u64 tail = 0;
+  std::memcpy(&tail, p, n);
+  return mix(h ^ tail);
+}
+
+// Open addressing over ids: the caller knows how to compare an id's key. At most half full.
+class Slots {
+ public:
+  // Returns the id whose key equals, or kNone.
+  template <class Equal>
+  u32 find(u64 hash, Equal equal) const {
+    if (slots_.empty()) return kNone;
+    const std::size_t mask = slots_.size() - 1;
+    const u32 tag = static_cast<u32>(hash >> 32);
+    for (std::size_t i = hash & mask;; i = (i + 1) & mask) {
+      const Slot slot = slots_[i];
+      if (slot.id == kNone) return kNone;
+      if (slot.tag == tag && equal(slot.id)) return slot.id;
+    }
+  }
+  // Adds id, known to be new. hash_of(id) gives the hash of any id already here.
+  template <class HashOf>
+  void add(u64 hash, u32 id, HashOf hash_of) {
+    if ((count_ + 1) * 2 > slots_.size()) grow(hash_of);
+    put(hash, id);
+    ++count_;
+  }
+  // Room for n ids in all, known to be none so far.
+  void reserve(std::size_t n) {
+    std::size_t size = 64;
+    while (size < 2 * n) size *= 2;
+    slots_.assign(size, {});
+  }
+  // Has the memory fetch what find(hash) will look at first.
+  void prefetch(u64 hash) const {
+    if (!slots_.empty()) __builtin_prefetch(slots_.data() + (hash & (slots_.size() - 1)));
+  }
+
+ private:
+  struct Slot {
+    u32 id = kNone, tag = 0;
+  };
+  void put(u64 hash, u32 id) {
+    const std::size_t mask = slots_.size() - 1;
+    std::size_t i = hash & mask;
+    while (slots_[i].id != kNone) i = (i + 1) & mask;
+    slots_[i] = {id, static_cast<u32>(hash >> 32)};
+  }
+  template <class HashOf>
+  void grow(HashOf hash_of) {
+    const std::vector<Slot> old = std::move(slots_);
+    slots_.assign(old.empty() ? 64 : old.size() * 2, {});
+    for (const Slot& slot : old)
+      if (slot.id != kNone) put(hash_of(slot.id), slot.id);
+  }
+
+  std::vector<Slot> slots_;
+  std::size_t count_ = 0;
+};
+
+class StringTable {
+ public:
+  u32 find(std::string_view s) const {
+    return slots_.find(hash_bytes(s), [&](u32 id) { return (*this)[id] == s; });
+  }
+  u32 add(std::string_view s) {
+    const u64 hash = hash_bytes(s);
+    const u32 known = slots_.find(hash, [&](u32 id) { return (*this)[id] == s; });
+    if (known != kNone) return known;
+    const u32 id = size();
+    if (id == kNone - 1) throw Error("too many distinct strings");
+    bytes_.insert(bytes_.end(), s.begin(), s.end());
+    ends_.push_back(bytes_.size());
+    slots_.add(hash, id, [&](u32 k) { return hash_bytes((*this)[k]); });
+    return id;
+  }
+  std::string_view operator[](u32 id) const {
+    const u64 begin = id == 0 ? 0 : ends_[id - 1];
+    return {bytes_.data() + begin, static_cast<std::size_t>(ends_[id] - begin)};
+  }
+  // To be called while empty.
+  void reserve(std::size_t n, std::size_t bytes) {
+    slots_.reserve(n);
+    ends_.reserve(n);
+    bytes_.reserve(bytes);
+  }
+  u32 size() const { return static_cast<u32>(ends_.size()); }
+  const std::vector<char>& bytes() const { return bytes_; }
+  const std::vector<u64>& ends() const { return ends_; }
+
+ private:
+  std::vector<char> bytes_;
+  std::vector<u64> ends_;  // end of each string in bytes_
+  Slots slots_;
+};
+
+class PairTable {
+ public:
+  u32 find(u32 a, u32 b) const {
+    const u64 key = pack(a, b);
+    return slots_.find(mix(key), [&](u32 id) { return keys_[id] == key; });
+  }
+  u32 add(u32 a, u32 b) {
+    const u64 key = pack(a, b), hash = mix(key);
+    const u32 known = slots_.find(hash, [&](u32 id) { return keys_[id] == key; });
+    if (known != kNone) return known;
+    const u32 id = size();
+    if (id == kNone - 1) throw Error("too many distinct feature values");
+    keys_.push_back(key);
+    slots_.add(hash, id, [&](u32 k) { return mix(keys_[k]); });
+    return id;
+  }
+  // To be called while empty.
+  void reserve(std::size_t n) {
+    slots_.reserve(n);
+    keys_.reserve(n);
+  }
+  void prefetch(u32 a, u32 b) const { slots_.prefetch(mix(pack(a, b))); }
+  u32 first(u32 id) const { return static_cast<u32>(keys_[id] >> 32); }
+  u32 second(u32 id) const { return static_cast<u32>(keys_[id]); }
+  u32 size() const { return static_cast<u32>(keys_.size()); }
+
+ private:
+  static u64 pack(u32 a, u32 b) { return static_cast<u64>(a) << 32 | b; }
+  std::vector<u64> keys_;
+  Slots slots_;
+};
+
+}  // namespace crfkit

@@ -1,0 +1,1 @@
+"""What every room uses: files, threads, rules of parameters."""

@@ -1,0 +1,5 @@
+"""The model: labels, weights and encoder in one file; what it says of itself; labelling large files with it."""
+
+from crfkit.model.chain_model import ChainModel, ModelError
+
+__all__ = ["ChainModel", "ModelError"]

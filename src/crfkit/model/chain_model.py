@@ -1,0 +1,361 @@
+"""A trained model, and the file it is kept in."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crfkit import _core
+from crfkit.base.files import whole_file
+from crfkit.chain.constraints import Constraints
+from crfkit.chain.potentials import Potentials
+from crfkit.data.dataset import Dataset, Layout
+from crfkit.data.sequences import Columns, Items
+from crfkit.features.encoders import Encoder, FeatureSource, ItemEncoder, PlanEncoder
+
+__all__ = [
+    "ChainModel",
+    "LocalChainModel",
+    "ModelError",
+    "chain_model",
+    "group",
+    "plain_values",
+    "read_file",
+    "read_model",
+    "restore_encoder",
+    "write_file",
+    "write_model",
+]
+
+FORMAT = 1
+_DTYPES = {
+    "F64": np.float64,
+    "F32": np.float32,
+    "I64": np.int64,
+    "I32": np.int32,
+    "U64": np.uint64,
+    "U32": np.uint32,
+    "U16": np.uint16,
+    "U8": np.uint8,
+    "BOOL": np.bool_,
+}
+_PIECE = 1 << 23  # scores held at a time while predicting
+
+
+class ModelError(ValueError):
+    """A file that is not a model, or not a whole one."""
+
+
+@dataclass(frozen=True, eq=False)
+class ChainModel:
+    """A linear-chain CRF: an encoder, labels, and weights.
+
+    Attributes
+    ----------
+    encoder : Encoder
+        Knows the attributes.
+    labels : tuple
+        Label of each number.
+    layout : Layout
+    weights : float64 array [layout.size]
+    constraints : Constraints or None
+    dtype : numpy dtype
+        Precision of scores.
+    params : dict
+        Of the estimator that made it.
+    info : dict
+        What training wants to be remembered.
+    """
+
+    encoder: Encoder
+    labels: tuple[Any, ...]
+    layout: Layout
+    weights: NDArray[np.float64]
+    constraints: Constraints | None = None
+    dtype: Any = np.float32
+    params: Mapping[str, Any] = field(default_factory=dict)
+    info: Mapping[str, Any] = field(default_factory=dict)
+
+    def scorer(self, dtype: Any = None, threads: int = 1) -> _core.ScorerF32:
+        """The core's scorer in the given precision."""
+        dtype = np.dtype(dtype or self.dtype)
+        if dtype not in self._scorers:
+            native = _core.ScorerF32 if dtype == np.float32 else _core.ScorerF64
+            forbidden = None if self.constraints is None else self.constraints.as_scores()
+            weights = np.ascontiguousarray(self.weights, np.float64)
+            self._scorers[dtype] = native(self.layout.native, weights, forbidden, threads)
+        return self._scorers[dtype]
+
+    @cached_property
+    def _scorers(self) -> dict[Any, _core.ScorerF32]:
+        return {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = dict(self.__dict__)
+        state.pop("_scorers", None)
+        state["encoder"] = (self.encoder.config(), self.encoder.arrays(), _function(self.encoder))
+        state["layout"] = {**self.layout.arrays(), **self.layout.numbers()}
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        state["encoder"] = restore_encoder(*state["encoder"])
+        state["layout"] = Layout(**state["layout"])
+        self.__dict__.update(state)
+
+    def score(self, data: Dataset, threads: int, dtype: Any = None) -> Potentials:
+        """Potentials of a data set, a batch."""
+        scorer = self.scorer(dtype, threads)
+        n = self.layout.n_labels
+        kind = np.dtype(dtype or self.dtype)
+        unary = np.empty((data.n_tokens, n), kind)
+        edges = int(np.maximum(np.diff(data.offsets) - 1, 0).sum()) if scorer.per_step else 1
+        pairwise = np.empty((edges, n, n), kind)
+        scorer.score(data.native, threads, unary, pairwise)
+        return Potentials(unary, pairwise if scorer.per_step else pairwise[0], offsets=data.offsets)
+
+    def potentials(self, X: Any, threads: int, dtype: Any = None) -> Iterator[Potentials]:
+        """Potentials of sequences, piece by piece so that long inputs do not fill the memory."""
+        per_token = self.layout.n_labels * (self.layout.n_labels if len(self.layout.edge_ptr) else 1)
+        for piece in _pieces(self.encoder.read(X), max(1, _PIECE // per_token)):
+            yield self.score(self.encoder.encode(piece, False, threads), threads, dtype)
+
+
+class LocalChainModel(ChainModel):
+    """A chain whose scores are normalised at each step: those of a MEMM.
+
+    Its potentials are logarithms of probabilities: of the first label, and of each label given the one before.
+    """
+
+    def score(self, data: Dataset, threads: int, dtype: Any = None) -> Potentials:
+        """Potentials of a data set, a batch; transitions have a matrix for every step."""
+        p = super().score(data, threads, dtype)
+        n, offsets = self.layout.n_labels, data.offsets
+        inner = np.ones(data.n_tokens, bool)
+        first = offsets[:-1][np.diff(offsets) > 0]
+        inner[first] = False
+        steps = p.pairwise + p.unary[inner][:, None, :]
+        steps -= _log_sum(steps)
+        unary = np.zeros((data.n_tokens, n), p.unary.dtype)
+        unary[first] = p.unary[first] - _log_sum(p.unary[first])
+        return Potentials(unary, steps, offsets=offsets)
+
+    def potentials(self, X: Any, threads: int, dtype: Any = None) -> Iterator[Potentials]:
+        """Potentials of sequences, piece by piece."""
+        for piece in _pieces(self.encoder.read(X), max(1, _PIECE // self.layout.n_labels**2)):
+            yield self.score(self.encoder.encode(piece, False, threads), threads, dtype)
+
+
+def _log_sum(x: Any) -> Any:
+    """Logarithm of the sum of exponentials over the last axis, which is kept."""
+    top = x.max(axis=-1, keepdims=True)
+    return top + np.log(np.exp(x - top).sum(axis=-1, keepdims=True))
+
+
+def _pieces(X: Columns | Items, tokens: int) -> Iterator[Columns | Items]:
+    """Slices of about the given number of tokens, at least one sequence each."""
+    sizes = X.lengths.tolist()
+    begin, total = 0, 0
+    for i, size in enumerate(sizes):
+        if total and total + size > tokens:
+            yield X[begin:i]
+            begin, total = i, 0
+        total += size
+    if begin < len(sizes):
+        yield X[begin:] if begin else X
+
+
+def _function(encoder: Encoder) -> Any:
+    return encoder.function if isinstance(encoder, ItemEncoder) else None
+
+
+def restore_encoder(config: dict[str, Any], arrays: dict[str, NDArray[Any]], function: Any) -> Encoder:
+    """The encoder that a model file holds."""
+    if config["kind"] == "plan":
+        return PlanEncoder.restore(config, arrays)
+    if config["kind"] == "items":
+        return ItemEncoder.restore(config, arrays, function)
+    raise ModelError(f"unknown kind of features {config['kind']!r}")
+
+
+def write_model(model: ChainModel, path: str | os.PathLike[str], estimator: str) -> None:
+    """Writes the file of a chain model."""
+    header = {
+        "estimator": estimator,
+        "labels": list(model.labels),
+        "layout": model.layout.numbers(),
+        "encoder": model.encoder.config(),
+        "dtype": np.dtype(model.dtype).name,
+        "params": plain_values(model.params),
+        "info": plain_values(model.info),
+    }
+    arrays = {f"encoder.{k}": v for k, v in model.encoder.arrays().items()}
+    arrays |= {f"layout.{k}": v for k, v in model.layout.arrays().items()}
+    arrays["weights"] = np.asarray(model.weights)
+    if model.constraints is not None:
+        arrays["constraints.transitions"] = model.constraints.transitions
+        arrays["constraints.start"] = model.constraints.start
+        arrays["constraints.end"] = model.constraints.end
+    write_file(path, header, arrays)
+
+
+def write_file(path: str | os.PathLike[str], header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
+    """Writes a model file (safetensors): beside the target first, then renamed, so that no half file remains."""
+    from safetensors.numpy import save
+
+    head = json.dumps({"format": FORMAT, **header})
+    data = save({k: np.ascontiguousarray(v) for k, v in arrays.items()}, {"crfkit": head})
+    with whole_file(path) as file:
+        file.write(data)
+
+
+def plain_values(values: Mapping[str, Any]) -> dict[str, Any]:
+    """What JSON can hold; anything else by its text."""
+    out: dict[str, Any] = {}
+    for key, value in values.items():
+        try:
+            json.dumps(value)
+            out[key] = value
+        except TypeError:
+            out[key] = repr(value)
+    return out
+
+
+def _map_tensors(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """Header and arrays of a safetensors file; every offset is checked."""
+    name = os.fspath(path)
+    with open(path, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        if size < 8:
+            raise ModelError(f"{name}: not a crfkit model: only {size} bytes")
+        mapped = file.read()  # a map would crash us when the file is overwritten
+    (length,) = struct.unpack("<Q", mapped[:8])
+    if length > size - 8 or mapped[8:9] != b"{":
+        raise ModelError(f"{name}: not a crfkit model, or one that is cut short")
+    try:
+        table = json.loads(mapped[8 : 8 + length])
+        header = json.loads(table.pop("__metadata__", {}).get("crfkit", "null"))
+    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError, AttributeError, TypeError) as e:
+        raise ModelError(f"{name}: not a crfkit model: its header is damaged") from e
+    if not isinstance(header, dict):
+        raise ModelError(f"{name}: a safetensors file, but not a crfkit model")
+    arrays = {}
+    begin = 8 + length
+    for key, entry in table.items():
+        try:
+            dtype = np.dtype(_DTYPES[entry["dtype"]])
+            first, last = (int(n) for n in entry["data_offsets"])
+            shape = tuple(int(n) for n in entry["shape"])
+            count = int(np.prod(shape, dtype=object)) if shape else 1
+            fits = 0 <= first <= last <= size - begin and last - first == count * dtype.itemsize
+        except (KeyError, TypeError, ValueError, OverflowError) as e:
+            raise ModelError(f"{name}: the model is damaged at {key!r}") from e
+        if not fits or min(shape, default=0) < 0:
+            raise ModelError(f"{name}: the model is cut short or damaged at {key!r}")
+        flat = np.frombuffer(mapped, np.uint8, last - first, begin + first)
+        arrays[key] = (flat if _aligned(flat, dtype) else flat.copy()).view(dtype).reshape(shape)
+    return header, arrays
+
+
+def _aligned(flat: NDArray[np.uint8], dtype: Any) -> bool:
+    return bool(flat.ctypes.data % dtype.alignment == 0)
+
+
+def read_file(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """Header and arrays of a model file of any estimator.
+
+    Raises
+    ------
+    ModelError
+        If the file is not a crfkit model, is cut short, or of a later format.
+    """
+    name = os.fspath(path)
+    header, arrays = _map_tensors(path)
+    version = header.get("format")
+    if not isinstance(version, int) or version < 1:
+        raise ModelError(f"{name}: not a crfkit model: no format number")
+    if version > FORMAT:
+        raise ModelError(f"{name}: written by a later crfkit (format {version}, this one reads {FORMAT})")
+    return header, arrays
+
+
+def group(arrays: Mapping[str, NDArray[Any]], prefix: str) -> dict[str, NDArray[Any]]:
+    """The arrays whose names begin with a prefix and a dot, without it."""
+    return {k.split(".", 1)[1]: v for k, v in arrays.items() if k.startswith(f"{prefix}.")}
+
+
+def read_model(path: str | os.PathLike[str], features: FeatureSource = None) -> tuple[ChainModel, dict[str, Any]]:
+    """Reads the file of a chain model; gives the model and the file's header.
+
+    Parameters
+    ----------
+    path : path
+    features : callable, optional
+        The feature function, if the model was trained with one.
+
+    Raises
+    ------
+    ModelError
+        If the file is not a crfkit model, is cut short, damaged, or of a later format.
+    """
+    header, arrays = read_file(path)
+    return chain_model(os.fspath(path), header, arrays, features), header
+
+
+def chain_model(
+    name: str, header: dict[str, Any], arrays: dict[str, NDArray[Any]], features: FeatureSource = None
+) -> ChainModel:
+    """A chain model of what its file holds; all is checked."""
+    if header.get("estimator", "crf") not in ("crf", "hmm", "memm"):
+        raise ModelError(f"{name}: a model of the kind {header['estimator']!r}, which is no linear chain")
+    try:
+        numbers = {k: int(v) for k, v in header["layout"].items()}
+        parts: dict[str, Any] = dict(group(arrays, "layout"))
+        layout = Layout(**{**parts, **numbers})
+        layout.native  # noqa: B018 - checks the layout
+        function = features if callable(features) else None
+        encoder = restore_encoder(header["encoder"], group(arrays, "encoder"), function)
+        constraints = None
+        if "constraints.transitions" in arrays:
+            constraints = Constraints(
+                arrays["constraints.transitions"], arrays["constraints.start"], arrays["constraints.end"]
+            )
+        labels = tuple(header["labels"])
+        if header["dtype"] not in ("float32", "float64"):
+            raise ValueError(f"precision {header['dtype']!r} is not known")
+        if len(set(labels)) != len(labels):
+            raise ValueError("a label occurs twice")
+        if not isinstance(header["params"], dict) or not isinstance(header["info"], dict):
+            raise ValueError("its parameters are not there")
+        model = (LocalChainModel if header.get("estimator") == "memm" else ChainModel)(
+            encoder,
+            labels,
+            layout,
+            arrays["weights"],
+            constraints,
+            np.dtype(header["dtype"]),
+            header["params"],
+            header["info"],
+        )
+        rows = (len(layout.state_ptr) - 1, max(0, len(layout.edge_ptr) - 1))
+        n = len(model.labels)
+        shapes_fit = (
+            n == layout.n_labels
+            and model.weights.shape == (layout.size,)
+            and encoder.n_attributes == rows
+            and (constraints is None or constraints.as_scores().shape == (n * (n + 2),))
+        )
+        if not shapes_fit or not np.isfinite(model.weights).all():
+            raise ValueError("its parts do not fit together")
+    except ModelError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError, OverflowError) as e:
+        raise ModelError(f"{name}: the model is damaged: {e}") from e
+    return model

@@ -1,0 +1,322 @@
+"""Why a sequence got its labels: every weight's share in each decision."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from crfkit.chain.inference import decode_flat, node_marginals
+from crfkit.data.dataset import Dataset, Layout
+from crfkit.model.chain_model import ChainModel
+from crfkit.model.inspection import transition_table
+
+__all__ = ["Contribution", "Decision", "Explanation", "explain"]
+
+
+@dataclass(frozen=True)
+class Contribution:
+    """What one attribute or transition adds to a decision.
+
+    Attributes
+    ----------
+    kind : {"attribute", "transition", "transition attribute", "start", "end", "constraint"}
+    name : str
+        The attribute, or the labels of the transition.
+    value : float
+        The attribute's value.
+    label_weight, runner_up_weight : float
+        Weights for the label and for its runner-up.
+    amount : float
+        value * (label_weight - runner_up_weight).
+    """
+
+    kind: str
+    name: str
+    value: float
+    label_weight: float
+    runner_up_weight: float
+    amount: float
+
+
+@dataclass(frozen=True)
+class Decision:
+    """Why a token has its label rather than the runner-up.
+
+    Attributes
+    ----------
+    position : int
+    token : object
+        As it was given.
+    label, runner_up : object
+        The label, and the most probable of the others (None if there is no other).
+    probability, runner_up_probability : float
+    log_odds : float
+        Sum of the contributions: the logarithm of how many times more probable the whole labelling is than
+        the same one with the runner-up here.
+    contributions : tuple of Contribution
+        The largest first.
+    """
+
+    position: int
+    token: Any
+    label: Any
+    runner_up: Any
+    probability: float
+    runner_up_probability: float
+    log_odds: float
+    contributions: tuple[Contribution, ...]
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """The decisions about a sequence; prints as a table, shows as HTML in notebooks.
+
+    Attributes
+    ----------
+    decisions : tuple of Decision
+        One for each token.
+    """
+
+    decisions: tuple[Decision, ...]
+
+    def __len__(self) -> int:
+        return len(self.decisions)
+
+    def __getitem__(self, t: int) -> Decision:
+        return self.decisions[t]
+
+    def __iter__(self) -> Iterator[Decision]:
+        return iter(self.decisions)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain dicts and lists, for JSON; infinite amounts of forbidden labellings are None."""
+
+        def number(x: float) -> float | None:
+            return float(x) if np.isfinite(x) else None
+
+        return {
+            "decisions": [
+                {
+                    "position": d.position,
+                    "token": _shown(d.token),
+                    "label": d.label,
+                    "runner_up": d.runner_up,
+                    "probability": d.probability,
+                    "runner_up_probability": d.runner_up_probability,
+                    "log_odds": number(d.log_odds),
+                    "contributions": [
+                        {
+                            "kind": c.kind,
+                            "name": c.name,
+                            "value": c.value,
+                            "label_weight": number(c.label_weight),
+                            "runner_up_weight": number(c.runner_up_weight),
+                            "amount": number(c.amount),
+                        }
+                        for c in d.contributions
+                    ],
+                }
+                for d in self.decisions
+            ]
+        }
+
+    def to_text(self, top: int = 5) -> str:
+        """A table with the ``top`` contributions to each decision."""
+        lines = []
+        for d in self.decisions:
+            other = "" if d.runner_up is None else f" against {d.runner_up} ({d.runner_up_probability:.3f})"
+            lines.append(
+                f"{d.position:4d}  {_shown(d.token)}: {d.label} ({d.probability:.3f}){other}  {d.log_odds:+.3f}"
+            )
+            lines += [f"      {c.amount:+9.4f}  {_named(c)}" for c in d.contributions[:top]]
+            rest = d.contributions[top:]
+            if rest:
+                lines.append(f"      {sum(c.amount for c in rest):+9.4f}  {len(rest)} more")
+        return "\n".join(lines)
+
+    __str__ = to_text
+
+    def to_html(self, top: int = 8) -> str:
+        """A small HTML view: the labels above the tokens, and the contributions of each as bars."""
+        amounts = [abs(c.amount) for d in self.decisions for c in d.contributions[:top] if np.isfinite(c.amount)]
+        largest = max(amounts, default=1.0) or 1.0
+        columns = "".join(_html_decision(d, top, largest) for d in self.decisions)
+        return f'<div class="crfkit-explanation" style="{_STYLE}">{columns}</div>'
+
+    _repr_html_ = to_html
+
+
+_STYLE = "display:flex;flex-wrap:wrap;gap:1em;font:13px sans-serif"
+
+
+def _html_decision(d: Decision, top: int, largest: float) -> str:
+    rows = ""
+    for c in d.contributions[:top]:
+        width = round(100 * min(1.0, abs(c.amount) / largest)) if np.isfinite(c.amount) else 100
+        colour = "#3a7" if c.amount >= 0 else "#c55"
+        bar = f'<div style="background:{colour};height:.7em;width:{width}%"></div>'
+        rows += (
+            f'<tr><td style="width:5em">{bar}</td><td style="text-align:right">{c.amount:+.3f}</td>'
+            f"<td>{html.escape(_named(c))}</td></tr>"
+        )
+    rest = d.contributions[top:]
+    if rest:
+        total = sum(c.amount for c in rest)
+        rows += f'<tr><td></td><td style="text-align:right">{total:+.3f}</td><td>{len(rest)} more</td></tr>'
+    other = ""
+    if d.runner_up is not None:
+        other = f" against {html.escape(str(d.runner_up))} ({d.runner_up_probability:.3f})"
+    return (
+        f'<div><b>{html.escape(_shown(d.token))}</b><br><span style="color:#357">{html.escape(str(d.label))}</span> '
+        f"({d.probability:.3f}){other}, log-odds {d.log_odds:+.3f}<table>{rows}</table></div>"
+    )
+
+
+def _shown(token: Any) -> str:
+    if isinstance(token, str):
+        return token
+    if isinstance(token, tuple):
+        return " ".join(map(str, token))
+    text = str(token)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _named(c: Contribution) -> str:
+    text = c.name if c.kind == "attribute" else f"{c.kind} {c.name}"
+    return text if c.value == 1 else f"{text} = {c.value:g}"
+
+
+class _Sources:
+    """The weights of a model by attribute, as full rows."""
+
+    def __init__(self, model: ChainModel) -> None:
+        self.model = model
+        layout = model.layout
+        self.layout: Layout = layout
+        self.names = model.encoder.names()
+        self.edge_names = model.encoder.names(edge=True)
+        table = transition_table(model)
+        self.allowed = np.isfinite(table)
+        self.transitions = np.where(self.allowed, table, 0.0)
+        n = layout.n_labels
+        w = model.weights
+        self.start = w[layout.start : layout.start + n] if layout.start >= 0 else np.zeros(n)
+        self.end = w[layout.end : layout.end + n] if layout.end >= 0 else np.zeros(n)
+        rules = model.constraints
+        self.may_start = np.ones(n, bool) if rules is None else rules.start
+        self.may_end = np.ones(n, bool) if rules is None else rules.end
+
+    def state(self, attribute: int) -> Any:
+        row = np.zeros(self.layout.n_labels)
+        a, b = self.layout.state_ptr[attribute], self.layout.state_ptr[attribute + 1]
+        row[self.layout.state_label[a:b]] = self.model.weights[a:b]
+        return row
+
+    def edge(self, attribute: int) -> Any:
+        n = self.layout.n_labels
+        row = np.zeros(n * n)
+        a, b = int(self.layout.edge_ptr[attribute]), int(self.layout.edge_ptr[attribute + 1])
+        first = self.layout.edge_first
+        row[self.layout.edge_pair[a:b]] = self.model.weights[first + a : first + b]
+        return row.reshape(n, n)
+
+
+def explain(model: ChainModel, x: Any, y: Sequence[Any] | None = None) -> Explanation:
+    r"""Why each token of a sequence has its label.
+
+    The contributions at token t sum to
+
+    .. math::
+
+        \log \frac{p(y \mid x)}{p(y' \mid x)}, \qquad y' = (y_1, \dots, r_t, \dots, y_T)
+
+    where :math:`r_t` is the runner-up, the most probable other label there.
+
+    Parameters
+    ----------
+    model : ChainModel
+    x : sequence of tokens
+    y : sequence of labels, optional
+        The labels to explain; the best ones if not given.
+
+    Returns
+    -------
+    Explanation
+    """
+    encoder = model.encoder
+    tokens = list(x)
+    data = encoder.encode([tokens], False, 1)
+    p = model.score(data, 1, np.float64)
+    number = {label: i for i, label in enumerate(model.labels)}
+    if y is None:
+        path = decode_flat(p, 1)
+    else:
+        if len(y) != data.n_tokens:
+            raise ValueError(f"'y' of explain must have a label for each of the {data.n_tokens} tokens, got {len(y)}")
+        for t, label in enumerate(y):
+            if label not in number:
+                raise ValueError(f"position {t}: {label!r} is not one of the model's labels")
+        path = np.array([number[label] for label in y], np.int32)
+    nodes = node_marginals(p, 1)
+    sources = _Sources(model)
+    return Explanation(tuple(_decide(sources, data, nodes, path, t, tokens[t]) for t in range(data.n_tokens)))
+
+
+def _decide(sources: _Sources, data: Dataset, nodes: Any, path: Any, t: int, token: Any) -> Decision:
+    labels = sources.model.labels
+    a = int(path[t])
+    others = np.array(nodes[t], np.float64)
+    others[a] = -1.0
+    b = int(np.argmax(others))
+    if len(labels) == 1:
+        return Decision(t, token, labels[a], None, float(nodes[t, a]), 0.0, 0.0, ())
+    found = list(_contributions(sources, data, path, t, a, b))
+    found.sort(key=lambda c: -abs(c.amount))
+    total = float(sum(c.amount for c in found))
+    chances = float(nodes[t, a]), float(nodes[t, b])
+    return Decision(t, token, labels[a], labels[b], *chances, total, tuple(c for c in found if c.amount))
+
+
+def _contributions(sources: _Sources, data: Dataset, path: Any, t: int, a: int, b: int) -> Iterator[Contribution]:
+    labels = sources.model.labels
+    last = len(path) - 1
+
+    def one(kind: str, name: str, mine: float, other: float, value: float = 1.0) -> Contribution:
+        return Contribution(kind, name, value, float(mine), float(other), float(value * (mine - other)))
+
+    for k in range(int(data.ptr[t]), int(data.ptr[t + 1])):
+        attribute = int(data.attr[k])
+        if attribute < len(sources.names):
+            row = sources.state(attribute)
+            value = 1.0 if data.value is None else float(data.value[k])
+            yield one("attribute", sources.names[attribute], row[a], row[b], value)
+    forbidden = False
+    for at, arrow in ((t, "before"), (t + 1, "behind")):
+        if not 1 <= at <= last:
+            continue
+        # the transition into token `at`, with the label or with the runner-up at t
+        mine = (path[t - 1], a) if arrow == "before" else (a, path[t + 1])
+        theirs = (path[t - 1], b) if arrow == "before" else (b, path[t + 1])
+        name = f"{labels[mine[0]]} -> {labels[mine[1]]}"
+        yield one("transition", name, sources.transitions[mine], sources.transitions[theirs])
+        forbidden |= bool(sources.allowed[mine]) and not sources.allowed[theirs]
+        if data.edge_ptr is None or data.edge_attr is None:
+            continue
+        for k in range(int(data.edge_ptr[at]), int(data.edge_ptr[at + 1])):
+            attribute = int(data.edge_attr[k])
+            if attribute < len(sources.edge_names):
+                row = sources.edge(attribute)
+                text = f"{name} {sources.edge_names[attribute]}"
+                yield one("transition attribute", text, row[mine], row[theirs])
+    if t == 0:
+        yield one("start", str(labels[a]), sources.start[a], sources.start[b])
+        forbidden |= not sources.may_start[b]
+    if t == last:
+        yield one("end", str(labels[a]), sources.end[a], sources.end[b])
+        forbidden |= not sources.may_end[b]
+    if forbidden:
+        yield one("constraint", f"{labels[b]} is not allowed here", 0.0, -np.inf)

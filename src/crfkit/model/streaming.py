@@ -1,0 +1,232 @@
+"""Labelling column files of any size: pieces on several threads, written in their order, in constant memory.
+
+::
+
+    read, cut at blank lines -> parse, expand templates, score, decode, write as text -> in order to the output
+    one thread                  one thread a piece, the interpreter's lock released
+
+A few pieces of half a megabyte are in memory at a time, whatever the size of the file.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import NamedTuple
+
+import numpy as np
+
+from crfkit import _core
+from crfkit.chain.inference import decode_flat, node_marginals
+from crfkit.data.readers import DataError, Source, open_source, read_chunks, source_name
+from crfkit.data.sequences import Columns, Items
+from crfkit.model.chain_model import ChainModel
+
+__all__ = ["Tagged", "iter_items", "tag_columns"]
+
+_PIECE = 1 << 19
+
+
+class Tagged(NamedTuple):
+    """A piece of labelled text: the lines, and how many sequences and tokens they hold."""
+
+    text: bytes
+    sequences: int
+    tokens: int
+
+
+class _Text(NamedTuple):
+    """Whole sequences, and the number of their first line."""
+
+    data: bytes
+    line: int
+
+
+def _last_blank(data: bytes) -> int:
+    """Where the text behind the last blank line begins; 0 if there is none."""
+    end = len(data)
+    while (at := data.rfind(b"\n", 0, end)) >= 0:
+        before = data.rfind(b"\n", 0, at) + 1
+        if not data[before:at].strip(b" \t\r"):
+            return at + 1
+        end = at
+    return 0
+
+
+def _cut(source: Source, size: int) -> Iterator[_Text]:
+    """Pieces of whole sequences; only a sequence that is larger makes one larger than ``size`` and a bit."""
+    held: list[bytes] = []
+    line = 1
+    with open_source(source) as file:
+        for chunk in read_chunks(source, file, size):
+            if (at := _last_blank(chunk)) == 0:
+                held.append(chunk)
+                continue
+            data = b"".join([*held, chunk[:at]])
+            held = [chunk[at:]] if at < len(chunk) else []
+            if data:
+                yield _Text(data, line)
+                line += data.count(b"\n")
+    if held and (rest := b"".join(held)):
+        yield _Text(rest, line)
+
+
+def iter_items(source: Source) -> Iterator[Items]:
+    """Reads CRFsuite's text piece by piece, some megabytes at a time; sequences are never cut, labels are skipped.
+
+    Examples
+    --------
+    >>> import io
+    >>> sum(len(part) for part in iter_items(io.BytesIO(b"A\\ta\\n\\nB\\tb\\n")))
+    2
+    """
+    for text in _cut(source, _PIECE):
+        builder = _core.ItemBuilder()
+        fault = builder.parse(text.data, text.line)
+        if fault is not None:
+            raise DataError(f"{source_name(source)}:{fault[0]}: {fault[1]}")
+        names, offsets, ptr, attr, value, *_ = builder.take()
+        if len(offsets) > 1:
+            yield Items(names, offsets, ptr, attr, value)
+
+
+class _Worker:
+    """Labels pieces; knows the layout of the file from its first piece."""
+
+    def __init__(
+        self,
+        model: ChainModel,
+        name: str,
+        select: Callable[[Columns], Columns],
+        comment: str,
+        document: str,
+        probabilities: bool,
+    ) -> None:
+        self.model = model
+        self.name = name
+        self.select = select
+        self.options = (comment, document)
+        self.probabilities = probabilities
+        self.labels = [str(x) for x in model.labels]
+        self.separator = ""
+        self.n_columns = 0
+        self.dtype = np.float64 if probabilities else None
+
+    def look(self, text: _Text) -> None:
+        """Finds out what separates columns, as the first line with any tells."""
+        comment = self.options[0].encode()
+        for line in text.data.split(b"\n"):
+            if line.strip() and not (comment and line.startswith(comment)):
+                self.separator = "tab" if b"\t" in line else "blank"
+                return
+
+    def __call__(self, text: _Text, threads: int = 1) -> Tagged:
+        found = _core.parse_columns(
+            text.data, text.line, self.separator or "blank", *self.options, False, self.n_columns
+        )
+        if len(found) == 2:
+            raise DataError(f"{self.name}:{found[0]}: {found[1]}")
+        strings, ids, offsets, self.n_columns = found
+        table = Columns(strings, ids.reshape(-1, max(1, self.n_columns)), offsets)
+        if len(table) == 0:
+            return Tagged(b"", 0, 0)
+        data = self.model.encoder.encode(self.select(table), False, threads)
+        p = self.model.score(data, threads, self.dtype)
+        path = decode_flat(p, threads)
+        chances = None
+        if self.probabilities:
+            chances = np.ascontiguousarray(node_marginals(p, threads)[np.arange(len(path)), path], np.float64)
+        out = _core.write_columns(strings, table.ids, offsets, path, self.labels, chances)
+        return Tagged(out, len(table), len(path))
+
+
+def tag_columns(
+    model: ChainModel,
+    source: Source,
+    *,
+    select: Callable[[Columns], Columns] = lambda table: table,
+    comment: str = "",
+    document: str = "-DOCSTART-",
+    probabilities: bool = False,
+    threads: int = 1,
+) -> Iterator[Tagged]:
+    """Labels a column file piece by piece; the pieces come in the order of the file.
+
+    Parameters
+    ----------
+    model : ChainModel
+    source : path, "-" for standard input, or binary file
+    select : callable
+        Gives the columns that the model looks at, out of all that the file has.
+    comment, document : str
+        As for :func:`crfkit.data.read_columns`.
+    probabilities : bool
+        Whether the probability of each label stands behind it.
+    threads : int
+
+    Yields
+    ------
+    Tagged
+        Lines of the columns and the label, with tabs between; a blank line behind each sequence.
+
+    Examples
+    --------
+    >>> import io
+    >>> from crfkit import CRF
+    >>> crf = CRF().fit([["one", "pear"]], [["QTY", "NAME"]])
+    >>> [piece] = tag_columns(crf.model_, io.BytesIO(b"one\\npear\\n"))
+    >>> piece.text
+    b'one\\tQTY\\npear\\tNAME\\n\\n'
+    """
+    worker = _Worker(model, source_name(source), select, comment, document, probabilities)
+    model.scorer(worker.dtype, threads)  # made once, before several threads ask for it
+    pieces = _cut(source, _PIECE)
+    for first in pieces:
+        worker.look(first)
+        tagged = worker(first, threads)
+        yield tagged
+        if tagged.tokens:
+            break
+    if threads == 1 or source == "-":  # a pipe is answered as soon as it says something
+        for text in pieces:
+            yield worker(text, threads)
+        return
+    yield from _in_order(worker, pieces, threads)
+
+
+def _in_order(worker: _Worker, pieces: Iterator[_Text], threads: int) -> Iterator[Tagged]:
+    waiting: queue.Queue[Future[Tagged] | BaseException | None] = queue.Queue(threads + 2)
+    stop = threading.Event()
+    pool = ThreadPoolExecutor(threads)
+
+    def put(x: Future[Tagged] | BaseException | None) -> None:
+        while not stop.is_set():
+            try:
+                waiting.put(x, timeout=0.1)
+                return
+            except queue.Full:
+                continue
+
+    def feed() -> None:
+        try:
+            for text in pieces:
+                if stop.is_set():
+                    return
+                put(pool.submit(worker, text))
+            put(None)
+        except BaseException as e:  # told to the reader, who raises it
+            put(e)
+
+    feeder = threading.Thread(target=feed, name="crfkit-reader", daemon=True)
+    feeder.start()
+    try:
+        while (next_one := waiting.get()) is not None:
+            if isinstance(next_one, BaseException):
+                raise next_one
+            yield next_one.result()
+    finally:
+        stop.set()
+        pool.shutdown(wait=True, cancel_futures=True)
+        feeder.join()

@@ -1,0 +1,255 @@
+"""Holds the source tree against its floor plan: order of dependence, recursions, functions, public names, lines.
+
+``python tools/floor_plan.py`` prints every figure and ends with 1 if one is over its limit; ``make lint`` runs it.
+``python tools/floor_plan.py --lines FOLDER`` counts the lines of another checkout.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import io
+import re
+import sys
+import tokenize
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+CORE, PACKAGE = ROOT / "src" / "core", ROOT / "src" / "crfkit"
+
+#: Each room of the core, and the rooms that it may include; docs/architecture.md draws the same.
+CORE_ORDER = {
+    "base": "",
+    "text": "base",
+    "chain": "base",
+    "beam": "base chain",
+    "model": "base chain beam",
+    "train": "base chain beam model",
+    "online": "base chain beam model train",
+    "graph": "base beam",
+    "bind": "base text chain beam model train online graph",
+}
+
+#: Each room of the package, folders and single files, and those that it may import, also inside of functions.
+PACKAGE_ORDER = {
+    "base": "_core",
+    "data": "_core base",
+    "features": "_core base data",
+    "chain": "_core base",
+    "model": "_core base data features chain",
+    "metrics": "base data chain",
+    "training": "_core base data chain",
+    "estimators": "_core base data features chain model metrics training",
+    "graph": "_core base data features chain model metrics training",
+    "torch": "_core base data features chain model metrics training",
+    "compat": "_core base data features chain model metrics training estimators",
+    "loading": "base model estimators graph torch compat",
+    "active": "base data chain model metrics estimators",
+    "integrations": "base data model metrics estimators loading",
+    "cli": "_core base data features chain model metrics training estimators graph torch compat loading active",
+    "__main__": "cli",
+}
+
+#: At most so many places that hold a recursion, in all languages; each is marked by a comment, ``recursion: kind``.
+RECURSIONS = {"forward": 6, "backward": 6, "viterbi": 5, "log-sum-exp": 4}
+LONGEST_FUNCTION = 80
+MOST_PARAMETERS = 10
+MOST_NAMES = 130
+MOST_COLUMNS = 120
+
+
+def sources(folder: Path, *endings: str) -> list[Path]:
+    """Files with these endings, in order."""
+    return sorted(p for p in folder.rglob("*") if p.suffix in endings)
+
+
+def core_edges() -> Iterator[tuple[Path, str, str]]:
+    """File, its room and the room of each include."""
+    for path in sources(CORE, ".hpp", ".cpp"):
+        for include in re.findall(r'^#include "([^"]+)"', path.read_text(), re.MULTILINE):
+            yield path, path.relative_to(CORE).parts[0], include.split("/")[0]
+
+
+def package_edges() -> Iterator[tuple[Path, str, str]]:
+    """File, its room and the room of each import, lazy ones too."""
+    for path in sources(PACKAGE, ".py"):
+        room = path.relative_to(PACKAGE).with_suffix("").parts[0]
+        if room == "__init__":
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                targets = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and node.module == "crfkit":
+                targets = [f"crfkit.{alias.name}" for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and node.level == 0:
+                targets = [node.module or ""]
+            else:
+                continue
+            for target in targets:
+                if target.startswith("crfkit."):
+                    yield path, room, target.split(".")[1]
+
+
+def wrong_ways() -> list[str]:
+    """Includes and imports against the order."""
+    found = []
+    for path, room, other in core_edges():
+        if other != room and other not in CORE_ORDER.get(room, "").split():
+            found.append(f"{path.relative_to(ROOT)} includes {other}/")
+    for path, room, other in package_edges():
+        if other != room and not other.startswith("__") and other not in PACKAGE_ORDER.get(room, "").split():
+            found.append(f"{path.relative_to(ROOT)} imports crfkit.{other}")
+    return found
+
+
+def recursions() -> Counter[str]:
+    """How many places are marked as each kind of recursion."""
+    found: Counter[str] = Counter()
+    for path in sources(ROOT / "src", ".py", ".hpp", ".cpp"):
+        for kinds in re.findall(r"(?://|#) recursion: ([a-z, -]+)", path.read_text()):
+            found.update(kind.strip() for kind in kinds.split(","))
+    return found
+
+
+def is_free(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Whether a function may have many parameters: constructors, commands and GPU kernels."""
+    marks = " ".join(ast.unparse(d) for d in node.decorator_list)
+    return node.name == "__init__" or "triton.jit" in marks or "command" in marks
+
+
+def python_functions() -> Iterator[tuple[str, int, int]]:
+    """Name, lines without the docstring, and parameters of each function; parameters of free ones are zero."""
+    for path in sources(PACKAGE, ".py"):
+        command = path.parent.name == "cli"
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                continue
+            lines = (node.end_lineno or 0) - node.lineno + 1
+            if ast.get_docstring(node) is not None:
+                doc = node.body[0]
+                lines -= (doc.end_lineno or 0) - doc.lineno + 1
+            a = node.args
+            count = len(a.posonlyargs) + len(a.args) + len(a.kwonlyargs)
+            count -= bool(a.args) and a.args[0].arg in ("self", "cls")
+            options = command and any("Option" in ast.unparse(x) for x in a.args if x.annotation)
+            name = f"{path.relative_to(ROOT)}:{node.lineno} {node.name}"
+            yield name, lines, 0 if is_free(node) or options else count
+
+
+def without_comments(text: str) -> str:
+    """C++ with comments and strings blanked, line by line as before."""
+
+    def blank(match: re.Match[str]) -> str:
+        return re.sub(r"[^\n]", " ", match[0])
+
+    return re.sub(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"', blank, text, flags=re.DOTALL)
+
+
+def core_functions() -> Iterator[tuple[str, int, int]]:
+    """The same of the core, by its braces: what follows a closing parenthesis of parameters."""
+    head = re.compile(
+        r"([\w:~]+)\s*\(([^;{}]*?)\)\s*(?:const|noexcept|->[^;{}]*|:[^;{}]*(?:\{[^{};]*\}[^;{}]*)*)*\s*\{"
+    )
+    for path in sources(CORE, ".hpp", ".cpp"):
+        text = without_comments(path.read_text())
+        for match in head.finditer(text):
+            name = match[1]
+            if name in {"if", "for", "while", "switch", "catch", "return", "requires", "decltype"}:
+                continue
+            depth, end = 1, match.end()
+            while depth and end < len(text):
+                depth += {"{": 1, "}": -1}.get(text[end], 0)
+                end += 1
+            lines = text[match.start() : end].count("\n") + 1
+            flat = re.sub(r"<[^<>]*>|\([^()]*\)", "", re.sub(r"<[^<>]*>", "", match[2]))
+            count = len([x for x in flat.split(",") if x.strip()])
+            yield f"{path.relative_to(ROOT)}:{text.count(chr(10), 0, match.start()) + 1} {name}", lines, count
+
+
+def public_names() -> dict[str, list[str]]:
+    """Names in the ``__all__`` of importable modules, and where each is; ``compat`` does not count."""
+    names: dict[str, list[str]] = defaultdict(list)
+    for path in sources(PACKAGE, ".py"):
+        parts = path.relative_to(PACKAGE).with_suffix("").parts
+        if parts[0] == "compat" or any(x.startswith("_") and x != "__init__" for x in parts):
+            continue
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+                for name in ast.literal_eval(node.value):
+                    names[name].append(".".join(("crfkit", *(x for x in parts if x != "__init__"))))
+    return names
+
+
+def code_lines(path: Path) -> int:
+    """Lines that hold code: no blank ones, comments or docstrings."""
+    text = path.read_text()
+    if path.suffix != ".py" and path.suffix != ".pyi":
+        return sum(bool(line.strip()) for line in re.sub(r"//[^\n]*|/\*.*?\*/", "", text, flags=re.DOTALL).split("\n"))
+    lines: set[int] = set()
+    skip = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENCODING}
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type not in skip and token.type != tokenize.ENDMARKER:
+            lines.update(range(token.start[0], token.end[0] + 1))
+    for node in ast.walk(ast.parse(text)):
+        if not isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+            continue
+        if ast.get_docstring(node, clean=False) is not None:
+            doc = node.body[0]
+            lines.difference_update(range(doc.lineno, (doc.end_lineno or 0) + 1))
+    return len(lines)
+
+
+def count_lines(root: Path) -> dict[str, int]:
+    """Lines of code of the package and of the core under ``root``."""
+    return {
+        part: sum(code_lines(p) for p in sources(root / "src" / part, ".py", ".pyi", ".hpp", ".cpp"))
+        for part in ("crfkit", "core")
+    }
+
+
+def report(title: str, found: list[str], limit: int = 0) -> bool:
+    """Prints what is over a limit; whether anything is."""
+    print(f"{title}: {len(found)}" + (f" (at most {limit})" if limit else ""))
+    if len(found) <= limit:
+        return False
+    for line in found:
+        print(f"  {line}")
+    return True
+
+
+def main() -> int:
+    """Checks everything."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--lines", type=Path, metavar="FOLDER", help="only count the lines of this checkout")
+    args = parser.parse_args()
+    if args.lines:
+        print(count_lines(args.lines))
+        return 0
+    failed = report("includes and imports against the order", wrong_ways())
+    counts = recursions()
+    for kind, most in RECURSIONS.items():
+        print(f"recursions, {kind}: {counts[kind]} (at most {most})")
+        failed |= not 0 < counts[kind] <= most
+    functions = [*python_functions(), *core_functions()]
+    long = [f"{name}: {lines} lines" for name, lines, _ in functions if lines > LONGEST_FUNCTION]
+    failed |= report(f"functions of more than {LONGEST_FUNCTION} lines", long)
+    many = [f"{name}: {count} parameters" for name, _, count in functions if count > MOST_PARAMETERS]
+    failed |= report(f"functions of more than {MOST_PARAMETERS} parameters", many)
+    wide = [
+        f"{path.relative_to(ROOT)}:{k}"
+        for path in sources(CORE, ".hpp", ".cpp")
+        for k, line in enumerate(path.read_text().split("\n"), 1)
+        if len(line) > MOST_COLUMNS
+    ]
+    failed |= report(f"lines of more than {MOST_COLUMNS} columns", wide)
+    names = public_names()
+    listed = [f"{name}: {', '.join(places)}" for name, places in sorted(names.items())]
+    failed |= report("public names", listed, MOST_NAMES)
+    print("lines of code:", count_lines(ROOT))
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
