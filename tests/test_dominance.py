@@ -7,17 +7,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crfkit import _core, chain
+from crfkit import chain
 from crfkit.chain import Potentials
+from crfkit.chain.inference import decode_flat
 
 
 def plainly(p: Potentials, threads: int = 1) -> np.ndarray:
-    """By the kernel that looks at every label."""
-    x = p.lattice
-    path, dead = np.empty(len(x.unary), np.int32), np.empty(len(p), np.uint8)
-    _core.decode(x.unary, x.pairwise, x.per_step, x.offsets, threads, "plainly", 0.0, 1, path, dead)
-    assert not dead.any()
-    return path
+    """With transitions given step by step, of which no label is left out."""
+    steps = int(np.maximum(p.lengths - 1, 0).sum())
+    pairwise = np.broadcast_to(p.pairwise, (steps, *p.pairwise.shape))
+    return decode_flat(Potentials(p.unary, pairwise, p.start, p.end, p.allowed, p.offsets), threads)
 
 
 def sequential(p: Potentials) -> list[np.ndarray]:

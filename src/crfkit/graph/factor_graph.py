@@ -354,7 +354,7 @@ class FactorGraph:
             raise ValueError(f"'rng' of sample must be a Generator, an int >= 0 or None, got {rng!r}") from None
         log_z = np.empty(engine.n_components)
         out = np.zeros((n, self.n_variables), np.int32)
-        engine.tree(max_bytes).sample(*self._scores.arrays, engine.threads, uniform, log_z, out)
+        engine.tree(max_bytes).sample(self._scores, engine.threads, uniform, log_z, out)
         if np.isneginf(log_z).any():
             raise ValueError("no assignment is allowed")
         return out

@@ -181,7 +181,7 @@ class SequenceObjective:
         self._use_beams()
 
     def _use_beams(self) -> None:
-        self.native.set_beam(*beam_core(None if self._rest else self._rule), self._most)
+        self.native.set_beam(beam_core(None if self._rest else self._rule), self._most)
 
     def review(self, gained: float) -> None:
         """After a pass that lowered the losses by so much: tightens adaptive beams that hide more than that."""
