@@ -12,7 +12,7 @@ from crfkit.chain import Potentials
 from crfkit.chain.inference import decode_flat
 
 
-def plainly(p: Potentials, threads: int = 1) -> np.ndarray:
+def with_every_label(p: Potentials, threads: int = 1) -> np.ndarray:
     """With transitions given step by step, of which no label is left out."""
     steps = int(np.maximum(p.lengths - 1, 0).sum())
     pairwise = np.broadcast_to(p.pairwise, (steps, *p.pairwise.shape))
@@ -61,7 +61,7 @@ def potentials(seed: int, sharp: float, dtype: type, whole: bool, forbidden: flo
 )
 def test_the_same_path_number_by_number(seed: int, sharp: float, dtype: type, whole: bool, forbidden: float) -> None:
     p = potentials(seed, sharp, dtype, whole, forbidden)
-    np.testing.assert_array_equal(np.concatenate(chain.decode(p, 2)), plainly(p))
+    np.testing.assert_array_equal(np.concatenate(chain.decode(p, 2)), with_every_label(p))
 
 
 @pytest.mark.parametrize("sharp", [1.0, 30.0])

@@ -1,9 +1,8 @@
 // chains.cpp: the Python face of inference on chains: sums, best paths, samples, beams, covariances, entropies.
 #include <cmath>
 
+#include "beam/inference.hpp"
 #include "bind/arrays.hpp"
-#include "chain/expectations.hpp"
-#include "train/entropy.hpp"
 
 namespace crfkit {
 namespace {
@@ -62,7 +61,9 @@ void bind_inference(nb::module_& m) {
         require(k >= 1, "there must be a path to look for");
         BeamRule rule;
         if (beam) rule.criterion = criterion_of(*beam);
-        const auto found = unlocked([&] { return nbest(in, beam ? &rule : nullptr, k, make_threads(threads)); });
+        const auto found = unlocked([&] {
+          return beam ? nbest(in, rule, k, make_threads(threads)) : nbest(in, k, make_threads(threads));
+        });
         std::vector<i64> count;
         std::vector<i32> path;
         std::vector<double> score;

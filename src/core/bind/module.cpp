@@ -1,6 +1,6 @@
 // module.cpp: the Python module.
+#include "base/instruction_set.hpp"
 #include "bind/arrays.hpp"
-#include "train/kernels.hpp"
 
 using namespace crfkit;
 

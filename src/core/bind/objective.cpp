@@ -2,8 +2,9 @@
 #include "train/objective.hpp"
 
 #include "bind/tokens.hpp"
-#include "train/entropy.hpp"
+#include "model/scorer.hpp"
 #include "train/lbfgs_memory.hpp"
+#include "train/semi_objective.hpp"
 
 namespace crfkit {
 namespace {
