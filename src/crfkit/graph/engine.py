@@ -420,13 +420,11 @@ class Engine:
             return Inference(result.log_z, result.nodes, flat, result.convergence)
         out = self._room(scores, weights) if factors else None
         terms = np.empty(self.n_variables), np.empty(self.n_factors)
+        nodes = self._softmax(scores.unary) if method == "mean_field" else np.empty(int(self.node_ptr[-1]))
+        beliefs = nodes, out, weights, *terms
         if method == "mean_field":
-            nodes = self._softmax(scores.unary)
-            report = self.native.mean_field(
-                scores, passing.tol, passing.max_iter, self.threads, nodes, out, weights, terms
-            )
+            report = self.native.mean_field(scores, passing.tol, passing.max_iter, self.threads, beliefs)
         else:
-            nodes = np.empty(int(self.node_ptr[-1]))
             rule = (
                 passing.schedule,
                 maximise,
@@ -436,7 +434,7 @@ class Engine:
                 self.appearances if method == "trw" else None,
                 beam_core(passing.beam),
             )
-            report = self.native.pass_messages(scores, rule, self.threads, nodes, out, weights, terms)
+            report = self.native.pass_messages(scores, rule, self.threads, beliefs)
         convergence = Convergence(*report)
         return Inference(self._by_component(*terms), nodes, out, convergence)
 
