@@ -20,70 +20,26 @@
 
 namespace crfkit::CRFKIT_ISA {
 
-// out[r] = x[r] m + y[r] n, for R rows and N vectors' worth of columns
-template <class T, int W, int R, int N>
-CRFKIT_INLINE void tile_of_two(const T* x, const T* m, const T* y, const T* n, i64 depth, i64 stride, T* out) {
-  using S = Simd<T, W>;
-  typename S::Vec acc[R][N] = {};
-  const auto add = [&](const T* a, const T* b) {
-    for (i64 k = 0; k < depth; ++k) {
-      typename S::Vec row[N];
-      for (int v = 0; v < N; ++v) row[v] = S::load(b + k * stride + v * W);
-      for (int r = 0; r < R; ++r) {
-        const T weight = a[r * stride + k];
-        for (int v = 0; v < N; ++v) acc[r][v] += weight * row[v];
-      }
-    }
-  };
-  add(x, m);
-  add(y, n);
-  for (int r = 0; r < R; ++r)
-    for (int v = 0; v < N; ++v) S::store(out + r * stride + v * W, acc[r][v]);
-}
-
+// out[r] = x[r] m + y[r] n
 template <class T, int W>
 void two_rows_times(const T* x, const T* m, const T* y, const T* n, i64 rows, i64 depth, i64 stride, T* out) {
-  for_tiles<kTile<T, W>>(static_cast<int>(stride / W), [&](auto N, int v) {
-    const T *mv = m + v * W, *nv = n + v * W;
-    T* ov = out + v * W;
-    i64 r = 0;
-    for (; rows - r >= 4; r += 4)
-      tile_of_two<T, W, 4, N>(x + r * stride, mv, y + r * stride, nv, depth, stride, ov + r * stride);
-    for (; rows - r >= 2; r += 2)
-      tile_of_two<T, W, 2, N>(x + r * stride, mv, y + r * stride, nv, depth, stride, ov + r * stride);
-    for (; r < rows; ++r)
-      tile_of_two<T, W, 1, N>(x + r * stride, mv, y + r * stride, nv, depth, stride, ov + r * stride);
+  for_row_tiles<T, W>(rows, stride, [&](auto R, auto N, i64 r, int column) __attribute__((always_inline)) {
+    Tile<T, W, R, N> tile;
+    tile.fill({});
+    tile.add(x + r * stride, m + column, depth, stride);
+    tile.add(y + r * stride, n + column, depth, stride);
+    tile.store(out + r * stride + column, stride);
   });
 }
 
 // out[r] += x[r] m
-template <class T, int W, int R, int N>
-CRFKIT_INLINE void tile_added(const T* x, const T* m, i64 depth, i64 stride, T* out) {
-  using S = Simd<T, W>;
-  typename S::Vec acc[R][N];
-  for (int r = 0; r < R; ++r)
-    for (int v = 0; v < N; ++v) acc[r][v] = S::load(out + r * stride + v * W);
-  for (i64 k = 0; k < depth; ++k) {
-    typename S::Vec row[N];
-    for (int v = 0; v < N; ++v) row[v] = S::load(m + k * stride + v * W);
-    for (int r = 0; r < R; ++r) {
-      const T weight = x[r * stride + k];
-      for (int v = 0; v < N; ++v) acc[r][v] += weight * row[v];
-    }
-  }
-  for (int r = 0; r < R; ++r)
-    for (int v = 0; v < N; ++v) S::store(out + r * stride + v * W, acc[r][v]);
-}
-
 template <class T, int W>
 void add_rows_times(const T* x, i64 rows, const T* m, i64 depth, i64 stride, T* out) {
-  for_tiles<kTile<T, W>>(static_cast<int>(stride / W), [&](auto N, int v) {
-    const T* mv = m + v * W;
-    T* ov = out + v * W;
-    i64 r = 0;
-    for (; rows - r >= 4; r += 4) tile_added<T, W, 4, N>(x + r * stride, mv, depth, stride, ov + r * stride);
-    for (; rows - r >= 2; r += 2) tile_added<T, W, 2, N>(x + r * stride, mv, depth, stride, ov + r * stride);
-    for (; r < rows; ++r) tile_added<T, W, 1, N>(x + r * stride, mv, depth, stride, ov + r * stride);
+  for_row_tiles<T, W>(rows, stride, [&](auto R, auto N, i64 r, int column) __attribute__((always_inline)) {
+    Tile<T, W, R, N> tile;
+    tile.load(out + r * stride + column, stride);
+    tile.add(x + r * stride, m + column, depth, stride);
+    tile.store(out + r * stride + column, stride);
   });
 }
 

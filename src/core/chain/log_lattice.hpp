@@ -18,6 +18,9 @@ using LogSimd = Simd<double, kLogWidth>;
 
 constexpr int log_stride(i64 n_labels) { return round_up(static_cast<int>(n_labels), kLogWidth); }
 
+// out[j] = log sum_i exp(x[i] + m[i][j]), over `depth` rows of m  [depth][stride]
+void log_rows_times(const double* x, const double* m, i64 depth, i64 stride, double* out);
+
 class LogLattice {
  public:
   double log_z = 0;  // minus infinity when no path is allowed
@@ -36,19 +39,20 @@ class LogLattice {
   double node(int t, i64 j) const { return std::exp(a_[t * stride_ + j] + b_[t * stride_ + j] - node_scale_[t]); }
   double edge(int t, i64 i, i64 j, double score) const {
     const i64 next = (t + 1) * stride_ + j;
-    return std::exp(a_[t * stride_ + i] + score + u_[next] + b_[next] - (node_scale_[t] + lowered_[t]));
+    return std::exp(a_[t * stride_ + i] + score + u_[next] + b_[next] - edge_scale_[t]);
   }
 
  private:
   double lower(double* x) const;
-  void backward(Matrix transposed);
+  void backward(Matrix transposed, FunctionRef<double(int)> together);
 
   int steps_ = 0;
   i64 n_ = 0, stride_ = 0;
   // scores, forward, backward   [steps][stride], pads -inf; a and b are lowered step by step so that they add up to
   // one: what is taken out of long sequences would cost them their precision
   Buffer<double> u_, a_, b_, out_;
-  std::vector<double> node_scale_, lowered_;  // logarithm of what a b adds up to at a step; what was taken out of b
+  std::vector<double> node_scale_, edge_scale_;  // logarithm of what a b, and a m u b, add up to at a step
+  std::vector<double> lowered_;                  // what was taken out of b at a step
 };
 
 }  // namespace crfkit::CRFKIT_ISA

@@ -194,19 +194,15 @@ class Trainer final : public OnlineTrainer<T> {
         begin_touching();
         scatter<true>(x, T(1), gradient());
         double norm = 0;
-        each_touched([&](i64 at, i64 count) {
-          for (i64 i = at; i < at + count; ++i) norm += double{gradient_[i]} * gradient_[i];
-        });
+        each_weight([&](i64 i) { norm += double{gradient_[i]} * gradient_[i]; });
         const double limit = c * sequence_.weight(order.seq[k]);
         double tau = norm > 0 ? cost / norm : 0;
         if (type == 1) tau = std::min(limit, tau);
         if (type == 2) tau = limit > 0 ? cost / (norm + 1 / (2 * limit)) : 0;
-        each_touched([&](i64 at, i64 count) {
-          for (i64 i = at; i < at + count; ++i) {
-            v_[i] += T(tau) * gradient_[i];
-            average_[i] += T(tau * scales_) * gradient_[i];
-            gradient_[i] = 0;
-          }
+        each_weight([&](i64 i) {
+          v_[i] += T(tau) * gradient_[i];
+          average_[i] += T(tau * scales_) * gradient_[i];
+          gradient_[i] = 0;
         });
         prepare();
       }
@@ -234,20 +230,13 @@ class Trainer final : public OnlineTrainer<T> {
         begin_touching();
         scatter<true>(x, T(1), gradient());
         double confidence = 0;
-        each_touched([&](i64 at, i64 count) {
-          for (i64 i = at; i < at + count; ++i) {
-            const double g = gradient_[i];
-            confidence += g * g * square_[i];
-          }
-        });
+        each_weight([&](i64 i) { confidence += double{gradient_[i]} * gradient_[i] * square_[i]; });
         const double slack = r / sequence_.weight(order.seq[k]), alpha = cost / (confidence + slack);
-        each_touched([&](i64 at, i64 count) {
-          for (i64 i = at; i < at + count; ++i) {
-            const double g = gradient_[i], s = square_[i];
-            v_[i] += T(alpha * s * g);
-            square_[i] = T(s / (1 + s * g * g / slack));
-            gradient_[i] = 0;
-          }
+        each_weight([&](i64 i) {
+          const double g = gradient_[i], s = square_[i];
+          v_[i] += T(alpha * s * g);
+          square_[i] = T(s / (1 + s * g * g / slack));
+          gradient_[i] = 0;
         });
         prepare();
       }
@@ -443,6 +432,13 @@ class Trainer final : public OnlineTrainer<T> {
     f(d_.transition_at, d_.size - d_.transition_at);
   }
 
+  template <class F>
+  void each_weight(F f) {
+    each_touched([&](i64 at, i64 count) {
+      for (i64 i = at; i < at + count; ++i) f(i);
+    });
+  }
+
   void begin_touching() {
     ++stamp_;
     touched_.clear();
@@ -488,15 +484,11 @@ class Trainer final : public OnlineTrainer<T> {
     begin_touching();
     scatter<true>(x, T(1), gradient());
     double norm = 0;
-    each_touched([&](i64 at, i64 count) {
-      for (i64 i = at; i < at + count; ++i) norm += double{gradient_[i]} * gradient_[i];
-    });
+    each_weight([&](i64 i) { norm += double{gradient_[i]} * gradient_[i]; });
     double constant = lipschitz_[s] > 0 ? known / 2 : known, at = 0;
     const auto move_to = [&](double to) {
       const T by = T((to - at) / scale_);
-      each_touched([&](i64 place, i64 count) {
-        for (i64 i = place; i < place + count; ++i) v_[i] -= by * gradient_[i];
-      });
+      each_weight([&](i64 i) { v_[i] -= by * gradient_[i]; });
       at = to;
     };
     for (double gain = norm / (2 * constant);; gain /= 2, constant *= 2) {
@@ -512,9 +504,7 @@ class Trainer final : public OnlineTrainer<T> {
       move_to(0);
       prepare();
     }
-    each_touched([&](i64 place, i64 count) {
-      for (i64 i = place; i < place + count; ++i) gradient_[i] = 0;
-    });
+    each_weight([&](i64 i) { gradient_[i] = 0; });
     lipschitz_[s] = constant;
     guess_ = constant;
   }
