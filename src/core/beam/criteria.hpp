@@ -1,6 +1,7 @@
 // criteria.hpp: beams of labels, what they are chosen by and what inference over them gives.
 #pragma once
 #include <cmath>
+#include <span>
 #include <vector>
 
 #include "base/base.hpp"
@@ -62,8 +63,28 @@ struct BeamResult {
       edge_ptr.push_back(edge_ptr.back() + size(static_cast<int>(t)) * size(static_cast<int>(t) + 1));
     edges.assign(edge_ptr.back(), 0.0);
   }
+  // The steps of another one, whose last step comes first; the mass stays.
+  void take_reversed(const BeamResult& back) {
+    const double mass = log_mass;
+    const int steps = static_cast<int>(back.divergence.size());
+    start(steps);
+    log_mass = mass;
+    for (int t = steps - 1; t >= 0; --t) {
+      labels.insert(labels.end(), back.labels.begin() + back.ptr[t], back.labels.begin() + back.ptr[t + 1]);
+      if (!back.nodes.empty())
+        nodes.insert(nodes.end(), back.nodes.begin() + back.ptr[t], back.nodes.begin() + back.ptr[t + 1]);
+      ptr.push_back(labels.size());
+      divergence.push_back(back.divergence[t]);
+    }
+    if (back.edges.empty()) return;
+    start_edges();
+    for (int t = 0; t + 1 < steps; ++t)  // from the end of the others, which are not in need of pointers
+      std::copy(back.edges.end() - edge_ptr[t + 1], back.edges.end() - edge_ptr[t], edges.begin() + edge_ptr[t]);
+  }
   std::size_t size(int t) const { return ptr[t + 1] - ptr[t]; }
   u16 label(int t, std::size_t k) const { return labels[ptr[t] + k]; }
+  std::span<const u16> beam(int t) const { return {labels.data() + ptr[t], size(t)}; }
+  std::span<const u16> last() const { return beam(static_cast<int>(ptr.size()) - 2); }
 };
 
 }  // namespace crfkit

@@ -4,23 +4,19 @@
 #include <algorithm>
 
 namespace crfkit::CRFKIT_ISA {
-namespace {
 
-// out[j] = log sum_i exp(x[i] + m[i][j])
-void log_rows_times(const double* x, const double* m, int n_labels, int stride, double* out) {
+void log_rows_times(const double* x, const double* m, int depth, int stride, double* out) {
   using S = LogSimd;
   constexpr double inf = std::numeric_limits<double>::infinity();
   for (int v = 0; v < stride; v += kLogWidth) {
     S::Vec top = S::splat(-inf);
-    for (int i = 0; i < n_labels; ++i) top = S::max(top, S::load(m + static_cast<i64>(i) * stride + v) + x[i]);
+    for (int i = 0; i < depth; ++i) top = S::max(top, S::load(m + static_cast<i64>(i) * stride + v) + x[i]);
     const S::Vec safe = top > -inf ? top : S::Vec{};
     S::Vec total = {};
-    for (int i = 0; i < n_labels; ++i) total += S::exp(S::load(m + static_cast<i64>(i) * stride + v) + x[i] - safe);
+    for (int i = 0; i < depth; ++i) total += S::exp(S::load(m + static_cast<i64>(i) * stride + v) + x[i] - safe);
     for (int k = 0; k < kLogWidth; ++k) out[v + k] = top[k] > -inf ? safe[k] + std::log(total[k]) : -inf;
   }
 }
-
-}  // namespace
 
 template <class X>
 double LogLattice::log_sum(X x) const {

@@ -18,6 +18,9 @@ using LogSimd = Simd<double, kLogWidth>;
 
 constexpr int log_stride(int n_labels) { return round_up(n_labels, kLogWidth); }
 
+// out[j] = log sum_i exp(x[i] + m[i][j]), over `depth` rows of m  [depth][stride]
+void log_rows_times(const double* x, const double* m, int depth, int stride, double* out);
+
 class LogLattice {
  public:
   // scores, forward, backward   [T][stride], pads -inf; a and b are shifted step by step so that their largest entry is

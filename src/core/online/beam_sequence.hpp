@@ -1,11 +1,11 @@
-// beam_sequence.hpp: the loss of one sequence inside of beams that are chosen on the way.
+// beam_sequence.hpp: the loss of one sequence within beams that are chosen on the way.
 //
-// Labels are scored in full. The messages of a beam go to all labels, a criterion picks the next beam among them, and
-// the gold label is always in it. Then the lattice that has only the beams' labels is solved exactly
-// (frozen_lattice.hpp). Of the transitions only the rows of the beams' labels are looked at.
+// Labels are scored in full. A walk picks the beams (walk.hpp), and the gold label is always in them. Then the lattice
+// that has only the beams' labels is solved exactly (frozen_lattice.hpp). Of the transitions only the rows of the
+// beams' labels are looked at.
 #pragma once
 #include "beam/frozen_lattice.hpp"
-#include "beam/selector.hpp"
+#include "beam/walk.hpp"
 #include "online/delta.hpp"
 
 namespace crfkit::CRFKIT_ISA {
@@ -15,7 +15,6 @@ class OnlineBeam {
   using S = Simd<T, W>;
   using Vec = typename S::Vec;
   static constexpr T kInf = std::numeric_limits<T>::infinity();
-  static constexpr T kTiny = std::numeric_limits<T>::min();
 
  public:
   explicit OnlineBeam(const OnlineData<T>& data)
@@ -23,8 +22,6 @@ class OnlineBeam {
         n_(data.n_labels),
         stride_(data.stride),
         rows_(static_cast<std::size_t>(n_) * stride_),
-        belief_(stride_),
-        message_(stride_),
         top_(n_, T(0)),
         when_(n_, 0) {
     forbidden_.reserve(static_cast<std::size_t>(n_) * stride_);
@@ -112,40 +109,28 @@ class OnlineBeam {
 
   // The beams of all steps.
   CRFKIT_KERNEL void choose(const T* u, int steps, const u16* gold) {
+    using Sums = SumTimes<T, W>;
     labels_.clear();
     first_.assign(1, 0);
-    for (int t = 0; t < steps; ++t) {
-      const T* x = u + static_cast<i64>(t) * stride_;
-      if (t > 0) send(t - 1);
-      Vec high = S::splat(-kInf);
-      for (int k = 0; k < stride_; k += W) high = S::max(high, S::load(x + k));
-      const T top = S::highest(high);
-      for (int k = 0; k < stride_; k += W) {
-        const Vec e = S::exp(S::load(x + k) - top);
-        S::store(belief_.data() + k, t > 0 ? e * S::load(message_.data() + k) : e);
-      }
-      selector_.select(belief_.data(), n_, stride_, criterion, gold[t], labels_);
-      first_.push_back(static_cast<u32>(labels_.size()));
-      tally.largest = std::max<i64>(tally.largest, first_[t + 1] - first_[t]);
-      T c = 0;
-      for (u32 k = first_[t]; k < first_[t + 1]; ++k) c += belief_[labels_[k]];
-      alpha_.clear();
-      for (u32 k = first_[t]; k < first_[t + 1]; ++k) alpha_.push_back(c >= kTiny ? belief_[labels_[k]] / c : T(1));
-    }
+    walk_.start(n_, stride_, Underflow::restarts);
+    walk_.template run<Sums>(
+        steps, [&](int t) { return u + static_cast<i64>(t) * stride_; },
+        [&](int t, std::span<const u16> beam) {
+          for (u16 i : beam) walk_.rows.push_back(row(i));
+          const T high = highest(t - 1);
+          for (std::size_t k = 0; k < beam.size(); ++k) walk_.kept[k] *= static_cast<T>(factor_of(beam[k], high));
+          return true;
+        },
+        [&](int t) {
+          walk_.template select<Sums>(criterion, gold[t], labels_);
+          first_.push_back(static_cast<u32>(labels_.size()));
+          const std::size_t n = first_[t + 1] - first_[t];
+          tally.largest = std::max<i64>(tally.largest, n);
+          return std::span<const u16>(labels_.data() + first_[t], n);
+        },
+        [](int) {});
     tally.tokens += steps;
     tally.labels += static_cast<i64>(labels_.size());
-  }
-
-  // message[j] = sum over the beam of step t of alpha[i] exp(score[i][j]), up to a factor
-  CRFKIT_KERNEL void send(int t) {
-    for (u32 k = first_[t]; k < first_[t + 1]; ++k) row(labels_[k]);
-    const T high = highest(t);
-    for (u32 i = first_[t]; i < first_[t + 1]; ++i) {
-      const T a = alpha_[i - first_[t]] * static_cast<T>(factor_of(labels_[i], high));
-      const T* from = rows_.data() + static_cast<i64>(labels_[i]) * stride_;
-      for (int k = 0; k < stride_; k += W)
-        S::store(message_.data() + k, (i > first_[t] ? S::load(message_.data() + k) : Vec{}) + S::load(from + k) * a);
-    }
   }
 
   void differentiate(const u16* gold, T weight, Delta<T>& x) const {
@@ -179,12 +164,12 @@ class OnlineBeam {
   T scale_ = 1;
   u64 now_ = 1;
   Buffer<T> forbidden_;  // 0 or minus infinity, as in the padding  [labels][stride]
-  Buffer<T> rows_, belief_, message_;
-  std::vector<T> top_, alpha_;
+  Buffer<T> rows_;
+  std::vector<T> top_;
   std::vector<u64> when_;
   std::vector<u32> first_;
   std::vector<u16> labels_;
-  Selector<T, W> selector_;
+  BeamWalk<T, W> walk_;
   FrozenLattice frozen_;
 };
 

@@ -182,7 +182,7 @@ class LossKernel {
         for (int t = 0; t < length(pack, s); ++t) {
           const i64 r = pack.row(t, s);
           keep.push_back(gold[base_ + r]);
-          ws_.beam.selector.select(ws_.lattice.e.data() + r * stride_, n_, stride_, criterion, keep.back(),
+          ws_.beam.walk.selector.select(ws_.lattice.e.data() + r * stride_, n_, stride_, criterion, keep.back(),
                                    beams.labels);
           beams.ptr.push_back(beams.labels.size());
         }
