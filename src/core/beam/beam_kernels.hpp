@@ -4,8 +4,8 @@
 // and what follows it (smoothed). Then the lattice that has only the beams' labels is solved exactly
 // (frozen_lattice.hpp).
 #pragma once
-#include "beam/dominance.hpp"
 #include "beam/frozen_lattice.hpp"
+#include "beam/kernels.hpp"
 #include "beam/paper_form.hpp"
 #include "beam/walk.hpp"
 #include "chain/chain_kernels.hpp"
@@ -13,7 +13,7 @@
 namespace crfkit::CRFKIT_ISA {
 
 template <class T>
-struct BeamWorkspace {
+struct BeamWorkspace : Workspace {
   BeamWalk<T, kNarrowest<T>> walk;  // beams gain little by wider vectors
   BeamWalk<double, kLogWidth> log_walk;
   FrozenLattice frozen;
@@ -32,11 +32,11 @@ class BeamKernel {
   static constexpr double kInf = std::numeric_limits<double>::infinity();
 
  public:
-  BeamKernel(const ChainJob<T>& job, const BeamRule& rule, i64 seq, BeamWorkspace<T>& workspace)
+  BeamKernel(const ChainJob<T>& job, const BeamRule& rule, i64 seq, Workspace& workspace)
       : job_(job),
         rule_(rule),
         seq_(seq),
-        ws_(workspace),
+        ws_(static_cast<BeamWorkspace<T>&>(workspace)),
         n_(job.n_labels),
         stride_(job.stride),
         begin_(job.offsets[seq]),

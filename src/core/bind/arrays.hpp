@@ -17,6 +17,7 @@
 #include <memory>
 #include <optional>
 
+#include "beam/criteria.hpp"
 #include "chain/chain.hpp"
 #include "model/features.hpp"
 

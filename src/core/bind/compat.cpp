@@ -4,11 +4,12 @@
 #include <deque>
 #include <future>
 
+#include "beam/inference.hpp"
 #include "bind/arrays.hpp"
 #include "bind/objects.hpp"
+#include "model/scorer.hpp"
 #include "text/columns.hpp"
 #include "text/cqdb.hpp"
-#include "train/objective.hpp"
 
 namespace crfkit {
 namespace {

@@ -1,6 +1,6 @@
 // entropy.cpp: the Python face of entropies and of the loss of partly labelled sequences.
-#include "train/entropy.hpp"
 #include "bind/arrays.hpp"
+#include "train/semi_objective.hpp"
 
 namespace crfkit {
 namespace {

@@ -1,5 +1,4 @@
-// expectations.cpp: the Python face of expectation.hpp.
-#include "chain/expectations.hpp"
+// expectations.cpp: the Python face of sums over the paths of chains.
 #include "bind/arrays.hpp"
 
 namespace crfkit {

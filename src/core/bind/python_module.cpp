@@ -1,8 +1,11 @@
 // python_module.cpp: the Python face of chains, data sets, objectives, encoders and L-BFGS; the module itself.
 #include <cmath>
 
+#include "base/instruction_set.hpp"
+#include "beam/inference.hpp"
 #include "bind/arrays.hpp"
 #include "bind/objects.hpp"
+#include "model/scorer.hpp"
 #include "text/columns.hpp"
 #include "text/encoder.hpp"
 #include "train/lbfgs_memory.hpp"
@@ -75,7 +78,7 @@ void bind_beams(nb::module_& m) {
         std::vector<Paths> found;
         {
           const nb::gil_scoped_release release;
-          found = nbest(in, kind ? &rule : nullptr, k, make_threads(threads));
+          found = kind ? nbest(in, rule, k, make_threads(threads)) : nbest(in, k, make_threads(threads));
         }
         std::vector<i64> count;
         std::vector<i32> path;
@@ -113,13 +116,11 @@ void bind_chain(nb::module_& m) {
       [](In<T, 2> unary, In<T, 3> pairwise, bool per_step, In<i64, 1> offsets, int threads,
          std::optional<std::string> kind, double amount, int size, Out<i32, 1> path, Out<u8, 1> dead) {
         const ChainInput<T> in = chain_input<T>(unary, pairwise, per_step, offsets);
-        const bool plainly = kind == "plainly";
-        if (plainly) kind.reset();
         const BeamRule rule =
             beam_rule(kind.value_or("fixed_size"), amount, size, std::nullopt, "frozen", 0, in.n_labels);
         require(path.size() == unary.shape(0) && static_cast<i64>(dead.size()) == in.n_seq, "path has the wrong size");
         const nb::gil_scoped_release release;
-        decode(in, kind ? &rule : nullptr, make_threads(threads), path.data(), dead.data(), plainly);
+        decode(in, kind ? &rule : nullptr, make_threads(threads), path.data(), dead.data());
       },
       "unary"_a, "pairwise"_a, "per_step"_a, "offsets"_a, "threads"_a, "kind"_a.none(), "amount"_a, "size"_a,
       "path"_a.noconvert(), "dead"_a.noconvert());

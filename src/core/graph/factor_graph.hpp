@@ -8,8 +8,8 @@
 #include <span>
 #include <vector>
 
+#include "base/parallel.hpp"
 #include "beam/criteria.hpp"
-#include "chain/chain.hpp"
 
 namespace crfkit {
 

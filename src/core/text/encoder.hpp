@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "chain/chain.hpp"
+#include "base/parallel.hpp"
 #include "text/columns.hpp"
 #include "text/pattern.hpp"
 #include "text/strings.hpp"
