@@ -25,16 +25,16 @@ class FrozenLattice {
   // What run() leaves: probabilities of the beams' labels, and, instead of m, of label pairs.
   const double* nodes() const { return alpha_.data(); }
   const double* edges() const { return m_.data(); }
-  std::size_t edge(int t) const { return edge_[t]; }
+  const std::vector<std::size_t>& edge_ptr() const { return edge_; }  // first pair of each step, and how many
 
-  // first(t): the first slot of step t, up to first(steps)
-  template <class First>
-  void start(int steps, First first) {
+  // first: the first slot of each step, and the end of the last one  [steps + 1]
+  template <class Index>
+  void start(int steps, const Index* first) {
     steps_ = steps;
     ptr_.resize(steps + 1);
     edge_.resize(std::max(1, steps));
     edge_[0] = 0;
-    for (int t = 0; t <= steps; ++t) ptr_[t] = static_cast<std::size_t>(first(t)) - static_cast<std::size_t>(first(0));
+    for (int t = 0; t <= steps; ++t) ptr_[t] = first[t] - first[0];
     for (int t = 1; t < steps; ++t) edge_[t] = edge_[t - 1] + size(t - 1) * size(t);
     const std::size_t slots = (ptr_[steps] + kWidth - 1) / kWidth * kWidth;
     for (Buffer<double>* b : {&u_, &e_, &alpha_, &beta_}) b->reserve(slots + kWidth);

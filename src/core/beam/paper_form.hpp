@@ -30,6 +30,7 @@ void add_paper_marginals(const BeamWalk<T, W>& walk, std::span<const u16> beam, 
       out.edges.push_back(static_cast<double>(alpha[i]) * static_cast<double>(walk.kept[k]) *
                           std::exp(score(i, next[k]) - high));
   normalise_from(first_edge, out.edges);
+  out.edge_ptr.push_back(out.edges.size());
 }
 
 }  // namespace crfkit::CRFKIT_ISA

@@ -44,11 +44,11 @@ class BeamWalk {
   std::vector<T> kept;                 // what the beam sends on
   std::vector<const T*> rows;          // and along which rows; for LogSumPlus, one after another in memory
   T top = 0, scale = 0;                // taken out of the step's scores, and of the beam
-  Buffer<T> scores, table;             // room for what callers have to copy: a step's scores, a beam's rows
+  Buffer<T> scores;                    // room for a step's scores, where they must be copied
   Selector<T, W> selector;
 
   // forward: messages of a forward walk to all labels  [steps][stride]; then the walk goes backward
-  void start(int n_labels, int stride, Underflow underflow, const T* forward = nullptr) {
+  void start(i64 n_labels, i64 stride, Underflow underflow, const T* forward = nullptr) {
     n_ = n_labels;
     stride_ = stride;
     underflow_ = underflow;
@@ -56,7 +56,13 @@ class BeamWalk {
     for (Buffer<T>* b : {&weights, &message, &belief, &scores}) b->reserve(stride);
     rows.clear();
   }
-  int stride() const { return stride_; }
+  i64 stride() const { return stride_; }
+  // Room for n rows, which become the walk's.
+  T* own_rows(std::size_t n) {
+    table_.reserve(n * stride_);
+    for (std::size_t k = 0; k < n; ++k) rows.push_back(table_.data() + k * stride_);
+    return table_.data();
+  }
 
   // scores(t): the scores of step t, padded with minus infinity. load(t, beam) sets the rows between the labels of the
   // last beam and those of step t; false if some of it was lost. pick(t) gives the beam, none to end the walk. keep(t)
@@ -76,7 +82,7 @@ class BeamWalk {
       }
       const T* u = scores_of(t);
       if constexpr (kLogs<Algebra>) add(u);
-      else multiply(u, forward_ ? forward_ + static_cast<i64>(t) * stride_ : nullptr);
+      else multiply(u, forward_ ? forward_ + t * stride_ : nullptr);
       if (!(top > -kInf) && underflow_ != Underflow::restarts) return false;
       if (underflow_ == Underflow::fails && !kLogs<Algebra> && (!whole || lost(u))) return false;
       beam = pick(t);
@@ -95,7 +101,7 @@ class BeamWalk {
   double select(const Criterion& rule, int keep, std::vector<u16>& out) {
     const T* p = belief.data();
     if constexpr (kLogs<Algebra>) {
-      for (int k = 0; k < stride_; k += W) {  // what is possible keeps some belief
+      for (i64 k = 0; k < stride_; k += W) {  // what is possible keeps some belief
         const Vec x = S::load(belief.data() + k), y = S::exp(x);
         S::store(message.data() + k, x > -kInf ? S::max(y, S::splat(kTiny)) : y);
       }
@@ -109,11 +115,11 @@ class BeamWalk {
   template <class Algebra>
   CRFKIT_KERNEL void send() {
     if constexpr (std::is_same_v<Algebra, LogSumPlus>) {
-      log_rows_times(kept.data(), rows[0], static_cast<int>(kept.size()), stride_, message.data());
+      log_rows_times(kept.data(), rows[0], kept.size(), stride_, message.data());
     } else {
       if (kept.empty()) std::fill_n(message.data(), stride_, T(0));
       for_tiles<4>(static_cast<int>(kept.size()), [&](auto R, int i) {
-        for (int k = 0; k < stride_; k += W) {
+        for (i64 k = 0; k < stride_; k += W) {
           Vec total = i > 0 ? S::load(message.data() + k) : Algebra::zero();
           for (int r = 0; r < R; ++r) total = Algebra::add(total, kept[i + r], S::load(rows[i + r] + k));
           S::store(message.data() + k, total);
@@ -124,9 +130,9 @@ class BeamWalk {
 
   CRFKIT_KERNEL void multiply(const T* u, const T* forward) {
     Vec high = S::splat(-kInf);
-    for (int k = 0; k < stride_; k += W) high = S::max(high, S::load(u + k));
+    for (i64 k = 0; k < stride_; k += W) high = S::max(high, S::load(u + k));
     top = S::highest(high);
-    for (int k = 0; k < stride_; k += W) {
+    for (i64 k = 0; k < stride_; k += W) {
       const Vec e = S::exp(S::load(u + k) - top);
       S::store(weights.data() + k, e);
       S::store(belief.data() + k, (forward ? S::load(forward + k) : e) * S::load(message.data() + k));
@@ -135,25 +141,25 @@ class BeamWalk {
 
   void add(const T* u) {
     Vec high = S::splat(-kInf);
-    for (int k = 0; k < stride_; k += W) {
+    for (i64 k = 0; k < stride_; k += W) {
       const Vec x = S::load(u + k) + S::load(message.data() + k);
       S::store(belief.data() + k, x);
       high = S::max(high, x);
     }
     top = S::highest(high);
-    for (int k = 0; k < stride_ && top > -kInf; k += W) S::store(belief.data() + k, S::load(belief.data() + k) - top);
+    for (i64 k = 0; k < stride_ && top > -kInf; k += W) S::store(belief.data() + k, S::load(belief.data() + k) - top);
   }
 
   // Whether a label got zero, or next to it, although it is possible.
   bool lost(const T* u) const {
     typename S::Mask gone = {};
-    for (int k = 0; k < stride_; k += W) {
+    for (i64 k = 0; k < stride_; k += W) {
       const Vec e = S::load(weights.data() + k), m = S::load(message.data() + k);
       gone |= (S::load(u + k) > -kInf) & (e == T(0));
       gone |= (m > T(0)) & (e > T(0)) & (S::load(belief.data() + k) < kTiny);
     }
     if (S::any(gone)) return true;
-    for (int j = 0; j < n_; ++j)
+    for (i64 j = 0; j < n_; ++j)
       if (message[j] < kTiny)
         for (const T* row : rows)
           if (row[j] > 0) return true;
@@ -169,7 +175,8 @@ class BeamWalk {
     return enough || underflow_ == Underflow::restarts;
   }
 
-  int n_ = 0, stride_ = 0;
+  i64 n_ = 0, stride_ = 0;
+  Buffer<T> table_;
   Underflow underflow_ = Underflow::fails;
   const T* forward_ = nullptr;
 };

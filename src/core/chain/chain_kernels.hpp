@@ -10,9 +10,9 @@ namespace crfkit::CRFKIT_ISA {
 
 // Copies the [rows][labels] matrix x into [rows][stride] with the pads set to minus infinity.
 template <class T, class U>
-void pad_rows(const T* x, int rows, int n_labels, int stride, U* out) {
-  for (int r = 0; r < rows; ++r, x += n_labels, out += stride) {
-    for (int j = 0; j < n_labels; ++j) out[j] = static_cast<U>(x[j]);
+void pad_rows(const T* x, i64 rows, i64 n_labels, i64 stride, U* out) {
+  for (i64 r = 0; r < rows; ++r, x += n_labels, out += stride) {
+    for (i64 j = 0; j < n_labels; ++j) out[j] = static_cast<U>(x[j]);
     std::fill(out + n_labels, out + stride, -std::numeric_limits<U>::infinity());
   }
 }

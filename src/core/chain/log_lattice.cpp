@@ -7,15 +7,15 @@
 
 namespace crfkit::CRFKIT_ISA {
 
-void log_rows_times(const double* x, const double* m, int depth, int stride, double* out) {
+void log_rows_times(const double* x, const double* m, i64 depth, i64 stride, double* out) {
   using S = LogSimd;
   constexpr double inf = std::numeric_limits<double>::infinity();
-  for (int v = 0; v < stride; v += kLogWidth) {
+  for (i64 v = 0; v < stride; v += kLogWidth) {
     S::Vec top = S::splat(-inf);
-    for (int i = 0; i < depth; ++i) top = S::max(top, S::load(m + static_cast<i64>(i) * stride + v) + x[i]);
+    for (i64 i = 0; i < depth; ++i) top = S::max(top, S::load(m + i * stride + v) + x[i]);
     const S::Vec safe = top > -inf ? top : S::Vec{};
     S::Vec total = {};
-    for (int i = 0; i < depth; ++i) total += S::exp(S::load(m + static_cast<i64>(i) * stride + v) + x[i] - safe);
+    for (i64 i = 0; i < depth; ++i) total += S::exp(S::load(m + i * stride + v) + x[i] - safe);
     for (int k = 0; k < kLogWidth; ++k) out[v + k] = top[k] > -inf ? safe[k] + std::log(total[k]) : -inf;
   }
 }

@@ -16,10 +16,10 @@ namespace crfkit::CRFKIT_ISA {
 constexpr int kLogWidth = 4;
 using LogSimd = Simd<double, kLogWidth>;
 
-constexpr int log_stride(int n_labels) { return round_up(n_labels, kLogWidth); }
+constexpr int log_stride(i64 n_labels) { return round_up(static_cast<int>(n_labels), kLogWidth); }
 
 // out[j] = log sum_i exp(x[i] + m[i][j]), over `depth` rows of m  [depth][stride]
-void log_rows_times(const double* x, const double* m, int depth, int stride, double* out);
+void log_rows_times(const double* x, const double* m, i64 depth, i64 stride, double* out);
 
 class LogLattice {
  public:

@@ -18,17 +18,11 @@ class OnlineBeam {
 
  public:
   explicit OnlineBeam(const OnlineData<T>& data)
-      : d_(data),
-        n_(data.n_labels),
-        stride_(data.stride),
-        rows_(static_cast<std::size_t>(n_) * stride_),
-        top_(n_, T(0)),
-        when_(n_, 0) {
-    forbidden_.reserve(static_cast<std::size_t>(n_) * stride_);
+      : d_(data), n_(data.n_labels), stride_(data.stride), rows_(n_ * stride_), top_(n_, T(0)), when_(n_, 0) {
+    forbidden_.reserve(n_ * stride_);
     for (int i = 0; i < n_; ++i)
-      for (int j = 0; j < stride_; ++j)
-        forbidden_[static_cast<i64>(i) * stride_ + j] =
-            j < n_ ? static_cast<T>(d_.forbidden[static_cast<i64>(i) * n_ + j]) : -kInf;
+      for (i64 j = 0; j < stride_; ++j)
+        forbidden_[i * stride_ + j] = j < n_ ? static_cast<T>(d_.forbidden[i * i64{n_} + j]) : -kInf;
   }
 
   Criterion criterion;
@@ -44,20 +38,20 @@ class OnlineBeam {
   // infinity. x: the derivatives, times `weight`, of the beams' labels and pairs.
   double loss(const T* u, const u16* gold, double weight, Delta<T>& x) {
     choose(u, x.steps, gold);
-    frozen_.start(x.steps, [&](int t) { return first_[t]; });
+    frozen_.start(x.steps, first_.data());
     double shift = 0, gold_score = 0;
     bool lossy = false;
     for (int t = 0; t < x.steps; ++t) {
-      const T* row = u + static_cast<i64>(t) * stride_;
+      const T* row = u + t * stride_;
       for (u32 k = first_[t]; k < first_[t + 1]; ++k) frozen_.u()[k] = static_cast<double>(row[labels_[k]]);
       gold_score += static_cast<double>(row[gold[t]]);
       if (t + 1 == x.steps) break;
       gold_score += static_cast<double>(score(gold[t], gold[t + 1]));
       const T high = highest(t);
       shift += static_cast<double>(high);
-      double* m = frozen_.m() + frozen_.edge(t);
+      double* m = frozen_.m() + frozen_.edge_ptr()[t];
       for (u32 i = first_[t]; i < first_[t + 1]; ++i) {
-        const T* from = rows_.data() + static_cast<i64>(labels_[i]) * stride_;
+        const T* from = rows_.data() + labels_[i] * stride_;
         const double factor = factor_of(labels_[i], high);
         for (u32 k = first_[t + 1]; k < first_[t + 2]; ++k) {
           const double y = factor * static_cast<double>(from[labels_[k]]);
@@ -77,24 +71,24 @@ class OnlineBeam {
 
  private:
   T score(int i, int j) const {
-    const i64 at = static_cast<i64>(i) * stride_ + j;
+    const i64 at = i * stride_ + j;
     return v_[at] * scale_ + forbidden_[at];
   }
 
   // exp(transition scores out of label i - the highest of them), kept until the weights change
   CRFKIT_KERNEL const T* row(int i) {
-    T* out = rows_.data() + static_cast<i64>(i) * stride_;
+    T* out = rows_.data() + i * stride_;
     if (when_[i] == now_) return out;
     when_[i] = now_;
-    const i64 at = static_cast<i64>(i) * stride_;
+    const i64 at = i * stride_;
     Vec high = S::splat(-kInf);
-    for (int k = 0; k < stride_; k += W) {
+    for (i64 k = 0; k < stride_; k += W) {
       const Vec x = S::load(v_ + at + k) * scale_ + S::load(forbidden_.data() + at + k);
       S::store(out + k, x);
       high = S::max(high, x);
     }
     top_[i] = std::max(S::highest(high), std::numeric_limits<T>::lowest());  // finite where all is forbidden
-    for (int k = 0; k < stride_; k += W) S::store(out + k, S::exp(S::load(out + k) - top_[i]));
+    for (i64 k = 0; k < stride_; k += W) S::store(out + k, S::exp(S::load(out + k) - top_[i]));
     return out;
   }
 
@@ -114,7 +108,7 @@ class OnlineBeam {
     first_.assign(1, 0);
     walk_.start(n_, stride_, Underflow::restarts);
     walk_.template run<Sums>(
-        steps, [&](int t) { return u + static_cast<i64>(t) * stride_; },
+        steps, [&](int t) { return u + t * stride_; },
         [&](int t, std::span<const u16> beam) {
           for (u16 i : beam) walk_.rows.push_back(row(i));
           const T high = highest(t - 1);
@@ -152,14 +146,15 @@ class OnlineBeam {
         for (u32 k = first_[t + 1]; k < first_[t + 2]; ++k) {
           const bool right = labels_[i] == gold[t] && labels_[k] == gold[t + 1];
           const T slope = static_cast<T>(*xi++ - (right ? 1.0 : 0.0));
-          const u32 at = static_cast<u32>(labels_[i]) * static_cast<u32>(stride_) + labels_[k];
+          const u32 at = static_cast<u32>(labels_[i] * stride_) + labels_[k];
           if (std::abs(slope) > least && d_.pair_mask[at] != T(0)) x.links.push_back({at, weight * slope});
         }
     }
   }
 
   const OnlineData<T>& d_;
-  const int n_, stride_;
+  const int n_;
+  const i64 stride_;
   const T* v_ = nullptr;  // transitions
   T scale_ = 1;
   u64 now_ = 1;
