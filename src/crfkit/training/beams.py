@@ -56,6 +56,51 @@ class BeamReport:
     gradient_error: float = 0.0
 
 
+class BeamControl:
+    """The rule by which beams are chosen at present, how it becomes tighter, and how they are reported."""
+
+    def __init__(self, beam: Beam | Adaptive | None, n_labels: int) -> None:
+        self.beam, self.n_labels = beam, n_labels
+        self.restart()
+
+    def restart(self) -> None:
+        """Back to the first rule."""
+        beam = self.beam
+        self.rule: Beam | None = MinDivergence(beam.epsilon, beam.min_size) if isinstance(beam, Adaptive) else beam
+        self.chosen = 0
+
+    @property
+    def epsilon(self) -> float | None:
+        """Divergence allowed at present, for beams that go by it."""
+        return self.rule.epsilon if isinstance(self.rule, MinDivergence) else None
+
+    def tighten(self, hidden: float = np.inf, gained: float = 0.0) -> None:
+        """Shrinks the divergence of adaptive beams that hide more than their share of what was gained."""
+        beam = self.beam
+        if isinstance(beam, Adaptive) and isinstance(self.rule, MinDivergence) and hidden > beam.share * gained:
+            self.rule = replace(self.rule, epsilon=self.rule.epsilon * beam.shrink)
+
+    def report(self, average: float | None = None, largest: int = 0) -> BeamReport:
+        """Beams of these sizes; all labels without."""
+        if average is None:
+            return BeamReport(True, float(self.n_labels), self.n_labels, None, self.chosen)
+        return BeamReport(False, average, largest, self.epsilon, self.chosen)
+
+    @staticmethod
+    def measured(
+        report: BeamReport, gap: float, tokens: int, sequences: int, right: Vector, inside: Vector
+    ) -> BeamReport:
+        """The report with what a sample says: log Z - log Z_beam, and the gradient with all labels and within beams."""
+        norm = float(np.linalg.norm(right))
+        return replace(
+            report,
+            tokens=tokens,
+            gap=max(gap, 0.0) / max(tokens, 1),
+            mass=float(np.exp(-max(gap, 0.0) / max(sequences, 1))),
+            gradient_error=float(np.linalg.norm(right - inside)) / norm if norm else 0.0,
+        )
+
+
 class BeamObjective(Objective):
     """The likelihood within beams that are chosen now and then, and held in between.
 
@@ -64,7 +109,7 @@ class BeamObjective(Objective):
     weights move away, labels outside the beams go unwatched. So after every step the gap
     :math:`\\log Z - \\log Z_{beam}` is measured exactly on a sample, and once it has doubled, or has eaten up what the
     steps gained, beams are chosen afresh; :class:`~crfkit.chain.Adaptive` ones more generously, and from before the
-    step. Training is done when the exact objective, as a part of the data tells it, falls no more.
+    step. Training is done when the exact objective, estimated on a part of the data, falls no more.
 
     Parameters
     ----------
@@ -82,8 +127,7 @@ class BeamObjective(Objective):
         self.hold = hold
         self.size = exact.size
         self.noise = exact.noise
-        self.n_labels = exact.layout.n_labels
-        self._rule: Beam = MinDivergence(beam.epsilon, beam.min_size) if isinstance(beam, Adaptive) else beam
+        self._control = BeamControl(beam, exact.layout.n_labels)
         self._age = 0
         self._block = 0
         self._gap = 0.0  # of the sample, when the beams were chosen
@@ -97,7 +141,7 @@ class BeamObjective(Objective):
         self._at = w  # where that was
         self._stale = 0  # choices in a row that did not improve on it
         self._over = False
-        self.report = BeamReport(True, float(self.n_labels), self.n_labels, None, 0)
+        self.report = self._control.report()
         if w.any():
             self._choose(w)
         else:  # all labels look alike: no reason to choose one over another
@@ -152,12 +196,11 @@ class BeamObjective(Objective):
         if (gap - self._gap) * scale > max(self._fell, 0.0):
             # what the steps gained, they gained by losing labels
             back = old if self._age == 1 and isinstance(self.beam, Adaptive) else new
-            self._tighten()
+            self._control.tighten()
             self._choose(back)
             return back
         if self._age >= self.hold * (1 + self.report.chosen // 4) or gap > 2 * self._gap:
-            if isinstance(self.beam, Adaptive) and gap * scale > self.beam.share * self._fell:
-                self._tighten()
+            self._control.tighten(gap * scale, self._fell)
             self._choose(new)
             return new
         return None
@@ -176,27 +219,18 @@ class BeamObjective(Objective):
         """The report, with what a sample of the data says at w."""
         if not self.uses_beams:
             return self.report
-        gap = tokens = 0.0
-        sequences = 0
-        right = np.zeros(self.size)
-        wrong = np.zeros(self.size)
+        gap, tokens, sequences = 0.0, 0, 0
+        right, inside = np.zeros(self.size), np.zeros(self.size)
         for block in np.unique(np.linspace(0, self.exact.n_blocks - 1, blocks).astype(int)).tolist():
-            a, exact = self.exact.block_value_and_grad(w, block, beams=False)
-            b, inside = self.exact.block_value_and_grad(w, block, beams=True)
-            gap += a - b
-            right += exact
-            wrong += exact - inside
+            values = []
+            for beams, total in ((False, right), (True, inside)):
+                value, gradient = self.exact.block_value_and_grad(w, block, beams=beams)
+                values.append(value)
+                total += gradient
+            gap += values[0] - values[1]
             size = self.exact.block_size(block)
-            tokens += size[0]
-            sequences += size[1]
-        norm = float(np.linalg.norm(right))
-        self.report = replace(
-            self.report,
-            tokens=int(tokens),
-            gap=max(gap, 0.0) / max(tokens, 1),
-            mass=float(np.exp(-max(gap, 0.0) / max(sequences, 1))),
-            gradient_error=float(np.linalg.norm(wrong)) / norm if norm else 0.0,
-        )
+            tokens, sequences = tokens + size[0], sequences + size[1]
+        self.report = self._control.measured(self.report, gap, tokens, sequences, right, inside)
         return self.report
 
     def _end(self, w: Vector) -> Vector | None:
@@ -211,26 +245,22 @@ class BeamObjective(Objective):
         self._choose(w)
         return w
 
-    def _tighten(self) -> None:
-        if isinstance(self.beam, Adaptive) and isinstance(self._rule, MinDivergence):
-            self._rule = replace(self._rule, epsilon=self._rule.epsilon * self.beam.shrink)
-
     def _choose(self, w: Vector) -> None:
-        rule = self._rule
-        chosen = self.report.chosen
+        rule = self._control.rule
+        assert rule is not None
         if isinstance(rule, MinDivergence):
             # the exact kernels take many labels at a time: a pass over beams of which this is the root mean square
             # takes about 20 (size / n_labels)^2 of an exact one, and choosing and watching them must be paid for too
             _, size = self.exact.beam_sizes(w, rule, self._block)
-            if size > max(self.n_labels / 8, 1.5 * rule.min_size):
+            if size > max(self._control.n_labels / 8, 1.5 * rule.min_size):
                 self._use_all()
                 self.report = replace(self.report, epsilon=rule.epsilon)
                 return
         average, largest, fresh = self.exact.choose_beams(w, rule, grow=self._grow)
         # labels that have risen once stay watched, until they are as many as those that matter now
         self._grow = average < _GROWTH * fresh
-        epsilon = rule.epsilon if isinstance(rule, MinDivergence) else None
-        self.report = BeamReport(False, average, largest, epsilon, chosen + 1)
+        self._control.chosen += 1
+        self.report = self._control.report(average, largest)
         self._age = 0
         self._fell = 0.0
         value = self.exact.estimate(w)
@@ -243,7 +273,7 @@ class BeamObjective(Objective):
     def _use_all(self) -> None:
         self.exact.drop_beams()
         self._grow = False
-        self.report = BeamReport(True, float(self.n_labels), self.n_labels, None, self.report.chosen)
+        self.report = self._control.report()
         self._wait = self._pause
         self._pause *= 2
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from crfkit import _core
-from crfkit.chain.beams import Adaptive, Beam, FixedSize, MinDivergence, beam_core
+from crfkit.chain.beams import Adaptive, Beam, FixedSize, beam_core
 from crfkit.data.sequences import rows_of
-from crfkit.training.beams import BeamReport
+from crfkit.training.beams import BeamControl, BeamReport
 from crfkit.training.objective import Objective, Problem
 
 __all__ = ["SequenceObjective"]
@@ -93,8 +92,7 @@ class SequenceObjective(Objective):
         self.native = native(layout.native, data.native, labels, *known, weights, problem.scores)
         self.entropy_weight = float(problem.entropy_weight)
         self.beam = beam
-        self._rule: Beam | None = self._first_rule()
-        self._chosen = 0
+        self._control = BeamControl(beam, layout.n_labels)
         self._most = layout.n_labels
         self._rest = 0  # passes with all labels, until beams are tried again
         self._use_beams()
@@ -122,74 +120,55 @@ class SequenceObjective(Objective):
         entropy = self.native.entropy
         return {"likelihood": self.total - self.entropy_weight * entropy, "entropy": entropy}
 
-    def _first_rule(self) -> Beam | None:
-        beam = self.beam
-        return MinDivergence(beam.epsilon, beam.min_size) if isinstance(beam, Adaptive) else beam
-
     def begin(self, w: Vector) -> None:
         """Begins training at w.
 
         From zero weights all labels look alike. Then beams have a limit, which doubles with every pass.
         """
-        self._chosen = self._rest = 0
-        self._rule = self._first_rule()
+        self._rest = 0
+        self._control.restart()
         self.native.set_weights(w)
         self._most = self.layout.n_labels if w.any() else _FIRST
         self._use_beams()
 
     def _use_beams(self) -> None:
-        self.native.set_beam(*beam_core(None if self._rest else self._rule), self._most)
+        self.native.set_beam(*beam_core(None if self._rest else self._control.rule), self._most)
 
     def review(self, old: Vector, new: Vector, fell: float, converged: bool) -> None:
         """After a pass by which the losses fell: tightens adaptive beams that hide more than that."""
-        self._chosen += 1
+        control = self._control
+        control.chosen += 1
         tokens, labels, _ = self.native.tally
-        if not isinstance(self._rule, FixedSize) and labels > _LARGE * self.layout.n_labels * tokens:
+        if not isinstance(control.rule, FixedSize) and labels > _LARGE * self.layout.n_labels * tokens:
             self._rest = 3  # large beams cost more than all labels
         self._rest = max(0, self._rest - 1)
         whole = self._most >= self.layout.n_labels  # else the limit hides more than epsilon does
-        if isinstance(self.beam, Adaptive) and isinstance(self._rule, MinDivergence) and whole and not self._rest:
-            self._tighten(self.beam, self._rule, fell)
+        if isinstance(self.beam, Adaptive) and control.rule is not None and whole and not self._rest:
+            scale = self.n_labelled / max(1, len(self._sample))
+            control.tighten(self._gap() * scale, max(fell, 0.0))
+            if control.epsilon is not None and control.epsilon < _LEAST:
+                control.rule = None
         self._most = min(2 * self._most, self.layout.n_labels)
         self._use_beams()
 
-    def _tighten(self, beam: Adaptive, rule: MinDivergence, fell: float) -> None:
-        scale = self.n_labelled / max(1, len(self._sample))
-        if self._gap() * scale > beam.share * max(fell, 0.0):
-            rule = replace(rule, epsilon=rule.epsilon * beam.shrink)
-        self._rule = None if rule.epsilon < _LEAST else rule
-
     def measure(self, w: Vector) -> BeamReport | None:
         """How the beams stand at w, on a sample of the sequences; None without beams."""
+        control = self._control
         if self.beam is None:
             return None
-        if self._rule is None or self._rest:
-            return self._exact_report()
+        if control.rule is None or self._rest:
+            return control.report()
         self.native.set_weights(w)
         self._use_beams()
         inside, right = np.empty(self.size), np.empty(self.size)
         low = self.native.gradient(self._sample, inside)
         tokens, labels, largest = self.native.tally
         if not tokens:  # no sequence of the sample has all its labels
-            return self._exact_report()
+            return control.report()
         self.native.set_beam(None)
-        gap = max(self.native.gradient(self._sample, right) - low, 0.0)
+        gap = self.native.gradient(self._sample, right) - low
         self._use_beams()
-        norm = float(np.linalg.norm(right))
-        return BeamReport(
-            False,
-            labels / tokens,
-            largest,
-            self._rule.epsilon if isinstance(self._rule, MinDivergence) else None,
-            self._chosen,
-            tokens,
-            gap / tokens,
-            float(np.exp(-gap / len(self._sample))),
-            float(np.linalg.norm(right - inside)) / norm if norm else 0.0,
-        )
-
-    def _exact_report(self) -> BeamReport:
-        return BeamReport(True, float(self.layout.n_labels), self.layout.n_labels, None, self._chosen)
+        return control.measured(control.report(labels / tokens, largest), gap, tokens, len(self._sample), right, inside)
 
     def _gap(self) -> float:
         """Log Z - log Z_beam, summed over the sample."""
