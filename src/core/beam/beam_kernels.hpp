@@ -18,18 +18,19 @@ struct BeamWorkspace : Workspace {
   BeamWalk<double, kLogWidth> log_walk;
   FrozenLattice frozen;
   Buffer<T> forward;  // messages of all steps
-  BeamResult back;    // what a backward walk gives, last step first
 };
 
 template <class T>
 class BeamKernel {
   static constexpr int W = kNarrowest<T>;
   using S = Simd<T, W>;
+  using Vec = typename S::Vec;
+  using Mask = typename S::Mask;
   using Sums = SumTimes<T, W>;
   using Maxima = MaxPlus<T, W>;
   using Form = BeamRule::Form;
   using Beam = std::span<const u16>;
-  static constexpr double kInf = std::numeric_limits<double>::infinity();
+  static constexpr T kInf = std::numeric_limits<T>::infinity();
 
  public:
   BeamKernel(const ChainJob<T>& job, const BeamRule& rule, i64 seq, Workspace& workspace)
@@ -109,32 +110,20 @@ class BeamKernel {
     out.end_step(walk.template select<Algebra>(rule_.criterion, rule_.keep ? rule_.keep[begin_ + t] : -1, out.labels));
     return out.last();
   }
-  // The walk's rows: those of a table that all steps share, or copies.
-  void use_rows_of(const Buffer<T>& table, Beam beam) {
-    for (u16 i : beam) ws_.walk.rows.push_back(table.data() + i * stride_);
-  }
-  template <class U, int V>
-  U* copy_rows(BeamWalk<U, V>& walk, int t, Beam beam) const {
-    U* m = walk.own_rows(beam.size());
-    for (std::size_t k = 0; k < beam.size(); ++k)
-      pad_rows(scores_from(t, beam[k]), 1, n_, walk.stride(), m + k * walk.stride());
-    return m;
-  }
-
   // Adds the labels that none dominates; at the last step, the best.
   CRFKIT_KERNEL void leave_out_dominated(const Dominance<T>& dominance, bool last, std::vector<u16>& labels) const {
-    constexpr T inf = std::numeric_limits<T>::infinity(), relative = 16 * std::numeric_limits<T>::epsilon();
+    constexpr T relative = 16 * std::numeric_limits<T>::epsilon();
     const T* v = ws_.walk.belief.data();
     if (last) {
       labels.push_back(static_cast<u16>(std::find(v, v + n_, T(0)) - v));
       return;
     }
-    typename S::Vec high = S::splat(-inf);
+    Vec high = S::splat(-kInf);
     for (i64 k = 0; k < stride_; k += W) high = S::max(high, S::load(v + k) + S::load(dominance.lowest.data() + k));
     const T least = S::highest(high) - dominance.noise;
     for (i64 k = 0; k < stride_; k += W) {
-      const typename S::Vec x = S::load(v + k);
-      const typename S::Mask stays = (x > -inf) & (x + S::load(dominance.highest.data() + k) - x * relative >= least);
+      const Vec x = S::load(v + k);
+      const Mask stays = (x > -kInf) & (x + S::load(dominance.highest.data() + k) - x * relative >= least);
       if (!S::any(stays)) continue;
       for (int j = 0; j < W; ++j)
         if (stays[j]) labels.push_back(static_cast<u16>(k + j));
@@ -158,14 +147,12 @@ class BeamKernel {
     return good;
   }
 
-  // Walks along the sequence; see BeamWalk::run.
-  template <class Algebra, class U, int V, class Load, class Pick, class Keep>
-  bool run(BeamWalk<U, V>& walk, Load load, Pick pick, Keep keep) {
-    const auto scores = [&](int t) {
+  template <class U, int V>
+  auto scores(BeamWalk<U, V>& walk) const {
+    return [this, &walk](int t) {
       pad_rows(unary(t), 1, n_, walk.stride(), walk.scores.data());
       return walk.scores.data();
     };
-    return walk.template run<Algebra>(length_, scores, load, pick, keep);
   }
 
   // False where single precision loses labels that the criterion may ask for.
@@ -175,8 +162,9 @@ class BeamKernel {
     auto& walk = ws_.walk;
     out.start(length_);
     walk.start(n_, stride_, rule_.lenient ? Underflow::loses : Underflow::fails);
-    return run<Sums>(
-        walk, [&](int t, Beam beam) { return load_rows(t - 1, beam); }, [&](int t) { return pick<Sums>(walk, t, out); },
+    return walk.template run<Sums>(
+        length_, scores(walk), [&](int t, Beam beam) { return load_rows<Sums>(walk, t - 1, beam); },
+        [&](int t) { return pick<Sums>(walk, t, out); },
         [&](int t) {
           for (i64 k = 0; messages && k < stride_; k += W)
             S::store(ws_.forward.data() + t * stride_ + k, S::load(walk.belief.data() + k) / walk.scale);
@@ -185,25 +173,33 @@ class BeamKernel {
         });
   }
 
-  // The rows exp(score - shift) out of the beam's labels; false if some allowed one is lost.
-  bool load_rows(int t, Beam beam) {
-    if (job_.shared) {
-      use_rows_of(job_.shared->m, beam);
-      shift_ = job_.shared->shift;
-      return !job_.shared->lossy;
+  // The rows out of the beam's labels: scores or, for sums, exp(score - shift); false if some allowed one is lost.
+  template <class Algebra, class U, int V>
+  bool load_rows(BeamWalk<U, V>& walk, int t, Beam beam) {
+    constexpr bool sums = std::is_same_v<Algebra, Sums>;
+    if constexpr (!std::is_same_v<Algebra, LogSumPlus>)
+      if (job_.shared) {
+        for (u16 i : beam) walk.rows.push_back((sums ? job_.shared->m : job_.shared->score).data() + i * stride_);
+        shift_ = job_.shared->shift;
+        return !job_.shared->lossy;
+      }
+    U* m = walk.own_rows(beam.size());
+    for (std::size_t k = 0; k < beam.size(); ++k)
+      pad_rows(scores_from(t, beam[k]), 1, n_, walk.stride(), m + k * walk.stride());
+    if constexpr (!sums) {
+      return true;
+    } else {
+      const i64 size = static_cast<i64>(beam.size()) * stride_;
+      const T high = *std::max_element(m, m + size);
+      shift_ = high > -kInf ? static_cast<double>(high) : 0.0;
+      Mask lost = {};
+      for (i64 k = 0; k < size; k += W) {
+        const Vec x = S::load(m + k), y = S::exp(x - static_cast<T>(shift_));
+        lost |= (x > -kInf) & (y == T(0));
+        S::store(m + k, y);
+      }
+      return !S::any(lost);
     }
-    constexpr T inf = std::numeric_limits<T>::infinity();
-    T* m = copy_rows(ws_.walk, t, beam);
-    const i64 size = static_cast<i64>(beam.size()) * stride_;
-    const T high = *std::max_element(m, m + size);
-    shift_ = high > -inf ? static_cast<double>(high) : 0.0;
-    typename S::Mask lost = {};
-    for (i64 k = 0; k < size; k += W) {
-      const typename S::Vec x = S::load(m + k), y = S::exp(x - static_cast<T>(shift_));
-      lost |= (x > -inf) & (y == T(0));
-      S::store(m + k, y);
-    }
-    return !S::any(lost);
   }
 
   // Picks the beams afresh on the way back.
@@ -213,8 +209,8 @@ class BeamKernel {
     out.start(length_);
     out.log_mass = mass;
     walk.start(n_, stride_, Underflow::restarts, ws_.forward.data());
-    run<Sums>(
-        walk, [&](int t, Beam beam) { return load_columns(t, beam); },
+    walk.template run<Sums>(
+        length_, scores(walk), [&](int t, Beam beam) { return load_columns(t, beam); },
         [&](int t) {
           const Beam beam = pick<Sums>(walk, t, out);
           if (rule_.form == Form::paper)
@@ -230,13 +226,13 @@ class BeamKernel {
   // The rows exp(score), up to a factor, into the labels of the beam of t+1, from those that the forward walk reached.
   bool load_columns(int t, Beam beam) {
     if (job_.shared) {
-      use_rows_of(job_.shared->m_t, beam);
+      for (u16 j : beam) ws_.walk.rows.push_back(job_.shared->m_t.data() + j * stride_);
       return true;
     }
     T* m = ws_.walk.own_rows(beam.size());
     std::fill_n(m, static_cast<i64>(beam.size()) * stride_, T(0));
     const T* reached = ws_.forward.data() + t * stride_;
-    T high = -std::numeric_limits<T>::infinity();
+    T high = -kInf;
     for (int i = 0; i < n_; ++i)
       for (u16 j : beam)
         if (reached[i] > 0) high = std::max(high, scores_from(t, i)[j]);
@@ -251,17 +247,9 @@ class BeamKernel {
   void walk_in_logs(Walk& walk, i64 stride, BeamResult& out, Pick pick) {
     out.start(length_);
     walk.start(n_, stride, Underflow::fails);
-    const auto load = [&](int t, Beam beam) {
-      if constexpr (std::is_same_v<Algebra, Maxima>)
-        if (job_.shared) {
-          use_rows_of(job_.shared->score, beam);
-          return true;
-        }
-      copy_rows(walk, t - 1, beam);
-      return true;
-    };
+    const auto load = [&](int t, Beam beam) { return load_rows<Algebra>(walk, t - 1, beam); };
     const auto keep = [&](int) { out.nodes.insert(out.nodes.end(), walk.kept.begin(), walk.kept.end()); };
-    if (!run<Algebra>(walk, load, pick, keep)) out.log_mass = -kInf;
+    if (!walk.template run<Algebra>(length_, scores(walk), load, pick, keep)) out.log_mass = -kInf;
   }
 
   const ChainJob<T>& job_;

@@ -222,12 +222,11 @@ class BeamObjective(Objective):
         gap, tokens, sequences = 0.0, 0, 0
         right, inside = np.zeros(self.size), np.zeros(self.size)
         for block in np.unique(np.linspace(0, self.exact.n_blocks - 1, blocks).astype(int)).tolist():
-            values = []
-            for beams, total in ((False, right), (True, inside)):
-                value, gradient = self.exact.block_value_and_grad(w, block, beams=beams)
-                values.append(value)
-                total += gradient
-            gap += values[0] - values[1]
+            a, exact = self.exact.block_value_and_grad(w, block, beams=False)
+            b, within = self.exact.block_value_and_grad(w, block, beams=True)
+            gap += a - b
+            right += exact
+            inside += within
             size = self.exact.block_size(block)
             tokens, sequences = tokens + size[0], sequences + size[1]
         self.report = self._control.measured(self.report, gap, tokens, sequences, right, inside)
