@@ -149,7 +149,7 @@ class LossKernel {
         for (int t = 0; t < steps; ++t) {
           const i64 r = pack.row(t, s);
           keep.push_back(gold_[base_ + r]);
-          ws_.beam.selector.select(ws_.sum.lattice.e.data() + r * stride_, job_.layout->n_labels, job_.stride,
+          ws_.beam.walk.selector.select(ws_.sum.lattice.e.data() + r * stride_, job_.layout->n_labels, job_.stride,
                                    criterion, keep.back(), beams.labels);
           beams.ptr.push_back(beams.labels.size());
         }
