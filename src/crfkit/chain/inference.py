@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, overload
 
 import numpy as np
@@ -39,12 +40,20 @@ class Marginals:
     nodes : array [T, L]
         P(label j at t); for a batch, the tokens of all sequences one after another.
     edges : array [T - 1, L, L]
-        P(label i at t and j at t + 1), in the same manner.
+        P(label i at t and j at t + 1), in the same manner; computed when first looked at, unless ``pairs`` were asked
+        for.
     """
 
     log_z: Any
     nodes: Floats
-    edges: Floats
+    _source: tuple[Potentials, int | None] = field(repr=False)
+
+    @cached_property
+    def edges(self) -> Floats:
+        """P(label i at t and j at t + 1), [T - 1, L, L]."""
+        edges = _sum_product(*self._source, edges=True)[2]
+        assert edges is not None
+        return edges
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +83,7 @@ def _require_paths(p: Potentials, dead: NDArray[np.bool_], beam: Beam | None = N
 
 
 def _sum_product(
-    p: Potentials, n_jobs: int | None, nodes: bool, edges: bool
+    p: Potentials, n_jobs: int | None, *, nodes: bool = False, edges: bool = False, strict: bool = True
 ) -> tuple[NDArray[np.float64], Floats | None, Floats | None]:
     x = p.lattice
     labels = p.n_labels
@@ -85,16 +94,14 @@ def _sum_product(
         steps = int(np.maximum(np.diff(x.offsets) - 1, 0).sum())
         edge_out = np.empty((steps, labels, labels), x.unary.dtype)
     _core.sum_product(x.unary, x.pairwise, x.per_step, x.offsets, resolve_threads(n_jobs), log_z, node_out, edge_out)
-    _require_paths(p, np.isneginf(log_z))
+    if strict:
+        _require_paths(p, np.isneginf(log_z))
     return log_z, node_out, edge_out
 
 
 def reachable(p: Potentials, n_jobs: int | None = None) -> NDArray[np.float64]:
     """``log_partition`` of a batch that is minus infinity, not an error, where no labelling is allowed."""
-    x = p.lattice
-    log_z = np.empty(len(p))
-    _core.sum_product(x.unary, x.pairwise, x.per_step, x.offsets, resolve_threads(n_jobs), log_z, None, None)
-    return log_z
+    return _sum_product(p, n_jobs, strict=False)[0]
 
 
 def log_partition(p: Potentials, n_jobs: int | None = None) -> Any:
@@ -117,12 +124,12 @@ def log_partition(p: Potentials, n_jobs: int | None = None) -> Any:
     >>> round(float(np.exp(log_partition(p))), 6)
     8.0
     """
-    log_z, _, _ = _sum_product(p, n_jobs, nodes=False, edges=False)
+    log_z, _, _ = _sum_product(p, n_jobs)
     return log_z if p.offsets is not None else float(log_z[0])
 
 
 @overload
-def marginals(p: Potentials, n_jobs: int | None = None) -> Marginals: ...
+def marginals(p: Potentials, n_jobs: int | None = None, *, pairs: bool = False) -> Marginals: ...
 @overload
 def marginals(
     p: Potentials,
@@ -136,6 +143,7 @@ def marginals(
     p: Potentials,
     n_jobs: int | None = None,
     *,
+    pairs: bool = False,
     beam: Beam | str | None = None,
     keep: ArrayLike | Sequence[ArrayLike] | None = None,
     form: Form = "frozen",
@@ -151,6 +159,9 @@ def marginals(
     ----------
     p : Potentials
     n_jobs : int, optional
+    pairs : bool
+        Compute the probabilities of label pairs at once. Otherwise they are computed when ``edges`` is first looked at,
+        which takes a second pass; ``nodes`` alone need memory for labels, not for labels squared.
     beam : MinDivergence, FixedSize, Threshold or str, optional
         Keep only a beam of labels at each step: time and memory then grow with beam times labels, not with labels
         squared.
@@ -182,17 +193,12 @@ def marginals(
         return found
     if keep is not None or form != "frozen":
         raise ValueError("'keep' and 'form' of marginals are for beams: there is no 'beam'")
-    log_z, nodes, edges = _sum_product(p, n_jobs, nodes=True, edges=True)
+    log_z, nodes, edges = _sum_product(p, n_jobs, nodes=True, edges=pairs)
     assert nodes is not None
-    assert edges is not None
-    return Marginals(log_z if p.offsets is not None else float(log_z[0]), nodes, edges)
-
-
-def node_marginals(p: Potentials, n_jobs: int | None = None) -> Floats:
-    """``marginals(p).nodes`` without the edges, for callers that need no more."""
-    _, nodes, _ = _sum_product(p, n_jobs, nodes=True, edges=False)
-    assert nodes is not None
-    return nodes
+    found = Marginals(log_z if p.offsets is not None else float(log_z[0]), nodes, (p, n_jobs))
+    if edges is not None:
+        found.__dict__["edges"] = edges
+    return found
 
 
 def decode_flat(p: Potentials, n_jobs: int | None = None, beam: Beam | str | None = None) -> Path:

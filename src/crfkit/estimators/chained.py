@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from crfkit.base.parameters import Estimator
 from crfkit.base.threads import resolve_threads
 from crfkit.chain.beams import Beam, as_rule
-from crfkit.chain.inference import decode_flat, log_partition, nbest, node_marginals, reachable, sample
+from crfkit.chain.inference import decode_flat, log_partition, marginals, nbest, reachable, sample
 from crfkit.chain.potentials import Potentials
 from crfkit.estimators.labels import LabelLists, allowed_labels
 from crfkit.metrics import require_known, token_accuracy
@@ -140,7 +140,7 @@ class ChainEstimator(Estimator):
         threads = resolve_threads(self.n_jobs)
         out: list[NDArray[np.floating[Any]]] = []
         for p in self._potentials(X, given, np.float64):
-            out += p.split(node_marginals(p, threads))
+            out += p.split(marginals(p, threads).nodes)
         return out
 
     def predict_nbest(

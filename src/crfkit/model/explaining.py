@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from crfkit.chain.inference import decode_flat, node_marginals
+from crfkit.chain.inference import decode_flat, marginals
 from crfkit.data.dataset import Dataset, Layout
 from crfkit.model.chain_model import ChainModel
 from crfkit.model.inspection import transition_table
@@ -261,7 +261,7 @@ def explain(model: ChainModel, x: Any, y: Sequence[Any] | None = None) -> Explan
             if label not in number:
                 raise ValueError(f"position {t}: {label!r} is not one of the model's labels")
         path = np.array([number[label] for label in y], np.int32)
-    nodes = node_marginals(p, 1)
+    nodes = marginals(p, 1).nodes
     sources = _Sources(model)
     return Explanation(tuple(_decide(sources, data, nodes, path, t, tokens[t]) for t in range(data.n_tokens)))
 

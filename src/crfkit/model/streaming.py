@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from crfkit import _core
-from crfkit.chain.inference import decode_flat, node_marginals
+from crfkit.chain.inference import decode_flat, marginals
 from crfkit.data.readers import DataError, Source, open_source, read_chunks, source_name
 from crfkit.data.sequences import Columns, Items
 from crfkit.model.chain_model import ChainModel
@@ -137,7 +137,7 @@ class _Worker:
         path = decode_flat(p, threads)
         chances = None
         if self.probabilities:
-            chances = np.ascontiguousarray(node_marginals(p, threads)[np.arange(len(path)), path], np.float64)
+            chances = np.ascontiguousarray(marginals(p, threads).nodes[np.arange(len(path)), path], np.float64)
         out = _core.write_columns(strings, table.ids, offsets, path, self.labels, chances)
         return Tagged(out, len(table), len(path))
 
