@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Iterator
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,18 +15,11 @@ from crfkit.base.threads import resolve_threads
 from crfkit.chain.beams import Beam, as_rule
 from crfkit.chain.inference import decode_flat, log_partition, marginals, nbest, reachable, sample
 from crfkit.chain.potentials import Potentials
-from crfkit.estimators.labels import LabelLists, allowed_labels
+from crfkit.data.labels import LabelLists, Tagging, allowed_labels
 from crfkit.metrics import require_known, token_accuracy
 from crfkit.model.chain_model import ChainModel, write_model
 
-__all__ = ["ChainEstimator", "Tagging"]
-
-
-class Tagging(NamedTuple):
-    """One labelling of a sequence and its probability."""
-
-    labels: list[Any]
-    probability: float
+__all__ = ["ChainEstimator"]
 
 
 class ChainEstimator(Estimator):

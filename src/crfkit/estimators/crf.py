@@ -17,16 +17,16 @@ from crfkit.base.threads import resolve_threads
 from crfkit.chain.beams import Adaptive, Beam, as_beam
 from crfkit.chain.constraints import Constraints
 from crfkit.data.dataset import Layout
+from crfkit.data.labels import collect_labels, label_numbers, label_sets
 from crfkit.data.sequences import Columns
 from crfkit.estimators.chained import ChainEstimator
-from crfkit.estimators.checks import check_gold, check_partial, sequence_weights
-from crfkit.estimators.labels import collect_labels, label_numbers, label_sets
 from crfkit.features.encoders import Encoder, FeatureSource, make_encoder, plain_lists
 from crfkit.metrics import evaluate, require_known
 from crfkit.model.chain_model import ChainModel
 from crfkit.training.algorithms import LBFGS, Algorithm, find_algorithm
 from crfkit.training.backward import BackwardObjective
 from crfkit.training.beams import BeamObjective
+from crfkit.training.checks import check_gold, check_partial, sequence_weights
 from crfkit.training.lbfgs import Callback, Progress, Result
 from crfkit.training.objective import LikelihoodObjective
 from crfkit.training.semi import SemiSupervisedObjective, minimize_with_entropy

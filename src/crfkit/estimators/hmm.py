@@ -13,9 +13,9 @@ from crfkit.base.threads import resolve_threads
 from crfkit.chain.inference import log_partition, marginals, score
 from crfkit.chain.potentials import Potentials
 from crfkit.data.dataset import Dataset, Layout
+from crfkit.data.labels import _plain, _sorted, label_numbers
 from crfkit.data.sequences import Columns
 from crfkit.estimators.chained import ChainEstimator
-from crfkit.estimators.labels import _plain, _sorted, label_numbers
 from crfkit.features.encoders import PlanEncoder, as_columns
 from crfkit.features.template import Template
 from crfkit.model.chain_model import ChainModel

@@ -10,9 +10,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from crfkit.base.threads import resolve_threads
 from crfkit.data.dataset import Dataset, Layout
+from crfkit.data.labels import LabelLists
 from crfkit.estimators.chained import ChainEstimator
 from crfkit.estimators.crf import CRF
-from crfkit.estimators.labels import LabelLists
 from crfkit.features.encoders import FeatureSource
 from crfkit.model.chain_model import LocalChainModel
 from crfkit.training.algorithms import Algorithm

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from crfkit import _core
 from crfkit.chain.constraints import Constraints
 from crfkit.data.dataset import Dataset, Layout
+from crfkit.data.labels import Sets, allowed_by, split_by_knowledge
 from crfkit.data.sequences import rows_of
 from crfkit.training.beams import BeamObjective
-from crfkit.training.known import Sets, allowed_by, split_by_knowledge
 from crfkit.training.lbfgs import Callback, Progress, Result
 from crfkit.training.objective import LikelihoodObjective, Objective
 from crfkit.training.sequences import SequenceObjective

@@ -12,9 +12,9 @@ from crfkit import _core
 from crfkit.chain.beams import Adaptive, Beam, FixedSize, MinDivergence, beam_core
 from crfkit.chain.constraints import Constraints
 from crfkit.data.dataset import Dataset, Layout
+from crfkit.data.labels import Sets, split_by_knowledge
 from crfkit.data.sequences import rows_of
 from crfkit.training.beams import BeamReport
-from crfkit.training.known import Sets, split_by_knowledge
 
 __all__ = ["SequenceObjective"]
 
