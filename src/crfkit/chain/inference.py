@@ -188,9 +188,9 @@ def marginals(
     rule = as_rule(beam)
     if rule is not None:
         kept = None if keep is None else _flat_path(p, keep, low=-1, name="keep")
-        log_mass, found = beam_marginals(p, rule, kept, form, n_jobs)
+        log_mass, inside = beam_marginals(p, rule, kept, form, n_jobs)
         _require_paths(p, np.isneginf(log_mass), rule)
-        return found
+        return inside
     if keep is not None or form != "frozen":
         raise ValueError("'keep' and 'form' of marginals are for beams: there is no 'beam'")
     log_z, nodes, edges = _sum_product(p, n_jobs, nodes=True, edges=pairs)

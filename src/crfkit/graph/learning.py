@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from crfkit.base.parameters import Estimator, check_number
 from crfkit.chain.beams import FixedSize, MinDivergence, Threshold
+from crfkit.data.labels import allowed_by, collect_labels, label_array, label_numbers, label_sets
 from crfkit.features.encoders import FeatureSource
 from crfkit.graph.checks import float_array
 from crfkit.graph.engine import METHODS, ConvergenceWarning, Passing
@@ -36,10 +37,6 @@ class Graphs(NamedTuple):
     data: GraphData
     variables: list[Ints]
     offsets: list[Ints]
-
-
-def _sorted(labels: set[Any]) -> list[Any]:
-    return sorted(labels, key=lambda x: (isinstance(x, str), x))
 
 
 def share_right(
@@ -87,34 +84,6 @@ def _agrees(label: Any, found: Any) -> bool | None:
     if label is None:
         return None
     return found in label if isinstance(label, (set, frozenset)) else bool(label == found)
-
-
-def _plain(label: Any) -> Any:
-    return label.item() if isinstance(label, np.generic) else label
-
-
-def _collect(columns: Iterable[Any], unit: str) -> tuple[Any, ...]:
-    """The distinct labels of lists of labels, sets of labels and None."""
-    found: set[Any] = set()
-    for g, column in enumerate(columns):
-        if column is None:
-            continue
-        if not isinstance(column, Iterable) or isinstance(column, str):
-            raise ValueError(f"labels of {unit} {g} must be a list, got {column!r}")
-        for raw in column:
-            label = _plain(raw)
-            try:
-                if isinstance(label, (set, frozenset)):
-                    found |= {_plain(x) for x in label}
-                elif label is not None:
-                    found.add(label)
-            except TypeError:
-                raise ValueError(f"{unit} {g}: {label!r} cannot be a label") from None
-            if (isinstance(label, float) and math.isnan(label)) or label in ((), frozenset()):
-                raise ValueError(f"{unit} {g}: {label!r} cannot be a label")
-    if not found:
-        raise ValueError("there is no label to learn")
-    return tuple(_sorted(found))
 
 
 class GraphEstimator(Estimator):
@@ -172,41 +141,18 @@ class GraphEstimator(Estimator):
 
     def _numbers(self, graphs: Graphs, columns: list[list[Any]]) -> tuple[Ints, NDArray[np.bool_] | None]:
         """Numbers of the labels of all variables, -1 where not known, and which ones are possible."""
-        engine = graphs.data.engine
-        gold = np.full(engine.n_variables, -1, np.int64)
-        allowed: NDArray[np.bool_] | None = None
-        for kind, column in enumerate(columns):
-            number = {label: i for i, label in enumerate(self._labels[kind])}
-            unit, part = self._names
-            offsets, variables = graphs.offsets[kind], graphs.variables[kind]
-            if len(column) != len(offsets) - 1:
-                raise ValueError(f"there are {len(offsets) - 1} {unit}s, but labels for {len(column)}")
-            for g, labels in enumerate(column):
-                mine = variables[offsets[g] : offsets[g + 1]]
-                if labels is None:
-                    labels = [None] * len(mine)
-                if len(labels) != len(mine):
-                    raise ValueError(f"{unit} {g} has {len(mine)} {part}s, but {len(labels)} labels")
-                for v, raw in zip(mine.tolist(), labels, strict=True):
-                    label = _plain(raw)
-                    options = label if isinstance(label, (set, frozenset)) else () if label is None else (label,)
-                    for x in options:
-                        if _plain(x) not in number:
-                            raise ValueError(f"{unit} {g}: label {x!r} is not one of the model's")
-                    if label is not None and options is not label:
-                        gold[v] = number[label]
-                        continue
-                    if allowed is None:
-                        allowed = np.ones(int(engine.node_ptr[-1]), bool)
-                    if label is not None:
-                        begin, end = int(engine.node_ptr[v]), int(engine.node_ptr[v + 1])
-                        allowed[begin:end] = False
-                        allowed[[begin + number[_plain(x)] for x in label]] = True
-        if allowed is not None:
-            known = np.flatnonzero(gold >= 0)
-            only = np.repeat(gold >= 0, engine.cardinalities)
-            allowed[only] = False
-            allowed[engine.node_ptr[known] + gold[known]] = True
+        gold = np.full(graphs.data.engine.n_variables, -1, np.int64)
+        kinds = list(zip(columns, self._labels, graphs.offsets, graphs.variables, strict=True))
+        for column, labels, offsets, variables in kinds:
+            gold[variables] = label_numbers(column, labels, offsets, self._names)
+        if (gold >= 0).all():
+            return gold, None
+        node_ptr = graphs.data.engine.node_ptr
+        allowed = np.empty(int(node_ptr[-1]), bool)
+        for column, labels, offsets, variables in kinds:
+            sets = label_sets(column, labels, offsets, self._names)
+            place = node_ptr[variables][:, None] + np.arange(len(labels))
+            allowed[place] = allowed_by(gold[variables], sets, len(labels))
         return gold, allowed
 
     def _make_objective(self, graphs: Graphs, columns: list[list[Any]], sample_weight: Any) -> GraphObjective:
@@ -236,7 +182,8 @@ class GraphEstimator(Estimator):
 
     def _set_labels(self, columns: list[list[Any]]) -> None:
         """Takes the labels out of what is to be learned."""
-        self._take_labels([_collect(column, self._names[0]) for column in columns])
+        kinds = (str, int, float, tuple)
+        self._take_labels([collect_labels(column, (), self._names[0], kinds) for column in columns])
 
     def _take_labels(self, kinds: list[tuple[Any, ...]]) -> None:
         """Takes the labels of every kind."""
@@ -441,12 +388,3 @@ def _passing_from_dict(values: dict[str, Any] | None) -> Passing | None:
         return None if values is None else Passing(**values)
     beam = dict(values["beam"])
     return Passing(**{**values, "beam": _BEAMS[beam.pop("kind")](**beam)})
-
-
-def label_array(labels: Sequence[Any]) -> NDArray[Any]:
-    """Labels as an array: of their own type if they share one, else of objects."""
-    if all(type(x) is type(labels[0]) and isinstance(x, (str, int, bool)) for x in labels):
-        return np.array(labels)
-    out = np.empty(len(labels), object)
-    out[:] = labels
-    return out

@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 
 from crfkit.base.parameters import check_number
 from crfkit.base.threads import resolve_threads
+from crfkit.data.labels import label_array
 from crfkit.features.encoders import Encoder, FeatureSource, make_encoder
 from crfkit.graph.checks import edge_array
 from crfkit.graph.engine import Passing
-from crfkit.graph.learning import GraphEstimator, Graphs, label_array, share_right
+from crfkit.graph.learning import GraphEstimator, Graphs, share_right
 from crfkit.graph.objective import EdgeGroup, GraphData, NodeGroup
 from crfkit.model.chain_model import group, restore_encoder
 from crfkit.training.lbfgs import Callback
