@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from crfkit import _core
 from crfkit.base.threads import resolve_threads
+from crfkit.chain.constraints import SCHEMES
 from crfkit.chain.inference import _require_paths, decode, log_partition, log_probability, nbest
 from crfkit.chain.potentials import Floats, Potentials
 
@@ -468,11 +469,12 @@ def entity_probability(
         raise ValueError(f"'names' must name {p.n_labels} labels, got {len(number)}")
     if scheme not in ("bio", "bioes", "bilou"):
         raise ValueError(f"'scheme' must be 'bio', 'bioes' or 'bilou', got {scheme!r}")
-    single, last = {"bio": ("B", "I"), "bioes": ("S", "E"), "bilou": ("U", "L")}[scheme]
+    rules = SCHEMES[scheme]
+    (single,), (last,) = rules.begins & rules.ends, rules.ends - rules.begins
     found = {name[0] for name in number if name[1:] == f"-{kind}"}
     if not found:
         raise ValueError(f"'kind' must be a type of the labels, got {kind!r}")
-    if not found <= {"B", "I", single, last} or not found & ({"B"} if scheme == "bio" else {single, last}):
+    if not found <= rules.tags or not found & (rules.tags - {"B", "I"} or {"B"}):
         raise ValueError(f"the labels of {kind!r} are not those of the scheme {scheme!r}: {', '.join(sorted(found))}")
     n = end - start
     tags = [single] if n == 1 else ["B", *"I" * (n - 2), last]

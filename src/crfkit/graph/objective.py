@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from crfkit.base.numbers import log_sum_exp
 from crfkit.graph.engine import Convergence, Engine, Inference, Passing, Scores, pointers
 
 __all__ = ["EdgeGroup", "GraphData", "GraphObjective", "NodeGroup"]
@@ -334,11 +335,6 @@ class GraphObjective:
         nodes = (cold.nodes - hot.nodes) / (2 * step)
         return value, self._weigh(nodes, mask), (cold.factors - hot.factors) / (2 * step)
 
-    def _log_softmax(self, flat: Floats) -> Floats:
-        begin, card = self.data.engine.node_ptr[:-1], self.data.engine.cardinalities
-        shifted = flat - np.repeat(np.maximum.reduceat(flat, begin), card)
-        return np.asarray(shifted - np.repeat(np.log(np.add.reduceat(np.exp(shifted), begin)), card))
-
     def _sides(self) -> Iterator[tuple[Ints, Ints]]:
         """For both ends of the edges of every group: places of their scores among the nodes', [m, L], and among the
         tables', given the label of the other end."""
@@ -362,7 +358,10 @@ class GraphObjective:
 
     def _alone(self, unary: Floats) -> tuple[float, Floats]:
         """The negative log-likelihood of all nodes by these scores alone, and its derivatives."""
-        log_p = self._log_softmax(unary)
+        log_p = np.empty_like(unary)
+        for group, place in zip(self.data.nodes, self.data.places, strict=True):
+            rows = unary[place].reshape(-1, group.n_labels)
+            log_p[place] = (rows - log_sum_exp(rows)).ravel()
         value = -float(log_p[self.gold_node] @ self.weights[self.data.graph_of])
         d = np.exp(log_p)
         d[self.gold_node] -= 1
@@ -375,8 +374,7 @@ class GraphObjective:
         edges = np.bincount(data.table_of, self.weights[data.edge_graph], len(data.table_ptr) - 1)
         for k in range(len(data.edges)):
             table = data.edge_tables(scores.tables, k)
-            shifted = table - table.max(axis=1, keepdims=True)
-            log_q = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+            log_q = table - log_sum_exp(table)
             value -= float(log_q.ravel() @ data.edge_tables(self.gold_tables, k).ravel())
             of_table = edges[data.first_table[k] : data.first_table[k + 1]]
             data.edge_tables(tables, k)[...] += np.exp(log_q) * of_table[:, None]

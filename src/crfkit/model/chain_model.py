@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from crfkit import _core
 from crfkit.base.files import whole_file
+from crfkit.base.numbers import log_sum_exp
 from crfkit.chain.constraints import Constraints
 from crfkit.chain.potentials import Potentials
 from crfkit.data.dataset import Dataset, Layout
@@ -142,21 +143,15 @@ class LocalChainModel(ChainModel):
         first = offsets[:-1][np.diff(offsets) > 0]
         inner[first] = False
         steps = p.pairwise + p.unary[inner][:, None, :]
-        steps -= _log_sum(steps)
+        steps -= log_sum_exp(steps)
         unary = np.zeros((data.n_tokens, n), p.unary.dtype)
-        unary[first] = p.unary[first] - _log_sum(p.unary[first])
+        unary[first] = p.unary[first] - log_sum_exp(p.unary[first])
         return Potentials(unary, steps, offsets=offsets)
 
     def potentials(self, X: Any, threads: int, dtype: Any = None) -> Iterator[Potentials]:
         """Potentials of sequences, piece by piece."""
         for piece in _pieces(self.encoder.read(X), max(1, _PIECE // self.layout.n_labels**2)):
             yield self.score(self.encoder.encode(piece, False, threads), threads, dtype)
-
-
-def _log_sum(x: Any) -> Any:
-    """Logarithm of the sum of exponentials over the last axis, which is kept."""
-    top = x.max(axis=-1, keepdims=True)
-    return top + np.log(np.exp(x - top).sum(axis=-1, keepdims=True))
 
 
 def _pieces(X: Columns | Items, tokens: int) -> Iterator[Columns | Items]:
