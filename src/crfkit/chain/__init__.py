@@ -8,17 +8,12 @@ from crfkit.chain.beams import Adaptive, BeamMarginals, FixedSize, MinDivergence
 from crfkit.chain.constraints import Constraints
 from crfkit.chain.entropy import (
     EntropyGradient,
-    EntropyLattices,
     SpanEntropies,
     UncertainSpan,
-    conditional_entropy,
     confidence,
-    constrained_entropy,
     entity_probability,
     entropy,
     entropy_gradient,
-    entropy_lattices,
-    kbest_entropy,
     margin,
     most_uncertain_span,
     span_entropies,
@@ -37,6 +32,13 @@ from crfkit.chain.inference import (
     score,
 )
 from crfkit.chain.potentials import Potentials
+from crfkit.chain.study import (
+    EntropyLattices,
+    conditional_entropy,
+    constrained_entropy,
+    entropy_lattices,
+    kbest_entropy,
+)
 
 __all__ = [
     "Adaptive",
