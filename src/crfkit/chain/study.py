@@ -110,7 +110,7 @@ def constrained_entropy(p: Potentials, start: int, labels: Sequence[int]) -> flo
 def kbest_entropy(p: Potentials, k: int = 10, n_jobs: int | None = None) -> Any:
     """Entropy of the ``k`` best labellings with their probabilities made to add up to one.
 
-    The usual approximation to :func:`crfkit.chain.entropy`, for comparison: it is at most log k, however little is known.
+    The usual approximation to the entropy, for comparison: it is at most log k, however little is known.
 
     Examples
     --------
