@@ -15,7 +15,7 @@ from crfkit.graph.builders import (
     skip_chain,
     tree,
 )
-from crfkit.graph.engine import Convergence, ConvergenceWarning, Cost, CostError, Passing
+from crfkit.graph.engine import Convergence, ConvergenceWarning, Cost, CostError, Inference
 from crfkit.graph.estimators import GraphCRF
 from crfkit.graph.factor_graph import Assignment, FactorGraph, GraphMarginals
 from crfkit.graph.objective import GraphObjective
@@ -32,7 +32,7 @@ __all__ = [
     "GraphCRF",
     "GraphMarginals",
     "GraphObjective",
-    "Passing",
+    "Inference",
     "SkipChainCRF",
     "chain",
     "factorial",

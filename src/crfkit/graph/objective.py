@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crfkit.base.numbers import log_sum_exp
-from crfkit.graph.engine import Convergence, Engine, Inference, Passing, Scores, pointers
+from crfkit.graph.engine import Beliefs, Convergence, Engine, Inference, Scores, as_inference, pointers
 
 __all__ = ["EdgeGroup", "GraphData", "GraphObjective", "NodeGroup"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-OBJECTIVES = ("likelihood", "pseudo_likelihood", "piecewise")
+LOSSES = ("likelihood", "pseudo_likelihood", "piecewise")
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,13 +197,11 @@ class GraphObjective:
         Numbers of the labels, -1 where not known.
     allowed : bool array [sum of cardinalities], optional
         Labels that are possible; for partly known ones.
-    kind : {"likelihood", "pseudo_likelihood", "piecewise"}
-    method : {"exact", "loopy", "trw", "mean_field"}
-    c2, entropy : float
+    loss : {"likelihood", "pseudo_likelihood", "piecewise"}
+    inference : {"exact", "loopy", "trw", "mean_field"} or Inference
+    c2, entropy_weight : float
         Coefficients of the squared norm and of the entropy of unlabelled graphs.
     weights : float64 array [graphs], optional
-    passing, max_bytes
-        As for :meth:`FactorGraph.marginals`.
     kept : int array, optional
         Numbers of the weights that are learnt; the others stay zero.
     """
@@ -216,31 +214,30 @@ class GraphObjective:
         gold: Ints,
         allowed: NDArray[np.bool_] | None = None,
         *,
-        kind: str = "likelihood",
-        method: str = "exact",
+        loss: str = "likelihood",
+        inference: str | Inference = "exact",
         c2: float = 0.0,
-        entropy: float = 0.0,
+        entropy_weight: float = 0.0,
         weights: Floats | None = None,
-        passing: Passing | None = None,
-        max_bytes: float = 2.0**31,
         kept: Ints | None = None,
     ) -> None:
-        if kind not in OBJECTIVES:
-            raise ValueError(f"'objective' must be one of {OBJECTIVES}, got {kind!r}")
-        if entropy and (method != "exact" or kind != "likelihood"):
+        if loss not in LOSSES:
+            raise ValueError(f"'loss' must be one of {LOSSES}, got {loss!r}")
+        self.inference = as_inference(inference)
+        if entropy_weight and (self.inference.method != "exact" or loss != "likelihood"):
             raise ValueError("entropy regularisation needs the likelihood and exact inference")
         engine = data.engine
-        self.data, self.gold, self.kind, self.method = data, gold, kind, method
-        self.c2, self.entropy, self.passing, self.max_bytes = float(c2), float(entropy), passing, max_bytes
+        self.data, self.gold, self.loss = data, gold, loss
+        self.c2, self.entropy_weight = float(c2), float(entropy_weight)
         self.weights = np.ones(data.n_graphs) if weights is None else weights
         self.kept = kept
         known = gold >= 0
         self.complete = bool(known.all())
         self.allowed = allowed
         if not self.complete:
-            if kind != "likelihood":
+            if loss != "likelihood":
                 graph = int(data.graph_of[np.flatnonzero(~known)[0]])
-                raise ValueError(f"{kind} training needs all labels; graph {graph} has unknown ones")
+                raise ValueError(f"{loss} training needs all labels; graph {graph} has unknown ones")
             if allowed is None:
                 raise ValueError("'allowed' must be given where labels are unknown")
         else:
@@ -274,16 +271,10 @@ class GraphObjective:
         out[self.kept] = w
         return out
 
-    def _infer(self, scores: Scores, weights: Floats) -> Inference:
+    def _infer(self, scores: Scores, weights: Floats) -> Beliefs:
         """Log Z, marginals of the nodes, and sums of the edges' marginals by table, weighted by graph."""
-        result = self.data.engine.infer(
-            scores,
-            self.method,
-            passing=self.passing,
-            max_bytes=self.max_bytes,
-            silent=True,
-            weights=weights[self.data.component_graph],
-        )
+        by_component = weights[self.data.component_graph]
+        result = self.data.engine.infer(scores, self.inference, silent=True, weights=by_component)
         self.convergence = result.convergence
         self.failures += not result.convergence.converged
         return result
@@ -384,12 +375,12 @@ class GraphObjective:
         """Value and gradient at w."""
         scores = self.data.scores(self.expand(w))
         compute = {"likelihood": self._likelihood, "pseudo_likelihood": self._pseudo, "piecewise": self._piecewise}
-        value, nodes, tables = compute[self.kind](scores)
-        if self.entropy and self.unlabelled.any():
+        value, nodes, tables = compute[self.loss](scores)
+        if self.entropy_weight and self.unlabelled.any():
             h, h_nodes, h_tables = self._entropy(scores)
-            value += self.entropy * h
-            nodes += self.entropy * h_nodes
-            tables += self.entropy * h_tables
+            value += self.entropy_weight * h
+            nodes += self.entropy_weight * h_nodes
+            tables += self.entropy_weight * h_tables
         gradient = np.empty(self.size) if out is None else out
         full = self.data.pull_back(nodes, tables)
         gradient[...] = full if self.kept is None else full[self.kept]
