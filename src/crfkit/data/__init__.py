@@ -1,6 +1,6 @@
 """Data in: files, corpora, and the embedded sample."""
 
-from crfkit.data.corpora import Corpus, corpora, data_folders, load_corpus
+from crfkit.data.corpora import Corpus, corpora, load_corpus
 from crfkit.data.readers import (
     CONLLU_COLUMNS,
     DataError,
@@ -22,7 +22,6 @@ __all__ = [
     "Labelled",
     "Weighted",
     "corpora",
-    "data_folders",
     "iter_columns",
     "load_corpus",
     "read_columns",

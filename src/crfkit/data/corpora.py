@@ -15,7 +15,7 @@ import numpy as np
 from crfkit.data.readers import DataError, Labelled, read_columns, read_conllu
 from crfkit.data.sequences import Columns
 
-__all__ = ["Corpus", "corpora", "data_folders", "load_corpus"]
+__all__ = ["Corpus", "corpora", "load_corpus"]
 
 
 class Corpus(NamedTuple):
@@ -25,25 +25,16 @@ class Corpus(NamedTuple):
     y: Any
 
 
-def data_folders() -> Iterator[Path]:
-    """Where corpora are looked for: ``CRFKIT_DATA``, ``../shared/data``, and the user's cache folder."""
-    if os.environ.get("CRFKIT_DATA"):
-        yield Path(os.environ["CRFKIT_DATA"])
-    yield Path("..") / "shared" / "data"
-    from pooch import os_cache  # slow to import, and rarely needed
-
-    yield Path(os_cache("crfkit"))
-
-
 def _find(folder: str, name: str) -> Path:
-    for root in data_folders():
-        if (root / folder / name).exists():
-            return root / folder / name
-    places = ", ".join(str(root) for root in data_folders())
-    raise FileNotFoundError(
-        f"the corpus needs {folder}/{name}, which is in none of: {places}. Set CRFKIT_DATA to the folder that "
-        f"holds {folder}/"
-    )
+    """A file of a corpus, in the folder that ``CRFKIT_DATA`` names or else in the user's cache folder."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "crfkit"
+    root = Path(os.environ.get("CRFKIT_DATA") or cache)
+    if not (root / folder / name).exists():
+        raise FileNotFoundError(
+            f"the corpus needs {folder}/{name}, which is not in {root}. Set CRFKIT_DATA (an environment variable) to "
+            f"the folder that holds {folder}/"
+        )
+    return root / folder / name
 
 
 def _split_of(split: str, **names: str) -> str:
@@ -212,7 +203,8 @@ def load_corpus(name: str, split: str = "train", label: str | None = None) -> Co
     """Loads a named corpus.
 
     ``ingredients`` comes with crfkit: 470 recipe lines labelled with quantity, unit, size, state, name,
-    preparation and note. The others are read from the user's disk (see :func:`data_folders`).
+    preparation and note. The others are read from the folder that the environment variable
+    ``CRFKIT_DATA`` names, or else from ``~/.cache/crfkit``.
 
     Parameters
     ----------
