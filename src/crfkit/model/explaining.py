@@ -12,9 +12,8 @@ import numpy as np
 from crfkit.chain.inference import decode_flat, marginals
 from crfkit.data.dataset import Dataset, Layout
 from crfkit.model.chain_model import ChainModel
-from crfkit.model.inspection import transition_table
 
-__all__ = ["Contribution", "Decision", "Explanation", "explain"]
+__all__ = ["Explanation"]
 
 
 @dataclass(frozen=True)
@@ -199,7 +198,7 @@ class _Sources:
         self.layout: Layout = layout
         self.names = model.encoder.names()
         self.edge_names = model.encoder.names(edge=True)
-        table = transition_table(model)
+        table = model.transition_table()
         self.allowed = np.isfinite(table)
         self.transitions = np.where(self.allowed, table, 0.0)
         n = layout.n_labels
