@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from crfkit import chain, graph
 from crfkit.graph import Inference
+from crfkit.graph.factor_graph import GraphMarginals
 
 Floats = NDArray[np.float64]
 
@@ -45,7 +46,7 @@ def plan_and_infer(unary: Any, edges: Any, pairwise: Any, jobs: int | None) -> A
     return g._engine.infer(g._scores)
 
 
-def graph_marginals(unary: Any, edges: Any, pairwise: Any, jobs: int | None) -> graph.GraphMarginals:
+def graph_marginals(unary: Any, edges: Any, pairwise: Any, jobs: int | None) -> GraphMarginals:
     return graph.pairwise_graph(unary, edges, pairwise, n_jobs=jobs).marginals()
 
 

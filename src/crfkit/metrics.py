@@ -14,23 +14,13 @@ from numpy.typing import NDArray
 from crfkit.chain.constraints import CLOSING, OPENING, TAGS, split_label
 from crfkit.data.sequences import Columns
 
-__all__ = [
-    "Report",
-    "Score",
-    "Span",
-    "confusion",
-    "evaluate",
-    "sequence_accuracy",
-    "span_scores",
-    "spans",
-    "token_accuracy",
-]
+__all__ = ["confusion", "evaluate", "sequence_accuracy", "span_scores", "spans", "token_accuracy"]
 
 Labels = Sequence[Sequence[Any]]
 
 
 class Span(NamedTuple):
-    """A chunk of a sequence: its type, first token, and the token behind its last."""
+    """A chunk of a sequence: its type, first token, and the token after its last."""
 
     kind: str
     start: int
@@ -118,7 +108,7 @@ def _check(y_true: Labels, y_pred: Labels) -> None:
 
 
 def token_accuracy(y_true: Labels, y_pred: Labels) -> float:
-    """Part of the tokens whose label is right; 0 if there are none.
+    """Fraction of the tokens whose label is right; 0 if there are none.
 
     Examples
     --------
@@ -132,7 +122,7 @@ def token_accuracy(y_true: Labels, y_pred: Labels) -> float:
 
 
 def sequence_accuracy(y_true: Labels, y_pred: Labels) -> float:
-    """Part of the sequences whose labels are all right.
+    """Fraction of the sequences whose labels are all right.
 
     Examples
     --------

@@ -13,8 +13,6 @@ from crfkit.active.strategies import query
 from crfkit.estimators.crf import CRF
 from crfkit.metrics import evaluate, require_known
 
-__all__ = ["LearningCurve", "plot_curves", "simulate"]
-
 
 @dataclass(frozen=True, eq=False)
 class LearningCurve:

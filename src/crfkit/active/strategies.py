@@ -14,8 +14,6 @@ from crfkit.chain.potentials import Potentials
 from crfkit.chain.study import kbest_entropy
 from crfkit.estimators.crf import CRF
 
-__all__ = ["STRATEGIES", "Query", "query", "uncertainty"]
-
 Vector = NDArray[np.float64]
 
 #: Names of the strategies.

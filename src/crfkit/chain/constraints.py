@@ -9,8 +9,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Constraints", "split_label"]
-
 
 class Scheme(NamedTuple):
     """Pairs of tags that may stand side by side within one type; tags that may begin a chunk, and that may end one."""
@@ -32,7 +30,7 @@ SCHEMES = {
     "bioes": Scheme(frozenset({"BI", "BE", "II", "IE"}), frozenset("BS"), frozenset("ES")),
     "bilou": Scheme(frozenset({"BI", "BL", "II", "IL"}), frozenset("BU"), frozenset("LU")),
 }
-#: Tags of all schemes; of these, those that begin a chunk wherever they stand, and those behind which none goes on.
+#: Tags of all schemes; of these, those that begin a chunk wherever they stand, and those after which none goes on.
 TAGS = frozenset[str]().union(*(scheme.tags for scheme in SCHEMES.values()))
 OPENING = TAGS - {pair[1] for scheme in SCHEMES.values() for pair in scheme.within if pair[1] != "B"}
 CLOSING = TAGS - {pair[0] for scheme in SCHEMES.values() for pair in scheme.within}

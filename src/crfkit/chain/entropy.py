@@ -15,21 +15,6 @@ from crfkit.chain.constraints import SCHEMES
 from crfkit.chain.inference import _require_paths, decode, log_partition, log_probability, nbest
 from crfkit.chain.potentials import Floats, Potentials
 
-__all__ = [
-    "EntropyGradient",
-    "SpanEntropies",
-    "UncertainSpan",
-    "confidence",
-    "entity_probability",
-    "entropy",
-    "entropy_gradient",
-    "margin",
-    "most_uncertain_span",
-    "span_entropies",
-    "span_entropy",
-    "span_probability",
-]
-
 Vector = NDArray[np.float64]
 LabelSet = int | Iterable[int] | None
 
@@ -52,7 +37,7 @@ class EntropyGradient:
 
 
 class UncertainSpan(NamedTuple):
-    """A span (``end`` is the token behind it) and the entropy of its labels."""
+    """A span (``end`` is the token after it) and the entropy of its labels."""
 
     start: int
     end: int

@@ -15,18 +15,6 @@ from crfkit.base.threads import resolve_threads
 from crfkit.chain.beams import Beam, BeamMarginals, Form, as_rule, beam_core, beam_marginals, beam_paths
 from crfkit.chain.potentials import Floats, Potentials
 
-__all__ = [
-    "Marginals",
-    "NBest",
-    "decode",
-    "log_partition",
-    "log_probability",
-    "marginals",
-    "nbest",
-    "sample",
-    "score",
-]
-
 Path = NDArray[np.int32]
 
 
@@ -168,7 +156,7 @@ def marginals(
     keep : int array [T], or one for each sequence of a batch, optional
         A label that each beam must hold, -1 for none (the gold path, when training).
     form : {"frozen", "smoothed", "paper"}
-        ``"frozen"`` picks beams in a forward pass and gives the exact marginals inside of them, which are the
+        ``"frozen"`` picks beams in a forward pass and gives the exact marginals within them, which are the
         derivatives of ``log_z``. ``"smoothed"`` lets a backward pass pick afresh by the belief that both directions
         give, and then does the same: smaller beams for the same mass; training uses it. ``"paper"`` is
         sparse forward-backward as Pal, Sutton and McCallum have it: the backward pass picks beams of its own, each step
@@ -245,7 +233,7 @@ def decode(p: Potentials, n_jobs: int | None = None, *, beam: Beam | str | None 
 def nbest(p: Potentials, k: int, *, beam: Beam | str | None = None, n_jobs: int | None = None) -> Any:
     """The ``k`` best labellings, all different, best first.
 
-    There are fewer where fewer are allowed. With a ``beam``, the best of those inside of it.
+    There are fewer where fewer are allowed. With a ``beam``, the best of those within it.
 
     Returns
     -------

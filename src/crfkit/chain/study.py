@@ -16,8 +16,6 @@ import numpy as np
 from crfkit.chain.entropy import Vector, _best, _entropies, _mask_log_probability, _one, _require_single, _span_mask
 from crfkit.chain.potentials import Potentials
 
-__all__ = ["EntropyLattices", "conditional_entropy", "constrained_entropy", "entropy_lattices", "kbest_entropy"]
-
 
 @dataclass(frozen=True, eq=False)
 class EntropyLattices:
@@ -29,7 +27,7 @@ class EntropyLattices:
     before : float64 array [N, L]
         H(labels before t | label j at t); 0 where the label is impossible.
     behind : float64 array [N, L]
-        H(labels behind t | label i at t), in the same manner.
+        H(labels after t | label i at t), in the same manner.
     """
 
     entropy: Any
@@ -38,7 +36,7 @@ class EntropyLattices:
 
 
 def entropy_lattices(p: Potentials, n_jobs: int | None = None) -> EntropyLattices:
-    r"""Entropies of all that comes before and behind each label (Mann and McCallum's lattices).
+    r"""Entropies of all that comes before and after each label (Mann and McCallum's lattices).
 
     .. math::
 

@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 from crfkit import _core
 from crfkit.data.sequences import rows_of
 
-__all__ = ["Dataset", "Layout"]
-
 NONE = 2**32 - 1  # the core's "no such number"
 Rows = tuple[NDArray[np.uint32], NDArray[np.uint32]]  # first column of each row, and one; the columns
 

@@ -16,14 +16,6 @@ from crfkit.base.parameters import check_number
 from crfkit.base.threads import resolve_threads
 from crfkit.chain.beams import Beam
 
-__all__ = [
-    "Convergence",
-    "ConvergenceWarning",
-    "Cost",
-    "CostError",
-    "Inference",
-]
-
 Floats = NDArray[np.float64]
 METHODS = ("exact", "loopy", "trw", "mean_field")
 _SCHEDULES = ("flooding", "sequential", "residual")

@@ -17,8 +17,6 @@ from crfkit.graph.learning import GraphEstimator, Graphs, share_right
 from crfkit.graph.objective import EdgeGroup, GraphData, NodeGroup
 from crfkit.training.lbfgs import Callback
 
-__all__ = ["GraphCRF"]
-
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 _MANY_TYPES = 1000  # numbers of edge types beyond this must be needed by the number of edges
@@ -247,7 +245,7 @@ class GraphCRF(GraphEstimator):
         return out
 
     def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
-        """Part of the nodes that :meth:`predict` labels right.
+        """Fraction of the nodes that :meth:`predict` labels right.
 
         Nodes and graphs without a label do not count; a set of labels is right if the label found is in it.
         """

@@ -28,8 +28,6 @@ from crfkit.graph.engine import (
     warn_unless_converged,
 )
 
-__all__ = ["Assignment", "FactorGraph", "GraphMarginals"]
-
 Floats = NDArray[np.float64]
 _OBSERVED = np.iinfo(np.int64).min  # in place of a factor whose variables are all known
 

@@ -25,8 +25,6 @@ from crfkit.graph.objective import LOSSES, GraphData, GraphObjective
 from crfkit.model.chain_model import ModelError, plain_values, write_file
 from crfkit.training.lbfgs import Callback, Progress, minimize_lbfgs
 
-__all__ = ["GraphEstimator", "Graphs", "label_array", "share_right"]
-
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
@@ -47,7 +45,7 @@ def share_right(
     names: tuple[str, str] = ("graph", "node"),
     columns: int = 0,
 ) -> float:
-    """Part of the labels found that are right, graphs weighted.
+    """Fraction of the labels found that are right, graphs weighted.
 
     Unknown labels (None) do not count, a set is right if the label found is in it. With ``columns``, labels are tuples
     of that many, and right if all are that are known.

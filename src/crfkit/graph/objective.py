@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 from crfkit.base.numbers import log_sum_exp
 from crfkit.graph.engine import Beliefs, Convergence, Engine, Inference, Scores, as_inference, pointers
 
-__all__ = ["EdgeGroup", "GraphData", "GraphObjective", "NodeGroup"]
-
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 LOSSES = ("likelihood", "pseudo_likelihood", "piecewise")

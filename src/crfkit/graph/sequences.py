@@ -20,8 +20,6 @@ from crfkit.graph.objective import EdgeGroup, GraphData, NodeGroup
 from crfkit.model.chain_model import group, restore_encoder
 from crfkit.training.lbfgs import Callback
 
-__all__ = ["FactorialCRF", "SkipChainCRF", "repeated_words"]
-
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
@@ -238,7 +236,7 @@ class SkipChainCRF(_SequenceEstimator):
         return self._beliefs(X)[0]
 
     def score(self, X: Any, y: Any) -> float:
-        """Part of the tokens that :meth:`predict` labels right; unknown labels as for :meth:`GraphCRF.score`."""
+        """Fraction of the tokens that :meth:`predict` labels right; unknown labels as for :meth:`GraphCRF.score`."""
         return share_right(y, self.predict(X), names=self._names)
 
 
@@ -369,5 +367,5 @@ class FactorialCRF(_SequenceEstimator):
         return list(zip(*self._beliefs(X), strict=True))
 
     def score(self, X: Any, y: Any) -> float:
-        """Part of the tokens that :meth:`predict` labels right in all columns; those unknown do not count."""
+        """Fraction of the tokens that :meth:`predict` labels right in all columns; those unknown do not count."""
         return share_right(y, self.predict(X), names=self._names, columns=len(self.classes_))

@@ -22,8 +22,6 @@ from crfkit.data.dataset import Dataset, Layout
 from crfkit.data.sequences import Columns, Items
 from crfkit.features.encoders import Encoder, FeatureSource, ItemEncoder, PlanEncoder
 
-__all__ = ["ChainModel", "ModelError"]
-
 FORMAT = 1
 _DTYPES = {
     "F64": np.float64,

@@ -13,8 +13,6 @@ from crfkit.chain.inference import decode_flat, marginals
 from crfkit.data.dataset import Dataset, Layout
 from crfkit.model.chain_model import ChainModel
 
-__all__ = ["Explanation"]
-
 
 @dataclass(frozen=True)
 class Contribution:
