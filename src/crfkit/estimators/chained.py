@@ -20,8 +20,6 @@ from crfkit.features.encoders import FeatureSource
 from crfkit.metrics import require_known, token_accuracy
 from crfkit.model.chain_model import ChainModel, chain_model, write_model
 
-__all__ = ["ChainEstimator"]
-
 
 class ChainEstimator(Estimator):
     """What the estimators share whose model is a chain of labels; each of them fills ``model_`` in its own way."""

@@ -21,8 +21,6 @@ from crfkit.features.template import Template
 from crfkit.model.chain_model import ChainModel
 from crfkit.training.optimiser import Callback, Progress, Reason, Result
 
-__all__ = ["HMM"]
-
 Floats = NDArray[np.float64]
 _FLOOR = -700.0  # logarithm of what stands for zero
 

@@ -180,19 +180,8 @@ class PenalisedChain(ChainEstimator):
                 sums=self._sums,
                 sets=sets,
             )
-        problem = Problem(
-            layout,
-            data.without_zeros(),
-            numbers,
-            sets,
-            weights,
-            rules,
-            self.c2,
-            self.entropy_weight,
-            self.entropy_per,
-            self.dtype,
-            self.n_jobs,
-        )
+        settings = self.c2, self.entropy_weight, self.entropy_per, self.dtype, self.n_jobs
+        problem = Problem(layout, data.without_zeros(), numbers, sets, weights, rules, *settings)
         layout, problem = self._as_trained(problem)
         return Skeleton(encoder, labels, layout, rules), problem
 

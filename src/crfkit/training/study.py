@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 
 from crfkit.training.objective import Objective, Problem
 
-__all__ = ["BackwardObjective"]
-
 Vector = NDArray[np.float64]
 
 
