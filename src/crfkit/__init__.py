@@ -10,6 +10,7 @@ The line of flow, of which everything here is a part::
 :mod:`crfkit.training` and :mod:`crfkit.metrics` are its parts.
 """
 
+from importlib import import_module
 from typing import Any
 
 from crfkit import chain, data, features, graph, metrics, training
@@ -22,11 +23,11 @@ __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
-    """NeuralCRF and torch, which need the torch extra, are imported when somebody asks for them."""
+    """Imports NeuralCRF, and the modules that are seldom needed or need an extra, when somebody asks for them."""
     if name == "NeuralCRF":
-        from crfkit.torch.estimator import NeuralCRF
-
-        return NeuralCRF
+        return import_module("crfkit.torch.estimator").NeuralCRF
+    if name in ("active", "compat", "integrations", "torch"):
+        return import_module(f"crfkit.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
@@ -39,6 +40,7 @@ __all__ = [
     "Template",
     "TokenFeatures",
     "__version__",
+    "active",
     "chain",
     "data",
     "features",
