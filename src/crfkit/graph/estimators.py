@@ -15,7 +15,7 @@ from crfkit.graph.checks import edge_array, float_array, int_array
 from crfkit.graph.engine import Inference, as_inference, pointers
 from crfkit.graph.learning import GraphEstimator, Graphs, share_right
 from crfkit.graph.objective import EdgeGroup, GraphData, NodeGroup
-from crfkit.training.lbfgs import Callback
+from crfkit.training.optimiser import Callback
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

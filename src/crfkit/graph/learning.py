@@ -23,7 +23,8 @@ from crfkit.graph.engine import ConvergenceWarning, Inference, Scores, as_infere
 from crfkit.graph.factor_graph import FactorGraph
 from crfkit.graph.objective import LOSSES, GraphData, GraphObjective
 from crfkit.model.chain_model import ModelError, plain_values, write_file
-from crfkit.training.lbfgs import Callback, Progress, minimize_lbfgs
+from crfkit.training.lbfgs import minimize_lbfgs
+from crfkit.training.optimiser import Callback, Progress
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -18,7 +18,7 @@ from crfkit.graph.engine import Inference
 from crfkit.graph.learning import GraphEstimator, Graphs, share_right
 from crfkit.graph.objective import EdgeGroup, GraphData, NodeGroup
 from crfkit.model.chain_model import group, restore_encoder
-from crfkit.training.lbfgs import Callback
+from crfkit.training.optimiser import Callback
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

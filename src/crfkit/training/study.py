@@ -1,4 +1,8 @@
-"""The gradient from backward passes alone."""
+"""For study, not for use: the gradient from backward passes alone.
+
+It shows what forward-backward saves, and is a reference that tests hold against it. To train, use
+:class:`~crfkit.training.LikelihoodObjective`.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crfkit.chain.constraints import Constraints
-from crfkit.data.dataset import Dataset, Layout
-
-__all__ = ["BackwardObjective"]
+from crfkit.base.numbers import log_sum_exp
+from crfkit.training.objective import Objective, Problem
 
 Vector = NDArray[np.float64]
 
 
-class BackwardObjective:
+class BackwardObjective(Objective):
     r"""The penalised negative log-likelihood, its gradient without a forward pass (Sutton, 2006).
 
     With :math:`\beta_t(i)` the sum over all that may follow label i at t, and
@@ -33,7 +35,7 @@ class BackwardObjective:
     tangents, O(T L^2 K) in all, where K counts the weights that the sequence has; the memory, O(L K), does not grow
     with T. Forward-backward takes O(T L^2 + T K). So this is a reference, and not for large data.
 
-    Takes the arguments of :class:`~crfkit.training.LikelihoodObjective`; everything is in double precision.
+    Takes a :class:`~crfkit.training.Problem` whose labels are all known; everything is in double precision.
 
     Examples
     --------
@@ -45,27 +47,16 @@ class BackwardObjective:
     True
     """
 
-    noise = 1e-13
-
-    def __init__(
-        self,
-        layout: Layout,
-        data: Dataset,
-        labels: NDArray[np.int32],
-        *,
-        c2: float = 0.0,
-        weights: Vector | None = None,
-        constraints: Constraints | None = None,
-        dtype: Any = np.float64,
-        n_jobs: int | None = None,
-    ) -> None:
-        self.layout = layout
+    def __init__(self, problem: Problem) -> None:
+        self.layout = layout = problem.layout
+        self.size = layout.size
+        data, constraints = problem.data, problem.constraints
         self.n_tokens = data.n_tokens
-        self.c2 = float(c2)
+        self.c2 = float(problem.c2)
         n = layout.n_labels
-        self._gold = np.asarray(labels, np.int64)
+        self._gold = np.asarray(problem.labels, np.int64)
         self._offsets = data.offsets
-        self._weights = np.ones(data.n_sequences) if weights is None else weights
+        self._weights = np.ones(data.n_sequences) if problem.weights is None else problem.weights
         scores = np.zeros(n * (n + 2)) if constraints is None else constraints.as_scores()
         self._forbidden = scores[: n * n].reshape(n, n), scores[n * n : n * n + n], scores[n * n + n :]
         self._tokens = [_entries(layout.state_ptr, data.ptr, data.attr, data.value, t) for t in range(data.n_tokens)]
@@ -74,11 +65,6 @@ class BackwardObjective:
             self._edges = [
                 _entries(layout.edge_ptr, data.edge_ptr, data.edge_attr, None, t) for t in range(data.n_tokens)
             ]
-
-    @property
-    def size(self) -> int:
-        """Number of weights."""
-        return self.layout.size
 
     def value_and_grad(self, w: Vector, out: Vector | None = None) -> tuple[float, Vector]:
         """Value and gradient at w."""
@@ -161,23 +147,15 @@ class BackwardObjective:
             at = pair == gold[t - 1] * n + gold[t]
             np.add.at(observed, k[at], value[at])
             joint = a + log_beta
-            log_beta = _log_sum(joint)
+            log_beta = log_sum_exp(joint)[:, 0]
             p = np.exp(joint - np.where(np.isneginf(log_beta), 0.0, log_beta)[:, None])
             tangent = p @ tangent
             np.add.at(tangent, (pair // n, k), value * p.ravel()[pair])
-        log_z = float(_log_sum(log_beta[None])[0])
+        log_z = float(log_sum_exp(log_beta)[0])
         p = np.exp(log_beta - log_z)
         weight = float(self._weights[s])
         gradient[mine] += weight * (p @ tangent - observed)
         return weight * (log_z - float(score))
-
-
-def _log_sum(x: Vector) -> Vector:
-    """Logarithm of the sum of the exponentials of each row."""
-    top = x.max(axis=1)
-    safe = np.where(np.isneginf(top), 0.0, top)
-    with np.errstate(divide="ignore"):
-        return np.asarray(safe + np.log(np.exp(x - safe[:, None]).sum(axis=1)))
 
 
 def _entries(
