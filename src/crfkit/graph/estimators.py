@@ -14,7 +14,7 @@ from crfkit.graph.checks import edge_array, float_array, int_array
 from crfkit.graph.engine import Passing, pointers
 from crfkit.graph.learning import GraphEstimator, Graphs, share_right
 from crfkit.graph.objective import EdgeGroup, GraphData, GraphObjective, NodeGroup
-from crfkit.training.lbfgs import Callback
+from crfkit.training.optimiser import Callback
 
 __all__ = ["GraphCRF"]
 

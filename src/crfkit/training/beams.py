@@ -1,16 +1,16 @@
-"""Training inside of beams, and how closely it must stay to the exact objective."""
+"""Training within beams, and how closely it must stay to the exact objective."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from crfkit.chain.beams import Adaptive, Beam, MinDivergence
-from crfkit.training.objective import LikelihoodObjective
-
-__all__ = ["BeamObjective", "BeamReport"]
+from crfkit.training.objective import LikelihoodObjective, Objective
 
 Vector = NDArray[np.float64]
 
@@ -38,7 +38,7 @@ class BeamReport:
     gap : float
         log Z - log Z_beam per token.
     mass : float
-        Share of the labellings' mass that is inside of the beams, per sequence (geometric mean).
+        Share of the labellings' mass that is within the beams, per sequence (geometric mean).
     gradient_error : float
         Norm of the error of the sample's gradient, relative to that gradient.
     """
@@ -54,12 +54,12 @@ class BeamReport:
     gradient_error: float = 0.0
 
 
-class BeamObjective:
-    """The likelihood inside of beams that are chosen now and then, and held in between.
+class BeamObjective(Objective):
+    """The likelihood within beams that are chosen now and then, and held in between.
 
     The beams are functions of the weights; were they chosen at every evaluation, value and gradient would belong to no
     one function. They are chosen at a point of the search and held, so a line search sees one function. As the
-    weights move away, labels outside of the beams go unwatched. So after every step the gap
+    weights move away, labels outside the beams go unwatched. So after every step the gap
     :math:`\\log Z - \\log Z_{beam}` is measured exactly on a sample, and once it has doubled, or has eaten up what the
     steps gained, beams are chosen afresh; :class:`~crfkit.chain.Adaptive` ones more generously, and from before the
     step. Training is done when the exact objective, as a part of the data tells it, falls no more.
@@ -94,7 +94,7 @@ class BeamObjective:
         self._best = np.inf  # exact objective by the first block, where beams were chosen
         self._at = w  # where that was
         self._stale = 0  # choices in a row that did not improve on it
-        self.done = False
+        self._over = False
         self.report = BeamReport(True, float(self.n_labels), self.n_labels, None, 0)
         if w.any():
             self._choose(w)
@@ -102,13 +102,22 @@ class BeamObjective:
             self._wait = _FIRST
 
     def value_and_grad(self, w: Vector, out: Vector | None = None) -> tuple[float, Vector]:
-        """Value and gradient at w, inside of the beams."""
+        """Value and gradient at w, within the beams."""
         return self.exact.value_and_grad(w, out)
 
+    def hessian_product(self, w: Vector, v: Vector) -> Vector:
+        """The Hessian with all labels, times v."""
+        return self.exact.hessian_product(w, v)
+
     @property
-    def terms(self) -> dict[str, float]:
-        """Parts of the objective at the last evaluation, if it has several."""
-        return getattr(self.exact, "terms", {})
+    def terms(self) -> Mapping[str, float]:
+        """Of the exact objective."""
+        return self.exact.terms
+
+    @property
+    def done(self) -> bool:
+        """Whether fresh beams no longer lower the exact objective."""
+        return self._over
 
     @property
     def uses_beams(self) -> bool:
@@ -135,7 +144,7 @@ class BeamObjective:
         if converged:
             return self._end(new)
         if self._stale >= _PATIENCE and not isinstance(self.beam, Adaptive):
-            self.done = True
+            self._over = True
             self._choose(self._at)
             return self._at
         if (gap - self._gap) * scale > max(self._fell, 0.0):
@@ -154,7 +163,7 @@ class BeamObjective:
     def better(self, w: Vector) -> Vector:
         """W, or where beams were chosen, if the exact objective, as a part of the data tells it, is lower there.
 
-        For searches that end early: values inside of beams that were chosen at different points do not compare.
+        For searches that end early: values within beams that were chosen at different points do not compare.
         """
         if not self.uses_beams or not self.exact.estimate(w) > self._best:
             return w
@@ -241,3 +250,10 @@ class BeamObjective:
         exact, _ = self.exact.block_value_and_grad(w, self._block, beams=False)
         inside, _ = self.exact.block_value_and_grad(w, self._block, beams=True)
         return max(exact - inside, 0.0)
+
+
+def within_beams(objective: Any, beam: Beam | Adaptive | None, w: Vector) -> Any:
+    """A likelihood within beams, chosen at w for the first time; any other objective as it is."""
+    if beam is None or not isinstance(objective, LikelihoodObjective) or not objective.n_blocks:
+        return objective
+    return BeamObjective(objective, beam, w)
