@@ -256,12 +256,7 @@ class GraphEstimator(Estimator):
             return self.callback
 
         def watch(progress: Progress, w: Floats) -> bool | None:
-            print(
-                f"{progress.iteration:5d}  objective {progress.value:.4f}  |g| {progress.gradient_norm:.4g}  "
-                f"{progress.seconds:.2f}s",
-                file=sys.stderr,
-                flush=True,
-            )
+            print(progress, file=sys.stderr, flush=True)
             return None if self.callback is None else self.callback(progress, w)
 
         return watch
