@@ -16,6 +16,11 @@ namespace crfkit {
 // Called now and then on the calling thread while it works; throws to stop the work (Ctrl-C).
 using Poll = std::function<void()>;
 
+struct Threads {
+  int count = 1;
+  Poll poll;
+};
+
 // Thrown in tasks that wait for one that failed.
 struct Stopped {};
 

@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "chain/chain.hpp"
+#include "base/parallel.hpp"
 
 namespace crfkit {
 

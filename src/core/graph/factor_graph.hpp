@@ -8,8 +8,8 @@
 #include <span>
 #include <vector>
 
+#include "base/parallel.hpp"
 #include "beam/criteria.hpp"
-#include "chain/chain.hpp"
 
 namespace crfkit {
 
@@ -68,6 +68,7 @@ class JunctionTree {
  public:
   JunctionTree(const Structure& graph, std::vector<i32> order);
 
+  const Structure& graph() const { return graph_; }
   i64 treewidth() const { return treewidth_; }
   double entries() const { return entries_; }  // of all cliques
   double largest() const { return largest_; }  // of the largest clique
@@ -154,15 +155,20 @@ struct PassingReport {
   }
 };
 
-// Beliefs [sum of card]; factors' beliefs; what each variable and each factor adds to the (reweighted) Bethe
-// approximation of log Z [V], [F].
-PassingReport pass_messages(const Structure& graph, const Scores& scores, const PassingRule& rule,
-                            const Threads& threads, double* nodes, const FactorOutput& factors, double* node_terms,
-                            double* factor_terms);
+// Where approximate inference writes.
+struct Beliefs {
+  double* nodes;  // of the variables' values  [sum of card]
+  FactorOutput factors;
+  double *node_terms, *factor_terms;  // what each variable and each factor adds to log Z  [V], [F]
+};
 
-// Naive mean field by coordinate ascent, from `nodes` as given; the terms add up to a lower bound of log Z.
+// The terms add up to the (reweighted) Bethe approximation of log Z.
+PassingReport pass_messages(const Structure& graph, const Scores& scores, const PassingRule& rule,
+                            const Threads& threads, const Beliefs& out);
+
+// Naive mean field by coordinate ascent, from the nodes as given; the terms add up to a lower bound of log Z.
 PassingReport mean_field(const Structure& graph, const Scores& scores, double tol, i64 max_iter, const Threads& threads,
-                         double* nodes, const FactorOutput& factors, double* node_terms, double* factor_terms);
+                         const Beliefs& out);
 
 // Improves an assignment, one variable at a time, until no change of one variable helps.
 void ascend(const Structure& graph, const Scores& scores, const Threads& threads, i32* assignment);

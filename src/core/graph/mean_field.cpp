@@ -29,7 +29,8 @@ void each_entry(const Structure& g, i64 f, Visit visit) {
 }  // namespace
 
 PassingReport mean_field(const Structure& g, const Scores& scores, double tol, i64 max_iter, const Threads& threads,
-                         double* nodes, const FactorOutput& factors, double* node_terms, double* factor_terms) {
+                         const Beliefs& beliefs) {
+  const auto& [nodes, factors, node_terms, factor_terms] = beliefs;
   const Incidence at(g);
   std::vector<PassingReport> reports(g.n_components);
   const auto theta = [&](i64 f) { return scores.tables + scores.table_ptr[scores.table_of[f]]; };

@@ -71,7 +71,8 @@ class Passing {
     return report;
   }
 
-  void read_off(double* nodes, const FactorOutput& factors, double* node_terms, double* factor_terms) {
+  void read_off(const Beliefs& beliefs) {
+    const auto& [nodes, factors, node_terms, factor_terms] = beliefs;
     each_variable([&](i64 v) {
       add_up(v);
       const double* t = total_.data() + g_.node_ptr[v];
@@ -700,11 +701,10 @@ class Passing {
 }  // namespace
 
 PassingReport pass_messages(const Structure& graph, const Scores& scores, const PassingRule& rule,
-                            const Threads& threads, double* nodes, const FactorOutput& factors, double* node_terms,
-                            double* factor_terms) {
+                            const Threads& threads, const Beliefs& out) {
   Passing passing(graph, scores, rule, threads);
   const PassingReport report = passing.run();
-  passing.read_off(nodes, factors, node_terms, factor_terms);
+  passing.read_off(out);
   return report;
 }
 

@@ -1,7 +1,7 @@
 #include "text/columns.hpp"
 
 #include <algorithm>
-#include <cstring>
+#include <cstdio>
 
 #include "text/unicode.hpp"
 
@@ -77,6 +77,30 @@ void ColumnBuilder::parse(std::string_view text, i64 first_line) {
     if (format_.conllu && is_range_or_empty(fields[0])) return;
     add_token(fields);
   });
+}
+
+std::string write_columns(const ColumnView& rows, const i32* path, const std::vector<std::string>& labels,
+                          const double* probability) {
+  std::string out;
+  out.reserve(rows.n_tokens() * 16);
+  char digits[32];
+  for (i64 s = 0; s < rows.n_seq; ++s) {
+    for (i64 t = rows.offsets[s]; t < rows.offsets[s + 1]; ++t) {
+      for (i64 c = 0; c < rows.n_columns; ++c) {
+        out += (*rows.strings)[rows.ids[t * rows.n_columns + c]];
+        out += '\t';
+      }
+      if (path[t] < 0 || path[t] >= std::ssize(labels)) throw Error("there is no such label");
+      out += labels[path[t]];
+      if (probability != nullptr) {
+        std::snprintf(digits, sizeof digits, "\t%.6f", probability[t]);
+        out += digits;
+      }
+      out += '\n';
+    }
+    out += '\n';
+  }
+  return out;
 }
 
 }  // namespace crfkit

@@ -49,6 +49,10 @@ struct ColumnView {
   i64 n_tokens() const { return offsets[n_seq]; }
 };
 
+// Column text with a label, and if given its probability, after every row; a blank line after every sequence.
+std::string write_columns(const ColumnView& rows, const i32* path, const std::vector<std::string>& labels,
+                          const double* probability);
+
 // Builds such rows, from text or one by one.
 class ColumnBuilder {
  public:

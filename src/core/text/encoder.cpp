@@ -13,53 +13,19 @@ constexpr u32 kUnset = kNone - 1;  // a value that is not looked up yet
 
 }  // namespace
 
-Node Node::leaf(int column, WordForm form, int n) {
-  Node node;
-  node.kind = Kind::leaf;
-  node.column = column;
-  node.form = form;
-  node.n = n;
-  return node;
-}
-
-Node Node::pattern(int column, Command command, bool lower, bool absolute, int place, std::string regex) {
-  Node node = leaf(column, WordForm::same, 0);
-  node.command = command;
-  node.lower = lower;
-  node.absolute = absolute;
-  node.place = place;
-  if (command == Command::test || command == Command::match) node.matcher = std::make_shared<const Regex>(regex);
-  node.regex = std::move(regex);
-  return node;
-}
-
-Node Node::join(int a, int b, int distance, std::string between) {
-  Node node;
-  node.kind = Kind::join;
-  node.a = a;
-  node.b = b;
-  node.distance = distance;
-  node.between = std::move(between);
-  return node;
-}
-
-Node Node::mark(Kind kind) {
-  Node node;
-  node.kind = kind;
-  return node;
-}
-
 TemplateEncoder::TemplateEncoder(std::vector<Node> nodes, std::vector<Template> templates, Padding pad)
     : nodes_(std::move(nodes)), templates_(std::move(templates)), pad_(pad) {
   constexpr int kFar = 1000;
   const auto far = [](int steps) { return steps < -kFar || steps > kFar; };
   const int n = static_cast<int>(nodes_.size());
   for (int i = 0; i < n; ++i) {
-    const Node& node = nodes_[i];
+    Node& node = nodes_[i];
     if (node.kind == Node::Kind::leaf) {
       if (node.column < 0 || node.column > kFar) throw Error("a template may look at columns 0 to 1000");
       if (far(node.place)) throw Error("a template must name a place at most 1000 steps away");
       n_columns_ = std::max(n_columns_, node.column + 1);
+      if (node.command == Node::Command::test || node.command == Node::Command::match)
+        node.matcher = std::make_shared<const Regex>(node.regex);
     } else if (node.kind == Node::Kind::join) {
       if (node.a < 0 || node.b < 0 || node.a >= i || node.b >= i || far(node.distance / 2))
         throw Error("a join must name earlier nodes at most 2000 steps away");

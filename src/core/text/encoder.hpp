@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "chain/chain.hpp"
+#include "base/parallel.hpp"
 #include "text/columns.hpp"
 #include "text/pattern.hpp"
 #include "text/strings.hpp"
@@ -30,15 +30,10 @@ struct Node {
   bool lower = false;     // in lower case, ASCII letters only
   bool absolute = false;  // at this place of the sequence: 1 is the first token, -1 the last
   int place = 0;
-  std::string regex;
-  std::shared_ptr<const Regex> matcher;
-  int a = 0, b = 0, distance = 0;  // join: a at t, b at t + distance
-  std::string between;             // join: text between the two in a name
-
-  static Node leaf(int column, WordForm form, int n);
-  static Node pattern(int column, Command command, bool lower, bool absolute, int place, std::string regex);
-  static Node join(int a, int b, int distance, std::string between);
-  static Node mark(Kind kind);
+  std::string regex{};
+  std::shared_ptr<const Regex> matcher{};  // made by the encoder
+  int a = 0, b = 0, distance = 0;          // join: a at t, b at t + distance
+  std::string between{};                   // join: text between the two in a name
 };
 
 struct Template {

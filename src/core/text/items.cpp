@@ -39,7 +39,7 @@ void ItemBuilder::parse(std::string_view text, i64 first_line) {
   for_lines(text, first_line, [&](std::string_view s, i64 line) {
     if (s.empty()) return end_sequence();
     if (s.starts_with("@weight:")) {
-      if (static_cast<i64>(ptr.size()) - 1 != offsets.back())
+      if (std::ssize(ptr) - 1 != offsets.back())
         throw LineError(line, "@weight must stand before the first item of a sequence");
       open_weight_ = number(s.substr(8), line, "the weight");
       if (open_weight_ < 0) throw LineError(line, "the weight must not be negative");

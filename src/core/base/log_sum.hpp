@@ -1,0 +1,19 @@
+// log_sum.hpp: the logarithm of a sum of exponentials.
+#pragma once
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace crfkit {
+
+// log sum_i exp(x(i)) for i < n; minus infinity if all are.
+template <class N, class X>
+double log_sum(N n, X x) {
+  double top = -std::numeric_limits<double>::infinity(), total = 0;
+  for (N i = 0; i < n; ++i) top = std::max(top, x(i));
+  if (!(top > -std::numeric_limits<double>::infinity())) return top;
+  for (N i = 0; i < n; ++i) total += std::exp(x(i) - top);  // recursion: log-sum-exp
+  return top + std::log(total);
+}
+
+}  // namespace crfkit
