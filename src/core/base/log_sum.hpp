@@ -16,4 +16,21 @@ double log_sum(N n, X x) {
   return top + std::log(total);
 }
 
+// log(exp(a) + exp(b))
+inline double log_add(double a, double b) {
+  const double top = std::max(a, b);
+  return top > -std::numeric_limits<double>::infinity() ? top + std::log1p(std::exp(std::min(a, b) - top)) : top;
+}
+
+// x becomes exp(x) / sum exp(x). False, and all zero, if all are minus infinity.
+template <class N>
+bool softmax(double* x, N n) {
+  const double top = *std::max_element(x, x + n);
+  const bool any = top > -std::numeric_limits<double>::infinity();
+  double sum = 0;
+  for (N i = 0; i < n; ++i) sum += x[i] = any ? std::exp(x[i] - top) : 0.0;
+  for (N i = 0; any && i < n; ++i) x[i] /= sum;
+  return any;
+}
+
 }  // namespace crfkit

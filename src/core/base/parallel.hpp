@@ -62,6 +62,13 @@ void parallel_for(i64 n_tasks, int n_threads, const Poll& poll, Body body) {
   if (failure) std::rethrow_exception(failure);
 }
 
+// Calls body(begin, end, thread) for blocks of [0, n).
+template <class Body>
+void parallel_blocks(i64 n, i64 block, const Threads& threads, Body body) {
+  parallel_for((n + block - 1) / block, threads.count, threads.poll,
+               [&](i64 b, int thread) { body(b * block, std::min(n, (b + 1) * block), thread); });
+}
+
 // Lets tasks add to shared memory in the order of their numbers, part by part: task k may touch part p
 // only after task k-1 has left it. Sums then do not depend on the number of threads, and tasks
 // follow each other through the parts without waiting for whole tasks.

@@ -145,4 +145,11 @@ decltype(auto) with_width(int n, F f) {
   return f(std::integral_constant<int, W>{});
 }
 
+// Calls f with n as a constant, if it is one of First, ..., Last.
+template <int First, int Last, class F>
+CRFKIT_INLINE void with_constant(i64 n, F f) {
+  if (n == First) return f(std::integral_constant<int, First>{});
+  if constexpr (First < Last) with_constant<First + 1, Last>(n, f);
+}
+
 }  // namespace crfkit::CRFKIT_ISA

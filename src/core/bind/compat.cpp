@@ -90,7 +90,7 @@ void bind_compat(nb::module_& m) {
       "read_cqdb",
       [](nb::bytes data, u64 begin, u32 count) {
         const std::string_view s(data.c_str(), data.size());
-        require(begin <= s.size(), "a string table lies outside of the file");
+        require(begin <= s.size(), "a string table lies outside the file");
         return read_cqdb(s.substr(begin), count);
       },
       "data"_a, "begin"_a, "count"_a);

@@ -14,6 +14,10 @@ using Report = std::tuple<bool, i64, double, i64>;
 using MaybeOut = std::optional<Out<double, 1>>;
 using MaybeIn = std::optional<In<double, 1>>;
 
+// Where approximate inference writes: nodes, factors or None, weights of the components or None, terms of the variables
+// and of the factors.
+using BeliefArrays = std::tuple<Out<double, 1>, MaybeOut, MaybeIn, Out<double, 1>, Out<double, 1>>;
+
 constexpr const char* kWrongSize = "an output has the wrong size";
 
 Scores make_scores(const Structure& g, const ScoreArrays& arrays) {
@@ -54,13 +58,13 @@ PassingRule make_rule(const Structure& g, const RuleTuple& how) {
 
 // Runs message passing, or what else gives beliefs and the terms of log Z.
 template <class F>
-Report approximate(const Structure& g, const ScoreArrays& arrays, const Out<double, 1>& nodes, const MaybeOut& factors,
-                   const MaybeIn& weights, const std::pair<Out<double, 1>, Out<double, 1>>& terms, F run) {
+Report approximate(const Structure& g, const ScoreArrays& arrays, const BeliefArrays& beliefs, F run) {
   const Scores scores = make_scores(g, arrays);
+  const auto& [nodes, factors, weights, node_terms, factor_terms] = beliefs;
   require(
-      shaped(nodes, g.node_ptr.back()) && shaped(terms.first, g.n_variables()) && shaped(terms.second, g.n_factors()),
+      shaped(nodes, g.node_ptr.back()) && shaped(node_terms, g.n_variables()) && shaped(factor_terms, g.n_factors()),
       kWrongSize);
-  const Beliefs out{nodes.data(), factor_output(g, scores, factors, weights), terms.first.data(), terms.second.data()};
+  const Beliefs out{nodes.data(), factor_output(g, scores, factors, weights), node_terms.data(), factor_terms.data()};
   const PassingReport r = unlocked([&] { return run(scores, out); });
   return {r.converged, r.iterations, r.residual, r.messages};
 }
@@ -119,7 +123,6 @@ void bind_tree(nb::module_& m) {
 }
 
 void bind_structure(nb::module_& m) {
-  using Terms = std::pair<Out<double, 1>, Out<double, 1>>;
   nb::class_<Structure>(m, "GraphStructure")
       .def(
           "__init__",
@@ -149,28 +152,25 @@ void bind_structure(nb::module_& m) {
             return beyond;
           },
           "heuristic"_a, "limit"_a, "out"_a.noconvert())
-      // terms: of the variables and of the factors
       .def(
           "pass_messages",
-          [](const Structure& self, const ScoreArrays& arrays, const RuleTuple& how, int threads, Out<double, 1> nodes,
-             MaybeOut factors, MaybeIn weights, const Terms& terms) {
+          [](const Structure& self, const ScoreArrays& arrays, const RuleTuple& how, int threads,
+             const BeliefArrays& beliefs) {
             const PassingRule rule = make_rule(self, how);
-            return approximate(self, arrays, nodes, factors, weights, terms, [&](const Scores& scores, auto& out) {
+            return approximate(self, arrays, beliefs, [&](const Scores& scores, const Beliefs& out) {
               return pass_messages(self, scores, rule, make_threads(threads), out);
             });
           },
-          "scores"_a, "rule"_a, "threads"_a, "nodes"_a.noconvert(), "factors"_a.none(), "weights"_a.none(),
-          "terms"_a.noconvert())
+          "scores"_a, "rule"_a, "threads"_a, "beliefs"_a.noconvert())
       .def(
           "mean_field",
           [](const Structure& self, const ScoreArrays& arrays, double tol, i64 max_iter, int threads,
-             Out<double, 1> nodes, MaybeOut factors, MaybeIn weights, const Terms& terms) {
-            return approximate(self, arrays, nodes, factors, weights, terms, [&](const Scores& scores, auto& out) {
+             const BeliefArrays& beliefs) {
+            return approximate(self, arrays, beliefs, [&](const Scores& scores, const Beliefs& out) {
               return mean_field(self, scores, tol, max_iter, make_threads(threads), out);
             });
           },
-          "scores"_a, "tol"_a, "max_iter"_a, "threads"_a, "nodes"_a.noconvert(), "factors"_a.none(), "weights"_a.none(),
-          "terms"_a.noconvert())
+          "scores"_a, "tol"_a, "max_iter"_a, "threads"_a, "beliefs"_a.noconvert())
       .def(
           "ascend",
           [](const Structure& self, const ScoreArrays& arrays, int threads, Out<i32, 1> assignment) {

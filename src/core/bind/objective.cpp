@@ -133,7 +133,6 @@ void bind_objective(nb::module_& m, const char* name) {
           },
           "w"_a, "block"_a, "beams"_a, "g"_a.noconvert(), "threads"_a)
       .def_prop_ro("n_blocks", &Self::n_blocks)
-      .def_prop_ro("has_beams", &Self::has_beams)
       .def_prop_ro("size", &Self::size);
 }
 

@@ -248,10 +248,8 @@ void bind_encoder(nb::module_& m) {
           },
           "strings"_a, "ids"_a, "offsets"_a, "grow"_a, "threads"_a)
       .def("n_attributes", &Self::n_attributes, "edge"_a)
-      .def("name", &Self::name, "attribute"_a, "edge"_a)
       .def("names", &Self::names, "edge"_a)
       .def_prop_ro("has_edges", &Self::has_edges)
-      .def_prop_ro("n_columns", &Self::n_columns)
       .def("copy", [](const Self& self) { return Self(self); })
       .def(
           "learn",

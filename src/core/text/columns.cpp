@@ -55,12 +55,7 @@ void ColumnBuilder::parse(std::string_view text, i64 first_line) {
     if (format_.separator == 'a') format_.separator = s.find('\t') != std::string_view::npos ? '\t' : 0;
     fields.clear();
     if (format_.separator == '\t') {
-      for (std::size_t i = 0;;) {
-        const std::size_t tab = s.find('\t', i);
-        fields.push_back(s.substr(i, tab - i));
-        if (tab == std::string_view::npos) break;
-        i = tab + 1;
-      }
+      for_fields(s, [&](std::string_view field) { fields.push_back(field); });
     } else {
       for (std::size_t i = 0; i < s.size();) {
         while (i < s.size() && is_blank(s[i])) ++i;
@@ -71,7 +66,7 @@ void ColumnBuilder::parse(std::string_view text, i64 first_line) {
     }
     if (!format_.document.empty() && fields[0] == format_.document) return end_sequence();
     if (n_columns == 0) n_columns = static_cast<int>(fields.size());
-    if (static_cast<int>(fields.size()) != n_columns)
+    if (std::ssize(fields) != n_columns)
       throw LineError(line, "expected " + std::to_string(n_columns) + (n_columns == 1 ? " column" : " columns") +
                                 " as in the lines before, got " + std::to_string(fields.size()) + ": " + shown(s));
     if (format_.conllu && is_range_or_empty(fields[0])) return;

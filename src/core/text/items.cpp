@@ -46,9 +46,7 @@ void ItemBuilder::parse(std::string_view text, i64 first_line) {
       return;
     }
     bool first = true;
-    for (std::size_t i = 0;;) {
-      const std::size_t tab = s.find('\t', i);
-      const std::string_view field = s.substr(i, tab - i);
+    for_fields(s, [&](std::string_view field) {
       if (first) {
         if (field.empty()) throw LineError(line, "the label is empty");
         label.push_back(labels.add(field));
@@ -58,9 +56,7 @@ void ItemBuilder::parse(std::string_view text, i64 first_line) {
         if (name.empty()) throw LineError(line, "an attribute has no name: '" + std::string(field) + "'");
         add_attribute(name, x.data() == nullptr ? 1.0 : number(x, line, "a value"));
       }
-      if (tab == std::string_view::npos) break;
-      i = tab + 1;
-    }
+    });
     end_token();
   });
 }

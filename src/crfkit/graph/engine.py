@@ -431,13 +431,11 @@ class Engine:
             return Beliefs(result.log_z, result.nodes, flat, result.convergence)
         out = self._room(scores, weights) if factors else None
         terms = np.empty(self.n_variables), np.empty(self.n_factors)
+        nodes = self._softmax(scores.unary) if passing.method == "mean_field" else np.empty(int(self.node_ptr[-1]))
+        beliefs = nodes, out, weights, *terms
         if passing.method == "mean_field":
-            nodes = self._softmax(scores.unary)
-            report = self.native.mean_field(
-                scores, passing.tol, passing.max_iter, self.threads, nodes, out, weights, terms
-            )
+            report = self.native.mean_field(scores, passing.tol, passing.max_iter, self.threads, beliefs)
         else:
-            nodes = np.empty(int(self.node_ptr[-1]))
             rule = (
                 passing.schedule,
                 maximise,
@@ -447,7 +445,7 @@ class Engine:
                 self.appearances if passing.method == "trw" else None,
                 beam_core(passing.beam),
             )
-            report = self.native.pass_messages(scores, rule, self.threads, nodes, out, weights, terms)
+            report = self.native.pass_messages(scores, rule, self.threads, beliefs)
         convergence = Convergence(*report)
         return Beliefs(self._by_component(*terms), nodes, out, convergence)
 
