@@ -11,8 +11,6 @@ from abc import ABC, abstractmethod
 from numbers import Integral, Real
 from typing import Any, Self
 
-__all__ = ["Estimator", "check_number"]
-
 
 def check_number(
     owner: object,
@@ -39,6 +37,11 @@ def check_number(
 
 class Estimator(ABC):
     """Base of the estimators: parameters are the arguments of ``__init__``, stored under their names."""
+
+    def _keep(self, arguments: dict[str, Any]) -> None:
+        """Stores the arguments of ``__init__``, its ``locals()``, under their names."""
+        for name in self._parameters():
+            setattr(self, name, arguments[name])
 
     @classmethod
     def _parameters(cls) -> dict[str, inspect.Parameter]:

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import os
 
-__all__ = ["resolve_threads"]
-
-
 _MOST = 256
 
 

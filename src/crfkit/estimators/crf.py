@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from crfkit.estimators.hmm import HMM
     from crfkit.model.explaining import Explanation
 
-__all__ = ["CRF"]
-
 
 class CRF(PenalisedChain):
     r"""Linear-chain conditional random field, trained by penalised maximum likelihood.
@@ -152,30 +150,7 @@ class CRF(PenalisedChain):
         verbose: bool = False,
         callback: Callback | None = None,
     ) -> None:
-        self.features = features
-        self.algorithm = algorithm
-        self.c1 = c1
-        self.c2 = c2
-        self.min_freq = min_freq
-        self.all_possible_states = all_possible_states
-        self.all_possible_transitions = all_possible_transitions
-        self.start_end = start_end
-        self.constraints = constraints
-        self.entropy_weight = entropy_weight
-        self.entropy_per = entropy_per
-        self.entropy_ramp = entropy_ramp
-        self.beam = beam
-        self.gradient = gradient
-        self.max_iter = max_iter
-        self.tol = tol
-        self.early_stopping = early_stopping
-        self.warm_start = warm_start
-        self.warm_start_fraction = warm_start_fraction
-        self.dtype = dtype
-        self.random_state = random_state
-        self.n_jobs = n_jobs
-        self.verbose = verbose
-        self.callback = callback
+        self._keep(locals())
 
     @classmethod
     def from_hmm(cls, hmm: HMM) -> CRF:

@@ -21,8 +21,6 @@ from crfkit.features.template import Template
 from crfkit.model.chain_model import ChainModel
 from crfkit.training.optimiser import Callback, Progress, Reason, Result
 
-__all__ = ["HMM"]
-
 Floats = NDArray[np.float64]
 _FLOOR = -700.0  # logarithm of what stands for zero
 
@@ -205,7 +203,7 @@ class HMM(ChainEstimator):
                 for piece, (a, b) in counted.pieces(n * n):
                     p = m.score(piece, threads)
                     p = Potentials(p.unary, p.pairwise, allowed=allowed[a:b], offsets=piece.offsets)
-                    found = marginals(p, threads)
+                    found = marginals(p, threads, pairs=True)
                     value += float(np.sum(found.log_z))
                     yield found.nodes.astype(np.float64), found.edges.sum(axis=0)
 

@@ -18,8 +18,6 @@ from crfkit.model.chain_model import LocalChainModel
 from crfkit.training.objective import Problem
 from crfkit.training.optimiser import Algorithm, Callback
 
-__all__ = ["MEMM"]
-
 
 def as_decisions(data: Dataset, labels: NDArray[np.int32], layout: Layout) -> tuple[Dataset, Layout]:
     """Every token as a sequence by itself, whose attributes know the label before.
@@ -121,21 +119,7 @@ class MEMM(PenalisedChain):
         verbose: bool = False,
         callback: Callback | None = None,
     ) -> None:
-        self.features = features
-        self.algorithm = algorithm
-        self.c1 = c1
-        self.c2 = c2
-        self.min_freq = min_freq
-        self.all_possible_states = all_possible_states
-        self.all_possible_transitions = all_possible_transitions
-        self.max_iter = max_iter
-        self.tol = tol
-        self.early_stopping = early_stopping
-        self.dtype = dtype
-        self.random_state = random_state
-        self.n_jobs = n_jobs
-        self.verbose = verbose
-        self.callback = callback
+        self._keep(locals())
 
     def _as_trained(self, problem: Problem) -> tuple[Layout, Problem]:
         """The layout without an end, and decisions in place of sequences."""

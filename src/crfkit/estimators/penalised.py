@@ -180,19 +180,8 @@ class PenalisedChain(ChainEstimator):
                 sums=self._sums,
                 sets=sets,
             )
-        problem = Problem(
-            layout,
-            data.without_zeros(),
-            numbers,
-            sets,
-            weights,
-            rules,
-            self.c2,
-            self.entropy_weight,
-            self.entropy_per,
-            self.dtype,
-            self.n_jobs,
-        )
+        settings = self.c2, self.entropy_weight, self.entropy_per, self.dtype, self.n_jobs
+        problem = Problem(layout, data.without_zeros(), numbers, sets, weights, rules, *settings)
         layout, problem = self._as_trained(problem)
         return Skeleton(encoder, labels, layout, rules), problem
 
@@ -393,13 +382,7 @@ class _Watch:
             scores = evaluate(self.held_out[1], probe.predict(self.held_out[0])).summary()
             progress = replace(progress, scores=scores)
         if self.verbose:
-            held = "".join(f"  {k} {v:.4f}" for k, v in {**progress.terms, **progress.scores}.items())
-            print(
-                f"{progress.iteration:5d}  objective {progress.value:.4f}  |g| {progress.gradient_norm:.4g}  "
-                f"active {progress.active}  {progress.seconds:.2f}s{held}",
-                file=sys.stderr,
-                flush=True,
-            )
+            print(progress, file=sys.stderr, flush=True)
         stop = None if self.callback is None else self.callback(progress, w)
         if self.patience is None:
             return stop

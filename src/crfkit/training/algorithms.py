@@ -7,8 +7,6 @@ from crfkit.training.newton import NewtonCG
 from crfkit.training.optimiser import Algorithm
 from crfkit.training.stochastic import AROW, SAG, SGD, SMD, AdaGrad, PassiveAggressive, Perceptron
 
-__all__ = ["ALGORITHMS"]
-
 #: What ``algorithm=`` takes by name.
 ALGORITHMS: dict[str, type[Algorithm]] = {
     "lbfgs": LBFGS,

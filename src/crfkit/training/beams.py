@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 from crfkit.chain.beams import Adaptive, Beam, MinDivergence
 from crfkit.training.objective import LikelihoodObjective, Objective
 
-__all__ = ["BeamObjective", "BeamReport"]
-
 Vector = NDArray[np.float64]
 
 _PATIENCE = 10  # choices in a row without gain before training ends

@@ -14,9 +14,7 @@ from numpy.typing import NDArray
 from crfkit import _core
 from crfkit.base.threads import resolve_threads
 from crfkit.training.objective import as_objective
-from crfkit.training.optimiser import Algorithm, Callback, Progress, Reason, Result
-
-__all__ = ["LBFGS", "minimize_lbfgs"]
+from crfkit.training.optimiser import Algorithm, Callback, Progress, Reason, Result, Settings
 
 Vector = NDArray[np.float64]
 
@@ -240,18 +238,7 @@ class LBFGS(Algorithm):
 
     supports: ClassVar = Algorithm.supports | {"c1", "beam", "gradient", "warm_start_fraction"}
 
-    def minimize(
-        self,
-        objective: Any,
-        w0: Vector,
-        *,
-        c1: float = 0.0,
-        max_iter: int | None = None,
-        tol: float = 1e-5,
-        random_state: int | np.random.Generator | None = None,
-        n_jobs: int | None = None,
-        callback: Callback | None = None,
-    ) -> Result:
-        """Minimises an objective."""
-        settings: dict[str, Any] = {"memory": self.memory, "period": self.period, "n_jobs": n_jobs}
-        return minimize_lbfgs(objective, w0, c1=c1, max_iter=max_iter, tol=tol, callback=callback, **settings)
+    def run(self, objective: Any, w: Vector, settings: Settings) -> Result:
+        """Calls :func:`minimize_lbfgs`."""
+        shared = {name: getattr(settings, name) for name in ("c1", "max_iter", "tol", "n_jobs", "callback")}
+        return minimize_lbfgs(objective, w, period=self.period, memory=self.memory, **shared)

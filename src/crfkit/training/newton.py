@@ -12,10 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from crfkit.training.objective import as_objective
-from crfkit.training.optimiser import Algorithm, Callback, Progress, Reason, Result
-
-__all__ = ["NewtonCG"]
+from crfkit.training.optimiser import Algorithm, Progress, Reason, Result, Settings
 
 Vector = NDArray[np.float64]
 
@@ -52,24 +49,11 @@ class NewtonCG(Algorithm):
 
     rules: ClassVar = {"accuracy": {"low": 0, "strict": True}}
 
-    def minimize(
-        self,
-        objective: Any,
-        w0: Vector,
-        *,
-        c1: float = 0.0,
-        max_iter: int | None = None,
-        tol: float = 1e-5,
-        random_state: int | np.random.Generator | None = None,
-        n_jobs: int | None = None,
-        callback: Callback | None = None,
-    ) -> Result:
+    def run(self, objective: Any, w: Vector, settings: Settings) -> Result:
         """Minimises a function with a ``hessian_product``, until the gradient is ``tol`` of its first norm."""
-        self.check(c1)
-        objective = as_objective(objective)
+        max_iter, tol, callback = settings.max_iter, settings.tol, settings.callback
         noise = 10 * float(objective.noise)
         began = time.perf_counter()
-        w = np.array(w0, np.float64)
         value, gradient = objective.value_and_grad(w)
         evaluations, iteration, radius = 1, 0, np.inf
         norm = first = float(np.linalg.norm(gradient))

@@ -22,8 +22,6 @@ from crfkit.data.sequences import rows_of
 if TYPE_CHECKING:
     from crfkit.training.beams import BeamReport
 
-__all__ = ["LikelihoodObjective", "Objective", "Problem"]
-
 Vector = NDArray[np.float64]
 
 

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from crfkit.base.parameters import check_number
 from crfkit.training.beams import BeamReport
-
-__all__ = ["Algorithm", "Callback", "Progress", "Reason", "Result"]
+from crfkit.training.objective import as_objective
 
 Vector = NDArray[np.float64]
 
@@ -60,6 +59,13 @@ class Progress:
     scores: Mapping[str, float] = field(default_factory=dict)
     terms: Mapping[str, float] = field(default_factory=dict)
 
+    def __str__(self) -> str:
+        more = "".join(f"  {k} {v:.4f}" for k, v in {**self.terms, **self.scores}.items())
+        return (
+            f"{self.iteration:5d}  objective {self.value:.4f}  |g| {self.gradient_norm:.4g}  active {self.active}  "
+            f"{self.seconds:.2f}s{more}"
+        )
+
 
 #: Called after every iteration with the progress and the weights; returning True stops training.
 Callback = Callable[[Progress, Vector], bool | None]
@@ -100,42 +106,44 @@ class Result:
 
 
 @dataclass(frozen=True)
+class Settings:
+    """What every optimiser is told; see :meth:`Algorithm.minimize`."""
+
+    c1: float = 0.0
+    max_iter: int | None = None
+    tol: float = 1e-5
+    random_state: int | np.random.Generator | None = None
+    n_jobs: int | None = None
+    callback: Callback | None = None
+
+
+@dataclass(frozen=True)
 class Algorithm(ABC):
-    """An optimiser with its settings; use one of :data:`~crfkit.training.ALGORITHMS`."""
+    """An optimiser with its own parameters; use one of :data:`~crfkit.training.ALGORITHMS`.
+
+    A new one defines :meth:`run`, says what it ``supports``, and gets a name in :mod:`crfkit.training.algorithms`.
+    """
 
     #: What it supports: parameters of the estimators, ``partial_fit``, weights and unknown labels of sequences.
     supports: ClassVar[frozenset[str]] = frozenset({"entropy_weight", "sample_weight", "unknown_labels"})
     #: Rules of its parameters, as :func:`~crfkit.base.parameters.check_number` takes them.
     rules: ClassVar[dict[str, dict[str, Any]]] = {}
 
-    def check(self, c1: float = 0.0) -> None:
-        """Raises if a parameter is out of range, or is not supported."""
+    def check(self) -> None:
+        """Raises if a parameter is out of range."""
         for name, rule in self.rules.items():
             check_number(self, name, getattr(self, name), **rule)
-        if c1 and "c1" not in self.supports:
-            raise ValueError(f"'c1' must be 0 for {type(self).__name__}, got {c1!r}")
 
-    @abstractmethod
-    def minimize(
-        self,
-        objective: Any,
-        w0: Vector,
-        *,
-        c1: float = 0.0,
-        max_iter: int | None = None,
-        tol: float = 1e-5,
-        random_state: int | np.random.Generator | None = None,
-        n_jobs: int | None = None,
-        callback: Callback | None = None,
-    ) -> Result:
+    def minimize(self, objective: Any, w0: Vector | None = None, **settings: Any) -> Result:
         """Minimises an objective.
 
         Parameters
         ----------
         objective : Objective
-            The smooth part; the stochastic optimisers need a SequenceObjective.
-        w0 : float64 array [size]
-            Where to begin.
+            The smooth part, or any object with ``size`` and ``value_and_grad``; the stochastic optimisers need a
+            SequenceObjective.
+        w0 : float64 array [size], optional
+            Where to begin; zeros by default.
         c1 : float
             Coefficient of the absolute values.
         max_iter : int, optional
@@ -153,3 +161,13 @@ class Algorithm(ABC):
         Result
             The best point seen, also when interrupted from the keyboard.
         """
+        self.check()
+        s = Settings(**settings)
+        if s.c1 and "c1" not in self.supports:
+            raise ValueError(f"'c1' must be 0 for {type(self).__name__}, got {s.c1!r}")
+        f = as_objective(objective)
+        return self.run(f, np.zeros(f.size) if w0 is None else np.array(w0, np.float64), s)
+
+    @abstractmethod
+    def run(self, objective: Any, w: Vector, settings: Settings) -> Result:
+        """Minimises an objective from w on, which may be changed in place."""

@@ -19,8 +19,6 @@ from crfkit.training.beams import within_beams
 from crfkit.training.objective import LikelihoodObjective, Objective, Problem
 from crfkit.training.optimiser import Callback, Progress, Result
 
-__all__ = ["EntropyRamp", "SemiSupervisedObjective", "minimize_with_entropy"]
-
 Vector = NDArray[np.float64]
 
 

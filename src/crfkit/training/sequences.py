@@ -13,8 +13,6 @@ from crfkit.data.sequences import rows_of
 from crfkit.training.beams import BeamControl, BeamReport
 from crfkit.training.objective import Objective, Problem
 
-__all__ = ["SequenceObjective"]
-
 Vector = NDArray[np.float64]
 
 _SAMPLE = 100  # sequences on which beams are compared with all labels

@@ -16,10 +16,8 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from crfkit.training.optimiser import Algorithm, Callback, Progress, Reason, Result
+from crfkit.training.optimiser import Algorithm, Progress, Reason, Result, Settings
 from crfkit.training.sequences import SequenceObjective
-
-__all__ = ["AROW", "SAG", "SGD", "SMD", "AdaGrad", "PassiveAggressive", "Perceptron"]
 
 Vector = NDArray[np.float64]
 Order = NDArray[np.int64]
@@ -42,52 +40,19 @@ class Stochastic(Algorithm):
     convex: ClassVar[bool] = True
     supports: ClassVar = Algorithm.supports | {"partial_fit"}
 
-    def minimize(
-        self,
-        objective: SequenceObjective,
-        w0: Vector | None = None,
-        *,
-        c1: float = 0.0,
-        max_iter: int | None = None,
-        tol: float = 1e-5,
-        random_state: int | np.random.Generator | None = None,
-        n_jobs: int | None = None,
-        callback: Callback | None = None,
-    ) -> Result:
+    def run(self, objective: SequenceObjective, w: Vector, settings: Settings) -> Result:
         """Goes over the sequences until a limit is reached.
 
-        Parameters
-        ----------
-        objective : SequenceObjective
-        w0 : float64 array [size], optional
-            Where to begin; zeros by default.
-        c1 : float
-            Not supported: must be 0.
-        max_iter : int, optional
-            Most passes; ``passes`` by default.
-        tol : float
-            Stops when the losses of five passes differ by less than this fraction.
-        random_state : int or Generator, optional
-            For the order of the sequences; 0 by default.
-        n_jobs : int, optional
-            Not used: steps are taken one after another.
-        callback : callable, optional
-            Called as ``callback(progress, w)`` after every pass; returning True stops. The value in ``progress`` adds
-            up the losses as they were when each sequence was met.
-
-        Returns
-        -------
-        Result
-            Its value is the objective at the weights found, without one the losses of the last pass; ``evaluations``
-            counts passes.
+        Stops when the losses of five passes differ by less than the fraction ``tol``. The value of a progress adds up
+        the losses as they were when each sequence was met; that of the result is the objective at the weights found,
+        without one the losses of the last pass.
         """
-        self.check(c1)
         if objective.beam is not None and "beam" not in self.supports:
             raise ValueError(f"{type(self).__name__} cannot look at sequences within beams")
-        rng = np.random.default_rng(0 if random_state is None else random_state)
+        tol, callback = settings.tol, settings.callback
+        rng = np.random.default_rng(0 if settings.random_state is None else settings.random_state)
         began = time.perf_counter()
-        limit = self.passes if max_iter is None else max_iter
-        w = np.zeros(objective.size) if w0 is None else np.ascontiguousarray(w0, np.float64)
+        limit = self.passes if settings.max_iter is None else settings.max_iter
         objective.begin(w)
         done, begun = 0, False
         reason: Reason = "max_iter"
@@ -96,11 +61,11 @@ class Stochastic(Algorithm):
         entropy_weight = objective.entropy_weight
         ramp = objective.ramp if entropy_weight else 0
         try:
-            run = self.prepare(objective, w, rng, limit)
+            go = self.prepare(objective, w, rng, limit)
             begun = True
             while done < limit:
                 objective.entropy_weight = entropy_weight * min(1.0, (done + 1) / max(ramp, 1))
-                old, objective.total = w, run(rng.permutation(objective.n_sequences))
+                old, objective.total = w, go(rng.permutation(objective.n_sequences))
                 done += 1
                 w = objective.weights(self.averaged)
                 if not np.isfinite(objective.total) or not np.isfinite(w).all():
@@ -477,9 +442,9 @@ class PassiveAggressive(Stochastic):
 
     rules: ClassVar = {"c": {"low": 0, "strict": True}}
 
-    def check(self, c1: float = 0.0) -> None:
+    def check(self) -> None:
         """Raises if a parameter is out of range."""
-        super().check(c1)
+        super().check()
         if self.type not in (0, 1, 2):
             raise ValueError(f"'type' of PassiveAggressive must be 0, 1 or 2, got {self.type!r}")
 
