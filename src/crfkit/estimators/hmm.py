@@ -204,7 +204,7 @@ class HMM(ChainEstimator):
                 for piece, (a, b) in counted.pieces(n * n):
                     p = m.score(piece, threads)
                     p = Potentials(p.unary, p.pairwise, allowed=allowed[a:b], offsets=piece.offsets)
-                    found = marginals(p, threads)
+                    found = marginals(p, threads, pairs=True)
                     value += float(np.sum(found.log_z))
                     yield found.nodes.astype(np.float64), found.edges.sum(axis=0)
 

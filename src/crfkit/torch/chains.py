@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -14,7 +13,7 @@ from torch import Tensor
 from crfkit import _core
 from crfkit.base.threads import resolve_threads
 
-__all__ = ["Chains", "Ragged", "compute_dtype"]
+__all__: list[str] = []
 
 
 def compute_dtype(x: Tensor) -> torch.dtype:
@@ -24,6 +23,46 @@ def compute_dtype(x: Tensor) -> torch.dtype:
     torch.float32
     """
     return torch.float64 if x.dtype == torch.float64 else torch.float32
+
+
+class Batch(NamedTuple):
+    """The scores of a padded batch of chains.
+
+    Attributes
+    ----------
+    emissions : tensor [B, T, L]
+    transitions : tensor [L, L]
+    start, end : tensors [L]
+    pairwise : tensor [B, T - 1, L, L], optional
+        Added to the transitions, step by step: ``pairwise[:, t - 1]`` for the step into t.
+    mask : bool tensor [B, T], optional
+        Steps that are there. Others are left out, and their neighbours become neighbours.
+    tags : int64 tensor [B, T], optional
+        Labels whose likelihood is wanted.
+    """
+
+    emissions: Tensor
+    transitions: Tensor
+    start: Tensor
+    end: Tensor
+    pairwise: Tensor | None = None
+    mask: Tensor | None = None
+    tags: Tensor | None = None
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """What is computed in."""
+        return compute_dtype(self.emissions)
+
+
+class Gradients(NamedTuple):
+    """Of a sum over sequences, for every input of a chain; in the shapes and the order of the inputs."""
+
+    emissions: Tensor
+    transitions: Tensor
+    start: Tensor
+    end: Tensor
+    pairwise: Tensor | None
 
 
 class Ragged:
@@ -36,14 +75,11 @@ class Ragged:
     offsets : int64 array [B + 1]
     """
 
-    def __init__(self, n_batch: int, n_steps: int, mask: Tensor | None) -> None:
-        self.n_batch, self.n_steps = n_batch, n_steps
-        full = mask is None or bool(mask.all())
-        if full:
-            self.index = None
-            lengths = np.full(n_batch, n_steps, np.int64)
-        else:
-            assert mask is not None
+    def __init__(self, shape: tuple[int, ...], mask: Tensor | None) -> None:
+        self.n_batch, self.n_steps = shape
+        self.index = None
+        lengths = np.full(self.n_batch, self.n_steps, np.int64)
+        if mask is not None and not bool(mask.all()):
             self.index = mask.cpu().reshape(-1).nonzero().squeeze(1)
             lengths = mask.sum(1).cpu().numpy()
         self.offsets: NDArray[np.int64] = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
@@ -59,12 +95,16 @@ class Ragged:
         return torch.from_numpy(self.offsets[1:][np.diff(self.offsets) > 0] - 1)
 
     @cached_property
-    def edge_index(self) -> Tensor:
-        """Places in the flattened [B, T - 1] of the pairs' scores: those into the later step."""
+    def inner(self) -> Tensor:
+        """All steps but the first ones, likewise: an edge leads into each."""
         inner = torch.ones(int(self.offsets[-1]), dtype=torch.bool)
         inner[self.first] = False
-        at = inner.nonzero().squeeze(1)
-        flat = at if self.index is None else self.index[at]
+        return inner.nonzero().squeeze(1)
+
+    @cached_property
+    def edge_index(self) -> Tensor:
+        """Places in the flattened [B, T - 1] of the pairs' scores: those into the later step."""
+        flat = self.inner if self.index is None else self.index[self.inner]
         return flat - flat // self.n_steps - 1
 
     def take(self, x: Tensor) -> Tensor:
@@ -86,52 +126,18 @@ def _array(x: Tensor) -> NDArray[Any]:
     return x.detach().contiguous().numpy()
 
 
-@dataclass
-class Gradients:
-    """Of a sum over sequences, for every input of a chain; in the shapes of the inputs."""
-
-    emissions: Tensor
-    transitions: Tensor
-    start: Tensor
-    end: Tensor
-    pairwise: Tensor | None
-
-    def each(self) -> tuple[Tensor | None, ...]:
-        """In the order of the inputs."""
-        return self.emissions, self.transitions, self.start, self.end, self.pairwise
-
-
 class Chains:
-    """The potentials of a padded batch, as the core takes them; everything on the CPU.
+    """The potentials of a batch, as the core takes them; everything on the CPU."""
 
-    Parameters
-    ----------
-    emissions : tensor [B, T, L]
-    transitions : tensor [L, L]
-    start, end : tensors [L]
-    pairwise : tensor [B, T - 1, L, L], optional
-        Added to the transitions, step by step: ``pairwise[:, t - 1]`` for the step into t.
-    mask : bool tensor [B, T], optional
-        Steps that are there. Others are left out, and their neighbours become neighbours.
-    """
-
-    def __init__(
-        self,
-        emissions: Tensor,
-        transitions: Tensor,
-        start: Tensor,
-        end: Tensor,
-        pairwise: Tensor | None,
-        mask: Tensor | None,
-    ) -> None:
-        self.dtype = compute_dtype(emissions)
-        self.ragged = Ragged(emissions.shape[0], emissions.shape[1], mask)
-        self.unary, self.pairs = self.direction(emissions, transitions, start, end, pairwise)
+    def __init__(self, batch: Batch) -> None:
+        self.dtype = batch.dtype
+        self.ragged = Ragged(batch.emissions.shape[:2], batch.mask)
+        self.unary, self.pairs = self.direction(*batch[:5])
         for name, x in (("emissions, start or end", self.unary), ("transitions or pairwise", self.pairs)):
             if not (x < np.inf).all():  # a NaN, too, is not
                 raise ValueError(f"a score must be finite or minus infinity, got {x[~(x < np.inf)][0]} in {name}")
-        self.per_step = pairwise is not None
-        self.n_labels = emissions.shape[2]
+        self.per_step = batch.pairwise is not None
+        self.n_labels = batch.emissions.shape[2]
 
     def direction(
         self, emissions: Tensor, transitions: Tensor, start: Tensor, end: Tensor, pairwise: Tensor | None

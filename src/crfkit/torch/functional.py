@@ -9,25 +9,21 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd import Function
 
 from crfkit.torch import gpu
-from crfkit.torch.chains import Chains, compute_dtype
+from crfkit.torch.chains import Batch, Chains, compute_dtype
 
 __all__ = ["entropy", "log_likelihood", "log_partition", "marginals"]
 
-# Below, inputs are the five tensors that are differentiated: emissions, transitions, start, end, pairwise or None.
+# Autograd wants its tensors one by one: inputs are the first five of a batch, which are those that are differentiated.
 
 
 def _apply(function: Any, *arguments: Any) -> Any:
     return function.apply(*arguments)
-
-
-def _chains(inputs: Any, mask: Tensor | None) -> Chains:
-    emissions, transitions, start, end, pairwise = inputs
-    return Chains(emissions, transitions, start, end, pairwise, mask)
 
 
 def _cast(gradients: Any, inputs: Any) -> tuple[Tensor | None, ...]:
@@ -49,14 +45,14 @@ class _Value(Function):
 
     @staticmethod
     def forward(ctx: Any, backend: str, mask: Tensor | None, tags: Tensor | None, *inputs: Any) -> Tensor:
-        emissions = inputs[0]
+        batch = Batch._make((*inputs, mask, tags))
         learns = any(ctx.needs_input_grad)
         ctx.backend = backend
-        ctx.save_for_backward(mask, tags, *inputs)
+        ctx.save_for_backward(*batch)
         if backend == "triton":
-            value, ctx.kept = gpu.forward(inputs, mask, tags, learns)
-            return value.to(compute_dtype(emissions))
-        chains = _chains(inputs, mask)
+            value, ctx.kept = gpu.forward(batch, learns)
+            return value.to(batch.dtype)
+        chains = Chains(batch)
         if learns:
             value, ctx.kept = chains.expectations(None)
             _dead(value)
@@ -65,42 +61,42 @@ class _Value(Function):
         if tags is not None:
             gold, ctx.path = _gold(chains, tags)
             value = gold - value
-        return value.to(emissions.device, compute_dtype(emissions))
+        return value.to(batch.emissions.device, batch.dtype)
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor) -> Any:
         (g,) = upstream
-        mask, tags, *inputs = ctx.saved_tensors
+        batch = Batch(*ctx.saved_tensors)
         found: Any
         if torch.is_grad_enabled():
-            found = _differentiable(inputs, mask, tags, g, ctx.needs_input_grad[3:])
+            found = _differentiable(batch, g, ctx.needs_input_grad[3:])
         elif ctx.backend == "triton":
             found = gpu.backward(ctx.kept, g)
         else:
-            found = _weighted(ctx.kept, g if tags is None else -g, inputs, mask)
-            if tags is not None:
+            found = _weighted(ctx.kept, g if batch.tags is None else -g, batch)
+            if batch.tags is not None:
                 _add_gold(found, ctx.path, g)
-        return (None, None, None, *_cast(found, inputs))
+        return (None, None, None, *_cast(found, batch[:5]))
 
 
-def _differentiable(inputs: Any, mask: Tensor | None, tags: Tensor | None, g: Tensor, needed: Any) -> Any:
+def _differentiable(batch: Batch, g: Tensor, needed: Any) -> Any:
     """The gradients as functions that can be differentiated once more."""
-    if tags is None:
-        return _apply(_Posterior, mask, g, *inputs)
-    found = list(_apply(_Posterior, mask, -g, *inputs))
+    if batch.tags is None:
+        return _apply(_Posterior, batch.mask, g, *batch[:5])
+    found = list(_apply(_Posterior, batch.mask, -g, *batch[:5]))
     wanted = [k for k, need in enumerate(needed) if need]
-    gold = gold_score(inputs, mask, tags)
-    for k, x in zip(wanted, torch.autograd.grad(gold, [inputs[k] for k in wanted], g, create_graph=True), strict=True):
+    inputs: list[Any] = [batch[k] for k in wanted]
+    for k, x in zip(wanted, torch.autograd.grad(gold_score(batch), inputs, g, create_graph=True), strict=True):
         found[k] = found[k] + x
     return found
 
 
-def _weighted(known: Any, g: Tensor, inputs: Any, mask: Tensor | None) -> tuple[Tensor | None, ...]:
+def _weighted(known: Any, g: Tensor, batch: Batch) -> tuple[Tensor | None, ...]:
     """Marginals times the sequences' upstream gradients; those known already are for weights of one."""
     w = g.detach().cpu()
     if w.numel() and bool((w == w[0]).all()):
-        return tuple(None if x is None else x * w[0].to(x) for x in known.each())
-    return _chains(inputs, mask).expectations(w)[1].each()
+        return tuple(None if x is None else x * w[0].to(x) for x in known)
+    return Chains(batch).expectations(w)[1]
 
 
 class _Posterior(Function):
@@ -112,11 +108,11 @@ class _Posterior(Function):
 
     @staticmethod
     def forward(ctx: Any, mask: Tensor | None, g: Tensor, *inputs: Any) -> tuple[Tensor | None, ...]:
-        log_z, found = _chains(inputs, mask).expectations(g)
+        log_z, found = Chains(Batch._make((*inputs, mask, None))).expectations(g)
         _dead(log_z)
         ctx.save_for_backward(mask, g, *inputs)
         ctx.set_materialize_grads(False)
-        return _cast(found.each(), inputs)
+        return _cast(found, inputs)
 
     @staticmethod
     def backward(ctx: Any, *upstream: Any) -> Any:
@@ -125,9 +121,9 @@ class _Posterior(Function):
             None if x is None else (torch.zeros_like(x) if u is None else u)
             for u, x in zip(upstream, inputs, strict=True)
         ]
-        chains = _chains(inputs, mask)
+        chains = Chains(Batch._make((*inputs, mask, None)))
         mean, found = chains.covariance(*chains.direction(*v), g)
-        return (None, mean.to(g), *_cast(found.each(), inputs))
+        return (None, mean.to(g), *_cast(found, inputs))
 
 
 class _Entropy(Function):
@@ -135,89 +131,83 @@ class _Entropy(Function):
 
     @staticmethod
     def forward(ctx: Any, mask: Tensor | None, *inputs: Any) -> Tensor:
-        chains = _chains(inputs, mask)
+        chains = Chains(Batch._make((*inputs, mask, None)))
         log_z = chains.log_z()
         _dead(log_z)
         mean, _ = chains.covariance(chains.unary, chains.pairs, None)
         ctx.save_for_backward(mask, *inputs)
-        return (log_z - mean).clamp_min(0).to(inputs[0].device, compute_dtype(inputs[0]))
+        return (log_z - mean).clamp_min(0).to(inputs[0].device, chains.dtype)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *upstream: Tensor) -> Any:
         mask, *inputs = ctx.saved_tensors
-        chains = _chains(inputs, mask)
+        chains = Chains(Batch._make((*inputs, mask, None)))
         _, found = chains.covariance(chains.unary, chains.pairs, -upstream[0])
-        return (None, *_cast(found.each(), inputs))
+        return (None, *_cast(found, inputs))
 
 
 def _tags_in(mask: Tensor | None, tags: Tensor) -> Tensor:
     return tags if mask is None else tags.masked_fill(~mask, 0)
 
 
-def gold_score(inputs: Any, mask: Tensor | None, tags: Tensor) -> Tensor:
-    """Scores [B] of the given labels, from differentiable torch operations."""
-    emissions, transitions, start, end, pairwise = inputs
+def gold_score(batch: Batch) -> Tensor:
+    """Scores [B] of the tags, from differentiable torch operations."""
+    emissions, transitions, start, end, pairwise, mask, tags = batch
+    assert tags is not None
     n_batch, n_steps, n_labels = emissions.shape
-    dtype = compute_dtype(emissions)
+    dtype = batch.dtype
     y = _tags_in(mask, tags)
-    device = emissions.device
-    at = torch.arange(n_steps, device=device).expand(n_batch, n_steps)
+    at = torch.arange(n_steps, device=emissions.device).expand(n_batch, n_steps)
     here = torch.ones_like(at, dtype=torch.bool) if mask is None else mask
-    unary = emissions.gather(2, y[..., None]).squeeze(2).to(dtype) * here
     # the last step that is there before each step, -1 if none
     seen = torch.where(here, at, -1).cummax(1).values
     before = torch.cat([seen.new_full((n_batch, 1), -1), seen[:, :-1]], 1)
-    linked = here & (before >= 0)
     previous = y.gather(1, before.clamp_min(0))
+    unary = emissions.gather(2, y[..., None]).squeeze(2).to(dtype) * here
     steps = transitions.to(dtype)[previous, y]
     if pairwise is not None and n_steps > 1:
         flat = pairwise.reshape(n_batch, n_steps - 1, n_labels * n_labels)
         extra = flat.gather(2, (previous * n_labels + y)[:, 1:, None]).squeeze(2).to(dtype)
         steps = torch.cat([steps[:, :1], steps[:, 1:] + extra], 1)
-    steps = torch.where(linked, steps, steps.new_zeros(()))
-    first = here & (before < 0)
-    ends = torch.where(first, start.to(dtype)[y], steps.new_zeros(()))
-    last = seen[:, -1:].clamp_min(0)
-    final = torch.where(seen[:, -1] >= 0, end.to(dtype)[y.gather(1, last).squeeze(1)], steps.new_zeros(()))
-    score: Tensor = (unary + steps + ends).sum(1) + final
+    zero = steps.new_zeros(())
+    steps = torch.where(here & (before >= 0), steps, zero)
+    first = torch.where(here & (before < 0), start.to(dtype)[y], zero)
+    last = y.gather(1, seen[:, -1:].clamp_min(0)).squeeze(1)
+    final = torch.where(seen[:, -1] >= 0, end.to(dtype)[last], zero)
+    score: Tensor = (unary + steps + first).sum(1) + final
     return score
 
 
 def _gold(chains: Chains, tags: Tensor) -> tuple[Tensor, Any]:
-    """Scores [B] of the labels in float64; and where they stand: steps, labels, edges, sequences."""
+    """Scores [B] of the tags in float64; and where they are: steps, labels, edges, sequences."""
     x = chains.ragged
     y = x.take(tags.cpu()).to(torch.int64)
     n = chains.n_labels
-    lengths = torch.from_numpy(x.offsets[1:] - x.offsets[:-1])
+    lengths = torch.from_numpy(np.diff(x.offsets))
     seq = torch.repeat_interleave(torch.arange(x.n_batch), lengths)
-    unary = torch.from_numpy(chains.unary)
     score = torch.zeros(x.n_batch, dtype=torch.float64)
-    score.index_add_(0, seq, unary.gather(1, y[:, None]).squeeze(1).double())
-    inner = torch.ones(len(y), dtype=torch.bool)
-    inner[x.first] = False
-    to = inner.nonzero().squeeze(1)
+    score.index_add_(0, seq, torch.from_numpy(chains.unary).gather(1, y[:, None]).squeeze(1).double())
+    to = x.inner
     pair = y[to - 1] * n + y[to]
-    flat = torch.from_numpy(chains.pairs).reshape(-1)
     edge = pair + torch.arange(len(to)) * n * n if chains.per_step else pair
-    score.index_add_(0, seq[to], flat[edge].double())
-    return score, (x, y, seq, to, pair)
+    score.index_add_(0, seq[to], torch.from_numpy(chains.pairs).reshape(-1)[edge].double())
+    return score, (x, y, seq, pair)
 
 
 def _add_gold(found: Any, path: Any, g: Tensor) -> None:
-    """Adds the labels' own part to the gradient, in place."""
+    """Adds the tags' own part to the gradient, in place."""
     emissions, transitions, start, end, pairwise = found
-    x, y, seq, to, pair = path
+    x, y, seq, pair = path
     w = g.detach().cpu().to(emissions.dtype)[seq]
     n = emissions.shape[2]
     place = torch.arange(len(y)) if x.index is None else x.index
-    flat = emissions.view(-1)
-    flat.index_add_(0, place * n + y, w)
-    transitions.view(-1).index_add_(0, pair, w[to])
+    emissions.view(-1).index_add_(0, place * n + y, w)
+    transitions.view(-1).index_add_(0, pair, w[x.inner])
     start.index_add_(0, y[x.first], w[x.first])
     end.index_add_(0, y[x.last], w[x.last])
     if pairwise is not None:
-        pairwise.view(-1).index_add_(0, x.edge_index * n * n + pair, w[to])
+        pairwise.view(-1).index_add_(0, x.edge_index * n * n + pair, w[x.inner])
 
 
 def log_partition(

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from crfkit.torch.chains import compute_dtype
+from crfkit.torch.chains import Batch
 
-__all__ = ["FUSED_LABELS", "backward", "choose", "decode", "forward", "has_triton"]
+__all__: list[str] = []
 
 #: Up to so many labels one program walks one sequence with the transitions on chip.
 FUSED_LABELS = 128
@@ -54,36 +54,33 @@ def _module(x: Tensor, decoding: bool = False) -> Any:
     return scan if scan.span_of(x, decoding) else kernels
 
 
-def _arguments(inputs: Any, mask: Tensor | None) -> tuple[Any, ...]:
-    """As the kernels take them: transitions, start and end in the type that is computed in, a mask of bytes."""
-    emissions, transitions, start, end, pairwise = inputs
-    dtype = compute_dtype(emissions)
-    x = emissions.detach()
-    return (
+def _prepared(batch: Batch) -> Batch:
+    """As the kernels take it: transitions, start and end in the type that is computed in, a mask of bytes."""
+    x = batch.emissions.detach()
+    mask = None if batch.mask is None else batch.mask.view(torch.uint8)
+    return Batch(
         x if x.stride(2) == 1 else x.contiguous(),
-        *(y.detach().to(dtype).contiguous() for y in (transitions, start, end)),
-        None if pairwise is None else pairwise.detach().contiguous(),
-        None if mask is None else mask.contiguous().view(torch.uint8),
+        *(y.detach().to(batch.dtype).contiguous() for y in batch[1:4]),
+        *(None if y is None else y.detach().contiguous() for y in (batch.pairwise, mask, batch.tags)),
     )
 
 
-def forward(inputs: Any, mask: Tensor | None, tags: Tensor | None, keep: bool = True) -> tuple[Tensor, Any]:
+def forward(batch: Batch, keep: bool = True) -> tuple[Tensor, Any]:
     """Log-partition log Z [B], or the log-likelihood of tags, and what :func:`backward` needs if ``keep``."""
-    arguments = _arguments(inputs, mask)
-    y = None if tags is None else tags.contiguous()
-    value, messages = _module(arguments[0]).forward(*arguments, y, keep)
-    return value, (*arguments, y, messages)
+    batch = _prepared(batch)
+    value, messages = _module(batch.emissions).forward(batch, keep)
+    return value, (batch, messages)
 
 
 def backward(kept: Any, g: Tensor) -> tuple[Tensor | None, ...]:
     """Gradients of emissions, transitions, start, end and pairwise of ``sum_b g_b value_b``."""
-    x, a, *_ = kept
-    found: tuple[Tensor | None, ...] = _module(x).backward(*kept, g.detach().to(a.dtype).contiguous())
+    batch, messages = kept
+    g = g.detach().to(batch.dtype).contiguous()
+    found: tuple[Tensor | None, ...] = _module(batch.emissions).backward(batch, messages, g)
     return found
 
 
-def decode(inputs: Any, mask: Tensor | None) -> Tensor:
+def decode(batch: Batch) -> Tensor:
     """Best labels [B, T]; -1 at masked steps, -2 all over where no labelling is allowed."""
-    arguments = _arguments(inputs, mask)
-    found: Tensor = _module(arguments[0], decoding=True).decode(*arguments)
+    found: Tensor = _module(batch.emissions, decoding=True).decode(_prepared(batch))
     return found

@@ -14,7 +14,7 @@ from crfkit.chain import Constraints, Potentials, nbest
 from crfkit.chain import sample as sample_paths
 from crfkit.chain.inference import decode_flat
 from crfkit.torch import gpu
-from crfkit.torch.chains import Chains, compute_dtype
+from crfkit.torch.chains import Batch, Chains, compute_dtype
 from crfkit.torch.functional import entropy, log_likelihood, log_partition, marginals
 
 __all__ = ["CRF", "TorchDecoder"]
@@ -135,47 +135,39 @@ class CRF(nn.Module):
     def __repr__(self) -> str:
         return f"{type(self).__name__}(num_tags={self.num_tags})"
 
-    # What the functions take: scores with the rules in them, batch first.
-
     def _scores(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Transitions, start and end, with the rules in them."""
         a, s, e = self.transitions, self.start_transitions, self.end_transitions
         if self.constraints is None:
             return a, s, e
         return a + self._rule_transitions, s + self._rule_start, e + self._rule_end
 
-    def _batch(self, emissions: Tensor, mask: Tensor | None, *others: Tensor | None) -> tuple[Any, ...]:
+    def _batch(
+        self, emissions: Tensor, mask: Tensor | None, pairwise: Tensor | None, tags: Tensor | None = None
+    ) -> Batch:
+        """What the functions take: batch first, all shapes checked."""
         if emissions.dim() != 3:
             raise ValueError(f"emissions must have dimension of 3, got {emissions.dim()}")
         if emissions.shape[2] != self.num_tags:
             raise ValueError(f"expected last dimension of emissions is {self.num_tags}, got {emissions.shape[2]}")
-        for name, x in (("mask", mask), *(("tags", y) for y in others)):
+        for name, x in (("mask", mask), ("tags", tags)):
             if x is not None and x.shape[:2] != emissions.shape[:2]:
                 raise ValueError(
                     f"the first two dimensions of emissions and {name} must match, "
                     f"got {tuple(emissions.shape[:2])} and {tuple(x.shape[:2])}"
                 )
-        tensors = [emissions, mask, *others]
-        if not self.batch_first:
-            tensors = [None if x is None else x.transpose(0, 1) for x in tensors]
-        if tensors[1] is not None:
-            tensors[1] = tensors[1].to(torch.bool)
-        return tuple(tensors)
-
-    def _pairs(self, pairwise: Tensor | None, emissions: Tensor) -> Tensor | None:
-        """[B, T - 1, L, L]; emissions are batch first already."""
-        if pairwise is None:
-            return None
-        if not self.batch_first:
-            pairwise = pairwise.transpose(0, 1)
+        emissions = self._turned(emissions)
+        mask, pairwise, tags = (None if x is None else self._turned(x) for x in (mask, pairwise, tags))
         n_batch, n_steps, n = emissions.shape
-        if pairwise.shape != (n_batch, max(0, n_steps - 1), n, n):
+        if pairwise is not None and pairwise.shape != (n_batch, max(0, n_steps - 1), n, n):
             raise ValueError(
                 f"pairwise must hold {n} x {n} scores for {max(0, n_steps - 1)} steps of {n_batch} sequences, "
                 f"got shape {tuple(pairwise.shape)} (batch first)"
             )
-        return pairwise
+        return Batch(emissions, *self._scores(), pairwise, None if mask is None else mask.to(torch.bool), tags)
 
-    def _out(self, x: Tensor) -> Tensor:
+    def _turned(self, x: Tensor) -> Tensor:
+        """Batch first from the caller's order, and back."""
         return x if self.batch_first else x.transpose(0, 1)
 
     @_eager
@@ -212,28 +204,29 @@ class CRF(nn.Module):
         """
         if reduction not in ("none", "sum", "mean", "token_mean"):
             raise ValueError(f"invalid reduction: {reduction}")
-        value, y, m, known = self._log_likelihood(emissions, tags, mask, pairwise)
+        value, batch, known = self._log_likelihood(emissions, tags, mask, pairwise)
         if self._class_weight is not None:
-            value = value * self._tag_weights(y, m, known, value.dtype)
+            value = value * self._tag_weights(batch, known)
         if weight is not None:
             if weight.shape != value.shape:
                 raise ValueError(f"weight must have shape {tuple(value.shape)}, got {tuple(weight.shape)}")
             value = value * weight.to(value)
         if reduction == "none":
             return value
-        if reduction == "sum":
-            return value.sum()
         if reduction == "mean":
             return value.mean()
-        return value.sum() / (y.shape[0] * y.shape[1] if m is None else m.sum())
+        total = value.sum()
+        if reduction == "sum":
+            return total
+        return total / (batch.emissions[..., 0].numel() if batch.mask is None else batch.mask.sum())
 
     def _log_likelihood(
         self, emissions: Tensor, tags: Tensor, mask: Tensor | None, pairwise: Tensor | None
-    ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
-        """Log-likelihoods [B]; tags and mask, batch first; which tags are known, None if all are or they are sets."""
-        x, m, y = self._batch(emissions, mask, tags)
-        inputs = (x, *self._scores())
-        p = self._pairs(pairwise, x)
+    ) -> tuple[Tensor, Batch, Tensor | None]:
+        """Log-likelihoods [B], the batch, and which tags are known, None if all are or they are sets."""
+        batch = self._batch(emissions, mask, pairwise, tags)
+        x, y, m = batch.emissions, batch.tags, batch.mask
+        assert y is not None
         known = None
         if y.dtype == torch.bool:
             if y.shape != x.shape:
@@ -243,16 +236,16 @@ class CRF(nn.Module):
             if y.is_floating_point():
                 raise ValueError(f"tags must be integers, or sets in a bool tensor, got {y.dtype}")
             y = y.long()
+            batch = batch._replace(tags=y)
             known = y != self.ignore_index
             self._check_tags(y, known if m is None else known & m)
             if bool((known if m is None else known | ~m).all()):
-                return log_likelihood(*inputs, y, p, m, self.backend), y, m, None
+                return log_likelihood(*batch[:4], y, batch.pairwise, m, self.backend), batch, None
             allowed = (y[..., None] == torch.arange(self.num_tags, device=y.device)) | ~known[..., None]
         if m is not None:
             allowed = allowed | ~m[..., None]
-        fits = (x.masked_fill(~allowed, -torch.inf), *inputs[1:])
-        value = log_partition(*fits, p, m, self.backend) - log_partition(*inputs, p, m, self.backend)
-        return value, y, m, known
+        fits = log_partition(x.masked_fill(~allowed, -torch.inf), *batch[1:6], self.backend)
+        return fits - log_partition(*batch[:6], self.backend), batch, known
 
     def _check_tags(self, y: Tensor, here: Tensor) -> None:
         """Whether the tags that are there are labels; on a GPU nobody waits for the answer."""
@@ -262,13 +255,15 @@ class CRF(nn.Module):
         if inside.numel() and (int(inside.min()) < 0 or int(inside.max()) >= self.num_tags):
             raise ValueError(f"tags must be in 0..{self.num_tags - 1} or ignore_index ({self.ignore_index})")
 
-    def _tag_weights(self, y: Tensor, m: Tensor | None, known: Tensor | None, dtype: torch.dtype) -> Tensor:
+    def _tag_weights(self, batch: Batch, known: Tensor | None) -> Tensor:
         """Mean class weight of each sequence's known tags, [B]; one where none is known."""
+        y, m = batch.tags, batch.mask
         assert self._class_weight is not None
-        table = self._class_weight.to(dtype)
+        assert y is not None
+        table = self._class_weight.to(batch.dtype)
         if y.dtype == torch.bool:
             count = y.sum(2)
-            per_step = (y.to(dtype) @ table) / count.clamp_min(1)
+            per_step = (y.to(batch.dtype) @ table) / count.clamp_min(1)
             here = (count > 0) & (count < self.num_tags)
         else:
             here = torch.ones_like(y, dtype=torch.bool) if known is None else known
@@ -276,17 +271,12 @@ class CRF(nn.Module):
         if m is not None:
             here = here & m
         n = here.sum(1)
-        return torch.where(n > 0, (per_step * here).sum(1) / n.clamp_min(1), torch.ones((), dtype=dtype))
-
-    def _prepare(self, emissions: Tensor, mask: Tensor | None, pairwise: Tensor | None) -> tuple[Any, ...]:
-        x, m = self._batch(emissions, mask)
-        return (x, *self._scores(), self._pairs(pairwise, x), m)
+        return torch.where(n > 0, (per_step * here).sum(1) / n.clamp_min(1), torch.ones((), dtype=batch.dtype))
 
     @_eager
     def log_partition(self, emissions: Tensor, mask: Tensor | None = None, *, pairwise: Tensor | None = None) -> Tensor:
         """Log-partition log Z of every sequence, [B]."""
-        x, a, start, end, p, m = self._prepare(emissions, mask, pairwise)
-        return log_partition(x, a, start, end, p, m, self.backend)
+        return log_partition(*self._batch(emissions, mask, pairwise)[:6], self.backend)
 
     @_eager
     def marginals(self, emissions: Tensor, mask: Tensor | None = None, *, pairwise: Tensor | None = None) -> Tensor:
@@ -299,12 +289,12 @@ class CRF(nn.Module):
         >>> bool(torch.allclose(crf.marginals(torch.randn(3, 5, 2)).sum(-1), torch.ones(3, 5)))
         True
         """
-        return self._out(marginals(*self._prepare(emissions, mask, pairwise)))
+        return self._turned(marginals(*self._batch(emissions, mask, pairwise)[:6]))
 
     @_eager
     def entropy(self, emissions: Tensor, mask: Tensor | None = None, *, pairwise: Tensor | None = None) -> Tensor:
         """Entropy of every sequence's labellings in nats, [B]. Differentiable."""
-        return entropy(*self._prepare(emissions, mask, pairwise))
+        return entropy(*self._batch(emissions, mask, pairwise)[:6])
 
     @_eager
     def span_probability(
@@ -325,9 +315,8 @@ class CRF(nn.Module):
         """
         return self._log_likelihood(emissions, tags, mask, pairwise)[0].exp()
 
-    @torch.no_grad()
-    def _potentials(self, emissions: Tensor, mask: Tensor | None, pairwise: Tensor | None) -> tuple[Potentials, Chains]:
-        chains = Chains(*self._prepare(emissions, mask, pairwise))
+    def _chains(self, batch: Batch) -> tuple[Potentials, Chains]:
+        chains = Chains(batch)
         table = chains.pairs if chains.per_step else chains.pairs[0]
         return Potentials(chains.unary, table, offsets=chains.ragged.offsets), chains
 
@@ -342,18 +331,16 @@ class CRF(nn.Module):
         -------
         list of lists of int
         """
-        *inputs, m = self._prepare(emissions, mask, pairwise)
-        if gpu.choose(inputs[0], inputs[4], self.backend) == "triton":
-            rows: list[list[int]] = gpu.decode(inputs, m).tolist()
+        batch = self._batch(emissions, mask, pairwise)
+        if gpu.choose(batch.emissions, batch.pairwise, self.backend) == "triton":
+            rows: list[list[int]] = gpu.decode(batch).tolist()
             for b, row in enumerate(rows):
                 if row and row[0] == -2:
                     raise ValueError(f"no labelling is allowed in sequence {b}")
             return rows if mask is None else [[y for y in row if y >= 0] for row in rows]
-        p, _ = self._potentials(emissions, mask, pairwise)
+        p, chains = self._chains(batch)
         flat = decode_flat(p, -1).tolist()
-        assert p.offsets is not None
-        bounds = p.offsets.tolist()
-        return [flat[a:b] for a, b in itertools.pairwise(bounds)]
+        return [flat[a:b] for a, b in itertools.pairwise(chains.ragged.offsets.tolist())]
 
     @_eager
     @torch.no_grad()
@@ -361,7 +348,7 @@ class CRF(nn.Module):
         self, emissions: Tensor, mask: Tensor | None = None, k: int = 5, *, pairwise: Tensor | None = None
     ) -> list[list[tuple[list[int], float]]]:
         """The ``k`` best taggings of every sequence, best first, each with its probability."""
-        p, chains = self._potentials(emissions, mask, pairwise)
+        p, chains = self._chains(self._batch(emissions, mask, pairwise))
         log_z = chains.log_z().numpy()
         return [
             [(y, float(np.exp(s - z))) for y, s in zip(best.paths.tolist(), best.scores, strict=True)]
@@ -383,7 +370,7 @@ class CRF(nn.Module):
 
         ``seed`` is drawn from torch's generator if it is not given.
         """
-        p, _ = self._potentials(emissions, mask, pairwise)
+        p, _ = self._chains(self._batch(emissions, mask, pairwise))
         seed = int(torch.randint(2**31 - 1, ())) if seed is None else seed
         return [torch.from_numpy(x.astype(np.int64)) for x in sample_paths(p, n, rng=seed)]
 
@@ -424,7 +411,7 @@ class TorchDecoder(nn.Module):
         back = []
         n_steps = x.shape[1]
         labels = torch.arange(x.shape[2], device=x.device).expand_as(score)
-        for t in range(1, n_steps):
+        for t in range(1, n_steps):  # recursion: viterbi
             best, index = (score[:, :, None] + self.a).max(1)
             new = best + x[:, t]
             if mask is not None:
