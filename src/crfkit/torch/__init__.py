@@ -1,7 +1,7 @@
 """Chains as a layer of torch networks; needs ``crfkit[torch]``.
 
 :class:`CRF` takes the place of ``torchcrf.CRF``. On the CPU it runs on crfkit's native core, on a GPU on Triton kernels
-that are fused over time.
+that are fused over time. :class:`NeuralCRF` is an estimator that needs no knowledge of torch.
 """
 
 try:
@@ -9,7 +9,8 @@ try:
 except ImportError as error:  # pragma: no cover
     raise ImportError("crfkit.torch needs torch: pip install 'crfkit[torch]'") from error
 
+from crfkit.torch.estimator import NeuralCRF
 from crfkit.torch.functional import entropy, log_likelihood, log_partition, marginals
 from crfkit.torch.layer import CRF, TorchDecoder
 
-__all__ = ["CRF", "TorchDecoder", "entropy", "log_likelihood", "log_partition", "marginals"]
+__all__ = ["CRF", "NeuralCRF", "TorchDecoder", "entropy", "log_likelihood", "log_partition", "marginals"]
