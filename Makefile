@@ -44,6 +44,7 @@ bench: $(BIN)/python
 
 docs: install
 	$(BIN)/python tools/cli_page.py
+	$(BIN)/python tools/api_page.py
 
 clean:
 	rm -rf $(VENV) build

@@ -22,7 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crfkit import chain, graph
-from crfkit.graph import Passing
+from crfkit.graph import Inference
+from crfkit.graph.factor_graph import GraphMarginals
 
 Floats = NDArray[np.float64]
 
@@ -45,7 +46,7 @@ def plan_and_infer(unary: Any, edges: Any, pairwise: Any, jobs: int | None) -> A
     return g._engine.infer(g._scores)
 
 
-def graph_marginals(unary: Any, edges: Any, pairwise: Any, jobs: int | None) -> graph.GraphMarginals:
+def graph_marginals(unary: Any, edges: Any, pairwise: Any, jobs: int | None) -> GraphMarginals:
     return graph.pairwise_graph(unary, edges, pairwise, n_jobs=jobs).marginals()
 
 
@@ -237,8 +238,8 @@ def loopy(repeats: int, jobs: int | None, side: int, sweeps: int) -> list[dict[s
     right = 0.5 * rng.normal(size=(side, side - 1, labels, labels))
     down = 0.5 * rng.normal(size=(side - 1, side, labels, labels))
     g = graph.grid(unary, right, down, n_jobs=jobs)
-    rule = Passing("flooding", tol=0.0, max_iter=sweeps)
-    run = partial(g._engine.infer, g._scores, "loopy", passing=rule, factors=False, silent=True)
+    rule = Inference("loopy", schedule="flooding", tol=0.0, max_iter=sweeps)
+    run = partial(g._engine.infer, g._scores, rule, factors=False, silent=True)
     mine = run().nodes.reshape(side, side, labels)
     assert np.abs(mine - numpy_sweeps(unary, right, down, sweeps)).max() < 1e-6
     t = median(

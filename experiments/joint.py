@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from crfkit import CRF, TokenFeatures
 from crfkit.data import load_corpus
-from crfkit.graph import ConvergenceWarning, FactorialCRF, Passing
+from crfkit.graph import ConvergenceWarning, FactorialCRF, Inference
 from crfkit.metrics import evaluate, token_accuracy
 
 DOCS = Path(__file__).parents[1] / "docs" / "experiments"
@@ -81,12 +81,12 @@ def factorial(**params: Any) -> Model:
 
 
 ALL: dict[str, Any] = {"min_freq": 2, "all_possible_states": True}
-LOOPY = Passing(tol=1e-3, max_iter=10)
+LOOPY = Inference("loopy", tol=1e-3, max_iter=10)
 MODELS: dict[str, Model] = {
     "pipeline": pipeline(),
     "pipeline, all pairs": pipeline(all_possible_states=True),
-    "factorial, piecewise": factorial(objective="piecewise", decoding="exact", **ALL),
-    "factorial, loopy": factorial(inference="loopy", decoding="exact", passing=LOOPY, **ALL),
+    "factorial, piecewise": factorial(loss="piecewise", decoding="exact", **ALL),
+    "factorial, loopy": factorial(inference=LOOPY, decoding="exact", **ALL),
     "factorial, exact": factorial(**ALL),
     "factorial, exact, two links": factorial(links=(0, 1), **ALL),
     "factorial, exact, seen pairs": factorial(),

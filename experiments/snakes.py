@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crfkit.data import load_corpus
-from crfkit.graph import ConvergenceWarning, GraphCRF, Passing
+from crfkit.graph import ConvergenceWarning, GraphCRF, Inference
 
 DOCS = Path(__file__).parents[1] / "docs" / "experiments"
 COLORS = [(0, 0, 255), (255, 0, 0), (0, 255, 0), (255, 255, 0), (0, 255, 255)]
@@ -52,20 +52,20 @@ def graph_of(image: NDArray[Any], edge_features: str) -> tuple[Any, ...]:
     return features, edges, ends, types
 
 
+LOOPY = Inference("loopy", tol=1e-3, max_iter=30)
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "nodes only": ("none", {}),
-    "edges, two directions, pseudo-likelihood": ("direction", {"objective": "pseudo_likelihood"}),
-    "edges, two directions, loopy likelihood": ("direction", {"inference": "loopy"}),
-    "edge features, piecewise": ("features", {"objective": "piecewise"}),
-    "edge features, loopy likelihood": ("features", {"inference": "loopy"}),
-    "edge features, pseudo-likelihood": ("features", {"objective": "pseudo_likelihood"}),
+    "edges, two directions, pseudo-likelihood": ("direction", {"loss": "pseudo_likelihood"}),
+    "edges, two directions, loopy likelihood": ("direction", {"inference": LOOPY}),
+    "edge features, piecewise": ("features", {"loss": "piecewise"}),
+    "edge features, loopy likelihood": ("features", {"inference": LOOPY}),
+    "edge features, pseudo-likelihood": ("features", {"loss": "pseudo_likelihood"}),
 }
 
 
 def train_one(c2: float, max_iter: int, params: dict[str, Any], X: list[Any], y: list[Any]) -> GraphCRF:
     """One model."""
-    passing = Passing(tol=1e-3, max_iter=30)
-    return GraphCRF(c2=c2, max_iter=max_iter, tol=1e-4, passing=passing, **params).fit(X, y)
+    return GraphCRF(c2=c2, max_iter=max_iter, tol=1e-4, decoding=LOOPY, **params).fit(X, y)
 
 
 def main() -> None:

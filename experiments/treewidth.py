@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from crfkit.graph import ConvergenceWarning, Passing, grid
+from crfkit.graph import ConvergenceWarning, Inference, grid
 
 DOCS = Path(__file__).parents[1] / "docs" / "experiments"
 
@@ -34,7 +34,7 @@ def measure(labels: int, width: int, length: int, strength: float) -> dict[str, 
         exact = g.marginals()
         times.append(time.perf_counter() - began)
     began = time.perf_counter()
-    loopy = g.marginals("loopy", passing=Passing(max_iter=300))
+    loopy = g.marginals(Inference("loopy", max_iter=300))
     loopy_time = time.perf_counter() - began
     error = max(np.abs(a - b).max() for a, b in zip(exact.nodes, loopy.nodes, strict=True))
     return {

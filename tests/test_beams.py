@@ -15,7 +15,6 @@ from lattices import potentials
 from crfkit import chain
 from crfkit.chain import (
     Adaptive,
-    BeamMarginals,
     FixedSize,
     MinDivergence,
     Potentials,
@@ -24,6 +23,7 @@ from crfkit.chain import (
     marginals,
     nbest,
 )
+from crfkit.chain.beams import BeamMarginals
 
 rules = st.one_of(
     st.builds(MinDivergence, st.sampled_from([0.0, 0.001, 0.05, 0.3, 1.0]), st.integers(1, 3)),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import resource
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -47,6 +49,26 @@ def test_log_partition_and_marginals_equal_enumeration(p: Potentials) -> None:
     assert chain.log_partition(p) == m.log_z
     np.testing.assert_allclose(m.nodes, oracle.nodes(p), rtol=0, atol=tol)
     np.testing.assert_allclose(m.edges, oracle.edges(p), rtol=0, atol=tol)
+    both = chain.marginals(p, pairs=True)
+    np.testing.assert_array_equal(both.nodes, m.nodes)
+    np.testing.assert_array_equal(both.edges, m.edges)
+
+
+def test_pairs_of_labels_are_computed_when_asked_for_or_first_looked_at() -> None:
+    rng = np.random.default_rng(0)
+    p = Potentials(rng.normal(size=(500, 1000)), rng.normal(size=(1000, 1000)))
+    chain.log_partition(p, 1)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    tracemalloc.start()
+    m = chain.marginals(p, 1)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 10e6  # all pairs would be 4 GB
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200e3  # kilobytes, the core's memory too
+    assert "edges" not in m.__dict__
+    small = chain.marginals(Potentials(p.unary[:3, :4], p.pairwise[:4, :4]))
+    assert small.edges is small.edges
+    assert "edges" in chain.marginals(Potentials(p.unary[:3, :4], p.pairwise[:4, :4]), pairs=True).__dict__
 
 
 @settings(max_examples=100)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from oracle import log_sum_exp
 
 from crfkit import chain, graph
-from crfkit.graph import ConvergenceWarning, CostError, FactorGraph, Passing
+from crfkit.graph import ConvergenceWarning, CostError, FactorGraph, Inference
 from crfkit.graph.engine import METHODS
 
 Floats = NDArray[np.float64]
@@ -77,9 +77,9 @@ def test_exact_inference_equals_enumeration(case: tuple[list[int], Factors], ord
     card, factors = case
     log_z, nodes, tables = oracle(card, factors)
     g = FactorGraph(card, factors)
-    m = g.marginals(order=order)
+    m = g.marginals(Inference(order=order))
     assert m.log_z == pytest.approx(log_z, abs=1e-10)
-    assert g.log_partition(order=order) == pytest.approx(log_z, abs=1e-10)
+    assert g.log_partition(Inference(order=order)) == pytest.approx(log_z, abs=1e-10)
     for got, want in zip(m.nodes + m.factors, nodes + tables, strict=True):
         np.testing.assert_allclose(got, want, atol=1e-10)
 
@@ -155,7 +155,7 @@ def test_samples_follow_the_distribution() -> None:
     paths, scores = enumerate_graph(card, factors)
     p = np.exp(scores - log_sum_exp(scores))
     n = 40000
-    counts = Counter(map(tuple, FactorGraph(card, factors).sample(n, rng=1).tolist()))
+    counts = Counter(map(tuple, FactorGraph(card, factors).sample(n, random_state=1).tolist()))
     for path, prob in zip(paths.tolist(), p, strict=True):
         assert abs(counts[tuple(path)] / n - prob) <= 5 * np.sqrt(prob * (1 - prob) / n)
 
@@ -171,7 +171,7 @@ def test_a_chain_as_a_graph_equals_chain(per_step: bool, method: str) -> None:
     p = chain.Potentials(unary, pairwise)
     want = chain.marginals(p)
     g = graph.chain(unary, pairwise)
-    got = g.marginals(method, passing=Passing(tol=1e-13))
+    got = g.marginals(Inference(method, tol=1e-13))
     assert abs(got.log_z - float(want.log_z)) < 1e-10
     np.testing.assert_allclose(np.stack(got.nodes), want.nodes, atol=1e-10)
     np.testing.assert_allclose(np.stack(got.factors), want.edges, atol=1e-10)
@@ -211,7 +211,7 @@ def test_message_passing_is_exact_on_trees(seed: int, n: int, schedule: str) -> 
         return
     want = g.marginals()
     for method in ("loopy", "trw"):
-        got = g.marginals(method, passing=Passing(schedule, tol=1e-12))
+        got = g.marginals(Inference(method, schedule=schedule, tol=1e-12))
         assert got.convergence.converged
         assert got.log_z == pytest.approx(want.log_z, abs=1e-9)
         for a, b in zip(got.nodes + got.factors, want.nodes + want.factors, strict=True):
@@ -225,16 +225,16 @@ def test_schedules_agree_and_bounds_hold(case: tuple[list[int], Factors]) -> Non
     g = FactorGraph(card, factors)
     log_z = g.log_partition()
     found = [
-        g.marginals("loopy", passing=Passing(schedule, damping=0.3, tol=1e-11, max_iter=2000))
+        g.marginals(Inference("loopy", schedule=schedule, damping=0.3, tol=1e-11, max_iter=2000))
         for schedule in ("sequential", "flooding", "residual")
     ]
     for other in found[1:]:
         assert other.log_z == pytest.approx(found[0].log_z, abs=1e-7)
         for a, b in zip(other.factors, found[0].factors, strict=True):
             np.testing.assert_allclose(a, b, atol=1e-6)
-    upper = g.marginals("trw", passing=Passing(damping=0.3, tol=1e-11, max_iter=2000))
+    upper = g.marginals(Inference("trw", damping=0.3, tol=1e-11, max_iter=2000))
     assert upper.log_z >= log_z - 1e-7
-    lower = g.marginals("mean_field", passing=Passing(tol=1e-9, max_iter=2000))
+    lower = g.marginals(Inference("mean_field", tol=1e-9, max_iter=2000))
     assert lower.log_z <= log_z + 1e-9
 
 
@@ -268,15 +268,15 @@ def test_the_bethe_gradient_is_the_belief() -> None:
     """At a fixed point the derivative of the Bethe log Z by a score is the belief; training relies on it."""
     rng = np.random.default_rng(5)
     unary, table = rng.normal(size=(3, 3, 2)), 0.5 * rng.normal(size=(2, 2))
-    rule = Passing(tol=1e-13, max_iter=5000)
     for method in ("loopy", "trw", "mean_field"):
-        m = graph.grid(unary, table).marginals(method, passing=rule)
+        rule = Inference(method, tol=1e-13, max_iter=5000)
+        m = graph.grid(unary, table).marginals(rule)
         for k in np.ndindex(2, 2):
             values = []
             for step in (1e-5, -1e-5):
                 moved = table.copy()
                 moved[k] += step
-                values.append(graph.grid(unary, moved).log_partition(method, passing=rule))
+                values.append(graph.grid(unary, moved).log_partition(rule))
             slope = (values[0] - values[1]) / 2e-5
             assert slope == pytest.approx(sum(p[k] for p in m.factors), abs=1e-6)
 
@@ -290,7 +290,7 @@ def test_sparse_messages(beam: Any, exact: bool) -> None:
     unary, table = 3 * rng.normal(size=(4, 4, 6)), 0.3 * rng.normal(size=(6, 6))
     g = graph.grid(unary, table)
     dense = g.marginals("loopy")
-    sparse = g.marginals("loopy", passing=Passing(beam=beam))
+    sparse = g.marginals(Inference("loopy", beam=beam))
     if exact:
         np.testing.assert_allclose(np.stack(sparse.nodes), np.stack(dense.nodes), atol=1e-9)
     else:
@@ -301,21 +301,21 @@ def test_convergence_is_reported() -> None:
     rng = np.random.default_rng(0)
     g = graph.grid(rng.normal(size=(5, 5, 3)), 4 * rng.normal(size=(3, 3)))
     with pytest.warns(ConvergenceWarning, match="has not converged after 2 iterations"):
-        m = g.marginals("loopy", passing=Passing(max_iter=2, tol=1e-12))
+        m = g.marginals(Inference("loopy", max_iter=2, tol=1e-12))
     assert not m.convergence.converged
     assert m.convergence.residual > 0
 
 
 def test_costs_are_told_and_refused() -> None:
     g = graph.grid(np.zeros((30, 30, 4)), np.zeros((4, 4)))
-    with pytest.raises(CostError, match=r"900 variables and 1740 factors.*treewidth at least \d+.*method='loopy'"):
+    with pytest.raises(CostError, match=r"900 variables and 1740 factors.*treewidth at least \d+.*inference='loopy'"):
         g.log_partition()
     assert not g.cost().complete
     small = graph.grid(np.zeros((4, 9, 2)), np.zeros((2, 2)))
     assert small.cost().treewidth == 4
     assert small.cost().largest_table == 32
     with pytest.raises(CostError, match="treewidth 4"):
-        small.marginals(max_bytes=3000)
+        small.marginals(Inference(max_bytes=3000))
     assert small.log_partition() == pytest.approx(36 * np.log(2))
     assert g.marginals("loopy").log_z == pytest.approx(900 * np.log(4))
 
@@ -323,7 +323,7 @@ def test_costs_are_told_and_refused() -> None:
 def test_large_grids_run() -> None:
     rng = np.random.default_rng(0)
     g = graph.grid(rng.normal(size=(500, 500, 3)), np.eye(3))
-    m = g.marginals("loopy", passing=Passing("flooding", tol=1e-3))
+    m = g.marginals(Inference("loopy", schedule="flooding", tol=1e-3))
     assert m.convergence.converged
     assert len(m.nodes) == 250000
 
@@ -337,7 +337,7 @@ def test_errors_name_what_is_wrong() -> None:
         FactorGraph([2], [([0], [np.nan, 0])])
     with pytest.raises(ValueError, match="'cardinalities' of FactorGraph"):
         FactorGraph([0], [])
-    with pytest.raises(ValueError, match="'method' must be one of"):
+    with pytest.raises(ValueError, match="'inference' must be one of"):
         FactorGraph([2], []).marginals("guess")
     with pytest.raises(ValueError, match="no assignment is allowed"):
         FactorGraph([2, 2], [([0, 1], np.full((2, 2), -np.inf))]).map()
@@ -393,7 +393,7 @@ def test_results_do_not_depend_on_threads() -> None:
     for method in ("exact", "loopy", "mean_field"):
         results = [
             graph.pairwise_graph(unary, edges, tables, n_jobs=n).marginals(
-                method, passing=Passing("flooding", max_iter=5000)
+                Inference(method, schedule="flooding", max_iter=5000)
             )
             for n in (1, 4)
         ]
@@ -414,7 +414,7 @@ def test_forbidden_answers_are_told() -> None:
     differ = np.array([[-np.inf, 0], [0, -np.inf]])
     g = graph.pairwise_graph(np.zeros((3, 2)), [[0, 1], [1, 2], [2, 0]], differ)
     with pytest.warns(ConvergenceWarning, match="breaks hard constraints"):
-        assert g.map("loopy", max_bytes=1).score == -np.inf  # an exact search would show that there is none
+        assert g.map(Inference("loopy", max_bytes=1)).score == -np.inf  # an exact search would show that there is none
     for method in (g.map, lambda: g.map("loopy"), lambda: g.nbest(2)):
         with pytest.raises(ValueError, match="no assignment is allowed"):
             method()
@@ -436,12 +436,12 @@ def test_mean_field_and_beams_that_find_nothing_say_so() -> None:
     differ = np.array([[-np.inf, 0], [0, -np.inf]])
     g = graph.pairwise_graph(np.zeros((3, 2)), [[0, 1], [1, 2], [2, 0]], differ)
     with pytest.warns(ConvergenceWarning, match="no distribution within the hard constraints"):
-        m = g.marginals("mean_field", max_bytes=1)
+        m = g.marginals(Inference("mean_field", max_bytes=1))
     assert not m.convergence.converged
     g = graph.chain([[0.0, 1.0], [0.0, 0.0]], [[0.0, 0.0], [-np.inf, -np.inf]])
     assert g.log_partition("loopy") == pytest.approx(np.log(2))
     with pytest.raises(ValueError, match="within 'beam'"):
-        g.log_partition("loopy", passing=Passing(beam=chain.FixedSize(1)))
+        g.log_partition(Inference("loopy", beam=chain.FixedSize(1)))
 
 
 SCHEDULES = ("sequential", "flooding", "residual")
@@ -453,7 +453,7 @@ def test_small_entries_of_messages_must_settle_too(schedule: str, gap: float) ->
     """What one factor says of a value may be far below what another says: only their sum is the belief."""
     g = FactorGraph([2, 2], [([0], np.array([0.0, gap])), ([0, 1], np.array([[gap, gap], [0.0, 0.0]]))])
     for method in ("loopy", "trw"):
-        m = g.marginals(method, passing=Passing(schedule, damping=0.5, tol=1e-9))
+        m = g.marginals(Inference(method, schedule=schedule, damping=0.5, tol=1e-9))
         assert m.convergence.converged
         np.testing.assert_allclose(m.nodes[0], [0.5, 0.5], atol=1e-8)
 
@@ -469,7 +469,7 @@ def test_a_settled_bound_is_a_bound_where_scores_are_far_apart(schedule: str) ->
         ([1, 0], [[n, -10.91, -15.16], [17.69, 3.64, 1.57], [-4, -4.06, -4.76]]),
     ]
     g = FactorGraph([3, 3, 2], tables)
-    m = g.marginals("trw", passing=Passing(schedule))
+    m = g.marginals(Inference("trw", schedule=schedule))
     assert m.convergence.converged
     assert m.log_z >= g.log_partition() - 1e-5
 
@@ -478,7 +478,7 @@ def test_a_value_that_a_beam_gives_up_comes_back_also_with_damping() -> None:
     equal = np.where(np.eye(2) > 0, 0.0, -np.inf)
     factors: Factors = [([0], np.array([1.0, 0.0])), ([1], np.array([0.0, 0.5])), ([2], np.array([0.0, 9.0]))]
     g = FactorGraph([2, 2, 2], [*factors, ([0, 1], equal), ([0, 2], 3 * np.eye(2))])
-    m = g.marginals("loopy", passing=Passing(beam=chain.FixedSize(1), damping=0.5))
+    m = g.marginals(Inference("loopy", beam=chain.FixedSize(1), damping=0.5))
     np.testing.assert_allclose(m.nodes[1], [0, 1], atol=1e-6)
 
 
@@ -500,7 +500,7 @@ def test_errors_count_factors_as_they_were_given() -> None:
     with pytest.raises(ValueError, match="factor 3 has more"):
         FactorGraph([2, 2, 2, 2], [([3], np.zeros(2)), wide[1], wide[0], wide[2]]).observe({3: 0}).log_partition("trw")
     with pytest.raises(CostError, match="of 3 variables and 4 factors"):
-        g.log_partition(max_bytes=1)
+        g.log_partition(Inference(max_bytes=1))
 
 
 def test_max_product_is_found() -> None:
@@ -519,13 +519,13 @@ def test_faulty_graphs_are_named() -> None:
         graph.tree([-1, 5], np.zeros((2, 2)), np.eye(2))
     with pytest.raises(ValueError, match="'edges' must be ints"):
         graph.pairwise_graph(np.zeros((2, 2)), [[0.5, 1.9]], np.eye(2))
-    with pytest.raises(TypeError, match="'beam' of Passing"):
-        Passing(beam=3)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="'beam' of Inference must be"):
+        Inference("loopy", beam=3)  # type: ignore[arg-type]
     g = graph.tree([-1, 0], np.zeros((2, 2)), np.eye(2))
     with pytest.raises(ValueError, match="for the method 'loopy', got 'trw'"):
-        g.log_partition("trw", passing=Passing(beam=chain.FixedSize(1)))
-    with pytest.raises(TypeError, match="'passing' must be Passing"):
-        g.log_partition(passing="flooding")  # type: ignore[arg-type]
+        g.log_partition(Inference("trw", beam=chain.FixedSize(1)))
+    with pytest.raises(ValueError, match=r"'inference' must be one of .* or Inference, got 3"):
+        g.log_partition(3)  # type: ignore[arg-type]
 
 
 def test_a_factor_whose_variables_are_all_known() -> None:
@@ -537,7 +537,7 @@ def test_a_factor_whose_variables_are_all_known() -> None:
 
 
 PAIR: Any = FactorGraph([2, 3], [([0, 1], np.zeros((2, 3)))])
-PASSING: Any = Passing
+INFERENCE: Any = Inference
 GRAPH: Any = FactorGraph
 
 
@@ -570,8 +570,11 @@ GRAPH: Any = FactorGraph
         (lambda: PAIR.observe([0]), "'evidence' of observe must map variables to values"),
         (lambda: PAIR.observe({"a": 0}), "'evidence' of observe must map variables to values"),
         (lambda: PAIR.observe({0: 0.5}), "'evidence' of observe must map variables to values"),
-        (lambda: PAIR.marginals(max_bytes="x"), "'max_bytes' of exact inference must be a number"),
-        (lambda: PAIR.sample(rng="x"), "'rng' of sample must be a Generator, an int >= 0 or None, got 'x'"),
+        (lambda: PAIR.marginals(INFERENCE(max_bytes="x")), "'max_bytes' of Inference must be a number"),
+        (
+            lambda: PAIR.sample(random_state="x"),
+            "'random_state' of sample must be a Generator, an int >= 0 or None, got 'x'",
+        ),
         (lambda: GRAPH([2], [([0], [-np.inf, 1e308])]), r"factor 0: a score must be below 1e\+300 .* got 1e\+308"),
         (lambda: graph.chain([[0.0, 0.0], [0.0, -1e305]], np.eye(2)), r"unary: a score must be below .* got -1e\+305"),
         (lambda: GRAPH([2, 0], []), "'cardinalities' of FactorGraph .* got 0 for variable 1"),
@@ -591,8 +594,8 @@ GRAPH: Any = FactorGraph
             lambda: graph.grid(np.zeros((2, 3, 2)), np.zeros((2, 2, 2, 2))),
             "'vertical' must be given where 'horizontal'",
         ),
-        (lambda: PASSING(damping="x"), "'damping' of Passing must be a number"),
-        (lambda: PASSING(max_iter=2.5), "'max_iter' of Passing must be an int"),
+        (lambda: INFERENCE(damping="x"), "'damping' of Inference must be a number"),
+        (lambda: INFERENCE(max_iter=2.5), "'max_iter' of Inference must be an int"),
         (lambda: graph.pairwise_graph(np.zeros((3, 2)), [[0, 1, 2]], np.eye(2)), r"'edges' must have shape \[m, 2\]"),
         (lambda: graph.pairwise_graph(np.zeros((3, 2)), [[0, 1], [1]], np.eye(2)), "'edges' must be ints"),
         (lambda: graph.skip_chain(np.zeros((3, 2)), np.eye(2), [[0, 2.7]], np.eye(2)), "'skips' must be ints"),

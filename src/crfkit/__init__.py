@@ -10,24 +10,32 @@ The line of flow, of which everything here is a part::
 :mod:`crfkit.training` and :mod:`crfkit.metrics` are its parts.
 """
 
+from importlib import import_module
 from typing import Any
 
-from crfkit import chain, data, features, graph, metrics, training
-from crfkit.estimators import CRF, HMM, MEMM, Tagging
+from crfkit import chain, data, features, graph, metrics, model, training
+from crfkit.data.labels import Tagging
+from crfkit.estimators import CRF, HMM, MEMM
 from crfkit.features import Template, TokenFeatures
 from crfkit.loading import load
-from crfkit.model.chain_model import ModelError
+from crfkit.model import ModelError
 
 __version__ = "0.1.0"
 
+_LATER = ("active", "compat", "integrations", "torch")
+
 
 def __getattr__(name: str) -> Any:
-    """NeuralCRF and torch, which need the torch extra, are imported when somebody asks for them."""
+    """What takes long to import, or needs an extra, is imported when it is first asked for."""
+    if name in _LATER:
+        return import_module(f"crfkit.{name}")
     if name == "NeuralCRF":
-        from crfkit.torch.estimator import NeuralCRF
-
-        return NeuralCRF
+        return import_module("crfkit.torch").NeuralCRF
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LATER, "NeuralCRF"})
 
 
 __all__ = [
@@ -39,11 +47,14 @@ __all__ = [
     "Template",
     "TokenFeatures",
     "__version__",
+    "active",
     "chain",
     "data",
     "features",
     "graph",
+    "integrations",
     "load",
     "metrics",
+    "model",
     "training",
 ]

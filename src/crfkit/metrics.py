@@ -11,26 +11,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from crfkit.chain.constraints import split_label
+from crfkit.chain.constraints import CLOSING, OPENING, TAGS, split_label
 from crfkit.data.sequences import Columns
 
-__all__ = [
-    "Report",
-    "Score",
-    "Span",
-    "confusion",
-    "evaluate",
-    "sequence_accuracy",
-    "span_scores",
-    "spans",
-    "token_accuracy",
-]
+__all__ = ["confusion", "evaluate", "sequence_accuracy", "span_scores", "spans", "token_accuracy"]
 
 Labels = Sequence[Sequence[Any]]
 
 
 class Span(NamedTuple):
-    """A chunk of a sequence: its type, first token, and the token behind its last."""
+    """A chunk of a sequence: its type, first token, and the token after its last."""
 
     kind: str
     start: int
@@ -58,18 +48,16 @@ class Score(NamedTuple):
 
 @lru_cache(maxsize=65536)
 def _part(label: str) -> tuple[str, str]:
-    """Tag and type; S and U read as B that ends at once, L as E. A label without a tag is a chunk of its own type."""
+    """Tag and type. A label without a tag is a chunk of its own type."""
     tag, kind = split_label(label)
-    if tag not in {"B", "I", "E", "S", "L", "U", "O"}:
-        return "I", label
-    return {"L": "E", "U": "S"}.get(tag, tag), kind
+    return (tag, kind) if tag == "O" or tag in TAGS else ("I", label)
 
 
 def spans(labels: Sequence[str]) -> list[Span]:
     """Chunks of a label sequence by conlleval's rules; BIO, IOB1, BIOES and BILOU may be mixed.
 
-    A chunk begins at B and S, and at I or E where none of its type is open; it ends before O, B, S
-    and before another type, and behind E and S.
+    A chunk begins at B, S and U, and at I, E or L where none of its type is open; it ends before O, B, S, U
+    and before another type, and after E, L, S and U.
 
     Examples
     --------
@@ -82,7 +70,7 @@ def spans(labels: Sequence[str]) -> list[Span]:
     before = "O"
     for t, label in enumerate(labels):
         tag, kind = _part(label)
-        begins = tag != "O" and (tag in "BS" or kind != open_kind or before in "ES")
+        begins = tag != "O" and (tag in OPENING or kind != open_kind or before in CLOSING)
         if open_kind is not None and (begins or tag == "O"):
             found.append(Span(open_kind, start, t))
             open_kind = None
@@ -120,7 +108,7 @@ def _check(y_true: Labels, y_pred: Labels) -> None:
 
 
 def token_accuracy(y_true: Labels, y_pred: Labels) -> float:
-    """Part of the tokens whose label is right; 0 if there are none.
+    """Fraction of the tokens whose label is right; 0 if there are none.
 
     Examples
     --------
@@ -134,7 +122,7 @@ def token_accuracy(y_true: Labels, y_pred: Labels) -> float:
 
 
 def sequence_accuracy(y_true: Labels, y_pred: Labels) -> float:
-    """Part of the sequences whose labels are all right.
+    """Fraction of the sequences whose labels are all right.
 
     Examples
     --------
@@ -256,7 +244,7 @@ def _are_chunks(labels: set[Any]) -> bool:
     if not all(isinstance(label, str) for label in labels):
         return False
     tagged = [label for label in labels if label != "O"]
-    return bool(tagged) and all(label[:2] in {"B-", "I-", "E-", "S-", "L-", "U-"} for label in tagged)
+    return bool(tagged) and all(label[:1] in TAGS and label[1:2] == "-" for label in tagged)
 
 
 def evaluate(y_true: Labels, y_pred: Labels) -> Report:

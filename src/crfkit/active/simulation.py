@@ -13,8 +13,6 @@ from crfkit.active.strategies import query
 from crfkit.estimators.crf import CRF
 from crfkit.metrics import evaluate, require_known
 
-__all__ = ["LearningCurve", "plot_curves", "simulate"]
-
 
 @dataclass(frozen=True, eq=False)
 class LearningCurve:
@@ -56,17 +54,13 @@ def simulate(
     y: Any,
     X_test: Any,
     y_test: Any,
-    strategy: str = "sequence_entropy",
     *,
     start: int = 20,
     batch: int | Sequence[int] = 20,
     rounds: int = 10,
-    span: int | tuple[int, int] | None = None,
-    per_token: bool = False,
-    diversity: float = 0.0,
-    k: int = 10,
     pool: int | None = None,
     random_state: int = 0,
+    **how: Any,
 ) -> LearningCurve:
     """Plays an annotation campaign: train, ask, be answered from ``y``, and again.
 
@@ -76,9 +70,6 @@ def simulate(
         Its parameters are used; it is not changed.
     X, y : sequences and their true labels
     X_test, y_test : held-out data
-    strategy, span, per_token, diversity, k
-        As for :func:`query`. With ``span`` only the asked part of a sequence becomes known, and the rest of it may be
-        asked for later.
     start : int
         Sequences, drawn at random, that are fully labelled at the beginning.
     batch : int or sequence of int
@@ -88,6 +79,9 @@ def simulate(
     pool : int, optional
         Look at no more than this many sequences, drawn at random, in a round.
     random_state : int
+    **how
+        What to ask, as for :func:`query`: ``strategy``, ``span``, ``per_token``, ``diversity``, ``k``. With ``span``
+        only the asked part of a sequence becomes known, and the rest of it may be asked for later.
 
     Returns
     -------
@@ -131,18 +125,8 @@ def simulate(
             break
         if pool is not None and len(left) > pool:
             left = np.sort(rng.choice(left, pool, replace=False))
-        questions = query(
-            model,
-            [tokens_of[i] for i in left],
-            size,
-            strategy,
-            given=[known[i] for i in left],
-            per_token=per_token,
-            span=span,
-            diversity=diversity,
-            k=k,
-            random_state=int(rng.integers(2**31)),
-        )
+        given, seed = [known[i] for i in left], int(rng.integers(2**31))
+        questions = query(model, [tokens_of[i] for i in left], size, given=given, random_state=seed, **how)
         for q in questions:
             i = int(left[q.sequence])
             row = list(known[i]) if known[i] is not None else [None] * len(gold[i])

@@ -9,11 +9,10 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from crfkit.base.threads import resolve_threads
-from crfkit.chain.entropy import UncertainSpan, confidence, entropy, kbest_entropy, margin, span_entropies, span_lengths
+from crfkit.chain.entropy import UncertainSpan, confidence, entropy, margin, span_entropies, span_lengths
 from crfkit.chain.potentials import Potentials
+from crfkit.chain.study import kbest_entropy
 from crfkit.estimators.crf import CRF
-
-__all__ = ["STRATEGIES", "Query", "query", "uncertainty"]
 
 Vector = NDArray[np.float64]
 

@@ -1,57 +1,35 @@
 """Inference on linear chains.
 
 Everything is a function of :class:`Potentials`, the scores of the labels of each token and of
-neighbouring labels, for one sequence or for a ragged batch.
+neighbouring labels, for one sequence or for a ragged batch. What is for study rather than for use is in
+:mod:`crfkit.chain.study`.
 """
 
-from crfkit.chain.beams import Adaptive, BeamMarginals, FixedSize, MinDivergence, Threshold
+from crfkit.chain.beams import Adaptive, FixedSize, MinDivergence, Threshold
 from crfkit.chain.constraints import Constraints
 from crfkit.chain.entropy import (
-    EntropyGradient,
-    EntropyLattices,
-    SpanEntropies,
-    UncertainSpan,
-    conditional_entropy,
     confidence,
-    constrained_entropy,
     entity_probability,
     entropy,
     entropy_gradient,
-    entropy_lattices,
-    kbest_entropy,
     margin,
     most_uncertain_span,
     span_entropies,
     span_entropy,
     span_probability,
 )
-from crfkit.chain.inference import (
-    Marginals,
-    NBest,
-    decode,
-    log_partition,
-    log_probability,
-    marginals,
-    nbest,
-    sample,
-    score,
-)
+from crfkit.chain.inference import Marginals, decode, log_partition, log_probability, marginals, nbest, sample, score
 from crfkit.chain.potentials import Potentials
+from crfkit.chain.study import conditional_entropy, constrained_entropy, entropy_lattices, kbest_entropy
 
 __all__ = [
     "Adaptive",
-    "BeamMarginals",
     "Constraints",
-    "EntropyGradient",
-    "EntropyLattices",
     "FixedSize",
     "Marginals",
     "MinDivergence",
-    "NBest",
     "Potentials",
-    "SpanEntropies",
     "Threshold",
-    "UncertainSpan",
     "conditional_entropy",
     "confidence",
     "constrained_entropy",

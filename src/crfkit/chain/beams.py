@@ -14,8 +14,6 @@ from crfkit import _core
 from crfkit.base.threads import resolve_threads
 from crfkit.chain.potentials import Potentials
 
-__all__ = ["Adaptive", "Beam", "BeamMarginals", "FixedSize", "MinDivergence", "Threshold", "as_beam"]
-
 Form = Literal["frozen", "smoothed", "paper"]
 
 
@@ -124,7 +122,7 @@ class Adaptive:
 
     Training begins with all labels, goes over to beams of divergence :math:`\epsilon` as soon as they are small, and
     measures the gap :math:`\log Z - \log Z_{beam}` on a sample, exactly, after every step. Where the gap is no longer
-    small beside what the steps gain, epsilon shrinks; when the search has converged inside of the beams, or they have
+    small beside what the steps gain, epsilon shrinks; when the search has converged within the beams, or they have
     become too large to pay, it goes on with all labels until it converges there.
 
     Parameters
@@ -212,18 +210,18 @@ def as_beam(beam: Any) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class BeamMarginals:
-    """Probabilities inside of beams, and how the beams came out.
+    """Probabilities within beams, and how the beams came out.
 
     Attributes
     ----------
     log_z : float, or float64 array [S] for a batch
-        Logarithm of the mass of all labellings inside of the beams: a lower bound on the log-partition.
+        Logarithm of the mass of all labellings within the beams: a lower bound on the log-partition.
     ptr : int64 array [N + 1]
         First label of each token's beam in ``labels``.
     labels : int32 array [ptr[N]]
         The beams, ascending.
     probabilities : float64 array [ptr[N]]
-        P(label at token), inside of the beams.
+        P(label at token), within the beams.
     edge_ptr, edge_probabilities : arrays
         The same of label pairs: for each step, beam times next beam.
     divergence : float64 array [N]
@@ -308,7 +306,7 @@ def beam_core(beam: Beam | None) -> tuple[str | None, float, int]:
 def beam_paths(
     p: Potentials, beam: Beam | None, k: int, n_jobs: int | None
 ) -> list[tuple[NDArray[np.int32], NDArray[np.float64]]]:
-    """Best paths [k, T] and scores [k] of each sequence; inside of beams, if a rule for them is given."""
+    """Best paths [k, T] and scores [k] of each sequence; within beams, if a rule for them is given."""
     x = p.lattice
     kind, amount, size = beam_core(beam)
     count, path, score = _core.nbest(

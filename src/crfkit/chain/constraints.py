@@ -4,23 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Constraints", "split_label"]
 
-Scheme = Literal["bio", "iob1", "bioes", "bilou"]
+class Scheme(NamedTuple):
+    """Pairs of tags that may stand side by side within one type; tags that may begin a chunk, and that may end one."""
 
-#: For each scheme, the tags of a chunk: whether (tag, next tag) may stand side by side within one type, which tags
-#: may begin a chunk and which may end one.
-_SCHEMES: dict[str, tuple[frozenset[str], frozenset[str], frozenset[str]]] = {
-    "bio": (frozenset({"BI", "II"}), frozenset("B"), frozenset("BI")),
-    "iob1": (frozenset({"BI", "II", "IB", "BB"}), frozenset("I"), frozenset("BI")),
-    "bioes": (frozenset({"BI", "BE", "II", "IE"}), frozenset("BS"), frozenset("ES")),
-    "bilou": (frozenset({"BI", "BL", "II", "IL"}), frozenset("BU"), frozenset("LU")),
+    within: frozenset[str]
+    begins: frozenset[str]
+    ends: frozenset[str]
+
+    @property
+    def tags(self) -> frozenset[str]:
+        """All tags of the scheme."""
+        return frozenset("".join(self.within)) | self.begins | self.ends
+
+
+#: The chunking schemes; "bio" is IOB2.
+SCHEMES = {
+    "bio": Scheme(frozenset({"BI", "II"}), frozenset("B"), frozenset("BI")),
+    "iob1": Scheme(frozenset({"BI", "II", "IB", "BB"}), frozenset("I"), frozenset("BI")),
+    "bioes": Scheme(frozenset({"BI", "BE", "II", "IE"}), frozenset("BS"), frozenset("ES")),
+    "bilou": Scheme(frozenset({"BI", "BL", "II", "IL"}), frozenset("BU"), frozenset("LU")),
 }
+#: Tags of all schemes; of these, those that begin a chunk wherever they stand, and those after which none goes on.
+TAGS = frozenset[str]().union(*(scheme.tags for scheme in SCHEMES.values()))
+OPENING = TAGS - {pair[1] for scheme in SCHEMES.values() for pair in scheme.within if pair[1] != "B"}
+CLOSING = TAGS - {pair[0] for scheme in SCHEMES.values() for pair in scheme.within}
 
 
 def split_label(label: str) -> tuple[str, str]:
@@ -74,10 +87,10 @@ class Constraints:
     def from_scheme(cls, labels: Sequence[str], scheme: str) -> Constraints:
         """The rules of a chunking scheme: ``"bio"`` (IOB2), ``"iob1"``, ``"bioes"`` or ``"bilou"``."""
         scheme = scheme.lower()
-        if scheme not in _SCHEMES:
-            raise ValueError(f"'constraints' must be one of {sorted(_SCHEMES)}, got {scheme!r}")
-        within, begins, ends = _SCHEMES[scheme]
-        tags = frozenset("".join(within)) | begins | ends
+        if scheme not in SCHEMES:
+            raise ValueError(f"'constraints' must be one of {sorted(SCHEMES)}, got {scheme!r}")
+        within, begins, ends = SCHEMES[scheme]
+        tags = SCHEMES[scheme].tags
         for label in labels:
             if not isinstance(label, str):
                 raise ValueError(f"label {label!r} does not fit scheme {scheme!r}: it must be a str")

@@ -11,28 +11,9 @@ from numpy.typing import NDArray
 
 from crfkit import _core
 from crfkit.base.threads import resolve_threads
+from crfkit.chain.constraints import SCHEMES
 from crfkit.chain.inference import _require_paths, decode, log_partition, log_probability, nbest
 from crfkit.chain.potentials import Floats, Potentials
-
-__all__ = [
-    "EntropyGradient",
-    "EntropyLattices",
-    "SpanEntropies",
-    "UncertainSpan",
-    "conditional_entropy",
-    "confidence",
-    "constrained_entropy",
-    "entity_probability",
-    "entropy",
-    "entropy_gradient",
-    "entropy_lattices",
-    "kbest_entropy",
-    "margin",
-    "most_uncertain_span",
-    "span_entropies",
-    "span_entropy",
-    "span_probability",
-]
 
 Vector = NDArray[np.float64]
 LabelSet = int | Iterable[int] | None
@@ -55,26 +36,8 @@ class EntropyGradient:
     pairwise: Floats
 
 
-@dataclass(frozen=True, eq=False)
-class EntropyLattices:
-    """What is left to know, given one label.
-
-    Attributes
-    ----------
-    entropy : float, or float64 array [S] for a batch
-    before : float64 array [N, L]
-        H(labels before t | label j at t); 0 where the label is impossible.
-    behind : float64 array [N, L]
-        H(labels behind t | label i at t), in the same manner.
-    """
-
-    entropy: Any
-    before: Vector
-    behind: Vector
-
-
 class UncertainSpan(NamedTuple):
-    """A span (``end`` is the token behind it) and the entropy of its labels."""
+    """A span (``end`` is the token after it) and the entropy of its labels."""
 
     start: int
     end: int
@@ -199,26 +162,6 @@ def entropy_gradient(p: Potentials, n_jobs: int | None = None) -> EntropyGradien
     assert found.pairwise is not None
     pairwise = found.pairwise if p.lattice.per_step else found.pairwise[0]
     return EntropyGradient(_one(p, found.entropy), found.unary, pairwise)
-
-
-def entropy_lattices(p: Potentials, n_jobs: int | None = None) -> EntropyLattices:
-    r"""Entropies of all that comes before and behind each label (Mann and McCallum's lattices).
-
-    .. math::
-
-        H^\alpha_t(j) = \sum_i p(i \mid j) (-\log p(i \mid j) + H^\alpha_{t-1}(i)), \quad H^\alpha_0 = 0, \qquad
-        H^\beta_t(i) = \sum_j p(j \mid i) (-\log p(j \mid i) + H^\beta_{t+1}(j)), \quad H^\beta_{T-1} = 0
-
-    Examples
-    --------
-    >>> p = Potentials([[0.0, 0.0]] * 3, [[0.0, 0.0], [0.0, 0.0]])
-    >>> (entropy_lattices(p).before[:, 0] / np.log(2)).round(6)
-    array([0., 1., 2.])
-    """
-    found = _entropies(p, n_jobs, lattices=True)
-    assert found.before is not None
-    assert found.behind is not None
-    return EntropyLattices(_one(p, found.entropy), found.before, found.behind)
 
 
 class SpanEntropies:
@@ -468,11 +411,12 @@ def entity_probability(
         raise ValueError(f"'names' must name {p.n_labels} labels, got {len(number)}")
     if scheme not in ("bio", "bioes", "bilou"):
         raise ValueError(f"'scheme' must be 'bio', 'bioes' or 'bilou', got {scheme!r}")
-    single, last = {"bio": ("B", "I"), "bioes": ("S", "E"), "bilou": ("U", "L")}[scheme]
+    rules = SCHEMES[scheme]
+    (single,), (last,) = rules.begins & rules.ends, rules.ends - rules.begins
     found = {name[0] for name in number if name[1:] == f"-{kind}"}
     if not found:
         raise ValueError(f"'kind' must be a type of the labels, got {kind!r}")
-    if not found <= {"B", "I", single, last} or not found & ({"B"} if scheme == "bio" else {single, last}):
+    if not found <= rules.tags or not found & (rules.tags - {"B", "I"} or {"B"}):
         raise ValueError(f"the labels of {kind!r} are not those of the scheme {scheme!r}: {', '.join(sorted(found))}")
     n = end - start
     tags = [single] if n == 1 else ["B", *"I" * (n - 2), last]
@@ -484,56 +428,6 @@ def entity_probability(
     if scheme == "bio" and end < len(p.unary) and f"I-{kind}" in number:
         allowed[end, number[f"I-{kind}"]] = False
     return float(np.exp(_mask_log_probability(p, allowed)))
-
-
-def _fixed(p: Potentials, start: int, labels: Sequence[int]) -> tuple[float, float]:
-    """Log-probability of fixed labels from ``start`` on, and the entropy of all others given these."""
-    _require_single(p, "conditional_entropy")
-    if any(not isinstance(x, (int, np.integer)) for x in labels):
-        raise ValueError(f"'labels' must hold one number for each token, got {labels!r}")
-    end = start + len(labels)
-    chance = _mask_log_probability(p, _span_mask(p, start, end, labels))
-    lattices = entropy_lattices(p)
-    rest = lattices.before[start, labels[0]] + lattices.behind[end - 1, labels[-1]]
-    return chance, float(rest)
-
-
-def conditional_entropy(p: Potentials, start: int, labels: Sequence[int]) -> float:
-    r"""Entropy of all other labels once those from ``start`` on are known, :math:`H^\alpha_a(y_a) + H^\beta_b(y_b)`.
-
-    It is an error if those labels are impossible.
-
-    Examples
-    --------
-    >>> p = Potentials([[0.0, 0.0]] * 3, [[0.0, 0.0], [0.0, 0.0]])
-    >>> round(conditional_entropy(p, 1, [0]) / float(np.log(2)), 6)
-    2.0
-    """
-    chance, rest = _fixed(p, start, labels)
-    if np.isneginf(chance):
-        raise ValueError(f"'labels' from {start} on are impossible, got {labels!r}: nothing can be said given these")
-    return rest
-
-
-def constrained_entropy(p: Potentials, start: int, labels: Sequence[int]) -> float:
-    r"""The part of the entropy that comes from labellings with the given labels from ``start`` on.
-
-    .. math::
-
-        -\sum_{y \supseteq (y_a \ldots y_b)} p(y) \log p(y)
-        = p(y_a \ldots y_b) (-\log p(y_a \ldots y_b) + H^\alpha_a(y_a) + H^\beta_b(y_b))
-
-    Summed over all labels of a span it is the entropy; it is 0 where the labels are impossible.
-
-    Examples
-    --------
-    >>> p = Potentials([[0.0, 1.0]] * 3, [[0.0, 0.5], [0.0, 0.0]])
-    >>> parts = [constrained_entropy(p, 1, [j]) for j in range(2)]
-    >>> bool(np.isclose(sum(parts), entropy(p)))
-    True
-    """
-    chance, rest = _fixed(p, start, labels)
-    return 0.0 if np.isneginf(chance) else float(np.exp(chance)) * (rest - chance)
 
 
 def confidence(p: Potentials, n_jobs: int | None = None) -> Any:
@@ -568,23 +462,3 @@ def margin(p: Potentials, n_jobs: int | None = None) -> Any:
     """
     best = [np.exp(x) for x in _best(p, 2, n_jobs)]
     return _one(p, np.array([x[0] - x[1] if len(x) > 1 else x[0] for x in best]))
-
-
-def kbest_entropy(p: Potentials, k: int = 10, n_jobs: int | None = None) -> Any:
-    """Entropy of the ``k`` best labellings with their probabilities made to add up to one.
-
-    The usual approximation to :func:`entropy`, for comparison: it is at most log k, however little is known.
-
-    Examples
-    --------
-    >>> p = Potentials([[0.0, 0.0]] * 3, [[0.0, 0.0], [0.0, 0.0]])
-    >>> round(kbest_entropy(p, 2) / float(np.log(2)), 6)
-    1.0
-    """
-
-    def one(x: Vector) -> float:
-        q = np.exp(x - x[0])
-        q /= q.sum()
-        return float(-(q[q > 0] * np.log(q[q > 0])).sum())
-
-    return _one(p, np.array([one(x) for x in _best(p, k, n_jobs)]))

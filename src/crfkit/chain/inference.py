@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, overload
 
 import numpy as np
@@ -13,18 +14,6 @@ from crfkit import _core
 from crfkit.base.threads import resolve_threads
 from crfkit.chain.beams import Beam, BeamMarginals, Form, as_rule, beam_core, beam_marginals, beam_paths
 from crfkit.chain.potentials import Floats, Potentials
-
-__all__ = [
-    "Marginals",
-    "NBest",
-    "decode",
-    "log_partition",
-    "log_probability",
-    "marginals",
-    "nbest",
-    "sample",
-    "score",
-]
 
 Path = NDArray[np.int32]
 
@@ -39,12 +28,20 @@ class Marginals:
     nodes : array [T, L]
         P(label j at t); for a batch, the tokens of all sequences one after another.
     edges : array [T - 1, L, L]
-        P(label i at t and j at t + 1), in the same manner.
+        P(label i at t and j at t + 1), in the same manner; computed when first looked at, unless ``pairs`` were asked
+        for.
     """
 
     log_z: Any
     nodes: Floats
-    edges: Floats
+    _source: tuple[Potentials, int | None] = field(repr=False)
+
+    @cached_property
+    def edges(self) -> Floats:
+        """P(label i at t and j at t + 1), [T - 1, L, L]."""
+        edges = _sum_product(*self._source, edges=True)[2]
+        assert edges is not None
+        return edges
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +71,7 @@ def _require_paths(p: Potentials, dead: NDArray[np.bool_], beam: Beam | None = N
 
 
 def _sum_product(
-    p: Potentials, n_jobs: int | None, nodes: bool, edges: bool
+    p: Potentials, n_jobs: int | None, *, nodes: bool = False, edges: bool = False, strict: bool = True
 ) -> tuple[NDArray[np.float64], Floats | None, Floats | None]:
     x = p.lattice
     labels = p.n_labels
@@ -85,16 +82,14 @@ def _sum_product(
         steps = int(np.maximum(np.diff(x.offsets) - 1, 0).sum())
         edge_out = np.empty((steps, labels, labels), x.unary.dtype)
     _core.sum_product(x.unary, x.pairwise, x.per_step, x.offsets, resolve_threads(n_jobs), log_z, node_out, edge_out)
-    _require_paths(p, np.isneginf(log_z))
+    if strict:
+        _require_paths(p, np.isneginf(log_z))
     return log_z, node_out, edge_out
 
 
 def reachable(p: Potentials, n_jobs: int | None = None) -> NDArray[np.float64]:
     """``log_partition`` of a batch that is minus infinity, not an error, where no labelling is allowed."""
-    x = p.lattice
-    log_z = np.empty(len(p))
-    _core.sum_product(x.unary, x.pairwise, x.per_step, x.offsets, resolve_threads(n_jobs), log_z, None, None)
-    return log_z
+    return _sum_product(p, n_jobs, strict=False)[0]
 
 
 def log_partition(p: Potentials, n_jobs: int | None = None) -> Any:
@@ -117,12 +112,12 @@ def log_partition(p: Potentials, n_jobs: int | None = None) -> Any:
     >>> round(float(np.exp(log_partition(p))), 6)
     8.0
     """
-    log_z, _, _ = _sum_product(p, n_jobs, nodes=False, edges=False)
+    log_z, _, _ = _sum_product(p, n_jobs)
     return log_z if p.offsets is not None else float(log_z[0])
 
 
 @overload
-def marginals(p: Potentials, n_jobs: int | None = None) -> Marginals: ...
+def marginals(p: Potentials, n_jobs: int | None = None, *, pairs: bool = False) -> Marginals: ...
 @overload
 def marginals(
     p: Potentials,
@@ -136,6 +131,7 @@ def marginals(
     p: Potentials,
     n_jobs: int | None = None,
     *,
+    pairs: bool = False,
     beam: Beam | str | None = None,
     keep: ArrayLike | Sequence[ArrayLike] | None = None,
     form: Form = "frozen",
@@ -151,13 +147,16 @@ def marginals(
     ----------
     p : Potentials
     n_jobs : int, optional
+    pairs : bool
+        Compute the probabilities of label pairs at once. Otherwise they are computed when ``edges`` is first looked at,
+        which takes a second pass; ``nodes`` alone need memory for labels, not for labels squared.
     beam : MinDivergence, FixedSize, Threshold or str, optional
         Keep only a beam of labels at each step: time and memory then grow with beam times labels, not with labels
         squared.
     keep : int array [T], or one for each sequence of a batch, optional
         A label that each beam must hold, -1 for none (the gold path, when training).
     form : {"frozen", "smoothed", "paper"}
-        ``"frozen"`` picks beams in a forward pass and gives the exact marginals inside of them, which are the
+        ``"frozen"`` picks beams in a forward pass and gives the exact marginals within them, which are the
         derivatives of ``log_z``. ``"smoothed"`` lets a backward pass pick afresh by the belief that both directions
         give, and then does the same: smaller beams for the same mass; training uses it. ``"paper"`` is
         sparse forward-backward as Pal, Sutton and McCallum have it: the backward pass picks beams of its own, each step
@@ -177,22 +176,17 @@ def marginals(
     rule = as_rule(beam)
     if rule is not None:
         kept = None if keep is None else _flat_path(p, keep, low=-1, name="keep")
-        log_mass, found = beam_marginals(p, rule, kept, form, n_jobs)
+        log_mass, inside = beam_marginals(p, rule, kept, form, n_jobs)
         _require_paths(p, np.isneginf(log_mass), rule)
-        return found
+        return inside
     if keep is not None or form != "frozen":
         raise ValueError("'keep' and 'form' of marginals are for beams: there is no 'beam'")
-    log_z, nodes, edges = _sum_product(p, n_jobs, nodes=True, edges=True)
+    log_z, nodes, edges = _sum_product(p, n_jobs, nodes=True, edges=pairs)
     assert nodes is not None
-    assert edges is not None
-    return Marginals(log_z if p.offsets is not None else float(log_z[0]), nodes, edges)
-
-
-def node_marginals(p: Potentials, n_jobs: int | None = None) -> Floats:
-    """``marginals(p).nodes`` without the edges, for callers that need no more."""
-    _, nodes, _ = _sum_product(p, n_jobs, nodes=True, edges=False)
-    assert nodes is not None
-    return nodes
+    found = Marginals(log_z if p.offsets is not None else float(log_z[0]), nodes, (p, n_jobs))
+    if edges is not None:
+        found.__dict__["edges"] = edges
+    return found
 
 
 def decode_flat(p: Potentials, n_jobs: int | None = None, beam: Beam | str | None = None) -> Path:
@@ -239,7 +233,7 @@ def decode(p: Potentials, n_jobs: int | None = None, *, beam: Beam | str | None 
 def nbest(p: Potentials, k: int, *, beam: Beam | str | None = None, n_jobs: int | None = None) -> Any:
     """The ``k`` best labellings, all different, best first.
 
-    There are fewer where fewer are allowed. With a ``beam``, the best of those inside of it.
+    There are fewer where fewer are allowed. With a ``beam``, the best of those within it.
 
     Returns
     -------

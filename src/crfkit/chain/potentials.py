@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["Lattice", "Potentials"]
-
 Floats = NDArray[np.floating[Any]]
 
 

@@ -63,7 +63,8 @@ def _pool(path: str, reading: Reading) -> Columns:
     first: dict[tuple[Row, ...], int] = {}
     for i, rows in enumerate(_rows(X)):
         first.setdefault(tuple(rows), i)
-    return X[np.array(list(first.values()))]
+    chosen: Columns = X[np.array(list(first.values()))]
+    return chosen
 
 
 @app.command("next")

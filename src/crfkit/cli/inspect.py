@@ -16,7 +16,6 @@ from crfkit.cli.files import Reading, emit, load_chain, read_pieces
 from crfkit.cli.options import JsonOption
 from crfkit.data import DataError
 from crfkit.estimators import CRF, HMM
-from crfkit.model import inspection
 
 
 def inspect(
@@ -44,32 +43,32 @@ def inspect(
     if label is not None and label not in m.labels:
         known = ", ".join(map(str, m.labels))
         raise DataError(f"{model}: the model has no label {label!r}: it has {known}")
-    table = inspection.transition_table(m)
+    table = m.transition_table()
     if all_weights:
-        for w in inspection.state_weights(m, label=label):
+        for w in m.state_weights(label=label):
             print(f"{w.attribute}\t{w.label}\t{w.weight:.17g}")
         for i, a in enumerate(m.labels):
             for j, b in enumerate(m.labels):
                 print(f"{a}\t{b}\t{table[i, j]:.17g}")
-        for e in inspection.edge_weights(m):
+        for e in m.edge_weights():
             print(f"{e.attribute}\t{e.label}\t{e.following}\t{e.weight:.17g}")
         return
     chosen = m.labels if label is None else [label]
     if json:
         finite = [[None if np.isinf(x) else float(x) for x in row] for row in table]
-        weights = {str(x): [[w.attribute, w.weight] for w in inspection.state_weights(m, top, x)] for x in chosen}
-        edges = [[e.attribute, str(e.label), str(e.following), e.weight] for e in inspection.edge_weights(m, top)]
-        emit({"card": inspection.card(m), "weights": weights, "transitions": finite, "transition_attributes": edges})
+        weights = {str(x): [[w.attribute, w.weight] for w in m.state_weights(top, x)] for x in chosen}
+        edges = [[e.attribute, str(e.label), str(e.following), e.weight] for e in m.edge_weights(top)]
+        emit({"card": m.card(), "weights": weights, "transitions": finite, "transition_attributes": edges})
         return
     console = Console(highlight=False, soft_wrap=True)
     _show_card(console, model, m)
     for x in chosen:
         console.print(f"\nheaviest weights for [bold]{escape(str(x))}[/bold]", markup=True)
-        for w in inspection.state_weights(m, top, x):
+        for w in m.state_weights(top, x):
             console.print(f"  {w.weight:+9.4f}  {w.attribute}", markup=False)
     if m.encoder.n_attributes[1]:
         console.print("\nheaviest transition attributes")
-        for e in inspection.edge_weights(m, top):
+        for e in m.edge_weights(top):
             console.print(f"  {e.weight:+9.4f}  {e.label} -> {e.following}  {e.attribute}", markup=False)
     _show_transitions(console, [str(x) for x in m.labels], table, len(m.labels) <= 12 or table_too, top)
 
@@ -96,7 +95,7 @@ def _explain(crf: Any, data: str, top: int, page: Path | None, as_json: bool) ->
 
 
 def _show_card(console: Console, path: Path, m: Any) -> None:
-    card = inspection.card(m)
+    card = m.card()
     names = card["labels"]
     shown = ", ".join(names[:12]) + (f", ... ({len(names)})" if len(names) > 12 else "")
     rows = {

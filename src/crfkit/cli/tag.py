@@ -17,7 +17,7 @@ import typer
 
 from crfkit.base.threads import resolve_threads
 from crfkit.chain.beams import Adaptive, Beam, as_beam
-from crfkit.chain.inference import decode_flat, log_partition, node_marginals
+from crfkit.chain.inference import decode_flat, log_partition, marginals
 from crfkit.chain.inference import nbest as best_paths
 from crfkit.cli.files import Reading, load_chain, model_columns, output_file, read_pieces, say
 from crfkit.cli.options import (
@@ -183,7 +183,7 @@ def _write_tags(
     for p in crf.model_.potentials(X, resolve_threads(crf.n_jobs), np.float64 if probabilities or k > 1 else None):
         assert p.offsets is not None
         bounds = p.offsets.tolist()
-        nodes = node_marginals(p, crf.n_jobs) if probabilities else None
+        nodes = marginals(p, crf.n_jobs).nodes if probabilities else None
         best: list[list[tuple[Any, float]]]
         if k == 1:
             best = [[(path, 0.0)] for path in p.split(decode_flat(p, crf.n_jobs, beam))]

@@ -8,42 +8,24 @@ from collections.abc import Callable, Iterator
 from importlib.resources import files
 from io import BytesIO
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from crfkit.data.readers import DataError, Labelled, read_columns, read_conllu
 from crfkit.data.sequences import Columns
 
-__all__ = ["Corpus", "corpora", "data_folders", "load_corpus"]
-
-
-class Corpus(NamedTuple):
-    """Sequences and their labels, as :func:`load_corpus` gives them."""
-
-    X: Any
-    y: Any
-
-
-def data_folders() -> Iterator[Path]:
-    """Where corpora are looked for: ``CRFKIT_DATA``, ``../shared/data``, and the user's cache folder."""
-    if os.environ.get("CRFKIT_DATA"):
-        yield Path(os.environ["CRFKIT_DATA"])
-    yield Path("..") / "shared" / "data"
-    from pooch import os_cache  # slow to import, and rarely needed
-
-    yield Path(os_cache("crfkit"))
-
 
 def _find(folder: str, name: str) -> Path:
-    for root in data_folders():
-        if (root / folder / name).exists():
-            return root / folder / name
-    places = ", ".join(str(root) for root in data_folders())
-    raise FileNotFoundError(
-        f"the corpus needs {folder}/{name}, which is in none of: {places}. Set CRFKIT_DATA to the folder that "
-        f"holds {folder}/"
-    )
+    """A file of a corpus, in the folder that ``CRFKIT_DATA`` names or else in the user's cache folder."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "crfkit"
+    root = Path(os.environ.get("CRFKIT_DATA") or cache)
+    if not (root / folder / name).exists():
+        raise FileNotFoundError(
+            f"the corpus needs {folder}/{name}, which is not in {root}. Set CRFKIT_DATA (an environment variable) to "
+            f"the folder that holds {folder}/"
+        )
+    return root / folder / name
 
 
 def _split_of(split: str, **names: str) -> str:
@@ -52,39 +34,35 @@ def _split_of(split: str, **names: str) -> str:
     return names[split]
 
 
-def _as_corpus(data: Labelled) -> Corpus:
-    return Corpus(data.X, data.y)
-
-
-def _ingredients(split: str, label: str | None) -> Corpus:
+def _ingredients(split: str, label: str | None) -> Labelled:
     name = _split_of(split, train="train.txt", test="test.txt")
     text = files("crfkit.data").joinpath("sample", name).read_bytes()
-    return _as_corpus(read_columns(BytesIO(text)))
+    return read_columns(BytesIO(text))
 
 
-def _conll2000(split: str, label: str | None) -> Corpus:
-    return _as_corpus(read_columns(_find("conll2000", _split_of(split, train="train.txt", test="test.txt"))))
+def _conll2000(split: str, label: str | None) -> Labelled:
+    return read_columns(_find("conll2000", _split_of(split, train="train.txt", test="test.txt")))
 
 
-def _bc2gm(split: str, label: str | None) -> Corpus:
+def _bc2gm(split: str, label: str | None) -> Labelled:
     name = _split_of(split, train="train.tsv", dev="devel.tsv", test="test.tsv")
-    return _as_corpus(read_columns(_find("bc2gm", name)))
+    return read_columns(_find("bc2gm", name))
 
 
-def _snips(split: str, label: str | None) -> Corpus:
+def _snips(split: str, label: str | None) -> Labelled:
     folder = _split_of(split, train="train", dev="valid", test="test")
 
     def lines(name: str) -> list[list[str]]:
         text = _find("snips_slots", f"{folder}/{name}").read_text(encoding="utf-8")
         return [line.split() for line in text.splitlines() if line.strip()]
 
-    return Corpus(Columns.from_sequences(lines("seq.in")), Columns.from_sequences(lines("seq.out")))
+    return Labelled(Columns.from_sequences(lines("seq.in")), Columns.from_sequences(lines("seq.out")))
 
 
-def _universal(folder: str, prefix: str) -> Callable[[str, str | None], Corpus]:
-    def load(split: str, label: str | None) -> Corpus:
+def _universal(folder: str, prefix: str) -> Callable[[str, str | None], Labelled]:
+    def load(split: str, label: str | None) -> Labelled:
         _split_of(split, train="", dev="", test="")
-        return _as_corpus(read_conllu(_find(folder, f"{prefix}-ud-{split}.conllu"), label=label or "upos"))
+        return read_conllu(_find(folder, f"{prefix}-ud-{split}.conllu"), label=label or "upos")
 
     return load
 
@@ -104,7 +82,7 @@ def _test_part(n: int, test: int, seed: int) -> frozenset[int]:
     return _parts[key]
 
 
-def _nettalk(split: str, label: str | None) -> Corpus:
+def _nettalk(split: str, label: str | None) -> Labelled:
     _split_of(split, train="", test="", all="")
     if label not in (None, "phone", "phone+stress"):
         raise ValueError(f"'label' of nettalk must be 'phone' or 'phone+stress', got {label!r}")
@@ -127,10 +105,10 @@ def _nettalk(split: str, label: str | None) -> Corpus:
     if split != "all":
         chosen = [i for i in range(len(words)) if _in_part(i, len(words), split, 934, seed=0)]
         words, phones = [words[i] for i in chosen], [phones[i] for i in chosen]
-    return Corpus(Columns.from_sequences(words), Columns.from_sequences(phones))
+    return Labelled(Columns.from_sequences(words), Columns.from_sequences(phones))
 
 
-def _brown(split: str, label: str | None) -> Corpus:
+def _brown(split: str, label: str | None) -> Labelled:
     _split_of(split, train="", test="", all="")
     root = _find("brown", "cats.txt").parent
     names = sorted(path.name for path in root.iterdir() if len(path.name) == 4 and path.name[0] == "c")
@@ -143,10 +121,10 @@ def _brown(split: str, label: str | None) -> Corpus:
             if pairs:
                 words.append([word for word, _, _ in pairs])
                 tags.append([tag for _, _, tag in pairs])
-    return Corpus(Columns.from_sequences(words), Columns.from_sequences(tags))
+    return Labelled(Columns.from_sequences(words), Columns.from_sequences(tags))
 
 
-def _cmudict(split: str, label: str | None) -> Corpus:
+def _cmudict(split: str, label: str | None) -> Labelled:
     """Letters and phones; they are not aligned, so a word's two lists may differ in length."""
     _split_of(split, train="", test="", all="")
     rows = []
@@ -155,7 +133,7 @@ def _cmudict(split: str, label: str | None) -> Corpus:
         if len(entry) > 1:
             rows.append((list(entry[0].split("(")[0]), entry[1:]))
     keep = [x for i, x in enumerate(rows) if split == "all" or _in_part(i, len(rows), split, len(rows) // 10, seed=0)]
-    return Corpus([letters for letters, _ in keep], [phones for _, phones in keep])
+    return Labelled([letters for letters, _ in keep], [phones for _, phones in keep])
 
 
 def _ocr_words() -> Iterator[tuple[int, list[str], np.ndarray[Any, Any]]]:
@@ -171,24 +149,24 @@ def _ocr_words() -> Iterator[tuple[int, list[str], np.ndarray[Any, Any]]]:
                 letters, pixels = [], []
 
 
-def _ocr(split: str, label: str | None) -> Corpus:
+def _ocr(split: str, label: str | None) -> Labelled:
     """Arrays [T, 128] of pixels; fold 0 is the training part, as usual for this set."""
     folds = {"train": {0}, "test": set(range(1, 10)), "all": set(range(10))}
     folds |= {f"fold{k}": {k} for k in range(10)}
     if split not in folds:
         raise ValueError(f"'split' must be one of {sorted(folds)}, got {split!r}")
     words = [(letters, x) for fold, letters, x in _ocr_words() if fold in folds[split]]
-    return Corpus([x for _, x in words], [letters for letters, _ in words])
+    return Labelled([x for _, x in words], [letters for letters, _ in words])
 
 
-def _snakes(split: str, label: str | None) -> Corpus:
+def _snakes(split: str, label: str | None) -> Labelled:
     """Images [H, W, 3] and grids of labels [H, W]: a graph, not a sequence."""
     path = _find("snakes_grid", f"snakes_{_split_of(split, train='train', test='test')}.jsonl")
     rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    return Corpus([np.array(r["x"], np.uint8) for r in rows], [np.array(r["y"], np.int64) for r in rows])
+    return Labelled([np.array(r["x"], np.uint8) for r in rows], [np.array(r["y"], np.int64) for r in rows])
 
 
-_CORPORA: dict[str, Callable[[str, str | None], Corpus]] = {
+_CORPORA: dict[str, Callable[[str, str | None], Labelled]] = {
     "ingredients": _ingredients,
     "conll2000": _conll2000,
     "nettalk": _nettalk,
@@ -208,11 +186,12 @@ def corpora() -> list[str]:
     return sorted(_CORPORA)
 
 
-def load_corpus(name: str, split: str = "train", label: str | None = None) -> Corpus:
+def load_corpus(name: str, split: str = "train", label: str | None = None) -> Labelled:
     """Loads a named corpus.
 
     ``ingredients`` comes with crfkit: 470 recipe lines labelled with quantity, unit, size, state, name,
-    preparation and note. The others are read from the user's disk (see :func:`data_folders`).
+    preparation and note. The others are read from the folder that the environment variable
+    ``CRFKIT_DATA`` names, or else from ``~/.cache/crfkit``.
 
     Parameters
     ----------
@@ -227,7 +206,7 @@ def load_corpus(name: str, split: str = "train", label: str | None = None) -> Co
 
     Returns
     -------
-    Corpus
+    Labelled
         ``X`` and ``y``.
 
     Examples

@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 from crfkit import _core
 from crfkit.data.sequences import rows_of
 
-__all__ = ["Dataset", "Layout"]
-
 NONE = 2**32 - 1  # the core's "no such number"
+Rows = tuple[NDArray[np.uint32], NDArray[np.uint32]]  # first column of each row, and one; the columns
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,47 +77,58 @@ class Dataset:
         return Dataset(offsets, ptr, self.attr[entries], value, edge_ptr, edge_attr)
 
 
-def _all_pairs(n_attributes: int, n_columns: int) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
-    ptr = np.arange(n_attributes + 1, dtype=np.uint32) * n_columns
-    return ptr, np.tile(np.arange(n_columns, dtype=np.uint32), n_attributes)
-
-
-def _summed_pairs(
-    ptr: NDArray[np.int64],
-    attr: NDArray[np.uint32],
-    value: NDArray[np.float64] | None,
-    n_attributes: int,
-    column: NDArray[np.uint32],
-    n_columns: int,
-    least: float,
-) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
-    """Rows of the columns that each attribute is seen with, its values summing to ``least`` or more."""
-    of_entry = np.repeat(column, np.diff(ptr))
-    seen = of_entry != NONE
-    keys = attr[seen].astype(np.int64) * n_columns + of_entry[seen]
-    found, inverse = np.unique(keys, return_inverse=True)
-    sums = np.bincount(inverse, None if value is None else value[seen], minlength=len(found))
-    found = found[sums >= least]
-    counts = np.bincount(found // n_columns, minlength=n_attributes)
-    return np.concatenate([[0], np.cumsum(counts)]).astype(np.uint32), (found % n_columns).astype(np.uint32)
-
-
-def _union(
-    a: tuple[NDArray[np.uint32], NDArray[np.uint32]],
-    b: tuple[NDArray[np.uint32], NDArray[np.uint32]],
-    n_columns: int,
-) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
-    """Rows of columns that are in either of two tables of rows."""
-    n = max(len(a[0]), len(b[0])) - 1
-    keys = np.union1d(_row_keys(*a, n_columns), _row_keys(*b, n_columns))
-    counts = np.bincount(keys // n_columns, minlength=n)
-    ptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.uint32)
-    return ptr, (keys % n_columns).astype(np.uint32)
-
-
-def _row_keys(ptr: NDArray[np.uint32], column: NDArray[np.uint32], n_columns: int) -> NDArray[np.int64]:
+def _row_keys(ptr: NDArray[np.uint32], column: NDArray[np.integer], n_columns: int) -> NDArray[np.int64]:
     rows = np.repeat(np.arange(len(ptr) - 1, dtype=np.int64), np.diff(ptr).astype(np.int64))
     return rows * n_columns + column
+
+
+def _from_keys(keys: NDArray[np.int64], n_rows: int, n_columns: int) -> Rows:
+    counts = np.bincount(keys // n_columns, minlength=n_rows)
+    return np.concatenate([[0], np.cumsum(counts)]).astype(np.uint32), (keys % n_columns).astype(np.uint32)
+
+
+def _union(a: Rows, b: Rows, n_columns: int) -> Rows:
+    """Rows of columns that are in either of two tables of rows."""
+    keys = np.union1d(_row_keys(*a, n_columns), _row_keys(*b, n_columns))
+    return _from_keys(keys, max(len(a[0]), len(b[0])) - 1, n_columns)
+
+
+@dataclass(frozen=True)
+class _Rules:
+    """The options of :meth:`Layout.build`."""
+
+    min_freq: float = 0
+    all_states: bool = False
+    all_transitions: bool = True
+    transitions: bool = True
+    ends: bool = True
+    sums: bool = False
+
+    @property
+    def rare(self) -> bool:
+        return self.sums and self.min_freq > 0
+
+    def rows(
+        self,
+        ptr: NDArray[np.int64],
+        attr: NDArray[np.uint32],
+        value: NDArray[np.float64] | None,
+        n_attributes: int,
+        column: NDArray[np.uint32],
+        n_columns: int,
+    ) -> Rows:
+        """Rows of the columns that each attribute has weights with."""
+        if self.rare:
+            of_entry = np.repeat(column, np.diff(ptr))
+            seen = of_entry != NONE
+            keys = attr[seen].astype(np.int64) * n_columns + of_entry[seen]
+            found, inverse = np.unique(keys, return_inverse=True)
+            sums = np.bincount(inverse, None if value is None else value[seen], minlength=len(found))
+            return _from_keys(found[sums >= self.min_freq], n_attributes, n_columns)
+        if self.all_states:
+            first = np.arange(n_attributes + 1, dtype=np.uint32) * n_columns
+            return first, np.tile(np.arange(n_columns, dtype=np.uint32), n_attributes)
+        return _core.observed_pairs(ptr, attr, n_attributes, column, n_columns, float(self.min_freq))
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,14 +174,9 @@ class Layout:
         n_labels: int,
         n_attributes: tuple[int, int],
         *,
-        min_freq: float = 0,
-        all_states: bool = False,
-        all_transitions: bool = True,
-        transitions: bool = True,
-        ends: bool = True,
         base: Layout | None = None,
-        sums: bool = False,
         sets: tuple[NDArray[np.int64], NDArray[np.bool_]] | None = None,
+        **rules: Any,
     ) -> Layout:
         """The weights that labelled data asks for.
 
@@ -183,6 +188,10 @@ class Layout:
         n_labels : int
         n_attributes : (int, int)
             Of tokens, of transitions.
+        base : Layout, optional
+            A layout whose weights must be among the new ones; its labels come first.
+        sets : (int64 [K], bool [K, L]), optional
+            Tokens of which several labels are possible, and these labels: they ask for the weights of all of them.
         min_freq : float
             (attribute, label) pairs seen less often have no weight.
         all_states, all_transitions : bool
@@ -191,84 +200,57 @@ class Layout:
             Whether label pairs have weights at all.
         ends : bool
             Whether the first and the last label have weights.
-        base : Layout, optional
-            A layout whose weights must be among the new ones; its labels come first.
         sums : bool
             CRFsuite's rule for ``min_freq`` > 0: the values of a pair are summed instead of counted, rare transitions
             are left out too, and unseen pairs have no weights.
-        sets : (int64 [K], bool [K, L]), optional
-            Tokens of which several labels are possible, and these labels: they ask for the weights of all of them.
         """
-        rare = sums and min_freq > 0
+        rule = _Rules(**rules)
         column = labels.view(np.uint32)  # -1 is NONE
         pairs = np.full(data.n_tokens, NONE, np.uint32)  # the label before and the label, in a sequence
         pairs[1:] = column[:-1] * np.uint32(n_labels) + column[1:]
         pairs[1:][(labels[:-1] < 0) | (labels[1:] < 0)] = NONE
         pairs[data.offsets[:-1][np.diff(data.offsets) > 0]] = NONE
-
-        def rows(
-            ptr: NDArray[np.int64],
-            attr: NDArray[np.uint32],
-            column: NDArray[np.uint32],
-            n: int,
-            n_columns: int,
-        ) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
-            if rare:
-                return _summed_pairs(
-                    ptr, attr, data.value if attr is data.attr else None, n, column, n_columns, min_freq
-                )
-            if all_states:
-                return _all_pairs(n, n_columns)
-            return _core.observed_pairs(ptr, attr, n, column, n_columns, float(min_freq))
-
-        ptr, attr = data.ptr, data.attr
+        ptr, attr, value = data.ptr, data.attr, data.value
         if sets is not None and len(sets[0]):
             which, label = np.nonzero(sets[1])
             entries, more = rows_of(data.ptr, sets[0][which])
-            ptr = np.concatenate([ptr, ptr[-1] + more[1:]])
-            attr = np.concatenate([attr, attr[entries]])
+            ptr, attr, value = np.concatenate([ptr, ptr[-1] + more[1:]]), np.concatenate([attr, attr[entries]]), None
             column = np.concatenate([column, label.astype(np.uint32)])
-        state = rows(ptr, attr, column, n_attributes[0], n_labels)
-        edge = (np.zeros(0, np.uint32), np.zeros(0, np.uint32))
+        state = rule.rows(ptr, attr, value, n_attributes[0], column, n_labels)
+        edge: Rows = (np.zeros(0, np.uint32), np.zeros(0, np.uint32))
         if data.edge_ptr is not None and data.edge_attr is not None:
-            edge = rows(data.edge_ptr, data.edge_attr, pairs, n_attributes[1], n_labels * n_labels)
+            edge = rule.rows(data.edge_ptr, data.edge_attr, None, n_attributes[1], pairs, n_labels * n_labels)
         seen, counts = np.unique(pairs[pairs != NONE], return_counts=True)
-        if rare:
-            seen, all_transitions = seen[counts >= min_freq], False
+        if rule.rare:
+            seen = seen[counts >= rule.min_freq]
         if base is not None:
             old = base.n_labels
             state = _union(state, (base.state_ptr, base.state_label.astype(np.uint32)), n_labels)
             if len(base.edge_ptr):
-                moved = base.edge_pair // old * n_labels + base.edge_pair % old
-                edge = _union(edge, (base.edge_ptr, moved), n_labels * n_labels)
+                edge = _union(edge, (base.edge_ptr, base._edge_pairs(n_labels)), n_labels * n_labels)
             i, j = np.nonzero(base.transition.reshape(old, old) >= 0)
             seen = np.union1d(seen, i * n_labels + j)
-        chosen = np.zeros(0, np.int64)
-        if transitions:
-            chosen = np.arange(n_labels * n_labels) if all_transitions else seen
+        if rule.all_transitions and not rule.rare:
+            seen = np.arange(n_labels * n_labels)
+        return cls._numbered(n_labels, state, seen if rule.transitions else seen[:0], rule.ends, edge)
+
+    @classmethod
+    def _numbered(cls, n_labels: int, state: Rows, pairs: NDArray[Any], ends: bool, edge: Rows) -> Layout:
+        """Numbers the weights."""
         size = len(state[1])
         transition = np.full(n_labels * n_labels, -1, np.int32)
-        transition[chosen] = size + np.arange(len(chosen))
-        size += len(chosen)
-        start = end = -1
-        if ends:
-            start, end = size, size + n_labels
-            size += 2 * n_labels
+        transition[pairs] = size + np.arange(len(pairs))
+        size += len(pairs)
+        start, end = (size, size + n_labels) if ends else (-1, -1)
+        size += 2 * n_labels * ends
         total = size + len(edge[1])
         if total >= 2**31:
             raise ValueError(f"the model would have {total} weights, more than 2^31: raise 'min_freq'")
-        return cls(
-            n_labels,
-            state[0],
-            state[1].astype(np.uint16),
-            transition,
-            start,
-            end,
-            edge[0],
-            edge[1],
-            size,
-            total,
-        )
+        return cls(n_labels, state[0], state[1].astype(np.uint16), transition, start, end, *edge, size, total)
+
+    def _edge_pairs(self, n_labels: int) -> NDArray[np.uint32]:
+        """The label pairs of the edge attributes, numbered as among more labels."""
+        return self.edge_pair // self.n_labels * n_labels + self.edge_pair % self.n_labels
 
     def without_empty_rows(self) -> Layout:
         """The same weights, with the attributes renumbered that have any."""
@@ -289,20 +271,11 @@ class Layout:
             found[found] = theirs[at[found]] == mine[found]
             out[target_first + at[found]] = w[first : first + len(mine)][found]
 
-        move(
-            _row_keys(self.state_ptr, self.state_label.astype(np.uint32), m),
-            _row_keys(target.state_ptr, target.state_label.astype(np.uint32), m),
-            0,
-            0,
-        )
+        states = _row_keys(target.state_ptr, target.state_label, m)
+        move(_row_keys(self.state_ptr, self.state_label, m), states, 0, 0)
         if len(self.edge_ptr) and len(target.edge_ptr):
-            moved = self.edge_pair // n * m + self.edge_pair % n
-            move(
-                _row_keys(self.edge_ptr, moved, m * m),
-                _row_keys(target.edge_ptr, target.edge_pair, m * m),
-                self.edge_first,
-                target.edge_first,
-            )
+            edges = _row_keys(target.edge_ptr, target.edge_pair, m * m)
+            move(_row_keys(self.edge_ptr, self._edge_pairs(m), m * m), edges, self.edge_first, target.edge_first)
         mine = self.transition.reshape(n, n)
         theirs = target.transition.reshape(m, m)[:n, :n]
         both = (mine >= 0) & (theirs >= 0)

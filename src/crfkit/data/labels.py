@@ -6,7 +6,7 @@ any known label may be None as a whole.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +19,10 @@ __all__ = ["Tagging"]
 
 #: Tokens without a label of which something is known [K], and the labels that each of them may have [K, L].
 Sets = tuple[NDArray[np.int64], NDArray[np.bool_]]
+
+#: What messages call a sequence and a token of it.
+Names = tuple[str, str]
+_NAMES = ("sequence", "token")
 
 
 class Tagging(NamedTuple):
@@ -48,7 +52,22 @@ def _plain(label: Any) -> Any:
     return label.item() if isinstance(label, np.generic) else label
 
 
-def collect_labels(y: Any, known: Sequence[Any] = ()) -> tuple[Any, ...]:
+def label_array(labels: Sequence[Any]) -> NDArray[Any]:
+    """Labels as an array: of their own type if they share one, else of objects.
+
+    >>> label_array(["a", "b"]), label_array(["a", 1])
+    (array(['a', 'b'], dtype='<U1'), array(['a', 1], dtype=object))
+    """
+    if all(type(x) is type(labels[0]) and isinstance(x, (str, int, bool)) for x in labels):
+        return np.array(labels)
+    out = np.empty(len(labels), object)
+    out[:] = labels
+    return out
+
+
+def collect_labels(
+    y: Any, known: Sequence[Any] = (), unit: str = "sequence", kinds: tuple[type, ...] = (str, int)
+) -> tuple[Any, ...]:
     """The distinct labels: the known ones first, then the new ones in order.
 
     >>> collect_labels([["b", "a"], ["c"]], known=["c"])
@@ -59,18 +78,21 @@ def collect_labels(y: Any, known: Sequence[Any] = ()) -> tuple[Any, ...]:
         found = {y.strings[int(i)] for i in np.unique(y.ids[:, -1])}
     else:
         for i, sequence in enumerate(y):
-            if isinstance(sequence, str):
-                raise ValueError(f"labels of sequence {i} must be a list, got a str")
-            for t, raw in enumerate(sequence if sequence is not None else ()):
+            if sequence is None:
+                continue
+            if isinstance(sequence, str) or not isinstance(sequence, Iterable):
+                raise ValueError(f"labels of {unit} {i} must be a list, got {sequence!r}")
+            for t, raw in enumerate(sequence):
                 if raw is None:
                     continue
                 if isinstance(raw, (set, frozenset)) and not raw:
-                    raise ValueError(f"sequence {i}, position {t}: a set of possible labels must not be empty")
+                    raise ValueError(f"{unit} {i}, position {t}: a set of possible labels must not be empty")
                 for one in raw if isinstance(raw, (set, frozenset)) else (raw,):
                     label = _plain(one)
-                    if not isinstance(label, (str, int)):
+                    if not isinstance(label, kinds) or label != label:
+                        kind = type(label).__name__
                         raise ValueError(
-                            f"sequence {i}, position {t}: a label must be a str or an int, got {type(label).__name__}"
+                            f"{unit} {i}, position {t}: a label must be a str or an int, got {kind} {label!r}"
                         )
                     found.add(label)
     labels = (*known, *_sorted(found - set(known)))
@@ -79,10 +101,11 @@ def collect_labels(y: Any, known: Sequence[Any] = ()) -> tuple[Any, ...]:
     return labels
 
 
-def _check_lengths(y: Any, offsets: NDArray[np.int64]) -> None:
+def _check_lengths(y: Any, offsets: NDArray[np.int64], names: Names) -> None:
+    unit, part = names
     lengths = np.diff(offsets)
     if len(y) != len(lengths):
-        raise ValueError(f"there are {len(lengths)} sequences, but labels for {len(y)}")
+        raise ValueError(f"there are {len(lengths)} {unit}s, but labels for {len(y)}")
     if isinstance(y, Columns):
         given = y.lengths
     else:
@@ -90,15 +113,24 @@ def _check_lengths(y: Any, offsets: NDArray[np.int64]) -> None:
     wrong = np.flatnonzero(given != lengths)
     if len(wrong):
         i = int(wrong[0])
-        raise ValueError(f"sequence {i} has {lengths[i]} tokens, but {given[i]} labels")
+        raise ValueError(f"{unit} {i} has {lengths[i]} {part}s, but {given[i]} labels")
 
 
-def label_numbers(y: Any, labels: Sequence[Any], offsets: NDArray[np.int64]) -> NDArray[np.int32]:
+def _number(label: Any, number: Mapping[Any, int], place: str) -> int:
+    try:
+        return number[_plain(label)]
+    except (KeyError, TypeError):
+        raise ValueError(f"{place}: label {label!r} is not one of the model's") from None
+
+
+def label_numbers(
+    y: Any, labels: Sequence[Any], offsets: NDArray[np.int64], names: Names = _NAMES
+) -> NDArray[np.int32]:
     """Numbers of the labels of all tokens, [N]; -1 where none or several are given.
 
     Lengths are checked against the tokens'.
     """
-    _check_lengths(y, offsets)
+    _check_lengths(y, offsets, names)
     number = {label: i for i, label in enumerate(labels)}
     if isinstance(y, Columns):
         table = np.full(len(y.strings), -1, np.int32)
@@ -108,31 +140,32 @@ def label_numbers(y: Any, labels: Sequence[Any], offsets: NDArray[np.int64]) -> 
                 table[at] = i
         return table[y.ids[:, -1]]
     flat: list[int] = []
-    for sequence, length in zip(y, np.diff(offsets).tolist(), strict=True):
+    for i, (sequence, length) in enumerate(zip(y, np.diff(offsets).tolist(), strict=True)):
         if sequence is None:
             flat += [-1] * length
             continue
         try:
             flat += [number[_plain(label)] for label in sequence]
         except (KeyError, TypeError):
+            place = f"{names[0]} {i}"
             flat += [
-                -1 if label is None or isinstance(label, (set, frozenset)) else number[_plain(label)]
+                -1 if label is None or isinstance(label, (set, frozenset)) else _number(label, number, place)
                 for label in sequence
             ]
     return np.array(flat, dtype=np.int32)
 
 
-def label_sets(y: Any, labels: Sequence[Any], offsets: NDArray[np.int64]) -> Sets:
+def label_sets(y: Any, labels: Sequence[Any], offsets: NDArray[np.int64], names: Names = _NAMES) -> Sets:
     """Tokens whose label is one of a set [K], and the sets [K, L]."""
     number = {label: i for i, label in enumerate(labels)}
     tokens: list[int] = []
     rows: list[list[int]] = []
     if not isinstance(y, Columns):
-        for sequence, first in zip(y, offsets[:-1].tolist(), strict=True):
+        for i, (sequence, first) in enumerate(zip(y, offsets[:-1].tolist(), strict=True)):
             for t, label in enumerate(sequence if sequence is not None else ()):
                 if isinstance(label, (set, frozenset)):
                     tokens.append(first + t)
-                    rows.append([number[_plain(x)] for x in label])
+                    rows.append([_number(x, number, f"{names[0]} {i}") for x in label])
     mask = np.zeros((len(rows), len(labels)), bool)
     for k, row in enumerate(rows):
         mask[k, row] = True
@@ -163,7 +196,7 @@ def split_by_knowledge(
     return np.flatnonzero(full), np.flatnonzero(~full & ~unknown), np.flatnonzero(unknown)
 
 
-def allowed_by(labels: NDArray[np.int32], sets: Sets, n_labels: int) -> NDArray[np.bool_]:
+def allowed_by(labels: NDArray[np.integer], sets: Sets, n_labels: int) -> NDArray[np.bool_]:
     """Labels that each token may have, [N, L]; -1 in ``labels`` is one that is not known for certain.
 
     >>> known = np.array([0, -1, -1], np.int32)

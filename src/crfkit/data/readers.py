@@ -18,17 +18,6 @@ from numpy.typing import NDArray
 from crfkit import _core
 from crfkit.data.sequences import Columns, Items
 
-__all__ = [
-    "CONLLU_COLUMNS",
-    "DataError",
-    "Labelled",
-    "Weighted",
-    "iter_columns",
-    "read_columns",
-    "read_conllu",
-    "read_crfsuite",
-]
-
 Source = str | os.PathLike[str] | IO[bytes]
 
 _CHUNK = 1 << 22
@@ -48,13 +37,13 @@ class Labelled(NamedTuple):
 
     Attributes
     ----------
-    X : Columns
+    X : Columns (or lists, of some corpora)
     y : Columns, or None
         One column: a label for every token.
     """
 
-    X: Columns
-    y: Columns | None
+    X: Any
+    y: Any
 
 
 class Weighted(NamedTuple):
@@ -197,7 +186,7 @@ def read_columns(
     comment: str = "",
     document: str = "-DOCSTART-",
 ) -> Labelled:
-    """Reads a column file: a token a line, a blank line between sequences.
+    """Reads a column file: one token per line, a blank line between sequences.
 
     Parameters
     ----------

@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 
 from crfkit import _core
 
-__all__ = ["Columns", "Items"]
-
 Ints = NDArray[np.int64]
 Ids = NDArray[np.uint32]
 T = TypeVar("T")

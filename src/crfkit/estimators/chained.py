@@ -13,9 +13,9 @@ from numpy.typing import ArrayLike, NDArray
 from crfkit.base.parameters import Estimator
 from crfkit.base.threads import resolve_threads
 from crfkit.chain.beams import Beam, as_rule
-from crfkit.chain.inference import decode_flat, log_partition, nbest, node_marginals, reachable, sample
+from crfkit.chain.inference import decode_flat, log_partition, marginals, nbest, reachable, sample
 from crfkit.chain.potentials import Potentials
-from crfkit.data.labels import LabelLists, Tagging, allowed_labels
+from crfkit.data.labels import LabelLists, Tagging, allowed_labels, label_array
 from crfkit.features.encoders import FeatureSource
 from crfkit.metrics import require_known, token_accuracy
 from crfkit.model.chain_model import ChainModel, chain_model, write_model
@@ -39,12 +39,7 @@ class ChainEstimator(Estimator):
     def classes_(self) -> NDArray[Any]:
         """The labels, in the order of their numbers."""
         self._require_fitted()
-        labels = self.model_.labels
-        if all(type(x) is type(labels[0]) and isinstance(x, (str, int, bool)) for x in labels):
-            return np.array(labels)
-        out = np.empty(len(labels), object)
-        out[:] = labels
-        return out
+        return label_array(self.model_.labels)
 
     def _potentials(self, X: Any, given: Any, dtype: Any = None) -> Iterator[Potentials]:
         """Potentials of the sequences, piece by piece; labels that contradict what is given are forbidden."""
@@ -133,7 +128,7 @@ class ChainEstimator(Estimator):
         threads = resolve_threads(self.n_jobs)
         out: list[NDArray[np.floating[Any]]] = []
         for p in self._potentials(X, given, np.float64):
-            out += p.split(node_marginals(p, threads))
+            out += p.split(marginals(p, threads).nodes)
         return out
 
     def predict_nbest(

@@ -202,7 +202,7 @@ class PenalisedChain(ChainEstimator):
             return BackwardObjective(problem)
         return LikelihoodObjective(problem) if problem.sets is None else SemiSupervisedObjective(problem)
 
-    def objective(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Any:
+    def objective(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> LikelihoodObjective:
         """What :meth:`fit` minimises, without the ``c1`` term, for use with any optimiser.
 
         After :meth:`fit` it has the weights of the fitted model, in the order of ``weights_``; before, those that the
@@ -225,7 +225,8 @@ class PenalisedChain(ChainEstimator):
         (True, True)
         """
         model = self.model_ if self._is_fitted() else None
-        return self._objective(self._prepare(X, y, sample_weight, model, grow=False)[1])
+        found: LikelihoodObjective = self._objective(self._prepare(X, y, sample_weight, model, grow=False)[1])
+        return found
 
     def fit(
         self,

@@ -16,8 +16,6 @@ from crfkit.features.plan import FeaturePlan
 from crfkit.features.template import Template
 from crfkit.features.tokens import TokenFeatures
 
-__all__ = ["Encoder", "FeatureSource", "ItemEncoder", "PlanEncoder", "make_encoder"]
-
 #: What ``CRF(features=...)`` takes.
 FeatureSource = str | Template | TokenFeatures | FeaturePlan | Callable[..., Any] | None
 

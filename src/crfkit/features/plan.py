@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["COMMANDS", "FORMS", "FeaturePlan"]
-
 #: Forms of a word, in the core's numbering.
 FORMS = ("same", "lower", "prefix", "suffix", "shape", "case", "digits", "punctuation")
 

@@ -9,8 +9,6 @@ from collections.abc import Iterable, Iterator
 from crfkit import _core
 from crfkit.features.plan import FeaturePlan
 
-__all__ = ["Template"]
-
 _MACRO = re.compile(r"%x\[(-?\d+),(\d+)\]")
 _COMMAND = re.compile(r'%([xtmXTM])\[(@?)([+-]?\d+),(\d+)(?:,"((?:\\.|[^"\\])*)")?\]')
 _WAPITI = re.compile(r"[ub*]|.*%(?:[tmXTM]\[|x\[@)")

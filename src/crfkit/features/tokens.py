@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from crfkit.features.plan import FeaturePlan
 
-__all__ = ["TokenFeatures"]
-
 
 @dataclass(frozen=True)
 class TokenFeatures:

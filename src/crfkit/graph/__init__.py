@@ -15,24 +15,18 @@ from crfkit.graph.builders import (
     skip_chain,
     tree,
 )
-from crfkit.graph.engine import Convergence, ConvergenceWarning, Cost, CostError, Passing
+from crfkit.graph.engine import ConvergenceWarning, CostError, Inference
 from crfkit.graph.estimators import GraphCRF
-from crfkit.graph.factor_graph import Assignment, FactorGraph, GraphMarginals
-from crfkit.graph.objective import GraphObjective
+from crfkit.graph.factor_graph import FactorGraph
 from crfkit.graph.sequences import FactorialCRF, SkipChainCRF, repeated_words
 
 __all__ = [
-    "Assignment",
-    "Convergence",
     "ConvergenceWarning",
-    "Cost",
     "CostError",
     "FactorGraph",
     "FactorialCRF",
     "GraphCRF",
-    "GraphMarginals",
-    "GraphObjective",
-    "Passing",
+    "Inference",
     "SkipChainCRF",
     "chain",
     "factorial",

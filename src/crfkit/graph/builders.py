@@ -12,17 +12,6 @@ from crfkit.graph.checks import edge_array, float_array, int_array
 from crfkit.graph.engine import Engine, Scores, pointers
 from crfkit.graph.factor_graph import FactorGraph
 
-__all__ = [
-    "chain",
-    "factorial",
-    "grid",
-    "higher_order_chain",
-    "pairwise_graph",
-    "semi_markov_chain",
-    "skip_chain",
-    "tree",
-]
-
 Floats = NDArray[np.float64]
 Group = tuple[str, NDArray[np.int32], Floats]  # name of the argument, scopes, tables
 

@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["check_scores", "edge_array", "float_array", "int_array", "int_list"]
-
 _LARGE = 1e300  # sums of scores below this do not overflow
 
 

@@ -6,7 +6,7 @@ import itertools
 import warnings
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,22 +16,11 @@ from crfkit.base.parameters import check_number
 from crfkit.base.threads import resolve_threads
 from crfkit.chain.beams import Beam
 
-__all__ = [
-    "Convergence",
-    "ConvergenceWarning",
-    "Cost",
-    "CostError",
-    "Engine",
-    "Inference",
-    "Method",
-    "Passing",
-    "Scores",
-]
-
 Floats = NDArray[np.float64]
-Method = Literal["exact", "loopy", "trw", "mean_field"]
 METHODS = ("exact", "loopy", "trw", "mean_field")
 _SCHEDULES = ("flooding", "sequential", "residual")
+_ORDERS = ("auto", "min_fill", "min_degree")
+MAX_BYTES = 2.0**31  # that exact inference may take, if nothing else is said
 _TRACKED = 1e15  # entries of a table beyond which nobody needs to know more
 _QUICK = 2.0**26  # bytes of an exact search that is worth its time to tell why an approximate one found nothing
 
@@ -89,45 +78,67 @@ class Cost:
 
 
 @dataclass(frozen=True)
-class Passing:
-    """How messages are passed.
+class Inference:
+    """How to infer, and what it may cost.
 
     Parameters
     ----------
+    method : {"exact", "loopy", "trw", "mean_field"}
+        See :class:`FactorGraph`.
     schedule : {"sequential", "flooding", "residual"}
-        Through the variables and back; all at once (runs on all threads also within one component); always the message
-        that would change most.
+        Messages go through the variables and back; all at once (on all threads also within one component); or always
+        the message that would change most.
     damping : float in [0, 1)
-        Part of the old message (its logarithm) that stays.
+        Fraction of the old message (its logarithm) that stays.
     tol : float
         Largest change of a log-message (for mean field, of a probability) that counts as none.
     max_iter : int
         Most sweeps over all messages.
     beam : MinDivergence, FixedSize or Threshold, optional
-        Messages are summed over those values only that this rule picks from the sender's belief.
+        For "loopy": messages are summed over those values only that this rule picks from the sender's belief.
+    order : {"auto", "min_fill", "min_degree"}
+        For "exact": what finds the elimination order; "auto" takes the cheaper one of both.
+    max_bytes : float
+        Exact inference beyond this is refused.
 
     Examples
     --------
-    >>> Passing("residual", damping=0.5).max_iter
+    >>> Inference("loopy", schedule="residual", damping=0.5).max_iter
     200
     """
 
+    method: str = "exact"
     schedule: str = "sequential"
     damping: float = 0.0
     tol: float = 1e-6
     max_iter: int = 200
     beam: Beam | None = None
+    order: str = "auto"
+    max_bytes: float = MAX_BYTES
 
     def __post_init__(self) -> None:
-        if self.schedule not in _SCHEDULES:
-            raise ValueError(f"'schedule' of Passing must be one of {_SCHEDULES}, got {self.schedule!r}")
-        check_number(self, "damping", self.damping, 0)
+        for name, known in (("method", METHODS), ("schedule", _SCHEDULES), ("order", _ORDERS)):
+            if getattr(self, name) not in known:
+                raise ValueError(f"{name!r} of Inference must be one of {known}, got {getattr(self, name)!r}")
+        for name in ("damping", "tol", "max_bytes"):
+            check_number(self, name, getattr(self, name), 0)
         if not self.damping < 1:
-            raise ValueError(f"'damping' of Passing must be in [0, 1), got {self.damping!r}")
-        check_number(self, "tol", self.tol, 0)
+            raise ValueError(f"'damping' of Inference must be in [0, 1), got {self.damping!r}")
         check_number(self, "max_iter", self.max_iter, 1, integer=True)
         if self.beam is not None and not isinstance(self.beam, Beam):
-            raise TypeError(f"'beam' of Passing must be MinDivergence, FixedSize or Threshold, got {self.beam!r}")
+            raise TypeError(f"'beam' of Inference must be MinDivergence, FixedSize or Threshold, got {self.beam!r}")
+        if self.beam is not None and self.method != "loopy":
+            raise ValueError(f"'beam' of Inference is for the method 'loopy', got {self.method!r}")
+
+
+def as_inference(inference: str | Inference, name: str = "'inference'") -> Inference:
+    """Settings from themselves, or from the name of a method."""
+    if isinstance(inference, Inference):
+        return inference
+    if inference not in METHODS:
+        hint = ": max-product is map('loopy')" if inference == "max_product" else ""
+        raise ValueError(f"{name} must be one of {METHODS} or Inference, got {inference!r}{hint}")
+    return Inference(inference)
 
 
 @dataclass(frozen=True)
@@ -166,7 +177,7 @@ class Scores:
 
 
 @dataclass(frozen=True, eq=False)
-class Inference:
+class Beliefs:
     """Flat results: log Z of every component, probabilities of values and of factors' entries.
 
     With weights of the components, ``factors`` holds the weighted sums over all factors that share a table, laid out as
@@ -259,8 +270,8 @@ class Engine:
 
     def plan(self, heuristic: str = "auto", limit: float = _TRACKED) -> tuple[_core.JunctionTree | None, Cost]:
         """A junction tree and its cost; "auto" takes the cheaper one of both heuristics."""
-        if heuristic not in ("auto", "min_fill", "min_degree"):
-            raise ValueError(f"'order' must be 'auto', 'min_fill' or 'min_degree', got {heuristic!r}")
+        if heuristic not in _ORDERS:
+            raise ValueError(f"'order' must be one of {_ORDERS}, got {heuristic!r}")
         known = self._trees.get(heuristic)
         if known is not None and (known[1].complete or known[1].largest_table >= limit):
             return known
@@ -294,16 +305,16 @@ class Engine:
                 factors = int((self.graph_of[self.scope[self.scope_ptr[:-1]]] == graph).sum())
             raise CostError(
                 f"exact inference on {name} of {variables} variables and {factors} factors is too expensive: {cost}; "
-                f"allowed are {_memory(max_bytes)}. Use method='loopy' "
-                "(inference='loopy' of an estimator; 'trw' for an upper, 'mean_field' for a lower bound of log Z), "
-                "observe variables to cut the graph, or raise 'max_bytes'"
+                f"allowed are {_memory(max_bytes)}. Use inference='loopy' ('trw' for an upper, 'mean_field' for a "
+                "lower bound of log Z), observe variables to cut the graph, or raise 'max_bytes'"
             )
         return tree
 
     def impossible(self, scores: Scores, max_bytes: float) -> bool:
         """Whether no assignment is allowed, as far as a quick exact search can tell."""
         try:
-            return bool(np.isneginf(self.infer(scores, nodes=False, max_bytes=min(max_bytes, _QUICK)).log_z).any())
+            quick = Inference(max_bytes=min(max_bytes, _QUICK))
+            return bool(np.isneginf(self.infer(scores, quick, nodes=False).log_z).any())
         except CostError:
             return False
 
@@ -414,19 +425,19 @@ class Engine:
         return np.zeros(int(self.factor_ptr[-1]) if weights is None else len(scores.tables))
 
     def _approximate(
-        self, scores: Scores, method: str, passing: Passing, factors: bool, maximise: bool, weights: Floats | None
-    ) -> Inference:
+        self, scores: Scores, passing: Inference, factors: bool, maximise: bool, weights: Floats | None
+    ) -> Beliefs:
         if self.merged is not None:
             engine = self.merged[0]
-            result = engine._approximate(self._merge_scores(scores), method, passing, factors, maximise, None)
+            result = engine._approximate(self._merge_scores(scores), passing, factors, maximise, None)
             flat = None if result.factors is None else self._split_factors(result.factors)
             if flat is not None and weights is not None:
                 of = np.repeat(weights[self._factor_component], np.diff(self.factor_ptr))
                 flat = np.bincount(self._entries(scores), flat * of, len(scores.tables)).astype(np.float64)
-            return Inference(result.log_z, result.nodes, flat, result.convergence)
+            return Beliefs(result.log_z, result.nodes, flat, result.convergence)
         out = self._room(scores, weights) if factors else None
         node_terms, factor_terms = np.empty(self.n_variables), np.empty(self.n_factors)
-        if method == "mean_field":
+        if passing.method == "mean_field":
             nodes = self._softmax(scores.unary)
             report = self.native.mean_field(
                 *scores.arrays,
@@ -450,7 +461,7 @@ class Engine:
                 passing.damping,
                 passing.tol,
                 passing.max_iter,
-                self.appearances if method == "trw" else None,
+                self.appearances if passing.method == "trw" else None,
                 kind,
                 amount,
                 size,
@@ -461,7 +472,7 @@ class Engine:
                 factor_terms,
             )
         convergence = Convergence(*report)
-        return Inference(self._by_component(node_terms, factor_terms), nodes, out, convergence)
+        return Beliefs(self._by_component(node_terms, factor_terms), nodes, out, convergence)
 
     def _softmax(self, unary: Floats) -> Floats:
         """Distributions by the unary scores alone, zero where these forbid all values."""
@@ -476,43 +487,35 @@ class Engine:
     def infer(
         self,
         scores: Scores,
-        method: str = "exact",
+        inference: str | Inference = "exact",
         *,
-        passing: Passing | None = None,
         factors: bool = True,
         nodes: bool = True,
-        max_bytes: float = 2.0**31,
-        order: str = "auto",
         maximise: bool = False,
         silent: bool = False,
         weights: Floats | None = None,
-    ) -> Inference:
+    ) -> Beliefs:
         """The components' log Z and marginals; a warning where message passing has not converged.
 
-        With ``weights`` of the components [C], factors that share a table are added up: see :class:`Inference`.
+        With ``weights`` of the components [C], factors that share a table are added up: see :class:`Beliefs`.
         """
-        if method not in METHODS:
-            hint = ": max-product is map('loopy')" if method == "max_product" else ""
-            raise ValueError(f"'method' must be one of {METHODS}, got {method!r}{hint}")
-        if passing is not None and not isinstance(passing, Passing):
-            raise TypeError(f"'passing' must be Passing, got {passing!r}")
-        if passing is not None and passing.beam is not None and method != "loopy":
-            raise ValueError(f"'beam' of Passing is for the method 'loopy', got {method!r}")
+        inference = as_inference(inference)
+        method = inference.method
         if method == "exact":
-            tree = self.tree(max_bytes, order)
+            tree = self.tree(inference.max_bytes, inference.order)
             log_z = np.empty(self.n_components)
             p = np.zeros(int(self.node_ptr[-1])) if nodes else None
             q = self._room(scores, weights) if factors and nodes else None
             tree.sum_product(*scores.arrays, self.threads, log_z, p, q, weights)
-            return Inference(log_z, np.zeros(0) if p is None else p, q)
+            return Beliefs(log_z, np.zeros(0) if p is None else p, q)
         if method == "trw" and (np.diff(self.scope_ptr) > 2).any():
             f = int(np.flatnonzero(self.given == np.argmax(np.diff(self.scope_ptr) > 2))[0])
             raise ValueError(f"tree-reweighted messages are for factors of at most two variables; factor {f} has more")
-        result = self._approximate(scores, method, passing or Passing(), factors, maximise, weights)
+        result = self._approximate(scores, inference, factors, maximise, weights)
         if np.isneginf(result.log_z).any():
-            if passing is not None and passing.beam is not None:
-                raise ValueError("no assignment is allowed within 'beam' of Passing: nothing is left of a message")
-            if method == "mean_field" and not self.impossible(scores, max_bytes):
+            if inference.beam is not None:
+                raise ValueError("no assignment is allowed within 'beam' of Inference: nothing is left of a message")
+            if method == "mean_field" and not self.impossible(scores, inference.max_bytes):
                 result = replace(result, convergence=replace(result.convergence, converged=False))
                 if not silent:
                     warnings.warn(
@@ -525,25 +528,17 @@ class Engine:
             warn_unless_converged(result.convergence, method)
         return result
 
-    def decode(
-        self,
-        scores: Scores,
-        method: str = "exact",
-        *,
-        passing: Passing | None = None,
-        max_bytes: float = 2.0**31,
-        order: str = "auto",
-    ) -> tuple[NDArray[np.int32], Floats, Convergence]:
+    def decode(self, scores: Scores, inference: str | Inference) -> tuple[NDArray[np.int32], Floats, Convergence]:
         """A best assignment [V], the scores of the components, and how it was found."""
+        inference = as_inference(inference)
         y = np.zeros(self.n_variables, np.int32)
-        if method == "exact" or (method in ("loopy", "trw") and self.is_forest):
-            tree = self.tree(max_bytes, order)
+        if inference.method == "exact" or (inference.method in ("loopy", "trw") and self.is_forest):
+            tree = self.tree(inference.max_bytes, inference.order)
             score = np.empty(self.n_components)
             tree.max_product(*scores.arrays, self.threads, score, y)
             return y, score, Convergence()
-        result = self.infer(
-            scores, method, passing=passing, factors=False, maximise=method != "mean_field", silent=True
-        )
+        maximise = inference.method != "mean_field"
+        result = self.infer(scores, inference, factors=False, maximise=maximise, silent=True)
         y = np.ascontiguousarray(self._argmax(result.nodes))
         self.native.ascend(*scores.arrays, self.threads, y)
         return y, self.score(scores, y[None])[0], result.convergence
@@ -569,7 +564,7 @@ class Engine:
         self.native.score(*scores.arrays, self.threads, y, out)
         return out
 
-    def energy(self, scores: Scores, result: Inference) -> Floats:
+    def energy(self, scores: Scores, result: Beliefs) -> Floats:
         """Expected score of every component under the marginals, [C]."""
         assert result.factors is not None
         nodes = _product(result.nodes, scores.unary)
@@ -590,7 +585,7 @@ def warn_unless_converged(convergence: Convergence, method: str) -> None:
     if not convergence.converged:
         warnings.warn(
             f"{method} inference has not converged after {convergence.iterations} iterations (residual "
-            f"{convergence.residual:.2g}): raise 'damping' or 'max_iter' of Passing, or try another schedule",
+            f"{convergence.residual:.2g}): raise 'damping' or 'max_iter' of Inference, or try another schedule",
             ConvergenceWarning,
             stacklevel=3,
         )

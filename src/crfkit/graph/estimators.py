@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,12 +12,10 @@ from crfkit.base.parameters import check_number
 from crfkit.data.labels import Tagging
 from crfkit.features.encoders import FeatureSource
 from crfkit.graph.checks import edge_array, float_array, int_array
-from crfkit.graph.engine import Passing, pointers
+from crfkit.graph.engine import Inference, as_inference, pointers
 from crfkit.graph.learning import GraphEstimator, Graphs, share_right
-from crfkit.graph.objective import EdgeGroup, GraphData, GraphObjective, NodeGroup
+from crfkit.graph.objective import EdgeGroup, GraphData, NodeGroup
 from crfkit.training.optimiser import Callback
-
-__all__ = ["GraphCRF"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -75,10 +74,10 @@ class GraphCRF(GraphEstimator):
 
     Parameters
     ----------
-    objective : {"likelihood", "pseudo_likelihood", "piecewise"}
-    inference : {"exact", "loopy", "trw", "mean_field"}
+    loss : {"likelihood", "pseudo_likelihood", "piecewise"}
+    inference : {"exact", "loopy", "trw", "mean_field"} or Inference
         For the likelihood, and for marginals.
-    decoding : {"exact", "loopy", "trw", "mean_field"}, optional
+    decoding : {"exact", "loopy", "trw", "mean_field"} or Inference, optional
         For predictions; by default ``inference`` with the likelihood, else "loopy".
     directed : bool, default=True
         Whether an edge's ends play different parts. If not, weights of (i, j) and (j, i) are the same.
@@ -86,12 +85,8 @@ class GraphCRF(GraphEstimator):
         Adds a node feature that is always one.
     c1, c2 : float
         Coefficients of the sums of absolute and of squared weights.
-    entropy : float
+    entropy_weight : float
         Coefficient of the entropy of graphs without labels; needs exact inference.
-    passing : Passing, optional
-        How messages are passed.
-    max_bytes : float
-        Exact inference beyond this is refused.
     max_iter, tol, n_jobs, verbose, callback
         As for :class:`crfkit.CRF`.
 
@@ -116,40 +111,27 @@ class GraphCRF(GraphEstimator):
 
     _kind = "graph_crf"
 
+    directed: bool
+    bias: bool
+
     def __init__(
         self,
         *,
-        objective: str = "likelihood",
-        inference: str = "exact",
-        decoding: str | None = None,
+        loss: str = "likelihood",
+        inference: str | Inference = "exact",
+        decoding: str | Inference | None = None,
         directed: bool = True,
         bias: bool = True,
         c1: float = 0.0,
         c2: float = 1.0,
-        entropy: float = 0.0,
-        passing: Passing | None = None,
-        max_bytes: float = 2.0**31,
+        entropy_weight: float = 0.0,
         max_iter: int | None = None,
         tol: float = 1e-5,
         n_jobs: int | None = -1,
         verbose: bool = False,
         callback: Callback | None = None,
     ) -> None:
-        self.objective = objective
-        self.inference = inference
-        self.decoding = decoding
-        self.directed = directed
-        self.bias = bias
-        self.c1 = c1
-        self.c2 = c2
-        self.entropy = entropy
-        self.passing = passing
-        self.max_bytes = max_bytes
-        self.max_iter = max_iter
-        self.tol = tol
-        self.n_jobs = n_jobs
-        self.verbose = verbose
-        self.callback = callback
+        self._keep(locals())
 
     def _graphs(self, X: Any, grow: bool) -> Graphs:
         parts = [_parts(x, i) for i, x in enumerate(X)]
@@ -235,14 +217,6 @@ class GraphCRF(GraphEstimator):
         parts = self._split_weights()[1:]
         return parts if self.directed else [(p + p.swapaxes(-1, -2)) / 2 for p in parts]
 
-    def make_objective(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> GraphObjective:
-        """What :meth:`fit` minimises, without the ``c1`` term: ``size`` and ``value_and_grad(w)``."""
-        self._check_parameters()
-        columns = self._columns(y)
-        if not self._is_fitted():
-            self._set_labels(columns)
-        return self._make_objective(self._graphs(self._listed(X), grow=not self._is_fitted()), columns, sample_weight)
-
     def predict(self, X: Any) -> list[NDArray[Any]]:
         """The best labels of every graph, a list of arrays [n]."""
         return self._decode(X)[0]
@@ -262,15 +236,16 @@ class GraphCRF(GraphEstimator):
         self._require_fitted()
         check_number(self, "k", k, 1, integer=True)
         labels, out = self._labels[0], []
+        exact = replace(as_inference(self.inference), method="exact", beam=None)
         for x in self._listed(X):
             graph = self.factor_graph(x)
-            log_z = graph.log_partition(max_bytes=self.max_bytes)
-            best = graph.nbest(k, max_bytes=self.max_bytes)
+            log_z = graph.log_partition(exact)
+            best = graph.nbest(k, max_bytes=exact.max_bytes)
             out.append([Tagging([labels[i] for i in a.values], float(np.exp(a.score - log_z))) for a in best])
         return out
 
     def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
-        """Part of the nodes that :meth:`predict` labels right.
+        """Fraction of the nodes that :meth:`predict` labels right.
 
         Nodes and graphs without a label do not count; a set of labels is right if the label found is in it.
         """

@@ -16,17 +16,17 @@ from numpy.typing import ArrayLike, NDArray
 from crfkit.base.parameters import check_number
 from crfkit.graph.checks import check_scores, float_array, int_array, int_list
 from crfkit.graph.engine import (
+    MAX_BYTES,
     Convergence,
     ConvergenceWarning,
     Cost,
     Engine,
-    Passing,
+    Inference,
     Scores,
+    as_inference,
     pointers,
     warn_unless_converged,
 )
-
-__all__ = ["Assignment", "FactorGraph", "GraphMarginals"]
 
 Floats = NDArray[np.float64]
 _OBSERVED = np.iinfo(np.int64).min  # in place of a factor whose variables are all known
@@ -82,7 +82,7 @@ class FactorGraph:
     Notes
     -----
     Exact inference is exponential in the treewidth; :meth:`cost` says what it takes, and beyond ``max_bytes`` it is
-    refused. The methods are
+    refused. The methods, given by name or in :class:`Inference` with all settings, are
 
     ``"exact"``
         junction tree by an elimination order (``order``: min-fill, min-degree, or the better one of both);
@@ -213,22 +213,16 @@ class FactorGraph:
         """
         return self._engine.plan(order)[1]
 
-    def log_partition(
-        self, method: str = "exact", *, passing: Passing | None = None, max_bytes: float = 2.0**31, order: str = "auto"
-    ) -> float:
+    def log_partition(self, inference: str | Inference = "exact") -> float:
         """The logarithm of Z, minus infinity where nothing is allowed; see the class about methods.
 
         The bound of ``"mean_field"`` is minus infinity also where it finds nothing that is allowed, with a warning
         unless a quick exact search shows that there is nothing.
         """
-        result = self._engine.infer(
-            self._scores, method, passing=passing, factors=False, nodes=False, max_bytes=max_bytes, order=order
-        )
+        result = self._engine.infer(self._scores, inference, factors=False, nodes=False)
         return float(result.log_z.sum())
 
-    def marginals(
-        self, method: str = "exact", *, passing: Passing | None = None, max_bytes: float = 2.0**31, order: str = "auto"
-    ) -> GraphMarginals:
+    def marginals(self, inference: str | Inference = "exact") -> GraphMarginals:
         """Probabilities of the variables' values and of the factors' entries, and log Z.
 
         Raises
@@ -238,9 +232,10 @@ class FactorGraph:
         CostError
             If exact inference is beyond ``max_bytes``.
         """
-        result = self._engine.infer(self._scores, method, passing=passing, max_bytes=max_bytes, order=order)
+        rule = as_inference(inference)
+        result = self._engine.infer(self._scores, rule)
         log_z = float(result.log_z.sum())
-        if np.isneginf(log_z) and (method != "mean_field" or result.convergence.converged):
+        if np.isneginf(log_z) and (rule.method != "mean_field" or result.convergence.converged):
             raise ValueError("no assignment is allowed")
         assert result.factors is not None
         engine = self._engine
@@ -256,9 +251,7 @@ class FactorGraph:
                 factors.append(flat.reshape(self.cardinalities[engine.scope_of(slot)]))
         return GraphMarginals(log_z, nodes, factors, result.convergence)
 
-    def map(
-        self, method: str = "exact", *, passing: Passing | None = None, max_bytes: float = 2.0**31, order: str = "auto"
-    ) -> Assignment:
+    def map(self, inference: str | Inference = "exact") -> Assignment:
         """A best assignment: of "exact" and on trees a global optimum, else a local one.
 
         "loopy" is max-product, "trw" its tree-reweighted relative, "mean_field" takes the likeliest values; from there
@@ -270,21 +263,20 @@ class FactorGraph:
             If no assignment is allowed. Where approximate inference finds none, and an exact search would cost too much
             to tell, the assignment breaks hard constraints and there is a warning.
         """
-        y, score, convergence = self._engine.decode(
-            self._scores, method, passing=passing, max_bytes=max_bytes, order=order
-        )
+        rule = as_inference(inference)
+        y, score, convergence = self._engine.decode(self._scores, rule)
         if np.isneginf(score).any():
-            if method == "exact" or self._engine.impossible(self._scores, max_bytes):
+            if rule.method == "exact" or self._engine.impossible(self._scores, rule.max_bytes):
                 raise ValueError("no assignment is allowed")
             warnings.warn(
-                f"{method} inference found no assignment that is allowed: the one given breaks hard constraints",
+                f"{rule.method} inference found no assignment that is allowed: the one given breaks hard constraints",
                 ConvergenceWarning,
                 stacklevel=2,
             )
-        warn_unless_converged(convergence, method)
+        warn_unless_converged(convergence, rule.method)
         return Assignment(y, float(score.sum()), convergence)
 
-    def nbest(self, k: int, *, max_bytes: float = 2.0**31) -> list[Assignment]:
+    def nbest(self, k: int, *, max_bytes: float = MAX_BYTES) -> list[Assignment]:
         """The ``k`` best assignments, best first; for small graphs: each takes V exact searches.
 
         Examples
@@ -294,12 +286,12 @@ class FactorGraph:
         [[1, 1], [1, 0], [0, 1]]
         """
         check_number(self, "k", k, 1, integer=True)
-        engine, scores = self._engine, self._scores
+        engine, scores, rule = self._engine, self._scores, Inference(max_bytes=max_bytes)
         count = itertools.count()
 
         def best(unary: Floats) -> tuple[float, NDArray[np.int32]]:
             part = Scores(unary, scores.tables, scores.table_ptr, scores.table_of)
-            y, score, _ = engine.decode(part, max_bytes=max_bytes)
+            y, score, _ = engine.decode(part, rule)
             return float(score.sum()), y
 
         score, y = best(scores.unary)
@@ -329,29 +321,31 @@ class FactorGraph:
                 rest[begin + y[v]] = keep
         return out
 
-    def entropy(self, method: str = "exact", *, passing: Passing | None = None, max_bytes: float = 2.0**31) -> float:
+    def entropy(self, inference: str | Inference = "exact") -> float:
         r"""Entropy :math:`\log Z - E[s(y)]` in nats; of approximate methods, that of their approximation."""
-        result = self._engine.infer(self._scores, method, passing=passing, max_bytes=max_bytes)
+        result = self._engine.infer(self._scores, inference)
         if np.isneginf(result.log_z).any():
             raise ValueError("no assignment is allowed")
         return float((result.log_z - self._engine.energy(self._scores, result)).sum())
 
     def sample(
-        self, n: int = 1, rng: np.random.Generator | int | None = None, *, max_bytes: float = 2.0**31
+        self, n: int = 1, random_state: np.random.Generator | int | None = None, *, max_bytes: float = MAX_BYTES
     ) -> NDArray[np.int32]:
         """Exact draws, [n, V].
 
         Examples
         --------
-        >>> FactorGraph([2], [([0], [0.0, -float("inf")])]).sample(3, rng=0).tolist()
+        >>> FactorGraph([2], [([0], [0.0, -float("inf")])]).sample(3, 0).tolist()
         [[0], [0], [0]]
         """
         check_number(self, "n", n, 0, integer=True)
         engine = self._engine
         try:
-            uniform = np.random.default_rng(rng).random((n, self.n_variables))
+            uniform = np.random.default_rng(random_state).random((n, self.n_variables))
         except (TypeError, ValueError):
-            raise ValueError(f"'rng' of sample must be a Generator, an int >= 0 or None, got {rng!r}") from None
+            raise ValueError(
+                f"'random_state' of sample must be a Generator, an int >= 0 or None, got {random_state!r}"
+            ) from None
         log_z = np.empty(engine.n_components)
         out = np.zeros((n, self.n_variables), np.int32)
         engine.tree(max_bytes).sample(*self._scores.arrays, engine.threads, uniform, log_z, out)
@@ -372,9 +366,9 @@ class FactorGraph:
         total = self._engine.score(self._scores, np.atleast_2d(y)).sum(axis=1)
         return float(total[0]) if y.ndim == 1 else total
 
-    def log_probability(self, assignment: ArrayLike, *, max_bytes: float = 2.0**31) -> Any:
+    def log_probability(self, assignment: ArrayLike, *, max_bytes: float = MAX_BYTES) -> Any:
         """Logarithm of the probability of an assignment [V], or of several [n, V]."""
-        score, log_z = self.score(assignment), self.log_partition(max_bytes=max_bytes)
+        score, log_z = self.score(assignment), self.log_partition(Inference(max_bytes=max_bytes))
         if np.isneginf(log_z):
             raise ValueError("no assignment is allowed")
         return score - log_z

@@ -16,16 +16,15 @@ from numpy.typing import ArrayLike, NDArray
 
 from crfkit.base.parameters import Estimator, check_number
 from crfkit.chain.beams import FixedSize, MinDivergence, Threshold
+from crfkit.data.labels import allowed_by, collect_labels, label_array, label_numbers, label_sets
 from crfkit.features.encoders import FeatureSource
 from crfkit.graph.checks import float_array
-from crfkit.graph.engine import METHODS, ConvergenceWarning, Passing
+from crfkit.graph.engine import ConvergenceWarning, Inference, Scores, as_inference
 from crfkit.graph.factor_graph import FactorGraph
-from crfkit.graph.objective import OBJECTIVES, GraphData, GraphObjective
+from crfkit.graph.objective import LOSSES, GraphData, GraphObjective
 from crfkit.model.chain_model import ModelError, plain_values, write_file
 from crfkit.training.lbfgs import minimize_lbfgs
 from crfkit.training.optimiser import Callback, Progress
-
-__all__ = ["GraphEstimator", "Graphs", "label_array", "share_right"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -39,10 +38,6 @@ class Graphs(NamedTuple):
     offsets: list[Ints]
 
 
-def _sorted(labels: set[Any]) -> list[Any]:
-    return sorted(labels, key=lambda x: (isinstance(x, str), x))
-
-
 def share_right(
     y: Any,
     found: Sequence[Any],
@@ -51,7 +46,7 @@ def share_right(
     names: tuple[str, str] = ("graph", "node"),
     columns: int = 0,
 ) -> float:
-    """Part of the labels found that are right, graphs weighted.
+    """Fraction of the labels found that are right, graphs weighted.
 
     Unknown labels (None) do not count, a set is right if the label found is in it. With ``columns``, labels are tuples
     of that many, and right if all are that are known.
@@ -90,63 +85,36 @@ def _agrees(label: Any, found: Any) -> bool | None:
     return found in label if isinstance(label, (set, frozenset)) else bool(label == found)
 
 
-def _plain(label: Any) -> Any:
-    return label.item() if isinstance(label, np.generic) else label
-
-
-def _collect(columns: Iterable[Any], unit: str) -> tuple[Any, ...]:
-    """The distinct labels of lists of labels, sets of labels and None."""
-    found: set[Any] = set()
-    for g, column in enumerate(columns):
-        if column is None:
-            continue
-        if not isinstance(column, Iterable) or isinstance(column, str):
-            raise ValueError(f"labels of {unit} {g} must be a list, got {column!r}")
-        for raw in column:
-            label = _plain(raw)
-            try:
-                if isinstance(label, (set, frozenset)):
-                    found |= {_plain(x) for x in label}
-                elif label is not None:
-                    found.add(label)
-            except TypeError:
-                raise ValueError(f"{unit} {g}: {label!r} cannot be a label") from None
-            if (isinstance(label, float) and math.isnan(label)) or label in ((), frozenset()):
-                raise ValueError(f"{unit} {g}: {label!r} cannot be a label")
-    if not found:
-        raise ValueError("there is no label to learn")
-    return tuple(_sorted(found))
-
-
 class GraphEstimator(Estimator):
     """What the estimators share: the parameters of training, and all that comes after the graphs are made."""
 
     _kind = ""  # the estimator's name in model files
     _names = ("graph", "node")  # what errors call a graph and a variable
-    _not_saved = ("n_jobs", "callback", "passing", "features", "skips")
+    _not_saved = ("n_jobs", "callback", "features", "skips")
 
+    loss: str
+    inference: str | Inference
+    decoding: str | Inference | None
     c1: float
     c2: float
-    objective: str
-    inference: str
-    decoding: str | None
-    entropy: float
-    passing: Passing | None
-    max_bytes: float
+    entropy_weight: float
     max_iter: int | None
     tol: float
     n_jobs: int | None
     verbose: bool
     callback: Callback | None
 
+    def _keep(self, parameters: dict[str, Any]) -> None:
+        """Stores the arguments of ``__init__`` under their names."""
+        vars(self).update({name: value for name, value in parameters.items() if name in self._parameters()})
+
     def _is_fitted(self) -> bool:
         return hasattr(self, "weights_")
 
     def _check_parameters(self) -> None:
         name = type(self).__name__
-        for parameter in ("c1", "c2", "entropy", "tol"):
+        for parameter in ("c1", "c2", "entropy_weight", "tol"):
             check_number(self, parameter, getattr(self, parameter), 0)
-        check_number(self, "max_bytes", self.max_bytes, 0)
         check_number(self, "max_iter", self.max_iter, 0, integer=True, optional=True)
         for parameter in ("directed", "bias", "all_possible_states"):
             value = getattr(self, parameter, False)
@@ -154,9 +122,11 @@ class GraphEstimator(Estimator):
                 raise ValueError(f"{parameter!r} of {name} must be True or False, got {value!r}")
         if self.callback is not None and not callable(self.callback):
             raise ValueError(f"'callback' of {name} must be a function or None, got {self.callback!r}")
-        for parameter, known in (("objective", OBJECTIVES), ("inference", METHODS), ("decoding", (None, *METHODS))):
-            if getattr(self, parameter) not in known:
-                raise ValueError(f"{parameter!r} of {name} must be one of {known}, got {getattr(self, parameter)!r}")
+        if self.loss not in LOSSES:
+            raise ValueError(f"'loss' of {name} must be one of {LOSSES}, got {self.loss!r}")
+        as_inference(self.inference, f"'inference' of {name}")
+        if self.decoding is not None:
+            as_inference(self.decoding, f"'decoding' of {name}")
 
     @abstractmethod
     def _graphs(self, X: Any, grow: bool) -> Graphs:
@@ -173,41 +143,18 @@ class GraphEstimator(Estimator):
 
     def _numbers(self, graphs: Graphs, columns: list[list[Any]]) -> tuple[Ints, NDArray[np.bool_] | None]:
         """Numbers of the labels of all variables, -1 where not known, and which ones are possible."""
-        engine = graphs.data.engine
-        gold = np.full(engine.n_variables, -1, np.int64)
-        allowed: NDArray[np.bool_] | None = None
-        for kind, column in enumerate(columns):
-            number = {label: i for i, label in enumerate(self._labels[kind])}
-            unit, part = self._names
-            offsets, variables = graphs.offsets[kind], graphs.variables[kind]
-            if len(column) != len(offsets) - 1:
-                raise ValueError(f"there are {len(offsets) - 1} {unit}s, but labels for {len(column)}")
-            for g, labels in enumerate(column):
-                mine = variables[offsets[g] : offsets[g + 1]]
-                if labels is None:
-                    labels = [None] * len(mine)
-                if len(labels) != len(mine):
-                    raise ValueError(f"{unit} {g} has {len(mine)} {part}s, but {len(labels)} labels")
-                for v, raw in zip(mine.tolist(), labels, strict=True):
-                    label = _plain(raw)
-                    options = label if isinstance(label, (set, frozenset)) else () if label is None else (label,)
-                    for x in options:
-                        if _plain(x) not in number:
-                            raise ValueError(f"{unit} {g}: label {x!r} is not one of the model's")
-                    if label is not None and options is not label:
-                        gold[v] = number[label]
-                        continue
-                    if allowed is None:
-                        allowed = np.ones(int(engine.node_ptr[-1]), bool)
-                    if label is not None:
-                        begin, end = int(engine.node_ptr[v]), int(engine.node_ptr[v + 1])
-                        allowed[begin:end] = False
-                        allowed[[begin + number[_plain(x)] for x in label]] = True
-        if allowed is not None:
-            known = np.flatnonzero(gold >= 0)
-            only = np.repeat(gold >= 0, engine.cardinalities)
-            allowed[only] = False
-            allowed[engine.node_ptr[known] + gold[known]] = True
+        gold = np.full(graphs.data.engine.n_variables, -1, np.int64)
+        kinds = list(zip(columns, self._labels, graphs.offsets, graphs.variables, strict=True))
+        for column, labels, offsets, variables in kinds:
+            gold[variables] = label_numbers(column, labels, offsets, self._names)
+        if (gold >= 0).all():
+            return gold, None
+        node_ptr = graphs.data.engine.node_ptr
+        allowed = np.empty(int(node_ptr[-1]), bool)
+        for column, labels, offsets, variables in kinds:
+            sets = label_sets(column, labels, offsets, self._names)
+            place = node_ptr[variables][:, None] + np.arange(len(labels))
+            allowed[place] = allowed_by(gold[variables], sets, len(labels))
         return gold, allowed
 
     def _make_objective(self, graphs: Graphs, columns: list[list[Any]], sample_weight: Any) -> GraphObjective:
@@ -222,13 +169,11 @@ class GraphEstimator(Estimator):
             gold,
             allowed,
             kept=self._kept(graphs.data, gold, allowed),
-            kind=self.objective,
-            method=self.inference,
+            loss=self.loss,
+            inference=self.inference,
             c2=self.c2,
-            entropy=self.entropy,
+            entropy_weight=self.entropy_weight,
             weights=weights,
-            passing=self.passing,
-            max_bytes=self.max_bytes,
         )
 
     def _kept(self, data: GraphData, gold: Ints, allowed: NDArray[np.bool_] | None) -> Ints | None:
@@ -237,7 +182,8 @@ class GraphEstimator(Estimator):
 
     def _set_labels(self, columns: list[list[Any]]) -> None:
         """Takes the labels out of what is to be learned."""
-        self._take_labels([_collect(column, self._names[0]) for column in columns])
+        kinds = (str, int, float, tuple)
+        self._take_labels([collect_labels(column, (), self._names[0], kinds) for column in columns])
 
     def _take_labels(self, kinds: list[tuple[Any, ...]]) -> None:
         """Takes the labels of every kind."""
@@ -288,13 +234,22 @@ class GraphEstimator(Estimator):
         self.convergence_ = objective.convergence
         if objective.failures:
             warnings.warn(
-                f"{self.inference} inference did not converge in {objective.failures} of {result.evaluations} "
-                f"evaluations (last residual {objective.convergence.residual:.2g}); see 'passing' of "
-                f"{type(self).__name__}",
+                f"{objective.inference.method} inference did not converge in {objective.failures} of "
+                f"{result.evaluations} evaluations (last residual {objective.convergence.residual:.2g}); "
+                f"see 'inference' of {type(self).__name__}",
                 ConvergenceWarning,
                 stacklevel=2,
             )
         return self
+
+    def objective(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> GraphObjective:
+        """What :meth:`fit` minimises, without the ``c1`` term: ``size`` and ``value_and_grad(w)``."""
+        self._check_parameters()
+        columns = self._columns(y)
+        fitted = self._is_fitted()
+        if not fitted:
+            self._set_labels(columns)
+        return self._make_objective(self._graphs(self._listed(X), grow=not fitted), columns, sample_weight)
 
     def _watch(self) -> Callback | None:
         if not self.verbose:
@@ -316,37 +271,33 @@ class GraphEstimator(Estimator):
             raise ValueError(f"'X' must be a list of {self._names[0]}s, got {X!r}")
         return list(X)
 
-    def _decoding(self) -> str:
+    def _decoding(self) -> str | Inference:
         if self.decoding is not None:
             return self.decoding
-        return self.inference if self.objective == "likelihood" else "loopy"
+        return self.inference if self.loss == "likelihood" else "loopy"
+
+    def _scored(self, X: Any) -> tuple[Graphs, Scores]:
+        """Graphs, and their scores by the weights learnt."""
+        self._require_fitted()
+        graphs = self._graphs(self._listed(X), grow=False)
+        return graphs, graphs.data.scores(self.weights_)
 
     def _decode(self, X: Any) -> list[list[NDArray[Any]]]:
         """Best labels: kind by kind, an array per graph."""
-        self._require_fitted()
-        graphs = self._graphs(self._listed(X), grow=False)
-        scores = graphs.data.scores(self.weights_)
-        y, _, convergence = graphs.data.engine.decode(
-            scores, self._decoding(), passing=self.passing, max_bytes=self.max_bytes
-        )
-        self.convergence_ = convergence
-        out = []
-        for labels, variables, offsets in zip(self._labels, graphs.variables, graphs.offsets, strict=True):
-            flat = label_array(labels)[y[variables]]
-            out.append(np.split(flat, offsets[1:-1]) if len(offsets) > 1 else [])
-        return out
+        graphs, scores = self._scored(X)
+        y, _, self.convergence_ = graphs.data.engine.decode(scores, self._decoding())
+        kinds = zip(self._labels, graphs.variables, graphs.offsets, strict=True)
+        return [_by_graph(label_array(labels)[y[variables]], offsets) for labels, variables, offsets in kinds]
 
     def _beliefs(self, X: Any) -> list[list[Floats]]:
-        self._require_fitted()
-        graphs = self._graphs(self._listed(X), grow=False)
+        graphs, scores = self._scored(X)
         engine = graphs.data.engine
-        scores = graphs.data.scores(self.weights_)
-        method = self.inference if self.objective == "likelihood" else self._decoding()
-        result = engine.infer(scores, method, passing=self.passing, factors=False, max_bytes=self.max_bytes)
+        rule = self.inference if self.loss == "likelihood" else self._decoding()
+        nodes = engine.infer(scores, rule, factors=False).nodes
         out = []
         for labels, variables, offsets in zip(self._labels, graphs.variables, graphs.offsets, strict=True):
             place = engine.node_ptr[variables][:, None] + np.arange(len(labels))
-            out.append(np.split(result.nodes[place], offsets[1:-1]) if len(offsets) > 1 else [])
+            out.append(_by_graph(nodes[place], offsets))
         return out
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -360,11 +311,11 @@ class GraphEstimator(Estimator):
                 if not isinstance(label, (str, int, float)):
                     raise ValueError(f"a model file holds labels that are strings or numbers, not {label!r}")
         params = {k: v for k, v in self.get_params().items() if k not in self._not_saved}
+        settings = {k: _to_plain(params[k]) for k in ("inference", "decoding")}
         header = {
             "estimator": self._kind,
             "labels": [list(labels) for labels in self._labels],
-            "params": plain_values(params),
-            "passing": _passing_to_dict(self.passing),
+            "params": plain_values(params | settings),
             "info": {"iterations": int(self.n_iter_)},
         }
         more, arrays = self._state()
@@ -394,7 +345,7 @@ class GraphEstimator(Estimator):
         try:
             known = cls._parameters()
             params = {k: v for k, v in header["params"].items() if k in known and k not in cls._not_saved}
-            params |= {"passing": _passing_from_dict(header["passing"]), "n_jobs": n_jobs}
+            params |= {k: _from_plain(params[k]) for k in ("inference", "decoding")} | {"n_jobs": n_jobs}
             out = cls(**params)
             out._check_parameters()
             columns = [list(labels) for labels in header["labels"]]
@@ -416,38 +367,27 @@ class GraphEstimator(Estimator):
 
     def factor_graph(self, x: Any) -> FactorGraph:
         """One graph with its scores, for every question that :class:`FactorGraph` answers."""
-        self._require_fitted()
-        data = self._graphs([x], grow=False).data
-        return FactorGraph.from_arrays(data.engine, data.scores(self.weights_))
+        graphs, scores = self._scored([x])
+        return FactorGraph.from_arrays(graphs.data.engine, scores)
 
 
 _BEAMS = {beam.__name__: beam for beam in (FixedSize, MinDivergence, Threshold)}
 
 
-def _passing_to_dict(passing: Passing | None) -> dict[str, Any] | None:
-    if passing is None:
-        return None
-    beam = passing.beam
-    return {
-        "schedule": passing.schedule,
-        "damping": float(passing.damping),
-        "tol": float(passing.tol),
-        "max_iter": int(passing.max_iter),
-        "beam": None if beam is None else {"kind": type(beam).__name__, **asdict(beam)},
-    }
+def _to_plain(inference: str | Inference | None) -> Any:
+    """Settings as a model file holds them."""
+    if not isinstance(inference, Inference):
+        return inference
+    beam = inference.beam
+    return asdict(inference) | {"beam": None if beam is None else {"kind": type(beam).__name__, **asdict(beam)}}
 
 
-def _passing_from_dict(values: dict[str, Any] | None) -> Passing | None:
-    if values is None or values["beam"] is None:
-        return None if values is None else Passing(**values)
+def _from_plain(values: Any) -> Any:
+    if not isinstance(values, dict) or values["beam"] is None:
+        return Inference(**values) if isinstance(values, dict) else values
     beam = dict(values["beam"])
-    return Passing(**{**values, "beam": _BEAMS[beam.pop("kind")](**beam)})
+    return Inference(**{**values, "beam": _BEAMS[beam.pop("kind")](**beam)})
 
 
-def label_array(labels: Sequence[Any]) -> NDArray[Any]:
-    """Labels as an array: of their own type if they share one, else of objects."""
-    if all(type(x) is type(labels[0]) and isinstance(x, (str, int, bool)) for x in labels):
-        return np.array(labels)
-    out = np.empty(len(labels), object)
-    out[:] = labels
-    return out
+def _by_graph(flat: NDArray[Any], offsets: Ints) -> list[NDArray[Any]]:
+    return np.split(flat, offsets[1:-1]) if len(offsets) > 1 else []

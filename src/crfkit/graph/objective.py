@@ -10,13 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crfkit.graph.engine import Convergence, Engine, Inference, Passing, Scores, pointers
-
-__all__ = ["EdgeGroup", "GraphData", "GraphObjective", "NodeGroup"]
+from crfkit.base.numbers import log_sum_exp
+from crfkit.graph.engine import Beliefs, Convergence, Engine, Inference, Scores, as_inference, pointers
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-OBJECTIVES = ("likelihood", "pseudo_likelihood", "piecewise")
+LOSSES = ("likelihood", "pseudo_likelihood", "piecewise")
 
 
 @dataclass(frozen=True, eq=False)
@@ -196,13 +195,11 @@ class GraphObjective:
         Numbers of the labels, -1 where not known.
     allowed : bool array [sum of cardinalities], optional
         Labels that are possible; for partly known ones.
-    kind : {"likelihood", "pseudo_likelihood", "piecewise"}
-    method : {"exact", "loopy", "trw", "mean_field"}
-    c2, entropy : float
+    loss : {"likelihood", "pseudo_likelihood", "piecewise"}
+    inference : {"exact", "loopy", "trw", "mean_field"} or Inference
+    c2, entropy_weight : float
         Coefficients of the squared norm and of the entropy of unlabelled graphs.
     weights : float64 array [graphs], optional
-    passing, max_bytes
-        As for :meth:`FactorGraph.marginals`.
     kept : int array, optional
         Numbers of the weights that are learnt; the others stay zero.
     """
@@ -215,31 +212,30 @@ class GraphObjective:
         gold: Ints,
         allowed: NDArray[np.bool_] | None = None,
         *,
-        kind: str = "likelihood",
-        method: str = "exact",
+        loss: str = "likelihood",
+        inference: str | Inference = "exact",
         c2: float = 0.0,
-        entropy: float = 0.0,
+        entropy_weight: float = 0.0,
         weights: Floats | None = None,
-        passing: Passing | None = None,
-        max_bytes: float = 2.0**31,
         kept: Ints | None = None,
     ) -> None:
-        if kind not in OBJECTIVES:
-            raise ValueError(f"'objective' must be one of {OBJECTIVES}, got {kind!r}")
-        if entropy and (method != "exact" or kind != "likelihood"):
+        if loss not in LOSSES:
+            raise ValueError(f"'loss' must be one of {LOSSES}, got {loss!r}")
+        self.inference = as_inference(inference)
+        if entropy_weight and (self.inference.method != "exact" or loss != "likelihood"):
             raise ValueError("entropy regularisation needs the likelihood and exact inference")
         engine = data.engine
-        self.data, self.gold, self.kind, self.method = data, gold, kind, method
-        self.c2, self.entropy, self.passing, self.max_bytes = float(c2), float(entropy), passing, max_bytes
+        self.data, self.gold, self.loss = data, gold, loss
+        self.c2, self.entropy_weight = float(c2), float(entropy_weight)
         self.weights = np.ones(data.n_graphs) if weights is None else weights
         self.kept = kept
         known = gold >= 0
         self.complete = bool(known.all())
         self.allowed = allowed
         if not self.complete:
-            if kind != "likelihood":
+            if loss != "likelihood":
                 graph = int(data.graph_of[np.flatnonzero(~known)[0]])
-                raise ValueError(f"{kind} training needs all labels; graph {graph} has unknown ones")
+                raise ValueError(f"{loss} training needs all labels; graph {graph} has unknown ones")
             if allowed is None:
                 raise ValueError("'allowed' must be given where labels are unknown")
         else:
@@ -273,16 +269,10 @@ class GraphObjective:
         out[self.kept] = w
         return out
 
-    def _infer(self, scores: Scores, weights: Floats) -> Inference:
+    def _infer(self, scores: Scores, weights: Floats) -> Beliefs:
         """Log Z, marginals of the nodes, and sums of the edges' marginals by table, weighted by graph."""
-        result = self.data.engine.infer(
-            scores,
-            self.method,
-            passing=self.passing,
-            max_bytes=self.max_bytes,
-            silent=True,
-            weights=weights[self.data.component_graph],
-        )
+        by_component = weights[self.data.component_graph]
+        result = self.data.engine.infer(scores, self.inference, silent=True, weights=by_component)
         self.convergence = result.convergence
         self.failures += not result.convergence.converged
         return result
@@ -334,11 +324,6 @@ class GraphObjective:
         nodes = (cold.nodes - hot.nodes) / (2 * step)
         return value, self._weigh(nodes, mask), (cold.factors - hot.factors) / (2 * step)
 
-    def _log_softmax(self, flat: Floats) -> Floats:
-        begin, card = self.data.engine.node_ptr[:-1], self.data.engine.cardinalities
-        shifted = flat - np.repeat(np.maximum.reduceat(flat, begin), card)
-        return np.asarray(shifted - np.repeat(np.log(np.add.reduceat(np.exp(shifted), begin)), card))
-
     def _sides(self) -> Iterator[tuple[Ints, Ints]]:
         """For both ends of the edges of every group: places of their scores among the nodes', [m, L], and among the
         tables', given the label of the other end."""
@@ -362,7 +347,10 @@ class GraphObjective:
 
     def _alone(self, unary: Floats) -> tuple[float, Floats]:
         """The negative log-likelihood of all nodes by these scores alone, and its derivatives."""
-        log_p = self._log_softmax(unary)
+        log_p = np.empty_like(unary)
+        for group, place in zip(self.data.nodes, self.data.places, strict=True):
+            rows = unary[place].reshape(-1, group.n_labels)
+            log_p[place] = (rows - log_sum_exp(rows)).ravel()
         value = -float(log_p[self.gold_node] @ self.weights[self.data.graph_of])
         d = np.exp(log_p)
         d[self.gold_node] -= 1
@@ -375,8 +363,7 @@ class GraphObjective:
         edges = np.bincount(data.table_of, self.weights[data.edge_graph], len(data.table_ptr) - 1)
         for k in range(len(data.edges)):
             table = data.edge_tables(scores.tables, k)
-            shifted = table - table.max(axis=1, keepdims=True)
-            log_q = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+            log_q = table - log_sum_exp(table)
             value -= float(log_q.ravel() @ data.edge_tables(self.gold_tables, k).ravel())
             of_table = edges[data.first_table[k] : data.first_table[k + 1]]
             data.edge_tables(tables, k)[...] += np.exp(log_q) * of_table[:, None]
@@ -386,12 +373,12 @@ class GraphObjective:
         """Value and gradient at w."""
         scores = self.data.scores(self.expand(w))
         compute = {"likelihood": self._likelihood, "pseudo_likelihood": self._pseudo, "piecewise": self._piecewise}
-        value, nodes, tables = compute[self.kind](scores)
-        if self.entropy and self.unlabelled.any():
+        value, nodes, tables = compute[self.loss](scores)
+        if self.entropy_weight and self.unlabelled.any():
             h, h_nodes, h_tables = self._entropy(scores)
-            value += self.entropy * h
-            nodes += self.entropy * h_nodes
-            tables += self.entropy * h_tables
+            value += self.entropy_weight * h
+            nodes += self.entropy_weight * h_nodes
+            tables += self.entropy_weight * h_tables
         gradient = np.empty(self.size) if out is None else out
         full = self.data.pull_back(nodes, tables)
         gradient[...] = full if self.kept is None else full[self.kept]

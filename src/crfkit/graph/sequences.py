@@ -11,15 +11,14 @@ from numpy.typing import NDArray
 
 from crfkit.base.parameters import check_number
 from crfkit.base.threads import resolve_threads
+from crfkit.data.labels import label_array
 from crfkit.features.encoders import Encoder, FeatureSource, make_encoder
 from crfkit.graph.checks import edge_array
-from crfkit.graph.engine import Passing
-from crfkit.graph.learning import GraphEstimator, Graphs, label_array, share_right
+from crfkit.graph.engine import Inference
+from crfkit.graph.learning import GraphEstimator, Graphs, share_right
 from crfkit.graph.objective import EdgeGroup, GraphData, NodeGroup
 from crfkit.model.chain_model import group, restore_encoder
 from crfkit.training.optimiser import Callback
-
-__all__ = ["FactorialCRF", "SkipChainCRF", "repeated_words"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -152,7 +151,7 @@ class SkipChainCRF(_SequenceEstimator):
         Attributes that occur less often are left out.
     all_possible_states : bool, default=False
         Whether attributes have weights also for labels that they were not seen with.
-    objective, inference, decoding, c1, c2, entropy, passing, max_bytes, max_iter, tol, n_jobs, verbose, callback
+    loss, inference, decoding, c1, c2, entropy_weight, max_iter, tol, n_jobs, verbose, callback
         As for :class:`GraphCRF`.
 
     Examples
@@ -165,6 +164,8 @@ class SkipChainCRF(_SequenceEstimator):
 
     _kind = "skip_chain_crf"
 
+    skips: Callable[[Any], Iterable[tuple[int, int]]]
+
     def __init__(
         self,
         features: FeatureSource = "auto",
@@ -172,37 +173,19 @@ class SkipChainCRF(_SequenceEstimator):
         skips: Callable[[Any], Iterable[tuple[int, int]]] = repeated_words,
         min_freq: int = 1,
         all_possible_states: bool = False,
-        objective: str = "likelihood",
-        inference: str = "loopy",
-        decoding: str | None = None,
+        loss: str = "likelihood",
+        inference: str | Inference = "loopy",
+        decoding: str | Inference | None = None,
         c1: float = 0.0,
         c2: float = 1.0,
-        entropy: float = 0.0,
-        passing: Passing | None = None,
-        max_bytes: float = 2.0**31,
+        entropy_weight: float = 0.0,
         max_iter: int | None = None,
         tol: float = 1e-5,
         n_jobs: int | None = -1,
         verbose: bool = False,
         callback: Callback | None = None,
     ) -> None:
-        self.features = features
-        self.skips = skips
-        self.min_freq = min_freq
-        self.all_possible_states = all_possible_states
-        self.objective = objective
-        self.inference = inference
-        self.decoding = decoding
-        self.c1 = c1
-        self.c2 = c2
-        self.entropy = entropy
-        self.passing = passing
-        self.max_bytes = max_bytes
-        self.max_iter = max_iter
-        self.tol = tol
-        self.n_jobs = n_jobs
-        self.verbose = verbose
-        self.callback = callback
+        self._keep(locals())
 
     def _shapes(self) -> list[tuple[int, ...]]:
         labels = len(self.classes_)
@@ -253,7 +236,7 @@ class SkipChainCRF(_SequenceEstimator):
         return self._beliefs(X)[0]
 
     def score(self, X: Any, y: Any) -> float:
-        """Part of the tokens that :meth:`predict` labels right; unknown labels as for :meth:`GraphCRF.score`."""
+        """Fraction of the tokens that :meth:`predict` labels right; unknown labels as for :meth:`GraphCRF.score`."""
         return share_right(y, self.predict(X), names=self._names)
 
 
@@ -278,7 +261,7 @@ class FactorialCRF(_SequenceEstimator):
     links : sequence of int, default=(0,)
         Token t of a column is tied to the tokens t + link of the next column. With two columns, (0, -1) or (0, 1)
         costs exact inference no more than (0,); more links cost more.
-    objective, inference, decoding, c1, c2, entropy, passing, max_bytes, max_iter, tol, n_jobs, verbose, callback
+    loss, inference, decoding, c1, c2, entropy_weight, max_iter, tol, n_jobs, verbose, callback
         As for :class:`GraphCRF`.
 
     Attributes
@@ -295,6 +278,8 @@ class FactorialCRF(_SequenceEstimator):
 
     _kind = "factorial_crf"
 
+    links: Sequence[int]
+
     def __init__(
         self,
         features: FeatureSource = "auto",
@@ -302,37 +287,19 @@ class FactorialCRF(_SequenceEstimator):
         min_freq: int = 1,
         all_possible_states: bool = False,
         links: Sequence[int] = (0,),
-        objective: str = "likelihood",
-        inference: str = "exact",
-        decoding: str | None = None,
+        loss: str = "likelihood",
+        inference: str | Inference = "exact",
+        decoding: str | Inference | None = None,
         c1: float = 0.0,
         c2: float = 1.0,
-        entropy: float = 0.0,
-        passing: Passing | None = None,
-        max_bytes: float = 2.0**31,
+        entropy_weight: float = 0.0,
         max_iter: int | None = None,
         tol: float = 1e-5,
         n_jobs: int | None = -1,
         verbose: bool = False,
         callback: Callback | None = None,
     ) -> None:
-        self.features = features
-        self.min_freq = min_freq
-        self.all_possible_states = all_possible_states
-        self.links = links
-        self.objective = objective
-        self.inference = inference
-        self.decoding = decoding
-        self.c1 = c1
-        self.c2 = c2
-        self.entropy = entropy
-        self.passing = passing
-        self.max_bytes = max_bytes
-        self.max_iter = max_iter
-        self.tol = tol
-        self.n_jobs = n_jobs
-        self.verbose = verbose
-        self.callback = callback
+        self._keep(locals())
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
@@ -400,5 +367,5 @@ class FactorialCRF(_SequenceEstimator):
         return list(zip(*self._beliefs(X), strict=True))
 
     def score(self, X: Any, y: Any) -> float:
-        """Part of the tokens that :meth:`predict` labels right in all columns; those unknown do not count."""
+        """Fraction of the tokens that :meth:`predict` labels right in all columns; those unknown do not count."""
         return share_right(y, self.predict(X), names=self._names, columns=len(self.classes_))

@@ -17,8 +17,6 @@ from crfkit.estimators import CRF
 from crfkit.loading import load
 from crfkit.metrics import spans
 
-__all__ = ["CrfkitComponent", "make_crfkit"]
-
 _SETS = ("ents", "tag", "pos")
 
 

@@ -14,8 +14,6 @@ import numpy as np
 from crfkit.data.readers import Labelled
 from crfkit.data.sequences import Columns
 
-__all__ = ["from_lists", "from_table", "to_table"]
-
 
 def _names(table: Any) -> list[str]:
     """Names of the columns of a data frame, an Arrow table, a data set or a dict."""

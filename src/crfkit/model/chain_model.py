@@ -8,32 +8,19 @@ import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from crfkit import _core
 from crfkit.base.files import whole_file
+from crfkit.base.numbers import log_sum_exp
 from crfkit.chain.constraints import Constraints
 from crfkit.chain.potentials import Potentials
 from crfkit.data.dataset import Dataset, Layout
 from crfkit.data.sequences import Columns, Items
 from crfkit.features.encoders import Encoder, FeatureSource, ItemEncoder, PlanEncoder
-
-__all__ = [
-    "ChainModel",
-    "LocalChainModel",
-    "ModelError",
-    "chain_model",
-    "group",
-    "plain_values",
-    "read_file",
-    "read_model",
-    "restore_encoder",
-    "write_file",
-    "write_model",
-]
 
 FORMAT = 1
 _DTYPES = {
@@ -54,9 +41,29 @@ class ModelError(ValueError):
     """A file that is not a model, or not a whole one."""
 
 
+class StateWeight(NamedTuple):
+    """Weight of an attribute for a label."""
+
+    attribute: str
+    label: Any
+    weight: float
+
+
+class EdgeWeight(NamedTuple):
+    """Weight of an attribute for a label followed by another."""
+
+    attribute: str
+    label: Any
+    following: Any
+    weight: float
+
+
 @dataclass(frozen=True, eq=False)
 class ChainModel:
     """A linear-chain CRF: an encoder, labels, and weights.
+
+    This is where a model is looked into: :meth:`card`, :meth:`state_weights`, :meth:`edge_weights` and
+    :meth:`transition_table`.
 
     Attributes
     ----------
@@ -123,9 +130,100 @@ class ChainModel:
 
     def potentials(self, X: Any, threads: int, dtype: Any = None) -> Iterator[Potentials]:
         """Potentials of sequences, piece by piece so that long inputs do not fill the memory."""
-        per_token = self.layout.n_labels * (self.layout.n_labels if len(self.layout.edge_ptr) else 1)
-        for piece in _pieces(self.encoder.read(X), max(1, _PIECE // per_token)):
+        for piece in _pieces(self.encoder.read(X), max(1, _PIECE // self._scores_per_token)):
             yield self.score(self.encoder.encode(piece, False, threads), threads, dtype)
+
+    @property
+    def _scores_per_token(self) -> int:
+        return self.layout.n_labels * (self.layout.n_labels if len(self.layout.edge_ptr) else 1)
+
+    def state_weights(self, top: int | None = None, label: Any = None) -> list[StateWeight]:
+        """(attribute, label) weights, the heaviest first.
+
+        Parameters
+        ----------
+        top : int, optional
+            How many.
+        label : optional
+            Only those of one label.
+
+        Examples
+        --------
+        >>> from crfkit import CRF
+        >>> crf = CRF(features=None).fit([[["a"], ["b"]]], [["A", "B"]])
+        >>> sorted((w.attribute, w.label) for w in crf.model_.state_weights(top=2))
+        [('a', 'A'), ('b', 'B')]
+        """
+        layout = self.layout
+        weights = self.weights[: len(layout.state_label)]
+        chosen = np.arange(len(weights))
+        if label is not None:
+            if label not in self.labels:
+                raise ValueError(f"the model has no label {label!r}: it has {', '.join(map(str, self.labels))}")
+            chosen = np.flatnonzero(layout.state_label == self.labels.index(label))
+        order = chosen[np.argsort(-np.abs(weights[chosen]), kind="stable")]
+        order = order[weights[order] != 0][:top]
+        names = self.encoder.names()
+        attribute = np.searchsorted(layout.state_ptr, order, side="right") - 1
+        return [
+            StateWeight(names[a], self.labels[layout.state_label[k]], float(weights[k]))
+            for k, a in zip(order.tolist(), attribute.tolist(), strict=True)
+        ]
+
+    def edge_weights(self, top: int | None = None) -> list[EdgeWeight]:
+        """Weights of transitions that look at the input, the heaviest first."""
+        layout = self.layout
+        n = layout.n_labels
+        weights = self.weights[layout.edge_first : layout.edge_first + len(layout.edge_pair)]
+        order = np.argsort(-np.abs(weights), kind="stable")
+        order = order[weights[order] != 0][:top]
+        names = self.encoder.names(edge=True)
+        attribute = np.searchsorted(layout.edge_ptr, order, side="right") - 1
+        pairs = [divmod(int(layout.edge_pair[k]), n) for k in order]
+        return [
+            EdgeWeight(names[a], self.labels[i], self.labels[j], float(weights[k]))
+            for k, a, (i, j) in zip(order.tolist(), attribute.tolist(), pairs, strict=True)
+        ]
+
+    def transition_table(self) -> NDArray[np.float64]:
+        """Scores [L, L] of label i followed by label j; minus infinity where forbidden.
+
+        Examples
+        --------
+        >>> from crfkit import CRF
+        >>> crf = CRF(constraints=[("B", "A")]).fit([["a", "b"]], [["A", "B"]])
+        >>> bool(crf.model_.transition_table()[1, 0] == -float("inf"))
+        True
+        """
+        layout = self.layout
+        n = layout.n_labels
+        table = np.zeros((n, n))
+        known = layout.transition.reshape(n, n) >= 0
+        table[known] = self.weights[layout.transition[known.ravel()]]
+        if self.constraints is not None:
+            table[~self.constraints.transitions] = -np.inf
+        return table
+
+    def card(self) -> dict[str, Any]:
+        """What there is to say about a model at a glance."""
+        layout = self.layout
+        n_state, n_edge = self.encoder.n_attributes
+        kind = self.encoder.config()
+        features = f"{len(kind['plan']['templates'])} templates" if kind["kind"] == "plan" else "attributes as given"
+        if kind.get("function"):
+            features = f"function {kind['function']}"
+        return {
+            "labels": [str(label) for label in self.labels],
+            "features": features,
+            "attributes": n_state,
+            "transition_attributes": n_edge,
+            "weights": layout.size,
+            "active_weights": int(np.count_nonzero(self.weights)),
+            "constraints": self.constraints is not None,
+            "precision": np.dtype(self.dtype).name,
+            "parameters": dict(self.params),
+            "training": dict(self.info),
+        }
 
 
 class LocalChainModel(ChainModel):
@@ -142,21 +240,14 @@ class LocalChainModel(ChainModel):
         first = offsets[:-1][np.diff(offsets) > 0]
         inner[first] = False
         steps = p.pairwise + p.unary[inner][:, None, :]
-        steps -= _log_sum(steps)
+        steps -= log_sum_exp(steps)
         unary = np.zeros((data.n_tokens, n), p.unary.dtype)
-        unary[first] = p.unary[first] - _log_sum(p.unary[first])
+        unary[first] = p.unary[first] - log_sum_exp(p.unary[first])
         return Potentials(unary, steps, offsets=offsets)
 
-    def potentials(self, X: Any, threads: int, dtype: Any = None) -> Iterator[Potentials]:
-        """Potentials of sequences, piece by piece."""
-        for piece in _pieces(self.encoder.read(X), max(1, _PIECE // self.layout.n_labels**2)):
-            yield self.score(self.encoder.encode(piece, False, threads), threads, dtype)
-
-
-def _log_sum(x: Any) -> Any:
-    """Logarithm of the sum of exponentials over the last axis, which is kept."""
-    top = x.max(axis=-1, keepdims=True)
-    return top + np.log(np.exp(x - top).sum(axis=-1, keepdims=True))
+    @property
+    def _scores_per_token(self) -> int:
+        return self.layout.n_labels**2
 
 
 def _pieces(X: Columns | Items, tokens: int) -> Iterator[Columns | Items]:

@@ -9,12 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from crfkit.chain.inference import decode_flat, node_marginals
+from crfkit.chain.inference import decode_flat, marginals
 from crfkit.data.dataset import Dataset, Layout
 from crfkit.model.chain_model import ChainModel
-from crfkit.model.inspection import transition_table
-
-__all__ = ["Contribution", "Decision", "Explanation", "explain"]
 
 
 @dataclass(frozen=True)
@@ -199,7 +196,7 @@ class _Sources:
         self.layout: Layout = layout
         self.names = model.encoder.names()
         self.edge_names = model.encoder.names(edge=True)
-        table = transition_table(model)
+        table = model.transition_table()
         self.allowed = np.isfinite(table)
         self.transitions = np.where(self.allowed, table, 0.0)
         n = layout.n_labels
@@ -261,7 +258,7 @@ def explain(model: ChainModel, x: Any, y: Sequence[Any] | None = None) -> Explan
             if label not in number:
                 raise ValueError(f"position {t}: {label!r} is not one of the model's labels")
         path = np.array([number[label] for label in y], np.int32)
-    nodes = node_marginals(p, 1)
+    nodes = marginals(p, 1).nodes
     sources = _Sources(model)
     return Explanation(tuple(_decide(sources, data, nodes, path, t, tokens[t]) for t in range(data.n_tokens)))
 

@@ -19,12 +19,10 @@ from typing import NamedTuple
 import numpy as np
 
 from crfkit import _core
-from crfkit.chain.inference import decode_flat, node_marginals
+from crfkit.chain.inference import decode_flat, marginals
 from crfkit.data.readers import DataError, Source, open_source, read_chunks, source_name
 from crfkit.data.sequences import Columns, Items
 from crfkit.model.chain_model import ChainModel
-
-__all__ = ["Tagged", "iter_items", "tag_columns"]
 
 _PIECE = 1 << 19
 
@@ -45,7 +43,7 @@ class _Text(NamedTuple):
 
 
 def _last_blank(data: bytes) -> int:
-    """Where the text behind the last blank line begins; 0 if there is none."""
+    """Where the text after the last blank line begins; 0 if there is none."""
     end = len(data)
     while (at := data.rfind(b"\n", 0, end)) >= 0:
         before = data.rfind(b"\n", 0, at) + 1
@@ -137,7 +135,7 @@ class _Worker:
         path = decode_flat(p, threads)
         chances = None
         if self.probabilities:
-            chances = np.ascontiguousarray(node_marginals(p, threads)[np.arange(len(path)), path], np.float64)
+            chances = np.ascontiguousarray(marginals(p, threads).nodes[np.arange(len(path)), path], np.float64)
         out = _core.write_columns(strings, table.ids, offsets, path, self.labels, chances)
         return Tagged(out, len(table), len(path))
 
@@ -163,13 +161,13 @@ def tag_columns(
     comment, document : str
         As for :func:`crfkit.data.read_columns`.
     probabilities : bool
-        Whether the probability of each label stands behind it.
+        Whether the probability of each label stands after it.
     threads : int
 
     Yields
     ------
     Tagged
-        Lines of the columns and the label, with tabs between; a blank line behind each sequence.
+        Lines of the columns and the label, with tabs between; a blank line after each sequence.
 
     Examples
     --------

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from crfkit.base.numbers import log_sum_exp
 from crfkit.training.objective import Objective, Problem
 
 Vector = NDArray[np.float64]
@@ -146,23 +147,15 @@ class BackwardObjective(Objective):
             at = pair == gold[t - 1] * n + gold[t]
             np.add.at(observed, k[at], value[at])
             joint = a + log_beta
-            log_beta = _log_sum(joint)
+            log_beta = log_sum_exp(joint)[:, 0]
             p = np.exp(joint - np.where(np.isneginf(log_beta), 0.0, log_beta)[:, None])
             tangent = p @ tangent
             np.add.at(tangent, (pair // n, k), value * p.ravel()[pair])
-        log_z = float(_log_sum(log_beta[None])[0])
+        log_z = float(log_sum_exp(log_beta)[0])
         p = np.exp(log_beta - log_z)
         weight = float(self._weights[s])
         gradient[mine] += weight * (p @ tangent - observed)
         return weight * (log_z - float(score))
-
-
-def _log_sum(x: Vector) -> Vector:
-    """Logarithm of the sum of the exponentials of each row."""
-    top = x.max(axis=1)
-    safe = np.where(np.isneginf(top), 0.0, top)
-    with np.errstate(divide="ignore"):
-        return np.asarray(safe + np.log(np.exp(x - safe[:, None]).sum(axis=1)))
 
 
 def _entries(

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crfkit import _core
-from crfkit.chain.inference import decode_flat, log_partition, node_marginals
+from crfkit.chain.inference import decode_flat, log_partition, marginals
 from crfkit.chain.potentials import Potentials
 from crfkit.compat.pycrfsuite.items import ItemSequence
 from crfkit.compat.suite_file import SuiteFeatures, chain_model, parse_suite, suite_bytes, suite_features
@@ -144,7 +144,7 @@ class Tagger:
             raise ValueError("there is no sequence: call set or tag first")
         if self._potentials is None:
             p = model.score(data, 1, np.float64)
-            self._potentials = (p, float(log_partition(p, 1)[0]), node_marginals(p, 1))
+            self._potentials = (p, float(log_partition(p, 1)[0]), marginals(p, 1).nodes)
         return self._potentials
 
     def probability(self, yseq: Sequence[str]) -> float:
