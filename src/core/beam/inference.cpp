@@ -4,7 +4,6 @@
 #include <limits>
 
 #include "beam/kernels.hpp"
-#include "chain/best_paths.hpp"
 #include "chain/driver.hpp"
 
 namespace crfkit {
@@ -104,26 +103,18 @@ template <class T>
 std::vector<Paths> nbest(const ChainInput<T>& in, const BeamRule& rule, i64 k, const Threads& threads) {
   const Prepared<T> prepared(in, {}, true);
   const BeamKernels<T>& kernels = beam_kernels_for<T>();
-  const i64 n = in.n_labels;
-  std::vector<Paths> out(in.n_seq);
+  WideInput wide(in);  // without the labels outside of the beams
   with_workspaces(kernels.workspace, in.n_seq, threads, [&](i64 s, Workspace& workspace) {
-    const i64 begin = in.offsets[s], steps = in.offsets[s + 1] - begin, edge = in.per_step ? prepared.edge_first[s] : 0;
     BeamResult beams;
-    kernels.choose(prepared.job, rule, s, beams, workspace);
-    if (!(beams.log_mass > -kInf)) return;
-    const auto label = [&](i64 t, i64 j) { return i64{beams.label(static_cast<int>(t), j)}; };
-    best_paths(
-        steps, k, [&](i64 t) { return static_cast<i64>(beams.size(static_cast<int>(t))); },
-        [&](i64 t, i64 j) { return static_cast<double>(in.unary[(begin + t) * n + label(t, j)]); },
-        [&](i64 t, i64 i, i64 j) {
-          const T* a = in.pairwise + (in.per_step ? edge + t : 0) * n * n;
-          return static_cast<double>(a[label(t, i) * n + label(t + 1, j)]);
-        },
-        out[s]);
-    for (std::size_t p = 0; p < out[s].path.size(); ++p)
-      out[s].path[p] = static_cast<i32>(label(static_cast<i64>(p) % steps, out[s].path[p]));
+    const int steps = static_cast<int>(in.offsets[s + 1] - in.offsets[s]);
+    if (steps > 0) kernels.choose(prepared.job, rule, s, beams, workspace);
+    double* u = wide.scores.data() + in.offsets[s] * in.n_labels;
+    std::fill_n(u, i64{steps} * in.n_labels, -kInf);
+    for (int t = 0; t < steps && beams.log_mass > -kInf; ++t, u += in.n_labels)
+      for (std::size_t j = 0; j < beams.size(t); ++j)
+        u[beams.label(t, j)] = in.unary[(in.offsets[s] + t) * in.n_labels + beams.label(t, j)];
   });
-  return out;
+  return nbest(wide, k, threads);
 }
 
 #define CRFKIT_INSTANTIATE(T)                                                                               \

@@ -61,8 +61,9 @@ void bind_inference(nb::module_& m) {
         require(k >= 1, "there must be a path to look for");
         BeamRule rule;
         if (beam) rule.criterion = criterion_of(*beam);
-        const auto found = unlocked(
-            [&] { return beam ? nbest(in, rule, k, make_threads(threads)) : nbest(in, k, make_threads(threads)); });
+        const auto found = unlocked([&] {
+          return beam ? nbest(in, rule, k, make_threads(threads)) : nbest(WideInput(in), k, make_threads(threads));
+        });
         std::vector<i64> count;
         std::vector<i32> path;
         std::vector<double> score;

@@ -1,74 +1,68 @@
-// best_paths.hpp: the k best paths through a lattice.
+// best_paths.hpp: the k best paths of a sequence, read off the scores of the best paths to each label.
 #pragma once
+#include <algorithm>
 #include <limits>
 #include <queue>
+#include <vector>
 
 #include "chain/chain.hpp"
 
 namespace crfkit {
 
-// The k best paths through a lattice of count(t) nodes at step t, with scores unary(t, j) and pairwise(t, i, j) of i at
-// t before j at t + 1. out.path holds numbers of nodes.
+// Goes back from the last step, best first. With v[t][i] the score of the best path to label i at t, a path that has
+// label j at t + 1 loses, by having i at t,
 //
-// The k best ways to each node of a step are kept, each the score, the node before and its rank there. The ways into j
-// are merged from the sorted lists of all nodes i, whose heads wait in a heap.
-template <class Count, class Unary, class Pairwise>
-void best_paths(i64 steps, i64 k, Count count, Unary unary, Pairwise pairwise, Paths& out) {
-  struct Way {
-    double score;
-    i32 node, rank;
+//   max_l (v[t][l] + a[l][j]) - (v[t][i] + a[i][j])
+//
+// and is worse than the best path by the sum of what it loses. v: [tokens][labels], each row up to a constant. Among
+// equals, paths come in the order of their last labels, then of those before.
+inline void best_paths(const ChainInput<double>& in, i64 s, i64 first_edge, i64 k, const double* v, Paths& out) {
+  struct Part {
+    double loss;
+    i64 t, next;  // next: the part that this one was put in front of
+    i32 label;
   };
-  struct Step {
-    std::vector<Way> ways;
-    std::vector<std::size_t> first = {0};  // of each node's, and the end
-    i32 size() const { return static_cast<i32>(first.size()) - 1; }
-    std::size_t ways_to(i32 i) const { return first[i + 1] - first[i]; }
-    const Way& way(i32 i, i32 rank) const { return ways[first[i] + rank]; }
-  };
-  const auto worse = [](const Way& a, const Way& b) {
-    return a.score < b.score || (a.score == b.score && (a.node > b.node || (a.node == b.node && a.rank > b.rank)));
-  };
-  constexpr double inf = std::numeric_limits<double>::infinity();
+  const i64 n = in.n_labels, begin = in.offsets[s], steps = in.offsets[s + 1] - begin;
   if (steps == 0) return out.score.push_back(0.0);
-  // Appends the k best of the lists in `from`, adding extra(i) to list i.
-  const auto merge = [&](const Step& from, auto extra, std::vector<Way>& to) {
-    std::priority_queue<Way, std::vector<Way>, decltype(worse)> heap(worse);
-    Way best = {-inf, -1, 0};
-    for (i32 i = 0; i < from.size(); ++i) {
-      if (from.ways_to(i) == 0) continue;
-      const Way way = {from.way(i, 0).score + extra(i), i, 0};
-      if (way.score > best.score) best = way;
-      if (k > 1 && way.score > -inf) heap.push(way);
-    }
-    if (k == 1 && best.node >= 0) to.push_back(best);
-    for (i64 found = 0; found < k && !heap.empty(); ++found) {
-      const Way way = heap.top();
-      heap.pop();
-      to.push_back(way);
-      if (way.rank + 1u < from.ways_to(way.node))
-        heap.push({from.way(way.node, way.rank + 1).score + extra(way.node), way.node, way.rank + 1});
+  const auto pair = [&](i64 t, i64 i, i64 j) {
+    return in.pairwise[((in.per_step ? first_edge + t : 0) * n + i) * n + j];
+  };
+  std::vector<Part> parts;
+  const auto later = [&](i64 a, i64 b) {
+    const Part &x = parts[a], &y = parts[b];
+    return x.loss != y.loss ? x.loss > y.loss : x.t != y.t ? x.t > y.t : a > b;
+  };
+  std::priority_queue<i64, std::vector<i64>, decltype(later)> open(later);
+  std::priority_queue<double> losses;  // of the k best paths that are known of
+  std::vector<double> scores(n);
+  const auto extend = [&](i64 t, i64 next) {  // by all labels of step t
+    for (i64 i = 0; i < n; ++i) scores[i] = v[(begin + t) * n + i] + (next < 0 ? 0.0 : pair(t, i, parts[next].label));
+    const i64 best = std::max_element(scores.begin(), scores.end()) - scores.begin();
+    for (i64 i = 0; i < n; ++i) {
+      if (!(scores[i] > -std::numeric_limits<double>::infinity())) continue;
+      const double loss = (next < 0 ? 0.0 : parts[next].loss) + (scores[best] - scores[i]);
+      const bool full = static_cast<i64>(losses.size()) >= k;
+      if (full && loss > losses.top()) continue;
+      if (next < 0 || i != best) losses.push(loss);
+      if (full && (next < 0 || i != best)) losses.pop();
+      parts.push_back({loss, t, next, static_cast<i32>(i)});
+      open.push(static_cast<i64>(parts.size()) - 1);
     }
   };
-  std::vector<Step> best(steps);
-  for (i64 t = 0; t < steps; ++t) {  // recursion: viterbi
-    for (i64 j = 0; j < count(t); ++j) {
-      const double u = unary(t, j);
-      if (t == 0 && u > -inf) best[t].ways.push_back({u, -1, 0});
-      if (t > 0 && u > -inf) merge(best[t - 1], [&](i32 i) { return pairwise(t - 1, i, j) + u; }, best[t].ways);
-      best[t].first.push_back(best[t].ways.size());
+  for (extend(steps - 1, -1); !open.empty() && static_cast<i64>(out.score.size()) < k;) {
+    const i64 at = open.top();
+    open.pop();
+    if (parts[at].t > 0) {
+      extend(parts[at].t - 1, at);
+      continue;
     }
-  }
-  std::vector<Way> ends;
-  merge(best[steps - 1], [](i32) { return 0.0; }, ends);
-  out.path.resize(ends.size() * steps);
-  i32* path = out.path.data();
-  for (Way at : ends) {
-    out.score.push_back(at.score);
-    for (i64 t = steps - 1; t >= 0; --t) {
-      path[t] = at.node;
-      at = best[t].way(at.node, at.rank);
+    double score = 0;
+    for (i64 p = at; p >= 0; p = parts[p].next) {
+      const auto& [loss, t, next, label] = parts[p];
+      out.path.push_back(label);
+      score += in.unary[(begin + t) * n + label] + (next < 0 ? 0.0 : pair(t, label, parts[next].label));
     }
-    path += steps;
+    out.score.push_back(score);
   }
 }
 

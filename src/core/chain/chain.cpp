@@ -140,18 +140,19 @@ void backward_messages(const ChainInput<T>& in, double* beta) {
     prepared.kernels.backward_messages(prepared.job, pack, *workspace);
 }
 
-template <class T>
-std::vector<Paths> nbest(const ChainInput<T>& in, i64 k, const Threads& threads) {
-  const i64 n = in.n_labels;
-  const std::vector<i64> edge_first = edge_offsets(in.offsets, in.n_seq);
+std::vector<Paths> nbest(const ChainInput<double>& in, i64 k, const Threads& threads) {
+  std::vector<double> v(in.offsets[in.n_seq] * in.n_labels);
+  std::vector<i32> path(in.offsets[in.n_seq]);
+  std::vector<u8> dead(in.n_seq);
+  ChainJob<double> job;
+  job.path = path.data();
+  job.dead = dead.data();
+  job.best = v.data();
+  const Prepared<double> prepared(in, job, true);
+  run(prepared, prepared.kernels.decode, threads);
   std::vector<Paths> out(in.n_seq);
-  parallel_for(in.n_seq, threads.count, threads.poll, [&](i64 s, int) {
-    const T *u = in.unary + in.offsets[s] * n, *a = in.pairwise + (in.per_step ? edge_first[s] * n * n : 0);
-    best_paths(
-        in.offsets[s + 1] - in.offsets[s], k, [&](i64) { return n; },
-        [&](i64 t, i64 j) { return double{u[t * n + j]}; },
-        [&](i64 t, i64 i, i64 j) { return double{a[(in.per_step ? t * n + i : i) * n + j]}; }, out[s]);
-  });
+  parallel_for(in.n_seq, threads.count, threads.poll,
+               [&](i64 s, int) { best_paths(in, s, prepared.edge_first[s], k, v.data(), out[s]); });
   return out;
 }
 
@@ -163,8 +164,7 @@ std::vector<Paths> nbest(const ChainInput<T>& in, i64 k, const Threads& threads)
   template void entropies(const ChainInput<T>&, const Threads&, const EntropyOut<T>&);                           \
   template void backward_messages(const ChainInput<T>&, double*);                                                \
   template void decode(const ChainInput<T>&, const Threads&, i32*, u8*);                                         \
-  template void sample(const ChainInput<T>&, const Threads&, i64, const double*, double*, i32*);                 \
-  template std::vector<Paths> nbest(const ChainInput<T>&, i64, const Threads&);
+  template void sample(const ChainInput<T>&, const Threads&, i64, const double*, double*, i32*);
 CRFKIT_INSTANTIATE(float)
 CRFKIT_INSTANTIATE(double)
 #undef CRFKIT_INSTANTIATE

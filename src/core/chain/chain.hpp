@@ -76,7 +76,19 @@ struct Paths {
   std::vector<i32> path;      // [paths][steps]
   std::vector<double> score;  // [paths]; empty where no path is allowed
 };
-template <class T>
-std::vector<Paths> nbest(const ChainInput<T>& in, i64 k, const Threads& threads);
+std::vector<Paths> nbest(const ChainInput<double>& in, i64 k, const Threads& threads);
+
+// A copy of the input in double precision.
+struct WideInput : ChainInput<double> {
+  template <class T>
+  explicit WideInput(const ChainInput<T>& in)
+      : scores(in.unary, in.unary + in.offsets[in.n_seq] * in.n_labels),
+        pairs(in.pairwise,
+              in.pairwise + (in.per_step ? edge_offsets(in.offsets, in.n_seq).back() : 1) * in.n_labels * in.n_labels) {
+    static_cast<ChainInput<double>&>(*this) = {in.n_labels,   in.n_seq,     in.offsets,
+                                               scores.data(), pairs.data(), in.per_step};
+  }
+  std::vector<double> scores, pairs;
+};
 
 }  // namespace crfkit

@@ -98,6 +98,9 @@ class ChainKernel {
     viterbi.forward(pack_, steps);
     for (int s = 0; s < pack_.n_seq(); ++s)
       job_.dead[pack_.seq[s]] = !viterbi.trace(pack_, s, steps, job_.path + token(s));
+    for (int s = 0; job_.best && s < pack_.n_seq(); ++s)
+      for (int t = 0; t < pack_.length(s); ++t)
+        std::copy_n(viterbi.v.data() + pack_.row(t, s) * stride_, n_, job_.best + (token(s) + t) * n_);
   }
 
   // The covariance with job.r and job.ra.

@@ -24,12 +24,14 @@ struct ChainJob : ChainInput<T> {
   T* nodes = nullptr;                      // out [tokens][labels], or null
   T* edges = nullptr;                      // out [edges][labels][labels], or null
   const double* weight = nullptr;          // factors of the sequences' nodes, edges and pairs, or null: all one
-  double* pairs = nullptr;              // out, shared transitions: edges summed over the pack [labels][labels], or null
-  i32* path = nullptr;                  // out, decode: [tokens]; sample: [samples][tokens]
-  u8* dead = nullptr;                   // out, decode: 1 where no path is allowed        [sequences]
-  i64 n_samples = 0;                    // sample
-  const double* uniform = nullptr;      // [samples][tokens]
-  const T *r = nullptr, *ra = nullptr;  // covariance: the scores it is taken with
+  double* pairs = nullptr;  // out, shared transitions: edges summed over the pack [labels][labels], or null
+  i32* path = nullptr;      // out, decode: [tokens]; sample: [samples][tokens]
+  T* best =
+      nullptr;  // out, decode: scores of best paths to the labels, a step's highest zero [tokens][labels], or null
+  u8* dead = nullptr;                         // out, decode: 1 where no path is allowed        [sequences]
+  i64 n_samples = 0;                          // sample
+  const double* uniform = nullptr;            // [samples][tokens]
+  const T *r = nullptr, *ra = nullptr;        // covariance: the scores it is taken with
   const Transitions<double>* wide = nullptr;  // covariance: shared transitions in double precision
   double* mean = nullptr;                     // out, covariance [sequences]
   double* beta = nullptr;                     // out, backward_messages [tokens][labels]

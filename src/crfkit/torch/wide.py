@@ -20,18 +20,6 @@ __all__: list[str] = []
 
 
 @triton.jit
-def _arrived(ptr, mask):
-    """Messages of other programs, when all of them are there: what is not holds a NaN that no operation returns."""
-    waiting = tl.full([], 1, tl.int32)
-    x = tl.full(ptr.shape, float("-inf"), tl.float32)
-    while waiting > 0:
-        x = tl.load(ptr, mask=mask, other=float("-inf"), volatile=True)
-        absent = (x.to(tl.int32, bitcast=True) == -1).to(tl.int32)
-        waiting = tl.max(tl.max(tl.max(absent, axis=2), axis=1), axis=0)
-    return x
-
-
-@triton.jit
 def _larger_of(most, before_ptr, w, k, rows_left, n_steps, n_labels, ROWS: tl.constexpr):
     """The larger of ``most`` [ROWS / 4, 4, COLUMNS] and max_k before[k] + w[k], four sequences at a time."""
     for q in tl.static_range(0, ROWS, 4):
@@ -90,8 +78,14 @@ def _walk_kernel(
         before = out_ptr + (r64 * n_steps + last) * n_labels
         linked = row_in & (r * 0 + step > 0)
         high = tl.full([ROWS], float("-inf"), tl.float32)
+        x = tl.full([PARTS, ROWS, CHUNK // PARTS], float("-inf"), tl.float32)
         for k0 in tl.static_range(0, DEPTH, CHUNK):
-            x = _arrived(before[None, :, None] + k0 + k, linked[None, :, None] & (k0 + k < n_labels))
+            waiting = step * 0 + 1
+            while waiting > 0:
+                x = tl.load(before[None, :, None] + k0 + k, mask=linked[None, :, None] & (k0 + k < n_labels),
+                            other=float("-inf"), volatile=True)  # fmt: skip
+                absent = (x.to(tl.int32, bitcast=True) == -1).to(tl.int32)
+                waiting = tl.max(tl.max(tl.max(absent, axis=2), axis=1), axis=0)
             high = tl.maximum(high, tl.max(tl.max(x, axis=2), axis=0))
         safe = finite(high)
         total = tl.zeros([ROWS, COLUMNS], tl.float32)
