@@ -297,7 +297,7 @@ class PenalisedChain(ChainEstimator):
         }
         self._adopt(self._model(skeleton.pruned(), result.w, info))
         self.result_, self.n_iter_, self.beams_ = result, result.iterations, result.beams
-        self._seen += len(X)
+        self._seen += len(X) if stream else 0
         if result.reason == "interrupted":
             warnings.warn(
                 f"training was {result.message} (iteration {result.iterations})", RuntimeWarning, stacklevel=3
