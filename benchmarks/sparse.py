@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from crfkit import CRF, _core, chain
+from crfkit import CRF, chain
 from crfkit.chain import Adaptive, MinDivergence, Potentials
 from crfkit.data import load_corpus
 from crfkit.training import BeamObjective, minimize_lbfgs
@@ -107,11 +107,14 @@ def latvian() -> dict[str, Any]:
 
 
 def every_label(p: Potentials) -> Any:
-    """Exact Viterbi by the kernel that looks at all labels at each step, whatever their scores."""
+    """Exact Viterbi with all labels at each step: where something is forbidden after each of them, none is left out.
+
+    What is forbidden is the least likely of all that may follow.
+    """
     x = p.lattice
-    path, dead = np.empty(len(x.unary), np.int32), np.empty(len(p), np.uint8)
-    _core.decode(x.unary, x.pairwise, x.per_step, x.offsets, THREADS, "plainly", 0.0, 1, path, dead)
-    return p.split(path)
+    pairwise = x.pairwise[0].copy()
+    np.put_along_axis(pairwise, pairwise.argmin(axis=1, keepdims=True), -np.inf, axis=1)
+    return chain.decode(Potentials(x.unary, pairwise, offsets=x.offsets), THREADS)
 
 
 def decoding(p: Potentials, beams: tuple[MinDivergence, ...]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Writes src/core/unicode_tables.hpp: character classes and lower case, from Python's own tables.
+"""Writes src/core/text/unicode_tables.hpp: character classes and lower case, from Python's own tables.
 
 Run it when the Unicode version of the oldest supported Python changes: ``python tools/unicode_tables.py``.
 """
@@ -70,10 +70,11 @@ def main() -> None:
     out = [
         "// unicode_tables.hpp: made by tools/unicode_tables.py; do not edit.",
         "#pragma once",
-        '#include "base.hpp"',
+        '#include "base/base.hpp"',
         "",
         "namespace crfkit {",
         "",
+        "// clang-format off",
         "struct ClassRange { u32 first, last; u8 kind; };",
         "struct LowerRange { u32 first, last; i32 step, distance; };",
         "",
@@ -92,8 +93,8 @@ def main() -> None:
     lines([f"{{{a},{b},{k}}}," for a, b, k in class_ranges()])
     out += ["};", "", "inline constexpr LowerRange kLowerRanges[] = {"]
     lines([f"{{{a},{b},{s},{d}}}," for a, b, s, d in lower_ranges()])
-    out += ["};", "", "}  // namespace crfkit", ""]
-    Path(__file__).parents[1].joinpath("src/core/unicode_tables.hpp").write_text("\n".join(out))
+    out += ["};", "// clang-format on", "", "}  // namespace crfkit", ""]
+    Path(__file__).parents[1].joinpath("src/core/text/unicode_tables.hpp").write_text("\n".join(out))
 
 
 if __name__ == "__main__":

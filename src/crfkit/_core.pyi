@@ -14,23 +14,21 @@ U32 = NDArray[np.uint32]
 U16 = NDArray[np.uint16]
 U8 = NDArray[np.uint8]
 Floats = NDArray[np.floating[Any]]
+Chains = tuple[Floats, Floats, bool, I64]
+Beam = tuple[str, float, int]
+Scores = tuple[F64, F64, I64, I32]
+Beliefs = tuple[F64, F64 | None, F64 | None, F64, F64]
 
 def instruction_set() -> str: ...
-def sum_product(
-    unary: Floats,
-    pairwise: Floats,
-    per_step: bool,
-    offsets: I64,
-    threads: int,
-    log_z: F64,
-    nodes: Floats | None,
-    edges: Floats | None,
-) -> None: ...
+def sum_product(chains: Chains, threads: int, log_z: F64, nodes: Floats | None, edges: Floats | None) -> None: ...
+def decode(chains: Chains, threads: int, beam: Beam | None, path: I32, dead: U8) -> None: ...
+def sample(chains: Chains, threads: int, uniform: F64, log_z: F64, path: I32) -> None: ...
+def nbest(chains: Chains, threads: int, beam: Beam | None, k: int) -> tuple[I64, I32, F64]: ...
+def beam_sum_product(
+    chains: Chains, threads: int, beam: Beam, keep: I32 | None, form: str
+) -> tuple[F64, I64, I32, F64, I64, F64, F64]: ...
 def expectations(
-    unary: Floats,
-    pairwise: Floats,
-    per_step: bool,
-    offsets: I64,
+    chains: Chains,
     threads: int,
     weight: F64 | None,
     log_z: F64,
@@ -39,10 +37,7 @@ def expectations(
     edges: Floats | None,
 ) -> None: ...
 def covariance(
-    unary: Floats,
-    pairwise: Floats,
-    per_step: bool,
-    offsets: I64,
+    chains: Chains,
     r: Floats,
     ra: Floats,
     threads: int,
@@ -52,56 +47,8 @@ def covariance(
     pairs: F64 | None,
     edges: Floats | None,
 ) -> None: ...
-def decode(
-    unary: Floats,
-    pairwise: Floats,
-    per_step: bool,
-    offsets: I64,
-    threads: int,
-    kind: str | None,
-    amount: float,
-    size: int,
-    path: I32,
-    dead: U8,
-) -> None: ...
-def sample(
-    unary: Floats,
-    pairwise: Floats,
-    per_step: bool,
-    offsets: I64,
-    threads: int,
-    uniform: F64,
-    log_z: F64,
-    path: I32,
-) -> None: ...
-def beam_sum_product(
-    unary: Floats,
-    pairwise: Floats,
-    per_step: bool,
-    offsets: I64,
-    threads: int,
-    kind: str,
-    amount: float,
-    size: int,
-    keep: I32 | None,
-    form: str,
-) -> tuple[F64, I64, I32, F64, I64, F64, F64]: ...
-def nbest(
-    unary: Floats,
-    pairwise: Floats,
-    per_step: bool,
-    offsets: I64,
-    threads: int,
-    kind: str | None,
-    amount: float,
-    size: int,
-    k: int,
-) -> tuple[I64, I32, F64]: ...
 def entropies(
-    unary: Floats,
-    pairwise: Floats,
-    per_step: bool,
-    offsets: I64,
+    chains: Chains,
     threads: int,
     log_z: F64,
     entropy: F64,
@@ -120,75 +67,25 @@ class GraphStructure:
     def order(self, heuristic: str, limit: float, out: I32) -> int: ...
     def pass_messages(
         self,
-        unary: F64,
-        tables: F64,
-        table_ptr: I64,
-        table_of: I32,
+        scores: Scores,
+        rule: tuple[str, bool, float, float, int, F64 | None, Beam | None],
         threads: int,
-        schedule: str,
-        max: bool,
-        damping: float,
-        tol: float,
-        max_iter: int,
-        appearance: F64 | None,
-        kind: str,
-        amount: float,
-        size: int,
-        nodes: F64,
-        factors: F64 | None,
-        weights: F64 | None,
-        node_terms: F64,
-        factor_terms: F64,
+        beliefs: Beliefs,
     ) -> tuple[bool, int, float, int]: ...
     def mean_field(
-        self,
-        unary: F64,
-        tables: F64,
-        table_ptr: I64,
-        table_of: I32,
-        threads: int,
-        tol: float,
-        max_iter: int,
-        nodes: F64,
-        factors: F64 | None,
-        weights: F64 | None,
-        node_terms: F64,
-        factor_terms: F64,
+        self, scores: Scores, tol: float, max_iter: int, threads: int, beliefs: Beliefs
     ) -> tuple[bool, int, float, int]: ...
-    def ascend(self, unary: F64, tables: F64, table_ptr: I64, table_of: I32, threads: int, assignment: I32) -> None: ...
-    def score(
-        self, unary: F64, tables: F64, table_ptr: I64, table_of: I32, threads: int, assignment: I32, out: F64
-    ) -> None: ...
+    def ascend(self, scores: Scores, threads: int, assignment: I32) -> None: ...
+    def score(self, scores: Scores, threads: int, assignment: I32, out: F64) -> None: ...
 
 class JunctionTree:
     def __init__(self, graph: GraphStructure, order: I32) -> None: ...
     def cost(self) -> tuple[int, float, float, float, int]: ...
     def sum_product(
-        self,
-        unary: F64,
-        tables: F64,
-        table_ptr: I64,
-        table_of: I32,
-        threads: int,
-        log_z: F64,
-        nodes: F64 | None,
-        factors: F64 | None,
-        weights: F64 | None,
+        self, scores: Scores, threads: int, log_z: F64, nodes: F64 | None, factors: F64 | None, weights: F64 | None
     ) -> None: ...
-    def max_product(
-        self, unary: F64, tables: F64, table_ptr: I64, table_of: I32, threads: int, score: F64, assignment: I32
-    ) -> None: ...
-    def sample(
-        self,
-        unary: F64,
-        tables: F64,
-        table_ptr: I64,
-        table_of: I32,
-        threads: int,
-        uniform: F64,
-        log_z: F64,
-        values: I32,
-    ) -> None: ...
+    def max_product(self, scores: Scores, threads: int, score: F64, assignment: I32) -> None: ...
+    def sample(self, scores: Scores, threads: int, uniform: F64, log_z: F64, values: I32) -> None: ...
 
 def word_form(word: str, form: int, n: int) -> str: ...
 def observed_pairs(
@@ -210,7 +107,7 @@ class StringTable:
     def arrays(self) -> tuple[U8, U64]: ...
 
 class ColumnBuilder:
-    def __init__(self, separator: str, comment: str, document: str, conllu: bool) -> None: ...
+    def __init__(self, separator: str, comment: str, document: str, conllu: bool, n_columns: int = 0) -> None: ...
     def parse(self, text: bytes, first_line: int) -> tuple[int, str] | None: ...
     def read_rows(self, rows: Any) -> None: ...
     def take(self, final: bool) -> tuple[StringTable, U32, I64, int]: ...
@@ -232,12 +129,9 @@ class TemplateEncoder:
         self, strings: StringTable, ids: U32, offsets: I64, grow: bool, threads: int
     ) -> tuple[I64, U32, I64 | None, U32 | None]: ...
     def n_attributes(self, edge: bool) -> int: ...
-    def name(self, attribute: int, edge: bool) -> str: ...
     def names(self, edge: bool) -> list[str]: ...
     @property
     def has_edges(self) -> bool: ...
-    @property
-    def n_columns(self) -> int: ...
     def copy(self) -> TemplateEncoder: ...
     def learn(self, state: StringTable, edge: StringTable) -> tuple[U8, U8]: ...
     def pruned(self, keep_state: U8, keep_edge: U8) -> TemplateEncoder: ...
@@ -289,19 +183,13 @@ class ObjectiveF32:
     ) -> None: ...
     def value_and_grad(self, w: F64, c2: float, g: F64, threads: int) -> float: ...
     def hessian_product(self, w: F64, v: F64, c2: float, out: F64, threads: int) -> None: ...
-    def choose_beams(
-        self, w: F64, kind: str, amount: float, size: int, grow: bool, threads: int
-    ) -> tuple[int, int, int, int]: ...
-    def beam_sizes(
-        self, w: F64, block: int, kind: str, amount: float, size: int, threads: int
-    ) -> tuple[int, int, float]: ...
+    def choose_beams(self, w: F64, beam: Beam, grow: bool, threads: int) -> tuple[int, int, int, int]: ...
+    def beam_sizes(self, w: F64, block: int, beam: Beam, threads: int) -> tuple[int, int, float]: ...
     def drop_beams(self) -> None: ...
     def block_size(self, block: int) -> tuple[int, int]: ...
     def block_value_and_grad(self, w: F64, block: int, beams: bool, g: F64, threads: int) -> float: ...
     @property
     def n_blocks(self) -> int: ...
-    @property
-    def has_beams(self) -> bool: ...
     @property
     def size(self) -> int: ...
 
@@ -351,7 +239,7 @@ class SequencesF32:
     def passive_aggressive(self, order: I64, type: int, c: float, error_sensitive: bool) -> float: ...
     def arow(self, order: I64, variance: float, r: float) -> float: ...
     def sag(self, order: I64, decay: float, search: int) -> float: ...
-    def set_beam(self, kind: str | None, amount: float = ..., size: int = ..., most: int | None = ...) -> None: ...
+    def set_beam(self, beam: Beam | None, most: int | None = ...) -> None: ...
     @property
     def tally(self) -> tuple[int, int, int]: ...
     def gradient(self, order: I64, g: F64) -> float: ...
@@ -377,9 +265,6 @@ def find_items(names: StringTable, sequences: Any) -> tuple[I64, I64, U32, F64 |
 def tag_items(
     scorer: ScorerF32, names: StringTable, sequences: Any, labels: Sequence[Any], threads: int
 ) -> list[list[Any]]: ...
-def parse_columns(
-    text: bytes, first_line: int, separator: str, comment: str, document: str, conllu: bool, n_columns: int
-) -> tuple[StringTable, U32, I64, int] | tuple[int, str]: ...
 def write_columns(
     strings: StringTable, ids: U32, offsets: I64, path: I32, labels: Sequence[str], probability: F64 | None
 ) -> bytes: ...

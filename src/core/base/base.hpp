@@ -19,6 +19,8 @@ using u16 = std::uint16_t;
 using u32 = std::uint32_t;
 using u64 = std::uint64_t;
 
+constexpr u32 kNone = 0xffffffffu;  // in place of a number that is not there
+
 // A fault in what the user gave; its text is shown as it is.
 struct Error : std::runtime_error {
   using std::runtime_error::runtime_error;

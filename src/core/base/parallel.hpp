@@ -16,6 +16,11 @@ namespace crfkit {
 // Called now and then on the calling thread while it works; throws to stop the work (Ctrl-C).
 using Poll = std::function<void()>;
 
+struct Threads {
+  int count = 1;
+  Poll poll;
+};
+
 // Thrown in tasks that wait for one that failed.
 struct Stopped {};
 
@@ -55,6 +60,13 @@ void parallel_for(i64 n_tasks, int n_threads, const Poll& poll, Body body) {
   work(0);
   for (std::thread& t : threads) t.join();
   if (failure) std::rethrow_exception(failure);
+}
+
+// Calls body(begin, end, thread) for blocks of [0, n).
+template <class Body>
+void parallel_blocks(i64 n, i64 block, const Threads& threads, Body body) {
+  parallel_for((n + block - 1) / block, threads.count, threads.poll,
+               [&](i64 b, int thread) { body(b * block, std::min(n, (b + 1) * block), thread); });
 }
 
 // Lets tasks add to shared memory in the order of their numbers, part by part: task k may touch part p

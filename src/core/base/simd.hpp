@@ -115,7 +115,7 @@ struct Simd {
 // The widths that kernels are made for: what a register holds, and eight, so that few labels are not mostly padding.
 // Every width costs code and compile time.
 #if defined(__AVX512F__)
-#define CRFKIT_EACH_TYPE(X) X(float)  // as dispatch.cpp has it
+#define CRFKIT_EACH_TYPE(X) X(float)  // see instruction_set.hpp
 #define CRFKIT_EACH_WIDTH(X) X(float, 16) X(float, 8)
 template <class T>
 constexpr int kWidest = 64 / sizeof(T);
@@ -136,12 +136,20 @@ template <class T>
 constexpr int kNarrowest = kWidest<T>;
 #endif
 
-// Calls f with `lanes`, one of the widths that kernels are made for, as a constant.
+// Calls f with the vector width for n labels as a constant: the one, at most a register's, that pads them least; the
+// widest among equals. Many labels always take the widest: there the padding is small beside the rest.
 template <class T, int W = kWidest<T>, class F>
-decltype(auto) with_width(int lanes, F f) {
+decltype(auto) with_width(int n, F f) {
   if constexpr (W > kNarrowest<T>)
-    if (lanes < W) return with_width<T, W / 2>(lanes, f);
+    if (n <= 4 * W / 2 && round_up(n, W / 2) < round_up(n, W)) return with_width<T, W / 2>(n, f);
   return f(std::integral_constant<int, W>{});
+}
+
+// Calls f with n as a constant, if it is one of First, ..., Last.
+template <int First, int Last, class F>
+CRFKIT_INLINE void with_constant(i64 n, F f) {
+  if (n == First) return f(std::integral_constant<int, First>{});
+  if constexpr (First < Last) with_constant<First + 1, Last>(n, f);
 }
 
 }  // namespace crfkit::CRFKIT_ISA

@@ -8,16 +8,16 @@
 #include <thread>
 #include <vector>
 
-#include "chain/chain.hpp"
+#include "base/parallel.hpp"
 
 namespace crfkit {
 
 // Threads that go through two kinds of tasks in turns, body(kind, task), all of the one before any of the other. Unlike
 // parallel_for's they stay, and one that comes late is not waited for.
-class Team {
+class PhasedThreads {
  public:
   using Body = std::function<void(i64, i64)>;
-  Team(const Threads& threads, std::array<i64, 2> counts, Body body)
+  PhasedThreads(const Threads& threads, std::array<i64, 2> counts, Body body)
       : threads_(threads), counts_(counts), body_(std::move(body)) {
     const i64 n = std::min<i64>(threads.count, std::max(counts[0], counts[1]));
     others_.reserve(std::max<i64>(0, n - 1));
@@ -27,9 +27,9 @@ class Team {
       // the system gives no more threads: those there are do all the tasks
     }
   }
-  Team(const Team&) = delete;
-  Team& operator=(const Team&) = delete;
-  ~Team() {
+  PhasedThreads(const PhasedThreads&) = delete;
+  PhasedThreads& operator=(const PhasedThreads&) = delete;
+  ~PhasedThreads() {
     next_.store(kOver);
     next_.notify_all();
     for (std::thread& t : others_) t.join();

@@ -10,15 +10,15 @@
 // that has only the beams' labels is solved exactly (frozen_lattice.hpp). In the paper's form the backward pass gives
 // the marginals itself, each step normalised on its own.
 #pragma once
-#include "beam/dominance.hpp"
 #include "beam/frozen_lattice.hpp"
+#include "beam/kernels.hpp"
 #include "beam/selector.hpp"
 #include "chain/chain_kernels.hpp"
 
 namespace crfkit::CRFKIT_ISA {
 
 template <class T>
-struct BeamWorkspace {
+struct BeamWorkspace : Workspace {
   Selector<T, kNarrowest<T>> selector;
   Selector<double, kLogWidth> log_selector;
   FrozenLattice frozen;
@@ -38,11 +38,11 @@ class BeamKernel {
   static constexpr double kInf = std::numeric_limits<double>::infinity();
 
  public:
-  BeamKernel(const ChainJob<T>& job, const BeamRule& rule, i64 seq, BeamWorkspace<T>& workspace)
+  BeamKernel(const ChainJob<T>& job, const BeamRule& rule, i64 seq, Workspace& workspace)
       : job_(job),
         rule_(rule),
         seq_(seq),
-        ws_(workspace),
+        ws_(static_cast<BeamWorkspace<T>&>(workspace)),
         n_(job.n_labels),
         stride_(job.stride),
         begin_(job.offsets[seq]),

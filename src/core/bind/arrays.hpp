@@ -1,6 +1,6 @@
-// arrays.hpp: what all bindings share: numpy arrays as the core takes them, checks of what comes in, threads that
-// Ctrl-C reaches. Arrays come in and go out with their type, rank and order declared; results are written into arrays
-// that the caller made.
+// arrays.hpp: what all bindings share: numpy arrays as the core takes them, checks of arguments, threads that Ctrl-C
+// interrupts. The type, rank and order of every array are declared; results are written into arrays that the caller
+// made.
 #pragma once
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
@@ -17,6 +17,7 @@
 #include <memory>
 #include <optional>
 
+#include "beam/criteria.hpp"
 #include "chain/chain.hpp"
 #include "model/features.hpp"
 
@@ -26,11 +27,12 @@ namespace nb = nanobind;
 using namespace nb::literals;
 
 // One for each file of bindings.
+void bind_chains(nb::module_& m);
 void bind_compat(nb::module_& m);
-void bind_entropy(nb::module_& m);
-void bind_expectation(nb::module_& m);
 void bind_graph(nb::module_& m);
+void bind_objectives(nb::module_& m);
 void bind_online(nb::module_& m);
+void bind_text(nb::module_& m);
 
 template <class T, int Rank>
 using Out = nb::ndarray<T, nb::numpy, nb::ndim<Rank>, nb::c_contig, nb::device::cpu>;
@@ -41,12 +43,40 @@ inline void require(bool ok, const char* what) {
   if (!ok) throw Error(what);
 }
 
+// Whether an array has this shape.
+template <class A>
+bool shaped(const A& x, auto... extents) {
+  std::size_t axis = 0;
+  return ((static_cast<i64>(x.shape(axis++)) == static_cast<i64>(extents)) && ...);
+}
+// Whether it has, if it is given.
+template <class A>
+bool shaped(const std::optional<A>& x, auto... extents) {
+  return !x || shaped(*x, extents...);
+}
+
+// Runs f without the interpreter's lock.
+template <class F>
+auto unlocked(F f) {
+  const nb::gil_scoped_release release;
+  return f();
+}
+
 // A numpy array that owns the vector's memory.
 template <class T>
 nb::ndarray<nb::numpy, T, nb::ndim<1>> own(std::vector<T>&& v) {
   auto* kept = new std::vector<T>(std::move(v));
   const nb::capsule owner(kept, [](void* p) noexcept { delete static_cast<std::vector<T>*>(p); });
   return nb::ndarray<nb::numpy, T, nb::ndim<1>>(kept->data(), {kept->size()}, owner);
+}
+template <class... T>
+nb::tuple own_all(std::vector<T>&&... v) {
+  return nb::make_tuple(own(std::move(v))...);
+}
+// None instead of an empty array.
+template <class T>
+nb::object own_or_none(std::vector<T>&& v) {
+  return v.empty() ? nb::none() : nb::cast(own(std::move(v)));
 }
 
 template <class T>
@@ -77,76 +107,37 @@ inline void check_offsets(const In<i64, 1>& offsets, i64 n, const char* what) {
   for (std::size_t i = 1; i < offsets.size(); ++i) require(offsets(i - 1) <= offsets(i), what);
 }
 
+// Records that Python passes as tuples. Chains: unary, pairwise, whether the latter are given step by step, offsets.
 template <class T>
-ChainInput<T> chain_input(const In<T, 2>& unary, const In<T, 3>& pairwise, bool per_step, const In<i64, 1>& offsets) {
+using ChainArrays = std::tuple<In<T, 2>, In<T, 3>, bool, In<i64, 1>>;
+// A beam: kind, amount, size.
+using BeamTuple = std::tuple<std::string, double, int>;
+
+template <class T>
+ChainInput<T> chain_input(const ChainArrays<T>& arrays) {
+  const auto& [unary, pairwise, per_step, offsets] = arrays;
   ChainInput<T> in;
   in.n_labels = static_cast<int>(unary.shape(1));
-  in.n_seq = static_cast<i64>(offsets.size()) - 1;
+  in.n_seq = std::ssize(offsets) - 1;
   in.offsets = offsets.data();
   in.unary = unary.data();
   in.pairwise = pairwise.data();
   in.per_step = per_step;
   require(in.n_labels >= 1, "potentials need at least one label");
-  check_offsets(offsets, static_cast<i64>(unary.shape(0)), "offsets must rise from 0 to the number of tokens");
-  require(pairwise.shape(1) == unary.shape(1) && pairwise.shape(2) == unary.shape(1),
-          "pairwise must be labels by labels");
-  const i64 edges = per_step ? edge_offsets(in.offsets, in.n_seq).back() : 1;
-  require(static_cast<i64>(pairwise.shape(0)) == edges, "pairwise has the wrong number of steps");
+  check_offsets(offsets, unary.shape(0), "offsets must rise from 0 to the number of tokens");
+  require(shaped(pairwise, pairwise.shape(0), in.n_labels, in.n_labels), "pairwise must be labels by labels");
+  require(shaped(pairwise, per_step ? edge_offsets(in.offsets, in.n_seq).back() : 1),
+          "pairwise has the wrong number of steps");
   return in;
 }
 
-inline Criterion criterion_of(const std::string& kind, double amount, int size) {
+inline Criterion criterion_of(const BeamTuple& beam) {
+  const auto& [kind, amount, size] = beam;
   require(amount >= 0 && size >= 1, "a beam needs an amount >= 0 and a size >= 1");
   return {kind == "min_divergence" ? Criterion::Kind::min_divergence
           : kind == "threshold"    ? Criterion::Kind::threshold
                                    : Criterion::Kind::fixed_size,
           amount, size};
-}
-
-// A data set as the encoders give it: offsets, ptr, attributes, values or None, and the same of the edges.
-struct TokenArrays {
-  In<i64, 1> offsets, ptr;
-  In<u32, 1> attr;
-  std::optional<In<double, 1>> value;
-  std::optional<In<i64, 1>> edge_ptr;
-  std::optional<In<u32, 1>> edge_attr;
-
-  Tokens view() const {
-    Tokens t;
-    t.n_seq = static_cast<i64>(offsets.size()) - 1;
-    t.offsets = offsets.data();
-    t.ptr = ptr.data();
-    t.attr = attr.data();
-    check_offsets(ptr, static_cast<i64>(attr.size()),
-                  "attribute pointers must rise from 0 to the number of attributes");
-    check_offsets(offsets, static_cast<i64>(ptr.size()) - 1, "offsets must rise from 0 to the number of tokens");
-    require(!value || value->size() == attr.size(), "there must be a value for every attribute");
-    t.value = data_of(value);
-    if (edge_ptr) {
-      require(edge_attr.has_value() && edge_ptr->size() == ptr.size(), "there must be edge attributes for every token");
-      check_offsets(*edge_ptr, static_cast<i64>(edge_attr->size()),
-                    "edge pointers must rise from 0 to the number of attributes");
-      t.edge_ptr = edge_ptr->data();
-      t.edge_attr = edge_attr->data();
-    }
-    return t;
-  }
-};
-
-// What labelled data brings besides the tokens: weights of the sequences and hard constraints.
-inline void check_training(const Tokens& tokens, int n_labels, const std::optional<In<double, 1>>& seq_weight,
-                           const std::optional<In<double, 1>>& constraints) {
-  require(!seq_weight || static_cast<i64>(seq_weight->size()) == tokens.n_seq,
-          "there must be a weight for every sequence");
-  require(!constraints || static_cast<i64>(constraints->size()) == static_cast<i64>(n_labels) * (n_labels + 2),
-          "constraints have the wrong size");
-}
-
-// least: -1 where labels may be unknown
-inline void check_gold(const Tokens& tokens, int n_labels, const In<i32, 1>& gold, i32 least = 0) {
-  require(static_cast<i64>(gold.size()) == tokens.n_tokens(), "there must be a label for every token");
-  for (std::size_t t = 0; t < gold.size(); ++t)
-    require(gold(t) >= least && gold(t) < n_labels, "a label is not one of the model's");
 }
 
 }  // namespace crfkit

@@ -1,5 +1,4 @@
 // objects.hpp: reads sequences of Python objects (items of attributes, rows of strings) into the core's tables.
-// Part of the bindings.
 #pragma once
 #include <nanobind/nanobind.h>
 
@@ -39,12 +38,9 @@ inline std::string_view utf8(nb::handle h, const Place& place, const char* what)
 // Attributes of a token given as a dict, list, tuple or set, in python-crfsuite's manner:
 //   "a" -> a = 1        {"a": 2.5} -> a = 2.5        {"a": "b"} -> a:b = 1
 //   {"a": {"b": 2.5}} -> a:b = 2.5                   {"a": ["b", "c"]} -> a:b = 1, a:c = 1
-//
-// Out: an ItemBuilder, or whatever else takes attributes, ends of tokens and of sequences.
-template <class Out>
 class ItemReader {
  public:
-  explicit ItemReader(Out& out) : out_(out) {}
+  explicit ItemReader(ItemBuilder& out) : out_(out) {}
 
   void read(nb::handle sequences) {
     for (nb::handle sequence : iterate(sequences, "the data")) read_sequence(sequence);
@@ -126,7 +122,7 @@ class ItemReader {
     name_.resize(length);
   }
 
-  Out& out_;
+  ItemBuilder& out_;
   Place place_;
   std::string name_;
 };

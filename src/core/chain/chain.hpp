@@ -2,9 +2,7 @@
 #pragma once
 #include <vector>
 
-#include "base/base.hpp"
 #include "base/parallel.hpp"
-#include "beam/criteria.hpp"
 
 namespace crfkit {
 
@@ -20,11 +18,6 @@ struct ChainInput {
   bool per_step = false;
 };
 
-struct Threads {
-  int count = 1;
-  Poll poll;
-};
-
 // First edge of each sequence, and the number of edges  [n_seq + 1]
 std::vector<i64> edge_offsets(const i64* offsets, i64 n_seq);
 
@@ -33,29 +26,52 @@ std::vector<i64> edge_offsets(const i64* offsets, i64 n_seq);
 template <class T>
 void sum_product(const ChainInput<T>& in, const Threads& threads, double* log_z, T* nodes, T* edges);
 
-// path [tokens], dead [n_seq]: 1 where no path is allowed. With a rule, inside of beams that it picks by the scores of
-// best paths. Without, labels that cannot be on the best path are left out where that is faster (dominance.hpp), but
-// not if `plainly`.
+// Sums over the paths, each sequence with a weight of its own, and how they move. With p(y) the distribution that the
+// potentials give and R(y) = sum_t r[t][y_t] + sum_t ra[t][y_t][y_t+1]:
+//
+//   expectations:  sum of w[s] P(i at t) and w[s] P(i at t, j at t+1)       w[s] x gradient of log Z
+//   covariance:    w[s] Cov(1{i at t}, R), w[s] Cov(1{i at t, j at t+1}, R)    Hessian of log Z times (r, ra)
+//
+// nodes [tokens][labels]; with transitions that all steps share, pairs [labels][labels] is the sum over all steps of
+// all sequences, else edges is [edges][labels][labels]. weight may be null: all one. What is left out may be null.
 template <class T>
-void decode(const ChainInput<T>& in, const BeamRule* rule, const Threads& threads, i32* path, u8* dead,
-            bool plainly = false);
+void expectations(const ChainInput<T>& in, const double* weight, const Threads& threads, double* log_z, T* nodes,
+                  double* pairs, T* edges);
+// mean [n_seq]: E[R]
+template <class T>
+void covariance(const ChainInput<T>& in, const T* r, const T* ra, const double* weight, const Threads& threads,
+                double* mean, T* nodes, double* pairs, T* edges);
+
+// What entropies are made of. Null where not wanted; left as it is where no path is allowed.
+template <class T>
+struct EntropyOut {
+  double* log_z = nullptr;         // [n_seq]
+  double* entropy = nullptr;       // [n_seq]
+  double* node_entropy = nullptr;  // H(y_t)                    [tokens]
+  double* step_entropy = nullptr;  // H(y_t+1 | y_t)            [edges]
+  T* unary = nullptr;              // d H / d unary             [tokens][labels]
+  T* pairwise = nullptr;           // d H / d pairwise          [edges][labels][labels], or their sum [labels][labels]
+  double *before = nullptr, *behind = nullptr;  // H(y_<t | y_t), H(y_>t | y_t)   [tokens][labels]
+};
+// Either the gradient, or the entropies of nodes and steps, or the lattices.
+template <class T>
+void entropies(const ChainInput<T>& in, const Threads& threads, const EntropyOut<T>& out);
+
+// path [tokens], dead [n_seq]: 1 where no path is allowed.
+template <class T>
+void decode(const ChainInput<T>& in, const Threads& threads, i32* path, u8* dead);
 
 // path [n_samples][tokens]; uniform: numbers in [0, 1) of the same shape
 template <class T>
 void sample(const ChainInput<T>& in, const Threads& threads, i64 n_samples, const double* uniform, double* log_z,
             i32* path);
 
-// Sum-product over beams; one result per sequence. A dead sequence has log_mass minus infinity.
-template <class T>
-std::vector<BeamResult> beam_sum_product(const ChainInput<T>& in, const BeamRule& rule, const Threads& threads);
-
-// The k best paths of each sequence, best first, one after another, and their scores. With a rule, those inside of
-// beams that it picks by the scores of best paths.
+// The k best paths of each sequence, best first, one after another, and their scores.
 struct Paths {
   std::vector<i32> path;      // [paths][steps]
   std::vector<double> score;  // [paths]; empty where no path is allowed
 };
 template <class T>
-std::vector<Paths> nbest(const ChainInput<T>& in, const BeamRule* rule, i64 k, const Threads& threads);
+std::vector<Paths> nbest(const ChainInput<T>& in, i64 k, const Threads& threads);
 
 }  // namespace crfkit

@@ -1,9 +1,10 @@
 // chain_kernels.hpp: inference on given potentials, a pack at a time.
 #pragma once
-#include "chain/lattice.hpp"
+#include "chain/covariance.hpp"
+#include "chain/kernels.hpp"
 #include "chain/log_lattice.hpp"
+#include "chain/plain_covariance.hpp"
 #include "chain/viterbi.hpp"
-#include "train/kernels.hpp"
 
 namespace crfkit::CRFKIT_ISA {
 
@@ -21,8 +22,10 @@ struct ChainWorkspace : Workspace {
   Lattice<T, W> lattice;
   Viterbi<T, W> viterbi;
   LogLattice log_lattice;
+  PackStatistics<T, W> statistics;
+  PlainStatistics plain;
   Buffer<T> row;
-  Buffer<T> sums;  // of pairs [labels][stride]
+  Buffer<T> pairs, pairs_of_scores;  // sums alpha x q of a pack, and sums h x q + alpha x qq   [labels][stride]
   Buffer<double> matrix;
 };
 
@@ -90,14 +93,14 @@ class ChainKernel {
   }
 
   void add_pairs() {
-    ws_.sums.reserve(static_cast<std::size_t>(n_) * stride_);
-    std::fill_n(ws_.sums.data(), static_cast<std::size_t>(n_) * stride_, T(0));
-    ws_.lattice.add_edges(pack_, ws_.sums.data());
+    ws_.pairs.reserve(static_cast<std::size_t>(n_) * stride_);
+    std::fill_n(ws_.pairs.data(), static_cast<std::size_t>(n_) * stride_, T(0));
+    ws_.lattice.add_edges(pack_, ws_.pairs.data());
     for (int i = 0; i < n_; ++i)
       for (int j = 0; j < n_; ++j) {
         const i64 ij = static_cast<i64>(i) * stride_ + j;
         job_.pairs[static_cast<i64>(i) * n_ + j] +=
-            static_cast<double>(ws_.sums[ij]) * static_cast<double>(job_.shared->m[ij]);
+            static_cast<double>(ws_.pairs[ij]) * static_cast<double>(job_.shared->m[ij]);
       }
   }
   const T* own_matrix(int s, int t) const {
@@ -208,7 +211,7 @@ class ChainKernel {
 
   // Backward through the forward pass: P(y[t] = i | y[t+1] = j, x) is proportional to alpha[t][i] m[i][j].
   void sample_paths(int s, Steps<T, W>& steps) {
-    const i64 all = job_.offsets_end();
+    const i64 all = job_.offsets[job_.n_seq];
     for (int t = length(s) - 1; t >= 0; --t) {
       const T* a = ws_.lattice.alpha.data() + static_cast<i64>(pack_.row(t, s)) * stride_;
       const T* m = t + 1 < length(s) ? steps.matrix(t) : nullptr;
@@ -223,7 +226,7 @@ class ChainKernel {
 
   void sample_in_log_space(int s) {
     const LogLattice& log_lattice = ws_.log_lattice;
-    const i64 all = job_.offsets_end();
+    const i64 all = job_.offsets[job_.n_seq];
     const int steps = length(s), wide = log_stride(n_);
     for (int t = steps - 1; t >= 0; --t) {
       const double* a = t + 1 < steps ? log_matrix(s, t, false) : nullptr;

@@ -362,7 +362,7 @@ class Lattice {
   bool closed_ = false;  // something is forbidden
 };
 
-// in lattice.cpp
+// in kernels.cpp
 #define CRFKIT_EXTERN(T, W)          \
   extern template class Steps<T, W>; \
   extern template class Lattice<T, W>;

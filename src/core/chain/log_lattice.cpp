@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "base/log_sum.hpp"
+
 namespace crfkit::CRFKIT_ISA {
 namespace {
 
@@ -22,17 +24,9 @@ void log_rows_times(const double* x, const double* m, int n_labels, int stride, 
 
 }  // namespace
 
-template <class X>
-double LogLattice::log_sum(X x) const {
-  double top = -std::numeric_limits<double>::infinity(), total = 0;
-  for (int j = 0; j < n_labels_; ++j) top = std::max(top, x(j));
-  if (!(top > -std::numeric_limits<double>::infinity())) return top;
-  for (int j = 0; j < n_labels_; ++j) total += std::exp(x(j) - top);
-  return top + std::log(total);
-}
 // Takes the logarithm of its sum out of a row; gives it.
 double LogLattice::lower(double* x) const {
-  const double total = log_sum([x](int j) { return x[j]; });
+  const double total = log_sum(n_labels_, [x](int j) { return x[j]; });
   if (total > -std::numeric_limits<double>::infinity())
     for (int j = 0; j < n_labels_; ++j) x[j] -= total;
   return total;
@@ -63,9 +57,9 @@ void LogLattice::run(int n_steps, int n_labels, FunctionRef<void(int, double*)> 
     log_rows_times(out.data(), transposed(t), n_labels, stride_, b.data() + at(t));
     // sum_j a b = sum_ij a m u b, so both are normalised by it
     const auto together = [&](int j) { return a[at(t) + j] + b[at(t) + j]; };
-    edge_scale_[t] = log_sum(together);
+    edge_scale_[t] = log_sum(n_labels, together);
     lower(b.data() + at(t));
-    node_scale_[t] = log_sum(together);
+    node_scale_[t] = log_sum(n_labels, together);
   }
 }
 

@@ -38,8 +38,6 @@ class LogLattice {
 
  private:
   std::size_t at(int t) const { return static_cast<std::size_t>(t) * stride_; }
-  template <class X>
-  double log_sum(X x) const;
   double lower(double* x) const;
 
   int n_labels_ = 0, stride_ = 0;

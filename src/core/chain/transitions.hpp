@@ -79,6 +79,22 @@ struct Transitions {
     transpose(score, score_t);
   }
 
+  // n = m (x - by) for pairs of labels, and its transpose   [labels][stride], pads 0; x: [labels][labels]
+  void weigh(const std::vector<double>& x, double by, Buffer<T>& n, Buffer<T>& n_t) const {
+    const std::size_t size = static_cast<std::size_t>(n_labels) * stride;
+    for (Buffer<T>* b : {&n, &n_t}) {
+      b->reserve(size);
+      std::fill_n(b->data(), size, T(0));
+    }
+    for (int i = 0; i < n_labels; ++i)
+      for (int j = 0; j < n_labels; ++j) {
+        const T e = m[static_cast<std::size_t>(i) * stride + j];
+        if (!(e > 0)) continue;
+        n[static_cast<std::size_t>(i) * stride + j] = n_t[static_cast<std::size_t>(j) * stride + i] =
+            static_cast<T>(static_cast<double>(e) * (x[static_cast<std::size_t>(i) * n_labels + j] - by));
+      }
+  }
+
   // Square by square: whole columns of many labels would miss the cache at every step.
   void transpose(const Buffer<T>& x, Buffer<T>& out) const {
     constexpr int kSquare = 16;

@@ -121,7 +121,7 @@ class Viterbi {
   Buffer<T> best_;
 };
 
-// in lattice.cpp
+// in kernels.cpp
 #define CRFKIT_EXTERN(T, W)             \
   extern template class MaxSteps<T, W>; \
   extern template class Viterbi<T, W>;

@@ -199,7 +199,7 @@ void score_assignments(const Structure& graph, const Scores& scores, const Threa
     for (i64 f = 0; f < graph.n_factors(); ++f) {
       i64 at = 0;
       for (const i32 v : graph.scope_of(f)) at = at * graph.card[v] + y[v];
-      out[graph.component[graph.scope_of(f)[0]]] += scores.tables[scores.table_ptr[scores.table_of[f]] + at];
+      out[graph.component[graph.scope_of(f)[0]]] += scores.table(f)[at];
     }
   });
 }

@@ -8,8 +8,8 @@
 #include <span>
 #include <vector>
 
+#include "base/parallel.hpp"
 #include "beam/criteria.hpp"
-#include "chain/chain.hpp"
 
 namespace crfkit {
 
@@ -23,10 +23,10 @@ struct Structure {
   i64 n_components = 0;
 
   Structure(std::vector<i32> cards, std::vector<i64> ptr, std::vector<i32> vars);
-  i64 n_variables() const { return static_cast<i64>(card.size()); }
-  i64 n_factors() const { return static_cast<i64>(scope_ptr.size()) - 1; }
+  i64 n_variables() const { return std::ssize(card); }
+  i64 n_factors() const { return std::ssize(scope_ptr) - 1; }
   std::span<const i32> scope_of(i64 f) const {
-    return {scope.data() + scope_ptr[f], static_cast<std::size_t>(scope_ptr[f + 1] - scope_ptr[f])};
+    return {scope.begin() + scope_ptr[f], scope.begin() + scope_ptr[f + 1]};
   }
   i64 table_size(i64 f) const { return out_ptr[f + 1] - out_ptr[f]; }
 };
@@ -37,6 +37,8 @@ struct Scores {
   const i64* table_ptr;  // [K + 1]
   i64 n_tables;
   const i32* table_of;  // table of each factor  [F]
+
+  const double* table(i64 f) const { return tables + table_ptr[table_of[f]]; }
 };
 
 // Where factors' probabilities go: each into its own place, or added up by table, every factor times its component's
@@ -48,6 +50,7 @@ struct FactorOutput {
 };
 
 class TableSums;
+struct GraphKernels;
 
 enum class Heuristic : u8 { min_fill, min_degree };
 
@@ -59,6 +62,7 @@ std::vector<i32> elimination_order(const Structure& graph, Heuristic heuristic, 
 // of the smaller table. Neighbouring axes that can be walked as one are one.
 struct Walk {
   std::vector<i64> extent, step;
+  bool is_identity() const { return extent.size() == 1 && step[0] == 1; }
 };
 
 // The tree of cliques that an elimination order leaves: clique k is the k-th eliminated variable and the neighbours it
@@ -68,6 +72,7 @@ class JunctionTree {
  public:
   JunctionTree(const Structure& graph, std::vector<i32> order);
 
+  const Structure& graph() const { return graph_; }
   i64 treewidth() const { return treewidth_; }
   double entries() const { return entries_; }  // of all cliques
   double largest() const { return largest_; }  // of the largest clique
@@ -111,7 +116,7 @@ class JunctionTree {
   struct Work;
   struct Tables;
   template <class Algebra, bool Lean>
-  bool collect(i64 component, const Scores& scores, const Tables& tables, Work& work, double& log_z) const;
+  class Collector;
   void distribute(i64 component, const Scores& scores, const Tables& tables, Work& work, double* nodes,
                   TableSums& factors, int thread) const;
   void distribute_log(i64 component, Work& work, double* nodes, TableSums& factors, int thread) const;
@@ -119,6 +124,7 @@ class JunctionTree {
   Tables prepare(const Scores& scores, const Threads& threads) const;
 
   const Structure& graph_;
+  const GraphKernels& kernels_;
   std::vector<i32> order_;
   std::vector<Clique> cliques_;            // in elimination order
   std::vector<std::vector<i64>> members_;  // cliques of each component
@@ -132,7 +138,7 @@ struct PassingRule {
   enum class Schedule : u8 { flooding, sequential, residual };
   Schedule schedule = Schedule::sequential;
   bool max = false;                    // max-product instead of sum-product
-  double damping = 0;                  // part of the old message (its logarithm) that stays
+  double damping = 0;                  // fraction of the old message (its logarithm) that stays
   double tol = 1e-6;                   // largest change of a log-message that counts as none
   i64 max_iter = 100;                  // sweeps
   const double* appearance = nullptr;  // of each factor, for tree-reweighted messages; null: all one
@@ -146,6 +152,16 @@ struct PassingReport {
   double residual = 0;
   i64 messages = 0;
 
+  // Repeats a sweep, which gives its largest change, until that is small.
+  template <class Sweep>
+  void repeat(double tol, i64 max_iter, Sweep sweep) {
+    converged = false;
+    while (iterations < max_iter && !converged) {
+      residual = sweep();
+      ++iterations;
+      converged = residual <= tol;
+    }
+  }
   void add(const PassingReport& component) {
     converged &= component.converged;
     iterations = std::max(iterations, component.iterations);
@@ -154,15 +170,20 @@ struct PassingReport {
   }
 };
 
-// Beliefs [sum of card]; factors' beliefs; what each variable and each factor adds to the (reweighted) Bethe
-// approximation of log Z [V], [F].
-PassingReport pass_messages(const Structure& graph, const Scores& scores, const PassingRule& rule,
-                            const Threads& threads, double* nodes, const FactorOutput& factors, double* node_terms,
-                            double* factor_terms);
+// Where approximate inference writes.
+struct Beliefs {
+  double* nodes;  // of the variables' values  [sum of card]
+  FactorOutput factors;
+  double *node_terms, *factor_terms;  // what each variable and each factor adds to log Z  [V], [F]
+};
 
-// Naive mean field by coordinate ascent, from `nodes` as given; the terms add up to a lower bound of log Z.
+// The terms add up to the (reweighted) Bethe approximation of log Z.
+PassingReport pass_messages(const Structure& graph, const Scores& scores, const PassingRule& rule,
+                            const Threads& threads, const Beliefs& out);
+
+// Naive mean field by coordinate ascent, from the nodes as given; the terms add up to a lower bound of log Z.
 PassingReport mean_field(const Structure& graph, const Scores& scores, double tol, i64 max_iter, const Threads& threads,
-                         double* nodes, const FactorOutput& factors, double* node_terms, double* factor_terms);
+                         const Beliefs& out);
 
 // Improves an assignment, one variable at a time, until no change of one variable helps.
 void ascend(const Structure& graph, const Scores& scores, const Threads& threads, i32* assignment);

@@ -10,16 +10,15 @@
 //   p(v, u)            = psi(v, u) sum_others base(v, others) D(others, u)
 //   p(v, others)       = base(v, others) sum_u psi(v, u) D(others, u)
 // are matrix products. Chains side by side (factorial CRFs) and grids of many labels are made of such cliques.
-#define CRFKIT_ISA graph_base
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
+#include "base/log_sum.hpp"
 #include "base/parallel.hpp"
 #include "base/simd.hpp"
 #include "graph/factor_graph.hpp"
-#include "graph/matrix.hpp"
-#include "graph/pair_tables.hpp"
+#include "graph/kernels.hpp"
 #include "graph/table_sums.hpp"
 
 namespace crfkit {
@@ -31,11 +30,10 @@ constexpr double kSmall = 1e-290;  // products above this are exact
 constexpr i64 kMatrix = 8;         // labels from which a clique is better a matrix product
 constexpr i64 kBlocks = 512;       // of components, whose sums are added in order
 
-using Vec4 = graph_base::Simd<double, 4>;
+using Vec4 = base::Simd<double, 4>;
 
 // out = exp(x - shift); gives the smallest value above zero, or 0 if a finite score was lost.
 double exponentials(const double* x, i64 n, double shift, double* out) {
-  double low = 1.0;
   i64 k = 0;
   Vec4::Vec lowest = Vec4::splat(1.0);
   for (; k + 4 <= n; k += 4) {
@@ -45,7 +43,7 @@ double exponentials(const double* x, i64 n, double shift, double* out) {
     const Vec4::Mask allowed = in > -kInf;
     lowest = Vec4::min(lowest, allowed ? e : lowest);
   }
-  low = Vec4::lowest(lowest);
+  double low = Vec4::lowest(lowest);
   for (; k < n; ++k) {
     out[k] = std::exp(x[k] - shift);
     if (x[k] > -kInf) low = std::min(low, out[k]);
@@ -62,22 +60,17 @@ struct Linear {
 struct Log {
   static constexpr double one = 0.0, zero = -kInf;
   static double times(double a, double b) { return a + b; }
-  static double plus(double a, double b) {
-    const double top = std::max(a, b);
-    return top == -kInf ? top : top + std::log1p(std::exp(std::min(a, b) - top));
-  }
+  static double plus(double a, double b) { return log_add(a, b); }
 };
 
-struct Max {
-  static constexpr double one = 0.0, zero = -kInf;
-  static double times(double a, double b) { return a + b; }
+struct Max : Log {
   static double plus(double a, double b) { return std::max(a, b); }
 };
 
 // Calls inner(place in the clique's table, place in the smaller table, extent, step) for every innermost run.
 template <class Inner>
 inline void run(const Walk& walk, Inner inner) {
-  const int n = static_cast<int>(walk.extent.size());
+  const i64 n = std::ssize(walk.extent);
   const i64 last = walk.extent[n - 1], step = walk.step[n - 1];
   if (n == 1) return inner(i64{0}, i64{0}, last, step);
   if (n == 2) {
@@ -89,7 +82,7 @@ inline void run(const Walk& walk, Inner inner) {
   for (;;) {
     inner(at, other, last, step);
     at += last;
-    int d = n - 2;
+    i64 d = n - 2;
     for (; d >= 0; --d) {
       other += walk.step[d];
       if (++index[d] < walk.extent[d]) break;
@@ -188,9 +181,10 @@ struct JunctionTree::Work {
   std::vector<double> scale;  // what the messages were divided by, inverted
 };
 
-JunctionTree::JunctionTree(const Structure& graph, std::vector<i32> order) : graph_(graph), order_(std::move(order)) {
+JunctionTree::JunctionTree(const Structure& graph, std::vector<i32> order)
+    : graph_(graph), kernels_(graph_kernels()), order_(std::move(order)) {
   const i64 n = graph.n_variables();
-  if (static_cast<i64>(order_.size()) != n) throw Error("an elimination order must name every variable once");
+  if (std::ssize(order_) != n) throw Error("an elimination order must name every variable once");
   std::vector<i64> place(n, -1);
   for (i64 k = 0; k < n; ++k) {
     if (order_[k] < 0 || order_[k] >= n || place[order_[k]] >= 0)
@@ -220,7 +214,7 @@ JunctionTree::JunctionTree(const Structure& graph, std::vector<i32> order) : gra
     const double whole = size * graph.card[c.variable];
     entries_ += whole;
     largest_ = std::max(largest_, whole);
-    treewidth_ = std::max(treewidth_, static_cast<i64>(c.rest.size()));
+    treewidth_ = std::max<i64>(treewidth_, std::ssize(c.rest));
     const i32 component = graph.component[c.variable];
     component_entries[component] += whole + size;
     if (whole > 4e18) throw Error("a clique's table is too large");
@@ -235,7 +229,7 @@ JunctionTree::JunctionTree(const Structure& graph, std::vector<i32> order) : gra
     memory_[component] += c.size;
     vector_memory_[component] += graph.card[c.variable];
     message_memory_[component] += c.message;
-    c.number = static_cast<i64>(members_[component].size());
+    c.number = std::ssize(members_[component]);
     members_[component].push_back(k);
     if (!c.rest.empty()) {
       c.parent = place[c.rest[0]];
@@ -297,9 +291,8 @@ JunctionTree::Tables JunctionTree::prepare(const Scores& scores, const Threads& 
   out.values.resize(scores.table_ptr[scores.n_tables]);
   out.shift.resize(scores.n_tables);
   out.low.resize(scores.n_tables);
-  constexpr i64 block = 256;
-  parallel_for((scores.n_tables + block - 1) / block, threads.count, threads.poll, [&](i64 b, int) {
-    for (i64 k = b * block; k < std::min(scores.n_tables, (b + 1) * block); ++k) {
+  parallel_blocks(scores.n_tables, 256, threads, [&](i64 begin, i64 end, int) {
+    for (i64 k = begin; k < end; ++k) {
       const double* x = scores.tables + scores.table_ptr[k];
       const i64 n = scores.table_ptr[k + 1] - scores.table_ptr[k];
       double top = -kInf;
@@ -311,151 +304,181 @@ JunctionTree::Tables JunctionTree::prepare(const Scores& scores, const Threads& 
   return out;
 }
 
-// The upward pass: clique tables before they hear from above, messages, log Z. False if it is not to be trusted.
+// The upward pass over a component: clique tables before they hear from above, messages, log Z. Lean: cliques that are
+// said by a vector and a factor, or are products, have no tables.
 template <class A, bool Lean>
-bool JunctionTree::collect(i64 component, const Scores& scores, const Tables& tables, Work& work, double& log_z) const {
-  constexpr bool linear = A::one == 1.0;
-  work.tables.reserve((Lean ? lean_memory_ : memory_)[component]);
-  work.vectors.reserve(vector_memory_[component]);
-  work.scale.resize(members_[component].size());
-  work.messages.reserve(message_memory_[component]);
-  log_z = 0;
-  std::vector<double> low_of(linear ? members_[component].size() : 0);  // smallest entries of the messages
-  for (const i64 k : members_[component]) {
-    const Clique& c = cliques_[k];
-    const i64 card = graph_.card[c.variable];
-    double* table = work.tables.data() + (Lean ? c.lean_at : c.at);
-    // what concerns the variable alone
-    double* vec = work.vectors.data() + c.vector_at;
-    const double* unary = scores.unary + graph_.node_ptr[c.variable];
-    double bound = 1.0;
-    const auto rescale = [&](double* x, i64 n) {  // largest entry one; the bound becomes what it is
-      const double top = divide_by_largest(x, n, bound);
-      if (top > 0) log_z += std::log(top);
-    };
-    if constexpr (linear) {
-      const double top = *std::max_element(unary, unary + card);
-      if (top == -kInf) {
-        log_z = -kInf;
-        return true;
-      }
-      bound = exponentials(unary, card, top, vec);
-      if (bound == 0) return false;
-      log_z += top;
+class JunctionTree::Collector {
+ public:
+  Collector(const JunctionTree& tree, i64 component, const Scores& scores, const Tables& tables, Work& work,
+            double& log_z)
+      : tree_(tree), graph_(tree.graph_), scores_(scores), tables_(tables), work_(work), log_z_(log_z) {
+    log_z = 0;
+    const auto& members = tree.members_[component];
+    work.tables.reserve((Lean ? tree.lean_memory_ : tree.memory_)[component]);
+    work.vectors.reserve(tree.vector_memory_[component]);
+    work.scale.resize(members.size());
+    work.messages.reserve(tree.message_memory_[component]);
+    low_of_.resize(members.size());
+    for (const i64 k : members)
+      if (!collect(tree.cliques_[k])) break;
+  }
+  bool trusted() const { return trusted_; }
+
+ private:
+  static constexpr bool kLinear = A::one == 1.0;
+
+  // Each step says whether to go on: not if nothing is allowed, log Z is then minus infinity, nor if numbers would be
+  // too small to be trusted.
+  bool collect(const Clique& c) {
+    const bool product = Lean && c.kind == Clique::Kind::product,
+               bare = Lean && !product && c.kind != Clique::Kind::table;
+    double* vec = work_.vectors.data() + c.vector_at;
+    double* table = work_.tables.data() + (Lean ? c.lean_at : c.at);
+    double* message = work_.messages.data() + c.message_at;
+    if (!fill_vector(c, vec)) return false;
+    if (bare) {
+      const i32 t = scores_.table_of[c.parts[0].factor];
+      if (!admit_table(t)) return false;
+      const auto up = c.kind == Clique::Kind::rows ? tree_.kernels_.up_rows : tree_.kernels_.up_columns;
+      up(values(t), vec, card(c), c.message, message);
     } else {
-      std::copy(unary, unary + card, vec);
+      if (!fill_table(c, product, vec, table)) return false;
+      if (!product) sum_out(c, table, message);
+      else if (!multiply_out(c, table, message)) return false;
+    }
+    return settle(c, message);
+  }
+
+  // What concerns the variable alone: its scores, and messages about nothing else.
+  bool fill_vector(const Clique& c, double* vec) {
+    const double* unary = scores_.unary + graph_.node_ptr[c.variable];
+    bound_ = 1.0;
+    if constexpr (kLinear) {
+      const double top = *std::max_element(unary, unary + card(c));
+      log_z_ += top;
+      if (top == -kInf) return false;
+      bound_ = exponentials(unary, card(c), top, vec);
+      if (bound_ == 0) return trusted_ = false;
+    } else {
+      std::copy(unary, unary + card(c), vec);
     }
     for (const i64 child : c.children) {
-      const Clique& d = cliques_[child];
+      const Clique& d = tree_.cliques_[child];
       if (d.rest.size() != 1) continue;
-      if constexpr (linear) {
-        if (bound * low_of[d.number] < kSmall) rescale(vec, card);
-        if (bound * low_of[d.number] < kSmall) return false;
-        bound *= low_of[d.number];
-      }
-      const double* m = work.messages.data() + d.message_at;
-      for (i64 i = 0; i < card; ++i) vec[i] = A::times(vec[i], m[i]);
+      if (!admit(low_of_[d.number], vec, card(c))) return false;
+      const double* m = work_.messages.data() + d.message_at;
+      for (i64 i = 0; i < card(c); ++i) vec[i] = A::times(vec[i], m[i]);
     }
-    // the table: the first factor times the vector, then the rest
-    std::size_t first = 0;
-    const bool product = Lean && c.kind == Clique::Kind::product;
-    const bool bare = Lean && !product && c.kind != Clique::Kind::table;
-    const std::size_t parts = c.parts.size() - product;  // that go into the table, or the base
-    const i64 width = product ? c.others : c.message;
-    double* message = work.messages.data() + c.message_at;
-    if (bare) {
-      const i32 t = scores.table_of[c.parts[0].factor];
-      log_z += tables.shift[t];
-      if (tables.shift[t] == -kInf) return true;
-      if (tables.low[t] == 0 || bound * tables.low[t] < kSmall) return false;
-      const double* values = tables.values.data() + scores.table_ptr[t];
-      (c.kind == Clique::Kind::rows ? up_rows : up_columns)(values, vec, card, c.message, message);
-      first = 1;
-    } else if (parts > 0) {
-      const Part& part = c.parts[0];
-      const i32 t = scores.table_of[part.factor];
-      if constexpr (linear) {
-        log_z += tables.shift[t];
-        if (tables.shift[t] == -kInf) return true;
-        if (tables.low[t] == 0 || bound * tables.low[t] < kSmall) return false;
-        bound *= tables.low[t];
-      }
-      const double* values = linear ? tables.values.data() + scores.table_ptr[t] : scores.tables + scores.table_ptr[t];
-      const Walk& w = product ? part.base_walk : part.walk;
-      if (w.extent.size() == 1 && w.step[0] == 1) {
-        for (i64 i = 0; i < card; ++i)
-          for (i64 r = 0; r < width; ++r) table[i * width + r] = A::times(values[i * width + r], vec[i]);
+    return true;
+  }
+
+  // The table, or the base of a product: the first factor times the vector, then the other factors and messages.
+  bool fill_table(const Clique& c, bool product, const double* vec, double* table) {
+    const i64 width = product ? c.others : c.message, parts = std::ssize(c.parts) - product;
+    const auto walk = [&](i64 p) -> const Walk& { return product ? c.parts[p].base_walk : c.parts[p].walk; };
+    if (parts > 0) {
+      const i32 t = scores_.table_of[c.parts[0].factor];
+      if (!admit_table(t)) return false;
+      if (walk(0).is_identity()) {
+        const double* from = values(t);
+        for (i64 i = 0; i < card(c); ++i)
+          for (i64 r = 0; r < width; ++r) table[i * width + r] = A::times(from[i * width + r], vec[i]);
       } else {
-        assign(table, w, values);
-        for (i64 i = 0; i < card; ++i)
+        assign(table, walk(0), values(t));
+        for (i64 i = 0; i < card(c); ++i)
           for (i64 r = 0; r < width; ++r) table[i * width + r] = A::times(table[i * width + r], vec[i]);
       }
-      first = 1;
     } else {
-      for (i64 i = 0; i < card; ++i) std::fill(table + i * width, table + (i + 1) * width, vec[i]);
+      for (i64 i = 0; i < card(c); ++i) std::fill_n(table + i * width, width, vec[i]);
     }
-    for (std::size_t p = first; p < parts; ++p) {
-      const i32 t = scores.table_of[c.parts[p].factor];
-      if constexpr (linear) {
-        log_z += tables.shift[t];
-        if (tables.shift[t] == -kInf) return true;
-        if (tables.low[t] == 0) return false;
-        if (bound * tables.low[t] < kSmall) rescale(table, card * width);
-        if (bound * tables.low[t] < kSmall) return false;
-        bound *= tables.low[t];
-      }
-      multiply<A>(table, product ? c.parts[p].base_walk : c.parts[p].walk,
-                  (linear ? tables.values.data() : scores.tables) + scores.table_ptr[t]);
+    for (i64 p = 1; p < parts; ++p) {
+      const i32 t = scores_.table_of[c.parts[p].factor];
+      if (!admit_table(t, table, card(c) * width)) return false;
+      multiply<A>(table, walk(p), values(t));
     }
     for (const i64 child : c.children) {
-      const Clique& d = cliques_[child];
-      if (bare || d.rest.size() == 1) continue;
-      if constexpr (linear) {
-        if (bound * low_of[d.number] < kSmall) rescale(table, card * width);
-        if (bound * low_of[d.number] < kSmall) return false;
-        bound *= low_of[d.number];
-      }
-      multiply<A>(table, product ? d.in_base : d.in_parent, work.messages.data() + d.message_at);
+      const Clique& d = tree_.cliques_[child];
+      if (d.rest.size() == 1) continue;
+      if (!admit(low_of_[d.number], table, card(c) * width)) return false;
+      multiply<A>(table, product ? d.in_base : d.in_parent, work_.messages.data() + d.message_at);
     }
-    // the message: the variable summed out; it is the outermost axis
-    if (bare) {
-      // done
-    } else if (product) {
-      const i64 f = c.parts.back().factor;
-      const i32 t = scores.table_of[f];
-      log_z += tables.shift[t];
-      if (tables.shift[t] == -kInf) return true;
-      if (bound * tables.low[t] < kSmall) rescale(table, card * width);
-      if (bound * tables.low[t] < kSmall) return false;
-      const i64 n_u = c.message / width;
-      const Matrix base{table, width, 1},
-          psi = pair_matrix(graph_, f, c.variable, tables.values.data() + scores.table_ptr[t]);
-      if (c.u_last) multiply(base.turned(), psi, width, n_u, card, message, work.packed);
-      else multiply(psi.turned(), base, n_u, width, card, message, work.packed);
-    } else if (c.message == 1) {
+    return true;
+  }
+
+  // The message of a product.
+  bool multiply_out(const Clique& c, double* table, double* message) {
+    const i64 f = c.parts.back().factor, width = c.others, n_u = c.message / width;
+    const i32 t = scores_.table_of[f];
+    if (!admit_table(t, table, card(c) * width)) return false;
+    const Matrix base{table, width, 1}, psi = pair_matrix(graph_, f, c.variable, values(t));
+    const auto multiply = tree_.kernels_.multiply;
+    if (c.u_last) multiply(base.turned(), psi, width, n_u, card(c), message, work_.packed);
+    else multiply(psi.turned(), base, n_u, width, card(c), message, work_.packed);
+    return true;
+  }
+
+  // The message: the variable summed out; it is the outermost axis.
+  void sum_out(const Clique& c, const double* table, double* message) const {
+    if (c.message == 1) {
       double sum = A::zero;
-      for (i64 i = 0; i < card; ++i) sum = A::plus(sum, table[i]);
+      for (i64 i = 0; i < card(c); ++i) sum = A::plus(sum, table[i]);
       message[0] = sum;
-    } else {
-      std::copy(table, table + c.message, message);
-      for (i64 i = 1; i < card; ++i)
-        for (i64 r = 0; r < c.message; ++r) message[r] = A::plus(message[r], table[i * c.message + r]);
+      return;
     }
-    if constexpr (linear) {
-      const double top = divide_by_largest(message, c.message, low_of[c.number]);
-      log_z = top > 0 ? log_z + std::log(top) : -kInf;
-      if (!(top > 0)) return true;
-      if (low_of[c.number] < kSmall) return false;
-      work.scale[c.number] = 1 / top;
+    std::copy(table, table + c.message, message);
+    for (i64 i = 1; i < card(c); ++i)
+      for (i64 r = 0; r < c.message; ++r) message[r] = A::plus(message[r], table[i * c.message + r]);
+  }
+
+  // Divides the message by its largest entry.
+  bool settle(const Clique& c, double* message) {
+    if constexpr (kLinear) {
+      const double top = tree_.kernels_.divide_by_largest(message, c.message, low_of_[c.number]);
+      log_z_ = top > 0 ? log_z_ + std::log(top) : -kInf;
+      if (!(top > 0)) return false;
+      work_.scale[c.number] = 1 / top;
+      return trusted_ = low_of_[c.number] >= kSmall;
     } else {
       const double top = *std::max_element(message, message + c.message);
-      log_z = top > -kInf ? log_z + top : -kInf;
-      if (top == -kInf) return true;
-      for (i64 r = 0; r < c.message; ++r) message[r] -= top;
+      log_z_ += top;
+      for (i64 r = 0; top > -kInf && r < c.message; ++r) message[r] -= top;
+      return top > -kInf;
     }
   }
-  return true;
-}
+
+  // Whether x, n numbers, may be multiplied by others whose smallest one above zero is `low`: if need be after x is
+  // divided by its largest.
+  bool admit(double low, double* x, i64 n) {
+    if constexpr (!kLinear) return true;
+    if (bound_ * low < kSmall && n > 0) {
+      const double top = tree_.kernels_.divide_by_largest(x, n, bound_);
+      if (top > 0) log_z_ += std::log(top);
+    }
+    if (bound_ * low < kSmall) return trusted_ = false;
+    bound_ *= low;
+    return true;
+  }
+  bool admit_table(i32 t, double* x = nullptr, i64 n = 0) {
+    if constexpr (!kLinear) return true;
+    log_z_ += tables_.shift[t];
+    return tables_.shift[t] > -kInf && admit(tables_.low[t], x, n);
+  }
+
+  i64 card(const Clique& c) const { return graph_.card[c.variable]; }
+  const double* values(i32 t) const {
+    return (kLinear ? tables_.values.data() : scores_.tables) + scores_.table_ptr[t];
+  }
+
+  const JunctionTree& tree_;
+  const Structure& graph_;
+  const Scores& scores_;
+  const Tables& tables_;
+  Work& work_;
+  double& log_z_;
+  double bound_ = 1;  // of the smallest entry above zero
+  bool trusted_ = true;
+  std::vector<double> low_of_;  // smallest entries of the messages
+};
 
 // The downward pass: tables become the cliques' probabilities, and values and factors are read off them.
 void JunctionTree::distribute(i64 component, const Scores& scores, const Tables& tables, Work& work, double* nodes,
@@ -480,7 +503,7 @@ void JunctionTree::distribute(i64 component, const Scores& scores, const Tables&
                             down, c.message);
         known = down;
       }
-      divide(known, message, scale, c.message, down);
+      kernels_.divide(known, message, scale, c.message, down);
     }
     double* table = work.tables.data() + c.lean_at;
     const bool product = c.kind == Clique::Kind::product, bare = !product && c.kind != Clique::Kind::table;
@@ -488,8 +511,8 @@ void JunctionTree::distribute(i64 component, const Scores& scores, const Tables&
       const i64 f = c.parts[0].factor;
       const double* values = tables.values.data() + scores.table_ptr[scores.table_of[f]];
       const double* vec = work.vectors.data() + c.vector_at;
-      (c.kind == Clique::Kind::rows ? down_rows : down_columns)(values, vec, down, card, c.message,
-                                                                factors.open(f, thread), mine);
+      const auto pass_down = c.kind == Clique::Kind::rows ? kernels_.down_rows : kernels_.down_columns;
+      pass_down(values, vec, down, card, c.message, factors.open(f, thread), mine);
       factors.close(f, thread);
     } else if (product) {
       const i64 f = c.parts.back().factor, width = c.others, n_u = c.message / width;
@@ -498,17 +521,17 @@ void JunctionTree::distribute(i64 component, const Scores& scores, const Tables&
       const Matrix above = c.u_last ? Matrix{down, n_u, 1} : Matrix{down, 1, width};  // (others, u)
       if (factors.wanted()) {
         double* out = factors.open(f, thread);
-        if (graph_.scope_of(f)[0] == c.variable) multiply(base, above, card, n_u, width, out, work.packed);
-        else multiply(above.turned(), base.turned(), n_u, card, width, out, work.packed);
+        if (graph_.scope_of(f)[0] == c.variable) kernels_.multiply(base, above, card, n_u, width, out, work.packed);
+        else kernels_.multiply(above.turned(), base.turned(), n_u, card, width, out, work.packed);
         for (i64 k = 0; k < card * n_u; ++k) out[k] *= values[k];
         factors.close(f, thread);
       }
       work.scratch.reserve(card * width);
       double* from_u = work.scratch.data();
-      multiply(psi, above.turned(), card, width, n_u, from_u, work.packed);
-      scale_rows(table, from_u, width, card, width, mine);
+      kernels_.multiply(psi, above.turned(), card, width, n_u, from_u, work.packed);
+      kernels_.scale_rows(table, from_u, width, card, width, mine);
     } else {
-      scale_rows(table, down, 0, card, c.message, mine);
+      kernels_.scale_rows(table, down, 0, card, c.message, mine);
     }
     double total = 0;
     for (i64 i = 0; i < card; ++i) total += mine[i];
@@ -518,7 +541,7 @@ void JunctionTree::distribute(i64 component, const Scores& scores, const Tables&
       const i64 f = c.parts[p].factor, size = graph_.table_size(f);
       const Walk& walk = product ? c.parts[p].base_walk : c.parts[p].walk;
       double* out = factors.open(f, thread);
-      if (walk.extent.size() == 1 && walk.step[0] == 1) std::copy(table, table + size, out);
+      if (walk.is_identity()) std::copy(table, table + size, out);
       else marginalise<Linear>(table, walk, out, size);
       factors.close(f, thread);
     }
@@ -571,11 +594,12 @@ void JunctionTree::sum_product(const Scores& scores, const Threads& threads, dou
   const i64 n = graph_.n_components, blocks = std::min(n, kBlocks);
   sums.run(blocks, threads, [&](i64 block, int thread) {
     for (i64 component = block * n / blocks; component < (block + 1) * n / blocks; ++component) {
-      const bool fine = collect<Linear, true>(component, scores, tables, work[thread], log_z[component]);
-      if (!fine) collect<Log, false>(component, scores, tables, work[thread], log_z[component]);
+      Work& mine = work[thread];
+      const bool fine = Collector<Linear, true>(*this, component, scores, tables, mine, log_z[component]).trusted();
+      if (!fine) Collector<Log, false>(*this, component, scores, tables, mine, log_z[component]);
       if (nodes == nullptr || log_z[component] == -kInf) continue;
-      if (fine) distribute(component, scores, tables, work[thread], nodes, sums, thread);
-      else distribute_log(component, work[thread], nodes, sums, thread);
+      if (fine) distribute(component, scores, tables, mine, nodes, sums, thread);
+      else distribute_log(component, mine, nodes, sums, thread);
     }
   });
 }
@@ -584,7 +608,7 @@ void JunctionTree::max_product(const Scores& scores, const Threads& threads, dou
   const Tables none;
   std::vector<Work> work(threads.count);
   parallel_for(graph_.n_components, threads.count, threads.poll, [&](i64 component, int thread) {
-    collect<Max, false>(component, scores, none, work[thread], score[component]);
+    Collector<Max, false>(*this, component, scores, none, work[thread], score[component]);
     if (score[component] == -kInf) return;
     const auto& members = members_[component];
     for (std::size_t j = members.size(); j-- > 0;) {
@@ -607,8 +631,8 @@ void JunctionTree::sample(const Scores& scores, const Threads& threads, i64 n, c
   const i64 n_variables = graph_.n_variables();
   parallel_for(graph_.n_components, threads.count, threads.poll, [&](i64 component, int thread) {
     Work& mine = work[thread];
-    const bool fine = collect<Linear, false>(component, scores, tables, mine, log_z[component]);
-    if (!fine) collect<Log, false>(component, scores, tables, mine, log_z[component]);
+    const bool fine = Collector<Linear, false>(*this, component, scores, tables, mine, log_z[component]).trusted();
+    if (!fine) Collector<Log, false>(*this, component, scores, tables, mine, log_z[component]);
     if (log_z[component] == -kInf) return;
     const auto& members = members_[component];
     std::vector<double> p;

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "base/log_sum.hpp"
 #include "base/parallel.hpp"
 #include "graph/incidence.hpp"
 #include "graph/table_sums.hpp"
@@ -12,103 +13,104 @@ namespace {
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
-// Calls visit(place in the table, values of the variables) for every entry of a factor.
-template <class Visit>
-void each_entry(const Structure& g, i64 f, Visit visit) {
-  const auto scope = g.scope_of(f);
-  std::vector<i32> index(scope.size(), 0);
-  for (i64 k = 0; k < g.table_size(f); ++k) {
-    visit(k, index.data());
-    for (std::size_t d = scope.size(); d-- > 0;) {
-      if (++index[d] < g.card[scope[d]]) break;
-      index[d] = 0;
+// Of one component.
+class MeanField {
+ public:
+  MeanField(const Structure& g, const Scores& scores, const Incidence& at, double* nodes)
+      : g_(g), scores_(scores), at_(at), nodes_(nodes) {}
+
+  PassingReport run(const std::vector<i32>& members, double tol, i64 max_iter, double* terms) {
+    PassingReport report;
+    report.repeat(tol, max_iter, [&] {
+      double change = 0;
+      for (const i32 v : members) {
+        const double moved = update(v);
+        report.messages += moved >= 0;
+        change = std::max(change, moved);
+      }
+      return change;
+    });
+    for (const i32 v : members) {
+      const double* q = nodes_ + g_.node_ptr[v];
+      terms[v] = *std::max_element(q, q + g_.card[v]) > 0 ? 0.0 : -kInf;
+      for (i64 i = 0; i < g_.card[v]; ++i)
+        if (q[i] > 0) terms[v] += q[i] * (scores_.unary[g_.node_ptr[v] + i] - std::log(q[i]));
     }
+    return report;
   }
-}
+
+ private:
+  // The distribution of v, given its neighbours'; how far it moved, or -1 if nothing is left of it.
+  double update(i32 v) {
+    const i64 n = g_.card[v];
+    double* q = nodes_ + g_.node_ptr[v];
+    score_.assign(scores_.unary + g_.node_ptr[v], scores_.unary + g_.node_ptr[v] + n);
+    conflict_.assign(n, 0.0);
+    for (i64 e = at_.ptr[v]; e < at_.ptr[v + 1]; ++e) expect(at_.factor[e], at_.place[e] - g_.scope_ptr[at_.factor[e]]);
+    // least conflict first: without any, all values that have none
+    double least = kInf;
+    for (i64 i = 0; i < n; ++i)
+      if (score_[i] > -kInf) least = std::min(least, conflict_[i]);
+    if (least == kInf) return -1;  // as the unary scores say: all of q is zero
+    for (i64 i = 0; i < n; ++i)
+      if (conflict_[i] > least) score_[i] = -kInf;
+    softmax(score_.data(), n);
+    double change = 0;
+    for (i64 i = 0; i < n; ++i) change = std::max(change, std::abs(score_[i] - q[i]));
+    std::copy(score_.begin(), score_.end(), q);
+    return change;
+  }
+
+  // Adds E[theta | value at slot], and what falls on forbidden entries.
+  void expect(i64 f, i64 slot) {
+    const auto scope = g_.scope_of(f);
+    const double* x = scores_.table(f);
+    const auto add = [&](i64 i, double p, double value) {
+      if (p > 0) (value > -kInf ? score_ : conflict_)[i] += value > -kInf ? p * value : p;
+    };
+    if (scope.size() == 2) {
+      const i64 n = g_.card[scope[slot]], m = g_.card[scope[1 - slot]];
+      const double* q = nodes_ + g_.node_ptr[scope[1 - slot]];
+      for (i64 i = 0; i < n; ++i)
+        for (i64 j = 0; j < m; ++j) add(i, q[j], x[slot == 0 ? i * m + j : j * n + i]);
+      return;
+    }
+    each_entry(g_, f, [&](i64 k, const i32* y) {
+      double p = 1;
+      for (i64 d = 0; d < std::ssize(scope); ++d)
+        if (d != slot) p *= nodes_[g_.node_ptr[scope[d]] + y[d]];
+      add(y[slot], p, x[k]);
+    });
+  }
+
+  const Structure& g_;
+  const Scores& scores_;
+  const Incidence& at_;
+  double* nodes_;
+  std::vector<double> score_, conflict_;
+};
 
 }  // namespace
 
 PassingReport mean_field(const Structure& g, const Scores& scores, double tol, i64 max_iter, const Threads& threads,
-                         double* nodes, const FactorOutput& factors, double* node_terms, double* factor_terms) {
+                         const Beliefs& out) {
   const Incidence at(g);
   std::vector<PassingReport> reports(g.n_components);
-  const auto theta = [&](i64 f) { return scores.tables + scores.table_ptr[scores.table_of[f]]; };
-  parallel_for(g.n_components, threads.count, threads.poll, [&](i64 component, int) {
-    PassingReport& report = reports[component];
-    std::vector<double> score, conflict;
-    const auto expect = [&](i64 f, i64 slot) {  // adds E[theta | value at slot], and what falls on forbidden entries
-      const auto scope = g.scope_of(f);
-      const double* x = theta(f);
-      if (scope.size() == 2) {
-        const i64 n = g.card[scope[slot]], m = g.card[scope[1 - slot]];
-        const double* q = nodes + g.node_ptr[scope[1 - slot]];
-        for (i64 i = 0; i < n; ++i)
-          for (i64 j = 0; j < m; ++j) {
-            if (q[j] <= 0) continue;
-            const double value = x[slot == 0 ? i * m + j : j * n + i];
-            (value > -kInf ? score : conflict)[i] += value > -kInf ? q[j] * value : q[j];
-          }
-        return;
-      }
-      each_entry(g, f, [&](i64 k, const i32* y) {
-        double p = 1;
-        for (std::size_t d = 0; d < scope.size(); ++d)
-          if (static_cast<i64>(d) != slot) p *= nodes[g.node_ptr[scope[d]] + y[d]];
-        if (p > 0) (x[k] > -kInf ? score : conflict)[y[slot]] += x[k] > -kInf ? p * x[k] : p;
-      });
-    };
-    report.converged = false;
-    while (report.iterations < max_iter && !report.converged) {
-      report.residual = 0;
-      for (const i32 v : at.members[component]) {
-        const i64 n = g.card[v];
-        double* q = nodes + g.node_ptr[v];
-        score.assign(scores.unary + g.node_ptr[v], scores.unary + g.node_ptr[v] + n);
-        conflict.assign(n, 0.0);
-        for (i64 e = at.ptr[v]; e < at.ptr[v + 1]; ++e) expect(at.factor[e], at.place[e] - g.scope_ptr[at.factor[e]]);
-        // least conflict first: without any, all values that have none
-        double least = kInf, top = -kInf, sum = 0;
-        for (i64 i = 0; i < n; ++i)
-          if (score[i] > -kInf) least = std::min(least, conflict[i]);
-        if (least == kInf) continue;  // nothing is left, as the unary scores say: all of q is zero
-        for (i64 i = 0; i < n; ++i) {
-          if (conflict[i] > least) score[i] = -kInf;
-          top = std::max(top, score[i]);
-        }
-        for (i64 i = 0; i < n; ++i) sum += score[i] = std::exp(score[i] - top);
-        for (i64 i = 0; i < n; ++i) {
-          const double fresh = score[i] / sum;
-          report.residual = std::max(report.residual, std::abs(fresh - q[i]));
-          q[i] = fresh;
-        }
-        ++report.messages;
-      }
-      ++report.iterations;
-      report.converged = report.residual <= tol;
-    }
-    for (const i32 v : at.members[component]) {
-      const double* q = nodes + g.node_ptr[v];
-      node_terms[v] = *std::max_element(q, q + g.card[v]) > 0 ? 0.0 : -kInf;
-      for (i64 i = 0; i < g.card[v]; ++i)
-        if (q[i] > 0) node_terms[v] += q[i] * (scores.unary[g.node_ptr[v] + i] - std::log(q[i]));
-    }
+  parallel_for(g.n_components, threads.count, threads.poll, [&](i64 c, int) {
+    reports[c] = MeanField(g, scores, at, out.nodes).run(at.members[c], tol, max_iter, out.node_terms);
   });
-  constexpr i64 block = 256;
-  TableSums sums(g, scores, factors, threads.count);
-  sums.run((g.n_factors() + block - 1) / block, threads, [&](i64 b, int thread) {
-    for (i64 f = b * block; f < std::min(g.n_factors(), (b + 1) * block); ++f) {
-      const auto scope = g.scope_of(f);
-      const double* x = theta(f);
-      double* out = sums.open(f, thread);
-      factor_terms[f] = 0;
-      each_entry(g, f, [&](i64 k, const i32* y) {
-        double p = 1;
-        for (std::size_t d = 0; d < scope.size(); ++d) p *= nodes[g.node_ptr[scope[d]] + y[d]];
-        out[k] = p;
-        if (p > 0) factor_terms[f] += p * x[k];
-      });
-      sums.close(f, thread);
-    }
+  TableSums sums(g, scores, out.factors, threads.count);
+  sums.each_factor(threads, [&](i64 f, double* belief, int) {
+    const auto scope = g.scope_of(f);
+    const double* x = scores.table(f);
+    double term = 0;
+    each_entry(g, f, [&](i64 k, const i32* y) {
+      double p = 1;
+      for (std::size_t d = 0; d < scope.size(); ++d) p *= out.nodes[g.node_ptr[scope[d]] + y[d]];
+      belief[k] = p;
+      if (p > 0) term += p * x[k];
+    });
+    out.factor_terms[f] = term;
   });
   PassingReport report;
   for (const PassingReport& r : reports) report.add(r);
@@ -140,7 +142,7 @@ void ascend(const Structure& g, const Scores& scores, const Threads& threads, i3
             else place += stride * assignment[g.scope[s]];
             stride *= g.card[g.scope[s]];
           }
-          const double* x = scores.tables + scores.table_ptr[scores.table_of[f]] + place;
+          const double* x = scores.table(f) + place;
           for (i64 i = 0; i < n; ++i) add(i, x[i * step]);
         }
         i32 best = assignment[v];

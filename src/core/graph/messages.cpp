@@ -12,11 +12,11 @@
 #include <queue>
 #include <tuple>
 
+#include "base/log_sum.hpp"
 #include "base/parallel.hpp"
 #include "base/thread_phases.hpp"
-#include "graph/flooding.hpp"
 #include "graph/incidence.hpp"
-#include "graph/pair_tables.hpp"
+#include "graph/kernels.hpp"
 #include "graph/table_sums.hpp"
 
 namespace crfkit {
@@ -26,16 +26,25 @@ constexpr double kInf = std::numeric_limits<double>::infinity();
 constexpr double kSmall = 1e-290;
 
 struct Scratch {
-  Buffer<double> cavity, weight, top, sum;
+  Buffer<double> cavity, weight, sum, entries;
   std::vector<i32> kept;
-  std::vector<i64> index;
   void fit(i64 n) {
     cavity.reserve(n);
     weight.reserve(n + 8);
-    top.reserve(n);
     sum.reserve(n + 8);
   }
 };
+
+// What a distribution p expects of the scores x, and its entropy.
+std::pair<double, double> energy_and_entropy(const double* p, const double* x, i64 n) {
+  double energy = 0, entropy = 0;
+  for (i64 i = 0; i < n; ++i) {
+    if (p[i] <= 0) continue;
+    energy += p[i] * x[i];
+    entropy -= p[i] * std::log(p[i]);
+  }
+  return {energy, entropy};
+}
 
 class Passing {
  public:
@@ -62,6 +71,10 @@ class Passing {
     PassingReport report;
     if (g_.n_factors() == 0) return report;
     if (rule_.schedule == PassingRule::Schedule::flooding) return quick(report) ? report : flood();
+    if (rule_.schedule == PassingRule::Schedule::residual) {
+      fresh_.resize(at_.entries);
+      version_.assign(g_.scope.size(), 0);
+    }
     std::vector<PassingReport> reports(g_.n_components);
     parallel_for(g_.n_components, threads_.count, threads_.poll, [&](i64 c, int thread) {
       reports[c] = rule_.schedule == PassingRule::Schedule::sequential ? sweep(c, scratch_[thread])
@@ -71,51 +84,31 @@ class Passing {
     return report;
   }
 
-  void read_off(double* nodes, const FactorOutput& factors, double* node_terms, double* factor_terms) {
+  void read_off(const Beliefs& beliefs) {
     each_variable([&](i64 v) {
       add_up(v);
-      const double* t = total_.data() + g_.node_ptr[v];
-      const double* u = scores_.unary + g_.node_ptr[v];
-      double* out = nodes + g_.node_ptr[v];
-      const i64 n = g_.card[v];
-      const double top = *std::max_element(t, t + n);
-      if (top == -kInf) {  // nothing is left
-        std::fill_n(out, n, 0.0);
-        node_terms[v] = -kInf;
-        return;
-      }
-      double sum = 0;
-      for (i64 i = 0; i < n; ++i) sum += out[i] = std::exp(t[i] - top);
-      double energy = 0, entropy = 0, weight = 1;
-      for (i64 i = 0; i < n; ++i) {
-        out[i] /= sum;
-        if (out[i] <= 0) continue;
-        energy += out[i] * u[i];
-        entropy -= out[i] * std::log(out[i]);
-      }
+      double* out =
+          std::copy_n(total_.data() + g_.node_ptr[v], g_.card[v], beliefs.nodes + g_.node_ptr[v]) - g_.card[v];
+      double& term = beliefs.node_terms[v] = -kInf;
+      if (!softmax(out, g_.card[v])) return;  // nothing is left
+      const auto [energy, entropy] = energy_and_entropy(out, scores_.unary + g_.node_ptr[v], g_.card[v]);
+      double weight = 1;
       for (i64 e = at_.ptr[v]; e < at_.ptr[v + 1]; ++e) weight -= appearance(at_.factor[e]);
-      node_terms[v] = energy + weight * entropy;
+      term = energy + weight * entropy;
     });
-    constexpr i64 block = 256;
-    TableSums sums(g_, scores_, factors, threads_.count);
-    sums.run((g_.n_factors() + block - 1) / block, threads_, [&](i64 b, int thread) {
-      for (i64 f = b * block; f < std::min(g_.n_factors(), (b + 1) * block); ++f) {
-        factor_terms[f] = factor_belief(f, scratch_[thread], sums.open(f, thread));
-        sums.close(f, thread);
-      }
+    TableSums sums(g_, scores_, beliefs.factors, threads_.count);
+    sums.each_factor(threads_, [&](i64 f, double* out, int thread) {
+      beliefs.factor_terms[f] = factor_belief(f, scratch_[thread], out);
     });
   }
 
  private:
   double appearance(i64 f) const { return rule_.appearance == nullptr ? 1.0 : rule_.appearance[f]; }
-  const double* theta(i64 f) const { return scores_.tables + scores_.table_ptr[scores_.table_of[f]]; }
 
   template <class Body>
   void each_variable(Body body) {
-    constexpr i64 block = 1024;
-    const i64 n = g_.n_variables();
-    parallel_for((n + block - 1) / block, threads_.count, threads_.poll, [&](i64 b, int) {
-      for (i64 v = b * block; v < std::min(n, (b + 1) * block); ++v) body(v);
+    parallel_blocks(g_.n_variables(), 1024, threads_, [&](i64 begin, i64 end, int) {
+      for (i64 v = begin; v < end; ++v) body(v);
     });
   }
 
@@ -127,16 +120,15 @@ class Passing {
     for (i64 k = 0; k < n; ++k)
       psi_ptr_.push_back(psi_ptr_.back() + (own ? g_.table_size(k) : scores_.table_ptr[k + 1] - scores_.table_ptr[k]));
     psi_.reserve(psi_ptr_.back() + 8);
-    constexpr i64 block = 256;
-    parallel_for((n + block - 1) / block, threads_.count, threads_.poll, [&](i64 b, int) {
-      for (i64 k = b * block; k < std::min(n, (b + 1) * block); ++k) {
-        const double* x = own ? theta(k) : scores_.tables + scores_.table_ptr[k];
+    parallel_blocks(n, 256, threads_, [&](i64 begin, i64 end, int) {
+      for (i64 k = begin; k < end; ++k) {
+        const double* x = own ? scores_.table(k) : scores_.tables + scores_.table_ptr[k];
         const double scale = own ? 1 / appearance(k) : 1.0;
         double* out = psi_.data() + psi_ptr_[k];
         const i64 size = psi_ptr_[k + 1] - psi_ptr_[k];
         const double top = *std::max_element(x, x + size);
         if (top == -kInf) std::fill_n(out, size, 0.0);
-        else exponentials(x, size, top, scale, out);
+        else kernels_.exponentials(x, size, top, scale, out);
       }
     });
   }
@@ -179,22 +171,21 @@ class Passing {
   // Values that the beam keeps, given weights exp(cavity); the others' weights become zero.
   void prune(double* q, double* c, i64 n, std::vector<i32>& kept) const {
     kept.clear();
-    for (i64 i = 0; i < n; ++i)
-      if (q[i] > 0) kept.push_back(static_cast<i32>(i));
+    for (i32 i = 0; i < n; ++i)
+      if (q[i] > 0) kept.push_back(i);
     std::stable_sort(kept.begin(), kept.end(), [&](i32 a, i32 b) { return q[a] > q[b]; });
     const Criterion& rule = rule_.criterion;
     double total = 0, mass = 0;
     for (const i32 i : kept) total += q[i];
-    std::size_t k = 0;
-    for (; k < kept.size(); ++k) {
-      if (rule.kind == Criterion::Kind::fixed_size && k >= static_cast<std::size_t>(rule.size)) break;
+    i64 k = 0;
+    for (; k < std::ssize(kept); ++k) {
+      if (rule.kind == Criterion::Kind::fixed_size && k >= rule.size) break;
       if (rule.kind == Criterion::Kind::threshold && c[kept[k]] < -rule.amount) break;
-      if (rule.kind == Criterion::Kind::min_divergence && k >= static_cast<std::size_t>(rule.size) &&
-          mass >= total * std::exp(-rule.amount))
+      if (rule.kind == Criterion::Kind::min_divergence && k >= rule.size && mass >= total * std::exp(-rule.amount))
         break;
       mass += q[kept[k]];
     }
-    for (std::size_t j = k; j < kept.size(); ++j) {
+    for (i64 j = k; j < std::ssize(kept); ++j) {
       q[kept[j]] = 0;
       c[kept[j]] = -kInf;
     }
@@ -202,7 +193,7 @@ class Passing {
     std::sort(kept.begin(), kept.end());
   }
 
-  static void exponential(const double* x, i64 n, double* out) { exponentials(x, n, 0.0, 1.0, out); }
+  void exponential(const double* x, i64 n, double* out) const { kernels_.exponentials(x, n, 0.0, 1.0, out); }
 
   // The new message of factor f to the variable at place s; gives its change.
   double compute(i64 f, i64 s, Scratch& work, double* out) const {
@@ -238,7 +229,7 @@ class Passing {
     const double* p = psi(f);
     double* sum = work.sum.data();
     if (!sparse) {
-      (s == first ? up_columns : up_rows)(p, q, m, n, sum);
+      (s == first ? kernels_.up_columns : kernels_.up_rows)(p, q, m, n, sum);
     } else if (s == first) {  // rows are the target's
       for (i64 i = 0; i < n; ++i) {
         const double* row = p + i * m;
@@ -249,7 +240,7 @@ class Passing {
     } else {
       std::fill(sum, sum + n, 0.0);
       for (const i32 j : work.kept) {
-        const double* row = p + static_cast<i64>(j) * n;
+        const double* row = p + j * n;
         const double weight = q[j];
         for (i64 i = 0; i < n; ++i) sum[i] += row[i] * weight;
       }
@@ -261,39 +252,32 @@ class Passing {
     }
     if (!lost) return;
     // an entry that is zero, or nearly: in log space, to be sure
-    const double* x = theta(f);
+    const double* x = scores_.table(f);
     const double top = *std::max_element(x, x + n * m), scale = 1 / appearance(f);
     for (i64 i = 0; i < n; ++i) {
       if (sum[i] >= kSmall) continue;
-      double high = -kInf, total = 0;
-      const auto entry = [&](i64 j) { return (x[s == first ? i * m + j : j * n + i] - top) * scale + c[j]; };
-      for (i64 j = 0; j < m; ++j) high = std::max(high, entry(j));
-      if (high > -kInf)
-        for (i64 j = 0; j < m; ++j) total += std::exp(entry(j) - high);
-      out[i] = high > -kInf ? high + std::log(total) : -kInf;
+      out[i] = log_sum(m, [&](i64 j) { return (x[s == first ? i * m + j : j * n + i] - top) * scale + c[j]; });
     }
   }
 
   // Any number of variables, sum or max, in log space.
   void wide_message(i64 f, i64 s, Scratch& work, double* out) const {
-    const i64 first = g_.scope_ptr[f], arity = g_.scope_ptr[f + 1] - first;
-    const i64 n = g_.card[g_.scope[s]];
+    const i64 n = g_.card[g_.scope[s]], size = g_.table_size(f);
     cavities(f, s, work);
-    const double* x = theta(f);
-    const double scale = 1 / appearance(f);
-    std::fill(out, out + n, -kInf);
-    double* sum = work.sum.data();
-    std::fill(sum, sum + n, 0.0);
-    for (int pass = 0; pass < (rule_.max ? 1 : 2); ++pass)
-      walk(f, work, [&](i64 k, const i64* index, const double* offsets) {
-        double score = x[k] * scale;
-        for (i64 d = 0; d < arity; ++d) score += offsets[d];
-        const i64 i = index[s - first];
-        if (pass == 0) out[i] = std::max(out[i], score);
-        else if (out[i] > -kInf) sum[i] += std::exp(score - out[i]);
-      });
-    if (!rule_.max)
-      for (i64 i = 0; i < n; ++i) out[i] = out[i] > -kInf ? out[i] + std::log(sum[i]) : out[i];
+    work.entries.reserve(size);
+    double* x = work.entries.data();
+    add_cavities(f, work, x);
+    i64 inner = 1;  // entries from one value of the variable to its next
+    for (i64 k = s + 1; k < g_.scope_ptr[f + 1]; ++k) inner *= g_.card[g_.scope[k]];
+    for (i64 i = 0; i < n; ++i) {
+      const auto entry = [&](i64 j) { return x[(j / inner * n + i) * inner + j % inner]; };
+      if (!rule_.max) {
+        out[i] = log_sum(size / n, entry);
+        continue;
+      }
+      out[i] = -kInf;
+      for (i64 j = 0; j < size / n; ++j) out[i] = std::max(out[i], entry(j));
+    }
   }
 
   // Cavities of all variables of f one after another; zeros at place s (none if s < 0).
@@ -314,26 +298,16 @@ class Passing {
     }
   }
 
-  // Calls visit(place in the table, values, cavities at the values) for every entry of f's table.
-  template <class Visit>
-  void walk(i64 f, Scratch& work, Visit visit) const {
-    const i64 first = g_.scope_ptr[f], arity = g_.scope_ptr[f + 1] - first;
-    work.index.assign(2 * arity, 0);
-    std::vector<double> offsets(arity);
-    i64* index = work.index.data();
-    i64* begin = index + arity;
-    for (i64 d = 1; d < arity; ++d) begin[d] = begin[d - 1] + g_.card[g_.scope[first + d - 1]];
-    const double* c = work.cavity.data();
-    for (i64 d = 0; d < arity; ++d) offsets[d] = c[begin[d]];
-    const i64 size = g_.table_size(f);
-    for (i64 k = 0; k < size; ++k) {
-      visit(k, index, offsets.data());
-      for (i64 d = arity - 1; d >= 0; --d) {
-        if (++index[d] == g_.card[g_.scope[first + d]]) index[d] = 0;
-        offsets[d] = c[begin[d] + index[d]];
-        if (index[d] != 0) break;
-      }
-    }
+  // The scores of all entries of f, with the cavities.
+  void add_cavities(i64 f, const Scratch& work, double* out) const {
+    const auto scope = g_.scope_of(f);
+    const double* x = scores_.table(f);
+    const double rho = appearance(f);
+    each_entry(g_, f, [&](i64 k, const i32* y) {
+      out[k] = x[k] / rho;
+      const double* c = work.cavity.data();
+      for (std::size_t d = 0; d < scope.size(); c += g_.card[scope[d++]]) out[k] += c[y[d]];
+    });
   }
 
   // A pair's belief, and what it adds to log Z; with S the sum of exp(theta / rho + c_a + c_b), the entropy is
@@ -347,12 +321,12 @@ class Passing {
     cavity(first, c);
     cavity(first + 1, c + n);
     exponential(c, n + m, q);
-    down_rows(psi(f), q, q + n, n, m, out, sums);
+    kernels_.down_rows(psi(f), q, q + n, n, m, out, sums);
     double total = 0;
     for (i64 i = 0; i < n; ++i) total += sums[i];
     if (!(total > kFaint)) return std::numeric_limits<double>::quiet_NaN();
     const double scale = 1 / total;
-    const double* x = theta(f);
+    const double* x = scores_.table(f);
     double energy = 0, offsets = 0;
     std::fill(sums + n, sums + n + m, 0.0);
     for (i64 i = 0; i < n; ++i) {
@@ -376,28 +350,10 @@ class Passing {
       if (!std::isnan(term)) return term;
     }
     cavities(f, -1, work);
-    const double* x = theta(f);
-    const double rho = appearance(f);
-    double top = -kInf, sum = 0, energy = 0, entropy = 0;
-    walk(f, work, [&](i64 k, const i64*, const double* offsets) {
-      double score = x[k] / rho;
-      for (i64 d = 0; d < arity; ++d) score += offsets[d];
-      out[k] = score;
-      top = std::max(top, score);
-    });
-    const i64 size = g_.table_size(f);
-    if (top == -kInf) {
-      std::fill_n(out, size, 0.0);
-      return -kInf;
-    }
-    for (i64 k = 0; k < size; ++k) sum += out[k] = std::exp(out[k] - top);
-    for (i64 k = 0; k < size; ++k) {
-      out[k] /= sum;
-      if (out[k] <= 0) continue;
-      energy += out[k] * x[k];
-      entropy -= out[k] * std::log(out[k]);
-    }
-    return energy + rho * entropy;
+    add_cavities(f, work, out);
+    if (!softmax(out, g_.table_size(f))) return -kInf;
+    const auto [energy, entropy] = energy_and_entropy(out, scores_.table(f), g_.table_size(f));
+    return energy + appearance(f) * entropy;
   }
 
   // Takes over a new message into the total of its variable.
@@ -428,23 +384,22 @@ class Passing {
     if (g_.scope_ptr.back() != 2 * n) return false;
     for (i64 f = 0; f < n; ++f)
       if (g_.scope_ptr[f] != 2 * f) return false;
-    const i64 entries = static_cast<i64>(total_.size());
-    Buffer<double> weight(entries), belief(entries);
+    Buffer<double> weight(total_.size()), belief(total_.size());
     for (i64 v = 0; v < n_variables; ++v) {
       const double* u = scores_.unary + g_.node_ptr[v];
       const i64 card = g_.card[v];
       const double top = *std::max_element(u, u + card);
       if (!(top > -kInf)) return false;
       double* w = weight.data() + g_.node_ptr[v];
-      exponentials(u, card, top, 1.0, w);
+      kernels_.exponentials(u, card, top, 1.0, w);
       for (i64 i = 0; i < card; ++i)
         if (!(w[i] >= kFaint)) return false;
     }
     if (2 <= labels && labels <= kFewLabels) return quick_lanes(labels, weight, belief, out);
     std::vector<double> message(at_.entries);
     for (i64 s = 0; s < 2 * n; ++s) {
-      const i64 card = g_.card[g_.scope[s]];
-      std::fill_n(message.data() + at_.message[s], card, 1.0 / static_cast<double>(card));
+      const i32 card = g_.card[g_.scope[s]];
+      std::fill_n(message.data() + at_.message[s], card, 1.0 / card);
     }
     const bool good = quick_sweeps(
         n, 2048, out,
@@ -462,7 +417,7 @@ class Passing {
         [&](i64 begin, i64 end, double& change, double& least) {
           const Flood g{g_.scope.data(), g_.node_ptr.data(), g_.card.data(), at_.message.data(), psi_.data(),
                         psi_ptr_.data(), scores_.table_of,   belief.data(),  message.data()};
-          flood_edges(g, begin, end, change, least);
+          kernels_.flood_edges(g, begin, end, change, least);
         });
     if (good) take_logs([&](i64 s) { return message.data() + at_.message[s]; }, 1);
     return good;
@@ -491,9 +446,8 @@ class Passing {
     Buffer<double> psi(used), message(blocks * 2 * size);
     std::fill_n(message.data(), blocks * 2 * size, 1.0 / labels);
     std::vector<i32> ends(blocks * 2 * kLanes);
-    constexpr i64 step = 256;
-    parallel_for((blocks + step - 1) / step, threads_.count, threads_.poll, [&](i64 part, int) {
-      for (i64 k = part * step; k < std::min(blocks, (part + 1) * step); ++k)
+    parallel_blocks(blocks, 256, threads_, [&](i64 first, i64 last, int) {
+      for (i64 k = first; k < last; ++k)
         for (i64 w = 0; w < kLanes; ++w) {
           const i64 f = std::min(n - 1, k * kLanes + w);  // the last one again where there are no more
           for (i64 side = 0; side < 2; ++side) ends[(2 * k + side) * kLanes + w] = g_.scope[2 * f + side];
@@ -509,11 +463,12 @@ class Passing {
     const bool good = quick_sweeps(
         blocks, 256, out,
         [&](i64 begin, i64 end) {
-          multiply_blocks(labels, at_.ptr.data(), at.data(), weight.data(), message.data(), begin, end, belief.data());
+          kernels_.multiply_blocks(labels, at_.ptr.data(), at.data(), weight.data(), message.data(), begin, end,
+                                   belief.data());
         },
         [&](i64 begin, i64 end, double& change, double& least) {
-          flood_blocks({psi_at.data(), psi.data(), ends.data(), belief.data(), message.data()}, labels, begin, end,
-                       change, least);
+          kernels_.flood_blocks({psi_at.data(), psi.data(), ends.data(), belief.data(), message.data()}, labels, begin,
+                                end, change, least);
         });
     if (good) take_logs([&](i64 s) { return message.data() + begin_of(s); }, kLanes);
     return good;
@@ -523,7 +478,6 @@ class Passing {
   template <class Multiply, class Update>
   bool quick_sweeps(i64 n, i64 block, PassingReport& out, Multiply multiply, Update update) {
     PassingReport report;
-    report.converged = false;
     const i64 blocks = (n + block - 1) / block, n_variables = g_.n_variables();
     constexpr i64 step = 2048;
     const i64 steps = (n_variables + step - 1) / step;
@@ -535,28 +489,24 @@ class Passing {
       changes[b] = change;
       leasts[b] = least;
     };
-    Team team(threads_, {steps, blocks}, body);
-    while (report.iterations < rule_.max_iter && !report.converged) {
-      team.run();
-      team.run();
-      for (const double least : leasts)
-        if (!(least > kFaint)) return false;
-      report.residual = *std::max_element(changes.begin(), changes.end());
+    PhasedThreads phases(threads_, {steps, blocks}, body);
+    bool good = true;
+    report.repeat(rule_.tol, rule_.max_iter, [&] {
+      phases.run();
+      phases.run();
+      for (const double least : leasts) good &= least > kFaint;
       report.messages += 2 * g_.n_factors();
-      ++report.iterations;
-      report.converged = report.residual <= rule_.tol;
-    }
-    out = report;
-    return true;
+      return good ? *std::max_element(changes.begin(), changes.end()) : 0.0;
+    });
+    if (good) out = report;
+    return good;
   }
 
   // Messages out of probability space, whose largest entry becomes zero.
   template <class Begin>
   void take_logs(Begin begin, i64 stride) {
-    constexpr i64 block = 2048;
-    const i64 n = static_cast<i64>(g_.scope.size());
-    parallel_for((n + block - 1) / block, threads_.count, threads_.poll, [&](i64 b, int) {
-      for (i64 s = b * block; s < std::min(n, (b + 1) * block); ++s) {
+    parallel_blocks(std::ssize(g_.scope), 2048, threads_, [&](i64 first, i64 last, int) {
+      for (i64 s = first; s < last; ++s) {
         double* m = message_.data() + at_.message[s];
         const double* x = begin(s);
         const i64 card = g_.card[g_.scope[s]];
@@ -569,55 +519,51 @@ class Passing {
 
   PassingReport flood() {
     PassingReport report;
-    report.converged = false;
     std::vector<double> fresh(at_.entries);
     constexpr i64 block = 512;
-    const i64 n = g_.n_factors(), blocks = (n + block - 1) / block;
-    std::vector<double> changes(blocks);
-    while (report.iterations < rule_.max_iter && !report.converged) {
-      parallel_for(blocks, threads_.count, threads_.poll, [&](i64 b, int thread) {
+    const i64 n = g_.n_factors();
+    std::vector<double> changes((n + block - 1) / block);
+    report.repeat(rule_.tol, rule_.max_iter, [&] {
+      parallel_blocks(n, block, threads_, [&](i64 begin, i64 end, int thread) {
         double change = 0;
-        for (i64 f = b * block; f < std::min(n, (b + 1) * block); ++f)
+        for (i64 f = begin; f < end; ++f)
           for (i64 s = g_.scope_ptr[f]; s < g_.scope_ptr[f + 1]; ++s)
             change = std::max(change, compute(f, s, scratch_[thread], fresh.data() + at_.message[s]));
-        changes[b] = change;
+        changes[begin / block] = change;
       });
       message_.swap(fresh);
       each_variable([&](i64 v) { add_up(v); });
-      report.residual = *std::max_element(changes.begin(), changes.end());
-      report.messages += static_cast<i64>(g_.scope.size());
-      ++report.iterations;
-      report.converged = report.residual <= rule_.tol;
-    }
+      report.messages += std::ssize(g_.scope);
+      return *std::max_element(changes.begin(), changes.end());
+    });
     return report;
   }
 
-  // Up through the variables, sending to those behind, and down again, sending to those before.
+  // Up through the variables, sending to later ones, and down again, sending to earlier ones.
   PassingReport sweep(i64 component, Scratch& work) {
     PassingReport report;
     const auto& members = at_.members[component];
     if (members.size() == 1) return report;
     std::vector<double> fresh(widest_);
-    report.converged = false;
+    double change = 0;
     const auto send = [&](i32 v, bool up) {
       for (i64 e = at_.ptr[v]; e < at_.ptr[v + 1]; ++e) {
         const i64 f = at_.factor[e];
         for (i64 s = g_.scope_ptr[f]; s < g_.scope_ptr[f + 1]; ++s) {
           if (up ? g_.scope[s] <= v : g_.scope[s] >= v) continue;
-          report.residual = std::max(report.residual, compute(f, s, work, fresh.data()));
+          change = std::max(change, compute(f, s, work, fresh.data()));
           commit(f, s, fresh.data());
           ++report.messages;
         }
       }
     };
-    while (report.iterations < rule_.max_iter && !report.converged) {
-      report.residual = 0;
+    report.repeat(rule_.tol, rule_.max_iter, [&] {
+      change = 0;
       for (const i32 v : members) send(v, true);
       for (std::size_t k = members.size(); k-- > 0;) send(members[k], false);
       for (const i32 v : members) add_up(v);
-      ++report.iterations;
-      report.converged = report.residual <= rule_.tol;
-    }
+      return change;
+    });
     return report;
   }
 
@@ -626,58 +572,39 @@ class Passing {
     PassingReport report;
     const auto& members = at_.members[component];
     if (members.size() == 1) return report;
-    std::vector<i64> owner;  // local message -> place in `scope`
-    i64 entries = 0;
-    std::vector<i64> factor_of, first;
-    for (const i32 v : members)
-      for (i64 e = at_.ptr[v]; e < at_.ptr[v + 1]; ++e) {
-        owner.push_back(at_.place[e]);
-        factor_of.push_back(at_.factor[e]);
-        first.push_back(entries);
-        entries += g_.card[v];
-      }
-    const i64 n = static_cast<i64>(owner.size());
-    // place in `scope` -> local number
-    std::vector<std::pair<i64, i64>> local(n);
-    for (i64 k = 0; k < n; ++k) local[k] = {owner[k], k};
-    std::sort(local.begin(), local.end());
-    const auto number = [&](i64 s) {
-      return std::lower_bound(local.begin(), local.end(), std::pair<i64, i64>{s, -1})->second;
-    };
-    std::vector<double> fresh(entries);
-    std::vector<u32> version(n, 0);
+    i64 n = 0;
     using Entry = std::tuple<double, i64, u32>;
     std::priority_queue<Entry> queue;
-    const auto refresh = [&](i64 k) {
-      const double change = compute(factor_of[k], owner[k], work, fresh.data() + first[k]);
-      queue.emplace(change, -k, ++version[k]);
+    const auto refresh = [&](i64 e) {  // e: number of the message, at_.place[e] its place in `scope`
+      const i64 s = at_.place[e];
+      queue.emplace(compute(at_.factor[e], s, work, fresh_.data() + at_.message[s]), -e, ++version_[e]);
     };
-    for (i64 k = 0; k < n; ++k) refresh(k);
-    const i64 most = rule_.max_iter * n;
+    for (const i32 v : members)
+      for (i64 e = at_.ptr[v]; e < at_.ptr[v + 1]; ++e, ++n) refresh(e);
     while (!queue.empty()) {
       const auto [change, minus, seen] = queue.top();
-      const i64 k = -minus;
-      if (seen != version[k]) {
+      const i64 e = -minus, f = at_.factor[e], at = at_.place[e];
+      if (seen != version_[e]) {
         queue.pop();
         continue;
       }
       report.residual = change;
-      if (change <= rule_.tol || report.messages >= most) break;
+      if (change <= rule_.tol || report.messages >= rule_.max_iter * n) break;
       queue.pop();
-      commit(factor_of[k], owner[k], fresh.data() + first[k]);
+      commit(f, at, fresh_.data() + at_.message[at]);
       ++report.messages;
-      const i32 v = g_.scope[owner[k]];
-      for (i64 e = at_.ptr[v]; e < at_.ptr[v + 1]; ++e) {
-        const i64 g = at_.factor[e];
-        if (g == factor_of[k]) continue;
+      const i32 v = g_.scope[at];
+      for (i64 k = at_.ptr[v]; k < at_.ptr[v + 1]; ++k) {
+        const i64 g = at_.factor[k];
+        if (g == f) continue;
         for (i64 s = g_.scope_ptr[g]; s < g_.scope_ptr[g + 1]; ++s)
-          if (g_.scope[s] != v) refresh(number(s));
+          if (g_.scope[s] != v) refresh(at_.number[s]);
       }
       if (rule_.damping > 0 || rule_.appearance != nullptr) {
         // the message itself moves on, and with appearances its own cavity did
-        for (i64 s = g_.scope_ptr[factor_of[k]]; s < g_.scope_ptr[factor_of[k] + 1]; ++s) refresh(number(s));
+        for (i64 s = g_.scope_ptr[f]; s < g_.scope_ptr[f + 1]; ++s) refresh(at_.number[s]);
       } else {
-        queue.emplace(0.0, -k, ++version[k]);
+        queue.emplace(0.0, -e, ++version_[e]);
       }
     }
     report.converged = report.residual <= rule_.tol;
@@ -690,7 +617,10 @@ class Passing {
   const PassingRule& rule_;
   const Threads& threads_;
   Incidence at_;
+  const GraphKernels& kernels_ = graph_kernels();
   std::vector<double> message_, total_;
+  std::vector<double> fresh_;  // by residual: the messages as they would be, and how often they were computed
+  std::vector<u32> version_;
   std::vector<i64> psi_ptr_;
   Buffer<double> psi_;
   std::vector<Scratch> scratch_;
@@ -700,11 +630,10 @@ class Passing {
 }  // namespace
 
 PassingReport pass_messages(const Structure& graph, const Scores& scores, const PassingRule& rule,
-                            const Threads& threads, double* nodes, const FactorOutput& factors, double* node_terms,
-                            double* factor_terms) {
+                            const Threads& threads, const Beliefs& out) {
   Passing passing(graph, scores, rule, threads);
   const PassingReport report = passing.run();
-  passing.read_off(nodes, factors, node_terms, factor_terms);
+  passing.read_off(out);
   return report;
 }
 

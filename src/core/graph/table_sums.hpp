@@ -71,6 +71,19 @@ class TableSums {
     });
   }
 
+  // Calls body(factor, room, thread) for all factors, which it then takes.
+  template <class Body>
+  void each_factor(const Threads& threads, Body body) {
+    constexpr i64 block = 256;
+    const i64 n = g_.n_factors();
+    run((n + block - 1) / block, threads, [&](i64 b, int thread) {
+      for (i64 f = b * block; f < std::min(n, (b + 1) * block); ++f) {
+        body(f, open(f, thread), thread);
+        close(f, thread);
+      }
+    });
+  }
+
  private:
   struct Mine {
     Buffer<double> room;       // one factor

@@ -51,16 +51,23 @@ void Layout::check() const {
     throw Error("the model has fewer weights than its layout names");
 }
 
-Family Layout::state_family(int stride, int lanes) const {
+void Layout::check(const Tokens& data) const {
+  if (has_edges() && !data.edge_ptr)
+    throw Error("the model's transitions look at the input, the data has no transition attributes");
+}
+
+Family Layout::state_family(int lanes) const {
+  check();
   Family f;
-  f.width = stride;
+  f.width = round_up(n_labels, lanes);
   f.ptr = state_ptr;
   f.column.assign(state_label.begin(), state_label.end());
   f.choose_dense(lanes);
   return f;
 }
 
-Family Layout::edge_family(int stride, int lanes) const {
+Family Layout::edge_family(int lanes) const {
+  const int stride = round_up(n_labels, lanes);
   Family f;
   f.first_weight = edge_first;
   f.width = n_labels * stride;
@@ -111,6 +118,8 @@ Observed observed_pairs(const i64* ptr, const u32* attr, i64 n_tokens, u32 n_att
   }
   return out;
 }
+
+i64 tokens_per_block(int n_labels) { return std::clamp<i64>(8192 * 256 / std::max(n_labels, 1), 2048, 8192); }
 
 std::vector<std::pair<i64, i64>> cut_blocks(const i64* offsets, i64 n_seq, i64 tokens_per_block) {
   std::vector<std::pair<i64, i64>> blocks;

@@ -14,7 +14,6 @@
 #include "base/base.hpp"
 #include "base/parallel.hpp"
 #include "chain/pack.hpp"
-#include "text/strings.hpp"
 
 namespace crfkit {
 
@@ -41,6 +40,19 @@ struct Family {
   void choose_dense(int lanes);
 };
 
+// What the encoders make of text: ragged sequences of tokens, each token a few attributes.
+struct Tokens {
+  i64 n_seq = 0;
+  const i64* offsets = nullptr;   // first token of each sequence     [n_seq + 1]
+  const i64* ptr = nullptr;       // first attribute of each token    [tokens + 1]
+  const u32* attr = nullptr;      // [ptr[tokens]]; ids beyond the model's are unknown and skipped
+  const double* value = nullptr;  // [ptr[tokens]] or null: all one
+  const i64* edge_ptr = nullptr;  // the same for the transition into each token, or null
+  const u32* edge_attr = nullptr;
+
+  i64 n_tokens() const { return offsets[n_seq]; }
+};
+
 // Which weights a model has, in the order of its weight vector: state weights by attribute and label,
 // transitions by label pair, start, end, and edge weights by attribute and label pair.
 struct Layout {
@@ -56,21 +68,10 @@ struct Layout {
 
   bool has_edges() const { return edge_ptr.size() > 1; }
   void check() const;
-  Family state_family(int stride, int lanes) const;
-  Family edge_family(int stride, int lanes) const;
-};
-
-// What the encoders make of text: ragged sequences of tokens, each token a few attributes.
-struct Tokens {
-  i64 n_seq = 0;
-  const i64* offsets = nullptr;   // first token of each sequence     [n_seq + 1]
-  const i64* ptr = nullptr;       // first attribute of each token    [tokens + 1]
-  const u32* attr = nullptr;      // [ptr[tokens]]; ids beyond the model's are unknown and skipped
-  const double* value = nullptr;  // [ptr[tokens]] or null: all one
-  const i64* edge_ptr = nullptr;  // the same for the transition into each token, or null
-  const u32* edge_attr = nullptr;
-
-  i64 n_tokens() const { return offsets[n_seq]; }
+  void check(const Tokens& data) const;  // whether it goes with the model
+  // rows padded to a multiple of `lanes`
+  Family state_family(int lanes) const;
+  Family edge_family(int lanes) const;
 };
 
 // Which columns each attribute is seen with: column[token] is the token's label (or label pair), kNone to skip it.
@@ -109,6 +110,8 @@ struct RunWeight {
   u32 column;
 };
 
+// A block should be little work beside all of the data: beams are judged by single ones.
+i64 tokens_per_block(int n_labels);
 // Sequences [first, second) of each block.
 std::vector<std::pair<i64, i64>> cut_blocks(const i64* offsets, i64 n_seq, i64 tokens_per_block);
 

@@ -223,7 +223,7 @@ class ModelRows {
   Buffer<Run> run_;
 };
 
-// in lattice.cpp
+// in kernels.cpp
 #define CRFKIT_EXTERN(T, W)              \
   extern template class LocalRows<T, W>; \
   extern template class ModelRows<T, W>;

@@ -2,7 +2,7 @@
 #pragma once
 #include <algorithm>
 
-#include "chain/chain.hpp"
+#include "base/parallel.hpp"
 #include "model/features.hpp"
 
 namespace crfkit {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "train/kernels.hpp"
+#include "chain/kernels.hpp"
 
 namespace crfkit {
 namespace {
@@ -85,15 +85,14 @@ void set_gold(const Tokens& data, const GoldLabels& gold, OnlineData<T>& out) {
 template <class T>
 OnlineData<T> make_online_data(const Layout& layout, const Tokens& data, const GoldLabels& gold,
                                const double* seq_weight, const double* constraints) {
-  layout.check();
-  if (layout.has_edges() && !data.edge_ptr)
-    throw Error("the model's transitions look at the input, the data has no transition attributes");
+  layout.check(data);
   OnlineData<T> out;
   const i64 n = out.n_labels = layout.n_labels;
-  out.lanes = kernels_for<T>(1).lanes;  // the trainers' only width: one sequence at a time gains little by wider ones
+  out.lanes =
+      chain_kernels_for<T>(1).lanes;  // the trainers' only width: one sequence at a time gains little by wider ones
   out.stride = round_up(layout.n_labels, out.lanes);
   out.own_steps = layout.has_edges();
-  const Family state = layout.state_family(out.stride, out.lanes), edge = layout.edge_family(out.stride, out.lanes);
+  const Family state = layout.state_family(out.lanes), edge = layout.edge_family(out.lanes);
   const u64 state_rows = state.dense_attr.size() * static_cast<u64>(state.width);
   const u64 edge_rows = edge.dense_attr.size() * static_cast<u64>(edge.width);
   u64 next = state_rows + edge_rows;

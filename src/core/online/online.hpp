@@ -9,6 +9,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/instruction_set.hpp"
 #include "base/parallel.hpp"
 #include "beam/criteria.hpp"
 #include "model/features.hpp"
@@ -122,7 +123,11 @@ template <class T>
 OnlineData<T> make_online_data(const Layout& layout, const Tokens& data, const GoldLabels& gold,
                                const double* seq_weight, const double* constraints);
 
+CRFKIT_IN_EACH_SET(template <class T> std::unique_ptr<OnlineTrainer<T>> trainer(OnlineData<T>&& data);)
+
 template <class T>
-std::unique_ptr<OnlineTrainer<T>> make_trainer(OnlineData<T>&& data);
+std::unique_ptr<OnlineTrainer<T>> make_trainer(OnlineData<T>&& data) {
+  return CRFKIT_PICK_NARROW(trainer<T>)(std::move(data));
+}
 
 }  // namespace crfkit

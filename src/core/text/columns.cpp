@@ -1,7 +1,7 @@
 #include "text/columns.hpp"
 
 #include <algorithm>
-#include <cstring>
+#include <cstdio>
 
 #include "text/unicode.hpp"
 
@@ -55,12 +55,7 @@ void ColumnBuilder::parse(std::string_view text, i64 first_line) {
     if (format_.separator == 'a') format_.separator = s.find('\t') != std::string_view::npos ? '\t' : 0;
     fields.clear();
     if (format_.separator == '\t') {
-      for (std::size_t i = 0;;) {
-        const std::size_t tab = s.find('\t', i);
-        fields.push_back(s.substr(i, tab - i));
-        if (tab == std::string_view::npos) break;
-        i = tab + 1;
-      }
+      for_fields(s, [&](std::string_view field) { fields.push_back(field); });
     } else {
       for (std::size_t i = 0; i < s.size();) {
         while (i < s.size() && is_blank(s[i])) ++i;
@@ -71,12 +66,36 @@ void ColumnBuilder::parse(std::string_view text, i64 first_line) {
     }
     if (!format_.document.empty() && fields[0] == format_.document) return end_sequence();
     if (n_columns == 0) n_columns = static_cast<int>(fields.size());
-    if (static_cast<int>(fields.size()) != n_columns)
+    if (std::ssize(fields) != n_columns)
       throw LineError(line, "expected " + std::to_string(n_columns) + (n_columns == 1 ? " column" : " columns") +
                                 " as in the lines before, got " + std::to_string(fields.size()) + ": " + shown(s));
     if (format_.conllu && is_range_or_empty(fields[0])) return;
     add_token(fields);
   });
+}
+
+std::string write_columns(const ColumnView& rows, const i32* path, const std::vector<std::string>& labels,
+                          const double* probability) {
+  std::string out;
+  out.reserve(rows.n_tokens() * 16);
+  char digits[32];
+  for (i64 s = 0; s < rows.n_seq; ++s) {
+    for (i64 t = rows.offsets[s]; t < rows.offsets[s + 1]; ++t) {
+      for (i64 c = 0; c < rows.n_columns; ++c) {
+        out += (*rows.strings)[rows.ids[t * rows.n_columns + c]];
+        out += '\t';
+      }
+      if (path[t] < 0 || path[t] >= std::ssize(labels)) throw Error("there is no such label");
+      out += labels[path[t]];
+      if (probability != nullptr) {
+        std::snprintf(digits, sizeof digits, "\t%.6f", probability[t]);
+        out += digits;
+      }
+      out += '\n';
+    }
+    out += '\n';
+  }
+  return out;
 }
 
 }  // namespace crfkit

@@ -31,6 +31,17 @@ void for_lines(std::string_view text, i64 first_line, F f) {
   }
 }
 
+// Calls f(field) for everything between tabs.
+template <class F>
+void for_fields(std::string_view line, F f) {
+  for (std::size_t at = 0;;) {
+    const std::size_t tab = line.find('\t', at);
+    f(line.substr(at, tab - at));
+    if (tab == std::string_view::npos) return;
+    at = tab + 1;
+  }
+}
+
 struct ColumnFormat {
   char separator = 0;    // tab, or 0: blanks; 'a': tabs if the first line has one, else blanks
   std::string comment;   // lines that begin so are skipped; empty: none
@@ -48,6 +59,10 @@ struct ColumnView {
 
   i64 n_tokens() const { return offsets[n_seq]; }
 };
+
+// Column text with a label, and if given its probability, after every row; a blank line after every sequence.
+std::string write_columns(const ColumnView& rows, const i32* path, const std::vector<std::string>& labels,
+                          const double* probability);
 
 // Builds such rows, from text or one by one.
 class ColumnBuilder {

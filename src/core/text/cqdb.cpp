@@ -1,5 +1,6 @@
 #include "text/cqdb.hpp"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstring>
@@ -12,10 +13,14 @@ namespace {
 
 constexpr u32 kTables = 256, kByteOrder = 0x62445371, kHeader = 24, kFirstRecord = kHeader + 8 * kTables;
 
+u32 byte_of(char c) { return static_cast<u8>(c); }
+u32 size_of(const auto& x) { return static_cast<u32>(x.size()); }
+
 u32 load(std::string_view data, u64 at) {
   if (at + 4 > data.size()) throw Error("a string table is cut short");
-  const auto byte = [&](u64 k) { return static_cast<u32>(static_cast<unsigned char>(data[at + k])); };
-  return byte(0) | byte(1) << 8 | byte(2) << 16 | byte(3) << 24;
+  u32 x = 0;
+  for (int k = 0; k < 4; ++k) x |= byte_of(data[at + k]) << 8 * k;
+  return x;
 }
 
 void store(std::string& out, u32 x) {
@@ -24,51 +29,30 @@ void store(std::string& out, u32 x) {
 
 // Jenkins' lookup3 hash of bytes, with initial value 0.
 u32 lookup3(std::string_view key) {
-  u32 a = 0xdeadbeef + static_cast<u32>(key.size()), b = a, c = a;
-  const auto subtract = [](u32& x, u32 y, int turn) {
-    x -= y;
-    x ^= std::rotl(y, turn);
+  std::array<u32, 3> x;
+  x.fill(0xdeadbeef + size_of(key));
+  const auto add = [&](std::size_t at) {
+    for (std::size_t k = at; k < std::min(at + 12, key.size()); ++k)
+      x[(k - at) / 4] += byte_of(key[k]) << 8 * ((k - at) % 4);
   };
   std::size_t at = 0;
-  const auto word = [&](std::size_t k) {
-    u32 x = 0;
-    for (std::size_t i = 0; i < 4 && at + k + i < key.size(); ++i)
-      x |= static_cast<u32>(static_cast<unsigned char>(key[at + k + i])) << 8 * i;
-    return x;
-  };
   for (; key.size() - at > 12; at += 12) {
-    a += word(0);
-    b += word(4);
-    c += word(8);
-    subtract(a, c, 4);
-    c += b;
-    subtract(b, a, 6);
-    a += c;
-    subtract(c, b, 8);
-    b += a;
-    subtract(a, c, 16);
-    c += b;
-    subtract(b, a, 19);
-    a += c;
-    subtract(c, b, 4);
-    b += a;
+    add(at);
+    constexpr int turns[] = {4, 6, 8, 16, 19, 4};
+    for (int k = 0; k < 6; ++k) {
+      u32 &a = x[k % 3], &b = x[(k + 1) % 3], &c = x[(k + 2) % 3];
+      a = (a - c) ^ std::rotl(c, turns[k]);
+      c += b;
+    }
   }
-  if (at == key.size()) return c;
-  a += word(0);
-  b += word(4);
-  c += word(8);
-  const auto fold = [](u32& x, u32 y, int turn) {
-    x ^= y;
-    x -= std::rotl(y, turn);
-  };
-  fold(c, b, 14);
-  fold(a, c, 11);
-  fold(b, a, 25);
-  fold(c, b, 16);
-  fold(a, c, 4);
-  fold(b, a, 14);
-  fold(c, b, 24);
-  return c;
+  if (at == key.size()) return x[2];
+  add(at);
+  constexpr int turns[] = {14, 11, 25, 16, 4, 14, 24};
+  for (int k = 0; k < 7; ++k) {
+    u32 &a = x[(k + 2) % 3], b = x[(k + 1) % 3];
+    a = (a ^ b) - std::rotl(b, turns[k]);
+  }
+  return x[2];
 }
 
 }  // namespace
@@ -80,14 +64,14 @@ StringTable read_cqdb(std::string_view data, u32 expected) {
   if (size < kFirstRecord || size > data.size()) throw Error("a string table is cut short");
   data = data.substr(0, size);
   if (count < expected) throw Error("a string table holds fewer strings than the model names");
-  if (back + 4 * static_cast<u64>(expected) > size) throw Error("a string table is cut short");
+  if (back + u64{4} * expected > size) throw Error("a string table is cut short");
   StringTable out;
   out.reserve(expected, size - kFirstRecord);
   for (u32 id = 0; id < expected; ++id) {
-    const u32 at = load(data, back + 4 * static_cast<u64>(id));
+    const u32 at = load(data, back + u64{4} * id);
     if (at < kFirstRecord) throw Error("string " + std::to_string(id) + " is missing");
-    const u32 length = load(data, static_cast<u64>(at) + 4);
-    if (load(data, at) != id || length == 0 || static_cast<u64>(at) + 8 + length > size)
+    const u32 length = load(data, at + u64{4});
+    if (load(data, at) != id || length == 0 || at + u64{8} + length > size)
       throw Error("the record of string " + std::to_string(id) + " is damaged");
     const std::string_view s = data.substr(at + 8, length - 1);
     if (data[at + 8 + length - 1] != 0 || s.find('\0') != std::string_view::npos)
@@ -109,21 +93,21 @@ std::string write_cqdb(const StringTable& strings) {
     key = strings[id];
     if (key.find('\0') != std::string::npos) throw Error("a name has a zero byte, which CRFsuite's files cannot hold");
     key += '\0';
-    const u32 place = kFirstRecord + static_cast<u32>(records.size());
+    const u32 place = kFirstRecord + size_of(records);
     if (records.size() + key.size() + 8 > 0xf0000000u)
       throw Error("CRFsuite's files cannot hold as many names: they are limited to 4 GB");
     store(records, id);
-    store(records, static_cast<u32>(key.size()));
+    store(records, size_of(key));
     records += key;
     places.push_back(place);
     const u32 hash = lookup3(key);
     tables[hash % kTables].push_back({hash, place});
   }
   std::string refs, hashed;
-  const u32 first_table = kFirstRecord + static_cast<u32>(records.size());
+  const u32 first_table = kFirstRecord + size_of(records);
   for (const auto& table : tables) {
-    const u32 n = 2 * static_cast<u32>(table.size());
-    store(refs, n == 0 ? 0 : first_table + static_cast<u32>(hashed.size()));
+    const u32 n = 2 * size_of(table);
+    store(refs, n == 0 ? 0 : first_table + size_of(hashed));
     store(refs, n);
     std::vector<Bucket> slots(n, {0, 0});
     for (const Bucket& x : table) {
@@ -136,7 +120,7 @@ std::string write_cqdb(const StringTable& strings) {
       store(hashed, x.place);
     }
   }
-  const u64 back = first_table + static_cast<u64>(hashed.size()), size = back + 4 * places.size();
+  const u64 back = first_table + u64{hashed.size()}, size = back + 4 * places.size();
   if (size > 0xffffffffu) throw Error("CRFsuite's files cannot hold as many names: they are limited to 4 GB");
   std::string out = "CQDB";
   for (u32 x : {static_cast<u32>(size), 0u, kByteOrder, strings.size(), static_cast<u32>(back)}) store(out, x);

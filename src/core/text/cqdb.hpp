@@ -1,4 +1,4 @@
-// cqdb.hpp: the string tables inside of CRFsuite's model files (a constant quick database, little-endian).
+// cqdb.hpp: the string tables in CRFsuite's model files (a constant quick database, little-endian).
 //
 //   "CQDB", size, flags, byte order mark, number of strings, place of the back table
 //   256 x (place, number) of hash tables

@@ -13,53 +13,19 @@ constexpr u32 kUnset = kNone - 1;  // a value that is not looked up yet
 
 }  // namespace
 
-Node Node::leaf(int column, WordForm form, int n) {
-  Node node;
-  node.kind = Kind::leaf;
-  node.column = column;
-  node.form = form;
-  node.n = n;
-  return node;
-}
-
-Node Node::pattern(int column, Command command, bool lower, bool absolute, int place, std::string regex) {
-  Node node = leaf(column, WordForm::same, 0);
-  node.command = command;
-  node.lower = lower;
-  node.absolute = absolute;
-  node.place = place;
-  if (command == Command::test || command == Command::match) node.matcher = std::make_shared<const Regex>(regex);
-  node.regex = std::move(regex);
-  return node;
-}
-
-Node Node::join(int a, int b, int distance, std::string between) {
-  Node node;
-  node.kind = Kind::join;
-  node.a = a;
-  node.b = b;
-  node.distance = distance;
-  node.between = std::move(between);
-  return node;
-}
-
-Node Node::mark(Kind kind) {
-  Node node;
-  node.kind = kind;
-  return node;
-}
-
 TemplateEncoder::TemplateEncoder(std::vector<Node> nodes, std::vector<Template> templates, Padding pad)
     : nodes_(std::move(nodes)), templates_(std::move(templates)), pad_(pad) {
   constexpr int kFar = 1000;
   const auto far = [](int steps) { return steps < -kFar || steps > kFar; };
-  const int n = static_cast<int>(nodes_.size());
+  const int n = n_nodes();
   for (int i = 0; i < n; ++i) {
-    const Node& node = nodes_[i];
+    Node& node = nodes_[i];
     if (node.kind == Node::Kind::leaf) {
       if (node.column < 0 || node.column > kFar) throw Error("a template may look at columns 0 to 1000");
       if (far(node.place)) throw Error("a template must name a place at most 1000 steps away");
       n_columns_ = std::max(n_columns_, node.column + 1);
+      if (node.command == Node::Command::test || node.command == Node::Command::match)
+        node.matcher = std::make_shared<const Regex>(node.regex);
     } else if (node.kind == Node::Kind::join) {
       if (node.a < 0 || node.b < 0 || node.a >= i || node.b >= i || far(node.distance / 2))
         throw Error("a join must name earlier nodes at most 2000 steps away");
@@ -81,7 +47,7 @@ TemplateEncoder::TemplateEncoder(std::vector<Node> nodes, std::vector<Template> 
     need(t.node, t.offset, t.offset);
     const auto key = std::make_tuple(same_[t.node], t.prefix, t.suffix, t.edge);
     if (!known.contains(key)) {
-      known[key] = static_cast<int>(classes_.size());
+      known[key] = n_classes();
       classes_.push_back({t.node, t.prefix, t.suffix, t.edge});
     }
     class_of_.push_back(known[key]);
@@ -94,8 +60,7 @@ TemplateEncoder::TemplateEncoder(std::vector<Node> nodes, std::vector<Template> 
   }
   vocabulary_.attribute.resize(classes_.size());
   std::map<std::tuple<std::string, std::string, bool>, std::vector<int>> texts;
-  for (std::size_t c = 0; c < classes_.size(); ++c)
-    texts[{classes_[c].prefix, classes_[c].suffix, classes_[c].edge}].push_back(static_cast<int>(c));
+  for (int c = 0; c < n_classes(); ++c) texts[{classes_[c].prefix, classes_[c].suffix, classes_[c].edge}].push_back(c);
   for (const auto& [text, members] : texts) {
     if (members.size() < 2) continue;
     for (int c : members) classes_[c].same_text = static_cast<int>(by_name_.size());
@@ -107,7 +72,7 @@ TemplateEncoder::TemplateEncoder(std::vector<Node> nodes, std::vector<Template> 
 // Templates that write the same text around nodes of the same shape (two columns, say) mean the same attributes, so the
 // nodes number their values together.
 void TemplateEncoder::share_tables() {
-  const int n = static_cast<int>(nodes_.size());
+  const int n = n_nodes();
   same_.resize(n);
   std::iota(same_.begin(), same_.end(), 0);
   const auto root = [&](int i) {
@@ -175,20 +140,25 @@ void TemplateEncoder::append_value(std::string& out, int node, u32 value) const 
   }
 }
 
-u32 TemplateEncoder::add_attribute(int cls, u32 value) {
-  const Class& c = classes_[cls];
+u32& TemplateEncoder::attribute_of(int cls, u32 value) {
   std::vector<u32>& of_value = vocabulary_.attribute[cls];
   if (value >= of_value.size()) of_value.resize(std::max<std::size_t>(value + 1, of_value.size() * 3 / 2), kNone);
-  if (of_value[value] != kNone) return of_value[value];
+  return of_value[value];
+}
+
+u32 TemplateEncoder::add_attribute(int cls, u32 value) {
+  const Class& c = classes_[cls];
+  u32& attribute = attribute_of(cls, value);
+  if (attribute != kNone) return attribute;
   if (c.same_text >= 0) {
     std::string text;
     append_value(text, c.node, value);
     std::vector<u32>& named = named_[c.same_text];
     const u32 id = by_name_[c.same_text].add(text);
     if (id == named.size()) named.push_back(n_attributes_[c.edge]++);
-    return of_value[value] = named[id];
+    return attribute = named[id];
   }
-  return of_value[value] = n_attributes_[c.edge]++;
+  return attribute = n_attributes_[c.edge]++;
 }
 
 u32 TemplateEncoder::leaf_value(int node, std::string_view s, bool grow) {
@@ -216,24 +186,24 @@ u32 TemplateEncoder::leaf_value(int node, std::string_view s, bool grow) {
 // The value of every string that stands in a leaf's column; numbered in the order of the tokens, whatever the threads.
 TemplateEncoder::LeafMaps TemplateEncoder::map_leaves(const ColumnView& data, bool grow, const Threads& threads) {
   LeafMaps maps(vocabulary_.strings.size());
-  parallel_for(static_cast<i64>(maps.size()), threads.count, threads.poll, [&](i64 table, int) {
+  parallel_for(std::ssize(maps), threads.count, threads.poll, [&](i64 table, int) {
     std::vector<u32>& map = maps[table];
     map.assign(data.strings->size(), kUnset);
-    for (std::size_t node = 0; node < nodes_.size(); ++node) {
+    for (int node = 0; node < n_nodes(); ++node) {
       if (nodes_[node].kind != Node::Kind::leaf || table_of_[node] != table) continue;
       const u32* id = data.ids + nodes_[node].column;
       for (i64 t = 0; t < data.n_tokens(); ++t, id += data.n_columns)
-        if (map[*id] == kUnset) map[*id] = leaf_value(static_cast<int>(node), (*data.strings)[*id], grow);
+        if (map[*id] == kUnset) map[*id] = leaf_value(node, (*data.strings)[*id], grow);
     }
   });
   return maps;
 }
 
-// values[node][k]: its value k steps behind low_[node], counted from the first token
+// values[node][k]: its value k steps after low_[node], counted from the first token
 struct TemplateEncoder::Scratch {
   std::vector<std::vector<u32>> values;
   std::vector<std::vector<u32>>
-      pads[2];  // of each node: its value so many steps before the first, behind the last token
+      pads[2];  // of each node: its value n steps before the first, after the last token
 };
 
 u32 TemplateEncoder::pad_value(int node, i64 far, bool before, bool grow) {
@@ -246,8 +216,7 @@ u32 TemplateEncoder::pad_value(int node, i64 far, bool before, bool grow) {
 
 void TemplateEncoder::run_nodes(const ColumnView& data, const LeafMaps& leaves, i64 seq, bool grow, Scratch& scratch) {
   const i64 begin = data.offsets[seq], length = data.offsets[seq + 1] - begin;
-  for (std::size_t i = 0; i < nodes_.size(); ++i) {
-    const int node = static_cast<int>(i);
+  for (int i = 0; i < n_nodes(); ++i) {
     const Node& x = nodes_[i];
     std::vector<u32>& out = scratch.values[i];
     const i64 low = low_[i], n = length + high_[i] - low;
@@ -267,8 +236,8 @@ void TemplateEncoder::run_nodes(const ColumnView& data, const LeafMaps& leaves, 
         } else if (pad_ != Padding::none) {
           std::vector<u32>& pads = scratch.pads[t >= 0][i];
           const i64 far = t < 0 ? -t : t - length + 1;
-          if (far >= static_cast<i64>(pads.size())) pads.resize(far + 1, kUnset);
-          if (pads[far] == kUnset) pads[far] = pad_value(node, far, t < 0, grow);
+          if (far >= std::ssize(pads)) pads.resize(far + 1, kUnset);
+          if (pads[far] == kUnset) pads[far] = pad_value(i, far, t < 0, grow);
           out[k] = pads[far];
         }
       }
@@ -321,13 +290,13 @@ void TemplateEncoder::encode_range(const ColumnView& data, const LeafMaps& leave
         n += attribute != kNone;
       }
       out.attr.insert(out.attr.end(), found.begin(), found.begin() + n);
-      out.ptr.push_back(static_cast<i64>(out.attr.size()));
+      out.ptr.push_back(std::ssize(out.attr));
     };
     for (i64 t = 0; t < length; ++t) add(kinds[0], t, state);
     if (kinds[1].empty()) continue;
     for (i64 t = 0; t < length; ++t) {
       if (t > 0) add(kinds[1], t, edge);
-      else edge.ptr.push_back(static_cast<i64>(edge.attr.size()));  // no transition leads into the first token
+      else edge.ptr.push_back(std::ssize(edge.attr));  // no transition leads into the first token
     }
   }
 }
@@ -356,7 +325,7 @@ void TemplateEncoder::encode(const ColumnView& data, bool grow, const Threads& t
       out.ptr.reserve(tokens);
       out.attr.reserve(attributes);
       for (Attributes& part : parts) {
-        const i64 base = static_cast<i64>(out.attr.size());
+        const i64 base = std::ssize(out.attr);
         for (std::size_t t = 1; t < part.ptr.size(); ++t) out.ptr.push_back(base + part.ptr[t]);
         out.attr.insert(out.attr.end(), part.attr.begin(), part.attr.end());
         part = Attributes();
@@ -381,7 +350,7 @@ TemplateEncoder::Marks TemplateEncoder::learn(const StringTable& state, const St
   Marks marks{std::vector<u8>(state.size(), 0), std::vector<u8>(edge.size(), 0)};
   n_attributes_[0] = state.size();
   n_attributes_[1] = edge.size();
-  for (std::size_t c = 0; c < classes_.size(); ++c) {
+  for (int c = 0; c < n_classes(); ++c) {
     const Class& cls = classes_[c];
     std::vector<int> leaves;
     std::vector<std::string> between;
@@ -409,10 +378,7 @@ TemplateEncoder::Marks TemplateEncoder::learn(const StringTable& state, const St
         if (++readings > kMostReadings)
           throw Error("the name '" + std::string(names[id]) + "' can be read in too many ways");
         std::size_t next = 0;
-        const u32 value = value_of(cls.node, pieces, next);
-        auto& of_value = vocabulary_.attribute[c];
-        if (value >= of_value.size()) of_value.resize(std::max<std::size_t>(value + 1, of_value.size() * 3 / 2), kNone);
-        of_value[value] = id;
+        attribute_of(c, value_of(cls.node, pieces, next)) = id;
         (cls.edge ? marks.edge : marks.state)[id] = 1;
       };
       const std::function<void(std::size_t, std::string_view)> split = [&](std::size_t k, std::string_view rest) {
@@ -429,9 +395,7 @@ TemplateEncoder::Marks TemplateEncoder::learn(const StringTable& state, const St
         for (std::size_t at = may_be_empty ? 0 : 1; at <= rest.size(); ++at) {
           at = rest.find(between[k], at);
           if (at == std::string_view::npos) break;
-          const bool inside =
-              at < rest.size() && (static_cast<unsigned char>(rest[at]) & 0xc0) == 0x80;  // of a character
-          if (inside) continue;
+          if (at < rest.size() && continues(rest[at])) continue;
           pieces[k] = rest.substr(0, at);
           split(k + 1, rest.substr(at + between[k].size()));
         }
@@ -442,33 +406,26 @@ TemplateEncoder::Marks TemplateEncoder::learn(const StringTable& state, const St
   return marks;
 }
 
-std::string TemplateEncoder::name(u32 attribute, bool edge) const {
-  if (attribute >= n_attributes_[edge]) throw Error("no such attribute");
-  for (std::size_t c = 0; c < classes_.size(); ++c) {
-    if (classes_[c].edge != edge) continue;
-    const auto& of_value = vocabulary_.attribute[c];
-    const auto at = std::find(of_value.begin(), of_value.end(), attribute);
-    if (at == of_value.end()) continue;
-    std::string out = classes_[c].prefix;
-    append_value(out, classes_[c].node, static_cast<u32>(at - of_value.begin()));
-    return out + classes_[c].suffix;
-  }
-  throw Error("no such attribute");
+std::string TemplateEncoder::text(const Class& c, u32 value) const {
+  std::string out = c.prefix;
+  append_value(out, c.node, value);
+  out += c.suffix;
+  return out;
+}
+
+// Calls f(class, value, attribute) for all of them.
+template <class F>
+void TemplateEncoder::each_attribute(F f) const {
+  for (int c = 0; c < n_classes(); ++c)
+    for (u32 v = 0; v < vocabulary_.attribute[c].size(); ++v)
+      if (vocabulary_.attribute[c][v] != kNone) f(c, v, vocabulary_.attribute[c][v]);
 }
 
 std::vector<std::string> TemplateEncoder::names(bool edge) const {
   std::vector<std::string> out(n_attributes_[edge]);
-  for (std::size_t c = 0; c < classes_.size(); ++c) {
-    if (classes_[c].edge != edge) continue;
-    const auto& of_value = vocabulary_.attribute[c];
-    for (u32 value = 0; value < of_value.size(); ++value) {
-      if (of_value[value] == kNone) continue;
-      std::string& text = out[of_value[value]];
-      text = classes_[c].prefix;
-      append_value(text, classes_[c].node, value);
-      text += classes_[c].suffix;
-    }
-  }
+  each_attribute([&](int c, u32 v, u32 a) {
+    if (classes_[c].edge == edge) out[a] = text(classes_[c], v);
+  });
   return out;
 }
 
@@ -482,13 +439,11 @@ TemplateEncoder TemplateEncoder::pruned(const std::vector<u8>& keep_state, const
   }
   // which values of each node are still needed, from the templates down to the leaves
   std::vector<std::vector<u8>> needed(nodes_.size());
-  for (std::size_t i = 0; i < nodes_.size(); ++i) needed[i].assign(n_values(static_cast<int>(i)), 0);
-  for (std::size_t c = 0; c < classes_.size(); ++c)
-    for (u32 v = 0; v < vocabulary_.attribute[c].size(); ++v) {
-      const u32 a = vocabulary_.attribute[c][v];
-      if (a != kNone && renumbered[classes_[c].edge][a] != kNone) needed[classes_[c].node][v] = 1;
-    }
-  for (std::size_t i = nodes_.size(); i-- > 0;) {
+  for (int i = 0; i < n_nodes(); ++i) needed[i].assign(n_values(i), 0);
+  each_attribute([&](int c, u32 v, u32 a) {
+    if (renumbered[classes_[c].edge][a] != kNone) needed[classes_[c].node][v] = 1;
+  });
+  for (int i = n_nodes(); i-- > 0;) {
     if (nodes_[i].kind != Node::Kind::join) continue;
     const PairTable& pairs = vocabulary_.pairs[table_of_[i]];
     for (u32 v = 0; v < pairs.size(); ++v)
@@ -514,14 +469,12 @@ TemplateEncoder TemplateEncoder::pruned(const std::vector<u8>& keep_state, const
       }
     }
   }
-  for (std::size_t c = 0; c < classes_.size(); ++c)
-    for (u32 v = 0; v < vocabulary_.attribute[c].size(); ++v) {
-      const u32 a = vocabulary_.attribute[c][v];
-      if (a == kNone || renumbered[classes_[c].edge][a] == kNone) continue;
-      const u32 to = value[classes_[c].node][v];
-      if (to >= vocabulary.attribute[c].size()) vocabulary.attribute[c].resize(to + 1, kNone);
-      vocabulary.attribute[c][to] = renumbered[classes_[c].edge][a];
-    }
+  each_attribute([&](int c, u32 v, u32 a) {
+    if (renumbered[classes_[c].edge][a] == kNone) return;
+    const u32 to = value[classes_[c].node][v];
+    if (to >= vocabulary.attribute[c].size()) vocabulary.attribute[c].resize(to + 1, kNone);
+    vocabulary.attribute[c][to] = renumbered[classes_[c].edge][a];
+  });
   const u32 n_state = out.n_attributes_[0], n_edge = out.n_attributes_[1];
   out.restore(std::move(vocabulary), n_state, n_edge);
   return out;
@@ -544,23 +497,18 @@ void TemplateEncoder::restore(Vocabulary vocabulary, u32 n_state, u32 n_edge) {
   for (StringTable& table : by_name_) table = StringTable();
   for (auto& named : named_) named.clear();
   std::vector<u8> used[2] = {std::vector<u8>(n_state, 0), std::vector<u8>(n_edge, 0)};
-  for (std::size_t c = 0; c < classes_.size(); ++c) {
+  each_attribute([&](int c, u32 v, u32 a) {
     const Class& cls = classes_[c];
+    if (v >= n_values(cls.node) || a >= n_attributes_[cls.edge]) fail();
+    used[cls.edge][a] = 1;
+    if (cls.same_text < 0) return;
+    std::string value;
+    append_value(value, cls.node, v);
+    if (by_name_[cls.same_text].add(value) == named_[cls.same_text].size()) named_[cls.same_text].push_back(a);
+  });
+  for (int c = 0; c < n_classes(); ++c) {
     auto& of_value = vocabulary_.attribute[c];
-    if (of_value.size() > n_values(cls.node)) {
-      if (std::any_of(of_value.begin() + n_values(cls.node), of_value.end(), [](u32 a) { return a != kNone; })) fail();
-      of_value.resize(n_values(cls.node));
-    }
-    for (u32 v = 0; v < of_value.size(); ++v) {
-      if (of_value[v] == kNone) continue;
-      if (of_value[v] >= n_attributes_[cls.edge]) fail();
-      used[cls.edge][of_value[v]] = 1;
-      if (cls.same_text < 0) continue;
-      std::string text;
-      append_value(text, cls.node, v);
-      if (by_name_[cls.same_text].add(text) == named_[cls.same_text].size())
-        named_[cls.same_text].push_back(of_value[v]);
-    }
+    of_value.resize(std::min<std::size_t>(of_value.size(), n_values(classes_[c].node)));
   }
   for (const auto& marks : used)
     if (std::find(marks.begin(), marks.end(), u8{0}) != marks.end()) fail();

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "chain/chain.hpp"
+#include "base/parallel.hpp"
 #include "text/columns.hpp"
 #include "text/pattern.hpp"
 #include "text/strings.hpp"
@@ -30,15 +30,10 @@ struct Node {
   bool lower = false;     // in lower case, ASCII letters only
   bool absolute = false;  // at this place of the sequence: 1 is the first token, -1 the last
   int place = 0;
-  std::string regex;
-  std::shared_ptr<const Regex> matcher;
-  int a = 0, b = 0, distance = 0;  // join: a at t, b at t + distance
-  std::string between;             // join: text between the two in a name
-
-  static Node leaf(int column, WordForm form, int n);
-  static Node pattern(int column, Command command, bool lower, bool absolute, int place, std::string regex);
-  static Node join(int a, int b, int distance, std::string between);
-  static Node mark(Kind kind);
+  std::string regex{};
+  std::shared_ptr<const Regex> matcher{};  // made by the encoder
+  int a = 0, b = 0, distance = 0;          // join: a at t, b at t + distance
+  std::string between{};                   // join: text between the two in a name
 };
 
 struct Template {
@@ -54,7 +49,7 @@ struct Attributes {
   std::vector<u32> attr;
 };
 
-// What a piece outside of the sequence reads: nothing, so that its template gives nothing; _B-1, _B+1, _B+2 ... as in
+// What a piece outside the sequence reads: nothing, so that its template gives nothing; _B-1, _B+1, _B+2 ... as in
 // CRF++; or _x-1, _x+1 ... _x+4, _x+# as in Wapiti.
 enum class Padding : u8 { none, crfpp, wapiti };
 
@@ -66,9 +61,7 @@ class TemplateEncoder {
   void encode(const ColumnView& data, bool grow, const Threads& threads, Attributes& state, Attributes& edge);
 
   u32 n_attributes(bool edge) const { return n_attributes_[edge]; }
-  std::string name(u32 attribute, bool edge) const;
   std::vector<std::string> names(bool edge) const;
-  int n_columns() const { return n_columns_; }
   bool has_edges() const;
 
   // An encoder that knows only the attributes marked in keep, renumbered in order.
@@ -91,7 +84,6 @@ class TemplateEncoder {
   };
   const Vocabulary& vocabulary() const { return vocabulary_; }
   void restore(Vocabulary vocabulary, u32 n_state, u32 n_edge);
-  int n_classes() const { return static_cast<int>(classes_.size()); }
 
  private:
   // Templates that differ only in where they look, and write the same name, share their attributes.
@@ -104,7 +96,13 @@ class TemplateEncoder {
   struct Scratch;
   using LeafMaps = std::vector<std::vector<u32>>;  // [leaves][strings of the data] -> value
 
+  int n_nodes() const { return static_cast<int>(nodes_.size()); }
+  int n_classes() const { return static_cast<int>(classes_.size()); }
   void share_tables();
+  template <class F>
+  void each_attribute(F f) const;
+  std::string text(const Class& c, u32 value) const;
+  u32& attribute_of(int cls, u32 value);
   u32 n_values(int node) const;
   void append_value(std::string& out, int node, u32 value) const;
   u32 add_attribute(int cls, u32 value);
@@ -122,7 +120,7 @@ class TemplateEncoder {
   int n_columns_ = 0;
   std::vector<int> same_;        // node -> the first node that numbers its values together with it
   std::vector<int> table_of_;    // node -> its table among the leaves' or the joins'
-  std::vector<int> low_, high_;  // node -> steps before the first and behind the last token it is needed at
+  std::vector<int> low_, high_;  // node -> steps before the first and after the last token it is needed at
   std::vector<Class> classes_;
   std::vector<int> class_of_;         // template -> class
   std::vector<StringTable> by_name_;  // per group of same text: names seen, and their attributes

@@ -39,16 +39,14 @@ void ItemBuilder::parse(std::string_view text, i64 first_line) {
   for_lines(text, first_line, [&](std::string_view s, i64 line) {
     if (s.empty()) return end_sequence();
     if (s.starts_with("@weight:")) {
-      if (static_cast<i64>(ptr.size()) - 1 != offsets.back())
+      if (std::ssize(ptr) - 1 != offsets.back())
         throw LineError(line, "@weight must stand before the first item of a sequence");
       open_weight_ = number(s.substr(8), line, "the weight");
       if (open_weight_ < 0) throw LineError(line, "the weight must not be negative");
       return;
     }
     bool first = true;
-    for (std::size_t i = 0;;) {
-      const std::size_t tab = s.find('\t', i);
-      const std::string_view field = s.substr(i, tab - i);
+    for_fields(s, [&](std::string_view field) {
       if (first) {
         if (field.empty()) throw LineError(line, "the label is empty");
         label.push_back(labels.add(field));
@@ -58,9 +56,7 @@ void ItemBuilder::parse(std::string_view text, i64 first_line) {
         if (name.empty()) throw LineError(line, "an attribute has no name: '" + std::string(field) + "'");
         add_attribute(name, x.data() == nullptr ? 1.0 : number(x, line, "a value"));
       }
-      if (tab == std::string_view::npos) break;
-      i = tab + 1;
-    }
+    });
     end_token();
   });
 }

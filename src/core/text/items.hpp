@@ -12,7 +12,9 @@ namespace crfkit {
 class ItemBuilder {
  public:
   // keep_zeros: whether attributes of value zero are kept; they score nothing, but may be seen with a label.
-  explicit ItemBuilder(bool keep_zeros = false) : keep_zeros_(keep_zeros) {}
+  // known: take the numbers of this table, and leave out attributes that it does not have.
+  explicit ItemBuilder(bool keep_zeros = false, const StringTable* known = nullptr)
+      : keep_zeros_(keep_zeros), known_(known) {}
 
   // CRFsuite text: "label TAB attribute[:value] TAB ...", a blank line ends a sequence, "\:" and "\\" are a colon and
   // a backslash, a line "@weight:w" before the first token weighs the sequence.
@@ -20,13 +22,15 @@ class ItemBuilder {
 
   void add_attribute(std::string_view name, double x) {
     if (x == 0.0 && !keep_zeros_) return;
+    const u32 id = known_ != nullptr ? known_->find(name) : names.add(name);
+    if (id == kNone) return;
     if (x != 1.0 && value.empty()) value.assign(attr.size(), 1.0);
-    attr.push_back(names.add(name));
+    attr.push_back(id);
     if (!value.empty() || x != 1.0) value.push_back(x);
   }
-  void end_token() { ptr.push_back(static_cast<i64>(attr.size())); }
+  void end_token() { ptr.push_back(std::ssize(attr)); }
   void end_sequence(bool keep_empty = false) {
-    const i64 tokens = static_cast<i64>(ptr.size()) - 1;
+    const i64 tokens = std::ssize(ptr) - 1;
     if (tokens == offsets.back() && !keep_empty) return;
     offsets.push_back(tokens);
     weight.push_back(open_weight_);
@@ -34,7 +38,7 @@ class ItemBuilder {
   }
 
   // An empty one of the same kind.
-  ItemBuilder fresh() const { return ItemBuilder(keep_zeros_); }
+  ItemBuilder fresh() const { return ItemBuilder(keep_zeros_, known_); }
   // Forgets the tokens of a sequence that was not ended.
   void drop_open() {
     ptr.resize(offsets.back() + 1);
@@ -45,14 +49,15 @@ class ItemBuilder {
   StringTable names, labels;
   std::vector<i64> offsets{0};  // first token of each sequence
   std::vector<i64> ptr{0};      // first attribute of each token
-  std::vector<u32> attr;        // numbers in names
+  std::vector<u32> attr;        // numbers in names, or in those known
   std::vector<double> value;    // empty: all one
   std::vector<u32> label;       // numbers in labels, of tokens read from text
   std::vector<double> weight;   // of each sequence
 
  private:
   double open_weight_ = 1.0;
-  bool keep_zeros_ = false;
+  bool keep_zeros_;
+  const StringTable* known_;
 };
 
 }  // namespace crfkit

@@ -10,33 +10,19 @@ namespace {
 constexpr std::string_view kClasses = "adlpsuw";
 
 bool in_class(char name, u32 code) {
-  if (code > 127) return false;
-  const int c = static_cast<int>(code);
-  switch (name) {
-    case 'a':
-      return std::isalpha(c) != 0;
-    case 'd':
-      return std::isdigit(c) != 0;
-    case 'l':
-      return std::islower(c) != 0;
-    case 'p':
-      return std::ispunct(c) != 0;
-    case 's':
-      return std::isspace(c) != 0;
-    case 'u':
-      return std::isupper(c) != 0;
-    default:
-      return std::isalnum(c) != 0;
-  }
+  constexpr int (*tests[])(int) = {std::isalpha, std::isdigit, std::islower, std::ispunct,
+                                   std::isspace, std::isupper, std::isalnum};  // of kClasses
+  return code < 128 && tests[kClasses.find(name)](static_cast<int>(code)) != 0;
 }
+
+char lower(u32 code) { return static_cast<char>(std::tolower(static_cast<int>(code))); }
 
 }  // namespace
 
 bool Regex::Item::fits(u32 c) const {
   if (any) return true;
   if (!is_class) return c == code;
-  const char name = static_cast<char>(std::tolower(static_cast<int>(code)));
-  return in_class(name, c) == (static_cast<u32>(name) == code);
+  return in_class(lower(code), c) == (std::islower(static_cast<int>(code)) != 0);
 }
 
 Regex::Regex(std::string_view text) {
@@ -60,8 +46,7 @@ Regex::Regex(std::string_view text) {
       if (++i == text.size())
         throw Error("a regular expression ends with a lone backslash: '" + std::string(text) + "'");
       item.code = next_code(text, i);
-      item.is_class = item.code < 128 && kClasses.find(static_cast<char>(std::tolower(static_cast<int>(item.code)))) !=
-                                             std::string_view::npos;
+      item.is_class = item.code < 128 && kClasses.find(lower(item.code)) != std::string_view::npos;
     } else {
       item.any = text[i] == '.';
       item.code = next_code(text, i);

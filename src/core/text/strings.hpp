@@ -8,8 +8,6 @@
 
 namespace crfkit {
 
-constexpr u32 kNone = 0xffffffffu;
-
 inline u64 mix(u64 x) {
   x ^= x >> 32;
   x *= 0xd6e8feb86659fd93ull;

@@ -2,11 +2,20 @@
 
 #include <algorithm>
 #include <cstring>
-#include <iterator>
 
 #include "text/unicode_tables.hpp"
 
 namespace crfkit {
+namespace {
+
+// The range that holds a code, or null.
+template <class Range, std::size_t N>
+const Range* range_of(const Range (&ranges)[N], u32 c) {
+  const auto* r = std::upper_bound(ranges, ranges + N, c, [](u32 x, const Range& y) { return x < y.first; });
+  return r == ranges || c > (r - 1)->last ? nullptr : r - 1;
+}
+
+}  // namespace
 
 CharClass class_of(u32 c) {
   if (c < 0x80) {
@@ -17,20 +26,16 @@ CharClass class_of(u32 c) {
     if (c < ' ' || c == 0x7f) return CharClass::other;
     return std::strchr("$+<=>^`|~", static_cast<int>(c)) ? CharClass::symbol : CharClass::punctuation;
   }
-  const auto* end = std::end(kClassRanges);
-  const auto* r =
-      std::upper_bound(std::begin(kClassRanges), end, c, [](u32 x, const ClassRange& y) { return x < y.first; });
-  if (r == std::begin(kClassRanges) || c > (--r)->last) return CharClass::other;
+  const ClassRange* r = range_of(kClassRanges, c);
+  if (r == nullptr) return CharClass::other;
   if (r->kind == 9) return (c - r->first) % 2 == 0 ? CharClass::upper : CharClass::lower;
   return static_cast<CharClass>(r->kind);
 }
 
 u32 lower_of(u32 c) {
   if (c < 0x80) return c >= 'A' && c <= 'Z' ? c + 32 : c;
-  const auto* end = std::end(kLowerRanges);
-  const auto* r =
-      std::upper_bound(std::begin(kLowerRanges), end, c, [](u32 x, const LowerRange& y) { return x < y.first; });
-  if (r == std::begin(kLowerRanges) || c > (--r)->last || (c - r->first) % r->step != 0) return c;
+  const LowerRange* r = range_of(kLowerRanges, c);
+  if (r == nullptr || (c - r->first) % r->step != 0) return c;
   return c + r->distance;
 }
 
@@ -75,21 +80,11 @@ u32 next_code(std::string_view s, std::size_t& i) {
 }
 
 void append_code(std::string& out, u32 c) {
-  if (c < 0x80) {
-    out += static_cast<char>(c);
-  } else if (c < 0x800) {
-    out += static_cast<char>(0xc0 | c >> 6);
-    out += static_cast<char>(0x80 | (c & 0x3f));
-  } else if (c < 0x10000) {
-    out += static_cast<char>(0xe0 | c >> 12);
-    out += static_cast<char>(0x80 | (c >> 6 & 0x3f));
-    out += static_cast<char>(0x80 | (c & 0x3f));
-  } else {
-    out += static_cast<char>(0xf0 | c >> 18);
-    out += static_cast<char>(0x80 | (c >> 12 & 0x3f));
-    out += static_cast<char>(0x80 | (c >> 6 & 0x3f));
-    out += static_cast<char>(0x80 | (c & 0x3f));
-  }
+  const auto put = [&](u32 byte) { out += static_cast<char>(byte); };
+  if (c < 0x80) return put(c);
+  const int extra = c < 0x800 ? 1 : c < 0x10000 ? 2 : 3;
+  put((0xff & ~(0x7f >> extra)) | c >> 6 * extra);
+  for (int k = extra; k-- > 0;) put(0x80 | (c >> 6 * k & 0x3f));
 }
 
 namespace {
@@ -107,23 +102,12 @@ std::string shape(std::string_view word) {
   int run = 0;
   for (std::size_t i = 0; i < word.size();) {
     const u32 code = next_code(word, i);
-    u32 c = code;
-    switch (class_of(code)) {
-      case CharClass::upper:
-        c = 'X';
-        break;
-      case CharClass::lower:
-      case CharClass::letter:
-        c = 'x';
-        break;
-      case CharClass::digit:
-        c = 'd';
-        break;
-      case CharClass::mark:
-        continue;
-      default:
-        break;
-    }
+    const CharClass kind = class_of(code);
+    if (kind == CharClass::mark) continue;
+    const u32 c = kind == CharClass::upper                                ? 'X'
+                  : kind == CharClass::lower || kind == CharClass::letter ? 'x'
+                  : kind == CharClass::digit                              ? 'd'
+                                                                          : code;
     run = c == last ? run + 1 : 1;
     last = c;
     if (run <= 2) append_code(out, c);
@@ -179,7 +163,7 @@ std::string word_form(std::string_view word, WordForm form, int n) {
       for (int k = 0; k < n; ++k) {
         if (i == 0) return "";
         do --i;
-        while (i > 0 && (static_cast<u8>(word[i]) & 0xc0) == 0x80);
+        while (i > 0 && continues(word[i]));
       }
       return std::string(word.substr(i));
     }

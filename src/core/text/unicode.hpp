@@ -15,9 +15,11 @@ u32 lower_of(u32 code);
 // Place of the first byte that is not valid UTF-8, or npos.
 std::size_t invalid_utf8(std::string_view s);
 
-// Decodes the character at s[i] and moves i behind it. s must be valid.
+// Decodes the character at s[i] and moves i past it. s must be valid.
 u32 next_code(std::string_view s, std::size_t& i);
 void append_code(std::string& out, u32 code);
+// Whether a byte goes on with a character that began before it.
+inline bool continues(char c) { return (static_cast<u8>(c) & 0xc0) == 0x80; }
 
 // What a word gives to features. An empty result means: no feature.
 enum class WordForm : u8 {

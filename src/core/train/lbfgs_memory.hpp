@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/base.hpp"
-#include "chain/chain.hpp"
+#include "base/parallel.hpp"
 
 namespace crfkit {
 

@@ -5,20 +5,19 @@
 //   d value / d a[i][j]    = weight * (sum_t P(i at t, j at t+1) - gold transitions)
 #pragma once
 #include "beam/beam_kernels.hpp"
+#include "chain/chain_kernels.hpp"
 #include "model/scoring.hpp"
-#include "train/beam_block.hpp"
 #include "train/beam_loss.hpp"
 
 namespace crfkit::CRFKIT_ISA {
 
 template <class T, int W>
 struct LossWorkspace : ChainWorkspace<T, W> {
-  LocalRows<T, W> state, edge;
-  ModelRows<T, W> model;
-  Buffer<T> init, edge_init;  // where a token's scores start: 0, pads -inf; transitions likewise
-  Buffer<T> pairs;            // sum alpha x q of a pack                 [labels][stride]
-  Buffer<T> edge_row;         // marginals of one transition             [labels][stride]
-  Buffer<T> step_scores;      // scores of one transition                [labels][stride]
+  LocalRows<T, W> state, edge, tangent_state, tangent_edge;
+  Buffer<T> init;           // where a token's scores start: 0, pads -inf
+  Buffer<T> edge_row;       // marginals of one transition             [labels][stride]
+  Buffer<T> step_scores;    // scores of one transition                [labels][stride]
+  Buffer<T> scores, nodes;  // and gradients of a pack                 [rows][stride]
   std::vector<double> pair_gradient, start_gradient, end_gradient;
   std::vector<double> gold_score;
   BeamWorkspace<T> beam;

@@ -1,57 +1,13 @@
-// objective.hpp: the negative log-likelihood of a data set and its gradient; scores of a data set.
+// objective.hpp: the negative log-likelihood of a data set and its gradient.
 #pragma once
 #include <memory>
 #include <mutex>
 #include <vector>
 
-#include "chain/chain.hpp"
-#include "model/features.hpp"
-#include "train/kernels.hpp"
+#include "model/weights.hpp"
+#include "train/gradient_sum.hpp"
 
 namespace crfkit {
-
-// The dense rows of a model for one weight vector, and its transitions.
-template <class T>
-class Weights {
- public:
-  Weights(const Layout& layout, const Family& state, const Family& edge, const double* constraints);
-  void set(const double* w, const Threads& threads);
-  // only what inference inside of beams reads
-  void set_ends(const double* w);
-  // fills in what the kernels read
-  void point(LossJob<T>& job) const;
-
-  Transitions<T> transitions;
-  std::vector<double> pairwise;  // [labels][labels]
-
- private:
-  const Layout& layout_;
-  const Family &state_, &edge_;
-  std::vector<double> forbidden_;  // 0 or minus infinity: transitions, start, end
-  Transitions<double> log_transitions_;
-  Buffer<T> state_table_, edge_table_, start_, end_;
-};
-
-// What blocks add their gradients to, and in which order.
-template <class T>
-class GradientSum {
- public:
-  GradientSum(const Layout& layout, const Family& state, const Family& edge)
-      : layout_(layout), state_(state), edge_(edge) {}
-  // Zero, and written into the job. ends_only: inside of beams, whose blocks add to the gradient themselves otherwise.
-  void start(int threads, bool ends_only, LossJob<T>& job);
-  // body(task, thread) for all tasks
-  void run(i64 n_tasks, const Threads& threads, FunctionRef<void(i64, int)> body);
-  // Adds it all to g.
-  void collect(const Threads& threads, double* g) const;
-
- private:
-  const Layout& layout_;
-  const Family &state_, &edge_;
-  Buffer<T> state_table_, edge_table_;
-  std::vector<double> pairs_, start_, end_;
-  std::unique_ptr<Turns> turns_;
-};
 
 // sum over sequences of weight * (log Z - score of the gold path), plus c2 |w|^2.
 template <class T>
@@ -91,40 +47,19 @@ class Objective {
   std::vector<BeamBlock<T>> chosen(const double* w, i64 first, i64 last, const Criterion& criterion,
                                    const std::vector<Beams>& before, const Threads& threads);
   double run(const double* w, i64 first, i64 last, bool beams, double* g, const Threads& threads);
-  void point(const double* w, LossJob<T>& job) const;
+  LossJob<T> job_at(const double* w) const;
 
   const std::shared_ptr<const Layout> layout_;
-  const Kernels<T>& kernels_;
+  const LossKernels<T>& kernels_;
   Family state_, edge_;
   Weights<T> weights_;
   GradientSum<T> sum_;
   std::vector<i64> offsets_;
   std::vector<double> seq_weight_;
   std::vector<Block<T>> blocks_;
-  std::vector<std::vector<u16>> gold_;                                      // per block, [token rows]
-  std::vector<BeamBlock<T>> beams_;                                         // per block, or none
-  std::vector<std::unique_ptr<Workspace>> workspaces_, second_workspaces_;  // the latter of Hessian products
-};
-
-// Potentials of data under a fixed weight vector.
-template <class T>
-class Scorer {
- public:
-  Scorer(std::shared_ptr<const Layout> layout, const double* w, const double* constraints, const Threads& threads);
-  // unary [tokens][labels], start and end weights included; pairwise [edges][labels][labels], needed only if
-  // per_step()
-  void score(const Tokens& data, const Threads& threads, T* unary, T* pairwise) const;
-  bool per_step() const { return layout_->has_edges(); }
-  int n_labels() const { return layout_->n_labels; }
-  // [labels][labels], where the transitions do not look at the input
-  const std::vector<double>& pairwise() const { return weights_.pairwise; }
-
- private:
-  const std::shared_ptr<const Layout> layout_;
-  const Kernels<T>& kernels_;
-  Family state_, edge_;
-  std::vector<RunWeight<T>> state_runs_, edge_runs_;
-  Weights<T> weights_;
+  std::vector<std::vector<u16>> gold_;  // per block, [token rows]
+  std::vector<BeamBlock<T>> beams_;     // per block, or none
+  std::vector<std::unique_ptr<Workspace>> workspaces_;
 };
 
 }  // namespace crfkit

@@ -275,16 +275,8 @@ def beam_marginals(
     # the paper's form has no way out of the precision it is given
     dtype = np.float64 if form == "paper" else x.unary.dtype
     kept = None if keep is None else np.ascontiguousarray(keep, np.int32)
-    found = _core.beam_sum_product(
-        x.unary.astype(dtype, copy=False),
-        x.pairwise.astype(dtype, copy=False),
-        x.per_step,
-        x.offsets,
-        resolve_threads(n_jobs),
-        *beam.core(),
-        kept,
-        form,
-    )
+    x = x._replace(unary=x.unary.astype(dtype, copy=False), pairwise=x.pairwise.astype(dtype, copy=False))
+    found = _core.beam_sum_product(x, resolve_threads(n_jobs), beam.core(), kept, form)
     log_mass = found[0]
     log_z = log_mass if p.offsets is not None else float(log_mass[0])
     return log_mass, BeamMarginals(log_z, *found[1:], p.n_labels, x.offsets)
@@ -298,20 +290,16 @@ def as_rule(beam: Any, owner: str = "inference") -> Beam | None:
     return rule  # type: ignore[no-any-return]
 
 
-def beam_core(beam: Beam | None) -> tuple[str | None, float, int]:
+def beam_core(beam: Beam | None) -> tuple[str, float, int] | None:
     """A rule as the core takes it."""
-    return (None, 0.0, 1) if beam is None else beam.core()
+    return None if beam is None else beam.core()
 
 
 def beam_paths(
     p: Potentials, beam: Beam | None, k: int, n_jobs: int | None
 ) -> list[tuple[NDArray[np.int32], NDArray[np.float64]]]:
     """Best paths [k, T] and scores [k] of each sequence; within beams, if a rule for them is given."""
-    x = p.lattice
-    kind, amount, size = beam_core(beam)
-    count, path, score = _core.nbest(
-        x.unary, x.pairwise, x.per_step, x.offsets, resolve_threads(n_jobs), kind, amount, size, min(k, 2**31 - 1)
-    )
+    count, path, score = _core.nbest(p.lattice, resolve_threads(n_jobs), beam_core(beam), min(k, 2**31 - 1))
     out = []
     at = first = 0
     for n, length in zip(count.tolist(), p.lengths.tolist(), strict=True):

@@ -75,10 +75,7 @@ def _entropies(
         np.zeros(x.unary.shape) if lattices else None,
     )
     _core.entropies(
-        x.unary,
-        x.pairwise,
-        x.per_step,
-        x.offsets,
+        x,
         resolve_threads(n_jobs),
         out.log_z,
         out.entropy,

@@ -81,7 +81,7 @@ def _sum_product(
     if edges:
         steps = int(np.maximum(np.diff(x.offsets) - 1, 0).sum())
         edge_out = np.empty((steps, labels, labels), x.unary.dtype)
-    _core.sum_product(x.unary, x.pairwise, x.per_step, x.offsets, resolve_threads(n_jobs), log_z, node_out, edge_out)
+    _core.sum_product(x, resolve_threads(n_jobs), log_z, node_out, edge_out)
     if strict:
         _require_paths(p, np.isneginf(log_z))
     return log_z, node_out, edge_out
@@ -194,9 +194,7 @@ def decode_flat(p: Potentials, n_jobs: int | None = None, beam: Beam | str | Non
     x = p.lattice
     path = np.empty(len(x.unary), np.int32)
     dead = np.empty(len(p), np.uint8)
-    kind, amount, size = beam_core(as_rule(beam))
-    threads = resolve_threads(n_jobs)
-    _core.decode(x.unary, x.pairwise, x.per_step, x.offsets, threads, kind, amount, size, path, dead)
+    _core.decode(x, resolve_threads(n_jobs), beam_core(as_rule(beam)), path, dead)
     _require_paths(p, dead.astype(bool))
     return path
 
@@ -281,7 +279,7 @@ def sample(p: Potentials, n: int, rng: np.random.Generator | int | None = None, 
     uniform = np.random.default_rng(rng).random((n, len(x.unary)))
     paths = np.empty(uniform.shape, np.int32)
     log_z = np.empty(len(p))
-    _core.sample(x.unary, x.pairwise, x.per_step, x.offsets, resolve_threads(n_jobs), uniform, log_z, paths)
+    _core.sample(x, resolve_threads(n_jobs), uniform, log_z, paths)
     _require_paths(p, np.isneginf(log_z))
     return paths if p.offsets is None else p.split(paths, axis=1)
 

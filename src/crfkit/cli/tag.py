@@ -14,7 +14,9 @@ from typing import IO, Annotated, Any
 
 import numpy as np
 import typer
+from numpy.typing import NDArray
 
+from crfkit import _core
 from crfkit.base.threads import resolve_threads
 from crfkit.chain.beams import Adaptive, Beam, as_beam
 from crfkit.chain.inference import decode_flat, log_partition, marginals
@@ -194,45 +196,32 @@ def _write_tags(
                 for found, z in zip(best_paths(p, k, beam=beam), log_z, strict=True)
             ]
         for s, paths in enumerate(best):
-            rows = table[i] if table is not None else None
             for rank, (path, probability) in enumerate(paths):
+                each = None if nodes is None else nodes[np.arange(bounds[s], bounds[s + 1]), path]
                 names = [labels[j] for j in path.tolist()]
-                each = None
-                if nodes is not None:
-                    each = nodes[np.arange(bounds[s], bounds[s + 1]), path].tolist()
                 if frame is not None:
-                    out.writelines(frame.sequence(names, each))
-                    continue
-                _write_sequence(out, rows, names, each, rank, probability if k > 1 else None, as_json)
+                    out.writelines(frame.sequence(names, None if each is None else each.tolist()))
+                elif as_json:
+                    record: dict[str, Any] = {} if table is None else {"tokens": table[i]}
+                    record["labels"] = names
+                    if each is not None:
+                        record["probabilities"] = [round(x, 6) for x in each.tolist()]
+                    if k > 1:
+                        record |= {"rank": rank, "probability": probability}
+                    out.write(json_format.dumps(record, ensure_ascii=False) + "\n")
+                else:
+                    if k > 1:
+                        out.write(f"# {rank} {probability:.6f}\n")
+                    out.write(_with_labels(table, i, path, labels, each))
             i += 1
 
 
-def _write_sequence(
-    out: IO[str],
-    rows: list[Any] | None,
-    names: list[str],
-    probabilities: list[float] | None,
-    rank: int,
-    probability: float | None,
-    as_json: bool,
-) -> None:
-    if as_json:
-        record: dict[str, Any] = {"labels": names}
-        if rows is not None:
-            record = {"tokens": rows, **record}
-        if probabilities is not None:
-            record["probabilities"] = [round(x, 6) for x in probabilities]
-        if probability is not None:
-            record |= {"rank": rank, "probability": probability}
-        out.write(json_format.dumps(record, ensure_ascii=False) + "\n")
-        return
-    if probability is not None:
-        out.write(f"# {rank} {probability:.6f}\n")
-    for t, name in enumerate(names):
-        row = () if rows is None else rows[t]
-        cells = [row] if isinstance(row, str) else list(row)
-        if probabilities is not None:
-            out.write("\t".join([*cells, name, f"{probabilities[t]:.6f}"]) + "\n")
-        else:
-            out.write("\t".join([*cells, name]) + "\n")
-    out.write("\n")
+def _with_labels(
+    table: Columns | None, i: int, path: NDArray[np.int32], labels: list[str], probabilities: NDArray[Any] | None
+) -> str:
+    """The columns of sequence i, if there are any, and its labels."""
+    strings, ids = _core.StringTable(), np.empty((len(path), 0), np.uint32)
+    if table is not None:
+        strings, ids = table.strings, table.ids[table.offsets[i] : table.offsets[i + 1]]
+    chances = None if probabilities is None else probabilities.astype(np.float64)
+    return _core.write_columns(strings, ids, np.array([0, len(path)]), path, labels, chances).decode()

@@ -121,7 +121,8 @@ def _pieces(source: Source) -> Iterator[tuple[bytes, int]]:
             line += piece.count(b"\n")
 
 
-def _feed(builder: Any, piece: bytes, line: int, name: str) -> None:
+def feed(builder: Any, piece: bytes, line: int, name: str) -> None:
+    """Parses a piece of text that begins at this line of the file of this name."""
     fault = builder.parse(piece, line)
     if fault is not None:
         raise DataError(f"{name}:{fault[0]}: {fault[1]}")
@@ -157,7 +158,7 @@ def iter_columns(
     name = source_name(source)
     builder = _core.ColumnBuilder(separator, comment, document, conllu)
     for piece, line in _pieces(source):
-        _feed(builder, piece, line, name)
+        feed(builder, piece, line, name)
         part = Columns.from_builder(builder, final=False)
         if len(part):
             yield part
@@ -170,7 +171,7 @@ def _read_all(source: Source, separator: str, comment: str, document: str, conll
     name = source_name(source)
     builder = _core.ColumnBuilder(separator, comment, document, conllu)
     for piece, line in _pieces(source):
-        _feed(builder, piece, line, name)
+        feed(builder, piece, line, name)
     table = Columns.from_builder(builder)
     if len(table) == 0:
         raise DataError(f"{name}: the file holds no sequence")
@@ -289,7 +290,7 @@ def read_crfsuite(source: Source) -> Weighted:
     name = source_name(source)
     builder = _core.ItemBuilder()
     for piece, line in _pieces(source):
-        _feed(builder, piece, line, name)
+        feed(builder, piece, line, name)
     names, offsets, ptr, attr, value, labels, label, weights = builder.take()
     if len(offsets) == 1:
         raise DataError(f"{name}: the file holds no sequence")

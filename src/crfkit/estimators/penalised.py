@@ -383,13 +383,7 @@ class _Watch:
             scores = evaluate(self.held_out[1], probe.predict(self.held_out[0])).summary()
             progress = replace(progress, scores=scores)
         if self.verbose:
-            held = "".join(f"  {k} {v:.4f}" for k, v in {**progress.terms, **progress.scores}.items())
-            print(
-                f"{progress.iteration:5d}  objective {progress.value:.4f}  |g| {progress.gradient_norm:.4g}  "
-                f"active {progress.active}  {progress.seconds:.2f}s{held}",
-                file=sys.stderr,
-                flush=True,
-            )
+            print(progress, file=sys.stderr, flush=True)
         stop = None if self.callback is None else self.callback(progress, w)
         if self.patience is None:
             return stop

@@ -6,7 +6,7 @@ import itertools
 import warnings
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from crfkit import _core
 from crfkit.base.parameters import check_number
 from crfkit.base.threads import resolve_threads
-from crfkit.chain.beams import Beam
+from crfkit.chain.beams import Beam, beam_core
 
 Floats = NDArray[np.float64]
 METHODS = ("exact", "loopy", "trw", "mean_field")
@@ -161,19 +161,13 @@ class Convergence:
     messages: int = 0
 
 
-@dataclass(frozen=True, eq=False)
-class Scores:
+class Scores(NamedTuple):
     """Scores of a graph: of all values of all variables, distinct tables one after another, table of each factor."""
 
     unary: Floats
     tables: Floats
     table_ptr: NDArray[np.int64]
     table_of: NDArray[np.int32]
-
-    @property
-    def arrays(self) -> tuple[Floats, Floats, NDArray[np.int64], NDArray[np.int32]]:
-        """In the order that the core takes."""
-        return self.unary, self.tables, self.table_ptr, self.table_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -436,43 +430,24 @@ class Engine:
                 flat = np.bincount(self._entries(scores), flat * of, len(scores.tables)).astype(np.float64)
             return Beliefs(result.log_z, result.nodes, flat, result.convergence)
         out = self._room(scores, weights) if factors else None
-        node_terms, factor_terms = np.empty(self.n_variables), np.empty(self.n_factors)
+        terms = np.empty(self.n_variables), np.empty(self.n_factors)
+        nodes = self._softmax(scores.unary) if passing.method == "mean_field" else np.empty(int(self.node_ptr[-1]))
+        beliefs = nodes, out, weights, *terms
         if passing.method == "mean_field":
-            nodes = self._softmax(scores.unary)
-            report = self.native.mean_field(
-                *scores.arrays,
-                self.threads,
-                passing.tol,
-                passing.max_iter,
-                nodes,
-                out,
-                weights,
-                node_terms,
-                factor_terms,
-            )
+            report = self.native.mean_field(scores, passing.tol, passing.max_iter, self.threads, beliefs)
         else:
-            nodes = np.empty(int(self.node_ptr[-1]))
-            kind, amount, size = ("", 0.0, 1) if passing.beam is None else passing.beam.core()
-            report = self.native.pass_messages(
-                *scores.arrays,
-                self.threads,
+            rule = (
                 passing.schedule,
                 maximise,
                 passing.damping,
                 passing.tol,
                 passing.max_iter,
                 self.appearances if passing.method == "trw" else None,
-                kind,
-                amount,
-                size,
-                nodes,
-                out,
-                weights,
-                node_terms,
-                factor_terms,
+                beam_core(passing.beam),
             )
+            report = self.native.pass_messages(scores, rule, self.threads, beliefs)
         convergence = Convergence(*report)
-        return Beliefs(self._by_component(node_terms, factor_terms), nodes, out, convergence)
+        return Beliefs(self._by_component(*terms), nodes, out, convergence)
 
     def _softmax(self, unary: Floats) -> Floats:
         """Distributions by the unary scores alone, zero where these forbid all values."""
@@ -506,7 +481,7 @@ class Engine:
             log_z = np.empty(self.n_components)
             p = np.zeros(int(self.node_ptr[-1])) if nodes else None
             q = self._room(scores, weights) if factors and nodes else None
-            tree.sum_product(*scores.arrays, self.threads, log_z, p, q, weights)
+            tree.sum_product(scores, self.threads, log_z, p, q, weights)
             return Beliefs(log_z, np.zeros(0) if p is None else p, q)
         if method == "trw" and (np.diff(self.scope_ptr) > 2).any():
             f = int(np.flatnonzero(self.given == np.argmax(np.diff(self.scope_ptr) > 2))[0])
@@ -535,12 +510,12 @@ class Engine:
         if inference.method == "exact" or (inference.method in ("loopy", "trw") and self.is_forest):
             tree = self.tree(inference.max_bytes, inference.order)
             score = np.empty(self.n_components)
-            tree.max_product(*scores.arrays, self.threads, score, y)
+            tree.max_product(scores, self.threads, score, y)
             return y, score, Convergence()
         maximise = inference.method != "mean_field"
         result = self.infer(scores, inference, factors=False, maximise=maximise, silent=True)
         y = np.ascontiguousarray(self._argmax(result.nodes))
-        self.native.ascend(*scores.arrays, self.threads, y)
+        self.native.ascend(scores, self.threads, y)
         return y, self.score(scores, y[None])[0], result.convergence
 
     @cached_property
@@ -561,7 +536,7 @@ class Engine:
         """Scores of assignments [n, V] by component, [n, C]."""
         y = np.ascontiguousarray(assignments, np.int32)
         out = np.empty((len(y), self.n_components))
-        self.native.score(*scores.arrays, self.threads, y, out)
+        self.native.score(scores, self.threads, y, out)
         return out
 
     def energy(self, scores: Scores, result: Beliefs) -> Floats:

@@ -348,7 +348,7 @@ class FactorGraph:
             ) from None
         log_z = np.empty(engine.n_components)
         out = np.zeros((n, self.n_variables), np.int32)
-        engine.tree(max_bytes).sample(*self._scores.arrays, engine.threads, uniform, log_z, out)
+        engine.tree(max_bytes).sample(self._scores, engine.threads, uniform, log_z, out)
         if np.isneginf(log_z).any():
             raise ValueError("no assignment is allowed")
         return out

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from crfkit.base.numbers import log_sum_exp
 from crfkit.graph.engine import Beliefs, Convergence, Engine, Inference, Scores, as_inference, pointers
+from crfkit.training.objective import Objective
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -167,7 +168,7 @@ class GraphData:
         return tables[begin:end].reshape(-1, self.edges[k].shape[0] * self.edges[k].shape[1])
 
 
-class GraphObjective:
+class GraphObjective(Objective):
     r"""Penalised negative log-likelihood of labelled graphs, or one of its cheaper relatives.
 
     .. math::
@@ -229,6 +230,7 @@ class GraphObjective:
         self.c2, self.entropy_weight = float(c2), float(entropy_weight)
         self.weights = np.ones(data.n_graphs) if weights is None else weights
         self.kept = kept
+        self.size = data.size if kept is None else len(kept)
         known = gold >= 0
         self.complete = bool(known.all())
         self.allowed = allowed
@@ -255,11 +257,6 @@ class GraphObjective:
         #: how the last inference ended
         self.convergence = Convergence()
         self.failures = 0
-
-    @property
-    def size(self) -> int:
-        """Number of weights that are learnt."""
-        return self.data.size if self.kept is None else len(self.kept)
 
     def expand(self, w: Floats) -> Floats:
         """All weights."""

@@ -20,7 +20,7 @@ import numpy as np
 
 from crfkit import _core
 from crfkit.chain.inference import decode_flat, marginals
-from crfkit.data.readers import DataError, Source, open_source, read_chunks, source_name
+from crfkit.data.readers import Source, feed, open_source, read_chunks, source_name
 from crfkit.data.sequences import Columns, Items
 from crfkit.model.chain_model import ChainModel
 
@@ -82,9 +82,7 @@ def iter_items(source: Source) -> Iterator[Items]:
     """
     for text in _cut(source, _PIECE):
         builder = _core.ItemBuilder()
-        fault = builder.parse(text.data, text.line)
-        if fault is not None:
-            raise DataError(f"{source_name(source)}:{fault[0]}: {fault[1]}")
+        feed(builder, text.data, text.line, source_name(source))
         names, offsets, ptr, attr, value, *_ = builder.take()
         if len(offsets) > 1:
             yield Items(names, offsets, ptr, attr, value)
@@ -121,22 +119,19 @@ class _Worker:
                 return
 
     def __call__(self, text: _Text, threads: int = 1) -> Tagged:
-        found = _core.parse_columns(
-            text.data, text.line, self.separator or "blank", *self.options, False, self.n_columns
-        )
-        if len(found) == 2:
-            raise DataError(f"{self.name}:{found[0]}: {found[1]}")
-        strings, ids, offsets, self.n_columns = found
-        table = Columns(strings, ids.reshape(-1, max(1, self.n_columns)), offsets)
+        builder = _core.ColumnBuilder(self.separator or "blank", *self.options, False, self.n_columns)
+        feed(builder, text.data, text.line, self.name)
+        table = Columns.from_builder(builder)
         if len(table) == 0:
             return Tagged(b"", 0, 0)
+        self.n_columns = table.n_columns
         data = self.model.encoder.encode(self.select(table), False, threads)
         p = self.model.score(data, threads, self.dtype)
         path = decode_flat(p, threads)
         chances = None
         if self.probabilities:
             chances = np.ascontiguousarray(marginals(p, threads).nodes[np.arange(len(path)), path], np.float64)
-        out = _core.write_columns(strings, table.ids, offsets, path, self.labels, chances)
+        out = _core.write_columns(table.strings, table.ids, table.offsets, path, self.labels, chances)
         return Tagged(out, len(table), len(path))
 
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from crfkit import _core
 from crfkit.base.threads import resolve_threads
+from crfkit.chain.potentials import Lattice
 
 __all__: list[str] = []
 
@@ -154,6 +155,9 @@ class Chains:
         steps = pairwise.detach().cpu().to(self.dtype).reshape(-1, *table.shape).index_select(0, x.edge_index)
         return _array(unary), _array(steps + table)
 
+    def _arrays(self) -> Lattice:
+        return Lattice(self.unary, self.pairs, self.per_step, self.ragged.offsets)
+
     def _threads(self) -> int:
         """One for small batches, whose work is over before a thread has started."""
         return 1 if self.unary.size * self.n_labels < 200_000 else resolve_threads(-1)
@@ -183,9 +187,7 @@ class Chains:
     def log_z(self) -> Tensor:
         """Log-partition log Z [B], float64."""
         out = np.empty(self.ragged.n_batch)
-        _core.expectations(
-            self.unary, self.pairs, self.per_step, self.ragged.offsets, self._threads(), None, out, None, None, None
-        )
+        _core.expectations(self._arrays(), self._threads(), None, out, None, None, None)
         return torch.from_numpy(out)
 
     def expectations(self, weight: Tensor | None) -> tuple[Tensor, Gradients]:
@@ -193,9 +195,7 @@ class Chains:
         out = np.empty(self.ragged.n_batch)
         nodes, pairs, edges = self._outputs()
         w = None if weight is None else np.ascontiguousarray(weight.detach().cpu().numpy(), np.float64)
-        _core.expectations(
-            self.unary, self.pairs, self.per_step, self.ragged.offsets, self._threads(), w, out, nodes, pairs, edges
-        )
+        _core.expectations(self._arrays(), self._threads(), w, out, nodes, pairs, edges)
         return torch.from_numpy(out), self._gradients(nodes, pairs, edges)
 
     def covariance(self, r: NDArray[Any], ra: NDArray[Any], weight: Tensor | None) -> tuple[Tensor, Gradients]:
@@ -203,18 +203,5 @@ class Chains:
         mean = np.empty(self.ragged.n_batch)
         nodes, pairs, edges = self._outputs()
         w = None if weight is None else np.ascontiguousarray(weight.detach().cpu().numpy(), np.float64)
-        _core.covariance(
-            self.unary,
-            self.pairs,
-            self.per_step,
-            self.ragged.offsets,
-            r,
-            ra,
-            self._threads(),
-            w,
-            mean,
-            nodes,
-            pairs,
-            edges,
-        )
+        _core.covariance(self._arrays(), r, ra, self._threads(), w, mean, nodes, pairs, edges)
         return torch.from_numpy(mean), self._gradients(nodes, pairs, edges)

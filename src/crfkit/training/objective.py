@@ -258,12 +258,12 @@ class LikelihoodObjective(Objective):
         tuple of float, int and float
             Mean and largest size, and the mean that the criterion alone would give.
         """
-        tokens, labels, largest, fresh = self._native.choose_beams(w, *beam.core(), grow, self.threads)
+        tokens, labels, largest, fresh = self._native.choose_beams(w, beam.core(), grow, self.threads)
         return labels / max(tokens, 1), largest, fresh / max(tokens, 1)
 
     def beam_sizes(self, w: Vector, beam: Beam, block: int) -> tuple[float, float]:
         """Mean and root mean square of the sizes of the beams that a block would get at w."""
-        tokens, labels, squares = self._native.beam_sizes(w, block, *beam.core(), self.threads)
+        tokens, labels, squares = self._native.beam_sizes(w, block, beam.core(), self.threads)
         return labels / max(tokens, 1), sqrt(squares / max(tokens, 1))
 
     def drop_beams(self) -> None:

@@ -59,6 +59,13 @@ class Progress:
     scores: Mapping[str, float] = field(default_factory=dict)
     terms: Mapping[str, float] = field(default_factory=dict)
 
+    def __str__(self) -> str:
+        more = "".join(f"  {k} {v:.4f}" for k, v in {**self.terms, **self.scores}.items())
+        return (
+            f"{self.iteration:5d}  objective {self.value:.4f}  |g| {self.gradient_norm:.4g}  active {self.active}  "
+            f"{self.seconds:.2f}s{more}"
+        )
+
 
 #: Called after every iteration with the progress and the weights; returning True stops training.
 Callback = Callable[[Progress, Vector], bool | None]

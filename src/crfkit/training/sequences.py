@@ -136,7 +136,7 @@ class SequenceObjective(Objective):
         self._use_beams()
 
     def _use_beams(self) -> None:
-        self.native.set_beam(*beam_core(None if self._rest else self._rule), self._most)
+        self.native.set_beam(beam_core(None if self._rest else self._rule), self._most)
 
     def review(self, old: Vector, new: Vector, fell: float, converged: bool) -> None:
         """After a pass by which the losses fell: tightens adaptive beams that hide more than that."""

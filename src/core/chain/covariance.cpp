@@ -1,12 +1,10 @@
-#include "chain/expectations.hpp"
+#include "chain/chain.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <memory>
 #include <vector>
-
-#include "train/kernels.hpp"
 
 namespace crfkit {
 namespace {

@@ -1,0 +1,252 @@
+// objective.cpp: the Python face of training on whole data sets: layouts, objectives, scorers, the memory of L-BFGS.
+#include "train/objective.hpp"
+
+#include "bind/tokens.hpp"
+#include "model/scorer.hpp"
+#include "train/lbfgs_memory.hpp"
+#include "train/semi_objective.hpp"
+
+namespace crfkit {
+namespace {
+
+Layout make_layout(int n_labels, In<u32, 1> state_ptr, In<u16, 1> state_label, In<i32, 1> transition, i64 start,
+                   i64 end, In<u32, 1> edge_ptr, In<u32, 1> edge_pair, u32 edge_first, u32 size) {
+  Layout layout{n_labels,
+                to_vector<u32>(state_ptr),
+                to_vector<u16>(state_label),
+                to_vector<i32>(transition),
+                start,
+                end,
+                to_vector<u32>(edge_ptr),
+                to_vector<u32>(edge_pair),
+                edge_first,
+                size};
+  layout.check();
+  return layout;
+}
+
+void bind_data(nb::module_& m) {
+  nb::class_<Layout>(m, "Layout")
+      .def(nb::new_(&make_layout), "n_labels"_a, "state_ptr"_a, "state_label"_a, "transition"_a, "start"_a, "end"_a,
+           "edge_ptr"_a, "edge_pair"_a, "edge_first"_a, "size"_a);
+  nb::class_<TokenArrays>(m, "Tokens")
+      .def(
+          nb::init<In<i64, 1>, In<i64, 1>, In<u32, 1>, Numbers, std::optional<In<i64, 1>>, std::optional<In<u32, 1>>>(),
+          "offsets"_a, "ptr"_a, "attr"_a, "value"_a.none(), "edge_ptr"_a.none(), "edge_attr"_a.none());
+  m.def(
+      "observed_pairs",
+      [](In<i64, 1> ptr, In<u32, 1> attr, u32 n_attributes, In<u32, 1> column, u32 n_columns, double min_count) {
+        check_offsets(ptr, attr.size(), "attribute pointers must rise from 0 to the number of attributes");
+        require(column.size() + 1 == ptr.size(), "there must be a label for every token");
+        for (std::size_t k = 0; k < attr.size(); ++k) require(attr(k) < n_attributes, "no such attribute");
+        for (std::size_t t = 0; t < column.size(); ++t)
+          require(column(t) < n_columns || column(t) == kNone, "no such label");
+        Observed out = unlocked([&] {
+          return observed_pairs(ptr.data(), attr.data(), std::ssize(column), n_attributes, column.data(), n_columns,
+                                min_count);
+        });
+        return own_all(std::move(out.ptr), std::move(out.column));
+      },
+      "ptr"_a, "attr"_a, "n_attributes"_a, "column"_a, "n_columns"_a, "min_count"_a);
+}
+
+// Vectors of weights or of their gradients.
+template <class Self>
+void check_weights(const Self& self, const auto&... vectors) {
+  require((shaped(vectors, self.size()) && ...), "the weight vector has the wrong size");
+}
+
+template <class T>
+void check_block(const Objective<T>& self, i64 block) {
+  require(block >= 0 && block < self.n_blocks(), "there is no such block");
+}
+
+template <class T>
+void bind_objective(nb::module_& m, const char* name) {
+  using Self = Objective<T>;
+  nb::class_<Self>(m, name)
+      .def(
+          "__init__",
+          [](Self* self, std::shared_ptr<const Layout> layout, const TokenArrays& data, In<i32, 1> gold,
+             Numbers seq_weight, Numbers constraints, int threads) {
+            const Tokens tokens = data.view();
+            check_gold(tokens, layout->n_labels, gold);
+            check_training(tokens, *layout, seq_weight, constraints);
+            const nb::gil_scoped_release release;
+            new (self)
+                Self(layout, tokens, gold.data(), data_of(seq_weight), data_of(constraints), make_threads(threads));
+          },
+          "layout"_a, "data"_a, "gold"_a, "seq_weight"_a.none(), "constraints"_a.none(), "threads"_a)
+      .def(
+          "value_and_grad",
+          [](Self& self, In<double, 1> w, double c2, Out<double, 1> g, int threads) {
+            check_weights(self, w, g);
+            const nb::gil_scoped_release release;
+            return self.value_and_grad(w.data(), c2, g.data(), make_threads(threads));
+          },
+          "w"_a, "c2"_a, "g"_a.noconvert(), "threads"_a)
+      .def(
+          "hessian_product",
+          [](Self& self, In<double, 1> w, In<double, 1> v, double c2, Out<double, 1> out, int threads) {
+            check_weights(self, w, v, out);
+            const nb::gil_scoped_release release;
+            self.hessian_product(w.data(), v.data(), c2, out.data(), make_threads(threads));
+          },
+          "w"_a, "v"_a, "c2"_a, "out"_a.noconvert(), "threads"_a)
+      // tokens, labels in their beams, the largest beam, labels of beams by the criterion alone
+      .def(
+          "choose_beams",
+          [](Self& self, In<double, 1> w, const BeamTuple& beam, bool grow, int threads) {
+            check_weights(self, w);
+            const auto sizes = unlocked([&, rule = criterion_of(beam)] {
+              return self.choose_beams(w.data(), rule, grow, make_threads(threads));
+            });
+            return nb::make_tuple(sizes.tokens, sizes.labels, sizes.largest, sizes.fresh);
+          },
+          "w"_a, "beam"_a, "grow"_a, "threads"_a)
+      .def(
+          "beam_sizes",
+          [](Self& self, In<double, 1> w, i64 block, const BeamTuple& beam, int threads) {
+            check_weights(self, w);
+            check_block(self, block);
+            const auto sizes = unlocked([&, rule = criterion_of(beam)] {
+              return self.beam_sizes(w.data(), block, rule, make_threads(threads));
+            });
+            return nb::make_tuple(sizes.tokens, sizes.labels, sizes.squares);
+          },
+          "w"_a, "block"_a, "beam"_a, "threads"_a)
+      .def(
+          "block_size",
+          [](const Self& self, i64 block) {
+            check_block(self, block);
+            return self.block_size(block);
+          },
+          "block"_a)
+      .def("drop_beams", &Self::drop_beams, nb::call_guard<nb::gil_scoped_release>())
+      .def(
+          "block_value_and_grad",
+          [](Self& self, In<double, 1> w, i64 block, bool beams, Out<double, 1> g, int threads) {
+            check_weights(self, w, g);
+            check_block(self, block);
+            const nb::gil_scoped_release release;
+            return self.block_value_and_grad(w.data(), block, beams, g.data(), make_threads(threads));
+          },
+          "w"_a, "block"_a, "beams"_a, "g"_a.noconvert(), "threads"_a)
+      .def_prop_ro("n_blocks", &Self::n_blocks)
+      .def_prop_ro("size", &Self::size);
+}
+
+template <class T>
+void bind_semi(nb::module_& m, const char* name) {
+  using Self = SemiObjective<T>;
+  nb::class_<Self>(m, name)
+      .def(
+          "__init__",
+          [](Self* self, std::shared_ptr<const Layout> layout, const TokenArrays& data, i64 n_partial,
+             In<u8, 2> allowed, Numbers seq_weight, Numbers constraints, int threads) {
+            const Tokens tokens = data.view();
+            require(n_partial >= 0 && n_partial <= tokens.n_seq, "there are fewer sequences");
+            require(shaped(allowed, tokens.offsets[n_partial], layout->n_labels),
+                    "there must be allowed labels for every token of the partly labelled sequences");
+            check_training(tokens, *layout, seq_weight, constraints);
+            const nb::gil_scoped_release release;
+            new (self) Self(layout, tokens, n_partial, allowed.data(), data_of(seq_weight), data_of(constraints),
+                            make_threads(threads));
+          },
+          "layout"_a, "data"_a, "n_partial"_a, "allowed"_a, "seq_weight"_a.none(), "constraints"_a.none(), "threads"_a)
+      // Adds to g the gradient; gives the partial loss and the entropy without its weight.
+      .def(
+          "add",
+          [](Self& self, In<double, 1> w, double entropy_weight, Out<double, 1> g, int threads) {
+            check_weights(self, w, g);
+            const auto value =
+                unlocked([&] { return self.add(w.data(), entropy_weight, g.data(), make_threads(threads)); });
+            return nb::make_tuple(value.partial, value.entropy);
+          },
+          "w"_a, "entropy_weight"_a, "g"_a.noconvert(), "threads"_a)
+      .def(
+          "add_hessian_product",
+          [](Self& self, In<double, 1> w, In<double, 1> v, double entropy_weight, Out<double, 1> out, int threads) {
+            check_weights(self, w, v, out);
+            const nb::gil_scoped_release release;
+            self.add_hessian_product(w.data(), v.data(), entropy_weight, out.data(), make_threads(threads));
+          },
+          "w"_a, "v"_a, "entropy_weight"_a, "out"_a.noconvert(), "threads"_a);
+}
+
+template <class T>
+void bind_scorer(nb::module_& m, const char* name) {
+  using Self = Scorer<T>;
+  nb::class_<Self>(m, name)
+      .def(
+          "__init__",
+          [](Self* self, std::shared_ptr<const Layout> layout, In<double, 1> w, Numbers constraints, int threads) {
+            require(w.size() == layout->size, "the weight vector has the wrong size");
+            check_constraints(*layout, constraints);
+            const nb::gil_scoped_release release;
+            new (self) Self(layout, w.data(), data_of(constraints), make_threads(threads));
+          },
+          "layout"_a, "w"_a, "constraints"_a.none(), "threads"_a)
+      .def(
+          "score",
+          [](const Self& self, const TokenArrays& data, int threads, Out<T, 2> unary, Out<T, 3> pairwise) {
+            const Tokens tokens = data.view();
+            const i64 n = self.n_labels();
+            require(shaped(unary, tokens.n_tokens(), n), "unary has the wrong size");
+            const i64 steps = self.per_step() ? edge_offsets(tokens.offsets, tokens.n_seq).back() : 1;
+            require(shaped(pairwise, steps, n, n), "pairwise has the wrong size");
+            if (!self.per_step())
+              std::transform(self.pairwise().begin(), self.pairwise().end(), pairwise.data(),
+                             [](double x) { return static_cast<T>(x); });
+            const nb::gil_scoped_release release;
+            self.score(tokens, make_threads(threads), unary.data(), pairwise.data());
+          },
+          "data"_a, "threads"_a, "unary"_a.noconvert(), "pairwise"_a.noconvert())
+      .def_prop_ro("per_step", &Self::per_step);
+}
+
+void bind_memory(nb::module_& m) {
+  m.def(
+      "dot",
+      [](In<double, 1> a, In<double, 1> b) {
+        require(a.size() == b.size(), "the vectors differ in size");
+        const nb::gil_scoped_release release;
+        return dot(a.data(), b.data(), std::ssize(a));
+      },
+      "a"_a, "b"_a);
+  nb::class_<Memory>(m, "Memory")
+      .def(nb::init<i64, int>(), "size"_a, "capacity"_a)
+      .def(
+          "push",
+          [](Memory& self, In<double, 1> x, In<double, 1> x_old, In<double, 1> g, In<double, 1> g_old, int threads) {
+            check_weights(self, x, x_old, g, g_old);
+            const nb::gil_scoped_release release;
+            return self.push(x.data(), x_old.data(), g.data(), g_old.data(), make_threads(threads));
+          },
+          "x"_a, "x_old"_a, "g"_a, "g_old"_a, "threads"_a)
+      .def(
+          "direction",
+          [](Memory& self, In<double, 1> v, Out<double, 1> d, int threads) {
+            check_weights(self, v, d);
+            const nb::gil_scoped_release release;
+            self.direction(v.data(), d.data(), make_threads(threads));
+          },
+          "v"_a, "d"_a.noconvert(), "threads"_a)
+      .def("clear", &Memory::clear)
+      .def("__len__", &Memory::count);
+}
+
+}  // namespace
+
+void bind_objectives(nb::module_& m) {
+  bind_data(m);
+  bind_objective<float>(m, "ObjectiveF32");
+  bind_objective<double>(m, "ObjectiveF64");
+  bind_semi<float>(m, "SemiObjectiveF32");
+  bind_semi<double>(m, "SemiObjectiveF64");
+  bind_scorer<float>(m, "ScorerF32");
+  bind_scorer<double>(m, "ScorerF64");
+  bind_memory(m);
+}
+
+}  // namespace crfkit

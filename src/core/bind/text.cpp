@@ -1,0 +1,279 @@
+// text.cpp: the Python face of text: numbered strings, columns and items, templates.
+#include "bind/arrays.hpp"
+#include "bind/objects.hpp"
+#include "text/columns.hpp"
+#include "text/encoder.hpp"
+
+namespace crfkit {
+namespace {
+
+ColumnView column_view(const StringTable& strings, const In<u32, 2>& ids, const In<i64, 1>& offsets) {
+  check_offsets(offsets, ids.shape(0), "offsets must rise from 0 to the number of tokens");
+  for (std::size_t k = 0; k < ids.size(); ++k)
+    require(ids.data()[k] < strings.size(), "a column names a string that does not exist");
+  return {&strings, static_cast<int>(ids.shape(1)), std::ssize(offsets) - 1, ids.data(), offsets.data()};
+}
+
+StringTable make_strings(In<u8, 1> bytes, In<u64, 1> ends) {
+  StringTable table;
+  table.reserve(ends.size(), bytes.size());
+  u64 begin = 0;
+  for (std::size_t k = 0; k < ends.size(); ++k) {
+    require(ends(k) >= begin && ends(k) <= bytes.size(), "the ends of the strings must rise to the number of bytes");
+    const std::string_view s(reinterpret_cast<const char*>(bytes.data()) + begin, ends(k) - begin);
+    require(invalid_utf8(s) == std::string_view::npos, "a string is not valid UTF-8");
+    require(table.add(s) == k, "a string is there twice");
+    begin = ends(k);
+  }
+  return table;
+}
+
+void bind_strings(nb::module_& m) {
+  nb::class_<StringTable>(m, "StringTable")
+      .def(nb::init<>())
+      .def_static("from_arrays", &make_strings, "bytes"_a, "ends"_a)
+      .def("__len__", &StringTable::size)
+      .def("__getitem__",
+           [](const StringTable& self, i64 i) {
+             if (i < 0 || i >= self.size()) throw nb::index_error();
+             return self[static_cast<u32>(i)];
+           })
+      .def("find",
+           [](const StringTable& self, std::string_view s) -> i64 {
+             const u32 id = self.find(s);
+             return id == kNone ? -1 : i64{id};
+           })
+      .def("add", &StringTable::add)
+      // the numbers here of another table's strings, 2^32 - 1 for those that are unknown; grow: adds them instead
+      .def(
+          "translate",
+          [](StringTable& self, const StringTable& other, bool grow) {
+            std::vector<u32> out;
+            out.reserve(other.size());
+            for (u32 k = 0; k < other.size(); ++k) out.push_back(grow ? self.add(other[k]) : self.find(other[k]));
+            return own(std::move(out));
+          },
+          "other"_a, "grow"_a)
+      .def("copy", [](const StringTable& self) { return StringTable(self); })
+      .def("pruned",
+           [](const StringTable& self, In<u8, 1> keep) {
+             require(keep.size() == self.size(), "the marks of what to keep have the wrong size");
+             StringTable out;
+             for (u32 k = 0; k < self.size(); ++k)
+               if (keep(k)) out.add(self[k]);
+             return out;
+           })
+      .def("tolist",
+           [](const StringTable& self) {
+             nb::list out;
+             for (u32 k = 0; k < self.size(); ++k) out.append(nb::str(self[k].data(), self[k].size()));
+             return out;
+           })
+      .def("arrays", [](const StringTable& self) {
+        return own_all(std::vector<u8>(self.bytes().begin(), self.bytes().end()), std::vector<u64>(self.ends()));
+      });
+  m.def(
+      "word_form",
+      [](std::string_view word, int form, int n) { return word_form(word, static_cast<WordForm>(form), n); }, "word"_a,
+      "form"_a, "n"_a);
+}
+
+// None, or (line, what is wrong with it)
+template <class Builder>
+nb::object parse_into(Builder& self, nb::bytes text, i64 first_line) {
+  const std::string_view s(text.c_str(), text.size());
+  try {
+    unlocked([&] { self.parse(s, first_line); });
+  } catch (const LineError& e) {
+    return nb::make_tuple(e.line, std::string(e.what()));
+  }
+  return nb::none();
+}
+
+void bind_builders(nb::module_& m) {
+  nb::class_<ColumnBuilder>(m, "ColumnBuilder")
+      .def(
+          "__init__",
+          [](ColumnBuilder* self, const std::string& separator, std::string comment, std::string document, bool conllu,
+             int n_columns) {
+            const char mark = separator == "tab" ? '\t' : separator == "blank" ? '\0' : 'a';
+            require(mark != 'a' || separator == "auto", "separator must be auto, tab or blank");
+            new (self) ColumnBuilder({mark, std::move(comment), std::move(document), conllu});
+            self->n_columns = n_columns;
+          },
+          "separator"_a, "comment"_a, "document"_a, "conllu"_a, "n_columns"_a = 0)
+      .def("parse", &parse_into<ColumnBuilder>, "text"_a, "first_line"_a)
+      .def("read_rows", [](ColumnBuilder& self, nb::handle rows) { read_rows(rows, self); })
+      // The sequences that have ended (all of them if final): strings, ids [tokens * columns], offsets, columns.
+      .def(
+          "take",
+          [](ColumnBuilder& self, bool final) {
+            if (final) self.end_sequence();
+            ColumnBuilder taken = self.take();
+            return nb::make_tuple(std::move(taken.strings), own(std::move(taken.ids)), own(std::move(taken.offsets)),
+                                  taken.n_columns);
+          },
+          "final"_a);
+  nb::class_<ItemBuilder>(m, "ItemBuilder")
+      .def(nb::init<bool>(), "keep_zeros"_a = false)
+      .def("parse", &parse_into<ItemBuilder>, "text"_a, "first_line"_a)
+      .def("read_items",
+           [](ItemBuilder& self, nb::handle sequences) {
+             try {
+               ItemReader(self).read(sequences);
+             } catch (...) {
+               self.drop_open();
+               throw;
+             }
+           })
+      // names, offsets, ptr, attributes, values or None, labels, label of each token, weights
+      .def("take", [](ItemBuilder& self) {
+        self.end_sequence();
+        ItemBuilder x = std::exchange(self, self.fresh());
+        return nb::make_tuple(std::move(x.names), own(std::move(x.offsets)), own(std::move(x.ptr)),
+                              own(std::move(x.attr)), own_or_none(std::move(x.value)), std::move(x.labels),
+                              own(std::move(x.label)), own(std::move(x.weight)));
+      });
+  // Column text with a label, and if given its probability, after every row.
+  m.def(
+      "write_columns",
+      [](const StringTable& strings, In<u32, 2> ids, In<i64, 1> offsets, In<i32, 1> path,
+         const std::vector<std::string>& labels, std::optional<In<double, 1>> probability) {
+        const ColumnView rows = column_view(strings, ids, offsets);
+        require(shaped(path, rows.n_tokens()), "there must be a label for every token");
+        require(shaped(probability, rows.n_tokens()), "there must be a probability for every token");
+        const auto out = unlocked([&] { return write_columns(rows, path.data(), labels, data_of(probability)); });
+        return nb::bytes(out.data(), out.size());
+      },
+      "strings"_a, "ids"_a, "offsets"_a, "path"_a, "labels"_a, "probability"_a.none());
+}
+
+// ("leaf", column, form, n), ("join", a, b, distance, between), ("always",), ("first",), ("last",) or
+// ("pattern", column, command, lower, absolute, place, regex)
+Node make_node(const nb::tuple& x) {
+  constexpr const char* kDamaged = "a node of the plan is damaged";
+  const auto number = [&](std::size_t k) {
+    require(k < x.size() && nb::isinstance<nb::int_>(x[k]), kDamaged);
+    return nb::cast<int>(x[k]);
+  };
+  const auto text = [&](std::size_t k) {
+    require(k < x.size() && nb::isinstance<nb::str>(x[k]), kDamaged);
+    return nb::cast<std::string>(x[k]);
+  };
+  const std::string kind = text(0);
+  Node node;
+  std::size_t size = 1;
+  if (kind == "leaf") {
+    node = {.kind = Node::Kind::leaf, .column = number(1), .form = static_cast<WordForm>(number(2)), .n = number(3)};
+    size = 4;
+  } else if (kind == "pattern") {
+    const int command = number(2);
+    require(command >= 1 && command <= 3, kDamaged);
+    node = {.kind = Node::Kind::leaf,
+            .column = number(1),
+            .command = static_cast<Node::Command>(command),
+            .lower = number(3) != 0,
+            .absolute = number(4) != 0,
+            .place = number(5),
+            .regex = text(6)};
+    size = 7;
+  } else if (kind == "join") {
+    node = {.kind = Node::Kind::join, .a = number(1), .b = number(2), .distance = number(3), .between = text(4)};
+    size = 5;
+  } else {
+    require(kind == "first" || kind == "last" || kind == "always", kDamaged);
+    node.kind = kind == "first" ? Node::Kind::first : kind == "last" ? Node::Kind::last : Node::Kind::always;
+  }
+  require(x.size() == size, kDamaged);
+  return node;
+}
+
+// strings, pairs, attributes: see TemplateEncoder::Vocabulary
+nb::tuple vocabulary_of(const TemplateEncoder& self) {
+  nb::list strings, pairs, attribute;
+  for (const StringTable& table : self.vocabulary().strings) strings.append(nb::cast(StringTable(table)));
+  for (const PairTable& table : self.vocabulary().pairs) {
+    std::vector<u32> flat;
+    for (u32 k = 0; k < table.size(); ++k) flat.insert(flat.end(), {table.first(k), table.second(k)});
+    pairs.append(own(std::move(flat)));
+  }
+  for (const std::vector<u32>& x : self.vocabulary().attribute) attribute.append(own(std::vector<u32>(x)));
+  return nb::make_tuple(strings, pairs, attribute);
+}
+
+void restore(TemplateEncoder& self, const std::vector<const StringTable*>& strings,
+             const std::vector<In<u32, 1>>& pairs, const std::vector<In<u32, 1>>& attribute, u32 n_state, u32 n_edge) {
+  TemplateEncoder::Vocabulary vocabulary;
+  for (const StringTable* table : strings) vocabulary.strings.push_back(*table);
+  for (const auto& flat : pairs) {
+    PairTable& table = vocabulary.pairs.emplace_back();
+    table.reserve(flat.size() / 2);
+    require(flat.size() % 2 == 0, "pairs come in twos");
+    for (std::size_t k = 0; k < flat.size(); k += 2)
+      require(table.add(flat(k), flat(k + 1)) == k / 2, "a pair is there twice");
+  }
+  for (const auto& x : attribute) vocabulary.attribute.push_back(to_vector<u32>(x));
+  self.restore(std::move(vocabulary), n_state, n_edge);
+}
+
+void bind_encoder(nb::module_& m) {
+  using Self = TemplateEncoder;
+  nb::class_<Self>(m, "TemplateEncoder")
+      // templates: (node, offset, prefix, suffix, edge)
+      .def(
+          "__init__",
+          [](Self* self, const std::vector<nb::tuple>& nodes,
+             const std::vector<std::tuple<int, int, std::string, std::string, bool>>& templates, int pad) {
+            require(pad >= 0 && pad <= 2, "there is no such padding");
+            std::vector<Node> made;
+            for (const nb::tuple& x : nodes) made.push_back(make_node(x));
+            std::vector<Template> list;
+            for (const auto& [node, offset, prefix, suffix, edge] : templates)
+              list.push_back({node, offset, prefix, suffix, edge});
+            new (self) Self(std::move(made), std::move(list), static_cast<Padding>(pad));
+          },
+          "nodes"_a, "templates"_a, "pad"_a)
+      .def(
+          "encode",
+          [](Self& self, const StringTable& strings, In<u32, 2> ids, In<i64, 1> offsets, bool grow, int threads) {
+            const ColumnView view = column_view(strings, ids, offsets);
+            Attributes state, edge;
+            unlocked([&] { self.encode(view, grow, make_threads(threads), state, edge); });
+            nb::object edge_ptr = nb::none(), edge_attr = nb::none();
+            if (self.has_edges()) {
+              edge_ptr = nb::cast(own(std::move(edge.ptr)));
+              edge_attr = nb::cast(own(std::move(edge.attr)));
+            }
+            return nb::make_tuple(own(std::move(state.ptr)), own(std::move(state.attr)), edge_ptr, edge_attr);
+          },
+          "strings"_a, "ids"_a, "offsets"_a, "grow"_a, "threads"_a)
+      .def("n_attributes", &Self::n_attributes, "edge"_a)
+      .def("names", &Self::names, "edge"_a)
+      .def_prop_ro("has_edges", &Self::has_edges)
+      .def("copy", [](const Self& self) { return Self(self); })
+      .def(
+          "learn",
+          [](Self& self, const StringTable& state, const StringTable& edge) {
+            Self::Marks marks = self.learn(state, edge);
+            return own_all(std::move(marks.state), std::move(marks.edge));
+          },
+          "state"_a, "edge"_a)
+      .def(
+          "pruned",
+          [](const Self& self, In<u8, 1> state, In<u8, 1> edge) {
+            return self.pruned(to_vector<u8>(state), to_vector<u8>(edge));
+          },
+          "keep_state"_a, "keep_edge"_a)
+      .def("vocabulary", &vocabulary_of)
+      .def("restore", &restore, "strings"_a, "pairs"_a, "attribute"_a, "n_state"_a, "n_edge"_a);
+}
+
+}  // namespace
+
+void bind_text(nb::module_& m) {
+  bind_strings(m);
+  bind_builders(m);
+  bind_encoder(m);
+}
+
+}  // namespace crfkit

@@ -1,0 +1,41 @@
+#include "model/scorer.hpp"
+
+#include "chain/driver.hpp"
+
+namespace crfkit {
+
+template <class T>
+Scorer<T>::Scorer(std::shared_ptr<const Layout> layout, const double* w, const double* constraints,
+                  const Threads& threads)
+    : layout_(std::move(layout)),
+      state_(layout_->state_family(chain_kernels_for<T>(layout_->n_labels).lanes)),
+      edge_(layout_->edge_family(chain_kernels_for<T>(layout_->n_labels).lanes)),
+      weights_(*layout_, state_, edge_, constraints) {
+  weights_.set(w, threads);
+  const auto fill = [&](const Family& family, std::vector<RunWeight<T>>& runs) {
+    runs.reserve(family.n_weights());
+    for (u32 k = 0; k < family.n_weights(); ++k)
+      runs.push_back({static_cast<T>(w[family.first_weight + k]), family.column[k]});
+  };
+  fill(state_, state_runs_);
+  fill(edge_, edge_runs_);
+}
+
+template <class T>
+void Scorer<T>::score(const Tokens& data, const Threads& threads, T* unary, T* pairwise) const {
+  layout_->check(data);
+  const std::vector<i64> edge_first = edge_offsets(data.offsets, data.n_seq);
+  ModelView<T> model = weights_.view();
+  model.state_runs = state_runs_.data();
+  model.edge_runs = edge_runs_.data();
+  const auto cuts = cut_blocks(data.offsets, data.n_seq, tokens_per_block(layout_->n_labels));
+  const ScoreKernels<T>& kernels = score_kernels_for<T>(layout_->n_labels);
+  with_workspaces(kernels.workspace, static_cast<i64>(cuts.size()), threads, [&](i64 b, Workspace& workspace) {
+    kernels.score(model, data, cuts[b], edge_first.data(), unary, pairwise, workspace);
+  });
+}
+
+template class Scorer<float>;
+template class Scorer<double>;
+
+}  // namespace crfkit

@@ -1,0 +1,26 @@
+// scorer.hpp: potentials of data under a fixed weight vector.
+#pragma once
+#include "model/weights.hpp"
+
+namespace crfkit {
+
+template <class T>
+class Scorer {
+ public:
+  Scorer(std::shared_ptr<const Layout> layout, const double* w, const double* constraints, const Threads& threads);
+  // unary [tokens][labels], start and end weights included; pairwise [edges][labels][labels], needed only if
+  // per_step()
+  void score(const Tokens& data, const Threads& threads, T* unary, T* pairwise) const;
+  bool per_step() const { return layout_->has_edges(); }
+  int n_labels() const { return layout_->n_labels; }
+  // [labels][labels], where the transitions do not look at the input
+  const std::vector<double>& pairwise() const { return weights_.pairwise; }
+
+ private:
+  const std::shared_ptr<const Layout> layout_;
+  Family state_, edge_;
+  std::vector<RunWeight<T>> state_runs_, edge_runs_;
+  Weights<T> weights_;
+};
+
+}  // namespace crfkit
