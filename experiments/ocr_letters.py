@@ -26,12 +26,12 @@ from crfkit import NeuralCRF
 
 DATA = Path(os.environ.get("CRFKIT_DATA", Path(__file__).parents[2] / "shared" / "data")) / "ocr_letters"
 PAGE = Path(__file__).parents[1] / "docs" / "experiments"
-NEURAL: dict[str, Any] = {"activation": "relu", "dropout": 0.5, "input_dropout": 0.3, "max_epochs": 150}
+NEURAL: dict[str, Any] = {"activation": "relu", "dropout": 0.5, "input_dropout": 0.3, "max_iter": 150}
 MODELS: dict[str, dict[str, Any]] = {
-    "linear, window 0": {"hidden": (), "window": 0, "dropout": 0.3, "decay": 0.05, "max_epochs": 100},
-    "linear, window 1": {"hidden": (), "window": 1, "dropout": 0.4, "l1": 0.001, "max_epochs": 100},
+    "linear, window 0": {"hidden": (), "window": 0, "dropout": 0.3, "decay": 0.05, "max_iter": 100},
+    "linear, window 1": {"hidden": (), "window": 1, "dropout": 0.4, "c1": 0.001, "max_iter": 100},
     "neural, window 0": {"hidden": (300, 300), "window": 0, **NEURAL},
-    "neural, window 1": {"hidden": (500, 500), "window": 1, "l1": 0.001, "decay": 0.02, **NEURAL},
+    "neural, window 1": {"hidden": (500, 500), "window": 1, "c1": 0.001, "decay": 0.02, **NEURAL},
 }
 
 

@@ -281,6 +281,7 @@ def test_the_callback_sees_everything_and_can_stop(capsys: pytest.CaptureFixture
     assert last.step > 0
     assert "objective" in capsys.readouterr().err
     assert "asked to stop" in crf.result_.message
+    assert crf.result_.reason == "callback"
 
 
 def test_ctrl_c_keeps_the_best_weights(sample: tuple[Any, Any, Any, Any]) -> None:

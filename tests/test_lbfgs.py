@@ -70,8 +70,10 @@ def test_limits_and_messages() -> None:
     result = minimize_lbfgs(f, np.zeros(8), max_iter=3)
     assert (result.iterations, result.converged) == (3, False)
     assert "3 iterations" in result.message
+    assert (result.reason, result.converged) == ("max_iter", False)
     at_minimum = minimize_lbfgs(Function(1, lambda w: float(w[0] ** 2), lambda w: 2 * w), np.zeros(1))
     assert at_minimum.message == "the gradient vanishes"
+    assert (at_minimum.reason, at_minimum.converged) == ("converged", True)
     with pytest.raises(ValueError, match="the objective is nan at the starting point"):
         minimize_lbfgs(Function(1, lambda w: np.nan, lambda w: w), np.zeros(1))
 

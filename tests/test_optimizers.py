@@ -349,6 +349,8 @@ def test_early_stopping_keeps_the_best_weights() -> None:
 
     crf = CRF(algorithm="ap", early_stopping=3, callback=watch, max_iter=40).fit(X, y, X_dev, y_dev)
     assert "has not risen" in crf.result_.message
+    assert crf.result_.reason == "early_stopping"
+    assert not crf.result_.converged
     assert len(scores) == int(np.argmax(scores)) + 4
     with pytest.raises(ValueError, match="'early_stopping' of CRF needs held-out data"):
         CRF(early_stopping=2).fit(X, y)

@@ -60,7 +60,7 @@ def load(path: str | os.PathLike[str], features: Any = None, n_jobs: int | None 
             from crfkit.torch.estimator import NeuralCRF
         except ModuleNotFoundError as e:
             raise ImportError(f"{name} is a neural CRF, which needs torch: pip install 'crfkit[torch]'") from e
-        return NeuralCRF.load(path, features=features if callable(features) else "auto")
+        return NeuralCRF._restore(name, header, arrays, features)
     if kind in _GRAPHS:
         from crfkit import graph  # its estimators are made of the parts of this package
 

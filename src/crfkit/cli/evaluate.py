@@ -8,16 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from crfkit import metrics
+from crfkit.cli import options as o
 from crfkit.cli.files import Reading, emit, load_chain, read_labelled, say
-from crfkit.cli.options import (
-    ColumnsOption,
-    CommentOption,
-    JobsOption,
-    JsonOption,
-    LabelOption,
-    OtherFormatOption,
-    UnknownOption,
-)
 from crfkit.data import read_columns
 
 
@@ -28,14 +20,14 @@ def evaluate(
     model: Annotated[
         Path | None, typer.Option("--model", "--model-file", "-m", help="A model, to label the data first.")
     ] = None,
-    format: OtherFormatOption = None,
-    label: LabelOption = None,
-    columns: ColumnsOption = None,
-    comment: CommentOption = "",
-    unknown: UnknownOption = None,
+    format: o.OtherFormatOption = None,
+    label: o.LabelOption = None,
+    columns: o.ColumnsOption = None,
+    comment: o.CommentOption = "",
+    unknown: o.UnknownOption = None,
     confusion: Annotated[bool, typer.Option("--confusion", help="Also show which label is taken for which.")] = False,
-    n_jobs: JobsOption = -1,
-    json: JsonOption = False,
+    n_jobs: o.JobsOption = -1,
+    json: o.JsonOption = False,
 ) -> None:
     """Score predictions: tokens, sequences, and chunks as conlleval counts them.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ import numpy as np
 from crfkit.base.files import whole_file
 from crfkit.cli.options import Format
 from crfkit.data import Columns, DataError, iter_columns, read_columns, read_conllu, read_crfsuite
-from crfkit.data.readers import CONLLU_COLUMNS
+from crfkit.data.readers import CONLLU_COLUMNS, open_source
 from crfkit.estimators.chained import ChainEstimator
 from crfkit.loading import load
 from crfkit.model import ModelError
@@ -81,10 +82,17 @@ def read_labelled(path: str, how: Reading) -> tuple[Any, Any, Any]:
     try:
         found = read_columns(path, label=number, columns=column_numbers(chosen), comment=how.comment)
     except DataError as e:
-        if "columns as in the lines before" in str(e) and "\t" in str(e):
-            raise DataError(f"{e} (if this is CRFsuite's format, add -f crfsuite)") from None
-        raise
+        if path == "-" or not _is_ragged(path):
+            raise
+        raise DataError(f"{e} (if this is CRFsuite's format, add -f crfsuite)") from None
     return *found, None
+
+
+def _is_ragged(path: str) -> bool:
+    """Whether lines have different numbers of cells between tabs, as items of CRFsuite have."""
+    with open_source(path) as file:
+        tabs = {line.count(b"\t") for line in itertools.islice(file, 10_000) if line.strip()}
+    return len(tabs) > 1 and 0 not in tabs
 
 
 def read_unlabelled(path: str, how: Reading, like: Any) -> Any:

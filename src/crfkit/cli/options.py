@@ -8,64 +8,96 @@ from typing import Annotated
 
 import typer
 
+from crfkit.training import ALGORITHMS
 
-class Format(StrEnum):
-    """Layouts of data files."""
-
-    columns = "columns"
-    conllu = "conllu"
-    crfsuite = "crfsuite"
+Option = typer.Option
 
 
-class Dialect(StrEnum):
-    """Rules of templates."""
-
-    auto = "auto"
-    crfpp = "crfpp"
-    wapiti = "wapiti"
-
-
-class FileKind(StrEnum):
-    """Model files."""
-
-    crfkit = "crfkit"
-    crfsuite = "crfsuite"
-
-
-class Kind(StrEnum):
-    """Kinds of models."""
-
-    crf = "crf"
-    hmm = "hmm"
-    memm = "memm"
-
-
-class Scheme(StrEnum):
-    """Chunking schemes."""
-
-    bio = "bio"
-    iob1 = "iob1"
-    bioes = "bioes"
-    bilou = "bilou"
-
-
-FormatOption = Annotated[Format, typer.Option("--format", "-f", help="Layout of the data file.")]
+#: Layouts of data files.
+Format = StrEnum("Format", "columns conllu crfsuite")
+#: Rules of templates.
+Dialect = StrEnum("Dialect", "auto crfpp wapiti")
+#: Model files.
+FileKind = StrEnum("FileKind", "crfkit crfsuite")
+#: Kinds of models.
+Kind = StrEnum("Kind", "crf hmm memm")
+#: Chunking schemes.
+Scheme = StrEnum("Scheme", "bio iob1 bioes bilou")
+FormatOption = Annotated[Format, Option("--format", "-f", help="Layout of the data file.")]
 OtherFormatOption = Annotated[
-    Format | None, typer.Option("--format", "-f", help="Layout of the file; that of training by default.")
+    Format | None, Option("--format", "-f", help="Layout of the file; that of training by default.")
 ]
 LabelOption = Annotated[
     str | None,
-    typer.Option(
-        "--label", help="Column of the labels: a number (-1 is the last), or a name such as upos for CoNLL-U."
-    ),
+    Option("--label", help="Column of the labels: a number (-1 is the last), or a name such as upos for CoNLL-U."),
 ]
 ColumnsOption = Annotated[
     str | None,
-    typer.Option("--columns", help="Columns to learn from, separated by commas; all but the label by default."),
+    Option("--columns", help="Columns to learn from, separated by commas; all but the label by default."),
 ]
-UnknownOption = Annotated[str | None, typer.Option("--unknown", help="The label that means: not known.")]
-CommentOption = Annotated[str, typer.Option("--comment", help="Skip lines of a column file that begin with this.")]
-JobsOption = Annotated[int, typer.Option("--n-jobs", "-j", "--nthread", "--thread", help="Threads; -1 for all cores.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON for programs, one object per line.")]
-QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors.")]
-ModelOption = Annotated[Path, typer.Option("--model", "--model-file", "-m", help="The model file.")]
+UnknownOption = Annotated[str | None, Option("--unknown", help="The label that means: not known.")]
+CommentOption = Annotated[str, Option("--comment", help="Skip lines of a column file that begin with this.")]
+JobsOption = Annotated[int, Option("--n-jobs", "-j", "--nthread", "--thread", help="Threads; -1 for all cores.")]
+JsonOption = Annotated[bool, Option("--json", help="Write JSON for programs, one object per line.")]
+QuietOption = Annotated[bool, Option("--quiet", "-q", help="Say nothing but errors.")]
+ModelOption = Annotated[Path, Option("--model", "--model-file", "-m", help="The model file.")]
+
+DataArgument = Annotated[str, typer.Argument(help="Labelled data; - for standard input, .gz .xz .bz2 are read.")]
+TargetOption = Annotated[Path, Option("--model", "--model-file", "-m", help="Where to write the model.")]
+KindOption = Annotated[Kind, Option("--kind", "-k", help="Model type; an HMM emits the columns themselves.")]
+TemplateOption = Annotated[
+    Path | None,
+    Option("--template", "-t", "--pattern", help="CRF++ template or Wapiti patterns; built-in features by default."),
+]
+DialectOption = Annotated[Dialect, Option(help="Whose rules the template follows.")]
+PaddingOption = Annotated[bool, Option(help="Whether templates read _B-1, _B+1 beyond the ends, as CRF++ does.")]
+DevOption = Annotated[str | None, Option("--dev", "--devel", help="Held-out data, scored while training.")]
+AlgorithmOption = Annotated[
+    str,
+    Option(
+        "--algorithm",
+        "--algo",
+        "-a",
+        help=f"Optimiser: {', '.join(ALGORITHMS)}; or what CRFsuite, CRF++ or Wapiti call it.",
+    ),
+]
+C1Option = Annotated[float, Option("--c1", "--rho1", help="Coefficient of L1 regularisation (sum of |w|).")]
+C2Option = Annotated[float, Option(help="Coefficient of L2 regularisation (sum of w^2).")]
+MinFreqOption = Annotated[float, Option(help="Ignore (attribute, label) pairs that are rarer.")]
+StatesOption = Annotated[bool, Option("--all-possible-states", help="Weights for unseen (attribute, label) pairs too.")]
+TransitionsOption = Annotated[bool, Option(help="Weights for unseen label pairs too.")]
+StartEndOption = Annotated[bool, Option(help="Weights for the first and last label.")]
+ConstraintsOption = Annotated[Scheme | None, Option(help="Forbid what the chunking scheme forbids.")]
+UnlabelledOption = Annotated[str | None, Option(help="Data without labels, for --entropy-weight.")]
+EntropyOption = Annotated[float, Option(help="Coefficient of the entropy of sequences without any known label.")]
+EntropyPerOption = Annotated[str, Option(help="Whether entropy counts per sequence, or per token of it.")]
+EntropyRampOption = Annotated[int, Option(help="Iterations over which the entropy's weight grows.")]
+BeamOption = Annotated[
+    str | None,
+    Option(
+        help="Train within beams of labels: min-divergence:EPSILON[:MIN_SIZE], fixed:N, threshold:DELTA "
+        "or adaptive, which ends at the exact optimum."
+    ),
+]
+MaxIterOption = Annotated[
+    int | None, Option("--max-iter", "--maxiter", "--max-iterations", help="Maximum number of iterations.")
+]
+TolOption = Annotated[
+    float,
+    Option(
+        "--tol", "--eta", "--stopeps", help="Stop when the relative improvement over 10 iterations falls below this."
+    ),
+]
+StoppingOption = Annotated[
+    int | None, Option(help="Stop when the held-out score has not risen for this many iterations.")
+]
+StartOption = Annotated[
+    Path | None, Option("--warm-start", help="Begin with the weights of this model; new labels are added.")
+]
+FractionOption = Annotated[float | None, Option(help="First train on this fraction of the sequences, then on all.")]
+Rho2Option = Annotated[float | None, Option(help="Wapiti's coefficient: half the sum of squared weights. Sets c2.")]
+CostOption = Annotated[float | None, Option(help="CRF++'s C: c2 is 1 / 2C.")]
+ParamOption = Annotated[
+    list[str] | None,
+    Option("--set", metavar="NAME=VALUE", help="A parameter by CRFsuite's name, such as feature.minfreq=2."),
+]

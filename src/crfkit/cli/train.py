@@ -8,136 +8,62 @@ import time
 import warnings
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 import typer
 
 from crfkit import metrics
 from crfkit.chain.beams import as_beam
+from crfkit.cli import options as o
 from crfkit.cli.files import Reading, emit, file_size, load_chain, read_labelled, read_unlabelled, say
-from crfkit.cli.options import (
-    ColumnsOption,
-    CommentOption,
-    Dialect,
-    Format,
-    FormatOption,
-    JobsOption,
-    JsonOption,
-    Kind,
-    LabelOption,
-    QuietOption,
-    Scheme,
-    UnknownOption,
-)
 from crfkit.cli.other_names import other_settings
 from crfkit.data import DataError
 from crfkit.estimators import CRF, HMM, MEMM
 from crfkit.features import Template
-from crfkit.training import ALGORITHMS, Progress
+from crfkit.training import Progress
 
 #: Defaults of the options that are parameters of CRF.
 _DEFAULT: dict[str, Any] = {name: p.default for name, p in CRF._parameters().items()}
 
-Option = typer.Option
-DataArgument = Annotated[str, typer.Argument(help="Labelled data; - for standard input, .gz .xz .bz2 are read.")]
-ModelOption = Annotated[Path, Option("--model", "--model-file", "-m", help="Where to write the model.")]
-KindOption = Annotated[Kind, Option("--kind", "-k", help="Model type; an HMM emits the columns themselves.")]
-TemplateOption = Annotated[
-    Path | None,
-    Option("--template", "-t", "--pattern", help="A CRF++ template or Wapiti patterns; token features by default."),
-]
-DialectOption = Annotated[Dialect, Option(help="Whose rules the template follows.")]
-PaddingOption = Annotated[bool, Option(help="Whether templates read _B-1, _B+1 beyond the ends, as CRF++ does.")]
-DevOption = Annotated[str | None, Option("--dev", "--devel", help="Held-out data, scored while training.")]
-AlgorithmOption = Annotated[
-    str,
-    Option(
-        "--algorithm",
-        "--algo",
-        "-a",
-        help=f"Optimiser: {', '.join(ALGORITHMS)}; or what CRFsuite, CRF++ or Wapiti call it.",
-    ),
-]
-C1Option = Annotated[float, Option("--c1", "--rho1", help="Coefficient of L1 regularisation (sum of |w|).")]
-C2Option = Annotated[float, Option(help="Coefficient of L2 regularisation (sum of w^2).")]
-MinFreqOption = Annotated[float, Option(help="Ignore (attribute, label) pairs that are rarer.")]
-StatesOption = Annotated[bool, Option("--all-possible-states", help="Weights for unseen (attribute, label) pairs too.")]
-TransitionsOption = Annotated[bool, Option(help="Weights for unseen label pairs too.")]
-StartEndOption = Annotated[bool, Option(help="Weights for the first and last label.")]
-ConstraintsOption = Annotated[Scheme | None, Option(help="Forbid what the chunking scheme forbids.")]
-UnlabelledOption = Annotated[str | None, Option(help="Data without labels, for --entropy-weight.")]
-EntropyOption = Annotated[float, Option(help="Coefficient of the entropy of sequences without any known label.")]
-EntropyPerOption = Annotated[str, Option(help="Whether entropy counts per sequence, or per token of it.")]
-EntropyRampOption = Annotated[int, Option(help="Iterations over which the entropy's weight grows.")]
-BeamOption = Annotated[
-    str | None,
-    Option(
-        help="Train within beams of labels: min-divergence:EPSILON[:MIN_SIZE], fixed:N, threshold:DELTA "
-        "or adaptive, which ends at the exact optimum."
-    ),
-]
-MaxIterOption = Annotated[
-    int | None, Option("--max-iter", "--maxiter", "--max-iterations", help="Maximum number of iterations.")
-]
-TolOption = Annotated[
-    float,
-    Option(
-        "--tol", "--eta", "--stopeps", help="Stop when the relative improvement over 10 iterations falls below this."
-    ),
-]
-StoppingOption = Annotated[
-    int | None, Option(help="Stop when the held-out score has not risen for this many iterations.")
-]
-StartOption = Annotated[
-    Path | None, Option("--warm-start", help="Begin with the weights of this model; new labels are added.")
-]
-FractionOption = Annotated[float | None, Option(help="First train on this fraction of the sequences, then on all.")]
-Rho2Option = Annotated[float | None, Option(help="Wapiti's coefficient: half the sum of squared weights. Sets c2.")]
-CostOption = Annotated[float | None, Option(help="CRF++'s C: c2 is 1 / 2C.")]
-ParamOption = Annotated[
-    list[str] | None,
-    Option("--set", metavar="NAME=VALUE", help="A parameter by CRFsuite's name, such as feature.minfreq=2."),
-]
-
 
 def train(
-    data: DataArgument,
-    model: ModelOption,
-    kind: KindOption = Kind.crf,
-    format: FormatOption = Format.columns,
-    label: LabelOption = None,
-    columns: ColumnsOption = None,
-    comment: CommentOption = "",
-    template: TemplateOption = None,
-    dialect: DialectOption = Dialect.auto,
-    padding: PaddingOption = True,
-    dev: DevOption = None,
-    unknown: UnknownOption = None,
-    unlabelled: UnlabelledOption = None,
-    algorithm: AlgorithmOption = _DEFAULT["algorithm"],
-    c1: C1Option = _DEFAULT["c1"],
-    c2: C2Option = _DEFAULT["c2"],
-    min_freq: MinFreqOption = _DEFAULT["min_freq"],
-    all_possible_states: StatesOption = _DEFAULT["all_possible_states"],
-    all_possible_transitions: TransitionsOption = _DEFAULT["all_possible_transitions"],
-    start_end: StartEndOption = _DEFAULT["start_end"],
-    constraints: ConstraintsOption = _DEFAULT["constraints"],
-    entropy_weight: EntropyOption = _DEFAULT["entropy_weight"],
-    entropy_per: EntropyPerOption = _DEFAULT["entropy_per"],
-    entropy_ramp: EntropyRampOption = _DEFAULT["entropy_ramp"],
-    beam: BeamOption = _DEFAULT["beam"],
-    max_iter: MaxIterOption = _DEFAULT["max_iter"],
-    tol: TolOption = _DEFAULT["tol"],
-    early_stopping: StoppingOption = _DEFAULT["early_stopping"],
-    start: StartOption = None,
-    warm_start_fraction: FractionOption = _DEFAULT["warm_start_fraction"],
-    rho2: Rho2Option = None,
-    cost: CostOption = None,
-    param: ParamOption = None,
-    n_jobs: JobsOption = _DEFAULT["n_jobs"],
-    json: JsonOption = False,
-    quiet: QuietOption = False,
+    data: o.DataArgument,
+    model: o.TargetOption,
+    kind: o.KindOption = o.Kind.crf,
+    format: o.FormatOption = o.Format.columns,
+    label: o.LabelOption = None,
+    columns: o.ColumnsOption = None,
+    comment: o.CommentOption = "",
+    template: o.TemplateOption = None,
+    dialect: o.DialectOption = o.Dialect.auto,
+    padding: o.PaddingOption = True,
+    dev: o.DevOption = None,
+    unknown: o.UnknownOption = None,
+    unlabelled: o.UnlabelledOption = None,
+    algorithm: o.AlgorithmOption = _DEFAULT["algorithm"],
+    c1: o.C1Option = _DEFAULT["c1"],
+    c2: o.C2Option = _DEFAULT["c2"],
+    min_freq: o.MinFreqOption = _DEFAULT["min_freq"],
+    all_possible_states: o.StatesOption = _DEFAULT["all_possible_states"],
+    all_possible_transitions: o.TransitionsOption = _DEFAULT["all_possible_transitions"],
+    start_end: o.StartEndOption = _DEFAULT["start_end"],
+    constraints: o.ConstraintsOption = _DEFAULT["constraints"],
+    entropy_weight: o.EntropyOption = _DEFAULT["entropy_weight"],
+    entropy_per: o.EntropyPerOption = _DEFAULT["entropy_per"],
+    entropy_ramp: o.EntropyRampOption = _DEFAULT["entropy_ramp"],
+    beam: o.BeamOption = _DEFAULT["beam"],
+    max_iter: o.MaxIterOption = _DEFAULT["max_iter"],
+    tol: o.TolOption = _DEFAULT["tol"],
+    early_stopping: o.StoppingOption = _DEFAULT["early_stopping"],
+    start: o.StartOption = None,
+    warm_start_fraction: o.FractionOption = _DEFAULT["warm_start_fraction"],
+    rho2: o.Rho2Option = None,
+    cost: o.CostOption = None,
+    param: o.ParamOption = None,
+    n_jobs: o.JobsOption = _DEFAULT["n_jobs"],
+    json: o.JsonOption = False,
+    quiet: o.QuietOption = False,
 ) -> None:
     """Train a model on labelled data.
 
@@ -211,14 +137,14 @@ def _configure(options: dict[str, Any]) -> Any:
     settings |= others
     if unused and not options["quiet"]:
         say(f"crfkit: note: not used, crfkit chooses by itself: {', '.join(unused)}")
-    if kind is not Kind.crf:
+    if kind is not o.Kind.crf:
         if start is not None:
             raise DataError(f"--warm-start goes on with a CRF, not with an {kind.value.upper()}")
         for name in ("constraints", "entropy_weight", "beam", "warm_start_fraction"):
             if settings[name]:
                 raise DataError(f"--{name.replace('_', '-')} is for CRFs")
-    if kind is Kind.hmm:
-        if options["format"] is Format.crfsuite or template is not None:
+    if kind is o.Kind.hmm:
+        if options["format"] is o.Format.crfsuite or template is not None:
             raise DataError("an HMM emits the columns themselves: it takes no template, and no CRFsuite files")
         if settings["algorithm"] != _DEFAULT["algorithm"]:
             raise DataError(f"--algorithm {options['algorithm']} is for CRFs and MEMMs: an HMM is trained by counting")
@@ -232,7 +158,7 @@ def _configure(options: dict[str, Any]) -> Any:
         return load_chain(start).set_params(**settings, warm_start=True)
     if template is not None:
         settings["features"] = Template.from_file(template, padding=options["padding"], dialect=options["dialect"])
-    if kind is Kind.memm:
+    if kind is o.Kind.memm:
         return MEMM(**{name: value for name, value in settings.items() if name in MEMM._parameters()})
     return CRF(**settings)
 

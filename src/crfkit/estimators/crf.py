@@ -67,7 +67,7 @@ class CRF(PenalisedChain):
     entropy_ramp : int, default=10
         Iterations over which the entropy's weight grows to ``entropy_weight``; for the stochastic optimisers, passes.
     beam : MinDivergence, FixedSize, Threshold, Adaptive or str, optional
-        Train inside of beams of labels (see :mod:`crfkit.chain`), for large label sets; a str as for ``--beam`` of the
+        Train within beams of labels (see :mod:`crfkit.chain`), for large label sets; a str as for ``--beam`` of the
         command line. For the algorithms ``"sgd"``, the fastest here, ``"adagrad"`` and ``"lbfgs"``; only
         :class:`~crfkit.chain.Adaptive` goes on to the exact optimum. Sequences of which some labels are not known are
         looked at exactly.
@@ -75,20 +75,20 @@ class CRF(PenalisedChain):
         How L-BFGS gets gradients; the second is for study, see :class:`~crfkit.training.BackwardObjective`.
     max_iter : int, optional
         Most iterations of the optimiser; for the stochastic ones, passes over the data. With ``entropy_weight`` and
-        sequences without labels there are two runs of it, without the entropy and with it, each of so many.
+        sequences without labels there are two runs of it, without the entropy and with it, each with this limit.
     tol : float, default=1e-5
-        Training ends when the objective falls by less than this part of itself over ten iterations.
+        Training ends when the relative improvement over 10 iterations falls below this.
     early_stopping : int, optional
-        Stop when the score on the held-out data of :meth:`fit` has not risen for so many iterations, and
+        Stop when the score on the held-out data of :meth:`fit` has not risen for this many iterations, and
         keep the weights that scored best.
     warm_start : bool, default=False
         Begin at the weights of the last fit; new labels and attributes are added.
     warm_start_fraction : float, optional
-        First train on this part of the sequences, picked at random, then on all.
+        First train on this fraction of the sequences, picked at random, then on all.
     dtype : {"float32", "float64"}, default="float32"
         Precision of the lattices. Sums over the data are in double precision either way.
     random_state : int, optional
-        Seed of what is picked at random: the part of ``warm_start_fraction``, the order of stochastic optimisers.
+        Seed of what is picked at random: the sequences of ``warm_start_fraction``, the order of stochastic optimisers.
     n_jobs : int, default=-1
         Threads; -1 for all cores. Results do not depend on it.
     verbose : bool, default=False

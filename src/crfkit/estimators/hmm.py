@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -286,11 +287,11 @@ def _log(p: Floats) -> Floats:
         return np.maximum(np.log(p), _FLOOR)
 
 
+@dataclass
 class _Parameters:
-    def __init__(self, start: Floats, transitions: Floats, emissions: list[Floats]) -> None:
-        self.start = start
-        self.transitions = transitions
-        self.emissions = emissions
+    start: Floats
+    transitions: Floats
+    emissions: list[Floats]
 
     def prior(self, smoothing: float, transition_smoothing: float) -> float:
         """The logarithm of the prior whose mode smoothed counts are, up to a constant."""
@@ -394,10 +395,5 @@ class _Counter:
         while begin < data.n_sequences:
             first = int(data.offsets[begin])
             end = max(begin + 1, int(np.searchsorted(data.offsets, first + limit, side="right")) - 1)
-            last = int(data.offsets[end])
-            ptr = data.ptr[first : last + 1]
-            yield (
-                Dataset(data.offsets[begin : end + 1] - first, ptr - ptr[0], data.attr[ptr[0] : ptr[-1]]),
-                (first, last),
-            )
+            yield data.take(np.arange(begin, end)), (first, int(data.offsets[end]))
             begin = end

@@ -15,7 +15,7 @@ from crfkit.base.threads import resolve_threads
 from crfkit.features.encoders import Encoder, make_encoder
 from crfkit.model.chain_model import restore_encoder
 
-__all__ = ["Dense", "Reader", "Sparse", "Tokens", "make_reader", "restore_reader"]
+__all__: list[str] = []
 
 
 class Reader(Protocol):
@@ -116,13 +116,13 @@ class Tokens:
         self,
         affixes: Sequence[int] = (),
         characters: bool = False,
-        min_count: int = 1,
+        min_freq: int = 1,
         lower: bool = False,
         tables: Sequence[Sequence[str]] = (),
         alphabet: Sequence[str] = (),
     ) -> None:
         self.affixes, self.characters = tuple(affixes), characters
-        self.min_count, self.lower = min_count, lower
+        self.min_freq, self.lower = min_freq, lower
         self._adopt(tables, alphabet)
 
     def _adopt(self, tables: Sequence[Sequence[str]], alphabet: Sequence[str]) -> None:
@@ -145,7 +145,7 @@ class Tokens:
                     count[part] += 1
                 letters.update(token)
         self._adopt(
-            [sorted(w for w, n in count.items() if n >= self.min_count) for count in counts],
+            [sorted(w for w, n in count.items() if n >= self.min_freq) for count in counts],
             sorted(letters) if self.characters else [],
         )
 
@@ -176,7 +176,7 @@ class Tokens:
         return {
             "affixes": list(self.affixes),
             "characters": self.characters,
-            "min_count": self.min_count,
+            "min_freq": self.min_freq,
             "lower": self.lower,
             "tables": [list(t) for t in self.tables],
             "alphabet": list(self.alphabet),
@@ -269,7 +269,7 @@ def make_reader(kind: str, X: Sequence[Any], settings: dict[str, Any]) -> Reader
         else:
             kind = "dense"
     if kind == "tokens":
-        return Tokens(settings["affixes"], settings["character_size"] > 0, settings["min_count"], settings["lower"])
+        return Tokens(settings["affixes"], settings["character_size"] > 0, settings["min_freq"], settings["lower"])
     return Sparse(settings["features"]) if kind == "features" else Dense()
 
 

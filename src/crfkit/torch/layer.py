@@ -302,7 +302,7 @@ class CRF(nn.Module):
     ) -> Tensor:
         """P(the labels are as in ``tags`` wherever these are not ``ignore_index``), [B]. Differentiable.
 
-        For the probability of a chunk, give the label behind it a set that does not continue it (a bool tensor).
+        For the probability of a chunk, give the label after it a set that does not continue it (a bool tensor).
 
         Examples
         --------

@@ -11,7 +11,7 @@ import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,11 @@ from crfkit.training.sequences import SequenceObjective
 
 Vector = NDArray[np.float64]
 Order = NDArray[np.int64]
+Pass = Callable[[Order], float]
+Rng = np.random.Generator
+
+_POSITIVE: dict[str, Any] = {"low": 0, "strict": True}
+_COUNT: dict[str, Any] = {"low": 1, "integer": True}
 
 
 def _falling(objective: SequenceObjective, limit: int) -> Iterator[float]:
@@ -99,9 +104,7 @@ class Stochastic(Algorithm):
         return False
 
     @abstractmethod
-    def prepare(
-        self, objective: SequenceObjective, w: Vector, rng: np.random.Generator, limit: int
-    ) -> Callable[[Order], float]:
+    def prepare(self, objective: SequenceObjective, w: Vector, rng: Rng, limit: int) -> Pass:
         """A function that makes one of at most ``limit`` passes in a given order and gives the sum of the losses."""
 
 
@@ -146,20 +149,14 @@ class SGD(Stochastic):
 
     supports: ClassVar = Stochastic.supports | {"beam"}
 
-    rules: ClassVar = {
-        "eta0": {"low": 0, "strict": True, "optional": True},
-        "batch_size": {"low": 1, "integer": True},
-        "calibration_size": {"low": 1, "integer": True},
-    }
+    rules: ClassVar = {"eta0": _POSITIVE | {"optional": True}, "batch_size": _COUNT, "calibration_size": _COUNT}
 
     @property
     def averaged(self) -> bool:
         """Whether the mean of the weights is the result."""
         return self.average
 
-    def prepare(
-        self, objective: SequenceObjective, w: Vector, rng: np.random.Generator, limit: int
-    ) -> Callable[[Order], float]:
+    def prepare(self, objective: SequenceObjective, w: Vector, rng: Rng, limit: int) -> Pass:
         """One pass of steps."""
         native, decay = objective.native, objective.decay
         eta0 = self.eta0 or self.calibrate(objective, w, rng)
@@ -178,7 +175,7 @@ class SGD(Stochastic):
 
         return run
 
-    def calibrate(self, objective: SequenceObjective, w: Vector, rng: np.random.Generator) -> float:
+    def calibrate(self, objective: SequenceObjective, w: Vector, rng: Rng) -> float:
         """The power of two that, as the first step, lowers the objective of a sample most."""
         native, decay = objective.native, objective.decay
         sample = rng.permutation(objective.n_sequences)[: self.calibration_size]
@@ -242,11 +239,9 @@ class AdaGrad(Stochastic):
     passes: ClassVar[int] = 60
     supports: ClassVar = Stochastic.supports | {"beam"}
 
-    rules: ClassVar = {"eta0": {"low": 0, "strict": True}, "batch_size": {"low": 1, "integer": True}}
+    rules: ClassVar = {"eta0": _POSITIVE, "batch_size": _COUNT}
 
-    def prepare(
-        self, objective: SequenceObjective, w: Vector, rng: np.random.Generator, limit: int
-    ) -> Callable[[Order], float]:
+    def prepare(self, objective: SequenceObjective, w: Vector, rng: Rng, limit: int) -> Pass:
         """One pass of steps."""
         native, decay, steps = objective.native, objective.decay, _falling(objective, limit)
         # its steps are as large as ever where all gradients are small: near an optimum it must walk, not run
@@ -295,16 +290,9 @@ class SMD(Stochastic):
 
     passes: ClassVar[int] = 80
 
-    rules: ClassVar = {
-        "eta0": {"low": 0, "strict": True},
-        "mu": {"low": 0},
-        "lam": {"low": 0},
-        "batch_size": {"low": 1, "integer": True},
-    }
+    rules: ClassVar = {"eta0": _POSITIVE, "mu": {"low": 0}, "lam": {"low": 0}, "batch_size": _COUNT}
 
-    def prepare(
-        self, objective: SequenceObjective, w: Vector, rng: np.random.Generator, limit: int
-    ) -> Callable[[Order], float]:
+    def prepare(self, objective: SequenceObjective, w: Vector, rng: Rng, limit: int) -> Pass:
         """One pass of steps."""
         native, decay, steps = objective.native, objective.decay, _falling(objective, limit)
         return lambda order: native.smd(order, self.eta0, self.mu, self.lam, decay, next(steps), self.batch_size)
@@ -339,11 +327,9 @@ class SAG(Stochastic):
 
     search: int = 10
 
-    rules: ClassVar = {"search": {"low": 1, "integer": True}}
+    rules: ClassVar = {"search": _COUNT}
 
-    def prepare(
-        self, objective: SequenceObjective, w: Vector, rng: np.random.Generator, limit: int
-    ) -> Callable[[Order], float]:
+    def prepare(self, objective: SequenceObjective, w: Vector, rng: Rng, limit: int) -> Pass:
         """One pass of steps."""
         native, decay, n = objective.native, objective.decay, objective.n_sequences
         passes = 0
@@ -387,9 +373,7 @@ class Perceptron(Stochastic):
         """Whether the mean of the weights is the result."""
         return True
 
-    def prepare(
-        self, objective: SequenceObjective, w: Vector, rng: np.random.Generator, limit: int
-    ) -> Callable[[Order], float]:
+    def prepare(self, objective: SequenceObjective, w: Vector, rng: Rng, limit: int) -> Pass:
         """One pass of steps."""
         return objective.native.perceptron
 
@@ -440,7 +424,7 @@ class PassiveAggressive(Stochastic):
         """Whether the mean of the weights is the result."""
         return self.average
 
-    rules: ClassVar = {"c": {"low": 0, "strict": True}}
+    rules: ClassVar = {"c": _POSITIVE}
 
     def check(self) -> None:
         """Raises if a parameter is out of range."""
@@ -448,9 +432,7 @@ class PassiveAggressive(Stochastic):
         if self.type not in (0, 1, 2):
             raise ValueError(f"'type' of PassiveAggressive must be 0, 1 or 2, got {self.type!r}")
 
-    def prepare(
-        self, objective: SequenceObjective, w: Vector, rng: np.random.Generator, limit: int
-    ) -> Callable[[Order], float]:
+    def prepare(self, objective: SequenceObjective, w: Vector, rng: Rng, limit: int) -> Pass:
         """One pass of steps."""
         native = objective.native
         return lambda order: native.passive_aggressive(order, self.type, self.c, self.error_sensitive)
@@ -489,11 +471,9 @@ class AROW(Stochastic):
     convex: ClassVar[bool] = False
     supports: ClassVar = Stochastic.supports - {"entropy_weight"}
 
-    rules: ClassVar = {"variance": {"low": 0, "strict": True}, "r": {"low": 0, "strict": True}}
+    rules: ClassVar = {"variance": _POSITIVE, "r": _POSITIVE}
 
-    def prepare(
-        self, objective: SequenceObjective, w: Vector, rng: np.random.Generator, limit: int
-    ) -> Callable[[Order], float]:
+    def prepare(self, objective: SequenceObjective, w: Vector, rng: Rng, limit: int) -> Pass:
         """One pass of steps."""
         native = objective.native
         return lambda order: native.arow(order, self.variance, self.r)
