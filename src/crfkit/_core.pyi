@@ -47,6 +47,7 @@ def covariance(
     pairs: F64 | None,
     edges: Floats | None,
 ) -> None: ...
+def backward_messages(unary: F64, pairwise: F64) -> F64: ...
 def entropies(
     chains: Chains,
     threads: int,

@@ -47,27 +47,27 @@ struct MaxPlus {
 
 // out[r] = sum_k x[r][k] m[k], for R rows of x and N vectors' worth of columns.
 template <class T, int W, class Algebra, int R, int N>
-CRFKIT_INLINE void tile_product(const T* x, const T* m, int depth, int stride, T* out) {
+CRFKIT_INLINE void tile_product(const T* x, const T* m, i64 depth, i64 stride, T* out) {
   using S = Simd<T, W>;
   typename S::Vec acc[R][N];
   for (int r = 0; r < R; ++r)
     for (int v = 0; v < N; ++v) acc[r][v] = Algebra::zero();
-  for (int k = 0; k < depth; ++k) {
+  for (i64 k = 0; k < depth; ++k) {
     typename S::Vec row[N];
-    for (int v = 0; v < N; ++v) row[v] = S::load(m + static_cast<i64>(k) * stride + v * W);
+    for (int v = 0; v < N; ++v) row[v] = S::load(m + k * stride + v * W);
     for (int r = 0; r < R; ++r) {
-      const T a = x[static_cast<i64>(r) * stride + k];
+      const T a = x[r * stride + k];
       for (int v = 0; v < N; ++v) acc[r][v] = Algebra::add(acc[r][v], a, row[v]);
     }
   }
   for (int r = 0; r < R; ++r)
-    for (int v = 0; v < N; ++v) S::store(out + static_cast<i64>(r) * stride + v * W, acc[r][v]);
+    for (int v = 0; v < N; ++v) S::store(out + r * stride + v * W, acc[r][v]);
 }
 
 // out[r] = x[r] m in the algebra: n rows times a [depth][stride] matrix.
 template <class T, int W, class Algebra = SumTimes<T, W>>
-void rows_times(const T* x, int n, const T* m, int depth, int stride, T* out) {
-  for_tiles<kTile<T, W>>(stride / W, [&](auto N, int v) {
+void rows_times(const T* x, i64 n, const T* m, i64 depth, i64 stride, T* out) {
+  for_tiles<kTile<T, W>>(static_cast<int>(stride / W), [&](auto N, int v) {
     const T* mv = m + v * W;
     T* ov = out + v * W;
     i64 r = 0;

@@ -61,9 +61,8 @@ void bind_inference(nb::module_& m) {
         require(k >= 1, "there must be a path to look for");
         BeamRule rule;
         if (beam) rule.criterion = criterion_of(*beam);
-        const auto found = unlocked([&] {
-          return beam ? nbest(in, rule, k, make_threads(threads)) : nbest(in, k, make_threads(threads));
-        });
+        const auto found = unlocked(
+            [&] { return beam ? nbest(in, rule, k, make_threads(threads)) : nbest(in, k, make_threads(threads)); });
         std::vector<i64> count;
         std::vector<i32> path;
         std::vector<double> score;
@@ -157,6 +156,25 @@ void bind_expectations(nb::module_& m) {
       "pairs"_a.none().noconvert(), "edges"_a.none().noconvert());
 }
 
+// pairwise: [labels][labels], or one such matrix for every step
+template <int Rank>
+void bind_messages(nb::module_& m) {
+  m.def(
+      "backward_messages",
+      [](In<double, 2> unary, In<double, Rank> pairwise) {
+        const std::size_t steps = unary.shape(0), n = unary.shape(1);
+        require(pairwise.shape(Rank - 2) == n && pairwise.shape(Rank - 1) == n, "pairwise must be labels by labels");
+        require(Rank == 2 || pairwise.shape(0) + 1 == std::max<std::size_t>(steps, 1),
+                "pairwise has the wrong number of steps");
+        const i64 offsets[2] = {0, static_cast<i64>(steps)};
+        const ChainInput<double> in{static_cast<int>(n), 1, offsets, unary.data(), pairwise.data(), Rank == 3};
+        std::vector<double> beta(unary.size());
+        backward_messages(in, beta.data());
+        return nb::cast(own(std::move(beta))).attr("reshape")(steps, n);
+      },
+      "unary"_a, "pairwise"_a);
+}
+
 template <class T>
 void bind_entropies(nb::module_& m) {
   m.def(
@@ -200,6 +218,8 @@ void bind_type(nb::module_& m) {
 void bind_chains(nb::module_& m) {
   bind_type<float>(m);
   bind_type<double>(m);
+  bind_messages<2>(m);
+  bind_messages<3>(m);
 }
 
 }  // namespace crfkit
