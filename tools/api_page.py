@@ -60,7 +60,7 @@ def page() -> str:
     lines = [
         "# All public names",
         "",
-        "This page is written by `make docs` from the docstrings. Records that functions return are described there.",
+        "This page is written by `make docs` from the docstrings.",
     ]
     for module, members in names().items():
         lines += ["", f"## {module}", "", "| name | what it is |", "|---|---|"]

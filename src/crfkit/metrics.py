@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from crfkit.chain.constraints import CLOSING, OPENING, TAGS, split_label
 from crfkit.data.sequences import Columns
 
-__all__ = ["confusion", "evaluate", "sequence_accuracy", "span_scores", "spans", "token_accuracy"]
+__all__ = ["Report", "confusion", "evaluate", "sequence_accuracy", "span_scores", "spans", "token_accuracy"]
 
 Labels = Sequence[Sequence[Any]]
 

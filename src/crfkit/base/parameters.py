@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
+from functools import cache
 from numbers import Integral, Real
 from typing import Any, Self
 
@@ -44,6 +45,7 @@ class Estimator(ABC):
             setattr(self, name, arguments[name])
 
     @classmethod
+    @cache
     def _parameters(cls) -> dict[str, inspect.Parameter]:
         parameters = inspect.signature(cls.__init__).parameters
         return {name: p for name, p in parameters.items() if name != "self"}

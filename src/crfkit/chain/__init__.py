@@ -5,9 +5,12 @@ neighbouring labels, for one sequence or for a ragged batch. What is for study r
 :mod:`crfkit.chain.study`.
 """
 
-from crfkit.chain.beams import Adaptive, FixedSize, MinDivergence, Threshold
+from crfkit.chain.beams import Adaptive, BeamMarginals, FixedSize, MinDivergence, Threshold
 from crfkit.chain.constraints import Constraints
 from crfkit.chain.entropy import (
+    EntropyGradient,
+    SpanEntropies,
+    UncertainSpan,
     confidence,
     entity_probability,
     entropy,
@@ -18,18 +21,40 @@ from crfkit.chain.entropy import (
     span_entropy,
     span_probability,
 )
-from crfkit.chain.inference import Marginals, decode, log_partition, log_probability, marginals, nbest, sample, score
+from crfkit.chain.inference import (
+    Marginals,
+    NBest,
+    decode,
+    log_partition,
+    log_probability,
+    marginals,
+    nbest,
+    sample,
+    score,
+)
 from crfkit.chain.potentials import Potentials
-from crfkit.chain.study import conditional_entropy, constrained_entropy, entropy_lattices, kbest_entropy
+from crfkit.chain.study import (
+    EntropyLattices,
+    conditional_entropy,
+    constrained_entropy,
+    entropy_lattices,
+    kbest_entropy,
+)
 
 __all__ = [
     "Adaptive",
+    "BeamMarginals",
     "Constraints",
+    "EntropyGradient",
+    "EntropyLattices",
     "FixedSize",
     "Marginals",
     "MinDivergence",
+    "NBest",
     "Potentials",
+    "SpanEntropies",
     "Threshold",
+    "UncertainSpan",
     "conditional_entropy",
     "confidence",
     "constrained_entropy",

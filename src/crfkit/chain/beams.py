@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields
 from functools import cached_property
-from typing import Any, Literal
+from numbers import Integral, Real
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,20 +17,28 @@ from crfkit.chain.potentials import Potentials
 Form = Literal["frozen", "smoothed", "paper"]
 
 
-def _check(owner: object, name: str, value: Any, low: float, integer: bool = False) -> None:
-    kinds = (int, np.integer) if integer else (int, float, np.integer, np.floating)
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, kinds)
-        or not value >= low
-        or value >= (2**31 if integer else np.inf)
-    ):
-        rule = f"{'an int' if integer else 'a number'} >= {low:g}"
-        raise ValueError(f"{name!r} of {type(owner).__name__} must be {rule}, got {value!r}")
+@dataclass(frozen=True)
+class _Rule:
+    """A beam: its name, and numbers of which ints are at least 1 and others at least 0."""
+
+    name: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        for f in fields(self):
+            value, whole = getattr(self, f.name), f.type == "int"
+            good = isinstance(value, Integral if whole else Real) and not isinstance(value, bool)
+            if not good or not whole <= value < (2**31 if whole else np.inf):
+                rule = "an int >= 1" if whole else "a number >= 0"
+                raise ValueError(f"{f.name!r} of {type(self).__name__} must be {rule}, got {value!r}")
+
+    def text(self) -> str:
+        """As :func:`as_beam` reads it."""
+        numbers = (f"{x:g}" if isinstance(x, float) else str(x) for x in vars(self).values())
+        return ":".join([self.name, *numbers])
 
 
 @dataclass(frozen=True)
-class MinDivergence:
+class MinDivergence(_Rule):
     r"""The fewest labels whose renormalised belief is within a divergence of the whole belief.
 
     A belief p cut down to the labels I and renormalised, q, has :math:`KL(q \| p) = -\log \sum_{i \in I} p_i`; so these
@@ -52,16 +60,9 @@ class MinDivergence:
     array([0, 1], dtype=int32)
     """
 
+    name = "min-divergence"
     epsilon: float
     min_size: int = 1
-
-    def __post_init__(self) -> None:
-        _check(self, "epsilon", self.epsilon, 0)
-        _check(self, "min_size", self.min_size, 1, integer=True)
-
-    def text(self) -> str:
-        """As :func:`as_beam` reads it."""
-        return f"min-divergence:{self.epsilon:g}:{self.min_size}"
 
     def core(self) -> tuple[str, float, int]:
         """Kind, amount and size, as the core takes them."""
@@ -69,7 +70,7 @@ class MinDivergence:
 
 
 @dataclass(frozen=True)
-class FixedSize:
+class FixedSize(_Rule):
     """The ``n`` labels of largest belief.
 
     Examples
@@ -78,14 +79,8 @@ class FixedSize:
     ('fixed_size', 0.0, 20)
     """
 
+    name = "fixed"
     n: int
-
-    def __post_init__(self) -> None:
-        _check(self, "n", self.n, 1, integer=True)
-
-    def text(self) -> str:
-        """As :func:`as_beam` reads it."""
-        return f"fixed:{self.n}"
 
     def core(self) -> tuple[str, float, int]:
         """Kind, amount and size, as the core takes them."""
@@ -93,7 +88,7 @@ class FixedSize:
 
 
 @dataclass(frozen=True)
-class Threshold:
+class Threshold(_Rule):
     """The labels whose log-belief is within ``delta`` nats of the largest.
 
     Examples
@@ -102,14 +97,8 @@ class Threshold:
     ('threshold', 6.0, 1)
     """
 
+    name = "threshold"
     delta: float
-
-    def __post_init__(self) -> None:
-        _check(self, "delta", self.delta, 0)
-
-    def text(self) -> str:
-        """As :func:`as_beam` reads it."""
-        return f"threshold:{self.delta:g}"
 
     def core(self) -> tuple[str, float, int]:
         """Kind, amount and size, as the core takes them."""
@@ -117,7 +106,7 @@ class Threshold:
 
 
 @dataclass(frozen=True)
-class Adaptive:
+class Adaptive(_Rule):
     r"""For training: beams by divergence, tied to the optimiser so that training ends at the exact optimum.
 
     Training begins with all labels, goes over to beams of divergence :math:`\epsilon` as soon as they are small, and
@@ -134,7 +123,7 @@ class Adaptive:
     shrink : float
         Factor by which epsilon falls.
     share : float
-        Largest gap allowed, as part of what was gained since the beams were chosen.
+        Largest gap allowed, as a fraction of what was gained since the beams were chosen.
 
     Examples
     --------
@@ -142,34 +131,23 @@ class Adaptive:
     Adaptive(epsilon=0.01, min_size=2, shrink=0.25, share=1.0)
     """
 
+    name = "adaptive"
     epsilon: float = 0.01
     min_size: int = 2
     shrink: float = 0.25
     share: float = 1.0
 
     def __post_init__(self) -> None:
-        _check(self, "epsilon", self.epsilon, 0)
-        _check(self, "min_size", self.min_size, 1, integer=True)
-        _check(self, "shrink", self.shrink, 0)
-        _check(self, "share", self.share, 0)
+        super().__post_init__()
         if self.shrink >= 1:
             raise ValueError(f"'shrink' of Adaptive must be below 1, got {self.shrink!r}")
-
-    def text(self) -> str:
-        """As :func:`as_beam` reads it."""
-        return f"adaptive:{self.epsilon:g}:{self.min_size}:{self.shrink:g}:{self.share:g}"
 
 
 #: A rule that picks the labels of a step.
 Beam = MinDivergence | FixedSize | Threshold
 
 
-_FORMS: dict[str, tuple[Any, tuple[Callable[[str], Any], ...], int]] = {
-    "min-divergence": (MinDivergence, (float, int), 1),
-    "fixed": (FixedSize, (int,), 1),
-    "threshold": (Threshold, (float,), 1),
-    "adaptive": (Adaptive, (float, int, float, float), 0),
-}
+_RULES: dict[str, type[_Rule]] = {rule.name: rule for rule in (MinDivergence, FixedSize, Threshold, Adaptive)}
 
 
 def as_beam(beam: Any) -> Any:
@@ -184,14 +162,15 @@ def as_beam(beam: Any) -> Any:
     >>> as_beam("adaptive").text()
     'adaptive:0.01:2:0.25:1'
     """
-    if beam is None or isinstance(beam, (MinDivergence, FixedSize, Threshold, Adaptive)):
+    if beam is None or isinstance(beam, _Rule):
         return beam
     if not isinstance(beam, str):
         raise ValueError(f"'beam' must be MinDivergence, FixedSize, Threshold, Adaptive or a str, got {beam!r}")
     name, *numbers = beam.split(":")
-    if name not in _FORMS:
-        raise ValueError(f"'beam' must begin with {', '.join(_FORMS)}, got {beam!r}")
-    make, kinds, least = _FORMS[name]
+    if name not in _RULES:
+        raise ValueError(f"'beam' must begin with {', '.join(_RULES)}, got {beam!r}")
+    kinds = [int if f.type == "int" else float for f in fields(_RULES[name])]
+    least = sum(f.default is MISSING for f in fields(_RULES[name]))
     if not least <= len(numbers) <= len(kinds):
         often = str(least) if least == len(kinds) else f"{least} to {len(kinds)}"
         raise ValueError(f"'beam' {name} takes {often} number{'s' * (often != '1')}, got {beam!r}")
@@ -203,7 +182,7 @@ def as_beam(beam: Any) -> Any:
             what = "a whole number" if kind is int else "a number"
             raise ValueError(f"'beam' {beam!r}: {x!r} is not {what}") from None
     try:
-        return make(*values)
+        return _RULES[name](*values)
     except ValueError as e:
         raise ValueError(f"'beam' {beam!r}: {e}") from None
 

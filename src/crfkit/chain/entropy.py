@@ -44,50 +44,23 @@ class UncertainSpan(NamedTuple):
     entropy: float
 
 
-@dataclass(frozen=True, eq=False)
-class _Entropies:
-    log_z: Vector
-    entropy: Vector
-    nodes: Vector | None = None
-    steps: Vector | None = None
-    unary: Floats | None = None
-    pairwise: Floats | None = None
-    before: Vector | None = None
-    behind: Vector | None = None
-
-
-def _entropies(
-    p: Potentials, n_jobs: int | None, *, spans: bool = False, gradient: bool = False, lattices: bool = False
-) -> _Entropies:
+def _entropies(p: Potentials, n_jobs: int | None, wanted: str = "") -> tuple[Vector, Any, Any]:
+    """Entropies of the sequences, and the two arrays of "spans", of the "gradient" or of the "lattices"."""
     if not isinstance(p, Potentials):
         raise TypeError(f"entropies are those of Potentials, got {type(p).__name__}")
     x = p.lattice
-    tokens = len(x.unary)
-    edges = int(np.maximum(np.diff(x.offsets) - 1, 0).sum())
-    out = _Entropies(
-        np.empty(len(p)),
-        np.empty(len(p)),
-        np.zeros(tokens) if spans else None,
-        np.zeros(edges) if spans else None,
-        np.zeros_like(x.unary) if gradient else None,
-        np.zeros_like(x.pairwise) if gradient else None,
-        np.zeros(x.unary.shape) if lattices else None,
-        np.zeros(x.unary.shape) if lattices else None,
-    )
-    _core.entropies(
-        x,
-        resolve_threads(n_jobs),
-        out.log_z,
-        out.entropy,
-        out.nodes,
-        out.steps,
-        out.unary,
-        out.pairwise,
-        out.before,
-        out.behind,
-    )
-    _require_paths(p, np.isneginf(out.log_z))
-    return out
+    shapes = {
+        "spans": ((len(x.unary),), (int(np.maximum(np.diff(x.offsets) - 1, 0).sum()),)),
+        "gradient": (x.unary.shape, x.pairwise.shape),
+        "lattices": (x.unary.shape, x.unary.shape),
+    }
+    dtype = x.unary.dtype if wanted == "gradient" else np.float64
+    out: Any = [np.zeros(s, dtype) if kind == wanted else None for kind, pair in shapes.items() for s in pair]
+    log_z, found = np.empty(len(p)), np.empty(len(p))
+    _core.entropies(x, resolve_threads(n_jobs), log_z, found, *out)
+    _require_paths(p, np.isneginf(log_z))
+    first, second = [array for array in out if array is not None] or (None, None)
+    return found, first, second
 
 
 def _one(p: Potentials, values: Vector) -> Any:
@@ -134,7 +107,7 @@ def entropy(p: Potentials, n_jobs: int | None = None) -> Any:
     >>> round(entropy(p) / float(np.log(2)), 6)
     3.0
     """
-    return _one(p, _entropies(p, n_jobs).entropy)
+    return _one(p, _entropies(p, n_jobs)[0])
 
 
 def entropy_gradient(p: Potentials, n_jobs: int | None = None) -> EntropyGradient:
@@ -154,11 +127,8 @@ def entropy_gradient(p: Potentials, n_jobs: int | None = None) -> EntropyGradien
     >>> entropy_gradient(p).unary.round(4)
     array([[ 0.1966, -0.1966]])
     """
-    found = _entropies(p, n_jobs, gradient=True)
-    assert found.unary is not None
-    assert found.pairwise is not None
-    pairwise = found.pairwise if p.lattice.per_step else found.pairwise[0]
-    return EntropyGradient(_one(p, found.entropy), found.unary, pairwise)
+    found, unary, pairwise = _entropies(p, n_jobs, "gradient")
+    return EntropyGradient(_one(p, found), unary, pairwise if p.lattice.per_step else pairwise[0])
 
 
 class SpanEntropies:
@@ -257,10 +227,8 @@ def span_entropies(p: Potentials, n_jobs: int | None = None) -> SpanEntropies:
     >>> round(found.span(0, 3), 4), round(found.span(1, 2), 4)
     (0.6931, 0.6931)
     """
-    found = _entropies(p, n_jobs, spans=True)
-    assert found.nodes is not None
-    assert found.steps is not None
-    return SpanEntropies(p, found.nodes, found.steps, found.entropy)
+    whole, nodes, steps = _entropies(p, n_jobs, "spans")
+    return SpanEntropies(p, nodes, steps, whole)
 
 
 def span_entropy(p: Potentials | SpanEntropies, start: int, end: int, sequence: int | None = None) -> float:

@@ -49,10 +49,8 @@ def entropy_lattices(p: Potentials, n_jobs: int | None = None) -> EntropyLattice
     >>> (entropy_lattices(p).before[:, 0] / np.log(2)).round(6)
     array([0., 1., 2.])
     """
-    found = _entropies(p, n_jobs, lattices=True)
-    assert found.before is not None
-    assert found.behind is not None
-    return EntropyLattices(_one(p, found.entropy), found.before, found.behind)
+    found, before, behind = _entropies(p, n_jobs, "lattices")
+    return EntropyLattices(_one(p, found), before, behind)
 
 
 def _fixed(p: Potentials, start: int, labels: Sequence[int]) -> tuple[float, float]:

@@ -40,13 +40,8 @@ def _ingredients(split: str, label: str | None) -> Labelled:
     return read_columns(BytesIO(text))
 
 
-def _conll2000(split: str, label: str | None) -> Labelled:
-    return read_columns(_find("conll2000", _split_of(split, train="train.txt", test="test.txt")))
-
-
-def _bc2gm(split: str, label: str | None) -> Labelled:
-    name = _split_of(split, train="train.tsv", dev="devel.tsv", test="test.tsv")
-    return read_columns(_find("bc2gm", name))
+def _columns(folder: str, **names: str) -> Callable[[str, str | None], Labelled]:
+    return lambda split, label: read_columns(_find(folder, _split_of(split, **names)))
 
 
 def _snips(split: str, label: str | None) -> Labelled:
@@ -67,19 +62,12 @@ def _universal(folder: str, prefix: str) -> Callable[[str, str | None], Labelled
     return load
 
 
-def _in_part(i: int, n: int, split: str, test: int, seed: int) -> bool:
-    """Whether item i of n belongs to the part, the test part being ``test`` items drawn with a fixed seed."""
-    return (i in _test_part(n, test, seed)) == (split == "test")
-
-
-_parts: dict[tuple[int, int, int], frozenset[int]] = {}
-
-
-def _test_part(n: int, test: int, seed: int) -> frozenset[int]:
-    key = (n, test, seed)
-    if key not in _parts:
-        _parts[key] = frozenset(np.random.default_rng(seed).permutation(n)[:test].tolist())
-    return _parts[key]
+def _part(items: list[Any], split: str, n_test: int) -> list[Any]:
+    """The items of a part, the test part being drawn with a fixed seed."""
+    if split == "all":
+        return items
+    test = set(np.random.default_rng(0).permutation(len(items))[:n_test].tolist())
+    return [x for i, x in enumerate(items) if (i in test) == (split == "test")]
 
 
 def _nettalk(split: str, label: str | None) -> Labelled:
@@ -102,9 +90,7 @@ def _nettalk(split: str, label: str | None) -> Labelled:
         if len(phone) != len(word):
             raise DataError(f"{path}:{number}: {len(word)} letters, but {len(phone)} phones")
         words.append(list(word))
-    if split != "all":
-        chosen = [i for i in range(len(words)) if _in_part(i, len(words), split, 934, seed=0)]
-        words, phones = [words[i] for i in chosen], [phones[i] for i in chosen]
+    words, phones = _part(words, split, 934), _part(phones, split, 934)
     return Labelled(Columns.from_sequences(words), Columns.from_sequences(phones))
 
 
@@ -132,7 +118,7 @@ def _cmudict(split: str, label: str | None) -> Labelled:
         entry = line.split("#", 1)[0].split()
         if len(entry) > 1:
             rows.append((list(entry[0].split("(")[0]), entry[1:]))
-    keep = [x for i, x in enumerate(rows) if split == "all" or _in_part(i, len(rows), split, len(rows) // 10, seed=0)]
+    keep = _part(rows, split, len(rows) // 10)
     return Labelled([letters for letters, _ in keep], [phones for _, phones in keep])
 
 
@@ -168,9 +154,9 @@ def _snakes(split: str, label: str | None) -> Labelled:
 
 _CORPORA: dict[str, Callable[[str, str | None], Labelled]] = {
     "ingredients": _ingredients,
-    "conll2000": _conll2000,
+    "conll2000": _columns("conll2000", train="train.txt", test="test.txt"),
     "nettalk": _nettalk,
-    "bc2gm": _bc2gm,
+    "bc2gm": _columns("bc2gm", train="train.tsv", dev="devel.tsv", test="test.tsv"),
     "snips_slots": _snips,
     "ud_english_ewt": _universal("ud_english_ewt", "en_ewt"),
     "ud_latvian_lvtb": _universal("ud_latvian_lvtb", "lv"),

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, TypeVar, overload
+from typing import Any, Self, TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,7 +48,44 @@ def _sequence_numbers(n: int, key: Any) -> Ints:
     return numbers % max(n, 1)
 
 
-class Columns(Sequence[Any]):
+class _Ragged(Sequence[Any]):
+    """Ragged sequences of tokens, as a list of sequences; slices and arrays of numbers give the same kind again."""
+
+    offsets: Ints
+
+    @property
+    def lengths(self) -> Ints:
+        """Tokens of each sequence, [S]."""
+        return np.diff(self.offsets)
+
+    @abstractmethod
+    def _sequence(self, first: int, last: int) -> list[Any]:
+        """The tokens from ``first`` to ``last - 1``."""
+
+    @abstractmethod
+    def _take(self, tokens: Ints, offsets: Ints) -> Self:
+        """Some of the tokens, with offsets of their own."""
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @overload
+    def __getitem__(self, key: int) -> list[Any]: ...
+    @overload
+    def __getitem__(self, key: slice | NDArray[np.int64]) -> Self: ...
+    def __getitem__(self, key: Any) -> Any:
+        if isinstance(key, (int, np.integer)):
+            if not -len(self) <= key < len(self):
+                raise IndexError(f"sequence {key} of {len(self)}")
+            key = int(key) % len(self)
+            return self._sequence(int(self.offsets[key]), int(self.offsets[key + 1]))
+        return self._take(*rows_of(self.offsets, _sequence_numbers(len(self), key)))
+
+    def __iter__(self) -> Iterator[list[Any]]:
+        return (self[i] for i in range(len(self)))
+
+
+class Columns(_Ragged):
     """Ragged sequences of tokens, every token a row of strings; each distinct string is stored once.
 
     Behaves as a list of sequences: with one column a sequence is a list of strings, with more a list of tuples.
@@ -106,11 +144,6 @@ class Columns(Sequence[Any]):
         """Strings in a row."""
         return int(self.ids.shape[1])
 
-    @property
-    def lengths(self) -> Ints:
-        """Tokens of each sequence, [S]."""
-        return np.diff(self.offsets)
-
     def texts(self) -> list[str]:
         """The distinct strings."""
         if self._texts is None:
@@ -134,30 +167,17 @@ class Columns(Sequence[Any]):
         bounds = self.offsets.tolist()
         return [flat[a:b] for a, b in itertools.pairwise(bounds)]
 
-    def __len__(self) -> int:
-        return len(self.offsets) - 1
+    def _sequence(self, first: int, last: int) -> list[Any]:
+        text = self.texts()
+        rows = self.ids[first:last].tolist()
+        if self.n_columns == 1:
+            return [text[row[0]] for row in rows]
+        return [tuple(text[i] for i in row) for row in rows]
 
-    @overload
-    def __getitem__(self, key: int) -> list[Any]: ...
-    @overload
-    def __getitem__(self, key: slice | NDArray[np.int64]) -> Columns: ...
-    def __getitem__(self, key: Any) -> Any:
-        if isinstance(key, (int, np.integer)):
-            if not -len(self) <= key < len(self):
-                raise IndexError(f"sequence {key} of {len(self)}")
-            key = int(key) % len(self)
-            text = self.texts()
-            rows = self.ids[self.offsets[key] : self.offsets[key + 1]].tolist()
-            if self.n_columns == 1:
-                return [text[row[0]] for row in rows]
-            return [tuple(text[i] for i in row) for row in rows]
-        tokens, offsets = rows_of(self.offsets, _sequence_numbers(len(self), key))
+    def _take(self, tokens: Ints, offsets: Ints) -> Columns:
         out = Columns(self.strings, self.ids[tokens], offsets)
         out._texts = self._texts
         return out
-
-    def __iter__(self) -> Iterator[list[Any]]:
-        return (self[i] for i in range(len(self)))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Sequence) or isinstance(other, str):
@@ -177,7 +197,7 @@ def _columns_from_arrays(text: NDArray[np.uint8], ends: NDArray[np.uint64], ids:
     return Columns(_core.StringTable.from_arrays(text, ends), ids, offsets)
 
 
-class Items(Sequence[Any]):
+class Items(_Ragged):
     """Ragged sequences of tokens, every token a bag of named attributes with values.
 
     Behaves as a list of sequences of dicts ``{attribute: value}``.
@@ -225,25 +245,10 @@ class Items(Sequence[Any]):
         offsets = _joined_offsets([part.offsets for part in parts])
         return cls(names, offsets, _joined_offsets([part.ptr for part in parts]), attr, value)
 
-    @property
-    def lengths(self) -> Ints:
-        """Tokens of each sequence, [S]."""
-        return np.diff(self.offsets)
+    def _sequence(self, first: int, last: int) -> list[Any]:
+        return [self._token(t) for t in range(first, last)]
 
-    def __len__(self) -> int:
-        return len(self.offsets) - 1
-
-    @overload
-    def __getitem__(self, key: int) -> list[dict[str, float]]: ...
-    @overload
-    def __getitem__(self, key: slice | NDArray[np.int64]) -> Items: ...
-    def __getitem__(self, key: Any) -> Any:
-        if isinstance(key, (int, np.integer)):
-            if not -len(self) <= key < len(self):
-                raise IndexError(f"sequence {key} of {len(self)}")
-            key = int(key) % len(self)
-            return [self._token(t) for t in range(self.offsets[key], self.offsets[key + 1])]
-        tokens, offsets = rows_of(self.offsets, _sequence_numbers(len(self), key))
+    def _take(self, tokens: Ints, offsets: Ints) -> Items:
         entries, ptr = rows_of(self.ptr, tokens)
         value = None if self.value is None else self.value[entries]
         return Items(self.names, offsets, ptr, self.attr[entries], value)
@@ -254,9 +259,6 @@ class Items(Sequence[Any]):
             name = self.names[int(self.attr[k])]
             out[name] = out.get(name, 0.0) + (1.0 if self.value is None else float(self.value[k]))
         return out
-
-    def __iter__(self) -> Iterator[list[dict[str, float]]]:
-        return (self[i] for i in range(len(self)))
 
     def __repr__(self) -> str:
         return f"<Items: {len(self)} sequences, {len(self.ptr) - 1} tokens, {len(self.names)} attributes>"

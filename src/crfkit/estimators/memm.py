@@ -99,6 +99,7 @@ class MEMM(PenalisedChain):
 
     _kind = "memm"
     _model_class = LocalChainModel
+    _needs_labels = True
 
     def __init__(
         self,
@@ -132,9 +133,6 @@ class MEMM(PenalisedChain):
         if weights is not None:
             weights = np.repeat(weights, np.diff(data.offsets))
         return layout, replace(problem, layout=flat, data=decisions, weights=weights)
-
-    def _takes_unknown_labels(self) -> bool:
-        return False
 
     def predict(
         self, X: Any, *, given: Any = None, beam: Beam | str | None = None, greedy: bool = False

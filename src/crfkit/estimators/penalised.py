@@ -60,14 +60,14 @@ class PenalisedChain(ChainEstimator):
 
     features: FeatureSource
     algorithm: str | Algorithm
-    c1: float
+    c1: float = 0
     c2: float
     min_freq: float
     all_possible_states: bool
     all_possible_transitions: bool
     start_end: bool = True
     constraints: Rules = None
-    entropy_weight: float = 0.0
+    entropy_weight: float = 0
     entropy_per: str = "sequence"
     entropy_ramp: int = 10
     beam: Beam | Adaptive | str | None = None
@@ -84,6 +84,7 @@ class PenalisedChain(ChainEstimator):
 
     _sums = False  # whether min_freq sums values, as CRFsuite does
     _model_class: type[ChainModel] = ChainModel
+    _needs_labels = False  # whether all labels must be known
     _seen = 0  # sequences of a stream so far
 
     def _check_parameters(self) -> None:
@@ -107,23 +108,22 @@ class PenalisedChain(ChainEstimator):
             if getattr(self, name) not in (a, b):
                 raise ValueError(f"{name!r} of {owner} must be {a!r} or {b!r}, got {getattr(self, name)!r}")
         as_beam(self.beam)
-        how = find_algorithm(self.algorithm, owner)
-        unset = {
-            "c1": 0,
-            "entropy_weight": 0,
-            "beam": None,
-            "gradient": "forward-backward",
-            "warm_start_fraction": None,
-        }
-        for name, default in unset.items():
-            value = getattr(self, name)
-            if value != default and name not in how.supports:
-                raise ValueError(
-                    f"{name!r} of {owner} must be {default!r} for the algorithm "
-                    f"{self.algorithm!r} (others are for {supporting(name)}), got {value!r}"
-                )
-            if name in ("beam", "warm_start_fraction") and value is not None and self.gradient == "backward":
-                raise ValueError(f"{name!r} of {owner} needs gradient='forward-backward', got 'backward'")
+        for name in ("c1", "entropy_weight", "beam", "gradient", "warm_start_fraction"):
+            value, unset = getattr(self, name), getattr(PenalisedChain, name)
+            if value != unset:
+                self._require(name, value, unset)
+                if name in ("beam", "warm_start_fraction") and self.gradient == "backward":
+                    raise ValueError(f"{name!r} of {owner} needs gradient='forward-backward', got 'backward'")
+        find_algorithm(self.algorithm, owner)
+
+    def _require(self, name: str, value: Any, unset: Any = None) -> None:
+        """Raises if the algorithm does not support what is asked of it."""
+        owner = type(self).__name__
+        if name not in find_algorithm(self.algorithm, owner).supports:
+            raise ValueError(
+                f"{name!r} of {owner} must be {unset!r} for the algorithm {self.algorithm!r} "
+                f"(others are for {supporting(name)}), got {value!r}"
+            )
 
     def _rules(self, labels: Sequence[Any]) -> Constraints | None:
         rules, owner = self.constraints, type(self).__name__
@@ -155,9 +155,13 @@ class PenalisedChain(ChainEstimator):
             raise ValueError(f"label {labels[len(model.labels)]!r} is not one of the model's")
         numbers = label_numbers(y, labels, data.offsets)
         sets = label_sets(y, labels, data.offsets) if len(numbers) and numbers.min() < 0 else None
-        if sets is not None and not self._takes_unknown_labels():
-            raise ValueError("unknown labels in 'y' need CRF(gradient='forward-backward') or an HMM")
+        if sets is not None:
+            self._require("unknown_labels", "some")
+            if self._needs_labels or self.gradient == "backward":
+                raise ValueError("unknown labels in 'y' need CRF(gradient='forward-backward') or an HMM")
         weights = sequence_weights(sample_weight, data.n_sequences)
+        if weights is not None:
+            self._require("sample_weight", weights)
         rules = self._rules(labels)
         if rules is not None:
             check_gold(numbers, data, rules, labels)
@@ -188,10 +192,6 @@ class PenalisedChain(ChainEstimator):
     def _as_trained(self, problem: Problem) -> tuple[Layout, Problem]:
         """The layout of the model, and what is minimised: a hook for estimators that look at the data differently."""
         return problem.layout, problem
-
-    def _takes_unknown_labels(self) -> bool:
-        how = find_algorithm(self.algorithm, type(self).__name__)
-        return self.gradient == "forward-backward" and "unknown_labels" in how.supports
 
     def _objective(self, problem: Problem, training: bool = False, stream: bool = False) -> Any:
         """What is minimised; in training, in the form that the optimiser needs."""
@@ -297,7 +297,7 @@ class PenalisedChain(ChainEstimator):
         }
         self._adopt(self._model(skeleton.pruned(), result.w, info))
         self.result_, self.n_iter_, self.beams_ = result, result.iterations, result.beams
-        self._seen += len(X)
+        self._seen += len(X) if stream else 0
         if result.reason == "interrupted":
             warnings.warn(
                 f"training was {result.message} (iteration {result.iterations})", RuntimeWarning, stacklevel=3

@@ -88,7 +88,7 @@ class Template:
 
     def plan(self) -> FeaturePlan:
         """The template as the core takes it."""
-        plan = self._wapiti_plan() if self.dialect == "wapiti" else self._crfpp_plan()
+        plan = self._plan()
         if not plan.templates and not plan.transitions:
             raise ValueError(f"{self.name}: the template is empty")
         if not self.padding:
@@ -112,33 +112,24 @@ class Template:
             if line:
                 yield number, line
 
-    def _wapiti_plan(self) -> FeaturePlan:
-        plan = FeaturePlan(pad=2 if self.padding else 0, transitions=False)
+    def _plan(self) -> FeaturePlan:
+        wapiti = self.dialect == "wapiti"
+        plan = FeaturePlan(pad=(2 if wapiti else 1) * self.padding, transitions=False)
         for number, line in self._used_lines():
-            if line[0] not in "ub*":
-                raise ValueError(f"{self.name}:{number}: a pattern begins with u, b or *, got {line!r}")
+            if line[0] not in ("ub*" if wapiti else "UB"):
+                what, which = ("pattern", "u, b or *") if wapiti else ("template line", "U or B")
+                raise ValueError(f"{self.name}:{number}: a {what} begins with {which}, got {line!r}")
             literal, pieces, end = [], [], 0
-            for found in _COMMAND.finditer(line):
-                command, at, row, column, regex = found.groups()
+            for found in (_COMMAND if wapiti else _MACRO).finditer(line):
                 literal.append(line[end : found.start()])
                 end = found.end()
-                if (regex is None) != (command in "xX"):
-                    rule = "takes no" if command in "xX" else "needs a"
-                    raise ValueError(f"{self.name}:{number}: %{command} {rule} regular expression, got {line!r}")
-                if abs(int(row)) > _FAR or int(column) > _FAR:
-                    raise ValueError(f"{self.name}:{number}: {found[0]} is more than {_FAR} away")
-                place = int(row) if at else None
-                node = plan.pattern(int(column), command.lower(), command.isupper(), place, regex or "")
-                try:
-                    _core.TemplateEncoder([plan.nodes[node]], [], 0)
-                except ValueError as e:
-                    raise ValueError(f"{self.name}:{number}: {e}") from None
-                pieces.append((node, 0 if at else int(row)))
+                pieces.append(self._command(plan, number, line, found) if wapiti else self._macro(plan, number, found))
             literal.append(line[end:])
             if any("%" in text for text in literal):
-                raise ValueError(f"{self.name}:{number}: expected %x[row,column] or the like after %, got {line!r}")
+                more = " or the like" if wapiti else ""
+                raise ValueError(f"{self.name}:{number}: expected %x[row,column]{more} after %, got {line!r}")
             for edge in (False, True):
-                if line[0] == ("u" if edge else "b"):
+                if line[0] in ("uU" if edge else "bB"):
                     continue
                 if pieces:
                     plan.look(pieces, literal[0], literal[1:-1], literal[-1], edge)
@@ -148,28 +139,29 @@ class Template:
                     plan.look([(plan.mark("always"), 0)], line)
         return plan
 
-    def _crfpp_plan(self) -> FeaturePlan:
-        plan = FeaturePlan(pad=int(self.padding), transitions=False)
-        for number, line in self._used_lines():
-            if line[0] not in "UB":
-                raise ValueError(f"{self.name}:{number}: a template line begins with U or B, got {line!r}")
-            texts = _MACRO.split(line)
-            literal, macros = texts[::3], list(zip(texts[1::3], texts[2::3], strict=True))
-            if any("%" in text for text in literal):
-                raise ValueError(f"{self.name}:{number}: expected %x[row,column] after %, got {line!r}")
-            for row, column in macros:
-                if abs(int(row)) > _FAR or int(column) > _FAR:
-                    raise ValueError(f"{self.name}:{number}: %x[{row},{column}] is more than {_FAR} away")
-            edge = line[0] == "B"
-            if not macros:
-                if edge:
-                    plan.transitions = True
-                else:
-                    plan.look([(plan.mark("always"), 0)], line)
-                continue
-            pieces = [(plan.leaf(int(column)), int(row)) for row, column in macros]
-            plan.look(pieces, literal[0], list(literal[1:-1]), literal[-1], edge)
-        return plan
+    def _macro(self, plan: FeaturePlan, number: int, found: re.Match[str]) -> tuple[int, int]:
+        """Node and offset of CRF++'s ``%x[row,column]``."""
+        row, column = (int(x) for x in found.groups())
+        self._require_near(number, found[0], row, column)
+        return plan.leaf(column), row
+
+    def _command(self, plan: FeaturePlan, number: int, line: str, found: re.Match[str]) -> tuple[int, int]:
+        """Node and offset of a command of Wapiti's."""
+        command, at, row, column, regex = found.groups()
+        if (regex is None) != (command in "xX"):
+            rule = "takes no" if command in "xX" else "needs a"
+            raise ValueError(f"{self.name}:{number}: %{command} {rule} regular expression, got {line!r}")
+        self._require_near(number, found[0], int(row), int(column))
+        node = plan.pattern(int(column), command.lower(), command.isupper(), int(row) if at else None, regex or "")
+        try:
+            _core.TemplateEncoder([plan.nodes[node]], [], 0)
+        except ValueError as e:
+            raise ValueError(f"{self.name}:{number}: {e}") from None
+        return node, 0 if at else int(row)
+
+    def _require_near(self, number: int, text: str, row: int, column: int) -> None:
+        if abs(row) > _FAR or column > _FAR:
+            raise ValueError(f"{self.name}:{number}: {text} is more than {_FAR} away")
 
     def __repr__(self) -> str:
         return f"Template({len(self.lines)} lines from {self.name})"

@@ -22,7 +22,7 @@ from crfkit.graph.checks import float_array
 from crfkit.graph.engine import ConvergenceWarning, Inference, Scores, as_inference
 from crfkit.graph.factor_graph import FactorGraph
 from crfkit.graph.objective import LOSSES, GraphData, GraphObjective
-from crfkit.model.chain_model import ModelError, plain_values, write_file
+from crfkit.model.chain_model import damaged, plain_values, write_file
 from crfkit.training.lbfgs import minimize_lbfgs
 from crfkit.training.optimiser import Callback, Progress
 
@@ -337,7 +337,7 @@ class GraphEstimator(Estimator):
         features: FeatureSource,
         n_jobs: int | None,
     ) -> Self:
-        try:
+        with damaged(name):
             known = cls._parameters()
             params = {k: v for k, v in header["params"].items() if k in known and k not in cls._not_saved}
             params |= {k: _from_plain(params[k]) for k in ("inference", "decoding")} | {"n_jobs": n_jobs}
@@ -354,10 +354,6 @@ class GraphEstimator(Estimator):
                 raise ValueError("its parts do not fit together")
             out.n_iter_ = int(header["info"]["iterations"])
             out.weights_ = weights
-        except ModelError:
-            raise
-        except (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError, OverflowError) as e:
-            raise ModelError(f"{name}: the model is damaged: {e}") from e
         return out
 
     def factor_graph(self, x: Any) -> FactorGraph:

@@ -6,6 +6,7 @@ import json
 import os
 import struct
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -23,17 +24,7 @@ from crfkit.data.sequences import Columns, Items
 from crfkit.features.encoders import Encoder, FeatureSource, ItemEncoder, PlanEncoder
 
 FORMAT = 1
-_DTYPES = {
-    "F64": np.float64,
-    "F32": np.float32,
-    "I64": np.int64,
-    "I32": np.int32,
-    "U64": np.uint64,
-    "U32": np.uint32,
-    "U16": np.uint16,
-    "U8": np.uint8,
-    "BOOL": np.bool_,
-}
+_DTYPES = dict(F64="f8", F32="f4", I64="i8", I32="i4", U64="u8", U32="u4", U16="u2", U8="u1", BOOL="?")  # noqa: C408
 _PIECE = 1 << 23  # scores held at a time while predicting
 
 
@@ -291,9 +282,7 @@ def write_model(model: ChainModel, path: str | os.PathLike[str], estimator: str)
     arrays |= {f"layout.{k}": v for k, v in model.layout.arrays().items()}
     arrays["weights"] = np.asarray(model.weights)
     if model.constraints is not None:
-        arrays["constraints.transitions"] = model.constraints.transitions
-        arrays["constraints.start"] = model.constraints.start
-        arrays["constraints.end"] = model.constraints.end
+        arrays |= {f"constraints.{k}": v for k, v in vars(model.constraints).items()}
     write_file(path, header, arrays)
 
 
@@ -400,24 +389,32 @@ def read_model(path: str | os.PathLike[str], features: FeatureSource = None) -> 
     return chain_model(os.fspath(path), header, arrays, features), header
 
 
+@contextmanager
+def damaged(name: str) -> Iterator[None]:
+    """Errors while a model is put together from its file say that the file is damaged."""
+    try:
+        yield
+    except ModelError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError, OverflowError) as e:
+        raise ModelError(f"{name}: the model is damaged: {e}") from e
+
+
 def chain_model(
     name: str, header: dict[str, Any], arrays: dict[str, NDArray[Any]], features: FeatureSource = None
 ) -> ChainModel:
     """A chain model of what its file holds; all is checked."""
     if header.get("estimator", "crf") not in ("crf", "hmm", "memm"):
         raise ModelError(f"{name}: a model of the kind {header['estimator']!r}, which is no linear chain")
-    try:
+    with damaged(name):
         numbers = {k: int(v) for k, v in header["layout"].items()}
         parts: dict[str, Any] = dict(group(arrays, "layout"))
         layout = Layout(**{**parts, **numbers})
         layout.native  # noqa: B018 - checks the layout
         function = features if callable(features) else None
         encoder = restore_encoder(header["encoder"], group(arrays, "encoder"), function)
-        constraints = None
-        if "constraints.transitions" in arrays:
-            constraints = Constraints(
-                arrays["constraints.transitions"], arrays["constraints.start"], arrays["constraints.end"]
-            )
+        rules = group(arrays, "constraints")
+        constraints = Constraints(**rules) if rules else None
         labels = tuple(header["labels"])
         if header["dtype"] not in ("float32", "float64"):
             raise ValueError(f"precision {header['dtype']!r} is not known")
@@ -445,8 +442,4 @@ def chain_model(
         )
         if not shapes_fit or not np.isfinite(model.weights).all():
             raise ValueError("its parts do not fit together")
-    except ModelError:
-        raise
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError, OverflowError) as e:
-        raise ModelError(f"{name}: the model is damaged: {e}") from e
     return model

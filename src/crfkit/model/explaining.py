@@ -92,34 +92,15 @@ class Explanation:
     def to_dict(self) -> dict[str, Any]:
         """As plain dicts and lists, for JSON; infinite amounts of forbidden labellings are None."""
 
-        def number(x: float) -> float | None:
-            return float(x) if np.isfinite(x) else None
+        def plain(record: Any) -> dict[str, Any]:
+            infinite = {k: None for k, v in vars(record).items() if isinstance(v, float) and not np.isfinite(v)}
+            return {**vars(record), **infinite}
 
-        return {
-            "decisions": [
-                {
-                    "position": d.position,
-                    "token": _shown(d.token),
-                    "label": d.label,
-                    "runner_up": d.runner_up,
-                    "probability": d.probability,
-                    "runner_up_probability": d.runner_up_probability,
-                    "log_odds": number(d.log_odds),
-                    "contributions": [
-                        {
-                            "kind": c.kind,
-                            "name": c.name,
-                            "value": c.value,
-                            "label_weight": number(c.label_weight),
-                            "runner_up_weight": number(c.runner_up_weight),
-                            "amount": number(c.amount),
-                        }
-                        for c in d.contributions
-                    ],
-                }
-                for d in self.decisions
-            ]
-        }
+        decisions = []
+        for d in self.decisions:
+            contributions = [plain(c) for c in d.contributions]
+            decisions.append({**plain(d), "token": _shown(d.token), "contributions": contributions})
+        return {"decisions": decisions}
 
     def to_text(self, top: int = 5) -> str:
         """A table with the ``top`` contributions to each decision."""

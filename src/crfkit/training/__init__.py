@@ -5,7 +5,7 @@ from crfkit.training.beams import BeamObjective, BeamReport
 from crfkit.training.lbfgs import LBFGS, minimize_lbfgs
 from crfkit.training.newton import NewtonCG
 from crfkit.training.objective import LikelihoodObjective, Objective, Problem
-from crfkit.training.optimiser import Algorithm, Callback, Progress, Reason, Result
+from crfkit.training.optimiser import Algorithm, Callback, Progress, Result
 from crfkit.training.semi import SemiSupervisedObjective
 from crfkit.training.sequences import SequenceObjective
 from crfkit.training.stochastic import AROW, SAG, SGD, SMD, AdaGrad, PassiveAggressive, Perceptron
@@ -31,7 +31,6 @@ __all__ = [
     "Perceptron",
     "Problem",
     "Progress",
-    "Reason",
     "Result",
     "SemiSupervisedObjective",
     "SequenceObjective",
