@@ -195,13 +195,10 @@ class CRF(PenalisedChain):
 
     @classmethod
     def _of_model(cls, model: ChainModel, params: dict[str, Any], features: FeatureSource, n_jobs: int | None) -> Self:
-        known = {k: v for k, v in params.items() if k in cls._parameters()}
-        known |= {"features": features if callable(features) else "auto", "constraints": model.constraints}
-        if known.get("algorithm") not in ALGORITHMS:
-            known.pop("algorithm", None)  # an optimiser with settings of its own, which files name but do not hold
-        crf = cls(**{**known, "n_jobs": n_jobs})
-        crf._adopt(model)
-        crf.n_iter_ = int(model.info.get("iterations", 0))
+        crf = super()._of_model(model, params, features, n_jobs)
+        crf.features, crf.constraints = features if callable(features) else "auto", model.constraints
+        if params.get("algorithm") in ALGORITHMS:  # files name, but do not hold, an optimiser with settings of its own
+            crf.algorithm = params["algorithm"]
         return crf
 
     def explain(self, x: Any, y: Sequence[Any] | None = None) -> Explanation:
