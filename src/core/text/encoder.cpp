@@ -202,8 +202,7 @@ TemplateEncoder::LeafMaps TemplateEncoder::map_leaves(const ColumnView& data, bo
 // values[node][k]: its value k steps after low_[node], counted from the first token
 struct TemplateEncoder::Scratch {
   std::vector<std::vector<u32>> values;
-  std::vector<std::vector<u32>>
-      pads[2];  // of each node: its value n steps before the first, after the last token
+  std::vector<std::vector<u32>> pads[2];  // of each node: its value n steps before the first, after the last token
 };
 
 u32 TemplateEncoder::pad_value(int node, i64 far, bool before, bool grow) {
