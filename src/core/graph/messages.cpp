@@ -266,7 +266,7 @@ class Passing {
     cavities(f, s, work);
     work.entries.reserve(size);
     double* x = work.entries.data();
-    add_cavities(f, work, x);
+    add_cavities(f, work, x, [scale = 1 / appearance(f)](double score) { return score * scale; });
     i64 inner = 1;  // entries from one value of the variable to its next
     for (i64 k = s + 1; k < g_.scope_ptr[f + 1]; ++k) inner *= g_.card[g_.scope[k]];
     for (i64 i = 0; i < n; ++i) {
@@ -298,13 +298,13 @@ class Passing {
     }
   }
 
-  // The scores of all entries of f, with the cavities.
-  void add_cavities(i64 f, const Scratch& work, double* out) const {
+  // The reweighted scores of all entries of f, with the cavities.
+  template <class Reweighted>
+  void add_cavities(i64 f, const Scratch& work, double* out, Reweighted reweighted) const {
     const auto scope = g_.scope_of(f);
     const double* x = scores_.table(f);
-    const double rho = appearance(f);
     each_entry(g_, f, [&](i64 k, const i32* y) {
-      out[k] = x[k] / rho;
+      out[k] = reweighted(x[k]);
       const double* c = work.cavity.data();
       for (std::size_t d = 0; d < scope.size(); c += g_.card[scope[d++]]) out[k] += c[y[d]];
     });
@@ -350,7 +350,7 @@ class Passing {
       if (!std::isnan(term)) return term;
     }
     cavities(f, -1, work);
-    add_cavities(f, work, out);
+    add_cavities(f, work, out, [rho = appearance(f)](double score) { return score / rho; });
     if (!softmax(out, g_.table_size(f))) return -kInf;
     const auto [energy, entropy] = energy_and_entropy(out, scores_.table(f), g_.table_size(f));
     return energy + appearance(f) * entropy;
