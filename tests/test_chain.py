@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lattices import potentials
 
-from crfkit import chain
+from crfkit import _core, chain
 from crfkit.chain import Potentials
 
 
@@ -283,3 +283,15 @@ def test_the_potentials_are_left_alone() -> None:
     chain.sample(p, 3)
     np.testing.assert_array_equal(before[0], p.unary)
     np.testing.assert_array_equal(before[1], p.pairwise)
+
+
+@pytest.mark.parametrize("per_step", [False, True])
+def test_backward_messages_add_up_to_log_z(per_step: bool) -> None:
+    rng = np.random.default_rng(2)
+    u, a = rng.normal(scale=300, size=(40, 5)), rng.normal(size=(39, 5, 5) if per_step else (5, 5))
+    a[..., 2, 3] = -np.inf
+    beta = _core.backward_messages(u, a)
+    np.testing.assert_array_equal(beta[-1], 0)
+    step = np.broadcast_to(a, (39, 5, 5))
+    np.testing.assert_allclose(beta[:-1], np.logaddexp.reduce(step + (u + beta)[1:, None], axis=2), rtol=1e-12)
+    np.testing.assert_allclose(np.logaddexp.reduce(u[0] + beta[0]), chain.log_partition(Potentials(u, a)), rtol=1e-12)

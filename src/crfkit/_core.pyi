@@ -52,6 +52,7 @@ def covariance(
     pairs: F64 | None,
     edges: Floats | None,
 ) -> None: ...
+def backward_messages(unary: F64, pairwise: F64) -> F64: ...
 def decode(
     unary: Floats,
     pairwise: Floats,

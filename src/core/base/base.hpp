@@ -79,6 +79,7 @@ class FunctionRef<Result(Args...)> {
           return (*static_cast<std::remove_reference_t<F>*>(object))(args...);
         }) {}
   Result operator()(Args... args) const { return call_(object_, args...); }
+  explicit operator bool() const { return call_ != nullptr; }
 
  private:
   void* object_ = nullptr;

@@ -45,35 +45,57 @@ struct MaxPlus {
   static CRFKIT_INLINE Vec add(Vec total, T a, Vec b) { return Simd<T, W>::max(total, a + b); }
 };
 
-// out[r] = sum_k x[r][k] m[k], for R rows of x and N vectors' worth of columns.
-template <class T, int W, class Algebra, int R, int N>
-CRFKIT_INLINE void tile_product(const T* x, const T* m, int depth, int stride, T* out) {
+// Calls tile(constant R, constant N, first row, first column) so that tiles of R rows and N vectors cover n rows.
+template <class T, int W, class Tile>
+CRFKIT_INLINE void for_row_tiles(i64 n, i64 stride, Tile tile) {
+  for_tiles<kTile<T, W>>(static_cast<int>(stride / W), [&](auto N, int v) {
+    i64 r = 0;
+    for (; n - r >= 4; r += 4) tile(std::integral_constant<int, 4>{}, N, r, v * W);
+    for (; n - r >= 2; r += 2) tile(std::integral_constant<int, 2>{}, N, r, v * W);
+    for (; r < n; ++r) tile(std::integral_constant<int, 1>{}, N, r, v * W);
+  });
+}
+
+// A tile of sums, R rows of N vectors; rows lie `stride` apart in memory.
+template <class T, int W, int R, int N>
+struct Tile {
   using S = Simd<T, W>;
-  typename S::Vec acc[R][N];
-  for (int r = 0; r < R; ++r)
-    for (int v = 0; v < N; ++v) acc[r][v] = Algebra::zero();
-  for (int k = 0; k < depth; ++k) {
-    typename S::Vec row[N];
-    for (int v = 0; v < N; ++v) row[v] = S::load(m + static_cast<i64>(k) * stride + v * W);
-    for (int r = 0; r < R; ++r) {
-      const T a = x[static_cast<i64>(r) * stride + k];
-      for (int v = 0; v < N; ++v) acc[r][v] = Algebra::add(acc[r][v], a, row[v]);
+  typename S::Vec sum[R][N];
+
+  CRFKIT_INLINE void fill(typename S::Vec x) {
+    for (int r = 0; r < R; ++r)
+      for (int v = 0; v < N; ++v) sum[r][v] = x;
+  }
+  CRFKIT_INLINE void load(const T* from, i64 stride) {
+    for (int r = 0; r < R; ++r)
+      for (int v = 0; v < N; ++v) sum[r][v] = S::load(from + r * stride + v * W);
+  }
+  // += sum_k x[r][k] m[k], in the algebra
+  template <class Algebra = SumTimes<T, W>>
+  CRFKIT_INLINE void add(const T* x, const T* m, i64 depth, i64 stride) {
+    for (i64 k = 0; k < depth; ++k) {
+      typename S::Vec row[N];
+      for (int v = 0; v < N; ++v) row[v] = S::load(m + k * stride + v * W);
+      for (int r = 0; r < R; ++r) {
+        const T a = x[r * stride + k];
+        for (int v = 0; v < N; ++v) sum[r][v] = Algebra::add(sum[r][v], a, row[v]);
+      }
     }
   }
-  for (int r = 0; r < R; ++r)
-    for (int v = 0; v < N; ++v) S::store(out + static_cast<i64>(r) * stride + v * W, acc[r][v]);
-}
+  CRFKIT_INLINE void store(T* to, i64 stride) const {
+    for (int r = 0; r < R; ++r)
+      for (int v = 0; v < N; ++v) S::store(to + r * stride + v * W, sum[r][v]);
+  }
+};
 
 // out[r] = x[r] m in the algebra: n rows times a [depth][stride] matrix.
 template <class T, int W, class Algebra = SumTimes<T, W>>
-void rows_times(const T* x, int n, const T* m, int depth, int stride, T* out) {
-  for_tiles<kTile<T, W>>(stride / W, [&](auto N, int v) {
-    const T* mv = m + v * W;
-    T* ov = out + v * W;
-    i64 r = 0;
-    for (; n - r >= 4; r += 4) tile_product<T, W, Algebra, 4, N>(x + r * stride, mv, depth, stride, ov + r * stride);
-    for (; n - r >= 2; r += 2) tile_product<T, W, Algebra, 2, N>(x + r * stride, mv, depth, stride, ov + r * stride);
-    for (; r < n; ++r) tile_product<T, W, Algebra, 1, N>(x + r * stride, mv, depth, stride, ov + r * stride);
+void rows_times(const T* x, i64 n, const T* m, i64 depth, i64 stride, T* out) {
+  for_row_tiles<T, W>(n, stride, [&](auto R, auto N, i64 r, int column) __attribute__((always_inline)) {
+    Tile<T, W, R, N> tile;
+    tile.fill(Algebra::zero());
+    tile.template add<Algebra>(x + r * stride, m + column, depth, stride);
+    tile.store(out + r * stride + column, stride);
   });
 }
 

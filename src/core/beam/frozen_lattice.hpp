@@ -7,7 +7,7 @@
 // lost even so is done again in log space (log_lattice.hpp). Steps differ in their number of labels, unlike
 // lattice.hpp's.
 #pragma once
-#include "chain/log_lattice.hpp"
+#include "chain/sum_product.hpp"
 
 namespace crfkit::CRFKIT_ISA {
 
@@ -136,7 +136,7 @@ class FrozenLattice {
   double in_log_space(FunctionRef<double(int, std::size_t, std::size_t)> log_score) {
     std::size_t n = 0;  // largest beam; smaller ones are padded
     for (int t = 0; t < steps_; ++t) n = std::max(n, size(t));
-    const std::size_t stride = log_stride(static_cast<int>(n));
+    const std::size_t stride = log_stride(n);
     pairs_.reserve(n * stride);
     const auto matrix = [&](int t, std::size_t down, std::size_t right) -> const double* {
       std::fill_n(pairs_.data(), n * stride, -kInf);
@@ -144,16 +144,14 @@ class FrozenLattice {
         for (std::size_t k = 0; k < size(t + 1); ++k) pairs_[i * down + k * right] = log_score(t, i, k);
       return pairs_.data();
     };
-    logs_.run(
-        steps_, static_cast<int>(n),
-        [&](int t, double* out) { std::fill(std::copy_n(u_.data() + ptr_[t], size(t), out), out + stride, -kInf); },
-        [&](int t) { return matrix(t, stride, 1); }, [&](int t) { return matrix(t, 1, stride); });
+    logs_.start(steps_, n);
+    for (int t = 0; t < steps_; ++t) pad_row(u_.data() + ptr_[t], size(t), stride, logs_.row(t));
+    logs_.run([&](int t) { return matrix(t, stride, 1); }, [&](int t) { return matrix(t, 1, stride); });
     for (int t = 0; t < steps_ && logs_.log_z > -kInf; ++t)
       for (std::size_t i = 0; i < size(t); ++i) {
-        alpha_[ptr_[t] + i] = logs_.node(t, static_cast<int>(i));
+        alpha_[ptr_[t] + i] = logs_.node(t, i);
         for (std::size_t k = 0; t + 1 < steps_ && k < size(t + 1); ++k)
-          m_[edge_[t] + i * size(t + 1) + k] =
-              logs_.edge(t, static_cast<int>(i), static_cast<int>(k), log_score(t, i, k));
+          m_[edge_[t] + i * size(t + 1) + k] = logs_.edge(t, i, k, log_score(t, i, k));
       }
     return logs_.log_z;
   }

@@ -43,11 +43,33 @@ void bind_type(nb::module_& m) {
       "mean"_a.noconvert(), "nodes"_a.none().noconvert(), "pairs"_a.none().noconvert(), "edges"_a.none().noconvert());
 }
 
+// pairwise: [labels][labels], or one such matrix for every step
+template <int Rank>
+void bind_messages(nb::module_& m) {
+  m.def(
+      "backward_messages",
+      [](In<double, 2> unary, In<double, Rank> pairwise) {
+        const std::size_t n = unary.shape(1);
+        const i64 offsets[2] = {0, static_cast<i64>(unary.shape(0))};
+        const ChainInput<double> in{static_cast<int>(n), 1, offsets, unary.data(), pairwise.data(), Rank == 3};
+        require(pairwise.shape(Rank - 2) == n && pairwise.shape(Rank - 1) == n, "pairwise must be labels by labels");
+        require(Rank == 2 || pairwise.shape(0) + 1 == std::max<std::size_t>(unary.shape(0), 1),
+                "pairwise has the wrong number of steps");
+        auto* beta = new std::vector<double>(unary.size());
+        const nb::capsule owner(beta, [](void* p) noexcept { delete static_cast<std::vector<double>*>(p); });
+        backward_messages(in, beta->data());
+        return nb::ndarray<nb::numpy, double, nb::ndim<2>>(beta->data(), {unary.shape(0), n}, owner);
+      },
+      "unary"_a, "pairwise"_a);
+}
+
 }  // namespace
 
 void bind_expectation(nb::module_& m) {
   bind_type<float>(m);
   bind_type<double>(m);
+  bind_messages<2>(m);
+  bind_messages<3>(m);
 }
 
 }  // namespace crfkit

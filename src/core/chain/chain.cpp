@@ -19,7 +19,7 @@ namespace {
 template <class T>
 void run(const Prepared<T>& prepared, typename ChainKernels<T>::Kernel kernel, const Threads& threads) {
   const std::vector<Pack> packs = all_packs(prepared.job);
-  with_workspaces(prepared.kernels.workspace, static_cast<i64>(packs.size()), threads,
+  with_workspaces(prepared.kernels.workspace, packs.size(), threads,
                   [&](i64 task, Workspace& workspace) { kernel(prepared.job, packs[task], workspace); });
 }
 
@@ -29,17 +29,16 @@ template <class T>
 void run_for_pairs(const Prepared<T>& prepared, typename ChainKernels<T>::Kernel kernel, const Threads& threads,
                    double* pairs) {
   const ChainJob<T>& job = prepared.job;
-  const i64 size = static_cast<i64>(job.n_labels) * job.n_labels;
+  const i64 size = i64{job.n_labels} * job.n_labels;
   std::fill_n(pairs, size, 0.0);
   for (i64 s = 0; s < job.n_seq; s += kWindow) {
     const std::vector<Pack> packs = make_packs(job.offsets, s, std::min(job.n_seq, s + kWindow), kPackWidth);
     std::vector<double> parts(packs.size() * size, 0.0);
-    with_workspaces(prepared.kernels.workspace, static_cast<i64>(packs.size()), threads,
-                    [&](i64 task, Workspace& workspace) {
-                      ChainJob<T> mine = job;
-                      mine.pairs = parts.data() + task * size;
-                      kernel(mine, packs[task], workspace);
-                    });
+    with_workspaces(prepared.kernels.workspace, packs.size(), threads, [&](i64 task, Workspace& workspace) {
+      ChainJob<T> mine = job;
+      mine.pairs = parts.data() + task * size;
+      kernel(mine, packs[task], workspace);
+    });
     for (std::size_t p = 0; p < packs.size(); ++p)
       for (i64 k = 0; k < size; ++k) pairs[k] += parts[p * size + k];
   }
@@ -67,10 +66,32 @@ void expectations(const ChainInput<T>& in, const double* weight, const Threads& 
 }
 
 template <class T>
+void covariance(const ChainInput<T>& in, const T* r, const T* ra, const double* weight, const Threads& threads,
+                double* mean, T* nodes, double* pairs, T* edges) {
+  std::fill_n(mean, in.n_seq, 0.0);
+  ChainJob<T> job;
+  job.r = r;
+  job.ra = ra;
+  job.weight = weight;
+  job.mean = mean;
+  job.nodes = nodes;
+  job.edges = edges;
+  Transitions<double> wide;
+  if (!in.per_step) {
+    wide.prepare(in.pairwise, in.n_labels, round_up(in.n_labels, 4));
+    job.wide = &wide;
+  }
+  const Prepared<T> prepared(in, job, true);
+  if (!pairs) return run(prepared, prepared.kernels.covariance, threads);
+  run_for_pairs(prepared, prepared.kernels.covariance, threads, pairs);
+}
+
+template <class T>
 void entropies(const ChainInput<T>& in, const Threads& threads, const EntropyOut<T>& out) {
   std::fill_n(out.log_z, in.n_seq, 0.0);
   std::fill_n(out.entropy, in.n_seq, 0.0);
   ChainJob<T> job;
+  job.log_z = out.log_z;
   job.entropy = out;
   Prepared<T> prepared(in, job);
   const Transitions<T>& shared = prepared.shared;
@@ -81,9 +102,9 @@ void entropies(const ChainInput<T>& in, const Threads& threads, const EntropyOut
     prepared.job.scored_t = scored_t.data();
   }
   if (!out.unary || in.per_step) return run(prepared, prepared.kernels.entropies, threads);
-  std::vector<double> pairs(static_cast<std::size_t>(in.n_labels) * in.n_labels);
+  std::vector<double> pairs(i64{in.n_labels} * in.n_labels);
   run_for_pairs(prepared, prepared.kernels.entropies, threads, pairs.data());
-  for (std::size_t k = 0; k < pairs.size(); ++k) out.pairwise[k] = static_cast<T>(pairs[k]);
+  for (std::size_t k = 0; k < pairs.size(); ++k) out.pairwise[k] = T(pairs[k]);
 }
 
 template <class T>
@@ -110,6 +131,16 @@ void sample(const ChainInput<T>& in, const Threads& threads, i64 n_samples, cons
 }
 
 template <class T>
+void backward_messages(const ChainInput<T>& in, double* beta) {
+  ChainJob<T> job;
+  job.beta = beta;
+  const Prepared<T> prepared(in, job, true);
+  const std::unique_ptr<Workspace> workspace = prepared.kernels.workspace();
+  for (const Pack& pack : make_packs(in.offsets, 0, in.n_seq, 1))
+    prepared.kernels.backward_messages(prepared.job, pack, *workspace);
+}
+
+template <class T>
 std::vector<Paths> nbest(const ChainInput<T>& in, i64 k, const Threads& threads) {
   const i64 n = in.n_labels;
   const std::vector<i64> edge_first = edge_offsets(in.offsets, in.n_seq);
@@ -118,18 +149,21 @@ std::vector<Paths> nbest(const ChainInput<T>& in, i64 k, const Threads& threads)
     const T *u = in.unary + in.offsets[s] * n, *a = in.pairwise + (in.per_step ? edge_first[s] * n * n : 0);
     best_paths(
         in.offsets[s + 1] - in.offsets[s], k, [&](i64) { return n; },
-        [&](i64 t, i64 j) { return static_cast<double>(u[t * n + j]); },
-        [&](i64 t, i64 i, i64 j) { return static_cast<double>(a[(in.per_step ? t * n + i : i) * n + j]); }, out[s]);
+        [&](i64 t, i64 j) { return double{u[t * n + j]}; },
+        [&](i64 t, i64 i, i64 j) { return double{a[(in.per_step ? t * n + i : i) * n + j]}; }, out[s]);
   });
   return out;
 }
 
-#define CRFKIT_INSTANTIATE(T)                                                                                \
-  template void sum_product(const ChainInput<T>&, const Threads&, double*, T*, T*);                          \
-  template void expectations(const ChainInput<T>&, const double*, const Threads&, double*, T*, double*, T*); \
-  template void entropies(const ChainInput<T>&, const Threads&, const EntropyOut<T>&);                       \
-  template void decode(const ChainInput<T>&, const Threads&, i32*, u8*);                                     \
-  template void sample(const ChainInput<T>&, const Threads&, i64, const double*, double*, i32*);             \
+#define CRFKIT_INSTANTIATE(T)                                                                                    \
+  template void sum_product(const ChainInput<T>&, const Threads&, double*, T*, T*);                              \
+  template void expectations(const ChainInput<T>&, const double*, const Threads&, double*, T*, double*, T*);     \
+  template void covariance(const ChainInput<T>&, const T*, const T*, const double*, const Threads&, double*, T*, \
+                           double*, T*);                                                                         \
+  template void entropies(const ChainInput<T>&, const Threads&, const EntropyOut<T>&);                           \
+  template void backward_messages(const ChainInput<T>&, double*);                                                \
+  template void decode(const ChainInput<T>&, const Threads&, i32*, u8*);                                         \
+  template void sample(const ChainInput<T>&, const Threads&, i64, const double*, double*, i32*);                 \
   template std::vector<Paths> nbest(const ChainInput<T>&, i64, const Threads&);
 CRFKIT_INSTANTIATE(float)
 CRFKIT_INSTANTIATE(double)

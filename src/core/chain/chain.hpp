@@ -57,6 +57,11 @@ struct EntropyOut {
 template <class T>
 void entropies(const ChainInput<T>& in, const Threads& threads, const EntropyOut<T>& out);
 
+// beta [tokens][labels]: the logarithm of the sum over all that may follow label i at t, zero at the last token of a
+// sequence; minus infinity where nothing may.
+template <class T>
+void backward_messages(const ChainInput<T>& in, double* beta);
+
 // path [tokens], dead [n_seq]: 1 where no path is allowed.
 template <class T>
 void decode(const ChainInput<T>& in, const Threads& threads, i32* path, u8* dead);

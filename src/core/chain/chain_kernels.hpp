@@ -2,31 +2,47 @@
 #pragma once
 #include "chain/covariance.hpp"
 #include "chain/kernels.hpp"
-#include "chain/log_lattice.hpp"
-#include "chain/plain_covariance.hpp"
+#include "chain/sum_product.hpp"
 #include "chain/viterbi.hpp"
 
 namespace crfkit::CRFKIT_ISA {
 
-// Copies the [rows][labels] matrix x into [rows][stride] with the pads set to minus infinity.
-template <class T, class U>
-void pad_rows(const T* x, i64 rows, i64 n_labels, i64 stride, U* out) {
-  for (i64 r = 0; r < rows; ++r, x += n_labels, out += stride) {
-    for (i64 j = 0; j < n_labels; ++j) out[j] = static_cast<U>(x[j]);
-    std::fill(out + n_labels, out + stride, -std::numeric_limits<U>::infinity());
+// The one-sequence covariance, and what it is fed with: in double precision, whatever the model's.
+struct SequenceWorkspace : SequenceCovariance<double, kLogWidth> {
+  Buffer<double> xi, a, nodes, pairs;  // pairs of one step, twice; the covariances
+  i64 stride = 0;
+
+  // The marginals of sequence s; r is left to be filled in, up to the number of labels.
+  template <class T, int W>
+  void load(const SumProduct<T, W>& sum, int s, int steps, i64 n_labels) {
+    stride = log_stride(n_labels);
+    start(steps, n_labels, stride);
+    nodes.reserve(steps * stride);
+    for (Buffer<double>* x : {&xi, &a, &pairs}) x->reserve(n_labels * stride);
+    std::fill_n(gamma.data(), steps * stride, 0.0);
+    std::fill_n(r.data(), steps * stride, 0.0);
+    std::fill_n(a.data(), n_labels * stride, 0.0);
+    for (int t = 0; t < steps; ++t) sum.node(t, s, gamma.data() + t * stride);
   }
-}
+  // Copies finite scores of pairs, rows of `from`, to a.
+  template <class T>
+  void set_pairs(const T* scores, i64 n_labels, i64 from) {
+    for (i64 i = 0; i < n_labels; ++i)
+      for (i64 j = 0; j < n_labels; ++j) {
+        const T x = scores[i * from + j];
+        a[i * stride + j] = x > -std::numeric_limits<T>::infinity() ? x : T(0);
+      }
+  }
+};
 
 template <class T, int W>
 struct ChainWorkspace : Workspace {
-  Lattice<T, W> lattice;
+  SumProduct<T, W> sum;
+  SumProduct<double, kLogWidth> wide;
   Viterbi<T, W> viterbi;
-  LogLattice log_lattice;
-  PackStatistics<T, W> statistics;
-  PlainStatistics plain;
-  Buffer<T> row;
-  Buffer<T> pairs, pairs_of_scores;  // sums alpha x q of a pack, and sums h x q + alpha x qq   [labels][stride]
-  Buffer<double> matrix;
+  PackCovariance<T, W> packed;
+  SequenceWorkspace single;
+  Buffer<T> row;  // [stride]
 };
 
 template <class T, int W>
@@ -40,210 +56,149 @@ class ChainKernel {
         stride_(job.stride) {}
 
   void sum_product() {
-    forward([&](Steps<T, W>& steps) {
-      auto& lattice = ws_.lattice;
-      if (job_.nodes || job_.edges || job_.pairs) lattice.backward(pack_, steps);
-      for (int s = 0; s < pack_.n_seq(); ++s) {
-        if (!lattice.good(s)) continue;
-        if (weight(s) != 1.0) scale(s);
-        if (job_.nodes)
-          for (int t = 0; t < length(s); ++t)
-            std::copy_n(lattice.e.data() + static_cast<i64>(pack_.row(t, s)) * stride_, n_,
-                        job_.nodes + (token(s) + t) * n_);
-        if (job_.edges)
-          for (int t = 0; t + 1 < length(s); ++t) write_edge(steps, s, t);
+    const FlushDenormals flush;
+    forward(ws_.sum.start(pack_, n_, stride_));
+    auto& sum = ws_.sum;
+    if (!job_.nodes && !job_.edges && !job_.pairs) return;
+    sum.backward();
+    for (int s = 0; s < pack_.n_seq(); ++s) {
+      if (!sum.alive(s)) continue;
+      const double w = weight(s);
+      sum.weigh(s, w);
+      for (int t = 0; job_.nodes && t < pack_.length(s); ++t) {
+        T* out = job_.nodes + (token(s) + t) * n_;
+        std::copy_n(sum.lattice.e.data() + pack_.row(t, s) * stride_, n_, out);
+        for (i64 j = 0; w != 1.0 && j < n_; ++j) out[j] *= T(w);
       }
-      if (job_.pairs) add_pairs();
-    });
+      for (int t = 0; job_.edges && t + 1 < pack_.length(s); ++t) sum.edge(t, s, job_.edges + edge(s, t) * n_ * n_, n_);
+    }
+    if (job_.pairs) sum.add_pairs(job_.pairs);
   }
 
+  // Back through the forward pass.
   void sample() {
-    forward([&](Steps<T, W>& steps) {
-      for (int s = 0; s < pack_.n_seq(); ++s)
-        if (ws_.lattice.good(s)) sample_paths(s, steps);
-    });
+    const FlushDenormals flush;
+    forward(ws_.sum.start(pack_, n_, stride_));
+    std::vector<double> weight(n_);
+    const i64 all = job_.offsets[job_.n_seq];
+    for (int s = 0; s < pack_.n_seq(); ++s)
+      for (int t = pack_.length(s) - 1; ws_.sum.alive(s) && t >= 0; --t)
+        for (i64 k = 0; k < job_.n_samples; ++k) {
+          const i64 at = k * all + token(s) + t;
+          ws_.sum.before(t, s, t + 1 < pack_.length(s) ? job_.path[at + 1] : 0, weight.data());
+          job_.path[at] = draw(job_.uniform[at], weight);
+        }
   }
 
   void decode() {
     auto& viterbi = ws_.viterbi;
     viterbi.start(pack_, n_, stride_);
-    for (int t = 0; t < pack_.steps(); ++t)
-      for (int s = 0; s < pack_.active(t); ++s)
-        pad_rows(job_.unary + (token(s) + t) * n_, 1, n_, stride_,
-                 viterbi.v.data() + static_cast<i64>(pack_.row(t, s)) * stride_);
+    fill_rows(viterbi.v.data());
     MaxSteps<T, W> steps = job_.shared ? MaxSteps<T, W>(*job_.shared) : MaxSteps<T, W>(n_, stride_, fill_);
     viterbi.forward(pack_, steps);
     for (int s = 0; s < pack_.n_seq(); ++s)
       job_.dead[pack_.seq[s]] = !viterbi.trace(pack_, s, steps, job_.path + token(s));
   }
 
- protected:
-  i64 token(int s) const { return job_.offsets[pack_.seq[s]]; }
-  int length(int s) const { return static_cast<int>(job_.offsets[pack_.seq[s] + 1] - token(s)); }
-  double weight(int s) const { return job_.weight ? job_.weight[pack_.seq[s]] : 1.0; }
-
-  // Multiplies gamma and q, and so every node and edge, with the sequence's weight.
-  void scale(int s) {
-    const T w = static_cast<T>(weight(s));
-    for (int t = 0; t < length(s); ++t)
-      for (Buffer<T>* x : {&ws_.lattice.e, &ws_.lattice.q}) {
-        T* row = x->data() + static_cast<i64>(pack_.row(t, s)) * stride_;
-        for (int j = 0; j < n_; ++j) row[j] *= w;
-      }
-  }
-
-  void add_pairs() {
-    ws_.pairs.reserve(static_cast<std::size_t>(n_) * stride_);
-    std::fill_n(ws_.pairs.data(), static_cast<std::size_t>(n_) * stride_, T(0));
-    ws_.lattice.add_edges(pack_, ws_.pairs.data());
-    for (int i = 0; i < n_; ++i)
-      for (int j = 0; j < n_; ++j) {
-        const i64 ij = static_cast<i64>(i) * stride_ + j;
-        job_.pairs[static_cast<i64>(i) * n_ + j] +=
-            static_cast<double>(ws_.pairs[ij]) * static_cast<double>(job_.shared->m[ij]);
-      }
-  }
-  const T* own_matrix(int s, int t) const {
-    return job_.pairwise + (job_.edge_first[pack_.seq[s]] + t) * static_cast<i64>(n_) * n_;
-  }
-  Steps<T, W> all_steps() const {
-    return job_.shared ? Steps<T, W>(*job_.shared) : Steps<T, W>(n_, stride_, pack_.steps(), fill_);
-  }
-
-  // Runs the forward pass, puts the sequences that scaling cannot serve through log space, sets log_z,
-  // and calls then(steps) for the others.
-  void forward(FunctionRef<void(Steps<T, W>&)> then) {
+  // The covariance with job.r and job.ra.
+  void covariance() {
     const FlushDenormals flush;
-    auto& lattice = ws_.lattice;
-    lattice.start(pack_, n_, stride_);
-    ws_.row.reserve(stride_);
-    for (int t = 0; t < pack_.steps(); ++t)
-      for (int s = 0; s < pack_.active(t); ++s) {
-        pad_rows(job_.unary + (token(s) + t) * n_, 1, n_, stride_, ws_.row.data());
-        lattice.set_row(pack_.row(t, s), s, ws_.row.data());
-      }
-    Steps<T, W> steps = all_steps();
-    lattice.forward(pack_, steps);
+    auto& sum = ws_.wide;
+    auto& single = ws_.single;
+    const i64 wide = log_stride(n_);
+    const auto fill = [this](int t, double* a) { pad_rows(own_matrix(0, t), n_, n_, log_stride(n_), a); };
+    double* u = sum.start(pack_, n_, wide);
+    fill_rows(u, wide);
+    sum.forward(u, job_.wide ? WideSteps(*job_.wide) : WideSteps(n_, wide, pack_.steps(), fill));
+    sum.backward();
     for (int s = 0; s < pack_.n_seq(); ++s) {
-      if (lattice.good(s)) {
-        job_.log_z[pack_.seq[s]] = lattice.log_z(pack_, s) + steps.total_shift(length(s));
-      } else {
-        in_log_space(s);
-        lattice.drop(pack_, s);
-      }
+      const int steps = pack_.length(s);
+      double& mean = job_.mean[pack_.seq[s]];
+      mean = std::numeric_limits<double>::quiet_NaN();
+      if (!sum.alive(s)) continue;
+      single.load(sum, s, steps, n_);
+      for (int t = 0; t < steps; ++t) std::copy_n(job_.r + (token(s) + t) * n_, n_, single.r.data() + t * wide);
+      single.run(
+          [&](int t) -> SequenceWorkspace::Pairs {
+            sum.edge(t, s, single.xi.data(), wide);
+            single.set_pairs(job_.ra + pair(s, t), n_, n_);
+            return {single.xi.data(), single.a.data()};
+          },
+          single.nodes.data(), single.pairs.data(),
+          [&](int t, const double* d) {
+            if (job_.edges) copy(d, n_, wide, weight(s), job_.edges + edge(s, t) * n_ * n_);
+          });
+      mean = single.mean;
+      if (job_.nodes) copy(single.nodes.data(), steps, wide, weight(s), job_.nodes + token(s) * n_);
+      for (i64 i = 0; job_.pairs && i < n_; ++i)
+        for (i64 j = 0; j < n_; ++j) job_.pairs[i * n_ + j] += weight(s) * single.pairs[i * wide + j];
     }
-    then(steps);
   }
 
-  // The scores of the transition t -> t+1 of sequence s, or their transpose, for log space.
-  const double* log_matrix(int s, int t, bool transposed) {
-    if (job_.shared_log) return transposed ? job_.shared_log->score_t.data() : job_.shared_log->score.data();
-    const int wide = log_stride(n_);
-    ws_.matrix.reserve(static_cast<std::size_t>(n_) * wide);
-    if (!transposed) {
-      pad_rows(own_matrix(s, t), n_, n_, wide, ws_.matrix.data());
-    } else {
-      std::fill_n(ws_.matrix.data(), static_cast<i64>(n_) * wide, -std::numeric_limits<double>::infinity());
-      for (int i = 0; i < n_; ++i)
-        for (int j = 0; j < n_; ++j) ws_.matrix[j * wide + i] = static_cast<double>(own_matrix(s, t)[i * n_ + j]);
-    }
-    return ws_.matrix.data();
+  void backward_messages() {
+    const i64 wide = log_stride(n_);
+    LogLattice log;
+    Buffer<double> a(n_ * wide);
+    const auto transposed = [&](int t) -> const double* {
+      std::fill_n(a.data(), n_ * wide, -std::numeric_limits<double>::infinity());
+      for (i64 i = 0; i < n_; ++i)
+        for (i64 j = 0; j < n_; ++j) a[j * wide + i] = own_matrix(0, t)[i * n_ + j];
+      return a.data();
+    };
+    log.start(pack_.steps(), n_);
+    for (int t = 0; t < pack_.steps(); ++t) pad_row(job_.unary + (token(0) + t) * n_, n_, wide, log.row(t));
+    log.backward_messages(transposed, job_.beta + token(0) * n_);
   }
 
-  void run_log_lattice(int s) {
-    ws_.log_lattice.run(
-        length(s), n_,
-        [&](int t, double* out) { pad_rows(job_.unary + (token(s) + t) * n_, 1, n_, log_stride(n_), out); },
-        [&](int t) { return log_matrix(s, t, false); }, [&](int t) { return log_matrix(s, t, true); });
+ protected:
+  using WideSteps = Steps<double, kLogWidth>;
+
+  i64 token(int s) const { return job_.offsets[pack_.seq[s]]; }
+  i64 edge(int s, int t) const { return job_.edge_first[pack_.seq[s]] + t; }
+  double weight(int s) const { return job_.weight ? job_.weight[pack_.seq[s]] : 1.0; }
+  i64 pair(int s, int t) const { return job_.per_step ? edge(s, t) * n_ * n_ : 0; }  // the first, of scores
+  const T* own_matrix(int s, int t) const { return job_.pairwise + pair(s, t); }
+
+  // The scores of the pack's rows, padded.
+  template <class U>
+  void fill_rows(U* u, i64 stride) const {
+    for (int t = 0; t < pack_.steps(); ++t)
+      for (int s = 0; s < pack_.active(t); ++s)
+        pad_row(job_.unary + (token(s) + t) * n_, n_, stride, u + pack_.row(t, s) * stride);
+  }
+  void fill_rows(T* u) const { fill_rows(u, stride_); }
+
+  // Fills in the scores, goes forward and sets log_z.
+  void forward(T* u) {
+    fill_rows(u);
+    ws_.sum.forward(u, job_.shared ? Steps<T, W>(*job_.shared) : Steps<T, W>(n_, stride_, pack_.steps(), fill_));
+    for (int s = 0; s < pack_.n_seq(); ++s) job_.log_z[pack_.seq[s]] = ws_.sum.log_z(s);
   }
 
-  void in_log_space(int s) {
-    auto& log_lattice = ws_.log_lattice;
-    const int steps = length(s), wide = log_stride(n_);
-    run_log_lattice(s);
-    job_.log_z[pack_.seq[s]] = log_lattice.log_z;
-    if (!(log_lattice.log_z > -std::numeric_limits<double>::infinity())) return;
-    if (job_.nodes)
-      for (int t = 0; t < steps; ++t)
-        for (int j = 0; j < n_; ++j)
-          job_.nodes[(token(s) + t) * n_ + j] = static_cast<T>(weight(s) * log_lattice.node(t, j));
-    if (job_.pairs)
-      for (int t = 0; t + 1 < steps; ++t)
-        for (int i = 0; i < n_; ++i)
-          for (int j = 0; j < n_; ++j)
-            job_.pairs[static_cast<i64>(i) * n_ + j] +=
-                weight(s) * log_lattice.edge(t, i, j, log_matrix(s, t, false)[i * wide + j]);
-    if (job_.edges)
-      for (int t = 0; t + 1 < steps; ++t) {
-        const double* a = log_matrix(s, t, false);
-        T* out = job_.edges + (job_.edge_first[pack_.seq[s]] + t) * static_cast<i64>(n_) * n_;
-        for (int i = 0; i < n_; ++i)
-          for (int j = 0; j < n_; ++j)
-            out[i * n_ + j] = static_cast<T>(weight(s) * log_lattice.edge(t, i, j, a[i * wide + j]));
-      }
-    if (job_.n_samples > 0) sample_in_log_space(s);
+  // w x, rows of `stride` to rows of n.
+  void copy(const double* x, i64 rows, i64 stride, double w, T* out) const {
+    for (i64 r = 0; r < rows; ++r)
+      for (i64 j = 0; j < n_; ++j) out[r * n_ + j] = T(w * x[r * stride + j]);
   }
 
-  void write_edge(Steps<T, W>& steps, int s, int t) {
-    const T* m = steps.matrix(t);
-    const T* a = ws_.lattice.alpha.data() + static_cast<i64>(pack_.row(t, s)) * stride_;
-    const T* q = ws_.lattice.q.data() + static_cast<i64>(pack_.row(t + 1, s)) * stride_;
-    T* out = job_.edges + (job_.edge_first[pack_.seq[s]] + t) * static_cast<i64>(n_) * n_;
-    for (int i = 0; i < n_; ++i)
-      for (int j = 0; j < n_; ++j) out[i * n_ + j] = a[i] * m[static_cast<i64>(i) * stride_ + j] * q[j];
-  }
-
-  // Draws an index with probability proportional to weight(i); u is uniform in [0, 1).
-  template <class Weight>
-  int draw(double u, Weight weight) const {
+  // Draws an index with probability proportional to its weight; u is uniform in [0, 1).
+  int draw(double u, const std::vector<double>& weight) const {
     double total = 0;
-    for (int i = 0; i < n_; ++i) total += weight(i);
+    for (double x : weight) total += x;
     u *= total;
     int last = 0;
     for (int i = 0; i < n_; ++i) {
-      const double x = weight(i);
-      if (!(x > 0)) continue;
+      if (!(weight[i] > 0)) continue;
       last = i;
-      if ((u -= x) < 0) break;
+      if ((u -= weight[i]) < 0) break;
     }
     return last;
-  }
-
-  // Backward through the forward pass: P(y[t] = i | y[t+1] = j, x) is proportional to alpha[t][i] m[i][j].
-  void sample_paths(int s, Steps<T, W>& steps) {
-    const i64 all = job_.offsets[job_.n_seq];
-    for (int t = length(s) - 1; t >= 0; --t) {
-      const T* a = ws_.lattice.alpha.data() + static_cast<i64>(pack_.row(t, s)) * stride_;
-      const T* m = t + 1 < length(s) ? steps.matrix(t) : nullptr;
-      for (i64 k = 0; k < job_.n_samples; ++k) {
-        const i64 at = k * all + token(s) + t;
-        job_.path[at] = draw(job_.uniform[at], [&](int i) {
-          return static_cast<double>(m ? a[i] * m[static_cast<i64>(i) * stride_ + job_.path[at + 1]] : a[i]);
-        });
-      }
-    }
-  }
-
-  void sample_in_log_space(int s) {
-    const LogLattice& log_lattice = ws_.log_lattice;
-    const i64 all = job_.offsets[job_.n_seq];
-    const int steps = length(s), wide = log_stride(n_);
-    for (int t = steps - 1; t >= 0; --t) {
-      const double* a = t + 1 < steps ? log_matrix(s, t, false) : nullptr;
-      for (i64 k = 0; k < job_.n_samples; ++k) {
-        const i64 at = k * all + token(s) + t;
-        job_.path[at] = draw(job_.uniform[at], [&](int i) {
-          if (!a) return log_lattice.node(t, i);
-          return log_lattice.edge(t, i, job_.path[at + 1], a[i * wide + job_.path[at + 1]]);
-        });
-      }
-    }
   }
 
   const ChainJob<T>& job_;
   const Pack& pack_;
   ChainWorkspace<T, W>& ws_;
-  const int n_, stride_;
+  const i64 n_, stride_;
   struct Fill {
     const ChainKernel* kernel;
     void operator()(int t, T* a) const {

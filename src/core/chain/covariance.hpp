@@ -1,4 +1,4 @@
-// covariance.hpp: the covariance of label counts with the score of a path, and what entropies need.
+// covariance.hpp: the covariance of labels and pairs with the score of a path: of a pack, and of one sequence.
 //
 // With s(y) the score of a path, H = log Z - E[s] and
 //
@@ -20,76 +20,32 @@
 
 namespace crfkit::CRFKIT_ISA {
 
-// out[r] = x[r] m + y[r] n, for R rows and N vectors' worth of columns
-template <class T, int W, int R, int N>
-CRFKIT_INLINE void tile_of_two(const T* x, const T* m, const T* y, const T* n, int depth, int stride, T* out) {
-  using S = Simd<T, W>;
-  typename S::Vec acc[R][N] = {};
-  const auto add = [&](const T* a, const T* b) {
-    for (int k = 0; k < depth; ++k) {
-      typename S::Vec row[N];
-      for (int v = 0; v < N; ++v) row[v] = S::load(b + static_cast<i64>(k) * stride + v * W);
-      for (int r = 0; r < R; ++r) {
-        const T weight = a[static_cast<i64>(r) * stride + k];
-        for (int v = 0; v < N; ++v) acc[r][v] += weight * row[v];
-      }
-    }
-  };
-  add(x, m);
-  add(y, n);
-  for (int r = 0; r < R; ++r)
-    for (int v = 0; v < N; ++v) S::store(out + static_cast<i64>(r) * stride + v * W, acc[r][v]);
-}
-
+// out[r] = x[r] m + y[r] n
 template <class T, int W>
-void two_rows_times(const T* x, const T* m, const T* y, const T* n, int rows, int depth, int stride, T* out) {
-  for_tiles<kTile<T, W>>(stride / W, [&](auto N, int v) {
-    const T *mv = m + v * W, *nv = n + v * W;
-    T* ov = out + v * W;
-    i64 r = 0;
-    for (; rows - r >= 4; r += 4)
-      tile_of_two<T, W, 4, N>(x + r * stride, mv, y + r * stride, nv, depth, stride, ov + r * stride);
-    for (; rows - r >= 2; r += 2)
-      tile_of_two<T, W, 2, N>(x + r * stride, mv, y + r * stride, nv, depth, stride, ov + r * stride);
-    for (; r < rows; ++r)
-      tile_of_two<T, W, 1, N>(x + r * stride, mv, y + r * stride, nv, depth, stride, ov + r * stride);
+void two_rows_times(const T* x, const T* m, const T* y, const T* n, i64 rows, i64 depth, i64 stride, T* out) {
+  for_row_tiles<T, W>(rows, stride, [&](auto R, auto N, i64 r, int column) __attribute__((always_inline)) {
+    Tile<T, W, R, N> tile;
+    tile.fill(SumTimes<T, W>::zero());
+    tile.add(x + r * stride, m + column, depth, stride);
+    tile.add(y + r * stride, n + column, depth, stride);
+    tile.store(out + r * stride + column, stride);
   });
 }
 
 // out[r] += x[r] m
-template <class T, int W, int R, int N>
-CRFKIT_INLINE void tile_added(const T* x, const T* m, int depth, int stride, T* out) {
-  using S = Simd<T, W>;
-  typename S::Vec acc[R][N];
-  for (int r = 0; r < R; ++r)
-    for (int v = 0; v < N; ++v) acc[r][v] = S::load(out + static_cast<i64>(r) * stride + v * W);
-  for (int k = 0; k < depth; ++k) {
-    typename S::Vec row[N];
-    for (int v = 0; v < N; ++v) row[v] = S::load(m + static_cast<i64>(k) * stride + v * W);
-    for (int r = 0; r < R; ++r) {
-      const T weight = x[static_cast<i64>(r) * stride + k];
-      for (int v = 0; v < N; ++v) acc[r][v] += weight * row[v];
-    }
-  }
-  for (int r = 0; r < R; ++r)
-    for (int v = 0; v < N; ++v) S::store(out + static_cast<i64>(r) * stride + v * W, acc[r][v]);
-}
-
 template <class T, int W>
-void add_rows_times(const T* x, int rows, const T* m, int depth, int stride, T* out) {
-  for_tiles<kTile<T, W>>(stride / W, [&](auto N, int v) {
-    const T* mv = m + v * W;
-    T* ov = out + v * W;
-    i64 r = 0;
-    for (; rows - r >= 4; r += 4) tile_added<T, W, 4, N>(x + r * stride, mv, depth, stride, ov + r * stride);
-    for (; rows - r >= 2; r += 2) tile_added<T, W, 2, N>(x + r * stride, mv, depth, stride, ov + r * stride);
-    for (; r < rows; ++r) tile_added<T, W, 1, N>(x + r * stride, mv, depth, stride, ov + r * stride);
+void add_rows_times(const T* x, i64 rows, const T* m, i64 depth, i64 stride, T* out) {
+  for_row_tiles<T, W>(rows, stride, [&](auto R, auto N, i64 r, int column) __attribute__((always_inline)) {
+    Tile<T, W, R, N> tile;
+    tile.load(out + r * stride + column, stride);
+    tile.add(x + r * stride, m + column, depth, stride);
+    tile.store(out + r * stride + column, stride);
   });
 }
 
 // The packed form, for transitions that all steps share. The lattice has gone forward; what it dropped stays zero.
 template <class T, int W>
-class PackStatistics {
+class PackCovariance {
   using S = Simd<T, W>;
   using Vec = typename S::Vec;
 
@@ -98,33 +54,37 @@ class PackStatistics {
   std::vector<double> entropy;  // out [sequences]
 
   // n: m (a - shift) [labels][stride], pads 0; n_t: transposed.
-  // Leaves d H / d u in the lattice's e, and q, qq, h for add_edges; scale(s) multiplies the gradient of sequence s.
+  // Leaves d H / d u in the lattice's e, and q, qq, h for add_pairs; scale(s) multiplies the gradient of sequence s.
   CRFKIT_KERNEL void run(const Pack& pack, Lattice<T, W>& lattice, const Transitions<T>& a, const T* n, const T* n_t,
                          FunctionRef<double(int)> scale) {
     stride_ = a.stride;
     n_labels_ = a.n_labels;
-    vectors_ = stride_ / W;
-    const std::size_t size = static_cast<std::size_t>(pack.rows()) * stride_;
+    vectors_ = static_cast<int>(stride_ / W);
+    const i64 size = pack.rows() * stride_;
     for (Buffer<T>* b : {&beta_, &k_, &qq_, &h_}) b->reserve(size);
     entropy.assign(pack.n_seq(), 0);
     for (int s = 0; s < pack.n_seq(); ++s) {
       double top = 0;
       if (!lattice.good(s)) continue;
-      for (int t = 0; t < pack.steps() && s < pack.active(t); ++t)
-        top += static_cast<double>(lattice.top(pack.row(t, s)));
+      for (int t = 0; t < pack.steps() && s < pack.active(t); ++t) top += lattice.top(pack.row(t, s));
       entropy[s] = lattice.log_z(pack, s) - top;
     }
     backward(pack, lattice, a, n, n_t);
     forward(pack, lattice, a, scale);
   }
 
-  // x1 += sum h x q + alpha x qq, x2 += sum alpha x q
-  CRFKIT_KERNEL void add_edges(const Pack& pack, const Lattice<T, W>& lattice, T* x1, T* x2) const {
-    for_tiles<kTile<T, W>>(vectors_, [&](auto N, int v) {
-      int i = 0;
-      for (; n_labels_ - i >= kRows; i += kRows) edge_tile<kRows, N>(pack, lattice, i, v * W, x1, x2);
-      for (; i < n_labels_; ++i) edge_tile<1, N>(pack, lattice, i, v * W, x1, x2);
-    });
+  // pairs [labels][labels] += d H / d a, summed over the pack; n as above
+  void add_pairs(const Pack& pack, const Lattice<T, W>& lattice, const Transitions<T>& a, const T* n, double* pairs) {
+    for (Buffer<T>* x : {&scored_, &plain_}) {
+      x->reserve(n_labels_ * stride_);
+      std::fill_n(x->data(), n_labels_ * stride_, T(0));
+    }
+    add_edges(pack, lattice, scored_.data(), plain_.data());
+    for (i64 i = 0; i < n_labels_; ++i)
+      for (i64 j = 0; j < n_labels_; ++j) {
+        const i64 ij = i * stride_ + j;
+        pairs[i * n_labels_ + j] -= double{a.m[ij]} * scored_[ij] + double{n[ij]} * plain_[ij];
+      }
   }
 
  private:
@@ -138,23 +98,23 @@ class PackStatistics {
                               const T* n_t) {
     constexpr T inf = std::numeric_limits<T>::infinity();
     const bool closed = lattice.closed();
-    for (int t = pack.steps() - 1; t >= 0; --t) {
+    for (int t = pack.steps() - 1; t >= 0; --t) {  // recursion: covariance
       const int active = pack.active(t), next = pack.active(t + 1);
       const i64 row = pack.first[t], at = row * stride_;
       T *beta = beta_.data() + at, *k = k_.data() + at, *an = h_.data() + at;
       if (next > 0) {
-        const i64 behind = static_cast<i64>(pack.first[t + 1]) * stride_;
+        const i64 behind = pack.first[t + 1] * stride_;
         const T *q = lattice.q.data() + behind, *qq = qq_.data() + behind;
         rows_times<T, W>(q, next, a.m_t.data(), n_labels_, stride_, beta);
         two_rows_times<T, W>(q, n_t, qq, a.m_t.data(), next, n_labels_, stride_, k);
       }
-      std::fill(beta + static_cast<i64>(next) * stride_, beta + static_cast<i64>(active) * stride_, T(1));
-      std::fill(k + static_cast<i64>(next) * stride_, k + static_cast<i64>(active) * stride_, T(0));
+      std::fill(beta + next * stride_, beta + active * stride_, T(1));
+      std::fill(k + next * stride_, k + active * stride_, T(0));
       if (t > 0) {
-        const T* before = lattice.alpha.data() + static_cast<i64>(pack.first[t - 1]) * stride_;
+        const T* before = lattice.alpha.data() + pack.first[t - 1] * stride_;
         rows_times<T, W>(before, active, n, n_labels_, stride_, an);
       } else {
-        std::fill_n(an, static_cast<i64>(active) * stride_, T(0));
+        std::fill_n(an, active * stride_, T(0));
       }
       for (int s = 0; s < active; ++s) {
         const i64 x = (row + s) * stride_;
@@ -178,7 +138,7 @@ class PackStatistics {
           }
         });
         const T mean = S::sum(total);
-        entropy[s] -= static_cast<double>(mean);
+        entropy[s] -= mean;
         for_tiles<4>(vectors_, [&](auto N, int v0) {
           for (i64 v = x + v0 * W; v < x + (v0 + N) * W; v += W) {
             const Vec uv = S::load(u.data() + v) - mean;
@@ -199,11 +159,10 @@ class PackStatistics {
       T* h = h_.data() + row * stride_;
       // h holds alpha[t-1] n already
       if (t > 0)
-        add_rows_times<T, W>(h_.data() + static_cast<i64>(pack.first[t - 1]) * stride_, active, a.m.data(), n_labels_,
-                             stride_, h);
+        add_rows_times<T, W>(h_.data() + pack.first[t - 1] * stride_, active, a.m.data(), n_labels_, stride_, h);
       for (int s = 0; s < active; ++s) {
         const i64 x = (row + s) * stride_;
-        const T factor = static_cast<T>(scale(s));
+        const T factor = T(scale(s));
         Vec total = {};
         for_tiles<4>(vectors_, [&](auto N, int v0) {
           for (i64 v = x + v0 * W; v < x + (v0 + N) * W; v += W) {
@@ -229,22 +188,29 @@ class PackStatistics {
     }
   }
 
+  // x1 += sum h x q + alpha x qq, x2 += sum alpha x q
+  CRFKIT_KERNEL void add_edges(const Pack& pack, const Lattice<T, W>& lattice, T* x1, T* x2) const {
+    for_tiles<kTile<T, W>>(vectors_, [&](auto N, int v) {
+      i64 i = 0;
+      for (; n_labels_ - i >= kRows; i += kRows) edge_tile<kRows, N>(pack, lattice, i, v * W, x1, x2);
+      for (; i < n_labels_; ++i) edge_tile<1, N>(pack, lattice, i, v * W, x1, x2);
+    });
+  }
+
   template <int R, int N>
-  CRFKIT_INLINE void edge_tile(const Pack& pack, const Lattice<T, W>& lattice, int i, int column, T* x1, T* x2) const {
+  CRFKIT_INLINE void edge_tile(const Pack& pack, const Lattice<T, W>& lattice, i64 i, int column, T* x1, T* x2) const {
     Vec acc[R][N] = {}, plain[R][N] = {};
     for (int t = 1; t < pack.steps(); ++t) {
       const int n = pack.active(t);
-      const i64 from = static_cast<i64>(pack.first[t - 1]) * stride_ + i,
-                to = static_cast<i64>(pack.first[t]) * stride_ + column;
+      const i64 from = pack.first[t - 1] * stride_ + i, to = pack.first[t] * stride_ + column;
       for (int s = 0; s < n; ++s) {
         Vec q[N], qq[N];
         for (int v = 0; v < N; ++v) {
-          q[v] = S::load(lattice.q.data() + to + static_cast<i64>(s) * stride_ + v * W);
-          qq[v] = S::load(qq_.data() + to + static_cast<i64>(s) * stride_ + v * W);
+          q[v] = S::load(lattice.q.data() + to + s * stride_ + v * W);
+          qq[v] = S::load(qq_.data() + to + s * stride_ + v * W);
         }
         for (int r = 0; r < R; ++r) {
-          const T h = h_[from + static_cast<i64>(s) * stride_ + r],
-                  al = lattice.alpha[from + static_cast<i64>(s) * stride_ + r];
+          const T h = h_[from + s * stride_ + r], al = lattice.alpha[from + s * stride_ + r];
           for (int v = 0; v < N; ++v) {
             acc[r][v] += h * q[v];
             acc[r][v] += al * qq[v];
@@ -254,7 +220,7 @@ class PackStatistics {
       }
     }
     for (int r = 0; r < R; ++r) {
-      const i64 at = static_cast<i64>(i + r) * stride_ + column;
+      const i64 at = (i + r) * stride_ + column;
       for (int v = 0; v < N; ++v) {
         S::store(x1 + at + v * W, S::load(x1 + at + v * W) + acc[r][v]);
         S::store(x2 + at + v * W, S::load(x2 + at + v * W) + plain[r][v]);
@@ -262,8 +228,10 @@ class PackStatistics {
     }
   }
 
-  int n_labels_ = 0, stride_ = 0, vectors_ = 0;
+  i64 n_labels_ = 0, stride_ = 0;
+  int vectors_ = 0;
   Buffer<T> beta_, k_, qq_, h_;  // [rows][stride]
+  Buffer<T> scored_, plain_;     // sums h x q + alpha x qq, and alpha x q   [labels][stride]
 };
 
 // The covariance of the labels and pairs of one sequence with any R(y) = sum_t r[t](y_t) + a[t](y_t, y_t+1), by its
@@ -276,102 +244,125 @@ class PackStatistics {
 // The scores of the likeliest labels are taken out of r and a, then the mean of every f out of it and out of r, so that
 // E[R] = 0 in these lines: sums do not grow along the sequence, and where the labels are nearly certain all terms are
 // small.
+//
+// In double precision the marginals may come from a lattice in single: then gamma is not quite what xi adds up to, and
+// the sums of xi are divided by instead.
 template <class T, int W>
-class SequenceStatistics {
+class SequenceCovariance {
   using S = Simd<T, W>;
   using Vec = typename S::Vec;
+  static constexpr bool kBySums = sizeof(T) == 8;
 
  public:
-  // in: marginals, and the labels' part of R, which may be minus infinity where gamma is zero; r is used up
+  // in: marginals, zero in the pads, and the labels' part of R, which may be minus infinity where gamma is zero; r is
+  // used up
   Buffer<T> gamma, r;  // [steps][stride]
-  Buffer<T> xi;        // [steps - 1][labels][stride]
   double mean = 0;     // out: E[R]
 
-  void start(int steps, int n_labels, int stride) {
+  // Marginals of the pairs of t and t+1, and a[t], finite   [labels][stride]
+  struct Pairs {
+    const T *xi, *a;
+  };
+
+  void start(int steps, i64 n_labels, i64 stride) {
     steps_ = steps;
     n_ = n_labels;
     stride_ = stride;
-    for (Buffer<T>* b : {&gamma, &r, &f_, &b_}) b->reserve(static_cast<std::size_t>(steps) * stride);
-    xi.reserve(static_cast<std::size_t>(std::max(1, steps - 1)) * n_labels * stride);
+    for (Buffer<T>* b : {&gamma, &r, &f_, &b_}) b->reserve(steps * stride);
     best_.resize(steps);
   }
 
-  // pair_part(t): a[t], finite   [labels][stride]. out: nodes [steps][stride], pairs, the edges summed up
-  // [labels][stride], and, if not null, edges [steps - 1][labels][stride]
-  CRFKIT_KERNEL void run(FunctionRef<const T*(int)> pair_part, T* nodes, T* pairs, T* edges) {
-    const i64 size = static_cast<i64>(n_) * stride_, last = static_cast<i64>(steps_ - 1) * stride_;
+  // out: nodes [steps][stride]; pairs, the edges summed up [labels][stride]; edge(t, those of t and t+1), if asked for,
+  // from the last step to the first
+  CRFKIT_KERNEL void run(FunctionRef<Pairs(int)> pairs_of, T* nodes, T* pairs, FunctionRef<void(int, const T*)> edge) {
+    const i64 last = (steps_ - 1) * stride_;
     mean = 0;
-    for (int t = 0; t < steps_; ++t) {
-      const i64 now = static_cast<i64>(t) * stride_;
-      best_[t] = static_cast<int>(std::max_element(gamma.data() + now, gamma.data() + now + n_) - (gamma.data() + now));
+    for (int t = 0; t < steps_; ++t) {  // recursion: covariance
+      const i64 now = t * stride_;
+      best_[t] = std::max_element(gamma.data() + now, gamma.data() + now + n_) - (gamma.data() + now);
       const T top = r[now + best_[t]];
-      mean += static_cast<double>(top);
-      for (int j = 0; j < stride_; ++j) r[now + j] = gamma[now + j] > T(0) ? r[now + j] - top : T(0);
+      mean += top;
+      for (i64 j = 0; j < stride_; ++j) r[now + j] = gamma[now + j] > T(0) ? r[now + j] - top : T(0);
       if (t == 0) std::copy_n(r.data(), stride_, f_.data());
-      else forward(t - 1, pair_part(t - 1));
+      else forward(t - 1, pairs_of(t - 1));
       T middle = 0;
-      for (int j = 0; j < n_; ++j) middle += gamma[now + j] * f_[now + j];
-      for (int j = 0; j < stride_; ++j) {
+      for (i64 j = 0; j < n_; ++j) middle += gamma[now + j] * f_[now + j];
+      for (i64 j = 0; j < stride_; ++j) {
         f_[now + j] -= middle;
         r[now + j] -= middle;
       }
-      mean += static_cast<double>(middle);
+      mean += middle;
     }
-    std::fill_n(pairs, size, T(0));
+    rest_ = 0;
+    if constexpr (kBySums)
+      for (i64 j = 0; j < n_; ++j) rest_ += gamma[last + j] * f_[last + j];
+    std::fill_n(pairs, n_ * stride_, T(0));
     std::fill_n(b_.data() + last, stride_, T(0));
-    for (int t = steps_ - 2; t >= 0; --t) backward(t, pair_part(t), pairs, edges ? edges + t * size : nullptr);
-    for (i64 k = 0; k < last + stride_; ++k) nodes[k] = gamma[k] * (f_[k] + b_[k]);
+    if (edge) edge_.reserve(n_ * stride_);
+    for (int t = steps_ - 2; t >= 0; --t) {
+      backward(t, pairs_of(t), pairs, edge ? edge_.data() : nullptr);
+      if (edge) edge(t, edge_.data());
+    }
+    for (i64 k = 0; k < last + stride_; ++k) nodes[k] = gamma[k] * (f_[k] + b_[k] - rest_);
   }
 
  private:
-  T top_pair(int t, const T* a) const { return a[static_cast<i64>(best_[t]) * stride_ + best_[t + 1]]; }
+  T top_pair(int t, const T* a) const { return a[best_[t] * stride_ + best_[t + 1]]; }
 
-  CRFKIT_INLINE void forward(int t, const T* a) {
-    const i64 now = static_cast<i64>(t + 1) * stride_;
-    const T *f = f_.data() + now - stride_, *p = xi.data() + static_cast<i64>(t) * n_ * stride_;
+  CRFKIT_INLINE void forward(int t, const Pairs& of) {
+    const i64 now = (t + 1) * stride_;
+    const T *f = f_.data() + now - stride_, *p = of.xi, *a = of.a;
     const T top = top_pair(t, a);
-    mean += static_cast<double>(top);
-    for_tiles<4>(stride_ / W, [&](auto N, int v0) {
-      Vec acc[N] = {};
-      for (int i = 0; i < n_; ++i)
+    mean += top;
+    for_tiles<4>(static_cast<int>(stride_ / W), [&](auto N, int v0) {
+      Vec acc[N] = {}, sum[N] = {};
+      for (i64 i = 0; i < n_; ++i)
         for (int v = 0; v < N; ++v) {
-          const i64 k = static_cast<i64>(i) * stride_ + (v0 + v) * W;
+          const i64 k = i * stride_ + (v0 + v) * W;
           acc[v] += S::load(p + k) * (S::load(a + k) - top + f[i]);
+          if constexpr (kBySums) sum[v] += S::load(p + k);
         }
       for (int v = 0; v < N; ++v) {
         const i64 k = now + (v0 + v) * W;
-        const Vec g = S::load(gamma.data() + k);
+        const Vec g = kBySums ? sum[v] : S::load(gamma.data() + k);
         S::store(f_.data() + k, (g > T(0) ? acc[v] / (g > T(0) ? g : S::splat(T(1))) : Vec{}) + S::load(r.data() + k));
       }
     });
   }
 
-  CRFKIT_INLINE void backward(int t, const T* a, T* pairs, T* edge) {
-    const i64 now = static_cast<i64>(t) * stride_, next = now + stride_;
-    const T* p = xi.data() + static_cast<i64>(t) * n_ * stride_;
+  CRFKIT_INLINE void backward(int t, const Pairs& of, T* pairs, T* edge) {
+    const i64 now = t * stride_, next = now + stride_;
+    const T *p = of.xi, *a = of.a;
     const T top = top_pair(t, a);
-    for (int i = 0; i < n_; ++i) {
-      const T f = f_[now + i];
-      Vec total = {};
-      for (int k = 0; k < stride_; k += W) {
-        const i64 ij = static_cast<i64>(i) * stride_ + k;
+    for (i64 i = 0; i < n_; ++i) {
+      const T f = f_[now + i] - rest_;
+      Vec total = {}, sum = {};
+      for (i64 k = 0; k < stride_; k += W) {
+        const i64 ij = i * stride_ + k;
         const Vec z = S::load(a + ij) - top + S::load(r.data() + next + k) + S::load(b_.data() + next + k);
         const Vec x = S::load(p + ij), y = x * (z + f);
         total += x * z;
+        if constexpr (kBySums) sum += x;
         S::store(pairs + ij, S::load(pairs + ij) + y);
         if (edge) S::store(edge + ij, y);
       }
-      b_[now + i] = gamma[now + i] > T(0) ? S::sum(total) / gamma[now + i] : T(0);
+      const T g = kBySums ? S::sum(sum) : gamma[now + i];
+      b_[now + i] = g > T(0) ? S::sum(total) / g : T(0);
     }
-    T middle = 0;  // zero, but for rounding errors that would add up
-    for (int i = 0; i < n_; ++i) middle += gamma[now + i] * b_[now + i];
-    for (int i = 0; i < n_; ++i) b_[now + i] -= middle;
+    if constexpr (!kBySums) {
+      T middle = 0;  // zero, but for rounding errors that would add up
+      for (i64 i = 0; i < n_; ++i) middle += gamma[now + i] * b_[now + i];
+      for (i64 i = 0; i < n_; ++i) b_[now + i] -= middle;
+    }
     std::fill_n(b_.data() + now + n_, stride_ - n_, T(0));
   }
 
-  int steps_ = 0, n_ = 0, stride_ = 0;
-  std::vector<int> best_;  // the likeliest labels
+  int steps_ = 0;
+  i64 n_ = 0, stride_ = 0;
+  T rest_ = 0;             // of E[R], where gamma does not quite add up to one
+  std::vector<i64> best_;  // the likeliest labels
   Buffer<T> f_, b_;        // [steps][stride]
+  Buffer<T> edge_;         // [labels][stride]
 };
 
 }  // namespace crfkit::CRFKIT_ISA

@@ -20,20 +20,14 @@ struct Prepared {
     job.edge_first = edge_first.data();
     if (in.per_step) return;
     job.shared = &shared;
-    if (max_only) {
-      shared.prepare_scores(in.pairwise, in.n_labels, job.stride);
-      return;
-    }
-    shared.prepare(in.pairwise, in.n_labels, job.stride);
-    shared_log.prepare_scores(in.pairwise, in.n_labels, round_up(in.n_labels, 4));
-    job.shared_log = &shared_log;
+    if (max_only) shared.prepare_scores(in.pairwise, in.n_labels, job.stride);
+    else shared.prepare(in.pairwise, in.n_labels, job.stride);
   }
   Prepared(const Prepared&) = delete;
 
   const ChainKernels<T>& kernels;
   const std::vector<i64> edge_first;
   Transitions<T> shared;
-  Transitions<double> shared_log;
   ChainJob<T> job;
 };
 

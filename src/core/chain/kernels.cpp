@@ -29,6 +29,10 @@ const ChainKernels<T>& chain_kernels(int n_labels) {
                      Workspace& ws) { ChainKernel<T, W>(job, pack, ws).sample(); },
         .entropies = [](const ChainJob<T>& job, const Pack& pack,
                         Workspace& ws) { EntropyKernel<T, W>(job, pack, ws).run(); },
+        .covariance = [](const ChainJob<T>& job, const Pack& pack,
+                         Workspace& ws) { ChainKernel<T, W>(job, pack, ws).covariance(); },
+        .backward_messages = [](const ChainJob<T>& job, const Pack& pack,
+                                Workspace& ws) { ChainKernel<T, W>(job, pack, ws).backward_messages(); },
     };
     return kernels;
   });

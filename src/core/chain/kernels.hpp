@@ -20,17 +20,20 @@ struct ChainJob : ChainInput<T> {
   int stride = 0;
   const i64* edge_first = nullptr;         // first edge of each sequence           [sequences]
   const Transitions<T>* shared = nullptr;  // null where steps have their own
-  const Transitions<double>* shared_log = nullptr;
-  double* log_z = nullptr;          // out [sequences]; minus infinity where no path is allowed
-  T* nodes = nullptr;               // out [tokens][labels], or null
-  T* edges = nullptr;               // out [edges][labels][labels], or null
-  const double* weight = nullptr;   // factors of the sequences' nodes, edges and pairs, or null: all one
-  double* pairs = nullptr;          // out, shared transitions: edges summed over the pack [labels][labels], or null
-  i32* path = nullptr;              // out, decode: [tokens]; sample: [samples][tokens]
-  u8* dead = nullptr;               // out, decode: 1 where no path is allowed        [sequences]
-  i64 n_samples = 0;                // sample
-  const double* uniform = nullptr;  // [samples][tokens]
-  EntropyOut<T> entropy;            // out, entropies; d H / d pairwise of shared transitions goes to pairs
+  double* log_z = nullptr;                 // out [sequences]; minus infinity where no path is allowed
+  T* nodes = nullptr;                      // out [tokens][labels], or null
+  T* edges = nullptr;                      // out [edges][labels][labels], or null
+  const double* weight = nullptr;          // factors of the sequences' nodes, edges and pairs, or null: all one
+  double* pairs = nullptr;              // out, shared transitions: edges summed over the pack [labels][labels], or null
+  i32* path = nullptr;                  // out, decode: [tokens]; sample: [samples][tokens]
+  u8* dead = nullptr;                   // out, decode: 1 where no path is allowed        [sequences]
+  i64 n_samples = 0;                    // sample
+  const double* uniform = nullptr;      // [samples][tokens]
+  const T *r = nullptr, *ra = nullptr;  // covariance: the scores it is taken with
+  const Transitions<double>* wide = nullptr;  // covariance: shared transitions in double precision
+  double* mean = nullptr;                     // out, covariance [sequences]
+  double* beta = nullptr;                     // out, backward_messages [tokens][labels]
+  EntropyOut<T> entropy;                      // out, entropies; d H / d pairwise of shared transitions goes to pairs
   const T *scored = nullptr, *scored_t = nullptr;  // entropies: m * (a - shift) of shared transitions [labels][stride]
 };
 
@@ -39,7 +42,8 @@ struct ChainKernels {
   int lanes;  // numbers in a vector; rows are padded to a multiple
   std::unique_ptr<Workspace> (*workspace)();
   using Kernel = void (*)(const ChainJob<T>&, const Pack&, Workspace&);
-  Kernel sum_product, decode, sample, entropies;
+  Kernel sum_product, decode, sample, entropies, covariance;
+  Kernel backward_messages;  // of packs of one sequence
 
   int stride(int n_labels) const { return round_up(n_labels, lanes); }
 };

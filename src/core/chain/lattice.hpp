@@ -12,7 +12,7 @@
 //
 // The pass is trusted (`good`) as long as no alpha of a reachable label fell below the smallest normal
 // number: then nothing was lost that could come back, and beta cannot overflow where it matters.
-// Otherwise the caller repeats the sequence in log space.
+// Otherwise the sequence is repeated in log space (sum_product.hpp).
 //
 // Who needs sums over labels, but not every small probability, may ask for less. Let all transitions be allowed and
 // their scores differ by at most R. What leads to a label leads to each other one with at least exp(-R) of the mass,
@@ -42,11 +42,12 @@ class Steps {
 
  public:
   using Fill = FunctionRef<void(int t, T* a)>;
-  explicit Steps(const Transitions<T>& transitions)
-      : shared_(&transitions), n_labels_(transitions.n_labels), stride_(transitions.stride) {}
-  Steps(int n_labels, int stride, int n_steps, Fill fill)
+  // exact: the scores in double precision, where they are known   [labels][labels]
+  explicit Steps(const Transitions<T>& transitions, const double* exact = nullptr)
+      : shared_(&transitions), exact_(exact), n_labels_(transitions.n_labels), stride_(transitions.stride) {}
+  Steps(i64 n_labels, i64 stride, int n_steps, Fill fill)
       : n_labels_(n_labels), stride_(stride), fill_(fill), shift_(std::max(0, n_steps - 1)) {
-    m_.reserve(static_cast<std::size_t>(n_labels) * stride);
+    m_.reserve(n_labels * stride);
   }
   bool shared() const { return shared_ != nullptr; }
   bool has_zeros() const { return shared_ == nullptr || shared_->has_zeros; }  // own ones are not known beforehand
@@ -60,28 +61,38 @@ class Steps {
     const T* m = matrix(t);
     for (int i = 0; i < n_labels_; ++i) {
       typename S::Vec total = {};
-      for (int v = 0; v < stride_; v += W) total += S::load(m + static_cast<i64>(i) * stride_ + v) * S::load(x + v);
+      for (int v = 0; v < stride_; v += W) total += S::load(m + i * stride_ + v) * S::load(x + v);
       out[i] = S::sum(total);
     }
     std::fill(out + n_labels_, out + stride_, T(0));
   }
   // Whether j at t+1 may follow one of the labels of t, given as bits.
-  bool can_follow(int t, const u64* last, int j) {
+  bool can_follow(int t, const u64* last, i64 j) {
     if (shared_) {
-      const u64* before = shared_->before.data() + static_cast<std::size_t>(j) * shared_->words();
+      const u64* before = shared_->before.data() + j * shared_->words();
       for (int w = 0; w < shared_->words(); ++w)
         if (last[w] & before[w]) return true;
       return false;
     }
     const T* m = matrix(t);
     for (int i = 0; i < n_labels_; ++i)
-      if ((last[i / 64] >> (i % 64) & 1) && m[static_cast<std::size_t>(i) * stride_ + j] > 0) return true;
+      if ((last[i / 64] >> (i % 64) & 1) && m[i * stride_ + j] > 0) return true;
     return false;
   }
   const T* matrix(int t) {
     if (shared_) return shared_->m.data();
     if (t != loaded_) load_own(t);
     return m_.data();
+  }
+  // The scores of step t in double precision, rows of `stride`; the pads are left as they are.
+  void scores(int t, i64 stride, double* out) {
+    if (!shared_) {
+      fill_(t, m_.data());
+      loaded_ = -1;
+    }
+    const T* a = shared_ ? shared_->score.data() : m_.data();
+    for (i64 i = 0; i < n_labels_; ++i)
+      for (i64 j = 0; j < n_labels_; ++j) out[i * stride + j] = exact_ ? exact_[i * n_labels_ + j] : a[i * stride_ + j];
   }
   // What log Z of a sequence must be given back.
   double total_shift(int steps) const {
@@ -96,12 +107,12 @@ class Steps {
     loaded_ = t;
     fill_(t, m_.data());
     constexpr T inf = std::numeric_limits<T>::infinity();
-    const i64 size = static_cast<i64>(n_labels_) * stride_;
+    const i64 size = n_labels_ * stride_;
     typename S::Vec top = S::splat(-inf);
     for (i64 k = 0; k < size; k += W) top = S::max(top, S::load(m_.data() + k));
     T high = S::highest(top);
     if (!(high > -inf)) high = 0;
-    shift_[t] = static_cast<double>(high);
+    shift_[t] = high;
     typename S::Mask lost = {};
     for (i64 k = 0; k < size; k += W) {
       const typename S::Vec x = S::load(m_.data() + k), y = S::exp(x - high);
@@ -112,7 +123,8 @@ class Steps {
   }
 
   const Transitions<T>* shared_ = nullptr;
-  int n_labels_, stride_;
+  const double* exact_ = nullptr;
+  i64 n_labels_, stride_;
   Fill fill_;
   Buffer<T> m_;
   std::vector<double> shift_;
@@ -130,28 +142,28 @@ class Lattice {
   // [rows][stride] each, rows as in the pack. After backward(), e holds gamma.
   Buffer<T> e, alpha, q;
 
-  void start(const Pack& pack, int n_labels, int stride) {
+  void start(const Pack& pack, i64 n_labels, i64 stride) {
     n_labels_ = n_labels;
     stride_ = stride;
-    vectors_ = stride / W;
-    const std::size_t rows = pack.rows();
+    vectors_ = static_cast<int>(stride / W);
+    const i64 rows = pack.rows();
     e.reserve(rows * stride);
     alpha.reserve(rows * stride);
     q.reserve(rows * stride);
     inverse_c_.reserve(rows);
     top_.reserve(rows);
-    low_.reserve(static_cast<std::size_t>(pack.n_seq()) * stride);
+    low_.reserve(pack.n_seq() * stride);
     pad_.reserve(stride);
     std::fill_n(pad_.data(), stride, T(1));
     std::fill_n(pad_.data(), n_labels, T(0));
-    std::fill_n(low_.data(), static_cast<std::size_t>(pack.n_seq()) * stride, T(1));
+    std::fill_n(low_.data(), pack.n_seq() * stride, T(1));
     good_.assign(pack.n_seq(), 1);
     faint_.assign(pack.n_seq(), 0);
     closed_ = false;
   }
 
   // Enters the scores of one row, padded with minus infinity. Sets e and remembers the row's top.
-  CRFKIT_INLINE void set_row(int r, int s, const T* u) {
+  CRFKIT_INLINE void set_row(i64 r, int s, const T* u) {
     constexpr T inf = std::numeric_limits<T>::infinity();
     Vec top = S::splat(-inf);
     for_tiles<4>(vectors_, [&](auto N, int v0) {
@@ -163,7 +175,7 @@ class Lattice {
       good_[s] = 0;
     }
     top_[r] = high;
-    T* out = e.data() + static_cast<i64>(r) * stride_;
+    T* out = e.data() + r * stride_;
     typename S::Mask zero = {};
     for_tiles<4>(vectors_, [&](auto N, int v0) {
       for (int v = v0; v < v0 + N; ++v) {
@@ -183,19 +195,19 @@ class Lattice {
   CRFKIT_KERNEL void set_rows(const Pack& pack, const T* u) {
     for (int t = 0; t < pack.steps(); ++t)
       for (int s = 0; s < pack.active(t); ++s) {
-        const int r = pack.row(t, s);
-        set_row(r, s, u + static_cast<i64>(r) * stride_);
+        const i64 r = pack.row(t, s);
+        set_row(r, s, u + r * stride_);
       }
   }
 
   // lenient: labels may be lost whose mass is beyond the precision of sums
   CRFKIT_KERNEL void forward(const Pack& pack, Steps<T, W>& steps, bool lenient = false) {
     closed_ |= steps.has_zeros();
-    for (int t = 0; t < pack.steps(); ++t) {
+    for (int t = 0; t < pack.steps(); ++t) {  // recursion: forward
       const int n = pack.active(t);
       const i64 row = pack.first[t];
       T* out = alpha.data() + row * stride_;
-      if (t > 0) steps.push(t - 1, alpha.data() + static_cast<i64>(pack.first[t - 1]) * stride_, n, out);
+      if (t > 0) steps.push(t - 1, alpha.data() + pack.first[t - 1] * stride_, n, out);
       for (int s = 0; s < n; ++s) normalise(row + s, s, t == 0);
     }
     if (steps.lossy())
@@ -213,9 +225,9 @@ class Lattice {
   double log_z(const Pack& pack, int s) const {
     double log_scale = 0, product = 1, top = 0;
     for (int t = 0; t < pack.steps() && s < pack.active(t); ++t) {
-      const int r = pack.row(t, s);
-      const double c = static_cast<double>(inverse_c_[r]);
-      top += static_cast<double>(top_[r]);
+      const i64 r = pack.row(t, s);
+      const double c = inverse_c_[r];
+      top += top_[r];
       if (c > 1e100 || c < 1e-100) {
         log_scale -= std::log(c);
         continue;
@@ -240,12 +252,12 @@ class Lattice {
   }
 
   CRFKIT_KERNEL void backward(const Pack& pack, Steps<T, W>& steps) {
-    for (int t = pack.steps() - 1; t >= 0; --t) {
+    for (int t = pack.steps() - 1; t >= 0; --t) {  // recursion: backward
       const int n = pack.active(t), next = pack.active(t + 1);
       const i64 row = pack.first[t];
       T* beta = q.data() + row * stride_;
-      if (next > 0) steps.pull(t, q.data() + static_cast<i64>(pack.first[t + 1]) * stride_, next, beta);
-      std::fill(beta + static_cast<i64>(next) * stride_, beta + static_cast<i64>(n) * stride_, T(1));
+      if (next > 0) steps.pull(t, q.data() + pack.first[t + 1] * stride_, next, beta);
+      std::fill(beta + next * stride_, beta + n * stride_, T(1));
       for (int s = 0; s < n; ++s) {
         const i64 at = (row + s) * stride_;
         const T inverse = inverse_c_[row + s];
@@ -265,7 +277,7 @@ class Lattice {
   // x[i][j] += sum over all steps and sequences of alpha[t][i] q[t+1][j]; times m this is sum_t xi.
   CRFKIT_KERNEL void add_edges(const Pack& pack, T* x) const {
     for_tiles<kTile<T, W>>(vectors_, [&](auto N, int v) {
-      int i = 0;
+      i64 i = 0;
       for (; n_labels_ - i >= 4; i += 4) edge_tile<4, N>(pack, i, v * W, x);
       for (; i < n_labels_; ++i) edge_tile<1, N>(pack, i, v * W, x);
     });
@@ -288,7 +300,7 @@ class Lattice {
     if (!(c >= kTiny)) good_[s] = 0;
     const T inverse = T(1) / c;
     inverse_c_[r] = inverse;
-    T* low = low_.data() + static_cast<i64>(s) * stride_;
+    T* low = low_.data() + s * stride_;
     for_tiles<4>(vectors_, [&](auto N, int v0) {
       for (int v = v0; v < v0 + N; ++v) {
         const Vec x = S::load(a + v * W) * inverse;
@@ -301,26 +313,25 @@ class Lattice {
   // Whether all that underflows holds less of the mass than a sixteenth of a rounding error (S::exp cuts off a little
   // above kTiny).
   bool cannot_come_back(int steps, double range) const {
-    const double mass = std::log(static_cast<double>(steps)) + 2 * std::log(static_cast<double>(n_labels_)) +
-                        std::log(static_cast<double>(kTiny));
-    return mass + 2 * range < std::log(static_cast<double>(std::numeric_limits<T>::epsilon()) / 16);
+    const double mass = std::log(double(steps)) + 2 * std::log(double(n_labels_)) + std::log(double{kTiny});
+    return mass + 2 * range < std::log(double{std::numeric_limits<T>::epsilon()} / 16);
   }
 
   bool never_tiny(int s) const {
     Vec low = S::splat(T(1));
-    for (int v = 0; v < vectors_; ++v) low = S::min(low, S::load(low_.data() + static_cast<i64>(s) * stride_ + v * W));
+    for (int v = 0; v < vectors_; ++v) low = S::min(low, S::load(low_.data() + s * stride_ + v * W));
     return S::lowest(low) >= kTiny;
   }
 
   // With forbidden labels or transitions: is alpha a normal number wherever a path leads?
   bool reaches_all(const Pack& pack, int s, Steps<T, W>& steps) {
-    const int words = (n_labels_ + 63) / 64;
-    reach_.assign(static_cast<std::size_t>(2) * words, 0);
+    const i64 words = (n_labels_ + 63) / 64;
+    reach_.assign(2 * words, 0);
     u64 *now = reach_.data(), *last = now + words;
     for (int t = 0; t < pack.steps() && s < pack.active(t); ++t) {
       std::swap(now, last);
       std::fill_n(now, words, 0);
-      const i64 at = static_cast<i64>(pack.row(t, s)) * stride_;
+      const i64 at = pack.row(t, s) * stride_;
       for (int j = 0; j < n_labels_; ++j) {
         if (!(e[at + j] > 0)) continue;
         if (t > 0 && !steps.can_follow(t - 1, last, j)) continue;
@@ -332,28 +343,29 @@ class Lattice {
   }
 
   template <int R, int N>
-  CRFKIT_INLINE void edge_tile(const Pack& pack, int i, int column, T* x) const {
+  CRFKIT_INLINE void edge_tile(const Pack& pack, i64 i, int column, T* x) const {
     Vec acc[R][N] = {};
     for (int t = 1; t < pack.steps(); ++t) {
       const int n = pack.active(t);
-      const T* a = alpha.data() + static_cast<i64>(pack.first[t - 1]) * stride_ + i;
-      const T* b = q.data() + static_cast<i64>(pack.first[t]) * stride_ + column;
+      const T* a = alpha.data() + pack.first[t - 1] * stride_ + i;
+      const T* b = q.data() + pack.first[t] * stride_ + column;
       for (int s = 0; s < n; ++s) {
         Vec row[N];
-        for (int v = 0; v < N; ++v) row[v] = S::load(b + static_cast<i64>(s) * stride_ + v * W);
+        for (int v = 0; v < N; ++v) row[v] = S::load(b + s * stride_ + v * W);
         for (int r = 0; r < R; ++r) {
-          const T weight = a[static_cast<i64>(s) * stride_ + r];
+          const T weight = a[s * stride_ + r];
           for (int v = 0; v < N; ++v) acc[r][v] += weight * row[v];
         }
       }
     }
     for (int r = 0; r < R; ++r) {
-      T* out = x + static_cast<i64>(i + r) * stride_ + column;
+      T* out = x + (i + r) * stride_ + column;
       for (int v = 0; v < N; ++v) S::store(out + v * W, S::load(out + v * W) + acc[r][v]);
     }
   }
 
-  int n_labels_ = 0, stride_ = 0, vectors_ = 0;
+  i64 n_labels_ = 0, stride_ = 0;
+  int vectors_ = 0;
   Buffer<T> inverse_c_, top_;  // 1 / c[t] and max_j u[t][j]     [rows]
   Buffer<T> low_, pad_;        // smallest alpha seen [sequences][stride]; 1 in padding, 0 elsewhere [stride]
   std::vector<u8> good_;       // [sequences]

@@ -1,9 +1,9 @@
 // log_lattice.hpp: sum-product of one sequence in log space, slower and always right.
 //
-//   a[t][j] = u[t][j] + log sum_i exp(a[t-1][i] + s[i][j])      b[t][i] = log sum_j exp(s[i][j] + u[t+1][j] +
-//   b[t+1][j])
+//   a[t][j] = u[t][j] + log sum_i exp(a[t-1][i] + s[i][j])
+//   b[t][i] = log sum_j exp(s[i][j] + u[t+1][j] + b[t+1][j])
 //
-// Used for the few sequences whose scaled pass loses something.
+// Used for the few sequences whose scaled pass loses something (sum_product.hpp).
 #pragma once
 #include <cmath>
 #include <limits>
@@ -23,28 +23,36 @@ void log_rows_times(const double* x, const double* m, i64 depth, i64 stride, dou
 
 class LogLattice {
  public:
-  // scores, forward, backward   [T][stride], pads -inf; a and b are shifted step by step so that their largest entry is
-  // near zero: what is taken out of long sequences would cost them their precision
-  Buffer<double> u, a, b;
   double log_z = 0;  // minus infinity when no path is allowed
 
-  // row(t, out) writes the scores of step t; matrix(t) gives those of the transitions t -> t+1, transposed(t) their
-  // transpose; all with pads -inf.
-  void run(int n_steps, int n_labels, FunctionRef<void(int, double*)> row, FunctionRef<const double*(int)> matrix,
-           FunctionRef<const double*(int)> transposed);
+  // Makes room. The caller writes the scores of step t, pads -inf, to row(t).
+  void start(int n_steps, i64 n_labels);
+  double* row(int t) { return u_.data() + t * stride_; }
 
-  double node(int t, int j) const { return std::exp(a[at(t) + j] + b[at(t) + j] - node_scale_[t]); }
-  // score: that of i followed by j
-  double edge(int t, int i, int j, double score) const {
-    return std::exp(a[at(t) + i] + score + u[at(t + 1) + j] + b[at(t + 1) + j] - edge_scale_[t]);
+  // Gives the scores of the transitions t -> t+1, or their transpose, pads -inf   [labels][log_stride]
+  using Matrix = FunctionRef<const double*(int t)>;
+  void run(Matrix matrix, Matrix transposed);
+  // Only what follows; out [steps][labels]: log sum over all that may follow label i at t, zero at the last step
+  void backward_messages(Matrix transposed, double* out);
+
+  // Of labels and pairs after run(), if some path is allowed; score: that of i followed by j
+  double node(int t, i64 j) const { return std::exp(a_[t * stride_ + j] + b_[t * stride_ + j] - node_scale_[t]); }
+  double edge(int t, i64 i, i64 j, double score) const {
+    const i64 next = (t + 1) * stride_ + j;
+    return std::exp(a_[t * stride_ + i] + score + u_[next] + b_[next] - edge_scale_[t]);
   }
 
  private:
-  std::size_t at(int t) const { return static_cast<std::size_t>(t) * stride_; }
   double lower(double* x) const;
+  void backward(Matrix transposed, FunctionRef<double(int)> together);
 
-  int n_labels_ = 0, stride_ = 0;
+  int steps_ = 0;
+  i64 n_ = 0, stride_ = 0;
+  // scores, forward, backward   [steps][stride], pads -inf; a and b are lowered step by step so that they add up to
+  // one: what is taken out of long sequences would cost them their precision
+  Buffer<double> u_, a_, b_, out_;
   std::vector<double> node_scale_, edge_scale_;  // logarithm of what a b, and a m u b, add up to at a step
+  std::vector<double> lowered_;                  // what was taken out of b at a step
 };
 
 }  // namespace crfkit::CRFKIT_ISA

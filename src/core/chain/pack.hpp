@@ -17,10 +17,15 @@ struct Pack {
   std::vector<int> first;  // first row of each step  [steps + 1]
 
   int steps() const { return static_cast<int>(first.size()) - 1; }
-  int rows() const { return first.back(); }
+  i64 rows() const { return first.back(); }
   int n_seq() const { return static_cast<int>(seq.size()); }
   int active(int t) const { return t < steps() ? first[t + 1] - first[t] : 0; }
-  int row(int t, int s) const { return first[t] + s; }
+  i64 row(int t, int s) const { return first[t] + s; }
+  int length(int s) const {  // of sequence s
+    int t = steps();
+    while (s >= active(t - 1)) --t;
+    return t;
+  }
 };
 
 constexpr int kPackWidth = 16;

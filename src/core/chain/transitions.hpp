@@ -11,8 +11,8 @@ namespace crfkit {
 
 template <class T>
 struct Transitions {
-  int n_labels = 0;
-  int stride = 0;             // n_labels, padded to whole vectors
+  i64 n_labels = 0;
+  i64 stride = 0;             // n_labels, padded to whole vectors
   Buffer<T> score;            // log-scores                       [n_labels][stride], pads -inf
   Buffer<T> score_t;          // transposed                       [n_labels][stride], pads -inf
   Buffer<T> m;                // exp(score - shift)               [n_labels][stride], pads 0
@@ -25,34 +25,34 @@ struct Transitions {
   bool lossy = false;       // some allowed transition is too small for T beside the largest
   std::vector<u64> before;  // labels that may come before j, as bits  [n_labels][words]
 
-  int words() const { return (n_labels + 63) / 64; }
+  i64 words() const { return (n_labels + 63) / 64; }
 
   template <class S>
-  void prepare(const S* pairwise, int labels, int padded) {
+  void prepare(const S* pairwise, i64 labels, i64 padded) {
     prepare_scores(pairwise, labels, padded);
-    const std::size_t size = static_cast<std::size_t>(labels) * padded;
+    const i64 size = labels * padded;
     for (Buffer<T>* b : {&m, &m_t}) b->reserve(size);
     std::fill_n(m.data(), size, T(0));
     std::fill_n(m_t.data(), size, T(0));
     double top = -std::numeric_limits<double>::infinity(), bottom = -top;
-    for (std::size_t k = 0; k < static_cast<std::size_t>(labels) * labels; ++k) {
-      top = std::max(top, static_cast<double>(pairwise[k]));
-      bottom = std::min(bottom, static_cast<double>(pairwise[k]));
+    for (i64 k = 0; k < labels * labels; ++k) {
+      top = std::max(top, double{pairwise[k]});
+      bottom = std::min(bottom, double{pairwise[k]});
     }
     shift = std::isfinite(top) ? top : 0;
     range = shift - bottom;
     has_zeros = lossy = false;
-    exact.resize(static_cast<std::size_t>(labels) * labels);
-    before.assign(static_cast<std::size_t>(labels) * words(), 0);
-    for (int i = 0; i < labels; ++i) {
-      for (int j = 0; j < labels; ++j) {
-        const double a = static_cast<double>(pairwise[static_cast<std::size_t>(i) * labels + j]);
-        T e = static_cast<T>(std::exp(a - shift));
+    exact.resize(labels * labels);
+    before.assign(labels * words(), 0);
+    for (i64 i = 0; i < labels; ++i) {
+      for (i64 j = 0; j < labels; ++j) {
+        const double a = pairwise[i * labels + j];
+        T e = T(std::exp(a - shift));
         if (e < std::numeric_limits<T>::min()) e = 0;
-        m[static_cast<std::size_t>(i) * padded + j] = e;
-        exact[static_cast<std::size_t>(i) * labels + j] = e > 0 ? shift + std::log(static_cast<double>(e)) : a;
+        m[i * padded + j] = e;
+        exact[i * labels + j] = e > 0 ? shift + std::log(double{e}) : a;
         if (std::isfinite(a)) {
-          before[static_cast<std::size_t>(j) * words() + i / 64] |= u64{1} << (i % 64);
+          before[j * words() + i / 64] |= u64{1} << (i % 64);
           lossy |= e == 0;
         } else {
           has_zeros = true;
@@ -64,45 +64,41 @@ struct Transitions {
 
   // All that max-product needs.
   template <class S>
-  void prepare_scores(const S* pairwise, int labels, int padded) {
+  void prepare_scores(const S* pairwise, i64 labels, i64 padded) {
     n_labels = labels;
     stride = padded;
-    const std::size_t size = static_cast<std::size_t>(labels) * padded;
+    const i64 size = labels * padded;
     for (Buffer<T>* b : {&score, &score_t}) b->reserve(size);
     constexpr T inf = std::numeric_limits<T>::infinity();
     std::fill_n(score.data(), size, -inf);
     std::fill_n(score_t.data(), size, -inf);
-    for (int i = 0; i < labels; ++i)
-      for (int j = 0; j < labels; ++j)
-        score[static_cast<std::size_t>(i) * padded + j] =
-            static_cast<T>(pairwise[static_cast<std::size_t>(i) * labels + j]);
+    for (i64 i = 0; i < labels; ++i)
+      for (i64 j = 0; j < labels; ++j) score[i * padded + j] = T(pairwise[i * labels + j]);
     transpose(score, score_t);
   }
 
   // n = m (x - by) for pairs of labels, and its transpose   [labels][stride], pads 0; x: [labels][labels]
   void weigh(const std::vector<double>& x, double by, Buffer<T>& n, Buffer<T>& n_t) const {
-    const std::size_t size = static_cast<std::size_t>(n_labels) * stride;
+    const i64 size = n_labels * stride;
     for (Buffer<T>* b : {&n, &n_t}) {
       b->reserve(size);
       std::fill_n(b->data(), size, T(0));
     }
-    for (int i = 0; i < n_labels; ++i)
-      for (int j = 0; j < n_labels; ++j) {
-        const T e = m[static_cast<std::size_t>(i) * stride + j];
+    for (i64 i = 0; i < n_labels; ++i)
+      for (i64 j = 0; j < n_labels; ++j) {
+        const T e = m[i * stride + j];
         if (!(e > 0)) continue;
-        n[static_cast<std::size_t>(i) * stride + j] = n_t[static_cast<std::size_t>(j) * stride + i] =
-            static_cast<T>(static_cast<double>(e) * (x[static_cast<std::size_t>(i) * n_labels + j] - by));
+        n[i * stride + j] = n_t[j * stride + i] = T(e * (x[i * n_labels + j] - by));
       }
   }
 
   // Square by square: whole columns of many labels would miss the cache at every step.
   void transpose(const Buffer<T>& x, Buffer<T>& out) const {
-    constexpr int kSquare = 16;
-    for (int i0 = 0; i0 < n_labels; i0 += kSquare)
-      for (int j0 = 0; j0 < n_labels; j0 += kSquare)
-        for (int i = i0; i < std::min(n_labels, i0 + kSquare); ++i)
-          for (int j = j0; j < std::min(n_labels, j0 + kSquare); ++j)
-            out[static_cast<std::size_t>(j) * stride + i] = x[static_cast<std::size_t>(i) * stride + j];
+    constexpr i64 kSquare = 16;
+    for (i64 i0 = 0; i0 < n_labels; i0 += kSquare)
+      for (i64 j0 = 0; j0 < n_labels; j0 += kSquare)
+        for (i64 i = i0; i < std::min(n_labels, i0 + kSquare); ++i)
+          for (i64 j = j0; j < std::min(n_labels, j0 + kSquare); ++j) out[j * stride + i] = x[i * stride + j];
   }
 };
 

@@ -20,23 +20,19 @@ class MaxSteps {
         score_(transitions.score.data()),
         score_t_(transitions.score_t.data()) {}
   // Shared, but not transposed: for one way back, a column here and there is less than all of them.
-  MaxSteps(int n_labels, int stride, const T* score)
+  MaxSteps(i64 n_labels, i64 stride, const T* score)
       : n_labels_(n_labels), stride_(stride), score_(score), column_(n_labels) {}
-  MaxSteps(int n_labels, int stride, Fill fill)
-      : n_labels_(n_labels),
-        stride_(stride),
-        fill_(fill),
-        a_(static_cast<std::size_t>(n_labels) * stride),
-        column_(n_labels) {}
+  MaxSteps(i64 n_labels, i64 stride, Fill fill)
+      : n_labels_(n_labels), stride_(stride), fill_(fill), a_(n_labels * stride), column_(n_labels) {}
   // out[j] = max_i (x[i] + a[t][i][j]), for n rows
   void push(int t, const T* x, int n, T* out) {
     rows_times<T, W, MaxPlus<T, W>>(x, n, matrix(t), n_labels_, stride_, out);
   }
   // The scores a[t][.][j] of all labels before j
   const T* score_into(int t, int j) {
-    if (score_t_) return score_t_ + static_cast<i64>(j) * stride_;
+    if (score_t_) return score_t_ + j * stride_;
     const T* a = matrix(t);
-    for (int i = 0; i < n_labels_; ++i) column_[i] = a[static_cast<std::size_t>(i) * stride_ + j];
+    for (int i = 0; i < n_labels_; ++i) column_[i] = a[i * stride_ + j];
     return column_.data();
   }
 
@@ -47,7 +43,7 @@ class MaxSteps {
     return a_.data();
   }
 
-  int n_labels_, stride_;
+  i64 n_labels_, stride_;
   const T *score_ = nullptr, *score_t_ = nullptr;
   Fill fill_;
   Buffer<T> a_, column_;
@@ -61,21 +57,21 @@ class Viterbi {
  public:
   Buffer<T> v;  // in: scores u, out: v   [rows][stride], pads -inf
 
-  void start(const Pack& pack, int n_labels, int stride) {
+  void start(const Pack& pack, i64 n_labels, i64 stride) {
     n_labels_ = n_labels;
     stride_ = stride;
-    v.reserve(static_cast<std::size_t>(pack.rows()) * stride);
-    best_.reserve(static_cast<std::size_t>(kPackWidth) * stride);
+    v.reserve(pack.rows() * stride);
+    best_.reserve(kPackWidth * stride);
   }
 
   CRFKIT_KERNEL void forward(const Pack& pack, MaxSteps<T, W>& steps) {
-    for (int t = 0; t < pack.steps(); ++t) {
+    for (int t = 0; t < pack.steps(); ++t) {  // recursion: viterbi
       const int n = pack.active(t);
-      T* row = v.data() + static_cast<i64>(pack.first[t]) * stride_;
-      if (t > 0) steps.push(t - 1, v.data() + static_cast<i64>(pack.first[t - 1]) * stride_, n, best_.data());
+      T* row = v.data() + pack.first[t] * stride_;
+      if (t > 0) steps.push(t - 1, v.data() + pack.first[t - 1] * stride_, n, best_.data());
       for (int s = 0; s < n; ++s) {
-        T* x = row + static_cast<i64>(s) * stride_;
-        const T* best = best_.data() + static_cast<i64>(s) * stride_;
+        T* x = row + s * stride_;
+        const T* best = best_.data() + s * stride_;
         Vec top = S::splat(-std::numeric_limits<T>::infinity());
         for (int k = 0; k < stride_; k += W) {
           Vec y = S::load(x + k);
@@ -94,12 +90,12 @@ class Viterbi {
   bool trace(const Pack& pack, int s, MaxSteps<T, W>& steps, i32* path) const {
     int last = pack.steps() - 1;
     while (s >= pack.active(last)) --last;
-    int j = highest(v.data() + static_cast<i64>(pack.row(last, s)) * stride_, nullptr);
+    int j = highest(v.data() + pack.row(last, s) * stride_, nullptr);
     if (j < 0) return false;
     for (int t = last;; --t) {
       path[t] = j;
       if (t == 0) return true;
-      j = highest(v.data() + static_cast<i64>(pack.row(t - 1, s)) * stride_, steps.score_into(t - 1, j));
+      j = highest(v.data() + pack.row(t - 1, s) * stride_, steps.score_into(t - 1, j));
     }
   }
 
@@ -117,7 +113,7 @@ class Viterbi {
     return best;
   }
 
-  int n_labels_ = 0, stride_ = 0;
+  i64 n_labels_ = 0, stride_ = 0;
   Buffer<T> best_;
 };
 

@@ -6,7 +6,7 @@
 namespace crfkit {
 
 void Family::choose_dense(int lanes) {
-  const u32 limit = static_cast<u32>(std::max(1, width / lanes));
+  const u32 limit = std::max(1, width / lanes);
   lists_weights = limit <= 4;
   place.clear();
   place.reserve(n_attributes());
@@ -32,7 +32,7 @@ void check_rows(const std::vector<u32>& ptr, std::size_t n, const char* what) {
 }  // namespace
 
 void Layout::check() const {
-  const u64 labels = static_cast<u64>(n_labels);
+  const u64 labels = n_labels;
   if (n_labels < 1 || n_labels > 65535) throw Error("a model needs 1 to 65535 labels");
   check_rows(state_ptr, state_label.size(), "state");
   check_rows(edge_ptr, edge_pair.size(), "edge");
@@ -42,12 +42,11 @@ void Layout::check() const {
     if (pair >= labels * labels) throw Error("an edge weight of the model names a label that does not exist");
   if (transition.size() != labels * labels) throw Error("the model's transition table has the wrong size");
   for (i32 w : transition)
-    if (w < -1 || w >= static_cast<i64>(size))
-      throw Error("a transition of the model names a weight that does not exist");
+    if (w < -1 || w >= i64{size}) throw Error("a transition of the model names a weight that does not exist");
   for (i64 first : {start, end})
-    if (first < -1 || (first >= 0 && first + n_labels > static_cast<i64>(size)))
+    if (first < -1 || (first >= 0 && first + n_labels > i64{size}))
       throw Error("the model's start or end weights do not exist");
-  if (state_label.size() > size || edge_first + static_cast<u64>(edge_pair.size()) > size)
+  if (state_label.size() > size || edge_first + edge_pair.size() > size)
     throw Error("the model has fewer weights than its layout names");
 }
 
@@ -191,7 +190,7 @@ void make_group(const Family& family, const Block<T>& block, const i64* ptr, con
   const auto add = [&](u32 id, i64 k) {
     if (wide) group.wide_id.push_back(id);
     else group.id.push_back(static_cast<u16>(id));
-    if (value) group.value.push_back(static_cast<T>(value[k]));
+    if (value) group.value.push_back(T(value[k]));
     ++count;
   };
   struct Run {
@@ -232,7 +231,7 @@ Block<T> make_block(const Family& state, const Family& edge, const Tokens& data,
   for (const Pack& pack : block.packs) {
     for (int t = 0; t < pack.steps(); ++t)
       for (int s = 0; s < pack.active(t); ++s) block.token.push_back(data.offsets[pack.seq[s]] + t);
-    block.base.push_back(static_cast<i64>(block.token.size()));
+    block.base.push_back(block.token.size());
   }
   make_group(state, block, data.ptr, data.attr, data.value, block.state);
   if (data.edge_ptr) make_group<T>(edge, block, data.edge_ptr, data.edge_attr, nullptr, block.edge);

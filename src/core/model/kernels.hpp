@@ -14,10 +14,10 @@ struct ModelView {
   int stride = 0;
   const T *state_table = nullptr, *edge_table = nullptr;  // dense rows
   const Transitions<T>* transitions = nullptr;
-  const Transitions<double>* log_transitions = nullptr;
-  const T *start = nullptr, *end = nullptr;                       // [stride] each, zero where the model has none
-  const double* forbidden = nullptr;                              // 0 or minus infinity       [labels][labels]
-  const double* w = nullptr;                                      // [layout.size], to score blocks
+  const double* pairwise = nullptr;          // the transitions' scores in double precision   [labels][labels]
+  const T *start = nullptr, *end = nullptr;  // [stride] each, zero where the model has none
+  const double* forbidden = nullptr;         // 0 or minus infinity       [labels][labels]
+  const double* w = nullptr;                 // [layout.size], to score blocks
   const RunWeight<T>*state_runs = nullptr, *edge_runs = nullptr;  // all weights, to score without blocks
 };
 

@@ -48,18 +48,16 @@ class ScoreKernel {
  private:
   // Scores of the transition into token t: shared ones plus what the input adds.   [labels][labels]
   void step(i64 t, T* out) {
-    ws_.step_scores.reserve(static_cast<std::size_t>(n_) * stride_);
+    ws_.step_scores.reserve(n_ * stride_);
     ws_.model.score(*model_.edge, model_.edge_table, model_.edge_runs, data_.edge_ptr, data_.edge_attr, nullptr, t, 1,
                     model_.transitions->score.data(), ws_.step_scores.data());
-    for (int i = 0; i < n_; ++i)
-      std::copy_n(ws_.step_scores.data() + static_cast<i64>(i) * stride_, n_, out + static_cast<i64>(i) * n_);
+    for (i64 i = 0; i < n_; ++i) std::copy_n(ws_.step_scores.data() + i * stride_, n_, out + i * n_);
   }
 
   const ModelView<T>& model_;
   const Tokens& data_;
   ScoreWorkspace<T, W>& ws_;
-  const i64 n_;
-  const int stride_;
+  const i64 n_, stride_;
 };
 
 }  // namespace crfkit::CRFKIT_ISA

@@ -14,8 +14,7 @@ Scorer<T>::Scorer(std::shared_ptr<const Layout> layout, const double* w, const d
   weights_.set(w, threads);
   const auto fill = [&](const Family& family, std::vector<RunWeight<T>>& runs) {
     runs.reserve(family.n_weights());
-    for (u32 k = 0; k < family.n_weights(); ++k)
-      runs.push_back({static_cast<T>(w[family.first_weight + k]), family.column[k]});
+    for (u32 k = 0; k < family.n_weights(); ++k) runs.push_back({T(w[family.first_weight + k]), family.column[k]});
   };
   fill(state_, state_runs_);
   fill(edge_, edge_runs_);
@@ -30,7 +29,7 @@ void Scorer<T>::score(const Tokens& data, const Threads& threads, T* unary, T* p
   model.edge_runs = edge_runs_.data();
   const auto cuts = cut_blocks(data.offsets, data.n_seq, tokens_per_block(layout_->n_labels));
   const ScoreKernels<T>& kernels = score_kernels_for<T>(layout_->n_labels);
-  with_workspaces(kernels.workspace, static_cast<i64>(cuts.size()), threads, [&](i64 b, Workspace& workspace) {
+  with_workspaces(kernels.workspace, cuts.size(), threads, [&](i64 b, Workspace& workspace) {
     kernels.score(model, data, cuts[b], edge_first.data(), unary, pairwise, workspace);
   });
 }

@@ -21,9 +21,8 @@ class LocalRows {
     width_ = family.width;
     dense_.reserve(group.dense.size() * width_ + 1);
     for (std::size_t r = 0; r < group.dense.size(); ++r)
-      for (int k = 0; k < width_; k += W)
-        S::store(dense_.data() + r * width_ + k,
-                 S::load(table + static_cast<std::size_t>(group.dense[r]) * width_ + k));
+      for (i64 k = 0; k < width_; k += W)
+        S::store(dense_.data() + r * width_ + k, S::load(table + group.dense[r] * width_ + k));
     runs_.reserve(group.weight.size() + 1);
     run_ = runs_.data();
     run_ptr_ = group.run_ptr.empty() ? nullptr : group.run_ptr.data();
@@ -31,12 +30,12 @@ class LocalRows {
     const u32* column = family.column.data();
     for (std::size_t k = 0; k < group.weight.size(); ++k) {
       const u32 weight = group.weight[k];
-      runs_[k] = {static_cast<T>(w[weight]), column[weight]};
+      runs_[k] = {T(w[weight]), column[weight]};
     }
   }
 
   // out[r] = init + the scores of token row `row` + r, for n of them
-  void score(i64 row, int n, const T* init, T* out) const {
+  void score(i64 row, i64 n, const T* init, T* out) const {
     by_id([&](const auto* id) { score_rows(id, row, n, init, out); });
   }
 
@@ -48,7 +47,7 @@ class LocalRows {
   }
 
   // adds the marginals p[r] of token rows `row` + r to the gradients of their rows
-  void scatter(i64 row, int n, const T* p) {
+  void scatter(i64 row, i64 n, const T* p) {
     by_id([&](const auto* id) { scatter_rows(id, row, n, p); });
   }
 
@@ -59,17 +58,17 @@ class LocalRows {
       const auto at = [&](u64 p) {
         return std::lower_bound(ids.begin(), ids.end(), static_cast<u32>(total * p / parts)) - ids.begin();
       };
-      return std::pair<i64, i64>(at(part), part + 1 == parts ? static_cast<i64>(ids.size()) : at(part + 1));
+      return std::pair<i64, i64>(at(part), part + 1 == parts ? std::ssize(ids) : at(part + 1));
     };
     const auto [d0, d1] = range(group_->dense, family.dense_attr.size());
     for (i64 r = d0; r < d1; ++r) {
-      T* out = table + static_cast<std::size_t>(group_->dense[r]) * width_;
+      T* out = table + group_->dense[r] * width_;
       const T* in = dense_gradient_.data() + r * width_;
-      for (int k = 0; k < width_; k += W) S::store(out + k, S::load(out + k) + S::load(in + k));
+      for (i64 k = 0; k < width_; k += W) S::store(out + k, S::load(out + k) + S::load(in + k));
     }
     g += family.first_weight;
     const auto [k0, k1] = range(group_->weight, family.n_weights());
-    for (i64 k = k0; k < k1; ++k) g[group_->weight[k]] += static_cast<double>(run_gradient_[k]);
+    for (i64 k = k0; k < k1; ++k) g[group_->weight[k]] += run_gradient_[k];
   }
 
  private:
@@ -86,22 +85,21 @@ class LocalRows {
   }
 
   template <class Id>
-  CRFKIT_KERNEL void score_rows(const Id* ids, i64 row, int n, const T* init, T* out) const {
+  CRFKIT_KERNEL void score_rows(const Id* ids, i64 row, i64 n, const T* init, T* out) const {
     const T* dense = dense_.data();
     const RunWeight<T>* run = run_;
     const T* value = group_->value.empty() ? nullptr : group_->value.data();
-    for (int r = 0; r < n; ++r, ++row, out += width_) {
+    for (i64 r = 0; r < n; ++r, ++row, out += width_) {
       const u32 begin = group_->ptr[row], middle = begin + group_->n_dense[row], end = group_->ptr[row + 1];
-      for_tiles<4>(width_ / W, [&](auto N, int v0) {
+      for_tiles<4>(static_cast<int>(width_ / W), [&](auto N, int v0) {
         Vec acc[N];
         for (int v = 0; v < N; ++v) acc[v] = S::load(init + (v0 + v) * W);
         if (value) {
           for (u32 k = begin; k < middle; ++k)
-            for (int v = 0; v < N; ++v)
-              acc[v] += value[k] * S::load(dense + static_cast<i64>(ids[k]) * width_ + (v0 + v) * W);
+            for (int v = 0; v < N; ++v) acc[v] += value[k] * S::load(dense + ids[k] * width_ + (v0 + v) * W);
         } else {
           for (u32 k = begin; k < middle; ++k)
-            for (int v = 0; v < N; ++v) acc[v] += S::load(dense + static_cast<i64>(ids[k]) * width_ + (v0 + v) * W);
+            for (int v = 0; v < N; ++v) acc[v] += S::load(dense + ids[k] * width_ + (v0 + v) * W);
         }
         for (int v = 0; v < N; ++v) S::store(out + (v0 + v) * W, acc[v]);
       });
@@ -113,18 +111,18 @@ class LocalRows {
   }
 
   template <class Id>
-  CRFKIT_KERNEL void scatter_rows(const Id* ids, i64 row, int n, const T* p) {
+  CRFKIT_KERNEL void scatter_rows(const Id* ids, i64 row, i64 n, const T* p) {
     T* dense = dense_gradient_.data();
     T* gradient = run_gradient_.data();
     const RunWeight<T>* run = run_;
     const T* value = group_->value.empty() ? nullptr : group_->value.data();
-    for (int r = 0; r < n; ++r, ++row, p += width_) {
+    for (i64 r = 0; r < n; ++r, ++row, p += width_) {
       const u32 begin = group_->ptr[row], middle = begin + group_->n_dense[row], end = group_->ptr[row + 1];
-      for_tiles<4>(width_ / W, [&](auto N, int v0) {
+      for_tiles<4>(static_cast<int>(width_ / W), [&](auto N, int v0) {
         Vec x[N];
         for (int v = 0; v < N; ++v) x[v] = S::load(p + (v0 + v) * W);
         for (u32 k = begin; k < middle; ++k) {
-          T* out = dense + static_cast<i64>(ids[k]) * width_ + v0 * W;
+          T* out = dense + ids[k] * width_ + v0 * W;
           const T scale = value ? value[k] : T(1);
           for (int v = 0; v < N; ++v) S::store(out + v * W, S::load(out + v * W) + (value ? scale * x[v] : x[v]));
         }
@@ -137,7 +135,7 @@ class LocalRows {
   }
 
   const Group<T>* group_ = nullptr;
-  int width_ = 0;
+  i64 width_ = 0;
   const RunWeight<T>* run_ = nullptr;
   const u32* run_ptr_ = nullptr;      // null: entries name weights
   Buffer<T> dense_, dense_gradient_;  // [local dense rows][width]
@@ -175,7 +173,7 @@ class ModelRows {
       for (i64 k = ptr[t]; k < ptr[t + 1]; ++k) {
         if (attr[k] >= known) continue;
         const Family::Place place = family.place[attr[k]];
-        const T scale = value ? static_cast<T>(value[k]) : T(1);
+        const T scale = value ? T(value[k]) : T(1);
         if (place.dense()) {
           const T* row = table + place.first * width;
           for (std::size_t j = 0; j < width; j += 64 / sizeof(T)) __builtin_prefetch(row + j);

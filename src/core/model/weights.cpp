@@ -14,32 +14,31 @@ Weights<T>::Weights(const Layout& layout, const Family& state, const Family& edg
 
 template <class T>
 void Weights<T>::set(const double* w, const Threads& threads) {
-  const int n = layout_.n_labels, stride = state_.width;
+  const i64 n = layout_.n_labels, stride = state_.width;
   state_table_.reserve(state_.dense_attr.size() * state_.width + 1);
   fill_table(state_, w, threads, state_table_.data());
   if (layout_.has_edges()) {
     edge_table_.reserve(edge_.dense_attr.size() * edge_.width + 1);
     fill_table(edge_, w, threads, edge_table_.data());
   }
-  pairwise.assign(forbidden_.begin(), forbidden_.begin() + static_cast<i64>(n) * n);
-  for (i64 k = 0; k < static_cast<i64>(n) * n; ++k)
+  pairwise.assign(forbidden_.begin(), forbidden_.begin() + n * n);
+  for (i64 k = 0; k < n * n; ++k)
     if (layout_.transition[k] >= 0) pairwise[k] += w[layout_.transition[k]];
   transitions.prepare(pairwise.data(), n, stride);
-  log_transitions_.prepare_scores(pairwise.data(), n, round_up(n, 4));
   set_ends(w);
 }
 
 template <class T>
 void Weights<T>::set_ends(const double* w) {
-  const int n = layout_.n_labels, stride = state_.width;
+  const i64 n = layout_.n_labels, stride = state_.width;
   for (Buffer<T>* b : {&start_, &end_}) {
     b->reserve(stride);
     std::fill_n(b->data(), stride, T(0));
   }
-  for (int j = 0; j < n; ++j) {
-    const double* edge_of = forbidden_.data() + static_cast<i64>(n) * n;
-    start_[j] = static_cast<T>(edge_of[j] + (layout_.start >= 0 ? w[layout_.start + j] : 0.0));
-    end_[j] = static_cast<T>(edge_of[n + j] + (layout_.end >= 0 ? w[layout_.end + j] : 0.0));
+  for (i64 j = 0; j < n; ++j) {
+    const double* edge_of = forbidden_.data() + n * n;
+    start_[j] = T(edge_of[j] + (layout_.start >= 0 ? w[layout_.start + j] : 0.0));
+    end_[j] = T(edge_of[n + j] + (layout_.end >= 0 ? w[layout_.end + j] : 0.0));
   }
 }
 
@@ -52,7 +51,7 @@ ModelView<T> Weights<T>::view() const {
           .state_table = state_table_.data(),
           .edge_table = edge_table_.data(),
           .transitions = &transitions,
-          .log_transitions = &log_transitions_,
+          .pairwise = pairwise.data(),
           .start = start_.data(),
           .end = end_.data(),
           .forbidden = forbidden_.data()};

@@ -24,7 +24,6 @@ class Weights {
   const Layout& layout_;
   const Family &state_, &edge_;
   std::vector<double> forbidden_;  // 0 or minus infinity: transitions, start, end
-  Transitions<double> log_transitions_;
   Buffer<T> state_table_, edge_table_, start_, end_;
 };
 

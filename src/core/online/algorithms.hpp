@@ -23,7 +23,7 @@ class Trainer final : public OnlineTrainer<T> {
   using Want = typename OnlineSequence<T, W>::Want;
 
   struct Touched {
-    u32 at, count;
+    i64 at, count;
   };
 
  public:
@@ -39,12 +39,12 @@ class Trainer final : public OnlineTrainer<T> {
     std::fill_n(few_.data(), d_.stride, T(0));
   }
 
-  i64 size() const override { return static_cast<i64>(d_.place.size()); }
+  i64 size() const override { return d_.place.size(); }
 
   void set_weights(const double* w) override {
     fresh(v_);
     for (std::size_t k = 0; k < d_.place.size(); ++k)
-      if (d_.place[k] != kNone) v_[d_.place[k]] = static_cast<T>(w[k]);
+      if (d_.place[k] != kNone) v_[d_.place[k]] = T(w[k]);
     scale_ = 1;
     steps_ = 0;
     averaged_ = 0;
@@ -59,8 +59,8 @@ class Trainer final : public OnlineTrainer<T> {
     const bool mean = averaged && averaged_ > 0;
     for (std::size_t k = 0; k < d_.place.size(); ++k) {
       const u32 at = d_.place[k];
-      const double x = at == kNone ? 0.0 : static_cast<double>(v_[at]);
-      w[k] = mean && at != kNone ? (scales_ * x - static_cast<double>(average_[at])) / averaged_ : scale_ * x;
+      const double x = at == kNone ? T(0) : v_[at];
+      w[k] = mean && at != kNone ? (scales_ * x - average_[at]) / averaged_ : scale_ * x;
     }
   }
 
@@ -89,8 +89,7 @@ class Trainer final : public OnlineTrainer<T> {
       total += loss_of(order.seq[k], delta(0), Want::gradient);
       scatter<false>(deltas_[0], T(1), flat.data());
     }
-    for (std::size_t k = 0; k < d_.place.size(); ++k)
-      g[k] = d_.place[k] == kNone ? 0.0 : static_cast<double>(flat[d_.place[k]]);
+    for (std::size_t k = 0; k < d_.place.size(); ++k) g[k] = d_.place[k] == kNone ? T(0) : flat[d_.place[k]];
     return total;
   }
 
@@ -108,9 +107,9 @@ class Trainer final : public OnlineTrainer<T> {
       steps_ += m;
       scale_ /= 1 + eta * how.decay * m;
       const double step = -eta / scale_;
-      for (int i = 0; i < m; ++i) scatter<false>(deltas_[i], static_cast<T>(step), v_.data());
+      for (int i = 0; i < m; ++i) scatter<false>(deltas_[i], T(step), v_.data());
       if (how.average) {
-        for (int i = 0; i < m; ++i) scatter<false>(deltas_[i], static_cast<T>(step * scales_), average_.data());
+        for (int i = 0; i < m; ++i) scatter<false>(deltas_[i], T(step * scales_), average_.data());
         scales_ += scale_;
         averaged_ += 1;
       }
@@ -125,15 +124,15 @@ class Trainer final : public OnlineTrainer<T> {
     entropy_ = 0;
     if (square_.data() == nullptr) {
       square_.reserve(d_.size);
-      std::fill_n(square_.data(), d_.size, static_cast<T>(floor) + kLeast);
+      std::fill_n(square_.data(), d_.size, T(floor) + kLeast);
       last_step_.assign(d_.size, static_cast<u32>(steps_));
     }
     double total = 0;
     for (i64 b = 0; b < order.n; b += batch) {
       const int m = static_cast<int>(std::min<i64>(batch, order.n - b));
       for (int i = 0; i < m; ++i)
-        each_row(order.seq[b + i], [&](u32 at, u32 count) { decay_row(at, count, eta * decay); });
-      decay_row(static_cast<u32>(d_.transition_at), static_cast<u32>(d_.size - d_.transition_at), eta * decay);
+        each_row(order.seq[b + i], [&](i64 at, i64 count) { decay_row(at, count, eta * decay); });
+      decay_row(d_.transition_at, d_.size - d_.transition_at, eta * decay);
       prepare();
       begin_touching();
       for (int i = 0; i < m; ++i) {
@@ -141,10 +140,10 @@ class Trainer final : public OnlineTrainer<T> {
         scatter<true>(deltas_[i], T(1), gradient());
       }
       steps_ += m;
-      each_touched([&](u32 at, u32 count) {
+      each_touched([&](i64 at, i64 count) {
         T *w = v_.data() + at, *h = square_.data() + at, *g = gradient_.data() + at;
-        const T rate = static_cast<T>(eta);
-        for (u32 k = 0; k < count; ++k) {
+        const T rate = T(eta);
+        for (i64 k = 0; k < count; ++k) {
           const T s = h[k] + g[k] * g[k];
           h[k] = s;
           w[k] -= rate * g[k] / std::sqrt(s);
@@ -153,8 +152,8 @@ class Trainer final : public OnlineTrainer<T> {
       });
       if (poll && b % 512 < batch) poll();
     }
-    all_rows([&](u32 at, u32 count) { decay_row(at, count, eta * decay); });
-    decay_row(static_cast<u32>(d_.transition_at), static_cast<u32>(d_.size - d_.transition_at), eta * decay);
+    all_rows([&](i64 at, i64 count) { decay_row(at, count, eta * decay); });
+    decay_row(d_.transition_at, d_.size - d_.transition_at, eta * decay);
     return total;
   }
 
@@ -168,9 +167,9 @@ class Trainer final : public OnlineTrainer<T> {
       const Mistake found = sequence_.mistake(order.seq[k], x);
       total += found.cost;
       if (found.errors > 0) {
-        const T step = static_cast<T>(sequence_.weight(order.seq[k]));
+        const T step = T(sequence_.weight(order.seq[k]));
         scatter<false>(x, step, v_.data());
-        scatter<false>(x, static_cast<T>(static_cast<double>(step) * scales_), average_.data());
+        scatter<false>(x, T(step * scales_), average_.data());
         prepare();
       }
       scales_ += 1;
@@ -189,26 +188,21 @@ class Trainer final : public OnlineTrainer<T> {
       Delta<T>& x = delta(0);
       const Mistake found = sequence_.mistake(order.seq[k], x);
       if (found.errors > 0) {
-        const double margin = error_sensitive ? std::sqrt(static_cast<double>(found.errors)) : 1.0;
+        const double margin = error_sensitive ? std::sqrt(double(found.errors)) : 1.0;
         const double cost = found.cost + margin;
         total += cost;
         begin_touching();
         scatter<true>(x, T(1), gradient());
         double norm = 0;
-        each_touched([&](u32 at, u32 count) {
-          for (u32 i = at; i < at + count; ++i)
-            norm += static_cast<double>(gradient_[i]) * static_cast<double>(gradient_[i]);
-        });
+        each_weight([&](i64 i) { norm += double{gradient_[i]} * gradient_[i]; });
         const double limit = c * sequence_.weight(order.seq[k]);
         double tau = norm > 0 ? cost / norm : 0;
         if (type == 1) tau = std::min(limit, tau);
         if (type == 2) tau = limit > 0 ? cost / (norm + 1 / (2 * limit)) : 0;
-        each_touched([&](u32 at, u32 count) {
-          for (u32 i = at; i < at + count; ++i) {
-            v_[i] += static_cast<T>(tau) * gradient_[i];
-            average_[i] += static_cast<T>(tau * scales_) * gradient_[i];
-            gradient_[i] = 0;
-          }
+        each_weight([&](i64 i) {
+          v_[i] += T(tau) * gradient_[i];
+          average_[i] += T(tau * scales_) * gradient_[i];
+          gradient_[i] = 0;
         });
         prepare();
       }
@@ -223,7 +217,7 @@ class Trainer final : public OnlineTrainer<T> {
     const FlushDenormals flush;
     if (square_.data() == nullptr) {
       square_.reserve(d_.size);
-      std::fill_n(square_.data(), d_.size, static_cast<T>(variance));
+      std::fill_n(square_.data(), d_.size, T(variance));
     }
     double total = 0;
     prepare();
@@ -231,25 +225,18 @@ class Trainer final : public OnlineTrainer<T> {
       Delta<T>& x = delta(0);
       const Mistake found = sequence_.mistake(order.seq[k], x);
       if (found.errors > 0 && sequence_.weight(order.seq[k]) > 0) {
-        const double cost = found.cost + static_cast<double>(found.errors);
+        const double cost = found.cost + found.errors;
         total += cost;
         begin_touching();
         scatter<true>(x, T(1), gradient());
         double confidence = 0;
-        each_touched([&](u32 at, u32 count) {
-          for (u32 i = at; i < at + count; ++i) {
-            const double g = static_cast<double>(gradient_[i]);
-            confidence += g * g * static_cast<double>(square_[i]);
-          }
-        });
+        each_weight([&](i64 i) { confidence += double{gradient_[i]} * gradient_[i] * square_[i]; });
         const double slack = r / sequence_.weight(order.seq[k]), alpha = cost / (confidence + slack);
-        each_touched([&](u32 at, u32 count) {
-          for (u32 i = at; i < at + count; ++i) {
-            const double g = static_cast<double>(gradient_[i]), s = static_cast<double>(square_[i]);
-            v_[i] += static_cast<T>(alpha * s * g);
-            square_[i] = static_cast<T>(s / (1 + s * g * g / slack));
-            gradient_[i] = 0;
-          }
+        each_weight([&](i64 i) {
+          const double g = gradient_[i], s = square_[i];
+          v_[i] += T(alpha * s * g);
+          square_[i] = T(s / (1 + s * g * g / slack));
+          gradient_[i] = 0;
         });
         prepare();
       }
@@ -265,11 +252,11 @@ class Trainer final : public OnlineTrainer<T> {
     const FlushDenormals flush;
     entropy_ = 0;
     if (d_.own_steps) throw Error("'sag' cannot be used where transitions look at the input");
-    const i64 n_seq = d_.n_seq(), pairs = static_cast<i64>(n_) * stride_;
+    const i64 n_seq = d_.n_seq(), pairs = n_ * stride_;
     if (stored_nodes_.data() == nullptr) {
-      stored_nodes_.reserve(d_.gold.size() * static_cast<std::size_t>(stride_) + 1);
+      stored_nodes_.reserve(d_.gold.size() * stride_ + 1);
       stored_pairs_.reserve(n_seq * pairs + 1);
-      std::fill_n(stored_nodes_.data(), d_.gold.size() * static_cast<std::size_t>(stride_), T(0));
+      std::fill_n(stored_nodes_.data(), d_.gold.size() * stride_, T(0));
       std::fill_n(stored_pairs_.data(), n_seq * pairs, T(0));
       fresh(sum_);
       moved_ = 0;
@@ -281,7 +268,7 @@ class Trainer final : public OnlineTrainer<T> {
     double total = 0;
     for (i64 k = 0; k < order.n; ++k) {
       const i64 s = order.seq[k];
-      each_row(s, [&](u32 at, u32 count) { catch_up(at, count); });
+      each_row(s, [&](i64 at, i64 count) { catch_up(at, count); });
       prepare();
       Delta<T>& x = delta(0);
       const double value = loss_of(s, x, Want::gradient);
@@ -290,7 +277,7 @@ class Trainer final : public OnlineTrainer<T> {
       if (first || steps_ % search == 0) find_lipschitz(s, x, value);
       if (first) ++seen_;
       T* old = stored_nodes_.data() + d_.offsets[s] * stride_;
-      for (i64 i = 0; i < static_cast<i64>(x.steps) * stride_; ++i) {
+      for (i64 i = 0; i < x.steps * stride_; ++i) {
         const T fresh_value = x.nodes[i];
         x.nodes[i] -= old[i];
         old[i] = fresh_value;
@@ -309,14 +296,14 @@ class Trainer final : public OnlineTrainer<T> {
       scale_ /= 1 + alpha * decay;
       const double move = alpha / (static_cast<double>(seen_) * scale_);
       moved_ += move;
-      for (i64 i = d_.transition_at; i < d_.size; ++i) v_[i] -= static_cast<T>(move) * sum_[i];
+      for (i64 i = d_.transition_at; i < d_.size; ++i) v_[i] -= T(move) * sum_[i];
       if (scale_ < 1e-6) {
-        all_rows([&](u32 at, u32 count) { catch_up(at, count); });
+        all_rows([&](i64 at, i64 count) { catch_up(at, count); });
         renormalise();
       }
       if (poll && k % 512 == 0) poll();
     }
-    all_rows([&](u32 at, u32 count) { catch_up(at, count); });
+    all_rows([&](i64 at, i64 count) { catch_up(at, count); });
     return total;
   }
 
@@ -332,8 +319,7 @@ class Trainer final : public OnlineTrainer<T> {
     fresh(product_);
     gradient();
     double total = 0;
-    const T half = T(0.5), mu = static_cast<T>(how.mu), lambda = static_cast<T>(how.lambda),
-            damp = static_cast<T>(how.damp);
+    const T half = T(0.5), mu = T(how.mu), lambda = T(how.lambda), damp = T(how.damp);
     for (i64 b = 0; b < order.n; b += how.batch) {
       const int m = static_cast<int>(std::min<i64>(how.batch, order.n - b));
       prepare();
@@ -345,7 +331,7 @@ class Trainer final : public OnlineTrainer<T> {
         scatter<false>(x, T(1), product_.data());
       }
       // the steps first adapt to how the last ones went, then are taken
-      const T penalty = static_cast<T>(how.decay * m);
+      const T penalty = T(how.decay * m);
       T *w = v_.data(), *g = gradient_.data(), *e = rate_.data(), *v = trail_.data(), *h = product_.data();
       for (i64 k = 0; k < d_.size; ++k) {
         const T gk = g[k] + penalty * w[k], hk = h[k] + penalty * v[k];
@@ -376,7 +362,7 @@ class Trainer final : public OnlineTrainer<T> {
     return gradient_.data();
   }
   Delta<T>& delta(int i) {
-    if (static_cast<int>(deltas_.size()) <= i) deltas_.resize(i + 1);
+    if (std::ssize(deltas_) <= i) deltas_.resize(i + 1);
     return deltas_[i];
   }
   void prepare() { sequence_.prepare(v_.data(), scale_); }
@@ -390,13 +376,13 @@ class Trainer final : public OnlineTrainer<T> {
   void first_rates(double eta0) {
     fresh(rate_);
     for (i64 s = 0; s < d_.n_seq(); ++s)
-      each_row(s, [&](u32 at, u32 count) {
-        for (u32 k = at; k < at + count; ++k) rate_[k] += T(1);
+      each_row(s, [&](i64 at, i64 count) {
+        for (i64 k = at; k < at + count; ++k) rate_[k] += T(1);
       });
-    const T tokens = static_cast<T>(d_.gold.size());
+    const T tokens = T(d_.gold.size());
     for (i64 k = 0; k < d_.size; ++k) {
       const T count = k < d_.transition_at ? rate_[k] : tokens;
-      rate_[k] = static_cast<T>(eta0) / std::sqrt(std::sqrt(std::max(T(1), count)));
+      rate_[k] = T(eta0) / std::sqrt(std::sqrt(std::max(T(1), count)));
     }
   }
 
@@ -411,8 +397,8 @@ class Trainer final : public OnlineTrainer<T> {
   // scale is 1 again
   void renormalise() {
     if (average_.data() != nullptr)
-      for (i64 k = 0; k < d_.size; ++k) average_[k] -= static_cast<T>(scales_) * v_[k];
-    for (i64 k = 0; k < d_.size; ++k) v_[k] *= static_cast<T>(scale_);
+      for (i64 k = 0; k < d_.size; ++k) average_[k] -= T(scales_) * v_[k];
+    for (i64 k = 0; k < d_.size; ++k) v_[k] *= T(scale_);
     scales_ = 0;
     scale_ = 1;
   }
@@ -424,27 +410,33 @@ class Trainer final : public OnlineTrainer<T> {
       if (rows->ptr.empty()) continue;
       for (i64 t = d_.offsets[s]; t < d_.offsets[s + 1]; ++t) {
         const i64 middle = rows->ptr[t] + rows->n_dense[t];
-        for (i64 k = rows->ptr[t]; k < rows->ptr[t + 1]; ++k)
-          f(rows->at[k], k < middle ? static_cast<u32>(rows->width) : 1u);
+        for (i64 k = rows->ptr[t]; k < rows->ptr[t + 1]; ++k) f(rows->at[k], k < middle ? rows->width : 1);
       }
     }
   }
   template <class F>
   void all_rows(F f) {
-    u32 at = 0;
-    const u32 state_end = d_.edge.ptr.empty() ? at + static_cast<u32>(d_.state.bits.size()) * W : d_.edge.first;
-    for (; at < state_end; at += static_cast<u32>(d_.state.width)) f(at, static_cast<u32>(d_.state.width));
+    i64 at = 0;
+    const i64 state_end = d_.edge.ptr.empty() ? d_.state.bits.size() * W : d_.edge.first;
+    for (; at < state_end; at += d_.state.width) f(at, d_.state.width);
     if (!d_.edge.ptr.empty()) {
-      const u32 edge_end = at + static_cast<u32>(d_.edge.bits.size()) * W;
-      for (; at < edge_end; at += static_cast<u32>(d_.edge.width)) f(at, static_cast<u32>(d_.edge.width));
+      const i64 edge_end = at + d_.edge.bits.size() * W;
+      for (; at < edge_end; at += d_.edge.width) f(at, d_.edge.width);
     }
-    for (; at < d_.transition_at; ++at) f(at, 1u);
+    for (; at < d_.transition_at; ++at) f(at, 1);
   }
 
   template <class F>
   void each_touched(F f) {
     for (const Touched& x : touched_) f(x.at, x.count);
-    f(static_cast<u32>(d_.transition_at), static_cast<u32>(d_.size - d_.transition_at));
+    f(d_.transition_at, d_.size - d_.transition_at);
+  }
+
+  template <class F>
+  void each_weight(F f) {
+    each_touched([&](i64 at, i64 count) {
+      for (i64 i = at; i < at + count; ++i) f(i);
+    });
   }
 
   void begin_touching() {
@@ -452,22 +444,22 @@ class Trainer final : public OnlineTrainer<T> {
     touched_.clear();
   }
 
-  void touch(u32 at, u32 count) {
+  void touch(i64 at, i64 count) {
     if (mark_[at] == stamp_) return;
     mark_[at] = stamp_;
     touched_.push_back({at, count});
   }
 
   // The decay of the steps since a row was last looked at: exp(-k rate / sqrt h)
-  void decay_row(u32 at, u32 count, double rate) {
+  void decay_row(i64 at, i64 count, double rate) {
     const u32 missed = static_cast<u32>(steps_) - last_step_[at];
     if (missed == 0) return;
     last_step_[at] = static_cast<u32>(steps_);
     if (rate == 0) return;
-    const T amount = static_cast<T>(-rate * missed);
+    const T amount = T(-rate * missed);
     const T* h = square_.data() + at;
     T* w = v_.data() + at;
-    u32 k = 0;
+    i64 k = 0;
     for (; k + W <= count; k += W) {
       T root[W];
       for (int i = 0; i < W; ++i) root[i] = std::sqrt(h[k + i]);
@@ -476,12 +468,12 @@ class Trainer final : public OnlineTrainer<T> {
     for (; k < count; ++k) w[k] *= std::exp(amount / std::sqrt(h[k]));
   }
 
-  void catch_up(u32 at, u32 count) {
+  void catch_up(i64 at, i64 count) {
     const double missed = moved_ - last_moved_[at];
     if (missed == 0) return;
     last_moved_[at] = moved_;
-    const T amount = static_cast<T>(missed);
-    for (u32 k = at; k < at + count; ++k) v_[k] -= amount * sum_[k];
+    const T amount = T(missed);
+    for (i64 k = at; k < at + count; ++k) v_[k] -= amount * sum_[k];
   }
 
   // Doubles the constant until a step of its inverse along the sequence's gradient gains what it should. Where that is
@@ -492,16 +484,11 @@ class Trainer final : public OnlineTrainer<T> {
     begin_touching();
     scatter<true>(x, T(1), gradient());
     double norm = 0;
-    each_touched([&](u32 at, u32 count) {
-      for (u32 i = at; i < at + count; ++i)
-        norm += static_cast<double>(gradient_[i]) * static_cast<double>(gradient_[i]);
-    });
+    each_weight([&](i64 i) { norm += double{gradient_[i]} * gradient_[i]; });
     double constant = lipschitz_[s] > 0 ? known / 2 : known, at = 0;
     const auto move_to = [&](double to) {
-      const T by = static_cast<T>((to - at) / scale_);
-      each_touched([&](u32 place, u32 count) {
-        for (u32 i = place; i < place + count; ++i) v_[i] -= by * gradient_[i];
-      });
+      const T by = T((to - at) / scale_);
+      each_weight([&](i64 i) { v_[i] -= by * gradient_[i]; });
       at = to;
     };
     for (double gain = norm / (2 * constant);; gain /= 2, constant *= 2) {
@@ -517,9 +504,7 @@ class Trainer final : public OnlineTrainer<T> {
       move_to(0);
       prepare();
     }
-    each_touched([&](u32 place, u32 count) {
-      for (u32 i = place; i < place + count; ++i) gradient_[i] = 0;
-    });
+    each_weight([&](i64 i) { gradient_[i] = 0; });
     lipschitz_[s] = constant;
     guess_ = constant;
   }
@@ -535,8 +520,7 @@ class Trainer final : public OnlineTrainer<T> {
 
   void touch_rows(const FlatRows<T>& rows, i64 token) {
     const i64 middle = rows.ptr[token] + rows.n_dense[token];
-    for (i64 k = rows.ptr[token]; k < rows.ptr[token + 1]; ++k)
-      touch(rows.at[k], k < middle ? static_cast<u32>(rows.width) : 1u);
+    for (i64 k = rows.ptr[token]; k < rows.ptr[token + 1]; ++k) touch(rows.at[k], k < middle ? rows.width : 1);
   }
 
   template <bool Touch>
@@ -567,14 +551,14 @@ class Trainer final : public OnlineTrainer<T> {
     if (x.sparse) return scatter_few<Touch>(x, alpha, table);
     const i64 first = d_.offsets[x.seq];
     for (int t = 0; t < x.steps; ++t)
-      if (x.active[t]) spread<Touch>(d_.state, first + t, x.nodes.data() + static_cast<i64>(t) * stride_, alpha, table);
+      if (x.active[t]) spread<Touch>(d_.state, first + t, x.nodes.data() + t * stride_, alpha, table);
     if (d_.own_steps)
       for (int t = 0; t + 1 < x.steps; ++t)
-        spread<Touch>(d_.edge, first + t + 1, x.edges.data() + static_cast<i64>(t) * n_ * stride_, alpha, table);
+        spread<Touch>(d_.edge, first + t + 1, x.edges.data() + t * n_ * stride_, alpha, table);
     if (x.steps == 0) return;
     T* pairs = table + d_.transition_at;
-    for (i64 k = 0; k < static_cast<i64>(n_) * stride_; ++k) pairs[k] += alpha * x.pairs[k];
-    const T *head = x.nodes.data(), *tail = head + static_cast<i64>(x.steps - 1) * stride_;
+    for (i64 k = 0; k < n_ * stride_; ++k) pairs[k] += alpha * x.pairs[k];
+    const T *head = x.nodes.data(), *tail = head + (x.steps - 1) * stride_;
     if (d_.has_start)
       for (int j = 0; j < n_; ++j) table[d_.start_at + j] += alpha * head[j];
     if (d_.has_end)
@@ -585,7 +569,7 @@ class Trainer final : public OnlineTrainer<T> {
 
   const std::shared_ptr<const OnlineData<T>> data_;
   const OnlineData<T>& d_;
-  const int n_, stride_;
+  const i64 n_, stride_;
 
   Buffer<T> v_;  // w / scale
   double scale_ = 1;

@@ -11,7 +11,7 @@ struct Delta {
   i64 seq = 0;
   int steps = 0;
   std::vector<u8> active;  // tokens that change anything
-  bool sparse = false;     // inside of beams
+  bool sparse = false;     // within beams
   // of all labels
   Buffer<T> nodes;  // [steps][stride]
   Buffer<T> pairs;  // [labels][stride], zero where there is no weight

@@ -30,16 +30,16 @@ void fill_rows(const Family& family, i64 n_tokens, const i64* ptr, const u32* at
         if (a >= known || family.place[a].dense() != dense) continue;
         const u32 begin = dense ? 0 : family.ptr[a], end = dense ? 1 : family.ptr[a + 1];
         for (u32 w = begin; w < end; ++w) {
-          out.at.push_back(dense ? first_row + family.place[a].first * static_cast<u32>(family.width) : run_at[w]);
+          out.at.push_back(dense ? first_row + family.place[a].first * family.width : run_at[w]);
           out.column.push_back(dense ? 0 : family.column[w]);
-          if (value) out.value.push_back(static_cast<T>(value[k]));
+          if (value) out.value.push_back(T(value[k]));
         }
       }
     };
     each(true);
-    out.n_dense.push_back(static_cast<u32>(static_cast<i64>(out.at.size()) - out.ptr.back()));
+    out.n_dense.push_back(static_cast<u32>(out.at.size() - out.ptr.back()));
     each(false);
-    out.ptr.push_back(static_cast<i64>(out.at.size()));
+    out.ptr.push_back(out.at.size());
   }
 }
 
@@ -93,8 +93,8 @@ OnlineData<T> make_online_data(const Layout& layout, const Tokens& data, const G
   out.stride = round_up(layout.n_labels, out.lanes);
   out.own_steps = layout.has_edges();
   const Family state = layout.state_family(out.lanes), edge = layout.edge_family(out.lanes);
-  const u64 state_rows = state.dense_attr.size() * static_cast<u64>(state.width);
-  const u64 edge_rows = edge.dense_attr.size() * static_cast<u64>(edge.width);
+  const u64 state_rows = state.dense_attr.size() * state.width;
+  const u64 edge_rows = edge.dense_attr.size() * edge.width;
   u64 next = state_rows + edge_rows;
   std::vector<u32> run_at[2];
   out.place.assign(layout.size, kNone);
@@ -106,7 +106,7 @@ OnlineData<T> make_online_data(const Layout& layout, const Tokens& data, const G
       for (u32 k = family.ptr[a]; k < family.ptr[a + 1]; ++k) {
         u64 at;
         if (family.place[a].dense()) {
-          at = (f == 0 ? 0 : state_rows) + family.place[a].first * static_cast<u64>(family.width) + family.column[k];
+          at = (f == 0 ? 0 : state_rows) + u64{family.place[a].first} * family.width + family.column[k];
         } else {
           at = next++;
           run_at[f][k] = static_cast<u32>(at);
@@ -115,12 +115,11 @@ OnlineData<T> make_online_data(const Layout& layout, const Tokens& data, const G
       }
   }
   next = (next + out.lanes - 1) / out.lanes * out.lanes;
-  out.transition_at = static_cast<i64>(next);
+  out.transition_at = next;
   out.start_at = out.transition_at + n * out.stride;
   out.end_at = out.start_at + out.stride;
   out.size = out.end_at + out.stride;
-  if (out.size >= static_cast<i64>(kNone))
-    throw Error("the model has too many weights for training sequence by sequence");
+  if (out.size >= i64{kNone}) throw Error("the model has too many weights for training sequence by sequence");
   out.pair_mask.assign(n * out.stride, T(0));
   for (i64 i = 0; i < n; ++i)
     for (i64 j = 0; j < n; ++j) {

@@ -63,7 +63,7 @@ struct GoldLabels {
   i64 n_sets = 0;
 };
 
-// Tokens seen inside of beams, labels in these, and most of a token.
+// Tokens seen within beams, labels in these, and most of a token.
 struct BeamTally {
   i64 tokens = 0, labels = 0, largest = 0;
 };
@@ -84,7 +84,7 @@ class OnlineTrainer {
   virtual void weights(bool averaged, double* w) = 0;
   // Coefficient of the entropy of the sequences of which nothing is known.
   virtual void set_entropy_weight(double x) = 0;
-  // From here on, sequences whose labels are all known are looked at inside of beams, chosen afresh at each; null: no
+  // From here on, sequences whose labels are all known are looked at within beams, chosen afresh at each; null: no
   // longer. For sgd and adagrad.
   virtual void set_beam(const Criterion* criterion) = 0;
   // Since beams were set.

@@ -9,8 +9,7 @@
 #include <optional>
 
 #include "chain/covariance.hpp"
-#include "chain/lattice.hpp"
-#include "chain/log_lattice.hpp"
+#include "chain/sum_product.hpp"
 #include "chain/viterbi.hpp"
 #include "online/beam_sequence.hpp"
 #include "online/flat_rows.hpp"
@@ -33,14 +32,14 @@ class OnlineSequence {
  public:
   explicit OnlineSequence(const OnlineData<T>& data) : d_(data), n_(data.n_labels), stride_(data.stride) {
     init_.reserve(stride_);
-    zero_.reserve(static_cast<std::size_t>(n_) * stride_);
+    zero_.reserve(n_ * stride_);
     start_.reserve(stride_);
     end_.reserve(stride_);
-    step_.reserve(static_cast<std::size_t>(n_) * stride_);
-    xi_.reserve(static_cast<std::size_t>(n_) * stride_);
+    step_.reserve(n_ * stride_);
+    xi_.reserve(n_ * stride_);
     std::fill_n(init_.data(), stride_, -std::numeric_limits<T>::infinity());
     std::fill_n(init_.data(), n_, T(0));
-    std::fill_n(zero_.data(), static_cast<std::size_t>(n_) * stride_, T(0));
+    std::fill_n(zero_.data(), n_ * stride_, T(0));
     constrained_ = std::any_of(d_.forbidden.begin(), d_.forbidden.end(), [](double x) { return x != 0; });
   }
 
@@ -49,16 +48,16 @@ class OnlineSequence {
     v_ = v;
     scale_ = weight_scale;
     const T *start = v_ + d_.start_at, *end = v_ + d_.end_at;
-    const double* forbidden = d_.forbidden.data() + static_cast<i64>(n_) * n_;
+    const double* forbidden = d_.forbidden.data() + n_ * n_;
     for (int j = 0; j < n_; ++j) {
-      start_[j] = start[j] * static_cast<T>(scale_) + static_cast<T>(forbidden[j]);
-      end_[j] = end[j] * static_cast<T>(scale_) + static_cast<T>(forbidden[n_ + j]);
+      start_[j] = start[j] * T(scale_) + T(forbidden[j]);
+      end_[j] = end[j] * T(scale_) + T(forbidden[n_ + j]);
     }
     if (beam_) beam_->prepare(v, weight_scale);
-    scores_ready_ = sums_ready_ = log_ready_ = finite_ready_ = false;
+    scores_ready_ = sums_ready_ = finite_ready_ = false;
   }
 
-  // From here on, fully labelled sequences are looked at inside of beams; null: no longer.
+  // From here on, fully labelled sequences are looked at within beams; null: no longer.
   void set_beam(const Criterion* criterion) {
     beam_.reset();
     if (!criterion) return;
@@ -87,7 +86,7 @@ class OnlineSequence {
     const Known known = d_.known_of(s);
     x.sparse = beam_ && known == Known::all;
     if (x.sparse) {
-      scores_.reserve(static_cast<std::size_t>(x.steps) * stride_);
+      scores_.reserve(x.steps * stride_);
       score(s, scores_.data());
       return weight(s) * beam_->loss(scores_.data(), gold_, weight(s), x);
     }
@@ -101,21 +100,20 @@ class OnlineSequence {
       if (want != Want::loss) take_gold(x);
     } else if (known == Known::some) {
       less = inside(u, want == Want::loss ? Want::loss : Want::gradient);
-      std::copy_n(scores_.data(), static_cast<i64>(x.steps) * stride_, enter());
+      std::copy_n(scores_.data(), x.steps * stride_, enter());
       log_z = run(x, want);
       if (want != Want::loss) subtract(x, inside_);
     } else {
-      statistics_.start(x.steps, n_, stride_);
-      std::copy_n(u, static_cast<i64>(x.steps) * stride_, statistics_.r.data());
+      covariance_.start(x.steps, n_, stride_);
+      std::copy_n(u, x.steps * stride_, covariance_.r.data());
       log_z = run(x, Want::curvature);
-      statistics_.run([this](int t) { return finite_pairs(t); }, x.nodes.data(), x.pairs.data(),
-                      d_.own_steps ? x.edges.data() : nullptr);
-      less = statistics_.mean;
+      covary([this](int t) { return finite_pairs(t); }, x);
+      less = covariance_.mean;
       entropy_ = factor * (log_z - less);
       factor *= entropy_weight;
     }
     noise_ = factor * std::numeric_limits<T>::epsilon() * (std::abs(log_z) + std::abs(less) + x.steps);
-    if (want != Want::loss) finish(x, static_cast<T>(known == Known::none ? -factor : factor));
+    if (want != Want::loss) finish(x, T(known == Known::none ? -factor : factor));
     return factor * (log_z - less);
   }
 
@@ -130,31 +128,32 @@ class OnlineSequence {
   void covariance(i64 s, const T* table, Delta<T>& x) {
     if (x.steps == 0) return;
     if (d_.known_of(s) == Known::none) {
-      std::fill_n(x.nodes.data(), static_cast<i64>(x.steps) * stride_, T(0));
-      std::fill_n(x.pairs.data(), static_cast<i64>(n_) * stride_, T(0));
-      if (d_.own_steps) std::fill_n(x.edges.data(), static_cast<i64>(x.steps - 1) * n_ * stride_, T(0));
+      std::fill_n(x.nodes.data(), x.steps * stride_, T(0));
+      std::fill_n(x.pairs.data(), n_ * stride_, T(0));
+      if (d_.own_steps) std::fill_n(x.edges.data(), (x.steps - 1) * n_ * stride_, T(0));
     } else {
       covary(table, x);
       if (d_.known_of(s) == Known::some) {
-        std::copy_n(scores_.data(), static_cast<i64>(x.steps) * stride_, enter());
-        inside(lattice_.q.data(), Want::curvature);
+        T* u = enter();
+        std::copy_n(scores_.data(), x.steps * stride_, u);
+        inside(u, Want::curvature);
         covary(table, inside_);
         subtract(x, inside_);
       }
     }
-    finish(x, static_cast<T>(weight(s)));
+    finish(x, T(weight(s)));
   }
 
   // x: features of the gold path minus those of the best path. Where labels are known in part, the best path that fits
   // is gold.
   Mistake mistake(i64 s, Delta<T>& x) {
-    if (beam_) throw Error("best paths are not looked for inside of beams");
+    if (beam_) throw Error("best paths are not looked for within beams");
     begin_sequence(s, x);
     Mistake found;
     if (x.steps == 0) return found;
     prepare_scores();
-    const i64 pairs = static_cast<i64>(n_) * stride_;
-    scores_.reserve(static_cast<std::size_t>(x.steps) * stride_);
+    const i64 pairs = n_ * stride_;
+    scores_.reserve(x.steps * stride_);
     path_.resize(x.steps);
     score(s, scores_.data());
     if (d_.known_of(s) != Known::all) {
@@ -166,19 +165,19 @@ class OnlineSequence {
     for (int t = 0; t < x.steps; ++t) found.errors += path_[t] != gold_[t];
     if (found.errors == 0) return found;
     x.active.assign(x.steps, 0);
-    std::fill_n(x.nodes.data(), static_cast<i64>(x.steps) * stride_, T(0));
+    std::fill_n(x.nodes.data(), x.steps * stride_, T(0));
     std::fill_n(x.pairs.data(), pairs, T(0));
     if (d_.own_steps) std::fill_n(x.edges.data(), (x.steps - 1) * pairs, T(0));
     double best = 0;
     for (int t = 0; t < x.steps; ++t) {
       const int y = gold_[t], z = path_[t];
       if (y != z) {
-        T* row = x.nodes.data() + static_cast<i64>(t) * stride_;
+        T* row = x.nodes.data() + t * stride_;
         row[y] += T(1);
         row[z] -= T(1);
         x.active[t] = 1;
       }
-      best += static_cast<double>(scores_[static_cast<i64>(t) * stride_ + z]);
+      best += scores_[t * stride_ + z];
       if (t == 0) continue;
       const int y0 = gold_[t - 1], z0 = path_[t - 1];
       const T* a = transitions_.score.data();
@@ -186,10 +185,10 @@ class OnlineSequence {
         step_scores(t - 1, step_.data());
         a = step_.data();
       }
-      best += static_cast<double>(a[static_cast<i64>(z0) * stride_ + z]);
+      best += a[z0 * stride_ + z];
       const auto add = [&](int i, int j, T by) {
-        x.pairs[static_cast<i64>(i) * stride_ + j] += by;
-        if (d_.own_steps) x.edges[(t - 1) * pairs + static_cast<i64>(i) * stride_ + j] += by;
+        x.pairs[i * stride_ + j] += by;
+        if (d_.own_steps) x.edges[(t - 1) * pairs + i * stride_ + j] += by;
       };
       add(y0, y, T(1));
       add(z0, z, T(-1));
@@ -204,7 +203,7 @@ class OnlineSequence {
     constexpr T least = std::numeric_limits<T>::epsilon();
     x.active.resize(x.steps);
     for (int t = 0; t < x.steps; ++t) {
-      const T* row = x.nodes.data() + static_cast<i64>(t) * stride_;
+      const T* row = x.nodes.data() + t * stride_;
       T top = 0;
       for (int j = 0; j < n_; ++j) top = std::max(top, std::abs(row[j]));
       x.active[t] = top > least;
@@ -221,34 +220,33 @@ class OnlineSequence {
       const i64 n = n_;
       pairwise_.resize(n * n);
       for (i64 i = 0; i < n; ++i)
-        for (i64 j = 0; j < n; ++j)
-          pairwise_[i * n + j] = d_.forbidden[i * n + j] + scale_ * static_cast<double>(raw[i * stride_ + j]);
+        for (i64 j = 0; j < n; ++j) pairwise_[i * n + j] = d_.forbidden[i * n + j] + scale_ * raw[i * stride_ + j];
       transitions_.prepare(pairwise_.data(), n_, stride_);
       sums_ready_ = constrained_;
       if (constrained_) return;
     }
-    const T scale = static_cast<T>(scale_);
+    const T scale = T(scale_);
     Vec top = S::splat(-std::numeric_limits<T>::infinity()), bottom = S::splat(T(0));  // the padding is zero
     for (int i = 0; i < n_; ++i)
       for (int k = 0; k < stride_; k += W) {
-        const Vec x = S::load(raw + static_cast<i64>(i) * stride_ + k) * scale, y = x + S::load(init_.data() + k);
-        S::store(transitions_.score.data() + static_cast<i64>(i) * stride_ + k, y);
+        const Vec x = S::load(raw + i * stride_ + k) * scale, y = x + S::load(init_.data() + k);
+        S::store(transitions_.score.data() + i * stride_ + k, y);
         top = S::max(top, y);
         bottom = S::min(bottom, x);
       }
-    transitions_.shift = static_cast<double>(S::highest(top));
-    transitions_.range = transitions_.shift - static_cast<double>(S::lowest(bottom));
+    transitions_.shift = S::highest(top);
+    transitions_.range = transitions_.shift - S::lowest(bottom);
   }
   // And their exponentials, for sums over paths.
   CRFKIT_KERNEL void prepare_sums() {
     prepare_scores();
     if (sums_ready_) return;
     sums_ready_ = true;
-    const T high = static_cast<T>(transitions_.shift);
+    const T high = T(transitions_.shift);
     Mask lost = {};
     for (int i = 0; i < n_; ++i)
       for (int k = 0; k < stride_; k += W) {
-        const i64 at = static_cast<i64>(i) * stride_ + k;
+        const i64 at = i * stride_ + k;
         const Vec x = S::load(transitions_.score.data() + at), y = S::exp(x - high);
         lost |= (x > -std::numeric_limits<T>::infinity()) & (y == T(0));
         S::store(transitions_.m.data() + at, y);
@@ -260,7 +258,7 @@ class OnlineSequence {
   // Scores of all tokens of a sequence, [steps][stride]
   CRFKIT_KERNEL void score(i64 s, T* u) const {
     const i64 first = d_.offsets[s], last = d_.offsets[s + 1];
-    const T scale = static_cast<T>(scale_);
+    const T scale = T(scale_);
     for (i64 t = first; t < last; ++t) {
       if (t + 4 < last) prefetch_row(d_.state, t + 4, v_);
       score_row<T, W>(d_.state, t, v_, scale, init_.data(), u + (t - first) * stride_);
@@ -273,7 +271,7 @@ class OnlineSequence {
 
   // Scores of the transition t -> t + 1 of the sequence at hand.
   void step_scores(int t, T* out) const {
-    score_row<T, W>(d_.edge, first_token_ + t + 1, v_, static_cast<T>(scale_), transitions_.score.data(), out);
+    score_row<T, W>(d_.edge, first_token_ + t + 1, v_, T(scale_), transitions_.score.data(), out);
   }
   void begin_sequence(i64 s, Delta<T>& x) {
     first_token_ = d_.offsets[s];
@@ -288,21 +286,21 @@ class OnlineSequence {
   }
 
   void size(Delta<T>& x) const {
-    x.nodes.reserve(static_cast<std::size_t>(x.steps) * stride_);
-    x.pairs.reserve(static_cast<std::size_t>(n_) * stride_);
-    if (d_.own_steps) x.edges.reserve(static_cast<std::size_t>(std::max(0, x.steps - 1)) * n_ * stride_);
+    x.nodes.reserve(x.steps * stride_);
+    x.pairs.reserve(n_ * stride_);
+    if (d_.own_steps) x.edges.reserve(std::max(0, x.steps - 1) * n_ * stride_);
   }
 
   double gold_score(const Delta<T>& x, const T* u) {
     double total = 0;
-    for (int t = 0; t < x.steps; ++t) total += static_cast<double>(u[static_cast<i64>(t) * stride_ + gold_[t]]);
+    for (int t = 0; t < x.steps; ++t) total += u[t * stride_ + gold_[t]];
     for (int t = 0; t + 1 < x.steps; ++t) {
       const T* a = transitions_.score.data();
       if (d_.own_steps) {
         step_scores(t, step_.data());
         a = step_.data();
       }
-      total += static_cast<double>(a[static_cast<i64>(gold_[t]) * stride_ + gold_[t + 1]]);
+      total += a[gold_[t] * stride_ + gold_[t + 1]];
     }
     return total;
   }
@@ -310,9 +308,9 @@ class OnlineSequence {
   void take_gold(Delta<T>& x) const {
     T* rows = x.nodes.data();
     for (int t = 0; t < x.steps; ++t) {
-      rows[static_cast<i64>(t) * stride_ + gold_[t]] -= T(1);
-      if (t > 0) x.pairs[static_cast<i64>(gold_[t - 1]) * stride_ + gold_[t]] -= T(1);
-      if (t > 0 && d_.own_steps) x.edges[(static_cast<i64>(t - 1) * n_ + gold_[t - 1]) * stride_ + gold_[t]] -= T(1);
+      rows[t * stride_ + gold_[t]] -= T(1);
+      if (t > 0) x.pairs[gold_[t - 1] * stride_ + gold_[t]] -= T(1);
+      if (t > 0 && d_.own_steps) x.edges[((t - 1) * n_ + gold_[t - 1]) * stride_ + gold_[t]] -= T(1);
     }
   }
 
@@ -320,19 +318,19 @@ class OnlineSequence {
     const auto take = [](const Buffer<T>& from, i64 size, Buffer<T>& out) {
       for (i64 k = 0; k < size; ++k) out[k] -= from[k];
     };
-    take(y.nodes, static_cast<i64>(x.steps) * stride_, x.nodes);
-    take(y.pairs, static_cast<i64>(n_) * stride_, x.pairs);
-    if (d_.own_steps) take(y.edges, static_cast<i64>(x.steps - 1) * n_ * stride_, x.edges);
+    take(y.nodes, x.steps * stride_, x.nodes);
+    take(y.pairs, n_ * stride_, x.pairs);
+    if (d_.own_steps) take(y.edges, (x.steps - 1) * n_ * stride_, x.edges);
   }
 
   // Forbids the labels that do not fit what is known; u: scores of the sequence at hand
   void forbid(T* u) const {
     constexpr T inf = std::numeric_limits<T>::infinity();
-    const int words = (n_ + 63) / 64;
+    const i64 words = (n_ + 63) / 64;
     for (int t = 0; t < pack_.steps(); ++t)
       if (gold_[t] != kUnknown)
         for (int j = 0; j < n_; ++j)
-          if (j != gold_[t]) u[static_cast<i64>(t) * stride_ + j] = -inf;
+          if (j != gold_[t]) u[t * stride_ + j] = -inf;
     const auto begin = std::lower_bound(d_.set_token.begin(), d_.set_token.end(), first_token_);
     for (auto k = begin; k != d_.set_token.end() && *k < first_token_ + pack_.steps(); ++k) {
       const u64* bits = d_.set_labels.data() + (k - d_.set_token.begin()) * words;
@@ -343,7 +341,7 @@ class OnlineSequence {
 
   // The same as run(), into inside_, for the paths that fit. u: the scores, in the lattice's q; scores_ keeps them.
   double inside(T* u, Want want) {
-    const i64 size_of_all = static_cast<i64>(pack_.steps()) * stride_;
+    const i64 size_of_all = pack_.steps() * stride_;
     scores_.reserve(size_of_all);
     std::copy_n(u, size_of_all, scores_.data());
     forbid(u);
@@ -357,7 +355,7 @@ class OnlineSequence {
   // Into path_, by scores_; false if no path is allowed.
   bool best_path(bool that_fits) {
     viterbi_.start(pack_, n_, stride_);
-    std::copy_n(scores_.data(), static_cast<i64>(pack_.steps()) * stride_, viterbi_.v.data());
+    std::copy_n(scores_.data(), pack_.steps() * stride_, viterbi_.v.data());
     if (that_fits) forbid(viterbi_.v.data());
     const auto fill = [this](int t, T* a) { step_scores(t, a); };
     MaxSteps<T, W> steps =
@@ -369,7 +367,7 @@ class OnlineSequence {
   // Scores of the transition t -> t + 1, zero where it is forbidden.
   const T* finite_pairs(int t) {
     if (!d_.own_steps && finite_ready_) return finite_.data();
-    const i64 pairs = static_cast<i64>(n_) * stride_;
+    const i64 pairs = n_ * stride_;
     finite_.reserve(pairs);
     const T* a = transitions_.score.data();
     if (d_.own_steps) {
@@ -383,149 +381,85 @@ class OnlineSequence {
 
   // x: the covariance of labels and pairs with the scores of `table`, by the marginals that run() left.
   void covary(const T* table, Delta<T>& x) {
-    T* r = statistics_.r.data();
+    T* r = covariance_.r.data();
     for (int t = 0; t < x.steps; ++t)
-      score_row<T, W>(d_.state, first_token_ + t, table, T(1), zero_.data(), r + static_cast<i64>(t) * stride_);
-    T* tail = r + static_cast<i64>(x.steps - 1) * stride_;
-    for (int j = 0; j < n_; ++j) r[j] += table[d_.start_at + j];
-    for (int j = 0; j < n_; ++j) tail[j] += table[d_.end_at + j];
-    const auto pair_part = [&](int t) -> const T* {
-      if (!d_.own_steps) return table + d_.transition_at;
-      score_row<T, W>(d_.edge, first_token_ + t + 1, table, T(1), table + d_.transition_at, step_.data());
-      return step_.data();
-    };
-    statistics_.run(pair_part, x.nodes.data(), x.pairs.data(), d_.own_steps ? x.edges.data() : nullptr);
+      score_row<T, W>(d_.state, first_token_ + t, table, T(1), zero_.data(), r + t * stride_);
+    T* tail = r + (x.steps - 1) * stride_;
+    for (i64 j = 0; j < n_; ++j) r[j] += table[d_.start_at + j];
+    for (i64 j = 0; j < n_; ++j) tail[j] += table[d_.end_at + j];
+    covary(
+        [&](int t) -> const T* {
+          if (!d_.own_steps) return table + d_.transition_at;
+          score_row<T, W>(d_.edge, first_token_ + t + 1, table, T(1), table + d_.transition_at, step_.data());
+          return step_.data();
+        },
+        x);
+  }
+  // pair_part(t): what the transition t -> t + 1 adds to the scores
+  void covary(FunctionRef<const T*(int)> pair_part, Delta<T>& x) {
+    const i64 pairs = n_ * stride_;
+    const auto pairs_of = [&](int t) ->
+        typename SequenceCovariance<T, W>::Pairs { return {kept_.data() + t * pairs, pair_part(t)}; };
+    const auto edge = [&](int t, const T* d) { std::copy_n(d, pairs, x.edges.data() + t * pairs); };
+    covariance_.run(pairs_of, x.nodes.data(), x.pairs.data(),
+                    d_.own_steps ? FunctionRef<void(int, const T*)>(edge) : FunctionRef<void(int, const T*)>());
   }
 
   void finish(Delta<T>& x, T factor) {
     find_active(x);
-    for (i64 k = 0; k < static_cast<i64>(n_) * stride_; ++k) x.pairs[k] *= factor * d_.pair_mask[k];
+    for (i64 k = 0; k < n_ * stride_; ++k) x.pairs[k] *= factor * d_.pair_mask[k];
     if (factor != T(1)) {
-      for (i64 k = 0; k < static_cast<i64>(x.steps) * stride_; ++k) x.nodes[k] *= factor;
+      for (i64 k = 0; k < x.steps * stride_; ++k) x.nodes[k] *= factor;
       if (d_.own_steps)
-        for (i64 k = 0; k < static_cast<i64>(x.steps - 1) * n_ * stride_; ++k) x.edges[k] *= factor;
+        for (i64 k = 0; k < (x.steps - 1) * n_ * stride_; ++k) x.edges[k] *= factor;
     }
   }
 
   // Where the scores of the sequence at hand are to be written before run().
-  T* enter() {
-    lattice_.start(pack_, n_, stride_);
-    return lattice_.q.data();
-  }
+  T* enter() { return sum_.start(pack_, n_, stride_); }
 
   // Forward and, for more than the loss, backward; leaves the marginals of labels and pairs in x, for curvature in
-  // statistics_ too.
+  // covariance_ and kept_ too.
   double run(Delta<T>& x, Want want) {
     const auto fill = [this](int t, T* a) { step_scores(t, a); };
-    Steps<T, W> steps = d_.own_steps ? Steps<T, W>(n_, stride_, x.steps, fill) : Steps<T, W>(transitions_);
-    const i64 pairs = static_cast<i64>(n_) * stride_, rows = static_cast<i64>(x.steps) * stride_;
-    lattice_.set_rows(pack_, lattice_.q.data());
+    const i64 pairs = n_ * stride_, rows = x.steps * stride_;
     const bool keep = want == Want::curvature;
-    lattice_.forward(pack_, steps, !keep);
-    const bool good = lattice_.good(0);
-    double log_z;
-    if (good) {
-      log_z = lattice_.log_z(pack_, 0) + steps.total_shift(x.steps);
-    } else {
-      in_log_space(x.steps);
-      log_z = log_lattice_.log_z;
-    }
+    sum_.forward(sum_.lattice.q.data(),
+                 d_.own_steps ? Steps<T, W>(n_, stride_, x.steps, fill) : Steps<T, W>(transitions_), !keep);
+    const double log_z = sum_.log_z(0);
     if (want == Want::loss) return log_z;
-    if (good) {
-      lattice_.backward(pack_, steps);
-      std::copy_n(lattice_.e.data(), rows, x.nodes.data());
-    } else {
-      std::fill_n(x.nodes.data(), rows, T(0));
-      for (int t = 0; t < x.steps; ++t)
-        for (int j = 0; j < n_; ++j)
-          x.nodes[static_cast<i64>(t) * stride_ + j] = static_cast<T>(log_lattice_.node(t, j));
-    }
+    sum_.backward();
+    std::copy_n(sum_.lattice.e.data(), rows, x.nodes.data());
     if (keep) {
-      statistics_.start(x.steps, n_, stride_);
-      std::copy_n(x.nodes.data(), rows, statistics_.gamma.data());
+      covariance_.start(x.steps, n_, stride_);
+      std::copy_n(x.nodes.data(), rows, covariance_.gamma.data());
+      kept_.reserve(std::max(1, x.steps - 1) * pairs);
     }
     std::fill_n(x.pairs.data(), pairs, T(0));
-    if (good && !d_.own_steps) {
-      lattice_.add_edges(pack_, x.pairs.data());
+    const bool at_once = !d_.own_steps && sum_.scaled(0);
+    if (at_once) {
+      sum_.lattice.add_edges(pack_, x.pairs.data());
       for (i64 k = 0; k < pairs; ++k) x.pairs[k] *= transitions_.m[k];
-      if (keep)
-        for (int t = 0; t + 1 < x.steps; ++t)
-          edge_marginals(t, transitions_.m.data(), statistics_.xi.data() + t * pairs);
-      return log_z;
+      if (!keep) return log_z;
     }
     for (int t = 0; t + 1 < x.steps; ++t) {
-      T* out = keep ? statistics_.xi.data() + t * pairs : d_.own_steps ? x.edges.data() + t * pairs : xi_.data();
-      if (good) edge_marginals(t, steps.matrix(t), out);
-      else log_edge_marginals(t, out);
+      T* out = keep ? kept_.data() + t * pairs : d_.own_steps ? x.edges.data() + t * pairs : xi_.data();
+      sum_.template edge<true>(t, 0, out, stride_);
+      if (at_once) continue;
       for (i64 k = 0; k < pairs; ++k) x.pairs[k] += out[k];
       if (keep && d_.own_steps) std::copy_n(out, pairs, x.edges.data() + t * pairs);
     }
     return log_z;
   }
 
-  // xi[t][i][j], [labels][stride]
-  void edge_marginals(int t, const T* m, T* out) const {
-    const T *a = lattice_.alpha.data() + static_cast<i64>(t) * stride_,
-            *q = lattice_.q.data() + static_cast<i64>(t + 1) * stride_;
-    for (int i = 0; i < n_; ++i)
-      for (int k = 0; k < stride_; k += W)
-        S::store(out + static_cast<i64>(i) * stride_ + k,
-                 S::load(m + static_cast<i64>(i) * stride_ + k) * S::load(q + k) * a[i]);
-  }
-  void log_edge_marginals(int t, T* out) {
-    const T* a = transitions_.score.data();
-    if (d_.own_steps) {
-      step_scores(t, step_.data());
-      a = step_.data();
-    }
-    for (int i = 0; i < n_; ++i)
-      for (int j = 0; j < stride_; ++j) {
-        const i64 k = static_cast<i64>(i) * stride_ + j;
-        out[k] = j < n_ ? static_cast<T>(log_lattice_.edge(t, i, j, static_cast<double>(a[k]))) : T(0);
-      }
-  }
-
-  // The scaled pass lost something: the same in log space. The scores still lie in q.
-  void in_log_space(int steps) {
-    const int wide = log_stride(n_);
-    const auto matrix = [&](int t, bool transposed) -> const double* {
-      if (!d_.own_steps && log_ready_) return log_matrix_[transposed].data();
-      const T* a = transitions_.score.data();
-      if (d_.own_steps) {
-        step_scores(t, step_.data());
-        a = step_.data();
-      }
-      for (int side = 0; side < 2; ++side) {
-        log_matrix_[side].reserve(static_cast<std::size_t>(n_) * wide);
-        std::fill_n(log_matrix_[side].data(), static_cast<i64>(n_) * wide, -std::numeric_limits<double>::infinity());
-      }
-      for (int i = 0; i < n_; ++i)
-        for (int j = 0; j < n_; ++j) {
-          const double x = static_cast<double>(a[static_cast<i64>(i) * stride_ + j]);
-          log_matrix_[0][static_cast<i64>(i) * wide + j] = x;
-          log_matrix_[1][static_cast<i64>(j) * wide + i] = x;
-        }
-      log_ready_ = true;
-      return log_matrix_[transposed].data();
-    };
-    log_lattice_.run(
-        steps, n_,
-        [&](int t, double* out) {
-          const T* u = lattice_.q.data() + static_cast<i64>(t) * stride_;
-          for (int j = 0; j < wide; ++j)
-            out[j] = j < n_ ? static_cast<double>(u[j]) : -std::numeric_limits<double>::infinity();
-        },
-        [&](int t) { return matrix(t, false); }, [&](int t) { return matrix(t, true); });
-  }
-
   const OnlineData<T>& d_;
-  const int n_, stride_;
+  const i64 n_, stride_;
   bool constrained_ = false;
   const T* v_ = nullptr;
   double scale_ = 1;
   std::optional<OnlineBeam<T, W>> beam_;
   // by the weights at hand: what is ready of the transitions
-  bool scores_ready_ = false, sums_ready_ = false, log_ready_ = false, finite_ready_ = false;
+  bool scores_ready_ = false, sums_ready_ = false, finite_ready_ = false;
   Transitions<T> transitions_;
   std::vector<double> pairwise_;
   Buffer<T> init_, zero_, start_, end_, step_, xi_;
@@ -535,11 +469,10 @@ class OnlineSequence {
   const u16* gold_ = nullptr;
   double noise_ = 0, entropy_ = 0;
   Pack pack_;
-  Lattice<T, W> lattice_;
-  LogLattice log_lattice_;
+  SumProduct<T, W> sum_;
   Viterbi<T, W> viterbi_;
-  SequenceStatistics<T, W> statistics_;
-  Buffer<double> log_matrix_[2];
+  SequenceCovariance<T, W> covariance_;
+  Buffer<T> kept_;  // pairs of all steps, for it   [steps - 1][labels][stride]
   Buffer<T> scores_, finite_;
   Delta<T> inside_;  // of the paths that fit
   std::vector<i32> path_;

@@ -26,8 +26,8 @@ double dot(const double* a, const double* b, i64 n) {
 
 Memory::Memory(i64 size, int capacity) : size_(size), capacity_(capacity), slots_(capacity) {
   if (size < 0 || capacity < 0) throw Error("the memory's size must not be negative");
-  pairs_.reserve(static_cast<std::size_t>(2) * slots_ * size_ + 1);
-  products_.assign(static_cast<std::size_t>(4) * slots_ * slots_, 0.0);
+  pairs_.reserve(2 * slots_ * size_ + 1);
+  products_.assign(i64{4} * slots_ * slots_, 0.0);
 }
 
 bool Memory::push(const double* x, const double* x_old, const double* g, const double* g_old, const Threads& threads) {
@@ -43,8 +43,8 @@ bool Memory::push(const double* x, const double* x_old, const double* g, const d
   parallel_for(n_chunks, threads.count, {}, [&](i64 c, int) {
     const i64 begin = c * kChunk, n = std::min(kChunk, size_ - begin);
     for (i64 k = begin; k < begin + n; ++k) {
-      s[k] = static_cast<float>(x[k] - x_old[k]);
-      y[k] = static_cast<float>(g[k] - g_old[k]);
+      s[k] = float(x[k] - x_old[k]);
+      y[k] = float(g[k] - g_old[k]);
     }
     partial[2 * c] = kernels.dot_single(s + begin, y + begin, n);
     partial[2 * c + 1] = kernels.dot_single(y + begin, y + begin, n);
@@ -66,7 +66,7 @@ std::vector<int> Memory::rows() const {
 std::vector<double> Memory::take_products(const double* v, const Threads& threads) {
   const VectorKernels& kernels = vector_kernels();
   const std::vector<int> all = rows();
-  const i64 width = static_cast<i64>(all.size()), n_chunks = (size_ + kChunk - 1) / kChunk;
+  const i64 width = all.size(), n_chunks = (size_ + kChunk - 1) / kChunk;
   std::vector<double> partial(3 * width * n_chunks, 0.0);
   parallel_for(n_chunks, threads.count, {}, [&](i64 c, int) {
     const i64 begin = c * kChunk, n = std::min(kChunk, size_ - begin);
@@ -95,7 +95,7 @@ std::vector<double> Memory::take_products(const double* v, const Threads& thread
 void Memory::direction(const double* v, double* d, const Threads& threads) {
   const VectorKernels& kernels = vector_kernels();
   const std::vector<int> all = rows();
-  const i64 width = static_cast<i64>(all.size()), n_chunks = (size_ + kChunk - 1) / kChunk;
+  const i64 width = all.size(), n_chunks = (size_ + kChunk - 1) / kChunk;
   const std::vector<double> with_v = take_products(v, threads);
   // the two loops, on coefficients: the vector at hand is c_v v + sum_r c[r] row[r]
   std::vector<double> c(width, 0.0);

@@ -38,7 +38,7 @@ Objective<T>::Objective(std::shared_ptr<const Layout> layout, const Tokens& data
   const auto cuts = cut_blocks(data.offsets, data.n_seq, tokens_per_block(layout_->n_labels));
   blocks_.resize(cuts.size());
   gold_.resize(cuts.size());
-  parallel_for(static_cast<i64>(cuts.size()), threads.count, threads.poll, [&](i64 b, int) {
+  parallel_for(cuts.size(), threads.count, threads.poll, [&](i64 b, int) {
     blocks_[b] = make_block<T>(state_, edge_, data, cuts[b], pack_width(*layout_));
     gold_[b].reserve(blocks_[b].token.size());
     for (i64 token : blocks_[b].token) gold_[b].push_back(static_cast<u16>(gold[token]));
@@ -83,7 +83,7 @@ double Objective<T>::run(const double* w, i64 first, i64 last, bool beams, doubl
   job.value = &value;
   job.g = g;
   sum_.start(threads.count, beams, job);
-  if (static_cast<int>(workspaces_.size()) < threads.count) workspaces_.resize(threads.count);
+  if (std::ssize(workspaces_) < threads.count) workspaces_.resize(threads.count);
   sum_.run(last - first, threads, [&](i64 task, int thread) {
     if (!workspaces_[thread]) workspaces_[thread] = kernels_.workspace();
     const i64 b = first + task;
@@ -106,7 +106,7 @@ void Objective<T>::hessian_product(const double* w, const double* v, double c2, 
   job.g = out;
   direction.point(job);
   sum_.start(threads.count, false, job);
-  if (static_cast<int>(workspaces_.size()) < threads.count) workspaces_.resize(threads.count);
+  if (std::ssize(workspaces_) < threads.count) workspaces_.resize(threads.count);
   sum_.run(n_blocks(), threads, [&](i64 task, int thread) {
     if (!workspaces_[thread]) workspaces_[thread] = kernels_.workspace();
     kernels_.curvature(job, blocks_[task], nullptr, task, *workspaces_[thread]);
@@ -121,7 +121,7 @@ std::vector<BeamBlock<T>> Objective<T>::chosen(const double* w, i64 first, i64 l
   if (layout_->has_edges()) throw Error("beams cannot be used in training where transitions look at the input");
   weights_.set(w, threads);
   LossJob<T> job = job_at(w);
-  if (static_cast<int>(workspaces_.size()) < threads.count) workspaces_.resize(threads.count);
+  if (std::ssize(workspaces_) < threads.count) workspaces_.resize(threads.count);
   std::vector<BeamBlock<T>> out(last - first);
   parallel_for(last - first, threads.count, threads.poll, [&](i64 task, int thread) {
     if (!workspaces_[thread]) workspaces_[thread] = kernels_.workspace();
@@ -170,7 +170,7 @@ template <class T>
 std::pair<i64, i64> Objective<T>::block_size(i64 block) const {
   i64 sequences = 0;
   for (const Pack& pack : blocks_[block].packs) sequences += pack.n_seq();
-  return {static_cast<i64>(gold_[block].size()), sequences};
+  return {gold_[block].size(), sequences};
 }
 
 template <class T>

@@ -17,7 +17,7 @@ class Objective {
   // allowed and minus infinity where not; or null.
   Objective(std::shared_ptr<const Layout> layout, const Tokens& data, const i32* gold, const double* seq_weight,
             const double* constraints, const Threads& threads);
-  // Inside of the beams, once some are chosen.
+  // Within the beams, once some are chosen.
   double value_and_grad(const double* w, double c2, double* g, const Threads& threads);
   // out: the Hessian at w times v, with all labels
   void hessian_product(const double* w, const double* v, double c2, double* out, const Threads& threads);
@@ -37,7 +37,7 @@ class Objective {
   std::pair<i64, i64> block_size(i64 block) const;  // tokens, sequences
   bool has_beams() const { return !beams_.empty(); }
   i64 n_blocks() const { return static_cast<i64>(blocks_.size()); }
-  // Unpenalised value and gradient of one block: with all labels, or inside of the beams.
+  // Unpenalised value and gradient of one block: with all labels, or within the beams.
   double block_value_and_grad(const double* w, i64 block, bool beams, double* g, const Threads& threads);
 
  private:

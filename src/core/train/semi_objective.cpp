@@ -30,12 +30,12 @@ SemiObjective<T>::SemiObjective(std::shared_ptr<const Layout> layout, const Toke
   if (seq_weight) seq_weight_.assign(seq_weight, seq_weight + data.n_seq);
   const int n = layout_->n_labels, words = (n + 63) / 64;
   auto cuts = cut_blocks(data.offsets, n_partial, kTokensPerBlock);
-  partial_blocks_ = static_cast<i64>(cuts.size());
+  partial_blocks_ = cuts.size();
   for (const auto& [first, last] : cut_blocks(data.offsets + n_partial, data.n_seq - n_partial, kTokensPerBlock))
     cuts.emplace_back(first + n_partial, last + n_partial);
   blocks_.resize(cuts.size());
   masks_.resize(partial_blocks_);
-  parallel_for(static_cast<i64>(cuts.size()), threads.count, threads.poll, [&](i64 b, int) {
+  parallel_for(cuts.size(), threads.count, threads.poll, [&](i64 b, int) {
     blocks_[b] = make_block<T>(state_, edge_, data, cuts[b],
                                layout_->has_edges()  ? 1
                                : b < partial_blocks_ ? kPackWidth
@@ -60,7 +60,7 @@ LossJob<T> SemiObjective<T>::job_at(const double* w, double* value, double* g, i
   job.value = value;
   job.g = g;
   sum_.start(threads, false, job);
-  if (static_cast<int>(workspaces_.size()) < threads) workspaces_.resize(threads);
+  if (std::ssize(workspaces_) < threads) workspaces_.resize(threads);
   return job;
 }
 
@@ -75,7 +75,7 @@ typename SemiObjective<T>::Value SemiObjective<T>::add(const double* w, double e
 template <class T>
 typename SemiObjective<T>::Value SemiObjective<T>::run(const double* w, i64 first, double entropy_weight, double* g,
                                                        const Threads& threads) {
-  const i64 last = entropy_weight == 0 ? partial_blocks_ : static_cast<i64>(blocks_.size());
+  const i64 last = entropy_weight == 0 ? partial_blocks_ : std::ssize(blocks_);
   Value value;
   if (last <= first) return value;
   weights_.set(w, threads);
@@ -121,7 +121,7 @@ void SemiObjective<T>::add_hessian_product(const double* w, const double* v, dou
   }
   if (entropy_weight == 0 || !(way > 0)) return;
   // truncation and rounding errors are about as large
-  const double step = std::cbrt(static_cast<double>(std::numeric_limits<T>::epsilon())) * std::max(1.0, size) / way;
+  const double step = std::cbrt(double{std::numeric_limits<T>::epsilon()}) * std::max(1.0, size) / way;
   std::vector<double> there(layout_->size);
   for (const double sign : {1.0, -1.0}) {
     for (u32 k = 0; k < layout_->size; ++k) there[k] = w[k] + sign * step * v[k];

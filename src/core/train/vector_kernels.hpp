@@ -23,7 +23,7 @@ double dot_of(const A* a, const B* b, i64 n) {
     total[1] += load_wide(a + k + kWide) * load_wide(b + k + kWide);
   }
   double rest = 0;
-  for (; k < n; ++k) rest += static_cast<double>(a[k]) * static_cast<double>(b[k]);
+  for (; k < n; ++k) rest += double{a[k]} * b[k];
   return WideDouble::sum(total[0] + total[1]) + rest;
 }
 
@@ -39,7 +39,7 @@ inline void add_rows_to(const double* c, const float* const* row, int n_rows, do
         WideDouble::store(d + k, x);
       }
     for (; k < n; ++k)
-      for (int q = 0; q < m; ++q) d[k] += c[r + q] * static_cast<double>(row[r + q][k]);
+      for (int q = 0; q < m; ++q) d[k] += c[r + q] * row[r + q][k];
   }
 }
 
