@@ -124,7 +124,7 @@ class Adaptive:
 
     Training begins with all labels, goes over to beams of divergence :math:`\epsilon` as soon as they are small, and
     measures the gap :math:`\log Z - \log Z_{beam}` on a sample, exactly, after every step. Where the gap is no longer
-    small beside what the steps gain, epsilon shrinks; when the search has converged inside of the beams, or they have
+    small beside what the steps gain, epsilon shrinks; when the search has converged within the beams, or they have
     become too large to pay, it goes on with all labels until it converges there.
 
     Parameters
@@ -136,7 +136,7 @@ class Adaptive:
     shrink : float
         Factor by which epsilon falls.
     share : float
-        Largest gap allowed, as part of what was gained since the beams were chosen.
+        Largest gap allowed, as a fraction of what was gained since the beams were chosen.
 
     Examples
     --------
@@ -212,18 +212,18 @@ def as_beam(beam: Any) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class BeamMarginals:
-    """Probabilities inside of beams, and how the beams came out.
+    """Probabilities within beams, and how the beams came out.
 
     Attributes
     ----------
     log_z : float, or float64 array [S] for a batch
-        Logarithm of the mass of all labellings inside of the beams: a lower bound on the log-partition.
+        Logarithm of the mass of all labellings within the beams: a lower bound on the log-partition.
     ptr : int64 array [N + 1]
         First label of each token's beam in ``labels``.
     labels : int32 array [ptr[N]]
         The beams, ascending.
     probabilities : float64 array [ptr[N]]
-        P(label at token), inside of the beams.
+        P(label at token), within the beams.
     edge_ptr, edge_probabilities : arrays
         The same of label pairs: for each step, beam times next beam.
     divergence : float64 array [N]
@@ -248,14 +248,14 @@ class BeamMarginals:
 
     @cached_property
     def nodes(self) -> NDArray[np.float64]:
-        """The probabilities as an array [N, L], zero outside of the beams."""
+        """The probabilities as an array [N, L], zero outside the beams."""
         out = np.zeros((len(self.ptr) - 1, self.n_labels))
         out[np.repeat(np.arange(len(out)), self.sizes), self.labels] = self.probabilities
         return out
 
     @cached_property
     def edges(self) -> NDArray[np.float64]:
-        """The pairs' probabilities as an array [E, L, L], zero outside of the beams."""
+        """The pairs' probabilities as an array [E, L, L], zero outside the beams."""
         out = np.zeros((len(self.edge_ptr) - 1, self.n_labels, self.n_labels))
         inner = np.ones(len(self.ptr) - 1, bool)
         inner[self.offsets[1:][np.diff(self.offsets) > 0] - 1] = False
@@ -308,7 +308,7 @@ def beam_core(beam: Beam | None) -> tuple[str | None, float, int]:
 def beam_paths(
     p: Potentials, beam: Beam | None, k: int, n_jobs: int | None
 ) -> list[tuple[NDArray[np.int32], NDArray[np.float64]]]:
-    """Best paths [k, T] and scores [k] of each sequence; inside of beams, if a rule for them is given."""
+    """Best paths [k, T] and scores [k] of each sequence; within beams, if a rule for them is given."""
     x = p.lattice
     kind, amount, size = beam_core(beam)
     count, path, score = _core.nbest(
