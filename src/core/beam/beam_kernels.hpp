@@ -8,7 +8,6 @@
 #include "beam/kernels.hpp"
 #include "beam/paper_form.hpp"
 #include "beam/walk.hpp"
-#include "chain/chain_kernels.hpp"
 
 namespace crfkit::CRFKIT_ISA {
 
@@ -150,7 +149,7 @@ class BeamKernel {
   template <class U, int V>
   auto scores(BeamWalk<U, V>& walk) const {
     return [this, &walk](int t) {
-      pad_rows(unary(t), 1, n_, walk.stride(), walk.scores.data());
+      pad_row(unary(t), n_, walk.stride(), walk.scores.data());
       return walk.scores.data();
     };
   }
@@ -185,7 +184,7 @@ class BeamKernel {
       }
     U* m = walk.own_rows(beam.size());
     for (std::size_t k = 0; k < beam.size(); ++k)
-      pad_rows(scores_from(t, beam[k]), 1, n_, walk.stride(), m + k * walk.stride());
+      pad_row(scores_from(t, beam[k]), n_, walk.stride(), m + k * walk.stride());
     if constexpr (!sums) {
       return true;
     } else {

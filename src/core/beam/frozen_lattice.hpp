@@ -7,7 +7,7 @@
 // lost even so is done again in log space (log_lattice.hpp). Steps differ in their number of labels, unlike
 // lattice.hpp's.
 #pragma once
-#include "chain/log_lattice.hpp"
+#include "chain/sum_product.hpp"
 
 namespace crfkit::CRFKIT_ISA {
 
@@ -145,8 +145,7 @@ class FrozenLattice {
       return pairs_.data();
     };
     logs_.start(steps_, n);
-    for (int t = 0; t < steps_; ++t)
-      std::fill(std::copy_n(u_.data() + ptr_[t], size(t), logs_.row(t)), logs_.row(t) + stride, -kInf);
+    for (int t = 0; t < steps_; ++t) pad_row(u_.data() + ptr_[t], size(t), stride, logs_.row(t));
     logs_.run([&](int t) { return matrix(t, stride, 1); }, [&](int t) { return matrix(t, 1, stride); });
     for (int t = 0; t < steps_ && logs_.log_z > -kInf; ++t)
       for (std::size_t i = 0; i < size(t); ++i) {

@@ -225,14 +225,14 @@ class BeamMarginals:
 
     @cached_property
     def nodes(self) -> NDArray[np.float64]:
-        """The probabilities as an array [N, L], zero outside of the beams."""
+        """The probabilities as an array [N, L], zero outside the beams."""
         out = np.zeros((len(self.ptr) - 1, self.n_labels))
         out[np.repeat(np.arange(len(out)), self.sizes), self.labels] = self.probabilities
         return out
 
     @cached_property
     def edges(self) -> NDArray[np.float64]:
-        """The pairs' probabilities as an array [E, L, L], zero outside of the beams."""
+        """The pairs' probabilities as an array [E, L, L], zero outside the beams."""
         out = np.zeros((len(self.edge_ptr) - 1, self.n_labels, self.n_labels))
         inner = np.ones(len(self.ptr) - 1, bool)
         inner[self.offsets[1:][np.diff(self.offsets) > 0] - 1] = False

@@ -107,7 +107,7 @@ class BeamObjective(Objective):
     weights move away, labels outside the beams go unwatched. So after every step the gap
     :math:`\\log Z - \\log Z_{beam}` is measured exactly on a sample, and once it has doubled, or has eaten up what the
     steps gained, beams are chosen afresh; :class:`~crfkit.chain.Adaptive` ones more generously, and from before the
-    step. Training is done when the exact objective, estimated on a part of the data, falls no more.
+    step. Training is done when the exact objective, estimated on a part of the data, no longer falls.
 
     Parameters
     ----------
@@ -204,7 +204,7 @@ class BeamObjective(Objective):
         return None
 
     def better(self, w: Vector) -> Vector:
-        """W, or where beams were chosen, if the exact objective, as a part of the data tells it, is lower there.
+        """W, or where beams were chosen, if the exact objective, estimated on a part of the data, is lower there.
 
         For searches that end early: values within beams that were chosen at different points do not compare.
         """
