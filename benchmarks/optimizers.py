@@ -58,7 +58,8 @@ def curve(
     held, gold = read_columns(DATA / "test.txt")
     assert gold is not None
     crf = estimator(algorithm, threads, max_iter=passes, tol=0)
-    encoder, labels, layout, rules, objective = crf._prepare(X, y, None, None, grow=True)
+    skeleton, problem = crf._prepare(X, y, None, None, grow=True)
+    objective = crf._objective(problem, training=True)
     probe = CRF(n_jobs=threads)
     true = estimator("lbfgs", threads, dtype="float64").objective(X, y) if exact else None
     began, paused = time.perf_counter(), 0.0
@@ -70,7 +71,7 @@ def curve(
         if exact and out and progress.iteration < min(passes, out[-1]["pass"] * 1.1):
             return False
         now, cpu = time.perf_counter(), time.process_time()
-        probe._adopt(crf._make_model(encoder, labels, layout, w, rules, np.dtype(np.float32), {}))
+        probe._adopt(crf._model(skeleton, w))
         f1 = metrics.evaluate(gold, probe.predict(held)).f1
         value = progress.value if true is None else true.value_and_grad(w)[0]
         spent = {"seconds": now - began - paused, "cpu": cpu - began_cpu - paused_cpu}
@@ -79,7 +80,7 @@ def curve(
         paused_cpu += time.process_time() - cpu
         return target is not None and f1 >= target
 
-    crf._minimize(objective, np.zeros(layout.size), watch, None)
+    crf._minimize(objective, np.zeros(objective.size), watch)
     return out
 
 

@@ -53,10 +53,10 @@ class Work:
             beams.pop(id(objective), None)
             drop(objective)
 
-        def review(objective: Any, gained: float) -> None:
+        def review(objective: Any, *step: Any) -> None:
             labels, (_, inside, _) = objective.layout.n_labels, objective.native.tally
             self.pairs += labels * (inside or objective.n_tokens * labels)
-            passed(objective, gained)
+            passed(objective, *step)
 
         with (
             mock.patch.multiple(
@@ -82,7 +82,7 @@ class Watched(CRF):
             self.fit(X, y)
         return self._points
 
-    def _watch(self, model: Any, dev: Any, best: Any = None) -> Any:
+    def _callback(self, model: Any) -> Any:
         def watch(progress: Any, w: Any) -> None:
             now = time.perf_counter()
             probe = CRF(n_jobs=self.n_jobs)

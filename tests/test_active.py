@@ -173,9 +173,9 @@ def test_unlabelled_data_on_the_command_line(corpus: tuple[Any, Any], tmp_path: 
             file.write("".join(f"{t}\n" for t in tokens) + "\n")
     model = str(tmp_path / "m.crfkit")
     arguments = ["train", str(tmp_path / "a.txt"), "-m", model, "--json", "--max-iter", "8"]
-    out = run(*arguments, "--unlabeled", str(tmp_path / "b.txt"), "--entropy-weight", "0.5")
+    out = run(*arguments, "--unlabelled", str(tmp_path / "b.txt"), "--entropy-weight", "0.5")
     assert '"entropy"' in out
-    result = CliRunner().invoke(app, [*arguments, "--unlabeled", str(tmp_path / "b.txt")])
+    result = CliRunner().invoke(app, [*arguments, "--unlabelled", str(tmp_path / "b.txt")])
     assert isinstance(result.exception, ValueError)
     assert "--entropy-weight" in str(result.exception)
 
@@ -283,7 +283,7 @@ def test_figures_need_lists_of_curves(tmp_path: Path) -> None:
 def test_unlabelled_data_needs_the_columns(tmp_path: Path) -> None:
     a = lines(tmp_path / "a.txt", "a\tX\tA\n\nb\tY\tB\n\n")
     b = lines(tmp_path / "b.txt", "a\n\n")
-    out = fails("train", a, "-m", str(tmp_path / "m"), "--unlabeled", b, "--entropy-weight", "0.1")
+    out = fails("train", a, "-m", str(tmp_path / "m"), "--unlabelled", b, "--entropy-weight", "0.1")
     assert "b.txt has 1 columns, the labelled data 2 beside the label" in out
 
 

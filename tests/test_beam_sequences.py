@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_beam_training import RULES, check_training, data
+from test_optimizers import by_sequence
 
 from crfkit import CRF, Template
 from crfkit.chain import Adaptive, FixedSize, MinDivergence, Threshold, marginals, score
@@ -19,7 +20,7 @@ from crfkit.training import AROW, SAG, SGD, SMD, PassiveAggressive, Perceptron, 
 def objective(X: Any, y: Any, weights: Any = None, **how: Any) -> SequenceObjective:
     """What training with ``how`` looks at."""
     crf = CRF(algorithm="sgd", dtype="float64", **how)
-    found = crf._prepare(X, y, weights, None, grow=True)[-1]
+    found = by_sequence(crf, X, y, weights)
     assert isinstance(found, SequenceObjective)
     return found
 
@@ -88,7 +89,7 @@ def test_a_beam_of_all_labels_is_exact(seed: int, constrained: bool, scale: floa
             assert np.isfinite(found).all()
 
 
-@pytest.mark.parametrize("algorithm", ["sgd", "adagrad", SGD(eta0=0.02, batch=4)])
+@pytest.mark.parametrize("algorithm", ["sgd", "adagrad", SGD(eta0=0.02, batch_size=4)])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_training(algorithm: Any, dtype: str) -> None:
     """Steps are small enough for runs that differ by rounding to stay together; what is left is what beams hide."""
@@ -171,10 +172,10 @@ def test_what_has_no_beams() -> None:
     X, y = data(1, 10, 4)
     f = objective(X, y, beam=FixedSize(2))
     for how in (Perceptron(), PassiveAggressive(), AROW(), SAG(), SMD()):
-        with pytest.raises(ValueError, match="cannot look at sequences inside of beams"):
+        with pytest.raises(ValueError, match="cannot look at sequences within beams"):
             how.minimize(f)
     for algorithm in ("smd", "sag", "pa", "ap", "arow", "newton-cg"):
-        with pytest.raises(ValueError, match="'beam' of CRF is for 'lbfgs', 'sgd' and 'adagrad'"):
+        with pytest.raises(ValueError, match=r"'beam' of CRF must be None .* 'lbfgs', 'sgd', 'adagrad'"):
             CRF(algorithm=algorithm, beam=FixedSize(2)).fit([["a"]], [["A"]])
     crf = CRF(Template("U:%x[0,0]\nB:%x[0,0]"), beam=FixedSize(2), algorithm="sgd")
     with pytest.raises(ValueError, match="transitions look at the input"):

@@ -161,10 +161,10 @@ def test_columns_and_label_are_remembered(folder: Path) -> None:
 
 def test_start_continues(folder: Path) -> None:
     more = TRAIN + "\n! . X\n"
-    run("train", "-", "-m", folder / "more", "--start", folder / "model", "-q", text=more)
+    run("train", "-", "-m", folder / "more", "--warm-start", folder / "model", "-q", text=more)
     assert rows(run("tag", "-m", folder / "more", text="! .\n").stdout) == [["!", ".", "X"]]
     out = run(
-        "train", "-", "-m", folder / "x", "--start", folder / "model", "-t", folder / "template", text=more, code=1
+        "train", "-", "-m", folder / "x", "--warm-start", folder / "model", "-t", folder / "template", text=more, code=1
     )
     assert "exclude each other" in out.stderr
 
@@ -307,7 +307,7 @@ def accuracy(sample: Path, *arguments: str) -> float:
 
 @pytest.mark.parametrize(("kind", "least"), [("hmm", 0.87), ("memm", 0.86), ("crf", 0.88)])
 def test_kinds_of_models(sample: Path, kind: str, least: float) -> None:
-    found = accuracy(sample, "--model", kind, "--c2", "0.1")
+    found = accuracy(sample, "--kind", kind, "--c2", "0.1")
     assert found > least
     model = crfkit.load(sample / "model")
     assert type(model).__name__ == kind.upper()
@@ -339,17 +339,17 @@ def test_algorithms(sample: Path, algorithm: str) -> None:
 
 
 def test_algorithms_of_memms(sample: Path) -> None:
-    assert accuracy(sample, "--model", "memm", "--algorithm", "sgd", "--max-iter", "10", "--c2", "0.1") > 0.85
+    assert accuracy(sample, "--kind", "memm", "--algorithm", "sgd", "--max-iter", "10", "--c2", "0.1") > 0.85
 
 
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["--model", "hmm", "--algorithm", "sgd"], 1, "an HMM is trained by counting"),
-        (["--model", "memm", "--beam", "fixed:3"], 1, "--beam is for CRFs"),
-        (["--model", "hmm", "--beam", "fixed:3"], 1, "--beam is for CRFs"),
-        (["--model", "memm", "--constraints", "bio"], 1, "--constraints is for CRFs"),
-        (["--model", "some.model"], 2, "'some.model' is not one of 'crf', 'hmm', 'memm'"),
+        (["--kind", "hmm", "--algorithm", "sgd"], 1, "an HMM is trained by counting"),
+        (["--kind", "memm", "--beam", "fixed:3"], 1, "--beam is for CRFs"),
+        (["--kind", "hmm", "--beam", "fixed:3"], 1, "--beam is for CRFs"),
+        (["--kind", "memm", "--constraints", "bio"], 1, "--constraints is for CRFs"),
+        (["--kind", "some.model"], 2, "'some.model' is not one of 'crf', 'hmm', 'memm'"),
         (["--algorithm", "adam"], 1, "'algorithm' of CRF must be one of 'lbfgs'"),
     ],
 )
@@ -375,7 +375,7 @@ def test_files_that_would_be_lost(folder: Path) -> None:
 def test_unlabelled_data_with_every_optimiser(folder: Path, algorithm: str) -> None:
     how = ("--entropy-weight", "0.1", "-a", algorithm, "--max-iter", "12")
     out = run(
-        "train", folder / "train.txt", "--unlabeled", folder / "unseen.txt", *how, "-m", folder / "semi", "--json"
+        "train", folder / "train.txt", "--unlabelled", folder / "unseen.txt", *how, "-m", folder / "semi", "--json"
     )
     told = [json.loads(line) for line in out.stdout.splitlines()]
     assert told[-1]["event"] == "trained"
@@ -387,6 +387,6 @@ def test_unlabelled_data_with_every_optimiser(folder: Path, algorithm: str) -> N
 def test_margins_take_unknown_labels_but_no_entropy(folder: Path) -> None:
     (folder / "partial.txt").write_text(TRAIN.replace("red JJ B-N", "red JJ ?"))
     run("train", folder / "partial.txt", "--unknown", "?", "-a", "pa", "-m", folder / "margin", "-q")
-    how = ("--unlabeled", folder / "unseen.txt", "--entropy-weight", "0.1", "-a", "pa")
+    how = ("--unlabelled", folder / "unseen.txt", "--entropy-weight", "0.1", "-a", "pa")
     out = run("train", folder / "train.txt", *how, "-m", folder / "margin", code=1)
     assert "'entropy_weight' of CRF must be 0 for the algorithm 'pa'" in out.stderr

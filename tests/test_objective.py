@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from crfkit.chain import Constraints, Potentials
 from crfkit.data.dataset import Dataset, Layout
-from crfkit.training import LikelihoodObjective
+from crfkit.training import LikelihoodObjective, Problem
 
 Case = dict[str, Any]
 
@@ -117,15 +117,9 @@ def value_by_enumeration(case: Case, w: np.ndarray) -> float:
 
 
 def objective_of(case: Case, dtype: Any = np.float64, n_jobs: int = 1) -> LikelihoodObjective:
+    settings = {"weights": case["weights"], "constraints": case["rules"], "c2": case["c2"]}
     return LikelihoodObjective(
-        case["layout"],
-        case["data"],
-        case["gold"],
-        c2=case["c2"],
-        weights=case["weights"],
-        constraints=case["rules"],
-        dtype=dtype,
-        n_jobs=n_jobs,
+        Problem(case["layout"], case["data"], case["gold"], dtype=dtype, n_jobs=n_jobs, **settings)
     )
 
 

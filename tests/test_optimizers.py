@@ -29,8 +29,13 @@ def problem(seed: int, n_labels: int = 3, n: int = 6, length: int = 5) -> tuple[
     return X, y
 
 
+def by_sequence(crf: CRF, X: Any, y: Any, weights: Any = None) -> Any:
+    """What the CRF's stochastic optimiser looks at."""
+    return crf._objective(crf._prepare(X, y, weights, None, grow=True)[1], training=True)
+
+
 def sequences(crf: CRF, X: Any, y: Any, weights: Any = None) -> Any:
-    return crf.set_params(algorithm="sgd")._prepare(X, y, weights, None, grow=True)[-1]
+    return by_sequence(crf.set_params(algorithm="sgd"), X, y, weights)
 
 
 CASES: list[dict[str, Any]] = [
@@ -382,13 +387,13 @@ def test_wrong_settings_are_named() -> None:
     for crf, text in [
         (CRF(algorithm="adam"), "'algorithm' of CRF must be one of 'lbfgs'"),
         (CRF(algorithm="sgd", c1=1.0), "'c1' of CRF must be 0"),
-        (CRF(algorithm=SGD(eta0=-1.0)), "'eta0' of SGD must be > 0"),
-        (CRF(algorithm=SGD(batch=0)), "'batch' of SGD must be >= 1"),
-        (CRF(algorithm=AdaGrad(eta=0)), "'eta' of AdaGrad"),
+        (CRF(algorithm=SGD(eta0=-1.0)), "'eta0' of SGD must be a number > 0"),
+        (CRF(algorithm=SGD(batch_size=0)), "'batch_size' of SGD must be an int >= 1"),
+        (CRF(algorithm=AdaGrad(eta0=0)), "'eta0' of AdaGrad"),
         (CRF(algorithm=SMD(mu=-1)), "'mu' of SMD"),
         (CRF(algorithm=PassiveAggressive(type=3)), "'type' of PassiveAggressive"),
         (CRF(gradient="sideways"), "'gradient' of CRF"),
-        (CRF(algorithm="sgd", gradient="backward"), "only for 'lbfgs'"),
+        (CRF(algorithm="sgd", gradient="backward"), r"others are for 'lbfgs'\), got 'backward'"),
         (CRF(algorithm=SGD(eta0=1e12), c2=0.0, max_iter=30), "diverged|not finite|SGD"),
     ]:
         if "diverged" in text:
@@ -401,7 +406,7 @@ def test_models_of_all_optimisers_are_saved(tmp_path: Any) -> None:
     import crfkit
 
     X, y = problem(0)
-    for algorithm in ("ap", SGD(batch=2)):
+    for algorithm in ("ap", SGD(batch_size=2)):
         crf = CRF(algorithm=algorithm).fit(X, y)
         crf.save(tmp_path / "model")
         again = crfkit.load(tmp_path / "model")

@@ -14,7 +14,7 @@ from test_objective import Case, big_case, cases, potentials_of
 from crfkit import CRF, chain, metrics
 from crfkit.chain import Adaptive, FixedSize, MinDivergence
 from crfkit.data import load_corpus
-from crfkit.training import LikelihoodObjective, SemiSupervisedObjective
+from crfkit.training import LikelihoodObjective, Problem, SemiSupervisedObjective
 
 
 @st.composite
@@ -50,19 +50,20 @@ def hide(case: Case, rng: np.random.Generator) -> None:
 
 def objective_of(case: Case, dtype: Any = np.float64, n_jobs: int = 1, make: Any = SemiSupervisedObjective) -> Any:
     """The objective of a case: of blocks, or what ``make`` gives."""
-    return make(
+    problem = Problem(
         case["layout"],
         case["data"],
         case["known"],
         sets=case["sets"],
-        entropy_weight=case["eta"],
-        entropy_per=case["per"],
-        c2=case["c2"],
         weights=case["weights"],
         constraints=case["rules"],
+        c2=case["c2"],
+        entropy_weight=case["eta"],
+        entropy_per=case["per"],
         dtype=dtype,
         n_jobs=n_jobs,
     )
+    return make(problem)
 
 
 def value_by_enumeration(case: Case, w: np.ndarray) -> float:
@@ -165,8 +166,8 @@ def test_blocks_and_packs(labels: int, edges: bool) -> None:
 def test_fully_labelled_is_the_likelihood() -> None:
     case = big_case(5)
     none = (np.zeros(0, np.int64), np.zeros((0, 5), bool))
-    semi = SemiSupervisedObjective(case["layout"], case["data"], case["gold"], none, c2=0.1, n_jobs=1)
-    plain = LikelihoodObjective(case["layout"], case["data"], case["gold"], c2=0.1, n_jobs=1)
+    problem = Problem(case["layout"], case["data"], case["gold"], none, c2=0.1, n_jobs=1)
+    semi, plain = SemiSupervisedObjective(problem), LikelihoodObjective(problem)
     assert semi.value_and_grad(case["w"])[0] == plain.value_and_grad(case["w"])[0]
 
 

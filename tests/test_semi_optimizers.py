@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_objective import Case, coming_back, spread
-from test_optimizers import CASES, EDGES, PLAIN, features_of, problem
+from test_optimizers import CASES, EDGES, PLAIN, by_sequence, features_of, problem
 from test_semi import big, objective_of, partly_known, value_by_enumeration
 
 from crfkit import CRF, chain
@@ -46,7 +46,8 @@ def test_losses_equal_enumeration(case: Case) -> None:
         return
     assert f.value(case["w"]) == pytest.approx(value_by_enumeration(case, case["w"]), rel=1e-9, abs=1e-8)
     known = value_by_enumeration({**case, "eta": 0.0}, case["w"]) - f.penalty(case["w"])
-    terms = f.terms(f.native.loss(np.arange(f.n_sequences)))
+    f.total = f.native.loss(np.arange(f.n_sequences))
+    terms = f.terms
     assert terms["likelihood"] == pytest.approx(known, rel=1e-9, abs=1e-8)
 
 
@@ -118,7 +119,7 @@ def test_long_unlabelled_sequences_in_single_precision() -> None:
     gradient = {}
     for dtype in ("float32", "float64"):
         crf = CRF(PLAIN, algorithm="sgd", dtype=dtype, entropy_weight=1.0, c2=0.0, all_possible_states=True)
-        f = crf._prepare(X, [None, ["A", "B"]], None, None, grow=True)[-1]
+        f = by_sequence(crf, X, [None, ["A", "B"]])
         w = np.random.default_rng(1).normal(size=f.size) * 2 + 5
         f.native.set_weights(w)
         f.native.sgd(np.array([1]), 1.0, 0.0, 0.0, 1.0, 0, 1, False)  # unlabelled ones come last
@@ -178,7 +179,7 @@ def test_two_steps_of_smd_by_hand(case: dict[str, Any], seed: int) -> None:
     X, y = partial_problem(seed, **case)
     crf = CRF(**case, dtype="float64", c2=0.3)
     g = crf.objective(X, y)
-    f = crf.set_params(algorithm="smd")._prepare(X, y, None, None, grow=True)[-1]
+    f = by_sequence(crf.set_params(algorithm="smd"), X, y)
     n = f.n_sequences
     w = np.random.default_rng(seed).normal(size=f.size)
     f.native.set_weights(w)
@@ -282,7 +283,7 @@ def test_a_perceptron_step_towards_the_best_path_that_fits() -> None:
     crf = CRF(PLAIN, algorithm="ap", dtype="float64", c2=0.0, all_possible_states=True, max_iter=0).fit(
         [*X, ["a"]], [*y, ["D"]]
     )
-    f = crf._prepare([*X, ["a"]], [*y, ["D"]], None, None, grow=True)[-1]
+    f = by_sequence(crf, [*X, ["a"]], [*y, ["D"]])
     for seed in range(10):
         w = np.random.default_rng(seed).normal(size=f.size)
         crf._adopt(type(crf.model_)(**{**_fields(crf.model_), "weights": w}))
@@ -340,7 +341,7 @@ def test_the_ramp(name: str) -> None:
     """The weight grows pass by pass, and is whole again afterwards."""
     X, y = load_corpus("ingredients", "train")
     known = [list(row) if i < 30 else None for i, row in enumerate(y[:60])]
-    f = CRF(algorithm=name, entropy_weight=0.4)._prepare(list(X[:60]), known, None, None, grow=True)[-1]
+    f = by_sequence(CRF(algorithm=name, entropy_weight=0.4), list(X[:60]), known)
     how = find_algorithm(name)
     assert isinstance(how, Stochastic)
     seen: list[float] = []
@@ -348,7 +349,8 @@ def test_the_ramp(name: str) -> None:
     def callback(progress: Any, w: Any) -> None:
         seen.append(f.entropy_weight)
 
-    how.minimize(f, max_iter=6, ramp=4, tol=0, callback=callback)
+    f.ramp = 4
+    how.minimize(f, max_iter=6, tol=0, callback=callback)
     np.testing.assert_allclose(seen, [0.1, 0.2, 0.3, 0.4, 0.4, 0.4])
     assert f.entropy_weight == 0.4
 

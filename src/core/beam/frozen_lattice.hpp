@@ -1,10 +1,11 @@
-// frozen_lattice.hpp: exact sum-product over given beams, the lattice that has only the beams' labels.
+// frozen_lattice.hpp: exact sum-product within given beams, on the lattice that has only the beams' labels.
 //
 //   alpha[t][k] = e[t][k] sum_i alpha[t-1][i] m[t-1][i][k] / c[t]        over the beams
 //   log mass    = sum_t log c[t] + what was taken out of the scores
 //
-// In double precision whatever the model's, since the label that is always kept may have next to no belief; what even
-// that loses is done again in log space.
+// In double precision whatever the model's, since the label that is always kept may have next to no belief; what is
+// lost even so is done again in log space (log_lattice.hpp). Steps differ in their number of labels, unlike
+// lattice.hpp's.
 #pragma once
 #include "chain/log_lattice.hpp"
 
@@ -24,16 +25,16 @@ class FrozenLattice {
   // What run() leaves: probabilities of the beams' labels, and, instead of m, of label pairs.
   const double* nodes() const { return alpha_.data(); }
   const double* edges() const { return m_.data(); }
-  std::size_t edge(int t) const { return edge_[t]; }
+  const std::vector<std::size_t>& edge_ptr() const { return edge_; }  // first pair of each step, and how many
 
-  // first(t): the first slot of step t, up to first(steps)
-  template <class First>
-  void start(int steps, First first) {
+  // first: the first slot of each step, and the end of the last one  [steps + 1]
+  template <class Index>
+  void start(int steps, const Index* first) {
     steps_ = steps;
     ptr_.resize(steps + 1);
     edge_.resize(std::max(1, steps));
     edge_[0] = 0;
-    for (int t = 0; t <= steps; ++t) ptr_[t] = static_cast<std::size_t>(first(t)) - static_cast<std::size_t>(first(0));
+    for (int t = 0; t <= steps; ++t) ptr_[t] = first[t] - first[0];
     for (int t = 1; t < steps; ++t) edge_[t] = edge_[t - 1] + size(t - 1) * size(t);
     const std::size_t slots = (ptr_[steps] + kWidth - 1) / kWidth * kWidth;
     for (Buffer<double>* b : {&u_, &e_, &alpha_, &beta_}) b->reserve(slots + kWidth);
@@ -73,7 +74,7 @@ class FrozenLattice {
       S::store(e_.data() + k, y);
     }
     if (S::any(small)) return lost;
-    for (int t = 0; t < steps_; ++t) {
+    for (int t = 0; t < steps_; ++t) {  // recursion: forward
       const std::size_t n = size(t), before = t > 0 ? size(t - 1) : 0;
       double* a = alpha_.data() + ptr_[t];
       double* e = e_.data() + ptr_[t];
@@ -108,7 +109,7 @@ class FrozenLattice {
   void backward() {
     double* beta = beta_.data();
     std::fill_n(beta, size(steps_ - 1), 1.0);
-    for (int t = steps_ - 1; t > 0; --t) {
+    for (int t = steps_ - 1; t > 0; --t) {  // recursion: backward
       const std::size_t n = size(t), m = size(t - 1);
       double* a = alpha_.data() + ptr_[t];
       const double* last = alpha_.data() + ptr_[t - 1];
@@ -133,48 +134,33 @@ class FrozenLattice {
   }
 
   double in_log_space(FunctionRef<double(int, std::size_t, std::size_t)> log_score) {
-    std::vector<double> a(ptr_[steps_]), beta(size(steps_ - 1), 0.0), next, terms;
+    std::size_t n = 0;  // largest beam; smaller ones are padded
+    for (int t = 0; t < steps_; ++t) n = std::max(n, size(t));
+    const std::size_t stride = log_stride(n);
+    pairs_.reserve(n * stride);
+    const auto matrix = [&](int t, std::size_t down, std::size_t right) -> const double* {
+      std::fill_n(pairs_.data(), n * stride, -kInf);
+      for (std::size_t i = 0; i < size(t); ++i)
+        for (std::size_t k = 0; k < size(t + 1); ++k) pairs_[i * down + k * right] = log_score(t, i, k);
+      return pairs_.data();
+    };
+    logs_.start(steps_, n);
     for (int t = 0; t < steps_; ++t)
-      for (std::size_t k = 0; k < size(t); ++k) {
-        double into = 0;
-        if (t > 0) {
-          terms.clear();
-          for (std::size_t i = 0; i < size(t - 1); ++i) terms.push_back(a[ptr_[t - 1] + i] + log_score(t - 1, i, k));
-          into = log_sum(terms);
-        }
-        a[ptr_[t] + k] = into + u_[ptr_[t] + k];
+      std::fill(std::copy_n(u_.data() + ptr_[t], size(t), logs_.row(t)), logs_.row(t) + stride, -kInf);
+    logs_.run([&](int t) { return matrix(t, stride, 1); }, [&](int t) { return matrix(t, 1, stride); });
+    for (int t = 0; t < steps_ && logs_.log_z > -kInf; ++t)
+      for (std::size_t i = 0; i < size(t); ++i) {
+        alpha_[ptr_[t] + i] = logs_.node(t, i);
+        for (std::size_t k = 0; t + 1 < steps_ && k < size(t + 1); ++k)
+          m_[edge_[t] + i * size(t + 1) + k] = logs_.edge(t, i, k, log_score(t, i, k));
       }
-    terms.assign(a.begin() + static_cast<i64>(ptr_[steps_ - 1]), a.end());
-    const double log_mass = log_sum(terms);
-    if (!(log_mass > -kInf)) return log_mass;
-    for (int t = steps_ - 1; t >= 0; --t) {
-      for (std::size_t k = 0; k < size(t); ++k) alpha_[ptr_[t] + k] = std::exp(a[ptr_[t] + k] + beta[k] - log_mass);
-      if (t == 0) break;
-      next.clear();
-      for (std::size_t i = 0; i < size(t - 1); ++i) {
-        terms.clear();
-        for (std::size_t k = 0; k < size(t); ++k) {
-          terms.push_back(log_score(t - 1, i, k) + u_[ptr_[t] + k] + beta[k]);
-          m_[edge_[t - 1] + i * size(t) + k] = std::exp(a[ptr_[t - 1] + i] + terms.back() - log_mass);
-        }
-        next.push_back(log_sum(terms));
-      }
-      beta = next;
-    }
-    return log_mass;
-  }
-
-  static double log_sum(const std::vector<double>& x) {
-    double top = -kInf, total = 0;
-    for (double v : x) top = std::max(top, v);
-    if (!(top > -kInf)) return top;
-    for (double v : x) total += std::exp(v - top);
-    return top + std::log(total);
+    return logs_.log_z;
   }
 
   int steps_ = 0;
   std::vector<std::size_t> ptr_, edge_;
-  Buffer<double> u_, e_, alpha_, beta_, m_;
+  Buffer<double> u_, e_, alpha_, beta_, m_, pairs_;
+  LogLattice logs_;
 };
 
 }  // namespace crfkit::CRFKIT_ISA

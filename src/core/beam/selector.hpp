@@ -14,11 +14,11 @@ class Selector {
   using S = Simd<T, W>;
 
  public:
-  // belief: [n], zero in the padding behind up to `stride`. Writes the chosen labels, ascending, behind `out`.
-  // Gives the share of the belief that they hold.
-  double select(const T* belief, int n, int stride, const Criterion& rule, int keep, std::vector<u16>& out) {
+  // belief: [n], zero in the padding up to `stride`. Adds the chosen labels, ascending, to `out`; gives the share of
+  // the belief that they hold.
+  double select(const T* belief, i64 n, i64 stride, const Criterion& rule, int keep, std::vector<u16>& out) {
     typename S::Vec sum = {}, high = {};
-    for (int v = 0; v < stride; v += W) {
+    for (i64 v = 0; v < stride; v += W) {
       const typename S::Vec x = S::load(belief + v);
       sum += x;
       high = S::max(high, x);
@@ -58,23 +58,23 @@ class Selector {
     }
   };
 
-  void collect(const T* belief, int stride, T least) {
+  void collect(const T* belief, i64 stride, T least) {
     entries_.clear();
     least = std::max(least, std::numeric_limits<T>::min());
-    for (int v = 0; v < stride; v += W) {
+    for (i64 v = 0; v < stride; v += W) {
       if (!S::any(S::load(belief + v) >= least)) continue;
-      for (int j = v; j < v + W; ++j)
+      for (i64 j = v; j < v + W; ++j)
         if (belief[j] >= least) entries_.push_back({belief[j], static_cast<u16>(j)});
     }
   }
 
   // Labels below this cannot be chosen. For the divergence: n labels below (1 - exp(-amount)) total / n hold less than
   // what may be lost.
-  static T floor_of(const Criterion& rule, double total, T top, int n) {
+  static T floor_of(const Criterion& rule, double total, T top, i64 n) {
     if (rule.kind == Criterion::Kind::threshold)
       return static_cast<T>(static_cast<double>(top) * std::exp(-rule.amount));
     if (rule.kind == Criterion::Kind::min_divergence)
-      return static_cast<T>(-std::expm1(-rule.amount) * total / n * 0.999);
+      return static_cast<T>(-std::expm1(-rule.amount) * total / static_cast<double>(n) * 0.999);
     return 0;
   }
 

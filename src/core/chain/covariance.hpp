@@ -25,7 +25,7 @@ template <class T, int W>
 void two_rows_times(const T* x, const T* m, const T* y, const T* n, i64 rows, i64 depth, i64 stride, T* out) {
   for_row_tiles<T, W>(rows, stride, [&](auto R, auto N, i64 r, int column) __attribute__((always_inline)) {
     Tile<T, W, R, N> tile;
-    tile.fill({});
+    tile.fill(SumTimes<T, W>::zero());
     tile.add(x + r * stride, m + column, depth, stride);
     tile.add(y + r * stride, n + column, depth, stride);
     tile.store(out + r * stride + column, stride);

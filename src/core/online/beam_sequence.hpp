@@ -1,11 +1,11 @@
-// beam_sequence.hpp: the loss of one sequence inside of beams that are chosen on the way.
+// beam_sequence.hpp: the loss of one sequence within beams that are chosen on the way.
 //
-// Labels are scored in full. The messages of a beam go to all labels, a criterion picks the next beam among them, and
-// the gold label is always in it. Then the lattice that has only the beams' labels is solved exactly
-// (frozen_lattice.hpp). Of the transitions only the rows of the beams' labels are looked at.
+// Labels are scored in full. A walk picks the beams (walk.hpp), and the gold label is always in them. Then the lattice
+// that has only the beams' labels is solved exactly (frozen_lattice.hpp). Of the transitions only the rows of the
+// beams' labels are looked at.
 #pragma once
 #include "beam/frozen_lattice.hpp"
-#include "beam/selector.hpp"
+#include "beam/walk.hpp"
 #include "online/delta.hpp"
 
 namespace crfkit::CRFKIT_ISA {
@@ -15,23 +15,14 @@ class OnlineBeam {
   using S = Simd<T, W>;
   using Vec = typename S::Vec;
   static constexpr T kInf = std::numeric_limits<T>::infinity();
-  static constexpr T kTiny = std::numeric_limits<T>::min();
 
  public:
   explicit OnlineBeam(const OnlineData<T>& data)
-      : d_(data),
-        n_(data.n_labels),
-        stride_(data.stride),
-        rows_(static_cast<std::size_t>(n_) * stride_),
-        belief_(stride_),
-        message_(stride_),
-        top_(n_, T(0)),
-        when_(n_, 0) {
-    forbidden_.reserve(static_cast<std::size_t>(n_) * stride_);
+      : d_(data), n_(data.n_labels), stride_(data.stride), rows_(n_ * stride_), top_(n_, T(0)), when_(n_, 0) {
+    forbidden_.reserve(n_ * stride_);
     for (int i = 0; i < n_; ++i)
-      for (int j = 0; j < stride_; ++j)
-        forbidden_[static_cast<i64>(i) * stride_ + j] =
-            j < n_ ? static_cast<T>(d_.forbidden[static_cast<i64>(i) * n_ + j]) : -kInf;
+      for (i64 j = 0; j < stride_; ++j)
+        forbidden_[i * stride_ + j] = j < n_ ? static_cast<T>(d_.forbidden[i * i64{n_} + j]) : -kInf;
   }
 
   Criterion criterion;
@@ -47,20 +38,20 @@ class OnlineBeam {
   // infinity. x: the derivatives, times `weight`, of the beams' labels and pairs.
   double loss(const T* u, const u16* gold, double weight, Delta<T>& x) {
     choose(u, x.steps, gold);
-    frozen_.start(x.steps, [&](int t) { return first_[t]; });
+    frozen_.start(x.steps, first_.data());
     double shift = 0, gold_score = 0;
     bool lossy = false;
     for (int t = 0; t < x.steps; ++t) {
-      const T* row = u + static_cast<i64>(t) * stride_;
+      const T* row = u + t * stride_;
       for (u32 k = first_[t]; k < first_[t + 1]; ++k) frozen_.u()[k] = static_cast<double>(row[labels_[k]]);
       gold_score += static_cast<double>(row[gold[t]]);
       if (t + 1 == x.steps) break;
       gold_score += static_cast<double>(score(gold[t], gold[t + 1]));
       const T high = highest(t);
       shift += static_cast<double>(high);
-      double* m = frozen_.m() + frozen_.edge(t);
+      double* m = frozen_.m() + frozen_.edge_ptr()[t];
       for (u32 i = first_[t]; i < first_[t + 1]; ++i) {
-        const T* from = rows_.data() + static_cast<i64>(labels_[i]) * stride_;
+        const T* from = rows_.data() + labels_[i] * stride_;
         const double factor = factor_of(labels_[i], high);
         for (u32 k = first_[t + 1]; k < first_[t + 2]; ++k) {
           const double y = factor * static_cast<double>(from[labels_[k]]);
@@ -80,24 +71,24 @@ class OnlineBeam {
 
  private:
   T score(int i, int j) const {
-    const i64 at = static_cast<i64>(i) * stride_ + j;
+    const i64 at = i * stride_ + j;
     return v_[at] * scale_ + forbidden_[at];
   }
 
   // exp(transition scores out of label i - the highest of them), kept until the weights change
   CRFKIT_KERNEL const T* row(int i) {
-    T* out = rows_.data() + static_cast<i64>(i) * stride_;
+    T* out = rows_.data() + i * stride_;
     if (when_[i] == now_) return out;
     when_[i] = now_;
-    const i64 at = static_cast<i64>(i) * stride_;
+    const i64 at = i * stride_;
     Vec high = S::splat(-kInf);
-    for (int k = 0; k < stride_; k += W) {
+    for (i64 k = 0; k < stride_; k += W) {
       const Vec x = S::load(v_ + at + k) * scale_ + S::load(forbidden_.data() + at + k);
       S::store(out + k, x);
       high = S::max(high, x);
     }
     top_[i] = std::max(S::highest(high), std::numeric_limits<T>::lowest());  // finite where all is forbidden
-    for (int k = 0; k < stride_; k += W) S::store(out + k, S::exp(S::load(out + k) - top_[i]));
+    for (i64 k = 0; k < stride_; k += W) S::store(out + k, S::exp(S::load(out + k) - top_[i]));
     return out;
   }
 
@@ -112,40 +103,28 @@ class OnlineBeam {
 
   // The beams of all steps.
   CRFKIT_KERNEL void choose(const T* u, int steps, const u16* gold) {
+    using Sums = SumTimes<T, W>;
     labels_.clear();
     first_.assign(1, 0);
-    for (int t = 0; t < steps; ++t) {
-      const T* x = u + static_cast<i64>(t) * stride_;
-      if (t > 0) send(t - 1);
-      Vec high = S::splat(-kInf);
-      for (int k = 0; k < stride_; k += W) high = S::max(high, S::load(x + k));
-      const T top = S::highest(high);
-      for (int k = 0; k < stride_; k += W) {
-        const Vec e = S::exp(S::load(x + k) - top);
-        S::store(belief_.data() + k, t > 0 ? e * S::load(message_.data() + k) : e);
-      }
-      selector_.select(belief_.data(), n_, stride_, criterion, gold[t], labels_);
-      first_.push_back(static_cast<u32>(labels_.size()));
-      tally.largest = std::max<i64>(tally.largest, first_[t + 1] - first_[t]);
-      T c = 0;
-      for (u32 k = first_[t]; k < first_[t + 1]; ++k) c += belief_[labels_[k]];
-      alpha_.clear();
-      for (u32 k = first_[t]; k < first_[t + 1]; ++k) alpha_.push_back(c >= kTiny ? belief_[labels_[k]] / c : T(1));
-    }
+    walk_.start(n_, stride_, Underflow::restarts);
+    walk_.template run<Sums>(
+        steps, [&](int t) { return u + t * stride_; },
+        [&](int t, std::span<const u16> beam) {
+          for (u16 i : beam) walk_.rows.push_back(row(i));
+          const T high = highest(t - 1);
+          for (std::size_t k = 0; k < beam.size(); ++k) walk_.kept[k] *= static_cast<T>(factor_of(beam[k], high));
+          return true;
+        },
+        [&](int t) {
+          walk_.template select<Sums>(criterion, gold[t], labels_);
+          first_.push_back(static_cast<u32>(labels_.size()));
+          const std::size_t n = first_[t + 1] - first_[t];
+          tally.largest = std::max<i64>(tally.largest, n);
+          return std::span<const u16>(labels_.data() + first_[t], n);
+        },
+        [](int) {});
     tally.tokens += steps;
     tally.labels += static_cast<i64>(labels_.size());
-  }
-
-  // message[j] = sum over the beam of step t of alpha[i] exp(score[i][j]), up to a factor
-  CRFKIT_KERNEL void send(int t) {
-    for (u32 k = first_[t]; k < first_[t + 1]; ++k) row(labels_[k]);
-    const T high = highest(t);
-    for (u32 i = first_[t]; i < first_[t + 1]; ++i) {
-      const T a = alpha_[i - first_[t]] * static_cast<T>(factor_of(labels_[i], high));
-      const T* from = rows_.data() + static_cast<i64>(labels_[i]) * stride_;
-      for (int k = 0; k < stride_; k += W)
-        S::store(message_.data() + k, (i > first_[t] ? S::load(message_.data() + k) : Vec{}) + S::load(from + k) * a);
-    }
   }
 
   void differentiate(const u16* gold, T weight, Delta<T>& x) const {
@@ -167,24 +146,25 @@ class OnlineBeam {
         for (u32 k = first_[t + 1]; k < first_[t + 2]; ++k) {
           const bool right = labels_[i] == gold[t] && labels_[k] == gold[t + 1];
           const T slope = static_cast<T>(*xi++ - (right ? 1.0 : 0.0));
-          const u32 at = static_cast<u32>(labels_[i]) * static_cast<u32>(stride_) + labels_[k];
+          const u32 at = static_cast<u32>(labels_[i] * stride_) + labels_[k];
           if (std::abs(slope) > least && d_.pair_mask[at] != T(0)) x.links.push_back({at, weight * slope});
         }
     }
   }
 
   const OnlineData<T>& d_;
-  const int n_, stride_;
+  const int n_;
+  const i64 stride_;
   const T* v_ = nullptr;  // transitions
   T scale_ = 1;
   u64 now_ = 1;
   Buffer<T> forbidden_;  // 0 or minus infinity, as in the padding  [labels][stride]
-  Buffer<T> rows_, belief_, message_;
-  std::vector<T> top_, alpha_;
+  Buffer<T> rows_;
+  std::vector<T> top_;
   std::vector<u64> when_;
   std::vector<u32> first_;
   std::vector<u16> labels_;
-  Selector<T, W> selector_;
+  BeamWalk<T, W> walk_;
   FrozenLattice frozen_;
 };
 

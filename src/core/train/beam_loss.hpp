@@ -1,4 +1,4 @@
-// beam_loss.hpp: negative log-likelihood and gradient of one block inside of the beams it was given.
+// beam_loss.hpp: negative log-likelihood and gradient of one block within the beams it was given.
 //
 // Work and memory are those of the beams: the weights that their labels have at the block's tokens, and the transitions
 // between neighbouring beams.
@@ -88,19 +88,18 @@ class BeamLossKernel {
     const u16* label = beams_.label.data() + first[0];
     const auto at = [&](int t) { return first[t] - first[0]; };
     auto& frozen = ws_.frozen;
-    frozen.start(steps, [&](int t) { return first[t]; });
+    frozen.start(steps, first);
     double* u = frozen.u();
     score(first[0], first[steps], u);
     if (chain.start)
       for (u32 k = 0; k < at(1); ++k) u[k] += ws_.start[label[k]];
     if (chain.end)
       for (u32 k = at(steps - 1); k < at(steps); ++k) u[k] += ws_.end[label[k]];
-    double gold_score = 0;
+    double gold_score = 0, *m = frozen.m();
     for (int t = 0; t < steps; ++t) gold_score += u[at(t) + gold[t]];
     for (int t = 0; t + 1 < steps; ++t) {
       const u16 *from = label + at(t), *to = label + at(t + 1);
       const u32 n = at(t + 1) - at(t), next = at(t + 2) - at(t + 1);
-      double* m = frozen.m() + frozen.edge(t);
       for (u32 i = 0; i < n; ++i) {
         const double* row = ws_.m.data() + from[i] * n_;
         for (u32 k = 0; k < next; ++k) *m++ = row[to[k]];

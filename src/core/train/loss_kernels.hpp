@@ -149,8 +149,8 @@ class LossKernel {
         for (int t = 0; t < steps; ++t) {
           const i64 r = pack.row(t, s);
           keep.push_back(gold_[base_ + r]);
-          ws_.beam.selector.select(ws_.sum.lattice.e.data() + r * stride_, job_.layout->n_labels, job_.stride,
-                                   criterion, keep.back(), beams.labels);
+          ws_.beam.walk.selector.select(ws_.sum.lattice.e.data() + r * stride_, job_.layout->n_labels, job_.stride,
+                                        criterion, keep.back(), beams.labels);
           beams.ptr.push_back(beams.labels.size());
         }
         builder.add(beams, keep.data(), weight(pack, s), [&](int t) { return base_ + pack.row(t, s); });

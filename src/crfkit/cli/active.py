@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import typer
@@ -11,9 +11,9 @@ import typer
 from crfkit import active
 from crfkit.active.strategies import fit_to_model
 from crfkit.base.files import whole_file
-from crfkit.cli.files import model_columns, say
+from crfkit.cli.files import Reading, load_chain, model_columns, say
+from crfkit.cli.options import Format, JobsOption, ModelOption
 from crfkit.data import Columns, DataError, read_columns
-from crfkit.loading import load_chain
 
 app = typer.Typer(
     name="active",
@@ -46,16 +46,16 @@ def _labelled(path: Path) -> tuple[int, dict[tuple[Row, ...], list[str | None]]]
     return X.n_columns, known
 
 
-def _pool(path: str, reading: dict[str, Any]) -> Columns:
+def _pool(path: str, reading: Reading) -> Columns:
     """All columns of a pool that fits the model; each sequence once."""
-    if reading.get("format", "columns") != "columns":
-        raise DataError(f"'crfkit active' is for column files only, the model was trained on {reading['format']}")
+    if reading.format is not Format.columns:
+        raise DataError(f"'crfkit active' is for column files only, the model was trained on {reading.format}")
     try:
         X, _ = read_columns(path, label=None)
     except DataError as e:
         raise DataError(f"{e} ('crfkit active' reads column files only)") from None
-    n = reading.get("n_columns")
-    if reading.get("columns") is None and n is not None and X.n_columns != n:
+    n = reading.n_columns
+    if reading.columns is None and n is not None and X.n_columns != n:
         raise DataError(
             f"{path}: a pool needs the {n} columns that the model was trained on, and no label, "
             f"got {X.n_columns} columns"
@@ -71,7 +71,7 @@ def next_batch(
     pool: Annotated[
         str, typer.Argument(help="A column file without labels; a sequence that is there twice counts once.")
     ],
-    model: Annotated[Path, typer.Option("--model", "--model-file", "-m", help="The model file.")],
+    model: ModelOption,
     output: Annotated[Path, typer.Option("--output", "-o", help="Where to write the batch.")],
     known: Annotated[
         Path | None, typer.Option(help="What is labelled already, as 'active add' writes it; it is not asked again.")
@@ -83,18 +83,18 @@ def next_batch(
     ] = None,
     per_token: Annotated[bool, typer.Option("--per-token", help="Divide the uncertainty by the length.")] = False,
     diversity: Annotated[float, typer.Option(help="Between 0 and 1: avoid sequences like those chosen before.")] = 0.0,
-    seed: Annotated[int, typer.Option(help="For the random strategy.")] = 0,
-    threads: Annotated[int, typer.Option("--threads", "-j", help="Threads; -1 for all cores.")] = -1,
+    random_state: Annotated[int, typer.Option(help="Seed of the random strategy.")] = 0,
+    n_jobs: JobsOption = -1,
 ) -> None:
     """Write the next batch to label.
 
     Each line holds the columns of a token, the label that the model would give it, and the answer: ??? where a label is
     wanted, ? where it is not, or the label where it is known. Replace ??? by labels, then run 'crfkit active add'.
     """
-    crf = load_chain(model, n_jobs=threads)
-    reading = crf.model_.info.get("reading", {})
+    crf = load_chain(model, n_jobs=n_jobs)
+    reading = Reading.of_model(crf)
     table = _pool(pool, reading)
-    X = model_columns(crf, table, reading)
+    X = model_columns(table, reading)
     sequences = _rows(table)
     done = {} if known is None else _labelled(known)[1]
     given = [done.get(tuple(rows)) for rows in sequences]
@@ -107,7 +107,7 @@ def next_batch(
         per_token=per_token,
         span=_span(span),
         diversity=diversity,
-        random_state=seed,
+        random_state=random_state,
     )
     best = crf.predict(
         [X[q.sequence] for q in questions], given=fit_to_model(crf, [given[q.sequence] for q in questions])

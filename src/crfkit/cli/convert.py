@@ -8,14 +8,14 @@ from typing import Annotated
 import typer
 
 from crfkit.cli.files import file_size, say
-from crfkit.cli.options import FileKind
+from crfkit.cli.options import FileKind, QuietOption
 
 
 def convert(
     source: Annotated[Path, typer.Argument(help="A model file of CRFsuite, CRF++ (text), Wapiti or crfkit.")],
     target: Annotated[Path, typer.Argument(help="Where to write the model.")],
     to: Annotated[FileKind, typer.Option("--to", help="What to write.")] = FileKind.crfkit,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors.")] = False,
+    quiet: QuietOption = False,
 ) -> None:
     """Convert a model of another tool to crfkit's, or one trained on items to CRFsuite's."""
     from crfkit.compat import convert_model, model_format

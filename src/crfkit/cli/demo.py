@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import time
 
-from crfkit import CRF, metrics
-from crfkit.cli.options import ThreadsOption
+from crfkit import metrics
+from crfkit.cli.options import JobsOption
 from crfkit.data import load_corpus
+from crfkit.estimators import CRF
 
 
-def demo(threads: ThreadsOption = -1) -> None:
+def demo(n_jobs: JobsOption = -1) -> None:
     """Train on the embedded sample of recipe ingredients and show what it learned."""
     X, y = load_corpus("ingredients", "train")
     X_test, y_test = load_corpus("ingredients", "test")
     n = int(X.lengths.sum())
     print(f"Training on {len(X)} recipe ingredients ({n} tokens), with built-in token features ...")
     began = time.perf_counter()
-    crf = CRF(c2=0.1, n_jobs=threads).fit(X, y)
+    crf = CRF(c2=0.1, n_jobs=n_jobs).fit(X, y)
     seconds = time.perf_counter() - began
     print(f"{crf.n_iter_} iterations, {crf.model_.layout.size} weights, {seconds:.2f} seconds\n")
     print(f"On {len(X_test)} ingredients that it has not seen:\n")

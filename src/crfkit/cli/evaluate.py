@@ -8,18 +8,17 @@ from typing import Annotated, Any
 import typer
 
 from crfkit import metrics
-from crfkit.cli.files import emit, read_labelled, say
+from crfkit.cli.files import Reading, emit, load_chain, read_labelled, say
 from crfkit.cli.options import (
     ColumnsOption,
     CommentOption,
-    Format,
+    JobsOption,
     JsonOption,
     LabelOption,
-    ThreadsOption,
+    OtherFormatOption,
     UnknownOption,
 )
 from crfkit.data import read_columns
-from crfkit.loading import load_chain
 
 
 def evaluate(
@@ -29,15 +28,13 @@ def evaluate(
     model: Annotated[
         Path | None, typer.Option("--model", "--model-file", "-m", help="A model, to label the data first.")
     ] = None,
-    format: Annotated[
-        Format | None, typer.Option("--format", "-f", help="Layout of the file; that of training by default.")
-    ] = None,
+    format: OtherFormatOption = None,
     label: LabelOption = None,
     columns: ColumnsOption = None,
     comment: CommentOption = "",
     unknown: UnknownOption = None,
     confusion: Annotated[bool, typer.Option("--confusion", help="Also show which label is taken for which.")] = False,
-    threads: ThreadsOption = -1,
+    n_jobs: JobsOption = -1,
     json: JsonOption = False,
 ) -> None:
     """Score predictions: tokens, sequences, and chunks as conlleval counts them.
@@ -49,10 +46,8 @@ def evaluate(
         y: Any = table.select([table.n_columns - 1])
         tags: Any = predicted
     else:
-        crf = load_chain(model, n_jobs=threads)
-        reading = crf.model_.info.get("reading", {})
-        kind = format or Format(reading.get("format") or "columns")
-        X, y, _ = read_labelled(data, kind, label or reading.get("label"), columns or reading.get("columns"), comment)
+        crf = load_chain(model, n_jobs=n_jobs)
+        X, y, _ = read_labelled(data, Reading.of_model(crf, format, label=label, columns=columns, comment=comment))
         tags = crf.predict(X)
     if unknown is not None:
         pairs = [(list(a), b) for a, b in zip(y, tags, strict=True)]

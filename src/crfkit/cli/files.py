@@ -6,17 +6,48 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
 import numpy as np
 
-from crfkit import CRF
 from crfkit.base.files import whole_file
 from crfkit.cli.options import Format
 from crfkit.data import Columns, DataError, iter_columns, read_columns, read_conllu, read_crfsuite
 from crfkit.data.readers import CONLLU_COLUMNS
+from crfkit.estimators.chained import ChainEstimator
+from crfkit.loading import load
+from crfkit.model import ModelError
 from crfkit.model.streaming import iter_items
+
+
+def load_chain(path: Path, n_jobs: int | None = -1) -> Any:
+    """The estimator in a model file, which must be a linear chain."""
+    found = load(path, n_jobs=n_jobs)
+    if not isinstance(found, ChainEstimator):
+        raise ModelError(f"{path}: a {type(found).__name__}, but a linear chain is needed; use it from Python")
+    return found
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How data files are laid out."""
+
+    format: Format = Format.columns
+    label: str | None = None
+    columns: str | None = None
+    comment: str = ""
+    n_columns: int | None = None  # of the training data, beside the label
+
+    @classmethod
+    def of_model(cls, crf: ChainEstimator, format: Format | None = None, **given: Any) -> Reading:
+        """As in training, unless something else is given; names of columns hold for one format only."""
+        known = {k: v for k, v in crf.model_.info.get("reading", {}).items() if v is not None}
+        trained = Format(known.pop("format", None) or "columns")
+        if format not in (None, trained):
+            known = {"n_columns": known.get("n_columns")}
+        return cls(format or trained, **known | {k: v for k, v in given.items() if v is not None})
 
 
 def say(text: str) -> None:
@@ -38,19 +69,17 @@ def _finite(x: Any) -> Any:
     return None if isinstance(x, float) and not np.isfinite(x) else x
 
 
-def read_labelled(
-    path: str, kind: Format, label: str | None, columns: str | None, comment: str
-) -> tuple[Any, Any, Any]:
+def read_labelled(path: str, how: Reading) -> tuple[Any, Any, Any]:
     """X, y and weights of a labelled file."""
-    if kind is Format.crfsuite:
+    if how.format is Format.crfsuite:
         return tuple(read_crfsuite(path))  # type: ignore[return-value]
-    chosen = None if columns is None else [c.strip() for c in columns.split(",")]
-    if kind is Format.conllu:
-        data = read_conllu(path, label=label or "upos", columns=chosen or ("form",))
+    chosen = None if how.columns is None else [c.strip() for c in how.columns.split(",")]
+    if how.format is Format.conllu:
+        data = read_conllu(path, label=how.label or "upos", columns=chosen or ("form",))
         return data.X, data.y, None
-    number = column_number(label or "-1", "--label")
+    number = column_number(how.label or "-1", "--label")
     try:
-        found = read_columns(path, label=number, columns=column_numbers(chosen), comment=comment)
+        found = read_columns(path, label=number, columns=column_numbers(chosen), comment=how.comment)
     except DataError as e:
         if "columns as in the lines before" in str(e) and "\t" in str(e):
             raise DataError(f"{e} (if this is CRFsuite's format, add -f crfsuite)") from None
@@ -58,16 +87,16 @@ def read_labelled(
     return *found, None
 
 
-def read_unlabelled(path: str, kind: Format, label: str | None, columns: str | None, comment: str, like: Any) -> Any:
+def read_unlabelled(path: str, how: Reading, like: Any) -> Any:
     """Sequences without labels; a column file may have the label column, which is not looked at."""
-    if kind is not Format.columns:
-        return read_labelled(path, kind, label, columns, comment)[0]
-    table, _ = read_columns(path, label=None, comment=comment)
-    if columns is None and table.n_columns == like.n_columns:
-        return table
-    if columns is None and table.n_columns < like.n_columns:
-        raise DataError(f"{path} has {table.n_columns} columns, the labelled data {like.n_columns} beside the label")
-    return read_labelled(path, kind, label, columns, comment)[0]
+    if how.format is Format.columns and how.columns is None:
+        table, _ = read_columns(path, label=None, comment=how.comment)
+        if table.n_columns == like.n_columns:
+            return table
+        if table.n_columns < like.n_columns:
+            n = like.n_columns
+            raise DataError(f"{path} has {table.n_columns} columns, the labelled data {n} beside the label")
+    return read_labelled(path, how)[0]
 
 
 def column_number(text: str, option: str) -> int:
@@ -83,31 +112,31 @@ def column_numbers(texts: list[str] | None) -> list[int] | None:
     return None if texts is None else [column_number(t, "--columns") for t in texts]
 
 
-def model_columns(crf: CRF, table: Columns, reading: dict[str, Any]) -> Columns:
+def model_columns(table: Columns, how: Reading) -> Columns:
     """The columns that the model was trained on, out of all that a file has."""
-    n = reading.get("n_columns")
-    if reading.get("columns") is not None and reading.get("format", "columns") == "columns":
-        return table.select(column_numbers(reading["columns"].split(",")) or [])
+    n = how.n_columns
+    if how.columns is not None and how.format is Format.columns:
+        return table.select(column_numbers(how.columns.split(",")) or [])
     if n is None or table.n_columns == n:
         return table
     if table.n_columns == n + 1:  # a column of labels, as in training
-        gold = int(reading.get("label") or -1) % table.n_columns
+        gold = int(how.label or -1) % table.n_columns
         return table.select([c for c in range(table.n_columns) if c != gold])
     raise DataError(f"the model was trained on {n} columns (and a label), the file has {table.n_columns}")
 
 
-def read_pieces(crf: CRF, data: str, kind: Format, reading: dict[str, Any], comment: str) -> Iterator[tuple[Any, Any]]:
+def read_pieces(data: str, how: Reading) -> Iterator[tuple[Any, Any]]:
     """All columns of the input, and those for the model, piece by piece."""
-    if kind is Format.crfsuite:
+    if how.format is Format.crfsuite:
         for X in iter_items(data):
             yield None, X
-    elif kind is Format.conllu:
-        names = (reading.get("columns") or "form").split(",")
+    elif how.format is Format.conllu:
+        names = (how.columns or "form").split(",")
         for table in iter_columns(data, separator="tab", comment="#", document="", conllu=True):
             yield table, table.select([CONLLU_COLUMNS.index(name) for name in names])
     else:
-        for table in iter_columns(data, comment=comment):
-            yield table, model_columns(crf, table, reading)
+        for table in iter_columns(data, comment=how.comment):
+            yield table, model_columns(table, how)
 
 
 def file_size(path: Path) -> str:

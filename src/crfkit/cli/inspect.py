@@ -11,12 +11,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from crfkit import CRF, HMM
 from crfkit.base.files import whole_file
-from crfkit.cli.files import emit, read_pieces
-from crfkit.cli.options import Format, JsonOption
+from crfkit.cli.files import Reading, emit, load_chain, read_pieces
+from crfkit.cli.options import JsonOption
 from crfkit.data import DataError
-from crfkit.loading import load_chain
+from crfkit.estimators import CRF, HMM
 from crfkit.model import inspection
 
 
@@ -27,7 +26,7 @@ def inspect(
     table_too: Annotated[
         bool, typer.Option("--table", help="The whole table of transitions, also with more than twelve labels.")
     ] = False,
-    all_weights: Annotated[bool, typer.Option("--all", help="Every weight, one a line, tab-separated.")] = False,
+    all_weights: Annotated[bool, typer.Option("--all", help="Every weight, one per line, tab-separated.")] = False,
     explain: Annotated[
         str | None, typer.Option("--explain", help="Data to label: why does each token get its label?")
     ] = None,
@@ -80,9 +79,8 @@ def _explain(crf: Any, data: str, top: int, page: Path | None, as_json: bool) ->
         crf = CRF.from_hmm(crf)
     if not isinstance(crf, CRF):
         raise DataError("--explain is for CRFs and HMMs: the weights of a MEMM act through every step's normalisation")
-    reading = crf.model_.info.get("reading", {})
     views = []
-    for _, X in read_pieces(crf, data, Format(reading.get("format") or "columns"), reading, ""):
+    for _, X in read_pieces(data, Reading.of_model(crf)):
         for x in X:
             found = crf.explain(x)
             if page is not None:

@@ -50,6 +50,9 @@ class Scheme(StrEnum):
 
 
 FormatOption = Annotated[Format, typer.Option("--format", "-f", help="Layout of the data file.")]
+OtherFormatOption = Annotated[
+    Format | None, typer.Option("--format", "-f", help="Layout of the file; that of training by default.")
+]
 LabelOption = Annotated[
     str | None,
     typer.Option(
@@ -62,8 +65,7 @@ ColumnsOption = Annotated[
 ]
 UnknownOption = Annotated[str | None, typer.Option("--unknown", help="The label that means: not known.")]
 CommentOption = Annotated[str, typer.Option("--comment", help="Skip lines of a column file that begin with this.")]
-ThreadsOption = Annotated[
-    int, typer.Option("--threads", "-j", "--nthread", "--thread", help="Threads; -1 for all cores.")
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON for programs, one object a line.")]
+JobsOption = Annotated[int, typer.Option("--n-jobs", "-j", "--nthread", "--thread", help="Threads; -1 for all cores.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON for programs, one object per line.")]
+QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors.")]
 ModelOption = Annotated[Path, typer.Option("--model", "--model-file", "-m", help="The model file.")]

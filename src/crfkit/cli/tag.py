@@ -15,16 +15,23 @@ from typing import IO, Annotated, Any
 import numpy as np
 import typer
 
-from crfkit import CRF
 from crfkit.base.threads import resolve_threads
 from crfkit.chain.beams import Adaptive, Beam, as_beam
 from crfkit.chain.inference import decode_flat, log_partition, node_marginals
 from crfkit.chain.inference import nbest as best_paths
-from crfkit.cli.files import model_columns, output_file, read_pieces, say
-from crfkit.cli.options import CommentOption, Format, JsonOption, ModelOption, ThreadsOption
+from crfkit.cli.files import Reading, load_chain, model_columns, output_file, read_pieces, say
+from crfkit.cli.options import (
+    CommentOption,
+    Format,
+    JobsOption,
+    JsonOption,
+    ModelOption,
+    OtherFormatOption,
+    QuietOption,
+)
 from crfkit.data import Columns, DataError
 from crfkit.data.readers import CONLLU_COLUMNS, open_source
-from crfkit.loading import load_chain
+from crfkit.estimators.chained import ChainEstimator
 from crfkit.model.streaming import tag_columns
 
 
@@ -34,9 +41,7 @@ def tag(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Where to write; standard output by default.")
     ] = None,
-    format: Annotated[
-        Format | None, typer.Option("--format", "-f", help="Layout of the file; that of training by default.")
-    ] = None,
+    format: OtherFormatOption = None,
     comment: CommentOption = "",
     probabilities: Annotated[
         bool, typer.Option("--probabilities", "-p", help="Append the probability of each label.")
@@ -50,9 +55,9 @@ def tag(
             help="Look only at beams of labels: min-divergence:EPSILON[:MIN_SIZE], fixed:N or threshold:DELTA."
         ),
     ] = None,
-    threads: ThreadsOption = -1,
+    n_jobs: JobsOption = -1,
     json: JsonOption = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors.")] = False,
+    quiet: QuietOption = False,
 ) -> None:
     """Label data: writes its columns with the predicted label appended.
 
@@ -62,9 +67,9 @@ def tag(
     """
     if nbest < 1:
         raise DataError(f"--nbest must be >= 1, got {nbest}")
-    crf = load_chain(model, n_jobs=threads)
-    reading = crf.model_.info.get("reading", {})
-    kind = format or Format(reading.get("format") or "columns")
+    crf = load_chain(model, n_jobs=n_jobs)
+    reading = Reading.of_model(crf, format, comment=comment)
+    kind = reading.format
     began = time.perf_counter()
     counts = [0, 0]
 
@@ -77,20 +82,20 @@ def tag(
     with output_file(output) as out, _readable_twice(data, kind) as data:
         frame = None
         if kind is Format.conllu and not json and nbest == 1:
-            frame = _Conllu(data, reading.get("label") or "upos", name)
+            frame = _Conllu(data, reading.label or "upos", name)
         rule = as_beam(beam)
         if isinstance(rule, Adaptive):
             raise DataError("--beam of tag takes min-divergence, fixed or threshold: adaptive is for training")
-        pieces = read_pieces(crf, data, kind, reading, comment)
+        pieces = read_pieces(data, reading)
         if kind is Format.columns and not json and nbest == 1 and rule is None:
             pieces = iter(())
             for done in tag_columns(
                 crf.model_,
                 data,
-                select=lambda table: model_columns(crf, table, reading),
+                select=lambda table: model_columns(table, reading),
                 comment=comment,
                 probabilities=probabilities,
-                threads=resolve_threads(threads),
+                threads=resolve_threads(n_jobs),
             ):
                 out.buffer.write(done.text)
                 if data == "-":
@@ -163,7 +168,7 @@ class _Conllu:
 
 
 def _write_tags(
-    crf: CRF,
+    crf: ChainEstimator,
     table: Columns | None,
     X: Any,
     out: IO[str],

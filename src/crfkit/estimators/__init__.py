@@ -1,6 +1,6 @@
 """Estimators by scikit-learn's rules."""
 
-from crfkit.estimators.chained import Tagging
+from crfkit.data.labels import Tagging
 from crfkit.estimators.crf import CRF
 from crfkit.estimators.hmm import HMM
 from crfkit.estimators.memm import MEMM

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Iterator
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,18 +15,12 @@ from crfkit.base.threads import resolve_threads
 from crfkit.chain.beams import Beam, as_rule
 from crfkit.chain.inference import decode_flat, log_partition, nbest, node_marginals, reachable, sample
 from crfkit.chain.potentials import Potentials
-from crfkit.estimators.labels import LabelLists, allowed_labels
+from crfkit.data.labels import LabelLists, Tagging, allowed_labels
+from crfkit.features.encoders import FeatureSource
 from crfkit.metrics import require_known, token_accuracy
-from crfkit.model.chain_model import ChainModel, write_model
+from crfkit.model.chain_model import ChainModel, chain_model, write_model
 
-__all__ = ["ChainEstimator", "Tagging"]
-
-
-class Tagging(NamedTuple):
-    """One labelling of a sequence and its probability."""
-
-    labels: list[Any]
-    probability: float
+__all__ = ["ChainEstimator"]
 
 
 class ChainEstimator(Estimator):
@@ -34,6 +28,7 @@ class ChainEstimator(Estimator):
 
     model_: ChainModel
     n_jobs: int | None
+    n_iter_: int
     _kind = ""
 
     def _is_fitted(self) -> bool:
@@ -73,17 +68,17 @@ class ChainEstimator(Estimator):
         if given is not None and done != len(given):
             raise ValueError(f"'given' holds labels for {len(given)} sequences, there are {done}")
 
-    def predict(self, X: Any, beam: Beam | str | None = None, given: Any = None) -> list[list[Any]]:
+    def predict(self, X: Any, *, given: Any = None, beam: Beam | str | None = None) -> list[list[Any]]:
         """The best labels of every sequence.
 
         Parameters
         ----------
         X : sequences of tokens
-        beam : MinDivergence, FixedSize, Threshold or str, optional
-            Look only at a beam of labels at each token: faster with many labels, and the best labels may be missed.
         given : sequences of labels, optional
             What is known already, as in ``y`` of :meth:`fit`: labels, None, or sets of labels. The best labels are then
             those among the labellings that fit.
+        beam : MinDivergence, FixedSize, Threshold or str, optional
+            Look only at a beam of labels at each token: faster with many labels, and the best labels may be missed.
 
         Returns
         -------
@@ -128,7 +123,7 @@ class ChainEstimator(Estimator):
         threads = resolve_threads(self.n_jobs)
         return self.model_.score(self.model_.encoder.encode(X, False, threads), threads, np.float64)
 
-    def predict_marginals(self, X: Any, given: Any = None) -> list[NDArray[np.floating[Any]]]:
+    def predict_marginals(self, X: Any, *, given: Any = None) -> list[NDArray[np.floating[Any]]]:
         """Probabilities of all labels at all tokens, of the labellings that fit ``given`` (see :meth:`predict`).
 
         Returns
@@ -144,11 +139,11 @@ class ChainEstimator(Estimator):
         return out
 
     def predict_nbest(
-        self, X: Any, k: int = 5, given: Any = None, beam: Beam | str | None = None
+        self, X: Any, k: int = 5, *, given: Any = None, beam: Beam | str | None = None
     ) -> list[list[Tagging]]:
         """The ``k`` best labellings of every sequence that fit ``given``, best first, with their probabilities.
 
-        With a ``beam`` (see :meth:`predict`), the best of those inside of it; their probabilities are exact.
+        With a ``beam`` (see :meth:`predict`), the best of those within it; their probabilities are exact.
 
         Returns
         -------
@@ -181,7 +176,7 @@ class ChainEstimator(Estimator):
         return [[[labels[j] for j in path] for path in paths.tolist()] for paths in drawn]
 
     def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
-        """Part of the tokens that :meth:`predict` labels right; all labels must be known."""
+        """Fraction of the tokens that :meth:`predict` labels right; all labels must be known."""
         require_known(y, "y")
         if sample_weight is None:
             return token_accuracy(y, self.predict(X))
@@ -198,10 +193,28 @@ class ChainEstimator(Estimator):
         self._require_fitted()
         write_model(self.model_, path, self._kind)
 
+    def _settings(self) -> dict[str, Any]:
+        """The parameters that a model file holds."""
+        return {k: v for k, v in self.get_params().items() if k != "callback"}
+
     @classmethod
-    def _restore(cls, model: ChainModel, header: dict[str, Any], n_jobs: int | None) -> Self:
+    def _restore(
+        cls,
+        name: str,
+        header: dict[str, Any],
+        arrays: dict[str, NDArray[Any]],
+        features: FeatureSource,
+        n_jobs: int | None,
+    ) -> Self:
+        """The estimator that a file holds, whose name is for messages."""
+        model = chain_model(name, header, arrays, features)
+        return cls._of_model(model, header["params"], features, n_jobs)
+
+    @classmethod
+    def _of_model(cls, model: ChainModel, params: dict[str, Any], features: FeatureSource, n_jobs: int | None) -> Self:
         known = cls._parameters()
-        params = {k: v for k, v in header["params"].items() if k in known and k not in ("features", "algorithm")}
-        out = cls(**{**params, "n_jobs": n_jobs})
+        out = cls(**{k: v for k, v in params.items() if k in known and k not in ("features", "algorithm", "n_jobs")})
+        out.n_jobs = n_jobs
         out._adopt(model)
+        out.n_iter_ = int(model.info.get("iterations", 0))
         return out

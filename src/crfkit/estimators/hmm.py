@@ -13,13 +13,13 @@ from crfkit.base.threads import resolve_threads
 from crfkit.chain.inference import log_partition, marginals, score
 from crfkit.chain.potentials import Potentials
 from crfkit.data.dataset import Dataset, Layout
+from crfkit.data.labels import allowed_by, collect_labels, label_numbers, label_sets
 from crfkit.data.sequences import Columns
 from crfkit.estimators.chained import ChainEstimator
-from crfkit.estimators.labels import _plain, _sorted, label_numbers
-from crfkit.features.encoders import PlanEncoder, as_columns
+from crfkit.features.encoders import FeatureSource, PlanEncoder, as_columns
 from crfkit.features.template import Template
 from crfkit.model.chain_model import ChainModel
-from crfkit.training.lbfgs import Callback, Progress, Result
+from crfkit.training.optimiser import Callback, Progress, Reason, Result
 
 __all__ = ["HMM"]
 
@@ -50,7 +50,7 @@ class HMM(ChainEstimator):
     max_iter : int, default=100
         Most iterations of Baum-Welch.
     tol : float, default=1e-6
-        Baum-Welch ends when the objective rises by less than this part of itself.
+        Baum-Welch ends when the objective rises by less than this fraction of itself.
     random_state : int, optional
         For the start of Baum-Welch where no label is known.
     n_jobs : int, default=-1
@@ -134,7 +134,7 @@ class HMM(ChainEstimator):
             all_states=True,
             ends=True,
         )
-        settings = {k: v for k, v in self.get_params().items() if k != "callback"}
+        settings = self._settings()
 
         def model(parameters: _Parameters, info: dict[str, Any]) -> ChainModel:
             w = parameters.weights(layout, counted)
@@ -142,13 +142,14 @@ class HMM(ChainEstimator):
 
         info: dict[str, Any] = {"sequences": len(columns), "tokens": data.n_tokens, "iterations": 0}
         self.history_: list[float] = []
+        reason: Reason = "converged"
         if numbers is not None:
             counts = counted.known(numbers, len(labels))
             parameters = self._estimate(*counts)
             value, message = parameters.objective(counts, self.smoothing, self.transition_smoothing), "counted"
         else:
             assert allowed is not None
-            parameters, message = self._baum_welch(counted, allowed, lambda p: model(p, {}))
+            parameters, reason, message = self._baum_welch(counted, allowed, lambda p: model(p, {}))
             value = self.history_[-1] if self.history_ else float("nan")
             info["iterations"] = len(self.history_)
         self.start_, self.transitions_ = parameters.start, parameters.transitions
@@ -158,7 +159,7 @@ class HMM(ChainEstimator):
         fitted = model(parameters, info)
         self._adopt(fitted)
         info |= {"objective": value, "stopped": message}
-        self.result_ = Result(fitted.weights, value, len(self.history_), len(self.history_), True, message)
+        self.result_ = Result(fitted.weights, value, len(self.history_), len(self.history_), reason, message)
         self.n_iter_ = len(self.history_)
         return self
 
@@ -166,44 +167,20 @@ class HMM(ChainEstimator):
         self, y: Any, offsets: NDArray[np.int64]
     ) -> tuple[tuple[Any, ...], NDArray[np.int32] | None, NDArray[np.bool_] | None]:
         """The labels; their numbers if all are known, otherwise which ones each token may have."""
-        n, n_tokens = len(offsets) - 1, int(offsets[-1])
-        if isinstance(y, Columns):
-            found = tuple(_sorted({y.strings[int(i)] for i in np.unique(y.ids[:, -1])}))
-            return found, label_numbers(y, found, offsets), None
-        rows = [None] * n if y is None else list(y)
-        if len(rows) != n:
-            raise ValueError(f"there are {n} sequences, but labels for {len(rows)}")
-        choices: list[Any] = []
-        for i, row in enumerate(rows):
-            length = int(offsets[i + 1] - offsets[i])
-            cells = [None] * length if row is None else list(row)
-            if len(cells) != length:
-                raise ValueError(f"sequence {i} has {length} tokens, but {len(cells)} labels")
-            choices += [
-                None if c is None else {_plain(x) for x in c} if isinstance(c, (set, frozenset)) else {_plain(c)}
-                for c in cells
-            ]
-        for t, c in enumerate(choices):
-            if c is not None and (not c or not all(isinstance(x, (str, int)) for x in c)):
-                i = int(np.searchsorted(offsets, t, side="right")) - 1
-                raise ValueError(
-                    f"sequence {i}, position {t - int(offsets[i])}: a label must be a str, an int, None or a set"
-                )
-        seen = set().union(*(c for c in choices if c is not None))
-        if not seen and self.n_states is None:
+        rows: Any = [None] * (len(offsets) - 1) if y is None else y
+        if not isinstance(rows, Columns):
+            rows = [row if row is None or isinstance(row, str) else [_single(x) for x in row] for row in rows]
+        some = isinstance(rows, Columns) or any(x is not None for row in rows for x in row or ())
+        if not some and self.n_states is None:
             raise ValueError("'n_states' of HMM must be given where no label is known")
-        labels = tuple(_sorted(seen))
+        labels = collect_labels(rows) if some else ()
         if self.n_states is not None:
-            labels += tuple(k for k in range(self.n_states) if k not in seen)[: max(0, self.n_states - len(labels))]
-        number = {label: k for k, label in enumerate(labels)}
-        if all(c is not None and len(c) == 1 for c in choices):
-            return labels, np.array([number[next(iter(c))] for c in choices], np.int32), None
-        allowed = np.ones((n_tokens, len(labels)), bool)
-        for t, c in enumerate(choices):
-            if c is not None:
-                allowed[t] = False
-                allowed[t, [number[x] for x in c]] = True
-        return labels, None, allowed
+            more = max(0, self.n_states - len(labels))
+            labels += tuple(k for k in range(self.n_states) if k not in labels)[:more]
+        numbers = label_numbers(rows, labels, offsets)
+        if numbers.min(initial=0) >= 0:
+            return labels, numbers, None
+        return labels, None, allowed_by(numbers, label_sets(rows, labels, offsets), len(labels))
 
     def _estimate(self, start: Floats, transitions: Floats, emissions: list[Floats]) -> _Parameters:
         """Smoothed relative frequencies of counts [L], [L, L] and [L, V]."""
@@ -211,7 +188,7 @@ class HMM(ChainEstimator):
         unseen = [np.hstack([e, np.zeros((len(e), 1))]) for e in emissions]
         return _Parameters(_rows(start[None], b)[0], _rows(transitions, b), [_rows(e, a) for e in unseen])
 
-    def _baum_welch(self, counted: _Counter, allowed: NDArray[np.bool_], model: Any) -> tuple[_Parameters, str]:
+    def _baum_welch(self, counted: _Counter, allowed: NDArray[np.bool_], model: Any) -> tuple[_Parameters, Reason, str]:
         """Expected counts and new parameters in turn, beginning with what the known labels say and a little noise."""
         n = allowed.shape[1]
         rng = np.random.default_rng(self.random_state)
@@ -219,7 +196,6 @@ class HMM(ChainEstimator):
         first /= first.sum(axis=1, keepdims=True)
         parameters = self._estimate(*counted.expected(iter([(first, None)]), n))
         threads = resolve_threads(self.n_jobs)
-        message = f"stopped after {self.max_iter} iterations"
         for _ in range(self.max_iter):
             m = model(parameters)
             value = 0.0
@@ -241,11 +217,10 @@ class HMM(ChainEstimator):
                 k = len(self.history_)
                 w = m.weights
                 if self.callback(Progress(k, -value, float("nan"), len(w), 1.0, k, 0.0), w.copy()):
-                    return old, "the callback asked to stop"
+                    return old, "callback", "the callback asked to stop"
             if len(self.history_) > 1 and value - self.history_[-2] <= self.tol * abs(value):
-                message = f"the objective rose by less than {self.tol:g}"
-                break
-        return parameters, message
+                return parameters, "tolerance", f"the objective rose by less than {self.tol:g}"
+        return parameters, "max_iter", f"stopped after {self.max_iter} iterations"
 
     def log_joint(self, X: Any, y: Any) -> Floats:
         """Log p(x, y) of every sequence with its labels, [S]."""
@@ -279,22 +254,26 @@ class HMM(ChainEstimator):
         return X, y
 
     @classmethod
-    def _restore(cls, model: ChainModel, header: dict[str, Any], n_jobs: int | None) -> Self:
-        out = super()._restore(model, header, n_jobs)
+    def _of_model(cls, model: ChainModel, params: dict[str, Any], features: FeatureSource, n_jobs: int | None) -> Self:
+        out = super()._of_model(model, params, features, n_jobs)
         layout, n = model.layout, len(model.labels)
         w = np.asarray(model.weights)
         out.start_ = np.exp(w[layout.start : layout.start + n])
         out.transitions_ = np.exp(w[layout.transition].reshape(n, n))
         names = model.encoder.names()
         table = w[: len(layout.state_label)].reshape(-1, n)
-        unseen = np.array(header["info"]["unseen"]).reshape(-1, n)
+        unseen = np.array(model.info["unseen"]).reshape(-1, n)
         out.vocabulary_, out.emissions_ = [], []
         for c, low in enumerate(unseen):
             rows = [k for k, name in enumerate(names) if name.startswith(f"U{c}:")]
             out.vocabulary_.append([names[k].split(":", 1)[1] for k in rows])
             out.emissions_.append(np.exp(np.vstack([table[rows] + low, low[None]])).T)
-        out.n_iter_ = int(header["info"].get("iterations", 0))
         return out
+
+
+def _single(label: Any) -> Any:
+    """A label that is the only one of its set."""
+    return next(iter(label)) if isinstance(label, (set, frozenset)) and len(label) == 1 else label
 
 
 def _rows(counts: Floats, smoothing: float) -> Floats:

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from crfkit.base.threads import resolve_threads
+from crfkit.chain.beams import Beam
 from crfkit.data.dataset import Dataset, Layout
-from crfkit.estimators.chained import ChainEstimator
-from crfkit.estimators.crf import CRF
-from crfkit.estimators.labels import LabelLists
+from crfkit.data.labels import LabelLists
+from crfkit.estimators.penalised import PenalisedChain
 from crfkit.features.encoders import FeatureSource
 from crfkit.model.chain_model import LocalChainModel
-from crfkit.training.algorithms import Algorithm
-from crfkit.training.lbfgs import Callback
+from crfkit.training.objective import Problem
+from crfkit.training.optimiser import Algorithm, Callback
 
-__all__ = ["MEMM", "as_decisions"]
+__all__ = ["MEMM"]
 
 
 def as_decisions(data: Dataset, labels: NDArray[np.int32], layout: Layout) -> tuple[Dataset, Layout]:
@@ -75,7 +75,7 @@ def as_decisions(data: Dataset, labels: NDArray[np.int32], layout: Layout) -> tu
     return Dataset(np.arange(n_tokens + 1), ptr, attrs, value), flat
 
 
-class MEMM(ChainEstimator):
+class MEMM(PenalisedChain):
     r"""Maximum-entropy Markov model: a decision for each token, given the label before and the input.
 
     .. math::
@@ -100,6 +100,7 @@ class MEMM(ChainEstimator):
     """
 
     _kind = "memm"
+    _model_class = LocalChainModel
 
     def __init__(
         self,
@@ -115,8 +116,8 @@ class MEMM(ChainEstimator):
         tol: float = 1e-5,
         early_stopping: int | None = None,
         dtype: str = "float32",
-        n_jobs: int | None = -1,
         random_state: int | None = None,
+        n_jobs: int | None = -1,
         verbose: bool = False,
         callback: Callback | None = None,
     ) -> None:
@@ -131,45 +132,32 @@ class MEMM(ChainEstimator):
         self.tol = tol
         self.early_stopping = early_stopping
         self.dtype = dtype
-        self.n_jobs = n_jobs
         self.random_state = random_state
+        self.n_jobs = n_jobs
         self.verbose = verbose
         self.callback = callback
 
-    def _trainer(self) -> _DecisionCRF:
-        return _DecisionCRF(**self.get_params())
+    def _as_trained(self, problem: Problem) -> tuple[Layout, Problem]:
+        """The layout without an end, and decisions in place of sequences."""
+        layout, data = problem.layout, problem.data
+        if layout.end >= 0:  # the last of the weights before the edges'
+            n = layout.n_labels
+            layout = replace(layout, end=-1, edge_first=layout.edge_first - n, size=layout.size - n)
+        decisions, flat = as_decisions(data, problem.labels, layout)
+        weights = problem.weights
+        if weights is not None:
+            weights = np.repeat(weights, np.diff(data.offsets))
+        return layout, replace(problem, layout=flat, data=decisions, weights=weights)
 
-    def objective(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Any:
-        """What :meth:`fit` minimises, without the ``c1`` term."""
-        return self._trainer().objective(X, y, sample_weight)
+    def _takes_unknown_labels(self) -> bool:
+        return False
 
-    def fit(self, X: Any, y: Any, X_dev: Any = None, y_dev: Any = None, sample_weight: ArrayLike | None = None) -> Self:
-        """Learns the weights.
-
-        Parameters
-        ----------
-        X : sequences of tokens
-        y : sequences of labels
-            One label for every token.
-        X_dev, y_dev : optional
-            Held-out data, scored after every iteration for the callback.
-        sample_weight : array [S], optional
-            Weights of the sequences.
-
-        Returns
-        -------
-        self
-        """
-        trainer = self._trainer().fit(X, y, X_dev, y_dev, sample_weight)
-        settings = {k: v for k, v in self.get_params().items() if k != "callback"}
-        self._adopt(replace(trainer.model_, params=settings))
-        self.result_, self.n_iter_ = trainer.result_, trainer.n_iter_
-        return self
-
-    def predict(self, X: Any, greedy: bool = False) -> list[list[Any]]:  # type: ignore[override]
+    def predict(
+        self, X: Any, *, given: Any = None, beam: Beam | str | None = None, greedy: bool = False
+    ) -> list[list[Any]]:
         """The best labels of every sequence: by Viterbi, or, ``greedy``, each token the best after the one before."""
         if not greedy:
-            return super().predict(X)
+            return super().predict(X, given=given, beam=beam)
         self._require_fitted()
         labels = self.model_.labels
         out = LabelLists()
@@ -184,37 +172,3 @@ class MEMM(ChainEstimator):
                 edge += max(0, b - a - 1)
                 out.append([labels[j] for j in path])
         return out
-
-
-class _DecisionCRF(CRF):
-    """Trains a MEMM: a CRF whose sequences are single decisions."""
-
-    def _prepare(self, *args: Any, **kwargs: Any) -> Any:
-        make = self._objective_class
-        self._objective_class = lambda training: _Decisions(make(training))  # type: ignore[method-assign]
-        try:
-            encoder, labels, _, rules, (layout, objective) = super()._prepare(*args, **kwargs)
-        finally:
-            del self._objective_class
-        return encoder, labels, layout, rules, objective
-
-    def _make_model(self, *args: Any) -> LocalChainModel:
-        return LocalChainModel(*args)
-
-
-class _Decisions:
-    """Builds an objective on decisions out of one on sequences."""
-
-    def __init__(self, make: Any) -> None:
-        self.make = make
-
-    def __call__(
-        self, layout: Layout, data: Dataset, labels: NDArray[np.int32], *, weights: Any = None, **options: Any
-    ) -> tuple[Layout, Any]:
-        if layout.end >= 0:  # the last of the weights before the edges'
-            n = layout.n_labels
-            layout = replace(layout, end=-1, edge_first=layout.edge_first - n, size=layout.size - n)
-        decisions, flat = as_decisions(data, labels, layout)
-        if weights is not None:
-            weights = np.repeat(weights, np.diff(data.offsets))
-        return layout, self.make(flat, decisions, labels, weights=weights, **options)

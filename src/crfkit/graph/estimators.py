@@ -8,13 +8,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from crfkit.base.parameters import check_number
-from crfkit.estimators.chained import Tagging
+from crfkit.data.labels import Tagging
 from crfkit.features.encoders import FeatureSource
 from crfkit.graph.checks import edge_array, float_array, int_array
 from crfkit.graph.engine import Passing, pointers
 from crfkit.graph.learning import GraphEstimator, Graphs, share_right
 from crfkit.graph.objective import EdgeGroup, GraphData, GraphObjective, NodeGroup
-from crfkit.training.lbfgs import Callback
+from crfkit.training.optimiser import Callback
 
 __all__ = ["GraphCRF"]
 

@@ -22,7 +22,8 @@ from crfkit.graph.engine import METHODS, ConvergenceWarning, Passing
 from crfkit.graph.factor_graph import FactorGraph
 from crfkit.graph.objective import OBJECTIVES, GraphData, GraphObjective
 from crfkit.model.chain_model import ModelError, plain_values, write_file
-from crfkit.training.lbfgs import Callback, Progress, minimize_lbfgs
+from crfkit.training.lbfgs import minimize_lbfgs
+from crfkit.training.optimiser import Callback, Progress
 
 __all__ = ["GraphEstimator", "Graphs", "label_array", "share_right"]
 

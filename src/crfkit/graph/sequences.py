@@ -17,7 +17,7 @@ from crfkit.graph.engine import Passing
 from crfkit.graph.learning import GraphEstimator, Graphs, label_array, share_right
 from crfkit.graph.objective import EdgeGroup, GraphData, NodeGroup
 from crfkit.model.chain_model import group, restore_encoder
-from crfkit.training.lbfgs import Callback
+from crfkit.training.optimiser import Callback
 
 __all__ = ["FactorialCRF", "SkipChainCRF", "repeated_words"]
 

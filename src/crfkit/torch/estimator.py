@@ -19,13 +19,13 @@ from torch import Tensor
 from crfkit.base.files import whole_file
 from crfkit.base.parameters import Estimator, check_number
 from crfkit.chain import Constraints
-from crfkit.estimators.checks import sequence_weights
-from crfkit.estimators.labels import LabelLists, collect_labels
+from crfkit.data.labels import LabelLists, collect_labels
 from crfkit.metrics import evaluate, token_accuracy
 from crfkit.model.chain_model import ModelError, _map_tensors
 from crfkit.torch.inputs import Reader, make_reader, restore_reader
 from crfkit.torch.layer import CRF
 from crfkit.torch.network import ACTIVATIONS, ChainNetwork, TokenEmbedding
+from crfkit.training.checks import sequence_weights
 
 __all__ = ["NeuralCRF"]
 

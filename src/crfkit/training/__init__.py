@@ -1,13 +1,15 @@
 """Objectives and optimisers."""
 
-from crfkit.training.algorithms import ALGORITHMS, LBFGS, NewtonCG
-from crfkit.training.backward import BackwardObjective
+from crfkit.training.algorithms import ALGORITHMS
 from crfkit.training.beams import BeamObjective, BeamReport
-from crfkit.training.lbfgs import Callback, Progress, Result, minimize_lbfgs
-from crfkit.training.objective import LikelihoodObjective, Objective
-from crfkit.training.semi import EntropyRamp, SemiSupervisedObjective, minimize_with_entropy
+from crfkit.training.lbfgs import LBFGS, minimize_lbfgs
+from crfkit.training.newton import NewtonCG
+from crfkit.training.objective import LikelihoodObjective, Objective, Problem
+from crfkit.training.optimiser import Algorithm, Callback, Progress, Reason, Result
+from crfkit.training.semi import SemiSupervisedObjective
 from crfkit.training.sequences import SequenceObjective
 from crfkit.training.stochastic import AROW, SAG, SGD, SMD, AdaGrad, PassiveAggressive, Perceptron
+from crfkit.training.study import BackwardObjective
 
 __all__ = [
     "ALGORITHMS",
@@ -17,20 +19,21 @@ __all__ = [
     "SGD",
     "SMD",
     "AdaGrad",
+    "Algorithm",
     "BackwardObjective",
     "BeamObjective",
     "BeamReport",
     "Callback",
-    "EntropyRamp",
     "LikelihoodObjective",
     "NewtonCG",
     "Objective",
     "PassiveAggressive",
     "Perceptron",
+    "Problem",
     "Progress",
+    "Reason",
     "Result",
     "SemiSupervisedObjective",
     "SequenceObjective",
     "minimize_lbfgs",
-    "minimize_with_entropy",
 ]

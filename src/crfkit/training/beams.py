@@ -1,14 +1,16 @@
-"""Training inside of beams, and how closely it must stay to the exact objective."""
+"""Training within beams, and how closely it must stay to the exact objective."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from crfkit.chain.beams import Adaptive, Beam, MinDivergence
-from crfkit.training.objective import LikelihoodObjective
+from crfkit.training.objective import LikelihoodObjective, Objective
 
 __all__ = ["BeamObjective", "BeamReport"]
 
@@ -38,7 +40,7 @@ class BeamReport:
     gap : float
         log Z - log Z_beam per token.
     mass : float
-        Share of the labellings' mass that is inside of the beams, per sequence (geometric mean).
+        Share of the labellings' mass that is within the beams, per sequence (geometric mean).
     gradient_error : float
         Norm of the error of the sample's gradient, relative to that gradient.
     """
@@ -54,15 +56,60 @@ class BeamReport:
     gradient_error: float = 0.0
 
 
-class BeamObjective:
-    """The likelihood inside of beams that are chosen now and then, and held in between.
+class BeamControl:
+    """The rule by which beams are chosen at present, how it becomes tighter, and how they are reported."""
+
+    def __init__(self, beam: Beam | Adaptive | None, n_labels: int) -> None:
+        self.beam, self.n_labels = beam, n_labels
+        self.restart()
+
+    def restart(self) -> None:
+        """Back to the first rule."""
+        beam = self.beam
+        self.rule: Beam | None = MinDivergence(beam.epsilon, beam.min_size) if isinstance(beam, Adaptive) else beam
+        self.chosen = 0
+
+    @property
+    def epsilon(self) -> float | None:
+        """Divergence allowed at present, for beams that go by it."""
+        return self.rule.epsilon if isinstance(self.rule, MinDivergence) else None
+
+    def tighten(self, hidden: float = np.inf, gained: float = 0.0) -> None:
+        """Shrinks the divergence of adaptive beams that hide more than their share of what was gained."""
+        beam = self.beam
+        if isinstance(beam, Adaptive) and isinstance(self.rule, MinDivergence) and hidden > beam.share * gained:
+            self.rule = replace(self.rule, epsilon=self.rule.epsilon * beam.shrink)
+
+    def report(self, average: float | None = None, largest: int = 0) -> BeamReport:
+        """Beams of these sizes; all labels without."""
+        if average is None:
+            return BeamReport(True, float(self.n_labels), self.n_labels, None, self.chosen)
+        return BeamReport(False, average, largest, self.epsilon, self.chosen)
+
+    @staticmethod
+    def measured(
+        report: BeamReport, gap: float, tokens: int, sequences: int, right: Vector, inside: Vector
+    ) -> BeamReport:
+        """The report with what a sample says: log Z - log Z_beam, and the gradient with all labels and within beams."""
+        norm = float(np.linalg.norm(right))
+        return replace(
+            report,
+            tokens=tokens,
+            gap=max(gap, 0.0) / max(tokens, 1),
+            mass=float(np.exp(-max(gap, 0.0) / max(sequences, 1))),
+            gradient_error=float(np.linalg.norm(right - inside)) / norm if norm else 0.0,
+        )
+
+
+class BeamObjective(Objective):
+    """The likelihood within beams that are chosen now and then, and held in between.
 
     The beams are functions of the weights; were they chosen at every evaluation, value and gradient would belong to no
     one function. They are chosen at a point of the search and held, so a line search sees one function. As the
-    weights move away, labels outside of the beams go unwatched. So after every step the gap
+    weights move away, labels outside the beams go unwatched. So after every step the gap
     :math:`\\log Z - \\log Z_{beam}` is measured exactly on a sample, and once it has doubled, or has eaten up what the
     steps gained, beams are chosen afresh; :class:`~crfkit.chain.Adaptive` ones more generously, and from before the
-    step. Training is done when the exact objective, as a part of the data tells it, falls no more.
+    step. Training is done when the exact objective, estimated on a part of the data, falls no more.
 
     Parameters
     ----------
@@ -80,8 +127,7 @@ class BeamObjective:
         self.hold = hold
         self.size = exact.size
         self.noise = exact.noise
-        self.n_labels = exact.layout.n_labels
-        self._rule: Beam = MinDivergence(beam.epsilon, beam.min_size) if isinstance(beam, Adaptive) else beam
+        self._control = BeamControl(beam, exact.layout.n_labels)
         self._age = 0
         self._block = 0
         self._gap = 0.0  # of the sample, when the beams were chosen
@@ -94,21 +140,30 @@ class BeamObjective:
         self._best = np.inf  # exact objective by the first block, where beams were chosen
         self._at = w  # where that was
         self._stale = 0  # choices in a row that did not improve on it
-        self.done = False
-        self.report = BeamReport(True, float(self.n_labels), self.n_labels, None, 0)
+        self._over = False
+        self.report = self._control.report()
         if w.any():
             self._choose(w)
         else:  # all labels look alike: no reason to choose one over another
             self._wait = _FIRST
 
     def value_and_grad(self, w: Vector, out: Vector | None = None) -> tuple[float, Vector]:
-        """Value and gradient at w, inside of the beams."""
+        """Value and gradient at w, within the beams."""
         return self.exact.value_and_grad(w, out)
 
+    def hessian_product(self, w: Vector, v: Vector) -> Vector:
+        """The Hessian with all labels, times v."""
+        return self.exact.hessian_product(w, v)
+
     @property
-    def terms(self) -> dict[str, float]:
-        """Parts of the objective at the last evaluation, if it has several."""
-        return getattr(self.exact, "terms", {})
+    def terms(self) -> Mapping[str, float]:
+        """Of the exact objective."""
+        return self.exact.terms
+
+    @property
+    def done(self) -> bool:
+        """Whether fresh beams no longer lower the exact objective."""
+        return self._over
 
     @property
     def uses_beams(self) -> bool:
@@ -135,18 +190,17 @@ class BeamObjective:
         if converged:
             return self._end(new)
         if self._stale >= _PATIENCE and not isinstance(self.beam, Adaptive):
-            self.done = True
+            self._over = True
             self._choose(self._at)
             return self._at
         if (gap - self._gap) * scale > max(self._fell, 0.0):
             # what the steps gained, they gained by losing labels
             back = old if self._age == 1 and isinstance(self.beam, Adaptive) else new
-            self._tighten()
+            self._control.tighten()
             self._choose(back)
             return back
         if self._age >= self.hold * (1 + self.report.chosen // 4) or gap > 2 * self._gap:
-            if isinstance(self.beam, Adaptive) and gap * scale > self.beam.share * self._fell:
-                self._tighten()
+            self._control.tighten(gap * scale, self._fell)
             self._choose(new)
             return new
         return None
@@ -154,7 +208,7 @@ class BeamObjective:
     def better(self, w: Vector) -> Vector:
         """W, or where beams were chosen, if the exact objective, as a part of the data tells it, is lower there.
 
-        For searches that end early: values inside of beams that were chosen at different points do not compare.
+        For searches that end early: values within beams that were chosen at different points do not compare.
         """
         if not self.uses_beams or not self.exact.estimate(w) > self._best:
             return w
@@ -165,27 +219,17 @@ class BeamObjective:
         """The report, with what a sample of the data says at w."""
         if not self.uses_beams:
             return self.report
-        gap = tokens = 0.0
-        sequences = 0
-        right = np.zeros(self.size)
-        wrong = np.zeros(self.size)
+        gap, tokens, sequences = 0.0, 0, 0
+        right, inside = np.zeros(self.size), np.zeros(self.size)
         for block in np.unique(np.linspace(0, self.exact.n_blocks - 1, blocks).astype(int)).tolist():
             a, exact = self.exact.block_value_and_grad(w, block, beams=False)
-            b, inside = self.exact.block_value_and_grad(w, block, beams=True)
+            b, within = self.exact.block_value_and_grad(w, block, beams=True)
             gap += a - b
             right += exact
-            wrong += exact - inside
+            inside += within
             size = self.exact.block_size(block)
-            tokens += size[0]
-            sequences += size[1]
-        norm = float(np.linalg.norm(right))
-        self.report = replace(
-            self.report,
-            tokens=int(tokens),
-            gap=max(gap, 0.0) / max(tokens, 1),
-            mass=float(np.exp(-max(gap, 0.0) / max(sequences, 1))),
-            gradient_error=float(np.linalg.norm(wrong)) / norm if norm else 0.0,
-        )
+            tokens, sequences = tokens + size[0], sequences + size[1]
+        self.report = self._control.measured(self.report, gap, tokens, sequences, right, inside)
         return self.report
 
     def _end(self, w: Vector) -> Vector | None:
@@ -200,26 +244,22 @@ class BeamObjective:
         self._choose(w)
         return w
 
-    def _tighten(self) -> None:
-        if isinstance(self.beam, Adaptive) and isinstance(self._rule, MinDivergence):
-            self._rule = replace(self._rule, epsilon=self._rule.epsilon * self.beam.shrink)
-
     def _choose(self, w: Vector) -> None:
-        rule = self._rule
-        chosen = self.report.chosen
+        rule = self._control.rule
+        assert rule is not None
         if isinstance(rule, MinDivergence):
             # the exact kernels take many labels at a time: a pass over beams of which this is the root mean square
             # takes about 20 (size / n_labels)^2 of an exact one, and choosing and watching them must be paid for too
             _, size = self.exact.beam_sizes(w, rule, self._block)
-            if size > max(self.n_labels / 8, 1.5 * rule.min_size):
+            if size > max(self._control.n_labels / 8, 1.5 * rule.min_size):
                 self._use_all()
                 self.report = replace(self.report, epsilon=rule.epsilon)
                 return
         average, largest, fresh = self.exact.choose_beams(w, rule, grow=self._grow)
         # labels that have risen once stay watched, until they are as many as those that matter now
         self._grow = average < _GROWTH * fresh
-        epsilon = rule.epsilon if isinstance(rule, MinDivergence) else None
-        self.report = BeamReport(False, average, largest, epsilon, chosen + 1)
+        self._control.chosen += 1
+        self.report = self._control.report(average, largest)
         self._age = 0
         self._fell = 0.0
         value = self.exact.estimate(w)
@@ -232,7 +272,7 @@ class BeamObjective:
     def _use_all(self) -> None:
         self.exact.drop_beams()
         self._grow = False
-        self.report = BeamReport(True, float(self.n_labels), self.n_labels, None, self.report.chosen)
+        self.report = self._control.report()
         self._wait = self._pause
         self._pause *= 2
 
@@ -241,3 +281,10 @@ class BeamObjective:
         exact, _ = self.exact.block_value_and_grad(w, self._block, beams=False)
         inside, _ = self.exact.block_value_and_grad(w, self._block, beams=True)
         return max(exact - inside, 0.0)
+
+
+def within_beams(objective: Any, beam: Beam | Adaptive | None, w: Vector) -> Any:
+    """A likelihood within beams, chosen at w for the first time; any other objective as it is."""
+    if beam is None or not isinstance(objective, LikelihoodObjective) or not objective.n_blocks:
+        return objective
+    return BeamObjective(objective, beam, w)

@@ -4,88 +4,21 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from crfkit import _core
 from crfkit.base.threads import resolve_threads
-from crfkit.training.objective import Objective
+from crfkit.training.objective import as_objective
+from crfkit.training.optimiser import Algorithm, Callback, Progress, Reason, Result
 
-__all__ = ["Callback", "Progress", "Result", "minimize_lbfgs"]
+__all__ = ["LBFGS", "minimize_lbfgs"]
 
 Vector = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class Progress:
-    """Where training stands after an iteration.
-
-    Attributes
-    ----------
-    iteration : int
-    value : float
-        Objective with all penalties.
-    gradient_norm : float
-        Euclidean norm of the gradient (with ``c1``, of the pseudo-gradient).
-    active : int
-        Weights that are not zero.
-    step : float
-        Length of the step along the search direction.
-    evaluations : int
-        Objective evaluations so far.
-    seconds : float
-        Since training began.
-    scores : mapping of str to float
-        Held-out scores, if there is held-out data.
-    terms : mapping of str to float
-        Parts of the objective, if it has several: ``"likelihood"``, the negative log-likelihood of what is known, and
-        ``"entropy"``, without its weight, which is 0 as long as the weight is.
-    """
-
-    iteration: int
-    value: float
-    gradient_norm: float
-    active: int
-    step: float
-    evaluations: int
-    seconds: float
-    scores: Mapping[str, float] = field(default_factory=dict)
-    terms: Mapping[str, float] = field(default_factory=dict)
-
-    def with_scores(self, scores: Mapping[str, float]) -> Progress:
-        """The same with held-out scores."""
-        return replace(self, scores=scores)
-
-
-#: Called after every iteration with the progress and the weights; returning True stops training.
-Callback = Callable[[Progress, Vector], bool | None]
-
-
-@dataclass(frozen=True, eq=False)
-class Result:
-    """What an optimiser found.
-
-    Attributes
-    ----------
-    w : float64 array
-        The best point seen.
-    value : float
-        Objective there, with all penalties.
-    iterations, evaluations : int
-    converged : bool
-    message : str
-        Why it stopped.
-    """
-
-    w: Vector
-    value: float
-    iterations: int
-    evaluations: int
-    converged: bool
-    message: str
 
 
 @dataclass
@@ -101,19 +34,46 @@ class _Point:
 class _Search:
     """One run of the optimiser; see :func:`minimize_lbfgs`."""
 
-    def __init__(self, objective: Objective, c1: float, max_linesearch: int) -> None:
-        self.objective = objective
+    def __init__(self, objective: Any, w0: Vector, c1: float, period: int, max_linesearch: int) -> None:
+        self.objective = as_objective(objective)
         self.c1 = c1
         self.max_linesearch = max_linesearch
-        self.noise = float(getattr(objective, "noise", 1e-13))
-        self.evaluations = 0
+        self.noise = float(self.objective.noise)
+        self.began = time.perf_counter()
+        self.history: deque[float] = deque(maxlen=period + 1)
+        self.iteration = self.evaluations = 0
+        size = self.objective.size
+        self.point = _Point(np.array(w0, dtype=np.float64), np.inf, np.zeros(size))
+        self.spare = _Point(np.empty(size), np.inf, np.empty(size))
 
     def evaluate(self, x: Vector, gradient: Vector) -> _Point:
         value, gradient = self.objective.value_and_grad(x, gradient)
         self.evaluations += 1
         if self.c1:
             value += self.c1 * float(np.abs(x).sum())
-        return _Point(x, value, gradient, getattr(self.objective, "terms", {}))
+        return _Point(x, value, gradient, self.objective.terms)
+
+    def done(self, reason: Reason, message: str) -> Result:
+        return Result(self.point.x, self.point.value, self.iteration, self.evaluations, reason, message)
+
+    def progress(self, step: float) -> Progress:
+        v, x = self.steepest(self.point), self.point.x
+        norm, seconds = float(np.sqrt(_core.dot(v, v))), time.perf_counter() - self.began
+        counts = int(np.count_nonzero(x)), step, self.evaluations, seconds
+        return Progress(self.iteration, self.point.value, norm, *counts, terms=self.point.terms)
+
+    def changed(self, old: Vector, new: Vector, fell: float, converged: bool) -> bool:
+        """Whether the objective changed itself between two steps; then the search goes on where it says."""
+        resume = self.objective.review(old, new, fell, converged)
+        if resume is None:
+            return False
+        before = self.point.value if resume is new else self.point.value + fell
+        self.point = self.evaluate(np.array(resume), self.point.gradient)
+        # as if it had been this objective all along
+        past = [value + self.point.value - before for value in self.history]
+        self.history.clear()
+        self.history.extend(past[:-1] if len(past) == self.history.maxlen else past)
+        return True
 
     def steepest(self, point: _Point) -> Vector:
         """The gradient; with c1, the subgradient of least norm (the pseudo-gradient)."""
@@ -131,10 +91,9 @@ class _Search:
             orthant = np.where(point.x != 0, np.sign(point.x), -np.sign(v))
             out[out * orthant <= 0] = 0
 
-    def line_search(
-        self, point: _Point, v: Vector, d: Vector, slope: float, step: float, spare: _Point
-    ) -> tuple[_Point | None, float]:
+    def line_search(self, v: Vector, d: Vector, slope: float, step: float) -> tuple[_Point | None, float]:
         """A point of sufficient decrease (and, for smooth objectives, curvature), or the best seen, or None."""
+        point, spare = self.point, self.spare
         low, high = 0.0, np.inf
         slack = self.noise * abs(point.value)  # differences below this mean nothing
         best: _Point | None = None
@@ -163,40 +122,41 @@ class _Search:
 
 
 def minimize_lbfgs(
-    objective: Objective,
+    objective: Any,
     w0: Vector,
     *,
     c1: float = 0.0,
+    max_iter: int | None = None,
     tol: float = 1e-5,
     period: int = 10,
-    max_iter: int | None = None,
     memory: int = 8,
     max_linesearch: int = 20,
-    callback: Callback | None = None,
     n_jobs: int | None = None,
+    callback: Callback | None = None,
 ) -> Result:
     r"""Minimises :math:`f(w) + c_1 \lVert w \rVert_1` by L-BFGS, with ``c1`` by OWL-QN.
 
     Parameters
     ----------
-    objective : Objective
+    objective : Objective, or any object with ``size`` and ``value_and_grad``
         The smooth part f.
     w0 : float64 array [size]
         Where to begin.
     c1 : float
         Coefficient of the absolute values.
-    tol : float
-        Stops when the objective fell by less than this part of itself over the last ``period`` iterations, or
-        when the gradient's norm is below this part of the weights' norm.
-    period : int
     max_iter : int, optional
+        Most iterations.
+    tol : float
+        Stops when the relative improvement over the last ``period`` iterations falls below this, or when the gradient's
+        norm is below this fraction of the weights' norm.
+    period : int
     memory : int
         Steps remembered.
     max_linesearch : int
         Evaluations allowed in one line search.
+    n_jobs : int, optional
     callback : callable, optional
         Called as ``callback(progress, w)``; returning True stops.
-    n_jobs : int, optional
 
     Returns
     -------
@@ -213,45 +173,23 @@ def minimize_lbfgs(
     array([1., 2.])
     """
     threads = resolve_threads(n_jobs)
-    search = _Search(objective, c1, max_linesearch)
-    began = time.perf_counter()
-    history: deque[float] = deque(maxlen=period + 1)
-    known = _core.Memory(objective.size, memory)
-    d = np.empty(objective.size)
-    spare = _Point(np.empty(objective.size), np.inf, np.empty(objective.size))
-    point = _Point(np.array(w0, dtype=np.float64), np.inf, np.zeros(objective.size))
-    iteration = 0
-
-    def done(converged: bool, message: str) -> Result:
-        return Result(point.x, point.value, iteration, search.evaluations, converged, message)
-
-    def changed(old: Vector, new: Vector, fell: float, converged: bool) -> bool:
-        """Whether the objective changed itself between two steps; then the search goes on where it says."""
-        nonlocal point
-        review = getattr(objective, "review", None)
-        resume = None if review is None else review(old, new, fell, converged)
-        if resume is None:
-            return False
-        before = point.value if resume is new else point.value + fell
-        point = search.evaluate(np.array(resume), point.gradient)
-        # as if it had been this objective all along
-        past = [value + point.value - before for value in history]
-        history.clear()
-        history.extend(past[:-1] if len(past) == history.maxlen else past)
-        return True
-
+    search = _Search(objective, w0, c1, period, max_linesearch)
+    history = search.history
+    known = _core.Memory(len(search.point.gradient), memory)
+    d = np.empty_like(search.point.gradient)
     try:
-        point = search.evaluate(point.x, point.gradient)
-        if not np.isfinite(point.value):
-            raise ValueError(f"the objective is {point.value} at the starting point")
-        while max_iter is None or iteration < max_iter:
+        search.point = search.evaluate(search.point.x, search.point.gradient)
+        if not np.isfinite(search.point.value):
+            raise ValueError(f"the objective is {search.point.value} at the starting point")
+        while max_iter is None or search.iteration < max_iter:
+            point = search.point
             history.append(point.value)
             v = search.steepest(point)
             norm = np.sqrt(_core.dot(v, v))
             if norm <= tol * max(1.0, np.sqrt(_core.dot(point.x, point.x))):
-                if changed(point.x, point.x, 0.0, True):
+                if search.changed(point.x, point.x, 0.0, True):
                     continue
-                return done(True, "the gradient vanishes")
+                return search.done("converged", "the gradient vanishes")
             known.direction(v, d, threads)
             if c1:
                 d[d * v >= 0] = 0
@@ -260,39 +198,60 @@ def minimize_lbfgs(
                 known.clear()
                 np.negative(v, out=d)
                 slope = -(norm**2)
-            step = 1.0 if len(known) else 1.0 / norm
-            new, step = search.line_search(point, v, d, slope, step, spare)
+            new, step = search.line_search(v, d, slope, 1.0 if len(known) else 1.0 / norm)
             if new is None:
                 if len(known):
                     known.clear()
                     continue
-                if changed(point.x, point.x, 0.0, True):
+                if search.changed(point.x, point.x, 0.0, True):
                     continue
-                return done(True, "no further descent is possible in this precision")
+                return search.done("precision", "no further descent is possible in this precision")
             known.push(new.x, point.x, new.gradient, point.gradient, threads)
-            spare, point = point, new
-            iteration += 1
-            if callback is not None:
-                v = search.steepest(point)
-                progress = Progress(
-                    iteration,
-                    point.value,
-                    float(np.sqrt(_core.dot(v, v))),
-                    int(np.count_nonzero(point.x)),
-                    step,
-                    search.evaluations,
-                    time.perf_counter() - began,
-                    terms=point.terms,
-                )
-                if callback(progress, point.x.copy()):
-                    return done(False, "the callback asked to stop")
-            converged = len(history) > period and history[0] - point.value <= tol * abs(point.value)
-            if changed(spare.x, point.x, spare.value - point.value, converged):
-                if getattr(objective, "done", False):
-                    return done(True, "the exact objective falls no more with fresh beams")
+            search.spare, search.point = point, new
+            search.iteration += 1
+            if callback is not None and callback(search.progress(step), new.x.copy()):
+                return search.done("callback", "the callback asked to stop")
+            converged = len(history) > period and history[0] - new.value <= tol * abs(new.value)
+            if search.changed(point.x, new.x, point.value - new.value, converged):
+                if search.objective.done:
+                    return search.done("beams", "the exact objective falls no more with fresh beams")
                 continue
             if converged:
-                return done(True, f"the objective fell by less than {tol:g} over {period} iterations")
-        return done(False, f"stopped after {max_iter} iterations")
+                return search.done("tolerance", f"the objective fell by less than {tol:g} over {period} iterations")
+        return search.done("max_iter", f"stopped after {max_iter} iterations")
     except KeyboardInterrupt:
-        return done(False, "interrupted; the best weights so far are kept")
+        return search.done("interrupted", "interrupted; the best weights so far are kept")
+
+
+@dataclass(frozen=True)
+class LBFGS(Algorithm):
+    """L-BFGS, with a ``c1`` OWL-QN; see :func:`~crfkit.training.minimize_lbfgs`.
+
+    Parameters
+    ----------
+    memory : int, default=8
+        Steps remembered.
+    period : int, default=10
+        Iterations over which the objective must fall by ``tol``.
+    """
+
+    memory: int = 8
+    period: int = 10
+
+    supports: ClassVar = Algorithm.supports | {"c1", "beam", "gradient", "warm_start_fraction"}
+
+    def minimize(
+        self,
+        objective: Any,
+        w0: Vector,
+        *,
+        c1: float = 0.0,
+        max_iter: int | None = None,
+        tol: float = 1e-5,
+        random_state: int | np.random.Generator | None = None,
+        n_jobs: int | None = None,
+        callback: Callback | None = None,
+    ) -> Result:
+        """Minimises an objective."""
+        settings: dict[str, Any] = {"memory": self.memory, "period": self.period, "n_jobs": n_jobs}
+        return minimize_lbfgs(objective, w0, c1=c1, max_iter=max_iter, tol=tol, callback=callback, **settings)

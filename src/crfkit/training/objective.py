@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from math import sqrt
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,26 +16,158 @@ from crfkit.base.threads import resolve_threads
 from crfkit.chain.beams import Beam
 from crfkit.chain.constraints import Constraints
 from crfkit.data.dataset import Dataset, Layout
+from crfkit.data.labels import Sets, split_by_knowledge
+from crfkit.data.sequences import rows_of
 
-__all__ = ["LikelihoodObjective", "Objective"]
+if TYPE_CHECKING:
+    from crfkit.training.beams import BeamReport
+
+__all__ = ["LikelihoodObjective", "Objective", "Problem"]
 
 Vector = NDArray[np.float64]
 
 
-class Objective(Protocol):
-    """A smooth function of a weight vector: all that an optimiser sees."""
+class Objective(ABC):
+    """A smooth function of a weight vector: all that an optimiser sees.
 
-    @property
-    def size(self) -> int:
-        """Number of weights."""
-        ...
+    Subclasses set ``size`` and define :meth:`value_and_grad`; everything else is optional.
 
+    Attributes
+    ----------
+    size : int
+        Number of weights.
+    noise : float
+        Relative size of the rounding errors in the value, for line searches.
+    n_unlabelled : int
+        Sequences whose entropy is a part of the objective.
+    """
+
+    size: int
+    noise: float = 1e-13
+    n_unlabelled: int = 0
+
+    @abstractmethod
     def value_and_grad(self, w: Vector, out: Vector | None = None) -> tuple[float, Vector]:
         """Value and gradient at w; the gradient is written into ``out`` if given."""
-        ...
+
+    def hessian_product(self, w: Vector, v: Vector) -> Vector:
+        """The Hessian at w times v."""
+        raise TypeError(f"{type(self).__name__} has no Hessian products")
+
+    @property
+    def terms(self) -> Mapping[str, float]:
+        """Parts of the objective at the last evaluation, if it has several."""
+        return {}
+
+    def review(self, old: Vector, new: Vector, fell: float, converged: bool) -> Vector | None:
+        """After a step from ``old`` to ``new``: where to go on if the objective changed, None if it did not."""
+        return None
+
+    @property
+    def done(self) -> bool:
+        """Whether the objective itself, after a review, says that training is over."""
+        return False
+
+    def better(self, w: Vector) -> Vector:
+        """Where to end a search that stopped early at w."""
+        return w
+
+    def measure(self, w: Vector) -> BeamReport | None:
+        """How beams stand at w; None without beams."""
+        return None
 
 
-class LikelihoodObjective:
+class _Plain(Objective):
+    """An object that is no Objective, but has ``size`` and ``value_and_grad``."""
+
+    def __init__(self, given: Any) -> None:
+        self.given, self.size = given, given.size
+
+    def value_and_grad(self, w: Vector, out: Vector | None = None) -> tuple[float, Vector]:
+        return self.given.value_and_grad(w, out)  # type: ignore[no-any-return]
+
+    def hessian_product(self, w: Vector, v: Vector) -> Vector:
+        return self.given.hessian_product(w, v)  # type: ignore[no-any-return]
+
+
+def as_objective(given: Any) -> Objective:
+    """An objective, with the defaults of :class:`Objective` for what is not one."""
+    return given if isinstance(given, Objective) else _Plain(given)
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """What is to be learned: labelled data, the weights that there are, and the penalties.
+
+    Attributes
+    ----------
+    layout : Layout
+        The weights, [size].
+    data : Dataset
+        S sequences, N tokens.
+    labels : int32 array [N]
+        With ``sets``, -1 where the label is not known for certain.
+    sets : (int64 array [K], bool array [K, L]), optional
+        Tokens with -1 of which something is known, and the labels they may have.
+    weights : float64 array [S], optional
+        Weights of the sequences.
+    constraints : Constraints, optional
+        What is forbidden has score minus infinity, here as in decoding.
+    c2 : float
+        Coefficient of the squared norm, without a half, as in CRFsuite.
+    entropy_weight : float
+        Coefficient of the entropy of the sequences about which nothing is known; with 0 they are left out.
+    entropy_per : {"sequence", "token"}
+        Whether such a sequence counts with its entropy, or with that divided by its length.
+    dtype : numpy dtype
+        Precision of the lattices; sums over the data are in double precision either way.
+    n_jobs : int, optional
+        Threads; the result does not depend on them.
+    """
+
+    layout: Layout
+    data: Dataset
+    labels: NDArray[np.int32]
+    sets: Sets | None = None
+    weights: Vector | None = None
+    constraints: Constraints | None = None
+    c2: float = 0.0
+    entropy_weight: float = 0.0
+    entropy_per: str = "sequence"
+    dtype: Any = np.float32
+    n_jobs: int | None = None
+
+    def take(self, sequences: NDArray[np.int64]) -> Problem:
+        """The same with some of the sequences, whose labels are all known."""
+        return replace(
+            self,
+            data=self.data.take(sequences),
+            labels=self.labels[rows_of(self.data.offsets, sequences)[0]],
+            sets=None,
+            weights=None if self.weights is None else np.ascontiguousarray(self.weights[sequences]),
+        )
+
+    @property
+    def is_single(self) -> bool:
+        """Whether lattices are in single precision."""
+        return bool(np.dtype(self.dtype) == np.float32)
+
+    @property
+    def scores(self) -> Vector | None:
+        """The constraints, as the core takes them."""
+        return None if self.constraints is None else self.constraints.as_scores()
+
+    def split(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], Vector]:
+        """Sequences whose labels are all known, known in part, and not at all as far as they count; all weights."""
+        assert self.sets is not None
+        full, some, unknown = split_by_knowledge(self.data, self.labels, self.sets[0])
+        omega = np.ones(self.data.n_sequences) if self.weights is None else np.array(self.weights, np.float64)
+        if self.entropy_per == "token":
+            omega[unknown] /= np.diff(self.data.offsets)[unknown]
+        return full, some, unknown if self.entropy_weight else unknown[:0], omega
+
+
+class LikelihoodObjective(Objective):
     r"""Penalised negative log-likelihood of a labelled data set under a linear-chain CRF.
 
     .. math::
@@ -44,50 +179,20 @@ class LikelihoodObjective:
 
     Parameters
     ----------
-    layout : Layout
-        The weights, [size].
-    data : Dataset
-        S sequences, N tokens.
-    labels : int32 array [N]
-    c2 : float
-        Coefficient of the squared norm, without a half, as in CRFsuite.
-    weights : float64 array [S], optional
-        Weights of the sequences.
-    constraints : Constraints, optional
-        What is forbidden has score minus infinity, here as in decoding.
-    dtype : numpy dtype
-        Precision of the lattices; sums over the data are in double precision either way.
-    n_jobs : int, optional
-        Threads; the result does not depend on them.
+    problem : Problem
+        All labels must be known.
     """
 
-    def __init__(
-        self,
-        layout: Layout,
-        data: Dataset,
-        labels: NDArray[np.int32],
-        *,
-        c2: float = 0.0,
-        weights: Vector | None = None,
-        constraints: Constraints | None = None,
-        dtype: Any = np.float32,
-        n_jobs: int | None = None,
-    ) -> None:
-        self.layout = layout
-        self.n_tokens = self._n_block_tokens = data.n_tokens
-        self.c2 = float(c2)
-        self.threads = resolve_threads(n_jobs)
-        single = np.dtype(dtype) == np.float32
-        #: relative size of the rounding errors in the value, for line searches
-        self.noise = 3e-8 if single else 1e-13
-        native = _core.ObjectiveF32 if single else _core.ObjectiveF64
-        scores = None if constraints is None else constraints.as_scores()
-        self._native = native(layout.native, data.native, labels, weights, scores, self.threads)
-
-    @property
-    def size(self) -> int:
-        """Number of weights."""
-        return self.layout.size
+    def __init__(self, problem: Problem) -> None:
+        self.layout = problem.layout
+        self.size = problem.layout.size
+        self.n_tokens = self._n_block_tokens = problem.data.n_tokens
+        self.c2 = float(problem.c2)
+        self.threads = resolve_threads(problem.n_jobs)
+        self.noise = 3e-8 if problem.is_single else 1e-13
+        native = _core.ObjectiveF32 if problem.is_single else _core.ObjectiveF64
+        parts = problem.data.native, problem.labels, problem.weights, problem.scores
+        self._native = native(problem.layout.native, *parts, self.threads)
 
     def value_and_grad(self, w: Vector, out: Vector | None = None) -> tuple[float, Vector]:
         """Value and gradient at w."""
@@ -125,7 +230,7 @@ class LikelihoodObjective:
         return self._native.block_size(block)
 
     def block_value_and_grad(self, w: Vector, block: int, beams: bool) -> tuple[float, Vector]:
-        """Unpenalised value and gradient of one block, inside of the chosen beams or with all labels."""
+        """Unpenalised value and gradient of one block, within the chosen beams or with all labels."""
         gradient = np.empty(self.size)
         return self._native.block_value_and_grad(w, block, beams, gradient, self.threads), gradient
 

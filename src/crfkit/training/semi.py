@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from crfkit import _core
-from crfkit.chain.constraints import Constraints
-from crfkit.data.dataset import Dataset, Layout
+from crfkit.chain.beams import Adaptive, Beam
+from crfkit.data.labels import allowed_by
 from crfkit.data.sequences import rows_of
-from crfkit.training.beams import BeamObjective
-from crfkit.training.known import Sets, allowed_by, split_by_knowledge
-from crfkit.training.lbfgs import Callback, Progress, Result
-from crfkit.training.objective import LikelihoodObjective, Objective
-from crfkit.training.sequences import SequenceObjective
+from crfkit.training.beams import within_beams
+from crfkit.training.objective import LikelihoodObjective, Objective, Problem
+from crfkit.training.optimiser import Callback, Progress, Result
 
 __all__ = ["EntropyRamp", "SemiSupervisedObjective", "minimize_with_entropy"]
 
@@ -40,76 +38,31 @@ class SemiSupervisedObjective(LikelihoodObjective):
 
     Parameters
     ----------
-    layout : Layout
-    data : Dataset
-        S sequences, N tokens.
-    labels : int32 array [N]
-        -1 where the label is not known for certain.
-    sets : (int64 array [K], bool array [K, L])
-        Tokens with -1 of which something is known, and the labels they may have.
-    entropy_weight : float
-        Coefficient of the entropy of the sequences about which nothing is known; with 0 they are left out.
-    entropy_per : {"sequence", "token"}
-        Whether such a sequence counts with its entropy, or with that divided by its length.
-    c2, weights, constraints, dtype, n_jobs
-        As for :class:`LikelihoodObjective`. Beams, where they are chosen, are used for the fully labelled sequences.
-
-    Attributes
-    ----------
-    terms : dict
-        ``"likelihood"`` (the negative log-likelihood) and ``"entropy"`` at the last evaluation, without coefficients.
+    problem : Problem
+        With ``sets``. Beams, where they are chosen, are used for the fully labelled sequences.
     """
 
-    def __init__(
-        self,
-        layout: Layout,
-        data: Dataset,
-        labels: NDArray[np.int32],
-        sets: Sets,
-        *,
-        entropy_weight: float = 0.0,
-        entropy_per: Literal["sequence", "token"] = "sequence",
-        c2: float = 0.0,
-        weights: Vector | None = None,
-        constraints: Constraints | None = None,
-        dtype: Any = np.float32,
-        n_jobs: int | None = None,
-    ) -> None:
-        full, some, unknown = split_by_knowledge(data, labels, sets[0])
-        omega = np.ones(data.n_sequences) if weights is None else np.asarray(weights, np.float64)
-        super().__init__(
-            layout,
-            data.take(full),
-            labels[rows_of(data.offsets, full)[0]],
-            c2=c2,
-            weights=None if weights is None else np.ascontiguousarray(omega[full]),
-            constraints=constraints,
-            dtype=dtype,
-            n_jobs=n_jobs,
-        )
-        if not entropy_weight:
-            unknown = unknown[:0]
-        self.entropy_weight = float(entropy_weight)
+    def __init__(self, problem: Problem) -> None:
+        full, some, unknown, omega = problem.split()
+        super().__init__(problem.take(full))
+        self.entropy_weight = float(problem.entropy_weight)
         self.n_unlabelled = len(unknown)
-        self.terms: dict[str, float] = {}
-        if entropy_per == "token":
-            omega = omega.copy()
-            omega[unknown] /= np.diff(data.offsets)[unknown]
+        self._terms: dict[str, float] = {}
         rest = np.concatenate([some, unknown])
-        tokens = rows_of(data.offsets, some)[0]
-        allowed = allowed_by(labels, sets, layout.n_labels)
-        part = data.take(rest)
+        part = problem.data.take(rest)
         self.n_tokens += part.n_tokens
-        native = _core.SemiObjectiveF32 if np.dtype(dtype) == np.float32 else _core.SemiObjectiveF64
+        assert problem.sets is not None
+        allowed = allowed_by(problem.labels, problem.sets, self.layout.n_labels)
+        known = np.ascontiguousarray(allowed[rows_of(problem.data.offsets, some)[0]]).view(np.uint8)
+        native = _core.SemiObjectiveF32 if problem.is_single else _core.SemiObjectiveF64
         self._rest = native(
-            layout.native,
-            part.native,
-            len(some),
-            np.ascontiguousarray(allowed[tokens]).view(np.uint8),
-            omega[rest],
-            None if constraints is None else constraints.as_scores(),
-            self.threads,
+            self.layout.native, part.native, len(some), known, omega[rest], problem.scores, self.threads
         )
+
+    @property
+    def terms(self) -> Mapping[str, float]:
+        """``"likelihood"`` (negative) and ``"entropy"`` at the last evaluation, without coefficients."""
+        return self._terms
 
     def hessian_product(self, w: Vector, v: Vector) -> Vector:
         r"""The Hessian at w times v.
@@ -133,7 +86,7 @@ class SemiSupervisedObjective(LikelihoodObjective):
         w = np.ascontiguousarray(w, np.float64)
         known, entropy = self._rest.add(w, self.entropy_weight, gradient, self.threads)
         loss = value - self.c2 * _core.dot(w, w) + known
-        self.terms = {"likelihood": loss, "entropy": entropy}
+        self._terms = {"likelihood": loss, "entropy": entropy}
         return value + known + self.entropy_weight * entropy, gradient
 
     def estimate(self, w: Vector) -> float:
@@ -143,7 +96,7 @@ class SemiSupervisedObjective(LikelihoodObjective):
         return super().estimate(w) + known + self.entropy_weight * entropy
 
 
-class EntropyRamp:
+class EntropyRamp(Objective):
     """Lets the weight of the entropy grow, iteration by iteration, up to its full size.
 
     Parameters
@@ -151,35 +104,33 @@ class EntropyRamp:
     objective : SemiSupervisedObjective
     iterations : int
         Over how many iterations.
-    inside : Objective, optional
-        What is evaluated: the objective itself, or that inside of beams.
+    within : Objective, optional
+        What is evaluated: the objective itself, or that within beams.
     """
 
-    def __init__(
-        self, objective: SemiSupervisedObjective, iterations: int, inside: Objective | BeamObjective | None = None
-    ) -> None:
+    def __init__(self, objective: SemiSupervisedObjective, iterations: int, within: Objective | None = None) -> None:
         self.objective = objective
-        self.inside = objective if inside is None else inside
+        self.within = within or objective
         self.iterations = iterations
         self.full = objective.entropy_weight
         self.size = objective.size
         self.noise = objective.noise
-        self._done = 1
-        objective.entropy_weight = self.full / max(1, iterations)
+        self._steps = 1
+        objective.entropy_weight = self.full / iterations
 
     @property
-    def terms(self) -> dict[str, float]:
+    def terms(self) -> Mapping[str, float]:
         """Of the objective."""
         return self.objective.terms
 
     @property
     def done(self) -> bool:
-        """Whether the beams, if there are any, are as good as they get."""
-        return self._done >= self.iterations and getattr(self.inside, "done", False)
+        """Whether the weight is full, and the beams, if there are any, are as good as they get."""
+        return self._steps >= self.iterations and self.within.done
 
     def value_and_grad(self, w: Vector, out: Vector | None = None) -> tuple[float, Vector]:
         """Value and gradient with the weight of the moment."""
-        return self.inside.value_and_grad(w, out)
+        return self.within.value_and_grad(w, out)
 
     def hessian_product(self, w: Vector, v: Vector) -> Vector:
         """The Hessian with the weight of the moment, times v."""
@@ -187,51 +138,44 @@ class EntropyRamp:
 
     def review(self, old: Vector, new: Vector, fell: float, converged: bool) -> Vector | None:
         """After a step: the next weight, unless it is full already, and perhaps other beams."""
-        if self._done < self.iterations:
-            self._done = self.iterations if converged else self._done + 1
-            self.objective.entropy_weight = self.full * self._done / self.iterations
+        if self._steps < self.iterations:
+            self._steps = self.iterations if converged else self._steps + 1
+            self.objective.entropy_weight = self.full * self._steps / self.iterations
             return new
-        return self.inside.review(old, new, fell, converged) if isinstance(self.inside, BeamObjective) else None
+        return self.within.review(old, new, fell, converged)
 
 
 def minimize_with_entropy(
     minimize: Callable[..., Result],
-    objective: SemiSupervisedObjective | SequenceObjective,
+    objective: Any,
     w0: Vector,
     *,
+    beam: Beam | Adaptive | None = None,
     ramp: int = 10,
     from_optimum: bool = True,
-    inside: Callable[[SemiSupervisedObjective, Vector], Objective | BeamObjective] | None = None,
     callback: Callback | None = None,
 ) -> Result:
-    """Minimises an objective with an entropy term, which has many local minima, from a good start.
+    """Minimises an objective from a good start if it has an entropy term, which has many local minima.
 
-    First without the term, then with its weight growing over ``ramp`` iterations, or passes over the data.
+    First without the term, then with its weight growing over ``ramp`` iterations, or passes over the data. An objective
+    without such a term is simply minimised.
 
     Parameters
     ----------
     minimize : callable
-        An optimiser: ``minimize(objective, w0)`` gives a Result. Of a SequenceObjective, a stochastic one, which is
-        told the ``ramp``.
-    objective : SemiSupervisedObjective or SequenceObjective
+        An optimiser: ``minimize(objective, w0, callback=callback)`` gives a Result.
+    objective : Objective
     w0 : float64 array
+    beam : MinDivergence, FixedSize, Threshold or Adaptive, optional
+        Look at a likelihood within beams.
     ramp : int
         Iterations over which the weight grows; 0 or 1 for none.
     from_optimum : bool
         Whether to begin with the optimum of the labelled data; else with w0.
-    inside : callable, optional
-        ``inside(objective, w)`` gives what is evaluated from w on, for beams.
     callback : callable, optional
         Called after every iteration, as by the optimiser; iterations, evaluations and seconds count on.
     """
     began = time.perf_counter()
-
-    def within(objective: SemiSupervisedObjective | SequenceObjective, w: Vector) -> Any:
-        if inside is None or isinstance(objective, SequenceObjective):
-            return objective
-        return inside(objective, w)
-
-    weight = objective.entropy_weight
     iterations = evaluations = 0
 
     def count_on(progress: Progress, w: Vector) -> bool | None:
@@ -244,21 +188,27 @@ def minimize_with_entropy(
         )
         return callback(moved, w)
 
+    def ended(result: Result, within: Objective) -> Result:
+        w = result.w if result.converged else within.better(result.w)
+        total = iterations + result.iterations, evaluations + result.evaluations
+        return replace(result, w=w, iterations=total[0], evaluations=total[1], beams=within.measure(w))
+
     watched = partial(minimize, callback=None if callback is None else count_on)
-    if from_optimum:
-        objective.entropy_weight = 0.0
-        try:
-            first = watched(within(objective, w0), w0)
-        finally:
-            objective.entropy_weight = weight
-        if "interrupted" in first.message or "callback" in first.message:
-            return first
-        w0, iterations, evaluations = first.w, first.iterations, first.evaluations
+    weight = objective.entropy_weight if objective.n_unlabelled else 0.0
+    within = within_beams(objective, beam, w0)
+    if not weight:
+        return ended(watched(within, w0), within)
     try:
-        if isinstance(objective, SequenceObjective):
-            last = watched(objective, w0, ramp=ramp)
-        else:
-            last = watched(EntropyRamp(objective, max(ramp, 1), within(objective, w0)), w0)
+        if from_optimum:
+            objective.entropy_weight = 0.0
+            first = watched(within, w0)
+            if first.reason in ("interrupted", "callback"):
+                return ended(first, within)
+            objective.entropy_weight = weight
+            w0, iterations, evaluations = first.w, first.iterations, first.evaluations
+            within = within_beams(objective, beam, w0)
+        ramped = isinstance(objective, SemiSupervisedObjective)
+        last = watched(EntropyRamp(objective, max(ramp, 1), within) if ramped else within, w0)
     finally:
         objective.entropy_weight = weight
-    return replace(last, iterations=iterations + last.iterations, evaluations=evaluations + last.evaluations)
+    return ended(last, within)

@@ -8,7 +8,7 @@ weights.
 from __future__ import annotations
 
 import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar
@@ -16,22 +16,13 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from crfkit.training.lbfgs import Callback, Progress, Result
+from crfkit.training.optimiser import Algorithm, Callback, Progress, Reason, Result
 from crfkit.training.sequences import SequenceObjective
 
-__all__ = ["AROW", "SAG", "SGD", "SMD", "AdaGrad", "PassiveAggressive", "Perceptron", "Stochastic"]
+__all__ = ["AROW", "SAG", "SGD", "SMD", "AdaGrad", "PassiveAggressive", "Perceptron"]
 
 Vector = NDArray[np.float64]
 Order = NDArray[np.int64]
-
-
-def _check(owner: object, name: str, low: float, *, strict: bool = False, optional: bool = False) -> None:
-    value = getattr(owner, name)
-    if value is None and optional:
-        return
-    if not (value > low if strict else value >= low):
-        rule = f"{'>' if strict else '>='} {low:g}"
-        raise ValueError(f"{name!r} of {type(owner).__name__} must be {rule}, got {value!r}")
 
 
 def _falling(objective: SequenceObjective, limit: int) -> Iterator[float]:
@@ -42,27 +33,26 @@ def _falling(objective: SequenceObjective, limit: int) -> Iterator[float]:
 
 
 @dataclass(frozen=True)
-class Stochastic(ABC):
+class Stochastic(Algorithm):
     """What the stochastic optimisers share; use one of its subclasses."""
 
     #: Passes over the data if the caller sets no limit.
-    epochs: ClassVar[int] = 50
+    passes: ClassVar[int] = 50
     #: Whether it goes to the minimum of the penalised likelihood.
     convex: ClassVar[bool] = True
-    #: Whether it can look at sequences inside of beams of labels.
-    beams: ClassVar[bool] = False
+    supports: ClassVar = Algorithm.supports | {"partial_fit"}
 
     def minimize(
         self,
         objective: SequenceObjective,
         w0: Vector | None = None,
         *,
-        tol: float = 1e-5,
+        c1: float = 0.0,
         max_iter: int | None = None,
-        callback: Callback | None = None,
+        tol: float = 1e-5,
         random_state: int | np.random.Generator | None = None,
-        seen: int = 0,
-        ramp: int = 0,
+        n_jobs: int | None = None,
+        callback: Callback | None = None,
     ) -> Result:
         """Goes over the sequences until a limit is reached.
 
@@ -71,19 +61,19 @@ class Stochastic(ABC):
         objective : SequenceObjective
         w0 : float64 array [size], optional
             Where to begin; zeros by default.
-        tol : float
-            Stops when the losses of five passes are all within this part of each other.
+        c1 : float
+            Not supported: must be 0.
         max_iter : int, optional
-            Most passes; ``epochs`` by default.
+            Most passes; ``passes`` by default.
+        tol : float
+            Stops when the losses of five passes differ by less than this fraction.
+        random_state : int or Generator, optional
+            For the order of the sequences; 0 by default.
+        n_jobs : int, optional
+            Not used: steps are taken one after another.
         callback : callable, optional
             Called as ``callback(progress, w)`` after every pass; returning True stops. The value in ``progress`` adds
             up the losses as they were when each sequence was met.
-        random_state : int or Generator, optional
-            For the order of the sequences; 0 by default.
-        seen : int
-            Sequences of a stream that came before: steps have shrunk, and the penalty is shared with them.
-        ramp : int
-            Passes over which the weight of the entropy, if there is one, grows to its full size.
 
         Returns
         -------
@@ -91,59 +81,57 @@ class Stochastic(ABC):
             Its value is the objective at the weights found, without one the losses of the last pass; ``evaluations``
             counts passes.
         """
-        self.check()
-        if objective.beam is not None and not self.beams:
-            raise ValueError(f"{type(self).__name__} cannot look at sequences inside of beams")
+        self.check(c1)
+        if objective.beam is not None and "beam" not in self.supports:
+            raise ValueError(f"{type(self).__name__} cannot look at sequences within beams")
         rng = np.random.default_rng(0 if random_state is None else random_state)
         began = time.perf_counter()
-        limit = self.epochs if max_iter is None else max_iter
+        limit = self.passes if max_iter is None else max_iter
         w = np.zeros(objective.size) if w0 is None else np.ascontiguousarray(w0, np.float64)
-        objective.begin(w, seen)
-        epoch, converged, message = 0, False, f"stopped after {limit} passes"
+        objective.begin(w)
+        done, begun = 0, False
+        reason: Reason = "max_iter"
+        message = f"stopped after {limit} passes"
         losses: list[float] = []
-        begun = False
         entropy_weight = objective.entropy_weight
+        ramp = objective.ramp if entropy_weight else 0
         try:
             run = self.prepare(objective, w, rng, limit)
             begun = True
-            while epoch < limit:
-                objective.entropy_weight = entropy_weight * min(1.0, (epoch + 1) / max(ramp, 1))
-                total = run(rng.permutation(objective.n_sequences))
-                epoch += 1
+            while done < limit:
+                objective.entropy_weight = entropy_weight * min(1.0, (done + 1) / max(ramp, 1))
+                old, objective.total = w, run(rng.permutation(objective.n_sequences))
+                done += 1
                 w = objective.weights(self.averaged)
-                if not np.isfinite(total) or not np.isfinite(w).all():
-                    raise ValueError(f"{type(self).__name__} diverged in pass {epoch}: choose a smaller step")
-                value = total + (objective.penalty(w) if self.convex else 0.0)
+                if not np.isfinite(objective.total) or not np.isfinite(w).all():
+                    raise ValueError(f"{type(self).__name__} diverged in pass {done}: choose a smaller step")
+                value = objective.total + (objective.penalty(w) if self.convex else 0.0)
                 losses.append(value)
-                terms = objective.terms(total)
-                objective.review(losses[-2] - value if epoch > 1 else np.inf)
+                terms = objective.terms
+                objective.review(old, w, losses[-2] - value if done > 1 else np.inf, False)
                 if callback is not None:
-                    active = int(np.count_nonzero(w))
-                    seconds = time.perf_counter() - began
-                    progress = Progress(epoch, value, float("nan"), active, 0.0, epoch, seconds, terms=terms)
+                    active, seconds = int(np.count_nonzero(w)), time.perf_counter() - began
+                    progress = Progress(done, value, float("nan"), active, 0.0, done, seconds, terms=terms)
                     if callback(progress, w.copy()):
-                        message = "the callback asked to stop"
+                        reason, message = "callback", "the callback asked to stop"
                         break
                 last = losses[max(ramp - 1, 0) :][-5:]
                 if len(last) == 5 and max(last) - min(last) <= tol * abs(value):
-                    converged, message = True, f"the losses changed by less than {tol:g} over 5 passes"
+                    reason, message = "tolerance", f"the losses changed by less than {tol:g} over 5 passes"
                     break
         except KeyboardInterrupt:
             w = objective.weights(self.averaged) if begun else w
-            message = "interrupted; the best weights so far are kept"
+            reason, message = "interrupted", "interrupted; the best weights so far are kept"
         finally:
             objective.entropy_weight = entropy_weight
         # the likelihood is no goal of a perceptron, and takes a pass of its own
         final = objective.value(w) if self.convex else losses[-1] if losses else 0.0
-        return Result(w, final, epoch, epoch, converged, message)
+        return Result(w, final, done, done, reason, message)
 
     @property
     def averaged(self) -> bool:
         """Whether the mean of the weights is the result."""
         return False
-
-    def check(self) -> None:  # noqa: B027 - not every one has parameters
-        """Raises if a parameter is out of range."""
 
     @abstractmethod
     def prepare(
@@ -171,10 +159,10 @@ class SGD(Stochastic):
     eta0 : float, optional
         First step. By default it is found on a sample of the sequences: the power of two that lowers their
         objective most in one pass.
-    batch : int, default=1
+    batch_size : int, default=1
         Sequences per step.
     average : bool, default=True
-    sample : int, default=300
+    calibration_size : int, default=300
         Sequences that the step is calibrated on.
 
     Examples
@@ -182,22 +170,22 @@ class SGD(Stochastic):
     >>> from crfkit import CRF
     >>> from crfkit.training import SGD
     >>> X, y = [["a", "b"], ["b"]] * 10, [["A", "B"], ["B"]] * 10
-    >>> CRF(algorithm=SGD(batch=2), c2=0.1).fit(X, y).predict([["a", "b"]])
+    >>> CRF(algorithm=SGD(batch_size=2), c2=0.1).fit(X, y).predict([["a", "b"]])
     [['A', 'B']]
     """
 
     eta0: float | None = None
-    batch: int = 1
+    batch_size: int = 1
     average: bool = True
-    sample: int = 300
+    calibration_size: int = 300
 
-    beams: ClassVar[bool] = True
+    supports: ClassVar = Stochastic.supports | {"beam"}
 
-    def check(self) -> None:
-        """Raises if a parameter is out of range."""
-        _check(self, "eta0", 0, strict=True, optional=True)
-        _check(self, "batch", 1)
-        _check(self, "sample", 1)
+    rules: ClassVar = {
+        "eta0": {"low": 0, "strict": True, "optional": True},
+        "batch_size": {"low": 1, "integer": True},
+        "calibration_size": {"low": 1, "integer": True},
+    }
 
     @property
     def averaged(self) -> bool:
@@ -221,26 +209,26 @@ class SGD(Stochastic):
                 native.set_weights(objective.weights())  # begins a mean anew, and a count of steps
                 before, steps = before + steps, 0
             steps += len(order)
-            return native.sgd(order, eta0, decay, max(decay, 1e-9), power, before, self.batch, mean)
+            return native.sgd(order, eta0, decay, max(decay, 1e-9), power, before, self.batch_size, mean)
 
         return run
 
     def calibrate(self, objective: SequenceObjective, w: Vector, rng: np.random.Generator) -> float:
         """The power of two that, as the first step, lowers the objective of a sample most."""
         native, decay = objective.native, objective.decay
-        sample = rng.permutation(objective.n_sequences)[: self.sample]
+        sample = rng.permutation(objective.n_sequences)[: self.calibration_size]
         share = decay * len(sample) / 2
 
         def after(eta: float) -> float:
             native.set_weights(w)
-            native.sgd(sample, eta, decay, max(decay, 1e-9), 1.0, 0, self.batch, False)
+            native.sgd(sample, eta, decay, max(decay, 1e-9), 1.0, 0, self.batch_size, False)
             moved = objective.weights()
             if not np.isfinite(moved).all():
                 return np.inf
             value = native.loss(sample) + share * float(moved @ moved)
             return value if np.isfinite(value) else np.inf
 
-        eta = 0.125 / self.batch
+        eta = 0.125 / self.batch_size
         best = after(eta)
         for factor in (2.0, 0.5):
             tried = False
@@ -262,16 +250,17 @@ class AdaGrad(Stochastic):
     .. math::
 
         h \leftarrow h + g^2, \qquad w \leftarrow w - \eta_p\, g / \sqrt h, \qquad
-        \eta_p = \eta \left(1 - \frac{p - 1}{P}\right)
+        \eta_p = \eta_0 \left(1 - \frac{p - 1}{P}\right)
 
     in pass p of P, with the decay of the penalty in the same metric, made up for when a weight is next needed. At first
-    h is :math:`(2 c_2 \eta)^2`, so that no weight decays to nothing between two sequences that have it. From weights
+    h is :math:`(2 c_2 \eta_0)^2`, so that no weight decays to nothing between two sequences that have it. From weights
     that are not zero, unless in a stream, steps are a tenth of these.
 
     Parameters
     ----------
-    eta : float, default=1
-    batch : int, default=1
+    eta0 : float, default=1
+        First step.
+    batch_size : int, default=1
         Sequences per step.
 
     Examples
@@ -282,16 +271,13 @@ class AdaGrad(Stochastic):
     [['A', 'B']]
     """
 
-    eta: float = 1.0
-    batch: int = 1
+    eta0: float = 1.0
+    batch_size: int = 1
 
-    epochs: ClassVar[int] = 60
-    beams: ClassVar[bool] = True
+    passes: ClassVar[int] = 60
+    supports: ClassVar = Stochastic.supports | {"beam"}
 
-    def check(self) -> None:
-        """Raises if a parameter is out of range."""
-        _check(self, "eta", 0, strict=True)
-        _check(self, "batch", 1)
+    rules: ClassVar = {"eta0": {"low": 0, "strict": True}, "batch_size": {"low": 1, "integer": True}}
 
     def prepare(
         self, objective: SequenceObjective, w: Vector, rng: np.random.Generator, limit: int
@@ -299,9 +285,9 @@ class AdaGrad(Stochastic):
         """One pass of steps."""
         native, decay, steps = objective.native, objective.decay, _falling(objective, limit)
         # its steps are as large as ever where all gradients are small: near an optimum it must walk, not run
-        eta = self.eta * (0.1 if w.any() and not objective.seen else 1.0)
+        eta = self.eta0 * (0.1 if w.any() and not objective.seen else 1.0)
         floor = (eta * decay * objective.n_sequences) ** 2
-        return lambda order: native.adagrad(order, eta * next(steps), decay, floor, self.batch)
+        return lambda order: native.adagrad(order, eta * next(steps), decay, floor, self.batch_size)
 
 
 @dataclass(frozen=True)
@@ -326,7 +312,7 @@ class SMD(Stochastic):
         Step of the steps. A step at most doubles at a time.
     lam : float, default=1
         Memory of v.
-    batch : int, default=32
+    batch_size : int, default=32
         Sequences per step.
 
     Examples
@@ -340,23 +326,23 @@ class SMD(Stochastic):
     eta0: float = 0.5
     mu: float = 0.005
     lam: float = 1.0
-    batch: int = 32
+    batch_size: int = 32
 
-    epochs: ClassVar[int] = 80
+    passes: ClassVar[int] = 80
 
-    def check(self) -> None:
-        """Raises if a parameter is out of range."""
-        _check(self, "eta0", 0, strict=True)
-        _check(self, "mu", 0)
-        _check(self, "lam", 0)
-        _check(self, "batch", 1)
+    rules: ClassVar = {
+        "eta0": {"low": 0, "strict": True},
+        "mu": {"low": 0},
+        "lam": {"low": 0},
+        "batch_size": {"low": 1, "integer": True},
+    }
 
     def prepare(
         self, objective: SequenceObjective, w: Vector, rng: np.random.Generator, limit: int
     ) -> Callable[[Order], float]:
         """One pass of steps."""
         native, decay, steps = objective.native, objective.decay, _falling(objective, limit)
-        return lambda order: native.smd(order, self.eta0, self.mu, self.lam, decay, next(steps), self.batch)
+        return lambda order: native.smd(order, self.eta0, self.mu, self.lam, decay, next(steps), self.batch_size)
 
 
 @dataclass(frozen=True)
@@ -388,9 +374,7 @@ class SAG(Stochastic):
 
     search: int = 10
 
-    def check(self) -> None:
-        """Raises if a parameter is out of range."""
-        _check(self, "search", 1)
+    rules: ClassVar = {"search": {"low": 1, "integer": True}}
 
     def prepare(
         self, objective: SequenceObjective, w: Vector, rng: np.random.Generator, limit: int
@@ -429,8 +413,9 @@ class Perceptron(Stochastic):
     [['A', 'B']]
     """
 
-    epochs: ClassVar[int] = 20
+    passes: ClassVar[int] = 20
     convex: ClassVar[bool] = False
+    supports: ClassVar = Stochastic.supports - {"entropy_weight"}
 
     @property
     def averaged(self) -> bool:
@@ -481,19 +466,22 @@ class PassiveAggressive(Stochastic):
     error_sensitive: bool = True
     average: bool = True
 
-    epochs: ClassVar[int] = 20
+    passes: ClassVar[int] = 20
     convex: ClassVar[bool] = False
+    supports: ClassVar = Stochastic.supports - {"entropy_weight"}
 
     @property
     def averaged(self) -> bool:
         """Whether the mean of the weights is the result."""
         return self.average
 
-    def check(self) -> None:
+    rules: ClassVar = {"c": {"low": 0, "strict": True}}
+
+    def check(self, c1: float = 0.0) -> None:
         """Raises if a parameter is out of range."""
+        super().check(c1)
         if self.type not in (0, 1, 2):
             raise ValueError(f"'type' of PassiveAggressive must be 0, 1 or 2, got {self.type!r}")
-        _check(self, "c", 0, strict=True)
 
     def prepare(
         self, objective: SequenceObjective, w: Vector, rng: np.random.Generator, limit: int
@@ -532,13 +520,11 @@ class AROW(Stochastic):
     variance: float = 1.0
     r: float = 1.0
 
-    epochs: ClassVar[int] = 20
+    passes: ClassVar[int] = 20
     convex: ClassVar[bool] = False
+    supports: ClassVar = Stochastic.supports - {"entropy_weight"}
 
-    def check(self) -> None:
-        """Raises if a parameter is out of range."""
-        _check(self, "variance", 0, strict=True)
-        _check(self, "r", 0, strict=True)
+    rules: ClassVar = {"variance": {"low": 0, "strict": True}, "r": {"low": 0, "strict": True}}
 
     def prepare(
         self, objective: SequenceObjective, w: Vector, rng: np.random.Generator, limit: int

@@ -20,7 +20,7 @@ from crfkit.data.dataset import Dataset
 from crfkit.data.sequences import Items
 from crfkit.estimators.crf import CRF
 from crfkit.model.chain_model import ChainModel
-from crfkit.training.lbfgs import Callback, Progress
+from crfkit.training.optimiser import Callback, Progress, Reason
 from crfkit.training.stochastic import AROW, PassiveAggressive
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class _SuiteCRF(CRF):
     _sums = True
     _listener: Any = None
 
-    def _watch(self, model: Any, dev: Any, best: Any = None) -> Callback | None:
+    def _callback(self, model: Any) -> Callback | None:
         return None if self._listener is None else self._listener(model)
 
 
@@ -142,7 +142,7 @@ class Training:
             except RuntimeWarning:
                 raise KeyboardInterrupt from None
         if self.algorithm == "lbfgs":
-            self.say(_ending(crf.result_.message))
+            self.say(_ending(crf.result_.reason))
         self.say(f"Total seconds required for training: {time.perf_counter() - self.began:.3f}\n", "\n")
         features = suite_features(crf.model_, _all_labels(labels, crf.model_.labels))
         began = time.perf_counter()
@@ -172,10 +172,10 @@ def _all_labels(seen: tuple[str, ...], trained: Sequence[Any]) -> tuple[str, ...
     return tuple(label for label in seen if label in known)
 
 
-def _ending(message: str) -> str:
-    if message.startswith("stopped after"):
+def _ending(reason: Reason) -> str:
+    if reason == "max_iter":
         return "L-BFGS terminated with the maximum number of iterations\n"
-    if "gradient" in message or "descent" in message:
+    if reason in ("converged", "precision"):
         return "L-BFGS resulted in convergence\n"
     return "L-BFGS terminated with the stopping criteria\n"
 

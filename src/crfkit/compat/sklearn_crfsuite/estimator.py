@@ -17,8 +17,8 @@ from crfkit.compat import pycrfsuite
 from crfkit.compat.sklearn_crfsuite.metrics import flat_accuracy_score
 from crfkit.compat.suite_file import read_suite_model, suite_bytes, suite_features
 from crfkit.compat.trainlog import TrainLogParser
+from crfkit.data.labels import LabelLists
 from crfkit.data.sequences import Items
-from crfkit.estimators.labels import LabelLists
 from crfkit.features.encoders import ItemEncoder
 from crfkit.model.chain_model import ChainModel
 

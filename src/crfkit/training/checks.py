@@ -12,10 +12,8 @@ from crfkit.chain.constraints import Constraints
 from crfkit.chain.inference import reachable
 from crfkit.chain.potentials import Potentials
 from crfkit.data.dataset import Dataset
+from crfkit.data.labels import Sets, allowed_by, split_by_knowledge
 from crfkit.data.sequences import rows_of
-from crfkit.training.known import Sets, allowed_by, split_by_knowledge
-
-__all__ = ["check_gold", "check_partial", "sequence_weights"]
 
 
 def sequence_weights(weights: ArrayLike | None, n: int) -> NDArray[np.float64] | None:

@@ -1,4 +1,8 @@
-"""The gradient from backward passes alone."""
+"""For study, not for use: the gradient from backward passes alone.
+
+It shows what forward-backward saves, and is a reference that tests hold against it. To train, use
+:class:`~crfkit.training.LikelihoodObjective`.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +11,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crfkit.chain.constraints import Constraints
-from crfkit.data.dataset import Dataset, Layout
+from crfkit.training.objective import Objective, Problem
 
 __all__ = ["BackwardObjective"]
 
 Vector = NDArray[np.float64]
 
 
-class BackwardObjective:
+class BackwardObjective(Objective):
     r"""The penalised negative log-likelihood, its gradient without a forward pass (Sutton, 2006).
 
     With :math:`\beta_t(i)` the sum over all that may follow label i at t, and
@@ -33,7 +36,7 @@ class BackwardObjective:
     tangents, O(T L^2 K) in all, where K counts the weights that the sequence has; the memory, O(L K), does not grow
     with T. Forward-backward takes O(T L^2 + T K). So this is a reference, and not for large data.
 
-    Takes the arguments of :class:`~crfkit.training.LikelihoodObjective`; everything is in double precision.
+    Takes a :class:`~crfkit.training.Problem` whose labels are all known; everything is in double precision.
 
     Examples
     --------
@@ -45,27 +48,16 @@ class BackwardObjective:
     True
     """
 
-    noise = 1e-13
-
-    def __init__(
-        self,
-        layout: Layout,
-        data: Dataset,
-        labels: NDArray[np.int32],
-        *,
-        c2: float = 0.0,
-        weights: Vector | None = None,
-        constraints: Constraints | None = None,
-        dtype: Any = np.float64,
-        n_jobs: int | None = None,
-    ) -> None:
-        self.layout = layout
+    def __init__(self, problem: Problem) -> None:
+        self.layout = layout = problem.layout
+        self.size = layout.size
+        data, constraints = problem.data, problem.constraints
         self.n_tokens = data.n_tokens
-        self.c2 = float(c2)
+        self.c2 = float(problem.c2)
         n = layout.n_labels
-        self._gold = np.asarray(labels, np.int64)
+        self._gold = np.asarray(problem.labels, np.int64)
         self._offsets = data.offsets
-        self._weights = np.ones(data.n_sequences) if weights is None else weights
+        self._weights = np.ones(data.n_sequences) if problem.weights is None else problem.weights
         scores = np.zeros(n * (n + 2)) if constraints is None else constraints.as_scores()
         self._forbidden = scores[: n * n].reshape(n, n), scores[n * n : n * n + n], scores[n * n + n :]
         self._tokens = [_entries(layout.state_ptr, data.ptr, data.attr, data.value, t) for t in range(data.n_tokens)]
@@ -74,11 +66,6 @@ class BackwardObjective:
             self._edges = [
                 _entries(layout.edge_ptr, data.edge_ptr, data.edge_attr, None, t) for t in range(data.n_tokens)
             ]
-
-    @property
-    def size(self) -> int:
-        """Number of weights."""
-        return self.layout.size
 
     def value_and_grad(self, w: Vector, out: Vector | None = None) -> tuple[float, Vector]:
         """Value and gradient at w."""

@@ -1,0 +1,436 @@
+"""Training by penalised likelihood: what CRF and MEMM share."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from crfkit.base.parameters import check_number
+from crfkit.base.threads import resolve_threads
+from crfkit.chain.beams import Adaptive, Beam, as_beam
+from crfkit.chain.constraints import Constraints
+from crfkit.data.dataset import Layout
+from crfkit.data.labels import collect_labels, label_numbers, label_sets
+from crfkit.estimators.chained import ChainEstimator
+from crfkit.features.encoders import Encoder, FeatureSource, make_encoder, plain_lists
+from crfkit.metrics import evaluate, require_known
+from crfkit.model.chain_model import ChainModel
+from crfkit.training.algorithms import find_algorithm, supporting
+from crfkit.training.checks import check_gold, check_partial, sequence_weights
+from crfkit.training.objective import LikelihoodObjective, Objective, Problem
+from crfkit.training.optimiser import Algorithm, Callback, Progress, Result
+from crfkit.training.semi import SemiSupervisedObjective, minimize_with_entropy
+from crfkit.training.sequences import SequenceObjective
+from crfkit.training.stochastic import Stochastic
+from crfkit.training.study import BackwardObjective
+
+Vector = NDArray[np.float64]
+Rules = str | Constraints | Iterable[tuple[str, str]] | None
+
+
+@dataclass(frozen=True)
+class Skeleton:
+    """A model without its weights."""
+
+    encoder: Encoder
+    labels: tuple[Any, ...]
+    layout: Layout
+    constraints: Constraints | None
+
+    def pruned(self) -> Skeleton:
+        """Without attributes that have no weight."""
+        keep = [np.diff(ptr) > 0 for ptr in (self.layout.state_ptr, self.layout.edge_ptr)]
+        if all(k.all() for k in keep):
+            return self
+        return replace(self, encoder=self.encoder.pruned(*keep), layout=self.layout.without_empty_rows())
+
+
+class PenalisedChain(ChainEstimator):
+    """A chain of labels whose weights minimise a penalised likelihood.
+
+    The parameters that not all of these estimators have are class attributes here.
+    """
+
+    features: FeatureSource
+    algorithm: str | Algorithm
+    c1: float
+    c2: float
+    min_freq: float
+    all_possible_states: bool
+    all_possible_transitions: bool
+    start_end: bool = True
+    constraints: Rules = None
+    entropy_weight: float = 0.0
+    entropy_per: str = "sequence"
+    entropy_ramp: int = 10
+    beam: Beam | Adaptive | str | None = None
+    gradient: str = "forward-backward"
+    max_iter: int | None
+    tol: float
+    early_stopping: int | None
+    warm_start: bool = False
+    warm_start_fraction: float | None = None
+    dtype: str
+    random_state: int | None
+    verbose: bool
+    callback: Callback | None
+
+    _sums = False  # whether min_freq sums values, as CRFsuite does
+    _model_class: type[ChainModel] = ChainModel
+    _seen = 0  # sequences of a stream so far
+
+    def _check_parameters(self) -> None:
+        owner = type(self).__name__
+        for name in ("c1", "c2", "min_freq", "tol", "entropy_weight"):
+            check_number(self, name, getattr(self, name), 0)
+        check_number(self, "entropy_ramp", self.entropy_ramp, 0, integer=True)
+        check_number(self, "max_iter", self.max_iter, 0, integer=True, optional=True)
+        check_number(self, "early_stopping", self.early_stopping, 1, integer=True, optional=True)
+        check_number(self, "warm_start_fraction", self.warm_start_fraction, 0, optional=True, strict=True)
+        if self.warm_start_fraction is not None and self.warm_start_fraction > 1:
+            raise ValueError(f"'warm_start_fraction' of {owner} must be at most 1, got {self.warm_start_fraction!r}")
+        if np.isinf(self.entropy_weight):
+            raise ValueError(f"'entropy_weight' of {owner} must be finite, got {self.entropy_weight!r}")
+        choices = {
+            "entropy_per": ("sequence", "token"),
+            "gradient": ("forward-backward", "backward"),
+            "dtype": ("float32", "float64"),
+        }
+        for name, (a, b) in choices.items():
+            if getattr(self, name) not in (a, b):
+                raise ValueError(f"{name!r} of {owner} must be {a!r} or {b!r}, got {getattr(self, name)!r}")
+        as_beam(self.beam)
+        how = find_algorithm(self.algorithm, owner)
+        unset = {
+            "c1": 0,
+            "entropy_weight": 0,
+            "beam": None,
+            "gradient": "forward-backward",
+            "warm_start_fraction": None,
+        }
+        for name, default in unset.items():
+            value = getattr(self, name)
+            if value != default and name not in how.supports:
+                raise ValueError(
+                    f"{name!r} of {owner} must be {default!r} for the algorithm "
+                    f"{self.algorithm!r} (others are for {supporting(name)}), got {value!r}"
+                )
+            if name in ("beam", "warm_start_fraction") and value is not None and self.gradient == "backward":
+                raise ValueError(f"{name!r} of {owner} needs gradient='forward-backward', got 'backward'")
+
+    def _rules(self, labels: Sequence[Any]) -> Constraints | None:
+        rules, owner = self.constraints, type(self).__name__
+        if rules is None or isinstance(rules, Constraints):
+            if rules is not None and len(rules.start) != len(labels):
+                raise ValueError(
+                    f"'constraints' of {owner} are for {len(rules.start)} labels, the data has {len(labels)}"
+                )
+            return rules
+        if not isinstance(rules, Iterable):
+            raise TypeError(f"'constraints' of {owner} must be a scheme, Constraints or pairs of labels, got {rules!r}")
+        if isinstance(rules, str):
+            return Constraints.from_scheme(labels, rules)
+        return Constraints.from_forbidden(labels, rules)
+
+    def _prepare(
+        self, X: Any, y: Any, sample_weight: ArrayLike | None, model: ChainModel | None, grow: bool
+    ) -> tuple[Skeleton, Problem]:
+        """Columns to features to numbers, beginning with what ``model`` knows; ``grow`` adds what is new."""
+        self._check_parameters()
+        if y is None:
+            raise ValueError("'y' of fit must hold the labels of the sequences, got None")
+        if len(X) == 0:
+            raise ValueError("there is no sequence to learn from")
+        encoder = make_encoder(self.features, X) if model is None else model.encoder.copy() if grow else model.encoder
+        data = encoder.encode(X, grow or model is None, resolve_threads(self.n_jobs))
+        labels = collect_labels(y, () if model is None else model.labels)
+        if model is not None and not grow and len(labels) > len(model.labels):
+            raise ValueError(f"label {labels[len(model.labels)]!r} is not one of the model's")
+        numbers = label_numbers(y, labels, data.offsets)
+        sets = label_sets(y, labels, data.offsets) if len(numbers) and numbers.min() < 0 else None
+        if sets is not None and not self._takes_unknown_labels():
+            raise ValueError("unknown labels in 'y' need CRF(gradient='forward-backward') or an HMM")
+        weights = sequence_weights(sample_weight, data.n_sequences)
+        rules = self._rules(labels)
+        if rules is not None:
+            check_gold(numbers, data, rules, labels)
+            if sets is not None:
+                check_partial(numbers, sets, data, rules)
+        if model is not None and not grow:
+            layout = model.layout
+        else:
+            layout = Layout.build(
+                data,
+                numbers,
+                len(labels),
+                encoder.n_attributes,
+                min_freq=self.min_freq,
+                all_states=self.all_possible_states,
+                all_transitions=self.all_possible_transitions,
+                transitions=encoder.transitions,
+                ends=self.start_end,
+                base=None if model is None else model.layout,
+                sums=self._sums,
+                sets=sets,
+            )
+        problem = Problem(
+            layout,
+            data.without_zeros(),
+            numbers,
+            sets,
+            weights,
+            rules,
+            self.c2,
+            self.entropy_weight,
+            self.entropy_per,
+            self.dtype,
+            self.n_jobs,
+        )
+        layout, problem = self._as_trained(problem)
+        return Skeleton(encoder, labels, layout, rules), problem
+
+    def _as_trained(self, problem: Problem) -> tuple[Layout, Problem]:
+        """The layout of the model, and what is minimised: a hook for estimators that look at the data differently."""
+        return problem.layout, problem
+
+    def _takes_unknown_labels(self) -> bool:
+        how = find_algorithm(self.algorithm, type(self).__name__)
+        return self.gradient == "forward-backward" and "unknown_labels" in how.supports
+
+    def _objective(self, problem: Problem, training: bool = False, stream: bool = False) -> Any:
+        """What is minimised; in training, in the form that the optimiser needs."""
+        if training and isinstance(find_algorithm(self.algorithm), Stochastic):
+            ramp = 0 if stream else self.entropy_ramp
+            return SequenceObjective(problem, as_beam(self.beam), seen=self._seen, ramp=ramp)
+        if self.gradient == "backward":
+            return BackwardObjective(problem)
+        return LikelihoodObjective(problem) if problem.sets is None else SemiSupervisedObjective(problem)
+
+    def objective(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Any:
+        """What :meth:`fit` minimises, without the ``c1`` term, for use with any optimiser.
+
+        After :meth:`fit` it has the weights of the fitted model, in the order of ``weights_``; before, those that the
+        data asks for, which are the same for the same data.
+
+        Returns
+        -------
+        LikelihoodObjective
+            ``size``, ``value_and_grad(w)`` and ``hessian_product(w, v)``.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from crfkit import CRF
+        >>> X, y = [["a", "b"], ["b"]], [["A", "B"], ["B"]]
+        >>> crf = CRF().fit(X, y)
+        >>> f = crf.objective(X, y)
+        >>> value, gradient = f.value_and_grad(crf.weights_)
+        >>> f.size == len(crf.weights_), bool(np.abs(gradient).max() < 0.01)
+        (True, True)
+        """
+        model = self.model_ if self._is_fitted() else None
+        return self._objective(self._prepare(X, y, sample_weight, model, grow=False)[1])
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        X_dev: Any = None,
+        y_dev: Any = None,
+        sample_weight: ArrayLike | None = None,
+    ) -> Self:
+        """Learns the weights.
+
+        Parameters
+        ----------
+        X : sequences of tokens
+        y : sequences of labels
+            One label for every token. For a CRF it may be None where it is not known, or a set of labels of which any
+            may be right, and a sequence without labels may be None: see ``entropy_weight``. What is learned is the
+            likelihood of what is known, :math:`\\log Z_{known} - \\log Z`; ``"ap"``, ``"pa"`` and ``"arow"`` go
+            towards the best labelling that fits.
+        X_dev, y_dev : optional
+            Held-out data, scored after every iteration for the callback; all its labels must be known.
+        sample_weight : array [S], optional
+            Weights of the sequences.
+
+        Returns
+        -------
+        self
+            Also when interrupted from the keyboard: then with the best weights so far, and a warning.
+        """
+        held_out = _held_out(X_dev, y_dev)
+        if self.early_stopping is not None and held_out is None:
+            raise ValueError(
+                f"'early_stopping' of {type(self).__name__} needs held-out data: 'X_dev' and 'y_dev' of fit"
+            )
+        self._seen = 0
+        return self._fit(X, y, held_out, sample_weight)
+
+    def _fit(
+        self,
+        X: Any,
+        y: Any,
+        held_out: tuple[Any, Any] | None,
+        sample_weight: ArrayLike | None,
+        stream: bool = False,
+    ) -> Self:
+        """Columns -> features -> Dataset -> objective -> optimiser -> model."""
+        X, y = _as_list(X), _as_list(y)
+        old = self.model_ if (stream or self.warm_start) and self._is_fitted() else None
+        skeleton, problem = self._prepare(X, y, sample_weight, old, grow=True)
+        objective = self._objective(problem, True, stream)
+        layout, n_tokens = skeleton.layout, objective.n_tokens
+        w = np.zeros(layout.size) if old is None else old.layout.move_weights(old.weights, layout)
+        result = None
+        if self.warm_start_fraction is not None:
+            result = self._minimize(LikelihoodObjective(self._some(problem)), w, loose=10)
+            w = result.w
+        del problem
+        if result is None or result.reason != "interrupted":
+            watch = _Watch(self, partial(self._model, skeleton), held_out, None if stream else self.early_stopping)
+            result = watch.best(self._minimize(objective, w, watch if watch.needed else None, stream))
+        del objective
+        info = {
+            "iterations": result.iterations,
+            "objective": result.value,
+            "stopped": result.message,
+            "sequences": len(X),
+            "tokens": n_tokens,
+        }
+        self._adopt(self._model(skeleton.pruned(), result.w, info))
+        self.result_, self.n_iter_, self.beams_ = result, result.iterations, result.beams
+        self._seen += len(X)
+        if result.reason == "interrupted":
+            warnings.warn(
+                f"training was {result.message} (iteration {result.iterations})", RuntimeWarning, stacklevel=3
+            )
+        return self
+
+    def _minimize(
+        self,
+        objective: Objective,
+        w0: Vector,
+        callback: Callback | None = None,
+        stream: bool = False,
+        loose: float = 1.0,
+    ) -> Result:
+        """Runs the optimiser, within beams if they are asked for; ``loose`` is a factor of ``tol``."""
+        minimize = partial(
+            find_algorithm(self.algorithm).minimize,
+            c1=self.c1,
+            max_iter=1 if stream else self.max_iter,
+            tol=loose * self.tol,
+            random_state=self.random_state,
+            n_jobs=self.n_jobs,
+        )
+        return minimize_with_entropy(
+            minimize,
+            objective,
+            w0,
+            beam=as_beam(self.beam),
+            ramp=0 if stream else self.entropy_ramp,
+            from_optimum=not w0.any(),
+            callback=callback,
+        )
+
+    def _some(self, problem: Problem) -> Problem:
+        """The sequences of ``warm_start_fraction``."""
+        n, fraction = problem.data.n_sequences, self.warm_start_fraction
+        assert fraction is not None
+        pick = np.random.default_rng(self.random_state).permutation(n)
+        some = problem.take(np.sort(pick[: max(1, round(fraction * n))]))
+        if (some.labels < 0).any():
+            raise ValueError(f"'warm_start_fraction' of {type(self).__name__} needs labels for all tokens")
+        return replace(some, weights=None)
+
+    def _model(self, skeleton: Skeleton, w: Vector, info: dict[str, Any] | None = None) -> ChainModel:
+        s = skeleton
+        parts = s.encoder, s.labels, s.layout, w, s.constraints, np.dtype(self.dtype)
+        return self._model_class(*parts, self._settings(), info or {})
+
+    def _callback(self, model: Callable[[Vector], ChainModel]) -> Callback | None:
+        """What is called after every iteration; ``model`` makes a model of its weights."""
+        return self.callback
+
+    @property
+    def weights_(self) -> Vector:
+        """The weights, in the order of :meth:`objective`; not to be written to."""
+        self._require_fitted()
+        weights = self.model_.weights.view()
+        weights.flags.writeable = False
+        return weights
+
+
+class _Watch:
+    """A callback that adds held-out scores, prints, and stops early, around the user's."""
+
+    def __init__(
+        self,
+        owner: PenalisedChain,
+        model: Callable[[Vector], ChainModel],
+        held_out: tuple[Any, Any] | None,
+        patience: int | None,
+    ) -> None:
+        self.model, self.held_out, self.patience = model, held_out, patience
+        self.verbose, self.n_jobs = owner.verbose, owner.n_jobs
+        self.callback = owner._callback(model)
+        self.needed = self.callback is not None or self.verbose or patience is not None
+        self.score, self.w, self.since = -np.inf, np.zeros(0), 0
+
+    def __call__(self, progress: Progress, w: Vector) -> bool | None:
+        if self.held_out is not None:
+            probe = ChainEstimator()
+            probe.n_jobs = self.n_jobs
+            probe._adopt(self.model(w))
+            scores = evaluate(self.held_out[1], probe.predict(self.held_out[0])).summary()
+            progress = replace(progress, scores=scores)
+        if self.verbose:
+            held = "".join(f"  {k} {v:.4f}" for k, v in {**progress.terms, **progress.scores}.items())
+            print(
+                f"{progress.iteration:5d}  objective {progress.value:.4f}  |g| {progress.gradient_norm:.4g}  "
+                f"active {progress.active}  {progress.seconds:.2f}s{held}",
+                file=sys.stderr,
+                flush=True,
+            )
+        stop = None if self.callback is None else self.callback(progress, w)
+        if self.patience is None:
+            return stop
+        score = progress.scores.get("f1", progress.scores["accuracy"])
+        self.since += 1
+        if score > self.score:
+            self.score, self.w, self.since = score, w.copy(), 0
+        return stop or self.since >= self.patience
+
+    def best(self, result: Result) -> Result:
+        """The result, with early stopping at the weights that scored best."""
+        if not len(self.w) or result.reason == "interrupted":
+            return result
+        if self.patience is None or self.since < self.patience:
+            return replace(result, w=self.w)
+        message = f"the held-out score has not risen for {self.patience} iterations"
+        return replace(result, w=self.w, reason="early_stopping", message=message)
+
+
+def _held_out(X_dev: Any, y_dev: Any) -> tuple[Any, Any] | None:
+    """Held-out data, checked."""
+    if (X_dev is None) != (y_dev is None):
+        raise ValueError("'X_dev' and 'y_dev' of fit go together")
+    if X_dev is None:
+        return None
+    if len(X_dev) != len(y_dev):
+        raise ValueError(f"'X_dev' holds {len(X_dev)} sequences, 'y_dev' labels for {len(y_dev)}")
+    require_known(y_dev, "y_dev")
+    return X_dev, y_dev
+
+
+def _as_list(x: Any) -> Any:
+    """The same, or a list of what an iterator or an Arrow array gives."""
+    return list(x) if isinstance(x, Iterator) else plain_lists(x)

@@ -1,0 +1,160 @@
+"""Newton's method in a trust region."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crfkit.training.objective import as_objective
+from crfkit.training.optimiser import Algorithm, Callback, Progress, Reason, Result
+
+__all__ = ["NewtonCG"]
+
+Vector = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class NewtonCG(Algorithm):
+    r"""Newton's method in a trust region, its steps by conjugate gradients on exact Hessian products.
+
+    Each iteration minimises, roughly and within a ball,
+
+    .. math::
+
+        q(d) = g^\top d + \tfrac12 d^\top \nabla^2 f(w)\, d, \qquad \lVert d \rVert \le \Delta
+
+    by conjugate gradients from zero, which end at the sphere (Steihaug) or when the k-th of them lowers q by less than
+    ``accuracy / k`` of what all have (Nash and Sofer). The norm of the residual, by which they are often ended, is
+    mostly that of a few frequent features. The first radius is the length of the best step along the gradient; it
+    is a quarter of a step that gains less than a quarter of what q promised, and thrice one that gains more than three.
+
+    Parameters
+    ----------
+    accuracy : float, default=0.5
+        Less takes more products in an iteration, and fewer iterations.
+
+    Examples
+    --------
+    >>> from crfkit import CRF
+    >>> X, y = [["a", "b"], ["b"]], [["A", "B"], ["B"]]
+    >>> CRF(algorithm="newton-cg", dtype="float64").fit(X, y).predict([["a", "b"]])
+    [['A', 'B']]
+    """
+
+    accuracy: float = 0.5
+
+    rules: ClassVar = {"accuracy": {"low": 0, "strict": True}}
+
+    def minimize(
+        self,
+        objective: Any,
+        w0: Vector,
+        *,
+        c1: float = 0.0,
+        max_iter: int | None = None,
+        tol: float = 1e-5,
+        random_state: int | np.random.Generator | None = None,
+        n_jobs: int | None = None,
+        callback: Callback | None = None,
+    ) -> Result:
+        """Minimises a function with a ``hessian_product``, until the gradient is ``tol`` of its first norm."""
+        self.check(c1)
+        objective = as_objective(objective)
+        noise = 10 * float(objective.noise)
+        began = time.perf_counter()
+        w = np.array(w0, np.float64)
+        value, gradient = objective.value_and_grad(w)
+        evaluations, iteration, radius = 1, 0, np.inf
+        norm = first = float(np.linalg.norm(gradient))
+        history = [value]
+
+        def done(reason: Reason, message: str) -> Result:
+            return Result(w, value, iteration, evaluations, reason, message)
+
+        terms = objective.terms
+
+        def changed(old: Vector, fell: float, converged: bool) -> bool:
+            """Whether the objective changed itself between two steps; then the search goes on with what it is now."""
+            nonlocal value, gradient, norm, first, evaluations, terms
+            if objective.review(old, w, fell, converged) is None:
+                return False
+            value, gradient = objective.value_and_grad(w)
+            terms = objective.terms
+            evaluations += 1
+            norm = float(np.linalg.norm(gradient))
+            first = max(first, norm)
+            history[:] = [value]
+            return True
+
+        try:
+            while True:
+                if norm <= tol * max(1.0, first):
+                    if changed(w, 0.0, True):
+                        continue
+                    return done("converged", "the gradient vanishes")
+                if max_iter is not None and iteration >= max_iter:
+                    return done("max_iter", f"stopped after {max_iter} iterations")
+                if not np.isfinite(radius):
+                    radius = norm**3 / max(
+                        abs(float(gradient @ objective.hessian_product(w, gradient))), 1e-10 * norm**2
+                    )
+                step, promised = self._step(partial(objective.hessian_product, w), gradient, radius)
+                trial, there = objective.value_and_grad(w + step)
+                evaluations += 1
+                iteration += 1
+                floor = noise * abs(value)  # of a smaller change nothing is known
+                gained = (value - trial + floor) / (promised + floor)
+                length = float(np.linalg.norm(step))
+                if gained < 0.25:
+                    radius = 0.25 * length
+                elif gained > 0.75:
+                    radius = max(radius, 3 * length)
+                old, fell = w, 0.0
+                if gained > 1e-4:
+                    fell = value - trial
+                    w, value, gradient = w + step, trial, there
+                    norm = float(np.linalg.norm(gradient))
+                    terms = objective.terms
+                history.append(value)
+                if callback is not None:
+                    active, seconds = int(np.count_nonzero(w)), time.perf_counter() - began
+                    progress = Progress(iteration, value, norm, active, 1.0, evaluations, seconds, terms=terms)
+                    if callback(progress, w.copy()):
+                        return done("callback", "the callback asked to stop")
+                converged = len(history) > 5 and history[-6] - value <= floor
+                if changed(old, fell, converged):
+                    continue
+                if converged:
+                    return done("precision", "no further descent is possible in this precision")
+        except KeyboardInterrupt:
+            return done("interrupted", "interrupted; the best weights so far are kept")
+
+    def _step(self, times: Callable[[Vector], Vector], gradient: Vector, radius: float) -> tuple[Vector, float]:
+        """An approximate minimiser of q in the ball, and how far it lowers q."""
+        step, rest = np.zeros_like(gradient), -gradient  # rest: minus the gradient of q
+        p, square = rest.copy(), float(rest @ rest)
+        model = 0.0
+        for k in itertools.count(1):
+            hp = times(p)
+            curvature = float(p @ hp)
+            size = square / curvature if curvature > 0 else np.inf
+            pp, sp, ss = float(p @ p), float(step @ p), float(step @ step)
+            # step + size p is on the sphere if pp size^2 + 2 sp size + ss = radius^2
+            most = (np.sqrt(sp * sp + pp * max(radius * radius - ss, 0.0)) - sp) / pp
+            outside = size >= most
+            size = min(size, most)
+            step += size * p
+            rest -= size * hp
+            before, model = model, 0.5 * float(step @ (gradient - rest))
+            if outside or k * (model - before) >= self.accuracy * model:
+                break
+            square, last = float(rest @ rest), square
+            p = rest + (square / last) * p
+        return step, -model

@@ -1,0 +1,155 @@
+"""What all optimisers share: how they are called, what they support, what they report."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crfkit.base.parameters import check_number
+from crfkit.training.beams import BeamReport
+
+__all__ = ["Algorithm", "Callback", "Progress", "Reason", "Result"]
+
+Vector = NDArray[np.float64]
+
+#: Why training ended: the gradient vanished (or nothing was left to do), the objective improved by less than ``tol``,
+#: rounding errors hide any improvement, fresh beams bring none; a limit, the callback, held-out scores, the keyboard.
+Reason = Literal[
+    "converged", "tolerance", "precision", "beams", "max_iter", "callback", "early_stopping", "interrupted"
+]
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where training stands after an iteration.
+
+    Attributes
+    ----------
+    iteration : int
+    value : float
+        Objective with all penalties.
+    gradient_norm : float
+        Euclidean norm of the gradient (with ``c1``, of the pseudo-gradient).
+    active : int
+        Weights that are not zero.
+    step : float
+        Length of the step along the search direction.
+    evaluations : int
+        Objective evaluations so far.
+    seconds : float
+        Since training began.
+    scores : mapping of str to float
+        Held-out scores, if there is held-out data.
+    terms : mapping of str to float
+        Parts of the objective, if it has several: ``"likelihood"``, the negative log-likelihood of what is known, and
+        ``"entropy"``, without its weight, which is 0 as long as the weight is.
+    """
+
+    iteration: int
+    value: float
+    gradient_norm: float
+    active: int
+    step: float
+    evaluations: int
+    seconds: float
+    scores: Mapping[str, float] = field(default_factory=dict)
+    terms: Mapping[str, float] = field(default_factory=dict)
+
+
+#: Called after every iteration with the progress and the weights; returning True stops training.
+Callback = Callable[[Progress, Vector], bool | None]
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """What an optimiser found.
+
+    Attributes
+    ----------
+    w : float64 array
+        The best point seen.
+    value : float
+        Objective there, with all penalties.
+    iterations, evaluations : int
+    reason : str
+        Why it stopped: ``"converged"``, ``"tolerance"``, ``"precision"`` or ``"beams"`` at an optimum; ``"max_iter"``,
+        ``"callback"``, ``"early_stopping"`` or ``"interrupted"`` before.
+    message : str
+        The same in words.
+    beams : BeamReport or None
+        How the beams stood at the end, if there were any.
+    """
+
+    w: Vector
+    value: float
+    iterations: int
+    evaluations: int
+    reason: Reason
+    message: str
+    beams: BeamReport | None = None
+
+    @property
+    def converged(self) -> bool:
+        """Whether it stopped at an optimum."""
+        return self.reason in ("converged", "tolerance", "precision", "beams")
+
+
+@dataclass(frozen=True)
+class Algorithm(ABC):
+    """An optimiser with its settings; use one of :data:`~crfkit.training.ALGORITHMS`."""
+
+    #: What it supports: parameters of the estimators, ``partial_fit``, weights and unknown labels of sequences.
+    supports: ClassVar[frozenset[str]] = frozenset({"entropy_weight", "sample_weight", "unknown_labels"})
+    #: Rules of its parameters, as :func:`~crfkit.base.parameters.check_number` takes them.
+    rules: ClassVar[dict[str, dict[str, Any]]] = {}
+
+    def check(self, c1: float = 0.0) -> None:
+        """Raises if a parameter is out of range, or is not supported."""
+        for name, rule in self.rules.items():
+            check_number(self, name, getattr(self, name), **rule)
+        if c1 and "c1" not in self.supports:
+            raise ValueError(f"'c1' must be 0 for {type(self).__name__}, got {c1!r}")
+
+    @abstractmethod
+    def minimize(
+        self,
+        objective: Any,
+        w0: Vector,
+        *,
+        c1: float = 0.0,
+        max_iter: int | None = None,
+        tol: float = 1e-5,
+        random_state: int | np.random.Generator | None = None,
+        n_jobs: int | None = None,
+        callback: Callback | None = None,
+    ) -> Result:
+        """Minimises an objective.
+
+        Parameters
+        ----------
+        objective : Objective
+            The smooth part; the stochastic optimisers need a SequenceObjective.
+        w0 : float64 array [size]
+            Where to begin.
+        c1 : float
+            Coefficient of the absolute values.
+        max_iter : int, optional
+            Most iterations, or passes over the data.
+        tol : float
+            Relative improvement, or gradient, below which to stop.
+        random_state : int or Generator, optional
+            For the order of the sequences; 0 by default.
+        n_jobs : int, optional
+        callback : callable, optional
+            Called as ``callback(progress, w)`` after every iteration; returning True stops.
+
+        Returns
+        -------
+        Result
+            The best point seen, also when interrupted from the keyboard.
+        """
