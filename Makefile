@@ -32,6 +32,7 @@ lint: install-dev
 	$(BIN)/ruff format --check .
 	find src/core -name '*.[ch]pp' | xargs $(BIN)/clang-format --dry-run -Werror
 	$(BIN)/mypy
+	$(BIN)/python tools/floor_plan.py
 
 # The tests run outside of the source tree, against the installed package.
 test: lint

@@ -60,9 +60,9 @@ def make(kind: str, threads: int, **settings: Any) -> Any:
     return getattr(graph, kind)(c2=0.1, max_iter=5, **jobs(threads), **settings)
 
 
-def passing(schedule: str, **settings: Any) -> graph.Passing:
+def inference(method: str, schedule: str, **settings: Any) -> graph.Inference:
     """How messages are passed on graphs."""
-    return graph.Passing(schedule, max_iter=30, **settings)
+    return graph.Inference(method, schedule, max_iter=30, **settings)
 
 
 def cli_tag(model: Path, data: Path, out: Path, threads: int, *options: str) -> None:
@@ -76,7 +76,7 @@ def trainings() -> dict[str, dict[str, Any]]:
     out: dict[str, dict[str, Any]] = {
         "lbfgs/converged": {"max_iter": 200, "c2": 10.0},
         "owl-qn": {"c1": 0.5, "max_iter": 15},
-        "sgd/batch": {"algorithm": SGD(batch=8, average=False), "max_iter": 2},
+        "sgd/batch": {"algorithm": SGD(batch_size=8, average=False), "max_iter": 2},
         "pa/0": {"algorithm": PassiveAggressive(type=0, average=False), "max_iter": 2},
         "pa/2": {"algorithm": PassiveAggressive(type=2, error_sensitive=False), "max_iter": 2},
         "arow/10": {"algorithm": AROW(r=10.0), "max_iter": 2},
@@ -138,6 +138,8 @@ def as_arrays(value: Any) -> dict[str, Array]:
     if value is None:
         return {}
     names = [f.name for f in fields(value)] if is_dataclass(value) else getattr(value, "_fields", ())
+    if isinstance(value, chain.Marginals):
+        names = ["log_z", "nodes", "edges"]
     if names:
         return {f".{name}{k}": x for name in names for k, x in as_arrays(getattr(value, name)).items()}
     if isinstance(value, (list, tuple)):
@@ -314,15 +316,15 @@ def graphs(out: Store, data: Data) -> None:
         "higher": graph.higher_order_chain(draw((9, 3)), draw((3, 3, 3)), **job),
         "segments": graph.semi_markov_chain(draw((10, 3, 2)), draw((2, 2)), **job),
     }
-    ways: list[tuple[str, str, graph.Passing | None]] = [("exact", "exact", None)]
-    for method in ("loopy", "trw", "mean_field"):
-        ways += [(f"{method}/{s}", method, passing(s)) for s in ("sequential", "flooding", "residual")]
-    ways.append(("loopy/beam", "loopy", passing("sequential", damping=0.3, beam=chain.FixedSize(2))))
+    ways: dict[str, graph.Inference | str] = {"exact": "exact"}
+    for method, schedule in itertools.product(("loopy", "trw", "mean_field"), ("sequential", "flooding", "residual")):
+        ways[f"{method}/{schedule}"] = inference(method, schedule)
+    ways["loopy/beam"] = inference("loopy", "sequential", damping=0.3, beam=chain.FixedSize(2))
     for shape, g in shapes.items():
-        for name, method, how in ways:
-            answers = {f: tried(getattr(g, f), method, passing=how) for f in ("marginals", "map", "entropy")}
+        for name, how in ways.items():
+            answers = {f: tried(getattr(g, f), how) for f in ("marginals", "map", "entropy")}
             out.put(f"graph/{shape}/{name}", **answers)
-        out.put(f"graph/{shape}", sample=g.sample(4, rng=0), nbest=g.nbest(3))
+        out.put(f"graph/{shape}", sample=g.sample(4, random_state=0), nbest=g.nbest(3))
 
 
 def graph_crfs(out: Store, data: Data) -> None:
@@ -334,19 +336,19 @@ def graph_crfs(out: Store, data: Data) -> None:
         features, edges = rng.standard_normal((n, 4)), [[i, (i + 1) % n] for i in range(n)]
         X.append((features, edges, rng.standard_normal((n, 2))))
         y.append(((features[:, 0] > 0) + (features[:, 1] > 0)).astype(int).tolist())
-    for objective in ("likelihood", "pseudo_likelihood", "piecewise"):
-        for inference in ("exact", "loopy", "trw", "mean_field"):
-            settings = {"objective": objective, "inference": inference, "directed": inference != "loopy"}
+    for loss in ("likelihood", "pseudo_likelihood", "piecewise"):
+        for method in ("exact", "loopy", "trw", "mean_field"):
+            settings = {"loss": loss, "inference": method, "directed": method != "loopy"}
             model = make("GraphCRF", out.threads, **settings).fit(X, y)
             found = {"predict": model.predict(X), "marginals": model.predict_marginals(X)}
-            out.put(f"GraphCRF/{objective}/{inference}", weights=model.weights_, **found)
+            out.put(f"GraphCRF/{loss}/{method}", weights=model.weights_, **found)
     X, y, test = list(data.X[:60]), data.labels[:60], data.test[:20]
     pairs = [[(token[1][0], label) for token, label in zip(*row, strict=True)] for row in zip(X, y, strict=True)]
     for kind, target in (("SkipChainCRF", y), ("FactorialCRF", pairs)):
-        for inference in ("exact", "loopy"):
-            model = make(kind, out.threads, inference=inference).fit(X, target)
+        for method in ("exact", "loopy"):
+            model = make(kind, out.threads, inference=method).fit(X, target)
             found = {"predict": model.predict(test), "marginals": model.predict_marginals(test)}
-            out.put(f"{kind}/{inference}", weights=model.weights_, **found)
+            out.put(f"{kind}/{method}", weights=model.weights_, **found)
 
 
 def predictions(out: Store, data: Data) -> None:

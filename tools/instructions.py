@@ -56,8 +56,9 @@ def evaluation(times: int, model: Path) -> None:
 
 def tagging(times: int, model: Path) -> None:
     """Labels the test file, from text to text."""
-    from crfkit import load
     from crfkit.streaming import tag_columns
+
+    from crfkit import load
 
     crf = load(model, n_jobs=1)
     for _ in range(times):

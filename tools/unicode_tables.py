@@ -19,9 +19,9 @@ def character_class(code: int) -> int:
     return CLASSES.get(category, GROUPS.get(category[0], 0))
 
 
-def class_ranges() -> list[tuple[int, int, int]]:
-    """(first, last, class) of all runs; class 9 is a run of upper and lower case in turn."""
-    runs: list[tuple[int, int, int]] = []
+def class_starts() -> list[tuple[int, int]]:
+    """First code and class of all runs; class 9 is a run of upper and lower case in turn."""
+    runs: list[tuple[int, int]] = []
     code = 0x80
     while code <= sys.maxunicode:
         kind = character_class(code)
@@ -34,8 +34,7 @@ def class_ranges() -> list[tuple[int, int, int]]:
                 pair += 2
             if pair - code >= 6:
                 kind, end = 9, pair - 1
-        if kind:
-            runs.append((code, end, kind))
+        runs.append((code, kind))
         code = end + 1
     return runs
 
@@ -75,10 +74,10 @@ def main() -> None:
         "namespace crfkit {",
         "",
         "// clang-format off",
-        "struct ClassRange { u32 first, last; u8 kind; };",
         "struct LowerRange { u32 first, last; i32 step, distance; };",
         "",
-        "inline constexpr ClassRange kClassRanges[] = {",
+        "// 16 times the first code of each run, and its class",
+        "inline constexpr u32 kClassStarts[] = {",
     ]
 
     def lines(items: list[str]) -> None:
@@ -87,10 +86,10 @@ def main() -> None:
             if len(line) + len(item) > 115:
                 out.append(line)
                 line = "   "
-            line += " " + item
+            line += (" " if line == "   " else "") + item
         out.append(line)
 
-    lines([f"{{{a},{b},{k}}}," for a, b, k in class_ranges()])
+    lines([f"{16 * code + kind}," for code, kind in class_starts()])
     out += ["};", "", "inline constexpr LowerRange kLowerRanges[] = {"]
     lines([f"{{{a},{b},{s},{d}}}," for a, b, s, d in lower_ranges()])
     out += ["};", "// clang-format on", "", "}  // namespace crfkit", ""]

@@ -7,16 +7,14 @@ namespace crfkit {
 namespace {
 
 InstructionSet choose() {
-#if defined(CRFKIT_HAVE_avx2)
+#if defined(CRFKIT_HAVE_avx512)
   const char* wish = std::getenv("CRFKIT_ISA");
   const auto may = [&](const char* name) { return wish == nullptr || std::strcmp(wish, name) == 0; };
   if ((may("avx2") || may("avx512")) && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
       __builtin_cpu_supports("bmi2")) {
-#if defined(CRFKIT_HAVE_avx512)
     if (may("avx512") && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
         __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq"))
       return InstructionSet::avx512;
-#endif
     return InstructionSet::avx2;
   }
 #endif

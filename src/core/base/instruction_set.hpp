@@ -32,16 +32,6 @@ const char* instruction_set();
   }
 #define CRFKIT_PICK_NARROW(f) (best_set() == InstructionSet::base ? base::f : avx2::f)
 #define CRFKIT_PICK_WIDE(f) (best_set() == InstructionSet::avx512 ? avx512::f : CRFKIT_PICK_NARROW(f))
-#elif defined(CRFKIT_HAVE_avx2)
-#define CRFKIT_IN_EACH_SET(...) \
-  namespace base {              \
-  __VA_ARGS__                   \
-  }                             \
-  namespace avx2 {              \
-  __VA_ARGS__                   \
-  }
-#define CRFKIT_PICK_NARROW(f) (best_set() == InstructionSet::base ? base::f : avx2::f)
-#define CRFKIT_PICK_WIDE(f) CRFKIT_PICK_NARROW(f)
 #else
 #define CRFKIT_IN_EACH_SET(...) \
   namespace base {              \

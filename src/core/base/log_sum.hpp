@@ -16,12 +16,6 @@ double log_sum(N n, X x) {
   return top + std::log(total);
 }
 
-// The same of two, for sums that grow one by one.
-inline double log_add(double a, double b) {
-  const double top = std::max(a, b);  // recursion: log-sum-exp
-  return top > -std::numeric_limits<double>::infinity() ? top + std::log1p(std::exp(std::min(a, b) - top)) : top;
-}
-
 // x becomes exp(x) / sum exp(x). False, and all zero, if all are minus infinity.
 template <class N>
 bool softmax(double* x, N n) {

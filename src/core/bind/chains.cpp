@@ -19,18 +19,6 @@ i64 n_edges(const ChainInput<T>& in) {
 template <class T>
 void bind_inference(nb::module_& m) {
   m.def(
-      "sum_product",
-      [](const ChainArrays<T>& chains, int threads, Out<double, 1> log_z, std::optional<Out<T, 2>> nodes,
-         std::optional<Out<T, 3>> edges) {
-        const ChainInput<T> in = chain_input<T>(chains);
-        require(shaped(log_z, in.n_seq), "log_z has the wrong size");
-        require(shaped(nodes, n_tokens(in), in.n_labels), "nodes has the wrong size");
-        require(shaped(edges, n_edges(in), in.n_labels, in.n_labels), "edges has the wrong size");
-        const nb::gil_scoped_release release;
-        sum_product(in, make_threads(threads), log_z.data(), data_of(nodes), data_of(edges));
-      },
-      "chains"_a, "threads"_a, "log_z"_a.noconvert(), "nodes"_a.none().noconvert(), "edges"_a.none().noconvert());
-  m.def(
       "decode",
       [](const ChainArrays<T>& chains, int threads, const std::optional<BeamTuple>& beam, Out<i32, 1> path,
          Out<u8, 1> dead) {
@@ -123,7 +111,7 @@ void check_sums(const ChainInput<T>& in, const std::optional<In<double, 1>>& wei
   require(shaped(each, in.n_seq) && shaped(weight, in.n_seq), "there must be a number for every sequence");
   require(shaped(nodes, n_tokens(in), in.n_labels), "nodes has the wrong size");
   require(!pairs || (!in.per_step && shaped(pairs, in.n_labels, in.n_labels)), "pairs has the wrong size");
-  require(!edges || (in.per_step && shaped(edges, n_edges(in), in.n_labels, in.n_labels)), "edges has the wrong size");
+  require(shaped(edges, n_edges(in), in.n_labels, in.n_labels), "edges has the wrong size");
 }
 
 template <class T>

@@ -47,11 +47,6 @@ void run_for_pairs(const Prepared<T>& prepared, typename ChainKernels<T>::Kernel
 }  // namespace
 
 template <class T>
-void sum_product(const ChainInput<T>& in, const Threads& threads, double* log_z, T* nodes, T* edges) {
-  expectations(in, nullptr, threads, log_z, nodes, nullptr, edges);
-}
-
-template <class T>
 void expectations(const ChainInput<T>& in, const double* weight, const Threads& threads, double* log_z, T* nodes,
                   double* pairs, T* edges) {
   std::fill_n(log_z, in.n_seq, 0.0);  // an empty sequence has one labelling, with score 0
@@ -157,7 +152,6 @@ std::vector<Paths> nbest(const ChainInput<double>& in, i64 k, const Threads& thr
 }
 
 #define CRFKIT_INSTANTIATE(T)                                                                                    \
-  template void sum_product(const ChainInput<T>&, const Threads&, double*, T*, T*);                              \
   template void expectations(const ChainInput<T>&, const double*, const Threads&, double*, T*, double*, T*);     \
   template void covariance(const ChainInput<T>&, const T*, const T*, const double*, const Threads&, double*, T*, \
                            double*, T*);                                                                         \

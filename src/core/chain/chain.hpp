@@ -21,11 +21,6 @@ struct ChainInput {
 // First edge of each sequence, and the number of edges  [n_seq + 1]
 std::vector<i64> edge_offsets(const i64* offsets, i64 n_seq);
 
-// log_z [n_seq]: minus infinity where no path is allowed. nodes [tokens][labels] and edges
-// [edges][labels][labels] may be null; they are left as they are where no path is allowed.
-template <class T>
-void sum_product(const ChainInput<T>& in, const Threads& threads, double* log_z, T* nodes, T* edges);
-
 // Sums over the paths, each sequence with a weight of its own, and how they move. With p(y) the distribution that the
 // potentials give and R(y) = sum_t r[t][y_t] + sum_t ra[t][y_t][y_t+1]:
 //
@@ -33,7 +28,8 @@ void sum_product(const ChainInput<T>& in, const Threads& threads, double* log_z,
 //   covariance:    w[s] Cov(1{i at t}, R), w[s] Cov(1{i at t, j at t+1}, R)    Hessian of log Z times (r, ra)
 //
 // nodes [tokens][labels]; with transitions that all steps share, pairs [labels][labels] is the sum over all steps of
-// all sequences, else edges is [edges][labels][labels]. weight may be null: all one. What is left out may be null.
+// all sequences, else edges is [edges][labels][labels]. weight may be null: all one. What is left out may be null, and
+// is left as it is where no path is allowed; there log_z [n_seq] is minus infinity.
 template <class T>
 void expectations(const ChainInput<T>& in, const double* weight, const Threads& threads, double* log_z, T* nodes,
                   double* pairs, T* edges);

@@ -60,7 +60,9 @@ struct Linear {
 struct Log {
   static constexpr double one = 0.0, zero = -kInf;
   static double times(double a, double b) { return a + b; }
-  static double plus(double a, double b) { return log_add(a, b); }
+  static double plus(double a, double b) {
+    return log_sum(2, [&](int i) { return i == 0 ? a : b; });
+  }
 };
 
 struct Max : Log {

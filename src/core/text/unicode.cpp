@@ -6,16 +6,6 @@
 #include "text/unicode_tables.hpp"
 
 namespace crfkit {
-namespace {
-
-// The range that holds a code, or null.
-template <class Range, std::size_t N>
-const Range* range_of(const Range (&ranges)[N], u32 c) {
-  const auto* r = std::upper_bound(ranges, ranges + N, c, [](u32 x, const Range& y) { return x < y.first; });
-  return r == ranges || c > (r - 1)->last ? nullptr : r - 1;
-}
-
-}  // namespace
 
 CharClass class_of(u32 c) {
   if (c < 0x80) {
@@ -26,16 +16,16 @@ CharClass class_of(u32 c) {
     if (c < ' ' || c == 0x7f) return CharClass::other;
     return std::strchr("$+<=>^`|~", static_cast<int>(c)) ? CharClass::symbol : CharClass::punctuation;
   }
-  const ClassRange* r = range_of(kClassRanges, c);
-  if (r == nullptr) return CharClass::other;
-  if (r->kind == 9) return (c - r->first) % 2 == 0 ? CharClass::upper : CharClass::lower;
-  return static_cast<CharClass>(r->kind);
+  const u32 start = *(std::upper_bound(std::begin(kClassStarts), std::end(kClassStarts), 16 * c + 15) - 1);
+  if (start % 16 == 9) return (c - start / 16) % 2 == 0 ? CharClass::upper : CharClass::lower;
+  return static_cast<CharClass>(start % 16);
 }
 
 u32 lower_of(u32 c) {
   if (c < 0x80) return c >= 'A' && c <= 'Z' ? c + 32 : c;
-  const LowerRange* r = range_of(kLowerRanges, c);
-  if (r == nullptr || (c - r->first) % r->step != 0) return c;
+  const auto after = [](u32 x, const LowerRange& y) { return x < y.first; };
+  const auto* r = std::upper_bound(std::begin(kLowerRanges), std::end(kLowerRanges), c, after);
+  if (r-- == kLowerRanges || c > r->last || (c - r->first) % r->step != 0) return c;
   return c + r->distance;
 }
 

@@ -19,32 +19,19 @@ void return_free_memory() {
 #endif
 }
 
-int pack_width(const Layout& layout) { return layout.has_edges() ? 1 : kPackWidth; }
-
 }  // namespace
 
 template <class T>
 Objective<T>::Objective(std::shared_ptr<const Layout> layout, const Tokens& data, const i32* gold,
                         const double* seq_weight, const double* constraints, const Threads& threads)
-    : layout_(std::move(layout)),
-      kernels_(loss_kernels_for<T>(layout_->n_labels)),
-      state_(layout_->state_family(chain_kernels_for<T>(layout_->n_labels).lanes)),
-      edge_(layout_->edge_family(chain_kernels_for<T>(layout_->n_labels).lanes)),
-      weights_(*layout_, state_, edge_, constraints),
-      sum_(*layout_, state_, edge_),
-      offsets_(data.offsets, data.offsets + data.n_seq + 1) {
-  layout_->check(data);
-  if (seq_weight) seq_weight_.assign(seq_weight, seq_weight + data.n_seq);
+    : Base(std::move(layout), data, seq_weight, constraints) {
   const auto cuts = cut_blocks(data.offsets, data.n_seq, tokens_per_block(layout_->n_labels));
-  blocks_.resize(cuts.size());
   gold_.resize(cuts.size());
-  parallel_for(cuts.size(), threads.count, threads.poll, [&](i64 b, int) {
-    blocks_[b] = make_block<T>(state_, edge_, data, cuts[b], pack_width(*layout_));
+  const auto keep = [&](i64 b) {
     gold_[b].reserve(blocks_[b].token.size());
     for (i64 token : blocks_[b].token) gold_[b].push_back(static_cast<u16>(gold[token]));
-    std::vector<i64>().swap(blocks_[b].token);
-  });
-  for (Family* family : {&state_, &edge_}) std::vector<Family::Place>().swap(family->place);  // only blocks need it
+  };
+  Base::make_blocks(data, cuts, threads, [](i64) { return kPackWidth; }, keep);
   return_free_memory();
 }
 
@@ -64,33 +51,18 @@ double Objective<T>::block_value_and_grad(const double* w, i64 block, bool beams
   return run(w, block, block + 1, beams, g, threads);
 }
 
-template <class T>
-LossJob<T> Objective<T>::job_at(const double* w) const {
-  LossJob<T> job{weights_.view()};
-  job.w = w;
-  job.offsets = offsets_.data();
-  job.seq_weight = seq_weight_.empty() ? nullptr : seq_weight_.data();
-  return job;
-}
-
 // Adds the gradient of the blocks [first, last) to g.
 template <class T>
 double Objective<T>::run(const double* w, i64 first, i64 last, bool beams, double* g, const Threads& threads) {
   if (beams) weights_.set_ends(w);
   else weights_.set(w, threads);
   double value = 0;
-  LossJob<T> job = job_at(w);
-  job.value = &value;
-  job.g = g;
-  sum_.start(threads.count, beams, job);
-  if (std::ssize(workspaces_) < threads.count) workspaces_.resize(threads.count);
-  sum_.run(last - first, threads, [&](i64 task, int thread) {
-    if (!workspaces_[thread]) workspaces_[thread] = kernels_.workspace();
+  const LossJob<T> job = Base::start(w, &value, g, beams, threads.count);
+  Base::add_up(last - first, threads, g, [&](i64 task, Workspace& workspace) {
     const i64 b = first + task;
-    if (beams) kernels_.beam_loss(job, beams_[b], task, *workspaces_[thread]);
-    else kernels_.loss(job, blocks_[b], gold_[b].data(), task, *workspaces_[thread]);
+    if (beams) kernels_.beam_loss(job, beams_[b], task, workspace);
+    else kernels_.loss(job, blocks_[b], gold_[b].data(), task, workspace);
   });
-  sum_.collect(threads, g);
   return value;
 }
 
@@ -101,17 +73,11 @@ void Objective<T>::hessian_product(const double* w, const double* v, double c2, 
   const Direction<T> direction(*layout_, state_, edge_, weights_, v, threads);
   for (u32 k = 0; k < layout_->size; ++k) out[k] = 2 * c2 * v[k];
   double value = 0;
-  LossJob<T> job = job_at(w);
-  job.value = &value;
-  job.g = out;
+  LossJob<T> job = Base::start(w, &value, out, false, threads.count);
   direction.point(job);
-  sum_.start(threads.count, false, job);
-  if (std::ssize(workspaces_) < threads.count) workspaces_.resize(threads.count);
-  sum_.run(n_blocks(), threads, [&](i64 task, int thread) {
-    if (!workspaces_[thread]) workspaces_[thread] = kernels_.workspace();
-    kernels_.curvature(job, blocks_[task], nullptr, task, *workspaces_[thread]);
+  Base::add_up(n_blocks(), threads, out, [&](i64 task, Workspace& workspace) {
+    kernels_.curvature(job, blocks_[task], nullptr, task, workspace);
   });
-  sum_.collect(threads, out);
 }
 
 // Beams of the blocks [first, last), with the labels that each of them had before.
@@ -120,13 +86,11 @@ std::vector<BeamBlock<T>> Objective<T>::chosen(const double* w, i64 first, i64 l
                                                const std::vector<Beams>& before, const Threads& threads) {
   if (layout_->has_edges()) throw Error("beams cannot be used in training where transitions look at the input");
   weights_.set(w, threads);
-  LossJob<T> job = job_at(w);
-  if (std::ssize(workspaces_) < threads.count) workspaces_.resize(threads.count);
+  const LossJob<T> job = Base::start(w, nullptr, nullptr, true, threads.count);
   std::vector<BeamBlock<T>> out(last - first);
   parallel_for(last - first, threads.count, threads.poll, [&](i64 task, int thread) {
-    if (!workspaces_[thread]) workspaces_[thread] = kernels_.workspace();
     kernels_.loss_beams(job, blocks_[first + task], gold_[first + task].data(), criterion, before[task], out[task],
-                        *workspaces_[thread]);
+                        Base::workspace(thread));
   });
   return out;
 }

@@ -1,17 +1,15 @@
 // objective.hpp: the negative log-likelihood of a data set and its gradient.
 #pragma once
-#include <memory>
-#include <mutex>
-#include <vector>
-
-#include "model/weights.hpp"
-#include "train/gradient_sum.hpp"
+#include "train/block_objective.hpp"
 
 namespace crfkit {
 
 // sum over sequences of weight * (log Z - score of the gold path), plus c2 |w|^2.
 template <class T>
-class Objective {
+class Objective : public BlockObjective<T> {
+  using Base = BlockObjective<T>;
+  using Base::blocks_, Base::edge_, Base::kernels_, Base::layout_, Base::lock_, Base::state_, Base::weights_;
+
  public:
   // gold [tokens]; seq_weight [n_seq] or null. constraints: [labels][labels] transitions, then start and end, 0 where
   // allowed and minus infinity where not; or null.
@@ -21,7 +19,6 @@ class Objective {
   double value_and_grad(const double* w, double c2, double* g, const Threads& threads);
   // out: the Hessian at w times v, with all labels
   void hessian_product(const double* w, const double* v, double c2, double* out, const Threads& threads);
-  i64 size() const { return layout_->size; }
 
   // Beams of labels for each token, the gold label among them; they stay until they are chosen again or dropped.
   struct BeamSizes {
@@ -41,25 +38,13 @@ class Objective {
   double block_value_and_grad(const double* w, i64 block, bool beams, double* g, const Threads& threads);
 
  private:
-  // Callers on several threads take turns: the buffers are shared.
-  std::mutex lock_;
   static BeamSizes sizes(const std::vector<BeamBlock<T>>& blocks);
   std::vector<BeamBlock<T>> chosen(const double* w, i64 first, i64 last, const Criterion& criterion,
                                    const std::vector<Beams>& before, const Threads& threads);
   double run(const double* w, i64 first, i64 last, bool beams, double* g, const Threads& threads);
-  LossJob<T> job_at(const double* w) const;
 
-  const std::shared_ptr<const Layout> layout_;
-  const LossKernels<T>& kernels_;
-  Family state_, edge_;
-  Weights<T> weights_;
-  GradientSum<T> sum_;
-  std::vector<i64> offsets_;
-  std::vector<double> seq_weight_;
-  std::vector<Block<T>> blocks_;
   std::vector<std::vector<u16>> gold_;  // per block, [token rows]
   std::vector<BeamBlock<T>> beams_;     // per block, or none
-  std::vector<std::unique_ptr<Workspace>> workspaces_;
 };
 
 }  // namespace crfkit

@@ -19,49 +19,23 @@ template <class T>
 SemiObjective<T>::SemiObjective(std::shared_ptr<const Layout> layout, const Tokens& data, i64 n_partial,
                                 const u8* allowed, const double* seq_weight, const double* constraints,
                                 const Threads& threads)
-    : layout_(std::move(layout)),
-      kernels_(loss_kernels_for<T>(layout_->n_labels)),
-      state_(layout_->state_family(chain_kernels_for<T>(layout_->n_labels).lanes)),
-      edge_(layout_->edge_family(chain_kernels_for<T>(layout_->n_labels).lanes)),
-      weights_(*layout_, state_, edge_, constraints),
-      sum_(*layout_, state_, edge_),
-      offsets_(data.offsets, data.offsets + data.n_seq + 1) {
-  layout_->check(data);
-  if (seq_weight) seq_weight_.assign(seq_weight, seq_weight + data.n_seq);
+    : Base(std::move(layout), data, seq_weight, constraints) {
   const int n = layout_->n_labels, words = (n + 63) / 64;
   auto cuts = cut_blocks(data.offsets, n_partial, kTokensPerBlock);
   partial_blocks_ = cuts.size();
   for (const auto& [first, last] : cut_blocks(data.offsets + n_partial, data.n_seq - n_partial, kTokensPerBlock))
     cuts.emplace_back(first + n_partial, last + n_partial);
-  blocks_.resize(cuts.size());
   masks_.resize(partial_blocks_);
-  parallel_for(cuts.size(), threads.count, threads.poll, [&](i64 b, int) {
-    blocks_[b] = make_block<T>(state_, edge_, data, cuts[b],
-                               layout_->has_edges()  ? 1
-                               : b < partial_blocks_ ? kPackWidth
-                                                     : kEntropyWidth);
-    if (b < partial_blocks_) {
-      masks_[b].assign(blocks_[b].token.size() * words, 0);
-      for (std::size_t r = 0; r < blocks_[b].token.size(); ++r)
-        for (int j = 0; j < n; ++j)
-          if (allowed[blocks_[b].token[r] * n + j]) masks_[b][r * words + j / 64] |= u64{1} << (j % 64);
-    }
-    std::vector<i64>().swap(blocks_[b].token);
-  });
-  for (Family* family : {&state_, &edge_}) std::vector<Family::Place>().swap(family->place);  // only blocks need it
-}
-
-template <class T>
-LossJob<T> SemiObjective<T>::job_at(const double* w, double* value, double* g, int threads) {
-  LossJob<T> job{weights_.view()};
-  job.w = w;
-  job.offsets = offsets_.data();
-  job.seq_weight = seq_weight_.empty() ? nullptr : seq_weight_.data();
-  job.value = value;
-  job.g = g;
-  sum_.start(threads, false, job);
-  if (std::ssize(workspaces_) < threads) workspaces_.resize(threads);
-  return job;
+  const auto keep = [&](i64 b) {
+    if (b >= partial_blocks_) return;
+    const std::vector<i64>& token = blocks_[b].token;
+    masks_[b].assign(token.size() * words, 0);
+    for (std::size_t r = 0; r < token.size(); ++r)
+      for (int j = 0; j < n; ++j)
+        if (allowed[token[r] * n + j]) masks_[b][r * words + j / 64] |= u64{1} << (j % 64);
+  };
+  const auto width = [&](i64 b) { return b < partial_blocks_ ? kPackWidth : kEntropyWidth; };
+  Base::make_blocks(data, cuts, threads, width, keep);
 }
 
 template <class T>
@@ -81,19 +55,17 @@ typename SemiObjective<T>::Value SemiObjective<T>::run(const double* w, i64 firs
   weights_.set(w, threads);
   weights_.transitions.weigh(weights_.transitions.exact, weights_.transitions.shift, scored_, scored_t_);
   double weighted = 0;
-  LossJob<T> known = job_at(w, &value.partial, g, threads.count);
+  LossJob<T> known = Base::start(w, &value.partial, g, false, threads.count);
   known.scored = scored_.data();
   known.scored_t = scored_t_.data();
   LossJob<T> unknown = known;
   unknown.value = &weighted;
   unknown.scale = entropy_weight;
-  sum_.run(last - first, threads, [&](i64 task, int thread) {
-    if (!workspaces_[thread]) workspaces_[thread] = kernels_.workspace();
+  Base::add_up(last - first, threads, g, [&](i64 task, Workspace& workspace) {
     const i64 b = first + task;
-    if (b < partial_blocks_) kernels_.partial(known, blocks_[b], masks_[b].data(), task, *workspaces_[thread]);
-    else kernels_.entropy(unknown, blocks_[b], task, *workspaces_[thread]);
+    if (b < partial_blocks_) kernels_.partial(known, blocks_[b], masks_[b].data(), task, workspace);
+    else kernels_.entropy(unknown, blocks_[b], task, workspace);
   });
-  sum_.collect(threads, g);
   if (entropy_weight != 0) value.entropy = weighted / entropy_weight;
   return value;
 }
@@ -106,13 +78,11 @@ void SemiObjective<T>::add_hessian_product(const double* w, const double* v, dou
     weights_.set(w, threads);
     const Direction<T> direction(*layout_, state_, edge_, weights_, v, threads);
     double value = 0;
-    LossJob<T> job = job_at(w, &value, out, threads.count);
+    LossJob<T> job = Base::start(w, &value, out, false, threads.count);
     direction.point(job);
-    sum_.run(partial_blocks_, threads, [&](i64 b, int thread) {
-      if (!workspaces_[thread]) workspaces_[thread] = kernels_.workspace();
-      kernels_.curvature(job, blocks_[b], masks_[b].data(), b, *workspaces_[thread]);
+    Base::add_up(partial_blocks_, threads, out, [&](i64 b, Workspace& workspace) {
+      kernels_.curvature(job, blocks_[b], masks_[b].data(), b, workspace);
     });
-    sum_.collect(threads, out);
   }
   double size = 0, way = 0;
   for (u32 k = 0; k < layout_->size; ++k) {

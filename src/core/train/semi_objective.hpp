@@ -1,11 +1,6 @@
 // semi_objective.hpp: the loss of sequences whose labels are not all known.
 #pragma once
-#include <memory>
-#include <mutex>
-#include <vector>
-
-#include "model/weights.hpp"
-#include "train/gradient_sum.hpp"
+#include "train/block_objective.hpp"
 
 namespace crfkit {
 
@@ -15,7 +10,10 @@ namespace crfkit {
 //
 // and for the others weight * entropy.
 template <class T>
-class SemiObjective {
+class SemiObjective : public BlockObjective<T> {
+  using Base = BlockObjective<T>;
+  using Base::blocks_, Base::edge_, Base::kernels_, Base::layout_, Base::lock_, Base::state_, Base::weights_;
+
  public:
   // allowed: [tokens of the partial sequences][labels]
   SemiObjective(std::shared_ptr<const Layout> layout, const Tokens& data, i64 n_partial, const u8* allowed,
@@ -28,25 +26,13 @@ class SemiObjective {
   // Adds its Hessian at w times v to out; the entropy's part is a central difference of gradients.
   void add_hessian_product(const double* w, const double* v, double entropy_weight, double* out,
                            const Threads& threads);
-  i64 size() const { return layout_->size; }
 
  private:
   Value run(const double* w, i64 first, double entropy_weight, double* g, const Threads& threads);
-  LossJob<T> job_at(const double* w, double* value, double* g, int threads);
 
-  std::mutex lock_;
-  const std::shared_ptr<const Layout> layout_;
-  const LossKernels<T>& kernels_;
-  Family state_, edge_;
-  Weights<T> weights_;
-  GradientSum<T> sum_;
-  std::vector<i64> offsets_;
-  std::vector<double> seq_weight_;
-  std::vector<Block<T>> blocks_;
   i64 partial_blocks_ = 0;
   std::vector<std::vector<u64>> masks_;  // per partial block  [token rows][words]
   Buffer<T> scored_, scored_t_;
-  std::vector<std::unique_ptr<Workspace>> workspaces_;
 };
 
 }  // namespace crfkit

@@ -81,7 +81,7 @@ def _sum_product(
     if edges:
         steps = int(np.maximum(np.diff(x.offsets) - 1, 0).sum())
         edge_out = np.empty((steps, labels, labels), x.unary.dtype)
-    _core.sum_product(x, resolve_threads(n_jobs), log_z, node_out, edge_out)
+    _core.expectations(x, resolve_threads(n_jobs), None, log_z, node_out, None, edge_out)
     if strict:
         _require_paths(p, np.isneginf(log_z))
     return log_z, node_out, edge_out

@@ -104,10 +104,6 @@ class GraphEstimator(Estimator):
     verbose: bool
     callback: Callback | None
 
-    def _keep(self, parameters: dict[str, Any]) -> None:
-        """Stores the arguments of ``__init__`` under their names."""
-        vars(self).update({name: value for name, value in parameters.items() if name in self._parameters()})
-
     def _is_fitted(self) -> bool:
         return hasattr(self, "weights_")
 

@@ -39,11 +39,14 @@ def _walk_kernel(
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, CHUNK: tl.constexpr, PARTS: tl.constexpr,
     HAS_MASK: tl.constexpr, BEST: tl.constexpr,
 ):  # fmt: skip
-    # out[t] = u[t] + pre[t], pre[t][j] = top[j] + log sum_i exp(out[t-1][i] - h) w[i][j] with h = max_i out[t-1][i],
-    # lowered by h; the second side walks from the end, with t+1 for t-1 and the transitions turned round. BEST has
-    # pre[t][j] = max_i out[t-1][i] + w[i][j] - h instead. Before the launch out holds the NaN that _arrived waits for.
+    """Messages of all steps, from both ends, or scores of best paths.
+
+    out[t] = u[t] + pre[t], pre[t][j] = top[j] + log sum_i exp(out[t-1][i] - h) w[i][j] with h = max_i out[t-1][i],
+    lowered by h; the second side walks from the end, with t+1 for t-1 and the transitions turned round. BEST has
+    pre[t][j] = max_i out[t-1][i] + w[i][j] - h instead. Before the launch out holds a NaN that no operation
+    returns: what another program is to write has come when that is gone.
+    """
     side = tl.program_id(2)
-    side64 = side.to(tl.int64)
     b_group = b_first + tl.program_id(0) * ROWS
     r = b_group + tl.arange(0, ROWS)
     row_in = r < n_batch
@@ -51,8 +54,8 @@ def _walk_kernel(
     j = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     column_in = j < n_labels
     both = row_in[:, None] & column_in[None, :]
-    w_ptr += side64 * n_labels * n_labels
-    out_ptr += side64 * n_batch * n_steps * n_labels
+    w_ptr += side.to(tl.int64) * n_labels * n_labels
+    out_ptr += side.to(tl.int64) * n_batch * n_steps * n_labels
     # the depth of a product in parts, one for each warp
     k = tl.arange(0, PARTS)[:, None, None] * (CHUNK // PARTS) + tl.arange(0, CHUNK // PARTS)[None, None, :]
     kw = tl.arange(0, PARTS)[:, None, None] * (CHUNK // PARTS) + tl.arange(0, CHUNK // PARTS)[None, :, None]
@@ -116,8 +119,7 @@ def _walk_kernel(
         if not BEST:
             tl.store(pre_ptr + place, pre, mask=both & (r[:, None] * 0 + side > 0))
         shift += tl.where(here & seen, safe, 0.0).to(tl.float64)
-    if tl.program_id(1) == 0:
-        tl.store(shift_ptr + side * n_batch + r, shift, mask=row_in)
+    tl.store(shift_ptr + side * n_batch + r, shift, mask=row_in & (tl.program_id(1) == 0))
 
 
 @triton.jit(do_not_specialize=["n_steps"])

@@ -1,0 +1,79 @@
+// block_objective.hpp: what the objectives of a data set share: its blocks, the weights, and how gradients are added
+// up.
+#pragma once
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "model/weights.hpp"
+#include "train/gradient_sum.hpp"
+
+namespace crfkit {
+
+template <class T>
+class BlockObjective {
+ public:
+  i64 size() const { return layout_->size; }
+
+ protected:
+  BlockObjective(std::shared_ptr<const Layout> layout, const Tokens& data, const double* seq_weight,
+                 const double* constraints)
+      : layout_(std::move(layout)),
+        kernels_(loss_kernels_for<T>(layout_->n_labels)),
+        state_(layout_->state_family(chain_kernels_for<T>(layout_->n_labels).lanes)),
+        edge_(layout_->edge_family(chain_kernels_for<T>(layout_->n_labels).lanes)),
+        weights_(*layout_, state_, edge_, constraints),
+        sum_(*layout_, state_, edge_),
+        offsets_(data.offsets, data.offsets + data.n_seq + 1) {
+    layout_->check(data);
+    if (seq_weight) seq_weight_.assign(seq_weight, seq_weight + data.n_seq);
+  }
+
+  // Makes the blocks, of packs of width(b) sequences where steps share their transitions; keep(b) takes what it needs
+  // of the numbers of a block's tokens.
+  void make_blocks(const Tokens& data, const std::vector<std::pair<i64, i64>>& cuts, const Threads& threads,
+                   FunctionRef<int(i64)> width, FunctionRef<void(i64)> keep) {
+    blocks_.resize(cuts.size());
+    parallel_for(cuts.size(), threads.count, threads.poll, [&](i64 b, int) {
+      blocks_[b] = make_block<T>(state_, edge_, data, cuts[b], layout_->has_edges() ? 1 : width(b));
+      keep(b);
+      std::vector<i64>().swap(blocks_[b].token);
+    });
+    for (Family* family : {&state_, &edge_}) std::vector<Family::Place>().swap(family->place);  // only blocks need it
+  }
+
+  // A job at w that adds to value and g; ends_only: as in GradientSum.
+  LossJob<T> start(const double* w, double* value, double* g, bool ends_only, int threads) {
+    LossJob<T> job{weights_.view()};
+    job.w = w;
+    job.offsets = offsets_.data();
+    job.seq_weight = seq_weight_.empty() ? nullptr : seq_weight_.data();
+    job.value = value;
+    job.g = g;
+    sum_.start(threads, ends_only, job);
+    if (std::ssize(workspaces_) < threads) workspaces_.resize(threads);
+    return job;
+  }
+  Workspace& workspace(int thread) {
+    if (!workspaces_[thread]) workspaces_[thread] = kernels_.workspace();
+    return *workspaces_[thread];
+  }
+  // Runs body(task, workspace) for all tasks and adds their gradients to g.
+  void add_up(i64 n_tasks, const Threads& threads, double* g, FunctionRef<void(i64, Workspace&)> body) {
+    sum_.run(n_tasks, threads, [&](i64 task, int thread) { body(task, workspace(thread)); });
+    sum_.collect(threads, g);
+  }
+
+  std::mutex lock_;  // callers on several threads take turns: the buffers are shared
+  const std::shared_ptr<const Layout> layout_;
+  const LossKernels<T>& kernels_;
+  Family state_, edge_;
+  Weights<T> weights_;
+  GradientSum<T> sum_;
+  std::vector<i64> offsets_;
+  std::vector<double> seq_weight_;
+  std::vector<Block<T>> blocks_;
+  std::vector<std::unique_ptr<Workspace>> workspaces_;
+};
+
+}  // namespace crfkit
