@@ -24,7 +24,7 @@ from conll2000 import DATA, attributes, read_rows, template_text
 
 from crfkit import CRF, HMM, Template, metrics
 from crfkit.data import read_columns
-from crfkit.training.algorithms import find_algorithm
+from crfkit.training.registry import find_algorithm
 
 TARGET = 0.935
 

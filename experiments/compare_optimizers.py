@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 from optimizers import curve  # noqa: E402
 
-from crfkit.training.algorithms import find_algorithm  # noqa: E402
+from crfkit.training.registry import find_algorithm  # noqa: E402
 
 HERE = ROOT / "docs" / "experiments"
 #: Most passes; of newton-cg iterations, each of which has many products with the Hessian.

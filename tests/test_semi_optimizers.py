@@ -16,7 +16,7 @@ from test_semi import big, objective_of, partly_known, value_by_enumeration
 from crfkit import CRF, chain
 from crfkit.data import load_corpus
 from crfkit.training import SequenceObjective
-from crfkit.training.algorithms import find_algorithm
+from crfkit.training.registry import find_algorithm
 from crfkit.training.stochastic import Stochastic
 
 STOCHASTIC = ["sgd", "smd", "adagrad", "sag"]

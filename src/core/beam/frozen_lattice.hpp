@@ -7,7 +7,7 @@
 // lost even so is done again in log space (log_lattice.hpp). Steps differ in their number of labels, unlike
 // lattice.hpp's.
 #pragma once
-#include "chain/sum_product.hpp"
+#include "chain/scaled_or_log.hpp"
 
 namespace crfkit::CRFKIT_ISA {
 

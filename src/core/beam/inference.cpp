@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "beam/kernels.hpp"
-#include "chain/driver.hpp"
+#include "chain/workspaces.hpp"
 
 namespace crfkit {
 namespace {

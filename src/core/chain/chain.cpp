@@ -3,7 +3,7 @@
 #include <limits>
 
 #include "chain/best_paths.hpp"
-#include "chain/driver.hpp"
+#include "chain/workspaces.hpp"
 
 namespace crfkit {
 

@@ -2,7 +2,7 @@
 #pragma once
 #include "chain/covariance.hpp"
 #include "chain/kernels.hpp"
-#include "chain/sum_product.hpp"
+#include "chain/scaled_or_log.hpp"
 #include "chain/viterbi.hpp"
 
 namespace crfkit::CRFKIT_ISA {

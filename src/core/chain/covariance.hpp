@@ -16,7 +16,7 @@
 #pragma once
 #include <cmath>
 
-#include "chain/lattice.hpp"
+#include "chain/scaled_lattice.hpp"
 
 namespace crfkit::CRFKIT_ISA {
 

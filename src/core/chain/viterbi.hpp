@@ -5,7 +5,7 @@
 // Only v is kept; the way back finds again, for the one label it stands on, which i gave the maximum
 // (the smallest such i). Each row is shifted so that its maximum is zero: a million steps lose no digits.
 #pragma once
-#include "chain/lattice.hpp"
+#include "chain/scaled_lattice.hpp"
 
 namespace crfkit::CRFKIT_ISA {
 

@@ -1,6 +1,6 @@
 #include "model/scorer.hpp"
 
-#include "chain/driver.hpp"
+#include "chain/workspaces.hpp"
 
 namespace crfkit {
 

@@ -1,7 +1,7 @@
 // sequence.hpp: one sequence at a time: scores -> loss -> its derivatives by the scores; second derivatives; best
 // paths.
 //
-// What an algorithm of algorithms.hpp sees of a sequence is a Delta.
+// What an algorithm of update_rules.hpp sees of a sequence is a Delta.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -9,7 +9,7 @@
 #include <optional>
 
 #include "chain/covariance.hpp"
-#include "chain/sum_product.hpp"
+#include "chain/scaled_or_log.hpp"
 #include "chain/viterbi.hpp"
 #include "online/beam_sequence.hpp"
 #include "online/flat_rows.hpp"

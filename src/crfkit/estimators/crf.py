@@ -12,8 +12,8 @@ from crfkit.chain.beams import Adaptive, Beam, as_beam
 from crfkit.estimators.penalised import PenalisedChain, Rules
 from crfkit.features.encoders import FeatureSource
 from crfkit.model.chain_model import ChainModel
-from crfkit.training.algorithms import ALGORITHMS, find_algorithm
 from crfkit.training.optimiser import Algorithm, Callback
+from crfkit.training.registry import ALGORITHMS, find_algorithm
 
 if TYPE_CHECKING:
     from crfkit.estimators.hmm import HMM

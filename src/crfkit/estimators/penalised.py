@@ -22,10 +22,10 @@ from crfkit.estimators.chained import ChainEstimator
 from crfkit.features.encoders import Encoder, FeatureSource, make_encoder, plain_lists
 from crfkit.metrics import evaluate, require_known
 from crfkit.model.chain_model import ChainModel
-from crfkit.training.algorithms import find_algorithm, supporting
 from crfkit.training.checks import check_gold, check_partial, sequence_weights
 from crfkit.training.objective import LikelihoodObjective, Objective, Problem
 from crfkit.training.optimiser import Algorithm, Callback, Progress, Result
+from crfkit.training.registry import find_algorithm, supporting
 from crfkit.training.semi import SemiSupervisedObjective, minimize_with_entropy
 from crfkit.training.sequences import SequenceObjective
 from crfkit.training.stochastic import Stochastic

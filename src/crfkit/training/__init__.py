@@ -1,11 +1,11 @@
 """Objectives and optimisers."""
 
-from crfkit.training.algorithms import ALGORITHMS
 from crfkit.training.beams import BeamObjective, BeamReport
 from crfkit.training.lbfgs import LBFGS, minimize_lbfgs
 from crfkit.training.newton import NewtonCG
 from crfkit.training.objective import LikelihoodObjective, Objective, Problem
 from crfkit.training.optimiser import Algorithm, Callback, Progress, Result
+from crfkit.training.registry import ALGORITHMS
 from crfkit.training.semi import SemiSupervisedObjective
 from crfkit.training.sequences import SequenceObjective
 from crfkit.training.stochastic import AROW, SAG, SGD, SMD, AdaGrad, PassiveAggressive, Perceptron

@@ -121,7 +121,7 @@ class Settings:
 class Algorithm(ABC):
     """An optimiser with its own parameters; use one of :data:`~crfkit.training.ALGORITHMS`.
 
-    A new one defines :meth:`run`, says what it ``supports``, and gets a name in :mod:`crfkit.training.algorithms`.
+    A new one defines :meth:`run`, says what it ``supports``, and gets a name in :mod:`crfkit.training.registry`.
     """
 
     #: What it supports: parameters of the estimators, ``partial_fit``, weights and unknown labels of sequences.

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from crfkit import _core
 from crfkit.base.numbers import log_sum_exp
 from crfkit.training.objective import Objective, Problem
 
@@ -131,31 +132,28 @@ class BackwardObjective(Objective):
         for t, (label, k, value) in enumerate(nodes):
             at = label == gold[t]
             np.add.at(observed, k[at], value[at])
-        log_beta: Any = np.zeros(n)
+        transitions = np.broadcast_to(forbidden, (len(pairs), n, n)).copy()
+        for t, (pair, k, value) in enumerate(pairs):
+            np.add.at(transitions[t].reshape(-1), pair, value * local[k])
+            score += transitions[t, gold[t], gold[t + 1]]
+            at = pair == gold[t] * n + gold[t + 1]
+            np.add.at(observed, k[at], value[at])
+        log_beta = _core.backward_messages(u, transitions)
         tangent: NDArray[np.float64] = np.zeros((n, len(mine)))  # of log_beta
         for t in range(len(gold) - 1, -1, -1):
             label, k, value = nodes[t]
             np.add.at(tangent, (label, k), value)  # now of u + log_beta
-            log_beta = log_beta + u[t]
             if t == 0:
                 break
-            a: Any = forbidden.copy().ravel()
+            top = np.where(np.isneginf(log_beta[t - 1]), 0.0, log_beta[t - 1])
+            p = np.exp(transitions[t - 1] + u[t] + log_beta[t] - top[:, None])  # P(label at t | label at t - 1)
             pair, k, value = pairs[t - 1]
-            np.add.at(a, pair, value * local[k])
-            a = a.reshape(n, n)
-            score += a[gold[t - 1], gold[t]]
-            at = pair == gold[t - 1] * n + gold[t]
-            np.add.at(observed, k[at], value[at])
-            joint = a + log_beta
-            log_beta = log_sum_exp(joint)[:, 0]
-            p = np.exp(joint - np.where(np.isneginf(log_beta), 0.0, log_beta)[:, None])
             tangent = p @ tangent
             np.add.at(tangent, (pair // n, k), value * p.ravel()[pair])
-        log_z = float(log_sum_exp(log_beta)[0])
-        p = np.exp(log_beta - log_z)
-        weight = float(self._weights[s])
-        gradient[mine] += weight * (p @ tangent - observed)
-        return weight * (log_z - float(score))
+        log_z = float(log_sum_exp(u[0] + log_beta[0])[0])
+        p = np.exp(u[0] + log_beta[0] - log_z)
+        gradient[mine] += float(self._weights[s]) * (p @ tangent - observed)
+        return float(self._weights[s]) * (log_z - float(score))
 
 
 def _entries(

@@ -1,4 +1,4 @@
-// driver.hpp: what all drivers of inference on chains share: tables made ready, packs, a workspace per thread.
+// workspaces.hpp: what all drivers of inference on chains share: tables made ready, packs, a workspace per thread.
 #pragma once
 #include <algorithm>
 #include <vector>

@@ -1,5 +1,5 @@
-// algorithms.cpp: compiled once per instruction set; CRFKIT_ISA names it.
-#include "online/algorithms.hpp"
+// kernels.cpp: compiled once per instruction set; CRFKIT_ISA names it.
+#include "online/update_rules.hpp"
 
 namespace crfkit::CRFKIT_ISA {
 

@@ -1,4 +1,4 @@
-// lattice.hpp: sum-product over a pack of sequences, in scaled probability space.
+// scaled_lattice.hpp: sum-product over a pack of sequences, in scaled probability space.
 //
 // With u[t][j] the score of label j at step t and a[i][j] the score of i followed by j,
 //

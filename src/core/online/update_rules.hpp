@@ -1,4 +1,4 @@
-// algorithms.hpp: the algorithms that step after every sequence, or after a few.
+// update_rules.hpp: the algorithms that step after every sequence, or after a few.
 //
 // With w = scale * v the decay of the squared penalty is one multiplication of `scale`; a step touches only the weights
 // of the sequence's attributes. A mean of all w so far is kept the same way: with c the sum of the scales so far and d

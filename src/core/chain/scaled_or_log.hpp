@@ -1,4 +1,4 @@
-// sum_product.hpp: sum-product over a pack, in scaled probability space or, where that loses something, in log space.
+// scaled_or_log.hpp: sum-product over a pack, in scaled probability space or, where that loses something, in log space.
 //
 // The one place that knows of both: whoever asks for log Z, labels or pairs gets them, whichever space a sequence ran
 // in.
@@ -6,8 +6,8 @@
 #include <deque>
 #include <optional>
 
-#include "chain/lattice.hpp"
 #include "chain/log_lattice.hpp"
+#include "chain/scaled_lattice.hpp"
 
 namespace crfkit::CRFKIT_ISA {
 
