@@ -13,7 +13,7 @@ from oracle import finite_difference
 
 import crfkit
 from crfkit import CRF, HMM, MEMM, Template, chain
-from crfkit.data import load_corpus
+from crfkit.data import Columns, load_corpus
 
 
 def tokens(seed: int, columns: int = 2, n: int = 8, length: int = 4) -> tuple[Any, Any]:
@@ -257,3 +257,9 @@ def test_label_bias() -> None:
     assert memm.predict([["r", "i", "b"]]) == [["1", "2", "3"]]
     chain_of = {("1", "2"), ("4", "5")}
     assert tuple(memm.predict([["r", "o", "b"]])[0][:2]) in chain_of | {("1", "5")}
+
+
+def test_states_beside_columns_of_labels() -> None:
+    """Labels that come as columns are all known; no state is added to them."""
+    y = Columns.from_sequences([["A", "B"], ["B"]])
+    assert HMM(n_states=4).fit([["a", "b"], ["b"]], y).classes_.tolist() == ["A", "B"]

@@ -377,3 +377,11 @@ def test_transitions_that_look_at_the_input() -> None:
     crf = CRF(EDGES, algorithm="sgd", **settings, max_iter=100).fit(X, known)
     f = best.objective(X, known)
     assert f.value_and_grad(crf.weights_)[0] < 1.02 * f.value_and_grad(best.weights_)[0]
+
+
+def test_entropy_weight_is_idle_where_all_is_labelled() -> None:
+    """Without an unlabelled sequence the entropy's weight changes nothing, not even when training ends."""
+    X, y = [["a", "b", "a"], ["b", "a"]] * 30, [["A", "B", "A"], ["B", "A"]] * 30
+    fits = [CRF(algorithm="sgd", entropy_weight=e, tol=0.5, random_state=0).fit(X, y) for e in (0.0, 0.1)]
+    assert fits[0].n_iter_ == fits[1].n_iter_
+    np.testing.assert_array_equal(fits[0].weights_, fits[1].weights_)

@@ -56,9 +56,8 @@ def evaluation(times: int, model: Path) -> None:
 
 def tagging(times: int, model: Path) -> None:
     """Labels the test file, from text to text."""
-    from crfkit.streaming import tag_columns
-
     from crfkit import load
+    from crfkit.model.streaming import tag_columns
 
     crf = load(model, n_jobs=1)
     for _ in range(times):

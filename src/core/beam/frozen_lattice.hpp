@@ -5,7 +5,7 @@
 //
 // In double precision whatever the model's, since the label that is always kept may have next to no belief; what is
 // lost even so is done again in log space (log_lattice.hpp). Steps differ in their number of labels, unlike
-// lattice.hpp's.
+// scaled_lattice.hpp's.
 #pragma once
 #include "chain/scaled_or_log.hpp"
 

@@ -29,7 +29,7 @@ class Marginals:
         P(label j at t); for a batch, the tokens of all sequences one after another.
     edges : array [T - 1, L, L]
         P(label i at t and j at t + 1), in the same manner; computed when first looked at, unless ``pairs`` were asked
-        for.
+        for; until then the arrays of the potentials must not be changed.
     """
 
     log_z: Any

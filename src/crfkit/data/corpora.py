@@ -19,13 +19,14 @@ from crfkit.data.sequences import Columns
 def _find(folder: str, name: str) -> Path:
     """A file of a corpus, in the folder that ``CRFKIT_DATA`` names or else in the user's cache folder."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "crfkit"
-    root = Path(os.environ.get("CRFKIT_DATA") or cache)
-    if not (root / folder / name).exists():
-        raise FileNotFoundError(
-            f"the corpus needs {folder}/{name}, which is not in {root}. Set CRFKIT_DATA (an environment variable) to "
-            f"the folder that holds {folder}/"
-        )
-    return root / folder / name
+    roots = [Path(root) for root in (os.environ.get("CRFKIT_DATA"), cache) if root]
+    for root in roots:
+        if (root / folder / name).exists():
+            return root / folder / name
+    raise FileNotFoundError(
+        f"the corpus needs {folder}/{name}, which is not in {' or '.join(map(str, roots))}. Set CRFKIT_DATA (an "
+        f"environment variable) to the folder that holds {folder}/"
+    )
 
 
 def _split_of(split: str, **names: str) -> str:

@@ -173,7 +173,7 @@ class HMM(ChainEstimator):
         if not some and self.n_states is None:
             raise ValueError("'n_states' of HMM must be given where no label is known")
         labels = collect_labels(rows) if some else ()
-        if self.n_states is not None:
+        if self.n_states is not None and not isinstance(rows, Columns):
             more = max(0, self.n_states - len(labels))
             labels += tuple(k for k in range(self.n_states) if k not in labels)[:more]
         numbers = label_numbers(rows, labels, offsets)

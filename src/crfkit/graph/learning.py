@@ -178,7 +178,7 @@ class GraphEstimator(Estimator):
 
     def _set_labels(self, columns: list[list[Any]]) -> None:
         """Takes the labels out of what is to be learned."""
-        kinds = (str, int, float, tuple)
+        kinds = (str, int, float, bytes, tuple)
         self._take_labels([collect_labels(column, (), self._names[0], kinds) for column in columns])
 
     def _take_labels(self, kinds: list[tuple[Any, ...]]) -> None:

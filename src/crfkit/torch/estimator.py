@@ -289,10 +289,11 @@ class NeuralCRF(Estimator):
         offsets = np.cumsum([0, *(len(x) for x in X)])
         allowed = allowed_labels(y, labels, offsets)
         out: list[Tensor | None] = []
-        for begin, end in itertools.pairwise(offsets):
+        for row, (begin, end) in zip(y, itertools.pairwise(offsets), strict=True):
             rows = torch.from_numpy(allowed[begin:end])
             known = bool((rows.sum(1) == 1).all())
-            out.append(rows.int().argmax(1) if known else None if bool(rows.all()) else rows)
+            unknown = row is None or (len(row) > 0 and all(label is None for label in row))
+            out.append(None if unknown else rows.int().argmax(1) if known else rows)
         return out
 
     def _loss(self, batch: dict[str, Tensor], targets: Sequence[Tensor | None], weight: Tensor | None) -> Tensor:
@@ -426,7 +427,7 @@ class NeuralCRF(Estimator):
                 waited += 1
                 if best is None or score > best[0]:
                     best, waited = (score, copy.deepcopy(modules.state_dict())), 0
-            stop = self.callback is not None and self.callback(progress, weight) is True
+            stop = self.callback is not None and bool(self.callback(progress, weight))
             if stop or waited == self.early_stopping:
                 break
         if best is not None:

@@ -79,7 +79,7 @@ class _Plain(Objective):
     """An object that is no Objective, but has ``size`` and ``value_and_grad``."""
 
     def __init__(self, given: Any) -> None:
-        self.given, self.size = given, given.size
+        self.given, self.size, self.noise = given, given.size, getattr(given, "noise", Objective.noise)
 
     def value_and_grad(self, w: Vector, out: Vector | None = None) -> tuple[float, Vector]:
         return self.given.value_and_grad(w, out)  # type: ignore[no-any-return]

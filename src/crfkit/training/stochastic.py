@@ -64,7 +64,7 @@ class Stochastic(Algorithm):
         message = f"stopped after {limit} passes"
         losses: list[float] = []
         entropy_weight = objective.entropy_weight
-        ramp = objective.ramp if entropy_weight else 0
+        ramp = objective.ramp if entropy_weight and objective.n_unlabelled else 0
         try:
             go = self.prepare(objective, w, rng, limit)
             begun = True
