@@ -273,7 +273,7 @@ def test_nbest_and_sample() -> None:
         assert [q for _, q in found] == pytest.approx(best)
         assert [p[tuple(y)] for y, _ in found] == pytest.approx(best)
         assert found[0][0] == crf.decode(x, mask)[b]
-    drawn = crf.sample(x, mask, n=4000, seed=0)
+    drawn = crf.sample(x, mask, n=4000, random_state=0)
     assert [tuple(d.shape) for d in drawn] == [(4000, 4), (4000, 2)]
     for t in range(4):
         share = torch.bincount(drawn[0][:, t], minlength=3) / 4000

@@ -232,6 +232,7 @@ def main() -> int:
     for kind, most in RECURSIONS.items():
         print(f"recursions, {kind}: {counts[kind]} (at most {most})")
         failed |= not 0 < counts[kind] <= most
+    print("other recursions:", ", ".join(f"{k} {n}" for k, n in sorted(counts.items()) if k not in RECURSIONS))
     functions = [*python_functions(), *core_functions()]
     long = [f"{name}: {lines} lines" for name, lines, _ in functions if lines > LONGEST_FUNCTION]
     failed |= report(f"functions of more than {LONGEST_FUNCTION} lines", long)

@@ -30,7 +30,7 @@ Entropies entropies_of(int steps, i64 n, i64 stride, const double* gamma, Functi
     return sum;
   };
   const std::vector<double> none(n, 0.0);
-  for (int t = 0; t + 1 < steps; ++t) {
+  for (int t = 0; t + 1 < steps; ++t) {  // recursion: entropy
     const double* xi = pairs(t);
     for (i64 i = 0; i < n; ++i) out.step[t] += gamma[t * stride + i] * given(xi + i * stride, 1, none.data());
     out.total += out.step[t];

@@ -41,7 +41,7 @@ class CRF(PenalisedChain):
         dicts, lists and sets as they are. A callable is called as ``f(sequence)``, or as ``f(sequence, t)`` if it takes
         two arguments.
     algorithm : {"lbfgs", "newton-cg", "sgd", "smd", "adagrad", "sag", "ap", "pa", "arow"} or an optimiser
-        How the weights are found; an optimiser of :mod:`crfkit.training` such as ``SGD(batch=4)`` has settings
+        How the weights are found; an optimiser of :mod:`crfkit.training` such as ``SGD(batch_size=4)`` has settings
         of its own. All but ``"ap"``, ``"pa"`` and ``"arow"``, which know no penalty, go to the same minimum.
     c1 : float, default=0
         Coefficient of the sum of absolute weights; makes weights exactly zero. For ``"lbfgs"`` only.
@@ -186,7 +186,9 @@ class CRF(PenalisedChain):
         (['A', 'B', 'C'], [['C']])
         """
         if "partial_fit" not in find_algorithm(self.algorithm).supports:
-            raise ValueError(f"'algorithm' of CRF must be a stochastic one for partial_fit, got {self.algorithm!r}")
+            raise ValueError(
+                f"'algorithm' of CRF must be stochastic, and not 'sag', for partial_fit, got {self.algorithm!r}"
+            )
         return self._fit(X, y, None, sample_weight, stream=True)
 
     def _settings(self) -> dict[str, Any]:

@@ -363,15 +363,15 @@ class CRF(nn.Module):
         mask: Tensor | None = None,
         n: int = 1,
         *,
-        seed: int | None = None,
+        random_state: int | None = None,
         pairwise: Tensor | None = None,
     ) -> list[Tensor]:
         """``n`` taggings of every sequence drawn from the model: int64 tensors [n, steps].
 
-        ``seed`` is drawn from torch's generator if it is not given.
+        ``random_state`` is drawn from torch's generator if it is not given.
         """
         p, _ = self._chains(self._batch(emissions, mask, pairwise))
-        seed = int(torch.randint(2**31 - 1, ())) if seed is None else seed
+        seed = int(torch.randint(2**31 - 1, ())) if random_state is None else random_state
         return [torch.from_numpy(x.astype(np.int64)) for x in sample_paths(p, n, rng=seed)]
 
 

@@ -327,6 +327,7 @@ class SAG(Stochastic):
 
     search: int = 10
 
+    supports: ClassVar = Stochastic.supports - {"partial_fit"}
     rules: ClassVar = {"search": _COUNT}
 
     def prepare(self, objective: SequenceObjective, w: Vector, rng: Rng, limit: int) -> Pass:
