@@ -119,7 +119,7 @@ def _walk_kernel(
         if not BEST:
             tl.store(pre_ptr + place, pre, mask=both & (r[:, None] * 0 + side > 0))
         shift += tl.where(here & seen, safe, 0.0).to(tl.float64)
-    tl.store(shift_ptr + side * n_batch + r, shift, mask=row_in & (tl.program_id(1) == 0))
+    tl.store(shift_ptr + side * n_batch + r, shift, mask=row_in & (r * 0 + tl.program_id(1) == 0))
 
 
 @triton.jit(do_not_specialize=["n_steps"])
