@@ -3,7 +3,7 @@
 //   a[t][j] = u[t][j] + log sum_i exp(a[t-1][i] + s[i][j])
 //   b[t][i] = log sum_j exp(s[i][j] + u[t+1][j] + b[t+1][j])
 //
-// Used for the few sequences whose scaled pass loses something (sum_product.hpp).
+// Used for the few sequences whose scaled pass loses something (scaled_or_log.hpp).
 #pragma once
 #include <cmath>
 #include <limits>

@@ -12,7 +12,7 @@
 //
 // The pass is trusted (`good`) as long as no alpha of a reachable label fell below the smallest normal
 // number: then nothing was lost that could come back, and beta cannot overflow where it matters.
-// Otherwise the sequence is repeated in log space (sum_product.hpp).
+// Otherwise the sequence is repeated in log space (scaled_or_log.hpp).
 //
 // Who needs sums over labels, but not every small probability, may ask for less. Let all transitions be allowed and
 // their scores differ by at most R. What leads to a label leads to each other one with at least exp(-R) of the mass,

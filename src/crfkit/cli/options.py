@@ -1,4 +1,4 @@
-"""Options that several commands share."""
+"""Options of the commands, with their help."""
 
 from __future__ import annotations
 
