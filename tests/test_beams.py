@@ -15,6 +15,7 @@ from lattices import potentials
 from crfkit import chain
 from crfkit.chain import (
     Adaptive,
+    BeamMarginals,
     FixedSize,
     MinDivergence,
     Potentials,
@@ -23,7 +24,6 @@ from crfkit.chain import (
     marginals,
     nbest,
 )
-from crfkit.chain.beams import BeamMarginals
 
 rules = st.one_of(
     st.builds(MinDivergence, st.sampled_from([0.0, 0.001, 0.05, 0.3, 1.0]), st.integers(1, 3)),
@@ -38,6 +38,21 @@ def alive(p: Potentials) -> bool:
 
 def beams_of(m: BeamMarginals) -> list[list[int]]:
     return [m.labels[a:b].tolist() for a, b in itertools.pairwise(m.ptr)]
+
+
+def test_marginals_have_one_type() -> None:
+    p = Potentials(np.zeros((3, 2)), np.zeros((2, 2)))
+    found: list[chain.Marginals] = [
+        chain.marginals(p),
+        chain.marginals(p, pairs=True),
+        chain.marginals(p, beam="fixed:2"),
+    ]
+    for m in found:
+        assert isinstance(m, chain.Marginals)
+        np.testing.assert_allclose(m.log_z, 3 * np.log(2))
+        np.testing.assert_allclose(m.nodes, 0.5)
+        np.testing.assert_allclose(m.edges, 0.25)
+        assert m.edges is m.edges
 
 
 def inside(p: Potentials, beams: list[list[int]]) -> Potentials:

@@ -138,7 +138,7 @@ def as_arrays(value: Any) -> dict[str, Array]:
     if value is None:
         return {}
     names = [f.name for f in fields(value)] if is_dataclass(value) else getattr(value, "_fields", ())
-    if isinstance(value, chain.Marginals):
+    if isinstance(value, chain.Marginals) and not isinstance(value, chain.BeamMarginals):
         names = ["log_z", "nodes", "edges"]
     if names:
         return {f".{name}{k}": x for name in names for k, x in as_arrays(getattr(value, name)).items()}
