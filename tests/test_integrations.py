@@ -53,7 +53,7 @@ def test_tables_in(make: Any) -> None:
 )
 def test_tables_out_and_in_again(library: str, maker: str, write: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     if importlib.util.find_spec(library) is None:  # any table will do
-        monkeypatch.setitem(sys.modules, library, SimpleNamespace(**{maker: dict}))  # type: ignore[arg-type]
+        monkeypatch.setitem(sys.modules, library, SimpleNamespace(**{maker: dict}))
     data = from_table(write(X, Y), "token", label="label", by="sequence")
     assert (list(data.X), list(data.y or [])) == (X, Y)
     wide = write([[("a", "b")]], columns=["word", "tag"])

@@ -347,7 +347,7 @@ def test_early_stopping_keeps_the_best_weights() -> None:
     def watch(progress: training.Progress, w: Any) -> None:
         scores.append(progress.scores.get("f1", progress.scores["accuracy"]))
 
-    crf = CRF(algorithm="ap", early_stopping=3, callback=watch, max_iter=40).fit(X, y, X_dev, y_dev)
+    crf = CRF(algorithm="ap", early_stopping=3, callback=watch, max_iter=40).fit(X, y, X_dev=X_dev, y_dev=y_dev)
     assert "has not risen" in crf.result_.message
     assert crf.result_.reason == "early_stopping"
     assert not crf.result_.converged

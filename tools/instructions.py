@@ -61,7 +61,7 @@ def tagging(times: int, model: Path) -> None:
 
     crf = load(model, n_jobs=1)
     for _ in range(times):
-        for _piece in tag_columns(crf.model_, DATA / "test.txt", select=lambda table: table.select([0, 1]), threads=1):
+        for _piece in tag_columns(crf.model_, DATA / "test.txt", select=lambda table: table.select([0, 1]), n_jobs=1):
             pass
 
 

@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from crfkit.base.threads import resolve_threads
 from crfkit.chain.entropy import UncertainSpan, confidence, entropy, margin, span_entropies, span_lengths
 from crfkit.chain.potentials import Potentials
 from crfkit.chain.study import kbest_entropy
@@ -138,7 +137,7 @@ def _spans(crf: CRF, X: Any, given: Any, span: int | tuple[int, int], rate: floa
 
 def _directions(crf: CRF, X: Any) -> Any:
     """Sequences as unit vectors of their attributes, rare ones heavier; sparse [S, attributes]."""
-    data = crf.model_.encoder.encode(X, False, resolve_threads(crf.n_jobs))
+    data = crf.model_.encoder.encode(X, False, crf.n_jobs)
     n = crf.model_.encoder.n_attributes[0]
     sequence = np.repeat(np.arange(data.n_sequences), np.diff(data.ptr[data.offsets]))
     known = data.attr < n

@@ -180,7 +180,8 @@ def _run(crf: Any, corpus: _Corpus) -> None:
             if isinstance(crf, HMM):
                 crf.fit(corpus.X, corpus.y)
             else:
-                crf.fit(corpus.X, corpus.y, corpus.X_dev, corpus.y_dev, corpus.weights)
+                held_out = {"X_dev": corpus.X_dev, "y_dev": corpus.y_dev}
+                crf.fit(corpus.X, corpus.y, **held_out, sample_weight=corpus.weights)
     finally:
         crf.callback.end()
     if crf.result_.reason != "interrupted":

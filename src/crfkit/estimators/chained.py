@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from crfkit.base.parameters import Estimator
-from crfkit.base.threads import resolve_threads
 from crfkit.chain.beams import Beam, as_rule
 from crfkit.chain.inference import decode_flat, log_partition, marginals, nbest, reachable, sample
 from crfkit.chain.potentials import Potentials
@@ -44,7 +43,7 @@ class ChainEstimator(Estimator):
     def _potentials(self, X: Any, given: Any, dtype: Any = None) -> Iterator[Potentials]:
         """Potentials of the sequences, piece by piece; labels that contradict what is given are forbidden."""
         done = 0
-        for p in self.model_.potentials(X, resolve_threads(self.n_jobs), dtype):
+        for p in self.model_.potentials(X, self.n_jobs, dtype):
             if given is not None:
                 assert p.offsets is not None
                 if done + len(p) > len(given):
@@ -85,12 +84,11 @@ class ChainEstimator(Estimator):
         [['A', 'A']]
         """
         self._require_fitted()
-        threads = resolve_threads(self.n_jobs)
         rule = as_rule(beam, "predict")
         labels = self.model_.labels
         out = LabelLists()
         for p in self._potentials(X, given):
-            flat = [labels[i] for i in decode_flat(p, threads, rule).tolist()]
+            flat = [labels[i] for i in decode_flat(p, self.n_jobs, rule).tolist()]
             assert p.offsets is not None
             bounds = p.offsets.tolist()
             out += [flat[a:b] for a, b in itertools.pairwise(bounds)]
@@ -113,8 +111,7 @@ class ChainEstimator(Estimator):
         ((1, 2, 2), (3, 2))
         """
         self._require_fitted()
-        threads = resolve_threads(self.n_jobs)
-        return self.model_.score(self.model_.encoder.encode(X, False, threads), threads, np.float64)
+        return self.model_.score(self.model_.encoder.encode(X, False, self.n_jobs), self.n_jobs, np.float64)
 
     def predict_marginals(self, X: Any, *, given: Any = None) -> list[NDArray[np.floating[Any]]]:
         """Probabilities of all labels at all tokens, of the labellings that fit ``given`` (see :meth:`predict`).
@@ -125,10 +122,9 @@ class ChainEstimator(Estimator):
             Columns in the order of ``classes_``.
         """
         self._require_fitted()
-        threads = resolve_threads(self.n_jobs)
         out: list[NDArray[np.floating[Any]]] = []
         for p in self._potentials(X, given, np.float64):
-            out += p.split(marginals(p, threads).nodes)
+            out += p.split(marginals(p, self.n_jobs).nodes)
         return out
 
     def predict_nbest(
@@ -144,12 +140,11 @@ class ChainEstimator(Estimator):
             ``labels`` and ``probability``.
         """
         self._require_fitted()
-        threads = resolve_threads(self.n_jobs)
         labels = self.model_.labels
         out = []
         for p in self._potentials(X, given, np.float64):
-            log_z = log_partition(p, threads)
-            for best, z in zip(nbest(p, k, beam=beam, n_jobs=threads), log_z, strict=True):
+            log_z = log_partition(p, self.n_jobs)
+            for best, z in zip(nbest(p, k, beam=beam, n_jobs=self.n_jobs), log_z, strict=True):
                 out.append(
                     [
                         Tagging([labels[i] for i in path], float(np.exp(score - z)))

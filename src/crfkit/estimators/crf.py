@@ -169,7 +169,7 @@ class CRF(PenalisedChain):
         crf.n_iter_ = 0
         return crf
 
-    def partial_fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Self:
+    def partial_fit(self, X: Any, y: Any, *, sample_weight: ArrayLike | None = None) -> Self:
         """One more pass, over data that has just come in; for streams.
 
         Labels and attributes that are new are added. ``algorithm`` must be a stochastic one. Steps go on shrinking

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crfkit.base.parameters import check_number
-from crfkit.base.threads import resolve_threads
 from crfkit.chain.inference import log_partition, marginals, score
 from crfkit.chain.potentials import Potentials
 from crfkit.data.dataset import Dataset, Layout
@@ -119,10 +118,9 @@ class HMM(ChainEstimator):
         columns = as_columns(X)
         if len(columns) == 0:
             raise ValueError("there is no sequence to learn from")
-        threads = resolve_threads(self.n_jobs)
         lines = [f"U{c}:%x[0,{c}]" for c in range(columns.n_columns)]
         encoder = PlanEncoder(Template("\n".join(["U:", *lines, "B"])).plan())
-        data = encoder.encode(columns, True, threads)
+        data = encoder.encode(columns, True, self.n_jobs)
         counted = _Counter(columns, data, encoder)
         labels, numbers, allowed = self._labels(y, data.offsets)
         layout = Layout.build(
@@ -194,7 +192,6 @@ class HMM(ChainEstimator):
         first = allowed * (0.5 + rng.random(allowed.shape))
         first /= first.sum(axis=1, keepdims=True)
         parameters = self._estimate(*counted.expected(iter([(first, None)]), n))
-        threads = resolve_threads(self.n_jobs)
         for _ in range(self.max_iter):
             m = model(parameters)
             value = 0.0
@@ -202,9 +199,9 @@ class HMM(ChainEstimator):
             def posteriors(m: ChainModel = m) -> Iterator[tuple[Floats, Floats]]:
                 nonlocal value
                 for piece, (a, b) in counted.pieces(n * n):
-                    p = m.score(piece, threads)
+                    p = m.score(piece, self.n_jobs)
                     p = Potentials(p.unary, p.pairwise, allowed=allowed[a:b], offsets=piece.offsets)
-                    found = marginals(p, threads, pairs=True)
+                    found = marginals(p, self.n_jobs, pairs=True)
                     value += float(np.sum(found.log_z))
                     yield found.nodes.astype(np.float64), found.edges.sum(axis=0)
 

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from crfkit.base.parameters import check_number
-from crfkit.base.threads import resolve_threads
 from crfkit.chain.beams import Adaptive, Beam, as_beam
 from crfkit.chain.constraints import Constraints
 from crfkit.data.dataset import Layout
@@ -149,7 +148,7 @@ class PenalisedChain(ChainEstimator):
         if len(X) == 0:
             raise ValueError("there is no sequence to learn from")
         encoder = make_encoder(self.features, X) if model is None else model.encoder.copy() if grow else model.encoder
-        data = encoder.encode(X, grow or model is None, resolve_threads(self.n_jobs))
+        data = encoder.encode(X, grow or model is None, self.n_jobs)
         labels = collect_labels(y, () if model is None else model.labels)
         if model is not None and not grow and len(labels) > len(model.labels):
             raise ValueError(f"label {labels[len(model.labels)]!r} is not one of the model's")
@@ -232,6 +231,7 @@ class PenalisedChain(ChainEstimator):
         self,
         X: Any,
         y: Any,
+        *,
         X_dev: Any = None,
         y_dev: Any = None,
         sample_weight: ArrayLike | None = None,

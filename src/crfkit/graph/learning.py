@@ -187,7 +187,7 @@ class GraphEstimator(Estimator):
             raise ValueError("there must be one kind of labels")
         self.classes_: Any = label_array(kinds[0])
 
-    def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Self:
+    def fit(self, X: Any, y: Any, *, sample_weight: ArrayLike | None = None) -> Self:
         """Learns the weights.
 
         Parameters

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crfkit.base.parameters import check_number
-from crfkit.base.threads import resolve_threads
 from crfkit.data.labels import label_array
 from crfkit.features.encoders import Encoder, FeatureSource, make_encoder
 from crfkit.graph.checks import edge_array
@@ -75,10 +74,9 @@ class _SequenceEstimator(GraphEstimator):
         """Attributes of the tokens as a CSR matrix, and the sequences' offsets."""
         from scipy.sparse import csr_array
 
-        threads = resolve_threads(self.n_jobs)
         if grow:
             self._encoder: Encoder = make_encoder(self.features, X)
-        data = self._encoder.encode(X, grow, threads)
+        data = self._encoder.encode(X, grow, self.n_jobs)
         attr, counts = data.attr.astype(np.int64), np.diff(data.ptr)
         n, n_edge = self._encoder.n_attributes
         known = attr < n

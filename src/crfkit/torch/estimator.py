@@ -336,7 +336,9 @@ class NeuralCRF(Estimator):
                     total = total + self.c1 * p.abs().sum()
         return total
 
-    def fit(self, X: Any, y: Any, X_dev: Any = None, y_dev: Any = None, sample_weight: ArrayLike | None = None) -> Self:
+    def fit(
+        self, X: Any, y: Any, *, X_dev: Any = None, y_dev: Any = None, sample_weight: ArrayLike | None = None
+    ) -> Self:
         """Learns the weights.
 
         Parameters
