@@ -70,7 +70,7 @@ def sgd(times: int, model: Path) -> None:
     from crfkit.data import read_columns
     from crfkit.training import SGD
 
-    estimator(algorithm=SGD(eta0=0.125), max_iter=times).fit(*read_columns(DATA / "train.txt"))
+    estimator(algorithm=SGD(learning_rate=0.125), max_iter=times).fit(*read_columns(DATA / "train.txt"))
 
 
 WORK = {"evaluation": evaluation, "tagging": tagging, "sgd": sgd}

@@ -79,7 +79,7 @@ def next_batch(
     ] = None,
     n: Annotated[int, typer.Option("--number", "-n", help="Questions to ask.")] = 10,
     strategy: Annotated[str, typer.Option(help=f"One of {', '.join(active.STRATEGIES)}.")] = "sequence_entropy",
-    span: Annotated[
+    length: Annotated[
         str | None, typer.Option(help="Ask only for the most uncertain span, of this length or LEAST-MOST.")
     ] = None,
     per_token: Annotated[bool, typer.Option("--per-token", help="Divide the uncertainty by the length.")] = False,
@@ -106,7 +106,7 @@ def next_batch(
         strategy,
         given=given,
         per_token=per_token,
-        span=_span(span),
+        length=_length(length),
         diversity=diversity,
         random_state=random_state,
     )
@@ -124,12 +124,12 @@ def next_batch(
     say(f"wrote {len(questions)} questions, {tokens} tokens to label, to {output}")
 
 
-def _span(text: str | None) -> int | tuple[int, int] | None:
+def _length(text: str | None) -> int | tuple[int, int] | None:
     if text is None:
         return None
     parts = text.split("-")
     if len(parts) > 2 or not all(x.isdigit() and int(x) > 0 for x in parts) or int(parts[0]) > int(parts[-1]):
-        raise DataError(f"--span must be a length or LEAST-MOST, such as 1-5, got {text!r}")
+        raise DataError(f"--length must be a length or LEAST-MOST, such as 1-5, got {text!r}")
     return int(parts[0]), int(parts[-1])
 
 

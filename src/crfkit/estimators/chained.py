@@ -31,9 +31,6 @@ class ChainEstimator(Estimator):
     def _is_fitted(self) -> bool:
         return hasattr(self, "model_")
 
-    def _adopt(self, model: ChainModel) -> None:
-        self.model_ = model
-
     @property
     def classes_(self) -> NDArray[Any]:
         """The labels, in the order of their numbers."""
@@ -203,6 +200,6 @@ class ChainEstimator(Estimator):
         known = cls._parameters()
         out = cls(**{k: v for k, v in params.items() if k in known and k not in ("features", "algorithm", "n_jobs")})
         out.n_jobs = n_jobs
-        out._adopt(model)
+        out.model_ = model
         out.n_iter_ = int(model.info.get("iterations", 0))
         return out

@@ -165,7 +165,7 @@ class CRF(PenalisedChain):
         """
         hmm._require_fitted()
         crf = cls(dtype="float64", n_jobs=hmm.n_jobs)
-        crf._adopt(replace(hmm.model_, params=crf._settings()))
+        crf.model_ = replace(hmm.model_, params=crf._settings())
         crf.n_iter_ = 0
         return crf
 

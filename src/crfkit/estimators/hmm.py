@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from crfkit.base.parameters import check_number
 from crfkit.chain.inference import log_partition, marginals, score
 from crfkit.chain.potentials import Potentials
-from crfkit.data.dataset import Dataset, Layout
+from crfkit.data.dataset import Dataset, Layout, WeightRules
 from crfkit.data.labels import allowed_by, collect_labels, label_numbers, label_sets
 from crfkit.data.sequences import Columns
 from crfkit.estimators.chained import ChainEstimator
@@ -123,14 +123,8 @@ class HMM(ChainEstimator):
         data = encoder.encode(columns, True, self.n_jobs)
         counted = _Counter(columns, data, encoder)
         labels, numbers, allowed = self._labels(y, data.offsets)
-        layout = Layout.build(
-            data,
-            np.zeros(data.n_tokens, np.int32),
-            len(labels),
-            encoder.n_attributes,
-            all_states=True,
-            ends=True,
-        )
+        rule = WeightRules(all_possible_states=True)
+        layout = Layout.build(data, np.zeros(data.n_tokens, np.int32), len(labels), encoder.n_attributes, rule)
         settings = self._settings()
 
         def model(parameters: _Parameters, info: dict[str, Any]) -> ChainModel:
@@ -154,7 +148,7 @@ class HMM(ChainEstimator):
         self.vocabulary_ = counted.vocabulary()
         info["unseen"] = [_log(e[:, -1]).tolist() for e in parameters.emissions]
         fitted = model(parameters, info)
-        self._adopt(fitted)
+        self.model_ = fitted
         info |= {"objective": value, "stopped": message}
         self.result_ = Result(fitted.weights, value, len(self.history_), len(self.history_), reason, message)
         self.n_iter_ = len(self.history_)

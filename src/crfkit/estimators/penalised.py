@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from crfkit.base.parameters import check_number
 from crfkit.chain.beams import Adaptive, Beam, as_beam
 from crfkit.chain.constraints import Constraints
-from crfkit.data.dataset import Layout
+from crfkit.data.dataset import Layout, WeightRules
 from crfkit.data.labels import collect_labels, label_numbers, label_sets
 from crfkit.estimators.chained import ChainEstimator
 from crfkit.features.encoders import Encoder, FeatureSource, make_encoder, plain_lists
@@ -169,20 +169,10 @@ class PenalisedChain(ChainEstimator):
         if model is not None and not grow:
             layout = model.layout
         else:
-            layout = Layout.build(
-                data,
-                numbers,
-                len(labels),
-                encoder.n_attributes,
-                min_freq=self.min_freq,
-                all_states=self.all_possible_states,
-                all_transitions=self.all_possible_transitions,
-                transitions=encoder.transitions,
-                ends=self.start_end,
-                base=None if model is None else model.layout,
-                sums=self._sums,
-                sets=sets,
-            )
+            shape = self.min_freq, self.all_possible_states, self.all_possible_transitions, self.start_end
+            rule = WeightRules(*shape, encoder.transitions, self._sums)
+            base = None if model is None else model.layout
+            layout = Layout.build(data, numbers, len(labels), encoder.n_attributes, rule, base=base, sets=sets)
         settings = self.c2, self.entropy_weight, self.entropy_per, self.dtype, self.n_jobs
         problem = Problem(layout, data.without_zeros(), numbers, sets, weights, rules, *settings)
         layout, problem = self._as_trained(problem)
@@ -228,13 +218,7 @@ class PenalisedChain(ChainEstimator):
         return found
 
     def fit(
-        self,
-        X: Any,
-        y: Any,
-        *,
-        X_dev: Any = None,
-        y_dev: Any = None,
-        sample_weight: ArrayLike | None = None,
+        self, X: Any, y: Any, *, X_dev: Any = None, y_dev: Any = None, sample_weight: ArrayLike | None = None
     ) -> Self:
         """Learns the weights.
 
@@ -265,12 +249,7 @@ class PenalisedChain(ChainEstimator):
         return self._fit(X, y, held_out, sample_weight)
 
     def _fit(
-        self,
-        X: Any,
-        y: Any,
-        held_out: tuple[Any, Any] | None,
-        sample_weight: ArrayLike | None,
-        stream: bool = False,
+        self, X: Any, y: Any, held_out: tuple[Any, Any] | None, sample_weight: ArrayLike | None, stream: bool = False
     ) -> Self:
         """Columns -> features -> Dataset -> objective -> optimiser -> model."""
         X, y = _as_list(X), _as_list(y)
@@ -295,7 +274,7 @@ class PenalisedChain(ChainEstimator):
             "sequences": len(X),
             "tokens": n_tokens,
         }
-        self._adopt(self._model(skeleton.pruned(), result.w, info))
+        self.model_ = self._model(skeleton.pruned(), result.w, info)
         self.result_, self.n_iter_, self.beams_ = result, result.iterations, result.beams
         self._seen += len(X) if stream else 0
         if result.reason == "interrupted":
@@ -379,7 +358,7 @@ class _Watch:
         if self.held_out is not None:
             probe = ChainEstimator()
             probe.n_jobs = self.n_jobs
-            probe._adopt(self.model(w))
+            probe.model_ = self.model(w)
             scores = evaluate(self.held_out[1], probe.predict(self.held_out[0])).summary()
             progress = replace(progress, scores=scores)
         if self.verbose:

@@ -63,7 +63,7 @@ class _SequenceEstimator(GraphEstimator):
     _names = ("sequence", "token")
 
     features: FeatureSource
-    min_freq: int
+    min_freq: float
     all_possible_states: bool
 
     def _check_parameters(self) -> None:
@@ -145,7 +145,7 @@ class SkipChainCRF(_SequenceEstimator):
     features : as for :class:`crfkit.CRF`
     skips : callable, default=repeated_words
         Gives the pairs of tokens of a sequence that are tied.
-    min_freq : int, default=1
+    min_freq : float, default=0
         Attributes that occur less often are left out.
     all_possible_states : bool, default=False
         Whether attributes have weights also for labels that they were not seen with.
@@ -169,7 +169,7 @@ class SkipChainCRF(_SequenceEstimator):
         features: FeatureSource = "auto",
         *,
         skips: Callable[[Any], Iterable[tuple[int, int]]] = repeated_words,
-        min_freq: int = 1,
+        min_freq: float = 0,
         all_possible_states: bool = False,
         loss: str = "likelihood",
         inference: str | Inference = "loopy",
@@ -252,7 +252,7 @@ class FactorialCRF(_SequenceEstimator):
     Parameters
     ----------
     features : as for :class:`crfkit.CRF`
-    min_freq : int, default=1
+    min_freq : float, default=0
         Attributes that occur less often are left out.
     all_possible_states : bool, default=False
         Whether attributes have weights also for labels that they were not seen with.
@@ -282,7 +282,7 @@ class FactorialCRF(_SequenceEstimator):
         self,
         features: FeatureSource = "auto",
         *,
-        min_freq: int = 1,
+        min_freq: float = 0,
         all_possible_states: bool = False,
         links: Sequence[int] = (0,),
         loss: str = "likelihood",

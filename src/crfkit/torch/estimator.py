@@ -85,7 +85,7 @@ class NeuralCRF(Estimator):
         Largest norm of a gradient.
     c1, c2 : float
         Coefficients of the sums of absolute and of squared weights.
-    min_freq : int
+    min_freq : float, default=0
         Rarer words and affixes are unknown ones.
     constraints : str, Constraints or None
         As in :class:`crfkit.torch.CRF`.
@@ -153,7 +153,7 @@ class NeuralCRF(Estimator):
         clip: float | None = 5.0,
         c1: float = 0.0,
         c2: float = 0.0,
-        min_freq: int = 1,
+        min_freq: float = 0,
         constraints: str | Constraints | None = None,
         entropy_weight: float = 0.0,
         max_iter: int = 50,
@@ -203,15 +203,15 @@ class NeuralCRF(Estimator):
 
     def _check(self) -> None:
         sizes = "encoder_size encoder_layers kernel_size embedding_size affix_size character_filters"
-        for name in (*sizes.split(), "batch_size", "min_freq", "max_iter"):
+        for name in (*sizes.split(), "batch_size", "max_iter"):
             check_number(self, name, getattr(self, name), 1, integer=True)
         for name in ("window", "character_size"):
             check_number(self, name, getattr(self, name), 0, integer=True)
-        for name in ("c1", "c2", "decay", "entropy_weight", "dropout", "word_dropout", "validation_fraction"):
-            check_number(self, name, getattr(self, name), 0)
+        fractions = ("dropout", "input_dropout", "word_dropout", "validation_fraction")
+        for name in ("c1", "c2", "min_freq", "decay", "entropy_weight", *fractions):
+            check_number(self, name, getattr(self, name), 0, optional=name == "input_dropout")
         check_number(self, "early_stopping", self.early_stopping, 1, integer=True, optional=True)
-        check_number(self, "input_dropout", self.input_dropout, 0, optional=True)
-        for name in ("dropout", "input_dropout", "word_dropout", "validation_fraction"):
+        for name in fractions:
             if (getattr(self, name) or 0) >= 1:
                 raise ValueError(f"{name!r} of NeuralCRF must be below 1, got {getattr(self, name)!r}")
         check_number(self, "learning_rate", self.learning_rate, 0, optional=True, strict=True)

@@ -115,7 +115,7 @@ class Tokens:
         self,
         affixes: Sequence[int] = (),
         characters: bool = False,
-        min_freq: int = 1,
+        min_freq: float = 0,
         lower: bool = False,
         tables: Sequence[Sequence[str]] = (),
         alphabet: Sequence[str] = (),
