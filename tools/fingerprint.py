@@ -299,7 +299,9 @@ def torch_layer(out: Store, data: Data) -> None:
                 upstream = torch.linspace(-1, 1, value.numel(), dtype=value.dtype).reshape(value.shape)
                 found = torch.autograd.grad(value, [x, *layer.parameters(), *more.values()], upstream)
                 out.put(f"{key}/{name}", value=value, **{f"d{i}": g for i, g in enumerate(found)})
-            out.put(key, decode=layer.decode(x, mask, **more), nbest=layer.nbest(x, mask, 3, **more))
+            out.put(
+                key, decode=layer.decode(x, mask, pairwise=more.get("pairwise")), nbest=layer.nbest(x, mask, 3, **more)
+            )
             out.put(key, sample=layer.sample(x, mask, 2, random_state=0, **more))
 
 

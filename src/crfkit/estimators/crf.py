@@ -48,8 +48,8 @@ class CRF(PenalisedChain):
     c2 : float, default=1
         Coefficient of the sum of squared weights (without a half, as in CRFsuite).
     min_freq : float, default=0
-        (attribute, label) pairs that occur less often get no weight. CRFsuite adds up the attributes' values instead of
-        counting, and drops rare transitions too.
+        (attribute, label) pairs that occur less often get no weight; 0 and 1 keep all. CRFsuite adds up the
+        attributes' values instead of counting, and drops rare transitions too.
     all_possible_states : bool, default=False
         Weights for all (attribute, label) pairs, not only for those seen.
     all_possible_transitions : bool, default=True

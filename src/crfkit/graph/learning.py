@@ -216,13 +216,7 @@ class GraphEstimator(Estimator):
             # labels that are never seen apart stay apart only if they begin so
             w0 = 1e-3 * np.random.default_rng(0).standard_normal(objective.size)
         result = minimize_lbfgs(
-            objective,
-            w0,
-            c1=self.c1,
-            tol=self.tol,
-            max_iter=self.max_iter,
-            callback=self._watch(),
-            n_jobs=self.n_jobs,
+            objective, w0, c1=self.c1, tol=self.tol, max_iter=self.max_iter, callback=self._watch(), n_jobs=self.n_jobs
         )
         self.weights_ = objective.expand(result.w)
         self.result_ = result

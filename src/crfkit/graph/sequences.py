@@ -146,7 +146,7 @@ class SkipChainCRF(_SequenceEstimator):
     skips : callable, default=repeated_words
         Gives the pairs of tokens of a sequence that are tied.
     min_freq : float, default=0
-        Attributes that occur less often are left out.
+        Attributes that occur less often are left out; 0 and 1 keep all.
     all_possible_states : bool, default=False
         Whether attributes have weights also for labels that they were not seen with.
     loss, inference, decoding, c1, c2, entropy_weight, max_iter, tol, n_jobs, verbose, callback
@@ -253,7 +253,7 @@ class FactorialCRF(_SequenceEstimator):
     ----------
     features : as for :class:`crfkit.CRF`
     min_freq : float, default=0
-        Attributes that occur less often are left out.
+        Attributes that occur less often are left out; 0 and 1 keep all.
     all_possible_states : bool, default=False
         Whether attributes have weights also for labels that they were not seen with.
     links : sequence of int, default=(0,)
