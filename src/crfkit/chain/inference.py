@@ -261,9 +261,8 @@ def marginals(
         raise ValueError("'keep' and 'form' of marginals are for beams: there is no 'beam'")
     log_z, nodes, edges = _sum_product(p, n_jobs, nodes=True, edges=pairs)
     assert nodes is not None
-    return ExactMarginals(
-        log_z if p.offsets is not None else float(log_z[0]), nodes, (p, n_jobs) if edges is None else edges
-    )
+    pairs_of = (p, n_jobs) if edges is None else edges
+    return ExactMarginals(log_z if p.offsets is not None else float(log_z[0]), nodes, pairs_of)
 
 
 def _beam_marginals(

@@ -12,7 +12,7 @@ from crfkit import active
 from crfkit.active.strategies import fit_to_model
 from crfkit.base.files import whole_file
 from crfkit.cli.files import Reading, load_chain, model_columns, say
-from crfkit.cli.options import Format, JobsOption, ModelOption
+from crfkit.cli.options import Format, JobsOption, ModelOption, SeedOption
 from crfkit.data import Columns, DataError, read_columns
 
 app = typer.Typer(
@@ -84,7 +84,7 @@ def next_batch(
     ] = None,
     per_token: Annotated[bool, typer.Option("--per-token", help="Divide the uncertainty by the length.")] = False,
     diversity: Annotated[float, typer.Option(help="Between 0 and 1: avoid sequences like those chosen before.")] = 0.0,
-    random_state: Annotated[int, typer.Option(help="Seed of the random strategy.")] = 0,
+    random_state: SeedOption = 0,
     n_jobs: JobsOption = -1,
 ) -> None:
     """Write the next batch to label.
