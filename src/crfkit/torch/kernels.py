@@ -311,7 +311,8 @@ def width_of(emissions: Tensor) -> int:
 
 def tags_at_once(batch: Batch) -> int:
     """Steps that a program takes at once where it adds up the score of tags."""
-    return min(1024, triton.next_power_of_2(batch.emissions.shape[1]))
+    steps: int = triton.next_power_of_2(batch.emissions.shape[1])
+    return min(1024, steps)
 
 
 def multiprocessors(device: torch.device) -> int:
