@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lattices import potentials
 
-from crfkit import chain
+from crfkit import _core, chain
 from crfkit.chain import (
     Adaptive,
     BeamMarginals,
@@ -260,6 +260,14 @@ P = Potentials(np.zeros((2, 2)), np.zeros((2, 2)))
 def test_bad_beams_are_named(make: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make()
+
+
+def test_the_core_takes_no_word_that_it_does_not_know() -> None:
+    arrays = Potentials(np.zeros((3, 2)), np.zeros((2, 2))).lattice
+    with pytest.raises(ValueError, match="there is no beam 'widest'"):
+        _core.nbest(arrays, 1, ("widest", 0.0, 1), 2)
+    with pytest.raises(ValueError, match="there is no form of beams 'round'"):
+        _core.beam_sum_product(arrays, 1, FixedSize(1).core(), None, "round")
 
 
 def test_a_beam_that_loses_every_path() -> None:
