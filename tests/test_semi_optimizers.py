@@ -49,8 +49,7 @@ def test_losses_equal_enumeration(case: Case) -> None:
     assert value == pytest.approx(f.value(case["w"]), rel=1e-12, abs=1e-9)
     np.testing.assert_allclose(gradient, objective_of(case).value_and_grad(case["w"])[1], rtol=1e-7, atol=1e-7)
     known = value_by_enumeration({**case, "eta": 0.0}, case["w"]) - f.penalty(case["w"])
-    f.total = f.native.loss(np.arange(f.n_sequences))
-    terms = f.terms
+    terms = f.terms_of(f.native.loss(np.arange(f.n_sequences)))
     assert terms["likelihood"] == pytest.approx(known, rel=1e-9, abs=1e-8)
 
 

@@ -1,7 +1,7 @@
-// paper_form.hpp: for study, the marginals of beams as the paper's backward pass gives them.
+// paper_form.hpp: for study, not for use: the marginals of beams as the paper's backward pass gives them.
 //
-// Each step, and each transition, is normalised on its own; they need not agree with each other. What is for use is the
-// exact solution within the beams, frozen_lattice.hpp.
+// For use there is the exact solution within the beams, frozen_lattice.hpp. Here each step, and each transition, is
+// normalised on its own; they need not agree with each other.
 #pragma once
 #include "beam/walk.hpp"
 

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from crfkit.chain import kbest_entropy
 from crfkit.chain.entropy import UncertainSpan, confidence, entropy, margin, span_entropies, span_lengths
 from crfkit.chain.potentials import Potentials
-from crfkit.chain.study import kbest_entropy
 from crfkit.estimators.crf import CRF
 
 Vector = NDArray[np.float64]

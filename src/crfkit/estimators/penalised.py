@@ -21,14 +21,13 @@ from crfkit.estimators.chained import ChainEstimator
 from crfkit.features.encoders import Encoder, FeatureSource, make_encoder, plain_lists
 from crfkit.metrics import evaluate, require_known
 from crfkit.model.chain_model import ChainModel
+from crfkit.training import BackwardObjective
 from crfkit.training.checks import check_gold, check_partial, sequence_weights
 from crfkit.training.objective import LikelihoodObjective, Objective, Problem
 from crfkit.training.optimiser import Algorithm, Callback, Progress, Result
 from crfkit.training.registry import find_algorithm, supporting
 from crfkit.training.semi import SemiSupervisedObjective, minimize_with_entropy
 from crfkit.training.sequences import SequenceObjective
-from crfkit.training.stochastic import Stochastic
-from crfkit.training.study import BackwardObjective
 
 Vector = NDArray[np.float64]
 Rules = str | Constraints | Iterable[tuple[str, str]] | None
@@ -173,7 +172,8 @@ class PenalisedChain(ChainEstimator):
             rule = WeightRules(*shape, encoder.transitions, self._sums)
             base = None if model is None else model.layout
             layout = Layout.build(data, numbers, len(labels), encoder.n_attributes, rule, base=base, sets=sets)
-        settings = self.c2, self.entropy_weight, self.entropy_per, self.dtype, self.n_jobs
+        entropy = self.entropy_weight, self.entropy_per, self.entropy_ramp
+        settings = self.c2, *entropy, self.dtype, self.n_jobs
         problem = Problem(layout, data.without_zeros(), numbers, sets, weights, rules, *settings)
         layout, problem = self._as_trained(problem)
         return Skeleton(encoder, labels, layout, rules), problem
@@ -182,11 +182,10 @@ class PenalisedChain(ChainEstimator):
         """The layout of the model, and what is minimised: a hook for estimators that look at the data differently."""
         return problem.layout, problem
 
-    def _objective(self, problem: Problem, training: bool = False, stream: bool = False) -> Any:
+    def _objective(self, problem: Problem, training: bool = False) -> Any:
         """What is minimised; in training, in the form that the optimiser needs."""
-        if training and isinstance(find_algorithm(self.algorithm), Stochastic):
-            ramp = 0 if stream else self.entropy_ramp
-            return SequenceObjective(problem, as_beam(self.beam), seen=self._seen, ramp=ramp)
+        if training and find_algorithm(self.algorithm).sequential:
+            return SequenceObjective(problem, as_beam(self.beam), seen=self._seen)
         if self.gradient == "backward":
             return BackwardObjective(problem)
         return LikelihoodObjective(problem) if problem.sets is None else SemiSupervisedObjective(problem)
@@ -255,7 +254,9 @@ class PenalisedChain(ChainEstimator):
         X, y = _as_list(X), _as_list(y)
         old = self.model_ if (stream or self.warm_start) and self._is_fitted() else None
         skeleton, problem = self._prepare(X, y, sample_weight, old, grow=True)
-        objective = self._objective(problem, True, stream)
+        if stream:  # of one pass
+            problem = replace(problem, entropy_ramp=0)
+        objective = self._objective(problem, training=True)
         layout, n_tokens = skeleton.layout, objective.n_tokens
         w = np.zeros(layout.size) if old is None else old.layout.move_weights(old.weights, layout)
         result = None
@@ -305,7 +306,6 @@ class PenalisedChain(ChainEstimator):
             objective,
             w0,
             beam=as_beam(self.beam),
-            ramp=0 if stream else self.entropy_ramp,
             from_optimum=not w0.any(),
             callback=callback,
         )

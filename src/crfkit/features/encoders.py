@@ -114,6 +114,9 @@ class PlanEncoder:
         """One that grows by itself."""
         return PlanEncoder(self.plan, self._native.copy())
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return PlanEncoder.restore, (self.config(), self.arrays())
+
     def config(self) -> dict[str, Any]:
         """The plan."""
         strings, pairs, attributes = self._native.vocabulary()
@@ -206,6 +209,9 @@ class ItemEncoder:
     def copy(self) -> ItemEncoder:
         """One that grows by itself."""
         return ItemEncoder(self.function, self._names.copy())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ItemEncoder.restore, (self.config(), self.arrays(), self.function)
 
     def config(self) -> dict[str, Any]:
         """Only that it is one, and how the function was called."""

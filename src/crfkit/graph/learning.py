@@ -23,7 +23,7 @@ from crfkit.graph.engine import ConvergenceWarning, Inference, Scores, as_infere
 from crfkit.graph.factor_graph import FactorGraph
 from crfkit.graph.objective import LOSSES, GraphData, GraphObjective
 from crfkit.model.chain_model import damaged, plain_values, write_file
-from crfkit.training.lbfgs import minimize_lbfgs
+from crfkit.training.lbfgs import LBFGS
 from crfkit.training.optimiser import Callback, Progress
 
 Floats = NDArray[np.float64]
@@ -215,7 +215,7 @@ class GraphEstimator(Estimator):
         if not objective.complete:
             # labels that are never seen apart stay apart only if they begin so
             w0 = 1e-3 * np.random.default_rng(0).standard_normal(objective.size)
-        result = minimize_lbfgs(
+        result = LBFGS().minimize(
             objective, w0, c1=self.c1, tol=self.tol, max_iter=self.max_iter, callback=self._watch(), n_jobs=self.n_jobs
         )
         self.weights_ = objective.expand(result.w)

@@ -116,18 +116,6 @@ class _SequenceEstimator(GraphEstimator):
             self.features = function
         self._encoder = restore_encoder(header["encoder"], group(arrays, "encoder"), function)
 
-    def __getstate__(self) -> dict[str, Any]:
-        state = dict(self.__dict__)
-        if "_encoder" in state:
-            encoder = state["_encoder"]
-            state["_encoder"] = (encoder.config(), encoder.arrays(), getattr(encoder, "function", None))
-        return state
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        if "_encoder" in state:
-            state = {**state, "_encoder": restore_encoder(*state["_encoder"])}
-        self.__dict__.update(state)
-
     @staticmethod
     def _pairs(offsets: Ints, distance: int) -> Ints:
         """Pairs (t, t + distance) of tokens of the same sequence."""

@@ -100,12 +100,10 @@ class ChainModel:
     def __getstate__(self) -> dict[str, Any]:
         state = dict(self.__dict__)
         state.pop("_scorers", None)
-        state["encoder"] = (self.encoder.config(), self.encoder.arrays(), _function(self.encoder))
         state["layout"] = {**self.layout.arrays(), **self.layout.numbers()}
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        state["encoder"] = restore_encoder(*state["encoder"])
         state["layout"] = Layout(**state["layout"])
         self.__dict__.update(state)
 
@@ -253,10 +251,6 @@ def _pieces(X: Columns | Items, tokens: int) -> Iterator[Columns | Items]:
         total += size
     if begin < len(sizes):
         yield X[begin:] if begin else X
-
-
-def _function(encoder: Encoder) -> Any:
-    return encoder.function if isinstance(encoder, ItemEncoder) else None
 
 
 def restore_encoder(config: dict[str, Any], arrays: dict[str, NDArray[Any]], function: Any) -> Encoder:

@@ -202,14 +202,6 @@ class Sparse:
     def __init__(self, features: Any = "auto", encoder: Encoder | None = None) -> None:
         self.features, self.encoder = features, encoder
 
-    def __getstate__(self) -> dict[str, Any]:
-        assert self.encoder is not None
-        function = getattr(self.encoder, "function", None)
-        return {"features": self.features, "encoder": (self.encoder.config(), self.encoder.arrays(), function)}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.features, self.encoder = state["features"], restore_encoder(*state["encoder"])
-
     def fit(self, X: Sequence[Any]) -> None:
         """Learns the attributes."""
         self.encoder = make_encoder(self.features, X)

@@ -126,6 +126,8 @@ class Algorithm(ABC):
 
     #: What it supports: parameters of the estimators, ``partial_fit``, weights and unknown labels of sequences.
     supports: ClassVar[frozenset[str]] = frozenset({"entropy_weight", "sample_weight", "unknown_labels"})
+    #: Whether it goes sequence by sequence, and minimises a :class:`~crfkit.training.SequenceObjective`.
+    sequential: ClassVar[bool] = False
     #: Rules of its parameters, as :func:`~crfkit.base.parameters.check_number` takes them.
     rules: ClassVar[dict[str, dict[str, Any]]] = {}
 
