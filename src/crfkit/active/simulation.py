@@ -56,8 +56,7 @@ def simulate(
     y_test: Any,
     *,
     start: int = 20,
-    batch: int | Sequence[int] = 20,
-    rounds: int = 10,
+    batch: int | Sequence[int] = (20,) * 10,
     pool: int | None = None,
     random_state: int = 0,
     **how: Any,
@@ -73,9 +72,7 @@ def simulate(
     start : int
         Sequences, drawn at random, that are fully labelled at the beginning.
     batch : int or sequence of int
-        Questions in a round, or in each of the rounds.
-    rounds : int
-        Rounds of questions, if ``batch`` is a number.
+        Questions in each of the rounds; a number means one round.
     pool : int, optional
         Look at no more than this many sequences, drawn at random, in a round.
     random_state : int
@@ -92,7 +89,7 @@ def simulate(
     --------
     >>> from crfkit.data import load_corpus
     >>> X, y = load_corpus("ingredients", "train")
-    >>> curve = simulate(CRF(max_iter=10), X, y, X[:50], y[:50], batch=5, rounds=2)
+    >>> curve = simulate(CRF(max_iter=10), X, y, X[:50], y[:50], batch=[5, 5])
     >>> curve.sequences.tolist()
     [20, 25, 30]
     """
@@ -104,7 +101,7 @@ def simulate(
     for name, number in (("start", start), ("pool", pool)):
         if number is not None and number < 1:
             raise ValueError(f"{name!r} of simulate must be >= 1, got {number}")
-    sizes = [batch] * rounds if isinstance(batch, int) else list(batch)
+    sizes = [batch] if isinstance(batch, int) else list(batch)
     rng = np.random.default_rng(random_state)
     gold = [list(row) for row in y]
     tokens_of = [list(row) for row in X]

@@ -71,6 +71,13 @@ class ChainModel:
         Of the estimator that made it.
     info : dict
         What training wants to be remembered.
+
+    Examples
+    --------
+    >>> from crfkit import CRF
+    >>> model = CRF().fit([["a", "b"]], [["A", "B"]]).model_
+    >>> model.labels, model.score([["a", "b"]]).unary.shape
+    (('A', 'B'), (2, 2))
     """
 
     encoder: Encoder

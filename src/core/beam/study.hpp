@@ -1,4 +1,4 @@
-// paper_form.hpp: for study, the marginals of beams as the paper's backward pass gives them.
+// study.hpp: for study, the marginals of beams as the paper's backward pass gives them.
 //
 // Each step, and each transition, is normalised on its own; they need not agree with each other. What is for use is the
 // exact solution within the beams, frozen_lattice.hpp.
