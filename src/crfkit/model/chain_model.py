@@ -76,8 +76,8 @@ class ChainModel:
     --------
     >>> from crfkit import CRF
     >>> model = CRF().fit([["a", "b"]], [["A", "B"]]).model_
-    >>> model.labels, model.score([["a", "b"]]).unary.shape
-    (('A', 'B'), (2, 2))
+    >>> model.labels, model.weights.shape == (model.layout.size,)
+    (('A', 'B'), True)
     """
 
     encoder: Encoder
