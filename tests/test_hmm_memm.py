@@ -28,9 +28,9 @@ def tokens(seed: int, columns: int = 2, n: int = 8, length: int = 4) -> tuple[An
 
 def joint(hmm: HMM, x: Any, path: tuple[int, ...]) -> float:
     """Log p(x, y), one factor at a time."""
-    total = np.log(hmm.start_[path[0]])
+    total = np.log(hmm.startprob_[path[0]])
     for i, j in itertools.pairwise(path):
-        total += np.log(hmm.transitions_[i, j])
+        total += np.log(hmm.transmat_[i, j])
     for row, j in zip(x, path, strict=True):
         for word, words, e in zip(
             row if isinstance(row, tuple) else (row,), hmm.vocabulary_, hmm.emissions_, strict=True
@@ -43,7 +43,7 @@ def joint(hmm: HMM, x: Any, path: tuple[int, ...]) -> float:
 def test_hmm_by_enumeration(seed: int, columns: int) -> None:
     X, y = tokens(seed, columns)
     hmm = HMM(smoothing=0.3, transition_smoothing=0.7).fit(X, y)
-    for e in (*hmm.emissions_, hmm.transitions_, hmm.start_[None]):
+    for e in (*hmm.emissions_, hmm.transmat_, hmm.startprob_[None]):
         np.testing.assert_allclose(e.sum(axis=1), 1)
     x = [*X[0], tuple("new" for _ in range(columns)) if columns > 1 else "new"]
     n_labels = len(hmm.classes_)
@@ -66,8 +66,8 @@ def test_hmm_by_enumeration(seed: int, columns: int) -> None:
 
 def test_hmm_counts() -> None:
     hmm: Any = HMM(smoothing=0, transition_smoothing=0).fit([["a", "b", "a"], ["a"]], [["X", "Y", "X"], ["Y"]])
-    np.testing.assert_allclose(hmm.start_, [0.5, 0.5])
-    np.testing.assert_allclose(hmm.transitions_, np.array([[0, 1], [1, 0]]))
+    np.testing.assert_allclose(hmm.startprob_, [0.5, 0.5])
+    np.testing.assert_allclose(hmm.transmat_, np.array([[0, 1], [1, 0]]))
     np.testing.assert_allclose(hmm.emissions_[0], np.array([[1, 0, 0], [0.5, 0.5, 0]]))
     assert hmm.vocabulary_ == [["a", "b"]]
     np.testing.assert_allclose(hmm.result_.value, 4 * np.log(0.5))
@@ -116,7 +116,7 @@ def test_em_objective_by_enumeration() -> None:
             for c in (cells or [None] * len(x))
         ]
         total += np.log(sum(np.exp(joint(probe, x, path)) for path in itertools.product(*choices)))
-    prior = 0.5 * sum(np.log(t).sum() for t in (probe.start_, probe.transitions_, *probe.emissions_))
+    prior = 0.5 * sum(np.log(t).sum() for t in (probe.startprob_, probe.transmat_, *probe.emissions_))
     np.testing.assert_allclose(hmm.history_[-1], total + prior, rtol=1e-9)
     assert len(seen) == 3
 
