@@ -10,10 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from oracle import finite_difference
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
 
 import crfkit
 from crfkit import CRF, HMM, MEMM, Template, chain
 from crfkit.data import Columns, load_corpus
+from crfkit.model import chain_model
 
 
 def tokens(seed: int, columns: int = 2, n: int = 8, length: int = 4) -> tuple[Any, Any]:
@@ -257,6 +260,34 @@ def test_label_bias() -> None:
     assert memm.predict([["r", "i", "b"]]) == [["1", "2", "3"]]
     chain_of = {("1", "2"), ("4", "5")}
     assert tuple(memm.predict([["r", "o", "b"]])[0][:2]) in chain_of | {("1", "5")}
+
+
+@pytest.mark.parametrize("estimator", [CRF(EDGES), MEMM(EDGES), HMM(), CRF(constraints=[("L1", "L0")])])
+def test_weights_by_name(estimator: Any) -> None:
+    """The score of a labelling is the sum of the weights of its features."""
+    estimator = clone(estimator)
+    with pytest.raises(NotFittedError):
+        estimator.state_features_  # noqa: B018
+    X, y = tokens(7, columns=1)
+    y = [["L0"] * len(x) if i else s for i, (s, x) in enumerate(zip(y, X, strict=True))]
+    y[0] = ["L0", "L1", "L2", "L2"][: len(X[0])]
+    estimator.fit(X, y)
+    state, transition = estimator.state_features_, estimator.transition_features_
+    assert all(state.values())
+    m = estimator.model_
+    assert len(state) + len(transition) + len(m.edge_weights()) <= np.count_nonzero(m.weights)
+    names = m.encoder.names()
+    data = m.encoder.encode(X, False, 1)
+    scores = chain_model.ChainModel.score(m, data, 1, np.float64).unary  # before any normalisation
+    inner = np.ones(data.n_tokens, bool)
+    inner[data.offsets[:-1]] = inner[data.offsets[1:] - 1] = False  # first and last labels have weights of their own
+    for t in np.flatnonzero(inner):
+        own = [names[a] for a in data.attr[data.ptr[t] : data.ptr[t + 1]].tolist() if a < len(names)]
+        expected = [sum(state.get((name, label), 0.0) for name in own) for label in m.labels]
+        np.testing.assert_allclose(scores[t], expected, atol=1e-12)
+    table = m.transition_table()
+    for (i, a), (j, b) in itertools.product(enumerate(m.labels), repeat=2):
+        assert table[i, j] in (transition.get((a, b), 0.0), -np.inf)
 
 
 def test_states_beside_columns_of_labels() -> None:

@@ -21,6 +21,8 @@ from crfkit import CRF, HMM
 from crfkit.data import Columns
 from crfkit.estimators.hmm_tables import Monitor
 
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")  # few iterations, on purpose
+
 
 def parameters(seed: int, n: int = 3, v: int = 4) -> tuple[Any, Any, Any]:
     rng = np.random.default_rng(seed)
@@ -140,6 +142,14 @@ def test_some_of_the_parameters_are_given() -> None:
     np.testing.assert_allclose(hmm.emissionprob_, other.emissionprob_)
 
 
+def test_symbols_that_the_data_lacks() -> None:
+    hmm = HMM(n_states=2, warm_start=True, random_state=0, smoothing=0)
+    hmm.vocabulary_ = [range(5)]
+    hmm.fit([[0, 4], [4, 0, 1]])
+    assert hmm.vocabulary_ == [[0, 1, 2, 3, 4]]
+    assert (hmm.emissionprob_[:, 2:4] == 0).all()
+
+
 def test_given_zeros_stay_zero() -> None:
     """A left-to-right model stays one, also with smoothing."""
     hmm = HMM(warm_start=True, max_iter=5)
@@ -168,7 +178,7 @@ def test_labels_then_unlabelled_text() -> None:
     assert hmm.predict([["this", "bird"]]) == [["D", "N"]]
     with pytest.raises(ValueError, match="label 'V' is not one of those that HMM starts from"):
         hmm.fit([["runs"]], [["V"]])
-    with pytest.raises(ValueError, match="tokens must have 1 column"):
+    with pytest.raises(ValueError, match="tokens have 2 columns, but HMM starts from a vocabulary of 1"):
         hmm.fit([[("a", "b")]])
 
 
@@ -185,9 +195,12 @@ def test_integers_are_symbols(of: Any, tmp_path: Path) -> None:
     drawn, _ = hmm.generate(50, random_state=0)
     assert set(drawn) - {"<unseen>"} == {0, 7, 12}
     assert CRF.from_hmm(hmm).predict(X) == hmm.predict(X)
+    more = hmm.set_params(warm_start=True, max_iter=1).fit([of([5, 7])])
+    assert more.vocabulary_ == [[0, 7, 12, 5]]
+    assert text.set_params(warm_start=True, max_iter=1).fit([of([5, 7])]).vocabulary_ == [["7", "0", "12", "5"]]
     hmm.save(tmp_path / "hmm")
     again = crfkit.load(tmp_path / "hmm")
-    assert again.vocabulary_ == [[0, 7, 12]]
+    assert again.vocabulary_ == [[0, 7, 12, 5]]
     assert again.predict(X) == hmm.predict(X)
 
 

@@ -97,10 +97,10 @@ class HMM(ChainEstimator):
 
     >>> hmm = HMM()
     >>> hmm.startprob_, hmm.transmat_ = [0.5, 0.5], [[0.9, 0.1], [0.2, 0.8]]
-    >>> hmm.emissionprob_ = [[0.7, 0.3], [0.1, 0.9]]
+    >>> hmm.emissionprob_ = [[0.9, 0.1], [0.1, 0.9]]
     >>> log_probability, states = hmm.decode([[0, 0, 1, 1]])
     >>> round(log_probability, 4), states
-    (-3.0996, [[0, 0, 0, 0]])
+    (-3.7457, [[0, 0, 1, 1]])
     """
 
     _kind = "hmm"
@@ -134,7 +134,8 @@ class HMM(ChainEstimator):
 
         Parameters
         ----------
-        X : sequences of strings, or of tuples of strings
+        X : sequences of strings, of ints, or of tuples of strings
+            A list of sequences, each with its tokens.
         y : sequences of labels, optional
             ``y[i][t]`` is a label, None, or a set of labels; ``y[i]`` may be None.
 
@@ -153,17 +154,15 @@ class HMM(ChainEstimator):
             raise ValueError("there is no token to learn from")
         given: Mapping[str, Any] = self._probabilities if self.warm_start else {}
         old = self.model_ if self.warm_start and self._is_fitted() else None
+        values = given.get("vocabulary", [columns.texts()] if integers else [])  # ints in the order of their size
+        integers &= not given or holds_integers(values)
         encoder = column_encoder(columns.n_columns) if old is None else old.encoder.copy()
-        if "vocabulary" in given:
-            n_columns = len(given["vocabulary"])
-            if columns.n_columns != n_columns:
-                raise ValueError(
-                    f"tokens must have {n_columns} columns as 'vocabulary_' of HMM, not {columns.n_columns}"
-                )
-            if old is None:
-                encoder.encode(given["vocabulary"], True, 1)
-        elif integers:
-            encoder.encode([columns.texts()], True, 1)  # in the order of their size
+        if given and values and columns.n_columns != len(values):
+            raise ValueError(
+                f"tokens have {columns.n_columns} columns, but HMM starts from a vocabulary of {len(values)}"
+            )
+        if old is None and values:
+            encoder.encode(values, True, 1)
         data = encoder.encode(columns, True, resolve_threads(self.n_jobs))
         counted = Counter(data, Vocabulary(encoder))
         labels, numbers, allowed = self._labels(y, data.offsets, () if old is None else old.labels)
