@@ -277,7 +277,7 @@ def test_wrong_parameters_are_refused() -> None:
         given_hmm(0).decode([[0]], "best")
     with pytest.raises(ValueError, match="there is no token to learn from"):
         HMM(n_states=2).fit([[]])
-    with pytest.raises(AttributeError, match="this HMM has no start"):
+    with pytest.raises(AttributeError, match="this HMM has no such probabilities yet"):
         HMM().startprob_  # noqa: B018
     two = HMM().fit([[("a", "x")]], [["A"]])
     with pytest.raises(AttributeError, match="have 2 columns"):

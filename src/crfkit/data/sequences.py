@@ -150,7 +150,8 @@ class Columns(_Ragged):
         for i, x in enumerate(arrays):
             if x.ndim != 1 or (len(x) and x.dtype.kind not in "iu"):
                 raise ValueError(f"sequence {i}: all tokens must be ints, as the first one is")
-        values, ids = np.unique(np.concatenate([x.astype(np.int64) for x in arrays]), return_inverse=True)
+        flat = np.concatenate([x for x in arrays if len(x)]).astype(np.int64)
+        values, ids = np.unique(flat, return_inverse=True)
         table = cls.from_sequences([[str(v) for v in values.tolist()]])
         offsets = np.concatenate([[0], np.cumsum([len(x) for x in arrays])])
         return cls(table.strings, table.ids[ids.reshape(-1)], offsets)

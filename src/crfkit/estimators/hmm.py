@@ -287,9 +287,7 @@ class HMM(ChainEstimator):
 
     def _read(self, name: str) -> Any:
         if name not in self._probabilities:
-            raise AttributeError(
-                f"this HMM has no {name}: fit it, or set 'startprob_', 'transmat_' and 'emissionprob_'"
-            )
+            raise AttributeError("this HMM has no such probabilities yet: fit it, or set them")
         return self._probabilities[name]
 
     def _set(self, name: str, **given: Any) -> None:
