@@ -209,6 +209,8 @@ def test_columns_of_integers() -> None:
     x = Columns.from_sequences(iter(some))
     assert list(x) == [["3", "-1"], [], ["10"]]
     assert list(Columns.from_sequences(np.array([[1, 2], [2, 1]]))) == [["1", "2"], ["2", "1"]]
+    mixed = [np.array([2**53 + 1]), np.array([1], np.uint64), np.array([2], np.int8)]
+    assert list(Columns.from_sequences(mixed)) == [["9007199254740993"], ["1"], ["2"]]
     cases: list[tuple[Any, str]] = [
         ([[1, "a"]], "sequence 0: all tokens must be ints"),
         ([[1], [1.5]], "sequence 1: all tokens must be ints"),

@@ -150,7 +150,7 @@ class Columns(_Ragged):
         for i, x in enumerate(arrays):
             if x.ndim != 1 or (len(x) and x.dtype.kind not in "iu"):
                 raise ValueError(f"sequence {i}: all tokens must be ints, as the first one is")
-        flat = np.concatenate([x for x in arrays if len(x)]).astype(np.int64)
+        flat = np.concatenate(arrays, dtype=np.int64, casting="unsafe")  # empty ones are of floats
         values, ids = np.unique(flat, return_inverse=True)
         table = cls.from_sequences([[str(v) for v in values.tolist()]])
         offsets = np.concatenate([[0], np.cumsum([len(x) for x in arrays])])
