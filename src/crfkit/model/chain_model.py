@@ -182,6 +182,13 @@ class ChainModel:
             for k, a, (i, j) in zip(order.tolist(), attribute.tolist(), pairs, strict=True)
         ]
 
+    def transition_weights(self) -> dict[tuple[Any, Any], float]:
+        """Weights of a label followed by another, without those that are zero, and whatever the constraints say."""
+        n, where = self.layout.n_labels, self.layout.transition
+        known = np.flatnonzero(where >= 0)
+        pairs = zip(known.tolist(), self.weights[where[known]].tolist(), strict=True)
+        return {(self.labels[k // n], self.labels[k % n]): w for k, w in pairs if w}
+
     def transition_table(self) -> NDArray[np.float64]:
         """Scores [L, L] of label i followed by label j; minus infinity where forbidden.
 
