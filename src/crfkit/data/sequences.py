@@ -265,6 +265,7 @@ class Items(_Ragged):
         """Items of Python sequences, whose tokens are dicts, lists or sets as python-crfsuite takes them.
 
         Attributes of value zero are left out, unless ``keep_zeros``: CRFsuite counts them as seen with their labels.
+        Values must be from -1e10 to 1e10, so that training stays finite in single precision.
         """
         builder = _core.ItemBuilder(keep_zeros)
         builder.read_items(sequences if isinstance(sequences, (list, tuple)) else list(sequences))
