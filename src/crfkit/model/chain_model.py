@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from crfkit import _core
 from crfkit.base.files import whole_file
 from crfkit.base.numbers import log_sum_exp
+from crfkit.base.threads import resolve_threads
 from crfkit.chain.constraints import Constraints
 from crfkit.chain.potentials import Potentials
 from crfkit.data.dataset import Dataset, Layout
@@ -27,7 +28,6 @@ from crfkit.features.encoders import Encoder, FeatureSource, ItemEncoder, PlanEn
 
 FORMAT = 2  # since 2, the header and every array have a checksum
 _DTYPES = dict(F64="f8", F32="f4", I64="i8", I32="i4", U64="u8", U32="u4", U16="u2", U8="u1", BOOL="?")  # noqa: C408
-_HEADER = "__header__"
 _PIECE = 1 << 23  # scores held at a time while predicting
 
 
@@ -92,14 +92,14 @@ class ChainModel:
     params: Mapping[str, Any] = field(default_factory=dict)
     info: Mapping[str, Any] = field(default_factory=dict)
 
-    def scorer(self, dtype: Any = None, threads: int = 1) -> _core.ScorerF32:
+    def scorer(self, n_jobs: int | None = 1, dtype: Any = None) -> _core.ScorerF32:
         """The core's scorer in the given precision."""
         dtype = np.dtype(dtype or self.dtype)
         if dtype not in self._scorers:
             native = _core.ScorerF32 if dtype == np.float32 else _core.ScorerF64
             forbidden = None if self.constraints is None else self.constraints.as_scores()
             weights = np.ascontiguousarray(self.weights, np.float64)
-            self._scorers[dtype] = native(self.layout.native, weights, forbidden, threads)
+            self._scorers[dtype] = native(self.layout.native, weights, forbidden, resolve_threads(n_jobs))
         return self._scorers[dtype]
 
     @cached_property
@@ -109,30 +109,28 @@ class ChainModel:
     def __getstate__(self) -> dict[str, Any]:
         state = dict(self.__dict__)
         state.pop("_scorers", None)
-        state["encoder"] = (self.encoder.config(), self.encoder.arrays(), _function(self.encoder))
         state["layout"] = {**self.layout.arrays(), **self.layout.numbers()}
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        state["encoder"] = restore_encoder(*state["encoder"])
         state["layout"] = Layout(**state["layout"])
         self.__dict__.update(state)
 
-    def score(self, data: Dataset, threads: int, dtype: Any = None) -> Potentials:
+    def score(self, data: Dataset, n_jobs: int | None, dtype: Any = None) -> Potentials:
         """Potentials of a data set, a batch."""
-        scorer = self.scorer(dtype, threads)
+        scorer = self.scorer(n_jobs, dtype)
         n = self.layout.n_labels
         kind = np.dtype(dtype or self.dtype)
         unary = np.empty((data.n_tokens, n), kind)
         edges = int(np.maximum(np.diff(data.offsets) - 1, 0).sum()) if scorer.per_step else 1
         pairwise = np.empty((edges, n, n), kind)
-        scorer.score(data.native, threads, unary, pairwise)
+        scorer.score(data.native, resolve_threads(n_jobs), unary, pairwise)
         return Potentials(unary, pairwise if scorer.per_step else pairwise[0], offsets=data.offsets)
 
-    def potentials(self, X: Any, threads: int, dtype: Any = None) -> Iterator[Potentials]:
+    def potentials(self, X: Any, n_jobs: int | None, dtype: Any = None) -> Iterator[Potentials]:
         """Potentials of sequences, piece by piece so that long inputs do not fill the memory."""
         for piece in _pieces(self.encoder.read(X), max(1, _PIECE // self._scores_per_token)):
-            yield self.score(self.encoder.encode(piece, False, threads), threads, dtype)
+            yield self.score(self.encoder.encode(piece, False, n_jobs), n_jobs, dtype)
 
     @property
     def _scores_per_token(self) -> int:
@@ -233,9 +231,9 @@ class LocalChainModel(ChainModel):
     Its potentials are logarithms of probabilities: of the first label, and of each label given the one before.
     """
 
-    def score(self, data: Dataset, threads: int, dtype: Any = None) -> Potentials:
+    def score(self, data: Dataset, n_jobs: int | None, dtype: Any = None) -> Potentials:
         """Potentials of a data set, a batch; transitions have a matrix for every step."""
-        p = super().score(data, threads, dtype)
+        p = super().score(data, n_jobs, dtype)
         n, offsets = self.layout.n_labels, data.offsets
         inner = np.ones(data.n_tokens, bool)
         first = offsets[:-1][np.diff(offsets) > 0]
@@ -262,10 +260,6 @@ def _pieces(X: Columns | Items, tokens: int) -> Iterator[Columns | Items]:
         total += size
     if begin < len(sizes):
         yield X[begin:] if begin else X
-
-
-def _function(encoder: Encoder) -> Any:
-    return encoder.function if isinstance(encoder, ItemEncoder) else None
 
 
 def restore_encoder(config: dict[str, Any], arrays: dict[str, NDArray[Any]], function: Any) -> Encoder:
@@ -302,9 +296,9 @@ def write_file(path: str | os.PathLike[str], header: dict[str, Any], arrays: dic
 
     tensors = {k: np.ascontiguousarray(v) for k, v in arrays.items()}
     sums = {k: _checksum(k, v) for k, v in tensors.items()}
-    whole = {"format": FORMAT, **header, "crc32": sums}
-    sums[_HEADER] = zlib.crc32(json.dumps(whole).encode())  # of all but itself
-    data = save(tensors, {"crfkit": json.dumps(whole)})  # one entry: the order of several would be random
+    head = json.dumps({"format": FORMAT, **header, "arrays_crc32": sums})
+    head = f'{{"crc32": {zlib.crc32(head.encode())}, {head[1:]}'
+    data = save(tensors, {"crfkit": head})  # in one entry: several would be written in random order
     with whole_file(path) as file:
         file.write(data)
 
@@ -347,7 +341,8 @@ def read_file(path: str | os.PathLike[str], verify: bool = True) -> tuple[dict[s
         raise ModelError(f"{name}: not a crfkit model, or one that is cut short")
     try:
         table = json.loads(mapped[8 : 8 + length])
-        header = json.loads(table.pop("__metadata__", {}).get("crfkit", "null"))
+        head = table.pop("__metadata__", {}).get("crfkit", "null")
+        header = json.loads(head)
     except (UnicodeDecodeError, json.JSONDecodeError, RecursionError, AttributeError, TypeError) as e:
         raise ModelError(f"{name}: not a crfkit model: its header is damaged") from e
     if not isinstance(header, dict):
@@ -359,9 +354,11 @@ def read_file(path: str | os.PathLike[str], verify: bool = True) -> tuple[dict[s
         raise ModelError(f"{name}: written by a later crfkit (format {version}, this one reads {FORMAT})")
     data = np.frombuffer(mapped, np.uint8, offset=8 + length)
     arrays = {key: _tensor(name, key, entry, data) for key, entry in table.items()}
-    sums = header.pop("crc32", None)
+    own, sums = header.pop("crc32", None), header.pop("arrays_crc32", None)
     if verify and version > 1:
-        _check_sums(name, header, arrays, sums)
+        if zlib.crc32(f"{{{head.partition(', ')[2]}".encode(errors="surrogatepass")) != own:
+            raise ModelError(f"{name}: the model is damaged: its header does not match its checksum")
+        _check_sums(name, arrays, sums)
     return header, arrays
 
 
@@ -382,13 +379,10 @@ def _tensor(name: str, key: str, entry: Any, data: NDArray[np.uint8]) -> NDArray
     return (flat if aligned else flat.copy()).view(dtype).reshape(shape)
 
 
-def _check_sums(name: str, header: dict[str, Any], arrays: dict[str, NDArray[Any]], sums: Any) -> None:
-    """Raises if anything does not match its checksum."""
-    if not isinstance(sums, dict) or sums.keys() != {*arrays, _HEADER}:
+def _check_sums(name: str, arrays: dict[str, NDArray[Any]], sums: Any) -> None:
+    """Raises if an array does not match its checksum."""
+    if not isinstance(sums, dict) or sums.keys() != arrays.keys():
         raise ModelError(f"{name}: the model is damaged: its checksums are not those of its arrays")
-    own = sums.pop(_HEADER)
-    if zlib.crc32(json.dumps({**header, "crc32": sums}).encode()) != own:
-        raise ModelError(f"{name}: the model is damaged: its header does not match its checksum")
     for key, array in arrays.items():
         if _checksum(key, array) != sums[key]:
             raise ModelError(f"{name}: the model is damaged: {key!r} does not match its checksum")
