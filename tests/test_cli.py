@@ -409,3 +409,10 @@ def test_margins_take_unknown_labels_but_no_entropy(folder: Path) -> None:
     how = ("--unlabelled", folder / "unseen.txt", "--entropy-weight", "0.1", "-a", "pa")
     out = run("train", folder / "train.txt", *how, "-m", folder / "margin", code=1)
     assert "'entropy_weight' of CRF must be 0 for the algorithm 'pa'" in out.stderr
+
+
+def test_an_end_at_max_iter_is_said(folder: Path) -> None:
+    out = run("train", folder / "train.txt", "-m", folder / "short", "--max-iter", "2")
+    [line] = [line for line in out.stderr.splitlines() if "warning" in line]
+    assert "stopped after 2 iterations, before it had converged: raise --max-iter" in line
+    assert "warning" not in run("train", folder / "train.txt", "-m", folder / "long").stderr

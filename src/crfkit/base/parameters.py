@@ -12,6 +12,8 @@ from functools import cache
 from numbers import Integral, Real
 from typing import Any, Self
 
+from crfkit.base.messages import warn
+
 
 def check_number(
     owner: object,
@@ -85,6 +87,10 @@ class Estimator(ABC):
 
     def __sklearn_is_fitted__(self) -> bool:
         return self._is_fitted()
+
+    def _say_not_converged(self, text: str) -> None:
+        """Called by ``fit`` if it ends before it has converged; the command line and look-alikes speak otherwise."""
+        warn(text, stacklevel=3)
 
     @abstractmethod
     def _is_fitted(self) -> bool:

@@ -179,6 +179,8 @@ def _check_target(model: Path, *sources: Any) -> None:
 
 def _run(crf: Any, corpus: _Corpus) -> None:
     """Fits; warnings become messages."""
+    notes: list[str] = []
+    crf._say_not_converged = notes.append  # without scikit-learn, which would take longer than many a training
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
@@ -190,8 +192,9 @@ def _run(crf: Any, corpus: _Corpus) -> None:
     finally:
         crf.callback.end()
     if crf.result_.reason != "interrupted":
-        for w in caught:
-            say(f"crfkit: warning: {w.message}")
+        notes = [text.replace("'max_iter'", "--max-iter").replace("'tol'", "--tol") for text in notes]
+        for text in [*notes, *(str(w.message) for w in caught)]:
+            say(f"crfkit: warning: {text}")
 
 
 def _record(crf: Any, model: Path, corpus: _Corpus, seconds: float) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from crfkit.base.messages import is_watched, show
 from crfkit.base.parameters import check_number
 from crfkit.chain.inference import decode_flat, log_partition, marginals, score
 from crfkit.chain.potentials import Potentials
@@ -30,7 +31,7 @@ from crfkit.estimators.hmm_tables import (
 )
 from crfkit.features.encoders import FeatureSource, as_columns
 from crfkit.model.chain_model import ChainModel
-from crfkit.training.optimiser import Callback, Progress, Reason, Result
+from crfkit.training.optimiser import SHORTFALL, Callback, Progress, Reason, Result
 
 
 class HMM(ChainEstimator):
@@ -192,6 +193,8 @@ class HMM(ChainEstimator):
         self.model_ = fitted
         self._know(tables, counted.vocabulary.of(integers))
         self.result_ = Result(fitted.weights, value, self.n_iter_, self.n_iter_, reason, message)
+        if reason == "max_iter" and self.max_iter:
+            self._say_not_converged(SHORTFALL.format(message))
         return self
 
     def _labels(
@@ -262,11 +265,12 @@ class HMM(ChainEstimator):
             self.history_.append(value)
             self.monitor_.history.append(likelihood)
             old, tables = tables, self._estimate(*counts, begin)
-            if self.callback is not None:
+            if self.callback is not None or is_watched():
                 k, w = len(self.history_), m.weights
                 terms = {"likelihood": -likelihood}
                 progress = Progress(k, -value, float("nan"), len(w), 1.0, k, 0.0, terms=terms)
-                if self.callback(progress, w.copy()):
+                show(progress)
+                if self.callback is not None and self.callback(progress, w.copy()):
                     return old, "callback", "the callback asked to stop"
             if len(self.history_) > 1 and value - self.history_[-2] <= self.tol * abs(value):
                 return tables, "tolerance", f"the objective rose by less than {self.tol:g}"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -12,6 +10,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from crfkit.base.messages import is_watched, show, warn
 from crfkit.base.parameters import check_number
 from crfkit.chain.beams import Adaptive, Beam, as_beam
 from crfkit.chain.constraints import Constraints
@@ -245,7 +244,10 @@ class PenalisedChain(ChainEstimator):
                 f"'early_stopping' of {type(self).__name__} needs held-out data: 'X_dev' and 'y_dev' of fit"
             )
         self._seen = 0
-        return self._fit(X, y, held_out, sample_weight)
+        self._fit(X, y, held_out, sample_weight)
+        if text := find_algorithm(self.algorithm).shortfall(self.result_, self.max_iter, self.tol):
+            self._say_not_converged(text)
+        return self
 
     def _fit(
         self, X: Any, y: Any, held_out: tuple[Any, Any] | None, sample_weight: ArrayLike | None, stream: bool = False
@@ -279,9 +281,7 @@ class PenalisedChain(ChainEstimator):
         self.result_, self.n_iter_, self.beams_ = result, result.iterations, result.beams
         self._seen += len(X) if stream else 0
         if result.reason == "interrupted":
-            warnings.warn(
-                f"training was {result.message} (iteration {result.iterations})", RuntimeWarning, stacklevel=3
-            )
+            warn(f"training was {result.message} (iteration {result.iterations})", RuntimeWarning, stacklevel=3)
         return self
 
     def _minimize(
@@ -351,7 +351,7 @@ class _Watch:
         self.model, self.held_out, self.patience = model, held_out, patience
         self.verbose, self.n_jobs = owner.verbose, owner.n_jobs
         self.callback = owner._callback(model)
-        self.needed = self.callback is not None or self.verbose or patience is not None
+        self.needed = self.callback is not None or is_watched(self.verbose) or patience is not None
         self.score, self.w, self.since = -np.inf, np.zeros(0), 0
 
     def __call__(self, progress: Progress, w: Vector) -> bool | None:
@@ -361,8 +361,7 @@ class _Watch:
             probe.model_ = self.model(w)
             scores = evaluate(self.held_out[1], probe.predict(self.held_out[0])).summary()
             progress = replace(progress, scores=scores)
-        if self.verbose:
-            print(progress, file=sys.stderr, flush=True)
+        show(progress, self.verbose)
         stop = None if self.callback is None else self.callback(progress, w)
         if self.patience is None:
             return stop

@@ -99,6 +99,10 @@ class Stochastic(Algorithm):
         final = objective.value(w) if self.convex else losses[-1] if losses else 0.0
         return Result(w, final, done, done, reason, message)
 
+    def shortfall(self, result: Result, max_iter: int | None, tol: float) -> str | None:
+        """As scikit-learn's SGD and perceptron: nothing where ``tol`` is 0; nor after the default number of passes."""
+        return super().shortfall(result, max_iter, tol) if tol else None
+
     @property
     def averaged(self) -> bool:
         """Whether the mean of the weights is the result."""
