@@ -130,6 +130,27 @@ def test_numbered_labels_get_their_names() -> None:
     assert list(data.y) == [["B", "O"]]
 
 
+def test_numbers_that_name_no_label() -> None:
+    class Dataset(dict[str, Any]):
+        features = {"tags": SimpleNamespace(feature=SimpleNamespace(names=["O", "B"]))}  # noqa: RUF012
+
+    tokens = [["a"], ["a", "b"]]
+    data = from_lists(Dataset(tokens=tokens, tags=[[0], [1, -100]]), label="tags")
+    assert data.y == [["O"], ["B", None]]
+    assert CRF(c2=0.01).fit(*data).predict([["a"]])[0][0] in ("O", "B")
+    for number in (-1, 2, -99, 0.5, "O"):
+        with pytest.raises(ValueError, match=rf"sequence 1, position 1: there is no label {number!r}: .* 0 to 1"):
+            from_lists(Dataset(tokens=tokens, tags=[[0], [1, number]]), label="tags")
+    assert from_lists({"tokens": tokens, "tags": [[7], [None, -100]]}, label="tags").y == [["7"], [None, None]]
+    with pytest.raises(ValueError, match="sequence 0, position 0: there is no label -1"):
+        from_lists({"tokens": tokens, "tags": [[-1], [1, 0]]}, label="tags")
+    assert from_lists({"tokens": tokens, "tags": [["-1"], ["-100", "a"]]}, label="tags").y[0] == ["-1"]
+    assert from_lists({"tokens": [["a"]], "tags": [[float("nan")]]}, label="tags").y == [[None]]
+    assert from_table({"s": [1, 1], "w": ["a", "b"], "t": [-100, 4]}, "w", label="t", by="s").y == [[None, "4"]]
+    with pytest.raises(ValueError, match="sequence 0: column 'text' must hold lists, got 'two cups'"):
+        from_lists({"text": ["two cups"]}, "text")
+
+
 def test_estimators_take_arrow_arrays_and_series() -> None:
     pa = pytest.importorskip("pyarrow")
     pd = pytest.importorskip("pandas")

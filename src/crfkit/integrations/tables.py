@@ -5,13 +5,16 @@ Neither pandas nor pyarrow is imported unless a table of theirs is asked for.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from numbers import Real
 from typing import Any
 
 import numpy as np
 
 from crfkit.data.readers import Labelled
 from crfkit.data.sequences import Columns
+
+_IGNORED = -100  # the label of tokens that torch's and Hugging Face's losses skip
 
 
 def _names(table: Any) -> list[str]:
@@ -149,8 +152,11 @@ def from_table(
 
     texts = [cut(_text(_column(table, name), name), name) for name in wanted]
     X = texts[0] if len(texts) == 1 else [list(zip(*lists, strict=True)) for lists in zip(*texts, strict=True)]
-    y = None if label is None else Columns.from_sequences(cut(_text(_column(table, label), label), label))
-    return Labelled(Columns.from_sequences(X), y)
+    if label is None:
+        return Labelled(Columns.from_sequences(X), None)
+    labels = _column(table, label)
+    _text(labels, label)
+    return Labelled(Columns.from_sequences(X), _labels(cut(labels, label)))
 
 
 def from_lists(data: Any, columns: Sequence[str] | str = "tokens", *, label: str | None = None) -> Labelled:
@@ -162,11 +168,14 @@ def from_lists(data: Any, columns: Sequence[str] | str = "tokens", *, label: str
     columns : str or sequence of str
         Columns with a list of strings for each sequence.
     label : str, optional
-        Column of the labels. Numbers become names where the data set knows them.
+        Column of the labels. Numbers become names where the data set knows them, else strings. The number -100, which
+        Hugging Face's losses skip, is an unknown label, as is None; other numbers that name no label are an error.
 
     Returns
     -------
     Labelled
+        ``X`` and ``y``. Where labels are unknown, ``y`` has lists with None in their places, which
+        :meth:`crfkit.CRF.fit` learns from; see there.
 
     Examples
     --------
@@ -174,9 +183,11 @@ def from_lists(data: Any, columns: Sequence[str] | str = "tokens", *, label: str
     >>> X, y = from_lists(data, label="ner_tags")
     >>> X[0], y[0]
     (['two', 'pears'], ['QTY', 'NAME'])
+    >>> from_lists({"tokens": [["two", "pears"]], "ner_tags": [[3, -100]]}, label="ner_tags").y
+    [['3', None]]
     """
     wanted = [columns] if isinstance(columns, str) else list(columns)
-    parts = [[list(tokens) for tokens in _column(data, name)] for name in wanted]
+    parts = [_lists(data, name) for name in wanted]
     if not parts:
         raise ValueError("'columns' of from_lists must name at least one column")
     sequences: list[list[Any]] = parts[0]
@@ -190,11 +201,40 @@ def from_lists(data: Any, columns: Sequence[str] | str = "tokens", *, label: str
     if label is None:
         return Labelled(X, None)
     names = _class_names(data, label)
-    labels = [[str(x if names is None else names[int(x)]) for x in row] for row in _column(data, label)]
-    for i, (a, b) in enumerate(zip(sequences, labels, strict=True)):
+    rows = _lists(data, label)
+    for i, (a, b) in enumerate(zip(sequences, rows, strict=True)):
         if len(a) != len(b):
             raise ValueError(f"sequence {i}: {len(a)} tokens, but {len(b)} labels in {label!r}")
-    return Labelled(X, Columns.from_sequences(labels))
+    return Labelled(X, _labels(rows, names))
+
+
+def _lists(data: Any, name: str) -> list[list[Any]]:
+    """A column of lists."""
+    column = _column(data, name)
+    for i, row in enumerate(column):
+        if isinstance(row, (str, bytes)) or not isinstance(row, Iterable):
+            raise ValueError(f"sequence {i}: column {name!r} must hold lists, got {row!r}")
+    return [list(row) for row in column]
+
+
+def _labels(rows: list[list[Any]], names: list[str] | None = None) -> Columns | list[list[str | None]]:
+    """Labels as strings; lists with None where some are unknown."""
+    labels = [[_label(x, names, i, t) for t, x in enumerate(row)] for i, row in enumerate(rows)]
+    return labels if any(x is None for row in labels for x in row) else Columns.from_sequences(labels)
+
+
+def _label(x: Any, names: list[str] | None, i: int, t: int) -> str | None:
+    """The name of a label; None if it is unknown."""
+    if _is_empty(x) or (isinstance(x, Real) and x == _IGNORED):
+        return None
+    if names is None and not (isinstance(x, Real) and x < 0):
+        return str(x)
+    if names is not None and isinstance(x, Real) and 0 <= x < len(names) and x == int(x):
+        return names[int(x)]
+    known = "numbers >= 0" if names is None else f"0 to {len(names) - 1}"
+    raise ValueError(
+        f"sequence {i}, position {t}: there is no label {x!r}: numbered labels are {known}, or {_IGNORED} if unknown"
+    )
 
 
 def _class_names(data: Any, label: str) -> list[str] | None:
