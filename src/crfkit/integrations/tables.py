@@ -229,7 +229,7 @@ def _label(x: Any, names: list[str] | None, i: int, t: int) -> str | None:
         return None
     if names is None and not (isinstance(x, Real) and x < 0):
         return str(x)
-    if names is not None and isinstance(x, Real) and 0 <= x < len(names) and x == int(x):
+    if names is not None and x in range(len(names)):
         return names[int(x)]
     known = "numbers >= 0" if names is None else f"0 to {len(names) - 1}"
     raise ValueError(
