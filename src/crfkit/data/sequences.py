@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import reprlib
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Self, TypeVar, overload
 
 import numpy as np
@@ -46,6 +47,58 @@ def _sequence_numbers(n: int, key: Any) -> Ints:
     if numbers.size and (numbers.min() < -n or numbers.max() >= n):
         raise IndexError(f"sequence numbers must lie between 0 and {n - 1}")
     return numbers % max(n, 1)
+
+
+def _is_series(x: Any, text: bool = False) -> bool:
+    """Whether something holds one thing after another; text does only if ``text``."""
+    if isinstance(x, (bytes, Mapping)) or (isinstance(x, str) and not text):
+        return False
+    try:
+        iter(x)
+    except TypeError:
+        return False
+    return True
+
+
+def _shown(x: Any) -> str:
+    hint = ": split text into tokens" if isinstance(x, str) else ""
+    return f"{type(x).__name__} {reprlib.repr(x)}{hint}"
+
+
+def check_sequence(x: Any, name: str, text: bool = False) -> None:
+    """Raises unless ``x`` is a sequence of tokens; with ``text``, a str is one, of characters."""
+    if not _is_series(x, text):
+        raise ValueError(f"{name} must be a list of tokens, got {_shown(x)}")
+
+
+def check_sequences(X: Any, text: bool = False) -> Any:
+    """The same, or for what can be gone through only once an iterator; raises unless it holds sequences of tokens.
+
+    The one check of all estimators and all their methods. What the tokens are is checked by whoever reads them.
+
+    >>> check_sequences([["two", "cups"], 7])
+    Traceback (most recent call last):
+    ValueError: sequence 1 must be a list of tokens, got int 7
+    """
+    if isinstance(X, _Ragged):
+        return X
+    if not _is_series(X):
+        raise ValueError(f"'X' must be a list of sequences, got {_shown(X)}")
+
+    def each() -> Iterator[Any]:
+        for i, x in enumerate(X):
+            if isinstance(x, str) and not text:
+                raise ValueError(
+                    f"sequence {i} must be a list of tokens, got {_shown(x)}; give one sequence as [tokens]"
+                )
+            check_sequence(x, f"sequence {i}", text)
+            yield x
+
+    if not isinstance(X, (list, tuple)):
+        return each()
+    for _ in each():
+        pass
+    return X
 
 
 class _Ragged(Sequence[Any]):

@@ -18,6 +18,7 @@ from crfkit.chain.beams import Adaptive, Beam, as_beam
 from crfkit.chain.constraints import Constraints
 from crfkit.data.dataset import Layout
 from crfkit.data.labels import collect_labels, label_numbers, label_sets
+from crfkit.data.sequences import check_sequences
 from crfkit.estimators.chained import ChainEstimator
 from crfkit.features.encoders import Encoder, FeatureSource, make_encoder, plain_lists
 from crfkit.metrics import evaluate, require_known
@@ -146,6 +147,7 @@ class PenalisedChain(ChainEstimator):
         self._check_parameters()
         if y is None:
             raise ValueError("'y' of fit must hold the labels of the sequences, got None")
+        check_sequences(X, text=True)
         if len(X) == 0:
             raise ValueError("there is no sequence to learn from")
         encoder = make_encoder(self.features, X) if model is None else model.encoder.copy() if grow else model.encoder

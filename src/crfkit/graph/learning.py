@@ -202,7 +202,7 @@ class GraphEstimator(Estimator):
         self
         """
         self._check_parameters()
-        X = [] if X is None else list(X)
+        X = [] if X is None else self._listed(X)
         if y is None or len(X) == 0:
             raise ValueError(f"there is no labelled {self._names[0]} to learn from")
         if len(y) != len(X):

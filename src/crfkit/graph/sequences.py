@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from crfkit.base.parameters import check_number
 from crfkit.base.threads import resolve_threads
 from crfkit.data.labels import label_array
-from crfkit.features.encoders import Encoder, FeatureSource, make_encoder
+from crfkit.data.sequences import check_sequences
+from crfkit.features.encoders import Encoder, FeatureSource, make_encoder, plain_lists
 from crfkit.graph.checks import edge_array
 from crfkit.graph.engine import Inference
 from crfkit.graph.learning import GraphEstimator, Graphs, share_right
@@ -70,6 +71,9 @@ class _SequenceEstimator(GraphEstimator):
     def _check_parameters(self) -> None:
         super()._check_parameters()
         check_number(self, "min_freq", self.min_freq, 0)
+
+    def _listed(self, X: Any) -> list[Any]:
+        return list(check_sequences(plain_lists(X), text=True))  # whether text is right, the encoder says
 
     def _encode(self, X: Any, grow: bool) -> tuple[Any, Ints]:
         """Attributes of the tokens as a CSR matrix, and the sequences' offsets."""

@@ -226,7 +226,7 @@ def explain(model: ChainModel, x: Any, y: Sequence[Any] | None = None) -> Explan
     Explanation
     """
     encoder = model.encoder
-    tokens = list(x)
+    tokens = encoder.read_one(x, "'x' of explain")
     data = encoder.encode([tokens], False, 1)
     p = model.score(data, 1, np.float64)
     number = {label: i for i, label in enumerate(model.labels)}

@@ -19,6 +19,7 @@ from torch import Tensor
 from crfkit.base.parameters import Estimator, check_number
 from crfkit.chain import Constraints
 from crfkit.data.labels import LabelLists, allowed_labels, collect_labels
+from crfkit.data.sequences import check_sequences
 from crfkit.metrics import evaluate, token_accuracy
 from crfkit.model.chain_model import ModelError, group, plain_values, write_file
 from crfkit.torch.inputs import Reader, make_reader, restore_reader
@@ -354,7 +355,7 @@ class NeuralCRF(Estimator):
         self
         """
         self._check()
-        X, y = list(X), list(y)
+        X, y = self._listed(X), list(y)
         if (X_dev is None) != (y_dev is None):
             raise ValueError("'X_dev' and 'y_dev' of fit go together")
         rng = np.random.default_rng(self.random_state)
@@ -451,10 +452,14 @@ class NeuralCRF(Estimator):
         parameters = [*self.network_.parameters(), *self.crf_.parameters()]
         return value, torch.nn.utils.clip_grad_norm_(parameters, self.clip or math.inf)
 
-    def _batches(self, X: Any) -> Any:
+    def _listed(self, X: Any) -> list[Any]:
+        """The sequences; text is one only for a feature function, whose encoder says whether it is right."""
+        text = callable(self.features) or (self._is_fitted() and self._reader.kind == "features")
+        return list(check_sequences(X, text=text))
+
+    def _batches(self, X: list[Any]) -> Any:
         """Index lists and padded batches, sequences of near-equal length together; empty sequences are left out."""
         self._require_fitted()
-        X = list(X)
         rows = self._reader.prepare(X)
         if self.device is not None:
             self.network_.to(self.device)
@@ -471,7 +476,7 @@ class NeuralCRF(Estimator):
 
     def predict(self, X: Any) -> list[list[Any]]:
         """The best labels of every sequence."""
-        X = list(X)
+        X = self._listed(X)
         out = LabelLists([] for _ in X)
         for some, emissions, mask, pairs in self._batches(X):
             for i, path in zip(some, self.crf_.decode(emissions, mask, pairwise=pairs), strict=True):
@@ -480,7 +485,7 @@ class NeuralCRF(Estimator):
 
     def predict_marginals(self, X: Any) -> list[NDArray[np.floating[Any]]]:
         """Probabilities of all labels at all tokens: arrays [T, L], columns in the order of ``classes_``."""
-        X = list(X)
+        X = self._listed(X)
         out: list[NDArray[np.floating[Any]]] = [np.zeros((0, len(self.classes_))) for _ in X]
         for some, emissions, mask, pairs in self._batches(X):
             p = self.crf_.marginals(emissions, mask, pairwise=pairs).cpu().numpy()
@@ -490,7 +495,7 @@ class NeuralCRF(Estimator):
 
     def log_likelihood(self, X: Any, y: Any) -> NDArray[np.float64]:
         """Log-probability of every sequence's labels, [S]; None and sets as in :meth:`fit`."""
-        X, y = list(X), list(y)
+        X, y = self._listed(X), list(y)
         targets = self._targets(X, y, self._labels)
         out = np.zeros(len(X))
         for some, emissions, mask, pairs in self._batches(X):
