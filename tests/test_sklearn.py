@@ -65,6 +65,16 @@ def test_searches_in_processes_with_a_scorer(data: tuple[Any, Any]) -> None:
     assert search.fit(X, y).best_score_ > 0
 
 
+@pytest.mark.parametrize("scorer", [metrics.f1_scorer, metrics.accuracy_scorer])
+def test_ready_scorers(data: tuple[Any, Any], scorer: Any) -> None:
+    X, y = data
+    search = GridSearchCV(CRF(max_iter=5), {"c2": [0.1, 1.0]}, cv=2, scoring=scorer, error_score="raise").fit(X, y)
+    assert 0.3 < search.best_score_ < 1
+    both = {"f1": metrics.f1_scorer, "accuracy": metrics.accuracy_scorer}
+    search = GridSearchCV(CRF(max_iter=5), {"c2": [1.0]}, cv=2, scoring=both, refit="f1", error_score="raise").fit(X, y)
+    assert search.cv_results_["mean_test_f1"][0] < search.cv_results_["mean_test_accuracy"][0]
+
+
 def test_cross_validation(data: tuple[Any, Any]) -> None:
     X, y = data
     scores = cross_val_score(CRF(max_iter=10), X, y, cv=3, params={"sample_weight": np.ones(len(X))})
