@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
+from dataclasses import fields, is_dataclass, replace
 from functools import cache
 from numbers import Integral, Real
 from typing import Any, Self
@@ -36,6 +37,11 @@ def check_number(
         raise ValueError(f"{name!r} of {whose} must be {rule}, got {value!r}")
 
 
+def _settings_of(value: Any) -> list[str]:
+    """Names of the settings of a parameter that is a record, such as ``TokenFeatures(window=2)``."""
+    return [f.name for f in fields(value) if f.init] if is_dataclass(value) and not isinstance(value, type) else []
+
+
 class Estimator(ABC):
     """Base of the estimators: parameters are the arguments of ``__init__``, stored under their names."""
 
@@ -51,18 +57,27 @@ class Estimator(ABC):
         return {name: p for name, p in parameters.items() if name != "self"}
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Parameters by name."""
-        return {name: getattr(self, name) for name in sorted(self._parameters())}
+        """Parameters by name; if ``deep``, with those of their own settings, such as ``features__window``."""
+        out = {name: getattr(self, name) for name in sorted(self._parameters())}
+        if deep:
+            out |= {f"{name}__{k}": getattr(value, k) for name, value in out.items() for k in _settings_of(value)}
+        return out
 
     def set_params(self, **params: Any) -> Self:
-        """Sets parameters by name."""
+        """Sets parameters by name; ``features__window=2`` replaces ``features`` by one with this ``window``."""
         known = self._parameters()
-        for name, value in params.items():
-            if name not in known:
+        for name, value in sorted(params.items(), key=lambda item: "__" in item[0]):  # whole ones first
+            whole, _, part = name.partition("__")
+            if whole not in known:
                 raise ValueError(
                     f"Invalid parameter {name!r} for estimator {self}. Valid parameters are: {sorted(known)}."
                 )
-            setattr(self, name, value)
+            if part:
+                old = getattr(self, whole)
+                if part not in _settings_of(old):
+                    raise ValueError(f"Invalid parameter {name!r} for estimator {self}: {old!r} has no {part!r}.")
+                value = replace(old, **{part: value})
+            setattr(self, whole, value)
         return self
 
     def __repr__(self) -> str:

@@ -301,7 +301,7 @@ class GraphEstimator(Estimator):
             for label in labels:
                 if not isinstance(label, (str, int, float)):
                     raise ValueError(f"a model file holds labels that are strings or numbers, not {label!r}")
-        params = {k: v for k, v in self.get_params().items() if k not in self._not_saved}
+        params = {k: v for k, v in self.get_params(deep=False).items() if k not in self._not_saved}
         settings = {k: _to_plain(params[k]) for k in ("inference", "decoding")}
         header = {
             "estimator": self._kind,

@@ -373,7 +373,7 @@ class NeuralCRF(Estimator):
             X_dev, y_dev = [X[i] for i in held], [y[i] for i in held]
             X, targets = [X[i] for i in kept], [targets[i] for i in kept]
             weights = None if weights is None else weights[torch.tensor(kept)]
-        reader = make_reader(self.inputs, X, self.get_params())
+        reader = make_reader(self.inputs, X, self.get_params(deep=False))
         reader.fit(X)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(int(rng.integers(2**31)))
@@ -527,7 +527,7 @@ class NeuralCRF(Estimator):
         True
         """
         self._require_fitted()
-        params = {k: v for k, v in self.get_params().items() if k not in _NOT_SAVED}
+        params = {k: v for k, v in self.get_params(deep=False).items() if k not in _NOT_SAVED}
         header = {
             "estimator": "neural_crf",
             "labels": list(self._labels),
