@@ -13,6 +13,8 @@ from functools import cache
 from numbers import Integral, Real
 from typing import Any, Self
 
+from crfkit.base.shown import html_table, shown
+
 
 def check_number(
     owner: object,
@@ -87,6 +89,14 @@ class Estimator(ABC):
             if getattr(self, name) is not p.default and getattr(self, name) != p.default
         ]
         return f"{type(self).__name__}({', '.join(changed)})"
+
+    def _repr_html_(self) -> str:
+        changed = {k: v for k, v in self.get_params(deep=False).items() if v is not self._parameters()[k].default}
+        rows = [(k, shown(v)) for k, v in changed.items()]
+        fitted = self._is_fitted()
+        if fitted:
+            rows += [(k, shown(getattr(self, k))) for k in ("classes_", "n_iter_") if hasattr(self, k)]
+        return html_table(f"{type(self).__name__}, {'fitted' if fitted else 'not fitted'}", rows)
 
     def __sklearn_tags__(self) -> Any:
         from sklearn.utils import InputTags, Tags, TargetTags

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from crfkit import _core
+from crfkit.base.shown import Record
 from crfkit.base.threads import resolve_threads
 from crfkit.chain.potentials import Potentials
 
@@ -187,8 +188,8 @@ def as_beam(beam: Any) -> Any:
         raise ValueError(f"'beam' {beam!r}: {e}") from None
 
 
-@dataclass(frozen=True, eq=False)
-class BeamMarginals:
+@dataclass(frozen=True, eq=False, repr=False)
+class BeamMarginals(Record):
     """Probabilities within beams, and how the beams came out.
 
     Attributes

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from crfkit import _core
+from crfkit.base.shown import Record
 from crfkit.base.threads import resolve_threads
 from crfkit.chain.beams import Beam, BeamMarginals, Form, as_rule, beam_core, beam_marginals, beam_paths
 from crfkit.chain.potentials import Floats, Potentials
@@ -18,8 +19,8 @@ from crfkit.chain.potentials import Floats, Potentials
 Path = NDArray[np.int32]
 
 
-@dataclass(frozen=True, eq=False)
-class Marginals:
+@dataclass(frozen=True, eq=False, repr=False)
+class Marginals(Record):
     """Probabilities of labels and of label pairs.
 
     Attributes
@@ -44,8 +45,8 @@ class Marginals:
         return edges
 
 
-@dataclass(frozen=True, eq=False)
-class NBest:
+@dataclass(frozen=True, eq=False, repr=False)
+class NBest(Record):
     """The best labellings of one sequence, best first.
 
     Attributes

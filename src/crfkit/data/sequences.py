@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crfkit import _core
+from crfkit.base.shown import html_table
 
 Ints = NDArray[np.int64]
 Ids = NDArray[np.uint32]
@@ -133,6 +134,14 @@ class _Ragged(Sequence[Any]):
             key = int(key) % len(self)
             return self._sequence(int(self.offsets[key]), int(self.offsets[key + 1]))
         return self._take(*rows_of(self.offsets, _sequence_numbers(len(self), key)))
+
+    def _repr_html_(self) -> str:
+        """The first tokens of the first sequences."""
+        rows = []
+        for i in range(min(len(self), 5)):
+            tokens = [x if isinstance(x, str) else "/".join(x) for x in self[i][:12]]
+            rows.append((str(i), "  ".join(tokens) + (" ..." if self.lengths[i] > 12 else "")))
+        return html_table(repr(self).strip("<>"), rows)
 
     def __iter__(self) -> Iterator[list[Any]]:
         return (self[i] for i in range(len(self)))

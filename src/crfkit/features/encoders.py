@@ -91,6 +91,9 @@ class PlanEncoder:
         self.transitions = plan.transitions
         self._native = native or _core.TemplateEncoder(plan.nodes, plan.templates, int(plan.pad))
 
+    def __repr__(self) -> str:
+        return f"<PlanEncoder: {len(self.plan.templates)} templates, {sum(self.n_attributes)} attributes>"
+
     def read(self, X: Any) -> Columns:
         """The columns of sequences, as many as in training."""
         data = as_columns(X)
@@ -201,6 +204,9 @@ class ItemEncoder:
         self.text = text  # whether the sequences of training were strs, which a function may take; None: not known
         self._per_token = function is not None and _takes_position(function)
         self._names = names or _core.StringTable()
+
+    def __repr__(self) -> str:
+        return f"<ItemEncoder: {len(self._names)} attributes>"
 
     def read(self, X: Any) -> Items:
         """The items of sequences, whatever they come as."""

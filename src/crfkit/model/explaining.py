@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from crfkit.base.shown import Record
 from crfkit.chain.inference import decode_flat, marginals
 from crfkit.data.dataset import Dataset, Layout
 from crfkit.model.chain_model import ChainModel
@@ -39,8 +40,8 @@ class Contribution:
     amount: float
 
 
-@dataclass(frozen=True)
-class Decision:
+@dataclass(frozen=True, repr=False)
+class Decision(Record):
     """Why a token has its label rather than the runner-up.
 
     Attributes
@@ -69,7 +70,7 @@ class Decision:
     contributions: tuple[Contribution, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Explanation:
     """The decisions about a sequence; prints as a table, shows as HTML in notebooks.
 
@@ -115,6 +116,13 @@ class Explanation:
         return "\n".join(lines)
 
     __str__ = to_text
+
+    def __repr__(self) -> str:
+        return f"<Explanation: {' '.join(f'{_shown(d.token)}/{d.label}' for d in self.decisions[:10])}{self._more}>"
+
+    @property
+    def _more(self) -> str:
+        return "" if len(self) <= 10 else f" ... {len(self)} tokens"
 
     def to_html(self, top: int = 8) -> str:
         """A small HTML view: the labels above the tokens, and the contributions of each as bars."""
