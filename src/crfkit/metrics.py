@@ -127,7 +127,7 @@ def _check(y_true: Labels, y_pred: Labels) -> None:
 
 
 def token_accuracy(y_true: Labels, y_pred: Labels, sample_weight: ArrayLike | None = None) -> float:
-    """Fraction of the tokens whose label is right, their sequences weighted; 0 if there are none.
+    """Fraction of the tokens whose label is right; 0 if there are none. Sequences may have weights, [S].
 
     Examples
     --------

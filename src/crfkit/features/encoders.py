@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crfkit import _core
+from crfkit.base.threads import resolve_threads
 from crfkit.data.dataset import Dataset
 from crfkit.data.sequences import Columns, Items, check_sequence, check_sequences
 from crfkit.features.plan import FeaturePlan
@@ -35,7 +36,7 @@ class Encoder(Protocol):
         """The tokens of one sequence, which messages call ``name``; checked as by ``read``."""
         ...
 
-    def encode(self, X: Any, grow: bool, threads: int) -> Dataset:
+    def encode(self, X: Any, grow: bool, n_jobs: int | None) -> Dataset:
         """A data set; ``grow`` numbers what is new, otherwise it is skipped."""
         ...
 
@@ -115,12 +116,13 @@ class PlanEncoder:
             raise ValueError(f"{name} must be one sequence of tokens, got a list of sequences: give one of them")
         return tokens
 
-    def encode(self, X: Any, grow: bool, threads: int) -> Dataset:
+    def encode(self, X: Any, grow: bool, n_jobs: int | None) -> Dataset:
         """Attributes of columns."""
         data = self.read(X)
         if grow and len(data.ids):
             self.n_columns = data.n_columns
-        ptr, attr, edge_ptr, edge_attr = self._native.encode(data.strings, data.ids, data.offsets, grow, threads)
+        n_threads = resolve_threads(n_jobs)
+        ptr, attr, edge_ptr, edge_attr = self._native.encode(data.strings, data.ids, data.offsets, grow, n_threads)
         return Dataset(data.offsets, ptr, attr, None, edge_ptr, edge_attr)
 
     @property
@@ -140,6 +142,9 @@ class PlanEncoder:
     def copy(self) -> PlanEncoder:
         """One that grows by itself."""
         return PlanEncoder(self.plan, self._native.copy(), self.n_columns)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return PlanEncoder.restore, (self.config(), self.arrays())
 
     def config(self) -> dict[str, Any]:
         """The plan."""
@@ -228,7 +233,7 @@ class ItemEncoder:
         check_sequence(x, name, text=self.function is not None and self.text is not False)
         return list(x)
 
-    def encode(self, X: Any, grow: bool, threads: int) -> Dataset:
+    def encode(self, X: Any, grow: bool, n_jobs: int | None) -> Dataset:
         """Attributes of items."""
         items = self.read(X)
         if grow and self.text is None and not isinstance(X, Iterator):
@@ -253,6 +258,9 @@ class ItemEncoder:
     def copy(self) -> ItemEncoder:
         """One that grows by itself."""
         return ItemEncoder(self.function, self._names.copy(), self.text)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ItemEncoder.restore, (self.config(), self.arrays(), self.function)
 
     def config(self) -> dict[str, Any]:
         """Only that it is one, and how the function was called."""

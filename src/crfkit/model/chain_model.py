@@ -18,6 +18,7 @@ from crfkit import _core
 from crfkit.base.files import whole_file
 from crfkit.base.numbers import log_sum_exp
 from crfkit.base.shown import Record
+from crfkit.base.threads import resolve_threads
 from crfkit.chain.constraints import Constraints
 from crfkit.chain.potentials import Potentials
 from crfkit.data.dataset import Dataset, Layout
@@ -72,6 +73,13 @@ class ChainModel(Record):
         Of the estimator that made it.
     info : dict
         What training wants to be remembered.
+
+    Examples
+    --------
+    >>> from crfkit import CRF
+    >>> model = CRF().fit([["a", "b"]], [["A", "B"]]).model_
+    >>> model.labels, model.weights.shape == (model.layout.size,)
+    (('A', 'B'), True)
     """
 
     encoder: Encoder
@@ -83,14 +91,14 @@ class ChainModel(Record):
     params: Mapping[str, Any] = field(default_factory=dict)
     info: Mapping[str, Any] = field(default_factory=dict)
 
-    def scorer(self, dtype: Any = None, threads: int = 1) -> _core.ScorerF32:
+    def scorer(self, n_jobs: int | None = 1, dtype: Any = None) -> _core.ScorerF32:
         """The core's scorer in the given precision."""
         dtype = np.dtype(dtype or self.dtype)
         if dtype not in self._scorers:
             native = _core.ScorerF32 if dtype == np.float32 else _core.ScorerF64
             forbidden = None if self.constraints is None else self.constraints.as_scores()
             weights = np.ascontiguousarray(self.weights, np.float64)
-            self._scorers[dtype] = native(self.layout.native, weights, forbidden, threads)
+            self._scorers[dtype] = native(self.layout.native, weights, forbidden, resolve_threads(n_jobs))
         return self._scorers[dtype]
 
     @cached_property
@@ -100,30 +108,28 @@ class ChainModel(Record):
     def __getstate__(self) -> dict[str, Any]:
         state = dict(self.__dict__)
         state.pop("_scorers", None)
-        state["encoder"] = (self.encoder.config(), self.encoder.arrays(), _function(self.encoder))
         state["layout"] = {**self.layout.arrays(), **self.layout.numbers()}
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        state["encoder"] = restore_encoder(*state["encoder"])
         state["layout"] = Layout(**state["layout"])
         self.__dict__.update(state)
 
-    def score(self, data: Dataset, threads: int, dtype: Any = None) -> Potentials:
+    def score(self, data: Dataset, n_jobs: int | None, dtype: Any = None) -> Potentials:
         """Potentials of a data set, a batch."""
-        scorer = self.scorer(dtype, threads)
+        scorer = self.scorer(n_jobs, dtype)
         n = self.layout.n_labels
         kind = np.dtype(dtype or self.dtype)
         unary = np.empty((data.n_tokens, n), kind)
         edges = int(np.maximum(np.diff(data.offsets) - 1, 0).sum()) if scorer.per_step else 1
         pairwise = np.empty((edges, n, n), kind)
-        scorer.score(data.native, threads, unary, pairwise)
+        scorer.score(data.native, resolve_threads(n_jobs), unary, pairwise)
         return Potentials(unary, pairwise if scorer.per_step else pairwise[0], offsets=data.offsets)
 
-    def potentials(self, X: Any, threads: int, dtype: Any = None) -> Iterator[Potentials]:
+    def potentials(self, X: Any, n_jobs: int | None, dtype: Any = None) -> Iterator[Potentials]:
         """Potentials of sequences, piece by piece so that long inputs do not fill the memory."""
         for piece in _pieces(self.encoder.read(X), max(1, _PIECE // self._scores_per_token)):
-            yield self.score(self.encoder.encode(piece, False, threads), threads, dtype)
+            yield self.score(self.encoder.encode(piece, False, n_jobs), n_jobs, dtype)
 
     @property
     def _scores_per_token(self) -> int:
@@ -224,9 +230,9 @@ class LocalChainModel(ChainModel):
     Its potentials are logarithms of probabilities: of the first label, and of each label given the one before.
     """
 
-    def score(self, data: Dataset, threads: int, dtype: Any = None) -> Potentials:
+    def score(self, data: Dataset, n_jobs: int | None, dtype: Any = None) -> Potentials:
         """Potentials of a data set, a batch; transitions have a matrix for every step."""
-        p = super().score(data, threads, dtype)
+        p = super().score(data, n_jobs, dtype)
         n, offsets = self.layout.n_labels, data.offsets
         inner = np.ones(data.n_tokens, bool)
         first = offsets[:-1][np.diff(offsets) > 0]
@@ -253,10 +259,6 @@ def _pieces(X: Columns | Items, tokens: int) -> Iterator[Columns | Items]:
         total += size
     if begin < len(sizes):
         yield X[begin:] if begin else X
-
-
-def _function(encoder: Encoder) -> Any:
-    return encoder.function if isinstance(encoder, ItemEncoder) else None
 
 
 def restore_encoder(config: dict[str, Any], arrays: dict[str, NDArray[Any]], function: Any) -> Encoder:

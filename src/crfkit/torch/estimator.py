@@ -18,13 +18,14 @@ from torch import Tensor
 
 from crfkit.base.parameters import Estimator, check_number
 from crfkit.chain import Constraints
+from crfkit.chain.beams import Beam
 from crfkit.data.labels import LabelLists, allowed_labels, collect_labels
 from crfkit.data.sequences import check_sequences
 from crfkit.metrics import evaluate, token_accuracy
 from crfkit.model.chain_model import ModelError, group, plain_values, write_file
 from crfkit.torch.inputs import Reader, make_reader, restore_reader
 from crfkit.torch.layer import CRF
-from crfkit.torch.network import ACTIVATIONS, ChainNetwork, TokenEmbedding
+from crfkit.torch.network import ACTIVATIONS, ChainNetwork, Shape, TokenEmbedding
 from crfkit.training.checks import sequence_weights
 from crfkit.training.optimiser import Callback, Progress
 
@@ -86,8 +87,8 @@ class NeuralCRF(Estimator):
         Largest norm of a gradient.
     c1, c2 : float
         Coefficients of the sums of absolute and of squared weights.
-    min_freq : int
-        Rarer words and affixes are unknown ones.
+    min_freq : float, default=0
+        Rarer words and affixes are unknown ones; 0 and 1 keep all.
     constraints : str, Constraints or None
         As in :class:`crfkit.torch.CRF`.
     entropy_weight : float
@@ -154,7 +155,7 @@ class NeuralCRF(Estimator):
         clip: float | None = 5.0,
         c1: float = 0.0,
         c2: float = 0.0,
-        min_freq: int = 1,
+        min_freq: float = 0,
         constraints: str | Constraints | None = None,
         entropy_weight: float = 0.0,
         max_iter: int = 50,
@@ -204,15 +205,15 @@ class NeuralCRF(Estimator):
 
     def _check(self) -> None:
         sizes = "encoder_size encoder_layers kernel_size embedding_size affix_size character_filters"
-        for name in (*sizes.split(), "batch_size", "min_freq", "max_iter"):
+        for name in (*sizes.split(), "batch_size", "max_iter"):
             check_number(self, name, getattr(self, name), 1, integer=True)
         for name in ("window", "character_size"):
             check_number(self, name, getattr(self, name), 0, integer=True)
-        for name in ("c1", "c2", "decay", "entropy_weight", "dropout", "word_dropout", "validation_fraction"):
-            check_number(self, name, getattr(self, name), 0)
+        fractions = ("dropout", "input_dropout", "word_dropout", "validation_fraction")
+        for name in ("c1", "c2", "min_freq", "decay", "entropy_weight", *fractions):
+            check_number(self, name, getattr(self, name), 0, optional=name == "input_dropout")
         check_number(self, "early_stopping", self.early_stopping, 1, integer=True, optional=True)
-        check_number(self, "input_dropout", self.input_dropout, 0, optional=True)
-        for name in ("dropout", "input_dropout", "word_dropout", "validation_fraction"):
+        for name in fractions:
             if (getattr(self, name) or 0) >= 1:
                 raise ValueError(f"{name!r} of NeuralCRF must be below 1, got {getattr(self, name)!r}")
         check_number(self, "learning_rate", self.learning_rate, 0, optional=True, strict=True)
@@ -246,39 +247,17 @@ class NeuralCRF(Estimator):
 
     def _build(self, reader: Reader, labels: Sequence[Any]) -> None:
         """Makes the modules, untrained."""
-        embedding = None
-        n_in, sparse = 0, 0
+        kind: Any = reader
+        embedding, n_in, sparse = None, 0, 0
         if reader.kind == "tokens":
-            tokens: Any = reader
-            embedding = TokenEmbedding(
-                [len(t) + 2 for t in tokens.tables],
-                self.embedding_size,
-                self.affix_size,
-                len(tokens.alphabet) + 2 if tokens.characters else 0,
-                self.character_size,
-                self.character_filters,
-            )
+            sizes, letters = [len(t) + 2 for t in kind.tables], len(kind.alphabet) + 2 if kind.characters else 0
+            widths = self.embedding_size, self.affix_size, letters, self.character_size, self.character_filters
+            embedding = TokenEmbedding(sizes, *widths)
         else:
-            sized: Any = reader
-            n_in = sized.size
-            sparse = self.embedding_size if reader.kind == "features" else 0
+            n_in, sparse = kind.size, self.embedding_size if reader.kind == "features" else 0
         self._reader, self._labels = reader, tuple(labels)
-        self.network_ = ChainNetwork(
-            n_in,
-            len(labels),
-            embedding=embedding,
-            sparse=sparse,
-            encoder=self.encoder,
-            encoder_size=self.encoder_size,
-            encoder_layers=self.encoder_layers,
-            kernel_size=self.kernel_size,
-            hidden=tuple(self.hidden),
-            window=self.window,
-            activation=self.activation,
-            dropout=self.dropout,
-            input_dropout=self.input_dropout,
-            pairwise=self.pairwise,
-        )
+        how = Shape(*(getattr(self, name) for name in Shape._fields))
+        self.network_ = ChainNetwork(n_in, len(labels), how, embedding, sparse)
         names = [str(x) for x in labels]
         self.crf_ = CRF(len(labels), batch_first=True, constraints=self.constraints, labels=names)
         for p in self.crf_.parameters():
@@ -337,7 +316,9 @@ class NeuralCRF(Estimator):
                     total = total + self.c1 * p.abs().sum()
         return total
 
-    def fit(self, X: Any, y: Any, X_dev: Any = None, y_dev: Any = None, sample_weight: ArrayLike | None = None) -> Self:
+    def fit(
+        self, X: Any, y: Any, *, X_dev: Any = None, y_dev: Any = None, sample_weight: ArrayLike | None = None
+    ) -> Self:
         """Learns the weights.
 
         Parameters
@@ -457,9 +438,11 @@ class NeuralCRF(Estimator):
         text = callable(self.features) or (self._is_fitted() and self._reader.kind == "features")
         return list(check_sequences(X, text=text))
 
-    def _batches(self, X: list[Any]) -> Any:
+    def _batches(self, X: list[Any], given: Any = None) -> Any:
         """Index lists and padded batches, sequences of near-equal length together; empty sequences are left out."""
         self._require_fitted()
+        offsets = np.cumsum([0, *(len(x) for x in X)])
+        allowed = None if given is None else torch.from_numpy(allowed_labels(given, self._labels, offsets))
         rows = self._reader.prepare(X)
         if self.device is not None:
             self.network_.to(self.device)
@@ -472,22 +455,31 @@ class NeuralCRF(Estimator):
                 some = order[k : k + 128]
                 batch = {n: v.to(device) for n, v in self._reader.batch([rows[i] for i in some]).items()}
                 emissions, pairs = self.network_(batch)
+                if allowed is not None:
+                    for row, i in zip(emissions, some, strict=True):
+                        row[: len(X[i])][~allowed[offsets[i] : offsets[i + 1]].to(device)] = -math.inf
+                    log_z = self.crf_.log_partition(emissions, batch["mask"], pairwise=pairs)
+                    for i in itertools.compress(some, torch.isneginf(log_z).tolist()):
+                        raise ValueError(f"sequence {i}: no labelling fits both 'given' and the model's constraints")
                 yield some, emissions, batch["mask"], pairs
 
-    def predict(self, X: Any) -> list[list[Any]]:
-        """The best labels of every sequence."""
+    def predict(self, X: Any, *, given: Any = None, beam: Beam | str | None = None) -> list[list[Any]]:
+        """The best labels of every sequence; ``given`` and ``beam`` as in :meth:`crfkit.CRF.predict`."""
         X = self._listed(X)
         out = LabelLists([] for _ in X)
-        for some, emissions, mask, pairs in self._batches(X):
-            for i, path in zip(some, self.crf_.decode(emissions, mask, pairwise=pairs), strict=True):
+        for some, emissions, mask, pairs in self._batches(X, given):
+            for i, path in zip(some, self.crf_.decode(emissions, mask, pairwise=pairs, beam=beam), strict=True):
                 out[i] = [self._labels[k] for k in path]
         return out
 
-    def predict_marginals(self, X: Any) -> list[NDArray[np.floating[Any]]]:
-        """Probabilities of all labels at all tokens: arrays [T, L], columns in the order of ``classes_``."""
+    def predict_marginals(self, X: Any, *, given: Any = None) -> list[NDArray[np.floating[Any]]]:
+        """Probabilities of all labels at all tokens, of the labellings that fit ``given`` (see :meth:`predict`).
+
+        Arrays [T, L], columns in the order of ``classes_``.
+        """
         X = self._listed(X)
         out: list[NDArray[np.floating[Any]]] = [np.zeros((0, len(self.classes_))) for _ in X]
-        for some, emissions, mask, pairs in self._batches(X):
+        for some, emissions, mask, pairs in self._batches(X, given):
             p = self.crf_.marginals(emissions, mask, pairwise=pairs).cpu().numpy()
             for i, row in zip(some, p, strict=True):
                 out[i] = row[: len(X[i])]
