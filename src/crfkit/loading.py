@@ -19,11 +19,20 @@ _GRAPHS = {"graph_crf": "GraphCRF", "skip_chain_crf": "SkipChainCRF", "factorial
 
 
 @overload
-def load(path: Path, features: Any = None, n_jobs: int | None = -1, *, kind: type[Kind]) -> Kind: ...
-@overload
-def load(path: Path, features: Any = None, n_jobs: int | None = -1, *, kind: None = None) -> Any: ...
 def load(
-    path: Path, features: Any = None, n_jobs: int | None = -1, *, kind: type[Estimator] | None = None
+    path: Path, features: Any = None, n_jobs: int | None = -1, verify: bool = True, *, kind: type[Kind]
+) -> Kind: ...
+@overload
+def load(
+    path: Path, features: Any = None, n_jobs: int | None = -1, verify: bool = True, *, kind: None = None
+) -> Any: ...
+def load(
+    path: Path,
+    features: Any = None,
+    n_jobs: int | None = -1,
+    verify: bool = True,
+    *,
+    kind: type[Estimator] | None = None,
 ) -> Estimator:
     """Reads a model that ``save`` of any estimator wrote, or a model file of CRFsuite, CRF++ (text) or Wapiti.
 
@@ -34,6 +43,10 @@ def load(
         The feature function, for models trained with one.
     n_jobs : int, optional
         Not used by a neural CRF.
+    verify : bool
+        Whether to check the checksums of the header and of every array. Without, the file is mapped into memory instead
+        of read, so that processes share it and large models are there at once; it must then not be written over in
+        place while the model is in use (``save`` does not: it replaces the file).
     kind : type, optional
         What the file must hold, such as ``CRF``; type checkers then know what they get.
 
@@ -45,7 +58,8 @@ def load(
     Raises
     ------
     crfkit.ModelError
-        If the file is not a model, is cut short or damaged, or holds another kind of model.
+        If the file is not a model, is cut short, or does not match its checksums; the message names file and
+        array. If it holds another kind of model than ``kind``.
 
     Examples
     --------
@@ -58,13 +72,13 @@ def load(
     >>> again.predict([["a", "b"]])
     [['A', 'B']]
     """
-    found = _load(path, features, n_jobs)
+    found = _load(path, features, n_jobs, verify)
     if kind is not None and not isinstance(found, kind):
         raise ModelError(f"{os.fspath(path)}: the model is of the kind {type(found).__name__}, not {kind.__name__}")
     return found
 
 
-def _load(path: Path, features: Any, n_jobs: int | None) -> Estimator:
+def _load(path: Path, features: Any, n_jobs: int | None, verify: bool) -> Estimator:
     with open(path, "rb") as file:
         head = file.read(8)
     if head.startswith((b"lCRF", b"#mdl#", b"version:")):
@@ -72,7 +86,7 @@ def _load(path: Path, features: Any, n_jobs: int | None) -> Estimator:
 
         model = read_foreign_model(path)
         return CRF._of_model(model, {**model.params, "dtype": "float64"}, features, n_jobs)
-    header, arrays = read_file(path)
+    header, arrays = read_file(path, verify)
     name, kind = os.fspath(path), str(header.get("estimator", "crf"))
     if kind == "neural_crf":
         try:
