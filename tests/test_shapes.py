@@ -89,6 +89,11 @@ def test_what_holds_sequences_is_taken(make: Any) -> None:
     assert [len(labels) for labels in estimator.predict([[], X[0]])] == [0, 2]
 
 
+def test_integers_in_arrays_are_tokens_of_hmms() -> None:
+    x = np.array([[0, 1], [1, 0]])
+    assert HMM().fit(x, [["A", "B"], ["B", "A"]]).predict(x) == [["A", "B"], ["B", "A"]]
+
+
 def test_explain_takes_one_sequence() -> None:
     crf = CRF(max_iter=2).fit(X, Y)
     data = crfkit.data.Columns.from_sequences(X)

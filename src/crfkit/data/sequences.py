@@ -73,7 +73,7 @@ def check_sequence(x: Any, name: str, text: bool = False) -> None:
 
 
 def check_sequences(X: Any, text: bool = False) -> Any:
-    """The same, or for what can be gone through only once an iterator; raises unless it holds sequences of tokens.
+    """The same, a list, or of an iterator an iterator; raises unless it holds sequences of tokens.
 
     The one check of all estimators and all their methods. What the tokens are is checked by whoever reads them.
 
@@ -95,11 +95,10 @@ def check_sequences(X: Any, text: bool = False) -> Any:
             check_sequence(x, f"sequence {i}", text)
             yield x
 
-    if not isinstance(X, (list, tuple)):
+    if isinstance(X, Iterator):
         return each()
-    for _ in each():
-        pass
-    return X
+    checked = list(each())
+    return X if isinstance(X, (list, tuple)) else checked
 
 
 class _Ragged(Sequence[Any]):
@@ -153,7 +152,7 @@ def holds_integers(sequences: Any) -> bool:
     >>> holds_integers([[], [3, 1]]), holds_integers([["a"]])
     (True, False)
     """
-    if isinstance(sequences, (_Ragged, Iterator)):
+    if isinstance(sequences, (_Ragged, Iterator)) or not _is_series(sequences):
         return False
     for sequence in sequences:
         if isinstance(sequence, (str, dict)) or not isinstance(sequence, Iterable):
