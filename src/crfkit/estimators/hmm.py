@@ -10,7 +10,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from crfkit.base.messages import is_watched, show
+from crfkit.base.interrupts import searching
+from crfkit.base.messages import is_watched, show, warn
 from crfkit.base.parameters import check_number
 from crfkit.chain.inference import decode_flat, log_partition, marginals, score
 from crfkit.chain.potentials import Potentials
@@ -31,7 +32,7 @@ from crfkit.estimators.hmm_tables import (
 )
 from crfkit.features.encoders import FeatureSource, as_columns
 from crfkit.model.chain_model import ChainModel
-from crfkit.training.optimiser import SHORTFALL, Callback, Progress, Reason, Result
+from crfkit.training.optimiser import INTERRUPTED, SHORTFALL, Callback, Progress, Reason, Result
 
 
 class HMM(ChainEstimator):
@@ -193,6 +194,8 @@ class HMM(ChainEstimator):
         self.model_ = fitted
         self._know(tables, counted.vocabulary.of(integers))
         self.result_ = Result(fitted.weights, value, self.n_iter_, self.n_iter_, reason, message)
+        if reason == "interrupted":
+            warn(f"training was {message} (iteration {self.n_iter_})", RuntimeWarning)
         if reason == "max_iter" and self.max_iter:
             self._say_not_converged(SHORTFALL.format(message))
         return self
@@ -247,33 +250,37 @@ class HMM(ChainEstimator):
         """Expected counts and new probabilities in turn."""
         n = allowed.shape[1]
         begin = tables
-        for _ in range(self.max_iter):
-            m = model(tables)
-            likelihood = 0.0
+        try:
+            with searching():
+                for _ in range(self.max_iter):
+                    m = model(tables)
+                    likelihood = 0.0
 
-            def posteriors(m: ChainModel = m) -> Iterator[tuple[Floats, Floats]]:
-                nonlocal likelihood
-                for piece, (a, b) in counted.pieces(n * n):
-                    p = m.score(piece, self.n_jobs)
-                    p = Potentials(p.unary, p.pairwise, allowed=allowed[a:b], offsets=piece.offsets)
-                    found = marginals(p, self.n_jobs, pairs=True)
-                    likelihood += float(np.sum(found.log_z))
-                    yield found.nodes.astype(np.float64), found.edges.sum(axis=0)
+                    def posteriors(m: ChainModel = m) -> Iterator[tuple[Floats, Floats]]:
+                        nonlocal likelihood
+                        for piece, (a, b) in counted.pieces(n * n):
+                            p = m.score(piece, self.n_jobs)
+                            p = Potentials(p.unary, p.pairwise, allowed=allowed[a:b], offsets=piece.offsets)
+                            found = marginals(p, self.n_jobs, pairs=True)
+                            likelihood += float(np.sum(found.log_z))
+                            yield found.nodes.astype(np.float64), found.edges.sum(axis=0)
 
-            counts = counted.expected(posteriors(), n)
-            value = likelihood + tables.prior(self.smoothing, self.transition_smoothing)
-            self.history_.append(value)
-            self.monitor_.history.append(likelihood)
-            old, tables = tables, self._estimate(*counts, begin)
-            if self.callback is not None or is_watched():
-                k, w = len(self.history_), m.weights
-                terms = {"likelihood": -likelihood}
-                progress = Progress(k, -value, float("nan"), len(w), 1.0, k, 0.0, terms=terms)
-                show(progress)
-                if self.callback is not None and self.callback(progress, w.copy()):
-                    return old, "callback", "the callback asked to stop"
-            if len(self.history_) > 1 and value - self.history_[-2] <= self.tol * abs(value):
-                return tables, "tolerance", f"the objective rose by less than {self.tol:g}"
+                    counts = counted.expected(posteriors(), n)
+                    value = likelihood + tables.prior(self.smoothing, self.transition_smoothing)
+                    self.history_.append(value)
+                    self.monitor_.history.append(likelihood)
+                    old, tables = tables, self._estimate(*counts, begin)
+                    if self.callback is not None or is_watched():
+                        k, w = len(self.history_), m.weights
+                        terms = {"likelihood": -likelihood}
+                        progress = Progress(k, -value, float("nan"), len(w), 1.0, k, 0.0, terms=terms)
+                        show(progress)
+                        if self.callback is not None and self.callback(progress, w.copy()):
+                            return old, "callback", "the callback asked to stop"
+                    if len(self.history_) > 1 and value - self.history_[-2] <= self.tol * abs(value):
+                        return tables, "tolerance", f"the objective rose by less than {self.tol:g}"
+        except KeyboardInterrupt:
+            return tables, "interrupted", INTERRUPTED
         return tables, "max_iter", f"stopped after {self.max_iter} iterations"
 
     def _know(self, tables: Tables, values: list[list[Any]]) -> None:

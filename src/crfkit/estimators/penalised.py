@@ -10,6 +10,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from crfkit.base.interrupts import searching
 from crfkit.base.messages import is_watched, show, warn
 from crfkit.base.parameters import check_number
 from crfkit.chain.beams import Adaptive, Beam, as_beam
@@ -24,7 +25,7 @@ from crfkit.model.chain_model import ChainModel
 from crfkit.training import BackwardObjective
 from crfkit.training.checks import check_gold, check_partial, class_weights, sequence_weights
 from crfkit.training.objective import LikelihoodObjective, Objective, Problem
-from crfkit.training.optimiser import Algorithm, Callback, Progress, Result
+from crfkit.training.optimiser import INTERRUPTED, Algorithm, Callback, Progress, Result
 from crfkit.training.registry import find_algorithm, supporting
 from crfkit.training.semi import SemiSupervisedObjective, minimize_with_entropy
 from crfkit.training.sequences import SequenceObjective
@@ -299,7 +300,8 @@ class PenalisedChain(ChainEstimator):
         loose: float = 1.0,
     ) -> Result:
         """Runs the optimiser, within beams if they are asked for; ``loose`` is a factor of ``tol``."""
-        minimize = partial(
+        latest = Result(w0, float("nan"), 0, 0, "interrupted", INTERRUPTED)
+        algorithm = partial(
             find_algorithm(self.algorithm).minimize,
             c1=self.c1,
             max_iter=1 if stream else self.max_iter,
@@ -307,14 +309,24 @@ class PenalisedChain(ChainEstimator):
             random_state=self.random_state,
             n_jobs=self.n_jobs,
         )
-        return minimize_with_entropy(
-            minimize,
-            objective,
-            w0,
-            beam=as_beam(self.beam),
-            from_optimum=not w0.any(),
-            callback=callback,
-        )
+
+        def minimize(*given: Any, **more: Any) -> Result:
+            nonlocal latest
+            latest = algorithm(*given, **more)
+            return latest
+
+        try:
+            with searching():
+                return minimize_with_entropy(
+                    minimize,
+                    objective,
+                    w0,
+                    beam=as_beam(self.beam),
+                    from_optimum=not w0.any(),
+                    callback=callback,
+                )
+        except KeyboardInterrupt:  # before, between or after the runs of the optimiser, which keeps its weights itself
+            return replace(latest, reason="interrupted", message=INTERRUPTED)
 
     def _some(self, problem: Problem) -> Problem:
         """The sequences of ``warm_start_fraction``."""

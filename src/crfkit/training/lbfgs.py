@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from crfkit import _core
 from crfkit.base.threads import resolve_threads
 from crfkit.training.objective import Change, Objective
-from crfkit.training.optimiser import Algorithm, Progress, Reason, Result, Settings
+from crfkit.training.optimiser import INTERRUPTED, Algorithm, Progress, Reason, Result, Settings
 
 Vector = NDArray[np.float64]
 
@@ -202,4 +202,4 @@ class LBFGS(Algorithm):
                     return search.done("tolerance", message)
             return search.done("max_iter", f"stopped after {max_iter} iterations")
         except KeyboardInterrupt:
-            return search.done("interrupted", "interrupted; the best weights so far are kept")
+            return search.done("interrupted", INTERRUPTED)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crfkit.training.objective import Change, Objective
-from crfkit.training.optimiser import Algorithm, Progress, Reason, Result, Settings
+from crfkit.training.optimiser import INTERRUPTED, Algorithm, Progress, Reason, Result, Settings
 
 Vector = NDArray[np.float64]
 
@@ -122,7 +122,7 @@ class NewtonCG(Algorithm):
                 if converged and not change:
                     return done("precision", "no further descent is possible in this precision")
         except KeyboardInterrupt:
-            return done("interrupted", "interrupted; the best weights so far are kept")
+            return done("interrupted", INTERRUPTED)
 
     def _step(self, times: Callable[[Vector], Vector], gradient: Vector, radius: float) -> tuple[Vector, float]:
         """An approximate minimiser of q in the ball, and how far it lowers q."""

@@ -23,6 +23,8 @@ Reason = Literal[
     "converged", "tolerance", "precision", "beams", "max_iter", "callback", "early_stopping", "interrupted"
 ]
 
+#: The message of a search that was interrupted.
+INTERRUPTED = "interrupted; the best weights so far are kept"
 #: What a training that ends at ``max_iter`` tells its caller.
 SHORTFALL = "training {}, before it had converged: raise 'max_iter', or 'tol' if this is near enough"
 

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from crfkit.training.optimiser import Algorithm, Progress, Reason, Result, Settings
+from crfkit.training.optimiser import INTERRUPTED, Algorithm, Progress, Reason, Result, Settings
 from crfkit.training.sequences import SequenceObjective
 
 Vector = NDArray[np.float64]
@@ -90,13 +90,15 @@ class Stochastic(Algorithm):
                 if len(last) == 5 and max(last) - min(last) <= tol * abs(value):
                     reason, message = "tolerance", f"the losses changed by less than {tol:g} over 5 passes"
                     break
+            objective.entropy_weight = entropy_weight
+            # the likelihood is no goal of a perceptron, and takes a pass of its own
+            final = objective.value(w) if self.convex else losses[-1] if losses else 0.0
         except KeyboardInterrupt:
             w = objective.weights(self.averaged) if begun else w
-            reason, message = "interrupted", "interrupted; the best weights so far are kept"
+            final = losses[-1] if losses else float("nan")  # whoever interrupts does not want to wait for a pass
+            reason, message = "interrupted", INTERRUPTED
         finally:
             objective.entropy_weight = entropy_weight
-        # the likelihood is no goal of a perceptron, and takes a pass of its own
-        final = objective.value(w) if self.convex else losses[-1] if losses else 0.0
         return Result(w, final, done, done, reason, message)
 
     def shortfall(self, result: Result, max_iter: int | None, tol: float) -> str | None:
