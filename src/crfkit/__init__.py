@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import Any
 
 from crfkit import chain, data, features, graph, metrics, model, training
-from crfkit.data.labels import Tagging
+from crfkit.data.labels import Entity, Tagging
 from crfkit.estimators import CRF, HMM, MEMM
 from crfkit.features import Template, TokenFeatures
 from crfkit.loading import load
@@ -42,6 +42,7 @@ __all__ = [
     "CRF",
     "HMM",
     "MEMM",
+    "Entity",
     "ModelError",
     "Tagging",
     "Template",
