@@ -22,7 +22,7 @@ from crfkit.model import ModelError
 
 __version__ = "0.1.0"
 
-_LATER = ("active", "compat", "integrations", "torch")
+_LATER = ("active", "calibration", "compat", "integrations", "torch")
 
 
 def __getattr__(name: str) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -221,10 +221,16 @@ class HMM(ChainEstimator):
                 return parameters, "tolerance", f"the objective rose by less than {self.tol:g}"
         return parameters, "max_iter", f"stopped after {self.max_iter} iterations"
 
+    def _joint(self, X: Any) -> Potentials:
+        """Potentials whose scores are log p(x, y): no temperature divides them."""
+        self._require_fitted()
+        model, threads = replace(self.model_, temperature=1.0), resolve_threads(self.n_jobs)
+        return model.score(model.encoder.encode(X, False, threads), threads, np.float64)
+
     def log_joint(self, X: Any, y: Any) -> Floats:
         """Log p(x, y) of every sequence with its labels, [S]."""
         self._require_fitted()
-        p = self.potentials(X)
+        p = self._joint(X)
         number = {label: k for k, label in enumerate(self.model_.labels)}
         assert p.offsets is not None
         flat = label_numbers(y, list(number), p.offsets)
@@ -232,7 +238,7 @@ class HMM(ChainEstimator):
 
     def log_likelihood(self, X: Any) -> Floats:
         """Log p(x) of every sequence, [S]."""
-        return np.asarray(log_partition(self.potentials(X), self.n_jobs))
+        return np.asarray(log_partition(self._joint(X), self.n_jobs))
 
     def generate(self, length: int, random_state: int | None = None) -> tuple[list[Any], list[Any]]:
         """A sequence drawn from p(x, y), and its labels. Unseen values come out as ``"<unseen>"``."""

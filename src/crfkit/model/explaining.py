@@ -225,6 +225,7 @@ def explain(model: ChainModel, x: Any, y: Sequence[Any] | None = None) -> Explan
     -------
     Explanation
     """
+    model = model.tempered()
     encoder = model.encoder
     tokens = list(x)
     data = encoder.encode([tokens], False, 1)
