@@ -49,7 +49,7 @@ PACKAGE_ORDER = {
     "calibration": "base data chain model metrics estimators",
     "active": "base data chain model metrics estimators",
     "integrations": "base data model metrics estimators loading",
-    "cli": "_core base data features chain model metrics training estimators graph torch compat loading calibration active",
+    "cli": "_core base data features chain model metrics training estimators graph torch compat loading active",
     "__main__": "cli",
 }
 

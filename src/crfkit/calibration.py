@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, Self
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from crfkit.base.threads import resolve_threads
 from crfkit.chain.chunks import ChunkLabels, Chunks, chunk_probabilities
 from crfkit.chain.entropy import entropy
-from crfkit.chain.inference import log_partition, score
+from crfkit.chain.inference import log_partition, nbest, score
 from crfkit.chain.potentials import Potentials
 from crfkit.data.labels import Entity, Tagging
 from crfkit.estimators.chained import ChainEstimator
@@ -22,6 +22,7 @@ __all__ = ["PredictionSets", "calibration_curve", "fit_temperature"]
 
 Vector = NDArray[np.float64]
 _COLDEST, _HOTTEST = 0.02, 50.0
+_PATHS = 1 << 24  # labels of n-best lists held at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,8 +80,8 @@ def calibration_curve(
     >>> from crfkit import CRF
     >>> X, y = [["a", "b"], ["b", "a"]], [["A", "B"], ["B", "A"]]
     >>> curve = calibration_curve(CRF().fit(X, y), X, y, unit="tokens", bins=4)
-    >>> curve.counts.tolist(), curve.accuracy[-1], bool(curve.ece < 0.3)
-    ([0, 0, 0, 4], 1.0, True)
+    >>> curve.counts.tolist(), curve.accuracy.tolist(), curve.ece < 0.3
+    ([0, 0, 0, 4], [nan, nan, nan, 1.0], True)
     """
     _require("unit", unit, ("spans", "tokens"))
     if not isinstance(bins, int) or bins < 1:
@@ -102,8 +103,8 @@ def calibration_curve(
     place = np.minimum((chances * bins).astype(np.int64), bins - 1)
     counts = np.bincount(place, minlength=bins)
     with np.errstate(invalid="ignore"):
-        means = [np.bincount(place, x, minlength=bins) / counts for x in (chances, hits)]
-    return CalibrationCurve(*means, counts)
+        confidence, accuracy = (np.bincount(place, x, minlength=bins) / counts for x in (chances, hits))
+    return CalibrationCurve(confidence, accuracy, counts)
 
 
 def fit_temperature(crf: ChainEstimator, X: Any, y: Any) -> float:
@@ -133,7 +134,8 @@ def fit_temperature(crf: ChainEstimator, X: Any, y: Any) -> float:
     --------
     >>> from crfkit import CRF
     >>> crf = CRF().fit([["a", "b"], ["b", "a"]], [["A", "B"], ["B", "A"]])
-    >>> fit_temperature(crf, [["a", "b"], ["b", "b"]], [["A", "B"], ["B", "A"]]) > 1
+    >>> temperature = fit_temperature(crf, [["a", "b"], ["b", "b"]], [["A", "B"], ["B", "A"]])
+    >>> temperature == crf.model_.temperature
     True
     """
     from scipy.optimize import brentq
@@ -147,7 +149,7 @@ def fit_temperature(crf: ChainEstimator, X: Any, y: Any) -> float:
     for p in plain.potentials(X, resolve_threads(crf.n_jobs), np.float64):
         gold = _gold_scores(p, plain.labels, rows[done : done + len(p)], done)
         done += len(p)
-        usable = np.flatnonzero(np.isfinite(gold))
+        usable = np.flatnonzero(np.isfinite(gold)).tolist()
         total += float(gold[usable].sum())
         kept.append(p if len(usable) == len(p) else Potentials.batch([p[i] for i in usable]) if len(usable) else None)
     parts = [p for p in kept if p is not None]
@@ -161,10 +163,7 @@ def fit_temperature(crf: ChainEstimator, X: Any, y: Any) -> float:
         return sum(float((log_partition(q, crf.n_jobs) - entropy(q, crf.n_jobs)).sum()) for q in scaled) / b - total
 
     low, high = -float(np.log(_HOTTEST)), -float(np.log(_COLDEST))
-    if slope(low) >= 0:
-        best = low
-    else:
-        best = high if slope(high) <= 0 else float(brentq(slope, low, high, xtol=1e-5))
+    best = low if slope(low) >= 0 else high if slope(high) <= 0 else brentq(slope, low, high, xtol=1e-5)
     temperature = float(np.exp(-best))
     crf._adopt(replace(crf.model_, temperature=temperature))
     return temperature
@@ -194,7 +193,8 @@ class PredictionSets:
         ``"spans"``: a sequence's set holds entities, and that fraction of all true entities is in the sets.
         ``"labellings"``: it holds whole labellings, and that fraction of the sets holds the true one.
     coverage : float, default=0.9
-        With less than the model gets right without sets, some of them are empty.
+        With less than the model gets right without sets, some of them are empty. Sets of whole labellings of
+        long sequences can have thousands of members.
 
     Attributes
     ----------
@@ -208,8 +208,8 @@ class PredictionSets:
     >>> X, y = load_corpus("ingredients", "train")
     >>> crf = CRF(max_iter=20).fit(X[:250], y[:250])
     >>> sets = PredictionSets(crf, "labellings", coverage=0.8).fit(X[250:], y[250:])
-    >>> [len(found) for found in sets.predict([["2", "eggs"]])]
-    [1]
+    >>> sets.predict([["2", "eggs"]])[0][0].labels
+    ['B-QTY', 'B-NAME']
     """
 
     def __init__(
@@ -249,20 +249,43 @@ class PredictionSets:
         """The set of every sequence: entities in the order of the tokens, or labellings, the best first."""
         if self.unit == "spans":
             return self.crf.predict_entities(X, threshold=self.threshold_)
-        X = list(X)
-        out: list[list[Tagging]] = [[] for _ in X]
-        todo, k = list(range(len(X))), 16
-        while todo:  # of most sequences a few labellings are enough
-            found = self.crf.predict_nbest([X[i] for i in todo], k)
-            for i, best in zip(todo, found, strict=True):
-                out[i] = [tagging for tagging in best if tagging.probability >= self.threshold_]
-            todo, k = [i for i in todo if len(out[i]) == k], 8 * k
-        return out
+        labels = self.crf.model_.labels
+        return [
+            [Tagging([labels[j] for j in path], chance) for path, chance in zip(best.tolist(), p.tolist(), strict=True)]
+            for best, p in self._labellings(X)
+        ]
+
+    def probabilities(self, X: Any) -> list[Vector]:
+        """Those of what :meth:`predict` gives."""
+        if self.unit == "labellings":
+            return [p for _, p in self._labellings(X)]
+        return [
+            np.array([e.probability for e in row]) for row in self.crf.predict_entities(X, threshold=self.threshold_)
+        ]
+
+    def _labellings(self, X: Any) -> Iterator[tuple[NDArray[np.int32], Vector]]:
+        """Paths [n, T] of each sequence's set, and their probabilities [n]."""
+        crf = self.crf
+        for p in crf.model_.potentials(X, resolve_threads(crf.n_jobs), np.float64):
+            log_z = log_partition(p, crf.n_jobs)
+            out: dict[int, tuple[NDArray[np.int32], Vector]] = {}
+            todo, k = np.arange(len(p)), 16
+            while len(todo):  # for most sequences a few labellings are enough
+                more = []
+                for some in np.array_split(todo, 1 + k * int(p.lengths[todo].sum()) // _PATHS):
+                    q = p if len(some) == len(p) else Potentials.batch([p[i] for i in some.tolist()])
+                    for i, best in zip(some.tolist(), nbest(q, k, n_jobs=crf.n_jobs), strict=True):
+                        chances = np.exp(np.minimum(best.scores - log_z[i], 0.0))
+                        n = int((chances >= self.threshold_).sum())
+                        out[i] = best.paths[:n].copy(), chances[:n]
+                        more += [i] if n == k else []
+                todo, k = np.array(more, np.int64), 8 * k
+            yield from (out[i] for i in range(len(p)))
 
     def measure(self, X: Any, y: Any) -> Coverage:
         """Coverage of the true labels of other data, mean size of the sets, and the fraction that is empty."""
         truth = np.concatenate([np.zeros(0), *self.true_probabilities(X, y)])
-        sizes = np.array([len(found) for found in self.predict(X)])
+        sizes = np.array([len(p) for p in self.probabilities(X)])
         return Coverage(float((truth >= self.threshold_).mean()), float(sizes.mean()), float((sizes == 0).mean()))
 
 
