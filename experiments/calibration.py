@@ -72,7 +72,7 @@ def run(name: str, args: argparse.Namespace) -> dict[str, Any]:
     def curves() -> dict[str, Any]:
         found: dict[str, Any] = {}
         for unit in ("spans", "tokens"):
-            curve = calibration_curve(crf, X_test, y_test, unit, bins=15)  # type: ignore[arg-type]
+            curve = calibration_curve(crf, X_test, y_test, unit, bins=15)
             found |= {f"ece_{unit}": round(100 * curve.ece, 3)}
             if unit == "spans":
                 points = zip(curve.confidence, curve.accuracy, curve.counts.tolist(), strict=True)

@@ -14,7 +14,7 @@ from crfkit.chain.chunks import ChunkLabels, Chunks, chunk_probabilities
 from crfkit.chain.entropy import entropy
 from crfkit.chain.inference import log_partition, nbest, score
 from crfkit.chain.potentials import Potentials
-from crfkit.data.labels import Entity, Tagging
+from crfkit.data.labels import Tagging
 from crfkit.estimators.chained import ChainEstimator
 from crfkit.metrics import require_known, spans
 
@@ -245,10 +245,16 @@ class PredictionSets:
         self.threshold_ = conformal_threshold(self.true_probabilities(X, y), self.coverage)
         return self
 
-    def predict(self, X: Any) -> list[list[Entity]] | list[list[Tagging]]:
-        """The set of every sequence: entities in the order of the tokens, or labellings, the best first."""
+    def predict(self, X: Any) -> list[list[Any]]:
+        """The set of every sequence.
+
+        Returns
+        -------
+        list of lists of Entity, or of Tagging
+            Entities in the order of the tokens; labellings, the best first.
+        """
         if self.unit == "spans":
-            return self.crf.predict_entities(X, threshold=self.threshold_)
+            return [list(row) for row in self.crf.predict_entities(X, threshold=self.threshold_)]
         labels = self.crf.model_.labels
         return [
             [Tagging([labels[j] for j in path], chance) for path, chance in zip(best.tolist(), p.tolist(), strict=True)]
