@@ -23,7 +23,7 @@ import numpy as np
 from crfkit import CRF, chain
 from crfkit.chain import Adaptive, MinDivergence, Potentials
 from crfkit.data import load_corpus
-from crfkit.training import BeamObjective, minimize_lbfgs
+from crfkit.training import LBFGS, BeamObjective
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "experiments"))
 import hmm
@@ -82,7 +82,7 @@ def latvian() -> dict[str, Any]:
     X, y = load_corpus("ud_latvian_lvtb", "train", label="xpos")
     crf = CRF(c2=0.1, n_jobs=THREADS)
     exact = crf.objective(X, y)
-    w = minimize_lbfgs(exact, np.zeros(exact.size), max_iter=60, n_jobs=THREADS).w
+    w = LBFGS().minimize(exact, np.zeros(exact.size), max_iter=60, n_jobs=THREADS).w
     fulls, beams = [], {}
     for beam in (MinDivergence(0.1, 2), MinDivergence(0.03, 2), MinDivergence(0.01, 2)):
         fulls += [timed(lambda: exact.value_and_grad(w), 1) for _ in range(3)]

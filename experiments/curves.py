@@ -33,7 +33,7 @@ class Work:
     @contextmanager
     def counting(self) -> Iterator[None]:
         """Counts what objectives do meanwhile."""
-        passed = SequenceObjective.review
+        passed = SequenceObjective.end_pass
         evaluate, choose, drop = (
             getattr(LikelihoodObjective, name) for name in ("value_and_grad", "choose_beams", "drop_beams")
         )
@@ -53,16 +53,16 @@ class Work:
             beams.pop(id(objective), None)
             drop(objective)
 
-        def review(objective: Any, *step: Any) -> None:
+        def end_pass(objective: Any, fell: float) -> None:
             labels, (_, inside, _) = objective.layout.n_labels, objective.native.tally
             self.pairs += labels * (inside or objective.n_tokens * labels)
-            passed(objective, *step)
+            passed(objective, fell)
 
         with (
             mock.patch.multiple(
                 LikelihoodObjective, value_and_grad=value_and_grad, choose_beams=choose_beams, drop_beams=drop_beams
             ),
-            mock.patch.object(SequenceObjective, "review", review),
+            mock.patch.object(SequenceObjective, "end_pass", end_pass),
         ):
             yield
 
@@ -86,7 +86,7 @@ class Watched(CRF):
         def watch(progress: Any, w: Any) -> None:
             now = time.perf_counter()
             probe = CRF(n_jobs=self.n_jobs)
-            probe._adopt(model(w))
+            probe.model_ = model(w)
             accuracy = 100 * probe.score(*self._test)
             pairs = self._work.pairs
             value = progress.value

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from crfkit import CRF, Template, load
 from crfkit.chain import Adaptive, FixedSize, MinDivergence, Potentials, Threshold, log_partition, marginals
 from crfkit.chain.beams import as_beam
-from crfkit.training import BeamObjective, BeamReport, minimize_lbfgs
+from crfkit.training import LBFGS, BeamObjective, BeamReport
 
 RULES = [MinDivergence(0.05), MinDivergence(0.3, 2), FixedSize(2), FixedSize(4), Threshold(1.0)]
 
@@ -196,7 +196,7 @@ def test_bad_beams(beam: Any, message: str) -> None:
 
 
 def test_beams_read_their_own_text() -> None:
-    beams: list[Any] = [*RULES, Adaptive(0.5, 3, 0.1, 2.0)]
+    beams: list[Any] = [*RULES, MinDivergence(0.123456789), Adaptive(0.5, 3, 0.1, 2.0)]
     for beam in beams:
         assert as_beam(beam.text()) == beam
 
@@ -221,12 +221,12 @@ def test_a_gap_that_grows_is_noticed() -> None:
 def test_a_search_that_ends_early_gives_no_worse_weights() -> None:
     X, y = data(6, 200, 20)
     exact = CRF(dtype="float64").objective(X, y)
-    good = minimize_lbfgs(exact, np.zeros(exact.size), max_iter=15).w
+    good = LBFGS().minimize(exact, np.zeros(exact.size), max_iter=15).w
     bad = good + np.random.default_rng(0).normal(size=exact.size)
     watched = BeamObjective(exact, FixedSize(3), good)
     assert watched.uses_beams
     np.testing.assert_array_equal(watched.better(bad), good)
-    best = minimize_lbfgs(CRF(dtype="float64").objective(X, y), good).w
+    best = LBFGS().minimize(CRF(dtype="float64").objective(X, y), good).w
     np.testing.assert_array_equal(watched.better(best), best)
 
 

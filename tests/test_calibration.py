@@ -32,7 +32,7 @@ def sharp(data: Any) -> CRF:
 
 def tempered(crf: Any, temperature: float) -> Any:
     out = pickle.loads(pickle.dumps(crf))
-    out._adopt(replace(out.model_, temperature=temperature))
+    out.model_ = replace(out.model_, temperature=temperature)
     return out
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from scipy.optimize import rosen, rosen_der
 
 from crfkit import _core
-from crfkit.training import minimize_lbfgs
+from crfkit.training import LBFGS, Algorithm, NewtonCG, Objective
+from crfkit.training.objective import Change
 
 Vector = np.ndarray[Any, Any]
 
@@ -38,14 +39,14 @@ def quadratic(n: int, condition: float, seed: int) -> tuple[Function, Vector]:
 @given(st.integers(1, 12), st.sampled_from([1.0, 100.0, 1e4]), st.integers(0, 99))
 def test_quadratics(n: int, condition: float, seed: int) -> None:
     f, target = quadratic(n, condition, seed)
-    result = minimize_lbfgs(f, np.zeros(n), tol=1e-14, n_jobs=1)
+    result = LBFGS().minimize(f, np.zeros(n), tol=1e-14, n_jobs=1)
     assert result.converged
     np.testing.assert_allclose(result.w, target, atol=1e-5)
 
 
 def test_rosenbrock() -> None:
     f = Function(10, rosen, rosen_der)
-    result = minimize_lbfgs(f, np.zeros(10), tol=1e-12)
+    result = LBFGS().minimize(f, np.zeros(10), tol=1e-12)
     np.testing.assert_allclose(result.w, 1, atol=1e-3)
     assert result.value == min(f.seen)  # the best point is not left behind
     assert result.evaluations == len(f.seen)
@@ -58,7 +59,7 @@ def test_owlqn_finds_the_lasso(n: int, seed: int, c1: float) -> None:
     rng = np.random.default_rng(seed)
     scale, target = rng.uniform(0.5, 3, n), rng.normal(size=n) * 2
     f = Function(n, lambda w: 0.5 * (scale * (w - target) ** 2).sum(), lambda w: scale * (w - target))
-    result = minimize_lbfgs(f, np.zeros(n), c1=c1, tol=1e-12)
+    result = LBFGS().minimize(f, np.zeros(n), c1=c1, tol=1e-12)
     expected = np.sign(target) * np.maximum(np.abs(target) - c1 / scale, 0)
     np.testing.assert_allclose(result.w, expected, atol=1e-5)
     np.testing.assert_array_equal(result.w == 0, expected == 0)
@@ -66,21 +67,21 @@ def test_owlqn_finds_the_lasso(n: int, seed: int, c1: float) -> None:
 
 def test_limits_and_messages() -> None:
     f, _ = quadratic(8, 1e4, 0)
-    assert minimize_lbfgs(f, np.zeros(8), max_iter=0).iterations == 0
-    result = minimize_lbfgs(f, np.zeros(8), max_iter=3)
+    assert LBFGS().minimize(f, np.zeros(8), max_iter=0).iterations == 0
+    result = LBFGS().minimize(f, np.zeros(8), max_iter=3)
     assert (result.iterations, result.converged) == (3, False)
     assert "3 iterations" in result.message
     assert (result.reason, result.converged) == ("max_iter", False)
-    at_minimum = minimize_lbfgs(Function(1, lambda w: float(w[0] ** 2), lambda w: 2 * w), np.zeros(1))
+    at_minimum = LBFGS().minimize(Function(1, lambda w: float(w[0] ** 2), lambda w: 2 * w), np.zeros(1))
     assert at_minimum.message == "the gradient vanishes"
     assert (at_minimum.reason, at_minimum.converged) == ("converged", True)
     with pytest.raises(ValueError, match="the objective is nan at the starting point"):
-        minimize_lbfgs(Function(1, lambda w: np.nan, lambda w: w), np.zeros(1))
+        LBFGS().minimize(Function(1, lambda w: np.nan, lambda w: w), np.zeros(1))
 
 
 def test_a_wall_of_infinity_is_stepped_back_from() -> None:
     f = Function(1, lambda w: float(-np.log(w[0]) + w[0]) if w[0] > 0 else np.inf, lambda w: -1 / w + 1)
-    assert minimize_lbfgs(f, np.array([1e-3]), tol=1e-10).w[0] == pytest.approx(1, abs=1e-4)
+    assert LBFGS().minimize(f, np.array([1e-3]), tol=1e-10).w[0] == pytest.approx(1, abs=1e-4)
 
 
 def two_loops(pairs: list[tuple[Vector, Vector]], v: Vector) -> Vector:
@@ -138,3 +139,43 @@ def test_threads_do_not_change_the_direction() -> None:
         directions.append(d)
     np.testing.assert_array_equal(directions[0], directions[1])
     np.testing.assert_array_equal(directions[0], directions[2])
+
+
+class Moving(Objective):
+    """A bowl around ``target`` that moves once, after the third review, and then says where to go on."""
+
+    size, noise = 2, 1e-13
+
+    def __init__(self, way: Literal["on", "back", "over"]) -> None:
+        self.way, self.target, self.reviews = way, np.array([1.0, 3.0]), 0
+        self.seen: list[Vector] = []
+        self.old = np.zeros(0)
+
+    def value_and_grad(self, w: Vector, out: Vector | None = None) -> tuple[float, Vector]:
+        self.seen.append(w.copy())
+        x = w - self.target
+        return float(x**4 @ [1.0, 5.0] + x @ x), 4 * x**3 * [1.0, 5.0] + 2 * x
+
+    def hessian_product(self, w: Vector, v: Vector) -> Vector:
+        return (12 * (w - self.target) ** 2 * [1.0, 5.0] + 2) * v
+
+    def review(self, old: Vector, new: Vector, fell: float, converged: bool) -> Change | None:
+        self.reviews += 1
+        if self.reviews != 3:
+            return None
+        self.target, self.old = np.array([-1.0, 2.0]), old.copy()
+        return Change(new if self.way == "on" else old, self.way)
+
+
+@pytest.mark.parametrize("algorithm", [LBFGS(), NewtonCG()])
+@pytest.mark.parametrize("way", ["on", "back", "over"])
+def test_an_objective_that_changes_says_where_to_go_on(algorithm: Algorithm, way: Any) -> None:
+    f = Moving(way)
+    result = algorithm.minimize(f, np.array([5.0, -1.0]), tol=1e-8)
+    at = [w for w in f.seen if way != "on" and np.array_equal(w, f.old)]
+    assert len(at) == (0 if way == "on" else 2)  # evaluated again, where it said
+    assert (result.reason == "beams") == (way == "over")
+    if way == "over":
+        np.testing.assert_array_equal(result.w, f.old)
+    else:
+        np.testing.assert_allclose(result.w, f.target, atol=1e-3)

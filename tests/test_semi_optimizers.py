@@ -49,8 +49,7 @@ def test_losses_equal_enumeration(case: Case) -> None:
     assert value == pytest.approx(f.value(case["w"]), rel=1e-12, abs=1e-9)
     np.testing.assert_allclose(gradient, objective_of(case).value_and_grad(case["w"])[1], rtol=1e-7, atol=1e-7)
     known = value_by_enumeration({**case, "eta": 0.0}, case["w"]) - f.penalty(case["w"])
-    f.total = f.native.loss(np.arange(f.n_sequences))
-    terms = f.terms
+    terms = f.terms_of(f.native.loss(np.arange(f.n_sequences)))
     assert terms["likelihood"] == pytest.approx(known, rel=1e-9, abs=1e-8)
 
 
@@ -289,7 +288,7 @@ def test_a_perceptron_step_towards_the_best_path_that_fits() -> None:
     f = by_sequence(crf, [*X, ["a"]], [*y, ["D"]])
     for seed in range(10):
         w = np.random.default_rng(seed).normal(size=f.size)
-        crf._adopt(type(crf.model_)(**{**_fields(crf.model_), "weights": w}))
+        crf.model_ = type(crf.model_)(**{**_fields(crf.model_), "weights": w})
         number = {c: i for i, c in enumerate(crf.classes_.tolist())}
         guess, forced = ([number[c] for c in p[0]] for p in (crf.predict(X), crf.predict(X, given=y)))
         f.native.set_weights(w)

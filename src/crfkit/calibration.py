@@ -9,7 +9,6 @@ from typing import Any, Literal, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from crfkit.base.threads import resolve_threads
 from crfkit.chain.chunks import ChunkLabels, Chunks, chunk_probabilities
 from crfkit.chain.entropy import entropy
 from crfkit.chain.inference import log_partition, nbest, score
@@ -146,7 +145,7 @@ def fit_temperature(crf: ChainEstimator, X: Any, y: Any) -> float:
     done = 0
     total = 0.0
     rows = _known_rows(X, y)
-    for p in plain.potentials(X, resolve_threads(crf.n_jobs), np.float64):
+    for p in plain.potentials(X, crf.n_jobs, np.float64):
         gold = _gold_scores(p, plain.labels, rows[done : done + len(p)], done)
         done += len(p)
         usable = np.flatnonzero(np.isfinite(gold)).tolist()
@@ -165,7 +164,7 @@ def fit_temperature(crf: ChainEstimator, X: Any, y: Any) -> float:
     low, high = -float(np.log(_HOTTEST)), -float(np.log(_COLDEST))
     best = low if slope(low) >= 0 else high if slope(high) <= 0 else brentq(slope, low, high, xtol=1e-5)
     temperature = float(np.exp(-best))
-    crf._adopt(replace(crf.model_, temperature=temperature))
+    crf.model_ = replace(crf.model_, temperature=temperature)
     return temperature
 
 
@@ -226,7 +225,7 @@ class PredictionSets:
         crf, labels = self.crf, self.crf.model_.labels
         rows = _known_rows(X, y)
         out: list[Vector] = []
-        for p in crf.model_.potentials(X, resolve_threads(crf.n_jobs), np.float64):
+        for p in crf.model_.potentials(X, crf.n_jobs, np.float64):
             part = rows[len(out) : len(out) + len(p)]
             gold = _gold_scores(p, labels, part, len(out))
             if self.unit == "labellings":
@@ -272,7 +271,7 @@ class PredictionSets:
     def _labellings(self, X: Any) -> Iterator[tuple[NDArray[np.int32], Vector]]:
         """Paths [n, T] of each sequence's set, and their probabilities [n]."""
         crf = self.crf
-        for p in crf.model_.potentials(X, resolve_threads(crf.n_jobs), np.float64):
+        for p in crf.model_.potentials(X, crf.n_jobs, np.float64):
             log_z = log_partition(p, crf.n_jobs)
             out: dict[int, tuple[NDArray[np.int32], Vector]] = {}
             todo, k = np.arange(len(p)), 16

@@ -1,8 +1,9 @@
-"""For study: measures of uncertainty as the literature has them, which faster or exact ones of crfkit replace.
+"""For study, not for use: measures of uncertainty as the literature has them.
 
-:func:`kbest_entropy` is the usual approximation to :func:`crfkit.chain.entropy`; Mann and McCallum's lattices give the
-entropies of what is left once some labels are known. The O(n^2 s^3) gradient of the entropy, which
-:func:`crfkit.chain.entropy_gradient` replaces, is in experiments/covariance.py.
+For use there are the exact or faster ones of :mod:`crfkit.chain`. :func:`kbest_entropy` is the usual approximation to
+:func:`crfkit.chain.entropy`; Mann and McCallum's lattices give the entropies of what is left once some labels are
+known. The O(n^2 s^3) gradient of the entropy, which :func:`crfkit.chain.entropy_gradient` replaces, is in
+experiments/covariance.py.
 """
 
 from __future__ import annotations

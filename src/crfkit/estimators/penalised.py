@@ -13,23 +13,21 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from crfkit.base.parameters import check_number
-from crfkit.base.threads import resolve_threads
 from crfkit.chain.beams import Adaptive, Beam, as_beam
 from crfkit.chain.constraints import Constraints
-from crfkit.data.dataset import Layout
+from crfkit.data.dataset import Layout, WeightRules
 from crfkit.data.labels import collect_labels, label_numbers, label_sets
 from crfkit.estimators.chained import ChainEstimator
 from crfkit.features.encoders import Encoder, FeatureSource, make_encoder, plain_lists
 from crfkit.metrics import evaluate, require_known
 from crfkit.model.chain_model import ChainModel
+from crfkit.training import BackwardObjective
 from crfkit.training.checks import check_gold, check_partial, sequence_weights
 from crfkit.training.objective import LikelihoodObjective, Objective, Problem
 from crfkit.training.optimiser import Algorithm, Callback, Progress, Result
 from crfkit.training.registry import find_algorithm, supporting
 from crfkit.training.semi import SemiSupervisedObjective, minimize_with_entropy
 from crfkit.training.sequences import SequenceObjective
-from crfkit.training.stochastic import Stochastic
-from crfkit.training.study import BackwardObjective
 
 Vector = NDArray[np.float64]
 Rules = str | Constraints | Iterable[tuple[str, str]] | None
@@ -149,7 +147,7 @@ class PenalisedChain(ChainEstimator):
         if len(X) == 0:
             raise ValueError("there is no sequence to learn from")
         encoder = make_encoder(self.features, X) if model is None else model.encoder.copy() if grow else model.encoder
-        data = encoder.encode(X, grow or model is None, resolve_threads(self.n_jobs))
+        data = encoder.encode(X, grow or model is None, self.n_jobs)
         labels = collect_labels(y, () if model is None else model.labels)
         if model is not None and not grow and len(labels) > len(model.labels):
             raise ValueError(f"label {labels[len(model.labels)]!r} is not one of the model's")
@@ -170,21 +168,12 @@ class PenalisedChain(ChainEstimator):
         if model is not None and not grow:
             layout = model.layout
         else:
-            layout = Layout.build(
-                data,
-                numbers,
-                len(labels),
-                encoder.n_attributes,
-                min_freq=self.min_freq,
-                all_states=self.all_possible_states,
-                all_transitions=self.all_possible_transitions,
-                transitions=encoder.transitions,
-                ends=self.start_end,
-                base=None if model is None else model.layout,
-                sums=self._sums,
-                sets=sets,
-            )
-        settings = self.c2, self.entropy_weight, self.entropy_per, self.dtype, self.n_jobs
+            shape = self.min_freq, self.all_possible_states, self.all_possible_transitions, self.start_end
+            rule = WeightRules(*shape, encoder.transitions, self._sums)
+            base = None if model is None else model.layout
+            layout = Layout.build(data, numbers, len(labels), encoder.n_attributes, rule, base=base, sets=sets)
+        entropy = self.entropy_weight, self.entropy_per, self.entropy_ramp
+        settings = self.c2, *entropy, self.dtype, self.n_jobs
         problem = Problem(layout, data.without_zeros(), numbers, sets, weights, rules, *settings)
         layout, problem = self._as_trained(problem)
         return Skeleton(encoder, labels, layout, rules), problem
@@ -193,11 +182,10 @@ class PenalisedChain(ChainEstimator):
         """The layout of the model, and what is minimised: a hook for estimators that look at the data differently."""
         return problem.layout, problem
 
-    def _objective(self, problem: Problem, training: bool = False, stream: bool = False) -> Any:
+    def _objective(self, problem: Problem, training: bool = False) -> Any:
         """What is minimised; in training, in the form that the optimiser needs."""
-        if training and isinstance(find_algorithm(self.algorithm), Stochastic):
-            ramp = 0 if stream else self.entropy_ramp
-            return SequenceObjective(problem, as_beam(self.beam), seen=self._seen, ramp=ramp)
+        if training and find_algorithm(self.algorithm).sequential:
+            return SequenceObjective(problem, as_beam(self.beam), seen=self._seen)
         if self.gradient == "backward":
             return BackwardObjective(problem)
         return LikelihoodObjective(problem) if problem.sets is None else SemiSupervisedObjective(problem)
@@ -229,12 +217,7 @@ class PenalisedChain(ChainEstimator):
         return found
 
     def fit(
-        self,
-        X: Any,
-        y: Any,
-        X_dev: Any = None,
-        y_dev: Any = None,
-        sample_weight: ArrayLike | None = None,
+        self, X: Any, y: Any, *, X_dev: Any = None, y_dev: Any = None, sample_weight: ArrayLike | None = None
     ) -> Self:
         """Learns the weights.
 
@@ -265,18 +248,15 @@ class PenalisedChain(ChainEstimator):
         return self._fit(X, y, held_out, sample_weight)
 
     def _fit(
-        self,
-        X: Any,
-        y: Any,
-        held_out: tuple[Any, Any] | None,
-        sample_weight: ArrayLike | None,
-        stream: bool = False,
+        self, X: Any, y: Any, held_out: tuple[Any, Any] | None, sample_weight: ArrayLike | None, stream: bool = False
     ) -> Self:
         """Columns -> features -> Dataset -> objective -> optimiser -> model."""
         X, y = _as_list(X), _as_list(y)
         old = self.model_ if (stream or self.warm_start) and self._is_fitted() else None
         skeleton, problem = self._prepare(X, y, sample_weight, old, grow=True)
-        objective = self._objective(problem, True, stream)
+        if stream:  # of one pass
+            problem = replace(problem, entropy_ramp=0)
+        objective = self._objective(problem, training=True)
         layout, n_tokens = skeleton.layout, objective.n_tokens
         w = np.zeros(layout.size) if old is None else old.layout.move_weights(old.weights, layout)
         result = None
@@ -295,7 +275,7 @@ class PenalisedChain(ChainEstimator):
             "sequences": len(X),
             "tokens": n_tokens,
         }
-        self._adopt(self._model(skeleton.pruned(), result.w, info))
+        self.model_ = self._model(skeleton.pruned(), result.w, info)
         self.result_, self.n_iter_, self.beams_ = result, result.iterations, result.beams
         self._seen += len(X) if stream else 0
         if result.reason == "interrupted":
@@ -326,7 +306,6 @@ class PenalisedChain(ChainEstimator):
             objective,
             w0,
             beam=as_beam(self.beam),
-            ramp=0 if stream else self.entropy_ramp,
             from_optimum=not w0.any(),
             callback=callback,
         )
@@ -379,7 +358,7 @@ class _Watch:
         if self.held_out is not None:
             probe = ChainEstimator()
             probe.n_jobs = self.n_jobs
-            probe._adopt(self.model(w))
+            probe.model_ = self.model(w)
             scores = evaluate(self.held_out[1], probe.predict(self.held_out[0])).summary()
             progress = replace(progress, scores=scores)
         if self.verbose:

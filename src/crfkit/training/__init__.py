@@ -1,7 +1,7 @@
 """Objectives and optimisers."""
 
 from crfkit.training.beams import BeamObjective, BeamReport
-from crfkit.training.lbfgs import LBFGS, minimize_lbfgs
+from crfkit.training.lbfgs import LBFGS
 from crfkit.training.newton import NewtonCG
 from crfkit.training.objective import LikelihoodObjective, Objective, Problem
 from crfkit.training.optimiser import Algorithm, Callback, Progress, Result
@@ -34,5 +34,4 @@ __all__ = [
     "Result",
     "SemiSupervisedObjective",
     "SequenceObjective",
-    "minimize_lbfgs",
 ]

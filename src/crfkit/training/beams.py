@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from crfkit.chain.beams import Adaptive, Beam, MinDivergence
-from crfkit.training.objective import LikelihoodObjective, Objective
+from crfkit.training.objective import Change, LikelihoodObjective, Objective
 
 Vector = NDArray[np.float64]
 
@@ -138,7 +137,6 @@ class BeamObjective(Objective):
         self._best = np.inf  # exact objective by the first block, where beams were chosen
         self._at = w  # where that was
         self._stale = 0  # choices in a row that did not improve on it
-        self._over = False
         self.report = self._control.report()
         if w.any():
             self._choose(w)
@@ -159,17 +157,12 @@ class BeamObjective(Objective):
         return self.exact.terms
 
     @property
-    def done(self) -> bool:
-        """Whether fresh beams no longer lower the exact objective."""
-        return self._over
-
-    @property
     def uses_beams(self) -> bool:
         """Whether beams are in use at present."""
         return not self.report.exact
 
-    def review(self, old: Vector, new: Vector, fell: float, converged: bool) -> Vector | None:
-        """After a step from ``old`` to ``new``: where to go on if the objective changed, None if it did not."""
+    def review(self, old: Vector, new: Vector, fell: float, converged: bool) -> Change | None:
+        """After a step from ``old`` to ``new``: other beams, if it is time; over when fresh ones gain nothing."""
         if self._final:
             return None
         if not self.uses_beams:
@@ -180,7 +173,7 @@ class BeamObjective(Objective):
                 self._final = True
                 return None
             self._choose(new)
-            return new if self.uses_beams else None
+            return Change(new) if self.uses_beams else None
         self._age += 1
         self._fell += fell
         gap = self._sample_gap(new)
@@ -188,19 +181,18 @@ class BeamObjective(Objective):
         if converged:
             return self._end(new)
         if self._stale >= _PATIENCE and not isinstance(self.beam, Adaptive):
-            self._over = True
             self._choose(self._at)
-            return self._at
+            return Change(self._at, "over")
         if (gap - self._gap) * scale > max(self._fell, 0.0):
             # what the steps gained, they gained by losing labels
-            back = old if self._age == 1 and isinstance(self.beam, Adaptive) else new
+            back = self._age == 1 and isinstance(self.beam, Adaptive)
             self._control.tighten()
-            self._choose(back)
-            return back
+            self._choose(old if back else new)
+            return Change(old, "back") if back else Change(new)
         if self._age >= self.hold * (1 + self.report.chosen // 4) or gap > 2 * self._gap:
             self._control.tighten(gap * scale, self._fell)
             self._choose(new)
-            return new
+            return Change(new)
         return None
 
     def better(self, w: Vector) -> Vector:
@@ -230,17 +222,17 @@ class BeamObjective(Objective):
         self.report = self._control.measured(self.report, gap, tokens, sequences, right, inside)
         return self.report
 
-    def _end(self, w: Vector) -> Vector | None:
+    def _end(self, w: Vector) -> Change | None:
         """The search converged in the present beams."""
         self._ended += 1
         if isinstance(self.beam, Adaptive):
             self._use_all()
             self._final = True
-            return w
+            return Change(w)
         if self._age == 0 or self._ended > 3:
             return None
         self._choose(w)
-        return w
+        return Change(w)
 
     def _choose(self, w: Vector) -> None:
         rule = self._control.rule
@@ -281,7 +273,7 @@ class BeamObjective(Objective):
         return max(exact - inside, 0.0)
 
 
-def within_beams(objective: Any, beam: Beam | Adaptive | None, w: Vector) -> Any:
+def within_beams(objective: Objective, beam: Beam | Adaptive | None, w: Vector) -> Objective:
     """A likelihood within beams, chosen at w for the first time; any other objective as it is."""
     if beam is None or not isinstance(objective, LikelihoodObjective) or not objective.n_blocks:
         return objective

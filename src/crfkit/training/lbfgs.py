@@ -6,15 +6,15 @@ import time
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from crfkit import _core
 from crfkit.base.threads import resolve_threads
-from crfkit.training.objective import as_objective
-from crfkit.training.optimiser import Algorithm, Callback, Progress, Reason, Result, Settings
+from crfkit.training.objective import Change, Objective
+from crfkit.training.optimiser import Algorithm, Progress, Reason, Result, Settings
 
 Vector = NDArray[np.float64]
 
@@ -30,18 +30,18 @@ class _Point:
 
 
 class _Search:
-    """One run of the optimiser; see :func:`minimize_lbfgs`."""
+    """One run of :class:`LBFGS`."""
 
-    def __init__(self, objective: Any, w0: Vector, c1: float, period: int, max_linesearch: int) -> None:
-        self.objective = as_objective(objective)
+    def __init__(self, objective: Objective, w0: Vector, c1: float, period: int, max_linesearch: int) -> None:
+        self.objective = objective
         self.c1 = c1
         self.max_linesearch = max_linesearch
-        self.noise = float(self.objective.noise)
+        self.noise = float(objective.noise)
         self.began = time.perf_counter()
         self.history: deque[float] = deque(maxlen=period + 1)
         self.iteration = self.evaluations = 0
-        size = self.objective.size
-        self.point = _Point(np.array(w0, dtype=np.float64), np.inf, np.zeros(size))
+        size = objective.size
+        self.point = _Point(w0, np.inf, np.zeros(size))
         self.spare = _Point(np.empty(size), np.inf, np.empty(size))
 
     def evaluate(self, x: Vector, gradient: Vector) -> _Point:
@@ -60,18 +60,18 @@ class _Search:
         counts = int(np.count_nonzero(x)), step, self.evaluations, seconds
         return Progress(self.iteration, self.point.value, norm, *counts, terms=self.point.terms)
 
-    def changed(self, old: Vector, new: Vector, fell: float, converged: bool) -> bool:
-        """Whether the objective changed itself between two steps; then the search goes on where it says."""
-        resume = self.objective.review(old, new, fell, converged)
-        if resume is None:
-            return False
-        before = self.point.value if resume is new else self.point.value + fell
-        self.point = self.evaluate(np.array(resume), self.point.gradient)
+    def review(self, old: Vector, fell: float, converged: bool) -> Change | None:
+        """How the objective changed itself between two steps; the search is then where it says."""
+        change = self.objective.review(old, self.point.x, fell, converged)
+        if change is None:
+            return None
+        before = self.point.value + (fell if change.way == "back" else 0.0)
+        self.point = self.evaluate(np.array(change.at), self.point.gradient)
         # as if it had been this objective all along
         past = [value + self.point.value - before for value in self.history]
         self.history.clear()
         self.history.extend(past[:-1] if len(past) == self.history.maxlen else past)
-        return True
+        return change
 
     def steepest(self, point: _Point) -> Vector:
         """The gradient; with c1, the subgradient of least norm (the pseudo-gradient)."""
@@ -119,111 +119,12 @@ class _Search:
         return best, best_step
 
 
-def minimize_lbfgs(
-    objective: Any,
-    w0: Vector,
-    *,
-    c1: float = 0.0,
-    max_iter: int | None = None,
-    tol: float = 1e-5,
-    period: int = 10,
-    memory: int = 8,
-    max_linesearch: int = 20,
-    n_jobs: int | None = None,
-    callback: Callback | None = None,
-) -> Result:
-    r"""Minimises :math:`f(w) + c_1 \lVert w \rVert_1` by L-BFGS, with ``c1`` by OWL-QN.
-
-    Parameters
-    ----------
-    objective : Objective, or any object with ``size`` and ``value_and_grad``
-        The smooth part f.
-    w0 : float64 array [size]
-        Where to begin.
-    c1 : float
-        Coefficient of the absolute values.
-    max_iter : int, optional
-        Most iterations.
-    tol : float
-        Stops when the relative improvement over the last ``period`` iterations falls below this, or when the gradient's
-        norm is below this fraction of the weights' norm.
-    period : int
-    memory : int
-        Steps remembered.
-    max_linesearch : int
-        Evaluations allowed in one line search.
-    n_jobs : int, optional
-    callback : callable, optional
-        Called as ``callback(progress, w)``; returning True stops.
-
-    Returns
-    -------
-    Result
-        The best point seen, also when interrupted from the keyboard.
-
-    Examples
-    --------
-    >>> class Bowl:
-    ...     size = 2
-    ...     def value_and_grad(self, w, out=None):
-    ...         return float(((w - [1, 2]) ** 2).sum()), 2 * (w - [1, 2])
-    >>> minimize_lbfgs(Bowl(), np.zeros(2)).w.round(3)
-    array([1., 2.])
-    """
-    threads = resolve_threads(n_jobs)
-    search = _Search(objective, w0, c1, period, max_linesearch)
-    history = search.history
-    known = _core.Memory(len(search.point.gradient), memory)
-    d = np.empty_like(search.point.gradient)
-    try:
-        search.point = search.evaluate(search.point.x, search.point.gradient)
-        if not np.isfinite(search.point.value):
-            raise ValueError(f"the objective is {search.point.value} at the starting point")
-        while max_iter is None or search.iteration < max_iter:
-            point = search.point
-            history.append(point.value)
-            v = search.steepest(point)
-            norm = np.sqrt(_core.dot(v, v))
-            if norm <= tol * max(1.0, np.sqrt(_core.dot(point.x, point.x))):
-                if search.changed(point.x, point.x, 0.0, True):
-                    continue
-                return search.done("converged", "the gradient vanishes")
-            known.direction(v, d, threads)
-            if c1:
-                d[d * v >= 0] = 0
-            slope = _core.dot(v, d)
-            if not slope < 0:
-                known.clear()
-                np.negative(v, out=d)
-                slope = -(norm**2)
-            new, step = search.line_search(v, d, slope, 1.0 if len(known) else 1.0 / norm)
-            if new is None:
-                if len(known):
-                    known.clear()
-                    continue
-                if search.changed(point.x, point.x, 0.0, True):
-                    continue
-                return search.done("precision", "no further descent is possible in this precision")
-            known.push(new.x, point.x, new.gradient, point.gradient, threads)
-            search.spare, search.point = point, new
-            search.iteration += 1
-            if callback is not None and callback(search.progress(step), new.x.copy()):
-                return search.done("callback", "the callback asked to stop")
-            converged = len(history) > period and history[0] - new.value <= tol * abs(new.value)
-            if search.changed(point.x, new.x, point.value - new.value, converged):
-                if search.objective.done:
-                    return search.done("beams", "the exact objective falls no more with fresh beams")
-                continue
-            if converged:
-                return search.done("tolerance", f"the objective fell by less than {tol:g} over {period} iterations")
-        return search.done("max_iter", f"stopped after {max_iter} iterations")
-    except KeyboardInterrupt:
-        return search.done("interrupted", "interrupted; the best weights so far are kept")
-
-
 @dataclass(frozen=True)
 class LBFGS(Algorithm):
-    """L-BFGS, with a ``c1`` OWL-QN; see :func:`~crfkit.training.minimize_lbfgs`.
+    r"""L-BFGS, with a ``c1`` OWL-QN.
+
+    Minimises :math:`f(w) + c_1 \lVert w \rVert_1`. Stops when the relative improvement over the last ``period``
+    iterations falls below ``tol``, or when the gradient's norm is below this fraction of the weights' norm.
 
     Parameters
     ----------
@@ -231,14 +132,74 @@ class LBFGS(Algorithm):
         Steps remembered.
     period : int, default=10
         Iterations over which the objective must fall by ``tol``.
+    max_linesearch : int, default=20
+        Evaluations allowed in one line search.
+
+    Examples
+    --------
+    >>> class Bowl:
+    ...     size = 2
+    ...     def value_and_grad(self, w, out=None):
+    ...         return float(((w - [1, 2]) ** 2).sum()), 2 * (w - [1, 2])
+    >>> LBFGS().minimize(Bowl()).w.round(3)
+    array([1., 2.])
     """
 
     memory: int = 8
     period: int = 10
+    max_linesearch: int = 20
 
     supports: ClassVar = Algorithm.supports | {"c1", "beam", "gradient", "warm_start_fraction"}
 
-    def run(self, objective: Any, w: Vector, settings: Settings) -> Result:
-        """Calls :func:`minimize_lbfgs`."""
-        shared = {name: getattr(settings, name) for name in ("c1", "max_iter", "tol", "n_jobs", "callback")}
-        return minimize_lbfgs(objective, w, period=self.period, memory=self.memory, **shared)
+    def run(self, objective: Objective, w: Vector, settings: Settings) -> Result:
+        """Goes down, a line search at a time."""
+        c1, tol, max_iter, callback = settings.c1, settings.tol, settings.max_iter, settings.callback
+        threads = resolve_threads(settings.n_jobs)
+        search = _Search(objective, w, c1, self.period, self.max_linesearch)
+        history = search.history
+        known = _core.Memory(objective.size, self.memory)
+        d = np.empty(objective.size)
+        try:
+            search.point = search.evaluate(search.point.x, search.point.gradient)
+            if not np.isfinite(search.point.value):
+                raise ValueError(f"the objective is {search.point.value} at the starting point")
+            while max_iter is None or search.iteration < max_iter:
+                point = search.point
+                history.append(point.value)
+                v = search.steepest(point)
+                norm = np.sqrt(_core.dot(v, v))
+                if norm <= tol * max(1.0, np.sqrt(_core.dot(point.x, point.x))):
+                    if search.review(point.x, 0.0, True):
+                        continue
+                    return search.done("converged", "the gradient vanishes")
+                known.direction(v, d, threads)
+                if c1:
+                    d[d * v >= 0] = 0
+                slope = _core.dot(v, d)
+                if not slope < 0:
+                    known.clear()
+                    np.negative(v, out=d)
+                    slope = -(norm**2)
+                new, step = search.line_search(v, d, slope, 1.0 if len(known) else 1.0 / norm)
+                if new is None:
+                    if len(known):
+                        known.clear()
+                        continue
+                    if search.review(point.x, 0.0, True):
+                        continue
+                    return search.done("precision", "no further descent is possible in this precision")
+                known.push(new.x, point.x, new.gradient, point.gradient, threads)
+                search.spare, search.point = point, new
+                search.iteration += 1
+                if callback is not None and callback(search.progress(step), new.x.copy()):
+                    return search.done("callback", "the callback asked to stop")
+                converged = len(history) > self.period and history[0] - new.value <= tol * abs(new.value)
+                change = search.review(point.x, point.value - new.value, converged)
+                if change and change.way == "over":
+                    return search.done("beams", "the exact objective falls no more with fresh beams")
+                if converged and not change:
+                    message = f"the objective fell by less than {tol:g} over {self.period} iterations"
+                    return search.done("tolerance", message)
+            return search.done("max_iter", f"stopped after {max_iter} iterations")
+        except KeyboardInterrupt:
+            return search.done("interrupted", "interrupted; the best weights so far are kept")

@@ -7,11 +7,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from crfkit.training.objective import Change, Objective
 from crfkit.training.optimiser import Algorithm, Progress, Reason, Result, Settings
 
 Vector = NDArray[np.float64]
@@ -49,7 +50,7 @@ class NewtonCG(Algorithm):
 
     rules: ClassVar = {"accuracy": {"low": 0, "strict": True}}
 
-    def run(self, objective: Any, w: Vector, settings: Settings) -> Result:
+    def run(self, objective: Objective, w: Vector, settings: Settings) -> Result:
         """Minimises a function with a ``hessian_product``, until the gradient is ``tol`` of its first norm."""
         max_iter, tol, callback = settings.max_iter, settings.tol, settings.callback
         noise = 10 * float(objective.noise)
@@ -64,23 +65,25 @@ class NewtonCG(Algorithm):
 
         terms = objective.terms
 
-        def changed(old: Vector, fell: float, converged: bool) -> bool:
-            """Whether the objective changed itself between two steps; then the search goes on with what it is now."""
-            nonlocal value, gradient, norm, first, evaluations, terms
-            if objective.review(old, w, fell, converged) is None:
-                return False
+        def review(old: Vector, fell: float, converged: bool) -> Change | None:
+            """How the objective changed itself between two steps; the search is then where it says."""
+            nonlocal w, value, gradient, norm, first, evaluations, terms
+            change = objective.review(old, w, fell, converged)
+            if change is None:
+                return None
+            w = change.at
             value, gradient = objective.value_and_grad(w)
             terms = objective.terms
             evaluations += 1
             norm = float(np.linalg.norm(gradient))
             first = max(first, norm)
             history[:] = [value]
-            return True
+            return change
 
         try:
             while True:
                 if norm <= tol * max(1.0, first):
-                    if changed(w, 0.0, True):
+                    if review(w, 0.0, True):
                         continue
                     return done("converged", "the gradient vanishes")
                 if max_iter is not None and iteration >= max_iter:
@@ -113,9 +116,10 @@ class NewtonCG(Algorithm):
                     if callback(progress, w.copy()):
                         return done("callback", "the callback asked to stop")
                 converged = len(history) > 5 and history[-6] - value <= floor
-                if changed(old, fell, converged):
-                    continue
-                if converged:
+                change = review(old, fell, converged)
+                if change and change.way == "over":
+                    return done("beams", "the exact objective falls no more with fresh beams")
+                if converged and not change:
                     return done("precision", "no further descent is possible in this precision")
         except KeyboardInterrupt:
             return done("interrupted", "interrupted; the best weights so far are kept")
@@ -137,8 +141,8 @@ class NewtonCG(Algorithm):
             step += size * p
             rest -= size * hp
             before, model = model, 0.5 * float(step @ (gradient - rest))
-            if outside or k * (model - before) >= self.accuracy * model:
-                break
             square, last = float(rest @ rest), square
+            if outside or k * (model - before) >= self.accuracy * model or not square:
+                break
             p = rest + (square / last) * p
         return step, -model

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import sqrt
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,22 @@ if TYPE_CHECKING:
 Vector = NDArray[np.float64]
 
 
+@dataclass(frozen=True, eq=False)
+class Change:
+    """What an objective that changed itself between two steps says of it.
+
+    Attributes
+    ----------
+    at : float64 array [size]
+        Where to go on.
+    way : {"on", "back", "over"}
+        Whether that is where the step ended, or where it began; or training ends there: nothing is left to gain.
+    """
+
+    at: Vector
+    way: Literal["on", "back", "over"] = "on"
+
+
 class Objective(ABC):
     """A smooth function of a weight vector: all that an optimiser sees.
 
@@ -38,11 +54,14 @@ class Objective(ABC):
         Relative size of the rounding errors in the value, for line searches.
     n_unlabelled : int
         Sequences whose entropy is a part of the objective.
+    entropy_weight : float
+        Coefficient of that part at present.
     """
 
     size: int
     noise: float = 1e-13
     n_unlabelled: int = 0
+    entropy_weight: float = 0.0
 
     @abstractmethod
     def value_and_grad(self, w: Vector, out: Vector | None = None) -> tuple[float, Vector]:
@@ -57,14 +76,13 @@ class Objective(ABC):
         """Parts of the objective at the last evaluation, if it has several."""
         return {}
 
-    def review(self, old: Vector, new: Vector, fell: float, converged: bool) -> Vector | None:
-        """After a step from ``old`` to ``new``: where to go on if the objective changed, None if it did not."""
+    def review(self, old: Vector, new: Vector, fell: float, converged: bool) -> Change | None:
+        """After a step from ``old`` to ``new``: how the objective changed itself, None if it did not."""
         return None
 
-    @property
-    def done(self) -> bool:
-        """Whether the objective itself, after a review, says that training is over."""
-        return False
+    def growing(self, within: Objective) -> Objective:
+        """What is evaluated, ``within`` beams or not, with an entropy that grows; most grow by themselves, or not."""
+        return within
 
     def better(self, w: Vector) -> Vector:
         """Where to end a search that stopped early at w."""
@@ -117,6 +135,8 @@ class Problem:
         Coefficient of the entropy of the sequences about which nothing is known; with 0 they are left out.
     entropy_per : {"sequence", "token"}
         Whether such a sequence counts with its entropy, or with that divided by its length.
+    entropy_ramp : int
+        Iterations, or passes over the data, over which the coefficient grows to its full size; 0 or 1 for none.
     dtype : numpy dtype
         Precision of the lattices; sums over the data are in double precision either way.
     n_jobs : int, optional
@@ -132,6 +152,7 @@ class Problem:
     c2: float = 0.0
     entropy_weight: float = 0.0
     entropy_per: str = "sequence"
+    entropy_ramp: int = 0
     dtype: Any = np.float32
     n_jobs: int | None = None
 

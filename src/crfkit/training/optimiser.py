@@ -109,12 +109,12 @@ class Result:
 class Settings:
     """What every optimiser is told; see :meth:`Algorithm.minimize`."""
 
-    c1: float = 0.0
-    max_iter: int | None = None
-    tol: float = 1e-5
-    random_state: int | np.random.Generator | None = None
-    n_jobs: int | None = None
-    callback: Callback | None = None
+    c1: float
+    max_iter: int | None
+    tol: float
+    random_state: int | np.random.Generator | None
+    n_jobs: int | None
+    callback: Callback | None
 
 
 @dataclass(frozen=True)
@@ -126,6 +126,8 @@ class Algorithm(ABC):
 
     #: What it supports: parameters of the estimators, ``partial_fit``, weights and unknown labels of sequences.
     supports: ClassVar[frozenset[str]] = frozenset({"entropy_weight", "sample_weight", "unknown_labels"})
+    #: Whether it goes sequence by sequence, and minimises a :class:`~crfkit.training.SequenceObjective`.
+    sequential: ClassVar[bool] = False
     #: Rules of its parameters, as :func:`~crfkit.base.parameters.check_number` takes them.
     rules: ClassVar[dict[str, dict[str, Any]]] = {}
 
@@ -134,7 +136,18 @@ class Algorithm(ABC):
         for name, rule in self.rules.items():
             check_number(self, name, getattr(self, name), **rule)
 
-    def minimize(self, objective: Any, w0: Vector | None = None, **settings: Any) -> Result:
+    def minimize(
+        self,
+        objective: Any,
+        w0: Vector | None = None,
+        *,
+        c1: float = 0.0,
+        max_iter: int | None = None,
+        tol: float = 1e-5,
+        random_state: int | np.random.Generator | None = None,
+        n_jobs: int | None = None,
+        callback: Callback | None = None,
+    ) -> Result:
         """Minimises an objective.
 
         Parameters
@@ -162,11 +175,11 @@ class Algorithm(ABC):
             The best point seen, also when interrupted from the keyboard.
         """
         self.check()
-        s = Settings(**settings)
-        if s.c1 and "c1" not in self.supports:
-            raise ValueError(f"'c1' must be 0 for {type(self).__name__}, got {s.c1!r}")
+        if c1 and "c1" not in self.supports:
+            raise ValueError(f"'c1' must be 0 for {type(self).__name__}, got {c1!r}")
         f = as_objective(objective)
-        return self.run(f, np.zeros(f.size) if w0 is None else np.array(w0, np.float64), s)
+        settings = Settings(c1, max_iter, tol, random_state, n_jobs, callback)
+        return self.run(f, np.zeros(f.size) if w0 is None else np.array(w0, np.float64), settings)
 
     @abstractmethod
     def run(self, objective: Any, w: Vector, settings: Settings) -> Result:

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +15,7 @@ from crfkit.chain.beams import Adaptive, Beam
 from crfkit.data.labels import allowed_by
 from crfkit.data.sequences import rows_of
 from crfkit.training.beams import within_beams
-from crfkit.training.objective import LikelihoodObjective, Objective, Problem
+from crfkit.training.objective import Change, LikelihoodObjective, Objective, Problem
 from crfkit.training.optimiser import Callback, Progress, Result
 
 Vector = NDArray[np.float64]
@@ -43,7 +42,7 @@ class SemiSupervisedObjective(LikelihoodObjective):
     def __init__(self, problem: Problem) -> None:
         full, some, unknown, omega = problem.split()
         super().__init__(problem.take(full))
-        self.entropy_weight = float(problem.entropy_weight)
+        self.entropy_weight, self.ramp = float(problem.entropy_weight), problem.entropy_ramp
         self.n_unlabelled = len(unknown)
         self._terms: dict[str, float] = {}
         rest = np.concatenate([some, unknown])
@@ -93,6 +92,10 @@ class SemiSupervisedObjective(LikelihoodObjective):
         known, entropy = self._rest.add(w, self.entropy_weight, unused, self.threads)
         return super().estimate(w) + known + self.entropy_weight * entropy
 
+    def growing(self, within: Objective) -> Objective:
+        """The same, with an entropy that grows iteration by iteration."""
+        return EntropyRamp(self, within)
+
 
 class EntropyRamp(Objective):
     """Lets the weight of the entropy grow, iteration by iteration, up to its full size.
@@ -100,31 +103,24 @@ class EntropyRamp(Objective):
     Parameters
     ----------
     objective : SemiSupervisedObjective
-    iterations : int
-        Over how many iterations.
-    within : Objective, optional
+        Its ``ramp`` says over how many iterations.
+    within : Objective
         What is evaluated: the objective itself, or that within beams.
     """
 
-    def __init__(self, objective: SemiSupervisedObjective, iterations: int, within: Objective | None = None) -> None:
-        self.objective = objective
-        self.within = within or objective
-        self.iterations = iterations
+    def __init__(self, objective: SemiSupervisedObjective, within: Objective) -> None:
+        self.objective, self.within = objective, within
+        self.iterations = max(objective.ramp, 1)
         self.full = objective.entropy_weight
         self.size = objective.size
         self.noise = objective.noise
         self._steps = 1
-        objective.entropy_weight = self.full / iterations
+        objective.entropy_weight = self.full / self.iterations
 
     @property
     def terms(self) -> Mapping[str, float]:
         """Of the objective."""
         return self.objective.terms
-
-    @property
-    def done(self) -> bool:
-        """Whether the weight is full, and the beams, if there are any, are as good as they get."""
-        return self._steps >= self.iterations and self.within.done
 
     def value_and_grad(self, w: Vector, out: Vector | None = None) -> tuple[float, Vector]:
         """Value and gradient with the weight of the moment."""
@@ -134,29 +130,28 @@ class EntropyRamp(Objective):
         """The Hessian with the weight of the moment, times v."""
         return self.objective.hessian_product(w, v)
 
-    def review(self, old: Vector, new: Vector, fell: float, converged: bool) -> Vector | None:
+    def review(self, old: Vector, new: Vector, fell: float, converged: bool) -> Change | None:
         """After a step: the next weight, unless it is full already, and perhaps other beams."""
         if self._steps < self.iterations:
             self._steps = self.iterations if converged else self._steps + 1
             self.objective.entropy_weight = self.full * self._steps / self.iterations
-            return new
+            return Change(new)
         return self.within.review(old, new, fell, converged)
 
 
 def minimize_with_entropy(
     minimize: Callable[..., Result],
-    objective: Any,
+    objective: Objective,
     w0: Vector,
     *,
     beam: Beam | Adaptive | None = None,
-    ramp: int = 10,
     from_optimum: bool = True,
     callback: Callback | None = None,
 ) -> Result:
     """Minimises an objective from a good start if it has an entropy term, which has many local minima.
 
-    First without the term, then with its weight growing over ``ramp`` iterations, or passes over the data. An objective
-    without such a term is simply minimised.
+    First without the term, then with its weight growing, as the problem's ``entropy_ramp`` says. An objective without
+    such a term is simply minimised.
 
     Parameters
     ----------
@@ -166,8 +161,6 @@ def minimize_with_entropy(
     w0 : float64 array
     beam : MinDivergence, FixedSize, Threshold or Adaptive, optional
         Look at a likelihood within beams.
-    ramp : int
-        Iterations over which the weight grows; 0 or 1 for none.
     from_optimum : bool
         Whether to begin with the optimum of the labelled data; else with w0.
     callback : callable, optional
@@ -205,8 +198,7 @@ def minimize_with_entropy(
             objective.entropy_weight = weight
             w0, iterations, evaluations = first.w, first.iterations, first.evaluations
             within = within_beams(objective, beam, w0)
-        ramped = isinstance(objective, SemiSupervisedObjective)
-        last = watched(EntropyRamp(objective, max(ramp, 1), within) if ramped else within, w0)
+        last = watched(objective.growing(within), w0)
     finally:
         objective.entropy_weight = weight
     return ended(last, within)

@@ -43,11 +43,9 @@ class SequenceObjective(Objective):
     beam : MinDivergence, FixedSize, Threshold or Adaptive, optional
         Look at sequences whose labels are all known within beams of labels. They are chosen afresh whenever a
         sequence is met, by the messages of the beam before, and hold the gold label; for ``SGD`` and ``AdaGrad``.
-        ``Adaptive`` ones become tighter when :meth:`review` finds that they hide more than a pass gained.
+        ``Adaptive`` ones become tighter when :meth:`end_pass` finds that they hide more than a pass gained.
     seen : int
         Sequences of a stream that came before: steps have shrunk, and the penalty is shared with them.
-    ramp : int
-        Passes over which the weight of the entropy, if there is one, grows to its full size.
 
     Examples
     --------
@@ -59,13 +57,11 @@ class SequenceObjective(Objective):
     True
     """
 
-    def __init__(self, problem: Problem, beam: Beam | Adaptive | None = None, *, seen: int = 0, ramp: int = 0) -> None:
+    def __init__(self, problem: Problem, beam: Beam | Adaptive | None = None, *, seen: int = 0) -> None:
         self.layout = layout = problem.layout
         self.size = layout.size
         self.c2 = float(problem.c2)
-        self.seen, self.ramp = seen, ramp
-        #: sum of the losses of the last pass, which the optimiser leaves here
-        self.total = 0.0
+        self.seen, self.ramp = seen, problem.entropy_ramp
         #: whether some labels are not known
         self.partial = problem.sets is not None
         data, labels, weights = problem.data, problem.labels, problem.weights
@@ -110,13 +106,12 @@ class SequenceObjective(Objective):
         """Sequences in use, numbered from 0."""
         return self.n_labelled + (self.n_unlabelled if self.entropy_weight else 0)
 
-    @property
-    def terms(self) -> dict[str, float]:
+    def terms_of(self, total: float) -> dict[str, float]:
         """The parts of the losses of the last pass, likelihood and entropy, without coefficients."""
         if not self.partial:
             return {}
         entropy = self.native.entropy
-        return {"likelihood": self.total - self.entropy_weight * entropy, "entropy": entropy}
+        return {"likelihood": total - self.entropy_weight * entropy, "entropy": entropy}
 
     def begin(self, w: Vector) -> None:
         """Begins training at w.
@@ -132,7 +127,7 @@ class SequenceObjective(Objective):
     def _use_beams(self) -> None:
         self.native.set_beam(beam_core(None if self._rest else self._control.rule), self._most)
 
-    def review(self, old: Vector, new: Vector, fell: float, converged: bool) -> None:
+    def end_pass(self, fell: float) -> None:
         """After a pass by which the losses fell: tightens adaptive beams that hide more than that."""
         control = self._control
         control.chosen += 1

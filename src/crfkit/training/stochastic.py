@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -21,18 +21,18 @@ from crfkit.training.sequences import SequenceObjective
 
 Vector = NDArray[np.float64]
 Order = NDArray[np.int64]
-Pass = Callable[[Order], float]
+Pass = Callable[[Order, int], float]
 Rng = np.random.Generator
 
 _POSITIVE: dict[str, Any] = {"low": 0, "strict": True}
 _COUNT: dict[str, Any] = {"low": 1, "integer": True}
 
 
-def _falling(objective: SequenceObjective, limit: int) -> Iterator[float]:
+def _falling(objective: SequenceObjective, limit: int) -> Callable[[int], float]:
     """Factors of the steps of the passes: from one, or less later in a stream, linearly to zero after the last."""
     n = max(1, objective.n_sequences)
     first = (n / (objective.seen + n)) ** 0.5
-    return (first * (1 - p / limit) for p in range(limit))
+    return lambda p: first * (1 - p / limit)
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,7 @@ class Stochastic(Algorithm):
     passes: ClassVar[int] = 50
     #: Whether it goes to the minimum of the penalised likelihood.
     convex: ClassVar[bool] = True
+    sequential: ClassVar[bool] = True
     supports: ClassVar = Algorithm.supports | {"partial_fit"}
 
     def run(self, objective: SequenceObjective, w: Vector, settings: Settings) -> Result:
@@ -70,15 +71,15 @@ class Stochastic(Algorithm):
             begun = True
             while done < limit:
                 objective.entropy_weight = entropy_weight * min(1.0, (done + 1) / max(ramp, 1))
-                old, objective.total = w, go(rng.permutation(objective.n_sequences))
+                total = go(rng.permutation(objective.n_sequences), done)
                 done += 1
                 w = objective.weights(self.averaged)
-                if not np.isfinite(objective.total) or not np.isfinite(w).all():
+                if not np.isfinite(total) or not np.isfinite(w).all():
                     raise ValueError(f"{type(self).__name__} diverged in pass {done}: choose a smaller step")
-                value = objective.total + (objective.penalty(w) if self.convex else 0.0)
+                value = total + (objective.penalty(w) if self.convex else 0.0)
                 losses.append(value)
-                terms = objective.terms
-                objective.review(old, w, losses[-2] - value if done > 1 else np.inf, False)
+                terms = objective.terms_of(total)
+                objective.end_pass(losses[-2] - value if done > 1 else np.inf)
                 if callback is not None:
                     active, seconds = int(np.count_nonzero(w)), time.perf_counter() - began
                     progress = Progress(done, value, float("nan"), active, 0.0, done, seconds, terms=terms)
@@ -105,7 +106,10 @@ class Stochastic(Algorithm):
 
     @abstractmethod
     def prepare(self, objective: SequenceObjective, w: Vector, rng: Rng, limit: int) -> Pass:
-        """A function that makes one of at most ``limit`` passes in a given order and gives the sum of the losses."""
+        """A function that makes one of at most ``limit`` passes, in a given order, and gives the sum of the losses.
+
+        It is also given how many passes came before, and has no memory of its own: that is all in the core.
+        """
 
 
 @dataclass(frozen=True)
@@ -124,7 +128,7 @@ class SGD(Stochastic):
 
     Parameters
     ----------
-    eta0 : float, optional
+    learning_rate : float, optional
         First step. By default it is found on a sample of the sequences: the power of two that lowers their
         objective most in one pass.
     batch_size : int, default=1
@@ -142,14 +146,18 @@ class SGD(Stochastic):
     [['A', 'B']]
     """
 
-    eta0: float | None = None
+    learning_rate: float | None = None
     batch_size: int = 1
     average: bool = True
     calibration_size: int = 300
 
     supports: ClassVar = Stochastic.supports | {"beam"}
 
-    rules: ClassVar = {"eta0": _POSITIVE | {"optional": True}, "batch_size": _COUNT, "calibration_size": _COUNT}
+    rules: ClassVar = {
+        "learning_rate": _POSITIVE | {"optional": True},
+        "batch_size": _COUNT,
+        "calibration_size": _COUNT,
+    }
 
     @property
     def averaged(self) -> bool:
@@ -159,19 +167,17 @@ class SGD(Stochastic):
     def prepare(self, objective: SequenceObjective, w: Vector, rng: Rng, limit: int) -> Pass:
         """One pass of steps."""
         native, decay = objective.native, objective.decay
-        eta0 = self.eta0 or self.calibrate(objective, w, rng)
+        learning_rate = self.learning_rate or self.calibrate(objective, w, rng)
         power = 0.75 if self.average else 1.0
-        passes, before, steps = 0, objective.seen, 0
 
-        def run(order: Order) -> float:
-            nonlocal passes, before, steps
-            passes += 1
-            mean = self.average and (passes > 1 or objective.seen > 0)
-            if mean and passes >= 16 and passes.bit_count() == 1:
-                native.set_weights(objective.weights())  # begins a mean anew, and a count of steps
-                before, steps = before + steps, 0
-            steps += len(order)
-            return native.sgd(order, eta0, decay, max(decay, 1e-9), power, before, self.batch_size, mean)
+        def run(order: Order, past: int) -> float:
+            mean = self.average and (past > 0 or objective.seen > 0)
+            # the pass, counted from 1, in which the mean was begun last, and with it a count of steps
+            anew = 1 << (past + 1).bit_length() - 1 if mean and past >= 15 else 1
+            if past and anew == past + 1:
+                native.set_weights(objective.weights())
+            before = objective.seen + (anew - 1) * len(order)
+            return native.sgd(order, learning_rate, decay, max(decay, 1e-9), power, before, self.batch_size, mean)
 
         return run
 
@@ -220,7 +226,7 @@ class AdaGrad(Stochastic):
 
     Parameters
     ----------
-    eta0 : float, default=1
+    learning_rate : float, default=1
         First step.
     batch_size : int, default=1
         Sequences per step.
@@ -233,21 +239,21 @@ class AdaGrad(Stochastic):
     [['A', 'B']]
     """
 
-    eta0: float = 1.0
+    learning_rate: float = 1.0
     batch_size: int = 1
 
     passes: ClassVar[int] = 60
     supports: ClassVar = Stochastic.supports | {"beam"}
 
-    rules: ClassVar = {"eta0": _POSITIVE, "batch_size": _COUNT}
+    rules: ClassVar = {"learning_rate": _POSITIVE, "batch_size": _COUNT}
 
     def prepare(self, objective: SequenceObjective, w: Vector, rng: Rng, limit: int) -> Pass:
         """One pass of steps."""
         native, decay, steps = objective.native, objective.decay, _falling(objective, limit)
         # its steps are as large as ever where all gradients are small: near an optimum it must walk, not run
-        eta = self.eta0 * (0.1 if w.any() and not objective.seen else 1.0)
+        eta = self.learning_rate * (0.1 if w.any() and not objective.seen else 1.0)
         floor = (eta * decay * objective.n_sequences) ** 2
-        return lambda order: native.adagrad(order, eta * next(steps), decay, floor, self.batch_size)
+        return lambda order, past: native.adagrad(order, eta * steps(past), decay, floor, self.batch_size)
 
 
 @dataclass(frozen=True)
@@ -266,7 +272,7 @@ class SMD(Stochastic):
 
     Parameters
     ----------
-    eta0 : float, default=0.5
+    learning_rate : float, default=0.5
         First step of a weight of one token; of n tokens, it is divided by the fourth root of n.
     mu : float, default=0.005
         Step of the steps. A step at most doubles at a time.
@@ -283,19 +289,20 @@ class SMD(Stochastic):
     [['A', 'B']]
     """
 
-    eta0: float = 0.5
+    learning_rate: float = 0.5
     mu: float = 0.005
     lam: float = 1.0
     batch_size: int = 32
 
     passes: ClassVar[int] = 80
 
-    rules: ClassVar = {"eta0": _POSITIVE, "mu": {"low": 0}, "lam": {"low": 0}, "batch_size": _COUNT}
+    rules: ClassVar = {"learning_rate": _POSITIVE, "mu": {"low": 0}, "lam": {"low": 0}, "batch_size": _COUNT}
 
     def prepare(self, objective: SequenceObjective, w: Vector, rng: Rng, limit: int) -> Pass:
         """One pass of steps."""
-        native, decay, steps = objective.native, objective.decay, _falling(objective, limit)
-        return lambda order: native.smd(order, self.eta0, self.mu, self.lam, decay, next(steps), self.batch_size)
+        native, decay, damp = objective.native, objective.decay, _falling(objective, limit)
+        how = self.learning_rate, self.mu, self.lam, decay
+        return lambda order, past: native.smd(order, *how, damp(past), self.batch_size)
 
 
 @dataclass(frozen=True)
@@ -333,12 +340,9 @@ class SAG(Stochastic):
     def prepare(self, objective: SequenceObjective, w: Vector, rng: Rng, limit: int) -> Pass:
         """One pass of steps."""
         native, decay, n = objective.native, objective.decay, objective.n_sequences
-        passes = 0
 
-        def run(order: Order) -> float:
-            nonlocal passes
-            passes += 1
-            if passes > 1 and n:
+        def run(order: Order, past: int) -> float:
+            if past and n:
                 constants = native.lipschitz()[:n]
                 heavy = rng.choice(n, size=n - n // 2, p=constants / constants.sum())
                 order = rng.permutation(np.concatenate([order[: n // 2], heavy]))
@@ -376,7 +380,8 @@ class Perceptron(Stochastic):
 
     def prepare(self, objective: SequenceObjective, w: Vector, rng: Rng, limit: int) -> Pass:
         """One pass of steps."""
-        return objective.native.perceptron
+        native = objective.native
+        return lambda order, past: native.perceptron(order)
 
 
 @dataclass(frozen=True)
@@ -436,7 +441,7 @@ class PassiveAggressive(Stochastic):
     def prepare(self, objective: SequenceObjective, w: Vector, rng: Rng, limit: int) -> Pass:
         """One pass of steps."""
         native = objective.native
-        return lambda order: native.passive_aggressive(order, self.type, self.c, self.error_sensitive)
+        return lambda order, past: native.passive_aggressive(order, self.type, self.c, self.error_sensitive)
 
 
 @dataclass(frozen=True)
@@ -477,4 +482,4 @@ class AROW(Stochastic):
     def prepare(self, objective: SequenceObjective, w: Vector, rng: Rng, limit: int) -> Pass:
         """One pass of steps."""
         native = objective.native
-        return lambda order: native.arow(order, self.variance, self.r)
+        return lambda order, past: native.arow(order, self.variance, self.r)

@@ -1,7 +1,7 @@
 """For study, not for use: the gradient from backward passes alone.
 
-It shows what forward-backward saves, and is a reference that tests hold against it. To train, use
-:class:`~crfkit.training.LikelihoodObjective`.
+For use there is :class:`~crfkit.training.LikelihoodObjective`. This shows what forward-backward saves, and is a
+reference that tests hold against it.
 """
 
 from __future__ import annotations
