@@ -143,7 +143,7 @@ def main() -> None:
         for name in args.corpora:
             runs.append(run(name, args))
             print(json.dumps({k: v for k, v in runs[-1].items() if k not in ("before", "after")}), flush=True)
-        args.json.write_text("[\n" + ",\n".join(json.dumps(r) for r in runs) + "\n]\n")
+            args.json.write_text("[\n" + ",\n".join(json.dumps(r) for r in runs) + "\n]\n")
     runs = json.loads(args.json.read_text())
     table(runs)
     if importlib.util.find_spec("matplotlib"):
