@@ -59,6 +59,8 @@ def test_temperature_is_a_power_of_probabilities(make: Any, data: Any, tmp_path:
         np.testing.assert_array_equal(a, b)
     if isinstance(crf, HMM):  # what an HMM says about the tokens is not touched
         np.testing.assert_allclose(hot.log_likelihood(x), crf.log_likelihood(x))
+        assert hot.decode(x) == crf.decode(x)
+        assert hot.score_samples(x)[0] == pytest.approx(crf.score_samples(x)[0])
         np.testing.assert_allclose(hot.log_joint(x, [["B-QTY", "B-UNIT"]]), crf.log_joint(x, [["B-QTY", "B-UNIT"]]))
     assert make().fit(*data[:2]).model_.temperature == 1.0
 

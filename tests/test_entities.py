@@ -13,10 +13,11 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from lattices import potentials
 
-from crfkit import CRF, HMM, MEMM, Entity, NeuralCRF
+from crfkit import CRF, HMM, MEMM, NeuralCRF
 from crfkit.chain import Constraints, Potentials
 from crfkit.chain.chunks import ChunkLabels, chunk_probabilities, likely_chunks
 from crfkit.data import Columns, load_corpus, tokenize
+from crfkit.data.labels import Entity
 from crfkit.metrics import spans
 
 SCHEMES: dict[str, list[Any]] = {

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from crfkit.data.dataset import Dataset
 from crfkit.data.sequences import Columns
 
-__all__ = ["Entity", "Tagging"]
+__all__ = ["Tagging"]
 
 #: Tokens without a label of which something is known [K], and the labels that each of them may have [K, L].
 Sets = tuple[NDArray[np.int64], NDArray[np.bool_]]

@@ -154,6 +154,12 @@ def iter_columns(
     """Reads a column file piece by piece, some megabytes at a time; sequences are never cut.
 
     Takes what :func:`read_columns` takes, and gives all columns.
+
+    Examples
+    --------
+    >>> from io import BytesIO
+    >>> sum(len(part) for part in iter_columns(BytesIO(b"two CD\\ncups NN\\n\\nsalt NN\\n")))
+    2
     """
     name = source_name(source)
     builder = _core.ColumnBuilder(separator, comment, document, conllu)
@@ -273,7 +279,8 @@ def read_conllu(source: Source, *, columns: Sequence[str] = ("form",), label: st
 def read_crfsuite(source: Source) -> Weighted:
     r"""Reads CRFsuite's text: ``label TAB attribute[:value] TAB ...``, a blank line between sequences.
 
-    ``\:`` and ``\\`` in an attribute are a colon and a backslash; a line ``@weight:w`` weighs the next sequence.
+    ``\:`` and ``\\`` in an attribute are a colon and a backslash; a line ``@weight:w`` weighs the next sequence. Values
+    must be from -1e10 to 1e10, weights from 0 to 1e10.
 
     Returns
     -------
