@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from crfkit.base.shown import Record
+
 
 class Scheme(NamedTuple):
     """Pairs of tags that may stand side by side within one type; tags that may begin a chunk, and that may end one."""
@@ -60,8 +62,8 @@ def chunk_part(label: Any) -> tuple[str, Any]:
     return (tag, kind) if tag == "O" or tag in TAGS else ("I", label)
 
 
-@dataclass(frozen=True, eq=False)
-class Constraints:
+@dataclass(frozen=True, eq=False, repr=False)
+class Constraints(Record):
     """Which labels may begin a sequence, end it, and follow each other.
 
     Attributes

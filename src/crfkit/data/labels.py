@@ -59,8 +59,11 @@ class Entity(NamedTuple):
     char_end: int | None = None
 
 
-class LabelLists(list[list[Any]]):
-    """Lists of labels that numpy takes as an array of lists, whatever their lengths; scikit-learn joins folds so."""
+class LabelLists(list[Any]):
+    """Lists (or arrays) of labels that numpy takes as an array of lists, whatever their lengths.
+
+    scikit-learn joins folds so.
+    """
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         out = np.empty(len(self), object)

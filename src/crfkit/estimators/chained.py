@@ -245,7 +245,7 @@ class ChainEstimator(Estimator):
 
     def _settings(self) -> dict[str, Any]:
         """The parameters that a model file holds."""
-        return {k: v for k, v in self.get_params().items() if k != "callback"}
+        return {k: v for k, v in self.get_params(deep=False).items() if k != "callback"}
 
     @classmethod
     def _restore(

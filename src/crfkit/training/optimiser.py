@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crfkit.base.parameters import check_number
+from crfkit.base.shown import Record
 from crfkit.training.beams import BeamReport
 from crfkit.training.objective import as_objective
 
@@ -71,8 +72,8 @@ class Progress:
 Callback = Callable[[Progress, Vector], bool | None]
 
 
-@dataclass(frozen=True, eq=False)
-class Result:
+@dataclass(frozen=True, eq=False, repr=False)
+class Result(Record):
     """What an optimiser found.
 
     Attributes
