@@ -1,5 +1,6 @@
 # make demo   install into .venv, train on the embedded sample, show results
 # make test   install and run every check
+# make test-long   the tests that take minutes
 # make bench  measure, side by side with other libraries
 
 PYTHON ?= python3
@@ -10,7 +11,7 @@ export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export CRFKIT_DATA ?= $(abspath $(CURDIR)/../shared/data)
 
-.PHONY: demo test lint bench install install-dev docs clean
+.PHONY: demo test test-long lint bench install install-dev docs clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -38,6 +39,10 @@ lint: install-dev
 test: lint
 	mkdir -p build/tests
 	cd build/tests && $(BIN)/python -m pytest $(CURDIR)/tests --rootdir=$(CURDIR) -c $(CURDIR)/pyproject.toml -p no:cacheprovider
+
+test-long: install-dev
+	mkdir -p build/tests
+	cd build/tests && $(BIN)/python -m pytest $(CURDIR)/tests --rootdir=$(CURDIR) -c $(CURDIR)/pyproject.toml -p no:cacheprovider -m long
 
 bench: $(BIN)/python
 	$(BIN)/python -m pip install -q ".[bench]"

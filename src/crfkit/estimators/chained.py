@@ -188,7 +188,7 @@ class ChainEstimator(Estimator):
 
     def _settings(self) -> dict[str, Any]:
         """The parameters that a model file holds."""
-        return {k: v for k, v in self.get_params().items() if k != "callback"}
+        return {k: v for k, v in self.get_params().items() if k not in ("callback", "checkpoint", "checkpoint_every")}
 
     @classmethod
     def _restore(

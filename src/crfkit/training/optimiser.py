@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from crfkit.base.checkpoints import Checkpoint, State
 from crfkit.base.parameters import check_number
 from crfkit.training.beams import BeamReport
 from crfkit.training.objective import as_objective
@@ -104,6 +105,16 @@ class Result:
         """Whether it stopped at an optimum."""
         return self.reason in ("converged", "tolerance", "precision", "beams")
 
+    def state(self) -> State:
+        """The same for a checkpoint."""
+        return {**vars(self), "beams": None if self.beams is None else vars(self.beams)}
+
+    @classmethod
+    def of_state(cls, state: State) -> Result:
+        """What a checkpoint holds."""
+        beams = state["beams"]
+        return cls(**{**state, "beams": None if beams is None else BeamReport(**beams)})
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -115,6 +126,7 @@ class Settings:
     random_state: int | np.random.Generator | None = None
     n_jobs: int | None = None
     callback: Callback | None = None
+    checkpoint: Checkpoint = field(default_factory=Checkpoint)
 
 
 @dataclass(frozen=True)
@@ -157,6 +169,8 @@ class Algorithm(ABC):
         n_jobs : int, optional
         callback : callable, optional
             Called as ``callback(progress, w)`` after every iteration; returning True stops.
+        checkpoint : Checkpoint, optional
+            Where the state of the search is kept.
 
         Returns
         -------
