@@ -37,7 +37,8 @@ RUNS = {
 def start(code: str, checkpoint: str, model: Path) -> subprocess.Popen[bytes]:
     process = subprocess.Popen([sys.executable, "-c", code, checkpoint, str(model)], stdout=subprocess.PIPE)
     assert process.stdout is not None
-    assert process.stdout.readline() == b"ready\n"
+    with process.stdout as out:
+        assert out.readline() == b"ready\n"
     return process
 
 
