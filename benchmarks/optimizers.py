@@ -71,7 +71,7 @@ def curve(
         if exact and out and progress.iteration < min(passes, out[-1]["pass"] * 1.1):
             return False
         now, cpu = time.perf_counter(), time.process_time()
-        probe._adopt(crf._model(skeleton, w))
+        probe.model_ = crf._model(skeleton, w)
         f1 = metrics.evaluate(gold, probe.predict(held)).f1
         value = progress.value if true is None else true.value_and_grad(w)[0]
         spent = {"seconds": now - began - paused, "cpu": cpu - began_cpu - paused_cpu}

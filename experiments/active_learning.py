@@ -28,7 +28,7 @@ from conll2000 import template_text
 RUNS: dict[str, dict[str, Any]] = {
     "random": {"strategy": "random"},
     **{name: {"strategy": name} for name in active.STRATEGIES[1:]},
-    "span queries (1 to 5 tokens)": {"strategy": "span_entropy", "span": (1, 5)},
+    "span queries (1 to 5 tokens)": {"strategy": "span_entropy", "length": (1, 5)},
     "sequence_entropy, diverse": {"strategy": "sequence_entropy", "diversity": 0.3},
     **{f"{name}, per token": {"strategy": name, "per_token": True} for name in active.STRATEGIES[1:]},
 }
@@ -71,7 +71,7 @@ def main() -> None:
                 X_test,
                 y_test,
                 start=options.start,
-                batch=options.batches,
+                batch_size=options.batches,
                 pool=options.pool,
                 random_state=seed,
                 **RUNS[name],

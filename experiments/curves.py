@@ -86,7 +86,7 @@ class Watched(CRF):
         def watch(progress: Any, w: Any) -> None:
             now = time.perf_counter()
             probe = CRF(n_jobs=self.n_jobs)
-            probe._adopt(model(w))
+            probe.model_ = model(w)
             accuracy = 100 * probe.score(*self._test)
             pairs = self._work.pairs
             value = progress.value

@@ -50,7 +50,7 @@ def test_queries_take_the_most_uncertain(crf: CRF, corpus: tuple[Any, Any]) -> N
     found = active.query(crf, X, 7)
     assert [q.sequence for q in found] == np.argsort(-u, kind="stable")[:7].tolist()
     assert all(q.start == 0 and q.end == len(X[q.sequence]) for q in found)
-    spans = active.query(crf, X, 7, span=(1, 2))
+    spans = active.query(crf, X, 7, length=(1, 2))
     p = crf.potentials(X)
     for q in spans:
         assert (q.start, q.end) == chain.most_uncertain_span(p[q.sequence], (1, 2))[:2]
@@ -58,7 +58,7 @@ def test_queries_take_the_most_uncertain(crf: CRF, corpus: tuple[Any, Any]) -> N
 
 
 def test_ranges_of_spans_are_used(crf: CRF, corpus: tuple[Any, Any]) -> None:
-    found = active.query(crf, corpus[0][30:], 200, "span_entropy", span=(1, 3))
+    found = active.query(crf, corpus[0][30:], 200, "span_entropy", length=(1, 3))
     counts = np.bincount([q.end - q.start for q in found], minlength=4)
     assert (counts[1:] >= 5).all()
 
@@ -97,14 +97,16 @@ def test_faults_are_named(crf: CRF) -> None:
 
 def test_simulation_counts_what_was_labelled(corpus: tuple[Any, Any]) -> None:
     X, y = corpus[0][:80], corpus[1][:80]
-    curve = active.simulate(CRF(c2=0.1, max_iter=10), X, y, X[:20], y[:20], start=10, batch=5, rounds=3, span=(1, 2))
+    curve = active.simulate(
+        CRF(c2=0.1, max_iter=10), X, y, X[:20], y[:20], start=10, batch_size=5, rounds=3, length=(1, 2)
+    )
     assert len(curve.f1) == 4
     known = sum(x is not None for row in curve.known if row is not None for x in row)
     assert curve.tokens[-1] == known
     assert (np.diff(curve.tokens) <= 10).all()
     for row, gold in zip(curve.known, y, strict=True):
         assert row is None or all(a is None or a == b for a, b in zip(row, gold, strict=True))
-    whole = active.simulate(CRF(c2=0.1, max_iter=10), X[:30], y[:30], X[:5], y[:5], start=20, batch=50, rounds=9)
+    whole = active.simulate(CRF(c2=0.1, max_iter=10), X[:30], y[:30], X[:5], y[:5], start=20, batch_size=50, rounds=9)
     assert whole.sequences.tolist() == [20, 30]
     assert whole.tokens_to_reach(0.0) == whole.tokens[0]
     assert whole.tokens_to_reach(1.1) is None
@@ -113,7 +115,7 @@ def test_simulation_counts_what_was_labelled(corpus: tuple[Any, Any]) -> None:
 def test_curves_are_drawn(corpus: tuple[Any, Any], tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     X, y = corpus[0][:40], corpus[1][:40]
-    curve = active.simulate(CRF(max_iter=5), X, y, X[:9], y[:9], start=10, batch=5, rounds=1)
+    curve = active.simulate(CRF(max_iter=5), X, y, X[:9], y[:9], start=10, batch_size=5, rounds=1)
     active.plot_curves({"entropy": [curve, curve]}, str(tmp_path / "a.png"), target=0.5)
     assert (tmp_path / "a.png").stat().st_size > 1000
 
@@ -143,7 +145,7 @@ def test_the_command_line_goes_round(corpus: tuple[Any, Any], tmp_path: Path) ->
     asked = 0
     for _ in range(2):
         run("train", labelled, "-m", model, "--unknown", "?", "--max-iter", "10", "-q")
-        run("active", "next", pool, "-m", model, "-o", batch, "--known", labelled, "-n", "5", "--span", "1-3")
+        run("active", "next", pool, "-m", model, "-o", batch, "--known", labelled, "-n", "5", "--length", "1-3")
         table, answers = read_columns(batch)
         assert answers is not None
         assert len(answers) == 5
@@ -243,7 +245,7 @@ def test_labels_that_the_model_has_not_seen_are_known(trained: tuple[str, str], 
     rows = [line.split("\t") for line in batch.read_text().split("\n") if line]
     assert [(row[0], row[2]) for row in rows] == [("c", "NEW"), ("d", "???")]
     crf = CRF().fit([["a", "b"]], [["A", "B"]])
-    found = active.query(crf, [["a", "c"], ["c"]], 5, "span_entropy", span=1, given=[["NEW", None], ["NEW"]])
+    found = active.query(crf, [["a", "c"], ["c"]], 5, "span_entropy", length=1, given=[["NEW", None], ["NEW"]])
     assert [q.sequence for q in found] == [0]
     assert active.uncertainty(crf, [["a"]], given=[[{"A", "NEW"}]])[0] == pytest.approx(0.0)
 

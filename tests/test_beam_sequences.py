@@ -89,7 +89,7 @@ def test_a_beam_of_all_labels_is_exact(seed: int, constrained: bool, scale: floa
             assert np.isfinite(found).all()
 
 
-@pytest.mark.parametrize("algorithm", ["sgd", "adagrad", SGD(eta0=0.02, batch_size=4)])
+@pytest.mark.parametrize("algorithm", ["sgd", "adagrad", SGD(learning_rate=0.02, batch_size=4)])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_training(algorithm: Any, dtype: str) -> None:
     """Steps are small enough for runs that differ by rounding to stay together; what is left is what beams hide."""
@@ -163,8 +163,8 @@ def test_light_sequences_count() -> None:
 def test_a_second_run_begins_anew() -> None:
     X, y = data(5, 100, 40)
     f = objective(X, y, beam=Adaptive(epsilon=1.0, min_size=1))
-    first = SGD(eta0=0.1).minimize(f, max_iter=12)
-    second = SGD(eta0=0.1).minimize(f, max_iter=12)
+    first = SGD(learning_rate=0.1).minimize(f, max_iter=12)
+    second = SGD(learning_rate=0.1).minimize(f, max_iter=12)
     np.testing.assert_array_equal(first.w, second.w)
 
 

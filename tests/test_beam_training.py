@@ -196,7 +196,7 @@ def test_bad_beams(beam: Any, message: str) -> None:
 
 
 def test_beams_read_their_own_text() -> None:
-    beams: list[Any] = [*RULES, Adaptive(0.5, 3, 0.1, 2.0)]
+    beams: list[Any] = [*RULES, MinDivergence(0.123456789), Adaptive(0.5, 3, 0.1, 2.0)]
     for beam in beams:
         assert as_beam(beam.text()) == beam
 

@@ -12,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lattices import potentials
 
-from crfkit import chain
+from crfkit import _core, chain
 from crfkit.chain import (
     Adaptive,
+    BeamMarginals,
     FixedSize,
     MinDivergence,
     Potentials,
@@ -23,7 +24,6 @@ from crfkit.chain import (
     marginals,
     nbest,
 )
-from crfkit.chain.beams import BeamMarginals
 
 rules = st.one_of(
     st.builds(MinDivergence, st.sampled_from([0.0, 0.001, 0.05, 0.3, 1.0]), st.integers(1, 3)),
@@ -38,6 +38,21 @@ def alive(p: Potentials) -> bool:
 
 def beams_of(m: BeamMarginals) -> list[list[int]]:
     return [m.labels[a:b].tolist() for a, b in itertools.pairwise(m.ptr)]
+
+
+def test_marginals_have_one_type() -> None:
+    p = Potentials(np.zeros((3, 2)), np.zeros((2, 2)))
+    found: list[chain.Marginals] = [
+        chain.marginals(p),
+        chain.marginals(p, pairs=True),
+        chain.marginals(p, beam="fixed:2"),
+    ]
+    for m in found:
+        assert isinstance(m, chain.Marginals)
+        np.testing.assert_allclose(m.log_z, 3 * np.log(2))
+        np.testing.assert_allclose(m.nodes, 0.5)
+        np.testing.assert_allclose(m.edges, 0.25)
+        assert m.edges is m.edges
 
 
 def inside(p: Potentials, beams: list[list[int]]) -> Potentials:
@@ -245,6 +260,14 @@ P = Potentials(np.zeros((2, 2)), np.zeros((2, 2)))
 def test_bad_beams_are_named(make: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make()
+
+
+def test_the_core_takes_no_word_that_it_does_not_know() -> None:
+    arrays = Potentials(np.zeros((3, 2)), np.zeros((2, 2))).lattice
+    with pytest.raises(ValueError, match="there is no beam 'widest'"):
+        _core.nbest(arrays, 1, ("widest", 0.0, 1), 2)
+    with pytest.raises(ValueError, match="there is no form of beams 'round'"):
+        _core.beam_sum_product(arrays, 1, FixedSize(1).core(), None, "round")
 
 
 def test_a_beam_that_loses_every_path() -> None:

@@ -307,13 +307,14 @@ def accuracy(sample: Path, *arguments: str) -> float:
 
 @pytest.mark.parametrize(("kind", "least"), [("hmm", 0.87), ("memm", 0.86), ("crf", 0.88)])
 def test_kinds_of_models(sample: Path, kind: str, least: float) -> None:
-    found = accuracy(sample, "--kind", kind, "--c2", "0.1")
+    options = () if kind == "hmm" else ("--c2", "0.1")
+    found = accuracy(sample, "--kind", kind, *options)
     assert found > least
     model = crfkit.load(sample / "model")
     assert type(model).__name__ == kind.upper()
     X, y = load_corpus("ingredients", "test")
     assert model.score(X, y) == pytest.approx(found)
-    text = run("train", sample / "train", "-m", sample / "again", "-k", kind, "--c2", "0.1").stderr
+    text = run("train", sample / "train", "-m", sample / "again", "-k", kind, *options).stderr
     assert "weights active" in text
     assert "nan" not in text
     assert crfkit.load(sample / "again").predict(X) == model.predict(X)
@@ -338,6 +339,17 @@ def test_algorithms(sample: Path, algorithm: str) -> None:
     assert accuracy(sample, "--algorithm", algorithm, *options) > 0.86
 
 
+def test_a_seed_under_either_name(sample: Path) -> None:
+    arguments = ("train", sample / "train", "-m", sample / "model", "-a", "sgd", "--max-iter", "2", "-q")
+    found = []
+    for option in ((), ("--seed", "0"), ("--random-state", "3"), ("--seed", "3")):
+        run(*arguments, *option)
+        found.append(crfkit.load(sample / "model").model_.weights)
+    assert np.array_equal(found[0], found[1])
+    assert np.array_equal(found[2], found[3])
+    assert not np.array_equal(found[0], found[2])
+
+
 def test_algorithms_of_memms(sample: Path) -> None:
     assert accuracy(sample, "--kind", "memm", "--algorithm", "sgd", "--max-iter", "10", "--c2", "0.1") > 0.85
 
@@ -345,10 +357,17 @@ def test_algorithms_of_memms(sample: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["--kind", "hmm", "--algorithm", "sgd"], 1, "an HMM is trained by counting"),
-        (["--kind", "memm", "--beam", "fixed:3"], 1, "--beam is for CRFs"),
-        (["--kind", "hmm", "--beam", "fixed:3"], 1, "--beam is for CRFs"),
-        (["--kind", "memm", "--constraints", "bio"], 1, "--constraints is for CRFs"),
+        (["--kind", "hmm", "-a", "sgd"], 1, "--algorithm is not an option of --kind hmm, only of crf and memm"),
+        (["--kind", "hmm", "--c1", "5"], 1, "--c1 is not an option of --kind hmm, only of crf and memm"),
+        (["--kind", "hmm", "--c2", "1"], 1, "--c2 is not an option of --kind hmm"),
+        (["--kind", "hmm", "--cost", "1"], 1, "--cost is not an option of --kind hmm"),
+        (["--kind", "hmm", "--set", "c2=1"], 1, "--set is not an option of --kind hmm"),
+        (["--kind", "hmm", "-t", "none.txt"], 1, "--template is not an option of --kind hmm, only of crf and memm"),
+        (["--kind", "hmm", "-f", "crfsuite"], 1, ""),
+        (["--kind", "memm", "--beam", "fixed:3"], 1, "--beam is not an option of --kind memm, only of crf"),
+        (["--kind", "memm", "--no-start-end"], 1, "--start-end is not an option of --kind memm, only of crf"),
+        (["--kind", "memm", "--warm-start", "none"], 1, "--warm-start is not an option of --kind memm, only of crf"),
+        (["--kind", "memm", "--constraints", "bio"], 1, "--constraints is not an option of --kind memm, only of crf"),
         (["--kind", "some.model"], 2, "'some.model' is not one of 'crf', 'hmm', 'memm'"),
         (["--algorithm", "adam"], 1, "'algorithm' of CRF must be one of 'lbfgs'"),
     ],

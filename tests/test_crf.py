@@ -269,7 +269,7 @@ def test_the_callback_sees_everything_and_can_stop(capsys: pytest.CaptureFixture
         seen.append(p)
         return p.iteration == 3
 
-    crf = CRF(callback=watch, verbose=True).fit(X, Y, X, Y)
+    crf = CRF(callback=watch, verbose=True).fit(X, Y, X_dev=X, y_dev=Y)
     assert [p.iteration for p in seen] == [1, 2, 3]
     assert crf.n_iter_ == 3
     assert seen[0].value > seen[2].value == crf.result_.value

@@ -95,6 +95,23 @@ def test_entropy_equals_enumeration(p: Potentials) -> None:
     assert chain.entropy_lattices(p).entropy == pytest.approx(expected, abs=tolerance)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_scores_at_odds_with_the_transitions_lose_nothing(dtype: Any) -> None:
+    unary = [
+        [188.54662558, 47.90524542],
+        [100.48949592, 314.96259814],
+        [-254.3389608, 382.16671126],
+        [249.71546961, 752.76438491],
+    ]
+    pairwise = [[164.55937341, -72.33806722], [127.97083688, 77.94900802]]
+    for shrink in (1.0, 0.3, 0.12):  # what underflows in single precision is far from it in double
+        p = Potentials(np.array(unary, dtype) * dtype(shrink), np.array(pairwise, dtype) * dtype(shrink))
+        exact = Potentials(p.unary.astype(float), p.pairwise.astype(float))
+        tolerance = 1e-9 if dtype is np.float64 else 1e-4
+        assert chain.entropy(p) == pytest.approx(plogp(oracle.probabilities(exact)), abs=tolerance)
+        np.testing.assert_allclose(chain.marginals(p).edges, oracle.edges(exact), rtol=0, atol=tolerance)
+
+
 @settings(max_examples=200)
 @given(potentials(max_length=5))
 def test_gradient_equals_the_covariance(p: Potentials) -> None:

@@ -291,6 +291,7 @@ def test_sparse_messages(beam: Any, exact: bool) -> None:
     g = graph.grid(unary, table)
     dense = g.marginals("loopy")
     sparse = g.marginals(Inference("loopy", beam=beam))
+    assert Inference("loopy", beam=beam) == Inference("loopy", beam=beam.text())
     if exact:
         np.testing.assert_allclose(np.stack(sparse.nodes), np.stack(dense.nodes), atol=1e-9)
     else:
@@ -519,8 +520,10 @@ def test_faulty_graphs_are_named() -> None:
         graph.tree([-1, 5], np.zeros((2, 2)), np.eye(2))
     with pytest.raises(ValueError, match="'edges' must be ints"):
         graph.pairwise_graph(np.zeros((2, 2)), [[0.5, 1.9]], np.eye(2))
-    with pytest.raises(TypeError, match="'beam' of Inference must be"):
+    with pytest.raises(ValueError, match="'beam' must be MinDivergence"):
         Inference("loopy", beam=3)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="'beam' of Inference must not be Adaptive"):
+        Inference("loopy", beam="adaptive")
     g = graph.tree([-1, 0], np.zeros((2, 2)), np.eye(2))
     with pytest.raises(ValueError, match="for the method 'loopy', got 'trw'"):
         g.log_partition(Inference("trw", beam=chain.FixedSize(1)))

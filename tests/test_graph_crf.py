@@ -350,7 +350,7 @@ def test_damaged_graph_models(tmp_path: Path) -> None:
         ("graph", lambda a, h: h["params"].update(inference="magic")),
         ("graph", lambda a, h: h.update(params=None)),
         ("undirected", lambda a, h: h["params"]["decoding"].update(damping=7)),
-        ("undirected", lambda a, h: h["params"]["decoding"]["beam"].update(kind="magic")),
+        ("undirected", lambda a, h: h["params"]["decoding"].update(beam="magic:1")),
         ("skip", lambda a, h: a.update(weights=a["weights"] * np.nan)),
         ("skip", lambda a, h: h.pop("encoder")),
         ("skip", lambda a, h: h.pop("skips")),

@@ -283,3 +283,27 @@ def test_dropout_of_the_inputs_alone() -> None:
     assert (crf.network_.input_dropout.p, crf.network_.dropout.p) == (0.5, 0.0)
     with pytest.raises(ValueError, match="input_dropout"):
         NeuralCRF(input_dropout=1.0).fit(X, [["A", "B", "A"]])
+
+
+def test_what_is_given_holds_and_beams_are_followed() -> None:
+    X = [["the", "dog", "runs"], [], ["a", "cat"]] * 10
+    y = [["D", "N", "V"], [], ["D", "N"]] * 10
+    crf = NeuralCRF(hidden=(), max_iter=10, learning_rate=0.05, random_state=0).fit(X, y)
+    assert crf.predict(X, beam="fixed:3") == crf.predict(X) == y
+    assert crf.predict(X[:3], beam="fixed:1") != []
+    assert crf.predict(X[:3], given=y[:3]) == y[:3]
+    given = [[None, {"V", "D"}, None], [], None]
+    found, p = crf.predict(X[:3], given=given), crf.predict_marginals(X[:3], given=given)
+    assert found[0][1] in ("V", "D")
+    assert found[2] == y[2]
+    np.testing.assert_allclose(p[0].sum(1), 1, rtol=1e-5)
+    assert p[0][1][crf.classes_.tolist().index("N")] == 0
+    with pytest.raises(ValueError, match="label 'X' is not one of the model's"):
+        crf.predict(X[:1], given=[["X", None, None]])
+    with pytest.raises(ValueError, match="labels"):
+        crf.predict(X[:2], given=[None])
+    ruled = NeuralCRF(hidden=(), max_iter=1, constraints="bio", random_state=0).fit([["a", "b"]], [["B-X", "O"]])
+    assert ruled.predict([["b"], ["a", "b"]], given=[None, ["O", "B-X"]])[1] == ["O", "B-X"]
+    ruled = NeuralCRF(hidden=(), max_iter=1, constraints="bio", random_state=0).fit([["a", "b"]], [["B-X", "I-X"]])
+    with pytest.raises(ValueError, match="sequence 1: no labelling fits both 'given' and"):
+        ruled.predict([["b"], ["a", "b"]], given=[None, ["I-X", "B-X"]])

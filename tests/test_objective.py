@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crfkit.chain import Constraints, Potentials
-from crfkit.data.dataset import Dataset, Layout
+from crfkit.data.dataset import Dataset, Layout, WeightRules
 from crfkit.training import LikelihoodObjective, Problem
 
 Case = dict[str, Any]
@@ -50,10 +50,12 @@ def cases(draw: st.DrawFn, max_labels: int = 4) -> Case:
         gold,
         labels,
         (n_attr, n_edge if edges else 0),
-        all_states=draw(st.booleans(), label="all_states"),
-        all_transitions=draw(st.booleans(), label="all_transitions"),
-        transitions=draw(st.booleans(), label="transitions"),
-        ends=draw(st.booleans(), label="ends"),
+        WeightRules(
+            all_possible_states=draw(st.booleans(), label="all_possible_states"),
+            all_possible_transitions=draw(st.booleans(), label="all_possible_transitions"),
+            transitions=draw(st.booleans(), label="transitions"),
+            start_end=draw(st.booleans(), label="start_end"),
+        ),
     )
     rules = None
     if draw(st.booleans(), label="rules"):

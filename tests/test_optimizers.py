@@ -233,7 +233,7 @@ def test_the_perceptron_by_hand() -> None:
     number = {c: i for i, c in enumerate(base.classes_.tolist())}
     for s in [*order, *order]:
         gold = [number[c] for c in y[s]]
-        base._adopt(type(base.model_)(**{**_fields(base.model_), "weights": w.copy()}))
+        base.model_ = type(base.model_)(**{**_fields(base.model_), "weights": w.copy()})
         guess = [number[c] for c in base.predict([X[s]])[0]]
         # at zero weights expected counts are the same for both, so the difference of gradients is that of features
         w = np.round(w - features_of(base, X[s], gold) + features_of(base, X[s], guess))
@@ -347,7 +347,7 @@ def test_early_stopping_keeps_the_best_weights() -> None:
     def watch(progress: training.Progress, w: Any) -> None:
         scores.append(progress.scores.get("f1", progress.scores["accuracy"]))
 
-    crf = CRF(algorithm="ap", early_stopping=3, callback=watch, max_iter=40).fit(X, y, X_dev, y_dev)
+    crf = CRF(algorithm="ap", early_stopping=3, callback=watch, max_iter=40).fit(X, y, X_dev=X_dev, y_dev=y_dev)
     assert "has not risen" in crf.result_.message
     assert crf.result_.reason == "early_stopping"
     assert not crf.result_.converged
@@ -389,14 +389,14 @@ def test_wrong_settings_are_named() -> None:
     for crf, text in [
         (CRF(algorithm="adam"), "'algorithm' of CRF must be one of 'lbfgs'"),
         (CRF(algorithm="sgd", c1=1.0), "'c1' of CRF must be 0"),
-        (CRF(algorithm=SGD(eta0=-1.0)), "'eta0' of SGD must be a number > 0"),
+        (CRF(algorithm=SGD(learning_rate=-1.0)), "'learning_rate' of SGD must be a number > 0"),
         (CRF(algorithm=SGD(batch_size=0)), "'batch_size' of SGD must be an int >= 1"),
-        (CRF(algorithm=AdaGrad(eta0=0)), "'eta0' of AdaGrad"),
+        (CRF(algorithm=AdaGrad(learning_rate=0)), "'learning_rate' of AdaGrad"),
         (CRF(algorithm=SMD(mu=-1)), "'mu' of SMD"),
         (CRF(algorithm=PassiveAggressive(type=3)), "'type' of PassiveAggressive"),
         (CRF(gradient="sideways"), "'gradient' of CRF"),
         (CRF(algorithm="sgd", gradient="backward"), r"others are for 'lbfgs'\), got 'backward'"),
-        (CRF(algorithm=SGD(eta0=1e12), c2=0.0, max_iter=30), "diverged|not finite|SGD"),
+        (CRF(algorithm=SGD(learning_rate=1e12), c2=0.0, max_iter=30), "diverged|not finite|SGD"),
     ]:
         if "diverged" in text:
             continue

@@ -327,9 +327,9 @@ def test_scores_need_labels() -> None:
         with pytest.raises(ValueError, match=fault):
             metrics.evaluate(gold, [["A", "B"], ["B"]])  # type: ignore[arg-type]
         with pytest.raises(ValueError, match=fault):
-            CRF(callback=lambda p, w: None).fit(X, y, X, gold)
+            CRF(callback=lambda p, w: None).fit(X, y, X_dev=X, y_dev=gold)
         with pytest.raises(ValueError, match=fault):
-            CRF(early_stopping=2).fit(X, y, X, gold)
+            CRF(early_stopping=2).fit(X, y, X_dev=X, y_dev=gold)
 
 
 def test_what_is_given_may_contradict() -> None:

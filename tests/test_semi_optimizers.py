@@ -288,7 +288,7 @@ def test_a_perceptron_step_towards_the_best_path_that_fits() -> None:
     f = by_sequence(crf, [*X, ["a"]], [*y, ["D"]])
     for seed in range(10):
         w = np.random.default_rng(seed).normal(size=f.size)
-        crf._adopt(type(crf.model_)(**{**_fields(crf.model_), "weights": w}))
+        crf.model_ = type(crf.model_)(**{**_fields(crf.model_), "weights": w})
         number = {c: i for i, c in enumerate(crf.classes_.tolist())}
         guess, forced = ([number[c] for c in p[0]] for p in (crf.predict(X), crf.predict(X, given=y)))
         f.native.set_weights(w)

@@ -53,7 +53,7 @@ def test_pieces_of_any_size(crf: CRF, parts: Any, size: int, open_end: bool) -> 
         old, streaming._PIECE = streaming._PIECE, size
         try:
             got = b"".join(
-                p.text for p in tag_columns(crf.model_, io.BytesIO(text.encode()), document="", threads=threads)
+                p.text for p in tag_columns(crf.model_, io.BytesIO(text.encode()), document="", n_jobs=threads)
             )
         finally:
             streaming._PIECE = old
@@ -65,7 +65,7 @@ def test_order_is_kept(crf: CRF, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     sequences = [[str(i), "g", "flour"] for i in range(3000)]
     path = tmp_path / "in.gz"
     path.write_bytes(gzip.compress("".join("\n".join(s) + "\n\n" for s in sequences).encode()))
-    pieces = list(tag_columns(crf.model_, path, threads=4))
+    pieces = list(tag_columns(crf.model_, path, n_jobs=4))
     assert len(pieces) > 20
     assert b"".join(p.text for p in pieces) == plain(crf, sequences)
     assert (sum(p.sequences for p in pieces), sum(p.tokens for p in pieces)) == (3000, 9000)
@@ -76,14 +76,14 @@ def test_faults_say_the_line(crf: CRF, monkeypatch: pytest.MonkeyPatch) -> None:
     text = b"a\nb\n\n" * 50 + b"c d\n\n" + b"a\n\n" * 50
     for threads in (1, 2):
         with pytest.raises(DataError, match=r"<stream>:151: expected 1 column"):
-            list(tag_columns(crf.model_, io.BytesIO(text), threads=threads))
+            list(tag_columns(crf.model_, io.BytesIO(text), n_jobs=threads))
     with pytest.raises(DataError, match=r":4: not valid UTF-8"):
         list(tag_columns(crf.model_, io.BytesIO(b"a\n\nb\n\xff\n")))
 
 
 def test_stopping_in_the_middle(crf: CRF, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streaming, "_PIECE", 64)
-    stream: Any = tag_columns(crf.model_, io.BytesIO(b"a\n\n" * 5000), threads=2)
+    stream: Any = tag_columns(crf.model_, io.BytesIO(b"a\n\n" * 5000), n_jobs=2)
     next(stream)
     stream.close()
 

@@ -138,7 +138,7 @@ def as_arrays(value: Any) -> dict[str, Array]:
     if value is None:
         return {}
     names = [f.name for f in fields(value)] if is_dataclass(value) else getattr(value, "_fields", ())
-    if isinstance(value, chain.Marginals):
+    if isinstance(value, chain.Marginals) and not isinstance(value, chain.BeamMarginals):
         names = ["log_z", "nodes", "edges"]
     if names:
         return {f".{name}{k}": x for name in names for k, x in as_arrays(getattr(value, name)).items()}
@@ -299,7 +299,9 @@ def torch_layer(out: Store, data: Data) -> None:
                 upstream = torch.linspace(-1, 1, value.numel(), dtype=value.dtype).reshape(value.shape)
                 found = torch.autograd.grad(value, [x, *layer.parameters(), *more.values()], upstream)
                 out.put(f"{key}/{name}", value=value, **{f"d{i}": g for i, g in enumerate(found)})
-            out.put(key, decode=layer.decode(x, mask, **more), nbest=layer.nbest(x, mask, 3, **more))
+            out.put(
+                key, decode=layer.decode(x, mask, pairwise=more.get("pairwise")), nbest=layer.nbest(x, mask, 3, **more)
+            )
             out.put(key, sample=layer.sample(x, mask, 2, random_state=0, **more))
 
 

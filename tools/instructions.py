@@ -61,7 +61,7 @@ def tagging(times: int, model: Path) -> None:
 
     crf = load(model, n_jobs=1)
     for _ in range(times):
-        for _piece in tag_columns(crf.model_, DATA / "test.txt", select=lambda table: table.select([0, 1]), threads=1):
+        for _piece in tag_columns(crf.model_, DATA / "test.txt", select=lambda table: table.select([0, 1]), n_jobs=1):
             pass
 
 
@@ -70,7 +70,7 @@ def sgd(times: int, model: Path) -> None:
     from crfkit.data import read_columns
     from crfkit.training import SGD
 
-    estimator(algorithm=SGD(eta0=0.125), max_iter=times).fit(*read_columns(DATA / "train.txt"))
+    estimator(algorithm=SGD(learning_rate=0.125), max_iter=times).fit(*read_columns(DATA / "train.txt"))
 
 
 WORK = {"evaluation": evaluation, "tagging": tagging, "sgd": sgd}

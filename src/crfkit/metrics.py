@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from crfkit.chain.constraints import CLOSING, OPENING, TAGS, split_label
 from crfkit.data.sequences import Columns
@@ -107,8 +107,8 @@ def _check(y_true: Labels, y_pred: Labels) -> None:
             raise ValueError(f"sequence {i} has {len(a)} true labels, but {len(b)} predicted ones")
 
 
-def token_accuracy(y_true: Labels, y_pred: Labels) -> float:
-    """Fraction of the tokens whose label is right; 0 if there are none.
+def token_accuracy(y_true: Labels, y_pred: Labels, sample_weight: ArrayLike | None = None) -> float:
+    """Fraction of the tokens whose label is right; 0 if there are none. Sequences may have weights, [S].
 
     Examples
     --------
@@ -116,9 +116,10 @@ def token_accuracy(y_true: Labels, y_pred: Labels) -> float:
     0.6666666666666666
     """
     _check(y_true, y_pred)
-    total = sum(len(a) for a in y_true)
-    right = sum(x == y for a, b in zip(y_true, y_pred, strict=True) for x, y in zip(a, b, strict=True))
-    return right / total if total else 0.0
+    weights = np.ones(len(y_true)) if sample_weight is None else np.asarray(sample_weight, float)
+    right = [sum(x == y for x, y in zip(a, b, strict=True)) for a, b in zip(y_true, y_pred, strict=True)]
+    total = float(weights @ [len(a) for a in y_true])
+    return float(weights @ right) / total if total else 0.0
 
 
 def sequence_accuracy(y_true: Labels, y_pred: Labels) -> float:

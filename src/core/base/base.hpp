@@ -1,5 +1,6 @@
 // base.hpp: integer names, the one error type, aligned scratch memory, functions by reference.
 #pragma once
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -53,6 +54,11 @@ class Buffer {
     data_ = static_cast<T*>(std::aligned_alloc(64, bytes));
     if (data_ == nullptr) throw std::bad_alloc();
     size_ = n;
+  }
+  // Room for n numbers, all of them this one.
+  void assign(std::size_t n, T value) {
+    reserve(n);
+    std::fill_n(data_, n, value);
   }
   T* data() { return data_; }
   const T* data() const { return data_; }

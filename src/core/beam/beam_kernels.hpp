@@ -50,8 +50,7 @@ class BeamKernel {
     double shift = 0;
     bool lossy = false;
     for (int t = 0; t < length_; ++t) {
-      for (std::size_t k = out.ptr[t]; k < out.ptr[t + 1]; ++k)
-        frozen.u()[k] = static_cast<double>(unary(t)[out.labels[k]]);
+      for (std::size_t k = out.ptr[t]; k < out.ptr[t + 1]; ++k) frozen.u()[k] = unary(t)[out.labels[k]];
       if (t + 1 < length_) lossy |= !load_block(t, out, frozen.m() + frozen.edge_ptr()[t], shift);
     }
     out.log_mass = frozen.run(lossy, shift, [&](int t, std::size_t i, std::size_t k) {
@@ -102,7 +101,7 @@ class BeamKernel {
     if (job_.shared) return job_.shared->score.data() + i * stride_;
     return job_.pairwise + ((job_.edge_first[seq_] + t) * n_ + i) * n_;
   }
-  double score(int t, int i, int j) const { return static_cast<double>(scores_from(t, i)[j]); }
+  double score(int t, int i, int j) const { return scores_from(t, i)[j]; }
 
   template <class Algebra, class Walk>
   Beam pick(Walk& walk, int t, BeamResult& out) const {
@@ -167,8 +166,7 @@ class BeamKernel {
         [&](int t) {
           for (i64 k = 0; messages && k < stride_; k += W)
             S::store(ws_.forward.data() + t * stride_ + k, S::load(walk.belief.data() + k) / walk.scale);
-          out.log_mass +=
-              std::log(static_cast<double>(walk.scale)) + static_cast<double>(walk.top) + (t > 0 ? shift_ : 0.0);
+          out.log_mass += std::log(double{walk.scale}) + double{walk.top} + (t > 0 ? shift_ : 0.0);
         });
   }
 
@@ -190,10 +188,10 @@ class BeamKernel {
     } else {
       const i64 size = static_cast<i64>(beam.size()) * stride_;
       const T high = *std::max_element(m, m + size);
-      shift_ = high > -kInf ? static_cast<double>(high) : 0.0;
+      shift_ = high > -kInf ? double{high} : 0.0;
       Mask lost = {};
       for (i64 k = 0; k < size; k += W) {
-        const Vec x = S::load(m + k), y = S::exp(x - static_cast<T>(shift_));
+        const Vec x = S::load(m + k), y = S::exp(x - T(shift_));
         lost |= (x > -kInf) & (y == T(0));
         S::store(m + k, y);
       }

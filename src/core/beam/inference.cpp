@@ -25,7 +25,7 @@ void trace(const ChainJob<T>& job, i64 s, const BeamResult& beams) {
     T top = -std::numeric_limits<T>::infinity();
     const T* a = job.pairwise + (job.per_step ? job.edge_first[s] + t : 0) * n * n;
     for (std::size_t k = 0; k < beams.size(t); ++k) {
-      T x = static_cast<T>(beams.nodes[beams.ptr[t] + k]);
+      T x = T(beams.nodes[beams.ptr[t] + k]);
       if (t + 1 < steps) x += a[beams.label(t, k) * n + path[t + 1]];
       if (!(x > top)) continue;
       top = x;

@@ -20,15 +20,14 @@ template <class T, int W, class Score>
 void add_paper_marginals(const BeamWalk<T, W>& walk, std::span<const u16> beam, std::span<const u16> next,
                          const T* alpha, Score score, BeamResult& out) {
   const std::size_t first_node = out.nodes.size(), first_edge = out.edges.size();
-  for (u16 i : beam) out.nodes.push_back(static_cast<double>(walk.belief[i]));
+  for (u16 i : beam) out.nodes.push_back(double{walk.belief[i]});
   normalise_from(first_node, out.nodes);
   double high = -std::numeric_limits<double>::infinity();
   for (u16 i : beam)
     for (u16 j : next) high = std::max(high, score(i, j));
   for (u16 i : beam)
     for (std::size_t k = 0; k < next.size(); ++k)
-      out.edges.push_back(static_cast<double>(alpha[i]) * static_cast<double>(walk.kept[k]) *
-                          std::exp(score(i, next[k]) - high));
+      out.edges.push_back(double{alpha[i]} * double{walk.kept[k]} * std::exp(score(i, next[k]) - high));
   normalise_from(first_edge, out.edges);
   out.edge_ptr.push_back(out.edges.size());
 }

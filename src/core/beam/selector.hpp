@@ -16,14 +16,15 @@ class Selector {
  public:
   // belief: [n], zero in the padding up to `stride`. Adds the chosen labels, ascending, to `out`; gives the share of
   // the belief that they hold.
-  double select(const T* belief, i64 n, i64 stride, const Criterion& rule, int keep, std::vector<u16>& out) {
+  template <class Label>
+  double select(const T* belief, i64 n, i64 stride, const Criterion& rule, int keep, std::vector<Label>& out) {
     typename S::Vec sum = {}, high = {};
     for (i64 v = 0; v < stride; v += W) {
       const typename S::Vec x = S::load(belief + v);
       sum += x;
       high = S::max(high, x);
     }
-    const double total = static_cast<double>(S::sum(sum));
+    const double total = S::sum(sum);
     T floor = floor_of(rule, total, S::highest(high), n);
     collect(belief, stride, floor);
     // where the floor cut away what the size asks for it is lowered little by little: few labels are to be sorted
@@ -37,13 +38,13 @@ class Selector {
     double mass = 0;
     bool kept = keep < 0;
     for (std::size_t k = 0; k < count; ++k) {
-      out.push_back(entries_[k].label);
-      mass += static_cast<double>(entries_[k].belief);
+      out.push_back(static_cast<Label>(entries_[k].label));
+      mass += entries_[k].belief;
       kept |= entries_[k].label == keep;
     }
     if (!kept) {
-      out.push_back(static_cast<u16>(keep));
-      mass += static_cast<double>(belief[keep]);
+      out.push_back(static_cast<Label>(keep));
+      mass += belief[keep];
     }
     std::sort(out.begin() + begin, out.end());
     return total > 0 ? std::min(1.0, mass / total) : 0.0;
@@ -52,7 +53,7 @@ class Selector {
  private:
   struct Entry {
     T belief;
-    u16 label;
+    i32 label;
     bool operator<(const Entry& other) const {
       return belief > other.belief || (belief == other.belief && label < other.label);
     }
@@ -64,17 +65,15 @@ class Selector {
     for (i64 v = 0; v < stride; v += W) {
       if (!S::any(S::load(belief + v) >= least)) continue;
       for (i64 j = v; j < v + W; ++j)
-        if (belief[j] >= least) entries_.push_back({belief[j], static_cast<u16>(j)});
+        if (belief[j] >= least) entries_.push_back({belief[j], static_cast<i32>(j)});
     }
   }
 
   // Labels below this cannot be chosen. For the divergence: n labels below (1 - exp(-amount)) total / n hold less than
   // what may be lost.
   static T floor_of(const Criterion& rule, double total, T top, i64 n) {
-    if (rule.kind == Criterion::Kind::threshold)
-      return static_cast<T>(static_cast<double>(top) * std::exp(-rule.amount));
-    if (rule.kind == Criterion::Kind::min_divergence)
-      return static_cast<T>(-std::expm1(-rule.amount) * total / static_cast<double>(n) * 0.999);
+    if (rule.kind == Criterion::Kind::threshold) return T(double{top} * std::exp(-rule.amount));
+    if (rule.kind == Criterion::Kind::min_divergence) return T(-std::expm1(-rule.amount) * total / double(n) * 0.999);
     return 0;
   }
 
@@ -98,7 +97,7 @@ class Selector {
       std::sort(entries_.begin() + done, entries_.begin() + end);
       for (; done < end; ++done) {
         if (mass >= enough && done >= size) return done;
-        mass += static_cast<double>(entries_[done].belief);
+        mass += entries_[done].belief;
       }
       portion = done;
     }

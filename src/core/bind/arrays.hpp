@@ -131,13 +131,25 @@ ChainInput<T> chain_input(const ChainArrays<T>& arrays) {
   return in;
 }
 
+// The value that a name stands for.
+template <class Value>
+Value named(const char* what, std::string_view name, std::initializer_list<std::pair<std::string_view, Value>> known) {
+  std::string words;
+  for (const auto& [word, value] : known) {
+    if (word == name) return value;
+    words += (words.empty() ? "" : ", ") + std::string(word);
+  }
+  throw Error(std::string("there is no ") + what + " '" + std::string(name) + "', only " + words);
+}
+
 inline Criterion criterion_of(const BeamTuple& beam) {
   const auto& [kind, amount, size] = beam;
   require(amount >= 0 && size >= 1, "a beam needs an amount >= 0 and a size >= 1");
-  return {kind == "min_divergence" ? Criterion::Kind::min_divergence
-          : kind == "threshold"    ? Criterion::Kind::threshold
-                                   : Criterion::Kind::fixed_size,
-          amount, size};
+  using Kind = Criterion::Kind;
+  const Kind found = named<Kind>(
+      "beam", kind,
+      {{"min_divergence", Kind::min_divergence}, {"fixed_size", Kind::fixed_size}, {"threshold", Kind::threshold}});
+  return {found, amount, size};
 }
 
 }  // namespace crfkit

@@ -75,9 +75,9 @@ void bind_beams(nb::module_& m) {
         const ChainInput<T> in = chain_input<T>(chains);
         BeamRule rule;
         rule.criterion = criterion_of(beam);
-        rule.form = form == "paper"      ? BeamRule::Form::paper
-                    : form == "smoothed" ? BeamRule::Form::smoothed
-                                         : BeamRule::Form::frozen;
+        using Form = BeamRule::Form;
+        rule.form = named<Form>("form of beams", form,
+                                {{"frozen", Form::frozen}, {"smoothed", Form::smoothed}, {"paper", Form::paper}});
         rule.keep = data_of(keep);
         require(shaped(keep, n_tokens(in)), "there must be a label to keep for every token");
         for (i64 t = 0; keep && t < n_tokens(in); ++t)

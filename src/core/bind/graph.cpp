@@ -44,16 +44,12 @@ PassingRule make_rule(const Structure& g, const RuleTuple& how) {
   const auto& [schedule, max, damping, tol, max_iter, appearance, beam] = how;
   require(shaped(appearance, g.n_factors()), "there must be an appearance for every factor");
   using Schedule = PassingRule::Schedule;
-  return {schedule == "flooding"   ? Schedule::flooding
-          : schedule == "residual" ? Schedule::residual
-                                   : Schedule::sequential,
-          max,
-          damping,
-          tol,
-          max_iter,
-          data_of(appearance),
-          beam.has_value(),
-          beam ? criterion_of(*beam) : Criterion{}};
+  const Schedule order = named<Schedule>(
+      "schedule", schedule,
+      {{"flooding", Schedule::flooding}, {"residual", Schedule::residual}, {"sequential", Schedule::sequential}});
+  std::optional<Criterion> criterion;
+  if (beam) criterion = criterion_of(*beam);
+  return {order, max, damping, tol, max_iter, data_of(appearance), criterion};
 }
 
 // Runs message passing, or what else gives beliefs and the terms of log Z.
@@ -144,10 +140,11 @@ void bind_structure(nb::module_& m) {
           "order",
           [](const Structure& self, const std::string& heuristic, double limit, Out<i32, 1> out) {
             require(shaped(out, self.n_variables()), kWrongSize);
+            const Heuristic rule = named<Heuristic>(
+                "heuristic", heuristic, {{"min_degree", Heuristic::min_degree}, {"min_fill", Heuristic::min_fill}});
             const nb::gil_scoped_release release;
             i32 beyond;
-            const auto order = elimination_order(
-                self, heuristic == "min_degree" ? Heuristic::min_degree : Heuristic::min_fill, limit, beyond);
+            const auto order = elimination_order(self, rule, limit, beyond);
             std::copy(order.begin(), order.end(), out.data());
             return beyond;
           },

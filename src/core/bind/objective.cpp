@@ -227,7 +227,7 @@ void bind_scorer(nb::module_& m, const char* name) {
             require(shaped(pairwise, steps, n, n), "pairwise has the wrong size");
             if (!self.per_step())
               std::transform(self.pairwise().begin(), self.pairwise().end(), pairwise.data(),
-                             [](double x) { return static_cast<T>(x); });
+                             [](double x) { return T(x); });
             const nb::gil_scoped_release release;
             self.score(tokens, make_threads(threads), unary.data(), pairwise.data());
           },

@@ -96,8 +96,7 @@ void bind_builders(nb::module_& m) {
           "__init__",
           [](ColumnBuilder* self, const std::string& separator, std::string comment, std::string document, bool conllu,
              int n_columns) {
-            const char mark = separator == "tab" ? '\t' : separator == "blank" ? '\0' : 'a';
-            require(mark != 'a' || separator == "auto", "separator must be auto, tab or blank");
+            const char mark = named<char>("separator", separator, {{"tab", '\t'}, {"blank", '\0'}, {"auto", 'a'}});
             new (self) ColumnBuilder({mark, std::move(comment), std::move(document), conllu});
             self->n_columns = n_columns;
           },

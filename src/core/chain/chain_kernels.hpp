@@ -18,10 +18,9 @@ struct SequenceWorkspace : SequenceCovariance<double, kLogWidth> {
     stride = log_stride(n_labels);
     start(steps, n_labels, stride);
     nodes.reserve(steps * stride);
-    for (Buffer<double>* x : {&xi, &a, &pairs}) x->reserve(n_labels * stride);
-    std::fill_n(gamma.data(), steps * stride, 0.0);
-    std::fill_n(r.data(), steps * stride, 0.0);
-    std::fill_n(a.data(), n_labels * stride, 0.0);
+    for (Buffer<double>* x : {&xi, &pairs}) x->reserve(n_labels * stride);
+    for (Buffer<double>* x : {&gamma, &r}) x->assign(steps * stride, 0.0);
+    a.assign(n_labels * stride, 0.0);
     for (int t = 0; t < steps; ++t) sum.node(t, s, gamma.data() + t * stride);
   }
   // Copies finite scores of pairs, rows of `from`, to a.
@@ -141,9 +140,9 @@ class ChainKernel {
   void backward_messages() {
     const i64 wide = log_stride(n_);
     LogLattice log;
-    Buffer<double> a(n_ * wide);
+    Buffer<double> a;
     const auto transposed = [&](int t) -> const double* {
-      std::fill_n(a.data(), n_ * wide, -std::numeric_limits<double>::infinity());
+      a.assign(n_ * wide, -std::numeric_limits<double>::infinity());
       for (i64 i = 0; i < n_; ++i)
         for (i64 j = 0; j < n_; ++j) a[j * wide + i] = own_matrix(0, t)[i * n_ + j];
       return a.data();

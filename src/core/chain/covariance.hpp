@@ -43,7 +43,8 @@ void add_rows_times(const T* x, i64 rows, const T* m, i64 depth, i64 stride, T* 
   });
 }
 
-// The packed form, for transitions that all steps share. The lattice has gone forward; what it dropped stays zero.
+// The packed form, for transitions that all steps share. The lattice has gone forward; what it dropped stays zero. It
+// goes backward here: beta and w are needed, over which Lattice::backward writes gamma and q.
 template <class T, int W>
 class PackCovariance {
   using S = Simd<T, W>;
@@ -75,10 +76,7 @@ class PackCovariance {
 
   // pairs [labels][labels] += d H / d a, summed over the pack; n as above
   void add_pairs(const Pack& pack, const Lattice<T, W>& lattice, const Transitions<T>& a, const T* n, double* pairs) {
-    for (Buffer<T>* x : {&scored_, &plain_}) {
-      x->reserve(n_labels_ * stride_);
-      std::fill_n(x->data(), n_labels_ * stride_, T(0));
-    }
+    for (Buffer<T>* x : {&scored_, &plain_}) x->assign(n_labels_ * stride_, T(0));
     add_edges(pack, lattice, scored_.data(), plain_.data());
     for (i64 i = 0; i < n_labels_; ++i)
       for (i64 j = 0; j < n_labels_; ++j) {

@@ -59,7 +59,7 @@ class EntropyKernel : ChainKernel<T, W> {
         if (!(x > 0)) continue;
         node -= x * std::log(x);
         out_of -= x * std::log(double{a[j]});
-        if (t > 0) into -= x * std::log(double{q[j]});
+        if (t > 0 && q[j] > 0) into -= x * std::log(double{q[j]});  // where it underflows, x is next to nothing
       }
       if (t > 0) {
         const T* before = lattice.alpha.data() + pack_.row(t - 1, s) * stride_;

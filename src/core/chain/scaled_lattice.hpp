@@ -137,6 +137,8 @@ class Lattice {
   using S = Simd<T, W>;
   using Vec = typename S::Vec;
   static constexpr T kTiny = std::numeric_limits<T>::min();
+  // Backward, e beta may underflow before it is divided by c. Above this, that costs less than a rounding error.
+  static constexpr T kLeastScale = kTiny / std::numeric_limits<T>::epsilon();
 
  public:
   // [rows][stride] each, rows as in the pack. After backward(), e holds gamma.
@@ -147,16 +149,11 @@ class Lattice {
     stride_ = stride;
     vectors_ = static_cast<int>(stride / W);
     const i64 rows = pack.rows();
-    e.reserve(rows * stride);
-    alpha.reserve(rows * stride);
-    q.reserve(rows * stride);
-    inverse_c_.reserve(rows);
-    top_.reserve(rows);
-    low_.reserve(pack.n_seq() * stride);
-    pad_.reserve(stride);
-    std::fill_n(pad_.data(), stride, T(1));
+    for (Buffer<T>* b : {&e, &alpha, &q}) b->reserve(rows * stride);
+    for (Buffer<T>* b : {&inverse_c_, &top_}) b->reserve(rows);
+    pad_.assign(stride, T(1));
     std::fill_n(pad_.data(), n_labels, T(0));
-    std::fill_n(low_.data(), pack.n_seq() * stride, T(1));
+    low_.assign(pack.n_seq() * stride, T(1));
     good_.assign(pack.n_seq(), 1);
     faint_.assign(pack.n_seq(), 0);
     closed_ = false;
@@ -297,7 +294,7 @@ class Lattice {
       }
     });
     const T c = S::sum(total);
-    if (!(c >= kTiny)) good_[s] = 0;
+    if (!(c >= kLeastScale)) good_[s] = 0;
     const T inverse = T(1) / c;
     inverse_c_[r] = inverse;
     T* low = low_.data() + s * stride_;

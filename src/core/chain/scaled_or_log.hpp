@@ -104,8 +104,7 @@ class SumProduct {
   // pairs [labels][labels] += those of all steps and sequences, where all steps share their transitions. Sums of a pack
   // in T, of packs in double precision: transitions are frequent, and their gradient is a difference of large counts.
   void add_pairs(double* pairs) {
-    sums_.reserve(n_ * stride_);
-    std::fill_n(sums_.data(), n_ * stride_, T(0));
+    sums_.assign(n_ * stride_, T(0));
     lattice.add_edges(*pack_, sums_.data());
     const T* m = steps_->matrix(0);
     for (i64 i = 0; i < n_; ++i)
@@ -147,10 +146,7 @@ class SumProduct {
     if (steps_->shared()) t = 0;
     if (log_at_ != t) {
       log_at_ = t;
-      for (Buffer<double>& x : log_scores_) {
-        x.reserve(n_ * wide);
-        std::fill_n(x.data(), n_ * wide, -std::numeric_limits<double>::infinity());
-      }
+      for (Buffer<double>& x : log_scores_) x.assign(n_ * wide, -std::numeric_limits<double>::infinity());
       steps_->scores(t, wide, log_scores_[0].data());
       for (i64 i = 0; i < n_; ++i)
         for (i64 j = 0; j < n_; ++j) log_scores_[1][j * wide + i] = log_scores_[0][i * wide + j];

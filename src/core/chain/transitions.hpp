@@ -30,10 +30,7 @@ struct Transitions {
   template <class S>
   void prepare(const S* pairwise, i64 labels, i64 padded) {
     prepare_scores(pairwise, labels, padded);
-    const i64 size = labels * padded;
-    for (Buffer<T>* b : {&m, &m_t}) b->reserve(size);
-    std::fill_n(m.data(), size, T(0));
-    std::fill_n(m_t.data(), size, T(0));
+    for (Buffer<T>* b : {&m, &m_t}) b->assign(labels * padded, T(0));
     double top = -std::numeric_limits<double>::infinity(), bottom = -top;
     for (i64 k = 0; k < labels * labels; ++k) {
       top = std::max(top, double{pairwise[k]});
@@ -67,11 +64,7 @@ struct Transitions {
   void prepare_scores(const S* pairwise, i64 labels, i64 padded) {
     n_labels = labels;
     stride = padded;
-    const i64 size = labels * padded;
-    for (Buffer<T>* b : {&score, &score_t}) b->reserve(size);
-    constexpr T inf = std::numeric_limits<T>::infinity();
-    std::fill_n(score.data(), size, -inf);
-    std::fill_n(score_t.data(), size, -inf);
+    for (Buffer<T>* b : {&score, &score_t}) b->assign(labels * padded, -std::numeric_limits<T>::infinity());
     for (i64 i = 0; i < labels; ++i)
       for (i64 j = 0; j < labels; ++j) score[i * padded + j] = T(pairwise[i * labels + j]);
     transpose(score, score_t);
@@ -79,11 +72,7 @@ struct Transitions {
 
   // n = m (x - by) for pairs of labels, and its transpose   [labels][stride], pads 0; x: [labels][labels]
   void weigh(const std::vector<double>& x, double by, Buffer<T>& n, Buffer<T>& n_t) const {
-    const i64 size = n_labels * stride;
-    for (Buffer<T>* b : {&n, &n_t}) {
-      b->reserve(size);
-      std::fill_n(b->data(), size, T(0));
-    }
+    for (Buffer<T>* b : {&n, &n_t}) b->assign(n_labels * stride, T(0));
     for (i64 i = 0; i < n_labels; ++i)
       for (i64 j = 0; j < n_labels; ++j) {
         const T e = m[i * stride + j];

@@ -5,6 +5,7 @@
 // variables in their order, the last one fastest. Scores are logarithms; minus infinity forbids.
 #pragma once
 #include <algorithm>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -142,8 +143,7 @@ struct PassingRule {
   double tol = 1e-6;                   // largest change of a log-message that counts as none
   i64 max_iter = 100;                  // sweeps
   const double* appearance = nullptr;  // of each factor, for tree-reweighted messages; null: all one
-  bool beam = false;                   // messages only from the values that the criterion picks
-  Criterion criterion;
+  std::optional<Criterion> beam;       // messages only from the values that it picks
 };
 
 struct PassingReport {

@@ -15,6 +15,7 @@
 #include "base/log_sum.hpp"
 #include "base/parallel.hpp"
 #include "base/thread_phases.hpp"
+#include "beam/selector.hpp"
 #include "graph/incidence.hpp"
 #include "graph/kernels.hpp"
 #include "graph/table_sums.hpp"
@@ -26,6 +27,8 @@ constexpr double kInf = std::numeric_limits<double>::infinity();
 constexpr double kSmall = 1e-290;
 
 struct Scratch {
+  static constexpr int kWidth = 4;
+  CRFKIT_ISA::Selector<double, kWidth> selector;
   Buffer<double> cavity, weight, sum, entries;
   std::vector<i32> kept;
   void fit(i64 n) {
@@ -169,28 +172,21 @@ class Passing {
   }
 
   // Values that the beam keeps, given weights exp(cavity); the others' weights become zero.
-  void prune(double* q, double* c, i64 n, std::vector<i32>& kept) const {
-    kept.clear();
-    for (i32 i = 0; i < n; ++i)
-      if (q[i] > 0) kept.push_back(i);
-    std::stable_sort(kept.begin(), kept.end(), [&](i32 a, i32 b) { return q[a] > q[b]; });
-    const Criterion& rule = rule_.criterion;
-    double total = 0, mass = 0;
-    for (const i32 i : kept) total += q[i];
-    i64 k = 0;
-    for (; k < std::ssize(kept); ++k) {
-      if (rule.kind == Criterion::Kind::fixed_size && k >= rule.size) break;
-      if (rule.kind == Criterion::Kind::threshold && c[kept[k]] < -rule.amount) break;
-      if (rule.kind == Criterion::Kind::min_divergence && k >= rule.size && mass >= total * std::exp(-rule.amount))
-        break;
-      mass += q[kept[k]];
+  void prune(i64 n, double* c, Scratch& work) const {
+    double* q = work.weight.data();
+    const int padded = round_up(static_cast<int>(n), Scratch::kWidth);
+    std::fill(q + n, q + padded, 0.0);
+    work.kept.clear();
+    work.selector.select(q, n, padded, *rule_.beam, -1, work.kept);
+    auto next = work.kept.begin();
+    for (i64 i = 0; i < n; ++i) {
+      if (next != work.kept.end() && *next == i) {
+        ++next;
+      } else if (q[i] > 0) {
+        q[i] = 0;
+        c[i] = -kInf;
+      }
     }
-    for (i64 j = k; j < std::ssize(kept); ++j) {
-      q[kept[j]] = 0;
-      c[kept[j]] = -kInf;
-    }
-    kept.resize(k);
-    std::sort(kept.begin(), kept.end());
   }
 
   void exponential(const double* x, i64 n, double* out) const { kernels_.exponentials(x, n, 0.0, 1.0, out); }
@@ -224,8 +220,8 @@ class Passing {
     double* q = work.weight.data();
     cavity(other, c);
     exponential(c, m, q);
-    const bool sparse = rule_.beam;
-    if (sparse) prune(q, c, m, work.kept);
+    const bool sparse = rule_.beam.has_value();
+    if (sparse) prune(m, c, work);
     const double* p = psi(f);
     double* sum = work.sum.data();
     if (!sparse) {
@@ -291,7 +287,7 @@ class Passing {
         cavity(k, c);
         if (rule_.beam && s >= 0) {
           exponential(c, n, work.weight.data());
-          prune(work.weight.data(), c, n, work.kept);
+          prune(n, c, work);
         }
       }
       c += n;

@@ -26,8 +26,7 @@ class ScoreKernel {
   // unary: [tokens][labels], start and end weights included
   void score(std::pair<i64, i64> seqs, const i64* edge_first, T* unary, T* pairwise) {
     const i64 begin = data_.offsets[seqs.first], end = data_.offsets[seqs.second];
-    ws_.init.reserve(stride_);
-    std::fill_n(ws_.init.data(), stride_, T(0));
+    ws_.init.assign(stride_, T(0));
     ws_.row.reserve(kRows * stride_);
     for (i64 first = begin; first < end; first += kRows) {
       const i64 rows = std::min(kRows, end - first);

@@ -40,10 +40,8 @@ class LocalRows {
   }
 
   CRFKIT_KERNEL void clear_gradient() {
-    dense_gradient_.reserve(group_->dense.size() * width_ + 1);
-    run_gradient_.reserve(group_->weight.size() + 1);
-    std::fill_n(dense_gradient_.data(), group_->dense.size() * width_, T(0));
-    std::fill_n(run_gradient_.data(), group_->weight.size(), T(0));
+    dense_gradient_.assign(group_->dense.size() * width_, T(0));
+    run_gradient_.assign(group_->weight.size(), T(0));
   }
 
   // adds the marginals p[r] of token rows `row` + r to the gradients of their rows

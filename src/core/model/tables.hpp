@@ -10,10 +10,8 @@ namespace crfkit {
 // Spreads the weights of a family's dense attributes over its dense rows.
 template <class T>
 void fill_table(const Family& family, const double* w, const Threads& threads, T* table) {
-  constexpr i64 kRows = 1024;
-  const i64 n = family.dense_attr.size();
-  parallel_for((n + kRows - 1) / kRows, threads.count, {}, [&](i64 task, int) {
-    for (i64 r = task * kRows; r < std::min(n, (task + 1) * kRows); ++r) {
+  parallel_blocks(std::ssize(family.dense_attr), 1024, threads, [&](i64 begin, i64 end, int) {
+    for (i64 r = begin; r < end; ++r) {
       const u32 a = family.dense_attr[r];
       T* row = table + r * family.width;
       std::fill_n(row, family.width, T(0));
@@ -25,10 +23,8 @@ void fill_table(const Family& family, const double* w, const Threads& threads, T
 // The way back: the gradient of the dense rows into the gradient of their weights.
 template <class T>
 void collect_table(const Family& family, const T* table, const Threads& threads, double* g) {
-  constexpr i64 kRows = 1024;
-  const i64 n = family.dense_attr.size();
-  parallel_for((n + kRows - 1) / kRows, threads.count, {}, [&](i64 task, int) {
-    for (i64 r = task * kRows; r < std::min(n, (task + 1) * kRows); ++r) {
+  parallel_blocks(std::ssize(family.dense_attr), 1024, threads, [&](i64 begin, i64 end, int) {
+    for (i64 r = begin; r < end; ++r) {
       const u32 a = family.dense_attr[r];
       for (u32 k = family.ptr[a]; k < family.ptr[a + 1]; ++k)
         g[family.first_weight + k] += table[r * family.width + family.column[k]];

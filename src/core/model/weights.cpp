@@ -31,10 +31,7 @@ void Weights<T>::set(const double* w, const Threads& threads) {
 template <class T>
 void Weights<T>::set_ends(const double* w) {
   const i64 n = layout_.n_labels, stride = state_.width;
-  for (Buffer<T>* b : {&start_, &end_}) {
-    b->reserve(stride);
-    std::fill_n(b->data(), stride, T(0));
-  }
+  for (Buffer<T>* b : {&start_, &end_}) b->assign(stride, T(0));
   for (i64 j = 0; j < n; ++j) {
     const double* edge_of = forbidden_.data() + n * n;
     start_[j] = T(edge_of[j] + (layout_.start >= 0 ? w[layout_.start + j] : 0.0));

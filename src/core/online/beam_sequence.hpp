@@ -21,8 +21,7 @@ class OnlineBeam {
       : d_(data), n_(data.n_labels), stride_(data.stride), rows_(n_ * stride_), top_(n_, T(0)), when_(n_, 0) {
     forbidden_.reserve(n_ * stride_);
     for (int i = 0; i < n_; ++i)
-      for (i64 j = 0; j < stride_; ++j)
-        forbidden_[i * stride_ + j] = j < n_ ? static_cast<T>(d_.forbidden[i * i64{n_} + j]) : -kInf;
+      for (i64 j = 0; j < stride_; ++j) forbidden_[i * stride_ + j] = j < n_ ? T(d_.forbidden[i * i64{n_} + j]) : -kInf;
   }
 
   Criterion criterion;
@@ -30,7 +29,7 @@ class OnlineBeam {
   // The weights are scale * v from here on.
   void prepare(const T* v, double scale) {
     v_ = v + d_.transition_at;
-    scale_ = static_cast<T>(scale);
+    scale_ = T(scale);
     ++now_;
   }
 
@@ -43,27 +42,27 @@ class OnlineBeam {
     bool lossy = false;
     for (int t = 0; t < x.steps; ++t) {
       const T* row = u + t * stride_;
-      for (u32 k = first_[t]; k < first_[t + 1]; ++k) frozen_.u()[k] = static_cast<double>(row[labels_[k]]);
-      gold_score += static_cast<double>(row[gold[t]]);
+      for (u32 k = first_[t]; k < first_[t + 1]; ++k) frozen_.u()[k] = row[labels_[k]];
+      gold_score += row[gold[t]];
       if (t + 1 == x.steps) break;
-      gold_score += static_cast<double>(score(gold[t], gold[t + 1]));
+      gold_score += score(gold[t], gold[t + 1]);
       const T high = highest(t);
-      shift += static_cast<double>(high);
+      shift += high;
       double* m = frozen_.m() + frozen_.edge_ptr()[t];
       for (u32 i = first_[t]; i < first_[t + 1]; ++i) {
         const T* from = rows_.data() + labels_[i] * stride_;
         const double factor = factor_of(labels_[i], high);
         for (u32 k = first_[t + 1]; k < first_[t + 2]; ++k) {
-          const double y = factor * static_cast<double>(from[labels_[k]]);
+          const double y = factor * from[labels_[k]];
           lossy |= y < 1e-30 && score(labels_[i], labels_[k]) > -kInf;
           *m++ = y;
         }
       }
     }
     const double log_mass = frozen_.run(lossy, shift, [&](int t, std::size_t i, std::size_t k) {
-      return static_cast<double>(score(labels_[first_[t] + i], labels_[first_[t + 1] + k]));
+      return score(labels_[first_[t] + i], labels_[first_[t + 1] + k]);
     });
-    differentiate(gold, static_cast<T>(weight), x);
+    differentiate(gold, T(weight), x);
     return log_mass - gold_score;
   }
 
@@ -97,9 +96,7 @@ class OnlineBeam {
     for (u32 k = first_[t]; k < first_[t + 1]; ++k) high = std::max(high, top_[labels_[k]]);
     return high;
   }
-  double factor_of(int i, T high) const {
-    return top_[i] == high ? 1.0 : std::exp(static_cast<double>(top_[i] - high));
-  }
+  double factor_of(int i, T high) const { return top_[i] == high ? 1.0 : std::exp(double(top_[i] - high)); }
 
   // The beams of all steps.
   CRFKIT_KERNEL void choose(const T* u, int steps, const u16* gold) {
@@ -112,7 +109,7 @@ class OnlineBeam {
         [&](int t, std::span<const u16> beam) {
           for (u16 i : beam) walk_.rows.push_back(row(i));
           const T high = highest(t - 1);
-          for (std::size_t k = 0; k < beam.size(); ++k) walk_.kept[k] *= static_cast<T>(factor_of(beam[k], high));
+          for (std::size_t k = 0; k < beam.size(); ++k) walk_.kept[k] *= T(factor_of(beam[k], high));
           return true;
         },
         [&](int t) {
@@ -137,7 +134,7 @@ class OnlineBeam {
     const double *p = frozen_.nodes(), *xi = frozen_.edges();
     for (int t = 0; t < x.steps; ++t) {
       for (u32 k = first_[t]; k < first_[t + 1]; ++k) {
-        const T slope = static_cast<T>(p[k] - (labels_[k] == gold[t] ? 1.0 : 0.0));
+        const T slope = T(p[k] - (labels_[k] == gold[t] ? 1.0 : 0.0));
         x.active[t] |= std::abs(slope) > least;
         x.slots.push_back({labels_[k], weight * slope});
       }
@@ -145,7 +142,7 @@ class OnlineBeam {
       for (u32 i = first_[t]; i < first_[t + 1]; ++i)
         for (u32 k = first_[t + 1]; k < first_[t + 2]; ++k) {
           const bool right = labels_[i] == gold[t] && labels_[k] == gold[t + 1];
-          const T slope = static_cast<T>(*xi++ - (right ? 1.0 : 0.0));
+          const T slope = T(*xi++ - (right ? 1.0 : 0.0));
           const u32 at = static_cast<u32>(labels_[i] * stride_) + labels_[k];
           if (std::abs(slope) > least && d_.pair_mask[at] != T(0)) x.links.push_back({at, weight * slope});
         }

@@ -31,15 +31,11 @@ class OnlineSequence {
 
  public:
   explicit OnlineSequence(const OnlineData<T>& data) : d_(data), n_(data.n_labels), stride_(data.stride) {
-    init_.reserve(stride_);
-    zero_.reserve(n_ * stride_);
-    start_.reserve(stride_);
-    end_.reserve(stride_);
-    step_.reserve(n_ * stride_);
-    xi_.reserve(n_ * stride_);
-    std::fill_n(init_.data(), stride_, -std::numeric_limits<T>::infinity());
+    for (Buffer<T>* b : {&start_, &end_}) b->reserve(stride_);
+    for (Buffer<T>* b : {&step_, &xi_}) b->reserve(n_ * stride_);
+    init_.assign(stride_, -std::numeric_limits<T>::infinity());
     std::fill_n(init_.data(), n_, T(0));
-    std::fill_n(zero_.data(), n_ * stride_, T(0));
+    zero_.assign(n_ * stride_, T(0));
     constrained_ = std::any_of(d_.forbidden.begin(), d_.forbidden.end(), [](double x) { return x != 0; });
   }
 

@@ -29,15 +29,9 @@ class Trainer final : public OnlineTrainer<T> {
 
  public:
   explicit Trainer(std::shared_ptr<const OnlineData<T>> data)
-      : data_(std::move(data)),
-        d_(*data_),
-        n_(d_.n_labels),
-        stride_(d_.stride),
-        v_(d_.size),
-        few_(d_.stride),
-        sequence_(d_) {
-    std::fill_n(v_.data(), d_.size, T(0));
-    std::fill_n(few_.data(), d_.stride, T(0));
+      : data_(std::move(data)), d_(*data_), n_(d_.n_labels), stride_(d_.stride), sequence_(d_) {
+    fresh(v_);
+    few_.assign(d_.stride, T(0));
   }
 
   i64 size() const override { return d_.place.size(); }
@@ -124,8 +118,7 @@ class Trainer final : public OnlineTrainer<T> {
     const FlushDenormals flush;
     entropy_ = 0;
     if (square_.data() == nullptr) {
-      square_.reserve(d_.size);
-      std::fill_n(square_.data(), d_.size, T(floor) + kLeast);
+      square_.assign(d_.size, T(floor) + kLeast);
       last_step_.assign(d_.size, static_cast<u32>(steps_));
     }
     double total = 0;
@@ -159,91 +152,49 @@ class Trainer final : public OnlineTrainer<T> {
   }
 
   double perceptron(Order order, const Poll& poll) override {
-    const FlushDenormals flush;
     begin_average();
-    double total = 0;
-    prepare();
-    for (i64 k = 0; k < order.n; ++k) {
-      Delta<T>& x = delta(0);
-      const Mistake found = sequence_.mistake(order.seq[k], x);
-      total += found.cost;
-      if (found.errors > 0) {
-        const T step = T(sequence_.weight(order.seq[k]));
-        scatter<false>(x, step, v_.data());
-        scatter<false>(x, T(step * scales_), average_.data());
-        prepare();
-      }
-      scales_ += 1;
-      averaged_ += 1;
-      if (poll && k % 512 == 0) poll();
-    }
-    return total;
+    return each_mistake(order, poll, [&](const Mistake& found, double weight, const Delta<T>& x) {
+      const T step = T(weight);
+      scatter<false>(x, step, v_.data());
+      scatter<false>(x, T(step * scales_), average_.data());
+      return found.cost;
+    });
   }
 
   double passive_aggressive(Order order, int type, double c, bool error_sensitive, const Poll& poll) override {
-    const FlushDenormals flush;
     begin_average();
-    double total = 0;
-    prepare();
-    for (i64 k = 0; k < order.n; ++k) {
-      Delta<T>& x = delta(0);
-      const Mistake found = sequence_.mistake(order.seq[k], x);
-      if (found.errors > 0) {
-        const double margin = error_sensitive ? std::sqrt(double(found.errors)) : 1.0;
-        const double cost = found.cost + margin;
-        total += cost;
-        begin_touching();
-        scatter<true>(x, T(1), gradient());
-        double norm = 0;
-        each_weight([&](i64 i) { norm += double{gradient_[i]} * gradient_[i]; });
-        const double limit = c * sequence_.weight(order.seq[k]);
-        double tau = norm > 0 ? cost / norm : 0;
-        if (type == 1) tau = std::min(limit, tau);
-        if (type == 2) tau = limit > 0 ? cost / (norm + 1 / (2 * limit)) : 0;
-        each_weight([&](i64 i) {
-          v_[i] += T(tau) * gradient_[i];
-          average_[i] += T(tau * scales_) * gradient_[i];
-          gradient_[i] = 0;
-        });
-        prepare();
-      }
-      scales_ += 1;
-      averaged_ += 1;
-      if (poll && k % 512 == 0) poll();
-    }
-    return total;
+    return each_mistake(order, poll, [&](const Mistake& found, double weight, const Delta<T>& x) {
+      const double cost = found.cost + (error_sensitive ? std::sqrt(double(found.errors)) : 1.0);
+      const double norm = gather(x), limit = c * weight;
+      double tau = norm > 0 ? cost / norm : 0;
+      if (type == 1) tau = std::min(limit, tau);
+      if (type == 2) tau = limit > 0 ? cost / (norm + 1 / (2 * limit)) : 0;
+      each_weight([&](i64 i) {
+        v_[i] += T(tau) * gradient_[i];
+        average_[i] += T(tau * scales_) * gradient_[i];
+        gradient_[i] = 0;
+      });
+      return cost;
+    });
   }
 
   double arow(Order order, double variance, double r, const Poll& poll) override {
-    const FlushDenormals flush;
-    if (square_.data() == nullptr) {
-      square_.reserve(d_.size);
-      std::fill_n(square_.data(), d_.size, T(variance));
-    }
-    double total = 0;
-    prepare();
-    for (i64 k = 0; k < order.n; ++k) {
-      Delta<T>& x = delta(0);
-      const Mistake found = sequence_.mistake(order.seq[k], x);
-      if (found.errors > 0 && sequence_.weight(order.seq[k]) > 0) {
-        const double cost = found.cost + found.errors;
-        total += cost;
-        begin_touching();
-        scatter<true>(x, T(1), gradient());
-        double confidence = 0;
-        each_weight([&](i64 i) { confidence += double{gradient_[i]} * gradient_[i] * square_[i]; });
-        const double slack = r / sequence_.weight(order.seq[k]), alpha = cost / (confidence + slack);
-        each_weight([&](i64 i) {
-          const double g = gradient_[i], s = square_[i];
-          v_[i] += T(alpha * s * g);
-          square_[i] = T(s / (1 + s * g * g / slack));
-          gradient_[i] = 0;
-        });
-        prepare();
-      }
-      if (poll && k % 512 == 0) poll();
-    }
-    return total;
+    if (square_.data() == nullptr) square_.assign(d_.size, T(variance));
+    return each_mistake(order, poll, [&](const Mistake& found, double weight, const Delta<T>& x) {
+      if (!(weight > 0)) return 0.0;
+      const double cost = found.cost + found.errors;
+      gather(x);
+      double confidence = 0;
+      each_weight([&](i64 i) { confidence += double{gradient_[i]} * gradient_[i] * square_[i]; });
+      const double slack = r / weight, alpha = cost / (confidence + slack);
+      each_weight([&](i64 i) {
+        const double g = gradient_[i], s = square_[i];
+        v_[i] += T(alpha * s * g);
+        square_[i] = T(s / (1 + s * g * g / slack));
+        gradient_[i] = 0;
+      });
+      return cost;
+    });
   }
 
   // w <- (1 - alpha decay) w - alpha / seen * (sum of the gradients last seen of all sequences). Weights that no
@@ -255,10 +206,8 @@ class Trainer final : public OnlineTrainer<T> {
     if (d_.own_steps) throw Error("'sag' cannot be used where transitions look at the input");
     const i64 n_seq = d_.n_seq(), pairs = n_ * stride_;
     if (stored_nodes_.data() == nullptr) {
-      stored_nodes_.reserve(d_.gold.size() * stride_ + 1);
-      stored_pairs_.reserve(n_seq * pairs + 1);
-      std::fill_n(stored_nodes_.data(), d_.gold.size() * stride_, T(0));
-      std::fill_n(stored_pairs_.data(), n_seq * pairs, T(0));
+      stored_nodes_.assign(d_.gold.size() * stride_ + 1, T(0));
+      stored_pairs_.assign(n_seq * pairs + 1, T(0));
       fresh(sum_);
       moved_ = 0;
       last_moved_.assign(d_.size, 0.0);
@@ -277,18 +226,8 @@ class Trainer final : public OnlineTrainer<T> {
       const bool first = lipschitz_[s] == 0;
       if (first || steps_ % search == 0) find_lipschitz(s, x, value);
       if (first) ++seen_;
-      T* old = stored_nodes_.data() + d_.offsets[s] * stride_;
-      for (i64 i = 0; i < x.steps * stride_; ++i) {
-        const T fresh_value = x.nodes[i];
-        x.nodes[i] -= old[i];
-        old[i] = fresh_value;
-      }
-      T* old_pairs = stored_pairs_.data() + s * pairs;
-      for (i64 i = 0; i < pairs; ++i) {
-        const T fresh_value = x.pairs[i];
-        x.pairs[i] -= old_pairs[i];
-        old_pairs[i] = fresh_value;
-      }
+      replace(stored_nodes_.data() + d_.offsets[s] * stride_, x.steps * stride_, x.nodes.data());
+      replace(stored_pairs_.data() + s * pairs, pairs, x.pairs.data());
       sequence_.find_active(x);
       scatter<false>(x, T(1), sum_.data());
       if (steps_ % 64 == 0) measure_lipschitz();
@@ -415,10 +354,7 @@ class Trainer final : public OnlineTrainer<T> {
   }
   static auto* room_in(auto& x, i64) { return &x; }
 
-  void fresh(Buffer<T>& b) {
-    b.reserve(d_.size);
-    std::fill_n(b.data(), d_.size, T(0));
-  }
+  void fresh(Buffer<T>& b) { b.assign(d_.size, T(0)); }
   T* gradient() {
     if (gradient_.data() == nullptr) {
       fresh(gradient_);
@@ -453,11 +389,32 @@ class Trainer final : public OnlineTrainer<T> {
   }
 
   void begin_average() {
-    if (average_.data() == nullptr) {
-      fresh(average_);
-      scales_ = 0;
-      averaged_ = 0;
+    if (average_.data() != nullptr) return;
+    fresh(average_);
+    scales_ = averaged_ = 0;
+  }
+
+  // Looks for the best path of each sequence; where it is wrong, update(mistake, weight of the sequence, difference)
+  // changes the weights and gives the cost. Gives the sum of the costs.
+  template <class Update>
+  double each_mistake(Order order, const Poll& poll, Update update) {
+    const FlushDenormals flush;
+    double total = 0;
+    prepare();
+    for (i64 k = 0; k < order.n; ++k) {
+      Delta<T>& x = delta(0);
+      const Mistake found = sequence_.mistake(order.seq[k], x);
+      if (found.errors > 0) {
+        total += update(found, sequence_.weight(order.seq[k]), x);
+        prepare();
+      }
+      if (average_.data() != nullptr) {
+        scales_ += 1;
+        averaged_ += 1;
+      }
+      if (poll && k % 512 == 0) poll();
     }
+    return total;
   }
 
   // scale is 1 again
@@ -510,6 +467,15 @@ class Trainer final : public OnlineTrainer<T> {
     touched_.clear();
   }
 
+  // Writes x to the gradient, which was zero; gives its squared norm.
+  double gather(const Delta<T>& x) {
+    begin_touching();
+    scatter<true>(x, T(1), gradient());
+    double norm = 0;
+    each_weight([&](i64 i) { norm += double{gradient_[i]} * gradient_[i]; });
+    return norm;
+  }
+
   void touch(i64 at, i64 count) {
     if (mark_[at] == stamp_) return;
     mark_[at] = stamp_;
@@ -534,6 +500,11 @@ class Trainer final : public OnlineTrainer<T> {
     for (; k < count; ++k) w[k] *= std::exp(amount / std::sqrt(h[k]));
   }
 
+  // Stores x in place of `old`; leaves their difference in x.
+  static void replace(T* old, i64 n, T* x) {
+    for (i64 i = 0; i < n; ++i) x[i] -= std::exchange(old[i], x[i]);
+  }
+
   void catch_up(i64 at, i64 count) {
     const double missed = moved_ - last_moved_[at];
     if (missed == 0) return;
@@ -547,10 +518,7 @@ class Trainer final : public OnlineTrainer<T> {
   // the constant stays.
   void find_lipschitz(i64 s, const Delta<T>& x, double value) {
     const double noise = sequence_.noise(), known = lipschitz_[s] > 0 ? lipschitz_[s] : guess_;
-    begin_touching();
-    scatter<true>(x, T(1), gradient());
-    double norm = 0;
-    each_weight([&](i64 i) { norm += double{gradient_[i]} * gradient_[i]; });
+    const double norm = gather(x);
     double constant = lipschitz_[s] > 0 ? known / 2 : known, at = 0;
     const auto move_to = [&](double to) {
       const T by = T((to - at) / scale_);

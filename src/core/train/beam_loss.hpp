@@ -44,7 +44,7 @@ class BeamLossKernel {
     const double* w = job_.w + job_.state->first_weight;
     ws_.weights.reserve(beams_.weight.size() + 1);
     ws_.gradient.reserve(beams_.weight.size() + 1);
-    for (std::size_t k = 0; k < beams_.weight.size(); ++k) ws_.weights[k] = static_cast<T>(w[beams_.weight[k]]);
+    for (std::size_t k = 0; k < beams_.weight.size(); ++k) ws_.weights[k] = T(w[beams_.weight[k]]);
     std::fill_n(ws_.gradient.data(), beams_.weight.size(), T(0));
     const std::size_t pairs = (n_ * n_ + kLogWidth - 1) / kLogWidth * kLogWidth;
     for (Buffer<double>* b : {&ws_.log_scores, &ws_.m, &ws_.pair_gradient}) b->reserve(pairs + 1);
@@ -72,8 +72,8 @@ class BeamLossKernel {
     ws_.start.resize(n_);
     ws_.end.resize(n_);
     for (std::size_t j = 0; j < n_; ++j) {
-      ws_.start[j] = static_cast<double>(job_.start[beams_.labels[j]]);
-      ws_.end[j] = static_cast<double>(job_.end[beams_.labels[j]]);
+      ws_.start[j] = job_.start[beams_.labels[j]];
+      ws_.end[j] = job_.end[beams_.labels[j]];
     }
     ws_.start_gradient.assign(n_, 0);
     ws_.end_gradient.assign(n_, 0);
@@ -143,7 +143,7 @@ class BeamLossKernel {
         for (u32 k = ptr[s]; k < ptr[s + 1]; ++k) total += value[k] * w[id[k]];
       else
         for (u32 k = ptr[s]; k < ptr[s + 1]; ++k) total += w[id[k]];
-      *u++ = static_cast<double>(total);
+      *u++ = total;
     }
   }
 
@@ -152,7 +152,7 @@ class BeamLossKernel {
     const u32 *ptr = beams_.ptr.data(), *id = beams_.id.data();
     const T* value = beams_.value.empty() ? nullptr : beams_.value.data();
     for (u32 s = begin; s < end; ++s) {
-      const T x = static_cast<T>(*p++);
+      const T x = T(*p++);
       for (u32 k = ptr[s]; k < ptr[s + 1]; ++k) g[id[k]] += value ? value[k] * x : x;
     }
   }
@@ -166,7 +166,7 @@ class BeamLossKernel {
     };
     double* g = job_.g + job_.state->first_weight;
     const i64 last = static_cast<u64>(part) + 1 == parts ? static_cast<i64>(beams_.weight.size()) : at(part + 1);
-    for (i64 k = at(part); k < last; ++k) g[beams_.weight[k]] += static_cast<double>(ws_.gradient[k]);
+    for (i64 k = at(part); k < last; ++k) g[beams_.weight[k]] += ws_.gradient[k];
     if (part > 0) return;
     *job_.value += value_;
     for (std::size_t i = 0; i < n_; ++i) {

@@ -64,6 +64,25 @@ class BlockObjective {
     sum_.run(n_tasks, threads, [&](i64 task, int thread) { body(task, workspace(thread)); });
     sum_.collect(threads, g);
   }
+  // Adds the Hessian of the first n blocks at w, times v, to out; known(b): the labels that a block may have, or null.
+  void add_hessian_product(const double* w, const double* v, i64 n, FunctionRef<const u64*(i64)> known, double* out,
+                           const Threads& threads) {
+    weights_.set(w, threads);
+    Weights<T> tangent(*layout_, state_, edge_, nullptr);
+    tangent.set(v, threads);
+    ModelView<T> view = tangent.view();
+    view.w = v;
+    Buffer<T> scored, scored_t;
+    weights_.transitions.weigh(tangent.pairwise, 0.0, scored, scored_t);
+    double value = 0;
+    LossJob<T> job = start(w, &value, out, false, threads.count);
+    job.scored = scored.data();
+    job.scored_t = scored_t.data();
+    job.tangent = &view;
+    job.scale = -1;  // the gradient of the entropy is minus a covariance
+    add_up(n, threads, out,
+           [&](i64 b, Workspace& workspace) { kernels_.curvature(job, blocks_[b], known(b), b, workspace); });
+  }
 
   std::mutex lock_;  // callers on several threads take turns: the buffers are shared
   const std::shared_ptr<const Layout> layout_;

@@ -11,11 +11,8 @@ void GradientSum<T>::start(int threads, bool ends_only, LossJob<T>& job) {
   end_.assign(n, 0.0);
   pairs_.assign(ends_only ? 0 : n * n, 0.0);
   if (!ends_only) {
-    const std::size_t state = state_.dense_attr.size() * state_.width, edge = edge_.dense_attr.size() * edge_.width;
-    state_table_.reserve(state + 1);
-    edge_table_.reserve(edge + 1);
-    std::fill_n(state_table_.data(), state, T(0));
-    std::fill_n(edge_table_.data(), edge, T(0));
+    state_table_.assign(state_.dense_attr.size() * state_.width, T(0));
+    edge_table_.assign(edge_.dense_attr.size() * edge_.width, T(0));
   }
   turns_ = std::make_unique<Turns>(threads == 1 ? 1 : 2 * threads);
   job.state_gradient = state_table_.data();

@@ -63,8 +63,7 @@ class LossKernel {
  protected:
   void load() {
     ws_.state.load(block_.state, *job_.state, job_.state_table, job_.w);
-    ws_.init.reserve(stride_);
-    std::fill_n(ws_.init.data(), stride_, -std::numeric_limits<T>::infinity());
+    ws_.init.assign(stride_, -std::numeric_limits<T>::infinity());
     std::fill_n(ws_.init.data(), n_, T(0));
     if (!own_steps_) return;
     ws_.edge.load(block_.edge, *job_.edge, job_.edge_table, job_.w);

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 
-#include "train/direction.hpp"
 #include "train/lbfgs_memory.hpp"
 
 namespace crfkit {
@@ -69,15 +68,8 @@ double Objective<T>::run(const double* w, i64 first, i64 last, bool beams, doubl
 template <class T>
 void Objective<T>::hessian_product(const double* w, const double* v, double c2, double* out, const Threads& threads) {
   const std::lock_guard<std::mutex> guard(lock_);
-  weights_.set(w, threads);
-  const Direction<T> direction(*layout_, state_, edge_, weights_, v, threads);
   for (u32 k = 0; k < layout_->size; ++k) out[k] = 2 * c2 * v[k];
-  double value = 0;
-  LossJob<T> job = Base::start(w, &value, out, false, threads.count);
-  direction.point(job);
-  Base::add_up(n_blocks(), threads, out, [&](i64 task, Workspace& workspace) {
-    kernels_.curvature(job, blocks_[task], nullptr, task, workspace);
-  });
+  Base::add_hessian_product(w, v, n_blocks(), [](i64) { return nullptr; }, out, threads);
 }
 
 // Beams of the blocks [first, last), with the labels that each of them had before.

@@ -8,7 +8,7 @@ namespace crfkit {
 template <class T>
 class Objective : public BlockObjective<T> {
   using Base = BlockObjective<T>;
-  using Base::blocks_, Base::edge_, Base::kernels_, Base::layout_, Base::lock_, Base::state_, Base::weights_;
+  using Base::blocks_, Base::kernels_, Base::layout_, Base::lock_, Base::weights_;
 
  public:
   // gold [tokens]; seq_weight [n_seq] or null. constraints: [labels][labels] transitions, then start and end, 0 where

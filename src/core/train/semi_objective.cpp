@@ -4,8 +4,6 @@
 #include <cmath>
 #include <limits>
 
-#include "train/direction.hpp"
-
 namespace crfkit {
 namespace {
 
@@ -74,16 +72,8 @@ template <class T>
 void SemiObjective<T>::add_hessian_product(const double* w, const double* v, double entropy_weight, double* out,
                                            const Threads& threads) {
   const std::lock_guard<std::mutex> guard(lock_);
-  if (partial_blocks_ > 0) {
-    weights_.set(w, threads);
-    const Direction<T> direction(*layout_, state_, edge_, weights_, v, threads);
-    double value = 0;
-    LossJob<T> job = Base::start(w, &value, out, false, threads.count);
-    direction.point(job);
-    Base::add_up(partial_blocks_, threads, out, [&](i64 b, Workspace& workspace) {
-      kernels_.curvature(job, blocks_[b], masks_[b].data(), b, workspace);
-    });
-  }
+  if (partial_blocks_ > 0)
+    Base::add_hessian_product(w, v, partial_blocks_, [&](i64 b) { return masks_[b].data(); }, out, threads);
   double size = 0, way = 0;
   for (u32 k = 0; k < layout_->size; ++k) {
     size = std::max(size, std::abs(w[k]));

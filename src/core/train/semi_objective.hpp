@@ -12,7 +12,7 @@ namespace crfkit {
 template <class T>
 class SemiObjective : public BlockObjective<T> {
   using Base = BlockObjective<T>;
-  using Base::blocks_, Base::edge_, Base::kernels_, Base::layout_, Base::lock_, Base::state_, Base::weights_;
+  using Base::blocks_, Base::kernels_, Base::layout_, Base::lock_, Base::weights_;
 
  public:
   // allowed: [tokens of the partial sequences][labels]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
-from crfkit.active.strategies import query
+from crfkit.active.strategies import Length, query
 from crfkit.estimators.crf import CRF
 from crfkit.metrics import evaluate, require_known
 
@@ -48,6 +48,16 @@ class LearningCurve:
         return round(float(self.tokens[i - 1] + part * (self.tokens[i] - self.tokens[i - 1])))
 
 
+class Asking(TypedDict, total=False):
+    """What to ask, as :func:`query` takes it."""
+
+    strategy: str
+    per_token: bool
+    length: Length | None
+    diversity: float
+    k: int
+
+
 def simulate(
     crf: CRF,
     X: Any,
@@ -56,11 +66,11 @@ def simulate(
     y_test: Any,
     *,
     start: int = 20,
-    batch: int | Sequence[int] = 20,
+    batch_size: int | Sequence[int] = 20,
     rounds: int = 10,
     pool: int | None = None,
     random_state: int = 0,
-    **how: Any,
+    **how: Unpack[Asking],
 ) -> LearningCurve:
     """Plays an annotation campaign: train, ask, be answered from ``y``, and again.
 
@@ -72,16 +82,16 @@ def simulate(
     X_test, y_test : held-out data
     start : int
         Sequences, drawn at random, that are fully labelled at the beginning.
-    batch : int or sequence of int
+    batch_size : int or sequence of int
         Questions in a round, or in each of the rounds.
     rounds : int
-        Rounds of questions, if ``batch`` is a number.
+        Rounds of questions, if ``batch_size`` is a number.
     pool : int, optional
         Look at no more than this many sequences, drawn at random, in a round.
     random_state : int
-    **how
-        What to ask, as for :func:`query`: ``strategy``, ``span``, ``per_token``, ``diversity``, ``k``. With ``span``
-        only the asked part of a sequence becomes known, and the rest of it may be asked for later.
+    **how : Asking
+        What to ask, as for :func:`query`: ``strategy``, ``length``, ``per_token``, ``diversity``, ``k``. With
+        ``length`` only the asked part of a sequence becomes known, and the rest of it may be asked for later.
 
     Returns
     -------
@@ -92,7 +102,7 @@ def simulate(
     --------
     >>> from crfkit.data import load_corpus
     >>> X, y = load_corpus("ingredients", "train")
-    >>> curve = simulate(CRF(max_iter=10), X, y, X[:50], y[:50], batch=5, rounds=2)
+    >>> curve = simulate(CRF(max_iter=10), X, y, X[:50], y[:50], batch_size=5, rounds=2)
     >>> curve.sequences.tolist()
     [20, 25, 30]
     """
@@ -104,7 +114,7 @@ def simulate(
     for name, number in (("start", start), ("pool", pool)):
         if number is not None and number < 1:
             raise ValueError(f"{name!r} of simulate must be >= 1, got {number}")
-    sizes = [batch] * rounds if isinstance(batch, int) else list(batch)
+    sizes = [batch_size] * rounds if isinstance(batch_size, int) else list(batch_size)
     rng = np.random.default_rng(random_state)
     gold = [list(row) for row in y]
     tokens_of = [list(row) for row in X]

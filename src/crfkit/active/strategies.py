@@ -8,13 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from crfkit.base.threads import resolve_threads
 from crfkit.chain import kbest_entropy
 from crfkit.chain.entropy import UncertainSpan, confidence, entropy, margin, span_entropies, span_lengths
 from crfkit.chain.potentials import Potentials
 from crfkit.estimators.crf import CRF
 
 Vector = NDArray[np.float64]
+Length = int | tuple[int, int]
 
 #: Names of the strategies.
 STRATEGIES = (
@@ -57,7 +57,7 @@ def uncertainty(
     *,
     given: Any = None,
     per_token: bool = False,
-    span: int | tuple[int, int] = (1, 5),
+    length: Length = (1, 5),
     k: int = 10,
     random_state: int | None = None,
 ) -> Vector:
@@ -78,7 +78,7 @@ def uncertainty(
         seen count as known, but tell it nothing.
     per_token : bool
         Divide by the length of the sequence, or of the span: without, the long ones win.
-    span : int or (int, int)
+    length : int or (int, int)
         Length of spans for ``"span_entropy"``, or the least and most.
     k : int
         For ``"kbest_entropy"``.
@@ -105,7 +105,7 @@ def uncertainty(
         return np.random.default_rng(random_state).random(len(X))
     given = fit_to_model(crf, given)
     if strategy == "span_entropy":
-        found = _spans(crf, X, given, span, 0.0)
+        found = _spans(crf, X, given, length, 0.0)
         return np.array([0.0 if b is None else b.entropy / (b.end - b.start if per_token else 1) for b in found])
     parts, lengths = [np.zeros(0)], [np.zeros(0, np.int64)]
     for p in crf._potentials(X, given, np.float64):
@@ -129,16 +129,16 @@ def fit_to_model(crf: CRF, given: Any) -> Any:
     return [None if row is None else [one(x) for x in row] for row in given]
 
 
-def _spans(crf: CRF, X: Any, given: Any, span: int | tuple[int, int], rate: float | None) -> list[UncertainSpan | None]:
+def _spans(crf: CRF, X: Any, given: Any, length: Length, rate: float | None) -> list[UncertainSpan | None]:
     out: list[UncertainSpan | None] = []
     for p in crf._potentials(X, given, np.float64):
-        out += span_entropies(p, crf.n_jobs).most_uncertain(span, rate)
+        out += span_entropies(p, crf.n_jobs).most_uncertain(length, rate)
     return out
 
 
 def _directions(crf: CRF, X: Any) -> Any:
     """Sequences as unit vectors of their attributes, rare ones heavier; sparse [S, attributes]."""
-    data = crf.model_.encoder.encode(X, False, resolve_threads(crf.n_jobs))
+    data = crf.model_.encoder.encode(X, False, crf.n_jobs)
     n = crf.model_.encoder.n_attributes[0]
     sequence = np.repeat(np.arange(data.n_sequences), np.diff(data.ptr[data.offsets]))
     known = data.attr < n
@@ -160,7 +160,7 @@ def query(
     *,
     given: Any = None,
     per_token: bool = False,
-    span: int | tuple[int, int] | None = None,
+    length: Length | None = None,
     diversity: float = 0.0,
     k: int = 10,
     random_state: int | None = None,
@@ -176,7 +176,7 @@ def query(
     n : int
     strategy, given, per_token, k, random_state
         As for :func:`uncertainty`. Sequences that are fully known are not asked for.
-    span : int or (int, int), optional
+    length : int or (int, int), optional
         Ask only for the most uncertain span of this length in each chosen sequence, not for all of it. A range
         gives the span of :func:`crfkit.chain.most_uncertain_span`, which grows while a token adds more entropy than
         the sequence's tokens do on average.
@@ -200,9 +200,9 @@ def query(
     if not 0 <= diversity <= 1:
         raise ValueError(f"'diversity' must lie between 0 and 1, got {diversity}")
     lengths = np.array([len(x) for x in X], np.int64)
-    bounds = (1, 5) if span is None else span_lengths(span)
+    bounds = (1, 5) if length is None else span_lengths(length)
     scores = uncertainty(
-        crf, X, strategy, given=given, per_token=per_token, span=bounds, k=k, random_state=random_state
+        crf, X, strategy, given=given, per_token=per_token, length=bounds, k=k, random_state=random_state
     )
     open_ = lengths > 0
     if given is not None:
@@ -212,7 +212,7 @@ def query(
         chosen = _diverse(crf, X, scores, order, n, diversity)
     else:
         chosen = order[np.argsort(-scores[order], kind="stable")][:n].tolist()
-    if span is None:
+    if length is None:
         return [Query(i, 0, int(lengths[i]), float(scores[i])) for i in chosen]
     known = None if given is None else fit_to_model(crf, [given[i] for i in chosen])
     best = _spans(crf, [X[i] for i in chosen], known, bounds, None)

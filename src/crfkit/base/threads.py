@@ -8,7 +8,7 @@ _MOST = 256
 
 
 def resolve_threads(n_jobs: int | None) -> int:
-    """Number of threads for scikit-learn's ``n_jobs``: -1 or None means every core that we may use.
+    """Number of threads, which the core takes, for ``n_jobs``: -1 or None means every core that we may use.
 
     >>> resolve_threads(3)
     3
@@ -17,9 +17,7 @@ def resolve_threads(n_jobs: int | None) -> int:
         raise TypeError(f"'n_jobs' must be an int or None, got {n_jobs!r}")
     if n_jobs == 0:
         raise ValueError("'n_jobs' must not be 0: use 1 for one thread, -1 for all cores")
+    if n_jobs is not None and n_jobs > 0:
+        return min(n_jobs, _MOST)
     available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    cores = available or 1
-    if n_jobs is None or n_jobs == -1:
-        return cores
-    n_jobs = min(n_jobs, _MOST)
-    return n_jobs if n_jobs > 0 else max(1, cores + 1 + n_jobs)
+    return max(1, (available or 1) + 1 + (-1 if n_jobs is None else n_jobs))

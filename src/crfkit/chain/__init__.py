@@ -5,7 +5,7 @@ neighbouring labels, for one sequence or for a ragged batch. What is for study r
 :mod:`crfkit.chain.study`.
 """
 
-from crfkit.chain.beams import Adaptive, BeamMarginals, FixedSize, MinDivergence, Threshold
+from crfkit.chain.beams import Adaptive, FixedSize, MinDivergence, Threshold
 from crfkit.chain.constraints import Constraints
 from crfkit.chain.entropy import (
     EntropyGradient,
@@ -22,6 +22,7 @@ from crfkit.chain.entropy import (
     span_probability,
 )
 from crfkit.chain.inference import (
+    BeamMarginals,
     Marginals,
     NBest,
     decode,

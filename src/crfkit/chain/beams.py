@@ -3,18 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import MISSING, dataclass, fields
-from functools import cached_property
 from numbers import Integral, Real
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
-
-from crfkit import _core
-from crfkit.base.threads import resolve_threads
-from crfkit.chain.potentials import Potentials
-
-Form = Literal["frozen", "smoothed", "paper"]
 
 
 @dataclass(frozen=True)
@@ -33,8 +25,7 @@ class _Rule:
 
     def text(self) -> str:
         """As :func:`as_beam` reads it."""
-        numbers = (f"{x:g}" if isinstance(x, float) else str(x) for x in vars(self).values())
-        return ":".join([self.name, *numbers])
+        return ":".join([self.name, *(str(x).removesuffix(".0") for x in vars(self).values())])
 
 
 @dataclass(frozen=True)
@@ -187,80 +178,6 @@ def as_beam(beam: Any) -> Any:
         raise ValueError(f"'beam' {beam!r}: {e}") from None
 
 
-@dataclass(frozen=True, eq=False)
-class BeamMarginals:
-    """Probabilities within beams, and how the beams came out.
-
-    Attributes
-    ----------
-    log_z : float, or float64 array [S] for a batch
-        Logarithm of the mass of all labellings within the beams: a lower bound on the log-partition.
-    ptr : int64 array [N + 1]
-        First label of each token's beam in ``labels``.
-    labels : int32 array [ptr[N]]
-        The beams, ascending.
-    probabilities : float64 array [ptr[N]]
-        P(label at token), within the beams.
-    edge_ptr, edge_probabilities : arrays
-        The same of label pairs: for each step, beam times next beam.
-    divergence : float64 array [N]
-        Divergence spent at each step, -log of the share of belief that was kept.
-    n_labels : int
-    """
-
-    log_z: Any
-    ptr: NDArray[np.int64]
-    labels: NDArray[np.int32]
-    probabilities: NDArray[np.float64]
-    edge_ptr: NDArray[np.int64]
-    edge_probabilities: NDArray[np.float64]
-    divergence: NDArray[np.float64]
-    n_labels: int
-    offsets: NDArray[np.int64]
-
-    @property
-    def sizes(self) -> NDArray[np.int64]:
-        """Labels in each token's beam, [N]."""
-        return np.diff(self.ptr)
-
-    @cached_property
-    def nodes(self) -> NDArray[np.float64]:
-        """The probabilities as an array [N, L], zero outside the beams."""
-        out = np.zeros((len(self.ptr) - 1, self.n_labels))
-        out[np.repeat(np.arange(len(out)), self.sizes), self.labels] = self.probabilities
-        return out
-
-    @cached_property
-    def edges(self) -> NDArray[np.float64]:
-        """The pairs' probabilities as an array [E, L, L], zero outside the beams."""
-        out = np.zeros((len(self.edge_ptr) - 1, self.n_labels, self.n_labels))
-        inner = np.ones(len(self.ptr) - 1, bool)
-        inner[self.offsets[1:][np.diff(self.offsets) > 0] - 1] = False
-        for e, t in enumerate(np.flatnonzero(inner)):
-            a = self.labels[self.ptr[t] : self.ptr[t + 1]]
-            b = self.labels[self.ptr[t + 1] : self.ptr[t + 2]]
-            block = self.edge_probabilities[self.edge_ptr[e] : self.edge_ptr[e + 1]]
-            out[e][np.ix_(a, b)] = block.reshape(len(a), len(b))
-        return out
-
-
-def beam_marginals(
-    p: Potentials, beam: Beam, keep: ArrayLike | None, form: Form, n_jobs: int | None
-) -> tuple[NDArray[np.float64], BeamMarginals]:
-    """Log masses [S], and the marginals; see :func:`crfkit.chain.marginals`."""
-    if form not in ("frozen", "smoothed", "paper"):
-        raise ValueError(f"'form' must be 'frozen', 'smoothed' or 'paper', got {form!r}")
-    x = p.lattice
-    # the paper's form has no way out of the precision it is given
-    dtype = np.float64 if form == "paper" else x.unary.dtype
-    kept = None if keep is None else np.ascontiguousarray(keep, np.int32)
-    x = x._replace(unary=x.unary.astype(dtype, copy=False), pairwise=x.pairwise.astype(dtype, copy=False))
-    found = _core.beam_sum_product(x, resolve_threads(n_jobs), beam.core(), kept, form)
-    log_mass = found[0]
-    log_z = log_mass if p.offsets is not None else float(log_mass[0])
-    return log_mass, BeamMarginals(log_z, *found[1:], p.n_labels, x.offsets)
-
-
 def as_rule(beam: Any, owner: str = "inference") -> Beam | None:
     """A beam for inference, as :func:`as_beam` takes it."""
     rule = as_beam(beam)
@@ -269,20 +186,7 @@ def as_rule(beam: Any, owner: str = "inference") -> Beam | None:
     return rule  # type: ignore[no-any-return]
 
 
-def beam_core(beam: Beam | None) -> tuple[str, float, int] | None:
-    """A rule as the core takes it."""
-    return None if beam is None else beam.core()
-
-
-def beam_paths(
-    p: Potentials, beam: Beam | None, k: int, n_jobs: int | None
-) -> list[tuple[NDArray[np.int32], NDArray[np.float64]]]:
-    """Best paths [k, T] and scores [k] of each sequence; within beams, if a rule for them is given."""
-    count, path, score = _core.nbest(p.lattice, resolve_threads(n_jobs), beam_core(beam), min(k, 2**31 - 1))
-    out = []
-    at = first = 0
-    for n, length in zip(count.tolist(), p.lengths.tolist(), strict=True):
-        out.append((path[at : at + n * length].reshape(n, length), score[first : first + n]))
-        at += n * length
-        first += n
-    return out
+def beam_core(beam: Beam | str | None) -> tuple[str, float, int] | None:
+    """A beam for inference as the core takes it."""
+    rule = as_rule(beam)
+    return None if rule is None else rule.core()

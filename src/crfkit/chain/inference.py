@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, overload
+from typing import Any, Literal, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from crfkit import _core
 from crfkit.base.threads import resolve_threads
-from crfkit.chain.beams import Beam, BeamMarginals, Form, as_rule, beam_core, beam_marginals, beam_paths
+from crfkit.chain.beams import Beam, as_rule, beam_core
 from crfkit.chain.potentials import Floats, Potentials
 
 Path = NDArray[np.int32]
+Form = Literal["frozen", "smoothed", "paper"]
 
 
 @dataclass(frozen=True, eq=False)
-class Marginals:
+class Marginals(ABC):
     """Probabilities of labels and of label pairs.
 
     Attributes
@@ -33,15 +35,92 @@ class Marginals:
     """
 
     log_z: Any
-    nodes: Floats
-    _source: tuple[Potentials, int | None] = field(repr=False)
+
+    @property
+    @abstractmethod
+    def nodes(self) -> Floats:
+        """P(label j at t), [T, L]."""
+
+    @property
+    @abstractmethod
+    def edges(self) -> Floats:
+        """P(label i at t and j at t + 1), [T - 1, L, L]."""
+
+
+@dataclass(frozen=True, eq=False)
+class ExactMarginals(Marginals):
+    """Marginals over all labels."""
+
+    _nodes: Floats
+    _pairs: Floats | tuple[Potentials, int | None] = field(repr=False)  # or what they are computed from
+
+    @property
+    def nodes(self) -> Floats:
+        """P(label j at t), [T, L]."""
+        return self._nodes
 
     @cached_property
     def edges(self) -> Floats:
         """P(label i at t and j at t + 1), [T - 1, L, L]."""
-        edges = _sum_product(*self._source, edges=True)[2]
+        edges = _sum_product(*self._pairs, edges=True)[2] if isinstance(self._pairs, tuple) else self._pairs
         assert edges is not None
         return edges
+
+
+@dataclass(frozen=True, eq=False)
+class BeamMarginals(Marginals):
+    """Probabilities within beams, and how the beams came out; ``nodes`` and ``edges`` are zero outside.
+
+    Attributes
+    ----------
+    log_z : float, or float64 array [S] for a batch
+        Logarithm of the mass of all labellings within the beams: a lower bound on the log-partition.
+    ptr : int64 array [N + 1]
+        First label of each token's beam in ``labels``.
+    labels : int32 array [ptr[N]]
+        The beams, ascending.
+    probabilities : float64 array [ptr[N]]
+        P(label at token), within the beams.
+    edge_ptr, edge_probabilities : arrays
+        The same of label pairs: for each step, beam times next beam.
+    divergence : float64 array [N]
+        Divergence spent at each step, -log of the share of belief that was kept.
+    n_labels : int
+    """
+
+    ptr: NDArray[np.int64]
+    labels: NDArray[np.int32]
+    probabilities: NDArray[np.float64]
+    edge_ptr: NDArray[np.int64]
+    edge_probabilities: NDArray[np.float64]
+    divergence: NDArray[np.float64]
+    n_labels: int
+    offsets: NDArray[np.int64]
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        """Labels in each token's beam, [N]."""
+        return np.diff(self.ptr)
+
+    @cached_property
+    def nodes(self) -> NDArray[np.float64]:
+        """The probabilities as an array [N, L], zero outside the beams."""
+        out = np.zeros((len(self.ptr) - 1, self.n_labels))
+        out[np.repeat(np.arange(len(out)), self.sizes), self.labels] = self.probabilities
+        return out
+
+    @cached_property
+    def edges(self) -> NDArray[np.float64]:
+        """The pairs' probabilities as an array [E, L, L], zero outside the beams."""
+        out = np.zeros((len(self.edge_ptr) - 1, self.n_labels, self.n_labels))
+        inner = np.ones(len(self.ptr) - 1, bool)
+        inner[self.offsets[1:][np.diff(self.offsets) > 0] - 1] = False
+        for e, t in enumerate(np.flatnonzero(inner)):
+            a = self.labels[self.ptr[t] : self.ptr[t + 1]]
+            b = self.labels[self.ptr[t + 1] : self.ptr[t + 2]]
+            block = self.edge_probabilities[self.edge_ptr[e] : self.edge_ptr[e + 1]]
+            out[e][np.ix_(a, b)] = block.reshape(len(a), len(b))
+        return out
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,7 +214,7 @@ def marginals(
     beam: Beam | str | None = None,
     keep: ArrayLike | Sequence[ArrayLike] | None = None,
     form: Form = "frozen",
-) -> Marginals | BeamMarginals:
+) -> Marginals:
     r"""Probabilities of each label at each token, and of each pair of labels at neighbouring tokens.
 
     .. math::
@@ -149,7 +228,8 @@ def marginals(
     n_jobs : int, optional
     pairs : bool
         Compute the probabilities of label pairs at once. Otherwise they are computed when ``edges`` is first looked at,
-        which takes a second pass; ``nodes`` alone need memory for labels, not for labels squared.
+        which takes a second pass; ``nodes`` alone need memory for labels, not for labels squared. With a beam, pairs
+        within it are always computed.
     beam : MinDivergence, FixedSize, Threshold or str, optional
         Keep only a beam of labels at each step: time and memory then grow with beam times labels, not with labels
         squared.
@@ -165,7 +245,8 @@ def marginals(
     Returns
     -------
     Marginals
-        ``log_z``, ``nodes`` [T, L] and ``edges`` [T - 1, L, L]; with a beam, :class:`BeamMarginals`.
+        ``log_z``, ``nodes`` [T, L] and ``edges`` [T - 1, L, L]; with a beam,
+        :class:`BeamMarginals`, which has the beams besides.
 
     Examples
     --------
@@ -175,18 +256,29 @@ def marginals(
     """
     rule = as_rule(beam)
     if rule is not None:
-        kept = None if keep is None else _flat_path(p, keep, low=-1, name="keep")
-        log_mass, inside = beam_marginals(p, rule, kept, form, n_jobs)
-        _require_paths(p, np.isneginf(log_mass), rule)
-        return inside
+        return _beam_marginals(p, rule, keep, form, n_jobs)
     if keep is not None or form != "frozen":
         raise ValueError("'keep' and 'form' of marginals are for beams: there is no 'beam'")
     log_z, nodes, edges = _sum_product(p, n_jobs, nodes=True, edges=pairs)
     assert nodes is not None
-    found = Marginals(log_z if p.offsets is not None else float(log_z[0]), nodes, (p, n_jobs))
-    if edges is not None:
-        found.__dict__["edges"] = edges
-    return found
+    pairs_of = (p, n_jobs) if edges is None else edges
+    return ExactMarginals(log_z if p.offsets is not None else float(log_z[0]), nodes, pairs_of)
+
+
+def _beam_marginals(
+    p: Potentials, beam: Beam, keep: ArrayLike | Sequence[ArrayLike] | None, form: Form, n_jobs: int | None
+) -> BeamMarginals:
+    if form not in ("frozen", "smoothed", "paper"):
+        raise ValueError(f"'form' must be 'frozen', 'smoothed' or 'paper', got {form!r}")
+    kept = None if keep is None else _flat_path(p, keep, low=-1, name="keep").astype(np.int32)
+    x = p.lattice
+    # the paper's form has no way out of the precision it is given
+    dtype = np.float64 if form == "paper" else x.unary.dtype
+    x = x._replace(unary=x.unary.astype(dtype, copy=False), pairwise=x.pairwise.astype(dtype, copy=False))
+    found = _core.beam_sum_product(x, resolve_threads(n_jobs), beam.core(), kept, form)
+    log_z = found[0]
+    _require_paths(p, np.isneginf(log_z), beam)
+    return BeamMarginals(log_z if p.offsets is not None else float(log_z[0]), *found[1:], p.n_labels, x.offsets)
 
 
 def decode_flat(p: Potentials, n_jobs: int | None = None, beam: Beam | str | None = None) -> Path:
@@ -194,7 +286,7 @@ def decode_flat(p: Potentials, n_jobs: int | None = None, beam: Beam | str | Non
     x = p.lattice
     path = np.empty(len(x.unary), np.int32)
     dead = np.empty(len(p), np.uint8)
-    _core.decode(x, resolve_threads(n_jobs), beam_core(as_rule(beam)), path, dead)
+    _core.decode(x, resolve_threads(n_jobs), beam_core(beam), path, dead)
     _require_paths(p, dead.astype(bool))
     return path
 
@@ -247,7 +339,13 @@ def nbest(p: Potentials, k: int, *, beam: Beam | str | None = None, n_jobs: int 
     if not isinstance(k, (int, np.integer)) or k < 1:
         raise ValueError(f"'k' of nbest must be an int >= 1, got {k!r}")
     rule = as_rule(beam)
-    found = [NBest(paths, scores) for paths, scores in beam_paths(p, rule, int(k), n_jobs)]
+    count, path, scores = _core.nbest(p.lattice, resolve_threads(n_jobs), beam_core(rule), min(int(k), 2**31 - 1))
+    found = []
+    at = first = 0
+    for n, length in zip(count.tolist(), p.lengths.tolist(), strict=True):
+        found.append(NBest(path[at : at + n * length].reshape(n, length), scores[first : first + n]))
+        at += n * length
+        first += n
     _require_paths(p, np.array([len(best) == 0 for best in found], bool), rule)
     return found if p.offsets is not None else found[0]
 

@@ -12,7 +12,7 @@ from crfkit import active
 from crfkit.active.strategies import fit_to_model
 from crfkit.base.files import whole_file
 from crfkit.cli.files import Reading, load_chain, model_columns, say
-from crfkit.cli.options import Format, JobsOption, ModelOption
+from crfkit.cli.options import Format, JobsOption, ModelOption, SeedOption
 from crfkit.data import Columns, DataError, read_columns
 
 app = typer.Typer(
@@ -79,12 +79,12 @@ def next_batch(
     ] = None,
     n: Annotated[int, typer.Option("--number", "-n", help="Questions to ask.")] = 10,
     strategy: Annotated[str, typer.Option(help=f"One of {', '.join(active.STRATEGIES)}.")] = "sequence_entropy",
-    span: Annotated[
+    length: Annotated[
         str | None, typer.Option(help="Ask only for the most uncertain span, of this length or LEAST-MOST.")
     ] = None,
     per_token: Annotated[bool, typer.Option("--per-token", help="Divide the uncertainty by the length.")] = False,
     diversity: Annotated[float, typer.Option(help="Between 0 and 1: avoid sequences like those chosen before.")] = 0.0,
-    random_state: Annotated[int, typer.Option(help="Seed of the random strategy.")] = 0,
+    random_state: SeedOption = 0,
     n_jobs: JobsOption = -1,
 ) -> None:
     """Write the next batch to label.
@@ -106,7 +106,7 @@ def next_batch(
         strategy,
         given=given,
         per_token=per_token,
-        span=_span(span),
+        length=_length(length),
         diversity=diversity,
         random_state=random_state,
     )
@@ -124,12 +124,12 @@ def next_batch(
     say(f"wrote {len(questions)} questions, {tokens} tokens to label, to {output}")
 
 
-def _span(text: str | None) -> int | tuple[int, int] | None:
+def _length(text: str | None) -> int | tuple[int, int] | None:
     if text is None:
         return None
     parts = text.split("-")
     if len(parts) > 2 or not all(x.isdigit() and int(x) > 0 for x in parts) or int(parts[0]) > int(parts[-1]):
-        raise DataError(f"--span must be a length or LEAST-MOST, such as 1-5, got {text!r}")
+        raise DataError(f"--length must be a length or LEAST-MOST, such as 1-5, got {text!r}")
     return int(parts[0]), int(parts[-1])
 
 

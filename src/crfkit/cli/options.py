@@ -91,6 +91,7 @@ TolOption = Annotated[
 StoppingOption = Annotated[
     int | None, Option(help="Stop when the held-out score has not risen for this many iterations.")
 ]
+SeedOption = Annotated[int | None, Option("--random-state", "--seed", help="Seed of everything random; 0 by default.")]
 StartOption = Annotated[
     Path | None, Option("--warm-start", help="Begin with the weights of this model; new labels are added.")
 ]

@@ -17,7 +17,6 @@ import typer
 from numpy.typing import NDArray
 
 from crfkit import _core
-from crfkit.base.threads import resolve_threads
 from crfkit.chain.beams import Adaptive, Beam, as_beam
 from crfkit.chain.inference import decode_flat, log_partition, marginals
 from crfkit.chain.inference import nbest as best_paths
@@ -97,7 +96,7 @@ def tag(
                 select=lambda table: model_columns(table, reading),
                 comment=comment,
                 probabilities=probabilities,
-                threads=resolve_threads(n_jobs),
+                n_jobs=n_jobs,
             ):
                 out.buffer.write(done.text)
                 if data == "-":
@@ -182,7 +181,7 @@ def _write_tags(
 ) -> None:
     labels = [str(label) for label in crf.model_.labels]
     i = 0
-    for p in crf.model_.potentials(X, resolve_threads(crf.n_jobs), np.float64 if probabilities or k > 1 else None):
+    for p in crf.model_.potentials(X, crf.n_jobs, np.float64 if probabilities or k > 1 else None):
         assert p.offsets is not None
         bounds = p.offsets.tolist()
         nodes = marginals(p, crf.n_jobs).nodes if probabilities else None

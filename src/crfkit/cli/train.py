@@ -23,11 +23,17 @@ from crfkit.estimators import CRF, HMM, MEMM
 from crfkit.features import Template
 from crfkit.training import Progress
 
+#: What the kinds of models are made by.
+_KINDS: dict[str, Any] = {"crf": CRF, "hmm": HMM, "memm": MEMM}
+#: Parameters that a kind of model needs for options of other names.
+_NEEDS = dict.fromkeys(("template", "dialect", "padding"), "features") | {"start": "warm_start", "param": "algorithm"}
+_NEEDS |= {"rho2": "c2", "cost": "c2"}
 #: Defaults of the options that are parameters of CRF.
 _DEFAULT: dict[str, Any] = {name: p.default for name, p in CRF._parameters().items()}
 
 
 def train(
+    context: typer.Context,
     data: o.DataArgument,
     model: o.TargetOption,
     kind: o.KindOption = o.Kind.crf,
@@ -61,6 +67,7 @@ def train(
     rho2: o.Rho2Option = None,
     cost: o.CostOption = None,
     param: o.ParamOption = None,
+    random_state: o.SeedOption = _DEFAULT["random_state"],
     n_jobs: o.JobsOption = _DEFAULT["n_jobs"],
     json: o.JsonOption = False,
     quiet: o.QuietOption = False,
@@ -70,11 +77,12 @@ def train(
     Ctrl-C ends training early and keeps the best weights so far.
     """
     options = dict(locals())
+    given = {p.name: p.opts[0] for p in context.command.params if p.name and _is_given(context, p.name)}
     began = time.perf_counter()
     as_beam(beam)
     reading = Reading(format, label, columns, comment)
     corpus = _read(options, reading)
-    crf = _configure(options)
+    crf = _configure(options, given)
     _check_target(model, data, dev, template)
     tokens = int(corpus.X.lengths.sum())
     if not quiet and not json:
@@ -83,7 +91,7 @@ def train(
     _run(crf, corpus)
     known = {"format": format.value, "label": label, "columns": columns}
     known["n_columns"] = getattr(corpus.X, "n_columns", None)
-    crf._adopt(replace(crf.model_, info={**crf.model_.info, "reading": known}))
+    crf.model_ = replace(crf.model_, info={**crf.model_.info, "reading": known})
     crf.save(model)
     seconds = time.perf_counter() - began
     if json:
@@ -129,38 +137,35 @@ def _read(options: dict[str, Any], how: Reading) -> _Corpus:
     return corpus
 
 
-def _configure(options: dict[str, Any]) -> Any:
-    """The estimator that the options ask for."""
-    kind, template, start = options["kind"], options["template"], options["start"]
-    settings = {name: options[name] for name in _DEFAULT if name in options}
-    others, unused = other_settings(options["algorithm"], options["rho2"], options["cost"], options["param"] or [])
-    settings |= others
-    if unused and not options["quiet"]:
-        say(f"crfkit: note: not used, crfkit chooses by itself: {', '.join(unused)}")
-    if kind is not o.Kind.crf:
-        if start is not None:
-            raise DataError(f"--warm-start goes on with a CRF, not with an {kind.value.upper()}")
-        for name in ("constraints", "entropy_weight", "beam", "warm_start_fraction"):
-            if settings[name]:
-                raise DataError(f"--{name.replace('_', '-')} is for CRFs")
-    if kind is o.Kind.hmm:
-        if options["format"] is o.Format.crfsuite or template is not None:
-            raise DataError("an HMM emits the columns themselves: it takes no template, and no CRFsuite files")
-        if settings["algorithm"] != _DEFAULT["algorithm"]:
-            raise DataError(f"--algorithm {options['algorithm']} is for CRFs and MEMMs: an HMM is trained by counting")
-        most = {} if settings["max_iter"] is None else {"max_iter": settings["max_iter"]}
-        return HMM(n_jobs=settings["n_jobs"], **most)
+def _is_given(context: typer.Context, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
+def _configure(options: dict[str, Any], given: dict[str, str]) -> Any:
+    """The estimator that the options ask for; ``given`` are the names and flags of those on the command line."""
+    kind, template, start = options["kind"].value, options["template"], options["start"]
+    for name, flag in given.items():
+        needed = _NEEDS.get(name, name)
+        able = [k for k, estimator in _KINDS.items() if needed in estimator._parameters()]
+        if able and kind not in able:
+            raise DataError(f"{flag} is not an option of --kind {kind}, only of {' and '.join(able)}")
+    settings = {name: options[name] for name in _KINDS[kind]._parameters() if name in given}
+    if kind != "hmm":
+        more, unused = other_settings(options["algorithm"], options["rho2"], options["cost"], options["param"] or [])
+        settings |= more
+        if unused and not options["quiet"]:
+            say(f"crfkit: note: not used, crfkit chooses by itself: {', '.join(unused)}")
+    elif options["format"] is o.Format.crfsuite:
+        raise DataError("an HMM emits the columns themselves: it takes no CRFsuite files")
     if start is not None:
         if template is not None:
             raise DataError("--template and --warm-start exclude each other: the model has its features already")
-        if settings["constraints"] is None:
-            del settings["constraints"]  # the model's hold
-        return load_chain(start).set_params(**settings, warm_start=True)
+        default = {name: x for name, x in _DEFAULT.items() if name in options and name != "constraints"}
+        return load_chain(start).set_params(**default | settings, warm_start=True)
     if template is not None:
         settings["features"] = Template.from_file(template, padding=options["padding"], dialect=options["dialect"])
-    if kind is o.Kind.memm:
-        return MEMM(**{name: value for name, value in settings.items() if name in MEMM._parameters()})
-    return CRF(**settings)
+    return _KINDS[kind](**settings)
 
 
 def _check_target(model: Path, *sources: Any) -> None:
@@ -180,7 +185,8 @@ def _run(crf: Any, corpus: _Corpus) -> None:
             if isinstance(crf, HMM):
                 crf.fit(corpus.X, corpus.y)
             else:
-                crf.fit(corpus.X, corpus.y, corpus.X_dev, corpus.y_dev, corpus.weights)
+                held_out = {"X_dev": corpus.X_dev, "y_dev": corpus.y_dev}
+                crf.fit(corpus.X, corpus.y, **held_out, sample_weight=corpus.weights)
     finally:
         crf.callback.end()
     if crf.result_.reason != "interrupted":

@@ -94,18 +94,34 @@ def _union(a: Rows, b: Rows, n_columns: int) -> Rows:
 
 
 @dataclass(frozen=True)
-class _Rules:
-    """The options of :meth:`Layout.build`."""
+class WeightRules:
+    """Which weights labelled data asks for.
+
+    Attributes
+    ----------
+    min_freq : float
+        (attribute, label) pairs seen less often have no weight.
+    all_possible_states, all_possible_transitions : bool
+        Weights for all pairs, or only for those seen.
+    start_end : bool
+        Whether the first and the last label have weights.
+    transitions : bool
+        Whether label pairs have weights at all.
+    sums : bool
+        CRFsuite's rule for ``min_freq`` > 0: the values of a pair are summed instead of counted, rare transitions
+        are left out too, and unseen pairs have no weights.
+    """
 
     min_freq: float = 0
-    all_states: bool = False
-    all_transitions: bool = True
+    all_possible_states: bool = False
+    all_possible_transitions: bool = True
+    start_end: bool = True
     transitions: bool = True
-    ends: bool = True
     sums: bool = False
 
     @property
     def rare(self) -> bool:
+        """Whether rare transitions are left out too."""
         return self.sums and self.min_freq > 0
 
     def rows(
@@ -125,7 +141,7 @@ class _Rules:
             found, inverse = np.unique(keys, return_inverse=True)
             sums = np.bincount(inverse, None if value is None else value[seen], minlength=len(found))
             return _from_keys(found[sums >= self.min_freq], n_attributes, n_columns)
-        if self.all_states:
+        if self.all_possible_states:
             first = np.arange(n_attributes + 1, dtype=np.uint32) * n_columns
             return first, np.tile(np.arange(n_columns, dtype=np.uint32), n_attributes)
         return _core.observed_pairs(ptr, attr, n_attributes, column, n_columns, float(self.min_freq))
@@ -173,10 +189,10 @@ class Layout:
         labels: NDArray[np.int32],
         n_labels: int,
         n_attributes: tuple[int, int],
+        rule: WeightRules = WeightRules(),  # noqa: B008
         *,
         base: Layout | None = None,
         sets: tuple[NDArray[np.int64], NDArray[np.bool_]] | None = None,
-        **rules: Any,
     ) -> Layout:
         """The weights that labelled data asks for.
 
@@ -188,23 +204,12 @@ class Layout:
         n_labels : int
         n_attributes : (int, int)
             Of tokens, of transitions.
+        rule : WeightRules
         base : Layout, optional
             A layout whose weights must be among the new ones; its labels come first.
         sets : (int64 [K], bool [K, L]), optional
             Tokens of which several labels are possible, and these labels: they ask for the weights of all of them.
-        min_freq : float
-            (attribute, label) pairs seen less often have no weight.
-        all_states, all_transitions : bool
-            Weights for all pairs, or only for those seen.
-        transitions : bool
-            Whether label pairs have weights at all.
-        ends : bool
-            Whether the first and the last label have weights.
-        sums : bool
-            CRFsuite's rule for ``min_freq`` > 0: the values of a pair are summed instead of counted, rare transitions
-            are left out too, and unseen pairs have no weights.
         """
-        rule = _Rules(**rules)
         column = labels.view(np.uint32)  # -1 is NONE
         pairs = np.full(data.n_tokens, NONE, np.uint32)  # the label before and the label, in a sequence
         pairs[1:] = column[:-1] * np.uint32(n_labels) + column[1:]
@@ -230,9 +235,9 @@ class Layout:
                 edge = _union(edge, (base.edge_ptr, base._edge_pairs(n_labels)), n_labels * n_labels)
             i, j = np.nonzero(base.transition.reshape(old, old) >= 0)
             seen = np.union1d(seen, i * n_labels + j)
-        if rule.all_transitions and not rule.rare:
+        if rule.all_possible_transitions and not rule.rare:
             seen = np.arange(n_labels * n_labels)
-        return cls._numbered(n_labels, state, seen if rule.transitions else seen[:0], rule.ends, edge)
+        return cls._numbered(n_labels, state, seen if rule.transitions else seen[:0], rule.start_end, edge)
 
     @classmethod
     def _numbered(cls, n_labels: int, state: Rows, pairs: NDArray[Any], ends: bool, edge: Rows) -> Layout:

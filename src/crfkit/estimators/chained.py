@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from crfkit.base.parameters import Estimator
-from crfkit.base.threads import resolve_threads
 from crfkit.chain.beams import Beam, as_rule
 from crfkit.chain.inference import decode_flat, log_partition, marginals, nbest, reachable, sample
 from crfkit.chain.potentials import Potentials
@@ -32,9 +31,6 @@ class ChainEstimator(Estimator):
     def _is_fitted(self) -> bool:
         return hasattr(self, "model_")
 
-    def _adopt(self, model: ChainModel) -> None:
-        self.model_ = model
-
     @property
     def classes_(self) -> NDArray[Any]:
         """The labels, in the order of their numbers."""
@@ -44,7 +40,7 @@ class ChainEstimator(Estimator):
     def _potentials(self, X: Any, given: Any, dtype: Any = None) -> Iterator[Potentials]:
         """Potentials of the sequences, piece by piece; labels that contradict what is given are forbidden."""
         done = 0
-        for p in self.model_.potentials(X, resolve_threads(self.n_jobs), dtype):
+        for p in self.model_.potentials(X, self.n_jobs, dtype):
             if given is not None:
                 assert p.offsets is not None
                 if done + len(p) > len(given):
@@ -85,12 +81,11 @@ class ChainEstimator(Estimator):
         [['A', 'A']]
         """
         self._require_fitted()
-        threads = resolve_threads(self.n_jobs)
         rule = as_rule(beam, "predict")
         labels = self.model_.labels
         out = LabelLists()
         for p in self._potentials(X, given):
-            flat = [labels[i] for i in decode_flat(p, threads, rule).tolist()]
+            flat = [labels[i] for i in decode_flat(p, self.n_jobs, rule).tolist()]
             assert p.offsets is not None
             bounds = p.offsets.tolist()
             out += [flat[a:b] for a, b in itertools.pairwise(bounds)]
@@ -113,8 +108,7 @@ class ChainEstimator(Estimator):
         ((1, 2, 2), (3, 2))
         """
         self._require_fitted()
-        threads = resolve_threads(self.n_jobs)
-        return self.model_.score(self.model_.encoder.encode(X, False, threads), threads, np.float64)
+        return self.model_.score(self.model_.encoder.encode(X, False, self.n_jobs), self.n_jobs, np.float64)
 
     def predict_marginals(self, X: Any, *, given: Any = None) -> list[NDArray[np.floating[Any]]]:
         """Probabilities of all labels at all tokens, of the labellings that fit ``given`` (see :meth:`predict`).
@@ -125,10 +119,9 @@ class ChainEstimator(Estimator):
             Columns in the order of ``classes_``.
         """
         self._require_fitted()
-        threads = resolve_threads(self.n_jobs)
         out: list[NDArray[np.floating[Any]]] = []
         for p in self._potentials(X, given, np.float64):
-            out += p.split(marginals(p, threads).nodes)
+            out += p.split(marginals(p, self.n_jobs).nodes)
         return out
 
     def predict_nbest(
@@ -144,12 +137,11 @@ class ChainEstimator(Estimator):
             ``labels`` and ``probability``.
         """
         self._require_fitted()
-        threads = resolve_threads(self.n_jobs)
         labels = self.model_.labels
         out = []
         for p in self._potentials(X, given, np.float64):
-            log_z = log_partition(p, threads)
-            for best, z in zip(nbest(p, k, beam=beam, n_jobs=threads), log_z, strict=True):
+            log_z = log_partition(p, self.n_jobs)
+            for best, z in zip(nbest(p, k, beam=beam, n_jobs=self.n_jobs), log_z, strict=True):
                 out.append(
                     [
                         Tagging([labels[i] for i in path], float(np.exp(score - z)))
@@ -171,12 +163,7 @@ class ChainEstimator(Estimator):
     def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
         """Fraction of the tokens that :meth:`predict` labels right; all labels must be known."""
         require_known(y, "y")
-        if sample_weight is None:
-            return token_accuracy(y, self.predict(X))
-        weights = np.asarray(sample_weight, float)
-        right = [sum(a == b for a, b in zip(s, t, strict=True)) for s, t in zip(y, self.predict(X), strict=True)]
-        tokens = [len(s) for s in y]
-        return float(weights @ right / (weights @ tokens))
+        return token_accuracy(y, self.predict(X), sample_weight)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the model to a file that :func:`crfkit.load` reads.
@@ -208,6 +195,6 @@ class ChainEstimator(Estimator):
         known = cls._parameters()
         out = cls(**{k: v for k, v in params.items() if k in known and k not in ("features", "algorithm", "n_jobs")})
         out.n_jobs = n_jobs
-        out._adopt(model)
+        out.model_ = model
         out.n_iter_ = int(model.info.get("iterations", 0))
         return out

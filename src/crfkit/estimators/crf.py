@@ -49,8 +49,8 @@ class CRF(PenalisedChain):
     c2 : float, default=1
         Coefficient of the sum of squared weights (without a half, as in CRFsuite).
     min_freq : float, default=0
-        (attribute, label) pairs that occur less often get no weight. CRFsuite adds up the attributes' values instead of
-        counting, and drops rare transitions too.
+        (attribute, label) pairs that occur less often get no weight; 0 and 1 keep all. CRFsuite adds up the
+        attributes' values instead of counting, and drops rare transitions too.
     all_possible_states : bool, default=False
         Weights for all (attribute, label) pairs, not only for those seen.
     all_possible_transitions : bool, default=True
@@ -174,11 +174,11 @@ class CRF(PenalisedChain):
         """
         hmm._require_fitted()
         crf = cls(dtype="float64", n_jobs=hmm.n_jobs)
-        crf._adopt(replace(hmm.model_, params=crf._settings()))
+        crf.model_ = replace(hmm.model_, params=crf._settings())
         crf.n_iter_ = 0
         return crf
 
-    def partial_fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Self:
+    def partial_fit(self, X: Any, y: Any, *, sample_weight: ArrayLike | None = None) -> Self:
         """One more pass, over data that has just come in; for streams.
 
         Labels and attributes that are new are added. ``algorithm`` must be a stochastic one. Steps go on shrinking

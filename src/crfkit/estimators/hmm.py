@@ -10,10 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crfkit.base.parameters import check_number
-from crfkit.base.threads import resolve_threads
 from crfkit.chain.inference import log_partition, marginals, score
 from crfkit.chain.potentials import Potentials
-from crfkit.data.dataset import Dataset, Layout
+from crfkit.data.dataset import Dataset, Layout, WeightRules
 from crfkit.data.labels import allowed_by, collect_labels, label_numbers, label_sets
 from crfkit.data.sequences import Columns
 from crfkit.estimators.chained import ChainEstimator
@@ -119,20 +118,13 @@ class HMM(ChainEstimator):
         columns = as_columns(X)
         if len(columns) == 0:
             raise ValueError("there is no sequence to learn from")
-        threads = resolve_threads(self.n_jobs)
         lines = [f"U{c}:%x[0,{c}]" for c in range(columns.n_columns)]
         encoder = PlanEncoder(Template("\n".join(["U:", *lines, "B"])).plan())
-        data = encoder.encode(columns, True, threads)
+        data = encoder.encode(columns, True, self.n_jobs)
         counted = _Counter(columns, data, encoder)
         labels, numbers, allowed = self._labels(y, data.offsets)
-        layout = Layout.build(
-            data,
-            np.zeros(data.n_tokens, np.int32),
-            len(labels),
-            encoder.n_attributes,
-            all_states=True,
-            ends=True,
-        )
+        rule = WeightRules(all_possible_states=True)
+        layout = Layout.build(data, np.zeros(data.n_tokens, np.int32), len(labels), encoder.n_attributes, rule)
         settings = self._settings()
 
         def model(parameters: _Parameters, info: dict[str, Any]) -> ChainModel:
@@ -156,7 +148,7 @@ class HMM(ChainEstimator):
         self.vocabulary_ = counted.vocabulary()
         info["unseen"] = [_log(e[:, -1]).tolist() for e in parameters.emissions]
         fitted = model(parameters, info)
-        self._adopt(fitted)
+        self.model_ = fitted
         info |= {"objective": value, "stopped": message}
         self.result_ = Result(fitted.weights, value, len(self.history_), len(self.history_), reason, message)
         self.n_iter_ = len(self.history_)
@@ -194,7 +186,6 @@ class HMM(ChainEstimator):
         first = allowed * (0.5 + rng.random(allowed.shape))
         first /= first.sum(axis=1, keepdims=True)
         parameters = self._estimate(*counted.expected(iter([(first, None)]), n))
-        threads = resolve_threads(self.n_jobs)
         for _ in range(self.max_iter):
             m = model(parameters)
             value = 0.0
@@ -202,9 +193,9 @@ class HMM(ChainEstimator):
             def posteriors(m: ChainModel = m) -> Iterator[tuple[Floats, Floats]]:
                 nonlocal value
                 for piece, (a, b) in counted.pieces(n * n):
-                    p = m.score(piece, threads)
+                    p = m.score(piece, self.n_jobs)
                     p = Potentials(p.unary, p.pairwise, allowed=allowed[a:b], offsets=piece.offsets)
-                    found = marginals(p, threads, pairs=True)
+                    found = marginals(p, self.n_jobs, pairs=True)
                     value += float(np.sum(found.log_z))
                     yield found.nodes.astype(np.float64), found.edges.sum(axis=0)
 

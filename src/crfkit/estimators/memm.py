@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crfkit.base.threads import resolve_threads
 from crfkit.chain.beams import Beam
 from crfkit.data.dataset import Dataset, Layout
 from crfkit.data.labels import LabelLists
@@ -146,7 +145,7 @@ class MEMM(PenalisedChain):
         self._require_fitted()
         labels = self.model_.labels
         out = LabelLists()
-        for p in self.model_.potentials(X, resolve_threads(self.n_jobs)):
+        for p in self.model_.potentials(X, self.n_jobs):
             assert p.offsets is not None
             edge = 0
             for a, b in zip(p.offsets[:-1].tolist(), p.offsets[1:].tolist(), strict=True):

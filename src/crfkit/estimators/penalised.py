@@ -15,10 +15,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from crfkit.base.checkpoints import Checkpoint, State, digest, seconds_of
 from crfkit.base.parameters import check_number
-from crfkit.base.threads import resolve_threads
 from crfkit.chain.beams import Adaptive, Beam, as_beam
 from crfkit.chain.constraints import Constraints
-from crfkit.data.dataset import Layout
+from crfkit.data.dataset import Layout, WeightRules
 from crfkit.data.labels import collect_labels, label_numbers, label_sets
 from crfkit.estimators.chained import ChainEstimator
 from crfkit.features.encoders import Encoder, FeatureSource, make_encoder, plain_lists
@@ -153,7 +152,7 @@ class PenalisedChain(ChainEstimator):
         if len(X) == 0:
             raise ValueError("there is no sequence to learn from")
         encoder = make_encoder(self.features, X) if model is None else model.encoder.copy() if grow else model.encoder
-        data = encoder.encode(X, grow or model is None, resolve_threads(self.n_jobs))
+        data = encoder.encode(X, grow or model is None, self.n_jobs)
         labels = collect_labels(y, () if model is None else model.labels)
         if model is not None and not grow and len(labels) > len(model.labels):
             raise ValueError(f"label {labels[len(model.labels)]!r} is not one of the model's")
@@ -174,20 +173,10 @@ class PenalisedChain(ChainEstimator):
         if model is not None and not grow:
             layout = model.layout
         else:
-            layout = Layout.build(
-                data,
-                numbers,
-                len(labels),
-                encoder.n_attributes,
-                min_freq=self.min_freq,
-                all_states=self.all_possible_states,
-                all_transitions=self.all_possible_transitions,
-                transitions=encoder.transitions,
-                ends=self.start_end,
-                base=None if model is None else model.layout,
-                sums=self._sums,
-                sets=sets,
-            )
+            shape = self.min_freq, self.all_possible_states, self.all_possible_transitions, self.start_end
+            rule = WeightRules(*shape, encoder.transitions, self._sums)
+            base = None if model is None else model.layout
+            layout = Layout.build(data, numbers, len(labels), encoder.n_attributes, rule, base=base, sets=sets)
         entropy = self.entropy_weight, self.entropy_per, self.entropy_ramp
         settings = self.c2, *entropy, self.dtype, self.n_jobs
         problem = Problem(layout, data.without_zeros(), numbers, sets, weights, rules, *settings)
@@ -236,6 +225,7 @@ class PenalisedChain(ChainEstimator):
         self,
         X: Any,
         y: Any,
+        *,
         X_dev: Any = None,
         y_dev: Any = None,
         sample_weight: ArrayLike | None = None,
@@ -315,7 +305,7 @@ class PenalisedChain(ChainEstimator):
             "sequences": len(X),
             "tokens": n_tokens,
         }
-        self._adopt(self._model(skeleton.pruned(), result.w, info))
+        self.model_ = self._model(skeleton.pruned(), result.w, info)
         self.result_, self.n_iter_, self.beams_ = result, result.iterations, result.beams
         self._seen += len(X) if stream else 0
         if result.reason == "interrupted":
@@ -367,7 +357,7 @@ class PenalisedChain(ChainEstimator):
             "starting weights": [w],
         }
         if held_out is not None and self.early_stopping is not None:
-            kept = skeleton.encoder.encode(held_out[0], False, resolve_threads(self.n_jobs))
+            kept = skeleton.encoder.encode(held_out[0], False, self.n_jobs)
             parts["held-out data"] = [kept.offsets, kept.attr, kept.value, *map(list, held_out[1])]
         left_out = ("features", "constraints", "n_jobs", "verbose", "warm_start")
         settings = {name: repr(x) for name, x in self._settings().items() if name not in left_out}
@@ -421,7 +411,7 @@ class _Watch:
         if self.held_out is not None:
             probe = ChainEstimator()
             probe.n_jobs = self.n_jobs
-            probe._adopt(self.model(w))
+            probe.model_ = self.model(w)
             scores = evaluate(self.held_out[1], probe.predict(self.held_out[0])).summary()
             progress = replace(progress, scores=scores)
         if self.verbose:

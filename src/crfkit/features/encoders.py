@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crfkit import _core
+from crfkit.base.threads import resolve_threads
 from crfkit.data.dataset import Dataset
 from crfkit.data.sequences import Columns, Items
 from crfkit.features.plan import FeaturePlan
@@ -31,7 +32,7 @@ class Encoder(Protocol):
         """The data of sequences, whatever they come as."""
         ...
 
-    def encode(self, X: Any, grow: bool, threads: int) -> Dataset:
+    def encode(self, X: Any, grow: bool, n_jobs: int | None) -> Dataset:
         """A data set; ``grow`` numbers what is new, otherwise it is skipped."""
         ...
 
@@ -88,10 +89,11 @@ class PlanEncoder:
         """The columns of sequences, whatever they come as."""
         return as_columns(X)
 
-    def encode(self, X: Any, grow: bool, threads: int) -> Dataset:
+    def encode(self, X: Any, grow: bool, n_jobs: int | None) -> Dataset:
         """Attributes of columns."""
         data = self.read(X)
-        ptr, attr, edge_ptr, edge_attr = self._native.encode(data.strings, data.ids, data.offsets, grow, threads)
+        n_threads = resolve_threads(n_jobs)
+        ptr, attr, edge_ptr, edge_attr = self._native.encode(data.strings, data.ids, data.offsets, grow, n_threads)
         return Dataset(data.offsets, ptr, attr, None, edge_ptr, edge_attr)
 
     @property
@@ -184,7 +186,7 @@ class ItemEncoder:
                 raise ValueError(f"sequence {i}: the feature function gave {len(item)} items for {len(x)} tokens")
         return as_items(items)
 
-    def encode(self, X: Any, grow: bool, threads: int) -> Dataset:
+    def encode(self, X: Any, grow: bool, n_jobs: int | None) -> Dataset:
         """Attributes of items."""
         items = self.read(X)
         numbers = self._names.translate(items.names, grow)

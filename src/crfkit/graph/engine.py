@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from crfkit import _core
 from crfkit.base.parameters import check_number
 from crfkit.base.threads import resolve_threads
-from crfkit.chain.beams import Beam, beam_core
+from crfkit.chain.beams import Beam, as_rule, beam_core
 
 Floats = NDArray[np.float64]
 METHODS = ("exact", "loopy", "trw", "mean_field")
@@ -94,7 +94,7 @@ class Inference:
         Largest change of a log-message (for mean field, of a probability) that counts as none.
     max_iter : int
         Most sweeps over all messages.
-    beam : MinDivergence, FixedSize or Threshold, optional
+    beam : MinDivergence, FixedSize, Threshold or str, optional
         For "loopy": messages are summed over those values only that this rule picks from the sender's belief.
     order : {"auto", "min_fill", "min_degree"}
         For "exact": what finds the elimination order; "auto" takes the cheaper one of both.
@@ -112,7 +112,7 @@ class Inference:
     damping: float = 0.0
     tol: float = 1e-6
     max_iter: int = 200
-    beam: Beam | None = None
+    beam: Beam | str | None = None
     order: str = "auto"
     max_bytes: float = MAX_BYTES
 
@@ -125,8 +125,7 @@ class Inference:
         if not self.damping < 1:
             raise ValueError(f"'damping' of Inference must be in [0, 1), got {self.damping!r}")
         check_number(self, "max_iter", self.max_iter, 1, integer=True)
-        if self.beam is not None and not isinstance(self.beam, Beam):
-            raise TypeError(f"'beam' of Inference must be MinDivergence, FixedSize or Threshold, got {self.beam!r}")
+        object.__setattr__(self, "beam", as_rule(self.beam, "Inference"))
         if self.beam is not None and self.method != "loopy":
             raise ValueError(f"'beam' of Inference is for the method 'loopy', got {self.method!r}")
 

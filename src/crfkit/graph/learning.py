@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from crfkit.base.parameters import Estimator, check_number
-from crfkit.chain.beams import FixedSize, MinDivergence, Threshold
+from crfkit.chain.beams import as_rule
 from crfkit.data.labels import allowed_by, collect_labels, label_array, label_numbers, label_sets
 from crfkit.features.encoders import FeatureSource
 from crfkit.graph.checks import float_array
@@ -187,7 +187,7 @@ class GraphEstimator(Estimator):
             raise ValueError("there must be one kind of labels")
         self.classes_: Any = label_array(kinds[0])
 
-    def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Self:
+    def fit(self, X: Any, y: Any, *, sample_weight: ArrayLike | None = None) -> Self:
         """Learns the weights.
 
         Parameters
@@ -216,13 +216,7 @@ class GraphEstimator(Estimator):
             # labels that are never seen apart stay apart only if they begin so
             w0 = 1e-3 * np.random.default_rng(0).standard_normal(objective.size)
         result = LBFGS().minimize(
-            objective,
-            w0,
-            c1=self.c1,
-            tol=self.tol,
-            max_iter=self.max_iter,
-            callback=self._watch(),
-            n_jobs=self.n_jobs,
+            objective, w0, c1=self.c1, tol=self.tol, max_iter=self.max_iter, callback=self._watch(), n_jobs=self.n_jobs
         )
         self.weights_ = objective.expand(result.w)
         self.result_ = result
@@ -358,22 +352,16 @@ class GraphEstimator(Estimator):
         return FactorGraph.from_arrays(graphs.data.engine, scores)
 
 
-_BEAMS = {beam.__name__: beam for beam in (FixedSize, MinDivergence, Threshold)}
-
-
 def _to_plain(inference: str | Inference | None) -> Any:
     """Settings as a model file holds them."""
     if not isinstance(inference, Inference):
         return inference
-    beam = inference.beam
-    return asdict(inference) | {"beam": None if beam is None else {"kind": type(beam).__name__, **asdict(beam)}}
+    beam = as_rule(inference.beam)
+    return asdict(inference) | {"beam": None if beam is None else beam.text()}
 
 
 def _from_plain(values: Any) -> Any:
-    if not isinstance(values, dict) or values["beam"] is None:
-        return Inference(**values) if isinstance(values, dict) else values
-    beam = dict(values["beam"])
-    return Inference(**{**values, "beam": _BEAMS[beam.pop("kind")](**beam)})
+    return Inference(**values) if isinstance(values, dict) else values
 
 
 def _by_graph(flat: NDArray[Any], offsets: Ints) -> list[NDArray[Any]]:

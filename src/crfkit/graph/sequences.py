@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crfkit.base.parameters import check_number
-from crfkit.base.threads import resolve_threads
 from crfkit.data.labels import label_array
 from crfkit.features.encoders import Encoder, FeatureSource, make_encoder
 from crfkit.graph.checks import edge_array
@@ -64,7 +63,7 @@ class _SequenceEstimator(GraphEstimator):
     _names = ("sequence", "token")
 
     features: FeatureSource
-    min_freq: int
+    min_freq: float
     all_possible_states: bool
 
     def _check_parameters(self) -> None:
@@ -75,10 +74,9 @@ class _SequenceEstimator(GraphEstimator):
         """Attributes of the tokens as a CSR matrix, and the sequences' offsets."""
         from scipy.sparse import csr_array
 
-        threads = resolve_threads(self.n_jobs)
         if grow:
             self._encoder: Encoder = make_encoder(self.features, X)
-        data = self._encoder.encode(X, grow, threads)
+        data = self._encoder.encode(X, grow, self.n_jobs)
         attr, counts = data.attr.astype(np.int64), np.diff(data.ptr)
         n, n_edge = self._encoder.n_attributes
         known = attr < n
@@ -135,8 +133,8 @@ class SkipChainCRF(_SequenceEstimator):
     features : as for :class:`crfkit.CRF`
     skips : callable, default=repeated_words
         Gives the pairs of tokens of a sequence that are tied.
-    min_freq : int, default=1
-        Attributes that occur less often are left out.
+    min_freq : float, default=0
+        Attributes that occur less often are left out; 0 and 1 keep all.
     all_possible_states : bool, default=False
         Whether attributes have weights also for labels that they were not seen with.
     loss, inference, decoding, c1, c2, entropy_weight, max_iter, tol, n_jobs, verbose, callback
@@ -159,7 +157,7 @@ class SkipChainCRF(_SequenceEstimator):
         features: FeatureSource = "auto",
         *,
         skips: Callable[[Any], Iterable[tuple[int, int]]] = repeated_words,
-        min_freq: int = 1,
+        min_freq: float = 0,
         all_possible_states: bool = False,
         loss: str = "likelihood",
         inference: str | Inference = "loopy",
@@ -242,8 +240,8 @@ class FactorialCRF(_SequenceEstimator):
     Parameters
     ----------
     features : as for :class:`crfkit.CRF`
-    min_freq : int, default=1
-        Attributes that occur less often are left out.
+    min_freq : float, default=0
+        Attributes that occur less often are left out; 0 and 1 keep all.
     all_possible_states : bool, default=False
         Whether attributes have weights also for labels that they were not seen with.
     links : sequence of int, default=(0,)
@@ -272,7 +270,7 @@ class FactorialCRF(_SequenceEstimator):
         self,
         features: FeatureSource = "auto",
         *,
-        min_freq: int = 1,
+        min_freq: float = 0,
         all_possible_states: bool = False,
         links: Sequence[int] = (0,),
         loss: str = "likelihood",

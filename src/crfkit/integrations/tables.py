@@ -140,9 +140,8 @@ def to_table(
     columns: Sequence[str] | None = None,
     label: str = "label",
     by: str = "sequence",
-    kind: str = "pandas",
 ) -> Any:
-    """A table with a row for each token.
+    """A data frame with a row for each token.
 
     Parameters
     ----------
@@ -152,15 +151,42 @@ def to_table(
         Names of the columns; ``token``, ``column1``, ... by default.
     label, by : str
         Names of the columns of labels and of the sequences' numbers.
-    kind : {"pandas", "arrow", "dict"}
+
+    Returns
+    -------
+    pandas.DataFrame
 
     Examples
     --------
-    >>> to_table([["two", "pears"], ["one"]], [["QTY", "NAME"], ["QTY"]], kind="dict")
-    {'sequence': [0, 0, 1], 'token': ['two', 'pears', 'one'], 'label': ['QTY', 'NAME', 'QTY']}
+    >>> to_table([["two", "pears"], ["one"]], [["QTY", "NAME"], ["QTY"]])  # doctest: +SKIP
+       sequence  token label
+    0         0    two   QTY
+    1         0  pears  NAME
+    2         1    one   QTY
     """
-    if kind not in ("pandas", "arrow", "dict"):
-        raise ValueError(f"'kind' must be 'pandas', 'arrow' or 'dict', got {kind!r}")
+    import pandas as pd
+
+    return pd.DataFrame(_lists(X, y, columns, label, by))
+
+
+def to_arrow(
+    X: Any,
+    y: Sequence[Sequence[Any]] | None = None,
+    *,
+    columns: Sequence[str] | None = None,
+    label: str = "label",
+    by: str = "sequence",
+) -> Any:
+    """A pyarrow.Table with a row for each token; parameters as for :func:`to_table`."""
+    import pyarrow as pa
+
+    return pa.table(_lists(X, y, columns, label, by))
+
+
+def _lists(
+    X: Any, y: Sequence[Sequence[Any]] | None, columns: Sequence[str] | None, label: str, by: str
+) -> dict[str, list[Any]]:
+    """The columns of a table, by name."""
     lengths = [len(x) for x in X]
     rows = [token if isinstance(token, tuple) else (token,) for x in X for token in x]
     width = len(rows[0]) if rows else 1
@@ -174,12 +200,4 @@ def to_table(
             if n != len(labels):
                 raise ValueError(f"sequence {i}: {n} tokens, but {len(labels)} labels")
         out[label] = [value for labels in y for value in labels]
-    if kind == "pandas":
-        import pandas as pd
-
-        return pd.DataFrame(out)
-    if kind == "arrow":
-        import pyarrow as pa
-
-        return pa.table(out)
     return out

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from crfkit import _core
 from crfkit.base.files import whole_file
 from crfkit.base.numbers import log_sum_exp
+from crfkit.base.threads import resolve_threads
 from crfkit.chain.constraints import Constraints
 from crfkit.chain.potentials import Potentials
 from crfkit.data.dataset import Dataset, Layout
@@ -82,14 +83,14 @@ class ChainModel:
     params: Mapping[str, Any] = field(default_factory=dict)
     info: Mapping[str, Any] = field(default_factory=dict)
 
-    def scorer(self, dtype: Any = None, threads: int = 1) -> _core.ScorerF32:
+    def scorer(self, n_jobs: int | None = 1, dtype: Any = None) -> _core.ScorerF32:
         """The core's scorer in the given precision."""
         dtype = np.dtype(dtype or self.dtype)
         if dtype not in self._scorers:
             native = _core.ScorerF32 if dtype == np.float32 else _core.ScorerF64
             forbidden = None if self.constraints is None else self.constraints.as_scores()
             weights = np.ascontiguousarray(self.weights, np.float64)
-            self._scorers[dtype] = native(self.layout.native, weights, forbidden, threads)
+            self._scorers[dtype] = native(self.layout.native, weights, forbidden, resolve_threads(n_jobs))
         return self._scorers[dtype]
 
     @cached_property
@@ -106,21 +107,21 @@ class ChainModel:
         state["layout"] = Layout(**state["layout"])
         self.__dict__.update(state)
 
-    def score(self, data: Dataset, threads: int, dtype: Any = None) -> Potentials:
+    def score(self, data: Dataset, n_jobs: int | None, dtype: Any = None) -> Potentials:
         """Potentials of a data set, a batch."""
-        scorer = self.scorer(dtype, threads)
+        scorer = self.scorer(n_jobs, dtype)
         n = self.layout.n_labels
         kind = np.dtype(dtype or self.dtype)
         unary = np.empty((data.n_tokens, n), kind)
         edges = int(np.maximum(np.diff(data.offsets) - 1, 0).sum()) if scorer.per_step else 1
         pairwise = np.empty((edges, n, n), kind)
-        scorer.score(data.native, threads, unary, pairwise)
+        scorer.score(data.native, resolve_threads(n_jobs), unary, pairwise)
         return Potentials(unary, pairwise if scorer.per_step else pairwise[0], offsets=data.offsets)
 
-    def potentials(self, X: Any, threads: int, dtype: Any = None) -> Iterator[Potentials]:
+    def potentials(self, X: Any, n_jobs: int | None, dtype: Any = None) -> Iterator[Potentials]:
         """Potentials of sequences, piece by piece so that long inputs do not fill the memory."""
         for piece in _pieces(self.encoder.read(X), max(1, _PIECE // self._scores_per_token)):
-            yield self.score(self.encoder.encode(piece, False, threads), threads, dtype)
+            yield self.score(self.encoder.encode(piece, False, n_jobs), n_jobs, dtype)
 
     @property
     def _scores_per_token(self) -> int:
@@ -221,9 +222,9 @@ class LocalChainModel(ChainModel):
     Its potentials are logarithms of probabilities: of the first label, and of each label given the one before.
     """
 
-    def score(self, data: Dataset, threads: int, dtype: Any = None) -> Potentials:
+    def score(self, data: Dataset, n_jobs: int | None, dtype: Any = None) -> Potentials:
         """Potentials of a data set, a batch; transitions have a matrix for every step."""
-        p = super().score(data, threads, dtype)
+        p = super().score(data, n_jobs, dtype)
         n, offsets = self.layout.n_labels, data.offsets
         inner = np.ones(data.n_tokens, bool)
         first = offsets[:-1][np.diff(offsets) > 0]

@@ -19,6 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from crfkit import _core
+from crfkit.base.threads import resolve_threads
 from crfkit.chain.inference import decode_flat, marginals
 from crfkit.data.readers import Source, feed, open_source, read_chunks, source_name
 from crfkit.data.sequences import Columns, Items
@@ -118,19 +119,19 @@ class _Worker:
                 self.separator = "tab" if b"\t" in line else "blank"
                 return
 
-    def __call__(self, text: _Text, threads: int = 1) -> Tagged:
+    def __call__(self, text: _Text, n_jobs: int = 1) -> Tagged:
         builder = _core.ColumnBuilder(self.separator or "blank", *self.options, False, self.n_columns)
         feed(builder, text.data, text.line, self.name)
         table = Columns.from_builder(builder)
         if len(table) == 0:
             return Tagged(b"", 0, 0)
         self.n_columns = table.n_columns
-        data = self.model.encoder.encode(self.select(table), False, threads)
-        p = self.model.score(data, threads, self.dtype)
-        path = decode_flat(p, threads)
+        data = self.model.encoder.encode(self.select(table), False, n_jobs)
+        p = self.model.score(data, n_jobs, self.dtype)
+        path = decode_flat(p, n_jobs)
         chances = None
         if self.probabilities:
-            chances = np.ascontiguousarray(marginals(p, threads).nodes[np.arange(len(path)), path], np.float64)
+            chances = np.ascontiguousarray(marginals(p, n_jobs).nodes[np.arange(len(path)), path], np.float64)
         out = _core.write_columns(table.strings, table.ids, table.offsets, path, self.labels, chances)
         return Tagged(out, len(table), len(path))
 
@@ -143,7 +144,7 @@ def tag_columns(
     comment: str = "",
     document: str = "-DOCSTART-",
     probabilities: bool = False,
-    threads: int = 1,
+    n_jobs: int | None = 1,
 ) -> Iterator[Tagged]:
     """Labels a column file piece by piece; the pieces come in the order of the file.
 
@@ -157,7 +158,7 @@ def tag_columns(
         As for :func:`crfkit.data.read_columns`.
     probabilities : bool
         Whether the probability of each label stands after it.
-    threads : int
+    n_jobs : int, optional
 
     Yields
     ------
@@ -173,8 +174,9 @@ def tag_columns(
     >>> piece.text
     b'one\\tQTY\\npear\\tNAME\\n\\n'
     """
+    threads = resolve_threads(n_jobs)
     worker = _Worker(model, source_name(source), select, comment, document, probabilities)
-    model.scorer(worker.dtype, threads)  # made once, before several threads ask for it
+    model.scorer(threads, worker.dtype)  # made once, before several threads ask for it
     pieces = _cut(source, _PIECE)
     for first in pieces:
         worker.look(first)

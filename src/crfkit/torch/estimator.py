@@ -19,6 +19,7 @@ from torch import Tensor
 from crfkit.base.checkpoints import Checkpoint, State, digest, seconds_of
 from crfkit.base.parameters import Estimator, check_number
 from crfkit.chain import Constraints
+from crfkit.chain.beams import Beam
 from crfkit.data.labels import LabelLists, allowed_labels, collect_labels
 from crfkit.metrics import evaluate, token_accuracy
 from crfkit.model.chain_model import ModelError, group, plain_values, write_file
@@ -99,8 +100,8 @@ class NeuralCRF(Estimator):
         Largest norm of a gradient.
     c1, c2 : float
         Coefficients of the sums of absolute and of squared weights.
-    min_freq : int
-        Rarer words and affixes are unknown ones.
+    min_freq : float, default=0
+        Rarer words and affixes are unknown ones; 0 and 1 keep all.
     constraints : str, Constraints or None
         As in :class:`crfkit.torch.CRF`.
     entropy_weight : float
@@ -170,7 +171,7 @@ class NeuralCRF(Estimator):
         clip: float | None = 5.0,
         c1: float = 0.0,
         c2: float = 0.0,
-        min_freq: int = 1,
+        min_freq: float = 0,
         constraints: str | Constraints | None = None,
         entropy_weight: float = 0.0,
         max_iter: int = 50,
@@ -224,16 +225,16 @@ class NeuralCRF(Estimator):
 
     def _check(self) -> None:
         sizes = "encoder_size encoder_layers kernel_size embedding_size affix_size character_filters"
-        for name in (*sizes.split(), "batch_size", "min_freq", "max_iter"):
+        for name in (*sizes.split(), "batch_size", "max_iter"):
             check_number(self, name, getattr(self, name), 1, integer=True)
         for name in ("window", "character_size"):
             check_number(self, name, getattr(self, name), 0, integer=True)
         seconds_of(self.checkpoint_every)
-        for name in ("c1", "c2", "decay", "entropy_weight", "dropout", "word_dropout", "validation_fraction"):
-            check_number(self, name, getattr(self, name), 0)
+        fractions = ("dropout", "input_dropout", "word_dropout", "validation_fraction")
+        for name in ("c1", "c2", "min_freq", "decay", "entropy_weight", *fractions):
+            check_number(self, name, getattr(self, name), 0, optional=name == "input_dropout")
         check_number(self, "early_stopping", self.early_stopping, 1, integer=True, optional=True)
-        check_number(self, "input_dropout", self.input_dropout, 0, optional=True)
-        for name in ("dropout", "input_dropout", "word_dropout", "validation_fraction"):
+        for name in fractions:
             if (getattr(self, name) or 0) >= 1:
                 raise ValueError(f"{name!r} of NeuralCRF must be below 1, got {getattr(self, name)!r}")
         check_number(self, "learning_rate", self.learning_rate, 0, optional=True, strict=True)
@@ -362,6 +363,7 @@ class NeuralCRF(Estimator):
         self,
         X: Any,
         y: Any,
+        *,
         X_dev: Any = None,
         y_dev: Any = None,
         sample_weight: ArrayLike | None = None,
@@ -537,10 +539,11 @@ class NeuralCRF(Estimator):
         parameters = [*self.network_.parameters(), *self.crf_.parameters()]
         return value, torch.nn.utils.clip_grad_norm_(parameters, self.clip or math.inf)
 
-    def _batches(self, X: Any) -> Any:
+    def _batches(self, X: list[Any], given: Any = None) -> Any:
         """Index lists and padded batches, sequences of near-equal length together; empty sequences are left out."""
         self._require_fitted()
-        X = list(X)
+        offsets = np.cumsum([0, *(len(x) for x in X)])
+        allowed = None if given is None else torch.from_numpy(allowed_labels(given, self._labels, offsets))
         rows = self._reader.prepare(X)
         if self.device is not None:
             self.network_.to(self.device)
@@ -553,22 +556,31 @@ class NeuralCRF(Estimator):
                 some = order[k : k + 128]
                 batch = {n: v.to(device) for n, v in self._reader.batch([rows[i] for i in some]).items()}
                 emissions, pairs = self.network_(batch)
+                if allowed is not None:
+                    for row, i in zip(emissions, some, strict=True):
+                        row[: len(X[i])][~allowed[offsets[i] : offsets[i + 1]].to(device)] = -math.inf
+                    log_z = self.crf_.log_partition(emissions, batch["mask"], pairwise=pairs)
+                    for i in itertools.compress(some, torch.isneginf(log_z).tolist()):
+                        raise ValueError(f"sequence {i}: no labelling fits both 'given' and the model's constraints")
                 yield some, emissions, batch["mask"], pairs
 
-    def predict(self, X: Any) -> list[list[Any]]:
-        """The best labels of every sequence."""
+    def predict(self, X: Any, *, given: Any = None, beam: Beam | str | None = None) -> list[list[Any]]:
+        """The best labels of every sequence; ``given`` and ``beam`` as in :meth:`crfkit.CRF.predict`."""
         X = list(X)
         out = LabelLists([] for _ in X)
-        for some, emissions, mask, pairs in self._batches(X):
-            for i, path in zip(some, self.crf_.decode(emissions, mask, pairwise=pairs), strict=True):
+        for some, emissions, mask, pairs in self._batches(X, given):
+            for i, path in zip(some, self.crf_.decode(emissions, mask, pairwise=pairs, beam=beam), strict=True):
                 out[i] = [self._labels[k] for k in path]
         return out
 
-    def predict_marginals(self, X: Any) -> list[NDArray[np.floating[Any]]]:
-        """Probabilities of all labels at all tokens: arrays [T, L], columns in the order of ``classes_``."""
+    def predict_marginals(self, X: Any, *, given: Any = None) -> list[NDArray[np.floating[Any]]]:
+        """Probabilities of all labels at all tokens, of the labellings that fit ``given`` (see :meth:`predict`).
+
+        Arrays [T, L], columns in the order of ``classes_``.
+        """
         X = list(X)
         out: list[NDArray[np.floating[Any]]] = [np.zeros((0, len(self.classes_))) for _ in X]
-        for some, emissions, mask, pairs in self._batches(X):
+        for some, emissions, mask, pairs in self._batches(X, given):
             p = self.crf_.marginals(emissions, mask, pairwise=pairs).cpu().numpy()
             for i, row in zip(some, p, strict=True):
                 out[i] = row[: len(X[i])]
@@ -591,11 +603,7 @@ class NeuralCRF(Estimator):
 
     def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
         """Fraction of the tokens that :meth:`predict` labels right."""
-        if sample_weight is None:
-            return token_accuracy(y, self.predict(X))
-        weights = np.asarray(sample_weight, float)
-        right = [sum(a == b for a, b in zip(s, t, strict=True)) for s, t in zip(y, self.predict(X), strict=True)]
-        return float(weights @ right / (weights @ [len(s) for s in y]))
+        return token_accuracy(y, self.predict(X), sample_weight)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the model to a file that :func:`crfkit.load` reads; functions are not in it.

@@ -11,7 +11,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from crfkit.base.threads import resolve_threads
 from crfkit.features.encoders import Encoder, make_encoder
 from crfkit.model.chain_model import restore_encoder
 
@@ -116,7 +115,7 @@ class Tokens:
         self,
         affixes: Sequence[int] = (),
         characters: bool = False,
-        min_freq: int = 1,
+        min_freq: float = 0,
         lower: bool = False,
         tables: Sequence[Sequence[str]] = (),
         alphabet: Sequence[str] = (),
@@ -206,7 +205,7 @@ class Sparse:
     def fit(self, X: Sequence[Any]) -> None:
         """Learns the attributes."""
         self.encoder = make_encoder(self.features, X)
-        self.encoder.encode(X, True, resolve_threads(-1))
+        self.encoder.encode(X, True, -1)
 
     @property
     def size(self) -> int:
@@ -217,7 +216,7 @@ class Sparse:
     def prepare(self, X: Sequence[Any]) -> list[Any]:
         """Attributes, values and number of attributes of each token."""
         assert self.encoder is not None
-        data = self.encoder.encode(X, False, resolve_threads(-1))
+        data = self.encoder.encode(X, False, -1)
         value = np.ones(len(data.attr)) if data.value is None else data.value
         out = []
         for a, b in zip(data.offsets[:-1], data.offsets[1:], strict=True):

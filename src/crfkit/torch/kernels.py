@@ -99,12 +99,48 @@ def _trace(back_ptr, path_ptr, map_ptr, mask_ptr, y, dead, b, t_begin, t_end, n_
         tl.store(map_ptr + place * n_labels + i, y.to(tl.int16), mask=i < n_labels)
 
 
+@triton.jit
+def _larger(x, y):
+    return tl.maximum(x, y)
+
+
+@triton.jit
+def _gold_score(
+    u_ptr, u_batch, u_step, a_ptr, start_ptr, end_ptr, p_ptr, mask_ptr, tag_ptr, n_steps, n_labels, b,
+    STEPS: tl.constexpr, HAS_MASK: tl.constexpr, HAS_PAIRS: tl.constexpr, WIDE: tl.constexpr,
+):  # fmt: skip
+    """Score of the tags, many steps at a time, and the last step that is there or -1."""
+    gold = tl.full([], 0.0, tl.float64)
+    seen = tl.full([], -1, tl.int32)  # the last step that is there
+    for t0 in range(0, n_steps, STEPS):
+        t = t0 + tl.arange(0, STEPS)
+        here = t < n_steps
+        earlier = (t > 0) & (t <= n_steps)
+        if HAS_MASK:
+            here = tl.load(mask_ptr + b * n_steps + t, mask=here, other=0) > 0
+            earlier = tl.load(mask_ptr + b * n_steps + t - 1, mask=earlier, other=0) > 0
+        before = tl.maximum(tl.associative_scan(tl.where(earlier, t - 1, -1), 0, _larger), seen)
+        y = tl.load(tag_ptr + b * n_steps + t, mask=here, other=0)
+        unary = tl.load(u_ptr + b * u_batch + t.to(tl.int64) * u_step + y, mask=here, other=0.0).to(WIDE)
+        linked = here & (before >= 0)
+        pair = tl.load(tag_ptr + b * n_steps + before, mask=linked, other=0) * n_labels + y
+        score = tl.load(a_ptr + pair, mask=linked, other=0.0)
+        if HAS_PAIRS:
+            step = (b * (n_steps - 1) + t - 1) * n_labels * n_labels
+            score += tl.load(p_ptr + step + pair, mask=linked, other=0.0).to(WIDE)
+        first = tl.load(start_ptr + y, mask=here & (before < 0), other=0.0)
+        gold += tl.sum((unary + score + first).to(tl.float64), axis=0)
+        seen = tl.max(tl.maximum(before, tl.where(here, t, -1)), axis=0)
+    gold += tl.load(end_ptr + tl.load(tag_ptr + b * n_steps + seen, mask=seen >= 0, other=0)).to(tl.float64)
+    return gold, seen
+
+
 @triton.jit(do_not_specialize=["n_steps", "span"])
 def _forward_kernel(
     u_ptr, u_batch, u_step, a_ptr, start_ptr, end_ptr, p_ptr, mask_ptr, tag_ptr, n_steps, n_labels,
     first_ptr, bound_ptr, span, kept_ptr, out_ptr, map_ptr,
     WIDTH: tl.constexpr, HAS_MASK: tl.constexpr, HAS_TAGS: tl.constexpr, HAS_PAIRS: tl.constexpr, WIDE: tl.constexpr,
-    KEEP: tl.constexpr, BEST: tl.constexpr, START: tl.constexpr,
+    KEEP: tl.constexpr, BEST: tl.constexpr, START: tl.constexpr, STEPS: tl.constexpr,
 ):  # fmt: skip
     # START, where a walk begins: 0 with the sequence, 1 at a span with the messages there, 2 at a span with one label.
     # KEEP, what is kept of every step: 0 nothing, 1 messages, 2 the labels that best lead into it; then out is a path.
@@ -157,7 +193,12 @@ def _forward_kernel(
         _trace(kept_ptr, out_ptr, map_ptr, mask_ptr, y, dead, b, t_begin, t_end, n_steps, n_labels, HAS_MASK, START)
     elif START == 0:
         top, _, mass = exponentials(last, 0)
-        tl.store(out_ptr + b, tl.where(seen > 0, shift + (top + tl.log(mass)).to(tl.float64), 0.0))
+        value = shift + (top + tl.log(mass)).to(tl.float64)
+        if HAS_TAGS:
+            gold, _ = _gold_score(u_ptr, u_batch, u_step, a_ptr, start_ptr, end_ptr, p_ptr, mask_ptr, tag_ptr, n_steps,
+                                  n_labels, b, STEPS, HAS_MASK, HAS_PAIRS, WIDE)  # fmt: skip
+            value = gold - value
+        tl.store(out_ptr + b, tl.where(seen > 0, value, 0.0))
     elif START == 2:
         place = place * n_labels + tl.program_id(2)
         tl.store(bound_ptr + place * n_labels + i, alpha, mask=inside)
@@ -238,11 +279,6 @@ def _backward_kernel(
     tl.store(da_ptr + place * n_labels * n_labels + at, total * weight, mask=square)
 
 
-@triton.jit
-def _larger(x, y):
-    return tl.maximum(x, y)
-
-
 @triton.jit(do_not_specialize=["n_steps"])
 def _gold_kernel(
     u_ptr, u_batch, u_step, a_ptr, start_ptr, end_ptr, p_ptr, mask_ptr, tag_ptr, n_steps, n_labels,
@@ -251,28 +287,8 @@ def _gold_kernel(
     STEPS: tl.constexpr,
 ):  # fmt: skip
     b = tl.program_id(0).to(tl.int64)
-    gold = tl.full([], 0.0, tl.float64)
-    seen = tl.full([], -1, tl.int32)  # the last step that is there
-    for t0 in range(0, n_steps, STEPS):
-        t = t0 + tl.arange(0, STEPS)
-        here = t < n_steps
-        earlier = (t > 0) & (t <= n_steps)
-        if HAS_MASK:
-            here = tl.load(mask_ptr + b * n_steps + t, mask=here, other=0) > 0
-            earlier = tl.load(mask_ptr + b * n_steps + t - 1, mask=earlier, other=0) > 0
-        before = tl.maximum(tl.associative_scan(tl.where(earlier, t - 1, -1), 0, _larger), seen)
-        y = tl.load(tag_ptr + b * n_steps + t, mask=here, other=0)
-        unary = tl.load(u_ptr + b * u_batch + t.to(tl.int64) * u_step + y, mask=here, other=0.0).to(WIDE)
-        linked = here & (before >= 0)
-        pair = tl.load(tag_ptr + b * n_steps + before, mask=linked, other=0) * n_labels + y
-        score = tl.load(a_ptr + pair, mask=linked, other=0.0)
-        if HAS_PAIRS:
-            step = (b * (n_steps - 1) + t - 1) * n_labels * n_labels
-            score += tl.load(p_ptr + step + pair, mask=linked, other=0.0).to(WIDE)
-        first = tl.load(start_ptr + y, mask=here & (before < 0), other=0.0)
-        gold += tl.sum((unary + score + first).to(tl.float64), axis=0)
-        seen = tl.max(tl.maximum(before, tl.where(here, t, -1)), axis=0)
-    gold += tl.load(end_ptr + tl.load(tag_ptr + b * n_steps + seen, mask=seen >= 0, other=0)).to(tl.float64)
+    gold, seen = _gold_score(u_ptr, u_batch, u_step, a_ptr, start_ptr, end_ptr, p_ptr, mask_ptr, tag_ptr, n_steps,
+                             n_labels, b, STEPS, HAS_MASK, HAS_PAIRS, WIDE)  # fmt: skip
     tl.store(value_ptr + b, tl.where(seen >= 0, gold - tl.load(log_z_ptr + b), 0.0))
 
 
@@ -291,6 +307,12 @@ def width_of(emissions: Tensor) -> int:
     """Labels padded to a power of two."""
     width: int = triton.next_power_of_2(emissions.shape[2])
     return max(16, width)
+
+
+def tags_at_once(batch: Batch) -> int:
+    """Steps that a program takes at once where it adds up the score of tags."""
+    steps: int = triton.next_power_of_2(batch.emissions.shape[1])
+    return min(1024, steps)
 
 
 def multiprocessors(device: torch.device) -> int:
@@ -314,8 +336,8 @@ def walk(
     keep = 0 if kept is None else 1 + (kept.dtype == torch.int16)
     warps = 4 if width_of(batch.emissions) > 32 else 1  # measured on an H200
     launch(
-        _forward_kernel, grid, batch._replace(tags=None), *spans, kept, out, maps,
-        KEEP=keep, BEST=best, START=len(grid) - 1, num_warps=warps,
+        _forward_kernel, grid, batch, *spans, kept, out, maps,
+        KEEP=keep, BEST=best, START=len(grid) - 1, STEPS=tags_at_once(batch), num_warps=warps,
     )  # fmt: skip
 
 
@@ -323,9 +345,9 @@ def forward(batch: Batch, keep: bool = True, best: bool = False) -> tuple[Tensor
     """Log-partition log Z, or log-likelihood of the tags, [B] in float64; and the forward messages [B, T, L]."""
     x = batch.emissions
     alpha = batch.transitions.new_empty(x.shape) if keep else None
-    log_z = torch.empty(len(x), dtype=torch.float64, device=x.device)
-    walk(batch, (len(x),), log_z, alpha, best=best)
-    return log_z if batch.tags is None else value_of(batch, log_z), alpha
+    value = torch.empty(len(x), dtype=torch.float64, device=x.device)
+    walk(batch, (len(x),), value, alpha, best=best)
+    return value, alpha
 
 
 def backward(batch: Batch, alpha: Tensor, g: Tensor) -> tuple[Tensor | None, ...]:
@@ -366,8 +388,7 @@ def value_of(batch: Batch, log_z: Tensor) -> Tensor:
     if batch.tags is None:
         return log_z if batch.mask is None else log_z.masked_fill_(batch.mask.amax(1) == 0, 0.0)
     value = torch.empty_like(log_z)
-    steps = min(1024, triton.next_power_of_2(batch.emissions.shape[1]))
-    launch(_gold_kernel, (len(log_z),), batch, log_z, value, STEPS=steps)
+    launch(_gold_kernel, (len(log_z),), batch, log_z, value, STEPS=tags_at_once(batch))
     return value
 
 

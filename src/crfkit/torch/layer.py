@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from crfkit.chain import Constraints, Potentials, nbest
 from crfkit.chain import sample as sample_paths
+from crfkit.chain.beams import Beam
 from crfkit.chain.inference import decode_flat
 from crfkit.torch import gpu
 from crfkit.torch.chains import Batch, Chains, compute_dtype
@@ -323,23 +324,28 @@ class CRF(nn.Module):
     @_eager
     @torch.no_grad()
     def decode(
-        self, emissions: Tensor, mask: Tensor | None = None, *, pairwise: Tensor | None = None
+        self,
+        emissions: Tensor,
+        mask: Tensor | None = None,
+        *,
+        pairwise: Tensor | None = None,
+        beam: Beam | str | None = None,
     ) -> list[list[int]]:
-        """The best tags of every sequence; masked steps are left out.
+        """The best tags of every sequence; masked steps are left out. A ``beam`` is as in :func:`crfkit.chain.decode`.
 
         Returns
         -------
         list of lists of int
         """
         batch = self._batch(emissions, mask, pairwise)
-        if gpu.choose(batch.emissions, batch.pairwise, self.backend) == "triton":
+        if beam is None and gpu.choose(batch.emissions, batch.pairwise, self.backend) == "triton":
             rows: list[list[int]] = gpu.decode(batch).tolist()
             for b, row in enumerate(rows):
                 if row and row[0] == -2:
                     raise ValueError(f"no labelling is allowed in sequence {b}")
             return rows if mask is None else [[y for y in row if y >= 0] for row in rows]
         p, chains = self._chains(batch)
-        flat = decode_flat(p, -1).tolist()
+        flat = decode_flat(p, -1, beam).tolist()
         return [flat[a:b] for a, b in itertools.pairwise(chains.ragged.offsets.tolist())]
 
     @_eager

@@ -12,6 +12,7 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from torch.nn.functional import pad
 
 from crfkit.torch.chains import Batch
 from crfkit.torch.kernels import exponentials, finite, first_and_last, is_here, launch, multiprocessors, value_of
@@ -19,25 +20,12 @@ from crfkit.torch.kernels import exponentials, finite, first_and_last, is_here, 
 __all__: list[str] = []
 
 
-@triton.jit
-def _larger_of(most, before_ptr, w, k, rows_left, n_steps, n_labels, ROWS: tl.constexpr):
-    """The larger of ``most`` [ROWS / 4, 4, COLUMNS] and max_k before[k] + w[k], four sequences at a time."""
-    for q in tl.static_range(0, ROWS, 4):
-        row = q + tl.arange(0, 4)[:, None, None]
-        here = (row < rows_left) & (k[None] < n_labels)
-        before = before_ptr + row.to(tl.int64) * n_steps * n_labels + k[None]
-        v = tl.load(before, mask=here, other=float("-inf"), cache_modifier=".cg")
-        mine = tl.arange(0, ROWS // 4)[:, None, None] == q // 4
-        most = tl.where(mine, tl.maximum(most, tl.max(v + w[None], axis=1)[None]), most)
-    return most
-
-
 @triton.jit(do_not_specialize=["n_steps", "t_begin", "t_end", "b_first"])
 def _walk_kernel(
     u_ptr, u_batch, u_step, w_ptr, top_ptr, ends_ptr, mask_ptr, origin_ptr, out_ptr, pre_ptr, shift_ptr,
     n_batch, n_steps, n_labels, b_first, t_begin, t_end,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, CHUNK: tl.constexpr, PARTS: tl.constexpr,
-    HAS_MASK: tl.constexpr, BEST: tl.constexpr,
+    SLICE: tl.constexpr, HAS_MASK: tl.constexpr, BEST: tl.constexpr,
 ):  # fmt: skip
     """Messages of all steps, from both ends, or scores of best paths.
 
@@ -59,12 +47,9 @@ def _walk_kernel(
     # the depth of a product in parts, one for each warp
     k = tl.arange(0, PARTS)[:, None, None] * (CHUNK // PARTS) + tl.arange(0, CHUNK // PARTS)[None, None, :]
     kw = tl.arange(0, PARTS)[:, None, None] * (CHUNK // PARTS) + tl.arange(0, CHUNK // PARTS)[None, :, None]
-    if BEST:
-        kw = tl.arange(0, CHUNK)[:, None]
-    columns = column_in[None, :] if BEST else column_in[None, None, :]
-    w_at = kw * n_labels + (j[None, :] if BEST else j[None, None, :])
-    nothing = float("-inf") if BEST else 0.0
-    w = tl.load(w_ptr + w_at, mask=(kw < n_labels) & columns, other=nothing)
+    columns = column_in[None, None, :]
+    w_at = kw * n_labels + j[None, None, :]
+    w = tl.load(w_ptr + w_at, mask=(kw < n_labels) & columns, other=0.0)
     top = tl.load(top_ptr + side * n_labels + j, mask=column_in, other=0.0)
     begin = tl.load(ends_ptr + side * n_labels + j, mask=column_in, other=float("-inf"))
     origin = tl.load(origin_ptr + side * n_batch + r, mask=row_in, other=0)
@@ -91,23 +76,25 @@ def _walk_kernel(
                 waiting = tl.max(tl.max(tl.max(absent, axis=2), axis=1), axis=0)
             high = tl.maximum(high, tl.max(tl.max(x, axis=2), axis=0))
         safe = finite(high)
-        total = tl.zeros([ROWS, COLUMNS], tl.float32)
-        most = tl.full([ROWS // 4, 4, COLUMNS], float("-inf"), tl.float32)
-        if BEST:
-            group = out_ptr + (b_group.to(tl.int64) * n_steps + last) * n_labels
-            rows_left = tl.where(step > 0, n_batch - b_group, 0)
-            for k0 in range(0, DEPTH, CHUNK):
-                if DEPTH > CHUNK:
-                    w = tl.load(w_ptr + k0 * n_labels + w_at, mask=(k0 + kw < n_labels) & columns, other=nothing)
-                most = _larger_of(most, group, w, k0 + kw, rows_left, n_steps, n_labels, ROWS)
+        if BEST:  # the larger of each slice's places, step by step; their maximum at the end
+            most = tl.full([SLICE, ROWS, COLUMNS], float("-inf"), tl.float32)
+            for k0 in range(0, DEPTH, SLICE):
+                i = k0 + tl.arange(0, SLICE)[:, None]
+                v = tl.load(before[None, :] + i, mask=linked[None, :] & (i < n_labels), other=float("-inf"),
+                            cache_modifier=".cg")  # fmt: skip
+                a = tl.load(w_ptr + i * n_labels + j[None, :], mask=(i < n_labels) & column_in[None, :],
+                            other=float("-inf"))  # fmt: skip
+                most = tl.maximum(most, v[:, :, None] + a[:, None, :])
+            pre = tl.max(most, axis=0) - safe[:, None]
         else:
+            total = tl.zeros([ROWS, COLUMNS], tl.float32)
             for k0 in tl.static_range(0, DEPTH, CHUNK):
                 if DEPTH > CHUNK:
                     x = tl.load(before[None, :, None] + k0 + k, mask=linked[None, :, None] & (k0 + k < n_labels),
                                 other=float("-inf"), cache_modifier=".cg")  # fmt: skip
-                    w = tl.load(w_ptr + k0 * n_labels + w_at, mask=(k0 + kw < n_labels) & columns, other=nothing)
+                    w = tl.load(w_ptr + k0 * n_labels + w_at, mask=(k0 + kw < n_labels) & columns, other=0.0)
                 total += tl.sum(tl.dot(tl.exp(x - safe[None, :, None]), w, input_precision="tf32x3"), axis=0)
-        pre = tl.reshape(most, [ROWS, COLUMNS]) - safe[:, None] if BEST else top[None, :] + tl.log(total)
+            pre = top[None, :] + tl.log(total)
         pre = tl.where(seen[:, None], pre, begin[None, :])
         new = u + pre
         if HAS_MASK:
@@ -212,13 +199,23 @@ def _walk(
                 x, x.stride(0), x.stride(1), w, top, ends, batch.mask, origin, out, pre, shift,
                 n_batch, n_steps, n_labels, first * rows, begin, end,
                 ROWS=rows, COLUMNS=columns, DEPTH=triton.cdiv(n_labels, chunk) * chunk, CHUNK=chunk, PARTS=warps,
-                HAS_MASK=batch.mask is not None, BEST=best, num_warps=warps,
+                SLICE=32, HAS_MASK=batch.mask is not None, BEST=best, num_warps=warps,
             )  # fmt: skip
     return out, pre, shift
 
 
+def _aligned(batch: Batch) -> Batch:
+    """With further labels that no step can have, up to a multiple of 16: rows are then read as whole vectors."""
+    x, more = batch.emissions, -batch.emissions.shape[2] % 16
+    if not more:
+        return batch
+    a, s, e = (pad(y, (0, more) * y.dim()) for y in batch[1:4])
+    return batch._replace(emissions=pad(x, (0, more), value=-torch.inf), transitions=a, start=s, end=e)
+
+
 def decode(batch: Batch) -> Tensor:
     """Best labels [B, T]: -1 at masked steps, -2 where no labelling is allowed."""
+    batch = _aligned(batch)
     x, a = batch.emissions, batch.transitions
     path = torch.empty(x.shape[:2], dtype=torch.int64, device=x.device)
     first, _ = first_and_last(batch)
@@ -230,6 +227,7 @@ def decode(batch: Batch) -> Tensor:
 
 def forward(batch: Batch, keep: bool = True) -> tuple[Tensor, tuple[Tensor, ...]]:
     """As :func:`crfkit.torch.kernels.forward`; with ``keep`` the backward messages too, in the same walk."""
+    batch = _aligned(batch)
     a = batch.transitions
     first, last = first_and_last(batch)
     both = torch.stack([a, a.t()]) if keep else a[None]
@@ -247,6 +245,7 @@ def backward(batch: Batch, saved: tuple[Tensor, ...], g: Tensor) -> tuple[Tensor
     With c = u + b the backward messages, the pairs' expectations of all steps are one product:
     sum_t exp(alpha[t] - h) outer w exp(c[t+1] - h' - log sum exp(alpha + b)[t]), times exp(a).
     """
+    labels, batch = batch.emissions.shape[2], _aligned(batch)
     x, a = batch.emissions, batch.transitions
     n_batch, n_steps, n_labels = x.shape
     (alpha, c), b, first, last = saved
@@ -262,7 +261,8 @@ def backward(batch: Batch, saved: tuple[Tensor, ...], g: Tensor) -> tuple[Tensor
         pair, w = _gold_pairs(batch.tags, None if batch.mask is None else batch.mask.to(torch.bool), g, n_labels)
         # in double precision, so that the order of the sum does not show
         da = da.add_(da.new_zeros(da.numel(), dtype=torch.float64).scatter_add_(0, pair, w.double()).view_as(da))
-    return du, da, ds.sum(0, dtype=a.dtype), de.sum(0, dtype=a.dtype), None
+    ends = (d.sum(0, dtype=a.dtype)[:labels] for d in (ds, de))
+    return du[..., :labels], da[:labels, :labels], *ends, None
 
 
 def _gold_pairs(y: Tensor, mask: Tensor | None, g: Tensor, n_labels: int) -> tuple[Tensor, Tensor]:

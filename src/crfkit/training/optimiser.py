@@ -120,13 +120,13 @@ class Result:
 class Settings:
     """What every optimiser is told; see :meth:`Algorithm.minimize`."""
 
-    c1: float = 0.0
-    max_iter: int | None = None
-    tol: float = 1e-5
-    random_state: int | np.random.Generator | None = None
-    n_jobs: int | None = None
-    callback: Callback | None = None
-    checkpoint: Checkpoint = field(default_factory=Checkpoint)
+    c1: float
+    max_iter: int | None
+    tol: float
+    random_state: int | np.random.Generator | None
+    n_jobs: int | None
+    callback: Callback | None
+    checkpoint: Checkpoint
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,19 @@ class Algorithm(ABC):
         for name, rule in self.rules.items():
             check_number(self, name, getattr(self, name), **rule)
 
-    def minimize(self, objective: Any, w0: Vector | None = None, **settings: Any) -> Result:
+    def minimize(
+        self,
+        objective: Any,
+        w0: Vector | None = None,
+        *,
+        c1: float = 0.0,
+        max_iter: int | None = None,
+        tol: float = 1e-5,
+        random_state: int | np.random.Generator | None = None,
+        n_jobs: int | None = None,
+        callback: Callback | None = None,
+        checkpoint: Checkpoint | None = None,
+    ) -> Result:
         """Minimises an objective.
 
         Parameters
@@ -178,11 +190,11 @@ class Algorithm(ABC):
             The best point seen, also when interrupted from the keyboard.
         """
         self.check()
-        s = Settings(**settings)
-        if s.c1 and "c1" not in self.supports:
-            raise ValueError(f"'c1' must be 0 for {type(self).__name__}, got {s.c1!r}")
+        if c1 and "c1" not in self.supports:
+            raise ValueError(f"'c1' must be 0 for {type(self).__name__}, got {c1!r}")
         f = as_objective(objective)
-        return self.run(f, np.zeros(f.size) if w0 is None else np.array(w0, np.float64), s)
+        settings = Settings(c1, max_iter, tol, random_state, n_jobs, callback, checkpoint or Checkpoint())
+        return self.run(f, np.zeros(f.size) if w0 is None else np.array(w0, np.float64), settings)
 
     @abstractmethod
     def run(self, objective: Any, w: Vector, settings: Settings) -> Result:

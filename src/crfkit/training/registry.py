@@ -25,7 +25,7 @@ def find_algorithm(algorithm: str | Algorithm, owner: str = "CRF") -> Algorithm:
     """The optimiser of a name, or the one given.
 
     >>> find_algorithm("sgd")
-    SGD(eta0=None, batch_size=1, average=True, calibration_size=300)
+    SGD(learning_rate=None, batch_size=1, average=True, calibration_size=300)
     """
     if isinstance(algorithm, Algorithm):
         return algorithm

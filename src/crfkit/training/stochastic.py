@@ -140,7 +140,7 @@ class SGD(Stochastic):
 
     Parameters
     ----------
-    eta0 : float, optional
+    learning_rate : float, optional
         First step. By default it is found on a sample of the sequences: the power of two that lowers their
         objective most in one pass.
     batch_size : int, default=1
@@ -158,14 +158,18 @@ class SGD(Stochastic):
     [['A', 'B']]
     """
 
-    eta0: float | None = None
+    learning_rate: float | None = None
     batch_size: int = 1
     average: bool = True
     calibration_size: int = 300
 
     supports: ClassVar = Stochastic.supports | {"beam"}
 
-    rules: ClassVar = {"eta0": _POSITIVE | {"optional": True}, "batch_size": _COUNT, "calibration_size": _COUNT}
+    rules: ClassVar = {
+        "learning_rate": _POSITIVE | {"optional": True},
+        "batch_size": _COUNT,
+        "calibration_size": _COUNT,
+    }
 
     @property
     def averaged(self) -> bool:
@@ -175,7 +179,7 @@ class SGD(Stochastic):
     def prepare(self, objective: SequenceObjective, w: Vector, rng: Rng, limit: int) -> Pass:
         """One pass of steps."""
         native, decay = objective.native, objective.decay
-        eta0 = self.eta0 or self.calibrate(objective, w, rng)
+        learning_rate = self.learning_rate or self.calibrate(objective, w, rng)
         power = 0.75 if self.average else 1.0
 
         def run(order: Order, past: int) -> float:
@@ -185,7 +189,7 @@ class SGD(Stochastic):
             if past and anew == past + 1:
                 native.set_weights(objective.weights())
             before = objective.seen + (anew - 1) * len(order)
-            return native.sgd(order, eta0, decay, max(decay, 1e-9), power, before, self.batch_size, mean)
+            return native.sgd(order, learning_rate, decay, max(decay, 1e-9), power, before, self.batch_size, mean)
 
         return run
 
@@ -234,7 +238,7 @@ class AdaGrad(Stochastic):
 
     Parameters
     ----------
-    eta0 : float, default=1
+    learning_rate : float, default=1
         First step.
     batch_size : int, default=1
         Sequences per step.
@@ -247,19 +251,19 @@ class AdaGrad(Stochastic):
     [['A', 'B']]
     """
 
-    eta0: float = 1.0
+    learning_rate: float = 1.0
     batch_size: int = 1
 
     passes: ClassVar[int] = 60
     supports: ClassVar = Stochastic.supports | {"beam"}
 
-    rules: ClassVar = {"eta0": _POSITIVE, "batch_size": _COUNT}
+    rules: ClassVar = {"learning_rate": _POSITIVE, "batch_size": _COUNT}
 
     def prepare(self, objective: SequenceObjective, w: Vector, rng: Rng, limit: int) -> Pass:
         """One pass of steps."""
         native, decay, steps = objective.native, objective.decay, _falling(objective, limit)
         # its steps are as large as ever where all gradients are small: near an optimum it must walk, not run
-        eta = self.eta0 * (0.1 if w.any() and not objective.seen else 1.0)
+        eta = self.learning_rate * (0.1 if w.any() and not objective.seen else 1.0)
         floor = (eta * decay * objective.n_sequences) ** 2
         return lambda order, past: native.adagrad(order, eta * steps(past), decay, floor, self.batch_size)
 
@@ -280,7 +284,7 @@ class SMD(Stochastic):
 
     Parameters
     ----------
-    eta0 : float, default=0.5
+    learning_rate : float, default=0.5
         First step of a weight of one token; of n tokens, it is divided by the fourth root of n.
     mu : float, default=0.005
         Step of the steps. A step at most doubles at a time.
@@ -297,19 +301,19 @@ class SMD(Stochastic):
     [['A', 'B']]
     """
 
-    eta0: float = 0.5
+    learning_rate: float = 0.5
     mu: float = 0.005
     lam: float = 1.0
     batch_size: int = 32
 
     passes: ClassVar[int] = 80
 
-    rules: ClassVar = {"eta0": _POSITIVE, "mu": {"low": 0}, "lam": {"low": 0}, "batch_size": _COUNT}
+    rules: ClassVar = {"learning_rate": _POSITIVE, "mu": {"low": 0}, "lam": {"low": 0}, "batch_size": _COUNT}
 
     def prepare(self, objective: SequenceObjective, w: Vector, rng: Rng, limit: int) -> Pass:
         """One pass of steps."""
         native, decay, damp = objective.native, objective.decay, _falling(objective, limit)
-        how = self.eta0, self.mu, self.lam, decay
+        how = self.learning_rate, self.mu, self.lam, decay
         return lambda order, past: native.smd(order, *how, damp(past), self.batch_size)
 
 

@@ -76,7 +76,7 @@ class Tagger:
         self._names = model.encoder._names if isinstance(model.encoder, ItemEncoder) else None
         if self._names is None:
             raise ValueError("the model makes attributes by templates; crfkit.load opens it")
-        self._scorer = model.scorer(np.float64)
+        self._scorer = model.scorer(dtype=np.float64)
         self._tagged = self._sequence = self._potentials = None
 
     def open(self, name: str | os.PathLike[str]) -> contextlib.closing[Self]:

@@ -194,9 +194,10 @@ class CRF(BaseEstimator):  # type: ignore[misc]
         encoder = model.encoder
         assert isinstance(encoder, ItemEncoder)
         sequences = [x.items() if isinstance(x, pycrfsuite.ItemSequence) else x for x in X]
-        threads = resolve_threads(-1)
         labels = [str(x) for x in model.labels]
-        return LabelLists(_core.tag_items(model.scorer(np.float64), encoder._names, sequences, labels, threads))
+        return LabelLists(
+            _core.tag_items(model.scorer(dtype=np.float64), encoder._names, sequences, labels, resolve_threads(-1))
+        )
 
     def predict_single(self, xseq: Any) -> list[str]:
         """The best labels of a sequence."""
