@@ -171,6 +171,43 @@ def test_a_process_that_is_killed(case: str, tmp_path: Path) -> None:
     assert_same(CRF(checkpoint=path, **settings).fit(*problem(), resume=True), CRF(**settings).fit(*problem()))
 
 
+COMMAND = """
+import os, signal, sys
+from crfkit.base.checkpoints import Checkpoint
+from crfkit.cli import main
+write, left = Checkpoint._write, [{writes}]
+def dying(self, parts):
+    write(self, parts)
+    left[0] -= 1
+    if not left[0]:
+        os.kill(os.getpid(), signal.SIGKILL)
+Checkpoint._write = dying
+main()
+"""
+
+
+@pytest.mark.parametrize("writes", [2, 7])  # in the midst of training, and between its end and the model's file
+def test_the_command_line(writes: int, tmp_path: Path) -> None:
+    text = "".join(
+        "".join(f"{w} {v} {z}\n" for (w, v), z in zip(*row, strict=True)) + "\n" for row in zip(*problem(), strict=True)
+    )
+    (tmp_path / "data").write_text(text)
+    train = ["train", "data", "--max-iter", "6", "--quiet", "-m"]
+    keep = ["--checkpoint", "run", "--every", "0s"]
+
+    def run(*arguments: str, code: str = COMMAND.format(writes=0)) -> int:
+        return subprocess.run([sys.executable, "-c", code, *arguments], cwd=tmp_path, check=False).returncode
+
+    assert run(*train, "whole") == 0
+    assert run(*train, "model", *keep, code=COMMAND.format(writes=writes)) == -signal.SIGKILL
+    assert not (tmp_path / "model").exists()
+    assert run(*train, "model", *keep) == 1  # not over a checkpoint
+    assert run(*train, "model", *keep, "--resume") == 0
+    assert (tmp_path / "model").read_bytes() == (tmp_path / "whole").read_bytes()
+    assert not (tmp_path / "run").exists()
+    assert run(*train, "model", "--resume") == 1
+
+
 def begun(path: Path, **settings: Any) -> None:
     """Leaves the checkpoint of a training that was killed."""
     with pytest.MonkeyPatch.context() as patch:
