@@ -43,7 +43,7 @@ CASES: dict[str, dict[str, Any]] = {
     "converged": {"c2": 5.0},
     "owl-qn": {"c1": 0.3, "max_iter": 8},
     "double": {"dtype": "float64", "max_iter": 5},
-    "warm": {"warm_start_fraction": 0.4, "max_iter": 5},
+    "warm": {"warm_start_fraction": 0.4, "max_iter": 5, "random_state": None},
     "sgd, mean begun anew": {"algorithm": SGD(batch_size=4), "max_iter": 18, "tol": 0},
     "lbfgs, fixed beams": {"beam": "fixed:3", "c2": 0.1, "max_iter": 40},
     "lbfgs, adaptive beams": {"beam": "adaptive:0.5:2", "c2": 0.1, "max_iter": 60},
@@ -91,7 +91,7 @@ def check(path: Path, monkeypatch: pytest.MonkeyPatch, data: Data, kind: Any = C
     more = {name: settings.pop(name) for name in ("X_dev", "y_dev") if name in settings}
 
     def make(**keep: Any) -> Any:
-        return lambda **how: kind(random_state=3, n_jobs=1, **settings, **keep).fit(X, y, **more, **how)
+        return lambda **how: kind(**{"random_state": 3, "n_jobs": 1, **settings, **keep}).fit(X, y, **more, **how)
 
     whole = make()()
     assert_same(killed_again_and_again(make, path, monkeypatch), whole)
@@ -158,7 +158,8 @@ def dying(self, parts):
     if not left[0]:
         os.kill(os.getpid(), signal.SIGKILL)
 Checkpoint._write = dying
-CRF(random_state=3, n_jobs=1, checkpoint={path!r}, checkpoint_every=0, **CASES[{case!r}]).fit(*problem())
+how = {{"random_state": 3, "n_jobs": 1, **CASES[{case!r}]}}
+CRF(checkpoint={path!r}, checkpoint_every=0, **how).fit(*problem())
 """
 
 

@@ -283,9 +283,9 @@ class PenalisedChain(ChainEstimator):
         fingerprint = self._fingerprint(skeleton, problem, w, held_out)
         keep = Checkpoint() if stream else Checkpoint.of(self, fingerprint, resume)
         result = None if keep.finished is None else Result.of_state(keep.finished)
-        start: State = {"w": w if self.warm_start_fraction is None else None}  # of the search on all sequences
+        start: State = {"w": None}  # where the search on a fraction of the sequences ended
         start |= keep.part("start", lambda: start) or {}
-        if start["w"] is None and result is None:
+        if self.warm_start_fraction is not None and start["w"] is None and result is None:
             first = self._minimize(LikelihoodObjective(self._some(problem)), w, loose=10, checkpoint=keep)
             start["w"] = first.w
             result = first if first.reason == "interrupted" else None
@@ -294,7 +294,8 @@ class PenalisedChain(ChainEstimator):
             watch = _Watch(self, partial(self._model, skeleton), held_out, None if stream else self.early_stopping)
             watch.restore(keep.part("watch", watch.state))
             callback = watch if watch.needed else None
-            result = watch.best(self._minimize(objective, start["w"], callback, stream, checkpoint=keep))
+            w = w if start["w"] is None else start["w"]
+            result = watch.best(self._minimize(objective, w, callback, stream, checkpoint=keep))
         del objective
         if result.reason != "interrupted":
             keep.finish(result.state())
@@ -367,7 +368,7 @@ class PenalisedChain(ChainEstimator):
         """The sequences of ``warm_start_fraction``."""
         n, fraction = problem.data.n_sequences, self.warm_start_fraction
         assert fraction is not None
-        pick = np.random.default_rng(self.random_state).permutation(n)
+        pick = np.random.default_rng(self.random_state or 0).permutation(n)
         some = problem.take(np.sort(pick[: max(1, round(fraction * n))]))
         if (some.labels < 0).any():
             raise ValueError(f"'warm_start_fraction' of {type(self).__name__} needs labels for all tokens")
