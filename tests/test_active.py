@@ -97,16 +97,14 @@ def test_faults_are_named(crf: CRF) -> None:
 
 def test_simulation_counts_what_was_labelled(corpus: tuple[Any, Any]) -> None:
     X, y = corpus[0][:80], corpus[1][:80]
-    curve = active.simulate(
-        CRF(c2=0.1, max_iter=10), X, y, X[:20], y[:20], start=10, batch_size=5, rounds=3, length=(1, 2)
-    )
+    curve = active.simulate(CRF(c2=0.1, max_iter=10), X, y, X[:20], y[:20], start=10, batch_size=[5] * 3, length=(1, 2))
     assert len(curve.f1) == 4
     known = sum(x is not None for row in curve.known if row is not None for x in row)
     assert curve.tokens[-1] == known
     assert (np.diff(curve.tokens) <= 10).all()
     for row, gold in zip(curve.known, y, strict=True):
         assert row is None or all(a is None or a == b for a, b in zip(row, gold, strict=True))
-    whole = active.simulate(CRF(c2=0.1, max_iter=10), X[:30], y[:30], X[:5], y[:5], start=20, batch_size=50, rounds=9)
+    whole = active.simulate(CRF(c2=0.1, max_iter=10), X[:30], y[:30], X[:5], y[:5], start=20, batch_size=[50] * 9)
     assert whole.sequences.tolist() == [20, 30]
     assert whole.tokens_to_reach(0.0) == whole.tokens[0]
     assert whole.tokens_to_reach(1.1) is None
@@ -115,7 +113,7 @@ def test_simulation_counts_what_was_labelled(corpus: tuple[Any, Any]) -> None:
 def test_curves_are_drawn(corpus: tuple[Any, Any], tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     X, y = corpus[0][:40], corpus[1][:40]
-    curve = active.simulate(CRF(max_iter=5), X, y, X[:9], y[:9], start=10, batch_size=5, rounds=1)
+    curve = active.simulate(CRF(max_iter=5), X, y, X[:9], y[:9], start=10, batch_size=5)
     active.plot_curves({"entropy": [curve, curve]}, str(tmp_path / "a.png"), target=0.5)
     assert (tmp_path / "a.png").stat().st_size > 1000
 

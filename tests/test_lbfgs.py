@@ -157,8 +157,8 @@ class Moving(Objective):
         return float(x**4 @ [1.0, 5.0] + x @ x), 4 * x**3 * [1.0, 5.0] + 2 * x
 
     def hessian_product(self, w: Vector, v: Vector) -> Vector:
-        diagonal: Vector = 12 * (w - self.target) ** 2 * np.array([1.0, 5.0]) + 2
-        return diagonal * v
+        product: Vector = (12 * (w - self.target) ** 2 * [1.0, 5.0] + 2) * v
+        return product
 
     def review(self, old: Vector, new: Vector, fell: float, converged: bool) -> Change | None:
         self.reviews += 1

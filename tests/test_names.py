@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import importlib.util
+import inspect
 import re
 import runpy
 import subprocess
@@ -23,6 +25,8 @@ MOST = 130
 def test_the_public_names_can_be_held_in_the_head() -> None:
     found: dict[str, str] = {}
     for name in API["public_modules"]():
+        if name == "crfkit.compat":  # others' names
+            continue
         try:
             module = importlib.import_module(name)
         except ImportError:
@@ -40,13 +44,16 @@ def test_the_public_names_can_be_held_in_the_head() -> None:
         "active.query",
         "chain.Potentials",
         "chain.marginals",
+        "compat.pycrfsuite.Tagger",
+        "compat.sklearn_crfsuite.CRF",
         "data.load_corpus",
         "features.Template",
         "graph.GraphCRF",
         "integrations.from_table",
+        "integrations.spacy.CrfkitComponent",
         "metrics.evaluate",
         "model.ChainModel",
-        "training",
+        "training.LBFGS",
         "CRF",
         "HMM",
         "MEMM",
@@ -64,18 +71,102 @@ def test_the_neural_crf_is_there_after_import() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+def test_modules_that_a_page_names_are_there_after_import() -> None:
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    names = {x for page in pages for x in re.findall(r"crfkit(?:\.[a-z_]+)+(?!\w)", page.read_text(encoding="utf-8"))}
+    each = "try: {0}\nexcept AttributeError: print('{0}')\nexcept ImportError: pass\n"
+    tries = "".join(each.format(name) for name in names)
+    out = subprocess.run([sys.executable, "-c", f"import crfkit\n{tries}"], check=True, capture_output=True, text=True)
+    assert out.stdout.split() == []
+
+
+def test_without_torch_the_error_names_the_extra() -> None:
+    code = """if True:
+        import sys
+        class Without:
+            def find_spec(self, name, path=None, target=None):
+                if name.split(".")[0] == "torch":
+                    raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+        sys.meta_path.insert(0, Without())
+        import importlib.util
+        importlib.util.find_spec = lambda name, find=importlib.util.find_spec: None if name == "torch" else find(name)
+        from crfkit import *
+        import crfkit
+        for get in (lambda: crfkit.torch, lambda: crfkit.NeuralCRF, lambda: crfkit.torch.NeuralCRF):
+            try:
+                get()
+            except ImportError as error:
+                print(error)
+        print("torch" in dir(crfkit), CRF.__name__)
+    """
+    out = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.splitlines()
+    assert out == ["crfkit.torch needs torch: pip install 'crfkit[torch]'"] * 3 + ["False CRF"]
+
+
+def test_import_takes_nothing_that_is_heavy() -> None:
+    heavy = "('torch', 'sklearn', 'scipy', 'pandas', 'pyarrow', 'matplotlib', 'spacy', 'typer', 'rich', 'safetensors')"
+    code = f"import crfkit, sys; dir(crfkit); print([m for m in {heavy} if m in sys.modules])"
+    out = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert out.stdout.strip() == "[]"
+
+
 def test_all_names_can_be_listed() -> None:
     assert set(crfkit.__all__) <= set(dir(crfkit))
     with pytest.raises(AttributeError, match="module 'crfkit' has no attribute 'nothing'"):
-        crfkit.nothing  # noqa: B018
+        crfkit.nothing  # type: ignore[attr-defined] # noqa: B018
+
+
+def is_made_by_others(value: object) -> bool:
+    """Records that functions give, errors, and what only a subclass can be made of."""
+    if not inspect.isclass(value):
+        return False
+    record = dataclasses.is_dataclass(value) or hasattr(value, "_fields") or "Made by" in (value.__doc__ or "")
+    return record or issubclass(value, BaseException) or inspect.isabstract(value)
 
 
 def test_every_public_name_is_in_the_docs() -> None:
-    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
-    text = " ".join(page.read_text(encoding="utf-8") for page in pages)
-    words = set(re.findall(r"\w+", text))
+    """What a user calls stands on a page besides the list of names; the rest is told of where it is given."""
+    pages = [ROOT / "README.md", *(p for p in (ROOT / "docs").rglob("*.md") if p.name != "api.md")]
+    words = set(re.findall(r"\w+", " ".join(page.read_text(encoding="utf-8") for page in pages)))
     for module, members in API["names"]().items():
-        assert not members.keys() - words, f"names of {module} that no page tells of"
+        called = {name for name, value in members.items() if callable(value) and not is_made_by_others(value)}
+        assert not called - words - {"app", "main", "Callback"}, f"names of {module} that no page tells of"
+
+
+#: Functions and classes without an example: they need an extra or a terminal, or the estimators make them.
+WITHOUT_EXAMPLE = {
+    "BeamObjective",
+    "Callback",
+    "CrfkitComponent",
+    "LikelihoodObjective",
+    "Objective",
+    "SemiSupervisedObjective",
+    "app",
+    "main",
+    "plot_curves",
+}
+
+
+def test_every_public_name_has_a_docstring_and_an_example() -> None:
+    silent = []
+    for module, members in API["names"]().items():
+        for name, value in members.items():
+            doc = inspect.getdoc(value) or ""
+            if inspect.isclass(value) or inspect.isroutine(value):
+                assert doc, f"{module}.{name} has no docstring"
+                if ">>>" not in doc and not is_made_by_others(value):
+                    silent.append(name)
+    assert not set(silent) - WITHOUT_EXAMPLE, "public names whose docstring has no example"
+
+
+def test_what_is_for_study_is_listed_together() -> None:
+    page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8").partition("## For study")[2]
+    guide = (ROOT / "docs" / "guide.md").read_text(encoding="utf-8").partition("## For study")[2]
+    for module, members in API["names"]().items():
+        for name, value in members.items():
+            if API["is_for_study"](value):
+                assert f"`{module}.{name}`" in page, f"run 'make docs': {name}"
+                assert inspect.isclass(value) or name in guide, name
 
 
 @pytest.mark.skipif(bool(EXTRAS), reason="the page tells of all extras")

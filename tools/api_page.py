@@ -14,17 +14,20 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+STUDY = """\
+Forms of the literature, kept to learn from and to compare with; the [guide](guide.md#for-study) says what is for use
+instead. Not names, but for study as well: `CRF(gradient="backward")`, and `form="paper"` of `chain.marginals`."""
 PAGE = Path(__file__).parents[1] / "docs" / "api.md"
 
 
 def public_modules() -> list[str]:
-    """Importable modules of the package that declare public names; not private ones, and not ``compat``."""
+    """Importable modules of the package that declare public names; not private ones, nor what ``compat`` imitates."""
     import crfkit
 
     found = ["crfkit"]
     for module in pkgutil.walk_packages(crfkit.__path__, "crfkit."):
         parts = module.name.split(".")[1:]
-        if parts[0] != "compat" and not any(x.startswith("_") for x in parts):
+        if (parts[0] != "compat" or len(parts) == 1) and not any(x.startswith("_") for x in parts):
             found.append(module.name)
     return found
 
@@ -45,6 +48,11 @@ def names() -> dict[str, dict[str, Any]]:
     return out
 
 
+def is_for_study(value: Any) -> bool:
+    """Whether a name is kept to learn and to compare, and something else is for use: it lies in a file ``study.py``."""
+    return str(getattr(value, "__module__", "")).endswith(".study")
+
+
 def first_line(value: Any) -> str:
     """What a name's docstring begins with; of text, and of tuples and mappings of it, what they hold."""
     if isinstance(value, (str, tuple, dict)):
@@ -62,9 +70,16 @@ def page() -> str:
         "",
         "This page is written by `make docs` from the docstrings.",
     ]
+    head = ["", "| name | what it is |", "|---|---|"]
+    study = []
     for module, members in names().items():
-        lines += ["", f"## {module}", "", "| name | what it is |", "|---|---|"]
-        lines += [f"| `{name}` | {first_line(value)} |" for name, value in members.items()]
+        lines += ["", f"## {module}", *head]
+        for name, value in members.items():
+            if is_for_study(value):
+                study.append(f"| `{module}.{name}` | {first_line(value)} |")
+            else:
+                lines.append(f"| `{name}` | {first_line(value)} |")
+    lines += ["", "## For study", "", STUDY, *head, *study]
     return "\n".join(lines) + "\n"
 
 

@@ -15,6 +15,7 @@ import tokenize
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 CORE, PACKAGE = ROOT / "src" / "core", ROOT / "src" / "crfkit"
@@ -58,6 +59,15 @@ LONGEST_FUNCTION = 80
 MOST_PARAMETERS = 10
 MOST_NAMES = 130
 MOST_COLUMNS = 120
+
+
+class Function(NamedTuple):
+    """A function's place and name, lines without the docstring, parameters, and whether ``**keywords`` hide some."""
+
+    name: str
+    lines: int
+    parameters: int
+    hidden: bool = False
 
 
 def sources(folder: Path, *endings: str) -> list[Path]:
@@ -113,17 +123,31 @@ def recursions() -> Counter[str]:
     return found
 
 
-def is_free(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    """Whether a function may have many parameters: constructors, commands and GPU kernels."""
-    marks = " ".join(ast.unparse(d) for d in node.decorator_list)
-    return node.name == "__init__" or "triton.jit" in marks or "command" in marks
+def estimators() -> set[str]:
+    """Classes that scikit-learn may clone (they have get_params): every setting must be an argument of ``__init__``."""
+    classes = [
+        n for p in sources(PACKAGE, ".py") for n in ast.walk(ast.parse(p.read_text())) if isinstance(n, ast.ClassDef)
+    ]
+    found = {c.name for c in classes if any(getattr(x, "name", "") == "get_params" for x in c.body)}
+    while more := {c.name for c in classes if {ast.unparse(b).split(".")[-1] for b in c.bases} & found} - found:
+        found |= more
+    return found
 
 
-def python_functions() -> Iterator[tuple[str, int, int]]:
-    """Name, lines without the docstring, and parameters of each function; parameters of free ones are zero."""
+def is_passed_on(name: str, node: ast.AST) -> bool:
+    """Whether a function's keywords ``**name`` are only handed to another function, which knows them by name."""
+    uses = [x for x in ast.walk(node) if isinstance(x, ast.Name) and x.id == name]
+    calls = [k.value for x in ast.walk(node) if isinstance(x, ast.Call) for k in x.keywords if k.arg is None]
+    return bool(uses) and all(use in calls for use in uses)
+
+
+def python_functions() -> Iterator[Function]:
+    """Each function of the package; constructors of estimators, commands and GPU kernels may have many parameters."""
+    free = estimators()
     for path in sources(PACKAGE, ".py"):
-        command = path.parent.name == "cli"
-        for node in ast.walk(ast.parse(path.read_text())):
+        tree = ast.parse(path.read_text())
+        owner = {f: c.name for c in ast.walk(tree) if isinstance(c, ast.ClassDef) for f in c.body}
+        for node in ast.walk(tree):
             if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 continue
             lines = (node.end_lineno or 0) - node.lineno + 1
@@ -131,11 +155,16 @@ def python_functions() -> Iterator[tuple[str, int, int]]:
                 doc = node.body[0]
                 lines -= (doc.end_lineno or 0) - doc.lineno + 1
             a = node.args
-            count = len(a.posonlyargs) + len(a.args) + len(a.kwonlyargs)
-            count -= bool(a.args) and a.args[0].arg in ("self", "cls")
-            options = command and any("Option" in ast.unparse(x) for x in a.args if x.annotation)
-            name = f"{path.relative_to(ROOT)}:{node.lineno} {node.name}"
-            yield name, lines, 0 if is_free(node) or options else count
+            every = [*a.posonlyargs, *a.args, *a.kwonlyargs, *filter(None, (a.vararg, a.kwarg))]
+            count = len(every) - (bool(a.args) and a.args[0].arg in ("self", "cls"))
+            marks = " ".join(ast.unparse(d) for d in node.decorator_list)
+            options = path.parent.name == "cli" and any("Option" in ast.unparse(x) for x in a.args if x.annotation)
+            clone = owner.get(node) in free and node.name in ("__init__", "set_params")
+            if clone or options or "triton.jit" in marks or "command" in marks:
+                count = 0
+            keywords = a.kwarg is not None and ast.unparse(a.kwarg).endswith(": Any") and not clone
+            hidden = keywords and a.kwarg is not None and not is_passed_on(a.kwarg.arg, node)
+            yield Function(f"{path.relative_to(ROOT)}:{node.lineno} {node.name}", lines, count, hidden)
 
 
 def without_comments(text: str) -> str:
@@ -147,7 +176,7 @@ def without_comments(text: str) -> str:
     return re.sub(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"', blank, text, flags=re.DOTALL)
 
 
-def core_functions() -> Iterator[tuple[str, int, int]]:
+def core_functions() -> Iterator[Function]:
     """The same of the core, by its braces: what follows a closing parenthesis of parameters."""
     head = re.compile(
         r"([\w:~]+)\s*\(([^;{}]*?)\)\s*(?:const|noexcept|->[^;{}]*|:[^;{}]*(?:\{[^{};]*\}[^;{}]*)*)*\s*\{"
@@ -165,21 +194,34 @@ def core_functions() -> Iterator[tuple[str, int, int]]:
             lines = text[match.start() : end].count("\n") + 1
             flat = re.sub(r"<[^<>]*>|\([^()]*\)", "", re.sub(r"<[^<>]*>", "", match[2]))
             count = len([x for x in flat.split(",") if x.strip()])
-            yield f"{path.relative_to(ROOT)}:{text.count(chr(10), 0, match.start()) + 1} {name}", lines, count
+            yield Function(f"{path.relative_to(ROOT)}:{text.count(chr(10), 0, match.start()) + 1} {name}", lines, count)
 
 
-def public_names() -> dict[str, list[str]]:
-    """Names in the ``__all__`` of importable modules, and where each is; ``compat`` does not count."""
+def public_names() -> tuple[dict[str, list[str]], list[str]]:
+    """Names in the ``__all__`` of importable modules, and where each is; public modules that declare none.
+
+    ``compat`` does not count. Public are the rooms, and the modules that a page for users names; others are a part of
+    their room.
+    """
     names: dict[str, list[str]] = defaultdict(list)
+    silent = []
+    pages = " ".join(p.read_text() for p in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md")))
+    advertised = set(re.findall(r"crfkit(?:\.\w+)+", pages))
     for path in sources(PACKAGE, ".py"):
         parts = path.relative_to(PACKAGE).with_suffix("").parts
-        if parts[0] == "compat" or any(x.startswith("_") and x != "__init__" for x in parts):
+        if any(x.startswith("_") and x != "__init__" for x in parts):
             continue
+        module = ".".join(("crfkit", *(x for x in parts if x != "__init__")))
+        declared = None
         for node in ast.parse(path.read_text()).body:
-            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
-                for name in ast.literal_eval(node.value):
-                    names[name].append(".".join(("crfkit", *(x for x in parts if x != "__init__"))))
-    return names
+            target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
+            if isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value and getattr(target, "id", "") == "__all__":
+                declared = ast.literal_eval(node.value)
+        if declared is None and (path.name == "__init__.py" or len(parts) == 1 or module in advertised):
+            silent.append(f"{module} ({path.relative_to(ROOT)})")
+        for name in () if parts[0] == "compat" else declared or ():
+            names[name].append(module)
+    return names, silent
 
 
 def code_lines(path: Path) -> int:
@@ -234,10 +276,11 @@ def main() -> int:
         failed |= not 0 < counts[kind] <= most
     print("other recursions:", ", ".join(f"{k} {n}" for k, n in sorted(counts.items()) if k not in RECURSIONS))
     functions = [*python_functions(), *core_functions()]
-    long = [f"{name}: {lines} lines" for name, lines, _ in functions if lines > LONGEST_FUNCTION]
+    long = [f"{f.name}: {f.lines} lines" for f in functions if f.lines > LONGEST_FUNCTION]
     failed |= report(f"functions of more than {LONGEST_FUNCTION} lines", long)
-    many = [f"{name}: {count} parameters" for name, _, count in functions if count > MOST_PARAMETERS]
+    many = [f"{f.name}: {f.parameters} parameters" for f in functions if f.parameters > MOST_PARAMETERS]
     failed |= report(f"functions of more than {MOST_PARAMETERS} parameters", many)
+    failed |= report("functions whose **keywords are not just passed on", [f.name for f in functions if f.hidden])
     wide = [
         f"{path.relative_to(ROOT)}:{k}"
         for path in sources(CORE, ".hpp", ".cpp")
@@ -245,7 +288,8 @@ def main() -> int:
         if len(line) > MOST_COLUMNS
     ]
     failed |= report(f"lines of more than {MOST_COLUMNS} columns", wide)
-    names = public_names()
+    names, silent = public_names()
+    failed |= report("public modules without __all__", silent)
     listed = [f"{name}: {', '.join(places)}" for name, places in sorted(names.items())]
     failed |= report("public names", listed, MOST_NAMES)
     print("lines of code:", count_lines(ROOT))

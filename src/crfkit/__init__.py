@@ -10,45 +10,38 @@ The line of flow, of which everything here is a part::
 :mod:`crfkit.training` and :mod:`crfkit.metrics` are its parts.
 """
 
-from importlib import import_module
-from typing import Any
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 from crfkit import chain, data, features, graph, metrics, model, training
+from crfkit.base.later import later
 from crfkit.data.labels import Tagging
 from crfkit.estimators import CRF, HMM, MEMM
 from crfkit.features import Template, TokenFeatures
 from crfkit.loading import load
 from crfkit.model import ModelError
 
+if TYPE_CHECKING:
+    from crfkit import active, compat, integrations, torch
+    from crfkit.torch import NeuralCRF
+else:
+    __getattr__ = later(__name__, "active", "cli", "compat", "integrations", "torch", NeuralCRF="torch")
+
 __version__ = "0.1.0"
-
-_LATER = ("active", "compat", "integrations", "torch")
-
-
-def __getattr__(name: str) -> Any:
-    """What takes long to import, or needs an extra, is imported when it is first asked for."""
-    if name in _LATER:
-        return import_module(f"crfkit.{name}")
-    if name == "NeuralCRF":
-        return import_module("crfkit.torch").NeuralCRF
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_LATER, "NeuralCRF"})
-
 
 __all__ = [
     "CRF",
     "HMM",
     "MEMM",
     "ModelError",
+    "NeuralCRF",
     "Tagging",
     "Template",
     "TokenFeatures",
     "__version__",
     "active",
     "chain",
+    "compat",
     "data",
     "features",
     "graph",
@@ -56,5 +49,12 @@ __all__ = [
     "load",
     "metrics",
     "model",
+    "torch",
     "training",
 ]
+if find_spec("torch") is None:  # ``from crfkit import *`` takes what there is
+    __all__ = [name for name in __all__ if name not in ("NeuralCRF", "torch")]
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

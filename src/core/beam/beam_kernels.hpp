@@ -6,7 +6,7 @@
 #pragma once
 #include "beam/frozen_lattice.hpp"
 #include "beam/kernels.hpp"
-#include "beam/paper_form.hpp"
+#include "beam/study.hpp"
 #include "beam/walk.hpp"
 
 namespace crfkit::CRFKIT_ISA {

@@ -28,7 +28,7 @@ struct BeamRule {
   enum class Form : u8 {
     frozen,    // beams by a walk forward, then exact within them
     smoothed,  // a walk back picks afresh, then exact within them
-    paper,     // for study: the walk back gives the marginals, too (paper_form.hpp)
+    paper,     // for study: the walk back gives the marginals, too (study.hpp)
   };
   Form form = Form::frozen;
   bool lenient = false;  // labels whose belief underflows need not be found

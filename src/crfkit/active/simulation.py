@@ -66,8 +66,7 @@ def simulate(
     y_test: Any,
     *,
     start: int = 20,
-    batch_size: int | Sequence[int] = 20,
-    rounds: int = 10,
+    batch_size: int | Sequence[int] = (20,) * 10,
     pool: int | None = None,
     random_state: int = 0,
     **how: Unpack[Asking],
@@ -83,9 +82,7 @@ def simulate(
     start : int
         Sequences, drawn at random, that are fully labelled at the beginning.
     batch_size : int or sequence of int
-        Questions in a round, or in each of the rounds.
-    rounds : int
-        Rounds of questions, if ``batch_size`` is a number.
+        Questions in each of the rounds; a number means one round.
     pool : int, optional
         Look at no more than this many sequences, drawn at random, in a round.
     random_state : int
@@ -102,7 +99,7 @@ def simulate(
     --------
     >>> from crfkit.data import load_corpus
     >>> X, y = load_corpus("ingredients", "train")
-    >>> curve = simulate(CRF(max_iter=10), X, y, X[:50], y[:50], batch_size=5, rounds=2)
+    >>> curve = simulate(CRF(max_iter=10), X, y, X[:50], y[:50], batch_size=[5, 5])
     >>> curve.sequences.tolist()
     [20, 25, 30]
     """
@@ -114,7 +111,7 @@ def simulate(
     for name, number in (("start", start), ("pool", pool)):
         if number is not None and number < 1:
             raise ValueError(f"{name!r} of simulate must be >= 1, got {number}")
-    sizes = [batch_size] * rounds if isinstance(batch_size, int) else list(batch_size)
+    sizes = [batch_size] if isinstance(batch_size, int) else list(batch_size)
     rng = np.random.default_rng(random_state)
     gold = [list(row) for row in y]
     tokens_of = [list(row) for row in X]

@@ -1,1 +1,3 @@
-"""What every room uses: files, threads, rules of parameters."""
+"""What every room uses: files, threads, rules of parameters, lazy imports."""
+
+__all__: list[str] = []

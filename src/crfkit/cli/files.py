@@ -42,7 +42,7 @@ class Reading:
     n_columns: int | None = None  # of the training data, beside the label
 
     @classmethod
-    def of_model(cls, crf: ChainEstimator, format: Format | None = None, **given: Any) -> Reading:
+    def of_model(cls, crf: ChainEstimator, format: Format | None = None, **given: str | None) -> Reading:
         """As in training, unless something else is given; names of columns hold for one format only."""
         known = {k: v for k, v in crf.model_.info.get("reading", {}).items() if v is not None}
         trained = Format(known.pop("format", None) or "columns")

@@ -18,6 +18,16 @@ def model_format(path: str | os.PathLike[str]) -> str:
     ------
     crfkit.ModelError
         If it is none of these.
+
+    Examples
+    --------
+    >>> import tempfile, os
+    >>> from crfkit import CRF
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = os.path.join(folder, "model")
+    ...     CRF().fit([["a"]], [["A"]]).save(path)
+    ...     model_format(path)
+    'crfkit'
     """
     with open(path, "rb") as file:
         head = file.read(64)
@@ -50,6 +60,16 @@ def read_foreign_model(path: str | os.PathLike[str], format: str | None = None) 
     -------
     ChainModel
         :func:`crfkit.load` makes an estimator of it.
+
+    Examples
+    --------
+    >>> import tempfile, os
+    >>> from crfkit import CRF
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = os.path.join(folder, "model")
+    ...     CRF().fit([["a", "b"]], [["A", "B"]]).save(path)
+    ...     read_foreign_model(path).labels
+    ('A', 'B')
     """
     kind = format or model_format(path)
     if kind == "crfkit":
@@ -76,6 +96,17 @@ def convert_model(
     -------
     ChainModel
         What was read.
+
+    Examples
+    --------
+    >>> import tempfile, os
+    >>> from crfkit import CRF
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = os.path.join(folder, "model")
+    ...     CRF(start_end=False).fit([[["a"], ["b"]]], [["A", "B"]]).save(path)
+    ...     _ = convert_model(path, path + ".crfsuite", to="crfsuite")
+    ...     model_format(path + ".crfsuite")
+    'crfsuite'
     """
     model = read_foreign_model(source, format)
     if to == "crfkit":

@@ -272,6 +272,13 @@ def read_suite_model(source: str | os.PathLike[str] | bytes) -> ChainModel:
     ------
     crfkit.ModelError
         If it is not a CRFsuite model, is cut short or damaged.
+
+    Examples
+    --------
+    >>> from crfkit import CRF
+    >>> crf = CRF(start_end=False).fit([[["a"], ["b"]]], [["A", "B"]])
+    >>> read_suite_model(suite_bytes(suite_features(crf.model_))).labels
+    ('A', 'B')
     """
     if isinstance(source, bytes):
         return chain_model(parse_suite(source)[0], {"origin": "CRFsuite"})

@@ -169,7 +169,13 @@ _CORPORA: dict[str, Callable[[str, str | None], Labelled]] = {
 
 
 def corpora() -> list[str]:
-    """Names that :func:`load_corpus` knows."""
+    """Names that :func:`load_corpus` knows.
+
+    Examples
+    --------
+    >>> "ingredients" in corpora()
+    True
+    """
     return sorted(_CORPORA)
 
 

@@ -154,6 +154,12 @@ def iter_columns(
     """Reads a column file piece by piece, some megabytes at a time; sequences are never cut.
 
     Takes what :func:`read_columns` takes, and gives all columns.
+
+    Examples
+    --------
+    >>> from io import BytesIO
+    >>> sum(len(part) for part in iter_columns(BytesIO(b"two CD\\ncups NN\\n\\nsalt NN\\n")))
+    2
     """
     name = source_name(source)
     builder = _core.ColumnBuilder(separator, comment, document, conllu)

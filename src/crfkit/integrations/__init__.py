@@ -1,5 +1,13 @@
 """Data of other libraries: tables of tokens (pandas, Arrow), data sets of lists, and a spaCy component."""
 
+from typing import TYPE_CHECKING
+
+from crfkit.base.later import later
 from crfkit.integrations.tables import from_lists, from_table, to_arrow, to_table
 
-__all__ = ["from_lists", "from_table", "to_arrow", "to_table"]
+if TYPE_CHECKING:
+    from crfkit.integrations import spacy
+else:
+    __getattr__ = later(__name__, "spacy")
+
+__all__ = ["from_lists", "from_table", "spacy", "to_arrow", "to_table"]

@@ -17,6 +17,8 @@ from crfkit.estimators import CRF
 from crfkit.loading import load
 from crfkit.metrics import spans
 
+__all__ = ["CrfkitComponent"]
+
 _SETS = ("ents", "tag", "pos")
 
 

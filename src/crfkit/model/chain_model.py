@@ -72,6 +72,13 @@ class ChainModel:
         Of the estimator that made it.
     info : dict
         What training wants to be remembered.
+
+    Examples
+    --------
+    >>> from crfkit import CRF
+    >>> model = CRF().fit([["a", "b"]], [["A", "B"]]).model_
+    >>> model.labels, model.weights.shape == (model.layout.size,)
+    (('A', 'B'), True)
     """
 
     encoder: Encoder

@@ -25,7 +25,7 @@ from crfkit.metrics import evaluate, token_accuracy
 from crfkit.model.chain_model import ModelError, group, plain_values, write_file
 from crfkit.torch.inputs import Reader, make_reader, restore_reader
 from crfkit.torch.layer import CRF
-from crfkit.torch.network import ACTIVATIONS, ChainNetwork, TokenEmbedding
+from crfkit.torch.network import ACTIVATIONS, ChainNetwork, Shape, TokenEmbedding
 from crfkit.training.checks import sequence_weights
 from crfkit.training.optimiser import Callback, Progress
 
@@ -268,39 +268,17 @@ class NeuralCRF(Estimator):
 
     def _build(self, reader: Reader, labels: Sequence[Any]) -> None:
         """Makes the modules, untrained."""
-        embedding = None
-        n_in, sparse = 0, 0
+        kind: Any = reader
+        embedding, n_in, sparse = None, 0, 0
         if reader.kind == "tokens":
-            tokens: Any = reader
-            embedding = TokenEmbedding(
-                [len(t) + 2 for t in tokens.tables],
-                self.embedding_size,
-                self.affix_size,
-                len(tokens.alphabet) + 2 if tokens.characters else 0,
-                self.character_size,
-                self.character_filters,
-            )
+            sizes, letters = [len(t) + 2 for t in kind.tables], len(kind.alphabet) + 2 if kind.characters else 0
+            widths = self.embedding_size, self.affix_size, letters, self.character_size, self.character_filters
+            embedding = TokenEmbedding(sizes, *widths)
         else:
-            sized: Any = reader
-            n_in = sized.size
-            sparse = self.embedding_size if reader.kind == "features" else 0
+            n_in, sparse = kind.size, self.embedding_size if reader.kind == "features" else 0
         self._reader, self._labels = reader, tuple(labels)
-        self.network_ = ChainNetwork(
-            n_in,
-            len(labels),
-            embedding=embedding,
-            sparse=sparse,
-            encoder=self.encoder,
-            encoder_size=self.encoder_size,
-            encoder_layers=self.encoder_layers,
-            kernel_size=self.kernel_size,
-            hidden=tuple(self.hidden),
-            window=self.window,
-            activation=self.activation,
-            dropout=self.dropout,
-            input_dropout=self.input_dropout,
-            pairwise=self.pairwise,
-        )
+        how = Shape(*(getattr(self, name) for name in Shape._fields))
+        self.network_ = ChainNetwork(n_in, len(labels), how, embedding, sparse)
         names = [str(x) for x in labels]
         self.crf_ = CRF(len(labels), batch_first=True, constraints=self.constraints, labels=names)
         for p in self.crf_.parameters():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -171,6 +171,21 @@ class TokenEmbedding(nn.Module):
         return torch.cat(parts, -1)
 
 
+class Shape(NamedTuple):
+    """The parameters of a :class:`NeuralCRF` that shape its network."""
+
+    encoder: str | None
+    encoder_size: int
+    encoder_layers: int
+    kernel_size: int
+    hidden: Sequence[int]
+    window: int
+    activation: str
+    dropout: float
+    input_dropout: float | None
+    pairwise: str
+
+
 class ChainNetwork(nn.Module):
     """Input, encoder, log-factors: everything of a neural CRF but the chain itself.
 
@@ -179,30 +194,15 @@ class ChainNetwork(nn.Module):
     n_in : int
         Size of the dense inputs, or number of attributes if ``sparse``.
     n_labels : int
+    how : Shape
     embedding : TokenEmbedding, optional
         For token ids.
     sparse : int
         If positive, inputs are sparse and this is the size of the vectors that their attributes are embedded in.
-    encoder : {None, "lstm", "conv"}
     """
 
     def __init__(
-        self,
-        n_in: int,
-        n_labels: int,
-        *,
-        embedding: TokenEmbedding | None = None,
-        sparse: int = 0,
-        encoder: str | None = None,
-        encoder_size: int = 100,
-        encoder_layers: int = 1,
-        kernel_size: int = 3,
-        hidden: Sequence[int] = (),
-        window: int = 0,
-        activation: str = "tanh",
-        dropout: float = 0.0,
-        input_dropout: float | None = None,
-        pairwise: str = "table",
+        self, n_in: int, n_labels: int, how: Shape, embedding: TokenEmbedding | None = None, sparse: int = 0
     ) -> None:
         super().__init__()
         self.embedding = embedding
@@ -210,28 +210,22 @@ class ChainNetwork(nn.Module):
         if self.bag is not None:
             nn.init.normal_(self.bag.weight, std=0.1)
         width = embedding.width if embedding is not None else sparse or n_in
-        self.kind = encoder
-        self.input_dropout = nn.Dropout(dropout if input_dropout is None else input_dropout)
-        self.dropout = nn.Dropout(dropout)
+        self.kind, size, n_layers = how.encoder, how.encoder_size, how.encoder_layers
+        self.input_dropout = nn.Dropout(how.dropout if how.input_dropout is None else how.input_dropout)
+        self.dropout = nn.Dropout(how.dropout)
         self.encoder: nn.Module | None = None
-        if encoder == "lstm":
-            self.encoder = nn.LSTM(
-                width,
-                encoder_size,
-                encoder_layers,
-                batch_first=True,
-                bidirectional=True,
-                dropout=dropout if encoder_layers > 1 else 0.0,
-            )
-            width = 2 * encoder_size
-        elif encoder == "conv":
+        if self.kind == "lstm":
+            between = how.dropout if n_layers > 1 else 0.0
+            self.encoder = nn.LSTM(width, size, n_layers, batch_first=True, bidirectional=True, dropout=between)
+            width = 2 * size
+        elif self.kind == "conv":
             layers: list[nn.Module] = []
-            for _ in range(encoder_layers):
-                layers.append(nn.Conv1d(width, encoder_size, kernel_size, padding=kernel_size // 2))
-                width = encoder_size
+            for _ in range(n_layers):
+                layers.append(nn.Conv1d(width, size, how.kernel_size, padding=how.kernel_size // 2))
+                width = size
             self.encoder = nn.ModuleList(layers)
-        self.factors = WindowFactors(width, n_labels, window, hidden, activation, dropout)
-        self.pairs = PairFactors(width, n_labels, (), activation) if pairwise == "input" else None
+        self.factors = WindowFactors(width, n_labels, how.window, how.hidden, how.activation, how.dropout)
+        self.pairs = PairFactors(width, n_labels, (), how.activation) if how.pairwise == "input" else None
 
     def forward(self, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor | None]:
         """Emissions [B, T, L] and pairwise scores or None, from a batch with its mask."""

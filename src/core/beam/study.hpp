@@ -1,4 +1,4 @@
-// paper_form.hpp: for study, not for use: the marginals of beams as the paper's backward pass gives them.
+// study.hpp: for study, not for use: the marginals of beams as the paper's backward pass gives them.
 //
 // For use there is the exact solution within the beams, frozen_lattice.hpp. Here each step, and each transition, is
 // normalised on its own; they need not agree with each other.
