@@ -15,7 +15,7 @@ import pytest
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 
-from crfkit import CRF, MEMM
+from crfkit import CRF, HMM, MEMM
 from crfkit.base.checkpoints import Checkpoint, State, seconds_of
 from crfkit.training import ALGORITHMS, SGD
 
@@ -118,6 +118,20 @@ def test_early_stopping(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_memm(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     check(tmp_path / "run", monkeypatch, problem(), MEMM, algorithm=name, max_iter=5)
+
+
+def test_hmm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    X, y = problem(True)
+
+    def make(**keep: Any) -> Any:
+        return lambda **how: HMM(max_iter=12, random_state=4, **keep).fit(X, y, **how)
+
+    whole, path = make()(), tmp_path / "run"
+    assert len(whole.history_) > 4
+    for hmm in (killed_again_and_again(make, path, monkeypatch), make(checkpoint=path)(resume=True)):
+        np.testing.assert_array_equal(hmm.model_.weights, whole.model_.weights)
+        assert hmm.history_ == whole.history_
+        assert hmm.result_.reason == whole.result_.reason
 
 
 @pytest.mark.parametrize(

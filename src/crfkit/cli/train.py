@@ -193,7 +193,7 @@ def _run(crf: Any, corpus: _Corpus, resume: bool) -> None:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             if isinstance(crf, HMM):
-                crf.fit(corpus.X, corpus.y)
+                crf.fit(corpus.X, corpus.y, resume=resume)
             else:
                 held_out = {"X_dev": corpus.X_dev, "y_dev": corpus.y_dev}
                 crf.fit(corpus.X, corpus.y, **held_out, sample_weight=corpus.weights, resume=resume)

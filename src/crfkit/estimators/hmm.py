@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Self
@@ -9,6 +10,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from crfkit.base.checkpoints import Checkpoint, digest, seconds_of
 from crfkit.base.parameters import check_number
 from crfkit.chain.inference import log_partition, marginals, score
 from crfkit.chain.potentials import Potentials
@@ -54,6 +56,9 @@ class HMM(ChainEstimator):
     n_jobs : int, default=-1
     callback : callable, optional
         Called as ``callback(progress, w)`` after every iteration of Baum-Welch; stops if it returns True.
+    checkpoint : path, optional
+    checkpoint_every : float or str, default="5min"
+        As for :class:`~crfkit.CRF`, between two iterations of Baum-Welch.
 
     Attributes
     ----------
@@ -88,6 +93,8 @@ class HMM(ChainEstimator):
         random_state: int | None = None,
         n_jobs: int | None = -1,
         callback: Callback | None = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+        checkpoint_every: float | str = "5min",
     ) -> None:
         self.smoothing = smoothing
         self.transition_smoothing = transition_smoothing
@@ -97,8 +104,10 @@ class HMM(ChainEstimator):
         self.random_state = random_state
         self.n_jobs = n_jobs
         self.callback = callback
+        self.checkpoint = checkpoint
+        self.checkpoint_every = checkpoint_every
 
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, *, resume: bool = False) -> Self:
         """Learns the probabilities.
 
         Parameters
@@ -106,6 +115,8 @@ class HMM(ChainEstimator):
         X : sequences of strings, or of tuples of strings
         y : sequences of labels, optional
             ``y[i][t]`` is a label, None, or a set of labels; ``y[i]`` may be None.
+        resume : bool
+            Go on from ``checkpoint``, if the file is there, as if Baum-Welch had never been stopped.
 
         Returns
         -------
@@ -115,6 +126,7 @@ class HMM(ChainEstimator):
             check_number(self, name, getattr(self, name), 0)
         check_number(self, "n_states", self.n_states, 1, integer=True, optional=True)
         check_number(self, "max_iter", self.max_iter, 0, integer=True)
+        seconds_of(self.checkpoint_every)
         columns = as_columns(X)
         if len(columns) == 0:
             raise ValueError("there is no sequence to learn from")
@@ -140,7 +152,14 @@ class HMM(ChainEstimator):
             value, message = parameters.objective(counts, self.smoothing, self.transition_smoothing), "counted"
         else:
             assert allowed is not None
-            parameters, reason, message = self._baum_welch(counted, allowed, lambda p: model(p, {}))
+            keep = Checkpoint.of(self, self._fingerprint(data, allowed, labels), resume)
+            if keep.finished is None:
+                parameters, reason, message = self._baum_welch(counted, allowed, lambda p: model(p, {}), keep)
+                ended = {"tables": vars(parameters), "history": self.history_, "reason": reason, "message": message}
+                keep.finish(ended)
+            else:
+                parameters, self.history_ = _Parameters(**keep.finished["tables"]), keep.finished["history"]
+                reason, message = keep.finished["reason"], keep.finished["message"]
             value = self.history_[-1] if self.history_ else float("nan")
             info["iterations"] = len(self.history_)
         self.start_, self.transitions_ = parameters.start, parameters.transitions
@@ -179,14 +198,25 @@ class HMM(ChainEstimator):
         unseen = [np.hstack([e, np.zeros((len(e), 1))]) for e in emissions]
         return _Parameters(_rows(start[None], b)[0], _rows(transitions, b), [_rows(e, a) for e in unseen])
 
-    def _baum_welch(self, counted: _Counter, allowed: NDArray[np.bool_], model: Any) -> tuple[_Parameters, Reason, str]:
+    def _fingerprint(self, data: Dataset, allowed: NDArray[np.bool_], labels: tuple[Any, ...]) -> dict[str, str]:
+        """What must be the same for the probabilities to be the same."""
+        if self.checkpoint is None:
+            return {}
+        settings = {name: repr(x) for name, x in self._settings().items() if name != "n_jobs"}
+        return {"model": self._kind, **settings, "training data": digest([data.offsets, data.attr, allowed, labels])}
+
+    def _baum_welch(
+        self, counted: _Counter, allowed: NDArray[np.bool_], model: Any, keep: Checkpoint
+    ) -> tuple[_Parameters, Reason, str]:
         """Expected counts and new parameters in turn, beginning with what the known labels say and a little noise."""
         n = allowed.shape[1]
         rng = np.random.default_rng(self.random_state)
         first = allowed * (0.5 + rng.random(allowed.shape))
         first /= first.sum(axis=1, keepdims=True)
         parameters = self._estimate(*counted.expected(iter([(first, None)]), n))
-        for _ in range(self.max_iter):
+        if saved := keep.part("em", lambda: {"tables": vars(parameters), "history": self.history_}):
+            parameters, self.history_ = _Parameters(**saved["tables"]), saved["history"]
+        for _ in range(len(self.history_), self.max_iter):
             m = model(parameters)
             value = 0.0
 
@@ -210,6 +240,7 @@ class HMM(ChainEstimator):
                     return old, "callback", "the callback asked to stop"
             if len(self.history_) > 1 and value - self.history_[-2] <= self.tol * abs(value):
                 return parameters, "tolerance", f"the objective rose by less than {self.tol:g}"
+            keep.tick()
         return parameters, "max_iter", f"stopped after {self.max_iter} iterations"
 
     def log_joint(self, X: Any, y: Any) -> Floats:
