@@ -146,7 +146,7 @@ def test_neural_crf(settings: dict[str, Any], tmp_path: Path, monkeypatch: pytes
     from crfkit.torch import NeuralCRF
 
     X, y = problem(True)
-    more = {"max_iter": 6, "device": "cpu", "embedding_size": 5, "entropy_weight": 0.1, **settings}
+    more = {"max_iter": 4, "device": "cpu", "embedding_size": 5, "entropy_weight": 0.1, **settings}
 
     def make(**keep: Any) -> Any:
         return lambda **how: NeuralCRF(**more, random_state=2, **keep).fit([[w for w, _ in x] for x in X], y, **how)
