@@ -172,7 +172,7 @@ def hidden(threads: int) -> tuple[float, float]:
     n = int(X.lengths.sum() + held.lengths.sum())
     words = {word: k for k, word in enumerate(hmm.vocabulary_[0])}
     rival = CategoricalHMM(n_components=len(hmm.classes_), init_params="", params="")
-    rival.startprob_, rival.transmat_, rival.emissionprob_ = hmm.start_, hmm.transitions_, hmm.emissions_[0]
+    rival.startprob_, rival.transmat_, rival.emissionprob_ = hmm.startprob_, hmm.transmat_, hmm.emissions_[0]
     rival.n_features = len(words) + 1
     flat = np.array([[words.get(word, len(words))] for s in held for word in s])
     theirs = []

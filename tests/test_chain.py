@@ -245,6 +245,17 @@ def test_a_million_steps() -> None:
     assert chain.score(p, single) == pytest.approx(chain.score(p, path), rel=1e-9)
 
 
+@pytest.mark.parametrize("peak", [0.0, 200.0])  # scaled, and in log space
+def test_probabilities_of_a_million_steps_add_up_to_one_in_single_precision(peak: float) -> None:
+    rng = np.random.default_rng(3)
+    unary = rng.normal(size=(1_000_000, 3)).astype(np.float32)
+    unary[500_000, 1] -= peak
+    p = Potentials(unary, rng.normal(size=(3, 3)).astype(np.float32))
+    m = chain.marginals(p, pairs=True)
+    assert np.abs(m.nodes.sum(1, dtype=np.float64) - 1).max() < 1e-6
+    assert np.abs(m.edges.sum((1, 2), dtype=np.float64) - 1).max() < 1e-6
+
+
 def test_no_labels_to_choose_from() -> None:
     p = Potentials(np.zeros((4, 1)), np.zeros((1, 1)))
     assert chain.log_partition(p) == 0

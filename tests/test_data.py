@@ -177,13 +177,16 @@ def test_crfsuite_text() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (b"O\ta:x\n", ":1: a value is not a number: 'x'"),
-        (b"O\ta\nO\tb:nan\n", ":2: a value must be finite"),
-        (b"O\ta:inf\n", ":1: a value must be finite"),
+        (b"O\ta:x\n", ":1: the value of attribute 'a' must be a number from -1e10 to 1e10, got 'x'"),
+        (b"O\ta\nO\tb:nan\n", ":2: the value of attribute 'b' must be a number"),
+        (b"O\ta:inf\n", ":1: the value of attribute 'a' must be a number"),
+        (b"O\ta\n\nO\tb:1e300\n", ":3: the value of attribute 'b' must be a number from -1e10 to 1e10, got '1e300'"),
+        (b"O\ta:-1.0001e10\n", ":1: the value of attribute 'a' must be a number"),
         (b"O\t:3\n", ":1: an attribute has no name"),
         (b"\ta\n", ":1: the label is empty"),
-        (b"@weight:x\nO\ta\n", ":1: the weight is not a number"),
-        (b"@weight:-1\nO\ta\n", ":1: the weight must not be negative"),
+        (b"@weight:x\nO\ta\n", ":1: the weight must be a number from 0 to 1e10, got 'x'"),
+        (b"@weight:-1\nO\ta\n", ":1: the weight must be a number from 0 to 1e10, got '-1'"),
+        (b"@weight:inf\nO\ta\n", ":1: the weight must be a number from 0 to 1e10, got 'inf'"),
         (b"\n", "the file holds no sequence"),
         (b"O\t\xff\n", ":1: not valid UTF-8"),
     ],
@@ -256,8 +259,9 @@ def test_items_follow_python_crfsuite() -> None:
 @pytest.mark.parametrize(
     ("item", "message"),
     [
-        ({"a": float("nan")}, "sequence 0, position 1: the value of attribute 'a' must be finite"),
-        ({"a": float("inf")}, "must be finite"),
+        ({"a": float("nan")}, "sequence 0, position 1: the value of attribute 'a' must be a number from -1e10 to 1e10"),
+        ({"a": float("inf")}, "must be a number from -1e10 to 1e10, got inf"),
+        ({"a": {"b": -1e300}}, "position 1: the value of attribute 'a:b' must be a number from .*, got -1e\\+300"),
         ({"a": None}, "must be a number, str, dict, list or set, got NoneType"),
         ({3: 1.0}, "an attribute's name must be a str, got int"),
         ([3], "an attribute must be a str, got int"),

@@ -10,10 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from oracle import finite_difference
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
 
 import crfkit
 from crfkit import CRF, HMM, MEMM, Template, chain
 from crfkit.data import Columns, load_corpus
+from crfkit.model import chain_model
 
 
 def tokens(seed: int, columns: int = 2, n: int = 8, length: int = 4) -> tuple[Any, Any]:
@@ -28,9 +31,9 @@ def tokens(seed: int, columns: int = 2, n: int = 8, length: int = 4) -> tuple[An
 
 def joint(hmm: HMM, x: Any, path: tuple[int, ...]) -> float:
     """Log p(x, y), one factor at a time."""
-    total = np.log(hmm.start_[path[0]])
+    total = np.log(hmm.startprob_[path[0]])
     for i, j in itertools.pairwise(path):
-        total += np.log(hmm.transitions_[i, j])
+        total += np.log(hmm.transmat_[i, j])
     for row, j in zip(x, path, strict=True):
         for word, words, e in zip(
             row if isinstance(row, tuple) else (row,), hmm.vocabulary_, hmm.emissions_, strict=True
@@ -43,7 +46,7 @@ def joint(hmm: HMM, x: Any, path: tuple[int, ...]) -> float:
 def test_hmm_by_enumeration(seed: int, columns: int) -> None:
     X, y = tokens(seed, columns)
     hmm = HMM(smoothing=0.3, transition_smoothing=0.7).fit(X, y)
-    for e in (*hmm.emissions_, hmm.transitions_, hmm.start_[None]):
+    for e in (*hmm.emissions_, hmm.transmat_, hmm.startprob_[None]):
         np.testing.assert_allclose(e.sum(axis=1), 1)
     x = [*X[0], tuple("new" for _ in range(columns)) if columns > 1 else "new"]
     n_labels = len(hmm.classes_)
@@ -66,8 +69,8 @@ def test_hmm_by_enumeration(seed: int, columns: int) -> None:
 
 def test_hmm_counts() -> None:
     hmm: Any = HMM(smoothing=0, transition_smoothing=0).fit([["a", "b", "a"], ["a"]], [["X", "Y", "X"], ["Y"]])
-    np.testing.assert_allclose(hmm.start_, [0.5, 0.5])
-    np.testing.assert_allclose(hmm.transitions_, np.array([[0, 1], [1, 0]]))
+    np.testing.assert_allclose(hmm.startprob_, [0.5, 0.5])
+    np.testing.assert_allclose(hmm.transmat_, np.array([[0, 1], [1, 0]]))
     np.testing.assert_allclose(hmm.emissions_[0], np.array([[1, 0, 0], [0.5, 0.5, 0]]))
     assert hmm.vocabulary_ == [["a", "b"]]
     np.testing.assert_allclose(hmm.result_.value, 4 * np.log(0.5))
@@ -116,7 +119,7 @@ def test_em_objective_by_enumeration() -> None:
             for c in (cells or [None] * len(x))
         ]
         total += np.log(sum(np.exp(joint(probe, x, path)) for path in itertools.product(*choices)))
-    prior = 0.5 * sum(np.log(t).sum() for t in (probe.start_, probe.transitions_, *probe.emissions_))
+    prior = 0.5 * sum(np.log(t).sum() for t in (probe.startprob_, probe.transmat_, *probe.emissions_))
     np.testing.assert_allclose(hmm.history_[-1], total + prior, rtol=1e-9)
     assert len(seen) == 3
 
@@ -257,6 +260,34 @@ def test_label_bias() -> None:
     assert memm.predict([["r", "i", "b"]]) == [["1", "2", "3"]]
     chain_of = {("1", "2"), ("4", "5")}
     assert tuple(memm.predict([["r", "o", "b"]])[0][:2]) in chain_of | {("1", "5")}
+
+
+@pytest.mark.parametrize("estimator", [CRF(EDGES), MEMM(EDGES), HMM(), CRF(constraints=[("L1", "L0")])])
+def test_weights_by_name(estimator: Any) -> None:
+    """The score of a labelling is the sum of the weights of its features."""
+    estimator = clone(estimator)
+    with pytest.raises(NotFittedError):
+        estimator.state_features_  # noqa: B018
+    X, y = tokens(7, columns=1)
+    y = [["L0"] * len(x) if i else s for i, (s, x) in enumerate(zip(y, X, strict=True))]
+    y[0] = ["L0", "L1", "L2", "L2"][: len(X[0])]
+    estimator.fit(X, y)
+    state, transition = estimator.state_features_, estimator.transition_features_
+    assert all(state.values())
+    m = estimator.model_
+    assert len(state) + len(transition) + len(m.edge_weights()) <= np.count_nonzero(m.weights)
+    names = m.encoder.names()
+    data = m.encoder.encode(X, False, 1)
+    scores = chain_model.ChainModel.score(m, data, 1, np.float64).unary  # before any normalisation
+    inner = np.ones(data.n_tokens, bool)
+    inner[data.offsets[:-1]] = inner[data.offsets[1:] - 1] = False  # first and last labels have weights of their own
+    for t in np.flatnonzero(inner):
+        own = [names[a] for a in data.attr[data.ptr[t] : data.ptr[t + 1]].tolist() if a < len(names)]
+        expected = [sum(state.get((name, label), 0.0) for name in own) for label in m.labels]
+        np.testing.assert_allclose(scores[t], expected, atol=1e-12)
+    table = m.transition_table()
+    for (i, a), (j, b) in itertools.product(enumerate(m.labels), repeat=2):
+        assert table[i, j] in (transition.get((a, b), 0.0), -np.inf)
 
 
 def test_states_beside_columns_of_labels() -> None:

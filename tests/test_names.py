@@ -144,6 +144,7 @@ WITHOUT_EXAMPLE = {
     "app",
     "main",
     "plot_curves",
+    "to_arrow",
 }
 
 

@@ -16,6 +16,7 @@ import pytest
 import crfkit
 from crfkit import CRF, Template, chain
 from crfkit.chain import Constraints, Potentials
+from crfkit.model.chain_model import read_file, write_file
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -88,15 +89,9 @@ def _models(tmp_path: Path) -> tuple[CRF, Path]:
 
 
 def _edit(path: Path, change: Any) -> None:
-    raw = path.read_bytes()
-    length = int.from_bytes(raw[:8], "little")
-    table = json.loads(raw[8 : 8 + length])
-    header = json.loads(table["__metadata__"]["crfkit"])
+    header, arrays = read_file(path)
     change(header)
-    table["__metadata__"]["crfkit"] = json.dumps(header)
-    text = json.dumps(table).encode()
-    text += b" " * (-len(text) % 8)
-    path.write_bytes(len(text).to_bytes(8, "little") + text + raw[8 + length :])
+    write_file(path, header, arrays)
 
 
 @pytest.mark.parametrize(

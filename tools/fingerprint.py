@@ -225,7 +225,7 @@ def other_models(out: Store, data: Data) -> None:
     ):
         hmm = make("HMM", out.threads, **settings).fit(X, y)
         out.fitted(f"hmm/{name}", hmm)
-        out.put(f"hmm/{name}", start=hmm.start_, transitions=hmm.transitions_, emissions=hmm.emissions_)
+        out.put(f"hmm/{name}", start=hmm.startprob_, transitions=hmm.transmat_, emissions=hmm.emissions_)
         out.put(f"hmm/{name}", history=hmm.history_, likelihood=hmm.log_likelihood(test), predict=hmm.predict(test))
 
 

@@ -14,7 +14,7 @@ _CHAINS: dict[str, type[CRF | HMM | MEMM]] = {"crf": CRF, "hmm": HMM, "memm": ME
 _GRAPHS = {"graph_crf": "GraphCRF", "skip_chain_crf": "SkipChainCRF", "factorial_crf": "FactorialCRF"}
 
 
-def load(path: str | os.PathLike[str], features: Any = None, n_jobs: int | None = -1) -> Any:
+def load(path: str | os.PathLike[str], features: Any = None, n_jobs: int | None = -1, verify: bool = True) -> Any:
     """Reads a model that ``save`` of any estimator wrote, or a model file of CRFsuite, CRF++ (text) or Wapiti.
 
     Parameters
@@ -24,6 +24,10 @@ def load(path: str | os.PathLike[str], features: Any = None, n_jobs: int | None 
         The feature function, for models trained with one.
     n_jobs : int, optional
         Not used by a neural CRF.
+    verify : bool
+        Whether to check the checksums of the header and of every array. Without, the file is mapped into memory instead
+        of read, so that processes share it and large models are there at once; it must then not be written over in
+        place while the model is in use (``save`` does not: it replaces the file).
 
     Returns
     -------
@@ -33,7 +37,7 @@ def load(path: str | os.PathLike[str], features: Any = None, n_jobs: int | None 
     Raises
     ------
     crfkit.ModelError
-        If the file is not a model, is cut short or damaged.
+        If the file is not a model, is cut short, or does not match its checksums; the message names file and array.
 
     Examples
     --------
@@ -53,7 +57,7 @@ def load(path: str | os.PathLike[str], features: Any = None, n_jobs: int | None 
 
         model = read_foreign_model(path)
         return CRF._of_model(model, {**model.params, "dtype": "float64"}, features, n_jobs)
-    header, arrays = read_file(path)
+    header, arrays = read_file(path, verify)
     name, kind = os.fspath(path), str(header.get("estimator", "crf"))
     if kind == "neural_crf":
         try:

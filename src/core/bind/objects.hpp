@@ -114,9 +114,9 @@ class ItemReader {
         throw Error(place_.text() + "the value of attribute '" + name_ +
                     "' must be a number, str, dict, list or set, got " + kind_of(x));
       }
-      if (!std::isfinite(number))
-        throw Error(place_.text() + "the value of attribute '" + name_ + "' must be finite, got " +
-                    std::to_string(number));
+      if (!(std::abs(number) <= kLargestValue))
+        throw Error(place_.text() + "the value of attribute '" + name_ + "' must be a number from -1e10 to 1e10, got " +
+                    nb::cast<std::string>(nb::str(x)));
       out_.add_attribute(name_, number);
     }
     name_.resize(length);

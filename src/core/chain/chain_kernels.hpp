@@ -63,6 +63,7 @@ class ChainKernel {
     for (int s = 0; s < pack_.n_seq(); ++s) {
       if (!sum.alive(s)) continue;
       const double w = weight(s);
+      if (sizeof(T) < sizeof(double)) sum.normalise(s);
       sum.weigh(s, w);
       for (int t = 0; job_.nodes && t < pack_.length(s); ++t) {
         T* out = job_.nodes + (token(s) + t) * n_;

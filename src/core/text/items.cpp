@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cmath>
 #include <cstring>
 
 #include "text/unicode.hpp"
@@ -10,14 +9,15 @@
 namespace crfkit {
 namespace {
 
-double number(std::string_view s, i64 line, const char* what) {
+// what, name: whose number it is, for messages
+double number(std::string_view s, double least, i64 line, const char* what, const std::string& name) {
   double x = 0;
-  if (!s.empty() && s[0] == '+') s.remove_prefix(1);
-  const auto [end, error] = std::from_chars(s.data(), s.data() + s.size(), x);
-  if (error != std::errc() || end != s.data() + s.size())
-    throw LineError(line, std::string(what) + " is not a number: '" + std::string(s) + "'");
-  if (!std::isfinite(x)) throw LineError(line, std::string(what) + " must be finite, got '" + std::string(s) + "'");
-  return x;
+  const char *begin = s.data() + s.starts_with('+'), *end = s.data() + s.size();
+  const auto [rest, error] = std::from_chars(begin, end, x);
+  if (error == std::errc() && rest == end && x >= least && x <= kLargestValue) return x;
+  const std::string whose = name.empty() ? what : std::string(what) + " '" + name + "'";
+  throw LineError(
+      line, whose + " must be a number from " + (least < 0 ? "-1e10" : "0") + " to 1e10, got '" + std::string(s) + "'");
 }
 
 // Splits "name:value" at the first colon that is not escaped; name loses its escapes. The value may be missing.
@@ -41,8 +41,7 @@ void ItemBuilder::parse(std::string_view text, i64 first_line) {
     if (s.starts_with("@weight:")) {
       if (std::ssize(ptr) - 1 != offsets.back())
         throw LineError(line, "@weight must stand before the first item of a sequence");
-      open_weight_ = number(s.substr(8), line, "the weight");
-      if (open_weight_ < 0) throw LineError(line, "the weight must not be negative");
+      open_weight_ = number(s.substr(8), 0.0, line, "the weight", "");
       return;
     }
     bool first = true;
@@ -54,7 +53,8 @@ void ItemBuilder::parse(std::string_view text, i64 first_line) {
       } else if (!field.empty()) {
         const std::string_view x = split(field, name);
         if (name.empty()) throw LineError(line, "an attribute has no name: '" + std::string(field) + "'");
-        add_attribute(name, x.data() == nullptr ? 1.0 : number(x, line, "a value"));
+        add_attribute(name,
+                      x.data() == nullptr ? 1.0 : number(x, -kLargestValue, line, "the value of attribute", name));
       }
     });
     end_token();

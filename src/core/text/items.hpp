@@ -9,6 +9,9 @@
 
 namespace crfkit {
 
+// No value may be larger, or its square in the gradient of 1e8 tokens would not fit single precision.
+constexpr double kLargestValue = 1e10;
+
 class ItemBuilder {
  public:
   // keep_zeros: whether attributes of value zero are kept; they score nothing, but may be seen with a label.

@@ -13,7 +13,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from crfkit.base.files import whole_file
+from crfkit.base.files import check_writable, whole_file
 
 #: Arrays, numbers, texts and None by name; also lists and dicts of these.
 State = dict[str, Any]
@@ -105,9 +105,7 @@ class Checkpoint:
                     f"{path}: the checkpoint of a training that has not ended: "
                     "resume it (resume=True, --resume), or remove the file"
                 )
-        folder = os.path.dirname(os.path.abspath(path))
-        if not os.access(folder, os.W_OK):
-            raise OSError(f"{path}: the checkpoint cannot be written: {folder} is no folder, or not writable")
+        check_writable(path)
 
     @classmethod
     def of(cls, owner: Any, fingerprint: Mapping[str, str], resume: bool) -> Self:

@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import errno
+import glob
 import os
+import re
 import secrets
+import stat
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
+
+if sys.platform != "win32":
+    import fcntl
 
 
 @contextmanager
 def whole_file(path: str | os.PathLike[str], mode: str = "wb", **options: Any) -> Iterator[IO[Any]]:
     """Opens a file beside ``path`` for writing, and renames it when all is written; after an error nothing remains.
 
-    What is not a regular file (a pipe, a device) is written to directly.
+    The file and its folder are on the disk when this ends, and a file that was there before keeps its mode. A process
+    that is killed leaves the file beside it; the next one that writes to ``path`` removes it. What is not a regular
+    file (a pipe, a device) is written to directly.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -24,18 +33,15 @@ def whole_file(path: str | os.PathLike[str], mode: str = "wb", **options: Any) -
     ...     os.listdir(folder)
     ['a']
     """
-    target = Path(path)
-    if target.exists() and not target.is_file():
-        with open(target, mode, **options) as file:
+    target = _target(path)
+    if target is None:
+        with open(path, mode, **options) as file:
             yield file
         return
-    if target.is_symlink():
-        target = target.resolve()
-    if not target.absolute().parent.is_dir():
-        raise FileNotFoundError(errno.ENOENT, "there is no folder to write to", str(target))
-    beside = target.with_name(f".{target.name}.{secrets.token_hex(6)}")
+    _remove_stale(target)
+    handle, beside = _create(target)
+    held = os.dup(handle) if sys.platform != "win32" else None  # the lock lives until the new name stands
     try:
-        handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
         with open(handle, mode, **options) as file:
             yield file
             file.flush()
@@ -45,3 +51,95 @@ def whole_file(path: str | os.PathLike[str], mode: str = "wb", **options: Any) -
         with suppress(OSError):
             os.unlink(beside)
         raise
+    finally:
+        if held is not None:
+            os.close(held)
+    _sync_folder(target.parent)
+
+
+def check_writable(path: str | os.PathLike[str]) -> None:
+    """Raises the error that :func:`whole_file` would, by trying: for the beginning of work that is to be kept.
+
+    >>> check_writable("no/such/folder/model")
+    Traceback (most recent call last):
+    FileNotFoundError: [Errno 2] there is no folder to write to: 'no/such/folder/model'
+    """
+    target = _target(path)
+    if target is not None:
+        handle, beside = _create(target)
+        os.close(handle)
+        os.unlink(beside)
+    elif os.path.isdir(path):
+        raise IsADirectoryError(errno.EISDIR, "a folder, not a file to write to", os.fspath(path))
+    elif not os.access(path, os.W_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), os.fspath(path))
+
+
+def _target(path: str | os.PathLike[str]) -> Path | None:
+    """The regular file to be replaced, or to be; None for what is something else. Links are followed."""
+    target = Path(path)
+    if target.exists() and not target.is_file():
+        return None
+    if target.is_symlink():
+        target = target.resolve()
+    if not target.absolute().parent.is_dir():
+        raise FileNotFoundError(errno.ENOENT, "there is no folder to write to", str(target))
+    return target
+
+
+def _create(target: Path) -> tuple[int, Path]:
+    """A new file beside the target, with the target's mode, and with a lock while this process lives."""
+    mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else None
+    while True:
+        beside = target.with_name(f".{target.name}.{secrets.token_hex(6)}.part")
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+        try:
+            handle = os.open(beside, flags, 0o666 if mode is None else mode)
+        except OSError as e:
+            raise OSError(e.errno, e.strerror, str(target)) from e
+        try:
+            if _lock(handle, wait=True) and not os.path.exists(beside):  # it was taken for a stale one before
+                os.close(handle)
+                continue
+            if mode is not None:
+                os.chmod(beside, mode)
+        except BaseException:
+            os.close(handle)
+            with suppress(OSError):
+                os.unlink(beside)
+            raise
+        return handle, beside
+
+
+def _lock(handle: int, wait: bool = False) -> bool:
+    """Whether a file is now locked by us; not where another process holds it, or where there are no locks."""
+    if sys.platform == "win32":
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except OSError:
+        return False
+    return True
+
+
+def _remove_stale(target: Path) -> None:
+    """Removes what killed processes left beside the target: no living one holds its lock."""
+    for old in target.parent.glob(f".{glob.escape(target.name)}.*.part"):
+        if re.fullmatch(rf"\.{re.escape(target.name)}\.[0-9a-f]{{12}}\.part", old.name):
+            with suppress(OSError):
+                handle = os.open(old, os.O_RDWR if os.access(old, os.W_OK) else os.O_RDONLY)
+                try:
+                    if _lock(handle):
+                        os.unlink(old)
+                finally:
+                    os.close(handle)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Puts a folder's list of names on the disk, where the system can."""
+    with suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

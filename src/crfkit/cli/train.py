@@ -15,6 +15,7 @@ import typer
 
 from crfkit import metrics
 from crfkit.base.checkpoints import seconds_of
+from crfkit.base.files import check_writable
 from crfkit.chain.beams import as_beam
 from crfkit.cli import options as o
 from crfkit.cli.files import Reading, emit, file_size, load_chain, read_labelled, read_unlabelled, say
@@ -84,6 +85,7 @@ def train(
     options = dict(locals())
     given = {p.name: p.opts[0] for p in context.command.params if p.name and _is_given(context, p.name)}
     began = time.perf_counter()
+    _check_target(model, data, dev, template)
     as_beam(beam)
     seconds_of(checkpoint_every)
     if checkpoint is None and {"resume", "checkpoint_every"} & given.keys():
@@ -91,7 +93,6 @@ def train(
     reading = Reading(format, label, columns, comment)
     corpus = _read(options, reading)
     crf = _configure(options, given)
-    _check_target(model, data, dev, template)
     tokens = int(corpus.X.lengths.sum())
     if not quiet and not json:
         say(f"read {len(corpus.X)} sequences, {tokens} tokens in {time.perf_counter() - began:.2f}s")
@@ -179,9 +180,8 @@ def _configure(options: dict[str, Any], given: dict[str, str]) -> Any:
 
 
 def _check_target(model: Path, *sources: Any) -> None:
-    folder = model.absolute().parent
-    if not folder.is_dir():
-        raise DataError(f"{model}: there is no folder {folder} to write the model to")
+    """Raises before any work is done if the model cannot be written."""
+    check_writable(model)
     for path in sources:
         if path is not None and path != "-" and Path(path).exists() and model.exists() and model.samefile(path):
             raise DataError(f"{model}: the model would be written over what it is made from")

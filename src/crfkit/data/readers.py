@@ -279,7 +279,8 @@ def read_conllu(source: Source, *, columns: Sequence[str] = ("form",), label: st
 def read_crfsuite(source: Source) -> Weighted:
     r"""Reads CRFsuite's text: ``label TAB attribute[:value] TAB ...``, a blank line between sequences.
 
-    ``\:`` and ``\\`` in an attribute are a colon and a backslash; a line ``@weight:w`` weighs the next sequence.
+    ``\:`` and ``\\`` in an attribute are a colon and a backslash; a line ``@weight:w`` weighs the next sequence. Values
+    must be from -1e10 to 1e10, weights from 0 to 1e10.
 
     Returns
     -------

@@ -85,6 +85,22 @@ class _Ragged(Sequence[Any]):
         return (self[i] for i in range(len(self)))
 
 
+def holds_integers(sequences: Any) -> bool:
+    """Whether tokens are ints, of Python or of numpy; judged by the first token there is.
+
+    >>> holds_integers([[], [3, 1]]), holds_integers([["a"]])
+    (True, False)
+    """
+    if isinstance(sequences, (_Ragged, Iterator)):
+        return False
+    for sequence in sequences:
+        if isinstance(sequence, (str, dict)) or not isinstance(sequence, Iterable):
+            return False
+        for token in sequence:
+            return isinstance(token, (int, np.integer)) and not isinstance(token, bool)
+    return False
+
+
 class Columns(_Ragged):
     """Ragged sequences of tokens, every token a row of strings; each distinct string is stored once.
 
@@ -114,10 +130,31 @@ class Columns(_Ragged):
 
     @classmethod
     def from_sequences(cls, sequences: Iterable[Iterable[Any]]) -> Columns:
-        """Columns of Python sequences, whose tokens are strings or tuples of strings."""
+        """Columns of Python sequences, whose tokens are strings or tuples of strings, or ints, which become digits."""
+        if isinstance(sequences, Iterator):
+            sequences = list(sequences)
+        if holds_integers(sequences):
+            return cls._from_integers(sequences)
         builder = _core.ColumnBuilder("blank", "", "", False)
         builder.read_rows(sequences)
         return cls.from_builder(builder)
+
+    @classmethod
+    def _from_integers(cls, sequences: Iterable[Any]) -> Columns:
+        if isinstance(sequences, np.ndarray) and sequences.shape[1:] == (1,):
+            raise ValueError(
+                f"an array of shape {sequences.shape} must be cut into sequences: "
+                "np.split(X.ravel(), np.cumsum(lengths)[:-1])"
+            )
+        arrays = [np.asarray(x) for x in sequences]
+        for i, x in enumerate(arrays):
+            if x.ndim != 1 or (len(x) and x.dtype.kind not in "iu"):
+                raise ValueError(f"sequence {i}: all tokens must be ints, as the first one is")
+        flat = np.concatenate(arrays, dtype=np.int64, casting="unsafe")  # empty ones are of floats
+        values, ids = np.unique(flat, return_inverse=True)
+        table = cls.from_sequences([[str(v) for v in values.tolist()]])
+        offsets = np.concatenate([[0], np.cumsum([len(x) for x in arrays])])
+        return cls(table.strings, table.ids[ids.reshape(-1)], offsets)
 
     @classmethod
     def from_builder(cls, builder: _core.ColumnBuilder, final: bool = True) -> Columns:
@@ -228,6 +265,7 @@ class Items(_Ragged):
         """Items of Python sequences, whose tokens are dicts, lists or sets as python-crfsuite takes them.
 
         Attributes of value zero are left out, unless ``keep_zeros``: CRFsuite counts them as seen with their labels.
+        Values must be from -1e10 to 1e10, so that training stays finite in single precision.
         """
         builder = _core.ItemBuilder(keep_zeros)
         builder.read_items(sequences if isinstance(sequences, (list, tuple)) else list(sequences))

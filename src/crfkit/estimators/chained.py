@@ -37,6 +37,32 @@ class ChainEstimator(Estimator):
         self._require_fitted()
         return label_array(self.model_.labels)
 
+    @property
+    def state_features_(self) -> dict[tuple[str, Any], float]:
+        """Weights ``{(attribute, label): w}``, the heaviest first; pairs of weight zero are left out.
+
+        An HMM's are logarithms: of a value's probability for a label, relative to that of an unseen value, which is the
+        weight of the attribute ``"U:"``.
+
+        Examples
+        --------
+        >>> from crfkit import CRF
+        >>> crf = CRF(features=None).fit([[["a"], ["b"]]], [["A", "B"]])
+        >>> sorted(crf.state_features_), sorted(crf.transition_features_)
+        ([('a', 'A'), ('b', 'B')], [('A', 'A'), ('A', 'B'), ('B', 'A'), ('B', 'B')])
+        """
+        self._require_fitted()
+        return {(w.attribute, w.label): w.weight for w in self.model_.state_weights()}
+
+    @property
+    def transition_features_(self) -> dict[tuple[Any, Any], float]:
+        """Weights ``{(label, next label): w}``; pairs of weight zero are left out.
+
+        Weights of transitions that look at the input are in ``model_.edge_weights()``.
+        """
+        self._require_fitted()
+        return self.model_.transition_weights()
+
     def _potentials(self, X: Any, given: Any, dtype: Any = None) -> Iterator[Potentials]:
         """Potentials of the sequences, piece by piece; labels that contradict what is given are forbidden."""
         done = 0

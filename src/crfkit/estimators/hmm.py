@@ -3,28 +3,37 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from crfkit.base.checkpoints import Checkpoint, digest, seconds_of
+from crfkit.base.checkpoints import Checkpoint, State, digest, seconds_of
 from crfkit.base.parameters import check_number
-from crfkit.chain.inference import log_partition, marginals, score
+from crfkit.chain.inference import decode_flat, log_partition, marginals, score
 from crfkit.chain.potentials import Potentials
-from crfkit.data.dataset import Dataset, Layout, WeightRules
-from crfkit.data.labels import allowed_by, collect_labels, label_numbers, label_sets
-from crfkit.data.sequences import Columns
+from crfkit.data.dataset import Dataset
+from crfkit.data.labels import LabelLists, allowed_by, collect_labels, label_numbers, label_sets
+from crfkit.data.sequences import Columns, holds_integers
 from crfkit.estimators.chained import ChainEstimator
-from crfkit.features.encoders import FeatureSource, PlanEncoder, as_columns
-from crfkit.features.template import Template
+from crfkit.estimators.hmm_tables import (
+    Counter,
+    Floats,
+    Monitor,
+    Tables,
+    Vocabulary,
+    checked,
+    column_encoder,
+    dense_layout,
+    frozen,
+    rows,
+)
+from crfkit.features.encoders import FeatureSource, as_columns
 from crfkit.model.chain_model import ChainModel
 from crfkit.training.optimiser import Callback, Progress, Reason, Result
-
-Floats = NDArray[np.float64]
-_FLOOR = -700.0  # logarithm of what stands for zero
 
 
 class HMM(ChainEstimator):
@@ -47,6 +56,9 @@ class HMM(ChainEstimator):
         Added to the counts of transitions and first labels.
     n_states : int, optional
         How many labels there are if none is known; they are called 0, 1, ...
+    warm_start : bool, default=False
+        Begin Baum-Welch at the probabilities of the last fit, or at those that were set: ``startprob_``, ``transmat_``
+        and ``emissionprob_``. What was not set begins at random. Labels that are all known are counted anew.
     max_iter : int, default=100
         Most iterations of Baum-Welch.
     tol : float, default=1e-6
@@ -62,13 +74,20 @@ class HMM(ChainEstimator):
 
     Attributes
     ----------
-    start_ : float64 array [L], transitions_ : float64 array [L, L]
-        Probabilities.
+    startprob_ : float64 array [L], transmat_ : float64 array [L, L], emissionprob_ : float64 array [L, V]
+        Probabilities of first labels, of labels after labels, and of the values of the only column in the order of
+        ``vocabulary_``. They may be set; with all three there is a model, fitted or not. Rows of ``emissionprob_`` may
+        sum to less than one: the rest is the probability of an unseen value. While fitting, zeros that were set in
+        the first two stay zero.
     emissions_ : list of float64 arrays [L, V + 1]
-        For each column, probabilities of its values in the order of ``vocabulary_``, and last of an unseen one.
-    vocabulary_ : list of lists of str
+        For each column, probabilities of its values, and last of an unseen one.
+    vocabulary_ : list of lists
+        The values of each column: strings, or ints in increasing order if tokens were ints. May be set, before
+        ``emissionprob_``; otherwise the values of an ``emissionprob_`` that was set are 0, 1, ...
     history_ : list of float
         Objective of every iteration of Baum-Welch.
+    monitor_ : Monitor
+        ``history``, the log-likelihood of every iteration of Baum-Welch, ``iter``, and whether it has ``converged``.
 
     Examples
     --------
@@ -78,9 +97,19 @@ class HMM(ChainEstimator):
     [['D', 'N']]
     >>> bool(hmm.log_joint([["the", "dog"]], [["D", "N"]])[0] <= hmm.log_likelihood([["the", "dog"]])[0])
     True
+
+    Tokens may be ints, and parameters may be given:
+
+    >>> hmm = HMM()
+    >>> hmm.startprob_, hmm.transmat_ = [0.5, 0.5], [[0.9, 0.1], [0.2, 0.8]]
+    >>> hmm.emissionprob_ = [[0.9, 0.1], [0.1, 0.9]]
+    >>> log_probability, states = hmm.decode([[0, 0, 1, 1]])
+    >>> round(log_probability, 4), states
+    (-3.7457, [[0, 0, 1, 1]])
     """
 
     _kind = "hmm"
+    _probabilities: Mapping[str, Any] = MappingProxyType({})  # what is known of Tables, and the vocabulary
 
     def __init__(
         self,
@@ -88,6 +117,7 @@ class HMM(ChainEstimator):
         smoothing: float = 0.1,
         transition_smoothing: float = 0.1,
         n_states: int | None = None,
+        warm_start: bool = False,
         max_iter: int = 100,
         tol: float = 1e-6,
         random_state: int | None = None,
@@ -99,6 +129,7 @@ class HMM(ChainEstimator):
         self.smoothing = smoothing
         self.transition_smoothing = transition_smoothing
         self.n_states = n_states
+        self.warm_start = warm_start
         self.max_iter = max_iter
         self.tol = tol
         self.random_state = random_state
@@ -112,7 +143,8 @@ class HMM(ChainEstimator):
 
         Parameters
         ----------
-        X : sequences of strings, or of tuples of strings
+        X : sequences of strings, of ints, or of tuples of strings
+            A list of sequences, each with its tokens.
         y : sequences of labels, optional
             ``y[i][t]`` is a label, None, or a set of labels; ``y[i]`` may be None.
         resume : bool
@@ -127,121 +159,317 @@ class HMM(ChainEstimator):
         check_number(self, "n_states", self.n_states, 1, integer=True, optional=True)
         check_number(self, "max_iter", self.max_iter, 0, integer=True)
         seconds_of(self.checkpoint_every)
+        X = list(X) if isinstance(X, Iterator) else X
+        integers = holds_integers(X)
         columns = as_columns(X)
-        if len(columns) == 0:
-            raise ValueError("there is no sequence to learn from")
-        lines = [f"U{c}:%x[0,{c}]" for c in range(columns.n_columns)]
-        encoder = PlanEncoder(Template("\n".join(["U:", *lines, "B"])).plan())
+        if len(columns.ids) == 0:
+            raise ValueError("there is no token to learn from")
+        given: Mapping[str, Any] = self._probabilities if self.warm_start else {}
+        old = self.model_ if self.warm_start and self._is_fitted() else None
+        values = given.get("vocabulary", [columns.texts()] if integers else [])  # ints in the order of their size
+        integers &= not given or holds_integers(values)
+        encoder = column_encoder(columns.n_columns) if old is None else old.encoder.copy()
+        if given and values and columns.n_columns != len(values):
+            raise ValueError(
+                f"tokens have {columns.n_columns} columns, but HMM starts from a vocabulary of {len(values)}"
+            )
+        if old is None and values:
+            encoder.encode(values, True, 1)
         data = encoder.encode(columns, True, self.n_jobs)
-        counted = _Counter(columns, data, encoder)
-        labels, numbers, allowed = self._labels(y, data.offsets)
-        rule = WeightRules(all_possible_states=True)
-        layout = Layout.build(data, np.zeros(data.n_tokens, np.int32), len(labels), encoder.n_attributes, rule)
+        counted = Counter(data, Vocabulary(encoder))
+        labels, numbers, allowed = self._labels(y, data.offsets, () if old is None else old.labels)
+        layout = dense_layout(data, len(labels), encoder)
         settings = self._settings()
 
-        def model(parameters: _Parameters, info: dict[str, Any]) -> ChainModel:
-            w = parameters.weights(layout, counted)
+        def model(tables: Tables, info: dict[str, Any]) -> ChainModel:
+            w = tables.weights(layout, counted.vocabulary)
             return ChainModel(encoder, labels, layout, w, None, np.dtype(np.float64), settings, info)
 
-        info: dict[str, Any] = {"sequences": len(columns), "tokens": data.n_tokens, "iterations": 0}
+        info: dict[str, Any] = {"sequences": len(columns), "tokens": data.n_tokens, "integers": integers}
         self.history_: list[float] = []
+        self.monitor_ = Monitor()
         reason: Reason = "converged"
         if numbers is not None:
             counts = counted.known(numbers, len(labels))
-            parameters = self._estimate(*counts)
-            value, message = parameters.objective(counts, self.smoothing, self.transition_smoothing), "counted"
+            tables = self._estimate(*counts)
+            value, message = tables.objective(counts, self.smoothing, self.transition_smoothing), "counted"
         else:
             assert allowed is not None
-            keep = Checkpoint.of(self, self._fingerprint(data, allowed, labels), resume)
-            if keep.finished is None:
-                parameters, reason, message = self._baum_welch(counted, allowed, lambda p: model(p, {}), keep)
-                ended = {"tables": vars(parameters), "history": self.history_, "reason": reason, "message": message}
-                keep.finish(ended)
-            else:
-                parameters, self.history_ = _Parameters(**keep.finished["tables"]), keep.finished["history"]
-                reason, message = keep.finished["reason"], keep.finished["message"]
+            start = self._beginning(counted, allowed, given)
+            keep = Checkpoint.of(self, self._fingerprint(data, allowed, labels, given), resume)
+            tables, reason, message = self._baum_welch(counted, allowed, start, lambda p: model(p, {}), keep)
             value = self.history_[-1] if self.history_ else float("nan")
-            info["iterations"] = len(self.history_)
-        self.start_, self.transitions_ = parameters.start, parameters.transitions
-        self.emissions_ = parameters.emissions
-        self.vocabulary_ = counted.vocabulary()
-        info["unseen"] = [_log(e[:, -1]).tolist() for e in parameters.emissions]
-        fitted = model(parameters, info)
-        self.model_ = fitted
-        info |= {"objective": value, "stopped": message}
-        self.result_ = Result(fitted.weights, value, len(self.history_), len(self.history_), reason, message)
         self.n_iter_ = len(self.history_)
+        self.monitor_.converged = reason in ("converged", "tolerance")
+        info |= {"iterations": self.n_iter_, "unseen": tables.unseen, "objective": value, "stopped": message}
+        fitted = model(tables, info)
+        self.model_ = fitted
+        self._know(tables, counted.vocabulary.of(integers))
+        self.result_ = Result(fitted.weights, value, self.n_iter_, self.n_iter_, reason, message)
         return self
 
     def _labels(
-        self, y: Any, offsets: NDArray[np.int64]
+        self, y: Any, offsets: NDArray[np.int64], known: tuple[Any, ...]
     ) -> tuple[tuple[Any, ...], NDArray[np.int32] | None, NDArray[np.bool_] | None]:
-        """The labels; their numbers if all are known, otherwise which ones each token may have."""
+        """The labels, of which some are known before; their numbers, or else which ones each token may have."""
         rows: Any = [None] * (len(offsets) - 1) if y is None else y
         if not isinstance(rows, Columns):
             rows = [row if row is None or isinstance(row, str) else [_single(x) for x in row] for row in rows]
         some = isinstance(rows, Columns) or any(x is not None for row in rows for x in row or ())
-        if not some and self.n_states is None:
+        labels = collect_labels(rows, known) if some else known
+        if known and len(labels) > len(known):
+            raise ValueError(f"label {labels[len(known)]!r} is not one of those that HMM starts from: {known}")
+        n_states = self.n_states or (self._n_given if self.warm_start else None)
+        if not labels and n_states is None:
             raise ValueError("'n_states' of HMM must be given where no label is known")
-        labels = collect_labels(rows) if some else ()
-        if self.n_states is not None and not isinstance(rows, Columns):
-            more = max(0, self.n_states - len(labels))
-            labels += tuple(k for k in range(self.n_states) if k not in labels)[:more]
+        if n_states is not None and not isinstance(rows, Columns):
+            more = max(0, n_states - len(labels))
+            labels += tuple(k for k in range(n_states) if k not in labels)[:more]
         numbers = label_numbers(rows, labels, offsets)
         if numbers.min(initial=0) >= 0:
             return labels, numbers, None
         return labels, None, allowed_by(numbers, label_sets(rows, labels, offsets), len(labels))
 
-    def _estimate(self, start: Floats, transitions: Floats, emissions: list[Floats]) -> _Parameters:
-        """Smoothed relative frequencies of counts [L], [L, L] and [L, V]."""
+    def _estimate(
+        self, start: Floats, transitions: Floats, emissions: list[Floats], zeros: Tables | None = None
+    ) -> Tables:
+        """Smoothed relative frequencies of counts [L], [L, L] and [L, V]; what is zero in ``zeros`` stays so."""
         a, b = self.smoothing, self.transition_smoothing
         unseen = [np.hstack([e, np.zeros((len(e), 1))]) for e in emissions]
-        return _Parameters(_rows(start[None], b)[0], _rows(transitions, b), [_rows(e, a) for e in unseen])
+        first, after = (None, None) if zeros is None else (zeros.start[None] > 0, zeros.transitions > 0)
+        return Tables(rows(start[None], b, first)[0], rows(transitions, b, after), [rows(e, a) for e in unseen])
 
-    def _fingerprint(self, data: Dataset, allowed: NDArray[np.bool_], labels: tuple[Any, ...]) -> dict[str, str]:
-        """What must be the same for the probabilities to be the same."""
-        if self.checkpoint is None:
-            return {}
-        settings = {name: repr(x) for name, x in self._settings().items() if name != "n_jobs"}
-        return {"model": self._kind, **settings, "training data": digest([data.offsets, data.attr, allowed, labels])}
-
-    def _baum_welch(
-        self, counted: _Counter, allowed: NDArray[np.bool_], model: Any, keep: Checkpoint
-    ) -> tuple[_Parameters, Reason, str]:
-        """Expected counts and new parameters in turn, beginning with what the known labels say and a little noise."""
+    def _beginning(self, counted: Counter, allowed: NDArray[np.bool_], given: Mapping[str, Any]) -> Tables:
+        """Where Baum-Welch begins: at what is given, otherwise at what the known labels say and a little noise."""
         n = allowed.shape[1]
+        sizes = {n, self._n_given or n, self.n_states or n} if given else {n}
+        if len(sizes) > 1:
+            raise ValueError(f"labels, 'n_states' and what HMM starts from must be as many, got {sorted(sizes)}")
         rng = np.random.default_rng(self.random_state)
         first = allowed * (0.5 + rng.random(allowed.shape))
         first /= first.sum(axis=1, keepdims=True)
-        parameters = self._estimate(*counted.expected(iter([(first, None)]), n))
-        if saved := keep.part("em", lambda: {"tables": vars(parameters), "history": self.history_}):
-            parameters, self.history_ = _Parameters(**saved["tables"]), saved["history"]
+        tables = self._estimate(*counted.expected(iter([(first, None)]), n))
+        known = {name: given[name] for name in ("start", "transitions", "emissions") if name in given}
+        return replace(tables, **known).grown(counted.vocabulary)
+
+    def _fingerprint(
+        self, data: Dataset, allowed: NDArray[np.bool_], labels: tuple[Any, ...], given: Mapping[str, Any]
+    ) -> dict[str, str]:
+        """What must be the same for the probabilities to be the same."""
+        if self.checkpoint is None:
+            return {}
+        settings = {name: repr(x) for name, x in self._settings().items() if name not in ("n_jobs", "warm_start")}
+        start = [given.get("start"), given.get("transitions"), *given.get("emissions", ())]
+        learned = digest([data.offsets, data.attr, allowed, labels])
+        return {"model": self._kind, **settings, "training data": learned, "starting probabilities": digest(start)}
+
+    def _baum_welch(
+        self,
+        counted: Counter,
+        allowed: NDArray[np.bool_],
+        tables: Tables,
+        model: Callable[[Tables], ChainModel],
+        keep: Checkpoint,
+    ) -> tuple[Tables, Reason, str]:
+        """Expected counts and new probabilities in turn."""
+        n = allowed.shape[1]
+        begin = tables
+
+        def state() -> State:
+            return {"tables": vars(tables), "history": self.history_, "likelihoods": self.monitor_.history}
+
+        if saved := keep.part("em", state) or keep.finished:
+            tables, self.history_ = Tables(**saved["tables"]), saved["history"]
+            self.monitor_.history = saved["likelihoods"]
+        if keep.finished:
+            return tables, keep.finished["reason"], keep.finished["message"]
+
+        def ended(tables: Tables, reason: Reason, message: str) -> tuple[Tables, Reason, str]:
+            keep.finish({**state(), "tables": vars(tables), "reason": reason, "message": message})
+            return tables, reason, message
+
         for _ in range(len(self.history_), self.max_iter):
-            m = model(parameters)
-            value = 0.0
+            m = model(tables)
+            likelihood = 0.0
 
             def posteriors(m: ChainModel = m) -> Iterator[tuple[Floats, Floats]]:
-                nonlocal value
+                nonlocal likelihood
                 for piece, (a, b) in counted.pieces(n * n):
                     p = m.score(piece, self.n_jobs)
                     p = Potentials(p.unary, p.pairwise, allowed=allowed[a:b], offsets=piece.offsets)
                     found = marginals(p, self.n_jobs, pairs=True)
-                    value += float(np.sum(found.log_z))
+                    likelihood += float(np.sum(found.log_z))
                     yield found.nodes.astype(np.float64), found.edges.sum(axis=0)
 
             counts = counted.expected(posteriors(), n)
-            value += parameters.prior(self.smoothing, self.transition_smoothing)
+            value = likelihood + tables.prior(self.smoothing, self.transition_smoothing)
             self.history_.append(value)
-            old, parameters = parameters, self._estimate(*counts)
+            self.monitor_.history.append(likelihood)
+            old, tables = tables, self._estimate(*counts, begin)
             if self.callback is not None:
-                k = len(self.history_)
-                w = m.weights
-                if self.callback(Progress(k, -value, float("nan"), len(w), 1.0, k, 0.0), w.copy()):
-                    return old, "callback", "the callback asked to stop"
+                k, w = len(self.history_), m.weights
+                terms = {"likelihood": -likelihood}
+                progress = Progress(k, -value, float("nan"), len(w), 1.0, k, 0.0, terms=terms)
+                if self.callback(progress, w.copy()):
+                    return ended(old, "callback", "the callback asked to stop")
             if len(self.history_) > 1 and value - self.history_[-2] <= self.tol * abs(value):
-                return parameters, "tolerance", f"the objective rose by less than {self.tol:g}"
+                return ended(tables, "tolerance", f"the objective rose by less than {self.tol:g}")
             keep.tick()
-        return parameters, "max_iter", f"stopped after {self.max_iter} iterations"
+        return ended(tables, "max_iter", f"stopped after {self.max_iter} iterations")
+
+    def _know(self, tables: Tables, values: list[list[Any]]) -> None:
+        self._probabilities = vars(tables) | {"vocabulary": values}
+
+    @property
+    def _n_given(self) -> int | None:
+        """How many labels the probabilities are for, if there are any."""
+        p = self._probabilities
+        return next(
+            (len(x) for x in (p.get("start"), p.get("transitions"), *p.get("emissions", ())) if x is not None), None
+        )
+
+    def _read(self, name: str) -> Any:
+        if name not in self._probabilities:
+            raise AttributeError("this HMM has no such probabilities yet: fit it, or set them")
+        return self._probabilities[name]
+
+    def _set(self, name: str, **given: Any) -> None:
+        """Keeps what a user gives; with all probabilities there is a model."""
+        known = {**self._probabilities, **given}
+        if "emissions" in known:
+            known.setdefault("vocabulary", [list(range(known["emissions"][0].shape[1] - 1))])
+            sizes = [e.shape[1] - 1 for e in known["emissions"]], [len(v) for v in known["vocabulary"]]
+            if sizes[0] != sizes[1]:
+                raise ValueError(f"{name!r} of HMM is for {sizes[0]} values, 'vocabulary_' has {sizes[1]}")
+        shapes = [known[k].shape for k in ("start", "transitions") if k in known]
+        counts = {n for shape in shapes for n in shape} | {len(e) for e in known.get("emissions", ())}
+        counts |= {self.n_states or n for n in counts}
+        if len(counts) > 1:
+            raise ValueError(f"{name!r} of HMM must be for as many labels as the rest, got {sorted(counts)}")
+        self._probabilities = known
+        if not {"start", "transitions", "emissions"} <= known.keys():
+            return
+        values = known["vocabulary"]
+        tables = Tables(known["start"], known["transitions"], known["emissions"])
+        info = {"integers": holds_integers(values), "unseen": tables.unseen}
+        if self._is_fitted():
+            m = replace(self.model_, info={**self.model_.info, **info})
+        else:
+            encoder, labels = column_encoder(1), tuple(range(len(tables.start)))
+            layout = dense_layout(encoder.encode(values, True, 1), len(labels), encoder)
+            m = ChainModel(encoder, labels, layout, np.zeros(0), None, np.dtype(np.float64), self._settings(), info)
+        self.model_ = replace(m, weights=tables.weights(m.layout, Vocabulary(m.encoder)))
+
+    @property
+    def startprob_(self) -> Floats:
+        """Probabilities of the first label, [L]."""
+        return frozen(self._read("start"))
+
+    @startprob_.setter
+    def startprob_(self, value: ArrayLike) -> None:
+        self._set("startprob_", start=checked(value, "startprob_", 1))
+
+    @property
+    def transmat_(self) -> Floats:
+        """Probabilities of a label after a label, [L, L]."""
+        return frozen(self._read("transitions"))
+
+    @transmat_.setter
+    def transmat_(self, value: ArrayLike) -> None:
+        self._set("transmat_", transitions=checked(value, "transmat_", 2))
+
+    @property
+    def emissionprob_(self) -> Floats:
+        """Probabilities of the values of the only column, [L, V]; rows sum to one less that of an unseen value."""
+        emissions = self.emissions_
+        if len(emissions) > 1:
+            raise AttributeError(f"tokens of this HMM have {len(emissions)} columns: look at 'emissions_'")
+        return emissions[0][:, :-1]
+
+    @emissionprob_.setter
+    def emissionprob_(self, value: ArrayLike) -> None:
+        p = checked(value, "emissionprob_", 2, rest=True)
+        rest = np.maximum(1 - p.sum(axis=1, keepdims=True), 0)
+        self._set("emissionprob_", emissions=[np.hstack([p, np.where(rest < 1e-12, 0, rest)])])
+
+    @property
+    def emissions_(self) -> list[Floats]:
+        """Probabilities of the values of each column, [L, V + 1], the last that of an unseen one."""
+        return [frozen(e) for e in self._read("emissions")]
+
+    @property
+    def vocabulary_(self) -> list[list[Any]]:
+        """The values of each column, in the order of ``emissions_``."""
+        return [list(values) for values in self._read("vocabulary")]
+
+    @vocabulary_.setter
+    def vocabulary_(self, values: Any) -> None:
+        if self._is_fitted():
+            raise ValueError("'vocabulary_' of HMM must be set before 'emissionprob_', and not after fitting")
+        if len(values) != 1 or isinstance(values[0], str) or len({str(x) for x in values[0]}) != len(values[0]):
+            raise ValueError(f"'vocabulary_' of HMM must be a list of one list of different values, got {values!r}")
+        self._set("vocabulary_", vocabulary=[list(values[0])])
+
+    def decode(self, X: Any, algorithm: str = "viterbi") -> tuple[float, list[list[Any]]]:
+        """The best labels of every sequence, and the log-probability of all of them together with the input.
+
+        Parameters
+        ----------
+        X : sequences of tokens
+        algorithm : {"viterbi", "map"}
+            The best labelling, or the best label of each token by itself.
+
+        Returns
+        -------
+        log_probability : float
+            :math:`\\sum \\log p(x, y)`; :meth:`log_joint` gives it for each sequence.
+        labels : list of lists of labels
+        """
+        if algorithm not in ("viterbi", "map"):
+            raise ValueError(f"'algorithm' of decode must be 'viterbi' or 'map', got {algorithm!r}")
+        p = self.potentials(X)
+        flat = decode_flat(p, self.n_jobs) if algorithm == "viterbi" else marginals(p, self.n_jobs).nodes.argmax(axis=1)
+        paths = p.split(flat)
+        labels = self.model_.labels
+        return float(np.sum(score(p, paths))), LabelLists([labels[j] for j in path.tolist()] for path in paths)
+
+    def score_samples(self, X: Any) -> tuple[float, list[Floats]]:
+        """Log-likelihood of all sequences, and probabilities of all labels at all tokens.
+
+        Returns
+        -------
+        log_likelihood : float
+            :math:`\\sum \\log p(x)`; :meth:`log_likelihood` gives it for each sequence.
+        posteriors : list of float64 arrays [T, L]
+        """
+        p = self.potentials(X)
+        found = marginals(p, self.n_jobs)
+        return float(np.sum(found.log_z)), p.split(found.nodes)
+
+    def score(self, X: Any, y: Any = None, sample_weight: ArrayLike | None = None) -> float:
+        """With labels, the fraction of tokens labelled right; without, the log-likelihood of all sequences."""
+        if y is not None:
+            return super().score(X, y, sample_weight)
+        found = self.log_likelihood(X)
+        return float(found.sum() if sample_weight is None else np.asarray(sample_weight) @ found)
+
+    def aic(self, X: Any) -> float:
+        """Akaike's criterion, :math:`-2 \\log p(x) + 2 k`; the lower the better.
+
+        The k free parameters are :math:`(L - 1) + L (L - 1) + \\sum_c L (V_c - 1)`.
+        """
+        return 2 * self._n_free - 2 * self.score(X)
+
+    def bic(self, X: Any) -> float:
+        """Bayesian information criterion, :math:`-2 \\log p(x) + k \\log N` with N tokens; see :meth:`aic`."""
+        X = as_columns(X)
+        return float(self._n_free * np.log(len(X.ids))) - 2 * self.score(X)
+
+    @property
+    def _n_free(self) -> int:
+        self._require_fitted()
+        n = len(self.model_.labels)
+        return n - 1 + n * (n - 1) + sum(n * (len(values) - 1) for values in self.vocabulary_)
 
     def log_joint(self, X: Any, y: Any) -> Floats:
         """Log p(x, y) of every sequence with its labels, [S]."""
@@ -262,7 +490,7 @@ class HMM(ChainEstimator):
         rng = np.random.default_rng(random_state)
         X: list[Any] = []
         y: list[Any] = []
-        p = self.start_
+        p = self.startprob_
         for _ in range(length):
             j = int(rng.choice(len(p), p=p))
             row = tuple(
@@ -271,151 +499,18 @@ class HMM(ChainEstimator):
             )
             X.append(row if len(row) > 1 else row[0])
             y.append(self.model_.labels[j])
-            p = self.transitions_[j]
+            p = self.transmat_[j]
         return X, y
 
     @classmethod
     def _of_model(cls, model: ChainModel, params: dict[str, Any], features: FeatureSource, n_jobs: int | None) -> Self:
         out = super()._of_model(model, params, features, n_jobs)
-        layout, n = model.layout, len(model.labels)
-        w = np.asarray(model.weights)
-        out.start_ = np.exp(w[layout.start : layout.start + n])
-        out.transitions_ = np.exp(w[layout.transition].reshape(n, n))
-        names = model.encoder.names()
-        table = w[: len(layout.state_label)].reshape(-1, n)
-        unseen = np.array(model.info["unseen"]).reshape(-1, n)
-        out.vocabulary_, out.emissions_ = [], []
-        for c, low in enumerate(unseen):
-            rows = [k for k, name in enumerate(names) if name.startswith(f"U{c}:")]
-            out.vocabulary_.append([names[k].split(":", 1)[1] for k in rows])
-            out.emissions_.append(np.exp(np.vstack([table[rows] + low, low[None]])).T)
+        vocabulary = Vocabulary(model.encoder)
+        tables = Tables.of_weights(np.asarray(model.weights), model.layout, vocabulary, model.info["unseen"])
+        out._know(tables, vocabulary.of(model.info.get("integers", False)))
         return out
 
 
 def _single(label: Any) -> Any:
     """A label that is the only one of its set."""
     return next(iter(label)) if isinstance(label, (set, frozenset)) and len(label) == 1 else label
-
-
-def _rows(counts: Floats, smoothing: float) -> Floats:
-    """Rows of counts made into probabilities; a row without any count is uniform."""
-    x = counts + smoothing
-    total = x.sum(axis=1, keepdims=True)
-    return np.asarray(np.where(total > 0, x / np.where(total > 0, total, 1), 1 / x.shape[1]))
-
-
-def _log(p: Floats) -> Floats:
-    with np.errstate(divide="ignore"):
-        return np.maximum(np.log(p), _FLOOR)
-
-
-@dataclass
-class _Parameters:
-    start: Floats
-    transitions: Floats
-    emissions: list[Floats]
-
-    def prior(self, smoothing: float, transition_smoothing: float) -> float:
-        """The logarithm of the prior whose mode smoothed counts are, up to a constant."""
-        total = 0.0
-        for a, tables in ((smoothing, self.emissions), (transition_smoothing, [self.start, self.transitions])):
-            if a:
-                total += a * sum(float(_log(x).sum()) for x in tables)
-        return total
-
-    def objective(
-        self, counts: tuple[Floats, Floats, list[Floats]], smoothing: float, transition_smoothing: float
-    ) -> float:
-        """Log p(x, y) of what was counted, plus the logarithm of the prior."""
-        start, transitions, emissions = counts
-        pairs = [(start, self.start), (transitions, self.transitions)]
-        pairs += [(c, e[:, :-1]) for c, e in zip(emissions, self.emissions, strict=True)]
-        return sum(float((c * _log(p)).sum()) for c, p in pairs) + self.prior(smoothing, transition_smoothing)
-
-    def weights(self, layout: Layout, counted: _Counter) -> Floats:
-        """Weights of a chain model: an unseen value costs what the constant attribute says, a seen one the rest."""
-        n = layout.n_labels
-        w = np.zeros(layout.size)
-        table = w[: len(layout.state_label)].reshape(-1, n)  # all attributes with all labels
-        for attributes, e in zip(counted.attributes, self.emissions, strict=True):
-            low = _log(e[:, -1])
-            table[attributes] = (_log(e[:, :-1]) - low[:, None]).T
-            table[counted.constant] += low
-        w[layout.transition] = _log(self.transitions).ravel()
-        w[layout.start : layout.start + n] = _log(self.start)
-        return w
-
-
-class _Counter:
-    """Counts of what happens in the data."""
-
-    def __init__(self, columns: Columns, data: Dataset, encoder: PlanEncoder) -> None:
-        self.data = data
-        names = encoder.names()
-        self.constant = names.index("U:")
-        self.names = names
-        width = columns.n_columns + 1
-        rows = data.attr.reshape(-1, width)  # the attributes of a token come in the order of the templates
-        self.columns: list[NDArray[np.int64]] = []
-        self.attributes: list[NDArray[np.int64]] = []
-        for c in range(width):
-            if (rows[:, c] == self.constant).all():
-                continue
-            attributes, ids = np.unique(rows[:, c], return_inverse=True)
-            self.attributes.append(attributes.astype(np.int64))
-            self.columns.append(ids.reshape(-1))
-        filled = np.diff(data.offsets) > 0
-        self.first = data.offsets[:-1][filled]
-        inner = np.ones(data.n_tokens, bool)
-        inner[self.first] = False
-        self.inner = np.flatnonzero(inner)
-
-    def vocabulary(self) -> list[list[str]]:
-        """The values of each column."""
-        return [[self.names[a].split(":", 1)[1] for a in attributes] for attributes in self.attributes]
-
-    def known(self, y: NDArray[np.int32], n: int) -> tuple[Floats, Floats, list[Floats]]:
-        """Counts where every label is known."""
-        start = np.bincount(y[self.first], minlength=n).astype(np.float64)
-        pairs = np.bincount(y[self.inner - 1].astype(np.int64) * n + y[self.inner], minlength=n * n)
-        emissions = [
-            np.bincount(y.astype(np.int64) * len(a) + ids, minlength=n * len(a)).reshape(n, -1).astype(np.float64)
-            for a, ids in zip(self.attributes, self.columns, strict=True)
-        ]
-        return start, pairs.reshape(n, n).astype(np.float64), emissions
-
-    def expected(
-        self, posteriors: Iterator[tuple[Floats, Floats | None]], n: int
-    ) -> tuple[Floats, Floats, list[Floats]]:
-        """Counts by probabilities of labels and of pairs, piece by piece; independent labels without pairs."""
-        from scipy.sparse import csr_matrix
-
-        nodes = np.empty((self.data.n_tokens, n))
-        pairs = np.zeros((n, n))
-        done = 0
-        independent = False
-        for part, edge in posteriors:
-            nodes[done : done + len(part)] = part
-            done += len(part)
-            if edge is None:
-                independent = True
-            else:
-                pairs += edge
-        if independent:
-            pairs = nodes[self.inner - 1].T @ nodes[self.inner]
-        emissions = []
-        for a, ids in zip(self.attributes, self.columns, strict=True):
-            one = csr_matrix((np.ones(len(ids)), (ids, np.arange(len(ids)))), shape=(len(a), len(ids)))
-            emissions.append(np.ascontiguousarray((one @ nodes).T))
-        return nodes[self.first].sum(axis=0), pairs, emissions
-
-    def pieces(self, per_token: int) -> Iterator[tuple[Dataset, tuple[int, int]]]:
-        """Parts of the data of bounded size, and their tokens."""
-        data = self.data
-        limit = max(1, (1 << 22) // per_token)
-        begin = 0
-        while begin < data.n_sequences:
-            first = int(data.offsets[begin])
-            end = max(begin + 1, int(np.searchsorted(data.offsets, first + limit, side="right")) - 1)
-            yield data.take(np.arange(begin, end)), (first, int(data.offsets[end]))
-            begin = end

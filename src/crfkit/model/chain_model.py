@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import mmap
 import os
 import struct
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -24,7 +26,7 @@ from crfkit.data.dataset import Dataset, Layout
 from crfkit.data.sequences import Columns, Items
 from crfkit.features.encoders import Encoder, FeatureSource, ItemEncoder, PlanEncoder
 
-FORMAT = 1
+FORMAT = 2  # since 2, the header and every array have a checksum
 _DTYPES = dict(F64="f8", F32="f4", I64="i8", I32="i4", U64="u8", U32="u4", U16="u2", U8="u1", BOOL="?")  # noqa: C408
 _PIECE = 1 << 23  # scores held at a time while predicting
 
@@ -182,6 +184,13 @@ class ChainModel:
             for k, a, (i, j) in zip(order.tolist(), attribute.tolist(), pairs, strict=True)
         ]
 
+    def transition_weights(self) -> dict[tuple[Any, Any], float]:
+        """Weights of a label followed by another, without those that are zero, and whatever the constraints say."""
+        n, where = self.layout.n_labels, self.layout.transition
+        known = np.flatnonzero(where >= 0)
+        pairs = zip(known.tolist(), self.weights[where[known]].tolist(), strict=True)
+        return {(self.labels[k // n], self.labels[k % n]): w for k, w in pairs if w}
+
     def transition_table(self) -> NDArray[np.float64]:
         """Scores [L, L] of label i followed by label j; minus infinity where forbidden.
 
@@ -292,10 +301,19 @@ def write_file(path: str | os.PathLike[str], header: dict[str, Any], arrays: dic
     """Writes a model file (safetensors): beside the target first, then renamed, so that no half file remains."""
     from safetensors.numpy import save
 
-    head = json.dumps({"format": FORMAT, **header})
-    data = save({k: np.ascontiguousarray(v) for k, v in arrays.items()}, {"crfkit": head})
+    tensors = {k: np.ascontiguousarray(v) for k, v in arrays.items()}
+    sums = {k: _checksum(k, v) for k, v in tensors.items()}
+    head = json.dumps({"format": FORMAT, **header, "arrays_crc32": sums})
+    head = f'{{"crc32": {zlib.crc32(head.encode())}, {head[1:]}'
+    data = save(tensors, {"crfkit": head})  # in one entry: several would be written in random order
     with whole_file(path) as file:
         file.write(data)
+
+
+def _checksum(name: str, array: NDArray[Any]) -> int:
+    """CRC-32 of an array's name, type, shape and bytes: no single bit can change unseen."""
+    about = repr((name, array.dtype.str, array.shape)).encode()
+    return zlib.crc32(array.reshape(-1).view(np.uint8).data, zlib.crc32(about))
 
 
 def plain_values(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -310,62 +328,71 @@ def plain_values(values: Mapping[str, Any]) -> dict[str, Any]:
     return out
 
 
-def _map_tensors(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """Header and arrays of a safetensors file; every offset is checked."""
+def read_file(path: str | os.PathLike[str], verify: bool = True) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """Header and arrays of a model file of any estimator; offsets are checked, and checksums unless told not to.
+
+    Raises
+    ------
+    ModelError
+        If the file is not a crfkit model, is cut short, damaged, or of a later format.
+    """
     name = os.fspath(path)
     with open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
         if size < 8:
             raise ModelError(f"{name}: not a crfkit model: only {size} bytes")
-        mapped = file.read()  # a map would crash us when the file is overwritten
+        # a map would crash us when the file is overwritten
+        mapped = file.read() if verify else mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     (length,) = struct.unpack("<Q", mapped[:8])
     if length > size - 8 or mapped[8:9] != b"{":
         raise ModelError(f"{name}: not a crfkit model, or one that is cut short")
     try:
         table = json.loads(mapped[8 : 8 + length])
-        header = json.loads(table.pop("__metadata__", {}).get("crfkit", "null"))
+        head = table.pop("__metadata__", {}).get("crfkit", "null")
+        header = json.loads(head)
     except (UnicodeDecodeError, json.JSONDecodeError, RecursionError, AttributeError, TypeError) as e:
         raise ModelError(f"{name}: not a crfkit model: its header is damaged") from e
     if not isinstance(header, dict):
         raise ModelError(f"{name}: a safetensors file, but not a crfkit model")
-    arrays = {}
-    begin = 8 + length
-    for key, entry in table.items():
-        try:
-            dtype = np.dtype(_DTYPES[entry["dtype"]])
-            first, last = (int(n) for n in entry["data_offsets"])
-            shape = tuple(int(n) for n in entry["shape"])
-            count = int(np.prod(shape, dtype=object)) if shape else 1
-            fits = 0 <= first <= last <= size - begin and last - first == count * dtype.itemsize
-        except (KeyError, TypeError, ValueError, OverflowError) as e:
-            raise ModelError(f"{name}: the model is damaged at {key!r}") from e
-        if not fits or min(shape, default=0) < 0:
-            raise ModelError(f"{name}: the model is cut short or damaged at {key!r}")
-        flat = np.frombuffer(mapped, np.uint8, last - first, begin + first)
-        arrays[key] = (flat if _aligned(flat, dtype) else flat.copy()).view(dtype).reshape(shape)
-    return header, arrays
-
-
-def _aligned(flat: NDArray[np.uint8], dtype: Any) -> bool:
-    return bool(flat.ctypes.data % dtype.alignment == 0)
-
-
-def read_file(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """Header and arrays of a model file of any estimator.
-
-    Raises
-    ------
-    ModelError
-        If the file is not a crfkit model, is cut short, or of a later format.
-    """
-    name = os.fspath(path)
-    header, arrays = _map_tensors(path)
     version = header.get("format")
     if not isinstance(version, int) or version < 1:
         raise ModelError(f"{name}: not a crfkit model: no format number")
     if version > FORMAT:
         raise ModelError(f"{name}: written by a later crfkit (format {version}, this one reads {FORMAT})")
+    data = np.frombuffer(mapped, np.uint8, offset=8 + length)
+    arrays = {key: _tensor(name, key, entry, data) for key, entry in table.items()}
+    own, sums = header.pop("crc32", None), header.pop("arrays_crc32", None)
+    if verify and version > 1:
+        if zlib.crc32(f"{{{head.partition(', ')[2]}".encode(errors="surrogatepass")) != own:
+            raise ModelError(f"{name}: the model is damaged: its header does not match its checksum")
+        _check_sums(name, arrays, sums)
     return header, arrays
+
+
+def _tensor(name: str, key: str, entry: Any, data: NDArray[np.uint8]) -> NDArray[Any]:
+    """An array in the data part of a safetensors file, as its entry in the table has it."""
+    try:
+        dtype = np.dtype(_DTYPES[entry["dtype"]])
+        first, last = (int(n) for n in entry["data_offsets"])
+        shape = tuple(int(n) for n in entry["shape"])
+        count = int(np.prod(shape, dtype=object)) if shape else 1
+        fits = 0 <= first <= last <= len(data) and last - first == count * dtype.itemsize
+    except (KeyError, TypeError, ValueError, OverflowError) as e:
+        raise ModelError(f"{name}: the model is damaged at {key!r}") from e
+    if not fits or min(shape, default=0) < 0:
+        raise ModelError(f"{name}: the model is cut short or damaged at {key!r}")
+    flat = data[first:last]
+    aligned = flat.ctypes.data % dtype.alignment == 0
+    return (flat if aligned else flat.copy()).view(dtype).reshape(shape)
+
+
+def _check_sums(name: str, arrays: dict[str, NDArray[Any]], sums: Any) -> None:
+    """Raises if an array does not match its checksum."""
+    if not isinstance(sums, dict) or sums.keys() != arrays.keys():
+        raise ModelError(f"{name}: the model is damaged: its checksums are not those of its arrays")
+    for key, array in arrays.items():
+        if _checksum(key, array) != sums[key]:
+            raise ModelError(f"{name}: the model is damaged: {key!r} does not match its checksum")
 
 
 def group(arrays: Mapping[str, NDArray[Any]], prefix: str) -> dict[str, NDArray[Any]]:
