@@ -81,8 +81,8 @@ class PenalisedChain(ChainEstimator):
     random_state: int | None
     verbose: bool
     callback: Callback | None
-    checkpoint: str | os.PathLike[str] | None
-    checkpoint_every: float | str
+    checkpoint: str | os.PathLike[str] | None = None
+    checkpoint_every: float | str = "5min"
 
     _sums = False  # whether min_freq sums values, as CRFsuite does
     _model_class: type[ChainModel] = ChainModel
