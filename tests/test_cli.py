@@ -172,6 +172,7 @@ def test_start_continues(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "text", "message"),
     [
+        (["train", "-", "-m", "m", "--columns", "0,2"], "a b O\n", "crfkit: error: <stdin>: column 2 holds the labels"),
         (["train", "-", "-m", "m"], "a b O\nc O\n", "crfkit: error: <stdin>:2: expected 3 columns"),
         (["train", "missing.txt", "-m", "m"], None, "No such file or directory: missing.txt"),
         (["train", "-", "-m", "m"], "", "<stdin>: the file holds no sequence"),

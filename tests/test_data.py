@@ -45,6 +45,15 @@ def test_columns() -> None:
 
 
 @pytest.mark.parametrize(
+    ("label", "columns", "named"),
+    [(2, [0, 2], 2), (-1, [0, 1, 2], 2), (2, [-1], -1), (-3, [1, 0], 0), (1, [-2, 0], -2)],
+)
+def test_labels_are_not_learned_from(label: int, columns: list[int], named: int) -> None:
+    with pytest.raises(DataError, match=f"<stream>: column {named} holds the labels"):
+        read(TEXT, label=label, columns=columns)
+
+
+@pytest.mark.parametrize(
     ("text", "expected"),
     [
         (b"a\tO\n\n\n\nb\tO", [["a"], ["b"]]),  # many blank lines, no last newline
@@ -150,6 +159,8 @@ CONLLU = """# sent_id = 1
 
 
 def test_conllu() -> None:
+    with pytest.raises(ValueError, match="column 'feats' holds the labels"):
+        read_conllu(io.BytesIO(CONLLU.encode()), columns=("form", "feats"), label="upos+feats")
     X, y = read_conllu(io.BytesIO(CONLLU.encode()))
     assert y is not None
     assert (X[0], y[0]) == (["Die", "zu", "Hund"], ["DET", "ADP", "NOUN"])

@@ -61,14 +61,39 @@ def test_values_and_items() -> None:
     assert "n = 2.5" in str(crf.explain([{"n": 2.5}]))
 
 
-def test_constraints_are_told() -> None:
+def test_the_runner_up_is_allowed() -> None:
+    """Of the labels that the constraints allow between the neighbours, the most probable; or none."""
+    x, y = ["a", "b", "c", "d"], ["B-X", "I-X", "O", "B-Y"]
+    crf = CRF(constraints="bio", c2=0.1).fit([x], [y])
+    found = crf.explain(x)
+    assert [d.label for d in found] == y
+    p = crf.potentials([x])
+    labels = list(crf.classes_)
+    nodes = crf.predict_marginals([x])[0]
+    path = [labels.index(label) for label in y]
+    for t, d in enumerate(found):
+        scores = [score(p, [*path[:t], j, *path[t + 1 :]]) for j in range(len(labels))]
+        others = [j for j in range(len(labels)) if j != path[t] and np.isfinite(scores[j])]
+        if not others:
+            assert (d.runner_up, d.log_odds, d.contributions) == (None, np.inf, ())
+            continue
+        best = others[int(np.argmax(nodes[t, others]))]
+        assert d.runner_up == labels[best]
+        assert d.log_odds == pytest.approx(scores[path[t]] - scores[best])
+    assert found[0].runner_up is None  # only B-X may stand before I-X
+    assert "a: B-X" in str(found)
+    assert "no other label is allowed here" in str(found)
+    assert "no other label is allowed here" in found.to_html()
+    assert "inf" not in str(found) + found.to_html()
+    assert json.loads(json.dumps(found.to_dict(), allow_nan=False))["decisions"][0]["log_odds"] is None
+
+
+def test_given_labels_that_are_forbidden() -> None:
     crf = CRF(constraints="bio").fit([["a", "b", "c"]], [["B-X", "I-X", "O"]])
-    found = crf.explain(["a", "b", "c"])
-    kinds = [c.kind for c in found[2].contributions + found[0].contributions]
-    assert "constraint" in kinds
+    found = crf.explain(["a", "b", "c"], ["O", "I-X", "O"])
+    assert found[1].log_odds == -np.inf
+    assert [c.name for c in found[1].contributions if c.kind == "constraint"] == ["I-X is not allowed here"]
     json.dumps(found.to_dict(), allow_nan=False)
-    assert "inf" in found.to_text()
-    assert "<table>" in found.to_html()
 
 
 def test_html_escapes() -> None:

@@ -237,7 +237,7 @@ def test_memm_greedy_and_files(tmp_path: Any) -> None:
 
 
 @pytest.mark.parametrize("algorithm", ["newton-cg", "sgd", "adagrad", "sag", "smd"])
-def test_memm_takes_all_optimisers(algorithm: str) -> None:
+def test_memm_takes_all_optimisers(algorithm: Any) -> None:
     X, y = load_corpus("ingredients", "train")
     X, y = X[:60], y[:60]
     best = MEMM(tol=1e-8, c2=10.0).fit(X, y).result_.value

@@ -18,7 +18,7 @@ from crfkit.integrations import from_lists, from_table, to_arrow, to_table
 X = [["two", "red", "pears"], ["one"], ["a", "pear"]]
 Y = [["B-QTY", "O", "B-NAME"], ["B-QTY"], ["B-QTY", "B-NAME"]]
 TABLE = {
-    "sentence": ["s1", "s1", "s1", "s2", "s1", "s1"],
+    "sentence": ["s1", "s1", "s1", "s2", "s3", "s3"],
     "word": [w for x in X for w in x],
     "shape": ["x"] * 6,
     "tag": [t for y in Y for t in y],
@@ -27,7 +27,7 @@ TABLE = {
 
 def tables() -> list[Any]:
     out: list[Any] = [pytest.param(lambda x: x, id="dict")]
-    for name, maker in (("pandas", "DataFrame"), ("pyarrow", "table")):
+    for name, maker in (("pandas", "DataFrame"), ("polars", "DataFrame"), ("pyarrow", "table")):
         if importlib.util.find_spec(name) is not None:
             out.append(pytest.param(getattr(importlib.import_module(name), maker), id=name))
     return out
@@ -48,6 +48,52 @@ def test_tables_in(make: Any) -> None:
     assert (list(data.X), list(data.y or [])) == (X, Y)
 
 
+@pytest.mark.parametrize("make", tables())
+def test_numbers_on_the_first_row_only(make: Any) -> None:
+    """The layout of the best-known NER table: "Sentence: 1", then nothing until the next sentence."""
+    table = make({**TABLE, "sentence": ["Sentence: 1", None, None, "Sentence: 2", "Sentence: 3", None]})
+    with pytest.raises(ValueError, match=r"column 'sentence', row 1: there is no value\. .* give fill=True"):
+        from_table(table, "word", label="tag", by="sentence")
+    data = from_table(table, "word", label="tag", by="sentence", fill=True)
+    assert (list(data.X), list(data.y or [])) == (X, Y)
+    numbers = make({**TABLE, "sentence": [1, None, None, 2, 3, None]})  # pandas makes floats and NaN of them
+    assert list(from_table(numbers, "word", by="sentence", fill=True).X) == X
+    text = make({**TABLE, "sentence": ["1", "", "", "2", "3", " "]})  # as the csv module reads them
+    assert list(from_table(text, "word", by="sentence", fill=True).X) == X
+    with pytest.raises(ValueError, match="row 1: there is no value"):
+        from_table(text, "word", by="sentence")
+    with pytest.raises(ValueError, match="row 0: there is no value, and none above"):
+        from_table(make({**TABLE, "sentence": [None, 1, 1, 2, 3, 3]}), "word", by="sentence", fill=True)
+
+
+@pytest.mark.parametrize("make", tables())
+def test_numbers_that_come_back(make: Any) -> None:
+    table = make({"s": [1, 2, 1, 2], "doc": ["a", "a", "b", "b"], "w": ["p", "q", "r", "s"]})
+    with pytest.raises(ValueError, match=r"column 's', row 2: the sequence 1 of row 0 comes back .* repeats='group'"):
+        from_table(table, "w", by="s")
+    assert list(from_table(table, "w", by="s", repeats="group").X) == [["p", "r"], ["q", "s"]]
+    assert list(from_table(table, "w", by="s", repeats="new").X) == [["p"], ["q"], ["r"], ["s"]]
+    assert list(from_table(table, "w", by=["doc", "s"]).X) == [["p"], ["q"], ["r"], ["s"]]
+    with pytest.raises(ValueError, match="'repeats' of from_table"):
+        from_table(table, "w", by="s", repeats="join")
+
+
+@pytest.mark.parametrize("dtype", ["category", "Int64", "float64", "int64[pyarrow]"])
+def test_kinds_of_pandas_columns(dtype: str) -> None:
+    pd = pytest.importorskip("pandas")
+    if "pyarrow" in dtype:
+        pytest.importorskip("pyarrow")
+    table = pd.DataFrame({**TABLE, "sentence": pd.Series([1, None, None, 2, 3, None], dtype=dtype)})
+    with pytest.raises(ValueError, match="row 1: there is no value"):
+        from_table(table, "word", by="sentence")
+    table["tag"] = table["tag"].astype("category")
+    data = from_table(table, "word", label="tag", by="sentence", fill=True)
+    assert (list(data.X), list(data.y or [])) == (X, Y)
+    table["word"] = table["word"].astype("string").where(table["word"] != "one")
+    with pytest.raises(ValueError, match=r"'word', row 3: there is no value.*keep_default_na"):
+        from_table(table, "word", by="sentence", fill=True)
+
+
 @pytest.mark.parametrize(
     ("library", "maker", "write"), [("pandas", "DataFrame", to_table), ("pyarrow", "table", to_arrow)]
 )
@@ -65,6 +111,10 @@ def test_tables_out_and_in_again(library: str, maker: str, write: Any, monkeypat
 def test_faults() -> None:
     with pytest.raises(ValueError, match="row 1: there is no value"):
         from_table({"s": [1, 1], "w": ["a", None]}, "w", by="s")
+    with pytest.raises(ValueError, match="column 'w' has 3 rows, column 's' has 2"):
+        from_table({"s": [1, 1], "w": ["a", "b", "c"]}, "w", by="s")
+    with pytest.raises(ValueError, match="'by' of from_table"):
+        from_table({"s": [1, 1], "w": ["a", "b"]}, "w", by=[])
     with pytest.raises(ValueError, match="sequence 0: 3 tokens, but 1 labels"):
         from_lists({"tokens": X, "tags": [["A"], ["A"], ["A"]]}, label="tags")
     with pytest.raises(ValueError, match="different lengths"):
@@ -78,6 +128,27 @@ def test_numbered_labels_get_their_names() -> None:
     data = from_lists(Dataset(tokens=[["a", "b"]], tags=[[1, 0]]), label="tags")
     assert data.y is not None
     assert list(data.y) == [["B", "O"]]
+
+
+def test_numbers_that_name_no_label() -> None:
+    class Dataset(dict[str, Any]):
+        features = {"tags": SimpleNamespace(feature=SimpleNamespace(names=["O", "B"]))}  # noqa: RUF012
+
+    tokens = [["a"], ["a", "b"]]
+    data = from_lists(Dataset(tokens=tokens, tags=[[0], [1, -100]]), label="tags")
+    assert data.y == [["O"], ["B", None]]
+    assert CRF(c2=0.01).fit(*data).predict([["a"]])[0][0] in ("O", "B")
+    for number in (-1, 2, -99, 0.5, "O"):
+        with pytest.raises(ValueError, match=rf"sequence 1, position 1: there is no label {number!r}: .* 0 to 1"):
+            from_lists(Dataset(tokens=tokens, tags=[[0], [1, number]]), label="tags")
+    assert from_lists({"tokens": tokens, "tags": [[7], [None, -100]]}, label="tags").y == [["7"], [None, None]]
+    with pytest.raises(ValueError, match="sequence 0, position 0: there is no label -1"):
+        from_lists({"tokens": tokens, "tags": [[-1], [1, 0]]}, label="tags")
+    assert from_lists({"tokens": tokens, "tags": [["-1"], ["-100", "a"]]}, label="tags").y[0] == ["-1"]
+    assert from_lists({"tokens": [["a"]], "tags": [[float("nan")]]}, label="tags").y == [[None]]
+    assert from_table({"s": [1, 1], "w": ["a", "b"], "t": [-100, 4]}, "w", label="t", by="s").y == [[None, "4"]]
+    with pytest.raises(ValueError, match="sequence 0: column 'text' must hold lists, got 'two cups'"):
+        from_lists({"text": ["two cups"]}, "text")
 
 
 def test_estimators_take_arrow_arrays_and_series() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from seqeval.metrics import classification_report, f1_score
 from seqeval.metrics.sequence_labeling import get_entities
-from sklearn.metrics import confusion_matrix
+from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 
 from crfkit import metrics
 
@@ -45,7 +45,9 @@ def test_scores_equal_seqeval(data: list[list[tuple[str, str]]]) -> None:
         assert scores[""].f1 == pytest.approx(f1_score(y_true, y_pred))
         report = classification_report(y_true, y_pred, output_dict=True) if scores[""].support else {}
     for kind, score in scores.items():
-        if kind and score.support:
+        if kind == "":
+            continue
+        if score.support:
             assert score.precision == pytest.approx(report[kind]["precision"])
             assert score.recall == pytest.approx(report[kind]["recall"])
             assert score.support == report[kind]["support"]
@@ -87,6 +89,57 @@ def test_report() -> None:
     assert numbers.accuracy == 1.0
     empty = metrics.evaluate([], [])
     assert empty.accuracy == 0.0
+
+
+@settings(max_examples=100)
+@given(pairs(BIO))
+def test_means_equal_seqevals_and_scikit_learns(data: list[list[tuple[str, str]]]) -> None:
+    y_true, y_pred = split(data)
+    report = metrics.evaluate(y_true, y_pred)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if report.chunks is not None and report.chunks[""].support:
+            expected = classification_report(y_true, y_pred, output_dict=True)
+            for mean, name in ((report.macro, "macro avg"), (report.weighted, "weighted avg")):
+                for k, part in enumerate(("precision", "recall", "f1-score")):
+                    assert mean[k] == pytest.approx(expected[name][part])
+        flat = [[x for s in y for x in s] for y in (y_true, y_pred)]
+        tags = metrics.evaluate([[f"T{x}" for x in s] for s in y_true], [[f"T{x}" for x in s] for s in y_pred])
+        for mean, name in ((tags.macro, "macro"), (tags.weighted, "weighted")):
+            expected = precision_recall_fscore_support(*flat, average=name, zero_division=0)
+            assert mean[:3] == pytest.approx(expected[:3])
+
+
+def test_report_shows_its_means() -> None:
+    report = metrics.evaluate([["B-X", "I-X", "O"], ["B-<Y>"]], [["B-X", "I-X", "O"], ["O"]])
+    assert report.macro[:4] == (0.5, 0.5, 0.5, 2)
+    assert report.to_dict()["weighted"]["f1"] == 0.5
+    lines = str(report).split("\n")
+    assert [line.split()[0] for line in lines[-6:-3]] == ["all", "macro", "weighted"]
+    assert repr(report) == "<Report: f1 0.6667, 4 tokens, 2 sequences>"
+    assert "<th>&lt;Y&gt;</th><td>0.00</td>" in report._repr_html_()
+    assert repr(metrics.evaluate([[1]], [[1]])) == "<Report: accuracy 1.0000, 1 tokens, 1 sequences>"
+    assert str(metrics.evaluate([], []))
+
+
+class Copy:
+    def predict(self, X: list[list[str]]) -> list[list[str]]:
+        return X
+
+
+def test_scorers() -> None:
+    y_true, y_pred = [["B-X", "O"], ["B-X"]], [["B-X", "O"], ["O"]]
+    assert metrics.f1_scorer(Copy(), y_pred, y_true) == pytest.approx(2 / 3)
+    assert metrics.f1_scorer(Copy(), y_pred, y_true, sample_weight=[1, 0]) == 1.0
+    assert metrics.f1_scorer(Copy(), [["O"]], [["O"]]) == 0.0
+    assert metrics.accuracy_scorer(Copy(), y_pred, y_true) == pytest.approx(2 / 3)
+    assert metrics.accuracy_scorer(Copy(), y_pred, y_true, sample_weight=[1, 2]) == 0.5
+    with pytest.raises(ValueError, match="got 'NOUN': use accuracy_scorer"):
+        metrics.f1_scorer(Copy(), [["NOUN"]], [["O"]])
+    with pytest.raises(ValueError, match="a weight for each of 2 sequences"):
+        metrics.accuracy_scorer(Copy(), y_pred, y_true, sample_weight=[1])
+    with pytest.raises(ValueError, match="must be known"):
+        metrics.f1_scorer(Copy(), y_pred, [["B-X", None], ["O"]])
 
 
 def test_lengths_must_fit() -> None:

@@ -151,7 +151,7 @@ def test_training_with_backward_gradients() -> None:
 
 
 @pytest.mark.parametrize("name", CONVEX)
-def test_convex_methods_reach_the_minimum(name: str) -> None:
+def test_convex_methods_reach_the_minimum(name: Any) -> None:
     X, y = load_corpus("ingredients", "train")
     X, y = X[:120], y[:120]
     best = CRF(c2=1.0, tol=1e-9).fit(X, y).result_.value
@@ -162,7 +162,7 @@ def test_convex_methods_reach_the_minimum(name: str) -> None:
 
 @pytest.mark.parametrize(("name", "passes"), [("sgd", 150), ("smd", 100), ("adagrad", 150), ("sag", 30)])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_stochastic_methods_reach_the_minimum_of_the_whole_sample(name: str, passes: int, dtype: str) -> None:
+def test_stochastic_methods_reach_the_minimum_of_the_whole_sample(name: Any, passes: int, dtype: str) -> None:
     X, y = load_corpus("ingredients", "train")
     f = CRF(c2=1.0, dtype="float64").objective(X, y)
     best = CRF(c2=1.0, tol=1e-9, dtype="float64").fit(X, y).result_.value
@@ -173,7 +173,7 @@ def test_stochastic_methods_reach_the_minimum_of_the_whole_sample(name: str, pas
 
 @pytest.mark.parametrize("name", [*CONVEX[1:], *MARGIN])
 @pytest.mark.parametrize("case", [0, 1, 2, 3, 4])
-def test_all_learn_with_all_features(name: str, case: int) -> None:
+def test_all_learn_with_all_features(name: Any, case: int) -> None:
     X, y = problem(4, n=30)
     for s in y:
         for t in range(1, len(s)):
@@ -357,7 +357,7 @@ def test_early_stopping_keeps_the_best_weights() -> None:
 
 
 @pytest.mark.parametrize("name", ["sgd", "smd", "adagrad", *MARGIN])
-def test_partial_fit_follows_a_stream(name: str) -> None:
+def test_partial_fit_follows_a_stream(name: Any) -> None:
     X, y = load_corpus("ingredients", "train")
     X_test, y_test = load_corpus("ingredients", "test")
     crf = CRF(algorithm=name)
@@ -387,7 +387,7 @@ def test_partial_fit_is_for_stochastic_methods() -> None:
 def test_wrong_settings_are_named() -> None:
     X, y = problem(0)
     for crf, text in [
-        (CRF(algorithm="adam"), "'algorithm' of CRF must be one of 'lbfgs'"),
+        (CRF(algorithm="adam"), "'algorithm' of CRF must be one of 'lbfgs'"),  # type: ignore[arg-type]
         (CRF(algorithm="sgd", c1=1.0), "'c1' of CRF must be 0"),
         (CRF(algorithm=SGD(learning_rate=-1.0)), "'learning_rate' of SGD must be a number > 0"),
         (CRF(algorithm=SGD(batch_size=0)), "'batch_size' of SGD must be an int >= 1"),
@@ -425,7 +425,7 @@ def test_constraints_hold_in_margin_training() -> None:
 
 
 @pytest.mark.parametrize("name", ["sgd", "smd", "adagrad", "sag"])
-def test_an_optimum_is_not_left(name: str) -> None:
+def test_an_optimum_is_not_left(name: Any) -> None:
     X, y = load_corpus("ingredients", "train")
     crf = CRF(c2=0.1).fit(X, y)
     f = crf.objective(X, y)

@@ -295,7 +295,7 @@ def test_entropy_with_c1_and_warm_start() -> None:
     ("algorithm", "beam"),
     [("lbfgs", None), ("lbfgs", "fixed:3"), ("newton-cg", None), ("sgd", None), ("sgd", "fixed:3")],
 )
-def test_iterations_count_on_and_both_terms_are_told(algorithm: str, beam: str | None) -> None:
+def test_iterations_count_on_and_both_terms_are_told(algorithm: Any, beam: str | None) -> None:
     X, y = load_corpus("ingredients", "train")
     known = [list(row) for row in y[:40]] + [None] * 40
     seen: list[Any] = []

@@ -216,7 +216,7 @@ def hidden_ingredients(known: float, sets: float) -> tuple[Any, Any]:
 
 @pytest.mark.parametrize("name", ["newton-cg", *STOCHASTIC])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_partial_labels_end_at_the_same_optimum(name: str, dtype: str) -> None:
+def test_partial_labels_end_at_the_same_optimum(name: Any, dtype: str) -> None:
     X, y = hidden_ingredients(0.7, 0.0)
     best = CRF(c2=1.0, tol=1e-9, dtype="float64").fit(X, y)
     f = best.objective(X, y)
@@ -227,7 +227,7 @@ def test_partial_labels_end_at_the_same_optimum(name: str, dtype: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["newton-cg", *STOCHASTIC])
-def test_partial_labels_end_at_a_minimum(name: str) -> None:
+def test_partial_labels_end_at_a_minimum(name: Any) -> None:
     """With fewer labels there are several; whichever is found, L-BFGS finds nothing much better from there."""
     X, y = hidden_ingredients(0.6, 0.2)
     best = CRF(c2=1.0).fit(X, y).result_.value
@@ -238,7 +238,7 @@ def test_partial_labels_end_at_a_minimum(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["newton-cg", *STOCHASTIC])
-def test_entropy_ends_near_where_lbfgs_does(name: str) -> None:
+def test_entropy_ends_near_where_lbfgs_does(name: Any) -> None:
     X, y = load_corpus("ingredients", "train")
     X = list(X[:160])
     known = [list(row) if i < 40 else None for i, row in enumerate(y[:160])]
@@ -261,7 +261,7 @@ def test_entropy_ends_near_where_lbfgs_does(name: str) -> None:
 
 @pytest.mark.parametrize("name", [*STOCHASTIC, *MARGIN, "newton-cg"])
 @pytest.mark.parametrize("case", range(len(CASES)))
-def test_all_learn_from_partial_labels(name: str, case: int) -> None:
+def test_all_learn_from_partial_labels(name: Any, case: int) -> None:
     X, y = partial_problem(3, **CASES[case])
     if name == "sag" and case == 1:
         return
@@ -302,13 +302,13 @@ def _fields(model: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", MARGIN)
-def test_margins_know_no_entropy(name: str) -> None:
+def test_margins_know_no_entropy(name: Any) -> None:
     with pytest.raises(ValueError, match=f"'entropy_weight' of CRF must be 0 for the algorithm '{name}'"):
         CRF(algorithm=name, entropy_weight=0.1).fit([["a"], ["b"]], [["A"], None])
 
 
 @pytest.mark.parametrize("name", ["newton-cg", *STOCHASTIC, *MARGIN])
-def test_contradictions_name_the_sequence(name: str) -> None:
+def test_contradictions_name_the_sequence(name: Any) -> None:
     with pytest.raises(ValueError, match="sequence 1: no labelling fits both"):
         CRF(algorithm=name, constraints="bio").fit(
             [["a", "b"], ["a", "b", "c"]], [["B-X", "I-X"], [{"O", "B-Y"}, {"I-X"}, None]]
@@ -316,7 +316,7 @@ def test_contradictions_name_the_sequence(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["newton-cg", *STOCHASTIC])
-def test_an_interrupt_keeps_the_weights(name: str) -> None:
+def test_an_interrupt_keeps_the_weights(name: Any) -> None:
     X, y = load_corpus("ingredients", "train")
     known = [list(row) if i < 30 else None for i, row in enumerate(y[:60])]
 
@@ -339,7 +339,7 @@ def test_an_interrupt_keeps_the_weights(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", STOCHASTIC)
-def test_the_ramp(name: str) -> None:
+def test_the_ramp(name: Any) -> None:
     """The weight grows pass by pass, and is whole again afterwards."""
     X, y = load_corpus("ingredients", "train")
     known = [list(row) if i < 30 else None for i, row in enumerate(y[:60])]

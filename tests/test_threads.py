@@ -30,7 +30,7 @@ def fit(estimator: Any) -> Callable[[Any], Any]:
     return lambda n: estimator(n_jobs=n).fit(X, Y).predict(X)
 
 
-def weights(algorithm: str, n: Any) -> Any:
+def weights(algorithm: Any, n: Any) -> Any:
     return CRF(algorithm=algorithm, n_jobs=n, max_iter=2).fit(X, Y).weights_
 
 

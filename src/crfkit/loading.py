@@ -3,18 +3,37 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import Any, TypeVar, overload
 
+from crfkit.base.parameters import Estimator
 from crfkit.estimators import CRF, HMM, MEMM
-from crfkit.model.chain_model import read_file
+from crfkit.model.chain_model import ModelError, read_file
 
 __all__ = ["load"]
+
+Path = str | os.PathLike[str]
+Kind = TypeVar("Kind", bound=Estimator)
 
 _CHAINS: dict[str, type[CRF | HMM | MEMM]] = {"crf": CRF, "hmm": HMM, "memm": MEMM}
 _GRAPHS = {"graph_crf": "GraphCRF", "skip_chain_crf": "SkipChainCRF", "factorial_crf": "FactorialCRF"}
 
 
-def load(path: str | os.PathLike[str], features: Any = None, n_jobs: int | None = -1, verify: bool = True) -> Any:
+@overload
+def load(
+    path: Path, features: Any = None, n_jobs: int | None = -1, verify: bool = True, *, kind: type[Kind]
+) -> Kind: ...
+@overload
+def load(
+    path: Path, features: Any = None, n_jobs: int | None = -1, verify: bool = True, *, kind: None = None
+) -> Any: ...
+def load(
+    path: Path,
+    features: Any = None,
+    n_jobs: int | None = -1,
+    verify: bool = True,
+    *,
+    kind: type[Estimator] | None = None,
+) -> Estimator:
     """Reads a model that ``save`` of any estimator wrote, or a model file of CRFsuite, CRF++ (text) or Wapiti.
 
     Parameters
@@ -28,6 +47,8 @@ def load(path: str | os.PathLike[str], features: Any = None, n_jobs: int | None 
         Whether to check the checksums of the header and of every array. Without, the file is mapped into memory instead
         of read, so that processes share it and large models are there at once; it must then not be written over in
         place while the model is in use (``save`` does not: it replaces the file).
+    kind : type, optional
+        What the file must hold, such as ``CRF``; type checkers then know what they get.
 
     Returns
     -------
@@ -37,7 +58,8 @@ def load(path: str | os.PathLike[str], features: Any = None, n_jobs: int | None 
     Raises
     ------
     crfkit.ModelError
-        If the file is not a model, is cut short, or does not match its checksums; the message names file and array.
+        If the file is not a model, is cut short, or does not match its checksums; the message names file and
+        array. If it holds another kind of model than ``kind``.
 
     Examples
     --------
@@ -46,10 +68,17 @@ def load(path: str | os.PathLike[str], features: Any = None, n_jobs: int | None 
     >>> crf = CRF().fit([["a", "b"]], [["A", "B"]])
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     crf.save(os.path.join(folder, "model.crfkit"))
-    ...     again = load(os.path.join(folder, "model.crfkit"))
+    ...     again = load(os.path.join(folder, "model.crfkit"), kind=CRF)
     >>> again.predict([["a", "b"]])
     [['A', 'B']]
     """
+    found = _load(path, features, n_jobs, verify)
+    if kind is not None and not isinstance(found, kind):
+        raise ModelError(f"{os.fspath(path)}: the model is of the kind {type(found).__name__}, not {kind.__name__}")
+    return found
+
+
+def _load(path: Path, features: Any, n_jobs: int | None, verify: bool) -> Estimator:
     with open(path, "rb") as file:
         head = file.read(8)
     if head.startswith((b"lCRF", b"#mdl#", b"version:")):
@@ -68,5 +97,6 @@ def load(path: str | os.PathLike[str], features: Any = None, n_jobs: int | None 
     if kind in _GRAPHS:
         from crfkit import graph  # its estimators are made of the parts of this package
 
-        return getattr(graph, _GRAPHS[kind])._restore(name, header, arrays, features, n_jobs)
+        estimator: Estimator = getattr(graph, _GRAPHS[kind])._restore(name, header, arrays, features, n_jobs)
+        return estimator
     return _CHAINS.get(kind, CRF)._restore(name, header, arrays, features, n_jobs)

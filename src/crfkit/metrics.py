@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,17 @@ from numpy.typing import ArrayLike, NDArray
 from crfkit.chain.constraints import CLOSING, OPENING, TAGS, split_label
 from crfkit.data.sequences import Columns
 
-__all__ = ["Report", "confusion", "evaluate", "sequence_accuracy", "span_scores", "spans", "token_accuracy"]
+__all__ = [
+    "Report",
+    "accuracy_scorer",
+    "confusion",
+    "evaluate",
+    "f1_scorer",
+    "sequence_accuracy",
+    "span_scores",
+    "spans",
+    "token_accuracy",
+]
 
 Labels = Sequence[Sequence[Any]]
 
@@ -44,6 +55,14 @@ class Score(NamedTuple):
         recall = correct / true if true else 0.0
         f1 = 2 * correct / (true + predicted) if correct else 0.0
         return cls(precision, recall, f1, true, predicted, correct)
+
+    @classmethod
+    def mean(cls, scores: Sequence[Score], weights: Sequence[float]) -> Score:
+        """Weighted means of precision, recall and F1, each by itself; counts are added up."""
+        total = sum(weights)
+        parts = [w / total if total else 0.0 for w in weights]
+        means = [sum(w * s[k] for w, s in zip(parts, scores, strict=True)) for k in range(3)]
+        return cls(*means, *(sum(s[k] for s in scores) for k in (3, 4, 5)))  # type: ignore[arg-type]
 
 
 @lru_cache(maxsize=65536)
@@ -116,10 +135,19 @@ def token_accuracy(y_true: Labels, y_pred: Labels, sample_weight: ArrayLike | No
     0.6666666666666666
     """
     _check(y_true, y_pred)
-    weights = np.ones(len(y_true)) if sample_weight is None else np.asarray(sample_weight, float)
     right = [sum(x == y for x, y in zip(a, b, strict=True)) for a, b in zip(y_true, y_pred, strict=True)]
-    total = float(weights @ [len(a) for a in y_true])
-    return float(weights @ right) / total if total else 0.0
+    return _ratio(right, [len(a) for a in y_true], sample_weight)
+
+
+def _ratio(part: Sequence[float], whole: Sequence[float], sample_weight: ArrayLike | None) -> float:
+    """The quotient of two weighted sums over sequences; 0 if there is nothing to divide by."""
+    if sample_weight is None:
+        return sum(part) / sum(whole) if any(whole) else 0.0
+    weights = np.asarray(sample_weight, np.float64)
+    if weights.shape != (len(whole),):
+        raise ValueError(f"'sample_weight' must have a weight for each of {len(whole)} sequences, got {weights.shape}")
+    total = float(weights @ np.asarray(whole, np.float64))
+    return float(weights @ np.asarray(part, np.float64)) / total if total else 0.0
 
 
 def sequence_accuracy(y_true: Labels, y_pred: Labels) -> float:
@@ -179,9 +207,45 @@ def confusion(y_true: Labels, y_pred: Labels) -> tuple[list[Any], NDArray[np.int
     return labels, counts
 
 
-@dataclass(frozen=True)
+def accuracy_scorer(estimator: Any, X: Any, y: Labels, sample_weight: ArrayLike | None = None) -> float:
+    """Token accuracy of an estimator's predictions, for ``scoring=`` of scikit-learn's searches.
+
+    Examples
+    --------
+    >>> from crfkit import CRF
+    >>> X, y = [["a", "b"], ["b"]], [["B-A", "O"], ["O"]]
+    >>> accuracy_scorer(CRF().fit(X, y), X, y)
+    1.0
+    """
+    return token_accuracy(y, estimator.predict(X), sample_weight)
+
+
+def f1_scorer(estimator: Any, X: Any, y: Labels, sample_weight: ArrayLike | None = None) -> float:
+    """F1 of all chunks of an estimator's predictions, for ``scoring=`` of scikit-learn's searches.
+
+    Labels must be those of a chunking scheme (B-X, I-X, O); F1 is 0 if there is no chunk.
+
+    Examples
+    --------
+    >>> from crfkit import CRF
+    >>> X, y = [["a", "b"], ["b"]], [["B-A", "O"], ["O"]]
+    >>> f1_scorer(CRF().fit(X, y), X, y)
+    1.0
+    """
+    found = estimator.predict(X)
+    _check(y, found)
+    labels = {label for rows in (y, found) for row in rows for label in row}
+    if labels - {"O"} and not _are_chunks(labels):
+        other = next(x for x in sorted(labels - {"O"}, key=str) if not _are_chunks({x}))
+        raise ValueError(f"f1_scorer needs labels such as B-X, I-X and O, got {other!r}: use accuracy_scorer")
+    pairs = [(spans(a), spans(b)) for a, b in zip(y, found, strict=True)]
+    right = [2 * len(set(a) & set(b)) for a, b in pairs]
+    return _ratio(right, [len(a) + len(b) for a, b in pairs], sample_weight)
+
+
+@dataclass(frozen=True, repr=False)
 class Report:
-    """All scores of a prediction.
+    """All scores of a prediction; prints as a table, shows as HTML in notebooks.
 
     Attributes
     ----------
@@ -192,6 +256,8 @@ class Report:
         As :func:`span_scores` gives them; None if the labels are no chunk labels.
     labels : dict of str to Score
         Of single labels.
+    macro, weighted : Score
+        Means over the types of chunks, or over labels where there are no chunks.
     tokens, sequences : int
     """
 
@@ -207,6 +273,23 @@ class Report:
         """F1 of all chunks, or the token accuracy where there are no chunks."""
         return self.accuracy if self.chunks is None else self.chunks[""].f1
 
+    @property
+    def _rows(self) -> dict[str, Score]:
+        """Scores of the chunks' types, or of the labels where there are no chunks."""
+        return self.labels if self.chunks is None else {k: v for k, v in self.chunks.items() if k}
+
+    @property
+    def macro(self) -> Score:
+        """Means over the chunks' types, or over the labels where there are no chunks; all count the same."""
+        rows = list(self._rows.values())
+        return Score.mean(rows, [1.0] * len(rows))
+
+    @property
+    def weighted(self) -> Score:
+        """The same means, where each type or label counts by its support."""
+        rows = list(self._rows.values())
+        return Score.mean(rows, [float(s.support) for s in rows])
+
     def summary(self) -> dict[str, float]:
         """The main numbers."""
         out = {"accuracy": self.accuracy, "sequence_accuracy": self.sequence_accuracy}
@@ -217,13 +300,14 @@ class Report:
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, as plain dicts."""
-        tables = {"labels": {k: v._asdict() for k, v in self.labels.items()}}
+        tables: dict[str, Any] = {"macro": self.macro._asdict(), "weighted": self.weighted._asdict()}
+        tables["labels"] = {k: v._asdict() for k, v in self.labels.items()}
         if self.chunks is not None:
             tables["chunks"] = {k: v._asdict() for k, v in self.chunks.items() if k}
         return {**self.summary(), "tokens": self.tokens, "sequences": self.sequences, **tables}
 
     def __str__(self) -> str:
-        rows = self.labels if self.chunks is None else {k: v for k, v in self.chunks.items() if k}
+        rows = self._rows
         width = max([9, *(len(kind) for kind in rows)])
         lines = [f"{'':{width}}  precision  recall      F1  support"]
 
@@ -232,12 +316,31 @@ class Report:
             return f"{name:{width}}  {numbers} {s.support:8d}"
 
         lines += [line(kind, score) for kind, score in rows.items()]
-        if self.chunks is not None:
-            lines += ["", line("all", self.chunks[""])]
-        lines.append("")
+        lines += ["", *(line(name, score) for name, score in self._means().items()), ""]
         lines.append(f"tokens right: {100 * self.accuracy:.2f}% of {self.tokens}")
         lines.append(f"sequences right: {100 * self.sequence_accuracy:.2f}% of {self.sequences}")
         return "\n".join(lines)
+
+    def _means(self) -> dict[str, Score]:
+        whole = {} if self.chunks is None else {"all": self.chunks[""]}
+        return {**whole, "macro": self.macro, "weighted": self.weighted}
+
+    def __repr__(self) -> str:
+        name = "accuracy" if self.chunks is None else "f1"
+        return f"<Report: {name} {self.f1:.4f}, {self.tokens} tokens, {self.sequences} sequences>"
+
+    def _repr_html_(self) -> str:
+        def row(name: str, s: Score) -> str:
+            cells = "".join(f"<td>{100 * x:.2f}</td>" for x in s[:3])
+            return f"<tr><th>{html.escape(name)}</th>{cells}<td>{s.support}</td></tr>"
+
+        head = "".join(f"<th>{name}</th>" for name in ("", "precision", "recall", "F1", "support"))
+        body = "".join(row(name, score) for name, score in self._rows.items())
+        means = "".join(row(name, score) for name, score in self._means().items())
+        right = f"{100 * self.accuracy:.2f}% of {self.tokens} tokens, "
+        right += f"{100 * self.sequence_accuracy:.2f}% of {self.sequences} sequences are right"
+        parts = f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody><tfoot>{means}</tfoot>"
+        return f'<table class="crfkit-report">{parts}</table><p>{right}</p>'
 
 
 def _are_chunks(labels: set[Any]) -> bool:

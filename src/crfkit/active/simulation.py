@@ -118,7 +118,7 @@ def simulate(
     known: list[Any] = [None] * len(gold)
     for i in rng.permutation(len(gold))[:start].tolist():
         known[i] = list(gold[i])
-    settings = {**crf.get_params(), "warm_start": True, "callback": None}
+    settings = {**crf.get_params(deep=False), "warm_start": True, "callback": None}
     model = CRF(**settings)
     rows: list[tuple[int, int, float]] = []
     for size in [*sizes, 0]:

@@ -102,6 +102,7 @@ def uncertainty(
     if given is not None and len(given) != len(X):
         raise ValueError(f"'given' holds labels for {len(given)} sequences, there are {len(X)}")
     if strategy == "random":
+        crf.model_.encoder.read(X)  # only to see whether it could be read
         return np.random.default_rng(random_state).random(len(X))
     given = fit_to_model(crf, given)
     if strategy == "span_entropy":
@@ -199,11 +200,11 @@ def query(
         raise ValueError(f"'n' of query must be >= 1, got {n}")
     if not 0 <= diversity <= 1:
         raise ValueError(f"'diversity' must lie between 0 and 1, got {diversity}")
-    lengths = np.array([len(x) for x in X], np.int64)
     bounds = (1, 5) if length is None else span_lengths(length)
     scores = uncertainty(
         crf, X, strategy, given=given, per_token=per_token, length=bounds, k=k, random_state=random_state
     )
+    lengths = np.array([len(x) for x in X], np.int64)
     open_ = lengths > 0
     if given is not None:
         open_ &= np.array([g is None or any(x is None or isinstance(x, (set, frozenset)) for x in g) for g in given])

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
+from dataclasses import fields, is_dataclass, replace
 from functools import cache
 from numbers import Integral, Real
 from typing import Any, Self
+
+from crfkit.base.shown import html_table, shown
 
 
 def check_number(
@@ -36,6 +39,11 @@ def check_number(
         raise ValueError(f"{name!r} of {whose} must be {rule}, got {value!r}")
 
 
+def _settings_of(value: Any) -> list[str]:
+    """Names of the settings of a parameter that is a record, such as ``TokenFeatures(window=2)``."""
+    return [f.name for f in fields(value) if f.init] if is_dataclass(value) and not isinstance(value, type) else []
+
+
 class Estimator(ABC):
     """Base of the estimators: parameters are the arguments of ``__init__``, stored under their names."""
 
@@ -53,18 +61,27 @@ class Estimator(ABC):
         return {name: p for name, p in parameters.items() if name != "self"}
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Parameters by name."""
-        return {name: getattr(self, name) for name in sorted(self._parameters())}
+        """Parameters by name; if ``deep``, with those of their own settings, such as ``features__window``."""
+        out = {name: getattr(self, name) for name in sorted(self._parameters())}
+        if deep:
+            out |= {f"{name}__{k}": getattr(value, k) for name, value in out.items() for k in _settings_of(value)}
+        return out
 
     def set_params(self, **params: Any) -> Self:
-        """Sets parameters by name."""
+        """Sets parameters by name; ``features__window=2`` replaces ``features`` by one with this ``window``."""
         known = self._parameters()
-        for name, value in params.items():
-            if name not in known:
+        for name, value in sorted(params.items(), key=lambda item: "__" in item[0]):  # whole ones first
+            whole, _, part = name.partition("__")
+            if whole not in known:
                 raise ValueError(
                     f"Invalid parameter {name!r} for estimator {self}. Valid parameters are: {sorted(known)}."
                 )
-            setattr(self, name, value)
+            if part:
+                old = getattr(self, whole)
+                if part not in _settings_of(old):
+                    raise ValueError(f"Invalid parameter {name!r} for estimator {self}: {old!r} has no {part!r}.")
+                value = replace(old, **{part: value})
+            setattr(self, whole, value)
         return self
 
     def __sklearn_clone__(self) -> Self:
@@ -81,6 +98,14 @@ class Estimator(ABC):
             if getattr(self, name) is not p.default and getattr(self, name) != p.default
         ]
         return f"{type(self).__name__}({', '.join(changed)})"
+
+    def _repr_html_(self) -> str:
+        changed = {k: v for k, v in self.get_params(deep=False).items() if v is not self._parameters()[k].default}
+        rows = [(k, shown(v)) for k, v in changed.items()]
+        fitted = self._is_fitted()
+        if fitted:
+            rows += [(k, shown(getattr(self, k))) for k in ("classes_", "n_iter_") if hasattr(self, k)]
+        return html_table(f"{type(self).__name__}, {'fitted' if fitted else 'not fitted'}", rows)
 
     def __sklearn_tags__(self) -> Any:
         from sklearn.utils import InputTags, Tags, TargetTags

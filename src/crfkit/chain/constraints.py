@@ -9,6 +9,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from crfkit.base.shown import Record
+
 
 class Scheme(NamedTuple):
     """Pairs of tags that may stand side by side within one type; tags that may begin a chunk, and that may end one."""
@@ -48,8 +50,8 @@ def split_label(label: str) -> tuple[str, str]:
     return tag, kind
 
 
-@dataclass(frozen=True, eq=False)
-class Constraints:
+@dataclass(frozen=True, eq=False, repr=False)
+class Constraints(Record):
     """Which labels may begin a sequence, end it, and follow each other.
 
     Attributes

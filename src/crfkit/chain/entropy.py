@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crfkit import _core
+from crfkit.base.shown import Record
 from crfkit.base.threads import resolve_threads
 from crfkit.chain.constraints import SCHEMES
 from crfkit.chain.inference import _require_paths, decode, log_partition, log_probability, nbest
@@ -19,8 +20,8 @@ Vector = NDArray[np.float64]
 LabelSet = int | Iterable[int] | None
 
 
-@dataclass(frozen=True, eq=False)
-class EntropyGradient:
+@dataclass(frozen=True, eq=False, repr=False)
+class EntropyGradient(Record):
     """Entropy and its derivatives by the scores.
 
     Attributes

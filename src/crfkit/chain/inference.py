@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from crfkit import _core
+from crfkit.base.shown import Record
 from crfkit.base.threads import resolve_threads
 from crfkit.chain.beams import Beam, as_rule, beam_core
 from crfkit.chain.potentials import Floats, Potentials
@@ -20,8 +21,8 @@ Path = NDArray[np.int32]
 Form = Literal["frozen", "smoothed", "paper"]
 
 
-@dataclass(frozen=True, eq=False)
-class Marginals(ABC):
+@dataclass(frozen=True, eq=False, repr=False)
+class Marginals(Record, ABC):
     """Probabilities of labels and of label pairs.
 
     Attributes
@@ -47,7 +48,7 @@ class Marginals(ABC):
         """P(label i at t and j at t + 1), [T - 1, L, L]."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ExactMarginals(Marginals):
     """Marginals over all labels."""
 
@@ -67,7 +68,7 @@ class ExactMarginals(Marginals):
         return edges
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class BeamMarginals(Marginals):
     """Probabilities within beams, and how the beams came out; ``nodes`` and ``edges`` are zero outside.
 
@@ -123,8 +124,8 @@ class BeamMarginals(Marginals):
         return out
 
 
-@dataclass(frozen=True, eq=False)
-class NBest:
+@dataclass(frozen=True, eq=False, repr=False)
+class NBest(Record):
     """The best labellings of one sequence, best first.
 
     Attributes

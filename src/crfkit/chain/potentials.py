@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from crfkit.base.shown import Record
+
 Floats = NDArray[np.floating[Any]]
 
 
@@ -31,8 +33,8 @@ class Lattice(NamedTuple):
     offsets: NDArray[np.int64]
 
 
-@dataclass(frozen=True, eq=False)
-class Potentials:
+@dataclass(frozen=True, eq=False, repr=False)
+class Potentials(Record):
     r"""Scores of the labellings of one sequence, or of a ragged batch of sequences.
 
     A labelling :math:`y` of a sequence of T tokens has the score

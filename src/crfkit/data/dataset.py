@@ -10,14 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crfkit import _core
+from crfkit.base.shown import Record
 from crfkit.data.sequences import rows_of
 
 NONE = 2**32 - 1  # the core's "no such number"
 Rows = tuple[NDArray[np.uint32], NDArray[np.uint32]]  # first column of each row, and one; the columns
 
 
-@dataclass(frozen=True, eq=False)
-class Dataset:
+@dataclass(frozen=True, eq=False, repr=False)
+class Dataset(Record):
     """Ragged sequences of tokens, each token a few attributes.
 
     Attributes
@@ -147,8 +148,8 @@ class WeightRules:
         return _core.observed_pairs(ptr, attr, n_attributes, column, n_columns, float(self.min_freq))
 
 
-@dataclass(frozen=True, eq=False)
-class Layout:
+@dataclass(frozen=True, eq=False, repr=False)
+class Layout(Record):
     """Which weights a model has, in the order of its weight vector.
 
     First the state weights, by attribute and label; then transitions by label and next label, start weights, end

@@ -32,8 +32,11 @@ class Tagging(NamedTuple):
     probability: float
 
 
-class LabelLists(list[list[Any]]):
-    """Lists of labels that numpy takes as an array of lists, whatever their lengths; scikit-learn joins folds so."""
+class LabelLists(list[Any]):
+    """Lists (or arrays) of labels that numpy takes as an array of lists, whatever their lengths.
+
+    scikit-learn joins folds so.
+    """
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         out = np.empty(len(self), object)

@@ -135,6 +135,8 @@ def _split_label(table: Columns, label: int | None, columns: Sequence[int] | Non
     for c in columns or ():
         if not -n <= c < n:
             raise DataError(f"{name}: there is no column {c}: the file has {n} columns, 0 to {n - 1}")
+        if label is not None and c % n == label % n:
+            raise DataError(f"{name}: column {c} holds the labels, so it cannot be learned from too")
     if columns is None:
         columns = [c for c in range(n) if label is None or c != label % n]
     if not columns:
@@ -202,7 +204,7 @@ def read_columns(
     label : int or None
         Column of the labels, the last by default; None if there are none.
     columns : sequence of int, optional
-        Columns to keep besides; all by default.
+        Columns to keep besides; all by default. The label's cannot be among them.
     separator : {"auto", "tab", "blank"}
         ``"auto"`` splits at tabs if the first line has one, else at blanks.
     comment : str
@@ -219,7 +221,7 @@ def read_columns(
     ------
     DataError
         With file and line, if a line has more or fewer columns than those before, is not UTF-8, or
-        if there is no sequence at all.
+        if there is no sequence at all; with the file, if ``columns`` holds the label's.
 
     Examples
     --------
@@ -239,7 +241,7 @@ def read_conllu(source: Source, *, columns: Sequence[str] = ("form",), label: st
     ----------
     source : path, "-" for standard input, or binary file
     columns : sequence of str
-        Names out of :data:`CONLLU_COLUMNS`.
+        Names out of :data:`CONLLU_COLUMNS`, other than the label's.
     label : str or None
         A name, or several joined by ``+`` (``"upos+feats"``), whose values are joined by ``|``.
 
@@ -260,6 +262,9 @@ def read_conllu(source: Source, *, columns: Sequence[str] = ("form",), label: st
     for column in [*columns, *wanted]:
         if column not in CONLLU_COLUMNS:
             raise ValueError(f"CoNLL-U has no column {column!r}: it has {', '.join(CONLLU_COLUMNS)}")
+    for column in columns:
+        if column in wanted:
+            raise ValueError(f"column {column!r} holds the labels, so it cannot be learned from too")
     table = _read_all(source, "tab", "#", "", conllu=True)
     if table.n_columns != len(CONLLU_COLUMNS):
         raise DataError(f"{name}: CoNLL-U has 10 columns, the file has {table.n_columns}")

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import reprlib
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Self, TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from crfkit import _core
+from crfkit.base.shown import html_table
 
 Ints = NDArray[np.int64]
 Ids = NDArray[np.uint32]
@@ -48,6 +50,57 @@ def _sequence_numbers(n: int, key: Any) -> Ints:
     return numbers % max(n, 1)
 
 
+def _is_series(x: Any, text: bool = False) -> bool:
+    """Whether something holds one thing after another; text does only if ``text``."""
+    if isinstance(x, (bytes, Mapping)) or (isinstance(x, str) and not text):
+        return False
+    try:
+        iter(x)
+    except TypeError:
+        return False
+    return True
+
+
+def _shown(x: Any) -> str:
+    hint = ": split text into tokens" if isinstance(x, str) else ""
+    return f"{type(x).__name__} {reprlib.repr(x)}{hint}"
+
+
+def check_sequence(x: Any, name: str, text: bool = False) -> None:
+    """Raises unless ``x`` is a sequence of tokens; with ``text``, a str is one, of characters."""
+    if not _is_series(x, text):
+        raise ValueError(f"{name} must be a list of tokens, got {_shown(x)}")
+
+
+def check_sequences(X: Any, text: bool = False) -> Any:
+    """The same, a list, or of an iterator an iterator; raises unless it holds sequences of tokens.
+
+    The one check of all estimators and all their methods. What the tokens are is checked by whoever reads them.
+
+    >>> check_sequences([["two", "cups"], 7])
+    Traceback (most recent call last):
+    ValueError: sequence 1 must be a list of tokens, got int 7
+    """
+    if isinstance(X, _Ragged):
+        return X
+    if not _is_series(X):
+        raise ValueError(f"'X' must be a list of sequences, got {_shown(X)}")
+
+    def each() -> Iterator[Any]:
+        for i, x in enumerate(X):
+            if isinstance(x, str) and not text:
+                raise ValueError(
+                    f"sequence {i} must be a list of tokens, got {_shown(x)}; give one sequence as [tokens]"
+                )
+            check_sequence(x, f"sequence {i}", text)
+            yield x
+
+    if isinstance(X, Iterator):
+        return each()
+    checked = list(each())
+    return X if isinstance(X, (list, tuple)) else checked
+
+
 class _Ragged(Sequence[Any]):
     """Ragged sequences of tokens, as a list of sequences; slices and arrays of numbers give the same kind again."""
 
@@ -81,6 +134,14 @@ class _Ragged(Sequence[Any]):
             return self._sequence(int(self.offsets[key]), int(self.offsets[key + 1]))
         return self._take(*rows_of(self.offsets, _sequence_numbers(len(self), key)))
 
+    def _repr_html_(self) -> str:
+        """The first tokens of the first sequences."""
+        rows = []
+        for i in range(min(len(self), 5)):
+            tokens = [x if isinstance(x, str) else "/".join(x) for x in self[i][:12]]
+            rows.append((str(i), "  ".join(tokens) + (" ..." if self.lengths[i] > 12 else "")))
+        return html_table(repr(self).strip("<>"), rows)
+
     def __iter__(self) -> Iterator[list[Any]]:
         return (self[i] for i in range(len(self)))
 
@@ -91,7 +152,7 @@ def holds_integers(sequences: Any) -> bool:
     >>> holds_integers([[], [3, 1]]), holds_integers([["a"]])
     (True, False)
     """
-    if isinstance(sequences, (_Ragged, Iterator)):
+    if isinstance(sequences, (_Ragged, Iterator)) or not _is_series(sequences):
         return False
     for sequence in sequences:
         if isinstance(sequence, (str, dict)) or not isinstance(sequence, Iterable):

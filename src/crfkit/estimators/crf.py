@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
@@ -14,7 +14,7 @@ from crfkit.estimators.penalised import PenalisedChain, Rules
 from crfkit.features.encoders import FeatureSource
 from crfkit.model.chain_model import ChainModel
 from crfkit.training.optimiser import Algorithm, Callback
-from crfkit.training.registry import ALGORITHMS, find_algorithm
+from crfkit.training.registry import ALGORITHMS, AlgorithmName, find_algorithm
 
 if TYPE_CHECKING:
     from crfkit.estimators.hmm import HMM
@@ -59,6 +59,11 @@ class CRF(PenalisedChain):
         Weights for the first and for the last label.
     constraints : {"bio", "iob1", "bioes", "bilou"}, Constraints, or list of (label, label), optional
         What may not follow what, in training and in decoding.
+    class_weight : "balanced" or dict of labels to weights, optional
+        Weights of labels; those that a dict leaves out count 1, and ``"balanced"`` gives a label the weight
+        :math:`N / (L N_j)`, for :math:`N_j` of N tokens. The likelihood of a CRF is one of whole sequences, so that the
+        weight of a sequence is the mean weight of its known labels, times its ``sample_weight``: sequences with rare
+        labels count more, and so do all their tokens.
     entropy_weight : float, default=0
         Coefficient of the entropy of the sequences that have no labels at all: the model is asked to be sure about
         them. With 0 such sequences are left out. The objective then has many local minima; training begins at the
@@ -133,7 +138,7 @@ class CRF(PenalisedChain):
         self,
         features: FeatureSource = "auto",
         *,
-        algorithm: str | Algorithm = "lbfgs",
+        algorithm: AlgorithmName | Algorithm = "lbfgs",
         c1: float = 0.0,
         c2: float = 1.0,
         min_freq: float = 0,
@@ -141,6 +146,7 @@ class CRF(PenalisedChain):
         all_possible_transitions: bool = True,
         start_end: bool = True,
         constraints: Rules = None,
+        class_weight: str | Mapping[Any, float] | None = None,
         entropy_weight: float = 0.0,
         entropy_per: str = "sequence",
         entropy_ramp: int = 10,

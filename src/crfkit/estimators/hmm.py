@@ -333,9 +333,9 @@ class HMM(ChainEstimator):
             raise AttributeError("this HMM has no such probabilities yet: fit it, or set them")
         return self._probabilities[name]
 
-    def _set(self, name: str, **given: Any) -> None:
+    def _set(self, name: str, part: str, value: Any) -> None:
         """Keeps what a user gives; with all probabilities there is a model."""
-        known = {**self._probabilities, **given}
+        known = {**self._probabilities, part: value}
         if "emissions" in known:
             known.setdefault("vocabulary", [list(range(known["emissions"][0].shape[1] - 1))])
             sizes = [e.shape[1] - 1 for e in known["emissions"]], [len(v) for v in known["vocabulary"]]
@@ -367,7 +367,7 @@ class HMM(ChainEstimator):
 
     @startprob_.setter
     def startprob_(self, value: ArrayLike) -> None:
-        self._set("startprob_", start=checked(value, "startprob_", 1))
+        self._set("startprob_", "start", checked(value, "startprob_", 1))
 
     @property
     def transmat_(self) -> Floats:
@@ -376,7 +376,7 @@ class HMM(ChainEstimator):
 
     @transmat_.setter
     def transmat_(self, value: ArrayLike) -> None:
-        self._set("transmat_", transitions=checked(value, "transmat_", 2))
+        self._set("transmat_", "transitions", checked(value, "transmat_", 2))
 
     @property
     def emissionprob_(self) -> Floats:
@@ -390,7 +390,7 @@ class HMM(ChainEstimator):
     def emissionprob_(self, value: ArrayLike) -> None:
         p = checked(value, "emissionprob_", 2, rest=True)
         rest = np.maximum(1 - p.sum(axis=1, keepdims=True), 0)
-        self._set("emissionprob_", emissions=[np.hstack([p, np.where(rest < 1e-12, 0, rest)])])
+        self._set("emissionprob_", "emissions", [np.hstack([p, np.where(rest < 1e-12, 0, rest)])])
 
     @property
     def emissions_(self) -> list[Floats]:
@@ -408,7 +408,7 @@ class HMM(ChainEstimator):
             raise ValueError("'vocabulary_' of HMM must be set before 'emissionprob_', and not after fitting")
         if len(values) != 1 or isinstance(values[0], str) or len({str(x) for x in values[0]}) != len(values[0]):
             raise ValueError(f"'vocabulary_' of HMM must be a list of one list of different values, got {values!r}")
-        self._set("vocabulary_", vocabulary=[list(values[0])])
+        self._set("vocabulary_", "vocabulary", [list(values[0])])
 
     def decode(self, X: Any, algorithm: str = "viterbi") -> tuple[float, list[list[Any]]]:
         """The best labels of every sequence, and the log-probability of all of them together with the input.

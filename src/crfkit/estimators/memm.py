@@ -17,6 +17,7 @@ from crfkit.features.encoders import FeatureSource
 from crfkit.model.chain_model import LocalChainModel
 from crfkit.training.objective import Problem
 from crfkit.training.optimiser import Algorithm, Callback
+from crfkit.training.registry import AlgorithmName
 
 
 def as_decisions(data: Dataset, labels: NDArray[np.int32], layout: Layout) -> tuple[Dataset, Layout]:
@@ -105,7 +106,7 @@ class MEMM(PenalisedChain):
         self,
         features: FeatureSource = "auto",
         *,
-        algorithm: str | Algorithm = "lbfgs",
+        algorithm: AlgorithmName | Algorithm = "lbfgs",
         c1: float = 0.0,
         c2: float = 1.0,
         min_freq: float = 0,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Self
@@ -19,12 +19,13 @@ from crfkit.chain.beams import Adaptive, Beam, as_beam
 from crfkit.chain.constraints import Constraints
 from crfkit.data.dataset import Layout, WeightRules
 from crfkit.data.labels import collect_labels, label_numbers, label_sets
+from crfkit.data.sequences import check_sequences
 from crfkit.estimators.chained import ChainEstimator
 from crfkit.features.encoders import Encoder, FeatureSource, make_encoder, plain_lists
 from crfkit.metrics import evaluate, require_known
 from crfkit.model.chain_model import ChainModel
 from crfkit.training import BackwardObjective
-from crfkit.training.checks import check_gold, check_partial, sequence_weights
+from crfkit.training.checks import check_gold, check_partial, class_weights, sequence_weights
 from crfkit.training.objective import LikelihoodObjective, Objective, Problem
 from crfkit.training.optimiser import Algorithm, Callback, Progress, Result
 from crfkit.training.registry import find_algorithm, supporting
@@ -67,6 +68,7 @@ class PenalisedChain(ChainEstimator):
     all_possible_transitions: bool
     start_end: bool = True
     constraints: Rules = None
+    class_weight: str | Mapping[Any, float] | None = None
     entropy_weight: float = 0
     entropy_per: str = "sequence"
     entropy_ramp: int = 10
@@ -149,6 +151,7 @@ class PenalisedChain(ChainEstimator):
         self._check_parameters()
         if y is None:
             raise ValueError("'y' of fit must hold the labels of the sequences, got None")
+        check_sequences(X, text=True)
         if len(X) == 0:
             raise ValueError("there is no sequence to learn from")
         encoder = make_encoder(self.features, X) if model is None else model.encoder.copy() if grow else model.encoder
@@ -163,6 +166,9 @@ class PenalisedChain(ChainEstimator):
             if self._needs_labels or self.gradient == "backward":
                 raise ValueError("unknown labels in 'y' need CRF(gradient='forward-backward') or an HMM")
         weights = sequence_weights(sample_weight, data.n_sequences)
+        by_class = class_weights(self.class_weight, labels, numbers, data.offsets)
+        if by_class is not None:
+            weights = by_class if weights is None else weights * by_class
         if weights is not None:
             self._require("sample_weight", weights)
         rules = self._rules(labels)

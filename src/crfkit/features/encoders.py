@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol, TypeGuard
 
 import numpy as np
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from crfkit import _core
 from crfkit.base.threads import resolve_threads
 from crfkit.data.dataset import Dataset
-from crfkit.data.sequences import Columns, Items
+from crfkit.data.sequences import Columns, Items, check_sequence, check_sequences
 from crfkit.features.plan import FeaturePlan
 from crfkit.features.template import Template
 from crfkit.features.tokens import TokenFeatures
@@ -29,7 +29,11 @@ class Encoder(Protocol):
     transitions: bool
 
     def read(self, X: Any) -> Columns | Items:
-        """The data of sequences, whatever they come as."""
+        """The data of sequences, whatever they come as; raises unless they look like those it was trained on."""
+        ...
+
+    def read_one(self, x: Any, name: str) -> list[Any]:
+        """The tokens of one sequence, which messages call ``name``; checked as by ``read``."""
         ...
 
     def encode(self, X: Any, grow: bool, n_jobs: int | None) -> Dataset:
@@ -64,12 +68,12 @@ class Encoder(Protocol):
 
 def as_columns(X: Any) -> Columns:
     """Columns of whatever holds strings."""
-    return X if isinstance(X, Columns) else Columns.from_sequences(plain_lists(X))
+    return X if isinstance(X, Columns) else Columns.from_sequences(check_sequences(plain_lists(X)))
 
 
 def as_items(X: Any) -> Items:
     """Items of whatever holds attributes."""
-    return X if isinstance(X, Items) else Items.from_sequences(plain_lists(X))
+    return X if isinstance(X, Items) else Items.from_sequences(check_sequences(plain_lists(X)))
 
 
 def plain_lists(X: Any) -> Any:
@@ -80,18 +84,43 @@ def plain_lists(X: Any) -> Any:
 class PlanEncoder:
     """Columns to attributes by a plan (a template, token features)."""
 
-    def __init__(self, plan: FeaturePlan, native: _core.TemplateEncoder | None = None) -> None:
+    def __init__(
+        self, plan: FeaturePlan, native: _core.TemplateEncoder | None = None, n_columns: int | None = None
+    ) -> None:
         self.plan = plan
+        self.n_columns = n_columns  # of the tokens in training; None if that is not known
         self.transitions = plan.transitions
         self._native = native or _core.TemplateEncoder(plan.nodes, plan.templates, int(plan.pad))
 
+    def __repr__(self) -> str:
+        return f"<PlanEncoder: {len(self.plan.templates)} templates, {sum(self.n_attributes)} attributes>"
+
     def read(self, X: Any) -> Columns:
-        """The columns of sequences, whatever they come as."""
-        return as_columns(X)
+        """The columns of sequences, as many as in training."""
+        data = as_columns(X)
+        if len(data.ids) and self.n_columns not in (None, data.n_columns):
+            i = int(np.argmax(data.lengths > 0))
+            raise ValueError(
+                f"sequence {i}, position 0: a token has {_columns(data.n_columns)}, but the model was trained on "
+                f"tokens of {_columns(self.n_columns or 1)}"
+            )
+        return data
+
+    def read_one(self, x: Any, name: str) -> list[Any]:
+        """The tokens of one sequence; a list of sequences is none."""
+        if isinstance(x, Columns):
+            raise ValueError(f"{name} must be one sequence of tokens, got Columns of {len(x)}: give one of them")
+        check_sequence(x, name)
+        tokens = list(x)
+        if self.n_columns == 1 and any(isinstance(token, list) for token in tokens):
+            raise ValueError(f"{name} must be one sequence of tokens, got a list of sequences: give one of them")
+        return tokens
 
     def encode(self, X: Any, grow: bool, n_jobs: int | None) -> Dataset:
         """Attributes of columns."""
         data = self.read(X)
+        if grow and len(data.ids):
+            self.n_columns = data.n_columns
         n_threads = resolve_threads(n_jobs)
         ptr, attr, edge_ptr, edge_attr = self._native.encode(data.strings, data.ids, data.offsets, grow, n_threads)
         return Dataset(data.offsets, ptr, attr, None, edge_ptr, edge_attr)
@@ -108,11 +137,11 @@ class PlanEncoder:
     def pruned(self, state: Keep, edge: Keep) -> PlanEncoder:
         """An encoder that knows only the marked attributes."""
         native = self._native.pruned(state.astype(np.uint8), edge.astype(np.uint8))
-        return PlanEncoder(self.plan, native)
+        return PlanEncoder(self.plan, native, self.n_columns)
 
     def copy(self) -> PlanEncoder:
         """One that grows by itself."""
-        return PlanEncoder(self.plan, self._native.copy())
+        return PlanEncoder(self.plan, self._native.copy(), self.n_columns)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return PlanEncoder.restore, (self.config(), self.arrays())
@@ -123,6 +152,7 @@ class PlanEncoder:
         return {
             "kind": "plan",
             "plan": self.plan.to_dict(),
+            "n_columns": self.n_columns,
             "tables": [len(strings), len(pairs), len(attributes)],
             "n_attributes": list(self.n_attributes),
         }
@@ -142,7 +172,8 @@ class PlanEncoder:
     @classmethod
     def restore(cls, config: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> PlanEncoder:
         """The encoder that a model file holds."""
-        encoder = cls(FeaturePlan.from_dict(config["plan"]))
+        n = config.get("n_columns")
+        encoder = cls(FeaturePlan.from_dict(config["plan"]), None, None if n is None else int(n))
         n_strings, n_pairs, n_classes = config["tables"]
         strings = [
             _core.StringTable.from_arrays(arrays[f"strings.{k}.bytes"], arrays[f"strings.{k}.ends"])
@@ -168,27 +199,45 @@ class ItemEncoder:
 
     transitions = True
 
-    def __init__(self, function: Callable[..., Any] | None = None, names: _core.StringTable | None = None) -> None:
+    def __init__(
+        self,
+        function: Callable[..., Any] | None = None,
+        names: _core.StringTable | None = None,
+        text: bool | None = None,
+    ) -> None:
         self.function = function
+        self.text = text  # whether the sequences of training were strs, which a function may take; None: not known
         self._per_token = function is not None and _takes_position(function)
         self._names = names or _core.StringTable()
+
+    def __repr__(self) -> str:
+        return f"<ItemEncoder: {len(self._names)} attributes>"
 
     def read(self, X: Any) -> Items:
         """The items of sequences, whatever they come as."""
         function = self.function
         if function is None or isinstance(X, Items):
             return as_items(X)
+        X = check_sequences(plain_lists(X), text=self.text is not False)
         if self._per_token:
             return as_items([[function(x, t) for t in range(len(x))] for x in X])
-        items = [list(function(x)) for x in X]
-        for i, (x, item) in enumerate(zip(X, items, strict=True)):
-            if len(x) != len(item):
-                raise ValueError(f"sequence {i}: the feature function gave {len(item)} items for {len(x)} tokens")
+        items = []
+        for i, x in enumerate(X):
+            items.append(list(function(x)))
+            if len(x) != len(items[i]):
+                raise ValueError(f"sequence {i}: the feature function gave {len(items[i])} items for {len(x)} tokens")
         return as_items(items)
+
+    def read_one(self, x: Any, name: str) -> list[Any]:
+        """The tokens of one sequence."""
+        check_sequence(x, name, text=self.function is not None and self.text is not False)
+        return list(x)
 
     def encode(self, X: Any, grow: bool, n_jobs: int | None) -> Dataset:
         """Attributes of items."""
         items = self.read(X)
+        if grow and self.text is None and not isinstance(X, Iterator):
+            self.text = any(isinstance(x, str) for x in X)
         numbers = self._names.translate(items.names, grow)
         attr = numbers[items.attr] if len(numbers) else items.attr
         return Dataset(items.offsets, items.ptr, attr, items.value)
@@ -204,11 +253,11 @@ class ItemEncoder:
 
     def pruned(self, state: Keep, edge: Keep) -> ItemEncoder:
         """An encoder that knows only the marked attributes."""
-        return ItemEncoder(self.function, self._names.pruned(state.astype(np.uint8)))
+        return ItemEncoder(self.function, self._names.pruned(state.astype(np.uint8)), self.text)
 
     def copy(self) -> ItemEncoder:
         """One that grows by itself."""
-        return ItemEncoder(self.function, self._names.copy())
+        return ItemEncoder(self.function, self._names.copy(), self.text)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ItemEncoder.restore, (self.config(), self.arrays(), self.function)
@@ -217,7 +266,7 @@ class ItemEncoder:
         """Only that it is one, and how the function was called."""
         function = self.function
         name = None if function is None else getattr(function, "__qualname__", repr(function))
-        return {"kind": "items", "function": name}
+        return {"kind": "items", "function": name, "text": self.text}
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """The names."""
@@ -234,7 +283,12 @@ class ItemEncoder:
         """The encoder that a model file holds; ``function`` must be given again if there was one."""
         if config["function"] is not None and function is None:
             function = _missing(config["function"])
-        return cls(function, _core.StringTable.from_arrays(arrays["names.bytes"], arrays["names.ends"]))
+        names = _core.StringTable.from_arrays(arrays["names.bytes"], arrays["names.ends"])
+        return cls(function, names, config.get("text"))
+
+
+def _columns(n: int) -> str:
+    return "1 column" if n == 1 else f"{n} columns"
 
 
 def _missing(name: str) -> Callable[..., Any]:
@@ -262,7 +316,7 @@ def _is_rows(X: Any) -> TypeGuard[Sequence[Any]]:
         return True
     if isinstance(X, Items):
         return False
-    for sequence in X:
+    for sequence in check_sequences(X):
         for token in sequence:
             return isinstance(token, (str, tuple))
     return False
@@ -292,7 +346,7 @@ def make_encoder(features: FeatureSource, X: Any) -> Encoder:
 def _n_columns(X: Any) -> int:
     if isinstance(X, Columns):
         return X.n_columns
-    for sequence in X:
+    for sequence in check_sequences(X):
         for token in sequence:
             return 1 if isinstance(token, str) else len(token)
     return 1

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from crfkit.base.shown import Record
+
 #: Forms of a word, in the core's numbering.
 FORMS = ("same", "lower", "prefix", "suffix", "shape", "case", "digits", "punctuation")
 
@@ -15,8 +17,8 @@ Node = tuple[Any, ...]
 TemplateRow = tuple[int, int, str, str, bool]
 
 
-@dataclass
-class FeaturePlan:
+@dataclass(repr=False)
+class FeaturePlan(Record):
     """Nodes and templates, collected one by one; equal nodes are shared.
 
     A node is a value at every token: a form of a column's string, or a pair of nodes some steps apart. A

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from crfkit.base.parameters import check_number
-from crfkit.data.labels import Tagging
+from crfkit.data.labels import LabelLists, Tagging
 from crfkit.features.encoders import FeatureSource
 from crfkit.graph.checks import edge_array, float_array, int_array
 from crfkit.graph.engine import Inference, as_inference, pointers
@@ -219,7 +219,7 @@ class GraphCRF(GraphEstimator):
 
     def predict(self, X: Any) -> list[NDArray[Any]]:
         """The best labels of every graph, a list of arrays [n]."""
-        return self._decode(X)[0]
+        return LabelLists(self._decode(X)[0])
 
     def predict_marginals(self, X: Any) -> list[Floats]:
         """Probabilities of the labels of every node, a list of arrays [n, L] in the order of ``classes_``."""

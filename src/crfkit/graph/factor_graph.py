@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from crfkit.base.parameters import check_number
+from crfkit.base.shown import Record
 from crfkit.graph.checks import check_scores, float_array, int_array, int_list
 from crfkit.graph.engine import (
     MAX_BYTES,
@@ -32,8 +33,8 @@ Floats = NDArray[np.float64]
 _OBSERVED = np.iinfo(np.int64).min  # in place of a factor whose variables are all known
 
 
-@dataclass(frozen=True, eq=False)
-class GraphMarginals:
+@dataclass(frozen=True, eq=False, repr=False)
+class GraphMarginals(Record):
     """What inference knows about a graph.
 
     Attributes

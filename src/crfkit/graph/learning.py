@@ -202,7 +202,7 @@ class GraphEstimator(Estimator):
         self
         """
         self._check_parameters()
-        X = [] if X is None else list(X)
+        X = [] if X is None else self._listed(X)
         if y is None or len(X) == 0:
             raise ValueError(f"there is no labelled {self._names[0]} to learn from")
         if len(y) != len(X):
@@ -295,7 +295,7 @@ class GraphEstimator(Estimator):
             for label in labels:
                 if not isinstance(label, (str, int, float)):
                     raise ValueError(f"a model file holds labels that are strings or numbers, not {label!r}")
-        params = {k: v for k, v in self.get_params().items() if k not in self._not_saved}
+        params = {k: v for k, v in self.get_params(deep=False).items() if k not in self._not_saved}
         settings = {k: _to_plain(params[k]) for k in ("inference", "decoding")}
         header = {
             "estimator": self._kind,

@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crfkit.base.parameters import check_number
-from crfkit.data.labels import label_array
-from crfkit.features.encoders import Encoder, FeatureSource, make_encoder
+from crfkit.data.labels import LabelLists, label_array
+from crfkit.data.sequences import check_sequences
+from crfkit.features.encoders import Encoder, FeatureSource, make_encoder, plain_lists
 from crfkit.graph.checks import edge_array
 from crfkit.graph.engine import Inference
 from crfkit.graph.learning import GraphEstimator, Graphs, share_right
@@ -69,6 +70,9 @@ class _SequenceEstimator(GraphEstimator):
     def _check_parameters(self) -> None:
         super()._check_parameters()
         check_number(self, "min_freq", self.min_freq, 0)
+
+    def _listed(self, X: Any) -> list[Any]:
+        return list(check_sequences(plain_lists(X), text=True))  # whether text is right, the encoder says
 
     def _encode(self, X: Any, grow: bool) -> tuple[Any, Ints]:
         """Attributes of the tokens as a CSR matrix, and the sequences' offsets."""
@@ -215,7 +219,7 @@ class SkipChainCRF(_SequenceEstimator):
 
     def predict(self, X: Any) -> list[list[Any]]:
         """The best labels of every sequence."""
-        return [labels.tolist() for labels in self._decode(X)[0]]
+        return LabelLists(labels.tolist() for labels in self._decode(X)[0])
 
     def predict_marginals(self, X: Any) -> list[Floats]:
         """Probabilities of the labels of every token, a list of arrays [T, L]."""
@@ -346,7 +350,8 @@ class FactorialCRF(_SequenceEstimator):
     def predict(self, X: Any) -> list[list[tuple[Any, ...]]]:
         """The best labels of every sequence, a tuple for every token."""
         columns = self._decode(X)
-        return [list(zip(*[labels.tolist() for labels in graph], strict=True)) for graph in zip(*columns, strict=True)]
+        rows = ([labels.tolist() for labels in graph] for graph in zip(*columns, strict=True))
+        return LabelLists(list(zip(*row, strict=True)) for row in rows)
 
     def predict_marginals(self, X: Any) -> list[tuple[Floats, ...]]:
         """Probabilities of the labels of every token, a tuple of arrays [T, L_k] for every sequence."""

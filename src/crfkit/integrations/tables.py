@@ -1,12 +1,12 @@
-"""Tables of tokens in and out: pandas data frames, Arrow tables, and columns of lists as Hugging Face's data sets have.
+"""Tables of tokens in and out: data frames, Arrow tables, and columns of lists as Hugging Face's data sets have.
 
 Neither pandas nor pyarrow is imported unless a table of theirs is asked for.
 """
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -14,12 +14,14 @@ import numpy as np
 from crfkit.data.readers import Labelled
 from crfkit.data.sequences import Columns
 
+_IGNORED = -100  # the label of tokens that torch's and Hugging Face's losses skip
+
 
 def _names(table: Any) -> list[str]:
     """Names of the columns of a data frame, an Arrow table, a data set or a dict."""
-    names = getattr(table, "column_names", None)
+    names = getattr(table, "column_names", getattr(table, "columns", None))
     if names is None:
-        names = list(table.keys()) if hasattr(table, "keys") else []
+        names = table.keys() if hasattr(table, "keys") else []
     return [str(name) for name in names]
 
 
@@ -33,29 +35,91 @@ def _column(table: Any, name: str) -> list[Any]:
     return list(column)
 
 
+def _is_empty(value: Any) -> bool:
+    """Whether a cell holds nothing: None, NaN, or pandas' NA, which does not say whether it equals itself."""
+    try:
+        return value is None or bool(value != value)
+    except TypeError:
+        return True
+
+
 def _text(values: list[Any], name: str) -> list[str]:
     for i, value in enumerate(values):
-        if value is None or value != value:
-            raise ValueError(f"column {name!r}, row {i}: there is no value")
+        if _is_empty(value):
+            raise ValueError(
+                f"column {name!r}, row {i}: there is no value. (pandas.read_csv takes words such as 'NA' and 'null' "
+                "for missing ones, unless keep_default_na=False.)"
+            )
     return [str(value) for value in values]
 
 
-def _cut(flat: Sequence[Any], bounds: Sequence[int]) -> list[list[Any]]:
-    return [list(flat[a:b]) for a, b in itertools.pairwise(bounds)]
+def _keys(values: list[Any], name: str, fill: bool) -> list[Any]:
+    """Numbers of the sequences, row by row; empty cells get the value above them if ``fill``."""
+    out: list[Any] = []
+    for i, value in enumerate(values):
+        if not (_is_empty(value) or (isinstance(value, str) and not value.strip())):
+            out.append(value)
+        elif not fill:
+            raise ValueError(
+                f"column {name!r}, row {i}: there is no value. If a sequence has its number on its first row only, "
+                "give fill=True: empty cells then get the value above them"
+            )
+        elif not out:
+            raise ValueError(f"column {name!r}, row 0: there is no value, and none above it to fill it with")
+        else:
+            out.append(out[-1])
+    return out
 
 
-def from_table(table: Any, columns: Sequence[str] | str, *, label: str | None = None, by: str) -> Labelled:
+def _groups(keys: list[Any], name: str, repeats: str) -> list[list[int]]:
+    """Rows of each sequence; ``repeats`` says what becomes of a key that comes back after another."""
+    groups: list[list[int]] = []
+    place: dict[Any, int] = {}
+    for i, key in enumerate(keys):
+        if i and key == keys[i - 1]:
+            groups[place[key]].append(i)
+        elif key not in place or repeats == "new":
+            place[key] = len(groups)
+            groups.append([i])
+        elif repeats == "group":
+            groups[place[key]].append(i)
+        else:
+            shown = key[0] if len(key) == 1 else key
+            raise ValueError(
+                f"column {name}, row {i}: the sequence {shown!r} of row {groups[place[key]][-1]} comes back after "
+                "another. Give repeats='group' to put its rows together, repeats='new' to begin a new sequence, or "
+                "more columns in 'by', such as document and sentence"
+            )
+    return groups
+
+
+def from_table(
+    table: Any,
+    columns: Sequence[str] | str,
+    *,
+    label: str | None = None,
+    by: Sequence[str] | str,
+    fill: bool = False,
+    repeats: str = "error",
+) -> Labelled:
     """Sequences out of a table with a row for each token.
 
     Parameters
     ----------
-    table : pandas.DataFrame, pyarrow.Table or dict of lists
+    table : pandas or polars data frame, pyarrow.Table, or dict of lists
     columns : str or sequence of str
         What to learn from: the token, its part of speech, ...
     label : str, optional
-        Column of the labels.
-    by : str
-        Column that numbers the sequences; a new one begins where its value changes.
+        Column of the labels. They become strings; the number -100 is an unknown label, as in :func:`from_lists`.
+    by : str or sequence of str
+        Column that numbers the sequences, or several, such as document and sentence. A new sequence begins where the
+        value changes.
+    fill : bool
+        Whether an empty cell of ``by`` gets the value above it: for tables that number a sequence on its first row
+        only. Without, empty cells are an error.
+    repeats : {"error", "group", "new"}
+        What becomes of a value of ``by`` that comes back after another one: an error, a part of the sequence that had
+        it first, or a new sequence.
 
     Returns
     -------
@@ -64,21 +128,35 @@ def from_table(table: Any, columns: Sequence[str] | str, *, label: str | None = 
 
     Examples
     --------
-    >>> table = {"sentence": [1, 1, 2], "word": ["two", "pears", "one"], "tag": ["QTY", "NAME", "QTY"]}
-    >>> X, y = from_table(table, "word", label="tag", by="sentence")
+    >>> table = {"sentence": [1, None, 2], "word": ["two", "pears", "one"], "tag": ["QTY", "NAME", "QTY"]}
+    >>> X, y = from_table(table, "word", label="tag", by="sentence", fill=True)
     >>> list(X), list(y)
     ([['two', 'pears'], ['one']], [['QTY', 'NAME'], ['QTY']])
+    >>> list(from_table({"s": [1, 2, 1], "word": ["a", "b", "c"]}, "word", by="s", repeats="group").X)
+    [['a', 'c'], ['b']]
     """
     wanted = [columns] if isinstance(columns, str) else list(columns)
-    if not wanted:
-        raise ValueError("'columns' of from_table must name at least one column")
-    keys = _column(table, by)
-    bounds = [0, *(i for i in range(1, len(keys)) if keys[i] != keys[i - 1]), len(keys)] if keys else [0]
-    texts = [_text(_column(table, name), name) for name in wanted]
-    rows: Sequence[Any] = texts[0] if len(texts) == 1 else list(zip(*texts, strict=True))
-    X = Columns.from_sequences(_cut(rows, bounds))
-    y = None if label is None else Columns.from_sequences(_cut(_text(_column(table, label), label), bounds))
-    return Labelled(X, y)
+    ids = [by] if isinstance(by, str) else list(by)
+    for name, given in (("columns", wanted), ("by", ids)):
+        if not given:
+            raise ValueError(f"{name!r} of from_table must name at least one column")
+    if repeats not in ("error", "group", "new"):
+        raise ValueError(f"'repeats' of from_table must be 'error', 'group' or 'new', got {repeats!r}")
+    keys = list(zip(*(_keys(_column(table, name), name, fill) for name in ids), strict=True))
+    groups = _groups(keys, " and ".join(map(repr, ids)), repeats)
+
+    def cut(flat: Sequence[Any], name: str) -> list[list[Any]]:
+        if len(flat) != len(keys):
+            raise ValueError(f"column {name!r} has {len(flat)} rows, column {ids[0]!r} has {len(keys)}")
+        return [[flat[i] for i in rows] for rows in groups]
+
+    texts = [cut(_text(_column(table, name), name), name) for name in wanted]
+    X = texts[0] if len(texts) == 1 else [list(zip(*lists, strict=True)) for lists in zip(*texts, strict=True)]
+    if label is None:
+        return Labelled(Columns.from_sequences(X), None)
+    labels = _column(table, label)
+    _text(labels, label)
+    return Labelled(Columns.from_sequences(X), _labels(cut(labels, label)))
 
 
 def from_lists(data: Any, columns: Sequence[str] | str = "tokens", *, label: str | None = None) -> Labelled:
@@ -90,11 +168,14 @@ def from_lists(data: Any, columns: Sequence[str] | str = "tokens", *, label: str
     columns : str or sequence of str
         Columns with a list of strings for each sequence.
     label : str, optional
-        Column of the labels. Numbers become names where the data set knows them.
+        Column of the labels. Numbers become names where the data set knows them, else strings. The number -100, which
+        Hugging Face's losses skip, is an unknown label, as is None; other numbers that name no label are an error.
 
     Returns
     -------
     Labelled
+        ``X`` and ``y``. Where labels are unknown, ``y`` has lists with None in their places, which
+        :meth:`crfkit.CRF.fit` learns from; see there.
 
     Examples
     --------
@@ -102,9 +183,11 @@ def from_lists(data: Any, columns: Sequence[str] | str = "tokens", *, label: str
     >>> X, y = from_lists(data, label="ner_tags")
     >>> X[0], y[0]
     (['two', 'pears'], ['QTY', 'NAME'])
+    >>> from_lists({"tokens": [["two", "pears"]], "ner_tags": [[3, -100]]}, label="ner_tags").y
+    [['3', None]]
     """
     wanted = [columns] if isinstance(columns, str) else list(columns)
-    parts = [[list(tokens) for tokens in _column(data, name)] for name in wanted]
+    parts = [_column_of_lists(data, name) for name in wanted]
     if not parts:
         raise ValueError("'columns' of from_lists must name at least one column")
     sequences: list[list[Any]] = parts[0]
@@ -118,11 +201,40 @@ def from_lists(data: Any, columns: Sequence[str] | str = "tokens", *, label: str
     if label is None:
         return Labelled(X, None)
     names = _class_names(data, label)
-    labels = [[str(x if names is None else names[int(x)]) for x in row] for row in _column(data, label)]
-    for i, (a, b) in enumerate(zip(sequences, labels, strict=True)):
+    rows = _column_of_lists(data, label)
+    for i, (a, b) in enumerate(zip(sequences, rows, strict=True)):
         if len(a) != len(b):
             raise ValueError(f"sequence {i}: {len(a)} tokens, but {len(b)} labels in {label!r}")
-    return Labelled(X, Columns.from_sequences(labels))
+    return Labelled(X, _labels(rows, names))
+
+
+def _column_of_lists(data: Any, name: str) -> list[list[Any]]:
+    """A column of lists."""
+    column = _column(data, name)
+    for i, row in enumerate(column):
+        if isinstance(row, (str, bytes)) or not isinstance(row, Iterable):
+            raise ValueError(f"sequence {i}: column {name!r} must hold lists, got {row!r}")
+    return [list(row) for row in column]
+
+
+def _labels(rows: list[list[Any]], names: list[str] | None = None) -> Columns | list[list[str | None]]:
+    """Labels as strings; lists with None where some are unknown."""
+    labels = [[_label(x, names, i, t) for t, x in enumerate(row)] for i, row in enumerate(rows)]
+    return labels if any(x is None for row in labels for x in row) else Columns.from_sequences(labels)
+
+
+def _label(x: Any, names: list[str] | None, i: int, t: int) -> str | None:
+    """The name of a label; None if it is unknown."""
+    if _is_empty(x) or (isinstance(x, Real) and x == _IGNORED):
+        return None
+    if names is None and not (isinstance(x, Real) and x < 0):
+        return str(x)
+    if names is not None and x in range(len(names)):
+        return names[int(x)]
+    known = "numbers >= 0" if names is None else f"0 to {len(names) - 1}"
+    raise ValueError(
+        f"sequence {i}, position {t}: there is no label {x!r}: numbered labels are {known}, or {_IGNORED} if unknown"
+    )
 
 
 def _class_names(data: Any, label: str) -> list[str] | None:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from crfkit import _core
 from crfkit.base.files import whole_file
 from crfkit.base.numbers import log_sum_exp
+from crfkit.base.shown import Record
 from crfkit.base.threads import resolve_threads
 from crfkit.chain.constraints import Constraints
 from crfkit.chain.potentials import Potentials
@@ -52,8 +53,8 @@ class EdgeWeight(NamedTuple):
     weight: float
 
 
-@dataclass(frozen=True, eq=False)
-class ChainModel:
+@dataclass(frozen=True, eq=False, repr=False)
+class ChainModel(Record):
     """A linear-chain CRF: an encoder, labels, and weights.
 
     This is where a model is looked into: :meth:`card`, :meth:`state_weights`, :meth:`edge_weights` and

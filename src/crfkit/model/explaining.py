@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from crfkit.base.shown import Record
 from crfkit.chain.inference import decode_flat, marginals
 from crfkit.data.dataset import Dataset, Layout
 from crfkit.model.chain_model import ChainModel
@@ -39,8 +40,8 @@ class Contribution:
     amount: float
 
 
-@dataclass(frozen=True)
-class Decision:
+@dataclass(frozen=True, repr=False)
+class Decision(Record):
     """Why a token has its label rather than the runner-up.
 
     Attributes
@@ -49,11 +50,12 @@ class Decision:
     token : object
         As it was given.
     label, runner_up : object
-        The label, and the most probable of the others (None if there is no other).
+        The label, and the most probable of the others that the constraints allow between its neighbours (None if there
+        is none).
     probability, runner_up_probability : float
     log_odds : float
         Sum of the contributions: the logarithm of how many times more probable the whole labelling is than
-        the same one with the runner-up here.
+        the same one with the runner-up here; infinite if there is no runner-up.
     contributions : tuple of Contribution
         The largest first.
     """
@@ -68,7 +70,7 @@ class Decision:
     contributions: tuple[Contribution, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Explanation:
     """The decisions about a sequence; prints as a table, shows as HTML in notebooks.
 
@@ -106,10 +108,7 @@ class Explanation:
         """A table with the ``top`` contributions to each decision."""
         lines = []
         for d in self.decisions:
-            other = "" if d.runner_up is None else f" against {d.runner_up} ({d.runner_up_probability:.3f})"
-            lines.append(
-                f"{d.position:4d}  {_shown(d.token)}: {d.label} ({d.probability:.3f}){other}  {d.log_odds:+.3f}"
-            )
+            lines.append(f"{d.position:4d}  {_shown(d.token)}: {d.label} ({d.probability:.3f}) {_against(d, '  ')}")
             lines += [f"      {c.amount:+9.4f}  {_named(c)}" for c in d.contributions[:top]]
             rest = d.contributions[top:]
             if rest:
@@ -117,6 +116,13 @@ class Explanation:
         return "\n".join(lines)
 
     __str__ = to_text
+
+    def __repr__(self) -> str:
+        return f"<Explanation: {' '.join(f'{_shown(d.token)}/{d.label}' for d in self.decisions[:10])}{self._more}>"
+
+    @property
+    def _more(self) -> str:
+        return "" if len(self) <= 10 else f" ... {len(self)} tokens"
 
     def to_html(self, top: int = 8) -> str:
         """A small HTML view: the labels above the tokens, and the contributions of each as bars."""
@@ -145,13 +151,17 @@ def _html_decision(d: Decision, top: int, largest: float) -> str:
     if rest:
         total = sum(c.amount for c in rest)
         rows += f'<tr><td></td><td style="text-align:right">{total:+.3f}</td><td>{len(rest)} more</td></tr>'
-    other = ""
-    if d.runner_up is not None:
-        other = f" against {html.escape(str(d.runner_up))} ({d.runner_up_probability:.3f})"
     return (
         f'<div><b>{html.escape(_shown(d.token))}</b><br><span style="color:#357">{html.escape(str(d.label))}</span> '
-        f"({d.probability:.3f}){other}, log-odds {d.log_odds:+.3f}<table>{rows}</table></div>"
+        f"({d.probability:.3f}) {html.escape(_against(d, ', log-odds '))}<table>{rows}</table></div>"
     )
+
+
+def _against(d: Decision, before: str) -> str:
+    """What the label won against, and by how much."""
+    if d.runner_up is None:
+        return "no other label is allowed here"
+    return f"against {d.runner_up} ({d.runner_up_probability:.3f}){before}{d.log_odds:+.3f}"
 
 
 def _shown(token: Any) -> str:
@@ -188,6 +198,12 @@ class _Sources:
         self.may_start = np.ones(n, bool) if rules is None else rules.start
         self.may_end = np.ones(n, bool) if rules is None else rules.end
 
+    def fits(self, path: Any, t: int) -> Any:
+        """Labels that are allowed at a token whose neighbours keep theirs, [L]."""
+        before = self.allowed[path[t - 1]] if t > 0 else self.may_start
+        after = self.allowed[:, path[t + 1]] if t + 1 < len(path) else self.may_end
+        return before & after
+
     def state(self, attribute: int) -> Any:
         row = np.zeros(self.layout.n_labels)
         a, b = self.layout.state_ptr[attribute], self.layout.state_ptr[attribute + 1]
@@ -212,7 +228,7 @@ def explain(model: ChainModel, x: Any, y: Sequence[Any] | None = None) -> Explan
 
         \log \frac{p(y \mid x)}{p(y' \mid x)}, \qquad y' = (y_1, \dots, r_t, \dots, y_T)
 
-    where :math:`r_t` is the runner-up, the most probable other label there.
+    where :math:`r_t` is the runner-up, the most probable other label that the constraints allow there.
 
     Parameters
     ----------
@@ -226,7 +242,7 @@ def explain(model: ChainModel, x: Any, y: Sequence[Any] | None = None) -> Explan
     Explanation
     """
     encoder = model.encoder
-    tokens = list(x)
+    tokens = encoder.read_one(x, "'x' of explain")
     data = encoder.encode([tokens], False, 1)
     p = model.score(data, 1, np.float64)
     number = {label: i for i, label in enumerate(model.labels)}
@@ -247,11 +263,12 @@ def explain(model: ChainModel, x: Any, y: Sequence[Any] | None = None) -> Explan
 def _decide(sources: _Sources, data: Dataset, nodes: Any, path: Any, t: int, token: Any) -> Decision:
     labels = sources.model.labels
     a = int(path[t])
-    others = np.array(nodes[t], np.float64)
+    fits = sources.fits(path, t)
+    others = np.where(fits, nodes[t].astype(np.float64), -1.0)
     others[a] = -1.0
     b = int(np.argmax(others))
-    if len(labels) == 1:
-        return Decision(t, token, labels[a], None, float(nodes[t, a]), 0.0, 0.0, ())
+    if others[b] < 0:
+        return Decision(t, token, labels[a], None, float(nodes[t, a]), 0.0, np.inf, ())
     found = list(_contributions(sources, data, path, t, a, b))
     found.sort(key=lambda c: -abs(c.amount))
     total = float(sum(c.amount for c in found))
@@ -272,7 +289,6 @@ def _contributions(sources: _Sources, data: Dataset, path: Any, t: int, a: int, 
             row = sources.state(attribute)
             value = 1.0 if data.value is None else float(data.value[k])
             yield one("attribute", sources.names[attribute], row[a], row[b], value)
-    forbidden = False
     for at, arrow in ((t, "before"), (t + 1, "behind")):
         if not 1 <= at <= last:
             continue
@@ -281,7 +297,6 @@ def _contributions(sources: _Sources, data: Dataset, path: Any, t: int, a: int, 
         theirs = (path[t - 1], b) if arrow == "before" else (b, path[t + 1])
         name = f"{labels[mine[0]]} -> {labels[mine[1]]}"
         yield one("transition", name, sources.transitions[mine], sources.transitions[theirs])
-        forbidden |= bool(sources.allowed[mine]) and not sources.allowed[theirs]
         if data.edge_ptr is None or data.edge_attr is None:
             continue
         for k in range(int(data.edge_ptr[at]), int(data.edge_ptr[at + 1])):
@@ -292,9 +307,7 @@ def _contributions(sources: _Sources, data: Dataset, path: Any, t: int, a: int, 
                 yield one("transition attribute", text, row[mine], row[theirs])
     if t == 0:
         yield one("start", str(labels[a]), sources.start[a], sources.start[b])
-        forbidden |= not sources.may_start[b]
     if t == last:
         yield one("end", str(labels[a]), sources.end[a], sources.end[b])
-        forbidden |= not sources.may_end[b]
-    if forbidden:
-        yield one("constraint", f"{labels[b]} is not allowed here", 0.0, -np.inf)
+    if not sources.fits(path, t)[a]:  # labels as the user gave them
+        yield one("constraint", f"{labels[a]} is not allowed here", -np.inf, 0.0)

@@ -21,6 +21,7 @@ from crfkit.base.parameters import Estimator, check_number
 from crfkit.chain import Constraints
 from crfkit.chain.beams import Beam
 from crfkit.data.labels import LabelLists, allowed_labels, collect_labels
+from crfkit.data.sequences import check_sequences
 from crfkit.metrics import evaluate, token_accuracy
 from crfkit.model.chain_model import ModelError, group, plain_values, write_file
 from crfkit.torch.inputs import Reader, make_reader, restore_reader
@@ -367,7 +368,7 @@ class NeuralCRF(Estimator):
         self
         """
         self._check()
-        X, y = list(X), list(y)
+        X, y = self._listed(X), list(y)
         if (X_dev is None) != (y_dev is None):
             raise ValueError("'X_dev' and 'y_dev' of fit go together")
         checked = sequence_weights(sample_weight, len(X))
@@ -390,7 +391,7 @@ class NeuralCRF(Estimator):
             X_dev, y_dev = [X[i] for i in held], [y[i] for i in held]
             X, targets = [X[i] for i in kept], [targets[i] for i in kept]
             weights = None if weights is None else weights[torch.tensor(kept)]
-        reader = make_reader(self.inputs, X, self.get_params())
+        reader = make_reader(self.inputs, X, self.get_params(deep=False))
         reader.fit(X)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(int(rng.integers(2**31)))
@@ -417,7 +418,7 @@ class NeuralCRF(Estimator):
             "constraints of labels": rules,
         }
         left_out = (*_NOT_SAVED, "verbose")
-        settings = {name: repr(x) for name, x in self.get_params().items() if name not in left_out}
+        settings = {name: repr(x) for name, x in self.get_params(deep=False).items() if name not in left_out}
         return {"model": "neural_crf", **settings, **{name: digest(things) for name, things in parts.items()}}
 
     def _train(
@@ -517,6 +518,11 @@ class NeuralCRF(Estimator):
         parameters = [*self.network_.parameters(), *self.crf_.parameters()]
         return value, torch.nn.utils.clip_grad_norm_(parameters, self.clip or math.inf)
 
+    def _listed(self, X: Any) -> list[Any]:
+        """The sequences; text is one only for a feature function, whose encoder says whether it is right."""
+        text = callable(self.features) or (self._is_fitted() and self._reader.kind == "features")
+        return list(check_sequences(X, text=text))
+
     def _batches(self, X: list[Any], given: Any = None) -> Any:
         """Index lists and padded batches, sequences of near-equal length together; empty sequences are left out."""
         self._require_fitted()
@@ -544,7 +550,7 @@ class NeuralCRF(Estimator):
 
     def predict(self, X: Any, *, given: Any = None, beam: Beam | str | None = None) -> list[list[Any]]:
         """The best labels of every sequence; ``given`` and ``beam`` as in :meth:`crfkit.CRF.predict`."""
-        X = list(X)
+        X = self._listed(X)
         out = LabelLists([] for _ in X)
         for some, emissions, mask, pairs in self._batches(X, given):
             for i, path in zip(some, self.crf_.decode(emissions, mask, pairwise=pairs, beam=beam), strict=True):
@@ -556,7 +562,7 @@ class NeuralCRF(Estimator):
 
         Arrays [T, L], columns in the order of ``classes_``.
         """
-        X = list(X)
+        X = self._listed(X)
         out: list[NDArray[np.floating[Any]]] = [np.zeros((0, len(self.classes_))) for _ in X]
         for some, emissions, mask, pairs in self._batches(X, given):
             p = self.crf_.marginals(emissions, mask, pairwise=pairs).cpu().numpy()
@@ -566,7 +572,7 @@ class NeuralCRF(Estimator):
 
     def log_likelihood(self, X: Any, y: Any) -> NDArray[np.float64]:
         """Log-probability of every sequence's labels, [S]; None and sets as in :meth:`fit`."""
-        X, y = list(X), list(y)
+        X, y = self._listed(X), list(y)
         targets = self._targets(X, y, self._labels)
         out = np.zeros(len(X))
         for some, emissions, mask, pairs in self._batches(X):
@@ -598,7 +604,7 @@ class NeuralCRF(Estimator):
         True
         """
         self._require_fitted()
-        params = {k: v for k, v in self.get_params().items() if k not in _NOT_SAVED}
+        params = {k: v for k, v in self.get_params(deep=False).items() if k not in _NOT_SAVED}
         header = {
             "estimator": "neural_crf",
             "labels": list(self._labels),

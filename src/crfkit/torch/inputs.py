@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -98,6 +98,15 @@ class Dense:
         return {}
 
 
+def _words(X: Sequence[Any]) -> Iterator[Sequence[str]]:
+    """The sequences, whose tokens must be strings."""
+    for i, sequence in enumerate(X):
+        for t, token in enumerate(sequence):
+            if not isinstance(token, str):
+                raise ValueError(f"sequence {i}, position {t}: a token must be a str, got {type(token).__name__}")
+        yield sequence
+
+
 class Tokens:
     """Token strings, as the numbers of words, affixes and characters; 0 is padding, 1 is unknown.
 
@@ -128,9 +137,7 @@ class Tokens:
         self.tables = [{w: i + 2 for i, w in enumerate(words)} for words in tables]
         self.alphabet = {c: i + 2 for i, c in enumerate(alphabet)}
 
-    def _parts(self, token: Any) -> list[str]:
-        if not isinstance(token, str):
-            raise ValueError(f"a token must be a str, got {type(token).__name__}")
+    def _parts(self, token: str) -> list[str]:
         word = token.lower() if self.lower else token
         return [word, *(word[:n] if n > 0 else word[n:] for n in self.affixes)]
 
@@ -138,7 +145,7 @@ class Tokens:
         """Collects words, affixes and characters."""
         counts: list[Counter[str]] = [Counter() for _ in range(1 + len(self.affixes))]
         letters: Counter[str] = Counter()
-        for sequence in X:
+        for sequence in _words(X):
             for token in sequence:
                 for count, part in zip(counts, self._parts(token), strict=True):
                     count[part] += 1
@@ -151,7 +158,7 @@ class Tokens:
     def prepare(self, X: Sequence[Any]) -> list[Any]:
         """Ids [T, tables] and the characters' numbers."""
         out = []
-        for sequence in X:
+        for sequence in _words(X):
             ids = [[t.get(p, 1) for t, p in zip(self.tables, self._parts(w), strict=True)] for w in sequence]
             letters = [[self.alphabet.get(c, 1) for c in w[:32]] for w in sequence] if self.characters else None
             out.append((torch.tensor(ids, dtype=torch.long).reshape(len(ids), len(self.tables)), letters))

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crfkit.base.checkpoints import State
+from crfkit.base.shown import Record
 from crfkit.chain.beams import Adaptive, Beam, MinDivergence
 from crfkit.training.objective import Change, LikelihoodObjective, Objective
 
@@ -20,8 +21,8 @@ _FIRST = 6  # iterations with all labels, from zero weights
 _GROWTH = 2.0  # beams may be this many times as large as if they were chosen afresh
 
 
-@dataclass(frozen=True)
-class BeamReport:
+@dataclass(frozen=True, repr=False)
+class BeamReport(Record):
     """How the beams stand; the last four are measured exactly on a sample of the sequences.
 
     Attributes

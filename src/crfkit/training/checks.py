@@ -2,18 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from crfkit.base.parameters import check_number
 from crfkit.chain.constraints import Constraints
 from crfkit.chain.inference import reachable
 from crfkit.chain.potentials import Potentials
 from crfkit.data.dataset import Dataset
 from crfkit.data.labels import Sets, allowed_by, split_by_knowledge
 from crfkit.data.sequences import rows_of
+
+
+def class_weights(
+    rule: str | Mapping[Any, float] | None,
+    labels: Sequence[Any],
+    numbers: NDArray[np.int32],
+    offsets: NDArray[np.int64],
+) -> NDArray[np.float64] | None:
+    r"""Weights of sequences [S] by ``class_weight``: the mean over their known labels; 1 where none is known.
+
+    ``"balanced"`` gives label j the weight :math:`N / (L N_j)`, with :math:`N_j` of the N known labels being j.
+
+    >>> class_weights({"b": 3}, ["a", "b"], np.array([0, 1, 0], np.int32), np.array([0, 2, 3]))
+    array([2., 1.])
+    """
+    if rule is None:
+        return None
+    known = numbers >= 0
+    if isinstance(rule, Mapping):
+        for label, weight in rule.items():
+            if label not in labels:
+                raise ValueError(f"'class_weight' names the label {label!r}, which the data does not have")
+            check_number("class_weight", str(label), weight, 0)
+        by_label = np.array([float(rule.get(label, 1.0)) for label in labels])
+    elif rule == "balanced":
+        counts = np.bincount(numbers[known], minlength=len(labels))
+        by_label = known.sum() / (max(1, np.count_nonzero(counts)) * np.maximum(counts, 1))
+    else:
+        raise ValueError(f"'class_weight' must be 'balanced', a dict of labels and weights, or None, got {rule!r}")
+    if not np.isfinite(by_label).all():
+        raise ValueError("'class_weight' must hold finite numbers")
+    sequence = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))[known]
+    many = np.bincount(sequence, minlength=len(offsets) - 1)
+    total = np.bincount(sequence, by_label[numbers[known]], minlength=len(offsets) - 1)
+    return np.where(many > 0, total / np.maximum(many, 1), 1.0)
 
 
 def sequence_weights(weights: ArrayLike | None, n: int) -> NDArray[np.float64] | None:

@@ -64,6 +64,9 @@ class Objective(ABC):
     n_unlabelled: int = 0
     entropy_weight: float = 0.0
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self.size} weights>"
+
     @abstractmethod
     def value_and_grad(self, w: Vector, out: Vector | None = None) -> tuple[float, Vector]:
         """Value and gradient at w; the gradient is written into ``out`` if given."""

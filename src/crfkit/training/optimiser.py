@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from crfkit.base.checkpoints import Checkpoint, State
 from crfkit.base.parameters import check_number
+from crfkit.base.shown import Record
 from crfkit.training.beams import BeamReport
 from crfkit.training.objective import as_objective
 
@@ -72,8 +73,8 @@ class Progress:
 Callback = Callable[[Progress, Vector], bool | None]
 
 
-@dataclass(frozen=True, eq=False)
-class Result:
+@dataclass(frozen=True, eq=False, repr=False)
+class Result(Record):
     """What an optimiser found.
 
     Attributes

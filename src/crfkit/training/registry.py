@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from crfkit.training.lbfgs import LBFGS
 from crfkit.training.newton import NewtonCG
 from crfkit.training.optimiser import Algorithm
 from crfkit.training.stochastic import AROW, SAG, SGD, SMD, AdaGrad, PassiveAggressive, Perceptron
+
+#: The names, for type checkers.
+AlgorithmName = Literal["lbfgs", "newton-cg", "sgd", "smd", "adagrad", "sag", "ap", "pa", "arow"]
 
 #: What ``algorithm=`` takes by name.
 ALGORITHMS: dict[str, type[Algorithm]] = {

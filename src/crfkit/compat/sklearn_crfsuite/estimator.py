@@ -141,7 +141,9 @@ class CRF(BaseEstimator):  # type: ignore[misc]
         """Trains on sequences of items and sequences of labels; scores the held-out data on the way."""
         if (X_dev is None) != (y_dev is None):
             raise ValueError("Pass both X_dev and y_dev to use the holdout data")
-        params = {_NAMES.get(k, k): v for k, v in self.get_params().items() if k not in _OWN and v is not None}
+        params = {
+            _NAMES.get(k, k): v for k, v in self.get_params(deep=False).items() if k not in _OWN and v is not None
+        }
         trainer_cls = self.trainer_cls or LinePerIterationTrainer
         trainer = trainer_cls(algorithm=self.algorithm, params=params, verbose=self.verbose)
         for part, labels, group in ((X, y, 0), (X_dev, y_dev, 1)):
