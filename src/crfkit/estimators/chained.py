@@ -245,7 +245,8 @@ class ChainEstimator(Estimator):
 
     def _settings(self) -> dict[str, Any]:
         """The parameters that a model file holds."""
-        return {k: v for k, v in self.get_params(deep=False).items() if k != "callback"}
+        left_out = ("callback", "checkpoint", "checkpoint_every")
+        return {k: v for k, v in self.get_params(deep=False).items() if k not in left_out}
 
     @classmethod
     def _restore(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType
@@ -10,9 +11,11 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from crfkit.base.checkpoints import Checkpoint, State, digest, seconds_of
 from crfkit.base.parameters import check_number
 from crfkit.chain.inference import decode_flat, log_partition, marginals, score
 from crfkit.chain.potentials import Potentials
+from crfkit.data.dataset import Dataset
 from crfkit.data.labels import LabelLists, allowed_by, collect_labels, label_numbers, label_sets
 from crfkit.data.sequences import Columns, holds_integers
 from crfkit.estimators.chained import ChainEstimator
@@ -65,6 +68,9 @@ class HMM(ChainEstimator):
     n_jobs : int, default=-1
     callback : callable, optional
         Called as ``callback(progress, w)`` after every iteration of Baum-Welch; stops if it returns True.
+    checkpoint : path, optional
+    checkpoint_every : float or str, default="5min"
+        As for :class:`~crfkit.CRF`, between two iterations of Baum-Welch.
 
     Attributes
     ----------
@@ -117,6 +123,8 @@ class HMM(ChainEstimator):
         random_state: int | None = None,
         n_jobs: int | None = -1,
         callback: Callback | None = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+        checkpoint_every: float | str = "5min",
     ) -> None:
         self.smoothing = smoothing
         self.transition_smoothing = transition_smoothing
@@ -127,8 +135,10 @@ class HMM(ChainEstimator):
         self.random_state = random_state
         self.n_jobs = n_jobs
         self.callback = callback
+        self.checkpoint = checkpoint
+        self.checkpoint_every = checkpoint_every
 
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, *, resume: bool = False) -> Self:
         """Learns the probabilities.
 
         Parameters
@@ -137,6 +147,8 @@ class HMM(ChainEstimator):
             A list of sequences, each with its tokens.
         y : sequences of labels, optional
             ``y[i][t]`` is a label, None, or a set of labels; ``y[i]`` may be None.
+        resume : bool
+            Go on from ``checkpoint``, if the file is there, as if Baum-Welch had never been stopped.
 
         Returns
         -------
@@ -146,6 +158,7 @@ class HMM(ChainEstimator):
             check_number(self, name, getattr(self, name), 0)
         check_number(self, "n_states", self.n_states, 1, integer=True, optional=True)
         check_number(self, "max_iter", self.max_iter, 0, integer=True)
+        seconds_of(self.checkpoint_every)
         X = list(X) if isinstance(X, Iterator) else X
         integers = holds_integers(X)
         columns = as_columns(X)
@@ -183,7 +196,8 @@ class HMM(ChainEstimator):
         else:
             assert allowed is not None
             start = self._beginning(counted, allowed, given)
-            tables, reason, message = self._baum_welch(counted, allowed, start, lambda p: model(p, {}))
+            keep = Checkpoint.of(self, self._fingerprint(data, allowed, labels, given), resume)
+            tables, reason, message = self._baum_welch(counted, allowed, start, lambda p: model(p, {}), keep)
             value = self.history_[-1] if self.history_ else float("nan")
         self.n_iter_ = len(self.history_)
         self.monitor_.converged = reason in ("converged", "tolerance")
@@ -238,13 +252,43 @@ class HMM(ChainEstimator):
         known = {name: given[name] for name in ("start", "transitions", "emissions") if name in given}
         return replace(tables, **known).grown(counted.vocabulary)
 
+    def _fingerprint(
+        self, data: Dataset, allowed: NDArray[np.bool_], labels: tuple[Any, ...], given: Mapping[str, Any]
+    ) -> dict[str, str]:
+        """What must be the same for the probabilities to be the same."""
+        if self.checkpoint is None:
+            return {}
+        settings = {name: repr(x) for name, x in self._settings().items() if name not in ("n_jobs", "warm_start")}
+        start = [given.get("start"), given.get("transitions"), *given.get("emissions", ())]
+        learned = digest([data.offsets, data.attr, allowed, labels])
+        return {"model": self._kind, **settings, "training data": learned, "starting probabilities": digest(start)}
+
     def _baum_welch(
-        self, counted: Counter, allowed: NDArray[np.bool_], tables: Tables, model: Callable[[Tables], ChainModel]
+        self,
+        counted: Counter,
+        allowed: NDArray[np.bool_],
+        tables: Tables,
+        model: Callable[[Tables], ChainModel],
+        keep: Checkpoint,
     ) -> tuple[Tables, Reason, str]:
         """Expected counts and new probabilities in turn."""
         n = allowed.shape[1]
         begin = tables
-        for _ in range(self.max_iter):
+
+        def state() -> State:
+            return {"tables": vars(tables), "history": self.history_, "likelihoods": self.monitor_.history}
+
+        if saved := keep.part("em", state) or keep.finished:
+            tables, self.history_ = Tables(**saved["tables"]), saved["history"]
+            self.monitor_.history = saved["likelihoods"]
+        if keep.finished:
+            return tables, keep.finished["reason"], keep.finished["message"]
+
+        def ended(tables: Tables, reason: Reason, message: str) -> tuple[Tables, Reason, str]:
+            keep.finish({**state(), "tables": vars(tables), "reason": reason, "message": message})
+            return tables, reason, message
+
+        for _ in range(len(self.history_), self.max_iter):
             m = model(tables)
             likelihood = 0.0
 
@@ -267,10 +311,11 @@ class HMM(ChainEstimator):
                 terms = {"likelihood": -likelihood}
                 progress = Progress(k, -value, float("nan"), len(w), 1.0, k, 0.0, terms=terms)
                 if self.callback(progress, w.copy()):
-                    return old, "callback", "the callback asked to stop"
+                    return ended(old, "callback", "the callback asked to stop")
             if len(self.history_) > 1 and value - self.history_[-2] <= self.tol * abs(value):
-                return tables, "tolerance", f"the objective rose by less than {self.tol:g}"
-        return tables, "max_iter", f"stopped after {self.max_iter} iterations"
+                return ended(tables, "tolerance", f"the objective rose by less than {self.tol:g}")
+            keep.tick()
+        return ended(tables, "max_iter", f"stopped after {self.max_iter} iterations")
 
     def _know(self, tables: Tables, values: list[list[Any]]) -> None:
         self._probabilities = vars(tables) | {"vocabulary": values}
