@@ -61,10 +61,63 @@ void check_block(const Objective<T>& self, i64 block) {
   require(block >= 0 && block < self.n_blocks(), "there is no such block");
 }
 
+// Beams of labels that value and gradient look at.
+template <class T>
+void bind_beams(nb::class_<Objective<T>>& objective) {
+  using Self = Objective<T>;
+  objective
+      // tokens, labels in their beams, the largest beam, labels of beams by the criterion alone
+      .def(
+          "choose_beams",
+          [](Self& self, In<double, 1> w, const BeamTuple& beam, bool grow, int threads) {
+            check_weights(self, w);
+            const auto sizes = unlocked([&, rule = criterion_of(beam)] {
+              return self.choose_beams(w.data(), rule, grow, make_threads(threads));
+            });
+            return nb::make_tuple(sizes.tokens, sizes.labels, sizes.largest, sizes.fresh);
+          },
+          "w"_a, "beam"_a, "grow"_a, "threads"_a)
+      .def(
+          "beam_sizes",
+          [](Self& self, In<double, 1> w, i64 block, const BeamTuple& beam, int threads) {
+            check_weights(self, w);
+            check_block(self, block);
+            const auto sizes = unlocked([&, rule = criterion_of(beam)] {
+              return self.beam_sizes(w.data(), block, rule, make_threads(threads));
+            });
+            return nb::make_tuple(sizes.tokens, sizes.labels, sizes.squares);
+          },
+          "w"_a, "block"_a, "beam"_a, "threads"_a)
+      .def("beams",
+           [](Self& self) {
+             Beams all = unlocked([&] { return self.beams(); });
+             return own_all(std::move(all.labels), std::move(all.ptr));
+           })
+      .def(
+          "set_beams",
+          [](Self& self, In<u16, 1> labels, In<u32, 1> ptr) {
+            i64 tokens = 0;
+            for (i64 b = 0; b < self.n_blocks(); ++b) tokens += self.block_size(b).first;
+            require(std::ssize(ptr) == tokens + 1 && ptr(0) == 0 && ptr(tokens) == labels.size(),
+                    "there must be a beam for every token");
+            for (i64 t = 0; t < tokens; ++t) {
+              require(ptr(t) <= ptr(t + 1) && ptr(t + 1) <= labels.size(), "beams must follow each other");
+              for (u32 k = ptr(t); k < ptr(t + 1); ++k)
+                require(labels(k) < self.n_labels() && (k == ptr(t) || labels(k - 1) < labels(k)),
+                        "the labels of a beam must rise");
+            }
+            self.set_beams({to_vector<u16>(labels), to_vector<u32>(ptr)});
+          },
+          "labels"_a, "ptr"_a)
+      .def("drop_beams", &Self::drop_beams, nb::call_guard<nb::gil_scoped_release>());
+}
+
 template <class T>
 void bind_objective(nb::module_& m, const char* name) {
   using Self = Objective<T>;
-  nb::class_<Self>(m, name)
+  nb::class_<Self> objective(m, name);
+  bind_beams(objective);
+  objective
       .def(
           "__init__",
           [](Self* self, std::shared_ptr<const Layout> layout, const TokenArrays& data, In<i32, 1> gold,
@@ -93,28 +146,6 @@ void bind_objective(nb::module_& m, const char* name) {
             self.hessian_product(w.data(), v.data(), c2, out.data(), make_threads(threads));
           },
           "w"_a, "v"_a, "c2"_a, "out"_a.noconvert(), "threads"_a)
-      // tokens, labels in their beams, the largest beam, labels of beams by the criterion alone
-      .def(
-          "choose_beams",
-          [](Self& self, In<double, 1> w, const BeamTuple& beam, bool grow, int threads) {
-            check_weights(self, w);
-            const auto sizes = unlocked([&, rule = criterion_of(beam)] {
-              return self.choose_beams(w.data(), rule, grow, make_threads(threads));
-            });
-            return nb::make_tuple(sizes.tokens, sizes.labels, sizes.largest, sizes.fresh);
-          },
-          "w"_a, "beam"_a, "grow"_a, "threads"_a)
-      .def(
-          "beam_sizes",
-          [](Self& self, In<double, 1> w, i64 block, const BeamTuple& beam, int threads) {
-            check_weights(self, w);
-            check_block(self, block);
-            const auto sizes = unlocked([&, rule = criterion_of(beam)] {
-              return self.beam_sizes(w.data(), block, rule, make_threads(threads));
-            });
-            return nb::make_tuple(sizes.tokens, sizes.labels, sizes.squares);
-          },
-          "w"_a, "block"_a, "beam"_a, "threads"_a)
       .def(
           "block_size",
           [](const Self& self, i64 block) {
@@ -122,7 +153,6 @@ void bind_objective(nb::module_& m, const char* name) {
             return self.block_size(block);
           },
           "block"_a)
-      .def("drop_beams", &Self::drop_beams, nb::call_guard<nb::gil_scoped_release>())
       .def(
           "block_value_and_grad",
           [](Self& self, In<double, 1> w, i64 block, bool beams, Out<double, 1> g, int threads) {
@@ -232,6 +262,7 @@ void bind_memory(nb::module_& m) {
             self.direction(v.data(), d.data(), make_threads(threads));
           },
           "v"_a, "d"_a.noconvert(), "threads"_a)
+      .def("pairs", [](const Memory& self) { return own(self.pairs()); })
       .def("clear", &Memory::clear)
       .def("__len__", &Memory::count);
 }

@@ -1,6 +1,8 @@
 // online.cpp: the Python face of training sequence by sequence.
 #include "online/online.hpp"
 
+#include <nanobind/stl/map.h>
+
 #include <mutex>
 
 #include "bind/tokens.hpp"
@@ -100,6 +102,16 @@ class Online {
       return trainer_->smd(o, {eta0, mu, lambda, decay, damp, batch}, poll);
     });
   }
+  nb::dict state() {
+    nb::dict out;
+    for (auto& [name, bytes] : locked([&] { return trainer_->state(); })) out[name.c_str()] = own(std::move(bytes));
+    return out;
+  }
+  void restore(const std::map<std::string, In<u8, 1>>& state) {
+    typename OnlineTrainer<T>::State copy;
+    for (const auto& [name, bytes] : state) copy[name] = to_vector<u8>(bytes);
+    locked([&] { trainer_->restore(copy); });
+  }
 
  private:
   static void check_batch(int batch) { require(batch >= 1, "a batch needs a sequence"); }
@@ -140,6 +152,8 @@ void bind(nb::module_& m, const char* name) {
       .def_prop_rw("entropy_weight", &Self::entropy_weight, &Self::set_entropy_weight)
       .def_prop_ro("entropy", &Self::entropy)
       .def("lipschitz", &Self::lipschitz)
+      .def("state", &Self::state)
+      .def("restore", &Self::restore, "state"_a)
       .def("loss", &Self::loss, "order"_a)
       .def("gradient", &Self::gradient, "order"_a, "g"_a.noconvert())
       .def("sgd", &Self::sgd, "order"_a, "eta0"_a, "decay"_a, "rate"_a, "power"_a, "t0"_a, "batch"_a, "average"_a)

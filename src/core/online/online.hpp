@@ -6,7 +6,9 @@
 //
 // Everything that an algorithm keeps beside the weights (averages, variances, sums of gradients) has the same shape.
 #pragma once
+#include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "base/instruction_set.hpp"
@@ -117,6 +119,10 @@ class OnlineTrainer {
     int batch;
   };
   virtual double smd(Order order, const Smd& how, const Poll& poll) = 0;
+  // All that is remembered from pass to pass, as bytes by name; for a trainer of the same data and instruction set.
+  using State = std::map<std::string, std::vector<u8>>;
+  virtual State state() = 0;
+  virtual void restore(const State& state) = 0;
 };
 
 template <class T>

@@ -8,6 +8,7 @@
 #pragma once
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <deque>
 
 #include "online/sequence.hpp"
@@ -246,6 +247,29 @@ class Trainer final : public OnlineTrainer<T> {
     return total;
   }
 
+  using State = typename OnlineTrainer<T>::State;
+
+  State state() override {
+    State out;
+    each_part([&](const char* name, auto& part, i64 count) {
+      const auto* begin = begin_of(part);
+      const u8* bytes = reinterpret_cast<const u8*>(begin);
+      out[name].assign(bytes, bytes + (begin ? count * sizeof(*begin) : 0));
+    });
+    return out;
+  }
+
+  void restore(const State& state) override {
+    each_part([&](const char* name, auto& part, i64 count) {
+      const auto found = state.find(name);
+      part = std::remove_reference_t<decltype(part)>();
+      const std::size_t size = found == state.end() ? 0 : found->second.size();
+      if (size != 0 && size != count * sizeof(*begin_of(part)))
+        throw Error("this state of training is of other data, or of another instruction set");
+      if (size != 0) std::memcpy(room_in(part, count), found->second.data(), size);
+    });
+  }
+
   const std::vector<double>& lipschitz() override { return lipschitz_; }
 
   double smd(Order order, const Smd& how, const Poll& poll) override {
@@ -288,6 +312,48 @@ class Trainer final : public OnlineTrainer<T> {
   }
 
  private:
+  // f(name, part, how many numbers it has if there are any) of all that a pass leaves to the next
+  template <class F>
+  void each_part(F f) {
+    f("weights", v_, d_.size);
+    f("average", average_, d_.size);
+    f("square", square_, d_.size);
+    f("last_step", last_step_, d_.size);
+    f("sum", sum_, d_.size);
+    f("nodes", stored_nodes_, std::ssize(d_.gold) * stride_);
+    f("pairs", stored_pairs_, d_.n_seq() * n_ * stride_);
+    f("last_moved", last_moved_, d_.size);
+    f("lipschitz", lipschitz_, d_.n_seq());
+    f("rate", rate_, d_.size);
+    f("trail", trail_, d_.size);
+    f("steps", steps_, 1);
+    f("seen", seen_, 1);
+    f("scale", scale_, 1);
+    f("scales", scales_, 1);
+    f("averaged", averaged_, 1);
+    f("moved", moved_, 1);
+    f("lipschitz_top", lipschitz_top_, 1);
+    f("lipschitz_mean", lipschitz_mean_, 1);
+    f("guess", guess_, 1);
+  }
+  static T* begin_of(Buffer<T>& x) { return x.data(); }
+  template <class U>
+  static U* begin_of(std::vector<U>& x) {
+    return x.empty() ? nullptr : x.data();
+  }
+  static double* begin_of(double& x) { return &x; }
+  static i64* begin_of(i64& x) { return &x; }
+  static T* room_in(Buffer<T>& x, i64 count) {
+    x.reserve(count + 1);
+    return x.data();
+  }
+  template <class U>
+  static U* room_in(std::vector<U>& x, i64 count) {
+    x.resize(count);
+    return x.data();
+  }
+  static auto* room_in(auto& x, i64) { return &x; }
+
   void fresh(Buffer<T>& b) { b.assign(d_.size, T(0)); }
   T* gradient() {
     if (gradient_.data() == nullptr) {

@@ -14,6 +14,7 @@ template <class T>
 class BlockObjective {
  public:
   i64 size() const { return layout_->size; }
+  int n_labels() const { return layout_->n_labels; }
 
  protected:
   BlockObjective(std::shared_ptr<const Layout> layout, const Tokens& data, const double* seq_weight,

@@ -56,6 +56,15 @@ bool Memory::push(const double* x, const double* x_old, const double* g, const d
   return true;
 }
 
+std::vector<float> Memory::pairs() const {
+  std::vector<float> out;
+  for (int slot : order_) {
+    const float* pair = pairs_.data() + 2 * slot * size_;
+    out.insert(out.end(), pair, pair + 2 * size_);
+  }
+  return out;
+}
+
 std::vector<int> Memory::rows() const {
   std::vector<int> out;
   for (int k : order_) out.insert(out.end(), {2 * k, 2 * k + 1});

@@ -26,6 +26,8 @@ class Memory {
     order_.clear();
     fresh_ = -1;
   }
+  // The steps and changes, pair by pair, oldest first: [2 count][size]. Pushed again they make the same memory.
+  std::vector<float> pairs() const;
   int count() const { return static_cast<int>(order_.size()); }
   i64 size() const { return size_; }
 

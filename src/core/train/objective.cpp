@@ -135,6 +135,27 @@ void Objective<T>::drop_beams() {
   beams_.clear();
 }
 
+template <class T>
+Beams Objective<T>::beams() {
+  const std::lock_guard<std::mutex> guard(lock_);
+  Beams out;
+  for (const BeamBlock<T>& block : beams_)
+    for (i64 t = 0; t < block.beams.tokens(); ++t)
+      out.add(block.beams.labels.data() + block.beams.ptr[t], block.beams.ptr[t + 1] - block.beams.ptr[t]);
+  return out;
+}
+
+template <class T>
+void Objective<T>::set_beams(const Beams& all) {
+  const std::lock_guard<std::mutex> guard(lock_);
+  std::vector<BeamBlock<T>> blocks(n_blocks());
+  i64 t = 0;
+  for (i64 b = 0; b < n_blocks(); ++b)
+    for (std::size_t k = 0; k < gold_[b].size() && t < all.tokens(); ++k, ++t)
+      blocks[b].beams.add(all.labels.data() + all.ptr[t], all.ptr[t + 1] - all.ptr[t]);
+  beams_ = std::move(blocks);
+}
+
 template class Objective<float>;
 template class Objective<double>;
 

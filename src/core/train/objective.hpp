@@ -31,6 +31,9 @@ class Objective : public BlockObjective<T> {
   // Those that one block would get.
   BeamSizes beam_sizes(const double* w, i64 block, const Criterion& criterion, const Threads& threads);
   void drop_beams();
+  // The beams of all tokens, block after block; and such beams again, for choose_beams to grow from before all else.
+  Beams beams();
+  void set_beams(const Beams& all);
   std::pair<i64, i64> block_size(i64 block) const;  // tokens, sequences
   bool has_beams() const { return !beams_.empty(); }
   i64 n_blocks() const { return static_cast<i64>(blocks_.size()); }

@@ -48,6 +48,8 @@ def _settings_of(value: Any) -> list[str]:
 class Estimator(ABC):
     """Base of the estimators: parameters are the arguments of ``__init__``, stored under their names."""
 
+    _cloned = False  # whether a search, or somebody else, cloned it: then its checkpoint has a path of its own
+
     def _keep(self, arguments: dict[str, Any]) -> None:
         """Stores the arguments of ``__init__``, its ``locals()``, under their names."""
         for name in self._parameters():
@@ -82,6 +84,13 @@ class Estimator(ABC):
                 value = replace(old, **{part: value})
             setattr(self, whole, value)
         return self
+
+    def __sklearn_clone__(self) -> Self:
+        from sklearn.base import clone
+
+        twin = type(self)(**{name: clone(value, safe=False) for name, value in self.get_params(deep=False).items()})
+        twin._cloned = True
+        return twin
 
     def __repr__(self) -> str:
         changed = [

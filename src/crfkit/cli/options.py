@@ -96,6 +96,13 @@ StartOption = Annotated[
     Path | None, Option("--warm-start", help="Begin with the weights of this model; new labels are added.")
 ]
 FractionOption = Annotated[float | None, Option(help="First train on this fraction of the sequences, then on all.")]
+CheckpointOption = Annotated[
+    Path | None, Option(help="File that keeps the state of training, for --resume; it is removed at the end.")
+]
+EveryOption = Annotated[str, Option("--every", metavar="TIME", help="Time between two checkpoints: 30s, 5min, 1h.")]
+ResumeOption = Annotated[
+    bool, Option("--resume", help="Go on from the checkpoint, if there is one; data and options must be the same.")
+]
 Rho2Option = Annotated[float | None, Option(help="Wapiti's coefficient: half the sum of squared weights. Sets c2.")]
 CostOption = Annotated[float | None, Option(help="CRF++'s C: c2 is 1 / 2C.")]
 ParamOption = Annotated[

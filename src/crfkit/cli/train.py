@@ -14,6 +14,7 @@ import numpy as np
 import typer
 
 from crfkit import metrics
+from crfkit.base.checkpoints import seconds_of
 from crfkit.base.files import check_writable
 from crfkit.chain.beams import as_beam
 from crfkit.cli import options as o
@@ -28,7 +29,7 @@ from crfkit.training import Progress
 _KINDS: dict[str, Any] = {"crf": CRF, "hmm": HMM, "memm": MEMM}
 #: Parameters that a kind of model needs for options of other names.
 _NEEDS = dict.fromkeys(("template", "dialect", "padding"), "features") | {"start": "warm_start", "param": "algorithm"}
-_NEEDS |= {"rho2": "c2", "cost": "c2"}
+_NEEDS |= {"rho2": "c2", "cost": "c2", "resume": "checkpoint"}
 #: Defaults of the options that are parameters of CRF.
 _DEFAULT: dict[str, Any] = {name: p.default for name, p in CRF._parameters().items()}
 
@@ -68,6 +69,9 @@ def train(
     rho2: o.Rho2Option = None,
     cost: o.CostOption = None,
     param: o.ParamOption = None,
+    checkpoint: o.CheckpointOption = _DEFAULT["checkpoint"],
+    checkpoint_every: o.EveryOption = _DEFAULT["checkpoint_every"],
+    resume: o.ResumeOption = False,
     random_state: o.SeedOption = _DEFAULT["random_state"],
     n_jobs: o.JobsOption = _DEFAULT["n_jobs"],
     json: o.JsonOption = False,
@@ -75,13 +79,17 @@ def train(
 ) -> None:
     """Train a model on labelled data.
 
-    Ctrl-C ends training early and keeps the best weights so far.
+    Ctrl-C ends training early and keeps the best weights so far. With --checkpoint, a training that was killed goes on
+    with --resume as if it had not been.
     """
     options = dict(locals())
     given = {p.name: p.opts[0] for p in context.command.params if p.name and _is_given(context, p.name)}
     began = time.perf_counter()
     _check_target(model, data, dev, template)
     as_beam(beam)
+    seconds_of(checkpoint_every)
+    if checkpoint is None and {"resume", "checkpoint_every"} & given.keys():
+        raise DataError("--resume and --every need a --checkpoint")
     reading = Reading(format, label, columns, comment)
     corpus = _read(options, reading)
     crf = _configure(options, given)
@@ -89,11 +97,13 @@ def train(
     if not quiet and not json:
         say(f"read {len(corpus.X)} sequences, {tokens} tokens in {time.perf_counter() - began:.2f}s")
     crf.callback = _Watch(json, quiet, max_iter, tokens)
-    _run(crf, corpus)
+    _run(crf, corpus, resume)
     known = {"format": format.value, "label": label, "columns": columns}
     known["n_columns"] = getattr(corpus.X, "n_columns", None)
     crf.model_ = replace(crf.model_, info={**crf.model_.info, "reading": known})
     crf.save(model)
+    if checkpoint is not None and crf.result_.reason != "interrupted":
+        checkpoint.unlink(missing_ok=True)
     seconds = time.perf_counter() - began
     if json:
         emit(_record(crf, model, corpus, seconds))
@@ -177,7 +187,7 @@ def _check_target(model: Path, *sources: Any) -> None:
             raise DataError(f"{model}: the model would be written over what it is made from")
 
 
-def _run(crf: Any, corpus: _Corpus) -> None:
+def _run(crf: Any, corpus: _Corpus, resume: bool) -> None:
     """Fits; warnings become messages."""
     notes: list[str] = []
     crf._say_not_converged = notes.append  # without scikit-learn, which would take longer than many a training
@@ -185,10 +195,10 @@ def _run(crf: Any, corpus: _Corpus) -> None:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             if isinstance(crf, HMM):
-                crf.fit(corpus.X, corpus.y)
+                crf.fit(corpus.X, corpus.y, resume=resume)
             else:
                 held_out = {"X_dev": corpus.X_dev, "y_dev": corpus.y_dev}
-                crf.fit(corpus.X, corpus.y, **held_out, sample_weight=corpus.weights)
+                crf.fit(corpus.X, corpus.y, **held_out, sample_weight=corpus.weights, resume=resume)
     finally:
         crf.callback.end()
     if crf.result_.reason != "interrupted":

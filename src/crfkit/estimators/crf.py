@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
@@ -100,6 +101,12 @@ class CRF(PenalisedChain):
         Print a line per iteration to standard error.
     callback : callable, optional
         Called as ``callback(progress, w)`` after every iteration; training stops if it returns True.
+    checkpoint : path, optional
+        File in which the state of training is kept, so that ``fit(..., resume=True)`` goes on after a crash as if there
+        had been none. Clones, as searches make them, add to the path a digest of their settings and data.
+    checkpoint_every : float or str, default="5min"
+        Seconds between two writes of the checkpoint, or a text such as ``"30s"``, ``"5min"`` or ``"1h"``; 0 writes it
+        after every iteration.
 
     Attributes
     ----------
@@ -155,6 +162,8 @@ class CRF(PenalisedChain):
         n_jobs: int | None = -1,
         verbose: bool = False,
         callback: Callback | None = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+        checkpoint_every: float | str = "5min",
     ) -> None:
         self._keep(locals())
 

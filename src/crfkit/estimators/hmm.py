@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType
@@ -10,11 +11,13 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from crfkit.base.checkpoints import Checkpoint, State, digest, seconds_of
 from crfkit.base.interrupts import searching
 from crfkit.base.messages import is_watched, show, warn
 from crfkit.base.parameters import check_number
 from crfkit.chain.inference import decode_flat, log_partition, marginals, score
 from crfkit.chain.potentials import Potentials
+from crfkit.data.dataset import Dataset
 from crfkit.data.labels import LabelLists, allowed_by, collect_labels, label_numbers, label_sets
 from crfkit.data.sequences import Columns, holds_integers
 from crfkit.estimators.chained import ChainEstimator
@@ -67,6 +70,9 @@ class HMM(ChainEstimator):
     n_jobs : int, default=-1
     callback : callable, optional
         Called as ``callback(progress, w)`` after every iteration of Baum-Welch; stops if it returns True.
+    checkpoint : path, optional
+    checkpoint_every : float or str, default="5min"
+        As for :class:`~crfkit.CRF`, between two iterations of Baum-Welch.
 
     Attributes
     ----------
@@ -119,6 +125,8 @@ class HMM(ChainEstimator):
         random_state: int | None = None,
         n_jobs: int | None = -1,
         callback: Callback | None = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+        checkpoint_every: float | str = "5min",
     ) -> None:
         self.smoothing = smoothing
         self.transition_smoothing = transition_smoothing
@@ -129,8 +137,10 @@ class HMM(ChainEstimator):
         self.random_state = random_state
         self.n_jobs = n_jobs
         self.callback = callback
+        self.checkpoint = checkpoint
+        self.checkpoint_every = checkpoint_every
 
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, *, resume: bool = False) -> Self:
         """Learns the probabilities.
 
         Parameters
@@ -139,6 +149,8 @@ class HMM(ChainEstimator):
             A list of sequences, each with its tokens.
         y : sequences of labels, optional
             ``y[i][t]`` is a label, None, or a set of labels; ``y[i]`` may be None.
+        resume : bool
+            Go on from ``checkpoint``, if the file is there, as if Baum-Welch had never been stopped.
 
         Returns
         -------
@@ -148,6 +160,7 @@ class HMM(ChainEstimator):
             check_number(self, name, getattr(self, name), 0)
         check_number(self, "n_states", self.n_states, 1, integer=True, optional=True)
         check_number(self, "max_iter", self.max_iter, 0, integer=True)
+        seconds_of(self.checkpoint_every)
         X = list(X) if isinstance(X, Iterator) else X
         integers = holds_integers(X)
         columns = as_columns(X)
@@ -185,7 +198,8 @@ class HMM(ChainEstimator):
         else:
             assert allowed is not None
             start = self._beginning(counted, allowed, given)
-            tables, reason, message = self._baum_welch(counted, allowed, start, lambda p: model(p, {}))
+            keep = Checkpoint.of(self, self._fingerprint(data, allowed, labels, given), resume)
+            tables, reason, message = self._baum_welch(counted, allowed, start, lambda p: model(p, {}), keep)
             value = self.history_[-1] if self.history_ else float("nan")
         self.n_iter_ = len(self.history_)
         self.monitor_.converged = reason in ("converged", "tolerance")
@@ -244,15 +258,45 @@ class HMM(ChainEstimator):
         known = {name: given[name] for name in ("start", "transitions", "emissions") if name in given}
         return replace(tables, **known).grown(counted.vocabulary)
 
+    def _fingerprint(
+        self, data: Dataset, allowed: NDArray[np.bool_], labels: tuple[Any, ...], given: Mapping[str, Any]
+    ) -> dict[str, str]:
+        """What must be the same for the probabilities to be the same."""
+        if self.checkpoint is None:
+            return {}
+        settings = {name: repr(x) for name, x in self._settings().items() if name not in ("n_jobs", "warm_start")}
+        start = [given.get("start"), given.get("transitions"), *given.get("emissions", ())]
+        learned = digest([data.offsets, data.attr, allowed, labels])
+        return {"model": self._kind, **settings, "training data": learned, "starting probabilities": digest(start)}
+
     def _baum_welch(
-        self, counted: Counter, allowed: NDArray[np.bool_], tables: Tables, model: Callable[[Tables], ChainModel]
+        self,
+        counted: Counter,
+        allowed: NDArray[np.bool_],
+        tables: Tables,
+        model: Callable[[Tables], ChainModel],
+        keep: Checkpoint,
     ) -> tuple[Tables, Reason, str]:
         """Expected counts and new probabilities in turn."""
         n = allowed.shape[1]
         begin = tables
+
+        def state() -> State:
+            return {"tables": vars(tables), "history": self.history_, "likelihoods": self.monitor_.history}
+
+        if saved := keep.part("em", state) or keep.finished:
+            tables, self.history_ = Tables(**saved["tables"]), saved["history"]
+            self.monitor_.history = saved["likelihoods"]
+        if keep.finished:
+            return tables, keep.finished["reason"], keep.finished["message"]
+
+        def ended(tables: Tables, reason: Reason, message: str) -> tuple[Tables, Reason, str]:
+            keep.finish({**state(), "tables": vars(tables), "reason": reason, "message": message})
+            return tables, reason, message
+
         try:
             with searching():
-                for _ in range(self.max_iter):
+                for _ in range(len(self.history_), self.max_iter):
                     m = model(tables)
                     likelihood = 0.0
 
@@ -276,12 +320,13 @@ class HMM(ChainEstimator):
                         progress = Progress(k, -value, float("nan"), len(w), 1.0, k, 0.0, terms=terms)
                         show(progress)
                         if self.callback is not None and self.callback(progress, w.copy()):
-                            return old, "callback", "the callback asked to stop"
+                            return ended(old, "callback", "the callback asked to stop")
                     if len(self.history_) > 1 and value - self.history_[-2] <= self.tol * abs(value):
-                        return tables, "tolerance", f"the objective rose by less than {self.tol:g}"
+                        return ended(tables, "tolerance", f"the objective rose by less than {self.tol:g}")
+                    keep.tick()
         except KeyboardInterrupt:
             return tables, "interrupted", INTERRUPTED
-        return tables, "max_iter", f"stopped after {self.max_iter} iterations"
+        return ended(tables, "max_iter", f"stopped after {self.max_iter} iterations")
 
     def _know(self, tables: Tables, values: list[list[Any]]) -> None:
         self._probabilities = vars(tables) | {"vocabulary": values}
@@ -393,13 +438,15 @@ class HMM(ChainEstimator):
         """
         if algorithm not in ("viterbi", "map"):
             raise ValueError(f"'algorithm' of decode must be 'viterbi' or 'map', got {algorithm!r}")
-        p = self.potentials(X)
-        flat = decode_flat(p, self.n_jobs) if algorithm == "viterbi" else marginals(p, self.n_jobs).nodes.argmax(axis=1)
-        paths = p.split(flat)
+        p = self._joint(X)
+        if algorithm == "viterbi":
+            paths = p.split(decode_flat(p, self.n_jobs))
+        else:
+            paths = [nodes.argmax(axis=1) for nodes in self.predict_marginals(X)]
         labels = self.model_.labels
         return float(np.sum(score(p, paths))), LabelLists([labels[j] for j in path.tolist()] for path in paths)
 
-    def score_samples(self, X: Any) -> tuple[float, list[Floats]]:
+    def score_samples(self, X: Any) -> tuple[float, list[NDArray[np.floating[Any]]]]:
         """Log-likelihood of all sequences, and probabilities of all labels at all tokens.
 
         Returns
@@ -408,9 +455,7 @@ class HMM(ChainEstimator):
             :math:`\\sum \\log p(x)`; :meth:`log_likelihood` gives it for each sequence.
         posteriors : list of float64 arrays [T, L]
         """
-        p = self.potentials(X)
-        found = marginals(p, self.n_jobs)
-        return float(np.sum(found.log_z)), p.split(found.nodes)
+        return float(self.log_likelihood(X).sum()), self.predict_marginals(X)
 
     def score(self, X: Any, y: Any = None, sample_weight: ArrayLike | None = None) -> float:
         """With labels, the fraction of tokens labelled right; without, the log-likelihood of all sequences."""
@@ -437,10 +482,16 @@ class HMM(ChainEstimator):
         n = len(self.model_.labels)
         return n - 1 + n * (n - 1) + sum(n * (len(values) - 1) for values in self.vocabulary_)
 
+    def _joint(self, X: Any) -> Potentials:
+        """Potentials whose scores are log p(x, y): no temperature divides them."""
+        self._require_fitted()
+        model = replace(self.model_, temperature=1.0)
+        return model.score(model.encoder.encode(X, False, self.n_jobs), self.n_jobs, np.float64)
+
     def log_joint(self, X: Any, y: Any) -> Floats:
         """Log p(x, y) of every sequence with its labels, [S]."""
         self._require_fitted()
-        p = self.potentials(X)
+        p = self._joint(X)
         number = {label: k for k, label in enumerate(self.model_.labels)}
         assert p.offsets is not None
         flat = label_numbers(y, list(number), p.offsets)
@@ -448,7 +499,7 @@ class HMM(ChainEstimator):
 
     def log_likelihood(self, X: Any) -> Floats:
         """Log p(x) of every sequence, [S]."""
-        return np.asarray(log_partition(self.potentials(X), self.n_jobs))
+        return np.asarray(log_partition(self._joint(X), self.n_jobs))
 
     def generate(self, length: int, random_state: int | None = None) -> tuple[list[Any], list[Any]]:
         """A sequence drawn from p(x, y), and its labels. Unseen values come out as ``"<unseen>"``."""

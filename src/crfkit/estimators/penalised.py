@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -10,6 +11,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from crfkit.base.checkpoints import Checkpoint, State, digest, seconds_of
 from crfkit.base.interrupts import searching
 from crfkit.base.messages import is_watched, show, warn
 from crfkit.base.parameters import check_number
@@ -81,6 +83,8 @@ class PenalisedChain(ChainEstimator):
     random_state: int | None
     verbose: bool
     callback: Callback | None
+    checkpoint: str | os.PathLike[str] | None = None
+    checkpoint_every: float | str = "5min"
 
     _sums = False  # whether min_freq sums values, as CRFsuite does
     _model_class: type[ChainModel] = ChainModel
@@ -108,6 +112,7 @@ class PenalisedChain(ChainEstimator):
             if getattr(self, name) not in (a, b):
                 raise ValueError(f"{name!r} of {owner} must be {a!r} or {b!r}, got {getattr(self, name)!r}")
         as_beam(self.beam)
+        seconds_of(self.checkpoint_every)
         for name in ("c1", "entropy_weight", "beam", "gradient", "warm_start_fraction"):
             value, unset = getattr(self, name), getattr(PenalisedChain, name)
             if value != unset:
@@ -223,7 +228,14 @@ class PenalisedChain(ChainEstimator):
         return found
 
     def fit(
-        self, X: Any, y: Any, *, X_dev: Any = None, y_dev: Any = None, sample_weight: ArrayLike | None = None
+        self,
+        X: Any,
+        y: Any,
+        *,
+        X_dev: Any = None,
+        y_dev: Any = None,
+        sample_weight: ArrayLike | None = None,
+        resume: bool = False,
     ) -> Self:
         """Learns the weights.
 
@@ -239,6 +251,9 @@ class PenalisedChain(ChainEstimator):
             Held-out data, scored after every iteration for the callback; all its labels must be known.
         sample_weight : array [S], optional
             Weights of the sequences.
+        resume : bool
+            Go on from ``checkpoint``, if the file is there, with the same data and settings: the weights will be the
+            same, bit for bit, as if training had never been stopped. Of a training that had ended they are in the file.
 
         Returns
         -------
@@ -251,13 +266,19 @@ class PenalisedChain(ChainEstimator):
                 f"'early_stopping' of {type(self).__name__} needs held-out data: 'X_dev' and 'y_dev' of fit"
             )
         self._seen = 0
-        self._fit(X, y, held_out, sample_weight)
+        self._fit(X, y, held_out, sample_weight, resume=resume)
         if text := find_algorithm(self.algorithm).shortfall(self.result_, self.max_iter, self.tol):
             self._say_not_converged(text)
         return self
 
     def _fit(
-        self, X: Any, y: Any, held_out: tuple[Any, Any] | None, sample_weight: ArrayLike | None, stream: bool = False
+        self,
+        X: Any,
+        y: Any,
+        held_out: tuple[Any, Any] | None,
+        sample_weight: ArrayLike | None,
+        stream: bool = False,
+        resume: bool = False,
     ) -> Self:
         """Columns -> features -> Dataset -> objective -> optimiser -> model."""
         X, y = _as_list(X), _as_list(y)
@@ -268,15 +289,25 @@ class PenalisedChain(ChainEstimator):
         objective = self._objective(problem, training=True)
         layout, n_tokens = skeleton.layout, objective.n_tokens
         w = np.zeros(layout.size) if old is None else old.layout.move_weights(old.weights, layout)
-        result = None
-        if self.warm_start_fraction is not None:
-            result = self._minimize(LikelihoodObjective(self._some(problem)), w, loose=10)
-            w = result.w
+        fingerprint = self._fingerprint(skeleton, problem, w, held_out)
+        keep = Checkpoint() if stream else Checkpoint.of(self, fingerprint, resume)
+        result = None if keep.finished is None else Result.of_state(keep.finished)
+        start: State = {"w": None}  # where the search on a fraction of the sequences ended
+        start |= keep.part("start", lambda: start) or {}
+        if self.warm_start_fraction is not None and start["w"] is None and result is None:
+            first = self._minimize(LikelihoodObjective(self._some(problem)), w, loose=10, checkpoint=keep)
+            start["w"] = first.w
+            result = first if first.reason == "interrupted" else None
         del problem
-        if result is None or result.reason != "interrupted":
+        if result is None:
             watch = _Watch(self, partial(self._model, skeleton), held_out, None if stream else self.early_stopping)
-            result = watch.best(self._minimize(objective, w, watch if watch.needed else None, stream))
+            watch.restore(keep.part("watch", watch.state))
+            callback = watch if watch.needed else None
+            w = w if start["w"] is None else start["w"]
+            result = watch.best(self._minimize(objective, w, callback, stream, checkpoint=keep))
         del objective
+        if result.reason != "interrupted":
+            keep.finish(result.state())
         info = {
             "iterations": result.iterations,
             "objective": result.value,
@@ -298,6 +329,7 @@ class PenalisedChain(ChainEstimator):
         callback: Callback | None = None,
         stream: bool = False,
         loose: float = 1.0,
+        checkpoint: Checkpoint | None = None,
     ) -> Result:
         """Runs the optimiser, within beams if they are asked for; ``loose`` is a factor of ``tol``."""
         latest = Result(w0, float("nan"), 0, 0, "interrupted", INTERRUPTED)
@@ -324,15 +356,37 @@ class PenalisedChain(ChainEstimator):
                     beam=as_beam(self.beam),
                     from_optimum=not w0.any(),
                     callback=callback,
+                    checkpoint=checkpoint,
                 )
         except KeyboardInterrupt:  # before, between or after the runs of the optimiser, which keeps its weights itself
             return replace(latest, reason="interrupted", message=INTERRUPTED)
+
+    def _fingerprint(
+        self, skeleton: Skeleton, problem: Problem, w: Vector, held_out: tuple[Any, Any] | None
+    ) -> dict[str, str]:
+        """What must be the same for the weights to be the same."""
+        if self.checkpoint is None:
+            return {}
+        p, data = problem, problem.data
+        given = [data.offsets, data.ptr, data.attr, data.value, data.edge_ptr, data.edge_attr]
+        parts: dict[str, list[Any]] = {
+            "training data": [*given, p.labels, *(p.sets or ()), skeleton.labels, *p.layout.arrays().values()],
+            "sample weights": [p.weights],
+            "constraints of labels": [p.scores],
+            "starting weights": [w],
+        }
+        if held_out is not None and self.early_stopping is not None:
+            kept = skeleton.encoder.encode(held_out[0], False, self.n_jobs)
+            parts["held-out data"] = [kept.offsets, kept.attr, kept.value, *map(list, held_out[1])]
+        left_out = ("features", "constraints", "n_jobs", "verbose", "warm_start")
+        settings = {name: repr(x) for name, x in self._settings().items() if name not in left_out}
+        return {"model": self._kind, **settings, **{name: digest(things) for name, things in parts.items()}}
 
     def _some(self, problem: Problem) -> Problem:
         """The sequences of ``warm_start_fraction``."""
         n, fraction = problem.data.n_sequences, self.warm_start_fraction
         assert fraction is not None
-        pick = np.random.default_rng(self.random_state).permutation(n)
+        pick = np.random.default_rng(self.random_state or 0).permutation(n)
         some = problem.take(np.sort(pick[: max(1, round(fraction * n))]))
         if (some.labels < 0).any():
             raise ValueError(f"'warm_start_fraction' of {type(self).__name__} needs labels for all tokens")
@@ -388,6 +442,15 @@ class _Watch:
         if score > self.score:
             self.score, self.w, self.since = score, w.copy(), 0
         return stop or self.since >= self.patience
+
+    def state(self) -> State:
+        """For a checkpoint."""
+        return {"score": self.score, "w": self.w, "since": self.since}
+
+    def restore(self, state: State | None) -> None:
+        """As it was, if there is a state."""
+        if state is not None:
+            self.score, self.w, self.since = state["score"], state["w"], state["since"]
 
     def best(self, result: Result) -> Result:
         """The result, with early stopping at the weights that scored best."""

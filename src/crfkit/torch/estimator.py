@@ -15,14 +15,16 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from crfkit.base.checkpoints import Checkpoint, State, digest, seconds_of
 from crfkit.base.messages import show
 from crfkit.base.parameters import Estimator, check_number
 from crfkit.chain import Constraints
 from crfkit.chain.beams import Beam
-from crfkit.data.labels import LabelLists, allowed_labels, collect_labels
+from crfkit.data.labels import Entity, LabelLists, allowed_labels, collect_labels
 from crfkit.data.sequences import check_sequences
 from crfkit.metrics import evaluate, token_accuracy
 from crfkit.model.chain_model import ModelError, group, plain_values, write_file
+from crfkit.model.entities import find_entities
 from crfkit.torch.inputs import Reader, make_reader, restore_reader
 from crfkit.torch.layer import CRF
 from crfkit.torch.network import ACTIVATIONS, ChainNetwork, Shape, TokenEmbedding
@@ -32,7 +34,20 @@ from crfkit.training.optimiser import Callback, Progress
 __all__ = ["NeuralCRF"]
 
 _RULES = ("transitions", "start", "end")  # parts of the constraints, in the order of their constructor
-_NOT_SAVED = ("features", "constraints", "device", "callback")
+_NOT_SAVED = ("features", "constraints", "device", "callback", "checkpoint", "checkpoint_every")
+
+
+def _as_arrays(x: Any) -> Any:
+    """The same with arrays in place of tensors, and texts as keys, for a checkpoint."""
+    if isinstance(x, Tensor):
+        return x.detach().cpu().numpy()
+    return {str(k): _as_arrays(v) for k, v in x.items()} if isinstance(x, dict) else x
+
+
+def _as_tensors(x: Any) -> Any:
+    if isinstance(x, np.ndarray):
+        return torch.from_numpy(x)
+    return {k: _as_tensors(v) for k, v in x.items()} if isinstance(x, dict) else x
 
 
 class NeuralCRF(Estimator):
@@ -108,6 +123,9 @@ class NeuralCRF(Estimator):
         Print a line per epoch to standard error.
     callback : callable, optional
         Called as ``callback(progress, w)`` after every epoch; training stops if it returns True.
+    checkpoint : path, optional
+    checkpoint_every : float or str, default="5min"
+        As for :class:`crfkit.CRF`; the state is that between two epochs.
 
     Attributes
     ----------
@@ -165,6 +183,8 @@ class NeuralCRF(Estimator):
         random_state: int | None = None,
         verbose: bool = False,
         callback: Callback | None = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+        checkpoint_every: float | str = "5min",
     ) -> None:
         self.features = features
         self.inputs = inputs
@@ -202,6 +222,8 @@ class NeuralCRF(Estimator):
         self.random_state = random_state
         self.verbose = verbose
         self.callback = callback
+        self.checkpoint = checkpoint
+        self.checkpoint_every = checkpoint_every
 
     def _check(self) -> None:
         sizes = "encoder_size encoder_layers kernel_size embedding_size affix_size character_filters"
@@ -209,6 +231,7 @@ class NeuralCRF(Estimator):
             check_number(self, name, getattr(self, name), 1, integer=True)
         for name in ("window", "character_size"):
             check_number(self, name, getattr(self, name), 0, integer=True)
+        seconds_of(self.checkpoint_every)
         fractions = ("dropout", "input_dropout", "word_dropout", "validation_fraction")
         for name in ("c1", "c2", "min_freq", "decay", "entropy_weight", *fractions):
             check_number(self, name, getattr(self, name), 0, optional=name == "input_dropout")
@@ -317,7 +340,14 @@ class NeuralCRF(Estimator):
         return total
 
     def fit(
-        self, X: Any, y: Any, *, X_dev: Any = None, y_dev: Any = None, sample_weight: ArrayLike | None = None
+        self,
+        X: Any,
+        y: Any,
+        *,
+        X_dev: Any = None,
+        y_dev: Any = None,
+        sample_weight: ArrayLike | None = None,
+        resume: bool = False,
     ) -> Self:
         """Learns the weights.
 
@@ -330,6 +360,9 @@ class NeuralCRF(Estimator):
         X_dev, y_dev : optional
             Held-out data for early stopping.
         sample_weight : array [S], optional
+        resume : bool
+            Go on from ``checkpoint``, if the file is there; on the CPU, and with the same number of threads, the
+            weights will be the same as if training had never been stopped.
 
         Returns
         -------
@@ -339,11 +372,16 @@ class NeuralCRF(Estimator):
         X, y = self._listed(X), list(y)
         if (X_dev is None) != (y_dev is None):
             raise ValueError("'X_dev' and 'y_dev' of fit go together")
-        rng = np.random.default_rng(self.random_state)
         checked = sequence_weights(sample_weight, len(X))
         weights = None if checked is None else torch.from_numpy(checked.astype(np.float32))
         labels = collect_labels(y)
         targets = self._targets(X, y, labels)
+        keep = Checkpoint.of(self, self._fingerprint(X, labels, targets, checked, (X_dev, y_dev)), resume)
+        seed: State = {"seed": self.random_state}
+        if self.random_state is None:
+            seed["seed"] = np.random.SeedSequence().entropy
+        seed |= keep.part("seed", lambda: seed) or {}
+        rng = np.random.default_rng(seed["seed"])
         if X_dev is None and self.validation_fraction > 0:
             known = {i for i, target in enumerate(targets) if target is not None and target.dim() == 1}
             whole = [i for i in rng.permutation(len(X)) if i in known]
@@ -359,8 +397,30 @@ class NeuralCRF(Estimator):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(int(rng.integers(2**31)))
             self._build(reader, labels)
-            self._train(X, targets, None if X_dev is None else (X_dev, y_dev), weights, rng)
+            self._train(X, targets, None if X_dev is None else (X_dev, y_dev), weights, rng, keep)
         return self
+
+    def _fingerprint(
+        self,
+        X: list[Any],
+        labels: Sequence[Any],
+        targets: list[Tensor | None],
+        weights: NDArray[np.float64] | None,
+        held_out: tuple[Any, Any],
+    ) -> dict[str, str]:
+        """What must be the same for the weights to be the same."""
+        if self.checkpoint is None:
+            return {}
+        rules = vars(self.constraints).values() if isinstance(self.constraints, Constraints) else [self.constraints]
+        parts: dict[str, Any] = {
+            "training data": [*X, labels, *(t if t is None else t.numpy() for t in targets)],
+            "held-out data": [x for side in held_out for x in (() if side is None else side)],
+            "sample weights": [weights],
+            "constraints of labels": rules,
+        }
+        left_out = (*_NOT_SAVED, "verbose")
+        settings = {name: repr(x) for name, x in self.get_params(deep=False).items() if name not in left_out}
+        return {"model": "neural_crf", **settings, **{name: digest(things) for name, things in parts.items()}}
 
     def _train(
         self,
@@ -369,6 +429,7 @@ class NeuralCRF(Estimator):
         held_out: tuple[Any, Any] | None,
         weights: Tensor | None,
         rng: np.random.Generator,
+        keep: Checkpoint,
     ) -> None:
         device = torch.device(self.device or ("cuda" if torch.cuda.is_available() else "cpu"))
         modules = torch.nn.ModuleList([self.network_, self.crf_]).to(device)
@@ -381,7 +442,30 @@ class NeuralCRF(Estimator):
         waited = batches = 0
         self.history_: list[Progress] = []
         begin = time.perf_counter()
-        for epoch in range(1, self.max_iter + 1):
+
+        def state() -> State:
+            own = {
+                "modules": _as_arrays(modules.state_dict()),
+                "optimiser": _as_arrays(optimiser.state_dict()["state"]),
+            }
+            random = {"rng": rng.bit_generator.state, "torch": torch.get_rng_state().numpy()}
+            kept = None if best is None else {"score": best[0], "modules": _as_arrays(best[1])}
+            counts = {"waited": waited, "batches": batches, "history": [vars(p) for p in self.history_]}
+            return {**own, **random, **counts, "best": kept}
+
+        if saved := keep.part("network", state):
+            modules.load_state_dict(_as_tensors(saved["modules"]))
+            steps = {int(k): v for k, v in _as_tensors(saved["optimiser"]).items()}
+            optimiser.load_state_dict({**optimiser.state_dict(), "state": steps})
+            rng.bit_generator.state = saved["rng"]
+            torch.set_rng_state(torch.from_numpy(saved["torch"]))
+            waited, batches, kept = saved["waited"], saved["batches"], saved["best"]
+            best = None if kept is None else (kept["score"], _as_tensors(kept["modules"]))
+            self.history_ = [Progress(**p) for p in saved["history"]]
+        elif keep.finished is not None:
+            modules.load_state_dict(_as_tensors(keep.finished["modules"]))
+            self.history_ = [Progress(**p) for p in keep.finished["history"]]
+        for epoch in () if keep.finished else range(len(self.history_) + 1, self.max_iter + 1):
             step = optimiser.param_groups[0]["lr"] = rate / (1 + self.decay * (epoch - 1))
             modules.train()
             total, norm = 0.0, torch.zeros(())
@@ -410,9 +494,11 @@ class NeuralCRF(Estimator):
             stop = self.callback is not None and bool(self.callback(progress, weight))
             if stop or waited == self.early_stopping:
                 break
+            keep.tick()
         if best is not None:
             modules.load_state_dict(best[1])
         modules.eval()
+        keep.finish({"modules": _as_arrays(modules.state_dict()), "history": [vars(p) for p in self.history_]})
         self.n_iter_ = len(self.history_)
 
     def _gradient(
@@ -481,6 +567,17 @@ class NeuralCRF(Estimator):
             p = self.crf_.marginals(emissions, mask, pairwise=pairs).cpu().numpy()
             for i, row in zip(some, p, strict=True):
                 out[i] = row[: len(X[i])]
+        return out
+
+    def predict_entities(self, X: Any, *, threshold: float | None = None) -> list[list[Entity]]:
+        """The spans that the labels of every sequence make, with exact probabilities; see :class:`crfkit.CRF`."""
+        X = self._listed(X)
+        out: list[list[Entity]] = [[] for _ in X]
+        for some, emissions, mask, pairs in self._batches(X):
+            double = None if pairs is None else pairs.double()
+            p, _ = self.crf_._chains(self.crf_._batch(emissions.double(), mask, double))
+            for i, entities in zip(some, find_entities(p, self._labels, [X[i] for i in some], threshold), strict=True):
+                out[i] = entities
         return out
 
     def log_likelihood(self, X: Any, y: Any) -> NDArray[np.float64]:

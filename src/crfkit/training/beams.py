@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from crfkit.base.checkpoints import State
 from crfkit.base.shown import Record
 from crfkit.chain.beams import Adaptive, Beam, MinDivergence
 from crfkit.training.objective import Change, LikelihoodObjective, Objective
@@ -71,6 +73,17 @@ class BeamControl:
     def epsilon(self) -> float | None:
         """Divergence allowed at present, for beams that go by it."""
         return self.rule.epsilon if isinstance(self.rule, MinDivergence) else None
+
+    def state(self) -> State:
+        """For a checkpoint."""
+        return {"epsilon": self.epsilon, "chosen": self.chosen, "beams": self.rule is not None}
+
+    def restore(self, state: State) -> None:
+        """The rule as it was."""
+        if isinstance(self.rule, MinDivergence) and state["epsilon"] is not None:
+            self.rule = replace(self.rule, epsilon=state["epsilon"])
+        self.rule = self.rule if state["beams"] else None
+        self.chosen = state["chosen"]
 
     def tighten(self, hidden: float = np.inf, gained: float = 0.0) -> None:
         """Shrinks the divergence of adaptive beams that hide more than their share of what was gained."""
@@ -137,6 +150,7 @@ class BeamObjective(Objective):
         self._grow = False  # whether the next beams keep the labels of the present ones
         self._best = np.inf  # exact objective by the first block, where beams were chosen
         self._at = w  # where that was
+        self._where = w  # where the present beams were chosen
         self._stale = 0  # choices in a row that did not improve on it
         self.report = self._control.report()
         if w.any():
@@ -196,6 +210,28 @@ class BeamObjective(Objective):
             return Change(new)
         return None
 
+    _kept: ClassVar = (
+        *("_age", "_block", "_gap", "_ended", "_fell", "_wait", "_pause", "_final", "_grow", "_best", "_at", "_stale"),
+        "_where",
+    )
+
+    def state(self) -> State:
+        """How the beams were chosen, and which they are."""
+        kept = {name: getattr(self, name) for name in self._kept}
+        beams = self.exact.beams() if self.uses_beams else None
+        return {**kept, "control": self._control.state(), "report": vars(self.report), "beams": beams}
+
+    def restore(self, state: State) -> None:
+        """The beams as they were."""
+        for name in self._kept:
+            setattr(self, name, state[name])
+        self._control.restore(state["control"])
+        self.report = BeamReport(**state["report"])
+        if state["beams"] is None:
+            self.exact.drop_beams()
+        elif self._control.rule is not None:
+            self.exact.restore_beams(self._where, self._control.rule, *state["beams"])
+
     def better(self, w: Vector) -> Vector:
         """W, or where beams were chosen, if the exact objective, estimated on a part of the data, is lower there.
 
@@ -247,6 +283,7 @@ class BeamObjective(Objective):
                 self.report = replace(self.report, epsilon=rule.epsilon)
                 return
         average, largest, fresh = self.exact.choose_beams(w, rule, grow=self._grow)
+        self._where = w.copy()
         # labels that have risen once stay watched, until they are as many as those that matter now
         self._grow = average < _GROWTH * fresh
         self._control.chosen += 1

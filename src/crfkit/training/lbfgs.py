@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crfkit import _core
+from crfkit.base.checkpoints import State
 from crfkit.base.threads import resolve_threads
 from crfkit.training.objective import Change, Objective
 from crfkit.training.optimiser import INTERRUPTED, Algorithm, Progress, Reason, Result, Settings
@@ -32,17 +33,34 @@ class _Point:
 class _Search:
     """One run of :class:`LBFGS`."""
 
-    def __init__(self, objective: Objective, w0: Vector, c1: float, period: int, max_linesearch: int) -> None:
+    def __init__(self, objective: Objective, w0: Vector, c1: float, how: LBFGS) -> None:
         self.objective = objective
         self.c1 = c1
-        self.max_linesearch = max_linesearch
+        self.max_linesearch = how.max_linesearch
         self.noise = float(objective.noise)
         self.began = time.perf_counter()
-        self.history: deque[float] = deque(maxlen=period + 1)
+        self.history: deque[float] = deque(maxlen=how.period + 1)
         self.iteration = self.evaluations = 0
         size = objective.size
+        self.known = _core.Memory(size, how.memory)
         self.point = _Point(w0, np.inf, np.zeros(size))
         self.spare = _Point(np.empty(size), np.inf, np.empty(size))
+
+    def state(self) -> State:
+        """For a checkpoint, between two iterations."""
+        counts = {"iteration": self.iteration, "evaluations": self.evaluations, "history": list(self.history)}
+        pairs = self.known.pairs().reshape(-1, 2, self.objective.size)
+        return {**counts, "point": vars(self.point), "pairs": pairs, "objective": self.objective.state()}
+
+    def restore(self, state: State, threads: int) -> None:
+        """The search as it was."""
+        self.iteration, self.evaluations = state["iteration"], state["evaluations"]
+        self.history.extend(state["history"])
+        self.objective.restore(state["objective"])
+        self.point = _Point(**state["point"])
+        zero = np.zeros(self.objective.size)
+        for step, change in state["pairs"]:
+            self.known.push(step.astype(np.float64), zero, change.astype(np.float64), zero, threads)
 
     def evaluate(self, x: Vector, gradient: Vector) -> _Point:
         value, gradient = self.objective.value_and_grad(x, gradient)
@@ -155,12 +173,14 @@ class LBFGS(Algorithm):
         """Goes down, a line search at a time."""
         c1, tol, max_iter, callback = settings.c1, settings.tol, settings.max_iter, settings.callback
         threads = resolve_threads(settings.n_jobs)
-        search = _Search(objective, w, c1, self.period, self.max_linesearch)
-        history = search.history
-        known = _core.Memory(objective.size, self.memory)
+        search = _Search(objective, w, c1, self)
+        history, known, keep = search.history, search.known, settings.checkpoint
         d = np.empty(objective.size)
         try:
-            search.point = search.evaluate(search.point.x, search.point.gradient)
+            if saved := keep.part("search", search.state):
+                search.restore(saved, threads)
+            else:
+                search.point = search.evaluate(search.point.x, search.point.gradient)
             if not np.isfinite(search.point.value):
                 raise ValueError(f"the objective is {search.point.value} at the starting point")
             while max_iter is None or search.iteration < max_iter:
@@ -200,6 +220,7 @@ class LBFGS(Algorithm):
                 if converged and not change:
                     message = f"the objective fell by less than {tol:g} over {self.period} iterations"
                     return search.done("tolerance", message)
+                keep.tick()
             return search.done("max_iter", f"stopped after {max_iter} iterations")
         except KeyboardInterrupt:
             return search.done("interrupted", INTERRUPTED)

@@ -12,6 +12,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from crfkit.base.checkpoints import State
 from crfkit.training.objective import Change, Objective
 from crfkit.training.optimiser import INTERRUPTED, Algorithm, Progress, Reason, Result, Settings
 
@@ -55,10 +56,18 @@ class NewtonCG(Algorithm):
         max_iter, tol, callback = settings.max_iter, settings.tol, settings.callback
         noise = 10 * float(objective.noise)
         began = time.perf_counter()
+        keep = settings.checkpoint
+
+        def state() -> State:
+            counts = evaluations, iteration, radius, first, history[-6:]
+            return {"w": w, "counts": counts, "objective": objective.state()}
+
+        if saved := keep.part("search", state):
+            w = saved["w"]
+            objective.restore(saved["objective"])
         value, gradient = objective.value_and_grad(w)
-        evaluations, iteration, radius = 1, 0, np.inf
-        norm = first = float(np.linalg.norm(gradient))
-        history = [value]
+        norm = float(np.linalg.norm(gradient))
+        evaluations, iteration, radius, first, history = saved["counts"] if saved else (1, 0, np.inf, norm, [value])
 
         def done(reason: Reason, message: str) -> Result:
             return Result(w, value, iteration, evaluations, reason, message)
@@ -89,9 +98,8 @@ class NewtonCG(Algorithm):
                 if max_iter is not None and iteration >= max_iter:
                     return done("max_iter", f"stopped after {max_iter} iterations")
                 if not np.isfinite(radius):
-                    radius = norm**3 / max(
-                        abs(float(gradient @ objective.hessian_product(w, gradient))), 1e-10 * norm**2
-                    )
+                    curvature = abs(float(gradient @ objective.hessian_product(w, gradient)))
+                    radius = norm**3 / max(curvature, 1e-10 * norm**2)
                 step, promised = self._step(partial(objective.hessian_product, w), gradient, radius)
                 trial, there = objective.value_and_grad(w + step)
                 evaluations += 1
@@ -121,6 +129,7 @@ class NewtonCG(Algorithm):
                     return done("beams", "the exact objective falls no more with fresh beams")
                 if converged and not change:
                     return done("precision", "no further descent is possible in this precision")
+                keep.tick()
         except KeyboardInterrupt:
             return done("interrupted", INTERRUPTED)
 

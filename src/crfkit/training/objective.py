@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crfkit import _core
+from crfkit.base.checkpoints import State
 from crfkit.base.threads import resolve_threads
 from crfkit.chain.beams import Beam
 from crfkit.chain.constraints import Constraints
@@ -86,6 +87,13 @@ class Objective(ABC):
     def growing(self, within: Objective) -> Objective:
         """What is evaluated, ``within`` beams or not, with an entropy that grows; most grow by themselves, or not."""
         return within
+
+    def state(self) -> State:
+        """What a checkpoint must hold besides the weights, for an objective that changes itself."""
+        return {}
+
+    def restore(self, state: State) -> None:  # noqa: B027 - most have nothing to restore
+        """The objective as it was; it has been made as then, with the same first weights."""
 
     def better(self, w: Vector) -> Vector:
         """Where to end a search that stopped early at w."""
@@ -293,3 +301,12 @@ class LikelihoodObjective(Objective):
     def drop_beams(self) -> None:
         """All labels again."""
         self._native.drop_beams()
+
+    def beams(self) -> tuple[NDArray[np.uint16], NDArray[np.uint32]]:
+        """The labels in the beams, token after token in the order of the blocks, and where those of each begin."""
+        return self._native.beams()
+
+    def restore_beams(self, w: Vector, beam: Beam, labels: NDArray[np.uint16], ptr: NDArray[np.uint32]) -> None:
+        """The beams that were last chosen at w, which grow by nothing."""
+        self._native.set_beams(labels, ptr)
+        self.choose_beams(w, beam, grow=True)

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from crfkit.base.checkpoints import Checkpoint, State
 from crfkit.base.parameters import check_number
 from crfkit.base.shown import Record
 from crfkit.training.beams import BeamReport
@@ -110,6 +111,16 @@ class Result(Record):
         """Whether it stopped at an optimum."""
         return self.reason in ("converged", "tolerance", "precision", "beams")
 
+    def state(self) -> State:
+        """The same for a checkpoint."""
+        return {**vars(self), "beams": None if self.beams is None else vars(self.beams)}
+
+    @classmethod
+    def of_state(cls, state: State) -> Result:
+        """What a checkpoint holds."""
+        beams = state["beams"]
+        return cls(**{**state, "beams": None if beams is None else BeamReport(**beams)})
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -121,6 +132,7 @@ class Settings:
     random_state: int | np.random.Generator | None
     n_jobs: int | None
     callback: Callback | None
+    checkpoint: Checkpoint
 
 
 @dataclass(frozen=True)
@@ -159,6 +171,7 @@ class Algorithm(ABC):
         random_state: int | np.random.Generator | None = None,
         n_jobs: int | None = None,
         callback: Callback | None = None,
+        checkpoint: Checkpoint | None = None,
     ) -> Result:
         """Minimises an objective.
 
@@ -180,6 +193,8 @@ class Algorithm(ABC):
         n_jobs : int, optional
         callback : callable, optional
             Called as ``callback(progress, w)`` after every iteration; returning True stops.
+        checkpoint : Checkpoint, optional
+            Where the state of the search is kept.
 
         Returns
         -------
@@ -190,7 +205,7 @@ class Algorithm(ABC):
         if c1 and "c1" not in self.supports:
             raise ValueError(f"'c1' must be 0 for {type(self).__name__}, got {c1!r}")
         f = as_objective(objective)
-        settings = Settings(c1, max_iter, tol, random_state, n_jobs, callback)
+        settings = Settings(c1, max_iter, tol, random_state, n_jobs, callback, checkpoint or Checkpoint())
         return self.run(f, np.zeros(f.size) if w0 is None else np.array(w0, np.float64), settings)
 
     @abstractmethod

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crfkit import _core
+from crfkit.base.checkpoints import Checkpoint, State
 from crfkit.chain.beams import Adaptive, Beam
 from crfkit.data.labels import allowed_by
 from crfkit.data.sequences import rows_of
@@ -138,6 +139,16 @@ class EntropyRamp(Objective):
             return Change(new)
         return self.within.review(old, new, fell, converged)
 
+    def state(self) -> State:
+        """How far the weight is, and the beams."""
+        return {"steps": self._steps, "within": self.within.state()}
+
+    def restore(self, state: State) -> None:
+        """The weight and the beams as they were."""
+        self._steps = state["steps"]
+        self.objective.entropy_weight = self.full * self._steps / self.iterations
+        self.within.restore(state["within"])
+
 
 def minimize_with_entropy(
     minimize: Callable[..., Result],
@@ -147,6 +158,7 @@ def minimize_with_entropy(
     beam: Beam | Adaptive | None = None,
     from_optimum: bool = True,
     callback: Callback | None = None,
+    checkpoint: Checkpoint | None = None,
 ) -> Result:
     """Minimises an objective from a good start if it has an entropy term, which has many local minima.
 
@@ -156,7 +168,7 @@ def minimize_with_entropy(
     Parameters
     ----------
     minimize : callable
-        An optimiser: ``minimize(objective, w0, callback=callback)`` gives a Result.
+        An optimiser: ``minimize(objective, w0, callback=callback, checkpoint=checkpoint)`` gives a Result.
     objective : Objective
     w0 : float64 array
     beam : MinDivergence, FixedSize, Threshold or Adaptive, optional
@@ -165,38 +177,45 @@ def minimize_with_entropy(
         Whether to begin with the optimum of the labelled data; else with w0.
     callback : callable, optional
         Called after every iteration, as by the optimiser; iterations, evaluations and seconds count on.
+    checkpoint : Checkpoint, optional
+        Where the state of training is kept.
     """
     began = time.perf_counter()
-    iterations = evaluations = 0
+    keep = checkpoint or Checkpoint()
+    # where the search without the term ended, and after how many iterations and evaluations
+    first: State = {"w": None, "iterations": 0, "evaluations": 0}
+    first |= keep.part("first", lambda: first) or {}
 
     def count_on(progress: Progress, w: Vector) -> bool | None:
         assert callback is not None
         moved = replace(
             progress,
-            iteration=iterations + progress.iteration,
-            evaluations=evaluations + progress.evaluations,
+            iteration=first["iterations"] + progress.iteration,
+            evaluations=first["evaluations"] + progress.evaluations,
             seconds=time.perf_counter() - began,
         )
         return callback(moved, w)
 
     def ended(result: Result, within: Objective) -> Result:
         w = result.w if result.converged else within.better(result.w)
-        total = iterations + result.iterations, evaluations + result.evaluations
+        total = first["iterations"] + result.iterations, first["evaluations"] + result.evaluations
         return replace(result, w=w, iterations=total[0], evaluations=total[1], beams=within.measure(w))
 
-    watched = partial(minimize, callback=None if callback is None else count_on)
+    watched = partial(minimize, callback=None if callback is None else count_on, checkpoint=keep)
     weight = objective.entropy_weight if objective.n_unlabelled else 0.0
     within = within_beams(objective, beam, w0)
     if not weight:
         return ended(watched(within, w0), within)
     try:
         if from_optimum:
-            objective.entropy_weight = 0.0
-            first = watched(within, w0)
-            if first.reason in ("interrupted", "callback"):
-                return ended(first, within)
-            objective.entropy_weight = weight
-            w0, iterations, evaluations = first.w, first.iterations, first.evaluations
+            if first["w"] is None:
+                objective.entropy_weight = 0.0
+                result = watched(within, w0)
+                if result.reason in ("interrupted", "callback"):
+                    return ended(result, within)
+                objective.entropy_weight = weight
+                first |= {"w": result.w, "iterations": result.iterations, "evaluations": result.evaluations}
+            w0 = first["w"]
             within = within_beams(objective, beam, w0)
         last = watched(objective.growing(within), w0)
     finally:

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crfkit import _core
+from crfkit.base.checkpoints import State
 from crfkit.chain.beams import Adaptive, Beam, FixedSize, beam_core
 from crfkit.data.sequences import rows_of
 from crfkit.training.beams import BeamControl, BeamReport
@@ -142,6 +143,18 @@ class SequenceObjective(Objective):
             if control.epsilon is not None and control.epsilon < _LEAST:
                 control.rule = None
         self._most = min(2 * self._most, self.layout.n_labels)
+        self._use_beams()
+
+    def state(self) -> State:
+        """What the core has learned, and how the beams are chosen."""
+        beams = {"most": self._most, "rest": self._rest, **self._control.state()}
+        return {"core": self.native.state(), "beams": beams}
+
+    def restore(self, state: State) -> None:
+        """The core and the beams as they were after a pass."""
+        self.native.restore(state["core"])
+        self._control.restore(state["beams"])
+        self._most, self._rest = state["beams"]["most"], state["beams"]["rest"]
         self._use_beams()
 
     def measure(self, w: Vector) -> BeamReport | None:

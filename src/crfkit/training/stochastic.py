@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from crfkit.base.checkpoints import State
 from crfkit.training.optimiser import INTERRUPTED, Algorithm, Progress, Reason, Result, Settings
 from crfkit.training.sequences import SequenceObjective
 
@@ -69,6 +70,16 @@ class Stochastic(Algorithm):
         try:
             go = self.prepare(objective, w, rng, limit)
             begun = True
+            keep = settings.checkpoint
+
+            def search() -> State:
+                rest = {"rng": rng.bit_generator.state, "objective": objective.state()}
+                return {"done": done, "losses": losses, **rest}
+
+            if saved := keep.part("search", search):
+                done, losses, rng.bit_generator.state = saved["done"], saved["losses"], saved["rng"]
+                objective.restore(saved["objective"])
+                w = objective.weights(self.averaged)
             while done < limit:
                 objective.entropy_weight = entropy_weight * min(1.0, (done + 1) / max(ramp, 1))
                 total = go(rng.permutation(objective.n_sequences), done)
@@ -90,6 +101,7 @@ class Stochastic(Algorithm):
                 if len(last) == 5 and max(last) - min(last) <= tol * abs(value):
                     reason, message = "tolerance", f"the losses changed by less than {tol:g} over 5 passes"
                     break
+                keep.tick()
             objective.entropy_weight = entropy_weight
             # the likelihood is no goal of a perceptron, and takes a pass of its own
             final = objective.value(w) if self.convex else losses[-1] if losses else 0.0

@@ -1,0 +1,202 @@
+"""Checkpoints: the state of a training in a file, from which it goes on as if it had never been stopped."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping
+from hashlib import blake2b
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crfkit.base.files import check_writable, whole_file
+
+#: Arrays, numbers, texts and None by name; also lists and dicts of these.
+State = dict[str, Any]
+
+_FORMAT = 1
+_UNITS = {"": 1.0, "s": 1.0, "min": 60.0, "h": 3600.0}
+
+
+def seconds_of(every: float | str) -> float:
+    """Seconds of a number, or of a text such as ``"30s"``, ``"5min"`` or ``"1h"``.
+
+    >>> seconds_of("5min"), seconds_of("0.5h"), seconds_of(7)
+    (300.0, 1800.0, 7.0)
+    """
+    found = re.fullmatch(r"(\d+(?:\.\d*)?)\s*(s|min|h|)", str(every).strip())
+    if found is None:
+        raise ValueError(f"'checkpoint_every' must be seconds >= 0, or a text such as '30s' or '5min', got {every!r}")
+    return float(found[1]) * _UNITS[found[2]]
+
+
+def digest(things: Iterable[Any]) -> str:
+    """A number of what arrays hold, and of anything else by its text."""
+    sum_ = blake2b(digest_size=16)
+    for x in things:
+        array = isinstance(x, np.ndarray)
+        sum_.update(f"{x.dtype}{x.shape}".encode() if array else f"{x!r};".encode())
+        if array:
+            sum_.update(np.ascontiguousarray(x).reshape(-1).view(np.uint8).data)
+    return sum_.hexdigest()
+
+
+class Checkpoint:
+    """Where and how often the state of a training is written; without a path, nowhere.
+
+    All that takes part in a training (an optimiser and its objective, early stopping) registers what gives its state,
+    and is told the state that it had in the file, if there is one to resume from. :meth:`tick` is called between two
+    iterations, when all states belong to the same moment.
+
+    Parameters
+    ----------
+    path : path, optional
+    every : float or str
+        Seconds between two writes, or a text for :func:`seconds_of`.
+    fingerprint : dict of str
+        Settings, and digests of the data: a file with other ones is refused.
+    resume : bool
+        Whether to go on from the file, if it is there.
+
+    Attributes
+    ----------
+    finished : dict, optional
+        What :meth:`finish` was given by the training that the file is of.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path, state = os.path.join(folder, "run"), {"n": 3, "w": np.arange(2.0)}
+    ...     first = Checkpoint(path, 0)
+    ...     _ = first.part("search", lambda: state)
+    ...     first.tick()
+    ...     again = Checkpoint(path, resume=True).part("search", lambda: state)
+    >>> again
+    {'n': 3, 'w': array([0., 1.])}
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        every: float | str = "5min",
+        fingerprint: Mapping[str, str] | None = None,
+        resume: bool = False,
+    ) -> None:
+        self.path, self.every, self.fingerprint = path, seconds_of(every), dict(fingerprint or {})
+        self.finished: State | None = None
+        self._parts: dict[str, Callable[[], State]] = {}
+        self._saved: State = {}
+        self._last = time.monotonic()
+        if path is None:
+            return
+        if os.path.exists(path):
+            head, parts = _read(path)
+            if resume:
+                self._compare(head["fingerprint"])
+                self.finished = parts.pop("finished", None)
+                self._saved = parts
+            elif "finished" not in parts:
+                raise ValueError(
+                    f"{path}: the checkpoint of a training that has not ended: "
+                    "resume it (resume=True, --resume), or remove the file"
+                )
+        check_writable(path)
+
+    @classmethod
+    def of(cls, owner: Any, fingerprint: Mapping[str, str], resume: bool) -> Self:
+        """That of an estimator; clones, which a search makes, have paths of their own.
+
+        These end in a digest of the fingerprint, so that each of them is found again.
+        """
+        path = owner.checkpoint
+        if path is None:
+            if resume:
+                raise ValueError(f"'resume' of fit needs a 'checkpoint' of {type(owner).__name__}")
+            return cls()
+        if owner._cloned:
+            path = f"{os.fspath(path)}.{digest(sorted(fingerprint.items()))[:12]}"
+        return cls(path, owner.checkpoint_every, fingerprint, resume)
+
+    def part(self, name: str, state: Callable[[], State]) -> State | None:
+        """Registers what gives the state of a part; its state in the file, the first time that it is asked for."""
+        self._parts[name] = state
+        found: State | None = self._saved.pop(name, None)
+        return found
+
+    def tick(self) -> None:
+        """Writes the file, if it is time."""
+        if self.path is not None and time.monotonic() - self._last >= self.every:
+            self._write({name: state() for name, state in self._parts.items()})
+
+    def finish(self, result: State) -> None:
+        """Training has ended well: the file holds its result from now on, and nothing else."""
+        if self.path is not None:
+            self._write({"finished": result})
+
+    def _write(self, parts: State) -> None:
+        assert self.path is not None
+        arrays: dict[str, NDArray[Any]] = {}
+        tree = _without_arrays(parts, "", arrays)
+        head = {"format": _FORMAT, "fingerprint": self.fingerprint, "tree": tree, "sum": digest(arrays.values())}
+        table: State = {"__metadata__": {"crfkit checkpoint": json.dumps(head, default=lambda x: x.item())}}
+        at = 0
+        for name, x in arrays.items():
+            kind = "BOOL" if x.dtype == bool else f"{x.dtype.kind.upper()}{8 * x.itemsize}"
+            table[name] = {"dtype": kind, "shape": x.shape, "data_offsets": [at, at := at + x.nbytes]}
+        text = json.dumps(table).encode()
+        text += b" " * (-len(text) % 8)
+        with whole_file(self.path) as file:  # a safetensors file, without a second copy of all in memory
+            file.write(len(text).to_bytes(8, "little") + text)
+            for x in arrays.values():
+                file.write(x.reshape(-1).view(np.uint8).data)
+        self._last = time.monotonic()
+
+    def _compare(self, found: Mapping[str, str]) -> None:
+        for name in {**found, **self.fingerprint}:
+            then, now = found.get(name), self.fingerprint.get(name)
+            if then != now:
+                what = f"{name} differ" if " " in name else f"{name!r} was {then}, now it is {now}"
+                raise ValueError(f"{self.path}: the checkpoint is of another training: {what}")
+
+
+def _without_arrays(x: Any, name: str, arrays: dict[str, NDArray[Any]]) -> Any:
+    """The same with names of arrays in their place; the arrays are put under these names."""
+    if isinstance(x, np.ndarray):
+        arrays[name] = np.asarray(x, order="C")
+        return {"array": name}
+    if isinstance(x, Mapping):
+        return {"dict": {k: _without_arrays(v, f"{name}/{k}", arrays) for k, v in x.items()}}
+    if isinstance(x, (list, tuple)):
+        return [_without_arrays(v, f"{name}/{k}", arrays) for k, v in enumerate(x)]
+    return x
+
+
+def _with_arrays(x: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:
+    if isinstance(x, dict):
+        return arrays[x["array"]] if "array" in x else {k: _with_arrays(v, arrays) for k, v in x["dict"].items()}
+    return [_with_arrays(v, arrays) for v in x] if isinstance(x, list) else x
+
+
+def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], State]:
+    """Header and states of a file."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, "np") as file:
+            head = json.loads((file.metadata() or {})["crfkit checkpoint"])
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is no dict
+        if head["format"] != _FORMAT:
+            raise ValueError(f"{path}: the checkpoint is of another version of crfkit")
+        parts: State = _with_arrays(head["tree"], arrays)
+        order: dict[str, NDArray[Any]] = {}
+        _without_arrays(parts, "", order)
+        if digest(order.values()) != head["sum"]:
+            raise ValueError(f"{path}: the checkpoint is damaged")
+    except (SafetensorError, KeyError, TypeError, json.JSONDecodeError) as e:
+        raise ValueError(f"{path}: not a checkpoint, or a damaged one") from e
+    return head, parts
