@@ -11,6 +11,15 @@ log = logging.getLogger("crfkit")
 log.addHandler(logging.NullHandler())
 
 
+def counted(n: int, noun: str) -> str:
+    """A number of things.
+
+    >>> counted(1, "pass"), counted(2, "pass"), counted(0, "token")
+    ('1 pass', '2 passes', '0 tokens')
+    """
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}{'es' if noun.endswith('s') else 's'}"
+
+
 def is_watched(verbose: bool = False) -> bool:
     """Whether anybody would see a line of progress."""
     return verbose or log.isEnabledFor(logging.INFO)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import json
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +16,7 @@ from typing import Any, TextIO
 import numpy as np
 
 from crfkit.base.files import whole_file
-from crfkit.cli.options import Format
+from crfkit.cli.options import Format, OptionError
 from crfkit.data import Columns, DataError, iter_columns, read_columns, read_conllu, read_crfsuite
 from crfkit.data.readers import CONLLU_COLUMNS, open_source
 from crfkit.estimators.chained import ChainEstimator
@@ -49,6 +51,38 @@ class Reading:
         if format not in (None, trained):
             known = {"n_columns": known.get("n_columns")}
         return cls(format or trained, **known | {k: v for k, v in given.items() if v is not None})
+
+    def check(self) -> None:
+        """Raises if a column has no such name."""
+        chosen = [] if self.columns is None else [c.strip() for c in self.columns.split(",")]
+        if self.format is Format.conllu:
+            for option, names in (("--label", (self.label or "upos").split("+")), ("--columns", chosen)):
+                for name in names:
+                    if name not in CONLLU_COLUMNS:
+                        several = "; several are joined by +, as in upos+feats" if "," in name else ""
+                        raise OptionError(
+                            f"{option}: CoNLL-U has no column {name!r}, it has {', '.join(CONLLU_COLUMNS)}{several}"
+                        )
+        elif self.format is Format.columns:
+            column_number(self.label or "-1", "--label")
+            column_numbers(chosen)
+
+
+def require_file(path: str | None) -> None:
+    """Raises if a file to be read is not there."""
+    if path is not None and path != "-" and not Path(path).exists():
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+
+
+def leave_pipes() -> None:
+    """Lets what is still written to a pipe that nobody reads go nowhere."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
 
 
 def say(text: str) -> None:
@@ -112,7 +146,7 @@ def column_number(text: str, option: str) -> int:
     try:
         return int(text)
     except ValueError:
-        raise DataError(f"{option} of a column file must be a number, got {text!r}") from None
+        raise OptionError(f"{option} of a column file must be a number, got {text!r}") from None
 
 
 def column_numbers(texts: list[str] | None) -> list[int] | None:

@@ -2,15 +2,34 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from crfkit.model import ModelError
 from crfkit.training import ALGORITHMS
 
 Option = typer.Option
+
+
+class OptionError(ValueError):
+    """An option that is wrong whatever the data; the message names it."""
+
+
+def check_options(context: typer.Context, check: Callable[[], Any]) -> Any:
+    """What a check gives; its errors name options instead of the parameters behind them."""
+    try:
+        return check()
+    except ModelError:
+        raise
+    except (ValueError, TypeError) as e:
+        flags = {p.name: p.opts[0] for p in context.command.params if p.opts}
+        text = re.sub(r"^'(\w+)'(?: of \w+)?", lambda m: flags.get(m[1], m[0]), str(e))
+        raise OptionError(text) from None
 
 
 #: Layouts of data files.

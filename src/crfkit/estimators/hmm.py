@@ -156,10 +156,7 @@ class HMM(ChainEstimator):
         -------
         self
         """
-        for name in ("smoothing", "transition_smoothing", "tol"):
-            check_number(self, name, getattr(self, name), 0)
-        check_number(self, "n_states", self.n_states, 1, integer=True, optional=True)
-        check_number(self, "max_iter", self.max_iter, 0, integer=True)
+        self._check_parameters()
         seconds_of(self.checkpoint_every)
         X = list(X) if isinstance(X, Iterator) else X
         integers = holds_integers(X)
@@ -213,6 +210,12 @@ class HMM(ChainEstimator):
         if reason == "max_iter" and self.max_iter:
             self._say_not_converged(SHORTFALL.format(message))
         return self
+
+    def _check_parameters(self) -> None:
+        for name in ("smoothing", "transition_smoothing", "tol"):
+            check_number(self, name, getattr(self, name), 0)
+        check_number(self, "n_states", self.n_states, 1, integer=True, optional=True)
+        check_number(self, "max_iter", self.max_iter, 0, integer=True)
 
     def _labels(
         self, y: Any, offsets: NDArray[np.int64], known: tuple[Any, ...]
