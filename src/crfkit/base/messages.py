@@ -11,13 +11,13 @@ log = logging.getLogger("crfkit")
 log.addHandler(logging.NullHandler())
 
 
-def counted(n: int, noun: str) -> str:
-    """A number of things.
+def counted(n: int, noun: str, form: str = "") -> str:
+    """A number of things, in the form that ``format`` takes.
 
     >>> counted(1, "pass"), counted(2, "pass"), counted(0, "token")
     ('1 pass', '2 passes', '0 tokens')
     """
-    return f"{n} {noun}" if n == 1 else f"{n} {noun}{'es' if noun.endswith('s') else 's'}"
+    return f"{n:{form}} {noun}{'' if n == 1 else 'es' if noun.endswith('s') else 's'}"
 
 
 def is_watched(verbose: bool = False) -> bool:

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from crfkit.base.messages import counted
 from crfkit.cli.files import file_size, say
 from crfkit.cli.options import FileKind, QuietOption
 
@@ -23,6 +24,7 @@ def convert(
     kind = model_format(source)
     model = convert_model(source, target, to.value, kind)
     if not quiet:
-        n = model.encoder.n_attributes[0]
-        say(f"{source} ({kind}): {len(model.labels)} labels, {n} attributes, {model.layout.size} weights")
+        sizes = {"label": len(model.labels), "attribute": model.encoder.n_attributes[0], "weight": model.layout.size}
+        counts = ", ".join(counted(n, noun) for noun, n in sizes.items())
+        say(f"{source} ({kind}): {counts}")
         say(f"wrote {target} ({to.value}, {file_size(target)})")

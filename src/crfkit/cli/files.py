@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import bz2
+import codecs
 import errno
+import gzip
+import io
 import itertools
 import json
+import lzma
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
@@ -18,7 +23,7 @@ import numpy as np
 from crfkit.base.files import whole_file
 from crfkit.cli.options import Format, OptionError
 from crfkit.data import Columns, DataError, iter_columns, read_columns, read_conllu, read_crfsuite
-from crfkit.data.readers import CONLLU_COLUMNS, open_source
+from crfkit.data.readers import CONLLU_COLUMNS, EncodedPath, open_source
 from crfkit.estimators.chained import ChainEstimator
 from crfkit.loading import load
 from crfkit.model import ModelError
@@ -66,6 +71,15 @@ class Reading:
         elif self.format is Format.columns:
             column_number(self.label or "-1", "--label")
             column_numbers(chosen)
+
+
+def encoded(path: str, encoding: str) -> str:
+    """The path of a file in this encoding, for the readers."""
+    try:
+        known = codecs.lookup(encoding).name
+    except LookupError:
+        raise OptionError(f"--encoding: there is no encoding {encoding!r}") from None
+    return path if known == "utf-8" else EncodedPath(path, known)
 
 
 def require_file(path: str | None) -> None:
@@ -189,12 +203,23 @@ def file_size(path: Path) -> str:
 
 @contextmanager
 def output_file(path: Path | None) -> Iterator[TextIO]:
-    """Standard output, or a file that appears only when it is whole."""
+    """Standard output, or a file that appears only when it is whole; .gz, .bz2 and .xz are compressed."""
     if path is None:
         sys.stdout.reconfigure(encoding="utf-8")  # type: ignore[union-attr]
         sys.stdout.flush()
         yield sys.stdout
         sys.stdout.flush()
         return
-    with whole_file(path, "w", encoding="utf-8") as file:
-        yield file  # type: ignore[misc]
+    with whole_file(path, "wb") as raw, _compressed(raw, path.suffix) as packed:
+        file = io.TextIOWrapper(packed, "utf-8", newline="")
+        yield file
+        file.detach()  # written out, but not closed: that is for whoever opened it
+
+
+def _compressed(raw: Any, suffix: str) -> Any:
+    """A file that compresses as the end of the name says, or the same."""
+    if suffix == ".gz":
+        return gzip.GzipFile("", "wb", fileobj=raw, mtime=0)
+    if suffix == ".bz2":
+        return bz2.BZ2File(raw, "wb")
+    return lzma.LZMAFile(raw, "wb") if suffix == ".xz" else nullcontext(raw)

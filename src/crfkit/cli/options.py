@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,6 +14,11 @@ from crfkit.model import ModelError
 from crfkit.training import ALGORITHMS
 
 Option = typer.Option
+
+
+def complete(names: Iterable[str]) -> Callable[[str], list[str]]:
+    """For a shell: the names that begin as typed."""
+    return lambda incomplete: [name for name in names if name.startswith(incomplete)]
 
 
 class OptionError(ValueError):
@@ -28,7 +33,8 @@ def check_options(context: typer.Context, check: Callable[[], Any]) -> Any:
         raise
     except (ValueError, TypeError) as e:
         flags = {p.name: p.opts[0] for p in context.command.params if p.opts}
-        text = re.sub(r"^'(\w+)'(?: of \w+)?", lambda m: flags.get(m[1], m[0]), str(e))
+        text = str(e).replace(", or an optimiser", "")
+        text = re.sub(r"^'(\w+)'(?: of \w+)?", lambda m: flags.get(m[1], m[0]), text)
         raise OptionError(text) from None
 
 
@@ -56,6 +62,7 @@ ColumnsOption = Annotated[
 ]
 UnknownOption = Annotated[str | None, Option("--unknown", help="The label that means: not known.")]
 CommentOption = Annotated[str, Option("--comment", help="Skip lines of a column file that begin with this.")]
+EncodingOption = Annotated[str, Option("--encoding", help="Encoding of the text files that are read.")]
 JobsOption = Annotated[int, Option("--n-jobs", "-j", "--nthread", "--thread", help="Threads; -1 for all cores.")]
 JsonOption = Annotated[bool, Option("--json", help="Write JSON for programs, one object per line.")]
 QuietOption = Annotated[bool, Option("--quiet", "-q", help="Say nothing but errors.")]
@@ -78,6 +85,7 @@ AlgorithmOption = Annotated[
         "--algo",
         "-a",
         help=f"Optimiser: {', '.join(ALGORITHMS)}; or what CRFsuite, CRF++ or Wapiti call it.",
+        autocompletion=complete(ALGORITHMS),
     ),
 ]
 C1Option = Annotated[float, Option("--c1", "--rho1", help="Coefficient of L1 regularisation (sum of |w|).")]

@@ -24,6 +24,7 @@ from crfkit.cli import options as o
 from crfkit.cli.files import (
     Reading,
     emit,
+    encoded,
     file_size,
     leave_pipes,
     load_chain,
@@ -56,6 +57,7 @@ def train(
     label: o.LabelOption = None,
     columns: o.ColumnsOption = None,
     comment: o.CommentOption = "",
+    encoding: o.EncodingOption = "utf-8",
     template: o.TemplateOption = None,
     dialect: o.DialectOption = o.Dialect.auto,
     padding: o.PaddingOption = True,
@@ -98,6 +100,9 @@ def train(
     options = dict(locals())
     given = {p.name: p.opts[0] for p in context.command.params if p.name and _is_given(context, p.name)}
     began = time.perf_counter()
+    for name in ("data", "dev", "unlabelled"):
+        if options[name] is not None:
+            options[name] = encoded(options[name], encoding)
     reading = Reading(format, label, columns, comment)
     crf = o.check_options(context, lambda: _check(options, given, reading))
     corpus = _read(options, reading)

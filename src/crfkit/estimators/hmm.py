@@ -329,7 +329,7 @@ class HMM(ChainEstimator):
                     keep.tick()
         except KeyboardInterrupt:
             return tables, "interrupted", INTERRUPTED
-        return ended(tables, "max_iter", f"stopped after {self.max_iter} iterations")
+        return ended(tables, "max_iter", f"stopped after {in_words(self.max_iter, 'iteration')}")
 
     def _know(self, tables: Tables, values: list[list[Any]]) -> None:
         self._probabilities = vars(tables) | {"vocabulary": values}

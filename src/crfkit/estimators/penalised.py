@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from crfkit.base.checkpoints import Checkpoint, State, digest, seconds_of
 from crfkit.base.interrupts import searching
-from crfkit.base.messages import is_watched, show, warn
+from crfkit.base.messages import counted, is_watched, show, warn
 from crfkit.base.parameters import check_number
 from crfkit.chain.beams import Adaptive, Beam, as_beam
 from crfkit.chain.constraints import Constraints
@@ -458,7 +458,7 @@ class _Watch:
             return result
         if self.patience is None or self.since < self.patience:
             return replace(result, w=self.w)
-        message = f"the held-out score has not risen for {self.patience} iterations"
+        message = f"the held-out score has not risen for {counted(self.patience, 'iteration')}"
         return replace(result, w=self.w, reason="early_stopping", message=message)
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crfkit.base.checkpoints import State
+from crfkit.base.messages import counted
 from crfkit.training.objective import Change, Objective
 from crfkit.training.optimiser import INTERRUPTED, Algorithm, Progress, Reason, Result, Settings
 
@@ -96,7 +97,7 @@ class NewtonCG(Algorithm):
                         continue
                     return done("converged", "the gradient vanishes")
                 if max_iter is not None and iteration >= max_iter:
-                    return done("max_iter", f"stopped after {max_iter} iterations")
+                    return done("max_iter", f"stopped after {counted(max_iter or 0, 'iteration')}")
                 if not np.isfinite(radius):
                     curvature = abs(float(gradient @ objective.hessian_product(w, gradient)))
                     radius = norm**3 / max(curvature, 1e-10 * norm**2)

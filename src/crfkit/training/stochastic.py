@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crfkit.base.checkpoints import State
+from crfkit.base.messages import counted
 from crfkit.training.optimiser import INTERRUPTED, Algorithm, Progress, Reason, Result, Settings
 from crfkit.training.sequences import SequenceObjective
 
@@ -63,7 +64,7 @@ class Stochastic(Algorithm):
         objective.begin(w)
         done, begun = 0, False
         reason: Reason = "max_iter"
-        message = f"stopped after {limit} passes"
+        message = f"stopped after {counted(limit, 'pass')}"
         losses: list[float] = []
         entropy_weight = objective.entropy_weight
         ramp = objective.ramp if entropy_weight and objective.n_unlabelled else 0
