@@ -49,12 +49,13 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-app.command()(train)
-app.command()(tag)
-app.command("eval")(evaluate)
-app.command()(inspect)
-app.command()(convert)
-app.command()(demo)
+# short: a terminal of 80 columns must not cut them
+app.command(short_help="Train a model on labelled data.")(train)
+app.command(short_help="Label data.")(tag)
+app.command("eval", short_help="Score predictions.")(evaluate)
+app.command(short_help="Look into a model, or into its decisions.")(inspect)
+app.command(short_help="Convert a model of another tool, or to another tool.")(convert)
+app.command(short_help="Train on an embedded sample and show what was learned.")(demo)
 app.add_typer(active_app)
 
 

@@ -29,6 +29,7 @@ from crfkit.data import Columns, DataError, read_columns
 app = typer.Typer(
     name="active",
     help="Active learning: write the next batch to label, read the answers back.",
+    short_help="Write the next batch to label, read the answers back.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -89,7 +90,7 @@ def next_batch(
     known: Annotated[
         Path | None, typer.Option(help="What is labelled already, as 'active add' writes it; it is not asked again.")
     ] = None,
-    n: Annotated[int, typer.Option("--number", "-n", help="Questions to ask.")] = 10,
+    n: Annotated[int, typer.Option("--number", "-n", help="How many questions to ask.")] = 10,
     strategy: Annotated[
         str,
         typer.Option(
@@ -156,13 +157,13 @@ def _length(text: str | None) -> int | tuple[int, int] | None:
     return int(parts[0]), int(parts[-1])
 
 
-@app.command("add")
+@app.command("add", short_help="Add answers to a file of labelled data.")
 def add_answers(
     answers: Annotated[str, typer.Argument(help="A batch of 'crfkit active next', answered.")],
     labelled: Annotated[Path, typer.Argument(help="The file of labelled data; made if it is not there.")],
     encoding: EncodingOption = "utf-8",
 ) -> None:
-    """Read answers back: adds them to a file of labelled data, with ? for labels that are not known.
+    """Add answers to a file of labelled data, with ? for labels that are not known.
 
     Train on it with 'crfkit train --unknown ?'. A blank answer is none. An answer to a sequence that is
     there already joins that sequence.

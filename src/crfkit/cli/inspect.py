@@ -25,15 +25,17 @@ def inspect(
         Path | None, typer.Option("--model", "--model-file", "-m", help="The model file, instead of the argument.")
     ] = None,
     top: Annotated[int, typer.Option("--top", "-n", min=1, help="How many weights to show.")] = 10,
-    label: Annotated[str | None, typer.Option(help="Only this label.")] = None,
+    label: Annotated[str | None, typer.Option(help="Show this label only.")] = None,
     table_too: Annotated[
-        bool, typer.Option("--table", help="The whole table of transitions, also with more than twelve labels.")
+        bool, typer.Option("--table", help="Show the whole table of transitions, even of many labels.")
     ] = False,
-    all_weights: Annotated[bool, typer.Option("--all", help="Every weight, one per line, tab-separated.")] = False,
+    all_weights: Annotated[
+        bool, typer.Option("--all", help="Print every weight, one per line, tab-separated.")
+    ] = False,
     explain: Annotated[
-        str | None, typer.Option("--explain", help="Data to label: why does each token get its label?")
+        str | None, typer.Option("--explain", help="Label this data, and say why each token has its label.")
     ] = None,
-    html: Annotated[Path | None, typer.Option("--html", help="Where to write the explanation as HTML.")] = None,
+    html: Annotated[Path | None, typer.Option("--html", help="Write the explanation as HTML to this file.")] = None,
     encoding: EncodingOption = "utf-8",
     json: JsonOption = False,
 ) -> None:

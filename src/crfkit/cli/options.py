@@ -54,7 +54,10 @@ OtherFormatOption = Annotated[
 ]
 LabelOption = Annotated[
     str | None,
-    Option("--label", help="Column of the labels: a number (-1 is the last), or a name such as upos for CoNLL-U."),
+    Option(
+        "--label",
+        help="Column of the labels: a number (-1 is the last), or for CoNLL-U a name such as upos, or upos+feats.",
+    ),
 ]
 ColumnsOption = Annotated[
     str | None,
@@ -91,9 +94,11 @@ AlgorithmOption = Annotated[
 C1Option = Annotated[float, Option("--c1", "--rho1", help="Coefficient of L1 regularisation (sum of |w|).")]
 C2Option = Annotated[float, Option(help="Coefficient of L2 regularisation (sum of w^2).")]
 MinFreqOption = Annotated[float, Option(help="Ignore (attribute, label) pairs that are rarer.")]
-StatesOption = Annotated[bool, Option("--all-possible-states", help="Weights for unseen (attribute, label) pairs too.")]
-TransitionsOption = Annotated[bool, Option(help="Weights for unseen label pairs too.")]
-StartEndOption = Annotated[bool, Option(help="Weights for the first and last label.")]
+StatesOption = Annotated[
+    bool, Option("--all-possible-states", help="Give weights to unseen (attribute, label) pairs too.")
+]
+TransitionsOption = Annotated[bool, Option(help="Give weights to unseen label pairs too.")]
+StartEndOption = Annotated[bool, Option(help="Give weights to the first and the last label.")]
 ConstraintsOption = Annotated[Scheme | None, Option(help="Forbid what the chunking scheme forbids.")]
 UnlabelledOption = Annotated[str | None, Option(help="Data without labels, for --entropy-weight.")]
 EntropyOption = Annotated[float, Option(help="Coefficient of the entropy of sequences without any known label.")]
@@ -130,8 +135,8 @@ EveryOption = Annotated[str, Option("--every", metavar="TIME", help="Time betwee
 ResumeOption = Annotated[
     bool, Option("--resume", help="Go on from the checkpoint, if there is one; data and options must be the same.")
 ]
-Rho2Option = Annotated[float | None, Option(help="Wapiti's coefficient: half the sum of squared weights. Sets c2.")]
-CostOption = Annotated[float | None, Option(help="CRF++'s C: c2 is 1 / 2C.")]
+Rho2Option = Annotated[float | None, Option(help="Wapiti's coefficient of half the sum of squared weights. Sets c2.")]
+CostOption = Annotated[float | None, Option(help="CRF++'s C. Sets c2 to 1 / 2C.")]
 ParamOption = Annotated[
     list[str] | None,
     Option("--set", metavar="NAME=VALUE", help="A parameter by CRFsuite's name, such as feature.minfreq=2."),

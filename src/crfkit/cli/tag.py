@@ -81,7 +81,7 @@ def tag(
     json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Label data: writes its columns with the predicted label appended.
+    """Label data: write its columns with the predicted label appended.
 
     A CoNLL-U file is written as it is, with the predicted labels in their column. Of a CRFsuite file only the labels
     are written. The input may hold the label column that training had; it is copied, and not looked at. Input of any

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from crfkit.base.checkpoints import Checkpoint, State, digest, seconds_of
 from crfkit.base.interrupts import searching
+from crfkit.base.messages import counted as in_words
 from crfkit.base.messages import is_watched, show, warn
 from crfkit.base.parameters import check_number
 from crfkit.chain.inference import decode_flat, log_partition, marginals, score
