@@ -87,7 +87,7 @@ def main() -> None:
     if isinstance(e, KeyboardInterrupt):
         say("crfkit: interrupted")
         sys.exit(130)
-    if isinstance(e, MemoryError):
+    if isinstance(e, MemoryError) or any(text in str(e) for text in _NO_MEMORY):
         say("crfkit: error: there is not enough memory")
     elif isinstance(e, OSError) and e.errno == errno.EBADF and not e.filename:
         say("crfkit: error: standard output is closed")
@@ -98,6 +98,10 @@ def main() -> None:
     elif e is not None:
         raise e
     sys.exit(2 if isinstance(e, OptionError) else 1)
+
+
+#: What else is said where memory ends: by the loader of libraries, and when a thread begins.
+_NO_MEMORY = ("failed to map segment", "start new thread", "Cannot allocate memory")
 
 
 def _open_streams() -> None:

@@ -13,7 +13,7 @@ from crfkit.active.strategies import fit_to_model
 from crfkit.base.files import whole_file
 from crfkit.base.messages import counted
 from crfkit.base.threads import resolve_threads
-from crfkit.cli.files import Reading, encoded, load_chain, model_columns, output_file, require_file, say
+from crfkit.cli.files import Reading, busy, encoded, load_chain, model_columns, output_file, require_file, say
 from crfkit.cli.options import (
     EncodingOption,
     Format,
@@ -118,22 +118,15 @@ def next_batch(
     require_file(pool)
     crf = load_chain(model, n_jobs=n_jobs)
     reading = Reading.of_model(crf)
-    table = _pool(encoded(pool, encoding), reading)
+    with busy(f"reading {pool}"):
+        table = _pool(encoded(pool, encoding), reading)
     X = model_columns(table, reading)
     sequences = _rows(table)
     done = {} if known is None else _labelled(encoded(str(known), encoding))[1]
     given = [done.get(tuple(rows)) for rows in sequences]
-    questions = active.query(
-        crf,
-        X,
-        n,
-        strategy,
-        given=given,
-        per_token=per_token,
-        length=lengths,
-        diversity=diversity,
-        random_state=random_state,
-    )
+    how = {"per_token": per_token, "length": lengths, "diversity": diversity, "random_state": random_state}
+    with busy("choosing questions"):
+        questions = active.query(crf, X, n, strategy, given=given, **how)
     best = crf.predict(
         [X[q.sequence] for q in questions], given=fit_to_model(crf, [given[q.sequence] for q in questions])
     )

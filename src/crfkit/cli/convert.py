@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from crfkit.base.messages import counted
-from crfkit.cli.files import file_size, say
+from crfkit.cli.files import busy, file_size, say
 from crfkit.cli.options import FileKind, QuietOption
 
 
@@ -22,7 +22,8 @@ def convert(
     from crfkit.compat import convert_model, model_format
 
     kind = model_format(source)
-    model = convert_model(source, target, to.value, kind)
+    with busy(f"converting {source}", quiet):
+        model = convert_model(source, target, to.value, kind)
     if not quiet:
         sizes = {"label": len(model.labels), "attribute": model.encoder.n_attributes[0], "weight": model.layout.size}
         counts = ", ".join(counted(n, noun) for noun, n in sizes.items())

@@ -12,6 +12,8 @@ import json
 import lzma
 import os
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -97,6 +99,30 @@ def leave_pipes() -> None:
         except OSError:
             os.dup2(nowhere, stream.fileno())
     os.close(nowhere)
+
+
+@contextmanager
+def busy(what: str, quiet: bool = False) -> Iterator[None]:
+    """Says on a terminal what is being done, and for how long, if it takes more than two seconds."""
+    done = threading.Event()
+    began = time.monotonic()
+
+    def watch() -> None:
+        while not done.wait(1 if time.monotonic() - began > 1.5 else 2):
+            print(f"\r\x1b[2K{what} ... {time.monotonic() - began:.0f}s", end="", file=sys.stderr, flush=True)
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    live = sys.stderr.isatty() and not quiet
+    if live:
+        watcher.start()
+    try:
+        yield
+    finally:
+        done.set()
+        if live:
+            watcher.join()
+            if time.monotonic() - began > 2:
+                print("\r\x1b[2K", end="", file=sys.stderr, flush=True)
 
 
 def say(text: str) -> None:

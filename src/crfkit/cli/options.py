@@ -94,9 +94,7 @@ AlgorithmOption = Annotated[
 C1Option = Annotated[float, Option("--c1", "--rho1", help="Coefficient of L1 regularisation (sum of |w|).")]
 C2Option = Annotated[float, Option(help="Coefficient of L2 regularisation (sum of w^2).")]
 MinFreqOption = Annotated[float, Option(help="Ignore (attribute, label) pairs that are rarer.")]
-StatesOption = Annotated[
-    bool, Option("--all-possible-states", help="Give weights to unseen (attribute, label) pairs too.")
-]
+StatesOption = Annotated[bool, Option("--all-possible-states", help="Give weights to all (attribute, label) pairs.")]
 TransitionsOption = Annotated[bool, Option(help="Give weights to unseen label pairs too.")]
 StartEndOption = Annotated[bool, Option(help="Give weights to the first and the last label.")]
 ConstraintsOption = Annotated[Scheme | None, Option(help="Forbid what the chunking scheme forbids.")]

@@ -23,6 +23,7 @@ from crfkit.base.threads import resolve_threads
 from crfkit.cli import options as o
 from crfkit.cli.files import (
     Reading,
+    busy,
     emit,
     encoded,
     file_size,
@@ -105,7 +106,8 @@ def train(
             options[name] = encoded(options[name], encoding)
     reading = Reading(format, label, columns, comment)
     crf = o.check_options(context, lambda: _check(options, given, reading))
-    corpus = _read(options, reading)
+    with busy(f"reading {data}", quiet or json):
+        corpus = _read(options, reading)
     tokens = int(corpus.X.lengths.sum())
     with Guard() as guard:
         if not quiet and not json:
