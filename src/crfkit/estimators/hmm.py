@@ -63,7 +63,7 @@ class HMM(ChainEstimator):
         Begin Baum-Welch at the probabilities of the last fit, or at those that were set: ``startprob_``, ``transmat_``
         and ``emissionprob_``. What was not set begins at random. Labels that are all known are counted anew.
     max_iter : int, default=100
-        Most iterations of Baum-Welch.
+        Most iterations of Baum-Welch. An end at this limit raises scikit-learn's ConvergenceWarning.
     tol : float, default=1e-6
         Baum-Welch ends when the objective rises by less than this fraction of itself.
     random_state : int, optional
