@@ -142,14 +142,15 @@ def test_wrong_options_are_found_before_any_data_is_read(options: str, message: 
 
 def test_wrong_options_of_other_commands(folder: Path) -> None:
     model = folder / "model"
-    for arguments, message in [
+    cases: list[tuple[list[Any], str]] = [
         (["tag", "-m", model, "--beam", "wide:3"], "--beam must begin with"),
         (["tag", "-m", model, "-n", "0"], "--nbest must be >= 1"),
         (["eval", SAMPLE / "test.txt", "-m", model, "-j", "0"], "--n-jobs must not be 0"),
         (["active", "next", SAMPLE / "test.txt", "-m", model, "-o", "x", "--strategy", "luck"], "--strategy must be"),
         (["inspect", model, "--html", "x.html"], "--html goes with --explain"),
         (["inspect"], "give one model file"),
-    ]:
+    ]
+    for arguments, message in cases:
         out = run(*arguments, code=2, stdin=subprocess.DEVNULL)
         assert message in out.stderr
         assert out.stderr.count("\n") == 1
@@ -234,7 +235,7 @@ def test_output_is_compressed_as_its_name_says(folder: Path, tmp_path: Path) -> 
         for more in ([], ["-p"]):
             run(*arguments, *more, "-o", tmp_path / name)
         run(*arguments, "-o", tmp_path / name)
-        with opener(tmp_path / name, "rt", encoding="utf-8") as file:  # type: ignore[operator]
+        with opener(tmp_path / name, "rt", encoding="utf-8") as file:
             assert file.read() == plain
 
 
@@ -263,7 +264,7 @@ def test_labels_of_two_columns(tmp_path: Path) -> None:
 
 def test_help_is_whole() -> None:
     for width in ("80", "120"):
-        more = {"env": {**os.environ, "COLUMNS": width}}
+        more: dict[str, Any] = {"env": {**os.environ, "COLUMNS": width}}
         for command in ([], ["active"], *([x] for x in ("train", "tag", "eval", "inspect", "convert", "demo"))):
             out = run(*command, "-h", **more).stdout
             assert "..." not in out.replace("[ARGS]...", "")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import typer
@@ -124,9 +124,9 @@ def next_batch(
     sequences = _rows(table)
     done = {} if known is None else _labelled(encoded(str(known), encoding))[1]
     given = [done.get(tuple(rows)) for rows in sequences]
-    how = {"per_token": per_token, "length": lengths, "diversity": diversity, "random_state": random_state}
+    how: dict[str, Any] = {"per_token": per_token, "length": lengths, "diversity": diversity}
     with busy("choosing questions"):
-        questions = active.query(crf, X, n, strategy, given=given, **how)
+        questions = active.query(crf, X, n, strategy, given=given, random_state=random_state, **how)
     best = crf.predict(
         [X[q.sequence] for q in questions], given=fit_to_model(crf, [given[q.sequence] for q in questions])
     )

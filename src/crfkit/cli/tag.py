@@ -39,7 +39,7 @@ from crfkit.cli.options import (
 )
 from crfkit.data import Columns, DataError, tokenize
 from crfkit.data.labels import Entity
-from crfkit.data.readers import CONLLU_COLUMNS, open_source
+from crfkit.data.readers import CONLLU_COLUMNS, open_source, source_name
 from crfkit.estimators.chained import ChainEstimator
 from crfkit.features.encoders import PlanEncoder
 from crfkit.model.streaming import tag_columns
@@ -89,10 +89,8 @@ def tag(
     input.
     """
     _check(nbest, entities, beam, format if text else None)
-    rule = check_options(context, lambda: as_rule(beam, "tag"))
-    check_options(context, lambda: resolve_threads(n_jobs))
-    data = encoded(data, encoding)
-    require_file(data)
+    rule = check_options(context, lambda: resolve_threads(n_jobs) and as_rule(beam, "tag"))
+    require_file(data := encoded(data, encoding))
     crf = load_chain(model, n_jobs=n_jobs)
     reading = Reading.of_model(crf, Format.columns if text else format, comment=comment)
     if text and (not isinstance(crf.model_.encoder, PlanEncoder) or (reading.n_columns or 1) > 1):
@@ -104,15 +102,13 @@ def tag(
     def show() -> None:
         if not quiet and sys.stderr.isatty() and output is not None:
             rate = counts[1] / (time.perf_counter() - began)
-            print(
-                f"\r\x1b[2K{counted(counts[0], 'sequence')}, {rate:.0f} tokens/s", end="", file=sys.stderr, flush=True
-            )
+            line = f"\r\x1b[2K{counted(counts[0], 'sequence')}, {rate:.0f} tokens/s"
+            print(line, end="", file=sys.stderr, flush=True)
 
-    name = "<stdin>" if data == "-" else data
+    name = source_name(data)
     with output_file(output) as out, _readable_twice(data, kind) as data:
-        frame = None
-        if kind is Format.conllu and not json and nbest == 1 and not entities:
-            frame = _Conllu(data, reading.label or "upos", name)
+        framed = kind is Format.conllu and not json and nbest == 1 and not entities
+        frame = _Conllu(data, reading.label or "upos", name) if framed else None
         pieces = _text_pieces(data, name, entities) if text else read_pieces(data, reading)
         if kind is Format.columns and not (json or entities or text) and nbest == 1 and rule is None:
             pieces = iter(())

@@ -115,8 +115,7 @@ def train(
             say(f"read {counted(len(corpus.X), 'sequence')}, {counted(tokens, 'token')} in {seconds:.2f}s")
         crf.callback = _Watch(json, quiet, max_iter, tokens)
         notes = _run(crf, corpus, resume)
-        known = {"format": format.value, "label": label, "columns": columns}
-        known["n_columns"] = getattr(corpus.X, "n_columns", None)
+        known = {"format": format.value, "label": label, "columns": columns, "n_columns": corpus.n_columns}
         crf.model_ = replace(crf.model_, info={**crf.model_.info, "reading": known})
         crf.save(model)
         interrupted = crf.result_.reason == "interrupted"
@@ -146,6 +145,11 @@ class _Corpus:
     weights: Any = None
     X_dev: Any = None
     y_dev: Any = None
+
+    @property
+    def n_columns(self) -> int | None:
+        """Columns beside the label, of a file that has any."""
+        return getattr(self.X, "n_columns", None)
 
     def scores(self, crf: Any) -> dict[str, float]:
         """What a model scores on the held-out data."""
