@@ -410,3 +410,45 @@ def test_margins_take_unknown_labels_but_no_entropy(folder: Path) -> None:
     how = ("--unlabelled", folder / "unseen.txt", "--entropy-weight", "0.1", "-a", "pa")
     out = run("train", folder / "train.txt", *how, "-m", folder / "margin", code=1)
     assert "'entropy_weight' of CRF must be 0 for the algorithm 'pa'" in out.stderr
+
+
+def test_tag_entities_of_raw_text(tmp_path: Path) -> None:
+    """Raw text in, entities with their places out; the same labels as of the tokens in columns."""
+    (tmp_path / "train.txt").write_text("Anna B-PER\nLee I-PER\nleft O\n. O\n\nBob B-PER\nran O\n. O\n")
+    run("train", tmp_path / "train.txt", "-m", tmp_path / "model", "-q", "--c2", "0.1")
+    text = "\ufeffAnna Lee ran.\n\nBob  left. Élan ran.\n"
+    for name, packed in (("raw.txt", text.encode()), ("raw.gz", gzip.compress(text.encode()))):
+        (tmp_path / name).write_bytes(packed)
+        out = run("tag", "-m", tmp_path / "model", tmp_path / name, "--text", "--entities", "-q")
+        records = [json.loads(line) for line in out.stdout.splitlines()]
+        assert [r["text"] for r in records] == ["Anna Lee ran.", "Bob  left.", "Élan ran."]
+        assert records[1]["tokens"] == ["Bob", "left", "."]
+        assert [e["text"] for r in records[:2] for e in r["entities"]] == ["Anna Lee", "Bob"]
+        for r in records:
+            assert text[1:][r["char_start"] : r["char_end"]] == r["text"]
+            for e in r["entities"]:
+                assert text[1:][e["char_start"] : e["char_end"]] == e["text"]
+                assert 0 < e["probability"] <= 1
+                assert set(e) == {"label", "start", "end", "text", "probability", "char_start", "char_end"}
+    tagged = run("tag", "-m", tmp_path / "model", "--text", "-q", text="Anna Lee ran.").stdout
+    assert rows(tagged) == [["Anna", "B-PER"], ["Lee", "I-PER"], ["ran", "O"], [".", "O"]]
+    bad = tmp_path / "bad.txt"
+    bad.write_bytes(b"caf\xe9 au lait\n")
+    assert "bad.txt: not text in UTF-8" in run("tag", "-m", tmp_path / "model", bad, "--text", code=1).stderr
+
+
+def test_tag_entities_of_columns(folder: Path) -> None:
+    out = run("tag", "-m", folder / "model", folder / "unseen.txt", "--entities", "-q").stdout
+    records = [json.loads(line) for line in out.splitlines()]
+    assert records[0]["tokens"] == [["four", "CD"], ["cups", "NN"], ["milk", "NN"]]
+    assert [(e["label"], e["start"], e["end"], e["text"]) for e in records[0]["entities"]] == [
+        ("Q", 0, 1, "four"),
+        ("U", 1, 2, "cups"),
+        ("N", 2, 3, "milk"),
+    ]
+    for options, message in (
+        (["--entities", "--nbest", "2"], "leave out --nbest and --beam"),
+        (["--text", "-f", "conllu"], "leave out --format conllu"),
+        (["--text"], "--text needs a model of tokens alone"),
+    ):
+        assert message in run("tag", "-m", folder / "model", *options, text="x", code=1).stderr

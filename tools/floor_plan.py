@@ -47,6 +47,7 @@ PACKAGE_ORDER = {
     "torch": "_core base data features chain model metrics training",
     "compat": "_core base data features chain model metrics training estimators",
     "loading": "base model estimators graph torch compat",
+    "calibration": "base data chain model metrics estimators",
     "active": "base data chain model metrics estimators",
     "integrations": "base data model metrics estimators loading",
     "cli": "_core base data features chain model metrics training estimators graph torch compat loading active",

@@ -22,10 +22,10 @@ from crfkit.loading import load
 from crfkit.model import ModelError
 
 if TYPE_CHECKING:
-    from crfkit import active, compat, integrations, torch
+    from crfkit import active, calibration, compat, integrations, torch
     from crfkit.torch import NeuralCRF
 else:
-    __getattr__ = later(__name__, "active", "cli", "compat", "integrations", "torch", NeuralCRF="torch")
+    __getattr__ = later(__name__, "active", "calibration", "cli", "compat", "integrations", "torch", NeuralCRF="torch")
 
 __version__ = "0.1.0"
 
@@ -40,6 +40,7 @@ __all__ = [
     "TokenFeatures",
     "__version__",
     "active",
+    "calibration",
     "chain",
     "compat",
     "data",

@@ -6,13 +6,12 @@ import html
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from crfkit.chain.constraints import CLOSING, OPENING, TAGS, split_label
+from crfkit.chain.constraints import CLOSING, OPENING, TAGS, chunk_part
 from crfkit.data.sequences import Columns
 
 __all__ = [
@@ -65,13 +64,6 @@ class Score(NamedTuple):
         return cls(*means, *(sum(s[k] for s in scores) for k in (3, 4, 5)))  # type: ignore[arg-type]
 
 
-@lru_cache(maxsize=65536)
-def _part(label: str) -> tuple[str, str]:
-    """Tag and type. A label without a tag is a chunk of its own type."""
-    tag, kind = split_label(label)
-    return (tag, kind) if tag == "O" or tag in TAGS else ("I", label)
-
-
 def spans(labels: Sequence[str]) -> list[Span]:
     """Chunks of a label sequence by conlleval's rules; BIO, IOB1, BIOES and BILOU may be mixed.
 
@@ -88,7 +80,7 @@ def spans(labels: Sequence[str]) -> list[Span]:
     start = 0
     before = "O"
     for t, label in enumerate(labels):
-        tag, kind = _part(label)
+        tag, kind = chunk_part(label)
         begins = tag != "O" and (tag in OPENING or kind != open_kind or before in CLOSING)
         if open_kind is not None and (begins or tag == "O"):
             found.append(Span(open_kind, start, t))

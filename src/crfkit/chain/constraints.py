@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,6 +49,17 @@ def split_label(label: str) -> tuple[str, str]:
         return "O", ""
     tag, _, kind = label.partition("-")
     return tag, kind
+
+
+@lru_cache(maxsize=65536)
+def chunk_part(label: Any) -> tuple[str, Any]:
+    """Tag and type. A label without a tag is a chunk of its own type, whose neighbours of that type belong to it.
+
+    >>> chunk_part("B-NP"), chunk_part("NOUN"), chunk_part(3)
+    (('B', 'NP'), ('I', 'NOUN'), ('I', 3))
+    """
+    tag, kind = split_label(label) if isinstance(label, str) else ("", "")
+    return (tag, kind) if tag == "O" or tag in TAGS else ("I", label)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

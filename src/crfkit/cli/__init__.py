@@ -18,7 +18,7 @@ from crfkit.cli.inspect import inspect
 from crfkit.cli.tag import tag
 from crfkit.cli.train import train
 
-__all__ = ["app", "main"]
+__all__: list[str] = []
 
 app = typer.Typer(
     name="crfkit",

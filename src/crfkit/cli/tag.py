@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import codecs
+import itertools
 import json as json_format
 import shutil
 import sys
@@ -17,7 +19,7 @@ import typer
 from numpy.typing import NDArray
 
 from crfkit import _core
-from crfkit.chain.beams import Adaptive, Beam, as_beam
+from crfkit.chain.beams import Beam, as_rule
 from crfkit.chain.inference import decode_flat, log_partition, marginals
 from crfkit.chain.inference import nbest as best_paths
 from crfkit.cli.files import Reading, load_chain, model_columns, output_file, read_pieces, say
@@ -30,10 +32,20 @@ from crfkit.cli.options import (
     OtherFormatOption,
     QuietOption,
 )
-from crfkit.data import Columns, DataError
+from crfkit.data import Columns, DataError, tokenize
+from crfkit.data.labels import Entity
 from crfkit.data.readers import CONLLU_COLUMNS, open_source
 from crfkit.estimators.chained import ChainEstimator
+from crfkit.features.encoders import PlanEncoder
 from crfkit.model.streaming import tag_columns
+
+EntitiesOption = Annotated[
+    bool, typer.Option("--entities", "-e", help="Write the spans of each sequence and their probabilities as JSON.")
+]
+TextOption = Annotated[
+    bool, typer.Option("--text", help="Read raw text, and split it into sentences and tokens first.")
+]
+_PARAGRAPHS = 1 << 16  # characters of raw text at a time, or a bit more
 
 
 def tag(
@@ -56,6 +68,8 @@ def tag(
             help="Look only at beams of labels: min-divergence:EPSILON[:MIN_SIZE], fixed:N or threshold:DELTA."
         ),
     ] = None,
+    entities: EntitiesOption = False,
+    text: TextOption = False,
     n_jobs: JobsOption = -1,
     json: JsonOption = False,
     quiet: QuietOption = False,
@@ -64,12 +78,15 @@ def tag(
 
     A CoNLL-U file is written as it is, with the predicted labels in their column. Of a CRFsuite file only the labels
     are written. The input may hold the label column that training had; it is copied, and not looked at. Input of any
-    size is labelled piece by piece.
+    size is labelled piece by piece. With --text and --entities, char_start and char_end count the characters of the
+    input.
     """
-    if nbest < 1:
-        raise DataError(f"--nbest must be >= 1, got {nbest}")
+    _check(nbest, entities, beam, format if text else None)
+    rule = as_rule(beam, "tag")
     crf = load_chain(model, n_jobs=n_jobs)
-    reading = Reading.of_model(crf, format, comment=comment)
+    reading = Reading.of_model(crf, Format.columns if text else format, comment=comment)
+    if text and (not isinstance(crf.model_.encoder, PlanEncoder) or (reading.n_columns or 1) > 1):
+        raise DataError("--text needs a model of tokens alone: this one was trained on attributes or more columns")
     kind = reading.format
     began = time.perf_counter()
     counts = [0, 0]
@@ -82,13 +99,10 @@ def tag(
     name = "<stdin>" if data == "-" else data
     with output_file(output) as out, _readable_twice(data, kind) as data:
         frame = None
-        if kind is Format.conllu and not json and nbest == 1:
+        if kind is Format.conllu and not json and nbest == 1 and not entities:
             frame = _Conllu(data, reading.label or "upos", name)
-        rule = as_beam(beam)
-        if isinstance(rule, Adaptive):
-            raise DataError("--beam of tag takes min-divergence, fixed or threshold: adaptive is for training")
-        pieces = read_pieces(data, reading)
-        if kind is Format.columns and not json and nbest == 1 and rule is None:
+        pieces = _text_pieces(data, name, entities) if text else read_pieces(data, reading)
+        if kind is Format.columns and not (json or entities or text) and nbest == 1 and rule is None:
             pieces = iter(())
             for done in tag_columns(
                 crf.model_,
@@ -105,9 +119,12 @@ def tag(
                 counts[1] += done.tokens
                 show()
         for table, X in pieces:
-            _write_tags(crf, table, X, out, probabilities, nbest, json, frame, rule)
+            if entities:
+                _write_entities(crf, table, X, out)
+            else:
+                _write_tags(crf, table, X, out, probabilities, nbest, json, frame, rule)
             counts[0] += len(X)
-            counts[1] += int(X.lengths.sum())
+            counts[1] += sum(map(len, X)) if isinstance(X, list) else int(X.lengths.sum())
             show()
         if frame is not None:
             out.writelines(line for _, line in frame.lines)
@@ -117,6 +134,16 @@ def tag(
         seconds = time.perf_counter() - began
         start = "\r\x1b[2K" if sys.stderr.isatty() and output is not None else ""
         say(f"{start}labelled {counts[0]} sequences, {counts[1]} tokens in {seconds:.2f}s")
+
+
+def _check(nbest: int, entities: bool, beam: str | None, format: Format | None) -> None:
+    """Raises where options do not go together; ``format`` is what was given beside --text."""
+    if nbest < 1:
+        raise DataError(f"--nbest must be >= 1, got {nbest}")
+    if entities and (nbest > 1 or beam is not None):
+        raise DataError("--entities are those of the best labels: leave out --nbest and --beam")
+    if format is not None:
+        raise DataError(f"--text reads raw text: leave out --format {format}")
 
 
 @contextmanager
@@ -129,6 +156,45 @@ def _readable_twice(data: str, kind: Format) -> Iterator[str]:
         shutil.copyfileobj(source, file)
         file.flush()
         yield file.name
+
+
+def _text_pieces(data: str, name: str, entities: bool) -> Iterator[tuple[Any, Any]]:
+    """Sentences of raw text, some paragraphs at a time; for entities with the number of characters before them."""
+    before, size = 0, 0
+    held: list[str] = []
+    with open_source(data) as file:
+        lines = codecs.getreader("utf-8-sig")(file)
+        try:
+            for line in itertools.chain(lines, [""]):
+                held.append(line)
+                size += len(line)
+                if not line or (size >= _PARAGRAPHS and not line.strip()):
+                    X = tokenize("".join(held))
+                    if X:
+                        yield (before, X) if entities else (Columns.from_sequences(X),) * 2
+                    before, held, size = before + size, [], 0
+        except UnicodeDecodeError as e:
+            raise DataError(f"{name}: not text in UTF-8: {e.reason}") from None
+
+
+def _write_entities(crf: ChainEstimator, table: Any, X: Any, out: IO[str]) -> None:
+    """A JSON object for each sequence; ``table`` holds its columns, or says how many characters are before raw text."""
+    for i, found in enumerate(crf.predict_entities(X)):
+        record: dict[str, Any] = {}
+        if isinstance(table, int):
+            first, last = X[i][0], X[i][-1]
+            record = {"text": first.source[first.start : last.end]}
+            record |= {"char_start": table + first.start, "char_end": table + last.end, "tokens": X[i]}
+        elif table is not None:
+            record = {"tokens": table[i]}
+        record["entities"] = [_entity(e, table if isinstance(table, int) else 0) for e in found]
+        out.write(json_format.dumps(record, ensure_ascii=False) + "\n")
+
+
+def _entity(entity: Entity, before: int) -> dict[str, Any]:
+    record = {k: v for k, v in entity._asdict().items() if v is not None}
+    record["probability"] = round(entity.probability, 6)
+    return record | {k: v + before for k, v in record.items() if k.startswith("char_")}
 
 
 class _Conllu:

@@ -100,7 +100,7 @@ def suite_features(model: ChainModel, labels: tuple[Any, ...] | None = None) -> 
             "CRFsuite's models know attributes by name, this one makes them by a template or token features: "
             "train on items (dicts or lists of attributes) instead"
         )
-    layout, w = model.layout, model.weights
+    layout, w = model.layout, model.tempered().weights
     for name, first in (("start", layout.start), ("end", layout.end)):
         if first >= 0 and np.any(w[first : first + layout.n_labels]):
             raise ValueError(f"CRFsuite's models have no {name} weights: train with start_end=False")

@@ -3,6 +3,7 @@
 from crfkit.data.corpora import corpora, load_corpus
 from crfkit.data.readers import DataError, iter_columns, read_columns, read_conllu, read_crfsuite
 from crfkit.data.sequences import Columns, Items
+from crfkit.data.tokens import tokenize
 
 __all__ = [
     "Columns",
@@ -14,4 +15,5 @@ __all__ = [
     "read_columns",
     "read_conllu",
     "read_crfsuite",
+    "tokenize",
 ]

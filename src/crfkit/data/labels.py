@@ -32,6 +32,33 @@ class Tagging(NamedTuple):
     probability: float
 
 
+class Entity(NamedTuple):
+    """A span of tokens with a label, and its probability.
+
+    Attributes
+    ----------
+    label : label
+        The type: X of B-X; a label without a tag as it is.
+    start, end : int
+        Tokens; ``end`` is the one after the last.
+    text : str or None
+        The words, as they stand in the text if the tokens know it, else with blanks between; None if tokens are
+        attributes.
+    probability : float
+        That the labelling has a span of this type with these very ends.
+    char_start, char_end : int or None
+        Characters of the text, for tokens of :func:`crfkit.data.tokenize`.
+    """
+
+    label: Any
+    start: int
+    end: int
+    text: str | None
+    probability: float
+    char_start: int | None = None
+    char_end: int | None = None
+
+
 class LabelLists(list[Any]):
     """Lists (or arrays) of labels that numpy takes as an array of lists, whatever their lengths.
 

@@ -14,10 +14,11 @@ from crfkit.base.parameters import Estimator
 from crfkit.chain.beams import Beam, as_rule
 from crfkit.chain.inference import decode_flat, log_partition, marginals, nbest, reachable, sample
 from crfkit.chain.potentials import Potentials
-from crfkit.data.labels import LabelLists, Tagging, allowed_labels, label_array
-from crfkit.features.encoders import FeatureSource
+from crfkit.data.labels import Entity, LabelLists, Tagging, allowed_labels, label_array
+from crfkit.features.encoders import FeatureSource, plain_lists
 from crfkit.metrics import require_known, token_accuracy
 from crfkit.model.chain_model import ChainModel, chain_model, write_model
+from crfkit.model.entities import find_entities
 
 
 class ChainEstimator(Estimator):
@@ -174,6 +175,49 @@ class ChainEstimator(Estimator):
                         for path, score in zip(best.paths.tolist(), best.scores, strict=True)
                     ]
                 )
+        return out
+
+    def predict_entities(self, X: Any, *, given: Any = None, threshold: float | None = None) -> list[list[Entity]]:
+        r"""The spans that the labels of every sequence make, each with its exact probability.
+
+        Labels make spans by the rules of :func:`crfkit.metrics.spans`: BIO, IOB1, BIOES and BILOU, and runs of the same
+        label where labels have no tags. The probability of a span is the sum over all labellings that have it, with
+        this type and these very ends:
+
+        .. math:: P(\text{span}) = \sum_{y:\, \text{span} \in \text{spans}(y)} p(y \mid x)
+
+        Parameters
+        ----------
+        X : sequences of tokens
+            Those of :func:`crfkit.data.tokenize` give entities their places in the text.
+        given : sequences of labels, optional
+            What is known already; see :meth:`predict`.
+        threshold : float, optional
+            All spans that are at least this probable, instead of those of the best labels. They may overlap.
+
+        Returns
+        -------
+        list of lists of Entity
+            In the order of the tokens.
+
+        Examples
+        --------
+        >>> from crfkit import CRF
+        >>> from crfkit.data import tokenize
+        >>> X = tokenize("Anna Lee went home. Bob Ray left.")
+        >>> y = [["B-PER", "I-PER", "O", "O", "O"], ["B-PER", "I-PER", "O", "O"]]
+        >>> crf = CRF(c2=0.1).fit(X, y)
+        >>> [[entity]] = crf.predict_entities(tokenize("Anna Lee left."))
+        >>> entity.label, entity.text, entity.start, entity.end, entity.char_start, entity.char_end
+        ('PER', 'Anna Lee', 0, 2, 0, 8)
+        >>> entity.probability > 0.5
+        True
+        """
+        self._require_fitted()
+        X = list(X) if isinstance(X, Iterator) else plain_lists(X)
+        out: list[list[Entity]] = []
+        for p in self._potentials(X, given, np.float64):
+            out += find_entities(p, self.model_.labels, X[len(out) : len(out) + len(p)], threshold, self.n_jobs)
         return out
 
     def predict_proba(self, X: Any) -> list[NDArray[np.floating[Any]]]:

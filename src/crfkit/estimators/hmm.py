@@ -427,13 +427,15 @@ class HMM(ChainEstimator):
         """
         if algorithm not in ("viterbi", "map"):
             raise ValueError(f"'algorithm' of decode must be 'viterbi' or 'map', got {algorithm!r}")
-        p = self.potentials(X)
-        flat = decode_flat(p, self.n_jobs) if algorithm == "viterbi" else marginals(p, self.n_jobs).nodes.argmax(axis=1)
-        paths = p.split(flat)
+        p = self._joint(X)
+        if algorithm == "viterbi":
+            paths = p.split(decode_flat(p, self.n_jobs))
+        else:
+            paths = [nodes.argmax(axis=1) for nodes in self.predict_marginals(X)]
         labels = self.model_.labels
         return float(np.sum(score(p, paths))), LabelLists([labels[j] for j in path.tolist()] for path in paths)
 
-    def score_samples(self, X: Any) -> tuple[float, list[Floats]]:
+    def score_samples(self, X: Any) -> tuple[float, list[NDArray[np.floating[Any]]]]:
         """Log-likelihood of all sequences, and probabilities of all labels at all tokens.
 
         Returns
@@ -442,9 +444,7 @@ class HMM(ChainEstimator):
             :math:`\\sum \\log p(x)`; :meth:`log_likelihood` gives it for each sequence.
         posteriors : list of float64 arrays [T, L]
         """
-        p = self.potentials(X)
-        found = marginals(p, self.n_jobs)
-        return float(np.sum(found.log_z)), p.split(found.nodes)
+        return float(self.log_likelihood(X).sum()), self.predict_marginals(X)
 
     def score(self, X: Any, y: Any = None, sample_weight: ArrayLike | None = None) -> float:
         """With labels, the fraction of tokens labelled right; without, the log-likelihood of all sequences."""
@@ -471,10 +471,16 @@ class HMM(ChainEstimator):
         n = len(self.model_.labels)
         return n - 1 + n * (n - 1) + sum(n * (len(values) - 1) for values in self.vocabulary_)
 
+    def _joint(self, X: Any) -> Potentials:
+        """Potentials whose scores are log p(x, y): no temperature divides them."""
+        self._require_fitted()
+        model = replace(self.model_, temperature=1.0)
+        return model.score(model.encoder.encode(X, False, self.n_jobs), self.n_jobs, np.float64)
+
     def log_joint(self, X: Any, y: Any) -> Floats:
         """Log p(x, y) of every sequence with its labels, [S]."""
         self._require_fitted()
-        p = self.potentials(X)
+        p = self._joint(X)
         number = {label: k for k, label in enumerate(self.model_.labels)}
         assert p.offsets is not None
         flat = label_numbers(y, list(number), p.offsets)
@@ -482,7 +488,7 @@ class HMM(ChainEstimator):
 
     def log_likelihood(self, X: Any) -> Floats:
         """Log p(x) of every sequence, [S]."""
-        return np.asarray(log_partition(self.potentials(X), self.n_jobs))
+        return np.asarray(log_partition(self._joint(X), self.n_jobs))
 
     def generate(self, length: int, random_state: int | None = None) -> tuple[list[Any], list[Any]]:
         """A sequence drawn from p(x, y), and its labels. Unseen values come out as ``"<unseen>"``."""

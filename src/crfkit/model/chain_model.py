@@ -9,7 +9,7 @@ import struct
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -75,6 +75,9 @@ class ChainModel(Record):
         Of the estimator that made it.
     info : dict
         What training wants to be remembered.
+    temperature : float
+        All scores are divided by it: the probabilities are :math:`p(y)^{1/T}`, normalised again. The best labels stay.
+        See :func:`crfkit.calibration.fit_temperature`.
 
     Examples
     --------
@@ -92,6 +95,7 @@ class ChainModel(Record):
     dtype: Any = np.float32
     params: Mapping[str, Any] = field(default_factory=dict)
     info: Mapping[str, Any] = field(default_factory=dict)
+    temperature: float = 1.0
 
     def scorer(self, n_jobs: int | None = 1, dtype: Any = None) -> _core.ScorerF32:
         """The core's scorer in the given precision."""
@@ -99,9 +103,15 @@ class ChainModel(Record):
         if dtype not in self._scorers:
             native = _core.ScorerF32 if dtype == np.float32 else _core.ScorerF64
             forbidden = None if self.constraints is None else self.constraints.as_scores()
-            weights = np.ascontiguousarray(self.weights, np.float64)
+            weights = np.ascontiguousarray(self.tempered().weights, np.float64)
             self._scorers[dtype] = native(self.layout.native, weights, forbidden, resolve_threads(n_jobs))
         return self._scorers[dtype]
+
+    def tempered(self) -> ChainModel:
+        """The same model with the temperature in its weights."""
+        if self.temperature == 1.0:
+            return self
+        return replace(self, weights=self.weights / self.temperature, temperature=1.0)
 
     @cached_property
     def _scorers(self) -> dict[Any, _core.ScorerF32]:
@@ -228,6 +238,7 @@ class ChainModel(Record):
             "active_weights": int(np.count_nonzero(self.weights)),
             "constraints": self.constraints is not None,
             "precision": np.dtype(self.dtype).name,
+            **({} if self.temperature == 1.0 else {"temperature": self.temperature}),
             "parameters": dict(self.params),
             "training": dict(self.info),
         }
@@ -236,8 +247,13 @@ class ChainModel(Record):
 class LocalChainModel(ChainModel):
     """A chain whose scores are normalised at each step: those of a MEMM.
 
-    Its potentials are logarithms of probabilities: of the first label, and of each label given the one before.
+    Its potentials are logarithms of probabilities, over the temperature: of the first label, and of each label given
+    the one before.
     """
+
+    def tempered(self) -> ChainModel:
+        """The same model: its temperature divides what is normalised already."""
+        return self
 
     def score(self, data: Dataset, n_jobs: int | None, dtype: Any = None) -> Potentials:
         """Potentials of a data set, a batch; transitions have a matrix for every step."""
@@ -250,6 +266,8 @@ class LocalChainModel(ChainModel):
         steps -= log_sum_exp(steps)
         unary = np.zeros((data.n_tokens, n), p.unary.dtype)
         unary[first] = p.unary[first] - log_sum_exp(p.unary[first])
+        if self.temperature != 1.0:
+            unary, steps = unary / self.temperature, steps / self.temperature
         return Potentials(unary, steps, offsets=offsets)
 
     @property
@@ -290,6 +308,8 @@ def write_model(model: ChainModel, path: str | os.PathLike[str], estimator: str)
         "params": plain_values(model.params),
         "info": plain_values(model.info),
     }
+    if model.temperature != 1.0:
+        header["temperature"] = float(model.temperature)
     arrays = {f"encoder.{k}": v for k, v in model.encoder.arrays().items()}
     arrays |= {f"layout.{k}": v for k, v in model.layout.arrays().items()}
     arrays["weights"] = np.asarray(model.weights)
@@ -461,7 +481,10 @@ def chain_model(
             np.dtype(header["dtype"]),
             header["params"],
             header["info"],
+            float(header.get("temperature", 1.0)),
         )
+        if not 0 < model.temperature < np.inf:
+            raise ValueError(f"its temperature is {model.temperature}")
         rows = (len(layout.state_ptr) - 1, max(0, len(layout.edge_ptr) - 1))
         n = len(model.labels)
         shapes_fit = (

@@ -241,6 +241,7 @@ def explain(model: ChainModel, x: Any, y: Sequence[Any] | None = None) -> Explan
     -------
     Explanation
     """
+    model = model.tempered()
     encoder = model.encoder
     tokens = encoder.read_one(x, "'x' of explain")
     data = encoder.encode([tokens], False, 1)

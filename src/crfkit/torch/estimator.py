@@ -20,10 +20,11 @@ from crfkit.base.checkpoints import Checkpoint, State, digest, seconds_of
 from crfkit.base.parameters import Estimator, check_number
 from crfkit.chain import Constraints
 from crfkit.chain.beams import Beam
-from crfkit.data.labels import LabelLists, allowed_labels, collect_labels
+from crfkit.data.labels import Entity, LabelLists, allowed_labels, collect_labels
 from crfkit.data.sequences import check_sequences
 from crfkit.metrics import evaluate, token_accuracy
 from crfkit.model.chain_model import ModelError, group, plain_values, write_file
+from crfkit.model.entities import find_entities
 from crfkit.torch.inputs import Reader, make_reader, restore_reader
 from crfkit.torch.layer import CRF
 from crfkit.torch.network import ACTIVATIONS, ChainNetwork, Shape, TokenEmbedding
@@ -568,6 +569,17 @@ class NeuralCRF(Estimator):
             p = self.crf_.marginals(emissions, mask, pairwise=pairs).cpu().numpy()
             for i, row in zip(some, p, strict=True):
                 out[i] = row[: len(X[i])]
+        return out
+
+    def predict_entities(self, X: Any, *, threshold: float | None = None) -> list[list[Entity]]:
+        """The spans that the labels of every sequence make, with exact probabilities; see :class:`crfkit.CRF`."""
+        X = self._listed(X)
+        out: list[list[Entity]] = [[] for _ in X]
+        for some, emissions, mask, pairs in self._batches(X):
+            double = None if pairs is None else pairs.double()
+            p, _ = self.crf_._chains(self.crf_._batch(emissions.double(), mask, double))
+            for i, entities in zip(some, find_entities(p, self._labels, [X[i] for i in some], threshold), strict=True):
+                out[i] = entities
         return out
 
     def log_likelihood(self, X: Any, y: Any) -> NDArray[np.float64]:

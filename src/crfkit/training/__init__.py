@@ -4,7 +4,7 @@ from crfkit.training.beams import BeamObjective, BeamReport
 from crfkit.training.lbfgs import LBFGS
 from crfkit.training.newton import NewtonCG
 from crfkit.training.objective import LikelihoodObjective, Objective, Problem
-from crfkit.training.optimiser import Algorithm, Callback, Progress, Result
+from crfkit.training.optimiser import Algorithm, Progress, Result
 from crfkit.training.registry import ALGORITHMS
 from crfkit.training.semi import SemiSupervisedObjective
 from crfkit.training.sequences import SequenceObjective
@@ -23,7 +23,6 @@ __all__ = [
     "BackwardObjective",
     "BeamObjective",
     "BeamReport",
-    "Callback",
     "LikelihoodObjective",
     "NewtonCG",
     "Objective",

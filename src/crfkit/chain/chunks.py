@@ -1,0 +1,218 @@
+"""Exact probabilities of chunks: that one of a type begins at one token and ends at another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crfkit.chain.constraints import CLOSING, OPENING, chunk_part
+from crfkit.chain.inference import marginals
+from crfkit.chain.potentials import Floats, Potentials
+
+Ints = NDArray[np.int64]
+_PIECE = 1 << 22  # probabilities of label pairs held at a time
+
+
+class Chunks(NamedTuple):
+    """Chunks of a batch, one after another.
+
+    Attributes
+    ----------
+    sequence, kind, start, end : int64 arrays [n]
+        ``kind`` is a number of ``ChunkLabels.kinds``; ``end`` is the token after the last.
+    """
+
+    sequence: Ints
+    kind: Ints
+    start: Ints
+    end: Ints
+
+
+class ChunkLabels:
+    """Which labels go on with a chunk, by the rules of :func:`crfkit.metrics.spans`.
+
+    Label j goes on with the chunk of the label i before it if both are of one type, i does not end chunks (E, L, S, U)
+    and j does not begin them (B, S, U). A chunk is a longest run of labels of which each goes on with the one before.
+
+    Attributes
+    ----------
+    kinds : list
+        Types of chunks.
+    kind : int64 array [L]
+        Number of each label's type, -1 for O.
+    goes_on : bool array [L, L]
+    """
+
+    def __init__(self, labels: Sequence[Any]) -> None:
+        parts = [chunk_part(label) for label in labels]
+        self.kinds = list(dict.fromkeys(kind for tag, kind in parts if tag != "O"))
+        self.kind = np.array([self.kinds.index(kind) if tag != "O" else -1 for tag, kind in parts], np.int64)
+        leaves = np.array([tag not in CLOSING for tag, _ in parts])
+        enters = np.array([tag not in OPENING for tag, _ in parts])
+        same = (self.kind[:, None] == self.kind) & (self.kind >= 0)
+        self.goes_on = same & leaves[:, None] & enters
+        rows = [np.flatnonzero(self.kind == k) for k in range(len(self.kinds))]
+        width = max(map(len, rows), default=0)
+        # labels of each type [K, M], the first one again where there are fewer; of these, which count, and which go on
+        self.members = np.array([np.resize(row, width) for row in rows], np.int64).reshape(len(rows), width)
+        self.counts = np.array([np.arange(width) < len(row) for row in rows], bool).reshape(len(rows), width)
+        pairs = self.counts[:, :, None] & self.counts[:, None, :]
+        self.pairs = pairs & self.goes_on[self.members[:, :, None], self.members[:, None, :]]
+
+    def find(self, path: NDArray[np.integer[Any]], offsets: Ints) -> Chunks:
+        """The chunks of labellings [N], those of all sequences one after another.
+
+        >>> found = ChunkLabels(["B-X", "I-X", "O"]).find(np.array([0, 1, 2, 0, 0]), np.array([0, 4, 5]))
+        >>> found.sequence.tolist(), found.start.tolist(), found.end.tolist()
+        ([0, 0, 1], [0, 3, 0], [2, 4, 1])
+        """
+        new = np.ones(len(path) + 1, bool)
+        new[1:-1] = ~self.goes_on[path[:-1], path[1:]]
+        new[offsets] = True
+        first = np.flatnonzero(new)
+        begin, end = first[:-1], first[1:]
+        chunk = self.kind[path[begin]] >= 0
+        begin, end = begin[chunk], end[chunk]
+        sequence = np.searchsorted(offsets, begin, side="right") - 1
+        shift = offsets[sequence]
+        return Chunks(sequence, self.kind[path[begin]], begin - shift, end - shift)
+
+
+class _Walk:
+    r"""From the first tokens of chunks on, token by token, with the probabilities of label pairs.
+
+    By the Markov property, with f(t, j) the probability that a chunk of the type begins at a, goes on up to t, and has
+    the label j there,
+
+    .. math:: f(t + 1, j) = \sum_i f(t, i) P(y_{t+1} = j, \text{goes on} \mid y_t = i)
+
+    and the chunk ends after t with probability
+    :math:`\sum_i f(t, i) (1 - P(\text{goes on} \mid y_t = i))`. All sums are over the labels of one type.
+    """
+
+    def __init__(self, p: Potentials, labels: ChunkLabels, n_jobs: int | None) -> None:
+        assert p.offsets is not None
+        found = marginals(p, n_jobs, pairs=True)
+        self.nodes, self.edges, self.labels, self.offsets = found.nodes, found.edges, labels, p.offsets
+        inner = np.ones(len(p.unary), bool)
+        inner[p.offsets[:-1][p.lengths > 0]] = False
+        self.into = np.where(inner, np.cumsum(inner) - 1, -1)  # edge into each token
+        self.last = np.append(~inner[1:], True) if len(inner) else inner
+
+    def pairs(self, token: Ints, kind: Ints) -> Floats:
+        """P(labels i at a token and j at the next one, which goes on), [n, M, M]."""
+        members = self.labels.members[kind]
+        edge = self.into[token + 1]
+        found: Floats = self.edges[edge[:, None, None], members[:, :, None], members[:, None, :]]
+        found *= self.labels.pairs[kind]
+        return found
+
+    def begin(self, token: Ints, kind: Ints) -> Floats:
+        """P(label j at a token, where a chunk begins), [n, M]."""
+        f = self.nodes[token[:, None], self.labels.members[kind]] * self.labels.counts[kind]
+        inner = self.into[token] >= 0
+        f[inner] -= self.pairs(token[inner] - 1, kind[inner]).sum(axis=1)
+        found: Floats = np.maximum(f, 0.0)
+        return found
+
+    def step(self, token: Ints, kind: Ints, f: Floats) -> tuple[Floats, Floats]:
+        """P(the chunk ends after the token) [n], and f at the next one [n, M]."""
+        inner = np.flatnonzero(~self.last[token])
+        on = np.zeros((*f.shape, f.shape[1]))
+        on[inner] = self.pairs(token[inner], kind[inner])
+        node = self.nodes[token[:, None], self.labels.members[kind]]
+        on = np.divide(on, node[:, :, None], out=np.zeros_like(on), where=node[:, :, None] > 0)
+        stops = np.maximum(1.0 - on.sum(axis=2), 0.0)
+        after = (f[:, :, None] * on).sum(axis=1)  # recursion: chunk
+        return np.minimum((f * stops).sum(axis=1), 1.0), after
+
+
+def _parts(p: Potentials) -> Iterator[tuple[slice, Potentials]]:
+    """Sequences whose pairs of labels fit in memory, at least one at a time, and their potentials."""
+    x = p.lattice
+    most = max(1, _PIECE // p.n_labels**2)
+    edges = np.concatenate([[0], np.cumsum(np.maximum(np.diff(x.offsets) - 1, 0))])
+    begin, n = 0, len(x.offsets) - 1
+    while begin < n:
+        end = max(begin + 1, int(np.searchsorted(x.offsets, x.offsets[begin] + most, side="right")) - 1)
+        a, b = x.offsets[begin], x.offsets[end]
+        pairwise = x.pairwise[edges[begin] : edges[end]] if x.per_step else x.pairwise[0]
+        yield slice(begin, end), Potentials(x.unary[a:b], pairwise, offsets=x.offsets[begin : end + 1] - a)
+        begin = end
+
+
+def chunk_probabilities(
+    p: Potentials, labels: ChunkLabels, chunks: Chunks, n_jobs: int | None = None
+) -> NDArray[np.float64]:
+    """Exact probability of each of the given chunks, [n]: that the labelling has it with these very ends.
+
+    One pass over the lattices for all chunks together.
+
+    Examples
+    --------
+    >>> labels = ChunkLabels(["B-X", "I-X", "O"])
+    >>> p = Potentials(np.zeros((2, 3)), np.zeros((3, 3)), offsets=[0, 2])
+    >>> one = Chunks(*(np.array([x]) for x in (0, 0, 0, 1)))
+    >>> (9 * chunk_probabilities(p, labels, one)).round(6)  # B-X or I-X, then anything but I-X
+    array([4.])
+    """
+    out = np.empty(len(chunks.start))
+    for some, part in _parts(p):
+        where = np.flatnonzero((chunks.sequence >= some.start) & (chunks.sequence < some.stop))
+        if not len(where):
+            continue
+        walk = _Walk(part, labels, n_jobs)
+        kind = chunks.kind[where]
+        token = walk.offsets[chunks.sequence[where] - some.start] + chunks.start[where]
+        left = chunks.end[where] - chunks.start[where]
+        f = walk.begin(token, kind)
+        while len(where):
+            ends, f = walk.step(token, kind, f)
+            done = left == 1
+            out[where[done]] = ends[done]
+            where, kind, token, left, f = (x[~done] for x in (where, kind, token + 1, left - 1, f))
+    return out
+
+
+def likely_chunks(
+    p: Potentials, labels: ChunkLabels, threshold: float, n_jobs: int | None = None
+) -> tuple[Chunks, NDArray[np.float64]]:
+    """All chunks whose probability is at least ``threshold``, in order, and their probabilities.
+
+    They may overlap. The search leaves a chunk as soon as the probability that it goes on this far falls below.
+
+    Examples
+    --------
+    >>> labels = ChunkLabels(["B-X", "I-X", "O"])
+    >>> p = Potentials([[3.0, 0.0, 0.0], [0.0, 1.0, 0.0]], np.zeros((3, 3)), offsets=[0, 2])
+    >>> found, probability = likely_chunks(p, labels, 0.3)
+    >>> found.start.tolist(), found.end.tolist(), probability.round(2).tolist()
+    ([0, 0], [1, 2], [0.4, 0.55])
+    """
+    found: list[tuple[Any, ...]] = []
+    for some, part in _parts(p):
+        walk = _Walk(part, labels, n_jobs)
+        tokens, kinds = len(part.unary), len(labels.kinds)
+        start, kind = (x.ravel() for x in np.indices((tokens, kinds)))
+        token, f = start, walk.begin(start, kind)
+        while len(start):
+            keep = f.sum(axis=1) >= threshold
+            start, kind, token, f = (x[keep] for x in (start, kind, token, f))
+            ends, f = walk.step(token, kind, f)
+            hit = ends >= threshold
+            found.append((start[hit], token[hit] + 1, kind[hit], ends[hit], some.start, walk.offsets))
+            inner = ~walk.last[token]
+            start, kind, token, f = (x[inner] for x in (start, kind, token + 1, f))
+    rows: list[Any] = [[], [], [], [], []]
+    for start, end, kind, ends, first, offsets in found:
+        sequence = np.searchsorted(offsets, start, side="right") - 1
+        shift = offsets[sequence]
+        for row, x in zip(rows, (sequence + first, kind, start - shift, end - shift, ends), strict=True):
+            row.append(x)
+    columns = [np.concatenate(row) if row else np.empty(0, np.int64) for row in rows]
+    order = np.lexsort((columns[1], columns[3], columns[2], columns[0]))
+    *where, chances = (x[order] for x in columns)
+    return Chunks(*where), chances.astype(np.float64)
