@@ -452,3 +452,10 @@ def test_tag_entities_of_columns(folder: Path) -> None:
         (["--text"], "--text needs a model of tokens alone"),
     ):
         assert message in run("tag", "-m", folder / "model", *options, text="x", code=1).stderr
+
+
+def test_an_end_at_max_iter_is_said(folder: Path) -> None:
+    out = run("train", folder / "train.txt", "-m", folder / "short", "--max-iter", "2")
+    [line] = [line for line in out.stderr.splitlines() if "warning" in line]
+    assert "stopped after 2 iterations, before it had converged: raise --max-iter" in line
+    assert "warning" not in run("train", folder / "train.txt", "-m", folder / "long").stderr
