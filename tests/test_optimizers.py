@@ -171,6 +171,37 @@ def test_stochastic_methods_reach_the_minimum_of_the_whole_sample(name: Any, pas
         assert best * (1 - 1e-6) < value < best * (1 + 1e-3)
 
 
+def drawn(n: int, n_labels: int) -> tuple[Any, Any]:
+    """Sequences whose labels are drawn from a chain, as many words as labels squared."""
+    rng = np.random.default_rng(1)
+    words, after = rng.normal(0, 1.5, (n_labels**2, n_labels)), rng.normal(0, 1.5, (n_labels, n_labels))
+    X, y = [], []
+    for _ in range(n):
+        x = rng.integers(0, n_labels**2, rng.integers(3, 20))
+        labels: list[int] = []
+        for k in x:
+            p = np.exp(words[k] + (after[labels[-1]] if labels else 0))
+            labels.append(int(rng.choice(n_labels, p=p / p.sum())))
+        X.append([f"w{k}" for k in x])
+        y.append([f"L{k}" for k in labels])
+    return X, y
+
+
+@pytest.mark.parametrize(("n", "n_labels", "c2"), [(60, 4, 1.0), (300, 12, 1.0), (300, 12, 10.0), (1500, 12, 1.0)])
+def test_meta_descent_needs_no_tuning(n: int, n_labels: int, c2: float) -> None:
+    X, y = drawn(n, n_labels)
+    best = CRF(c2=c2).fit(X, y).result_.value
+    assert CRF(c2=c2, algorithm="smd").fit(X, y).result_.value < best * (1 + 1e-3)
+
+
+@pytest.mark.parametrize("name", ["sgd", "adagrad"])
+def test_the_value_at_the_end_is_that_of_all_labels(name: Any) -> None:
+    X, y = drawn(60, 12)
+    crf = CRF(c2=1.0, algorithm=name, beam="fixed:1", max_iter=3).fit(X, y)
+    exact = CRF(c2=1.0, dtype="float64").objective(X, y).value_and_grad(crf.weights_)[0]
+    assert crf.result_.value == pytest.approx(exact, rel=1e-4)
+
+
 @pytest.mark.parametrize("name", [*CONVEX[1:], *MARGIN])
 @pytest.mark.parametrize("case", [0, 1, 2, 3, 4])
 def test_all_learn_with_all_features(name: Any, case: int) -> None:

@@ -11,6 +11,7 @@ import time
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -35,6 +36,17 @@ def _falling(objective: SequenceObjective, limit: int) -> Callable[[int], float]
     n = max(1, objective.n_sequences)
     first = (n / (objective.seen + n)) ** 0.5
     return lambda p: first * (1 - p / limit)
+
+
+def _outcome(objective: SequenceObjective, w: Vector, sample: Order, go: Callable[[], object]) -> float:
+    """The objective of a sample once ``go`` has changed the core's weights from w on; infinite if they blew up."""
+    objective.native.set_weights(w)
+    go()
+    moved = objective.weights()
+    if not np.isfinite(moved).all():
+        return np.inf
+    value = objective.native.loss(sample) + objective.decay * len(sample) / 2 * float(moved @ moved)
+    return value if np.isfinite(value) else np.inf
 
 
 @dataclass(frozen=True)
@@ -204,16 +216,10 @@ class SGD(Stochastic):
         """The power of two that, as the first step, lowers the objective of a sample most."""
         native, decay = objective.native, objective.decay
         sample = rng.permutation(objective.n_sequences)[: self.calibration_size]
-        share = decay * len(sample) / 2
 
         def after(eta: float) -> float:
-            native.set_weights(w)
-            native.sgd(sample, eta, decay, max(decay, 1e-9), 1.0, 0, self.batch_size, False)
-            moved = objective.weights()
-            if not np.isfinite(moved).all():
-                return np.inf
-            value = native.loss(sample) + share * float(moved @ moved)
-            return value if np.isfinite(value) else np.inf
+            step = partial(native.sgd, sample, eta, decay, max(decay, 1e-9), 1.0, 0, self.batch_size, False)
+            return _outcome(objective, w, sample, step)
 
         eta = 0.125 / self.batch_size
         best = after(eta)
@@ -291,14 +297,17 @@ class SMD(Stochastic):
 
     Parameters
     ----------
-    learning_rate : float, default=0.5
-        First step of a weight of one token; of n tokens, it is divided by the fourth root of n.
-    mu : float, default=0.005
+    learning_rate : float, optional
+        First step of a weight of one token; of n tokens, it is divided by the fourth root of n. By default it is found
+        on a sample of the sequences: half the power of two that lowers their objective most in three passes.
+    mu : float, default=0.02
         Step of the steps. A step at most doubles at a time.
     lam : float, default=1
         Memory of v.
-    batch_size : int, default=32
-        Sequences per step.
+    batch_size : int, optional
+        Sequences per step; by default a hundredth of them, but from 4 to 32.
+    calibration_size : int, default=300
+        Sequences that the step is calibrated on.
 
     Examples
     --------
@@ -308,20 +317,45 @@ class SMD(Stochastic):
     [['A', 'B']]
     """
 
-    learning_rate: float = 0.5
-    mu: float = 0.005
+    learning_rate: float | None = None
+    mu: float = 0.02
     lam: float = 1.0
-    batch_size: int = 32
+    batch_size: int | None = None
+    calibration_size: int = 300
 
-    passes: ClassVar[int] = 80
+    passes: ClassVar[int] = 120
 
-    rules: ClassVar = {"learning_rate": _POSITIVE, "mu": {"low": 0}, "lam": {"low": 0}, "batch_size": _COUNT}
+    rules: ClassVar = {
+        "learning_rate": _POSITIVE | {"optional": True},
+        "mu": {"low": 0},
+        "lam": {"low": 0},
+        "batch_size": _COUNT | {"optional": True},
+        "calibration_size": _COUNT,
+    }
 
     def prepare(self, objective: SequenceObjective, w: Vector, rng: Rng, limit: int) -> Pass:
         """One pass of steps."""
-        native, decay, damp = objective.native, objective.decay, _falling(objective, limit)
-        how = self.learning_rate, self.mu, self.lam, decay
-        return lambda order, past: native.smd(order, *how, damp(past), self.batch_size)
+        damp, size = _falling(objective, limit), self.batch_size or min(32, max(4, objective.n_sequences // 100))
+        eta = self.learning_rate or self.calibrate(objective, w, rng, size)
+        how = eta, self.mu, self.lam, objective.decay
+        return lambda order, past: objective.native.smd(order, *how, damp(past), size)
+
+    def calibrate(self, objective: SequenceObjective, w: Vector, rng: Rng, size: int) -> float:
+        """Half the power of two that, as the first step, lowers the objective of a sample most in three passes."""
+        sample = rng.permutation(objective.n_sequences)[: self.calibration_size]
+
+        def go(eta: float) -> None:
+            for _ in range(3):  # steps that are too large show only once they have grown
+                objective.native.smd(sample, eta, self.mu, self.lam, objective.decay, 1.0, size)
+
+        best, found, eta = _outcome(objective, w, sample, lambda: None), 0.0, 2.0
+        while eta > 1e-4 and not found > 4 * eta:
+            value = _outcome(objective, w, sample, partial(go, eta))
+            if value < best:
+                best, found = value, eta
+            eta /= 2
+        objective.native.set_weights(w)
+        return (found or eta) / 2
 
 
 @dataclass(frozen=True)
