@@ -35,7 +35,7 @@ class _Commands(typer.core.TyperGroup):
         """Runs a command."""
         try:
             return super().invoke(ctx)
-        except (ValueError, OSError, MemoryError, KeyboardInterrupt) as e:
+        except (BrokenPipeError, KeyboardInterrupt) as e:
             raise _Failed from e
 
 
@@ -78,12 +78,11 @@ def main() -> None:
             sys.stdout.flush()
     except _Failed as failed:
         e = failed.__cause__
-    except Exception as other:  # of the flush
+    except Exception as other:
         e = other
-    if isinstance(e, BrokenPipeError):
-        leave_pipes()
-        sys.exit(128 + 13)  # as a tool that SIGPIPE ends
     leave_pipes()
+    if isinstance(e, BrokenPipeError):
+        sys.exit(128 + 13)  # as a tool that SIGPIPE ends
     if isinstance(e, KeyboardInterrupt):
         say("crfkit: interrupted")
         sys.exit(130)
