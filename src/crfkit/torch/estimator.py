@@ -23,7 +23,7 @@ from crfkit.chain.beams import Beam
 from crfkit.data.labels import Entity, LabelLists, allowed_labels, collect_labels
 from crfkit.data.sequences import check_sequences
 from crfkit.metrics import evaluate, token_accuracy
-from crfkit.model.chain_model import ModelError, group, plain_values, write_file
+from crfkit.model.chain_model import damaged, group, plain_values, write_file
 from crfkit.model.entities import find_entities
 from crfkit.torch.inputs import Reader, make_reader, restore_reader
 from crfkit.torch.layer import CRF
@@ -33,7 +33,6 @@ from crfkit.training.optimiser import Callback, Progress
 
 __all__ = ["NeuralCRF"]
 
-_RULES = ("transitions", "start", "end")  # parts of the constraints, in the order of their constructor
 _NOT_SAVED = ("features", "constraints", "device", "callback", "checkpoint", "checkpoint_every")
 
 
@@ -489,7 +488,7 @@ class NeuralCRF(Estimator):
                 numbers = {"epoch": epoch, "loss": value, "seconds": seconds, **scores}
                 print("  ".join(f"{k} {v:.4g}" for k, v in numbers.items()), file=sys.stderr, flush=True)
             if held_out is not None and self.early_stopping is not None:
-                score = scores.get("f1", scores.get("accuracy", next(iter(scores.values()), 0.0)))
+                score = scores.get("f1", scores["accuracy"])
                 waited += 1
                 if best is None or score > best[0]:
                     best, waited = (score, copy.deepcopy(modules.state_dict())), 0
@@ -628,17 +627,17 @@ class NeuralCRF(Estimator):
             arrays |= {f"{name}.{k}": v.detach().cpu().numpy() for k, v in module.state_dict().items()}
         rules = self.crf_.constraints
         if rules is not None:
-            arrays |= {f"constraints.{k}": getattr(rules, k) for k in _RULES}
+            arrays |= {f"constraints.{k}": v for k, v in vars(rules).items()}
         write_file(path, header, arrays)
 
     @classmethod
     def _restore(cls, name: str, header: dict[str, Any], arrays: dict[str, NDArray[Any]], features: Any) -> Self:
         """What a model file holds, on the CPU."""
-        try:
+        with damaged(name):
             params = {k: v for k, v in header["params"].items() if k in cls._parameters() and k not in _NOT_SAVED}
             rules = group(arrays, "constraints")
             if rules:
-                params["constraints"] = Constraints(*(rules[k].astype(bool) for k in _RULES))
+                params["constraints"] = Constraints(**rules)
             crf = cls(**params)
             reader = header["reader"]
             own = restore_reader(reader["kind"], reader["config"], group(arrays, "reader"), features)
@@ -646,6 +645,4 @@ class NeuralCRF(Estimator):
             for prefix, module in (("network", crf.network_), ("crf", crf.crf_)):
                 module.load_state_dict({k: torch.from_numpy(np.array(v)) for k, v in group(arrays, prefix).items()})
                 module.eval()
-        except (KeyError, TypeError, RuntimeError, AttributeError) as e:
-            raise ModelError(f"{name}: the model is damaged: {e}") from e
         return crf
