@@ -40,6 +40,8 @@ def _as_arrays(x: Any) -> Any:
     """The same with arrays in place of tensors, and texts as keys, for a checkpoint."""
     if isinstance(x, Tensor):
         return x.detach().cpu().numpy()
+    if isinstance(x, tuple):
+        return tuple(map(_as_arrays, x))
     return {str(k): _as_arrays(v) for k, v in x.items()} if isinstance(x, dict) else x
 
 
@@ -411,8 +413,12 @@ class NeuralCRF(Estimator):
         if self.checkpoint is None:
             return {}
         rules = vars(self.constraints).values() if isinstance(self.constraints, Constraints) else [self.constraints]
+        reader = make_reader(self.inputs, X, self.get_params(deep=False))
+        reader.fit(X)
+        learned = (*reader.prepare(X), *targets)
         parts: dict[str, Any] = {
-            "training data": [*X, labels, *(t if t is None else t.numpy() for t in targets)],
+            "training data": [*_as_arrays(learned), labels],
+            "features of tokens": [reader.config(), *reader.arrays().values()],
             "held-out data": [x for side in held_out for x in (() if side is None else side)],
             "sample weights": [weights],
             "constraints of labels": rules,
