@@ -19,9 +19,11 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from sklearn.exceptions import ConvergenceWarning
+
 from crfkit import CRF, TokenFeatures
 from crfkit.data import load_corpus
-from crfkit.graph import ConvergenceWarning, FactorialCRF, Inference
+from crfkit.graph import FactorialCRF, Inference
 from crfkit.metrics import evaluate, token_accuracy
 
 DOCS = Path(__file__).parents[1] / "docs" / "experiments"

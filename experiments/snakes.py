@@ -19,9 +19,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
 
 from crfkit.data import load_corpus
-from crfkit.graph import ConvergenceWarning, GraphCRF, Inference
+from crfkit.graph import GraphCRF, Inference
 
 DOCS = Path(__file__).parents[1] / "docs" / "experiments"
 COLORS = [(0, 0, 255), (255, 0, 0), (0, 255, 0), (255, 255, 0), (0, 255, 255)]

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from sklearn.exceptions import ConvergenceWarning
 
-from crfkit.graph import ConvergenceWarning, Inference, grid
+from crfkit.graph import Inference, grid
 
 DOCS = Path(__file__).parents[1] / "docs" / "experiments"
 

@@ -15,9 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from oracle import log_sum_exp
+from sklearn.exceptions import ConvergenceWarning
 
 from crfkit import chain, graph
-from crfkit.graph import ConvergenceWarning, CostError, FactorGraph, Inference
+from crfkit.graph import CostError, FactorGraph, Inference
 from crfkit.graph.engine import METHODS
 
 Floats = NDArray[np.float64]

@@ -17,12 +17,12 @@ import pytest
 from numpy.typing import NDArray
 from oracle import finite_difference, log_sum_exp
 from sklearn.base import clone
-from sklearn.exceptions import NotFittedError
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.model_selection import cross_val_score
 
 from crfkit import CRF, ModelError, load
 from crfkit.chain import MinDivergence
-from crfkit.graph import ConvergenceWarning, FactorialCRF, GraphCRF, Inference, SkipChainCRF
+from crfkit.graph import FactorialCRF, GraphCRF, Inference, SkipChainCRF
 from crfkit.model.chain_model import read_file, write_file
 
 Floats = NDArray[np.float64]

@@ -19,8 +19,12 @@ def page() -> str:
     environment = {**os.environ, "COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb"}
     parts = [
         "# The command line\n\nThis page is written by `make docs` from the commands' own help.\n",
-        "Exit codes: 0 all went well, 1 a fault in data, model or parameters (one line on standard error says which),",
-        "2 a wrong call, 130 interrupted from the keyboard (`train` has then written the best weights so far).\n",
+        "Exit codes: 0 all went well, 1 a fault in data or model (one line on standard error says which), 2 a wrong",
+        "option, which is found before any data is read, 141 nobody reads the output any more (`| head`),",
+        "128 + n ended by signal n: 130 by Ctrl-C, 143 by SIGTERM, 129 by SIGHUP. `train` has then written the best",
+        "weights so far; a second signal ends it at once.\n",
+        "Messages and progress go to standard error, results to standard output. `crfkit --install-completion` teaches",
+        "your shell the commands, options, algorithms and strategies.\n",
     ]
     for command in COMMANDS:
         out = subprocess.run(

@@ -13,6 +13,7 @@ from functools import cache
 from numbers import Integral, Real
 from typing import Any, Self
 
+from crfkit.base.messages import warn
 from crfkit.base.shown import html_table, shown
 
 
@@ -119,6 +120,10 @@ class Estimator(ABC):
 
     def __sklearn_is_fitted__(self) -> bool:
         return self._is_fitted()
+
+    def _say_not_converged(self, text: str) -> None:
+        """Called by ``fit`` if it ends before it has converged; the command line and look-alikes speak otherwise."""
+        warn(text, stacklevel=3)
 
     @abstractmethod
     def _is_fitted(self) -> bool:

@@ -351,6 +351,9 @@ def entity_probability(
 ) -> float:
     """Exact probability that an entity of a type begins at ``start`` and ends before ``end``, no longer and no shorter.
 
+    Only labels in the scheme's order count: in ``"bio"`` an entity begins with B. ``CRF.predict_entities`` counts as
+    :func:`crfkit.metrics.spans` does, where an I may begin one, too; with constraints the two agree.
+
     Parameters
     ----------
     p : Potentials

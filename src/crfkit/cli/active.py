@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import typer
@@ -11,13 +11,25 @@ import typer
 from crfkit import active
 from crfkit.active.strategies import fit_to_model
 from crfkit.base.files import whole_file
-from crfkit.cli.files import Reading, load_chain, model_columns, say
-from crfkit.cli.options import Format, JobsOption, ModelOption, SeedOption
+from crfkit.base.messages import counted
+from crfkit.base.threads import resolve_threads
+from crfkit.cli.files import Reading, busy, encoded, load_chain, model_columns, output_file, require_file, say
+from crfkit.cli.options import (
+    EncodingOption,
+    Format,
+    JobsOption,
+    ModelOption,
+    OptionError,
+    SeedOption,
+    check_options,
+    complete,
+)
 from crfkit.data import Columns, DataError, read_columns
 
 app = typer.Typer(
     name="active",
     help="Active learning: write the next batch to label, read the answers back.",
+    short_help="Write the next batch to label, read the answers back.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -35,9 +47,9 @@ def _rows(table: Columns) -> list[list[Row]]:
     return [[(row,) if isinstance(row, str) else tuple(row) for row in sequence] for sequence in table]
 
 
-def _labelled(path: Path) -> tuple[int, dict[tuple[Row, ...], list[str | None]]]:
+def _labelled(path: str) -> tuple[int, dict[tuple[Row, ...], list[str | None]]]:
     """Columns beside the label, and labels that are known, by the columns of the sequence."""
-    X, y = read_columns(str(path))
+    X, y = read_columns(path)
     assert y is not None
     known = {
         tuple(rows): [None if label == UNKNOWN else label for label in labels]
@@ -69,6 +81,7 @@ def _pool(path: str, reading: Reading) -> Columns:
 
 @app.command("next")
 def next_batch(
+    context: typer.Context,
     pool: Annotated[
         str, typer.Argument(help="A column file without labels; a sequence that is there twice counts once.")
     ],
@@ -77,13 +90,19 @@ def next_batch(
     known: Annotated[
         Path | None, typer.Option(help="What is labelled already, as 'active add' writes it; it is not asked again.")
     ] = None,
-    n: Annotated[int, typer.Option("--number", "-n", help="Questions to ask.")] = 10,
-    strategy: Annotated[str, typer.Option(help=f"One of {', '.join(active.STRATEGIES)}.")] = "sequence_entropy",
+    n: Annotated[int, typer.Option("--number", "-n", help="How many questions to ask.")] = 10,
+    strategy: Annotated[
+        str,
+        typer.Option(
+            help=f"What to ask first: {', '.join(active.STRATEGIES)}.", autocompletion=complete(active.STRATEGIES)
+        ),
+    ] = "sequence_entropy",
     length: Annotated[
         str | None, typer.Option(help="Ask only for the most uncertain span, of this length or LEAST-MOST.")
     ] = None,
     per_token: Annotated[bool, typer.Option("--per-token", help="Divide the uncertainty by the length.")] = False,
     diversity: Annotated[float, typer.Option(help="Between 0 and 1: avoid sequences like those chosen before.")] = 0.0,
+    encoding: EncodingOption = "utf-8",
     random_state: SeedOption = 0,
     n_jobs: JobsOption = -1,
 ) -> None:
@@ -92,28 +111,26 @@ def next_batch(
     Each line holds the columns of a token, the label that the model would give it, and the answer: ??? where a label is
     wanted, ? where it is not, or the label where it is known. Replace ??? by labels, then run 'crfkit active add'.
     """
+    check_options(context, lambda: resolve_threads(n_jobs))
+    if strategy not in active.STRATEGIES:
+        raise OptionError(f"--strategy must be one of {', '.join(active.STRATEGIES)}, got {strategy!r}")
+    lengths = _length(length)
+    require_file(pool)
     crf = load_chain(model, n_jobs=n_jobs)
     reading = Reading.of_model(crf)
-    table = _pool(pool, reading)
+    with busy(f"reading {pool}"):
+        table = _pool(encoded(pool, encoding), reading)
     X = model_columns(table, reading)
     sequences = _rows(table)
-    done = {} if known is None else _labelled(known)[1]
+    done = {} if known is None else _labelled(encoded(str(known), encoding))[1]
     given = [done.get(tuple(rows)) for rows in sequences]
-    questions = active.query(
-        crf,
-        X,
-        n,
-        strategy,
-        given=given,
-        per_token=per_token,
-        length=_length(length),
-        diversity=diversity,
-        random_state=random_state,
-    )
+    how: dict[str, Any] = {"per_token": per_token, "length": lengths, "diversity": diversity}
+    with busy("choosing questions"):
+        questions = active.query(crf, X, n, strategy, given=given, random_state=random_state, **how)
     best = crf.predict(
         [X[q.sequence] for q in questions], given=fit_to_model(crf, [given[q.sequence] for q in questions])
     )
-    with whole_file(output, "w", encoding="utf-8") as file:
+    with output_file(output) as file:
         for q, labels in zip(questions, best, strict=True):
             answers = given[q.sequence] or [None] * len(labels)
             for t, row in enumerate(sequences[q.sequence]):
@@ -121,7 +138,7 @@ def next_batch(
                 file.write("\t".join([*row, str(labels[t]), str(answer)]) + "\n")
             file.write("\n")
     tokens = sum(q.end - q.start for q in questions)
-    say(f"wrote {len(questions)} questions, {tokens} tokens to label, to {output}")
+    say(f"wrote {counted(len(questions), 'question')}, {counted(tokens, 'token')} to label, to {output}")
 
 
 def _length(text: str | None) -> int | tuple[int, int] | None:
@@ -129,26 +146,27 @@ def _length(text: str | None) -> int | tuple[int, int] | None:
         return None
     parts = text.split("-")
     if len(parts) > 2 or not all(x.isdigit() and int(x) > 0 for x in parts) or int(parts[0]) > int(parts[-1]):
-        raise DataError(f"--length must be a length or LEAST-MOST, such as 1-5, got {text!r}")
+        raise OptionError(f"--length must be a length or LEAST-MOST, such as 1-5, got {text!r}")
     return int(parts[0]), int(parts[-1])
 
 
-@app.command("add")
+@app.command("add", short_help="Add answers to a file of labelled data.")
 def add_answers(
     answers: Annotated[str, typer.Argument(help="A batch of 'crfkit active next', answered.")],
     labelled: Annotated[Path, typer.Argument(help="The file of labelled data; made if it is not there.")],
+    encoding: EncodingOption = "utf-8",
 ) -> None:
-    """Read answers back: adds them to a file of labelled data, with ? for labels that are not known.
+    """Add answers to a file of labelled data, with ? for labels that are not known.
 
     Train on it with 'crfkit train --unknown ?'. A blank answer is none. An answer to a sequence that is
     there already joins that sequence.
     """
-    table, y = read_columns(answers)
+    table, y = read_columns(encoded(answers, encoding))
     assert y is not None
     if table.n_columns < 2:
         raise DataError(f"{answers}: not a batch of 'crfkit active next': it needs columns, a suggestion and an answer")
     X = table.select(list(range(table.n_columns - 1)))
-    n, known = _labelled(labelled) if labelled.exists() else (X.n_columns, {})
+    n, known = _labelled(encoded(str(labelled), encoding)) if labelled.exists() else (X.n_columns, {})
     if X.n_columns != n:
         raise DataError(
             f"{answers} has {X.n_columns} columns beside guess and answer, {labelled} has {n} beside the label"
@@ -170,11 +188,11 @@ def add_answers(
                 seen.add(b)
         known[tuple(rows)] = [b if b is not None else a for a, b in zip(old, new, strict=True)]
     if fresh:
-        with whole_file(labelled, "w", encoding="utf-8") as file:
+        with whole_file(labelled, "w", encoding=encoding) as file:  # as it was
             for tokens, names in known.items():
                 if all(name is None for name in names):
                     continue
                 for row, name in zip(tokens, names, strict=True):
                     file.write("\t".join([*row, UNKNOWN if name is None else name]) + "\n")
                 file.write("\n")
-    say(f"added {fresh} labels to {labelled}")
+    say(f"added {counted(fresh, 'label')} to {labelled}")

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from crfkit.cli.files import file_size, say
+from crfkit.base.messages import counted
+from crfkit.cli.files import busy, file_size, say
 from crfkit.cli.options import FileKind, QuietOption
 
 
@@ -21,8 +22,10 @@ def convert(
     from crfkit.compat import convert_model, model_format
 
     kind = model_format(source)
-    model = convert_model(source, target, to.value, kind)
+    with busy(f"converting {source}", quiet):
+        model = convert_model(source, target, to.value, kind)
     if not quiet:
-        n = model.encoder.n_attributes[0]
-        say(f"{source} ({kind}): {len(model.labels)} labels, {n} attributes, {model.layout.size} weights")
+        sizes = {"label": len(model.labels), "attribute": model.encoder.n_attributes[0], "weight": model.layout.size}
+        counts = ", ".join(counted(n, noun) for noun, n in sizes.items())
+        say(f"{source} ({kind}): {counts}")
         say(f"wrote {target} ({to.value}, {file_size(target)})")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from crfkit import metrics
+from crfkit.base.messages import counted
 from crfkit.cli.options import JobsOption
 from crfkit.data import load_corpus
 from crfkit.estimators import CRF
@@ -19,7 +20,7 @@ def demo(n_jobs: JobsOption = -1) -> None:
     began = time.perf_counter()
     crf = CRF(c2=0.1, n_jobs=n_jobs).fit(X, y)
     seconds = time.perf_counter() - began
-    print(f"{crf.n_iter_} iterations, {crf.model_.layout.size} weights, {seconds:.2f} seconds\n")
+    print(f"{counted(crf.n_iter_, 'iteration')}, {crf.model_.layout.size} weights, {seconds:.2f} seconds\n")
     print(f"On {len(X_test)} ingredients that it has not seen:\n")
     print(metrics.evaluate(y_test, crf.predict(X_test)))
     lines = [

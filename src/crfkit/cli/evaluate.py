@@ -8,12 +8,15 @@ from typing import Annotated, Any
 import typer
 
 from crfkit import metrics
+from crfkit.base.messages import counted
+from crfkit.base.threads import resolve_threads
 from crfkit.cli import options as o
-from crfkit.cli.files import Reading, emit, load_chain, read_labelled, say
+from crfkit.cli.files import Reading, busy, emit, encoded, load_chain, read_labelled, require_file, say
 from crfkit.data import read_columns
 
 
 def evaluate(
+    context: typer.Context,
     data: Annotated[
         str, typer.Argument(help="Labelled data; without --model its last two columns are truth and prediction.")
     ],
@@ -24,6 +27,7 @@ def evaluate(
     label: o.LabelOption = None,
     columns: o.ColumnsOption = None,
     comment: o.CommentOption = "",
+    encoding: o.EncodingOption = "utf-8",
     unknown: o.UnknownOption = None,
     confusion: Annotated[bool, typer.Option("--confusion", help="Also show which label is taken for which.")] = False,
     n_jobs: o.JobsOption = -1,
@@ -33,20 +37,29 @@ def evaluate(
 
     Sequences that hold the label of --unknown are left out.
     """
+    data = encoded(data, encoding)
+    require_file(data)
+    o.check_options(context, lambda: resolve_threads(n_jobs))
     if model is None:
-        table, predicted = read_columns(data, comment=comment)
+        with busy(f"reading {data}"):
+            table, predicted = read_columns(data, comment=comment)
         y: Any = table.select([table.n_columns - 1])
         tags: Any = predicted
     else:
         crf = load_chain(model, n_jobs=n_jobs)
-        X, y, _ = read_labelled(data, Reading.of_model(crf, format, label=label, columns=columns, comment=comment))
-        tags = crf.predict(X)
+        reading = Reading.of_model(crf, format, label=label, columns=columns, comment=comment)
+        with busy(f"reading {data}"):
+            X, y, _ = read_labelled(data, reading)
+        with busy("labelling"):
+            tags = crf.predict(X)
     if unknown is not None:
         pairs = [(list(a), b) for a, b in zip(y, tags, strict=True)]
         scored = [(a, b) for a, b in pairs if unknown not in a]
-        say(f"left out {len(pairs) - len(scored)} of {len(pairs)} sequences: not all of their labels are known")
+        many = counted(len(pairs), "sequence")
+        say(f"left out {len(pairs) - len(scored)} of {many}: not all labels are known")
         y, tags = [a for a, _ in scored], [b for _, b in scored]
-    report = metrics.evaluate(y, tags)
+    with busy("scoring"):
+        report = metrics.evaluate(y, tags)
     if json:
         emit(report.to_dict())
         return

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import bz2
+import codecs
+import errno
+import gzip
+import io
 import itertools
 import json
+import lzma
+import os
 import sys
+import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
@@ -14,9 +23,9 @@ from typing import Any, TextIO
 import numpy as np
 
 from crfkit.base.files import whole_file
-from crfkit.cli.options import Format
+from crfkit.cli.options import Format, OptionError
 from crfkit.data import Columns, DataError, iter_columns, read_columns, read_conllu, read_crfsuite
-from crfkit.data.readers import CONLLU_COLUMNS, open_source
+from crfkit.data.readers import CONLLU_COLUMNS, EncodedPath, open_source
 from crfkit.estimators.chained import ChainEstimator
 from crfkit.loading import load
 from crfkit.model import ModelError
@@ -49,6 +58,71 @@ class Reading:
         if format not in (None, trained):
             known = {"n_columns": known.get("n_columns")}
         return cls(format or trained, **known | {k: v for k, v in given.items() if v is not None})
+
+    def check(self) -> None:
+        """Raises if a column has no such name."""
+        chosen = [] if self.columns is None else [c.strip() for c in self.columns.split(",")]
+        if self.format is Format.conllu:
+            for option, names in (("--label", (self.label or "upos").split("+")), ("--columns", chosen)):
+                for name in names:
+                    if name not in CONLLU_COLUMNS:
+                        several = "; several are joined by +, as in upos+feats" if "," in name else ""
+                        raise OptionError(
+                            f"{option}: CoNLL-U has no column {name!r}, it has {', '.join(CONLLU_COLUMNS)}{several}"
+                        )
+        elif self.format is Format.columns:
+            column_number(self.label or "-1", "--label")
+            column_numbers(chosen)
+
+
+def encoded(path: str, encoding: str) -> str:
+    """The path of a file in this encoding, for the readers."""
+    try:
+        known = codecs.lookup(encoding).name
+    except LookupError:
+        raise OptionError(f"--encoding: there is no encoding {encoding!r}") from None
+    return path if known == "utf-8" else EncodedPath(path, known)
+
+
+def require_file(path: str | None) -> None:
+    """Raises if a file to be read is not there."""
+    if path is not None and path != "-" and not Path(path).exists():
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+
+
+def leave_pipes() -> None:
+    """Lets what is still written to a pipe that nobody reads go nowhere."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
+
+
+@contextmanager
+def busy(what: str, quiet: bool = False) -> Iterator[None]:
+    """Says on a terminal what is being done, and for how long, if it takes more than two seconds."""
+    done = threading.Event()
+    began = time.monotonic()
+
+    def watch() -> None:
+        while not done.wait(1 if time.monotonic() - began > 1.5 else 2):
+            print(f"\r\x1b[2K{what} ... {time.monotonic() - began:.0f}s", end="", file=sys.stderr, flush=True)
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    live = sys.stderr.isatty() and not quiet
+    if live:
+        watcher.start()
+    try:
+        yield
+    finally:
+        done.set()
+        if live:
+            watcher.join()
+            if time.monotonic() - began > 2:
+                print("\r\x1b[2K", end="", file=sys.stderr, flush=True)
 
 
 def say(text: str) -> None:
@@ -112,7 +186,7 @@ def column_number(text: str, option: str) -> int:
     try:
         return int(text)
     except ValueError:
-        raise DataError(f"{option} of a column file must be a number, got {text!r}") from None
+        raise OptionError(f"{option} of a column file must be a number, got {text!r}") from None
 
 
 def column_numbers(texts: list[str] | None) -> list[int] | None:
@@ -155,12 +229,23 @@ def file_size(path: Path) -> str:
 
 @contextmanager
 def output_file(path: Path | None) -> Iterator[TextIO]:
-    """Standard output, or a file that appears only when it is whole."""
+    """Standard output, or a file that appears only when it is whole; .gz, .bz2 and .xz are compressed."""
     if path is None:
         sys.stdout.reconfigure(encoding="utf-8")  # type: ignore[union-attr]
         sys.stdout.flush()
         yield sys.stdout
         sys.stdout.flush()
         return
-    with whole_file(path, "w", encoding="utf-8") as file:
-        yield file  # type: ignore[misc]
+    with whole_file(path, "wb") as raw, _compressed(raw, path.suffix) as packed:
+        file = io.TextIOWrapper(packed, "utf-8", newline="")
+        yield file
+        file.detach()  # written out, but not closed: that is for whoever opened it
+
+
+def _compressed(raw: Any, suffix: str) -> Any:
+    """A file that compresses as the end of the name says, or the same."""
+    if suffix == ".gz":
+        return gzip.GzipFile("", "wb", fileobj=raw, mtime=0)
+    if suffix == ".bz2":
+        return bz2.BZ2File(raw, "wb")
+    return lzma.LZMAFile(raw, "wb") if suffix == ".xz" else nullcontext(raw)

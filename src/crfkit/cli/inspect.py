@@ -12,34 +12,45 @@ from rich.markup import escape
 from rich.table import Table
 
 from crfkit.base.files import whole_file
-from crfkit.cli.files import Reading, emit, load_chain, read_pieces
-from crfkit.cli.options import JsonOption
+from crfkit.base.messages import counted
+from crfkit.cli.files import Reading, emit, encoded, load_chain, read_pieces
+from crfkit.cli.options import EncodingOption, JsonOption, OptionError
 from crfkit.data import DataError
 from crfkit.estimators import CRF, HMM
 
 
 def inspect(
-    model: Annotated[Path, typer.Argument(help="The model file.")],
-    top: Annotated[int, typer.Option("--top", "-n", min=1, help="How many weights to show.")] = 10,
-    label: Annotated[str | None, typer.Option(help="Only this label.")] = None,
-    table_too: Annotated[
-        bool, typer.Option("--table", help="The whole table of transitions, also with more than twelve labels.")
-    ] = False,
-    all_weights: Annotated[bool, typer.Option("--all", help="Every weight, one per line, tab-separated.")] = False,
-    explain: Annotated[
-        str | None, typer.Option("--explain", help="Data to label: why does each token get its label?")
+    model: Annotated[Path | None, typer.Argument(help="The model file, which may also be given by --model.")] = None,
+    model_file: Annotated[
+        Path | None, typer.Option("--model", "--model-file", "-m", help="The model file, instead of the argument.")
     ] = None,
-    html: Annotated[Path | None, typer.Option("--html", help="Where to write the explanation as HTML.")] = None,
+    top: Annotated[int, typer.Option("--top", "-n", min=1, help="How many weights to show.")] = 10,
+    label: Annotated[str | None, typer.Option(help="Show this label only.")] = None,
+    table_too: Annotated[
+        bool, typer.Option("--table", help="Show the whole table of transitions, even of many labels.")
+    ] = False,
+    all_weights: Annotated[
+        bool, typer.Option("--all", help="Print every weight, one per line, tab-separated.")
+    ] = False,
+    explain: Annotated[
+        str | None, typer.Option("--explain", help="Label this data, and say why each token has its label.")
+    ] = None,
+    html: Annotated[Path | None, typer.Option("--html", help="Write the explanation as HTML to this file.")] = None,
+    encoding: EncodingOption = "utf-8",
     json: JsonOption = False,
 ) -> None:
     """Look into a model: its card, its heaviest weights for each label, its transitions; or into its decisions."""
+    if (model is None) == (model_file is None):
+        raise OptionError("give one model file: crfkit inspect MODEL, or --model MODEL")
+    model = model or model_file
+    assert model is not None
+    if html is not None and explain is None:
+        raise OptionError("--html goes with --explain")
     loaded = load_chain(model)
     m = loaded.model_
     if explain is not None:
-        _explain(loaded, explain, top, html, json)
+        _explain(loaded, encoded(explain, encoding), top, html, json)
         return
-    if html is not None:
-        raise DataError("--html goes with --explain")
     if label is not None and label not in m.labels:
         known = ", ".join(map(str, m.labels))
         raise DataError(f"{model}: the model has no label {label!r}: it has {known}")
@@ -108,8 +119,9 @@ def _show_card(console: Console, path: Path, m: Any) -> None:
     }
     info = card["training"]
     if "tokens" in info:
-        rows["trained on"] = f"{info['sequences']:,} sequences, {info['tokens']:,} tokens"
-        rows["objective"] = f"{info['objective']:.4f} after {info['iterations']} iterations ({info['stopped']})"
+        rows["trained on"] = f"{counted(info['sequences'], 'sequence', ',')}, {counted(info['tokens'], 'token', ',')}"
+        course = f"after {counted(info['iterations'], 'iteration')} ({info['stopped']})"
+        rows["objective"] = f"{info['objective']:.4f} {course}"
     parameters = card["parameters"]
     if "smoothing" in parameters:
         rows["smoothing"] = f"emissions {parameters['smoothing']}, transitions {parameters['transition_smoothing']}"

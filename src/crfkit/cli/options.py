@@ -2,15 +2,40 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Iterable
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from crfkit.model import ModelError
 from crfkit.training import ALGORITHMS
 
 Option = typer.Option
+
+
+def complete(names: Iterable[str]) -> Callable[[str], list[str]]:
+    """For a shell: the names that begin as typed."""
+    return lambda incomplete: [name for name in names if name.startswith(incomplete)]
+
+
+class OptionError(ValueError):
+    """An option that is wrong whatever the data; the message names it."""
+
+
+def check_options(context: typer.Context, check: Callable[[], Any]) -> Any:
+    """What a check gives; its errors name options instead of the parameters behind them."""
+    try:
+        return check()
+    except ModelError:
+        raise
+    except (ValueError, TypeError) as e:
+        flags = {p.name: p.opts[0] for p in context.command.params if p.opts}
+        text = str(e).replace(", or an optimiser", "")
+        text = re.sub(r"^'(\w+)'(?: of \w+)?", lambda m: flags.get(m[1], m[0]), text)
+        raise OptionError(text) from None
 
 
 #: Layouts of data files.
@@ -29,7 +54,10 @@ OtherFormatOption = Annotated[
 ]
 LabelOption = Annotated[
     str | None,
-    Option("--label", help="Column of the labels: a number (-1 is the last), or a name such as upos for CoNLL-U."),
+    Option(
+        "--label",
+        help="Column of the labels: a number (-1 is the last), or for CoNLL-U a name such as upos, or upos+feats.",
+    ),
 ]
 ColumnsOption = Annotated[
     str | None,
@@ -37,6 +65,7 @@ ColumnsOption = Annotated[
 ]
 UnknownOption = Annotated[str | None, Option("--unknown", help="The label that means: not known.")]
 CommentOption = Annotated[str, Option("--comment", help="Skip lines of a column file that begin with this.")]
+EncodingOption = Annotated[str, Option("--encoding", help="Encoding of the text files that are read.")]
 JobsOption = Annotated[int, Option("--n-jobs", "-j", "--nthread", "--thread", help="Threads; -1 for all cores.")]
 JsonOption = Annotated[bool, Option("--json", help="Write JSON for programs, one object per line.")]
 QuietOption = Annotated[bool, Option("--quiet", "-q", help="Say nothing but errors.")]
@@ -59,14 +88,15 @@ AlgorithmOption = Annotated[
         "--algo",
         "-a",
         help=f"Optimiser: {', '.join(ALGORITHMS)}; or what CRFsuite, CRF++ or Wapiti call it.",
+        autocompletion=complete(ALGORITHMS),
     ),
 ]
 C1Option = Annotated[float, Option("--c1", "--rho1", help="Coefficient of L1 regularisation (sum of |w|).")]
 C2Option = Annotated[float, Option(help="Coefficient of L2 regularisation (sum of w^2).")]
 MinFreqOption = Annotated[float, Option(help="Ignore (attribute, label) pairs that are rarer.")]
-StatesOption = Annotated[bool, Option("--all-possible-states", help="Weights for unseen (attribute, label) pairs too.")]
-TransitionsOption = Annotated[bool, Option(help="Weights for unseen label pairs too.")]
-StartEndOption = Annotated[bool, Option(help="Weights for the first and last label.")]
+StatesOption = Annotated[bool, Option("--all-possible-states", help="Give weights to all (attribute, label) pairs.")]
+TransitionsOption = Annotated[bool, Option(help="Give weights to unseen label pairs too.")]
+StartEndOption = Annotated[bool, Option(help="Give weights to the first and the last label.")]
 ConstraintsOption = Annotated[Scheme | None, Option(help="Forbid what the chunking scheme forbids.")]
 UnlabelledOption = Annotated[str | None, Option(help="Data without labels, for --entropy-weight.")]
 EntropyOption = Annotated[float, Option(help="Coefficient of the entropy of sequences without any known label.")]
@@ -103,8 +133,8 @@ EveryOption = Annotated[str, Option("--every", metavar="TIME", help="Time betwee
 ResumeOption = Annotated[
     bool, Option("--resume", help="Go on from the checkpoint, if there is one; data and options must be the same.")
 ]
-Rho2Option = Annotated[float | None, Option(help="Wapiti's coefficient: half the sum of squared weights. Sets c2.")]
-CostOption = Annotated[float | None, Option(help="CRF++'s C: c2 is 1 / 2C.")]
+Rho2Option = Annotated[float | None, Option(help="Wapiti's coefficient of half the sum of squared weights. Sets c2.")]
+CostOption = Annotated[float | None, Option(help="CRF++'s C. Sets c2 to 1 / 2C.")]
 ParamOption = Annotated[
     list[str] | None,
     Option("--set", metavar="NAME=VALUE", help="A parameter by CRFsuite's name, such as feature.minfreq=2."),

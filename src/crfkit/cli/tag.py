@@ -19,22 +19,27 @@ import typer
 from numpy.typing import NDArray
 
 from crfkit import _core
+from crfkit.base.messages import counted
+from crfkit.base.threads import resolve_threads
 from crfkit.chain.beams import Beam, as_rule
 from crfkit.chain.inference import decode_flat, log_partition, marginals
 from crfkit.chain.inference import nbest as best_paths
-from crfkit.cli.files import Reading, load_chain, model_columns, output_file, read_pieces, say
+from crfkit.cli.files import Reading, encoded, load_chain, model_columns, output_file, read_pieces, require_file, say
 from crfkit.cli.options import (
     CommentOption,
+    EncodingOption,
     Format,
     JobsOption,
     JsonOption,
     ModelOption,
+    OptionError,
     OtherFormatOption,
     QuietOption,
+    check_options,
 )
 from crfkit.data import Columns, DataError, tokenize
 from crfkit.data.labels import Entity
-from crfkit.data.readers import CONLLU_COLUMNS, open_source
+from crfkit.data.readers import CONLLU_COLUMNS, open_source, source_name
 from crfkit.estimators.chained import ChainEstimator
 from crfkit.features.encoders import PlanEncoder
 from crfkit.model.streaming import tag_columns
@@ -49,6 +54,7 @@ _PARAGRAPHS = 1 << 16  # characters of raw text at a time, or a bit more
 
 
 def tag(
+    context: typer.Context,
     model: ModelOption,
     data: Annotated[str, typer.Argument(help="Data to label; standard input by default.")] = "-",
     output: Annotated[
@@ -56,6 +62,7 @@ def tag(
     ] = None,
     format: OtherFormatOption = None,
     comment: CommentOption = "",
+    encoding: EncodingOption = "utf-8",
     probabilities: Annotated[
         bool, typer.Option("--probabilities", "-p", help="Append the probability of each label.")
     ] = False,
@@ -74,7 +81,7 @@ def tag(
     json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Label data: writes its columns with the predicted label appended.
+    """Label data: write its columns with the predicted label appended.
 
     A CoNLL-U file is written as it is, with the predicted labels in their column. Of a CRFsuite file only the labels
     are written. The input may hold the label column that training had; it is copied, and not looked at. Input of any
@@ -82,7 +89,8 @@ def tag(
     input.
     """
     _check(nbest, entities, beam, format if text else None)
-    rule = as_rule(beam, "tag")
+    rule = check_options(context, lambda: resolve_threads(n_jobs) and as_rule(beam, "tag"))
+    require_file(data := encoded(data, encoding))
     crf = load_chain(model, n_jobs=n_jobs)
     reading = Reading.of_model(crf, Format.columns if text else format, comment=comment)
     if text and (not isinstance(crf.model_.encoder, PlanEncoder) or (reading.n_columns or 1) > 1):
@@ -94,13 +102,13 @@ def tag(
     def show() -> None:
         if not quiet and sys.stderr.isatty() and output is not None:
             rate = counts[1] / (time.perf_counter() - began)
-            print(f"\r\x1b[2K{counts[0]} sequences, {rate:.0f} tokens/s", end="", file=sys.stderr, flush=True)
+            line = f"\r\x1b[2K{counted(counts[0], 'sequence')}, {rate:.0f} tokens/s"
+            print(line, end="", file=sys.stderr, flush=True)
 
-    name = "<stdin>" if data == "-" else data
+    name = source_name(data)
     with output_file(output) as out, _readable_twice(data, kind) as data:
-        frame = None
-        if kind is Format.conllu and not json and nbest == 1 and not entities:
-            frame = _Conllu(data, reading.label or "upos", name)
+        framed = kind is Format.conllu and not json and nbest == 1 and not entities
+        frame = _Conllu(data, reading.label or "upos", name) if framed else None
         pieces = _text_pieces(data, name, entities) if text else read_pieces(data, reading)
         if kind is Format.columns and not (json or entities or text) and nbest == 1 and rule is None:
             pieces = iter(())
@@ -128,22 +136,20 @@ def tag(
             show()
         if frame is not None:
             out.writelines(line for _, line in frame.lines)
-    if counts[0] == 0:
-        raise DataError(f"{data}: the file holds no sequence")
     if not quiet:
         seconds = time.perf_counter() - began
         start = "\r\x1b[2K" if sys.stderr.isatty() and output is not None else ""
-        say(f"{start}labelled {counts[0]} sequences, {counts[1]} tokens in {seconds:.2f}s")
+        say(f"{start}labelled {counted(counts[0], 'sequence')}, {counted(counts[1], 'token')} in {seconds:.2f}s")
 
 
 def _check(nbest: int, entities: bool, beam: str | None, format: Format | None) -> None:
     """Raises where options do not go together; ``format`` is what was given beside --text."""
     if nbest < 1:
-        raise DataError(f"--nbest must be >= 1, got {nbest}")
+        raise OptionError(f"--nbest must be >= 1, got {nbest}")
     if entities and (nbest > 1 or beam is not None):
-        raise DataError("--entities are those of the best labels: leave out --nbest and --beam")
+        raise OptionError("--entities are those of the best labels: leave out --nbest and --beam")
     if format is not None:
-        raise DataError(f"--text reads raw text: leave out --format {format}")
+        raise OptionError(f"--text reads raw text: leave out --format {format}")
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import sys
 import time
 import warnings
@@ -16,9 +17,23 @@ import typer
 from crfkit import metrics
 from crfkit.base.checkpoints import seconds_of
 from crfkit.base.files import check_writable
-from crfkit.chain.beams import as_beam
+from crfkit.base.interrupts import Guard
+from crfkit.base.messages import counted
+from crfkit.base.threads import resolve_threads
 from crfkit.cli import options as o
-from crfkit.cli.files import Reading, emit, file_size, load_chain, read_labelled, read_unlabelled, say
+from crfkit.cli.files import (
+    Reading,
+    busy,
+    emit,
+    encoded,
+    file_size,
+    leave_pipes,
+    load_chain,
+    read_labelled,
+    read_unlabelled,
+    require_file,
+    say,
+)
 from crfkit.cli.other_names import other_settings
 from crfkit.data import DataError
 from crfkit.estimators import CRF, HMM, MEMM
@@ -43,6 +58,7 @@ def train(
     label: o.LabelOption = None,
     columns: o.ColumnsOption = None,
     comment: o.CommentOption = "",
+    encoding: o.EncodingOption = "utf-8",
     template: o.TemplateOption = None,
     dialect: o.DialectOption = o.Dialect.auto,
     padding: o.PaddingOption = True,
@@ -79,38 +95,45 @@ def train(
 ) -> None:
     """Train a model on labelled data.
 
-    Ctrl-C ends training early and keeps the best weights so far. With --checkpoint, a training that was killed goes on
-    with --resume as if it had not been.
+    Ctrl-C, SIGTERM and SIGHUP end training early and keep the best weights so far; a second one ends at once. With
+    --checkpoint, a training that was killed goes on with --resume as if it had not been.
     """
     options = dict(locals())
     given = {p.name: p.opts[0] for p in context.command.params if p.name and _is_given(context, p.name)}
     began = time.perf_counter()
-    _check_target(model, data, dev, template)
-    as_beam(beam)
-    seconds_of(checkpoint_every)
-    if checkpoint is None and {"resume", "checkpoint_every"} & given.keys():
-        raise DataError("--resume and --every need a --checkpoint")
+    for name in ("data", "dev", "unlabelled"):
+        if options[name] is not None:
+            options[name] = encoded(options[name], encoding)
     reading = Reading(format, label, columns, comment)
-    corpus = _read(options, reading)
-    crf = _configure(options, given)
+    crf = o.check_options(context, lambda: _check(options, given, reading))
+    with busy(f"reading {data}", quiet or json):
+        corpus = _read(options, reading)
     tokens = int(corpus.X.lengths.sum())
-    if not quiet and not json:
-        say(f"read {len(corpus.X)} sequences, {tokens} tokens in {time.perf_counter() - began:.2f}s")
-    crf.callback = _Watch(json, quiet, max_iter, tokens)
-    _run(crf, corpus, resume)
-    known = {"format": format.value, "label": label, "columns": columns}
-    known["n_columns"] = getattr(corpus.X, "n_columns", None)
-    crf.model_ = replace(crf.model_, info={**crf.model_.info, "reading": known})
-    crf.save(model)
-    if checkpoint is not None and crf.result_.reason != "interrupted":
-        checkpoint.unlink(missing_ok=True)
-    seconds = time.perf_counter() - began
-    if json:
-        emit(_record(crf, model, corpus, seconds))
-    elif not quiet:
-        _report(crf, model, corpus, seconds)
-    if crf.result_.reason == "interrupted":
-        raise typer.Exit(130)
+    with Guard() as guard:
+        if not quiet and not json:
+            seconds = time.perf_counter() - began
+            say(f"read {counted(len(corpus.X), 'sequence')}, {counted(tokens, 'token')} in {seconds:.2f}s")
+        crf.callback = _Watch(json, quiet, max_iter, tokens)
+        notes = _run(crf, corpus, resume)
+        known = {"format": format.value, "label": label, "columns": columns, "n_columns": corpus.n_columns}
+        crf.model_ = replace(crf.model_, info={**crf.model_.info, "reading": known})
+        crf.save(model)
+        interrupted = crf.result_.reason == "interrupted"
+        if checkpoint is not None and not interrupted:
+            checkpoint.unlink(missing_ok=True)
+        if interrupted:  # whoever interrupts does not want to wait for scores
+            corpus.X_dev = None
+        for text in notes:
+            say(f"crfkit: warning: {text}")
+        seconds = time.perf_counter() - began
+        if json:
+            emit(_record(crf, model, corpus, seconds))
+        elif not quiet:
+            _report(crf, model, corpus, seconds)
+    if crf.callback.closed:
+        raise BrokenPipeError
+    if guard.signum or interrupted:
+        raise typer.Exit(128 + (guard.signum or signal.SIGINT))
 
 
 @dataclass
@@ -123,15 +146,41 @@ class _Corpus:
     X_dev: Any = None
     y_dev: Any = None
 
+    @property
+    def n_columns(self) -> int | None:
+        """Columns beside the label, of a file that has any."""
+        return getattr(self.X, "n_columns", None)
+
     def scores(self, crf: Any) -> dict[str, float]:
         """What a model scores on the held-out data."""
         return {} if self.X_dev is None else metrics.evaluate(self.y_dev, crf.predict(self.X_dev)).summary()
 
 
+def _check(options: dict[str, Any], given: dict[str, str], reading: Reading) -> Any:
+    """The estimator that the options ask for; raises if anything is wrong that can be known without the data."""
+    data, dev, template, unlabelled = (options[name] for name in ("data", "dev", "template", "unlabelled"))
+    try:
+        _check_target(options["model"], data, dev, template)
+    except OSError as e:
+        raise o.OptionError(f"--model: {e.strerror}: {e.filename}") from None
+    reading.check()
+    resolve_threads(options["n_jobs"])
+    seconds_of(options["checkpoint_every"])
+    if options["checkpoint"] is None and {"resume", "checkpoint_every"} & given.keys():
+        raise o.OptionError("--resume and --every need a --checkpoint")
+    if options["early_stopping"] is not None and dev is None:
+        raise o.OptionError("--early-stopping needs held-out data: give it with --dev")
+    if unlabelled is not None and not options["entropy_weight"]:
+        raise o.OptionError("--unlabelled does nothing without --entropy-weight")
+    crf = _configure(options, given)
+    crf._check_parameters()
+    for path in (data, dev, unlabelled):
+        require_file(path)
+    return crf
+
+
 def _read(options: dict[str, Any], how: Reading) -> _Corpus:
     unknown, path = options["unknown"], options["unlabelled"]
-    if path is not None and not options["entropy_weight"]:
-        raise DataError("--unlabelled does nothing without --entropy-weight")
     corpus = _Corpus(*read_labelled(options["data"], how))
     if options["dev"] is not None:
         corpus.X_dev, corpus.y_dev, _ = read_labelled(options["dev"], how)
@@ -175,7 +224,12 @@ def _configure(options: dict[str, Any], given: dict[str, str]) -> Any:
         default = {name: x for name, x in _DEFAULT.items() if name in options and name != "constraints"}
         return load_chain(start).set_params(**default | settings, warm_start=True)
     if template is not None:
-        settings["features"] = Template.from_file(template, padding=options["padding"], dialect=options["dialect"])
+        try:
+            settings["features"] = Template.from_file(template, padding=options["padding"], dialect=options["dialect"])
+        except OSError as e:
+            raise o.OptionError(f"--template: {e.strerror}: {e.filename}") from None
+        except ValueError as e:
+            raise o.OptionError(f"--template: {e}") from None
     return _KINDS[kind](**settings)
 
 
@@ -187,8 +241,10 @@ def _check_target(model: Path, *sources: Any) -> None:
             raise DataError(f"{model}: the model would be written over what it is made from")
 
 
-def _run(crf: Any, corpus: _Corpus, resume: bool) -> None:
-    """Fits; warnings become messages."""
+def _run(crf: Any, corpus: _Corpus, resume: bool) -> list[str]:
+    """Fits; warnings are given back as messages."""
+    notes: list[str] = []
+    crf._say_not_converged = notes.append  # without scikit-learn, which would take longer than many a training
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
@@ -199,9 +255,10 @@ def _run(crf: Any, corpus: _Corpus, resume: bool) -> None:
                 crf.fit(corpus.X, corpus.y, **held_out, sample_weight=corpus.weights, resume=resume)
     finally:
         crf.callback.end()
-    if crf.result_.reason != "interrupted":
-        for w in caught:
-            say(f"crfkit: warning: {w.message}")
+    if crf.result_.reason == "interrupted":
+        return []
+    notes = [text.replace("'max_iter'", "--max-iter").replace("'tol'", "--tol") for text in notes]
+    return [*notes, *(str(w.message) for w in caught)]
 
 
 def _record(crf: Any, model: Path, corpus: _Corpus, seconds: float) -> dict[str, Any]:
@@ -227,9 +284,9 @@ def _record(crf: Any, model: Path, corpus: _Corpus, seconds: float) -> dict[str,
 def _report(crf: Any, model: Path, corpus: _Corpus, seconds: float) -> None:
     """How training went, in words."""
     result, beams = crf.result_, crf.result_.beams
-    course = f"{result.iterations} iterations, objective {result.value:.4f}, " if result.iterations else ""
+    course = f"{counted(result.iterations, 'iteration')}, objective {result.value:.4f}, " if result.iterations else ""
     active, size = np.count_nonzero(crf.model_.weights), crf.model_.layout.size
-    say(f"{result.message}: {course}{active} of {size} weights active")
+    say(f"{result.message}: {course}{active} of {counted(size, 'weight')} active")
     if beams is not None and beams.exact:
         say("training ended with all labels")
     elif beams is not None:
@@ -255,8 +312,18 @@ class _Watch:
         self.live = sys.stderr.isatty() and not as_json and not quiet
         self.last = 0.0
         self.tokens = tokens
+        self.closed = False  # whether whoever read along has gone
 
     def __call__(self, p: Progress, w: Any) -> None:
+        try:
+            self.show(p)
+        except BrokenPipeError:  # keeps the weights
+            self.closed = True
+            leave_pipes()
+            raise KeyboardInterrupt from None
+
+    def show(self, p: Progress) -> None:
+        """Shows an iteration."""
         if self.as_json:
             fields = {k: v for k, v in asdict(p).items() if v or k not in ("scores", "terms")}
             emit({"event": "iteration", **fields, "seconds": round(p.seconds, 4)})

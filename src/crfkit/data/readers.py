@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import io
 import lzma
 import os
 import sys
@@ -63,6 +64,39 @@ def source_name(source: Source) -> str:
     return str(getattr(source, "name", "<stream>"))
 
 
+class EncodedPath(str):
+    """A path, or ``"-"``, of text that is not in UTF-8."""
+
+    encoding: str
+
+    def __new__(cls, path: str, encoding: str) -> EncodedPath:
+        """The path with its encoding."""
+        self = super().__new__(cls, path)
+        self.encoding = encoding
+        return self
+
+
+class _Recoded:
+    """Bytes in UTF-8 of a file in another encoding."""
+
+    def __init__(self, file: IO[bytes], path: EncodedPath) -> None:
+        self._path = path
+        self._text = io.TextIOWrapper(file, path.encoding, newline="")
+
+    def read(self, size: int = -1) -> bytes:
+        """As of a binary file."""
+        try:
+            return self._text.read(size).encode()
+        except UnicodeError as e:
+            raise DataError(f"{source_name(self._path)}: not text in {self._path.encoding}: {e}") from None
+
+    def __iter__(self) -> Iterator[bytes]:
+        while lines := self.read(_CHUNK).splitlines(keepends=True):
+            if not lines[-1].endswith(b"\n"):
+                lines[-1] += self._text.readline().encode()
+            yield from lines
+
+
 @contextmanager
 def open_source(source: Source) -> Iterator[IO[bytes]]:
     """The bytes of a file (gz, xz, bz2 told by their beginning), of standard input (``"-"``), or of an open file."""
@@ -76,9 +110,13 @@ def open_source(source: Source) -> Iterator[IO[bytes]]:
         for magic, opener in _OPENERS.items():
             if head.startswith(magic):
                 with opener(file, "rb") as inner:
-                    yield inner
+                    yield _decoded(inner, source)
                 return
-        yield file
+        yield _decoded(file, source)
+
+
+def _decoded(file: IO[bytes], source: Source) -> Any:
+    return _Recoded(file, source) if isinstance(source, EncodedPath) else file
 
 
 def read_chunks(source: Source, file: IO[bytes], size: int) -> Iterator[bytes]:

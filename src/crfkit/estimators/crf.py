@@ -81,7 +81,9 @@ class CRF(PenalisedChain):
         How L-BFGS gets gradients; the second is for study, see :class:`~crfkit.training.BackwardObjective`.
     max_iter : int, optional
         Most iterations of the optimiser; for the stochastic ones, passes over the data. With ``entropy_weight`` and
-        sequences without labels there are two runs of it, without the entropy and with it, each with this limit.
+        sequences without labels there are two runs of it, without the entropy and with it, each with this limit. An end
+        at this limit raises scikit-learn's ConvergenceWarning; stochastic optimisers without a limit go over the data a
+        fixed number of times, and with ``tol=0`` just ``max_iter`` times, without a warning.
     tol : float, default=1e-5
         Training ends when the relative improvement over 10 iterations falls below this.
     early_stopping : int, optional
@@ -98,7 +100,7 @@ class CRF(PenalisedChain):
     n_jobs : int, default=-1
         Threads; -1 for all cores. Results do not depend on it.
     verbose : bool, default=False
-        Print a line per iteration to standard error.
+        Print a line per iteration to standard error; it is in the log ``"crfkit"`` too, at level INFO.
     callback : callable, optional
         Called as ``callback(progress, w)`` after every iteration; training stops if it returns True.
     checkpoint : path, optional

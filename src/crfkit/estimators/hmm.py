@@ -12,6 +12,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from crfkit.base.checkpoints import Checkpoint, State, digest, seconds_of
+from crfkit.base.interrupts import searching
+from crfkit.base.messages import counted as in_words
+from crfkit.base.messages import is_watched, show, warn
 from crfkit.base.numbers import frozen
 from crfkit.base.parameters import check_number
 from crfkit.chain.inference import decode_flat, log_partition, marginals, score
@@ -33,7 +36,7 @@ from crfkit.estimators.hmm_tables import (
 )
 from crfkit.features.encoders import FeatureSource, as_columns
 from crfkit.model.chain_model import ChainModel
-from crfkit.training.optimiser import Callback, Progress, Reason, Result
+from crfkit.training.optimiser import INTERRUPTED, SHORTFALL, Callback, Progress, Reason, Result
 
 
 class HMM(ChainEstimator):
@@ -60,7 +63,7 @@ class HMM(ChainEstimator):
         Begin Baum-Welch at the probabilities of the last fit, or at those that were set: ``startprob_``, ``transmat_``
         and ``emissionprob_``. What was not set begins at random. Labels that are all known are counted anew.
     max_iter : int, default=100
-        Most iterations of Baum-Welch.
+        Most iterations of Baum-Welch. An end at this limit raises scikit-learn's ConvergenceWarning.
     tol : float, default=1e-6
         Baum-Welch ends when the objective rises by less than this fraction of itself.
     random_state : int, optional
@@ -154,10 +157,7 @@ class HMM(ChainEstimator):
         -------
         self
         """
-        for name in ("smoothing", "transition_smoothing", "tol"):
-            check_number(self, name, getattr(self, name), 0)
-        check_number(self, "n_states", self.n_states, 1, integer=True, optional=True)
-        check_number(self, "max_iter", self.max_iter, 0, integer=True)
+        self._check_parameters()
         seconds_of(self.checkpoint_every)
         X = list(X) if isinstance(X, Iterator) else X
         integers = holds_integers(X)
@@ -206,7 +206,17 @@ class HMM(ChainEstimator):
         self.model_ = fitted
         self._know(tables, counted.vocabulary.of(integers))
         self.result_ = Result(fitted.weights, value, self.n_iter_, self.n_iter_, reason, message)
+        if reason == "interrupted":
+            warn(f"training was {message} (iteration {self.n_iter_})", RuntimeWarning)
+        if reason == "max_iter" and self.max_iter:
+            self._say_not_converged(SHORTFALL.format(message))
         return self
+
+    def _check_parameters(self) -> None:
+        for name in ("smoothing", "transition_smoothing", "tol"):
+            check_number(self, name, getattr(self, name), 0)
+        check_number(self, "n_states", self.n_states, 1, integer=True, optional=True)
+        check_number(self, "max_iter", self.max_iter, 0, integer=True)
 
     def _labels(
         self, y: Any, offsets: NDArray[np.int64], known: tuple[Any, ...]
@@ -288,34 +298,39 @@ class HMM(ChainEstimator):
             keep.finish({**state(), "tables": vars(tables), "reason": reason, "message": message})
             return tables, reason, message
 
-        for _ in range(len(self.history_), self.max_iter):
-            m = model(tables)
-            likelihood = 0.0
+        try:
+            with searching():
+                for _ in range(len(self.history_), self.max_iter):
+                    m = model(tables)
+                    likelihood = 0.0
 
-            def posteriors(m: ChainModel = m) -> Iterator[tuple[Floats, Floats]]:
-                nonlocal likelihood
-                for piece, (a, b) in counted.pieces(n * n):
-                    p = m.score(piece, self.n_jobs)
-                    p = Potentials(p.unary, p.pairwise, allowed=allowed[a:b], offsets=piece.offsets)
-                    found = marginals(p, self.n_jobs, pairs=True)
-                    likelihood += float(np.sum(found.log_z))
-                    yield found.nodes.astype(np.float64), found.edges.sum(axis=0)
+                    def posteriors(m: ChainModel = m) -> Iterator[tuple[Floats, Floats]]:
+                        nonlocal likelihood
+                        for piece, (a, b) in counted.pieces(n * n):
+                            p = m.score(piece, self.n_jobs)
+                            p = Potentials(p.unary, p.pairwise, allowed=allowed[a:b], offsets=piece.offsets)
+                            found = marginals(p, self.n_jobs, pairs=True)
+                            likelihood += float(np.sum(found.log_z))
+                            yield found.nodes.astype(np.float64), found.edges.sum(axis=0)
 
-            counts = counted.expected(posteriors(), n)
-            value = likelihood + tables.prior(self.smoothing, self.transition_smoothing)
-            self.history_.append(value)
-            self.monitor_.history.append(likelihood)
-            old, tables = tables, self._estimate(*counts, begin)
-            if self.callback is not None:
-                k, w = len(self.history_), m.weights
-                terms = {"likelihood": -likelihood}
-                progress = Progress(k, -value, float("nan"), len(w), 1.0, k, 0.0, terms=terms)
-                if self.callback(progress, w.copy()):
-                    return ended(old, "callback", "the callback asked to stop")
-            if len(self.history_) > 1 and value - self.history_[-2] <= self.tol * abs(value):
-                return ended(tables, "tolerance", f"the objective rose by less than {self.tol:g}")
-            keep.tick()
-        return ended(tables, "max_iter", f"stopped after {self.max_iter} iterations")
+                    counts = counted.expected(posteriors(), n)
+                    value = likelihood + tables.prior(self.smoothing, self.transition_smoothing)
+                    self.history_.append(value)
+                    self.monitor_.history.append(likelihood)
+                    old, tables = tables, self._estimate(*counts, begin)
+                    if self.callback is not None or is_watched():
+                        k, w = len(self.history_), m.weights
+                        terms = {"likelihood": -likelihood}
+                        progress = Progress(k, -value, float("nan"), len(w), 1.0, k, 0.0, terms=terms)
+                        show(progress)
+                        if self.callback is not None and self.callback(progress, w.copy()):
+                            return ended(old, "callback", "the callback asked to stop")
+                    if len(self.history_) > 1 and value - self.history_[-2] <= self.tol * abs(value):
+                        return ended(tables, "tolerance", f"the objective rose by less than {self.tol:g}")
+                    keep.tick()
+        except KeyboardInterrupt:
+            return tables, "interrupted", INTERRUPTED
+        return ended(tables, "max_iter", f"stopped after {in_words(self.max_iter, 'iteration')}")
 
     def _know(self, tables: Tables, values: list[list[Any]]) -> None:
         self._probabilities = vars(tables) | {"vocabulary": values}

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,6 +12,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from crfkit.base.checkpoints import Checkpoint, State, digest, seconds_of
+from crfkit.base.interrupts import searching
+from crfkit.base.messages import counted, is_watched, show, warn
 from crfkit.base.numbers import frozen
 from crfkit.base.parameters import check_number
 from crfkit.chain.beams import Adaptive, Beam, as_beam
@@ -28,7 +28,7 @@ from crfkit.model.chain_model import ChainModel
 from crfkit.training import BackwardObjective
 from crfkit.training.checks import check_gold, check_partial, class_weights, sequence_weights
 from crfkit.training.objective import LikelihoodObjective, Objective, Problem
-from crfkit.training.optimiser import Algorithm, Callback, Progress, Result
+from crfkit.training.optimiser import INTERRUPTED, Algorithm, Callback, Progress, Result
 from crfkit.training.registry import find_algorithm, supporting
 from crfkit.training.semi import SemiSupervisedObjective, minimize_with_entropy
 from crfkit.training.sequences import SequenceObjective
@@ -267,7 +267,10 @@ class PenalisedChain(ChainEstimator):
                 f"'early_stopping' of {type(self).__name__} needs held-out data: 'X_dev' and 'y_dev' of fit"
             )
         self._seen = 0
-        return self._fit(X, y, held_out, sample_weight, resume=resume)
+        self._fit(X, y, held_out, sample_weight, resume=resume)
+        if text := find_algorithm(self.algorithm).shortfall(self.result_, self.max_iter, self.tol):
+            self._say_not_converged(text)
+        return self
 
     def _fit(
         self,
@@ -317,9 +320,7 @@ class PenalisedChain(ChainEstimator):
         self.result_, self.n_iter_, self.beams_ = result, result.iterations, result.beams
         self._seen += len(X) if stream else 0
         if result.reason == "interrupted":
-            warnings.warn(
-                f"training was {result.message} (iteration {result.iterations})", RuntimeWarning, stacklevel=3
-            )
+            warn(f"training was {result.message} (iteration {result.iterations})", RuntimeWarning, stacklevel=3)
         return self
 
     def _minimize(
@@ -332,7 +333,8 @@ class PenalisedChain(ChainEstimator):
         checkpoint: Checkpoint | None = None,
     ) -> Result:
         """Runs the optimiser, within beams if they are asked for; ``loose`` is a factor of ``tol``."""
-        minimize = partial(
+        latest = Result(w0, float("nan"), 0, 0, "interrupted", INTERRUPTED)
+        algorithm = partial(
             find_algorithm(self.algorithm).minimize,
             c1=self.c1,
             max_iter=1 if stream else self.max_iter,
@@ -340,15 +342,25 @@ class PenalisedChain(ChainEstimator):
             random_state=self.random_state,
             n_jobs=self.n_jobs,
         )
-        return minimize_with_entropy(
-            minimize,
-            objective,
-            w0,
-            beam=as_beam(self.beam),
-            from_optimum=not w0.any(),
-            callback=callback,
-            checkpoint=checkpoint,
-        )
+
+        def minimize(*given: Any, **more: Any) -> Result:
+            nonlocal latest
+            latest = algorithm(*given, **more)
+            return latest
+
+        try:
+            with searching():
+                return minimize_with_entropy(
+                    minimize,
+                    objective,
+                    w0,
+                    beam=as_beam(self.beam),
+                    from_optimum=not w0.any(),
+                    callback=callback,
+                    checkpoint=checkpoint,
+                )
+        except KeyboardInterrupt:  # before, between or after the runs of the optimiser, which keeps its weights itself
+            return replace(latest, reason="interrupted", message=INTERRUPTED)
 
     def _fingerprint(
         self, skeleton: Skeleton, problem: Problem, w: Vector, held_out: tuple[Any, Any] | None
@@ -410,7 +422,7 @@ class _Watch:
         self.model, self.held_out, self.patience = model, held_out, patience
         self.verbose, self.n_jobs = owner.verbose, owner.n_jobs
         self.callback = owner._callback(model)
-        self.needed = self.callback is not None or self.verbose or patience is not None
+        self.needed = self.callback is not None or is_watched(self.verbose) or patience is not None
         self.score, self.w, self.since = -np.inf, np.zeros(0), 0
 
     def __call__(self, progress: Progress, w: Vector) -> bool | None:
@@ -420,8 +432,7 @@ class _Watch:
             probe.model_ = self.model(w)
             scores = evaluate(self.held_out[1], probe.predict(self.held_out[0])).summary()
             progress = replace(progress, scores=scores)
-        if self.verbose:
-            print(progress, file=sys.stderr, flush=True)
+        show(progress, self.verbose)
         stop = None if self.callback is None else self.callback(progress, w)
         if self.patience is None:
             return stop
@@ -446,7 +457,7 @@ class _Watch:
             return result
         if self.patience is None or self.since < self.patience:
             return replace(result, w=self.w)
-        message = f"the held-out score has not risen for {self.patience} iterations"
+        message = f"the held-out score has not risen for {counted(self.patience, 'iteration')}"
         return replace(result, w=self.w, reason="early_stopping", message=message)
 
 

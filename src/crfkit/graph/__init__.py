@@ -15,13 +15,12 @@ from crfkit.graph.builders import (
     skip_chain,
     tree,
 )
-from crfkit.graph.engine import ConvergenceWarning, CostError, Inference
+from crfkit.graph.engine import CostError, Inference
 from crfkit.graph.estimators import GraphCRF
 from crfkit.graph.factor_graph import FactorGraph
 from crfkit.graph.sequences import FactorialCRF, SkipChainCRF, repeated_words
 
 __all__ = [
-    "ConvergenceWarning",
     "CostError",
     "FactorGraph",
     "FactorialCRF",

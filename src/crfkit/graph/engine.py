@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import warnings
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -12,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crfkit import _core
+from crfkit.base.messages import warn
 from crfkit.base.parameters import check_number
 from crfkit.base.threads import resolve_threads
 from crfkit.chain.beams import Beam, as_rule, beam_core
@@ -23,10 +23,6 @@ _ORDERS = ("auto", "min_fill", "min_degree")
 MAX_BYTES = 2.0**31  # that exact inference may take, if nothing else is said
 _TRACKED = 1e15  # entries of a table beyond which nobody needs to know more
 _QUICK = 2.0**26  # bytes of an exact search that is worth its time to tell why an approximate one found nothing
-
-
-class ConvergenceWarning(UserWarning):
-    """Message passing stopped before its messages had settled."""
 
 
 class CostError(ValueError):
@@ -492,10 +488,9 @@ class Engine:
             if method == "mean_field" and not self.impossible(scores, inference.max_bytes):
                 result = replace(result, convergence=replace(result.convergence, converged=False))
                 if not silent:
-                    warnings.warn(
+                    warn(
                         "mean_field inference found no distribution within the hard constraints: its bound of log Z is "
                         "minus infinity",
-                        ConvergenceWarning,
                         stacklevel=3,
                     )
         elif not silent:
@@ -557,9 +552,8 @@ def _product(p: Floats, x: Floats) -> Floats:
 def warn_unless_converged(convergence: Convergence, method: str) -> None:
     """Says so if messages have not settled."""
     if not convergence.converged:
-        warnings.warn(
+        warn(
             f"{method} inference has not converged after {convergence.iterations} iterations (residual "
             f"{convergence.residual:.2g}): raise 'damping' or 'max_iter' of Inference, or try another schedule",
-            ConvergenceWarning,
             stacklevel=3,
         )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import heapq
 import itertools
 import reprlib
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,13 +12,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from crfkit.base.messages import warn
 from crfkit.base.parameters import check_number
 from crfkit.base.shown import Record
 from crfkit.graph.checks import check_scores, float_array, int_array, int_list
 from crfkit.graph.engine import (
     MAX_BYTES,
     Convergence,
-    ConvergenceWarning,
     Cost,
     Engine,
     Inference,
@@ -269,11 +268,7 @@ class FactorGraph:
         if np.isneginf(score).any():
             if rule.method == "exact" or self._engine.impossible(self._scores, rule.max_bytes):
                 raise ValueError("no assignment is allowed")
-            warnings.warn(
-                f"{rule.method} inference found no assignment that is allowed: the one given breaks hard constraints",
-                ConvergenceWarning,
-                stacklevel=2,
-            )
+            warn(f"{rule.method} inference found no assignment that is allowed: the one given breaks hard constraints")
         warn_unless_converged(convergence, rule.method)
         return Assignment(y, float(score.sum()), convergence)
 

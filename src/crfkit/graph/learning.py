@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import sys
-import warnings
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
@@ -14,12 +12,13 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from crfkit.base.messages import is_watched, show, warn
 from crfkit.base.parameters import Estimator, check_number
 from crfkit.chain.beams import as_rule
 from crfkit.data.labels import allowed_by, collect_labels, label_array, label_numbers, label_sets
 from crfkit.features.encoders import FeatureSource
 from crfkit.graph.checks import float_array
-from crfkit.graph.engine import ConvergenceWarning, Inference, Scores, as_inference
+from crfkit.graph.engine import Inference, Scores, as_inference
 from crfkit.graph.factor_graph import FactorGraph
 from crfkit.graph.objective import LOSSES, GraphData, GraphObjective
 from crfkit.model.chain_model import damaged, plain_values, write_file
@@ -223,13 +222,13 @@ class GraphEstimator(Estimator):
         self.n_iter_ = result.iterations
         self.convergence_ = objective.convergence
         if objective.failures:
-            warnings.warn(
+            warn(
                 f"{objective.inference.method} inference did not converge in {objective.failures} of "
                 f"{result.evaluations} evaluations (last residual {objective.convergence.residual:.2g}); "
-                f"see 'inference' of {type(self).__name__}",
-                ConvergenceWarning,
-                stacklevel=2,
+                f"see 'inference' of {type(self).__name__}"
             )
+        if text := LBFGS().shortfall(result, self.max_iter, self.tol):
+            self._say_not_converged(text)
         return self
 
     def objective(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> GraphObjective:
@@ -242,11 +241,11 @@ class GraphEstimator(Estimator):
         return self._make_objective(self._graphs(self._listed(X), grow=not fitted), columns, sample_weight)
 
     def _watch(self) -> Callback | None:
-        if not self.verbose:
+        if not is_watched(self.verbose):
             return self.callback
 
         def watch(progress: Progress, w: Floats) -> bool | None:
-            print(progress, file=sys.stderr, flush=True)
+            show(progress, self.verbose)
             return None if self.callback is None else self.callback(progress, w)
 
         return watch

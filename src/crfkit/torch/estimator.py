@@ -6,7 +6,6 @@ import copy
 import itertools
 import math
 import os
-import sys
 import time
 from collections.abc import Sequence
 from typing import Any, Self
@@ -17,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from crfkit.base.checkpoints import Checkpoint, State, digest, seconds_of
+from crfkit.base.messages import show
 from crfkit.base.parameters import Estimator, check_number
 from crfkit.chain import Constraints
 from crfkit.chain.beams import Beam
@@ -490,9 +490,7 @@ class NeuralCRF(Estimator):
             value, active = total / max(1, len(order)), int(np.count_nonzero(weight))
             progress = Progress(epoch, value, float(norm), active, step, batches, seconds, scores)
             self.history_.append(progress)
-            if self.verbose:
-                numbers = {"epoch": epoch, "loss": value, "seconds": seconds, **scores}
-                print("  ".join(f"{k} {v:.4g}" for k, v in numbers.items()), file=sys.stderr, flush=True)
+            show(progress, self.verbose)
             if held_out is not None and self.early_stopping is not None:
                 score = scores.get("f1", scores["accuracy"])
                 waited += 1

@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 
 from crfkit import _core
 from crfkit.base.checkpoints import State
+from crfkit.base.messages import counted
 from crfkit.base.threads import resolve_threads
 from crfkit.training.objective import Change, Objective
-from crfkit.training.optimiser import Algorithm, Progress, Reason, Result, Settings
+from crfkit.training.optimiser import INTERRUPTED, Algorithm, Progress, Reason, Result, Settings
 
 Vector = NDArray[np.float64]
 
@@ -221,6 +222,6 @@ class LBFGS(Algorithm):
                     message = f"the objective fell by less than {tol:g} over {self.period} iterations"
                     return search.done("tolerance", message)
                 keep.tick()
-            return search.done("max_iter", f"stopped after {max_iter} iterations")
+            return search.done("max_iter", f"stopped after {counted(max_iter or 0, 'iteration')}")
         except KeyboardInterrupt:
-            return search.done("interrupted", "interrupted; the best weights so far are kept")
+            return search.done("interrupted", INTERRUPTED)

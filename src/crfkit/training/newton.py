@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crfkit.base.checkpoints import State
+from crfkit.base.messages import counted
 from crfkit.training.objective import Change, Objective
-from crfkit.training.optimiser import Algorithm, Progress, Reason, Result, Settings
+from crfkit.training.optimiser import INTERRUPTED, Algorithm, Progress, Reason, Result, Settings
 
 Vector = NDArray[np.float64]
 
@@ -96,7 +97,7 @@ class NewtonCG(Algorithm):
                         continue
                     return done("converged", "the gradient vanishes")
                 if max_iter is not None and iteration >= max_iter:
-                    return done("max_iter", f"stopped after {max_iter} iterations")
+                    return done("max_iter", f"stopped after {counted(max_iter or 0, 'iteration')}")
                 if not np.isfinite(radius):
                     curvature = abs(float(gradient @ objective.hessian_product(w, gradient)))
                     radius = norm**3 / max(curvature, 1e-10 * norm**2)
@@ -131,7 +132,7 @@ class NewtonCG(Algorithm):
                     return done("precision", "no further descent is possible in this precision")
                 keep.tick()
         except KeyboardInterrupt:
-            return done("interrupted", "interrupted; the best weights so far are kept")
+            return done("interrupted", INTERRUPTED)
 
     def _step(self, times: Callable[[Vector], Vector], gradient: Vector, radius: float) -> tuple[Vector, float]:
         """An approximate minimiser of q in the ball, and how far it lowers q."""

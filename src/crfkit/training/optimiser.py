@@ -24,6 +24,11 @@ Reason = Literal[
     "converged", "tolerance", "precision", "beams", "max_iter", "callback", "early_stopping", "interrupted"
 ]
 
+#: The message of a search that was interrupted.
+INTERRUPTED = "interrupted; the best weights so far are kept"
+#: What a training that ends at ``max_iter`` tells its caller.
+SHORTFALL = "training {}, before it had converged: raise 'max_iter', or 'tol' if this is near enough"
+
 
 @dataclass(frozen=True)
 class Progress:
@@ -148,6 +153,12 @@ class Algorithm(ABC):
         """Raises if a parameter is out of range."""
         for name, rule in self.rules.items():
             check_number(self, name, getattr(self, name), **rule)
+
+    def shortfall(self, result: Result, max_iter: int | None, tol: float) -> str | None:
+        """What to tell a caller whose ``max_iter`` ended the search before it had converged; None for nothing."""
+        if result.reason != "max_iter" or not max_iter:
+            return None
+        return SHORTFALL.format(result.message)
 
     def minimize(
         self,

@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crfkit.base.checkpoints import State
-from crfkit.training.optimiser import Algorithm, Progress, Reason, Result, Settings
+from crfkit.base.messages import counted
+from crfkit.training.optimiser import INTERRUPTED, Algorithm, Progress, Reason, Result, Settings
 from crfkit.training.sequences import SequenceObjective
 
 Vector = NDArray[np.float64]
@@ -75,7 +76,7 @@ class Stochastic(Algorithm):
         objective.begin(w)
         done, begun = 0, False
         reason: Reason = "max_iter"
-        message = f"stopped after {limit} passes"
+        message = f"stopped after {counted(limit, 'pass')}"
         losses: list[float] = []
         entropy_weight = objective.entropy_weight
         ramp = objective.ramp if entropy_weight and objective.n_unlabelled else 0
@@ -114,14 +115,20 @@ class Stochastic(Algorithm):
                     reason, message = "tolerance", f"the losses changed by less than {tol:g} over 5 passes"
                     break
                 keep.tick()
+            objective.entropy_weight = entropy_weight
+            # the likelihood is no goal of a perceptron, and takes a pass of its own
+            final = objective.value(w) if self.convex else losses[-1] if losses else 0.0
         except KeyboardInterrupt:
             w = objective.weights(self.averaged) if begun else w
-            reason, message = "interrupted", "interrupted; the best weights so far are kept"
+            final = losses[-1] if losses else float("nan")  # whoever interrupts does not want to wait for a pass
+            reason, message = "interrupted", INTERRUPTED
         finally:
             objective.entropy_weight = entropy_weight
-        # the likelihood is no goal of a perceptron, and takes a pass of its own
-        final = objective.value(w) if self.convex else losses[-1] if losses else 0.0
         return Result(w, final, done, done, reason, message)
+
+    def shortfall(self, result: Result, max_iter: int | None, tol: float) -> str | None:
+        """As scikit-learn's SGD and perceptron: nothing where ``tol`` is 0; nor after the default number of passes."""
+        return super().shortfall(result, max_iter, tol) if tol else None
 
     @property
     def averaged(self) -> bool:

@@ -58,6 +58,9 @@ class _SuiteCRF(CRF):
     _sums = True
     _listener: Any = None
 
+    def _say_not_converged(self, text: str) -> None:
+        """Nothing, as CRFsuite."""
+
     def _callback(self, model: Any) -> Callback | None:
         return None if self._listener is None else self._listener(model)
 

@@ -1,0 +1,42 @@
+"""What is said while computing: warnings, and the log ``crfkit``, which nobody sees who has not asked for it."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import warnings
+
+#: Progress at INFO, warnings at WARNING.
+log = logging.getLogger("crfkit")
+log.addHandler(logging.NullHandler())
+
+
+def counted(n: int, noun: str, form: str = "") -> str:
+    """A number of things, in the form that ``format`` takes.
+
+    >>> counted(1, "pass"), counted(2, "pass"), counted(0, "token")
+    ('1 pass', '2 passes', '0 tokens')
+    """
+    return f"{n:{form}} {noun}{'' if n == 1 else 'es' if noun.endswith('s') else 's'}"
+
+
+def is_watched(verbose: bool = False) -> bool:
+    """Whether anybody would see a line of progress."""
+    return verbose or log.isEnabledFor(logging.INFO)
+
+
+def show(progress: object, verbose: bool = False) -> None:
+    """A line of progress: in the log, and on standard error if ``verbose``."""
+    log.info("%s", progress)
+    if verbose:
+        print(progress, file=sys.stderr, flush=True)
+
+
+def warn(text: str, category: type[Warning] | None = None, stacklevel: int = 2) -> None:
+    """A warning, which is in the log too; by default scikit-learn's ConvergenceWarning, imported only here."""
+    if category is None:
+        from sklearn.exceptions import ConvergenceWarning
+
+        category = ConvergenceWarning
+    log.warning("%s", text)
+    warnings.warn(text, category, stacklevel=stacklevel + 1)
