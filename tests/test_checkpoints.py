@@ -159,6 +159,23 @@ def test_neural_crf(settings: dict[str, Any], tmp_path: Path, monkeypatch: pytes
         assert [p.value for p in crf.history_] == [p.value for p in whole.history_]
 
 
+def test_neural_crf_with_other_features(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    from crfkit.torch import NeuralCRF
+
+    y = [["A", "B"]]
+    words, path = [["a", "b"]], tmp_path / "run"
+    NeuralCRF(lambda x, t: {x[t]: 1.0}, hidden=(), max_iter=1, inputs="features", checkpoint=path).fit(words, y)
+    other = NeuralCRF(lambda x, t: {x[t]: 2.0}, hidden=(), max_iter=1, inputs="features", checkpoint=path)
+    with pytest.raises(ValueError, match="another training: training data differ"):
+        other.fit(words, y, resume=True)
+    path = tmp_path / "vectors"  # which differ in what print does not show
+    dense = NeuralCRF(hidden=(), max_iter=1, checkpoint=path)
+    dense.fit([[np.array([0.1, 0.2]), np.array([0.3, 0.4])]], y)
+    with pytest.raises(ValueError, match="another training: training data differ"):
+        dense.fit([[np.array([0.1, 0.2]), np.array([0.3, 0.4000001])]], y, resume=True)
+
+
 SCRIPT = """
 import os, signal, sys
 sys.path.insert(0, {tests!r})

@@ -6,7 +6,10 @@ import bz2
 import gzip
 import io
 import lzma
+import os
 import pickle
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -330,3 +333,23 @@ def test_the_other_corpora(data_folder: Path, monkeypatch: pytest.MonkeyPatch) -
     X, y = load_corpus("ocr_letters", "fold3")
     assert X[0].shape == (len(y[0]), 128)
     assert set(SIZES) | {"brown", "cmudict", "ingredients", "ocr_letters", "snakes_grid"} == set(corpora())
+
+
+def test_sets_of_attributes_have_one_order_in_every_process() -> None:
+    code = (
+        "from crfkit import CRF\n"
+        "X = [[{'b', 'a', 'd'}, {'k': {'z', 'c', 'y'}}], [frozenset('gfe')]]\n"
+        "crf = CRF(features=None).fit(X, [['A', 'B'], ['B']])\n"
+        "print(crf.weights_.tolist(), crf.model_.encoder.names())"
+    )
+    found = [
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2", "3")
+    ]
+    assert len(set(found)) == 1

@@ -7,6 +7,7 @@ from typing import Any, TypeVar, overload
 
 from crfkit.base.parameters import Estimator
 from crfkit.estimators import CRF, HMM, MEMM
+from crfkit.graph import FactorialCRF, GraphCRF, SkipChainCRF
 from crfkit.model.chain_model import ModelError, read_file
 
 __all__ = ["load"]
@@ -14,8 +15,7 @@ __all__ = ["load"]
 Path = str | os.PathLike[str]
 Kind = TypeVar("Kind", bound=Estimator)
 
-_CHAINS: dict[str, type[CRF | HMM | MEMM]] = {"crf": CRF, "hmm": HMM, "memm": MEMM}
-_GRAPHS = {"graph_crf": "GraphCRF", "skip_chain_crf": "SkipChainCRF", "factorial_crf": "FactorialCRF"}
+_KINDS = {kind._kind: kind for kind in (CRF, HMM, MEMM, GraphCRF, SkipChainCRF, FactorialCRF)}
 
 
 @overload
@@ -94,9 +94,4 @@ def _load(path: Path, features: Any, n_jobs: int | None, verify: bool) -> Estima
         except ModuleNotFoundError as e:
             raise ImportError(f"{name} is a neural CRF, which needs torch: pip install 'crfkit[torch]'") from e
         return NeuralCRF._restore(name, header, arrays, features)
-    if kind in _GRAPHS:
-        from crfkit import graph  # its estimators are made of the parts of this package
-
-        estimator: Estimator = getattr(graph, _GRAPHS[kind])._restore(name, header, arrays, features, n_jobs)
-        return estimator
-    return _CHAINS.get(kind, CRF)._restore(name, header, arrays, features, n_jobs)
+    return _KINDS.get(kind, CRF)._restore(name, header, arrays, features, n_jobs)

@@ -6,12 +6,13 @@ import html
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from crfkit.chain.constraints import CLOSING, OPENING, TAGS, chunk_part
+from crfkit.chain.constraints import TAGS, chunk_part, goes_on
 from crfkit.data.sequences import Columns
 
 __all__ = [
@@ -75,22 +76,9 @@ def spans(labels: Sequence[str]) -> list[Span]:
     >>> spans(["B-NP", "I-NP", "O", "I-VP", "I-NP"])
     [Span(kind='NP', start=0, end=2), Span(kind='VP', start=3, end=4), Span(kind='NP', start=4, end=5)]
     """
-    found = []
-    open_kind: str | None = None
-    start = 0
-    before = "O"
-    for t, label in enumerate(labels):
-        tag, kind = chunk_part(label)
-        begins = tag != "O" and (tag in OPENING or kind != open_kind or before in CLOSING)
-        if open_kind is not None and (begins or tag == "O"):
-            found.append(Span(open_kind, start, t))
-            open_kind = None
-        if begins:
-            open_kind, start = kind, t
-        before = tag
-    if open_kind is not None:
-        found.append(Span(open_kind, start, len(labels)))
-    return found
+    parts = [chunk_part(label) for label in labels]
+    starts = [t for t, part in enumerate(parts) if t == 0 or not goes_on(parts[t - 1], part)]
+    return [Span(parts[a][1], a, b) for a, b in pairwise([*starts, len(parts)]) if parts[a][0] != "O"]
 
 
 def require_known(y: Labels, name: str) -> None:

@@ -75,6 +75,14 @@ class ItemReader {
     return PyList_Check(h.ptr()) || PyTuple_Check(h.ptr()) || PyAnySet_Check(h.ptr());
   }
 
+  // A set by the order of its strings: its own order differs from process to process.
+  static nb::object in_order(nb::handle set) {
+    PyObject* list = PySequence_List(set.ptr());
+    if (list == nullptr) throw nb::python_error();
+    if (PyList_Sort(list) != 0) PyErr_Clear();  // something in it is no string, which is an error later
+    return nb::steal(list);
+  }
+
   void add_item(nb::handle item, int depth = 0) {
     constexpr int kDeepest = 32;
     if (depth > kDeepest)
@@ -87,7 +95,7 @@ class ItemReader {
         add_value(x, depth);
       }
     } else if (is_group(item)) {
-      for (nb::handle x : nb::borrow(item)) {
+      for (nb::handle x : PyAnySet_Check(item.ptr()) ? in_order(item) : nb::borrow(item)) {
         name_.resize(length);
         name_ += utf8(x, place_, "an attribute");
         out_.add_attribute(name_, 1.0);

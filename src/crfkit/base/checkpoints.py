@@ -35,9 +35,16 @@ def seconds_of(every: float | str) -> float:
 
 
 def digest(things: Iterable[Any]) -> str:
-    """A number of what arrays hold, and of anything else by its text."""
+    """A number of what arrays hold, also those in lists, and of anything else by its text.
+
+    >>> digest([[np.array([0.1])]]) == digest([[np.array([0.1 + 1e-12])]])
+    False
+    """
     sum_ = blake2b(digest_size=16)
     for x in things:
+        if isinstance(x, (list, tuple)):
+            sum_.update(digest(x).encode())
+            continue
         array = isinstance(x, np.ndarray)
         sum_.update(f"{x.dtype}{x.shape}".encode() if array else f"{x!r};".encode())
         if array:

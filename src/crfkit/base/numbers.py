@@ -1,10 +1,12 @@
-"""Arithmetic on logarithms."""
+"""Logarithms, ragged arrays, and arrays that are not to be written to."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 
 def log_sum_exp(x: Any) -> Any:
@@ -17,3 +19,34 @@ def log_sum_exp(x: Any) -> Any:
     safe = np.where(np.isneginf(top), 0.0, top)
     with np.errstate(divide="ignore"):  # recursion: log-sum-exp
         return safe + np.log(np.exp(x - safe).sum(axis=-1, keepdims=True))
+
+
+def inner_tokens(offsets: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Whether each token [N] has one of its own sequence before it: those that an edge leads into.
+
+    >>> inner_tokens(np.array([0, 2, 2, 5])).astype(int).tolist()
+    [0, 1, 0, 1, 1]
+    """
+    inner = np.ones(int(offsets[-1]), bool)
+    inner[offsets[:-1][np.diff(offsets) > 0]] = False
+    return inner
+
+
+def pieces(offsets: NDArray[np.int64], tokens: int) -> Iterator[tuple[int, int]]:
+    """Runs of sequences, first and last + 1, of at most so many tokens, but of at least one sequence.
+
+    >>> list(pieces(np.array([0, 2, 4, 9, 10]), 4))
+    [(0, 2), (2, 3), (3, 4)]
+    """
+    begin = 0
+    while begin < len(offsets) - 1:
+        end = max(begin + 1, int(np.searchsorted(offsets, offsets[begin] + tokens, side="right")) - 1)
+        yield begin, end
+        begin = end
+
+
+def frozen(x: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The same array, not to be written to."""
+    x = x.view()
+    x.flags.writeable = False
+    return x

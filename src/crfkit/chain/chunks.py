@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from crfkit.chain.constraints import CLOSING, OPENING, chunk_part
+from crfkit.base.numbers import inner_tokens, pieces
+from crfkit.chain.constraints import chunk_part, goes_on
 from crfkit.chain.inference import marginals
 from crfkit.chain.potentials import Floats, Potentials
 
@@ -34,8 +35,7 @@ class Chunks(NamedTuple):
 class ChunkLabels:
     """Which labels go on with a chunk, by the rules of :func:`crfkit.metrics.spans`.
 
-    Label j goes on with the chunk of the label i before it if both are of one type, i does not end chunks (E, L, S, U)
-    and j does not begin them (B, S, U). A chunk is a longest run of labels of which each goes on with the one before.
+    A chunk is a longest run of labels of which each goes on with the one before.
 
     Attributes
     ----------
@@ -44,16 +44,14 @@ class ChunkLabels:
     kind : int64 array [L]
         Number of each label's type, -1 for O.
     goes_on : bool array [L, L]
+        Whether label j goes on with the chunk of the label i before it.
     """
 
     def __init__(self, labels: Sequence[Any]) -> None:
         parts = [chunk_part(label) for label in labels]
         self.kinds = list(dict.fromkeys(kind for tag, kind in parts if tag != "O"))
         self.kind = np.array([self.kinds.index(kind) if tag != "O" else -1 for tag, kind in parts], np.int64)
-        leaves = np.array([tag not in CLOSING for tag, _ in parts])
-        enters = np.array([tag not in OPENING for tag, _ in parts])
-        same = (self.kind[:, None] == self.kind) & (self.kind >= 0)
-        self.goes_on = same & leaves[:, None] & enters
+        self.goes_on = np.array([[goes_on(a, b) for b in parts] for a in parts], bool)
         rows = [np.flatnonzero(self.kind == k) for k in range(len(self.kinds))]
         width = max(map(len, rows), default=0)
         # labels of each type [K, M], the first one again where there are fewer; of these, which count, and which go on
@@ -97,8 +95,7 @@ class _Walk:
         assert p.offsets is not None
         found = marginals(p, n_jobs, pairs=True)
         self.nodes, self.edges, self.labels, self.offsets = found.nodes, found.edges, labels, p.offsets
-        inner = np.ones(len(p.unary), bool)
-        inner[p.offsets[:-1][p.lengths > 0]] = False
+        inner = inner_tokens(p.offsets)
         self.into = np.where(inner, np.cumsum(inner) - 1, -1)  # edge into each token
         self.last = np.append(~inner[1:], True) if len(inner) else inner
 
@@ -135,13 +132,10 @@ def _parts(p: Potentials) -> Iterator[tuple[slice, Potentials]]:
     x = p.lattice
     most = max(1, _PIECE // p.n_labels**2)
     edges = np.concatenate([[0], np.cumsum(np.maximum(np.diff(x.offsets) - 1, 0))])
-    begin, n = 0, len(x.offsets) - 1
-    while begin < n:
-        end = max(begin + 1, int(np.searchsorted(x.offsets, x.offsets[begin] + most, side="right")) - 1)
+    for begin, end in pieces(x.offsets, most):
         a, b = x.offsets[begin], x.offsets[end]
         pairwise = x.pairwise[edges[begin] : edges[end]] if x.per_step else x.pairwise[0]
         yield slice(begin, end), Potentials(x.unary[a:b], pairwise, offsets=x.offsets[begin : end + 1] - a)
-        begin = end
 
 
 def chunk_probabilities(

@@ -33,10 +33,10 @@ SCHEMES = {
     "bioes": Scheme(frozenset({"BI", "BE", "II", "IE"}), frozenset("BS"), frozenset("ES")),
     "bilou": Scheme(frozenset({"BI", "BL", "II", "IL"}), frozenset("BU"), frozenset("LU")),
 }
-#: Tags of all schemes; of these, those that begin a chunk wherever they stand, and those after which none goes on.
+#: Tags of all schemes; of these and O, those that go on with no chunk, and those after which none goes on.
 TAGS = frozenset[str]().union(*(scheme.tags for scheme in SCHEMES.values()))
-OPENING = TAGS - {pair[1] for scheme in SCHEMES.values() for pair in scheme.within if pair[1] != "B"}
-CLOSING = TAGS - {pair[0] for scheme in SCHEMES.values() for pair in scheme.within}
+_OPENING = {"O"} | TAGS - {pair[1] for scheme in SCHEMES.values() for pair in scheme.within if pair[1] != "B"}
+_CLOSING = {"O"} | TAGS - {pair[0] for scheme in SCHEMES.values() for pair in scheme.within}
 
 
 def split_label(label: str) -> tuple[str, str]:
@@ -60,6 +60,17 @@ def chunk_part(label: Any) -> tuple[str, Any]:
     """
     tag, kind = split_label(label) if isinstance(label, str) else ("", "")
     return (tag, kind) if tag == "O" or tag in TAGS else ("I", label)
+
+
+def goes_on(before: tuple[str, Any], part: tuple[str, Any]) -> bool:
+    """Whether a label goes on with the chunk of the label before it, both as :func:`chunk_part` gives them.
+
+    They must be of one type, the one before must not end chunks (E, L, S, U), and this one not begin them (B, S, U).
+
+    >>> goes_on(("B", "NP"), ("I", "NP")), goes_on(("E", "NP"), ("I", "NP")), goes_on(("O", ""), ("I", "NP"))
+    (True, False, False)
+    """
+    return before[1] == part[1] and before[0] not in _CLOSING and part[0] not in _OPENING
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crfkit import _core
+from crfkit.base.numbers import inner_tokens
 from crfkit.base.shown import Record
 from crfkit.base.threads import resolve_threads
 from crfkit.chain.constraints import SCHEMES
@@ -158,10 +159,8 @@ class SpanEntropies:
         self.entropy = whole
         # sums[t]: of the steps that end at or before token t, one running sum over all sequences
         into = np.zeros(len(nodes))
-        inner = np.ones(len(nodes), bool)
-        inner[self.offsets[:-1][np.diff(self.offsets) > 0]] = False
-        into[inner] = steps
-        self._inner = inner
+        self._inner = inner_tokens(self.offsets)
+        into[self._inner] = steps
         self._sums = np.cumsum(into)
         self._lengths = np.diff(self.offsets)
 
@@ -351,6 +350,9 @@ def entity_probability(
     scheme: Literal["bio", "bioes", "bilou"] = "bio",
 ) -> float:
     """Exact probability that an entity of a type begins at ``start`` and ends before ``end``, no longer and no shorter.
+
+    Only labels in the scheme's order count: in ``"bio"`` an entity begins with B. ``CRF.predict_entities`` counts as
+    :func:`crfkit.metrics.spans` does, where an I may begin one, too; with constraints the two agree.
 
     Parameters
     ----------

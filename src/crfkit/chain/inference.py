@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from crfkit import _core
+from crfkit.base.numbers import inner_tokens
 from crfkit.base.shown import Record
 from crfkit.base.threads import resolve_threads
 from crfkit.chain.beams import Beam, as_rule, beam_core
@@ -114,11 +115,9 @@ class BeamMarginals(Marginals):
     def edges(self) -> NDArray[np.float64]:
         """The pairs' probabilities as an array [E, L, L], zero outside the beams."""
         out = np.zeros((len(self.edge_ptr) - 1, self.n_labels, self.n_labels))
-        inner = np.ones(len(self.ptr) - 1, bool)
-        inner[self.offsets[1:][np.diff(self.offsets) > 0] - 1] = False
-        for e, t in enumerate(np.flatnonzero(inner)):
-            a = self.labels[self.ptr[t] : self.ptr[t + 1]]
-            b = self.labels[self.ptr[t + 1] : self.ptr[t + 2]]
+        for e, t in enumerate(np.flatnonzero(inner_tokens(self.offsets))):
+            a = self.labels[self.ptr[t - 1] : self.ptr[t]]
+            b = self.labels[self.ptr[t] : self.ptr[t + 1]]
             block = self.edge_probabilities[self.edge_ptr[e] : self.edge_ptr[e + 1]]
             out[e][np.ix_(a, b)] = block.reshape(len(a), len(b))
         return out
@@ -420,12 +419,9 @@ def score(p: Potentials, path: ArrayLike | Sequence[ArrayLike]) -> Any:
     flat = _flat_path(p, path)
     tokens = np.arange(len(flat))
     steps = x.unary[tokens, flat].astype(np.float64)
-    if len(flat):
-        inner = np.ones(len(flat), bool)  # tokens with one of their own sequence before them
-        inner[x.offsets[:-1][x.offsets[:-1] < len(flat)]] = False
-        at = np.flatnonzero(inner)
-        edge = np.arange(len(at)) if x.per_step else np.zeros(len(at), np.int64)
-        steps[at] += x.pairwise[edge, flat[at - 1], flat[at]]
+    at = np.flatnonzero(inner_tokens(x.offsets))
+    edge = np.arange(len(at)) if x.per_step else np.zeros(len(at), np.int64)
+    steps[at] += x.pairwise[edge, flat[at - 1], flat[at]]
     sums = np.array([steps[a:b].sum() for a, b in zip(x.offsets[:-1], x.offsets[1:], strict=True)])
     return sums if p.offsets is not None else float(sums[0])
 

@@ -226,8 +226,8 @@ class ChainEstimator(Estimator):
 
     def sample(self, X: Any, n: int = 1, random_state: int | None = None) -> list[list[list[Any]]]:
         """Labellings drawn from p(y | x): ``n`` for every sequence."""
-        labels = self.model_.labels if self._is_fitted() else ()
         drawn = sample(self.potentials(X), n, random_state, self.n_jobs)
+        labels = self.model_.labels
         return [[[labels[j] for j in path] for path in paths.tolist()] for paths in drawn]
 
     def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:

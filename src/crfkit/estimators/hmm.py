@@ -15,6 +15,7 @@ from crfkit.base.checkpoints import Checkpoint, State, digest, seconds_of
 from crfkit.base.interrupts import searching
 from crfkit.base.messages import counted as in_words
 from crfkit.base.messages import is_watched, show, warn
+from crfkit.base.numbers import frozen
 from crfkit.base.parameters import check_number
 from crfkit.chain.inference import decode_flat, log_partition, marginals, score
 from crfkit.chain.potentials import Potentials
@@ -31,7 +32,6 @@ from crfkit.estimators.hmm_tables import (
     checked,
     column_encoder,
     dense_layout,
-    frozen,
     rows,
 )
 from crfkit.features.encoders import FeatureSource, as_columns
@@ -494,11 +494,9 @@ class HMM(ChainEstimator):
 
     def log_joint(self, X: Any, y: Any) -> Floats:
         """Log p(x, y) of every sequence with its labels, [S]."""
-        self._require_fitted()
         p = self._joint(X)
-        number = {label: k for k, label in enumerate(self.model_.labels)}
         assert p.offsets is not None
-        flat = label_numbers(y, list(number), p.offsets)
+        flat = label_numbers(y, self.model_.labels, p.offsets)
         return np.asarray(score(p, p.split(flat)))
 
     def log_likelihood(self, X: Any) -> Floats:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from crfkit.base.numbers import inner_tokens, pieces
 from crfkit.data.dataset import Dataset, Layout, WeightRules
 from crfkit.features.encoders import Encoder, PlanEncoder
 from crfkit.features.template import Template
@@ -26,13 +27,6 @@ def log(p: Floats) -> Floats:
 def exp(w: Floats) -> Floats:
     """What :func:`log` came from."""
     return np.where(w < _FLOOR + 1e-6, 0.0, np.exp(w))
-
-
-def frozen(p: Floats) -> Floats:
-    """The same array, not to be written to."""
-    p = p.view()
-    p.flags.writeable = False
-    return p
 
 
 def rows(counts: Floats, smoothing: float, possible: NDArray[np.bool_] | None = None) -> Floats:
@@ -189,11 +183,8 @@ class Counter:
             np.searchsorted(attributes, tokens[:, c])
             for attributes, c in zip(vocabulary.attributes, inner, strict=True)
         ]
-        filled = np.diff(data.offsets) > 0
-        self.first = data.offsets[:-1][filled]
-        later = np.ones(data.n_tokens, bool)
-        later[self.first] = False
-        self.inner = np.flatnonzero(later)
+        later = inner_tokens(data.offsets)
+        self.first, self.inner = np.flatnonzero(~later), np.flatnonzero(later)
 
     def known(self, y: NDArray[np.int32], n: int) -> tuple[Floats, Floats, list[Floats]]:
         """Counts where every label is known."""
@@ -233,10 +224,5 @@ class Counter:
     def pieces(self, per_token: int) -> Iterator[tuple[Dataset, tuple[int, int]]]:
         """Parts of the data of bounded size, and their tokens."""
         data = self.data
-        limit = max(1, (1 << 22) // per_token)
-        begin = 0
-        while begin < data.n_sequences:
-            first = int(data.offsets[begin])
-            end = max(begin + 1, int(np.searchsorted(data.offsets, first + limit, side="right")) - 1)
-            yield data.take(np.arange(begin, end)), (first, int(data.offsets[end]))
-            begin = end
+        for a, b in pieces(data.offsets, max(1, (1 << 22) // per_token)):
+            yield data.take(np.arange(a, b)), (int(data.offsets[a]), int(data.offsets[b]))

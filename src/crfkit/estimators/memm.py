@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from crfkit.base.numbers import inner_tokens
 from crfkit.chain.beams import Beam
 from crfkit.data.dataset import Dataset, Layout
 from crfkit.data.labels import LabelLists
@@ -51,8 +52,7 @@ def as_decisions(data: Dataset, labels: NDArray[np.int32], layout: Layout) -> tu
         layout.size,
     )
     previous = np.full(n_tokens, n, np.int64)
-    inner = np.ones(n_tokens, bool)
-    inner[data.offsets[:-1][np.diff(data.offsets) > 0]] = False
+    inner = inner_tokens(data.offsets)
     at = np.flatnonzero(inner)
     previous[at] = labels[at - 1]
     token = np.repeat(np.arange(n_tokens), np.diff(data.ptr))

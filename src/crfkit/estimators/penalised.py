@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from crfkit.base.checkpoints import Checkpoint, State, digest, seconds_of
 from crfkit.base.interrupts import searching
 from crfkit.base.messages import counted, is_watched, show, warn
+from crfkit.base.numbers import frozen
 from crfkit.base.parameters import check_number
 from crfkit.chain.beams import Adaptive, Beam, as_beam
 from crfkit.chain.constraints import Constraints
@@ -405,9 +406,7 @@ class PenalisedChain(ChainEstimator):
     def weights_(self) -> Vector:
         """The weights, in the order of :meth:`objective`; not to be written to."""
         self._require_fitted()
-        weights = self.model_.weights.view()
-        weights.flags.writeable = False
-        return weights
+        return frozen(self.model_.weights)
 
 
 class _Watch:

@@ -18,13 +18,12 @@ from numpy.typing import NDArray
 
 from crfkit import _core
 from crfkit.base.files import whole_file
-from crfkit.base.numbers import log_sum_exp
+from crfkit.base.numbers import inner_tokens, log_sum_exp, pieces
 from crfkit.base.shown import Record
 from crfkit.base.threads import resolve_threads
 from crfkit.chain.constraints import Constraints
 from crfkit.chain.potentials import Potentials
 from crfkit.data.dataset import Dataset, Layout
-from crfkit.data.sequences import Columns, Items
 from crfkit.features.encoders import Encoder, FeatureSource, ItemEncoder, PlanEncoder
 
 FORMAT = 2  # since 2, the header and every array have a checksum
@@ -140,7 +139,9 @@ class ChainModel(Record):
 
     def potentials(self, X: Any, n_jobs: int | None, dtype: Any = None) -> Iterator[Potentials]:
         """Potentials of sequences, piece by piece so that long inputs do not fill the memory."""
-        for piece in _pieces(self.encoder.read(X), max(1, _PIECE // self._scores_per_token)):
+        whole = self.encoder.read(X)
+        for a, b in pieces(whole.offsets, max(1, _PIECE // self._scores_per_token)):
+            piece = whole if b - a == len(whole) else whole[a:b]
             yield self.score(self.encoder.encode(piece, False, n_jobs), n_jobs, dtype)
 
     @property
@@ -258,34 +259,19 @@ class LocalChainModel(ChainModel):
     def score(self, data: Dataset, n_jobs: int | None, dtype: Any = None) -> Potentials:
         """Potentials of a data set, a batch; transitions have a matrix for every step."""
         p = super().score(data, n_jobs, dtype)
-        n, offsets = self.layout.n_labels, data.offsets
-        inner = np.ones(data.n_tokens, bool)
-        first = offsets[:-1][np.diff(offsets) > 0]
-        inner[first] = False
+        inner = inner_tokens(data.offsets)
+        first = ~inner
         steps = p.pairwise + p.unary[inner][:, None, :]
         steps -= log_sum_exp(steps)
-        unary = np.zeros((data.n_tokens, n), p.unary.dtype)
+        unary = np.zeros_like(p.unary)
         unary[first] = p.unary[first] - log_sum_exp(p.unary[first])
         if self.temperature != 1.0:
             unary, steps = unary / self.temperature, steps / self.temperature
-        return Potentials(unary, steps, offsets=offsets)
+        return Potentials(unary, steps, offsets=data.offsets)
 
     @property
     def _scores_per_token(self) -> int:
         return self.layout.n_labels**2
-
-
-def _pieces(X: Columns | Items, tokens: int) -> Iterator[Columns | Items]:
-    """Slices of about the given number of tokens, at least one sequence each."""
-    sizes = X.lengths.tolist()
-    begin, total = 0, 0
-    for i, size in enumerate(sizes):
-        if total and total + size > tokens:
-            yield X[begin:i]
-            begin, total = i, 0
-        total += size
-    if begin < len(sizes):
-        yield X[begin:] if begin else X
 
 
 def restore_encoder(config: dict[str, Any], arrays: dict[str, NDArray[Any]], function: Any) -> Encoder:

@@ -23,7 +23,7 @@ from crfkit.chain.beams import Beam
 from crfkit.data.labels import Entity, LabelLists, allowed_labels, collect_labels
 from crfkit.data.sequences import check_sequences
 from crfkit.metrics import evaluate, token_accuracy
-from crfkit.model.chain_model import ModelError, group, plain_values, write_file
+from crfkit.model.chain_model import damaged, group, plain_values, write_file
 from crfkit.model.entities import find_entities
 from crfkit.torch.inputs import Reader, make_reader, restore_reader
 from crfkit.torch.layer import CRF
@@ -33,7 +33,6 @@ from crfkit.training.optimiser import Callback, Progress
 
 __all__ = ["NeuralCRF"]
 
-_RULES = ("transitions", "start", "end")  # parts of the constraints, in the order of their constructor
 _NOT_SAVED = ("features", "constraints", "device", "callback", "checkpoint", "checkpoint_every")
 
 
@@ -41,6 +40,8 @@ def _as_arrays(x: Any) -> Any:
     """The same with arrays in place of tensors, and texts as keys, for a checkpoint."""
     if isinstance(x, Tensor):
         return x.detach().cpu().numpy()
+    if isinstance(x, tuple):
+        return tuple(map(_as_arrays, x))
     return {str(k): _as_arrays(v) for k, v in x.items()} if isinstance(x, dict) else x
 
 
@@ -412,8 +413,12 @@ class NeuralCRF(Estimator):
         if self.checkpoint is None:
             return {}
         rules = vars(self.constraints).values() if isinstance(self.constraints, Constraints) else [self.constraints]
+        reader = make_reader(self.inputs, X, self.get_params(deep=False))
+        reader.fit(X)
+        learned = (*reader.prepare(X), *targets)
         parts: dict[str, Any] = {
-            "training data": [*X, labels, *(t if t is None else t.numpy() for t in targets)],
+            "training data": [*_as_arrays(learned), labels],
+            "features of tokens": [reader.config(), *reader.arrays().values()],
             "held-out data": [x for side in held_out for x in (() if side is None else side)],
             "sample weights": [weights],
             "constraints of labels": rules,
@@ -487,7 +492,7 @@ class NeuralCRF(Estimator):
             self.history_.append(progress)
             show(progress, self.verbose)
             if held_out is not None and self.early_stopping is not None:
-                score = scores.get("f1", scores.get("accuracy", next(iter(scores.values()), 0.0)))
+                score = scores.get("f1", scores["accuracy"])
                 waited += 1
                 if best is None or score > best[0]:
                     best, waited = (score, copy.deepcopy(modules.state_dict())), 0
@@ -626,17 +631,17 @@ class NeuralCRF(Estimator):
             arrays |= {f"{name}.{k}": v.detach().cpu().numpy() for k, v in module.state_dict().items()}
         rules = self.crf_.constraints
         if rules is not None:
-            arrays |= {f"constraints.{k}": getattr(rules, k) for k in _RULES}
+            arrays |= {f"constraints.{k}": v for k, v in vars(rules).items()}
         write_file(path, header, arrays)
 
     @classmethod
     def _restore(cls, name: str, header: dict[str, Any], arrays: dict[str, NDArray[Any]], features: Any) -> Self:
         """What a model file holds, on the CPU."""
-        try:
+        with damaged(name):
             params = {k: v for k, v in header["params"].items() if k in cls._parameters() and k not in _NOT_SAVED}
             rules = group(arrays, "constraints")
             if rules:
-                params["constraints"] = Constraints(*(rules[k].astype(bool) for k in _RULES))
+                params["constraints"] = Constraints(**rules)
             crf = cls(**params)
             reader = header["reader"]
             own = restore_reader(reader["kind"], reader["config"], group(arrays, "reader"), features)
@@ -644,6 +649,4 @@ class NeuralCRF(Estimator):
             for prefix, module in (("network", crf.network_), ("crf", crf.crf_)):
                 module.load_state_dict({k: torch.from_numpy(np.array(v)) for k, v in group(arrays, prefix).items()})
                 module.eval()
-        except (KeyError, TypeError, RuntimeError, AttributeError) as e:
-            raise ModelError(f"{name}: the model is damaged: {e}") from e
         return crf

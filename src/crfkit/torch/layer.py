@@ -119,7 +119,7 @@ class CRF(nn.Module):
             rule = None
             if constraints is not None:
                 rule = torch.zeros(getattr(constraints, name).shape)
-                rule[~torch.from_numpy(getattr(constraints, name))] = -torch.inf
+                rule[torch.from_numpy(~getattr(constraints, name))] = -torch.inf
             # not in the state_dict, whose keys are torchcrf's
             self.register_buffer(f"_rule_{name}", rule, persistent=False)
         weight = None if class_weight is None else torch.as_tensor(class_weight, dtype=torch.float32)

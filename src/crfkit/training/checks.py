@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from crfkit.base.numbers import inner_tokens
 from crfkit.base.parameters import check_number
 from crfkit.chain.constraints import Constraints
 from crfkit.chain.inference import reachable
@@ -67,11 +68,9 @@ def sequence_weights(weights: ArrayLike | None, n: int) -> NDArray[np.float64] |
 def check_gold(numbers: NDArray[np.int32], data: Dataset, rules: Constraints, labels: Sequence[Any]) -> None:
     """Raises where the training labels break the rules: their likelihood would be zero."""
     offsets = data.offsets
-    inner = np.ones(data.n_tokens, bool)
     filled = np.diff(offsets) > 0
     first, last = offsets[:-1][filled], offsets[1:][filled] - 1
-    inner[first] = False
-    at = np.flatnonzero(inner)
+    at = np.flatnonzero(inner_tokens(offsets))
     at = at[(numbers[at - 1] >= 0) & (numbers[at] >= 0)]
     first, last = first[numbers[first] >= 0], last[numbers[last] >= 0]
     faults = [
