@@ -154,12 +154,32 @@ def test_sets_hold_what_is_promised(unit: Any, sharp: CRF) -> None:
 
 
 def test_large_sets_are_whole(sharp: CRF) -> None:
-    sets = PredictionSets(tempered(sharp, 20.0), "labellings")
+    sets = PredictionSets(tempered(sharp, 20.0), "labellings", max_size=None)
     sets.threshold_ = 1e-4
     x = ["2", "cups", "flour"]
     [found] = sets.predict([x])
     chances = oracle.probabilities(sets.crf.potentials([x])[0])
     assert len(found) == (chances >= 1e-4).sum() > 128
+
+
+@pytest.mark.parametrize("cap", [1, 3, 20])
+def test_sets_of_limited_size_hold_what_is_promised(cap: int, sharp: CRF) -> None:
+    crf = tempered(sharp, 3.0)
+    X = [list(x) for x in load_corpus("ingredients")[0][:60]] * 20
+    y = [rows[0] for rows in crf.sample(X, random_state=0)]
+    with pytest.raises(ValueError, match=f"no sets of at most {cap} labelling.* of 600 true ones; ask for a") as e:
+        PredictionSets(crf, "labellings", 0.98, cap).fit(X[:600], y[:600])
+    most = float(str(e.value).split("at most ")[2].split(",")[0])
+    sets = PredictionSets(crf, "labellings", most, cap).fit(X[:600], y[:600])  # what the error names is possible
+    found = sets.measure(X[600:], y[600:])
+    assert found.coverage == pytest.approx(most, abs=0.06)
+    given = sets.predict(X[600:])
+    assert max(map(len, given)) == cap
+    held = [truth in [c.labels for c in one] for one, truth in zip(given, y[600:], strict=True)]
+    assert found.coverage == np.mean(held)
+    assert found.size == np.mean([len(one) for one in given])
+    with pytest.raises(ValueError, match="'max_size' of PredictionSets must be an int >= 1 or None, got 0"):
+        PredictionSets(crf, "labellings", max_size=0)
 
 
 def test_thresholds() -> None:

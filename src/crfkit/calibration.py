@@ -9,9 +9,11 @@ from typing import Any, Literal, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from crfkit.base.messages import counted
+from crfkit.base.parameters import check_number
 from crfkit.chain.chunks import ChunkLabels, Chunks, chunk_probabilities
 from crfkit.chain.entropy import entropy
-from crfkit.chain.inference import log_partition, nbest, score
+from crfkit.chain.inference import NBest, log_partition, nbest, score
 from crfkit.chain.potentials import Potentials
 from crfkit.data.labels import Tagging
 from crfkit.estimators.chained import ChainEstimator
@@ -192,8 +194,10 @@ class PredictionSets:
         ``"spans"``: a sequence's set holds entities, and that fraction of all true entities is in the sets.
         ``"labellings"``: it holds whole labellings, and that fraction of the sets holds the true one.
     coverage : float, default=0.9
-        With less than the model gets right without sets, some of them are empty. Sets of whole labellings of
-        long sequences can have thousands of members.
+        With less than the model gets right without sets, some of them are empty.
+    max_size : int or None, default=1000
+        Most labellings in a set: the most probable ones; None for no limit. The threshold allows for it, so that the
+        promise holds; :meth:`fit` raises an error if so few labellings cannot keep it. Not used for spans.
 
     Attributes
     ----------
@@ -212,13 +216,18 @@ class PredictionSets:
     """
 
     def __init__(
-        self, crf: ChainEstimator, unit: Literal["spans", "labellings"] = "spans", coverage: float = 0.9
+        self,
+        crf: ChainEstimator,
+        unit: Literal["spans", "labellings"] = "spans",
+        coverage: float = 0.9,
+        max_size: int | None = 1000,
     ) -> None:
         _require("unit", unit, ("spans", "labellings"))
+        check_number(self, "max_size", max_size, 1, integer=True, optional=True)
         if not 0 < coverage < 1:
             raise ValueError(f"'coverage' of PredictionSets must lie between 0 and 1, got {coverage!r}")
         _require_chain(crf, "PredictionSets")
-        self.crf, self.unit, self.coverage = crf, unit, coverage
+        self.crf, self.unit, self.coverage, self.max_size = crf, unit, coverage, max_size
 
     def true_probabilities(self, X: Any, y: Any) -> list[Vector]:
         """What the model gives to each sequence's true labelling [1], or to each of its true entities [n]."""
@@ -241,8 +250,40 @@ class PredictionSets:
         -------
         self
         """
-        self.threshold_ = conformal_threshold(self.true_probabilities(X, y), self.coverage)
+        truth = self.true_probabilities(X, y)
+        threshold = conformal_threshold(truth, self.coverage)
+        if self.unit == "labellings" and self.max_size is not None and threshold * self.max_size < 1:
+            listed = self._listed(X, y)
+            truth = [p * inside for p, inside in zip(truth, listed, strict=True)]
+            n, most = len(listed), sum(listed) / (len(listed) + 1)
+            if self.coverage > most + 1e-9:
+                raise ValueError(
+                    f"no sets of at most {counted(self.max_size, 'labelling')} cover {self.coverage:g}: they hold "
+                    f"{sum(listed)} of {n} true ones; ask for a coverage of at most {np.floor(1000 * most) / 1000:g}, "
+                    "or raise 'max_size' of PredictionSets"
+                )
+            threshold = conformal_threshold(truth, self.coverage)
+        self.threshold_ = threshold
         return self
+
+    def _listed(self, X: Any, y: Any) -> list[bool]:
+        """Whether each sequence's true labelling is among the ``max_size`` best.
+
+        One that is not counts as of probability 0 in :meth:`fit`: no set holds it, and the threshold allows for that.
+        """
+        assert self.max_size is not None
+        crf, size, rows = self.crf, self.max_size, list(y)
+        number = {label: k for k, label in enumerate(crf.model_.labels)}
+        out: list[bool] = []
+        for p in crf.model_.potentials(X, crf.n_jobs, np.float64):
+            part = [[number.get(label, -1) for label in row] for row in rows[len(out) : len(out) + len(p)]]
+            gold = _gold_scores(p, crf.model_.labels, rows[len(out) : len(out) + len(p)], len(out))
+            chances = np.exp(np.minimum(gold - log_partition(p, crf.n_jobs), 0.0))
+            inside = chances * size >= 1  # one of probability c is among the best 1 / c
+            for i, best in _best(p, np.flatnonzero((chances > 0) & ~inside), size, crf.n_jobs):
+                inside[i] = bool((best.paths == part[i]).all(axis=1).any())
+            out += inside.tolist()
+        return out
 
     def predict(self, X: Any) -> list[list[Any]]:
         """The set of every sequence.
@@ -274,16 +315,16 @@ class PredictionSets:
         for p in crf.model_.potentials(X, crf.n_jobs, np.float64):
             log_z = log_partition(p, crf.n_jobs)
             out: dict[int, tuple[NDArray[np.int32], Vector]] = {}
-            todo, k = np.arange(len(p)), 16
+            todo, most = np.arange(len(p)), self.max_size
+            k = 16
             while len(todo):  # for most sequences a few labellings are enough
+                k = k if most is None else min(k, most)
                 more = []
-                for some in np.array_split(todo, 1 + k * int(p.lengths[todo].sum()) // _PATHS):
-                    q = p if len(some) == len(p) else Potentials.batch([p[i] for i in some.tolist()])
-                    for i, best in zip(some.tolist(), nbest(q, k, n_jobs=crf.n_jobs), strict=True):
-                        chances = np.exp(np.minimum(best.scores - log_z[i], 0.0))
-                        n = int((chances >= self.threshold_).sum())
-                        out[i] = best.paths[:n].copy(), chances[:n]
-                        more += [i] if n == k else []
+                for i, best in _best(p, todo, k, crf.n_jobs):
+                    chances = np.exp(np.minimum(best.scores - log_z[i], 0.0))
+                    n = int((chances >= self.threshold_).sum())
+                    out[i] = best.paths[:n].copy(), chances[:n]
+                    more += [i] if n == k != most else []
                 todo, k = np.array(more, np.int64), 8 * k
             yield from (out[i] for i in range(len(p)))
 
@@ -291,7 +332,18 @@ class PredictionSets:
         """Coverage of the true labels of other data, mean size of the sets, and the fraction that is empty."""
         truth = np.concatenate([np.zeros(0), *self.true_probabilities(X, y)])
         sizes = np.array([len(p) for p in self.probabilities(X)])
-        return Coverage(float((truth >= self.threshold_).mean()), float(sizes.mean()), float((sizes == 0).mean()))
+        inside = truth >= self.threshold_
+        if self.unit == "labellings" and (sizes == self.max_size).any():
+            inside &= self._listed(X, y)
+        return Coverage(float(inside.mean()), float(sizes.mean()), float((sizes == 0).mean()))
+
+
+def _best(p: Potentials, which: NDArray[np.int64], k: int, n_jobs: int | None) -> Iterator[tuple[int, NBest]]:
+    """The numbers of some sequences and their k best labellings, a bounded number of labels at a time."""
+    for some in np.array_split(which, 1 + k * int(p.lengths[which].sum()) // _PATHS):
+        if len(some):
+            q = p if len(some) == len(p) else Potentials.batch([p[i] for i in some.tolist()])
+            yield from zip(some.tolist(), nbest(q, k, n_jobs=n_jobs), strict=True)
 
 
 def conformal_threshold(probabilities: Sequence[Vector], coverage: float) -> float:
