@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 import oracle
 import pytest
+from sklearn.exceptions import NotFittedError
 
 import crfkit
 from crfkit import CRF, HMM, MEMM, chain
 from crfkit.calibration import PredictionSets, calibration_curve, conformal_threshold, fit_temperature
 from crfkit.data import load_corpus
+from crfkit.graph import SkipChainCRF
 from crfkit.metrics import spans
 
 
@@ -97,13 +99,17 @@ def test_the_temperature_minimises_the_held_out_loss(kind: Any, data: Any) -> No
 def test_temperature_at_its_bounds_and_of_unknown_labels() -> None:
     X, y = [["a", "b"], ["b"]], [["A", "B"], ["B"]]
     crf = CRF().fit(X, y)
-    assert fit_temperature(crf, X, y) == pytest.approx(0.02)
-    assert fit_temperature(crf, X, [["B", "A"], ["A"]]) == pytest.approx(50)
-    one = fit_temperature(crf, [["a", "a"]], [["A", "B"]])
-    assert fit_temperature(crf, [["a"], ["a", "a"]], [["new"], ["A", "B"]]) == pytest.approx(one)
+    with pytest.warns(UserWarning, match=r"at its bound, 0\.02: .* that the model is sure of"):
+        assert fit_temperature(crf, X, y) == pytest.approx(0.02)
+    with pytest.warns(UserWarning, match="at its bound, 50: .* worse than chance: check 'y'"):
+        assert fit_temperature(crf, X, [["B", "A"], ["A"]]) == pytest.approx(50)
+    X_held, y_held = [["a", "b"], ["b", "b"]], [["A", "B"], ["B", "A"]]
+    one = fit_temperature(crf, X_held, y_held)
+    assert 0.02 < one < 50
+    assert fit_temperature(crf, [["a"], *X_held], [["new"], *y_held]) == pytest.approx(one)
     with pytest.raises(ValueError, match="no sequence that the model holds for possible"):
         fit_temperature(crf, [["a"]], [["new"]])
-    with pytest.raises(ValueError, match="sequence 1 has 1 tokens, but 2 labels"):
+    with pytest.raises(ValueError, match="sequence 1 has 1 token, but 2 labels"):
         fit_temperature(crf, X, [["A", "B"], ["B", "B"]])
     with pytest.raises(TypeError, match="takes a CRF, HMM or MEMM, got int"):
         fit_temperature(3, X, y)  # type: ignore[arg-type]
@@ -131,6 +137,41 @@ def test_curves_count_what_is_right(sharp: CRF, data: Any) -> None:
         calibration_curve(sharp, X, y, unit="words")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="'bins' of calibration_curve"):
         calibration_curve(sharp, X, y, bins=0)
+
+
+@pytest.mark.parametrize("unit", ["spans", "tokens"])
+def test_curves_refuse_what_does_not_fit(unit: Any, sharp: CRF, data: Any) -> None:
+    X, y = data[2:]
+    with pytest.raises(ValueError, match=f"'X' holds {len(X)} sequences, 'y' labels for {len(y) - 1}"):
+        calibration_curve(sharp, X, y[:-1], unit)
+    with pytest.raises(ValueError, match="sequence 1 has 1 token, but 2 labels"):
+        calibration_curve(sharp, [["2"], ["2"]], [["B-QTY"], ["B-QTY", "O"]], unit)
+    empty: list[list[Any]] = [[], [[]]]
+    for nothing in empty:
+        with pytest.raises(ValueError, match="'X' and 'y' of calibration_curve hold no token"):
+            calibration_curve(sharp, nothing, nothing, unit)
+    with pytest.raises(NotFittedError):
+        calibration_curve(CRF(), X, y, unit)
+    for wrong in (3, CRF):
+        with pytest.raises(TypeError, match=f"calibration_curve of {unit} takes a CRF, HMM, MEMM or NeuralCRF, got"):
+            calibration_curve(wrong, X, y, unit)
+    assert calibration_curve(sharp, iter(X), y, unit).counts.sum() > 0
+
+
+def test_curves_of_spans_need_entities() -> None:
+    skip = SkipChainCRF(max_iter=2).fit([["a", "b"]], [["A", "B"]])
+    with pytest.raises(TypeError, match="of spans takes a CRF, HMM, MEMM or NeuralCRF, got SkipChainCRF"):
+        calibration_curve(skip, [["a", "b"]], [["A", "B"]])
+
+
+def test_sets_need_a_threshold(sharp: CRF, data: Any) -> None:
+    for unit in ("spans", "labellings"):
+        sets = PredictionSets(sharp, unit)
+        for use in (sets.predict, sets.probabilities, lambda X, sets=sets: sets.measure(X, data[3])):
+            with pytest.raises(NotFittedError, match="This PredictionSets instance is not fitted yet"):
+                use(data[2])
+    with pytest.raises(ValueError, match="of measure hold nothing"):
+        sets.fit(*data[2:]).measure([], [])
 
 
 @pytest.mark.parametrize("unit", ["spans", "labellings"])
