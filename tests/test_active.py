@@ -222,7 +222,7 @@ def test_pools_must_fit_the_model(trained: tuple[str, str], tmp_path: Path) -> N
     model = trained[1]
     rest = ("-m", model, "-o", str(tmp_path / "batch.txt"))
     pool = lines(tmp_path / "pool.txt", "c\tA\nd\tB\n\n")
-    assert "needs the 1 columns that the model was trained on, and no label, got 2" in fails(
+    assert "needs the 1 column that the model was trained on, and no label, got 2" in fails(
         "active", "next", pool, *rest
     )
     pool = lines(tmp_path / "pool.txt", "c\nd\n\nc\nd\n\ne\n\n")
@@ -262,7 +262,7 @@ def test_campaigns_need_labels_for_all(corpus: tuple[Any, Any]) -> None:
     not_fitted = pytest.importorskip("sklearn.exceptions").NotFittedError
     with pytest.raises(not_fitted):
         active.query(CRF(), X)
-    with pytest.raises(ValueError, match="'given' holds labels for 1 sequences, there are 2"):
+    with pytest.raises(ValueError, match="'given' holds labels for 1 sequence, 'X' holds 2"):
         active.query(CRF().fit([["a"]], [["A"]]), [["a"], ["b"]], given=[None])
 
 
@@ -284,7 +284,7 @@ def test_unlabelled_data_needs_the_columns(tmp_path: Path) -> None:
     a = lines(tmp_path / "a.txt", "a\tX\tA\n\nb\tY\tB\n\n")
     b = lines(tmp_path / "b.txt", "a\n\n")
     out = fails("train", a, "-m", str(tmp_path / "m"), "--unlabelled", b, "--entropy-weight", "0.1")
-    assert "b.txt has 1 columns, the labelled data 2 beside the label" in out
+    assert "b.txt has 1 column, the labelled data 2 beside the label" in out
 
 
 def test_unknown_labels_are_not_scored(trained: tuple[str, str], tmp_path: Path) -> None:

@@ -237,7 +237,7 @@ def test_bad_parameters_are_named(arguments: dict[str, Any], message: str) -> No
     ("x", "y", "message"),
     [
         (X, Y[:-1], "there are 4 sequences, but labels for 3"),
-        (X, [*Y[:-1], ["V"]], "sequence 3 has 3 tokens, but 1 labels"),
+        (X, [*Y[:-1], ["V"]], "sequence 3 has 3 tokens, but 1 label"),
         ([], [], "there is no sequence"),
         ([[]], [[]], "there is no label"),
         (X, ["DANV", *Y[1:]], "labels of sequence 0 must be a list"),

@@ -170,10 +170,10 @@ def test_hmm_generates() -> None:
 
 def test_hmm_errors() -> None:
     for args, text in [
-        (([["a"]], [["A", "B"]]), "sequence 0 has 1 tokens, but 2 labels"),
+        (([["a"]], [["A", "B"]]), "sequence 0 has 1 token, but 2 labels"),
         (([["a"]], [[1.5]]), "sequence 0, position 0: a label must be"),
         (([["a"]], None), "'n_states' of HMM must be given"),
-        (([["a"]], [["A"], ["B"]]), "there are 1 sequences, but labels for 2"),
+        (([["a"]], [["A"], ["B"]]), "there is 1 sequence, but labels for 2"),
     ]:
         with pytest.raises(ValueError, match=text):
             HMM().fit(*args)

@@ -104,7 +104,7 @@ def test_tables_out_and_in_again(library: str, maker: str, write: Any, monkeypat
     assert (list(data.X), list(data.y or [])) == (X, Y)
     wide = write([[("a", "b")]], columns=["word", "tag"])
     assert from_table(wide, ["word", "tag"], by="sequence").X[0] == [("a", "b")]
-    with pytest.raises(ValueError, match="sequence 1: 1 tokens, but 2 labels"):
+    with pytest.raises(ValueError, match="sequence 1: 1 token, but 2 labels"):
         write(X, [Y[0], ["A", "B"], Y[2]])
 
 
@@ -115,7 +115,7 @@ def test_faults() -> None:
         from_table({"s": [1, 1], "w": ["a", "b", "c"]}, "w", by="s")
     with pytest.raises(ValueError, match="'by' of from_table"):
         from_table({"s": [1, 1], "w": ["a", "b"]}, "w", by=[])
-    with pytest.raises(ValueError, match="sequence 0: 3 tokens, but 1 labels"):
+    with pytest.raises(ValueError, match="sequence 0: 3 tokens, but 1 label"):
         from_lists({"tokens": X, "tags": [["A"], ["A"], ["A"]]}, label="tags")
     with pytest.raises(ValueError, match="different lengths"):
         from_lists({"a": [["x"]], "b": [["x", "y"]]}, ["a", "b"])

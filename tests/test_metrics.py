@@ -118,7 +118,7 @@ def test_report_shows_its_means() -> None:
     assert [line.split()[0] for line in lines[-6:-3]] == ["all", "macro", "weighted"]
     assert repr(report) == "<Report: f1 0.6667, 4 tokens, 2 sequences>"
     assert "<th>&lt;Y&gt;</th><td>0.00</td>" in report._repr_html_()
-    assert repr(metrics.evaluate([[1]], [[1]])) == "<Report: accuracy 1.0000, 1 tokens, 1 sequences>"
+    assert repr(metrics.evaluate([[1]], [[1]])) == "<Report: accuracy 1.0000, 1 token, 1 sequence>"
     assert str(metrics.evaluate([], []))
 
 

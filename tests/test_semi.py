@@ -336,7 +336,7 @@ def test_what_is_given_may_contradict() -> None:
     crf = CRF(constraints="bio").fit([["a", "b"], ["c"]], [["B-X", "I-X"], ["O"]])
     with pytest.raises(ValueError, match="sequence 1: no labelling fits both 'given' and the model's constraints"):
         crf.predict([["a"], ["a", "b"]], given=[None, ["O", "I-X"]])
-    with pytest.raises(ValueError, match="'given' holds labels for 1 sequences, there are 3"):
+    with pytest.raises(ValueError, match="'given' holds labels for 1 sequence, 'X' holds 3"):
         crf.predict([["a"]] * 3, given=[None])
     with pytest.raises(ValueError, match="'entropy_weight' of CRF must be finite, got inf"):
         CRF(entropy_weight=float("inf")).fit([["a"]], [["A"]])

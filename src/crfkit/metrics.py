@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from crfkit.base.messages import counted
 from crfkit.chain.constraints import TAGS, chunk_part, goes_on
 from crfkit.data.sequences import Columns
 
@@ -98,12 +99,12 @@ def require_known(y: Labels, name: str) -> None:
 def _check(y_true: Labels, y_pred: Labels) -> None:
     require_known(y_true, "y_true")
     if len(y_true) != len(y_pred):
-        raise ValueError(f"{len(y_true)} true sequences, but {len(y_pred)} predicted ones")
+        raise ValueError(f"{counted(len(y_true), 'true sequence')}, but {len(y_pred)} predicted ones")
     for i, (a, b) in enumerate(zip(y_true, y_pred, strict=True)):
         if isinstance(a, str) or isinstance(b, str):
             raise TypeError(f"sequence {i} must be a list of labels, got {a if isinstance(a, str) else b!r}")
         if len(a) != len(b):
-            raise ValueError(f"sequence {i} has {len(a)} true labels, but {len(b)} predicted ones")
+            raise ValueError(f"sequence {i} has {counted(len(a), 'true label')}, but {len(b)} predicted ones")
 
 
 def token_accuracy(y_true: Labels, y_pred: Labels, sample_weight: ArrayLike | None = None) -> float:
@@ -307,7 +308,7 @@ class Report:
 
     def __repr__(self) -> str:
         name = "accuracy" if self.chunks is None else "f1"
-        return f"<Report: {name} {self.f1:.4f}, {self.tokens} tokens, {self.sequences} sequences>"
+        return f"<Report: {name} {self.f1:.4f}, {counted(self.tokens, 'token')}, {counted(self.sequences, 'sequence')}>"
 
     def _repr_html_(self) -> str:
         def row(name: str, s: Score) -> str:
@@ -317,8 +318,8 @@ class Report:
         head = "".join(f"<th>{name}</th>" for name in ("", "precision", "recall", "F1", "support"))
         body = "".join(row(name, score) for name, score in self._rows.items())
         means = "".join(row(name, score) for name, score in self._means().items())
-        right = f"{100 * self.accuracy:.2f}% of {self.tokens} tokens, "
-        right += f"{100 * self.sequence_accuracy:.2f}% of {self.sequences} sequences are right"
+        right = f"{100 * self.accuracy:.2f}% of {counted(self.tokens, 'token')}, "
+        right += f"{100 * self.sequence_accuracy:.2f}% of {counted(self.sequences, 'sequence')} are right"
         parts = f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody><tfoot>{means}</tfoot>"
         return f'<table class="crfkit-report">{parts}</table><p>{right}</p>'
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crfkit.active.strategies import Length, query
+from crfkit.base.messages import counted
 from crfkit.estimators.crf import CRF
 from crfkit.metrics import evaluate, require_known
 
@@ -105,9 +106,9 @@ def simulate(
     """
     require_known(y, "y")
     if len(X) != len(y):
-        raise ValueError(f"'X' holds {len(X)} sequences, 'y' labels for {len(y)}")
+        raise ValueError(f"'X' holds {counted(len(X), 'sequence')}, 'y' labels for {len(y)}")
     if len(X_test) != len(y_test):
-        raise ValueError(f"'X_test' holds {len(X_test)} sequences, 'y_test' labels for {len(y_test)}")
+        raise ValueError(f"'X_test' holds {counted(len(X_test), 'sequence')}, 'y_test' labels for {len(y_test)}")
     for name, number in (("start", start), ("pool", pool)):
         if number is not None and number < 1:
             raise ValueError(f"{name!r} of simulate must be >= 1, got {number}")

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from crfkit.base.messages import counted
 from crfkit.chain import kbest_entropy
 from crfkit.chain.entropy import UncertainSpan, confidence, entropy, margin, span_entropies, span_lengths
 from crfkit.chain.potentials import Potentials
@@ -100,7 +101,7 @@ def uncertainty(
         raise ValueError(f"'strategy' must be one of {', '.join(STRATEGIES)}, got {strategy!r}")
     crf._require_fitted()
     if given is not None and len(given) != len(X):
-        raise ValueError(f"'given' holds labels for {len(given)} sequences, there are {len(X)}")
+        raise ValueError(f"'given' holds labels for {counted(len(given), 'sequence')}, 'X' holds {len(X)}")
     if strategy == "random":
         crf.model_.encoder.read(X)  # only to see whether it could be read
         return np.random.default_rng(random_state).random(len(X))

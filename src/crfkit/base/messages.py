@@ -20,6 +20,15 @@ def counted(n: int, noun: str, form: str = "") -> str:
     return f"{n:{form}} {noun}{'' if n == 1 else 'es' if noun.endswith('s') else 's'}"
 
 
+def are_counted(n: int, noun: str) -> str:
+    """The same with its verb.
+
+    >>> are_counted(1, "graph"), are_counted(2, "graph")
+    ('is 1 graph', 'are 2 graphs')
+    """
+    return f"{'is' if n == 1 else 'are'} {counted(n, noun)}"
+
+
 def is_watched(verbose: bool = False) -> bool:
     """Whether anybody would see a line of progress."""
     return verbose or log.isEnabledFor(logging.INFO)

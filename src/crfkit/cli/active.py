@@ -69,8 +69,8 @@ def _pool(path: str, reading: Reading) -> Columns:
     n = reading.n_columns
     if reading.columns is None and n is not None and X.n_columns != n:
         raise DataError(
-            f"{path}: a pool needs the {n} columns that the model was trained on, and no label, "
-            f"got {X.n_columns} columns"
+            f"{path}: a pool needs the {counted(n, 'column')} that the model was trained on, and no label, "
+            f"got {counted(X.n_columns, 'column')}"
         )
     first: dict[tuple[Row, ...], int] = {}
     for i, rows in enumerate(_rows(X)):
@@ -169,7 +169,8 @@ def add_answers(
     n, known = _labelled(encoded(str(labelled), encoding)) if labelled.exists() else (X.n_columns, {})
     if X.n_columns != n:
         raise DataError(
-            f"{answers} has {X.n_columns} columns beside guess and answer, {labelled} has {n} beside the label"
+            f"{answers} has {counted(X.n_columns, 'column')} beside guess and answer, "
+            f"{labelled} has {n} beside the label"
         )
     guesses = table.select([table.n_columns - 1])
     seen = {x for labels in known.values() for x in labels} | {x for labels in guesses for x in labels}

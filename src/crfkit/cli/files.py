@@ -23,6 +23,7 @@ from typing import Any, TextIO
 import numpy as np
 
 from crfkit.base.files import whole_file
+from crfkit.base.messages import counted
 from crfkit.cli.options import Format, OptionError
 from crfkit.data import Columns, DataError, iter_columns, read_columns, read_conllu, read_crfsuite
 from crfkit.data.readers import CONLLU_COLUMNS, EncodedPath, open_source
@@ -177,7 +178,7 @@ def read_unlabelled(path: str, how: Reading, like: Any) -> Any:
             return table
         if table.n_columns < like.n_columns:
             n = like.n_columns
-            raise DataError(f"{path} has {table.n_columns} columns, the labelled data {n} beside the label")
+            raise DataError(f"{path} has {counted(table.n_columns, 'column')}, the labelled data {n} beside the label")
     return read_labelled(path, how)[0]
 
 
@@ -204,7 +205,7 @@ def model_columns(table: Columns, how: Reading) -> Columns:
     if table.n_columns == n + 1:  # a column of labels, as in training
         gold = int(how.label or -1) % table.n_columns
         return table.select([c for c in range(table.n_columns) if c != gold])
-    raise DataError(f"the model was trained on {n} columns (and a label), the file has {table.n_columns}")
+    raise DataError(f"the model was trained on {counted(n, 'column')} (and a label), the file has {table.n_columns}")
 
 
 def read_pieces(data: str, how: Reading) -> Iterator[tuple[Any, Any]]:

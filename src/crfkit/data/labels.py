@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from crfkit.base.messages import are_counted, counted
 from crfkit.data.dataset import Dataset
 from crfkit.data.sequences import Columns
 
@@ -135,7 +136,7 @@ def _check_lengths(y: Any, offsets: NDArray[np.int64], names: Names) -> None:
     unit, part = names
     lengths = np.diff(offsets)
     if len(y) != len(lengths):
-        raise ValueError(f"there are {len(lengths)} {unit}s, but labels for {len(y)}")
+        raise ValueError(f"there {are_counted(len(lengths), unit)}, but labels for {len(y)}")
     if isinstance(y, Columns):
         given = y.lengths
     else:
@@ -143,7 +144,7 @@ def _check_lengths(y: Any, offsets: NDArray[np.int64], names: Names) -> None:
     wrong = np.flatnonzero(given != lengths)
     if len(wrong):
         i = int(wrong[0])
-        raise ValueError(f"{unit} {i} has {lengths[i]} {part}s, but {given[i]} labels")
+        raise ValueError(f"{unit} {i} has {counted(lengths[i], part)}, but {counted(given[i], 'label')}")
 
 
 def _number(label: Any, number: Mapping[Any, int], place: str) -> int:

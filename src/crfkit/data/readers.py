@@ -168,11 +168,12 @@ def feed(builder: Any, piece: bytes, line: int, name: str) -> None:
 
 def _split_label(table: Columns, label: int | None, columns: Sequence[int] | None, name: str) -> Labelled:
     n = table.n_columns
+    there = "1 column" if n == 1 else f"{n} columns, 0 to {n - 1}"
     if label is not None and not -n <= label < n:
-        raise DataError(f"{name}: there is no label column {label}: the file has {n} columns, 0 to {n - 1}")
+        raise DataError(f"{name}: there is no label column {label}: the file has {there}")
     for c in columns or ():
         if not -n <= c < n:
-            raise DataError(f"{name}: there is no column {c}: the file has {n} columns, 0 to {n - 1}")
+            raise DataError(f"{name}: there is no column {c}: the file has {there}")
         if label is not None and c % n == label % n:
             raise DataError(f"{name}: column {c} holds the labels, so it cannot be learned from too")
     if columns is None:

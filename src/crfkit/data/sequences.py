@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crfkit import _core
+from crfkit.base.messages import counted
 from crfkit.base.shown import html_table
 
 Ints = NDArray[np.int64]
@@ -285,7 +286,8 @@ class Columns(_Ragged):
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        return f"<Columns: {len(self)} sequences, {len(self.ids)} tokens, {self.n_columns} columns>"
+        sizes = {"sequence": len(self), "token": len(self.ids), "column": self.n_columns}
+        return f"<Columns: {', '.join(counted(n, noun) for noun, n in sizes.items())}>"
 
     def __reduce__(self) -> Any:
         return _columns_from_arrays, (*self.strings.arrays(), self.ids, self.offsets)
@@ -360,7 +362,8 @@ class Items(_Ragged):
         return out
 
     def __repr__(self) -> str:
-        return f"<Items: {len(self)} sequences, {len(self.ptr) - 1} tokens, {len(self.names)} attributes>"
+        sizes = {"sequence": len(self), "token": len(self.ptr) - 1, "attribute": len(self.names)}
+        return f"<Items: {', '.join(counted(n, noun) for noun, n in sizes.items())}>"
 
     def __reduce__(self) -> Any:
         rest = (self.offsets, self.ptr, self.attr, self.value)

@@ -10,6 +10,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from crfkit.base.messages import counted
 from crfkit.base.parameters import Estimator
 from crfkit.chain.beams import Beam, as_rule
 from crfkit.chain.inference import decode_flat, log_partition, marginals, nbest, reachable, sample
@@ -72,7 +73,7 @@ class ChainEstimator(Estimator):
                 assert p.offsets is not None
                 if done + len(p) > len(given):
                     many = len(X) if hasattr(X, "__len__") else "more"
-                    raise ValueError(f"'given' holds labels for {len(given)} sequences, there are {many}")
+                    raise ValueError(f"'given' holds labels for {counted(len(given), 'sequence')}, 'X' holds {many}")
                 allowed = allowed_labels(given[done : done + len(p)], self.model_.labels, p.offsets)
                 p = Potentials(p.unary, p.pairwise, allowed=allowed, offsets=p.offsets)
                 dead = np.isneginf(reachable(p))
@@ -82,7 +83,7 @@ class ChainEstimator(Estimator):
                 done += len(p)
             yield p
         if given is not None and done != len(given):
-            raise ValueError(f"'given' holds labels for {len(given)} sequences, there are {done}")
+            raise ValueError(f"'given' holds labels for {counted(len(given), 'sequence')}, 'X' holds {done}")
 
     def predict(self, X: Any, *, given: Any = None, beam: Beam | str | None = None) -> list[list[Any]]:
         """The best labels of every sequence.

@@ -171,7 +171,8 @@ class HMM(ChainEstimator):
         encoder = column_encoder(columns.n_columns) if old is None else old.encoder.copy()
         if given and values and columns.n_columns != len(values):
             raise ValueError(
-                f"tokens have {columns.n_columns} columns, but HMM starts from a vocabulary of {len(values)}"
+                f"tokens have {in_words(columns.n_columns, 'column')}, but HMM starts from a "
+                f"vocabulary of {len(values)}"
             )
         if old is None and values:
             encoder.encode(values, True, 1)

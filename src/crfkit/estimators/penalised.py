@@ -468,7 +468,7 @@ def _held_out(X_dev: Any, y_dev: Any) -> tuple[Any, Any] | None:
     if X_dev is None:
         return None
     if len(X_dev) != len(y_dev):
-        raise ValueError(f"'X_dev' holds {len(X_dev)} sequences, 'y_dev' labels for {len(y_dev)}")
+        raise ValueError(f"'X_dev' holds {counted(len(X_dev), 'sequence')}, 'y_dev' labels for {len(y_dev)}")
     require_known(y_dev, "y_dev")
     return X_dev, y_dev
 

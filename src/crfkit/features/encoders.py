@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crfkit import _core
+from crfkit.base.messages import counted
 from crfkit.base.threads import resolve_threads
 from crfkit.data.dataset import Dataset
 from crfkit.data.sequences import Columns, Items, check_sequence, check_sequences
@@ -101,8 +102,8 @@ class PlanEncoder:
         if len(data.ids) and self.n_columns not in (None, data.n_columns):
             i = int(np.argmax(data.lengths > 0))
             raise ValueError(
-                f"sequence {i}, position 0: a token has {_columns(data.n_columns)}, but the model was trained on "
-                f"tokens of {_columns(self.n_columns or 1)}"
+                f"sequence {i}, position 0: a token has {counted(data.n_columns, 'column')}, but the model was trained "
+                f"on tokens of {counted(self.n_columns or 1, 'column')}"
             )
         return data
 
@@ -225,7 +226,10 @@ class ItemEncoder:
         for i, x in enumerate(X):
             items.append(list(function(x)))
             if len(x) != len(items[i]):
-                raise ValueError(f"sequence {i}: the feature function gave {len(items[i])} items for {len(x)} tokens")
+                raise ValueError(
+                    f"sequence {i}: the feature function gave {counted(len(items[i]), 'item')} "
+                    f"for {counted(len(x), 'token')}"
+                )
         return as_items(items)
 
     def read_one(self, x: Any, name: str) -> list[Any]:
@@ -285,10 +289,6 @@ class ItemEncoder:
             function = _missing(config["function"])
         names = _core.StringTable.from_arrays(arrays["names.bytes"], arrays["names.ends"])
         return cls(function, names, config.get("text"))
-
-
-def _columns(n: int) -> str:
-    return "1 column" if n == 1 else f"{n} columns"
 
 
 def _missing(name: str) -> Callable[..., Any]:

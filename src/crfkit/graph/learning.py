@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from crfkit.base.messages import is_watched, show, warn
+from crfkit.base.messages import are_counted, counted, is_watched, show, warn
 from crfkit.base.parameters import Estimator, check_number
 from crfkit.chain.beams import as_rule
 from crfkit.data.labels import allowed_by, collect_labels, label_array, label_numbers, label_sets
@@ -52,7 +52,7 @@ def share_right(
     """
     unit, part = names
     if y is None or len(y) != len(found):
-        raise ValueError(f"there are {len(found)} {unit}s, but labels for {0 if y is None else len(y)}")
+        raise ValueError(f"there {are_counted(len(found), unit)}, but labels for {0 if y is None else len(y)}")
     weights = np.ones(len(found)) if sample_weight is None else float_array(sample_weight, "'sample_weight'")
     if weights.shape != (len(found),) or not (weights >= 0).all():
         raise ValueError(f"'sample_weight' must be {len(found)} numbers >= 0")
@@ -61,7 +61,7 @@ def share_right(
         if labels is None:
             continue
         if len(labels) != len(answers):
-            raise ValueError(f"{unit} {g} has {len(answers)} {part}s, but {len(labels)} labels")
+            raise ValueError(f"{unit} {g} has {counted(len(answers), part)}, but {counted(len(labels), 'label')}")
         for label, answer in zip(labels, answers, strict=True):
             if not columns:
                 good = [_agrees(label, answer)]
@@ -205,7 +205,7 @@ class GraphEstimator(Estimator):
         if y is None or len(X) == 0:
             raise ValueError(f"there is no labelled {self._names[0]} to learn from")
         if len(y) != len(X):
-            raise ValueError(f"there are {len(X)} {self._names[0]}s, but labels for {len(y)}")
+            raise ValueError(f"there {are_counted(len(X), self._names[0])}, but labels for {len(y)}")
         columns = self._columns(y)
         self._set_labels(columns)
         graphs = self._graphs(X, grow=True)

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from crfkit.base.messages import counted
 from crfkit.data.readers import Labelled
 from crfkit.data.sequences import Columns
 
@@ -147,7 +148,7 @@ def from_table(
 
     def cut(flat: Sequence[Any], name: str) -> list[list[Any]]:
         if len(flat) != len(keys):
-            raise ValueError(f"column {name!r} has {len(flat)} rows, column {ids[0]!r} has {len(keys)}")
+            raise ValueError(f"column {name!r} has {counted(len(flat), 'row')}, column {ids[0]!r} has {len(keys)}")
         return [[flat[i] for i in rows] for rows in groups]
 
     texts = [cut(_text(_column(table, name), name), name) for name in wanted]
@@ -204,7 +205,7 @@ def from_lists(data: Any, columns: Sequence[str] | str = "tokens", *, label: str
     rows = _column_of_lists(data, label)
     for i, (a, b) in enumerate(zip(sequences, rows, strict=True)):
         if len(a) != len(b):
-            raise ValueError(f"sequence {i}: {len(a)} tokens, but {len(b)} labels in {label!r}")
+            raise ValueError(f"sequence {i}: {counted(len(a), 'token')}, but {counted(len(b), 'label')} in {label!r}")
     return Labelled(X, _labels(rows, names))
 
 
@@ -304,12 +305,12 @@ def _lists(
     width = len(rows[0]) if rows else 1
     names = list(columns) if columns is not None else ["token", *(f"column{c}" for c in range(1, width))]
     if len(names) != width:
-        raise ValueError(f"'columns' must name the {width} columns of the tokens, got {names!r}")
+        raise ValueError(f"'columns' must name {counted(width, 'column')} of the tokens, got {names!r}")
     out: dict[str, list[Any]] = {by: np.repeat(np.arange(len(lengths)), lengths).tolist()}
     out |= {name: [row[c] for row in rows] for c, name in enumerate(names)}
     if y is not None:
         for i, (n, labels) in enumerate(zip(lengths, y, strict=True)):
             if n != len(labels):
-                raise ValueError(f"sequence {i}: {n} tokens, but {len(labels)} labels")
+                raise ValueError(f"sequence {i}: {counted(n, 'token')}, but {counted(len(labels), 'label')}")
         out[label] = [value for labels in y for value in labels]
     return out

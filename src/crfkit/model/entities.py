@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from numbers import Real
 from typing import Any
+
+import numpy as np
 
 from crfkit.chain.chunks import ChunkLabels, chunk_probabilities, likely_chunks
 from crfkit.chain.inference import decode_flat
@@ -37,7 +38,8 @@ def find_entities(
         chunks = table.find(decode_flat(p, n_jobs), p.offsets)
         chances = chunk_probabilities(p, table, chunks, n_jobs)
     else:
-        if isinstance(threshold, bool) or not isinstance(threshold, Real) or not 0 < threshold <= 1:
+        given: Any = threshold
+        if isinstance(given, bool) or not isinstance(given, (int, float, np.number)) or not 0 < given <= 1:
             raise ValueError(f"'threshold' must be a number above 0 and at most 1, got {threshold!r}")
         chunks, chances = likely_chunks(p, table, threshold, n_jobs)
     out: list[list[Entity]] = [[] for _ in range(len(p))]

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from crfkit.base.messages import counted
 from crfkit.base.shown import Record
 from crfkit.chain.inference import decode_flat, marginals
 from crfkit.data.dataset import Dataset, Layout
@@ -251,7 +252,9 @@ def explain(model: ChainModel, x: Any, y: Sequence[Any] | None = None) -> Explan
         path = decode_flat(p, 1)
     else:
         if len(y) != data.n_tokens:
-            raise ValueError(f"'y' of explain must have a label for each of the {data.n_tokens} tokens, got {len(y)}")
+            raise ValueError(
+                f"'y' of explain must have a label for each of {counted(data.n_tokens, 'token')}, got {len(y)}"
+            )
         for t, label in enumerate(y):
             if label not in number:
                 raise ValueError(f"position {t}: {label!r} is not one of the model's labels")

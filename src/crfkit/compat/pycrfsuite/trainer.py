@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from crfkit import _core
+from crfkit.base.messages import counted
 from crfkit.compat.pycrfsuite.items import ItemSequence
 from crfkit.compat.pycrfsuite.parameters import ALIASES, LINE_SEARCHES, OPTIONS
 from crfkit.compat.pycrfsuite.training import Training
@@ -84,7 +85,7 @@ class BaseTrainer:
             items = Items.from_sequences(X, keep_zeros=True)
         labels = [_checked_labels(yseq, i) for i, yseq in enumerate(y)]
         if len(labels) != len(items):
-            raise ValueError(f"'X' holds {len(items)} sequences, 'y' labels for {len(labels)}")
+            raise ValueError(f"'X' holds {counted(len(items), 'sequence')}, 'y' labels for {len(labels)}")
         for i, (n, own) in enumerate(zip(items.lengths.tolist(), labels, strict=True)):
             if n != len(own):
                 raise ValueError(f"sequence {i}: The numbers of items and labels differ: |x| = {n}, |y| = {len(own)}")
