@@ -236,7 +236,7 @@ def test_the_command_line(writes: int, tmp_path: Path) -> None:
     assert run(*train, "model", *keep, "--resume") == 0
     assert (tmp_path / "model").read_bytes() == (tmp_path / "whole").read_bytes()
     assert not (tmp_path / "run").exists()
-    assert run(*train, "model", "--resume") == 1
+    assert run(*train, "model", "--resume") == 2
 
 
 def begun(path: Path, **settings: Any) -> None:
