@@ -225,6 +225,31 @@ def test_columns_of_integers() -> None:
             Columns.from_sequences(wrong)
 
 
+def test_one_array_of_all_tokens_is_refused() -> None:
+    """Arrays and lengths as hmmlearn takes them are no sequences."""
+    X, lengths = [[0, 0, 1, 1, 2], [2, 2, 0]], [5, 3]
+    column = np.concatenate(X)[:, None]
+    hmm: Any = given_hmm(0, warm_start=True, max_iter=1)
+    methods = "fit score decode predict score_samples aic bic log_likelihood predict_marginals predict_nbest sample"
+    for name in methods.split():
+        for flat in (column, column.ravel()):
+            with pytest.raises(ValueError, match=r"must be cut into sequences: np\.split\(X\.ravel\(\), np\.cumsum"):
+                getattr(hmm, name)(flat)
+        with pytest.raises(ValueError, match="got int 0; give one sequence as"):
+            getattr(hmm, name)(column.ravel().tolist())
+    for call in (hmm.fit, hmm.decode):
+        with pytest.raises(ValueError, match=r"an array of shape \(8, 1\) must be cut"):
+            call(column, lengths)
+    for call in (hmm.fit, hmm.score, hmm.log_joint):
+        for many in (lengths, np.array(lengths)):
+            with pytest.raises(ValueError, match=r"labels of sequence 0 must be a list.*no lengths.*np\.split"):
+                call(X, many)
+    cut = np.split(column.ravel(), np.cumsum(lengths)[:-1])
+    assert hmm.score(cut) == hmm.score(X)
+    assert hmm.score(np.array([[2]])) == hmm.score([[2]])  # one token is one sequence either way
+    assert hmm.score(np.array([[2, 0], [1, 1]])) == hmm.score([[2, 0], [1, 1]])
+
+
 def test_given_words(tmp_path: Path) -> None:
     hmm = HMM()
     hmm.vocabulary_ = [["sun", "rain"]]

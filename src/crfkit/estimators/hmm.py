@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Self
@@ -21,7 +21,7 @@ from crfkit.chain.inference import decode_flat, log_partition, marginals, score
 from crfkit.chain.potentials import Potentials
 from crfkit.data.dataset import Dataset
 from crfkit.data.labels import LabelLists, allowed_by, collect_labels, label_numbers, label_sets
-from crfkit.data.sequences import Columns, holds_integers
+from crfkit.data.sequences import CUT, Columns, holds_integers
 from crfkit.estimators.chained import ChainEstimator
 from crfkit.estimators.hmm_tables import (
     Counter,
@@ -222,7 +222,7 @@ class HMM(ChainEstimator):
         self, y: Any, offsets: NDArray[np.int64], known: tuple[Any, ...]
     ) -> tuple[tuple[Any, ...], NDArray[np.int32] | None, NDArray[np.bool_] | None]:
         """The labels, of which some are known before; their numbers, or else which ones each token may have."""
-        rows: Any = [None] * (len(offsets) - 1) if y is None else y
+        rows: Any = [None] * (len(offsets) - 1) if y is None else _label_rows(y)
         if not isinstance(rows, Columns):
             rows = [row if row is None or isinstance(row, str) else [_single(x) for x in row] for row in rows]
         some = isinstance(rows, Columns) or any(x is not None for row in rows for x in row or ())
@@ -440,9 +440,9 @@ class HMM(ChainEstimator):
             :math:`\\sum \\log p(x, y)`; :meth:`log_joint` gives it for each sequence.
         labels : list of lists of labels
         """
+        p = self._joint(X)
         if algorithm not in ("viterbi", "map"):
             raise ValueError(f"'algorithm' of decode must be 'viterbi' or 'map', got {algorithm!r}")
-        p = self._joint(X)
         if algorithm == "viterbi":
             paths = p.split(decode_flat(p, self.n_jobs))
         else:
@@ -464,7 +464,7 @@ class HMM(ChainEstimator):
     def score(self, X: Any, y: Any = None, sample_weight: ArrayLike | None = None) -> float:
         """With labels, the fraction of tokens labelled right; without, the log-likelihood of all sequences."""
         if y is not None:
-            return super().score(X, y, sample_weight)
+            return super().score(X, _label_rows(y), sample_weight)
         found = self.log_likelihood(X)
         return float(found.sum() if sample_weight is None else np.asarray(sample_weight) @ found)
 
@@ -496,7 +496,7 @@ class HMM(ChainEstimator):
         """Log p(x, y) of every sequence with its labels, [S]."""
         p = self._joint(X)
         assert p.offsets is not None
-        flat = label_numbers(y, self.model_.labels, p.offsets)
+        flat = label_numbers(_label_rows(y), self.model_.labels, p.offsets)
         return np.asarray(score(p, p.split(flat)))
 
     def log_likelihood(self, X: Any) -> Floats:
@@ -528,6 +528,16 @@ class HMM(ChainEstimator):
         tables = Tables.of_weights(np.asarray(model.weights), model.layout, vocabulary, model.info["unseen"])
         out._know(tables, vocabulary.of(model.info.get("integers", False)))
         return out
+
+
+def _label_rows(y: Any) -> Any:
+    """Labels of every sequence; lengths, which hmmlearn takes in their place, are refused."""
+    rows = y if isinstance(y, Columns) else list(y)
+    for i, row in enumerate(() if isinstance(y, Columns) else rows):
+        if row is not None and not isinstance(row, Iterable):
+            hint = f"HMM takes labels and no lengths, so cut one array into sequences: {CUT}"
+            raise ValueError(f"labels of sequence {i} must be a list, got {row!r}; {hint}")
+    return rows
 
 
 def _single(label: Any) -> Any:
