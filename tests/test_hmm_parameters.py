@@ -118,6 +118,24 @@ def test_fit_starts_from_given_parameters() -> None:
     assert anew.monitor_.history[0] != pytest.approx(likelihood)
 
 
+@pytest.mark.parametrize("zeros", [False, True])
+def test_smoothing_of_what_is_given_as_zero(zeros: bool) -> None:
+    """No unseen value, or some others: the objective is the same function from the first iteration on."""
+    X = [[0, 0, 1, 1, 2], [2, 2, 0]]
+    hmm = HMM(warm_start=True, max_iter=300, tol=0)
+    hmm.startprob_, hmm.transmat_ = [0.6, 0.4], [[0.7, 0.3], [0.4, 0.6]]
+    hmm.emissionprob_ = [[0.6, 0.4, 0.0], [0.0, 0.3, 0.7]] if zeros else [[0.5, 0.4, 0.1], [0.1, 0.3, 0.6]]
+    hmm.fit(X)
+    assert hmm.n_iter_ > 2
+    rises = np.diff(hmm.history_)
+    assert (rises >= -1e-9).all()
+    assert rises[0] > 50  # the prior wants no zeros
+    value, score = hmm.history_[-1], hmm.score(X)
+    hmm.fit(X)  # nothing is left to gain
+    assert hmm.history_[-1] == pytest.approx(value, rel=1e-6)
+    assert hmm.score(X) == pytest.approx(score, rel=1e-4)
+
+
 def test_monitor_is_the_likelihood_without_the_prior() -> None:
     X = draws(3, n=20)
     seen: list[Any] = []
@@ -280,6 +298,7 @@ def test_wrong_parameters_are_refused() -> None:
     start, transitions, emissions = parameters(0)
     for name, value, text in [
         ("startprob_", [0.5, 0.6], "'startprob_' of HMM must hold probabilities that sum to 1"),
+        ("startprob_", [1.2, -0.2], "'startprob_' of HMM must hold probabilities, which are not negative, got -0.2"),
         ("startprob_", [[1.0]], r"'startprob_' of HMM must have 1 dimensions, got shape \(1, 1\)"),
         ("transmat_", transitions[:2], "'transmat_' of HMM must be for as many labels as the rest"),
         ("transmat_", -transitions, "'transmat_' of HMM must hold probabilities"),

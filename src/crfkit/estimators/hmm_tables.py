@@ -43,6 +43,8 @@ def checked(value: Any, name: str, dimensions: int, rest: bool = False) -> Float
     p = np.array(value, np.float64)
     if p.ndim != dimensions or p.size == 0:
         raise ValueError(f"{name!r} of HMM must have {dimensions} dimensions, got shape {p.shape}")
+    if (p < 0).any():
+        raise ValueError(f"{name!r} of HMM must hold probabilities, which are not negative, got {p.min():g}")
     sums = p.sum(axis=-1)
     if not (p >= 0).all() or (sums > 1 + 1e-8).any() or not (rest or np.allclose(sums, 1, atol=1e-8)):
         rule = "at most 1" if rest else "1"
@@ -141,11 +143,16 @@ class Tables:
         return Tables(self.start, self.transitions, emissions)
 
     def prior(self, smoothing: float, transition_smoothing: float) -> float:
-        """The logarithm of the prior whose mode smoothed counts are, up to a constant."""
+        """The logarithm of the prior whose mode smoothed counts are, up to a constant.
+
+        Zeros of first labels and transitions stay zero in training, and have no term. Smoothing does away with those
+        of emissions, so they have one: without, the first objective would be another function than the rest.
+        """
         total = 0.0
-        for a, tables in ((smoothing, self.emissions), (transition_smoothing, [self.start, self.transitions])):
-            if a:
-                total += a * sum(float(log(x[x > 0]).sum()) for x in tables)
+        if smoothing:
+            total += smoothing * sum(float(log(x.ravel()).sum()) for x in self.emissions)
+        if transition_smoothing:
+            total += transition_smoothing * sum(float(log(x[x > 0]).sum()) for x in (self.start, self.transitions))
         return total
 
     def objective(
