@@ -73,6 +73,40 @@ def test_given_parameters_by_enumeration(seed: int) -> None:
     np.testing.assert_allclose(value, hmm.log_joint(X, best).sum())
 
 
+@pytest.mark.parametrize("columns", [1, 2])
+def test_what_is_impossible_has_no_probability(columns: int, tmp_path: Path) -> None:
+    hmm: Any = HMM(smoothing=0, transition_smoothing=0)
+    if columns == 1:
+        hmm.vocabulary_ = [["a", "b"]]
+        hmm.startprob_, hmm.transmat_, hmm.emissionprob_ = [1, 0], [[0.5, 0.5], [0, 1]], [[1, 0], [0.5, 0.5]]
+        X: list[Any] = [["a", "b"], ["b"], ["a", "new"], [], ["a", "b", "a", "b"]]
+    else:
+        hmm.fit([[("a", "x"), ("b", "x")], [("a", "x"), ("a", "x")]], [["A", "B"], ["A", "A"]])
+        X = [[("a", "x"), ("b", "x")], [("b", "x")], [("a", "x"), ("a", "new")], [], [("a", "x")]]
+    hmm.save(tmp_path / "hmm")
+    for model in (hmm, crfkit.load(tmp_path / "hmm")):
+        found = model.log_likelihood(X)
+        assert np.isneginf(found).tolist() == [False, True, True, False, False]
+        assert found[0] == pytest.approx(np.log(0.25 if columns == 1 else 0.5))
+        joint = model.log_joint(X, model.predict(X))
+        assert np.isneginf(joint).tolist() == np.isneginf(found).tolist()
+        assert model.score(X) == model.decode(X)[0] == model.decode(X, "map")[0] == model.score_samples(X)[0] == -np.inf
+        assert model.decode(X)[1] == model.predict(X)
+        assert model.aic(X) == model.bic(X) == np.inf
+        assert np.isfinite([model.score(X[:1]), model.aic(X[:1]), model.bic(X[:1]), model.decode(X[:1])[0]]).all()
+        assert model.score(X, sample_weight=[1, 0, 0, 1, 0]) == pytest.approx(found[0])
+
+
+def test_zeros_hold_however_improbable_the_rest() -> None:
+    hmm = HMM()
+    hmm.startprob_, hmm.transmat_, hmm.emissionprob_ = [1, 0], [[1, 0], [0, 1]], [[1e-9, 1 - 1e-9], [0.5, 0.5]]
+    X = [[0] * 100]
+    likelihood, labels = hmm.decode(X)
+    assert labels == [[0] * 100]
+    assert likelihood == pytest.approx(100 * np.log(1e-9))
+    assert hmm.score(X) == pytest.approx(likelihood)
+
+
 def test_information_criteria() -> None:
     X, hmm = draws(1), given_hmm(1)
     free = 2 + 3 * 2 + 3 * 3  # each distribution has one parameter less than outcomes

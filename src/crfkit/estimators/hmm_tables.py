@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,9 +19,17 @@ _FLOOR = -700.0  # logarithm of what stands for zero
 
 
 def log(p: Floats) -> Floats:
-    """Logarithms of probabilities; that of zero is a finite one that no labelling wants."""
+    """Logarithms of probabilities; that of zero is a finite one that no labelling wants.
+
+    Weights must be finite, as they are added up and taken apart; :func:`is_zero` tells which scores are infinite.
+    """
     with np.errstate(divide="ignore"):
         return np.maximum(np.log(p), _FLOOR)
+
+
+def is_zero(p: Floats) -> Floats:
+    """One where a probability is zero: sums of these count what makes a labelling impossible."""
+    return np.where(p == 0, 1.0, 0.0)
 
 
 def exp(w: Floats) -> Floats:
@@ -164,17 +172,25 @@ class Tables:
         pairs += [(c, e[:, :-1]) for c, e in zip(emissions, self.emissions, strict=True)]
         return sum(float((c * log(p)).sum()) for c, p in pairs) + self.prior(smoothing, transition_smoothing)
 
-    def weights(self, layout: Layout, vocabulary: Vocabulary) -> Floats:
-        """Weights of a chain model: an unseen value costs what the constant attribute says, a seen one the rest."""
+    @property
+    def has_zeros(self) -> bool:
+        """Whether anything is impossible."""
+        return any(not x.all() for x in (self.start, self.transitions, *self.emissions))
+
+    def weights(self, layout: Layout, vocabulary: Vocabulary, of: Callable[[Floats], Floats] = log) -> Floats:
+        """Weights of a chain model: an unseen value costs what the constant attribute says, a seen one the rest.
+
+        Scores are then sums of logarithms, or of what else is taken ``of`` probabilities.
+        """
         n = layout.n_labels
         w = np.zeros(layout.size)
         table = w[: len(layout.state_label)].reshape(-1, n)  # all attributes with all labels
         for attributes, e in zip(vocabulary.attributes, self.emissions, strict=True):
-            low = log(e[:, -1])
-            table[attributes] = (log(e[:, :-1]) - low[:, None]).T
+            low = of(e[:, -1])
+            table[attributes] = (of(e[:, :-1]) - low[:, None]).T
             table[vocabulary.constant] += low
-        w[layout.transition] = log(self.transitions).ravel()
-        w[layout.start : layout.start + n] = log(self.start)
+        w[layout.transition] = of(self.transitions).ravel()
+        w[layout.start : layout.start + n] = of(self.start)
         return w
 
 
