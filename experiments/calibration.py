@@ -37,7 +37,7 @@ NAMES = {
 
 def measure_sets(crf: CRF, unit: Any, X: Any, y: Any, splits: int, coverage: float) -> dict[str, float]:
     """Means over cuts of the data into calibration and evaluation halves."""
-    sets = PredictionSets(crf, unit, coverage)
+    sets = PredictionSets(crf, unit, coverage, max_size=None)
     truth = sets.true_probabilities(X, y)
     rng = np.random.default_rng(0)
     cuts = [np.array_split(rng.permutation(len(truth)), 2) for _ in range(splits)]

@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 import oracle
 import pytest
+from sklearn.exceptions import NotFittedError
 
 import crfkit
 from crfkit import CRF, HMM, MEMM, chain
 from crfkit.calibration import PredictionSets, calibration_curve, conformal_threshold, fit_temperature
 from crfkit.data import load_corpus
+from crfkit.graph import SkipChainCRF
 from crfkit.metrics import spans
 
 
@@ -97,13 +99,17 @@ def test_the_temperature_minimises_the_held_out_loss(kind: Any, data: Any) -> No
 def test_temperature_at_its_bounds_and_of_unknown_labels() -> None:
     X, y = [["a", "b"], ["b"]], [["A", "B"], ["B"]]
     crf = CRF().fit(X, y)
-    assert fit_temperature(crf, X, y) == pytest.approx(0.02)
-    assert fit_temperature(crf, X, [["B", "A"], ["A"]]) == pytest.approx(50)
-    one = fit_temperature(crf, [["a", "a"]], [["A", "B"]])
-    assert fit_temperature(crf, [["a"], ["a", "a"]], [["new"], ["A", "B"]]) == pytest.approx(one)
+    with pytest.warns(UserWarning, match=r"at its bound, 0\.02: .* that the model is sure of"):
+        assert fit_temperature(crf, X, y) == pytest.approx(0.02)
+    with pytest.warns(UserWarning, match="at its bound, 50: .* worse than chance: check 'y'"):
+        assert fit_temperature(crf, X, [["B", "A"], ["A"]]) == pytest.approx(50)
+    X_held, y_held = [["a", "b"], ["b", "b"]], [["A", "B"], ["B", "A"]]
+    one = fit_temperature(crf, X_held, y_held)
+    assert 0.02 < one < 50
+    assert fit_temperature(crf, [["a"], *X_held], [["new"], *y_held]) == pytest.approx(one)
     with pytest.raises(ValueError, match="no sequence that the model holds for possible"):
         fit_temperature(crf, [["a"]], [["new"]])
-    with pytest.raises(ValueError, match="sequence 1 has 1 tokens, but 2 labels"):
+    with pytest.raises(ValueError, match="sequence 1 has 1 token, but 2 labels"):
         fit_temperature(crf, X, [["A", "B"], ["B", "B"]])
     with pytest.raises(TypeError, match="takes a CRF, HMM or MEMM, got int"):
         fit_temperature(3, X, y)  # type: ignore[arg-type]
@@ -133,6 +139,41 @@ def test_curves_count_what_is_right(sharp: CRF, data: Any) -> None:
         calibration_curve(sharp, X, y, bins=0)
 
 
+@pytest.mark.parametrize("unit", ["spans", "tokens"])
+def test_curves_refuse_what_does_not_fit(unit: Any, sharp: CRF, data: Any) -> None:
+    X, y = data[2:]
+    with pytest.raises(ValueError, match=f"'X' holds {len(X)} sequences, 'y' labels for {len(y) - 1}"):
+        calibration_curve(sharp, X, y[:-1], unit)
+    with pytest.raises(ValueError, match="sequence 1 has 1 token, but 2 labels"):
+        calibration_curve(sharp, [["2"], ["2"]], [["B-QTY"], ["B-QTY", "O"]], unit)
+    empty: list[list[Any]] = [[], [[]]]
+    for nothing in empty:
+        with pytest.raises(ValueError, match="'X' and 'y' of calibration_curve hold no token"):
+            calibration_curve(sharp, nothing, nothing, unit)
+    with pytest.raises(NotFittedError):
+        calibration_curve(CRF(), X, y, unit)
+    for wrong in (3, CRF):
+        with pytest.raises(TypeError, match=f"calibration_curve of {unit} takes a CRF, HMM, MEMM or NeuralCRF, got"):
+            calibration_curve(wrong, X, y, unit)
+    assert calibration_curve(sharp, iter(X), y, unit).counts.sum() > 0
+
+
+def test_curves_of_spans_need_entities() -> None:
+    skip = SkipChainCRF(max_iter=2).fit([["a", "b"]], [["A", "B"]])
+    with pytest.raises(TypeError, match="of spans takes a CRF, HMM, MEMM or NeuralCRF, got SkipChainCRF"):
+        calibration_curve(skip, [["a", "b"]], [["A", "B"]])
+
+
+def test_sets_need_a_threshold(sharp: CRF, data: Any) -> None:
+    for unit in ("spans", "labellings"):
+        sets = PredictionSets(sharp, unit)
+        for use in (sets.predict, sets.probabilities, lambda X, sets=sets: sets.measure(X, data[3])):
+            with pytest.raises(NotFittedError, match="This PredictionSets instance is not fitted yet"):
+                use(data[2])
+    with pytest.raises(ValueError, match="of measure hold nothing"):
+        sets.fit(*data[2:]).measure([], [])
+
+
 @pytest.mark.parametrize("unit", ["spans", "labellings"])
 def test_sets_hold_what_is_promised(unit: Any, sharp: CRF) -> None:
     """Truths are drawn from the model itself, so that there are many: the coverage is then that of the formula."""
@@ -154,12 +195,32 @@ def test_sets_hold_what_is_promised(unit: Any, sharp: CRF) -> None:
 
 
 def test_large_sets_are_whole(sharp: CRF) -> None:
-    sets = PredictionSets(tempered(sharp, 20.0), "labellings")
+    sets = PredictionSets(tempered(sharp, 20.0), "labellings", max_size=None)
     sets.threshold_ = 1e-4
     x = ["2", "cups", "flour"]
     [found] = sets.predict([x])
     chances = oracle.probabilities(sets.crf.potentials([x])[0])
     assert len(found) == (chances >= 1e-4).sum() > 128
+
+
+@pytest.mark.parametrize("cap", [1, 3, 20])
+def test_sets_of_limited_size_hold_what_is_promised(cap: int, sharp: CRF) -> None:
+    crf = tempered(sharp, 3.0)
+    X = [list(x) for x in load_corpus("ingredients")[0][:60]] * 20
+    y = [rows[0] for rows in crf.sample(X, random_state=0)]
+    with pytest.raises(ValueError, match=f"no sets of at most {cap} labelling.* of 600 true ones; ask for a") as e:
+        PredictionSets(crf, "labellings", 0.98, cap).fit(X[:600], y[:600])
+    most = float(str(e.value).split("at most ")[2].split(",")[0])
+    sets = PredictionSets(crf, "labellings", most, cap).fit(X[:600], y[:600])  # what the error names is possible
+    found = sets.measure(X[600:], y[600:])
+    assert found.coverage == pytest.approx(most, abs=0.06)
+    given = sets.predict(X[600:])
+    assert max(map(len, given)) == cap
+    held = [truth in [c.labels for c in one] for one, truth in zip(given, y[600:], strict=True)]
+    assert found.coverage == np.mean(held)
+    assert found.size == np.mean([len(one) for one in given])
+    with pytest.raises(ValueError, match="'max_size' of PredictionSets must be an int >= 1 or None, got 0"):
+        PredictionSets(crf, "labellings", max_size=0)
 
 
 def test_thresholds() -> None:

@@ -331,3 +331,9 @@ def test_seconds() -> None:
 def test_a_model_file_says_nothing_of_checkpoints(tmp_path: Path) -> None:
     crf = CRF(checkpoint=tmp_path / "run").fit(*problem())
     assert not any("checkpoint" in name for name in crf.model_.params)
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_a_folder_is_no_checkpoint(resume: bool, tmp_path: Path) -> None:
+    with pytest.raises(IsADirectoryError, match="'checkpoint' must be a file, not a folder"):
+        CRF(checkpoint=tmp_path).fit([["a"]], [["A"]], resume=resume)

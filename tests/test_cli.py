@@ -435,6 +435,17 @@ def test_tag_entities_of_raw_text(tmp_path: Path) -> None:
     assert "bad.txt: not text in UTF-8" in run("tag", "-m", tmp_path / "model", bad, "--text", code=1).stderr
 
 
+@pytest.mark.parametrize("option", ["--entities", "--json"])
+def test_tokens_in_json_are_those_of_the_model(option: str, tmp_path: Path) -> None:
+    """A label column in the input does not change them."""
+    (tmp_path / "train.txt").write_text("2 B-QTY\neggs B-NAME\n\nsalt B-NAME\n")
+    (tmp_path / "bare.txt").write_text("2\neggs\n\nsalt\n")
+    run("train", tmp_path / "train.txt", "-m", tmp_path / "model", "-q")
+    outs = [run("tag", "-m", tmp_path / "model", tmp_path / f, option, "-q").stdout for f in ("train.txt", "bare.txt")]
+    assert outs[0] == outs[1]
+    assert [json.loads(line)["tokens"] for line in outs[0].splitlines()] == [["2", "eggs"], ["salt"]]
+
+
 def test_tag_entities_of_columns(folder: Path) -> None:
     out = run("tag", "-m", folder / "model", folder / "unseen.txt", "--entities", "-q").stdout
     records = [json.loads(line) for line in out.splitlines()]

@@ -131,8 +131,9 @@ def test_a_threshold_gives_all_probable_spans(corpus: Any) -> None:
     for a, b in zip(few, many, strict=True):
         assert {e[:4] for e in a if e.probability >= 0.05} <= {e[:4] for e in b}
     assert sum(map(len, many)) > sum(map(len, few))
-    for wrong in (0.0, -1.0, 1.5):
-        with pytest.raises(ValueError, match="'threshold' must be a probability"):
+    wrong: Any
+    for wrong in (0.0, -1.0, 1.5, 2, float("nan"), "a", True):
+        with pytest.raises(ValueError, match="'threshold' must be a number above 0 and at most 1, got"):
             crf.predict_entities(X[:1], threshold=wrong)
 
 

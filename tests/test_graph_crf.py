@@ -501,7 +501,10 @@ def fit(X: Any, y: Any, **params: Any) -> GraphCRF:
         (lambda: fit([F], [[0, 1]]), "graph 0 must be"),
         (lambda: fit([(F, E), ([["a"], ["b"]], E)], [[0, 1]] * 2), "graph 1: features must be numbers"),
         (lambda: fit([([[1], [1, 2]], E)], [[0, 1]]), "graph 0: features must be numbers in rows of one length"),
-        (lambda: fit([([[np.nan], [1]], E)], [[0, 1]]), "graph 0: features must be finite"),
+        (
+            lambda: fit([([[np.nan], [1]], E)], [[0, 1]]),
+            "graph 0: features of node 0 must be numbers from -1e10 to 1e10, got nan",
+        ),
         (lambda: fit([(F, [[0.5, 1.0]])], [[0, 1]]), "graph 0: edges must be ints"),
         (lambda: fit([(F, [["a", "b"]])], [[0, 1]]), "graph 0: edges must be ints"),
         (lambda: fit([(F, [[0, 1], [1]])], [[0, 1]]), "graph 0: edges must be ints"),
@@ -511,7 +514,10 @@ def fit(X: Any, y: Any, **params: Any) -> GraphCRF:
         (lambda: fit([(F, E), (np.zeros((2, 3)), E)], [[0, 1]] * 2), "features: graph 0 has 1, graph 1 has 3"),
         (lambda: fit([(F, E, [[1.0]]), (F, E)], [[0, 1]] * 2), "edge features: graph 0 has 1, graph 1 has 0"),
         (lambda: fit([(F, E, [["a"]])], [[0, 1]]), "graph 0: edge features must be numbers"),
-        (lambda: fit([(F, E, [[np.inf]])], [[0, 1]]), "graph 0: edge features must be finite"),
+        (
+            lambda: fit([(F, E, [[np.inf]])], [[0, 1]]),
+            "graph 0: edge features of edge 0 must be numbers from -1e10 to 1e10, got inf",
+        ),
         (lambda: fit([(F, E, None, [0.5])], [[0, 1]]), "graph 0: edge types must be ints"),
         (lambda: fit([(np.zeros((0, 1)), [])], [[]]), "there is no label to learn"),
         (lambda: fit([(F, E)], [3]), "labels of graph 0 must be a list, got 3"),
@@ -596,3 +602,24 @@ def test_graphs_without_nodes_or_edges() -> None:
     empty: Any = (np.zeros((0, 1)), [])
     crf = fit([(F, E), empty], [[0, 1], []])
     assert [p.tolist() for p in crf.predict([empty, (F, [])])] == [[], [0, 1]]
+
+
+@pytest.mark.parametrize("value", [1e300, -1.1e10, np.inf, np.nan])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_features_have_a_bound(value: float, sparse: bool) -> None:
+    from scipy.sparse import coo_array
+
+    good = np.array([[1e10, 0.0], [0.0, 1.0], [1.0, 2.0]])
+    bad = good.copy()
+    bad[2, 1] = value
+    edges = [[0, 1], [1, 2], [0, 2]]
+    as_given = coo_array if sparse else np.asarray
+    labels = ["a", "b", "a"]
+    fitted = GraphCRF(max_iter=1).fit([(np.ones((3, 2)), edges, np.ones((3, 2)))], [labels])
+    fitted.predict([(as_given(good), edges, as_given(good))])
+    for x, place in (((bad, good), "features of node 2"), ((good, bad), "edge features of edge 2")):
+        graphs = [(good, edges, good), (as_given(x[0]), edges, as_given(x[1]))]
+        with pytest.raises(ValueError, match=f"graph 1: {place} must be numbers from -1e10 to 1e10, got"):
+            fitted.predict(graphs)
+        with pytest.raises(ValueError, match=f"graph 1: {place} must be numbers from -1e10 to 1e10, got"):
+            GraphCRF().fit(graphs, [labels] * 2)

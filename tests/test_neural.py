@@ -229,6 +229,11 @@ def test_errors_name_the_sequence() -> None:
         crfkit.NeuralCRF().fit([np.zeros((2, 3)), np.zeros((2, 4))], [["a", "b"]] * 2)
 
 
+def test_labels_are_needed() -> None:
+    with pytest.raises(ValueError, match="'y' of fit must hold the labels of the sequences, got None"):
+        NeuralCRF().fit([["a"]], None)
+
+
 def test_errors_of_labels_and_weights() -> None:
     crf = crfkit.NeuralCRF(max_iter=1, random_state=0)
     with pytest.raises(ValueError, match="'sample_weight' must hold finite numbers"):

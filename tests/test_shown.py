@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
-from crfkit import CRF, HMM, Template, TokenFeatures, chain, metrics
+from crfkit import CRF, HMM, Template, TokenFeatures, calibration, chain, metrics
+from crfkit.calibration import Coverage
 from crfkit.data import Columns, Items
+from crfkit.estimators.hmm_tables import Monitor
 from crfkit.graph import SkipChainCRF
 
 X = [["two", "<cups>", "flour"], ["one", "egg"], ["salt"]] * 20
@@ -18,7 +20,14 @@ Y = [["B-Q", "B-U", "B-N"], ["B-Q", "B-N"], ["B-N"]] * 20
 def things() -> dict[str, Any]:
     crf = CRF(TokenFeatures(window=1), beam=chain.FixedSize(2), max_iter=3, constraints="bio").fit(X, Y)
     p = crf.potentials(X)
+    sets = calibration.PredictionSets(crf, "labellings")
+    fitted = calibration.PredictionSets(crf).fit(X, Y)
     return {
+        "sets": sets,
+        "fitted sets": fitted,
+        "coverage": fitted.measure(X, Y),
+        "curve": calibration.calibration_curve(crf, X, Y),
+        "monitor": Monitor([-1.5] * 200),
         "model": crf,
         "chain model": crf.model_,
         "not fitted": CRF(c2=0.1),
@@ -77,6 +86,14 @@ def test_short_and_whole(name: str) -> None:
 
 def test_what_is_said() -> None:
     crf = CRF(c2=0.5, max_iter=3).fit(X, Y)
+    assert repr(chain.marginals(crf.potentials(X[:1]))).endswith("nodes=<float64 [3, 3]>)")
+    curve = calibration.calibration_curve(crf, X, Y, bins=5)
+    assert repr(curve) == f"CalibrationCurve(bins=5, predictions={curve.counts.sum()}, ece={curve.ece:.4f})"
+    assert repr(calibration.PredictionSets(crf, "labellings")) == (
+        "PredictionSets(crf=CRF(c2=0.5, max_iter=3), unit='labellings', coverage=0.9, max_size=1000)"
+    )
+    assert repr(Monitor([-3.0, -2.5], True)) == "Monitor(iter=2, converged=True, log_likelihood=-2.5)"
+    assert repr(Coverage(0.9, 2.125, 0.0)) == "Coverage(coverage=0.9, size=2.125, empty=0)"
     assert repr(crf.potentials(X[:1])).startswith("Potentials(unary=<float64 [3, 3]>, pairwise=<float64 [3, 3]>")
     assert repr(crf.explain(X[0])) == "<Explanation: two/B-Q <cups>/B-U flour/B-N>"
     assert "reason='max_iter'" in repr(crf.result_)

@@ -9,9 +9,12 @@ from typing import Any, Literal, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from crfkit.base.messages import counted, warn
+from crfkit.base.parameters import check_number, not_fitted
+from crfkit.base.shown import Record, html_table, shown
 from crfkit.chain.chunks import ChunkLabels, Chunks, chunk_probabilities
 from crfkit.chain.entropy import entropy
-from crfkit.chain.inference import log_partition, nbest, score
+from crfkit.chain.inference import NBest, log_partition, nbest, score
 from crfkit.chain.potentials import Potentials
 from crfkit.data.labels import Tagging
 from crfkit.estimators.chained import ChainEstimator
@@ -24,8 +27,8 @@ _COLDEST, _HOTTEST = 0.02, 50.0
 _PATHS = 1 << 24  # labels of n-best lists held at a time
 
 
-@dataclass(frozen=True, eq=False)
-class CalibrationCurve:
+@dataclass(frozen=True, eq=False, repr=False)
+class CalibrationCurve(Record):
     """How often predictions of each confidence are right; print it for a table.
 
     Attributes
@@ -45,6 +48,9 @@ class CalibrationCurve:
         r"""Expected calibration error, :math:`\sum_b n_b / n \, |\text{accuracy}_b - \text{confidence}_b|`."""
         gap = np.abs(np.nan_to_num(self.accuracy) - np.nan_to_num(self.confidence))
         return float(self.counts @ gap / max(1, self.counts.sum()))
+
+    def _shown(self) -> dict[str, str]:
+        return {"bins": str(len(self.counts)), "predictions": str(self.counts.sum()), "ece": f"{self.ece:.4f}"}
 
     def __str__(self) -> str:
         edges = np.linspace(0, 1, len(self.counts) + 1)
@@ -85,7 +91,15 @@ def calibration_curve(
     _require("unit", unit, ("spans", "tokens"))
     if not isinstance(bins, int) or bins < 1:
         raise ValueError(f"'bins' of calibration_curve must be an int >= 1, got {bins!r}")
-    require_known(y, "y")
+    methods = ("predict_entities",) if unit == "spans" else ("predict", "predict_marginals")
+    if isinstance(crf, type) or not all(hasattr(crf, method) for method in methods):
+        raise TypeError(f"calibration_curve of {unit} takes a CRF, HMM, MEMM or NeuralCRF, got {type(crf).__name__}")
+    X = list(X) if isinstance(X, Iterator) else X
+    y = _known_rows(X, y)
+    for i, (x, row) in enumerate(zip(X, y, strict=True)):
+        _require_length(i, len(x), len(row))
+    if not any(map(len, y)):
+        raise ValueError("'X' and 'y' of calibration_curve hold no token")
     chance: list[float] = []
     right: list[bool] = []
     if unit == "spans":
@@ -164,6 +178,11 @@ def fit_temperature(crf: ChainEstimator, X: Any, y: Any) -> float:
     low, high = -float(np.log(_HOTTEST)), -float(np.log(_COLDEST))
     best = low if slope(low) >= 0 else high if slope(high) <= 0 else brentq(slope, low, high, xtol=1e-5)
     temperature = float(np.exp(-best))
+    if best in (low, high):
+        why = "follow the scores of the model worse than chance: check 'y'"
+        if best == high:
+            why = "are those that the model is sure of, almost without exception: use more, or other ones"
+        warn(f"the temperature is at its bound, {temperature:g}: the labels for fit_temperature {why}", UserWarning)
     crf.model_ = replace(crf.model_, temperature=temperature)
     return temperature
 
@@ -174,6 +193,12 @@ class Coverage(NamedTuple):
     coverage: float
     size: float
     empty: float
+
+    def __repr__(self) -> str:
+        return f"Coverage({', '.join(f'{k}={v:.4g}' for k, v in self._asdict().items())})"
+
+    def _repr_html_(self) -> str:
+        return html_table("Coverage", [(k, f"{v:.4g}") for k, v in self._asdict().items()])
 
 
 class PredictionSets:
@@ -192,8 +217,10 @@ class PredictionSets:
         ``"spans"``: a sequence's set holds entities, and that fraction of all true entities is in the sets.
         ``"labellings"``: it holds whole labellings, and that fraction of the sets holds the true one.
     coverage : float, default=0.9
-        With less than the model gets right without sets, some of them are empty. Sets of whole labellings of
-        long sequences can have thousands of members.
+        With less than the model gets right without sets, some of them are empty.
+    max_size : int or None, default=1000
+        Most labellings in a set: the most probable ones; None for no limit. The threshold allows for it, so that the
+        promise holds; :meth:`fit` raises an error if so few labellings cannot keep it. Not used for spans.
 
     Attributes
     ----------
@@ -212,13 +239,32 @@ class PredictionSets:
     """
 
     def __init__(
-        self, crf: ChainEstimator, unit: Literal["spans", "labellings"] = "spans", coverage: float = 0.9
+        self,
+        crf: ChainEstimator,
+        unit: Literal["spans", "labellings"] = "spans",
+        coverage: float = 0.9,
+        max_size: int | None = 1000,
     ) -> None:
         _require("unit", unit, ("spans", "labellings"))
+        check_number(self, "max_size", max_size, 1, integer=True, optional=True)
         if not 0 < coverage < 1:
             raise ValueError(f"'coverage' of PredictionSets must lie between 0 and 1, got {coverage!r}")
         _require_chain(crf, "PredictionSets")
-        self.crf, self.unit, self.coverage = crf, unit, coverage
+        self.crf, self.unit, self.coverage, self.max_size = crf, unit, coverage, max_size
+
+    def _shown(self) -> dict[str, str]:
+        names = ("crf", "unit", "coverage", "max_size", "threshold_")
+        return {k: shown(getattr(self, k)) for k in names if hasattr(self, k)}
+
+    def __repr__(self) -> str:
+        return f"PredictionSets({', '.join(f'{k}={v}' for k, v in self._shown().items())})"
+
+    def _repr_html_(self) -> str:
+        return html_table("PredictionSets", self._shown().items())
+
+    def _require_fitted(self) -> None:
+        if not hasattr(self, "threshold_"):
+            raise not_fitted(self)
 
     def true_probabilities(self, X: Any, y: Any) -> list[Vector]:
         """What the model gives to each sequence's true labelling [1], or to each of its true entities [n]."""
@@ -241,8 +287,40 @@ class PredictionSets:
         -------
         self
         """
-        self.threshold_ = conformal_threshold(self.true_probabilities(X, y), self.coverage)
+        truth = self.true_probabilities(X, y)
+        threshold = conformal_threshold(truth, self.coverage)
+        if self.unit == "labellings" and self.max_size is not None and threshold * self.max_size < 1:
+            listed = self._listed(X, y)
+            truth = [p * inside for p, inside in zip(truth, listed, strict=True)]
+            n, most = len(listed), sum(listed) / (len(listed) + 1)
+            if self.coverage > most + 1e-9:
+                raise ValueError(
+                    f"no sets of at most {counted(self.max_size, 'labelling')} cover {self.coverage:g}: they hold "
+                    f"{sum(listed)} of {n} true ones; ask for a coverage of at most {np.floor(1000 * most) / 1000:g}, "
+                    "or raise 'max_size' of PredictionSets"
+                )
+            threshold = conformal_threshold(truth, self.coverage)
+        self.threshold_ = threshold
         return self
+
+    def _listed(self, X: Any, y: Any) -> list[bool]:
+        """Whether each sequence's true labelling is among the ``max_size`` best.
+
+        One that is not counts as of probability 0 in :meth:`fit`: no set holds it, and the threshold allows for that.
+        """
+        assert self.max_size is not None
+        crf, size, rows = self.crf, self.max_size, list(y)
+        number = {label: k for k, label in enumerate(crf.model_.labels)}
+        out: list[bool] = []
+        for p in crf.model_.potentials(X, crf.n_jobs, np.float64):
+            part = [[number.get(label, -1) for label in row] for row in rows[len(out) : len(out) + len(p)]]
+            gold = _gold_scores(p, crf.model_.labels, rows[len(out) : len(out) + len(p)], len(out))
+            chances = np.exp(np.minimum(gold - log_partition(p, crf.n_jobs), 0.0))
+            inside = chances * size >= 1  # one of probability c is among the best 1 / c
+            for i, best in _best(p, np.flatnonzero((chances > 0) & ~inside), size, crf.n_jobs):
+                inside[i] = bool((best.paths == part[i]).all(axis=1).any())
+            out += inside.tolist()
+        return out
 
     def predict(self, X: Any) -> list[list[Any]]:
         """The set of every sequence.
@@ -252,6 +330,7 @@ class PredictionSets:
         list of lists of Entity, or of Tagging
             Entities in the order of the tokens; labellings, the best first.
         """
+        self._require_fitted()
         if self.unit == "spans":
             return [list(row) for row in self.crf.predict_entities(X, threshold=self.threshold_)]
         labels = self.crf.model_.labels
@@ -262,6 +341,7 @@ class PredictionSets:
 
     def probabilities(self, X: Any) -> list[Vector]:
         """Those of what :meth:`predict` gives."""
+        self._require_fitted()
         if self.unit == "labellings":
             return [p for _, p in self._labellings(X)]
         return [
@@ -274,24 +354,38 @@ class PredictionSets:
         for p in crf.model_.potentials(X, crf.n_jobs, np.float64):
             log_z = log_partition(p, crf.n_jobs)
             out: dict[int, tuple[NDArray[np.int32], Vector]] = {}
-            todo, k = np.arange(len(p)), 16
+            todo, most = np.arange(len(p)), self.max_size
+            k = 16
             while len(todo):  # for most sequences a few labellings are enough
+                k = k if most is None else min(k, most)
                 more = []
-                for some in np.array_split(todo, 1 + k * int(p.lengths[todo].sum()) // _PATHS):
-                    q = p if len(some) == len(p) else Potentials.batch([p[i] for i in some.tolist()])
-                    for i, best in zip(some.tolist(), nbest(q, k, n_jobs=crf.n_jobs), strict=True):
-                        chances = np.exp(np.minimum(best.scores - log_z[i], 0.0))
-                        n = int((chances >= self.threshold_).sum())
-                        out[i] = best.paths[:n].copy(), chances[:n]
-                        more += [i] if n == k else []
+                for i, best in _best(p, todo, k, crf.n_jobs):
+                    chances = np.exp(np.minimum(best.scores - log_z[i], 0.0))
+                    n = int((chances >= self.threshold_).sum())
+                    out[i] = best.paths[:n].copy(), chances[:n]
+                    more += [i] if n == k != most else []
                 todo, k = np.array(more, np.int64), 8 * k
             yield from (out[i] for i in range(len(p)))
 
     def measure(self, X: Any, y: Any) -> Coverage:
         """Coverage of the true labels of other data, mean size of the sets, and the fraction that is empty."""
+        self._require_fitted()
         truth = np.concatenate([np.zeros(0), *self.true_probabilities(X, y)])
+        if not len(truth):
+            raise ValueError("'X' and 'y' of measure hold nothing to find in the sets")
         sizes = np.array([len(p) for p in self.probabilities(X)])
-        return Coverage(float((truth >= self.threshold_).mean()), float(sizes.mean()), float((sizes == 0).mean()))
+        inside = truth >= self.threshold_
+        if self.unit == "labellings" and (sizes == self.max_size).any():
+            inside &= self._listed(X, y)
+        return Coverage(float(inside.mean()), float(sizes.mean()), float((sizes == 0).mean()))
+
+
+def _best(p: Potentials, which: NDArray[np.int64], k: int, n_jobs: int | None) -> Iterator[tuple[int, NBest]]:
+    """The numbers of some sequences and their k best labellings, a bounded number of labels at a time."""
+    for some in np.array_split(which, 1 + k * int(p.lengths[which].sum()) // _PATHS):
+        if len(some):
+            q = p if len(some) == len(p) else Potentials.batch([p[i] for i in some.tolist()])
+            yield from zip(some.tolist(), nbest(q, k, n_jobs=n_jobs), strict=True)
 
 
 def conformal_threshold(probabilities: Sequence[Vector], coverage: float) -> float:
@@ -310,8 +404,13 @@ def conformal_threshold(probabilities: Sequence[Vector], coverage: float) -> flo
 def _known_rows(X: Any, y: Any) -> list[Any]:
     require_known(y, "y")
     if len(X) != len(y):
-        raise ValueError(f"'X' holds {len(X)} sequences, 'y' labels for {len(y)}")
+        raise ValueError(f"'X' holds {counted(len(X), 'sequence')}, 'y' labels for {len(y)}")
     return list(y)
+
+
+def _require_length(i: int, tokens: int, labels: int) -> None:
+    if tokens != labels:
+        raise ValueError(f"sequence {i} has {counted(tokens, 'token')}, but {counted(labels, 'label')}")
 
 
 def _gold_scores(p: Potentials, labels: Sequence[Any], rows: list[Any], first: int) -> Vector:
@@ -319,8 +418,7 @@ def _gold_scores(p: Potentials, labels: Sequence[Any], rows: list[Any], first: i
     number = {label: k for k, label in enumerate(labels)}
     paths = [np.array([number.get(label, -1) for label in row], np.int64) for row in rows]
     for i, (path, length) in enumerate(zip(paths, p.lengths.tolist(), strict=True)):
-        if len(path) != length:
-            raise ValueError(f"sequence {first + i} has {length} tokens, but {len(path)} labels")
+        _require_length(first + i, length, len(path))
     unknown = np.array([bool((path < 0).any()) for path in paths], bool)
     found: Vector = score(p, [np.maximum(path, 0) for path in paths])
     return np.where(unknown, -np.inf, found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -101,6 +102,8 @@ class Checkpoint:
         self._last = time.monotonic()
         if path is None:
             return
+        if os.path.isdir(path):
+            raise IsADirectoryError(errno.EISDIR, "'checkpoint' must be a file, not a folder", os.fspath(path))
         if os.path.exists(path):
             head, parts = _read(path)
             if resume:

@@ -45,6 +45,17 @@ def _settings_of(value: Any) -> list[str]:
     return [f.name for f in fields(value) if f.init] if is_dataclass(value) and not isinstance(value, type) else []
 
 
+def not_fitted(thing: object) -> ValueError:
+    """scikit-learn's error for what needs ``fit`` first."""
+    from sklearn.exceptions import NotFittedError
+
+    name = type(thing).__name__
+    out: ValueError = NotFittedError(
+        f"This {name} instance is not fitted yet. Call 'fit' with appropriate arguments before using this estimator."
+    )
+    return out
+
+
 class Estimator(ABC):
     """Base of the estimators: parameters are the arguments of ``__init__``, stored under their names."""
 
@@ -131,10 +142,4 @@ class Estimator(ABC):
 
     def _require_fitted(self) -> None:
         if not self._is_fitted():
-            from sklearn.exceptions import NotFittedError
-
-            name = type(self).__name__
-            raise NotFittedError(
-                f"This {name} instance is not fitted yet. Call 'fit' with appropriate arguments before using "
-                "this estimator."
-            )
+            raise not_fitted(self)

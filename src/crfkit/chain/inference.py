@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from crfkit import _core
 from crfkit.base.numbers import inner_tokens
-from crfkit.base.shown import Record
+from crfkit.base.shown import Record, shown
 from crfkit.base.threads import resolve_threads
 from crfkit.chain.beams import Beam, as_rule, beam_core
 from crfkit.chain.potentials import Floats, Potentials
@@ -67,6 +67,9 @@ class ExactMarginals(Marginals):
         edges = _sum_product(*self._pairs, edges=True)[2] if isinstance(self._pairs, tuple) else self._pairs
         assert edges is not None
         return edges
+
+    def _shown(self) -> dict[str, str]:
+        return {name: shown(getattr(self, name)) for name in ("log_z", "nodes")}
 
 
 @dataclass(frozen=True, eq=False, repr=False)

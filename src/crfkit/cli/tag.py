@@ -84,8 +84,9 @@ def tag(
     """Label data: write its columns with the predicted label appended.
 
     A CoNLL-U file is written as it is, with the predicted labels in their column. Of a CRFsuite file only the labels
-    are written. The input may hold the label column that training had; it is copied, and not looked at. Input of any
-    size is labelled piece by piece. With --text and --entities, char_start and char_end count the characters of the
+    are written. The input may hold the label column that training had; it is copied, and not looked at. With
+    --json and --entities, tokens are the columns that the model was trained on. Input of any size is labelled piece by
+    piece. With --text and --entities, char_start and char_end count the characters of the
     input.
     """
     _check(nbest, entities, beam, format if text else None)
@@ -184,7 +185,7 @@ def _text_pieces(data: str, name: str, entities: bool) -> Iterator[tuple[Any, An
 
 
 def _write_entities(crf: ChainEstimator, table: Any, X: Any, out: IO[str]) -> None:
-    """A JSON object for each sequence; ``table`` holds its columns, or says how many characters are before raw text."""
+    """A JSON object for each sequence; ``table`` is None for attributes, of raw text the characters before it."""
     for i, found in enumerate(crf.predict_entities(X)):
         record: dict[str, Any] = {}
         if isinstance(table, int):
@@ -192,7 +193,7 @@ def _write_entities(crf: ChainEstimator, table: Any, X: Any, out: IO[str]) -> No
             record = {"text": first.source[first.start : last.end]}
             record |= {"char_start": table + first.start, "char_end": table + last.end, "tokens": X[i]}
         elif table is not None:
-            record = {"tokens": table[i]}
+            record = {"tokens": X[i]}
         record["entities"] = [_entity(e, table if isinstance(table, int) else 0) for e in found]
         out.write(json_format.dumps(record, ensure_ascii=False) + "\n")
 
@@ -273,7 +274,7 @@ def _write_tags(
                 if frame is not None:
                     out.writelines(frame.sequence(names, None if each is None else each.tolist()))
                 elif as_json:
-                    record: dict[str, Any] = {} if table is None else {"tokens": table[i]}
+                    record: dict[str, Any] = {} if table is None else {"tokens": X[i]}
                     record["labels"] = names
                     if each is not None:
                         record["probabilities"] = [round(x, 6) for x in each.tolist()]

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crfkit.base.numbers import inner_tokens, pieces
+from crfkit.base.shown import Record
 from crfkit.data.dataset import Dataset, Layout, WeightRules
 from crfkit.features.encoders import Encoder, PlanEncoder
 from crfkit.features.template import Template
@@ -60,8 +61,8 @@ def checked(value: Any, name: str, dimensions: int, rest: bool = False) -> Float
     return p
 
 
-@dataclass
-class Monitor:
+@dataclass(repr=False)
+class Monitor(Record):
     """How Baum-Welch went.
 
     Attributes
@@ -79,6 +80,10 @@ class Monitor:
     def iter(self) -> int:
         """How many iterations there were."""
         return len(self.history)
+
+    def _shown(self) -> dict[str, str]:
+        last = {"log_likelihood": f"{self.history[-1]:.6g}"} if self.history else {}
+        return {"iter": str(self.iter), "converged": str(self.converged)} | last
 
 
 class Vocabulary:

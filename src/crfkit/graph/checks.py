@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+LARGEST_VALUE = 1e10  # of a feature, as in chains: beyond it training does not stay finite
 _LARGE = 1e300  # sums of scores below this do not overflow
 
 

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from crfkit.base.parameters import check_number
 from crfkit.data.labels import LabelLists, Tagging
 from crfkit.features.encoders import FeatureSource
-from crfkit.graph.checks import edge_array, float_array, int_array
+from crfkit.graph.checks import LARGEST_VALUE, edge_array, float_array, int_array
 from crfkit.graph.engine import Inference, as_inference, pointers
 from crfkit.graph.learning import GraphEstimator, Graphs, share_right
 from crfkit.graph.objective import EdgeGroup, GraphData, NodeGroup
@@ -39,8 +39,14 @@ def _features(x: Any, name: str, rows: int | None) -> Any:
     out = x if hasattr(x, "tocsr") else float_array(x, name)
     if out.ndim != 2 or (rows is not None and out.shape[0] != rows):
         raise ValueError(f"{name} must have shape [{'nodes' if rows is None else rows}, F], got {out.shape}")
-    if not np.isfinite(out.tocsr().data if hasattr(out, "tocsr") else out).all():
-        raise ValueError(f"{name} must be finite")
+    sparse = out.tocsr() if hasattr(out, "tocsr") else None
+    values = out if sparse is None else sparse.data
+    wrong = ~(np.abs(values) <= LARGEST_VALUE)  # NaN too
+    if wrong.any():
+        at = int(np.flatnonzero(wrong.any(axis=1) if sparse is None else wrong)[0])
+        row = at if sparse is None else int(np.searchsorted(sparse.indptr, at, "right")) - 1
+        part = "node" if rows is None else "edge"
+        raise ValueError(f"{name} of {part} {row} must be numbers from -1e10 to 1e10, got {values[wrong][0]:g}")
     return out
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from numbers import Real
 from typing import Any
 
 from crfkit.chain.chunks import ChunkLabels, chunk_probabilities, likely_chunks
@@ -36,8 +37,8 @@ def find_entities(
         chunks = table.find(decode_flat(p, n_jobs), p.offsets)
         chances = chunk_probabilities(p, table, chunks, n_jobs)
     else:
-        if not 0 < threshold <= 1:
-            raise ValueError(f"'threshold' must be a probability above 0, got {threshold!r}")
+        if isinstance(threshold, bool) or not isinstance(threshold, Real) or not 0 < threshold <= 1:
+            raise ValueError(f"'threshold' must be a number above 0 and at most 1, got {threshold!r}")
         chunks, chances = likely_chunks(p, table, threshold, n_jobs)
     out: list[list[Entity]] = [[] for _ in range(len(p))]
     known, tokens = -1, []

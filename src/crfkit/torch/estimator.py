@@ -370,6 +370,8 @@ class NeuralCRF(Estimator):
         self
         """
         self._check()
+        if y is None:
+            raise ValueError("'y' of fit must hold the labels of the sequences, got None")
         X, y = self._listed(X), list(y)
         if (X_dev is None) != (y_dev is None):
             raise ValueError("'X_dev' and 'y_dev' of fit go together")
