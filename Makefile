@@ -35,10 +35,10 @@ lint: install-dev
 	$(BIN)/mypy
 	$(BIN)/python tools/floor_plan.py
 
-# The tests run outside of the source tree, against the installed package.
+# The tests run outside of the source tree, against the installed package, two at a time.
 test: lint
 	mkdir -p build/tests
-	cd build/tests && $(BIN)/python -m pytest $(CURDIR)/tests --rootdir=$(CURDIR) -c $(CURDIR)/pyproject.toml -p no:cacheprovider
+	cd build/tests && $(BIN)/python -m pytest $(CURDIR)/tests --rootdir=$(CURDIR) -c $(CURDIR)/pyproject.toml -p no:cacheprovider -n 2 --dist worksteal
 
 test-long: install-dev
 	mkdir -p build/tests

@@ -73,6 +73,40 @@ def test_given_parameters_by_enumeration(seed: int) -> None:
     np.testing.assert_allclose(value, hmm.log_joint(X, best).sum())
 
 
+@pytest.mark.parametrize("columns", [1, 2])
+def test_what_is_impossible_has_no_probability(columns: int, tmp_path: Path) -> None:
+    hmm: Any = HMM(smoothing=0, transition_smoothing=0)
+    if columns == 1:
+        hmm.vocabulary_ = [["a", "b"]]
+        hmm.startprob_, hmm.transmat_, hmm.emissionprob_ = [1, 0], [[0.5, 0.5], [0, 1]], [[1, 0], [0.5, 0.5]]
+        X: list[Any] = [["a", "b"], ["b"], ["a", "new"], [], ["a", "b", "a", "b"]]
+    else:
+        hmm.fit([[("a", "x"), ("b", "x")], [("a", "x"), ("a", "x")]], [["A", "B"], ["A", "A"]])
+        X = [[("a", "x"), ("b", "x")], [("b", "x")], [("a", "x"), ("a", "new")], [], [("a", "x")]]
+    hmm.save(tmp_path / "hmm")
+    for model in (hmm, crfkit.load(tmp_path / "hmm")):
+        found = model.log_likelihood(X)
+        assert np.isneginf(found).tolist() == [False, True, True, False, False]
+        assert found[0] == pytest.approx(np.log(0.25 if columns == 1 else 0.5))
+        joint = model.log_joint(X, model.predict(X))
+        assert np.isneginf(joint).tolist() == np.isneginf(found).tolist()
+        assert model.score(X) == model.decode(X)[0] == model.decode(X, "map")[0] == model.score_samples(X)[0] == -np.inf
+        assert model.decode(X)[1] == model.predict(X)
+        assert model.aic(X) == model.bic(X) == np.inf
+        assert np.isfinite([model.score(X[:1]), model.aic(X[:1]), model.bic(X[:1]), model.decode(X[:1])[0]]).all()
+        assert model.score(X, sample_weight=[1, 0, 0, 1, 0]) == pytest.approx(found[0])
+
+
+def test_zeros_hold_however_improbable_the_rest() -> None:
+    hmm = HMM()
+    hmm.startprob_, hmm.transmat_, hmm.emissionprob_ = [1, 0], [[1, 0], [0, 1]], [[1e-9, 1 - 1e-9], [0.5, 0.5]]
+    X = [[0] * 100]
+    likelihood, labels = hmm.decode(X)
+    assert labels == [[0] * 100]
+    assert likelihood == pytest.approx(100 * np.log(1e-9))
+    assert hmm.score(X) == pytest.approx(likelihood)
+
+
 def test_information_criteria() -> None:
     X, hmm = draws(1), given_hmm(1)
     free = 2 + 3 * 2 + 3 * 3  # each distribution has one parameter less than outcomes
@@ -116,6 +150,24 @@ def test_fit_starts_from_given_parameters() -> None:
     assert (np.diff(hmm.monitor_.history) > -1e-9).all()
     anew = given_hmm(2, n_states=3, max_iter=1, random_state=0).fit(X)  # without warm_start, from chance
     assert anew.monitor_.history[0] != pytest.approx(likelihood)
+
+
+@pytest.mark.parametrize("zeros", [False, True])
+def test_smoothing_of_what_is_given_as_zero(zeros: bool) -> None:
+    """No unseen value, or some others: the objective is the same function from the first iteration on."""
+    X = [[0, 0, 1, 1, 2], [2, 2, 0]]
+    hmm = HMM(warm_start=True, max_iter=300, tol=0)
+    hmm.startprob_, hmm.transmat_ = [0.6, 0.4], [[0.7, 0.3], [0.4, 0.6]]
+    hmm.emissionprob_ = [[0.6, 0.4, 0.0], [0.0, 0.3, 0.7]] if zeros else [[0.5, 0.4, 0.1], [0.1, 0.3, 0.6]]
+    hmm.fit(X)
+    assert hmm.n_iter_ > 2
+    rises = np.diff(hmm.history_)
+    assert (rises >= -1e-9).all()
+    assert rises[0] > 50  # the prior wants no zeros
+    value, score = hmm.history_[-1], hmm.score(X)
+    hmm.fit(X)  # nothing is left to gain
+    assert hmm.history_[-1] == pytest.approx(value, rel=1e-6)
+    assert hmm.score(X) == pytest.approx(score, rel=1e-4)
 
 
 def test_monitor_is_the_likelihood_without_the_prior() -> None:
@@ -225,6 +277,31 @@ def test_columns_of_integers() -> None:
             Columns.from_sequences(wrong)
 
 
+def test_one_array_of_all_tokens_is_refused() -> None:
+    """Arrays and lengths as hmmlearn takes them are no sequences."""
+    X, lengths = [[0, 0, 1, 1, 2], [2, 2, 0]], [5, 3]
+    column = np.concatenate(X)[:, None]
+    hmm: Any = given_hmm(0, warm_start=True, max_iter=1)
+    methods = "fit score decode predict score_samples aic bic log_likelihood predict_marginals predict_nbest sample"
+    for name in methods.split():
+        for flat in (column, column.ravel()):
+            with pytest.raises(ValueError, match=r"must be cut into sequences: np\.split\(X\.ravel\(\), np\.cumsum"):
+                getattr(hmm, name)(flat)
+        with pytest.raises(ValueError, match="got int 0; give one sequence as"):
+            getattr(hmm, name)(column.ravel().tolist())
+    for call in (hmm.fit, hmm.decode):
+        with pytest.raises(ValueError, match=r"an array of shape \(8, 1\) must be cut"):
+            call(column, lengths)
+    for call in (hmm.fit, hmm.score, hmm.log_joint):
+        for many in (lengths, np.array(lengths)):
+            with pytest.raises(ValueError, match=r"labels of sequence 0 must be a list.*no lengths.*np\.split"):
+                call(X, many)
+    cut = np.split(column.ravel(), np.cumsum(lengths)[:-1])
+    assert hmm.score(cut) == hmm.score(X)
+    assert hmm.score(np.array([[2]])) == hmm.score([[2]])  # one token is one sequence either way
+    assert hmm.score(np.array([[2, 0], [1, 1]])) == hmm.score([[2, 0], [1, 1]])
+
+
 def test_given_words(tmp_path: Path) -> None:
     hmm = HMM()
     hmm.vocabulary_ = [["sun", "rain"]]
@@ -255,6 +332,7 @@ def test_wrong_parameters_are_refused() -> None:
     start, transitions, emissions = parameters(0)
     for name, value, text in [
         ("startprob_", [0.5, 0.6], "'startprob_' of HMM must hold probabilities that sum to 1"),
+        ("startprob_", [1.2, -0.2], "'startprob_' of HMM must hold probabilities, which are not negative, got -0.2"),
         ("startprob_", [[1.0]], r"'startprob_' of HMM must have 1 dimensions, got shape \(1, 1\)"),
         ("transmat_", transitions[:2], "'transmat_' of HMM must be for as many labels as the rest"),
         ("transmat_", -transitions, "'transmat_' of HMM must hold probabilities"),

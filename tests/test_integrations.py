@@ -207,3 +207,11 @@ def test_hugging_face_datasets() -> None:
         assert (list(x), list(y or ())) == ([X[2], X[0]], [Y[2], Y[0]])
     crf = CRF(c2=0.01).fit(named["tokens"], named["ner_tags"])
     assert crf.predict(named["tokens"]) == Y
+
+
+def test_labels_are_not_learned_from() -> None:
+    rows = {"s": [1, 1], "w": ["a", "b"], "t": ["A", "B"]}
+    with pytest.raises(ValueError, match="'columns' of from_table must not hold the column of the labels, 't'"):
+        from_table(rows, ["w", "t"], label="t", by="s")
+    with pytest.raises(ValueError, match="'columns' of from_lists must not hold the column of the labels, 'tags'"):
+        from_lists({"tokens": [["a"]], "tags": [["A"]]}, ["tokens", "tags"], label="tags")

@@ -38,7 +38,7 @@ GRAPHS = [(np.eye(2), np.array([[0, 1]])), (np.eye(2)[::-1].copy(), np.array([[0
 )
 def test_the_end_at_max_iter_is_a_warning(fit: Any) -> None:
     with pytest.warns(
-        ConvergenceWarning, match="training stopped after . (iterations|passes).*raise 'max_iter'"
+        ConvergenceWarning, match="training stopped after . (iteration|pass)(e?s)?.*raise 'max_iter'"
     ) as all:
         fit()
     assert len(all) == 1

@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
 from crfkit.base.messages import counted
 from crfkit.chain import kbest_entropy
@@ -140,6 +139,8 @@ def _spans(crf: CRF, X: Any, given: Any, length: Length, rate: float | None) -> 
 
 def _directions(crf: CRF, X: Any) -> Any:
     """Sequences as unit vectors of their attributes, rare ones heavier; sparse [S, attributes]."""
+    from scipy import sparse  # slow to import, and only needed here
+
     data = crf.model_.encoder.encode(X, False, crf.n_jobs)
     n = crf.model_.encoder.n_attributes[0]
     sequence = np.repeat(np.arange(data.n_sequences), np.diff(data.ptr[data.offsets]))

@@ -152,8 +152,9 @@ class Checkpoint:
         assert self.path is not None
         arrays: dict[str, NDArray[Any]] = {}
         tree = _without_arrays(parts, "", arrays)
-        head = {"format": _FORMAT, "fingerprint": self.fingerprint, "tree": tree, "sum": digest(arrays.values())}
-        table: State = {"__metadata__": {"crfkit checkpoint": json.dumps(head, default=lambda x: x.item())}}
+        head = {"format": _FORMAT, "fingerprint": self.fingerprint, "tree": tree}
+        words = json.dumps(head, default=lambda x: x.item())
+        table: State = {"__metadata__": {"crfkit checkpoint": words, "sum": digest([words, *arrays.values()])}}
         at = 0
         for name, x in arrays.items():
             kind = "BOOL" if x.dtype == bool else f"{x.dtype.kind.upper()}{8 * x.itemsize}"
@@ -198,15 +199,16 @@ def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], State]:
 
     try:
         with safe_open(path, "np") as file:
-            head = json.loads((file.metadata() or {})["crfkit checkpoint"])
+            known = file.metadata() or {}
+            head = json.loads(known["crfkit checkpoint"])
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is no dict
-        if head["format"] != _FORMAT:
-            raise ValueError(f"{path}: the checkpoint is of another version of crfkit")
         parts: State = _with_arrays(head["tree"], arrays)
         order: dict[str, NDArray[Any]] = {}
         _without_arrays(parts, "", order)
-        if digest(order.values()) != head["sum"]:
+        if digest([known["crfkit checkpoint"], *order.values()]) != known["sum"]:
             raise ValueError(f"{path}: the checkpoint is damaged")
+        if head["format"] != _FORMAT:
+            raise ValueError(f"{path}: the checkpoint is of another version of crfkit")
     except (SafetensorError, KeyError, TypeError, json.JSONDecodeError) as e:
         raise ValueError(f"{path}: not a checkpoint, or a damaged one") from e
     return head, parts

@@ -53,6 +53,11 @@ class Guard:
             raise KeyboardInterrupt
 
 
+def is_leaving() -> bool:
+    """Whether a signal has come: whoever sent it may not wait for long."""
+    return _current is not None and _current.signum != 0
+
+
 @contextmanager
 def searching() -> Iterator[None]:
     """Where signals may strike: the caller keeps what there is when KeyboardInterrupt comes out of it."""

@@ -123,7 +123,7 @@ def train(
             checkpoint.unlink(missing_ok=True)
         if interrupted:  # whoever interrupts does not want to wait for scores
             corpus.X_dev = None
-        for text in notes:
+        for text in () if quiet else notes:
             say(f"crfkit: warning: {text}")
         seconds = time.perf_counter() - began
         if json:

@@ -73,6 +73,18 @@ def check_sequence(x: Any, name: str, text: bool = False) -> None:
         raise ValueError(f"{name} must be a list of tokens, got {_shown(x)}")
 
 
+#: How hmmlearn's one array of all tokens becomes sequences.
+CUT = "np.split(X.ravel(), np.cumsum(lengths)[:-1])"
+
+
+def _check_array(X: Any) -> None:
+    """Raises if an array of ints holds the tokens of all sequences one after another, as hmmlearn's do."""
+    if not isinstance(X, np.ndarray) or X.dtype.kind not in "iu" or not X.size:
+        return
+    if X.ndim == 1 or (X.shape[1:] == (1,) and len(X) > 1):
+        raise ValueError(f"an array of shape {X.shape} must be cut into sequences: {CUT}, or [X.ravel()] if it is one")
+
+
 def check_sequences(X: Any, text: bool = False) -> Any:
     """The same, a list, or of an iterator an iterator; raises unless it holds sequences of tokens.
 
@@ -86,10 +98,11 @@ def check_sequences(X: Any, text: bool = False) -> Any:
         return X
     if not _is_series(X):
         raise ValueError(f"'X' must be a list of sequences, got {_shown(X)}")
+    _check_array(X)
 
     def each() -> Iterator[Any]:
         for i, x in enumerate(X):
-            if isinstance(x, str) and not text:
+            if (isinstance(x, str) and not text) or (i == 0 and isinstance(x, (int, np.integer))):
                 raise ValueError(
                     f"sequence {i} must be a list of tokens, got {_shown(x)}; give one sequence as [tokens]"
                 )
@@ -195,6 +208,7 @@ class Columns(_Ragged):
         """Columns of Python sequences, whose tokens are strings or tuples of strings, or ints, which become digits."""
         if isinstance(sequences, Iterator):
             sequences = list(sequences)
+        _check_array(sequences)
         if holds_integers(sequences):
             return cls._from_integers(sequences)
         builder = _core.ColumnBuilder("blank", "", "", False)
@@ -203,11 +217,6 @@ class Columns(_Ragged):
 
     @classmethod
     def _from_integers(cls, sequences: Iterable[Any]) -> Columns:
-        if isinstance(sequences, np.ndarray) and sequences.shape[1:] == (1,):
-            raise ValueError(
-                f"an array of shape {sequences.shape} must be cut into sequences: "
-                "np.split(X.ravel(), np.cumsum(lengths)[:-1])"
-            )
         arrays = [np.asarray(x) for x in sequences]
         for i, x in enumerate(arrays):
             if x.ndim != 1 or (len(x) and x.dtype.kind not in "iu"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Self
@@ -17,11 +17,11 @@ from crfkit.base.messages import counted as in_words
 from crfkit.base.messages import is_watched, show, warn
 from crfkit.base.numbers import frozen
 from crfkit.base.parameters import check_number
-from crfkit.chain.inference import decode_flat, log_partition, marginals, score
+from crfkit.chain.inference import decode, decode_flat, marginals, reachable, score
 from crfkit.chain.potentials import Potentials
 from crfkit.data.dataset import Dataset
 from crfkit.data.labels import LabelLists, allowed_by, collect_labels, label_numbers, label_sets
-from crfkit.data.sequences import Columns, holds_integers
+from crfkit.data.sequences import CUT, Columns, holds_integers
 from crfkit.estimators.chained import ChainEstimator
 from crfkit.estimators.hmm_tables import (
     Counter,
@@ -32,6 +32,7 @@ from crfkit.estimators.hmm_tables import (
     checked,
     column_encoder,
     dense_layout,
+    is_zero,
     rows,
 )
 from crfkit.features.encoders import FeatureSource, as_columns
@@ -88,7 +89,7 @@ class HMM(ChainEstimator):
         The values of each column: strings, or ints in increasing order if tokens were ints. May be set, before
         ``emissionprob_``; otherwise the values of an ``emissionprob_`` that was set are 0, 1, ...
     history_ : list of float
-        Objective of every iteration of Baum-Welch.
+        Objective of every iteration of Baum-Welch. In training, zeros count as :math:`e^{-700}`, so it is finite.
     monitor_ : Monitor
         ``history``, the log-likelihood of every iteration of Baum-Welch, ``iter``, and whether it has ``converged``.
 
@@ -223,7 +224,7 @@ class HMM(ChainEstimator):
         self, y: Any, offsets: NDArray[np.int64], known: tuple[Any, ...]
     ) -> tuple[tuple[Any, ...], NDArray[np.int32] | None, NDArray[np.bool_] | None]:
         """The labels, of which some are known before; their numbers, or else which ones each token may have."""
-        rows: Any = [None] * (len(offsets) - 1) if y is None else y
+        rows: Any = [None] * (len(offsets) - 1) if y is None else _label_rows(y)
         if not isinstance(rows, Columns):
             rows = [row if row is None or isinstance(row, str) else [_single(x) for x in row] for row in rows]
         some = isinstance(rows, Columns) or any(x is not None for row in rows for x in row or ())
@@ -438,14 +439,19 @@ class HMM(ChainEstimator):
         Returns
         -------
         log_probability : float
-            :math:`\\sum \\log p(x, y)`; :meth:`log_joint` gives it for each sequence.
+            :math:`\\sum \\log p(x, y)`; :meth:`log_joint` gives it for each sequence. Minus infinity if a sequence is
+            impossible; its labels then are those of :meth:`predict`.
         labels : list of lists of labels
         """
+        self._require_fitted()
+        X = self.model_.encoder.read(X)
         if algorithm not in ("viterbi", "map"):
             raise ValueError(f"'algorithm' of decode must be 'viterbi' or 'map', got {algorithm!r}")
         p = self._joint(X)
         if algorithm == "viterbi":
-            paths = p.split(decode_flat(p, self.n_jobs))
+            paths = p.split(decode_flat(self._joint(X, finite=True), self.n_jobs))
+            for i in np.flatnonzero(np.isneginf(score(p, paths)) & ~np.isneginf(reachable(p, self.n_jobs))).tolist():
+                paths[i] = decode(p[i])  # a zero was cheaper than what is possible
         else:
             paths = [nodes.argmax(axis=1) for nodes in self.predict_marginals(X)]
         labels = self.model_.labels
@@ -465,9 +471,12 @@ class HMM(ChainEstimator):
     def score(self, X: Any, y: Any = None, sample_weight: ArrayLike | None = None) -> float:
         """With labels, the fraction of tokens labelled right; without, the log-likelihood of all sequences."""
         if y is not None:
-            return super().score(X, y, sample_weight)
+            return super().score(X, _label_rows(y), sample_weight)
         found = self.log_likelihood(X)
-        return float(found.sum() if sample_weight is None else np.asarray(sample_weight) @ found)
+        if sample_weight is None:
+            return float(found.sum())
+        weights = np.asarray(sample_weight)
+        return float(weights @ np.where(weights == 0, 0, found))  # no weight, no infinity
 
     def aic(self, X: Any) -> float:
         """Akaike's criterion, :math:`-2 \\log p(x) + 2 k`; the lower the better.
@@ -487,22 +496,32 @@ class HMM(ChainEstimator):
         n = len(self.model_.labels)
         return n - 1 + n * (n - 1) + sum(n * (len(values) - 1) for values in self.vocabulary_)
 
-    def _joint(self, X: Any) -> Potentials:
-        """Potentials whose scores are log p(x, y): no temperature divides them."""
+    def _joint(self, X: Any, finite: bool = False) -> Potentials:
+        """Potentials whose scores are log p(x, y): no temperature divides them, and zeros count in full or finitely."""
         self._require_fitted()
         model = replace(self.model_, temperature=1.0)
-        return model.score(model.encoder.encode(X, False, self.n_jobs), self.n_jobs, np.float64)
+        data = model.encoder.encode(X, False, self.n_jobs)
+        p = model.score(data, self.n_jobs, np.float64)
+        tables = Tables(*(self._probabilities[name] for name in ("start", "transitions", "emissions")))
+        if finite or not tables.has_zeros:
+            return p
+        counts = replace(model, weights=tables.weights(model.layout, Vocabulary(model.encoder), is_zero))
+        zeros = counts.score(data, self.n_jobs, np.float64)
+        unary, pairwise = (
+            np.where(z > 0, -np.inf, x) for z, x in ((zeros.unary, p.unary), (zeros.pairwise, p.pairwise))
+        )
+        return Potentials(unary, pairwise, offsets=p.offsets)
 
     def log_joint(self, X: Any, y: Any) -> Floats:
-        """Log p(x, y) of every sequence with its labels, [S]."""
+        """Log p(x, y) of every sequence with its labels, [S]; minus infinity if they are impossible together."""
         p = self._joint(X)
         assert p.offsets is not None
-        flat = label_numbers(y, self.model_.labels, p.offsets)
+        flat = label_numbers(_label_rows(y), self.model_.labels, p.offsets)
         return np.asarray(score(p, p.split(flat)))
 
     def log_likelihood(self, X: Any) -> Floats:
-        """Log p(x) of every sequence, [S]."""
-        return np.asarray(log_partition(self._joint(X), self.n_jobs))
+        """Log p(x) of every sequence, [S]; minus infinity if it is impossible."""
+        return reachable(self._joint(X), self.n_jobs)
 
     def generate(self, length: int, random_state: int | None = None) -> tuple[list[Any], list[Any]]:
         """A sequence drawn from p(x, y), and its labels. Unseen values come out as ``"<unseen>"``."""
@@ -529,6 +548,16 @@ class HMM(ChainEstimator):
         tables = Tables.of_weights(np.asarray(model.weights), model.layout, vocabulary, model.info["unseen"])
         out._know(tables, vocabulary.of(model.info.get("integers", False)))
         return out
+
+
+def _label_rows(y: Any) -> Any:
+    """Labels of every sequence; lengths, which hmmlearn takes in their place, are refused."""
+    rows = y if isinstance(y, Columns) else list(y)
+    for i, row in enumerate(() if isinstance(y, Columns) else rows):
+        if row is not None and not isinstance(row, Iterable):
+            hint = f"HMM takes labels and no lengths, so cut one array into sequences: {CUT}"
+            raise ValueError(f"labels of sequence {i} must be a list, got {row!r}; {hint}")
+    return rows
 
 
 def _single(label: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,9 +20,17 @@ _FLOOR = -700.0  # logarithm of what stands for zero
 
 
 def log(p: Floats) -> Floats:
-    """Logarithms of probabilities; that of zero is a finite one that no labelling wants."""
+    """Logarithms of probabilities; that of zero is a finite one that no labelling wants.
+
+    Weights must be finite, as they are added up and taken apart; :func:`is_zero` tells which scores are infinite.
+    """
     with np.errstate(divide="ignore"):
         return np.maximum(np.log(p), _FLOOR)
+
+
+def is_zero(p: Floats) -> Floats:
+    """One where a probability is zero: sums of these count what makes a labelling impossible."""
+    return np.where(p == 0, 1.0, 0.0)
 
 
 def exp(w: Floats) -> Floats:
@@ -44,6 +52,8 @@ def checked(value: Any, name: str, dimensions: int, rest: bool = False) -> Float
     p = np.array(value, np.float64)
     if p.ndim != dimensions or p.size == 0:
         raise ValueError(f"{name!r} of HMM must have {dimensions} dimensions, got shape {p.shape}")
+    if (p < 0).any():
+        raise ValueError(f"{name!r} of HMM must hold probabilities, which are not negative, got {p.min():g}")
     sums = p.sum(axis=-1)
     if not (p >= 0).all() or (sums > 1 + 1e-8).any() or not (rest or np.allclose(sums, 1, atol=1e-8)):
         rule = "at most 1" if rest else "1"
@@ -146,11 +156,16 @@ class Tables:
         return Tables(self.start, self.transitions, emissions)
 
     def prior(self, smoothing: float, transition_smoothing: float) -> float:
-        """The logarithm of the prior whose mode smoothed counts are, up to a constant."""
+        """The logarithm of the prior whose mode smoothed counts are, up to a constant.
+
+        Zeros of first labels and transitions stay zero in training, and have no term. Smoothing does away with those
+        of emissions, so they have one: without, the first objective would be another function than the rest.
+        """
         total = 0.0
-        for a, tables in ((smoothing, self.emissions), (transition_smoothing, [self.start, self.transitions])):
-            if a:
-                total += a * sum(float(log(x[x > 0]).sum()) for x in tables)
+        if smoothing:
+            total += smoothing * sum(float(log(x.ravel()).sum()) for x in self.emissions)
+        if transition_smoothing:
+            total += transition_smoothing * sum(float(log(x[x > 0]).sum()) for x in (self.start, self.transitions))
         return total
 
     def objective(
@@ -162,17 +177,25 @@ class Tables:
         pairs += [(c, e[:, :-1]) for c, e in zip(emissions, self.emissions, strict=True)]
         return sum(float((c * log(p)).sum()) for c, p in pairs) + self.prior(smoothing, transition_smoothing)
 
-    def weights(self, layout: Layout, vocabulary: Vocabulary) -> Floats:
-        """Weights of a chain model: an unseen value costs what the constant attribute says, a seen one the rest."""
+    @property
+    def has_zeros(self) -> bool:
+        """Whether anything is impossible."""
+        return any(not x.all() for x in (self.start, self.transitions, *self.emissions))
+
+    def weights(self, layout: Layout, vocabulary: Vocabulary, of: Callable[[Floats], Floats] = log) -> Floats:
+        """Weights of a chain model: an unseen value costs what the constant attribute says, a seen one the rest.
+
+        Scores are then sums of logarithms, or of what else is taken ``of`` probabilities.
+        """
         n = layout.n_labels
         w = np.zeros(layout.size)
         table = w[: len(layout.state_label)].reshape(-1, n)  # all attributes with all labels
         for attributes, e in zip(vocabulary.attributes, self.emissions, strict=True):
-            low = log(e[:, -1])
-            table[attributes] = (log(e[:, :-1]) - low[:, None]).T
+            low = of(e[:, -1])
+            table[attributes] = (of(e[:, :-1]) - low[:, None]).T
             table[vocabulary.constant] += low
-        w[layout.transition] = log(self.transitions).ravel()
-        w[layout.start : layout.start + n] = log(self.start)
+        w[layout.transition] = of(self.transitions).ravel()
+        w[layout.start : layout.start + n] = of(self.start)
         return w
 
 

@@ -136,11 +136,10 @@ def from_table(
     >>> list(from_table({"s": [1, 2, 1], "word": ["a", "b", "c"]}, "word", by="s", repeats="group").X)
     [['a', 'c'], ['b']]
     """
-    wanted = [columns] if isinstance(columns, str) else list(columns)
+    wanted = _wanted(columns, label, "from_table")
     ids = [by] if isinstance(by, str) else list(by)
-    for name, given in (("columns", wanted), ("by", ids)):
-        if not given:
-            raise ValueError(f"{name!r} of from_table must name at least one column")
+    if not ids:
+        raise ValueError("'by' of from_table must name at least one column")
     if repeats not in ("error", "group", "new"):
         raise ValueError(f"'repeats' of from_table must be 'error', 'group' or 'new', got {repeats!r}")
     keys = list(zip(*(_keys(_column(table, name), name, fill) for name in ids), strict=True))
@@ -187,10 +186,8 @@ def from_lists(data: Any, columns: Sequence[str] | str = "tokens", *, label: str
     >>> from_lists({"tokens": [["two", "pears"]], "ner_tags": [[3, -100]]}, label="ner_tags").y
     [['3', None]]
     """
-    wanted = [columns] if isinstance(columns, str) else list(columns)
+    wanted = _wanted(columns, label, "from_lists")
     parts = [_column_of_lists(data, name) for name in wanted]
-    if not parts:
-        raise ValueError("'columns' of from_lists must name at least one column")
     sequences: list[list[Any]] = parts[0]
     if len(parts) > 1:
         sequences = []
@@ -207,6 +204,16 @@ def from_lists(data: Any, columns: Sequence[str] | str = "tokens", *, label: str
         if len(a) != len(b):
             raise ValueError(f"sequence {i}: {counted(len(a), 'token')}, but {counted(len(b), 'label')} in {label!r}")
     return Labelled(X, _labels(rows, names))
+
+
+def _wanted(columns: Sequence[str] | str, label: str | None, owner: str) -> list[str]:
+    """Names of the columns to learn from."""
+    wanted = [columns] if isinstance(columns, str) else list(columns)
+    if not wanted:
+        raise ValueError(f"'columns' of {owner} must name at least one column")
+    if label in wanted:
+        raise ValueError(f"'columns' of {owner} must not hold the column of the labels, {label!r}")
+    return wanted
 
 
 def _column_of_lists(data: Any, name: str) -> list[list[Any]]:

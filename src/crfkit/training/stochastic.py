@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crfkit.base.checkpoints import State
+from crfkit.base.interrupts import is_leaving
 from crfkit.base.messages import counted
 from crfkit.training.optimiser import INTERRUPTED, Algorithm, Progress, Reason, Result, Settings
 from crfkit.training.sequences import SequenceObjective
@@ -120,7 +121,9 @@ class Stochastic(Algorithm):
             final = objective.value(w) if self.convex else losses[-1] if losses else 0.0
         except KeyboardInterrupt:
             w = objective.weights(self.averaged) if begun else w
-            final = losses[-1] if losses else float("nan")  # whoever interrupts does not want to wait for a pass
+            objective.entropy_weight = entropy_weight
+            exact = self.convex and not is_leaving()  # the objective takes a pass of its own
+            final = objective.value(w) if exact else losses[-1] if losses else float("nan")
             reason, message = "interrupted", INTERRUPTED
         finally:
             objective.entropy_weight = entropy_weight
