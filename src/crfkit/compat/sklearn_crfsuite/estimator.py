@@ -12,6 +12,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 from crfkit import _core
+from crfkit.base.messages import are_counted
 from crfkit.base.threads import resolve_threads
 from crfkit.compat import pycrfsuite
 from crfkit.compat.sklearn_crfsuite.metrics import flat_accuracy_score
@@ -151,7 +152,9 @@ class CRF(BaseEstimator):  # type: ignore[misc]
                 continue
             part = part if isinstance(part, (list, Items)) else list(part)
             if len(part) != len(labels):
-                raise ValueError(f"there are {len(part)} sequences of items, but {len(labels)} of labels")
+                raise ValueError(
+                    f"'X' holds {counted(len(part), 'sequence')} of items, but 'y' {len(labels)} of labels"
+                )
             if isinstance(trainer, pycrfsuite.BaseTrainer) and type(trainer).append is pycrfsuite.BaseTrainer.append:
                 trainer._append_all(part, labels, group)
             else:
