@@ -223,3 +223,8 @@ def test_l2sgd_ends_where_lbfgs_does(corpus: Any, passes: int) -> None:
     found = objective(algorithm="l2sgd", max_iterations=passes, delta=0.0)
     assert best <= found * (1 + 1e-9)
     assert found == pytest.approx(best, rel=1e-4)
+
+
+def test_numbers_of_sequences_must_agree() -> None:
+    with pytest.raises(ValueError, match="there is 1 sequence of items, but 2 of labels"):
+        CRF().fit([[{"a": 1}]], [["A"], ["B"]])

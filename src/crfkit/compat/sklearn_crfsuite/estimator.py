@@ -152,9 +152,7 @@ class CRF(BaseEstimator):  # type: ignore[misc]
                 continue
             part = part if isinstance(part, (list, Items)) else list(part)
             if len(part) != len(labels):
-                raise ValueError(
-                    f"'X' holds {counted(len(part), 'sequence')} of items, but 'y' {len(labels)} of labels"
-                )
+                raise ValueError(f"there {are_counted(len(part), 'sequence')} of items, but {len(labels)} of labels")
             if isinstance(trainer, pycrfsuite.BaseTrainer) and type(trainer).append is pycrfsuite.BaseTrainer.append:
                 trainer._append_all(part, labels, group)
             else:
