@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_signals_keep_the_model(folder: Path, tmp_path: Path, number: int, how: list[str]) -> None:
     """From the moment that the data is read; here before the first iteration has ended."""
     arguments = ["train", str(folder / "slow.txt"), "-m", str(tmp_path / "m"), "--tol", "0", *how]
-    process = subprocess.Popen([*CRFKIT, *arguments], stderr=subprocess.PIPE, text=True)
+    default = partial(signal.signal, number, signal.SIG_DFL)  # under nohup, children would ignore it
+    process = subprocess.Popen([*CRFKIT, *arguments], stderr=subprocess.PIPE, text=True, preexec_fn=default)
     assert process.stderr is not None
     assert process.stderr.readline().startswith("read 399 sequences")
     process.send_signal(number)

@@ -202,7 +202,7 @@ def train(*arguments: Any) -> str:
     command = [sys.executable, "-m", "crfkit", "train", "-", "-m", *map(str, arguments)]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
-        assert process.wait(60) == 1
+        assert process.wait(60) == 2
         assert process.stderr is not None
         return process.stderr.read()
     finally:

@@ -127,7 +127,7 @@ def _template(data: bytes) -> None:
 
 
 def _stream(data: bytes) -> None:
-    crf = CRF(Template("U:%x[0,0]\nB")).fit([["a", "b"]], [["A", "B"]])
+    crf = CRF(Template("U:%x[0,0]\nB")).fit([[("a", "N", "A"), ("b", "V", "B")]], [["A", "B"]])
     for _ in tag_columns(crf.model_, io.BytesIO(data)):
         pass
 
