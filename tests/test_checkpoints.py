@@ -176,11 +176,9 @@ def test_neural_crf_with_other_features(tmp_path: Path) -> None:
         dense.fit([[np.array([0.1, 0.2]), np.array([0.3, 0.4000001])]], y, resume=True)
 
 
-SCRIPT = """
+#: A process that ends with its n-th checkpoint.
+DYING = """
 import os, signal, sys
-sys.path.insert(0, {tests!r})
-from test_checkpoints import CASES, problem
-from crfkit import CRF
 from crfkit.base.checkpoints import Checkpoint
 write, left = Checkpoint._write, [{writes}]
 def dying(self, parts):
@@ -189,9 +187,17 @@ def dying(self, parts):
     if not left[0]:
         os.kill(os.getpid(), signal.SIGKILL)
 Checkpoint._write = dying
+"""
+SCRIPT = (
+    DYING
+    + """
+sys.path.insert(0, {tests!r})
+from test_checkpoints import CASES, problem
+from crfkit import CRF
 how = {{"random_state": 3, "n_jobs": 1, **CASES[{case!r}]}}
 CRF(checkpoint={path!r}, checkpoint_every=0, **how).fit(*problem())
 """
+)
 
 
 @pytest.mark.parametrize("case", [*ALGORITHMS, "lbfgs, fixed beams", "warm"])
@@ -203,19 +209,13 @@ def test_a_process_that_is_killed(case: str, tmp_path: Path) -> None:
     assert_same(CRF(checkpoint=path, **settings).fit(*problem(), resume=True), CRF(**settings).fit(*problem()))
 
 
-COMMAND = """
-import os, signal, sys
-from crfkit.base.checkpoints import Checkpoint
+COMMAND = (
+    DYING
+    + """
 from crfkit.cli import main
-write, left = Checkpoint._write, [{writes}]
-def dying(self, parts):
-    write(self, parts)
-    left[0] -= 1
-    if not left[0]:
-        os.kill(os.getpid(), signal.SIGKILL)
-Checkpoint._write = dying
 main()
 """
+)
 
 
 @pytest.mark.parametrize("writes", [2, 7])  # in the midst of training, and between its end and the model's file

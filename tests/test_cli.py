@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from command import run
 
 import crfkit
 from crfkit.data import load_corpus
@@ -29,20 +30,6 @@ cups NN B-U
 flour NN B-N
 """
 UNSEEN = "four CD\ncups NN\nmilk NN\n\none CD\nwine NN\n"
-
-
-def run(*arguments: str | Path, text: str | None = None, code: int = 0) -> subprocess.CompletedProcess[str]:
-    """Runs crfkit; checks the exit code, and that there is never a traceback."""
-    out = subprocess.run(
-        [sys.executable, "-m", "crfkit", *map(str, arguments)],
-        input=text,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert "Traceback" not in out.stderr, out.stderr
-    assert out.returncode == code, out.stderr
-    return out
 
 
 @pytest.fixture(scope="module")
@@ -75,9 +62,9 @@ def test_tag(folder: Path) -> None:
     assert rows(out.stdout)[0] == ["four", "CD", "B-Q"]
     assert out.stdout.count("\n\n") == 2
     assert "labelled 2 sequences, 5 tokens" in out.stderr
-    assert run("tag", "-m", folder / "model", text=UNSEEN).stdout == out.stdout
+    assert run("tag", "-m", folder / "model", input=UNSEEN).stdout == out.stdout
     # a column of labels is copied, not looked at
-    again = run("tag", "-m", folder / "model", "-q", text=TRAIN.replace("B-U", "B-N"))
+    again = run("tag", "-m", folder / "model", "-q", input=TRAIN.replace("B-U", "B-N"))
     assert rows(again.stdout)[1] == ["cups", "NN", "B-N", "B-U"]
     assert again.stderr == ""
     run("tag", "-m", folder / "model", folder / "unseen.txt", "-o", folder / "out.txt")
@@ -85,14 +72,14 @@ def test_tag(folder: Path) -> None:
 
 
 def test_tag_with_probabilities_and_alternatives(folder: Path) -> None:
-    out = rows(run("tag", "-m", folder / "model", "-p", text=UNSEEN).stdout)
+    out = rows(run("tag", "-m", folder / "model", "-p", input=UNSEEN).stdout)
     assert all(0 < float(row[-1]) <= 1 for row in out)
-    best = run("tag", "-m", folder / "model", "--nbest", "3", text=UNSEEN).stdout
+    best = run("tag", "-m", folder / "model", "--nbest", "3", input=UNSEEN).stdout
     ranks = [line.split() for line in best.splitlines() if line.startswith("# ")]
     assert [r[1] for r in ranks] == ["0", "1", "2"] * 2
     assert float(ranks[0][2]) >= float(ranks[1][2])
     records = [
-        json.loads(x) for x in run("tag", "-m", folder / "model", "--json", "-p", text=UNSEEN).stdout.splitlines()
+        json.loads(x) for x in run("tag", "-m", folder / "model", "--json", "-p", input=UNSEEN).stdout.splitlines()
     ]
     assert records[0]["tokens"][0] == ["four", "CD"]
     assert len(records[0]["probabilities"]) == 3
@@ -124,11 +111,11 @@ def test_inspect(folder: Path) -> None:
 def test_templates_formats_and_pipes(folder: Path) -> None:
     (folder / "template").write_text("U:%x[0,0]\nU1:%x[0,1]\nB\n")
     run("train", folder / "train.txt", "-m", folder / "t", "-t", folder / "template", "--constraints", "bio", "-q")
-    assert rows(run("tag", "-m", folder / "t", text=UNSEEN).stdout)[0][-1] == "B-Q"
+    assert rows(run("tag", "-m", folder / "t", input=UNSEEN).stdout)[0][-1] == "B-Q"
     with gzip.open(folder / "train.gz", "wt") as file:
         file.write(TRAIN)
     run("train", folder / "train.gz", "-m", folder / "g", "-q")
-    run("train", "-", "-m", folder / "p", "-q", text=TRAIN)
+    run("train", "-", "-m", folder / "p", "-q", input=TRAIN)
     assert (folder / "g").read_bytes() == (folder / "p").read_bytes()
     (folder / "f.crfsuite").write_text("A\tw=a\tx:2\n\nB\tw=b\n")
     run("train", folder / "f.crfsuite", "-f", "crfsuite", "-m", folder / "c", "-q")
@@ -142,11 +129,11 @@ def test_templates_formats_and_pipes(folder: Path) -> None:
     run("train", folder / "f.conllu", "-f", "conllu", "--label", "xpos", "-m", folder / "u", "-q")
     tagged = run("tag", "-m", folder / "u", folder / "f.conllu").stdout
     assert tagged == conllu  # the labels in their column, everything else as it was
-    assert run("tag", "-m", folder / "u", text=conllu).stdout == conllu
+    assert run("tag", "-m", folder / "u", input=conllu).stdout == conllu
     assert json.loads(run("eval", "-m", folder / "u", folder / "f.conllu", "--json").stdout)["accuracy"] == 1.0
     run("train", folder / "f.conllu", "-f", "conllu", "--label", "upos+xpos", "-m", folder / "two", "-q")
     assert run("tag", "-m", folder / "two", folder / "f.conllu").stdout == conllu
-    error = run("tag", "-m", folder / "u", "-q", text="1\tde\tde\n", code=1).stderr
+    error = run("tag", "-m", folder / "u", "-q", input="1\tde\tde\n", code=1).stderr
     assert "<stdin>:1: CoNLL-U has 10 columns, the line has 3" in error
 
 
@@ -161,10 +148,19 @@ def test_columns_and_label_are_remembered(folder: Path) -> None:
 
 def test_start_continues(folder: Path) -> None:
     more = TRAIN + "\n! . X\n"
-    run("train", "-", "-m", folder / "more", "--warm-start", folder / "model", "-q", text=more)
-    assert rows(run("tag", "-m", folder / "more", text="! .\n").stdout) == [["!", ".", "X"]]
+    run("train", "-", "-m", folder / "more", "--warm-start", folder / "model", "-q", input=more)
+    assert rows(run("tag", "-m", folder / "more", input="! .\n").stdout) == [["!", ".", "X"]]
     out = run(
-        "train", "-", "-m", folder / "x", "--warm-start", folder / "model", "-t", folder / "template", text=more, code=2
+        "train",
+        "-",
+        "-m",
+        folder / "x",
+        "--warm-start",
+        folder / "model",
+        "-t",
+        folder / "template",
+        input=more,
+        code=2,
     )
     assert "exclude each other" in out.stderr
 
@@ -195,7 +191,7 @@ def test_faults_are_one_line(arguments: list[str], text: str | None, message: st
 
 
 def test_the_wrong_columns_are_named(folder: Path) -> None:
-    out = run("tag", "-m", folder / "model", text="only\n", code=1)
+    out = run("tag", "-m", folder / "model", input="only\n", code=1)
     assert "the model was trained on 2 columns" in out.stderr
     assert run("train", code=2).stdout == ""  # usage
 
@@ -428,7 +424,7 @@ def test_tag_entities_of_raw_text(tmp_path: Path) -> None:
                 assert text[1:][e["char_start"] : e["char_end"]] == e["text"]
                 assert 0 < e["probability"] <= 1
                 assert set(e) == {"label", "start", "end", "text", "probability", "char_start", "char_end"}
-    tagged = run("tag", "-m", tmp_path / "model", "--text", "-q", text="Anna Lee ran.").stdout
+    tagged = run("tag", "-m", tmp_path / "model", "--text", "-q", input="Anna Lee ran.").stdout
     assert rows(tagged) == [["Anna", "B-PER"], ["Lee", "I-PER"], ["ran", "O"], [".", "O"]]
     bad = tmp_path / "bad.txt"
     bad.write_bytes(b"caf\xe9 au lait\n")
@@ -460,7 +456,7 @@ def test_tag_entities_of_columns(folder: Path) -> None:
         (["--text", "-f", "conllu"], "leave out --format conllu", 2),
         (["--text"], "--text needs a model of tokens alone", 1),
     ):
-        assert message in run("tag", "-m", folder / "model", *options, text="x", code=code).stderr
+        assert message in run("tag", "-m", folder / "model", *options, input="x", code=code).stderr
 
 
 def test_an_end_at_max_iter_is_said(folder: Path) -> None:

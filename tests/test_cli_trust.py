@@ -16,21 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command import CRFKIT, run
 
 import crfkit
 from crfkit.data.readers import EncodedPath, read_columns
 
 SAMPLE = Path(crfkit.__file__).parent / "data" / "sample"
-CRFKIT = [sys.executable, "-m", "crfkit"]
 SIGNALS = [signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]
-
-
-def run(*arguments: Any, code: int = 0, **more: Any) -> subprocess.CompletedProcess[str]:
-    """Runs crfkit; checks the exit code, and that there is never a traceback."""
-    out = subprocess.run([*CRFKIT, *map(str, arguments)], capture_output=True, text=True, timeout=120, **more)
-    assert "Traceback" not in out.stderr, out.stderr
-    assert out.returncode == code, out.stderr
-    return out
 
 
 @pytest.fixture(scope="module")
