@@ -40,6 +40,12 @@ class Watch {
 
 bool far(int steps) { return steps < -kFar || steps > kFar; }
 
+std::string shown(std::string_view s) {
+  std::size_t n = std::min<std::size_t>(s.size(), 60);
+  while (n < s.size() && continues(s[n])) --n;
+  return "'" + std::string(s.substr(0, n)) + (n < s.size() ? "...'" : "'");
+}
+
 std::string place(const char* list, std::size_t k) { return std::string(list) + "[" + std::to_string(k) + "]"; }
 
 void require_at_most(std::size_t most, std::size_t n, const char* what) {
@@ -538,8 +544,7 @@ TemplateEncoder::Marks TemplateEncoder::learn(const StringTable& state, const St
       text = text.substr(cls.prefix.size(), text.size() - cls.prefix.size() - cls.suffix.size());
       int count = 0;
       const auto add = [&](const std::vector<std::string_view>& pieces) {
-        if (++count > kMostReadings)
-          throw Error("the name '" + std::string(names[id]) + "' can be read in too many ways");
+        if (++count > kMostReadings) throw Error("the name " + shown(names[id]) + " can be read in too many ways");
         budget.spend(pieces.size(), pieces.size());
         std::size_t next = 0;
         attribute_of(c, value_of(cls.node, pieces, next)) = id;
