@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import os
-from typing import Any, TypeVar, overload
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar, Union, overload
 
+from crfkit.base.fields import ModelError
 from crfkit.base.parameters import Estimator
 from crfkit.estimators import CRF, HMM, MEMM
+from crfkit.features.encoders import ItemEncoder
 from crfkit.graph import FactorialCRF, GraphCRF, SkipChainCRF
-from crfkit.model.chain_model import ModelError, read_file
+from crfkit.model.chain_model import read_file
+
+if TYPE_CHECKING:
+    from crfkit.torch.estimator import NeuralCRF
 
 __all__ = ["load"]
 
 Path = str | os.PathLike[str]
+#: What a file may hold.
+Loaded = Union[CRF, HMM, MEMM, GraphCRF, SkipChainCRF, FactorialCRF, "NeuralCRF"]
 Kind = TypeVar("Kind", bound=Estimator)
 
 _KINDS = {kind._kind: kind for kind in (CRF, HMM, MEMM, GraphCRF, SkipChainCRF, FactorialCRF)}
@@ -78,16 +86,25 @@ def load(
     return found
 
 
-def _load(path: Path, features: Any, n_jobs: int | None, verify: bool) -> Estimator:
+def _load(path: Path, features: Any, n_jobs: int | None, verify: bool) -> Loaded:
+    name = os.fspath(path)
+    if features is not None and not callable(features):
+        raise ValueError(f"'features' of load must be a function or None, got {features!r}")
     with open(path, "rb") as file:
         head = file.read(8)
     if head.startswith((b"lCRF", b"#mdl#", b"version:")):
         from crfkit.compat.files import read_foreign_model
 
         model = read_foreign_model(path)
+        if features is not None:
+            _require_items(name, isinstance(model.encoder, ItemEncoder))
+            assert isinstance(model.encoder, ItemEncoder)
+            model = replace(model, encoder=ItemEncoder(features, model.encoder._names))
         return CRF._of_model(model, {**model.params, "dtype": "float64"}, features, n_jobs)
     header, arrays = read_file(path, verify)
-    name, kind = os.fspath(path), str(header.get("estimator", "crf"))
+    kind = str(header.get("estimator", "crf"))
+    if features is not None:
+        _require_items(name, any(key.endswith("names.ends") for key in arrays))
     if kind == "neural_crf":
         try:
             from crfkit.torch.estimator import NeuralCRF
@@ -95,3 +112,9 @@ def _load(path: Path, features: Any, n_jobs: int | None, verify: bool) -> Estima
             raise ImportError(f"{name} is a neural CRF, which needs torch: pip install 'crfkit[torch]'") from e
         return NeuralCRF._restore(name, header, arrays, features)
     return _KINDS.get(kind, CRF)._restore(name, header, arrays, features, n_jobs)
+
+
+def _require_items(name: str, items: bool) -> None:
+    """Raises unless a model's tokens are items, which a function may make."""
+    if not items:
+        raise ValueError(f"'features' of load is a function, but {name} makes its features itself: leave it out")

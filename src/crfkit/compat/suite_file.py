@@ -14,10 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crfkit import _core
+from crfkit.base.fields import ModelError
 from crfkit.base.files import whole_file
 from crfkit.data.dataset import Layout
 from crfkit.features.encoders import ItemEncoder
-from crfkit.model.chain_model import ChainModel, ModelError
+from crfkit.model.chain_model import ChainModel
 
 __all__ = ["SuiteFeatures", "chain_model", "read_suite_model", "suite_bytes", "suite_features", "write_suite_model"]
 

@@ -11,10 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crfkit import _core
+from crfkit.base.fields import ModelError
 from crfkit.data.dataset import Layout
 from crfkit.features.encoders import PlanEncoder
 from crfkit.features.template import Template
-from crfkit.model.chain_model import ChainModel, ModelError
+from crfkit.model.chain_model import ChainModel
 
 __all__ = ["read_crfpp_model", "read_wapiti_model"]
 
