@@ -154,6 +154,15 @@ def label_list(value: Any, field: str) -> list[Any]:
     return found
 
 
+def check_pairs(n_labels: int, size: int) -> None:
+    """Raises if a table of all label pairs would be large, and a file of ``size`` bytes cannot have one.
+
+    A model has such a table, whatever its file has.
+    """
+    if n_labels**2 > max(4096**2, size):
+        raise ValueError(f"it has {n_labels} labels in {size} bytes: more than 4096 need a byte for each label pair")
+
+
 class Arrays(dict[str, NDArray[Any]]):
     """The arrays of a file, by name; one that is missing, or of another type, is an error that names it."""
 

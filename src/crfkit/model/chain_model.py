@@ -304,6 +304,13 @@ def restore_encoder(
     return encoder
 
 
+def _measured(value: Any, field: str) -> float:
+    """Any number; what was measured need not be finite."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return float(number()(value, field))
+    return value if isinstance(value, float) else refuse(field, "a number", value)
+
+
 def _node(value: Any, field: str) -> list[Any]:
     """A node of a plan: its kind, and what belongs to it."""
     if isinstance(value, list) and value and all(type(x) in (int, str) for x in value):
@@ -404,6 +411,7 @@ _INFO = record(
         "iterations": integer(0),
         "sequences": integer(0),
         "tokens": integer(0),
+        "objective": _measured,
         "stopped": text,
         "origin": text,
         "reading": _READING,
