@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar, Union, overload
 
 from crfkit.base.fields import ModelError
 from crfkit.base.parameters import Estimator
 from crfkit.estimators import CRF, HMM, MEMM
-from crfkit.features.encoders import ItemEncoder
 from crfkit.graph import FactorialCRF, GraphCRF, SkipChainCRF
-from crfkit.model.chain_model import read_file
+from crfkit.model.chain_model import read_file, takes_items, with_function
 
 if TYPE_CHECKING:
     from crfkit.torch.estimator import NeuralCRF
@@ -33,7 +31,7 @@ def load(
 @overload
 def load(
     path: Path, features: Any = None, n_jobs: int | None = -1, verify: bool = True, *, kind: None = None
-) -> Any: ...
+) -> Loaded: ...
 def load(
     path: Path,
     features: Any = None,
@@ -97,9 +95,8 @@ def _load(path: Path, features: Any, n_jobs: int | None, verify: bool) -> Loaded
 
         model = read_foreign_model(path)
         if features is not None:
-            _require_items(name, isinstance(model.encoder, ItemEncoder))
-            assert isinstance(model.encoder, ItemEncoder)
-            model = replace(model, encoder=ItemEncoder(features, model.encoder._names))
+            _require_items(name, takes_items(model))
+            model = with_function(model, features)
         return CRF._of_model(model, {**model.params, "dtype": "float64"}, features, n_jobs)
     header, arrays = read_file(path, verify)
     kind = str(header.get("estimator", "crf"))

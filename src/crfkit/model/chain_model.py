@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import reprlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -323,6 +323,17 @@ def _template(value: Any, field: str) -> list[Any]:
     if isinstance(value, list) and [type(x) for x in value] == [int, int, str, str, bool]:
         return value
     return refuse(field, "node, offset, two texts and true or false", value)
+
+
+def takes_items(model: ChainModel) -> bool:
+    """Whether tokens are bags of attributes, which a function may make, and not columns."""
+    return isinstance(model.encoder, ItemEncoder)
+
+
+def with_function(model: ChainModel, function: Callable[..., Any]) -> ChainModel:
+    """The same model on what a function makes items of."""
+    assert isinstance(model.encoder, ItemEncoder)
+    return replace(model, encoder=ItemEncoder(function, model.encoder._names))
 
 
 def write_model(model: ChainModel, path: str | os.PathLike[str], estimator: str) -> None:

@@ -709,7 +709,7 @@ class NeuralCRF(Estimator):
         """Raises unless the arrays of a file are those of the modules."""
         for prefix, module in self._modules():
             found, wanted = arrays.group(prefix), module.state_dict()
-            for key in wanted.keys() | found.keys():
-                if key not in wanted:
-                    raise ValueError(f"the array '{prefix}.{key}' belongs to no part of the network")
-                found.of_kind(key, "fiub", tuple(wanted[key].shape))
+            for key, tensor in wanted.items():
+                found.of_kind(key, "fiub", tuple(tensor.shape))
+            if odd := sorted(found.keys() - wanted.keys()):
+                raise ValueError(f"the array '{prefix}.{odd[0]}' belongs to no part of the network")
