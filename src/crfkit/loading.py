@@ -46,7 +46,7 @@ def load(
     ----------
     path : path
     features : callable, optional
-        The feature function, for models trained with one.
+        The feature function, for models trained with one, or on items, which it then makes. Others refuse it.
     n_jobs : int, optional
         Not used by a neural CRF.
     verify : bool
@@ -65,7 +65,9 @@ def load(
     ------
     crfkit.ModelError
         If the file is not a model, is cut short, or does not match its checksums; the message names file and
-        array. If it holds another kind of model than ``kind``.
+        array, or field. If it holds another kind of model than ``kind``.
+    ValueError
+        If ``features`` is given for a model that makes its features itself.
 
     Examples
     --------
