@@ -195,7 +195,7 @@ def test_constraints_survive_saving(tmp_path: Path) -> None:
     X, y = [["a", "b", "c"]] * 4, [["B-X", "I-X", "O"]] * 4
     crf = crfkit.NeuralCRF(max_iter=1, constraints="bio", random_state=0).fit(X, y)
     crf.save(tmp_path / "m")
-    again = crfkit.load(tmp_path / "m")
+    again = crfkit.load(tmp_path / "m", kind=NeuralCRF)
     assert again.crf_.constraints is not None
     assert crf.crf_.constraints is not None
     np.testing.assert_array_equal(again.crf_.constraints.transitions, crf.crf_.constraints.transitions)

@@ -13,6 +13,7 @@ The line of flow, of which everything here is a part::
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+import crfkit.base.interpreter  # noqa: F401 - refuses some, before the core is imported
 from crfkit import chain, data, features, graph, metrics, model, training
 from crfkit.base.later import later
 from crfkit.data.labels import Tagging

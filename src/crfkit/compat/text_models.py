@@ -11,10 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crfkit import _core
+from crfkit.base.fields import ModelError, Rule, damaged, integer, label_list, number, record, refuse
+from crfkit.base.files import read_whole
 from crfkit.data.dataset import Layout
 from crfkit.features.encoders import PlanEncoder
 from crfkit.features.template import Template
-from crfkit.model.chain_model import ChainModel, ModelError
+from crfkit.model.chain_model import ChainModel
 
 __all__ = ["read_crfpp_model", "read_wapiti_model"]
 
@@ -91,19 +93,35 @@ def _assemble(
 
 
 def _read_text(path: str | os.PathLike[str], tool: str) -> str:
-    with open(path, "rb") as file:
-        data = file.read()
+    data = read_whole(path, f"{tool} model")
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as e:
         raise ModelError(f"{os.fspath(path)}: the {tool} model is not valid UTF-8 at byte {e.start}") from e
 
 
-def _check_labels(labels: Sequence[str]) -> None:
+def _check_labels(labels: list[str]) -> None:
     if not 1 <= len(labels) <= _MOST_LABELS:
         raise ValueError(f"it has {len(labels)} labels; 1 to {_MOST_LABELS} are possible")
-    if len(set(labels)) != len(labels) or "" in labels:
-        raise ValueError("a label is empty or there twice")
+    label_list(labels, "labels")
+    if "" in labels:
+        raise ValueError("a label is empty")
+
+
+def _read_as(kind: type[int] | type[float], rule: Rule) -> Rule:
+    """A number that is written as text."""
+
+    def read(value: str, field: str) -> Any:
+        try:
+            return rule(kind(value), field)
+        except ValueError:
+            return refuse(field, "a number that fits the model", value)
+
+    return read
+
+
+_INT = _read_as(int, integer(0, 2**62))
+_CRFPP = record({"cost-factor": _read_as(float, number()), "maxid": _INT, "xsize": _INT})
 
 
 def _finite(weights: Floats) -> Floats:
@@ -134,40 +152,42 @@ def read_crfpp_model(path: str | os.PathLike[str]) -> ChainModel:
     crfkit.ModelError
         If it is not such a model, or damaged.
     """
-    name = os.fspath(path)
     text = _read_text(path, "CRF++")
-    try:
+    with damaged(os.fspath(path), "CRF++ text model"):
         return _parse_crfpp(text.replace("\r\n", "\n"))
-    except ModelError:
-        raise
-    except (ValueError, IndexError, KeyError, OverflowError) as e:
-        raise ModelError(f"{name}: not a CRF++ text model, or a damaged one: {e}") from e
 
 
 def _parse_crfpp(text: str) -> ChainModel:
     parts = text.split("\n\n", 4)
     if len(parts) != 5:
         raise ValueError(f"it has {len(parts)} of the 5 parts header, labels, templates, features and weights")
-    header = dict(line.split(":", 1) for line in parts[0].split("\n") if line)
-    factor, most, columns = float(header["cost-factor"]), int(header["maxid"]), int(header["xsize"])
+    header = {key: x for key, _, x in (line.partition(":") for line in parts[0].split("\n"))}
+    head = _CRFPP(header, "")
+    factor, most, columns = head["cost-factor"], head["maxid"], head["xsize"]
     labels = [line for line in parts[1].split("\n") if line]
     _check_labels(labels)
     n = len(labels)
     template = Template(parts[2], dialect="crfpp", name="the model's template")
     numbers, names = [], []
     for line in parts[3].split("\n"):
-        number, _, feature = line.partition(" ")
+        at, _, feature = line.partition(" ")
         if not feature or feature[0] not in "UB":
             raise ValueError(f"a feature must be a number and a name that begins with U or B, got {line[:60]!r}")
-        numbers.append(int(number))
+        numbers.append(_INT(at, "a feature's number"))
         names.append(feature)
-    weights = _finite(np.array(parts[4].split(), np.float64)) * factor
+    weights = _finite(np.array(parts[4].split(), np.float64) * factor)
     first = np.array(numbers, np.int64)
     wide = np.array([feature[0] == "B" for feature in names])
     if len(weights) != most:
         raise ValueError(f"it has {len(weights)} weights, its header says {most}")
-    if len(first) and (first.min() < 0 or (first + np.where(wide, n * n, n)).max() > most):
+    order = np.argsort(first)
+    ends = (first + np.where(wide, n * n, n))[order]
+    if len(first) and ends.max() > most:
         raise ValueError("a feature's weights lie outside of those in the file")
+    shared = np.flatnonzero(ends[:-1] > first[order][1:])
+    if len(shared):
+        a, b = (names[k][:60] for k in order[shared[0] : shared[0] + 2].tolist())
+        raise ValueError(f"the features {a!r} and {b!r} share weights")
     bare = set(template.label_pair_lines())
     pairs = np.zeros(n * n)
     for k in np.flatnonzero(wide):
@@ -229,15 +249,9 @@ def read_wapiti_model(path: str | os.PathLike[str]) -> ChainModel:
     crfkit.ModelError
         If it is not a Wapiti model, is damaged, or of mode memm.
     """
-    name = os.fspath(path)
-    with open(path, "rb") as file:
-        data = file.read()
-    try:
+    data = read_whole(path, "Wapiti model")
+    with damaged(os.fspath(path), "Wapiti model"):
         return _parse_wapiti(data)
-    except ModelError:
-        raise
-    except (ValueError, IndexError, OverflowError) as e:
-        raise ModelError(f"{name}: not a Wapiti model, or a damaged one: {e}") from e
 
 
 def _parse_wapiti(data: bytes) -> ChainModel:
@@ -275,7 +289,8 @@ def _parse_wapiti(data: bytes) -> ChainModel:
     column = numbers - first[which]
     in_state = column < narrow[which]
     pairs = np.zeros(n * n)
-    bare = np.isin(np.array(names), template.label_pair_lines()) if names else np.zeros(0, bool)
+    plain = set(template.label_pair_lines())
+    bare = np.array([name in plain for name in names], bool)
     in_pairs = ~in_state & bare[which]
     np.add.at(pairs, (column - narrow[which])[in_pairs], values[in_pairs])
     looking = ~in_state & ~bare[which]

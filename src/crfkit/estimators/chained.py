@@ -10,6 +10,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from crfkit.base.fields import Arrays, damaged
 from crfkit.base.messages import counted
 from crfkit.base.parameters import Estimator
 from crfkit.chain.beams import Beam, as_rule
@@ -254,13 +255,14 @@ class ChainEstimator(Estimator):
         cls,
         name: str,
         header: dict[str, Any],
-        arrays: dict[str, NDArray[Any]],
+        arrays: Arrays,
         features: FeatureSource,
         n_jobs: int | None,
     ) -> Self:
         """The estimator that a file holds, whose name is for messages."""
         model = chain_model(name, header, arrays, features)
-        return cls._of_model(model, header["params"], features, n_jobs)
+        with damaged(name):
+            return cls._of_model(model, dict(model.params), features, n_jobs)
 
     @classmethod
     def _of_model(cls, model: ChainModel, params: dict[str, Any], features: FeatureSource, n_jobs: int | None) -> Self:

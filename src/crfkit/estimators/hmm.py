@@ -544,6 +544,8 @@ class HMM(ChainEstimator):
     @classmethod
     def _of_model(cls, model: ChainModel, params: dict[str, Any], features: FeatureSource, n_jobs: int | None) -> Self:
         out = super()._of_model(model, params, features, n_jobs)
+        if "unseen" not in model.info:
+            raise ValueError("'info.unseen' is missing")
         vocabulary = Vocabulary(model.encoder)
         tables = Tables.of_weights(np.asarray(model.weights), model.layout, vocabulary, model.info["unseen"])
         out._know(tables, vocabulary.of(model.info.get("integers", False)))

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crfkit import _core
+from crfkit.base.files import read_whole
 from crfkit.chain.inference import decode_flat, log_partition, marginals
 from crfkit.chain.potentials import Potentials
 from crfkit.compat.pycrfsuite.items import ItemSequence
@@ -81,8 +82,7 @@ class Tagger:
 
     def open(self, name: str | os.PathLike[str]) -> contextlib.closing[Self]:
         """Opens a model file: CRFsuite's, or crfkit's if it was trained on items."""
-        with open(name, "rb") as file:
-            data = file.read()
+        data = read_whole(name, "model")
         if data[:4] != b"lCRF" and data[8:9] == b"{":
             from crfkit.model.chain_model import read_model
 
