@@ -7,7 +7,6 @@ from typing import Any, TypeVar, overload
 
 from crfkit.base.parameters import Estimator
 from crfkit.estimators import CRF, HMM, MEMM
-from crfkit.graph import FactorialCRF, GraphCRF, SkipChainCRF
 from crfkit.model.chain_model import ModelError, read_file
 
 __all__ = ["load"]
@@ -15,7 +14,7 @@ __all__ = ["load"]
 Path = str | os.PathLike[str]
 Kind = TypeVar("Kind", bound=Estimator)
 
-_KINDS = {kind._kind: kind for kind in (CRF, HMM, MEMM, GraphCRF, SkipChainCRF, FactorialCRF)}
+_CHAINS = {kind._kind: kind for kind in (CRF, HMM, MEMM)}
 
 
 @overload
@@ -94,4 +93,9 @@ def _load(path: Path, features: Any, n_jobs: int | None, verify: bool) -> Estima
         except ModuleNotFoundError as e:
             raise ImportError(f"{name} is a neural CRF, which needs torch: pip install 'crfkit[torch]'") from e
         return NeuralCRF._restore(name, header, arrays, features)
-    return _KINDS.get(kind, CRF)._restore(name, header, arrays, features, n_jobs)
+    if kind in _CHAINS:
+        return _CHAINS[kind]._restore(name, header, arrays, features, n_jobs)
+    from crfkit.graph import FactorialCRF, GraphCRF, SkipChainCRF
+
+    graphs = {kind._kind: kind for kind in (GraphCRF, SkipChainCRF, FactorialCRF)}
+    return graphs.get(kind, CRF)._restore(name, header, arrays, features, n_jobs)
