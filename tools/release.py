@@ -55,7 +55,7 @@ def venv(python: Path, folder: Path, *packages: str | Path, **environment: str |
     shutil.rmtree(folder, ignore_errors=True)
     run(python, "-m", "venv", folder)
     inside = folder / ("Scripts" if os.name == "nt" else "bin") / "python"
-    run(inside, "-m", "pip", "install", "-q", "--only-binary", ":all:", *packages, **environment)
+    run(inside, "-m", "pip", "install", "-q", "--no-compile", "--only-binary", ":all:", *packages, **environment)
     return inside
 
 
