@@ -137,7 +137,7 @@ def test_installed() -> None:
     (BUILD / "tests").mkdir(parents=True, exist_ok=True)
     os.chdir(BUILD / "tests")
     run(sys.executable, "-c", code, PYTHONPATH=None)
-    settings = ["--rootdir", ROOT, "-c", ROOT / "pyproject.toml", "-p", "no:cacheprovider"]
+    settings: list[str | Path] = ["--rootdir", ROOT, "-c", ROOT / "pyproject.toml", "-p", "no:cacheprovider"]
     run(sys.executable, "-m", "pytest", *settings, *files, PYTHONPATH=None)
 
 
