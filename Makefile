@@ -1,6 +1,8 @@
 # make demo   install into .venv, train on the embedded sample, show results
 # make test   install and run every check
 # make test-long   the tests that take minutes
+# make dist  the sdist and the wheels, audited
+# make test-matrix   the wheels with the oldest and the newest dependencies, on every Python here
 # make bench  measure, side by side with other libraries
 
 PYTHON ?= python3
@@ -11,7 +13,7 @@ export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export CRFKIT_DATA ?= $(abspath $(CURDIR)/../shared/data)
 
-.PHONY: demo test test-long lint bench install install-dev docs clean
+.PHONY: demo test test-long test-matrix lint bench install install-dev docs dist clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -52,5 +54,15 @@ docs: install
 	$(BIN)/python tools/cli_page.py
 	$(BIN)/python tools/api_page.py
 
+# The tools of the extra "release", without the package itself
+dist: $(BIN)/python
+	$(BIN)/python -c "import tomllib; \
+	    print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['optional-dependencies']['release'], sep='\n')" \
+	    | $(BIN)/python -m pip install -q -r /dev/stdin
+	$(BIN)/python tools/release.py dist
+
+test-matrix: dist
+	$(BIN)/python tools/release.py matrix
+
 clean:
-	rm -rf $(VENV) build
+	rm -rf $(VENV) build dist

@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Any, TypeVar, Union, overload
 from crfkit.base.fields import ModelError
 from crfkit.base.parameters import Estimator
 from crfkit.estimators import CRF, HMM, MEMM
-from crfkit.graph import FactorialCRF, GraphCRF, SkipChainCRF
 from crfkit.model.chain_model import read_file, takes_items, with_function
 
 if TYPE_CHECKING:
+    from crfkit.graph import FactorialCRF, GraphCRF, SkipChainCRF
     from crfkit.torch.estimator import NeuralCRF
 
 __all__ = ["load"]
 
 Path = str | os.PathLike[str]
 #: What a file may hold.
-Loaded = Union[CRF, HMM, MEMM, GraphCRF, SkipChainCRF, FactorialCRF, "NeuralCRF"]
+Loaded = Union[CRF, HMM, MEMM, "GraphCRF", "SkipChainCRF", "FactorialCRF", "NeuralCRF"]
 Kind = TypeVar("Kind", bound=Estimator)
 
-_KINDS = {kind._kind: kind for kind in (CRF, HMM, MEMM, GraphCRF, SkipChainCRF, FactorialCRF)}
+_CHAINS = {kind._kind: kind for kind in (CRF, HMM, MEMM)}
 
 
 @overload
@@ -110,7 +110,12 @@ def _load(path: Path, features: Any, n_jobs: int | None, verify: bool) -> Loaded
         except ModuleNotFoundError as e:
             raise ImportError(f"{name} is a neural CRF, which needs torch: pip install 'crfkit[torch]'") from e
         return NeuralCRF._restore(name, header, arrays, features)
-    return _KINDS.get(kind, CRF)._restore(name, header, arrays, features, n_jobs)
+    if kind in _CHAINS:
+        return _CHAINS[kind]._restore(name, header, arrays, features, n_jobs)
+    from crfkit.graph import FactorialCRF, GraphCRF, SkipChainCRF
+
+    graphs = {kind._kind: kind for kind in (GraphCRF, SkipChainCRF, FactorialCRF)}
+    return graphs.get(kind, CRF)._restore(name, header, arrays, features, n_jobs)
 
 
 def _require_items(name: str, items: bool) -> None:

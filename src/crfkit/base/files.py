@@ -6,7 +6,6 @@ import errno
 import glob
 import os
 import re
-import secrets
 import stat
 import sys
 from collections.abc import Iterator
@@ -137,7 +136,7 @@ def _create(target: Path) -> tuple[int, Path]:
     """A new file beside the target, with the target's mode, and with a lock while this process lives."""
     mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else None
     while True:
-        beside = target.with_name(f".{target.name}.{secrets.token_hex(6)}.part")
+        beside = target.with_name(f".{target.name}.{os.urandom(6).hex()}.part")
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
         try:
             handle = os.open(beside, flags, 0o666 if mode is None else mode)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator
-from importlib.resources import files
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -37,7 +36,7 @@ def _split_of(split: str, **names: str) -> str:
 
 def _ingredients(split: str, label: str | None) -> Labelled:
     name = _split_of(split, train="train.txt", test="test.txt")
-    text = files("crfkit.data").joinpath("sample", name).read_bytes()
+    text = Path(__file__).with_name("sample").joinpath(name).read_bytes()
     return read_columns(BytesIO(text))
 
 

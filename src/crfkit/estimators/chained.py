@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Iterator
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -29,7 +29,7 @@ class ChainEstimator(Estimator):
     model_: ChainModel
     n_jobs: int | None
     n_iter_: int
-    _kind = ""
+    _kind: ClassVar[str] = ""
 
     def _is_fitted(self) -> bool:
         return hasattr(self, "model_")

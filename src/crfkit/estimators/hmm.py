@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -112,7 +112,7 @@ class HMM(ChainEstimator):
     (-3.7457, [[0, 0, 1, 1]])
     """
 
-    _kind = "hmm"
+    _kind: ClassVar[str] = "hmm"
     _probabilities: Mapping[str, Any] = MappingProxyType({})  # what is known of Tables, and the vocabulary
 
     def __init__(

@@ -12,7 +12,7 @@ from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +26,8 @@ from crfkit.training.sequences import SequenceObjective
 Vector = NDArray[np.float64]
 Order = NDArray[np.int64]
 Pass = Callable[[Order, int], float]
-Rng = np.random.Generator
+if TYPE_CHECKING:  # numpy.random comes with the first generator
+    Rng = np.random.Generator
 
 _POSITIVE: dict[str, Any] = {"low": 0, "strict": True}
 _COUNT: dict[str, Any] = {"low": 1, "integer": True}
