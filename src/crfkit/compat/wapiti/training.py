@@ -149,9 +149,11 @@ class _Trained(CRF):
         say("* Summary")
         for what, count in self.summary:
             say(f"    nb {what}:    {count}")
-        say(f"    nb labels:   {len(skeleton.labels)}")
-        say(f"    nb blocks:   {len({*names[0], *names[1], *self.template.label_pair_lines()[:1]})}")
-        say(f"    nb features: {skeleton.layout.size}")
+        blocks = {*names[0], *names[1], *self.template.label_pair_lines()[:1]}
+        n = len(skeleton.labels)
+        say(f"    nb labels:   {n}")
+        say(f"    nb blocks:   {len(blocks)}")
+        say(f"    nb features: {sum((x[0] != 'b') * n + (x[0] != 'u') * n * n for x in blocks)}")
         say(f"* Train the model with {self.options.algo}")
         return skeleton, problem
 
