@@ -67,7 +67,7 @@ def run(*arguments: Any, code: int = 0, input: str = "") -> Ran:
     texts = []
     for stream in streams[1:]:
         stream.flush()
-        texts.append(stream.buffer.getvalue().decode())  # type: ignore[attr-defined]
+        texts.append(stream.buffer.getvalue().decode())
     assert ended.value.code == code, texts
     return Ran(*texts)
 
