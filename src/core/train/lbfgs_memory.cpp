@@ -1,5 +1,9 @@
 #include "train/lbfgs_memory.hpp"
 
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
+
 #include <algorithm>
 
 #include "train/kernels.hpp"
@@ -26,6 +30,16 @@ std::vector<double> add_rows(const std::vector<double>& partial, i64 width) {
   std::vector<double> total(width, 0.0);
   for (std::size_t k = 0; k < partial.size(); ++k) total[k % width] += partial[k];
   return total;
+}
+
+// Asks for large pages: a pass reads many rows side by side, and each page must be found.
+void ask_for_large_pages([[maybe_unused]] float* begin, [[maybe_unused]] i64 n) {
+#if defined(__linux__)
+  constexpr std::uintptr_t kPage = std::uintptr_t{1} << 21;
+  const std::uintptr_t first = (reinterpret_cast<std::uintptr_t>(begin) + kPage - 1) / kPage * kPage;
+  const std::uintptr_t last = reinterpret_cast<std::uintptr_t>(begin + n) / kPage * kPage;
+  if (first < last) madvise(reinterpret_cast<void*>(first), last - first, MADV_HUGEPAGE);  // a hint: it may fail
+#endif
 }
 
 // One chunk of a move.
@@ -67,6 +81,7 @@ struct Memory::Pair {
 Memory::Memory(i64 size, int capacity) : size_(size), capacity_(capacity), slots_(capacity) {
   if (size < 0 || capacity < 0) throw Error("the memory's size must not be negative");
   pairs_.reserve(2 * slots_ * size_ + 1);
+  ask_for_large_pages(pairs_.data(), 2 * slots_ * size_);
   products_.assign(i64{4} * slots_ * slots_, 0.0);
 }
 
