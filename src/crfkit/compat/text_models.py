@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -236,6 +237,40 @@ class _Wapiti:
         return [self.string() for _ in range(count)]
 
 
+@dataclass(frozen=True)
+class WapitiParts:
+    """What a Wapiti model file says, as it says it.
+
+    Attributes
+    ----------
+    mode : int
+        0 for maxent, 2 for crf.
+    patterns : list of str
+    labels : list of str
+    names : list of str
+        Of the observations, whose first letter tells the kind: u, b or *.
+    numbers : int64 array
+        Of the weights that are not zero. They are counted for each observation in turn: one for each label, unless it
+        is a b; then one for each pair of labels, unless it is a u.
+    values : float64 array
+        These weights.
+    """
+
+    mode: int
+    patterns: list[str]
+    labels: list[str]
+    names: list[str]
+    numbers: Ints
+    values: Floats
+
+    @property
+    def places(self) -> tuple[Ints, Ints]:
+        """First weight of each observation, and one more; and how many of them weigh single labels."""
+        n, kinds = len(self.labels), np.array([x[:1] for x in self.names])
+        narrow = np.where(kinds != "b", n, 0)
+        return np.concatenate([[0], np.cumsum(narrow + np.where(kinds != "u", n * n, 0))]), narrow
+
+
 def read_wapiti_model(path: str | os.PathLike[str]) -> ChainModel:
     """Reads a Wapiti model: modes crf and maxent, of version 1.2 and later.
 
@@ -251,10 +286,16 @@ def read_wapiti_model(path: str | os.PathLike[str]) -> ChainModel:
     """
     data = read_whole(path, "Wapiti model")
     with damaged(os.fspath(path), "Wapiti model"):
+        return wapiti_chain(_parse_wapiti(data))
+
+
+def read_wapiti_parts(data: bytes, name: str) -> WapitiParts:
+    """What a Wapiti model says; ``name`` is for messages."""
+    with damaged(name, "Wapiti model"):
         return _parse_wapiti(data)
 
 
-def _parse_wapiti(data: bytes) -> ChainModel:
+def _parse_wapiti(data: bytes) -> WapitiParts:
     text = _Wapiti(data)
     head = text.match(rb"#mdl#(?:(\d+)#)?(\d{1,18})\n", "#mdl#")
     if head[1] == b"1":
@@ -268,13 +309,8 @@ def _parse_wapiti(data: bytes) -> ChainModel:
     labels = text.strings("labels")
     _check_labels(labels)
     names = text.strings("observations")
-    template = Template(lines, dialect="wapiti", name="the model's patterns")
-    n = len(labels)
-    kinds = np.array([x[:1] for x in names])
-    if not np.isin(kinds, ("u", "b", "*")).all():
+    if not all(x[:1] in ("u", "b", "*") for x in names):
         raise ValueError("an observation begins with none of u, b and *")
-    narrow = np.where(kinds != "b", n, 0)
-    first = np.concatenate([[0], np.cumsum(narrow + np.where(kinds != "u", n * n, 0))])
     entries = data[text.at :].split()
     if len(entries) != int(head[2]):
         raise ValueError(f"it has {len(entries)} weights, its header says {int(head[2])}")
@@ -282,9 +318,19 @@ def _parse_wapiti(data: bytes) -> ChainModel:
     for k, entry in enumerate(entries):
         number, _, value = entry.partition(b"=")
         numbers[k], values[k] = int(number), float.fromhex(value.decode("ascii", "replace"))
-    _finite(values)
-    if len(numbers) and (numbers.min() < 0 or numbers.max() >= first[-1]):
+    order = np.argsort(numbers, kind="stable")
+    parts = WapitiParts(int(head[1] or 2), lines, labels, names, numbers[order], _finite(values[order]))
+    if len(numbers) and (numbers.min() < 0 or numbers.max() >= parts.places[0][-1]):
         raise ValueError("a weight belongs to no observation")
+    return parts
+
+
+def wapiti_chain(parts: WapitiParts, patterns: Sequence[str] | None = None) -> ChainModel:
+    """The model that a Wapiti file describes, with more patterns if they are given."""
+    template = Template(patterns or parts.patterns, dialect="wapiti", name="the model's patterns")
+    n, names = len(parts.labels), parts.names
+    first, narrow = parts.places
+    numbers, values = parts.numbers, parts.values
     which = np.searchsorted(first, numbers, side="right") - 1
     column = numbers - first[which]
     in_state = column < narrow[which]
@@ -297,4 +343,16 @@ def _parse_wapiti(data: bytes) -> ChainModel:
     state = _Weights(names, which[in_state], column[in_state], values[in_state])
     edge = _Weights(names, which[looking], (column - narrow[which])[looking], values[looking])
     reading = {"format": "columns", "label": None, "columns": None, "n_columns": None}
-    return _assemble(template, labels, state, edge, pairs, {"origin": "Wapiti", "reading": reading})
+    return _assemble(template, parts.labels, state, edge, pairs, {"origin": "Wapiti", "reading": reading})
+
+
+def shared_names(template: Template, labels: Sequence[str], state: list[str], edge: list[str]) -> ChainModel:
+    """A model without weights whose attributes are these names, whichever patterns write them."""
+
+    def ones(names: list[str]) -> _Weights:
+        different = list(dict.fromkeys(names))
+        n = len(different)
+        return _Weights(different, np.arange(n), np.zeros(n, np.int64), np.ones(n))
+
+    model = _assemble(template, labels, ones(state), ones(edge), np.zeros(len(labels) ** 2), {})
+    return replace(model, weights=np.zeros(model.layout.size))

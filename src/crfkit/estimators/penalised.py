@@ -28,7 +28,7 @@ from crfkit.model.chain_model import ChainModel
 from crfkit.training import BackwardObjective
 from crfkit.training.checks import check_gold, check_partial, class_weights, sequence_weights
 from crfkit.training.objective import LikelihoodObjective, Objective, Problem
-from crfkit.training.optimiser import INTERRUPTED, Algorithm, Callback, Progress, Result
+from crfkit.training.optimiser import INTERRUPTED, Algorithm, Callback, Progress, Result, lent
 from crfkit.training.registry import find_algorithm, supporting
 from crfkit.training.semi import SemiSupervisedObjective, minimize_with_entropy
 from crfkit.training.sequences import SequenceObjective
@@ -412,6 +412,8 @@ class PenalisedChain(ChainEstimator):
 class _Watch:
     """A callback that adds held-out scores, prints, and stops early, around the user's."""
 
+    borrows = True  # the user's gets a copy
+
     def __init__(
         self,
         owner: PenalisedChain,
@@ -433,7 +435,7 @@ class _Watch:
             scores = evaluate(self.held_out[1], probe.predict(self.held_out[0])).summary()
             progress = replace(progress, scores=scores)
         show(progress, self.verbose)
-        stop = None if self.callback is None else self.callback(progress, w)
+        stop = None if self.callback is None else self.callback(progress, lent(self.callback, w))
         if self.patience is None:
             return stop
         score = progress.scores.get("f1", progress.scores["accuracy"])

@@ -10,7 +10,7 @@ from crfkit import _core
 from crfkit.features.plan import FAR, FeaturePlan
 
 _MACRO = re.compile(r"%x\[(-?\d+),(\d+)\]")
-_COMMAND = re.compile(r'%([xtmXTM])\[(@?)([+-]?\d+),(\d+)(?:,"((?:\\.|[^"\\])*)")?\]')
+_COMMAND = re.compile(r'%([xtmXTM])\[(@?)[ \t]*([+-]?\d+),[ \t]*(\d+)(?:,"((?:\\.|[^"\\])*)")?\]')
 _WAPITI = re.compile(r"[ub*]|.*%(?:[tmXTM]\[|x\[@)")
 _MOST_PIECES = 1000
 _DIALECTS = ("auto", "crfpp", "wapiti")

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from crfkit.base.checkpoints import State
 from crfkit.base.messages import counted
 from crfkit.training.objective import Change, Objective
-from crfkit.training.optimiser import INTERRUPTED, Algorithm, Progress, Reason, Result, Settings
+from crfkit.training.optimiser import INTERRUPTED, Algorithm, Progress, Reason, Result, Settings, lent
 
 Vector = NDArray[np.float64]
 
@@ -122,7 +122,7 @@ class NewtonCG(Algorithm):
                 if callback is not None:
                     active, seconds = int(np.count_nonzero(w)), time.perf_counter() - began
                     progress = Progress(iteration, value, norm, active, 1.0, evaluations, seconds, terms=terms)
-                    if callback(progress, w.copy()):
+                    if callback(progress, lent(callback, w)):
                         return done("callback", "the callback asked to stop")
                 converged = len(history) > 5 and history[-6] - value <= floor
                 change = review(old, fell, converged)

@@ -78,6 +78,11 @@ class Progress:
 Callback = Callable[[Progress, Vector], bool | None]
 
 
+def lent(callback: Callback, w: Vector) -> Vector:
+    """The weights for a callback: a copy, unless it says by an attribute ``borrows`` that it only looks at them."""
+    return w if getattr(callback, "borrows", False) else w.copy()
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Result(Record):
     """What an optimiser found.

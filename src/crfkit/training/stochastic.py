@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from crfkit.base.checkpoints import State
 from crfkit.base.interrupts import is_leaving
 from crfkit.base.messages import counted
-from crfkit.training.optimiser import INTERRUPTED, Algorithm, Progress, Reason, Result, Settings
+from crfkit.training.optimiser import INTERRUPTED, Algorithm, Progress, Reason, Result, Settings, lent
 from crfkit.training.sequences import SequenceObjective
 
 Vector = NDArray[np.float64]
@@ -109,7 +109,7 @@ class Stochastic(Algorithm):
                 if callback is not None:
                     active, seconds = int(np.count_nonzero(w)), time.perf_counter() - began
                     progress = Progress(done, value, float("nan"), active, 0.0, done, seconds, terms=terms)
-                    if callback(progress, w.copy()):
+                    if callback(progress, lent(callback, w)):
                         reason, message = "callback", "the callback asked to stop"
                         break
                 last = losses[max(ramp - 1, 0) :][-5:]
