@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -30,19 +30,26 @@ class BaseTrainer:
         Whether :meth:`message` prints.
     """
 
+    verbose: bool = False
+    _labels: list[list[str]]
+    _groups: list[int]
+    _parts: list[Items]
+    _model: ChainModel | None
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        """A trainer that works even if a subclass has an ``__init__`` that does not call this one."""
+        self = super().__new__(cls)
+        self._model = None
+        BaseTrainer.clear(self)
+        BaseTrainer.select(self, "lbfgs")
+        return self
+
     def __init__(
         self, algorithm: str | None = None, params: Mapping[str, Any] | None = None, verbose: bool = True
     ) -> None:
         self.verbose = verbose
-        self._algorithm = "lbfgs"
-        self._values: dict[str, Any] = {}
-        self._labels: list[list[str]] = []
-        self._groups: list[int] = []
-        self._parts: list[Items] = []
-        self._builder = _core.ItemBuilder(keep_zeros=True)
-        self._open = False
-        self._model: ChainModel | None = None
-        self.select(algorithm or "lbfgs")
+        if algorithm is not None:
+            self.select(algorithm)
         if params is not None:
             self.set_params(params)
 
@@ -51,7 +58,7 @@ class BaseTrainer:
         if self.verbose:
             print(message, end="")
 
-    def append(self, xseq: Any, yseq: Sequence[str], group: int = 0) -> None:
+    def append(self, xseq: Any, yseq: Sequence[str | bytes], group: int = 0) -> None:
         """Adds a sequence of items (or an :class:`ItemSequence`) and its labels.
 
         ``group`` numbers parts of the data, one of which :meth:`train` may hold out.
@@ -106,7 +113,7 @@ class BaseTrainer:
         if name not in OPTIONS or type != "crf1d":
             raise ValueError(f"Bad arguments: algorithm={algorithm!r}, type={type!r}")
         self._algorithm = name
-        self._values = {key: option.default for key, option in OPTIONS[name].items()}
+        self._values: dict[str, Any] = {key: option.default for key, option in OPTIONS[name].items()}
 
     def params(self) -> list[str]:
         """Names of the algorithm's parameters."""
@@ -151,13 +158,13 @@ class BaseTrainer:
         """Forgets the data."""
         self._labels, self._groups, self._parts = [], [], []
         self._builder = _core.ItemBuilder(keep_zeros=True)
-        self._open = False
+        self._open = False  # whether the builder holds sequences
 
     def _before_train(self) -> None:
         """Called when training begins."""
 
     def train(self, model: str | os.PathLike[str], holdout: int = -1) -> None:
-        """Trains, and writes a CRFsuite model file.
+        """Trains, and writes a CRFsuite model file; without data, one of a model that knows nothing.
 
         Parameters
         ----------
@@ -177,6 +184,8 @@ def _checked_labels(yseq: Sequence[Any], number: int) -> list[str]:
         raise ValueError(f"labels of sequence {number} must be a list of str, got a {type(yseq).__name__}")
     labels = [y.item() if isinstance(y, np.generic) else y for y in yseq]
     for t, label in enumerate(labels):
+        if isinstance(label, bytes):
+            labels[t] = label = label.decode("utf-8")
         if not isinstance(label, str):
             raise TypeError(f"sequence {number}, position {t}: a label must be a str, got {type(label).__name__}")
     return labels
