@@ -2,9 +2,6 @@
 
 import sys
 
-import crfkit.compat.pycrfsuite
-import crfkit.compat.sklearn_crfsuite
-
 for name, module in list(sys.modules.items()):
     if name.startswith(("crfkit.compat.pycrfsuite", "crfkit.compat.sklearn_crfsuite")):
         sys.modules[name.removeprefix("crfkit.compat.")] = module

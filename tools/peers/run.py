@@ -1,8 +1,9 @@
 """Runs the test suites of packages that use CRFsuite, unedited, with crfkit in its place.
 
-Source distributions are fetched with pip and unpacked into a folder, ``conftest.py`` beside this file is put above them,
-and pytest runs each suite in a process of its own. Neither python-crfsuite nor sklearn-crfsuite needs to be installed;
-the packages under test are installed into the folder without their dependencies.
+Source distributions are fetched with pip and unpacked into a folder, ``conftest.py`` beside this file is put above
+them, and pytest runs each suite in a process of its own. Neither python-crfsuite nor sklearn-crfsuite needs to be
+installed; the packages under test are installed into the folder without their dependencies. eli5's sources lack the
+helper that its tests import; a stand-in is written beside them.
 
     python tools/peers/run.py [--folder FOLDER] [--original] [name ...]
 
@@ -29,13 +30,25 @@ class Suite(NamedTuple):
     version: str
     tests: tuple[str, ...]
     needs: tuple[str, ...] = ()
+    missing: tuple[tuple[str, str], ...] = ()  # files that the sources lack
 
+
+#: eli5's formatters in text and in HTML, as its tests expect of their helper.
+FORMATS = """from eli5.formatters import format_as_html, format_as_text
+
+
+def format_as_all(explanation, estimator, **settings):
+    return format_as_text(explanation, **settings), format_as_html(explanation, **settings)
+"""
 
 SUITES = {
     "python-crfsuite": Suite("0.9.12", ("tests",)),
     "sklearn-crfsuite": Suite("0.5.0", ("tests",), ("scikit-learn", "tabulate", "tqdm")),
     "eli5": Suite(
-        "0.16.0", ("tests/test_sklearn_crfsuite.py",), ("attrs", "graphviz", "jinja2", "scikit-learn", "tabulate")
+        "0.16.0",
+        ("tests/test_sklearn_crfsuite.py",),
+        ("attrs", "graphviz", "jinja2", "scikit-learn", "tabulate"),
+        (("tests/__init__.py", ""), ("tests/utils.py", FORMATS)),
     ),
     "usaddress": Suite("0.5.16", ("tests",), ("probableparsing", "parserator==0.6.9", "doublemetaphone")),
     "probablepeople": Suite("0.5.6", ("tests",), ("probableparsing", "parserator==0.6.9", "doublemetaphone")),
@@ -46,6 +59,7 @@ HERE = Path(__file__).parent
 
 
 def pip(*arguments: str) -> None:
+    """Runs pip with this interpreter."""
     subprocess.run([sys.executable, "-m", "pip", "-q", "--disable-pip-version-check", *arguments], check=True)
 
 
@@ -57,6 +71,8 @@ def fetch(name: str, suite: Suite, folder: Path) -> Path:
         pip("download", "--no-deps", "--no-binary", name, "-d", str(folder), pinned)
         with tarfile.open(wanted.with_name(wanted.name + ".tar.gz")) as archive:
             archive.extractall(folder, filter="data")
+        for path, text in suite.missing:
+            (wanted / path).write_text(text)
         packages = [*suite.needs] if name.endswith("crfsuite") else [pinned, *suite.needs]
         if packages:
             pip("install", "--no-deps", "--upgrade", "--target", str(folder / "packages"), *packages)
@@ -83,6 +99,7 @@ def run(name: str, suite: Suite, folder: Path, swap: bool) -> str:
 
 
 def main() -> None:
+    """Runs the suites and prints their last lines."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("names", nargs="*", default=list(SUITES), help=", ".join(SUITES))
     parser.add_argument("--folder", type=Path, help="where sources and packages are kept; default: a temporary one")

@@ -74,6 +74,9 @@ class ItemReader {
   }
 
   std::string_view text(nb::handle h, const char* what) const {
+    if (PyUnicode_Check(h.ptr()) && PyUnicode_IS_COMPACT_ASCII(h.ptr()))
+      return {static_cast<const char*>(PyUnicode_DATA(h.ptr())),
+              static_cast<std::size_t>(PyUnicode_GET_LENGTH(h.ptr()))};
     if (!PyBytes_Check(h.ptr())) return utf8(h, place_, what);
     const std::string_view s(PyBytes_AS_STRING(h.ptr()), PyBytes_GET_SIZE(h.ptr()));
     if (invalid_utf8(s) != std::string_view::npos) throw Error(place_.text() + what + " is not valid UTF-8");
@@ -106,9 +109,16 @@ class ItemReader {
       throw Error(place_.text() + "a token's attributes are nested too deeply (do they hold themselves?)");
     const std::size_t length = name_.size();
     if (PyDict_Check(item.ptr())) {
-      for (auto [key, x] : nb::cast<nb::dict>(item)) {
+      PyObject *key = nullptr, *x = nullptr;
+      for (Py_ssize_t at = 0; PyDict_Next(item.ptr(), &at, &key, &x) != 0;) {
+        const std::string_view name = text(key, "an attribute's name");
+        if (x == Py_False && !out_.keeps_zeros()) continue;
+        if (length == 0 && PyBool_Check(x)) {  // the most frequent, without copying the name
+          out_.add_attribute(name, x == Py_True ? 1.0 : 0.0);
+          continue;
+        }
         name_.resize(length);
-        name_ += text(key, "an attribute's name");
+        name_ += name;
         add_value(x, depth);
       }
     } else if (is_group(item) || is_sized(item)) {
@@ -133,7 +143,7 @@ class ItemReader {
       name_ += ':';
       add_item(x, depth + 1);
     } else {
-      const double number = PyFloat_AsDouble(x.ptr());
+      const double number = x.is(Py_True) ? 1.0 : x.is(Py_False) ? 0.0 : PyFloat_AsDouble(x.ptr());
       if (number == -1.0 && PyErr_Occurred()) {
         PyErr_Clear();
         throw Error(place_.text() + "the value of attribute '" + name_ +

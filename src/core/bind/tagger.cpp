@@ -107,6 +107,8 @@ class ItemTagger {
  private:
   Sequence read(nb::handle sequence) {
     ItemBuilder items(false, &names_);
+    items.ptr.reserve(64);
+    items.attr.reserve(1024);
     ItemReader(items).read_sequence(sequence);  // may run Python code, and with it other threads
     return score({1, items.offsets.data(), items.ptr.data(), items.attr.data(),
                   items.value.empty() ? nullptr : items.value.data(), nullptr, nullptr});

@@ -22,7 +22,7 @@ from crfkit.estimators.crf import CRF
 from crfkit.model.chain_model import ChainModel
 from crfkit.training.optimiser import Algorithm, Callback, Progress, Reason
 from crfkit.training.sequences import SequenceObjective
-from crfkit.training.stochastic import AROW, Perceptron, Pass, PassiveAggressive
+from crfkit.training.stochastic import AROW, Pass, PassiveAggressive, Perceptron
 
 if TYPE_CHECKING:
     from crfkit.compat.pycrfsuite.trainer import BaseTrainer
@@ -266,9 +266,9 @@ class _Listener:
             gain = self.losses[0] - progress.value
             full = len(self.losses) == self.losses.maxlen and len(self.losses) > 1
             limit = v["delta"] * abs(progress.value)
-            return full and (gain <= limit if algorithm == "lbfgs" else gain < limit)
+            return bool(full and (gain <= limit if algorithm == "lbfgs" else gain < limit))
         mean = progress.value / self.n_sequences
-        return mean <= v["epsilon"] if algorithm == "arow" else mean < v["epsilon"]
+        return bool(mean <= v["epsilon"] if algorithm == "arow" else mean < v["epsilon"])
 
     def score(self, model: ChainModel, held: tuple[Items, list[list[str]]]) -> tuple[Any, Any, Any]:
         X, y = held

@@ -25,7 +25,7 @@ class FileResource:
     Parameters
     ----------
     filename : str, optional
-        A file of the user's, which is never removed. Otherwise a temporary file is made when somebody asks for its name.
+        A file of the user's, which is never removed. Otherwise a temporary file is made when its name is asked for.
     keep_tempfiles : bool
         Whether the temporary file stays.
     suffix, prefix : str
