@@ -20,7 +20,7 @@ from typing import Any
 
 import pycrfsuite as original
 import sklearn_crfsuite as original_sklearn
-import usaddress
+import usaddress  # type: ignore[import-not-found, unused-ignore]
 
 from crfkit.compat import pycrfsuite, sklearn_crfsuite
 

@@ -276,7 +276,7 @@ def test_modelfile_is_a_file_once_its_name_is_read(tmp_path: Path) -> None:
 
 
 def test_a_file_travels_in_a_pickle() -> None:
-    resource = FileResource(suffix=".x")
+    resource: Any = FileResource(suffix=".x")
     resource.ensure_name()
     assert resource.name is not None
     Path(resource.name).write_bytes(b"content")
@@ -333,7 +333,7 @@ def test_pickles_of_the_original_load() -> None:
     fitted = sklearn_crfsuite.CRF(c2=0.1).fit([X], [Y])
     data = _originals_pickle(suite_bytes(suite_features(fitted.model_)))
     crf: Any = _Renamed(io.BytesIO(data)).load()
-    assert type(crf) is sklearn_crfsuite.CRF
+    assert crf.__class__ is sklearn_crfsuite.CRF
     assert crf.c1 == 0.1
     assert crf.predict([X]) == fitted.predict([X])
     assert crf.predict_marginals([X]) == fitted.predict_marginals([X])

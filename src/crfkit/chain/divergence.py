@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -21,11 +23,11 @@ def _steps(x: Lattice) -> Floats:
     return x.pairwise if x.per_step else np.repeat(x.pairwise, edges, axis=0)
 
 
-def _mean(p: Lattice, unary: Floats, pairwise: Floats, n_jobs: int | None) -> Vector:
+def _mean(p: Lattice, unary: Any, pairwise: Any, n_jobs: int | None) -> Vector:
     """E_p[score] [S] of the score that these arrays give."""
     mean = np.empty(len(p.offsets) - 1)
-    arrays = (np.ascontiguousarray(x, p.unary.dtype) for x in (unary, pairwise))
-    _core.covariance(p, *arrays, resolve_threads(n_jobs), None, mean, None, None, None)
+    r, ra = (np.ascontiguousarray(x, p.unary.dtype) for x in (unary, pairwise))
+    _core.covariance(p, r, ra, resolve_threads(n_jobs), None, mean, None, None, None)
     return mean
 
 

@@ -177,7 +177,7 @@ def cross_entropy(p: Batch, q: Batch) -> Tensor:
     if q.pairwise is None and p.pairwise is not None:
         q = q._replace(pairwise=torch.zeros_like(p.pairwise))
     scores = [None if x is None else x.masked_fill(torch.isneginf(x), 0) for x in q[:5]]
-    value = log_partition(*q[:6]) - _apply(_Mean, p.mask, *p[:5], *scores)
+    value: Tensor = log_partition(*q[:6]) - _apply(_Mean, p.mask, *p[:5], *scores)
     forbidden = [None if x is None else torch.isneginf(x).to(x.dtype) for x in q[:5]]
     if any(x is not None and bool(x.any()) for x in forbidden):
         with torch.no_grad():

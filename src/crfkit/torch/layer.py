@@ -386,7 +386,7 @@ class CRF(nn.Module):
         """
         batch = self._batch(emissions, mask, pairwise)
         free: Any = [None if x is None else torch.where(torch.isneginf(x), x, 0.0).double() for x in batch[:5]]
-        found = log_partition(*free, batch.mask).exp()
+        found = log_partition(free[0], free[1], free[2], free[3], free[4], batch.mask).exp()
         return torch.where(found < 2.0**48, found.round(), found)
 
     @_eager

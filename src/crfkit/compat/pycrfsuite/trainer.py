@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -30,19 +31,31 @@ class BaseTrainer:
         Whether :meth:`message` prints.
     """
 
+    # all have defaults, so that a subclass may have an __init__ that does not call this one
     verbose: bool = False
-    _labels: list[list[str]]
-    _groups: list[int]
-    _parts: list[Items]
-    _model: ChainModel | None
+    _algorithm = "lbfgs"
+    _model: ChainModel | None = None
+    _open = False  # whether the builder holds sequences
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        """A trainer that works even if a subclass has an ``__init__`` that does not call this one."""
-        self = super().__new__(cls)
-        self._model = None
-        BaseTrainer.clear(self)
-        BaseTrainer.select(self, "lbfgs")
-        return self
+    @cached_property
+    def _values(self) -> dict[str, Any]:
+        return {key: option.default for key, option in OPTIONS[self._algorithm].items()}
+
+    @cached_property
+    def _labels(self) -> list[list[str]]:
+        return []
+
+    @cached_property
+    def _groups(self) -> list[int]:
+        return []
+
+    @cached_property
+    def _parts(self) -> list[Items]:
+        return []
+
+    @cached_property
+    def _builder(self) -> _core.ItemBuilder:
+        return _core.ItemBuilder(keep_zeros=True)
 
     def __init__(
         self, algorithm: str | None = None, params: Mapping[str, Any] | None = None, verbose: bool = True
@@ -113,7 +126,7 @@ class BaseTrainer:
         if name not in OPTIONS or type != "crf1d":
             raise ValueError(f"Bad arguments: algorithm={algorithm!r}, type={type!r}")
         self._algorithm = name
-        self._values: dict[str, Any] = {key: option.default for key, option in OPTIONS[name].items()}
+        self.__dict__.pop("_values", None)
 
     def params(self) -> list[str]:
         """Names of the algorithm's parameters."""
@@ -156,9 +169,9 @@ class BaseTrainer:
 
     def clear(self) -> None:
         """Forgets the data."""
-        self._labels, self._groups, self._parts = [], [], []
-        self._builder = _core.ItemBuilder(keep_zeros=True)
-        self._open = False  # whether the builder holds sequences
+        for name in ("_labels", "_groups", "_parts", "_builder"):
+            self.__dict__.pop(name, None)
+        self._open = False
 
     def _before_train(self) -> None:
         """Called when training begins."""
