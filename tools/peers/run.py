@@ -98,7 +98,7 @@ def run(name: str, suite: Suite, folder: Path, swap: bool) -> str:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--rootdir={folder}"]
     command += [f"--confcutdir={folder}", "--override-ini=addopts=", "-W", "ignore", *paths]
     found = [str(folder / "packages"), os.environ.get("PYTHONPATH", "")]
-    env = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, found)), "PYTHONWARNINGS": "ignore"}
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, found)), "PYTHONSAFEPATH": "1"}
     done = subprocess.run(command, cwd=sources, env=env, capture_output=True, text=True)
     if done.returncode:
         sys.stderr.write(done.stdout[-6000:] + done.stderr[-2000:])

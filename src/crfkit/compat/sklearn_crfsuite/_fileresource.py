@@ -54,19 +54,18 @@ class FileResource:
         if self._name is None and self._content is not None:
             data = self._content()
             if data is not None:
-                self.ensure_name()
-                assert self._name is not None
-                with open(self._name, "wb") as file:
+                with open(self.ensure_name(), "wb") as file:
                     file.write(data)
         return self._name
 
-    def ensure_name(self) -> None:
+    def ensure_name(self) -> str:
         """Makes the temporary file if there is none."""
         if self._name is None:
             handle, self._name = tempfile.mkstemp(self.suffix, self.prefix)
             os.close(handle)
             if not self.keep_tempfiles:
                 self._finalizer = weakref.finalize(self, _remove, self._name)
+        return self._name
 
     def refresh(self) -> None:
         """A new temporary file."""
