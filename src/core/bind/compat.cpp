@@ -101,16 +101,6 @@ void bind_compat(nb::module_& m) {
         return nb::bytes(out.data(), out.size());
       },
       "strings"_a);
-  // offsets, ptr, attributes that the table knows, values or None
-  m.def(
-      "find_items",
-      [](const StringTable& names, nb::handle sequences) {
-        ItemBuilder items(false, &names);
-        ItemReader(items).read(sequences);
-        return nb::make_tuple(own(std::move(items.offsets)), own(std::move(items.ptr)), own(std::move(items.attr)),
-                              own_or_none(std::move(items.value)));
-      },
-      "names"_a, "sequences"_a);
   m.def("tag_items", &tag_items<float>, "scorer"_a, "names"_a, "sequences"_a, "labels"_a, "threads"_a);
   m.def("tag_items", &tag_items<double>, "scorer"_a, "names"_a, "sequences"_a, "labels"_a, "threads"_a);
 }

@@ -151,6 +151,7 @@ class Trainer final : public OnlineTrainer<T> {
     return total;
   }
 
+  double mistakes() const override { return mistakes_; }
   double perceptron(Order order, const Poll& poll) override {
     begin_average();
     return each_mistake(order, poll, [&](const Mistake& found, double weight, const Delta<T>& x) {
@@ -400,11 +401,14 @@ class Trainer final : public OnlineTrainer<T> {
   double each_mistake(Order order, const Poll& poll, Update update) {
     const FlushDenormals flush;
     double total = 0;
+    mistakes_ = 0;
     prepare();
     for (i64 k = 0; k < order.n; ++k) {
       Delta<T>& x = delta(0);
       const Mistake found = sequence_.mistake(order.seq[k], x);
       if (found.errors > 0) {
+        const i64 s = order.seq[k];
+        mistakes_ += double(found.errors) / double(d_.offsets[s + 1] - d_.offsets[s]);
         total += update(found, sequence_.weight(order.seq[k]), x);
         prepare();
       }
@@ -628,6 +632,7 @@ class Trainer final : public OnlineTrainer<T> {
   Buffer<T> few_;  // zeros [stride]
   OnlineSequence<T, W> sequence_;
   double entropy_ = 0;           // of the last pass
+  double mistakes_ = 0;          // of the last pass
   std::deque<Delta<T>> deltas_;  // growing moves none of them
 };
 

@@ -63,6 +63,12 @@ def _records(kind: int, source: NDArray[Any], target: NDArray[Any], weight: NDAr
     return out
 
 
+def empty_features(labels: tuple[str, ...]) -> SuiteFeatures:
+    """Of a model that has labels, or not even these, and no weights."""
+    none = np.empty(0, _RECORD)
+    return SuiteFeatures(labels, _core.StringTable(), none, none)
+
+
 def chain_model(features: SuiteFeatures, info: dict[str, Any] | None = None) -> ChainModel:
     """The features as a crfkit model, in double precision."""
     n = len(features.labels)

@@ -113,7 +113,7 @@ class Stochastic(Algorithm):
                         reason, message = "callback", "the callback asked to stop"
                         break
                 last = losses[max(ramp - 1, 0) :][-5:]
-                if len(last) == 5 and max(last) - min(last) <= tol * abs(value):
+                if tol and len(last) == 5 and max(last) - min(last) <= tol * abs(value):
                     reason, message = "tolerance", f"the losses changed by less than {tol:g} over 5 passes"
                     break
                 keep.tick()
