@@ -4,10 +4,10 @@
     python tools/fuzz.py KIND --seed 0 --number 123 [--keep FILE]
 
 KIND is one of those in tools/fuzzing/kinds.py, all by default: every kind of model, checkpoints, other tools' models,
-templates, expressions, columns, CoNLL-U, CRFsuite's text, JSON lines, packed files, raw text. An input is a good file with
-changes of its fields, joins, tables, expressions, or bytes; it is read and, if it is read, used. Allowed are a
-result and the documented errors. An input that ends with another error, a crash, more than 10 s of processor time or more
-than 1 GB of memory is kept in the folder, and the second form of the command tries it again, here and now.
+templates, expressions, columns, CoNLL-U, CRFsuite's text, JSON lines, packed files, raw text. An input is a good file
+with changes of its fields, joins, tables, expressions, or bytes; it is read and, if it is read, used. Allowed are a
+result and the documented errors. An input that ends with another error, a crash, more than 10 s of processor time or
+more than 1 GB of memory is kept in the folder, and the second form of the command tries it again, here and now.
 
 `make fuzz` runs a million inputs on a build with the address and the undefined-behaviour sanitizer.
 """
@@ -50,10 +50,12 @@ def main() -> int:
             fault, where = try_input(chosen[0], data, Path(folder) / "input")
         print(f"{len(data)} bytes: {fault} {where}")
         return int(fault not in ("read", "refused"))
-    campaign = Campaign(chosen, options.seed, options.inputs, options.workers, options.folder, options.seconds, options.first)
+    campaign = Campaign(
+        chosen, options.seed, options.inputs, options.workers, options.folder, options.seconds, options.first
+    )
     began = time.monotonic()
     report = campaign.run()
-    print(summary(report, campaign, time.monotonic() - began))
+    print(summary(report, time.monotonic() - began))
     return int(bool(report.findings))
 
 

@@ -18,7 +18,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from fuzzing.kinds import Kind, Refused, quiet
 
@@ -48,8 +47,8 @@ class Report:
     """What a campaign came to."""
 
     inputs: int = 0
-    read: Counter[str] = field(default_factory=Counter)
-    refused: Counter[str] = field(default_factory=Counter)
+    read: int = 0
+    refused: int = 0
     findings: list[Finding] = field(default_factory=list)
 
 
@@ -71,7 +70,9 @@ def try_input(kind: Kind, data: bytes, path: Path) -> tuple[str, str]:
     except Refused:
         return "refused", ""
     except Exception as e:
-        frames = [f for f in traceback.extract_tb(e.__traceback__) if "crfkit" in f.filename and "fuzzing" not in f.filename]
+        frames = [
+            f for f in traceback.extract_tb(e.__traceback__) if "crfkit" in f.filename and "fuzzing" not in f.filename
+        ]
         where = f"at {Path(frames[-1].filename).name}:{frames[-1].name}" if frames else ""
         return f"{type(e).__name__}: {str(e)[:150]!r}", where
     return "read", ""
@@ -174,9 +175,25 @@ class Campaign:
         After so long no more inputs are begun.
     """
 
-    def __init__(self, kinds: Sequence[Kind], seed: int, inputs: int, workers: int, folder: Path, seconds: float = 1e9, first: int = 0) -> None:
+    def __init__(
+        self,
+        kinds: Sequence[Kind],
+        seed: int,
+        inputs: int,
+        workers: int,
+        folder: Path,
+        seconds: float = 1e9,
+        first: int = 0,
+    ) -> None:
         self.round = schedule(kinds)
-        self.kinds, self.seed, self.first, self.last, self.workers, self.folder = kinds, seed, first, first + inputs, workers, folder
+        self.kinds, self.seed, self.first, self.last, self.workers, self.folder = (
+            kinds,
+            seed,
+            first,
+            first + inputs,
+            workers,
+            folder,
+        )
         self.seconds = seconds
         self.known: Counter[tuple[str, str, str]] = Counter()
 
@@ -211,10 +228,10 @@ class Campaign:
                     at = [_SLOT.unpack(w.slot[: _SLOT.size]) for w in [*running, *done]]
                     print(f"{min(a[0] for a in at)} of {self.last}: {len(report.findings)} findings", flush=True)
             for worker in done:
-                number, read, refused = _SLOT.unpack(worker.slot[: _SLOT.size])
-                report.read["all"] += read
-                report.refused["all"] += refused
-                report.inputs += len(range(self.first, number, 1)) // self.workers
+                _, read, refused = _SLOT.unpack(worker.slot[: _SLOT.size])
+                report.read += read
+                report.refused += refused
+            report.inputs = report.read + report.refused + len(report.findings)
         return report
 
     def _attend(self, worker: _Worker, report: Report, over: bool) -> bool:
@@ -278,12 +295,10 @@ def _last_words(log: Path) -> str:
     return " ".join([*said, *ours])[:300]
 
 
-def summary(report: Report, campaign: Any, seconds: float) -> str:
+def summary(report: Report, seconds: float) -> str:
     """The last lines of a campaign."""
     faults = Counter((f.kind, f.fault.partition(":")[0], f.where) for f in report.findings)
     lines = [f"{n:6d} x {' '.join(key)}" for key, n in faults.most_common()]
-    read, refused = report.read["all"], report.refused["all"]
-    lines.append(
-        f"{report.inputs} inputs in {seconds:.0f} s: {read} read, {refused} refused, {len(report.findings)} findings"
-    )
+    counts = f"{report.read} read, {report.refused} refused, {len(report.findings)} findings"
+    lines.append(f"{report.inputs} inputs in {seconds:.0f} s: {counts}")
     return "\n".join(lines)

@@ -63,7 +63,9 @@ class Container:
             own = [at, at + len(x.data)] if x.offsets is None else x.offsets
             table[name] = {"dtype": x.dtype, "shape": x.shape, "data_offsets": own}
             at += len(x.data)
-        metadata = {self.key: self._model_head(table, blob)} if self.key == _MODEL else self._checkpoint_head(table, blob)
+        metadata = (
+            {self.key: self._model_head(table, blob)} if self.key == _MODEL else self._checkpoint_head(table, blob)
+        )
         text = json.dumps({"__metadata__": metadata, **table, **self.more}).encode()
         text += b" " * (-len(text) % 8)
         return len(text).to_bytes(8, "little") + text + blob
@@ -220,10 +222,22 @@ def _mutate_plan(file: Container, encoder: dict[str, Any], rng: random.Random) -
         added = [["join", n + k - 1 if k else n - 1, rng.randrange(n), step, "|"] for k in range(depth)]
     elif kind == 1:  # each join twice the one before: as many values as atoms
         depth = rng.choice((2, 5, 20, 40, 64))
-        added = [["join", n + k - 1 if k else 0, n + k - 1 if k else 0, rng.choice((0, 0, 1)), "/"] for k in range(depth)]
+        added = [
+            ["join", n + k - 1 if k else 0, n + k - 1 if k else 0, rng.choice((0, 0, 1)), "/"] for k in range(depth)
+        ]
     elif kind == 2:
         regex = random_regex(rng)
-        added = [["pattern", rng.choice((0, 0, 1, 9)), rng.choice((1, 2, 3)), 0, rng.choice((0, 1)), rng.choice((0, 1, -1)), regex]]
+        added = [
+            [
+                "pattern",
+                rng.choice((0, 0, 1, 9)),
+                rng.choice((1, 2, 3)),
+                0,
+                rng.choice((0, 1)),
+                rng.choice((0, 1, -1)),
+                regex,
+            ]
+        ]
     elif kind == 3:
         added = [["leaf", rng.choice((0, 1, 5, 2**31 - 1)), rng.randrange(-1, 9), rng.choice((0, 3, 255, 2**31 - 1))]]
     elif kind == 4:
@@ -242,7 +256,7 @@ def _mutate_plan(file: Container, encoder: dict[str, Any], rng: random.Random) -
 
 
 def _add_tables(file: Container, encoder: dict[str, Any], added: list[list[Any]]) -> None:
-    """Tables for new nodes and their template: one pair, the first values of both parts, so that values reach the top."""
+    """Tables for new nodes and their template: one pair of the first values of both parts, so that values go up."""
     try:
         tables = encoder["tables"]
         prefix = "reader." if "encoder.attributes.0" not in file.tensors else "encoder."
@@ -255,7 +269,9 @@ def _add_tables(file: Container, encoder: dict[str, Any], added: list[list[Any]]
                 file.tensors[f"{prefix}strings.{tables[0]}.bytes"] = Tensor("U8", [1], b"a")
                 ends = next(x for k, x in file.tensors.items() if k.endswith(".ends"))
                 width = len(np.zeros(1, DTYPES[ends.dtype]).tobytes())
-                file.tensors[f"{prefix}strings.{tables[0]}.ends"] = Tensor(ends.dtype, [1], (1).to_bytes(width, "little"))
+                file.tensors[f"{prefix}strings.{tables[0]}.ends"] = Tensor(
+                    ends.dtype, [1], (1).to_bytes(width, "little")
+                )
                 tables[0] += 1
         file.tensors[f"{prefix}attributes.{tables[2]}"] = Tensor("U32", [1], np.zeros(1, "u4").tobytes())
         tables[2] += 1

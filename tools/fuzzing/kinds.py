@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import bz2
 import gzip
 import io
@@ -11,7 +12,7 @@ import random
 import struct
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -165,10 +166,8 @@ def _checkpoint_seeds(folder: Path) -> list[bytes]:
         path = folder / f"checkpoint{k}"
         for stop in (True, False):
             path.unlink(missing_ok=True)
-            try:
+            with suppress(_Stop):
                 make(checkpoint=path, checkpoint_every=0, callback=_Later() if stop else None).fit(WORDS, LABELS)
-            except _Stop:
-                pass
             out.append(struct.pack("<I", k) + path.read_bytes())  # the training that it is of comes first
     return out
 
@@ -210,7 +209,7 @@ def _use_model(data: bytes, path: Path) -> None:
         elif isinstance(model, (SkipChainCRF, FactorialCRF)):
             model.predict(ROWS if isinstance(model._encoder, PlanEncoder) else ITEMS)
         else:
-            kind = model.reader_.kind
+            kind = model._reader.kind
             model.predict({"tokens": WORDS, "dense": VECTORS}.get(kind, ROWS))
         repr(model)
 
@@ -220,7 +219,8 @@ def _use_chain(crf: Any) -> None:
     encoder = model.encoder
     X: Any = ITEMS
     if isinstance(encoder, PlanEncoder):
-        n = encoder.n_columns if encoder.n_columns in range(1, 50) else 2
+        known = encoder.n_columns or 2
+        n = known if 0 < known < 50 else 2
         X = WORDS if n == 1 else [[(*token, *token * n)[:n] for token in row] for row in ROWS]
     crf.predict(X)
     crf.predict_marginals(X[:1])
@@ -248,9 +248,9 @@ def _mutate_plain(data: bytes, rng: random.Random) -> bytes:
 
 
 def _use_columns(data: bytes, path: Path) -> None:
-    separator = ("auto", "tab", "blank")[len(data) % 3]
+    separator, label = (("auto", -1), ("blank", 0), ("tab", None))[len(data) % 3]
     with only(DataError):
-        X, y = read_columns(io.BytesIO(data), separator=separator, comment="#" if len(data) % 2 else "")
+        X, y = read_columns(io.BytesIO(data), separator=separator, label=label, comment="#" if len(data) % 2 else "")
         list(X), list(y or ())
 
 
@@ -315,6 +315,7 @@ def _use_regex(data: bytes, path: Path) -> None:
 
 
 _STREAM: list[Any] = []
+atexit.register(_STREAM.clear)  # before the core goes
 
 
 def _use_stream(data: bytes, path: Path) -> None:
@@ -328,7 +329,16 @@ def _use_stream(data: bytes, path: Path) -> None:
 
 #: Files of corpora that are not columns: where load_corpus looks for them, and a good one.
 _CORPORA = {
-    "snakes_grid": ("snakes_grid/snakes_train.jsonl", b'{"x": [[[0, 1, 2]]], "y": [[3]]}\n{"x": [[[9, 9, 9]]], "y": [[0]]}\n'),
+    "snakes_grid": (
+        "snakes_grid/snakes_train.jsonl",
+        b'{"x": [[[0, 1, 2]]], "y": [[3]]}\n{"x": [[[9, 9, 9]]], "y": [[0]]}\n',
+    ),
+    "nettalk": ("nettalk/nettalk.data", b"#\n" * 10 + b"aardvark\ta-rdvark\t1<<<>2<<\t0\nab\txy\t0<\t0\n" * 3),
+    "cmudict": ("cmudict/cmudict.dict", b";;; x\nA  AH0\nABC(2) EY1 B # y\n" * 10),
+    "ocr_letters": (
+        "ocr_letters/letter.data",
+        b"".join(b"%d\ta\t%d\t1\t1\t0\t" % (k, (-1, 2)[k % 2]) + b"0\t1\t" * 64 + b"\n" for k in range(4)),
+    ),
 }
 
 
@@ -348,7 +358,7 @@ def _use_corpus(data: bytes, path: Path) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(data[4:])
     os.environ["CRFKIT_DATA"] = str(folder)
-    with only(DataError):
+    with only(ValueError):
         X, y = load_corpus(name)
         list(X), list(y or ())
 
@@ -400,11 +410,23 @@ KINDS = {
         Kind("hmm", _chain(partial(HMM, n_jobs=1)), mutate_container, _use_model),
         Kind("memm", _chain(partial(MEMM, Template(TEMPLATE), max_iter=2, n_jobs=1)), mutate_container, _use_model),
         Kind("graph", _graph_seeds, mutate_container, _use_model),
-        Kind("skip-chain", _chain(partial(SkipChainCRF, Template(TEMPLATE), max_iter=2, n_jobs=1)), mutate_container, _use_model, 2),
+        Kind(
+            "skip-chain",
+            _chain(partial(SkipChainCRF, Template(TEMPLATE), max_iter=2, n_jobs=1)),
+            mutate_container,
+            _use_model,
+            2,
+        ),
         Kind("factorial", _factorial_seeds, mutate_container, _use_model, 2),
         Kind("neural", _neural_seeds, mutate_container, _use_model, 1),
         Kind("checkpoint", _checkpoint_seeds, _mutate_checkpoint, _use_checkpoint, 2),
-        Kind("crfsuite", lambda _: [random_suite(random.Random(k)) for k in range(20)], repeated(mutate_suite), _use_suite, 8),
+        Kind(
+            "crfsuite",
+            lambda _: [random_suite(random.Random(k)) for k in range(20)],
+            repeated(mutate_suite),
+            _use_suite,
+            8,
+        ),
         Kind("crfpp", _foreign(CRFPP), repeated(mutate_crfpp), _use_model, 8),
         Kind("wapiti", _foreign(_WAPITI), repeated(mutate_wapiti), _use_model, 8),
         Kind("template", _template_seeds, repeated(mutate_template), _use_template, 4),
@@ -412,10 +434,22 @@ KINDS = {
         Kind("columns", _foreign(COLUMNS), repeated(_mutate_plain), _use_columns, 12),
         Kind("conllu", _foreign(CONLLU), repeated(_mutate_plain), _use_conllu, 12),
         Kind("crfsuite-text", _foreign(SUITE), repeated(lambda d, r: mutate_lines(d, r, b"\t:")), _use_suite_text, 12),
-        Kind("packed", lambda _: [f(COLUMNS) for f in (gzip.compress, bz2.compress, lzma.compress)], repeated(mutate_bytes), _use_packed, 4),
+        Kind(
+            "packed",
+            lambda _: [f(COLUMNS) for f in (gzip.compress, bz2.compress, lzma.compress)],
+            repeated(mutate_bytes),
+            _use_packed,
+            4,
+        ),
         Kind("stream", _foreign(COLUMNS), repeated(_mutate_plain), _use_stream, 8),
-        Kind("text", _foreign("Dr. Li's e-mail: a.b@c.de, U.S.! 「漢字。」".encode()), repeated(mutate_bytes), _use_text, 4),
-        Kind("json", _corpus_seeds, repeated(_mutate_corpus), _use_corpus, 4),
+        Kind(
+            "text",
+            _foreign("Dr. Li's e-mail: a.b@c.de, U.S.! 「漢字。」".encode()),
+            repeated(mutate_bytes),
+            _use_text,
+            4,
+        ),
+        Kind("corpora", _corpus_seeds, repeated(_mutate_corpus), _use_corpus, 4),
     )
 }
 

@@ -7,7 +7,26 @@ from collections.abc import Callable
 
 from fuzzing.mutations import ODD_NUMBERS, mutate_bytes, mutate_lines
 
-_ATOMS = ["a", "b", ".", r"\d", r"\a", r"\w", r"\l", r"\u", r"\p", r"\s", r"\D", r"\P", r"\\", "é", "x", "[", "]", '\\"']
+_ATOMS = [
+    "a",
+    "b",
+    ".",
+    r"\d",
+    r"\a",
+    r"\w",
+    r"\l",
+    r"\u",
+    r"\p",
+    r"\s",
+    r"\D",
+    r"\P",
+    r"\\",
+    "é",
+    "x",
+    "[",
+    "]",
+    '\\"',
+]
 _NEAR = [0, 0, 0, 0, 1, -1, 2, -2]
 
 
@@ -80,7 +99,10 @@ def mutate_crfpp(data: bytes, rng: random.Random) -> bytes:
         many = rng.choice((2, 10, 300, 4096 if rng.random() < 0.02 else 40))
         parts[1] += b"".join(b"\nL%d" % k for k in range(many))
     else:
-        parts[4] = b"\n".join(rng.choice([b"nan", b"inf", b"1e400", b"0x1", b"", b"1_0", b"-0"]) if rng.random() < 0.2 else w for w in parts[4].split(b"\n"))
+        parts[4] = b"\n".join(
+            rng.choice([b"nan", b"inf", b"1e400", b"0x1", b"", b"1_0", b"-0"]) if rng.random() < 0.2 else w
+            for w in parts[4].split(b"\n")
+        )
     if rng.random() < 0.5:
         lines = [b"maxid: %d" % len(parts[4].split()) if x.startswith(b"maxid:") else x for x in parts[0].split(b"\n")]
         parts[0] = b"\n".join(lines)

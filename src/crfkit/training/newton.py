@@ -63,12 +63,18 @@ class NewtonCG(Algorithm):
             counts = evaluations, iteration, radius, first, history[-6:]
             return {"w": w, "counts": counts, "objective": objective.state()}
 
-        if saved := keep.part("search", state):
+        evaluations, iteration, radius, first = 1, 0, np.inf, 0.0
+        history: list[float] = [0.0]
+        saved = keep.part("search", state)
+        if saved is not None:
             w = saved["w"]
             objective.restore(saved["objective"])
         value, gradient = objective.value_and_grad(w)
         norm = float(np.linalg.norm(gradient))
-        evaluations, iteration, radius, first, history = saved["counts"] if saved else (1, 0, np.inf, norm, [value])
+        if saved is None:
+            first, history = norm, [value]
+        else:
+            evaluations, iteration, radius, first, history = saved["counts"]
 
         def done(reason: Reason, message: str) -> Result:
             return Result(w, value, iteration, evaluations, reason, message)
