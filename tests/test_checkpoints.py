@@ -16,7 +16,7 @@ from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 
 from crfkit import CRF, HMM, MEMM
-from crfkit.base.checkpoints import Checkpoint, State, seconds_of
+from crfkit.base.checkpoints import Checkpoint, State, _read, seconds_of
 from crfkit.training import ALGORITHMS, SGD
 
 Data = tuple[Any, Any]
@@ -337,3 +337,35 @@ def test_a_model_file_says_nothing_of_checkpoints(tmp_path: Path) -> None:
 def test_a_folder_is_no_checkpoint(resume: bool, tmp_path: Path) -> None:
     with pytest.raises(IsADirectoryError, match="'checkpoint' must be a file, not a folder"):
         CRF(checkpoint=tmp_path).fit([["a"]], [["A"]], resume=resume)
+
+
+@pytest.mark.parametrize("algorithm", ["lbfgs", "newton-cg", "sgd", "sag"])
+def test_a_forged_state_is_refused(algorithm: str, tmp_path: Path) -> None:
+    """Names, types and shapes that no training writes, under a right checksum."""
+    path, (X, y) = tmp_path / "run", problem()
+
+    def crf(**more: Any) -> CRF:
+        return CRF(algorithm=algorithm, max_iter=3, n_jobs=1, checkpoint=path, **more)
+
+    with pytest.raises(KeyError):
+        crf(checkpoint_every=0, callback=lambda p, w: {}[1] if p.iteration == 2 else None).fit(X, y)
+    good = path.read_bytes()
+    keep = Checkpoint(path, fingerprint=_read(path)[0]["fingerprint"], resume=True)
+    search = keep._saved["search"]
+    for name, value in search.items():
+        for wrong in ("text", 7j.real, {}, [["a"]]):
+            if not isinstance(value, type(wrong)) or wrong == [["a"]]:
+                path.write_bytes(good)
+                keep._write({**keep._saved, "search": {**search, name: wrong}})
+                with pytest.raises(ValueError, match="damaged"):
+                    crf().fit(X, y, resume=True)
+    if "core" in search["objective"]:
+        for name in ("weights", "sum", "pairs", "lipschitz"):
+            core = {**search["objective"]["core"], name: np.zeros(0, np.uint8)}
+            keep._write({**keep._saved, "search": {**search, "objective": {**search["objective"], "core": core}}})
+            if name == "weights" or algorithm == "sag":
+                with pytest.raises(ValueError, match=r"damaged|not whole"):
+                    crf().fit(X, y, resume=True)
+    keep._write({"finished": {"w": np.zeros(1)}})
+    with pytest.raises(ValueError, match="damaged"):
+        crf().fit(X, y, resume=True)

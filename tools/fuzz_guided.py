@@ -4,7 +4,8 @@
     python tools/fuzz_guided.py KIND [--seconds 600] [--corpus FOLDER] [--folder findings]
 
 One process and one kind at a time; the corpus grows and can be used again. Findings are kept in the folder once per
-place in the source; a crash, more than 10 s or too much memory ends the process, and libFuzzer writes the input beside it.
+place in the source; a crash, more than 10 s or too much memory ends the process, and libFuzzer writes the input
+beside it.
 """
 
 from __future__ import annotations
