@@ -63,9 +63,8 @@ class Container:
             own = [at, at + len(x.data)] if x.offsets is None else x.offsets
             table[name] = {"dtype": x.dtype, "shape": x.shape, "data_offsets": own}
             at += len(x.data)
-        metadata = (
-            {self.key: self._model_head(table, blob)} if self.key == _MODEL else self._checkpoint_head(table, blob)
-        )
+        old = self.key == _CHECKPOINT and isinstance(self.head, dict) and self.head.get("format") == 1
+        metadata = self._checkpoint_head(table, blob) if old else {self.key: self._model_head(table, blob)}
         text = json.dumps({"__metadata__": metadata, **table, **self.more}).encode()
         text += b" " * (-len(text) % 8)
         return len(text).to_bytes(8, "little") + text + blob
