@@ -112,21 +112,24 @@ def mutate_container(data: bytes, rng: random.Random) -> bytes:
     """A file with a few changes of its header, its arrays, its joins and patterns, or its bytes."""
     try:
         file = Container.parse(data)
-    except Exception:  # what was changed beyond its structure is changed by bytes
+        for _ in range(times(rng)):
+            _mutate_parts(file, rng)
+        packed = file.pack()
+    except Exception:  # changed beyond what it can be taken apart or put together by, earlier or just now
         return mutate_bytes(data, rng)
-    for _ in range(times(rng)):
-        kind = rng.randrange(20)
-        if kind < 9 and isinstance(file.head, dict):
-            mutate_tree(file.head, rng)
-        elif kind < 15 and file.tensors:
-            _mutate_tensor(file, rng)
-        elif kind < 18 and (encoder := _encoder(file.head)) is not None:
-            _mutate_plan(file, encoder, rng)
-        elif kind == 18:
-            return mutate_bytes(file.pack(), rng)
-        else:
-            _mutate_frame(file, rng)
-    return file.pack()
+    return mutate_bytes(packed, rng) if rng.random() < 0.05 else packed
+
+
+def _mutate_parts(file: Container, rng: random.Random) -> None:
+    kind = rng.randrange(19)
+    if kind < 9 and isinstance(file.head, dict):
+        mutate_tree(file.head, rng)
+    elif kind < 15 and file.tensors:
+        _mutate_tensor(file, rng)
+    elif kind < 18 and (encoder := _encoder(file.head)) is not None:
+        _mutate_plan(file, encoder, rng)
+    else:
+        _mutate_frame(file, rng)
 
 
 def _mutate_frame(file: Container, rng: random.Random) -> None:
