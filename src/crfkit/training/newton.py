@@ -55,26 +55,19 @@ class NewtonCG(Algorithm):
     def run(self, objective: Objective, w: Vector, settings: Settings) -> Result:
         """Minimises a function with a ``hessian_product``, until the gradient is ``tol`` of its first norm."""
         max_iter, tol, callback = settings.max_iter, settings.tol, settings.callback
-        noise = 10 * float(objective.noise)
-        began = time.perf_counter()
-        keep = settings.checkpoint
+        noise, began, keep = 10 * float(objective.noise), time.perf_counter(), settings.checkpoint
 
         def state() -> State:
-            counts = evaluations, iteration, radius, first, history[-6:]
+            counts = [evaluations, iteration, radius, first, history[-6:]]
             return {"w": w, "counts": counts, "objective": objective.state()}
 
-        evaluations, iteration, radius, first = 1, 0, np.inf, 0.0
-        history: list[float] = [0.0]
-        saved = keep.part("search", state)
-        if saved is not None:
+        evaluations, iteration, radius, first, history = 1, 0, np.inf, 0.0, [0.0]
+        if saved := keep.part("search", state):
             w = saved["w"]
             objective.restore(saved["objective"])
         value, gradient = objective.value_and_grad(w)
         norm = float(np.linalg.norm(gradient))
-        if saved is None:
-            first, history = norm, [value]
-        else:
-            evaluations, iteration, radius, first, history = saved["counts"]
+        evaluations, iteration, radius, first, history = saved["counts"] if saved else (1, 0, np.inf, norm, [value])
 
         def done(reason: Reason, message: str) -> Result:
             return Result(w, value, iteration, evaluations, reason, message)
