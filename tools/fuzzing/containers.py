@@ -216,7 +216,7 @@ def _mutate_plan(file: Container, encoder: dict[str, Any], rng: random.Random) -
     if not isinstance(templates, list) or not nodes:
         return
     n = len(nodes)
-    kind = rng.randrange(6)
+    kind = rng.randrange(7)
     added: list[list[Any]] = []
     if kind == 0:  # a chain, deeper than any stack now and then
         depth = rng.choice((2, 10, 300, 100_000 if rng.random() < 0.002 else 3000 if rng.random() < 0.1 else 50))
@@ -248,8 +248,10 @@ def _mutate_plan(file: Container, encoder: dict[str, Any], rng: random.Random) -
             node[rng.choice((1, 2, 3))] = rng.choice((0, n - 1, n, -1, 1, 2000, 2**31 - 1, rng.randrange(n)))
         else:
             mutate_tree({"node": node}, rng)
-    else:
+    elif kind == 5:
         mutate_tree({"templates": templates}, rng)
+    else:  # counts without anything to count
+        encoder[rng.choice(["n_attributes", "tables"])] = [rng.choice((2**31, 2**32 - 1, 0, 1)) for _ in range(2)]
     nodes += added
     if added and rng.random() < 0.8:
         edge = rng.random() < 0.3
