@@ -137,6 +137,8 @@ class NewtonCG(Algorithm):
         """An approximate minimiser of q in the ball, and how far it lowers q."""
         step, rest = np.zeros_like(gradient), -gradient  # rest: minus the gradient of q
         p, square = rest.copy(), float(rest @ rest)
+        if not np.isfinite(square):
+            raise ValueError("the gradient is not finite: the weights to begin with are too large")
         model = 0.0
         for k in itertools.count(1):
             hp = times(p)
@@ -151,7 +153,7 @@ class NewtonCG(Algorithm):
             rest -= size * hp
             before, model = model, 0.5 * float(step @ (gradient - rest))
             square, last = float(rest @ rest), square
-            if outside or k * (model - before) >= self.accuracy * model or not square:
+            if outside or k * (model - before) >= self.accuracy * model or not square or not np.isfinite(square):
                 break
             p = rest + (square / last) * p
         return step, -model
