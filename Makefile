@@ -1,7 +1,9 @@
 # make demo   install into .venv, train on the embedded sample, show results
 # make test   install and run every check
 # make test-long   the tests that take minutes
-# make dist  the sdist and the wheels, audited
+# make fuzz   a million files that are nearly right, with sanitizers
+# make sanitize-threads   the thread sanitizer over all that runs on several threads
+# make dist   the sdist and the wheels, audited
 # make test-matrix   the wheels with the oldest and the newest dependencies, on every Python here
 # make bench  measure, side by side with other libraries
 
@@ -13,7 +15,7 @@ export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export CRFKIT_DATA ?= $(abspath $(CURDIR)/../shared/data)
 
-.PHONY: demo test test-long test-matrix lint bench install install-dev docs dist clean
+.PHONY: demo test test-long test-matrix fuzz sanitize-threads lint bench install install-dev docs dist clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -45,6 +47,17 @@ test: lint
 test-long: install-dev
 	mkdir -p build/tests
 	cd build/tests && $(BIN)/python -m pytest $(CURDIR)/tests --rootdir=$(CURDIR) -c $(CURDIR)/pyproject.toml -p no:cacheprovider -m long
+
+INPUTS ?= 1000000
+WORKERS ?= 2
+fuzz: install-dev
+	$(BIN)/python -m pip install -q cmake ninja nanobind
+	PATH=$(BIN):$$PATH $(BIN)/python tools/sanitize.py address,undefined -- \
+	    python tools/fuzz.py --inputs $(INPUTS) --workers $(WORKERS) --folder build/findings
+
+sanitize-threads: install-dev
+	$(BIN)/python -m pip install -q cmake ninja nanobind
+	PATH=$(BIN):$$PATH $(BIN)/python tools/sanitize.py thread -- python tools/threads.py
 
 bench: $(BIN)/python
 	$(BIN)/python -m pip install -q ".[bench]"

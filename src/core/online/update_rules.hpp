@@ -117,7 +117,7 @@ class Trainer final : public OnlineTrainer<T> {
   double adagrad(Order order, double eta, double decay, double floor, int batch, const Poll& poll) override {
     const FlushDenormals flush;
     entropy_ = 0;
-    if (square_.data() == nullptr) {
+    if (square_.data() == nullptr || last_step_.empty()) {
       square_.assign(d_.size, T(floor) + kLeast);
       last_step_.assign(d_.size, static_cast<u32>(steps_));
     }
@@ -269,6 +269,13 @@ class Trainer final : public OnlineTrainer<T> {
         throw Error("this state of training is of other data, or of another instruction set");
       if (size != 0) std::memcpy(room_in(part, count), found->second.data(), size);
     });
+    // what a pass reads together must be there together
+    const bool sag = stored_nodes_.data() != nullptr;
+    const bool whole = v_.data() != nullptr && (averaged_ <= 0 || average_.data() != nullptr) &&
+                       (!sag || (sum_.data() != nullptr && stored_pairs_.data() != nullptr && !last_moved_.empty() &&
+                                 !lipschitz_.empty())) &&
+                       (rate_.data() == nullptr) == (trail_.data() == nullptr);
+    if (!whole) throw Error("this state of training is not whole");
   }
 
   const std::vector<double>& lipschitz() override { return lipschitz_; }

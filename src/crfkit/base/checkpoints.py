@@ -8,6 +8,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 from hashlib import blake2b
+from numbers import Integral
 from typing import Any, Self
 
 import numpy as np
@@ -52,6 +53,35 @@ def digest(things: Iterable[Any]) -> str:
         if array:
             sum_.update(np.ascontiguousarray(x).reshape(-1).view(np.uint8).data)
     return sum_.hexdigest()
+
+
+def _alike(found: Any, own: Any) -> bool:
+    """Whether a state has the names and types of another one; what that has not got yet may be there.
+
+    >>> _alike({"n": 3, "w": np.ones(2)}, {"n": 0, "w": None}), _alike({"n": "3", "w": None}, {"n": 0, "w": None})
+    (True, False)
+    """
+    if own is None:
+        return not isinstance(found, str)
+    if isinstance(own, np.ndarray):
+        if not isinstance(found, np.ndarray) or found.dtype != own.dtype or found.ndim != own.ndim:
+            return False
+        free = own.size == 0 or (own.dtype.kind == "u" and own.itemsize > 1)  # lists of labels have any length
+        return found.shape == own.shape or (free and found.shape[1:] == own.shape[1:])
+    if isinstance(own, Mapping):
+        if not isinstance(found, dict) or (own and found.keys() != own.keys()):
+            return False
+        return all(_alike(found[k], x) for k, x in own.items())
+    if isinstance(own, (list, tuple)):
+        if not isinstance(found, list):
+            return found is None  # beams, which may be there now and not then
+        if not own:
+            return all(isinstance(x, (int, float, dict)) for x in found)
+        return all(map(_alike, found, own if len(own) == len(found) else own[:1] * len(found)))
+    if isinstance(own, (bool, np.bool_, str)):
+        return type(found) is type(own)
+    kinds = int if isinstance(own, Integral) else (int, float)
+    return isinstance(found, kinds) and type(found) is not bool
 
 
 class Checkpoint:
@@ -134,10 +164,24 @@ class Checkpoint:
         return cls(path, owner.checkpoint_every, fingerprint, resume)
 
     def part(self, name: str, state: Callable[[], State]) -> State | None:
-        """Registers what gives the state of a part; its state in the file, the first time that it is asked for."""
+        """Registers what gives the state of a part; its state in the file, the first time that it is asked for.
+
+        Raises ValueError if that is not built as the state which the part has now.
+        """
         self._parts[name] = state
-        found: State | None = self._saved.pop(name, None)
-        return found
+        if name not in self._saved:
+            return None
+        return self._like(state(), name, self._saved.pop(name))
+
+    def result(self, like: State) -> State | None:
+        """What :meth:`finish` was given, if the file is of a training that ended; it must be built as ``like``."""
+        return None if self.finished is None else self._like(like, "finished", self.finished)
+
+    def _like(self, own: State, name: str, found: Any) -> State:
+        if not _alike(found, own):
+            raise ValueError(f"{self.path}: the checkpoint is damaged: {name!r} is not the state of such a training")
+        out: State = found
+        return out
 
     def tick(self) -> None:
         """Writes the file, if it is time."""

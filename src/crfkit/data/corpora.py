@@ -201,6 +201,11 @@ def load_corpus(name: str, split: str = "train", label: str | None = None) -> La
     Labelled
         ``X`` and ``y``.
 
+    Raises
+    ------
+    DataError
+        If a file of the corpus is damaged.
+
     Examples
     --------
     >>> X, y = load_corpus("ingredients")
@@ -209,4 +214,7 @@ def load_corpus(name: str, split: str = "train", label: str | None = None) -> La
     """
     if name not in _CORPORA:
         raise ValueError(f"unknown corpus {name!r}: choose one of {', '.join(corpora())}")
-    return _CORPORA[name](split, label)
+    try:
+        return _CORPORA[name](split, label)
+    except (KeyError, IndexError, TypeError, OverflowError, UnicodeDecodeError, json.JSONDecodeError) as e:
+        raise DataError(f"{name}: a file of the corpus is damaged: {e!r}") from e

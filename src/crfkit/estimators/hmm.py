@@ -290,11 +290,12 @@ class HMM(ChainEstimator):
         def state() -> State:
             return {"tables": vars(tables), "history": self.history_, "likelihoods": self.monitor_.history}
 
-        if saved := keep.part("em", state) or keep.finished:
+        finished = keep.result({**state(), "reason": "", "message": ""})
+        if saved := keep.part("em", state) or finished:
             tables, self.history_ = Tables(**saved["tables"]), saved["history"]
             self.monitor_.history = saved["likelihoods"]
-        if keep.finished:
-            return tables, keep.finished["reason"], keep.finished["message"]
+        if finished:
+            return tables, finished["reason"], finished["message"]
 
         def ended(tables: Tables, reason: Reason, message: str) -> tuple[Tables, Reason, str]:
             keep.finish({**state(), "tables": vars(tables), "reason": reason, "message": message})

@@ -292,9 +292,11 @@ class PenalisedChain(ChainEstimator):
         w = np.zeros(layout.size) if old is None else old.layout.move_weights(old.weights, layout)
         fingerprint = self._fingerprint(skeleton, problem, w, held_out)
         keep = Checkpoint() if stream else Checkpoint.of(self, fingerprint, resume)
-        result = None if keep.finished is None else Result.of_state(keep.finished)
+        result = None if keep.finished is None else Result.of_state(keep.finished, layout.size)
         start: State = {"w": None}  # where the search on a fraction of the sequences ended
         start |= keep.part("start", lambda: start) or {}
+        if start["w"] is not None and np.shape(start["w"]) != w.shape:
+            raise ValueError(f"{keep.path}: the checkpoint is damaged: its weights are of another number")
         if self.warm_start_fraction is not None and start["w"] is None and result is None:
             first = self._minimize(LikelihoodObjective(self._some(problem)), w, loose=10, checkpoint=keep)
             start["w"] = first.w

@@ -502,6 +502,7 @@ class NeuralCRF(Estimator):
             counts = {"waited": waited, "batches": batches, "history": [vars(p) for p in self.history_]}
             return {**own, **random, **counts, "best": kept}
 
+        finished = keep.result({"modules": _as_arrays(modules.state_dict()), "history": []})
         if saved := keep.part("network", state):
             modules.load_state_dict(_as_tensors(saved["modules"]))
             steps = {int(k): v for k, v in _as_tensors(saved["optimiser"]).items()}
@@ -511,10 +512,10 @@ class NeuralCRF(Estimator):
             waited, batches, kept = saved["waited"], saved["batches"], saved["best"]
             best = None if kept is None else (kept["score"], _as_tensors(kept["modules"]))
             self.history_ = [Progress(**p) for p in saved["history"]]
-        elif keep.finished is not None:
-            modules.load_state_dict(_as_tensors(keep.finished["modules"]))
-            self.history_ = [Progress(**p) for p in keep.finished["history"]]
-        for epoch in () if keep.finished else range(len(self.history_) + 1, self.max_iter + 1):
+        elif finished is not None:
+            modules.load_state_dict(_as_tensors(finished["modules"]))
+            self.history_ = [Progress(**p) for p in finished["history"]]
+        for epoch in () if finished else range(len(self.history_) + 1, self.max_iter + 1):
             step = optimiser.param_groups[0]["lr"] = rate / (1 + self.decay * (epoch - 1))
             modules.train()
             total, norm = 0.0, torch.zeros(())

@@ -135,8 +135,9 @@ class Tokens:
         self._adopt(tables, alphabet)
 
     def _adopt(self, tables: Sequence[Sequence[str]], alphabet: Sequence[str]) -> None:
-        self.tables = [{w: i + 2 for i, w in enumerate(words)} for words in tables]
-        self.alphabet = {c: i + 2 for i, c in enumerate(alphabet)}
+        # a file may hold a word twice: no number is then above the size of the table
+        self.tables = [{w: i + 2 for i, w in enumerate(dict.fromkeys(words))} for words in tables]
+        self.alphabet = {c: i + 2 for i, c in enumerate(dict.fromkeys(alphabet))}
 
     def _parts(self, token: str) -> list[str]:
         word = token.lower() if self.lower else token

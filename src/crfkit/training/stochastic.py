@@ -92,7 +92,8 @@ class Stochastic(Algorithm):
                 return {"done": done, "losses": losses, **rest}
 
             if saved := keep.part("search", search):
-                done, losses, rng.bit_generator.state = saved["done"], saved["losses"], saved["rng"]
+                losses, rng.bit_generator.state = saved["losses"], saved["rng"]
+                done = len(losses)
                 objective.restore(saved["objective"])
                 w = objective.weights(self.averaged)
             while done < limit:
