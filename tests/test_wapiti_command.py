@@ -136,7 +136,7 @@ def test_the_objective_is_wapitis(folder: Path, rho1: float, rho2: float) -> Non
     options = ["-1", rho1, "-2", rho2, "-w", 0, "-e", 0, "-i", 200]
     out = run("train", *options, "-p", folder / "patterns", folder / "train", model)
     value = float(re.findall(r"obj=([\d.]+)", out.stderr)[-1])
-    crf = crfkit.load(model)
+    crf = crfkit.load(model, kind=crfkit.CRF)
     X, y = read_columns(folder / "train")
     assert y is not None
     p = crf.potentials(X)
@@ -161,11 +161,11 @@ def test_patterns_that_write_the_same_share_an_observation(folder: Path) -> None
     assert float(re.findall(r"obj=([\d.]+)", out.stderr)[-1]) == pytest.approx(same.result_.value, abs=0.006)
     names = {token for row in items for cell in row for token in cell}
     assert int(re.findall(r"nb blocks: +(\d+)", out.stderr)[0]) == len(names) + 1
-    assert crfkit.load(folder / "m2").predict(X) == same.predict(items)
+    assert crfkit.load(folder / "m2", kind=crfkit.CRF).predict(X) == same.predict(items)
 
 
 def test_labels_come_after_the_lines_as_they_are(folder: Path) -> None:
-    crf = crfkit.load(folder / "m")
+    crf = crfkit.load(folder / "m", kind=crfkit.CRF)
     best = crf.predict(
         [[("Two", "CD"), ("figs", "NN")], [("three", "CD"), ("red", "JJ"), ("pear", "NN"), ("and", "CC")]]
     )
@@ -186,7 +186,7 @@ def test_checking_counts_errors(folder: Path) -> None:
 
 
 def test_scores_are_those_of_the_chain(folder: Path) -> None:
-    crf = crfkit.load(folder / "m")
+    crf = crfkit.load(folder / "m", kind=crfkit.CRF)
     p = crf.potentials([[("Two", "CD"), ("figs", "NN")]])[0]
     text = "Two CD\nfigs NN\n"
     best = nbest(p, 2)
@@ -206,7 +206,7 @@ def test_scores_are_those_of_the_chain(folder: Path) -> None:
 
 def test_labels_that_are_given_are_kept(folder: Path) -> None:
     out = run("label", "--force", "-l", "-m", folder / "m", input="Two CD O\nfigs NN ?\n")
-    crf = crfkit.load(folder / "m")
+    crf = crfkit.load(folder / "m", kind=crfkit.CRF)
     assert out.stdout.split() == crf.predict([[("Two", "CD"), ("figs", "NN")]], given=[["O", None]])[0]
 
 
@@ -385,7 +385,7 @@ def test_an_interrupted_training_writes_its_model(folder: Path) -> None:
         rest = process.stderr.read()
         assert process.wait(60) == 0, rest
     assert rest.endswith("* Save the model\n* Done\n")
-    assert crfkit.load(model).predict([[("Two", "CD"), ("figs", "NN")]]) == [["B", "I"]]
+    assert crfkit.load(model, kind=crfkit.CRF).predict([[("Two", "CD"), ("figs", "NN")]]) == [["B", "I"]]
 
 
 def test_lines_are_counted_over_pieces() -> None:
