@@ -100,7 +100,7 @@ def test_nothing_waits(shape: tuple[int, int, int]) -> None:
         torch.cuda.set_sync_debug_mode("default")
 
 
-@pytest.mark.parametrize("shape", [(8, 30, 9), (8, 30, 64), (2, 1500, 9), (4, 12, 200)])
+@pytest.mark.parametrize("shape", [(8, 30, 9), (8, 30, 64), (2, 1500, 9)])
 def test_a_captured_step(shape: tuple[int, int, int]) -> None:
     ours, _ = layers(shape[2])
     u, y, _ = on_gpu(*inputs(shape, False))

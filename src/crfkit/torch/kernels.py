@@ -32,7 +32,7 @@ class Spans(NamedTuple):
 WHOLE = Spans()
 
 # By the width of the labels, measured on an H200.
-DOT_WARPS = {16: 1, 32: 2, 64: 4, 128: 8}
+DOT_WARPS = {16: 2, 32: 4, 64: 8, 128: 8}
 WALK_WARPS = {16: 1, 32: 1, 64: 4, 128: 4}
 POSTERIOR_WARPS = {16: 1, 32: 1, 64: 8, 128: 16}
 STEPS_AT_LEAST = {16: 8, 32: 8, 64: 8, 128: 8}
