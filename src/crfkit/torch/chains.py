@@ -40,6 +40,8 @@ class Batch(NamedTuple):
         Steps that are there. Others are left out, and their neighbours become neighbours.
     tags : int64 tensor [B, T], optional
         Labels whose likelihood is wanted.
+    ignore : int
+        The tag of an unknown label, where the kernels take them.
     """
 
     emissions: Tensor
@@ -49,6 +51,7 @@ class Batch(NamedTuple):
     pairwise: Tensor | None = None
     mask: Tensor | None = None
     tags: Tensor | None = None
+    ignore: int = -100
 
     @property
     def dtype(self) -> torch.dtype:

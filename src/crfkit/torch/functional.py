@@ -26,6 +26,10 @@ def _apply(function: Any, *arguments: Any) -> Any:
     return function.apply(*arguments)
 
 
+def _batch(inputs: Any, mask: Tensor | None, tags: Tensor | None = None, ignore: int = -100) -> Batch:
+    return Batch._make((*inputs, mask, tags, ignore))
+
+
 def _cast(gradients: Any, inputs: Any) -> tuple[Tensor | None, ...]:
     """Gradients in their inputs' types and on their devices."""
     return tuple(None if x is None or g is None else g.to(x) for g, x in zip(gradients, inputs, strict=True))
@@ -44,11 +48,11 @@ class _Value(Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, backend: str, mask: Tensor | None, tags: Tensor | None, *inputs: Any) -> Tensor:
-        batch = Batch._make((*inputs, mask, tags))
+    def forward(ctx: Any, backend: str, ignore: int, mask: Tensor | None, tags: Tensor | None, *inputs: Any) -> Tensor:
+        batch = _batch(inputs, mask, tags, ignore)
         learns = any(ctx.needs_input_grad)
-        ctx.backend = backend
-        ctx.save_for_backward(*batch)
+        ctx.backend, ctx.ignore = backend, ignore
+        ctx.save_for_backward(*batch[:7])
         if backend == "triton":
             value, ctx.kept = gpu.forward(batch, learns)
             return value.to(batch.dtype)
@@ -66,17 +70,17 @@ class _Value(Function):
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor) -> Any:
         (g,) = upstream
-        batch = Batch(*ctx.saved_tensors)
+        batch = Batch._make((*ctx.saved_tensors, ctx.ignore))
         found: Any
         if torch.is_grad_enabled():
-            found = _differentiable(batch, g, ctx.needs_input_grad[3:])
+            found = _differentiable(batch, g, ctx.needs_input_grad[4:])
         elif ctx.backend == "triton":
             found = gpu.backward(ctx.kept, g)
         else:
             found = _weighted(ctx.kept, g if batch.tags is None else -g, batch)
             if batch.tags is not None:
                 _add_gold(found, ctx.path, g)
-        return (None, None, None, *_cast(found, batch[:5]))
+        return (None, None, None, None, *_cast(found, batch[:5]))
 
 
 def _differentiable(batch: Batch, g: Tensor, needed: Any) -> Any:
@@ -84,6 +88,13 @@ def _differentiable(batch: Batch, g: Tensor, needed: Any) -> Any:
     if batch.tags is None:
         return _apply(_Posterior, batch.mask, g, *batch[:5])
     found = list(_apply(_Posterior, batch.mask, -g, *batch[:5]))
+    known = batch.tags != batch.ignore
+    if batch.mask is not None:
+        known = known | ~batch.mask
+    if not bool(known.all()):
+        inside = batch.emissions.masked_fill(~agrees(batch), -torch.inf)
+        fits = _apply(_Posterior, batch.mask, g, inside, *batch[1:5])
+        return [None if x is None else x + y for x, y in zip(found, fits, strict=True)]
     wanted = [k for k, need in enumerate(needed) if need]
     inputs: list[Any] = [batch[k] for k in wanted]
     for k, x in zip(wanted, torch.autograd.grad(gold_score(batch), inputs, g, create_graph=True), strict=True):
@@ -108,7 +119,7 @@ class _Posterior(Function):
 
     @staticmethod
     def forward(ctx: Any, mask: Tensor | None, g: Tensor, *inputs: Any) -> tuple[Tensor | None, ...]:
-        log_z, found = Chains(Batch._make((*inputs, mask, None))).expectations(g)
+        log_z, found = Chains(_batch(inputs, mask)).expectations(g)
         _dead(log_z)
         ctx.save_for_backward(mask, g, *inputs)
         ctx.set_materialize_grads(False)
@@ -121,7 +132,7 @@ class _Posterior(Function):
             None if x is None else (torch.zeros_like(x) if u is None else u)
             for u, x in zip(upstream, inputs, strict=True)
         ]
-        chains = Chains(Batch._make((*inputs, mask, None)))
+        chains = Chains(_batch(inputs, mask))
         mean, found = chains.covariance(*chains.direction(*v), g)
         return (None, mean.to(g), *_cast(found, inputs))
 
@@ -131,7 +142,7 @@ class _Entropy(Function):
 
     @staticmethod
     def forward(ctx: Any, mask: Tensor | None, *inputs: Any) -> Tensor:
-        chains = Chains(Batch._make((*inputs, mask, None)))
+        chains = Chains(_batch(inputs, mask))
         log_z = chains.log_z()
         _dead(log_z)
         mean, _ = chains.covariance(chains.unary, chains.pairs, None)
@@ -142,7 +153,7 @@ class _Entropy(Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *upstream: Tensor) -> Any:
         mask, *inputs = ctx.saved_tensors
-        chains = Chains(Batch._make((*inputs, mask, None)))
+        chains = Chains(_batch(inputs, mask))
         _, found = chains.covariance(chains.unary, chains.pairs, -upstream[0])
         return (None, *_cast(found, inputs))
 
@@ -156,7 +167,7 @@ class _Mean(Function):
     @staticmethod
     def forward(ctx: Any, mask: Tensor | None, *inputs: Any) -> Tensor:
         ctx.save_for_backward(mask, *inputs)
-        chains = Chains(Batch._make((*inputs[:5], mask, None)))
+        chains = Chains(_batch(inputs[:5], mask))
         mean, _ = chains.covariance(*chains.direction(*inputs[5:]), None)
         return mean.to(inputs[0].device, chains.dtype)
 
@@ -164,7 +175,7 @@ class _Mean(Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *upstream: Tensor) -> Any:
         mask, *inputs = ctx.saved_tensors
-        chains = Chains(Batch._make((*inputs[:5], mask, None)))
+        chains = Chains(_batch(inputs[:5], mask))
         _, moved = chains.covariance(*chains.direction(*inputs[5:]), upstream[0])
         found = chains.expectations(upstream[0].double().cpu())[1]
         return (None, *_cast(moved, inputs[:5]), *_cast(found, inputs[5:]))
@@ -196,13 +207,21 @@ def edges(batch: Batch) -> tuple[Tensor, Tensor]:
     return found[0], found[4]
 
 
+def agrees(batch: Batch) -> Tensor:
+    """Which labels [B, T, L] agree with the tags: all where these are unknown or masked."""
+    assert batch.tags is not None
+    y = batch.tags[..., None]
+    fits = (y == torch.arange(batch.emissions.shape[2], device=y.device)) | (y == batch.ignore)
+    return fits if batch.mask is None else fits | ~batch.mask[..., None]
+
+
 def _tags_in(mask: Tensor | None, tags: Tensor) -> Tensor:
     return tags if mask is None else tags.masked_fill(~mask, 0)
 
 
 def gold_score(batch: Batch) -> Tensor:
     """Scores [B] of the tags, from differentiable torch operations."""
-    emissions, transitions, start, end, pairwise, mask, tags = batch
+    emissions, transitions, start, end, pairwise, mask, tags, _ = batch
     assert tags is not None
     n_batch, n_steps, n_labels = emissions.shape
     dtype = batch.dtype
@@ -294,7 +313,7 @@ def log_partition(
     tensor([8.])
     """
     kind = gpu.choose(emissions, pairwise, backend)
-    value: Tensor = _apply(_Value, kind, mask, None, emissions, transitions, start, end, pairwise)
+    value: Tensor = _apply(_Value, kind, 0, mask, None, emissions, transitions, start, end, pairwise)
     return value
 
 
@@ -307,8 +326,11 @@ def log_likelihood(
     pairwise: Tensor | None = None,
     mask: Tensor | None = None,
     backend: str = "auto",
+    ignore_index: int = -100,
 ) -> Tensor:
     """Log-probability of the labels ``tags`` [B, T] of every sequence, [B].
+
+    A tag of ``ignore_index`` is unknown: then it is the log-probability of all labellings that agree with the others.
 
     Examples
     --------
@@ -316,10 +338,18 @@ def log_likelihood(
     >>> z = torch.zeros
     >>> log_likelihood(z(1, 3, 2), z(2, 2), z(2), z(2), torch.tensor([[0, 1, 1]])).exp()
     tensor([0.1250])
+    >>> log_likelihood(z(1, 3, 2), z(2, 2), z(2), z(2), torch.tensor([[0, -100, 1]])).exp()
+    tensor([0.2500])
     """
+    batch = Batch(emissions, transitions, start, end, pairwise, mask, tags, ignore_index)
     kind = gpu.choose(emissions, pairwise, backend)
-    y = tags if kind == "core" else _tags_in(mask, tags)
-    value: Tensor = _apply(_Value, kind, mask, y, emissions, transitions, start, end, pairwise)
+    if kind == "core" or not gpu.takes_unknown(emissions):
+        known = tags != ignore_index
+        if not bool((known if mask is None else known | ~mask).all()):
+            inside = emissions.masked_fill(~agrees(batch), -torch.inf)
+            return log_partition(inside, *batch[1:6], backend) - log_partition(*batch[:6], backend)
+        tags = tags if mask is None or kind == "core" else tags.masked_fill(~mask, 0)
+    value: Tensor = _apply(_Value, kind, ignore_index, mask, tags, *batch[:5])
     return value
 
 

@@ -54,29 +54,34 @@ def _module(x: Tensor, decoding: bool = False) -> Any:
     return scan if scan.span_of(x, decoding) else kernels
 
 
+def takes_unknown(emissions: Tensor) -> bool:
+    """Whether the kernels for a batch take unknown tags: those for many labels do not."""
+    return emissions.shape[2] <= FUSED_LABELS
+
+
 def _prepared(batch: Batch) -> Batch:
     """As the kernels take it: transitions, start and end in the type that is computed in, a mask of bytes."""
     x = batch.emissions.detach()
     mask = None if batch.mask is None else batch.mask.view(torch.uint8)
-    return Batch(
-        x if x.stride(2) == 1 else x.contiguous(),
-        *(y.detach().to(batch.dtype).contiguous() for y in batch[1:4]),
-        *(None if y is None else y.detach().contiguous() for y in (batch.pairwise, mask, batch.tags)),
-    )
+    a, start, end = (y.detach().to(batch.dtype).contiguous() for y in batch[1:4])
+    pairwise, mask, tags = (None if y is None else y.detach().contiguous() for y in (batch.pairwise, mask, batch.tags))
+    return Batch(x if x.stride(2) == 1 else x.contiguous(), a, start, end, pairwise, mask, tags, batch.ignore)
 
 
 def forward(batch: Batch, keep: bool = True) -> tuple[Tensor, Any]:
     """Log-partition log Z [B], or the log-likelihood of tags, and what :func:`backward` needs if ``keep``."""
     batch = _prepared(batch)
-    value, messages = _module(batch.emissions).forward(batch, keep)
+    value, messages = _module(batch.emissions).forward(batch, 2 if keep else 0)
     return value, (batch, messages)
 
 
 def backward(kept: Any, g: Tensor) -> tuple[Tensor | None, ...]:
     """Gradients of emissions, transitions, start, end and pairwise of ``sum_b g_b value_b``."""
+    from crfkit.torch import kernels, wide
+
     batch, messages = kept
-    g = g.detach().to(batch.dtype).contiguous()
-    found: tuple[Tensor | None, ...] = _module(batch.emissions).backward(batch, messages, g)
+    module = kernels if takes_unknown(batch.emissions) else wide
+    found: tuple[Tensor | None, ...] = module.backward(batch, messages, g.detach().to(batch.dtype))
     return found
 
 

@@ -1,9 +1,8 @@
 """Triton kernels for chains of up to 128 labels, fused over time: one program walks one sequence, or one span of it.
 
-Everything is in log space and stabilised column by column, so that large and small scores and forbidden transitions
-need no second implementation. Forward messages are lowered by their maximum at every step, and the maxima are summed in
-double precision; backward messages are normalised so that the marginals of each step sum to one. Sequences of any
-length therefore keep their precision.
+The messages from the beginning and from the end are walked at the same time. What is left is no recursion: all steps'
+marginals are made at once, each normalised on its own. Messages are lowered by their maximum at every step, and the
+maxima are summed in double precision. Sequences of any length therefore keep their precision.
 
 Programs that walk spans (:mod:`crfkit.torch.scan`) begin with the messages at the bounds of the spans [2, B, spans + 1,
 L]: those from the beginning before each span, and those from the end after it, last span first.
@@ -26,12 +25,25 @@ __all__: list[str] = []
 class Spans(NamedTuple):
     """Spans of sequences that are walked at the same time."""
 
-    first: Tensor | None = None  # first step that is there [B]
     bounds: Tensor | None = None  # messages at the bounds of the spans
     steps: int = 0  # of each span
 
 
 WHOLE = Spans()
+
+# By the width of the labels, measured on an H200.
+DOT_WARPS = {16: 2, 32: 4, 64: 8, 128: 8}
+WALK_WARPS = {16: 1, 32: 1, 64: 4, 128: 4}
+POSTERIOR_WARPS = {16: 1, 32: 1, 64: 8, 128: 16}
+STEPS_AT_LEAST = {16: 8, 32: 8, 64: 8, 128: 8}
+PROGRAMS = {16: 4096, 32: 2048, 64: 1024, 128: 512}
+
+
+class Walked(NamedTuple):
+    """What the backward pass takes from the forward pass."""
+
+    messages: Tensor  # [runs, 2 sides, B, T, L]
+    facts: Tensor  # int32 [3, B]: first and last step that is there, whether tags are unknown
 
 
 @triton.jit
@@ -50,6 +62,13 @@ def exponentials(z, axis: tl.constexpr):
 
 
 @triton.jit
+def _log_sum(z, axis: tl.constexpr):
+    """Log sum exp z along an axis."""
+    high, _, mass = exponentials(z, axis)
+    return high + tl.log(mass)
+
+
+@triton.jit
 def is_here(mask_ptr, at, HAS_MASK: tl.constexpr):
     """Whether the step is there."""
     here = tl.full([], 1, tl.int32)
@@ -59,12 +78,12 @@ def is_here(mask_ptr, at, HAS_MASK: tl.constexpr):
 
 
 @triton.jit
-def _table(a_ptr, n_labels, WIDTH: tl.constexpr):
-    """Labels, which of them are inside, and the places and values of the transitions."""
+def _table(a_ptr, n_labels, side, WIDTH: tl.constexpr):
+    """Labels, which of them are inside, and the places and values of the transitions, for side 1 turned round."""
     i = tl.arange(0, WIDTH)
     inside = i < n_labels
     square = inside[:, None] & inside[None, :]
-    at = i[:, None] * n_labels + i[None, :]
+    at = tl.where(side > 0, i[None, :] * n_labels + i[:, None], i[:, None] * n_labels + i[None, :])
     return i, inside, square, at, tl.load(a_ptr + at, mask=square, other=float("-inf"))
 
 
@@ -80,10 +99,11 @@ def _bounds_of(n_steps, span, IN_SPANS: tl.constexpr):
 
 
 @triton.jit
-def _trace(back_ptr, path_ptr, map_ptr, mask_ptr, y, dead, b, t_begin, t_end, n_steps, n_labels,
+def _trace(back_ptr, path_ptr, map_ptr, mask_ptr, y, dead, t_begin, t_end, n_steps, n_labels,
            HAS_MASK: tl.constexpr, START: tl.constexpr):  # fmt: skip
     """Writes labels from the last one y back to the first; for a span, from all its last labels to those before it."""
     tl.debug_barrier()
+    b = tl.program_id(0).to(tl.int64)
     i = tl.arange(0, y.shape[0]) if START > 0 else 0
     for back in range(t_end - t_begin):
         at = b * n_steps + t_end - 1 - back
@@ -105,191 +125,340 @@ def _larger(x, y):
 
 
 @triton.jit
+def _label_or_zero(y, n_labels):
+    return tl.where((y >= 0) & (y < n_labels), y, 0)
+
+
+@triton.jit
 def _gold_score(
-    u_ptr, u_batch, u_step, a_ptr, start_ptr, end_ptr, p_ptr, mask_ptr, tag_ptr, n_steps, n_labels, b,
+    u_ptr, u_batch, u_step, a_ptr, start_ptr, end_ptr, p_ptr, mask_ptr, tag_ptr, ignore, n_steps, n_labels, b, exists,
     STEPS: tl.constexpr, HAS_MASK: tl.constexpr, HAS_PAIRS: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """Score of the tags, many steps at a time, and the last step that is there or -1."""
-    gold = tl.full([], 0.0, tl.float64)
-    seen = tl.full([], -1, tl.int32)  # the last step that is there
+    """Scores of the tags of sequences b, many steps at a time, and whether some of them are unknown.
+
+    The score is NaN if a tag is not a label, and means nothing if one is unknown.
+    """
+    gold = b.to(tl.float64) * 0
+    seen = (b * 0 - 1).to(tl.int32)  # the last step that is there
+    unknown = seen * 0
+    wrong = seen * 0
+    row = (b * n_steps)[:, None]
     for t0 in range(0, n_steps, STEPS):
-        t = t0 + tl.arange(0, STEPS)
-        here = t < n_steps
-        earlier = (t > 0) & (t <= n_steps)
+        t = t0 + tl.arange(0, STEPS)[None, :]
+        here = (t < n_steps) & exists[:, None]
+        earlier = (t > 0) & (t <= n_steps) & exists[:, None]
         if HAS_MASK:
-            here = tl.load(mask_ptr + b * n_steps + t, mask=here, other=0) > 0
-            earlier = tl.load(mask_ptr + b * n_steps + t - 1, mask=earlier, other=0) > 0
-        before = tl.maximum(tl.associative_scan(tl.where(earlier, t - 1, -1), 0, _larger), seen)
-        y = tl.load(tag_ptr + b * n_steps + t, mask=here, other=0)
-        unary = tl.load(u_ptr + b * u_batch + t.to(tl.int64) * u_step + y, mask=here, other=0.0).to(WIDE)
+            here = tl.load(mask_ptr + row + t, mask=here, other=0) > 0
+            earlier = tl.load(mask_ptr + row + t - 1, mask=earlier, other=0) > 0
+        before = tl.maximum(tl.associative_scan(tl.where(earlier, t - 1, -1), 1, _larger), seen[:, None])
+        y = tl.load(tag_ptr + row + t, mask=here, other=0)
+        unknown = tl.maximum(unknown, tl.max((y == ignore).to(tl.int32), axis=1))
+        wrong = tl.maximum(wrong, tl.max(((y != ignore) & ((y < 0) | (y >= n_labels))).to(tl.int32), axis=1))
+        y = _label_or_zero(y, n_labels)
+        unary = tl.load(u_ptr + b[:, None] * u_batch + t.to(tl.int64) * u_step + y, mask=here, other=0.0).to(WIDE)
         linked = here & (before >= 0)
-        pair = tl.load(tag_ptr + b * n_steps + before, mask=linked, other=0) * n_labels + y
+        pair = _label_or_zero(tl.load(tag_ptr + row + before, mask=linked, other=0), n_labels) * n_labels + y
         score = tl.load(a_ptr + pair, mask=linked, other=0.0)
         if HAS_PAIRS:
-            step = (b * (n_steps - 1) + t - 1) * n_labels * n_labels
+            step = ((b * (n_steps - 1))[:, None] + t - 1) * n_labels * n_labels
             score += tl.load(p_ptr + step + pair, mask=linked, other=0.0).to(WIDE)
         first = tl.load(start_ptr + y, mask=here & (before < 0), other=0.0)
-        gold += tl.sum((unary + score + first).to(tl.float64), axis=0)
-        seen = tl.max(tl.maximum(before, tl.where(here, t, -1)), axis=0)
-    gold += tl.load(end_ptr + tl.load(tag_ptr + b * n_steps + seen, mask=seen >= 0, other=0)).to(tl.float64)
-    return gold, seen
+        gold += tl.sum((unary + score + first).to(tl.float64), axis=1)
+        seen = tl.max(tl.maximum(before, tl.where(here, t, -1)), axis=1)
+    y = _label_or_zero(tl.load(tag_ptr + b * n_steps + seen, mask=seen >= 0, other=0), n_labels)
+    gold += tl.load(end_ptr + y).to(tl.float64)
+    return tl.where(wrong > 0, float("nan"), gold), tl.where(wrong > 0, 0, unknown)
 
 
-@triton.jit(do_not_specialize=["n_steps", "span"])
-def _forward_kernel(
-    u_ptr, u_batch, u_step, a_ptr, start_ptr, end_ptr, p_ptr, mask_ptr, tag_ptr, n_steps, n_labels,
-    first_ptr, bound_ptr, span, kept_ptr, out_ptr, map_ptr,
-    WIDTH: tl.constexpr, HAS_MASK: tl.constexpr, HAS_TAGS: tl.constexpr, HAS_PAIRS: tl.constexpr, WIDE: tl.constexpr,
-    KEEP: tl.constexpr, BEST: tl.constexpr, START: tl.constexpr, STEPS: tl.constexpr,
+@triton.jit
+def _in_log_space(alpha, a_ptr, side, n_labels):
+    """Log sum_k exp(alpha(k) + a(k, j)), one label k after another."""
+    i = tl.arange(0, alpha.shape[1])
+    high = tl.full(alpha.shape, float("-inf"), alpha.dtype)
+    mass = tl.zeros(alpha.shape, alpha.dtype)
+    for k in range(n_labels):
+        at = tl.where(side > 0, i * n_labels + k, k * n_labels + i)
+        z = tl.sum(tl.where(i[None, :] == k, alpha, 0.0), axis=1)[:, None]
+        z = z + tl.load(a_ptr + at, mask=i < n_labels, other=float("-inf"))[None, :]
+        new = tl.maximum(high, z)
+        mass = mass * tl.exp(high - finite(new)) + tl.exp(z - finite(new))
+        high = new
+    return high + tl.log(mass)
+
+
+@triton.jit
+def _message(
+    alpha, w, most, a_ptr, p_ptr, at, square, b, linked, into_step, n_steps, n_labels, side,
+    HAS_PAIRS: tl.constexpr, BEST: tl.constexpr, WIDE: tl.constexpr, FAINT: tl.constexpr,
 ):  # fmt: skip
-    # START, where a walk begins: 0 with the sequence, 1 at a span with the messages there, 2 at a span with one label.
-    # KEEP, what is kept of every step: 0 nothing, 1 messages, 2 the labels that best lead into it; then out is a path.
-    b = tl.program_id(0).to(tl.int64)
-    i, inside, square, at, a = _table(a_ptr, n_labels, WIDTH)
-    begin = tl.load(start_ptr + i, mask=inside, other=float("-inf"))
-    alpha = tl.full([WIDTH], float("-inf"), WIDE)  # log forward messages, lowered
-    shift = tl.full([], 0.0, tl.float64)
-    seen = tl.full([], 0, tl.int32)
-    t_begin, t_end = _bounds_of(n_steps, span, START > 0)
-    place = b * tl.num_programs(1) + tl.program_id(1)  # of the span
-    if START > 0:
-        seen = (tl.load(first_ptr + b) < t_begin).to(tl.int32)
-    if START == 1:
-        alpha = tl.load(bound_ptr + (place + b) * n_labels + i, mask=inside, other=float("-inf"))
-    if START == 2:
-        alpha = tl.where(i == tl.program_id(2), 0.0, alpha)
-    row = u_ptr + b * u_batch
-    u_next = tl.load(row + (b * 0 + t_begin) * u_step + i, mask=inside, other=float("-inf")).to(WIDE)
-    for t in range(t_begin, t_end):  # recursion: forward, viterbi
-        u = u_next
-        ahead = tl.minimum(t + 1, n_steps - 1).to(tl.int64)
-        u_next = tl.load(row + ahead * u_step + i, mask=inside, other=float("-inf")).to(WIDE)
-        here = is_here(mask_ptr, b * n_steps + t, HAS_MASK)
-        score = a
+    """What leads into the next step [ROWS, WIDTH], and the best labels before it where they are asked for.
+
+    w holds exp(a - most), for pairwise scores and best paths a itself. `linked` rows have a step before this one.
+    """
+    best = tl.zeros(alpha.shape, tl.int32)
+    if HAS_PAIRS or BEST:
+        z = alpha[:, :, None] + w[None, :, :]
         if HAS_PAIRS:
-            step = (b * (n_steps - 1) + tl.maximum(t - 1, 0)) * n_labels * n_labels
-            score = a + tl.load(p_ptr + step + at, mask=square & (at * 0 + t > 0), other=0.0).to(WIDE)
-        z = alpha[:, None] + score
-        if KEEP == 2:
-            into, best = tl.max(z, axis=0, return_indices=True)
-            tl.store(kept_ptr + (b * n_steps + t) * n_labels + i, best.to(tl.int16), mask=inside)
-        elif BEST:
-            into = tl.max(z, axis=0)
+            step = (b * (n_steps - 1) + into_step - 1) * n_labels * n_labels
+            there = square[None, :, :] & linked[:, None, None]
+            z += tl.load(p_ptr + step[:, None, None] + at[None, :, :], mask=there, other=0.0).to(WIDE)
+        if BEST:
+            into, best = tl.max(z, axis=1, return_indices=True)
         else:
-            top, _, mass = exponentials(z, 0)
-            into = top + tl.log(mass)
-        new = u + tl.where(seen > 0, into, begin)
-        high = finite(tl.max(new, axis=0))
-        alpha = tl.where(here > 0, new - high, alpha)
-        shift += tl.where(here > 0, high, 0.0).to(tl.float64)
-        seen = tl.maximum(seen, here)
-        if KEEP == 1:
-            tl.store(kept_ptr + (b * n_steps + t) * n_labels + i, alpha, mask=inside)
-    last = alpha + tl.load(end_ptr + i, mask=inside, other=float("-inf"))
-    if KEEP == 2:
-        top, best = tl.max(last, axis=0, return_indices=True)
-        y = tl.minimum(i, n_labels - 1).to(tl.int64) if START > 0 else best.to(tl.int64)
-        dead = (top == float("-inf")) & (seen > 0)
-        _trace(kept_ptr, out_ptr, map_ptr, mask_ptr, y, dead, b, t_begin, t_end, n_steps, n_labels, HAS_MASK, START)
-    elif START == 0:
-        top, _, mass = exponentials(last, 0)
-        value = shift + (top + tl.log(mass)).to(tl.float64)
-        if HAS_TAGS:
-            gold, _ = _gold_score(u_ptr, u_batch, u_step, a_ptr, start_ptr, end_ptr, p_ptr, mask_ptr, tag_ptr, n_steps,
-                                  n_labels, b, STEPS, HAS_MASK, HAS_PAIRS, WIDE)  # fmt: skip
-            value = gold - value
-        tl.store(out_ptr + b, tl.where(seen > 0, value, 0.0))
-    elif START == 2:
-        place = place * n_labels + tl.program_id(2)
-        tl.store(bound_ptr + place * n_labels + i, alpha, mask=inside)
-        tl.store(out_ptr + place, shift)
+            into = _log_sum(z, 1)
+    else:
+        if alpha.shape[0] > 1:
+            mass = tl.dot(tl.exp(alpha), w, input_precision="tf32x3")
+        else:
+            mass = tl.sum(tl.exp(alpha)[:, :, None] * w[None, :, :], axis=1)
+        into = finite(most)[None, :] + tl.log(mass)
+        lost = (mass < FAINT) & (most > float("-inf"))[None, :] & linked[:, None]
+        if tl.max(tl.max(lost.to(tl.int32), axis=1), axis=0) > 0:
+            into = _in_log_space(alpha, a_ptr, side, n_labels)
+    return into, best
+
+
+@triton.jit
+def _first_message(facts_ptr, bound_ptr, begin, n, n_rows, b, exists, origin, side, t_begin, n_labels,
+                   WIDE: tl.constexpr, START: tl.constexpr):  # fmt: skip
+    """Where a walk begins: the message before its first step, whether there is one, the scores of a first step."""
+    begin = tl.broadcast_to(begin[None, :], [n.shape[0], begin.shape[0]])
+    alpha = tl.full(begin.shape, float("-inf"), WIDE)
+    seen = n * 0
+    i = tl.arange(0, begin.shape[1])
+    if START > 0:
+        seen = (tl.load(facts_ptr + b, mask=exists, other=0) < t_begin).to(tl.int32)
+    if START == 1:  # from the end, the messages of the later spans stand for the scores of the end
+        spans = tl.num_programs(1)
+        place = (side * n_rows + n).to(tl.int64) * (spans + 1)
+        place += tl.where(side > 0, spans - 1 - tl.program_id(1), tl.program_id(1))
+        tile = exists[:, None] & (i < n_labels)[None, :]
+        bound = tl.load(bound_ptr + (place * n_labels)[:, None] + i[None, :], mask=tile, other=float("-inf"))
+        alpha = tl.where(side > 0, alpha, bound)
+        begin = tl.where(side > 0, bound, begin)
+        seen = tl.where(side > 0, 0, seen)
+    if START == 2:
+        alpha = tl.where(i[None, :] == origin[:, None], 0.0, alpha)
+    return alpha, seen, begin
+
+
+@triton.jit
+def _rows(n_batch, n_rows, n_labels, ROWS: tl.constexpr, START: tl.constexpr):
+    """The side, rows, sequences, the labels that walks begin with, and which rows there are, of a program."""
+    if START < 2:
+        side = tl.program_id(2)
+        n = tl.program_id(0) * ROWS + tl.arange(0, ROWS)  # sequences, and those of the second run after them
+        origin = n * 0
+        exists = n < n_rows
+    else:
+        side = tl.program_id(2) * 0
+        n = tl.program_id(0) + tl.zeros([ROWS], tl.int32)
+        origin = tl.program_id(2) * ROWS + tl.arange(0, ROWS)
+        exists = origin < n_labels
+    return side, n, (n % n_batch).to(tl.int64), origin, exists
+
+
+@triton.jit
+def _tag_facts(
+    u_ptr, u_batch, u_step, a_ptr, start_ptr, end_ptr, p_ptr, mask_ptr, tag_ptr, ignore, n_steps, n_labels,
+    facts_ptr, n_batch, b, exists,
+    HAS_MASK: tl.constexpr, HAS_TAGS: tl.constexpr, HAS_PAIRS: tl.constexpr, WIDE: tl.constexpr, START: tl.constexpr,
+    STEPS: tl.constexpr,
+):  # fmt: skip
+    """Scores of the tags, which sequences have unknown ones, and how many runs a program makes.
+
+    The two runs of a whole sequence are one program's; those of spans are rows of their own.
+    """
+    gold = b.to(tl.float64) * 0
+    unknown = (b * 0).to(tl.int32)
+    runs = tl.full([], 1, tl.int32)
+    if HAS_TAGS and START == 0:
+        gold, unknown = _gold_score(u_ptr, u_batch, u_step, a_ptr, start_ptr, end_ptr, p_ptr, mask_ptr, tag_ptr, ignore,
+                                    n_steps, n_labels, b, exists, STEPS, HAS_MASK, HAS_PAIRS, WIDE)  # fmt: skip
+        runs += tl.max(unknown, axis=0)
+    elif HAS_TAGS:
+        unknown = tl.load(facts_ptr + 2 * n_batch + b, mask=exists, other=0)
+    return gold, unknown, runs
 
 
 @triton.jit(do_not_specialize=["n_steps", "span"])
-def _backward_kernel(
-    u_ptr, u_batch, u_step, a_ptr, start_ptr, end_ptr, p_ptr, mask_ptr, tag_ptr, n_steps, n_labels,
-    first_ptr, bound_ptr, span, alpha_ptr, g_ptr, du_ptr, da_ptr, ds_ptr, de_ptr, dp_ptr,
+def _walk_kernel(
+    u_ptr, u_batch, u_step, a_ptr, start_ptr, end_ptr, p_ptr, mask_ptr, tag_ptr, ignore, n_steps, n_labels,
+    n_batch, n_rows, facts_ptr, bound_ptr, span, kept_ptr, out_ptr, map_ptr,
     WIDTH: tl.constexpr, HAS_MASK: tl.constexpr, HAS_TAGS: tl.constexpr, HAS_PAIRS: tl.constexpr, WIDE: tl.constexpr,
-    START: tl.constexpr,
+    ROWS: tl.constexpr, KEEP: tl.constexpr, BEST: tl.constexpr, START: tl.constexpr, STEPS: tl.constexpr,
+    FAINT: tl.constexpr,
 ):  # fmt: skip
-    b = tl.program_id(0).to(tl.int64)
-    i, inside, square, at, a = _table(a_ptr, n_labels, WIDTH)
+    """Messages from the beginning (side 0) and from the end (side 1), or best paths from the beginning.
+
+    Side 0: alpha_t(j) = u_t(j) + log sum_i exp(alpha_{t-1}(i) + a(i, j)). Side 1 is the same from the other end, with
+    the transitions turned round: c_t(i) = u_t(i) + log sum_j exp(a(i, j) + c_{t+1}(j)). The sums of ROWS sequences are
+    one product with exp(a), unless one is so small that something may have been lost: that step is done once more in
+    log space. Run 0 is over all labellings, run 1 over those that agree with the tags, where some are unknown.
+
+    START, where a walk begins: 0 with the sequence, 1 at a span with the messages there, 2 at a span with one label.
+    KEEP, what is kept of every step: 0 nothing, 1 messages, 2 the labels that best lead into it; then out is a path.
+    """
+    side, n, b, origin, exists = _rows(n_batch, n_rows, n_labels, ROWS, START)
     t_begin, t_end = _bounds_of(n_steps, span, START > 0)
-    spans = tl.num_programs(1)
-    place = b * spans + tl.program_id(1)  # of the span
-    steps = t_end - t_begin
-    if START > 0:
-        end_ptr = bound_ptr + ((tl.num_programs(0) + b) * (spans + 1) + spans - 1 - tl.program_id(1)) * n_labels
-        # one more step, for the pair of this span's first label and the one before
-        steps += (tl.load(first_ptr + b) < t_begin).to(tl.int32)
+    gold, unknown, runs = _tag_facts(u_ptr, u_batch, u_step, a_ptr, start_ptr, end_ptr, p_ptr, mask_ptr, tag_ptr,
+                                     ignore, n_steps, n_labels, facts_ptr, n_batch, b, exists, HAS_MASK, HAS_TAGS,
+                                     HAS_PAIRS, WIDE, START, STEPS)  # fmt: skip
+    exists = exists & ((n < n_batch) | (unknown > 0))
+    den = gold * 0
+    i, inside, square, at, w = _table(a_ptr, n_labels, side, WIDTH)
+    tile = exists[:, None] & inside[None, :]
+    most = tl.max(w, axis=0)
+    if not (HAS_PAIRS or BEST):
+        w = tl.exp(w - finite(most)[None, :])
+    start = tl.load(start_ptr + i, mask=inside, other=float("-inf"))
     finish = tl.load(end_ptr + i, mask=inside, other=float("-inf"))
-    weight = tl.load(g_ptr + b)
+    row = u_ptr + (b * u_batch)[:, None] + i[None, :]
+    first = n * 0
+    last = n * 0 - 1
+    for a_run in range(runs * tl.max(exists.to(tl.int32), axis=0)):
+        run = n // n_batch + a_run
+        alpha, seen, begin = _first_message(facts_ptr, bound_ptr, tl.where(side > 0, finish, start), n, n_rows, b,
+                                            exists, origin, side, t_begin, n_labels, WIDE, START)  # fmt: skip
+        shift = b.to(tl.float64) * 0
+        later = n * 0 + 1  # the last step of the walk that was there
+        kept = (b * n_steps)[:, None] * n_labels + i[None, :]
+        if KEEP == 1:
+            kept += ((run * 2 + side).to(tl.int64) * n_batch * n_steps * n_labels)[:, None]
+        t = tl.where(side > 0, t_end - 1, t_begin)
+        u_next = tl.load(row + t.to(tl.int64) * u_step, mask=tile, other=float("-inf")).to(WIDE)
+        for _step in range(t_begin, t_end):  # recursion: forward, backward, viterbi
+            u = u_next
+            ahead = tl.where(side > 0, tl.maximum(t - 1, 0), tl.minimum(t + 1, n_steps - 1)).to(tl.int64)
+            u_next = tl.load(row + ahead * u_step, mask=tile, other=float("-inf")).to(WIDE)
+            here = exists
+            if HAS_MASK:
+                here = tl.load(mask_ptr + b * n_steps + t, mask=exists, other=0) > 0
+            if HAS_TAGS:
+                y = tl.load(tag_ptr + b * n_steps + t, mask=exists & (run > 0), other=ignore)[:, None]
+                u = tl.where((y == ignore) | (i[None, :] == y), u, float("-inf"))
+            into, best = _message(alpha, w, most, a_ptr, p_ptr, at, square, b, exists & (seen > 0),
+                                  tl.where(side > 0, later, tl.maximum(t, 1)), n_steps, n_labels, side,
+                                  HAS_PAIRS, BEST, WIDE, FAINT)  # fmt: skip
+            new = u + tl.where((seen > 0)[:, None], into, begin)
+            high = finite(tl.max(new, axis=1))
+            alpha = tl.where(here[:, None], new - high[:, None], alpha)
+            shift += tl.where(here, high, 0.0).to(tl.float64)
+            first = tl.where(here & (seen == 0), t, first)
+            last = tl.where(here, t, last)
+            later = tl.where(here, t, later)
+            seen = tl.maximum(seen, here.to(tl.int32))
+            if KEEP > 0:
+                tl.store(kept_ptr + kept + t * n_labels, best if KEEP == 2 else alpha, mask=tile)
+            t = tl.where(side > 0, t - 1, t + 1)
+        end = alpha + finish[None, :]
+        if KEEP == 2:  # one row
+            high, best = tl.max(end, axis=1, return_indices=True)
+            y = tl.minimum(i, n_labels - 1).to(tl.int64) if START > 0 else tl.sum(best.to(tl.int64), axis=0)
+            dead = tl.max(((high == float("-inf")) & (seen > 0)).to(tl.int32), axis=0) > 0
+            _trace(kept_ptr, out_ptr, map_ptr, mask_ptr, y, dead, t_begin, t_end, n_steps, n_labels, HAS_MASK, START)
+        elif START == 2:
+            place = (n.to(tl.int64) * tl.num_programs(1) + tl.program_id(1)) * n_labels + origin
+            tl.store(bound_ptr + (place * n_labels)[:, None] + i[None, :], alpha, mask=tile)
+            tl.store(out_ptr + place, shift, mask=exists)
+        elif START == 0:
+            value = shift + _log_sum(end, 1).to(tl.float64)
+            den = tl.where(run == 0, value, den)
+            gold = tl.where((run == 1) & (unknown > 0), value, gold)
+    if (START == 0) & (KEEP < 2):
+        mine = exists & (n * 0 + side == 0)
+        tl.store(out_ptr + b, tl.where(last < 0, 0.0, gold - den if HAS_TAGS else den), mask=mine)
+        tl.store(facts_ptr + b, first, mask=mine)
+        tl.store(facts_ptr + n_batch + b, last, mask=mine)
+        tl.store(facts_ptr + 2 * n_batch + b, unknown, mask=mine)
+
+
+@triton.jit(do_not_specialize=["n_steps", "steps"])
+def _posterior_kernel(
+    u_ptr, u_batch, u_step, a_ptr, start_ptr, end_ptr, p_ptr, mask_ptr, tag_ptr, ignore, n_steps, n_labels,
+    n_batch, facts_ptr, kept_ptr, g_ptr, g_step, steps, du_ptr, sums_ptr, dp_ptr,
+    WIDTH: tl.constexpr, HAS_MASK: tl.constexpr, HAS_TAGS: tl.constexpr, HAS_PAIRS: tl.constexpr, WIDE: tl.constexpr,
+):  # fmt: skip
+    """Gradients of some steps of one sequence from the messages of both sides, every step on its own.
+
+    xi_t(i, j) = exp(alpha_t(i) + a(i, j) + c_{t'}(j)) / sum, with t' the next step; its sums over j are the marginals.
+    With tags, run 1 or, where all tags are known, the tags themselves count for what run 0 counts against.
+    """
+    b = tl.program_id(0).to(tl.int64)
+    i, inside, square, at, a = _table(a_ptr, n_labels, 0, WIDTH)
+    finish = tl.load(end_ptr + i, mask=inside, other=float("-inf"))
+    first = tl.load(facts_ptr + b)
+    last = tl.load(facts_ptr + n_batch + b)
+    weight = tl.load(g_ptr + b * g_step).to(WIDE)
+    runs = tl.full([], 1, tl.int32)
     if HAS_TAGS:
-        weight = -weight  # of the marginals; the tags' own part has the other sign
-    total = tl.zeros([WIDTH, WIDTH], WIDE)  # sum of xi, less the pairs of tags
-    c = tl.full([WIDTH], float("-inf"), WIDE)  # u + log backward message of the next step that is there
-    seen = tl.full([], 0, tl.int32)
-    after = tl.full([], 0, tl.int64)
-    later = tl.full([], 1, tl.int64)
-    row = u_ptr + b * u_batch
-    last = (b * 0 + t_end - 1).to(tl.int64)
-    u_next = tl.load(row + last * u_step + i, mask=inside, other=float("-inf")).to(WIDE)
-    alpha_next = tl.load(alpha_ptr + (b * n_steps + last) * n_labels + i, mask=inside, other=float("-inf"))
-    tl.store(ds_ptr + place * n_labels + i, tl.zeros([WIDTH], WIDE), mask=inside)
-    tl.store(de_ptr + place * n_labels + i, tl.zeros([WIDTH], WIDE), mask=inside)
-    for back in range(steps):  # recursion: backward
-        t = t_end - 1 - back
-        u = u_next
-        alpha = alpha_next
-        ahead = tl.maximum(t - 1, 0).to(tl.int64)
-        u_next = tl.load(row + ahead * u_step + i, mask=inside, other=float("-inf")).to(WIDE)
-        alpha_next = tl.load(alpha_ptr + (b * n_steps + ahead) * n_labels + i, mask=inside, other=float("-inf"))
+        runs += tl.load(facts_ptr + 2 * n_batch + b)
+    total = tl.zeros([WIDTH, WIDTH], WIDE)
+    at_first = tl.zeros([WIDTH], WIDE)
+    at_last = tl.zeros([WIDTH], WIDE)
+    t_begin = tl.program_id(1) * steps
+    for t in range(t_begin, tl.minimum(n_steps, t_begin + steps)):
         here = is_here(mask_ptr, b * n_steps + t, HAS_MASK)
-        mine = here
-        if START > 0:
-            mine = tl.where(t < t_begin, 0, here)
-            here = tl.where(t < t_begin, 1, here)  # messages stand still: they are those of the last step there
+        linked = (here > 0) & (t < last)
+        after = t + 1
+        if HAS_MASK:
+            while linked & (tl.load(mask_ptr + b * n_steps + after, mask=linked, other=1) == 0):
+                after += 1
         score = a
         if HAS_PAIRS:
-            step = (b * (n_steps - 1) + later - 1) * n_labels * n_labels
-            score = a + tl.load(p_ptr + step + at, mask=square & (at * 0 + seen > 0), other=0.0).to(WIDE)
-        top, xi, mass = exponentials(score + c[None, :], 1)
-        beta = tl.where(seen > 0, top + tl.log(mass), finish)
-        high, gamma, norm = exponentials(alpha + beta, 0)
-        norm = tl.where(norm > 0, norm, 1.0)
-        gamma = gamma / norm
-        linked = (here > 0) & (seen > 0)
-        xi = xi * tl.where(linked & (mass > 0), gamma / mass, 0.0)[:, None]
-        if HAS_TAGS:
-            y = tl.load(tag_ptr + b * n_steps + t)
-            xi = xi - tl.where((i[:, None] == y) & (i[None, :] == after) & linked, 1.0, 0.0)
-            gamma = gamma - tl.where(i == y, 1.0, 0.0)
-            after = tl.where(here > 0, y, after)
-        total += xi
+            step = (b * (n_steps - 1) + after - 1) * n_labels * n_labels
+            score = a + tl.load(p_ptr + step + at, mask=square & (at * 0 + linked > 0), other=0.0).to(WIDE)
+        pairs = tl.zeros([WIDTH, WIDTH], WIDE)
+        nodes = tl.zeros([WIDTH], WIDE)
+        for run in range(runs * here):
+            kept = kept_ptr + (run * 2 * n_batch + b) * n_steps * n_labels + i
+            alpha = tl.load(kept + t * n_labels, mask=inside, other=float("-inf"))
+            sign = weight
+            if HAS_TAGS:
+                sign = tl.where(run > 0, weight, -weight)
+            if linked:
+                c = tl.load(kept + (n_batch * n_steps + after) * n_labels, mask=inside, other=float("-inf"))
+                z = alpha[:, None] + score + c[None, :]
+                xi = tl.exp(z - finite(tl.max(tl.max(z, axis=1), axis=0)))
+                gamma = tl.sum(xi, axis=1)
+                mass = tl.sum(gamma, axis=0)
+                sign = sign / tl.where(mass > 0, mass, 1.0)
+                pairs += xi * sign
+                nodes += gamma * sign
+            else:
+                _, gamma, mass = exponentials(alpha + finish, 0)
+                nodes += gamma * (sign / tl.where(mass > 0, mass, 1.0))
+        if HAS_TAGS:  # noqa: SIM102
+            if (runs == 1) & (here > 0):
+                y = tl.load(tag_ptr + b * n_steps + t)
+                y_after = tl.load(tag_ptr + b * n_steps + after, mask=linked, other=-1)
+                nodes += tl.where(i == y, weight, 0.0)
+                pairs += tl.where((i[:, None] == y) & (i[None, :] == y_after), weight, 0.0)
+        total += pairs
         if HAS_PAIRS:
-            tl.store(dp_ptr + step + at, (xi * weight), mask=square & (at * 0 + here * seen > 0))
-        out = tl.where(mine > 0, gamma * weight, 0.0)
-        own = inside & (i * 0 + t >= t_begin)
-        tl.store(du_ptr + (b * n_steps + t) * n_labels + i, out.to(du_ptr.dtype.element_ty), mask=own)
-        tl.store(ds_ptr + place * n_labels + i, out, mask=inside & (i * 0 + mine > 0))
-        tl.store(de_ptr + place * n_labels + i, out, mask=inside & (i * 0 + mine * (1 - seen) > 0))
-        c = tl.where(here > 0, u + (beta - high - tl.log(norm)), c)
-        later = tl.where(here > 0, b * 0 + t, later)
-        seen = tl.maximum(seen, here)
-    tl.store(da_ptr + place * n_labels * n_labels + at, total * weight, mask=square)
+            tl.store(dp_ptr + step + at, pairs, mask=square & (at * 0 + linked > 0))
+        place = (b * n_steps + t) * n_labels + i
+        tl.store(du_ptr + place, nodes.to(du_ptr.dtype.element_ty), mask=inside)
+        at_first += tl.where(t == first, nodes, 0.0)
+        at_last += tl.where(t == last, nodes, 0.0)
+    sums = sums_ptr + (b * tl.num_programs(1) + tl.program_id(1)) * n_labels * (n_labels + 2)
+    tl.store(sums + at, total, mask=square)
+    tl.store(sums + n_labels * n_labels + i, at_first, mask=inside)
+    tl.store(sums + n_labels * (n_labels + 1) + i, at_last, mask=inside)
 
 
 @triton.jit(do_not_specialize=["n_steps"])
 def _gold_kernel(
-    u_ptr, u_batch, u_step, a_ptr, start_ptr, end_ptr, p_ptr, mask_ptr, tag_ptr, n_steps, n_labels,
-    log_z_ptr, value_ptr,
+    u_ptr, u_batch, u_step, a_ptr, start_ptr, end_ptr, p_ptr, mask_ptr, tag_ptr, ignore, n_steps, n_labels,
+    gold_ptr, unknown_ptr,
     WIDTH: tl.constexpr, HAS_MASK: tl.constexpr, HAS_TAGS: tl.constexpr, HAS_PAIRS: tl.constexpr, WIDE: tl.constexpr,
     STEPS: tl.constexpr,
 ):  # fmt: skip
-    b = tl.program_id(0).to(tl.int64)
-    gold, seen = _gold_score(u_ptr, u_batch, u_step, a_ptr, start_ptr, end_ptr, p_ptr, mask_ptr, tag_ptr, n_steps,
-                             n_labels, b, STEPS, HAS_MASK, HAS_PAIRS, WIDE)  # fmt: skip
-    tl.store(value_ptr + b, tl.where(seen >= 0, gold - tl.load(log_z_ptr + b), 0.0))
+    b = tl.program_id(0).to(tl.int64) + tl.zeros([1], tl.int64)
+    gold, unknown = _gold_score(u_ptr, u_batch, u_step, a_ptr, start_ptr, end_ptr, p_ptr, mask_ptr, tag_ptr, ignore,
+                                n_steps, n_labels, b, b >= 0, STEPS, HAS_MASK, HAS_PAIRS, WIDE)  # fmt: skip
+    tl.store(gold_ptr + b, gold)
+    tl.store(unknown_ptr + b, unknown)
 
 
 def launch(kernel: Any, grid: tuple[int, ...], batch: Batch, *others: Any, **constants: Any) -> None:
@@ -322,74 +491,90 @@ def multiprocessors(device: torch.device) -> int:
 
 def walk(
     batch: Batch,
-    grid: tuple[int, ...],
+    grid: tuple[int, int, int],
     out: Tensor | None,
     kept: Tensor | None = None,
+    facts: Tensor | None = None,
     spans: Spans = WHOLE,
     maps: Tensor | None = None,
     best: bool = False,
 ) -> None:
-    """Runs the forward kernel on whole sequences [B], spans [B, S] or on the labels that spans begin with [B, S, L].
+    """Walks whole sequences [B, 1, sides], spans [runs B, S, sides] or all rows of spans [runs B, S, L].
 
     ``kept`` takes the messages of all steps, or the best labels before theirs as int16; then ``out`` takes the path.
     """
+    x = batch.emissions
     keep = 0 if kept is None else 1 + (kept.dtype == torch.int16)
-    warps = 4 if width_of(batch.emissions) > 32 else 1  # measured on an H200
+    start = 0 if spans.bounds is None else 2 if kept is None else 1
+    width, wide = width_of(x), batch.dtype == torch.float64
+    rows = 1 if wide or best or batch.pairwise is not None else 16
+    n, s, last = grid
+    grid = (n, s, triton.cdiv(last, rows)) if start == 2 else (triton.cdiv(n, rows), s, last)
     launch(
-        _forward_kernel, grid, batch, *spans, kept, out, maps,
-        KEEP=keep, BEST=best, START=len(grid) - 1, STEPS=tags_at_once(batch), num_warps=warps,
+        _walk_kernel, grid, batch, len(x), n, facts, *spans, kept, out, maps,
+        ROWS=rows, KEEP=keep, BEST=best, START=start, STEPS=min(tags_at_once(batch), 1024 // rows),
+        FAINT=1e-280 if wide else 1e-28, num_warps=(DOT_WARPS if rows > 1 else WALK_WARPS)[width],
     )  # fmt: skip
 
 
-def forward(batch: Batch, keep: bool = True, best: bool = False) -> tuple[Tensor, Tensor | None]:
-    """Log-partition log Z, or log-likelihood of the tags, [B] in float64; and the forward messages [B, T, L]."""
+def forward(
+    batch: Batch, sides: int = 2, best: bool = False, dtype: torch.dtype | None = None
+) -> tuple[Tensor, Walked]:
+    """Log-partition log Z, or log-likelihood of the tags, [B]; and the messages of so many sides."""
     x = batch.emissions
-    alpha = batch.transitions.new_empty(x.shape) if keep else None
-    value = torch.empty(len(x), dtype=torch.float64, device=x.device)
-    walk(batch, (len(x),), value, alpha, best=best)
-    return value, alpha
+    messages = batch.transitions.new_empty(runs_of(batch), sides, *x.shape)
+    value = batch.transitions.new_empty(len(x), dtype=dtype)
+    facts = torch.empty((3, len(x)), dtype=torch.int32, device=x.device)
+    walk(batch, (len(x), 1, max(1, sides)), value, messages if sides else None, facts, best=best)
+    return value, Walked(messages, facts)
 
 
-def backward(batch: Batch, alpha: Tensor, g: Tensor) -> tuple[Tensor | None, ...]:
+def runs_of(batch: Batch) -> int:
+    """Two where tags may be unknown: over all labellings, and over those that agree with the tags."""
+    return 1 + (batch.tags is not None)
+
+
+def backward(batch: Batch, walked: Walked, g: Tensor) -> tuple[Tensor | None, ...]:
     """Gradients of emissions, transitions, start, end and pairwise."""
-    du, da, ends, dp = walk_back(batch, alpha, g)
-    start, end = ends.sum((1, 2))
-    return du, da.sum((0, 1)), start, end, dp
-
-
-def walk_back(
-    batch: Batch, alpha: Tensor, g: Tensor, spans: Spans = WHOLE
-) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-    """Gradients of emissions and pairwise; of transitions [B, S, L, L], start and end [2, B, S, L] for S spans each."""
     x, a, p = batch.emissions, batch.transitions, batch.pairwise
-    n_batch, _, n_labels = x.shape
-    n_spans = 1 if spans.bounds is None else spans.bounds.shape[2] - 1
+    n_batch, n_steps, n_labels = x.shape
+    width = width_of(x)
+    # so many steps a program that the sums of all programs, of L (L + 2) numbers each, stay small
+    steps = max(STEPS_AT_LEAST[width], triton.cdiv(n_steps * n_batch, PROGRAMS[width]))
+    programs = triton.cdiv(n_steps, steps)
     du = torch.empty(x.shape, dtype=x.dtype, device=x.device)
-    da = a.new_empty(n_batch, n_spans, n_labels, n_labels)
-    ends = a.new_empty(2, n_batch, n_spans, n_labels)
+    sums = a.new_empty(n_batch * programs, n_labels * (n_labels + 2))
     dp = None if p is None else torch.zeros(p.shape, dtype=a.dtype, device=p.device)
     launch(
-        _backward_kernel, (n_batch, n_spans), batch, *spans, alpha, g, du, da, ends[0], ends[1], dp,
-        START=int(spans.bounds is not None), num_warps={16: 1, 32: 1, 64: 4, 128: 16}[width_of(x)],
+        _posterior_kernel, (n_batch, programs), batch, n_batch, walked.facts, walked.messages, g, g.stride(0), steps,
+        du, sums, dp, num_warps=POSTERIOR_WARPS[width],
     )  # fmt: skip
-    return du, da, ends, dp
+    total = sums.sum(0)
+    da, ds, de = total.split([n_labels * n_labels, n_labels, n_labels])
+    return du, da.view(n_labels, n_labels), ds, de, dp
 
 
 def decode(batch: Batch) -> Tensor:
     """Best labels [B, T]: -1 at masked steps, -2 where no labelling is allowed."""
     x = batch.emissions
     path = torch.empty(x.shape[:2], dtype=torch.int64, device=x.device)
-    walk(batch, (len(x),), path, torch.empty(x.shape, dtype=torch.int16, device=x.device), best=True)
+    walk(batch, (len(x), 1, 1), path, torch.empty(x.shape, dtype=torch.int16, device=x.device), best=True)
     return path
 
 
+def gold_of(batch: Batch) -> tuple[Tensor, Tensor]:
+    """Scores of the tags [B] in float64, and whether some are unknown, int32 [B]."""
+    x = batch.emissions
+    gold = torch.empty(len(x), dtype=torch.float64, device=x.device)
+    unknown = torch.empty(len(x), dtype=torch.int32, device=x.device)
+    launch(_gold_kernel, (len(x),), batch, gold, unknown, STEPS=tags_at_once(batch))
+    return gold, unknown
+
+
 def value_of(batch: Batch, log_z: Tensor) -> Tensor:
-    """Log-partition log Z or, with tags, their log-likelihoods; zero where no step is there."""
-    if batch.tags is None:
-        return log_z if batch.mask is None else log_z.masked_fill_(batch.mask.amax(1) == 0, 0.0)
-    value = torch.empty_like(log_z)
-    launch(_gold_kernel, (len(log_z),), batch, log_z, value, STEPS=tags_at_once(batch))
-    return value
+    """Log-partition log Z or, with tags that are all known, their log-likelihoods; zero where no step is there."""
+    value = log_z if batch.tags is None else gold_of(batch)[0] - log_z
+    return value if batch.mask is None else value.masked_fill_(batch.mask.amax(1) == 0, 0.0)
 
 
 def first_and_last(batch: Batch) -> tuple[Tensor, Tensor]:

@@ -55,6 +55,9 @@ class CRF(nn.Module):
         A sequence's log-likelihood is multiplied with the mean weight of its known tags.
     backend : {"auto", "core", "triton"}
         Kernels; the default takes Triton's for tensors on a GPU, where it is installed, and else the native core.
+    validate : bool
+        Whether tags on a GPU are checked before they are used, which waits for the device. Without it the likelihood
+        of a sequence with a tag that is no label is NaN there. On the CPU tags are always checked.
 
     Attributes
     ----------
@@ -93,6 +96,7 @@ class CRF(nn.Module):
         ignore_index: int = -100,
         class_weight: Sequence[float] | Tensor | None = None,
         backend: Literal["auto", "core", "triton"] = "auto",
+        validate: bool = False,
     ) -> None:
         if num_tags <= 0:
             raise ValueError(f"invalid number of tags: {num_tags}")
@@ -105,6 +109,7 @@ class CRF(nn.Module):
         self.batch_first = batch_first
         self.ignore_index = ignore_index
         self.backend = backend
+        self.validate = validate
         self.start_transitions = nn.Parameter(torch.empty(num_tags))
         self.end_transitions = nn.Parameter(torch.empty(num_tags))
         self.transitions = nn.Parameter(torch.empty(num_tags, num_tags))
@@ -205,9 +210,9 @@ class CRF(nn.Module):
         """
         if reduction not in ("none", "sum", "mean", "token_mean"):
             raise ValueError(f"invalid reduction: {reduction}")
-        value, batch, known = self._log_likelihood(emissions, tags, mask, pairwise)
+        value, batch = self._log_likelihood(emissions, tags, mask, pairwise)
         if self._class_weight is not None:
-            value = value * self._tag_weights(batch, known)
+            value = value * self._tag_weights(batch)
         if weight is not None:
             if weight.shape != value.shape:
                 raise ValueError(f"weight must have shape {tuple(value.shape)}, got {tuple(weight.shape)}")
@@ -223,40 +228,41 @@ class CRF(nn.Module):
 
     def _log_likelihood(
         self, emissions: Tensor, tags: Tensor, mask: Tensor | None, pairwise: Tensor | None
-    ) -> tuple[Tensor, Batch, Tensor | None]:
-        """Log-likelihoods [B], the batch, and which tags are known, None if all are or they are sets."""
+    ) -> tuple[Tensor, Batch]:
+        """Log-likelihoods [B], and the batch."""
         batch = self._batch(emissions, mask, pairwise, tags)
         x, y, m = batch.emissions, batch.tags, batch.mask
         assert y is not None
-        known = None
         if y.dtype == torch.bool:
             if y.shape != x.shape:
                 raise ValueError(f"a bool tensor of tags must have the shape of emissions, got {tuple(tags.shape)}")
-            allowed = y
-        else:
-            if y.is_floating_point():
-                raise ValueError(f"tags must be integers, or sets in a bool tensor, got {y.dtype}")
-            y = y.long()
-            batch = batch._replace(tags=y)
-            known = y != self.ignore_index
-            self._check_tags(y, known if m is None else known & m)
-            if bool((known if m is None else known | ~m).all()):
-                return log_likelihood(*batch[:4], y, batch.pairwise, m, self.backend), batch, None
-            allowed = (y[..., None] == torch.arange(self.num_tags, device=y.device)) | ~known[..., None]
-        if m is not None:
-            allowed = allowed | ~m[..., None]
-        fits = log_partition(x.masked_fill(~allowed, -torch.inf), *batch[1:6], self.backend)
-        return fits - log_partition(*batch[:6], self.backend), batch, known
+            outside = ~y if m is None else ~(y | ~m[..., None])
+            fits = log_partition(x.masked_fill(outside, -torch.inf), *batch[1:6], self.backend)
+            return fits - log_partition(*batch[:6], self.backend), batch
+        if y.is_floating_point():
+            raise ValueError(f"tags must be integers, or sets in a bool tensor, got {y.dtype}")
+        y = y.long()
+        batch = batch._replace(tags=y, ignore=self.ignore_index)
+        self._check_tags(batch)
+        return log_likelihood(*batch[:4], y, batch.pairwise, m, self.backend, self.ignore_index), batch
 
-    def _check_tags(self, y: Tensor, here: Tensor) -> None:
-        """Whether the tags that are there are labels; on a GPU nobody waits for the answer."""
-        if y.is_cuda or not y.numel():
+    def _check_tags(self, batch: Batch) -> None:
+        """Whether the tags that are there are labels; on a GPU nobody waits for the answer unless asked to."""
+        y, m = batch.tags, batch.mask
+        assert y is not None
+        if y.is_cuda and not self.validate:
             return
-        inside = y[here]
-        if inside.numel() and (int(inside.min()) < 0 or int(inside.max()) >= self.num_tags):
-            raise ValueError(f"tags must be in 0..{self.num_tags - 1} or ignore_index ({self.ignore_index})")
+        wrong = (y != self.ignore_index) & ((y < 0) | (y >= self.num_tags))
+        if m is not None:
+            wrong = wrong & m
+        if bool(wrong.any()):
+            b, t = wrong.nonzero()[0].tolist()
+            raise ValueError(
+                f"tags must be in 0..{self.num_tags - 1} or ignore_index ({self.ignore_index}), "
+                f"got {int(y[b, t])} in sequence {b} at step {t}"
+            )
 
-    def _tag_weights(self, batch: Batch, known: Tensor | None) -> Tensor:
+    def _tag_weights(self, batch: Batch) -> Tensor:
         """Mean class weight of each sequence's known tags, [B]; one where none is known."""
         y, m = batch.tags, batch.mask
         assert self._class_weight is not None
@@ -267,7 +273,7 @@ class CRF(nn.Module):
             per_step = (y.to(batch.dtype) @ table) / count.clamp_min(1)
             here = (count > 0) & (count < self.num_tags)
         else:
-            here = torch.ones_like(y, dtype=torch.bool) if known is None else known
+            here = y != self.ignore_index
             per_step = table[y.masked_fill(~here if m is None else ~(here & m), 0)]
         if m is not None:
             here = here & m

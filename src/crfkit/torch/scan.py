@@ -18,7 +18,7 @@ from torch import Tensor
 
 from crfkit.torch import kernels
 from crfkit.torch.chains import Batch
-from crfkit.torch.kernels import Spans, first_and_last, multiprocessors, value_of, walk, width_of
+from crfkit.torch.kernels import Spans, Walked, first_and_last, gold_of, multiprocessors, runs_of, walk, width_of
 
 __all__: list[str] = []
 
@@ -54,71 +54,59 @@ def _labels_kernel(bound_ptr, end_ptr, map_ptr, label_ptr, n_spans, n_labels, WI
         y = tl.load(map_ptr + place * n_labels + y).to(tl.int64)
 
 
-def _at_bounds(batch: Batch, first: Tensor, span: int, sides: int, best: bool = False) -> tuple[Tensor, Spans]:
-    """Log-partition log Z [B], and the spans with the messages at their bounds [sides, B, spans + 1, L].
+def _at_bounds(batch: Batch, facts: Tensor, span: int, sides: int, best: bool = False) -> tuple[Tensor, Spans]:
+    """Log-partition log Z [runs B], and the spans with the messages at their bounds [sides, runs B, spans + 1, L].
 
     Before the first step of a sequence they are those of label 0 alone: whatever leads into that step is its start.
     """
     a, end = batch.transitions, batch.end
     n_batch, n_steps, n_labels = batch.emissions.shape
+    n = n_batch * runs_of(batch)
     n_spans = triton.cdiv(n_steps, span)
-    rows = a.new_empty(n_batch, n_spans, n_labels, n_labels)
-    shift = torch.empty((n_batch, n_spans, n_labels), dtype=torch.float64, device=a.device)
-    walk(batch, (n_batch, n_spans, n_labels), shift, spans=Spans(first, rows, span), best=best)
+    rows = a.new_empty(n, n_spans, n_labels, n_labels)
+    shift = torch.empty((n, n_spans, n_labels), dtype=torch.float64, device=a.device)
+    walk(batch, (n, n_spans, n_labels), shift, facts=facts, spans=Spans(rows, span), best=best)
     shift.masked_fill_(rows.amax(3) == -torch.inf, -torch.inf)
     top = shift.amax(2).nan_to_num_(neginf=0.0)
     rows += (shift - top[..., None]).to(a.dtype)[..., None]
-    ends = a.new_zeros(sides, n_batch, n_spans + 1, n_labels)
+    ends = a.new_zeros(sides, n, n_spans + 1, n_labels)
     ends[0, :, 0, 1:] = -torch.inf
     if sides > 1:
         ends[1, :, 0] = end
         rows = torch.cat([rows, rows.flip(1).transpose(2, 3)])
     products = Batch(ends.flatten(0, 1), torch.zeros_like(a), torch.zeros_like(end), end, rows)
-    value, bounds = kernels.forward(products, best=best)
-    assert bounds is not None
-    return value[:n_batch] + top.sum(1), Spans(first, bounds.view_as(ends), span)
+    value, walked = kernels.forward(products, 1, best, torch.float64)
+    return value[:n] + top.sum(1), Spans(walked.messages[0, 0].view_as(ends), span)
 
 
-def forward(batch: Batch, keep: bool = True) -> tuple[Tensor, tuple[Tensor, Spans, Tensor] | None]:
+def forward(batch: Batch, sides: int = 2) -> tuple[Tensor, Walked]:
     """As :func:`crfkit.torch.kernels.forward`."""
+    n_batch, n_steps, _ = batch.emissions.shape
+    span = span_of(batch.emissions)
     first, last = first_and_last(batch)
-    log_z, spans = _at_bounds(batch, first, span_of(batch.emissions), 1 + keep)
-    value = value_of(batch, log_z)
-    if not keep:
-        return value, None
-    alpha = batch.transitions.new_empty(batch.emissions.shape)
-    walk(batch, (len(first), _count(spans)), None, alpha, spans)
-    return value, (alpha, spans, last)
-
-
-def _count(spans: Spans) -> int:
-    assert spans.bounds is not None
-    return spans.bounds.shape[2] - 1
-
-
-def backward(batch: Batch, saved: tuple[Tensor, Spans, Tensor], g: Tensor) -> tuple[Tensor | None, ...]:
-    """As :func:`crfkit.torch.kernels.backward`."""
-    alpha, spans, last = saved
-    assert spans.first is not None
-    n_batch, n_steps, _ = alpha.shape
-    if batch.tags is not None and batch.mask is not None:  # masked steps take the label of the last step there
-        at = torch.arange(n_steps, device=alpha.device).expand(n_batch, n_steps)
-        batch = batch._replace(tags=batch.tags.gather(1, torch.where(batch.mask > 0, at, 0).cummax(1).values))
-    du, da, ends, dp = kernels.walk_back(batch, alpha, g, spans)
-    seq = torch.arange(n_batch, device=alpha.device)
-    ds, de = (ends[k, seq, at.long() // spans.steps].sum(0) for k, at in enumerate((spans.first, last)))
-    return du, da.sum((0, 1)), ds, de, dp
+    gold, unknown = gold_of(batch) if batch.tags is not None else (None, first)
+    facts = torch.stack([first, last, unknown])
+    log_z, spans = _at_bounds(batch, facts, span, max(1, sides))
+    value = log_z if gold is None else torch.where(unknown > 0, log_z[n_batch:], gold) - log_z[:n_batch]
+    if batch.mask is not None:
+        value = value.masked_fill(batch.mask.amax(1) == 0, 0.0)
+    runs = runs_of(batch)
+    messages = batch.transitions.new_empty(runs, sides, *batch.emissions.shape)
+    if sides:
+        walk(batch, (runs * n_batch, triton.cdiv(n_steps, span), sides), None, messages, facts, spans)
+    return value, Walked(messages, facts)
 
 
 def decode(batch: Batch) -> Tensor:
     """As :func:`crfkit.torch.kernels.decode`."""
     x = batch.emissions
     n_batch, n_steps, n_labels = x.shape
-    _, spans = _at_bounds(batch, first_and_last(batch)[0], span_of(x), 1, best=True)
-    n_spans = _count(spans)
+    first, _ = first_and_last(batch)
+    _, spans = _at_bounds(batch, first, span_of(x), 1, best=True)
+    n_spans = triton.cdiv(n_steps, spans.steps)
     back, paths = torch.empty((2, *x.shape), dtype=torch.int16, device=x.device)
     maps = torch.empty((n_batch, n_spans, n_labels), dtype=torch.int16, device=x.device)
-    walk(batch, (n_batch, n_spans), paths, back, spans, maps, best=True)
+    walk(batch, (n_batch, n_spans, 1), paths, back, first, spans, maps, best=True)
     label = torch.empty((n_batch, n_spans), dtype=torch.int64, device=x.device)
     _labels_kernel[(n_batch,)](spans.bounds, batch.end, maps, label, n_spans, n_labels, WIDTH=width_of(x))
     dead = label[:, :1] < 0

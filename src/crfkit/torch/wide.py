@@ -111,7 +111,7 @@ def _walk_kernel(
 
 @triton.jit(do_not_specialize=["n_steps"])
 def _trace_kernel(
-    u_ptr, u_batch, u_step, a_ptr, start_ptr, end_ptr, p_ptr, mask_ptr, tag_ptr, n_steps, n_labels,
+    u_ptr, u_batch, u_step, a_ptr, start_ptr, end_ptr, p_ptr, mask_ptr, tag_ptr, ignore, n_steps, n_labels,
     x_ptr, origin_ptr, path_ptr,
     WIDTH: tl.constexpr, HAS_MASK: tl.constexpr, HAS_TAGS: tl.constexpr, HAS_PAIRS: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
@@ -139,7 +139,7 @@ def _trace_kernel(
 
 @triton.jit(do_not_specialize=["n_steps"])
 def _posterior_kernel(
-    u_ptr, u_batch, u_step, a_ptr, start_ptr, end_ptr, p_ptr, mask_ptr, tag_ptr, n_steps, n_labels,
+    u_ptr, u_batch, u_step, a_ptr, start_ptr, end_ptr, p_ptr, mask_ptr, tag_ptr, ignore, n_steps, n_labels,
     alpha_ptr, b_ptr, c_ptr, g_ptr, first_ptr, top_ptr, du_ptr, left_ptr, right_ptr,
     WIDTH: tl.constexpr, HAS_MASK: tl.constexpr, HAS_TAGS: tl.constexpr, HAS_PAIRS: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
@@ -225,12 +225,12 @@ def decode(batch: Batch) -> Tensor:
     return path
 
 
-def forward(batch: Batch, keep: bool = True) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """As :func:`crfkit.torch.kernels.forward`; with ``keep`` the backward messages too, in the same walk."""
+def forward(batch: Batch, sides: int = 2) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """As :func:`crfkit.torch.kernels.forward`."""
     batch = _aligned(batch)
     a = batch.transitions
     first, last = first_and_last(batch)
-    both = torch.stack([a, a.t()]) if keep else a[None]
+    both = torch.stack([a, a.t()]) if sides > 1 else a[None]
     top = both.amax(1).nan_to_num(neginf=0.0)
     w = (both - top[:, None]).exp_()
     ends, origin = torch.stack([batch.start, batch.end]), torch.stack([first, last])
@@ -249,7 +249,7 @@ def backward(batch: Batch, saved: tuple[Tensor, ...], g: Tensor) -> tuple[Tensor
     x, a = batch.emissions, batch.transitions
     n_batch, n_steps, n_labels = x.shape
     (alpha, c), b, first, last = saved
-    top = a.amax().nan_to_num_(neginf=0.0)
+    g, top = g.contiguous(), a.amax().nan_to_num_(neginf=0.0)
     du = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     left, right = alpha.new_empty(2, n_batch * n_steps, n_labels)
     launch(_posterior_kernel, (n_steps, n_batch), batch, alpha, b, c, g, first, top, du, left, right)
