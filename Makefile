@@ -1,6 +1,7 @@
 # make demo   install into .venv, train on the embedded sample, show results
 # make test   install and run every check
 # make test-long   the tests that take minutes
+# make docs   build the site into build/docs
 # make bench  measure, side by side with other libraries
 
 PYTHON ?= python3
@@ -11,7 +12,7 @@ export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export CRFKIT_DATA ?= $(abspath $(CURDIR)/../shared/data)
 
-.PHONY: demo test test-long lint bench install install-dev docs clean
+.PHONY: demo test test-long lint bench install install-dev docs site clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -36,7 +37,7 @@ lint: install-dev
 	$(BIN)/python tools/floor_plan.py
 
 # The tests run outside of the source tree, against the installed package, two at a time.
-test: lint
+test: lint site
 	mkdir -p build/tests
 	cd build/tests && $(BIN)/python -m pytest $(CURDIR)/tests --rootdir=$(CURDIR) -c $(CURDIR)/pyproject.toml -p no:cacheprovider -n 2 --dist worksteal
 
@@ -48,9 +49,15 @@ bench: $(BIN)/python
 	$(BIN)/python -m pip install -q ".[bench]"
 	$(BIN)/python benchmarks/conll2000.py
 
-docs: install
+docs: install-dev
 	$(BIN)/python tools/cli_page.py
-	$(BIN)/python tools/api_page.py
+	$(MAKE) site
+
+# The site, offline; warnings (a dead link, anchor or image, a broken docstring) are errors.
+site: install-dev
+	rm -rf build/docs docs/api/generated
+	$(BIN)/python -m sphinx -q -n -W --keep-going -j auto docs build/docs
+	@echo "the site is in build/docs/index.html"
 
 clean:
 	rm -rf $(VENV) build

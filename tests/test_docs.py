@@ -102,6 +102,16 @@ def test_the_command_page_is_current() -> None:
     assert (ROOT / "docs" / "cli.md").read_text(encoding="utf-8") == page, "run 'make docs'"
 
 
+def test_every_public_name_has_a_page() -> None:
+    """The tables of docs/api list every public name; Sphinx makes a page of each."""
+    names, _ = runpy.run_path(str(ROOT / "tools" / "floor_plan.py"))["public_names"]()
+    pages = (ROOT / "docs" / "api").glob("*.md")
+    text = "\n".join(page.read_text(encoding="utf-8") for page in pages)
+    rows = re.findall(r"^(?:   |\.\. py:data:: |# crfkit\.)([\w.]+)", text, re.MULTILINE)
+    listed = {part for row in rows for part in row.split(".")} | {"__version__"}
+    assert set(names) <= listed, sorted(set(names) - listed)
+
+
 def test_links_lead_somewhere() -> None:
     for page in PAGES:
         for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):

@@ -1,8 +1,7 @@
 """Inference on linear chains.
 
 Everything is a function of :class:`Potentials`, the scores of the labels of each token and of
-neighbouring labels, for one sequence or for a ragged batch. What is for study rather than for use is in
-:mod:`crfkit.chain.study`.
+neighbouring labels, for one sequence or for a ragged batch.
 """
 
 from crfkit.chain.beams import Adaptive, FixedSize, MinDivergence, Threshold

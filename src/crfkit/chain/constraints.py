@@ -81,7 +81,10 @@ class Constraints(Record):
     ----------
     transitions : bool array [L, L]
         Whether label i may be followed by label j.
-    start, end : bool array [L]
+    start : bool array [L]
+        Whether a sequence may begin with each label.
+    end : bool array [L]
+        Whether a sequence may end with each label.
 
     Examples
     --------

@@ -26,7 +26,7 @@ class CRF(PenalisedChain):
 
     .. math::
 
-        p_w(y \mid x) \propto \exp \sum_t \big( u_t(y_t) + a(y_{t-1}, y_t) \big)
+        p_w(y \mid x) \propto \exp \sum_t \bigl( u_t(y_t) + a(y_{t-1}, y_t) \bigr)
 
     where u sums the weights of the token's attributes for a label. Training minimises
     :math:`-\sum \log p_w(y \mid x) + c_1 \lVert w \rVert_1 + c_2 \lVert w \rVert^2`.

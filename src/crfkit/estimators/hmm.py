@@ -78,11 +78,14 @@ class HMM(ChainEstimator):
 
     Attributes
     ----------
-    startprob_ : float64 array [L], transmat_ : float64 array [L, L], emissionprob_ : float64 array [L, V]
-        Probabilities of first labels, of labels after labels, and of the values of the only column in the order of
-        ``vocabulary_``. They may be set; with all three there is a model, fitted or not. Rows of ``emissionprob_`` may
-        sum to less than one: the rest is the probability of an unseen value. While fitting, zeros that were set in
-        the first two stay zero.
+    startprob_ : float64 array [L]
+        Probabilities of the first label. May be set; once ``startprob_``, ``transmat_`` and ``emissionprob_`` are all
+        set, the model can predict without ``fit``. Zeros that were set stay zero in training.
+    transmat_ : float64 array [L, L]
+        Probabilities of each label after each label. May be set, as ``startprob_``.
+    emissionprob_ : float64 array [L, V]
+        Probabilities of the values of the only column, in the order of ``vocabulary_``. May be set. Rows may sum to
+        less than one: the rest is the probability of an unseen value.
     emissions_ : list of float64 arrays [L, V + 1]
         For each column, probabilities of its values, and last of an unseen one.
     vocabulary_ : list of lists

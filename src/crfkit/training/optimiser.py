@@ -139,14 +139,14 @@ class Settings:
 class Algorithm(ABC):
     """An optimiser with its own parameters; use one of :data:`~crfkit.training.ALGORITHMS`.
 
-    A new one defines :meth:`run`, says what it ``supports``, and gets a name in :mod:`crfkit.training.registry`.
+    A new one defines :meth:`run`, says what it ``supports``, and gets a name in :data:`crfkit.training.ALGORITHMS`.
     """
 
     #: What it supports: parameters of the estimators, ``partial_fit``, weights and unknown labels of sequences.
     supports: ClassVar[frozenset[str]] = frozenset({"entropy_weight", "sample_weight", "unknown_labels"})
     #: Whether it goes sequence by sequence, and minimises a :class:`~crfkit.training.SequenceObjective`.
     sequential: ClassVar[bool] = False
-    #: Rules of its parameters, as :func:`~crfkit.base.parameters.check_number` takes them.
+    # Rules of its parameters, as check_number of base/parameters.py takes them.
     rules: ClassVar[dict[str, dict[str, Any]]] = {}
 
     def check(self) -> None:

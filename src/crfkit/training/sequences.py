@@ -34,8 +34,7 @@ class SequenceObjective(Objective):
     :math:`f_s = \omega_s (\log Z - \log Z_{known})` for those known in part, and
     :math:`f_s = \eta\, \omega_s H_w(y \mid x^{(s)})` for those of which nothing is known.
 
-    The core holds a weight vector of its own, which stochastic optimisers change in place; see
-    :mod:`crfkit.training.stochastic`.
+    The core holds a weight vector of its own, which stochastic optimisers change in place.
 
     Parameters
     ----------
