@@ -229,6 +229,21 @@ def test_demo_version_and_help() -> None:
         assert command in run(command, "--help").stdout
 
 
+def test_demo_writes_the_sample(tmp_path: Path) -> None:
+    folder = tmp_path / "new" / "sample"
+    for _ in range(2):  # files that are the same may stay
+        out = run("demo", "--write", folder)
+        assert [Path(line).name for line in out.stdout.split()] == ["raw.txt", "template.txt", "test.txt", "train.txt"]
+    run("train", folder / "train.txt", "-t", folder / "template.txt", "-m", folder / "m", "--max-iter", "20", "-q")
+    assert "all" in run("eval", "-m", folder / "m", folder / "test.txt").stdout
+    found = run("tag", "-m", folder / "m", "--text", "--entities", folder / "raw.txt", "-q").stdout.splitlines()
+    assert [bool(json.loads(line)["entities"]) for line in found] == [True] * 5
+    (folder / "test.txt").write_text("mine")
+    failed = run("demo", "--write", folder, code=2)
+    assert f"{folder / 'test.txt'} is there already" in failed.stderr
+    assert (folder / "test.txt").read_text() == "mine"
+
+
 def test_convert_and_other_tools_names(tmp_path: Path) -> None:
     from typer.testing import CliRunner
 

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import time
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated
 
 from crfkit import metrics
 from crfkit.base.messages import counted
-from crfkit.cli.options import JobsOption
+from crfkit.cli.options import JobsOption, Option, OptionError
 from crfkit.data import load_corpus
 from crfkit.estimators import CRF
 
+WriteOption = Annotated[
+    Path | None, Option("--write", metavar="DIR", help="Only write the sample's files and a template to this folder.")
+]
 
-def demo(n_jobs: JobsOption = -1) -> None:
+
+def demo(write: WriteOption = None, n_jobs: JobsOption = -1) -> None:
     """Train on the embedded sample of recipe ingredients and show what it learned."""
+    if write is not None:
+        write_sample(write)
+        return
     X, y = load_corpus("ingredients", "train")
     X_test, y_test = load_corpus("ingredients", "test")
     n = int(X.lengths.sum())
@@ -37,3 +47,15 @@ def demo(n_jobs: JobsOption = -1) -> None:
             print(f"  {word:14} {name:8} {nodes[t, classes.index(name)]:.2f}")
         print()
     print("Next: crfkit train YOUR_FILE -m model.crfkit, then crfkit tag -m model.crfkit OTHER_FILE")
+
+
+def write_sample(folder: Path) -> None:
+    """Puts the files of the embedded sample into a folder; others of the same name are not overwritten."""
+    sample = {x.name: x.read_bytes() for x in files("crfkit.data").joinpath("sample").iterdir()}
+    for name, text in sorted(sample.items()):
+        if (folder / name).exists() and (folder / name).read_bytes() != text:
+            raise OptionError(f"--write: {folder / name} is there already, with other contents; name another folder")
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in sorted(sample.items()):
+        (folder / name).write_bytes(text)
+        print(folder / name)
