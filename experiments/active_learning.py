@@ -2,7 +2,7 @@
 
     python experiments/active_learning.py [--corpus NAME] [--seeds N] [--batches N ...] [--pool N] [--out FOLDER]
 
-Writes active.NAME.table.md (tokens labelled to reach 98% of the F1 of all data) and active.NAME.png. The curves are
+Prints a table (tokens labelled to reach 98% of the F1 of all data), writes active.NAME.png. The curves are
 kept in active.NAME.json; runs that are there already are not repeated. The model of all data may take up to 160
 iterations, since in a campaign every round begins where the last one ended.
 """
@@ -121,7 +121,7 @@ def write(curves: dict[str, list[active.LearningCurve]], corpus: str, full: floa
         end = 100 * np.mean([run.f1[-1] for run in runs])
         tokens = np.mean([run.tokens[-1] for run in runs])
         lines.append(f"| {name} | {cell} | {share} | {other} | {end:.2f} | {tokens:.0f} |")
-    (out / f"active.{corpus}.table.md").write_text("\n".join(lines) + "\n")
+    print("\n".join(lines))
     active.plot_curves(curves, str(out / f"active.{corpus}.png"), target=target)
 
 

@@ -2,7 +2,7 @@
 
     python experiments/backward.py
 
-Random sequences over growing numbers of labels and of attributes. Writes docs/experiments/backward.table.md and .svg.
+Random sequences over growing numbers of labels and of attributes. Prints a table, writes docs/experiments/backward.svg.
 """
 
 from __future__ import annotations
@@ -51,7 +51,6 @@ def main() -> None:
             f"| {labels} | {attributes} | {size} | {difference:.0e} | {1e3 * a:.1f} | {1e3 * b:.2f} | {a / b:.0f} |"
         )
     print("\n".join(lines))
-    (HERE / "backward.table.md").write_text("\n".join(lines) + "\n")
     import matplotlib
 
     matplotlib.use("svg")

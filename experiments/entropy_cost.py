@@ -2,7 +2,7 @@
 
     python experiments/entropy_cost.py [--out FOLDER]
 
-Writes entropy_cost.table.md and entropy_cost.svg.
+Prints a table, writes entropy_cost.svg.
 """
 
 from __future__ import annotations
@@ -63,7 +63,6 @@ def main() -> None:
             f"| {n} | {s} | {1e6 * a:.1f} us | {1e6 * b:.1f} us | {1e3 * c:.2f} ms | {b / a:.2f} | {c / b:.0f} |"
         )
     options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / "entropy_cost.table.md").write_text("\n".join(lines) + "\n")
     print("\n".join(lines))
     draw(by_length, by_labels, options.out / "entropy_cost.svg")
 

@@ -64,7 +64,6 @@ def main() -> None:
     text = "\n".join(lines)
     print(text)
     arguments.out.mkdir(parents=True, exist_ok=True)
-    (arguments.out / "sparse_decoding.table.md").write_text(text + "\n")
 
     import matplotlib as mpl
 

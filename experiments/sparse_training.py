@@ -1,4 +1,4 @@
-"""Training inside of beams beside exact training: learning curves, accuracy and the exact objective at the end.
+"""Training within beams beside exact training: learning curves, accuracy and the exact objective at the end.
 
     python experiments/sparse_training.py synthetic|nettalk|stress|latvian|brown [--out docs/experiments]
 
@@ -156,7 +156,6 @@ def main() -> None:
             f"| {name} | {last.seconds:.1f} | {crf.n_iter_} | {last.accuracy:.2f} | {value:.1f} | {size} | {memory} |"
         )
         print(rows[-1], f"({time.perf_counter() - began:.0f}s)", flush=True)
-        (arguments.out / f"sparse_{arguments.data}.table.md").write_text("\n".join([*rows, ""]))
     draw(curves, exactly, arguments.out / f"sparse_{arguments.data}.svg")
 
 
