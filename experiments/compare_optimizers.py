@@ -2,8 +2,8 @@
 
     python experiments/compare_optimizers.py [--only NAME ...]
 
-Prints a table, writes docs/experiments/optimizers.json and .svg. With ``--only`` the curves of the others are those in the
-.json; without a name nothing is measured, and the table and the figure are made again.
+Prints a table, writes docs/experiments/optimizers.json and .svg. With ``--only`` the curves of the others are those in
+the .json; without a name nothing is measured, and the table and the figure are made again.
 
 The objective is that of the weights after each pass, over all the data. Time is processor time on one thread, which
 other work on the machine changes little; neither computing the objective nor scoring the held-out sentences counts.

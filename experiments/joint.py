@@ -184,16 +184,16 @@ def write(rows: list[dict[str, Any]], args: argparse.Namespace) -> None:
         "- The pipeline tags parts of speech with `CRF` and chunks with a second `CRF` that sees words and tags:",
         "  their values, pairs and triples in a window of five tokens. It is trained on true tags, tested on the",
         "  tagger's.",
-        "- `FactorialCRF` has both label chains in one graph, connected at each token by one table; with two links, a tag",
-        "  is also connected to the chunk label of the next token. A chunk label sees tags only through these tables.",
-        "",
+        "- `FactorialCRF` has both label chains in one graph, connected at each token by one table; with two links, a",
+        "  tag is also connected to the chunk label of the next token. A chunk label sees tags only through these",
+        "tables. ",
         "All see the same features of the words. The pipeline has weights for (feature, label) pairs seen in training;",
         "the pipeline with all pairs and the factorial models have weights for all pairs, the latter without features",
         "seen once. `c2` is chosen for every model by the tokens with both",
         f"labels right, out of {', '.join(map(str, args.c2))}: trained on four fifths of the first {args.tune:,}",
         "training sentences, tested on the last fifth of them. At most",
-        f"{args.max_iter} iterations; exact decoding of the whole test set. Seconds and CPU seconds (of two cores) are of",
-        "training and tagging together. Every row ran in its own process, whose peak memory is given.",
+        f"{args.max_iter} iterations; exact decoding of the whole test set. Seconds and CPU seconds (of two cores) are",
+        "of training and tagging together. Every row ran in its own process, whose peak memory is given.",
         "",
         "| sentences | model | c2 | POS accuracy | chunk F1 | both right | seconds | CPU seconds | GB |",
         "|---|---|---|---|---|---|---|---|---|",
@@ -205,10 +205,10 @@ def write(rows: list[dict[str, Any]], args: argparse.Namespace) -> None:
     ]
     lines += ["", *verdict(rows), ""]
     lines += [
-        "Exact likelihood is far better than piecewise training. The pipeline's chunker sees tags, pairs and triples of",
-        "tags around the token; the factorial model has one or two tables of a tag and a chunk label, which is a likely",
-        "reason for the difference. Links to the tags on both sides would make the largest clique 22 times as large.",
-        "",
+        "Exact likelihood is far better than piecewise training. The pipeline's chunker sees tags, pairs and triples",
+        "of tags around the token; the factorial model has one or two tables of a tag and a chunk label, which is a",
+        "likely reason for the difference. Links to the tags on both sides would make the largest clique 22 times as",
+        "large. ",
     ]
     lines += ["![Accuracy, chunk F1 and tokens with both labels right, over training sentences](joint.png)", ""]
     DOCS.mkdir(parents=True, exist_ok=True)

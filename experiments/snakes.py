@@ -142,8 +142,8 @@ def write(rows: list[dict[str, Any]], args: argparse.Namespace) -> None:
         "",
         "![Confusions and two grids](snakes.png)",
         "",
-        "Top left: confusion matrix, true labels in rows, as fractions of the row. Bottom: a test grid that the node-only",
-        "model gets wrong, the truth, and both models' labels; top right: another grid. Red: wrong.",
+        "Top left: confusion matrix, true labels in rows, as fractions of the row. Bottom: a test grid that the",
+        "node-only model gets wrong, the truth, and both models' labels; top right: another grid. Red: wrong.",
         "",
     ]
     DOCS.mkdir(parents=True, exist_ok=True)

@@ -50,7 +50,7 @@ def run_shell(text: str, folder: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_code_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The blocks of a page run in order, in one empty folder and one namespace; an output block shows what is printed."""
+    """The blocks of a page run in order, in one empty folder and one namespace; output blocks hold what they print."""
     monkeypatch.chdir(tmp_path)
     namespace: dict[str, object] = {"__name__": "__main__"}
     printed: str | None = None
