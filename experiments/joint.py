@@ -186,7 +186,8 @@ def write(rows: list[dict[str, Any]], args: argparse.Namespace) -> None:
         "  tagger's.",
         "- `FactorialCRF` has both label chains in one graph, connected at each token by one table; with two links, a",
         "  tag is also connected to the chunk label of the next token. A chunk label sees tags only through these",
-        "tables. ",
+        "  tables.",
+        "",
         "All see the same features of the words. The pipeline has weights for (feature, label) pairs seen in training;",
         "the pipeline with all pairs and the factorial models have weights for all pairs, the latter without features",
         "seen once. `c2` is chosen for every model by the tokens with both",
@@ -208,7 +209,8 @@ def write(rows: list[dict[str, Any]], args: argparse.Namespace) -> None:
         "Exact likelihood is far better than piecewise training. The pipeline's chunker sees tags, pairs and triples",
         "of tags around the token; the factorial model has one or two tables of a tag and a chunk label, which is a",
         "likely reason for the difference. Links to the tags on both sides would make the largest clique 22 times as",
-        "large. ",
+        "large.",
+        "",
     ]
     lines += ["![Accuracy, chunk F1 and tokens with both labels right, over training sentences](joint.png)", ""]
     DOCS.mkdir(parents=True, exist_ok=True)
