@@ -52,6 +52,7 @@ html_math_renderer = "mathml"
 html_theme_options = {
     "logo": {"text": "crfkit"},
     "show_prev_next": True,
+    "header_links_before_dropdown": 7,
     "secondary_sidebar_items": ["page-toc"],
     "footer_start": ["copyright"],
     "footer_end": [],

@@ -98,7 +98,7 @@ def test_eval(folder: Path) -> None:
 def test_inspect(folder: Path) -> None:
     out = run("inspect", folder / "model", "--top", "3").stdout
     assert "trained on   3 sequences, 9 tokens" in out
-    assert "heaviest weights for B-Q" in out
+    assert "largest weights for B-Q" in out
     assert "transitions" in out
     record = json.loads(run("inspect", folder / "model", "--json", "--label", "B-Q").stdout)
     assert list(record["weights"]) == ["B-Q"]

@@ -22,11 +22,11 @@ class LearningCurve:
     Attributes
     ----------
     sequences : int64 array [rounds]
-        Sequences that something was asked about so far.
+        Sequences queried so far.
     tokens : int64 array [rounds]
         Tokens labelled so far.
     f1 : float64 array [rounds]
-        Of chunks, or the token accuracy where labels are no chunks.
+        F1 of chunks, or token accuracy if the labels form no chunks.
     known : list
         The labels at the end, as ``y`` of :meth:`CRF.fit` takes them.
     """
@@ -37,7 +37,7 @@ class LearningCurve:
     known: list[Any]
 
     def tokens_to_reach(self, f1: float) -> int | None:
-        """Tokens labelled when the score was first reached, by straight lines between rounds; None if it never was."""
+        """Tokens labelled when the score was first reached, interpolated linearly; None if it never was."""
         at = np.flatnonzero(self.f1 >= f1)
         if not len(at):
             return None
@@ -72,7 +72,7 @@ def simulate(
     random_state: int = 0,
     **how: Unpack[Asking],
 ) -> LearningCurve:
-    """Plays an annotation campaign: train, ask, be answered from ``y``, and again.
+    """Simulates an annotation campaign: train, query, take the answers from ``y``, repeat.
 
     Parameters
     ----------
@@ -81,11 +81,11 @@ def simulate(
     X, y : sequences and their true labels
     X_test, y_test : held-out data
     start : int
-        Sequences, drawn at random, that are fully labelled at the beginning.
+        Number of sequences, drawn at random, that are fully labelled at the start.
     batch_size : int or sequence of int
         Questions in each of the rounds; a number means one round.
     pool : int, optional
-        Look at no more than this many sequences, drawn at random, in a round.
+        Consider at most this many sequences, drawn at random, per round.
     random_state : int
     **how : Asking
         What to ask, as for :func:`query`: ``strategy``, ``length``, ``per_token``, ``diversity``, ``k``. With

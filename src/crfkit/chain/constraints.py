@@ -147,7 +147,7 @@ class Constraints(Record):
 
     @classmethod
     def from_forbidden(cls, labels: Sequence[str], pairs: Iterable[tuple[str, str]]) -> Constraints:
-        """Everything is allowed but the given (label, next label) pairs."""
+        """Allows everything except the given (label, next label) pairs."""
         number = {label: i for i, label in enumerate(labels)}
         n = len(number)
         transitions = np.ones((n, n), bool)

@@ -87,11 +87,11 @@ class GraphCRF(GraphEstimator):
     decoding : {"exact", "loopy", "trw", "mean_field"} or Inference, optional
         For predictions; by default ``inference`` with the likelihood, else "loopy".
     directed : bool, default=True
-        Whether an edge's ends play different parts. If not, weights of (i, j) and (j, i) are the same.
+        Whether the ends of an edge are distinguished. If not, (i, j) and (j, i) share their weights.
     bias : bool, default=True
         Adds a node feature that is always one.
     c1, c2 : float
-        Coefficients of the sums of absolute and of squared weights.
+        Coefficients of L1 and L2 regularisation (sums of absolute and of squared weights).
     entropy_weight : float
         Coefficient of the entropy of graphs without labels; needs exact inference.
     max_iter, tol, n_jobs, verbose, callback

@@ -293,7 +293,7 @@ def _contributions(sources: _Sources, data: Dataset, path: Any, t: int, a: int, 
             row = sources.state(attribute)
             value = 1.0 if data.value is None else float(data.value[k])
             yield one("attribute", sources.names[attribute], row[a], row[b], value)
-    for at, arrow in ((t, "before"), (t + 1, "behind")):
+    for at, arrow in ((t, "before"), (t + 1, "after")):
         if not 1 <= at <= last:
             continue
         # the transition into token `at`, with the label or with the runner-up at t

@@ -171,7 +171,7 @@ class LBFGS(Algorithm):
     supports: ClassVar = Algorithm.supports | {"c1", "beam", "gradient", "warm_start_fraction"}
 
     def run(self, objective: Objective, w: Vector, settings: Settings) -> Result:
-        """Goes down, a line search at a time."""
+        """Minimises by line searches."""
         c1, tol, max_iter, callback = settings.c1, settings.tol, settings.max_iter, settings.callback
         threads = resolve_threads(settings.n_jobs)
         search = _Search(objective, w, c1, self)

@@ -124,7 +124,7 @@ def as_objective(given: Any) -> Objective:
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """What is to be learned: labelled data, the weights that there are, and the penalties.
+    """A learning problem: labelled data, the layout of the weights, and the penalties.
 
     Attributes
     ----------

@@ -32,7 +32,7 @@ SHORTFALL = "training {}, before it had converged: raise 'max_iter', or 'tol' if
 
 @dataclass(frozen=True)
 class Progress:
-    """Where training stands after an iteration.
+    """State of training after an iteration.
 
     Attributes
     ----------
@@ -185,7 +185,7 @@ class Algorithm(ABC):
         c1 : float
             Coefficient of the absolute values.
         max_iter : int, optional
-            Most iterations, or passes over the data.
+            Maximum number of iterations, or of passes over the data.
         tol : float
             Relative improvement, or gradient, below which to stop.
         random_state : int or Generator, optional
