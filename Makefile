@@ -11,7 +11,7 @@ export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export CRFKIT_DATA ?= $(abspath $(CURDIR)/../shared/data)
 
-.PHONY: demo test test-long lint bench install install-dev docs clean
+.PHONY: demo test test-long lint bench install install-dev docs figures clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -47,6 +47,10 @@ test-long: install-dev
 bench: $(BIN)/python
 	$(BIN)/python -m pip install -q ".[bench]"
 	$(BIN)/python benchmarks/conll2000.py
+
+# From the numbers that experiments wrote
+figures: install-dev
+	$(BIN)/python experiments/figures.py
 
 docs: install
 	$(BIN)/python tools/cli_page.py
