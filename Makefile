@@ -1,4 +1,4 @@
-# make demo   install into .venv, train on the embedded sample, show results
+# make demo   install into .venv, train on the embedded sample, show entities, write report.html
 # make test   install and run every check
 # make test-long   the tests that take minutes
 # make bench  measure, side by side with other libraries
@@ -21,7 +21,7 @@ install: $(BIN)/python
 	$(BIN)/python -m pip install -q .
 
 demo: install
-	$(BIN)/crfkit demo
+	$(BIN)/crfkit demo --report report.html
 
 # Warnings of the compiler are errors here; the build folder is kept, so that a second run is quick.
 install-dev: $(BIN)/python

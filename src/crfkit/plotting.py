@@ -67,30 +67,42 @@ def new_axes(ax: Axes | None, size: tuple[float, float]) -> Axes:
 
 
 def name_lines(ax: Axes, size: float = 9, distance: float = 7) -> None:
-    """Writes the name of every line beside its last point, moved up or down where they would overlap."""
+    """Writes the name of every line beside its last point, moved up or down where they would overlap.
+
+    A line that ends well before the others is named above its end, or below it if most others are above.
+    """
     lines = [line for line in ax.get_lines() if not line.get_label().startswith("_")]
-    ends = []
+    ax.figure.canvas.draw()  # limits and sizes are known from here on
+    points = []
     for line in lines:
         xy = np.column_stack([line.get_xdata(), line.get_ydata()]).astype(float)
-        xy = xy[np.isfinite(xy).all(axis=1)]
-        ends.append(xy[-1])
-    ax.figure.canvas.draw()  # limits and sizes are known from here on
-    to_points = 72 / ax.figure.dpi
-    places = [ax.transData.transform(end) * to_points for end in ends]
-    bottom, top = (ax.transAxes.transform((0, k))[1] * to_points for k in (0, 1))
-    height = np.clip([p[1] for p in places], bottom, top)
-    order = np.argsort(height, kind="stable")
-    wanted = _spread(height[order], 1.25 * size, bottom, top)
-    for place, k in zip(wanted, order, strict=True):
+        points.append(ax.transData.transform(xy[np.isfinite(xy).all(axis=1)]) * 72 / ax.figure.dpi)
+    ends = np.array([xy[-1] for xy in points])
+    (left, bottom), (right, top) = (ax.transAxes.transform((k, k)) * 72 / ax.figure.dpi for k in (0, 1))
+    early = ends[:, 0] < ends[:, 0].max() - 0.15 * (right - left)
+    shift = np.full((len(lines), 2), float(distance))
+    late = np.flatnonzero(~early)
+    late = late[np.argsort(ends[late, 1], kind="stable")]
+    height = np.clip(ends[late, 1], bottom, top)
+    shift[late, 1] = _spread(height, 1.25 * size, bottom, top) - ends[late, 1]
+    for k, line in enumerate(lines):
+        how = {"ha": "left", "va": "center"}
+        if early[k]:
+            x, y = ends[k]
+            others = [np.interp(x, *xy.T) for j, xy in enumerate(points) if j != k]
+            above = y >= np.median(others)
+            how = {"ha": "center", "va": "bottom"} if above else {"ha": "left", "va": "top"}
+            shift[k] = (0, 5) if above else (0, -5)
+        place = ax.transData.inverted().transform(ends[k] * ax.figure.dpi / 72)
         ax.annotate(
-            lines[k].get_label(),
-            ends[k],
-            xytext=(distance, place - places[k][1]),
+            line.get_label(),
+            place,
+            xytext=shift[k],
             textcoords="offset points",
-            color=lines[k].get_color(),
-            va="center",
+            color=line.get_color(),
             fontsize=size,
             annotation_clip=False,
+            **how,
         )
 
 
@@ -448,9 +460,10 @@ def learning_curve(
             f"{100 * target:.4g}",
             place,
             xycoords=ax.get_yaxis_transform(),
-            xytext=(4, 3),
+            xytext=(4, -3),
             textcoords="offset points",
             color=_ink(ax),
+            va="top",
         )
     ax.set(xlabel=f"labelled {by}", ylabel="F1, %", xlim=(0, None))
     name_lines(ax)
