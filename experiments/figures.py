@@ -241,29 +241,32 @@ def speed() -> None:
 
 
 def entities() -> None:
-    """The entities that the front page's lines find, as they stand in the text."""
-    found = numbers("entities")
+    """The entities that the front page's lines find, each in a box with its label and probability."""
     hues = dict(zip(["QTY", "UNIT", "STATE", "NAME", "PREP", "NOTE", "SIZE"], [*COLOURS, "#5f7d99"], strict=True))
-    step, parts = 9.6, []
-    for k, (text, spans) in enumerate(found):
-        y = 30 + 58 * k
+    parts, widest, y = [], 0.0, 8
 
-        def write(text: str, start: int, more: str, y: int = y) -> str:
-            # the length is given, so that boxes fit whatever font there is
-            wide = f'textLength="{step * len(text):.1f}" lengthAdjust="spacingAndGlyphs"'
-            return f'<text x="{16 + step * start:.1f}" y="{y}" font-size="16" {wide} {more}>{text}</text>'
+    def write(x: float, y: float, size: float, colour: str, text: str) -> None:
+        # the length is given, so that boxes fit whatever font there is
+        wide = f'textLength="{0.6 * size * len(text):.1f}" lengthAdjust="spacingAndGlyphs"'
+        parts.append(f'<text x="{x:.1f}" y="{y}" font-size="{size}" {wide} fill="{colour}">{text}</text>')
 
-        for at in [i for i, c in enumerate(text) if not c.isspace() and not any(a <= i < b for a, b, *_ in spans)]:
-            parts.append(write(text[at], at, f'fill="{INK}"'))
-        for a, b, label, p in spans:
-            x, width = 16 + step * a - 4, step * (b - a) + 8
-            box = f'x="{x:.1f}" y="{y - 17}" width="{width:.1f}" height="24" rx="5"'
-            parts.append(f'<rect {box} fill="{hues[label]}"/>')
-            parts.append(write(text[a:b], a, 'fill="#fff"'))
-            name = f"{label} {p:.2f}" if b - a > 3 else label if b - a > 1 else label[0]
-            parts.append(f'<text x="{x + 2:.1f}" y="{y + 21}" font-size="10.5" fill="{hues[label]}">{name}</text>')
-    width, height = 32 + step * max(len(text) for text, _ in found), 58 * len(found) + 8
-    size = f'viewBox="0 0 {width:.0f} {height}" width="{width:.0f}" height="{height}"'
+    for text, spans in numbers("entities"):
+        x, at = 4.0, 0
+        for a, b, label, p in [*spans, [len(text), len(text), "", 0]]:
+            if between := text[at:a].strip():
+                write(x - 5, y + 20, 17, INK, between)
+                x += 10.2 * len(between) + 2
+            if label:
+                name = f"{label} {p:.2f}"
+                width = max(10.2 * (b - a), 6.6 * len(name)) + 16
+                box = f'x="{x:.1f}" y="{y}" width="{width:.1f}" height="42" rx="6"'
+                parts.append(f'<rect {box} fill="{hues[label]}"/>')
+                write(x + 8, y + 19, 17, "#fff", text[a:b])
+                write(x + 8, y + 35, 11, "#fff", name)
+                x += width + 8
+            at = b
+        widest, y = max(widest, x), y + 54
+    size = f'viewBox="0 0 {widest:.0f} {y}" width="{widest:.0f}" height="{y}"'
     font = 'font-family="ui-monospace, Menlo, Consolas, monospace"'
     title = "<title>Entities found in raw text, with their labels and probabilities</title>"
     image = f'<svg xmlns="http://www.w3.org/2000/svg" {size} {font}>{title}{"".join(parts)}</svg>\n'

@@ -23,7 +23,8 @@ _STYLE = """
 }
 body { background: var(--page); color: var(--ink); font: 16px/1.5 system-ui, sans-serif; margin: 0 auto;
   max-width: 60rem; padding: 1.5rem }
-h1 { margin: 0 } h2 { margin: 2.5rem 0 .5rem } h3 { margin: 1.4rem 0 .4rem; font-size: 1rem } p { margin: .4rem 0; color: var(--soft) }
+h1 { margin: 0 } h2 { margin: 2.5rem 0 .5rem } h3 { margin: 1.4rem 0 .4rem; font-size: 1rem }
+p { margin: .4rem 0; color: var(--soft) }
 .cards { display: flex; flex-wrap: wrap; gap: 1rem; margin: 1.5rem 0 }
 .cards div { border: 1px solid var(--line); border-radius: .6rem; padding: .6rem 1.2rem }
 .cards b { display: block; font-size: 1.6rem } .cards span { color: var(--soft) }
