@@ -7,7 +7,9 @@ Numbers are in experiments/numbers/NAME.json; the experiment of that name writes
 
 from __future__ import annotations
 
+import contextlib
 import json
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -274,12 +276,23 @@ def entities() -> None:
     (DOCS / "images" / "entities.svg").write_text(image, encoding="utf-8")
 
 
+def gallery() -> None:
+    """The pictures of docs/plotting.md, by its own lines."""
+    page = (DOCS / "plotting.md").read_text(encoding="utf-8")
+    names: dict[str, Any] = {}
+    with contextlib.chdir(DOCS / "images"), mpl.rc_context({"svg.hashsalt": "crfkit", "savefig.facecolor": "none"}):
+        for block in re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL):
+            exec(block, names)
+    plt.close("all")
+
+
 FIGURES: dict[str, Callable[[], None]] = {
     "active.conll2000": lambda: active("conll2000"),
     "active.snips_slots": lambda: active("snips_slots"),
     "backward": backward,
     "entities": entities,
     "entropy_cost": entropy_cost,
+    "gallery": gallery,
     "label_bias": label_bias,
     "ocr_letters": ocr_letters,
     "snakes": snakes,

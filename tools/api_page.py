@@ -34,7 +34,7 @@ def public_modules() -> list[str]:
 
 def names() -> dict[str, dict[str, Any]]:
     """Public names by module, each where it is first met: packages before their modules."""
-    seen: set[str] = set()
+    seen: set[tuple[str, int]] = set()
     out: dict[str, dict[str, Any]] = {}
     for name in sorted(public_modules(), key=lambda x: (x.count("."), x)):
         try:
@@ -42,9 +42,10 @@ def names() -> dict[str, dict[str, Any]]:
         except ImportError:  # an extra that is not installed here
             continue
         for public in getattr(module, "__all__", ()):
-            if public not in seen:
-                seen.add(public)
-                out.setdefault(name, {})[public] = getattr(module, public)
+            value = getattr(module, public)
+            if (public, id(value)) not in seen:
+                seen.add((public, id(value)))
+                out.setdefault(name, {})[public] = value
     return out
 
 
