@@ -1,4 +1,4 @@
-# make demo   install into .venv, train on the embedded sample, show results
+# make demo   install into .venv, train on the embedded sample, show entities, write report.html
 # make test   install and run every check
 # make test-long   the tests that take minutes
 # make docs   build the site into build/docs
@@ -12,7 +12,7 @@ export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export CRFKIT_DATA ?= $(abspath $(CURDIR)/../shared/data)
 
-.PHONY: demo test test-long lint bench install install-dev docs site clean
+.PHONY: demo test test-long lint bench install install-dev docs site figures clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -22,7 +22,7 @@ install: $(BIN)/python
 	$(BIN)/python -m pip install -q .
 
 demo: install
-	$(BIN)/crfkit demo
+	$(BIN)/crfkit demo --report report.html
 
 # Warnings of the compiler are errors here; the build folder is kept, so that a second run is quick.
 install-dev: $(BIN)/python
@@ -48,6 +48,10 @@ test-long: install-dev
 bench: $(BIN)/python
 	$(BIN)/python -m pip install -q ".[bench]"
 	$(BIN)/python benchmarks/conll2000.py
+
+# From the numbers that experiments wrote
+figures: install-dev
+	$(BIN)/python experiments/figures.py
 
 docs: install-dev
 	$(BIN)/python tools/cli_page.py

@@ -13,6 +13,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import figures
 import numpy as np
 
 from crfkit import CRF, HMM, MEMM, Template
@@ -57,21 +58,7 @@ def main() -> None:
         f"| {noise:.4f} | " + " | ".join(f"{100 * row[k]:.1f} %" for k in names) + " |" for noise, row in mean.items()
     ]
     print("\n".join(lines))
-    import matplotlib
-
-    matplotlib.use("svg")
-    matplotlib.rcParams["svg.hashsalt"] = "crfkit"
-    from matplotlib import pyplot as plt
-
-    figure, axes = plt.subplots(figsize=(6, 3.5))
-    for k in names:
-        axes.plot(NOISES, [100 * mean[noise][k] for noise in NOISES], marker="o", label=k)
-    axes.axvline(1 / 32, color="grey", linewidth=0.5)
-    axes.set_xlabel("noise")
-    axes.set_ylabel("wrong labels, %")
-    axes.legend()
-    figure.tight_layout()
-    figure.savefig(HERE / "label_bias.svg", metadata={"Date": None})
+    figures.keep("label_bias", mean)
 
 
 if __name__ == "__main__":

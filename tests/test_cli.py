@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -223,10 +224,23 @@ def test_ctrl_c_writes_the_model(tmp_path: Path) -> None:
 def test_demo_version_and_help() -> None:
     out = run("demo").stdout
     assert "sequences right" in out
-    assert "smoked" in out
+    assert "smoked STATE 0." in out
+    assert "\x1b[" not in out  # no terminal, no colours
     assert run("--version").stdout.startswith("crfkit 0.")
     for command in ("train", "tag", "eval", "inspect", "demo"):
         assert command in run(command, "--help").stdout
+
+
+def test_demo_writes_a_report(tmp_path: Path) -> None:
+    out = run("demo", "--report", tmp_path / "report.html").stdout
+    assert str(tmp_path / "report.html") in out
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    for part in ("Entities in raw text", "Scores by type", "Confusion", "Transitions", "rather than", "<mark", "<svg"):
+        assert part in page
+    assert "http" not in page  # self-contained
+    assert "<script" not in page
+    for tag in ("div", "table", "tr", "td", "th", "mark", "details", "svg"):
+        assert len(re.findall(rf"<{tag}[ >]", page)) == page.count(f"</{tag}>")
 
 
 def test_demo_writes_the_sample(tmp_path: Path) -> None:

@@ -49,6 +49,7 @@ PACKAGE_ORDER = {
     "loading": "base model estimators graph torch compat",
     "calibration": "base data chain model metrics estimators",
     "active": "base data chain model metrics estimators",
+    "plotting": "base chain model metrics training estimators calibration active",
     "integrations": "base data model metrics estimators loading",
     "cli": "_core base data features chain model metrics training estimators graph torch compat loading active",
     "__main__": "cli",

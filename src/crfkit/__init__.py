@@ -22,10 +22,12 @@ from crfkit.loading import load
 from crfkit.model import ModelError
 
 if TYPE_CHECKING:
-    from crfkit import active, calibration, compat, integrations, torch
+    from crfkit import active, calibration, compat, integrations, plotting, torch
     from crfkit.torch import NeuralCRF
 else:
-    __getattr__ = later(__name__, "active", "calibration", "cli", "compat", "integrations", "torch", NeuralCRF="torch")
+    __getattr__ = later(
+        __name__, "active", "calibration", "cli", "compat", "integrations", "plotting", "torch", NeuralCRF="torch"
+    )
 
 __version__ = "0.1.0"
 
@@ -50,6 +52,7 @@ __all__ = [
     "load",
     "metrics",
     "model",
+    "plotting",
     "torch",
     "training",
 ]

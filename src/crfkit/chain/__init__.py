@@ -7,9 +7,6 @@ neighbouring labels, for one sequence or for a ragged batch.
 from crfkit.chain.beams import Adaptive, FixedSize, MinDivergence, Threshold
 from crfkit.chain.constraints import Constraints
 from crfkit.chain.entropy import (
-    EntropyGradient,
-    SpanEntropies,
-    UncertainSpan,
     confidence,
     entity_probability,
     entropy,
@@ -34,7 +31,6 @@ from crfkit.chain.inference import (
 )
 from crfkit.chain.potentials import Potentials
 from crfkit.chain.study import (
-    EntropyLattices,
     conditional_entropy,
     constrained_entropy,
     entropy_lattices,
@@ -45,16 +41,12 @@ __all__ = [
     "Adaptive",
     "BeamMarginals",
     "Constraints",
-    "EntropyGradient",
-    "EntropyLattices",
     "FixedSize",
     "Marginals",
     "MinDivergence",
     "NBest",
     "Potentials",
-    "SpanEntropies",
     "Threshold",
-    "UncertainSpan",
     "conditional_entropy",
     "confidence",
     "constrained_entropy",

@@ -325,7 +325,7 @@ class _Watch:
     def show(self, p: Progress) -> None:
         """Shows an iteration."""
         if self.as_json:
-            fields = {k: v for k, v in asdict(p).items() if v or k not in ("scores", "terms")}
+            fields = {k: v for k, v in asdict(p).items() if v or k not in ("scores", "terms", "beams")}
             emit({"event": "iteration", **fields, "seconds": round(p.seconds, 4)})
         elif not self.quiet:
             now = time.monotonic()

@@ -152,7 +152,7 @@ class BeamObjective(Objective):
         self._at = w  # where that was
         self._where = w  # where the present beams were chosen
         self._stale = 0  # choices in a row that did not improve on it
-        self.report = self._control.report()
+        self.report: BeamReport = self._control.report()
         if w.any():
             self._choose(w)
         else:  # all labels look alike: no reason to choose one over another

@@ -77,7 +77,9 @@ class _Search:
         v, x = self.steepest(self.point), self.point.x
         norm, seconds = float(np.sqrt(_core.dot(v, v))), time.perf_counter() - self.began
         counts = int(np.count_nonzero(x)), step, self.evaluations, seconds
-        return Progress(self.iteration, self.point.value, norm, *counts, terms=self.point.terms)
+        return Progress(
+            self.iteration, self.point.value, norm, *counts, terms=self.point.terms, beams=self.objective.report
+        )
 
     def review(self, old: Vector, fell: float, converged: bool) -> Change | None:
         """How the objective changed itself between two steps; the search is then where it says."""

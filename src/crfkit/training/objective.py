@@ -63,6 +63,7 @@ class Objective(ABC):
     noise: float = 1e-13
     n_unlabelled: int = 0
     entropy_weight: float = 0.0
+    report: BeamReport | None = None  # how beams stand at present
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self.size} weights>"

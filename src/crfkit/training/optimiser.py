@@ -54,6 +54,8 @@ class Progress:
     terms : mapping of str to float
         Parts of the objective, if it has several: ``"likelihood"``, the negative log-likelihood of what is known, and
         ``"entropy"``, without its weight, which is 0 as long as the weight is.
+    beams : BeamReport or None
+        How the beams stand, without what a sample would say; None without beams.
     """
 
     iteration: int
@@ -65,6 +67,7 @@ class Progress:
     seconds: float
     scores: Mapping[str, float] = field(default_factory=dict)
     terms: Mapping[str, float] = field(default_factory=dict)
+    beams: BeamReport | None = None
 
     def __str__(self) -> str:
         more = "".join(f"  {k} {v:.4f}" for k, v in {**self.terms, **self.scores}.items())

@@ -106,8 +106,8 @@ class Stochastic(Algorithm):
                 terms = objective.terms_of(total)
                 objective.end_pass(losses[-2] - value if done > 1 else np.inf)
                 if callback is not None:
-                    active, seconds = int(np.count_nonzero(w)), time.perf_counter() - began
-                    progress = Progress(done, value, float("nan"), active, 0.0, done, seconds, terms=terms)
+                    counts = int(np.count_nonzero(w)), 0.0, done, time.perf_counter() - began
+                    progress = Progress(done, value, float("nan"), *counts, terms=terms, beams=objective.report)
                     if callback(progress, w.copy()):
                         reason, message = "callback", "the callback asked to stop"
                         break
