@@ -40,7 +40,7 @@ _CLOSING = {"O"} | TAGS - {pair[0] for scheme in SCHEMES.values() for pair in sc
 
 
 def split_label(label: str) -> tuple[str, str]:
-    """Tag and type of a chunk label; ``("O", "")`` outside of chunks.
+    """Tag and type of a chunk label; ``("O", "")`` outside chunks.
 
     >>> split_label("B-NP"), split_label("I"), split_label("O")
     (('B', 'NP'), ('I', ''), ('O', ''))
