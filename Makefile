@@ -2,6 +2,10 @@
 # make test   install and run every check
 # make test-long   the tests that take minutes
 # make docs   build the site into build/docs
+# make fuzz   a million files that are nearly right, with sanitizers
+# make sanitize-threads   the thread sanitizer over all that runs on several threads
+# make dist   the sdist and the wheels, audited
+# make test-matrix   the wheels with the oldest and the newest dependencies, on every Python here
 # make bench  measure, side by side with other libraries
 
 PYTHON ?= python3
@@ -12,7 +16,7 @@ export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export CRFKIT_DATA ?= $(abspath $(CURDIR)/../shared/data)
 
-.PHONY: demo test test-long lint bench install install-dev docs site figures clean
+.PHONY: demo test test-long test-matrix fuzz sanitize-threads lint bench install install-dev docs site figures dist clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -45,6 +49,17 @@ test-long: install-dev
 	mkdir -p build/tests
 	cd build/tests && $(BIN)/python -m pytest $(CURDIR)/tests --rootdir=$(CURDIR) -c $(CURDIR)/pyproject.toml -p no:cacheprovider -m long
 
+INPUTS ?= 1000000
+WORKERS ?= 2
+fuzz: install-dev
+	$(BIN)/python -m pip install -q cmake ninja nanobind
+	PATH=$(BIN):$$PATH $(BIN)/python tools/sanitize.py address,undefined -- \
+	    python tools/fuzz.py --inputs $(INPUTS) --workers $(WORKERS) --folder build/findings
+
+sanitize-threads: install-dev
+	$(BIN)/python -m pip install -q cmake ninja nanobind
+	PATH=$(BIN):$$PATH $(BIN)/python tools/sanitize.py thread -- python tools/threads.py
+
 bench: $(BIN)/python
 	$(BIN)/python -m pip install -q ".[bench]"
 	$(BIN)/python benchmarks/conll2000.py
@@ -63,5 +78,15 @@ site: install-dev
 	$(BIN)/python -m sphinx -q -n -W --keep-going -j auto docs build/docs
 	@echo "the site is in build/docs/index.html"
 
+# The tools of the extra "release", without the package itself
+dist: $(BIN)/python
+	$(BIN)/python -c "import tomllib; \
+	    print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['optional-dependencies']['release'], sep='\n')" \
+	    | $(BIN)/python -m pip install -q -r /dev/stdin
+	$(BIN)/python tools/release.py dist
+
+test-matrix: dist
+	$(BIN)/python tools/release.py matrix
+
 clean:
-	rm -rf $(VENV) build
+	rm -rf $(VENV) build dist

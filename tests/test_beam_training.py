@@ -172,7 +172,7 @@ def test_beams_when_predicting(tmp_path: Any) -> None:
     assert crf.predict(X, beam="threshold:1000") == crf.predict(X)
     assert len(crf.predict(X, beam=MinDivergence(0.1))) == len(X)
     crf.save(tmp_path / "m")
-    assert load(tmp_path / "m").beam == "fixed:6"
+    assert load(tmp_path / "m", kind=CRF).beam == "fixed:6"
     with pytest.raises(ValueError, match="'beam' of predict must not be Adaptive"):
         crf.predict(X, beam="adaptive")
 

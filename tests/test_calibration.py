@@ -54,7 +54,7 @@ def test_temperature_is_a_power_of_probabilities(make: Any, data: Any, tmp_path:
     np.testing.assert_allclose(oracle.probabilities(hot.potentials(x)[0]), expected, rtol=1e-9)
     assert hot.predict(data[2]) == crf.predict(data[2])
     hot.save(tmp_path / "model")
-    again = crfkit.load(tmp_path / "model")
+    again: Any = crfkit.load(tmp_path / "model")
     assert again.model_.temperature == 2.0
     assert again.model_.card()["temperature"] == 2.0
     for a, b in zip(again.predict_marginals(data[2]), hot.predict_marginals(data[2]), strict=True):

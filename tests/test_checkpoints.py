@@ -280,7 +280,7 @@ def test_a_checkpoint_is_not_lost_by_mistake(tmp_path: Path) -> None:
     CRF(checkpoint=path).fit(*problem(), resume=True)
     CRF(checkpoint=path, c2=2.0).fit(*problem())  # that one had ended
     path.write_bytes(b"something else")
-    with pytest.raises(ValueError, match="run: not a checkpoint, or a damaged one"):
+    with pytest.raises(ValueError, match="run: not a crfkit checkpoint, or one that is cut short"):
         CRF(checkpoint=path).fit(*problem())
 
 
@@ -294,7 +294,10 @@ def test_damage_is_noticed(tmp_path: Path) -> None:
         damaged = bytearray(data)
         damaged[at] ^= 1 << rng.integers(0, 8)
         path.write_bytes(damaged)
-        with pytest.raises(ValueError, match=r"run: (not a checkpoint, or a damaged one|the checkpoint is damaged)"):
+        with pytest.raises(
+            ValueError,
+            match=r"run: .*(not a crfkit checkpoint|the checkpoint is damaged|later crfkit)",
+        ):
             Checkpoint(path, resume=True)
 
 
@@ -337,3 +340,46 @@ def test_a_model_file_says_nothing_of_checkpoints(tmp_path: Path) -> None:
 def test_a_folder_is_no_checkpoint(resume: bool, tmp_path: Path) -> None:
     with pytest.raises(IsADirectoryError, match="'checkpoint' must be a file, not a folder"):
         CRF(checkpoint=tmp_path).fit([["a"]], [["A"]], resume=resume)
+
+
+@pytest.mark.parametrize("algorithm", ["lbfgs", "newton-cg", "sgd", "sag"])
+def test_a_forged_state_is_refused(algorithm: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Names, types and shapes that no training writes, under a right checksum."""
+    path, (X, y) = tmp_path / "run", problem()
+
+    def crf(**more: Any) -> CRF:
+        return CRF(algorithm=algorithm, max_iter=3, n_jobs=1, checkpoint=path, **more)
+
+    def stop(progress: Any, w: Any) -> None:
+        if progress.iteration == 2:
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        crf(checkpoint_every=0, callback=stop).fit(X, y)
+    good = path.read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setattr(Checkpoint, "_compare", lambda self, found: setattr(self, "fingerprint", dict(found)))
+        keep = Checkpoint(path, resume=True)
+    search = keep._saved["search"]
+    others: list[Any] = ["text", 0.5, {}, [["a"]]]
+    for name, value in search.items():
+        for wrong in others:
+            if not isinstance(value, type(wrong)) or wrong == [["a"]]:
+                path.write_bytes(good)
+                keep._write({**keep._saved, "search": {**search, name: wrong}})
+                with pytest.raises(ValueError, match="damaged"):
+                    crf().fit(X, y, resume=True)
+    if algorithm == "newton-cg":  # which went on for ever
+        keep._write({**keep._saved, "search": {**search, "w": np.full_like(search["w"], -np.inf)}})
+        with pytest.raises(ValueError, match="not finite"):
+            crf().fit(X, y, resume=True)
+    if "core" in search["objective"]:
+        for name in ("weights", "sum", "pairs", "lipschitz"):
+            core = {**search["objective"]["core"], name: np.zeros(0, np.uint8)}
+            keep._write({**keep._saved, "search": {**search, "objective": {**search["objective"], "core": core}}})
+            if name == "weights" or algorithm == "sag":
+                with pytest.raises(ValueError, match=r"damaged|not whole"):
+                    crf().fit(X, y, resume=True)
+    keep._write({"finished": {"w": np.zeros(1)}})
+    with pytest.raises(ValueError, match="damaged"):
+        crf().fit(X, y, resume=True)

@@ -269,7 +269,7 @@ def test_convert_and_other_tools_names(tmp_path: Path) -> None:
     a, b, c = (str(tmp_path / x) for x in "abc")
     args = ["train", str(data), "-m", a, "-f", "crfsuite", "--no-start-end", "-q", "--set", "c2=0.25", "--set"]
     assert run(app, [*args, "feature.possible_transitions=0", "--set", "max_iterations=7"]).exit_code == 0
-    crf = crfkit.load(a)
+    crf = crfkit.load(a, kind=crfkit.CRF)
     assert (crf.c2, crf.all_possible_transitions, crf.max_iter) == (0.25, False, 7)
     assert run(app, ["convert", a, b, "--to", "crfsuite"]).exit_code == 0
     assert run(app, ["convert", b, c, "-q"]).exit_code == 0
@@ -281,21 +281,21 @@ def test_convert_and_other_tools_names(tmp_path: Path) -> None:
     patterns.write_text("*\nu:%x[0,0]\n")
     for names, c2 in ((["--rho1", "0.5", "--rho2", "3"], 1.5), (["--cost", "2"], 0.25)):
         assert run(app, ["train", str(columns), "-m", a, "--pattern", str(patterns), "-q", *names]).exit_code == 0
-        assert crfkit.load(a).c2 == c2
+        assert crfkit.load(a, kind=crfkit.CRF).c2 == c2
     train = ["train", str(data), "-m", a, "-f", "crfsuite", "--no-start-end", "--max-iter", "3"]
     for algorithm, ours in (("l2sgd", "sgd"), ("averaged-perceptron", "ap"), ("passive-aggressive", "pa")):
         assert run(app, [*train, "-q", "-a", algorithm]).exit_code == 0
-        assert crfkit.load(a).algorithm == ours
+        assert crfkit.load(a, kind=crfkit.CRF).algorithm == ours
     result = run(app, [*train, "--algo", "l-bfgs", "--set", "num_memories=3", "--set", "linesearch=Backtracking"])
     assert result.exit_code == 0
     assert "not used, crfkit chooses by itself: linesearch" in result.stderr
     for names, c1, c2 in ((["-a", "CRF-L1", "--cost", "4"], 0.25, 0.0), (["-a", "CRF-L2", "--cost", "4"], 0.0, 0.125)):
         assert run(app, [*train, "-q", *names]).exit_code == 0
-        assert (crfkit.load(a).c1, crfkit.load(a).c2) == (c1, c2)
+        assert (crfkit.load(a, kind=crfkit.CRF).c1, crfkit.load(a, kind=crfkit.CRF).c2) == (c1, c2)
     weights = []
     for more in ([], ["--set", "c=0.01"], ["--set", "type=2"]):
         assert run(app, [*train, "-q", "-a", "pa", *more]).exit_code == 0
-        weights.append(crfkit.load(a).weights_)
+        weights.append(crfkit.load(a, kind=crfkit.CRF).weights_)
     assert not np.array_equal(weights[0], weights[1])
     assert not np.array_equal(weights[0], weights[2])
     data.write_text("A\tw=a\tx\nB\tw=b\n")
@@ -368,7 +368,7 @@ def test_a_seed_under_either_name(sample: Path) -> None:
     found = []
     for option in ((), ("--seed", "0"), ("--random-state", "3"), ("--seed", "3")):
         run(*arguments, *option)
-        found.append(crfkit.load(sample / "model").model_.weights)
+        found.append(crfkit.load(sample / "model", kind=crfkit.CRF).model_.weights)
     assert np.array_equal(found[0], found[1])
     assert np.array_equal(found[2], found[3])
     assert not np.array_equal(found[0], found[2])

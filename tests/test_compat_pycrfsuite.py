@@ -318,8 +318,6 @@ def test_faults_name_what_is_wrong(tmp_path: Path) -> None:
         trainer.append([["a"]], ["A", "B"])
     with pytest.raises(TypeError, match="position 1: a label must be a str"):
         trainer.append([["a"], ["b"]], ["A", 3])  # type: ignore[list-item]
-    with pytest.raises(pycrfsuite.CRFSuiteError):
-        trainer.train(tmp_path / "m")
     trainer.append([["a"], ["b"]], ["A", "B"])
     with pytest.raises(ValueError, match="must be a number"):
         trainer.append([["a"], {"b": None}], ["A", "B"])
@@ -329,8 +327,7 @@ def test_faults_name_what_is_wrong(tmp_path: Path) -> None:
         tagger.open(tmp_path / "nothing")
     tagger.open(tmp_path / "m")
     assert tagger.info().attributes.keys() == {"a", "b"}
-    with pytest.raises(ValueError, match="no sequence"):
-        tagger.probability(["A"])
+    assert tagger.probability(["A"]) == tagger.marginal("A", 0) == 0  # of no sequence
     tagger.tag([["a"], ["b"]])
     with pytest.raises(RuntimeError, match="label identifier: Q"):
         tagger.marginal("Q", 0)

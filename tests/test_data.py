@@ -353,3 +353,19 @@ def test_sets_of_attributes_have_one_order_in_every_process() -> None:
         for seed in ("1", "2", "3")
     ]
     assert len(set(found)) == 1
+
+
+def test_a_long_line_is_cut_between_characters() -> None:
+    for k in range(4):
+        with pytest.raises(DataError, match=r"got 1: 'x*(é|漢)+\.\.\.'"):
+            read_columns(io.BytesIO(("a b\n" + "x" * k + "漢" * 40 + "\n").encode()))
+
+
+def test_damaged_corpora_are_data_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CRFKIT_DATA", str(tmp_path))
+    file = tmp_path / "snakes_grid" / "snakes_train.jsonl"
+    file.parent.mkdir()
+    for text in (b"{", b'{"x": [[[1, 2, 3]]]}', b"[]", b"\xff", b"0"):
+        file.write_bytes(text)
+        with pytest.raises(DataError, match="snakes_grid: a file of the corpus is damaged"):
+            load_corpus("snakes_grid")

@@ -299,7 +299,7 @@ def test_what_is_saved_is_loaded(tmp_path: Path, name: str) -> None:
     crf, X = saved_models()[name]
     path = tmp_path / "model.crfkit"
     crf.save(path)
-    again = load(path, features=word_items if name == "skip functions" else None, n_jobs=1)
+    again: Any = load(path, features=word_items if name == "skip functions" else None, n_jobs=1)
     assert type(again) is type(crf)
     if name in ("skip items", "skip functions"):
         with pytest.raises(ValueError, match=r"skips by the function 'ends_of'.*set_params\(skips=ends_of\)"):

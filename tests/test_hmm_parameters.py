@@ -84,7 +84,7 @@ def test_what_is_impossible_has_no_probability(columns: int, tmp_path: Path) -> 
         hmm.fit([[("a", "x"), ("b", "x")], [("a", "x"), ("a", "x")]], [["A", "B"], ["A", "A"]])
         X = [[("a", "x"), ("b", "x")], [("b", "x")], [("a", "x"), ("a", "new")], [], [("a", "x")]]
     hmm.save(tmp_path / "hmm")
-    for model in (hmm, crfkit.load(tmp_path / "hmm")):
+    for model in (hmm, crfkit.load(tmp_path / "hmm", kind=HMM)):
         found = model.log_likelihood(X)
         assert np.isneginf(found).tolist() == [False, True, True, False, False]
         assert found[0] == pytest.approx(np.log(0.25 if columns == 1 else 0.5))
@@ -251,7 +251,7 @@ def test_integers_are_symbols(of: Any, tmp_path: Path) -> None:
     assert more.vocabulary_ == [[0, 7, 12, 5]]
     assert text.set_params(warm_start=True, max_iter=1).fit([of([5, 7])]).vocabulary_ == [["7", "0", "12", "5"]]
     hmm.save(tmp_path / "hmm")
-    again = crfkit.load(tmp_path / "hmm")
+    again = crfkit.load(tmp_path / "hmm", kind=HMM)
     assert again.vocabulary_ == [[0, 7, 12, 5]]
     assert again.predict(X) == hmm.predict(X)
 
@@ -309,7 +309,7 @@ def test_given_words(tmp_path: Path) -> None:
     np.testing.assert_allclose(hmm.emissions_[0], [[0.9, 0.05, 0.05], [0.2, 0.8, 0]])
     assert hmm.predict([["sun", "sun"], ["rain", "rain"], ["snow"]]) == [[0, 0], [1, 1], [0]]
     hmm.save(tmp_path / "hmm")
-    again = crfkit.load(tmp_path / "hmm")
+    again = crfkit.load(tmp_path / "hmm", kind=HMM)
     for name in ("startprob_", "transmat_", "emissionprob_"):
         np.testing.assert_allclose(getattr(again, name), getattr(hmm, name))
     assert (again.transmat_ == np.eye(2)).all()

@@ -105,21 +105,29 @@ def test_the_memory_is_the_two_loop_recursion(size: int, threads: int) -> None:
     rng = np.random.default_rng(size)
     memory = _core.Memory(size, 4)
     v, d = rng.normal(size=size), np.empty(size)
-    memory.direction(v, d, threads)
+    x, g = np.zeros(size), np.zeros(size)
+
+    def direction() -> None:
+        memory.look(x, v, 0.0, None, threads)
+        out = np.empty(size)
+        slope = memory.direction(x, v, 0.0, None, 0.5, d, out, threads)[0]
+        assert slope == pytest.approx(v @ d)
+        np.testing.assert_array_equal(out, x + 0.5 * d)
+
+    direction()
     np.testing.assert_array_equal(d, -v)
     pairs: list[tuple[Vector, Vector]] = []
-    x, g = np.zeros(size), np.zeros(size)
     for _ in range(7):
         s = rng.normal(size=size).astype(np.float32).astype(float)
         y = (s * rng.uniform(0.5, 2, size)).astype(np.float32).astype(float)
         assert memory.push(x + s, x, g + y, g, threads)
         pairs.append((s, y))
-        memory.direction(v, d, threads)
+        direction()
         np.testing.assert_allclose(d, two_loops(pairs[-4:], v), rtol=1e-6, atol=1e-8)
     assert len(memory) == 4
     one = np.ones(size)
     assert not memory.push(one, 0 * one, -one, 0 * one, threads)  # negative curvature is refused
-    memory.direction(v, d, threads)
+    direction()
     np.testing.assert_allclose(d, two_loops(pairs[-3:], v), rtol=1e-6, atol=1e-8)
     memory.clear()
     assert len(memory) == 0
@@ -135,10 +143,46 @@ def test_threads_do_not_change_the_direction() -> None:
         for _ in range(3):
             s = rng.normal(size=n)
             memory.push(s, 0 * s, 2 * s, 0 * s, threads)
-        memory.direction(rng.normal(size=n), d, threads)
-        directions.append(d)
-    np.testing.assert_array_equal(directions[0], directions[1])
-    np.testing.assert_array_equal(directions[0], directions[2])
+        x, g, v, out = rng.normal(size=n), rng.normal(size=n), np.empty(n), np.empty(n)
+        x[::3] = 0
+        numbers = memory.look(x, g, 0.5, v, threads), memory.direction(x, g, 0.5, v, 1.0, d, out, threads)
+        directions.append((d, v, out, *map(np.array, numbers)))
+    for other in directions[1:]:
+        for a, b in zip(directions[0], other, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("size", [1, 4097, 20_000])
+def test_one_pass_does_what_its_parts_do(size: int) -> None:
+    """OWL-QN's vectors, against numpy: pseudo-gradient, direction, orthant; and looking while pushing."""
+    rng = np.random.default_rng(size)
+    c1, n = 0.7, size
+    x, x_old, g, g_old = rng.normal(size=(4, n))
+    g_old = g - (x - x_old) * rng.uniform(0.5, 2, n)
+    x[rng.random(n) < 0.4] = 0
+    v = np.empty(n)
+    fused, parts = _core.Memory(n, 2), _core.Memory(n, 2)
+    assert parts.push(x, x_old, g, g_old, 1)
+    again = np.empty(n)
+    norms = fused.advance(x, x_old, g, g_old, c1, v, 2)
+    assert norms == parts.look(x, g, c1, again, 1)
+    np.testing.assert_array_equal(v, again)
+    at_zero = np.sign(g) * np.maximum(np.abs(g) - c1, 0)
+    np.testing.assert_array_equal(v, np.where(x != 0, g + c1 * np.sign(x), at_zero))
+    np.testing.assert_allclose(norms, (v @ v, x @ x, np.count_nonzero(x)), rtol=1e-12)
+    d, out = np.empty(n), np.empty(n)
+    slope, ascent, l1 = fused.direction(x, g, c1, v, 0.25, d, out, 2)
+    assert (d * v <= 0).all()
+    assert slope == pytest.approx(v @ d)
+    expected = x + 0.25 * d
+    expected[expected * np.where(x != 0, np.sign(x), -np.sign(v)) <= 0] = 0
+    np.testing.assert_array_equal(out, expected)
+    np.testing.assert_allclose((ascent, l1), (v @ (out - x), np.abs(out).sum()), rtol=1e-9)
+    moved = np.empty(n)
+    assert _core.move(x, d, 0.25, v, moved, 3) == (ascent, l1)
+    np.testing.assert_array_equal(moved, out)
+    with pytest.raises(ValueError, match="v goes with c1"):
+        fused.look(x, g, c1, None, 1)
 
 
 class Moving(Objective):

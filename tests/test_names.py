@@ -132,7 +132,22 @@ def test_without_torch_the_error_names_the_extra() -> None:
 
 def test_import_takes_nothing_that_is_heavy() -> None:
     heavy = "('torch', 'sklearn', 'scipy', 'pandas', 'pyarrow', 'matplotlib', 'spacy', 'typer', 'rich', 'safetensors')"
-    code = f"import crfkit, sys; dir(crfkit); print([m for m in {heavy} if m in sys.modules])"
+    code = f"import crfkit, sys; dir(crfkit); crfkit.CRF; print([m for m in {heavy} if m in sys.modules])"
+    out = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert out.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("code", "absent"),
+    [
+        ("", "numpy crfkit._core crfkit.chain crfkit.data crfkit.estimators crfkit.model"),
+        ("crfkit.chain", "crfkit.data crfkit.estimators crfkit.graph crfkit.training"),
+        ("crfkit.CRF", "crfkit.active crfkit.cli crfkit.compat crfkit.estimators.hmm crfkit.graph numpy.random"),
+        ("crfkit.load", "crfkit.active crfkit.cli crfkit.compat crfkit.graph crfkit.integrations numpy.random"),
+    ],
+)
+def test_nothing_is_imported_that_the_call_does_not_need(code: str, absent: str) -> None:
+    code = f"import crfkit, sys\n{code}\nprint([m for m in {absent.split()} if m in sys.modules])"
     out = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert out.stdout.strip() == "[]"
 

@@ -195,7 +195,7 @@ def test_constraints_survive_saving(tmp_path: Path) -> None:
     X, y = [["a", "b", "c"]] * 4, [["B-X", "I-X", "O"]] * 4
     crf = crfkit.NeuralCRF(max_iter=1, constraints="bio", random_state=0).fit(X, y)
     crf.save(tmp_path / "m")
-    again = crfkit.load(tmp_path / "m")
+    again = crfkit.load(tmp_path / "m", kind=NeuralCRF)
     assert again.crf_.constraints is not None
     assert crf.crf_.constraints is not None
     np.testing.assert_array_equal(again.crf_.constraints.transitions, crf.crf_.constraints.transitions)
@@ -312,3 +312,11 @@ def test_what_is_given_holds_and_beams_are_followed() -> None:
     ruled = NeuralCRF(hidden=(), max_iter=1, constraints="bio", random_state=0).fit([["a", "b"]], [["B-X", "I-X"]])
     with pytest.raises(ValueError, match="sequence 1: no labelling fits both 'given' and"):
         ruled.predict([["b"], ["a", "b"]], given=[None, ["I-X", "B-X"]])
+
+
+def test_a_word_twice_in_a_file_is_one_word() -> None:
+    from crfkit.torch.inputs import Tokens
+
+    reader = Tokens(characters=True, tables=[["a", "a", "b"]], alphabet=["a", "b", "a"])
+    assert reader.tables == [{"a": 2, "b": 3}]
+    assert reader.alphabet == {"a": 2, "b": 3}

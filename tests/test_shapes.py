@@ -141,7 +141,7 @@ def test_text_is_a_sequence_for_functions_that_learned_from_it(tmp_path: Path) -
     assert crfkit.load(tmp_path / "m", letter).predict(words) == tags
     tokens = CRF(letter, max_iter=2).fit(X, Y)
     tokens.save(tmp_path / "m")
-    for model in (tokens, crfkit.load(tmp_path / "m", letter)):
+    for model in (tokens, crfkit.load(tmp_path / "m", letter, kind=CRF)):
         for method in (model.predict, model.explain):
             with pytest.raises(ValueError, match=r"must be a list of .*, got str '2 cups'"):
                 method("2 cups")

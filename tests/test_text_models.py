@@ -171,7 +171,7 @@ def test_wapiti_patterns_train_and_save(tmp_path: Path) -> None:
     X = [[("The", "D"), ("dog", "N")], [("A", "D"), ("cat", "N")]]
     crf = CRF(Template("\n".join(PATTERNS))).fit(X, [["d", "n"]] * 2)
     crf.save(tmp_path / "m")
-    again = crfkit.load(tmp_path / "m")
+    again = crfkit.load(tmp_path / "m", kind=CRF)
     assert again.predict(X) == [["d", "n"]] * 2
     assert np.array_equal(again.potentials(X).unary, crf.potentials(X).unary)
 
@@ -250,10 +250,10 @@ def test_crfpp_text_models(tmp_path: Path) -> None:
     path = tmp_path / "model.txt"
     weights = crfpp_model(path)
     assert model_format(path) == "crfpp"
-    crf = crfkit.load(path)
+    crf = crfkit.load(path, kind=CRF)
     check(crf, TEMPLATE, weights, expand)
     convert_model(path, tmp_path / "m.crfkit")
-    check(crfkit.load(tmp_path / "m.crfkit"), TEMPLATE, weights, expand)
+    check(crfkit.load(tmp_path / "m.crfkit", kind=CRF), TEMPLATE, weights, expand)
 
 
 WLINES = ["*", "u:w=%x[0,0]", "*:t=%X[-1,1]/%x[0,1]", 'b:s=%m[0,0,".?$"]', 'u:c=%t[0,0,"\\p"] %x[@-1,0]']
@@ -283,9 +283,9 @@ def test_wapiti_models(tmp_path: Path, head: str, reader: str) -> None:
     path = tmp_path / "model.wapiti"
     weights = wapiti_model(path, head, reader)
     assert model_format(path) == "wapiti"
-    check(crfkit.load(path), WLINES, weights, wapiti)
+    check(crfkit.load(path, kind=CRF), WLINES, weights, wapiti)
     convert_model(path, tmp_path / "m.crfkit")
-    check(crfkit.load(tmp_path / "m.crfkit"), WLINES, weights, wapiti)
+    check(crfkit.load(tmp_path / "m.crfkit", kind=CRF), WLINES, weights, wapiti)
 
 
 def test_damaged_text_models(tmp_path: Path) -> None:

@@ -368,7 +368,7 @@ def predictions(out: Store, data: Data) -> None:
     with tempfile.TemporaryDirectory() as folder:
         model, text, tagged = (Path(folder) / name for name in ("model", "text", "tagged"))
         crf.save(model)
-        out.put("predict", loaded=load(model).model_.weights)
+        out.put("predict", loaded=load(model, kind=CRF).model_.weights)
         text.write_text("".join("".join(f"{w} {t}\n" for w, t in s) + "\n" for s in data.test), encoding="utf-8")
         for options in ((), ("-p",), ("--nbest", "3"), ("--json", "-p"), ("--beam", "fixed:4")):
             cli_tag(model, text, tagged, out.threads, *options)

@@ -13,23 +13,49 @@ The line of flow, of which everything here is a part::
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from crfkit import chain, data, features, graph, metrics, model, training
+import crfkit.base.interpreter  # noqa: F401 - refuses some, before the core is imported
 from crfkit.base.later import later
-from crfkit.data.labels import Tagging
-from crfkit.estimators import CRF, HMM, MEMM
-from crfkit.features import Template, TokenFeatures
-from crfkit.loading import load
-from crfkit.model import ModelError
 
+# Nothing is imported before it is asked for: numpy and the core take most of the time of a first import.
 if TYPE_CHECKING:
-    from crfkit import active, calibration, compat, integrations, plotting, torch
+    from crfkit import (
+        active,
+        calibration,
+        chain,
+        compat,
+        data,
+        features,
+        graph,
+        integrations,
+        metrics,
+        model,
+        plotting,
+        torch,
+        training,
+    )
+    from crfkit.data.labels import Tagging
+    from crfkit.estimators import CRF, HMM, MEMM
+    from crfkit.features import Template, TokenFeatures
+    from crfkit.loading import load
+    from crfkit.model import ModelError
     from crfkit.torch import NeuralCRF
 else:
     __getattr__ = later(
-        __name__, "active", "calibration", "cli", "compat", "integrations", "plotting", "torch", NeuralCRF="torch"
+        __name__,
+        *("active", "calibration", "chain", "cli", "compat", "data", "features", "graph", "integrations", "metrics"),
+        *("model", "plotting", "torch", "training"),
+        CRF="estimators.crf",
+        HMM="estimators.hmm",
+        MEMM="estimators.memm",
+        ModelError="model",
+        NeuralCRF="torch",
+        Tagging="data.labels",
+        Template="features",
+        TokenFeatures="features",
+        load="loading",
     )
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "CRF",

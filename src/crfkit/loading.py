@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import os
-from typing import Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, Union, overload
 
+from crfkit.base.fields import ModelError
 from crfkit.base.parameters import Estimator
 from crfkit.estimators import CRF, HMM, MEMM
-from crfkit.graph import FactorialCRF, GraphCRF, SkipChainCRF
-from crfkit.model.chain_model import ModelError, read_file
+from crfkit.model.chain_model import read_file, takes_items, with_function
+
+if TYPE_CHECKING:
+    from crfkit.graph import FactorialCRF, GraphCRF, SkipChainCRF
+    from crfkit.torch.estimator import NeuralCRF
 
 __all__ = ["load"]
 
 Path = str | os.PathLike[str]
+#: What a file may hold.
+Loaded = Union[CRF, HMM, MEMM, "GraphCRF", "SkipChainCRF", "FactorialCRF", "NeuralCRF"]
 Kind = TypeVar("Kind", bound=Estimator)
 
-_KINDS = {kind._kind: kind for kind in (CRF, HMM, MEMM, GraphCRF, SkipChainCRF, FactorialCRF)}
+_CHAINS = {kind._kind: kind for kind in (CRF, HMM, MEMM)}
 
 
 @overload
@@ -25,7 +31,7 @@ def load(
 @overload
 def load(
     path: Path, features: Any = None, n_jobs: int | None = -1, verify: bool = True, *, kind: None = None
-) -> Any: ...
+) -> Loaded: ...
 def load(
     path: Path,
     features: Any = None,
@@ -40,7 +46,7 @@ def load(
     ----------
     path : path
     features : callable, optional
-        The feature function, for models trained with one.
+        The feature function, for models trained with one, or on items, which it then makes. Others refuse it.
     n_jobs : int, optional
         Not used by a neural CRF.
     verify : bool
@@ -59,7 +65,9 @@ def load(
     ------
     crfkit.ModelError
         If the file is not a model, is cut short, or does not match its checksums; the message names file and
-        array. If its model is not of type ``kind``.
+        array, or field. If its model is not of type ``kind``.
+    ValueError
+        If ``features`` is given for a model that has its own features.
 
     Examples
     --------
@@ -78,20 +86,39 @@ def load(
     return found
 
 
-def _load(path: Path, features: Any, n_jobs: int | None, verify: bool) -> Estimator:
+def _load(path: Path, features: Any, n_jobs: int | None, verify: bool) -> Loaded:
+    name = os.fspath(path)
+    if features is not None and not callable(features):
+        raise ValueError(f"'features' of load must be a function or None, got {features!r}")
     with open(path, "rb") as file:
         head = file.read(8)
     if head.startswith((b"lCRF", b"#mdl#", b"version:")):
         from crfkit.compat.files import read_foreign_model
 
         model = read_foreign_model(path)
+        if features is not None:
+            _require_items(name, takes_items(model))
+            model = with_function(model, features)
         return CRF._of_model(model, {**model.params, "dtype": "float64"}, features, n_jobs)
     header, arrays = read_file(path, verify)
-    name, kind = os.fspath(path), str(header.get("estimator", "crf"))
+    kind = str(header.get("estimator", "crf"))
+    if features is not None:
+        _require_items(name, any(key.endswith("names.ends") for key in arrays))
     if kind == "neural_crf":
         try:
             from crfkit.torch.estimator import NeuralCRF
         except ModuleNotFoundError as e:
             raise ImportError(f"{name} is a neural CRF, which needs torch: pip install 'crfkit[torch]'") from e
         return NeuralCRF._restore(name, header, arrays, features)
-    return _KINDS.get(kind, CRF)._restore(name, header, arrays, features, n_jobs)
+    if kind in _CHAINS:
+        return _CHAINS[kind]._restore(name, header, arrays, features, n_jobs)
+    from crfkit.graph import FactorialCRF, GraphCRF, SkipChainCRF
+
+    graphs = {kind._kind: kind for kind in (GraphCRF, SkipChainCRF, FactorialCRF)}
+    return graphs.get(kind, CRF)._restore(name, header, arrays, features, n_jobs)
+
+
+def _require_items(name: str, items: bool) -> None:
+    """Raises unless a model's tokens are items, which a function may make."""
+    if not items:
+        raise ValueError(f"'features' of load is a function, but {name} makes its features itself: leave it out")

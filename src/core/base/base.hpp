@@ -43,16 +43,15 @@ class Buffer {
     std::swap(size_, other.size_);
     return *this;
   }
-  ~Buffer() { std::free(data_); }
+  ~Buffer() { release(); }
 
   void reserve(std::size_t n) {
     if (n <= size_) return;
-    std::free(data_);
+    release();
     data_ = nullptr;
     size_ = 0;
     const std::size_t bytes = (n * sizeof(T) + 63) / 64 * 64;
-    data_ = static_cast<T*>(std::aligned_alloc(64, bytes));
-    if (data_ == nullptr) throw std::bad_alloc();
+    data_ = static_cast<T*>(::operator new(bytes, kAlignment));
     size_ = n;
   }
   // Room for n numbers, all of them this one.
@@ -66,6 +65,9 @@ class Buffer {
   const T& operator[](std::size_t i) const { return data_[i]; }
 
  private:
+  static constexpr std::align_val_t kAlignment{64};
+  void release() { ::operator delete(data_, kAlignment); }
+
   T* data_ = nullptr;
   std::size_t size_ = 0;
 };

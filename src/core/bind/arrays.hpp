@@ -32,6 +32,7 @@ void bind_compat(nb::module_& m);
 void bind_graph(nb::module_& m);
 void bind_objectives(nb::module_& m);
 void bind_online(nb::module_& m);
+void bind_tagger(nb::module_& m);
 void bind_text(nb::module_& m);
 
 template <class T, int Rank>

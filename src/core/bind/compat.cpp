@@ -37,7 +37,7 @@ void append_labels(nb::list& out, const std::vector<i64>& offsets, const std::ve
   for (std::size_t s = 1; s < offsets.size(); ++s) {
     const i64 begin = offsets[s - 1], length = offsets[s] - begin;
     nb::object row = nb::steal(PyList_New(length));
-    for (i64 t = 0; t < length; ++t) PyList_SET_ITEM(row.ptr(), t, nb::object(labels[path[begin + t]]).release().ptr());
+    for (i64 t = 0; t < length; ++t) PyList_SetItem(row.ptr(), t, nb::object(labels[path[begin + t]]).release().ptr());
     out.append(std::move(row));
   }
 }
@@ -74,8 +74,8 @@ nb::list tag_items(const Scorer<T>& scorer, const StringTable& names, nb::handle
   };
   nb::object list = nb::steal(PySequence_Fast(sequences.ptr(), "the data must be a list of sequences"));
   if (!list.is_valid()) throw nb::python_error();
-  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(list.ptr()); ++i) {
-    reader.read_sequence(PySequence_Fast_GET_ITEM(list.ptr(), i));
+  for (nb::handle sequence : list) {
+    reader.read_sequence(sequence);
     if (items.offsets.back() >= kTokensPerPiece) start();
   }
   if (items.offsets.size() > 1) start();
@@ -101,16 +101,6 @@ void bind_compat(nb::module_& m) {
         return nb::bytes(out.data(), out.size());
       },
       "strings"_a);
-  // offsets, ptr, attributes that the table knows, values or None
-  m.def(
-      "find_items",
-      [](const StringTable& names, nb::handle sequences) {
-        ItemBuilder items(false, &names);
-        ItemReader(items).read(sequences);
-        return nb::make_tuple(own(std::move(items.offsets)), own(std::move(items.ptr)), own(std::move(items.attr)),
-                              own_or_none(std::move(items.value)));
-      },
-      "names"_a, "sequences"_a);
   m.def("tag_items", &tag_items<float>, "scorer"_a, "names"_a, "sequences"_a, "labels"_a, "threads"_a);
   m.def("tag_items", &tag_items<double>, "scorer"_a, "names"_a, "sequences"_a, "labels"_a, "threads"_a);
 }

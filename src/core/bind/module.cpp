@@ -18,5 +18,6 @@ NB_MODULE(_core, m) {
   bind_online(m);
   bind_text(m);
   bind_compat(m);
+  bind_tagger(m);
   bind_graph(m);
 }

@@ -218,6 +218,14 @@ void bind_scorer(nb::module_& m, const char* name) {
           },
           "layout"_a, "w"_a, "constraints"_a.none(), "threads"_a)
       .def(
+          "set",
+          [](Self& self, In<double, 1> w, int threads) {
+            require(w.size() == self.size(), "the weight vector has the wrong size");
+            const nb::gil_scoped_release release;
+            self.set(w.data(), make_threads(threads));
+          },
+          "w"_a, "threads"_a)
+      .def(
           "score",
           [](const Self& self, const TokenArrays& data, int threads, Out<T, 2> unary, Out<T, 3> pairwise) {
             const Tokens tokens = data.view();
@@ -235,17 +243,50 @@ void bind_scorer(nb::module_& m, const char* name) {
       .def_prop_ro("per_step", &Self::per_step);
 }
 
+using MaybeOut = std::optional<Out<double, 1>>;
+
+// A point of the search, and where v is written; c1 asks for it.
+SearchPoint search_point(const Memory& memory, In<double, 1> x, In<double, 1> g, double c1, const MaybeOut& v) {
+  check_weights(memory, x, g);
+  require(v.has_value() == (c1 != 0), "v goes with c1");
+  if (v) check_weights(memory, *v);
+  return {x.data(), g.data(), c1, v ? v->data() : nullptr};
+}
+
+nb::tuple direction_and_move(Memory& self, In<double, 1> x, In<double, 1> g, double c1, MaybeOut v, double step,
+                             Out<double, 1> d, Out<double, 1> out, int threads) {
+  const SearchPoint point = search_point(self, x, g, c1, v);
+  check_weights(self, d, out);
+  const Move move{point.x, point.v, step, out.data()};
+  Moved moved;
+  const double slope = unlocked([&] { return self.direction(point, d.data(), move, moved, make_threads(threads)); });
+  return nb::make_tuple(slope, moved.ascent, moved.l1);
+}
+
+nb::tuple as_tuple(const Norms& norms) { return nb::make_tuple(norms.v2, norms.x2, norms.active); }
+
 void bind_memory(nb::module_& m) {
   m.def(
       "dot",
-      [](In<double, 1> a, In<double, 1> b) {
+      [](In<double, 1> a, In<double, 1> b, int threads) {
         require(a.size() == b.size(), "the vectors differ in size");
         const nb::gil_scoped_release release;
-        return dot(a.data(), b.data(), std::ssize(a));
+        return dot(a.data(), b.data(), std::ssize(a), make_threads(threads));
       },
-      "a"_a, "b"_a);
+      "a"_a, "b"_a, "threads"_a = 1);
+  m.def(
+      "move",
+      [](In<double, 1> x, In<double, 1> d, double step, MaybeOut v, Out<double, 1> out, int threads) {
+        require(x.size() == d.size() && x.size() == out.size() && (!v || x.size() == v->size()),
+                "the vectors differ in size");
+        const Move move{x.data(), v ? v->data() : nullptr, step, out.data()};
+        const Moved moved = unlocked([&] { return make_move(move, d.data(), std::ssize(x), make_threads(threads)); });
+        return nb::make_tuple(moved.ascent, moved.l1);
+      },
+      "x"_a, "d"_a, "step"_a, "v"_a.none().noconvert(), "out"_a.noconvert(), "threads"_a);
   nb::class_<Memory>(m, "Memory")
       .def(nb::init<i64, int>(), "size"_a, "capacity"_a)
+      .def("pairs", [](const Memory& self) { return own(self.pairs()); })
       .def(
           "push",
           [](Memory& self, In<double, 1> x, In<double, 1> x_old, In<double, 1> g, In<double, 1> g_old, int threads) {
@@ -255,14 +296,24 @@ void bind_memory(nb::module_& m) {
           },
           "x"_a, "x_old"_a, "g"_a, "g_old"_a, "threads"_a)
       .def(
-          "direction",
-          [](Memory& self, In<double, 1> v, Out<double, 1> d, int threads) {
-            check_weights(self, v, d);
-            const nb::gil_scoped_release release;
-            self.direction(v.data(), d.data(), make_threads(threads));
+          "look",
+          [](Memory& self, In<double, 1> x, In<double, 1> g, double c1, MaybeOut v, int threads) {
+            const SearchPoint point = search_point(self, x, g, c1, v);
+            return as_tuple(unlocked([&] { return self.look(point, make_threads(threads)); }));
           },
-          "v"_a, "d"_a.noconvert(), "threads"_a)
-      .def("pairs", [](const Memory& self) { return own(self.pairs()); })
+          "x"_a, "g"_a, "c1"_a, "v"_a.none().noconvert(), "threads"_a)
+      .def(
+          "advance",
+          [](Memory& self, In<double, 1> x, In<double, 1> x_old, In<double, 1> g, In<double, 1> g_old, double c1,
+             MaybeOut v, int threads) {
+            const SearchPoint point = search_point(self, x, g, c1, v);
+            check_weights(self, x_old, g_old);
+            return as_tuple(
+                unlocked([&] { return self.advance(point, x_old.data(), g_old.data(), make_threads(threads)); }));
+          },
+          "x"_a, "x_old"_a, "g"_a, "g_old"_a, "c1"_a, "v"_a.none().noconvert(), "threads"_a)
+      .def("direction", &direction_and_move, "x"_a, "g"_a, "c1"_a, "v"_a.none().noconvert(), "step"_a,
+           "d"_a.noconvert(), "out"_a.noconvert(), "threads"_a)
       .def("clear", &Memory::clear)
       .def("__len__", &Memory::count);
 }

@@ -9,6 +9,7 @@
 #include "text/columns.hpp"
 #include "text/items.hpp"
 #include "text/strings.hpp"
+#include "text/unicode.hpp"
 
 namespace crfkit {
 
@@ -35,7 +36,8 @@ inline std::string_view utf8(nb::handle h, const Place& place, const char* what)
   return {s, static_cast<std::size_t>(n)};
 }
 
-// Attributes of a token given as a dict, list, tuple or set, in python-crfsuite's manner:
+// Attributes of a token given as a dict, or a list, set or other iterable that has a length, in python-crfsuite's
+// manner. Strings may be bytes in UTF-8. As there, of a mapping that is no dict the keys count.
 //   "a" -> a = 1        {"a": 2.5} -> a = 2.5        {"a": "b"} -> a:b = 1
 //   {"a": {"b": 2.5}} -> a:b = 2.5                   {"a": ["b", "c"]} -> a:b = 1, a:c = 1
 class ItemReader {
@@ -71,6 +73,24 @@ class ItemReader {
     return nb::steal(fast);
   }
 
+  std::string_view text(nb::handle h, const char* what) const {
+    if (PyUnicode_Check(h.ptr()) && PyUnicode_IS_COMPACT_ASCII(h.ptr()))
+      return {static_cast<const char*>(PyUnicode_DATA(h.ptr())),
+              static_cast<std::size_t>(PyUnicode_GET_LENGTH(h.ptr()))};
+    if (!PyBytes_Check(h.ptr())) return utf8(h, place_, what);
+    const std::string_view s(PyBytes_AS_STRING(h.ptr()), PyBytes_GET_SIZE(h.ptr()));
+    if (invalid_utf8(s) != std::string_view::npos) throw Error(place_.text() + what + " is not valid UTF-8");
+    return s;
+  }
+
+  // Whether it is iterable and has a length; strings are neither lists nor sets of their letters.
+  static bool is_sized(nb::handle h) {
+    if (PyUnicode_Check(h.ptr()) || PyBytes_Check(h.ptr())) return false;
+    const bool sized = PyObject_Size(h.ptr()) >= 0;
+    if (!sized) PyErr_Clear();
+    return sized;
+  }
+
   static bool is_group(nb::handle h) {
     return PyList_Check(h.ptr()) || PyTuple_Check(h.ptr()) || PyAnySet_Check(h.ptr());
   }
@@ -89,15 +109,22 @@ class ItemReader {
       throw Error(place_.text() + "a token's attributes are nested too deeply (do they hold themselves?)");
     const std::size_t length = name_.size();
     if (PyDict_Check(item.ptr())) {
-      for (auto [key, x] : nb::cast<nb::dict>(item)) {
+      PyObject *key = nullptr, *x = nullptr;
+      for (Py_ssize_t at = 0; PyDict_Next(item.ptr(), &at, &key, &x) != 0;) {
+        const std::string_view name = text(key, "an attribute's name");
+        if (x == Py_False && !out_.keeps_zeros()) continue;
+        if (length == 0 && PyBool_Check(x)) {  // the most frequent, without copying the name
+          out_.add_attribute(name, x == Py_True ? 1.0 : 0.0);
+          continue;
+        }
         name_.resize(length);
-        name_ += utf8(key, place_, "an attribute's name");
+        name_ += name;
         add_value(x, depth);
       }
-    } else if (is_group(item)) {
+    } else if (is_group(item) || is_sized(item)) {
       for (nb::handle x : PyAnySet_Check(item.ptr()) ? in_order(item) : nb::borrow(item)) {
         name_.resize(length);
-        name_ += utf8(x, place_, "an attribute");
+        name_ += text(x, "an attribute");
         out_.add_attribute(name_, 1.0);
       }
     } else {
@@ -108,15 +135,15 @@ class ItemReader {
 
   void add_value(nb::handle x, int depth) {
     const std::size_t length = name_.size();
-    if (PyUnicode_Check(x.ptr())) {
+    if (PyUnicode_Check(x.ptr()) || PyBytes_Check(x.ptr())) {
       name_ += ':';
-      name_ += utf8(x, place_, "a value");
+      name_ += text(x, "a value");
       out_.add_attribute(name_, 1.0);
     } else if (PyDict_Check(x.ptr()) || is_group(x)) {
       name_ += ':';
       add_item(x, depth + 1);
     } else {
-      const double number = PyFloat_AsDouble(x.ptr());
+      const double number = x.is(Py_True) ? 1.0 : x.is(Py_False) ? 0.0 : PyFloat_AsDouble(x.ptr());
       if (number == -1.0 && PyErr_Occurred()) {
         PyErr_Clear();
         throw Error(place_.text() + "the value of attribute '" + name_ +

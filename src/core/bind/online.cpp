@@ -81,6 +81,9 @@ class Online {
     check_batch(batch);
     return pass(order, [&](Order o, const Poll& poll) { return trainer_->adagrad(o, eta, decay, floor, batch, poll); });
   }
+  double mistakes() {
+    return locked([&] { return trainer_->mistakes(); });
+  }
   double perceptron(In<i64, 1> order) {
     return pass(order, [&](Order o, const Poll& poll) { return trainer_->perceptron(o, poll); });
   }
@@ -158,6 +161,7 @@ void bind(nb::module_& m, const char* name) {
       .def("gradient", &Self::gradient, "order"_a, "g"_a.noconvert())
       .def("sgd", &Self::sgd, "order"_a, "eta0"_a, "decay"_a, "rate"_a, "power"_a, "t0"_a, "batch"_a, "average"_a)
       .def("adagrad", &Self::adagrad, "order"_a, "eta"_a, "decay"_a, "floor"_a, "batch"_a)
+      .def_prop_ro("mistakes", &Self::mistakes)
       .def("perceptron", &Self::perceptron, "order"_a)
       .def("passive_aggressive", &Self::passive_aggressive, "order"_a, "type"_a, "c"_a, "error_sensitive"_a)
       .def("arow", &Self::arow, "order"_a, "variance"_a, "r"_a)

@@ -163,6 +163,7 @@ Node make_node(const nb::tuple& x) {
   Node node;
   std::size_t size = 1;
   if (kind == "leaf") {
+    require(number(2) >= 0 && number(2) <= static_cast<int>(WordForm::punctuation), kDamaged);
     node = {.kind = Node::Kind::leaf, .column = number(1), .form = static_cast<WordForm>(number(2)), .n = number(3)};
     size = 4;
   } else if (kind == "pattern") {
@@ -253,7 +254,7 @@ void bind_encoder(nb::module_& m) {
       .def(
           "learn",
           [](Self& self, const StringTable& state, const StringTable& edge) {
-            Self::Marks marks = self.learn(state, edge);
+            Self::Marks marks = unlocked([&] { return self.learn(state, edge, make_threads(1).poll); });
             return own_all(std::move(marks.state), std::move(marks.edge));
           },
           "state"_a, "edge"_a)

@@ -1,6 +1,7 @@
 #include "model/scorer.hpp"
 
 #include "chain/workspaces.hpp"
+#include "model/tables.hpp"
 
 namespace crfkit {
 
@@ -11,8 +12,15 @@ Scorer<T>::Scorer(std::shared_ptr<const Layout> layout, const double* w, const d
       state_(layout_->state_family(chain_kernels_for<T>(layout_->n_labels).lanes)),
       edge_(layout_->edge_family(chain_kernels_for<T>(layout_->n_labels).lanes)),
       weights_(*layout_, state_, edge_, constraints) {
+  set(w, threads);
+}
+
+template <class T>
+void Scorer<T>::set(const double* w, const Threads& threads) {
   weights_.set(w, threads);
   const auto fill = [&](const Family& family, std::vector<RunWeight<T>>& runs) {
+    runs.clear();
+    if (all_dense(family)) return;
     runs.reserve(family.n_weights());
     for (u32 k = 0; k < family.n_weights(); ++k) runs.push_back({T(w[family.first_weight + k]), family.column[k]});
   };

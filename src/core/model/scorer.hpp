@@ -8,11 +8,14 @@ template <class T>
 class Scorer {
  public:
   Scorer(std::shared_ptr<const Layout> layout, const double* w, const double* constraints, const Threads& threads);
+  // Other weights.
+  void set(const double* w, const Threads& threads);
   // unary [tokens][labels], start and end weights included; pairwise [edges][labels][labels], needed only if
   // per_step()
   void score(const Tokens& data, const Threads& threads, T* unary, T* pairwise) const;
   bool per_step() const { return layout_->has_edges(); }
   int n_labels() const { return layout_->n_labels; }
+  u32 size() const { return layout_->size; }
   // [labels][labels], where the transitions do not look at the input
   const std::vector<double>& pairwise() const { return weights_.pairwise; }
 

@@ -6,7 +6,7 @@ namespace crfkit {
 
 template <class T>
 Weights<T>::Weights(const Layout& layout, const Family& state, const Family& edge, const double* constraints)
-    : layout_(layout), state_(state), edge_(edge) {
+    : layout_(layout), state_(state), edge_(edge), state_full_(full_columns(state)), edge_full_(full_columns(edge)) {
   const std::size_t n = layout.n_labels;
   forbidden_.assign(n * n + 2 * n, 0.0);
   if (constraints) std::copy_n(constraints, n * n + 2 * n, forbidden_.begin());
@@ -16,10 +16,10 @@ template <class T>
 void Weights<T>::set(const double* w, const Threads& threads) {
   const i64 n = layout_.n_labels, stride = state_.width;
   state_table_.reserve(state_.dense_attr.size() * state_.width + 1);
-  fill_table(state_, w, threads, state_table_.data());
+  fill_table(state_, state_full_, w, threads, state_table_.data());
   if (layout_.has_edges()) {
     edge_table_.reserve(edge_.dense_attr.size() * edge_.width + 1);
-    fill_table(edge_, w, threads, edge_table_.data());
+    fill_table(edge_, edge_full_, w, threads, edge_table_.data());
   }
   pairwise.assign(forbidden_.begin(), forbidden_.begin() + n * n);
   for (i64 k = 0; k < n * n; ++k)

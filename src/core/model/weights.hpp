@@ -23,7 +23,8 @@ class Weights {
  private:
   const Layout& layout_;
   const Family &state_, &edge_;
-  std::vector<double> forbidden_;  // 0 or minus infinity: transitions, start, end
+  const u32 state_full_, edge_full_;  // as in tables.hpp
+  std::vector<double> forbidden_;     // 0 or minus infinity: transitions, start, end
   Buffer<T> state_table_, edge_table_, start_, end_;
 };
 

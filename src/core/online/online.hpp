@@ -107,6 +107,8 @@ class OnlineTrainer {
   virtual double sgd(Order order, const Sgd& how, const Poll& poll) = 0;
   // h += g^2, w <- w (1 - eta decay / sqrt h) - eta g / sqrt h; floor: what h is at the beginning.
   virtual double adagrad(Order order, double eta, double decay, double floor, int batch, const Poll& poll) = 0;
+  // The fractions of labels that were wrong, added up over the sequences of the last pass of one of these three.
+  virtual double mistakes() const = 0;
   virtual double perceptron(Order order, const Poll& poll) = 0;
   virtual double passive_aggressive(Order order, int type, double c, bool error_sensitive, const Poll& poll) = 0;
   virtual double arow(Order order, double variance, double r, const Poll& poll) = 0;

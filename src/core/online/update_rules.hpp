@@ -117,7 +117,7 @@ class Trainer final : public OnlineTrainer<T> {
   double adagrad(Order order, double eta, double decay, double floor, int batch, const Poll& poll) override {
     const FlushDenormals flush;
     entropy_ = 0;
-    if (square_.data() == nullptr) {
+    if (square_.data() == nullptr || last_step_.empty()) {
       square_.assign(d_.size, T(floor) + kLeast);
       last_step_.assign(d_.size, static_cast<u32>(steps_));
     }
@@ -151,6 +151,7 @@ class Trainer final : public OnlineTrainer<T> {
     return total;
   }
 
+  double mistakes() const override { return mistakes_; }
   double perceptron(Order order, const Poll& poll) override {
     begin_average();
     return each_mistake(order, poll, [&](const Mistake& found, double weight, const Delta<T>& x) {
@@ -268,6 +269,13 @@ class Trainer final : public OnlineTrainer<T> {
         throw Error("this state of training is of other data, or of another instruction set");
       if (size != 0) std::memcpy(room_in(part, count), found->second.data(), size);
     });
+    // what a pass reads together must be there together
+    const bool sag = stored_nodes_.data() != nullptr;
+    const bool whole = v_.data() != nullptr && (averaged_ <= 0 || average_.data() != nullptr) &&
+                       (!sag || (sum_.data() != nullptr && stored_pairs_.data() != nullptr && !last_moved_.empty() &&
+                                 !lipschitz_.empty())) &&
+                       (rate_.data() == nullptr) == (trail_.data() == nullptr);
+    if (!whole) throw Error("this state of training is not whole");
   }
 
   const std::vector<double>& lipschitz() override { return lipschitz_; }
@@ -400,11 +408,14 @@ class Trainer final : public OnlineTrainer<T> {
   double each_mistake(Order order, const Poll& poll, Update update) {
     const FlushDenormals flush;
     double total = 0;
+    mistakes_ = 0;
     prepare();
     for (i64 k = 0; k < order.n; ++k) {
       Delta<T>& x = delta(0);
       const Mistake found = sequence_.mistake(order.seq[k], x);
       if (found.errors > 0) {
+        const i64 s = order.seq[k];
+        mistakes_ += double(found.errors) / double(d_.offsets[s + 1] - d_.offsets[s]);
         total += update(found, sequence_.weight(order.seq[k]), x);
         prepare();
       }
@@ -628,6 +639,7 @@ class Trainer final : public OnlineTrainer<T> {
   Buffer<T> few_;  // zeros [stride]
   OnlineSequence<T, W> sequence_;
   double entropy_ = 0;           // of the last pass
+  double mistakes_ = 0;          // of the last pass
   std::deque<Delta<T>> deltas_;  // growing moves none of them
 };
 

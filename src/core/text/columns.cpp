@@ -11,8 +11,10 @@ namespace {
 bool is_blank(char c) { return c == ' ' || c == '\t'; }
 
 std::string shown(std::string_view s) {
-  constexpr std::size_t kMost = 60;
-  return "'" + std::string(s.substr(0, kMost)) + (s.size() > kMost ? "...'" : "'");
+  std::size_t most = 60;
+  if (s.size() <= most) return "'" + std::string(s) + "'";
+  while (most > 0 && (static_cast<unsigned char>(s[most]) & 0xC0) == 0x80) --most;  // no character is cut in two
+  return "'" + std::string(s.substr(0, most)) + "...'";
 }
 
 // Is this CoNLL-U id a word range (3-4) or an empty node (5.1)?

@@ -4,6 +4,7 @@
 #include <array>
 #include <bit>
 #include <cstring>
+#include <numeric>
 #include <vector>
 
 #include "text/unicode.hpp"
@@ -110,10 +111,13 @@ std::string write_cqdb(const StringTable& strings) {
     store(refs, n == 0 ? 0 : first_table + size_of(hashed));
     store(refs, n);
     std::vector<Bucket> slots(n, {0, 0});
+    std::vector<u32> open(n);  // the first slot from here on that may be free: names may be chosen to meet in one
+    std::iota(open.begin(), open.end(), 0u);
     for (const Bucket& x : table) {
       u32 k = (x.hash >> 8) % n;
-      while (slots[k].place != 0) k = (k + 1) % n;
+      while (open[k] != k) k = open[k] = open[open[k]];
       slots[k] = x;
+      open[k] = (k + 1) % n;
     }
     for (const Bucket& x : slots) {
       store(hashed, x.hash);

@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <numeric>
+#include <set>
 #include <tuple>
 
 namespace crfkit {
@@ -11,28 +12,88 @@ namespace {
 
 constexpr u32 kUnset = kNone - 1;  // a value that is not looked up yet
 
+// What a plan may have, for plans come from strangers' files too.
+constexpr int kFar = 1000;  // steps between a token and what is looked at; the last column
+constexpr std::size_t kMostNodes = 100000, kMostLeaves = 4096, kMostTemplates = 1000000;
+constexpr int kMostPieces = 1000;               // leaves of a node, counted as often as it joins them
+constexpr i64 kMostReach = 10000000;            // steps beyond the ends of a sequence, of all nodes together
+constexpr i64 kMostValues = 4000000;            // of all nodes that are held at once, unless they are learned
+constexpr std::size_t kMostReserved = 1 << 24;  // attributes that room is made for ahead of time
+constexpr u64 kTextPerByte = 32;                // bytes of all names, for each byte of the tables they are made of
+constexpr u64 kTextAnyway = u64{1} << 26;       // and whatever the tables
+
+// Looks for Ctrl-C after every million steps or so, if given a way to.
+class Watch {
+ public:
+  explicit Watch(const Poll* poll) : poll_(poll) {}
+  void spend(u64 steps) {
+    constexpr u64 kOften = 1 << 20;
+    if ((spent_ += steps) < kOften) return;
+    spent_ = 0;
+    if (poll_ != nullptr && *poll_) (*poll_)();
+  }
+
+ private:
+  const Poll* poll_;
+  u64 spent_ = 0;
+};
+
+bool far(int steps) { return steps < -kFar || steps > kFar; }
+
+std::string shown(std::string_view s) {
+  std::size_t n = std::min<std::size_t>(s.size(), 60);
+  while (n < s.size() && continues(s[n])) --n;
+  return "'" + std::string(s.substr(0, n)) + (n < s.size() ? "...'" : "'");
+}
+
+std::string place(const char* list, std::size_t k) { return std::string(list) + "[" + std::to_string(k) + "]"; }
+
+void require_at_most(std::size_t most, std::size_t n, const char* what) {
+  if (n > most)
+    throw Error(std::string("a plan may have at most ") + std::to_string(most) + " " + what + ", got " +
+                std::to_string(n));
+}
+
+// Throws unless every node names earlier ones and the limits hold; gives the number of columns that leaves look at.
+int check_plan(const std::vector<Node>& nodes, const std::vector<Template>& templates) {
+  require_at_most(kMostNodes, nodes.size(), "nodes");
+  require_at_most(kMostTemplates, templates.size(), "templates");
+  int n_columns = 0;
+  std::size_t n_leaves = 0;
+  std::vector<int> pieces(nodes.size(), 1);
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    const Node& node = nodes[i];
+    if (node.kind == Node::Kind::leaf) {
+      ++n_leaves;
+      if (node.column < 0 || node.column > kFar) throw Error(place("nodes", i) + " must look at columns 0 to 1000");
+      if (far(node.place)) throw Error(place("nodes", i) + " must name a place at most 1000 steps away");
+      n_columns = std::max(n_columns, node.column + 1);
+    } else if (node.kind == Node::Kind::join) {
+      const int before = static_cast<int>(i);
+      if (node.a < 0 || node.b < 0 || node.a >= before || node.b >= before || far(node.distance / 2))
+        throw Error(place("nodes", i) + " must join earlier nodes at most 2000 steps apart");
+      pieces[i] = pieces[node.a] + pieces[node.b];
+      if (pieces[i] > kMostPieces) throw Error(place("nodes", i) + " joins more than 1000 pieces");
+    }
+  }
+  require_at_most(kMostLeaves, n_leaves, "forms of columns");
+  for (std::size_t k = 0; k < templates.size(); ++k) {
+    const Template& t = templates[k];
+    if (t.node < 0 || t.node >= std::ssize(nodes) || far(t.offset))
+      throw Error(place("templates", k) + " must name a node at most 1000 steps away");
+  }
+  return n_columns;
+}
+
 }  // namespace
 
 TemplateEncoder::TemplateEncoder(std::vector<Node> nodes, std::vector<Template> templates, Padding pad)
     : nodes_(std::move(nodes)), templates_(std::move(templates)), pad_(pad) {
-  constexpr int kFar = 1000;
-  const auto far = [](int steps) { return steps < -kFar || steps > kFar; };
+  n_columns_ = check_plan(nodes_, templates_);
+  for (Node& node : nodes_)
+    if (node.command == Node::Command::test || node.command == Node::Command::match)
+      node.matcher = std::make_shared<const Regex>(node.regex);
   const int n = n_nodes();
-  for (int i = 0; i < n; ++i) {
-    Node& node = nodes_[i];
-    if (node.kind == Node::Kind::leaf) {
-      if (node.column < 0 || node.column > kFar) throw Error("a template may look at columns 0 to 1000");
-      if (far(node.place)) throw Error("a template must name a place at most 1000 steps away");
-      n_columns_ = std::max(n_columns_, node.column + 1);
-      if (node.command == Node::Command::test || node.command == Node::Command::match)
-        node.matcher = std::make_shared<const Regex>(node.regex);
-    } else if (node.kind == Node::Kind::join) {
-      if (node.a < 0 || node.b < 0 || node.a >= i || node.b >= i || far(node.distance / 2))
-        throw Error("a join must name earlier nodes at most 2000 steps away");
-    }
-  }
-  for (const Template& t : templates_)
-    if (t.node < 0 || t.node >= n || far(t.offset)) throw Error("a template must name a node at most 1000 steps away");
   share_tables();
   low_.assign(n, 0);
   high_.assign(n, 0);
@@ -52,8 +113,13 @@ TemplateEncoder::TemplateEncoder(std::vector<Node> nodes, std::vector<Template> 
     }
     class_of_.push_back(known[key]);
   }
+  i64 reach = 0;
   for (int i = n - 1; i >= 0; --i) {
     if (!needed[i]) need(i, 0, 0);
+    if (far(low_[i]) || far(high_[i]))
+      throw Error(place("nodes", i) + " is looked at more than 1000 steps away from the token");
+    reach += high_[i] - low_[i];
+    if (reach > kMostReach) throw Error(place("nodes", i) + " and those after it are looked at over too many steps");
     if (nodes_[i].kind != Node::Kind::join) continue;
     need(nodes_[i].a, low_[i], high_[i]);
     need(nodes_[i].b, low_[i] + nodes_[i].distance, high_[i] + nodes_[i].distance);
@@ -76,7 +142,7 @@ void TemplateEncoder::share_tables() {
   same_.resize(n);
   std::iota(same_.begin(), same_.end(), 0);
   const auto root = [&](int i) {
-    while (same_[i] != i) i = same_[i];
+    while (same_[i] != i) i = same_[i] = same_[same_[i]];
     return i;
   };
   const std::function<void(int, int)> unite = [&](int i, int j) {
@@ -96,8 +162,11 @@ void TemplateEncoder::share_tables() {
     same_[std::max(i, j)] = std::min(i, j);
   };
   std::map<std::tuple<std::string, std::string, bool>, int> first;
-  for (const Template& t : templates_)
-    unite(first.try_emplace({t.prefix, t.suffix, t.edge}, t.node).first->second, t.node);
+  std::set<std::pair<int, int>> done;
+  for (const Template& t : templates_) {
+    const int other = first.try_emplace({t.prefix, t.suffix, t.edge}, t.node).first->second;
+    if (done.emplace(other, t.node).second) unite(other, t.node);
+  }
   table_of_.assign(n, -1);
   for (int i = 0; i < n; ++i) {
     same_[i] = root(i);
@@ -186,20 +255,25 @@ u32 TemplateEncoder::leaf_value(int node, std::string_view s, bool grow) {
 // The value of every string that stands in a leaf's column; numbered in the order of the tokens, whatever the threads.
 TemplateEncoder::LeafMaps TemplateEncoder::map_leaves(const ColumnView& data, bool grow, const Threads& threads) {
   LeafMaps maps(vocabulary_.strings.size());
-  parallel_for(std::ssize(maps), threads.count, threads.poll, [&](i64 table, int) {
+  parallel_for(std::ssize(maps), threads.count, threads.poll, [&](i64 table, int thread) {
+    Watch watch(thread == 0 ? &threads.poll : nullptr);
     std::vector<u32>& map = maps[table];
     map.assign(data.strings->size(), kUnset);
     for (int node = 0; node < n_nodes(); ++node) {
       if (nodes_[node].kind != Node::Kind::leaf || table_of_[node] != table) continue;
       const u32* id = data.ids + nodes_[node].column;
-      for (i64 t = 0; t < data.n_tokens(); ++t, id += data.n_columns)
-        if (map[*id] == kUnset) map[*id] = leaf_value(node, (*data.strings)[*id], grow);
+      for (i64 t = 0; t < data.n_tokens(); ++t, id += data.n_columns) {
+        if (map[*id] != kUnset) continue;
+        const std::string_view string = (*data.strings)[*id];
+        map[*id] = leaf_value(node, string, grow);
+        watch.spend(string.size());
+      }
     }
   });
   return maps;
 }
 
-// values[node][k]: its value k steps after low_[node], counted from the first token
+// values[node][k]: its value k steps after low_[node], counted from the first token of a stretch
 struct TemplateEncoder::Scratch {
   std::vector<std::vector<u32>> values;
   std::vector<std::vector<u32>> pads[2];  // of each node: its value n steps before the first, after the last token
@@ -213,12 +287,13 @@ u32 TemplateEncoder::pad_value(int node, i64 far, bool before, bool grow) {
   return grow ? table.add(mark) : table.find(mark);
 }
 
-void TemplateEncoder::run_nodes(const ColumnView& data, const LeafMaps& leaves, i64 seq, bool grow, Scratch& scratch) {
-  const i64 begin = data.offsets[seq], length = data.offsets[seq + 1] - begin;
+void TemplateEncoder::run_nodes(const ColumnView& data, const LeafMaps& leaves, const Stretch& at, bool grow,
+                                Scratch& scratch) {
+  const i64 begin = data.offsets[at.seq], length = data.offsets[at.seq + 1] - begin;
   for (int i = 0; i < n_nodes(); ++i) {
     const Node& x = nodes_[i];
     std::vector<u32>& out = scratch.values[i];
-    const i64 low = low_[i], n = length + high_[i] - low;
+    const i64 low = low_[i] + at.from, n = at.to + high_[i] - low;
     out.assign(n, kNone);
     if (x.kind == Node::Kind::always) {
       std::fill(out.begin(), out.end(), 0u);
@@ -242,8 +317,8 @@ void TemplateEncoder::run_nodes(const ColumnView& data, const LeafMaps& leaves, 
       }
     } else {
       PairTable& pairs = vocabulary_.pairs[table_of_[i]];
-      const u32* a = scratch.values[x.a].data() + (low - low_[x.a]);
-      const u32* b = scratch.values[x.b].data() + (low + x.distance - low_[x.b]);
+      const u32* a = scratch.values[x.a].data() + (low_[i] - low_[x.a]);
+      const u32* b = scratch.values[x.b].data() + (low_[i] + x.distance - low_[x.b]);
       for (i64 k = 0; k < n; ++k) pairs.prefetch(a[k], b[k]);
       for (i64 k = 0; k < n; ++k)
         if (a[k] != kNone && b[k] != kNone) out[k] = grow ? pairs.add(a[k], b[k]) : pairs.find(a[k], b[k]);
@@ -252,14 +327,16 @@ void TemplateEncoder::run_nodes(const ColumnView& data, const LeafMaps& leaves, 
 }
 
 void TemplateEncoder::encode_range(const ColumnView& data, const LeafMaps& leaves, i64 begin, i64 end, bool grow,
-                                   Attributes& state, Attributes& edge) {
+                                   const Poll* poll, Attributes& state, Attributes& edge) {
   Scratch scratch;
   for (auto* x : {&scratch.values, &scratch.pads[0], &scratch.pads[1]}) x->resize(nodes_.size());
   const i64 tokens = data.offsets[end] - data.offsets[begin];
   state.ptr.reserve(state.ptr.size() + tokens);
-  state.attr.reserve(state.attr.size() + tokens * templates_.size());
+  state.attr.reserve(state.attr.size() + std::min(tokens * templates_.size(), kMostReserved));
   std::vector<std::size_t> kinds[2];  // the templates of tokens, those of transitions
   for (std::size_t k = 0; k < templates_.size(); ++k) kinds[templates_[k].edge].push_back(k);
+  std::vector<std::vector<std::size_t>> members(grow ? classes_.size() : 0);  // the templates of each class
+  for (std::size_t k = 0; grow && k < templates_.size(); ++k) members[class_of_[k]].push_back(k);
   struct Look {
     const u32* value;  // of the template at each token
     const u32* known;  // attribute of each value
@@ -267,35 +344,42 @@ void TemplateEncoder::encode_range(const ColumnView& data, const LeafMaps& leave
   };
   std::vector<Look> looks(templates_.size());
   std::vector<u32> found(templates_.size() + 1);
-  for (i64 seq = begin; seq < end; ++seq) {
-    run_nodes(data, leaves, seq, grow, scratch);
-    const auto look = [&](std::size_t k) {
-      const std::vector<u32>& known = vocabulary_.attribute[class_of_[k]];
-      const u32* value = scratch.values[templates_[k].node].data() + templates_[k].offset - low_[templates_[k].node];
-      looks[k] = {value, known.data(), known.size()};
-    };
-    for (std::size_t k = 0; k < templates_.size(); ++k) look(k);
-    const i64 length = data.offsets[seq + 1] - data.offsets[seq];
-    const auto add = [&](const std::vector<std::size_t>& templates, i64 t, Attributes& out) {
-      u32 n = 0;
-      for (std::size_t k : templates) {
-        const u32 value = looks[k].value[t];
-        u32 attribute = value < looks[k].size ? looks[k].known[value] : kNone;
-        if (attribute == kNone && grow && value != kNone) {
-          attribute = add_attribute(class_of_[k], value);
-          for (std::size_t q : templates) look(q);  // tables may have moved
-        }
-        found[n] = attribute;
-        n += attribute != kNone;
+  const auto look = [&](std::size_t k) {
+    const std::vector<u32>& known = vocabulary_.attribute[class_of_[k]];
+    const u32* value = scratch.values[templates_[k].node].data() + templates_[k].offset - low_[templates_[k].node];
+    looks[k] = {value, known.data(), known.size()};
+  };
+  const auto add = [&](const std::vector<std::size_t>& templates, i64 t, Attributes& out) {
+    u32 n = 0;
+    for (std::size_t k : templates) {
+      const u32 value = looks[k].value[t];
+      u32 attribute = value < looks[k].size ? looks[k].known[value] : kNone;
+      if (attribute == kNone && grow && value != kNone) {
+        attribute = add_attribute(class_of_[k], value);
+        for (std::size_t q : members[class_of_[k]]) look(q);  // their table may have moved
       }
-      out.attr.insert(out.attr.end(), found.begin(), found.begin() + n);
-      out.ptr.push_back(std::ssize(out.attr));
-    };
-    for (i64 t = 0; t < length; ++t) add(kinds[0], t, state);
-    if (kinds[1].empty()) continue;
-    for (i64 t = 0; t < length; ++t) {
-      if (t > 0) add(kinds[1], t, edge);
-      else edge.ptr.push_back(std::ssize(edge.attr));  // no transition leads into the first token
+      found[n] = attribute;
+      n += attribute != kNone;
+    }
+    out.attr.insert(out.attr.end(), found.begin(), found.begin() + n);
+    out.ptr.push_back(std::ssize(out.attr));
+  };
+  Watch watch(poll);
+  const i64 most = std::max<i64>(1, kMostValues / std::max(1, n_nodes()));
+  for (i64 seq = begin; seq < end; ++seq) {
+    const i64 length = data.offsets[seq + 1] - data.offsets[seq];
+    const i64 step = grow ? length : most;
+    for (i64 from = 0; from < length; from += step) {
+      const i64 to = std::min(length, from + step);
+      run_nodes(data, leaves, {seq, from, to}, grow, scratch);
+      watch.spend((to - from) * nodes_.size());
+      for (std::size_t k = 0; k < templates_.size(); ++k) look(k);
+      for (i64 t = from; t < to; ++t) add(kinds[0], t - from, state);
+      if (kinds[1].empty()) continue;
+      for (i64 t = from; t < to; ++t) {
+        if (t > 0) add(kinds[1], t - from, edge);
+        else edge.ptr.push_back(std::ssize(edge.attr));  // no transition leads into the first token
+      }
     }
   }
 }
@@ -305,15 +389,17 @@ void TemplateEncoder::encode(const ColumnView& data, bool grow, const Threads& t
   if (data.n_tokens() > 0 && data.n_columns < n_columns_)
     throw Error("the templates look at column " + std::to_string(n_columns_ - 1) + ", the data has only columns 0 to " +
                 std::to_string(data.n_columns - 1));
+  if (grow) know_names();
   const LeafMaps leaves = map_leaves(data, grow, threads);
   const i64 n_seq = data.n_seq;
   if (grow || threads.count == 1) {
-    encode_range(data, leaves, 0, n_seq, grow, state, edge);
+    encode_range(data, leaves, 0, n_seq, grow, &threads.poll, state, edge);
   } else {
     const i64 n_tasks = std::min<i64>(n_seq, 4 * threads.count);
     std::vector<Attributes> states(n_tasks), edges(n_tasks);
-    parallel_for(n_tasks, threads.count, threads.poll, [&](i64 k, int) {
-      encode_range(data, leaves, n_seq * k / n_tasks, n_seq * (k + 1) / n_tasks, false, states[k], edges[k]);
+    parallel_for(n_tasks, threads.count, threads.poll, [&](i64 k, int thread) {
+      encode_range(data, leaves, n_seq * k / n_tasks, n_seq * (k + 1) / n_tasks, false,
+                   thread == 0 ? &threads.poll : nullptr, states[k], edges[k]);
     });
     const auto join = [](std::vector<Attributes>& parts, Attributes& out) {
       std::size_t tokens = 1, attributes = 0;
@@ -344,64 +430,135 @@ u32 TemplateEncoder::value_of(int node, const std::vector<std::string_view>& pie
   return vocabulary_.pairs[table_of_[node]].add(a, b);
 }
 
-TemplateEncoder::Marks TemplateEncoder::learn(const StringTable& state, const StringTable& edge) {
+namespace {
+
+// All ways to read a text as pieces with given texts between them. A table says first from where the rest can be read,
+// so that nothing is tried in vain.
+class Readings {
+ public:
+  static constexpr std::size_t kMostCells = std::size_t{1} << 26;
+  struct Piece {
+    bool may_be_empty;
+    std::string between;  // this one and the next
+  };
+  std::vector<Piece> pieces;
+
+  // The steps that a text of this size takes.
+  u64 cost(std::size_t size) const {
+    u64 cells = 1;
+    for (std::size_t k = 0; k + 1 < pieces.size(); ++k) cells += (size + 1) * (1 + pieces[k].between.size() / 16);
+    return cells;
+  }
+
+  // Calls f(the pieces' texts) for each.
+  void each(std::string_view text, FunctionRef<void(const std::vector<std::string_view>&)> f) {
+    if ((pieces.size() - 1) * (text.size() + 1) > kMostCells)
+      throw Error("a name of " + std::to_string(text.size()) + " bytes is too long to be read as " +
+                  std::to_string(pieces.size()) + " pieces");
+    text_ = text;
+    next_.assign((pieces.size() - 1) * (text.size() + 1), kNone);
+    for (std::size_t k = pieces.size() - 1; k-- > 0;) {
+      const std::string& between = pieces[k].between;
+      for (std::size_t at = text.size() + 1; at-- > 0;) {
+        const bool good = text.substr(at).starts_with(between) && !(at < text.size() && continues(text[at])) &&
+                          readable(k + 1, at + between.size());
+        if (good) cell(k, at) = static_cast<u32>(at);
+        else if (at < text.size()) cell(k, at) = cell(k, at + 1);
+      }
+    }
+    texts_.resize(pieces.size());
+    if (readable(0, 0)) split(0, 0, f);
+  }
+
+ private:
+  // where the text between piece k and the next stands first, from this place on, if the rest can be read after it
+  u32& cell(std::size_t k, std::size_t at) { return next_[k * (text_.size() + 1) + at]; }
+  u32 next(std::size_t k, std::size_t at) { return at <= text_.size() ? cell(k, at) : kNone; }
+  bool readable(std::size_t k, std::size_t from) {
+    const std::size_t least = from + !pieces[k].may_be_empty;
+    return k + 1 == pieces.size() ? least <= text_.size() : next(k, least) != kNone;
+  }
+  void split(std::size_t k, std::size_t from, FunctionRef<void(const std::vector<std::string_view>&)> f) {
+    if (k + 1 == pieces.size()) {
+      texts_[k] = text_.substr(from);
+      return f(texts_);
+    }
+    for (u32 at = next(k, from + !pieces[k].may_be_empty); at != kNone; at = next(k, at + std::size_t{1})) {
+      texts_[k] = text_.substr(from, at - from);
+      split(k + 1, at + pieces[k].between.size(), f);
+    }
+  }
+
+  std::string_view text_;
+  std::vector<u32> next_;  // [pieces - 1][bytes + 1]
+  std::vector<std::string_view> texts_;
+};
+
+// What reading names may cost in all: steps, and pieces that are found.
+class Budget {
+ public:
+  Budget(u64 bytes, const Poll& poll)
+      : steps_((u64{1} << 30) + 16 * bytes), pieces_((u64{1} << 23) + 2 * bytes), watch_(&poll) {}
+  void spend(u64 steps, u64 pieces = 0) {
+    if (steps > steps_ || pieces > pieces_) throw Error("the templates can be read out of the names in too many ways");
+    watch_.spend(steps);
+    steps_ -= steps;
+    pieces_ -= pieces;
+  }
+
+ private:
+  u64 steps_, pieces_;
+  Watch watch_;
+};
+
+}  // namespace
+
+TemplateEncoder::Marks TemplateEncoder::learn(const StringTable& state, const StringTable& edge, const Poll& poll) {
   constexpr int kMostReadings = 4096;
   Marks marks{std::vector<u8>(state.size(), 0), std::vector<u8>(edge.size(), 0)};
   n_attributes_[0] = state.size();
   n_attributes_[1] = edge.size();
+  Budget budget(state.bytes().size() + edge.bytes().size(), poll);
   for (int c = 0; c < n_classes(); ++c) {
     const Class& cls = classes_[c];
-    std::vector<int> leaves;
-    std::vector<std::string> between;
+    Readings readings;
     const std::function<void(int)> collect = [&](int node) {
       const Node& x = nodes_[node];
       if (x.kind == Node::Kind::join) {
         collect(x.a);
-        between.push_back(x.between);
+        readings.pieces.back().between = x.between;
         collect(x.b);
       } else {
-        leaves.push_back(node);
+        readings.pieces.push_back({x.command != Node::Command::none, ""});
       }
     };
     collect(cls.node);
+    const bool mark = nodes_[cls.node].kind != Node::Kind::leaf && nodes_[cls.node].kind != Node::Kind::join;
     const StringTable& names = cls.edge ? edge : state;
-    std::vector<std::string_view> pieces(leaves.size());
     for (u32 id = 0; id < names.size(); ++id) {
+      budget.spend(1);
       std::string_view text = names[id];
       if (text.size() < cls.prefix.size() + cls.suffix.size() || !text.starts_with(cls.prefix) ||
           !text.ends_with(cls.suffix))
         continue;
       text = text.substr(cls.prefix.size(), text.size() - cls.prefix.size() - cls.suffix.size());
-      int readings = 0;
-      const auto add = [&] {
-        if (++readings > kMostReadings)
-          throw Error("the name '" + std::string(names[id]) + "' can be read in too many ways");
+      int count = 0;
+      const auto add = [&](const std::vector<std::string_view>& pieces) {
+        if (++count > kMostReadings) throw Error("the name " + shown(names[id]) + " can be read in too many ways");
+        budget.spend(pieces.size(), pieces.size());
         std::size_t next = 0;
         attribute_of(c, value_of(cls.node, pieces, next)) = id;
         (cls.edge ? marks.edge : marks.state)[id] = 1;
       };
-      const std::function<void(std::size_t, std::string_view)> split = [&](std::size_t k, std::string_view rest) {
-        if (nodes_[leaves[k]].kind != Node::Kind::leaf) {
-          if (rest.empty()) add();
-          return;
-        }
-        const bool may_be_empty = nodes_[leaves[k]].command != Node::Command::none;
-        if (k + 1 == leaves.size()) {
-          pieces[k] = rest;
-          if (may_be_empty || !rest.empty()) add();
-          return;
-        }
-        for (std::size_t at = may_be_empty ? 0 : 1; at <= rest.size(); ++at) {
-          at = rest.find(between[k], at);
-          if (at == std::string_view::npos) break;
-          if (at < rest.size() && continues(rest[at])) continue;
-          pieces[k] = rest.substr(0, at);
-          split(k + 1, rest.substr(at + between[k].size()));
-        }
-      };
-      split(0, text);
+      if (!mark) {
+        budget.spend(readings.cost(text.size()));
+        readings.each(text, add);
+      } else if (text.empty()) {
+        add({});
+      }
     }
   }
+  names_known_ = false;
   return marks;
 }
 
@@ -420,7 +577,50 @@ void TemplateEncoder::each_attribute(F f) const {
       if (vocabulary_.attribute[c][v] != kNone) f(c, v, vocabulary_.attribute[c][v]);
 }
 
+// Throws if the names of all attributes would take more memory than tables of this size account for.
+void TemplateEncoder::check_text() const {
+  u64 tables = 0, total = 0;
+  for (const StringTable& x : vocabulary_.strings) tables += x.bytes().size() + 8 * x.ends().size();
+  for (const PairTable& x : vocabulary_.pairs) tables += u64{8} * x.size();
+  for (const auto& x : vocabulary_.attribute) tables += 4 * x.size();
+  const u64 most = kTextAnyway + kTextPerByte * tables;
+  std::vector<std::vector<u64>> size(nodes_.size());  // [nodes][values]: bytes of each value's text
+  for (int i = 0; i < n_nodes(); ++i) {
+    const Node& x = nodes_[i];
+    if (same_[i] != i) continue;
+    size[i].assign(n_values(i), 0);
+    for (u32 v = 0; v < size[i].size() && x.kind == Node::Kind::leaf; ++v)
+      size[i][v] = vocabulary_.strings[table_of_[i]][v].size();
+    if (x.kind != Node::Kind::join) continue;
+    const PairTable& pairs = vocabulary_.pairs[table_of_[i]];
+    for (u32 v = 0; v < size[i].size(); ++v)
+      size[i][v] = size[same_[x.a]][pairs.first(v)] + x.between.size() + size[same_[x.b]][pairs.second(v)];
+  }
+  each_attribute([&](int c, u32 v, u32) {
+    total += classes_[c].prefix.size() + size[same_[classes_[c].node]][v] + classes_[c].suffix.size();
+    if (total > most)
+      throw Error("the names of the attributes take more than " + std::to_string(most) +
+                  " bytes: its templates repeat long texts too often");
+  });
+}
+
+// What add_attribute needs to know of attributes that did not come from it.
+void TemplateEncoder::know_names() {
+  if (names_known_) return;
+  names_known_ = true;
+  if (by_name_.empty()) return;
+  check_text();
+  each_attribute([&](int c, u32 v, u32 a) {
+    const Class& cls = classes_[c];
+    if (cls.same_text < 0) return;
+    std::string value;
+    append_value(value, cls.node, v);
+    if (by_name_[cls.same_text].add(value) == named_[cls.same_text].size()) named_[cls.same_text].push_back(a);
+  });
+}
+
 std::vector<std::string> TemplateEncoder::names(bool edge) const {
+  check_text();
   std::vector<std::string> out(n_attributes_[edge]);
   each_attribute([&](int c, u32 v, u32 a) {
     if (classes_[c].edge == edge) out[a] = text(classes_[c], v);
@@ -484,6 +684,15 @@ void TemplateEncoder::restore(Vocabulary vocabulary, u32 n_state, u32 n_edge) {
   if (vocabulary.strings.size() != vocabulary_.strings.size() || vocabulary.pairs.size() != vocabulary_.pairs.size() ||
       vocabulary.attribute.size() != classes_.size())
     fail();
+  const u32 n_attributes[2] = {n_state, n_edge};
+  for (const bool edge : {false, true}) {
+    std::size_t most = 0;
+    for (int c = 0; c < n_classes(); ++c)
+      if (classes_[c].edge == edge) most += vocabulary.attribute[c].size();
+    if (n_attributes[edge] > most)
+      throw Error("n_attributes is " + std::to_string(n_attributes[edge]) + ", but the vocabulary has at most " +
+                  std::to_string(most));
+  }
   vocabulary_ = std::move(vocabulary);
   n_attributes_[0] = n_state;
   n_attributes_[1] = n_edge;
@@ -495,15 +704,12 @@ void TemplateEncoder::restore(Vocabulary vocabulary, u32 n_state, u32 n_edge) {
   }
   for (StringTable& table : by_name_) table = StringTable();
   for (auto& named : named_) named.clear();
+  names_known_ = false;
   std::vector<u8> used[2] = {std::vector<u8>(n_state, 0), std::vector<u8>(n_edge, 0)};
   each_attribute([&](int c, u32 v, u32 a) {
     const Class& cls = classes_[c];
     if (v >= n_values(cls.node) || a >= n_attributes_[cls.edge]) fail();
     used[cls.edge][a] = 1;
-    if (cls.same_text < 0) return;
-    std::string value;
-    append_value(value, cls.node, v);
-    if (by_name_[cls.same_text].add(value) == named_[cls.same_text].size()) named_[cls.same_text].push_back(a);
   });
   for (int c = 0; c < n_classes(); ++c) {
     auto& of_value = vocabulary_.attribute[c];

@@ -73,7 +73,7 @@ class TemplateEncoder {
   struct Marks {
     std::vector<u8> state, edge;
   };
-  Marks learn(const StringTable& state, const StringTable& edge);
+  Marks learn(const StringTable& state, const StringTable& edge, const Poll& poll);
 
   // What encode learned, as flat tables: for every leaf its strings, for every join its pairs, for every class
   // its attributes by value.
@@ -94,6 +94,9 @@ class TemplateEncoder {
     int same_text = -1;  // number of the group of classes with the same text but other nodes, or -1
   };
   struct Scratch;
+  struct Stretch {
+    i64 seq, from, to;  // tokens of a sequence
+  };
   using LeafMaps = std::vector<std::vector<u32>>;  // [leaves][strings of the data] -> value
 
   int n_nodes() const { return static_cast<int>(nodes_.size()); }
@@ -105,14 +108,16 @@ class TemplateEncoder {
   u32& attribute_of(int cls, u32 value);
   u32 n_values(int node) const;
   void append_value(std::string& out, int node, u32 value) const;
+  void check_text() const;
+  void know_names();
   u32 add_attribute(int cls, u32 value);
   u32 value_of(int node, const std::vector<std::string_view>& pieces, std::size_t& next);
   u32 leaf_value(int node, std::string_view s, bool grow);
   LeafMaps map_leaves(const ColumnView& data, bool grow, const Threads& threads);
   u32 pad_value(int node, i64 far, bool before, bool grow);
-  void run_nodes(const ColumnView& data, const LeafMaps& leaves, i64 seq, bool grow, Scratch& scratch);
-  void encode_range(const ColumnView& data, const LeafMaps& leaves, i64 begin, i64 end, bool grow, Attributes& state,
-                    Attributes& edge);
+  void run_nodes(const ColumnView& data, const LeafMaps& leaves, const Stretch& at, bool grow, Scratch& scratch);
+  void encode_range(const ColumnView& data, const LeafMaps& leaves, i64 begin, i64 end, bool grow, const Poll* poll,
+                    Attributes& state, Attributes& edge);
 
   std::vector<Node> nodes_;
   std::vector<Template> templates_;
@@ -125,6 +130,7 @@ class TemplateEncoder {
   std::vector<int> class_of_;         // template -> class
   std::vector<StringTable> by_name_;  // per group of same text: names seen, and their attributes
   std::vector<std::vector<u32>> named_;
+  bool names_known_ = true;  // whether these two have all attributes
   Vocabulary vocabulary_;
   u32 n_attributes_[2] = {0, 0};
 };

@@ -3,18 +3,35 @@
 #include <algorithm>
 #include <charconv>
 #include <cstring>
+#include <version>
+
+#if !defined(__cpp_lib_to_chars)
+#include <xlocale.h>
+#endif
 
 #include "text/unicode.hpp"
 
 namespace crfkit {
 namespace {
 
+// Whether the whole text is a number.
+bool parse(std::string_view s, double& x) {
+#if defined(__cpp_lib_to_chars)
+  const auto [rest, error] = std::from_chars(s.data(), s.data() + s.size(), x);
+  return error == std::errc() && rest == s.data() + s.size();
+#else  // Apple's library has from_chars for integers only
+  if (s.empty() || s[0] == '+' || s.find_first_not_of("0123456789.eE+-") != s.npos) return false;
+  const std::string text(s);
+  char* rest = nullptr;
+  x = strtod_l(text.c_str(), &rest, nullptr);
+  return rest == text.c_str() + text.size();
+#endif
+}
+
 // what, name: whose number it is, for messages
 double number(std::string_view s, double least, i64 line, const char* what, const std::string& name) {
   double x = 0;
-  const char *begin = s.data() + s.starts_with('+'), *end = s.data() + s.size();
-  const auto [rest, error] = std::from_chars(begin, end, x);
-  if (error == std::errc() && rest == end && x >= least && x <= kLargestValue) return x;
+  if (parse(s.substr(s.starts_with('+')), x) && x >= least && x <= kLargestValue) return x;
   const std::string whose = name.empty() ? what : std::string(what) + " '" + name + "'";
   throw LineError(
       line, whose + " must be a number from " + (least < 0 ? "-1e10" : "0") + " to 1e10, got '" + std::string(s) + "'");

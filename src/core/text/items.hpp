@@ -31,6 +31,7 @@ class ItemBuilder {
     attr.push_back(id);
     if (!value.empty() || x != 1.0) value.push_back(x);
   }
+  bool keeps_zeros() const { return keep_zeros_; }
   void end_token() { ptr.push_back(std::ssize(attr)); }
   void end_sequence(bool keep_empty = false) {
     const i64 tokens = std::ssize(ptr) - 1;

@@ -8,23 +8,28 @@
 
 namespace crfkit {
 
+// Two numbers drawn when the process starts: nobody can choose strings, or pairs in a model file, that meet in the same
+// slots. Only where things lie in memory depends on them, never a result.
+struct HashSeed {
+  u64 first, second;
+};
+extern const HashSeed kHashSeed;
+
+// Mixes 64 bits with the seed: the two halves of their product of 128.
 inline u64 mix(u64 x) {
-  x ^= x >> 32;
-  x *= 0xd6e8feb86659fd93ull;
-  x ^= x >> 32;
-  x *= 0xd6e8feb86659fd93ull;
-  return x ^ (x >> 32);
+  __extension__ using u128 = unsigned __int128;
+  const u128 product = static_cast<u128>(x ^ kHashSeed.first) * kHashSeed.second;
+  return static_cast<u64>(product) ^ static_cast<u64>(product >> 64);
 }
 
 inline u64 hash_bytes(std::string_view s) {
-  u64 h = 0x9e3779b97f4a7c15ull ^ s.size();
+  u64 h = s.size();
   const char* p = s.data();
   std::size_t n = s.size();
   for (; n >= 8; p += 8, n -= 8) {
     u64 x;
     std::memcpy(&x, p, 8);
-    h = (h ^ x) * 0x9fb21c651e98df25ull;
-    h ^= h >> 35;
+    h = mix(h ^ x);
   }
   u64 tail = 0;
   std::memcpy(&tail, p, n);

@@ -44,7 +44,7 @@ class BlockObjective {
   }
 
   // A job at w that adds to value and g; ends_only: as in GradientSum.
-  LossJob<T> start(const double* w, double* value, double* g, bool ends_only, int threads) {
+  LossJob<T> start(const double* w, double* value, double* g, bool ends_only, const Threads& threads) {
     LossJob<T> job{weights_.view()};
     job.w = w;
     job.offsets = offsets_.data();
@@ -52,17 +52,19 @@ class BlockObjective {
     job.value = value;
     job.g = g;
     sum_.start(threads, ends_only, job);
-    if (std::ssize(workspaces_) < threads) workspaces_.resize(threads);
+    if (std::ssize(workspaces_) < threads.count) workspaces_.resize(threads.count);
     return job;
   }
   Workspace& workspace(int thread) {
     if (!workspaces_[thread]) workspaces_[thread] = kernels_.workspace();
     return *workspaces_[thread];
   }
-  // Runs body(task, workspace) for all tasks and adds their gradients to g.
-  void add_up(i64 n_tasks, const Threads& threads, double* g, FunctionRef<void(i64, Workspace&)> body) {
+  // Runs body(task, workspace) for all tasks and adds their gradients to g; penalty: as in GradientSum.
+  using Penalty = typename GradientSum<T>::Penalty;
+  void add_up(i64 n_tasks, const Threads& threads, double* g, FunctionRef<void(i64, Workspace&)> body,
+              const Penalty& penalty = {}) {
     sum_.run(n_tasks, threads, [&](i64 task, int thread) { body(task, workspace(thread)); });
-    sum_.collect(threads, g);
+    sum_.collect(threads, penalty, g);
   }
   // Adds the Hessian of the first n blocks at w, times v, to out; known(b): the labels that a block may have, or null.
   void add_hessian_product(const double* w, const double* v, i64 n, FunctionRef<const u64*(i64)> known, double* out,
@@ -75,7 +77,7 @@ class BlockObjective {
     Buffer<T> scored, scored_t;
     weights_.transitions.weigh(tangent.pairwise, 0.0, scored, scored_t);
     double value = 0;
-    LossJob<T> job = start(w, &value, out, false, threads.count);
+    LossJob<T> job = start(w, &value, out, false, threads);
     job.scored = scored.data();
     job.scored_t = scored_t.data();
     job.tangent = &view;

@@ -3,18 +3,37 @@
 #include "model/tables.hpp"
 
 namespace crfkit {
+namespace {
 
 template <class T>
-void GradientSum<T>::start(int threads, bool ends_only, LossJob<T>& job) {
+void clear_table(const Family& family, const Threads& threads, Buffer<T>& table) {
+  const i64 size = std::ssize(family.dense_attr) * family.width;
+  table.reserve(size + 1);
+  parallel_blocks(size, i64{1} << 16, threads, [&](i64 a, i64 b, int) { std::fill(&table[a], &table[b], T(0)); });
+}
+
+}  // namespace
+
+template <class T>
+GradientSum<T>::GradientSum(const Layout& layout, const Family& state, const Family& edge)
+    : layout_(layout),
+      state_(state),
+      edge_(edge),
+      state_full_(full_columns(state)),
+      edge_full_(full_columns(edge)),
+      own_states_(all_dense(state)) {}
+
+template <class T>
+void GradientSum<T>::start(const Threads& threads, bool ends_only, LossJob<T>& job) {
   const i64 n = layout_.n_labels;
   start_.assign(n, 0.0);
   end_.assign(n, 0.0);
   pairs_.assign(ends_only ? 0 : n * n, 0.0);
   if (!ends_only) {
-    state_table_.assign(state_.dense_attr.size() * state_.width, T(0));
-    edge_table_.assign(edge_.dense_attr.size() * edge_.width, T(0));
+    clear_table(state_, threads, state_table_);
+    clear_table(edge_, threads, edge_table_);
   }
-  turns_ = std::make_unique<Turns>(threads == 1 ? 1 : 2 * threads);
+  turns_ = std::make_unique<Turns>(threads.count == 1 ? 1 : 2 * threads.count);
   job.state_gradient = state_table_.data();
   job.edge_gradient = edge_table_.data();
   job.pair_gradient = pairs_.data();
@@ -36,11 +55,12 @@ void GradientSum<T>::run(i64 n_tasks, const Threads& threads, FunctionRef<void(i
 }
 
 template <class T>
-void GradientSum<T>::collect(const Threads& threads, double* g) const {
+void GradientSum<T>::collect(const Threads& threads, const Penalty& penalty, double* g) const {
   const i64 n = layout_.n_labels;
   if (!pairs_.empty()) {
-    collect_table(state_, state_table_.data(), threads, g);
-    collect_table(edge_, edge_table_.data(), threads, g);
+    collect_table(state_, state_full_, state_table_.data(), own_states() ? penalty.w : nullptr, 2 * penalty.c2, threads,
+                  g);
+    collect_table(edge_, edge_full_, edge_table_.data(), nullptr, 0.0, threads, g);
     for (i64 k = 0; k < n * n; ++k)
       if (layout_.transition[k] >= 0) g[layout_.transition[k]] += pairs_[k];
   }

@@ -40,7 +40,7 @@ CRFKIT_EACH_TYPE(CRFKIT_DEFINE)
 #undef CRFKIT_DEFINE
 
 const VectorKernels& vector_kernels() {
-  static const VectorKernels table = {dot_of<double, double>, dot_of<float, float>, dot_of<float, double>, add_rows_to};
+  static const VectorKernels table = {dot_of<double, double>, dot_of<float, float>, dot_of<float, double>};
   return table;
 }
 

@@ -43,8 +43,6 @@ struct VectorKernels {
   double (*dot)(const double* a, const double* b, i64 n);
   double (*dot_single)(const float* a, const float* b, i64 n);
   double (*dot_mixed)(const float* a, const double* b, i64 n);
-  // d += sum of c[r] row[r]
-  void (*add_rows)(const double* c, const float* const* row, int n_rows, double* d, i64 n);
 };
 
 CRFKIT_IN_EACH_SET(template <class T> const LossKernels<T>& loss_kernels(int n_labels);

@@ -1,13 +1,29 @@
 #include "train/lbfgs_memory.hpp"
 
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
+
 #include <algorithm>
 
 #include "train/kernels.hpp"
+#include "train/search_kernels.hpp"
 
 namespace crfkit {
 namespace {
 
 constexpr i64 kChunk = 4096;
+
+i64 count_chunks(i64 n) { return (n + kChunk - 1) / kChunk; }
+
+// Calls body(chunk, begin, n) for the chunks of [0, size).
+template <class Body>
+void each_chunk(i64 size, const Threads& threads, Body body) {
+  constexpr i64 kTogether = 8;  // chunks: what a thread takes at a time should be worth the asking
+  parallel_blocks(count_chunks(size), kTogether, {threads.count, {}}, [&](i64 first, i64 last, int) {
+    for (i64 c = first; c < last; ++c) body(c, c * kChunk, std::min(kChunk, size - c * kChunk));
+  });
+}
 
 // Sums rows of partial results in their order.
 std::vector<double> add_rows(const std::vector<double>& partial, i64 width) {
@@ -16,44 +32,75 @@ std::vector<double> add_rows(const std::vector<double>& partial, i64 width) {
   return total;
 }
 
+// Asks for large pages: a pass reads many rows side by side, and each page must be found.
+void ask_for_large_pages([[maybe_unused]] float* begin, [[maybe_unused]] i64 n) {
+#if defined(__linux__)
+  constexpr std::uintptr_t kPage = std::uintptr_t{1} << 21;
+  const std::uintptr_t first = (reinterpret_cast<std::uintptr_t>(begin) + kPage - 1) / kPage * kPage;
+  const std::uintptr_t last = reinterpret_cast<std::uintptr_t>(begin + n) / kPage * kPage;
+  if (first < last) madvise(reinterpret_cast<void*>(first), last - first, MADV_HUGEPAGE);  // a hint: it may fail
+#endif
+}
+
+// One chunk of a move.
+Moved move_chunk(const Move& m, const double* d, i64 begin, i64 n) {
+  const SearchKernels& kernels = search_kernels();
+  kernels.move(m.x + begin, d + begin, m.step, m.out + begin, n);
+  if (!m.v) return {};
+  double change[kChunk];
+  const double l1 = kernels.keep_orthant(m.x + begin, m.v + begin, m.out + begin, change, n);
+  return {vector_kernels().dot(m.v + begin, change, n), l1};
+}
+
 }  // namespace
 
-double dot(const double* a, const double* b, i64 n) {
+double dot(const double* a, const double* b, i64 n, const Threads& threads) {
+  const VectorKernels& kernels = vector_kernels();
+  std::vector<double> partial(count_chunks(n));
+  each_chunk(n, threads, [&](i64 c, i64 begin, i64 m) { partial[c] = kernels.dot(a + begin, b + begin, m); });
   double total = 0;
-  for (i64 c = 0; c < n; c += kChunk) total += vector_kernels().dot(a + c, b + c, std::min(kChunk, n - c));
+  for (double x : partial) total += x;
   return total;
 }
+
+Moved make_move(const Move& move, const double* d, i64 n, const Threads& threads) {
+  std::vector<double> partial(2 * count_chunks(n));
+  each_chunk(n, threads, [&](i64 c, i64 begin, i64 m) {
+    const Moved moved = move_chunk(move, d, begin, m);
+    partial[2 * c] = moved.ascent;
+    partial[2 * c + 1] = moved.l1;
+  });
+  const std::vector<double> total = add_rows(partial, 2);
+  return {total[0], total[1]};
+}
+
+struct Memory::Pair {
+  const double *x, *x_old, *g, *g_old;
+};
 
 Memory::Memory(i64 size, int capacity) : size_(size), capacity_(capacity), slots_(capacity) {
   if (size < 0 || capacity < 0) throw Error("the memory's size must not be negative");
   pairs_.reserve(2 * slots_ * size_ + 1);
+  ask_for_large_pages(pairs_.data(), 2 * slots_ * size_);
   products_.assign(i64{4} * slots_ * slots_, 0.0);
 }
 
 bool Memory::push(const double* x, const double* x_old, const double* g, const double* g_old, const Threads& threads) {
-  const VectorKernels& kernels = vector_kernels();
-  if (capacity_ == 0) return true;
-  if (fresh_ >= 0) take_products(nullptr, threads);
-  if (count() == capacity_) order_.erase(order_.begin());
-  int slot = 0;
-  while (std::find(order_.begin(), order_.end(), slot) != order_.end()) ++slot;
-  float *s = step(slot), *y = change(slot);
-  const i64 n_chunks = (size_ + kChunk - 1) / kChunk;
-  std::vector<double> partial(2 * n_chunks);
-  parallel_for(n_chunks, threads.count, {}, [&](i64 c, int) {
-    const i64 begin = c * kChunk, n = std::min(kChunk, size_ - begin);
-    for (i64 k = begin; k < begin + n; ++k) {
-      s[k] = float(x[k] - x_old[k]);
-      y[k] = float(g[k] - g_old[k]);
-    }
-    partial[2 * c] = kernels.dot_single(s + begin, y + begin, n);
-    partial[2 * c + 1] = kernels.dot_single(y + begin, y + begin, n);
-  });
-  const std::vector<double> total = add_rows(partial, 2);
-  if (!(total[0] > 1e-12 * total[1])) return false;  // the slot stays unused
-  order_.push_back(slot);
-  fresh_ = slot;
-  return true;
+  const Pair pair{x, x_old, g, g_old};
+  return sweep(&pair, nullptr, nullptr, threads);
+}
+
+Norms Memory::look(const SearchPoint& point, const Threads& threads) {
+  Norms norms;
+  sweep(nullptr, &point, &norms, threads);
+  return norms;
+}
+
+Norms Memory::advance(const SearchPoint& point, const double* x_old, const double* g_old, const Threads& threads) {
+  const Pair pair{point.x, x_old, point.g, g_old};
+  Norms norms;
+  sweep(&pair, &point, &norms, threads);
+  return norms;
 }
 
 std::vector<float> Memory::pairs() const {
@@ -71,46 +118,68 @@ std::vector<int> Memory::rows() const {
   return out;
 }
 
-// Products of v (if any) and of the fresh pair with all rows, in one pass; gives those of v.
-std::vector<double> Memory::take_products(const double* v, const Threads& threads) {
+// Takes in a fresh pair, looks at a point, or both: all products that are new, in one pass over the memory.
+bool Memory::sweep(const Pair* fresh, const SearchPoint* point, Norms* norms, const Threads& threads) {
   const VectorKernels& kernels = vector_kernels();
+  const SearchKernels& search = search_kernels();
+  int slot = -1;
+  if (fresh && capacity_ > 0) {
+    if (count() == capacity_) order_.erase(order_.begin());
+    slot = 0;
+    while (std::find(order_.begin(), order_.end(), slot) != order_.end()) ++slot;
+    order_.push_back(slot);
+  }
   const std::vector<int> all = rows();
-  const i64 width = all.size(), n_chunks = (size_ + kChunk - 1) / kChunk;
-  std::vector<double> partial(3 * width * n_chunks, 0.0);
-  parallel_for(n_chunks, threads.count, {}, [&](i64 c, int) {
-    const i64 begin = c * kChunk, n = std::min(kChunk, size_ - begin);
+  const i64 width = all.size(), each = 3 * width + 3;
+  const double* v = point ? point->steepest() : nullptr;
+  std::vector<double> partial(each * count_chunks(size_), 0.0);
+  each_chunk(size_, threads, [&](i64 c, i64 begin, i64 n) {
+    double* out = partial.data() + each * c;
+    if (slot >= 0) {
+      search.change(fresh->x + begin, fresh->x_old + begin, step(slot) + begin, n);
+      search.change(fresh->g + begin, fresh->g_old + begin, change(slot) + begin, n);
+    }
+    if (point) {
+      if (point->v) search.steepest(point->x + begin, point->g + begin, point->c1, point->v + begin, n);
+      out[3 * width] = kernels.dot(v + begin, v + begin, n);
+      out[3 * width + 1] = kernels.dot(point->x + begin, point->x + begin, n);
+      out[3 * width + 2] = static_cast<double>(search.count_active(point->x + begin, n));
+    }
     for (i64 r = 0; r < width; ++r) {
       const float* row = pairs_.data() + all[r] * size_ + begin;
-      double* out = partial.data() + 3 * (c * width + r);
-      if (v) out[0] = kernels.dot_mixed(row, v + begin, n);
-      if (fresh_ < 0) continue;
-      out[1] = kernels.dot_single(row, step(fresh_) + begin, n);
-      out[2] = kernels.dot_single(row, change(fresh_) + begin, n);
+      if (v && slot >= 0) {
+        search.products(row, v + begin, step(slot) + begin, change(slot) + begin, n, out + 3 * r);
+      } else if (v) {
+        out[3 * r] = kernels.dot_mixed(row, v + begin, n);
+      } else {
+        out[3 * r + 1] = kernels.dot_single(row, step(slot) + begin, n);
+        out[3 * r + 2] = kernels.dot_single(row, change(slot) + begin, n);
+      }
     }
   });
-  std::vector<double> with_v(width);
-  if (width == 0) return with_v;
-  const std::vector<double> total = add_rows(partial, 3 * width);
+  const std::vector<double> total = add_rows(partial, each);
+  with_v_.assign(point ? width : 0, 0.0);
+  for (i64 r = 0; r < std::ssize(with_v_); ++r) with_v_[r] = total[3 * r];
+  if (norms) *norms = {total[3 * width], total[3 * width + 1], static_cast<i64>(total[3 * width + 2])};
+  if (slot < 0) return true;
   for (i64 r = 0; r < width; ++r) {
-    with_v[r] = total[3 * r];
-    if (fresh_ < 0) continue;
-    product(2 * fresh_, all[r]) = product(all[r], 2 * fresh_) = total[3 * r + 1];
-    product(2 * fresh_ + 1, all[r]) = product(all[r], 2 * fresh_ + 1) = total[3 * r + 2];
+    product(2 * slot, all[r]) = product(all[r], 2 * slot) = total[3 * r + 1];
+    product(2 * slot + 1, all[r]) = product(all[r], 2 * slot + 1) = total[3 * r + 2];
   }
-  fresh_ = -1;
-  return with_v;
+  if (product(2 * slot, 2 * slot + 1) > 1e-12 * product(2 * slot + 1, 2 * slot + 1)) return true;
+  order_.pop_back();  // the slot stays unused
+  if (point) with_v_.resize(width - 2);
+  return false;
 }
 
-void Memory::direction(const double* v, double* d, const Threads& threads) {
-  const VectorKernels& kernels = vector_kernels();
+// The two loops, on coefficients: the vector at hand is c_v v + sum_r c[r] row[r].
+std::vector<double> Memory::coefficients(double& c_v) {
   const std::vector<int> all = rows();
-  const i64 width = all.size(), n_chunks = (size_ + kChunk - 1) / kChunk;
-  const std::vector<double> with_v = take_products(v, threads);
-  // the two loops, on coefficients: the vector at hand is c_v v + sum_r c[r] row[r]
+  const i64 width = all.size();
   std::vector<double> c(width, 0.0);
-  double c_v = -1;
+  c_v = -1;
   const auto inner = [&](i64 r) {
-    double total = c_v * with_v[r];
+    double total = c_v * with_v_[r];
     for (i64 q = 0; q < width; ++q) total += c[q] * product(all[r], all[q]);
     return total;
   };
@@ -129,13 +198,31 @@ void Memory::direction(const double* v, double* d, const Threads& threads) {
     const double beta = inner(2 * k + 1) / product(all[2 * k], all[2 * k + 1]);
     c[2 * k] += alpha[k] - beta;
   }
-  parallel_for(n_chunks, threads.count, {}, [&](i64 chunk, int) {
-    const i64 begin = chunk * kChunk, n = std::min(kChunk, size_ - begin);
+  return c;
+}
+
+double Memory::direction(const SearchPoint& point, double* d, const Move& move, Moved& moved, const Threads& threads) {
+  const VectorKernels& kernels = vector_kernels();
+  const SearchKernels& search = search_kernels();
+  const std::vector<int> all = rows();
+  if (with_v_.size() != all.size()) throw Error("the memory has not looked at the point");
+  double c_v;
+  const std::vector<double> c = coefficients(c_v);
+  const double* v = point.steepest();
+  std::vector<double> partial(3 * count_chunks(size_));
+  each_chunk(size_, threads, [&](i64 chunk, i64 begin, i64 n) {
     std::vector<const float*> row;
     for (int r : all) row.push_back(pairs_.data() + r * size_ + begin);
-    for (i64 k = begin; k < begin + n; ++k) d[k] = c_v * v[k];
-    kernels.add_rows(c.data(), row.data(), static_cast<int>(width), d + begin, n);
+    search.combine(c_v, v + begin, c.data(), row.data(), static_cast<int>(all.size()), d + begin, n);
+    if (point.v) search.descend(v + begin, d + begin, n);
+    const Moved part = move_chunk(move, d, begin, n);
+    partial[3 * chunk] = kernels.dot(v + begin, d + begin, n);
+    partial[3 * chunk + 1] = part.ascent;
+    partial[3 * chunk + 2] = part.l1;
   });
+  const std::vector<double> total = add_rows(partial, 3);
+  moved = {total[1], total[2]};
+  return total[0];
 }
 
 }  // namespace crfkit

@@ -37,9 +37,14 @@ Objective<T>::Objective(std::shared_ptr<const Layout> layout, const Tokens& data
 template <class T>
 double Objective<T>::value_and_grad(const double* w, double c2, double* g, const Threads& threads) {
   const std::lock_guard<std::mutex> guard(lock_);
-  for (u32 k = 0; k < layout_->size; ++k) g[k] = 2 * c2 * w[k];
-  const double value = run(w, 0, n_blocks(), has_beams(), g, threads);
-  return c2 == 0 ? value : value + c2 * dot(w, w, layout_->size);
+  // the weights that the sum starts from the penalty itself need not be written twice
+  const i64 first = !has_beams() && sum_.own_states() ? state_.n_weights() : 0;
+  const auto penalise = [&](i64 a, i64 b, int) {
+    for (i64 k = first + a; k < first + b; ++k) g[k] = 2 * c2 * w[k];
+  };
+  parallel_blocks(layout_->size - first, i64{1} << 15, threads, penalise);
+  const double value = run(w, 0, n_blocks(), has_beams(), g, threads, {first > 0 ? w : nullptr, c2});
+  return c2 == 0 ? value : value + c2 * dot(w, w, layout_->size, threads);
 }
 
 template <class T>
@@ -52,16 +57,18 @@ double Objective<T>::block_value_and_grad(const double* w, i64 block, bool beams
 
 // Adds the gradient of the blocks [first, last) to g.
 template <class T>
-double Objective<T>::run(const double* w, i64 first, i64 last, bool beams, double* g, const Threads& threads) {
+double Objective<T>::run(const double* w, i64 first, i64 last, bool beams, double* g, const Threads& threads,
+                         const Penalty& penalty) {
   if (beams) weights_.set_ends(w);
   else weights_.set(w, threads);
   double value = 0;
-  const LossJob<T> job = Base::start(w, &value, g, beams, threads.count);
-  Base::add_up(last - first, threads, g, [&](i64 task, Workspace& workspace) {
+  const LossJob<T> job = Base::start(w, &value, g, beams, threads);
+  const auto body = [&](i64 task, Workspace& workspace) {
     const i64 b = first + task;
     if (beams) kernels_.beam_loss(job, beams_[b], task, workspace);
     else kernels_.loss(job, blocks_[b], gold_[b].data(), task, workspace);
-  });
+  };
+  Base::add_up(last - first, threads, g, body, penalty);
   return value;
 }
 
@@ -78,7 +85,7 @@ std::vector<BeamBlock<T>> Objective<T>::chosen(const double* w, i64 first, i64 l
                                                const std::vector<Beams>& before, const Threads& threads) {
   if (layout_->has_edges()) throw Error("beams cannot be used in training where transitions look at the input");
   weights_.set(w, threads);
-  const LossJob<T> job = Base::start(w, nullptr, nullptr, true, threads.count);
+  const LossJob<T> job = Base::start(w, nullptr, nullptr, true, threads);
   std::vector<BeamBlock<T>> out(last - first);
   parallel_for(last - first, threads.count, threads.poll, [&](i64 task, int thread) {
     kernels_.loss_beams(job, blocks_[first + task], gold_[first + task].data(), criterion, before[task], out[task],

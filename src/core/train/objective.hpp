@@ -8,7 +8,8 @@ namespace crfkit {
 template <class T>
 class Objective : public BlockObjective<T> {
   using Base = BlockObjective<T>;
-  using Base::blocks_, Base::kernels_, Base::layout_, Base::lock_, Base::weights_;
+  using Base::blocks_, Base::kernels_, Base::layout_, Base::lock_, Base::state_, Base::sum_, Base::weights_;
+  using Penalty = typename Base::Penalty;
 
  public:
   // gold [tokens]; seq_weight [n_seq] or null. constraints: [labels][labels] transitions, then start and end, 0 where
@@ -44,7 +45,8 @@ class Objective : public BlockObjective<T> {
   static BeamSizes sizes(const std::vector<BeamBlock<T>>& blocks);
   std::vector<BeamBlock<T>> chosen(const double* w, i64 first, i64 last, const Criterion& criterion,
                                    const std::vector<Beams>& before, const Threads& threads);
-  double run(const double* w, i64 first, i64 last, bool beams, double* g, const Threads& threads);
+  double run(const double* w, i64 first, i64 last, bool beams, double* g, const Threads& threads,
+             const Penalty& penalty = {});
 
   std::vector<std::vector<u16>> gold_;  // per block, [token rows]
   std::vector<BeamBlock<T>> beams_;     // per block, or none

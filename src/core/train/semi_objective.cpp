@@ -53,7 +53,7 @@ typename SemiObjective<T>::Value SemiObjective<T>::run(const double* w, i64 firs
   weights_.set(w, threads);
   weights_.transitions.weigh(weights_.transitions.exact, weights_.transitions.shift, scored_, scored_t_);
   double weighted = 0;
-  LossJob<T> known = Base::start(w, &value.partial, g, false, threads.count);
+  LossJob<T> known = Base::start(w, &value.partial, g, false, threads);
   known.scored = scored_.data();
   known.scored_t = scored_t_.data();
   LossJob<T> unknown = known;

@@ -27,20 +27,4 @@ double dot_of(const A* a, const B* b, i64 n) {
   return WideDouble::sum(total[0] + total[1]) + rest;
 }
 
-// d += sum of c[r] row[r], for n_rows rows
-inline void add_rows_to(const double* c, const float* const* row, int n_rows, double* d, i64 n) {
-  for (int r = 0; r < n_rows; r += 4) {
-    const int m = std::min(4, n_rows - r);
-    i64 k = 0;
-    if (m == 4)
-      for (; k + kWide <= n; k += kWide) {
-        WideDouble::Vec x = WideDouble::load(d + k);
-        for (int q = 0; q < 4; ++q) x += c[r + q] * load_wide(row[r + q] + k);
-        WideDouble::store(d + k, x);
-      }
-    for (; k < n; ++k)
-      for (int q = 0; q < m; ++q) d[k] += c[r + q] * row[r + q][k];
-  }
-}
-
 }  // namespace crfkit::CRFKIT_ISA

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 from hashlib import blake2b
+from numbers import Integral
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from crfkit.base.files import check_writable, whole_file
+from crfkit.base.fields import Arrays, anything, damaged, record, refuse, text
+from crfkit.base.files import check_writable
+from crfkit.base.tensors import TensorFile, read_tensors, write_tensors
 
 #: Arrays, numbers, texts and None by name; also lists and dicts of these.
 State = dict[str, Any]
 
-_FORMAT = 1
+_KEY = "crfkit checkpoint"
 _UNITS = {"": 1.0, "s": 1.0, "min": 60.0, "h": 3600.0}
 
 
@@ -51,6 +53,35 @@ def digest(things: Iterable[Any]) -> str:
         if array:
             sum_.update(np.ascontiguousarray(x).reshape(-1).view(np.uint8).data)
     return sum_.hexdigest()
+
+
+def _alike(found: Any, own: Any) -> bool:
+    """Whether a state has the names and types of another one; what that has not got yet may be there.
+
+    >>> _alike({"n": 3, "w": np.ones(2)}, {"n": 0, "w": None}), _alike({"n": "3", "w": None}, {"n": 0, "w": None})
+    (True, False)
+    """
+    if own is None:
+        return not isinstance(found, str)
+    if isinstance(own, np.ndarray):
+        if not isinstance(found, np.ndarray) or found.dtype != own.dtype or found.ndim != own.ndim:
+            return False
+        free = own.size == 0 or (own.dtype.kind == "u" and own.itemsize > 1)  # lists of labels have any length
+        return found.shape == own.shape or (free and found.shape[1:] == own.shape[1:])
+    if isinstance(own, Mapping):
+        if not isinstance(found, dict) or (own and found.keys() != own.keys()):
+            return False
+        return all(_alike(found[k], x) for k, x in own.items())
+    if isinstance(own, (list, tuple)):
+        if not isinstance(found, list):
+            return found is None  # beams, which may be there now and not then
+        if not own:
+            return all(isinstance(x, (int, float, dict)) for x in found)
+        return all(map(_alike, found, own if len(own) == len(found) else own[:1] * len(found)))
+    if isinstance(own, (bool, np.bool_, str)):
+        return type(found) is type(own)
+    kinds = int if isinstance(own, Integral) else (int, float)
+    return isinstance(found, kinds) and type(found) is not bool
 
 
 class Checkpoint:
@@ -105,9 +136,9 @@ class Checkpoint:
         if os.path.isdir(path):
             raise IsADirectoryError(errno.EISDIR, "'checkpoint' must be a file, not a folder", os.fspath(path))
         if os.path.exists(path):
-            head, parts = _read(path)
+            found, parts = _read(path)
             if resume:
-                self._compare(head["fingerprint"])
+                self._compare(found)
                 self.finished = parts.pop("finished", None)
                 self._saved = parts
             elif "finished" not in parts:
@@ -133,10 +164,24 @@ class Checkpoint:
         return cls(path, owner.checkpoint_every, fingerprint, resume)
 
     def part(self, name: str, state: Callable[[], State]) -> State | None:
-        """Registers what gives the state of a part; its state in the file, the first time that it is asked for."""
+        """Registers what gives the state of a part; its state in the file, the first time that it is asked for.
+
+        Raises ValueError if that is not built as the state which the part has now.
+        """
         self._parts[name] = state
-        found: State | None = self._saved.pop(name, None)
-        return found
+        if name not in self._saved:
+            return None
+        return self._like(state(), name, self._saved.pop(name))
+
+    def result(self, like: State) -> State | None:
+        """What :meth:`finish` was given, if the file is of a training that ended; it must be built as ``like``."""
+        return None if self.finished is None else self._like(like, "finished", self.finished)
+
+    def _like(self, own: State, name: str, found: Any) -> State:
+        if not _alike(found, own):
+            raise ValueError(f"{self.path}: the checkpoint is damaged: {name!r} is not the state of such a training")
+        out: State = found
+        return out
 
     def tick(self) -> None:
         """Writes the file, if it is time."""
@@ -152,19 +197,7 @@ class Checkpoint:
         assert self.path is not None
         arrays: dict[str, NDArray[Any]] = {}
         tree = _without_arrays(parts, "", arrays)
-        head = {"format": _FORMAT, "fingerprint": self.fingerprint, "tree": tree}
-        words = json.dumps(head, default=lambda x: x.item())
-        table: State = {"__metadata__": {"crfkit checkpoint": words, "sum": digest([words, *arrays.values()])}}
-        at = 0
-        for name, x in arrays.items():
-            kind = "BOOL" if x.dtype == bool else f"{x.dtype.kind.upper()}{8 * x.itemsize}"
-            table[name] = {"dtype": kind, "shape": x.shape, "data_offsets": [at, at := at + x.nbytes]}
-        text = json.dumps(table).encode()
-        text += b" " * (-len(text) % 8)
-        with whole_file(self.path) as file:  # a safetensors file, without a second copy of all in memory
-            file.write(len(text).to_bytes(8, "little") + text)
-            for x in arrays.values():
-                file.write(x.reshape(-1).view(np.uint8).data)
+        write_tensors(self.path, _KEY, {"fingerprint": self.fingerprint, "tree": tree}, arrays)
         self._last = time.monotonic()
 
     def _compare(self, found: Mapping[str, str]) -> None:
@@ -187,28 +220,34 @@ def _without_arrays(x: Any, name: str, arrays: dict[str, NDArray[Any]]) -> Any:
     return x
 
 
-def _with_arrays(x: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:
-    if isinstance(x, dict):
-        return arrays[x["array"]] if "array" in x else {k: _with_arrays(v, arrays) for k, v in x["dict"].items()}
-    return [_with_arrays(v, arrays) for v in x] if isinstance(x, list) else x
+def _with_arrays(x: Any, arrays: Arrays, field: str) -> Any:
+    """What :func:`_without_arrays` was given."""
+    if isinstance(x, list):
+        return [_with_arrays(v, arrays, f"{field}[{k}]") for k, v in enumerate(x)]
+    if not isinstance(x, dict):
+        return x
+    if x.keys() == {"array"}:
+        return arrays[text(x["array"], field)]
+    inner = record({"dict": record({})}, closed=True)(x, field)["dict"]
+    return {k: _with_arrays(v, arrays, f"{field}.{k}") for k, v in inner.items()}
 
 
-def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], State]:
-    """Header and states of a file."""
-    from safetensors import SafetensorError, safe_open
+def _read(path: str | os.PathLike[str]) -> tuple[dict[str, str], State]:
+    """Fingerprint and states of a file."""
+    file = read_tensors(path, _KEY, "checkpoint")
+    with damaged(os.fspath(path), "checkpoint"):
+        head = record({"fingerprint": record({}), "tree": anything})(file.header, "")
+        found = {key: text(x, f"fingerprint.{key}") for key, x in head["fingerprint"].items()}
+        parts = _with_arrays(head["tree"], file.arrays, "tree")
+        if not isinstance(parts, dict):
+            refuse("tree", "an object with named fields", parts)
+        if head["format"] == 1 and not _matches_sum(file, parts):
+            raise ValueError("it does not match its checksum")
+    return found, parts
 
-    try:
-        with safe_open(path, "np") as file:
-            known = file.metadata() or {}
-            head = json.loads(known["crfkit checkpoint"])
-            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is no dict
-        parts: State = _with_arrays(head["tree"], arrays)
-        order: dict[str, NDArray[Any]] = {}
-        _without_arrays(parts, "", order)
-        if digest([known["crfkit checkpoint"], *order.values()]) != known["sum"]:
-            raise ValueError(f"{path}: the checkpoint is damaged")
-        if head["format"] != _FORMAT:
-            raise ValueError(f"{path}: the checkpoint is of another version of crfkit")
-    except (SafetensorError, KeyError, TypeError, json.JSONDecodeError) as e:
-        raise ValueError(f"{path}: not a checkpoint, or a damaged one") from e
-    return head, parts
+
+def _matches_sum(file: TensorFile, parts: State) -> bool:
+    """Whether a checkpoint of format 1 is whole: it has one sum of header and arrays, in the order of the tree."""
+    order: dict[str, NDArray[Any]] = {}
+    _without_arrays(parts, "", order)
+    return order.keys() == file.arrays.keys() and digest([file.text, *order.values()]) == file.texts.get("sum")

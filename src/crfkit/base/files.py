@@ -6,7 +6,6 @@ import errno
 import glob
 import os
 import re
-import secrets
 import stat
 import sys
 from collections.abc import Iterator
@@ -14,8 +13,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
+from crfkit.base.fields import ModelError
+
 if sys.platform != "win32":
     import fcntl
+
+_LARGE = 1 << 26  # bytes; smaller files are not asked for holes
 
 
 @contextmanager
@@ -57,6 +60,48 @@ def whole_file(path: str | os.PathLike[str], mode: str = "wb", **options: Any) -
     _sync_folder(target.parent)
 
 
+@contextmanager
+def open_whole(path: str | os.PathLike[str], what: str) -> Iterator[tuple[IO[bytes], int]]:
+    """Opens a file that will be in memory as a whole, and gives its size; ``what`` is its name in messages.
+
+    A pipe or a device, which may never end, is refused, and so is a large file that is nearly all holes: it takes no
+    place on the disk, but would in memory.
+    """
+    with open(path, "rb") as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise ModelError(f"{os.fspath(path)}: not a {what}: it is no regular file")
+        stored = _stored(file.fileno(), status.st_size)
+        if stored < status.st_size:
+            raise ModelError(
+                f"{os.fspath(path)}: not a {what}: {stored} of its {status.st_size} bytes are stored, the rest is holes"
+            )
+        yield file, status.st_size
+
+
+def read_whole(path: str | os.PathLike[str], what: str) -> bytes:
+    """The bytes of a file; see :func:`open_whole`."""
+    with open_whole(path, what) as (file, size):
+        return file.read(size)
+
+
+def _stored(handle: int, size: int) -> int:
+    """The bytes of a file that are no holes, or its size if it is not large or more than an eighth is stored."""
+    if size < _LARGE or not hasattr(os, "SEEK_HOLE"):
+        return size
+    stored = at = 0
+    try:
+        while at < size and 8 * stored < size:
+            begin = os.lseek(handle, at, os.SEEK_DATA)
+            at = os.lseek(handle, begin, os.SEEK_HOLE)
+            stored += at - begin
+    except OSError:  # the rest is a hole
+        pass
+    finally:
+        os.lseek(handle, 0, os.SEEK_SET)
+    return size if 8 * stored >= size else stored
+
+
 def check_writable(path: str | os.PathLike[str]) -> None:
     """Raises the error that :func:`whole_file` would, by trying: for the beginning of work that is to be kept.
 
@@ -91,7 +136,7 @@ def _create(target: Path) -> tuple[int, Path]:
     """A new file beside the target, with the target's mode, and with a lock while this process lives."""
     mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else None
     while True:
-        beside = target.with_name(f".{target.name}.{secrets.token_hex(6)}.part")
+        beside = target.with_name(f".{target.name}.{os.urandom(6).hex()}.part")
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
         try:
             handle = os.open(beside, flags, 0o666 if mode is None else mode)

@@ -143,6 +143,69 @@ class Potentials(Record):
                 place += f" (sequence {sequence}, position {where[0] - int(self.offsets[sequence])})"
             raise ValueError(f"a score must be finite or minus infinity, got {value[where]} at {place}")
 
+    def cross_entropy(self, other: Potentials, n_jobs: int | None = None) -> Any:
+        r"""Cross-entropy of these potentials' distribution p and that of others, q, in nats.
+
+        .. math::
+
+            H(p, q) = -\sum_y p(y) \log q(y) = \log Z_q - E_p[s_q(y)]
+
+        Parameters
+        ----------
+        other : Potentials
+            Of the same shape.
+        n_jobs : int, optional
+
+        Returns
+        -------
+        float, or float64 array [S] for a batch
+            Infinite where p may do what q forbids.
+
+        Examples
+        --------
+        >>> p = Potentials([[0.0, 0.0]] * 3, [[0.0, 0.0], [0.0, 0.0]])
+        >>> round(p.cross_entropy(p), 6) == round(float(np.log(8)), 6)
+        True
+        """
+        from crfkit.chain.divergence import cross_entropy
+
+        found = cross_entropy(self, other, n_jobs)
+        return found if self.offsets is not None else float(found[0])
+
+    def kl(self, other: Potentials, n_jobs: int | None = None) -> Any:
+        r"""Kullback-Leibler divergence of these potentials' distribution p from that of others, q.
+
+        .. math::
+
+            KL(p \,\|\, q) = \sum_y p(y) \log \frac{p(y)}{q(y)} = H(p, q) - H(p)
+
+        Parameters and result are those of :meth:`cross_entropy`.
+
+        Examples
+        --------
+        >>> p = Potentials([[0.0, 0.0]], [[0.0, 0.0], [0.0, 0.0]])
+        >>> q = Potentials([[0.0, np.log(3.0)]], [[0.0, 0.0], [0.0, 0.0]])
+        >>> p.kl(p), round(p.kl(q), 4)
+        (0.0, 0.1438)
+        """
+        from crfkit.chain.entropy import entropy
+
+        found = np.maximum(self.cross_entropy(other, n_jobs) - entropy(self, n_jobs), 0.0)
+        return found if self.offsets is not None else float(found)
+
+    def count(self, n_jobs: int | None = None) -> Any:
+        """How many labellings are allowed: a float, or a float64 array [S] for a batch.
+
+        Examples
+        --------
+        >>> Potentials([[0.0, 0.0]] * 3, [[0.0, -np.inf], [0.0, 0.0]]).count()
+        4.0
+        """
+        from crfkit.chain.divergence import count
+
+        found = count(self, n_jobs)
+        return found if self.offsets is not None else float(found[0])
+
     def split(self, array: NDArray[Any], axis: int = 0) -> list[NDArray[Any]]:
         """The parts of an array over tokens that belong to the sequences of a batch."""
         offsets = np.array([0, len(self.unary)]) if self.offsets is None else self.offsets

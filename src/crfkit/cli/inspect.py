@@ -118,13 +118,14 @@ def _show_card(console: Console, path: Path, m: Any) -> None:
         "constraints": "yes" if card["constraints"] else "no",
     }
     info = card["training"]
-    if "tokens" in info:
+    if {"tokens", "sequences", "iterations", "stopped", "objective"} <= info.keys():
         rows["trained on"] = f"{counted(info['sequences'], 'sequence', ',')}, {counted(info['tokens'], 'token', ',')}"
         course = f"after {counted(info['iterations'], 'iteration')} ({info['stopped']})"
         rows["objective"] = f"{info['objective']:.4f} {course}"
     parameters = card["parameters"]
     if "smoothing" in parameters:
-        rows["smoothing"] = f"emissions {parameters['smoothing']}, transitions {parameters['transition_smoothing']}"
+        transitions = parameters.get("transition_smoothing")
+        rows["smoothing"] = f"emissions {parameters['smoothing']}, transitions {transitions}"
     else:
         rows["penalty"] = f"c1 {parameters.get('c1')}, c2 {parameters.get('c2')}"
     for name, value in rows.items():

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 
+from crfkit.base.fields import ModelError
 from crfkit.compat.suite_file import read_suite_model, write_suite_model
 from crfkit.compat.text_models import read_crfpp_model, read_wapiti_model
-from crfkit.model.chain_model import ChainModel, ModelError, read_model, write_model
+from crfkit.model.chain_model import ChainModel, read_model, write_model
 
 __all__ = ["convert_model", "model_format", "read_foreign_model"]
 

@@ -14,10 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crfkit import _core
-from crfkit.base.files import whole_file
+from crfkit.base.fields import ModelError, check_pairs, damaged, label_list
+from crfkit.base.files import read_whole, whole_file
 from crfkit.data.dataset import Layout
 from crfkit.features.encoders import ItemEncoder
-from crfkit.model.chain_model import ChainModel, ModelError
+from crfkit.model.chain_model import ChainModel
 
 __all__ = ["SuiteFeatures", "chain_model", "read_suite_model", "suite_bytes", "suite_features", "write_suite_model"]
 
@@ -60,6 +61,12 @@ def _records(kind: int, source: NDArray[Any], target: NDArray[Any], weight: NDAr
     out["target"] = found & 0xFFFFFFFF
     out["weight"] = np.bincount(inverse, weight, minlength=len(found))
     return out
+
+
+def empty_features(labels: tuple[str, ...]) -> SuiteFeatures:
+    """Of a model that has labels, or not even these, and no weights."""
+    none = np.empty(0, _RECORD)
+    return SuiteFeatures(labels, _core.StringTable(), none, none)
 
 
 def chain_model(features: SuiteFeatures, info: dict[str, Any] | None = None) -> ChainModel:
@@ -217,11 +224,10 @@ def parse_suite(data: bytes, name: str = "<bytes>") -> tuple[SuiteFeatures, dict
         raise ModelError(f"{name}: the CRFsuite model is cut short: {len(data)} of {size} bytes")
     if not 1 <= n_labels <= 65535:
         raise ModelError(f"{name}: the CRFsuite model has {n_labels} labels; 1 to 65535 are possible")
-    try:
-        labels = tuple(_core.read_cqdb(data, at_labels, n_labels).tolist())
+    with damaged(name, "CRFsuite model"):
+        check_pairs(n_labels, len(data))
+        labels = tuple(label_list(_core.read_cqdb(data, at_labels, n_labels).tolist(), "labels"))
         names = _core.read_cqdb(data, at_attributes, n_attributes)
-    except ValueError as e:
-        raise ModelError(f"{name}: the CRFsuite model is damaged: {e}") from e
     if data[at_features : at_features + 4] != b"FEAT" or at_features + 12 > len(data):
         raise ModelError(f"{name}: the CRFsuite model is damaged: there are no features at {at_features}")
     (count,) = struct.unpack_from("<I", data, at_features + 8)
@@ -282,7 +288,5 @@ def read_suite_model(source: str | os.PathLike[str] | bytes) -> ChainModel:
     """
     if isinstance(source, bytes):
         return chain_model(parse_suite(source)[0], {"origin": "CRFsuite"})
-    with open(source, "rb") as file:
-        data = file.read()
-    features, _ = parse_suite(data, os.fspath(source))
+    features, _ = parse_suite(read_whole(source, "CRFsuite model"), os.fspath(source))
     return chain_model(features, {"origin": "CRFsuite", "reading": {"format": "crfsuite"}})

@@ -5,16 +5,19 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from crfkit import _core
+from crfkit.base.fields import ModelError, Rule, damaged, integer, label_list, number, record, refuse
+from crfkit.base.files import read_whole
 from crfkit.data.dataset import Layout
 from crfkit.features.encoders import PlanEncoder
 from crfkit.features.template import Template
-from crfkit.model.chain_model import ChainModel, ModelError
+from crfkit.model.chain_model import ChainModel
 
 __all__ = ["read_crfpp_model", "read_wapiti_model"]
 
@@ -91,19 +94,35 @@ def _assemble(
 
 
 def _read_text(path: str | os.PathLike[str], tool: str) -> str:
-    with open(path, "rb") as file:
-        data = file.read()
+    data = read_whole(path, f"{tool} model")
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as e:
         raise ModelError(f"{os.fspath(path)}: the {tool} model is not valid UTF-8 at byte {e.start}") from e
 
 
-def _check_labels(labels: Sequence[str]) -> None:
+def _check_labels(labels: list[str]) -> None:
     if not 1 <= len(labels) <= _MOST_LABELS:
         raise ValueError(f"it has {len(labels)} labels; 1 to {_MOST_LABELS} are possible")
-    if len(set(labels)) != len(labels) or "" in labels:
-        raise ValueError("a label is empty or there twice")
+    label_list(labels, "labels")
+    if "" in labels:
+        raise ValueError("a label is empty")
+
+
+def _read_as(kind: type[int] | type[float], rule: Rule) -> Rule:
+    """A number that is written as text."""
+
+    def read(value: str, field: str) -> Any:
+        try:
+            return rule(kind(value), field)
+        except ValueError:
+            return refuse(field, "a number that fits the model", value)
+
+    return read
+
+
+_INT = _read_as(int, integer(0, 2**62))
+_CRFPP = record({"cost-factor": _read_as(float, number()), "maxid": _INT, "xsize": _INT})
 
 
 def _finite(weights: Floats) -> Floats:
@@ -134,40 +153,42 @@ def read_crfpp_model(path: str | os.PathLike[str]) -> ChainModel:
     crfkit.ModelError
         If it is not such a model, or damaged.
     """
-    name = os.fspath(path)
     text = _read_text(path, "CRF++")
-    try:
+    with damaged(os.fspath(path), "CRF++ text model"):
         return _parse_crfpp(text.replace("\r\n", "\n"))
-    except ModelError:
-        raise
-    except (ValueError, IndexError, KeyError, OverflowError) as e:
-        raise ModelError(f"{name}: not a CRF++ text model, or a damaged one: {e}") from e
 
 
 def _parse_crfpp(text: str) -> ChainModel:
     parts = text.split("\n\n", 4)
     if len(parts) != 5:
         raise ValueError(f"it has {len(parts)} of the 5 parts header, labels, templates, features and weights")
-    header = dict(line.split(":", 1) for line in parts[0].split("\n") if line)
-    factor, most, columns = float(header["cost-factor"]), int(header["maxid"]), int(header["xsize"])
+    header = {key: x for key, _, x in (line.partition(":") for line in parts[0].split("\n"))}
+    head = _CRFPP(header, "")
+    factor, most, columns = head["cost-factor"], head["maxid"], head["xsize"]
     labels = [line for line in parts[1].split("\n") if line]
     _check_labels(labels)
     n = len(labels)
     template = Template(parts[2], dialect="crfpp", name="the model's template")
     numbers, names = [], []
     for line in parts[3].split("\n"):
-        number, _, feature = line.partition(" ")
+        at, _, feature = line.partition(" ")
         if not feature or feature[0] not in "UB":
             raise ValueError(f"a feature must be a number and a name that begins with U or B, got {line[:60]!r}")
-        numbers.append(int(number))
+        numbers.append(_INT(at, "a feature's number"))
         names.append(feature)
-    weights = _finite(np.array(parts[4].split(), np.float64)) * factor
+    weights = _finite(np.array(parts[4].split(), np.float64) * factor)
     first = np.array(numbers, np.int64)
     wide = np.array([feature[0] == "B" for feature in names])
     if len(weights) != most:
         raise ValueError(f"it has {len(weights)} weights, its header says {most}")
-    if len(first) and (first.min() < 0 or (first + np.where(wide, n * n, n)).max() > most):
+    order = np.argsort(first)
+    ends = (first + np.where(wide, n * n, n))[order]
+    if len(first) and ends.max() > most:
         raise ValueError("a feature's weights lie outside of those in the file")
+    shared = np.flatnonzero(ends[:-1] > first[order][1:])
+    if len(shared):
+        a, b = (names[k][:60] for k in order[shared[0] : shared[0] + 2].tolist())
+        raise ValueError(f"the features {a!r} and {b!r} share weights")
     bare = set(template.label_pair_lines())
     pairs = np.zeros(n * n)
     for k in np.flatnonzero(wide):
@@ -216,6 +237,40 @@ class _Wapiti:
         return [self.string() for _ in range(count)]
 
 
+@dataclass(frozen=True)
+class WapitiParts:
+    """What a Wapiti model file says, as it says it.
+
+    Attributes
+    ----------
+    mode : int
+        0 for maxent, 2 for crf.
+    patterns : list of str
+    labels : list of str
+    names : list of str
+        Of the observations, whose first letter tells the kind: u, b or *.
+    numbers : int64 array
+        Of the weights that are not zero. They are counted for each observation in turn: one for each label, unless it
+        is a b; then one for each pair of labels, unless it is a u.
+    values : float64 array
+        These weights.
+    """
+
+    mode: int
+    patterns: list[str]
+    labels: list[str]
+    names: list[str]
+    numbers: Ints
+    values: Floats
+
+    @property
+    def places(self) -> tuple[Ints, Ints]:
+        """First weight of each observation, and one more; and how many of them weigh single labels."""
+        n, kinds = len(self.labels), np.array([x[:1] for x in self.names])
+        narrow = np.where(kinds != "b", n, 0)
+        return np.concatenate([[0], np.cumsum(narrow + np.where(kinds != "u", n * n, 0))]), narrow
+
+
 def read_wapiti_model(path: str | os.PathLike[str]) -> ChainModel:
     """Reads a Wapiti model: modes crf and maxent, of version 1.2 and later.
 
@@ -229,18 +284,18 @@ def read_wapiti_model(path: str | os.PathLike[str]) -> ChainModel:
     crfkit.ModelError
         If it is not a Wapiti model, is damaged, or of mode memm.
     """
-    name = os.fspath(path)
-    with open(path, "rb") as file:
-        data = file.read()
-    try:
+    data = read_whole(path, "Wapiti model")
+    with damaged(os.fspath(path), "Wapiti model"):
+        return wapiti_chain(_parse_wapiti(data))
+
+
+def read_wapiti_parts(data: bytes, name: str) -> WapitiParts:
+    """What a Wapiti model says; ``name`` is for messages."""
+    with damaged(name, "Wapiti model"):
         return _parse_wapiti(data)
-    except ModelError:
-        raise
-    except (ValueError, IndexError, OverflowError) as e:
-        raise ModelError(f"{name}: not a Wapiti model, or a damaged one: {e}") from e
 
 
-def _parse_wapiti(data: bytes) -> ChainModel:
+def _parse_wapiti(data: bytes) -> WapitiParts:
     text = _Wapiti(data)
     head = text.match(rb"#mdl#(?:(\d+)#)?(\d{1,18})\n", "#mdl#")
     if head[1] == b"1":
@@ -254,13 +309,8 @@ def _parse_wapiti(data: bytes) -> ChainModel:
     labels = text.strings("labels")
     _check_labels(labels)
     names = text.strings("observations")
-    template = Template(lines, dialect="wapiti", name="the model's patterns")
-    n = len(labels)
-    kinds = np.array([x[:1] for x in names])
-    if not np.isin(kinds, ("u", "b", "*")).all():
+    if not all(x[:1] in ("u", "b", "*") for x in names):
         raise ValueError("an observation begins with none of u, b and *")
-    narrow = np.where(kinds != "b", n, 0)
-    first = np.concatenate([[0], np.cumsum(narrow + np.where(kinds != "u", n * n, 0))])
     entries = data[text.at :].split()
     if len(entries) != int(head[2]):
         raise ValueError(f"it has {len(entries)} weights, its header says {int(head[2])}")
@@ -268,18 +318,41 @@ def _parse_wapiti(data: bytes) -> ChainModel:
     for k, entry in enumerate(entries):
         number, _, value = entry.partition(b"=")
         numbers[k], values[k] = int(number), float.fromhex(value.decode("ascii", "replace"))
-    _finite(values)
-    if len(numbers) and (numbers.min() < 0 or numbers.max() >= first[-1]):
+    order = np.argsort(numbers, kind="stable")
+    parts = WapitiParts(int(head[1] or 2), lines, labels, names, numbers[order], _finite(values[order]))
+    if len(numbers) and (numbers.min() < 0 or numbers.max() >= parts.places[0][-1]):
         raise ValueError("a weight belongs to no observation")
+    return parts
+
+
+def wapiti_chain(parts: WapitiParts, patterns: Sequence[str] | None = None) -> ChainModel:
+    """The model that a Wapiti file describes, with more patterns if they are given."""
+    template = Template(patterns or parts.patterns, dialect="wapiti", name="the model's patterns")
+    n, names = len(parts.labels), parts.names
+    first, narrow = parts.places
+    numbers, values = parts.numbers, parts.values
     which = np.searchsorted(first, numbers, side="right") - 1
     column = numbers - first[which]
     in_state = column < narrow[which]
     pairs = np.zeros(n * n)
-    bare = np.isin(np.array(names), template.label_pair_lines()) if names else np.zeros(0, bool)
+    plain = set(template.label_pair_lines())
+    bare = np.array([name in plain for name in names], bool)
     in_pairs = ~in_state & bare[which]
     np.add.at(pairs, (column - narrow[which])[in_pairs], values[in_pairs])
     looking = ~in_state & ~bare[which]
     state = _Weights(names, which[in_state], column[in_state], values[in_state])
     edge = _Weights(names, which[looking], (column - narrow[which])[looking], values[looking])
     reading = {"format": "columns", "label": None, "columns": None, "n_columns": None}
-    return _assemble(template, labels, state, edge, pairs, {"origin": "Wapiti", "reading": reading})
+    return _assemble(template, parts.labels, state, edge, pairs, {"origin": "Wapiti", "reading": reading})
+
+
+def shared_names(template: Template, labels: Sequence[str], state: list[str], edge: list[str]) -> ChainModel:
+    """A model without weights whose attributes are these names, whichever patterns write them."""
+
+    def ones(names: list[str]) -> _Weights:
+        different = list(dict.fromkeys(names))
+        n = len(different)
+        return _Weights(different, np.arange(n), np.zeros(n, np.int64), np.ones(n))
+
+    model = _assemble(template, labels, ones(state), ones(edge), np.zeros(len(labels) ** 2), {})
+    return replace(model, weights=np.zeros(model.layout.size))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator
-from importlib.resources import files
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -37,7 +36,7 @@ def _split_of(split: str, **names: str) -> str:
 
 def _ingredients(split: str, label: str | None) -> Labelled:
     name = _split_of(split, train="train.txt", test="test.txt")
-    text = files("crfkit.data").joinpath("sample", name).read_bytes()
+    text = Path(__file__).with_name("sample").joinpath(name).read_bytes()
     return read_columns(BytesIO(text))
 
 
@@ -202,6 +201,11 @@ def load_corpus(name: str, split: str = "train", label: str | None = None) -> La
     Labelled
         ``X`` and ``y``.
 
+    Raises
+    ------
+    DataError
+        If a file of the corpus is damaged.
+
     Examples
     --------
     >>> X, y = load_corpus("ingredients")
@@ -210,4 +214,7 @@ def load_corpus(name: str, split: str = "train", label: str | None = None) -> La
     """
     if name not in _CORPORA:
         raise ValueError(f"unknown corpus {name!r}: choose one of {', '.join(corpora())}")
-    return _CORPORA[name](split, label)
+    try:
+        return _CORPORA[name](split, label)
+    except (KeyError, IndexError, TypeError, OverflowError, UnicodeDecodeError, json.JSONDecodeError) as e:
+        raise DataError(f"{name}: a file of the corpus is damaged: {e!r}") from e

@@ -11,8 +11,8 @@ _MARK = "\ue000"
 _WORD = rf"[\w{_MARK}]"
 _HAN = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _SHORT = "Mr|Mrs|Ms|Dr|Prof|St|Jr|Sr|Rev|Gen|Col|Sen|Rep|Gov|Lt|Sgt|Capt|Inc|Ltd|Corp|Co|vs|etc|cf|al|Fig|fig|No|Nos"
-_TOKEN = re.compile(
-    rf"""
+# Patterns are compiled when first used: that takes longer than the import of all else here.
+_TOKEN = rf"""
       (?:https?://|www\.)[^\s<>"]*[\w/]                       # addresses
     | {_WORD}[\w{_MARK}.+-]{{0,63}}@{_WORD}[\w{_MARK}-]*(?:\.[\w-]+)+
     | [{_HAN}]{_MARK}*                                        # scripts without blanks: by character
@@ -27,13 +27,11 @@ _TOKEN = re.compile(
       (?:(?:-|['’](?!(?:s|S|re|ve|ll|d|m)(?!{_WORD})))(?:(?![{_HAN}]){_WORD})+)*
     | \.{{2,}} | -{{2,}}
     | [^\w\s]{_MARK}*                                         # every other sign by itself
-    """,
-    re.VERBOSE,
-)
+    """
 _END = frozenset(".!?…。！？｡।؟")
 _CLOSING = frozenset("\"'”’»)]}」』")
 _WIDE_END = frozenset("。！？｡")
-_PARAGRAPH = re.compile(r"\n[^\S\n]*\n|\u2029")
+_PARAGRAPH = r"\n[^\S\n]*\n|\u2029"
 
 
 class Token(str):
@@ -90,11 +88,11 @@ def tokenize(text: str) -> list[list[Token]]:
     if not isinstance(text, str):
         raise TypeError(f"'text' of tokenize must be a str, got {type(text).__name__}")
     shadow = text if text.isascii() else "".join(_MARK if _is_mark(c) else c for c in text)
-    blank = _PARAGRAPH.finditer(text)
+    blank = re.finditer(_PARAGRAPH, text)
     gap = next(blank, None)  # the first blank line that does not lie before the last token
     sentences: list[list[Token]] = [[]]
     ended = False  # whether the last tokens end a sentence
-    for match in _TOKEN.finditer(shadow):
+    for match in re.finditer(_TOKEN, shadow, re.VERBOSE):
         token = Token(text, *match.span())
         before = sentences[-1]
         if before:

@@ -1,8 +1,15 @@
 """Estimators by scikit-learn's rules."""
 
+from typing import TYPE_CHECKING
+
+from crfkit.base.later import later
 from crfkit.data.labels import Tagging
-from crfkit.estimators.crf import CRF
-from crfkit.estimators.hmm import HMM
-from crfkit.estimators.memm import MEMM
+
+if TYPE_CHECKING:
+    from crfkit.estimators.crf import CRF
+    from crfkit.estimators.hmm import HMM
+    from crfkit.estimators.memm import MEMM
+else:
+    __getattr__ = later(__name__, CRF="crf", HMM="hmm", MEMM="memm")
 
 __all__ = ["CRF", "HMM", "MEMM", "Tagging"]

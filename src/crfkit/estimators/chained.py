@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Iterator
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from crfkit.base.fields import Arrays, damaged
 from crfkit.base.messages import counted
 from crfkit.base.parameters import Estimator
 from crfkit.chain.beams import Beam, as_rule
@@ -28,7 +29,7 @@ class ChainEstimator(Estimator):
     model_: ChainModel
     n_jobs: int | None
     n_iter_: int
-    _kind = ""
+    _kind: ClassVar[str] = ""
 
     def _is_fitted(self) -> bool:
         return hasattr(self, "model_")
@@ -254,13 +255,14 @@ class ChainEstimator(Estimator):
         cls,
         name: str,
         header: dict[str, Any],
-        arrays: dict[str, NDArray[Any]],
+        arrays: Arrays,
         features: FeatureSource,
         n_jobs: int | None,
     ) -> Self:
         """The estimator that a file holds, whose name is for messages."""
         model = chain_model(name, header, arrays, features)
-        return cls._of_model(model, header["params"], features, n_jobs)
+        with damaged(name):
+            return cls._of_model(model, dict(model.params), features, n_jobs)
 
     @classmethod
     def _of_model(cls, model: ChainModel, params: dict[str, Any], features: FeatureSource, n_jobs: int | None) -> Self:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from numpy.typing import ArrayLike
 
@@ -132,7 +132,7 @@ class CRF(PenalisedChain):
     (2, 3)
     """
 
-    _kind = "crf"
+    _kind: ClassVar[str] = "crf"
 
     def __init__(
         self,

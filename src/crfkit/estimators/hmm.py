@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -116,7 +116,7 @@ class HMM(ChainEstimator):
     (-3.7457, [[0, 0, 1, 1]])
     """
 
-    _kind = "hmm"
+    _kind: ClassVar[str] = "hmm"
     _probabilities: Mapping[str, Any] = MappingProxyType({})  # what is known of Tables, and the vocabulary
 
     def __init__(
@@ -294,11 +294,12 @@ class HMM(ChainEstimator):
         def state() -> State:
             return {"tables": vars(tables), "history": self.history_, "likelihoods": self.monitor_.history}
 
-        if saved := keep.part("em", state) or keep.finished:
+        finished = keep.result({**state(), "reason": "", "message": ""})
+        if saved := keep.part("em", state) or finished:
             tables, self.history_ = Tables(**saved["tables"]), saved["history"]
             self.monitor_.history = saved["likelihoods"]
-        if keep.finished:
-            return tables, keep.finished["reason"], keep.finished["message"]
+        if finished:
+            return tables, finished["reason"], finished["message"]
 
         def ended(tables: Tables, reason: Reason, message: str) -> tuple[Tables, Reason, str]:
             keep.finish({**state(), "tables": vars(tables), "reason": reason, "message": message})
@@ -548,6 +549,8 @@ class HMM(ChainEstimator):
     @classmethod
     def _of_model(cls, model: ChainModel, params: dict[str, Any], features: FeatureSource, n_jobs: int | None) -> Self:
         out = super()._of_model(model, params, features, n_jobs)
+        if "unseen" not in model.info:
+            raise ValueError("'info.unseen' is missing")
         vocabulary = Vocabulary(model.encoder)
         tables = Tables.of_weights(np.asarray(model.weights), model.layout, vocabulary, model.info["unseen"])
         out._know(tables, vocabulary.of(model.info.get("integers", False)))

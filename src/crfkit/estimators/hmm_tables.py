@@ -94,11 +94,14 @@ class Vocabulary:
         self.values: list[list[str]] = []
         found: dict[str, list[tuple[int, str]]] = {}
         for k, name in enumerate(encoder.names()):
-            template, value = name.split(":", 1)
+            template, _, value = name.partition(":")
             found.setdefault(template, []).append((k, value))
-        ((self.constant, _),) = found.pop("U")
-        for c in range(len(found)):
-            column = found[f"U{c}"]
+        wanted = ["U", *(f"U{c}" for c in range(len(found) - 1))]
+        if found.keys() != set(wanted) or len(found["U"]) != 1:
+            raise ValueError("the attributes of an HMM must be one constant, and the values of its columns")
+        self.constant = found["U"][0][0]
+        for key in wanted[1:]:
+            column = found[key]
             self.attributes.append(np.array([k for k, _ in column], np.int64))
             self.values.append([value for _, value in column])
 
@@ -135,6 +138,11 @@ class Tables:
     def of_weights(cls, w: Floats, layout: Layout, vocabulary: Vocabulary, unseen: Sequence[Sequence[float]]) -> Tables:
         """The probabilities that :meth:`weights` was made of; ``unseen`` has logarithms [C, L]."""
         n = layout.n_labels
+        n_attributes = 1 + sum(map(len, vocabulary.attributes))
+        if layout.start < 0 or (layout.transition < 0).any() or len(layout.state_label) != n_attributes * n:
+            raise ValueError("an HMM must have weights for first labels, all label pairs and all values")
+        if [len(low) for low in unseen] != [n] * len(vocabulary.attributes):
+            raise ValueError(f"'info.unseen' must be {len(vocabulary.attributes)} lists of {n} numbers")
         table = w[: len(layout.state_label)].reshape(-1, n)
         emissions = [
             exp(np.vstack([table[attributes] + low, np.array(low)[None]])).T

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -98,7 +98,7 @@ class MEMM(PenalisedChain):
     [['QTY', 'NAME']]
     """
 
-    _kind = "memm"
+    _kind: ClassVar[str] = "memm"
     _model_class = LocalChainModel
     _needs_labels = True
 

@@ -28,7 +28,7 @@ from crfkit.model.chain_model import ChainModel
 from crfkit.training import BackwardObjective
 from crfkit.training.checks import check_gold, check_partial, class_weights, sequence_weights
 from crfkit.training.objective import LikelihoodObjective, Objective, Problem
-from crfkit.training.optimiser import INTERRUPTED, Algorithm, Callback, Progress, Result
+from crfkit.training.optimiser import INTERRUPTED, Algorithm, Callback, Progress, Result, lent
 from crfkit.training.registry import find_algorithm, supporting
 from crfkit.training.semi import SemiSupervisedObjective, minimize_with_entropy
 from crfkit.training.sequences import SequenceObjective
@@ -292,9 +292,11 @@ class PenalisedChain(ChainEstimator):
         w = np.zeros(layout.size) if old is None else old.layout.move_weights(old.weights, layout)
         fingerprint = self._fingerprint(skeleton, problem, w, held_out)
         keep = Checkpoint() if stream else Checkpoint.of(self, fingerprint, resume)
-        result = None if keep.finished is None else Result.of_state(keep.finished)
+        result = None if keep.finished is None else Result.of_state(keep.finished, layout.size)
         start: State = {"w": None}  # where the search on a fraction of the sequences ended
         start |= keep.part("start", lambda: start) or {}
+        if start["w"] is not None and np.shape(start["w"]) != w.shape:
+            raise ValueError(f"{keep.path}: the checkpoint is damaged: its weights are of another number")
         if self.warm_start_fraction is not None and start["w"] is None and result is None:
             first = self._minimize(LikelihoodObjective(self._some(problem)), w, loose=10, checkpoint=keep)
             start["w"] = first.w
@@ -412,6 +414,8 @@ class PenalisedChain(ChainEstimator):
 class _Watch:
     """A callback that adds held-out scores, prints, and stops early, around the user's."""
 
+    borrows = True  # the user's gets a copy
+
     def __init__(
         self,
         owner: PenalisedChain,
@@ -433,7 +437,7 @@ class _Watch:
             scores = evaluate(self.held_out[1], probe.predict(self.held_out[0])).summary()
             progress = replace(progress, scores=scores)
         show(progress, self.verbose)
-        stop = None if self.callback is None else self.callback(progress, w)
+        stop = None if self.callback is None else self.callback(progress, lent(self.callback, w))
         if self.patience is None:
             return stop
         score = progress.scores.get("f1", progress.scores["accuracy"])

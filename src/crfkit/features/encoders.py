@@ -173,19 +173,33 @@ class PlanEncoder:
     @classmethod
     def restore(cls, config: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> PlanEncoder:
         """The encoder that a model file holds."""
-        n = config.get("n_columns")
-        encoder = cls(FeaturePlan.from_dict(config["plan"]), None, None if n is None else int(n))
-        n_strings, n_pairs, n_classes = config["tables"]
+        tables, counts = config["tables"], config["n_attributes"]
+        for name, numbers, n in (("tables", tables, 3), ("n_attributes", counts, 2)):
+            if not isinstance(numbers, list) or len(numbers) != n or not all(_is_u32(x) for x in numbers):
+                raise ValueError(f"encoder.{name} must be {n} numbers from 0 to 2^32 - 1")
+        n_strings, n_pairs, n_classes = tables
+        if len(arrays) != 2 * n_strings + n_pairs + n_classes:
+            raise ValueError(f"encoder.tables is {tables}, but there are {counted(len(arrays), 'array')}")
+        n_columns = config.get("n_columns")
+        if n_columns is not None and not _is_u32(n_columns):
+            raise ValueError(f"encoder.n_columns must be a number or null, got {n_columns!r}")
+        try:
+            encoder = cls(FeaturePlan.from_dict(config["plan"]), None, n_columns)
+        except (ValueError, TypeError, RuntimeError, KeyError) as e:
+            raise ValueError(f"encoder.plan: {e}") from e
         strings = [
             _core.StringTable.from_arrays(arrays[f"strings.{k}.bytes"], arrays[f"strings.{k}.ends"])
             for k in range(n_strings)
         ]
-        encoder._native.restore(
-            strings,
-            [arrays[f"pairs.{k}"] for k in range(n_pairs)],
-            [arrays[f"attributes.{k}"] for k in range(n_classes)],
-            *config["n_attributes"],
-        )
+        try:
+            encoder._native.restore(
+                strings,
+                [arrays[f"pairs.{k}"] for k in range(n_pairs)],
+                [arrays[f"attributes.{k}"] for k in range(n_classes)],
+                *counts,
+            )
+        except ValueError as e:
+            raise ValueError(f"encoder: {e}") from e
         return encoder
 
 
@@ -289,6 +303,10 @@ class ItemEncoder:
             function = _missing(config["function"])
         names = _core.StringTable.from_arrays(arrays["names.bytes"], arrays["names.ends"])
         return cls(function, names, config.get("text"))
+
+
+def _is_u32(x: Any) -> bool:
+    return type(x) is int and 0 <= x < 2**32
 
 
 def _missing(name: str) -> Callable[..., Any]:

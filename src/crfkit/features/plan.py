@@ -13,6 +13,9 @@ FORMS = ("same", "lower", "prefix", "suffix", "shape", "case", "digits", "punctu
 #: Commands of Wapiti's patterns: the string, whether a regular expression matches, what it matches.
 COMMANDS = ("x", "t", "m")
 
+#: How far a template may look, in steps; and its last column.
+FAR = 1000
+
 Node = tuple[Any, ...]
 TemplateRow = tuple[int, int, str, str, bool]
 
@@ -40,11 +43,17 @@ class FeaturePlan(Record):
     transitions: bool = True
     nodes: list[Node] = field(default_factory=list)
     templates: list[TemplateRow] = field(default_factory=list)
+    _places: dict[Node, int] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _placed: int = field(default=0, init=False, repr=False, compare=False)
 
     def _node(self, node: Node) -> int:
-        if node not in self.nodes:
+        for place in range(self._placed, len(self.nodes)):  # those that came otherwise
+            self._places.setdefault(self.nodes[place], place)
+        place = self._places.setdefault(node, len(self.nodes))
+        if place == len(self.nodes):
             self.nodes.append(node)
-        return self.nodes.index(node)
+        self._placed = len(self.nodes)
+        return place
 
     def leaf(self, column: int, form: str = "same", n: int = 0) -> int:
         """A form of a column's string."""
@@ -79,16 +88,26 @@ class FeaturePlan(Record):
         return {
             "pad": int(self.pad),
             "transitions": self.transitions,
-            "nodes": [list(node) for node in self.nodes],
-            "templates": [list(row) for row in self.templates],
+            "nodes": [[x if isinstance(x, str) else int(x) for x in node] for node in self.nodes],
+            "templates": [[int(a), int(b), str(c), str(d), bool(e)] for a, b, c, d, e in self.templates],
         }
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> FeaturePlan:
-        """The plan that :meth:`to_dict` wrote."""
+        """The plan that :meth:`to_dict` wrote; raises ``ValueError`` with the field that is damaged."""
+        nodes, templates = data["nodes"], data["templates"]
+        for name, rows in (("nodes", nodes), ("templates", templates)):
+            if not isinstance(rows, list):
+                raise ValueError(f"{name} is not a list")
+            for k, row in enumerate(rows):
+                if not isinstance(row, list) or not all(isinstance(x, (int, str)) for x in row):
+                    raise ValueError(f"{name}[{k}] is not a list of numbers and strings")
+        for k, row in enumerate(templates):
+            if [type(x) for x in row] != [int, int, str, str, bool]:
+                raise ValueError(f"templates[{k}] is not (node, offset, prefix, suffix, edge)")
+        pad = data["pad"]
+        if pad not in (0, 1, 2):
+            raise ValueError(f"pad must be 0, 1 or 2, got {pad!r}")
         return cls(
-            int(data["pad"]),
-            bool(data["transitions"]),
-            [tuple(node) for node in data["nodes"]],
-            [(int(a), int(b), str(c), str(d), bool(e)) for a, b, c, d, e in data["templates"]],
+            int(pad), bool(data["transitions"]), [tuple(row) for row in nodes], [tuple(row) for row in templates]
         )

@@ -7,13 +7,13 @@ import re
 from collections.abc import Iterable, Iterator
 
 from crfkit import _core
-from crfkit.features.plan import FeaturePlan
+from crfkit.features.plan import FAR, FeaturePlan
 
 _MACRO = re.compile(r"%x\[(-?\d+),(\d+)\]")
-_COMMAND = re.compile(r'%([xtmXTM])\[(@?)([+-]?\d+),(\d+)(?:,"((?:\\.|[^"\\])*)")?\]')
+_COMMAND = re.compile(r'%([xtmXTM])\[(@?)[ \t]*([+-]?\d+),[ \t]*(\d+)(?:,"((?:\\.|[^"\\])*)")?\]')
 _WAPITI = re.compile(r"[ub*]|.*%(?:[tmXTM]\[|x\[@)")
+_MOST_PIECES = 1000
 _DIALECTS = ("auto", "crfpp", "wapiti")
-_FAR = 1000  # rows and columns
 
 
 class Template:
@@ -119,10 +119,14 @@ class Template:
             if line[0] not in ("ub*" if wapiti else "UB"):
                 what, which = ("pattern", "u, b or *") if wapiti else ("template line", "U or B")
                 raise ValueError(f"{self.name}:{number}: a {what} begins with {which}, got {line!r}")
-            literal, pieces, end = [], [], 0
+            literal: list[str] = []
+            pieces: list[tuple[int, int]] = []
+            end = 0
             for found in (_COMMAND if wapiti else _MACRO).finditer(line):
                 literal.append(line[end : found.start()])
                 end = found.end()
+                if len(pieces) == _MOST_PIECES:
+                    raise ValueError(f"{self.name}:{number}: a line may join at most {_MOST_PIECES} pieces")
                 pieces.append(self._command(plan, number, line, found) if wapiti else self._macro(plan, number, found))
             literal.append(line[end:])
             if any("%" in text for text in literal):
@@ -160,8 +164,8 @@ class Template:
         return node, 0 if at else int(row)
 
     def _require_near(self, number: int, text: str, row: int, column: int) -> None:
-        if abs(row) > _FAR or column > _FAR:
-            raise ValueError(f"{self.name}:{number}: {text} is more than {_FAR} away")
+        if abs(row) > FAR or column > FAR:
+            raise ValueError(f"{self.name}:{number}: {text} is more than {FAR} away")
 
     def __repr__(self) -> str:
         return f"Template({len(self.lines)} lines from {self.name})"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from crfkit.features.plan import FeaturePlan
+from crfkit.features.plan import FAR, FeaturePlan
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,8 @@ class TokenFeatures:
 
     def plan(self, n_columns: int = 1) -> FeaturePlan:
         """The features of tokens with ``n_columns`` columns, as the core takes them."""
+        if n_columns > FAR + 1:
+            raise ValueError(f"TokenFeatures take tokens of at most {FAR + 1} columns, got {n_columns}")
         plan = FeaturePlan()
         lower, shape = plan.leaf(0, "lower"), plan.leaf(0, "shape")
         plan.look([(plan.leaf(0), 0)], "word=")

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from crfkit.base.fields import Arrays, integer, list_of, record
 from crfkit.base.parameters import check_number
 from crfkit.data.labels import LabelLists, Tagging
 from crfkit.features.encoders import FeatureSource
@@ -201,11 +202,10 @@ class GraphCRF(GraphEstimator):
     def _state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         return {"features": [int(n) for n in self._shape], "edge_types": int(self.n_edge_types_)}, {}
 
-    def _set_state(self, header: dict[str, Any], arrays: dict[str, NDArray[Any]], features: FeatureSource) -> None:
-        self._shape, self.n_edge_types_ = tuple(int(n) for n in header["features"]), int(header["edge_types"])
-        most = max(1, arrays["weights"].size)
-        if not 1 <= len(self._shape) <= 2 or min(self._shape) < 0 or not 1 <= self.n_edge_types_ <= most:
-            raise ValueError("its features do not fit together")
+    def _set_state(self, header: dict[str, Any], arrays: Arrays, features: FeatureSource) -> None:
+        types = integer(1, max(1, arrays["weights"].size))
+        head = record({"features": list_of(integer(0, 2**40), 1, 2), "edge_types": types})(header, "")
+        self._shape, self.n_edge_types_ = tuple(head["features"]), head["edge_types"]
 
     def _split_weights(self) -> list[Floats]:
         self._require_fitted()

@@ -6,12 +6,13 @@ import math
 import os
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from crfkit.base.fields import Arrays, anything, damaged, integer, label_list, list_of, record
 from crfkit.base.messages import are_counted, counted, is_watched, show, warn
 from crfkit.base.parameters import Estimator, check_number
 from crfkit.chain.beams import as_rule
@@ -21,12 +22,21 @@ from crfkit.graph.checks import float_array
 from crfkit.graph.engine import Inference, Scores, as_inference
 from crfkit.graph.factor_graph import FactorGraph
 from crfkit.graph.objective import LOSSES, GraphData, GraphObjective
-from crfkit.model.chain_model import damaged, plain_values, write_file
+from crfkit.model.chain_model import plain_values, write_file
 from crfkit.training.lbfgs import LBFGS
 from crfkit.training.optimiser import Callback, Progress
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+
+
+_HEADER = record(
+    {
+        "labels": list_of(label_list, 1),
+        "params": record({"inference": anything, "decoding": anything}),
+        "info": record({"iterations": integer(0)}),
+    }
+)
 
 
 class Graphs(NamedTuple):
@@ -310,7 +320,7 @@ class GraphEstimator(Estimator):
         """What else a model file must hold."""
 
     @abstractmethod
-    def _set_state(self, header: dict[str, Any], arrays: dict[str, NDArray[Any]], features: FeatureSource) -> None:
+    def _set_state(self, header: dict[str, Any], arrays: Arrays, features: FeatureSource) -> None:
         """Takes it back; labels and parameters are there."""
 
     @abstractmethod
@@ -322,27 +332,21 @@ class GraphEstimator(Estimator):
         cls,
         name: str,
         header: dict[str, Any],
-        arrays: dict[str, NDArray[Any]],
+        arrays: Arrays,
         features: FeatureSource,
         n_jobs: int | None,
     ) -> Self:
         with damaged(name):
+            head = _HEADER(header, "")
             known = cls._parameters()
-            params = {k: v for k, v in header["params"].items() if k in known and k not in cls._not_saved}
-            params |= {k: _from_plain(params[k]) for k in ("inference", "decoding")} | {"n_jobs": n_jobs}
+            params = {k: v for k, v in head["params"].items() if k in known and k not in cls._not_saved}
+            params |= {k: _from_plain(params[k], k) for k in ("inference", "decoding")} | {"n_jobs": n_jobs}
             out = cls(**params)
             out._check_parameters()
-            columns = [list(labels) for labels in header["labels"]]
-            for labels in columns:
-                if not labels or len(set(labels)) != len(labels):
-                    raise ValueError("a label is missing or occurs twice")
-            out._take_labels([tuple(labels) for labels in columns])
-            out._set_state(header, arrays, features)
-            weights = np.array(arrays["weights"], np.float64)
-            if weights.shape != (sum(math.prod(s) for s in out._shapes()),) or not np.isfinite(weights).all():
-                raise ValueError("its parts do not fit together")
-            out.n_iter_ = int(header["info"]["iterations"])
-            out.weights_ = weights
+            out._take_labels([tuple(kind) for kind in head["labels"]])
+            out._set_state(head, arrays, features)
+            out.weights_ = np.array(arrays.finite("weights", (sum(math.prod(s) for s in out._shapes()),)))
+            out.n_iter_ = head["info"]["iterations"]
         return out
 
     def factor_graph(self, x: Any) -> FactorGraph:
@@ -359,8 +363,11 @@ def _to_plain(inference: str | Inference | None) -> Any:
     return asdict(inference) | {"beam": None if beam is None else beam.text()}
 
 
-def _from_plain(values: Any) -> Any:
-    return Inference(**values) if isinstance(values, dict) else values
+def _from_plain(values: Any, name: str) -> Any:
+    if not isinstance(values, dict):
+        return values
+    known = dict.fromkeys((f.name for f in fields(Inference)), anything)
+    return Inference(**record({}, known, closed=True)(values, f"params.{name}"))
 
 
 def _by_graph(flat: NDArray[Any], offsets: Ints) -> list[NDArray[Any]]:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from crfkit.base.fields import Arrays, anything, optional, record, text
 from crfkit.base.parameters import check_number
 from crfkit.data.labels import LabelLists, label_array
 from crfkit.data.sequences import check_sequences
@@ -17,7 +18,7 @@ from crfkit.graph.checks import edge_array
 from crfkit.graph.engine import Inference
 from crfkit.graph.learning import GraphEstimator, Graphs, share_right
 from crfkit.graph.objective import EdgeGroup, GraphData, NodeGroup
-from crfkit.model.chain_model import group, restore_encoder
+from crfkit.model.chain_model import restore_encoder
 from crfkit.training.optimiser import Callback
 
 Floats = NDArray[np.float64]
@@ -114,11 +115,11 @@ class _SequenceEstimator(GraphEstimator):
     def _state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         return {"encoder": self._encoder.config()}, {f"encoder.{k}": v for k, v in self._encoder.arrays().items()}
 
-    def _set_state(self, header: dict[str, Any], arrays: dict[str, NDArray[Any]], features: FeatureSource) -> None:
-        function = features if callable(features) else None
-        if function is not None:
-            self.features = function
-        self._encoder = restore_encoder(header["encoder"], group(arrays, "encoder"), function)
+    def _set_state(self, header: dict[str, Any], arrays: Arrays, features: FeatureSource) -> None:
+        if callable(features):
+            self.features = features
+        config = record({"encoder": anything})(header, "")["encoder"]
+        self._encoder = restore_encoder(config, arrays.group("encoder"), features)
 
     @staticmethod
     def _pairs(offsets: Ints, distance: int) -> Ints:
@@ -186,10 +187,11 @@ class SkipChainCRF(_SequenceEstimator):
         name = getattr(self.skips, "__qualname__", repr(self.skips))
         return header | {"skips": None if self.skips is repeated_words else name}, arrays
 
-    def _set_state(self, header: dict[str, Any], arrays: dict[str, NDArray[Any]], features: FeatureSource) -> None:
+    def _set_state(self, header: dict[str, Any], arrays: Arrays, features: FeatureSource) -> None:
         super()._set_state(header, arrays, features)
-        if header["skips"] is not None:
-            self.skips = _missing_skips(str(header["skips"]))
+        name = record({"skips": optional(text)})(header, "")["skips"]
+        if name is not None:
+            self.skips = _missing_skips(name)
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
@@ -297,8 +299,10 @@ class FactorialCRF(_SequenceEstimator):
         if not known or len(set(self.links)) < max(1, len(self.links)):
             raise ValueError(f"'links' of FactorialCRF must be one or more distinct ints, got {self.links!r}")
 
-    def _set_state(self, header: dict[str, Any], arrays: dict[str, NDArray[Any]], features: FeatureSource) -> None:
+    def _set_state(self, header: dict[str, Any], arrays: Arrays, features: FeatureSource) -> None:
         super()._set_state(header, arrays, features)
+        if len(self.classes_) * len(self.links) > arrays["weights"].size or max(map(abs, self.links)) > 2**31:
+            raise ValueError("'params.links' are more, or farther, than there are weights for")
         self.links = tuple(self.links)
 
     def _columns(self, y: Any) -> list[list[Any]]:

@@ -13,8 +13,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from crfkit.estimators import CRF
-from crfkit.loading import load
+from crfkit.loading import Loaded, load
 from crfkit.metrics import spans
 
 __all__ = ["CrfkitComponent"]
@@ -34,7 +33,7 @@ class CrfkitComponent:
     name : str
     """
 
-    def __init__(self, crf: CRF | None, sets: str = "ents", name: str = "crfkit") -> None:
+    def __init__(self, crf: Loaded | None, sets: str = "ents", name: str = "crfkit") -> None:
         if sets not in _SETS:
             raise ValueError(f"'sets' of the crfkit component must be one of {', '.join(_SETS)}, got {sets!r}")
         self.crf = crf
@@ -51,7 +50,7 @@ class CrfkitComponent:
             raise ValueError(f"the component {self.name!r} has no model: give 'model' in its config, or from_disk")
         documents = iter(stream)
         while batch := list(itertools.islice(documents, batch_size)):
-            labelled = self.crf.predict([[token.text for token in doc] for doc in batch])
+            labelled: Any = self.crf.predict([[token.text for token in doc] for doc in batch])
             for doc, labels in zip(batch, labelled, strict=True):
                 self._set(doc, labels)
                 yield doc

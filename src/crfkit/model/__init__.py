@@ -1,6 +1,7 @@
 """The model: labels, weights and encoder in one file; what it says of itself; labelling large files with it."""
 
-from crfkit.model.chain_model import ChainModel, ModelError
+from crfkit.base.fields import ModelError
+from crfkit.model.chain_model import ChainModel
 from crfkit.model.explaining import Explanation
 
 __all__ = ["ChainModel", "Explanation", "ModelError"]

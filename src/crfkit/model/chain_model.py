@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import mmap
 import os
-import struct
-import zlib
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import reprlib
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -17,22 +14,32 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crfkit import _core
-from crfkit.base.files import whole_file
+from crfkit.base.fields import (
+    Arrays,
+    ModelError,
+    anything,
+    damaged,
+    flag,
+    integer,
+    label_list,
+    list_of,
+    number,
+    one_of,
+    optional,
+    record,
+    refuse,
+    text,
+)
 from crfkit.base.numbers import inner_tokens, log_sum_exp, pieces
 from crfkit.base.shown import Record
+from crfkit.base.tensors import read_tensors, write_tensors
 from crfkit.base.threads import resolve_threads
 from crfkit.chain.constraints import Constraints
 from crfkit.chain.potentials import Potentials
 from crfkit.data.dataset import Dataset, Layout
 from crfkit.features.encoders import Encoder, FeatureSource, ItemEncoder, PlanEncoder
 
-FORMAT = 2  # since 2, the header and every array have a checksum
-_DTYPES = dict(F64="f8", F32="f4", I64="i8", I32="i4", U64="u8", U32="u4", U16="u2", U8="u1", BOOL="?")  # noqa: C408
 _PIECE = 1 << 23  # scores held at a time while predicting
-
-
-class ModelError(ValueError):
-    """A file that is not a model, or is incomplete or damaged."""
 
 
 class StateWeight(NamedTuple):
@@ -274,13 +281,59 @@ class LocalChainModel(ChainModel):
         return self.layout.n_labels**2
 
 
-def restore_encoder(config: dict[str, Any], arrays: dict[str, NDArray[Any]], function: Any) -> Encoder:
-    """The encoder that a model file holds."""
-    if config["kind"] == "plan":
-        return PlanEncoder.restore(config, arrays)
-    if config["kind"] == "items":
-        return ItemEncoder.restore(config, arrays, function)
-    raise ModelError(f"unknown kind of features {config['kind']!r}")
+def restore_encoder(
+    config: Any, arrays: Arrays, features: FeatureSource, n_attributes: tuple[int, int] | None = None
+) -> Encoder:
+    """The encoder that a model file holds; raises unless it knows as many attributes as the model, if that is told."""
+    kind = record({"kind": text})(config, "encoder")["kind"]
+    if kind == "items":
+        config = _ITEMS(config, "encoder")
+        arrays.of_kind("names.bytes", "u", (None,))
+        arrays.of_kind("names.ends", "iu", (None,))
+        encoder: Encoder = ItemEncoder.restore(config, arrays, features if callable(features) else None)
+    elif kind == "plan":
+        config = _PLAN(config, "encoder")
+        known = sum(x.size for k, x in arrays.items() if k.startswith("attributes."))
+        if max(config["n_attributes"]) > known or sum(config["tables"]) > len(arrays):
+            raise ValueError("'encoder.n_attributes' and 'encoder.tables' must not be more than the file's arrays hold")
+        encoder = PlanEncoder.restore(config, arrays)
+    else:
+        raise ValueError(f"unknown kind of features {reprlib.repr(kind)}")
+    if n_attributes is not None and encoder.n_attributes != n_attributes:
+        raise ValueError(f"its encoder knows {encoder.n_attributes} attributes, it has weights for {n_attributes}")
+    return encoder
+
+
+def _measured(value: Any, field: str) -> float:
+    """Any number; what was measured need not be finite."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return float(number()(value, field))
+    return value if isinstance(value, float) else refuse(field, "a number", value)
+
+
+def _node(value: Any, field: str) -> list[Any]:
+    """A node of a plan: its kind, and what belongs to it."""
+    if isinstance(value, list) and value and all(type(x) in (int, str) for x in value):
+        return value
+    return refuse(field, "a list of texts and ints", value)
+
+
+def _template(value: Any, field: str) -> list[Any]:
+    """A template of a plan."""
+    if isinstance(value, list) and [type(x) for x in value] == [int, int, str, str, bool]:
+        return value
+    return refuse(field, "node, offset, two texts and true or false", value)
+
+
+def takes_items(model: ChainModel) -> bool:
+    """Whether tokens are bags of attributes, which a function may make, and not columns."""
+    return isinstance(model.encoder, ItemEncoder)
+
+
+def with_function(model: ChainModel, function: Callable[..., Any]) -> ChainModel:
+    """The same model on what a function makes items of."""
+    assert isinstance(model.encoder, ItemEncoder)
+    return replace(model, encoder=ItemEncoder(function, model.encoder._names))
 
 
 def write_model(model: ChainModel, path: str | os.PathLike[str], estimator: str) -> None:
@@ -304,23 +357,9 @@ def write_model(model: ChainModel, path: str | os.PathLike[str], estimator: str)
     write_file(path, header, arrays)
 
 
-def write_file(path: str | os.PathLike[str], header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
-    """Writes a model file (safetensors): beside the target first, then renamed, so that no half file remains."""
-    from safetensors.numpy import save
-
-    tensors = {k: np.ascontiguousarray(v) for k, v in arrays.items()}
-    sums = {k: _checksum(k, v) for k, v in tensors.items()}
-    head = json.dumps({"format": FORMAT, **header, "arrays_crc32": sums})
-    head = f'{{"crc32": {zlib.crc32(head.encode())}, {head[1:]}'
-    data = save(tensors, {"crfkit": head})  # in one entry: several would be written in random order
-    with whole_file(path) as file:
-        file.write(data)
-
-
-def _checksum(name: str, array: NDArray[Any]) -> int:
-    """CRC-32 of an array's name, type, shape and bytes: no single bit can change unseen."""
-    about = repr((name, array.dtype.str, array.shape)).encode()
-    return zlib.crc32(array.reshape(-1).view(np.uint8).data, zlib.crc32(about))
+def write_file(path: str | os.PathLike[str], header: dict[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Writes a model file (safetensors), whole or not at all."""
+    write_tensors(path, "crfkit", header, arrays)
 
 
 def plain_values(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -335,76 +374,16 @@ def plain_values(values: Mapping[str, Any]) -> dict[str, Any]:
     return out
 
 
-def read_file(path: str | os.PathLike[str], verify: bool = True) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """Header and arrays of a model file of any estimator; offsets are checked, and checksums unless told not to.
+def read_file(path: str | os.PathLike[str], verify: bool = True) -> tuple[dict[str, Any], Arrays]:
+    """Header and arrays of a model file of any estimator; places are checked, and checksums unless told not to.
 
     Raises
     ------
     ModelError
         If the file is not a crfkit model, is cut short, damaged, or of a later format.
     """
-    name = os.fspath(path)
-    with open(path, "rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        if size < 8:
-            raise ModelError(f"{name}: not a crfkit model: only {size} bytes")
-        # a map would crash us when the file is overwritten
-        mapped = file.read() if verify else mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    (length,) = struct.unpack("<Q", mapped[:8])
-    if length > size - 8 or mapped[8:9] != b"{":
-        raise ModelError(f"{name}: not a crfkit model, or one that is cut short")
-    try:
-        table = json.loads(mapped[8 : 8 + length])
-        head = table.pop("__metadata__", {}).get("crfkit", "null")
-        header = json.loads(head)
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError, AttributeError, TypeError) as e:
-        raise ModelError(f"{name}: not a crfkit model: its header is damaged") from e
-    if not isinstance(header, dict):
-        raise ModelError(f"{name}: a safetensors file, but not a crfkit model")
-    version = header.get("format")
-    if not isinstance(version, int) or version < 1:
-        raise ModelError(f"{name}: not a crfkit model: no format number")
-    if version > FORMAT:
-        raise ModelError(f"{name}: written by a later crfkit (format {version}, this one reads {FORMAT})")
-    data = np.frombuffer(mapped, np.uint8, offset=8 + length)
-    arrays = {key: _tensor(name, key, entry, data) for key, entry in table.items()}
-    own, sums = header.pop("crc32", None), header.pop("arrays_crc32", None)
-    if verify and version > 1:
-        if zlib.crc32(f"{{{head.partition(', ')[2]}".encode(errors="surrogatepass")) != own:
-            raise ModelError(f"{name}: the model is damaged: its header does not match its checksum")
-        _check_sums(name, arrays, sums)
-    return header, arrays
-
-
-def _tensor(name: str, key: str, entry: Any, data: NDArray[np.uint8]) -> NDArray[Any]:
-    """An array in the data part of a safetensors file, as its entry in the table has it."""
-    try:
-        dtype = np.dtype(_DTYPES[entry["dtype"]])
-        first, last = (int(n) for n in entry["data_offsets"])
-        shape = tuple(int(n) for n in entry["shape"])
-        count = int(np.prod(shape, dtype=object)) if shape else 1
-        fits = 0 <= first <= last <= len(data) and last - first == count * dtype.itemsize
-    except (KeyError, TypeError, ValueError, OverflowError) as e:
-        raise ModelError(f"{name}: the model is damaged at {key!r}") from e
-    if not fits or min(shape, default=0) < 0:
-        raise ModelError(f"{name}: the model is cut short or damaged at {key!r}")
-    flat = data[first:last]
-    aligned = flat.ctypes.data % dtype.alignment == 0
-    return (flat if aligned else flat.copy()).view(dtype).reshape(shape)
-
-
-def _check_sums(name: str, arrays: dict[str, NDArray[Any]], sums: Any) -> None:
-    """Raises if an array does not match its checksum."""
-    if not isinstance(sums, dict) or sums.keys() != arrays.keys():
-        raise ModelError(f"{name}: the model is damaged: its checksums are not those of its arrays")
-    for key, array in arrays.items():
-        if _checksum(key, array) != sums[key]:
-            raise ModelError(f"{name}: the model is damaged: {key!r} does not match its checksum")
-
-
-def group(arrays: Mapping[str, NDArray[Any]], prefix: str) -> dict[str, NDArray[Any]]:
-    """The arrays whose names begin with a prefix and a dot, without it."""
-    return {k.split(".", 1)[1]: v for k, v in arrays.items() if k.startswith(f"{prefix}.")}
+    file = read_tensors(path, "crfkit", "model", verify)
+    return file.header, file.arrays
 
 
 def read_model(path: str | os.PathLike[str], features: FeatureSource = None) -> tuple[ChainModel, dict[str, Any]]:
@@ -425,60 +404,95 @@ def read_model(path: str | os.PathLike[str], features: FeatureSource = None) -> 
     return chain_model(os.fspath(path), header, arrays, features), header
 
 
-@contextmanager
-def damaged(name: str) -> Iterator[None]:
-    """Errors while a model is put together from its file say that the file is damaged."""
-    try:
-        yield
-    except ModelError:
-        raise
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError, OverflowError) as e:
-        raise ModelError(f"{name}: the model is damaged: {e}") from e
+#: What training leaves in a file, and what the command line needs to know about its data.
+_READING = record(
+    {},
+    {
+        "format": optional(one_of("columns", "conllu", "crfsuite")),
+        "label": optional(text),
+        "columns": optional(text),
+        "comment": optional(text),
+        "n_columns": optional(integer(0, 2**31)),
+    },
+    closed=True,
+)
+_INFO = record(
+    {},
+    {
+        "iterations": integer(0),
+        "sequences": integer(0),
+        "tokens": integer(0),
+        "objective": _measured,
+        "stopped": text,
+        "origin": text,
+        "reading": _READING,
+        "integers": flag,
+        "unseen": list_of(list_of(number())),
+    },
+)
+_CHAIN = record(
+    {
+        "labels": label_list,
+        "layout": record(
+            {
+                "n_labels": integer(1, 65535),
+                "start": integer(-1, 2**31),
+                "end": integer(-1, 2**31),
+                "edge_first": integer(0, 2**31),
+                "size": integer(0, 2**31),
+            },
+            closed=True,
+        ),
+        "encoder": anything,
+        "dtype": one_of("float32", "float64"),
+        "params": record({}, {"algorithm": optional(text)}),
+        "info": _INFO,
+    },
+    {"estimator": text, "temperature": number(0, strict=True)},
+)
+_PLAN = record(
+    {
+        "plan": record(
+            {
+                "pad": integer(0, 2),
+                "transitions": flag,
+                "nodes": list_of(_node),
+                "templates": list_of(_template),
+            }
+        ),
+        "tables": list_of(integer(0, 2**31), 3, 3),
+        "n_attributes": list_of(integer(0, 2**32 - 1), 2, 2),
+    },
+    {"n_columns": optional(integer(1, 2**31))},
+)
+_ITEMS = record({"function": optional(text)}, {"text": optional(flag)})
 
 
-def chain_model(
-    name: str, header: dict[str, Any], arrays: dict[str, NDArray[Any]], features: FeatureSource = None
-) -> ChainModel:
+def chain_model(name: str, header: dict[str, Any], arrays: Arrays, features: FeatureSource = None) -> ChainModel:
     """A chain model of what its file holds; all is checked."""
-    if header.get("estimator", "crf") not in ("crf", "hmm", "memm"):
-        raise ModelError(f"{name}: a model of the kind {header['estimator']!r}, which is no linear chain")
+    kind = header.get("estimator", "crf")
+    if kind not in ("crf", "hmm", "memm"):
+        raise ModelError(f"{name}: a model of the kind {reprlib.repr(kind)}, which is no linear chain")
     with damaged(name):
-        numbers = {k: int(v) for k, v in header["layout"].items()}
-        parts: dict[str, Any] = dict(group(arrays, "layout"))
-        layout = Layout(**{**parts, **numbers})
+        head = _CHAIN(header, "")
+        numbers, n, rows = head["layout"], len(head["labels"]), arrays.group("layout")
+        if numbers["n_labels"] != n:
+            raise ValueError(f"'layout.n_labels' must be {n}, the number of 'labels', got {numbers['n_labels']}")
+        parts: dict[str, Any] = {
+            k: rows.of_kind(k, "iu", (None,)) for k in ("state_ptr", "state_label", "edge_ptr", "edge_pair")
+        }
+        layout = Layout(**parts, transition=rows.of_kind("transition", "iu", (n * n,)), **numbers)
         layout.native  # noqa: B018 - checks the layout
-        function = features if callable(features) else None
-        encoder = restore_encoder(header["encoder"], group(arrays, "encoder"), function)
-        rules = group(arrays, "constraints")
-        constraints = Constraints(**rules) if rules else None
-        labels = tuple(header["labels"])
-        if header["dtype"] not in ("float32", "float64"):
-            raise ValueError(f"precision {header['dtype']!r} is not known")
-        if len(set(labels)) != len(labels):
-            raise ValueError("a label occurs twice")
-        if not isinstance(header["params"], dict) or not isinstance(header["info"], dict):
-            raise ValueError("its parameters are not there")
-        model = (LocalChainModel if header.get("estimator") == "memm" else ChainModel)(
-            encoder,
-            labels,
-            layout,
-            arrays["weights"],
-            constraints,
-            np.dtype(header["dtype"]),
-            header["params"],
-            header["info"],
-            float(header.get("temperature", 1.0)),
-        )
-        if not 0 < model.temperature < np.inf:
-            raise ValueError(f"its temperature is {model.temperature}")
-        rows = (len(layout.state_ptr) - 1, max(0, len(layout.edge_ptr) - 1))
-        n = len(model.labels)
-        shapes_fit = (
-            n == layout.n_labels
-            and model.weights.shape == (layout.size,)
-            and encoder.n_attributes == rows
-            and (constraints is None or constraints.as_scores().shape == (n * (n + 2),))
-        )
-        if not shapes_fit or not np.isfinite(model.weights).all():
-            raise ValueError("its parts do not fit together")
-    return model
+        weights = arrays.finite("weights", (layout.size,))
+        attributes = len(layout.state_ptr) - 1, max(0, len(layout.edge_ptr) - 1)
+        encoder = restore_encoder(head["encoder"], arrays.group("encoder"), features, attributes)
+        rules = arrays.group("constraints")
+        constraints = Constraints(**{k: rules[k] for k in ("transitions", "start", "end")}) if rules else None
+        if constraints is not None and len(constraints.start) != n:
+            raise ValueError(f"its constraints are for {len(constraints.start)} labels, it has {n}")
+        temperature = head.get("temperature", 1.0)
+        if not np.abs(weights).max(initial=0) < 1e300 * temperature:
+            raise ValueError(f"'temperature' is too small for the weights: {temperature}")
+        own = LocalChainModel if kind == "memm" else ChainModel
+        more = np.dtype(head["dtype"]), head["params"], head["info"], temperature
+        return own(encoder, tuple(head["labels"]), layout, weights, constraints, *more)

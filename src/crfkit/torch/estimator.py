@@ -16,6 +16,20 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from crfkit.base.checkpoints import Checkpoint, State, digest, seconds_of
+from crfkit.base.fields import (
+    Arrays,
+    anything,
+    damaged,
+    flag,
+    integer,
+    label_list,
+    list_of,
+    number,
+    one_of,
+    optional,
+    record,
+    text,
+)
 from crfkit.base.messages import show
 from crfkit.base.parameters import Estimator, check_number
 from crfkit.chain import Constraints
@@ -23,9 +37,9 @@ from crfkit.chain.beams import Beam
 from crfkit.data.labels import Entity, LabelLists, allowed_labels, collect_labels
 from crfkit.data.sequences import check_sequences
 from crfkit.metrics import evaluate, token_accuracy
-from crfkit.model.chain_model import damaged, group, plain_values, write_file
+from crfkit.model.chain_model import plain_values, write_file
 from crfkit.model.entities import find_entities
-from crfkit.torch.inputs import Reader, make_reader, restore_reader
+from crfkit.torch.inputs import Reader, Tokens, make_reader, restore_reader
 from crfkit.torch.layer import CRF
 from crfkit.torch.network import ACTIVATIONS, ChainNetwork, Shape, TokenEmbedding
 from crfkit.training.checks import sequence_weights
@@ -34,6 +48,34 @@ from crfkit.training.optimiser import Callback, Progress
 __all__ = ["NeuralCRF"]
 
 _NOT_SAVED = ("features", "constraints", "device", "callback", "checkpoint", "checkpoint_every")
+
+
+_SIZES = dict.fromkeys(
+    ("encoder_size", "encoder_layers", "kernel_size", "embedding_size", "affix_size", "character_filters"),
+    integer(1, 2**31),
+)
+_HEADER = record(
+    {
+        "labels": label_list,
+        "params": record(
+            {},
+            {
+                **_SIZES,
+                **dict.fromkeys(("window", "character_size"), integer(0, 2**31)),
+                **dict.fromkeys(("hidden", "affixes"), list_of(integer(-(2**31), 2**31))),
+                "hidden": list_of(integer(1, 2**31)),
+                "activation": one_of(*ACTIVATIONS),
+                "pairwise": one_of("table", "input"),
+                "encoder": one_of(None, "lstm", "conv"),
+                "dropout": number(0),
+                "input_dropout": optional(number(0)),
+                "word_dropout": number(0),
+                "lower": flag,
+            },
+        ),
+        "reader": record({"kind": text, "config": anything}),
+    }
+)
 
 
 def _as_arrays(x: Any) -> Any:
@@ -460,6 +502,7 @@ class NeuralCRF(Estimator):
             counts = {"waited": waited, "batches": batches, "history": [vars(p) for p in self.history_]}
             return {**own, **random, **counts, "best": kept}
 
+        finished = keep.result({"modules": _as_arrays(modules.state_dict()), "history": []})
         if saved := keep.part("network", state):
             modules.load_state_dict(_as_tensors(saved["modules"]))
             steps = {int(k): v for k, v in _as_tensors(saved["optimiser"]).items()}
@@ -469,10 +512,10 @@ class NeuralCRF(Estimator):
             waited, batches, kept = saved["waited"], saved["batches"], saved["best"]
             best = None if kept is None else (kept["score"], _as_tensors(kept["modules"]))
             self.history_ = [Progress(**p) for p in saved["history"]]
-        elif keep.finished is not None:
-            modules.load_state_dict(_as_tensors(keep.finished["modules"]))
-            self.history_ = [Progress(**p) for p in keep.finished["history"]]
-        for epoch in () if keep.finished else range(len(self.history_) + 1, self.max_iter + 1):
+        elif finished is not None:
+            modules.load_state_dict(_as_tensors(finished["modules"]))
+            self.history_ = [Progress(**p) for p in finished["history"]]
+        for epoch in () if finished else range(len(self.history_) + 1, self.max_iter + 1):
             step = optimiser.param_groups[0]["lr"] = rate / (1 + self.decay * (epoch - 1))
             modules.train()
             total, norm = 0.0, torch.zeros(())
@@ -629,7 +672,7 @@ class NeuralCRF(Estimator):
             "reader": {"kind": self._reader.kind, "config": self._reader.config()},
         }
         arrays = {f"reader.{k}": v for k, v in self._reader.arrays().items()}
-        for name, module in (("network", self.network_), ("crf", self.crf_)):
+        for name, module in self._modules():
             arrays |= {f"{name}.{k}": v.detach().cpu().numpy() for k, v in module.state_dict().items()}
         rules = self.crf_.constraints
         if rules is not None:
@@ -637,18 +680,37 @@ class NeuralCRF(Estimator):
         write_file(path, header, arrays)
 
     @classmethod
-    def _restore(cls, name: str, header: dict[str, Any], arrays: dict[str, NDArray[Any]], features: Any) -> Self:
+    def _restore(cls, name: str, header: dict[str, Any], arrays: Arrays, features: Any) -> Self:
         """What a model file holds, on the CPU."""
         with damaged(name):
-            params = {k: v for k, v in header["params"].items() if k in cls._parameters() and k not in _NOT_SAVED}
-            rules = group(arrays, "constraints")
+            head = _HEADER(header, "")
+            params = {k: v for k, v in head["params"].items() if k in cls._parameters() and k not in _NOT_SAVED}
+            rules, n = arrays.group("constraints"), len(head["labels"])
             if rules:
-                params["constraints"] = Constraints(**rules)
+                params["constraints"] = Constraints(**{k: rules[k] for k in ("transitions", "start", "end")})
             crf = cls(**params)
-            reader = header["reader"]
-            own = restore_reader(reader["kind"], reader["config"], group(arrays, "reader"), features)
-            crf._build(own, header["labels"])
-            for prefix, module in (("network", crf.network_), ("crf", crf.crf_)):
-                module.load_state_dict({k: torch.from_numpy(np.array(v)) for k, v in group(arrays, prefix).items()})
+            reader = restore_reader(head["reader"], arrays.group("reader"), features)
+            tables = len(reader.tables) if isinstance(reader, Tokens) else 0
+            if max(crf.window, crf.encoder_layers, len(crf.hidden), tables) > len(arrays):
+                raise ValueError("'params' ask for more layers than there are arrays")
+            arrays.of_kind("crf.transitions", "f", (n, n))
+            with torch.device("meta"):  # shapes without memory
+                crf._build(reader, head["labels"])
+            crf._compare(arrays)
+            crf._build(reader, head["labels"])
+            for prefix, module in crf._modules():
+                module.load_state_dict({k: torch.from_numpy(np.array(v)) for k, v in arrays.group(prefix).items()})
                 module.eval()
         return crf
+
+    def _modules(self) -> list[tuple[str, torch.nn.Module]]:
+        return [("network", self.network_), ("crf", self.crf_)]
+
+    def _compare(self, arrays: Arrays) -> None:
+        """Raises unless the arrays of a file are those of the modules."""
+        for prefix, module in self._modules():
+            found, wanted = arrays.group(prefix), module.state_dict()
+            for key, tensor in wanted.items():
+                found.of_kind(key, "fiub", tuple(tensor.shape))
+            if odd := sorted(found.keys() - wanted.keys()):
+                raise ValueError(f"the array '{prefix}.{odd[0]}' belongs to no part of the network")

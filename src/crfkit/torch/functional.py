@@ -147,6 +147,55 @@ class _Entropy(Function):
         return (None, *_cast(found, inputs))
 
 
+class _Mean(Function):
+    """E_p[score_q] [B], for the inputs of p and then those of q, which share a mask.
+
+    Its gradient is the covariance of q's score with the indicators for p, p's marginals for q.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, mask: Tensor | None, *inputs: Any) -> Tensor:
+        ctx.save_for_backward(mask, *inputs)
+        chains = Chains(Batch._make((*inputs[:5], mask, None)))
+        mean, _ = chains.covariance(*chains.direction(*inputs[5:]), None)
+        return mean.to(inputs[0].device, chains.dtype)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, *upstream: Tensor) -> Any:
+        mask, *inputs = ctx.saved_tensors
+        chains = Chains(Batch._make((*inputs[:5], mask, None)))
+        _, moved = chains.covariance(*chains.direction(*inputs[5:]), upstream[0])
+        found = chains.expectations(upstream[0].double().cpu())[1]
+        return (None, *_cast(moved, inputs[:5]), *_cast(found, inputs[5:]))
+
+
+def cross_entropy(p: Batch, q: Batch) -> Tensor:
+    """H(p, q) = log Z_q - E_p[score_q] [B] of batches with the same mask; infinite where p may do what q forbids."""
+    if p.pairwise is None and q.pairwise is not None:  # so that the expectations have a place for it
+        p = p._replace(pairwise=torch.zeros_like(q.pairwise))
+    if q.pairwise is None and p.pairwise is not None:
+        q = q._replace(pairwise=torch.zeros_like(p.pairwise))
+    scores = [None if x is None else x.masked_fill(torch.isneginf(x), 0) for x in q[:5]]
+    value: Tensor = log_partition(*q[:6]) - _apply(_Mean, p.mask, *p[:5], *scores)
+    forbidden = [None if x is None else torch.isneginf(x).to(x.dtype) for x in q[:5]]
+    if any(x is not None and bool(x.any()) for x in forbidden):
+        with torch.no_grad():
+            broken = _apply(_Mean, p.mask, *p[:5], *forbidden) > 1e-12
+        value = value.masked_fill(broken, torch.inf)
+    return value
+
+
+def edges(batch: Batch) -> tuple[Tensor, Tensor]:
+    """P(label at step) [B, T, L], P(labels before and at step) [B, T - 1, L, L]; zero where masked. Differentiable."""
+    n_batch, n_steps, n = batch.emissions.shape
+    if batch.pairwise is None:
+        batch = batch._replace(pairwise=batch.emissions.new_zeros(n_batch, max(0, n_steps - 1), n, n))
+    ones = torch.ones(n_batch, dtype=batch.dtype, device=batch.emissions.device)
+    found = _apply(_Posterior, batch.mask, ones, *batch[:5])
+    return found[0], found[4]
+
+
 def _tags_in(mask: Tensor | None, tags: Tensor) -> Tensor:
     return tags if mask is None else tags.masked_fill(~mask, 0)
 

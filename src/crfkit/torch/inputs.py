@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from crfkit.base.fields import Arrays, anything, flag, integer, list_of, number, one_of, record, text
 from crfkit.features.encoders import Encoder, make_encoder
 from crfkit.model.chain_model import restore_encoder
 
@@ -134,8 +135,9 @@ class Tokens:
         self._adopt(tables, alphabet)
 
     def _adopt(self, tables: Sequence[Sequence[str]], alphabet: Sequence[str]) -> None:
-        self.tables = [{w: i + 2 for i, w in enumerate(words)} for words in tables]
-        self.alphabet = {c: i + 2 for i, c in enumerate(alphabet)}
+        # a file may hold a word twice: no number is then above the size of the table
+        self.tables = [{w: i + 2 for i, w in enumerate(dict.fromkeys(words))} for words in tables]
+        self.alphabet = {c: i + 2 for i, c in enumerate(dict.fromkeys(alphabet))}
 
     def _parts(self, token: str) -> list[str]:
         word = token.lower() if self.lower else token
@@ -275,11 +277,28 @@ def _numbers(x: Any) -> bool:
     return isinstance(x, (list, tuple)) and all(isinstance(v, (int, float, np.number)) for v in x)
 
 
-def restore_reader(kind: str, config: dict[str, Any], arrays: dict[str, NDArray[Any]], features: Any) -> Reader:
-    """A reader from its config and arrays."""
+_TOKENS = record(
+    {
+        "affixes": list_of(integer(-(2**31), 2**31)),
+        "characters": flag,
+        "min_freq": number(0),
+        "lower": flag,
+        "tables": list_of(list_of(text), 1),
+        "alphabet": list_of(text),
+    },
+    closed=True,
+)
+
+
+def restore_reader(head: dict[str, Any], arrays: Arrays, features: Any) -> Reader:
+    """A reader from what a file says of it, and its arrays."""
+    kind, config = one_of("tokens", "dense", "features")(head["kind"], "reader.kind"), head["config"]
     if kind == "tokens":
-        return Tokens(**config)
+        own = _TOKENS(config, "reader.config")
+        if len(own["tables"]) != 1 + len(own["affixes"]):
+            raise ValueError("'reader.config.tables' must be one for words and one for each of the affixes")
+        return Tokens(**own)
     if kind == "dense":
-        return Dense(**config)
-    function = features if callable(features) else None
-    return Sparse(features, restore_encoder(config["encoder"], arrays, function))
+        return Dense(**record({"size": integer(0, 2**31)}, closed=True)(config, "reader.config"))
+    encoder = record({"encoder": anything})(config, "reader.config")["encoder"]
+    return Sparse(features, restore_encoder(encoder, arrays, features))

@@ -16,7 +16,7 @@ from crfkit.chain.beams import Beam
 from crfkit.chain.inference import decode_flat
 from crfkit.torch import gpu
 from crfkit.torch.chains import Batch, Chains, compute_dtype
-from crfkit.torch.functional import entropy, log_likelihood, log_partition, marginals
+from crfkit.torch.functional import cross_entropy, edges, entropy, log_likelihood, log_partition, marginals
 
 __all__ = ["CRF", "TorchDecoder"]
 
@@ -296,6 +296,165 @@ class CRF(nn.Module):
     def entropy(self, emissions: Tensor, mask: Tensor | None = None, *, pairwise: Tensor | None = None) -> Tensor:
         """Entropy of every sequence's labellings in nats, [B]. Differentiable."""
         return entropy(*self._batch(emissions, mask, pairwise)[:6])
+
+    def _pair(
+        self,
+        emissions: Tensor,
+        other: Tensor,
+        mask: Tensor | None,
+        crf: CRF | None,
+        pairwise: Tensor | None,
+        other_pairwise: Tensor | None,
+    ) -> tuple[Batch, Batch]:
+        """The batches of this model and of the other."""
+        if other.shape != emissions.shape:
+            raise ValueError(
+                f"other must have the shape of emissions, {tuple(emissions.shape)}, got {tuple(other.shape)}"
+            )
+        crf = self if crf is None else crf
+        if crf.batch_first != self.batch_first:
+            raise ValueError("both models must have the same batch_first")
+        return self._batch(emissions, mask, pairwise), crf._batch(other, mask, other_pairwise)
+
+    @_eager
+    def cross_entropy(
+        self,
+        emissions: Tensor,
+        other: Tensor,
+        mask: Tensor | None = None,
+        *,
+        crf: CRF | None = None,
+        pairwise: Tensor | None = None,
+        other_pairwise: Tensor | None = None,
+    ) -> Tensor:
+        r"""Cross-entropy H(p, q) in nats of every sequence, [B]. Differentiable.
+
+        .. math::
+
+            H(p, q) = -\sum_y p(y) \log q(y) = \log Z_q - E_p[s_q(y)]
+
+        where p has ``emissions`` and this layer's transitions, q has ``other``, in the same shape, and the transitions
+        of ``crf``, which is this layer by default. It is infinite where p may do what q forbids.
+
+        Examples
+        --------
+        >>> import torch
+        >>> crf, x = CRF(2, batch_first=True), torch.randn(3, 5, 2)
+        >>> bool(torch.allclose(crf.cross_entropy(x, x), crf.entropy(x), atol=1e-5))
+        True
+        """
+        return cross_entropy(*self._pair(emissions, other, mask, crf, pairwise, other_pairwise))
+
+    @_eager
+    def kl(
+        self,
+        emissions: Tensor,
+        other: Tensor,
+        mask: Tensor | None = None,
+        *,
+        crf: CRF | None = None,
+        pairwise: Tensor | None = None,
+        other_pairwise: Tensor | None = None,
+    ) -> Tensor:
+        r"""Kullback-Leibler divergence of every sequence, [B], for p and q as in :meth:`cross_entropy`. Differentiable.
+
+        .. math::
+
+            KL(p \,\|\, q) = \sum_y p(y) \log \frac{p(y)}{q(y)} = H(p, q) - H(p)
+
+        Examples
+        --------
+        >>> import torch
+        >>> student, teacher = CRF(2, batch_first=True), CRF(2, batch_first=True)
+        >>> x, y = torch.randn(3, 5, 2), torch.randn(3, 5, 2)
+        >>> bool((student.kl(x, y, crf=teacher) > 0).all())
+        True
+        """
+        p, q = self._pair(emissions, other, mask, crf, pairwise, other_pairwise)
+        return cross_entropy(p, q) - entropy(*p[:6])
+
+    @_eager
+    @torch.no_grad()
+    def count(self, emissions: Tensor, mask: Tensor | None = None, *, pairwise: Tensor | None = None) -> Tensor:
+        """How many labellings of every sequence are allowed, [B], in float64.
+
+        Examples
+        --------
+        >>> import torch
+        >>> CRF(3, batch_first=True).count(torch.zeros(1, 4, 3))
+        tensor([81.], dtype=torch.float64)
+        """
+        batch = self._batch(emissions, mask, pairwise)
+        free: Any = [None if x is None else torch.where(torch.isneginf(x), x, 0.0).double() for x in batch[:5]]
+        found = log_partition(free[0], free[1], free[2], free[3], free[4], batch.mask).exp()
+        return torch.where(found < 2.0**48, found.round(), found)
+
+    @_eager
+    def gumbel_crf(
+        self,
+        emissions: Tensor,
+        mask: Tensor | None = None,
+        *,
+        temperature: float = 1.0,
+        hard: bool = True,
+        pairwise: Tensor | None = None,
+    ) -> Tensor:
+        r"""A sample of every sequence whose gradient flows through a relaxation (Fu and others, 2020).
+
+        From the last step to the first, a label is drawn given the one after it, with noise
+        :math:`g \sim \text{Gumbel}(0, 1)`:
+
+        .. math::
+
+            \ell_t(i) = \log p(y_t = i \mid y_{t+1}) + g_t(i), \qquad
+            y_t = \arg\max_i \ell_t(i), \qquad z_t = \text{softmax}(\ell_t / \tau)
+
+        Parameters
+        ----------
+        emissions, mask, pairwise
+            As for :meth:`forward`.
+        temperature : float
+            The smaller, the nearer are the relaxations to the samples.
+        hard : bool
+            Whether the values are the samples, which are exact, and only the gradient is that of the relaxations
+            (straight-through); else the values are the relaxations, too.
+
+        Returns
+        -------
+        tensor in the shape of emissions
+            One-hot rows with ``hard``; zero at masked steps. The noise is from torch's generator.
+
+        Examples
+        --------
+        >>> import torch
+        >>> crf, x = CRF(3, batch_first=True), torch.randn(2, 5, 3, requires_grad=True)
+        >>> z = crf.gumbel_crf(x, temperature=0.5)
+        >>> z.sum(-1).tolist() == torch.ones(2, 5).tolist()
+        True
+        >>> (z * torch.randn(2, 5, 3)).sum().backward()
+        """
+        if not temperature > 0:
+            raise ValueError(f"'temperature' must be > 0, got {temperature!r}")
+        batch = self._batch(emissions, mask, pairwise)
+        nodes, pairs = edges(batch)
+        tiny = torch.finfo(nodes.dtype).tiny
+        noise = -torch.empty_like(nodes).exponential_().clamp_min(tiny).log()
+        here = torch.ones_like(nodes[..., :1], dtype=torch.bool) if batch.mask is None else batch.mask[..., None]
+        steps: list[Tensor] = []
+        begun = torch.zeros_like(here[:, 0])
+        given = nodes[:, 0]  # of the step before the one at hand, with the label there
+        for t in reversed(range(nodes.shape[1])):
+            chances = torch.where(begun, given, nodes[:, t])
+            scores = torch.where(chances > 0, chances.clamp_min(tiny).log() + noise[:, t], -torch.inf)
+            label = scores.argmax(-1, keepdim=True)
+            soft = torch.softmax(scores / temperature, -1)
+            value = torch.zeros_like(soft).scatter(-1, label, 1.0) + soft - soft.detach() if hard else soft
+            steps.append(torch.where(here[:, t], value, 0.0))
+            if t > 0:
+                column = pairs[:, t - 1].gather(2, label[:, None].expand(-1, pairs.shape[2], -1)).squeeze(2)
+                given = torch.where(here[:, t], column, given)
+                begun = begun | here[:, t]
+        return self._turned(torch.stack(steps[::-1], 1))
 
     @_eager
     def span_probability(

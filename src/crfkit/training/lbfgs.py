@@ -16,7 +16,7 @@ from crfkit.base.checkpoints import State
 from crfkit.base.messages import counted
 from crfkit.base.threads import resolve_threads
 from crfkit.training.objective import Change, Objective
-from crfkit.training.optimiser import INTERRUPTED, Algorithm, Progress, Reason, Result, Settings
+from crfkit.training.optimiser import INTERRUPTED, Algorithm, Progress, Reason, Result, Settings, lent
 
 Vector = NDArray[np.float64]
 
@@ -34,9 +34,10 @@ class _Point:
 class _Search:
     """One run of :class:`LBFGS`."""
 
-    def __init__(self, objective: Objective, w0: Vector, c1: float, how: LBFGS) -> None:
+    def __init__(self, objective: Objective, w0: Vector, c1: float, how: LBFGS, threads: int) -> None:
         self.objective = objective
         self.c1 = c1
+        self.threads = threads
         self.max_linesearch = how.max_linesearch
         self.noise = float(objective.noise)
         self.began = time.perf_counter()
@@ -46,6 +47,18 @@ class _Search:
         self.known = _core.Memory(size, how.memory)
         self.point = _Point(w0, np.inf, np.zeros(size))
         self.spare = _Point(np.empty(size), np.inf, np.empty(size))
+        self.d = np.empty(size)
+        self.v = np.empty(size) if c1 else None  # the subgradient of least norm; without c1 it is the gradient
+        self.norms = 0.0, 0.0, 0  # squares of the steepest ascent and of x, and how many of x are not zero
+
+    @property
+    def steepest(self) -> Vector:
+        """The gradient; with c1, the subgradient of least norm (the pseudo-gradient)."""
+        return self.point.gradient if self.v is None else self.v
+
+    def look(self) -> None:
+        """Takes norms and inner products at the point, which the direction is made of."""
+        self.norms = self.known.look(self.point.x, self.point.gradient, self.c1, self.v, self.threads)
 
     def state(self) -> State:
         """For a checkpoint, between two iterations."""
@@ -53,7 +66,7 @@ class _Search:
         pairs = self.known.pairs().reshape(-1, 2, self.objective.size)
         return {**counts, "point": vars(self.point), "pairs": pairs, "objective": self.objective.state()}
 
-    def restore(self, state: State, threads: int) -> None:
+    def restore(self, state: State) -> None:
         """The search as it was."""
         self.iteration, self.evaluations = state["iteration"], state["evaluations"]
         self.history.extend(state["history"])
@@ -61,22 +74,22 @@ class _Search:
         self.point = _Point(**state["point"])
         zero = np.zeros(self.objective.size)
         for step, change in state["pairs"]:
-            self.known.push(step.astype(np.float64), zero, change.astype(np.float64), zero, threads)
+            self.known.push(step.astype(np.float64), zero, change.astype(np.float64), zero, self.threads)
 
-    def evaluate(self, x: Vector, gradient: Vector) -> _Point:
+    def evaluate(self, x: Vector, gradient: Vector, l1: float | None = None) -> _Point:
+        """The point x; ``l1`` is the sum of absolute values, where it is known."""
         value, gradient = self.objective.value_and_grad(x, gradient)
         self.evaluations += 1
         if self.c1:
-            value += self.c1 * float(np.abs(x).sum())
+            value += self.c1 * (float(np.abs(x).sum()) if l1 is None else l1)
         return _Point(x, value, gradient, self.objective.terms)
 
     def done(self, reason: Reason, message: str) -> Result:
         return Result(self.point.x, self.point.value, self.iteration, self.evaluations, reason, message)
 
     def progress(self, step: float) -> Progress:
-        v, x = self.steepest(self.point), self.point.x
-        norm, seconds = float(np.sqrt(_core.dot(v, v))), time.perf_counter() - self.began
-        counts = int(np.count_nonzero(x)), step, self.evaluations, seconds
+        norm, seconds = float(np.sqrt(self.norms[0])), time.perf_counter() - self.began
+        counts = self.norms[2], step, self.evaluations, seconds
         return Progress(
             self.iteration, self.point.value, norm, *counts, terms=self.point.terms, beams=self.objective.report
         )
@@ -88,45 +101,51 @@ class _Search:
             return None
         before = self.point.value + (fell if change.way == "back" else 0.0)
         self.point = self.evaluate(np.array(change.at), self.point.gradient)
+        self.look()
         # as if it had been this objective all along
         past = [value + self.point.value - before for value in self.history]
         self.history.clear()
         self.history.extend(past[:-1] if len(past) == self.history.maxlen else past)
         return change
 
-    def steepest(self, point: _Point) -> Vector:
-        """The gradient; with c1, the subgradient of least norm (the pseudo-gradient)."""
-        if not self.c1:
-            return point.gradient
-        x, g = point.x, point.gradient
-        at_zero = np.sign(g) * np.maximum(np.abs(g) - self.c1, 0)
-        return np.where(x != 0, g + self.c1 * np.sign(x), at_zero)
+    def descend(self) -> tuple[_Point | None, float]:
+        """The next point, in the direction of the memory; None where nothing further down was found."""
+        point, norm = self.point, float(np.sqrt(self.norms[0]))
+        step = 1.0 if len(self.known) else 1.0 / norm
+        parts = point.x, point.gradient, self.c1, self.v
+        slope, *moved = self.known.direction(*parts, step, self.d, self.spare.x, self.threads)
+        if not slope < 0:
+            self.known.clear()
+            np.negative(self.steepest, out=self.d)
+            slope, step = -(norm**2), 1.0 / norm
+            moved = self.move(step, self.spare.x)
+        return self.line_search(slope, step, *moved)
 
-    def move(self, point: _Point, v: Vector, d: Vector, step: float, out: Vector) -> None:
-        """Out = x + step d; with c1, what would leave x's orthant stays at zero."""
-        np.multiply(d, step, out=out)
-        out += point.x
-        if self.c1:
-            orthant = np.where(point.x != 0, np.sign(point.x), -np.sign(v))
-            out[out * orthant <= 0] = 0
+    def move(self, step: float, out: Vector) -> list[float]:
+        """Out = x + step d; with c1, what would leave x's orthant stays at zero. Gives v (out - x) and |out|."""
+        return [*_core.move(self.point.x, self.d, step, self.v, out, self.threads)]
 
-    def line_search(self, v: Vector, d: Vector, slope: float, step: float) -> tuple[_Point | None, float]:
-        """A point of sufficient decrease (and, for smooth objectives, curvature), or the best seen, or None."""
-        point, spare = self.point, self.spare
+    def line_search(self, slope: float, step: float, ascent: float, l1: float) -> tuple[_Point | None, float]:
+        """A point of sufficient decrease (and, for smooth objectives, curvature), or the best seen, or None.
+
+        The first step is in ``spare`` already, with what :meth:`move` gives.
+        """
+        point, spare, d = self.point, self.spare, self.d
         low, high = 0.0, np.inf
         slack = self.noise * abs(point.value)  # differences below this mean nothing
         best: _Point | None = None
         best_step = step
-        for _ in range(self.max_linesearch):
+        for trial in range(self.max_linesearch):
             x, gradient = (spare.x, spare.gradient) if best is None else (np.empty_like(d), np.empty_like(d))
-            self.move(point, v, d, step, x)
-            new = self.evaluate(x, gradient)
-            expected = _core.dot(v, x - point.x) if self.c1 else slope * step
+            if trial:
+                ascent, l1 = self.move(step, x)
+            new = self.evaluate(x, gradient, l1)
+            expected = ascent if self.c1 else slope * step
             if np.isfinite(new.value) and new.value < (point.value if best is None else best.value):
                 best, best_step = new, step
             if not new.value <= point.value + 1e-4 * expected + slack:
                 high = step
-            elif not self.c1 and _core.dot(new.gradient, d) < 0.9 * slope:
+            elif not self.c1 and _core.dot(new.gradient, d, self.threads) < 0.9 * slope:
                 low = step
             else:
                 return new, step
@@ -175,35 +194,25 @@ class LBFGS(Algorithm):
     def run(self, objective: Objective, w: Vector, settings: Settings) -> Result:
         """Minimises by line searches."""
         c1, tol, max_iter, callback = settings.c1, settings.tol, settings.max_iter, settings.callback
-        threads = resolve_threads(settings.n_jobs)
-        search = _Search(objective, w, c1, self)
+        search = _Search(objective, w, c1, self, resolve_threads(settings.n_jobs))
         history, known, keep = search.history, search.known, settings.checkpoint
-        d = np.empty(objective.size)
         try:
             if saved := keep.part("search", search.state):
-                search.restore(saved, threads)
+                search.restore(saved)
             else:
                 search.point = search.evaluate(search.point.x, search.point.gradient)
             if not np.isfinite(search.point.value):
                 raise ValueError(f"the objective is {search.point.value} at the starting point")
+            search.look()
             while max_iter is None or search.iteration < max_iter:
                 point = search.point
                 history.append(point.value)
-                v = search.steepest(point)
-                norm = np.sqrt(_core.dot(v, v))
-                if norm <= tol * max(1.0, np.sqrt(_core.dot(point.x, point.x))):
+                norm, size = np.sqrt(search.norms[:2])
+                if norm <= tol * max(1.0, size):
                     if search.review(point.x, 0.0, True):
                         continue
                     return search.done("converged", "the gradient vanishes")
-                known.direction(v, d, threads)
-                if c1:
-                    d[d * v >= 0] = 0
-                slope = _core.dot(v, d)
-                if not slope < 0:
-                    known.clear()
-                    np.negative(v, out=d)
-                    slope = -(norm**2)
-                new, step = search.line_search(v, d, slope, 1.0 if len(known) else 1.0 / norm)
+                new, step = search.descend()
                 if new is None:
                     if len(known):
                         known.clear()
@@ -211,10 +220,11 @@ class LBFGS(Algorithm):
                     if search.review(point.x, 0.0, True):
                         continue
                     return search.done("precision", "no further descent is possible in this precision")
-                known.push(new.x, point.x, new.gradient, point.gradient, threads)
+                vectors = new.x, point.x, new.gradient, point.gradient
+                search.norms = known.advance(*vectors, c1, search.v, search.threads)
                 search.spare, search.point = point, new
                 search.iteration += 1
-                if callback is not None and callback(search.progress(step), new.x.copy()):
+                if callback is not None and callback(search.progress(step), lent(callback, new.x)):
                     return search.done("callback", "the callback asked to stop")
                 converged = len(history) > self.period and history[0] - new.value <= tol * abs(new.value)
                 change = search.review(point.x, point.value - new.value, converged)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from crfkit.base.checkpoints import State
 from crfkit.base.messages import counted
 from crfkit.training.objective import Change, Objective
-from crfkit.training.optimiser import INTERRUPTED, Algorithm, Progress, Reason, Result, Settings
+from crfkit.training.optimiser import INTERRUPTED, Algorithm, Progress, Reason, Result, Settings, lent
 
 Vector = NDArray[np.float64]
 
@@ -55,14 +55,13 @@ class NewtonCG(Algorithm):
     def run(self, objective: Objective, w: Vector, settings: Settings) -> Result:
         """Minimises a function with a ``hessian_product``, until the gradient is ``tol`` of its first norm."""
         max_iter, tol, callback = settings.max_iter, settings.tol, settings.callback
-        noise = 10 * float(objective.noise)
-        began = time.perf_counter()
-        keep = settings.checkpoint
+        noise, began, keep = 10 * float(objective.noise), time.perf_counter(), settings.checkpoint
 
         def state() -> State:
-            counts = evaluations, iteration, radius, first, history[-6:]
+            counts = [evaluations, iteration, radius, first, history[-6:]]
             return {"w": w, "counts": counts, "objective": objective.state()}
 
+        evaluations, iteration, radius, first, history = 1, 0, np.inf, 0.0, [0.0]
         if saved := keep.part("search", state):
             w = saved["w"]
             objective.restore(saved["objective"])
@@ -122,7 +121,7 @@ class NewtonCG(Algorithm):
                 if callback is not None:
                     counts = int(np.count_nonzero(w)), 1.0, evaluations, time.perf_counter() - began
                     progress = Progress(iteration, value, norm, *counts, terms=terms, beams=objective.report)
-                    if callback(progress, w.copy()):
+                    if callback(progress, lent(callback, w)):
                         return done("callback", "the callback asked to stop")
                 converged = len(history) > 5 and history[-6] - value <= floor
                 change = review(old, fell, converged)
@@ -138,6 +137,8 @@ class NewtonCG(Algorithm):
         """An approximate minimiser of q in the ball, and how far it lowers q."""
         step, rest = np.zeros_like(gradient), -gradient  # rest: minus the gradient of q
         p, square = rest.copy(), float(rest @ rest)
+        if not np.isfinite(square):
+            raise ValueError("the gradient is not finite: the weights to begin with are too large")
         model = 0.0
         for k in itertools.count(1):
             hp = times(p)
@@ -152,7 +153,7 @@ class NewtonCG(Algorithm):
             rest -= size * hp
             before, model = model, 0.5 * float(step @ (gradient - rest))
             square, last = float(rest @ rest), square
-            if outside or k * (model - before) >= self.accuracy * model or not square:
+            if outside or k * (model - before) >= self.accuracy * model or not square or not np.isfinite(square):
                 break
             p = rest + (square / last) * p
         return step, -model

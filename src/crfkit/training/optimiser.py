@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -81,6 +81,11 @@ class Progress:
 Callback = Callable[[Progress, Vector], bool | None]
 
 
+def lent(callback: Callback, w: Vector) -> Vector:
+    """The weights for a callback: a copy, unless it says by an attribute ``borrows`` that it only looks at them."""
+    return w if getattr(callback, "borrows", False) else w.copy()
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Result(Record):
     """What an optimiser found.
@@ -119,10 +124,18 @@ class Result(Record):
         return {**vars(self), "beams": None if self.beams is None else vars(self.beams)}
 
     @classmethod
-    def of_state(cls, state: State) -> Result:
-        """What a checkpoint holds."""
-        beams = state["beams"]
-        return cls(**{**state, "beams": None if beams is None else BeamReport(**beams)})
+    def of_state(cls, state: State, size: int) -> Result:
+        """What a checkpoint holds, of so many weights."""
+        try:
+            beams = state["beams"]
+            out = cls(**{**state, "beams": None if beams is None else BeamReport(**beams)})
+            counts = isinstance(out.iterations, int) and isinstance(out.evaluations, int)
+            words = isinstance(out.message, str) and out.reason in get_args(Reason)
+            if np.shape(out.w) != (size,) or out.w.dtype != np.float64 or not counts or not words:
+                raise ValueError("its parts do not fit together")
+            return replace(out, value=float(out.value))
+        except (KeyError, TypeError, ValueError, AttributeError) as e:
+            raise ValueError(f"the checkpoint is damaged: not the result of a training ({e})") from e
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from crfkit.data.labels import allowed_by
 from crfkit.data.sequences import rows_of
 from crfkit.training.beams import within_beams
 from crfkit.training.objective import Change, LikelihoodObjective, Objective, Problem
-from crfkit.training.optimiser import Callback, Progress, Result
+from crfkit.training.optimiser import Callback, Progress, Result, lent
 
 Vector = NDArray[np.float64]
 
@@ -194,7 +194,9 @@ def minimize_with_entropy(
             evaluations=first["evaluations"] + progress.evaluations,
             seconds=time.perf_counter() - began,
         )
-        return callback(moved, w)
+        return callback(moved, lent(callback, w))
+
+    setattr(count_on, "borrows", True)  # noqa: B010 - mypy knows no attributes of functions
 
     def ended(result: Result, within: Objective) -> Result:
         w = result.w if result.converged else within.better(result.w)

@@ -12,7 +12,7 @@ from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,13 +20,14 @@ from numpy.typing import NDArray
 from crfkit.base.checkpoints import State
 from crfkit.base.interrupts import is_leaving
 from crfkit.base.messages import counted
-from crfkit.training.optimiser import INTERRUPTED, Algorithm, Progress, Reason, Result, Settings
+from crfkit.training.optimiser import INTERRUPTED, Algorithm, Progress, Reason, Result, Settings, lent
 from crfkit.training.sequences import SequenceObjective
 
 Vector = NDArray[np.float64]
 Order = NDArray[np.int64]
 Pass = Callable[[Order, int], float]
-Rng = np.random.Generator
+if TYPE_CHECKING:  # numpy.random comes with the first generator
+    Rng = np.random.Generator
 
 _POSITIVE: dict[str, Any] = {"low": 0, "strict": True}
 _COUNT: dict[str, Any] = {"low": 1, "integer": True}
@@ -91,7 +92,8 @@ class Stochastic(Algorithm):
                 return {"done": done, "losses": losses, **rest}
 
             if saved := keep.part("search", search):
-                done, losses, rng.bit_generator.state = saved["done"], saved["losses"], saved["rng"]
+                losses, rng.bit_generator.state = saved["losses"], saved["rng"]
+                done = len(losses)
                 objective.restore(saved["objective"])
                 w = objective.weights(self.averaged)
             while done < limit:
@@ -108,11 +110,11 @@ class Stochastic(Algorithm):
                 if callback is not None:
                     counts = int(np.count_nonzero(w)), 0.0, done, time.perf_counter() - began
                     progress = Progress(done, value, float("nan"), *counts, terms=terms, beams=objective.report)
-                    if callback(progress, w.copy()):
+                    if callback(progress, lent(callback, w)):
                         reason, message = "callback", "the callback asked to stop"
                         break
                 last = losses[max(ramp - 1, 0) :][-5:]
-                if len(last) == 5 and max(last) - min(last) <= tol * abs(value):
+                if tol and len(last) == 5 and max(last) - min(last) <= tol * abs(value):
                     reason, message = "tolerance", f"the losses changed by less than {tol:g} over 5 passes"
                     break
                 keep.tick()

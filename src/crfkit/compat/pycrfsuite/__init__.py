@@ -16,6 +16,7 @@ Examples
 ['sunny', 'rainy']
 """
 
+from crfkit.compat.pycrfsuite import _logparser as _logparser  # named by pickles of sklearn-crfsuite
 from crfkit.compat.pycrfsuite.items import ItemSequence
 from crfkit.compat.pycrfsuite.tagger import ModelInfo, Tagger
 from crfkit.compat.pycrfsuite.trainer import BaseTrainer, Trainer

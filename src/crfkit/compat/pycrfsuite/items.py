@@ -11,8 +11,10 @@ from crfkit.data.sequences import Items
 class ItemSequence:
     """A sequence of items, converted once and used many times.
 
-    An item is a list of attributes, or a dict of attributes and values: ``{"a": 2.0}``, ``{"a": "b"}`` for the
-    attribute ``a:b``, ``{"a": {"b": 1.0}}`` and ``{"a": ["b", "c"]}`` for ``a:b`` and ``a:c``.
+    An item is a list, set, array or other sized iterable of attributes, or a dict of attributes and values:
+    ``{"a": 2.0}``, ``{"a": "b"}`` for the attribute ``a:b``, ``{"a": {"b": 1.0}}`` and ``{"a": ["b", "c"]}`` for
+    ``a:b`` and ``a:c``. Names and values may be bytes in UTF-8. As in the original, a mapping that is no dict counts as
+    the iterable of its keys.
 
     Examples
     --------
@@ -20,8 +22,11 @@ class ItemSequence:
     [{'a': 2.0, 'b:c': 1.0}, {'d': 1.0}]
     """
 
-    def __init__(self, pyseq: Iterable[Any]) -> None:
-        self._items = Items.from_sequences([list(pyseq)], keep_zeros=True)
+    def __init__(self, pyseq: Iterable[Any] | ItemSequence) -> None:
+        if isinstance(pyseq, ItemSequence):
+            self._items: Items = pyseq._items
+        else:
+            self._items = Items.from_sequences([list(pyseq)], keep_zeros=True)
 
     def items(self) -> list[dict[str, float]]:
         """The items as plain dicts."""

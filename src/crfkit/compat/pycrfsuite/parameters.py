@@ -24,16 +24,14 @@ _FEATURES = {
     "feature.possible_states": Option(_flag, False, "Weights for (attribute, label) pairs that do not occur, too."),
     "feature.possible_transitions": Option(_flag, False, "Weights for label pairs that do not occur, too."),
 }
-_EPOCHS = {
-    "max_iterations": Option(int, 100, "Most passes over the data."),
-    "epsilon": Option(float, 0.0, "Training ends when the mean loss is not above this."),
-}
+_PASSES = {"max_iterations": Option(int, 100, "Most passes over the data.")}
+_EPOCHS = {**_PASSES, "epsilon": Option(float, 0.0, "Training ends when the mean loss of a sequence is below this.")}
 OPTIONS: dict[str, dict[str, Option]] = {
     "lbfgs": {
         **_FEATURES,
-        "c1": Option(float, 0.0, "Coefficient of the sum of absolute weights."),
-        "c2": Option(float, 1.0, "Coefficient of the sum of squared weights."),
-        "max_iterations": Option(int, UNLIMITED, "Most iterations."),
+        "c1": Option(float, 0.0, "Coefficient of the L1 penalty, the sum of absolute weights."),
+        "c2": Option(float, 1.0, "Coefficient of the L2 penalty, the sum of squared weights."),
+        "max_iterations": Option(int, UNLIMITED, "Most iterations; 0 for no limit."),
         "num_memories": Option(int, 6, "Accepted; crfkit chooses how many steps L-BFGS remembers."),
         "epsilon": Option(float, 1e-5, "Training ends when the gradient is below this part of the weights' norm."),
         "period": Option(int, 10, "Over how many iterations delta is measured."),
@@ -43,7 +41,7 @@ OPTIONS: dict[str, dict[str, Option]] = {
     },
     "l2sgd": {
         **_FEATURES,
-        "c2": Option(float, 1.0, "Coefficient of the sum of squared weights."),
+        "c2": Option(float, 1.0, "Coefficient of the L2 penalty, the sum of squared weights."),
         "max_iterations": Option(int, 1000, "Most passes over the data."),
         "period": Option(int, 10, "Over how many passes delta is measured."),
         "delta": Option(float, 1e-6, "Training ends when the loss falls by less than this fraction."),
@@ -53,7 +51,11 @@ OPTIONS: dict[str, dict[str, Option]] = {
         "calibration.candidates": Option(int, 10, "Accepted; crfkit calibrates by itself."),
         "calibration.max_trials": Option(int, 20, "Accepted; crfkit calibrates by itself."),
     },
-    "averaged-perceptron": {**_FEATURES, **_EPOCHS},
+    "averaged-perceptron": {
+        **_FEATURES,
+        **_PASSES,
+        "epsilon": Option(float, 0.0, "Training ends when the mean fraction of wrong labels is below this."),
+    },
     "passive-aggressive": {
         **_FEATURES,
         "type": Option(int, 1, "0 without slack, 1 for PA-I, 2 for PA-II."),
@@ -86,11 +88,11 @@ TITLES = {
     "passive-aggressive": "Passive Aggressive",
     "arow": "Adaptive Regularization of Weights (AROW)",
 }
-#: How the log names what differs from the parameter's name.
+#: How the log of L-BFGS names what differs from the parameter's name.
 _LOG_NAMES = {"period": "stop", "max_linesearch": "linesearch.max_iterations"}
 
 
-def log_value(name: str, value: Any) -> str:
+def log_value(name: str, value: Any, algorithm: str = "lbfgs") -> str:
     """A parameter as the log writes it."""
     text = f"{value:.6f}" if isinstance(value, float) else str(int(value) if isinstance(value, bool) else value)
-    return f"{_LOG_NAMES.get(name, name)}: {text}\n"
+    return f"{_LOG_NAMES.get(name, name) if algorithm == 'lbfgs' else name}: {text}\n"

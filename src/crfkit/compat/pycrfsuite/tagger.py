@@ -5,18 +5,16 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import IO, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from crfkit import _core
-from crfkit.chain.inference import decode_flat, log_partition, marginals
-from crfkit.chain.potentials import Potentials
+from crfkit.base.files import read_whole
 from crfkit.compat.pycrfsuite.items import ItemSequence
 from crfkit.compat.suite_file import SuiteFeatures, chain_model, parse_suite, suite_bytes, suite_features
-from crfkit.data.dataset import Dataset
 from crfkit.features.encoders import ItemEncoder
 from crfkit.model.chain_model import ChainModel
 
@@ -58,11 +56,9 @@ class Tagger:
 
     def __init__(self) -> None:
         self._model: ChainModel | None = None
+        self._native: _core.ItemTagger | None = None
         self._header: dict[str, str] | None = None
         self._labels: list[str] = []
-        self._tagged: Any = None
-        self._sequence: Dataset | None = None
-        self._potentials: tuple[Potentials, float, NDArray[Any]] | None = None
 
     @classmethod
     def _of_model(cls, model: ChainModel) -> Self:
@@ -71,18 +67,15 @@ class Tagger:
         return tagger
 
     def _adopt(self, model: ChainModel, header: dict[str, str] | None) -> None:
+        if not isinstance(model.encoder, ItemEncoder):
+            raise ValueError("the model makes attributes by templates; crfkit.load opens it")
         self._model, self._header = model, header
         self._labels = [str(x) for x in model.labels]
-        self._names = model.encoder._names if isinstance(model.encoder, ItemEncoder) else None
-        if self._names is None:
-            raise ValueError("the model makes attributes by templates; crfkit.load opens it")
-        self._scorer = model.scorer(dtype=np.float64)
-        self._tagged = self._sequence = self._potentials = None
+        self._native = None  # made when a sequence comes: a model without labels can be opened, too
 
     def open(self, name: str | os.PathLike[str]) -> contextlib.closing[Self]:
         """Opens a model file: CRFsuite's, or crfkit's if it was trained on items."""
-        with open(name, "rb") as file:
-            data = file.read()
+        data = read_whole(name, "model")
         if data[:4] != b"lCRF" and data[8:9] == b"{":
             from crfkit.model.chain_model import read_model
 
@@ -107,70 +100,59 @@ class Tagger:
             raise ValueError("The tagger is not opened")
         return self._model
 
+    def _tagger(self) -> _core.ItemTagger:
+        """The native tagger, which holds the sequence that was set or tagged last."""
+        if self._native is None:
+            model = self._opened()
+            if not self._labels:
+                raise ValueError("the model has no labels: it was trained without data")
+            assert isinstance(model.encoder, ItemEncoder)
+            self._native = _core.ItemTagger(model.scorer(dtype=np.float64), model.encoder._names, self._labels)
+        return self._native
+
     def labels(self) -> list[str]:
         """The model's labels."""
         self._opened()
         return list(self._labels)
 
     def set(self, xseq: Any) -> None:
-        """Sets the sequence for :meth:`tag`, :meth:`probability` and :meth:`marginal`."""
-        self._sequence = _known(self._opened(), [xseq])
-        self._tagged = self._potentials = None
+        """Sets the sequence for :meth:`tag`, :meth:`probability` and :meth:`marginal`.
+
+        Its items are read now: what happens to ``xseq`` later changes nothing.
+        """
+        native = self._native or self._tagger()
+        if isinstance(xseq, ItemSequence):
+            data = self._opened().encoder.encode(xseq._items, False, 1)
+            native.set_encoded(data.ptr, data.attr, data.value)
+        else:
+            native.set(xseq)
 
     def tag(self, xseq: Any = None) -> list[str]:
         """The best labels of a sequence, or of that given to :meth:`set`."""
-        model = self._opened()
-        if xseq is None:
-            data = self._current()
-            if data is None:
-                return []
-            p = model.score(data, 1, np.float64)
-            return [self._labels[i] for i in decode_flat(p, 1).tolist()]
         if isinstance(xseq, ItemSequence):
             self.set(xseq)
-            return self.tag()
-        self._tagged, self._sequence, self._potentials = xseq, None, None  # read again only if somebody asks
-        return _core.tag_items(self._scorer, self._names, (xseq,), self._labels, 1)[0]  # type: ignore[arg-type]
+            xseq = None
+        return (self._native or self._tagger()).tag(xseq)
 
-    def _current(self) -> Dataset | None:
-        if self._sequence is None and self._tagged is not None:
-            self.set(self._tagged)
-        return self._sequence
+    def probability(self, yseq: Iterable[str | bytes]) -> float:
+        """Probability of a labelling of the sequence that was set or tagged last; 0 if that is empty."""
+        return (self._native or self._tagger()).probability(yseq)
 
-    def _inference(self) -> tuple[Potentials, float, NDArray[Any]]:
-        model = self._opened()
-        data = self._current()
-        if data is None:
-            raise ValueError("there is no sequence: call set or tag first")
-        if self._potentials is None:
-            p = model.score(data, 1, np.float64)
-            self._potentials = (p, float(log_partition(p, 1)[0]), marginals(p, 1).nodes)
-        return self._potentials
-
-    def probability(self, yseq: Sequence[str]) -> float:
-        """Probability of a labelling of the sequence that was set or tagged last."""
-        p, log_z, _ = self._inference()
-        n = len(p.unary)
-        if len(yseq) != n:
-            raise ValueError(f"The numbers of items and labels differ: |x| = {n}, |y| = {len(yseq)}")
-        path = np.array([self._number(y) for y in yseq], np.int64)
-        score = float(p.unary[np.arange(n), path].sum() + p.pairwise[path[:-1], path[1:]].sum())
-        return float(np.exp(score - log_z))
-
-    def _number(self, label: str) -> int:
-        if label not in self._labels:
-            raise RuntimeError(f"Failed to convert into label identifier: {label}")
-        return self._labels.index(label)
-
-    def marginal(self, y: str, pos: int) -> float:
+    def marginal(self, y: str | bytes, pos: int) -> float:
         """Probability of a label at a position of the sequence that was set or tagged last."""
-        nodes = self._inference()[2]
-        if not 0 <= pos < len(nodes):
-            raise ValueError(f"The position {pos} is out of range of {len(nodes)}")
-        return float(nodes[pos, self._number(y)])
+        return (self._native or self._tagger()).marginal(y, int(pos) if isinstance(pos, float) else pos)
+
+    def _marginals(self, xseq: Any) -> list[dict[str, float]]:
+        """Probabilities of all labels at all positions of a sequence, which is set."""
+        if isinstance(xseq, ItemSequence):
+            self.set(xseq)
+            xseq = None
+        return (self._native or self._tagger()).marginals(xseq)
 
     def _features(self) -> tuple[SuiteFeatures, dict[str, str]]:
-        features = suite_features(self._opened())
+        if self._model is None:
+            raise RuntimeError("Tagger is closed")
+        features = suite_features(self._model)
         if self._header is None:
             self._header = parse_suite(suite_bytes(features))[1]
         return features, self._header
@@ -184,15 +166,9 @@ class Tagger:
         if filename is None:
             _write_dump(sys.stdout, *self._features())
         else:
+            features = self._features()
             with open(filename, "w", encoding="utf-8") as file:
-                _write_dump(file, *self._features())
-
-
-def _known(model: ChainModel, sequences: list[Any]) -> Dataset:
-    assert isinstance(model.encoder, ItemEncoder)
-    if isinstance(sequences[0], ItemSequence):
-        return model.encoder.encode(sequences[0]._items, False, 1)
-    return Dataset(*_core.find_items(model.encoder._names, sequences))
+                _write_dump(file, *features)
 
 
 def _write_dump(out: IO[str], features: SuiteFeatures, header: dict[str, str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -30,19 +31,38 @@ class BaseTrainer:
         Whether :meth:`message` prints.
     """
 
+    # all have defaults, so that a subclass may have an __init__ that does not call this one
+    verbose: bool = False
+    _algorithm = "lbfgs"
+    _model: ChainModel | None = None
+    _open = False  # whether the builder holds sequences
+
+    @cached_property
+    def _values(self) -> dict[str, Any]:
+        return {key: option.default for key, option in OPTIONS[self._algorithm].items()}
+
+    @cached_property
+    def _labels(self) -> list[list[str]]:
+        return []
+
+    @cached_property
+    def _groups(self) -> list[int]:
+        return []
+
+    @cached_property
+    def _parts(self) -> list[Items]:
+        return []
+
+    @cached_property
+    def _builder(self) -> _core.ItemBuilder:
+        return _core.ItemBuilder(keep_zeros=True)
+
     def __init__(
         self, algorithm: str | None = None, params: Mapping[str, Any] | None = None, verbose: bool = True
     ) -> None:
         self.verbose = verbose
-        self._algorithm = "lbfgs"
-        self._values: dict[str, Any] = {}
-        self._labels: list[list[str]] = []
-        self._groups: list[int] = []
-        self._parts: list[Items] = []
-        self._builder = _core.ItemBuilder(keep_zeros=True)
-        self._open = False
-        self._model: ChainModel | None = None
-        self.select(algorithm or "lbfgs")
+        if algorithm is not None:
+            self.select(algorithm)
         if params is not None:
             self.set_params(params)
 
@@ -51,7 +71,7 @@ class BaseTrainer:
         if self.verbose:
             print(message, end="")
 
-    def append(self, xseq: Any, yseq: Sequence[str], group: int = 0) -> None:
+    def append(self, xseq: Any, yseq: Sequence[str | bytes], group: int = 0) -> None:
         """Adds a sequence of items (or an :class:`ItemSequence`) and its labels.
 
         ``group`` numbers parts of the data, one of which :meth:`train` may hold out.
@@ -106,7 +126,7 @@ class BaseTrainer:
         if name not in OPTIONS or type != "crf1d":
             raise ValueError(f"Bad arguments: algorithm={algorithm!r}, type={type!r}")
         self._algorithm = name
-        self._values = {key: option.default for key, option in OPTIONS[name].items()}
+        self.__dict__.pop("_values", None)
 
     def params(self) -> list[str]:
         """Names of the algorithm's parameters."""
@@ -149,15 +169,15 @@ class BaseTrainer:
 
     def clear(self) -> None:
         """Forgets the data."""
-        self._labels, self._groups, self._parts = [], [], []
-        self._builder = _core.ItemBuilder(keep_zeros=True)
+        for name in ("_labels", "_groups", "_parts", "_builder"):
+            self.__dict__.pop(name, None)
         self._open = False
 
     def _before_train(self) -> None:
         """Called when training begins."""
 
     def train(self, model: str | os.PathLike[str], holdout: int = -1) -> None:
-        """Trains, and writes a CRFsuite model file.
+        """Trains, and writes a CRFsuite model file; without data, one of a model that knows nothing.
 
         Parameters
         ----------
@@ -177,6 +197,8 @@ def _checked_labels(yseq: Sequence[Any], number: int) -> list[str]:
         raise ValueError(f"labels of sequence {number} must be a list of str, got a {type(yseq).__name__}")
     labels = [y.item() if isinstance(y, np.generic) else y for y in yseq]
     for t, label in enumerate(labels):
+        if isinstance(label, bytes):
+            labels[t] = label = label.decode("utf-8")
         if not isinstance(label, str):
             raise TypeError(f"sequence {number}, position {t}: a label must be a str, got {type(label).__name__}")
     return labels

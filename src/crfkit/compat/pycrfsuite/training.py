@@ -14,14 +14,15 @@ from numpy.typing import NDArray
 from crfkit import _core
 from crfkit.chain.inference import decode_flat
 from crfkit.compat.pycrfsuite.parameters import ALGORITHMS, TITLES, UNLIMITED, log_value
-from crfkit.compat.suite_file import chain_model, suite_bytes, suite_features
+from crfkit.compat.suite_file import SuiteFeatures, chain_model, empty_features, suite_bytes, suite_features
 from crfkit.compat.trainlog import iteration_lines, progress_marks
 from crfkit.data.dataset import Dataset
 from crfkit.data.sequences import Items
 from crfkit.estimators.crf import CRF
 from crfkit.model.chain_model import ChainModel
-from crfkit.training.optimiser import Callback, Progress, Reason
-from crfkit.training.stochastic import AROW, PassiveAggressive
+from crfkit.training.optimiser import Algorithm, Callback, Progress, Reason
+from crfkit.training.sequences import SequenceObjective
+from crfkit.training.stochastic import AROW, Pass, PassiveAggressive, Perceptron
 
 if TYPE_CHECKING:
     from crfkit.compat.pycrfsuite.trainer import BaseTrainer
@@ -43,6 +44,10 @@ class CRFSuiteError(Exception):
     def __init__(self, code: int) -> None:
         self.code = code
         super().__init__(self._messages.get(code, f"error {code}"))
+
+
+#: Of a model file, as the log names them.
+_PARTS = ("labels", "attributes", "feature references for transitions", "feature references for attributes")
 
 
 def _some(items: Items, numbers: NDArray[Any]) -> Items:
@@ -74,8 +79,6 @@ class Training:
         self.values = trainer.get_params()
         self.algorithm = trainer._algorithm
         self.began = time.perf_counter()
-        if not trainer._labels:
-            raise CRFSuiteError(-2147483645)
 
     def say(self, *lines: str) -> None:
         """Gives lines of the log to the trainer."""
@@ -86,6 +89,7 @@ class Training:
         """The CRF with the trainer's parameters."""
         v = self.values
         most = v["max_iterations"]
+        unlimited = most >= UNLIMITED or (self.algorithm == "lbfgs" and most == 0)
         settings: dict[str, Any] = {
             "features": None,
             "c1": v.get("c1", 0.0),
@@ -94,71 +98,77 @@ class Training:
             "all_possible_states": v["feature.possible_states"],
             "all_possible_transitions": v["feature.possible_transitions"],
             "start_end": False,
-            "max_iter": None if most >= UNLIMITED else most,
+            "max_iter": None if unlimited else most,
             "tol": self.tolerance(),
         }
         settings["algorithm"] = self.optimiser()
         return _SuiteCRF(**settings)
 
-    def optimiser(self) -> str | PassiveAggressive | AROW:
+    def optimiser(self) -> str | Algorithm:
         """What ``CRF(algorithm=...)`` takes."""
         v = self.values
         if self.algorithm == "passive-aggressive":
             return PassiveAggressive(v["type"], v["c"], v["error_sensitive"], v["averaging"])
         if self.algorithm == "arow":
             return AROW(v["variance"], v["gamma"])
+        if self.algorithm == "averaged-perceptron":
+            return _Perceptron()
         return ALGORITHMS[self.algorithm]
 
     def tolerance(self) -> float:
-        """CRF's ``tol`` where it means the same; otherwise zero, and :meth:`stops` decides."""
+        """CRF's ``tol`` where it means the same; otherwise zero, and the listener decides."""
         v = self.values
-        if self.algorithm == "lbfgs":
-            return float(v["delta"]) if v["epsilon"] == v["delta"] and v["period"] == 10 else 0.0
-        return float(v.get("delta", v.get("epsilon", 0.0)))
+        same = self.algorithm == "lbfgs" and v["epsilon"] == v["delta"] and v["period"] == 10
+        return float(v["delta"]) if same else 0.0
 
     def run(self, path: str) -> ChainModel:
         """Trains, and writes the model if there is a path."""
         trainer = self.trainer
-        items = Items.concatenate(trainer._parts)
-        groups = np.array(trainer._groups)
-        labels = tuple(dict.fromkeys(label for y in trainer._labels for label in y))
-        train: Any = items
-        y = trainer._labels
-        held: tuple[Items, list[list[str]]] | None = None
-        if self.holdout != -1 and (groups == self.holdout).any():
-            inside = np.flatnonzero(groups != self.holdout)
-            outside = np.flatnonzero(groups == self.holdout)
-            if not len(inside):
-                raise CRFSuiteError(-2147483645)
-            train, y = _some(items, inside), [trainer._labels[i] for i in inside]
-            held = (_some(items, outside), [trainer._labels[i] for i in outside])
+        items = Items.concatenate(trainer._parts) if trainer._parts else Items.from_sequences([])
+        inside = np.array(trainer._groups, int) != self.holdout if self.holdout != -1 else np.ones(len(items), bool)
         if self.holdout != -1:
             self.say(f"Holdout group: {self.holdout + 1}\n", "\n")
-        crf = self.estimator()
         names = [key for key in self.values if key.startswith("feature.")]
         self.say("Feature generation\n", "type: CRF1d\n", *(log_value(k, self.values[k]) for k in names))
-        crf._listener = lambda model: _Listener(self, model, held, labels)
+        features, size, info = self.train(items, inside)
+        self.say(f"Total seconds required for training: {time.perf_counter() - self.began:.3f}\n", "\n")
+        began = time.perf_counter()
+        self.say("Storing the model\n")
+        active = len(features.state) + len(features.transitions)
+        self.say(f"Number of active features: {active} ({size})\n")
+        self.say(f"Number of active attributes: {len(features.names)} ({len(items.names)})\n")
+        self.say(f"Number of active labels: {len(features.labels)} ({len(features.labels)})\n")
+        if path:
+            with open(path, "wb") as file:
+                file.write(suite_bytes(features))
+        self.say(*(f"Writing {part}\n" for part in _PARTS))
+        self.say(f"Seconds required: {time.perf_counter() - began:.3f}\n", "\n")
+        return chain_model(features, info)
+
+    def train(self, items: Items, inside: NDArray[np.bool_]) -> tuple[SuiteFeatures, int, dict[str, Any]]:
+        """Trains on the sequences inside; gives what has a weight, how many could have, and the model's info."""
+        every = self.trainer._labels
+        labels = tuple(dict.fromkeys(label for y in every for label in y))
+        y = [own for own, trained in zip(every, inside, strict=True) if trained]
+        if not any(y):
+            self.announce(0)
+            if self.algorithm == "lbfgs":
+                self.say("L-BFGS terminated with error code (-1020)\n")
+            return empty_features(labels), 0, {}
+        train = items if inside.all() else _some(items, np.flatnonzero(inside))
+        rest = np.flatnonzero(~inside)
+        held = (_some(items, rest), [every[i] for i in rest]) if len(rest) else None
+        crf = self.estimator()
+        crf._listener = lambda model: _Listener(self, model, held, labels, len(y))
         with warnings.catch_warnings():
             warnings.simplefilter("error", RuntimeWarning)
             try:
                 crf.fit(train, y)
             except RuntimeWarning:
                 raise KeyboardInterrupt from None
-        if self.algorithm == "lbfgs":
-            self.say(_ending(crf.result_.reason))
-        self.say(f"Total seconds required for training: {time.perf_counter() - self.began:.3f}\n", "\n")
+        self.say(*_ending(self.algorithm, crf.result_.reason, crf.result_.value))
         features = suite_features(crf.model_, _all_labels(labels, crf.model_.labels))
-        began = time.perf_counter()
-        self.say("Storing the model\n")
-        active = len(features.state) + len(features.transitions)
-        self.say(f"Number of active features: {active} ({crf.model_.layout.size})\n")
-        self.say(f"Number of active attributes: {len(features.names)} ({len(items.names)})\n")
-        self.say(f"Number of active labels: {len(features.labels)} ({len(features.labels)})\n")
-        if path:
-            with open(path, "wb") as file:
-                file.write(suite_bytes(features))
-        self.say(f"Seconds required: {time.perf_counter() - began:.3f}\n", "\n")
-        return chain_model(features, dict(crf.model_.info))
+        return features, crf.model_.layout.size, dict(crf.model_.info)
 
     def announce(self, n_features: int) -> None:
         """The log between feature generation and the first iteration."""
@@ -166,7 +176,7 @@ class Training:
         self.say("\n", f"Number of features: {n_features}\n")
         self.say(f"Seconds required: {time.perf_counter() - self.began:.3f}\n", "\n")
         rest = [key for key in self.values if not key.startswith("feature.")]
-        self.say(f"{TITLES[self.algorithm]}\n", *(log_value(k, self.values[k]) for k in rest), "\n")
+        self.say(f"{TITLES[self.algorithm]}\n", *(log_value(k, self.values[k], self.algorithm) for k in rest), "\n")
 
 
 def _all_labels(seen: tuple[str, ...], trained: Sequence[Any]) -> tuple[str, ...]:
@@ -175,24 +185,50 @@ def _all_labels(seen: tuple[str, ...], trained: Sequence[Any]) -> tuple[str, ...
     return tuple(label for label in seen if label in known)
 
 
-def _ending(reason: Reason) -> str:
+def _ending(algorithm: str, reason: Reason, value: float) -> tuple[str, ...]:
+    """What the log says about the end of training."""
+    limit = "terminated with the maximum number of iterations\n"
+    if algorithm == "l2sgd":
+        why = limit if reason == "max_iter" else "terminated with the stopping criteria\n"
+        return f"SGD {why}", f"Loss: {value:.6f}\n"
+    if algorithm != "lbfgs":
+        return ()
     if reason == "max_iter":
-        return "L-BFGS terminated with the maximum number of iterations\n"
+        return (f"L-BFGS {limit}",)
     if reason in ("converged", "precision"):
-        return "L-BFGS resulted in convergence\n"
-    return "L-BFGS terminated with the stopping criteria\n"
+        return ("L-BFGS resulted in convergence\n",)
+    return ("L-BFGS terminated with the stopping criteria\n",)
+
+
+class _Perceptron(Perceptron):
+    """The perceptron, whose loss of a sequence is the fraction of its labels that are wrong, as in CRFsuite."""
+
+    def prepare(self, objective: SequenceObjective, w: NDArray[np.float64], rng: Any, limit: int) -> Pass:
+        native = objective.native
+
+        def run(order: NDArray[np.int64], past: int) -> float:
+            native.perceptron(order)
+            return native.mistakes
+
+        return run
 
 
 class _Listener:
     """Turns iterations into log lines, scores held-out data, and applies CRFsuite's stopping rules."""
 
     def __init__(
-        self, training: Training, model: Any, held: tuple[Items, list[list[str]]] | None, labels: tuple[str, ...]
+        self,
+        training: Training,
+        model: Any,
+        held: tuple[Items, list[list[str]]] | None,
+        labels: tuple[str, ...],
+        n_sequences: int,
     ) -> None:
         self.training = training
         self.model = model
         self.labels = labels
-        self.losses: deque[float] = deque(maxlen=int(training.values.get("period", 10)) + 1)
+        self.n_sequences = n_sequences
+        self.losses: deque[float] = deque(maxlen=max(0, int(training.values.get("period", 10))) + 1)
         self.last_time, self.last_evaluations = 0.0, 1
         self.started = False
         self.held: tuple[Dataset, NDArray[np.int64]] | None = None
@@ -205,7 +241,8 @@ class _Listener:
             training.announce(len(w))
         scores = None if self.raw_held is None else self.score(self.model(w), self.raw_held)
         norm = float(np.sqrt(_core.dot(w, w)))
-        numbers: dict[str, float] = {"Loss": progress.value, "Feature norm": norm}
+        name = "Feature L2-norm" if training.algorithm == "l2sgd" else "Feature norm"
+        numbers: dict[str, float] = {"Loss": progress.value, name: norm}
         if training.algorithm == "lbfgs":
             numbers |= {
                 "Error norm": progress.gradient_norm,
@@ -219,14 +256,19 @@ class _Listener:
         return self.stops(progress, norm)
 
     def stops(self, progress: Progress, norm: float) -> bool:
-        v = self.training.values
-        if self.training.algorithm != "lbfgs" or self.training.tolerance() > 0:
-            return False
-        self.losses.append(progress.value)
-        if progress.gradient_norm <= v["epsilon"] * max(1.0, norm):
-            return True
-        full = len(self.losses) == self.losses.maxlen
-        return full and self.losses[0] - progress.value <= v["delta"] * abs(progress.value)
+        v, algorithm = self.training.values, self.training.algorithm
+        if algorithm in ("lbfgs", "l2sgd"):
+            if self.training.tolerance() > 0 or (algorithm == "l2sgd" and v["delta"] == 0):
+                return False
+            if algorithm == "lbfgs" and progress.gradient_norm <= v["epsilon"] * max(1.0, norm):
+                return True
+            self.losses.append(progress.value)
+            gain = self.losses[0] - progress.value
+            full = len(self.losses) == self.losses.maxlen and len(self.losses) > 1
+            limit = v["delta"] * abs(progress.value)
+            return bool(full and (gain <= limit if algorithm == "lbfgs" else gain < limit))
+        mean = progress.value / self.n_sequences
+        return bool(mean <= v["epsilon"] if algorithm == "arow" else mean < v["epsilon"])
 
     def score(self, model: ChainModel, held: tuple[Items, list[list[str]]]) -> tuple[Any, Any, Any]:
         X, y = held

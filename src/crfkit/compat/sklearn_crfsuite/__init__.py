@@ -1,5 +1,6 @@
 """Stands in for sklearn-crfsuite: ``import crfkit.compat.sklearn_crfsuite as sklearn_crfsuite``."""
 
+from crfkit.compat.sklearn_crfsuite import _fileresource as _fileresource  # named by the original's pickles
 from crfkit.compat.sklearn_crfsuite import metrics, scorers, utils
 from crfkit.compat.sklearn_crfsuite.estimator import CRF, register_eli5
 

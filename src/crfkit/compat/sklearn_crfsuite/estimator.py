@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import tempfile
@@ -15,15 +16,17 @@ from crfkit import _core
 from crfkit.base.messages import are_counted
 from crfkit.base.threads import resolve_threads
 from crfkit.compat import pycrfsuite
+from crfkit.compat.sklearn_crfsuite._fileresource import FileResource
 from crfkit.compat.sklearn_crfsuite.metrics import flat_accuracy_score
-from crfkit.compat.suite_file import read_suite_model, suite_bytes, suite_features
+from crfkit.compat.sklearn_crfsuite.trainer import LinePerIterationTrainer
+from crfkit.compat.suite_file import chain_model, parse_suite, read_suite_model, suite_bytes, suite_features
 from crfkit.compat.trainlog import TrainLogParser
 from crfkit.data.labels import LabelLists
 from crfkit.data.sequences import Items
 from crfkit.features.encoders import ItemEncoder
 from crfkit.model.chain_model import ChainModel
 
-__all__ = ["CRF", "LinePerIterationTrainer", "register_eli5"]
+__all__ = ["CRF", "register_eli5"]
 
 #: The estimator's parameters by CRFsuite's names, where they differ.
 _NAMES = {
@@ -33,36 +36,22 @@ _NAMES = {
     "pa_type": "type",
     **{f"calibration_{x}": f"calibration.{x}" for x in ("eta", "rate", "samples", "candidates", "max_trials")},
 }
+#: What is made of the model when it is asked for.
+_CACHES = ("_tagger", "_info", "_modelfile")
 _OWN = ("algorithm", "verbose", "model_filename", "keep_tempfiles", "trainer_cls")
 
 
-class LinePerIterationTrainer(pycrfsuite.Trainer):
-    """Prints a line for each iteration, and a table of held-out scores at the end."""
+class Predictions(LabelLists):
+    """Lists of labels, which compare with lists as the original's array does in ``(predicted == y).all()``."""
 
-    def on_iteration(self, log: str, info: dict[str, Any]) -> None:
-        """Prints the iteration's line."""
-        line = f"Iter {info['num']:<3} time={info.get('time', 0):<5.2f} loss={info.get('loss', 0):<8.2f} "
-        if "active_features" in info:
-            line += f"active={info['active_features']:<5} "
-        if "avg_precision" in info:
-            line += "precision={avg_precision:.3f}  recall={avg_recall:.3f}  F1={avg_f1:.3f}  ".format(**info)
-            accuracies = info["item_accuracy_float"], info["instance_accuracy_float"]
-            line += "Acc(item/seq)={:.3f} {:.3f}  ".format(*accuracies)
-        if "feature_norm" in info:
-            line += f"feature_norm={info['feature_norm']:<8.2f}"
-        print(line.strip())
+    def __eq__(self, other: object) -> Any:
+        if isinstance(other, np.ndarray):
+            return np.array(list(self)) == other
+        if isinstance(other, list) and len(self) and other and isinstance(other[0], str):  # one list for every sequence
+            return np.array([labels == other for labels in self])
+        return np.bool_(super().__eq__(other))
 
-    def on_optimization_end(self, log: str) -> None:
-        """Prints the table."""
-        last = self.logparser.last_iteration if self.logparser is not None else None
-        scores = (last or {}).get("scores")
-        if scores:
-            width = max(5, *map(len, scores))
-            print(f"{'Label':{width}}  Precision  Recall     F1  Support")
-            for label, s in sorted(scores.items()):
-                numbers = (s.precision or 0.0, s.recall or 0.0, s.f1 or 0.0)
-                print("{:{}}  {:9.3f}  {:6.3f}  {:5.3f}  {:7d}".format(label, width, *numbers, s.ref))
-        super().on_optimization_end(log)
+    __hash__ = None  # type: ignore[assignment]
 
 
 class CRF(BaseEstimator):  # type: ignore[misc]
@@ -95,6 +84,8 @@ class CRF(BaseEstimator):  # type: ignore[misc]
     ----------
     classes_, attributes_, num_attributes_, size_, state_features_, transition_features_, tagger_, training_log_
         As in the original; None before :meth:`fit`.
+    modelfile : FileResource
+        As in the original.
 
     Examples
     --------
@@ -159,8 +150,8 @@ class CRF(BaseEstimator):  # type: ignore[misc]
                 for xseq, yseq in zip(part, labels, strict=True):
                     trainer.append(xseq, yseq, group)
         holdout = -1 if X_dev is None else 1
-        self.__dict__.pop("_tagger", None)
-        self.__dict__.pop("_info", None)
+        for name in _CACHES:
+            self.__dict__.pop(name, None)
         if isinstance(trainer, pycrfsuite.BaseTrainer):
             trainer.train(self.model_filename or "", holdout)
             assert trainer._model is not None
@@ -172,7 +163,8 @@ class CRF(BaseEstimator):  # type: ignore[misc]
                 self.model_ = read_suite_model(path)
         self.training_log_ = trainer.logparser
         if "eli5" in sys.modules:
-            register_eli5()
+            with contextlib.suppress(ImportError):  # eli5 knows nothing of CRFs unless sklearn-crfsuite is there
+                register_eli5()
         return self
 
     def _chain(self) -> ChainModel | None:
@@ -198,7 +190,7 @@ class CRF(BaseEstimator):  # type: ignore[misc]
         assert isinstance(encoder, ItemEncoder)
         sequences = [x.items() if isinstance(x, pycrfsuite.ItemSequence) else x for x in X]
         labels = [str(x) for x in model.labels]
-        return LabelLists(
+        return Predictions(
             _core.tag_items(model.scorer(dtype=np.float64), encoder._names, sequences, labels, resolve_threads(-1))
         )
 
@@ -212,10 +204,7 @@ class CRF(BaseEstimator):  # type: ignore[misc]
 
     def predict_marginals_single(self, xseq: Any) -> list[dict[str, float]]:
         """Probabilities ``{label: p}`` for each position of a sequence."""
-        tagger = self._tagger_of(self._fitted())
-        tagger.set(xseq)
-        labels = tagger.labels()
-        return [dict(zip(labels, row, strict=True)) for row in tagger._inference()[2].tolist()]
+        return self._tagger_of(self._fitted())._marginals(xseq)
 
     def score(self, X: Any, y: Sequence[Sequence[Any]]) -> float:
         """Accuracy over all tokens."""
@@ -226,6 +215,22 @@ class CRF(BaseEstimator):  # type: ignore[misc]
         if tagger is None:
             tagger = self._tagger = pycrfsuite.Tagger._of_model(model)
         return tagger
+
+    def _suite_bytes(self) -> bytes | None:
+        model = self._chain()
+        return None if model is None else suite_bytes(suite_features(model))
+
+    @property
+    def modelfile(self) -> FileResource:
+        """The model file: that of ``model_filename``, else a temporary one, which is made if its ``name`` is read."""
+        resource: FileResource | None = self.__dict__.get("_modelfile")
+        if resource is None:
+            if self.model_filename:
+                resource = FileResource(self.model_filename, self.keep_tempfiles, ".crfsuite", "model")
+            else:
+                resource = FileResource._of(self._suite_bytes, self.keep_tempfiles)
+            self._modelfile = resource
+        return resource
 
     def _model_info(self) -> pycrfsuite.ModelInfo | None:
         model = self._chain()
@@ -250,8 +255,8 @@ class CRF(BaseEstimator):  # type: ignore[misc]
     @property
     def size_(self) -> int | None:
         """Bytes of the CRFsuite model file."""
-        model = self._chain()
-        return None if model is None else len(suite_bytes(suite_features(model)))
+        data = self._suite_bytes()
+        return None if data is None else len(data)
 
     @property
     def num_attributes_(self) -> int | None:
@@ -279,9 +284,20 @@ class CRF(BaseEstimator):  # type: ignore[misc]
 
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = dict(super().__getstate__())
-        for key in ("_tagger", "_info"):
+        for key in _CACHES:
             state.pop(key, None)
         return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        state = dict(state)
+        resource: FileResource | None = state.pop("modelfile", None)  # of the original's pickles
+        if resource is not None:
+            for key in ("_tagger", "_info_cached"):
+                state.pop(key, None)
+            data = resource._bytes() if resource.auto else None
+            if data is not None:
+                state["model_"] = chain_model(parse_suite(data)[0])
+        super().__setstate__(state)
 
 
 def register_eli5() -> None:
