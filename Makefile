@@ -1,6 +1,7 @@
-# make demo   install into .venv, train on the embedded sample, show results
+# make demo   install into .venv, train on the embedded sample, show entities, write report.html
 # make test   install and run every check
 # make test-long   the tests that take minutes
+# make docs   build the site into build/docs
 # make fuzz   a million files that are nearly right, with sanitizers
 # make sanitize-threads   the thread sanitizer over all that runs on several threads
 # make dist   the sdist and the wheels, audited
@@ -15,7 +16,7 @@ export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export CRFKIT_DATA ?= $(abspath $(CURDIR)/../shared/data)
 
-.PHONY: demo test test-long test-matrix fuzz sanitize-threads lint bench install install-dev docs dist clean
+.PHONY: demo test test-long test-matrix fuzz sanitize-threads lint bench install install-dev docs site figures dist clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -25,7 +26,7 @@ install: $(BIN)/python
 	$(BIN)/python -m pip install -q .
 
 demo: install
-	$(BIN)/crfkit demo
+	$(BIN)/crfkit demo --report report.html
 
 # Warnings of the compiler are errors here; the build folder is kept, so that a second run is quick.
 install-dev: $(BIN)/python
@@ -40,7 +41,7 @@ lint: install-dev
 	$(BIN)/python tools/floor_plan.py
 
 # The tests run outside of the source tree, against the installed package, two at a time.
-test: lint
+test: lint site
 	mkdir -p build/tests
 	cd build/tests && $(BIN)/python -m pytest $(CURDIR)/tests --rootdir=$(CURDIR) -c $(CURDIR)/pyproject.toml -p no:cacheprovider -n 2 --dist worksteal
 
@@ -63,9 +64,19 @@ bench: $(BIN)/python
 	$(BIN)/python -m pip install -q ".[bench]"
 	$(BIN)/python benchmarks/conll2000.py
 
-docs: install
+# From the numbers that experiments wrote
+figures: install-dev
+	$(BIN)/python experiments/figures.py
+
+docs: install-dev
 	$(BIN)/python tools/cli_page.py
-	$(BIN)/python tools/api_page.py
+	$(MAKE) site
+
+# The site, offline; warnings (a dead link, anchor or image, a broken docstring) are errors.
+site: install-dev
+	rm -rf build/docs docs/api/generated
+	$(BIN)/python -m sphinx -q -n -W --keep-going -j auto docs build/docs
+	@echo "the site is in build/docs/index.html"
 
 # The tools of the extra "release", without the package itself
 dist: $(BIN)/python

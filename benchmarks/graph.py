@@ -210,7 +210,7 @@ def numpy_sweeps(unary: Floats, right: Floats, down: Floats, sweeps: int) -> Flo
 
 
 def numpy_products(unary: Floats, right: Floats, down: Floats, sweeps: int) -> Floats:
-    """The same in probability space, the fastest plain form: no exponential inside of the sweeps."""
+    """The same in probability space, the fastest plain form: no exponential within the sweeps."""
     height, width, labels = unary.shape
     u, r, d = np.exp(unary), np.exp(right), np.exp(down)
     east = np.ones((height, width, labels))

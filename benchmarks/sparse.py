@@ -1,4 +1,4 @@
-"""Training and decoding inside of beams beside crfkit's own exact kernels, in one run.
+"""Training and decoding within beams beside crfkit's own exact kernels, in one run.
 
     python benchmarks/sparse.py [--rows nettalk,stress,latvian,viterbi,tagger] [--json FILE]
 

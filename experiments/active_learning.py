@@ -2,8 +2,8 @@
 
     python experiments/active_learning.py [--corpus NAME] [--seeds N] [--batches N ...] [--pool N] [--out FOLDER]
 
-Writes active.NAME.table.md (tokens labelled to reach 98% of the F1 of all data) and active.NAME.png. The curves are
-kept in active.NAME.json; runs that are there already are not repeated. The model of all data may take up to 160
+Prints a table (tokens labelled to reach 98% of the F1 of all data), draws active.NAME.png. The curves are
+kept in numbers/active.NAME.json; runs that are there already are not repeated. The model of all data may take up to 160
 iterations, since in a campaign every round begins where the last one ended.
 """
 
@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import figures
 import numpy as np
 
 from crfkit import CRF, Template, active, metrics
@@ -52,7 +53,7 @@ def main() -> None:
     crf = CRF(features, c2=0.5, max_iter=options.max_iter)
     began = time.perf_counter()
     options.out.mkdir(parents=True, exist_ok=True)
-    kept = options.out / f"active.{options.corpus}.json"
+    kept = figures.NUMBERS / f"active.{options.corpus}.json"
     curves: dict[str, list[active.LearningCurve]] = read(kept) if kept.exists() else {}
     full = options.full_f1
     if full is None:
@@ -86,7 +87,7 @@ def main() -> None:
 
 def read(path: Path) -> dict[str, list[active.LearningCurve]]:
     """Curves of an earlier run."""
-    table = json.loads(path.read_text())
+    table = json.loads(path.read_text())["curves"]
     return {
         name: [active.LearningCurve(np.array(a), np.array(b), np.array(c), []) for a, b, c in runs]
         for name, runs in table.items()
@@ -99,7 +100,6 @@ def write(curves: dict[str, list[active.LearningCurve]], corpus: str, full: floa
         name: [[run.sequences.tolist(), run.tokens.tolist(), run.f1.tolist()] for run in runs]
         for name, runs in curves.items()
     }
-    (out / f"active.{corpus}.json").write_text(json.dumps(table))
     target = 0.98 * full
     last = next(iter(curves.values()))[0]
     steps = ", ".join(f"{n} sequences" for n in last.sequences.tolist())
@@ -121,8 +121,8 @@ def write(curves: dict[str, list[active.LearningCurve]], corpus: str, full: floa
         end = 100 * np.mean([run.f1[-1] for run in runs])
         tokens = np.mean([run.tokens[-1] for run in runs])
         lines.append(f"| {name} | {cell} | {share} | {other} | {end:.2f} | {tokens:.0f} |")
-    (out / f"active.{corpus}.table.md").write_text("\n".join(lines) + "\n")
-    active.plot_curves(curves, str(out / f"active.{corpus}.png"), target=target)
+    print("\n".join(lines))
+    figures.keep(f"active.{corpus}", {"target": round(target, 4), "curves": table})
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
     python experiments/backward.py
 
-Random sequences over growing numbers of labels and of attributes. Writes docs/experiments/backward.table.md and .svg.
+Random sequences over growing numbers of labels and of attributes. Prints a table, writes docs/experiments/backward.svg.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import figures
 import numpy as np
 
 from crfkit import CRF
@@ -51,26 +52,9 @@ def main() -> None:
             f"| {labels} | {attributes} | {size} | {difference:.0e} | {1e3 * a:.1f} | {1e3 * b:.2f} | {a / b:.0f} |"
         )
     print("\n".join(lines))
-    (HERE / "backward.table.md").write_text("\n".join(lines) + "\n")
-    import matplotlib
-
-    matplotlib.use("svg")
-    matplotlib.rcParams["svg.hashsalt"] = "crfkit"
-    from matplotlib import pyplot as plt
-
-    figure, axes = plt.subplots(1, 2, figsize=(8, 3.5), sharey=True)
-    for ax, part, x, name in (
-        (axes[0], found[:5], 0, "labels"),
-        (axes[1], [*found[5:7], found[2], *found[7:]], 1, "attributes"),
-    ):
-        points = sorted((case[x], a, b) for case, (_, _, a, b) in part)
-        ax.loglog([p[0] for p in points], [1e3 * p[1] for p in points], marker="o", label="backward only")
-        ax.loglog([p[0] for p in points], [1e3 * p[2] for p in points], marker="o", label="forward-backward")
-        ax.set_xlabel(name)
-    axes[0].set_ylabel("ms a gradient")
-    axes[0].legend()
-    figure.tight_layout()
-    figure.savefig(HERE / "backward.svg", metadata={"Date": None})
+    by_labels = [[case[0], 1e3 * a, 1e3 * b] for case, (_, _, a, b) in found if case[1] == 50]
+    by_attributes = sorted([case[1], 1e3 * a, 1e3 * b] for case, (_, _, a, b) in found if case[0] == 8)
+    figures.keep("backward", {"labels": by_labels, "attributes": by_attributes})
 
 
 if __name__ == "__main__":

@@ -2,8 +2,8 @@
 
     python experiments/compare_optimizers.py [--only NAME ...]
 
-Writes docs/experiments/optimizers.table.md, .json and .svg. With ``--only`` the curves of the others are those in the
-.json; without a name nothing is measured, and the table and the figure are made again.
+Prints a table, writes docs/experiments/optimizers.json and .svg. With ``--only`` the curves of the others are those in
+the .json; without a name nothing is measured, and the table and the figure are made again.
 
 The objective is that of the weights after each pass, over all the data. Time is processor time on one thread, which
 other work on the machine changes little; neither computing the objective nor scoring the held-out sentences counts.
@@ -115,7 +115,6 @@ def main() -> None:
         print(f"{name}: {last['cpu']:.1f} s, {last['value']:.1f}, F1 {100 * last['f1']:.2f}", flush=True)
         lines = (f'"{k}": [\n' + ",\n".join(map(json.dumps, c)) + "]" for k, c in curves.items())
         file.write_text("{" + ",\n".join(lines) + "}\n")
-    (HERE / "optimizers.table.md").write_text(table(curves))
     print(table(curves))
     draw(curves)
 

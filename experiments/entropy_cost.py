@@ -2,7 +2,7 @@
 
     python experiments/entropy_cost.py [--out FOLDER]
 
-Writes entropy_cost.table.md and entropy_cost.svg.
+Prints a table, writes entropy_cost.svg.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 
 os.environ["OPENBLAS_NUM_THREADS"] = "1"  # before numpy comes
 
+import figures
 import numpy as np
 from covariance import quadratic_gradient
 
@@ -63,28 +64,10 @@ def main() -> None:
             f"| {n} | {s} | {1e6 * a:.1f} us | {1e6 * b:.1f} us | {1e3 * c:.2f} ms | {b / a:.2f} | {c / b:.0f} |"
         )
     options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / "entropy_cost.table.md").write_text("\n".join(lines) + "\n")
     print("\n".join(lines))
-    draw(by_length, by_labels, options.out / "entropy_cost.svg")
-
-
-def draw(by_length: dict[int, Any], by_labels: dict[int, Any], path: Path) -> None:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
-    figure, panels = plt.subplots(1, 2, figsize=(9, 3.6))
-    titles = [("length (22 labels)", by_length), ("labels (length 40)", by_labels)]
-    for axes, (title, table) in zip(panels, titles, strict=True):
-        for k, name in enumerate(["marginals", "entropy gradient", "O(n$^2$ s$^3$) baseline"]):
-            axes.loglog(list(table), [1e3 * t[k] for t in table.values()], marker="o", label=name)
-        axes.set_xlabel(title)
-        axes.grid(alpha=0.3)
-    panels[0].set_ylabel("ms a sequence")
-    panels[0].legend(fontsize=8)
-    figure.tight_layout()
-    figure.savefig(path)
+    panels = {"length": by_length, "labels": by_labels}
+    points = {what: [[x, *(1e3 * t for t in times)] for x, times in part.items()] for what, part in panels.items()}
+    figures.keep("entropy_cost", points)
 
 
 if __name__ == "__main__":

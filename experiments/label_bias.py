@@ -5,7 +5,7 @@
 The machine writes "rib" along the states 1 2 3 and "rob" along 4 5 3. Each state writes its letter with probability
 1 - noise, otherwise one of the other letters of r, i, o, b. The paper has noise 1/32, 2,000 training and 500 test
 sequences, and errors of 42 % (MEMM) and 4.6 % (CRF). Tokens see only their own letter.
-Writes docs/experiments/label_bias.table.txt and .svg.
+Prints a table, writes docs/experiments/label_bias.svg.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import figures
 import numpy as np
 
 from crfkit import CRF, HMM, MEMM, Template
@@ -56,23 +57,8 @@ def main() -> None:
     lines += [
         f"| {noise:.4f} | " + " | ".join(f"{100 * row[k]:.1f} %" for k in names) + " |" for noise, row in mean.items()
     ]
-    (HERE / "label_bias.table.txt").write_text("\n".join(lines) + "\n")
     print("\n".join(lines))
-    import matplotlib
-
-    matplotlib.use("svg")
-    matplotlib.rcParams["svg.hashsalt"] = "crfkit"
-    from matplotlib import pyplot as plt
-
-    figure, axes = plt.subplots(figsize=(6, 3.5))
-    for k in names:
-        axes.plot(NOISES, [100 * mean[noise][k] for noise in NOISES], marker="o", label=k)
-    axes.axvline(1 / 32, color="grey", linewidth=0.5)
-    axes.set_xlabel("noise")
-    axes.set_ylabel("wrong labels, %")
-    axes.legend()
-    figure.tight_layout()
-    figure.savefig(HERE / "label_bias.svg", metadata={"Date": None})
+    figures.keep("label_bias", mean)
 
 
 if __name__ == "__main__":

@@ -1,17 +1,15 @@
 """Linear and neural CRFs on handwritten words, with and without windows over the input.
 
-    python experiments/ocr_letters.py [--folds N] [--jobs N] [--figure-only]
+    python experiments/ocr_letters.py [--folds N] [--jobs N] [--table-only]
 
 Trains on one fold and tests on the other nine, as is usual; prints a table, and writes
-docs/experiments/ocr_letters.json and, if matplotlib is there, ocr_letters.png. The settings were chosen on a quarter of
+numbers/ocr_letters.json and docs/experiments/ocr_letters.png. The settings were chosen on a quarter of
 fold 0 that was held out of it, twice; no other fold was looked at for them.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib.util
-import json
 import multiprocessing
 import os
 import statistics
@@ -19,13 +17,13 @@ import time
 from pathlib import Path
 from typing import Any
 
+import figures
 import numpy as np
 import torch
 
 from crfkit import NeuralCRF
 
 DATA = Path(os.environ.get("CRFKIT_DATA", Path(__file__).parents[2] / "shared" / "data")) / "ocr_letters"
-PAGE = Path(__file__).parents[1] / "docs" / "experiments"
 NEURAL: dict[str, Any] = {"activation": "relu", "dropout": 0.5, "input_dropout": 0.3, "max_iter": 150}
 MODELS: dict[str, dict[str, Any]] = {
     "linear, window 0": {"hidden": (), "window": 0, "dropout": 0.3, "decay": 0.05, "max_iter": 100},
@@ -66,30 +64,13 @@ def run(job: tuple[str, int]) -> tuple[str, int, float, float]:
     return name, fold, crf.score([words[i] for i in test], [letters[i] for i in test]), seconds
 
 
-def draw(found: dict[str, list[float]]) -> None:
-    """A bar for every model's mean, a dot for every fold."""
-    from matplotlib import pyplot
-
-    pyplot.figure(figsize=(6, 3))
-    names = list(found)[::-1]
-    pyplot.barh(names, [statistics.mean(found[n]) for n in names], color="lightsteelblue")
-    for k, name in enumerate(names):
-        pyplot.plot(found[name], [k] * len(found[name]), "k.", markersize=4)
-    pyplot.xlabel("letters right, %; dots are folds")
-    pyplot.xlim(70, 95)
-    pyplot.tight_layout()
-    pyplot.savefig(PAGE / "ocr_letters.png", dpi=120)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folds", type=int, default=10)
     parser.add_argument("--jobs", type=int, default=1, help="processes")
-    parser.add_argument("--figure-only", action="store_true", help="draw the results that were written before")
+    parser.add_argument("--table-only", action="store_true", help="print the results that were written before")
     args = parser.parse_args()
-    PAGE.mkdir(parents=True, exist_ok=True)
-    results = PAGE / "ocr_letters.json"
-    if not args.figure_only:
+    if not args.table_only:
         jobs = [(name, fold) for name in list(MODELS)[::-1] for fold in range(args.folds)]
         if args.jobs > 1:
             with multiprocessing.get_context("spawn").Pool(args.jobs, torch.set_num_threads, (1,)) as pool:
@@ -103,14 +84,12 @@ def main() -> None:
             }
             for name in MODELS
         }
-        results.write_text(json.dumps(table, indent=1) + "\n")
-    table = json.loads(results.read_text())
+        figures.keep("ocr_letters", table)
+    table = figures.numbers("ocr_letters")
     print(f"{'model':20s} {'fold 0':>8s} {'mean':>8s} {'least':>8s} {'seconds':>8s}")
     for name, row in table.items():
         a = row["accuracy"]
         print(f"{name:20s} {a[0]:8.2f} {statistics.mean(a):8.2f} {min(a):8.2f} {row['seconds']:8.1f}")
-    if importlib.util.find_spec("matplotlib"):
-        draw({name: row["accuracy"] for name, row in table.items()})
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
     python experiments/semi_supervised.py [--corpus NAME] [--seeds N] [--unlabelled N] [--weights W ...] [--out FOLDER]
 
-Writes semi_supervised.NAME.md (a table) and semi_supervised.NAME.svg. ``--unlabelled`` limits how many of the remaining
+Prints a table, writes semi_supervised.NAME.svg. ``--unlabelled`` limits how many of the remaining
 sequences are used.
 """
 
@@ -68,7 +68,6 @@ def main() -> None:
             cells.append(f"{np.mean(results[fraction, weight]):.2f} ({gain.mean():+.2f} ± {spread:.2f})")
         lines.append(f"| {fraction:.0%} | " + " | ".join(cells) + " |")
     options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / f"semi_supervised.{options.corpus}.table.md").write_text("\n".join(lines) + "\n")
     print("\n".join(lines))
     draw(results, options.weights, options.corpus, options.out / f"semi_supervised.{options.corpus}.svg")
 

@@ -13,6 +13,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+import figures
 import hmm
 import numpy as np
 
@@ -25,6 +26,8 @@ GRID: dict[str, list[Any]] = {
     "fixed size": [FixedSize(n) for n in (5, 8, 10, 12, 15, 18, 20, 22, 25, 30, 35, 40, 50, 60, 80)],
     "threshold": [Threshold(d) for d in (3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 12.0, 15.0)],
 }
+#: Average beams that the paper reports.
+PAPER = {"minimum divergence": 9.6, "fixed size": 22.5, "threshold": 30.4}
 
 
 def average_beams(symbols: int, share: float) -> dict[str, tuple[str, float]]:
@@ -64,23 +67,13 @@ def main() -> None:
     text = "\n".join(lines)
     print(text)
     arguments.out.mkdir(parents=True, exist_ok=True)
-    (arguments.out / "sparse_decoding.table.md").write_text(text + "\n")
 
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(figsize=(6, 3.6), layout="constrained")
-    for name in GRID:
-        points = [(s, table[s, 1.0][name][1]) for s in symbols if name in table[s, 1.0]]
-        axes.plot(*zip(*points, strict=True), marker="o", label=name)
-    for value, label in ((9.6, "paper: minimum divergence"), (22.5, "paper: fixed"), (30.4, "paper: threshold")):
-        axes.axhline(value, color="0.7", lw=0.8, ls=":")
-        axes.text(symbols[0], value, label, fontsize=7, va="bottom", color="0.4")
-    axes.set(xscale="log", xlabel="symbols", ylabel="average beam for the exact path", ylim=(0, None))
-    axes.legend(fontsize=8)
-    figure.savefig(arguments.out / "sparse_decoding.svg")
+    exact = {
+        str(s): {name.partition(",")[0]: row[name][1] for name in GRID}
+        for (s, share), row in table.items()
+        if share == 1
+    }
+    figures.keep("sparse_decoding", {"beams": exact, "paper": PAPER})
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Training inside of beams beside exact training: learning curves, accuracy and the exact objective at the end.
+"""Training within beams beside exact training: learning curves, accuracy and the exact objective at the end.
 
     python experiments/sparse_training.py synthetic|nettalk|stress|latvian|brown [--out docs/experiments]
 
@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import figures
 import hmm
 import nettalk
 import numpy as np
@@ -86,37 +87,6 @@ DATA: dict[str, Callable[[], tuple[Any, ...]]] = {
 }
 
 
-def draw(curves: dict[str, list[Point]], exactly: bool, file: Path) -> None:
-    """Accuracy against seconds; with exact objectives, these too."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    import matplotlib.pyplot as plt
-
-    panels: list[tuple[str, str, Callable[[Point], float], Callable[[Point], float]]] = [
-        ("seconds of training", "accuracy on held-out data, %", lambda p: p.seconds, lambda p: p.accuracy),
-    ]
-    if exactly:
-        panels += [
-            ("seconds of training", "exact objective", lambda p: p.seconds, lambda p: p.value),
-            ("label pairs visited", "exact objective", lambda p: p.pairs, lambda p: p.value),
-        ]
-    figure, row = plt.subplots(1, len(panels), figsize=(5 * len(panels), 3.6), layout="constrained", squeeze=False)
-    for axes, (xlabel, ylabel, across, up) in zip(row[0], panels, strict=True):
-        for name, points in curves.items():
-            axes.plot([across(p) for p in points], [up(p) for p in points], label=name, lw=1.2)
-        ends = [up(points[-1]) for points in curves.values()]
-        if ylabel == "exact objective":
-            axes.set(ylim=(0.9 * min(ends), 2.5 * min(ends)), xscale="log")
-            axes.xaxis.set_minor_formatter(mpl.ticker.NullFormatter())
-        else:
-            axes.set(ylim=(max(ends) - 15, max(ends) + 1))
-        axes.set(xlabel=xlabel, ylabel=ylabel)
-        axes.grid(alpha=0.3)
-    row[0][0].legend(fontsize=8)
-    figure.savefig(file)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", choices=list(DATA))
@@ -135,6 +105,7 @@ def main() -> None:
         methods = {name: methods[name] for name in chosen}
     arguments.out.mkdir(parents=True, exist_ok=True)
     curves: dict[str, list[Point]] = {}
+    found: list[dict[str, Any]] = []
     rows = [
         "| method | seconds | iterations | accuracy | exact objective | beam at the end | peak, MB |",
         "|---" * 7 + "|",
@@ -156,8 +127,11 @@ def main() -> None:
             f"| {name} | {last.seconds:.1f} | {crf.n_iter_} | {last.accuracy:.2f} | {value:.1f} | {size} | {memory} |"
         )
         print(rows[-1], f"({time.perf_counter() - began:.0f}s)", flush=True)
-        (arguments.out / f"sparse_{arguments.data}.table.md").write_text("\n".join([*rows, ""]))
-    draw(curves, exactly, arguments.out / f"sparse_{arguments.data}.svg")
+        found.append(
+            {"method": name, "seconds": last.seconds, "iterations": crf.n_iter_, "accuracy": last.accuracy}
+            | {"objective": value, "beam": size, "curve": [list(point) for point in curves[name]]}
+        )
+    figures.keep(f"sparse_{arguments.data}", found)
 
 
 if __name__ == "__main__":

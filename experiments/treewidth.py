@@ -13,6 +13,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import figures
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
@@ -71,7 +72,7 @@ def main() -> None:
     large = sorted((r for rows in results.values() for r in rows), key=lambda r: float(r["entries"]))
     rate = statistics.median(r["seconds"] / r["entries"] for r in large[len(large) // 2 :])
     write(results, rate, args)
-    draw(results, rate)
+    figures.keep("treewidth", {"rate": rate, "rows": results})
 
 
 def write(results: dict[int, list[dict[str, Any]]], rate: float, args: argparse.Namespace) -> None:
@@ -81,9 +82,8 @@ def write(results: dict[int, list[dict[str, Any]]], rate: float, args: argparse.
         "",
         f"Exact marginals on grids of w by {args.length} cells, one thread, best of five:",
         f"`python experiments/treewidth.py`. The prediction is one number, {rate * 1e9:.1f} ns per table entry, times",
-        "the entries that `FactorGraph.cost` counts before anything is run.",
-        "Beside it loopy belief propagation on the same grids: its time, its largest error of a probability, and its",
-        "relative error of log Z.",
+        "the number of entries that `FactorGraph.cost` reports beforehand. The last columns are loopy belief",
+        "propagation on the same grids: its time, its largest error of a marginal, and its relative error of log Z.",
         "",
         "| labels | treewidth | entries | memory, MB | exact, s | predicted, s | loopy, s | worst marginal | log Z |",
         "|---|---|---|---|---|---|---|---|---|",
@@ -98,31 +98,6 @@ def write(results: dict[int, list[dict[str, Any]]], rate: float, args: argparse.
     lines += ["", "![Time over treewidth, and the error of loopy belief propagation](treewidth.png)", ""]
     DOCS.mkdir(parents=True, exist_ok=True)
     (DOCS / "treewidth.md").write_text("\n".join(lines), encoding="utf-8")
-
-
-def draw(results: dict[int, list[dict[str, Any]]], rate: float) -> None:
-    """Time and memory over treewidth, seen and predicted; loopy error."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    fig, axes = plt.subplots(1, 3, figsize=(14, 4.2))
-    for k, (labels, rows) in enumerate(results.items()):
-        x = [r["treewidth"] for r in rows]
-        axes[0].semilogy(x, [r["seconds"] for r in rows], "o", color=f"C{k}", label=f"{labels} labels")
-        axes[0].semilogy(x, [rate * r["entries"] for r in rows], "-", color=f"C{k}")
-        axes[0].semilogy(x, [r["loopy"] for r in rows], "x:", color=f"C{k}")
-        axes[1].semilogy(x, [r["megabytes"] for r in rows], "o-", color=f"C{k}", label=f"{labels} labels")
-        axes[2].semilogy(x, [max(r["error"], 1e-12) for r in rows], "o-", color=f"C{k}", label=f"{labels} labels")
-    axes[0].set_title("time, s: exact (o), predicted (-), loopy (x)")
-    axes[1].set_title("memory of exact inference, MB")
-    axes[2].set_title("loopy: largest error of a probability")
-    for ax in axes:
-        ax.set_xlabel("treewidth")
-        ax.legend()
-    fig.tight_layout()
-    fig.savefig(DOCS / "treewidth.png", dpi=80)
 
 
 if __name__ == "__main__":

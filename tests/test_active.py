@@ -110,14 +110,6 @@ def test_simulation_counts_what_was_labelled(corpus: tuple[Any, Any]) -> None:
     assert whole.tokens_to_reach(1.1) is None
 
 
-def test_curves_are_drawn(corpus: tuple[Any, Any], tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    X, y = corpus[0][:40], corpus[1][:40]
-    curve = active.simulate(CRF(max_iter=5), X, y, X[:9], y[:9], start=10, batch_size=5)
-    active.plot_curves({"entropy": [curve, curve]}, str(tmp_path / "a.png"), target=0.5)
-    assert (tmp_path / "a.png").stat().st_size > 1000
-
-
 def run(*words: str) -> str:
     result = CliRunner().invoke(app, list(words))
     assert result.exit_code == 0, f"{result.output} {result.exception}"
@@ -264,20 +256,6 @@ def test_campaigns_need_labels_for_all(corpus: tuple[Any, Any]) -> None:
         active.query(CRF(), X)
     with pytest.raises(ValueError, match="'given' holds labels for 1 sequence, 'X' holds 2"):
         active.query(CRF().fit([["a"]], [["A"]]), [["a"], ["b"]], given=[None])
-
-
-def test_figures_need_lists_of_curves(tmp_path: Path) -> None:
-    curve = active.LearningCurve(np.array([1]), np.array([2]), np.array([0.5]), [])
-    path = tmp_path / "a.png"
-    for curves, target, fault in [
-        ({"a": curve}, None, "a list of curves for each name"),
-        ({"a": []}, None, "a list of curves for each name"),
-        ({}, None, "got none"),
-        ({"a": [curve]}, 80, "'target' must be a fraction between 0 and 1, got 80"),
-    ]:
-        with pytest.raises(ValueError, match=fault):
-            active.plot_curves(curves, str(path), target=target)  # type: ignore[arg-type]
-    assert not path.exists()
 
 
 def test_unlabelled_data_needs_the_columns(tmp_path: Path) -> None:

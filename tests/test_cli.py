@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -98,7 +99,7 @@ def test_eval(folder: Path) -> None:
 def test_inspect(folder: Path) -> None:
     out = run("inspect", folder / "model", "--top", "3").stdout
     assert "trained on   3 sequences, 9 tokens" in out
-    assert "heaviest weights for B-Q" in out
+    assert "largest weights for B-Q" in out
     assert "transitions" in out
     record = json.loads(run("inspect", folder / "model", "--json", "--label", "B-Q").stdout)
     assert list(record["weights"]) == ["B-Q"]
@@ -223,10 +224,38 @@ def test_ctrl_c_writes_the_model(tmp_path: Path) -> None:
 def test_demo_version_and_help() -> None:
     out = run("demo").stdout
     assert "sequences right" in out
-    assert "smoked" in out
+    assert "smoked STATE 0." in out
+    assert "\x1b[" not in out  # no terminal, no colours
     assert run("--version").stdout.startswith("crfkit 0.")
     for command in ("train", "tag", "eval", "inspect", "demo"):
         assert command in run(command, "--help").stdout
+
+
+def test_demo_writes_a_report(tmp_path: Path) -> None:
+    out = run("demo", "--report", tmp_path / "report.html").stdout
+    assert str(tmp_path / "report.html") in out
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    for part in ("Entities in raw text", "Scores by type", "Confusion", "Transitions", "rather than", "<mark", "<svg"):
+        assert part in page
+    assert "http" not in page  # self-contained
+    assert "<script" not in page
+    for tag in ("div", "table", "tr", "td", "th", "mark", "details", "svg"):
+        assert len(re.findall(rf"<{tag}[ >]", page)) == page.count(f"</{tag}>")
+
+
+def test_demo_writes_the_sample(tmp_path: Path) -> None:
+    folder = tmp_path / "new" / "sample"
+    for _ in range(2):  # files that are the same may stay
+        out = run("demo", "--write", folder)
+        assert [Path(line).name for line in out.stdout.split()] == ["raw.txt", "template.txt", "test.txt", "train.txt"]
+    run("train", folder / "train.txt", "-t", folder / "template.txt", "-m", folder / "m", "--max-iter", "20", "-q")
+    assert "all" in run("eval", "-m", folder / "m", folder / "test.txt").stdout
+    found = run("tag", "-m", folder / "m", "--text", "--entities", folder / "raw.txt", "-q").stdout.splitlines()
+    assert [bool(json.loads(line)["entities"]) for line in found] == [True] * 5
+    (folder / "test.txt").write_text("mine")
+    failed = run("demo", "--write", folder, code=2)
+    assert f"{folder / 'test.txt'} is there already" in failed.stderr
+    assert (folder / "test.txt").read_text() == "mine"
 
 
 def test_convert_and_other_tools_names(tmp_path: Path) -> None:

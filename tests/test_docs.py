@@ -34,7 +34,7 @@ def matches(expected: str, got: str) -> bool:
 
 
 def run_shell(text: str, folder: Path) -> None:
-    """Runs the lines that begin with $, and compares what they print with the lines behind them."""
+    """Runs the lines that begin with $, and compares what they print with the lines that follow."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     for part in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
         command, _, expected = part.partition("\n")
@@ -50,11 +50,8 @@ def run_shell(text: str, folder: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_code_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The blocks of a page run in order, in one folder and one namespace; a text block behind one is its output."""
+    """The blocks of a page run in order, in one empty folder and one namespace; output blocks hold what they print."""
     monkeypatch.chdir(tmp_path)
-    sample = Path(crfkit.__file__).parent / "data" / "sample"
-    for name in ("train.txt", "test.txt"):
-        (tmp_path / name).write_bytes((sample / name).read_bytes())
     namespace: dict[str, object] = {"__name__": "__main__"}
     printed: str | None = None
     for language, text in BLOCK.findall(page.read_text(encoding="utf-8")):
@@ -100,6 +97,16 @@ def test_the_command_page_is_current() -> None:
     script = ROOT / "tools" / "cli_page.py"
     page = runpy.run_path(str(script))["page"]()
     assert (ROOT / "docs" / "cli.md").read_text(encoding="utf-8") == page, "run 'make docs'"
+
+
+def test_every_public_name_has_a_page() -> None:
+    """The tables of docs/api list every public name; Sphinx makes a page of each."""
+    names, _ = runpy.run_path(str(ROOT / "tools" / "floor_plan.py"))["public_names"]()
+    pages = (ROOT / "docs" / "api").glob("*.md")
+    text = "\n".join(page.read_text(encoding="utf-8") for page in pages)
+    rows = re.findall(r"^(?:   |\.\. py:data:: |# crfkit\.)([\w.]+)", text, re.MULTILINE)
+    listed = {part for row in rows for part in row.split(".")} | {"__version__"}
+    assert set(names) <= listed, sorted(set(names) - listed)
 
 
 def test_links_lead_somewhere() -> None:

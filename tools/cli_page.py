@@ -11,6 +11,33 @@ import sys
 from pathlib import Path
 
 PAGE = Path(__file__).parents[1] / "docs" / "cli.md"
+INTRODUCTION = """\
+# Command line
+
+```console
+$ crfkit demo --write .
+...
+$ crfkit train train.txt -m model.crfkit --c2 0.1 -q
+$ crfkit tag -m model.crfkit test.txt -o tagged.txt -q
+$ crfkit eval -m model.crfkit test.txt
+...
+$ crfkit inspect model.crfkit --top 3
+...
+```
+
+Results go to standard output, messages and progress to standard error. `crfkit --install-completion` sets up
+completion for your shell.
+
+| exit code | meaning |
+|---|---|
+| 0 | success |
+| 1 | an error in the data or the model; one line on standard error says which |
+| 2 | a wrong option, found before any data is read |
+| 141 | the reader of the output has closed it (`crfkit tag ... \\| head`) |
+| 128 + n | ended by signal n: 130 by Ctrl-C, 143 by SIGTERM, 129 by SIGHUP. `train` has saved the best weights so far |
+
+What follows is the commands' own help, written by `make docs`.
+"""
 COMMANDS = ["train", "tag", "eval", "inspect", "convert", "active next", "active add", "demo"]
 
 
@@ -18,13 +45,7 @@ def page() -> str:
     """The page's text."""
     environment = {**os.environ, "COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb"}
     parts = [
-        "# The command line\n\nThis page is written by `make docs` from the commands' own help.\n",
-        "Exit codes: 0 all went well, 1 a fault in data or model (one line on standard error says which), 2 a wrong",
-        "option, which is found before any data is read, 141 nobody reads the output any more (`| head`),",
-        "128 + n ended by signal n: 130 by Ctrl-C, 143 by SIGTERM, 129 by SIGHUP. `train` has then written the best",
-        "weights so far; a second signal ends it at once.\n",
-        "Messages and progress go to standard error, results to standard output. `crfkit --install-completion` teaches",
-        "your shell the commands, options, algorithms and strategies.\n",
+        INTRODUCTION,
     ]
     for command in COMMANDS:
         out = subprocess.run(

@@ -33,7 +33,7 @@ CORE_ORDER = {
     "bind": "base text chain beam model train online graph",
 }
 
-#: Each room of the package, folders and single files, and those that it may import, also inside of functions.
+#: Each room of the package, folders and single files, and those that it may import, also within functions.
 PACKAGE_ORDER = {
     "base": "_core",
     "data": "_core base",
@@ -49,12 +49,13 @@ PACKAGE_ORDER = {
     "loading": "base model estimators graph torch compat",
     "calibration": "base data chain model metrics estimators",
     "active": "base data chain model metrics estimators",
+    "plotting": "base chain model metrics training estimators calibration active",
     "integrations": "base data model metrics estimators loading",
     "cli": "_core base data features chain model metrics training estimators graph torch compat loading active",
     "__main__": "cli",
 }
 
-#: At most so many places that hold a recursion, in all languages; each is marked by a comment, ``recursion: kind``.
+#: At most this many places that hold a recursion, in all languages; each is marked by a comment, ``recursion: kind``.
 RECURSIONS = {"forward": 6, "backward": 6, "viterbi": 5, "log-sum-exp": 4}
 LONGEST_FUNCTION = 80
 MOST_PARAMETERS = 10

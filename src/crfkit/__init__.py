@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         integrations,
         metrics,
         model,
+        plotting,
         torch,
         training,
     )
@@ -42,7 +43,7 @@ else:
     __getattr__ = later(
         __name__,
         *("active", "calibration", "chain", "cli", "compat", "data", "features", "graph", "integrations", "metrics"),
-        *("model", "torch", "training"),
+        *("model", "plotting", "torch", "training"),
         CRF="estimators.crf",
         HMM="estimators.hmm",
         MEMM="estimators.memm",
@@ -77,6 +78,7 @@ __all__ = [
     "load",
     "metrics",
     "model",
+    "plotting",
     "torch",
     "training",
 ]

@@ -127,16 +127,16 @@ def fit_temperature(crf: ChainEstimator, X: Any, y: Any) -> float:
 
     .. math:: -\sum_i \log p_T(y_i \mid x_i), \qquad p_T(y \mid x) \propto p(y \mid x)^{1/T}
 
-    which is convex in 1/T. Above 1, the model was too sure. All probabilities of the estimator follow:
-    ``predict_marginals``, ``predict_entities``, ``predict_nbest``. The best labels do not change. Saved models keep the
-    temperature, another :meth:`fit` forgets it.
+    which is convex in 1/T. A temperature above 1 means that the model was overconfident. It affects all probabilities
+    of the estimator: ``predict_marginals``, ``predict_entities``, ``predict_nbest``. The best labels do not change.
+    Saved models keep the temperature, another :meth:`fit` forgets it.
 
     Parameters
     ----------
     crf : a fitted CRF, HMM or MEMM
     X, y : sequences and their labels
-        Held out. All labels must be known; sequences that the model holds for impossible, such as those with a label
-        that it has not seen, are left out.
+        Held out. All labels must be known; sequences that are impossible under the model, such as those with a label
+        that it has not seen, are ignored.
 
     Returns
     -------
@@ -202,12 +202,12 @@ class Coverage(NamedTuple):
 
 
 class PredictionSets:
-    r"""Sets of labellings, or of entities, that hold the true one with a promised probability (split conformal).
+    r"""Sets of labellings, or of entities, that contain the true one with a given probability (split conformal).
 
     The set of a sequence holds all candidates at least as probable as a threshold, which is chosen on
     data that neither training nor the temperature has seen. With n true candidates there, it is the k-th smallest of
     their probabilities, :math:`k = \lfloor (n + 1)(1 - \text{coverage}) \rfloor`. A new true candidate from the same
-    source is then in its set with at least the promised probability, however wrong the model is; a worse model has
+    source is then in its set with at least this probability, for any model; a worse model has
     larger sets.
 
     Parameters
@@ -217,10 +217,10 @@ class PredictionSets:
         ``"spans"``: a sequence's set holds entities, and that fraction of all true entities is in the sets.
         ``"labellings"``: it holds whole labellings, and that fraction of the sets holds the true one.
     coverage : float, default=0.9
-        With less than the model gets right without sets, some of them are empty.
+        If the model alone is right more often, some sets are empty.
     max_size : int or None, default=1000
-        Most labellings in a set: the most probable ones; None for no limit. The threshold allows for it, so that the
-        promise holds; :meth:`fit` raises an error if so few labellings cannot keep it. Not used for spans.
+        Maximum number of labellings in a set, the most probable ones; None for no limit. The threshold accounts for it,
+        so the guarantee holds; :meth:`fit` raises an error if it cannot hold. Not used for spans.
 
     Attributes
     ----------
@@ -267,7 +267,7 @@ class PredictionSets:
             raise not_fitted(self)
 
     def true_probabilities(self, X: Any, y: Any) -> list[Vector]:
-        """What the model gives to each sequence's true labelling [1], or to each of its true entities [n]."""
+        """Probability of each sequence's true labelling [1], or of each of its true entities [n]."""
         crf, labels = self.crf, self.crf.model_.labels
         rows = _known_rows(X, y)
         out: list[Vector] = []
@@ -340,7 +340,7 @@ class PredictionSets:
         ]
 
     def probabilities(self, X: Any) -> list[Vector]:
-        """Those of what :meth:`predict` gives."""
+        """Probabilities of what :meth:`predict` returns."""
         self._require_fitted()
         if self.unit == "labellings":
             return [p for _, p in self._labellings(X)]

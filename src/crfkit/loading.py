@@ -50,11 +50,11 @@ def load(
     n_jobs : int, optional
         Not used by a neural CRF.
     verify : bool
-        Whether to check the checksums of the header and of every array. Without, the file is mapped into memory instead
-        of read, so that processes share it and large models are there at once; it must then not be written over in
-        place while the model is in use (``save`` does not: it replaces the file).
+        Whether to verify the checksums of the header and of every array. If False, the file is mapped into memory
+        instead of read, so that processes share it and large models load at once; it must then not be overwritten in
+        place while the model is in use (``save`` replaces the file instead).
     kind : type, optional
-        What the file must hold, such as ``CRF``; type checkers then know what they get.
+        Expected type of model, such as ``CRF``; also tells type checkers the result.
 
     Returns
     -------
@@ -65,9 +65,9 @@ def load(
     ------
     crfkit.ModelError
         If the file is not a model, is cut short, or does not match its checksums; the message names file and
-        array, or field. If it holds another kind of model than ``kind``.
+        array, or field. If its model is not of type ``kind``.
     ValueError
-        If ``features`` is given for a model that makes its features itself.
+        If ``features`` is given for a model that has its own features.
 
     Examples
     --------

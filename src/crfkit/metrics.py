@@ -168,7 +168,7 @@ def span_scores(y_true: Labels, y_pred: Labels) -> dict[str, Score]:
 
 
 def confusion(y_true: Labels, y_pred: Labels) -> tuple[list[Any], NDArray[np.int64]]:
-    """Labels, and how often each true label (row) got each predicted label (column).
+    """Labels, and the counts of each true label (row) and predicted label (column).
 
     Examples
     --------
@@ -234,7 +234,7 @@ class Report:
         Of tokens.
     sequence_accuracy : float
     chunks : dict of str to Score, or None
-        As :func:`span_scores` gives them; None if the labels are no chunk labels.
+        As :func:`span_scores` returns them; None if the labels form no chunks.
     labels : dict of str to Score
         Of single labels.
     macro, weighted : Score

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypedDict, Unpack
 
@@ -22,11 +22,11 @@ class LearningCurve:
     Attributes
     ----------
     sequences : int64 array [rounds]
-        Sequences that something was asked about so far.
+        Sequences queried so far.
     tokens : int64 array [rounds]
         Tokens labelled so far.
     f1 : float64 array [rounds]
-        Of chunks, or the token accuracy where labels are no chunks.
+        F1 of chunks, or token accuracy if the labels form no chunks.
     known : list
         The labels at the end, as ``y`` of :meth:`CRF.fit` takes them.
     """
@@ -37,7 +37,7 @@ class LearningCurve:
     known: list[Any]
 
     def tokens_to_reach(self, f1: float) -> int | None:
-        """Tokens labelled when the score was first reached, by straight lines between rounds; None if it never was."""
+        """Tokens labelled when the score was first reached, interpolated linearly; None if it never was."""
         at = np.flatnonzero(self.f1 >= f1)
         if not len(at):
             return None
@@ -72,7 +72,7 @@ def simulate(
     random_state: int = 0,
     **how: Unpack[Asking],
 ) -> LearningCurve:
-    """Plays an annotation campaign: train, ask, be answered from ``y``, and again.
+    """Simulates an annotation campaign: train, query, take the answers from ``y``, repeat.
 
     Parameters
     ----------
@@ -81,11 +81,11 @@ def simulate(
     X, y : sequences and their true labels
     X_test, y_test : held-out data
     start : int
-        Sequences, drawn at random, that are fully labelled at the beginning.
+        Number of sequences, drawn at random, that are fully labelled at the start.
     batch_size : int or sequence of int
         Questions in each of the rounds; a number means one round.
     pool : int, optional
-        Look at no more than this many sequences, drawn at random, in a round.
+        Consider at most this many sequences, drawn at random, per round.
     random_state : int
     **how : Asking
         What to ask, as for :func:`query`: ``strategy``, ``length``, ``per_token``, ``diversity``, ``k``. With
@@ -142,52 +142,3 @@ def simulate(
             known[i] = row
     table = np.array(rows)
     return LearningCurve(table[:, 0].astype(np.int64), table[:, 1].astype(np.int64), table[:, 2], known)
-
-
-def plot_curves(
-    curves: Mapping[str, Sequence[LearningCurve]], path: str, *, by: str = "tokens", target: float | None = None
-) -> None:
-    """Draws learning curves (needs ``crfkit[plot]``): for each name the mean of its curves, and their spread.
-
-    Parameters
-    ----------
-    curves : mapping of str to curves
-        Of the same rounds, with different seeds.
-    path : str
-        A .png, .svg or .pdf file.
-    by : {"tokens", "sequences"}
-    target : float, optional
-        A score to mark, as a fraction: 0.8 is drawn at 80.
-    """
-    if by not in ("tokens", "sequences"):
-        raise ValueError(f"'by' must be 'tokens' or 'sequences', got {by!r}")
-    if not curves:
-        raise ValueError("'curves' must hold a name and its curves at least, got none")
-    for name, runs in curves.items():
-        if isinstance(runs, LearningCurve) or not len(runs):
-            raise ValueError(f"'curves' must hold a list of curves for each name, got {runs!r} for {name!r}")
-    if target is not None and not 0 <= target <= 1:
-        raise ValueError(f"'target' must be a fraction between 0 and 1, got {target}")
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
-    figure, axes = plt.subplots(figsize=(7, 4.5))
-    for k, (name, runs) in enumerate(curves.items()):
-        n = min(len(run.f1) for run in runs)
-        x = np.mean([getattr(run, by)[:n] for run in runs], axis=0)
-        values = 100 * np.array([run.f1[:n] for run in runs])
-        style = "-" if k < 10 else "--"  # there are ten colours
-        (line,) = axes.plot(x, values.mean(0), style, label=name, linewidth=1.4)
-        if len(runs) > 1:
-            axes.fill_between(x, values.min(0), values.max(0), color=line.get_color(), alpha=0.12, linewidth=0)
-    if target is not None:
-        axes.axhline(100 * target, color="grey", linestyle=":", linewidth=1)
-    axes.set_xlabel(f"labelled {by}")
-    axes.set_ylabel("F1")
-    axes.legend(fontsize=8)
-    axes.grid(alpha=0.3)
-    figure.tight_layout()
-    figure.savefig(path, dpi=130)
-    plt.close(figure)

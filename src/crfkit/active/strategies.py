@@ -29,7 +29,7 @@ STRATEGIES = (
 
 
 class Query(NamedTuple):
-    """A question: the labels of tokens ``start`` to ``end - 1`` of a sequence of the pool, and what they are worth."""
+    """A query: tokens ``start`` to ``end - 1`` of a sequence of the pool, and their uncertainty."""
 
     sequence: int
     start: int
@@ -61,7 +61,7 @@ def uncertainty(
     k: int = 10,
     random_state: int | None = None,
 ) -> Vector:
-    r"""How little the model knows about each sequence.
+    r"""The model's uncertainty about each sequence.
 
     Parameters
     ----------
@@ -74,10 +74,10 @@ def uncertainty(
         two best probabilities; ``"token_entropy"``: :math:`\sum_t H(y_t)`; ``"sequence_entropy"``: :math:`H(y)`;
         ``"kbest_entropy"``: entropy of the k best labellings; ``"span_entropy"``: the highest entropy of a span.
     given : sequences of labels, optional
-        What is known already, as in :meth:`CRF.predict`; the rest is judged given that. Labels that the model has not
-        seen count as known, but tell it nothing.
+        Known labels, as in :meth:`CRF.predict`; uncertainty is conditional on them. Labels unknown to the model count
+        as known, but carry no information.
     per_token : bool
-        Divide by the length of the sequence, or of the span: without, the long ones win.
+        Divide by the length of the sequence, or of the span; otherwise long ones are preferred.
     length : int or (int, int)
         Length of spans for ``"span_entropy"``, or the least and most.
     k : int
@@ -168,7 +168,7 @@ def query(
     k: int = 10,
     random_state: int | None = None,
 ) -> list[Query]:
-    r"""The ``n`` best questions to ask about a pool, best first.
+    r"""The ``n`` most useful queries to a pool, best first.
 
     Parameters
     ----------
@@ -178,7 +178,7 @@ def query(
         The pool.
     n : int
     strategy, given, per_token, k, random_state
-        As for :func:`uncertainty`. Sequences that are fully known are not asked for.
+        As for :func:`uncertainty`. Fully labelled sequences are skipped.
     length : int or (int, int), optional
         Ask only for the most uncertain span of this length in each chosen sequence, not for all of it. A range
         gives the span of :func:`crfkit.chain.most_uncertain_span`, which grows while a token adds more entropy than

@@ -20,7 +20,7 @@ Rule = Callable[[Any, str], Any]
 
 
 class ModelError(ValueError):
-    """A file that is not a model, or not a whole one."""
+    """A file that is not a model, or is incomplete or damaged."""
 
 
 @contextmanager

@@ -33,7 +33,7 @@ def inner_tokens(offsets: NDArray[np.int64]) -> NDArray[np.bool_]:
 
 
 def pieces(offsets: NDArray[np.int64], tokens: int) -> Iterator[tuple[int, int]]:
-    """Runs of sequences, first and last + 1, of at most so many tokens, but of at least one sequence.
+    """Runs of sequences, first and last + 1, of at most this many tokens, but of at least one sequence.
 
     >>> list(pieces(np.array([0, 2, 4, 9, 10]), 4))
     [(0, 2), (2, 3), (3, 4)]

@@ -73,7 +73,7 @@ class Estimator(ABC):
         return {name: p for name, p in parameters.items() if name != "self"}
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Parameters by name; if ``deep``, with those of their own settings, such as ``features__window``."""
+        """Parameters by name; if ``deep``, also those of nested objects, such as ``features__window``."""
         out = {name: getattr(self, name) for name in sorted(self._parameters())}
         if deep:
             out |= {f"{name}__{k}": getattr(value, k) for name, value in out.items() for k in _settings_of(value)}

@@ -1,16 +1,12 @@
 """Inference on linear chains.
 
 Everything is a function of :class:`Potentials`, the scores of the labels of each token and of
-neighbouring labels, for one sequence or for a ragged batch. What is for study rather than for use is in
-:mod:`crfkit.chain.study`.
+neighbouring labels, for one sequence or for a ragged batch.
 """
 
 from crfkit.chain.beams import Adaptive, FixedSize, MinDivergence, Threshold
 from crfkit.chain.constraints import Constraints
 from crfkit.chain.entropy import (
-    EntropyGradient,
-    SpanEntropies,
-    UncertainSpan,
     confidence,
     entity_probability,
     entropy,
@@ -35,7 +31,6 @@ from crfkit.chain.inference import (
 )
 from crfkit.chain.potentials import Potentials
 from crfkit.chain.study import (
-    EntropyLattices,
     conditional_entropy,
     constrained_entropy,
     entropy_lattices,
@@ -46,16 +41,12 @@ __all__ = [
     "Adaptive",
     "BeamMarginals",
     "Constraints",
-    "EntropyGradient",
-    "EntropyLattices",
     "FixedSize",
     "Marginals",
     "MinDivergence",
     "NBest",
     "Potentials",
-    "SpanEntropies",
     "Threshold",
-    "UncertainSpan",
     "conditional_entropy",
     "confidence",
     "constrained_entropy",

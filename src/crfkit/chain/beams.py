@@ -32,8 +32,8 @@ class _Rule:
 class MinDivergence(_Rule):
     r"""The fewest labels whose renormalised belief is within a divergence of the whole belief.
 
-    A belief p cut down to the labels I and renormalised, q, has :math:`KL(q \| p) = -\log \sum_{i \in I} p_i`; so these
-    are the largest labels until they hold :math:`e^{-\epsilon}` of the belief.
+    A belief p restricted to the labels I and renormalised, q, has :math:`KL(q \| p) = -\log \sum_{i \in I} p_i`; so
+    these are the largest labels until they hold :math:`e^{-\epsilon}` of the belief.
 
     Parameters
     ----------

@@ -40,7 +40,7 @@ _CLOSING = {"O"} | TAGS - {pair[0] for scheme in SCHEMES.values() for pair in sc
 
 
 def split_label(label: str) -> tuple[str, str]:
-    """Tag and type of a chunk label; ``("O", "")`` outside of chunks.
+    """Tag and type of a chunk label; ``("O", "")`` outside chunks.
 
     >>> split_label("B-NP"), split_label("I"), split_label("O")
     (('B', 'NP'), ('I', ''), ('O', ''))
@@ -81,7 +81,10 @@ class Constraints(Record):
     ----------
     transitions : bool array [L, L]
         Whether label i may be followed by label j.
-    start, end : bool array [L]
+    start : bool array [L]
+        Whether a sequence may begin with each label.
+    end : bool array [L]
+        Whether a sequence may end with each label.
 
     Examples
     --------
@@ -144,7 +147,7 @@ class Constraints(Record):
 
     @classmethod
     def from_forbidden(cls, labels: Sequence[str], pairs: Iterable[tuple[str, str]]) -> Constraints:
-        """Everything is allowed but the given (label, next label) pairs."""
+        """Allows everything except the given (label, next label) pairs."""
         number = {label: i for i, label in enumerate(labels)}
         n = len(number)
         transitions = np.ones((n, n), bool)

@@ -232,7 +232,7 @@ def span_entropies(p: Potentials, n_jobs: int | None = None) -> SpanEntropies:
 
 
 def span_entropy(p: Potentials | SpanEntropies, start: int, end: int, sequence: int | None = None) -> float:
-    """Entropy of the labels of tokens ``start`` to ``end - 1``; many spans are asked of one :func:`span_entropies`.
+    """Entropy of the labels of tokens ``start`` to ``end - 1``; for many spans, use :func:`span_entropies`.
 
     Of a batch, ``sequence`` says which one is meant.
 
@@ -259,9 +259,9 @@ def most_uncertain_span(p: Potentials, length: int | tuple[int, int] = 1, rate: 
     ----------
     p : Potentials
     length : int or (int, int)
-        Tokens of the span, or the least and most of them. Shorter sequences are taken whole.
+        Tokens of the span, or the least and most of them. Shorter sequences are used whole.
     rate : float, optional
-        The r of the formula, in nats a token: with a larger one spans are shorter, with 0 they are as long as they may.
+        The r of the formula, in nats per token: larger values give shorter spans, 0 the longest allowed.
 
     Returns
     -------
@@ -319,7 +319,7 @@ def _span_mask(p: Potentials, start: int, end: int, labels: Sequence[LabelSet]) 
 
 
 def span_probability(p: Potentials, start: int, end: int, labels: Sequence[LabelSet]) -> float:
-    r"""Exact probability that tokens ``start`` to ``end - 1`` carry the given labels, whatever the others carry.
+    r"""Exact probability that tokens ``start`` to ``end - 1`` have the given labels, whatever the others have.
 
     .. math:: P(y_a \in B_a, \ldots, y_{b-1} \in B_{b-1}) = Z(\text{restricted}) / Z
 
@@ -349,7 +349,7 @@ def entity_probability(
     names: Sequence[str],
     scheme: Literal["bio", "bioes", "bilou"] = "bio",
 ) -> float:
-    """Exact probability that an entity of a type begins at ``start`` and ends before ``end``, no longer and no shorter.
+    """Exact probability of an entity of this type at exactly the tokens ``start`` to ``end - 1``.
 
     Only labels in the scheme's order count: in ``"bio"`` an entity begins with B. ``CRF.predict_entities`` counts as
     :func:`crfkit.metrics.spans` does, where an I may begin one, too; with constraints the two agree.

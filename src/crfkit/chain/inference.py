@@ -32,8 +32,8 @@ class Marginals(Record, ABC):
     nodes : array [T, L]
         P(label j at t); for a batch, the tokens of all sequences one after another.
     edges : array [T - 1, L, L]
-        P(label i at t and j at t + 1), in the same manner; computed when first looked at, unless ``pairs`` were asked
-        for; until then the arrays of the potentials must not be changed.
+        P(label i at t and j at t + 1), in the same manner; computed on first access, unless ``pairs`` was set;
+        until then the arrays of the potentials must not be changed.
     """
 
     log_z: Any
@@ -74,7 +74,7 @@ class ExactMarginals(Marginals):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class BeamMarginals(Marginals):
-    """Probabilities within beams, and how the beams came out; ``nodes`` and ``edges`` are zero outside.
+    """Probabilities within beams, and the beams; ``nodes`` and ``edges`` are zero outside.
 
     Attributes
     ----------
@@ -89,7 +89,7 @@ class BeamMarginals(Marginals):
     edge_ptr, edge_probabilities : arrays
         The same of label pairs: for each step, beam times next beam.
     divergence : float64 array [N]
-        Divergence spent at each step, -log of the share of belief that was kept.
+        Divergence of each step: -log of the fraction of the belief that was kept.
     n_labels : int
     """
 
@@ -230,8 +230,8 @@ def marginals(
     p : Potentials
     n_jobs : int, optional
     pairs : bool
-        Compute the probabilities of label pairs at once. Otherwise they are computed when ``edges`` is first looked at,
-        which takes a second pass; ``nodes`` alone need memory for labels, not for labels squared. With a beam, pairs
+        Compute the probabilities of label pairs at once. Otherwise they are computed on first access of ``edges``,
+        in a second pass; ``nodes`` alone need memory for labels, not for labels squared. With a beam, pairs
         within it are always computed.
     beam : MinDivergence, FixedSize, Threshold or str, optional
         Keep only a beam of labels at each step: time and memory then grow with beam times labels, not with labels
@@ -239,11 +239,11 @@ def marginals(
     keep : int array [T], or one for each sequence of a batch, optional
         A label that each beam must hold, -1 for none (the gold path, when training).
     form : {"frozen", "smoothed", "paper"}
-        ``"frozen"`` picks beams in a forward pass and gives the exact marginals within them, which are the
-        derivatives of ``log_z``. ``"smoothed"`` lets a backward pass pick afresh by the belief that both directions
-        give, and then does the same: smaller beams for the same mass; training uses it. ``"paper"`` is
-        sparse forward-backward as Pal, Sutton and McCallum have it: the backward pass picks beams of its own, each step
-        is normalised by itself, and ``log_z`` is the mass of the forward pass.
+        ``"frozen"`` selects beams in a forward pass and gives the exact marginals within them, which are the
+        derivatives of ``log_z``. ``"smoothed"`` selects them again in a backward pass, by the belief of both
+        directions: smaller beams for the same mass; training uses it. ``"paper"`` is
+        sparse forward-backward as Pal, Sutton and McCallum published it: the backward pass selects its own beams, each
+        step is normalised separately, and ``log_z`` is the mass of the forward pass.
 
     Returns
     -------
@@ -295,9 +295,9 @@ def decode_flat(p: Potentials, n_jobs: int | None = None, beam: Beam | str | Non
 
 
 def decode(p: Potentials, n_jobs: int | None = None, *, beam: Beam | str | None = None) -> Any:
-    r"""Best labelling, :math:`\arg\max_y s(y)` (Viterbi). Among equals, the smaller label wins from the end on.
+    r"""Best labelling, :math:`\arg\max_y s(y)` (Viterbi). Ties go to the smaller label, from the end on.
 
-    With 128 labels or more, labels l that cannot be on the best path are left out at each step: those with
+    With 128 labels or more, labels l that cannot be on the best path are skipped at each step: those with
     :math:`v_l + \max_m a_{lm} < v_i + \min_m a_{im}` for some i, where v are the scores of the best paths so far and a
     those of transitions that all steps share.
 
@@ -306,8 +306,8 @@ def decode(p: Potentials, n_jobs: int | None = None, *, beam: Beam | str | None 
     p : Potentials
     n_jobs : int, optional
     beam : MinDivergence, FixedSize, Threshold or str, optional
-        Look only at a beam of labels at each step, picked by the scores of the best paths so far. The labelling may
-        then not be the best. Where forbidden transitions leave a beam no path, all labels are looked at.
+        Consider only a beam of labels at each step, selected by the scores of the best paths so far. The labelling may
+        then not be the best. If forbidden transitions leave a beam no path, all labels are used.
 
     Returns
     -------

@@ -27,13 +27,13 @@ class EntropyLattices:
     entropy : float, or float64 array [S] for a batch
     before : float64 array [N, L]
         H(labels before t | label j at t); 0 where the label is impossible.
-    behind : float64 array [N, L]
+    after : float64 array [N, L]
         H(labels after t | label i at t), in the same manner.
     """
 
     entropy: Any
     before: Vector
-    behind: Vector
+    after: Vector
 
 
 def entropy_lattices(p: Potentials, n_jobs: int | None = None) -> EntropyLattices:
@@ -50,8 +50,8 @@ def entropy_lattices(p: Potentials, n_jobs: int | None = None) -> EntropyLattice
     >>> (entropy_lattices(p).before[:, 0] / np.log(2)).round(6)
     array([0., 1., 2.])
     """
-    found, before, behind = _entropies(p, n_jobs, "lattices")
-    return EntropyLattices(_one(p, found), before, behind)
+    found, before, after = _entropies(p, n_jobs, "lattices")
+    return EntropyLattices(_one(p, found), before, after)
 
 
 def _fixed(p: Potentials, start: int, labels: Sequence[int]) -> tuple[float, float]:
@@ -62,7 +62,7 @@ def _fixed(p: Potentials, start: int, labels: Sequence[int]) -> tuple[float, flo
     end = start + len(labels)
     chance = _mask_log_probability(p, _span_mask(p, start, end, labels))
     lattices = entropy_lattices(p)
-    rest = lattices.before[start, labels[0]] + lattices.behind[end - 1, labels[-1]]
+    rest = lattices.before[start, labels[0]] + lattices.after[end - 1, labels[-1]]
     return chance, float(rest)
 
 
@@ -105,9 +105,9 @@ def constrained_entropy(p: Potentials, start: int, labels: Sequence[int]) -> flo
 
 
 def kbest_entropy(p: Potentials, k: int = 10, n_jobs: int | None = None) -> Any:
-    """Entropy of the ``k`` best labellings with their probabilities made to add up to one.
+    """Entropy of the ``k`` best labellings with renormalised probabilities.
 
-    The usual approximation to the entropy, for comparison: it is at most log k, however little is known.
+    The usual approximation to the entropy, for comparison. It is at most log k.
 
     Examples
     --------

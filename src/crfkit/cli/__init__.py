@@ -43,7 +43,7 @@ app = typer.Typer(
     name="crfkit",
     cls=_Commands,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
-    help="Conditional random fields for sequences: train, tag, evaluate, look inside.",
+    help="Conditional random fields for sequences: train, tag, evaluate, inspect.",
     no_args_is_help=True,
     add_completion=True,
     rich_markup_mode=None,
@@ -53,15 +53,15 @@ app = typer.Typer(
 app.command(short_help="Train a model on labelled data.")(train)
 app.command(short_help="Label data.")(tag)
 app.command("eval", short_help="Score predictions.")(evaluate)
-app.command(short_help="Look into a model, or into its decisions.")(inspect)
-app.command(short_help="Convert a model of another tool, or to another tool.")(convert)
+app.command(short_help="Show a model, or explain its decisions.")(inspect)
+app.command(short_help="Convert models between tools.")(convert)
 app.command(short_help="Train on an embedded sample and show what was learned.")(demo)
 app.add_typer(active_app)
 
 
 @app.callback(invoke_without_command=True)
 def _main(
-    version: Annotated[bool, typer.Option("--version", help="Show the version and end.", is_eager=True)] = False,
+    version: Annotated[bool, typer.Option("--version", help="Show the version and exit.", is_eager=True)] = False,
 ) -> None:
     if version:
         print(f"crfkit {crfkit.__version__} ({crfkit._core.instruction_set()} kernels)")

@@ -82,26 +82,24 @@ def _pool(path: str, reading: Reading) -> Columns:
 @app.command("next")
 def next_batch(
     context: typer.Context,
-    pool: Annotated[
-        str, typer.Argument(help="A column file without labels; a sequence that is there twice counts once.")
-    ],
+    pool: Annotated[str, typer.Argument(help="A column file without labels; duplicate sequences count once.")],
     model: ModelOption,
     output: Annotated[Path, typer.Option("--output", "-o", help="Where to write the batch.")],
     known: Annotated[
-        Path | None, typer.Option(help="What is labelled already, as 'active add' writes it; it is not asked again.")
+        Path | None, typer.Option(help="Labelled data, as written by 'active add'; it is not queried again.")
     ] = None,
-    n: Annotated[int, typer.Option("--number", "-n", help="How many questions to ask.")] = 10,
+    n: Annotated[int, typer.Option("--number", "-n", help="Number of queries.")] = 10,
     strategy: Annotated[
         str,
         typer.Option(
-            help=f"What to ask first: {', '.join(active.STRATEGIES)}.", autocompletion=complete(active.STRATEGIES)
+            help=f"Query strategy: {', '.join(active.STRATEGIES)}.", autocompletion=complete(active.STRATEGIES)
         ),
     ] = "sequence_entropy",
     length: Annotated[
-        str | None, typer.Option(help="Ask only for the most uncertain span, of this length or LEAST-MOST.")
+        str | None, typer.Option(help="Query only the most uncertain span, of this length or range MIN-MAX.")
     ] = None,
     per_token: Annotated[bool, typer.Option("--per-token", help="Divide the uncertainty by the length.")] = False,
-    diversity: Annotated[float, typer.Option(help="Between 0 and 1: avoid sequences like those chosen before.")] = 0.0,
+    diversity: Annotated[float, typer.Option(help="From 0 to 1: avoid sequences similar to those chosen.")] = 0.0,
     encoding: EncodingOption = "utf-8",
     random_state: SeedOption = 0,
     n_jobs: JobsOption = -1,
@@ -146,19 +144,19 @@ def _length(text: str | None) -> int | tuple[int, int] | None:
         return None
     parts = text.split("-")
     if len(parts) > 2 or not all(x.isdigit() and int(x) > 0 for x in parts) or int(parts[0]) > int(parts[-1]):
-        raise OptionError(f"--length must be a length or LEAST-MOST, such as 1-5, got {text!r}")
+        raise OptionError(f"--length must be a length or MIN-MAX, such as 1-5, got {text!r}")
     return int(parts[0]), int(parts[-1])
 
 
 @app.command("add", short_help="Add answers to a file of labelled data.")
 def add_answers(
-    answers: Annotated[str, typer.Argument(help="A batch of 'crfkit active next', answered.")],
-    labelled: Annotated[Path, typer.Argument(help="The file of labelled data; made if it is not there.")],
+    answers: Annotated[str, typer.Argument(help="A batch from 'crfkit active next', with answers.")],
+    labelled: Annotated[Path, typer.Argument(help="The file of labelled data; created if missing.")],
     encoding: EncodingOption = "utf-8",
 ) -> None:
-    """Add answers to a file of labelled data, with ? for labels that are not known.
+    """Add answers to a file of labelled data, with ? for unknown labels.
 
-    Train on it with 'crfkit train --unknown ?'. A blank answer is none. An answer to a sequence that is
+    Train on it with 'crfkit train --unknown ?'. Blank answers are ignored. An answer to a sequence that is
     there already joins that sequence.
     """
     table, y = read_columns(encoded(answers, encoding))

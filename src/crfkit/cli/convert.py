@@ -15,10 +15,10 @@ from crfkit.cli.options import FileKind, QuietOption
 def convert(
     source: Annotated[Path, typer.Argument(help="A model file of CRFsuite, CRF++ (text), Wapiti or crfkit.")],
     target: Annotated[Path, typer.Argument(help="Where to write the model.")],
-    to: Annotated[FileKind, typer.Option("--to", help="What to write.")] = FileKind.crfkit,
+    to: Annotated[FileKind, typer.Option("--to", help="Format of the output.")] = FileKind.crfkit,
     quiet: QuietOption = False,
 ) -> None:
-    """Convert a model of another tool to crfkit's, or one trained on items to CRFsuite's."""
+    """Convert a model of another tool to crfkit's format, or a crfkit model trained on items to CRFsuite's."""
     from crfkit.compat import convert_model, model_format
 
     kind = model_format(source)

@@ -21,7 +21,7 @@ def evaluate(
         str, typer.Argument(help="Labelled data; without --model its last two columns are truth and prediction.")
     ],
     model: Annotated[
-        Path | None, typer.Option("--model", "--model-file", "-m", help="A model, to label the data first.")
+        Path | None, typer.Option("--model", "--model-file", "-m", help="Model to label the data with.")
     ] = None,
     format: o.OtherFormatOption = None,
     label: o.LabelOption = None,
@@ -29,13 +29,13 @@ def evaluate(
     comment: o.CommentOption = "",
     encoding: o.EncodingOption = "utf-8",
     unknown: o.UnknownOption = None,
-    confusion: Annotated[bool, typer.Option("--confusion", help="Also show which label is taken for which.")] = False,
+    confusion: Annotated[bool, typer.Option("--confusion", help="Also print the confusion matrix.")] = False,
     n_jobs: o.JobsOption = -1,
     json: o.JsonOption = False,
 ) -> None:
     """Score predictions: tokens, sequences, and chunks as conlleval counts them.
 
-    Sequences that hold the label of --unknown are left out.
+    Sequences with the label of --unknown are skipped.
     """
     data = encoded(data, encoding)
     require_file(data)

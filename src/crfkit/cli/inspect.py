@@ -20,26 +20,26 @@ from crfkit.estimators import CRF, HMM
 
 
 def inspect(
-    model: Annotated[Path | None, typer.Argument(help="The model file, which may also be given by --model.")] = None,
+    model: Annotated[Path | None, typer.Argument(help="The model file.")] = None,
     model_file: Annotated[
-        Path | None, typer.Option("--model", "--model-file", "-m", help="The model file, instead of the argument.")
+        Path | None, typer.Option("--model", "--model-file", "-m", help="The model file, in place of the argument.")
     ] = None,
-    top: Annotated[int, typer.Option("--top", "-n", min=1, help="How many weights to show.")] = 10,
+    top: Annotated[int, typer.Option("--top", "-n", min=1, help="Number of weights to show.")] = 10,
     label: Annotated[str | None, typer.Option(help="Show this label only.")] = None,
     table_too: Annotated[
-        bool, typer.Option("--table", help="Show the whole table of transitions, even of many labels.")
+        bool, typer.Option("--table", help="Show the full transition table, for any number of labels.")
     ] = False,
     all_weights: Annotated[
         bool, typer.Option("--all", help="Print every weight, one per line, tab-separated.")
     ] = False,
     explain: Annotated[
-        str | None, typer.Option("--explain", help="Label this data, and say why each token has its label.")
+        str | None, typer.Option("--explain", help="Label this data and explain the label of each token.")
     ] = None,
     html: Annotated[Path | None, typer.Option("--html", help="Write the explanation as HTML to this file.")] = None,
     encoding: EncodingOption = "utf-8",
     json: JsonOption = False,
 ) -> None:
-    """Look into a model: its card, its heaviest weights for each label, its transitions; or into its decisions."""
+    """Show a model's summary, its largest weights for each label and its transitions, or explain its decisions."""
     if (model is None) == (model_file is None):
         raise OptionError("give one model file: crfkit inspect MODEL, or --model MODEL")
     model = model or model_file
@@ -74,11 +74,11 @@ def inspect(
     console = Console(highlight=False, soft_wrap=True)
     _show_card(console, model, m)
     for x in chosen:
-        console.print(f"\nheaviest weights for [bold]{escape(str(x))}[/bold]", markup=True)
+        console.print(f"\nlargest weights for [bold]{escape(str(x))}[/bold]", markup=True)
         for w in m.state_weights(top, x):
             console.print(f"  {w.weight:+9.4f}  {w.attribute}", markup=False)
     if m.encoder.n_attributes[1]:
-        console.print("\nheaviest transition attributes")
+        console.print("\nlargest transition attributes")
         for e in m.edge_weights(top):
             console.print(f"  {e.weight:+9.4f}  {e.label} -> {e.following}  {e.attribute}", markup=False)
     _show_transitions(console, [str(x) for x in m.labels], table, len(m.labels) <= 12 or table_too, top)
@@ -147,7 +147,7 @@ def _show_transitions(console: Console, labels: list[str], table: Any, whole: bo
         Console(highlight=False, width=max(console.width, wide) if len(labels) > 12 else console.width).print(view)
         return
     likely = bool((table <= 0).all())  # an HMM's: logarithms of probabilities
-    console.print("\nlikeliest transitions" if likely else "\nheaviest transitions")
+    console.print("\nlikeliest transitions" if likely else "\nlargest transitions")
     order = np.argsort(-table if likely else -np.where(np.isinf(table), 0, np.abs(table)), axis=None)[: 2 * top]
     for k in order:
         i, j = divmod(int(k), len(labels))

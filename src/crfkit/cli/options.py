@@ -26,7 +26,7 @@ class OptionError(ValueError):
 
 
 def check_options(context: typer.Context, check: Callable[[], Any]) -> Any:
-    """What a check gives; its errors name options instead of the parameters behind them."""
+    """What a check gives; its errors name options instead of the parameters they set."""
     try:
         return check()
     except ModelError:
@@ -61,25 +61,25 @@ LabelOption = Annotated[
 ]
 ColumnsOption = Annotated[
     str | None,
-    Option("--columns", help="Columns to learn from, separated by commas; all but the label by default."),
+    Option("--columns", help="Input columns, separated by commas; all but the label by default."),
 ]
-UnknownOption = Annotated[str | None, Option("--unknown", help="The label that means: not known.")]
+UnknownOption = Annotated[str | None, Option("--unknown", help="Label that marks a token as unlabelled.")]
 CommentOption = Annotated[str, Option("--comment", help="Skip lines of a column file that begin with this.")]
-EncodingOption = Annotated[str, Option("--encoding", help="Encoding of the text files that are read.")]
+EncodingOption = Annotated[str, Option("--encoding", help="Encoding of text input.")]
 JobsOption = Annotated[int, Option("--n-jobs", "-j", "--nthread", "--thread", help="Threads; -1 for all cores.")]
 JsonOption = Annotated[bool, Option("--json", help="Write JSON for programs, one object per line.")]
-QuietOption = Annotated[bool, Option("--quiet", "-q", help="Say nothing but errors.")]
+QuietOption = Annotated[bool, Option("--quiet", "-q", help="Print errors only.")]
 ModelOption = Annotated[Path, Option("--model", "--model-file", "-m", help="The model file.")]
 
-DataArgument = Annotated[str, typer.Argument(help="Labelled data; - for standard input, .gz .xz .bz2 are read.")]
+DataArgument = Annotated[str, typer.Argument(help="Labelled data; - for standard input; .gz, .xz, .bz2 are read.")]
 TargetOption = Annotated[Path, Option("--model", "--model-file", "-m", help="Where to write the model.")]
-KindOption = Annotated[Kind, Option("--kind", "-k", help="Model type; an HMM emits the columns themselves.")]
+KindOption = Annotated[Kind, Option("--kind", "-k", help="Model type; an HMM uses the columns without features.")]
 TemplateOption = Annotated[
     Path | None,
     Option("--template", "-t", "--pattern", help="CRF++ template or Wapiti patterns; built-in features by default."),
 ]
-DialectOption = Annotated[Dialect, Option(help="Whose rules the template follows.")]
-PaddingOption = Annotated[bool, Option(help="Whether templates read _B-1, _B+1 beyond the ends, as CRF++ does.")]
+DialectOption = Annotated[Dialect, Option(help="Dialect of the template.")]
+PaddingOption = Annotated[bool, Option(help="Pad sequences with _B-1, _B+1 for templates, as CRF++ does.")]
 DevOption = Annotated[str | None, Option("--dev", "--devel", help="Held-out data, scored while training.")]
 AlgorithmOption = Annotated[
     str,
@@ -87,21 +87,21 @@ AlgorithmOption = Annotated[
         "--algorithm",
         "--algo",
         "-a",
-        help=f"Optimiser: {', '.join(ALGORITHMS)}; or what CRFsuite, CRF++ or Wapiti call it.",
+        help=f"Optimiser: {', '.join(ALGORITHMS)}; or its name in CRFsuite, CRF++ or Wapiti.",
         autocompletion=complete(ALGORITHMS),
     ),
 ]
 C1Option = Annotated[float, Option("--c1", "--rho1", help="Coefficient of L1 regularisation (sum of |w|).")]
 C2Option = Annotated[float, Option(help="Coefficient of L2 regularisation (sum of w^2).")]
-MinFreqOption = Annotated[float, Option(help="Ignore (attribute, label) pairs that are rarer.")]
+MinFreqOption = Annotated[float, Option(help="Ignore (attribute, label) pairs seen less often.")]
 StatesOption = Annotated[bool, Option("--all-possible-states", help="Give weights to all (attribute, label) pairs.")]
 TransitionsOption = Annotated[bool, Option(help="Give weights to unseen label pairs too.")]
 StartEndOption = Annotated[bool, Option(help="Give weights to the first and the last label.")]
 ConstraintsOption = Annotated[Scheme | None, Option(help="Forbid what the chunking scheme forbids.")]
 UnlabelledOption = Annotated[str | None, Option(help="Data without labels, for --entropy-weight.")]
-EntropyOption = Annotated[float, Option(help="Coefficient of the entropy of sequences without any known label.")]
-EntropyPerOption = Annotated[str, Option(help="Whether entropy counts per sequence, or per token of it.")]
-EntropyRampOption = Annotated[int, Option(help="Iterations over which the entropy's weight grows.")]
+EntropyOption = Annotated[float, Option(help="Coefficient of the entropy of unlabelled sequences.")]
+EntropyPerOption = Annotated[str, Option(help="Entropy per sequence, or per token: sequence or token.")]
+EntropyRampOption = Annotated[int, Option(help="Iterations over which the entropy's weight increases.")]
 BeamOption = Annotated[
     str | None,
     Option(
@@ -121,21 +121,19 @@ TolOption = Annotated[
 StoppingOption = Annotated[
     int | None, Option(help="Stop when the held-out score has not risen for this many iterations.")
 ]
-SeedOption = Annotated[int | None, Option("--random-state", "--seed", help="Seed of everything random; 0 by default.")]
+SeedOption = Annotated[int | None, Option("--random-state", "--seed", help="Random seed; 0 by default.")]
 StartOption = Annotated[
-    Path | None, Option("--warm-start", help="Begin with the weights of this model; new labels are added.")
+    Path | None, Option("--warm-start", help="Start from the weights of this model; new labels are added.")
 ]
 FractionOption = Annotated[float | None, Option(help="First train on this fraction of the sequences, then on all.")]
-CheckpointOption = Annotated[
-    Path | None, Option(help="File that keeps the state of training, for --resume; it is removed at the end.")
-]
-EveryOption = Annotated[str, Option("--every", metavar="TIME", help="Time between two checkpoints: 30s, 5min, 1h.")]
+CheckpointOption = Annotated[Path | None, Option(help="Checkpoint file for --resume; removed at the end.")]
+EveryOption = Annotated[str, Option("--every", metavar="TIME", help="Time between checkpoints: 30s, 5min, 1h.")]
 ResumeOption = Annotated[
-    bool, Option("--resume", help="Go on from the checkpoint, if there is one; data and options must be the same.")
+    bool, Option("--resume", help="Continue from the checkpoint, if it exists; data and options must be the same.")
 ]
 Rho2Option = Annotated[float | None, Option(help="Wapiti's coefficient of half the sum of squared weights. Sets c2.")]
 CostOption = Annotated[float | None, Option(help="CRF++'s C. Sets c2 to 1 / 2C.")]
 ParamOption = Annotated[
     list[str] | None,
-    Option("--set", metavar="NAME=VALUE", help="A parameter by CRFsuite's name, such as feature.minfreq=2."),
+    Option("--set", metavar="NAME=VALUE", help="Set a parameter by its CRFsuite name, such as feature.minfreq=2."),
 ]

@@ -45,11 +45,9 @@ from crfkit.features.encoders import PlanEncoder
 from crfkit.model.streaming import tag_columns
 
 EntitiesOption = Annotated[
-    bool, typer.Option("--entities", "-e", help="Write the spans of each sequence and their probabilities as JSON.")
+    bool, typer.Option("--entities", "-e", help="Write entities and their probabilities as JSON.")
 ]
-TextOption = Annotated[
-    bool, typer.Option("--text", help="Read raw text, and split it into sentences and tokens first.")
-]
+TextOption = Annotated[bool, typer.Option("--text", help="Read raw text; split it into sentences and tokens.")]
 _PARAGRAPHS = 1 << 16  # characters of raw text at a time, or a bit more
 
 
@@ -58,7 +56,7 @@ def tag(
     model: ModelOption,
     data: Annotated[str, typer.Argument(help="Data to label; standard input by default.")] = "-",
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Where to write; standard output by default.")
+        Path | None, typer.Option("--output", "-o", help="Output file; standard output by default.")
     ] = None,
     format: OtherFormatOption = None,
     comment: CommentOption = "",
@@ -66,13 +64,11 @@ def tag(
     probabilities: Annotated[
         bool, typer.Option("--probabilities", "-p", help="Append the probability of each label.")
     ] = False,
-    nbest: Annotated[
-        int, typer.Option("--nbest", "-n", help="Write this many labellings, each with its probability.")
-    ] = 1,
+    nbest: Annotated[int, typer.Option("--nbest", "-n", help="Write the N best labellings, with probabilities.")] = 1,
     beam: Annotated[
         str | None,
         typer.Option(
-            help="Look only at beams of labels: min-divergence:EPSILON[:MIN_SIZE], fixed:N or threshold:DELTA."
+            help="Decode within beams of labels: min-divergence:EPSILON[:MIN_SIZE], fixed:N or threshold:DELTA."
         ),
     ] = None,
     entities: EntitiesOption = False,
@@ -83,11 +79,10 @@ def tag(
 ) -> None:
     """Label data: write its columns with the predicted label appended.
 
-    A CoNLL-U file is written as it is, with the predicted labels in their column. Of a CRFsuite file only the labels
-    are written. The input may hold the label column that training had; it is copied, and not looked at. With
-    --json and --entities, tokens are the columns that the model was trained on. Input of any size is labelled piece by
-    piece. With --text and --entities, char_start and char_end count the characters of the
-    input.
+    A label column in the input is copied and otherwise ignored. CoNLL-U is written unchanged except for the label
+    column; for CRFsuite files only labels are written. Input of any size is processed piece by piece. In the output of
+    --json and --entities, tokens are the columns that the model was trained on; with --text, char_start and char_end
+    count characters of the input.
     """
     _check(nbest, entities, beam, format if text else None)
     rule = check_options(context, lambda: resolve_threads(n_jobs) and as_rule(beam, "tag"))

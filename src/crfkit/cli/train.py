@@ -95,8 +95,8 @@ def train(
 ) -> None:
     """Train a model on labelled data.
 
-    Ctrl-C, SIGTERM and SIGHUP end training early and keep the best weights so far; a second one ends at once. With
-    --checkpoint, a training that was killed goes on with --resume as if it had not been.
+    Ctrl-C, SIGTERM and SIGHUP end training early and save the best weights so far; a second signal ends at once. With
+    --checkpoint, training that was killed continues with --resume.
     """
     options = dict(locals())
     given = {p.name: p.opts[0] for p in context.command.params if p.name and _is_given(context, p.name)}
@@ -325,7 +325,7 @@ class _Watch:
     def show(self, p: Progress) -> None:
         """Shows an iteration."""
         if self.as_json:
-            fields = {k: v for k, v in asdict(p).items() if v or k not in ("scores", "terms")}
+            fields = {k: v for k, v in asdict(p).items() if v or k not in ("scores", "terms", "beams")}
             emit({"event": "iteration", **fields, "seconds": round(p.seconds, 4)})
         elif not self.quiet:
             now = time.monotonic()

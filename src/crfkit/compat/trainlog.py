@@ -124,7 +124,7 @@ class TrainLogParser:
             event = getattr(self, f"_{self.state}")(line)
         if event is not None:
             first = self.events[-1][2] if self.events else 0
-            # these are known only by the line behind them
+            # these are known only by the line after them
             last = len(self.log) - (event in ("prepared", "optimization_end"))
             self.events.append((event, first, last))
         return event

@@ -30,7 +30,7 @@ CONLLU_COLUMNS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "depre
 
 
 class DataError(ValueError):
-    """A fault in the data; the message begins with the file and line."""
+    """An error in the data; the message begins with the file and line."""
 
 
 class Labelled(NamedTuple):
@@ -192,7 +192,7 @@ def iter_columns(
     document: str = "-DOCSTART-",
     conllu: bool = False,
 ) -> Iterator[Columns]:
-    """Reads a column file piece by piece, some megabytes at a time; sequences are never cut.
+    """Reads a column file piece by piece, some megabytes at a time; sequences are never split.
 
     Takes what :func:`read_columns` takes, and gives all columns.
 
@@ -249,7 +249,7 @@ def read_columns(
     comment : str
         Lines that begin with this are skipped; empty for none.
     document : str
-        Lines whose first column is this are skipped; they end a sequence.
+        Lines with this in the first column are skipped; they end a sequence.
 
     Returns
     -------

@@ -249,7 +249,7 @@ class Columns(_Ragged):
 
     @property
     def n_columns(self) -> int:
-        """Strings in a row."""
+        """Number of columns."""
         return int(self.ids.shape[1])
 
     def texts(self) -> list[str]:

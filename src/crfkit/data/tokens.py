@@ -61,7 +61,7 @@ class Token(str):
 
 
 def tokenize(text: str) -> list[list[Token]]:
-    r"""Cuts raw text into sentences of tokens, as treebanks do it, more or less.
+    r"""Splits raw text into sentences and tokens, much as treebanks do.
 
     Words keep inner hyphens and apostrophes, English clitics are split (``do n't``, ``Anna 's``), and every punctuation
     mark is a token. Han characters are tokens by themselves. A sentence ends at ``.``, ``!``, ``?`` and their like

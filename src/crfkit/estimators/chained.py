@@ -42,7 +42,7 @@ class ChainEstimator(Estimator):
 
     @property
     def state_features_(self) -> dict[tuple[str, Any], float]:
-        """Weights ``{(attribute, label): w}``, the heaviest first; pairs of weight zero are left out.
+        """Weights ``{(attribute, label): w}``, largest first; pairs of weight zero are omitted.
 
         An HMM's are logarithms: of a value's probability for a label, relative to that of an unseen value, which is the
         weight of the attribute ``"U:"``.
@@ -59,9 +59,9 @@ class ChainEstimator(Estimator):
 
     @property
     def transition_features_(self) -> dict[tuple[Any, Any], float]:
-        """Weights ``{(label, next label): w}``; pairs of weight zero are left out.
+        """Weights ``{(label, next label): w}``; pairs of weight zero are omitted.
 
-        Weights of transitions that look at the input are in ``model_.edge_weights()``.
+        Weights of input-dependent transitions are in ``model_.edge_weights()``.
         """
         self._require_fitted()
         return self.model_.transition_weights()
@@ -93,10 +93,10 @@ class ChainEstimator(Estimator):
         ----------
         X : sequences of tokens
         given : sequences of labels, optional
-            What is known already, as in ``y`` of :meth:`fit`: labels, None, or sets of labels. The best labels are then
-            those among the labellings that fit.
+            Known labels, as in ``y`` of :meth:`fit`: labels, None, or sets of labels. Only labellings that fit them are
+            considered.
         beam : MinDivergence, FixedSize, Threshold or str, optional
-            Look only at a beam of labels at each token: faster with many labels, and the best labels may be missed.
+            Consider only a beam of labels at each token: faster with many labels, but may miss the best labelling.
 
         Returns
         -------
@@ -121,7 +121,7 @@ class ChainEstimator(Estimator):
         return out
 
     def potentials(self, X: Any) -> Potentials:
-        """The scores of all labellings of the sequences, for every question that :mod:`crfkit.chain` answers.
+        """The scores of all labellings of the sequences, for the functions of :mod:`crfkit.chain`.
 
         Returns
         -------
@@ -180,22 +180,22 @@ class ChainEstimator(Estimator):
         return out
 
     def predict_entities(self, X: Any, *, given: Any = None, threshold: float | None = None) -> list[list[Entity]]:
-        r"""The spans that the labels of every sequence make, each with its exact probability.
+        r"""The entities of every sequence, each with its exact probability.
 
-        Labels make spans by the rules of :func:`crfkit.metrics.spans`: BIO, IOB1, BIOES and BILOU, and runs of the same
-        label where labels have no tags. The probability of a span is the sum over all labellings that have it, with
-        this type and these very ends:
+        Labels form spans by the rules of :func:`crfkit.metrics.spans`: BIO, IOB1, BIOES and BILOU, and runs of equal
+        labels where labels have no prefix. The probability of a span is the sum over all labellings that have it, with
+        this type and exactly these ends:
 
         .. math:: P(\text{span}) = \sum_{y:\, \text{span} \in \text{spans}(y)} p(y \mid x)
 
         Parameters
         ----------
         X : sequences of tokens
-            Those of :func:`crfkit.data.tokenize` give entities their places in the text.
+            Tokens of :func:`crfkit.data.tokenize` give entities their character offsets.
         given : sequences of labels, optional
-            What is known already; see :meth:`predict`.
+            Known labels; see :meth:`predict`.
         threshold : float, optional
-            All spans that are at least this probable, instead of those of the best labels. They may overlap.
+            Return all spans at least this probable, which may overlap, instead of those of the best labelling.
 
         Returns
         -------
@@ -240,7 +240,7 @@ class ChainEstimator(Estimator):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the model to a file that :func:`crfkit.load` reads.
 
-        The file is written beside the target and renamed when it is whole.
+        The file is written next to the target and renamed when complete.
         """
         self._require_fitted()
         write_model(self.model_, path, self._kind)

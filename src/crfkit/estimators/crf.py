@@ -26,7 +26,7 @@ class CRF(PenalisedChain):
 
     .. math::
 
-        p_w(y \mid x) \propto \exp \sum_t \big( u_t(y_t) + a(y_{t-1}, y_t) \big)
+        p_w(y \mid x) \propto \exp \sum_t \bigl( u_t(y_t) + a(y_{t-1}, y_t) \bigr)
 
     where u sums the weights of the token's attributes for a label. Training minimises
     :math:`-\sum \log p_w(y \mid x) + c_1 \lVert w \rVert_1 + c_2 \lVert w \rVert^2`.
@@ -42,14 +42,14 @@ class CRF(PenalisedChain):
         dicts, lists and sets as they are. A callable is called as ``f(sequence)``, or as ``f(sequence, t)`` if it takes
         two arguments.
     algorithm : {"lbfgs", "newton-cg", "sgd", "smd", "adagrad", "sag", "ap", "pa", "arow"} or an optimiser
-        How the weights are found; an optimiser of :mod:`crfkit.training` such as ``SGD(batch_size=4)`` has settings
-        of its own. All but ``"ap"``, ``"pa"`` and ``"arow"``, which know no penalty, go to the same minimum.
+        How the weights are found; an optimiser of :mod:`crfkit.training` such as ``SGD(batch_size=4)`` takes
+        settings. All but ``"ap"``, ``"pa"`` and ``"arow"``, which ignore penalties, reach the same optimum.
     c1 : float, default=0
-        Coefficient of the sum of absolute weights; makes weights exactly zero. For ``"lbfgs"`` only.
+        Coefficient of L1 regularisation, which sets weights to exactly zero. For ``"lbfgs"`` only.
     c2 : float, default=1
-        Coefficient of the sum of squared weights (without a half, as in CRFsuite).
+        Coefficient of L2 regularisation: of the sum of squared weights, without a half, as in CRFsuite.
     min_freq : float, default=0
-        (attribute, label) pairs that occur less often get no weight; 0 and 1 keep all. CRFsuite adds up the
+        (attribute, label) pairs that occur less often get no weight; 0 and 1 keep all. CRFsuite sums the
         attributes' values instead of counting, and drops rare transitions too.
     all_possible_states : bool, default=False
         Weights for all (attribute, label) pairs, not only for those seen.
@@ -58,57 +58,55 @@ class CRF(PenalisedChain):
     start_end : bool, default=True
         Weights for the first and for the last label.
     constraints : {"bio", "iob1", "bioes", "bilou"}, Constraints, or list of (label, label), optional
-        What may not follow what, in training and in decoding.
+        Forbidden transitions, in training and in decoding.
     class_weight : "balanced" or dict of labels to weights, optional
-        Weights of labels; those that a dict leaves out count 1, and ``"balanced"`` gives a label the weight
-        :math:`N / (L N_j)`, for :math:`N_j` of N tokens. The likelihood of a CRF is one of whole sequences, so that the
-        weight of a sequence is the mean weight of its known labels, times its ``sample_weight``: sequences with rare
-        labels count more, and so do all their tokens.
+        Weights of labels; labels missing from a dict have weight 1, and ``"balanced"`` gives a label the weight
+        :math:`N / (L N_j)`, for :math:`N_j` of N tokens. The likelihood of a CRF belongs to whole sequences, so a
+        sequence is weighted by the mean weight of its known labels, times its ``sample_weight``.
     entropy_weight : float, default=0
-        Coefficient of the entropy of the sequences that have no labels at all: the model is asked to be sure about
-        them. With 0 such sequences are left out. The objective then has many local minima; training begins at the
-        optimum of the labelled sequences. Not for ``"ap"``, ``"pa"`` and ``"arow"``, which minimise no likelihood.
+        Coefficient of the entropy of unlabelled sequences: the model is rewarded for being certain about them. With 0
+        they are ignored. The objective then has local minima; training starts from the optimum of the labelled
+        sequences. Not for ``"ap"``, ``"pa"`` and ``"arow"``, which minimise no likelihood.
     entropy_per : {"sequence", "token"}, default="sequence"
-        Whether a sequence counts with its entropy, or with that divided by its length.
+        Whether the entropy counts per sequence, or is divided by the sequence's length.
     entropy_ramp : int, default=10
         Iterations over which the entropy's weight grows to ``entropy_weight``; for the stochastic optimisers, passes.
     beam : MinDivergence, FixedSize, Threshold, Adaptive or str, optional
         Train within beams of labels (see :mod:`crfkit.chain`), for large label sets; a str as for ``--beam`` of the
         command line. For the algorithms ``"sgd"``, the fastest here, ``"adagrad"`` and ``"lbfgs"``; only
-        :class:`~crfkit.chain.Adaptive` goes on to the exact optimum. Sequences of which some labels are not known are
-        looked at exactly.
+        :class:`~crfkit.chain.Adaptive` reaches the exact optimum. Sequences with unknown labels are trained exactly.
     gradient : {"forward-backward", "backward"}
         How L-BFGS gets gradients; the second is for study, see :class:`~crfkit.training.BackwardObjective`.
     max_iter : int, optional
-        Most iterations of the optimiser; for the stochastic ones, passes over the data. With ``entropy_weight`` and
-        sequences without labels there are two runs of it, without the entropy and with it, each with this limit. An end
-        at this limit raises scikit-learn's ConvergenceWarning; stochastic optimisers without a limit go over the data a
-        fixed number of times, and with ``tol=0`` just ``max_iter`` times, without a warning.
+        Maximum number of iterations; for stochastic optimisers, of passes over the data. With ``entropy_weight`` and
+        unlabelled sequences there are two runs, without and with the entropy, each with this limit. Reaching the limit
+        raises scikit-learn's ConvergenceWarning. Stochastic optimisers have a default number of passes; with ``tol=0``
+        they make exactly ``max_iter`` passes, without a warning.
     tol : float, default=1e-5
         Training ends when the relative improvement over 10 iterations falls below this.
     early_stopping : int, optional
         Stop when the score on the held-out data of :meth:`fit` has not risen for this many iterations, and
         keep the weights that scored best.
     warm_start : bool, default=False
-        Begin at the weights of the last fit; new labels and attributes are added.
+        Start from the weights of the last fit; new labels and attributes are added.
     warm_start_fraction : float, optional
-        First train on this fraction of the sequences, picked at random, then on all.
+        First train on this fraction of the sequences, drawn at random, then on all.
     dtype : {"float32", "float64"}, default="float32"
         Precision of the lattices. Sums over the data are in double precision either way.
     random_state : int, optional
-        Seed of what is picked at random: the sequences of ``warm_start_fraction``, the order of stochastic optimisers.
+        Random seed, for ``warm_start_fraction`` and for the order of sequences in stochastic optimisers.
     n_jobs : int, default=-1
         Threads; -1 for all cores. Results do not depend on it.
     verbose : bool, default=False
-        Print a line per iteration to standard error; it is in the log ``"crfkit"`` too, at level INFO.
+        Print a line per iteration to standard error; the log ``"crfkit"`` has it too, at level INFO.
     callback : callable, optional
         Called as ``callback(progress, w)`` after every iteration; training stops if it returns True.
     checkpoint : path, optional
-        File in which the state of training is kept, so that ``fit(..., resume=True)`` goes on after a crash as if there
-        had been none. Clones, as searches make them, add to the path a digest of their settings and data.
+        File for the state of training, from which ``fit(..., resume=True)`` continues after a crash as if there had
+        been none. Clones, as made by searches, add a digest of their settings and data to the path.
     checkpoint_every : float or str, default="5min"
-        Seconds between two writes of the checkpoint, or a text such as ``"30s"``, ``"5min"`` or ``"1h"``; 0 writes it
-        after every iteration.
+        Seconds between two checkpoints, or a string such as ``"30s"``, ``"5min"`` or ``"1h"``; 0 writes one after
+        every iteration.
 
     Attributes
     ----------
@@ -120,7 +118,7 @@ class CRF(PenalisedChain):
     result_ : Result
         How training ended.
     beams_ : BeamReport or None
-        How the beams stood at the end of training: sizes, mass, and the error of the gradient on a sample.
+        The beams at the end of training: sizes, mass, and the error of the gradient on a sample.
 
     Examples
     --------
@@ -187,12 +185,11 @@ class CRF(PenalisedChain):
         return crf
 
     def partial_fit(self, X: Any, y: Any, *, sample_weight: ArrayLike | None = None) -> Self:
-        """One more pass, over data that has just come in; for streams.
+        """One pass over new data; for streams.
 
-        Labels and attributes that are new are added. ``algorithm`` must be a stochastic one. Steps go on shrinking
-        where they were, and all sequences so far share the penalty. Averages and variances begin anew with every call,
-        so let a call have more than a few sequences; ``"sag"``, which lives on its memory of all of them, is not for
-        streams.
+        New labels and attributes are added. ``algorithm`` must be stochastic, and not ``"sag"``, which needs all
+        sequences. Step sizes continue to shrink from call to call, and all sequences so far share the penalty. Averages
+        and variances are reset in every call, so pass more than a few sequences at a time.
 
         Examples
         --------
@@ -232,8 +229,8 @@ class CRF(PenalisedChain):
         Returns
         -------
         Explanation
-            A decision for each token: attributes and transitions with their contributions. They add up to the log-odds
-            of the two labels where the neighbours keep theirs; the probabilities beside the labels are marginals, over
+            A decision for each token: attributes and transitions with their contributions. They sum to the log-odds
+            of the two labels, given the neighbours' labels; the probabilities next to the labels are marginals, over
             all labellings. It prints as a table, and has ``to_dict()`` and ``to_html()``.
 
         Examples

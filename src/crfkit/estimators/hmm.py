@@ -49,7 +49,7 @@ class HMM(ChainEstimator):
 
     Where labels are known, parameters are smoothed relative frequencies: a count n of N over V possible outcomes
     gives :math:`(n + a) / (N + a V)`, where an unseen value is one more outcome of an emission. Where labels are
-    unknown (None) or several (a set), Baum-Welch takes expected counts instead, again and again; its objective
+    unknown (None) or several (a set), Baum-Welch iterates with expected counts; its objective
     :math:`\log p(x, y_{known}) + a \sum \log \theta` never falls.
 
     Parameters
@@ -59,16 +59,17 @@ class HMM(ChainEstimator):
     transition_smoothing : float, default=0.1
         Added to the counts of transitions and first labels.
     n_states : int, optional
-        How many labels there are if none is known; they are called 0, 1, ...
+        Number of states if no label is known; they are called 0, 1, ...
     warm_start : bool, default=False
-        Begin Baum-Welch at the probabilities of the last fit, or at those that were set: ``startprob_``, ``transmat_``
-        and ``emissionprob_``. What was not set begins at random. Labels that are all known are counted anew.
+        Start Baum-Welch from the probabilities of the last fit, or from those that were set: ``startprob_``,
+        ``transmat_`` and ``emissionprob_``. What was not set starts at random. If all labels are known, they are
+        counted anew.
     max_iter : int, default=100
-        Most iterations of Baum-Welch. An end at this limit raises scikit-learn's ConvergenceWarning.
+        Maximum number of Baum-Welch iterations. Reaching it raises scikit-learn's ConvergenceWarning.
     tol : float, default=1e-6
-        Baum-Welch ends when the objective rises by less than this fraction of itself.
+        Baum-Welch ends when the relative improvement falls below this.
     random_state : int, optional
-        For the start of Baum-Welch where no label is known.
+        Seed for the initial parameters if no label is known.
     n_jobs : int, default=-1
     callback : callable, optional
         Called as ``callback(progress, w)`` after every iteration of Baum-Welch; stops if it returns True.
@@ -78,11 +79,14 @@ class HMM(ChainEstimator):
 
     Attributes
     ----------
-    startprob_ : float64 array [L], transmat_ : float64 array [L, L], emissionprob_ : float64 array [L, V]
-        Probabilities of first labels, of labels after labels, and of the values of the only column in the order of
-        ``vocabulary_``. They may be set; with all three there is a model, fitted or not. Rows of ``emissionprob_`` may
-        sum to less than one: the rest is the probability of an unseen value. While fitting, zeros that were set in
-        the first two stay zero.
+    startprob_ : float64 array [L]
+        Probabilities of the first label. May be set; once ``startprob_``, ``transmat_`` and ``emissionprob_`` are all
+        set, the model can predict without ``fit``. Zeros that were set stay zero in training.
+    transmat_ : float64 array [L, L]
+        Probabilities of each label after each label. May be set, as ``startprob_``.
+    emissionprob_ : float64 array [L, V]
+        Probabilities of the values of the only column, in the order of ``vocabulary_``. May be set. Rows may sum to
+        less than one: the rest is the probability of an unseen value.
     emissions_ : list of float64 arrays [L, V + 1]
         For each column, probabilities of its values, and last of an unseen one.
     vocabulary_ : list of lists
@@ -152,7 +156,7 @@ class HMM(ChainEstimator):
         y : sequences of labels, optional
             ``y[i][t]`` is a label, None, or a set of labels; ``y[i]`` may be None.
         resume : bool
-            Go on from ``checkpoint``, if the file is there, as if Baum-Welch had never been stopped.
+            Continue from ``checkpoint``, if the file exists, as without the interruption.
 
         Returns
         -------
@@ -480,7 +484,7 @@ class HMM(ChainEstimator):
         return float(weights @ np.where(weights == 0, 0, found))  # no weight, no infinity
 
     def aic(self, X: Any) -> float:
-        """Akaike's criterion, :math:`-2 \\log p(x) + 2 k`; the lower the better.
+        """Akaike's criterion, :math:`-2 \\log p(x) + 2 k`; lower is better.
 
         The k free parameters are :math:`(L - 1) + L (L - 1) + \\sum_c L (V_c - 1)`.
         """

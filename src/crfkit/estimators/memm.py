@@ -75,18 +75,18 @@ def as_decisions(data: Dataset, labels: NDArray[np.int32], layout: Layout) -> tu
 
 
 class MEMM(PenalisedChain):
-    r"""Maximum-entropy Markov model: a decision for each token, given the label before and the input.
+    r"""Maximum-entropy Markov model: one decision per token, given the previous label and the input.
 
     .. math::
 
         p(y \mid x) = \prod_t p(y_t \mid y_{t-1}, x), \qquad
         p(j \mid i, x) = \frac{e^{u_t(j) + a_t(i, j)}}{\sum_k e^{u_t(k) + a_t(i, k)}}
 
-    The same features as the CRF's, normalised at each step instead of once for the sequence. That makes training a
-    logistic regression on the true label before, and gives the label bias: what follows a label with few
-    successors cannot say that the label was wrong.
+    The same features as the CRF's, normalised at each step instead of once for the sequence. Training is
+    therefore a logistic regression given the true previous label. The price is label bias: after a label with few
+    successors, later evidence cannot correct that label.
 
-    Parameters are as for :class:`~crfkit.CRF`; training takes all its optimisers.
+    Parameters and optimisers are those of :class:`~crfkit.CRF`.
 
     Examples
     --------
@@ -140,7 +140,7 @@ class MEMM(PenalisedChain):
     def predict(
         self, X: Any, *, given: Any = None, beam: Beam | str | None = None, greedy: bool = False
     ) -> list[list[Any]]:
-        """The best labels of every sequence: by Viterbi, or, ``greedy``, each token the best after the one before."""
+        """The best labels of every sequence: by Viterbi, or with ``greedy``, token by token."""
         if not greedy:
             return super().predict(X, given=given, beam=beam)
         self._require_fitted()

@@ -244,22 +244,22 @@ class PenalisedChain(ChainEstimator):
         ----------
         X : sequences of tokens
         y : sequences of labels
-            One label for every token. For a CRF it may be None where it is not known, or a set of labels of which any
-            may be right, and a sequence without labels may be None: see ``entropy_weight``. What is learned is the
-            likelihood of what is known, :math:`\\log Z_{known} - \\log Z`; ``"ap"``, ``"pa"`` and ``"arow"`` go
-            towards the best labelling that fits.
+            One label per token. For a CRF, a label may be None (unknown) or a set (one of these), and a sequence
+            without labels may be None: see ``entropy_weight``. Training maximises the likelihood of what is known,
+            :math:`\\log Z_{known} - \\log Z`; ``"ap"``, ``"pa"`` and ``"arow"`` move towards the best labelling that
+            fits.
         X_dev, y_dev : optional
             Held-out data, scored after every iteration for the callback; all its labels must be known.
         sample_weight : array [S], optional
             Weights of the sequences.
         resume : bool
-            Go on from ``checkpoint``, if the file is there, with the same data and settings: the weights will be the
-            same, bit for bit, as if training had never been stopped. Of a training that had ended they are in the file.
+            Continue from ``checkpoint``, if the file exists, with the same data and settings. The weights will be the
+            same, bit for bit, as without the interruption. If training had ended, they are read from the file.
 
         Returns
         -------
         self
-            Also when interrupted from the keyboard: then with the best weights so far, and a warning.
+            If interrupted from the keyboard, with the best weights so far, and a warning.
         """
         held_out = _held_out(X_dev, y_dev)
         if self.early_stopping is not None and held_out is None:
@@ -406,7 +406,7 @@ class PenalisedChain(ChainEstimator):
 
     @property
     def weights_(self) -> Vector:
-        """The weights, in the order of :meth:`objective`; not to be written to."""
+        """The weights, in the order of :meth:`objective`; read-only."""
         self._require_fitted()
         return frozen(self.model_.weights)
 

@@ -33,7 +33,7 @@ class FeaturePlan(Record):
     templates : list of tuple
         (node, offset, prefix, suffix, whether it belongs to the transition into the token).
     pad : int
-        What places outside of the sequence have for a value: 0 for none, 1 for CRF++'s (``_B-1``, ``_B+1``, ...),
+        Value of positions outside the sequence: 0 for none, 1 for CRF++'s (``_B-1``, ``_B+1``, ...),
         2 for Wapiti's (``_x-1``, ``_x+1``, ..., ``_x+#``).
     transitions : bool
         Whether label pairs have weights of their own.

@@ -41,12 +41,12 @@ class Template:
     dialect : {"auto", "crfpp", "wapiti"}
         ``"auto"`` means Wapiti's if a line begins with ``u``, ``b`` or ``*``, or has a command that only Wapiti knows.
     name : str
-        How messages call the template, usually its file.
+        Name of the template in error messages, usually its file.
 
     Raises
     ------
     ValueError
-        With name and line, if a line begins with something else or has a malformed ``%``.
+        If a line begins with something else or has a malformed ``%``; the message has name and line.
 
     Examples
     --------

@@ -18,7 +18,7 @@ class TokenFeatures:
     Parameters
     ----------
     window : int
-        How many tokens to look at on either side.
+        Number of tokens to use on either side.
     affixes : int
         Longest prefix and suffix of the word, in characters.
     near_affixes : int

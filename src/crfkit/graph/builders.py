@@ -187,7 +187,7 @@ def factorial(
     links: Sequence[ArrayLike],
     n_jobs: int | None = None,
 ) -> FactorGraph:
-    """Several chains over the same tokens, each tied to the next one token by token (a factorial, dynamic CRF).
+    """Several chains over the same tokens, each connected to the next at every token (a factorial or dynamic CRF).
 
     Token t of chain k is variable k * T + t.
 

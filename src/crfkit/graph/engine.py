@@ -75,7 +75,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class Inference:
-    """How to infer, and what it may cost.
+    """Method and settings of inference.
 
     Parameters
     ----------
@@ -85,11 +85,11 @@ class Inference:
         Messages go through the variables and back; all at once (on all threads also within one component); or always
         the message that would change most.
     damping : float in [0, 1)
-        Fraction of the old message (its logarithm) that stays.
+        Fraction of the old log-message that is kept.
     tol : float
-        Largest change of a log-message (for mean field, of a probability) that counts as none.
+        Messages have converged when no log-message (for mean field, no probability) changes by more than this.
     max_iter : int
-        Most sweeps over all messages.
+        Maximum number of sweeps over all messages.
     beam : MinDivergence, FixedSize, Threshold or str, optional
         For "loopy": messages are summed over those values only that this rule picks from the sender's belief.
     order : {"auto", "min_fill", "min_degree"}

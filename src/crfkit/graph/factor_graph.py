@@ -63,7 +63,7 @@ class Assignment:
 
 
 class FactorGraph:
-    r"""Discrete variables and the factors that tie them together.
+    r"""Discrete variables and the factors that connect them.
 
     .. math::
 

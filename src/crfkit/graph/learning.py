@@ -297,7 +297,7 @@ class GraphEstimator(Estimator):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the model to a file that :func:`crfkit.load` reads.
 
-        The file is written beside the target and renamed when it is whole. Functions are not in it.
+        The file is written next to the target and renamed when complete. Functions are not in it.
         """
         self._require_fitted()
         for labels in self._labels:
@@ -350,7 +350,7 @@ class GraphEstimator(Estimator):
         return out
 
     def factor_graph(self, x: Any) -> FactorGraph:
-        """One graph with its scores, for every question that :class:`FactorGraph` answers."""
+        """The scored :class:`FactorGraph` of one graph."""
         graphs, scores = self._scored([x])
         return FactorGraph.from_arrays(graphs.data.engine, scores)
 

@@ -173,7 +173,7 @@ class GraphObjective(Objective):
 
     .. math::
 
-        f(w) = \sum_g \omega_g \big( \log Z_g - \log Z_g^{A} \big) + \gamma \sum_{g \in U} \omega_g H_g
+        f(w) = \sum_g \omega_g \bigl( \log Z_g - \log Z_g^{A} \bigr) + \gamma \sum_{g \in U} \omega_g H_g
              + c_2 \lVert w \rVert^2
 
     where :math:`Z_g^A` sums over the assignments that the labels allow: one, if all are known. Its gradient is the
@@ -182,7 +182,7 @@ class GraphObjective(Objective):
 
     .. math::
 
-        H = \log Z - \theta \cdot \mu(\theta), \qquad \nabla H = -\frac{d}{ds} \mu(s \theta) \Big|_{s=1}
+        H = \log Z - \theta \cdot \mu(\theta), \qquad \nabla H = -\frac{d}{ds} \mu(s \theta) \Bigr|_{s=1}
 
     is differentiated by a central difference in the one number s.
 

@@ -137,11 +137,11 @@ class SkipChainCRF(_SequenceEstimator):
     ----------
     features : as for :class:`crfkit.CRF`
     skips : callable, default=repeated_words
-        Gives the pairs of tokens of a sequence that are tied.
+        Returns the pairs of tokens of a sequence to connect.
     min_freq : float, default=0
-        Attributes that occur less often are left out; 0 and 1 keep all.
+        Attributes that occur less often are ignored; 0 and 1 keep all.
     all_possible_states : bool, default=False
-        Whether attributes have weights also for labels that they were not seen with.
+        Whether attributes also have weights for labels with which they were not seen.
     loss, inference, decoding, c1, c2, entropy_weight, max_iter, tol, n_jobs, verbose, callback
         As for :class:`GraphCRF`.
 
@@ -233,25 +233,25 @@ class SkipChainCRF(_SequenceEstimator):
 
 
 class FactorialCRF(_SequenceEstimator):
-    r"""Several labels per token, tagged jointly: chains over the same tokens, tied token by token.
+    r"""Several labels per token, predicted jointly: chains over the same tokens, connected at each token.
 
     .. math::
 
-        p(y \mid x) \propto \exp \sum_t \Big( \sum_k w^k_{y^k_t} \cdot f_t + \sum_k a^k(y^k_{t-1}, y^k_t)
-            + \sum_k \sum_{l \in links} b^{kl}(y^k_t, y^{k+1}_{t+l}) \Big)
+        p(y \mid x) \propto \exp \sum_t \Bigl( \sum_k w^k_{y^k_t} \cdot f_t + \sum_k a^k(y^k_{t-1}, y^k_t)
+            + \sum_k \sum_{l \in links} b^{kl}(y^k_t, y^{k+1}_{t+l}) \Bigr)
 
     The labels of a token are a tuple, one of each column. The treewidth is that of two chains side by side, so that
-    exact inference costs :math:`L_1^2 L_2` a token for two columns.
+    exact inference takes :math:`L_1^2 L_2` operations per token for two columns.
 
     Parameters
     ----------
     features : as for :class:`crfkit.CRF`
     min_freq : float, default=0
-        Attributes that occur less often are left out; 0 and 1 keep all.
+        Attributes that occur less often are ignored; 0 and 1 keep all.
     all_possible_states : bool, default=False
-        Whether attributes have weights also for labels that they were not seen with.
+        Whether attributes also have weights for labels with which they were not seen.
     links : sequence of int, default=(0,)
-        Token t of a column is tied to the tokens t + link of the next column. With two columns, (0, -1) or (0, 1)
+        Token t of a column is connected to the tokens t + link of the next column. With two columns, (0, -1) or (0, 1)
         costs exact inference no more than (0,); more links cost more.
     loss, inference, decoding, c1, c2, entropy_weight, max_iter, tol, n_jobs, verbose, callback
         As for :class:`GraphCRF`.

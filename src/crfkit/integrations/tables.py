@@ -103,7 +103,7 @@ def from_table(
     fill: bool = False,
     repeats: str = "error",
 ) -> Labelled:
-    """Sequences out of a table with a row for each token.
+    """Sequences from a table with one row per token.
 
     Parameters
     ----------
@@ -117,10 +117,10 @@ def from_table(
         value changes.
     fill : bool
         Whether an empty cell of ``by`` gets the value above it: for tables that number a sequence on its first row
-        only. Without, empty cells are an error.
+        only. Otherwise empty cells are an error.
     repeats : {"error", "group", "new"}
-        What becomes of a value of ``by`` that comes back after another one: an error, a part of the sequence that had
-        it first, or a new sequence.
+        What to do with a value of ``by`` that comes back after another one: raise an error, append to the sequence that
+        had it first, or begin a new sequence.
 
     Returns
     -------
@@ -160,7 +160,7 @@ def from_table(
 
 
 def from_lists(data: Any, columns: Sequence[str] | str = "tokens", *, label: str | None = None) -> Labelled:
-    """Sequences out of columns of lists, as Hugging Face's ``datasets`` have: a row for each sequence.
+    """Sequences from columns of lists, with one row per sequence, as in Hugging Face's ``datasets``.
 
     Parameters
     ----------
@@ -261,7 +261,7 @@ def to_table(
     label: str = "label",
     by: str = "sequence",
 ) -> Any:
-    """A data frame with a row for each token.
+    """A data frame with one row per token.
 
     Parameters
     ----------
@@ -297,7 +297,7 @@ def to_arrow(
     label: str = "label",
     by: str = "sequence",
 ) -> Any:
-    """A pyarrow.Table with a row for each token; parameters as for :func:`to_table`."""
+    """A pyarrow.Table with one row per token; parameters as for :func:`to_table`."""
     import pyarrow as pa
 
     return pa.table(_lists(X, y, columns, label, by))

@@ -80,7 +80,7 @@ class ChainModel(Record):
     params : dict
         Of the estimator that made it.
     info : dict
-        What training wants to be remembered.
+        Facts about training.
     temperature : float
         All scores are divided by it: the probabilities are :math:`p(y)^{1/T}`, normalised again. The best labels stay.
         See :func:`crfkit.calibration.fit_temperature`.
@@ -156,7 +156,7 @@ class ChainModel(Record):
         return self.layout.n_labels * (self.layout.n_labels if len(self.layout.edge_ptr) else 1)
 
     def state_weights(self, top: int | None = None, label: Any = None) -> list[StateWeight]:
-        """(attribute, label) weights, the heaviest first.
+        """(attribute, label) weights, largest first.
 
         Parameters
         ----------
@@ -189,7 +189,7 @@ class ChainModel(Record):
         ]
 
     def edge_weights(self, top: int | None = None) -> list[EdgeWeight]:
-        """Weights of transitions that look at the input, the heaviest first."""
+        """Weights of input-dependent transitions, largest first."""
         layout = self.layout
         n = layout.n_labels
         weights = self.weights[layout.edge_first : layout.edge_first + len(layout.edge_pair)]
@@ -230,7 +230,7 @@ class ChainModel(Record):
         return table
 
     def card(self) -> dict[str, Any]:
-        """What there is to say about a model at a glance."""
+        """A summary of the model."""
         layout = self.layout
         n_state, n_edge = self.encoder.n_attributes
         kind = self.encoder.config()

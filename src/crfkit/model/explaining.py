@@ -102,15 +102,15 @@ class Explanation:
         decisions = []
         for d in self.decisions:
             contributions = [plain(c) for c in d.contributions]
-            decisions.append({**plain(d), "token": _shown(d.token), "contributions": contributions})
+            decisions.append({**plain(d), "token": token_text(d.token), "contributions": contributions})
         return {"decisions": decisions}
 
     def to_text(self, top: int = 5) -> str:
         """A table with the ``top`` contributions to each decision."""
         lines = []
         for d in self.decisions:
-            lines.append(f"{d.position:4d}  {_shown(d.token)}: {d.label} ({d.probability:.3f}) {_against(d, '  ')}")
-            lines += [f"      {c.amount:+9.4f}  {_named(c)}" for c in d.contributions[:top]]
+            lines.append(f"{d.position:4d}  {token_text(d.token)}: {d.label} ({d.probability:.3f}) {_against(d, '  ')}")
+            lines += [f"      {c.amount:+9.4f}  {contribution_name(c)}" for c in d.contributions[:top]]
             rest = d.contributions[top:]
             if rest:
                 lines.append(f"      {sum(c.amount for c in rest):+9.4f}  {len(rest)} more")
@@ -119,7 +119,7 @@ class Explanation:
     __str__ = to_text
 
     def __repr__(self) -> str:
-        return f"<Explanation: {' '.join(f'{_shown(d.token)}/{d.label}' for d in self.decisions[:10])}{self._more}>"
+        return f"<Explanation: {' '.join(f'{token_text(d.token)}/{d.label}' for d in self.decisions[:10])}{self._more}>"
 
     @property
     def _more(self) -> str:
@@ -146,14 +146,15 @@ def _html_decision(d: Decision, top: int, largest: float) -> str:
         bar = f'<div style="background:{colour};height:.7em;width:{width}%"></div>'
         rows += (
             f'<tr><td style="width:5em">{bar}</td><td style="text-align:right">{c.amount:+.3f}</td>'
-            f"<td>{html.escape(_named(c))}</td></tr>"
+            f"<td>{html.escape(contribution_name(c))}</td></tr>"
         )
     rest = d.contributions[top:]
     if rest:
         total = sum(c.amount for c in rest)
         rows += f'<tr><td></td><td style="text-align:right">{total:+.3f}</td><td>{len(rest)} more</td></tr>'
     return (
-        f'<div><b>{html.escape(_shown(d.token))}</b><br><span style="color:#357">{html.escape(str(d.label))}</span> '
+        f"<div><b>{html.escape(token_text(d.token))}</b><br>"
+        f'<span style="color:#357">{html.escape(str(d.label))}</span> '
         f"({d.probability:.3f}) {html.escape(_against(d, ', log-odds '))}<table>{rows}</table></div>"
     )
 
@@ -165,7 +166,8 @@ def _against(d: Decision, before: str) -> str:
     return f"against {d.runner_up} ({d.runner_up_probability:.3f}){before}{d.log_odds:+.3f}"
 
 
-def _shown(token: Any) -> str:
+def token_text(token: Any) -> str:
+    """A token as it is shown."""
     if isinstance(token, str):
         return token
     if isinstance(token, tuple):
@@ -174,7 +176,8 @@ def _shown(token: Any) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def _named(c: Contribution) -> str:
+def contribution_name(c: Contribution) -> str:
+    """An attribute or transition as it is shown."""
     text = c.name if c.kind == "attribute" else f"{c.kind} {c.name}"
     return text if c.value == 1 else f"{text} = {c.value:g}"
 
@@ -227,7 +230,7 @@ def explain(model: ChainModel, x: Any, y: Sequence[Any] | None = None) -> Explan
 
     .. math::
 
-        \log \frac{p(y \mid x)}{p(y' \mid x)}, \qquad y' = (y_1, \dots, r_t, \dots, y_T)
+        \log \frac{p(y \mid x)}{p(y' \mid x)}, \qquad y' = (y_1, \ldots, r_t, \ldots, y_T)
 
     where :math:`r_t` is the runner-up, the most probable other label that the constraints allow there.
 
@@ -293,7 +296,7 @@ def _contributions(sources: _Sources, data: Dataset, path: Any, t: int, a: int, 
             row = sources.state(attribute)
             value = 1.0 if data.value is None else float(data.value[k])
             yield one("attribute", sources.names[attribute], row[a], row[b], value)
-    for at, arrow in ((t, "before"), (t + 1, "behind")):
+    for at, arrow in ((t, "before"), (t + 1, "after")):
         if not 1 <= at <= last:
             continue
         # the transition into token `at`, with the label or with the runner-up at t

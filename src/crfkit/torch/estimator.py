@@ -110,56 +110,56 @@ class NeuralCRF(Estimator):
     features : Template, TokenFeatures, function or "auto"
         As in :class:`crfkit.CRF`, for ``inputs="features"``.
     inputs : {"auto", "dense", "tokens", "features"}
-        Vectors [T, D] a sequence, token strings, or crfkit's attributes; "auto" looks at the first token.
+        Vectors [T, D] per sequence, token strings, or crfkit's attributes; "auto" decides by the first token.
     hidden : sequence of int
         Sizes of the hidden layers of each offset's network; none makes the log-factors linear.
     window : int
-        Inputs at offsets -window .. window have networks of their own.
+        Inputs at offsets -window .. window each have their own network.
     activation : {"tanh", "sigmoid", "relu"}
     pairwise : {"table", "input"}
         Scores of label pairs: a table, or a table plus a linear function of the later step's input.
     encoder : {None, "lstm", "conv"}
-        What the windows look at: the inputs, or a bidirectional LSTM's or a convolution's outputs.
+        Input of the windows: the inputs themselves, or the outputs of a bidirectional LSTM or a convolution.
     encoder_size, encoder_layers, kernel_size : int
     embedding_size : int
         Size of the vectors of words, and of the sums of attributes' vectors.
     affixes : sequence of int
-        Lengths of affixes with embeddings of their own: 3 is a prefix of three characters, -2 a suffix of two.
+        Lengths of affixes to embed: 3 is a prefix of three characters, -2 a suffix of two.
     affix_size, character_size, character_filters : int
         Sizes of affixes' and characters' vectors and of the convolution over characters; without character_size there
         is no convolution.
     lower : bool
         Whether words are lower-cased.
     dropout : float
-        Fraction of the hidden units and of the encoder's outputs that are left out while training.
+        Fraction of the hidden units and of the encoder's outputs dropped in training.
     input_dropout : float, optional
-        Likewise of the inputs or embeddings; as ``dropout`` if not given.
+        Dropout of the inputs or embeddings; equal to ``dropout`` by default.
     word_dropout : float
-        Fraction of the known words that are made unknown while training.
+        Fraction of known words treated as unknown in training.
     algorithm : {"adam", "sgd"}
     learning_rate : float, optional
-        0.001 for Adam, 0.1 for SGD if not given; it falls as 1 / (1 + decay epoch).
+        By default 0.001 for Adam and 0.1 for SGD; it decreases as 1 / (1 + decay epoch).
     decay : float
     batch_size : int
     clip : float, optional
-        Largest norm of a gradient.
+        Maximum norm of the gradient.
     c1, c2 : float
-        Coefficients of the sums of absolute and of squared weights.
+        Coefficients of L1 and L2 regularisation (sums of absolute and of squared weights).
     min_freq : float, default=0
-        Rarer words and affixes are unknown ones; 0 and 1 keep all.
+        Words and affixes seen less often are unknown; 0 and 1 keep all.
     constraints : str, Constraints or None
         As in :class:`crfkit.torch.CRF`.
     entropy_weight : float
         Gamma.
     max_iter : int
-        Most epochs.
+        Maximum number of epochs.
     early_stopping : int, optional
-        Stop when the score on the held-out data has not risen for so many epochs, and keep the weights that scored
-        best. Without held-out data all epochs are done.
+        Stop when the score on the held-out data has not risen for this many epochs, and keep the weights that scored
+        best. Without held-out data, training runs for all epochs.
     validation_fraction : float
-        Fraction of the training data held out for early stopping, if ``fit`` is given no other; zero: none.
+        Fraction of the training data held out for early stopping, unless ``fit`` is given held-out data.
     device : str, optional
-        Where to train; the CPU, unless there is a GPU. After :func:`crfkit.load`, ``set_params(device="cuda")`` moves
+        Where to train; by default a GPU if there is one. After :func:`crfkit.load`, ``set_params(device="cuda")`` moves
         the model to the GPU; without it predictions are made on the CPU.
     random_state : int, optional
     verbose : bool

@@ -289,7 +289,7 @@ def log_partition(
 ) -> Tensor:
     r"""Log-partition log Z of every sequence.
 
-    .. math:: \log Z = \log \sum_y \exp\Big(s_{y_0} + \sum_t u_{t, y_t} + \sum_t a_{y_t, y_{t+1}} + e_{y_{T-1}}\Big)
+    .. math:: \log Z = \log \sum_y \exp\Bigl(s_{y_0} + \sum_t u_{t, y_t} + \sum_t a_{y_t, y_{t+1}} + e_{y_{T-1}}\Bigr)
 
     Parameters
     ----------

@@ -13,7 +13,7 @@ from crfkit.torch.chains import Batch
 
 __all__: list[str] = []
 
-#: Up to so many labels one program walks one sequence with the transitions on chip.
+#: Up to this many labels one program walks one sequence with the transitions on chip.
 FUSED_LABELS = 128
 
 

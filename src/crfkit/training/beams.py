@@ -23,7 +23,7 @@ _GROWTH = 2.0  # beams may be this many times as large as if they were chosen af
 
 @dataclass(frozen=True, repr=False)
 class BeamReport(Record):
-    """How the beams stand; the last four are measured exactly on a sample of the sequences.
+    """Statistics of the beams; the last four are measured exactly on a sample of the sequences.
 
     Attributes
     ----------
@@ -40,7 +40,7 @@ class BeamReport(Record):
     gap : float
         log Z - log Z_beam per token.
     mass : float
-        Share of the labellings' mass that is within the beams, per sequence (geometric mean).
+        Fraction of the probability mass within the beams, per sequence (geometric mean).
     gradient_error : float
         Norm of the error of the sample's gradient, relative to that gradient.
     """
@@ -152,7 +152,7 @@ class BeamObjective(Objective):
         self._at = w  # where that was
         self._where = w  # where the present beams were chosen
         self._stale = 0  # choices in a row that did not improve on it
-        self.report = self._control.report()
+        self.report: BeamReport = self._control.report()
         if w.any():
             self._choose(w)
         else:  # all labels look alike: no reason to choose one over another

@@ -90,7 +90,9 @@ class _Search:
     def progress(self, step: float) -> Progress:
         norm, seconds = float(np.sqrt(self.norms[0])), time.perf_counter() - self.began
         counts = self.norms[2], step, self.evaluations, seconds
-        return Progress(self.iteration, self.point.value, norm, *counts, terms=self.point.terms)
+        return Progress(
+            self.iteration, self.point.value, norm, *counts, terms=self.point.terms, beams=self.objective.report
+        )
 
     def review(self, old: Vector, fell: float, converged: bool) -> Change | None:
         """How the objective changed itself between two steps; the search is then where it says."""
@@ -190,7 +192,7 @@ class LBFGS(Algorithm):
     supports: ClassVar = Algorithm.supports | {"c1", "beam", "gradient", "warm_start_fraction"}
 
     def run(self, objective: Objective, w: Vector, settings: Settings) -> Result:
-        """Goes down, a line search at a time."""
+        """Minimises by line searches."""
         c1, tol, max_iter, callback = settings.c1, settings.tol, settings.max_iter, settings.callback
         search = _Search(objective, w, c1, self, resolve_threads(settings.n_jobs))
         history, known, keep = search.history, search.known, settings.checkpoint

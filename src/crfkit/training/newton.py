@@ -119,8 +119,8 @@ class NewtonCG(Algorithm):
                     terms = objective.terms
                 history.append(value)
                 if callback is not None:
-                    active, seconds = int(np.count_nonzero(w)), time.perf_counter() - began
-                    progress = Progress(iteration, value, norm, active, 1.0, evaluations, seconds, terms=terms)
+                    counts = int(np.count_nonzero(w)), 1.0, evaluations, time.perf_counter() - began
+                    progress = Progress(iteration, value, norm, *counts, terms=terms, beams=objective.report)
                     if callback(progress, lent(callback, w)):
                         return done("callback", "the callback asked to stop")
                 converged = len(history) > 5 and history[-6] - value <= floor

@@ -63,6 +63,7 @@ class Objective(ABC):
     noise: float = 1e-13
     n_unlabelled: int = 0
     entropy_weight: float = 0.0
+    report: BeamReport | None = None  # how beams stand at present
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self.size} weights>"
@@ -124,7 +125,7 @@ def as_objective(given: Any) -> Objective:
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """What is to be learned: labelled data, the weights that there are, and the penalties.
+    """A learning problem: labelled data, the layout of the weights, and the penalties.
 
     Attributes
     ----------
@@ -235,7 +236,7 @@ class LikelihoodObjective(Objective):
 
         .. math::
 
-            \nabla^2 f(w)\, v = \sum_s \omega_s \operatorname{Cov}_{p_w(y \mid x^{(s)})}\big(F(x^{(s)}, y), R_v(y)\big)
+            \nabla^2 f(w)\, v = \sum_s \omega_s \operatorname{Cov}_{p_w(y \mid x^{(s)})}(F(x^{(s)}, y), R_v(y))
             + 2 c_2 v, \qquad R_v(y) = v \cdot F(x^{(s)}, y)
 
         R is a sum over tokens and transitions, so the covariance takes one more pass over the lattice, O(T L^2).

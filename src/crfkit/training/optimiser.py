@@ -32,7 +32,7 @@ SHORTFALL = "training {}, before it had converged: raise 'max_iter', or 'tol' if
 
 @dataclass(frozen=True)
 class Progress:
-    """Where training stands after an iteration.
+    """State of training after an iteration.
 
     Attributes
     ----------
@@ -54,6 +54,8 @@ class Progress:
     terms : mapping of str to float
         Parts of the objective, if it has several: ``"likelihood"``, the negative log-likelihood of what is known, and
         ``"entropy"``, without its weight, which is 0 as long as the weight is.
+    beams : BeamReport or None
+        How the beams stand, without what a sample would say; None without beams.
     """
 
     iteration: int
@@ -65,6 +67,7 @@ class Progress:
     seconds: float
     scores: Mapping[str, float] = field(default_factory=dict)
     terms: Mapping[str, float] = field(default_factory=dict)
+    beams: BeamReport | None = None
 
     def __str__(self) -> str:
         more = "".join(f"  {k} {v:.4f}" for k, v in {**self.terms, **self.scores}.items())
@@ -152,14 +155,14 @@ class Settings:
 class Algorithm(ABC):
     """An optimiser with its own parameters; use one of :data:`~crfkit.training.ALGORITHMS`.
 
-    A new one defines :meth:`run`, says what it ``supports``, and gets a name in :mod:`crfkit.training.registry`.
+    A new one defines :meth:`run`, says what it ``supports``, and gets a name in :data:`crfkit.training.ALGORITHMS`.
     """
 
     #: What it supports: parameters of the estimators, ``partial_fit``, weights and unknown labels of sequences.
     supports: ClassVar[frozenset[str]] = frozenset({"entropy_weight", "sample_weight", "unknown_labels"})
     #: Whether it goes sequence by sequence, and minimises a :class:`~crfkit.training.SequenceObjective`.
     sequential: ClassVar[bool] = False
-    #: Rules of its parameters, as :func:`~crfkit.base.parameters.check_number` takes them.
+    # Rules of its parameters, as check_number of base/parameters.py takes them.
     rules: ClassVar[dict[str, dict[str, Any]]] = {}
 
     def check(self) -> None:
@@ -198,7 +201,7 @@ class Algorithm(ABC):
         c1 : float
             Coefficient of the absolute values.
         max_iter : int, optional
-            Most iterations, or passes over the data.
+            Maximum number of iterations, or of passes over the data.
         tol : float
             Relative improvement, or gradient, below which to stop.
         random_state : int or Generator, optional

@@ -34,8 +34,7 @@ class SequenceObjective(Objective):
     :math:`f_s = \omega_s (\log Z - \log Z_{known})` for those known in part, and
     :math:`f_s = \eta\, \omega_s H_w(y \mid x^{(s)})` for those of which nothing is known.
 
-    The core holds a weight vector of its own, which stochastic optimisers change in place; see
-    :mod:`crfkit.training.stochastic`.
+    The core holds a weight vector of its own, which stochastic optimisers change in place.
 
     Parameters
     ----------
@@ -132,7 +131,10 @@ class SequenceObjective(Objective):
         """After a pass by which the losses fell: tightens adaptive beams that hide more than that."""
         control = self._control
         control.chosen += 1
-        tokens, labels, _ = self.native.tally
+        tokens, labels, largest = self.native.tally
+        if self.beam is not None:
+            exact = self._rest or control.rule is None or not tokens
+            self.report = control.report() if exact else control.report(labels / tokens, largest)
         if not isinstance(control.rule, FixedSize) and labels > _LARGE * self.layout.n_labels * tokens:
             self._rest = 3  # large beams cost more than all labels
         self._rest = max(0, self._rest - 1)

@@ -108,8 +108,8 @@ class Stochastic(Algorithm):
                 terms = objective.terms_of(total)
                 objective.end_pass(losses[-2] - value if done > 1 else np.inf)
                 if callback is not None:
-                    active, seconds = int(np.count_nonzero(w)), time.perf_counter() - began
-                    progress = Progress(done, value, float("nan"), active, 0.0, done, seconds, terms=terms)
+                    counts = int(np.count_nonzero(w)), 0.0, done, time.perf_counter() - began
+                    progress = Progress(done, value, float("nan"), *counts, terms=terms, beams=objective.report)
                     if callback(progress, lent(callback, w)):
                         reason, message = "callback", "the callback asked to stop"
                         break
@@ -243,7 +243,7 @@ class SGD(Stochastic):
 
 @dataclass(frozen=True)
 class AdaGrad(Stochastic):
-    r"""Steps of each weight's own size (Duchi, Hazan and Singer).
+    r"""AdaGrad: a step size per weight (Duchi, Hazan and Singer).
 
     .. math::
 
@@ -380,7 +380,7 @@ class SAG(Stochastic):
     Parameters
     ----------
     search : int, default=10
-        Every how many steps a constant is looked at again.
+        Steps between two updates of a constant.
 
     Examples
     --------
@@ -444,7 +444,7 @@ class Perceptron(Stochastic):
 
 @dataclass(frozen=True)
 class PassiveAggressive(Stochastic):
-    r"""The least change of the weights that makes up for a mistake (Crammer and others).
+    r"""Passive-aggressive: the smallest change of the weights that corrects a mistake (Crammer and others).
 
     With :math:`\Delta = F(x, y) - F(x, \hat y)` and the cost :math:`\ell = m - w \cdot \Delta`, where m is the root
     of the number of wrong labels, :math:`w \leftarrow w + \tau \Delta` and
@@ -461,7 +461,7 @@ class PassiveAggressive(Stochastic):
     ----------
     type : {0, 1, 2}, default=1
     c : float, default=1
-        How far one sequence may move the weights.
+        Aggressiveness: limits the change by one sequence.
     error_sensitive : bool, default=True
         Otherwise m is 1.
     average : bool, default=True

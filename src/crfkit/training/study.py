@@ -27,9 +27,9 @@ class BackwardObjective(Objective):
     .. math::
 
         \frac{\partial \log \beta_t(i)}{\partial w} = \sum_j p(j \mid i)
-        \Big[ f_{t+1}(i, j) + \frac{\partial \log \beta_{t+1}(j)}{\partial w} \Big], \qquad
+        \Bigl[ f_{t+1}(i, j) + \frac{\partial \log \beta_{t+1}(j)}{\partial w} \Bigr], \qquad
         \frac{\partial \log Z}{\partial w} = \sum_j p(y_0 = j)
-        \Big[ f_0(j) + \frac{\partial \log \beta_0(j)}{\partial w} \Big]
+        \Bigl[ f_0(j) + \frac{\partial \log \beta_0(j)}{\partial w} \Bigr]
 
     This is forward differentiation of the backward recursion: a tangent for every weight. Forward-backward is reverse
     differentiation of the same recursion. Here a step is a product of the [L, L] matrix p with an [L, K] matrix of

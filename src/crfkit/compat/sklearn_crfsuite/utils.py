@@ -10,7 +10,7 @@ __all__ = ["flatten"]
 
 
 def flatten(y: Iterable[Iterable[Any]]) -> list[Any]:
-    """The elements of all lists, one behind the other.
+    """The elements of all lists, one after the other.
 
     >>> flatten([["a", "b"], ["c"]])
     ['a', 'b', 'c']

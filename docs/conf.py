@@ -1,0 +1,86 @@
+"""How Sphinx builds the site; ``make docs`` runs it, offline and with warnings as errors."""
+
+from __future__ import annotations
+
+import inspect
+from importlib.metadata import version as installed_version
+from typing import Any
+
+from docutils import nodes
+from docutils.utils.math.latex2mathml import tex2mathml
+from sphinx.application import Sphinx
+
+project = "crfkit"
+author = "The crfkit developers"
+copyright = "2026, the crfkit developers"
+version = release = installed_version("crfkit")
+
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.napoleon",
+    "sphinx_copybutton",
+    "sphinx_design",
+]
+exclude_patterns = ["api/generated/*.md"]
+templates_path = ["_templates"]
+
+myst_enable_extensions = ["dollarmath", "attrs_inline", "attrs_block", "colon_fence", "deflist"]
+myst_heading_anchors = 3
+copybutton_prompt_text = "$ "
+
+autodoc_typehints = "none"  # the docstrings say what each parameter may be
+autodoc_member_order = "groupwise"
+autosummary_ignore_module_all = False
+napoleon_google_docstring = False
+napoleon_use_ivar = True
+napoleon_use_param = False  # types of parameters are words, not references
+napoleon_use_rtype = False
+
+# References into crfkit must lead somewhere. Other libraries' names stay plain text: to link them takes the network.
+nitpicky = True
+nitpick_ignore_regex = [("py:.*", r"(?!crfkit\b).*")]
+
+html_theme = "pydata_sphinx_theme"
+html_title = "crfkit"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_show_sourcelink = False
+html_copy_source = False
+html_math_renderer = "mathml"
+html_theme_options = {
+    "logo": {"text": "crfkit"},
+    "show_prev_next": True,
+    "header_links_before_dropdown": 7,
+    "secondary_sidebar_items": ["page-toc"],
+    "footer_start": ["copyright"],
+    "footer_end": [],
+    "pygments_light_style": "a11y-high-contrast-light",
+    "pygments_dark_style": "a11y-high-contrast-dark",
+}
+
+
+def visit_inline(translator: Any, node: nodes.math) -> None:
+    """Writes a formula as MathML, which browsers show without a script."""
+    translator.body.append(tex2mathml(node.astext()))
+    raise nodes.SkipNode
+
+
+def visit_block(translator: Any, node: nodes.math_block) -> None:
+    """The same for a formula on a line of its own."""
+    translator.body.append(f'<div class="math">{tex2mathml(node.astext(), as_block=True)}</div>')
+    raise nodes.SkipNode
+
+
+def skip_member(app: Sphinx, what: str, name: str, member: Any, skip: bool, options: Any) -> bool | None:
+    """Leaves out what a class inherits from other libraries."""
+    function = inspect.unwrap(member.fget if isinstance(member, property) and member.fget else member)
+    module = getattr(function, "__module__", None)
+    return True if module and module.split(".")[0] not in ("crfkit", "builtins") else None
+
+
+def setup(app: Sphinx) -> None:
+    """Registers what is above."""
+    app.add_html_math_renderer("mathml", (visit_inline, None), (visit_block, None))
+    app.connect("autodoc-skip-member", skip_member)

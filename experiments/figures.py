@@ -1,0 +1,315 @@
+"""Draws the figures of docs/ from the numbers that experiments wrote, without running them again.
+
+    python experiments/figures.py [NAME ...]
+
+Numbers are in experiments/numbers/NAME.json; the experiment of that name writes them. Without names, all are drawn.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib import pyplot as plt
+
+from crfkit import plotting
+from crfkit.active import LearningCurve
+from crfkit.plotting import COLOURS, INK, name_lines
+
+NUMBERS = Path(__file__).parent / "numbers"
+DOCS = Path(__file__).parents[1] / "docs"
+STYLE = {**plotting.STYLE, "axes.prop_cycle": mpl.cycler(color=COLOURS)}
+
+
+def numbers(name: str) -> Any:
+    """What an experiment wrote."""
+    return json.loads((NUMBERS / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def keep(name: str, found: Any) -> None:
+    """Writes the numbers of an experiment, and draws its figure."""
+    NUMBERS.mkdir(exist_ok=True)
+    (NUMBERS / f"{name}.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    draw(name)
+
+
+def save(figure: Any, file: str) -> None:
+    """Into docs/experiments, or docs/images if the name says so; the same picture is the same file."""
+    path = DOCS / file if "/" in file else DOCS / "experiments" / file
+    path.parent.mkdir(exist_ok=True)
+    figure.savefig(path, dpi=180, metadata={"Date": None} if path.suffix == ".svg" else None)
+    plt.close(figure)
+
+
+def plain_ticks(axis: Any, at: list[float]) -> None:
+    """Ticks where the points are, as plain numbers, on an axis that may be logarithmic."""
+    axis.set_ticks(at, [f"{x:g}" for x in at])
+    axis.set_minor_locator(mpl.ticker.NullLocator())
+
+
+def active(corpus: str) -> None:
+    """Four strategies in colour, the others grey behind them."""
+    found = numbers(f"active.{corpus}")
+    curves = {
+        name: [LearningCurve(np.array(a), np.array(b), np.array(c), []) for a, b, c in runs]
+        for name, runs in found["curves"].items()
+    }
+    curves["spans of 1 to 5"] = curves.pop("span queries (1 to 5 tokens)")
+    shown = ["random", "sequence_entropy", "margin", "spans of 1 to 5"]
+    ax = plotting.learning_curve(curves, target=found["target"], highlight=shown)
+    save(ax.figure, f"active.{corpus}.png")
+
+
+def costs(file: str, panels: list[tuple[str, str, list[Any]]], names: list[str], up: str) -> None:
+    """Milliseconds over the sizes of several panels, all axes logarithmic; points are (size, ms of each name)."""
+    figure, axes = plt.subplots(1, len(panels), figsize=(8, 3.4), layout="constrained", sharey=True)
+    for ax, (across, _, points) in zip(axes, panels, strict=True):
+        x = [p[0] for p in points]
+        for k, name in enumerate(names):
+            last = ax is axes[-1]
+            ax.loglog(x, [p[1 + k] for p in points], marker="o", markersize=4, label=name if last else f"_{name}")
+        plain_ticks(ax.xaxis, x)
+        ax.set_xlabel(across)
+    axes[0].set_ylabel(up)
+    name_lines(axes[-1])
+    save(figure, file)
+
+
+def entropy_cost() -> None:
+    """Likelihood, entropy gradient, and the quadratic form, over length and labels."""
+    found = numbers("entropy_cost")
+    panels = [("length (22 labels)", "length", found["length"]), ("labels (length 40)", "labels", found["labels"])]
+    costs("entropy_cost.svg", panels, ["marginals", "entropy gradient", "O(n²s³) form"], "ms per sequence")
+
+
+def backward() -> None:
+    """Gradients by backward passes alone, and by forward-backward."""
+    found = numbers("backward")
+    panels = [(f"{what}", what, found[what]) for what in ("labels", "attributes")]
+    costs("backward.svg", panels, ["backward only", "forward-backward"], "ms per gradient")
+
+
+def label_bias() -> None:
+    """Errors over noise."""
+    found = numbers("label_bias")
+    figure, ax = plt.subplots(figsize=(6.6, 3.5), layout="constrained")
+    x = [100 * float(noise) for noise in found]
+    for k, (name, style) in enumerate({"CRF": "-", "HMM": "--", "MEMM": "-"}.items()):
+        width = 3.2 if name == "CRF" else 1.8  # the two lie on each other
+        rows = [100 * row[name] for row in found.values()]
+        ax.plot(x, rows, style, color=COLOURS[k], linewidth=width, label=name, marker="o", markersize=4)
+    ax.set(xlabel="noise: wrong letters, %", ylabel="wrong labels, %", xlim=(0, None), ylim=(0, None))
+    name_lines(ax)
+    save(figure, "label_bias.svg")
+
+
+def ocr_letters() -> None:
+    """A dot for every fold, a bar for the mean."""
+    found = numbers("ocr_letters")
+    figure, ax = plt.subplots(figsize=(6.6, 2.6), layout="constrained")
+    for k, (name, row) in enumerate(found.items()):
+        values, mean = row["accuracy"], float(np.mean(row["accuracy"]))
+        colour = COLOURS[name.startswith("neural")]
+        ax.plot(values, [k] * len(values), "o", color=colour, markersize=5, alpha=0.5, markeredgewidth=0)
+        ax.plot([mean, mean], [k - 0.3, k + 0.3], color=colour)
+        ax.annotate(f"{mean:.1f}", (mean, k - 0.32), ha="center", va="bottom", fontsize=9, color=colour)
+    ax.set_yticks(range(len(found)), list(found))
+    ax.set(ylim=(len(found) - 0.5, -0.8), xlabel="letters right, %: ten folds and their mean", xlim=(78, 95))
+    ax.grid(visible=False, axis="y")
+    save(figure, "ocr_letters.png")
+
+
+def treewidth() -> None:
+    """Seconds of exact inference, seen and predicted; the error of loopy belief propagation."""
+    found = numbers("treewidth")
+    figure, (left, right) = plt.subplots(1, 2, figsize=(8.4, 3.6), layout="constrained")
+    for k, (labels, rows) in enumerate(found["rows"].items()):
+        x = [r["treewidth"] for r in rows]
+        left.semilogy(x, [found["rate"] * r["entries"] for r in rows], color=COLOURS[k], label=f"{labels} labels")
+        left.semilogy(x, [r["seconds"] for r in rows], "o", color=COLOURS[k], label="_", markersize=4)
+        right.plot(x, [r["error"] for r in rows], "o-", color=COLOURS[k], label=f"{labels} labels", markersize=4)
+    left.set(xlabel="treewidth", title="exact marginals, seconds (line: predicted)")
+    left.set_ylim(bottom=1e-5)
+    right.set(xlabel="treewidth", title="loopy: largest error of a probability", ylim=(0, None))
+    for ax in (left, right):
+        ax.set_xlim(0, None)
+        ax.xaxis.set_major_locator(mpl.ticker.MultipleLocator(5))
+        name_lines(ax)
+    save(figure, "treewidth.png")
+
+
+def sparse_decoding() -> None:
+    """Average beams over the size of the alphabet, beside the paper's, which leaves that size open."""
+    found = numbers("sparse_decoding")
+    figure, ax = plt.subplots(figsize=(7, 3.8), layout="constrained")
+    symbols = [int(s) for s in found["beams"]]
+    aside = symbols[0] / 2.5
+    for k, name in enumerate(found["paper"]):
+        ax.plot(symbols, [row[name] for row in found["beams"].values()], "o-", color=COLOURS[k], label=name)
+        ax.plot([aside], [found["paper"][name]], "D", color=COLOURS[k], markersize=6)
+    ax.axvline(symbols[0] / 1.6, color=INK, linewidth=0.8)
+    ax.set(xscale="log", xlabel="symbols", ylabel="labels in the average beam", ylim=(0, None))
+    ax.xaxis.set_ticks([aside, *symbols], ["paper", *map(str, symbols)])
+    ax.xaxis.set_minor_locator(mpl.ticker.NullLocator())
+    name_lines(ax)
+    save(figure, "sparse_decoding.svg")
+
+
+def sparse_training(data: str) -> None:
+    """Seconds of training as bars, with the accuracy at the end."""
+    found = numbers(f"sparse_{data}")
+    figure, ax = plt.subplots(figsize=(7, 0.8 + 0.34 * len(found)), layout="constrained")
+    for k, row in enumerate(found):
+        colour = COLOURS[1] if "sgd" in row["method"] else COLOURS[0]
+        ax.barh(k, row["seconds"], color=colour, height=0.68, alpha=1 if "exact" in row["method"] else 0.7)
+        text = f"{row['seconds']:g} s, accuracy {row['accuracy']:.2f}"
+        ax.annotate(text, (row["seconds"], k), xytext=(4, 0), textcoords="offset points", va="center", fontsize=9)
+    ax.set_yticks(range(len(found)), [row["method"] for row in found])
+    ax.invert_yaxis()
+    ax.grid(visible=False)
+    ax.tick_params(axis="y", length=0)
+    ax.set(xlabel="seconds of training (blue: L-BFGS, orange: SGD)", xlim=(0, 1.35 * max(r["seconds"] for r in found)))
+    save(figure, f"sparse_{data}.svg")
+
+
+#: Colours of the parts of a snake, head to tail: light enough for dark numbers.
+PARTS = mpl.colormaps["viridis"](np.linspace(0.35, 1, 10))
+
+
+def snakes() -> None:
+    """Two test grids as they are, and as the models without and with edges number them."""
+    found = numbers("snakes")
+    names = list(found["models"])
+    figure, axes = plt.subplots(2, 2 + len(names), figsize=(8.4, 4.4), layout="constrained")
+    for row, grid in zip(axes, found["grids"], strict=True):
+        seen, truth = np.array(grid["seen"]), np.array(grid["truth"])
+        row[0].imshow(seen.astype(np.uint8))
+        row[0].set_title("what is seen")
+        for ax, name in zip(row[1:], ["truth", *names], strict=True):
+            show_snake(ax, np.array(grid[name]), truth)
+            wrong = "" if name == "truth" else f"{found['models'][name]:.1f}% of test cells right"
+            ax.set_title(f"{name}\n{wrong}".strip(), fontsize=9)
+    for ax in axes.flat:
+        ax.set(xticks=[], yticks=[])
+        ax.grid(visible=False)
+        ax.spines[:].set_visible(False)
+    save(figure, "snakes.png")
+
+
+def show_snake(ax: Any, labels: Any, truth: Any) -> None:
+    """Numbered cells; wrong ones have a frame and a cross-hatch, so that colour is not all."""
+    colours = np.zeros((*labels.shape, 4))
+    colours[..., :] = (*mpl.colors.to_rgb(INK), 0.18)
+    colours[labels > 0] = PARTS[labels[labels > 0] - 1]
+    ax.imshow(colours)
+    for (r, c), v in np.ndenumerate(labels):
+        wrong = v != truth[r, c]
+        if v:
+            ax.text(c, r, str(v), ha="center", va="center", fontsize=8, color="black")
+        if wrong:
+            box = mpl.patches.Rectangle((c - 0.46, r - 0.46), 0.92, 0.92, fill=False, edgecolor=COLOURS[1], linewidth=2)
+            ax.add_patch(box)
+
+
+def speed() -> None:
+    """Crfkit beside other tools, for the front page: two tasks, each with an axis of its own that begins at zero."""
+    found = numbers("speed")
+    panels = [
+        ("Training: CoNLL-2000 chunking, one thread", "s of processor time per L-BFGS iteration", found["iteration"]),
+        ("CRF layer for torch on a CPU: 64 × 128 tokens, 32 labels", "ms forward and backward", found["torch_cpu"]),
+    ]
+    figure, axes = plt.subplots(1, 2, figsize=(9, 2.3), layout="constrained")
+    for ax, (title, across, rows) in zip(axes, panels, strict=True):
+        ours = rows["crfkit"]
+        for k, (name, value) in enumerate(sorted(rows.items(), key=lambda item: item[1])):
+            ax.barh(k, value, color=COLOURS[1] if name == "crfkit" else INK, height=0.62)
+            times = "" if name == "crfkit" else f"   {value / ours:.0f}x"
+            shown = f"{value:.2f}" if value < 1 else f"{value:.3g}"
+            ax.annotate(f"{shown}{times}", (value, k), xytext=(4, 0), textcoords="offset points", va="center")
+        ax.set_yticks(range(len(rows)), [name for name, _ in sorted(rows.items(), key=lambda item: item[1])])
+        ax.invert_yaxis()
+        ax.grid(visible=False)
+        ax.tick_params(axis="y", length=0)
+        ax.set_title(title, loc="left", fontsize=10)
+        ax.set(xlabel=across, xlim=(0, 1.25 * max(rows.values())))
+    save(figure, "images/speed.svg")
+
+
+def entities() -> None:
+    """The entities that the front page's lines find, each in a box with its label and probability."""
+    hues = dict(zip(["QTY", "UNIT", "STATE", "NAME", "PREP", "NOTE", "SIZE"], [*COLOURS, "#5f7d99"], strict=True))
+    parts, widest, y = [], 0.0, 8
+
+    def write(x: float, y: float, size: float, colour: str, text: str) -> None:
+        # the length is given, so that boxes fit whatever font there is
+        wide = f'textLength="{0.6 * size * len(text):.1f}" lengthAdjust="spacingAndGlyphs"'
+        parts.append(f'<text x="{x:.1f}" y="{y}" font-size="{size}" {wide} fill="{colour}">{text}</text>')
+
+    for text, spans in numbers("entities"):
+        x, at = 4.0, 0
+        for a, b, label, p in [*spans, [len(text), len(text), "", 0]]:
+            if between := text[at:a].strip():
+                write(x - 5, y + 20, 17, INK, between)
+                x += 10.2 * len(between) + 2
+            if label:
+                name = f"{label} {p:.2f}"
+                width = max(10.2 * (b - a), 6.6 * len(name)) + 16
+                box = f'x="{x:.1f}" y="{y}" width="{width:.1f}" height="42" rx="6"'
+                parts.append(f'<rect {box} fill="{hues[label]}"/>')
+                write(x + 8, y + 19, 17, "#fff", text[a:b])
+                write(x + 8, y + 35, 11, "#fff", name)
+                x += width + 8
+            at = b
+        widest, y = max(widest, x), y + 54
+    size = f'viewBox="0 0 {widest:.0f} {y}" width="{widest:.0f}" height="{y}"'
+    font = 'font-family="ui-monospace, Menlo, Consolas, monospace"'
+    title = "<title>Entities found in raw text, with their labels and probabilities</title>"
+    image = f'<svg xmlns="http://www.w3.org/2000/svg" {size} {font}>{title}{"".join(parts)}</svg>\n'
+    (DOCS / "images").mkdir(exist_ok=True)
+    (DOCS / "images" / "entities.svg").write_text(image, encoding="utf-8")
+
+
+def gallery() -> None:
+    """The pictures of docs/plotting.md, by its own lines."""
+    page = (DOCS / "plotting.md").read_text(encoding="utf-8")
+    names: dict[str, Any] = {}
+    with contextlib.chdir(DOCS / "images"), mpl.rc_context({"svg.hashsalt": "crfkit", "savefig.facecolor": "none"}):
+        for block in re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL):
+            exec(block, names)
+    plt.close("all")
+
+
+FIGURES: dict[str, Callable[[], None]] = {
+    "active.conll2000": lambda: active("conll2000"),
+    "active.snips_slots": lambda: active("snips_slots"),
+    "backward": backward,
+    "entities": entities,
+    "entropy_cost": entropy_cost,
+    "gallery": gallery,
+    "label_bias": label_bias,
+    "ocr_letters": ocr_letters,
+    "snakes": snakes,
+    "sparse_decoding": sparse_decoding,
+    **{f"sparse_{x}": lambda x=x: sparse_training(x) for x in ("synthetic", "nettalk", "stress", "latvian", "brown")},  # type: ignore[misc]
+    "speed": speed,
+    "treewidth": treewidth,
+}
+
+
+def draw(name: str) -> None:
+    """One figure."""
+    with mpl.rc_context(STYLE):
+        FIGURES[name]()
+
+
+if __name__ == "__main__":
+    mpl.use("Agg")
+    for chosen in sys.argv[1:] or FIGURES:
+        draw(chosen)

@@ -1,0 +1,514 @@
+"""Pictures of models and results (needs ``crfkit[plot]``).
+
+Every function draws on the axes it is given (``ax=``) or on new ones, and returns them: set titles and limits there,
+and save with ``ax.figure.savefig("name.svg")``. New figures have no background, and colours that can be told apart on
+light and on dark pages and by colour-blind readers. In given axes, text has the colour of their labels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crfkit import metrics
+from crfkit.active import LearningCurve
+from crfkit.calibration import CalibrationCurve
+from crfkit.estimators.chained import ChainEstimator
+from crfkit.model import ChainModel, Explanation
+from crfkit.model.explaining import Decision, contribution_name, token_text
+from crfkit.training import Progress
+
+__all__ = ["beams", "calibration_curve", "confusion", "explanation", "learning_curve", "marginals", "transitions"]
+
+Axes = Any  # matplotlib is an extra
+
+#: Contrast of at least 3 to white and to dark pages; neighbours differ for colour-blind readers too.
+COLOURS = ("#2b7bba", "#d9661f", "#1a9873", "#b0609f", "#a98600", "#8a6d5c")
+INK = "#757d87"
+#: Of figures without a background, for light and dark pages.
+STYLE: dict[str, Any] = {
+    "figure.facecolor": "none",
+    "savefig.facecolor": "none",
+    "axes.facecolor": "none",
+    "legend.frameon": False,
+    "text.color": INK,
+    "axes.edgecolor": INK,
+    "axes.labelcolor": INK,
+    "axes.titlecolor": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "grid.color": INK,
+    "grid.alpha": 0.25,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlesize": "medium",
+    "lines.linewidth": 1.8,
+    "font.size": 10,
+    "svg.hashsalt": "crfkit",  # the same picture is the same file
+}
+
+
+def new_axes(ax: Axes | None, size: tuple[float, float]) -> Axes:
+    """Given axes, or those of a new figure of that size, in inches."""
+    if ax is not None:
+        return ax
+    try:
+        import matplotlib as mpl
+        from matplotlib import pyplot as plt
+    except ImportError:
+        raise ImportError("crfkit.plotting needs matplotlib: pip install 'crfkit[plot]'") from None
+    with mpl.rc_context({**STYLE, "axes.prop_cycle": mpl.cycler(color=COLOURS)}):
+        return plt.subplots(figsize=size, layout="constrained")[1]
+
+
+def name_lines(ax: Axes, size: float = 9, distance: float = 7) -> None:
+    """Writes the name of every line beside its last point, moved up or down where they would overlap.
+
+    A line that ends well before the others is named above its end, or below it if most others are above.
+    """
+    lines = [line for line in ax.get_lines() if not line.get_label().startswith("_")]
+    ax.figure.canvas.draw()  # limits and sizes are known from here on
+    points = []
+    for line in lines:
+        xy = np.column_stack([line.get_xdata(), line.get_ydata()]).astype(float)
+        points.append(ax.transData.transform(xy[np.isfinite(xy).all(axis=1)]) * 72 / ax.figure.dpi)
+    ends = np.array([xy[-1] for xy in points])
+    (left, bottom), (right, top) = (ax.transAxes.transform((k, k)) * 72 / ax.figure.dpi for k in (0, 1))
+    early = ends[:, 0] < ends[:, 0].max() - 0.15 * (right - left)
+    shift = np.full((len(lines), 2), float(distance))
+    late = np.flatnonzero(~early)
+    late = late[np.argsort(ends[late, 1], kind="stable")]
+    height = np.clip(ends[late, 1], bottom, top)
+    shift[late, 1] = _spread(height, 1.25 * size, bottom, top) - ends[late, 1]
+    for k, line in enumerate(lines):
+        how = {"ha": "left", "va": "center"}
+        if early[k]:
+            x, y = ends[k]
+            others = [np.interp(x, *xy.T) for j, xy in enumerate(points) if j != k]
+            above = y >= np.median(others)
+            how = {"ha": "center", "va": "bottom"} if above else {"ha": "left", "va": "top"}
+            shift[k] = (0, 5) if above else (0, -5)
+        place = ax.transData.inverted().transform(ends[k] * ax.figure.dpi / 72)
+        ax.annotate(
+            line.get_label(),
+            place,
+            xytext=shift[k],
+            textcoords="offset points",
+            color=line.get_color(),
+            fontsize=size,
+            annotation_clip=False,
+            **how,
+        )
+
+
+def _spread(heights: NDArray[np.float64], gap: float, bottom: float, top: float) -> NDArray[np.float64]:
+    """Ascending heights moved as little as possible (by least squares) so that neighbours are ``gap`` apart."""
+    steps = gap * np.arange(len(heights))
+    blocks: list[list[float]] = []  # sums and counts of what has run together
+    for x in heights - steps:
+        blocks.append([x, 1])
+        while len(blocks) > 1 and blocks[-2][0] / blocks[-2][1] >= blocks[-1][0] / blocks[-1][1]:
+            last = blocks.pop()
+            blocks[-1] = [a + b for a, b in zip(blocks[-1], last, strict=True)]
+    level = np.concatenate([np.full(int(n), total / n) for total, n in blocks])
+    moved: NDArray[np.float64] = np.clip(level, bottom, max(bottom, top - steps[-1])) + steps
+    return moved
+
+
+def _ink(ax: Axes) -> Any:
+    return ax.xaxis.label.get_color()
+
+
+def _colours(strength: NDArray[np.float64], sign: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
+    """Colours of cells: the stronger (0 to 1), the less of the page shows through; positive ones have another colour.
+
+    Half-transparent cells are left out: on them, no text could be read on light and on dark pages.
+    """
+    from matplotlib.colors import to_rgb
+
+    rgba = np.empty((*strength.shape, 4))
+    rgba[..., :3] = to_rgb(COLOURS[0])
+    if sign is not None:
+        rgba[sign > 0, :3] = to_rgb(COLOURS[1])
+    rgba[..., 3] = np.where(strength < 0.25, strength, 0.7 + 0.4 * (strength - 0.25))
+    return rgba
+
+
+def _grid(ax: Axes, cells: NDArray[np.float64], texts: Sequence[Sequence[str]], rows: Any, columns: Any) -> None:
+    """Coloured cells with text in them, named at both sides."""
+    ax.imshow(cells, aspect="auto", interpolation="nearest")
+    ax.set_xticks(range(len(columns)), [str(x) for x in columns])
+    ax.set_yticks(range(len(rows)), [str(x) for x in rows])
+    if sum(len(str(x)) + 2 for x in columns) > 11 * ax.get_position().width * ax.figure.get_figwidth():
+        ax.tick_params(axis="x", rotation=90)
+    ax.grid(visible=False)
+    ax.tick_params(length=0)
+    ax.spines[:].set_visible(False)
+    room = 72 * ax.get_position().width * ax.figure.get_figwidth() / max(1, len(columns))
+    widest = max((len(t) for row in texts for t in row), default=1)
+    size = min(9.0, 1.5 * room / max(1, widest))
+    if size < 5:  # nobody could read them
+        return
+    for i, row in enumerate(texts):
+        for j, text in enumerate(row):
+            colour = "white" if cells[i, j, 3] > 0.5 else _ink(ax)
+            ax.text(j, i, text, ha="center", va="center", fontsize=size, color=colour)
+
+
+def _chosen(labels: Sequence[Any], some: Sequence[Any] | None, where: str) -> list[int]:
+    if some is None:
+        return list(range(len(labels)))
+    for label in some:
+        if label not in labels:
+            raise ValueError(f"'labels' of plotting.{where}: there is no label {label!r}")
+    return [list(labels).index(label) for label in some]
+
+
+def transitions(model: Any, *, labels: Sequence[Any] | None = None, ax: Axes | None = None) -> Axes:
+    """Heat map of a model's transition weights: rows are the label before, columns the label after.
+
+    Orange pairs are likelier than their labels' other evidence says, blue ones less likely; x marks pairs that
+    constraints forbid.
+
+    Parameters
+    ----------
+    model : CRF, HMM, MEMM or ChainModel
+        Fitted.
+    labels : sequence, optional
+        Only these, in this order.
+    ax : Axes, optional
+
+    Returns
+    -------
+    Axes
+
+    Examples
+    --------
+    >>> from crfkit import CRF, plotting
+    >>> crf = CRF().fit([["a", "b"], ["b", "a"]], [["A", "B"], ["B", "A"]])
+    >>> plotting.transitions(crf).get_ylabel()
+    'from'
+    """
+    model = _model(model, "transitions")
+    chosen = _chosen(model.labels, labels, "transitions")
+    table = model.transition_table()[np.ix_(chosen, chosen)]
+    names = [model.labels[k] for k in chosen]
+    weights = np.where(np.isfinite(table), table, 0.0)
+    strength = np.abs(weights) / (np.abs(weights).max() or 1.0)
+    side = 2 + 0.42 * len(names)
+    ax = new_axes(ax, (side + 0.6, side))
+    texts = [["x" if np.isinf(w) else f"{w:+.1f}" if abs(w) >= 0.05 else "" for w in row] for row in table.tolist()]
+    _grid(ax, _colours(strength, weights), texts, names, names)
+    ax.set(xlabel="to", ylabel="from")
+    return ax
+
+
+def confusion(y_true: Any, y_pred: Any, *, labels: Sequence[Any] | None = None, ax: Axes | None = None) -> Axes:
+    """Confusion matrix: how often each true label (row) got each predicted label (column).
+
+    Colours are fractions of the row, numbers are tokens; empty cells are 0.
+
+    Parameters
+    ----------
+    y_true, y_pred : lists of lists of labels
+    labels : sequence, optional
+        Only these, in this order.
+    ax : Axes, optional
+
+    Returns
+    -------
+    Axes
+
+    Examples
+    --------
+    >>> from crfkit import plotting
+    >>> plotting.confusion([["A", "B", "B"]], [["A", "A", "B"]]).get_xlabel()
+    'predicted label'
+    """
+    every, counts = metrics.confusion(y_true, y_pred)
+    chosen = _chosen(every, labels, "confusion")
+    names, n = [every[k] for k in chosen], counts[np.ix_(chosen, chosen)]
+    share = n / np.maximum(1, counts[chosen].sum(axis=1, keepdims=True))
+    side = 2 + 0.42 * len(names)
+    ax = new_axes(ax, (side + 0.6, side))
+    _grid(ax, _colours(share), [[str(x) if x else "" for x in row] for row in n.tolist()], names, names)
+    ax.set(xlabel="predicted label", ylabel="true label")
+    return ax
+
+
+def explanation(decision: Decision, *, top: int = 8, ax: Axes | None = None) -> Axes:
+    """Why a token has its label: what each attribute and transition adds to its log-odds over the runner-up.
+
+    Parameters
+    ----------
+    decision : Decision
+        Of one token: ``crf.explain(x)[t]``.
+    top : int
+        Bars; the rest is summed up in one more.
+    ax : Axes, optional
+
+    Returns
+    -------
+    Axes
+
+    Examples
+    --------
+    >>> from crfkit import CRF, plotting
+    >>> crf = CRF().fit([["a", "b"], ["b", "a"]], [["A", "B"], ["B", "A"]])
+    >>> plotting.explanation(crf.explain(["a", "b"])[0]).get_title(loc="left").split(" rather")[0]
+    'a is A (0.88)'
+    """
+    if isinstance(decision, Explanation) or not isinstance(decision, Decision):
+        raise TypeError(
+            f"'decision' of plotting.explanation must be that of one token, crf.explain(x)[t], "
+            f"got {type(decision).__name__}"
+        )
+    bars = [(contribution_name(c), c.amount) for c in decision.contributions if np.isfinite(c.amount)]
+    if len(bars) > top + 1:
+        bars = [*bars[:top], (f"{len(bars) - top} more", sum(amount for _, amount in bars[top:]))]
+    ax = new_axes(ax, (7, 1.1 + 0.3 * max(1, len(bars))))
+    amounts = [amount for _, amount in bars]
+    colours = [COLOURS[1] if amount > 0 else COLOURS[0] for amount in amounts]
+    ax.barh(range(len(bars)), amounts, color=colours, height=0.7)
+    ax.set_yticks(range(len(bars)), [name for name, _ in bars])
+    ax.invert_yaxis()
+    ax.axvline(0, color=_ink(ax), linewidth=0.8)
+    ax.grid(visible=False, axis="y")
+    ax.tick_params(axis="y", length=0)
+    ax.spines["left"].set_visible(False)
+    for k, amount in enumerate(amounts):
+        side = 1 if amount >= 0 else -1
+        ax.annotate(
+            f"{amount:+.2f}",
+            (amount, k),
+            xytext=(3 * side, 0),
+            textcoords="offset points",
+            va="center",
+            ha="left" if side > 0 else "right",
+            fontsize=8,
+            color=_ink(ax),
+        )
+    ax.margins(x=0.12)
+    title = f"{token_text(decision.token)} is {decision.label} ({decision.probability:.2f})"
+    if decision.runner_up is None:
+        title += ": no other label is allowed here"
+    else:
+        title += f" rather than {decision.runner_up} ({decision.runner_up_probability:.2f})"
+        ax.set_xlabel(
+            f"for {decision.runner_up}  ←  log-odds, {decision.log_odds:+.2f} in all  →  for {decision.label}"
+        )
+    ax.set_title(title, loc="left")
+    return ax
+
+
+def marginals(crf: Any, x: Any, *, labels: Sequence[Any] | None = None, ax: Axes | None = None) -> Axes:
+    """Probabilities of all labels along a sentence; the best labelling is framed.
+
+    Parameters
+    ----------
+    crf : CRF, HMM, MEMM or NeuralCRF
+        Fitted.
+    x : sequence of tokens
+    labels : sequence, optional
+        Only these, in this order; by default all that reach a probability of 0.01 somewhere.
+    ax : Axes, optional
+
+    Returns
+    -------
+    Axes
+
+    Examples
+    --------
+    >>> from crfkit import CRF, plotting
+    >>> crf = CRF().fit([["a", "b"], ["b", "a"]], [["A", "B"], ["B", "A"]])
+    >>> [text.get_text() for text in plotting.marginals(crf, ["a", "b", "b"]).get_xticklabels()]
+    ['a', 'b', 'b']
+    """
+    if not hasattr(crf, "predict_marginals") or not hasattr(crf, "classes_"):
+        raise TypeError(f"plotting.marginals takes a fitted CRF, HMM, MEMM or NeuralCRF, got {type(crf).__name__}")
+    p, best = np.asarray(crf.predict_marginals([x])[0], np.float64), crf.predict([x])[0]
+    every = crf.classes_.tolist()
+    seen = [k for k in range(len(every)) if (len(p) and (p[:, k] >= 0.01).any()) or every[k] in best]
+    chosen = seen if labels is None else _chosen(every, labels, "marginals")
+    names = [every[k] for k in chosen]
+    shown = p[:, chosen].T
+    ax = new_axes(ax, (1.6 + 0.62 * len(p), 1.1 + 0.32 * len(names)))
+    texts = [[f"{v:.2f}".lstrip("0") if v >= 0.005 else "" for v in row] for row in shown.tolist()]
+    _grid(ax, _colours(shown), texts, names, [token_text(token) for token in x])
+    from matplotlib.patches import Rectangle
+
+    for t, label in enumerate(best):
+        if label in names:
+            frame = Rectangle((t - 0.5, names.index(label) - 0.5), 1, 1, fill=False, edgecolor=COLOURS[1], linewidth=2)
+            ax.add_patch(frame)
+    return ax
+
+
+def calibration_curve(curves: CalibrationCurve | Mapping[str, CalibrationCurve], *, ax: Axes | None = None) -> Axes:
+    """Reliability diagram: how often predictions of each probability are right; the diagonal is perfect.
+
+    The area of a dot is the number of predictions in its bin.
+
+    Parameters
+    ----------
+    curves : CalibrationCurve, or mapping of names to them
+        Of :func:`crfkit.calibration.calibration_curve`.
+    ax : Axes, optional
+
+    Returns
+    -------
+    Axes
+
+    Examples
+    --------
+    >>> from crfkit import CRF, calibration, plotting
+    >>> X, y = [["a", "b"], ["b", "a"]], [["A", "B"], ["B", "A"]]
+    >>> curve = calibration.calibration_curve(CRF().fit(X, y), X, y, unit="tokens")
+    >>> plotting.calibration_curve({"CRF": curve}).get_ylabel()
+    'fraction right'
+    """
+    named = curves if isinstance(curves, Mapping) else {"": curves}
+    for name, curve in named.items():
+        if not isinstance(curve, CalibrationCurve):
+            raise TypeError(f"'curves' of plotting.calibration_curve: {name!r} is a {type(curve).__name__}")
+    if not named:
+        raise ValueError("'curves' of plotting.calibration_curve must hold a curve at least, got none")
+    ax = new_axes(ax, (6.8, 4.2))
+    ax.plot([0, 1], [0, 1], color=_ink(ax), linewidth=1, linestyle=(0, (4, 3)))
+    for k, (name, curve) in enumerate(named.items()):
+        used = curve.counts > 0
+        x, y, n = curve.confidence[used], curve.accuracy[used], curve.counts[used]
+        colour = COLOURS[k % len(COLOURS)]
+        text = f"{name}: ECE {curve.ece:.3f}".removeprefix(": ")
+        ax.plot(x, y, color=colour, label=text)
+        ax.scatter(x, y, s=12 + 300 * n / n.sum(), color=colour, alpha=0.6, linewidths=0, clip_on=False)
+    ax.set(xlim=(0, 1), ylim=(0, 1), xlabel="probability", ylabel="fraction right")
+    name_lines(ax, distance=14)
+    return ax
+
+
+def learning_curve(
+    curves: Mapping[str, Sequence[LearningCurve]],
+    *,
+    by: str = "tokens",
+    target: float | None = None,
+    highlight: Iterable[str] | None = None,
+    ax: Axes | None = None,
+) -> Axes:
+    """Score over labelled data: for each name the mean of its runs, and their range.
+
+    Parameters
+    ----------
+    curves : mapping of str to sequences of LearningCurve
+        Of :func:`crfkit.active.simulate`, the same rounds with different seeds.
+    by : {"tokens", "sequences"}
+        What was labelled.
+    target : float, optional
+        A score to mark, as a fraction: 0.8 is drawn at 80.
+    highlight : iterable of str, optional
+        Names to draw in colour and to name; the others are grey lines behind them. By default all, up to six.
+    ax : Axes, optional
+
+    Returns
+    -------
+    Axes
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from crfkit import plotting
+    >>> from crfkit.active import LearningCurve
+    >>> run = LearningCurve(np.array([10, 20]), np.array([50, 110]), np.array([0.6, 0.7]), [])
+    >>> ax = plotting.learning_curve({"entropy": [run]}, target=0.65)
+    >>> ax.get_xlabel(), ax.get_lines()[0].get_ydata().tolist()
+    ('labelled tokens', [60.0, 70.0])
+    """
+    if by not in ("tokens", "sequences"):
+        raise ValueError(f"'by' must be 'tokens' or 'sequences', got {by!r}")
+    if not curves:
+        raise ValueError("'curves' must hold a name and its curves at least, got none")
+    for name, runs in curves.items():
+        if isinstance(runs, LearningCurve) or not len(runs):
+            raise ValueError(f"'curves' must hold a list of curves for each name, got {runs!r} for {name!r}")
+    if target is not None and not 0 <= target <= 1:
+        raise ValueError(f"'target' must be a fraction between 0 and 1, got {target}")
+    bright = list(curves)[: len(COLOURS)] if highlight is None else list(highlight)
+    if missing := [name for name in bright if name not in curves]:
+        raise ValueError(f"'highlight' must hold names of 'curves', got {missing[0]!r}")
+    ax = new_axes(ax, (7, 4.2))
+    for name in sorted(curves, key=lambda name: name in bright):
+        runs = curves[name]
+        n = min(len(run.f1) for run in runs)
+        x = np.mean([getattr(run, by)[:n] for run in runs], axis=0)
+        values = 100 * np.array([run.f1[:n] for run in runs])
+        if name not in bright:
+            ax.plot(x, values.mean(0), color=_ink(ax), linewidth=0.8, alpha=0.45)
+            continue
+        colour = COLOURS[bright.index(name) % len(COLOURS)]
+        ax.plot(x, values.mean(0), color=colour, label=name)
+        if len(runs) > 1:
+            ax.fill_between(x, values.min(0), values.max(0), color=colour, alpha=0.15, linewidth=0)
+    if target is not None:
+        ax.axhline(100 * target, color=_ink(ax), linestyle=(0, (4, 3)), linewidth=1)
+        place = (0.0, 100 * target)
+        ax.annotate(
+            f"{100 * target:.4g}",
+            place,
+            xycoords=ax.get_yaxis_transform(),
+            xytext=(4, -3),
+            textcoords="offset points",
+            color=_ink(ax),
+            va="top",
+        )
+    ax.set(xlabel=f"labelled {by}", ylabel="F1, %", xlim=(0, None))
+    name_lines(ax)
+    return ax
+
+
+def beams(history: Iterable[Progress], *, ax: Axes | None = None) -> Axes:
+    """Labels in the beams over the iterations of training: the mean of all tokens, and the largest.
+
+    Parameters
+    ----------
+    history : iterable of Progress
+        What ``callback`` of an estimator was given, iteration by iteration.
+    ax : Axes, optional
+
+    Returns
+    -------
+    Axes
+
+    Examples
+    --------
+    >>> from crfkit import CRF, plotting
+    >>> from crfkit.data import load_corpus
+    >>> X, y = load_corpus("ingredients", "train")
+    >>> history = []
+    >>> crf = CRF(beam="fixed:3", max_iter=12, callback=lambda progress, w: history.append(progress)).fit(X, y)
+    >>> ax = plotting.beams(history)
+    >>> ax.get_ylabel(), ax.get_ylim()[0]
+    ('labels in the beam', 0.0)
+    """
+    found = [(p.iteration, p.beams) for p in history]
+    if not found or any(report is None for _, report in found):
+        raise ValueError("'history' of plotting.beams must be that of training with a beam, got none or one without")
+    ax = new_axes(ax, (6.4, 3.4))
+    steps = [k for k, _ in found]
+    for name, colour, attribute in (("largest", COLOURS[1], "largest"), ("average", COLOURS[0], "average")):
+        sizes = [getattr(report, attribute) for _, report in found]
+        ax.plot(steps, sizes, color=colour, label=name, drawstyle="steps-post")
+    ax.set(xlabel="iteration", ylabel="labels in the beam", ylim=(0, None), xlim=(0, None))
+    name_lines(ax)
+    return ax
+
+
+def _model(model: Any, where: str) -> ChainModel:
+    found = getattr(model, "model_", None) if isinstance(model, ChainEstimator) else model
+    if not isinstance(found, ChainModel):
+        raise TypeError(f"plotting.{where} takes a fitted CRF, HMM or MEMM, or its model_, got {type(model).__name__}")
+    return found
