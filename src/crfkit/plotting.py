@@ -460,10 +460,9 @@ def learning_curve(
             f"{100 * target:.4g}",
             place,
             xycoords=ax.get_yaxis_transform(),
-            xytext=(4, -3),
+            xytext=(4, 3),
             textcoords="offset points",
             color=_ink(ax),
-            va="top",
         )
     ax.set(xlabel=f"labelled {by}", ylabel="F1, %", xlim=(0, None))
     name_lines(ax)
