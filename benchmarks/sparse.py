@@ -109,12 +109,12 @@ def latvian() -> dict[str, Any]:
 def every_label(p: Potentials) -> Any:
     """Exact Viterbi with all labels at each step: where something is forbidden after each of them, none is left out.
 
-    What is forbidden is the least likely of all that may follow.
+    What is forbidden is a label of its own that no path takes.
     """
     x = p.lattice
-    pairwise = x.pairwise[0].copy()
-    np.put_along_axis(pairwise, pairwise.argmin(axis=1, keepdims=True), -np.inf, axis=1)
-    return chain.decode(Potentials(x.unary, pairwise, offsets=x.offsets), THREADS)
+    unary = np.pad(x.unary, ((0, 0), (0, 1)), constant_values=-1e30)
+    pairwise = np.pad(x.pairwise[0], ((0, 1), (0, 1)), constant_values=-np.inf)
+    return chain.decode(Potentials(unary, pairwise, offsets=x.offsets), THREADS)
 
 
 def decoding(p: Potentials, beams: tuple[MinDivergence, ...]) -> dict[str, Any]:

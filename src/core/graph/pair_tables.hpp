@@ -9,6 +9,12 @@
 
 namespace crfkit::CRFKIT_ISA {
 
+template <int N>
+CRFKIT_INLINE double pairwise_sum(const double* x) {
+  if constexpr (N == 1) return *x;
+  else return pairwise_sum<N / 2>(x) + pairwise_sum<N / 2>(x + N / 2);
+}
+
 // The sum of x(i) for i < n.
 template <int N, class X>
 CRFKIT_INLINE double lane_sum(i64 n, X x) {
@@ -17,9 +23,7 @@ CRFKIT_INLINE double lane_sum(i64 n, X x) {
   for (; i + N <= n; i += N)
     for (int k = 0; k < N; ++k) lanes[k] += x(i + k);
   for (; i < n; ++i) lanes[0] += x(i);
-  for (int step = 1; step < N; step *= 2)
-    for (int k = 0; k < N; k += 2 * step) lanes[k] += lanes[k + step];
-  return lanes[0];
+  return pairwise_sum<N>(lanes);
 }
 
 inline void up_rows(const double* theta, const double* v, i64 n, i64 m, double* out) {

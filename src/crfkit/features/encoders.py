@@ -240,7 +240,7 @@ class ItemEncoder:
     def encode(self, X: Any, grow: bool, n_jobs: int | None) -> Dataset:
         """Attributes of items."""
         items = self.read(X)
-        if grow and self.text is None and not isinstance(X, Iterator):
+        if grow and self.text is None and not isinstance(X, (Iterator, Items, Columns)):
             self.text = any(isinstance(x, str) for x in X)
         numbers = self._names.translate(items.names, grow)
         attr = numbers[items.attr] if len(numbers) else items.attr
