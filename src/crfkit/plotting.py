@@ -261,7 +261,7 @@ def explanation(decision: Decision, *, top: int = 8, ax: Axes | None = None) -> 
     >>> from crfkit import CRF, plotting
     >>> crf = CRF().fit([["a", "b"], ["b", "a"]], [["A", "B"], ["B", "A"]])
     >>> plotting.explanation(crf.explain(["a", "b"])[0]).get_title(loc="left").split(" rather")[0]
-    'a is A (0.88)'
+    'a is A (0.78)'
     """
     if isinstance(decision, Explanation) or not isinstance(decision, Decision):
         raise TypeError(
@@ -490,7 +490,7 @@ def beams(history: Iterable[Progress], *, ax: Axes | None = None) -> Axes:
     >>> history = []
     >>> crf = CRF(beam="fixed:3", max_iter=12, callback=lambda progress, w: history.append(progress)).fit(X, y)
     >>> ax = plotting.beams(history)
-    >>> ax.get_ylabel(), ax.get_ylim()[0]
+    >>> ax.get_ylabel(), float(ax.get_ylim()[0])
     ('labels in the beam', 0.0)
     """
     found = [(p.iteration, p.beams) for p in history]
