@@ -17,6 +17,7 @@ from typing import Any
 
 import matplotlib as mpl
 import numpy as np
+from cycler import cycler
 from matplotlib import pyplot as plt
 
 from crfkit import plotting
@@ -25,7 +26,7 @@ from crfkit.plotting import COLOURS, INK, name_lines
 
 NUMBERS = Path(__file__).parent / "numbers"
 DOCS = Path(__file__).parents[1] / "docs"
-STYLE = {**plotting.STYLE, "axes.prop_cycle": mpl.cycler(color=COLOURS)}
+STYLE: Any = {**plotting.STYLE, "axes.prop_cycle": cycler(color=COLOURS)}
 
 
 def numbers(name: str) -> Any:
@@ -222,8 +223,8 @@ def speed() -> None:
     """Crfkit beside other tools, for the front page: two tasks, each with an axis of its own that begins at zero."""
     found = numbers("speed")
     panels = [
-        ("Training: CoNLL-2000 chunking, one thread", "s of processor time per L-BFGS iteration", found["iteration"]),
-        ("CRF layer for torch on a CPU: 64 × 128 tokens, 32 labels", "ms forward and backward", found["torch_cpu"]),
+        ("Training on CoNLL-2000, one thread", "s of processor time per L-BFGS iteration", found["iteration"]),
+        ("torch layer on a CPU, 64 × 128 tokens, 32 labels", "ms forward and backward", found["torch_cpu"]),
     ]
     figure, axes = plt.subplots(1, 2, figsize=(9, 2.3), layout="constrained")
     for ax, (title, across, rows) in zip(axes, panels, strict=True):

@@ -59,10 +59,12 @@ def new_axes(ax: Axes | None, size: tuple[float, float]) -> Axes:
         return ax
     try:
         import matplotlib as mpl
+        from cycler import cycler
         from matplotlib import pyplot as plt
     except ImportError:
         raise ImportError("crfkit.plotting needs matplotlib: pip install 'crfkit[plot]'") from None
-    with mpl.rc_context({**STYLE, "axes.prop_cycle": mpl.cycler(color=COLOURS)}):
+    style: Any = {**STYLE, "axes.prop_cycle": cycler(color=COLOURS)}
+    with mpl.rc_context(style):
         return plt.subplots(figsize=size, layout="constrained")[1]
 
 
@@ -261,7 +263,7 @@ def explanation(decision: Decision, *, top: int = 8, ax: Axes | None = None) -> 
     >>> from crfkit import CRF, plotting
     >>> crf = CRF().fit([["a", "b"], ["b", "a"]], [["A", "B"], ["B", "A"]])
     >>> plotting.explanation(crf.explain(["a", "b"])[0]).get_title(loc="left").split(" rather")[0]
-    'a is A (0.88)'
+    'a is A (0.78)'
     """
     if isinstance(decision, Explanation) or not isinstance(decision, Decision):
         raise TypeError(
@@ -460,10 +462,9 @@ def learning_curve(
             f"{100 * target:.4g}",
             place,
             xycoords=ax.get_yaxis_transform(),
-            xytext=(4, -3),
+            xytext=(4, 3),
             textcoords="offset points",
             color=_ink(ax),
-            va="top",
         )
     ax.set(xlabel=f"labelled {by}", ylabel="F1, %", xlim=(0, None))
     name_lines(ax)
@@ -491,7 +492,7 @@ def beams(history: Iterable[Progress], *, ax: Axes | None = None) -> Axes:
     >>> history = []
     >>> crf = CRF(beam="fixed:3", max_iter=12, callback=lambda progress, w: history.append(progress)).fit(X, y)
     >>> ax = plotting.beams(history)
-    >>> ax.get_ylabel(), ax.get_ylim()[0]
+    >>> ax.get_ylabel(), float(ax.get_ylim()[0])
     ('labels in the beam', 0.0)
     """
     found = [(p.iteration, p.beams) for p in history]
