@@ -305,3 +305,13 @@ def test_damaged_text_models(tmp_path: Path) -> None:
     a.write_bytes(b"nothing of the kind, at all")
     with pytest.raises(crfkit.ModelError, match="not a model of"):
         read_foreign_model(a)
+
+
+def test_conversion_keeps_the_kind(tmp_path: Path) -> None:
+    memm = crfkit.MEMM().fit([["a", "b"]] * 3, [["A", "B"]] * 3)
+    memm.save(tmp_path / "m")
+    convert_model(tmp_path / "m", tmp_path / "n")
+    assert isinstance(crfkit.load(tmp_path / "n"), crfkit.MEMM)
+    with pytest.raises(ValueError, match="is a MEMM"):
+        convert_model(tmp_path / "m", tmp_path / "o", to="crfsuite")
+    assert not (tmp_path / "o").exists()

@@ -109,11 +109,18 @@ def convert_model(
     ...     model_format(path + ".crfsuite")
     'crfsuite'
     """
-    model = read_foreign_model(source, format)
-    if to == "crfkit":
-        write_model(model, target, "crf")
-    elif to == "crfsuite":
-        write_suite_model(model, target)
-    else:
+    if to not in ("crfkit", "crfsuite"):
         raise ValueError(f"'to' must be 'crfkit' or 'crfsuite', got {to!r}")
+    kind = "crf"
+    if (format or model_format(source)) == "crfkit":
+        model, header = read_model(source)
+        kind = header["estimator"]
+        if kind == "memm" and to == "crfsuite":
+            raise ValueError(f"{os.fspath(source)} is a MEMM, which CRFsuite's files have no place for")
+    else:
+        model = read_foreign_model(source, format)
+    if to == "crfkit":
+        write_model(model, target, kind)
+    else:
+        write_suite_model(model, target)
     return model

@@ -85,7 +85,7 @@ def _check(options: Options) -> int | None:
     if options.me:
         raise Failure("--me is not available: give the features as columns, and patterns with -p")
     if options.algo != "l-bfgs":
-        say(f"warning: l-bfgs is used, which minimises what {options.algo} does")
+        say(f"warning: l-bfgs is used in place of {options.algo}")
     for name in ("rstate", "sstate"):
         if getattr(options, name) is not None:
             say(f"warning: --{name} is not used")
