@@ -80,7 +80,33 @@ def skip_member(app: Sphinx, what: str, name: str, member: Any, skip: bool, opti
     return True if module and module.split(".")[0] not in ("crfkit", "builtins") else None
 
 
+def split_attributes(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    """Writes ``a, b_ : type`` below Attributes as one entry per name, whose last underscore is no reference."""
+    inside = False
+    out: list[str] = []
+    for k, line in enumerate(lines):
+        if set(line) == {"-"} and k:
+            inside = lines[k - 1] == "Attributes"
+        if inside and line and not line[0].isspace() and set(line) != {"-"} and line != "Attributes":
+            names, colon, kind = line.partition(" : ")
+            entries = [x.strip() for x in names.split(",")]
+            text = []
+            for later in lines[k + 1 :]:
+                if later and not later[0].isspace():
+                    break
+                text.append(later)
+            for n, entry in enumerate(entries):
+                shown = entry[:-1] + "\\_" if entry.endswith("_") else entry
+                out.append(shown + colon + kind)
+                if n < len(entries) - 1:
+                    out += text
+        else:
+            out.append(line)
+    lines[:] = out
+
+
 def setup(app: Sphinx) -> None:
     """Registers what is above."""
+    app.connect("autodoc-process-docstring", split_attributes, priority=400)  # before napoleon
     app.add_html_math_renderer("mathml", (visit_inline, None), (visit_block, None))
     app.connect("autodoc-skip-member", skip_member)

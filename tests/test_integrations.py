@@ -215,3 +215,24 @@ def test_labels_are_not_learned_from() -> None:
         from_table(rows, ["w", "t"], label="t", by="s")
     with pytest.raises(ValueError, match="'columns' of from_lists must not hold the column of the labels, 'tags'"):
         from_lists({"tokens": [["a"]], "tags": [["A"]]}, ["tokens", "tags"], label="tags")
+
+
+def test_cells_without_anything_in_them() -> None:
+    """As csv.DictReader gives them: empty strings."""
+    table = {"n": [1, 1], "word": ["a", "b"], "tag": ["A", " "]}
+    with pytest.raises(ValueError, match="column 'tag', row 1: there is no value"):
+        from_table(table, "word", label="tag", by="n")
+    with pytest.raises(ValueError, match="column 'word', row 0: there is no value"):
+        from_table({**table, "word": ["", "b"], "tag": ["A", "A"]}, "word", label="tag", by="n")
+
+
+def test_what_is_no_table() -> None:
+    with pytest.raises(ValueError, match="must be a data frame, an Arrow table or a dict of columns, got list"):
+        from_table([{"n": 1, "word": "a"}], "word", by="n")
+
+
+@pytest.mark.parametrize(("write", "package"), [(to_table, "pandas"), (to_arrow, "pyarrow")])
+def test_the_extra_is_named(write: Any, package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ImportError, match=rf"needs {package}: pip install 'crfkit\[tables\]'"):
+        write([["a"]])

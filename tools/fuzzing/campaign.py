@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import json
 import mmap
 import os
@@ -112,6 +113,8 @@ class _Worker:
         campaign = self.campaign
         log = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(log, 2)
+        if faulthandler.is_enabled():
+            faulthandler.enable(log)  # not on the parent's own
         quiet()
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         signal.signal(signal.SIGINT, signal.SIG_DFL)

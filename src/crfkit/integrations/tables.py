@@ -5,7 +5,8 @@ Neither pandas nor pyarrow is imported unless a table of theirs is asked for.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from numbers import Real
 from typing import Any
 
@@ -22,7 +23,10 @@ def _names(table: Any) -> list[str]:
     """Names of the columns of a data frame, an Arrow table, a data set or a dict."""
     names = getattr(table, "column_names", getattr(table, "columns", None))
     if names is None:
-        names = table.keys() if hasattr(table, "keys") else []
+        if not hasattr(table, "keys"):
+            kind = type(table).__name__
+            raise ValueError(f"a table must be a data frame, an Arrow table or a dict of columns, got {kind}")
+        names = table.keys()
     return [str(name) for name in names]
 
 
@@ -37,9 +41,9 @@ def _column(table: Any, name: str) -> list[Any]:
 
 
 def _is_empty(value: Any) -> bool:
-    """Whether a cell holds nothing: None, NaN, or pandas' NA, which does not say whether it equals itself."""
+    """Whether a cell holds nothing: None, NaN, blanks, or pandas' NA, which does not say whether it equals itself."""
     try:
-        return value is None or bool(value != value)
+        return value is None or bool(value != value) or (isinstance(value, str) and not value.strip())
     except TypeError:
         return True
 
@@ -58,7 +62,7 @@ def _keys(values: list[Any], name: str, fill: bool) -> list[Any]:
     """Numbers of the sequences, row by row; empty cells get the value above them if ``fill``."""
     out: list[Any] = []
     for i, value in enumerate(values):
-        if not (_is_empty(value) or (isinstance(value, str) and not value.strip())):
+        if not _is_empty(value):
             out.append(value)
         elif not fill:
             raise ValueError(
@@ -253,6 +257,14 @@ def _class_names(data: Any, label: str) -> list[str] | None:
     return None if names is None else list(names)
 
 
+@contextmanager
+def _needs(function: str, package: str) -> Iterator[None]:
+    try:
+        yield
+    except ModuleNotFoundError as e:
+        raise ImportError(f"{function} needs {package}: pip install 'crfkit[tables]'") from e
+
+
 def to_table(
     X: Any,
     y: Sequence[Sequence[Any]] | None = None,
@@ -284,8 +296,8 @@ def to_table(
     1         0  pears  NAME
     2         1    one   QTY
     """
-    import pandas as pd
-
+    with _needs("to_table", "pandas"):
+        import pandas as pd
     return pd.DataFrame(_lists(X, y, columns, label, by))
 
 
@@ -298,8 +310,8 @@ def to_arrow(
     by: str = "sequence",
 ) -> Any:
     """A pyarrow.Table with one row per token; parameters as for :func:`to_table`."""
-    import pyarrow as pa
-
+    with _needs("to_arrow", "pyarrow"):
+        import pyarrow as pa
     return pa.table(_lists(X, y, columns, label, by))
 
 
