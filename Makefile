@@ -1,6 +1,7 @@
 # make demo   install into .venv, train on the embedded sample, show entities, write report.html
 # make test   install and run every check
 # make test-long   the tests that take minutes
+# make test-gpu   the tests that need a GPU
 # make docs   build the site into build/docs
 # make fuzz   a million files that are nearly right, with sanitizers
 # make sanitize-threads   the thread sanitizer over all that runs on several threads
@@ -16,7 +17,7 @@ export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export CRFKIT_DATA ?= $(abspath $(CURDIR)/../shared/data)
 
-.PHONY: demo test test-long test-matrix fuzz sanitize-threads lint bench install install-dev docs site figures dist clean
+.PHONY: demo test test-long test-gpu test-matrix fuzz sanitize-threads lint bench install install-dev docs site figures dist clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -48,6 +49,10 @@ test: lint site
 test-long: install-dev
 	mkdir -p build/tests
 	cd build/tests && $(BIN)/python -m pytest $(CURDIR)/tests --rootdir=$(CURDIR) -c $(CURDIR)/pyproject.toml -p no:cacheprovider -m long
+
+test-gpu: install-dev
+	mkdir -p build/tests
+	cd build/tests && $(BIN)/python -m pytest $(CURDIR)/tests/test_gpu.py --rootdir=$(CURDIR) -c $(CURDIR)/pyproject.toml -p no:cacheprovider
 
 INPUTS ?= 1000000
 WORKERS ?= 2

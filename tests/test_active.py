@@ -135,7 +135,22 @@ def test_the_command_line_goes_round(corpus: tuple[Any, Any], tmp_path: Path) ->
     asked = 0
     for _ in range(2):
         run("train", labelled, "-m", model, "--unknown", "?", "--max-iter", "10", "-q")
-        run("active", "next", pool, "-m", model, "-o", batch, "--known", labelled, "-n", "5", "--length", "1-3")
+        run(
+            "active",
+            "next",
+            pool,
+            "-m",
+            model,
+            "-o",
+            batch,
+            "--known",
+            labelled,
+            "-n",
+            "5",
+            "--length",
+            "1-3",
+            "--force",
+        )
         table, answers = read_columns(batch)
         assert answers is not None
         assert len(answers) == 5
@@ -212,13 +227,15 @@ def test_answers_do_not_spoil_the_labelled_file(trained: tuple[str, str], tmp_pa
 
 def test_pools_must_fit_the_model(trained: tuple[str, str], tmp_path: Path) -> None:
     model = trained[1]
-    rest = ("-m", model, "-o", str(tmp_path / "batch.txt"))
+    rest: tuple[str, ...] = ("-m", model, "-o", str(tmp_path / "batch.txt"))
     pool = lines(tmp_path / "pool.txt", "c\tA\nd\tB\n\n")
     assert "needs the 1 column that the model was trained on, and no label, got 2" in fails(
         "active", "next", pool, *rest
     )
     pool = lines(tmp_path / "pool.txt", "c\nd\n\nc\nd\n\ne\n\n")
     assert "wrote 2 questions" in run("active", "next", pool, *rest)
+    assert "is there already: add its answers first" in fails("active", "next", pool, *rest)
+    rest = (*rest, "--force")
     assert "No such file" in fails("active", "next", pool, *rest, "--known", str(tmp_path / "none.txt"))
     items = lines(tmp_path / "items.txt", "A\tw=a\tx=1\nB\tw=b\n\n")
     assert "column files only" in fails("active", "next", items, *rest)

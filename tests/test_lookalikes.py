@@ -355,3 +355,18 @@ def test_eli5_without_the_original_does_not_break_fit(tmp_path: Path) -> None:
     env = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, found))}
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
     assert done.stdout == "['x']\n", done.stderr
+
+
+def test_predictions_compare_label_by_label() -> None:
+    crf = sklearn_crfsuite.CRF().fit([[{"a"}, {"b"}]] * 3, [["A", "B"]] * 3)
+    found: Any = crf.predict([[{"a"}, {"b"}], [{"b"}, {"b"}]])
+    truth: Any = [["A", "B"], ["A", found[1][1]]]
+    assert (found == truth).shape == (2, 2)
+    assert ((found == truth) != (found != truth)).all()
+    assert found.tolist() == [list(x) for x in found]
+    assert found != [["A"], ["A", "B"]]
+
+
+def test_a_model_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        sklearn_crfsuite.CRF(model_filename=str(tmp_path / "nowhere")).predict([[{"a"}]])

@@ -196,3 +196,11 @@ def test_without_matplotlib_the_error_names_the_extra() -> None:
     """
     out = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
     assert out == "crfkit.plotting needs matplotlib: pip install 'crfkit[plot]'\n"
+
+
+def test_nothing_to_draw() -> None:
+    crf = CRF().fit([["a", "b"], ["b", "a"]], [["A", "B"], ["B", "A"]])
+    with pytest.raises(ValueError, match="'x' of plotting"):
+        plotting.marginals(crf, [])
+    ticks = plotting.marginals(crf, iter(["a", "b"])).get_xticklabels()
+    assert [x.get_text() for x in ticks] == ["a", "b"]

@@ -18,6 +18,7 @@ from crfkit.chain import Potentials
 from crfkit.compat import convert_model, model_format, read_foreign_model
 from crfkit.data import Columns
 from crfkit.features.encoders import PlanEncoder
+from crfkit.model.chain_model import read_file, write_file
 
 Rows = list[tuple[str, ...]]
 
@@ -312,6 +313,11 @@ def test_conversion_keeps_the_kind(tmp_path: Path) -> None:
     memm.save(tmp_path / "m")
     convert_model(tmp_path / "m", tmp_path / "n")
     assert isinstance(crfkit.load(tmp_path / "n"), crfkit.MEMM)
+    header, arrays = read_file(tmp_path / "n")
+    del header["estimator"]
+    write_file(tmp_path / "n", header, arrays)
+    convert_model(tmp_path / "n", tmp_path / "p")
+    assert isinstance(crfkit.load(tmp_path / "p"), CRF)
     with pytest.raises(ValueError, match="is a MEMM"):
         convert_model(tmp_path / "m", tmp_path / "o", to="crfsuite")
     assert not (tmp_path / "o").exists()

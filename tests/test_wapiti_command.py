@@ -413,3 +413,11 @@ def test_wapiti_itself_reads_and_writes_the_same(folder: Path) -> None:
             assert run(*arguments).stdout == theirs(*arguments)
         for options in ([], ["--all"], ["-p", "9"]):
             assert run("dump", *options, model).stdout == theirs("dump", *options, model)
+
+
+def test_one_way_to_split_lines(tmp_path: Path) -> None:
+    """Blanks are ASCII's, whatever else a line holds: what dump writes, update reads."""
+    from crfkit.compat.wapiti.text import split_line
+
+    assert split_line("a\u3000b c\u00a0\n".encode()) == ["a\u3000b", "c\u00a0"]
+    assert split_line(b"a\x1cb c\n") == split_line("a\x1cb c é\n".encode())[:2]

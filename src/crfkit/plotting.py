@@ -73,7 +73,9 @@ def name_lines(ax: Axes, size: float = 9, distance: float = 7) -> None:
 
     A line that ends well before the others is named above its end, or below it if most others are above.
     """
-    lines = [line for line in ax.get_lines() if not line.get_label().startswith("_")]
+    lines = [line for line in ax.get_lines() if not line.get_label().startswith("_") and len(line.get_xdata())]
+    if not lines:
+        return
     ax.figure.canvas.draw()  # limits and sizes are known from here on
     points = []
     for line in lines:
@@ -333,6 +335,9 @@ def marginals(crf: Any, x: Any, *, labels: Sequence[Any] | None = None, ax: Axes
     """
     if not hasattr(crf, "predict_marginals") or not hasattr(crf, "classes_"):
         raise TypeError(f"plotting.marginals takes a fitted CRF, HMM, MEMM or NeuralCRF, got {type(crf).__name__}")
+    x = list(x)
+    if not x:
+        raise ValueError("'x' of plotting.marginals has no tokens")
     p, best = np.asarray(crf.predict_marginals([x])[0], np.float64), crf.predict([x])[0]
     every = crf.classes_.tolist()
     seen = [k for k in range(len(every)) if (len(p) and (p[:, k] >= 0.01).any()) or every[k] in best]

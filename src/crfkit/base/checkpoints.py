@@ -78,8 +78,10 @@ def _alike(found: Any, own: Any) -> bool:
         if not own:
             return all(isinstance(x, (int, float, dict)) for x in found)
         return all(map(_alike, found, own if len(own) == len(found) else own[:1] * len(found)))
-    if isinstance(own, (bool, np.bool_, str)):
-        return type(found) is type(own)
+    if isinstance(own, (bool, np.bool_)):
+        return type(found) is bool
+    if isinstance(own, str):
+        return type(found) is str
     kinds = int if isinstance(own, Integral) else (int, float)
     return isinstance(found, kinds) and type(found) is not bool
 

@@ -66,7 +66,7 @@ def write_tensors(
     path: str | os.PathLike[str], key: str, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]
 ) -> None:
     """Writes header and arrays, whole or not at all; ``key`` is the name of the header among the texts."""
-    tensors = {k: np.ascontiguousarray(v, np.asarray(v).dtype.newbyteorder("<")) for k, v in arrays.items()}
+    tensors = {k: np.asarray(v, np.asarray(v).dtype.newbyteorder("<"), order="C") for k, v in arrays.items()}
     for name, x in tensors.items():
         if x.dtype not in _NAMES:
             raise ValueError(f"a file cannot hold the array {name!r} of type {x.dtype}")

@@ -100,6 +100,7 @@ def next_batch(
     ] = None,
     per_token: Annotated[bool, typer.Option("--per-token", help="Divide the uncertainty by the length.")] = False,
     diversity: Annotated[float, typer.Option(help="From 0 to 1: avoid sequences similar to those chosen.")] = 0.0,
+    force: Annotated[bool, typer.Option("--force", help="Replace the file of an earlier batch.")] = False,
     encoding: EncodingOption = "utf-8",
     random_state: SeedOption = 0,
     n_jobs: JobsOption = -1,
@@ -107,12 +108,14 @@ def next_batch(
     """Write the next batch to label.
 
     Each line holds the columns of a token, the label that the model would give it, and the answer: ??? where a label is
-    wanted, ? where it is not, or the label where it is known. Replace ??? by labels, then run 'crfkit active add'.
+    wanted, ? where it is not, or the label where it is known. Replace ??? with labels, then run 'crfkit active add'.
     """
     check_options(context, lambda: resolve_threads(n_jobs))
     if strategy not in active.STRATEGIES:
         raise OptionError(f"--strategy must be one of {', '.join(active.STRATEGIES)}, got {strategy!r}")
     lengths = _length(length)
+    if output.is_file() and output.stat().st_size and not force:
+        raise OptionError(f"--output {output} is there already: add its answers first, then give --force to replace it")
     require_file(pool)
     crf = load_chain(model, n_jobs=n_jobs)
     reading = Reading.of_model(crf)

@@ -114,7 +114,7 @@ def convert_model(
     kind = "crf"
     if (format or model_format(source)) == "crfkit":
         model, header = read_model(source)
-        kind = header["estimator"]
+        kind = header.get("estimator", "crf")
         if kind == "memm" and to == "crfsuite":
             raise ValueError(f"{os.fspath(source)} is a MEMM, which CRFsuite's files have no place for")
     else:

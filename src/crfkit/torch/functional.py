@@ -63,6 +63,7 @@ class _Value(Function):
         else:
             value = chains.log_z()
         if tags is not None:
+            _dead(value)
             gold, ctx.path = _gold(chains, tags)
             value = gold - value
         return value.to(batch.emissions.device, batch.dtype)
@@ -97,8 +98,9 @@ def _differentiable(batch: Batch, g: Tensor, needed: Any) -> Any:
         return [None if x is None else x + y for x, y in zip(found, fits, strict=True)]
     wanted = [k for k, need in enumerate(needed) if need]
     inputs: list[Any] = [batch[k] for k in wanted]
-    for k, x in zip(wanted, torch.autograd.grad(gold_score(batch), inputs, g, create_graph=True), strict=True):
-        found[k] = found[k] + x
+    gold = torch.autograd.grad(gold_score(batch), inputs, g, create_graph=True, allow_unused=True)
+    for k, x in zip(wanted, gold, strict=True):
+        found[k] = found[k] if x is None else found[k] + x
     return found
 
 

@@ -1,4 +1,4 @@
-"""Triton kernels for chains of up to 128 labels, fused over time: one program walks one sequence, or one span of it.
+"""Triton kernels for chains of up to 128 labels, fused over time: a program walks sixteen sequences, or spans of them.
 
 The messages from the beginning and from the end are walked at the same time. What is left is no recursion: all steps'
 marginals are made at once, each normalised on its own. Messages are lowered by their maximum at every step, and the
@@ -417,7 +417,7 @@ def _posterior_kernel(
             if HAS_TAGS:
                 sign = tl.where(run > 0, weight, -weight)
             if linked:
-                c = tl.load(kept + (n_batch * n_steps + after) * n_labels, mask=inside, other=float("-inf"))
+                c = tl.load(kept + ((b * 0 + n_batch) * n_steps + after) * n_labels, mask=inside, other=float("-inf"))
                 z = alpha[:, None] + score + c[None, :]
                 xi = tl.exp(z - finite(tl.max(tl.max(z, axis=1), axis=0)))
                 gamma = tl.sum(xi, axis=1)

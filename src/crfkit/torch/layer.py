@@ -454,7 +454,7 @@ class CRF(nn.Module):
             scores = torch.where(chances > 0, chances.clamp_min(tiny).log() + noise[:, t], -torch.inf)
             label = scores.argmax(-1, keepdim=True)
             soft = torch.softmax(scores / temperature, -1)
-            value = torch.zeros_like(soft).scatter(-1, label, 1.0) + soft - soft.detach() if hard else soft
+            value = torch.zeros_like(soft).scatter(-1, label, 1.0) + (soft - soft.detach()) if hard else soft
             steps.append(torch.where(here[:, t], value, 0.0))
             if t > 0:
                 column = pairs[:, t - 1].gather(2, label[:, None].expand(-1, pairs.shape[2], -1)).squeeze(2)

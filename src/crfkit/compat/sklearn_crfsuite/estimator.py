@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import sys
 import tempfile
@@ -41,15 +42,36 @@ _CACHES = ("_tagger", "_info", "_modelfile")
 _OWN = ("algorithm", "verbose", "model_filename", "keep_tempfiles", "trainer_cls")
 
 
+class _Matches(np.ndarray[Any, Any]):
+    """Where labels agree; true as a whole if all do, as comparing lists is."""
+
+    def __bool__(self) -> bool:
+        return bool(np.asarray(self).all())
+
+
 class Predictions(LabelLists):
-    """Lists of labels, which compare with lists as the original's array does in ``(predicted == y).all()``."""
+    """Lists of labels, which compare as the original's array does: label by label where all sequences are as long."""
 
     def __eq__(self, other: object) -> Any:
         if isinstance(other, np.ndarray):
             return np.array(list(self)) == other
         if isinstance(other, list) and len(self) and other and isinstance(other[0], str):  # one list for every sequence
             return np.array([labels == other for labels in self])
-        return np.bool_(super().__eq__(other))
+        same = super().__eq__(other)
+        if (
+            isinstance(other, list)
+            and len({len(labels) for labels in (*self, *other)}) == 1
+            and len(self) == len(other)
+        ):
+            return (np.array(list(self)) == np.array(list(other))).view(_Matches)
+        return np.bool_(same)
+
+    def __ne__(self, other: object) -> Any:
+        return np.asarray(~(self == other))[()]
+
+    def tolist(self) -> list[list[str]]:
+        """Plain lists, as of the original's array."""
+        return [list(labels) for labels in self]
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -177,6 +199,8 @@ class CRF(BaseEstimator):  # type: ignore[misc]
         if model is None:
             from sklearn.exceptions import NotFittedError
 
+            if self.model_filename:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.model_filename)
             raise NotFittedError("This CRF instance is not fitted yet: call 'fit' first")
         return model
 

@@ -70,7 +70,7 @@ def update(options: Options) -> int:
         parts = read_wapiti_parts(file.read(), options.model)
     say("* Update model")
     with reading(options.input) as file:
-        parts = updated(parts, (line.decode("utf-8", "replace") for line in file))
+        parts = updated(parts, file)
     if options.compact:
         parts = compacted(parts)
     say("* Save the model")

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from crfkit.compat.text_models import Floats, Ints, WapitiParts
 from crfkit.compat.wapiti.options import Failure
 from crfkit.compat.wapiti.streams import say
+from crfkit.compat.wapiti.text import split_line
 from crfkit.features.template import Template
 from crfkit.model.chain_model import ChainModel
 
@@ -125,7 +126,7 @@ def dump_lines(parts: WapitiParts, precision: int, everything: bool) -> Iterator
             yield "\n"
 
 
-def updated(parts: WapitiParts, lines: Iterable[str]) -> WapitiParts:
+def updated(parts: WapitiParts, lines: Iterable[bytes]) -> WapitiParts:
     """The same with the weights of a patch: lines as :func:`dump_lines` writes them."""
     first, narrow = parts.places
     n = len(parts.labels)
@@ -133,7 +134,10 @@ def updated(parts: WapitiParts, lines: Iterable[str]) -> WapitiParts:
     labels = {label: k for k, label in enumerate(parts.labels)}
     weights = dict(zip(parts.numbers.tolist(), parts.values.tolist(), strict=True))
     for line, text in enumerate(lines, 1):
-        cells = text.split()
+        try:
+            cells = split_line(text)
+        except UnicodeDecodeError:
+            raise Failure(f"line {line} is not valid UTF-8") from None
         if not cells:
             continue
         if len(cells) < 4:

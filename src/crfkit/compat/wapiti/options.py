@@ -70,7 +70,7 @@ _UPDATE = (
 SWITCHES = {"train": _TRAIN, "label": _LABEL, "dump": _DUMP, "update": _UPDATE}
 _FILES = {"train": "[data] [model]", "label": "[data] [output]", "dump": "[model] [text]", "update": "[patch] [model]"}
 #: What the values of options must be.
-_RULES = {"nthread": 1, "jobsize": 1, "rho1": 0, "rho2": 0, "histsz": 1, "maxls": 1, "nbest": 1, "objwin": 1}
+_RULES = {"nthread": 1, "jobsize": 1, "rho1": 0, "rho2": 0, "histsz": 1, "maxls": 1, "nbest": 1, "objwin": 1, "prec": 0}
 
 
 @dataclass

@@ -65,10 +65,10 @@ def split_columns(text: Text, n_columns: int, labelled: bool, name: str) -> tupl
         row, gold = [], []
         for number, line in enumerate(lines, first):
             try:
-                cells = line.decode("utf-8").split() if line.isascii() else _cells(line)
+                cells = split_line(line)
             except UnicodeDecodeError:
                 raise Failure(f"{name}:{number}: not valid UTF-8") from None
-            if labelled:
+            if labelled and cells:
                 gold.append(cells.pop())
             if len(cells) < n_columns:
                 raise Failure(f"{name}:{number}: missing tokens, cannot apply pattern: {len(cells)} of {n_columns}")
@@ -78,6 +78,6 @@ def split_columns(text: Text, n_columns: int, labelled: bool, name: str) -> tupl
     return Columns.from_sequences(rows), labels
 
 
-def _cells(line: bytes) -> list[str]:
+def split_line(line: bytes) -> list[str]:
     """Cut at the blanks of ASCII alone: others are part of a string."""
     return [cell.decode("utf-8") for cell in line.split()]

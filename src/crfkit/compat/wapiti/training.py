@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crfkit import _core
+from crfkit.base.files import check_writable
 from crfkit.base.interrupts import Guard
 from crfkit.base.threads import resolve_threads
 from crfkit.chain.inference import decode_flat
@@ -52,6 +53,8 @@ def train(options: Options) -> int:
     if options.devel is not None:
         say("* Load development data")
         held_out = _load(options.devel, n_columns)
+    if options.output is not None:
+        check_writable(options.output)
     say("* Initialize the model" if old is None else "* Resync the model")
     crf = _estimator(options, template, old)
     crf.judged = held_out or (X, y)
