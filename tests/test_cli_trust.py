@@ -295,3 +295,12 @@ def test_long_work_shows_that_it_goes_on() -> None:
     time.sleep(0.1)
     assert b"reading x ... 2s" in os.read(mine, 10000)
     os.close(mine)
+
+
+@pytest.mark.parametrize("reading", [{"label": "x"}, {"columns": "x"}, {"format": "conllu", "label": "nothing"}])
+def test_a_model_that_says_wrong_things_of_its_data(tmp_path: Path, reading: dict[str, Any]) -> None:
+    crf = crfkit.CRF().fit([["a", "b"]], [["A", "B"]])
+    info: Any = crf.model_.info
+    info["reading"] = reading
+    crf.save(tmp_path / "model")
+    assert "the model is damaged: 'info.reading'" in run("tag", "-m", tmp_path / "model", code=1, input="a\n").stderr

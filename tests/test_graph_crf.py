@@ -366,7 +366,7 @@ def test_damaged_graph_models(tmp_path: Path) -> None:
             load(path)
     models["graph"][0].save(path)
     header, arrays = read_file(path)
-    for wrong, message in ((["x"], "no linear chain"), ("another_crf", "no linear chain")):
+    for wrong, message in ((["x"], "not a linear-chain model"), ("another_crf", "not a linear-chain model")):
         write_file(path, {**header, "estimator": wrong}, arrays)
         with pytest.raises(ModelError, match=message):
             load(path)

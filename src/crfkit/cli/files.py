@@ -56,6 +56,10 @@ class Reading:
         """As in training, unless something else is given; names of columns hold for one format only."""
         known = {k: v for k, v in crf.model_.info.get("reading", {}).items() if v is not None}
         trained = Format(known.pop("format", None) or "columns")
+        try:
+            cls(trained, **known).check()
+        except ValueError as e:
+            raise ModelError(f"the model is damaged: 'info.reading': {str(e).removeprefix('--')}") from None
         if format not in (None, trained):
             known = {"n_columns": known.get("n_columns")}
         return cls(format or trained, **known | {k: v for k, v in given.items() if v is not None})

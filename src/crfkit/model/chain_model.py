@@ -472,7 +472,7 @@ def chain_model(name: str, header: dict[str, Any], arrays: Arrays, features: Fea
     """A chain model of what its file holds; all is checked."""
     kind = header.get("estimator", "crf")
     if kind not in ("crf", "hmm", "memm"):
-        raise ModelError(f"{name}: a model of the kind {reprlib.repr(kind)}, which is no linear chain")
+        raise ModelError(f"{name}: 'estimator' is {reprlib.repr(kind)}, which is not a linear-chain model")
     with damaged(name):
         head = _CHAIN(header, "")
         numbers, n, rows = head["layout"], len(head["labels"]), arrays.group("layout")
