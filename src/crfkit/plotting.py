@@ -129,17 +129,14 @@ def _ink(ax: Axes) -> Any:
 
 
 def _colours(strength: NDArray[np.float64], sign: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
-    """Colours of cells: the stronger (0 to 1), the less of the page shows through; positive ones have another colour.
-
-    Half-transparent cells are left out: on them, no text could be read on light and on dark pages.
-    """
+    """Colours of cells: the stronger (0 to 1), the less of the page shows through; positive ones have another colour."""
     from matplotlib.colors import to_rgb
 
     rgba = np.empty((*strength.shape, 4))
     rgba[..., :3] = to_rgb(COLOURS[0])
     if sign is not None:
         rgba[sign > 0, :3] = to_rgb(COLOURS[1])
-    rgba[..., 3] = np.where(strength < 0.25, strength, 0.7 + 0.4 * (strength - 0.25))
+    rgba[..., 3] = strength**0.75  # few cells are half transparent, on which text is hard to read
     return rgba
 
 
@@ -160,7 +157,7 @@ def _grid(ax: Axes, cells: NDArray[np.float64], texts: Sequence[Sequence[str]], 
         return
     for i, row in enumerate(texts):
         for j, text in enumerate(row):
-            colour = "white" if cells[i, j, 3] > 0.5 else _ink(ax)
+            colour = "white" if cells[i, j, 3] > 0.6 else _ink(ax)
             ax.text(j, i, text, ha="center", va="center", fontsize=size, color=colour)
 
 
