@@ -129,7 +129,7 @@ def _ink(ax: Axes) -> Any:
 
 
 def _colours(strength: NDArray[np.float64], sign: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
-    """Colours of cells: the stronger (0 to 1), the less of the page shows through; positive ones have another colour."""
+    """Colours of cells: the stronger (0 to 1), the less of the page shows through; positive ones differ in colour."""
     from matplotlib.colors import to_rgb
 
     rgba = np.empty((*strength.shape, 4))
