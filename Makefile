@@ -88,10 +88,10 @@ dist: $(BIN)/python
 	$(BIN)/python -c "import tomllib; \
 	    print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['optional-dependencies']['release'], sep='\n')" \
 	    | $(BIN)/python -m pip install -q -r /dev/stdin
-	$(BIN)/python tools/release.py dist
+	PATH=$(BIN):$$PATH $(BIN)/python tools/release.py dist
 
 test-matrix: dist
-	$(BIN)/python tools/release.py matrix
+	PATH=$(BIN):$$PATH $(BIN)/python tools/release.py matrix
 
 clean:
 	rm -rf $(VENV) build dist

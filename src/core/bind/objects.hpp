@@ -74,11 +74,8 @@ class ItemReader {
   }
 
   std::string_view text(nb::handle h, const char* what) const {
-    if (PyUnicode_Check(h.ptr()) && PyUnicode_IS_COMPACT_ASCII(h.ptr()))
-      return {static_cast<const char*>(PyUnicode_DATA(h.ptr())),
-              static_cast<std::size_t>(PyUnicode_GET_LENGTH(h.ptr()))};
     if (!PyBytes_Check(h.ptr())) return utf8(h, place_, what);
-    const std::string_view s(PyBytes_AS_STRING(h.ptr()), PyBytes_GET_SIZE(h.ptr()));
+    const std::string_view s(PyBytes_AsString(h.ptr()), PyBytes_Size(h.ptr()));
     if (invalid_utf8(s) != std::string_view::npos) throw Error(place_.text() + what + " is not valid UTF-8");
     return s;
   }

@@ -60,7 +60,7 @@ class ItemTagger {
     const auto decode = [&](Workspace& w) { return chain_.decode(x->length, x->unary.data(), path.data(), w); };
     require(work(x->length, decode), kNoPath);
     nb::object out = nb::steal(PyList_New(x->length));
-    for (i64 t = 0; t < x->length; ++t) PyList_SET_ITEM(out.ptr(), t, nb::object(labels_[path[t]]).release().ptr());
+    for (i64 t = 0; t < x->length; ++t) PyList_SetItem(out.ptr(), t, nb::object(labels_[path[t]]).release().ptr());
     return out;
   }
 
@@ -69,13 +69,13 @@ class ItemTagger {
     if (list == nullptr) throw nb::python_error();
     const nb::object kept = nb::steal(list);
     const Sequence x = held_;
-    const i64 n = PySequence_Fast_GET_SIZE(list);
+    const i64 n = PySequence_Size(list);
     if (x->length == 0) return 0;  // as in the original
     if (n != x->length)
       throw Error("The numbers of items and labels differ: |x| = " + std::to_string(x->length) +
                   ", |y| = " + std::to_string(n));
     std::vector<i32> path(n);
-    for (i64 t = 0; t < n; ++t) path[t] = static_cast<i32>(number(PySequence_Fast_GET_ITEM(list, t)));
+    for (i64 t = 0; t < n; ++t) path[t] = static_cast<i32>(number(item(list, t)));
     sum(*x);
     return std::exp(chain_.score(n, x->unary.data(), path.data()) - x->log_z);
   }
@@ -134,10 +134,15 @@ class ItemTagger {
     require(x.log_z > -std::numeric_limits<double>::infinity(), kNoPath);
   }
 
+  // Of what PySequence_Fast gave.
+  static nb::handle item(PyObject* list, i64 t) {
+    return PyList_Check(list) ? PyList_GetItem(list, t) : PyTuple_GetItem(list, t);
+  }
+
   i64 number(nb::handle label) const {
     nb::object text = nb::borrow(label);
     if (PyBytes_Check(label.ptr())) {
-      text = nb::steal(PyUnicode_DecodeUTF8(PyBytes_AS_STRING(label.ptr()), PyBytes_GET_SIZE(label.ptr()), nullptr));
+      text = nb::steal(PyUnicode_DecodeUTF8(PyBytes_AsString(label.ptr()), PyBytes_Size(label.ptr()), nullptr));
       if (!text.is_valid()) throw nb::python_error();
     }
     if (!PyUnicode_Check(text.ptr())) throw nb::type_error(("a label must be a str, got " + kind_of(label)).c_str());
