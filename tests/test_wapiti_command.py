@@ -421,3 +421,8 @@ def test_one_way_to_split_lines(tmp_path: Path) -> None:
 
     assert split_line("a\u3000b c\u00a0\n".encode()) == ["a\u3000b", "c\u00a0"]
     assert split_line(b"a\x1cb c\n") == split_line("a\x1cb c é\n".encode())[:2]
+
+
+def test_columns_are_those_that_patterns_look_at() -> None:
+    lines = ['u:%t[0,0,"%x[0,9]"]', "u1:%x[0,0]/%x[-1,3]", "b"]
+    assert [crfkit.Template(lines[:n], dialect="wapiti").plan().n_columns for n in (1, 2, 3)] == [1, 4, 4]

@@ -18,7 +18,7 @@ from crfkit.active import LearningCurve
 from crfkit.calibration import CalibrationCurve
 from crfkit.estimators.chained import ChainEstimator
 from crfkit.model import ChainModel, Explanation
-from crfkit.model.explaining import Decision, contribution_name, token_text
+from crfkit.model.explaining import Decision, leading, token_text
 from crfkit.training import Progress
 
 __all__ = ["beams", "calibration_curve", "confusion", "explanation", "learning_curve", "marginals", "transitions"]
@@ -269,9 +269,7 @@ def explanation(decision: Decision, *, top: int = 8, ax: Axes | None = None) -> 
             f"'decision' of plotting.explanation must be that of one token, crf.explain(x)[t], "
             f"got {type(decision).__name__}"
         )
-    bars = [(contribution_name(c), c.amount) for c in decision.contributions if np.isfinite(c.amount)]
-    if len(bars) > top + 1:
-        bars = [*bars[:top], (f"{len(bars) - top} more", sum(amount for _, amount in bars[top:]))]
+    bars = leading(decision, top)
     ax = new_axes(ax, (7, 1.1 + 0.3 * max(1, len(bars))))
     amounts = [amount for _, amount in bars]
     colours = [COLOURS[1] if amount > 0 else COLOURS[0] for amount in amounts]

@@ -12,7 +12,7 @@ from crfkit import metrics
 from crfkit.data.labels import Entity
 from crfkit.estimators import CRF
 from crfkit.model import Explanation
-from crfkit.model.explaining import Decision, contribution_name
+from crfkit.model.explaining import Decision, leading
 
 #: Of the types of entities, in order: hues that colour-blind readers can tell apart, and names beside them.
 HUES = ("#2b7bba", "#d9661f", "#1a9873", "#b0609f", "#a98600", "#8a6d5c", "#5f7d99")
@@ -149,9 +149,7 @@ def _why(explanation: Explanation) -> str:
 def _decision(d: Decision, shown: bool, top: int = 6) -> str:
     against = "" if d.runner_up is None else f" rather than {d.runner_up} ({d.runner_up_probability:.2f})"
     title = f"<b>{html.escape(str(d.token))}</b> is {html.escape(f'{d.label} ({d.probability:.2f}){against}')}"
-    bars = [(contribution_name(c), c.amount) for c in d.contributions[:top] if np.isfinite(c.amount)]
-    if rest := d.contributions[top:]:
-        bars.append((f"{len(rest)} more", sum(c.amount for c in rest)))
+    bars = leading(d, top)
     largest = max((abs(amount) for _, amount in bars), default=0.0) or 1.0
     rows = ""
     for name, amount in bars:

@@ -174,15 +174,10 @@ class PlanEncoder:
     def restore(cls, config: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> PlanEncoder:
         """The encoder that a model file holds."""
         tables, counts = config["tables"], config["n_attributes"]
-        for name, numbers, n in (("tables", tables, 3), ("n_attributes", counts, 2)):
-            if not isinstance(numbers, list) or len(numbers) != n or not all(_is_u32(x) for x in numbers):
-                raise ValueError(f"encoder.{name} must be {n} numbers from 0 to 2^32 - 1")
         n_strings, n_pairs, n_classes = tables
         if len(arrays) != 2 * n_strings + n_pairs + n_classes:
             raise ValueError(f"encoder.tables is {tables}, but there are {counted(len(arrays), 'array')}")
         n_columns = config.get("n_columns")
-        if n_columns is not None and not _is_u32(n_columns):
-            raise ValueError(f"encoder.n_columns must be a number or null, got {n_columns!r}")
         try:
             encoder = cls(FeaturePlan.from_dict(config["plan"]), None, n_columns)
         except (ValueError, TypeError, RuntimeError, KeyError) as e:
@@ -303,10 +298,6 @@ class ItemEncoder:
             function = _missing(config["function"])
         names = _core.StringTable.from_arrays(arrays["names.bytes"], arrays["names.ends"])
         return cls(function, names, config.get("text"))
-
-
-def _is_u32(x: Any) -> bool:
-    return type(x) is int and 0 <= x < 2**32
 
 
 def _missing(name: str) -> Callable[..., Any]:

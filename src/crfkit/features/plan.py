@@ -83,6 +83,11 @@ class FeaturePlan(Record):
             node = self._node(("join", node, other, place - offset, text))
         self.templates.append((node, offset, prefix, suffix, edge))
 
+    @property
+    def n_columns(self) -> int:
+        """How many columns the plan looks at, from the first on."""
+        return max((int(node[1]) + 1 for node in self.nodes if node[0] in ("leaf", "pattern")), default=0)
+
     def to_dict(self) -> dict[str, Any]:
         """As plain lists, for the model file."""
         return {
@@ -94,20 +99,6 @@ class FeaturePlan(Record):
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> FeaturePlan:
-        """The plan that :meth:`to_dict` wrote; raises ``ValueError`` with the field that is damaged."""
-        nodes, templates = data["nodes"], data["templates"]
-        for name, rows in (("nodes", nodes), ("templates", templates)):
-            if not isinstance(rows, list):
-                raise ValueError(f"{name} is not a list")
-            for k, row in enumerate(rows):
-                if not isinstance(row, list) or not all(isinstance(x, (int, str)) for x in row):
-                    raise ValueError(f"{name}[{k}] is not a list of numbers and strings")
-        for k, row in enumerate(templates):
-            if [type(x) for x in row] != [int, int, str, str, bool]:
-                raise ValueError(f"templates[{k}] is not (node, offset, prefix, suffix, edge)")
-        pad = data["pad"]
-        if pad not in (0, 1, 2):
-            raise ValueError(f"pad must be 0, 1 or 2, got {pad!r}")
-        return cls(
-            int(pad), bool(data["transitions"]), [tuple(row) for row in nodes], [tuple(row) for row in templates]
-        )
+        """The plan that :meth:`to_dict` wrote; whoever reads it from a file has judged its fields."""
+        nodes, templates = ([tuple(row) for row in data[name]] for name in ("nodes", "templates"))
+        return cls(data["pad"], data["transitions"], nodes, templates)

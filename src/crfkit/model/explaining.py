@@ -182,6 +182,14 @@ def contribution_name(c: Contribution) -> str:
     return text if c.value == 1 else f"{text} = {c.value:g}"
 
 
+def leading(decision: Decision, top: int) -> list[tuple[str, float]]:
+    """Names and amounts of a decision's largest finite contributions; what is more than one over, summed up."""
+    bars = [(contribution_name(c), c.amount) for c in decision.contributions if np.isfinite(c.amount)]
+    if len(bars) > top + 1:
+        bars = [*bars[:top], (f"{len(bars) - top} more", sum(amount for _, amount in bars[top:]))]
+    return bars
+
+
 class _Sources:
     """The weights of a model by attribute, as full rows."""
 

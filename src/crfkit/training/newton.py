@@ -32,8 +32,9 @@ class NewtonCG(Algorithm):
 
     by conjugate gradients from zero, which end at the sphere (Steihaug) or when the k-th of them lowers q by less than
     ``accuracy / k`` of what all have (Nash and Sofer). The norm of the residual, by which they are often ended, is
-    mostly that of a few frequent features. The first radius is the length of the best step along the gradient; it
-    is a quarter of a step that gains less than a quarter of what q promised, and thrice one that gains more than three.
+    mostly that of a few frequent features. The first radius is the length of the best step along the gradient. After
+    a step that achieves less than a quarter of what q promised, it is a quarter of that step's length; after one that
+    achieves more than three quarters, three times its length.
 
     Parameters
     ----------

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from crfkit import _core
 from crfkit.compat.text_models import read_wapiti_parts
 from crfkit.compat.wapiti.labelling import label
-from crfkit.compat.wapiti.models import compacted, dump_lines, updated, write_parts
+from crfkit.compat.wapiti.models import dump_lines, save, updated
 from crfkit.compat.wapiti.options import Failure, Options, parse, usage
 from crfkit.compat.wapiti.streams import reading, say, writing
 from crfkit.compat.wapiti.training import train
@@ -71,11 +71,7 @@ def update(options: Options) -> int:
     say("* Update model")
     with reading(options.input) as file:
         parts = updated(parts, file)
-    if options.compact:
-        parts = compacted(parts)
-    say("* Save the model")
-    with writing(options.output, whole=True) as out:
-        write_parts(parts, out)
+    save(parts, options)
     say("* Done")
     return 0
 

@@ -43,9 +43,7 @@ def label(options: Options) -> int:
         raise Failure(f"{options.model}: the model has no patterns")
     crf = CRF._of_model(model, {}, None, 1)
     names = [str(x) for x in model.labels]
-    n_columns = max(
-        (int(node[1]) + 1 for node in model.encoder.plan.nodes if node[0] in ("leaf", "pattern")), default=0
-    )
+    n_columns = model.encoder.plan.n_columns
     count = _Count(names)
     say("* Label sequences")
     with reading(options.input) as file, writing(options.output) as out:

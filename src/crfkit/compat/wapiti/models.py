@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import IO
@@ -12,22 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crfkit.compat.text_models import Floats, Ints, WapitiParts
-from crfkit.compat.wapiti.options import Failure
-from crfkit.compat.wapiti.streams import say
+from crfkit.compat.wapiti.options import Failure, Options
+from crfkit.compat.wapiti.streams import say, writing
 from crfkit.compat.wapiti.text import split_line
 from crfkit.features.template import Template
 from crfkit.model.chain_model import ChainModel
-
-_COLUMN = re.compile(r"%[xtmXTM]\[@?[ \t]*[+-]?\d+,[ \t]*(\d+)")
-
-
-def used_columns(patterns: Iterable[str]) -> int:
-    """How many columns the patterns look at, from the first on.
-
-    >>> used_columns(["u:%x[0,0]/%x[-1,3]", "b"])
-    4
-    """
-    return max((int(x) + 1 for line in patterns for x in _COLUMN.findall(line)), default=0)
 
 
 def pattern_lines(template: Template) -> list[str]:
@@ -82,13 +70,25 @@ def write_parts(parts: WapitiParts, file: IO[bytes]) -> None:
         return b"%d:%s,\n" % (len(data), data)
 
     file.write(b"#mdl#%d#%d\n" % (parts.mode, len(parts.numbers)))
-    file.write(b"#rdr#%d/%d/0\n" % (len(parts.patterns), max(0, used_columns(parts.patterns) - 1)))
+    file.write(
+        b"#rdr#%d/%d/0\n"
+        % (len(parts.patterns), max(0, Template(parts.patterns, dialect="wapiti")._plan().n_columns - 1))
+    )
     file.writelines(map(string, parts.patterns))
     for strings in (parts.labels, parts.names):
         file.write(b"#qrk#%d\n" % len(strings))
         file.writelines(map(string, strings))
     each = zip(parts.numbers.tolist(), parts.values.tolist(), strict=True)
     file.writelines(f"{number}={value.hex()}\n".encode("ascii") for number, value in each)
+
+
+def save(parts: WapitiParts, options: Options) -> None:
+    """Writes a model where the options say, without what has no weights if they ask for it."""
+    if options.compact:
+        parts = compacted(parts)
+    say("* Save the model")
+    with writing(options.output, whole=True) as out:
+        write_parts(parts, out)
 
 
 def compacted(parts: WapitiParts) -> WapitiParts:

@@ -18,9 +18,9 @@ from crfkit.base.threads import resolve_threads
 from crfkit.chain.inference import decode_flat
 from crfkit.chain.potentials import Potentials
 from crfkit.compat.text_models import WapitiParts, read_wapiti_parts, shared_names, wapiti_chain
-from crfkit.compat.wapiti.models import compacted, parts_of, pattern_lines, used_columns, write_parts
+from crfkit.compat.wapiti.models import parts_of, pattern_lines, save
 from crfkit.compat.wapiti.options import Failure, Options
-from crfkit.compat.wapiti.streams import reading, say, writing
+from crfkit.compat.wapiti.streams import reading, say
 from crfkit.compat.wapiti.text import Text, read_text, split_columns
 from crfkit.data.sequences import Columns
 from crfkit.estimators.crf import CRF
@@ -46,7 +46,7 @@ def train(options: Options) -> int:
         with reading(options.model) as file:
             old = read_wapiti_parts(file.read(), options.model)
     template = _patterns(options, old)
-    n_columns = used_columns(template.lines)
+    n_columns = template.plan().n_columns
     say("* Load training data")
     X, y = _load(options.input, n_columns)
     held_out = None
@@ -62,12 +62,7 @@ def train(options: Options) -> int:
     with Guard() as guard, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         crf.fit(X, y)
-        parts = parts_of(crf.model_, template, _TYPES.index(options.type))
-        if options.compact:
-            parts = compacted(parts)
-        say("* Save the model")
-        with writing(options.output, whole=True) as out:
-            write_parts(parts, out)
+        save(parts_of(crf.model_, template, _TYPES.index(options.type)), options)
     say("* Done")
     return 0 if guard.signum in (0, 2) else 128 + guard.signum  # Ctrl-C asks for the model as it is
 
