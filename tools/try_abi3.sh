@@ -18,7 +18,7 @@ offline="--disable-pip-version-check -q --no-index --find-links $wheelhouse"
 wheel=$(ls "$work"/crfkit-*-cp312-abi3-*.whl)
 ls -l "$wheel"
 "$inside" -m zipfile -l "$wheel" | grep _core.abi3
-"$inside" -m pip install $offline "$wheel" pytest hypothesis
+"$inside" -m pip install $offline "$wheel[sklearn]" pytest hypothesis
 
 cd "$work"
 "$inside" -W ignore - <<'EOF'

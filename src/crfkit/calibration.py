@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from crfkit.base.messages import counted, warn
-from crfkit.base.parameters import check_number, not_fitted
+from crfkit.base.messages import counted, not_fitted, warn
+from crfkit.base.parameters import check_number
 from crfkit.base.shown import Record, html_table, shown
 from crfkit.chain.chunks import ChunkLabels, Chunks, chunk_probabilities
 from crfkit.chain.entropy import entropy
@@ -151,8 +151,6 @@ def fit_temperature(crf: ChainEstimator, X: Any, y: Any) -> float:
     >>> temperature == crf.model_.temperature
     True
     """
-    from scipy.optimize import brentq
-
     _require_chain(crf, "fit_temperature")
     plain = replace(crf.model_, temperature=1.0)
     kept = []
@@ -176,7 +174,7 @@ def fit_temperature(crf: ChainEstimator, X: Any, y: Any) -> float:
         return sum(float((log_partition(q, crf.n_jobs) - entropy(q, crf.n_jobs)).sum()) for q in scaled) / b - total
 
     low, high = -float(np.log(_HOTTEST)), -float(np.log(_COLDEST))
-    best = low if slope(low) >= 0 else high if slope(high) <= 0 else brentq(slope, low, high, xtol=1e-5)
+    best = low if slope(low) >= 0 else high if slope(high) <= 0 else _root(slope, low, high)
     temperature = float(np.exp(-best))
     if best in (low, high):
         why = "follow the scores of the model worse than chance: check 'y'"
@@ -185,6 +183,14 @@ def fit_temperature(crf: ChainEstimator, X: Any, y: Any) -> float:
         warn(f"the temperature is at its bound, {temperature:g}: the labels for fit_temperature {why}", UserWarning)
     crf.model_ = replace(crf.model_, temperature=temperature)
     return temperature
+
+
+def _root(rising: Callable[[float], float], low: float, high: float, tolerance: float = 1e-5) -> float:
+    """Where a function that rises from low to high is zero, by bisection."""
+    while high - low > tolerance:
+        middle = (low + high) / 2
+        low, high = (middle, high) if rising(middle) < 0 else (low, middle)
+    return (low + high) / 2
 
 
 class Coverage(NamedTuple):

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crfkit import _core
+from crfkit.base.later import needs
 from crfkit.base.messages import warn
 from crfkit.base.parameters import check_number
 from crfkit.base.threads import resolve_threads
@@ -375,8 +376,9 @@ class Engine:
 
         These weights come from a distribution over forests, so that the reweighted value is an upper bound.
         """
-        from scipy.sparse import csr_array
-        from scipy.sparse.csgraph import minimum_spanning_tree
+        with needs("tree-reweighted inference", "scipy", "graph"):
+            from scipy.sparse import csr_array
+            from scipy.sparse.csgraph import minimum_spanning_tree
 
         ends = np.sort(self.scope.reshape(-1, 2), axis=1)
         keys = ends[:, 0].astype(np.int64) * self.n_variables + ends[:, 1]

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crfkit.base.fields import Arrays, anything, optional, record, text
+from crfkit.base.later import needs
 from crfkit.base.parameters import check_number
 from crfkit.data.labels import LabelLists, label_array
 from crfkit.data.sequences import check_sequences
@@ -77,7 +78,8 @@ class _SequenceEstimator(GraphEstimator):
 
     def _encode(self, X: Any, grow: bool) -> tuple[Any, Ints]:
         """Attributes of the tokens as a CSR matrix, and the sequences' offsets."""
-        from scipy.sparse import csr_array
+        with needs(type(self).__name__, "scipy", "graph"):
+            from scipy.sparse import csr_array
 
         if grow:
             self._encoder: Encoder = make_encoder(self.features, X)

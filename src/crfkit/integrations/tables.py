@@ -5,13 +5,13 @@ Neither pandas nor pyarrow is imported unless a table of theirs is asked for.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from numbers import Real
 from typing import Any
 
 import numpy as np
 
+from crfkit.base.later import needs
 from crfkit.base.messages import counted
 from crfkit.data.readers import Labelled
 from crfkit.data.sequences import Columns
@@ -257,14 +257,6 @@ def _class_names(data: Any, label: str) -> list[str] | None:
     return None if names is None else list(names)
 
 
-@contextmanager
-def _needs(function: str, package: str) -> Iterator[None]:
-    try:
-        yield
-    except ModuleNotFoundError as e:
-        raise ImportError(f"{function} needs {package}: pip install 'crfkit[tables]'") from e
-
-
 def to_table(
     X: Any,
     y: Sequence[Sequence[Any]] | None = None,
@@ -296,7 +288,7 @@ def to_table(
     1         0  pears  NAME
     2         1    one   QTY
     """
-    with _needs("to_table", "pandas"):
+    with needs("to_table", "pandas", "tables"):
         import pandas as pd
     return pd.DataFrame(_lists(X, y, columns, label, by))
 
@@ -310,7 +302,7 @@ def to_arrow(
     by: str = "sequence",
 ) -> Any:
     """A pyarrow.Table with one row per token; parameters as for :func:`to_table`."""
-    with _needs("to_arrow", "pyarrow"):
+    with needs("to_arrow", "pyarrow", "tables"):
         import pyarrow as pa
     return pa.table(_lists(X, y, columns, label, by))
 
