@@ -18,6 +18,7 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 from cycler import cycler
+from machine import measured
 from matplotlib import pyplot as plt
 
 from crfkit import plotting
@@ -35,8 +36,11 @@ def numbers(name: str) -> Any:
 
 
 def keep(name: str, found: Any) -> None:
-    """Writes the numbers of an experiment, and draws its figure."""
+    """Writes the numbers of an experiment, where and when they were measured, and draws its figure."""
     NUMBERS.mkdir(exist_ok=True)
+    origins = numbers("measured") | {name: measured()}
+    (NUMBERS / "measured.json").write_text(json.dumps(origins, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    print(origins[name])
     (NUMBERS / f"{name}.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     draw(name)
 
@@ -170,14 +174,92 @@ def sparse_training(data: str) -> None:
     for k, row in enumerate(found):
         colour = COLOURS[1] if "sgd" in row["method"] else COLOURS[0]
         ax.barh(k, row["seconds"], color=colour, height=0.68, alpha=1 if "exact" in row["method"] else 0.7)
-        text = f"{row['seconds']:g} s, accuracy {row['accuracy']:.2f}"
+        text = f"{row['seconds']:.3g} s, accuracy {row['accuracy']:.2f}"
         ax.annotate(text, (row["seconds"], k), xytext=(4, 0), textcoords="offset points", va="center", fontsize=9)
     ax.set_yticks(range(len(found)), [row["method"] for row in found])
     ax.invert_yaxis()
     ax.grid(visible=False)
     ax.tick_params(axis="y", length=0)
-    ax.set(xlabel="seconds of training (blue: L-BFGS, orange: SGD)", xlim=(0, 1.35 * max(r["seconds"] for r in found)))
+    ax.set(
+        xlabel="CPU seconds of training (blue: L-BFGS, orange: SGD)", xlim=(0, 1.35 * max(r["seconds"] for r in found))
+    )
     save(figure, f"sparse_{data}.svg")
+
+
+def optimizers() -> None:
+    """Distance to the optimum and held-out F1 over processor seconds; dashed: no penalised likelihood to minimise."""
+    found = numbers("optimizers")
+    best = min(p["value"] for p in found["lbfgs"])
+    figure, (left, right) = plt.subplots(1, 2, figsize=(9.2, 4.4), layout="constrained")
+    for k, (name, points) in enumerate(found.items()):
+        convex = name not in ("ap", "pa", "arow")
+        style: Any = {"color": COLOURS[k % len(COLOURS)], "label": name, "linestyle": "-" if convex else (0, (3, 1.5))}
+        x = [p["cpu"] for p in points]
+        right.plot(x, [100 * p["f1"] for p in points], **style)
+        if convex:
+            left.plot(x, [max(p["value"] / best - 1, 1e-6) for p in points], **style)
+    left.axhline(1e-3, color=INK, linewidth=1, linestyle=":")
+    right.axhline(93.5, color=INK, linewidth=1, linestyle=":")
+    left.set(title="objective / optimum - 1", yscale="log", ylim=(1e-6, 10))
+    right.set(title="held-out F1, %", ylim=(90, 94))
+    for ax in (left, right):
+        ax.set(xscale="log", xlabel="processor seconds")
+        plain_ticks(ax.xaxis, [0.1, 1, 10, 100])
+        name_lines(ax)
+    save(figure, "optimizers.svg")
+
+
+def semi_supervised(corpus: str) -> None:
+    """What unlabelled sequences gain or cost, for each weight of their entropy."""
+    found = numbers(f"semi_supervised.{corpus}")
+    supervised = found.pop("supervised")
+    figure, ax = plt.subplots(figsize=(6.6, 3.4), layout="constrained")
+    ax.axhline(0, color=INK, linewidth=1)
+    for k, (weight, gains) in enumerate(found.items()):
+        x = [100 * float(fraction) for fraction in gains]
+        mean, spread = np.array(list(gains.values())).T
+        ax.errorbar(x, mean, spread, marker="o", markersize=4, capsize=3, color=COLOURS[k], label=f"_{weight}")
+        ax.plot(x, mean, color=COLOURS[k], label=f"weight {weight}")
+    x = [100 * float(fraction) for fraction in supervised]
+    names = [f"{percent:g}%\nF1 {row[0]:.1f}" for percent, row in zip(x, supervised.values(), strict=True)]
+    ax.set_xticks(x, names)
+    ax.set(xlabel="labelled sequences, and F1 of supervised training", ylabel="gain, points of F1", xlim=(0, None))
+    name_lines(ax)
+    save(figure, f"semi_supervised.{corpus}.svg")
+
+
+def snips() -> None:
+    """F1 on the validation set over epochs, a line for every run; dots at the right are F1 on the test set."""
+    runs = numbers("snips")
+    figure, ax = plt.subplots(figsize=(6.6, 3.6), layout="constrained")
+    n = len(runs[0]["history"])
+    for k, name in enumerate(("CRF", "softmax")):
+        found = [r for r in runs if r["model"] == name]
+        for r in found:
+            ax.plot(range(1, n + 1), r["history"], color=COLOURS[k], linewidth=1, label=f"_{name}")
+        ax.plot([n + 1] * len(found), [r["f1"] for r in found], "o", color=COLOURS[k], markersize=4, label=name)
+    ax.set(xlabel="epoch", ylabel="slot F1, %: validation (dots: test)", ylim=(70, 95), xlim=(0, n + 1.5))
+    ax.set_xticks(range(0, n + 1, 5))
+    name_lines(ax)
+    save(figure, "snips.svg")
+
+
+def joint() -> None:
+    """Scores over training sentences."""
+    rows = numbers("joint")
+    panels = {"pos": "POS accuracy, %", "f1": "chunk F1, %", "joint": "both labels right, %"}
+    figure, axes = plt.subplots(1, 3, figsize=(9.2, 3.6), layout="constrained")
+    for k, name in enumerate(dict.fromkeys(r["name"] for r in rows)):
+        mine = [r for r in rows if r["name"] == name]
+        for ax, key in zip(axes, panels, strict=True):
+            x, y = [r["size"] for r in mine], [100 * r[key] for r in mine]
+            ax.plot(x, y, "o-", markersize=4, color=COLOURS[k], label=name)
+    for ax, title in zip(axes, panels.values(), strict=True):
+        ax.set(title=title, xlabel="training sentences", xscale="log", xlim=(400, 11000))
+        ax.set_xticks(sizes := sorted({r["size"] for r in rows}), [f"{n:,}" for n in sizes])
+        ax.xaxis.set_minor_locator(mpl.ticker.NullLocator())
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
+    save(figure, "joint.png")
 
 
 #: Colours of the parts of a snake, head to tail: light enough for dark numbers.
@@ -294,9 +376,13 @@ FIGURES: dict[str, Callable[[], None]] = {
     "entities": entities,
     "entropy_cost": entropy_cost,
     "gallery": gallery,
+    "joint": joint,
     "label_bias": label_bias,
     "ocr_letters": ocr_letters,
+    "optimizers": optimizers,
+    **{f"semi_supervised.{x}": lambda x=x: semi_supervised(x) for x in ("conll2000", "bc2gm")},  # type: ignore[misc]
     "snakes": snakes,
+    "snips": snips,
     "sparse_decoding": sparse_decoding,
     **{f"sparse_{x}": lambda x=x: sparse_training(x) for x in ("synthetic", "nettalk", "stress", "latvian", "brown")},  # type: ignore[misc]
     "speed": speed,
