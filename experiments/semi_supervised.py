@@ -2,8 +2,8 @@
 
     python experiments/semi_supervised.py [--corpus NAME] [--seeds N] [--unlabelled N] [--weights W ...]
 
-Prints a table, writes numbers/semi_supervised.NAME.json and docs/experiments/semi_supervised.NAME.svg. ``--unlabelled`` limits how many of the remaining
-sequences are used.
+Prints a table, writes numbers/semi_supervised.NAME.json and docs/experiments/semi_supervised.NAME.svg.
+``--unlabelled`` limits how many of the remaining sequences are used.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@
 
 Both have the same embeddings (lower-cased words, suffixes of three characters), encoder, optimiser, batches and seeds;
 the epoch is chosen by the F1 of slots on the validation part. Prints a table of F1 and sentences right on the test part
-and of seconds, writes the runs to numbers/snips.json and, if matplotlib is there, draws docs/experiments/snips.svg. Seconds
-are only worth something with one job.
+and of seconds, writes the runs to numbers/snips.json and, if matplotlib is there, draws docs/experiments/snips.svg.
+Seconds are only worth something with one job.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@
 
 ``synthetic``: 100 states, 50 sequences to learn from and 50 to test on, drawn from the paper's HMM with 3,000 symbols.
 ``nettalk``: letters to 51 phones, after a start on 12% of the words; ``stress``: phones with stress, 162 labels.
-Seconds are of the processor, on one thread. ``latvian``: the Latvian treebank's xpos tags, 1,175 labels; ``brown``: the Brown corpus's tags, 461 labels. Both take
-long; a part of the sentences (``--sentences 1000``) has fewer labels.
+``latvian``: the Latvian treebank's xpos tags, 1,175 labels; ``brown``: the Brown corpus's tags, 461 labels. Both take
+long; some of the sentences (``--sentences 1000``) have fewer labels. Seconds are of the processor, on one thread.
 """
 
 from __future__ import annotations
