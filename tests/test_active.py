@@ -260,7 +260,7 @@ def test_labels_that_the_model_has_not_seen_are_known(trained: tuple[str, str], 
 def test_campaigns_need_labels_for_all(corpus: tuple[Any, Any]) -> None:
     X, gold = list(corpus[0][:20]), [list(row) for row in corpus[1][:20]]
     crf = CRF(max_iter=2)
-    with pytest.raises(ValueError, match="'X' holds 20 sequences, 'y' labels for 19"):
+    with pytest.raises(ValueError, match="'X' holds 20 sequences, but 'y' holds labels for 19"):
         active.simulate(crf, X, gold[:-1], X, gold)
     with pytest.raises(ValueError, match="'X_test' holds 20 sequences"):
         active.simulate(crf, X, gold, X, gold[:-1])
@@ -271,7 +271,7 @@ def test_campaigns_need_labels_for_all(corpus: tuple[Any, Any]) -> None:
     not_fitted = pytest.importorskip("sklearn.exceptions").NotFittedError
     with pytest.raises(not_fitted):
         active.query(CRF(), X)
-    with pytest.raises(ValueError, match="'given' holds labels for 1 sequence, 'X' holds 2"):
+    with pytest.raises(ValueError, match="'given' holds labels for 1 sequence, but 'X' holds 2"):
         active.query(CRF().fit([["a"]], [["A"]]), [["a"], ["b"]], given=[None])
 
 
@@ -279,7 +279,7 @@ def test_unlabelled_data_needs_the_columns(tmp_path: Path) -> None:
     a = lines(tmp_path / "a.txt", "a\tX\tA\n\nb\tY\tB\n\n")
     b = lines(tmp_path / "b.txt", "a\n\n")
     out = fails("train", a, "-m", str(tmp_path / "m"), "--unlabelled", b, "--entropy-weight", "0.1")
-    assert "b.txt has 1 column, the labelled data 2 beside the label" in out
+    assert "b.txt has 1 column, the labelled data has 2 besides the label" in out
 
 
 def test_unknown_labels_are_not_scored(trained: tuple[str, str], tmp_path: Path) -> None:

@@ -274,7 +274,7 @@ def test_a_beam_that_loses_every_path() -> None:
     p = Potentials([[0.0, 5.0], [0.0, 0.0]], [[0.0, 0.0], [-np.inf, -np.inf]])
     assert decode(p, beam=FixedSize(1)).tolist() == decode(p).tolist()
     for form in ("frozen", "smoothed", "paper"):
-        with pytest.raises(ValueError, match="the beam fixed:1 lost every labelling that is allowed: a larger one"):
+        with pytest.raises(ValueError, match="the beam fixed:1 discarded every permitted labelling: use a larger one"):
             marginals(p, beam=FixedSize(1), form=form)
     with pytest.raises(ValueError, match="the beam fixed:1 lost every labelling"):
         nbest(p, 2, beam=FixedSize(1))

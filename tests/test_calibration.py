@@ -142,13 +142,13 @@ def test_curves_count_what_is_right(sharp: CRF, data: Any) -> None:
 @pytest.mark.parametrize("unit", ["spans", "tokens"])
 def test_curves_refuse_what_does_not_fit(unit: Any, sharp: CRF, data: Any) -> None:
     X, y = data[2:]
-    with pytest.raises(ValueError, match=f"'X' holds {len(X)} sequences, 'y' labels for {len(y) - 1}"):
+    with pytest.raises(ValueError, match=f"'X' holds {len(X)} sequences, but 'y' holds labels for {len(y) - 1}"):
         calibration_curve(sharp, X, y[:-1], unit)
     with pytest.raises(ValueError, match="sequence 1 has 1 token, but 2 labels"):
         calibration_curve(sharp, [["2"], ["2"]], [["B-QTY"], ["B-QTY", "O"]], unit)
     empty: list[list[Any]] = [[], [[]]]
     for nothing in empty:
-        with pytest.raises(ValueError, match="'X' and 'y' of calibration_curve hold no token"):
+        with pytest.raises(ValueError, match="'X' and 'y' of calibration_curve contain no tokens"):
             calibration_curve(sharp, nothing, nothing, unit)
     with pytest.raises(NotFittedError):
         calibration_curve(CRF(), X, y, unit)

@@ -257,9 +257,11 @@ def test_other_settings_and_data_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "run"
     X, y = problem()
     begun(path)
-    with pytest.raises(ValueError, match=r"run: the checkpoint is of another training: 'c2' was 1.0, now it is 0.5"):
+    with pytest.raises(
+        ValueError, match=r"run: the checkpoint belongs to another training run: 'c2' was 1.0, now it is 0.5"
+    ):
         CRF(checkpoint=path, c2=0.5).fit(X, y, resume=True)
-    with pytest.raises(ValueError, match="of another training: 'algorithm' was 'lbfgs', now it is 'sgd'"):
+    with pytest.raises(ValueError, match="to another training run: 'algorithm' was 'lbfgs', now it is 'sgd'"):
         CRF(checkpoint=path, algorithm="sgd").fit(X, y, resume=True)
     with pytest.raises(ValueError, match="of another training: training data differ"):
         CRF(checkpoint=path).fit(X[1:], y[1:], resume=True)
@@ -275,7 +277,7 @@ def test_other_settings_and_data_are_refused(tmp_path: Path) -> None:
 def test_a_checkpoint_is_not_lost_by_mistake(tmp_path: Path) -> None:
     path = tmp_path / "run"
     begun(path)
-    with pytest.raises(ValueError, match=r"run: the checkpoint of a training that has not ended: resume it"):
+    with pytest.raises(ValueError, match="run: this checkpoint belongs to a training run that has not finished"):
         CRF(checkpoint=path).fit(*problem())
     CRF(checkpoint=path).fit(*problem(), resume=True)
     CRF(checkpoint=path, c2=2.0).fit(*problem())  # that one had ended
@@ -306,7 +308,7 @@ def test_without_a_file_it_begins(tmp_path: Path) -> None:
     np.testing.assert_array_equal(crf.weights_, CRF().fit(*problem()).weights_)
     with pytest.raises(ValueError, match="'resume' of fit needs a 'checkpoint' of CRF"):
         CRF().fit(*problem(), resume=True)
-    with pytest.raises(FileNotFoundError, match="there is no folder to write to"):
+    with pytest.raises(FileNotFoundError, match="the folder to write to does not exist"):
         CRF(checkpoint=tmp_path / "no" / "run").fit(*problem())
 
 

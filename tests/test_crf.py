@@ -239,7 +239,7 @@ def test_bad_parameters_are_named(arguments: dict[str, Any], message: str) -> No
         (X, Y[:-1], "there are 4 sequences, but labels for 3"),
         (X, [*Y[:-1], ["V"]], "sequence 3 has 3 tokens, but 1 label"),
         ([], [], "there is no sequence"),
-        ([[]], [[]], "there is no label"),
+        ([[]], [[]], "there are no labels"),
         (X, ["DANV", *Y[1:]], "labels of sequence 0 must be a list"),
         (X, [[1.5, *Y[0][1:]], *Y[1:]], "sequence 0, position 0: a label must be a str or an int, got float"),
         ([["a", 3]], [["A", "B"]], "sequence 0, position 1: a token must be a str"),

@@ -355,7 +355,7 @@ def test_wrong_parameters_are_refused() -> None:
         given_hmm(0, warm_start=True).set_params(n_states=2).fit([[0]], [[None]])
     with pytest.raises(ValueError, match="'algorithm' of decode must be"):
         given_hmm(0).decode([[0]], "best")
-    with pytest.raises(ValueError, match="there is no token to learn from"):
+    with pytest.raises(ValueError, match="there are no tokens to learn from"):
         HMM(n_states=2).fit([[]])
     with pytest.raises(AttributeError, match="this HMM has no such probabilities yet"):
         HMM().startprob_  # noqa: B018

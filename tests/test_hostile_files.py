@@ -209,7 +209,7 @@ TABLES: dict[str, tuple[Any, bytes]] = {
     "'a.data_offsets' must be a list of 2": ({"a": {"dtype": "U8", "shape": [1], "data_offsets": [0]}}, bytes(1)),
     "'a.data_offsets' is missing": ({"a": {"dtype": "U8", "shape": [1]}}, bytes(1)),
     "'a' must be an object with named fields": ({"a": 3}, b""),
-    "'a' holds what is neither true nor false": ({"a": entry([1], 0, 1, "BOOL")}, b"\x02"),
+    "'a' holds values that are neither true nor false": ({"a": entry([1], 0, 1, "BOOL")}, b"\x02"),
 }
 
 
@@ -231,8 +231,8 @@ TEXTS: dict[str, Any] = {
     "'__metadata__.crfkit' must be a text": {"__metadata__": {"crfkit": {"format": 1}}},
     "'__metadata__.other' must be a text": {"__metadata__": {"other": 3}},
     "not valid UTF-8 at byte 9": b"{\xff}",
-    "'labels.0.' has half of a surrogate pair": {"__metadata__": {"crfkit": r'{"format": 1, "labels": ["\ud800"]}'}},
-    "has half of a surrogate pair": rb'{"\udfff": 1}',
+    "'labels.0.' contains half a surrogate pair": {"__metadata__": {"crfkit": r'{"format": 1, "labels": ["\ud800"]}'}},
+    "contains half a surrogate pair": rb'{"\udfff": 1}',
     "Exceeds the limit": {"__metadata__": {"crfkit": f'{{"format": {"9" * 5000}}}'}},
     "no format number": {"__metadata__": {"crfkit": '{"format": NaN}'}},
 }
@@ -247,13 +247,13 @@ def test_headers_are_judged(tmp_path: Path, message: str) -> None:
 
 def test_what_cannot_be_read_is_not_written(tmp_path: Path) -> None:
     crf = CRF().fit([["a", "b"]], [["A", "\ud800"]])
-    with pytest.raises(ValueError, match=r"'labels\[1\]' has half of a surrogate pair"):
+    with pytest.raises(ValueError, match=r"'labels\[1\]' contains half a surrogate pair"):
         crf.save(tmp_path / "m")
     assert os.listdir(tmp_path) == []
 
 
 def test_devices_are_no_models() -> None:
-    with pytest.raises(ModelError, match="/dev/zero: not a model: it is no regular file"):
+    with pytest.raises(ModelError, match="/dev/zero: not a model: it is not a regular file"):
         crfkit.load("/dev/zero")
 
 

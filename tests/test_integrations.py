@@ -90,7 +90,7 @@ def test_kinds_of_pandas_columns(dtype: str) -> None:
     data = from_table(table, "word", label="tag", by="sentence", fill=True)
     assert (list(data.X), list(data.y or [])) == (X, Y)
     table["word"] = table["word"].astype("string").where(table["word"] != "one")
-    with pytest.raises(ValueError, match=r"'word', row 3: there is no value.*keep_default_na"):
+    with pytest.raises(ValueError, match=r"'word', row 3: the value is missing.*keep_default_na"):
         from_table(table, "word", by="sentence", fill=True)
 
 

@@ -204,7 +204,7 @@ def test_a_set_of_one_and_nothing_hidden_change_nothing() -> None:
 def test_faults_are_named() -> None:
     with pytest.raises(ValueError, match="sequence 1, position 0: a set of possible labels must not be empty"):
         CRF().fit([["a"], ["b"]], [["A"], [set()]])
-    with pytest.raises(ValueError, match="there is no label to learn"):
+    with pytest.raises(ValueError, match="there are no labels to learn from"):
         CRF().fit([["a"]], [None])
     with pytest.raises(ValueError, match="sequence 1: no labelling fits both"):
         CRF(constraints="bio").fit(
@@ -336,7 +336,7 @@ def test_what_is_given_may_contradict() -> None:
     crf = CRF(constraints="bio").fit([["a", "b"], ["c"]], [["B-X", "I-X"], ["O"]])
     with pytest.raises(ValueError, match="sequence 1: no labelling fits both 'given' and the model's constraints"):
         crf.predict([["a"], ["a", "b"]], given=[None, ["O", "I-X"]])
-    with pytest.raises(ValueError, match="'given' holds labels for 1 sequence, 'X' holds 3"):
+    with pytest.raises(ValueError, match="'given' holds labels for 1 sequence, but 'X' holds 3"):
         crf.predict([["a"]] * 3, given=[None])
     with pytest.raises(ValueError, match="'entropy_weight' of CRF must be finite, got inf"):
         CRF(entropy_weight=float("inf")).fit([["a"]], [["A"]])

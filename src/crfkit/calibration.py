@@ -99,7 +99,7 @@ def calibration_curve(
     for i, (x, row) in enumerate(zip(X, y, strict=True)):
         _require_length(i, len(x), len(row))
     if not any(map(len, y)):
-        raise ValueError("'X' and 'y' of calibration_curve hold no token")
+        raise ValueError("'X' and 'y' of calibration_curve contain no tokens")
     chance: list[float] = []
     right: list[bool] = []
     if unit == "spans":
@@ -165,7 +165,7 @@ def fit_temperature(crf: ChainEstimator, X: Any, y: Any) -> float:
         kept.append(p if len(usable) == len(p) else Potentials.batch([p[i] for i in usable]) if len(usable) else None)
     parts = [p for p in kept if p is not None]
     if not parts:
-        raise ValueError("'X' and 'y' of fit_temperature hold no sequence that the model holds for possible")
+        raise ValueError("'X' and 'y' of fit_temperature contain no sequence that is possible under the model")
 
     def slope(log_inverse: float) -> float:
         """The derivative by 1/T: E[s] - s(y), the mean score being (log Z - H) T."""
@@ -378,7 +378,7 @@ class PredictionSets:
         self._require_fitted()
         truth = np.concatenate([np.zeros(0), *self.true_probabilities(X, y)])
         if not len(truth):
-            raise ValueError("'X' and 'y' of measure hold nothing to find in the sets")
+            raise ValueError("'X' and 'y' of measure contain nothing to look for in the sets")
         sizes = np.array([len(p) for p in self.probabilities(X)])
         inside = truth >= self.threshold_
         if self.unit == "labellings" and (sizes == self.max_size).any():
@@ -403,14 +403,16 @@ def conformal_threshold(probabilities: Sequence[Vector], coverage: float) -> flo
         raise ValueError(f"coverage {coverage:g} needs at least {least} true examples, got {len(ordered)}")
     threshold = float(ordered[k - 1])
     if threshold <= 0:
-        raise ValueError(f"no set covers {coverage:g}: the model holds {k} of {len(ordered)} truths for impossible")
+        raise ValueError(
+            f"no set covers {coverage:g}: {k} of {len(ordered)} true answers are impossible under the model"
+        )
     return threshold
 
 
 def _known_rows(X: Any, y: Any) -> list[Any]:
     require_known(y, "y")
     if len(X) != len(y):
-        raise ValueError(f"'X' holds {counted(len(X), 'sequence')}, 'y' labels for {len(y)}")
+        raise ValueError(f"'X' holds {counted(len(X), 'sequence')}, but 'y' holds labels for {len(y)}")
     return list(y)
 
 

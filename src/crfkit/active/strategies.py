@@ -100,7 +100,7 @@ def uncertainty(
         raise ValueError(f"'strategy' must be one of {', '.join(STRATEGIES)}, got {strategy!r}")
     crf._require_fitted()
     if given is not None and len(given) != len(X):
-        raise ValueError(f"'given' holds labels for {counted(len(given), 'sequence')}, 'X' holds {len(X)}")
+        raise ValueError(f"'given' holds labels for {counted(len(given), 'sequence')}, but 'X' holds {len(X)}")
     if strategy == "random":
         crf.model_.encoder.read(X)  # only to see whether it could be read
         return np.random.default_rng(random_state).random(len(X))

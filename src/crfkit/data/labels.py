@@ -128,7 +128,7 @@ def collect_labels(
                     found.add(label)
     labels = (*known, *_sorted(found - set(known)))
     if not labels:
-        raise ValueError("there is no label to learn")
+        raise ValueError("there are no labels to learn from")
     return labels
 
 
@@ -151,7 +151,7 @@ def _number(label: Any, number: Mapping[Any, int], place: str) -> int:
     try:
         return number[_plain(label)]
     except (KeyError, TypeError):
-        raise ValueError(f"{place}: label {label!r} is not one of the model's") from None
+        raise ValueError(f"{place}: label {label!r} is not one of the model's labels") from None
 
 
 def label_numbers(
@@ -211,7 +211,7 @@ def allowed_labels(y: Any, labels: Sequence[Any], offsets: NDArray[np.int64]) ->
     """
     known = collect_labels(y, labels)
     if len(known) > len(labels):
-        raise ValueError(f"label {known[len(labels)]!r} is not one of the model's")
+        raise ValueError(f"label {known[len(labels)]!r} is not one of the model's labels")
     return allowed_by(label_numbers(y, labels, offsets), label_sets(y, labels, offsets), len(labels))
 
 

@@ -74,7 +74,9 @@ class ChainEstimator(Estimator):
                 assert p.offsets is not None
                 if done + len(p) > len(given):
                     many = len(X) if hasattr(X, "__len__") else "more"
-                    raise ValueError(f"'given' holds labels for {counted(len(given), 'sequence')}, 'X' holds {many}")
+                    raise ValueError(
+                        f"'given' holds labels for {counted(len(given), 'sequence')}, but 'X' holds {many}"
+                    )
                 allowed = allowed_labels(given[done : done + len(p)], self.model_.labels, p.offsets)
                 p = Potentials(p.unary, p.pairwise, allowed=allowed, offsets=p.offsets)
                 dead = np.isneginf(reachable(p))
@@ -84,7 +86,7 @@ class ChainEstimator(Estimator):
                 done += len(p)
             yield p
         if given is not None and done != len(given):
-            raise ValueError(f"'given' holds labels for {counted(len(given), 'sequence')}, 'X' holds {done}")
+            raise ValueError(f"'given' holds labels for {counted(len(given), 'sequence')}, but 'X' holds {done}")
 
     def predict(self, X: Any, *, given: Any = None, beam: Beam | str | None = None) -> list[list[Any]]:
         """The best labels of every sequence.

@@ -168,7 +168,7 @@ class HMM(ChainEstimator):
         integers = holds_integers(X)
         columns = as_columns(X)
         if len(columns.ids) == 0:
-            raise ValueError("there is no token to learn from")
+            raise ValueError("there are no tokens to learn from")
         given: Mapping[str, Any] = self._probabilities if self.warm_start else {}
         old = self.model_ if self.warm_start and self._is_fitted() else None
         values = given.get("vocabulary", [columns.texts()] if integers else [])  # ints in the order of their size
@@ -234,10 +234,10 @@ class HMM(ChainEstimator):
         some = isinstance(rows, Columns) or any(x is not None for row in rows for x in row or ())
         labels = collect_labels(rows, known) if some else known
         if known and len(labels) > len(known):
-            raise ValueError(f"label {labels[len(known)]!r} is not one of those that HMM starts from: {known}")
+            raise ValueError(f"label {labels[len(known)]!r} is not one of HMM's initial labels: {known}")
         n_states = self.n_states or (self._n_given if self.warm_start else None)
         if not labels and n_states is None:
-            raise ValueError("'n_states' of HMM must be given where no label is known")
+            raise ValueError("'n_states' of HMM must be given if no label is known")
         if n_states is not None and not isinstance(rows, Columns):
             more = max(0, n_states - len(labels))
             labels += tuple(k for k in range(n_states) if k not in labels)[:more]
@@ -260,7 +260,9 @@ class HMM(ChainEstimator):
         n = allowed.shape[1]
         sizes = {n, self._n_given or n, self.n_states or n} if given else {n}
         if len(sizes) > 1:
-            raise ValueError(f"labels, 'n_states' and what HMM starts from must be as many, got {sorted(sizes)}")
+            raise ValueError(
+                f"labels, 'n_states' and the initial parameters of HMM must agree in number, got {sorted(sizes)}"
+            )
         rng = np.random.default_rng(self.random_state)
         first = allowed * (0.5 + rng.random(allowed.shape))
         first /= first.sum(axis=1, keepdims=True)
@@ -367,7 +369,9 @@ class HMM(ChainEstimator):
         counts = {n for shape in shapes for n in shape} | {len(e) for e in known.get("emissions", ())}
         counts |= {self.n_states or n for n in counts}
         if len(counts) > 1:
-            raise ValueError(f"{name!r} of HMM must be for as many labels as the rest, got {sorted(counts)}")
+            raise ValueError(
+                f"{name!r} of HMM must be for the same number of labels as the others, got {sorted(counts)}"
+            )
         self._probabilities = known
         if not {"start", "transitions", "emissions"} <= known.keys():
             return
@@ -405,7 +409,7 @@ class HMM(ChainEstimator):
         """Probabilities of the values of the only column, [L, V]; rows sum to one less that of an unseen value."""
         emissions = self.emissions_
         if len(emissions) > 1:
-            raise AttributeError(f"tokens of this HMM have {len(emissions)} columns: look at 'emissions_'")
+            raise AttributeError(f"tokens of this HMM have {len(emissions)} columns: use 'emissions_'")
         return emissions[0][:, :-1]
 
     @emissionprob_.setter

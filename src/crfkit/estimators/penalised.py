@@ -154,12 +154,12 @@ class PenalisedChain(ChainEstimator):
             raise ValueError("'y' of fit must hold the labels of the sequences, got None")
         check_sequences(X, text=True)
         if len(X) == 0:
-            raise ValueError("there is no sequence to learn from")
+            raise ValueError("there are no sequences to learn from")
         encoder = make_encoder(self.features, X) if model is None else model.encoder.copy() if grow else model.encoder
         data = encoder.encode(X, grow or model is None, self.n_jobs)
         labels = collect_labels(y, () if model is None else model.labels)
         if model is not None and not grow and len(labels) > len(model.labels):
-            raise ValueError(f"label {labels[len(model.labels)]!r} is not one of the model's")
+            raise ValueError(f"label {labels[len(model.labels)]!r} is not one of the model's labels")
         numbers = label_numbers(y, labels, data.offsets)
         sets = label_sets(y, labels, data.offsets) if len(numbers) and numbers.min() < 0 else None
         if sets is not None:
@@ -296,7 +296,7 @@ class PenalisedChain(ChainEstimator):
         start: State = {"w": None}  # where the search on a fraction of the sequences ended
         start |= keep.part("start", lambda: start) or {}
         if start["w"] is not None and np.shape(start["w"]) != w.shape:
-            raise ValueError(f"{keep.path}: the checkpoint is damaged: its weights are of another number")
+            raise ValueError(f"{keep.path}: the checkpoint is damaged: it has the wrong number of weights")
         if self.warm_start_fraction is not None and start["w"] is None and result is None:
             first = self._minimize(LikelihoodObjective(self._some(problem)), w, loose=10, checkpoint=keep)
             start["w"] = first.w
@@ -468,11 +468,11 @@ class _Watch:
 def _held_out(X_dev: Any, y_dev: Any) -> tuple[Any, Any] | None:
     """Held-out data, checked."""
     if (X_dev is None) != (y_dev is None):
-        raise ValueError("'X_dev' and 'y_dev' of fit go together")
+        raise ValueError("'X_dev' and 'y_dev' of fit must be given together")
     if X_dev is None:
         return None
     if len(X_dev) != len(y_dev):
-        raise ValueError(f"'X_dev' holds {counted(len(X_dev), 'sequence')}, 'y_dev' labels for {len(y_dev)}")
+        raise ValueError(f"'X_dev' holds {counted(len(X_dev), 'sequence')}, but 'y_dev' holds labels for {len(y_dev)}")
     require_known(y_dev, "y_dev")
     return X_dev, y_dev
 

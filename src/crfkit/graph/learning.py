@@ -83,7 +83,7 @@ def share_right(
             right += weight * (bool(known) and all(known))
             total += weight * bool(known)
     if total == 0:
-        raise ValueError("there is no label to score")
+        raise ValueError("there are no labels to score")
     return right / total
 
 
@@ -193,7 +193,7 @@ class GraphEstimator(Estimator):
     def _take_labels(self, kinds: list[tuple[Any, ...]]) -> None:
         """Takes the labels of every kind."""
         if len(kinds) != 1:
-            raise ValueError("there must be one kind of labels")
+            raise ValueError("the labels must be of one kind")
         self.classes_: Any = label_array(kinds[0])
 
     def fit(self, X: Any, y: Any, *, sample_weight: ArrayLike | None = None) -> Self:
@@ -303,7 +303,7 @@ class GraphEstimator(Estimator):
         for labels in self._labels:
             for label in labels:
                 if not isinstance(label, (str, int, float)):
-                    raise ValueError(f"a model file holds labels that are strings or numbers, not {label!r}")
+                    raise ValueError(f"a model file can hold only strings and numbers as labels, not {label!r}")
         params = {k: v for k, v in self.get_params(deep=False).items() if k not in self._not_saved}
         settings = {k: _to_plain(params[k]) for k in ("inference", "decoding")}
         header = {

@@ -416,7 +416,7 @@ class NeuralCRF(Estimator):
             raise ValueError("'y' of fit must hold the labels of the sequences, got None")
         X, y = self._listed(X), list(y)
         if (X_dev is None) != (y_dev is None):
-            raise ValueError("'X_dev' and 'y_dev' of fit go together")
+            raise ValueError("'X_dev' and 'y_dev' of fit must be given together")
         checked = sequence_weights(sample_weight, len(X))
         weights = None if checked is None else torch.from_numpy(checked.astype(np.float32))
         labels = collect_labels(y)

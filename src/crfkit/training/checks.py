@@ -37,7 +37,7 @@ def class_weights(
     if isinstance(rule, Mapping):
         for label, weight in rule.items():
             if label not in labels:
-                raise ValueError(f"'class_weight' names the label {label!r}, which the data does not have")
+                raise ValueError(f"'class_weight' names the label {label!r}, which does not occur in the data")
             check_number("class_weight", str(label), weight, 0)
         by_label = np.array([float(rule.get(label, 1.0)) for label in labels])
     elif rule == "balanced":

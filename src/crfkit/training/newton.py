@@ -139,7 +139,7 @@ class NewtonCG(Algorithm):
         step, rest = np.zeros_like(gradient), -gradient  # rest: minus the gradient of q
         p, square = rest.copy(), float(rest @ rest)
         if not np.isfinite(square):
-            raise ValueError("the gradient is not finite: the weights to begin with are too large")
+            raise ValueError("the gradient is not finite: the initial weights are too large")
         model = 0.0
         for k in itertools.count(1):
             hp = times(p)

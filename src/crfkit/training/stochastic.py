@@ -70,7 +70,7 @@ class Stochastic(Algorithm):
         without one the losses of the last pass.
         """
         if objective.beam is not None and "beam" not in self.supports:
-            raise ValueError(f"{type(self).__name__} cannot look at sequences within beams")
+            raise ValueError(f"{type(self).__name__} does not support beams")
         tol, callback = settings.tol, settings.callback
         rng = np.random.default_rng(0 if settings.random_state is None else settings.random_state)
         began = time.perf_counter()
