@@ -284,11 +284,11 @@ def test_unlabelled_data_needs_the_columns(tmp_path: Path) -> None:
 
 def test_unknown_labels_are_not_scored(trained: tuple[str, str], tmp_path: Path) -> None:
     data = lines(tmp_path / "data.txt", "a\tA\nb\tB\n\nb\t?\n\n")
-    assert "tokens right: 66.67% of 3" in run("eval", data, "-m", trained[1])
+    assert "token accuracy: 66.67% of 3" in run("eval", data, "-m", trained[1])
     out = run("eval", data, "-m", trained[1], "--unknown", "?")
     assert "left out 1 of 2 sequences" in out
-    assert "tokens right: 100.00% of 2" in out
+    assert "token accuracy: 100.00% of 2" in out
     pairs = lines(tmp_path / "pairs.txt", "a\tA\tA\nb\tB\tA\n\nb\t?\tB\n\n")
-    assert "tokens right: 50.00% of 2" in run("eval", pairs, "--unknown", "?")
+    assert "token accuracy: 50.00% of 2" in run("eval", pairs, "--unknown", "?")
     model = str(tmp_path / "n.crfkit")
     assert "sequence 1 of 'y_dev'" in fails("train", data, "-m", model, "--dev", data, "--unknown", "?")

@@ -167,12 +167,12 @@ def test_neural_crf_with_other_features(tmp_path: Path) -> None:
     words, path = [["a", "b"]], tmp_path / "run"
     NeuralCRF(lambda x, t: {x[t]: 1.0}, hidden=(), max_iter=1, inputs="features", checkpoint=path).fit(words, y)
     other = NeuralCRF(lambda x, t: {x[t]: 2.0}, hidden=(), max_iter=1, inputs="features", checkpoint=path)
-    with pytest.raises(ValueError, match="another training: training data differ"):
+    with pytest.raises(ValueError, match="another training run: training data differ"):
         other.fit(words, y, resume=True)
     path = tmp_path / "vectors"  # which differ in what print does not show
     dense = NeuralCRF(hidden=(), max_iter=1, checkpoint=path)
     dense.fit([[np.array([0.1, 0.2]), np.array([0.3, 0.4])]], y)
-    with pytest.raises(ValueError, match="another training: training data differ"):
+    with pytest.raises(ValueError, match="another training run: training data differ"):
         dense.fit([[np.array([0.1, 0.2]), np.array([0.3, 0.4000001])]], y, resume=True)
 
 
@@ -263,11 +263,11 @@ def test_other_settings_and_data_are_refused(tmp_path: Path) -> None:
         CRF(checkpoint=path, c2=0.5).fit(X, y, resume=True)
     with pytest.raises(ValueError, match="to another training run: 'algorithm' was 'lbfgs', now it is 'sgd'"):
         CRF(checkpoint=path, algorithm="sgd").fit(X, y, resume=True)
-    with pytest.raises(ValueError, match="of another training: training data differ"):
+    with pytest.raises(ValueError, match="to another training run: training data differ"):
         CRF(checkpoint=path).fit(X[1:], y[1:], resume=True)
-    with pytest.raises(ValueError, match="of another training: sample weights differ"):
+    with pytest.raises(ValueError, match="to another training run: sample weights differ"):
         CRF(checkpoint=path).fit(X, y, sample_weight=np.full(len(X), 2.0), resume=True)
-    with pytest.raises(ValueError, match="of another training: 'model' was crf, now it is memm"):
+    with pytest.raises(ValueError, match="to another training run: 'model' was crf, now it is memm"):
         MEMM(checkpoint=path).fit(X, y, resume=True)
     # threads, what is printed, and how often it is written, make no difference
     crf = CRF(checkpoint=path, checkpoint_every="1h", n_jobs=2, callback=lambda p, w: None).fit(X, y, resume=True)

@@ -223,7 +223,7 @@ def test_ctrl_c_writes_the_model(tmp_path: Path) -> None:
 
 def test_demo_version_and_help() -> None:
     out = run("demo").stdout
-    assert "sequences right" in out
+    assert "sequence accuracy" in out
     assert "smoked STATE 0." in out
     assert "\x1b[" not in out  # no terminal, no colours
     assert run("--version").stdout.startswith("crfkit 0.")

@@ -1,4 +1,4 @@
-"""Pictures of models and results (needs ``crfkit[plot]``).
+"""Plots of models and results (needs ``crfkit[plot]``).
 
 Every function draws on the axes it is given (``ax=``) or on new ones, and returns them: set titles and limits there,
 and save with ``ax.figure.savefig("name.svg")``. New figures have no background, and colours that can be told apart on
