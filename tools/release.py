@@ -24,6 +24,7 @@ MOST_BYTES = 2_000_000
 
 #: What touches numpy, scipy, scikit-learn, typer and the files; torch and the other extras are left to ``make test``.
 TESTS = "sklearn crf hmm_memm graph_crf calibration model optimizers cli"
+NEEDED = ("pytest", "hypothesis", "safetensors>=0.5")  # by these tests; also in pyproject.toml and ci.yml
 ANYWHERE = "sklearn hmm_memm calibration optimizers"  # without signals and limits of memory, for Windows
 
 
@@ -123,7 +124,7 @@ def test_matrix() -> None:
             sys.exit(f"dist/ has no wheel for Python {version[0]}.{version[1]}: run 'make dist'")
         for end, pins in (("oldest", oldest(version)), ("newest", [])):
             name = f"{version[0]}.{version[1]}-{end}"
-            packages = [f"{wheels[0]}[sklearn]", "pytest", "hypothesis", *pins]
+            packages = [f"{wheels[0]}[sklearn]", *NEEDED, *pins]
             inside = venv(python, BUILD / "matrix" / name, *packages, PIP_CONSTRAINT=None)
             done = subprocess.run([inside, __file__, "test"], check=False)
             results.append((name, done.returncode == 0))
