@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from crfkit import CRF, active, chain
 from crfkit.cli import app
+from crfkit.cli.options import OptionError
 from crfkit.data import load_corpus, read_columns
 
 
@@ -217,12 +218,16 @@ def test_answers_do_not_spoil_the_labelled_file(trained: tuple[str, str], tmp_pa
         assert labelled.read_text() == before
         assert labelled.stat().st_ino == stamp  # not even written anew
     batch = lines(tmp_path / "batch.txt", "c\tX\tA\tB\n\n")
-    assert "has 2 columns beside guess and answer" in fails("active", "add", batch, str(labelled))
+    assert "has 2 columns besides the suggestion and the answer" in fails("active", "add", batch, str(labelled))
     assert labelled.read_text() == before
     batch = lines(tmp_path / "batch.txt", "c\tA\tBB\nd\tB\tB\n\n")
     out = run("active", "add", batch, str(labelled))
     assert out.count("warning") == 1
-    assert "sequence 0, position 0: the label 'BB' is new" in out
+    assert f"{batch}:1: the label 'BB' is new" in out
+    batch = lines(tmp_path / "batch.txt", "e\tA\t?\n\n\nc\tA\tBB\nd\tB\tA\n\n")
+    assert f"{batch}:5: the answer is 'A', but {labelled} has 'B' for this token" in fails(
+        "active", "add", batch, str(labelled)
+    )
 
 
 def test_pools_must_fit_the_model(trained: tuple[str, str], tmp_path: Path) -> None:
@@ -234,8 +239,15 @@ def test_pools_must_fit_the_model(trained: tuple[str, str], tmp_path: Path) -> N
     )
     pool = lines(tmp_path / "pool.txt", "c\nd\n\nc\nd\n\ne\n\n")
     assert "wrote 2 questions" in run("active", "next", pool, *rest)
-    assert "is there already: add its answers first" in fails("active", "next", pool, *rest)
+    assert "already exists: add its answers first" in fails("active", "next", pool, *rest)
     rest = (*rest, "--force")
+    for option, fault in (
+        ("-n 0", "--number must be >= 1, got 0"),
+        ("--diversity 2", "--diversity must be from 0 to 1"),
+    ):
+        result = CliRunner().invoke(app, ["active", "next", pool, *rest, *option.split()])
+        assert isinstance(result.exception, OptionError)  # the command ends with code 2
+        assert fault in str(result.exception)
     assert "No such file" in fails("active", "next", pool, *rest, "--known", str(tmp_path / "none.txt"))
     items = lines(tmp_path / "items.txt", "A\tw=a\tx=1\nB\tw=b\n\n")
     assert "column files only" in fails("active", "next", items, *rest)

@@ -127,16 +127,18 @@ def test_learning_curves_are_named_at_their_ends() -> None:
 @pytest.mark.parametrize(
     ("curves", "more", "fault"),
     [
-        ({"a": CURVE}, {}, "a list of curves for each name"),
-        ({"a": []}, {}, "a list of curves for each name"),
-        ({}, {}, "got none"),
-        ({"a": [CURVE]}, {"target": 80}, "'target' must be a fraction between 0 and 1, got 80"),
-        ({"a": [CURVE]}, {"by": "hours"}, "'by' must be 'tokens' or 'sequences', got 'hours'"),
-        ({"a": [CURVE]}, {"highlight": ["b"]}, "'highlight' must hold names of 'curves', got 'b'"),
+        ({"a": CURVE}, {}, "'a' is a single curve, put it in a list"),
+        ([CURVE], {}, "must map names to lists of LearningCurve, such as .*, got a list"),
+        ({"a": [0.5]}, {}, "'a' holds a float"),
+        ({"a": []}, {}, "'a' has no curves"),
+        ({}, {}, "got an empty mapping"),
+        ({"a": [CURVE]}, {"target": 80}, "'target' of plotting.learning_curve must be a fraction from 0 to 1, got 80"),
+        ({"a": [CURVE]}, {"by": "hours"}, "must be 'tokens' or 'sequences', got 'hours'"),
+        ({"a": [CURVE]}, {"highlight": ["b"]}, "must hold names of 'curves', got 'b'"),
     ],
 )
 def test_learning_curves_need_lists_of_curves(curves: Any, more: Any, fault: str) -> None:
-    with pytest.raises(ValueError, match=fault):
+    with pytest.raises((TypeError, ValueError), match=fault):
         plotting.learning_curve(curves, **more)
 
 

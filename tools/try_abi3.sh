@@ -1,7 +1,8 @@
 #!/bin/sh
 # Builds the cp312-abi3 wheel without a network and tries it: tools/try_abi3.sh WHEELHOUSE [PYTHON]
 # WHEELHOUSE is a folder of wheels: nanobind, scikit-build-core, pathspec, packaging, the dependencies that the Python
-# (3.12 or later) does not have itself, pytest, hypothesis and safetensors. CMake, ninja and a C++20 compiler must be there.
+# (3.12 or later) does not have itself, pytest, hypothesis and safetensors. CMake, ninja and a C++20 compiler are
+# needed too.
 set -eu
 root=$(cd "$(dirname "$0")/.." && pwd)
 wheelhouse=$(realpath "$1")
