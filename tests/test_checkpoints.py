@@ -298,7 +298,7 @@ def test_damage_is_noticed(tmp_path: Path) -> None:
         path.write_bytes(damaged)
         with pytest.raises(
             ValueError,
-            match=r"run: .*(not a crfkit checkpoint|the checkpoint is damaged|later crfkit)",
+            match=r"run: .*(not a crfkit checkpoint|the checkpoint is damaged|newer version of crfkit)",
         ):
             Checkpoint(path, resume=True)
 

@@ -405,7 +405,7 @@ def test_files_that_would_be_lost(folder: Path) -> None:
     data = (folder / "train.txt").read_text()
     (folder / "same.txt").write_text(data)
     error = run("train", folder / "same.txt", "-m", folder / "same.txt", "-q", code=2).stderr
-    assert "would be written over what it is made from" in error
+    assert "would overwrite one of its input files" in error
     assert (folder / "same.txt").read_text() == data
     run("train", folder / "same.txt", "-m", folder / "kept", "-q", "--max-iter", "1")
     error = run("tag", "-m", folder / "kept", folder / "same.txt", "-o", folder / "nowhere" / "out", code=1).stderr

@@ -238,7 +238,7 @@ def test_bad_parameters_are_named(arguments: dict[str, Any], message: str) -> No
     [
         (X, Y[:-1], "there are 4 sequences, but labels for 3"),
         (X, [*Y[:-1], ["V"]], "sequence 3 has 3 tokens, but 1 label"),
-        ([], [], "there is no sequence"),
+        ([], [], "there are no sequences"),
         ([[]], [[]], "there are no labels"),
         (X, ["DANV", *Y[1:]], "labels of sequence 0 must be a list"),
         (X, [[1.5, *Y[0][1:]], *Y[1:]], "sequence 0, position 0: a label must be a str or an int, got float"),
@@ -248,7 +248,7 @@ def test_bad_parameters_are_named(arguments: dict[str, Any], message: str) -> No
 def test_bad_data_is_named(x: Any, y: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         CRF().fit(x, y)
-    with pytest.raises(ValueError, match="go together"):
+    with pytest.raises(ValueError, match="must be given together"):
         CRF().fit(X, Y, X_dev=X)
 
 

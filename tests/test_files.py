@@ -186,7 +186,7 @@ def test_targets_are_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert (tmp_path / "m").read_bytes() == b"old"
     with pytest.raises(IsADirectoryError, match="a folder, not a file"):
         check_writable(tmp_path)
-    with pytest.raises(FileNotFoundError, match="there is no folder"):
+    with pytest.raises(FileNotFoundError, match="the folder to write to does not exist"):
         check_writable(tmp_path / "no" / "m")
 
     def refuse(path: Any, *_: Any) -> int:

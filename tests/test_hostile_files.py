@@ -351,7 +351,7 @@ def test_memory_is_bounded_by_the_file(good: dict[str, Path], tmp_path: Path) ->
         "lstm": (lambda p: wide_network(good["neural"], p, encoder="lstm", encoder_size=2**20), "array 'network."),
         "sparse": (lambda p: sparse(good["crf"], p), "are stored, the rest is holes"),
         "label": (lambda p: long_label(good["graph"], p), "a label in 'labels[0]' is too long"),
-        "links": (lambda p: many_links(good["factorial"], p), "'params.links' are more"),
+        "links": (lambda p: many_links(good["factorial"], p), "'params.links' refer to more weights"),
         "overlapping": (overlapping, "the one before ends at"),
     }
     for name, (make, _) in makers.items():
@@ -443,7 +443,7 @@ def items(x: list[str]) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_features_of_load_are_used_or_refused(good: dict[str, Path], kind: str) -> None:
-    with pytest.raises(ValueError, match=rf"'features' of load is a function, but .*{kind} makes its features itself"):
+    with pytest.raises(ValueError, match=rf"'features' of load is a function, but .*{kind} computes its own features"):
         crfkit.load(good[kind], features=items)
     with pytest.raises(ValueError, match="'features' of load must be a function or None, got Template"):
         crfkit.load(good[kind], features=Template("U:%x[0,0]"))

@@ -108,7 +108,7 @@ def test_calibration_curves(crf: CRF) -> None:
     assert ax.get_xlim() == (0, 1)
     with pytest.raises(TypeError, match="'x' is a int"):
         plotting.calibration_curve({"x": 3})  # type: ignore[dict-item]
-    with pytest.raises(ValueError, match="got none"):
+    with pytest.raises(ValueError, match="at least one curve"):
         plotting.calibration_curve({})
 
 
@@ -158,7 +158,7 @@ def test_beams_over_iterations(algorithm: str) -> None:
     CRF(callback=lambda p, w: plain.append(p), **how).fit(X[:20], y[:20])
     assert plain[0].beams is None
     for wrong in (plain, []):
-        with pytest.raises(ValueError, match="must be that of training with a beam"):
+        with pytest.raises(ValueError, match="must come from training with a beam"):
             plotting.beams(wrong)
 
 
