@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 import sys
 from collections.abc import Callable
@@ -368,6 +369,7 @@ def gallery() -> None:
     """The pictures of docs/plotting.md, by its own lines."""
     page = (DOCS / "plotting.md").read_text(encoding="utf-8")
     names: dict[str, Any] = {}
+    os.environ.setdefault("SOURCE_DATE_EPOCH", "0")  # the date in an SVG: the same picture is the same file
     with contextlib.chdir(DOCS / "images"), mpl.rc_context({"svg.hashsalt": "crfkit", "savefig.facecolor": "none"}):
         for block in re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL):
             exec(block, names)
