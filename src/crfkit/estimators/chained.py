@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Self
 
@@ -294,7 +293,6 @@ class ChainEstimator(Estimator):
                 out[name] = rule(params[name], f"params.{name}")
         return out
 
-    @abstractmethod
     def _check_parameters(self) -> None:
         """Raises if a parameter is out of range."""
 
