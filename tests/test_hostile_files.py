@@ -159,8 +159,8 @@ def test_damaged_fields_are_named(good: dict[str, Path], tmp_path: Path, kind: s
 
 def test_parameters_that_json_cannot_hold_are_the_defaults(tmp_path: Path) -> None:
     """They were written as their texts; numbers of numpy are numbers."""
-    odd: dict[str, Any] = {"max_iter": np.int64(2), "random_state": np.random.RandomState(0)}
-    crf = CRF(c2=np.float32(0.5), n_jobs=1, **odd)
+    odd: dict[str, Any] = {"max_iter": np.int64(2), "random_state": np.random.RandomState(0), "c2": np.float32(0.5)}
+    crf = CRF(n_jobs=1, **odd)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         crf.fit([["a", "b"]], [["A", "B"]]).save(tmp_path / "m")
