@@ -54,6 +54,14 @@ def test_the_optimum_is_scipys() -> None:
     assert np.abs(f.value_and_grad(crf.weights_)[1]).max() < 1e-3
 
 
+@pytest.mark.parametrize("settings", [{}, {"c1": 0.1}, {"algorithm": "newton-cg"}])
+def test_what_single_precision_cannot_tell_is_found_in_double(settings: dict[str, Any]) -> None:
+    for tol, same in ((1e-10, True), (1e-6, False)):
+        one, two = (CRF(dtype=dtype, tol=tol, **settings).fit(X, Y) for dtype in ("float32", "float64"))
+        assert np.array_equal(one.weights_, two.weights_) == same
+        assert one.model_.dtype == np.float32
+
+
 def test_probabilities_equal_enumeration() -> None:
     """From the weights to every probability, by summing over all labellings of the attributes' own scores."""
     crf = CRF(features=None, dtype="float64", constraints=[("B", "B")]).fit(

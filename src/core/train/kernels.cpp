@@ -2,7 +2,6 @@
 #include "train/kernels.hpp"
 
 #include "train/semi_kernels.hpp"
-#include "train/vector_kernels.hpp"
 
 namespace crfkit::CRFKIT_ISA {
 
@@ -38,10 +37,5 @@ const LossKernels<T>& loss_kernels(int n_labels) {
 #define CRFKIT_DEFINE(T) template const LossKernels<T>& loss_kernels<T>(int);
 CRFKIT_EACH_TYPE(CRFKIT_DEFINE)
 #undef CRFKIT_DEFINE
-
-const VectorKernels& vector_kernels() {
-  static const VectorKernels table = {dot_of<double, double>, dot_of<float, float>, dot_of<float, double>};
-  return table;
-}
 
 }  // namespace crfkit::CRFKIT_ISA

@@ -1,4 +1,4 @@
-// kernels.hpp: what training asks of the kernels: losses of blocks of data, and the vectors of L-BFGS.
+// kernels.hpp: what training asks of the kernels: losses of blocks of data.
 #pragma once
 #include "model/kernels.hpp"
 #include "train/beam_block.hpp"
@@ -39,19 +39,11 @@ struct LossKernels {
   void (*curvature)(const LossJob<T>&, const Block<T>&, const u64* masks, i64 task, Workspace&);
 };
 
-struct VectorKernels {
-  double (*dot)(const double* a, const double* b, i64 n);
-  double (*dot_single)(const float* a, const float* b, i64 n);
-  double (*dot_mixed)(const float* a, const double* b, i64 n);
-};
-
-CRFKIT_IN_EACH_SET(template <class T> const LossKernels<T>& loss_kernels(int n_labels);
-                   const VectorKernels& vector_kernels();)
+CRFKIT_IN_EACH_SET(template <class T> const LossKernels<T>& loss_kernels(int n_labels);)
 
 template <class T>
 const LossKernels<T>& loss_kernels_for(int n_labels) {
   return CRFKIT_PICK(T, loss_kernels<T>)(n_labels);
 }
-inline const VectorKernels& vector_kernels() { return CRFKIT_PICK_WIDE(vector_kernels)(); }
 
 }  // namespace crfkit

@@ -7,6 +7,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from hashlib import blake2b
 from numbers import Integral
 from typing import Any, Self
@@ -174,6 +175,10 @@ class Checkpoint:
         if name not in self._saved:
             return None
         return self._like(state(), name, self._saved.pop(name))
+
+    def restoring(self) -> AbstractContextManager[None]:
+        """While a part takes its state from the file: whatever goes wrong then, the file is damaged."""
+        return damaged(os.fspath(self.path or ""), "checkpoint")
 
     def result(self, like: State) -> State | None:
         """What :meth:`finish` was given, if the file is of a training that ended; it must be built as ``like``."""

@@ -30,6 +30,7 @@ _TYPES = {
 }  # fmt: skip
 _NAMES = {np.dtype(code): name for name, code in _TYPES.items()}
 _MOST_HEADER = 100_000_000  # bytes, as for other readers of the format
+_MOST_ARRAYS = 65_536  # each takes a while to judge; no model has more
 _DEEPEST = 64  # nested lists and objects of a header
 _STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _STEPS = np.array([(chr(c) in "[{") - (chr(c) in "]}") for c in range(256)], np.int8)
@@ -82,8 +83,9 @@ def write_tensors(
         table[name] = {"dtype": _NAMES[x.dtype], "shape": x.shape, "data_offsets": [at, at := at + x.nbytes]}
     words = json.dumps(table, separators=(",", ":")).encode()
     words += b" " * (-len(words) % 8)
-    if len(words) > _MOST_HEADER:
-        raise ValueError(f"a header of {len(words)} bytes is too large for a file: the maximum is {_MOST_HEADER}")
+    if len(words) > _MOST_HEADER or len(tensors) > _MOST_ARRAYS:
+        most = f"the maximum is {_MOST_HEADER} and {_MOST_ARRAYS}"
+        raise ValueError(f"a header of {len(words)} bytes, of {len(tensors)} arrays, is too large for a file: {most}")
     with whole_file(path) as file:  # without a second copy of all in memory
         file.write(len(words).to_bytes(8, "little") + words)
         for name in order:
@@ -186,6 +188,8 @@ def _version(name: str, what: str, header: Any) -> int:
 
 def _judged(table: Any, size: int) -> dict[str, _Place]:
     """Type, shape and place of every array; they must lie one after another and fill ``size`` bytes."""
+    if len(table) > _MOST_ARRAYS:
+        raise ValueError(f"it has {len(table)} arrays, {_MOST_ARRAYS} are the most")
     out: dict[str, _Place] = {}
     for key, entry in table.items():
         entry = _ENTRY(entry, key)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from crfkit.base.fields import Arrays, damaged
+from crfkit.base.fields import Arrays, Rule, damaged, flag, integer, optional, refuse, text
 from crfkit.base.messages import counted
 from crfkit.base.parameters import Estimator
 from crfkit.chain.beams import Beam, as_rule
@@ -21,6 +21,15 @@ from crfkit.features.encoders import FeatureSource, plain_lists
 from crfkit.metrics import require_known, token_accuracy
 from crfkit.model.chain_model import ChainModel, chain_model, write_model
 from crfkit.model.entities import find_entities
+
+
+def _real(value: Any, field: str) -> Any:
+    """A number, perhaps infinite."""
+    return value if type(value) in (int, float) and value == value else refuse(field, "a number", value)
+
+
+#: What a file may say of a parameter, by the type that the estimator declares.
+_PLAIN: dict[str, Rule] = {"float": _real, "int": integer(), "bool": flag, "str": text}
 
 
 class ChainEstimator(Estimator):
@@ -264,7 +273,30 @@ class ChainEstimator(Estimator):
         """The estimator that a file holds, whose name is for messages."""
         model = chain_model(name, header, arrays, features)
         with damaged(name):
-            return cls._of_model(model, dict(model.params), features, n_jobs)
+            out = cls._of_model(model, cls._params_of_file(model.params), features, n_jobs)
+            out._check_parameters()
+            return out
+
+    @classmethod
+    def _params_of_file(cls, params: Mapping[str, Any]) -> dict[str, Any]:
+        """The parameters of a file that have the types which the estimator declares.
+
+        What JSON cannot hold (a random generator, say) was written as its text: the default takes its place.
+        """
+        out = dict(params)
+        for name, p in cls._parameters().items():
+            kind, _, more = str(p.annotation).partition(" | ")
+            if name not in params or kind not in _PLAIN or more not in ("", "None"):
+                continue
+            if kind != "str" and isinstance(params[name], str):
+                del out[name]
+            else:
+                rule = optional(_PLAIN[kind]) if more else _PLAIN[kind]
+                out[name] = rule(params[name], f"params.{name}")
+        return out
+
+    def _check_parameters(self) -> None:
+        """Raises if a parameter is out of range."""
 
     @classmethod
     def _of_model(cls, model: ChainModel, params: dict[str, Any], features: FeatureSource, n_jobs: int | None) -> Self:

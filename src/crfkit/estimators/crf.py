@@ -92,7 +92,8 @@ class CRF(PenalisedChain):
     warm_start_fraction : float, optional
         First train on this fraction of the sequences, drawn at random, then on all.
     dtype : {"float32", "float64"}, default="float32"
-        Precision of the lattices. Sums over the data are in double precision either way.
+        Precision of the lattices. Sums over the data are in double precision either way, and so is everything in
+        training if ``tol`` is below 3e-8, which single precision cannot tell; not for stochastic optimisers.
     random_state : int, optional
         Random seed, for ``warm_start_fraction`` and for the order of sequences in stochastic optimisers.
     n_jobs : int, default=-1

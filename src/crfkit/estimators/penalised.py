@@ -27,7 +27,7 @@ from crfkit.metrics import evaluate, require_known
 from crfkit.model.chain_model import ChainModel
 from crfkit.training import BackwardObjective
 from crfkit.training.checks import check_gold, check_partial, class_weights, sequence_weights
-from crfkit.training.objective import LikelihoodObjective, Objective, Problem
+from crfkit.training.objective import SINGLE_NOISE, LikelihoodObjective, Objective, Problem
 from crfkit.training.optimiser import INTERRUPTED, Algorithm, Callback, Progress, Result, lent
 from crfkit.training.registry import find_algorithm, supporting
 from crfkit.training.semi import SemiSupervisedObjective, minimize_with_entropy
@@ -287,6 +287,8 @@ class PenalisedChain(ChainEstimator):
         skeleton, problem = self._prepare(X, y, sample_weight, old, grow=True)
         if stream:  # of one pass
             problem = replace(problem, entropy_ramp=0)
+        if 0 < self.tol < SINGLE_NOISE and not find_algorithm(self.algorithm).sequential:
+            problem = replace(problem, dtype=np.float64)
         objective = self._objective(problem, training=True)
         layout, n_tokens = skeleton.layout, objective.n_tokens
         w = np.zeros(layout.size) if old is None else old.layout.move_weights(old.weights, layout)

@@ -366,6 +366,7 @@ def plain_values(values: Mapping[str, Any]) -> dict[str, Any]:
     """What JSON can hold; anything else by its text."""
     out: dict[str, Any] = {}
     for key, value in values.items():
+        value = value.item() if isinstance(value, np.generic) else value
         try:
             json.dumps(value)
             out[key] = value

@@ -65,7 +65,8 @@ class NewtonCG(Algorithm):
         evaluations, iteration, radius, first, history = 1, 0, np.inf, 0.0, [0.0]
         if saved := keep.part("search", state):
             w = saved["w"]
-            objective.restore(saved["objective"])
+            with keep.restoring():
+                objective.restore(saved["objective"])
         value, gradient = objective.value_and_grad(w)
         norm = float(np.linalg.norm(gradient))
         evaluations, iteration, radius, first, history = saved["counts"] if saved else (1, 0, np.inf, norm, [value])

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from crfkit.training.beams import BeamReport
 
 Vector = NDArray[np.float64]
+#: Relative rounding errors of a value whose lattices are in single precision.
+SINGLE_NOISE = 3e-8
 
 
 @dataclass(frozen=True, eq=False)
@@ -220,7 +222,7 @@ class LikelihoodObjective(Objective):
         self.n_tokens = self._n_block_tokens = problem.data.n_tokens
         self.c2 = float(problem.c2)
         self.threads = resolve_threads(problem.n_jobs)
-        self.noise = 3e-8 if problem.is_single else 1e-13
+        self.noise = SINGLE_NOISE if problem.is_single else 1e-13
         native = _core.ObjectiveF32 if problem.is_single else _core.ObjectiveF64
         parts = problem.data.native, problem.labels, problem.weights, problem.scores
         self._native = native(problem.layout.native, *parts, self.threads)

@@ -92,9 +92,10 @@ class Stochastic(Algorithm):
                 return {"done": done, "losses": losses, **rest}
 
             if saved := keep.part("search", search):
-                losses, rng.bit_generator.state = saved["losses"], saved["rng"]
+                with keep.restoring():
+                    losses, rng.bit_generator.state = saved["losses"], saved["rng"]
+                    objective.restore(saved["objective"])
                 done = len(losses)
-                objective.restore(saved["objective"])
                 w = objective.weights(self.averaged)
             while done < limit:
                 objective.entropy_weight = entropy_weight * min(1.0, (done + 1) / max(ramp, 1))
