@@ -17,7 +17,7 @@ from crfkit.base.threads import resolve_threads
 from crfkit.chain.beams import Beam
 from crfkit.chain.constraints import Constraints
 from crfkit.data.dataset import Dataset, Layout
-from crfkit.data.labels import Sets, split_by_knowledge
+from crfkit.data.labels import Hints, split_by_knowledge
 from crfkit.data.sequences import rows_of
 
 if TYPE_CHECKING:
@@ -134,9 +134,9 @@ class Problem:
     data : Dataset
         S sequences, N tokens.
     labels : int32 array [N]
-        With ``sets``, -1 where the label is not known for certain.
-    sets : (int64 array [K], bool array [K, L]), optional
-        Tokens with -1 of which something is known, and the labels they may have.
+        With ``hints``, -1 where nothing is known of the label, and -2 - k where hint k is.
+    hints : float64 array [K, L], optional
+        What is known of labels, as logarithms of their weights. None if all labels are known.
     weights : float64 array [S], optional
         Weights of the sequences.
     constraints : Constraints, optional
@@ -158,7 +158,7 @@ class Problem:
     layout: Layout
     data: Dataset
     labels: NDArray[np.int32]
-    sets: Sets | None = None
+    hints: Hints | None = None
     weights: Vector | None = None
     constraints: Constraints | None = None
     c2: float = 0.0
@@ -174,7 +174,7 @@ class Problem:
             self,
             data=self.data.take(sequences),
             labels=self.labels[rows_of(self.data.offsets, sequences)[0]],
-            sets=None,
+            hints=None,
             weights=None if self.weights is None else np.ascontiguousarray(self.weights[sequences]),
         )
 
@@ -190,8 +190,7 @@ class Problem:
 
     def split(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], Vector]:
         """Sequences whose labels are all known, known in part, and not at all as far as they count; all weights."""
-        assert self.sets is not None
-        full, some, unknown = split_by_knowledge(self.data, self.labels, self.sets[0])
+        full, some, unknown = split_by_knowledge(self.data, self.labels)
         omega = np.ones(self.data.n_sequences) if self.weights is None else np.array(self.weights, np.float64)
         if self.entropy_per == "token":
             omega[unknown] /= np.diff(self.data.offsets)[unknown]
