@@ -19,14 +19,16 @@ from crfkit.base.parameters import check_number
 from crfkit.chain.beams import Adaptive, Beam, as_beam
 from crfkit.chain.constraints import Constraints
 from crfkit.data.dataset import Layout, WeightRules
-from crfkit.data.labels import collect_labels, label_numbers
+from crfkit.data.labels import collect_labels, label_numbers, split_by_knowledge
 from crfkit.data.sequences import check_sequences
 from crfkit.estimators.chained import ChainEstimator
+from crfkit.estimators.expectations import Expectations
 from crfkit.features.encoders import Encoder, FeatureSource, make_encoder, plain_lists
 from crfkit.metrics import evaluate, require_known
 from crfkit.model.chain_model import ChainModel
 from crfkit.training import BackwardObjective
 from crfkit.training.checks import check_gold, check_partial, class_weights, sequence_weights
+from crfkit.training.expectations import ExpectationObjective
 from crfkit.training.objective import LikelihoodObjective, Objective, Problem
 from crfkit.training.optimiser import INTERRUPTED, Algorithm, Callback, Progress, Result, lent
 from crfkit.training.registry import find_algorithm, supporting
@@ -162,7 +164,13 @@ class PenalisedChain(ChainEstimator):
         return Constraints(rules.transitions[np.ix_(place, place)], rules.start[place], rules.end[place])
 
     def _prepare(
-        self, X: Any, y: Any, sample_weight: ArrayLike | None, model: ChainModel | None, grow: bool
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: ArrayLike | None,
+        model: ChainModel | None,
+        grow: bool,
+        expectations: Expectations | None = None,
     ) -> tuple[Skeleton, Problem]:
         """Columns to features to numbers, beginning with what ``model`` knows; ``grow`` adds what is new."""
         self._check_parameters()
@@ -174,7 +182,8 @@ class PenalisedChain(ChainEstimator):
         encoder = make_encoder(self.features, X) if model is None else model.encoder.copy() if grow else model.encoder
         data = encoder.encode(X, grow or model is None, self.n_jobs)
         old = () if model is None else model.labels
-        new = collect_labels(y, old)[len(old) :]
+        named = () if expectations is None else tuple(x for x in expectations.labels if x not in old)
+        new = collect_labels(y, (*old, *named))[len(old) :]
         if model is not None and not grow and new:
             raise ValueError(f"label {new[0]!r} is not one of the model's")
         labels = (*old, *(label for label in new for _ in range(self.hidden_states)))
@@ -203,10 +212,20 @@ class PenalisedChain(ChainEstimator):
             shape = self.min_freq, self.all_possible_states, self.all_possible_transitions, self.start_end
             rule = WeightRules(*shape, encoder.transitions, self._sums)
             base = None if model is None else model.layout
-            layout = Layout.build(data, numbers, len(labels), encoder.n_attributes, rule, base=base, hints=hints)
+            asking = numbers, hints
+            if expectations is not None and hints is not None:  # unlabelled tokens may have any label
+                asking = np.where(numbers == -1, -2 - len(hints), numbers), np.vstack([hints, np.zeros(len(labels))])
+            sizes = len(labels), encoder.n_attributes
+            layout = Layout.build(data, asking[0], *sizes, rule, base=base, hints=asking[1])
         entropy = self.entropy_weight, self.entropy_per, self.entropy_ramp
         settings = self.c2, *entropy, self.dtype, self.n_jobs
         problem = Problem(layout, data.without_zeros(), numbers, hints, weights, rules, *settings)
+        if expectations is not None:
+            self._require("expectations", expectations)
+            unknown = split_by_knowledge(data, numbers)[2]
+            if not len(unknown):
+                raise ValueError("'expectations' of fit need unlabelled sequences: None in place of their labels")
+            problem = replace(problem, criteria=expectations.criteria(encoder, data.take(unknown), layout, labels))
         layout, problem = self._as_trained(problem)
         return Skeleton(encoder, labels, layout, rules), problem
 
@@ -220,7 +239,11 @@ class PenalisedChain(ChainEstimator):
             return SequenceObjective(problem, as_beam(self.beam), seen=self._seen)
         if self.gradient == "backward":
             return BackwardObjective(problem)
-        return LikelihoodObjective(problem) if problem.hints is None else SemiSupervisedObjective(problem)
+        found = LikelihoodObjective(problem) if problem.hints is None else SemiSupervisedObjective(problem)
+        if problem.criteria is None:
+            return found
+        unknown = split_by_knowledge(problem.data, problem.labels)[2]
+        return ExpectationObjective(found, problem.take(unknown), problem.criteria)
 
     def objective(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> LikelihoodObjective:
         """What :meth:`fit` minimises, without the ``c1`` term, for use with any optimiser.
@@ -256,6 +279,7 @@ class PenalisedChain(ChainEstimator):
         X_dev: Any = None,
         y_dev: Any = None,
         sample_weight: ArrayLike | None = None,
+        expectations: Expectations | None = None,
         resume: bool = False,
     ) -> Self:
         """Learns the weights.
@@ -273,6 +297,10 @@ class PenalisedChain(ChainEstimator):
             Held-out data, scored after every iteration for the callback; all its labels must be known.
         sample_weight : array [S], optional
             Weights of the sequences.
+        expectations : Expectations, optional
+            Label distributions that tokens of the unlabelled sequences, None in ``y``, are expected to have. All
+            attributes of these sequences then get weights for all labels, as far as ``min_freq`` allows. For
+            ``"lbfgs"`` only.
         resume : bool
             Continue from ``checkpoint``, if the file exists, with the same data and settings. The weights will be the
             same, bit for bit, as without the interruption. If training had ended, they are read from the file.
@@ -289,12 +317,12 @@ class PenalisedChain(ChainEstimator):
             )
         self._seen = 0
         if self.n_init == 1:
-            self._fit(X, y, held_out, sample_weight, resume=resume)
+            self._fit(X, y, held_out, sample_weight, resume=resume, expectations=expectations)
         else:
             seeds = range(self.random_state or 0, (self.random_state or 0) + self.n_init)
             tries = [type(self)(**{**self.get_params(deep=False), "n_init": 1, "random_state": s}) for s in seeds]
             for one in tries:
-                one._fit(X, y, held_out, sample_weight)
+                one._fit(X, y, held_out, sample_weight, expectations=expectations)
             best = min(tries, key=lambda one: one.result_.value)
             for name in ("model_", "result_", "n_iter_", "beams_"):
                 setattr(self, name, getattr(best, name))
@@ -310,11 +338,12 @@ class PenalisedChain(ChainEstimator):
         sample_weight: ArrayLike | None,
         stream: bool = False,
         resume: bool = False,
+        expectations: Expectations | None = None,
     ) -> Self:
         """Columns -> features -> Dataset -> objective -> optimiser -> model."""
         X, y = _as_list(X), _as_list(y)
         old = self.model_ if (stream or self.warm_start) and self._is_fitted() else None
-        skeleton, problem = self._prepare(X, y, sample_weight, old, grow=True)
+        skeleton, problem = self._prepare(X, y, sample_weight, old, grow=True, expectations=expectations)
         if stream:  # of one pass
             problem = replace(problem, entropy_ramp=0)
         objective = self._objective(problem, training=True)

@@ -22,6 +22,7 @@ from crfkit.data.sequences import rows_of
 
 if TYPE_CHECKING:
     from crfkit.training.beams import BeamReport
+    from crfkit.training.expectations import Criteria
 
 Vector = NDArray[np.float64]
 
@@ -153,6 +154,8 @@ class Problem:
         Precision of the lattices; sums over the data are in double precision either way.
     n_jobs : int, optional
         Threads; the result does not depend on them.
+    criteria : Criteria, optional
+        What is expected of the labels of the sequences about which nothing is known.
     """
 
     layout: Layout
@@ -167,6 +170,7 @@ class Problem:
     entropy_ramp: int = 0
     dtype: Any = np.float32
     n_jobs: int | None = None
+    criteria: Criteria | None = None
 
     def take(self, sequences: NDArray[np.int64]) -> Problem:
         """The same with some of the sequences, whose labels are all known."""
