@@ -29,7 +29,7 @@ def fitted(**how: Any) -> CRF:
 
 
 def divergence(q: list[float], p: list[float]) -> float:
-    return sum(a * np.log(a / b) for a, b in zip(q, p, strict=True) if a > 0)
+    return float(sum(a * np.log(a / b) for a, b in zip(q, p, strict=True) if a > 0))
 
 
 def value_by_enumeration(crf: CRF, w: np.ndarray, weight: float, per: str) -> float:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
         training,
     )
     from crfkit.data.labels import Tagging
-    from crfkit.estimators import CRF, HMM, MEMM, Expectations
+    from crfkit.estimators import CRF, HMM, MEMM, Expectations, WeakLabels
     from crfkit.features import Template, TokenFeatures
     from crfkit.loading import load
     from crfkit.model import ModelError
@@ -53,6 +53,7 @@ else:
         Tagging="data.labels",
         Template="features",
         TokenFeatures="features",
+        WeakLabels="estimators.weak",
         load="loading",
     )
 
@@ -68,6 +69,7 @@ __all__ = [
     "Tagging",
     "Template",
     "TokenFeatures",
+    "WeakLabels",
     "__version__",
     "active",
     "calibration",

@@ -176,8 +176,8 @@ class Expectations:
 
     def criteria(self, encoder: Encoder, data: Dataset, layout: Layout, labels: Sequence[Any]) -> Criteria:
         """The same in numbers, for unlabelled data and the weights of a model."""
-        rows = [
-            (name, [({label}, share) for label, share in row.items()], 0) for name, row in self.distributions.items()
+        rows: list[tuple[str, list[tuple[Iterable[Any], float]], int]] = [
+            (name, [((label,), share) for label, share in row.items()], 0) for name, row in self.distributions.items()
         ]
         rows += [(name, [pair], 1) for name, pair in self.at_least.items()]
         rows += [(name, [pair], -1) for name, pair in self.at_most.items()]
@@ -245,7 +245,9 @@ def _information(counts: NDArray[np.float64], labels: NDArray[np.integer]) -> ND
     def part(joint: NDArray[np.float64], having: NDArray[np.float64]) -> NDArray[np.float64]:
         with np.errstate(divide="ignore", invalid="ignore"):
             term = joint / total * np.log(joint * total / (having[:, None] * labels))
-        return np.where(joint > 0, term, 0.0).sum(axis=1)
+        found: NDArray[np.float64] = np.where(joint > 0, term, 0.0).sum(axis=1)
+        return found
 
     having = counts.sum(axis=1)
-    return part(counts, having) + part(np.maximum(labels - counts, 0.0), total - having)
+    gain: NDArray[np.float64] = part(counts, having) + part(np.maximum(labels - counts, 0.0), total - having)
+    return gain
