@@ -123,7 +123,7 @@ void bind_objective(nb::module_& m, const char* name) {
           [](Self* self, std::shared_ptr<const Layout> layout, const TokenArrays& data, In<i32, 1> gold,
              Numbers seq_weight, Numbers constraints, int threads) {
             const Tokens tokens = data.view();
-            check_gold(tokens, layout->n_labels, gold);
+            check_labels(gold, tokens.n_tokens(), layout->n_labels);
             check_training(tokens, *layout, seq_weight, constraints);
             const nb::gil_scoped_release release;
             new (self)
@@ -173,17 +173,17 @@ void bind_semi(nb::module_& m, const char* name) {
       .def(
           "__init__",
           [](Self* self, std::shared_ptr<const Layout> layout, const TokenArrays& data, i64 n_partial,
-             In<u8, 2> allowed, Numbers seq_weight, Numbers constraints, int threads) {
+             In<i32, 1> labels, In<double, 2> hints, Numbers seq_weight, Numbers constraints, int threads) {
             const Tokens tokens = data.view();
             require(n_partial >= 0 && n_partial <= tokens.n_seq, "there are fewer sequences");
-            require(shaped(allowed, tokens.offsets[n_partial], layout->n_labels),
-                    "there must be allowed labels for every token of the partly labelled sequences");
+            const KnownLabels known = known_labels(labels, tokens.offsets[n_partial], hints, layout->n_labels);
             check_training(tokens, *layout, seq_weight, constraints);
             const nb::gil_scoped_release release;
-            new (self) Self(layout, tokens, n_partial, allowed.data(), data_of(seq_weight), data_of(constraints),
+            new (self) Self(layout, tokens, n_partial, known, data_of(seq_weight), data_of(constraints),
                             make_threads(threads));
           },
-          "layout"_a, "data"_a, "n_partial"_a, "allowed"_a, "seq_weight"_a.none(), "constraints"_a.none(), "threads"_a)
+          "layout"_a, "data"_a, "n_partial"_a, "labels"_a, "hints"_a, "seq_weight"_a.none(), "constraints"_a.none(),
+          "threads"_a)
       // Adds to g the gradient; gives the partial loss and the entropy without its weight.
       .def(
           "add",

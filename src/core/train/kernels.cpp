@@ -24,12 +24,12 @@ const LossKernels<T>& loss_kernels(int n_labels) {
         .loss_beams = [](const LossJob<T>& job, const Block<T>& block, const u16* gold, const Criterion& criterion,
                          const Beams& before, BeamBlock<T>& out,
                          Workspace& ws) { LossKernel<T, W>(job, block, ws).choose(gold, criterion, before, out); },
-        .partial = [](const LossJob<T>& job, const Block<T>& block, const u64* masks, i64 task,
-                      Workspace& ws) { SemiLossKernel<T, W>(job, block, ws).partial(masks, task); },
+        .partial = [](const LossJob<T>& job, const Block<T>& block, const KnownRows<T>& known, i64 task,
+                      Workspace& ws) { SemiLossKernel<T, W>(job, block, ws).partial(known, task); },
         .entropy = [](const LossJob<T>& job, const Block<T>& block, i64 task,
                       Workspace& ws) { SemiLossKernel<T, W>(job, block, ws).entropy(task); },
-        .curvature = [](const LossJob<T>& job, const Block<T>& block, const u64* masks, i64 task,
-                        Workspace& ws) { SemiLossKernel<T, W>(job, block, ws).curvature(masks, task); },
+        .curvature = [](const LossJob<T>& job, const Block<T>& block, const KnownRows<T>* known, i64 task,
+                        Workspace& ws) { SemiLossKernel<T, W>(job, block, ws).curvature(known, task); },
     };
     return kernels;
   });

@@ -20,7 +20,7 @@ from crfkit.base.parameters import check_number
 from crfkit.chain.inference import decode, decode_flat, marginals, reachable, score
 from crfkit.chain.potentials import Potentials
 from crfkit.data.dataset import Dataset
-from crfkit.data.labels import LabelLists, allowed_by, collect_labels, label_numbers, label_sets
+from crfkit.data.labels import LabelLists, collect_labels, label_numbers, require_hard, scores_by
 from crfkit.data.sequences import CUT, Columns, holds_integers
 from crfkit.estimators.chained import ChainEstimator
 from crfkit.estimators.hmm_tables import (
@@ -241,10 +241,11 @@ class HMM(ChainEstimator):
         if n_states is not None and not isinstance(rows, Columns):
             more = max(0, n_states - len(labels))
             labels += tuple(k for k in range(n_states) if k not in labels)[:more]
-        numbers = label_numbers(rows, labels, offsets)
+        numbers, hints = label_numbers(rows, labels, offsets)
+        require_hard(hints)
         if numbers.min(initial=0) >= 0:
             return labels, numbers, None
-        return labels, None, allowed_by(numbers, label_sets(rows, labels, offsets), len(labels))
+        return labels, None, scores_by(numbers, hints) == 0
 
     def _estimate(
         self, start: Floats, transitions: Floats, emissions: list[Floats], zeros: Tables | None = None
@@ -525,7 +526,7 @@ class HMM(ChainEstimator):
         """Log p(x, y) of every sequence with its labels, [S]; minus infinity if they are impossible together."""
         p = self._joint(X)
         assert p.offsets is not None
-        flat = label_numbers(_label_rows(y), self.model_.labels, p.offsets)
+        flat, _ = label_numbers(_label_rows(y), self.model_.labels, p.offsets)
         return np.asarray(score(p, p.split(flat)))
 
     def log_likelihood(self, X: Any) -> Floats:

@@ -16,7 +16,7 @@ from crfkit.base.fields import Arrays, anything, damaged, integer, label_list, l
 from crfkit.base.messages import are_counted, counted, is_watched, show, warn
 from crfkit.base.parameters import Estimator, check_number
 from crfkit.chain.beams import as_rule
-from crfkit.data.labels import allowed_by, collect_labels, label_array, label_numbers, label_sets
+from crfkit.data.labels import collect_labels, label_array, label_numbers, require_hard, scores_by
 from crfkit.features.encoders import FeatureSource
 from crfkit.graph.checks import float_array
 from crfkit.graph.engine import Inference, Scores, as_inference
@@ -150,17 +150,19 @@ class GraphEstimator(Estimator):
         """Numbers of the labels of all variables, -1 where not known, and which ones are possible."""
         gold = np.full(graphs.data.engine.n_variables, -1, np.int64)
         kinds = list(zip(columns, self._labels, graphs.offsets, graphs.variables, strict=True))
+        hints = []
         for column, labels, offsets, variables in kinds:
-            gold[variables] = label_numbers(column, labels, offsets, self._names)
+            gold[variables], known = label_numbers(column, labels, offsets, self._names)
+            require_hard(known)
+            hints.append(known)
         if (gold >= 0).all():
             return gold, None
         node_ptr = graphs.data.engine.node_ptr
         allowed = np.empty(int(node_ptr[-1]), bool)
-        for column, labels, offsets, variables in kinds:
-            sets = label_sets(column, labels, offsets, self._names)
-            place = node_ptr[variables][:, None] + np.arange(len(labels))
-            allowed[place] = allowed_by(gold[variables], sets, len(labels))
-        return gold, allowed
+        for known, variables in zip(hints, graphs.variables, strict=True):
+            place = node_ptr[variables][:, None] + np.arange(known.shape[1])
+            allowed[place] = scores_by(gold[variables], known) == 0
+        return np.maximum(gold, -1), allowed
 
     def _make_objective(self, graphs: Graphs, columns: list[list[Any]], sample_weight: Any) -> GraphObjective:
         gold, allowed = self._numbers(graphs, columns)

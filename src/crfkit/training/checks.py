@@ -14,7 +14,7 @@ from crfkit.chain.constraints import Constraints
 from crfkit.chain.inference import reachable
 from crfkit.chain.potentials import Potentials
 from crfkit.data.dataset import Dataset
-from crfkit.data.labels import Sets, allowed_by, split_by_knowledge
+from crfkit.data.labels import Hints, scores_by, split_by_knowledge
 from crfkit.data.sequences import rows_of
 
 
@@ -86,21 +86,20 @@ def check_gold(numbers: NDArray[np.int32], data: Dataset, rules: Constraints, la
             raise ValueError(f"sequence {s}, position {t - int(offsets[s])}: the labels break the constraints: {what}")
 
 
-def check_partial(numbers: NDArray[np.int32], sets: Sets, data: Dataset, rules: Constraints) -> None:
+def check_partial(numbers: NDArray[np.int32], hints: Hints, data: Dataset, rules: Constraints) -> None:
     """Raises where no labelling fits both what is known and the rules."""
-    _, part, _ = split_by_knowledge(data, numbers, sets[0])
+    _, part, _ = split_by_knowledge(data, numbers)
     if not len(part):
         return
     tokens, offsets = rows_of(data.offsets, part)
     scores = rules.as_scores()
     n = len(rules.start)
     p = Potentials(
-        np.zeros((len(tokens), n)),
+        scores_by(numbers[tokens], hints),
         scores[: n * n].reshape(n, n),
         scores[n * n : n * n + n],
         scores[n * n + n :],
-        allowed_by(numbers, sets, n)[tokens],
-        offsets,
+        offsets=offsets,
     )
     dead = np.isneginf(reachable(p))
     if dead.any():

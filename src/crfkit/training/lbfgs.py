@@ -189,7 +189,7 @@ class LBFGS(Algorithm):
     period: int = 10
     max_linesearch: int = 20
 
-    supports: ClassVar = Algorithm.supports | {"c1", "beam", "gradient", "warm_start_fraction"}
+    supports: ClassVar = Algorithm.supports | {"c1", "beam", "gradient", "warm_start_fraction", "expectations"}
 
     def run(self, objective: Objective, w: Vector, settings: Settings) -> Result:
         """Minimises by line searches."""
