@@ -538,7 +538,7 @@ def fit(X: Any, y: Any, **params: Any) -> GraphCRF:
         (lambda: fit([(F, E)], [[0, 1]]).score([], []), "there are no labels to score"),
         (lambda: fit([(F, E)], [[0, 1]]).score([(F, E)], None), "there is 1 graph, but labels for 0"),
         (lambda: fit([(F, E)], [[0, 1]]).score([(F, E)], [[0]]), "graph 0 has 2 nodes, but 1 label"),
-        (lambda: fit([(F, E)], [[0, 1]]).objective([(F, E)], [[{0, 7}, 1]]), "graph 0: label 7 is not one"),
+        (lambda: fit([(F, E)], [[0, 1]]).objective([(F, E)], [[{0, 7}, 1]]), "graph 0, position 0: label 7 is not one"),
         (lambda: GraphCRF().fit([(F, E)], [[0, 1]], sample_weight=["a"]), "'sample_weight' must be numbers"),
         (lambda: fit([(F, E)], [[0, 1]], inference=3), "'inference' of GraphCRF must be one of .* or Inference, got 3"),
         (

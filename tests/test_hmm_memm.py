@@ -246,7 +246,7 @@ def test_memm_takes_all_optimisers(algorithm: Any) -> None:
 
 
 def test_unknown_labels_are_not_for_memms() -> None:
-    with pytest.raises(ValueError, match="unknown labels in 'y' need CRF"):
+    with pytest.raises(ValueError, match="unknown labels in 'y' need a CRF"):
         MEMM().fit([["a", "b"], ["a"]], [["A", None], ["B"]])
 
 

@@ -195,7 +195,7 @@ def test_damaged_arrays_are_named(good: dict[str, Path], tmp_path: Path, name: s
 def test_an_hmm_without_its_parts(good: dict[str, Path], tmp_path: Path) -> None:
     path = tmp_path / "m"
     header, arrays = read_file(good["crf"])
-    write_file(path, {**header, "estimator": "hmm", "info": {"unseen": []}}, arrays)
+    write_file(path, {**header, "estimator": "hmm", "info": {"unseen": []}, "params": {}}, arrays)
     with pytest.raises(ModelError, match="the attributes of an HMM must be one constant"):
         crfkit.load(path)
     for change in ({"start": -1}, {"transition": np.full(16, -1, np.int32)}):
