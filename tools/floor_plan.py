@@ -48,10 +48,11 @@ PACKAGE_ORDER = {
     "compat": "_core base data features chain model metrics training estimators",
     "loading": "base model estimators graph torch compat",
     "calibration": "base data chain model metrics estimators",
-    "active": "base data chain model metrics estimators",
+    "active": "_core base data features chain model metrics training estimators",
     "plotting": "base chain model metrics training estimators calibration active",
     "integrations": "base data model metrics estimators loading",
-    "cli": "_core base data features chain model metrics training estimators graph torch compat loading active",
+    "cli": "_core base data features chain model metrics training estimators graph torch compat loading active annotate",
+    "annotate": "_core base data features chain model metrics training estimators graph torch compat loading active",
     "__main__": "cli",
 }
 
