@@ -1,0 +1,589 @@
+// One sentence with its uncertain spans, asked one after another.
+
+import { announce, toast } from "./announce.js";
+import { get, post } from "./api.js";
+import { button, chance, el, icon, key, setText } from "./dom.js";
+import { Editor } from "./editor.js";
+import { openHelp } from "./help.js";
+import { LabelBar } from "./labelbar.js";
+import { Panel } from "./panel.js";
+import { Sentence } from "./sentence.js";
+import { colorOf, labelName, onState, project, tagWidth } from "./state.js";
+import { tell } from "./tabs.js";
+import { joined, overlap, withSpan } from "./text.js";
+
+const KINDS = {
+  random: "Drawn at random, to measure accuracy",
+  cover: "To get to know the text",
+  agree: "Somebody else has answered this one too",
+  chosen: "Chosen by you",
+  uncertain: "The model is not sure",
+};
+const copy = (value) => JSON.parse(JSON.stringify(value));
+
+/** Counts the seconds during which the page could be seen. */
+class Watch {
+  constructor() {
+    this.start();
+    document.addEventListener("visibilitychange", () => {
+      const now = performance.now();
+      if (document.hidden) this.total += now - this.since;
+      this.since = now;
+    });
+  }
+
+  start() {
+    this.total = 0;
+    this.since = performance.now();
+  }
+
+  get seconds() {
+    return (this.total + (document.hidden ? 0 : performance.now() - this.since)) / 1000;
+  }
+}
+
+export class Ask {
+  constructor() {
+    this.watch = new Watch();
+    this.sentence = new Sentence({ name: "Sentence", onselect: (...args) => this.select(...args) });
+    this.editor = new Editor(() => this.whole && this.refresh());
+    this.panel = new Panel(project);
+    this.labels = new LabelBar((label) => this.click(() => this.pick(label)));
+    this.build();
+    this.stop = onState(() => {
+      this.labels.build();
+      if (this.question) this.paint();
+    });
+  }
+
+  build() {
+    this.kicker = el("p", { class: "kicker" });
+    this.heading = el("h1", { id: "question", tabindex: "-1" });
+    this.before = el("p", { class: "context", dir: "auto", lang: "" });
+    this.after = el("p", { class: "context", dir: "auto", lang: "" });
+    this.place = el("div", { class: "place" }, this.sentence.node);
+    this.guess = el("p", { class: "guess" });
+    const stage = el("div", { class: "stage" }, this.kicker, this.heading, this.before, this.place, this.after);
+    this.desk = el("div", { class: "desk" }, this.guess, this.labels.node, this.actions());
+    this.node = el(
+      "div",
+      { class: "ask" },
+      el("section", { class: "work", "aria-labelledby": "question" }, stage, this.desk),
+      this.panel.node,
+    );
+  }
+
+  actions() {
+    const act = (text, keys, action, props = {}) =>
+      button([...(Array.isArray(text) ? text : [text]), ...keys.map(key)], () => this.click(action), props);
+    this.acceptName = el("span", {}, "Accept");
+    this.accepts = act([this.acceptName], ["Enter"], () => this.accept(), {
+      class: "primary",
+      "aria-keyshortcuts": "Enter",
+    });
+    const border = (name, side, step, picture) =>
+      button([icon(picture)], () => this.click(() => this.border(side, step)), { class: "round", "aria-label": name });
+    this.borders = el(
+      "div",
+      { class: "borders", role: "group", "aria-label": "Borders" },
+      el(
+        "span",
+        { class: "pair" },
+        border("Start one word earlier", "start", -1, "left"),
+        el("span", {}, "Start"),
+        border("Start one word later", "start", 1, "right"),
+        key("Shift ← →"),
+      ),
+      el(
+        "span",
+        { class: "pair" },
+        border("End one word earlier", "end", -1, "left"),
+        el("span", {}, "End"),
+        border("End one word later", "end", 1, "right"),
+        key("← →"),
+      ),
+    );
+    this.same = act("Every occurrence", ["="], () => this.toggleEverywhere(), {
+      "aria-pressed": "false",
+      "aria-keyshortcuts": "=",
+    });
+    this.all = act("Whole sentence", ["."], () => this.toggleWhole(), {
+      "aria-pressed": "false",
+      "aria-keyshortcuts": ".",
+    });
+    this.skips = act("Skip", ["Space"], () => this.skip(), { "aria-keyshortcuts": "Space" });
+    this.undoes = act([icon("undo"), el("span", {}, "Undo")], ["Ctrl Z"], () => this.undo(), {
+      "aria-keyshortcuts": "Control+Z Backspace",
+    });
+    this.redoes = act([icon("redo"), el("span", {}, "Redo")], ["Ctrl Y"], () => this.redo(), {
+      "aria-keyshortcuts": "Control+Y",
+    });
+    const help = act([icon("help"), el("span", {}, "Help")], ["?"], openHelp, { "aria-keyshortcuts": "?" });
+    return el(
+      "div",
+      { class: "actions", role: "group", "aria-label": "Actions" },
+      el("div", { class: "line" }, this.accepts, this.borders, el("span", { class: "push" }), this.skips),
+      el("div", { class: "line" }, this.same, this.all, el("span", { class: "push" }), this.undoes, this.redoes, help),
+    );
+  }
+
+  async open() {
+    const [question, panel] = await Promise.all([get("/api/question"), get("/api/panel")]);
+    this.panel.update(panel);
+    this.show(question);
+  }
+
+  close() {
+    this.stop();
+    this.panel.close();
+  }
+
+  /** Another tab has answered: its question may be the one shown here. */
+  async changed() {
+    if (this.busy) return;
+    const [question, panel] = await Promise.all([get("/api/question"), get("/api/panel")]);
+    this.panel.update(panel);
+    if (question.id === this.question?.id) return;
+    toast("Answered in another tab. Here is the next question.");
+    this.show(question);
+  }
+
+  // ---- the question ----
+
+  show(question) {
+    this.question = question;
+    this.past = [];
+    this.future = [];
+    this.pressed = 0;
+    this.watch.start();
+    this.node.classList.toggle("finished", question.kind === "done");
+    if (question.kind === "done") return this.showDone();
+    this.desk.hidden = false;
+    const said = question.mine ?? [];
+    this.model = {
+      cur: 0,
+      extras: [],
+      chosen: null,
+      everywhere: false,
+      items: question.spans.map((span) => {
+        const mine = said.find((s) => overlap(s, span));
+        const label = mine ? mine.label : span.guess.label;
+        return {
+          asked: { start: span.start, end: span.end },
+          start: mine?.start ?? span.start,
+          end: mine?.end ?? span.end,
+          label,
+          mine: Boolean(mine),
+          done: false,
+          everywhere: false,
+        };
+      }),
+    };
+    setText(this.before, (question.before ?? []).join(" "));
+    setText(this.after, (question.after ?? []).join(" "));
+    this.sentence.show(question.text, question.tokens, { task: project.task, tagWidth: tagWidth() });
+    this.whole = false;
+    this.wholeAsked = Boolean(question.whole) || !question.spans.length;
+    if (this.wholeAsked) this.enterWhole(question.mine ?? question.guess ?? []);
+    else {
+      this.place.replaceChildren(this.sentence.node);
+      this.paint();
+    }
+    this.read();
+  }
+
+  showDone() {
+    this.place.replaceChildren(
+      el("p", { class: "finish" }, "Every sentence is labelled or skipped."),
+      el(
+        "p",
+        {},
+        el("a", { href: "#review" }, "Look for mistakes in Review"),
+        ", or ",
+        el("a", { href: "#export" }, "export"),
+        ".",
+      ),
+    );
+    this.desk.hidden = true;
+    setText(this.kicker, "");
+    setText(this.heading, "Nothing left to ask");
+    setText(this.before, "");
+    setText(this.after, "");
+    announce("Nothing left to ask");
+  }
+
+  /** Says the question, and puts the focus where Tab leads to its buttons. */
+  read() {
+    const at = document.activeElement;
+    if (!at || at === document.body || this.node.contains(at)) this.heading.focus({ preventScroll: true });
+    if (this.whole) return announce(`${this.heading.textContent} ${this.question.text}`);
+    const item = this.item;
+    const span = this.question.spans[this.model.cur];
+    const second = span.runner_up ? `, runner-up ${labelName(span.runner_up.label)} ${chance(span.runner_up.p)}` : "";
+    announce(
+      `${this.heading.textContent} Guess ${labelName(item.label)} ${chance(span.guess.p)}${second}. ${this.question.text}`,
+    );
+  }
+
+  get item() {
+    return this.model.items[this.model.cur];
+  }
+
+  words({ start, end }) {
+    const { text, tokens } = this.question;
+    return [...text].slice(tokens[start][0], tokens[end - 1][1]).join("");
+  }
+
+  paint() {
+    if (this.question.kind === "done") return;
+    if (this.whole) return this.refresh();
+    const { items, extras, cur, chosen } = this.model;
+    const dress = (span, kind, tag) => ({ ...span, kind, tag, color: colorOf(span.label) });
+    const now = chosen ?? this.item;
+    let spans = items
+      .filter((item, k) => k !== cur && !item.absorbed)
+      .map((item) =>
+        item.done ? dress(item, "done", labelName(item.label)) : dress({ ...item, label: null }, "later", ""),
+      );
+    spans.push(...extras.map((span) => dress(span, "done")));
+    const mine = [...spans, this.item];
+    spans.push(
+      ...(this.question.known_spans ?? [])
+        .filter((s) => s.label !== null && !mine.some((o) => overlap(o, s)))
+        .map((s) => dress(s, "known")),
+    );
+    spans = spans.filter((span) => !overlap(span, this.item));
+    spans.push(dress(this.item, "asked", chosen ? "" : `${labelName(this.item.label)}?`));
+    this.sentence.paint(spans, now);
+    this.sentence.reveal(now.start);
+    this.refresh();
+  }
+
+  refresh() {
+    const { model, question, whole } = this;
+    const asked = question.spans.length;
+    const place = !whole && asked > 1 ? ` · ${model.cur + 1} of ${asked} in this sentence` : "";
+    setText(this.kicker, `${KINDS[question.kind] ?? ""}${place}`);
+    const noun = project.task === "tokens" ? "every word" : "every entity";
+    const range = whole ? this.editor.chosen : (model.chosen ?? this.item);
+    setText(this.heading, whole ? `Label ${noun}, then save` : `What is “${this.words(range)}”?`);
+    this.refreshGuess(range);
+    const everywhere = whole ? this.editor.everywhere : model.everywhere;
+    this.same.setAttribute("aria-pressed", everywhere);
+    this.all.setAttribute("aria-pressed", whole);
+    this.all.disabled = this.wholeAsked;
+    setText(
+      this.acceptName,
+      whole ? "Save sentence" : model.chosen ? "Cancel" : `Accept ${labelName(this.item.label)}`,
+    );
+    this.borders.hidden = project.task === "tokens";
+  }
+
+  refreshGuess(range) {
+    if (this.whole) {
+      this.labels.update([], this.editor.current?.label);
+      const words = this.editor.words().slice(0, 60);
+      return this.guess.replaceChildren(
+        "Chosen: ",
+        el("b", { dir: "auto" }, words),
+        " — label it, or clear with ",
+        key("0"),
+      );
+    }
+    if (this.model.chosen) {
+      this.labels.update([]);
+      return this.guess.replaceChildren("Which label for ", el("b", { dir: "auto" }, this.words(range)), "?");
+    }
+    const span = this.question.spans[this.model.cur];
+    this.labels.update(span.choices ?? [span.guess, span.runner_up].filter(Boolean), this.item.label);
+    const pill = (choice) =>
+      el(
+        "span",
+        { class: `pill ${choice.label === null ? "outside" : `c${colorOf(choice.label)}`}` },
+        labelName(choice.label),
+        " ",
+        el("b", {}, chance(choice.p)),
+      );
+    const parts = ["Guess ", pill(span.guess)];
+    if (span.runner_up) parts.push(" runner-up ", pill(span.runner_up));
+    if (this.item.mine) parts.push(` · you said ${labelName(this.item.label)}`);
+    this.guess.replaceChildren(...parts);
+  }
+
+  // ---- what the person does ----
+
+  click(action) {
+    this.pressed += 1;
+    const result = action();
+    if (this.question.kind !== "done" && !document.querySelector("dialog")) this.heading.focus({ preventScroll: true });
+    return result;
+  }
+
+  remember() {
+    this.past.push(copy(this.model));
+    this.future = [];
+  }
+
+  select(start, end, finished, tapped) {
+    if (this.busy) return;
+    const range = { start, end };
+    if (finished) this.pressed += 1;
+    if (tapped && overlap(range, this.item)) return void (finished && this.paint());
+    if (overlap(range, this.item) && !this.model.chosen) {
+      if (finished) this.remember();
+      Object.assign(this.item, range);
+    } else {
+      this.model.chosen = range;
+    }
+    this.paint();
+    if (finished) announce(`Chosen: ${this.words(range)}`);
+  }
+
+  pick(label) {
+    if (this.busy) return;
+    if (this.whole) return this.editor.pick(label);
+    this.remember();
+    const { model } = this;
+    if (model.chosen) {
+      const span = { ...model.chosen, label, everywhere: model.everywhere };
+      model.extras =
+        label === null ? model.extras.filter((other) => !overlap(other, span)) : withSpan(model.extras, span);
+      model.chosen = null;
+      model.everywhere = false;
+      announce(`${this.words(span)}: ${labelName(label)}`);
+      return this.paint();
+    }
+    Object.assign(this.item, { label, done: true, everywhere: model.everywhere });
+    for (const other of model.items)
+      if (!other.done && overlap(other, this.item)) Object.assign(other, { done: true, absorbed: true });
+    model.extras = model.extras.filter((other) => !overlap(other, this.item));
+    model.everywhere = false;
+    const next = model.items.findIndex((item) => !item.done);
+    if (next < 0) return this.submit();
+    model.cur = next;
+    this.paint();
+    this.read();
+  }
+
+  accept() {
+    if (this.busy) return;
+    if (this.whole) return this.submit();
+    if (this.model.chosen) {
+      this.model.chosen = null;
+      return this.paint();
+    }
+    return this.pick(this.item.label);
+  }
+
+  border(side, step) {
+    if (this.busy) return;
+    const range = this.whole
+      ? this.editor.chosen
+      : { start: (this.model.chosen ?? this.item).start, end: (this.model.chosen ?? this.item).end };
+    range[side] += step;
+    if (range.start < 0 || range.end > this.question.tokens.length || range.start >= range.end) return;
+    if (this.whole) {
+      this.editor.chosen = range;
+      this.editor.paint();
+    } else {
+      if (!this.model.chosen) this.remember();
+      Object.assign(this.model.chosen ?? this.item, range);
+      this.paint();
+    }
+    announce(`Chosen: ${this.words(range)}`);
+  }
+
+  toggleEverywhere() {
+    if (this.whole) return this.editor.toggleEverywhere();
+    this.model.everywhere = !this.model.everywhere;
+    announce(this.model.everywhere ? "The answer goes to every occurrence" : "Only here");
+    this.refresh();
+  }
+
+  enterWhole(spans) {
+    this.whole = true;
+    this.editor.load(
+      this.question.text,
+      this.question.tokens,
+      spans.map((span) => ({ by: "model", ...span })),
+    );
+    this.place.replaceChildren(this.editor.node);
+    this.refresh();
+  }
+
+  toggleWhole() {
+    if (this.wholeAsked || this.busy) return;
+    if (this.whole) {
+      this.whole = false;
+      this.place.replaceChildren(this.sentence.node);
+      this.paint();
+    } else {
+      const { items, extras } = this.model;
+      const said = items
+        .filter((item) => !item.absorbed)
+        .map(({ start, end, label, done }) => ({ start, end, label, by: done ? "person" : "model" }));
+      const layers = [...(this.question.guess ?? []), ...(this.question.known_spans ?? []), ...said, ...extras];
+      this.enterWhole(layers.reduce(withSpan, []));
+    }
+    this.read();
+  }
+
+  step(direction) {
+    const next = this.model.cur + direction;
+    if (next < 0 || next >= this.model.items.length) return;
+    this.model.cur = next;
+    this.model.chosen = null;
+    this.paint();
+    this.read();
+  }
+
+  // ---- to the server and back ----
+
+  answer() {
+    const { model, question, whole } = this;
+    const base = {
+      question: question.id,
+      sequence: question.sequence,
+      skip: false,
+      seconds: this.watch.seconds,
+      keys: this.pressed,
+    };
+    if (whole) {
+      return {
+        ...base,
+        spans: this.editor.result,
+        judged: [[0, question.tokens.length]],
+        whole: true,
+        corrections: this.editor.corrections,
+      };
+    }
+    const items = model.items.filter((item) => !item.absorbed);
+    const spans = [...items, ...model.extras].map(({ start, end, label, everywhere }) => ({
+      start,
+      end,
+      label,
+      everywhere: Boolean(everywhere),
+    }));
+    const asked = model.items.map((item) => [item.asked.start, item.asked.end]);
+    const judged = joined([...asked, ...spans.map((span) => [span.start, span.end])]);
+    const wrong = model.items.filter((item, k) => {
+      const { guess, start, end } = question.spans[k];
+      return item.absorbed || item.label !== guess.label || item.start !== start || item.end !== end;
+    });
+    return { ...base, spans, judged, whole: false, corrections: wrong.length + model.extras.length };
+  }
+
+  submit() {
+    return this.exchange("/api/answer", this.answer(), "next");
+  }
+
+  skip() {
+    if (this.busy || this.question.kind === "done") return;
+    const { id, sequence } = this.question;
+    const { seconds } = this.watch;
+    return this.exchange(
+      "/api/answer",
+      {
+        question: id,
+        sequence,
+        spans: [],
+        judged: [],
+        whole: false,
+        skip: true,
+        seconds,
+        keys: this.pressed,
+        corrections: 0,
+      },
+      "next",
+    );
+  }
+
+  async exchange(path, body, field) {
+    this.busy = true;
+    this.node.classList.add("busy");
+    try {
+      const reply = await post(path, body);
+      this.show(reply[field]);
+      this.panel.update(reply.panel);
+      tell(reply.event);
+    } catch (error) {
+      toast(error.message, true);
+      if (path === "/api/answer") this.show(await get("/api/question"));
+    } finally {
+      this.busy = false;
+      this.node.classList.remove("busy");
+    }
+  }
+
+  undo() {
+    if (this.busy) return;
+    if (this.whole && this.editor.undo()) return;
+    if (this.past?.length && !this.whole) return this.travel(this.past, this.future);
+    return this.exchange("/api/undo", {}, "question");
+  }
+
+  redo() {
+    if (this.busy) return;
+    if (this.whole && this.editor.redo()) return;
+    if (this.future?.length && !this.whole) return this.travel(this.future, this.past);
+    return this.exchange("/api/redo", {}, "question");
+  }
+
+  travel(from, to) {
+    to.push(copy(this.model));
+    this.model = from.pop();
+    this.paint();
+    this.read();
+  }
+
+  // ---- keys ----
+
+  key(event) {
+    if (this.busy) return true;
+    const done = this.question?.kind === "done";
+    const press = event.key;
+    if ((event.ctrlKey || event.metaKey) && press.toLowerCase() === "z")
+      return this.keyed(() => (event.shiftKey ? this.redo() : this.undo()));
+    if ((event.ctrlKey || event.metaKey) && press.toLowerCase() === "y") return this.keyed(() => this.redo());
+    if (event.ctrlKey || event.metaKey || event.altKey) return false;
+    if (press === "Backspace") return this.keyed(() => this.undo());
+    if (done || !this.question) return false;
+    const keys = {
+      Enter: () => this.accept(),
+      " ": () => this.skip(),
+      ".": () => this.toggleWhole(),
+      Escape: () => this.escape(),
+    };
+    if (keys[press]) return this.keyed(keys[press]);
+    if (this.whole) {
+      const used = this.editor.key(event);
+      if (used) this.pressed += 1;
+      return used;
+    }
+    return this.keyInSpan(event);
+  }
+
+  keyInSpan(event) {
+    const press = event.key;
+    if (press === "=") return this.keyed(() => this.toggleEverywhere());
+    if (press === "ArrowUp" || press === "ArrowDown")
+      return this.keyed(() => this.step(press === "ArrowDown" ? 1 : -1));
+    if ((press === "ArrowLeft" || press === "ArrowRight") && project.task === "spans") {
+      const forward = (press === "ArrowRight") === (this.sentence.direction === "ltr");
+      return this.keyed(() => this.border(event.shiftKey ? "start" : "end", forward ? 1 : -1));
+    }
+    const label = LabelBar.of(press);
+    return label === undefined ? false : this.keyed(() => this.pick(label));
+  }
+
+  escape() {
+    if (this.model.chosen) this.accept();
+    else if (this.whole) this.toggleWhole();
+  }
+
+  keyed(action) {
+    this.pressed += 1;
+    action();
+    return true;
+  }
+}
