@@ -98,6 +98,27 @@ class Question:
     gain: float
 
 
+class Expected(NamedTuple):
+    """What the model's labels of some sequences are expected to get wrong, given what is known.
+
+    Attributes
+    ----------
+    path : int32 array [n]
+        The labels that the model would give, not knowing what is known.
+    tokens, wrong : float64 arrays [S]
+        Tokens, and how many of them have a wrong label.
+    spans, false, missed : float64 arrays [S]
+        Spans, how many of them are wrong, and how many of the true ones are missed; zeros for labels of tokens.
+    """
+
+    path: NDArray[np.int32]
+    tokens: Vector
+    wrong: Vector
+    spans: Vector
+    false: Vector
+    missed: Vector
+
+
 @dataclass
 class _Scores:
     """Entropies of the tokens given what is known, [N], and which version of the model each piece has them from."""
@@ -371,6 +392,53 @@ class Pool:
     def entropy(self) -> float:
         """Entropy of all labels of the pool given what is known, in nats; as fresh as the scores are."""
         return float(self._scores.steps.sum())
+
+    def expect(self, ids: Ints | Sequence[int]) -> Expected:
+        """How many of the model's labels of some sequences are wrong, by the model itself and given what is known."""
+        chosen = np.asarray(ids, np.int64)
+        plain = self.potentials(chosen, given=False)
+        path = decode_flat(plain, self.n_jobs)
+        p = self._given(plain, chosen)
+        assert p.offsets is not None
+        nodes = marginals(p, self.n_jobs).nodes
+        none = np.zeros(len(chosen))
+        first = p.offsets[:-1]
+
+        def sums(values: Any) -> Vector:
+            total = np.concatenate([[0.0], np.cumsum(values, dtype=np.float64)])
+            return np.asarray(total[p.offsets[1:]] - total[first])
+
+        wrong = sums(1 - nodes[np.arange(len(path)), path])
+        tokens = np.diff(p.offsets).astype(np.float64)
+        if not self.scheme.spans or not self.scheme.names:
+            return Expected(path, tokens, wrong, none, none, none)
+        labels = ChunkLabels(self.scheme.labels)
+        found = labels.find(path, p.offsets)
+        right = chunk_probabilities(p, labels, found, self.n_jobs)
+        spans = np.bincount(found.sequence, minlength=len(chosen)).astype(np.float64)
+        hit = np.bincount(found.sequence, right, minlength=len(chosen))
+        true = sums(nodes[:, 1::2].sum(axis=1))
+        return Expected(path, tokens, wrong, spans, np.maximum(spans - hit, 0), np.maximum(true - hit, 0))
+
+    def predictions(self) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+        """The model's label of every token, not knowing what is known, and its probability; [N] each."""
+        path = np.zeros(self.data.n_tokens, np.int32)
+        chance = np.ones(self.data.n_tokens, np.float32)
+        for k, (a, b) in enumerate(self._pieces):
+            p = self.model.score(self._data[k], self.n_jobs)
+            part = slice(int(self.offsets[a]), int(self.offsets[b]))
+            path[part] = decode_flat(p, self.n_jobs)
+            nodes = marginals(p, self.n_jobs).nodes
+            chance[part] = nodes[np.arange(len(nodes)), path[part]]
+        return path, chance
+
+    def best_labels(self) -> NDArray[np.int32]:
+        """The best labelling of every sequence given what is known, [N]."""
+        parts = [np.zeros(0, np.int32)]
+        for k, (a, b) in enumerate(self._pieces):
+            p = self._given(self.model.score(self._data[k], self.n_jobs), np.arange(a, b))
+            parts.append(decode_flat(p, self.n_jobs))
+        return np.concatenate(parts)
 
     def _slice(self, a: int, b: int) -> Dataset:
         return self.data.take(np.arange(a, b))

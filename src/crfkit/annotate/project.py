@@ -21,17 +21,14 @@ TASKS = ("spans", "tokens")
 #: Kinds of events that can be undone.
 SAID = ("answer", "edit", "settle")
 _BATCH = 500  # sentences per event
-#: Colours of labels, in the order in which they are given out.
-COLORS = (
-    "#2f6fb3", "#b3552f", "#3c8a4e", "#8a4fa3", "#a3862a", "#2a8f93", "#b0406e", "#6b6f2f", "#5560b8", "#8c5b3e",
-)  # fmt: skip
+N_COLORS = 12  # the page's palette
 _KEYS = "1234567890qwertyuopasdfghjklzxcvbnm"
 
 
 class Label:
-    """A label: name, colour and key."""
+    """A label: name, number of its colour and key."""
 
-    def __init__(self, name: str, color: str, key: str | None) -> None:
+    def __init__(self, name: str, color: int, key: str | None) -> None:
         self.name, self.color, self.key = name, color, key
 
     def plain(self) -> dict[str, Any]:
@@ -151,23 +148,24 @@ class Project:
         elif event.kind == "labels":
             self._change(event.number, p)
         elif event.kind == "settings":
-            self.settings |= p
+            time = {**self.settings.get("time", {}), **p.get("time", {})}
+            self.settings |= {**p, **({"time": time} if time else {})}
 
-    def _add(self, name: str, color: str | None = None) -> None:
+    def _add(self, name: str, color: int | None = None, key: str | None = None) -> None:
         taken = {label.key for label in self._labels}
-        wanted = [*(c for c in name.lower()[:1] if c in _KEYS), *_KEYS] if len(self._labels) > 9 else _KEYS
-        key = next((k for k in wanted if k not in taken), None)
-        self._labels.append(Label(name, color or COLORS[len(self._labels) % len(COLORS)], key))
+        if key is None or key in taken:
+            key = next((k for k in _KEYS if k not in taken), None)
+        self._labels.append(Label(name, len(self._labels) % N_COLORS if color is None else color, key))
 
     def _change(self, number: int, p: dict[str, Any]) -> None:
         if "add" in p:
-            self._add(p["add"], p.get("color"))
+            self._add(p["add"]["name"], p["add"].get("color"), p["add"].get("key"))
         elif "rename" in p:
             self.label(p["rename"]["from"]).name = p["rename"]["to"]
             self._renamed.append((number, p["rename"]["from"], p["rename"]["to"]))
         elif "merge" in p:
             self._labels.remove(self.label(p["merge"]["from"]))
-            self._renamed.append((number, p["merge"]["from"], p["merge"]["into"]))
+            self._renamed.append((number, p["merge"]["from"], p["merge"]["to"]))
         elif "color" in p:
             self.label(p["color"]["name"]).color = p["color"]["color"]
         elif "key" in p:
@@ -210,37 +208,23 @@ class Project:
     def check_change(self, change: dict[str, Any]) -> dict[str, Any]:
         """A change of the labels, as an event holds it; raises if it cannot be made."""
         kinds = [k for k in ("add", "rename", "merge", "color", "key") if k in change]
-        if len(kinds) != 1:
-            raise AnnotateError("a change of labels is one of add, rename, merge, color and key")
-        kind = kinds[0]
-        value = change[kind]
+        if len(kinds) != 1 or not isinstance(change[kinds[0]], dict):
+            raise AnnotateError("a change of labels is one record: add, rename, merge, color or key")
+        kind, value = kinds[0], change[kinds[0]]
         if kind == "add":
-            self._require_new(value)
-            color = change.get("color")
-            return {"add": value, **({"color": _color(color)} if color is not None else {})}
-        if not isinstance(value, dict):
-            raise AnnotateError(f"'{kind}' must be a record")
-        if kind == "rename":
-            self.label(_str(value, "from"))
-            self._require_new(_str(value, "to"))
-            return {"rename": {"from": value["from"], "to": value["to"]}}
-        if kind == "merge":
-            self.label(_str(value, "from"))
-            into = value.get("into")
-            if into is not None:
-                self.label(_str(value, "into"))
-            elif self.task == "tokens":
-                raise AnnotateError("'into' must be a label: in a task of tokens each has one")
-            if into == value["from"]:
+            self._require_new(_str(value, "name"))
+            more = {"color": _color} | {"key": _key}
+            return {"add": {"name": value["name"], **{k: check(value[k]) for k, check in more.items() if k in value}}}
+        if kind in ("rename", "merge"):
+            old, new = _str(value, "from"), _str(value, "to")
+            self.label(old)
+            if kind == "rename":
+                self._require_new(new)
+            elif self.label(new).name == old:
                 raise AnnotateError("a label cannot be merged into itself")
-            return {"merge": {"from": value["from"], "into": into}}
-        self.label(_str(value, "name"))
-        if kind == "color":
-            return {"color": {"name": value["name"], "color": _color(value.get("color"))}}
-        key = value.get("key")
-        if key is not None and (not isinstance(key, str) or len(key) != 1 or not key.isprintable()):
-            raise AnnotateError(f"'key' must be one character, got {key!r}")
-        return {"key": {"name": value["name"], "key": key}}
+            return {kind: {"from": old, "to": new}}
+        name = self.label(_str(value, "name")).name
+        return {kind: {"name": name, kind: (_color if kind == "color" else _key)(value.get(kind))}}
 
     def _require_new(self, name: Any) -> None:
         _check_name(name, self.task)
@@ -248,6 +232,10 @@ class Project:
             raise AnnotateError(f"there is a label {name!r} already", 409)
 
     # what people said
+
+    def events_of(self, sequence: int) -> list[Event]:
+        """What was said of a sequence and holds, in order; also of every occurrence of a span that is in it."""
+        return [self.store[n] for n in self._said.get(sequence, ()) if self._live[n]]
 
     @property
     def annotators(self) -> list[str]:
@@ -283,7 +271,7 @@ class Project:
                 continue
             words = self.documents[event.payload["sequence"]].words[span["start"] : span["end"]]
             size = len(words)
-            for i, t in self._index().get(words[0], ()):  # type: ignore[call-overload]
+            for i, t in self._index().get(words[0], ()):
                 if i != event.payload["sequence"] and self.documents[i].words[t : t + size] == words:
                     yield i, t, span
 
@@ -303,11 +291,12 @@ class Project:
         places = self._index().get(words[0], ())
         return sum(self.documents[i].words[t : t + len(words)] == words for i, t in places)
 
-    def known(self, sequence: int, annotator: str | None = None) -> Allowed | None:
+    def known(self, sequence: int, annotator: str | None = None, *, direct: bool = False) -> Allowed | None:
         """What is known of a sequence [T, L]: labels of the file, then what people said; None for nothing.
 
         Later answers win over earlier ones, direct ones over those meant for every occurrence, and what was settled
-        over both. With ``annotator``, only what they said themselves.
+        over both. With ``annotator``, only what they said themselves; ``direct`` leaves out what they said elsewhere of
+        every occurrence.
         """
         scheme = self.scheme()
         document = self.documents[sequence]
@@ -315,14 +304,14 @@ class Project:
         out = scheme.anything(length)
         if annotator is None and document.labels is not None:
             out = scheme.path([self._label_now(x) for x in document.labels])
-        events = [self.store[n] for n in self._said.get(sequence, ()) if self._live[n]]
+        events = self.events_of(sequence)
         if annotator is not None:
             events = [e for e in events if e.annotator == annotator and e.kind != "settle"]
         rank = {"answer": 1, "edit": 1, "settle": 2}
-        for direct in (0, 1, 2):
+        for turn in (1,) if direct else (0, 1, 2):
             for event in events:
                 here = event.payload["sequence"] == sequence
-                if (rank[event.kind] if here else 0) == direct:
+                if (rank[event.kind] if here else 0) == turn:
                     out = self._said_of(scheme, sequence, event, out)
         return None if out.all() else out
 
@@ -393,12 +382,13 @@ def _str(value: dict[str, Any], field: str) -> str:
     return found
 
 
-def _color(value: Any) -> str:
-    if (
-        isinstance(value, str)
-        and len(value) == 7
-        and value[0] == "#"
-        and set(value[1:].lower()) <= set("0123456789abcdef")
-    ):
-        return value
-    raise AnnotateError(f"'color' must be like #2f6fb3, got {value!r}")
+def _color(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < N_COLORS:
+        raise AnnotateError(f"'color' must be a number from 0 to {N_COLORS - 1}, got {value!r}")
+    return value
+
+
+def _key(value: Any) -> str:
+    if not isinstance(value, str) or len(value) != 1 or not value.isprintable() or value.isspace():
+        raise AnnotateError(f"'key' must be one character, got {value!r}")
+    return value

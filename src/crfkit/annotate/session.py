@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import threading
 import zlib
 from collections.abc import Callable, Sequence
@@ -11,17 +12,22 @@ from typing import Any
 
 import numpy as np
 
+from crfkit import __version__
 from crfkit.active.pool import Pool, Question, Strategy
 from crfkit.active.scheme import Allowed
 from crfkit.active.time_model import TimeModel
+from crfkit.annotate import formats
 from crfkit.annotate.documents import AnnotateError
+from crfkit.annotate.estimates import Scored, Totals, estimates
 from crfkit.annotate.learner import Learner
-from crfkit.annotate.project import Project
+from crfkit.annotate.project import SAID, Project
+from crfkit.annotate.store import Event
+from crfkit.annotate.views import Views, ranges
 from crfkit.estimators.crf import CRF
 
 _WAIT = 0.6  # seconds that an answer waits for the model at most
-_PAGE = 50  # rows of a page of a list
-_CONTEXT = 2  # sentences shown before and after
+_SAMPLE = 1000  # sentences from which the model's expectation of its mistakes is taken
+_POINTS = 400  # of a curve
 
 Json = dict[str, Any]
 
@@ -60,11 +66,12 @@ class Session:
         self.project = project
         self.lock = threading.RLock()
         self.seed = seed
-        self.defaults = {"random_share": random_share, "show_random": show_random, "overlap": 0.05}
+        self.defaults: Json = {"random_share": random_share, "show_random": show_random, "overlap": 0.05, "context": 1}
         self.time_default = time_model or TimeModel()
         self._open: dict[str, Json] = {}  # the question that is open for each annotator
-        self._asked: dict[str, Question] = {}  # by id
+        self._asked: dict[str, tuple[str, Question, Json]] = {}  # by id: for whom, and what the model expected of it
         self._next_id = itertools.count()
+        self._scores: dict[int, tuple[tuple[str, ...], Scored | None]] = {}
         self._learned = 0  # events that the pool was told
         X = [_rows(d) for d in project.documents]
         if not X:
@@ -79,7 +86,10 @@ class Session:
             random_state=seed,
             n_jobs=n_jobs,
         )
-        self._curve: list[list[float]] = []
+        self.views = Views(self)
+        self._entropy: list[list[float]] = []  # after so many answers
+        self._accuracy: list[list[float]] = []
+        self._stated: Json = {"token": None, "f1": None, "questions": 0}
         self._tell(project.labelled())
         self.pool.asked = len(project.said())
         self._learned = len(project.store.events)
@@ -87,6 +97,7 @@ class Session:
         if self.pool.known:
             self.pool.learn(2.0, None)
         self.pool.rescore(1.0)
+        self._state_accuracy()
         self.learner = Learner(self.pool, self.lock, self._apply, self._after)
         self.learner.done = self._learned
 
@@ -98,8 +109,7 @@ class Session:
             known = self.project.known(i)
             self.pool.know(i, known)
             done = known is not None and bool((known.sum(axis=1) == 1).all())
-            direct = [self.project.store[n] for n in self.project._said.get(i, ())]
-            asked = any(self.project.holds(e.number) and e.payload["sequence"] == i for e in direct)
+            asked = any(e.payload["sequence"] == i for e in self.project.events_of(i))
             if done or asked:
                 self.pool.closed.add(i)
             else:
@@ -110,7 +120,7 @@ class Session:
         events = self.project.store.events[self._learned :]
         touched: set[int] = set()
         for event in events:
-            if event.kind in ("answer", "edit", "settle"):
+            if event.kind in SAID:
                 touched.update(self.project.touched(event.number))
             elif event.kind in ("undo", "redo"):
                 touched.update(self.project.touched(event.payload["of"]))
@@ -126,20 +136,104 @@ class Session:
         renamed = {}
         if "rename" in change:
             renamed = {change["rename"]["to"]: change["rename"]["from"]}
-        names = [n for n in self.project.names]
+        names = self.project.names
         self.pool.relabel(names, lambda name: renamed.get(name, name) if renamed.get(name, name) in old else None)
 
     def _after(self) -> None:
         """After a step of the learner, with the lock."""
-        self._curve.append([self.pool.asked, round(self.pool.entropy, 3)])
+        point = [self.pool.asked, round(self.pool.entropy, 3)]
+        if self._entropy and self._entropy[-1][0] == point[0]:
+            self._entropy.pop()
+        self._entropy = _thinned([*self._entropy, point])
+        if len(self.scored()) != self._stated["questions"] or self.pool.asked % 10 == 0:
+            self._state_accuracy()
 
     def _fit_times(self) -> None:
+        """Fits the time model to the answers' times, unless its settings say otherwise."""
+        given = self.project.settings.get("time", {})
+        base = replace(
+            self.time_default, **{k: v for k, v in given.items() if k in ("sentence", "token", "correction")}
+        )
         times = [
-            (e.payload["seconds"], e.payload["tokens"], e.payload.get("corrections", 0))
+            (e.payload["seconds"], e.payload["tokens"], e.payload["corrections"])
             for e in self.project.said()
             if e.kind == "answer" and e.payload.get("seconds") and e.payload.get("tokens")
         ]
-        self.pool.time_model = self.time_default.fitted(times)
+        self._fitted = bool(times) and bool(given.get("fitted", True))
+        self.pool.time_model = base.fitted(times) if self._fitted else base
+
+    # accuracy
+
+    def scored(self) -> list[Scored]:
+        """The random questions that were answered, with what the model of their time got wrong."""
+        out = []
+        for e in self.project.said():
+            if e.kind == "answer" and "scored" in e.payload:
+                given = self._scored_of(e)
+                if given is not None:
+                    out.append(given)
+        return out
+
+    def _scored_of(self, e: Event) -> Scored | None:
+        """What a random question tells; None if its labels are no more."""
+        if e.number not in self._scores or self._scores[e.number][0] != self.pool.scheme.labels:
+            self._scores[e.number] = (self.pool.scheme.labels, self._score(e))
+        return self._scores[e.number][1]
+
+    def _score(self, e: Event) -> Scored | None:
+        scheme, p = self.pool.scheme, e.payload
+        spans = [(x["start"], x["end"], self.project.resolve(x["label"], e.number)) for x in p["spans"]]
+        length = len(self.project.documents[p["sequence"]].tokens)
+        truth = self.known_labels(scheme.allowed(length, spans, [(0, length)], scheme.anything(length)), length)
+        guess = [self._label_at(x, e.number) for x in p["scored"]["guess"]]
+        if any(x is None for x in truth) or any(x not in scheme.number for x in guess):
+            return None
+        named, guessed = [str(x) for x in truth], [str(x) for x in guess]
+        true, found = (
+            {c for c in scheme.chunks([scheme.number[x] for x in row]) if c[2] is not None} for row in (named, guessed)
+        )
+        wrong = sum(a != b for a, b in zip(named, guessed, strict=True))
+        x = p["scored"]
+        return Scored(
+            named, guessed, length, wrong, x["wrong"], len(found - true), x["false"], len(true - found), x["missed"]
+        )
+
+    def _label_at(self, label: str, number: int) -> str | None:
+        """A label of the model when an event happened, by its name of now."""
+        if not self.pool.scheme.spans or label == "O":
+            return label if label == "O" else self.project.resolve(label, number)
+        name = self.project.resolve(label[2:], number)
+        return "O" if name is None else label[:2] + name
+
+    def totals(self) -> Totals:
+        """What the model of now gets wrong on the whole pool: counted where labels are known, else expected."""
+        pool = self.pool
+        known = [i for i, allowed in pool.known.items() if (allowed.sum(axis=1) == 1).all()]
+        filled = pool.lengths > 0
+        filled[known] = False
+        rest = np.flatnonzero(filled)
+        some = rest
+        if len(rest) > _SAMPLE:
+            some = np.sort(np.random.default_rng([self.seed, pool.version]).choice(rest, _SAMPLE, replace=False))
+        scale = len(rest) / max(1, len(some))
+        a, b = (pool.expect(ids) if len(ids) else None for ids in (np.array(sorted(known), np.int64), some))
+        count = [0.0 if a is None else float(x.sum()) for x in (a or (np.zeros(1),) * 6)[2:]]
+        expect = [0.0 if b is None else scale * float(x.sum()) for x in (b or (np.zeros(1),) * 6)[2:]]
+        tokens = float(pool.lengths.sum())
+        return Totals(tokens, count[1] + expect[1], count[0], count[2], count[3], expect[0], expect[2], expect[3])
+
+    def _state_accuracy(self) -> None:
+        """States accuracy and F1 of the model of now."""
+        scored = self.scored()
+        token, f1 = estimates(scored, self.totals(), self.pool.scheme.spans) if len(scored) else (None, None)
+        shown = {"token": token, "f1": f1}
+        plain = {k: None if v is None else {n: round(x, 4) for n, x in v._asdict().items()} for k, v in shown.items()}
+        self._stated = {**plain, "questions": len(scored)}
+        main = f1 or token
+        if main is not None:
+            if self._accuracy and self._accuracy[-1][0] == self.pool.asked:
+                self._accuracy.pop()
+            self._accuracy = _thinned([*self._accuracy, [self.pool.asked, *(round(x, 4) for x in main)]])
 
     # questions
 
@@ -157,8 +251,8 @@ class Session:
     def _next(self, annotator: str) -> Json:
         """Chooses the annotator's next question."""
         others = {q["sequence"] for who, q in self._open.items() if who != annotator and "sequence" in q}
-        mine = self.project._by.get(annotator, [])
-        skipped = {self.project.store[n].payload["sequence"] for n in mine if self.project.holds(n)}
+        mine = self.project.said(annotator)
+        skipped = {e.payload["sequence"] for e in mine}
         found = None
         turn = len(mine)
         warm = self.pool.version > 0 and self.pool.asked >= self.pool.strategy.cover
@@ -200,56 +294,78 @@ class Session:
     def _pose(self, annotator: str, q: Question) -> Json:
         """A question as the page gets it."""
         document = self.project.documents[q.sequence]
-        identity = f"{annotator}-{self._learned}-{next(self._next_id)}"
+        identity = f"{self._learned}-{next(self._next_id)}-{zlib.crc32(annotator.encode()):08x}"
         known = None if q.kind == "agree" else self.pool.known.get(q.sequence)
         hidden = q.kind == "random" and not self._setting("show_random")
+        whole = q.kind in ("random", "cover", "agree") or self.pool.strategy.whole
         out = {
             "id": identity,
             "kind": "uncertain" if hidden else q.kind,
             "sequence": q.sequence,
             "text": document.text,
             "tokens": [list(t) for t in document.tokens],
-            "known": self._known_names(known, len(document.tokens)),
-            "before": self._texts(range(q.sequence - _CONTEXT, q.sequence)),
-            "after": self._texts(range(q.sequence + 1, q.sequence + 1 + _CONTEXT)),
+            "columns": document.columns,
+            "known": self.known_labels(known, len(document.tokens)),
+            "known_spans": self._known_spans(known),
+            **self.context(q.sequence),
+            "whole": whole,
             "spans": [self._span(q.sequence, span) for span in q.spans],
-            "guess": self._chunks(q.guess),
-            "freshness": {
-                "answers_behind": self._behind(),
-                "fresh": round(self.pool.fresh, 4),
-            },
+            "guesses": self._chunks(q.guess),
+            "freshness": {"answers_behind": self._behind(), "fresh": round(self.pool.fresh, 4)},
             "expected": {"seconds": round(q.seconds, 2), "gain": round(q.gain, 4)},
         }
+        expected: Json = {}
+        if q.kind == "random":
+            x = self.pool.expect([q.sequence])
+            parts = {"wrong": x.wrong, "false": x.false, "missed": x.missed}
+            guess = [self.pool.scheme.labels[k] for k in x.path.tolist()]
+            expected = {"guess": guess, **{k: round(float(v[0]), 6) for k, v in parts.items()}}
         self._open[annotator] = out
-        self._asked = {**{k: v for k, v in self._asked.items() if k.rsplit("-", 2)[0] != annotator}, identity: q}
+        self._asked = {k: v for k, v in self._asked.items() if v[0] != annotator}
+        self._asked[identity] = (annotator, q, expected)
         return out
 
     def _span(self, sequence: int, span: Any) -> Json:
         choices = [{"label": c.label, "p": round(c.p, 4)} for c in span.choices]
-        none = {"label": None, "p": 1.0}
         return {
             "start": span.start,
             "end": span.end,
-            "guess": choices[0] if choices else none,
+            "guess": choices[0] if choices else {"label": None, "p": 1.0},
             "runner_up": choices[1] if len(choices) > 1 else None,
             "choices": choices,
             "occurrences": self.project.occurrences(sequence, span.start, span.end),
         }
 
     def _behind(self) -> int:
-        events = self.project.store.events[self._learned :]
-        return sum(e.kind == "answer" for e in events)
+        return sum(e.kind == "answer" for e in self.project.store.events[self._learned :])
 
-    def _texts(self, numbers: range) -> list[str]:
-        documents = self.project.documents
-        return [documents[i].text for i in numbers if 0 <= i < len(documents)]
+    def context(self, i: int) -> Json:
+        """The sentences before and after one."""
+        many, documents = int(self._setting("context")), self.project.documents
+        before, after = range(max(0, i - many), i), range(i + 1, min(len(documents), i + 1 + many))
+        return {"before": [documents[k].text for k in before], "after": [documents[k].text for k in after]}
 
-    def _known_names(self, known: Allowed | None, length: int) -> list[str | None]:
+    def rows(self, i: int) -> list[Any]:
+        """The tokens of a sentence, as the model takes them."""
+        return _rows(self.project.documents[i])
+
+    def known_labels(self, known: Allowed | None, length: int) -> list[str | None]:
         """The model's label of each token that is known for certain."""
         if known is None:
             return [None] * length
         labels = self.pool.scheme.labels
         return [labels[int(row.argmax())] if row.sum() == 1 else None for row in known]
+
+    def _known_spans(self, known: Allowed | None) -> list[Json]:
+        """What is known of a sentence, as spans; label null for outside."""
+        if known is None:
+            return []
+        single = known.sum(axis=1) == 1
+        out = []
+        for first, last in ranges(single):
+            parts = self.pool.scheme.chunks(known[first:last].argmax(axis=1).tolist())
+            out += [{"start": first + a, "end": first + b, "label": name} for a, b, name in parts]
+        return out
 
     def _chunks(self, guess: Sequence[str]) -> list[Json]:
         scheme = self.pool.scheme
@@ -284,7 +400,12 @@ class Session:
         self.learner.want(len(self.project.store.events))
         self.learner.wait(number, _WAIT)
         with self.lock:
-            return {"event": number, "next": self.question(annotator), "panel": self.panel(annotator)}
+            following = {"next": self.question(annotator), "panel": self.panel(annotator)}
+            return {"event": number, **following, **self._can(annotator)}
+
+    def _can(self, annotator: str) -> Json:
+        able = {"undo": self.project.undoable, "redo": self.project.redoable}
+        return {name: which(annotator) is not None for name, which in able.items()}
 
     def _checked(self, answer: Json) -> Json:
         """An answer as the event holds it; raises if it makes no sense."""
@@ -302,7 +423,8 @@ class Session:
         if skip:
             spans, judged, whole = [], [], False
         tokens = 0 if skip else length if whole else int(covered.sum())
-        question = self._asked.get(answer.get("question", ""))
+        _, question, expected = self._asked.get(answer.get("question", ""), (None, None, {}))
+        mine = question is not None and question.sequence == i
         return {
             "sequence": i,
             "spans": spans,
@@ -313,15 +435,9 @@ class Session:
             "keys": int(keys),
             "corrections": int(corrections),
             "tokens": tokens,
-            "kind": question.kind if question is not None and question.sequence == i else "chosen",
-            **self._scored(question, i, spans, whole),
+            "kind": question.kind if question is not None and mine else "chosen",
+            **({"scored": expected} if mine and whole and expected else {}),
         }
-
-    def _scored(self, question: Question | None, i: int, spans: list[Json], whole: bool) -> Json:
-        """What a random question says of the model that had never seen it."""
-        if question is None or question.kind != "random" or question.sequence != i or not whole:
-            return {}
-        return {"guess": question.guess}
 
     def _checked_spans(self, spans: Any, length: int) -> list[Json]:
         if not isinstance(spans, list):
@@ -343,55 +459,164 @@ class Session:
             out.append({"start": a, "end": b, "label": label, "everywhere": bool(span.get("everywhere", False))})
         return out
 
-    def undo(self, annotator: str) -> Json:
+    def undo(self, annotator: str, key: str | None = None) -> Json:
         """Takes back what an annotator said last."""
-        return self._back(annotator, "undo", self.project.undoable)
+        return self._back(annotator, "undo", self.project.undoable, key)
 
-    def redo(self, annotator: str) -> Json:
+    def redo(self, annotator: str, key: str | None = None) -> Json:
         """Says again what the last undo took back."""
-        return self._back(annotator, "redo", self.project.redoable)
+        return self._back(annotator, "redo", self.project.redoable, key)
 
-    def _back(self, annotator: str, kind: str, which: Callable[[str], int | None]) -> Json:
+    def _back(self, annotator: str, kind: str, which: Callable[[str], int | None], key: str | None) -> Json:
         self._check_annotator(annotator)
         with self.lock:
-            of = which(annotator)
-            if of is None:
-                raise AnnotateError(f"there is nothing to {kind}", 409)
-            number = self._append(kind, annotator, {"of": of})
-            self._open.pop(annotator, None)
-            sequence = self.project.store[of].payload["sequence"]
+            number = None if key is None else self.project.store.find(key)
+            if number is None:
+                of = which(annotator)
+                if of is None:
+                    raise AnnotateError(f"there is nothing to {kind}", 409)
+                number = self._append(kind, annotator, {"of": of}, key)
+                self._open.pop(annotator, None)
+            payload = self.project.store[self.project.store[number].payload["of"]].payload
+        self._learn(number)
+        with self.lock:
+            again = (
+                self.question(annotator, sequence=payload["sequence"]) if kind == "undo" else self.question(annotator)
+            )
+            if kind == "undo":
+                again["mine"] = payload["spans"]
+            return {"event": number, "question": again, "panel": self.panel(annotator), **self._can(annotator)}
+
+    def _learn(self, number: int) -> None:
+        """Waits for the model a little."""
         self.learner.want(number)
         self.learner.wait(number, _WAIT)
+
+    def edit(
+        self, annotator: str, i: int, labels: list[Json], key: str, judged: Any = None, confirm: bool = False
+    ) -> Json:
+        """Labels a sentence, or those ranges of it that are judged; ``confirm`` keeps labels that the model doubts."""
+        return self._revise("edit", annotator, i, labels, key, judged, confirm)
+
+    def settle(self, annotator: str, i: int, labels: list[Json], key: str) -> Json:
+        """Decides what a sentence's labels are, whatever else was said of it."""
+        return self._revise("settle", annotator, i, labels, key, None, False)
+
+    def _revise(self, kind: str, annotator: str, i: int, labels: Any, key: Any, judged: Any, confirm: bool) -> Json:
+        self._check_annotator(annotator)
         with self.lock:
-            again = self.question(annotator, sequence=sequence) if kind == "undo" else self.question(annotator)
-            return {"event": number, "question": again, "panel": self.panel(annotator)}
+            self._require_sequence(i)
+            length = len(self.project.documents[i].tokens)
+            parts = [] if judged is None else [list(r) for r in _ranges(judged, length)]
+            payload = {"sequence": i, "spans": self._checked_spans(labels, length), "judged": parts}
+            payload |= {"whole": judged is None, "confirm": bool(confirm)}
+            number = self._append(kind, annotator, payload, key)
+            if self._open.get(annotator, {}).get("sequence") == i:
+                self._open.pop(annotator)
+        self._learn(number)
+        with self.lock:
+            return {"event": number, "sequence": self.views.sequence(i), "panel": self.panel(annotator)}
+
+    # views
+
+    def browse(
+        self,
+        annotator: str,
+        *,
+        search: str = "",
+        label: str | None = None,
+        confidence: str | None = None,
+        by: str | None = None,
+        status: str | None = None,
+        page: int = 0,
+    ) -> Json:
+        """Sentences that fit all filters, a page of them."""
+        with self.lock:
+            part, where = self.views.page(self.views.browse(search, label, confidence, by, status), page)
+            return {"rows": [self.views.row(i) for i in part], **where}
+
+    def sequence(self, annotator: str, i: int) -> Json:
+        """One sentence: labels, marginals, who said what."""
+        with self.lock:
+            self._require_sequence(i)
+            return self.views.sequence(i)
+
+    def review(self, annotator: str, page: int = 0) -> Json:
+        """Labels that the model finds unlikely, the most unlikely first."""
+        with self.lock:
+            part, where = self.views.page(self.views.doubts(), page)
+            return {"rows": [{**self.views.row(i), "doubts": found} for _, i, found in part], **where}
+
+    def agree(self, page: int = 0) -> Json:
+        """How far annotators agree, and the sentences on which they do not."""
+        with self.lock:
+            return self.views.agree(page)
+
+    def model(self) -> Json:
+        """The model: scores, confusion, heaviest features."""
+        with self.lock:
+            return self.views.model()
+
+    def explain(self, i: int, token: int) -> Json:
+        """Why a token has its label rather than the runner-up."""
+        with self.lock:
+            self._require_sequence(i)
+            return self.views.explain(i, token)
+
+    def export(self, format: str = "same", what: str = "labels") -> Any:
+        """The labels as a file: name, media type and bytes."""
+        with self.lock:
+            return self.views.export(format, what)
+
+    def model_bytes(self) -> bytes:
+        """The model's file."""
+        with self.lock:
+            return self.views.model_bytes()
+
+    def save_model(self, path: str | os.PathLike[str]) -> None:
+        """Writes the model's file."""
+        with self.lock:
+            self.pool.estimator().save(path)
 
     # state
 
     def _setting(self, name: str) -> Any:
         return self.project.settings.get(name, self.defaults[name])
 
+    def annotators(self) -> list[str]:
+        """Who takes part."""
+        with self.lock:
+            return self.project.annotators
+
+    def add_annotator(self, name: str) -> None:
+        """Somebody takes part."""
+        self._check_annotator(name)
+        with self.lock:
+            if name not in self.project.annotators:
+                self._append("annotator", name, {})
+
     def state(self, annotator: str) -> Json:
         """What the page shows around the questions."""
         self._check_annotator(annotator)
         with self.lock:
             counts = self.project.counts(self.pool.known)
-            settings = {name: self._setting(name) for name in self.defaults}
             m = self.pool.time_model
+            time = {"sentence": m.sentence, "token": m.token, "correction": m.correction, "fitted": self._fitted}
+            settings = {name: self._setting(name) for name in self.defaults}
             return {
                 "project": self.project.name,
                 "task": self.project.task,
                 "labels": [{**label.plain(), "count": counts[label.name]} for label in self.project.labels],
                 "annotator": annotator,
                 "annotators": self.project.annotators,
-                "settings": {**self.project.settings, **settings},
-                "time_model": {"sentence": m.sentence, "token": m.token, "correction": m.correction},
-                "version": self._learned,
+                "answered": sum(e.kind == "answer" for e in self.project.said(annotator)),
                 "sentences": len(self.project.documents),
                 "tokens": int(self.pool.offsets[-1]),
-                "mine": len([e for e in self.project.said(annotator) if e.kind == "answer"]),
-                "undo": self.project.undoable(annotator) is not None,
-                "redo": self.project.redoable(annotator) is not None,
+                "settings": {**settings, "time": time},
+                "version": __version__,
+                "formats": formats.LIST,
+                "event": len(self.project.store.events),
+                **self._can(annotator),
             }
 
     def panel(self, annotator: str) -> Json:
@@ -406,26 +631,39 @@ class Session:
             return {
                 "labelled": {"sentences": len(known), "tokens": tokens},
                 "remaining": {"sentences": len(self.pool.lengths) - len(known), "tokens": total - tokens},
-                "entropy": {"pool": round(self.pool.entropy, 3), "curve": self._curve[-500:]},
-                "accuracy": {"token": None, "f1": None, "questions": 0, "curve": []},
+                "entropy": {"pool": round(self.pool.entropy, 3), "curve": self._entropy},
+                "accuracy": {**self._stated, "curve": self._accuracy},
                 "questions": len(answers),
-                "seconds_per_question": round(float(np.median(seconds)), 2) if seconds else None,
+                "seconds_per_question": round(float(np.median(seconds[-50:])), 2) if seconds else None,
                 "labels": [{"name": name, "count": counts[name]} for name in self.project.names],
-                "expected_gain": None,
+                "expected_gain": self._expected_gain(),
                 "learning": self.learner.status if hasattr(self, "learner") else "idle",
                 "fresh": round(self.pool.fresh, 4),
             }
+
+    def _expected_gain(self) -> Json | None:
+        """What the next hundred answers are expected to gain, if things go on as they went.
+
+        Entropy, and errors of F1, fall about as a power of the number of answers; it is fitted to the curves.
+        """
+        entropy, f1 = _power_law(self._entropy), _power_law([[n, 1 - v] for n, v, *_ in self._accuracy])
+        if entropy is None:
+            return None
+        gain = {"answers": 100, "entropy": round(entropy(100.0), 1), "f1": None}
+        return gain | ({} if f1 is None else {"f1": round(-f1(100.0), 4)})
 
     def change_labels(self, annotator: str, change: Json) -> Json:
         """Adds, renames, merges or colours a label, or gives it another key."""
         self._check_annotator(annotator)
         if not isinstance(change, dict):
             raise AnnotateError("a change of labels must be a record")
+        key = change.get("uuid")
         with self.lock:
-            number = self._append("labels", annotator, self.project.check_change(change))
-            self._open.clear()
-        self.learner.want(number)
-        self.learner.wait(number, _WAIT)
+            number = None if key is None else self.project.store.find(key)
+            if number is None:
+                number = self._append("labels", annotator, self.project.check_change(change), key)
+                self._open.clear()
+        self._learn(number)
         return self.state(annotator)
 
     def settings(self, annotator: str, change: Json) -> Json:
@@ -434,16 +672,10 @@ class Session:
         if not isinstance(change, dict):
             raise AnnotateError("settings must be a record")
         for name, value in change.items():
-            if name == "show_random":
-                if not isinstance(value, bool):
-                    raise AnnotateError(f"'show_random' must be true or false, got {value!r}")
-            elif name in ("random_share", "overlap"):
-                if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
-                    raise AnnotateError(f"{name!r} must be a number from 0 to 1, got {value!r}")
-            else:
-                raise AnnotateError(f"there is no setting {name!r}; there are {', '.join(self.defaults)}")
+            _check_setting(name, value)
         with self.lock:
             self._append("settings", annotator, dict(change))
+            self._fit_times()
         return self.state(annotator)
 
     def _require_sequence(self, i: Any) -> None:
@@ -458,6 +690,49 @@ class Session:
         """Ends the threads and lets go of the file."""
         self.learner.close()
         self.project.close()
+
+
+def _check_setting(name: str, value: Any) -> None:
+    def number(x: Any, most: float) -> bool:
+        return not isinstance(x, bool) and isinstance(x, (int, float)) and 0 <= x <= most
+
+    if name in ("random_share", "overlap"):
+        if not number(value, 1):
+            raise AnnotateError(f"{name!r} must be a number from 0 to 1, got {value!r}")
+    elif name == "context":
+        if not number(value, 20) or not isinstance(value, int):
+            raise AnnotateError(f"'context' must be a whole number from 0 to 20, got {value!r}")
+    elif name == "show_random":
+        if not isinstance(value, bool):
+            raise AnnotateError(f"'show_random' must be true or false, got {value!r}")
+    elif name == "time":
+        rules = {"sentence": 3600, "token": 3600, "correction": 3600}
+        good = isinstance(value, dict) and all(
+            number(x, rules[k]) if k in rules else k == "fitted" and isinstance(x, bool) for k, x in value.items()
+        )
+        if not good:
+            raise AnnotateError(f"'time' must hold seconds: sentence, token, correction, got {value!r}")
+    else:
+        raise AnnotateError(f"there is no setting {name!r}")
+
+
+def _thinned(points: list[list[float]]) -> list[list[float]]:
+    """At most so many points: every second of the older half goes."""
+    if len(points) <= _POINTS:
+        return points
+    half = len(points) // 2
+    return points[:half:2] + points[half:]
+
+
+def _power_law(points: Sequence[Sequence[float]]) -> Callable[[float], float] | None:
+    """How much a falling curve falls over the next answers; None if there are too few points."""
+    table = np.array([p[:2] for p in points if p[0] > 0 and p[1] > 0][-200:], np.float64)
+    if len(table) < 5 or table[-1, 0] <= table[0, 0]:
+        return None
+    slope, level = np.polyfit(np.log(table[:, 0]), np.log(table[:, 1]), 1)
+    last = float(table[-1, 0])
+    now = float(np.exp(level) * last**slope)
+    return lambda more: float(min(np.exp(level) * (last + more) ** slope - now, 0.0))
 
 
 def _rows(document: Any) -> list[Any]:
