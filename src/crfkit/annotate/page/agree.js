@@ -97,7 +97,7 @@ export class Agree {
 }
 
 function pairs(list) {
-  if (list.length < 2) return null;
+  if (list.length < 2) return "";
   const head = ["", "", "words", "alike", "kappa", "span F1"].map((name, k) =>
     el("th", { scope: "col", class: k > 1 ? "num" : "" }, name),
   );

@@ -10,7 +10,8 @@ import { Panel } from "./panel.js";
 import { Sentence } from "./sentence.js";
 import { colorOf, labelName, onState, project, tagWidth } from "./state.js";
 import { tell } from "./tabs.js";
-import { joined, overlap, withSpan } from "./text.js";
+import { watch } from "./watch.js";
+import { joined, knownSpans, overlap, without, withSpan } from "./text.js";
 
 const KINDS = {
   random: "Drawn at random, to measure accuracy",
@@ -21,30 +22,10 @@ const KINDS = {
 };
 const copy = (value) => JSON.parse(JSON.stringify(value));
 
-/** Counts the seconds during which the page could be seen. */
-class Watch {
-  constructor() {
-    this.start();
-    document.addEventListener("visibilitychange", () => {
-      const now = performance.now();
-      if (document.hidden) this.total += now - this.since;
-      this.since = now;
-    });
-  }
-
-  start() {
-    this.total = 0;
-    this.since = performance.now();
-  }
-
-  get seconds() {
-    return (this.total + (document.hidden ? 0 : performance.now() - this.since)) / 1000;
-  }
-}
-
 export class Ask {
-  constructor() {
-    this.watch = new Watch();
+  /** With a number, the question is about that sentence. */
+  constructor(sequence) {
+    this.sequence = sequence;
     this.sentence = new Sentence({ name: "Sentence", onselect: (...args) => this.select(...args) });
     this.editor = new Editor(() => this.whole && this.refresh());
     this.panel = new Panel(project);
@@ -128,7 +109,7 @@ export class Ask {
   }
 
   async open() {
-    const [question, panel] = await Promise.all([get("/api/question"), get("/api/panel")]);
+    const [question, panel] = await Promise.all([get("/api/question", { sequence: this.sequence }), get("/api/panel")]);
     this.panel.update(panel);
     this.show(question);
   }
@@ -155,7 +136,7 @@ export class Ask {
     this.past = [];
     this.future = [];
     this.pressed = 0;
-    this.watch.start();
+    watch.start();
     this.node.classList.toggle("finished", question.kind === "done");
     if (question.kind === "done") return this.showDone();
     this.desk.hidden = false;
@@ -179,17 +160,31 @@ export class Ask {
         };
       }),
     };
-    setText(this.before, (question.before ?? []).join(" "));
-    setText(this.after, (question.after ?? []).join(" "));
+    setText(this.before, (question.before ?? []).join("\n"));
+    setText(this.after, (question.after ?? []).join("\n"));
     this.sentence.show(question.text, question.tokens, { task: project.task, tagWidth: tagWidth() });
+    this.known = knownSpans(question.known, project.task);
     this.whole = false;
-    this.wholeAsked = Boolean(question.whole) || !question.spans.length;
-    if (this.wholeAsked) this.enterWhole(question.mine ?? question.guess ?? []);
+    this.wholeAsked =
+      Boolean(question.whole) || (question.kind !== "uncertain" && this.covers(question)) || !question.spans.length;
+    if (this.wholeAsked) this.enterWhole(question.mine ?? this.suggestion());
     else {
       this.place.replaceChildren(this.sentence.node);
       this.paint();
     }
     this.read();
+  }
+
+  /** Whether every word is asked; then the sentence is labelled as a whole. */
+  covers({ spans, tokens }) {
+    const ranges = joined(spans.map((span) => [span.start, span.end]));
+    return ranges.length === 1 && ranges[0][1] - ranges[0][0] === tokens.length;
+  }
+
+  /** The model's labels of the sentence, unless it knows nothing yet. */
+  suggestion() {
+    const { kind, spans, guess = [] } = this.question;
+    return kind === "cover" && spans.every((span) => span.guess.p < 0.3) ? [] : guess;
   }
 
   showDone() {
@@ -248,9 +243,7 @@ export class Ask {
     spans.push(...extras.map((span) => dress(span, "done")));
     const mine = [...spans, this.item];
     spans.push(
-      ...(this.question.known_spans ?? [])
-        .filter((s) => s.label !== null && !mine.some((o) => overlap(o, s)))
-        .map((s) => dress(s, "known")),
+      ...this.known.filter((s) => s.label !== null && !mine.some((o) => overlap(o, s))).map((s) => dress(s, "known")),
     );
     spans = spans.filter((span) => !overlap(span, this.item));
     spans.push(dress(this.item, "asked", chosen ? "" : `${labelName(this.item.label)}?`));
@@ -354,8 +347,11 @@ export class Ask {
       return this.paint();
     }
     Object.assign(this.item, { label, done: true, everywhere: model.everywhere });
-    for (const other of model.items)
-      if (!other.done && overlap(other, this.item)) Object.assign(other, { done: true, absorbed: true });
+    for (const other of model.items) {
+      if (other === this.item || other.absorbed || !overlap(other, this.item)) continue;
+      const rest = other.done ? without(other, this.item) : null; // what is not answered yet is answered now
+      Object.assign(other, rest ?? { done: true, absorbed: true });
+    }
     model.extras = model.extras.filter((other) => !overlap(other, this.item));
     model.everywhere = false;
     const next = model.items.findIndex((item) => !item.done);
@@ -422,7 +418,7 @@ export class Ask {
       const said = items
         .filter((item) => !item.absorbed)
         .map(({ start, end, label, done }) => ({ start, end, label, by: done ? "person" : "model" }));
-      const layers = [...(this.question.guess ?? []), ...(this.question.known_spans ?? []), ...said, ...extras];
+      const layers = [...this.suggestion(), ...this.known, ...said, ...extras];
       this.enterWhole(layers.reduce(withSpan, []));
     }
     this.read();
@@ -445,7 +441,7 @@ export class Ask {
       question: question.id,
       sequence: question.sequence,
       skip: false,
-      seconds: this.watch.seconds,
+      seconds: watch.seconds,
       keys: this.pressed,
     };
     if (whole) {
@@ -470,7 +466,13 @@ export class Ask {
       const { guess, start, end } = question.spans[k];
       return item.absorbed || item.label !== guess.label || item.start !== start || item.end !== end;
     });
-    return { ...base, spans, judged, whole: false, corrections: wrong.length + model.extras.length };
+    return {
+      ...base,
+      spans,
+      judged,
+      whole: judged[0]?.[1] - judged[0]?.[0] === question.tokens.length,
+      corrections: wrong.length + model.extras.length,
+    };
   }
 
   submit() {
@@ -480,7 +482,7 @@ export class Ask {
   skip() {
     if (this.busy || this.question.kind === "done") return;
     const { id, sequence } = this.question;
-    const { seconds } = this.watch;
+    const { seconds } = watch;
     return this.exchange(
       "/api/answer",
       {

@@ -27,6 +27,15 @@ export const overlap = (a, b) => a.start < b.end && b.start < a.end;
 export const withSpan = (spans, span) =>
   [...spans.filter((other) => !overlap(other, span)), span].sort((a, b) => a.start - b.start);
 
+/** What is left of a span beside another: its longer end, or null. */
+export function without(span, other) {
+  if (!overlap(span, other)) return span;
+  const before = other.start - span.start;
+  const after = span.end - other.end;
+  if (before <= 0 && after <= 0) return null;
+  return before >= after ? { ...span, end: other.start } : { ...span, start: other.end };
+}
+
 /** Whether two lists name the same labelled spans. */
 export function sameSpans(a, b) {
   const text = (spans) =>
@@ -46,5 +55,19 @@ export function joined(ranges) {
     if (last && start <= last[1]) last[1] = Math.max(last[1], end);
     else out.push([start, end]);
   }
+  return out;
+}
+
+/** What is known of a sentence, out of one label per token: "B-PER", "I-PER", "O" in span tasks, null if unknown. */
+export function knownSpans(known, task) {
+  const out = [];
+  (known ?? []).forEach((label, t) => {
+    if (label === null || (task === "spans" && label === "O")) return;
+    const last = out[out.length - 1];
+    const name = task === "spans" ? label.slice(2) : label;
+    const goesOn = task === "spans" && label.startsWith("I-") && last?.end === t && last.label === name;
+    if (goesOn) last.end = t + 1;
+    else out.push({ start: t, end: t + 1, label: name });
+  });
   return out;
 }
