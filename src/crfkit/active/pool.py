@@ -300,7 +300,7 @@ class Pool:
         """Minimises a problem from w on; touches nothing of the pool, so that it may run beside it."""
         began = time.perf_counter()
 
-        def over(progress: Progress, w: Vector) -> bool:
+        def over(_: Progress, __: Vector) -> bool:
             late = seconds is not None and time.perf_counter() - began > seconds
             return late or (stop is not None and stop())
 
@@ -364,6 +364,8 @@ class Pool:
         """
         began = time.perf_counter()
         scores = self._scores
+        if self.strategy.random:  # nothing is chosen by it
+            scores.version[:] = self.version
         for k in np.argsort(scores.version, kind="stable").tolist():
             if scores.version[k] == self.version and self.version:
                 continue
@@ -496,28 +498,30 @@ class Pool:
         return np.asarray(total[self.offsets[1:]] - total[self.offsets[:-1]])
 
     def _uncertain(self, open_: NDArray[np.bool_]) -> Question | None:
-        best: list[int] = self._ranking(open_).tolist()
-        if not best:
+        best, rate = self._ranking(open_)
+        if len(best) and self.fresh < 1:  # what is asked is asked by the model of now
+            self._keep(self.potentials(best), rows_of(self.offsets, best)[0])
+            only = np.zeros(len(open_), bool)
+            only[best] = True
+            best, rate = self._ranking(only)
+        if not len(best):
             return None
-        p = self.potentials(best)
-        self._keep(p, rows_of(self.offsets, np.array(best))[0])
-        value = []
-        for i in best:
-            gain, seconds, _ = self._spans_of(i, self._units(i, None))
-            value.append(gain / seconds * (1 - self.strategy.spread * self._likeness(i)))
-        return self.question(best[int(np.argmax(value))], "uncertain", whole=self.strategy.whole)
+        worth = [r * (1 - self.strategy.spread * self._likeness(i)) for i, r in zip(best.tolist(), rate, strict=True)]
+        return self.question(int(best[int(np.argmax(worth))]), "uncertain", whole=self.strategy.whole)
 
-    def _ranking(self, open_: NDArray[np.bool_]) -> Ints:
-        r"""The sentences that pay most, best first.
+    def _ranking(self, open_: NDArray[np.bool_]) -> tuple[Ints, Vector]:
+        r"""The sentences that pay most, and how much per second, best first.
 
         With gains g and seconds c of the tokens, the best ratio :math:`\lambda` of a sentence and a subset of its
-        tokens is where :math:`\max_i \sum_t \max(0, g_t - \lambda c_t) - \lambda s = 0` (Dinkelbach).
+        tokens is where :math:`\max_i \sum_t \max(0, g_t - \lambda c_t) - \lambda s = 0` (Dinkelbach). Those of the
+        other sentences are taken with the same :math:`\lambda`.
         """
-        nodes = self._scores.nodes
-        gain, m = nodes * self._weight, self.time_model
+        nodes, m = self._scores.nodes, self.time_model
+        gain = nodes * self._weight
         cost = m.token + m.correction * (1 - np.exp(-nodes))
         if self.strategy.whole:
-            value = np.where(open_, self._sums(gain) / (m.sentence + self._sums(cost)), -np.inf)
+            seconds = m.sentence + self._sums(cost)
+            ratio = self._sums(gain) / seconds
         else:
             rate = self._rate
             for _ in range(20):
@@ -526,15 +530,20 @@ class Pool:
                 i = int(np.argmax(value))
                 part = slice(int(self.offsets[i]), int(self.offsets[i + 1]))
                 used = surplus[part] > 0
-                new = gain[part][used].sum() / (m.sentence + cost[part][used].sum())
-                if abs(new - rate) <= 1e-6 * max(new, 1e-12):
+                new = float(gain[part][used].sum() / (m.sentence + cost[part][used].sum()))
+                done, rate = abs(new - rate) <= 1e-4 * max(new, 1e-12), new
+                if done:
                     break
-                rate = float(new)
             self._rate = rate
+            used = gain > rate * cost
+            seconds = m.sentence + self._sums(np.where(used, cost, 0.0))
+            ratio = self._sums(np.where(used, gain, 0.0)) / seconds
+        ratio = np.where(open_, ratio, -1.0)
         top = min(_CANDIDATES, int(open_.sum()))
-        best = np.argpartition(-value, top - 1)[:top]
-        best = best[np.argsort(-value[best], kind="stable")]
-        return np.asarray(best[self._sums(gain)[best] > 1e-9])
+        best = np.argpartition(-ratio, top - 1)[:top]
+        best = best[np.argsort(-ratio[best], kind="stable")]
+        best = best[ratio[best] > 1e-12]
+        return best, ratio[best]
 
     def _likeness(self, i: int) -> float:
         """How much of a sentence's words is in one of those asked last, from 0 to 1."""

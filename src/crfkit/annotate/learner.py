@@ -11,6 +11,8 @@ from crfkit.active.pool import Pool
 
 _log = logging.getLogger("crfkit")
 
+_MOMENT = 0.05  # seconds without an answer after which the rest is done
+
 
 class Learner:
     """Learns what a pool is told, in a thread of its own.
@@ -28,13 +30,29 @@ class Learner:
         Called with the lock: tells the pool all that is new.
     after : callable
         Called with the lock after every step that changed something.
+    spare : callable
+        Called with the lock when nobody has waited for a moment after that.
+    patient : bool
+        Take all the time that a step needs, and train nothing beside it.
     """
 
-    learn_seconds = 0.12
-    rescore_seconds = 0.25
+    learn_seconds: float | None = 0.12
+    rescore_seconds: float | None = 0.25
 
-    def __init__(self, pool: Pool, lock: threading.RLock, apply: Callable[[], int], after: Callable[[], None]) -> None:
-        self.pool, self.lock = pool, lock
+    def __init__(
+        self,
+        pool: Pool,
+        lock: threading.RLock,
+        apply: Callable[[], int],
+        after: Callable[[], None],
+        spare: Callable[[], None],
+        patient: bool = False,
+    ) -> None:
+        self.pool, self.lock, self.patient = pool, lock, patient
+        if patient:
+            self.learn_seconds = self.rescore_seconds = None
+        self.spare = spare
+        self._spared = True  # whether what is done in spare time is done
         self.apply, self.after = apply, after
         self.status = "idle"
         self.done = 0  # the last event that the model has learned
@@ -74,17 +92,24 @@ class Learner:
     def _run(self) -> None:
         while True:
             with self._changed:
-                while not self._closed and not self._work():
+                self._changed.wait_for(lambda: self._closed or self._work(), 0 if self.patient else _MOMENT)
+                if not self._closed and not self._work() and self._spared:
                     self._set("training" if self._training is not None else "idle")
-                    self._changed.wait()
+                    self._changed.wait_for(lambda: self._closed or self._work())
                 if self._closed:
                     return
-                self._set("learning")
+                work = self._work()
+                self._set("learning" if work else self.status)
             try:
-                self._step()
+                if work:
+                    self._step()
+                else:
+                    self._spared = True
+                    with self.lock:
+                        self.spare()
             except Exception:  # a model that cannot be learned must not stop the questions
                 _log.exception("annotate: learning failed")
-                time.sleep(0.1)
+                time.sleep(_MOMENT)
 
     def _work(self) -> bool:
         """Whether a step has something to do."""
@@ -106,9 +131,10 @@ class Learner:
             self.after()
             self.seconds = time.perf_counter() - began
         with self._changed:
+            self._spared = False
             self.done = max(self.done, number)
             self._changed.notify_all()
-        if not self._settled and self._training is None and self._wanted <= self.done:
+        if not self._settled and not self.patient and self._training is None and self._wanted <= self.done:
             self._train()
 
     def _train(self) -> None:

@@ -49,6 +49,9 @@ class Session:
     n_jobs : int
     seed : int
     strategy : Strategy, optional
+    patient : bool
+        Take all the time that a step of learning needs, so that the same answers always give the same questions; for
+        simulations.
     """
 
     def __init__(
@@ -62,6 +65,7 @@ class Session:
         n_jobs: int | None = -1,
         seed: int = 0,
         strategy: Strategy | None = None,
+        patient: bool = False,
     ) -> None:
         self.project = project
         self.lock = threading.RLock()
@@ -89,16 +93,24 @@ class Session:
         self.views = Views(self)
         self._entropy: list[list[float]] = []  # after so many answers
         self._accuracy: list[list[float]] = []
+        self._stated_at = 0  # answers when it was stated
         self._stated: Json = {"token": None, "f1": None, "questions": 0}
         self._tell(project.labelled())
         self.pool.asked = len(project.said())
         self._learned = len(project.store.events)
         self._fit_times()
+        for e in project.said():
+            for name, curve in (("entropy", self._entropy), ("accuracy", self._accuracy)):
+                point = e.payload.get("stood", {}).get(name)
+                if point and (not curve or curve[-1][0] < point[0]):
+                    curve.append(point)
+        self._entropy, self._accuracy = _thinned(self._entropy), _thinned(self._accuracy)
         if self.pool.known:
             self.pool.learn(2.0, None)
         self.pool.rescore(1.0)
         self._state_accuracy()
-        self.learner = Learner(self.pool, self.lock, self._apply, self._after)
+        self.wait = 3600.0 if patient else _WAIT
+        self.learner = Learner(self.pool, self.lock, self._apply, self._after, self._spare, patient)
         self.learner.done = self._learned
 
     # learning
@@ -145,7 +157,10 @@ class Session:
         if self._entropy and self._entropy[-1][0] == point[0]:
             self._entropy.pop()
         self._entropy = _thinned([*self._entropy, point])
-        if len(self.scored()) != self._stated["questions"] or self.pool.asked % 10 == 0:
+
+    def _spare(self) -> None:
+        """When nobody waits, with the lock: states the accuracy, if it may have changed by much."""
+        if len(self.scored()) != self._stated["questions"] or self.pool.asked >= self._stated_at + 10:
             self._state_accuracy()
 
     def _fit_times(self) -> None:
@@ -224,6 +239,7 @@ class Session:
 
     def _state_accuracy(self) -> None:
         """States accuracy and F1 of the model of now."""
+        self._stated_at = self.pool.asked
         scored = self.scored()
         token, f1 = estimates(scored, self.totals(), self.pool.scheme.spans) if len(scored) else (None, None)
         shown = {"token": token, "f1": f1}
@@ -383,11 +399,16 @@ class Session:
         with self.lock:
             number = self.project.store.find(key)
             if number is None:
-                payload = self._checked(answer)
+                payload = {**self._checked(answer), "stood": self._stood()}
                 number = self._append("answer", annotator, payload, key)
                 self.pool.note(payload["sequence"])
                 self._open.pop(annotator, None)
         return self._followed(annotator, number)
+
+    def _stood(self) -> Json:
+        """Where things stood when an answer came; the curves are made of it when the project is opened again."""
+        main = self._accuracy[-1] if self._accuracy and self._accuracy[-1][0] == self._stated_at else None
+        return {"entropy": self._entropy[-1] if self._entropy else None, "accuracy": main}
 
     def _append(self, kind: str, annotator: str, payload: Json, key: str | None = None) -> int:
         number = self.project.append(kind, annotator, payload, key=key)
@@ -398,7 +419,7 @@ class Session:
     def _followed(self, annotator: str, number: int) -> Json:
         """Waits for the model a little, and gives what comes next."""
         self.learner.want(len(self.project.store.events))
-        self.learner.wait(number, _WAIT)
+        self.learner.wait(number, self.wait)
         with self.lock:
             following = {"next": self.question(annotator), "panel": self.panel(annotator)}
             return {"event": number, **following, **self._can(annotator)}
@@ -490,7 +511,7 @@ class Session:
     def _learn(self, number: int) -> None:
         """Waits for the model a little."""
         self.learner.want(number)
-        self.learner.wait(number, _WAIT)
+        self.learner.wait(number, self.wait)
 
     def edit(
         self, annotator: str, i: int, labels: list[Json], key: str, judged: Any = None, confirm: bool = False
@@ -718,10 +739,10 @@ def _check_setting(name: str, value: Any) -> None:
 
 def _thinned(points: list[list[float]]) -> list[list[float]]:
     """At most so many points: every second of the older half goes."""
-    if len(points) <= _POINTS:
-        return points
-    half = len(points) // 2
-    return points[:half:2] + points[half:]
+    while len(points) > _POINTS:
+        half = len(points) // 2
+        points = points[:half:2] + points[half:]
+    return points
 
 
 def _power_law(points: Sequence[Sequence[float]]) -> Callable[[float], float] | None:
