@@ -94,7 +94,8 @@ def column_files(draw: Any) -> bytes:
             out += draw(st.sampled_from(["", "", "", f"# comment{end}"]))
         out += end
     out += draw(st.sampled_from(["", end, f"# last{end}", f"-DOCSTART-{gap}x{end}"]))
-    return (out if draw(st.booleans()) else out.rstrip("\r\n")).encode()
+    text: str = out if draw(st.booleans()) else out.rstrip("\r\n")
+    return text.encode()
 
 
 @given(column_files(), st.sampled_from([None, "-1", "none"]))
@@ -121,7 +122,8 @@ def conllu_files(draw: Any) -> bytes:
             out += "\t".join([str(k), word, "l", upos, "x", "_", "0", "r", "_", misc]) + end
             out += draw(st.sampled_from(["", "", f"{k}.1" + "\t_" * 9 + end]))
         out += end
-    return (out if draw(st.booleans()) else out.rstrip("\r\n")).encode()
+    text: str = out if draw(st.booleans()) else out.rstrip("\r\n")
+    return text.encode()
 
 
 @given(conllu_files(), st.sampled_from(["spans", "tokens"]))
@@ -156,7 +158,8 @@ def csv_tokens(draw: Any) -> bytes:
             cells = [f"s{k}" if j == 0 or draw(st.booleans()) else "", shown, *([draw(CHUNK)] if labelled else [])]
             out += gap.join(cells) + end
         out += draw(st.sampled_from(["", end]))
-    return (out if draw(st.booleans()) else out.rstrip("\r\n")).encode()
+    text: str = out if draw(st.booleans()) else out.rstrip("\r\n")
+    return text.encode()
 
 
 @given(csv_tokens())
@@ -174,7 +177,8 @@ def csv_texts(draw: Any) -> bytes:
         if spans:
             cells.append(draw(st.sampled_from(["", "[]", '"[[0, 1, ""PER""]]"' if text[:1].strip() else ""])))
         out += ",".join(cells) + end
-    return (out if draw(st.booleans()) else out.removesuffix(end)).encode()
+    text: str = out if draw(st.booleans()) else out.removesuffix(end)
+    return text.encode()
 
 
 @given(csv_texts())
@@ -201,7 +205,8 @@ def record_files(draw: Any, dialect: str) -> bytes:
             record = dict(reversed(record.items()))
         out += draw(st.sampled_from(["", " "])) + json.dumps(record, **style) + draw(st.sampled_from(["", " "])) + end
         out += draw(st.sampled_from(["", end]))
-    return (out if draw(st.booleans()) else out.rstrip("\r\n")).encode("utf-8", "surrogatepass")
+    text: str = out if draw(st.booleans()) else out.rstrip("\r\n")
+    return text.encode("utf-8", "surrogatepass")
 
 
 def record_of(draw: Any, dialect: str, text: str) -> dict[str, Any]:

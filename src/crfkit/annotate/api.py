@@ -36,7 +36,8 @@ ANSWER = c.record(
     keys=c.whole(),
     corrections=c.whole(),
 )
-EDIT = c.record({"labels": c.several(_SPAN), "key": _KEY})
+SETTLE = c.record({"labels": c.several(_SPAN), "key": _KEY})
+EDIT = c.record({"labels": c.several(_SPAN), "key": _KEY}, judged=c.several(c.pair), confirm=c.flag)
 _NAME = c.text(60, least=1)
 _MOVE = c.record({"from": _NAME, "to": _NAME})
 LABELS = c.record(
@@ -50,6 +51,7 @@ LABELS = c.record(
 SETTINGS = c.record(
     random_share=c.number(0, 1),
     show_random=c.flag,
+    overlap=c.number(0, 1),
     context=c.whole(0, 20),
     time=c.record(token=c.number(), correction=c.number(), sentence=c.number(), fitted=c.flag),
 )
@@ -193,8 +195,8 @@ class Api:
         return [
             *found,
             Route("/api/sequence/{i:int}", guarded(self._sequence), methods=["GET"]),
-            Route("/api/sequence/{i:int}", guarded(self._change(s.edit)), methods=["POST"]),
-            Route("/api/settle/{i:int}", guarded(self._change(s.settle)), methods=["POST"]),
+            Route("/api/sequence/{i:int}", guarded(self._change(s.edit, EDIT)), methods=["POST"]),
+            Route("/api/settle/{i:int}", guarded(self._change(s.settle, SETTLE)), methods=["POST"]),
         ]
 
     def _read(self, method: Callable[..., Any], **rules: c.Check) -> Endpoint:
@@ -215,11 +217,11 @@ class Api:
         who, i = request.scope["annotator"], request.path_params["i"]
         return await run_in_threadpool(lambda: answer(self.session.sequence(who, i)))
 
-    def _change(self, method: Callable[..., Any]) -> Endpoint:
+    def _change(self, method: Callable[..., Any], rule: c.Check) -> Endpoint:
         async def serve(request: Request) -> Response:
-            said = EDIT(await _body(request), "")
+            said = rule(await _body(request), "")
             who, i = request.scope["annotator"], request.path_params["i"]
-            return await run_in_threadpool(lambda: answer(method(who, i, said["labels"], said["key"])))
+            return await run_in_threadpool(lambda: answer(method(who, i, **said)))
 
         return serve
 

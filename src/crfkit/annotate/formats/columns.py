@@ -43,10 +43,11 @@ def _read_columns(name: str, text: str, how: How) -> Parsed:
     blocks, tabs, n = _blocks(name, lines, how)
     at = _label_column(name, [row for _, block in blocks for _, row in block], n, how)
     known = [[_known(row[at]) for _, row in block] for _, block in blocks] if at is not None else []
-    settings = {"tabs": tabs, "label": at}
+    settings: dict[str, Any] = {"tabs": tabs, "label": at}
     if at is not None and how.task == "spans":
         settings["scheme"] = scheme_of(known)
-    units, done = [], 0
+    units: list[Unit] = []
+    done = 0
     for k, (first, block) in enumerate(blocks):
         last = block[-1][0]
         words = [row[0] for _, row in block]
@@ -189,6 +190,8 @@ def _read_conllu(name: str, text: str, how: How) -> Parsed:
     done, i = 0, 0
     while i < len(lines):
         first, rows = i, []
+        labels: list[str | None]
+        source: dict[str, Any]
         while i < len(lines) and lines[i].strip(" \t\r\n").removeprefix(BOM):
             line = lines[i].removeprefix(BOM)
             if not line.startswith("#"):

@@ -148,7 +148,8 @@ def _doccano(record: dict[str, Any], place: str) -> _Found:
         if isinstance(x, dict):
             spans.append(check_span(x.get("start_offset"), x.get("end_offset"), x.get("label"), text, place))
         elif isinstance(x, list) and len(x) == 3:
-            spans.append(check_span(*x, text, place))
+            start, end, label = x
+            spans.append(check_span(start, end, label, text, place))
         else:
             raise DataError(f"{place}: a span must be [start, end, label], got {x!r}")
     return _Found(text, [name], spans, bool(spans))
@@ -164,9 +165,8 @@ def _prodigy(record: dict[str, Any], place: str) -> _Found:
     answer = record.get("answer")
     if answer not in (None, "accept"):
         spans = [None] * len(spans)
-    tokens = None
+    tokens: list[tuple[int, int]] = []
     if record.get("tokens"):
-        tokens = []
         for x in _listed(record["tokens"], "tokens", place):
             span = check_span(
                 *((x.get("start"), x.get("end")) if isinstance(x, dict) else (None, None)), "-", text, place
@@ -175,7 +175,7 @@ def _prodigy(record: dict[str, Any], place: str) -> _Found:
                 raise DataError(f"{place}: the token at {span.start} begins before the one before it ends")
             if text[span.start : span.end].strip():
                 tokens.append((span.start, span.end))
-    return _Found(text, ["spans"], spans, answer == "accept" or any(spans), tokens)
+    return _Found(text, ["spans"], spans, answer == "accept" or any(spans), tokens or None)
 
 
 def _label_studio(record: dict[str, Any], place: str) -> _Found:
@@ -282,10 +282,10 @@ def _tell(records: Any) -> str:
 
 
 def _text(found: _Found, record: dict[str, Any], how: How, place: str) -> Text:
-    gaps = [
-        check_span(*(x if isinstance(x, list) and len(x) == 2 else (None, None)), "?", found.text, place)[:2]
-        for x in _listed(record.get(_UNKNOWN), _UNKNOWN, place)
-    ]
+    gaps = []
+    for x in _listed(record.get(_UNKNOWN), _UNKNOWN, place):
+        start, end = x if isinstance(x, list) and len(x) == 2 else (None, None)
+        gaps.append(check_span(start, end, "?", found.text, place)[:2])
     spans = [x if x is not None else Span(0, 0, "") for x in found.spans]
     return Text(found.text, spans, how, found.tokens, found.known or _UNKNOWN in record, gaps)
 

@@ -201,7 +201,8 @@ def _parsed(table: _Table, pieces: list[tuple[int, int, list[Document]]], grows:
     """
     others = iter([table.head, *(row for row in table.rows if table.text[row.start : row.end].strip())])
     row = next(others, None)
-    units, done = [], 0
+    units: list[Unit] = []
+    done = 0
     for start, end, documents in [*pieces, (len(table.text), len(table.text), [])]:
         inserts = []
         while row is not None and row.start < start:
