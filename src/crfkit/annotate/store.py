@@ -117,19 +117,9 @@ class Store:
         return cls(path)
 
     def _check(self) -> None:
-        application = self._db.execute("PRAGMA application_id").fetchone()[0]
-        version = self._db.execute("PRAGMA user_version").fetchone()[0]
-        if application != APPLICATION:
-            raise ProjectError(f"{self.path}: this is not a crfkit project", 400)
-        if version > VERSION:
-            raise ProjectError(
-                f"{self.path}: the project was written by a newer crfkit (its version is {version}, this crfkit knows "
-                f"{VERSION}): upgrade crfkit",
-                409,
-            )
-        found = self._db.execute("PRAGMA quick_check(1)").fetchone()[0]
+        found = str(self._db.execute("PRAGMA quick_check(1)").fetchone()[0])
         if found != "ok":
-            raise ProjectError(f"{self.path}: the project file is damaged ({found})")
+            raise ProjectError(f"{self.path}: the project file is damaged ({' '.join(found.split())})")
 
     def _event(self, row: tuple[Any, ...]) -> Event:
         try:
@@ -185,16 +175,25 @@ def _text(payload: dict[str, Any]) -> str:
 
 
 def _connect(path: Path) -> sqlite3.Connection:
+    """The database of a project, which nobody else has; raises before anything is written to what is no project."""
     db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=1.0)
     try:
         db.execute("PRAGMA locking_mode=EXCLUSIVE")
-        db.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        if db.execute("PRAGMA application_id").fetchone()[0] == APPLICATION:  # else it is not ours to change
-            db.execute("PRAGMA journal_mode=WAL")
+        application, version = (
+            db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version")
+        )
+        if application != APPLICATION:
+            raise ProjectError(f"{path}: this is not a crfkit project", 400)
+        if version > VERSION:
+            raise ProjectError(
+                f"{path}: the project was written by a newer crfkit (its version is {version}, this crfkit knows "
+                f"{VERSION}): upgrade crfkit",
+                409,
+            )
+        db.execute("PRAGMA journal_mode=WAL")
         db.execute("PRAGMA synchronous=FULL")
-        if db.execute("PRAGMA user_version").fetchone()[0] <= VERSION:
-            db.execute("BEGIN EXCLUSIVE")
-            db.execute("COMMIT")
+        db.execute("BEGIN EXCLUSIVE")
+        db.execute("COMMIT")
     except BaseException:
         db.close()
         raise
