@@ -177,8 +177,8 @@ def csv_texts(draw: Any) -> bytes:
         if spans:
             cells.append(draw(st.sampled_from(["", "[]", '"[[0, 1, ""PER""]]"' if text[:1].strip() else ""])))
         out += ",".join(cells) + end
-    text: str = out if draw(st.booleans()) else out.removesuffix(end)
-    return text.encode()
+    whole: str = out if draw(st.booleans()) else out.removesuffix(end)
+    return whole.encode()
 
 
 @given(csv_texts())
@@ -205,8 +205,8 @@ def record_files(draw: Any, dialect: str) -> bytes:
             record = dict(reversed(record.items()))
         out += draw(st.sampled_from(["", " "])) + json.dumps(record, **style) + draw(st.sampled_from(["", " "])) + end
         out += draw(st.sampled_from(["", end]))
-    text: str = out if draw(st.booleans()) else out.rstrip("\r\n")
-    return text.encode("utf-8", "surrogatepass")
+    whole: str = out if draw(st.booleans()) else out.rstrip("\r\n")
+    return whole.encode("utf-8", "surrogatepass")
 
 
 def record_of(draw: Any, dialect: str, text: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from crfkit.annotate.documents import AnnotateError, Document
 from crfkit.annotate.formats import columns, records, standoff, tables
-from crfkit.annotate.formats.parts import BOM, Format, How, Labels, Parsed, final, is_chunk_label
+from crfkit.annotate.formats.parts import BOM, Format, How, Labels, Parsed, is_chunk_label
 from crfkit.data import DataError
 from crfkit.data.readers import open_source, source_name
 
@@ -149,13 +149,18 @@ def write_documents(
     return Export("annotations.zip", "application/zip", out.getvalue())
 
 
+def originals(documents: Sequence[Document]) -> dict[str, bytes]:
+    """The files that documents came from, as they were."""
+    return _same(documents, [None] * len(documents), "spans")
+
+
 def _same(documents: Sequence[Document], labels: Sequence[Labels | None], task: str) -> dict[str, bytes]:
     """Every file as it was, with new labels where there are any."""
     files: dict[str, bytes] = {}
     for docs, rows in _grouped(documents, labels, "file"):
         source = docs[0].source
         chosen, encoding = _ALL[source["format"]], source.get("encoding", "utf-8")
-        grown = any(row is not None for row in final(docs, rows))
+        grown = any(row is not None for row in rows)
         parts = []
         for part, answers in _grouped(docs, rows, "unit"):
             first = part[0].source
