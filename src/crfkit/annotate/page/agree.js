@@ -98,7 +98,7 @@ export class Agree {
 
 function pairs(list) {
   if (list.length < 2) return "";
-  const head = ["", "", "words", "alike", "kappa", "span F1"].map((name, k) =>
+  const head = ["one", "other", "words", "alike", "kappa", "span F1"].map((name, k) =>
     el("th", { scope: "col", class: k > 1 ? "num" : "" }, name),
   );
   const body = list.map((p) =>

@@ -1,5 +1,6 @@
 // One sentence with its uncertain spans, asked one after another.
 
+import { Answer } from "./answer.js";
 import { announce, toast } from "./announce.js";
 import { get, post } from "./api.js";
 import { button, chance, el, icon, key, setText } from "./dom.js";
@@ -11,7 +12,7 @@ import { Sentence } from "./sentence.js";
 import { colorOf, labelName, onState, project, tagWidth } from "./state.js";
 import { tell } from "./tabs.js";
 import { watch } from "./watch.js";
-import { joined, knownSpans, overlap, without, withSpan } from "./text.js";
+import { joined, knownSpans, overlap, withSpan } from "./text.js";
 
 const KINDS = {
   random: "Drawn at random, to measure accuracy",
@@ -20,8 +21,6 @@ const KINDS = {
   chosen: "Chosen by you",
   uncertain: "The model is not sure",
 };
-const copy = (value) => JSON.parse(JSON.stringify(value));
-
 export class Ask {
   /** With a number, the question is about that sentence. */
   constructor(sequence) {
@@ -133,33 +132,12 @@ export class Ask {
 
   show(question) {
     this.question = question;
-    this.past = [];
-    this.future = [];
     this.pressed = 0;
     watch.start();
     this.node.classList.toggle("finished", question.kind === "done");
     if (question.kind === "done") return this.showDone();
     this.desk.hidden = false;
-    const said = question.mine ?? [];
-    this.model = {
-      cur: 0,
-      extras: [],
-      chosen: null,
-      everywhere: false,
-      items: question.spans.map((span) => {
-        const mine = said.find((s) => overlap(s, span));
-        const label = mine ? mine.label : span.guess.label;
-        return {
-          asked: { start: span.start, end: span.end },
-          start: mine?.start ?? span.start,
-          end: mine?.end ?? span.end,
-          label,
-          mine: Boolean(mine),
-          done: false,
-          everywhere: false,
-        };
-      }),
-    };
+    this.answer = new Answer(question);
     setText(this.before, (question.before ?? []).join("\n"));
     setText(this.after, (question.after ?? []).join("\n"));
     this.sentence.show(question.text, question.tokens, { task: project.task, tagWidth: tagWidth() });
@@ -183,8 +161,8 @@ export class Ask {
 
   /** The model's labels of the sentence, unless it knows nothing yet. */
   suggestion() {
-    const { kind, spans, guess = [] } = this.question;
-    return kind === "cover" && spans.every((span) => span.guess.p < 0.3) ? [] : guess;
+    const { kind, spans, guesses = [] } = this.question;
+    return kind === "cover" && spans.every((span) => span.guess.p < 0.3) ? [] : guesses;
   }
 
   showDone() {
@@ -212,16 +190,12 @@ export class Ask {
     const at = document.activeElement;
     if (!at || at === document.body || this.node.contains(at)) this.heading.focus({ preventScroll: true });
     if (this.whole) return announce(`${this.heading.textContent} ${this.question.text}`);
-    const item = this.item;
-    const span = this.question.spans[this.model.cur];
-    const second = span.runner_up ? `, runner-up ${labelName(span.runner_up.label)} ${chance(span.runner_up.p)}` : "";
-    announce(
-      `${this.heading.textContent} Guess ${labelName(item.label)} ${chance(span.guess.p)}${second}. ${this.question.text}`,
-    );
-  }
-
-  get item() {
-    return this.model.items[this.model.cur];
+    const { label, span } = this.answer.item;
+    const second = span?.runner_up ? `, runner-up ${labelName(span.runner_up.label)} ${chance(span.runner_up.p)}` : "";
+    const guess = span
+      ? `Guess ${labelName(label)} ${chance(span.guess.p)}${second}.`
+      : `Left over. Enter for ${labelName(label)}.`;
+    announce(`${this.heading.textContent} ${guess} ${this.question.text}`);
   }
 
   words({ start, end }) {
@@ -232,43 +206,37 @@ export class Ask {
   paint() {
     if (this.question.kind === "done") return;
     if (this.whole) return this.refresh();
-    const { items, extras, cur, chosen } = this.model;
+    const { item: now, range } = this.answer;
+    const { items, extras, chosen } = this.answer.state;
     const dress = (span, kind, tag) => ({ ...span, kind, tag, color: colorOf(span.label) });
-    const now = chosen ?? this.item;
-    let spans = items
-      .filter((item, k) => k !== cur && !item.absorbed)
+    const others = items
+      .filter((item) => item !== now && !item.absorbed)
       .map((item) =>
         item.done ? dress(item, "done", labelName(item.label)) : dress({ ...item, label: null }, "later", ""),
       );
-    spans.push(...extras.map((span) => dress(span, "done")));
-    const mine = [...spans, this.item];
-    spans.push(
-      ...this.known.filter((s) => s.label !== null && !mine.some((o) => overlap(o, s))).map((s) => dress(s, "known")),
-    );
-    spans = spans.filter((span) => !overlap(span, this.item));
-    spans.push(dress(this.item, "asked", chosen ? "" : `${labelName(this.item.label)}?`));
-    this.sentence.paint(spans, now);
-    this.sentence.reveal(now.start);
+    const spans = [...others, ...extras.map((span) => dress(span, "done"))].filter((span) => !overlap(span, now));
+    const known = this.known.filter((span) => ![...spans, now].some((other) => overlap(other, span)));
+    spans.push(...known.map((span) => dress(span, "known")));
+    spans.push(dress(now, "asked", chosen ? "" : `${labelName(now.label)}?`));
+    this.sentence.paint(spans, range);
+    this.sentence.reveal(range.start);
     this.refresh();
   }
 
   refresh() {
-    const { model, question, whole } = this;
-    const asked = question.spans.length;
-    const place = !whole && asked > 1 ? ` · ${model.cur + 1} of ${asked} in this sentence` : "";
+    const { answer, question, whole } = this;
+    const { items, cur, chosen } = answer.state;
+    const place = !whole && items.length > 1 ? ` · ${cur + 1} of ${items.length} in this sentence` : "";
     setText(this.kicker, `${KINDS[question.kind] ?? ""}${place}`);
     const noun = project.task === "tokens" ? "every word" : "every entity";
-    const range = whole ? this.editor.chosen : (model.chosen ?? this.item);
+    const range = whole ? this.editor.chosen : answer.range;
     setText(this.heading, whole ? `Label ${noun}, then save` : `What is “${this.words(range)}”?`);
     this.refreshGuess(range);
-    const everywhere = whole ? this.editor.everywhere : model.everywhere;
+    const everywhere = whole ? this.editor.everywhere : answer.state.everywhere;
     this.same.setAttribute("aria-pressed", everywhere);
     this.all.setAttribute("aria-pressed", whole);
     this.all.disabled = this.wholeAsked;
-    setText(
-      this.acceptName,
-      whole ? "Save sentence" : model.chosen ? "Cancel" : `Accept ${labelName(this.item.label)}`,
-    );
+    setText(this.acceptName, whole ? "Save sentence" : chosen ? "Cancel" : `Accept ${labelName(answer.item.label)}`);
     this.borders.hidden = project.task === "tokens";
   }
 
@@ -283,12 +251,20 @@ export class Ask {
         key("0"),
       );
     }
-    if (this.model.chosen) {
+    if (this.answer.state.chosen) {
       this.labels.update([]);
       return this.guess.replaceChildren("Which label for ", el("b", { dir: "auto" }, this.words(range)), "?");
     }
-    const span = this.question.spans[this.model.cur];
-    this.labels.update(span.choices ?? [span.guess, span.runner_up].filter(Boolean), this.item.label);
+    const { span, label, mine } = this.answer.item;
+    if (!span) {
+      this.labels.update([], label);
+      return this.guess.replaceChildren(
+        "Left over: ",
+        el("b", { dir: "auto" }, this.words(range)),
+        " is not part of it. What is it?",
+      );
+    }
+    this.labels.update(span.choices ?? [span.guess, span.runner_up].filter(Boolean), label);
     const pill = (choice) =>
       el(
         "span",
@@ -299,7 +275,7 @@ export class Ask {
       );
     const parts = ["Guess ", pill(span.guess)];
     if (span.runner_up) parts.push(" runner-up ", pill(span.runner_up));
-    if (this.item.mine) parts.push(` · you said ${labelName(this.item.label)}`);
+    if (mine) parts.push(` · you said ${labelName(label)}`);
     this.guess.replaceChildren(...parts);
   }
 
@@ -312,87 +288,47 @@ export class Ask {
     return result;
   }
 
-  remember() {
-    this.past.push(copy(this.model));
-    this.future = [];
-  }
-
   select(start, end, finished, tapped) {
     if (this.busy) return;
-    const range = { start, end };
     if (finished) this.pressed += 1;
-    if (tapped && overlap(range, this.item)) return void (finished && this.paint());
-    if (overlap(range, this.item) && !this.model.chosen) {
-      if (finished) this.remember();
-      Object.assign(this.item, range);
-    } else {
-      this.model.chosen = range;
-    }
+    this.answer.select({ start, end }, finished, tapped);
     this.paint();
-    if (finished) announce(`Chosen: ${this.words(range)}`);
+    if (finished) announce(`Chosen: ${this.words(this.answer.range)}`);
   }
 
   pick(label) {
     if (this.busy) return;
     if (this.whole) return this.editor.pick(label);
-    this.remember();
-    const { model } = this;
-    if (model.chosen) {
-      const span = { ...model.chosen, label, everywhere: model.everywhere };
-      model.extras =
-        label === null ? model.extras.filter((other) => !overlap(other, span)) : withSpan(model.extras, span);
-      model.chosen = null;
-      model.everywhere = false;
-      announce(`${this.words(span)}: ${labelName(label)}`);
-      return this.paint();
-    }
-    Object.assign(this.item, { label, done: true, everywhere: model.everywhere });
-    for (const other of model.items) {
-      if (other === this.item || other.absorbed || !overlap(other, this.item)) continue;
-      const rest = other.done ? without(other, this.item) : null; // what is not answered yet is answered now
-      Object.assign(other, rest ?? { done: true, absorbed: true });
-    }
-    model.extras = model.extras.filter((other) => !overlap(other, this.item));
-    model.everywhere = false;
-    const next = model.items.findIndex((item) => !item.done);
-    if (next < 0) return this.submit();
-    model.cur = next;
+    const { range } = this.answer;
+    const extra = this.answer.state.chosen;
+    if (this.answer.pick(label)) return this.submit();
     this.paint();
-    this.read();
+    if (extra) announce(`${this.words(range)}: ${labelName(label)}`);
+    else this.read();
   }
 
   accept() {
     if (this.busy) return;
     if (this.whole) return this.submit();
-    if (this.model.chosen) {
-      this.model.chosen = null;
-      return this.paint();
-    }
-    return this.pick(this.item.label);
+    if (!this.answer.state.chosen) return this.pick(this.answer.item.label);
+    this.answer.state.chosen = null;
+    this.paint();
   }
 
   border(side, step) {
     if (this.busy) return;
-    const range = this.whole
-      ? this.editor.chosen
-      : { start: (this.model.chosen ?? this.item).start, end: (this.model.chosen ?? this.item).end };
-    range[side] += step;
-    if (range.start < 0 || range.end > this.question.tokens.length || range.start >= range.end) return;
-    if (this.whole) {
-      this.editor.chosen = range;
-      this.editor.paint();
-    } else {
-      if (!this.model.chosen) this.remember();
-      Object.assign(this.model.chosen ?? this.item, range);
+    if (this.whole) this.editor.border(side, step);
+    else if (this.answer.border(side, step)) {
       this.paint();
+      announce(`Chosen: ${this.words(this.answer.range)}`);
     }
-    announce(`Chosen: ${this.words(range)}`);
   }
 
   toggleEverywhere() {
     if (this.whole) return this.editor.toggleEverywhere();
-    this.model.everywhere = !this.model.everywhere;
-    announce(this.model.everywhere ? "The answer goes to every occurrence" : "Only here");
+    const { state } = this.answer;
+    state.everywhere = !state.everywhere;
+    announce(state.everywhere ? "The answer goes to every occurrence" : "Only here");
     this.refresh();
   }
 
@@ -414,90 +350,36 @@ export class Ask {
       this.place.replaceChildren(this.sentence.node);
       this.paint();
     } else {
-      const { items, extras } = this.model;
-      const said = items
-        .filter((item) => !item.absorbed)
-        .map(({ start, end, label, done }) => ({ start, end, label, by: done ? "person" : "model" }));
-      const layers = [...this.suggestion(), ...this.known, ...said, ...extras];
+      const layers = [...this.suggestion(), ...this.known, ...this.answer.spans];
       this.enterWhole(layers.reduce(withSpan, []));
     }
     this.read();
   }
 
   step(direction) {
-    const next = this.model.cur + direction;
-    if (next < 0 || next >= this.model.items.length) return;
-    this.model.cur = next;
-    this.model.chosen = null;
+    if (!this.answer.step(direction)) return;
     this.paint();
     this.read();
   }
 
   // ---- to the server and back ----
 
-  answer() {
-    const { model, question, whole } = this;
-    const base = {
-      question: question.id,
-      sequence: question.sequence,
-      skip: false,
-      seconds: watch.seconds,
-      keys: this.pressed,
-    };
-    if (whole) {
-      return {
-        ...base,
-        spans: this.editor.result,
-        judged: [[0, question.tokens.length]],
-        whole: true,
-        corrections: this.editor.corrections,
-      };
-    }
-    const items = model.items.filter((item) => !item.absorbed);
-    const spans = [...items, ...model.extras].map(({ start, end, label, everywhere }) => ({
-      start,
-      end,
-      label,
-      everywhere: Boolean(everywhere),
-    }));
-    const asked = model.items.map((item) => [item.asked.start, item.asked.end]);
-    const judged = joined([...asked, ...spans.map((span) => [span.start, span.end])]);
-    const wrong = model.items.filter((item, k) => {
-      const { guess, start, end } = question.spans[k];
-      return item.absorbed || item.label !== guess.label || item.start !== start || item.end !== end;
-    });
-    return {
-      ...base,
-      spans,
-      judged,
-      whole: judged[0]?.[1] - judged[0]?.[0] === question.tokens.length,
-      corrections: wrong.length + model.extras.length,
-    };
+  about(skip) {
+    const { id, sequence } = this.question;
+    return { question: id, sequence, skip, seconds: watch.seconds, keys: this.pressed };
   }
 
   submit() {
-    return this.exchange("/api/answer", this.answer(), "next");
+    const all = [[0, this.question.tokens.length]];
+    const { result, corrections } = this.editor;
+    const said = this.whole ? { spans: result, judged: all, whole: true, corrections } : this.answer.result;
+    return this.exchange("/api/answer", { ...this.about(false), ...said }, "next");
   }
 
   skip() {
     if (this.busy || this.question.kind === "done") return;
-    const { id, sequence } = this.question;
-    const { seconds } = watch;
-    return this.exchange(
-      "/api/answer",
-      {
-        question: id,
-        sequence,
-        spans: [],
-        judged: [],
-        whole: false,
-        skip: true,
-        seconds,
-        keys: this.pressed,
-        corrections: 0,
-      },
-      "next",
-    );
+    const nothing = { spans: [], judged: [], whole: false, corrections: 0 };
+    return this.exchange("/api/answer", { ...this.about(true), ...nothing }, "next");
   }
 
   async exchange(path, body, field) {
@@ -518,22 +400,18 @@ export class Ask {
   }
 
   undo() {
-    if (this.busy) return;
-    if (this.whole && this.editor.undo()) return;
-    if (this.past?.length && !this.whole) return this.travel(this.past, this.future);
-    return this.exchange("/api/undo", {}, "question");
+    return this.travel("undo");
   }
 
   redo() {
-    if (this.busy) return;
-    if (this.whole && this.editor.redo()) return;
-    if (this.future?.length && !this.whole) return this.travel(this.future, this.past);
-    return this.exchange("/api/redo", {}, "question");
+    return this.travel("redo");
   }
 
-  travel(from, to) {
-    to.push(copy(this.model));
-    this.model = from.pop();
+  /** Back or forth: within the sentence as far as that goes, then from answer to answer. */
+  travel(way) {
+    if (this.busy) return;
+    if (this.whole && this.editor[way]()) return;
+    if (this.whole || !this.answer?.[way]()) return this.exchange(`/api/${way}`, {}, "question");
     this.paint();
     this.read();
   }
@@ -579,7 +457,7 @@ export class Ask {
   }
 
   escape() {
-    if (this.model.chosen) this.accept();
+    if (this.answer.state.chosen) this.accept();
     else if (this.whole) this.toggleWhole();
   }
 

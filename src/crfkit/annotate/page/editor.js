@@ -131,6 +131,16 @@ export class Editor {
     this.say();
   }
 
+  /** Moves a border of the chosen words. */
+  border(side, step) {
+    const range = this.chosen;
+    range[side] += step;
+    if (range.start < 0 || range.end > this.length || range.start >= range.end) return;
+    this.chosen = range;
+    this.paint();
+    this.say();
+  }
+
   /** Handles a key; whether it was one of the editor's. */
   key(event) {
     const forward = this.sentence.direction === "rtl" ? "ArrowLeft" : "ArrowRight";

@@ -1,9 +1,10 @@
 // Labels and settings of the project.
 
 import { announce, toast } from "./announce.js";
+import { get, post } from "./api.js";
 import { button, count, dialog, el } from "./dom.js";
 import { frame } from "./rows.js";
-import { changeLabels, changeSettings, onState, project, RESERVED } from "./state.js";
+import { changeLabels, changeSettings, loadState, onState, project, RESERVED } from "./state.js";
 
 const COLOURS = [
   "blue",
@@ -29,14 +30,20 @@ export class Labels {
         "Changes apply at once, to all annotators. Answers keep their meaning: renamed and merged labels are renamed and merged in them too.",
       ),
     );
-    this.stop = onState(() => this.open());
+    this.people = el("div", { class: "card form" });
+    this.stop = onState(() => this.show());
   }
 
   close() {
     this.stop();
   }
 
-  open() {
+  async open() {
+    this.show();
+    await this.loadPeople();
+  }
+
+  show() {
     const add = el("input", { name: "name", required: true, autocomplete: "off", "aria-label": "Name of a new label" });
     const form = el(
       "form",
@@ -44,7 +51,7 @@ export class Labels {
       el("label", {}, el("span", {}, "New label"), add),
       el("button", { class: "primary" }, "Add"),
     );
-    const head = ["Colour", "Name", "Key", "Used", ""].map((text) => el("th", { scope: "col" }, text));
+    const head = ["Colour", "Name", "Key", "Used", "Merge"].map((text) => el("th", { scope: "col" }, text));
     this.body.replaceChildren(
       el(
         "div",
@@ -59,6 +66,8 @@ export class Labels {
       form,
       el("h2", {}, "Questions"),
       this.settings(),
+      el("h2", {}, "Annotators"),
+      this.people,
     );
     this.body.setAttribute("aria-busy", "false");
   }
@@ -148,6 +157,36 @@ export class Labels {
         { class: "quiet" },
         time.fitted ? "Fitted to your own times." : "From a user study, until enough of your own times are known.",
       ),
+    );
+  }
+
+  /** Names and addresses; the page shows other people's to the first annotator only. */
+  async loadPeople() {
+    const { annotators } = await get("/api/annotators");
+    const rows = annotators.map(({ name, address }) => {
+      const field = el("input", { readonly: true, value: address ?? "", "aria-label": `Address of ${name}` });
+      const copy = button("Copy", async () => {
+        field.select();
+        await navigator.clipboard?.writeText(address);
+        toast(`Address of ${name} copied`);
+      });
+      return el("li", {}, el("b", {}, name), address ? field : el("span", {}), address ? copy : "");
+    });
+    const name = el("input", { required: true, autocomplete: "off", "aria-label": "Name of a new annotator" });
+    const invite = async (event) => {
+      event.preventDefault();
+      try {
+        await post("/api/annotators", { name: name.value.trim() }, null);
+        await Promise.all([loadState(), this.loadPeople()]);
+      } catch (error) {
+        toast(error.message, true);
+      }
+    };
+    const field = el("label", {}, el("span", {}, "New annotator"), name);
+    this.people.replaceChildren(
+      el("p", { class: "quiet" }, "Send each person their own address. It is valid until the server is started again."),
+      el("ul", { class: "people" }, ...rows),
+      el("form", { class: "filters", on: { submit: invite } }, field, el("button", { class: "primary" }, "Invite")),
     );
   }
 
