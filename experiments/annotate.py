@@ -101,7 +101,7 @@ class Campaign:
             assert problem is not None
             before = pool.model
             try:
-                pool.model = pool._model(problem.layout, pool.train(problem, pool.start(problem)).w)
+                pool.model = pool.model_of(problem.layout, pool.train(problem, pool.start(problem)).w)
                 return pool.estimator()
             finally:
                 pool.model = before
@@ -173,7 +173,8 @@ def between(a: tuple[Step, float], b: tuple[Step, float], target: float) -> Step
     """Where a line between two states meets the target."""
     part = (target - a[1]) / (b[1] - a[1])
     numbers = [x + part * (y - x) for x, y in zip(a[0][:5], b[0][:5], strict=True)]
-    return Step(round(numbers[0]), numbers[1], *(round(x) for x in numbers[2:]), b[0].question, b[0].panel)  # type: ignore[arg-type]
+    answers, tokens, corrections, keys = (round(numbers[k]) for k in (0, 2, 3, 4))
+    return Step(answers, numbers[1], tokens, corrections, keys, b[0].question, b[0].panel)
 
 
 def full_f1(data: tuple[Any, Any, Any, Any]) -> float:

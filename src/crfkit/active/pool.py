@@ -248,9 +248,9 @@ class Pool:
 
     # learning
 
-    def problem(self) -> Problem | None:
-        """What is known, as a learning problem; None if that is nothing."""
-        ids = np.array(sorted(i for i in self.known), np.int64)
+    def problem(self, only: Iterable[int] | None = None) -> Problem | None:
+        """What is known, of all sequences or of some, as a learning problem; None if that is nothing."""
+        ids = np.array(sorted(self.known if only is None else only), np.int64)
         if not len(ids) or not len(self.scheme.labels):
             return None
         data = self.data.take(ids)
@@ -311,10 +311,11 @@ class Pool:
 
     def adopt(self, problem: Problem, w: Vector) -> None:
         """Makes a problem's weights the model's."""
-        self.model = self._model(problem.layout, w)
+        self.model = self.model_of(problem.layout, w)
         self.version += 1
 
-    def _model(self, layout: Layout, w: Vector) -> ChainModel:
+    def model_of(self, layout: Layout, w: Vector) -> ChainModel:
+        """A model of the pool's attributes and labels."""
         rules, dtype = self.scheme.constraints, np.dtype(self.crf.dtype)
         return ChainModel(self.encoder, self.scheme.labels, layout, w, rules, dtype, self.crf._settings())
 
@@ -325,7 +326,7 @@ class Pool:
         data = Dataset(np.zeros(1, np.int64), np.zeros(1, np.int64), np.zeros(0, np.uint32))
         rule = WeightRules(transitions=self.encoder.transitions)
         layout = Layout.build(data, none, n, self.encoder.n_attributes, rule)
-        return self._model(layout, np.zeros(layout.size))
+        return self.model_of(layout, np.zeros(layout.size))
 
     def estimator(self) -> CRF:
         """The model by itself, without attributes that have no weight, as a fitted CRF."""
@@ -340,10 +341,10 @@ class Pool:
 
     # scores
 
-    def potentials(self, ids: Ints | Sequence[int], given: bool = True) -> Potentials:
-        """Scores of some sequences, with what is known of them unless told otherwise."""
+    def potentials(self, ids: Ints | Sequence[int], given: bool = True, model: ChainModel | None = None) -> Potentials:
+        """Scores of some sequences, with what is known of them unless told otherwise; of another model if given."""
         chosen = np.asarray(ids, np.int64)
-        p = self.model.score(self.data.take(chosen), self.n_jobs)
+        p = (model or self.model).score(self.data.take(chosen), self.n_jobs)
         return self._given(p, chosen) if given else p
 
     def _given(self, p: Potentials, ids: Ints) -> Potentials:
@@ -401,21 +402,20 @@ class Pool:
         plain = self.potentials(chosen, given=False)
         path = decode_flat(plain, self.n_jobs)
         p = self._given(plain, chosen)
-        assert p.offsets is not None
+        offsets = p.lattice.offsets
         nodes = marginals(p, self.n_jobs).nodes
         none = np.zeros(len(chosen))
-        first = p.offsets[:-1]
 
         def sums(values: Any) -> Vector:
             total = np.concatenate([[0.0], np.cumsum(values, dtype=np.float64)])
-            return np.asarray(total[p.offsets[1:]] - total[first])
+            return np.asarray(total[offsets[1:]] - total[offsets[:-1]])
 
         wrong = sums(1 - nodes[np.arange(len(path)), path])
-        tokens = np.diff(p.offsets).astype(np.float64)
+        tokens = np.diff(offsets).astype(np.float64)
         if not self.scheme.spans or not self.scheme.names:
             return Expected(path, tokens, wrong, none, none, none)
         labels = ChunkLabels(self.scheme.labels)
-        found = labels.find(path, p.offsets)
+        found = labels.find(path, offsets)
         right = chunk_probabilities(p, labels, found, self.n_jobs)
         spans = np.bincount(found.sequence, minlength=len(chosen)).astype(np.float64)
         hit = np.bincount(found.sequence, right, minlength=len(chosen))

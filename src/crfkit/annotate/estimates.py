@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -12,6 +12,7 @@ Vector = NDArray[np.float64]
 
 LEAST = 5  # random questions before anything is stated
 _LEVEL = 0.90
+_BASE = 0.5  # mistakes, expected and actual, that are there before any question
 
 
 class Scored(NamedTuple):
@@ -68,21 +69,21 @@ class Estimate(NamedTuple):
     high: float
 
 
-def _ratio(actual: Vector, expected: Vector) -> float:
-    """How many mistakes there are for each that the model expects."""
-    return float((actual.sum() + 0.5) / (expected.sum() + 0.5))
+def _ratio(actual: Vector, expected: Vector) -> Vector:
+    """How many mistakes there are for each that the model expects, of sums of both."""
+    return (actual + _BASE) / (expected + _BASE)
 
 
-def _token(rows: Vector, pool: Totals) -> float:
-    wrong = pool.wrong + _ratio(rows[:, 0], rows[:, 1]) * pool.expected_wrong
+def _token(sums: Vector, pool: Totals) -> Vector:
+    wrong = pool.wrong + _ratio(sums[0], sums[1]) * pool.expected_wrong
     return 1 - wrong / max(pool.tokens, 1.0)
 
 
-def _f1(rows: Vector, pool: Totals) -> float:
-    false = pool.false + _ratio(rows[:, 2], rows[:, 3]) * pool.expected_false
-    missed = pool.missed + _ratio(rows[:, 4], rows[:, 5]) * pool.expected_missed
-    right = max(pool.spans - false, 0.0)
-    return 2 * right / max(2 * right + false + missed, 1e-9)
+def _f1(sums: Vector, pool: Totals) -> Vector:
+    false = pool.false + _ratio(sums[2], sums[3]) * pool.expected_false
+    missed = pool.missed + _ratio(sums[4], sums[5]) * pool.expected_missed
+    right = np.maximum(pool.spans - false, 0.0)
+    return 2 * right / np.maximum(2 * right + false + missed, 1e-9)
 
 
 def estimates(scored: Sequence[Scored], pool: Totals, spans: bool) -> tuple[Estimate | None, Estimate | None]:
@@ -107,18 +108,17 @@ def estimates(scored: Sequence[Scored], pool: Totals, spans: bool) -> tuple[Esti
     return token, _interval(rows, pool, _f1) if spans else None
 
 
-def _interval(rows: Vector, pool: Totals, measure: object) -> Estimate:
+def _interval(rows: Vector, pool: Totals, measure: Callable[[Vector, Totals], Vector]) -> Estimate:
     from scipy.stats import t as student  # slow to import
 
-    assert callable(measure)
-
-    def logit(part: Vector) -> float:
-        x = min(max(float(measure(part, pool)), 1e-4), 1 - 1e-4)
-        return float(np.log(x / (1 - x)))
+    def logit(sums: Vector) -> Vector:
+        x = np.clip(measure(sums, pool), 1e-4, 1 - 1e-4)
+        return np.asarray(np.log(x / (1 - x)))
 
     n = len(rows)
-    centre = logit(rows)
-    left_out = np.array([logit(np.delete(rows, i, axis=0)) for i in range(n)])
+    total = rows.sum(axis=0)
+    centre = float(logit(total[:, None])[0])
+    left_out = logit(total[:, None] - rows.T)
     error = float(np.sqrt((n - 1) / n * ((left_out - left_out.mean()) ** 2).sum()))
     half = float(student.ppf((1 + _LEVEL) / 2, n - 1)) * error
     value, low, high = (1 / (1 + np.exp(-x)) for x in (centre, centre - half, centre + half))

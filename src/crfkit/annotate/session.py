@@ -468,8 +468,8 @@ class Session:
         for span in spans:
             if not isinstance(span, dict):
                 raise AnnotateError("'spans' must be a list of records")
-            a, b, label = span.get("start"), span.get("end"), span.get("label")
-            _require_range(a, b, length)
+            a, b = _range([span.get("start"), span.get("end")], length)
+            label = span.get("label")
             if label is not None:
                 self.project.label(label if isinstance(label, str) else repr(label))
             if self.project.task == "tokens" and b - a != 1:
@@ -564,8 +564,9 @@ class Session:
 
     def review(self, annotator: str, page: int = 0) -> Json:
         """Labels that the model finds unlikely, the most unlikely first."""
+        doubts = self.views.doubts()
         with self.lock:
-            part, where = self.views.page(self.views.doubts(), page)
+            part, where = self.views.page([d for d in doubts if d[1] in self.pool.known], page)
             return {"rows": [{**self.views.row(i), "doubts": found} for _, i, found in part], **where}
 
     def agree(self, page: int = 0) -> Json:
@@ -763,22 +764,17 @@ def _rows(document: Any) -> list[Any]:
     return [(word, *more) for word, more in zip(document.words, document.columns, strict=True)]
 
 
-def _require_range(a: Any, b: Any, length: int) -> None:
-    whole = all(isinstance(x, int) and not isinstance(x, bool) for x in (a, b))
-    if not whole or not 0 <= a < b <= length:
-        raise AnnotateError(f"a span needs 0 <= start < end <= {length}, got {a!r} and {b!r}")
+def _range(pair: Any, length: int) -> tuple[int, int]:
+    whole = isinstance(pair, list) and all(isinstance(x, int) and not isinstance(x, bool) for x in pair)
+    if not whole or len(pair) != 2 or not 0 <= pair[0] < pair[1] <= length:
+        raise AnnotateError(f"a span needs 0 <= start < end <= {length}, got {pair!r}")
+    return pair[0], pair[1]
 
 
 def _ranges(value: Any, length: int) -> list[tuple[int, int]]:
     if not isinstance(value, list):
         raise AnnotateError("'judged' must be a list of ranges")
-    out = []
-    for pair in value:
-        if not isinstance(pair, list) or len(pair) != 2:
-            raise AnnotateError(f"'judged' must hold pairs of tokens, got {pair!r}")
-        _require_range(*pair, length)
-        out.append((pair[0], pair[1]))
-    return out
+    return [_range(pair, length) for pair in value]
 
 
 def _number(answer: Json, name: str) -> float:

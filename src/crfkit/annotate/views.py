@@ -17,7 +17,8 @@ from crfkit.annotate import formats
 from crfkit.annotate.agreement import agreement
 from crfkit.annotate.documents import AnnotateError
 from crfkit.chain.inference import decode_flat, marginals
-from crfkit.metrics import confusion, span_scores
+from crfkit.metrics import Score, confusion, span_scores
+from crfkit.model.chain_model import ChainModel
 from crfkit.model.explaining import contribution_name
 
 if TYPE_CHECKING:
@@ -25,18 +26,20 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 _PAGE = 20
-_DOUBT = 0.5  # labels that the model gives less than this are doubtful
+_DOUBT = 0.3  # labels that the model gives less than this are doubtful
+_FOLDS = 3  # parts of the labelled sentences, each judged by a model of the others
 _TOP = 8  # features of a label
 CONFIDENCE = {"low": (0.0, 0.6), "middle": (0.6, 0.9), "high": (0.9, 1.01)}
 STATUS = ("labelled", "partial", "open")
 
 
 class Views:
-    """The views of a session; all methods need its lock."""
+    """The views of a session; all methods but :meth:`doubts` need its lock."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
         self.project = session.project
+        self._doubted: tuple[tuple[int, int], list[tuple[float, int, list[Json]]]] | None = None
 
     @property
     def pool(self) -> Any:
@@ -151,11 +154,34 @@ class Views:
     # review
 
     def doubts(self) -> list[tuple[float, int, list[Json]]]:
-        """Labelled sentences with labels that the model finds unlikely, the most unlikely first."""
-        ids = [i for i in sorted(self.pool.known) if not self._confirmed(i)]
-        if not ids or not self.pool.version:
+        """Labelled sentences with labels that the model finds unlikely, the most unlikely first.
+
+        A model is seldom surprised by what it was trained on, so each label is judged by one that was not: labelled
+        sentences are cut into a few parts, and each part is judged by a model of the others.
+        """
+        with self.session.lock:
+            pool, stamp = self.pool, (self.pool.version, len(self.project.store.events))
+            if self._doubted is not None and self._doubted[0] == stamp:
+                return self._doubted[1]
+            ids = sorted(pool.known)
+            parts = [ids[k::_FOLDS] for k in range(_FOLDS)] if pool.version and len(ids) >= 2 * _FOLDS else []
+            problems = [pool.problem([i for i in ids if i not in set(part)]) for part in parts]
+        weights = [None if p is None else pool.train(p, np.zeros(p.layout.size), None, 50).w for p in problems]
+        with self.session.lock:
+            out = []
+            for part, problem, w in zip(parts, problems, weights, strict=True):
+                if problem is not None and w is not None and problem.layout.n_labels == len(pool.scheme.labels):
+                    chosen = [i for i in part if i in pool.known and not self._confirmed(i)]
+                    out += self._doubted_by(pool.model_of(problem.layout, w), chosen)
+            out.sort(key=lambda row: row[:2])
+            self._doubted = stamp, out
+            return out
+
+    def _doubted_by(self, model: ChainModel, ids: list[int]) -> list[tuple[float, int, list[Json]]]:
+        """What a model doubts of the labels of some sentences."""
+        if not ids:
             return []
-        p = self.pool.potentials(ids, given=False)
+        p = self.pool.potentials(ids, given=False, model=model)
         nodes, paths = marginals(p, self.pool.n_jobs).nodes, decode_flat(p, self.pool.n_jobs)
         out = []
         for k, i in enumerate(ids):
@@ -163,7 +189,7 @@ class Views:
             found = self._doubts_of(self.pool.known[i], nodes[part], paths[part])
             if found:
                 out.append((min(d["p_said"] for d in found), i, found))
-        return sorted(out, key=lambda row: row[:2])
+        return out
 
     def _confirmed(self, i: int) -> bool:
         events = [e for e in self.project.events_of(i) if e.payload["sequence"] == i]
@@ -278,7 +304,7 @@ class Views:
         layout, scheme = model.layout, self.pool.scheme
         weights = model.weights[: len(layout.state_label)]
         names = model.encoder.names()
-        attribute = np.repeat(np.arange(len(layout.state_ptr) - 1), np.diff(layout.state_ptr.astype(np.int64)))
+        attribute = np.searchsorted(layout.state_ptr, np.arange(len(layout.state_label)), side="right") - 1
         out = []
         for name in [None, *scheme.names] if scheme.spans else scheme.names:
             mine = [k for k in range(len(scheme.labels)) if scheme.kind(k) == name]
@@ -301,9 +327,9 @@ class Views:
         if not self.pool.version:
             raise AnnotateError("there is no model yet: it starts to learn with the first answers", 409)
         decision = self.session.pool.estimator().explain(self.session.rows(i))[token]
-        terms = [{"name": contribution_name(c), "value": c.amount} for c in decision.contributions if c.amount]
-        finite = [t for t in terms if np.isfinite(t["value"])]
-        score = decision.log_odds if np.isfinite(decision.log_odds) else sum(t["value"] for t in finite)
+        finite = [c for c in decision.contributions if c.amount and np.isfinite(c.amount)]
+        terms = [{"name": contribution_name(c), "value": c.amount} for c in finite[:12]]
+        score = decision.log_odds if np.isfinite(decision.log_odds) else sum(c.amount for c in finite)
         return {
             "sequence": i,
             "token": token,
@@ -311,7 +337,7 @@ class Views:
             "guess": self._shown(decision.label),
             "p": decision.probability,
             "against": self._shown(decision.runner_up),
-            "terms": finite[:12],
+            "terms": terms,
             "score": score,
         }
 
@@ -352,7 +378,7 @@ def ranges(single: NDArray[np.bool_]) -> list[list[int]]:
     [[0, 2], [3, 4]]
     """
     edges = np.flatnonzero(np.diff(np.concatenate([[False], single, [False]]).astype(np.int8)))
-    return edges.reshape(-1, 2).tolist()  # type: ignore[no-any-return]
+    return [[int(a), int(b)] for a, b in edges.reshape(-1, 2)]
 
 
 def _differences(rows: list[list[str | None]]) -> list[list[int]]:
@@ -365,9 +391,7 @@ def _kind(label: str) -> str:
     return label if label == "O" else label[2:]
 
 
-def _label_score(counts: NDArray[np.int64], k: int) -> Any:
-    from crfkit.metrics import Score
-
+def _label_score(counts: NDArray[np.int64], k: int) -> Score:
     return Score.of_counts(int(counts[k].sum()), int(counts[:, k].sum()), int(counts[k, k]))
 
 
