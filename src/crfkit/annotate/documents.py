@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 
@@ -43,7 +45,7 @@ class Document:
     labels: list[str | None] | None = None
     source: dict[str, Any] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def words(self) -> list[str]:
-        """The tokens themselves."""
-        return [self.text[a:b] for a, b in self.tokens]
+        """The tokens themselves; the same object for the same word, since a pool has most of them many times."""
+        return [sys.intern(self.text[a:b]) for a, b in self.tokens]
