@@ -370,9 +370,7 @@ export class Ask {
   }
 
   submit() {
-    const all = [[0, this.question.tokens.length]];
-    const { result, corrections } = this.editor;
-    const said = this.whole ? { spans: result, judged: all, whole: true, corrections } : this.answer.result;
+    const said = this.whole ? this.editor.answer : this.answer.result;
     return this.exchange("/api/answer", { ...this.about(false), ...said }, "next");
   }
 

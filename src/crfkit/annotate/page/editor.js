@@ -186,4 +186,9 @@ export class Editor {
       everywhere: Boolean(everywhere),
     }));
   }
+
+  /** The answer to a question about the whole sentence. */
+  get answer() {
+    return { spans: this.result, judged: [[0, this.length]], whole: true, corrections: this.corrections };
+  }
 }

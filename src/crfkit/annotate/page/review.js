@@ -45,54 +45,56 @@ export class Review {
   }
 
   row(row) {
-    const doubts = row.doubts.map((doubt) =>
-      el(
+    const entry = el("li", { class: "entry tall" });
+    const people = () => row.spans.filter((span) => span.by !== "model");
+    // What is settled goes at once; the model's own opinion follows later.
+    const settle = async (doubt, spans, confirm) => {
+      const labels = spans.filter((s) => s.label !== null).map(({ start, end, label }) => ({ start, end, label }));
+      if (!(await this.save(row, labels, confirm))) return;
+      row.spans = spans;
+      row.doubts = row.doubts.filter((other) => other !== doubt);
+      if (row.doubts.length) return draw();
+      entry.remove();
+      if (!this.body.querySelector(".entry")) await this.load(0);
+    };
+    const line = (doubt) => {
+      const { start, end, said, model } = doubt;
+      const change = () => settle(doubt, withSpan(people(), { start, end, label: model }), false);
+      return el(
         "div",
         { class: "doubt" },
-        el("b", { dir: "auto" }, `“${phrase(row.text, row.tokens, doubt.start, doubt.end)}”`),
-        " you said ",
-        pill(doubt.said, doubt.p_said),
+        el("b", { dir: "auto" }, `“${phrase(row.text, row.tokens, start, end)}”`),
+        " said ",
+        pill(said, doubt.p_said),
         " model ",
-        pill(doubt.model, doubt.p_model),
+        pill(model, doubt.p_model),
         el("span", { class: "push" }),
-        button("Keep", () => this.save(row, row.spans, true)),
-        button(
-          `Change to ${labelName(doubt.model)}`,
-          () => this.save(row, withSpan(row.spans, { start: doubt.start, end: doubt.end, label: doubt.model }), false),
-          { class: "primary" },
-        ),
-        button("Edit", () => this.edit(row)),
-      ),
-    );
-    const marked = row.doubts.map((doubt) => [doubt.start, doubt.end]);
-    return el(
-      "li",
-      { class: "entry tall" },
-      status(row),
-      still(
-        row,
-        row.spans.filter((s) => s.by !== "model"),
-        marked,
-      ),
-      ...doubts,
-    );
+        button("Keep", () => settle(doubt, people(), true)),
+        button(`Change to ${labelName(model)}`, change, { class: "primary" }),
+        button("Edit", () => this.edit(row, entry)),
+      );
+    };
+    const draw = () => {
+      const marked = row.doubts.map((doubt) => [doubt.start, doubt.end]);
+      entry.replaceChildren(status(row), still(row, people(), marked), ...row.doubts.map(line));
+    };
+    draw();
+    return entry;
   }
 
-  async save(row, spans, confirm) {
-    const labels = spans
-      .filter((s) => s.label !== null && s.by !== "model")
-      .map(({ start, end, label }) => ({ start, end, label }));
+  async save(row, labels, confirm) {
     try {
       const reply = await post(`/api/sequence/${row.sequence}`, { labels, judged: row.judged, confirm });
       tell(reply.event);
       toast(confirm ? "Kept" : "Changed");
-      await this.load(this.page);
+      return true;
     } catch (error) {
       toast(error.message, true);
+      return false;
     }
   }
 
-  async edit(row) {
-    if (await edit(row.sequence)) this.load(this.page);
+  async edit(row, entry) {
+    if (await edit(row.sequence)) entry.remove();
   }
 }

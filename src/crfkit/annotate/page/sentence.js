@@ -18,6 +18,9 @@ export class Sentence {
       this.node.setAttribute("aria-multiselectable", "true");
       this.node.classList.add("live");
       this.node.addEventListener("pointerdown", (event) => this.press(event));
+      // A finger that marks words must neither scroll nor fling: after a fling, the browser swallows the next tap.
+      const hold = (event) => this.dragging && event.cancelable && event.preventDefault();
+      this.node.addEventListener("touchmove", hold, { passive: false });
     }
     this.words = [];
     this.gaps = [];
@@ -120,12 +123,13 @@ export class Sentence {
       if (t === null || (t === last && moved)) return;
       if (t !== last) {
         last = t;
-        moved = true;
+        moved = this.dragging = true;
         this.onselect(...range(), false, false);
       }
     };
     const stop = (e) => {
       if (e.pointerId !== event.pointerId) return;
+      this.dragging = false;
       removeEventListener("pointermove", move);
       removeEventListener("pointerup", stop);
       removeEventListener("pointercancel", stop);
