@@ -18,12 +18,12 @@ Page = Any
 Open = Callable[..., Page]
 
 NEWS = [
-    "Angela Osei moved from Leeds to Accra .".split(),
-    "Northfield Trust hired Angela Osei in Leeds .".split(),
-    "The Trust met Peter Lang .".split(),
-    "Peter Lang left Accra .".split(),
-    "Nothing happened .".split(),
-    "Leeds is large .".split(),
+    ["Angela", "Osei", "moved", "from", "Leeds", "to", "Accra", "."],
+    ["Northfield", "Trust", "hired", "Angela", "Osei", "in", "Leeds", "."],
+    ["The", "Trust", "met", "Peter", "Lang", "."],
+    ["Peter", "Lang", "left", "Accra", "."],
+    ["Nothing", "happened", "."],
+    ["Leeds", "is", "large", "."],
 ]
 
 
@@ -135,9 +135,9 @@ def pose(page: Page, served: Site, i: int, *spans: tuple[int, int, str | None], 
 
 
 @pytest.fixture(scope="module")
-def news(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], Any]]:
+def news(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Any]:
     """Projects of the news, each in a folder of its own."""
-    yield lambda: site(tmp_path_factory.mktemp("news"), [document(row) for row in NEWS])
+    return lambda: site(tmp_path_factory.mktemp("news"), [document(row) for row in NEWS])
 
 
 # ---- campaigns ----
@@ -164,7 +164,8 @@ class Person:
         return next((s for s in gold if s[0] < asked["end"] and asked["start"] < s[1]), None)
 
     def spans(self, q: Any, gold: list[annotating.Span]) -> None:
-        queue, done = list(q["spans"]), []
+        queue = list(q["spans"])
+        done: list[tuple[int, int]] = []
         while queue:
             asked = queue.pop(0)
             start, end = asked["start"], asked["end"]
@@ -191,7 +192,8 @@ class Typist(Person):
     def span(self, asked: dict[str, Any], true: annotating.Span | None) -> None:
         press = self.page.keyboard.press
         if true is None:
-            return press("0")
+            press("0")
+            return
         start, end, label = true
         for _ in range(abs(end - asked["end"])):
             press("ArrowRight" if end > asked["end"] else "ArrowLeft")
@@ -488,7 +490,7 @@ def test_two_tabs(visit: Open, news: Any) -> None:
 
 
 def test_right_to_left(visit: Open, tmp_path: Path) -> None:
-    words = "وصلت فاطمة الزهراء إلى القاهرة .".split()
+    words = ["وصلت", "فاطمة", "الزهراء", "إلى", "القاهرة", "."]
     with site(tmp_path, [document(words), document(["x"])]) as served:
         page = visit(served)
         pose(page, served, 0, (1, 2, "PER"))
@@ -503,7 +505,10 @@ def test_right_to_left(visit: Open, tmp_path: Path) -> None:
 
 def test_chinese_and_emoji_offsets(visit: Open, tmp_path: Path) -> None:
     """Offsets count code points, JavaScript counts UTF-16 units."""
-    rows = [document(["東京", "の", "山田", "太郎", "さん"], ""), document(["🚀", "𝔘nicode", "👩‍👩‍👧", "🇫🇷", "Zoë", "!"])]
+    rows = [
+        document(["東京", "の", "山田", "太郎", "さん"], ""),
+        document(["🚀", "𝔘nicode", "👩‍👩‍👧", "🇫🇷", "Zoë", "!"]),
+    ]
     with site(tmp_path, rows) as served:
         page = visit(served)
         pose(page, served, 0, (2, 4, "PER"))
@@ -533,7 +538,7 @@ def test_a_thousand_words(visit: Open, tmp_path: Path) -> None:
 
 def test_markup_shows_itself(visit: Open, tmp_path: Path) -> None:
     """A corpus, labels and names full of markup are text everywhere; a breach of the policy would fail too."""
-    evil = "<script>window.hit=1</script> <img src=x onerror=window.hit=1> &amp; </div> {{7*7}}".split(" ")
+    evil = ["<script>window.hit=1</script>", "<img", "src=x", "onerror=window.hit=1>", "&amp;", "</div>", "{{7*7}}"]
     with site(tmp_path, [document(evil), document(["x"])], ["<b>PER</b>", '"onclick=']) as served:
         page = visit(served)
         pose(page, served, 0, (0, 1, "<b>PER</b>"))
