@@ -136,6 +136,8 @@ def write_documents(
     """
     if format != "same" and format not in _ALL:
         raise AnnotateError(f"there is no format {format!r}, only same, {', '.join(NAMES)}")
+    if format == "same" and not all("file" in doc.source for doc in documents):
+        format = "columns"  # they came from no file
     labels = [None if row is None or all(x is None for x in row) else row for row in labels]
     files = _same(documents, labels, task) if format == "same" else _other(documents, labels, _ALL[format], task)
     if len(files) == 1:

@@ -305,12 +305,13 @@ def _records(name: str, text: str) -> list[tuple[dict[str, Any], int, int, int]]
                 end = len(text) if end < 0 else end
                 begin = _skip(text, at)
                 if begin < end:
-                    _, stop = _DECODER.raw_decode(text, begin)
+                    try:
+                        stop = begin + _DECODER.raw_decode(text[begin:end])[1]
+                    except json.JSONDecodeError as e:
+                        raise json.JSONDecodeError(e.msg, text, min(begin + e.pos, end - 1)) from None
                     places.append((begin, stop))
-                    if _skip(text, stop) < end:
+                    if text[stop:end].strip(" \t\r"):
                         raise json.JSONDecodeError("more than one value in a line", text, stop)
-                    if stop > end:
-                        raise json.JSONDecodeError("a record must be one line", text, end)
                 at = end + 1
     except json.JSONDecodeError as e:
         line = text.count("\n", 0, e.pos) + 1
