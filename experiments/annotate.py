@@ -74,7 +74,7 @@ class Campaign:
         kinds = sorted({label[2:] for row in y for label in row if label != "O"})
         project = Project.create(Path(self.folder.name) / "p.crfkit-project", documents(X), labels=kinds)
         share = 0.0 if strategy.random else random_share
-        self.session = Session(project, strategy=strategy, random_share=share, seed=seed, patient=True)
+        self.session = Session(project, strategy=strategy, random_share=share, seed=seed, patient=True, n_jobs=1)
         self.person = Person(y, time_model=TimeModel())
         self.server: Any = None
         call = in_process(self.session)
@@ -221,9 +221,8 @@ def coverage(args: argparse.Namespace) -> None:
             if step.answers % args.every:
                 continue
             session = campaign.session
+            stated = session.state_accuracy()
             with session.lock:
-                session._state_accuracy()
-                stated = session._stated
                 report = evaluate(gold, session.pool.estimator().predict(pool))
             for kind, true in (("token", report.accuracy), ("f1", report.f1)):
                 if stated[kind] is not None:

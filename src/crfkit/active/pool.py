@@ -396,12 +396,12 @@ class Pool:
         """Entropy of all labels of the pool given what is known, in nats; as fresh as the scores are."""
         return float(self._scores.steps.sum())
 
-    def expect(self, ids: Ints | Sequence[int]) -> Expected:
-        """How many of the model's labels of some sequences are wrong, by the model itself and given what is known."""
+    def expect(self, ids: Ints | Sequence[int], given: bool = True, model: ChainModel | None = None) -> Expected:
+        """How many labels of some sequences are wrong, by the model itself and given what is known unless told not."""
         chosen = np.asarray(ids, np.int64)
-        plain = self.potentials(chosen, given=False)
+        plain = self.potentials(chosen, False, model)
         path = decode_flat(plain, self.n_jobs)
-        p = self._given(plain, chosen)
+        p = self._given(plain, chosen) if given else plain
         offsets = p.lattice.offsets
         nodes = marginals(p, self.n_jobs).nodes
         none = np.zeros(len(chosen))

@@ -92,7 +92,7 @@ class Learner:
     def _run(self) -> None:
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._closed or self._work(), 0 if self.patient else _MOMENT)
+                self._changed.wait_for(lambda: self._closed or self._work(), _MOMENT)
                 if not self._closed and not self._work() and self._spared:
                     self._set("training" if self._training is not None else "idle")
                     self._changed.wait_for(lambda: self._closed or self._work())

@@ -18,15 +18,13 @@ from crfkit.active.scheme import Allowed
 from crfkit.active.time_model import TimeModel
 from crfkit.annotate import formats
 from crfkit.annotate.documents import AnnotateError
-from crfkit.annotate.estimates import Scored, Totals, estimates
+from crfkit.annotate.estimates import Referee, Scored, estimates
 from crfkit.annotate.learner import Learner
 from crfkit.annotate.project import SAID, Project
-from crfkit.annotate.store import Event
 from crfkit.annotate.views import Views, ranges
 from crfkit.estimators.crf import CRF
 
 _WAIT = 0.6  # seconds that an answer waits for the model at most
-_SAMPLE = 1000  # sentences from which the model's expectation of its mistakes is taken
 _POINTS = 400  # of a curve
 
 Json = dict[str, Any]
@@ -73,9 +71,8 @@ class Session:
         self.defaults: Json = {"random_share": random_share, "show_random": show_random, "overlap": 0.05, "context": 1}
         self.time_default = time_model or TimeModel()
         self._open: dict[str, Json] = {}  # the question that is open for each annotator
-        self._asked: dict[str, tuple[str, Question, Json]] = {}  # by id: for whom, and what the model expected of it
+        self._asked: dict[str, tuple[str, Question]] = {}  # by id, with whom it was asked
         self._next_id = itertools.count()
-        self._scores: dict[int, tuple[tuple[str, ...], Scored | None]] = {}
         self._learned = 0  # events that the pool was told
         X = [_rows(d) for d in project.documents]
         if not X:
@@ -93,7 +90,10 @@ class Session:
         self.views = Views(self)
         self._entropy: list[list[float]] = []  # after so many answers
         self._accuracy: list[list[float]] = []
-        self._stated_at = 0  # answers when it was stated
+        self._stated_at = -10  # answers when it was stated
+        self._stating: threading.Thread | None = None
+        self._closed = False
+        self.referee = Referee(self.pool, self.lock, seed)
         self._stated: Json = {"token": None, "f1": None, "questions": 0}
         self._tell(project.labelled())
         self.pool.asked = len(project.said())
@@ -108,7 +108,6 @@ class Session:
         if self.pool.known:
             self.pool.learn(2.0, None)
         self.pool.rescore(1.0)
-        self._state_accuracy()
         self.wait = 3600.0 if patient else _WAIT
         self.learner = Learner(self.pool, self.lock, self._apply, self._after, self._spare, patient)
         self.learner.done = self._learned
@@ -159,9 +158,11 @@ class Session:
         self._entropy = _thinned([*self._entropy, point])
 
     def _spare(self) -> None:
-        """When nobody waits, with the lock: states the accuracy, if it may have changed by much."""
-        if len(self.scored()) != self._stated["questions"] or self.pool.asked >= self._stated_at + 10:
-            self._state_accuracy()
+        """When nobody waits, with the lock: states the accuracy, if it may have changed by much, in a thread."""
+        old = len(self._drawn()) == self._stated["questions"] and self.pool.asked < self._stated_at + 10
+        if not old and (self._stating is None or not self._stating.is_alive()):
+            self._stating = threading.Thread(target=self.state_accuracy, args=(lambda: self._closed,), daemon=True)
+            self._stating.start()
 
     def _fit_times(self) -> None:
         """Fits the time model to the answers' times, unless its settings say otherwise."""
@@ -180,76 +181,34 @@ class Session:
     # accuracy
 
     def scored(self) -> list[Scored]:
-        """The random questions that were answered, with what the model of their time got wrong."""
-        out = []
-        for e in self.project.said():
-            if e.kind == "answer" and "scored" in e.payload:
-                given = self._scored_of(e)
-                if given is not None:
-                    out.append(given)
-        return out
+        """The random questions that were answered, as a model got them that was not trained on them."""
+        return self.referee.scored
 
-    def _scored_of(self, e: Event) -> Scored | None:
-        """What a random question tells; None if its labels are no more."""
-        if e.number not in self._scores or self._scores[e.number][0] != self.pool.scheme.labels:
-            self._scores[e.number] = (self.pool.scheme.labels, self._score(e))
-        return self._scores[e.number][1]
+    def _drawn(self) -> list[int]:
+        """The sentences of random questions that were answered whole."""
+        events = [e.payload for e in self.project.said() if e.kind == "answer" and e.payload["kind"] == "random"]
+        return list(dict.fromkeys(p["sequence"] for p in events if p["whole"]))
 
-    def _score(self, e: Event) -> Scored | None:
-        scheme, p = self.pool.scheme, e.payload
-        spans = [(x["start"], x["end"], self.project.resolve(x["label"], e.number)) for x in p["spans"]]
-        length = len(self.project.documents[p["sequence"]].tokens)
-        truth = self.known_labels(scheme.allowed(length, spans, [(0, length)], scheme.anything(length)), length)
-        guess = [self._label_at(x, e.number) for x in p["scored"]["guess"]]
-        if any(x is None for x in truth) or any(x not in scheme.number for x in guess):
-            return None
-        named, guessed = [str(x) for x in truth], [str(x) for x in guess]
-        true, found = (
-            {c for c in scheme.chunks([scheme.number[x] for x in row]) if c[2] is not None} for row in (named, guessed)
-        )
-        wrong = sum(a != b for a, b in zip(named, guessed, strict=True))
-        x = p["scored"]
-        return Scored(
-            named, guessed, length, wrong, x["wrong"], len(found - true), x["false"], len(true - found), x["missed"]
-        )
-
-    def _label_at(self, label: str, number: int) -> str | None:
-        """A label of the model when an event happened, by its name of now."""
-        if not self.pool.scheme.spans or label == "O":
-            return label if label == "O" else self.project.resolve(label, number)
-        name = self.project.resolve(label[2:], number)
-        return "O" if name is None else label[:2] + name
-
-    def totals(self) -> Totals:
-        """What the model of now gets wrong on the whole pool: counted where labels are known, else expected."""
-        pool = self.pool
-        known = [i for i, allowed in pool.known.items() if (allowed.sum(axis=1) == 1).all()]
-        filled = pool.lengths > 0
-        filled[known] = False
-        rest = np.flatnonzero(filled)
-        some = rest
-        if len(rest) > _SAMPLE:
-            some = np.sort(np.random.default_rng([self.seed, pool.version]).choice(rest, _SAMPLE, replace=False))
-        scale = len(rest) / max(1, len(some))
-        a, b = (pool.expect(ids) if len(ids) else None for ids in (np.array(sorted(known), np.int64), some))
-        count = [0.0 if a is None else float(x.sum()) for x in (a or (np.zeros(1),) * 6)[2:]]
-        expect = [0.0 if b is None else scale * float(x.sum()) for x in (b or (np.zeros(1),) * 6)[2:]]
-        tokens = float(pool.lengths.sum())
-        return Totals(tokens, count[1] + expect[1], count[0], count[2], count[3], expect[0], expect[2], expect[3])
-
-    def _state_accuracy(self) -> None:
-        """States accuracy and F1 of the model of now."""
-        self._stated_at = self.pool.asked
-        scored = self.scored()
-        token, f1 = estimates(scored, self.totals(), self.pool.scheme.spans) if len(scored) else (None, None)
-        shown = {"token": token, "f1": f1}
-        plain = {k: None if v is None else {n: round(x, 4) for n, x in v._asdict().items()} for k, v in shown.items()}
-        self._stated = {**plain, "questions": len(scored)}
-        main = f1 or token
-        if main is not None:
-            if self._accuracy and self._accuracy[-1][0] == self.pool.asked:
-                self._accuracy.pop()
-            self._accuracy = _thinned([*self._accuracy, [self.pool.asked, *(round(x, 4) for x in main)]])
+    def state_accuracy(self, stop: Callable[[], bool] | None = None) -> Json:
+        """States accuracy and F1 of the model of now on the whole pool; takes a few trainings."""
+        with self.lock:
+            drawn, asked = self._drawn(), self.pool.asked
+        found = self.referee.score(drawn, stop) if drawn else None
+        with self.lock:
+            if drawn and found is None:
+                return self._stated  # stopped, or labels have changed
+            spans = self.pool.scheme.spans
+            token, f1 = (None, None) if found is None else estimates(self.scored(), found[0], spans)
+            both = {"token": token, "f1": f1}
+            shown = {
+                k: None if v is None else {n: round(x, 4) for n, x in v._asdict().items()} for k, v in both.items()
+            }
+            self._stated, self._stated_at = {**shown, "questions": len(drawn)}, asked
+            main = f1 or token
+            if main is not None:
+                kept = [point for point in self._accuracy if point[0] != asked]
+                self._accuracy = _thinned([*kept, [asked, *(round(x, 4) for x in main)]])
+            return self._stated
 
     # questions
 
@@ -330,15 +289,9 @@ class Session:
             "freshness": {"answers_behind": self._behind(), "fresh": round(self.pool.fresh, 4)},
             "expected": {"seconds": round(q.seconds, 2), "gain": round(q.gain, 4)},
         }
-        expected: Json = {}
-        if q.kind == "random":
-            x = self.pool.expect([q.sequence])
-            parts = {"wrong": x.wrong, "false": x.false, "missed": x.missed}
-            guess = [self.pool.scheme.labels[k] for k in x.path.tolist()]
-            expected = {"guess": guess, **{k: round(float(v[0]), 6) for k, v in parts.items()}}
         self._open[annotator] = out
         self._asked = {k: v for k, v in self._asked.items() if v[0] != annotator}
-        self._asked[identity] = (annotator, q, expected)
+        self._asked[identity] = (annotator, q)
         return out
 
     def _span(self, sequence: int, span: Any) -> Json:
@@ -444,8 +397,7 @@ class Session:
         if skip:
             spans, judged, whole = [], [], False
         tokens = 0 if skip else length if whole else int(covered.sum())
-        _, question, expected = self._asked.get(answer.get("question", ""), (None, None, {}))
-        mine = question is not None and question.sequence == i
+        _, question = self._asked.get(answer.get("question", ""), (None, None))
         return {
             "sequence": i,
             "spans": spans,
@@ -456,8 +408,7 @@ class Session:
             "keys": int(keys),
             "corrections": int(corrections),
             "tokens": tokens,
-            "kind": question.kind if question is not None and mine else "chosen",
-            **({"scored": expected} if mine and whole and expected else {}),
+            "kind": question.kind if question is not None and question.sequence == i else "chosen",
         }
 
     def _checked_spans(self, spans: Any, length: int) -> list[Json]:
@@ -710,7 +661,10 @@ class Session:
 
     def close(self) -> None:
         """Ends the threads and lets go of the file."""
+        self._closed = True
         self.learner.close()
+        if self._stating is not None:
+            self._stating.join()
         self.project.close()
 
 
