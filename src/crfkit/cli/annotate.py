@@ -31,22 +31,19 @@ Task = StrEnum("Task", "spans tokens")
 #: Formats of files; a test holds it against crfkit.annotate.formats, which takes longer to import.
 FileFormat = StrEnum(
     "FileFormat",
-    [
-        (x.replace("-", "_"), x)
-        for x in (
-            "auto",
-            "text",
-            "columns",
-            "conllu",
-            "csv",
-            "csv-text",
-            "jsonl",
-            "doccano",
-            "prodigy",
-            "labelstudio",
-            "brat",
-        )
-    ],
+    {
+        "auto": "auto",
+        "text": "text",
+        "columns": "columns",
+        "conllu": "conllu",
+        "csv": "csv",
+        "csv_text": "csv-text",
+        "jsonl": "jsonl",
+        "doccano": "doccano",
+        "prodigy": "prodigy",
+        "labelstudio": "labelstudio",
+        "brat": "brat",
+    },
 )
 _SUFFIX = ".crfkit-project"
 
@@ -274,7 +271,7 @@ def _estimator(project: Any) -> Any:
     settings = project.settings
     if not {"template", "c2"} & settings.keys():
         return None
-    more = {"constraints": "bio"} if project.task == "spans" else {}
+    more: dict[str, Any] = {"constraints": "bio"} if project.task == "spans" else {}
     if "template" in settings:
         more["features"] = _template(**settings["template"])
     return CRF(c2=settings.get("c2", 0.3), **more)
@@ -381,7 +378,8 @@ def _score(call: Any, X: Sequence[Any], truth: Sequence[Sequence[str]]) -> dict[
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model"
         path.write_bytes(call("GET", "/api/export/model", None))
-        return metrics.evaluate(truth, load(path).predict(X)).summary()
+        crf: Any = load(path)
+        return metrics.evaluate(truth, crf.predict(X)).summary()
 
 
 def _report(given: dict[str, Any], step: Any, score: dict[str, float]) -> None:
