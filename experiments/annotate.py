@@ -70,7 +70,8 @@ class Campaign:
     def __init__(
         self, X: list[Any], y: list[list[str]], strategy: Strategy, seed: int, random_share: float, http: bool
     ) -> None:
-        self.folder = tempfile.TemporaryDirectory()
+        memory = Path("/dev/shm")  # a campaign of minutes need not survive a power cut
+        self.folder = tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None)
         kinds = sorted({label[2:] for row in y for label in row if label != "O"})
         project = Project.create(Path(self.folder.name) / "p.crfkit-project", documents(X), labels=kinds)
         share = 0.0 if strategy.random else random_share

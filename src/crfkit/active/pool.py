@@ -143,7 +143,8 @@ class Pool:
     spans : bool
         Whether labels are those of spans (BIO inside) or of single tokens.
     crf : CRF, optional
-        Features and penalties of the model.
+        Features and penalties of the model. A fitted one, without ``labels``, is the model to begin with: its labels
+        are those of tokens.
     time_model : TimeModel, optional
     strategy : Strategy, optional
     random_state : int
@@ -174,11 +175,12 @@ class Pool:
         n_jobs: int | None = -1,
     ) -> None:
         self.crf = CRF(c2=0.3, constraints="bio" if spans else None) if crf is None else crf
-        self.scheme = Scheme(labels, spans)
+        old = self.crf.model_ if self.crf._is_fitted() and not labels else None
+        self.scheme = Scheme(labels, spans) if old is None else Scheme.of_model(old.labels, old.constraints)
         self.time_model = time_model or TimeModel()
         self.strategy = strategy or Strategy()
         self.n_jobs = n_jobs
-        self.encoder = make_encoder(self.crf.features, X)
+        self.encoder = make_encoder(self.crf.features, X) if old is None else old.encoder.copy()
         read = self.encoder.read(X)
         self.data: Dataset = self.encoder.encode(read, True, n_jobs)
         self.offsets: Ints = self.data.offsets
@@ -190,10 +192,10 @@ class Pool:
         self.known: dict[int, Allowed] = {}
         self.closed: set[int] = set()  # sentences that are not asked again
         self.recent: list[int] = []
-        self.asked = 0
+        self.asked = 0 if old is None else self.strategy.cover
         self.news = False  # whether something was told since the model last learned
-        self.version = 0
-        self.model = self._empty()
+        self.version = int(old is not None)
+        self.model = self._empty() if old is None else replace(old, encoder=self.encoder)
         self._rng = np.random.default_rng(random_state)
         n = self.data.n_tokens
         uniform = np.log(max(2, len(self.scheme.labels)))

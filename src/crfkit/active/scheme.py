@@ -38,6 +38,15 @@ class Scheme:
         self.constraints = Constraints.from_scheme(self.labels, "bio") if spans else None
         self.number = {label: i for i, label in enumerate(self.labels)}
 
+    @classmethod
+    def of_model(cls, labels: Sequence[Any], constraints: Constraints | None) -> Scheme:
+        """The labels of a model, whatever they are: each token has one."""
+        scheme = cls((), spans=False)
+        scheme.names = scheme.labels = tuple(labels)
+        scheme.number = {label: i for i, label in enumerate(labels)}
+        scheme.constraints = constraints
+        return scheme
+
     def kind(self, label: int) -> str | None:
         """The name that a number of the model stands for; None for outside."""
         if not self.spans:

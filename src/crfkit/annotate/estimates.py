@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import stdtrit
 
 from crfkit.active.pool import Pool
 from crfkit.model.chain_model import ChainModel
@@ -200,8 +201,6 @@ def estimates(scored: Sequence[Scored], pool: Totals, spans: bool) -> tuple[Esti
 
 
 def _interval(rows: Vector, pool: Totals, measure: Callable[[Vector, Totals], Vector]) -> Estimate:
-    from scipy.stats import t as student  # slow to import
-
     def logit(sums: Vector) -> Vector:
         x = np.clip(measure(sums, pool), 1e-4, 1 - 1e-4)
         return np.asarray(np.log(x / (1 - x)))
@@ -211,6 +210,6 @@ def _interval(rows: Vector, pool: Totals, measure: Callable[[Vector, Totals], Ve
     centre = float(logit(total[:, None])[0])
     left_out = logit(total[:, None] - rows.T)
     error = float(np.sqrt((n - 1) / n * ((left_out - left_out.mean()) ** 2).sum()))
-    half = float(student.ppf((1 + _LEVEL) / 2, n - 1)) * error
+    half = float(stdtrit(n - 1, (1 + _LEVEL) / 2)) * error
     value, low, high = (1 / (1 + np.exp(-x)) for x in (centre, centre - half, centre + half))
     return Estimate(float(value), float(low), float(high))

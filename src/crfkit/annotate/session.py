@@ -354,7 +354,7 @@ class Session:
             if number is None:
                 payload = {**self._checked(answer), "stood": self._stood()}
                 number = self._append("answer", annotator, payload, key)
-                self.pool.note(payload["sequence"])
+                self.pool.note(payload["sequence"], whole=True)  # nobody else is asked it meanwhile
                 self._open.pop(annotator, None)
         return self._followed(annotator, number)
 
