@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from crfkit.active.scheme import Allowed, Scheme
 from crfkit.active.time_model import TimeModel
-from crfkit.base.numbers import inner_tokens, pieces
+from crfkit.base.numbers import pieces
 from crfkit.chain.chunks import ChunkLabels, Chunks, chunk_probabilities
-from crfkit.chain.entropy import span_entropies
+from crfkit.chain.entropy import span_entropies, token_entropies
 from crfkit.chain.inference import decode_flat, marginals
 from crfkit.chain.potentials import Potentials
 from crfkit.data.dataset import Dataset, Layout, WeightRules
@@ -56,7 +56,7 @@ class Strategy:
     cover: int = 5
     whole: bool = False
     random: bool = False
-    density: float = 0.25
+    density: float = 0.0
     spread: float = 0.5
 
 
@@ -121,10 +121,10 @@ class Expected(NamedTuple):
 
 @dataclass
 class _Scores:
-    """Entropies of the tokens given what is known, [N], and which version of the model each piece has them from."""
+    """Entropies of the tokens given what is known, [N], and of which version of the model those of each piece are."""
 
     nodes: Vector
-    steps: Vector  # H(y_t | y_{t-1}), of the first token H(y_t)
+    total: Vector  # entropies of the sequences of each piece, summed up
     version: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
 
 
@@ -155,9 +155,8 @@ class Pool:
     >>> pool = Pool([["Anna", "left"], ["Bob", "Ray", "left"]], ["PER"])
     >>> question = pool.ask()
     >>> pool.tell(question.sequence, [(0, 2, "PER")], [(0, 3)])
-    >>> pool.learn()
-    >>> pool.rescore()
-    1.0
+    >>> pool.learn(), pool.rescore()
+    (True, 1.0)
     >>> question.sequence, pool.ask().sequence
     (1, 0)
     """
@@ -188,7 +187,6 @@ class Pool:
         self._words, self._counts = _word_numbers(read, self.data)
         self._pieces = [(a, b) for a, b in pieces(self.offsets, _PIECE)]
         self._data = [self._slice(a, b) for a, b in self._pieces]
-        self._inner = inner_tokens(self.offsets)
         self.known: dict[int, Allowed] = {}
         self.closed: set[int] = set()  # sentences that are not asked again
         self.recent: list[int] = []
@@ -199,7 +197,8 @@ class Pool:
         self._rng = np.random.default_rng(random_state)
         n = self.data.n_tokens
         uniform = np.log(max(2, len(self.scheme.labels)))
-        self._scores = _Scores(np.full(n, uniform), np.full(n, uniform), np.full(len(self._pieces), -1))
+        tokens = np.array([self.offsets[b] - self.offsets[a] for a, b in self._pieces], np.float64)
+        self._scores = _Scores(np.full(n, uniform), uniform * tokens, np.full(len(self._pieces), -1))
         self._covered = np.zeros(len(self._counts), bool)
         self._weight = np.maximum(self._counts[self._words], 1.0) ** self.strategy.density
         self._rate = 0.0
@@ -374,7 +373,8 @@ class Pool:
                 continue
             a, b = self._pieces[k]
             p = self._given(self.model.score(self._data[k], self.n_jobs), np.arange(a, b))
-            self._keep(p, slice(int(self.offsets[a]), int(self.offsets[b])))
+            part = slice(int(self.offsets[a]), int(self.offsets[b]))
+            scores.nodes[part], scores.total[k] = token_entropies(p, self.n_jobs)
             scores.version[k] = self.version
             if seconds is not None and time.perf_counter() - began > seconds:
                 break
@@ -386,17 +386,10 @@ class Pool:
         tokens = np.array([self.offsets[b] - self.offsets[a] for a, b in self._pieces], np.float64)
         return float(tokens[self._scores.version == self.version].sum() / max(1.0, tokens.sum()))
 
-    def _keep(self, p: Potentials, where: slice | Ints) -> None:
-        found = span_entropies(p, self.n_jobs)
-        self._scores.nodes[where] = found.nodes
-        steps = found.nodes.copy()
-        steps[found._inner] = found.steps
-        self._scores.steps[where] = steps
-
     @property
     def entropy(self) -> float:
         """Entropy of all labels of the pool given what is known, in nats; as fresh as the scores are."""
-        return float(self._scores.steps.sum())
+        return float(self._scores.total.sum())
 
     def expect(self, ids: Ints | Sequence[int], given: bool = True, model: ChainModel | None = None) -> Expected:
         """How many labels of some sequences are wrong, by the model itself and given what is known unless told not."""
@@ -502,7 +495,8 @@ class Pool:
     def _uncertain(self, open_: NDArray[np.bool_]) -> Question | None:
         best, rate = self._ranking(open_)
         if len(best) and self.fresh < 1:  # what is asked is asked by the model of now
-            self._keep(self.potentials(best), rows_of(self.offsets, best)[0])
+            found, _ = token_entropies(self.potentials(best), self.n_jobs)
+            self._scores.nodes[rows_of(self.offsets, best)[0]] = found
             only = np.zeros(len(open_), bool)
             only[best] = True
             best, rate = self._ranking(only)
@@ -556,22 +550,15 @@ class Pool:
             alike = max(alike, len(mine & other) / max(1, len(mine | other)))
         return alike
 
-    def _units(self, i: int, path: Sequence[int] | None) -> list[tuple[int, int]]:
-        """The spans that a question about a sentence may have: those of the best labelling, else single tokens."""
-        if path is None or not self.scheme.spans:
-            return [(t, t + 1) for t in range(int(self.lengths[i]))]
-        return [(a, b) for a, b, _ in self.scheme.chunks(path)]
-
-    def _spans_of(self, i: int, units: list[tuple[int, int]]) -> tuple[float, float, list[tuple[int, int]]]:
-        """Gain, seconds and the units that are asked: in the order of gain per second, while the mean rises."""
-        first = int(self.offsets[i])
-        nodes, steps = self._scores.nodes, self._scores.steps
-        m = self.time_model
+    def _spans_of(self, i: int, units: list[tuple[int, int]], p: Potentials) -> tuple[float, list[tuple[int, int]]]:
+        """Gain, and the units that are asked: in the order of gain per second, while the mean rises."""
+        entropies, m = span_entropies(p, self.n_jobs), self.time_model
+        weight = self._weight[self.offsets[i] : self.offsets[i + 1]]
         rows = []
         for a, b in units:
-            entropy = float(nodes[first + a] + steps[first + a + 1 : first + b].sum())
-            gain = entropy * float(self._weight[first + a : first + b].max())
-            rows.append((gain, m.token * (b - a) + m.correction * (1 - np.exp(-entropy)), (a, b)))
+            entropy = entropies.span(a, b, 0)
+            seconds = m.token * (b - a) + m.correction * (1 - float(np.exp(-entropy)))
+            rows.append((entropy * float(weight[a:b].max()), seconds, (a, b)))
         rows.sort(key=lambda row: -row[0] / row[1])
         gain, seconds = 0.0, m.sentence
         chosen: list[tuple[int, int]] = []
@@ -581,21 +568,20 @@ class Pool:
             if g > 1e-9 or self.strategy.whole:
                 gain, seconds = gain + g, seconds + s
                 chosen.append(unit)
-        return gain, seconds, sorted(chosen)
+        return gain, sorted(chosen)
 
     def question(self, i: int, kind: str = "uncertain", *, whole: bool = False) -> Question:
         """The question about a sentence; ``whole`` asks for all of its spans that are not known."""
         p = self.potentials([i])
-        self._keep(p, np.arange(self.offsets[i], self.offsets[i + 1]))
         path = decode_flat(p, self.n_jobs).tolist()
-        units = self._units(i, path)
+        units = [(a, b) for a, b, _ in self.scheme.chunks(path)]
         if whole:
             known = self.known.get(i)
             single = np.zeros(int(self.lengths[i]), bool) if known is None else known.sum(axis=1) == 1
             chosen = [(a, b) for a, b in units if not single[a:b].all()]
-            gain, _, _ = self._spans_of(i, units)
+            gain = self._spans_of(i, units, p)[0]
         else:
-            gain, _, chosen = self._spans_of(i, units)
+            gain, chosen = self._spans_of(i, units, p)
         spans = self._choices(p, chosen)
         wrong = sum((1 - s.choices[0].p) * (s.end - s.start) for s in spans if s.choices)
         tokens = sum(s.end - s.start for s in spans)
