@@ -593,6 +593,26 @@ def test_browse_search_and_edit(visit: Open, news: Any) -> None:
         until(lambda: page.locator(".entry").count() == 1)
 
 
+def test_without_labels_and_at_the_end(visit: Open, tmp_path: Path) -> None:
+    with site(tmp_path, [document(["Leeds", "."])], []) as served:
+        page = visit(served)
+        assert heading(page) == "No labels yet"
+        page.get_by_role("link", name="Add labels").click()
+        ready(page, "labels")
+        page.get_by_label("Name of a new label").fill("LOC")
+        page.get_by_role("button", name="Add").click()
+        page.get_by_label("Name of LOC").wait_for()
+        page.evaluate("location.hash = 'ask'")
+        page.wait_for_selector(".place .w")
+        page.keyboard.press("1")
+        answered(page, lambda: page.keyboard.press("Enter"))
+        assert served.said(0) == {(0, 1, "LOC")}
+        assert heading(page) == "Nothing left to ask"
+        with page.expect_response("**/api/undo"):
+            page.keyboard.press("Backspace")
+        page.wait_for_selector(".place .w")
+
+
 def test_labels_change_in_the_middle(visit: Open, news: Any) -> None:
     with news() as served:
         page = visit(served)

@@ -73,6 +73,7 @@ async function route() {
   document.body.dataset.view = known;
   const main = document.getElementById("view");
   main.replaceChildren(next.node);
+  scrollTo(0, 0);
   await open(next);
   if (view === next && known !== "ask") next.node.querySelector("h1")?.focus({ preventScroll: true });
 }

@@ -108,6 +108,7 @@ export class Ask {
   }
 
   async open() {
+    if (!project.labels.length) return this.showUnnamed();
     const [question, panel] = await Promise.all([get("/api/question", { sequence: this.sequence }), get("/api/panel")]);
     this.panel.update(panel);
     this.show(question);
@@ -165,24 +166,29 @@ export class Ask {
     return kind === "cover" && spans.every((span) => span.guess.p < 0.3) ? [] : guesses;
   }
 
-  showDone() {
-    this.place.replaceChildren(
-      el("p", { class: "finish" }, "Every sentence is labelled or skipped."),
-      el(
-        "p",
-        {},
-        el("a", { href: "#review" }, "Look for mistakes in Review"),
-        ", or ",
-        el("a", { href: "#export" }, "export"),
-        ".",
-      ),
-    );
+  showUnnamed() {
+    const add = el("p", {}, el("a", { href: "#labels" }, "Add labels"), ", and the questions begin.");
+    this.question = { kind: "done" };
+    this.empty("No labels yet", add);
+  }
+
+  /** Shows words in place of a question. */
+  empty(title, ...children) {
+    this.place.replaceChildren(...children);
+    this.node.classList.add("finished");
     this.desk.hidden = true;
-    setText(this.kicker, "");
-    setText(this.heading, "Nothing left to ask");
-    setText(this.before, "");
-    setText(this.after, "");
-    announce("Nothing left to ask");
+    for (const node of [this.kicker, this.before, this.after]) setText(node, "");
+    setText(this.heading, title);
+    announce(title);
+  }
+
+  showDone() {
+    const review = el("a", { href: "#review" }, "Look for mistakes in Review");
+    this.empty(
+      "Nothing left to ask",
+      el("p", { class: "finish" }, "Every sentence is labelled or skipped."),
+      el("p", {}, review, ", or ", el("a", { href: "#export" }, "export"), "."),
+    );
   }
 
   /** Says the question, and puts the focus where Tab leads to its buttons. */

@@ -56,8 +56,8 @@ function progressCard({ labelled, remaining, questions, seconds_per_question: se
     "Progress",
     figure(count(questions), questions === 1 ? "question" : "questions", seconds ? `${seconds.toFixed(1)} s each` : ""),
     bar(all ? labelled.tokens / all : 0, "thick"),
-    row("Words labelled", count(labelled.tokens), `${count(remaining.tokens)} left`),
-    row("Sentences labelled", count(labelled.sentences), `${count(remaining.sentences)} left`),
+    row("Words", count(labelled.tokens), `${count(remaining.tokens)} left`),
+    row("Sentences", count(labelled.sentences), `${count(remaining.sentences)} left`),
   );
 }
 
@@ -74,7 +74,8 @@ function gainCard({ expected_gain: gain }) {
   if (!gain || (gain.f1 == null && gain.entropy == null)) return null;
   return card(
     `Next ${many(gain.answers, "answer")}`,
-    gain.f1 != null && row("Expected F1", `${signed(100 * gain.f1)} points`),
+    gain.f1 != null &&
+      row("Expected F1", Math.abs(gain.f1) < 5e-4 ? "about the same" : `${signed(100 * gain.f1)} points`),
     gain.entropy != null && row("Expected entropy", `${signed(gain.entropy, 0)} nats`),
   );
 }
