@@ -1,6 +1,6 @@
 """Active learning: ask for the labels that the model knows least about."""
 
-from crfkit.active.pool import Pool, Question, Strategy
+from crfkit.active.pool import Pool, Strategy
 from crfkit.active.simulation import LearningCurve, simulate
 from crfkit.active.strategies import STRATEGIES, Query, query, uncertainty
 from crfkit.active.time_model import TimeModel
@@ -10,7 +10,6 @@ __all__ = [
     "LearningCurve",
     "Pool",
     "Query",
-    "Question",
     "Strategy",
     "TimeModel",
     "query",

@@ -51,6 +51,11 @@ class Strategy:
         Exponent of the number of times that a token's word is in the pool: the entropy of frequent words counts more.
     spread : float
         From 0 to 1: how much a sentence loses by being like one of those asked last.
+
+    Examples
+    --------
+    >>> Pool([["a", "b"], ["c"]], ["X"], strategy=Strategy(random=True)).ask().kind
+    'random'
     """
 
     cover: int = 5

@@ -36,7 +36,7 @@ class Learner:
         Take all the time that a step needs, and train nothing beside it.
     """
 
-    learn_seconds: float | None = 0.12
+    learn_seconds: float | None = 0.06
     rescore_seconds: float | None = 0.25
 
     def __init__(

@@ -15,7 +15,7 @@ from crfkit.active.scheme import Allowed, Scheme
 from crfkit.annotate.documents import AnnotateError, Document
 from crfkit.annotate.store import Event, ProjectError, Store
 
-__all__ = ["Project", "ProjectError"]
+__all__: list[str] = []
 
 TASKS = ("spans", "tokens")
 #: Kinds of events that can be undone.
@@ -60,6 +60,7 @@ class Project:
         self._undone: dict[str, list[int]] = defaultdict(list)
         self._places: dict[tuple[str, ...], list[tuple[int, int]]] | None = None
         self._seen: list[str] = []
+        self._scheme: Scheme | None = None
         first = next(iter(store), None)
         if first is None or first.kind != "project" or first.payload.get("task") not in TASKS:
             store.close()
@@ -196,7 +197,9 @@ class Project:
 
     def scheme(self) -> Scheme:
         """The labels as the model has them."""
-        return Scheme(self.names, self.task == "spans")
+        if self._scheme is None or self._scheme.names != tuple(self.names):
+            self._scheme = Scheme(self.names, self.task == "spans")
+        return self._scheme
 
     def resolve(self, name: str | None, number: int) -> str | None:
         """What a label that an event used is called now; None for outside, and for a label that is gone."""
@@ -340,16 +343,16 @@ class Project:
         imported = {i for i, d in enumerate(self.documents) if d.labels is not None and any(d.labels)}
         return sorted(imported | {i for i, numbers in self._said.items() if any(self._live[n] for n in numbers)})
 
-    def counts(self, known: dict[int, Allowed]) -> Counter[str]:
-        """How often each label is known."""
-        scheme, out = self.scheme(), Counter[str]()
-        for allowed in known.values():
-            single = np.flatnonzero(allowed.sum(axis=1) == 1)
-            numbers = allowed[single].argmax(axis=1)
-            if scheme.spans:
-                numbers = numbers[numbers % 2 == 1]
-            out.update(name for name in map(scheme.kind, numbers.tolist()) if name is not None)
-        return out
+    def counts(self, known: Allowed | None) -> tuple[int, Counter[str]]:
+        """How many tokens of a sequence are known, and how often each label is."""
+        if known is None:
+            return 0, Counter()
+        scheme = self.scheme()
+        single = np.flatnonzero(known.sum(axis=1) == 1)
+        numbers = known[single].argmax(axis=1)
+        if scheme.spans:
+            numbers = numbers[numbers % 2 == 1]
+        return len(single), Counter(name for name in map(scheme.kind, numbers.tolist()) if name is not None)
 
 
 def _names_in(documents: Sequence[Document], task: str) -> list[str]:

@@ -6,6 +6,7 @@ import itertools
 import os
 import threading
 import zlib
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -88,6 +89,8 @@ class Session:
             n_jobs=n_jobs,
         )
         self.views = Views(self)
+        self._tally: dict[int, tuple[int, Counter[str]]] = {}  # of each sequence: tokens known, and labels
+        self._tokens, self._counts = 0, Counter[str]()
         self._entropy: list[list[float]] = []  # after so many answers
         self._accuracy: list[list[float]] = []
         self._stated_at = -10  # answers when it was stated
@@ -119,6 +122,12 @@ class Session:
         for i in sequences:
             known = self.project.known(i)
             self.pool.know(i, known)
+            tokens, counts = self.project.counts(known)
+            before, gone = self._tally.get(i, (0, Counter()))
+            self._tokens += tokens - before
+            self._counts.update(counts)
+            self._counts.subtract(gone)
+            self._tally[i] = tokens, counts
             done = known is not None and bool((known.sum(axis=1) == 1).all())
             asked = any(e.payload["sequence"] == i for e in self.project.events_of(i))
             if done or asked:
@@ -572,7 +581,7 @@ class Session:
         """What the page shows around the questions."""
         self._check_annotator(annotator)
         with self.lock:
-            counts = self.project.counts(self.pool.known)
+            counts = self._counts
             m = self.pool.time_model
             time = {"sentence": m.sentence, "token": m.token, "correction": m.correction, "fitted": self._fitted}
             settings = {name: self._setting(name) for name in self.defaults}
@@ -595,11 +604,10 @@ class Session:
     def panel(self, annotator: str) -> Json:
         """Where things stand."""
         with self.lock:
-            known = self.pool.known
-            tokens = sum(int((allowed.sum(axis=1) == 1).sum()) for allowed in known.values())
+            known, tokens = self.pool.known, self._tokens
             answers = [e for e in self.project.said() if e.kind == "answer" and not e.payload.get("skip")]
             seconds = [e.payload["seconds"] for e in answers if e.payload.get("seconds")]
-            counts = self.project.counts(known)
+            counts = self._counts
             total = int(self.pool.offsets[-1])
             return {
                 "labelled": {"sentences": len(known), "tokens": tokens},
