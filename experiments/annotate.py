@@ -36,6 +36,8 @@ STRATEGIES = {
     "random": Strategy(whole=True, random=True),
 }
 SETTINGS = {
+    "entropy": Strategy(power=1.0),
+    "root": Strategy(power=0.5),
     "density 0": Strategy(density=0.0),
     "density 0.25": Strategy(density=0.25),
     "density 0.5": Strategy(density=0.5),
@@ -154,6 +156,7 @@ def to_target(
     """Plays until the target is reached; the state then, with seconds, tokens and keys interpolated."""
     X, y, X_test, y_test = data
     campaign = Campaign(X, y, strategy, seed, args.random_share, args.http)
+    campaign.session.learner.learn_steps = args.steps
     last: tuple[Step, float] | None = None
     found = None
     for step in campaign.steps(args.most):
@@ -257,6 +260,7 @@ def main() -> None:
     parser.add_argument("--pool", type=int, default=2000, help="sentences of the pool")
     parser.add_argument("--most", type=int, default=1000, help="answers at most")
     parser.add_argument("--every", type=int, default=10, help="answers between two tests")
+    parser.add_argument("--steps", type=int, default=30, help="iterations of learning after an answer")
     parser.add_argument("--random-share", type=float, default=0.1)
     parser.add_argument("--only", help="strategies, with commas between")
     parser.add_argument("--http", action="store_true")

@@ -47,6 +47,8 @@ class Strategy:
         Ask for whole sentences instead of their uncertain spans.
     random : bool
         Ask for sentences drawn at random.
+    power : float
+        Exponent of a token's entropy: below 1, labels that are one of two count more beside those that may be any.
     density : float
         Exponent of the number of times that a token's word is in the pool: the entropy of frequent words counts more.
     spread : float
@@ -61,6 +63,7 @@ class Strategy:
     cover: int = 5
     whole: bool = False
     random: bool = False
+    power: float = 1.0
     density: float = 0.0
     spread: float = 0.5
 
@@ -207,6 +210,10 @@ class Pool:
         self._covered = np.zeros(len(self._counts), bool)
         self._weight = np.maximum(self._counts[self._words], 1.0) ** self.strategy.density
         self._rate = 0.0
+        # sentences of each piece that may pay most
+        self._top: list[Ints] = [np.arange(a, min(b, a + _CANDIDATES)) for a, b in self._pieces] or [
+            np.zeros(0, np.int64)
+        ]
 
     # what is known
 
@@ -380,6 +387,7 @@ class Pool:
             p = self._given(self.model.score(self._data[k], self.n_jobs), np.arange(a, b))
             part = slice(int(self.offsets[a]), int(self.offsets[b]))
             scores.nodes[part], scores.total[k] = token_entropies(p, self.n_jobs)
+            self._top[k] = self._tops(k)
             scores.version[k] = self.version
             if seconds is not None and time.perf_counter() - began > seconds:
                 break
@@ -406,11 +414,7 @@ class Pool:
         nodes = marginals(p, self.n_jobs).nodes
         none = np.zeros(len(chosen))
 
-        def sums(values: Any) -> Vector:
-            total = np.concatenate([[0.0], np.cumsum(values, dtype=np.float64)])
-            return np.asarray(total[offsets[1:]] - total[offsets[:-1]])
-
-        wrong = sums(1 - nodes[np.arange(len(path)), path])
+        wrong = _sums(1 - nodes[np.arange(len(path)), path], offsets)
         tokens = np.diff(offsets).astype(np.float64)
         if not self.scheme.spans or not self.scheme.names:
             return Expected(path, tokens, wrong, none, none, none)
@@ -419,7 +423,7 @@ class Pool:
         right = chunk_probabilities(p, labels, found, self.n_jobs)
         spans = np.bincount(found.sequence, minlength=len(chosen)).astype(np.float64)
         hit = np.bincount(found.sequence, right, minlength=len(chosen))
-        true = sums(nodes[:, 1::2].sum(axis=1))
+        true = _sums(nodes[:, 1::2].sum(axis=1), offsets)
         return Expected(path, tokens, wrong, spans, np.maximum(spans - hit, 0), np.maximum(true - hit, 0))
 
     def predictions(self) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
@@ -489,62 +493,66 @@ class Pool:
             return self._uncertain(open_)
         value = np.log1p(self._counts[self._words]) * ~self._covered[self._words]
         seconds = self.time_model.seconds(0, 0) + self.lengths * (self.time_model.token + self.time_model.correction)
-        worth = np.where(fresh, self._sums(value) / seconds, -1.0)
+        worth = np.where(fresh, _sums(value, self.offsets) / seconds, -1.0)
         return self.question(int(np.argmax(worth)), "cover", whole=True)
 
-    def _sums(self, values: Vector) -> Vector:
-        """Sums of token values over the sequences, [S]."""
-        total = np.concatenate([[0.0], np.cumsum(values)])
-        return np.asarray(total[self.offsets[1:]] - total[self.offsets[:-1]])
-
     def _uncertain(self, open_: NDArray[np.bool_]) -> Question | None:
-        best, rate = self._ranking(open_)
+        best = np.concatenate(self._top)
+        best = best[open_[best]]
+        if not len(best):
+            best = np.flatnonzero(open_)
+        best, ratio = self._best(best)
         if len(best) and self.fresh < 1:  # what is asked is asked by the model of now
             found, _ = token_entropies(self.potentials(best), self.n_jobs)
             self._scores.nodes[rows_of(self.offsets, best)[0]] = found
-            only = np.zeros(len(open_), bool)
-            only[best] = True
-            best, rate = self._ranking(only)
+            best, ratio = self._best(best)
         if not len(best):
             return None
-        worth = [r * (1 - self.strategy.spread * self._likeness(i)) for i, r in zip(best.tolist(), rate, strict=True)]
+        worth = [r * (1 - self.strategy.spread * self._likeness(i)) for i, r in zip(best.tolist(), ratio, strict=True)]
         return self.question(int(best[int(np.argmax(worth))]), "uncertain", whole=self.strategy.whole)
 
-    def _ranking(self, open_: NDArray[np.bool_]) -> tuple[Ints, Vector]:
-        r"""The sentences that pay most, and how much per second, best first.
+    def _best(self, ids: Ints) -> tuple[Ints, Vector]:
+        r"""Those of some sentences that pay most, and how much per second, best first.
 
         With gains g and seconds c of the tokens, the best ratio :math:`\lambda` of a sentence and a subset of its
         tokens is where :math:`\max_i \sum_t \max(0, g_t - \lambda c_t) - \lambda s = 0` (Dinkelbach). Those of the
         other sentences are taken with the same :math:`\lambda`.
         """
-        nodes, m = self._scores.nodes, self.time_model
-        gain = nodes * self._weight
-        cost = m.token + m.correction * (1 - np.exp(-nodes))
-        if self.strategy.whole:
-            seconds = m.sentence + self._sums(cost)
-            ratio = self._sums(gain) / seconds
-        else:
-            rate = self._rate
-            for _ in range(20):
-                surplus = gain - rate * cost
-                value = np.where(open_, self._sums(np.maximum(surplus, 0)) - rate * m.sentence, -np.inf)
-                i = int(np.argmax(value))
-                part = slice(int(self.offsets[i]), int(self.offsets[i + 1]))
-                used = surplus[part] > 0
-                new = float(gain[part][used].sum() / (m.sentence + cost[part][used].sum()))
-                done, rate = abs(new - rate) <= 1e-4 * max(new, 1e-12), new
-                if done:
-                    break
-            self._rate = rate
-            used = gain > rate * cost
-            seconds = m.sentence + self._sums(np.where(used, cost, 0.0))
-            ratio = self._sums(np.where(used, gain, 0.0)) / seconds
-        ratio = np.where(open_, ratio, -1.0)
-        top = min(_CANDIDATES, int(open_.sum()))
-        best = np.argpartition(-ratio, top - 1)[:top]
-        best = best[np.argsort(-ratio[best], kind="stable")]
+        rows, offsets = rows_of(self.offsets, ids)
+        gain, cost = self._gains(rows)
+        for _ in range(20):
+            ratio = self._ratios(gain, cost, offsets, self._rate)
+            new = float(ratio.max(initial=0.0))
+            done, self._rate = abs(new - self._rate) <= 1e-4 * max(new, 1e-12), new
+            if done or self.strategy.whole:
+                break
+        top = min(_CANDIDATES, len(ids))
+        best = np.argsort(-ratio, kind="stable")[:top]
         best = best[ratio[best] > 1e-12]
-        return best, ratio[best]
+        return ids[best], ratio[best]
+
+    def _gains(self, where: slice | Ints) -> tuple[Vector, Vector]:
+        """What the labels of some tokens would tell, and the seconds that they would take."""
+        nodes, m = self._scores.nodes[where], self.time_model
+        return nodes**self.strategy.power * self._weight[where], m.token + m.correction * (1 - np.exp(-nodes))
+
+    def _ratios(self, gain: Vector, cost: Vector, offsets: Ints, rate: float) -> Vector:
+        """Gain per second of sentences, of the tokens that pay more than a rate, or of whole sentences."""
+        if not self.strategy.whole:
+            used = gain > rate * cost
+            gain, cost = np.where(used, gain, 0.0), np.where(used, cost, 0.0)
+        return _sums(gain, offsets) / (self.time_model.sentence + _sums(cost, offsets))
+
+    def _tops(self, k: int) -> Ints:
+        """The sentences of a piece that may pay most, by the rate of the question before."""
+        a, b = self._pieces[k]
+        first, last = int(self.offsets[a]), int(self.offsets[b])
+        gain, cost = self._gains(slice(first, last))
+        ratio = self._ratios(gain, cost, self.offsets[a : b + 1] - first, self._rate)
+        ratio[[i - a for i in self.closed if a <= i < b]] = -1.0
+        top = min(b - a, max(8, 8 * _CANDIDATES // len(self._pieces)))
+        best = np.argpartition(-ratio, top - 1)[:top]
+        return np.asarray(a + best[ratio[best] > 1e-12])
 
     def _likeness(self, i: int) -> float:
         """How much of a sentence's words is in one of those asked last, from 0 to 1."""
@@ -563,7 +571,7 @@ class Pool:
         for a, b in units:
             entropy = entropies.span(a, b, 0)
             seconds = m.token * (b - a) + m.correction * (1 - float(np.exp(-entropy)))
-            rows.append((entropy * float(weight[a:b].max()), seconds, (a, b)))
+            rows.append((entropy**self.strategy.power * float(weight[a:b].max()), seconds, (a, b)))
         rows.sort(key=lambda row: -row[0] / row[1])
         gain, seconds = 0.0, m.sentence
         chosen: list[tuple[int, int]] = []
@@ -618,6 +626,12 @@ class Pool:
             some = [Choice(name, float(x)) for name, x in zip(names, inside[j * k : (j + 1) * k], strict=True)]
             out.append(AskedSpan(a, b, _sorted([Choice(None, nothing), *some])))
         return out
+
+
+def _sums(values: Any, offsets: Ints) -> Vector:
+    """Sums of token values over sequences, [S]."""
+    total = np.concatenate([[0.0], np.cumsum(values, dtype=np.float64)])
+    return np.asarray(total[offsets[1:]] - total[offsets[:-1]])
 
 
 def _sorted(choices: list[Choice]) -> list[Choice]:

@@ -37,7 +37,8 @@ class Learner:
     """
 
     learn_seconds: float | None = 0.06
-    rescore_seconds: float | None = 0.25
+    learn_steps = 30
+    rescore_seconds: float | None = 0.2
 
     def __init__(
         self,
@@ -126,7 +127,7 @@ class Learner:
             before = self.done
             number = self.apply()
             if number > before:
-                self._settled = self.pool.learn(self.learn_seconds)
+                self._settled = self.pool.learn(self.learn_seconds, self.learn_steps)
             self.pool.rescore(self.rescore_seconds)
             self.after()
             self.seconds = time.perf_counter() - began

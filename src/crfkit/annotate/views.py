@@ -106,7 +106,7 @@ class Views:
                 p[a:b][single] = 1.0
             if label:
                 self.project.label(label)
-                found &= self.pool._sums((names[path] == label).astype(np.float64)) > 0
+                found &= np.diff(np.concatenate([[0], np.cumsum(names[path] == label)])[self.pool.offsets]) > 0
             if confidence:
                 if confidence not in CONFIDENCE:
                     raise AnnotateError(f"'confidence' must be one of {', '.join(CONFIDENCE)}, got {confidence!r}")
