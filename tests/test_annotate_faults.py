@@ -78,9 +78,11 @@ def test_a_full_disk_is_said_and_nothing_is_overwritten(tmp_path: Path) -> None:
     root, _, token = address.partition("/?token=")
     connection = http.client.HTTPConnection(root.removeprefix("http://"), timeout=60)
     headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
-    acknowledged, refused = [], ""
+    acknowledged: list[str] = []
+    refused = ""
     for _ in range(200):
-        said = {"labels": [{"start": 0, "end": 1, "label": "QTY"}], "key": str(uuid.uuid4())}
+        key = str(uuid.uuid4())
+        said = {"labels": [{"start": 0, "end": 1, "label": "QTY"}], "key": key}
         connection.request("POST", "/api/sequence/0", json.dumps(said), headers)
         reply = connection.getresponse()
         body = json.loads(reply.read())
@@ -88,9 +90,9 @@ def test_a_full_disk_is_said_and_nothing_is_overwritten(tmp_path: Path) -> None:
             assert 500 <= reply.status < 600
             assert "\n" not in body["error"]
             assert "raw.crfkit-project" in body["error"] or "project" in body["error"]
-            refused = said["key"]
+            refused = key
             break
-        acknowledged.append(said["key"])
+        acknowledged.append(key)
     connection.close()
     assert acknowledged
     assert refused
