@@ -1,7 +1,7 @@
 """Makes the pictures of docs/annotate.md and the recording of the front page, with the page itself in Chromium.
 
-``python tools/annotate_pictures.py`` writes docs/images/annotate-*.png and annotate.gif. A person who knows the labels of
-the embedded sample answers by the JSON interface until the model is worth a picture, and then by the page's keys.
+``python tools/annotate_pictures.py`` writes docs/images/annotate-*.png and annotate.gif. A person who knows the labels
+of the embedded sample answers by the JSON interface until the model is worth a picture, and then by the page's keys.
 """
 
 from __future__ import annotations
@@ -177,7 +177,9 @@ def record(page: Page, gold: list[list[Span]]) -> None:
     find(page, spans=True)
     film = Film(page)
     film.frame(1200)
-    keys = {label["name"]: label["key"] for label in page.evaluate("fetch('/api/state').then((r) => r.json())")["labels"]}
+    keys = {
+        label["name"]: label["key"] for label in page.evaluate("fetch('/api/state').then((r) => r.json())")["labels"]
+    }
     for _ in range(7):
         question = page.evaluate("fetch('/api/question').then((r) => r.json())")
         if page.locator("h1").inner_text().startswith("Label"):

@@ -9,6 +9,7 @@ const size = (range) => range.end - range.start;
 function item(span, mine) {
   return {
     span,
+    asked: { start: span.start, end: span.end },
     start: mine?.start ?? span.start,
     end: mine?.end ?? span.end,
     label: mine ? mine.label : span.guess.label,
@@ -119,11 +120,10 @@ export class Answer {
 
   /** A span that was made shorter leaves words that were asked and not answered: they are asked next. */
   askForTheRest(now) {
-    if (!now.span) return;
     const { items, extras, cur } = this.state;
     const ends = [
-      { start: now.span.start, end: Math.min(now.start, now.span.end) },
-      { start: Math.max(now.end, now.span.start), end: now.span.end },
+      { start: now.asked.start, end: Math.min(now.start, now.asked.end) },
+      { start: Math.max(now.end, now.asked.start), end: now.asked.end },
     ];
     const free = ends.filter(
       (end) => size(end) > 0 && ![...items, ...extras].some((s) => !s.absorbed && overlap(s, end)),

@@ -174,6 +174,8 @@ export class Ask {
 
   /** Shows words in place of a question. */
   empty(title, ...children) {
+    this.whole = false;
+    this.answer = null;
     this.place.replaceChildren(...children);
     this.node.classList.add("finished");
     this.desk.hidden = true;
