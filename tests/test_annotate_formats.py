@@ -366,3 +366,40 @@ def test_other_encodings_come_back(tmp_path: Path) -> None:
     made = files(write_documents(docs, [["B-PER", "O", "O"], None]))
     assert made["a.txt"] == data
     assert "Zoë".encode("latin-1") in made["a.ann"]
+
+
+GOOD = {
+    "a.txt": b"Anna met Ben. They left.\n",
+    "a.conll": b"Anna NN B-PER\nleft VB O\n\nBen NN ?\n",
+    "a.conllu": b"# x\n1\tAnna\t_\tPROPN\t_\t_\t_\t_\t_\tNER=B-PER\n1-2\tx" + b"\t_" * 8 + b"\n",
+    "a.csv": b'sentence,word,tag\n1,"An""na",B-PER\n,left,O\n',
+    "b.csv": b'text,spans\n"Anna, left","[[0, 4, ""PER""]]"\n',
+    "a.jsonl": b'{"text": "Anna left", "label": [[0, 4, "PER"]]}\n',
+    "b.jsonl": b'{"text": "Anna left", "spans": [{"start": 0, "end": 4, "label": "PER"}], '
+    b'"tokens": [{"start": 0, "end": 4}]}',
+    "a.json": b'[{"data": {"text": "Anna"}, "annotations": [{"result": [{"type": "labels", '
+    b'"value": {"start": 0, "end": 4, "labels": ["PER"]}}]}]}]',
+}
+
+
+@pytest.mark.parametrize("name", GOOD)
+@given(data=st.data())
+def test_damaged_files_raise_errors_that_name_them(tmp_path_factory: Any, name: str, data: Any) -> None:
+    text = GOOD[name]
+    for _ in range(data.draw(st.integers(1, 3))):
+        a = data.draw(st.integers(0, len(text)))
+        b = data.draw(st.integers(a, min(len(text), a + 8)))
+        more = data.draw(st.sampled_from([b"", b'"', b"\t", b"\n", b"[", b"}", b"9", b"-1", b"null", b"\xff", b"\\u"]))
+        text = text[:a] + more + text[b:]
+    folder = tmp_path_factory.mktemp("damaged")
+    error = ""
+    try:
+        docs = read(folder, name, text)
+    except DataError as e:
+        error = str(e)
+    if error:
+        assert name in error
+        assert "\n" not in error
+        return
+    assert files(write_documents(docs, [None] * len(docs)))[name] == text
+    write_documents(docs, [["B-PER"] * len(d.tokens) for d in docs])
