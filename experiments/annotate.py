@@ -38,6 +38,8 @@ STRATEGIES = {
 SETTINGS = {
     "entropy": Strategy(power=1.0),
     "root": Strategy(power=0.5),
+    "root, density 0.25": Strategy(power=0.5, density=0.25),
+    "root, density 0.1": Strategy(power=0.5, density=0.1),
     "density 0": Strategy(density=0.0),
     "density 0.25": Strategy(density=0.25),
     "density 0.5": Strategy(density=0.5),
@@ -262,7 +264,7 @@ def main() -> None:
     parser.add_argument("--every", type=int, default=10, help="answers between two tests")
     parser.add_argument("--steps", type=int, default=30, help="iterations of learning after an answer")
     parser.add_argument("--random-share", type=float, default=0.1)
-    parser.add_argument("--only", help="strategies, with commas between")
+    parser.add_argument("--only", help="strategies, with semicolons between")
     parser.add_argument("--http", action="store_true")
     parser.add_argument("--verbose", action="store_true")
     args = parser.parse_args()
@@ -273,7 +275,7 @@ def main() -> None:
     else:
         chosen = STRATEGIES if args.what == "campaign" else SETTINGS
         if args.only:
-            chosen = {key: chosen[key] for key in args.only.split(",")}
+            chosen = {key: chosen[key] for key in args.only.split(";")}
         compare(args.corpus, chosen, args.what == "campaign", args)
 
 

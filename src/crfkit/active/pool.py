@@ -63,7 +63,7 @@ class Strategy:
     cover: int = 5
     whole: bool = False
     random: bool = False
-    power: float = 1.0
+    power: float = 0.5
     density: float = 0.0
     spread: float = 0.5
 

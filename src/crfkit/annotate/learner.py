@@ -38,7 +38,7 @@ class Learner:
 
     learn_seconds: float | None = 0.06
     learn_steps = 30
-    rescore_seconds: float | None = 0.2
+    rescore_seconds: float | None = 0.15
 
     def __init__(
         self,
