@@ -17,7 +17,7 @@ export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export CRFKIT_DATA ?= $(abspath $(CURDIR)/../shared/data)
 
-.PHONY: demo test test-long test-gpu test-matrix fuzz sanitize-threads lint bench install install-dev docs site figures dist clean
+.PHONY: demo test test-long test-gpu test-matrix fuzz sanitize-threads lint bench install install-dev browser docs site figures dist clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -41,12 +41,16 @@ lint: install-dev
 	$(BIN)/mypy
 	$(BIN)/python tools/floor_plan.py
 
+# For the tests of the annotation page
+browser: install-dev
+	$(BIN)/python tools/find_chromium.py
+
 # The tests run outside of the source tree, against the installed package, two at a time.
-test: lint site
+test: lint site browser
 	mkdir -p build/tests
 	cd build/tests && $(BIN)/python -m pytest $(CURDIR)/tests --rootdir=$(CURDIR) -c $(CURDIR)/pyproject.toml -p no:cacheprovider -n 2 --dist worksteal
 
-test-long: install-dev
+test-long: install-dev browser
 	mkdir -p build/tests
 	cd build/tests && $(BIN)/python -m pytest $(CURDIR)/tests --rootdir=$(CURDIR) -c $(CURDIR)/pyproject.toml -p no:cacheprovider -m long
 

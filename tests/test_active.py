@@ -304,3 +304,23 @@ def test_unknown_labels_are_not_scored(trained: tuple[str, str], tmp_path: Path)
     assert "token accuracy: 50.00% of 2" in run("eval", pairs, "--unknown", "?")
     model = str(tmp_path / "n.crfkit")
     assert "sequence 1 of 'y_dev'" in fails("train", data, "-m", model, "--dev", data, "--unknown", "?")
+
+
+def test_questions_by_the_second(tmp_path: Path, corpus: tuple[Any, Any], crf: CRF) -> None:
+    pool, model, batch = (str(tmp_path / name) for name in ("pool.txt", "m.crfkit", "batch.txt"))
+    Path(pool).write_text("".join("\n".join(row) + "\n\n" for row in corpus[0][30:90]))
+    crf.save(model)
+    arguments = ["active", "next", pool, "-m", model, "-o", batch, "-n", "5", "--strategy", "entropy_per_second"]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, result.output
+    X, y = read_columns(batch)
+    assert len(X) == 5
+    asked = [label == "???" for row in y for label in row]
+    assert 5 <= sum(asked) < len(asked)
+    again = active.Pool(corpus[0][30:90], crf=crf)
+    again.rescore()
+    question = again.ask()
+    assert question is not None
+    assert [row[0] for row in X[0]] == list(corpus[0][30 + question.sequence])
+    refused = CliRunner().invoke(app, [*arguments[:-1], "entropy_per_second", "--length", "2", "--force"])
+    assert refused.exit_code != 0

@@ -38,7 +38,7 @@ completion for your shell.
 
 Each command's own help (`crfkit COMMAND --help`):
 """
-COMMANDS = ["train", "tag", "eval", "inspect", "convert", "active next", "active add", "demo"]
+COMMANDS = ["train", "tag", "eval", "inspect", "convert", "active next", "active add", "annotate", "demo"]
 
 
 def page() -> str:

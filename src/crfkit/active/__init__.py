@@ -1,6 +1,18 @@
 """Active learning: ask for the labels that the model knows least about."""
 
+from crfkit.active.pool import Pool, Strategy
 from crfkit.active.simulation import LearningCurve, simulate
 from crfkit.active.strategies import STRATEGIES, Query, query, uncertainty
+from crfkit.active.time_model import TimeModel
 
-__all__ = ["STRATEGIES", "LearningCurve", "Query", "query", "simulate", "uncertainty"]
+__all__ = [
+    "STRATEGIES",
+    "LearningCurve",
+    "Pool",
+    "Query",
+    "Strategy",
+    "TimeModel",
+    "query",
+    "simulate",
+    "uncertainty",
+]

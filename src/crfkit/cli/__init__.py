@@ -12,6 +12,7 @@ import typer.core
 
 import crfkit
 from crfkit.cli.active import app as active_app
+from crfkit.cli.annotate import annotate
 from crfkit.cli.convert import convert
 from crfkit.cli.demo import demo
 from crfkit.cli.evaluate import evaluate
@@ -55,6 +56,7 @@ app.command(short_help="Label data.")(tag)
 app.command("eval", short_help="Score predictions.")(evaluate)
 app.command(short_help="Show a model, or explain its decisions.")(inspect)
 app.command(short_help="Convert models between tools.")(convert)
+app.command(short_help="Label text on a page that learns from the answers.")(annotate)
 app.command(short_help="Train on an embedded sample and show what was learned.")(demo)
 app.add_typer(active_app)
 

@@ -26,6 +26,7 @@ from crfkit.cli.options import (
     complete,
 )
 from crfkit.data import Columns, DataError, read_columns
+from crfkit.estimators import CRF
 
 app = typer.Typer(
     name="active",
@@ -39,6 +40,10 @@ app = typer.Typer(
 UNKNOWN = "?"
 #: In the label column of a batch: the label that is asked for.
 ASKED = "???"
+
+#: The strategy that asks for the uncertain spans of sentences, by entropy per second of the person's time.
+PER_SECOND = "entropy_per_second"
+STRATEGIES = (*active.STRATEGIES, PER_SECOND)
 
 Row = tuple[str, ...]
 
@@ -92,9 +97,7 @@ def next_batch(
     n: Annotated[int, typer.Option("--number", "-n", help="Number of queries.")] = 10,
     strategy: Annotated[
         str,
-        typer.Option(
-            help=f"Query strategy: {', '.join(active.STRATEGIES)}.", autocompletion=complete(active.STRATEGIES)
-        ),
+        typer.Option(help=f"Query strategy: {', '.join(STRATEGIES)}.", autocompletion=complete(STRATEGIES)),
     ] = "sequence_entropy",
     length: Annotated[
         str | None, typer.Option(help="Query only the most uncertain span, of this length or range MIN-MAX.")
@@ -112,13 +115,17 @@ def next_batch(
     wanted, ? where it is not, or the label where it is known. Replace ??? with labels, then run 'crfkit active add'.
     """
     check_options(context, lambda: resolve_threads(n_jobs))
-    if strategy not in active.STRATEGIES:
-        raise OptionError(f"--strategy must be one of {', '.join(active.STRATEGIES)}, got {strategy!r}")
+    if strategy not in STRATEGIES:
+        raise OptionError(f"--strategy must be one of {', '.join(STRATEGIES)}, got {strategy!r}")
     if n < 1:
         raise OptionError(f"--number must be >= 1, got {n}")
     if not 0 <= diversity <= 1:
         raise OptionError(f"--diversity must be from 0 to 1, got {diversity:g}")
     lengths = _length(length)
+    if strategy == PER_SECOND and (lengths or per_token or diversity):
+        raise OptionError(
+            f"--strategy {PER_SECOND} chooses spans itself: it goes without --length, --per-token, --diversity"
+        )
     if output.is_file() and output.stat().st_size and not force:
         raise OptionError(f"--output {output} already exists: add its answers first, or give --force to replace it")
     require_file(pool)
@@ -130,21 +137,39 @@ def next_batch(
     sequences = _rows(table)
     done = {} if known is None else _labelled(encoded(str(known), encoding))[1]
     given = [done.get(tuple(rows)) for rows in sequences]
-    how: dict[str, Any] = {"per_token": per_token, "length": lengths, "diversity": diversity}
     with busy("choosing questions"):
-        questions = active.query(crf, X, n, strategy, given=given, random_state=random_state, **how)
-    best = crf.predict(
-        [X[q.sequence] for q in questions], given=fit_to_model(crf, [given[q.sequence] for q in questions])
-    )
+        if strategy == PER_SECOND:
+            questions = _per_second(crf, X, n, given, random_state)
+        else:
+            how: dict[str, Any] = {"per_token": per_token, "length": lengths, "diversity": diversity}
+            found = active.query(crf, X, n, strategy, given=given, random_state=random_state, **how)
+            questions = [(q.sequence, set(range(q.start, q.end))) for q in found]
+    best = crf.predict([X[i] for i, _ in questions], given=fit_to_model(crf, [given[i] for i, _ in questions]))
     with output_file(output) as file:
-        for q, labels in zip(questions, best, strict=True):
-            answers = given[q.sequence] or [None] * len(labels)
-            for t, row in enumerate(sequences[q.sequence]):
-                answer = answers[t] or (ASKED if q.start <= t < q.end else UNKNOWN)
+        for (i, asked), labels in zip(questions, best, strict=True):
+            answers = given[i] or [None] * len(labels)
+            for t, row in enumerate(sequences[i]):
+                answer = answers[t] or (ASKED if t in asked else UNKNOWN)
                 file.write("\t".join([*row, str(labels[t]), str(answer)]) + "\n")
             file.write("\n")
-    tokens = sum(q.end - q.start for q in questions)
+    tokens = sum(len(asked) for _, asked in questions)
     say(f"wrote {counted(len(questions), 'question')}, {counted(tokens, 'token')} to label, to {output}")
+
+
+def _per_second(crf: CRF, X: Any, n: int, given: list[Any], random_state: int | None) -> list[tuple[int, set[int]]]:
+    """Sentences, and the tokens of them that are asked, as the annotation page would ask them."""
+    pool = active.Pool(X, crf=crf, random_state=random_state or 0, n_jobs=crf.n_jobs)
+    for i, row in enumerate(fit_to_model(crf, given)):
+        if row is not None:
+            pool.know(i, pool.scheme.path(row))
+            if all(label is not None for label in given[i]):
+                pool.closed.add(i)
+    pool.rescore()
+    out: list[tuple[int, set[int]]] = []
+    while len(out) < n and (question := pool.ask()) is not None:
+        out.append((question.sequence, {t for span in question.spans for t in range(span.start, span.end)}))
+        pool.note(question.sequence, whole=True)
+    return out
 
 
 def _length(text: str | None) -> int | tuple[int, int] | None:

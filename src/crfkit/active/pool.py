@@ -1,0 +1,656 @@
+"""A pool of sequences, what is known of their labels, a model that learns it, and the questions that pay most."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crfkit.active.scheme import Allowed, Scheme
+from crfkit.active.time_model import TimeModel
+from crfkit.base.numbers import pieces
+from crfkit.chain.chunks import ChunkLabels, Chunks, chunk_probabilities
+from crfkit.chain.entropy import span_entropies, token_entropies
+from crfkit.chain.inference import decode_flat, marginals
+from crfkit.chain.potentials import Potentials
+from crfkit.data.dataset import Dataset, Layout, WeightRules
+from crfkit.data.sequences import Columns, rows_of
+from crfkit.estimators.crf import CRF
+from crfkit.features.encoders import make_encoder
+from crfkit.model.chain_model import ChainModel
+from crfkit.training.objective import Problem
+from crfkit.training.optimiser import Progress, Result
+from crfkit.training.registry import find_algorithm
+from crfkit.training.semi import SemiSupervisedObjective
+
+Vector = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_PIECE = 1 << 15  # tokens rescored at a time
+_CANDIDATES = 64  # sentences whose spans are looked at one by one
+_RECENT = 10  # sentences asked last, to which the next one should not be alike
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """How questions are chosen; the defaults were chosen on held-out training data (``experiments/annotate.py``).
+
+    Attributes
+    ----------
+    cover : int
+        First questions, which cover the pool's words instead of asking what the model knows least.
+    whole : bool
+        Ask for whole sentences instead of their uncertain spans.
+    random : bool
+        Ask for sentences drawn at random.
+    power : float
+        Exponent of a token's entropy: below 1, labels that are one of two count more beside those that may be any.
+    density : float
+        Exponent of the number of times that a token's word is in the pool: the entropy of frequent words counts more.
+    spread : float
+        From 0 to 1: how much a sentence loses by being like one of those asked last.
+
+    Examples
+    --------
+    >>> Pool([["a", "b"], ["c"]], ["X"], strategy=Strategy(random=True)).ask().kind
+    'random'
+    """
+
+    cover: int = 5
+    whole: bool = False
+    random: bool = False
+    power: float = 0.5
+    density: float = 0.0
+    spread: float = 0.5
+
+
+class Choice(NamedTuple):
+    """A label that a span may have, None for outside, and its probability."""
+
+    label: str | None
+    p: float
+
+
+class AskedSpan(NamedTuple):
+    """Tokens ``start`` to ``end - 1`` of a question, with the labels that they may have, most likely first."""
+
+    start: int
+    end: int
+    choices: list[Choice]
+
+
+@dataclass(frozen=True)
+class Question:
+    """A sentence of the pool and the spans of it that are asked.
+
+    Attributes
+    ----------
+    sequence : int
+    kind : {"uncertain", "cover", "random"}
+    spans : list of AskedSpan
+    guess : list of str
+        The model's labels, of what is known.
+    seconds, gain : float
+        What the answer is expected to take, and to tell (nats).
+    """
+
+    sequence: int
+    kind: str
+    spans: list[AskedSpan]
+    guess: list[str]
+    seconds: float
+    gain: float
+
+
+class Expected(NamedTuple):
+    """What the model's labels of some sequences are expected to get wrong, given what is known.
+
+    Attributes
+    ----------
+    path : int32 array [n]
+        The labels that the model would give, not knowing what is known.
+    tokens, wrong : float64 arrays [S]
+        Tokens, and how many of them have a wrong label.
+    spans, false, missed : float64 arrays [S]
+        Spans, how many of them are wrong, and how many of the true ones are missed; zeros for labels of tokens.
+    """
+
+    path: NDArray[np.int32]
+    tokens: Vector
+    wrong: Vector
+    spans: Vector
+    false: Vector
+    missed: Vector
+
+
+@dataclass
+class _Scores:
+    """Entropies of the tokens given what is known, [N], and of which version of the model those of each piece are."""
+
+    nodes: Vector
+    total: Vector  # entropies of the sequences of each piece, summed up
+    version: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+
+
+class Pool:
+    """Sequences, what is known of their labels, and a model of it; asks for what pays most.
+
+    Everything is encoded once. After an answer, :meth:`learn` changes the model, :meth:`rescore` computes the entropy
+    of every token and step again, exactly and given what is known, and :meth:`ask` chooses the sentence, and the spans
+    of it, by entropy per second of the person's time.
+
+    Parameters
+    ----------
+    X : sequences of tokens
+    labels : sequence of str
+        Types of spans, or labels of tokens.
+    spans : bool
+        Whether labels are those of spans (BIO inside) or of single tokens.
+    crf : CRF, optional
+        Features and penalties of the model. A fitted one, without ``labels``, is the model to begin with: its labels
+        are those of tokens.
+    time_model : TimeModel, optional
+    strategy : Strategy, optional
+    random_state : int
+    n_jobs : int
+
+    Examples
+    --------
+    >>> pool = Pool([["Anna", "left"], ["Bob", "Ray", "left"]], ["PER"])
+    >>> question = pool.ask()
+    >>> pool.tell(question.sequence, [(0, 2, "PER")], [(0, 3)])
+    >>> pool.learn(), pool.rescore()
+    (True, 1.0)
+    >>> question.sequence, pool.ask().sequence
+    (1, 0)
+    """
+
+    def __init__(
+        self,
+        X: Any,
+        labels: Sequence[str] = (),
+        *,
+        spans: bool = True,
+        crf: CRF | None = None,
+        time_model: TimeModel | None = None,
+        strategy: Strategy | None = None,
+        random_state: int = 0,
+        n_jobs: int | None = -1,
+    ) -> None:
+        self.crf = CRF(c2=0.3, constraints="bio" if spans else None) if crf is None else crf
+        old = self.crf.model_ if self.crf._is_fitted() and not labels else None
+        self.scheme = Scheme(labels, spans) if old is None else Scheme.of_model(old.labels, old.constraints)
+        self.time_model = time_model or TimeModel()
+        self.strategy = strategy or Strategy()
+        self.n_jobs = n_jobs
+        self.encoder = make_encoder(self.crf.features, X) if old is None else old.encoder.copy()
+        read = self.encoder.read(X)
+        self.data: Dataset = self.encoder.encode(read, True, n_jobs)
+        self.offsets: Ints = self.data.offsets
+        self.lengths = np.diff(self.offsets)
+        self._words, self._counts = _word_numbers(read, self.data)
+        self._pieces = [(a, b) for a, b in pieces(self.offsets, _PIECE)]
+        self._data = [self._slice(a, b) for a, b in self._pieces]
+        self.known: dict[int, Allowed] = {}
+        self.closed: set[int] = set()  # sentences that are not asked again
+        self.recent: list[int] = []
+        self.asked = 0 if old is None else self.strategy.cover
+        self.news = False  # whether something was told since the model last learned
+        self.version = int(old is not None)
+        self.model = self._empty() if old is None else replace(old, encoder=self.encoder)
+        self._rng = np.random.default_rng(random_state)
+        n = self.data.n_tokens
+        uniform = np.log(max(2, len(self.scheme.labels)))
+        tokens = np.array([self.offsets[b] - self.offsets[a] for a, b in self._pieces], np.float64)
+        self._scores = _Scores(np.full(n, uniform), uniform * tokens, np.full(len(self._pieces), -1))
+        self._covered = np.zeros(len(self._counts), bool)
+        self._weight = np.maximum(self._counts[self._words], 1.0) ** self.strategy.density
+        self._rate = 0.0
+        # sentences of each piece that may pay most
+        self._top: list[Ints] = [np.arange(a, min(b, a + _CANDIDATES)) for a, b in self._pieces] or [
+            np.zeros(0, np.int64)
+        ]
+
+    # what is known
+
+    def tell(
+        self, sequence: int, spans: Iterable[tuple[int, int, str | None]], judged: Iterable[tuple[int, int]] = ()
+    ) -> None:
+        """Adds an answer: spans of a sequence, and the ranges of its tokens that are vouched for."""
+        length = int(self.lengths[sequence])
+        old = self.known.get(sequence)
+        if old is None:
+            old = self.scheme.anything(length)
+        self.know(sequence, self.scheme.allowed(length, list(spans), list(judged), old))
+
+    def know(self, sequence: int, allowed: Allowed | None) -> None:
+        """What is known of a sequence, [T, L]; None for nothing."""
+        if allowed is None or allowed.all():
+            self.known.pop(sequence, None)
+        else:
+            self.known[sequence] = allowed
+            a, b = self.offsets[sequence], self.offsets[sequence + 1]
+            self._covered[self._words[a:b]] = True
+        self._scores.version[self._piece_of(sequence)] = -1
+        self.news = True
+
+    def relabel(self, names: Sequence[str], old_of: Callable[[str], str | None]) -> None:
+        """Changes the labels' names; ``old_of`` gives the old name of a label, None for a new one.
+
+        What is known stays known, and the model keeps its weights. Merged labels are known through :meth:`know`.
+        """
+        before, self.scheme = self.scheme, Scheme(names, self.scheme.spans)
+        source = []
+        for label in self.scheme.labels:
+            tag, name = (label[:2], label[2:]) if self.scheme.spans and label != "O" else ("", label)
+            old = "O" if self.scheme.spans and label == "O" else old_of(name)
+            source.append(-1 if old is None else before.number[tag + old if old != "O" else "O"])
+        kept = np.array(source, np.int64)
+        for i, allowed in list(self.known.items()):
+            new = np.zeros((len(allowed), len(source)), bool)
+            new[:, kept >= 0] = allowed[:, kept[kept >= 0]]
+            new[allowed.sum(axis=1) > 1] |= kept < 0
+            new[~new.any(axis=1)] = True
+            self.known[i] = new
+        self.model = self._empty()
+        self._scores.version[:] = -1
+
+    # learning
+
+    def problem(self, only: Iterable[int] | None = None) -> Problem | None:
+        """What is known, of all sequences or of some, as a learning problem; None if that is nothing."""
+        ids = np.array(sorted(self.known if only is None else only), np.int64)
+        if not len(ids) or not len(self.scheme.labels):
+            return None
+        data = self.data.take(ids)
+        allowed = np.concatenate([self.known[i] for i in ids.tolist()])
+        count = allowed.sum(axis=1)
+        numbers = np.where(count == 1, allowed.argmax(axis=1), -1).astype(np.int32)
+        some = np.flatnonzero((count > 1) & (count < allowed.shape[1]))
+        crf, n = self.crf, len(self.scheme.labels)
+        shape = crf.min_freq, crf.all_possible_states, crf.all_possible_transitions, crf.start_end
+        rule = WeightRules(*shape, self.encoder.transitions)
+        layout = Layout.build(data, numbers, n, self.encoder.n_attributes, rule)
+        sets = some, allowed[some]
+        penalties = crf.c2, 0.0, "sequence", 0
+        data = data.without_zeros()
+        return Problem(layout, data, numbers, sets, None, self.scheme.constraints, *penalties, crf.dtype, self.n_jobs)
+
+    def learn(self, seconds: float | None = None, max_iter: int | None = 30) -> bool:
+        """Learns what is known, from the weights of before; within some seconds if given.
+
+        Returns
+        -------
+        bool
+            Whether it came to the optimum.
+        """
+        problem = self.problem()
+        if problem is None:
+            return True
+        result = self.train(problem, self.start(problem), seconds, max_iter)
+        self.adopt(problem, result.w)
+        self.news = False
+        return result.converged
+
+    def start(self, problem: Problem) -> Vector:
+        """The weights of now in the places of a problem's."""
+        if self.model.layout.n_labels != problem.layout.n_labels:
+            return np.zeros(problem.layout.size)
+        return self.model.layout.move_weights(self.model.weights, problem.layout)
+
+    def train(
+        self,
+        problem: Problem,
+        w: Vector,
+        seconds: float | None = None,
+        max_iter: int | None = None,
+        stop: Callable[[], bool] | None = None,
+    ) -> Result:
+        """Minimises a problem from w on; touches nothing of the pool, so that it may run beside it."""
+        began = time.perf_counter()
+
+        def over(_: Progress, __: Vector) -> bool:
+            late = seconds is not None and time.perf_counter() - began > seconds
+            return late or (stop is not None and stop())
+
+        setattr(over, "borrows", True)  # noqa: B010 - mypy knows no attributes of functions
+        return find_algorithm("lbfgs").minimize(
+            SemiSupervisedObjective(problem), w, max_iter=max_iter, tol=1e-4, n_jobs=self.n_jobs, callback=over
+        )
+
+    def adopt(self, problem: Problem, w: Vector) -> None:
+        """Makes a problem's weights the model's."""
+        self.model = self.model_of(problem.layout, w)
+        self.version += 1
+
+    def model_of(self, layout: Layout, w: Vector) -> ChainModel:
+        """A model of the pool's attributes and labels."""
+        rules, dtype = self.scheme.constraints, np.dtype(self.crf.dtype)
+        return ChainModel(self.encoder, self.scheme.labels, layout, w, rules, dtype, self.crf._settings())
+
+    def _empty(self) -> ChainModel:
+        """A model that knows nothing."""
+        n = max(1, len(self.scheme.labels))
+        none = np.zeros(0, np.int32)
+        data = Dataset(np.zeros(1, np.int64), np.zeros(1, np.int64), np.zeros(0, np.uint32))
+        rule = WeightRules(transitions=self.encoder.transitions)
+        layout = Layout.build(data, none, n, self.encoder.n_attributes, rule)
+        return self.model_of(layout, np.zeros(layout.size))
+
+    def estimator(self) -> CRF:
+        """The model by itself, without attributes that have no weight, as a fitted CRF."""
+        model = self.model
+        keep = [np.diff(ptr) > 0 for ptr in (model.layout.state_ptr, model.layout.edge_ptr)]
+        encoder = self.encoder.pruned(*keep)
+        info = {"sequences": len(self.known)}
+        crf = CRF(**self.crf.get_params(deep=False))
+        crf.model_ = replace(model, encoder=encoder, layout=model.layout.without_empty_rows(), info=info)
+        crf.n_iter_ = 0
+        return crf
+
+    # scores
+
+    def potentials(self, ids: Ints | Sequence[int], given: bool = True, model: ChainModel | None = None) -> Potentials:
+        """Scores of some sequences, with what is known of them unless told otherwise; of another model if given."""
+        chosen = np.asarray(ids, np.int64)
+        p = (model or self.model).score(self.data.take(chosen), self.n_jobs)
+        return self._given(p, chosen) if given else p
+
+    def _given(self, p: Potentials, ids: Ints) -> Potentials:
+        """The same, without what contradicts what is known."""
+        assert p.offsets is not None
+        for k, i in enumerate(ids.tolist()):
+            if (allowed := self.known.get(i)) is not None:
+                p.unary[p.offsets[k] : p.offsets[k + 1]][~allowed] = -np.inf
+        return p
+
+    def rescore(self, seconds: float | None = None) -> float:
+        """Entropies of all tokens by the model of now, or of as many as some seconds allow, oldest first.
+
+        Returns
+        -------
+        float
+            The fraction of the pool's tokens whose scores are those of the model of now.
+        """
+        began = time.perf_counter()
+        scores = self._scores
+        if self.strategy.random:  # nothing is chosen by it
+            scores.version[:] = self.version
+        for k in np.argsort(scores.version, kind="stable").tolist():
+            if scores.version[k] == self.version and self.version:
+                continue
+            a, b = self._pieces[k]
+            p = self._given(self.model.score(self._data[k], self.n_jobs), np.arange(a, b))
+            part = slice(int(self.offsets[a]), int(self.offsets[b]))
+            scores.nodes[part], scores.total[k] = token_entropies(p, self.n_jobs)
+            self._top[k] = self._tops(k)
+            scores.version[k] = self.version
+            if seconds is not None and time.perf_counter() - began > seconds:
+                break
+        return self.fresh
+
+    @property
+    def fresh(self) -> float:
+        """Fraction of the pool's tokens whose scores are those of the model of now."""
+        tokens = np.array([self.offsets[b] - self.offsets[a] for a, b in self._pieces], np.float64)
+        return float(tokens[self._scores.version == self.version].sum() / max(1.0, tokens.sum()))
+
+    @property
+    def entropy(self) -> float:
+        """Entropy of all labels of the pool given what is known, in nats; as fresh as the scores are."""
+        return float(self._scores.total.sum())
+
+    def expect(self, ids: Ints | Sequence[int], given: bool = True, model: ChainModel | None = None) -> Expected:
+        """How many labels of some sequences are wrong, by the model itself and given what is known unless told not."""
+        chosen = np.asarray(ids, np.int64)
+        plain = self.potentials(chosen, False, model)
+        path = decode_flat(plain, self.n_jobs)
+        p = self._given(plain, chosen) if given else plain
+        offsets = p.lattice.offsets
+        nodes = marginals(p, self.n_jobs).nodes
+        none = np.zeros(len(chosen))
+
+        wrong = _sums(1 - nodes[np.arange(len(path)), path], offsets)
+        tokens = np.diff(offsets).astype(np.float64)
+        if not self.scheme.spans or not self.scheme.names:
+            return Expected(path, tokens, wrong, none, none, none)
+        labels = ChunkLabels(self.scheme.labels)
+        found = labels.find(path, offsets)
+        right = chunk_probabilities(p, labels, found, self.n_jobs)
+        spans = np.bincount(found.sequence, minlength=len(chosen)).astype(np.float64)
+        hit = np.bincount(found.sequence, right, minlength=len(chosen))
+        true = _sums(nodes[:, 1::2].sum(axis=1), offsets)
+        return Expected(path, tokens, wrong, spans, np.maximum(spans - hit, 0), np.maximum(true - hit, 0))
+
+    def predictions(self) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+        """The model's label of every token, not knowing what is known, and its probability; [N] each."""
+        path = np.zeros(self.data.n_tokens, np.int32)
+        chance = np.ones(self.data.n_tokens, np.float32)
+        for k, (a, b) in enumerate(self._pieces):
+            p = self.model.score(self._data[k], self.n_jobs)
+            part = slice(int(self.offsets[a]), int(self.offsets[b]))
+            path[part] = decode_flat(p, self.n_jobs)
+            nodes = marginals(p, self.n_jobs).nodes
+            chance[part] = nodes[np.arange(len(nodes)), path[part]]
+        return path, chance
+
+    def best_labels(self) -> NDArray[np.int32]:
+        """The best labelling of every sequence given what is known, [N]."""
+        parts = [np.zeros(0, np.int32)]
+        for k, (a, b) in enumerate(self._pieces):
+            p = self._given(self.model.score(self._data[k], self.n_jobs), np.arange(a, b))
+            parts.append(decode_flat(p, self.n_jobs))
+        return np.concatenate(parts)
+
+    def _slice(self, a: int, b: int) -> Dataset:
+        return self.data.take(np.arange(a, b))
+
+    def _piece_of(self, sequence: int) -> int:
+        return int(np.searchsorted([a for a, _ in self._pieces], sequence, side="right")) - 1
+
+    # questions
+
+    def ask(self, exclude: Iterable[int] = (), *, kind: str | None = None) -> Question | None:
+        """The question that pays most; None if nothing is left to ask.
+
+        Parameters
+        ----------
+        exclude : iterable of int
+            Sequences that are not asked now.
+        kind : {"uncertain", "cover", "random"}, optional
+            Which kind of question; by default what the strategy says.
+        """
+        open_ = self.lengths > 0
+        taken = list(self.closed | set(exclude))
+        open_[taken] = False
+        if not open_.any():
+            return None
+        if kind is None:
+            cold = self.asked < self.strategy.cover or not self.version
+            kind = "random" if self.strategy.random else "cover" if cold else "uncertain"
+        if kind == "random":
+            fresh = np.flatnonzero(open_ & ~np.isin(np.arange(len(open_)), list(self.known)))
+            return self.question(int(self._rng.choice(fresh)), "random", whole=True) if len(fresh) else None
+        if kind == "cover":
+            return self._cover(open_)
+        return self._uncertain(open_)
+
+    def note(self, sequence: int, whole: bool = False) -> None:
+        """A sequence was asked: those like it should wait, and itself, if all of it was, is done."""
+        self.asked += 1
+        self.recent = [*self.recent, sequence][-_RECENT:]
+        if whole:
+            self.closed.add(sequence)
+
+    def _cover(self, open_: NDArray[np.bool_]) -> Question | None:
+        """The sentence with the most new words, by how often they are in the pool, per second."""
+        fresh = open_ & ~np.isin(np.arange(len(open_)), list(self.known))
+        if not fresh.any():
+            return self._uncertain(open_)
+        value = np.log1p(self._counts[self._words]) * ~self._covered[self._words]
+        seconds = self.time_model.seconds(0, 0) + self.lengths * (self.time_model.token + self.time_model.correction)
+        worth = np.where(fresh, _sums(value, self.offsets) / seconds, -1.0)
+        return self.question(int(np.argmax(worth)), "cover", whole=True)
+
+    def _uncertain(self, open_: NDArray[np.bool_]) -> Question | None:
+        best = np.concatenate(self._top)
+        best = best[open_[best]]
+        if not len(best):
+            best = np.flatnonzero(open_)
+        best, ratio = self._best(best)
+        if len(best) and self.fresh < 1:  # what is asked is asked by the model of now
+            found, _ = token_entropies(self.potentials(best), self.n_jobs)
+            self._scores.nodes[rows_of(self.offsets, best)[0]] = found
+            best, ratio = self._best(best)
+        if not len(best):
+            return None
+        worth = [r * (1 - self.strategy.spread * self._likeness(i)) for i, r in zip(best.tolist(), ratio, strict=True)]
+        return self.question(int(best[int(np.argmax(worth))]), "uncertain", whole=self.strategy.whole)
+
+    def _best(self, ids: Ints) -> tuple[Ints, Vector]:
+        r"""Those of some sentences that pay most, and how much per second, best first.
+
+        With gains g and seconds c of the tokens, the best ratio :math:`\lambda` of a sentence and a subset of its
+        tokens is where :math:`\max_i \sum_t \max(0, g_t - \lambda c_t) - \lambda s = 0` (Dinkelbach). Those of the
+        other sentences are taken with the same :math:`\lambda`.
+        """
+        rows, offsets = rows_of(self.offsets, ids)
+        gain, cost = self._gains(rows)
+        for _ in range(20):
+            ratio = self._ratios(gain, cost, offsets, self._rate)
+            new = float(ratio.max(initial=0.0))
+            done, self._rate = abs(new - self._rate) <= 1e-4 * max(new, 1e-12), new
+            if done or self.strategy.whole:
+                break
+        top = min(_CANDIDATES, len(ids))
+        best = np.argsort(-ratio, kind="stable")[:top]
+        best = best[ratio[best] > 1e-12]
+        return ids[best], ratio[best]
+
+    def _gains(self, where: slice | Ints) -> tuple[Vector, Vector]:
+        """What the labels of some tokens would tell, and the seconds that they would take."""
+        nodes, m = self._scores.nodes[where], self.time_model
+        return nodes**self.strategy.power * self._weight[where], m.token + m.correction * (1 - np.exp(-nodes))
+
+    def _ratios(self, gain: Vector, cost: Vector, offsets: Ints, rate: float) -> Vector:
+        """Gain per second of sentences, of the tokens that pay more than a rate, or of whole sentences."""
+        if not self.strategy.whole:
+            used = gain > rate * cost
+            gain, cost = np.where(used, gain, 0.0), np.where(used, cost, 0.0)
+        return _sums(gain, offsets) / (self.time_model.sentence + _sums(cost, offsets))
+
+    def _tops(self, k: int) -> Ints:
+        """The sentences of a piece that may pay most, by the rate of the question before."""
+        a, b = self._pieces[k]
+        first, last = int(self.offsets[a]), int(self.offsets[b])
+        gain, cost = self._gains(slice(first, last))
+        ratio = self._ratios(gain, cost, self.offsets[a : b + 1] - first, self._rate)
+        ratio[[i - a for i in self.closed if a <= i < b]] = -1.0
+        top = min(b - a, max(8, 8 * _CANDIDATES // len(self._pieces)))
+        best = np.argpartition(-ratio, top - 1)[:top]
+        return np.asarray(a + best[ratio[best] > 1e-12])
+
+    def _likeness(self, i: int) -> float:
+        """How much of a sentence's words is in one of those asked last, from 0 to 1."""
+        mine = set(self._words[self.offsets[i] : self.offsets[i + 1]].tolist())
+        alike = 0.0
+        for j in self.recent:
+            other = set(self._words[self.offsets[j] : self.offsets[j + 1]].tolist())
+            alike = max(alike, len(mine & other) / max(1, len(mine | other)))
+        return alike
+
+    def _spans_of(self, i: int, units: list[tuple[int, int]], p: Potentials) -> tuple[float, list[tuple[int, int]]]:
+        """Gain, and the units that are asked: in the order of gain per second, while the mean rises."""
+        entropies, m = span_entropies(p, self.n_jobs), self.time_model
+        weight = self._weight[self.offsets[i] : self.offsets[i + 1]]
+        rows = []
+        for a, b in units:
+            entropy = entropies.span(a, b, 0)
+            seconds = m.token * (b - a) + m.correction * (1 - float(np.exp(-entropy)))
+            rows.append((entropy**self.strategy.power * float(weight[a:b].max()), seconds, (a, b)))
+        rows.sort(key=lambda row: -row[0] / row[1])
+        gain, seconds = 0.0, m.sentence
+        chosen: list[tuple[int, int]] = []
+        for g, s, unit in rows:
+            if not self.strategy.whole and chosen and g * seconds <= gain * s:
+                break
+            if g > 1e-9 or self.strategy.whole:
+                gain, seconds = gain + g, seconds + s
+                chosen.append(unit)
+        return gain, sorted(chosen)
+
+    def question(self, i: int, kind: str = "uncertain", *, whole: bool = False) -> Question:
+        """The question about a sentence; ``whole`` asks for all of its spans that are not known."""
+        p = self.potentials([i])
+        path = decode_flat(p, self.n_jobs).tolist()
+        units = [(a, b) for a, b, _ in self.scheme.chunks(path)]
+        if whole:
+            known = self.known.get(i)
+            single = np.zeros(int(self.lengths[i]), bool) if known is None else known.sum(axis=1) == 1
+            chosen = [(a, b) for a, b in units if not single[a:b].all()]
+            gain = self._spans_of(i, units, p)[0]
+        else:
+            gain, chosen = self._spans_of(i, units, p)
+        spans = self._choices(p, chosen)
+        wrong = sum((1 - s.choices[0].p) * (s.end - s.start) for s in spans if s.choices)
+        tokens = sum(s.end - s.start for s in spans)
+        guess = [self.scheme.labels[k] for k in path] if self.scheme.labels else []
+        return Question(i, kind, spans, guess, self.time_model.seconds(tokens, wrong), gain)
+
+    def _choices(self, p: Potentials, units: list[tuple[int, int]]) -> list[AskedSpan]:
+        """The labels that each unit may have, with exact probabilities, most likely first."""
+        names = self.scheme.names
+        if not self.scheme.spans:
+            nodes = marginals(p, self.n_jobs).nodes
+            return [
+                AskedSpan(a, b, _sorted([Choice(name, float(x)) for name, x in zip(names, nodes[a], strict=True)]))
+                for a, b in units
+            ]
+        if not names:
+            return [AskedSpan(a, b, [Choice(None, 1.0)]) for a, b in units]
+        labels = ChunkLabels(self.scheme.labels)
+        k = len(names)
+        start, end = (np.repeat(np.array([u[j] for u in units], np.int64), k) for j in (0, 1))
+        kinds = np.tile(np.array([labels.kinds.index(name) for name in names], np.int64), len(units))
+        inside = chunk_probabilities(p, labels, Chunks(np.zeros_like(start), kinds, start, end), self.n_jobs)
+        found = marginals(p, self.n_jobs, pairs=True)
+        out = []
+        for j, (a, b) in enumerate(units):
+            nothing = float(found.nodes[a, 0])
+            for t in range(a, b - 1):
+                nothing *= float(found.edges[t, 0, 0] / max(found.nodes[t, 0], 1e-300))
+            some = [Choice(name, float(x)) for name, x in zip(names, inside[j * k : (j + 1) * k], strict=True)]
+            out.append(AskedSpan(a, b, _sorted([Choice(None, nothing), *some])))
+        return out
+
+
+def _sums(values: Any, offsets: Ints) -> Vector:
+    """Sums of token values over sequences, [S]."""
+    total = np.concatenate([[0.0], np.cumsum(values, dtype=np.float64)])
+    return np.asarray(total[offsets[1:]] - total[offsets[:-1]])
+
+
+def _sorted(choices: list[Choice]) -> list[Choice]:
+    return sorted(choices, key=lambda choice: -choice.p)
+
+
+def _word_numbers(read: Any, data: Dataset) -> tuple[Ints, Vector]:
+    """A number for each token's word [N], and how often each is in the pool; of items, the rarest attribute's."""
+    if isinstance(read, Columns):
+        _, numbers = np.unique(read.ids[:, 0], return_inverse=True)
+    elif data.n_tokens and data.attr.size:
+        count = np.bincount(data.attr)
+        filled = np.diff(data.ptr) > 0
+        numbers = np.zeros(data.n_tokens, np.int64)
+        order = np.minimum.reduceat(
+            count[data.attr].astype(np.int64) * (len(count) + 1) + data.attr, data.ptr[:-1][filled]
+        )
+        numbers[filled] = order % (len(count) + 1)
+        _, numbers = np.unique(numbers, return_inverse=True)
+    else:
+        numbers = np.zeros(data.n_tokens, np.int64)
+    return numbers.astype(np.int64), np.bincount(numbers, minlength=1).astype(np.float64)

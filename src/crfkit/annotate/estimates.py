@@ -1,0 +1,215 @@
+"""How good the model is on the whole pool, from questions that were drawn at random."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import stdtrit
+
+from crfkit.active.pool import Pool
+from crfkit.model.chain_model import ChainModel
+
+Vector = NDArray[np.float64]
+
+LEAST = 5  # random questions before anything is stated
+_LEVEL = 0.90
+_FOLDS = 5  # parts of the random questions, each scored by a model that was trained without it
+_STEPS = 40  # of such a training at most
+_SAMPLE = 1000  # sentences from which the model's expectation of its mistakes is taken
+_BASE = 0.5  # mistakes, expected and actual, that are there before any question
+
+
+class Scored(NamedTuple):
+    """A sentence drawn at random: what a model that had never seen it got wrong, and what it expected to.
+
+    Attributes
+    ----------
+    truth, guess : list of str
+    tokens, wrong, expected_wrong : float
+        Tokens, those with a wrong label, and how many the model expected.
+    false, expected_false, missed, expected_missed : float
+        Spans of the model that are wrong, and true spans that it missed.
+    """
+
+    truth: list[str]
+    guess: list[str]
+    tokens: float
+    wrong: float
+    expected_wrong: float
+    false: float
+    expected_false: float
+    missed: float
+    expected_missed: float
+
+
+class Totals(NamedTuple):
+    """The model of now on the whole pool.
+
+    Attributes
+    ----------
+    tokens, spans : float
+        Tokens, and spans that the model finds.
+    wrong, false, missed : float
+        Mistakes in sentences whose labels are all known: counted.
+    expected_wrong, expected_false, expected_missed : float
+        Mistakes that the model expects in the others.
+    """
+
+    tokens: float
+    spans: float
+    wrong: float
+    false: float
+    missed: float
+    expected_wrong: float
+    expected_false: float
+    expected_missed: float
+
+
+class Estimate(NamedTuple):
+    """A value and the ends of its 90% interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+class Referee:
+    """Tells how good a pool's model is, from random questions on which it may have been trained since.
+
+    The random questions are cut into a few parts. Each part is scored by a model that was trained on all that is known
+    but this part, and that differs from the model of now by a few sentences only.
+
+    Parameters
+    ----------
+    pool : Pool
+    lock : RLock
+        Held while the pool is looked at, not while models are trained.
+    seed : int
+    """
+
+    def __init__(self, pool: Pool, lock: threading.RLock, seed: int = 0) -> None:
+        self.pool, self.lock, self.seed = pool, lock, seed
+        self.scored: list[Scored] = []
+        self._models: list[ChainModel | None] = [None] * _FOLDS
+
+    def score(self, drawn: Sequence[int], stop: Callable[[], bool] | None = None) -> tuple[Totals, int] | None:
+        """Scores the sequences that were drawn, in their order, and sums up the pool by the model of now.
+
+        Returns
+        -------
+        tuple of Totals and int, or None
+            The sums, and the version of the model; None if it was stopped, or nothing was drawn.
+        """
+        pool = self.pool
+        for k in range(min(_FOLDS, len(drawn))):
+            with self.lock:
+                problem = pool.problem(set(pool.known) - set(drawn[k::_FOLDS]))
+                old = self._models[k]
+            if problem is None:
+                return None
+            fits = old is not None and old.layout.n_labels == problem.layout.n_labels
+            # from where the same part was left out before: the model of now has seen it
+            start = (
+                old.layout.move_weights(old.weights, problem.layout) if old and fits else np.zeros(problem.layout.size)
+            )
+            w = pool.train(problem, start, None, _STEPS, stop).w
+            with self.lock:
+                if len(pool.scheme.labels) != problem.layout.n_labels:
+                    return None
+                self._models[k] = pool.model_of(problem.layout, w)
+            if stop is not None and stop():
+                return None
+        with self.lock:
+            self.scored = [row for k in range(min(_FOLDS, len(drawn))) for row in self._rows(k, drawn[k::_FOLDS])]
+            return (self.totals(), pool.version) if self.scored else None
+
+    def _rows(self, k: int, ids: Sequence[int]) -> list[Scored]:
+        """The sequences of a part, by the model that never saw them."""
+        pool, scheme, model = self.pool, self.pool.scheme, self._models[k]
+        whole = [i for i in ids if i in pool.known and (pool.known[i].sum(axis=1) == 1).all()]
+        if not whole or model is None or model.labels != scheme.labels:
+            return []
+        x = pool.expect(whole, False, model)
+        ends = np.cumsum(x.tokens).astype(np.int64)
+        out = []
+        for j, i in enumerate(whole):
+            guess = x.path[ends[j] - int(x.tokens[j]) : ends[j]].tolist()
+            truth = pool.known[i].argmax(axis=1).tolist()
+            true, found = ({c for c in scheme.chunks(row) if c[2] is not None} for row in (truth, guess))
+            names = [[scheme.labels[t] for t in row] for row in (truth, guess)]
+            wrong = sum(a != b for a, b in zip(truth, guess, strict=True))
+            spans = len(found - true), float(x.false[j]), len(true - found), float(x.missed[j])
+            out.append(Scored(names[0], names[1], len(truth), wrong, float(x.wrong[j]), *spans))
+        return out
+
+    def totals(self) -> Totals:
+        """What the model of now gets wrong on the whole pool: counted where labels are known, else expected."""
+        pool = self.pool
+        known = np.array(sorted(i for i, x in pool.known.items() if (x.sum(axis=1) == 1).all()), np.int64)
+        filled = pool.lengths > 0
+        filled[known] = False
+        some = rest = np.flatnonzero(filled)
+        if len(rest) > _SAMPLE:
+            some = np.sort(np.random.default_rng([self.seed, pool.version]).choice(rest, _SAMPLE, replace=False))
+        scale = len(rest) / max(1, len(some))
+        a = [float(x.sum()) for x in pool.expect(known)[2:]] if len(known) else [0.0] * 4
+        b = [scale * float(x.sum()) for x in pool.expect(some)[2:]] if len(some) else [0.0] * 4
+        return Totals(float(pool.lengths.sum()), a[1] + b[1], a[0], a[2], a[3], b[0], b[2], b[3])
+
+
+def _ratio(actual: Vector, expected: Vector) -> Vector:
+    """How many mistakes there are for each that the model expects, of sums of both."""
+    return (actual + _BASE) / (expected + _BASE)
+
+
+def _token(sums: Vector, pool: Totals) -> Vector:
+    wrong = pool.wrong + _ratio(sums[0], sums[1]) * pool.expected_wrong
+    return 1 - wrong / max(pool.tokens, 1.0)
+
+
+def _f1(sums: Vector, pool: Totals) -> Vector:
+    false = pool.false + _ratio(sums[2], sums[3]) * pool.expected_false
+    missed = pool.missed + _ratio(sums[4], sums[5]) * pool.expected_missed
+    right = np.maximum(pool.spans - false, 0.0)
+    return 2 * right / np.maximum(2 * right + false + missed, 1e-9)
+
+
+def estimates(scored: Sequence[Scored], pool: Totals, spans: bool) -> tuple[Estimate | None, Estimate | None]:
+    r"""Token accuracy and span F1 of the model of now on the whole pool, with 90% intervals; None if too few questions.
+
+    The model's own expectation of its mistakes is known for the whole pool. Random questions tell by which factor it is
+    off:
+
+    .. math::
+
+        \hat{\rho} = \frac{\sum_i \text{mistakes}_i}{\sum_i \text{expected}_i}, \qquad
+        \widehat{\text{mistakes}} = \text{counted} + \hat{\rho} \cdot \text{expected}
+
+    a ratio estimator, whose variance is only that of mistakes about their expectation. Errors are jackknifed over
+    sentences on the scale of the logit, and the interval is Student's.
+    """
+    if len(scored) < LEAST:
+        return None, None
+    names = ("wrong", "expected_wrong", "false", "expected_false", "missed", "expected_missed")
+    rows = np.array([[getattr(s, name) for name in names] for s in scored], np.float64)
+    token = _interval(rows, pool, _token)
+    return token, _interval(rows, pool, _f1) if spans else None
+
+
+def _interval(rows: Vector, pool: Totals, measure: Callable[[Vector, Totals], Vector]) -> Estimate:
+    def logit(sums: Vector) -> Vector:
+        x = np.clip(measure(sums, pool), 1e-4, 1 - 1e-4)
+        return np.asarray(np.log(x / (1 - x)))
+
+    n = len(rows)
+    total = rows.sum(axis=0)
+    centre = float(logit(total[:, None])[0])
+    left_out = logit(total[:, None] - rows.T)
+    error = float(np.sqrt((n - 1) / n * ((left_out - left_out.mean()) ** 2).sum()))
+    half = float(stdtrit(n - 1, (1 + _LEVEL) / 2)) * error
+    value, low, high = (1 / (1 + np.exp(-x)) for x in (centre, centre - half, centre + half))
+    return Estimate(float(value), float(low), float(high))

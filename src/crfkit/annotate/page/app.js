@@ -1,0 +1,146 @@
+// Header, views, keys, and what is said when the connection is lost.
+
+import { Agree } from "./agree.js";
+import { announce, toast } from "./announce.js";
+import { outbox } from "./api.js";
+import { Ask } from "./ask.js";
+import { Browse } from "./browse.js";
+import { button, el, icon, many, setText } from "./dom.js";
+import { Export } from "./export.js";
+import { openHelp } from "./help.js";
+import { Labels } from "./labels.js";
+import { Model } from "./model.js";
+import { Review } from "./review.js";
+import { loadState, onState, project } from "./state.js";
+import { onOtherTab } from "./tabs.js";
+
+const VIEWS = { ask: Ask, browse: Browse, review: Review, agree: Agree, model: Model, export: Export, labels: Labels };
+const TITLES = { ask: "Ask", browse: "Browse", review: "Review", agree: "Agree", model: "Model", export: "Export" };
+
+let view = null;
+
+function header() {
+  const links = Object.entries(TITLES).map(([name, text]) => el("a", { href: `#${name}`, data: { view: name } }, text));
+  const name = el("span", { class: "project" });
+  const top = document.getElementById("top");
+  top.replaceChildren(
+    el("span", { class: "brand" }, el("b", {}, "crfkit"), name),
+    el("nav", { "aria-label": "Views" }, ...links),
+    el(
+      "span",
+      { class: "tools" },
+      el(
+        "a",
+        {
+          href: "#labels",
+          data: { view: "labels" },
+          class: "tool",
+          "aria-label": "Labels and settings",
+          title: "Labels and settings",
+        },
+        icon("tag"),
+      ),
+      button([icon("theme")], switchTheme, {
+        class: "tool",
+        "aria-label": "Switch between light and dark",
+        title: "Light or dark",
+      }),
+      button([icon("help")], openHelp, { class: "tool", "aria-label": "Help", title: "Help (?)" }),
+    ),
+  );
+  onState(() => setText(name, [project.project, project.annotator].filter(Boolean).join(" · ")));
+}
+
+function switchTheme() {
+  const root = document.documentElement;
+  const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+  root.dataset.theme = dark ? "light" : "dark";
+  localStorage.setItem("crfkit-theme", root.dataset.theme);
+  announce(dark ? "Light colours" : "Dark colours");
+}
+
+async function route() {
+  const [name, part] = location.hash.slice(1).split("/");
+  const known = VIEWS[name] ? name : "ask";
+  view?.close?.();
+  const next = new VIEWS[known](part === undefined ? undefined : Number(part));
+  view = next;
+  for (const link of document.querySelectorAll("#top [data-view]")) {
+    if (link.dataset.view === known) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  }
+  document.title = `${TITLES[known] ?? "Labels"} – ${project.project ?? ""} – crfkit`;
+  document.body.dataset.view = known;
+  const main = document.getElementById("view");
+  main.replaceChildren(next.node);
+  scrollTo(0, 0);
+  await open(next);
+  if (view === next && known !== "ask") next.node.querySelector("h1")?.focus({ preventScroll: true });
+}
+
+async function open(next) {
+  try {
+    await next.open();
+    trouble(null);
+  } catch (error) {
+    if (view !== next) return;
+    if (error.status >= 400 && error.status < 500 && error.status !== 401) return toast(error.message, true);
+    trouble({ error });
+    setTimeout(() => view === next && open(next), 1500);
+  }
+}
+
+function trouble(state) {
+  const node = document.getElementById("trouble");
+  if (!state?.error) {
+    if (node.childNodes.length) announce("Connected again");
+    return node.replaceChildren();
+  }
+  const { error, waiting = 0 } = state;
+  const what =
+    error.status === 401
+      ? "This page is no longer signed in: open the address that the terminal shows."
+      : error.message;
+  const safe = waiting ? ` ${many(waiting, "change")} wait${waiting === 1 ? "s" : ""} here and will be sent.` : "";
+  const line = `${what}${safe} Trying again …`;
+  if (node.firstChild?.textContent === line) return;
+  node.replaceChildren(
+    el("span", {}, line),
+    button("Try now", () => outbox.wake()),
+  );
+}
+
+function onKey(event) {
+  if (event.defaultPrevented || event.isComposing || document.querySelector("dialog")) return;
+  const target = event.target;
+  if (target.closest("input, select, textarea")) return;
+  if (target.closest("button, a, summary") && (event.key === "Enter" || event.key === " ")) return;
+  const plain = event.key.length === 1 && !event.ctrlKey && !event.metaKey && !event.altKey;
+  if (plain && localStorage.getItem("crfkit-keys") === "off") return;
+  if (event.repeat && (event.key === "Enter" || event.key === " ")) return event.preventDefault();
+  if (event.key === "?") openHelp();
+  else if (!view?.key?.(event)) return;
+  event.preventDefault();
+}
+
+async function start() {
+  header();
+  outbox.onchange = trouble;
+  await outbox.flush(); // what an earlier page could not send comes first
+  for (;;) {
+    try {
+      await loadState();
+      break;
+    } catch (error) {
+      trouble({ error });
+      await new Promise((go) => setTimeout(go, 1500));
+    }
+  }
+  trouble(null);
+  document.addEventListener("keydown", onKey);
+  addEventListener("hashchange", route);
+  onOtherTab(() => view?.changed?.().catch?.(() => {}));
+  await route();
+}
+
+start();

@@ -1,0 +1,100 @@
+// Labels that the model finds most unlikely: probable mistakes.
+
+import { get, post } from "./api.js";
+import { toast } from "./announce.js";
+import { button, chance, el } from "./dom.js";
+import { edit, empty, frame, pager, status, still } from "./rows.js";
+import { colorOf, labelName } from "./state.js";
+import { tell } from "./tabs.js";
+import { phrase, withSpan } from "./text.js";
+
+const pill = (label, p) =>
+  el(
+    "span",
+    { class: `pill ${label === null ? "outside" : `c${colorOf(label)}`}` },
+    labelName(label),
+    " ",
+    el("b", {}, chance(p)),
+  );
+
+export class Review {
+  constructor() {
+    Object.assign(
+      this,
+      frame(
+        "Review",
+        "Labels that people gave and the model finds unlikely, the most unlikely first. Some are mistakes; some are what the model has yet to learn.",
+      ),
+    );
+  }
+
+  open() {
+    return this.load(0);
+  }
+
+  async load(page) {
+    this.page = page;
+    const found = await get("/api/review", { page });
+    const rows = found.rows.map((row) => this.row(row));
+    this.body.replaceChildren(
+      ...(rows.length
+        ? [el("ul", { class: "rows" }, ...rows), pager(found, "doubt", (p) => this.load(p))]
+        : [empty("Nothing to doubt: the model agrees with every label, or has too few of them.")]),
+    );
+    this.body.setAttribute("aria-busy", "false");
+  }
+
+  row(row) {
+    const entry = el("li", { class: "entry tall" });
+    const people = () => row.spans.filter((span) => span.by !== "model");
+    // What is settled goes at once; the model's own opinion follows later.
+    const settle = async (doubt, spans, confirm) => {
+      const labels = spans.filter((s) => s.label !== null).map(({ start, end, label }) => ({ start, end, label }));
+      if (!(await this.save(row, labels, confirm))) return;
+      row.spans = spans;
+      row.doubts = row.doubts.filter((other) => other !== doubt);
+      if (row.doubts.length) return draw();
+      entry.remove();
+      if (!this.body.querySelector(".entry")) await this.load(0);
+    };
+    const line = (doubt) => {
+      const { start, end, said, model } = doubt;
+      const change = () => settle(doubt, withSpan(people(), { start, end, label: model }), false);
+      return el(
+        "div",
+        { class: "doubt" },
+        el("b", { dir: "auto" }, `“${phrase(row.text, row.tokens, start, end)}”`),
+        " said ",
+        pill(said, doubt.p_said),
+        " model ",
+        pill(model, doubt.p_model),
+        el("span", { class: "push" }),
+        button("Keep", () => settle(doubt, people(), true)),
+        button(`Change to ${labelName(model)}`, change, { class: "primary" }),
+        button("Edit", () => this.edit(row, entry)),
+      );
+    };
+    const draw = () => {
+      const marked = row.doubts.map((doubt) => [doubt.start, doubt.end]);
+      entry.replaceChildren(status(row), still(row, people(), marked), ...row.doubts.map(line));
+    };
+    draw();
+    return entry;
+  }
+
+  async save(row, labels, confirm) {
+    try {
+      const reply = await post(`/api/sequence/${row.sequence}`, { labels, judged: row.judged, confirm });
+      tell(reply.event);
+      toast(confirm ? "Kept" : "Changed");
+      return true;
+    } catch (error) {
+      toast(error.message, true);
+      return false;
+    }
+  }
+
+  async edit(row, entry) {
+    if (await edit(row.sequence)) entry.remove();
+  }
+}

@@ -1,0 +1,397 @@
+"""A project: sentences, labels, and everything that people said about them, derived from its events."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from crfkit.active.scheme import Allowed, Scheme
+from crfkit.annotate.documents import AnnotateError, Document
+from crfkit.annotate.store import Event, ProjectError, Store
+
+__all__: list[str] = []
+
+TASKS = ("spans", "tokens")
+#: Kinds of events that can be undone.
+SAID = ("answer", "edit", "settle")
+_BATCH = 500  # sentences per event
+N_COLORS = 12  # the page's palette
+_KEYS = "1234567890qwertyuopasdfghjklzxcvbnm"
+
+
+class Label:
+    """A label: name, number of its colour and key."""
+
+    def __init__(self, name: str, color: int, key: str | None) -> None:
+        self.name, self.color, self.key = name, color, key
+
+    def plain(self) -> dict[str, Any]:
+        """For JSON."""
+        return {"name": self.name, "color": self.color, "key": self.key}
+
+
+class Project:
+    """A project file and what follows from its events.
+
+    Attributes
+    ----------
+    documents : list of Document
+    task : {"spans", "tokens"}
+    settings : dict
+    """
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.path = store.path
+        self.documents: list[Document] = []
+        self.task = "spans"
+        self.settings: dict[str, Any] = {}
+        self._labels: list[Label] = []
+        self._renamed: list[tuple[int, str, str | None]] = []  # event, old name, new name
+        self._live: dict[int, bool] = {}  # of what was said: whether it still holds
+        self._said: dict[int, list[int]] = defaultdict(list)  # sequence: events, also by what was said of every copy
+        self._by: dict[str, list[int]] = defaultdict(list)  # annotator: what they said
+        self._undone: dict[str, list[int]] = defaultdict(list)
+        self._places: dict[tuple[str, ...], list[tuple[int, int]]] | None = None
+        self._seen: list[str] = []
+        self._scheme: Scheme | None = None
+        first = next(iter(store), None)
+        if first is None or first.kind != "project" or first.payload.get("task") not in TASKS:
+            store.close()
+            raise ProjectError(f"{store.path}: the project file is damaged (it does not say what its task is)")
+        try:
+            for event in store:
+                self._take(event)
+        except (KeyError, TypeError, ValueError, IndexError, AttributeError) as e:
+            store.close()
+            raise ProjectError(f"{store.path}: the project file is damaged ({type(e).__name__}: {e})") from e
+
+    @classmethod
+    def create(
+        cls,
+        path: str | os.PathLike[str],
+        documents: Iterable[Document],
+        *,
+        task: str = "spans",
+        labels: Sequence[str] = (),
+        settings: dict[str, Any] | None = None,
+    ) -> Project:
+        """A new project file."""
+        if task not in TASKS:
+            raise ValueError(f"'task' must be one of {', '.join(TASKS)}, got {task!r}")
+        rows = list(documents)
+        names = list(dict.fromkeys([*labels, *_names_in(rows, task)]))
+        for name in names:
+            _check_name(name, task)
+
+        def events() -> Iterator[tuple[str, str, dict[str, Any]]]:
+            yield "project", "", {"task": task, "labels": names, "settings": settings or {}}
+            for k in range(0, len(rows), _BATCH):
+                yield "documents", "", {"documents": [asdict(d) for d in rows[k : k + _BATCH]]}
+
+        return cls(Store.create(path, events()))
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> Project:
+        """The project of a file."""
+        return cls(Store(path))
+
+    @property
+    def name(self) -> str:
+        """The file's name without its ending."""
+        return Path(self.path).name.removesuffix(".crfkit-project")
+
+    def append(self, kind: str, annotator: str, payload: dict[str, Any], *, key: str | None = None) -> int:
+        """Adds an event, on disk before it returns; a key seen before gives the first event's number."""
+        before = len(self.store.events)
+        number = self.store.append(kind, annotator, payload, key=key)
+        if number > before:
+            self._take(self.store[number])
+        return number
+
+    def close(self) -> None:
+        """Lets go of the file."""
+        self.store.close()
+
+    # events to state
+
+    def _take(self, event: Event) -> None:
+        p = event.payload
+        if event.annotator and event.annotator not in self._seen:
+            self._seen.append(event.annotator)
+        if event.kind == "project":
+            self.task, self.settings = p["task"], dict(p.get("settings", {}))
+            for name in p["labels"]:
+                self._add(name)
+        elif event.kind == "documents":
+            for d in p["documents"]:
+                tokens = [(int(a), int(b)) for a, b in d["tokens"]]
+                self.documents.append(Document(d["text"], tokens, d["columns"], d["labels"], d["source"]))
+        elif event.kind in SAID:
+            self._live[event.number] = True
+            for i in sorted({p["sequence"], *(i for i, _, _ in self._copies(event))}):
+                self._said[i].append(event.number)
+            self._by[event.annotator].append(event.number)
+            self._undone[event.annotator].clear()
+        elif event.kind == "undo":
+            self._live[p["of"]] = False
+            self._undone[event.annotator].append(p["of"])
+        elif event.kind == "redo":
+            self._live[p["of"]] = True
+            if p["of"] in self._undone[event.annotator]:
+                self._undone[event.annotator].remove(p["of"])
+        elif event.kind == "labels":
+            self._change(event.number, p)
+        elif event.kind == "settings":
+            time = {**self.settings.get("time", {}), **p.get("time", {})}
+            self.settings |= {**p, **({"time": time} if time else {})}
+
+    def _add(self, name: str, color: int | None = None, key: str | None = None) -> None:
+        taken = {label.key for label in self._labels}
+        if key is None or key in taken:
+            key = next((k for k in _KEYS if k not in taken), None)
+        self._labels.append(Label(name, len(self._labels) % N_COLORS if color is None else color, key))
+
+    def _change(self, number: int, p: dict[str, Any]) -> None:
+        if "add" in p:
+            self._add(p["add"]["name"], p["add"].get("color"), p["add"].get("key"))
+        elif "rename" in p:
+            self.label(p["rename"]["from"]).name = p["rename"]["to"]
+            self._renamed.append((number, p["rename"]["from"], p["rename"]["to"]))
+        elif "merge" in p:
+            self._labels.remove(self.label(p["merge"]["from"]))
+            self._renamed.append((number, p["merge"]["from"], p["merge"]["to"]))
+        elif "color" in p:
+            self.label(p["color"]["name"]).color = p["color"]["color"]
+        elif "key" in p:
+            label = self.label(p["key"]["name"])
+            for other in self._labels:
+                if other.key == p["key"]["key"]:
+                    other.key = label.key
+            label.key = p["key"]["key"]
+
+    # labels
+
+    @property
+    def labels(self) -> list[Label]:
+        """The labels, in the order of the keys."""
+        return self._labels
+
+    @property
+    def names(self) -> list[str]:
+        """The labels' names."""
+        return [label.name for label in self._labels]
+
+    def label(self, name: str) -> Label:
+        """The label of a name."""
+        for label in self._labels:
+            if label.name == name:
+                return label
+        raise AnnotateError(f"there is no label {name!r}; the labels are {', '.join(self.names) or 'none'}", 400)
+
+    def scheme(self) -> Scheme:
+        """The labels as the model has them."""
+        if self._scheme is None or self._scheme.names != tuple(self.names):
+            self._scheme = Scheme(self.names, self.task == "spans")
+        return self._scheme
+
+    def resolve(self, name: str | None, number: int) -> str | None:
+        """What a label that an event used is called now; None for outside, and for a label that is gone."""
+        for at, old, new in self._renamed:
+            if at > number and name == old:
+                name = new
+        return name
+
+    def check_change(self, change: dict[str, Any]) -> dict[str, Any]:
+        """A change of the labels, as an event holds it; raises if it cannot be made."""
+        kinds = [k for k in ("add", "rename", "merge", "color", "key") if k in change]
+        if len(kinds) != 1 or not isinstance(change[kinds[0]], dict):
+            raise AnnotateError("a change of labels is one record: add, rename, merge, color or key")
+        kind, value = kinds[0], change[kinds[0]]
+        if kind == "add":
+            self._require_new(_str(value, "name"))
+            more = {"color": _color} | {"key": _key}
+            return {"add": {"name": value["name"], **{k: check(value[k]) for k, check in more.items() if k in value}}}
+        if kind in ("rename", "merge"):
+            old, new = _str(value, "from"), _str(value, "to")
+            self.label(old)
+            if kind == "rename":
+                self._require_new(new)
+            elif self.label(new).name == old:
+                raise AnnotateError("a label cannot be merged into itself")
+            return {kind: {"from": old, "to": new}}
+        name = self.label(_str(value, "name")).name
+        return {kind: {"name": name, kind: (_color if kind == "color" else _key)(value.get(kind))}}
+
+    def _require_new(self, name: Any) -> None:
+        _check_name(name, self.task)
+        if name in self.names:
+            raise AnnotateError(f"there is a label {name!r} already", 409)
+
+    # what people said
+
+    def events_of(self, sequence: int) -> list[Event]:
+        """What was said of a sequence and holds, in order; also of every occurrence of a span that is in it."""
+        return [self.store[n] for n in self._said.get(sequence, ()) if self._live[n]]
+
+    @property
+    def annotators(self) -> list[str]:
+        """Who took part, in the order of their first event."""
+        return list(self._seen)
+
+    def said(self, annotator: str | None = None) -> list[Event]:
+        """Answers, edits and settlements that hold, in order; of one annotator or of all."""
+        numbers = sorted(self._live) if annotator is None else self._by[annotator]
+        return [self.store[n] for n in numbers if self._live[n]]
+
+    def holds(self, number: int) -> bool:
+        """Whether what an event said has not been undone."""
+        return self._live.get(number, False)
+
+    def undoable(self, annotator: str) -> int | None:
+        """What an annotator's next undo takes back."""
+        return next((n for n in reversed(self._by[annotator]) if self._live[n]), None)
+
+    def redoable(self, annotator: str) -> int | None:
+        """What an annotator's next redo says again."""
+        return self._undone[annotator][-1] if self._undone[annotator] else None
+
+    def touched(self, number: int) -> list[int]:
+        """Sequences of which an event says something."""
+        event = self.store[number]
+        return sorted({event.payload["sequence"], *(i for i, _, _ in self._copies(event))})
+
+    def _copies(self, event: Event) -> Iterator[tuple[int, int, dict[str, Any]]]:
+        """Where else the spans that were meant for every occurrence are: sequence, first token, span."""
+        for span in event.payload.get("spans", ()):
+            if not span.get("everywhere"):
+                continue
+            words = self.documents[event.payload["sequence"]].words[span["start"] : span["end"]]
+            size = len(words)
+            for i, t in self._index().get(words[0], ()):
+                if i != event.payload["sequence"] and self.documents[i].words[t : t + size] == words:
+                    yield i, t, span
+
+    def _index(self) -> dict[Any, list[tuple[int, int]]]:
+        """Where each word is."""
+        if self._places is None:
+            places: dict[Any, list[tuple[int, int]]] = defaultdict(list)
+            for i, document in enumerate(self.documents):
+                for t, word in enumerate(document.words):
+                    places[word].append((i, t))
+            self._places = places
+        return self._places
+
+    def occurrences(self, sequence: int, start: int, end: int) -> int:
+        """How often the words of a span are in the pool."""
+        words = self.documents[sequence].words[start:end]
+        places = self._index().get(words[0], ())
+        return sum(self.documents[i].words[t : t + len(words)] == words for i, t in places)
+
+    def known(self, sequence: int, annotator: str | None = None, *, direct: bool = False) -> Allowed | None:
+        """What is known of a sequence [T, L]: labels of the file, then what people said; None for nothing.
+
+        Later answers win over earlier ones, direct ones over those meant for every occurrence, and what was settled
+        over both. With ``annotator``, only what they said themselves; ``direct`` leaves out what they said elsewhere of
+        every occurrence.
+        """
+        scheme = self.scheme()
+        document = self.documents[sequence]
+        length = len(document.tokens)
+        out = scheme.anything(length)
+        if annotator is None and document.labels is not None:
+            out = scheme.path([self._label_now(x) for x in document.labels])
+        events = self.events_of(sequence)
+        if annotator is not None:
+            events = [e for e in events if e.annotator == annotator and e.kind != "settle"]
+        rank = {"answer": 1, "edit": 1, "settle": 2}
+        for turn in (1,) if direct else (0, 1, 2):
+            for event in events:
+                here = event.payload["sequence"] == sequence
+                if (rank[event.kind] if here else 0) == turn:
+                    out = self._said_of(scheme, sequence, event, out)
+        return None if out.all() else out
+
+    def _said_of(self, scheme: Scheme, sequence: int, event: Event, old: Allowed) -> Allowed:
+        p, number, length = event.payload, event.number, len(old)
+        if p["sequence"] != sequence:
+            copies = [(t, t + s["end"] - s["start"], s["label"]) for i, t, s in self._copies(event) if i == sequence]
+            spans = [(a, b, self.resolve(label, number)) for a, b, label in copies]
+            return scheme.allowed(length, spans, [(a, b) for a, b, _ in spans] if scheme.spans else (), old)
+        if p.get("skip"):
+            return old
+        spans = [(s["start"], s["end"], self.resolve(s["label"], number)) for s in p["spans"]]
+        judged = [(0, length)] if p.get("whole") else [tuple(r) for r in p.get("judged", ())]
+        return scheme.allowed(length, spans, judged, old)
+
+    def _label_now(self, label: str | None) -> str | None:
+        """A label of the file by its name of now."""
+        if label is None or (label == "O" and self.task == "spans"):
+            return label
+        tag, name = (label[:2], label[2:]) if self.task == "spans" else ("", label)
+        new = self.resolve(name, 0)
+        return ("O" if self.task == "spans" else None) if new is None else tag + new
+
+    def labelled(self) -> list[int]:
+        """Sequences of which something may be known."""
+        imported = {i for i, d in enumerate(self.documents) if d.labels is not None and any(d.labels)}
+        return sorted(imported | {i for i, numbers in self._said.items() if any(self._live[n] for n in numbers)})
+
+    def counts(self, known: Allowed | None) -> tuple[int, Counter[str]]:
+        """How many tokens of a sequence are known, and how often each label is."""
+        if known is None:
+            return 0, Counter()
+        scheme = self.scheme()
+        single = np.flatnonzero(known.sum(axis=1) == 1)
+        numbers = known[single].argmax(axis=1)
+        if scheme.spans:
+            numbers = numbers[numbers % 2 == 1]
+        return len(single), Counter(name for name in map(scheme.kind, numbers.tolist()) if name is not None)
+
+
+def _names_in(documents: Sequence[Document], task: str) -> list[str]:
+    """The names of the labels that a file has, most frequent first."""
+    found = Counter(label for d in documents for label in d.labels or () if label is not None)
+    if task == "tokens":
+        return [label for label, _ in found.most_common()]
+    kinds: Counter[str] = Counter()
+    for label, n in found.items():
+        if label != "O":
+            if label[:2] not in ("B-", "I-"):
+                raise AnnotateError(f"labels of spans must be O, B-TYPE or I-TYPE, got {label!r}")
+            kinds[label[2:]] += n
+    return [name for name, _ in kinds.most_common()]
+
+
+def _check_name(name: Any, task: str) -> None:
+    if not isinstance(name, str) or not name.strip() or name != name.strip() or len(name) > 100:
+        raise AnnotateError(f"a label must be a name of 1 to 100 characters without blanks around it, got {name!r}")
+    if not name.isprintable() or any(c.isspace() for c in name):
+        raise AnnotateError(f"a label must not hold white space or control characters, got {name!r}")
+    if task == "spans" and name == "O":
+        raise AnnotateError("'O' is what lies outside of all spans; give the label another name")
+
+
+def _str(value: dict[str, Any], field: str) -> str:
+    found = value.get(field)
+    if not isinstance(found, str):
+        raise AnnotateError(f"'{field}' must be a text, got {found!r}")
+    return found
+
+
+def _color(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < N_COLORS:
+        raise AnnotateError(f"'color' must be a number from 0 to {N_COLORS - 1}, got {value!r}")
+    return value
+
+
+def _key(value: Any) -> str:
+    if not isinstance(value, str) or len(value) != 1 or not value.isprintable() or value.isspace():
+        raise AnnotateError(f"'key' must be one character, got {value!r}")
+    return value

@@ -1,0 +1,746 @@
+"""A session: a project, a pool that asks, and a learner; all that the page and scripts can do."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+import zlib
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from crfkit import __version__
+from crfkit.active.pool import Pool, Question, Strategy
+from crfkit.active.scheme import Allowed
+from crfkit.active.time_model import TimeModel
+from crfkit.annotate import formats
+from crfkit.annotate.documents import AnnotateError
+from crfkit.annotate.estimates import Referee, Scored, estimates
+from crfkit.annotate.learner import Learner
+from crfkit.annotate.project import SAID, Project
+from crfkit.annotate.views import Views, ranges
+from crfkit.estimators.crf import CRF
+
+_WAIT = 0.6  # seconds that an answer waits for the model at most
+_POINTS = 400  # of a curve
+
+Json = dict[str, Any]
+
+
+class Session:
+    """Asks questions about a project's sentences and learns from the answers; any thread may call it.
+
+    Parameters
+    ----------
+    project : Project
+    crf : CRF, optional
+        Features and penalties of the model.
+    time_model : TimeModel, optional
+        Where the annotators' own times start from.
+    random_share : float
+        Share of the questions that are drawn at random, to tell how good the model is.
+    show_random : bool
+        Whether such questions say that they are.
+    n_jobs : int
+    seed : int
+    strategy : Strategy, optional
+    patient : bool
+        Take all the time that a step of learning needs, so that the same answers always give the same questions; for
+        simulations.
+    """
+
+    def __init__(
+        self,
+        project: Project,
+        *,
+        crf: CRF | None = None,
+        time_model: TimeModel | None = None,
+        random_share: float = 0.1,
+        show_random: bool = True,
+        n_jobs: int | None = -1,
+        seed: int = 0,
+        strategy: Strategy | None = None,
+        patient: bool = False,
+    ) -> None:
+        self.project = project
+        self.lock = threading.RLock()
+        self.seed = seed
+        self.defaults: Json = {"random_share": random_share, "show_random": show_random, "overlap": 0.05, "context": 1}
+        self.time_default = time_model or TimeModel()
+        self._open: dict[str, Json] = {}  # the question that is open for each annotator
+        self._asked: dict[str, tuple[str, Question]] = {}  # by id, with whom it was asked
+        self._next_id = itertools.count()
+        self._learned = 0  # events that the pool was told
+        X = [_rows(d) for d in project.documents]
+        if not X:
+            raise AnnotateError("the project has no sentences", 409)
+        self.pool = Pool(
+            X,
+            project.names,
+            spans=project.task == "spans",
+            crf=crf,
+            time_model=self.time_default,
+            strategy=strategy,
+            random_state=seed,
+            n_jobs=n_jobs,
+        )
+        self.views = Views(self)
+        self._tally: dict[int, tuple[int, Counter[str]]] = {}  # of each sequence: tokens known, and labels
+        self._tokens, self._counts = 0, Counter[str]()
+        self._entropy: list[list[float]] = []  # after so many answers
+        self._accuracy: list[list[float]] = []
+        self._stated_at = -10  # answers when it was stated
+        self._stating: threading.Thread | None = None
+        self._closed = False
+        self.referee = Referee(self.pool, self.lock, seed)
+        self._stated: Json = {"token": None, "f1": None, "questions": 0}
+        self._tell(project.labelled())
+        self.pool.asked = len(project.said())
+        self._learned = len(project.store.events)
+        self._fit_times()
+        for e in project.said():
+            for name, curve in (("entropy", self._entropy), ("accuracy", self._accuracy)):
+                point = e.payload.get("stood", {}).get(name)
+                if point and (not curve or curve[-1][0] < point[0]):
+                    curve.append(point)
+        self._entropy, self._accuracy = _thinned(self._entropy), _thinned(self._accuracy)
+        if self.pool.known:
+            self.pool.learn(2.0, None)
+        self.pool.rescore(1.0)
+        self.wait = 3600.0 if patient else _WAIT
+        self.learner = Learner(self.pool, self.lock, self._apply, self._after, self._spare, patient)
+        self.learner.done = self._learned
+
+    # learning
+
+    def _tell(self, sequences: Sequence[int]) -> None:
+        """Tells the pool what is known of some sequences now."""
+        for i in sequences:
+            known = self.project.known(i)
+            self.pool.know(i, known)
+            tokens, counts = self.project.counts(known)
+            before, gone = self._tally.get(i, (0, Counter()))
+            self._tokens += tokens - before
+            self._counts.update(counts)
+            self._counts.subtract(gone)
+            self._tally[i] = tokens, counts
+            done = known is not None and bool((known.sum(axis=1) == 1).all())
+            asked = any(e.payload["sequence"] == i for e in self.project.events_of(i))
+            if done or asked:
+                self.pool.closed.add(i)
+            else:
+                self.pool.closed.discard(i)
+
+    def _apply(self) -> int:
+        """Tells the pool what has happened since; called by the learner, with the lock."""
+        events = self.project.store.events[self._learned :]
+        touched: set[int] = set()
+        for event in events:
+            if event.kind in SAID:
+                touched.update(self.project.touched(event.number))
+            elif event.kind in ("undo", "redo"):
+                touched.update(self.project.touched(event.payload["of"]))
+            elif event.kind == "labels" and not {"add", "rename", "merge"}.isdisjoint(event.payload):
+                self._relabel(event.payload)
+                touched.update(self.project.labelled())
+        self._tell(sorted(touched))
+        self._learned += len(events)
+        return self._learned
+
+    def _relabel(self, change: Json) -> None:
+        old = self.pool.scheme.names
+        renamed = {}
+        if "rename" in change:
+            renamed = {change["rename"]["to"]: change["rename"]["from"]}
+        names = self.project.names
+        self.pool.relabel(names, lambda name: renamed.get(name, name) if renamed.get(name, name) in old else None)
+
+    def _after(self) -> None:
+        """After a step of the learner, with the lock."""
+        point = [self.pool.asked, round(self.pool.entropy, 3)]
+        if self._entropy and self._entropy[-1][0] == point[0]:
+            self._entropy.pop()
+        self._entropy = _thinned([*self._entropy, point])
+
+    def _spare(self) -> None:
+        """When nobody waits, with the lock: states the accuracy, if it may have changed by much, in a thread."""
+        old = len(self._drawn()) == self._stated["questions"] and self.pool.asked < self._stated_at + 10
+        if not old and (self._stating is None or not self._stating.is_alive()):
+            self._stating = threading.Thread(target=self.state_accuracy, args=(lambda: self._closed,), daemon=True)
+            self._stating.start()
+
+    def _fit_times(self) -> None:
+        """Fits the time model to the answers' times, unless its settings say otherwise."""
+        given = self.project.settings.get("time", {})
+        base = replace(
+            self.time_default, **{k: v for k, v in given.items() if k in ("sentence", "token", "correction")}
+        )
+        times = [
+            (e.payload["seconds"], e.payload["tokens"], e.payload["corrections"])
+            for e in self.project.said()
+            if e.kind == "answer" and e.payload.get("seconds") and e.payload.get("tokens")
+        ]
+        self._fitted = bool(times) and bool(given.get("fitted", True))
+        self.pool.time_model = base.fitted(times) if self._fitted else base
+
+    # accuracy
+
+    def scored(self) -> list[Scored]:
+        """The random questions that were answered, as a model got them that was not trained on them."""
+        return self.referee.scored
+
+    def _drawn(self) -> list[int]:
+        """The sentences of random questions that were answered whole."""
+        events = [e.payload for e in self.project.said() if e.kind == "answer" and e.payload["kind"] == "random"]
+        return list(dict.fromkeys(p["sequence"] for p in events if p["whole"]))
+
+    def state_accuracy(self, stop: Callable[[], bool] | None = None) -> Json:
+        """States accuracy and F1 of the model of now on the whole pool; takes a few trainings."""
+        with self.lock:
+            drawn, asked = self._drawn(), self.pool.asked
+        found = self.referee.score(drawn, stop) if drawn else None
+        with self.lock:
+            if drawn and found is None:
+                return self._stated  # stopped, or labels have changed
+            spans = self.pool.scheme.spans
+            token, f1 = (None, None) if found is None else estimates(self.scored(), found[0], spans)
+            both = {"token": token, "f1": f1}
+            shown = {
+                k: None if v is None else {n: round(x, 4) for n, x in v._asdict().items()} for k, v in both.items()
+            }
+            self._stated, self._stated_at = {**shown, "questions": len(drawn)}, asked
+            main = f1 or token
+            if main is not None:
+                kept = [point for point in self._accuracy if point[0] != asked]
+                self._accuracy = _thinned([*kept, [asked, *(round(x, 4) for x in main)]])
+            return self._stated
+
+    # questions
+
+    def question(self, annotator: str, *, sequence: int | None = None) -> Json:
+        """The question that is open for an annotator, else the next one; or that of a sequence."""
+        self._check_annotator(annotator)
+        with self.lock:
+            if sequence is not None:
+                self._require_sequence(sequence)
+                return self._pose(annotator, self.pool.question(sequence, "chosen", whole=True))
+            if annotator in self._open:
+                return self._open[annotator]
+            return self._next(annotator)
+
+    def _next(self, annotator: str) -> Json:
+        """Chooses the annotator's next question."""
+        others = {q["sequence"] for who, q in self._open.items() if who != annotator and "sequence" in q}
+        mine = self.project.said(annotator)
+        skipped = {e.payload["sequence"] for e in mine}
+        found = None
+        turn = len(mine)
+        warm = self.pool.version > 0 and self.pool.asked >= self.pool.strategy.cover
+        if warm and self._turn(annotator, turn, self._setting("random_share"), 0):
+            found = self.pool.ask(others | skipped, kind="random")
+        if found is None and warm and self._turn(annotator, turn, self._setting("overlap"), 1):
+            found = self._overlap(annotator, skipped)
+        if found is None:
+            found = self.pool.ask(others | skipped)
+        if found is None:
+            done = {"id": f"done-{next(self._next_id)}", "kind": "done"}
+            self._open[annotator] = done
+            return done
+        return self._pose(annotator, found)
+
+    def _turn(self, annotator: str, turn: int, share: float, salt: int) -> bool:
+        """Whether this question is one of a share, one of each block of them, at a place that is drawn."""
+        if share <= 0:
+            return False
+        size = max(1, round(1 / share))
+        seed = [self.seed, zlib.crc32(annotator.encode()), turn // size, salt]
+        return turn % size == int(np.random.default_rng(seed).integers(size))
+
+    def _overlap(self, annotator: str, mine: set[int]) -> Question | None:
+        """A sentence that somebody else has answered."""
+        events = [e for e in self.project.said() if e.annotator != annotator and e.kind == "answer"]
+        others = sorted({e.payload["sequence"] for e in events if not e.payload.get("skip")} - mine)
+        if not others:
+            return None
+        rng = np.random.default_rng([self.seed, zlib.crc32(annotator.encode()), len(mine)])
+        i = int(rng.choice(others))
+        known = self.pool.known.pop(i, None)  # what others said is not shown
+        try:
+            return replace(self.pool.question(i, whole=True), kind="agree")
+        finally:
+            if known is not None:
+                self.pool.known[i] = known
+
+    def _pose(self, annotator: str, q: Question) -> Json:
+        """A question as the page gets it."""
+        document = self.project.documents[q.sequence]
+        identity = f"{self._learned}-{next(self._next_id)}-{zlib.crc32(annotator.encode()):08x}"
+        known = None if q.kind == "agree" else self.pool.known.get(q.sequence)
+        hidden = q.kind == "random" and not self._setting("show_random")
+        whole = q.kind in ("random", "cover", "agree") or self.pool.strategy.whole
+        out = {
+            "id": identity,
+            "kind": "uncertain" if hidden else q.kind,
+            "sequence": q.sequence,
+            "text": document.text,
+            "tokens": [list(t) for t in document.tokens],
+            "columns": document.columns,
+            "known": self.known_labels(known, len(document.tokens)),
+            "known_spans": self._known_spans(known),
+            **self.context(q.sequence),
+            "whole": whole,
+            "spans": [self._span(q.sequence, span) for span in q.spans],
+            "guesses": self._chunks(q.guess),
+            "freshness": {"answers_behind": self._behind(), "fresh": round(self.pool.fresh, 4)},
+            "expected": {"seconds": round(q.seconds, 2), "gain": round(q.gain, 4)},
+        }
+        self._open[annotator] = out
+        self._asked = {k: v for k, v in self._asked.items() if v[0] != annotator}
+        self._asked[identity] = (annotator, q)
+        return out
+
+    def _span(self, sequence: int, span: Any) -> Json:
+        choices = [{"label": c.label, "p": round(c.p, 4)} for c in span.choices]
+        return {
+            "start": span.start,
+            "end": span.end,
+            "guess": choices[0] if choices else {"label": None, "p": 1.0},
+            "runner_up": choices[1] if len(choices) > 1 else None,
+            "choices": choices,
+            "occurrences": self.project.occurrences(sequence, span.start, span.end),
+        }
+
+    def _behind(self) -> int:
+        return sum(e.kind == "answer" for e in self.project.store.events[self._learned :])
+
+    def context(self, i: int) -> Json:
+        """The sentences before and after one."""
+        many, documents = int(self._setting("context")), self.project.documents
+        before, after = range(max(0, i - many), i), range(i + 1, min(len(documents), i + 1 + many))
+        return {"before": [documents[k].text for k in before], "after": [documents[k].text for k in after]}
+
+    def rows(self, i: int) -> list[Any]:
+        """The tokens of a sentence, as the model takes them."""
+        return _rows(self.project.documents[i])
+
+    def known_labels(self, known: Allowed | None, length: int) -> list[str | None]:
+        """The model's label of each token that is known for certain."""
+        if known is None:
+            return [None] * length
+        labels = self.pool.scheme.labels
+        return [labels[int(row.argmax())] if row.sum() == 1 else None for row in known]
+
+    def _known_spans(self, known: Allowed | None) -> list[Json]:
+        """What is known of a sentence, as spans; label null for outside."""
+        if known is None:
+            return []
+        single = known.sum(axis=1) == 1
+        out = []
+        for first, last in ranges(single):
+            parts = self.pool.scheme.chunks(known[first:last].argmax(axis=1).tolist())
+            out += [{"start": first + a, "end": first + b, "label": name} for a, b, name in parts]
+        return out
+
+    def _chunks(self, guess: Sequence[str]) -> list[Json]:
+        scheme = self.pool.scheme
+        path = [scheme.number[label] for label in guess]
+        return [{"start": a, "end": b, "label": name} for a, b, name in scheme.chunks(path) if name is not None]
+
+    # answers
+
+    def answer(self, annotator: str, answer: Json) -> Json:
+        """Takes an answer; on disk before the next question is chosen. The same key again changes nothing."""
+        self._check_annotator(annotator)
+        key = answer.get("key")
+        if not isinstance(key, str) or not 8 <= len(key) <= 100:
+            raise AnnotateError("'key' of an answer must be a text of 8 to 100 characters, new for every answer")
+        with self.lock:
+            number = self.project.store.find(key)
+            if number is None:
+                payload = {**self._checked(answer), "stood": self._stood()}
+                number = self._append("answer", annotator, payload, key)
+                self.pool.note(payload["sequence"], whole=True)  # nobody else is asked it meanwhile
+                self._open.pop(annotator, None)
+        return self._followed(annotator, number)
+
+    def _stood(self) -> Json:
+        """Where things stood when an answer came; the curves are made of it when the project is opened again."""
+        main = self._accuracy[-1] if self._accuracy and self._accuracy[-1][0] == self._stated_at else None
+        return {"entropy": self._entropy[-1] if self._entropy else None, "accuracy": main}
+
+    def _append(self, kind: str, annotator: str, payload: Json, key: str | None = None) -> int:
+        number = self.project.append(kind, annotator, payload, key=key)
+        if kind == "answer" and payload.get("seconds"):
+            self._fit_times()
+        return number
+
+    def _followed(self, annotator: str, number: int) -> Json:
+        """Waits for the model a little, and gives what comes next."""
+        self.learner.want(len(self.project.store.events))
+        self.learner.wait(number, self.wait)
+        with self.lock:
+            following = {"next": self.question(annotator), "panel": self.panel(annotator)}
+            return {"event": number, **following, **self._can(annotator)}
+
+    def _can(self, annotator: str) -> Json:
+        able = {"undo": self.project.undoable, "redo": self.project.redoable}
+        return {name: which(annotator) is not None for name, which in able.items()}
+
+    def _checked(self, answer: Json) -> Json:
+        """An answer as the event holds it; raises if it makes no sense."""
+        i = answer.get("sequence")
+        self._require_sequence(i)
+        assert isinstance(i, int)
+        length = len(self.project.documents[i].tokens)
+        spans = self._checked_spans(answer.get("spans", []), length)
+        judged = _ranges(answer.get("judged", []), length)
+        whole, skip = bool(answer.get("whole", False)), bool(answer.get("skip", False))
+        seconds, keys, corrections = (_number(answer, name) for name in ("seconds", "keys", "corrections"))
+        covered = np.zeros(length, bool)
+        for a, b in [*judged, *((s["start"], s["end"]) for s in spans)]:
+            covered[a:b] = True
+        if skip:
+            spans, judged, whole = [], [], False
+        tokens = 0 if skip else length if whole else int(covered.sum())
+        _, question = self._asked.get(answer.get("question", ""), (None, None))
+        return {
+            "sequence": i,
+            "spans": spans,
+            "judged": [list(r) for r in judged],
+            "whole": whole,
+            "skip": skip,
+            "seconds": min(seconds, 86400.0),
+            "keys": int(keys),
+            "corrections": int(corrections),
+            "tokens": tokens,
+            "kind": question.kind if question is not None and question.sequence == i else "chosen",
+        }
+
+    def _checked_spans(self, spans: Any, length: int) -> list[Json]:
+        if not isinstance(spans, list):
+            raise AnnotateError("'spans' must be a list")
+        out: list[Json] = []
+        taken = np.zeros(length, bool)
+        for span in spans:
+            if not isinstance(span, dict):
+                raise AnnotateError("'spans' must be a list of records")
+            a, b = _range([span.get("start"), span.get("end")], length)
+            label = span.get("label")
+            if label is not None:
+                self.project.label(label if isinstance(label, str) else repr(label))
+            if self.project.task == "tokens" and b - a != 1:
+                raise AnnotateError(f"in a task of tokens a span is one token, got {a} to {b}")
+            if taken[a:b].any():
+                raise AnnotateError(f"spans must not overlap: tokens {a} to {b - 1} are in two")
+            taken[a:b] = True
+            out.append({"start": a, "end": b, "label": label, "everywhere": bool(span.get("everywhere", False))})
+        return out
+
+    def undo(self, annotator: str, key: str | None = None) -> Json:
+        """Takes back what an annotator said last."""
+        return self._back(annotator, "undo", self.project.undoable, key)
+
+    def redo(self, annotator: str, key: str | None = None) -> Json:
+        """Says again what the last undo took back."""
+        return self._back(annotator, "redo", self.project.redoable, key)
+
+    def _back(self, annotator: str, kind: str, which: Callable[[str], int | None], key: str | None) -> Json:
+        self._check_annotator(annotator)
+        with self.lock:
+            number = None if key is None else self.project.store.find(key)
+            if number is None:
+                of = which(annotator)
+                if of is None:
+                    raise AnnotateError(f"there is nothing to {kind}", 409)
+                number = self._append(kind, annotator, {"of": of}, key)
+                self._open.pop(annotator, None)
+            payload = self.project.store[self.project.store[number].payload["of"]].payload
+        self._learn(number)
+        with self.lock:
+            again = (
+                self.question(annotator, sequence=payload["sequence"]) if kind == "undo" else self.question(annotator)
+            )
+            if kind == "undo":
+                again["mine"] = payload["spans"]
+            return {"event": number, "question": again, "panel": self.panel(annotator), **self._can(annotator)}
+
+    def _learn(self, number: int) -> None:
+        """Waits for the model a little."""
+        self.learner.want(number)
+        self.learner.wait(number, self.wait)
+
+    def edit(
+        self, annotator: str, i: int, labels: list[Json], key: str, judged: Any = None, confirm: bool = False
+    ) -> Json:
+        """Labels a sentence, or those ranges of it that are judged; ``confirm`` keeps labels that the model doubts."""
+        return self._revise("edit", annotator, i, labels, key, judged, confirm)
+
+    def settle(self, annotator: str, i: int, labels: list[Json], key: str) -> Json:
+        """Decides what a sentence's labels are, whatever else was said of it."""
+        return self._revise("settle", annotator, i, labels, key, None, False)
+
+    def _revise(self, kind: str, annotator: str, i: int, labels: Any, key: Any, judged: Any, confirm: bool) -> Json:
+        self._check_annotator(annotator)
+        with self.lock:
+            self._require_sequence(i)
+            length = len(self.project.documents[i].tokens)
+            parts = [] if judged is None else [list(r) for r in _ranges(judged, length)]
+            payload = {"sequence": i, "spans": self._checked_spans(labels, length), "judged": parts}
+            payload |= {"whole": judged is None, "confirm": bool(confirm)}
+            number = self._append(kind, annotator, payload, key)
+            if self._open.get(annotator, {}).get("sequence") == i:
+                self._open.pop(annotator)
+        self._learn(number)
+        with self.lock:
+            return {"event": number, "sequence": self.views.sequence(i), "panel": self.panel(annotator)}
+
+    # views
+
+    def browse(
+        self,
+        annotator: str,
+        *,
+        search: str = "",
+        label: str | None = None,
+        confidence: str | None = None,
+        by: str | None = None,
+        status: str | None = None,
+        page: int = 0,
+    ) -> Json:
+        """Sentences that fit all filters, a page of them."""
+        with self.lock:
+            part, where = self.views.page(self.views.browse(search, label, confidence, by, status), page)
+            return {"rows": [self.views.row(i) for i in part], **where}
+
+    def sequence(self, annotator: str, i: int) -> Json:
+        """One sentence: labels, marginals, who said what."""
+        with self.lock:
+            self._require_sequence(i)
+            return self.views.sequence(i)
+
+    def review(self, annotator: str, page: int = 0) -> Json:
+        """Labels that the model finds unlikely, the most unlikely first."""
+        doubts = self.views.doubts()
+        with self.lock:
+            part, where = self.views.page([d for d in doubts if d[1] in self.pool.known], page)
+            return {"rows": [{**self.views.row(i), "doubts": found} for _, i, found in part], **where}
+
+    def agree(self, page: int = 0) -> Json:
+        """How far annotators agree, and the sentences on which they do not."""
+        with self.lock:
+            return self.views.agree(page)
+
+    def model(self) -> Json:
+        """The model: scores, confusion, heaviest features."""
+        with self.lock:
+            return self.views.model()
+
+    def explain(self, i: int, token: int) -> Json:
+        """Why a token has its label rather than the runner-up."""
+        with self.lock:
+            self._require_sequence(i)
+            return self.views.explain(i, token)
+
+    def export(self, format: str = "same", what: str = "labels") -> Any:
+        """The labels as a file: name, media type and bytes."""
+        with self.lock:
+            return self.views.export(format, what)
+
+    def model_bytes(self) -> bytes:
+        """The model's file."""
+        with self.lock:
+            return self.views.model_bytes()
+
+    def save_model(self, path: str | os.PathLike[str]) -> None:
+        """Writes the model's file."""
+        with self.lock:
+            self.pool.estimator().save(path)
+
+    # state
+
+    def _setting(self, name: str) -> Any:
+        return self.project.settings.get(name, self.defaults[name])
+
+    def annotators(self) -> list[str]:
+        """Who takes part."""
+        with self.lock:
+            return self.project.annotators
+
+    def add_annotator(self, name: str) -> None:
+        """Somebody takes part."""
+        self._check_annotator(name)
+        with self.lock:
+            if name not in self.project.annotators:
+                self._append("annotator", name, {})
+
+    def state(self, annotator: str) -> Json:
+        """What the page shows around the questions."""
+        self._check_annotator(annotator)
+        with self.lock:
+            counts = self._counts
+            m = self.pool.time_model
+            time = {"sentence": m.sentence, "token": m.token, "correction": m.correction, "fitted": self._fitted}
+            settings = {name: self._setting(name) for name in self.defaults}
+            return {
+                "project": self.project.name,
+                "task": self.project.task,
+                "labels": [{**label.plain(), "count": counts[label.name]} for label in self.project.labels],
+                "annotator": annotator,
+                "annotators": self.project.annotators,
+                "answered": sum(e.kind == "answer" for e in self.project.said(annotator)),
+                "sentences": len(self.project.documents),
+                "tokens": int(self.pool.offsets[-1]),
+                "settings": {**settings, "time": time},
+                "version": __version__,
+                "formats": formats.LIST,
+                "event": len(self.project.store.events),
+                **self._can(annotator),
+            }
+
+    def panel(self, annotator: str) -> Json:
+        """Where things stand."""
+        with self.lock:
+            known, tokens = self.pool.known, self._tokens
+            answers = [e for e in self.project.said() if e.kind == "answer" and not e.payload.get("skip")]
+            seconds = [e.payload["seconds"] for e in answers if e.payload.get("seconds")]
+            counts = self._counts
+            total = int(self.pool.offsets[-1])
+            return {
+                "labelled": {"sentences": len(known), "tokens": tokens},
+                "remaining": {"sentences": len(self.pool.lengths) - len(known), "tokens": total - tokens},
+                "entropy": {"pool": round(self.pool.entropy, 3), "curve": self._entropy},
+                "accuracy": {**self._stated, "curve": self._accuracy},
+                "questions": len(answers),
+                "seconds_per_question": round(float(np.median(seconds[-50:])), 2) if seconds else None,
+                "labels": [{"name": name, "count": counts[name]} for name in self.project.names],
+                "expected_gain": self._expected_gain(),
+                "learning": self.learner.status if hasattr(self, "learner") else "idle",
+                "fresh": round(self.pool.fresh, 4),
+            }
+
+    def _expected_gain(self) -> Json | None:
+        """What the next hundred answers are expected to gain, if things go on as they went.
+
+        Entropy, and errors of F1, fall about as a power of the number of answers; it is fitted to the curves.
+        """
+        entropy, f1 = _power_law(self._entropy), _power_law([[n, 1 - v] for n, v, *_ in self._accuracy])
+        if entropy is None:
+            return None
+        gain = {"answers": 100, "entropy": round(entropy(100.0), 1), "f1": None}
+        return gain | ({} if f1 is None else {"f1": round(-f1(100.0), 4)})
+
+    def change_labels(self, annotator: str, change: Json) -> Json:
+        """Adds, renames, merges or colours a label, or gives it another key."""
+        self._check_annotator(annotator)
+        if not isinstance(change, dict):
+            raise AnnotateError("a change of labels must be a record")
+        key = change.get("uuid")
+        with self.lock:
+            number = None if key is None else self.project.store.find(key)
+            if number is None:
+                number = self._append("labels", annotator, self.project.check_change(change), key)
+                self._open.clear()
+        self._learn(number)
+        return self.state(annotator)
+
+    def settings(self, annotator: str, change: Json) -> Json:
+        """Changes settings of the project."""
+        self._check_annotator(annotator)
+        if not isinstance(change, dict):
+            raise AnnotateError("settings must be a record")
+        for name, value in change.items():
+            _check_setting(name, value)
+        with self.lock:
+            self._append("settings", annotator, dict(change))
+            self._fit_times()
+        return self.state(annotator)
+
+    def _require_sequence(self, i: Any) -> None:
+        if isinstance(i, bool) or not isinstance(i, int) or not 0 <= i < len(self.project.documents):
+            raise AnnotateError(f"'sequence' must be from 0 to {len(self.project.documents) - 1}, got {i!r}", 404)
+
+    def _check_annotator(self, annotator: str) -> None:
+        if not isinstance(annotator, str) or not 0 < len(annotator) <= 100 or not annotator.isprintable():
+            raise AnnotateError("an annotator needs a name of 1 to 100 printable characters")
+
+    def close(self) -> None:
+        """Ends the threads and lets go of the file."""
+        self._closed = True
+        self.learner.close()
+        if self._stating is not None:
+            self._stating.join()
+        self.project.close()
+
+
+def _check_setting(name: str, value: Any) -> None:
+    def number(x: Any, most: float) -> bool:
+        return not isinstance(x, bool) and isinstance(x, (int, float)) and 0 <= x <= most
+
+    if name in ("random_share", "overlap"):
+        if not number(value, 1):
+            raise AnnotateError(f"{name!r} must be a number from 0 to 1, got {value!r}")
+    elif name == "context":
+        if not number(value, 20) or not isinstance(value, int):
+            raise AnnotateError(f"'context' must be a whole number from 0 to 20, got {value!r}")
+    elif name == "show_random":
+        if not isinstance(value, bool):
+            raise AnnotateError(f"'show_random' must be true or false, got {value!r}")
+    elif name == "time":
+        rules = {"sentence": 3600, "token": 3600, "correction": 3600}
+        good = isinstance(value, dict) and all(
+            number(x, rules[k]) if k in rules else k == "fitted" and isinstance(x, bool) for k, x in value.items()
+        )
+        if not good:
+            raise AnnotateError(f"'time' must hold seconds: sentence, token, correction, got {value!r}")
+    else:
+        raise AnnotateError(f"there is no setting {name!r}")
+
+
+def _thinned(points: list[list[float]]) -> list[list[float]]:
+    """At most so many points: every second of the older half goes."""
+    while len(points) > _POINTS:
+        half = len(points) // 2
+        points = points[:half:2] + points[half:]
+    return points
+
+
+def _power_law(points: Sequence[Sequence[float]]) -> Callable[[float], float] | None:
+    """How much a falling curve falls over the next answers; None if there are too few points."""
+    table = np.array([p[:2] for p in points if p[0] > 0 and p[1] > 0][-200:], np.float64)
+    if len(table) < 5 or table[-1, 0] <= table[0, 0]:
+        return None
+    slope, level = np.polyfit(np.log(table[:, 0]), np.log(table[:, 1]), 1)
+    last = float(table[-1, 0])
+    now = float(np.exp(level) * last**slope)
+    return lambda more: float(min(np.exp(level) * (last + more) ** slope - now, 0.0))
+
+
+def _rows(document: Any) -> list[Any]:
+    """The tokens of a document, with further columns where there are any."""
+    if document.columns is None:
+        return list(document.words)
+    return [(word, *more) for word, more in zip(document.words, document.columns, strict=True)]
+
+
+def _range(pair: Any, length: int) -> tuple[int, int]:
+    whole = isinstance(pair, list) and all(isinstance(x, int) and not isinstance(x, bool) for x in pair)
+    if not whole or len(pair) != 2 or not 0 <= pair[0] < pair[1] <= length:
+        raise AnnotateError(f"a span needs 0 <= start < end <= {length}, got {pair!r}")
+    return pair[0], pair[1]
+
+
+def _ranges(value: Any, length: int) -> list[tuple[int, int]]:
+    if not isinstance(value, list):
+        raise AnnotateError("'judged' must be a list of ranges")
+    return [_range(pair, length) for pair in value]
+
+
+def _number(answer: Json, name: str) -> float:
+    value = answer.get(name, 0)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e9:
+        raise AnnotateError(f"{name!r} of an answer must be a number >= 0, got {value!r}")
+    return float(value)

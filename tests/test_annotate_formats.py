@@ -1,0 +1,405 @@
+"""Formats of the annotation page: what is not touched comes out byte for byte, what is touched can be read again."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crfkit.annotate.documents import AnnotateError, Document
+from crfkit.annotate.formats import LIST, NAMES, Export, read_documents, write_documents
+from crfkit.annotate.formats.parts import final, from_bio, gaps_of, scheme_of, spans_of, to_bio
+from crfkit.data import DataError
+
+ENDS = st.sampled_from(["\n", "\r\n"])
+WORD = st.text("abzÀé東ß🙂'-.\"&<>5", min_size=1, max_size=6).filter(lambda w: not w.startswith("-D"))
+CHUNK = st.sampled_from(["O", "B-PER", "I-PER", "B-LOC", "?", "_"])
+TYPES = ["PER", "LOC"]
+
+
+def read(folder: Path, name: str, data: bytes, **how: Any) -> list[Document]:
+    (folder / name).write_bytes(data)
+    return read_documents([folder / name], **how)
+
+
+def files(export: Export) -> dict[str, bytes]:
+    """What an export holds."""
+    if not export.name.endswith(".zip"):
+        return {export.name: export.data}
+    with zipfile.ZipFile(io.BytesIO(export.data)) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def meaning(docs: list[Document], labels: list[Any], task: str) -> dict[int, Any]:
+    """What each unit of a file says, whatever tokens its sentences are cut into."""
+    units: dict[int, list[int]] = {}
+    for i, doc in enumerate(docs):
+        units.setdefault(doc.source["unit"], []).append(i)
+    out: dict[int, Any] = {}
+    for unit, members in units.items():
+        parts, rows = [docs[i] for i in members], final([docs[i] for i in members], [labels[i] for i in members])
+        spans = spans_of(parts, rows, task)
+        unknown = {x for a, b in gaps_of(parts, rows) for x in range(a, b)}
+        text = {d.source.get("at", 0) + a: w for d in parts for w, (a, _) in zip(d.words, d.tokens, strict=True)}
+        letters = {at + k: c for at, w in text.items() for k, c in enumerate(w)}
+        said = {x: label for a, b, label in spans for x in range(a, b)} if task == "tokens" else set(spans)
+        out[unit] = said, unknown & letters.keys(), letters
+    return out
+
+
+def check_same(folder: Path, name: str, data: bytes, **how: Any) -> list[Document]:
+    """Nothing answered: the same bytes. One sentence answered: its labels come back, all others as they were."""
+    docs = read(folder, name, data, **how)
+    docs = [Document(d.text, d.tokens, d.columns, d.labels, json.loads(json.dumps(d.source))) for d in docs]
+    task = how.get("task", "spans")
+    assert files(write_documents(docs, [None] * len(docs), task=task))[name] == data
+    assert files(write_documents(docs, [d.labels for d in docs], task=task))[name] == data
+    for doc in docs:
+        assert "".join(doc.text[a:b] for a, b in doc.tokens) == "".join(doc.words)
+        assert all(a < b for a, b in doc.tokens)
+    for i in {0, len(docs) - 1}:
+        new = ["PER" if task == "tokens" else "B-PER" for _ in docs[i].tokens]
+        labels: list[Any] = [None] * len(docs)
+        labels[i] = new
+        for file, text in files(write_documents(docs, labels, task=task)).items():
+            (folder / file).write_bytes(text)
+        added = {"label": "-1"} if how.get("label") == "none" else {}  # the column of labels is there now
+        again = read_documents([folder / name], **{**how, **added})
+        assert meaning(again, [None] * len(again), task) == meaning(docs, labels, task)
+        units = [[d.source.get("raw") for d in x if d.source["unit"] != docs[i].source["unit"]] for x in (docs, again)]
+        if not docs[i].source.get("grows"):
+            assert units[0] == units[1]
+        (folder / name).unlink()
+        (folder / name).with_suffix(".ann").unlink(missing_ok=True)
+    return docs
+
+
+@st.composite
+def column_files(draw: Any) -> bytes:
+    end = draw(ENDS)
+    gap = draw(st.sampled_from(["\t", " ", "  "]))
+    width = draw(st.integers(1, 3))
+    out = draw(st.sampled_from(["", "\ufeff"]))
+    for _ in range(draw(st.integers(1, 4))):
+        out += draw(st.sampled_from(["", end, f"{end}{end}", f"  {end}" if gap != "\t" else end, f"# note{end}"]))
+        for word in draw(st.lists(WORD, min_size=1, max_size=4)):
+            cells = [word, *(draw(WORD) for _ in range(width - 1)), draw(CHUNK)]
+            out += gap.join(cells) + draw(st.sampled_from(["", " "]) if gap != "\t" else st.just("")) + end
+            out += draw(st.sampled_from(["", "", "", f"# comment{end}"]))
+        out += end
+    out += draw(st.sampled_from(["", end, f"# last{end}", f"-DOCSTART-{gap}x{end}"]))
+    text: str = out if draw(st.booleans()) else out.rstrip("\r\n")
+    return text.encode()
+
+
+@given(column_files(), st.sampled_from([None, "-1", "none"]))
+def test_column_files_come_back(tmp_path_factory: Any, data: bytes, label: str | None) -> None:
+    folder = tmp_path_factory.mktemp("columns")
+    check_same(folder, "a.conll", data, comment="#", label=label)
+
+
+@given(column_files())
+def test_column_files_of_token_tasks_come_back(tmp_path_factory: Any, data: bytes) -> None:
+    check_same(tmp_path_factory.mktemp("columns"), "a.conll", data, comment="#", label="-1", task="tokens")
+
+
+@st.composite
+def conllu_files(draw: Any) -> bytes:
+    end = draw(ENDS)
+    out = draw(st.sampled_from(["", "\ufeff", end]))
+    for _ in range(draw(st.integers(1, 3))):
+        out += draw(st.sampled_from(["", f"# text = x{end}", f"# sent_id = 1{end}# y{end}"]))
+        for k, word in enumerate(draw(st.lists(WORD, min_size=1, max_size=4)), 1):
+            out += draw(st.sampled_from(["", f"{k}-{k + 1}" + "\t_" * 9 + end]))
+            upos = draw(st.sampled_from(["_", "NOUN", "VERB"]))
+            misc = draw(st.sampled_from(["_", "SpaceAfter=No", "NER=B-PER", "X=1|NER=O|Y=2"]))
+            out += "\t".join([str(k), word, "l", upos, "x", "_", "0", "r", "_", misc]) + end
+            out += draw(st.sampled_from(["", "", f"{k}.1" + "\t_" * 9 + end]))
+        out += end
+    text: str = out if draw(st.booleans()) else out.rstrip("\r\n")
+    return text.encode()
+
+
+@given(conllu_files(), st.sampled_from(["spans", "tokens"]))
+def test_conllu_comes_back(tmp_path_factory: Any, data: bytes, task: str) -> None:
+    check_same(tmp_path_factory.mktemp("conllu"), "a.conllu", data, task=task)
+
+
+PROSE = st.text("Ab ée東🙂.!?\n\r\t\"'&<>{}[]-\u200d\u0301\u05d0\u202e", min_size=1, max_size=40)
+
+
+def has_word(text: str) -> bool:
+    return bool(text.removeprefix("\ufeff").strip())
+
+
+@given(PROSE.filter(has_word), st.sampled_from(["", "\ufeff"]), st.booleans())
+def test_raw_text_comes_back(tmp_path_factory: Any, text: str, bom: str, by_line: bool) -> None:
+    data = (bom + text).encode()
+    folder = tmp_path_factory.mktemp("text")
+    docs = check_same(folder, "a.txt", data, by_line=by_line, format="brat")
+    kept = "".join(c for d in docs for w in d.words for c in w)
+    assert kept == "".join(text.removeprefix("\ufeff").split())
+
+
+@st.composite
+def csv_tokens(draw: Any) -> bytes:
+    end, gap = draw(ENDS), draw(st.sampled_from([",", ";", "\t"]))
+    labelled = draw(st.booleans())
+    out = draw(st.sampled_from(["", "\ufeff"])) + gap.join(["Sentence #", "Word", *(["Tag"] if labelled else [])]) + end
+    for k in range(draw(st.integers(1, 3))):
+        for j, word in enumerate(draw(st.lists(WORD.filter(str.strip), min_size=1, max_size=3))):
+            shown = '"' + word.replace('"', '""') + '"' if '"' in word or draw(st.booleans()) else word
+            cells = [f"s{k}" if j == 0 or draw(st.booleans()) else "", shown, *([draw(CHUNK)] if labelled else [])]
+            out += gap.join(cells) + end
+        out += draw(st.sampled_from(["", end]))
+    text: str = out if draw(st.booleans()) else out.rstrip("\r\n")
+    return text.encode()
+
+
+@given(csv_tokens())
+def test_tables_of_tokens_come_back(tmp_path_factory: Any, data: bytes) -> None:
+    check_same(tmp_path_factory.mktemp("csv"), "a.csv", data)
+
+
+@st.composite
+def csv_texts(draw: Any) -> bytes:
+    end = draw(ENDS)
+    spans = draw(st.booleans())
+    out = draw(st.sampled_from(["", "\ufeff"])) + ",".join(["id", "text", *(["spans"] if spans else [])]) + end
+    for k, text in enumerate([*draw(st.lists(PROSE, min_size=1, max_size=3)), "Anna left"]):
+        cells = [str(k), '"' + text.replace('"', '""') + '"']
+        if spans:
+            cells.append(draw(st.sampled_from(["", "[]", '"[[0, 1, ""PER""]]"' if text[:1].strip() else ""])))
+        out += ",".join(cells) + end
+    whole: str = out if draw(st.booleans()) else out.removesuffix(end)
+    return whole.encode()
+
+
+@given(csv_texts())
+def test_tables_of_texts_come_back(tmp_path_factory: Any, data: bytes) -> None:
+    check_same(tmp_path_factory.mktemp("csv"), "a.csv", data)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text('aé"\\\n/', max_size=4),
+    lambda x: st.lists(x, max_size=2) | st.dictionaries(st.text("xyz", max_size=3), x, max_size=2),
+    max_leaves=4,
+)
+
+
+@st.composite
+def record_files(draw: Any, dialect: str) -> bytes:
+    end = draw(ENDS)
+    style = {"ensure_ascii": draw(st.booleans()), "separators": draw(st.sampled_from([(",", ":"), (", ", ": ")]))}
+    out = draw(st.sampled_from(["", "\ufeff", end]))
+    for text in [*draw(st.lists(PROSE, max_size=2)), "Anna saw Ben. Ben left."]:
+        others = {f"_{k}": v for k, v in draw(st.dictionaries(st.text("xyz", max_size=3), JSON, max_size=2)).items()}
+        record = {**others, **record_of(draw, dialect, text), "meta": {"a": 1.50}}
+        if draw(st.booleans()):
+            record = dict(reversed(record.items()))
+        out += draw(st.sampled_from(["", " "])) + json.dumps(record, **style) + draw(st.sampled_from(["", " "])) + end
+        out += draw(st.sampled_from(["", end]))
+    whole: str = out if draw(st.booleans()) else out.rstrip("\r\n")
+    return whole.encode("utf-8", "surrogatepass")
+
+
+def record_of(draw: Any, dialect: str, text: str) -> dict[str, Any]:
+    n = len(text)
+    pairs = [sorted(draw(st.tuples(st.integers(0, n), st.integers(0, n)))) for _ in range(draw(st.integers(0, 3)))]
+    spans = [(a, b, draw(st.sampled_from(TYPES))) for a, b in pairs]
+    if dialect == "doccano":
+        return {"text": text, "label": [list(x) for x in spans]}
+    if dialect == "entities":
+        found = [{"id": k, "label": x, "start_offset": a, "end_offset": b} for k, (a, b, x) in enumerate(spans)]
+        return {"text": text, "entities": found, "relations": []}
+    if dialect == "prodigy":
+        answer = draw(st.sampled_from([{}, {"answer": "accept"}, {"answer": "reject"}]))
+        return {"text": text, "spans": [{"start": a, "end": b, "label": x, "s": 0.10} for a, b, x in spans], **answer}
+    results = [
+        {"from_name": "l", "to_name": "t", "type": "labels", "value": {"start": a, "end": b, "labels": [x]}}
+        for a, b, x in spans
+    ]
+    other = {"type": "choices", "value": {"choices": ["x"]}}
+    found = draw(st.sampled_from([{}, {"annotations": []}, {"annotations": [{"result": [*results, other], "id": 7}]}]))
+    return {"id": 1, "data": {"text": text, "more": [1]}, **found}
+
+
+@pytest.mark.parametrize("dialect", ["doccano", "entities", "prodigy", "labelstudio"])
+@pytest.mark.parametrize("task", ["spans", "tokens"])
+@given(data=st.data())
+def test_records_come_back(tmp_path_factory: Any, dialect: str, task: str, data: Any) -> None:
+    text = data.draw(record_files(dialect))
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return
+    check_same(tmp_path_factory.mktemp("json"), "a.jsonl", text, task=task)
+
+
+def test_the_page_is_told_of_formats_that_can_be_written(tmp_path: Path) -> None:
+    docs = read(tmp_path, "notes.txt", "Anna saw Ben. 東京です。\n".encode())
+    labels = [["B-PER", "O", "B-PER", "O"], *[None] * (len(docs) - 1)]
+    for entry in LIST:
+        made = write_documents(docs, labels, format=entry["name"])
+        for name, data in files(made).items():
+            (tmp_path / f"again-{name}").write_bytes(data)
+        if entry["name"] == "same":
+            continue
+        path = next(p for p in tmp_path.glob("again-*") if p.suffix != ".ann")
+        again = read_documents([path], format=entry["name"])
+        assert again[0].labels == labels[0], entry
+        assert all(d.labels is None for d in again[1:]), entry
+        for old in tmp_path.glob("again-*"):
+            old.unlink()
+    with pytest.raises(AnnotateError, match="no format 'xml'"):
+        write_documents(docs, labels, format="xml")
+
+
+@pytest.mark.parametrize("scheme", ["bio", "iob1", "bioes", "bilou"])
+@given(rows=st.lists(st.lists(st.sampled_from(["O", "B-A", "I-A", "B-B", None]), min_size=1, max_size=6), min_size=1))
+def test_schemes_come_back(scheme: str, rows: list[list[str | None]]) -> None:
+    bio = [to_bio(row) for row in rows]
+    there = [from_bio(row, scheme) for row in bio]
+    assert [to_bio(row) for row in there] == bio
+    assert [from_bio(row, scheme_of(there)) for row in bio] == there
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "message"),
+    [
+        ("a.conll", b"a O\nb\n", r"a.conll:2: 1 column, but the lines before have 2"),
+        ("a.conllu", b"1\ta\n", r"a.conllu:1: 2 columns, but CoNLL-U has 10"),
+        ("a.conllu", b"x" + b"\t_" * 9, r"a.conllu:1: the first column must be a number, got 'x'"),
+        ("a.csv", b"word,tag\na,O\nb\n", r"a.csv:3: 1 cell, but the header has 2"),
+        ("a.csv", b'word,tag\n"a,O\n', r"a.csv:2: a quote is not closed"),
+        ("a.csv", b"x,y\n1,2\n", r"a.csv:1: the header names no column of words"),
+        ("a.csv", b"text,spans\nAnna,x\n", r"a.csv:2: the spans must be a list"),
+        ("a.csv", b"word,tag\na,NOUN\n", r"'NOUN' is no label of a span"),
+        ("a.jsonl", b'{"text": "a"}\n{"text": }\n', r"a.jsonl:2: not JSON: Expecting value"),
+        ("a.jsonl", b'{"text": "a"} {"text": "b"}\n', r"a.jsonl:1: not JSON: more than one value"),
+        ("a.jsonl", b'{"text": "a"}\n[1]\n', r"a.jsonl:2: a record must be an object"),
+        ("a.jsonl", b'{"txt": "a", "label": []}\n', r"a.jsonl:1: the record has no field 'text'"),
+        ("a.jsonl", b'{"text": "a", "label": [[0, 9, "X"]]}\n', r"a.jsonl:1: there is no span 0 to 9"),
+        ("a.jsonl", b'{"text": "a", "label": [[0, true, "X"]]}\n', r"a.jsonl:1: a span must begin and end at whole"),
+        ("a.jsonl", b'{"text": "a", "label": [[0, 1, null]]}\n', r"a.jsonl:1: the label of a span must be text"),
+        ("a.jsonl", b"[" * 100_000, r"a.jsonl: not JSON that can be read: nested too deeply"),
+        ("a.txt", b"ok\n\xff\n", r"a.txt:2: not text in utf-8"),
+        ("a.txt", b"ok\nx\x00y\n", r"a.txt:2: a null character"),
+        ("a.txt", b" \n", r"a.txt: the file holds no text to label"),
+    ],
+)
+def test_errors_name_file_and_line(tmp_path: Path, name: str, data: bytes, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        read(tmp_path, name, data)
+
+
+def test_errors_of_standoff_name_the_annotations(tmp_path: Path) -> None:
+    (tmp_path / "a.ann").write_text("T1\tPER 0 4\tAnna\nT2\tPER x\n")
+    with pytest.raises(DataError, match=r"a.ann:2: an annotation must be"):
+        read(tmp_path, "a.txt", b"Anna left.")
+    (tmp_path / "a.ann").write_text("T1\tPER 0 40\tAnna\n")
+    with pytest.raises(DataError, match=r"a.ann:1: there is no span 0 to 40"):
+        read(tmp_path, "a.txt", b"Anna left.")
+
+
+def test_standoff_keeps_what_it_cannot_show(tmp_path: Path) -> None:
+    notes = "T1\tPER 0 4\tAnna\nT2\tLOC 5 8;9 12\tx\nR1\tknows Arg1:T1 Arg2:T3\nT3\tPER 9 12\tBen\n#1\tNote T1\thi\n"
+    (tmp_path / "a.ann").write_text(notes)
+    docs = read(tmp_path, "a.txt", b"Anna saw Ben")
+    assert files(write_documents(docs, [None]))["a.ann"].decode() == notes
+    new = files(write_documents(docs, [["B-PER", "O", "B-LOC"]]))["a.ann"].decode()
+    assert new == "T1\tPER 0 4\tAnna\nT2\tLOC 5 8;9 12\tx\n#1\tNote T1\thi\nT4\tLOC 9 12\tBen\n"
+
+
+def test_folders_and_several_files_come_in_a_zip(tmp_path: Path) -> None:
+    for k in (1, 2):
+        (tmp_path / f"{k}.txt").write_text(f"Anna saw {k} men.\n")
+    (tmp_path / "1.ann").write_text("T1\tPER 0 4\tAnna\n")
+    docs = read_documents([tmp_path])
+    assert [d.source["file"] for d in docs] == ["1.txt", "2.txt"]
+    made = write_documents(docs, [None, None])
+    assert made.name == "annotations.zip"
+    assert files(made) == {p.name: p.read_bytes() for p in tmp_path.iterdir()}
+
+
+def test_two_files_of_one_name_stay_two(tmp_path: Path) -> None:
+    paths = []
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        paths.append(tmp_path / folder / "x.jsonl")
+        paths[-1].write_text(f'{{"text": "{folder}"}}\n')
+    docs = read_documents(paths)
+    assert list(files(write_documents(docs, [None, None]))) == ["x.jsonl", "x-2.jsonl"]
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "task", "labels", "expected"),
+    [
+        ("a.txt", b"Anna left.\nBen came\n", "spans", (), "text"),
+        ("a.txt", b"two words\nper line\n", "spans", (), "text"),
+        ("a.txt", b"Anna B-PER\nleft O\n", "spans", (), "columns"),
+        ("a.txt", b"Anna NOUN\nleft VERB\n", "tokens", ("NOUN", "VERB"), "columns"),
+        ("a.txt", b"Anna\tNN\nleft\tVB\n", "spans", (), "columns"),
+        ("a.data", b'{"text": "Anna"}\n', "spans", (), "jsonl"),
+        ("a.json", b'[{"data": {"text": "Anna"}}]', "spans", (), "jsonl"),
+        ("a.tsv", b"token\tlabel\nAnna\tO\n", "spans", (), "csv"),
+    ],
+)
+def test_formats_are_told_by_name_and_content(
+    tmp_path: Path, name: str, data: bytes, task: str, labels: tuple[str, ...], expected: str
+) -> None:
+    docs = read(tmp_path, name, data, task=task, labels=labels)
+    assert docs[0].source["format"] == expected
+    assert expected in NAMES
+
+
+def test_other_encodings_come_back(tmp_path: Path) -> None:
+    data = "Zoë ging. Ja!\r\n".encode("latin-1")
+    docs = read(tmp_path, "a.txt", data, encoding="latin-1")
+    assert docs[0].words[0] == "Zoë"
+    made = files(write_documents(docs, [["B-PER", "O", "O"], None]))
+    assert made["a.txt"] == data
+    assert "Zoë".encode("latin-1") in made["a.ann"]
+
+
+GOOD = {
+    "a.txt": b"Anna met Ben. They left.\n",
+    "a.conll": b"Anna NN B-PER\nleft VB O\n\nBen NN ?\n",
+    "a.conllu": b"# x\n1\tAnna\t_\tPROPN\t_\t_\t_\t_\t_\tNER=B-PER\n1-2\tx" + b"\t_" * 8 + b"\n",
+    "a.csv": b'sentence,word,tag\n1,"An""na",B-PER\n,left,O\n',
+    "b.csv": b'text,spans\n"Anna, left","[[0, 4, ""PER""]]"\n',
+    "a.jsonl": b'{"text": "Anna left", "label": [[0, 4, "PER"]]}\n',
+    "b.jsonl": b'{"text": "Anna left", "spans": [{"start": 0, "end": 4, "label": "PER"}], '
+    b'"tokens": [{"start": 0, "end": 4}]}',
+    "a.json": b'[{"data": {"text": "Anna"}, "annotations": [{"result": [{"type": "labels", '
+    b'"value": {"start": 0, "end": 4, "labels": ["PER"]}}]}]}]',
+}
+
+
+@pytest.mark.parametrize("name", GOOD)
+@given(data=st.data())
+def test_damaged_files_raise_errors_that_name_them(tmp_path_factory: Any, name: str, data: Any) -> None:
+    text = GOOD[name]
+    for _ in range(data.draw(st.integers(1, 3))):
+        a = data.draw(st.integers(0, len(text)))
+        b = data.draw(st.integers(a, min(len(text), a + 8)))
+        more = data.draw(st.sampled_from([b"", b'"', b"\t", b"\n", b"[", b"}", b"9", b"-1", b"null", b"\xff", b"\\u"]))
+        text = text[:a] + more + text[b:]
+    folder = tmp_path_factory.mktemp("damaged")
+    error = ""
+    try:
+        docs = read(folder, name, text)
+    except DataError as e:
+        error = str(e)
+    if error:
+        assert name in error
+        assert "\n" not in error
+        return
+    assert files(write_documents(docs, [None] * len(docs)))[name] == text
+    write_documents(docs, [["B-PER"] * len(d.tokens) for d in docs])
