@@ -35,9 +35,9 @@ from crfkit.cli.files import (
     say,
 )
 from crfkit.cli.other_names import other_settings
-from crfkit.data import DataError
+from crfkit.data import Blocks, DataError
+from crfkit.data.blocks import is_block_file
 from crfkit.estimators import CRF, HMM, MEMM
-from crfkit.features import Template
 from crfkit.training import Progress
 
 #: What the kinds of models are made by.
@@ -45,6 +45,8 @@ _KINDS: dict[str, Any] = {"crf": CRF, "hmm": HMM, "memm": MEMM}
 #: Parameters that a kind of model needs for options of other names.
 _NEEDS = dict.fromkeys(("template", "dialect", "padding"), "features") | {"start": "warm_start", "param": "algorithm"}
 _NEEDS |= {"rho2": "c2", "cost": "c2", "resume": "checkpoint"}
+#: What a block file has decided already.
+_ENCODED = ("format", "label", "columns", "comment", "encoding", "template", "dialect", "padding", "unknown")
 #: Defaults of the options that are parameters of CRF.
 _DEFAULT: dict[str, Any] = {name: p.default for name, p in CRF._parameters().items()}
 
@@ -116,6 +118,8 @@ def train(
         crf.callback = _Watch(json, quiet, max_iter, tokens)
         notes = _run(crf, corpus, resume)
         known = {"format": format.value, "label": label, "columns": columns, "n_columns": corpus.n_columns}
+        if isinstance(corpus.X, Blocks):
+            known = corpus.X.reading
         crf.model_ = replace(crf.model_, info={**crf.model_.info, "reading": known})
         crf.save(model)
         interrupted = crf.result_.reason == "interrupted"
@@ -172,6 +176,10 @@ def _check(options: dict[str, Any], given: dict[str, str], reading: Reading) -> 
         raise o.OptionError("--early-stopping needs held-out data: give it with --dev")
     if unlabelled is not None and not options["entropy_weight"]:
         raise o.OptionError("--unlabelled does nothing without --entropy-weight")
+    if is_block_file(data):
+        for name, flag in given.items():
+            if name in _ENCODED:
+                raise o.OptionError(f"{flag} is an option of crfkit encode: {data} is encoded already")
     crf = _configure(options, given)
     crf._check_parameters()
     for path in (data, dev, unlabelled):
@@ -179,11 +187,18 @@ def _check(options: dict[str, Any], given: dict[str, str], reading: Reading) -> 
     return crf
 
 
+def _read_data(path: str, how: Reading) -> tuple[Any, Any, Any]:
+    """X, y and weights of a labelled file, or of a block file, which holds the others itself."""
+    return (Blocks(path), None, None) if is_block_file(path) else read_labelled(path, how)
+
+
 def _read(options: dict[str, Any], how: Reading) -> _Corpus:
     unknown, path = options["unknown"], options["unlabelled"]
-    corpus = _Corpus(*read_labelled(options["data"], how))
+    corpus = _Corpus(*_read_data(options["data"], how))
     if options["dev"] is not None:
-        corpus.X_dev, corpus.y_dev, _ = read_labelled(options["dev"], how)
+        corpus.X_dev, corpus.y_dev, _ = _read_data(options["dev"], how)
+        if isinstance(corpus.X_dev, Blocks):
+            corpus.y_dev = corpus.X_dev.label_lists()
     if unknown is not None:
         corpus.y = [[None if name == unknown else name for name in row] for row in corpus.y]
         if corpus.y_dev is not None:
@@ -224,12 +239,7 @@ def _configure(options: dict[str, Any], given: dict[str, str]) -> Any:
         default = {name: x for name, x in _DEFAULT.items() if name in options and name != "constraints"}
         return load_chain(start).set_params(**default | settings, warm_start=True)
     if template is not None:
-        try:
-            settings["features"] = Template.from_file(template, padding=options["padding"], dialect=options["dialect"])
-        except OSError as e:
-            raise o.OptionError(f"--template: {e.strerror}: {e.filename}") from None
-        except ValueError as e:
-            raise o.OptionError(f"--template: {e}") from None
+        settings["features"] = o.read_template(template, options["padding"], options["dialect"])
     return _KINDS[kind](**settings)
 
 
