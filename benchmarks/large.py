@@ -4,7 +4,6 @@
     python benchmarks/large.py encode TEXT BLOCKS               tokens per second and peak memory
     python benchmarks/large.py train BLOCKS [--iterations 3]    peak anonymous memory, beside 100 bytes a weight
     python benchmarks/large.py pass TEXT BLOCKS                 an evaluation: in memory, mapped, with the cache dropped
-    python benchmarks/large.py window TEXT BLOCKS               stochastic training with small windows
 
 Text grows as real text does: frequent words stay as they are, of the others each copy of the corpora takes variants,
 old ones mostly and new ones now and then. The seed is fixed.
@@ -28,6 +27,7 @@ import numpy as np
 
 from crfkit import CRF, Template
 from crfkit.data import Blocks, read_columns, read_conllu
+from crfkit.model.chain_model import read_model
 
 DATA = Path(os.environ.get("CRFKIT_DATA", Path(__file__).parents[2] / "shared" / "data"))
 TEMPLATE = """U00:%x[-2,0]
@@ -149,9 +149,7 @@ def train(blocks: Path, iterations: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         model = Path(folder) / "model.crfkit"
         seconds, cpu, peak = crfkit("train", blocks, "-m", model, "--min-freq", 2, "--max-iter", iterations)
-        from crfkit import load
-
-        weights = load(model).model_.layout.size
+        weights = read_model(model)[0].layout.size
     rest = peak - 100 * weights
     print(f"{weights:,} weights, {seconds:.1f} s, {cpu:.1f} s CPU")
     print(f"peak of anonymous memory {peak / 1e6:,.0f} MB: {rest / 1e6:,.0f} MB beside 100 bytes a weight")
@@ -202,13 +200,13 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     options, rest = parser.parse_known_args()
     if options.what == "build":
-        build(*options.files, options.tokens)
+        build(options.files[0], options.tokens)
     elif options.what == "encode":
-        encode(*options.files, rest)
+        encode(options.files[0], options.files[1], rest)
     elif options.what == "train":
-        train(*options.files, options.iterations)
+        train(options.files[0], options.iterations)
     else:
-        passes(*options.files, options.repeats)
+        passes(options.files[0], options.files[1], options.repeats)
 
 
 if __name__ == "__main__":

@@ -197,7 +197,7 @@ def test_train_and_tag_by_the_command_line(text: Path, tmp_path: Path) -> None:
         "100MB",
         *options,
     )
-    models = [load(tmp_path / name) for name in "abc"]
+    models: list[Any] = [load(tmp_path / name) for name in "abc"]
     for other in models[1:]:
         assert models[0].weights_.tobytes() == other.weights_.tobytes()
         assert models[0].model_.info["reading"] == other.model_.info["reading"]
@@ -248,8 +248,8 @@ def test_early_stopping_warm_start_and_checkpoints(text: Path, tmp_path: Path) -
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("algorithm", ["sgd", "adagrad", "pa", "ap", "arow"])
-def test_windows(text: Path, tmp_path: Path, algorithm: str, monkeypatch: Any) -> None:
-    monkeypatch.setattr(encoding._core, "tokens_per_block", lambda n: 1000)
+def test_windows(text: Path, tmp_path: Path, algorithm: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr("crfkit._core.tokens_per_block", lambda n: 1000)
     X, y = read_columns(text)
     CRF(Template(TEMPLATE)).encode(X, y, tmp_path / "x.blocks")
     blocks = [Blocks(tmp_path / "x.blocks", window=n) for n in (None, 100, 3)]
@@ -301,12 +301,13 @@ def test_damaged_files_are_refused(text: Path, tmp_path: Path) -> None:
     path.write_bytes(good)
     header, _, _, arrays = read_tensors(path, KEY, WHAT, verify=False)
     arrays = {k: v.copy() for k, v in arrays.items()}  # type: ignore[assignment]
-    for change, words in [
+    changes: list[tuple[dict[str, Any], str]] = [
         ({"blocks": 2}, "later crfkit"),
         ({"labels": ["a", "a"]}, "'labels'"),
         ({"sequences": 7}, "'offsets'"),
         ({"n_attributes": [1]}, "'n_attributes'"),
-    ]:
+    ]
+    for change, words in changes:
         header.pop("format", None)
         write_arrays(tmp_path / "bad.blocks", KEY, {**header, **change}, arrays)
         with pytest.raises(ModelError, match=words):

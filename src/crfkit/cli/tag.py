@@ -92,8 +92,6 @@ def tag(
     require_file(data := encoded(data, encoding))
     crf = load_chain(model, n_jobs=n_jobs)
     reading = Reading.of_model(crf, Format.columns if text else format, comment=comment)
-    if text and (not isinstance(crf.model_.encoder, PlanEncoder) or (reading.n_columns or 1) > 1):
-        raise DataError("--text needs a model of tokens alone: this one was trained on attributes or more columns")
     kind = reading.format
     began = time.perf_counter()
     counts = [0, 0]
@@ -105,13 +103,10 @@ def tag(
             print(line, end="", file=sys.stderr, flush=True)
 
     name = source_name(data)
-    stored, table_file = is_block_file(data), output is not None and output.suffix == ".parquet"
-    json = json or table_file or (output is not None and output.suffixes[:1] == [".jsonl"])
-    if stored and entities:
-        raise DataError(f"{data}: a block file holds no tokens, of which entities could be made")
-    if table_file and entities:
-        raise OptionError("--entities are written as JSON, not as Parquet")
-    with _record_file(output, table_file) as out, _readable_twice(data, kind) as data:
+    stored = _check_input(data, crf, reading, text, entities)
+    as_table, as_lines = _kind_of(output, entities)
+    json = json or as_lines
+    with _record_file(output, as_table) as out, _readable_twice(data, kind) as data:
         framed = kind is Format.conllu and not json and nbest == 1 and not entities and not stored
         frame = _Conllu(data, reading.label or "upos", name) if framed else None
         pieces = _text_pieces(data, name, entities) if text else read_pieces(data, reading)
@@ -145,6 +140,24 @@ def tag(
         seconds = time.perf_counter() - began
         start = "\r\x1b[2K" if sys.stderr.isatty() and output is not None else ""
         say(f"{start}labelled {counted(counts[0], 'sequence')}, {counted(counts[1], 'token')} in {seconds:.2f}s")
+
+
+def _check_input(data: str, crf: ChainEstimator, reading: Reading, text: bool, entities: bool) -> bool:
+    """Whether the data is a block file; raises where it does not go with the model or the options."""
+    if text and (not isinstance(crf.model_.encoder, PlanEncoder) or (reading.n_columns or 1) > 1):
+        raise DataError("--text needs a model of tokens alone: this one was trained on attributes or more columns")
+    stored = is_block_file(data)
+    if stored and entities:
+        raise DataError(f"{data}: a block file holds no tokens, of which entities could be made")
+    return stored
+
+
+def _kind_of(output: Path | None, entities: bool) -> tuple[bool, bool]:
+    """Whether the output is a file of Parquet, and whether it has JSON objects, or rows, in place of columns."""
+    as_table = output is not None and output.suffix == ".parquet"
+    if as_table and entities:
+        raise OptionError("--entities are written as JSON, not as Parquet")
+    return as_table, as_table or (output is not None and ".jsonl" in output.suffixes)
 
 
 @contextmanager

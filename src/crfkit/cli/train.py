@@ -124,9 +124,8 @@ def train(
     options = dict(locals())
     given = {p.name: p.opts[0] for p in context.command.params if p.name and _is_given(context, p.name)}
     began = time.perf_counter()
-    for name in ("data", "dev", "unlabelled"):
-        if options[name] is not None:
-            options[name] = encoded(options[name], encoding)
+    files = {name: options[name] for name in ("data", "dev", "unlabelled") if options[name] is not None}
+    options |= {name: encoded(path, encoding) for name, path in files.items()}
     reading = Reading(format, label, columns, comment)
     crf = o.check_options(context, lambda: _check(options, given, reading))
     if plan:
@@ -137,27 +136,18 @@ def train(
     tokens = int(corpus.X.lengths.sum())
     with Guard() as guard:
         if not quiet and not json:
-            seconds = time.perf_counter() - began
-            say(f"read {counted(len(corpus.X), 'sequence')}, {counted(tokens, 'token')} in {seconds:.2f}s")
+            sizes = f"{counted(len(corpus.X), 'sequence')}, {counted(tokens, 'token')}"
+            say(f"read {sizes} in {time.perf_counter() - began:.2f}s")
         crf.callback = _Watch(json, quiet, max_iter, tokens)
         notes = _run(crf, corpus, resume)
-        known = {"format": format.value, "label": label, "columns": columns, "n_columns": corpus.n_columns}
-        if isinstance(corpus.X, Blocks):
-            known = corpus.X.reading
-        crf.model_ = replace(crf.model_, info={**crf.model_.info, "reading": known})
+        crf.model_ = replace(crf.model_, info={**crf.model_.info, "reading": corpus.reading(reading)})
         crf.save(model)
         interrupted = crf.result_.reason == "interrupted"
         if checkpoint is not None and not interrupted:
             checkpoint.unlink(missing_ok=True)
         if interrupted:  # whoever interrupts does not want to wait for scores
             corpus.X_dev = None
-        for text in () if quiet else notes:
-            say(f"crfkit: warning: {text}")
-        seconds = time.perf_counter() - began
-        if json:
-            emit(_record(crf, model, corpus, seconds))
-        elif not quiet:
-            _report(crf, model, corpus, seconds)
+        _say(crf, model, corpus, notes, began, json, quiet)
     if crf.callback.closed:
         raise BrokenPipeError
     if guard.signum or interrupted:
@@ -178,6 +168,12 @@ class _Corpus:
     def n_columns(self) -> int | None:
         """Columns beside the label, of a file that has any."""
         return getattr(self.X, "n_columns", None)
+
+    def reading(self, how: Reading) -> dict[str, Any]:
+        """How the data was read, for the model."""
+        if isinstance(self.X, Blocks):
+            return self.X.reading
+        return {"format": how.format.value, "label": how.label, "columns": how.columns, "n_columns": self.n_columns}
 
     def scores(self, crf: Any) -> dict[str, float]:
         """What a model scores on the held-out data."""
@@ -321,6 +317,17 @@ def _run(crf: Any, corpus: _Corpus, resume: bool) -> list[str]:
         return []
     notes = [text.replace("'max_iter'", "--max-iter").replace("'tol'", "--tol") for text in notes]
     return [*notes, *(str(w.message) for w in caught)]
+
+
+def _say(crf: Any, model: Path, corpus: _Corpus, notes: list[str], began: float, as_json: bool, quiet: bool) -> None:
+    """What there is to say when training is over."""
+    for text in () if quiet else notes:
+        say(f"crfkit: warning: {text}")
+    seconds = time.perf_counter() - began
+    if as_json:
+        emit(_record(crf, model, corpus, seconds))
+    elif not quiet:
+        _report(crf, model, corpus, seconds)
 
 
 def _record(crf: Any, model: Path, corpus: _Corpus, seconds: float) -> dict[str, Any]:

@@ -34,7 +34,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crfkit import _core
-from crfkit.base.fields import Arrays, ModelError, anything, damaged, integer, label_list, list_of, number, record
+from crfkit.base.fields import (
+    Arrays,
+    ModelError,
+    anything,
+    check_pairs,
+    damaged,
+    integer,
+    label_list,
+    list_of,
+    number,
+    record,
+)
 from crfkit.base.messages import counted
 from crfkit.base.parameters import check_number
 from crfkit.base.tensors import checksum, read_tensors
@@ -244,6 +255,10 @@ class Blocks:
             raise ModelError(f"{self.path}: written by a later crfkit (version {version}, this one reads {VERSION})")
         with damaged(self.path, WHAT):
             head = _HEADER(header, "")
+            check_pairs(len(head["labels"]), os.path.getsize(path))
+            vocabulary = sum(x.size for name, x in arrays.items() if name.startswith("encoder."))
+            if sum(head["n_attributes"]) > vocabulary:
+                raise ValueError(f"'n_attributes' is {head['n_attributes']}, but its encoder has {vocabulary} numbers")
             self._arrays, self._sums = arrays, head["checksums"]
             self._check_sums([k for k in arrays if k.startswith("blocks.") or ".first_" in k])
             s, n = head["sequences"], head["tokens"]
@@ -257,6 +272,8 @@ class Blocks:
             self.dataset.stored  # noqa: B018 - checks that the arrays fit each other
             self.labels = arrays.of_kind("labels", "i", (n,))
             self.weights = arrays.finite("weights", (s,)) if "weights" in arrays else None
+            if self.weights is not None and self.weights.min(initial=0) < 0:
+                raise ValueError("the array 'weights' must hold numbers >= 0")
             self.sets = self._known_sets(len(head["labels"]))
             self._crc32 = arrays.of_kind("blocks.crc32", "u", (self.dataset.n_blocks,))
         self.numbers: tuple[Any, Any] | None = None  # those of its attributes in an encoder
@@ -271,6 +288,10 @@ class Blocks:
         if "sets.tokens" not in self._arrays:
             return None
         tokens = self._arrays.of_kind("sets.tokens", "i", (None,))
+        if len(tokens) and (tokens[0] < 0 or (np.diff(tokens) <= 0).any() or tokens[-1] >= len(self.labels)):
+            raise ValueError("the array 'sets.tokens' must hold numbers of tokens that rise")
+        if (self.labels[tokens] >= 0).any():
+            raise ValueError("the array 'sets.tokens' must hold tokens whose labels are not known")
         return tokens, self._arrays.of_kind("sets.labels", "b", (len(tokens), n_labels))
 
     def _check_sums(self, names: list[str]) -> None:

@@ -104,7 +104,7 @@ def found_labels(y: Any, unit: str = "sequence", kinds: tuple[type, ...] = (str,
     """
     found: set[Any] = set()
     if isinstance(y, Columns):
-        found = {y.strings[int(i)] for i in np.unique(y.ids[:, -1])}
+        found = {y.strings[int(i)] for i in np.flatnonzero(np.bincount(y.ids[:, -1]))}
     else:
         for i, sequence in enumerate(y):
             if sequence is None:

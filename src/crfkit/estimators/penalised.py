@@ -238,7 +238,7 @@ class PenalisedChain(ChainEstimator):
                 for x, n in zip(known, encoder.n_attributes, strict=True)
             ]
             given = [x.astype(np.uint32) for x in new]
-            encoder = encoder.merged([(StoredEncoder(X).load().arrays(), *given)])
+            encoder = encoder.merged([(StoredEncoder(X).load().arrays(), given[0], given[1])])
             known = [np.minimum(a, b) for a, b in zip(known, given, strict=True)]
         labels = (*model.labels, *(x for x in labels if x not in model.labels))
         if not grow and len(labels) > len(model.labels):

@@ -57,8 +57,8 @@ class HashedEncoder:
                 if hasattr(local, name):
                     setattr(self.inner, name, getattr(local, name))
         numbers = [self._number[k][self._hashes(local, bool(k))] for k in range(2)]
-        edge = {} if data.edge_attr is None else {"edge_attr": numbers[1][data.edge_attr]}
-        return replace(data, attr=numbers[0][data.attr] if len(numbers[0]) else data.attr, **edge)
+        edge = None if data.edge_attr is None else numbers[1][data.edge_attr]
+        return replace(data, attr=numbers[0][data.attr] if len(numbers[0]) else data.attr, edge_attr=edge)
 
     def _hashes(self, local: Encoder, edge: bool) -> NDArray[np.uint32]:
         low, _ = local.keys(edge, _SEED)

@@ -60,8 +60,8 @@ def numbers_in(blocks: Blocks, encoder: Encoder) -> tuple[NDArray[np.uint32], ND
 
 def renumbered(data: Dataset, state: NDArray[np.uint32], edge: NDArray[np.uint32]) -> Dataset:
     """The same data with other numbers of its attributes."""
-    with_edges = {} if data.edge_attr is None else {"edge_attr": edge[data.edge_attr]}
-    return replace(data, attr=state[data.attr], **with_edges)
+    edges = None if data.edge_attr is None else edge[data.edge_attr]
+    return replace(data, attr=state[data.attr] if len(state) else data.attr, edge_attr=edges)
 
 
 def empty_encoder(config: Any, features: FeatureSource = None) -> Encoder:
@@ -72,7 +72,7 @@ def empty_encoder(config: Any, features: FeatureSource = None) -> Encoder:
         return HashedEncoder(empty_encoder(config["inner"], features), config["bits"])
     if kind == "items":
         config = _ITEMS(config, "encoder")
-        names = {"names.bytes": np.zeros(0, np.uint8), "names.ends": np.zeros(0, np.uint64)}
+        names: dict[str, NDArray[Any]] = {"names.bytes": np.zeros(0, np.uint8), "names.ends": np.zeros(0, np.uint64)}
         return ItemEncoder.restore(config, names, features if callable(features) else None)
     config = _PLAN(config, "encoder")
     return PlanEncoder(FeaturePlan.from_dict(config["plan"]), None, config.get("n_columns"))

@@ -86,11 +86,12 @@ class SequenceObjective(Objective):
         self.n_labelled = data.n_sequences - self.n_unlabelled
         native = _core.SequencesF32 if problem.is_single else _core.SequencesF64
         known = tokens, np.ascontiguousarray(masks).view(np.uint8)
+        self.native: _core.SequencesF32
         self.windows: Windows | None = None
         if isinstance(data, StoredDataset) and data.window is not None and data.window < data.n_blocks:
             self.windows = Windows(data, labels, weights)
             make = partial(native, layout.native, constraints=problem.scores)
-            self.native: Any = WindowedSequences(self.windows, make)
+            self.native = WindowedSequences(self.windows, make)  # type: ignore[assignment]
         else:
             self.native = native(layout.native, data.native, labels, *known, weights, problem.scores)
         self.entropy_weight = float(problem.entropy_weight)
