@@ -54,8 +54,10 @@ def _sizes_of(crf: Any, blocks: Blocks) -> Sizes:
     local = sum(int(x.first_attribute[-1]) for x in blocks.dataset.groups.values())
     listed = int(np.diff(skeleton.layout.state_ptr).clip(1, 4).mean() * group.first_value[-1]) if entries else 0
     del problem
-    sequences, labels = len(blocks), len(blocks.classes)
-    return Sizes(blocks.n_tokens, sequences, entries, local, listed, blocks.n_attributes, labels, skeleton.layout.size)
+    labels = len(blocks.classes)
+    dense = int((np.diff(skeleton.layout.state_ptr) > max(1, -(-labels // 16))).sum())
+    counts = blocks.n_tokens, len(blocks), entries, local, listed, dense, blocks.n_attributes
+    return Sizes(*counts, labels, skeleton.layout.size)
 
 
 def _told(crf: Any, data: str, how: Reading) -> tuple[Sizes, bool]:
@@ -82,7 +84,7 @@ def _told(crf: Any, data: str, how: Reading) -> tuple[Sizes, bool]:
             del file
         times = size * (4.0 if packed else 1.0) / read[1]
         a, b = found
-        grown = {"attributes", "weights"}
+        grown = {"attributes", "weights", "dense"}
         scaled = {}
         for name, x, y in zip(Sizes._fields, a, b, strict=True):
             power = np.log(max(y, 1) / max(x, 1)) / np.log(b.tokens / a.tokens) if name in grown else 1.0

@@ -17,6 +17,8 @@ class Sizes(NamedTuple):
         Distinct attributes of each block, added up over the blocks.
     listed : int
         Entries where each weight of a rare attribute counts as one.
+    dense : int
+        Attributes that have weights with so many labels that these lie in a row of all labels.
     attributes, labels, weights : int
     """
 
@@ -25,6 +27,7 @@ class Sizes(NamedTuple):
     entries: int
     local: int
     listed: int
+    dense: int
     attributes: int
     labels: int
     weights: int
@@ -54,12 +57,11 @@ class Needs(NamedTuple):
     def of(cls, sizes: Sizes, threads: int) -> Needs:
         """The needs of sizes."""
         x = sizes
-        base = 100_000_000
         optimiser = 100 * x.weights
-        encoder = 40 * x.attributes
-        per_attribute = 20 * x.attributes
+        rows = 8 * (x.labels + 8) * x.dense  # of weights and of their gradient, in whole vectors
         blocks = 2 * x.entries + 6 * x.tokens + 4 * x.local + 8 * x.sequences + 20 * x.attributes
         scratch = 2 * x.listed + 8 * x.tokens + 5 * x.local
-        stored = base + optimiser + per_attribute + 32 * x.sequences + threads * (12 << 20)
-        memory = base + optimiser + encoder + per_attribute + 30 * x.tokens + 8 * x.entries
+        model = optimiser + 20 * x.weights + rows + 20 * x.attributes
+        stored = 45_000_000 + threads * (12 << 20) + model + 32 * x.sequences
+        memory = 100_000_000 + optimiser + 30 * x.tokens + 8 * x.entries
         return cls(memory, stored, optimiser, blocks, scratch, 2 * blocks + 4 * x.entries + 40 * x.attributes)
