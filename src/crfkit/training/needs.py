@@ -59,7 +59,7 @@ class Needs(NamedTuple):
         x = sizes
         optimiser = 100 * x.weights
         rows = 8 * (x.labels + 8) * x.dense  # of weights and of their gradient, in whole vectors
-        blocks = 2 * x.entries + 6 * x.tokens + 4 * x.local + 8 * x.sequences + 20 * x.attributes
+        blocks = 2 * x.entries + 6 * x.tokens + 4 * x.local + 8 * x.sequences + 10 * x.attributes
         scratch = 2 * x.listed + 8 * x.tokens + 5 * x.local
         model = optimiser + 20 * x.weights + rows + 20 * x.attributes
         stored = 45_000_000 + threads * (12 << 20) + model + 32 * x.sequences
