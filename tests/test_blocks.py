@@ -203,9 +203,9 @@ def test_train_and_tag_by_the_command_line(text: Path, tmp_path: Path) -> None:
         assert models[0].model_.info["reading"] == other.model_.info["reading"]
     run("tag", text, "-m", tmp_path / "b", "-o", tmp_path / "text.jsonl", "-p", "-q")
     run("tag", blocks, "-m", tmp_path / "a", "-o", tmp_path / "blocks.jsonl", "-p", "-q")
-    rows = [json.loads(line) for line in (tmp_path / "text.jsonl").open()]
+    rows = [json.loads(line) for line in (tmp_path / "text.jsonl").read_text().splitlines()]
     plain = [{k: v for k, v in row.items() if k != "tokens"} for row in rows]
-    assert plain == [json.loads(line) for line in (tmp_path / "blocks.jsonl").open()]
+    assert plain == [json.loads(line) for line in (tmp_path / "blocks.jsonl").read_text().splitlines()]
     out = run("train", blocks, "-m", tmp_path / "d", "-t", tmp_path / "template", code=2)
     assert "is encoded already" in out.stderr
     plan = json.loads(run("train", blocks, "-m", tmp_path / "d", "--min-freq", 2, "--plan", "--json").stdout)
@@ -219,12 +219,14 @@ def test_tags_are_written_as_parquet(text: Path, tmp_path: Path) -> None:
     crf = CRF(Template("U:%x[0,0]\nB\n"), max_iter=3, tol=0).fit(X[:300], y[:300])
     crf.save(tmp_path / "model")
     crf.encode(X, y, tmp_path / "x.blocks")
-    for source in (text, tmp_path / "x.blocks"):
+    words = tmp_path / "words.txt"
+    words.write_text("\n".join("\n".join(map(" ".join, x)) + "\n" for x in X))
+    for source in (words, tmp_path / "x.blocks"):
         run("tag", source, "-m", tmp_path / "model", "-o", tmp_path / "out.parquet", "-p", "-q")
         rows = parquet.read_table(tmp_path / "out.parquet").to_pylist()
         assert [row["labels"] for row in rows] == crf.predict(X)
         assert len(rows[0]["probabilities"]) == len(rows[0]["labels"])
-        assert ("tokens" in rows[0]) == (source == text)
+        assert ("tokens" in rows[0]) == (source == words)
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")

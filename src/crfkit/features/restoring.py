@@ -87,8 +87,9 @@ class StoredEncoder:
     def __init__(self, blocks: Blocks) -> None:
         self.blocks = blocks
         self.n_attributes = blocks.attributes
-        plan = blocks.encoder_config.get("plan")
-        self.transitions: bool = plan["transitions"] if isinstance(plan, dict) else True
+        with damaged(blocks.path, WHAT):
+            config = blocks.encoder_config
+            self.transitions = empty_encoder(config.get("inner", config)).transitions
 
     def load(self) -> Encoder:
         """The encoder itself, in memory."""
