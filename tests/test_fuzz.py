@@ -24,8 +24,8 @@ from fuzzing.campaign import Campaign, try_input
 from fuzzing.containers import Container
 from fuzzing.kinds import KINDS, Kind
 
-MODELS = ["crf", "hmm", "memm", "graph", "skip-chain", "factorial", "neural", "checkpoint"]
-SLOW = {"neural": 60, "checkpoint": 150}
+MODELS = ["crf", "hmm", "memm", "graph", "skip-chain", "factorial", "neural", "checkpoint", "blocks"]
+SLOW = {"neural": 60, "checkpoint": 150, "blocks": 150}
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 

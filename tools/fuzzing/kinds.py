@@ -22,14 +22,16 @@ import numpy as np
 
 import crfkit
 from crfkit import CRF, HMM, MEMM, Template, TokenFeatures
+from crfkit.base.fields import Arrays
 from crfkit.compat.pycrfsuite import Tagger
-from crfkit.data import DataError, load_corpus, read_columns, read_conllu, read_crfsuite, tokenize
+from crfkit.data import Blocks, DataError, load_corpus, read_columns, read_conllu, read_crfsuite, tokenize
+from crfkit.data.blocks import Group, StoredDataset, block_checksum
 from crfkit.data.corpora import corpora
 from crfkit.features.encoders import PlanEncoder
 from crfkit.features.plan import FeaturePlan
 from crfkit.graph import FactorialCRF, GraphCRF, SkipChainCRF
 from crfkit.model.streaming import tag_columns
-from fuzzing.containers import mutate_container
+from fuzzing.containers import DTYPES, Container, mutate_container
 from fuzzing.mutations import mutate_bytes, mutate_lines, repeated
 from fuzzing.suite import mutate_suite, random_suite
 from fuzzing.texts import mutate_crfpp, mutate_template, mutate_wapiti, random_line, random_regex
@@ -193,6 +195,45 @@ def _use_checkpoint(data: bytes, path: Path) -> None:
     make = _TRAININGS[struct.unpack("<I", data[:4])[0] % len(_TRAININGS)]
     with only(ValueError):
         make(checkpoint=path, checkpoint_every="1h").fit(WORDS, LABELS, resume=True).predict(WORDS)
+
+
+def _block_seeds(folder: Path) -> list[bytes]:
+    out = []
+    unknown = [[None, {"A", "B"}, "A"], None]
+    for k, (x, y, weights) in enumerate([(ROWS, LABELS, None), (ITEMS, LABELS, [2.0, 0.5]), (ROWS, unknown, None)]):
+        path = folder / f"blocks{k}"
+        CRF("auto" if k == 1 else Template(TEMPLATE), n_jobs=1).encode(x, y, path, sample_weight=weights)
+        out.append(path.read_bytes())
+    return out
+
+
+def _mutate_blocks(data: bytes, rng: random.Random) -> bytes:
+    """Changes a block file, mostly so that the checksums of its blocks are right."""
+    changed = mutate_container(data, rng)
+    try:
+        file = Container.parse(changed)
+        arrays = {k: np.frombuffer(x.data, DTYPES[x.dtype]).reshape(x.shape) for k, x in file.tensors.items()}
+        kinds = {k: Arrays(arrays).group(k) for k in ("state", "edge")}
+        starts, offsets = arrays["blocks.sequences"], arrays["offsets"]
+        groups = {k: Group.of_file(x, len(starts) - 1, int(offsets[-1])) for k, x in kinds.items() if x}
+        stored = StoredDataset(offsets, starts, groups)
+        sums = [block_checksum(stored, arrays["labels"], b) for b in range(len(starts) - 1)]
+        file.tensors["blocks.crc32"].data = np.array(sums, np.uint32).tobytes()
+        return file.pack() if rng.random() < 0.9 else changed
+    except Exception:  # changed beyond what it can be taken apart by
+        return changed
+
+
+def _use_blocks(data: bytes, path: Path) -> None:
+    """Trains on a block file, and tags it."""
+    path.write_bytes(data)
+    with only(crfkit.ModelError):
+        blocks = Blocks(path)
+    with only(ValueError):
+        repr(blocks)
+        crf = CRF(max_iter=1, tol=0, n_jobs=1).fit(blocks)
+        crf.predict(blocks)
+        CRF(algorithm="sgd", max_iter=1, tol=0, n_jobs=1).fit(Blocks(path, window=1))
 
 
 def _use_model(data: bytes, path: Path) -> None:
@@ -419,6 +460,7 @@ KINDS = {
         ),
         Kind("factorial", _factorial_seeds, mutate_container, _use_model, 2),
         Kind("neural", _neural_seeds, mutate_container, _use_model, 1),
+        Kind("blocks", _block_seeds, _mutate_blocks, _use_blocks, 4),
         Kind("checkpoint", _checkpoint_seeds, _mutate_checkpoint, _use_checkpoint, 2),
         Kind(
             "crfsuite",

@@ -15,13 +15,25 @@ template <class T>
 class Online {
  public:
   Online(std::shared_ptr<const Layout> layout, const TokenArrays& data, In<i32, 1> labels, In<double, 2> hints,
-         Numbers seq_weight, Numbers constraints) {
+         Numbers seq_weight, Numbers constraints)
+      : layout_(std::move(layout)) {
     const Tokens tokens = data.view();
-    const KnownLabels known = known_labels(labels, tokens.n_tokens(), hints, layout->n_labels);
-    check_training(tokens, *layout, seq_weight, constraints);
+    const KnownLabels known = known_labels(labels, tokens.n_tokens(), hints, layout_->n_labels);
+    check_training(tokens, *layout_, seq_weight, constraints);
     n_seq_ = tokens.n_seq;
     const nb::gil_scoped_release release;
-    trainer_ = make_trainer<T>(make_online_data<T>(*layout, tokens, known, data_of(seq_weight), data_of(constraints)));
+    trainer_ = make_trainer<T>(make_online_data<T>(*layout_, tokens, known, data_of(seq_weight), data_of(constraints)));
+  }
+
+  // Other sequences in the place of those that are there.
+  void replace(const TokenArrays& data, In<i32, 1> labels, In<double, 2> hints, Numbers seq_weight) {
+    const Tokens tokens = data.view();
+    const KnownLabels known = known_labels(labels, tokens.n_tokens(), hints, layout_->n_labels);
+    require(shaped(seq_weight, tokens.n_seq), "there must be a weight for every sequence");
+    locked([&] {
+      replace_tokens(*layout_, tokens, known, data_of(seq_weight), trainer_->data());
+      n_seq_ = tokens.n_seq;
+    });
   }
 
   i64 size() const { return trainer_->size(); }
@@ -124,6 +136,7 @@ class Online {
     return locked([&] { return f(Order{order.data(), std::ssize(order)}, make_threads(1).poll); });
   }
 
+  const std::shared_ptr<const Layout> layout_;
   std::unique_ptr<OnlineTrainer<T>> trainer_;
   std::mutex lock_;
   i64 n_seq_ = 0;
@@ -136,6 +149,7 @@ void bind(nb::module_& m, const char* name) {
   nb::class_<Self>(m, name)
       .def(nb::init<std::shared_ptr<const Layout>, const TokenArrays&, In<i32, 1>, In<double, 2>, Numbers, Numbers>(),
            "layout"_a, "data"_a, "labels"_a, "hints"_a, "seq_weight"_a.none(), "constraints"_a.none())
+      .def("replace", &Self::replace, "data"_a, "labels"_a, "hints"_a, "seq_weight"_a.none())
       .def_prop_ro("n_sequences", &Self::n_sequences)
       .def_prop_ro("size", &Self::size)
       .def("set_weights", &Self::set_weights, "w"_a)

@@ -569,14 +569,6 @@ std::string TemplateEncoder::text(const Class& c, u32 value) const {
   return out;
 }
 
-// Calls f(class, value, attribute) for all of them.
-template <class F>
-void TemplateEncoder::each_attribute(F f) const {
-  for (int c = 0; c < n_classes(); ++c)
-    for (u32 v = 0; v < vocabulary_.attribute[c].size(); ++v)
-      if (vocabulary_.attribute[c][v] != kNone) f(c, v, vocabulary_.attribute[c][v]);
-}
-
 // Throws if the names of all attributes would take more memory than tables of this size account for.
 void TemplateEncoder::check_text() const {
   u64 tables = 0, total = 0;

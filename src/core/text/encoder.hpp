@@ -7,6 +7,7 @@
 // them: nineteen chunking templates cost five look-ups a token.
 #pragma once
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -83,6 +84,26 @@ class TemplateEncoder {
     std::vector<std::vector<u32>> attribute;  // [classes][values], kNone: no attribute
   };
   const Vocabulary& vocabulary() const { return vocabulary_; }
+  u64 memory() const;  // bytes of all tables, about
+
+  // A key of each attribute, the same for the same attribute of any encoder with these templates.
+  std::vector<Key> keys(bool edge, u64 seed) const;
+  // The attributes here of another encoder's, which has the same templates; kNone: unknown here.
+  struct Numbers {
+    std::vector<u32> state, edge;
+  };
+  Numbers translate(const TemplateEncoder& other) const;
+  // Takes attributes over from flat tables of another encoder: attribute k gets the number numbers[k], unless that is
+  // kNone. The numbers given in all calls together must be those from zero on.
+  struct Flat {
+    struct Strings {
+      std::string_view bytes;
+      std::span<const u64> ends;
+    };
+    std::vector<Strings> strings;                        // as in Vocabulary
+    std::vector<std::span<const u32>> pairs, attribute;  // pairs one after another
+  };
+  void adopt(const Flat& other, std::span<const u32> state, std::span<const u32> edge);
   void restore(Vocabulary vocabulary, u32 n_state, u32 n_edge);
 
  private:
@@ -102,8 +123,13 @@ class TemplateEncoder {
   int n_nodes() const { return static_cast<int>(nodes_.size()); }
   int n_classes() const { return static_cast<int>(classes_.size()); }
   void share_tables();
+  // Calls f(class, value, attribute) for all of them.
   template <class F>
-  void each_attribute(F f) const;
+  void each_attribute(F f) const {
+    for (int c = 0; c < n_classes(); ++c)
+      for (u32 v = 0; v < vocabulary_.attribute[c].size(); ++v)
+        if (vocabulary_.attribute[c][v] != kNone) f(c, v, vocabulary_.attribute[c][v]);
+  }
   std::string text(const Class& c, u32 value) const;
   u32& attribute_of(int cls, u32 value);
   u32 n_values(int node) const;

@@ -21,6 +21,7 @@ from crfkit.base.interrupts import Guard
 from crfkit.base.messages import counted
 from crfkit.base.threads import resolve_threads
 from crfkit.cli import options as o
+from crfkit.cli.encode import encode_text
 from crfkit.cli.files import (
     Reading,
     busy,
@@ -35,9 +36,11 @@ from crfkit.cli.files import (
     say,
 )
 from crfkit.cli.other_names import other_settings
-from crfkit.data import DataError
+from crfkit.cli.plan import print_plan
+from crfkit.data import Blocks, DataError
+from crfkit.data.blocks import is_block_file
 from crfkit.estimators import CRF, HMM, MEMM
-from crfkit.features import Template
+from crfkit.features.encoding import bytes_of
 from crfkit.training import Progress
 
 #: What the kinds of models are made by.
@@ -45,6 +48,21 @@ _KINDS: dict[str, Any] = {"crf": CRF, "hmm": HMM, "memm": MEMM}
 #: Parameters that a kind of model needs for options of other names.
 _NEEDS = dict.fromkeys(("template", "dialect", "padding"), "features") | {"start": "warm_start", "param": "algorithm"}
 _NEEDS |= {"rho2": "c2", "cost": "c2", "resume": "checkpoint"}
+#: What a block file has decided already.
+_ENCODED = (
+    "out_of_core",
+    "memory",
+    "unlabelled",
+    "format",
+    "label",
+    "columns",
+    "comment",
+    "encoding",
+    "template",
+    "dialect",
+    "padding",
+    "unknown",
+)
 #: Defaults of the options that are parameters of CRF.
 _DEFAULT: dict[str, Any] = {name: p.default for name, p in CRF._parameters().items()}
 
@@ -69,6 +87,7 @@ def train(
     c1: o.C1Option = _DEFAULT["c1"],
     c2: o.C2Option = _DEFAULT["c2"],
     min_freq: o.MinFreqOption = _DEFAULT["min_freq"],
+    hash_bits: o.HashOption = _DEFAULT["hash_bits"],
     all_possible_states: o.StatesOption = _DEFAULT["all_possible_states"],
     all_possible_transitions: o.TransitionsOption = _DEFAULT["all_possible_transitions"],
     start_end: o.StartEndOption = _DEFAULT["start_end"],
@@ -89,11 +108,15 @@ def train(
     checkpoint_every: o.EveryOption = _DEFAULT["checkpoint_every"],
     resume: o.ResumeOption = False,
     random_state: o.SeedOption = _DEFAULT["random_state"],
+    out_of_core: o.OutOfCoreOption = None,
+    memory: o.MemoryOption = "1GB",
+    window: o.WindowOption = None,
+    plan: o.PlanOption = False,
     n_jobs: o.JobsOption = _DEFAULT["n_jobs"],
     json: o.JsonOption = False,
     quiet: o.QuietOption = False,
 ) -> None:
-    """Train a model on labelled data.
+    """Train a model on labelled data, or on a block file of `crfkit encode`.
 
     Ctrl-C, SIGTERM and SIGHUP end training early and save the best weights so far; a second signal ends at once. With
     --checkpoint, training that was killed continues with --resume.
@@ -101,35 +124,30 @@ def train(
     options = dict(locals())
     given = {p.name: p.opts[0] for p in context.command.params if p.name and _is_given(context, p.name)}
     began = time.perf_counter()
-    for name in ("data", "dev", "unlabelled"):
-        if options[name] is not None:
-            options[name] = encoded(options[name], encoding)
+    files = {name: options[name] for name in ("data", "dev", "unlabelled") if options[name] is not None}
+    options |= {name: encoded(path, encoding) for name, path in files.items()}
     reading = Reading(format, label, columns, comment)
     crf = o.check_options(context, lambda: _check(options, given, reading))
+    if plan:
+        print_plan(crf, options["data"], reading, json)
+        return
     with busy(f"reading {data}", quiet or json):
-        corpus = _read(options, reading)
+        corpus = _read(options, reading) if out_of_core is None else _encode(options, reading, crf)
     tokens = int(corpus.X.lengths.sum())
     with Guard() as guard:
         if not quiet and not json:
-            seconds = time.perf_counter() - began
-            say(f"read {counted(len(corpus.X), 'sequence')}, {counted(tokens, 'token')} in {seconds:.2f}s")
+            sizes = f"{counted(len(corpus.X), 'sequence')}, {counted(tokens, 'token')}"
+            say(f"read {sizes} in {time.perf_counter() - began:.2f}s")
         crf.callback = _Watch(json, quiet, max_iter, tokens)
         notes = _run(crf, corpus, resume)
-        known = {"format": format.value, "label": label, "columns": columns, "n_columns": corpus.n_columns}
-        crf.model_ = replace(crf.model_, info={**crf.model_.info, "reading": known})
+        crf.model_ = replace(crf.model_, info={**crf.model_.info, "reading": corpus.reading(reading)})
         crf.save(model)
         interrupted = crf.result_.reason == "interrupted"
         if checkpoint is not None and not interrupted:
             checkpoint.unlink(missing_ok=True)
         if interrupted:  # whoever interrupts does not want to wait for scores
             corpus.X_dev = None
-        for text in () if quiet else notes:
-            say(f"crfkit: warning: {text}")
-        seconds = time.perf_counter() - began
-        if json:
-            emit(_record(crf, model, corpus, seconds))
-        elif not quiet:
-            _report(crf, model, corpus, seconds)
+        _say(crf, model, corpus, notes, began, json, quiet)
     if crf.callback.closed:
         raise BrokenPipeError
     if guard.signum or interrupted:
@@ -151,6 +169,12 @@ class _Corpus:
         """Columns beside the label, of a file that has any."""
         return getattr(self.X, "n_columns", None)
 
+    def reading(self, how: Reading) -> dict[str, Any]:
+        """How the data was read, for the model."""
+        if isinstance(self.X, Blocks):
+            return self.X.reading
+        return {"format": how.format.value, "label": how.label, "columns": how.columns, "n_columns": self.n_columns}
+
     def scores(self, crf: Any) -> dict[str, float]:
         """What a model scores on the held-out data."""
         return {} if self.X_dev is None else metrics.evaluate(self.y_dev, crf.predict(self.X_dev)).summary()
@@ -170,8 +194,18 @@ def _check(options: dict[str, Any], given: dict[str, str], reading: Reading) -> 
         raise o.OptionError("--resume and --every need a --checkpoint")
     if options["early_stopping"] is not None and dev is None:
         raise o.OptionError("--early-stopping needs held-out data: give it with --dev")
-    if unlabelled is not None and not options["entropy_weight"]:
+    if unlabelled is not None and not options["entropy_weight"] and options["out_of_core"] is None:
         raise o.OptionError("--unlabelled does nothing without --entropy-weight")
+    stored = is_block_file(data)
+    if options["window"] is not None and not stored and options["out_of_core"] is None:
+        raise o.OptionError("--window is for block files, and for --out-of-core")
+    if options["out_of_core"] is not None and options["kind"].value == "hmm":
+        raise o.OptionError("--out-of-core is for --kind crf and memm")
+    bytes_of(options["memory"])
+    if stored:
+        for name, flag in given.items():
+            if name in _ENCODED:
+                raise o.OptionError(f"{flag} is an option of crfkit encode: {data} is encoded already")
     crf = _configure(options, given)
     crf._check_parameters()
     for path in (data, dev, unlabelled):
@@ -179,15 +213,44 @@ def _check(options: dict[str, Any], given: dict[str, str], reading: Reading) -> 
     return crf
 
 
+def _encode(options: dict[str, Any], how: Reading, crf: Any) -> _Corpus:
+    """A block file of the data in the folder of --out-of-core, made now or by an earlier call that was interrupted."""
+    folder: Path = options["out_of_core"]
+    folder.mkdir(parents=True, exist_ok=True)
+    settings = {name: options[name] for name in ("memory", "n_jobs", "unknown")}
+    settings |= {"min_freq": crf._least(), "resume": True}
+    name = "stdin" if options["data"] == "-" else Path(options["data"]).name
+    target = folder / f"{name}.blocks"
+    encode_text([options["data"]], target, crf._new_encoder, how, options["unlabelled"], settings)
+    corpus = _Corpus(Blocks(target, window=options["window"]), None)
+    if options["dev"] is not None:
+        _read_dev(corpus, options["dev"], options["unknown"], how)
+    return corpus
+
+
+def _read_dev(corpus: _Corpus, path: str, unknown: str | None, how: Reading) -> None:
+    """Adds the held-out data."""
+    corpus.X_dev, corpus.y_dev, _ = _read_data(path, how)
+    if isinstance(corpus.X_dev, Blocks):
+        corpus.y_dev = corpus.X_dev.label_lists()
+    elif unknown is not None:
+        corpus.y_dev = [[None if name == unknown else name for name in row] for row in corpus.y_dev]
+
+
+def _read_data(path: str, how: Reading) -> tuple[Any, Any, Any]:
+    """X, y and weights of a labelled file, or of a block file, which holds the others itself."""
+    return (Blocks(path), None, None) if is_block_file(path) else read_labelled(path, how)
+
+
 def _read(options: dict[str, Any], how: Reading) -> _Corpus:
     unknown, path = options["unknown"], options["unlabelled"]
-    corpus = _Corpus(*read_labelled(options["data"], how))
+    corpus = _Corpus(*_read_data(options["data"], how))
+    if isinstance(corpus.X, Blocks) and options["window"] is not None:
+        corpus.X = Blocks(options["data"], window=options["window"])
     if options["dev"] is not None:
-        corpus.X_dev, corpus.y_dev, _ = read_labelled(options["dev"], how)
+        _read_dev(corpus, options["dev"], unknown, how)
     if unknown is not None:
         corpus.y = [[None if name == unknown else name for name in row] for row in corpus.y]
-        if corpus.y_dev is not None:
-            corpus.y_dev = [[None if name == unknown else name for name in row] for row in corpus.y_dev]
     if path is not None:
         more = read_unlabelled(path, how, corpus.X)
         corpus.y = [*corpus.y, *[None] * len(more)]
@@ -224,12 +287,7 @@ def _configure(options: dict[str, Any], given: dict[str, str]) -> Any:
         default = {name: x for name, x in _DEFAULT.items() if name in options and name != "constraints"}
         return load_chain(start).set_params(**default | settings, warm_start=True)
     if template is not None:
-        try:
-            settings["features"] = Template.from_file(template, padding=options["padding"], dialect=options["dialect"])
-        except OSError as e:
-            raise o.OptionError(f"--template: {e.strerror}: {e.filename}") from None
-        except ValueError as e:
-            raise o.OptionError(f"--template: {e}") from None
+        settings["features"] = o.read_template(template, options["padding"], options["dialect"])
     return _KINDS[kind](**settings)
 
 
@@ -259,6 +317,17 @@ def _run(crf: Any, corpus: _Corpus, resume: bool) -> list[str]:
         return []
     notes = [text.replace("'max_iter'", "--max-iter").replace("'tol'", "--tol") for text in notes]
     return [*notes, *(str(w.message) for w in caught)]
+
+
+def _say(crf: Any, model: Path, corpus: _Corpus, notes: list[str], began: float, as_json: bool, quiet: bool) -> None:
+    """What there is to say when training is over."""
+    for text in () if quiet else notes:
+        say(f"crfkit: warning: {text}")
+    seconds = time.perf_counter() - began
+    if as_json:
+        emit(_record(crf, model, corpus, seconds))
+    elif not quiet:
+        _report(crf, model, corpus, seconds)
 
 
 def _record(crf: Any, model: Path, corpus: _Corpus, seconds: float) -> dict[str, Any]:

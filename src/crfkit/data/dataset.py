@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 
 from crfkit import _core
 from crfkit.base.shown import Record
-from crfkit.data.sequences import rows_of
+from crfkit.data.sequences import joined_offsets, rows_of
 
 NONE = 2**32 - 1  # the core's "no such number"
 Rows = tuple[NDArray[np.uint32], NDArray[np.uint32]]  # first column of each row, and one; the columns
@@ -65,6 +66,28 @@ class Dataset(Record):
     def native(self) -> _core.Tokens:
         """The same arrays, as the core takes them."""
         return _core.Tokens(self.offsets, self.ptr, self.attr, self.value, self.edge_ptr, self.edge_attr)
+
+    @property
+    def digested(self) -> list[Any]:
+        """What tells this data from other data, for checkpoints."""
+        return [self.offsets, self.ptr, self.attr, self.value, self.edge_ptr, self.edge_attr]
+
+    @property
+    def stored(self) -> _core.StoredTokens | None:
+        """The blocks of a file, as the core takes them, for data that lies in one."""
+        return None
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[Dataset]) -> Dataset:
+        """The sequences of several, one after another; all with values, or none."""
+
+        def joined(name: str) -> Any:
+            found = [getattr(part, name) for part in parts]
+            if found[0] is None:
+                return None
+            return joined_offsets(found) if name in ("offsets", "ptr", "edge_ptr") else np.concatenate(found)
+
+        return cls(*(joined(name) for name in ("offsets", "ptr", "attr", "value", "edge_ptr", "edge_attr")))
 
     def take(self, sequences: NDArray[np.int64]) -> Dataset:
         """Some of the sequences, in the given order."""
@@ -147,6 +170,67 @@ class WeightRules:
             return first, np.tile(np.arange(n_columns, dtype=np.uint32), n_attributes)
         return _core.observed_pairs(ptr, attr, n_attributes, column, n_columns, float(self.min_freq))
 
+    def all_rows(
+        self,
+        data: Dataset,
+        labels: NDArray[np.int32],
+        n_labels: int,
+        n_attributes: tuple[int, int],
+        hints: NDArray[np.float64] | None,
+    ) -> tuple[Rows, Rows]:
+        """Rows of labels for tokens' attributes, of label pairs for transitions'; see :meth:`Layout.build`."""
+        if data.stored is not None and not self.rare and not self.all_possible_states and hints is None:
+            counted = n_labels, float(self.min_freq)
+            state = _core.stored_pairs(data.stored, False, n_attributes[0], labels, *counted)
+            if not data.stored.has_edges:
+                return state, _NO_ROWS
+            return state, _core.stored_pairs(data.stored, True, n_attributes[1], labels, *counted)
+        column = np.maximum(labels, -1).view(np.uint32)  # -1 is NONE
+        ptr, attr, value = data.ptr, data.attr, data.value
+        if hints is not None and len(hints):
+            tokens = np.flatnonzero(labels < -1)
+            which, label = np.nonzero(hints[-2 - labels[tokens]] > -np.inf)
+            entries, more = rows_of(data.ptr, tokens[which])
+            ptr, attr, value = np.concatenate([ptr, ptr[-1] + more[1:]]), np.concatenate([attr, attr[entries]]), None
+            column = np.concatenate([column, label.astype(np.uint32)])
+        state = self.rows(ptr, attr, value, n_attributes[0], column, n_labels)
+        if data.edge_ptr is None or data.edge_attr is None:
+            return state, _NO_ROWS
+        pairs = _label_pairs(labels, data.offsets, n_labels)
+        return state, self.rows(data.edge_ptr, data.edge_attr, None, n_attributes[1], pairs, n_labels * n_labels)
+
+
+_NO_ROWS: Rows = (np.zeros(0, np.uint32), np.zeros(0, np.uint32))
+
+
+def _label_pairs(labels: NDArray[np.int32], offsets: NDArray[np.int64], n_labels: int) -> NDArray[np.uint32]:
+    """The label before and the label of every token [N]; NONE at the first of a sequence, and if one is not known."""
+    column = labels.view(np.uint32)
+    pairs = np.full(len(labels), NONE, np.uint32)
+    pairs[1:] = column[:-1] * np.uint32(n_labels) + column[1:]
+    pairs[1:][(labels[:-1] < 0) | (labels[1:] < 0)] = NONE
+    pairs[offsets[:-1][np.diff(offsets) > 0]] = NONE
+    return pairs
+
+
+def _seen_pairs(
+    labels: NDArray[np.int32], offsets: NDArray[np.int64], n_labels: int, least: float
+) -> NDArray[np.int64]:
+    """The label pairs that follow each other at least so often; some sequences at a time, to save memory."""
+    found: list[tuple[NDArray[Any], NDArray[Any]]] = []
+    first = 0
+    while first < len(offsets) - 1:
+        last = max(first + 1, int(np.searchsorted(offsets, offsets[first] + (1 << 22), side="right")) - 1)
+        a, b = int(offsets[first]), int(offsets[last])
+        pairs = _label_pairs(labels[a:b], offsets[first : last + 1] - a, n_labels)
+        found.append(np.unique(pairs[pairs != NONE], return_counts=True))
+        first = last
+    if not found:
+        return np.zeros(0, np.int64)
+    seen, where = np.unique(np.concatenate([x for x, _ in found]), return_inverse=True)
+    counts = np.bincount(where, np.concatenate([n for _, n in found]), minlength=len(seen))
+    return seen[counts >= least].astype(np.int64)
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Layout(Record):
@@ -212,25 +296,8 @@ class Layout(Record):
         hints : float64 [K, L], optional
             Minus infinity for labels that are not possible.
         """
-        column = np.maximum(labels, -1).view(np.uint32)  # -1 is NONE
-        pairs = np.full(data.n_tokens, NONE, np.uint32)  # the label before and the label, in a sequence
-        pairs[1:] = column[:-1] * np.uint32(n_labels) + column[1:]
-        pairs[1:][(labels[:-1] < 0) | (labels[1:] < 0)] = NONE
-        pairs[data.offsets[:-1][np.diff(data.offsets) > 0]] = NONE
-        ptr, attr, value = data.ptr, data.attr, data.value
-        if hints is not None and len(hints):
-            tokens = np.flatnonzero(labels < -1)
-            which, label = np.nonzero(hints[-2 - labels[tokens]] > -np.inf)
-            entries, more = rows_of(data.ptr, tokens[which])
-            ptr, attr, value = np.concatenate([ptr, ptr[-1] + more[1:]]), np.concatenate([attr, attr[entries]]), None
-            column = np.concatenate([column, label.astype(np.uint32)])
-        state = rule.rows(ptr, attr, value, n_attributes[0], column, n_labels)
-        edge: Rows = (np.zeros(0, np.uint32), np.zeros(0, np.uint32))
-        if data.edge_ptr is not None and data.edge_attr is not None:
-            edge = rule.rows(data.edge_ptr, data.edge_attr, None, n_attributes[1], pairs, n_labels * n_labels)
-        seen, counts = np.unique(pairs[pairs != NONE], return_counts=True)
-        if rule.rare:
-            seen = seen[counts >= rule.min_freq]
+        state, edge = rule.all_rows(data, labels, n_labels, n_attributes, hints)
+        seen = _seen_pairs(labels, data.offsets, n_labels, rule.min_freq if rule.rare else 0)
         if base is not None:
             old = base.n_labels
             state = _union(state, (base.state_ptr, base.state_label.astype(np.uint32)), n_labels)

@@ -77,7 +77,7 @@ class LabelLists(list[Any]):
         return out
 
 
-def _sorted(labels: set[Any]) -> list[Any]:
+def in_label_order(labels: set[Any]) -> list[Any]:
     """In a fixed order: numbers by size, text by the alphabet, numbers first."""
     return sorted(labels, key=lambda x: (isinstance(x, str), x))
 
@@ -100,17 +100,15 @@ def label_array(labels: Sequence[Any]) -> NDArray[Any]:
     return out
 
 
-def collect_labels(
-    y: Any, known: Sequence[Any] = (), unit: str = "sequence", kinds: tuple[type, ...] = (str, int)
-) -> tuple[Any, ...]:
-    """The distinct labels: the known ones first, then the new ones in order.
+def found_labels(y: Any, unit: str = "sequence", kinds: tuple[type, ...] = (str, int)) -> set[Any]:
+    """The distinct labels.
 
-    >>> collect_labels([["b", "a"], ["c"]], known=["c"])
-    ('c', 'a', 'b')
+    >>> sorted(found_labels([["b", {"a", "c"}, None], None]))
+    ['a', 'b', 'c']
     """
     found: set[Any] = set()
     if isinstance(y, Columns):
-        found = {y.strings[int(i)] for i in np.unique(y.ids[:, -1])}
+        found = {y.strings[int(i)] for i in np.flatnonzero(np.bincount(y.ids[:, -1]))}
     else:
         for i, sequence in enumerate(y):
             if sequence is None:
@@ -131,7 +129,19 @@ def collect_labels(
                             f"{unit} {i}, position {t}: a label must be a str or an int, got {kind} {label!r}"
                         )
                     found.add(label)
-    labels = (*known, *_sorted(found - set(known)))
+    return found
+
+
+def collect_labels(
+    y: Any, known: Sequence[Any] = (), unit: str = "sequence", kinds: tuple[type, ...] = (str, int)
+) -> tuple[Any, ...]:
+    """The distinct labels: the known ones first, then the new ones in order.
+
+    >>> collect_labels([["b", "a"], ["c"]], known=["c"])
+    ('c', 'a', 'b')
+    """
+    found = found_labels(y, unit, kinds)
+    labels = (*known, *in_label_order(found - set(known)))
     if not labels:
         raise ValueError("there are no labels to learn from")
     return labels
@@ -293,10 +303,10 @@ def allowed_labels(y: Any, labels: Sequence[Any], offsets: NDArray[np.int64]) ->
     return allowed
 
 
-def require_hard(hints: Hints) -> None:
+def require_hard(hints: Hints, message: str = "soft labels (dicts of labels and weights) are for CRF only") -> None:
     """Raises if some of the hints are soft labels."""
     if len(hints) and not np.isin(hints, (0.0, -np.inf)).all():
-        raise ValueError("soft labels (dicts of labels and weights) are for CRF only")
+        raise ValueError(message)
 
 
 def split_by_knowledge(

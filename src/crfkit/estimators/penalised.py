@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,17 +14,22 @@ from numpy.typing import ArrayLike, NDArray
 
 from crfkit.base.checkpoints import Checkpoint, State, digest, seconds_of
 from crfkit.base.interrupts import searching
-from crfkit.base.messages import counted, is_watched, show, warn
+from crfkit.base.messages import are_counted, counted, is_watched, show, warn
 from crfkit.base.numbers import frozen
 from crfkit.base.parameters import check_number
 from crfkit.chain.beams import Adaptive, Beam, as_beam
 from crfkit.chain.constraints import Constraints
-from crfkit.data.dataset import Layout, WeightRules
-from crfkit.data.labels import collect_labels, label_numbers, split_by_knowledge
+from crfkit.data.blocks import Blocks
+from crfkit.data.dataset import NONE, Layout, WeightRules
+from crfkit.data.labels import Hints, collect_labels, label_numbers, split_by_knowledge
+from crfkit.data.readers import Weighted
 from crfkit.data.sequences import check_sequences
 from crfkit.estimators.chained import ChainEstimator
 from crfkit.estimators.expectations import Expectations
 from crfkit.features.encoders import Encoder, FeatureSource, make_encoder, plain_lists
+from crfkit.features.encoding import BlockWriter
+from crfkit.features.hashing import MOST_BITS, HashedEncoder
+from crfkit.features.restoring import StoredEncoder, numbers_in, renumbered
 from crfkit.metrics import evaluate, require_known
 from crfkit.model.chain_model import ChainModel
 from crfkit.training import BackwardObjective
@@ -37,6 +43,7 @@ from crfkit.training.sequences import SequenceObjective
 
 Vector = NDArray[np.float64]
 _SPREAD = 0.1  # of random weights at the start, where states are hidden
+_PIECE = 2000  # sequences that are encoded at a time
 Rules = str | Constraints | Iterable[tuple[str, str]] | None
 
 
@@ -48,6 +55,10 @@ class Skeleton:
     labels: tuple[Any, ...]
     layout: Layout
     constraints: Constraints | None
+
+    def loaded(self) -> Skeleton:
+        """With its encoder in memory."""
+        return replace(self, encoder=self.encoder.load()) if isinstance(self.encoder, StoredEncoder) else self
 
     def pruned(self) -> Skeleton:
         """Without attributes that have no weight."""
@@ -71,6 +82,7 @@ class PenalisedChain(ChainEstimator):
     all_possible_states: bool
     all_possible_transitions: bool
     start_end: bool = True
+    hash_bits: int | None = None
     constraints: Rules = None
     class_weight: str | Mapping[Any, float] | None = None
     entropy_weight: float = 0
@@ -107,6 +119,9 @@ class PenalisedChain(ChainEstimator):
             raise ValueError(f"'checkpoint' of {owner} needs n_init=1, got {self.n_init}")
         check_number(self, "entropy_ramp", self.entropy_ramp, 0, integer=True)
         check_number(self, "max_iter", self.max_iter, 0, integer=True, optional=True)
+        check_number(self, "hash_bits", self.hash_bits, 1, integer=True, optional=True)
+        if self.hash_bits is not None and self.hash_bits > MOST_BITS:
+            raise ValueError(f"'hash_bits' of {owner} must be at most {MOST_BITS}, got {self.hash_bits!r}")
         check_number(self, "early_stopping", self.early_stopping, 1, integer=True, optional=True)
         check_number(self, "warm_start_fraction", self.warm_start_fraction, 0, optional=True, strict=True)
         if self.warm_start_fraction is not None and self.warm_start_fraction > 1:
@@ -174,21 +189,15 @@ class PenalisedChain(ChainEstimator):
     ) -> tuple[Skeleton, Problem]:
         """Columns to features to numbers, beginning with what ``model`` knows; ``grow`` adds what is new."""
         self._check_parameters()
-        if y is None:
-            raise ValueError("'y' of fit must hold the labels of the sequences, got None")
-        check_sequences(X, text=True)
-        if len(X) == 0:
-            raise ValueError("there are no sequences to learn from")
-        encoder = make_encoder(self.features, X) if model is None else model.encoder.copy() if grow else model.encoder
-        data = encoder.encode(X, grow or model is None, self.n_jobs)
-        old = () if model is None else model.labels
-        named = () if expectations is None else tuple(x for x in expectations.labels if x not in old)
-        new = collect_labels(y, (*old, *named))[len(old) :]
-        if model is not None and not grow and new:
-            raise ValueError(f"label {new[0]!r} is not one of the model's labels")
-        labels = (*old, *(label for label in new for _ in range(self.hidden_states)))
-        numbers, known = label_numbers(y, labels, data.offsets)
-        hints = known if len(numbers) and numbers.min() < 0 else None
+        if isinstance(X, Blocks):
+            for name, value, unset in (("hidden_states", self.hidden_states, 1), ("expectations", expectations, None)):
+                if value != unset:
+                    raise ValueError(f"{name!r} of {type(self).__name__} needs data in memory, not a block file")
+            encoder, data, labels, numbers, hints = self._stored(X, y, model, grow)
+            sample_weight = X.weights if sample_weight is None else sample_weight
+        else:
+            named = () if expectations is None else expectations.labels
+            encoder, data, labels, numbers, hints = self._encoded(X, y, model, grow, named)
         if hints is not None:
             self._require("unknown_labels", "some")
             if self._needs_labels:
@@ -228,6 +237,63 @@ class PenalisedChain(ChainEstimator):
             problem = replace(problem, criteria=expectations.criteria(encoder, data.take(unknown), layout, labels))
         layout, problem = self._as_trained(problem)
         return Skeleton(encoder, labels, layout, rules), problem
+
+    def _encoded(
+        self, X: Any, y: Any, model: ChainModel | None, grow: bool, named: Sequence[Any]
+    ) -> tuple[Encoder, Any, tuple[Any, ...], NDArray[np.int32], Hints | None]:
+        """Encoder, data, labels (``named`` ones among them), their numbers, and hints if not all are known."""
+        if y is None:
+            raise ValueError("'y' of fit must hold the labels of the sequences, got None")
+        check_sequences(X, text=True)
+        if len(X) == 0:
+            raise ValueError("there are no sequences to learn from")
+        encoder = self._new_encoder(X) if model is None else model.encoder.copy() if grow else model.encoder
+        data = encoder.encode(X, grow or model is None, self.n_jobs)
+        old = () if model is None else model.labels
+        new = collect_labels(y, (*old, *(x for x in named if x not in old)))[len(old) :]
+        if model is not None and not grow and new:
+            raise ValueError(f"label {new[0]!r} is not one of the model's labels")
+        labels = (*old, *(label for label in new for _ in range(self.hidden_states)))
+        numbers, hints = label_numbers(y, labels, data.offsets)
+        return encoder, data, labels, numbers, hints if len(numbers) and numbers.min() < 0 else None
+
+    def _stored(
+        self, X: Blocks, y: Any, model: ChainModel | None, grow: bool
+    ) -> tuple[Encoder, Any, tuple[Any, ...], NDArray[np.int32], Hints | None]:
+        """The same of a block file."""
+        if y is not None:
+            raise ValueError("'y' of fit must be None: a block file holds the labels")
+        if not X.classes:
+            raise ValueError("there are no labels to learn")
+        if X.min_freq > max(self._least(), 1):
+            raise ValueError(
+                f"{X.path}: attributes that occur less than {X.min_freq:g} times were left out: "
+                f"train with 'min_freq' of at least {X.min_freq:g}, or encode with less"
+            )
+        X.verify(self.n_jobs)
+        labels, (numbers, hints) = X.classes, X.known()
+        if model is None:
+            return StoredEncoder(X), X.dataset, labels, numbers, hints
+        known = list(numbers_in(X, model.encoder))
+        encoder = model.encoder
+        if grow:
+            new = [
+                np.where(x == NONE, n + np.cumsum(x == NONE) - 1, NONE)
+                for x, n in zip(known, encoder.n_attributes, strict=True)
+            ]
+            given = [x.astype(np.uint32) for x in new]
+            encoder = encoder.merged([(StoredEncoder(X).load().arrays(), given[0], given[1])])
+            known = [np.minimum(a, b) for a, b in zip(known, given, strict=True)]
+        labels = (*model.labels, *(x for x in labels if x not in model.labels))
+        if not grow and len(labels) > len(model.labels):
+            raise ValueError(f"label {labels[len(model.labels)]!r} is not one of the model's labels")
+        order = [labels.index(x) for x in X.classes]
+        if hints is not None:
+            moved = np.full((len(hints), len(labels)), -np.inf)
+            moved[:, order] = hints
+            hints = moved
+        numbers = np.where(numbers < 0, numbers, np.array([*order, -1], np.int32)[numbers])
+        return encoder, renumbered(X.dataset.flat, *known), labels, numbers, hints
 
     def _as_trained(self, problem: Problem) -> tuple[Layout, Problem]:
         """The layout of the model, and what is minimised: a hook for estimators that look at the data differently."""
@@ -274,7 +340,7 @@ class PenalisedChain(ChainEstimator):
     def fit(
         self,
         X: Any,
-        y: Any,
+        y: Any = None,
         *,
         X_dev: Any = None,
         y_dev: Any = None,
@@ -286,8 +352,8 @@ class PenalisedChain(ChainEstimator):
 
         Parameters
         ----------
-        X : sequences of tokens
-        y : sequences of labels
+        X : sequences of tokens, or Blocks
+        y : sequences of labels; None for Blocks, which hold them
             One label per token. For a CRF, a label may be None (unknown), a set (one of these) or a soft label, a
             dict of labels and weights q, and a sequence without labels may be None: see ``entropy_weight``. Training
             maximises the likelihood of what is known, :math:`\\log Z_{known} - \\log Z`, with
@@ -330,6 +396,65 @@ class PenalisedChain(ChainEstimator):
             self._say_not_converged(text)
         return self
 
+    def encode(
+        self,
+        X: Any,
+        y: Any,
+        path: str | os.PathLike[str],
+        *,
+        sample_weight: ArrayLike | None = None,
+        memory: float | str = "1GB",
+    ) -> Blocks:
+        """Writes sequences to a block file, from which :meth:`fit` learns without having them in memory.
+
+        The weights are then the same, bit for bit, as those of ``fit(X, y)``.
+
+        Parameters
+        ----------
+        X : sequences of tokens, or an iterator of them
+        y : sequences of labels, or an iterator of them
+            As for :meth:`fit`.
+        path : path
+            The file to write. Attributes that occur less than ``min_freq`` times are left out of it.
+        sample_weight : array [S], optional
+            Weights of the sequences.
+        memory : float or str
+            Bytes for the vocabulary while it is counted, as a number or as ``"2GB"``. What does not fit is counted on
+            the disk. The vocabulary that remains must fit in memory.
+
+        Returns
+        -------
+        Blocks
+
+        Examples
+        --------
+        >>> import os, tempfile
+        >>> from crfkit import CRF
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     blocks = CRF().encode([["one", "pear"]], [["QTY", "NAME"]], os.path.join(folder, "x.blocks"))
+        ...     crf = CRF().fit(blocks)
+        >>> crf.predict([["one", "pear"]])
+        [['QTY', 'NAME']]
+        """
+        self._check_parameters()
+        pieces = _in_pieces(X, y, sample_weight)
+        first = next(pieces, None)
+        if first is None:
+            raise ValueError("there is no sequence to learn from")
+        writer = BlockWriter(
+            path, self._new_encoder(first.X), min_freq=self._least(), memory=memory, n_jobs=self.n_jobs
+        )
+        return writer.write(itertools.chain([first], pieces))
+
+    def _new_encoder(self, X: Any) -> Encoder:
+        """An encoder without a vocabulary, or one that needs none."""
+        encoder = make_encoder(self.features, X)
+        return encoder if self.hash_bits is None else HashedEncoder(encoder, self.hash_bits)
+
+    def _least(self) -> float:
+        """How often an attribute must occur to have a weight, whatever its labels."""
+        return 0 if self.all_possible_states or self._sums else self.min_freq
+
     def _fit(
         self,
         X: Any,
@@ -341,7 +466,7 @@ class PenalisedChain(ChainEstimator):
         expectations: Expectations | None = None,
     ) -> Self:
         """Columns -> features -> Dataset -> objective -> optimiser -> model."""
-        X, y = _as_list(X), _as_list(y)
+        X, y = (X, y) if isinstance(X, Blocks) else (_as_list(X), _as_list(y))
         old = self.model_ if (stream or self.warm_start) and self._is_fitted() else None
         skeleton, problem = self._prepare(X, y, sample_weight, old, grow=True, expectations=expectations)
         if stream:  # of one pass
@@ -379,7 +504,7 @@ class PenalisedChain(ChainEstimator):
             "sequences": len(X),
             "tokens": n_tokens,
         }
-        self.model_ = self._model(skeleton.pruned(), result.w, info)
+        self.model_ = self._model(skeleton.loaded().pruned(), result.w, info)
         self.result_, self.n_iter_, self.beams_ = result, result.iterations, result.beams
         self._seen += len(X) if stream else 0
         if result.reason == "interrupted":
@@ -438,7 +563,7 @@ class PenalisedChain(ChainEstimator):
         if self.checkpoint is None:
             return {}
         p, data = problem, problem.data
-        given = [data.offsets, data.ptr, data.attr, data.value, data.edge_ptr, data.edge_attr]
+        given = data.digested
         parts: dict[str, list[Any]] = {
             "training data": [*given, p.labels, p.hints, skeleton.labels, *p.layout.arrays().values()],
             "sample weights": [p.weights],
@@ -446,8 +571,12 @@ class PenalisedChain(ChainEstimator):
             "starting weights": [w],
         }
         if held_out is not None and self.early_stopping is not None:
-            kept = skeleton.encoder.encode(held_out[0], False, self.n_jobs)
-            parts["held-out data"] = [kept.offsets, kept.attr, kept.value, *map(list, held_out[1])]
+            if isinstance(held_out[0], Blocks):
+                given = held_out[0].dataset.digested
+            else:
+                kept = skeleton.encoder.encode(held_out[0], False, self.n_jobs)
+                given = [kept.offsets, kept.attr, kept.value]
+            parts["held-out data"] = [*given, *map(list, held_out[1])]
         left_out = ("features", "constraints", "n_jobs", "verbose", "warm_start")
         settings = {name: repr(x) for name, x in self._settings().items() if name not in left_out}
         return {"model": self._kind, **settings, **{name: digest(things) for name, things in parts.items()}}
@@ -534,6 +663,8 @@ class _Watch:
 
 def _held_out(X_dev: Any, y_dev: Any) -> tuple[Any, Any] | None:
     """Held-out data, checked."""
+    if isinstance(X_dev, Blocks) and y_dev is None:
+        y_dev = X_dev.label_lists()
     if (X_dev is None) != (y_dev is None):
         raise ValueError("'X_dev' and 'y_dev' of fit must be given together")
     if X_dev is None:
@@ -542,6 +673,28 @@ def _held_out(X_dev: Any, y_dev: Any) -> tuple[Any, Any] | None:
         raise ValueError(f"'X_dev' holds {counted(len(X_dev), 'sequence')}, but 'y_dev' holds labels for {len(y_dev)}")
     require_known(y_dev, "y_dev")
     return X_dev, y_dev
+
+
+def _in_pieces(X: Any, y: Any, sample_weight: ArrayLike | None) -> Iterator[Weighted]:
+    """Some thousand sequences at a time, with their labels and weights."""
+    X, y = plain_lists(X), plain_lists(y)
+    weights = None if sample_weight is None else np.ascontiguousarray(sample_weight, np.float64)
+    if isinstance(X, Iterator) or isinstance(y, Iterator):
+        xs, ys = iter(X), iter(y)
+        slices: Iterator[Any] = (
+            (part, list(itertools.islice(ys, len(part))))
+            for part in iter(lambda: list(itertools.islice(xs, _PIECE)), [])
+        )
+    else:
+        if len(X) != len(y):
+            raise ValueError(f"there {are_counted(len(X), 'sequence')}, but labels for {len(y)}")
+        slices = ((X[k : k + _PIECE], y[k : k + _PIECE]) for k in range(0, len(X), _PIECE))
+    done = 0
+    for part, labels in slices:
+        yield Weighted(part, labels, None if weights is None else weights[done : done + len(part)])
+        done += len(part)
+    if weights is not None:
+        sequence_weights(weights, done)
 
 
 def _as_list(x: Any) -> Any:
