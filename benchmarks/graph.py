@@ -1,6 +1,7 @@
-"""Inference on graphs, side by side with crfkit.chain, pgmpy and plain numpy: medians of one run.
+"""Inference on graphs, side by side with crfkit.chain, pgmpy and plain numpy: processor time, the least of several.
 
-Prints a table; ratios are the other's time over crfkit.graph's, except for the chain, where it is the other way round.
+Prints where and when it was measured, and a table; ratios are the other's time over crfkit.graph's, except for the
+chain, where it is the other way round.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ import argparse
 import importlib.util
 import json
 import multiprocessing
-import statistics
+import os
+import sys
 import time
 import warnings
 from collections.abc import Callable
@@ -18,8 +20,13 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before numpy comes
+
 import numpy as np
 from numpy.typing import NDArray
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "experiments"))
+from machine import measured
 
 from crfkit import chain, graph
 from crfkit.graph import Inference
@@ -28,17 +35,17 @@ from crfkit.graph.factor_graph import GraphMarginals
 Floats = NDArray[np.float64]
 
 
-def median(calls: dict[str, Callable[[], Any]], repeats: int) -> dict[str, float]:
-    """Median seconds of each call; the calls take turns."""
+def least(calls: dict[str, Callable[[], Any]], repeats: int) -> dict[str, float]:
+    """Least processor seconds of each call; the calls take turns."""
     times: dict[str, list[float]] = {name: [] for name in calls}
     for call in calls.values():
         call()
     for _ in range(repeats):
         for name, call in calls.items():
-            began = time.perf_counter()
+            began = time.process_time()
             call()
-            times[name].append(time.perf_counter() - began)
-    return {name: statistics.median(t) for name, t in times.items()}
+            times[name].append(time.process_time() - began)
+    return {name: min(t) for name, t in times.items()}
 
 
 def plan_and_infer(unary: Any, edges: Any, pairwise: Any, jobs: int | None) -> Any:
@@ -64,7 +71,7 @@ def chains(repeats: int, jobs: int | None) -> list[dict[str, Any]]:
         truth = chain.marginals(p, n_jobs=jobs)
         found = engine.infer(scores)
         assert np.abs(found.nodes - truth.nodes.ravel()).max() < 1e-10
-        t = median(
+        t = least(
             {
                 "chain": partial(chain.marginals, p, n_jobs=jobs),
                 "graph": partial(engine.infer, scores),
@@ -132,9 +139,9 @@ def pgmpy_marginals(model: Any, order: list[str]) -> list[Floats]:
 
 
 def _answer(connection: Connection, model: Any, order: list[str]) -> None:
-    began = time.perf_counter()
+    began = time.process_time()
     found = pgmpy_marginals(model, order)
-    connection.send((time.perf_counter() - began, found))
+    connection.send((time.process_time() - began, found))
 
 
 def pgmpy_within(limit: float, model: Any, order: list[str]) -> tuple[float, list[Floats] | None]:
@@ -179,7 +186,7 @@ def against_pgmpy(repeats: int, jobs: int | None, nodes: int, limit: float) -> l
             name += f" (pgmpy was stopped after {limit:g} s: at least)"
         else:
             assert max(np.abs(a - b).max() for a, b in zip(mine, theirs, strict=True)) < 1e-8
-        t = median({"graph": run}, repeats)["graph"]
+        t = least({"graph": run}, repeats)["graph"]
         rows.append({"what": name, "pgmpy": seconds, "crfkit.graph": t, "times faster": seconds / t})
         show(rows[-1:])
     return rows
@@ -242,7 +249,7 @@ def loopy(repeats: int, jobs: int | None, side: int, sweeps: int) -> list[dict[s
     run = partial(g._engine.infer, g._scores, rule, factors=False, silent=True)
     mine = run().nodes.reshape(side, side, labels)
     assert np.abs(mine - numpy_sweeps(unary, right, down, sweeps)).max() < 1e-6
-    t = median(
+    t = least(
         {
             "graph": run,
             "numpy, log space": partial(numpy_sweeps, unary, right, down, sweeps),
@@ -270,7 +277,7 @@ def show(rows: list[dict[str, Any]]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--jobs", type=int, default=-1)
+    parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--side", type=int, default=200)
     parser.add_argument("--sweeps", type=int, default=50)
     parser.add_argument("--tree", type=int, default=1000)
@@ -279,6 +286,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="also write the rows here")
     args = parser.parse_args()
     warnings.simplefilter("ignore")
+    print(measured())
     rows = []
     if args.only in (None, "chain"):
         rows += chains(4 * args.repeats, args.jobs)

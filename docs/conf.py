@@ -49,6 +49,7 @@ html_css_files = ["site.css"]
 html_show_sourcelink = False
 html_copy_source = False
 html_math_renderer = "mathml"
+html_sidebars: dict[str, list[str]] = {"cli": [], "changelog": []}  # they have no neighbours to list
 html_theme_options = {
     "logo": {"text": "crfkit"},
     "show_prev_next": True,

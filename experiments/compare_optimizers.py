@@ -2,8 +2,8 @@
 
     python experiments/compare_optimizers.py [--only NAME ...]
 
-Prints a table, writes docs/experiments/optimizers.json and .svg. With ``--only`` the curves of the others are those in
-the .json; without a name nothing is measured, and the table and the figure are made again.
+Prints a table, writes numbers/optimizers.json and docs/experiments/optimizers.svg. With ``--only`` the curves of the
+others are those in the .json.
 
 The objective is that of the weights after each pass, over all the data. Time is processor time on one thread, which
 other work on the machine changes little; neither computing the objective nor scoring the held-out sentences counts.
@@ -12,17 +12,16 @@ other work on the machine changes little; neither computing the objective nor sc
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks"))
+import figures  # noqa: E402
 from optimizers import curve  # noqa: E402
 
 from crfkit.training.registry import find_algorithm  # noqa: E402
 
-HERE = ROOT / "docs" / "experiments"
 #: Most passes; of newton-cg iterations, each of which has many products with the Hessian.
 PASSES = {
     "lbfgs": 160,
@@ -51,7 +50,8 @@ def table(curves: dict[str, Curve]) -> str:
     """A line for each optimiser."""
     best = min(p["value"] for p in curves["lbfgs"])
     lines = [
-        "| algorithm | passes | seconds | above the optimum | passes, s to 1e-3 | best F1 | last F1 | s to F1 93.5 |",
+        "| algorithm | passes | CPU s | relative distance to the optimum | passes, s to 1e-3 "
+        "| best F1 | last F1 | s to F1 93.5 |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for name, points in curves.items():
@@ -69,54 +69,19 @@ def table(curves: dict[str, Curve]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def draw(curves: dict[str, Curve]) -> None:
-    """Distance to the optimum and F1, over seconds and passes."""
-    import matplotlib
-
-    matplotlib.use("svg")
-    matplotlib.rcParams["svg.hashsalt"] = "crfkit"
-    from matplotlib import pyplot as plt
-
-    best = min(p["value"] for p in curves["lbfgs"])
-    figure, axes = plt.subplots(2, 2, figsize=(10, 7.5), sharex="col", sharey="row")
-    for number, (name, points) in enumerate(curves.items()):
-        style = {"color": f"C{number}", "label": name, "linestyle": "-" if name in CONVEX else "--"}
-        for column, key in enumerate(("cpu", "pass")):
-            x = [p[key] for p in points]
-            axes[1, column].plot(x, [100 * p["f1"] for p in points], **style)
-            if name in CONVEX:
-                axes[0, column].plot(x, [max(p["value"] / best - 1, 1e-7) for p in points], **style)
-    for column, label in enumerate(("processor seconds", "passes")):
-        axes[0, column].set_yscale("log")
-        axes[0, column].set_ylim(1e-6, 10)
-        axes[0, column].axhline(CLOSE, color="gray", linewidth=0.8, linestyle=":")
-        axes[1, column].axhline(100 * GOOD, color="gray", linewidth=0.8, linestyle=":")
-        axes[1, column].set_ylim(90, 94)
-        axes[1, column].set_xlabel(label)
-        axes[1, column].set_xscale("log")
-    axes[0, 0].set_ylabel("objective / optimum - 1")
-    axes[1, 0].set_ylabel("held-out F1")
-    figure.legend(*axes[1, 0].get_legend_handles_labels(), loc="upper center", ncols=9, fontsize="small")
-    figure.tight_layout(rect=(0, 0, 1, 0.96))
-    figure.savefig(HERE / "optimizers.svg", metadata={"Date": None})
-
-
 def main() -> None:
     """Runs them all."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="*", choices=list(PASSES), default=list(PASSES))
+    parser.add_argument("--only", nargs="+", choices=list(PASSES), default=list(PASSES))
     options = parser.parse_args()
-    file = HERE / "optimizers.json"
-    curves: dict[str, Curve] = json.loads(file.read_text()) if len(options.only) < len(PASSES) else {}
+    curves: dict[str, Curve] = figures.numbers("optimizers") if len(options.only) < len(PASSES) else {}
     for name in options.only:
         points = curve(find_algorithm(name), PASSES[name], 1, target=None, exact=True)
         curves[name] = [{key: float(f"{x:.9g}") for key, x in p.items()} for p in points]
         last = points[-1]
         print(f"{name}: {last['cpu']:.1f} s, {last['value']:.1f}, F1 {100 * last['f1']:.2f}", flush=True)
-        lines = (f'"{k}": [\n' + ",\n".join(map(json.dumps, c)) + "]" for k, c in curves.items())
-        file.write_text("{" + ",\n".join(lines) + "}\n")
     print(table(curves))
-    draw(curves)
+    figures.keep("optimizers", curves)
 
 
 if __name__ == "__main__":

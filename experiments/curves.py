@@ -1,4 +1,4 @@
-"""Learning curves: held-out accuracy and exact objective against seconds of training and label pairs visited."""
+"""Learning curves: held-out accuracy and exact objective against processor seconds of training and label pairs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from crfkit.training import LikelihoodObjective, SequenceObjective
 class Point(NamedTuple):
     """Where training stands after an iteration; scoring is not counted."""
 
-    seconds: float
+    seconds: float  # of the processor
     value: float
     accuracy: float
     pairs: float  # label pairs visited so far
@@ -77,14 +77,14 @@ class Watched(CRF):
         self._judge = self.objective(X, y) if exactly else None
         self._paused = 0.0
         self._work = Work()
-        self._began = time.perf_counter()
+        self._began = time.process_time()
         with self._work.counting():
             self.fit(X, y)
         return self._points
 
     def _callback(self, model: Any) -> Any:
         def watch(progress: Any, w: Any) -> None:
-            now = time.perf_counter()
+            now = time.process_time()
             probe = CRF(n_jobs=self.n_jobs)
             probe.model_ = model(w)
             accuracy = 100 * probe.score(*self._test)
@@ -94,7 +94,7 @@ class Watched(CRF):
                 value = self._judge.value_and_grad(w)[0]
             self._work.pairs = pairs
             self._points.append(Point(now - self._began - self._paused, value, accuracy, pairs))
-            self._paused += time.perf_counter() - now
+            self._paused += time.process_time() - now
 
         return watch
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 import sys
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 from cycler import cycler
+from machine import measured
 from matplotlib import pyplot as plt
 
 from crfkit import plotting
@@ -35,8 +37,11 @@ def numbers(name: str) -> Any:
 
 
 def keep(name: str, found: Any) -> None:
-    """Writes the numbers of an experiment, and draws its figure."""
+    """Writes the numbers of an experiment, where and when they were measured, and draws its figure."""
     NUMBERS.mkdir(exist_ok=True)
+    origins = numbers("measured") | {name: measured()}
+    (NUMBERS / "measured.json").write_text(json.dumps(origins, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    print(origins[name])
     (NUMBERS / f"{name}.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     draw(name)
 
@@ -166,18 +171,101 @@ def sparse_decoding() -> None:
 def sparse_training(data: str) -> None:
     """Seconds of training as bars, with the accuracy at the end."""
     found = numbers(f"sparse_{data}")
+    unit = "CPU seconds" if f"sparse_{data}" in numbers("measured") else "seconds"  # older runs were timed by the clock
     figure, ax = plt.subplots(figsize=(7, 0.8 + 0.34 * len(found)), layout="constrained")
     for k, row in enumerate(found):
         colour = COLOURS[1] if "sgd" in row["method"] else COLOURS[0]
         ax.barh(k, row["seconds"], color=colour, height=0.68, alpha=1 if "exact" in row["method"] else 0.7)
-        text = f"{row['seconds']:g} s, accuracy {row['accuracy']:.2f}"
+        text = f"{row['seconds']:.3g} s, accuracy {row['accuracy']:.2f}"
         ax.annotate(text, (row["seconds"], k), xytext=(4, 0), textcoords="offset points", va="center", fontsize=9)
     ax.set_yticks(range(len(found)), [row["method"] for row in found])
     ax.invert_yaxis()
     ax.grid(visible=False)
     ax.tick_params(axis="y", length=0)
-    ax.set(xlabel="seconds of training (blue: L-BFGS, orange: SGD)", xlim=(0, 1.35 * max(r["seconds"] for r in found)))
+    ax.set(xlabel=f"{unit} of training (blue: L-BFGS, orange: SGD)", xlim=(0, 1.35 * max(r["seconds"] for r in found)))
     save(figure, f"sparse_{data}.svg")
+
+
+def optimizers() -> None:
+    """Distance to the optimum over processor seconds, and the seconds until held-out F1 is 93.5."""
+    found = numbers("optimizers")
+    best = min(p["value"] for p in found["lbfgs"])
+    figure, (left, right) = plt.subplots(1, 2, figsize=(9.2, 3.9), layout="constrained", width_ratios=(1.25, 1))
+    convex = [name for name in found if name not in ("ap", "pa", "arow")]
+    for k, name in enumerate(convex):
+        x = [p["cpu"] for p in found[name]]
+        left.plot(x, [max(p["value"] / best - 1, 1e-6) for p in found[name]], color=COLOURS[k], label=name)
+    left.axhline(1e-3, color=INK, linewidth=1, linestyle=":")
+    left.set(title="objective / optimum - 1", yscale="log", ylim=(1e-6, 10), xlim=(0, None), xlabel="CPU seconds")
+    name_lines(left)
+    reached = {name: next((p["cpu"] for p in found[name] if p["f1"] >= 0.935), None) for name in found}
+    order = sorted(found, key=lambda name: reached[name] or 1e9)
+    for k, name in enumerate(order):
+        seconds, most = reached[name], 100 * max(p["f1"] for p in found[name])
+        colour = COLOURS[convex.index(name)] if name in convex else INK
+        right.barh(k, seconds or 0, color=colour, height=0.62)
+        text = f"never: {most:.1f} at most" if seconds is None else f"{seconds:.2g} s"
+        right.annotate(text, (seconds or 0, k), xytext=(4, 0), textcoords="offset points", va="center", fontsize=9)
+    right.set_yticks(range(len(order)), order)
+    right.invert_yaxis()
+    right.grid(visible=False)
+    right.tick_params(axis="y", length=0)
+    last = max(seconds for seconds in reached.values() if seconds)
+    right.set(title="CPU seconds until held-out F1 is 93.5", xlim=(0, 1.2 * last), xlabel="CPU seconds")
+    save(figure, "optimizers.svg")
+
+
+def semi_supervised(corpus: str) -> None:
+    """What unlabelled sequences gain or cost, for each weight of their entropy."""
+    found = numbers(f"semi_supervised.{corpus}")
+    supervised = found.pop("supervised")
+    figure, ax = plt.subplots(figsize=(6.6, 3.4), layout="constrained")
+    ax.axhline(0, color=INK, linewidth=1)
+    for k, (weight, gains) in enumerate(found.items()):
+        x = [100 * float(fraction) for fraction in gains]
+        mean, spread = np.array(list(gains.values())).T
+        ax.errorbar(x, mean, spread, marker="o", markersize=4, capsize=3, color=COLOURS[k], label=f"_{weight}")
+        ax.plot(x, mean, color=COLOURS[k], label=f"weight {weight}")
+    x = [100 * float(fraction) for fraction in supervised]
+    names = [f"{percent:g}%\nF1 {row[0]:.1f}" for percent, row in zip(x, supervised.values(), strict=True)]
+    ax.set_xticks(x, names)
+    ax.set(xlabel="labelled sequences, and F1 of supervised training", ylabel="gain, points of F1", xlim=(0, None))
+    name_lines(ax)
+    save(figure, f"semi_supervised.{corpus}.svg")
+
+
+def snips() -> None:
+    """F1 on the validation set over epochs, a line for every run; dots at the right are F1 on the test set."""
+    runs = numbers("snips")
+    figure, ax = plt.subplots(figsize=(6.6, 3.6), layout="constrained")
+    n = len(runs[0]["history"])
+    for k, name in enumerate(("CRF", "softmax")):
+        found = [r for r in runs if r["model"] == name]
+        for r in found:
+            ax.plot(range(1, n + 1), r["history"], color=COLOURS[k], linewidth=1, label=f"_{name}")
+        ax.plot([n + 1] * len(found), [r["f1"] for r in found], "o", color=COLOURS[k], markersize=4, label=name)
+    ax.set(xlabel="epoch", ylabel="slot F1, %: validation (dots: test)", ylim=(70, 95), xlim=(0, n + 1.5))
+    ax.set_xticks(range(0, n + 1, 5))
+    name_lines(ax)
+    save(figure, "snips.svg")
+
+
+def joint() -> None:
+    """Scores over training sentences."""
+    rows = numbers("joint")
+    panels = {"pos": "POS accuracy, %", "f1": "chunk F1, %", "joint": "both labels right, %"}
+    figure, axes = plt.subplots(1, 3, figsize=(9.2, 3.6), layout="constrained")
+    for k, name in enumerate(dict.fromkeys(r["name"] for r in rows)):
+        mine = [r for r in rows if r["name"] == name]
+        for ax, key in zip(axes, panels, strict=True):
+            x, y = [r["size"] for r in mine], [100 * r[key] for r in mine]
+            ax.plot(x, y, "o-", markersize=4, color=COLOURS[k], label=name)
+    for ax, title in zip(axes, panels.values(), strict=True):
+        ax.set(title=title, xlabel="training sentences", xscale="log", xlim=(400, 11000))
+        ax.set_xticks(sizes := sorted({r["size"] for r in rows}), [f"{n:,}" for n in sizes])
+        ax.xaxis.set_minor_locator(mpl.ticker.NullLocator())
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
+    save(figure, "joint.png")
 
 
 #: Colours of the parts of a snake, head to tail: light enough for dark numbers.
@@ -281,6 +369,7 @@ def gallery() -> None:
     """The pictures of docs/plotting.md, by its own lines."""
     page = (DOCS / "plotting.md").read_text(encoding="utf-8")
     names: dict[str, Any] = {}
+    os.environ.setdefault("SOURCE_DATE_EPOCH", "0")  # the date in an SVG: the same picture is the same file
     with contextlib.chdir(DOCS / "images"), mpl.rc_context({"svg.hashsalt": "crfkit", "savefig.facecolor": "none"}):
         for block in re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL):
             exec(block, names)
@@ -294,9 +383,13 @@ FIGURES: dict[str, Callable[[], None]] = {
     "entities": entities,
     "entropy_cost": entropy_cost,
     "gallery": gallery,
+    "joint": joint,
     "label_bias": label_bias,
     "ocr_letters": ocr_letters,
+    "optimizers": optimizers,
+    **{f"semi_supervised.{x}": lambda x=x: semi_supervised(x) for x in ("conll2000", "bc2gm")},  # type: ignore[misc]
     "snakes": snakes,
+    "snips": snips,
     "sparse_decoding": sparse_decoding,
     **{f"sparse_{x}": lambda x=x: sparse_training(x) for x in ("synthetic", "nettalk", "stress", "latvian", "brown")},  # type: ignore[misc]
     "speed": speed,

@@ -1,9 +1,9 @@
 """Few labels and many unlabelled sequences: supervised against entropy regularised, on BC2GM and CoNLL-2000.
 
-    python experiments/semi_supervised.py [--corpus NAME] [--seeds N] [--unlabelled N] [--weights W ...] [--out FOLDER]
+    python experiments/semi_supervised.py [--corpus NAME] [--seeds N] [--unlabelled N] [--weights W ...]
 
-Prints a table, writes semi_supervised.NAME.svg. ``--unlabelled`` limits how many of the remaining
-sequences are used.
+Prints a table, writes numbers/semi_supervised.NAME.json and docs/experiments/semi_supervised.NAME.svg.
+``--unlabelled`` limits how many of the remaining sequences are used.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+import figures
 import numpy as np
+from numpy.typing import NDArray
 
 from crfkit import CRF, Template, metrics
 from crfkit.data import load_corpus
@@ -38,7 +40,6 @@ def main() -> None:
     parser.add_argument("--weights", type=float, nargs="+", default=[0.001, 0.01, 0.1])
     parser.add_argument("--max-iter", type=int, default=60)
     parser.add_argument("--c2", type=float, default=1.0)
-    parser.add_argument("--out", type=Path, default=Path(__file__).parents[1] / "docs" / "experiments")
     options = parser.parse_args()
     X, y = load_corpus(options.corpus, "train")
     X_test, y_test = load_corpus(options.corpus, "test")
@@ -59,39 +60,23 @@ def main() -> None:
                 print(f"{passed:6.0f}s {fraction:.0%} seed {seed} weight {weight}: {results[fraction, weight][-1]:.2f}")
     lines = ["| labelled | " + " | ".join(["supervised", *(f"weight {w:g}" for w in options.weights)]) + " |"]
     lines.append("|---" * (2 + len(options.weights)) + "|")
+    found: dict[str, dict[str, list[float]]] = {}
     for fraction in FRACTIONS:
         base = np.array(results[fraction, 0.0])
-        cells = [f"{base.mean():.2f} ± {base.std(ddof=1) if len(base) > 1 else 0:.2f}"]
+        found.setdefault("supervised", {})[str(fraction)] = mean_and_spread(base)
+        cells = [f"{base.mean():.2f} ± {mean_and_spread(base)[1]:.2f}"]
         for weight in options.weights:
-            gain = np.array(results[fraction, weight]) - base
-            spread = gain.std(ddof=1) if len(gain) > 1 else 0.0
-            cells.append(f"{np.mean(results[fraction, weight]):.2f} ({gain.mean():+.2f} ± {spread:.2f})")
+            gain = mean_and_spread(np.array(results[fraction, weight]) - base)
+            found.setdefault(f"{weight:g}", {})[str(fraction)] = gain
+            cells.append(f"{base.mean() + gain[0]:.2f} ({gain[0]:+.2f} ± {gain[1]:.2f})")
         lines.append(f"| {fraction:.0%} | " + " | ".join(cells) + " |")
-    options.out.mkdir(parents=True, exist_ok=True)
     print("\n".join(lines))
-    draw(results, options.weights, options.corpus, options.out / f"semi_supervised.{options.corpus}.svg")
+    figures.keep(f"semi_supervised.{options.corpus}", found)
 
 
-def draw(results: dict[tuple[float, float], list[float]], weights: list[float], corpus: str, path: Path) -> None:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
-    figure, axes = plt.subplots(figsize=(6, 3.8))
-    for weight in (0.0, *weights):
-        runs = [results[fraction, weight] for fraction in FRACTIONS]
-        name = f"entropy weight {weight:g}" if weight else "supervised"
-        spread = [np.std(r) for r in runs]
-        axes.errorbar(
-            [100 * f for f in FRACTIONS], [np.mean(r) for r in runs], spread, marker="o", label=name, capsize=2
-        )
-    axes.set_xlabel("% of the training sequences labelled")
-    axes.set_ylabel(f"F1 on {corpus}")
-    axes.grid(alpha=0.3)
-    axes.legend(fontsize=8)
-    figure.tight_layout()
-    figure.savefig(path)
+def mean_and_spread(values: NDArray[np.float64]) -> list[float]:
+    """Mean and standard deviation."""
+    return [float(values.mean()), float(values.std(ddof=1)) if len(values) > 1 else 0.0]
 
 
 if __name__ == "__main__":

@@ -4,8 +4,8 @@
 
 Both have the same embeddings (lower-cased words, suffixes of three characters), encoder, optimiser, batches and seeds;
 the epoch is chosen by the F1 of slots on the validation part. Prints a table of F1 and sentences right on the test part
-and of seconds, writes the runs to docs/experiments/snips.json and, if matplotlib is there, draws snips.svg. Seconds
-are only worth something with one job.
+and of seconds, writes the runs to numbers/snips.json and, if matplotlib is there, draws docs/experiments/snips.svg.
+Seconds are only worth something with one job.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from crfkit.data import load_corpus
 from crfkit.metrics import evaluate
 from crfkit.torch import CRF
 
-PAGE = Path(__file__).parents[1] / "docs" / "experiments"
 NAMES = {False: "softmax", True: "CRF"}
 
 
@@ -156,45 +155,21 @@ def run(job: tuple[bool, int, int]) -> dict[str, Any]:
     }
 
 
-def draw(runs: list[dict[str, Any]]) -> None:
-    """F1 on the validation part over epochs: a line for every run; dots at the right are F1 on the test part."""
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(figsize=(6, 3.5))
-    n = len(runs[0]["history"])
-    for name, colour in (("softmax", "tab:orange"), ("CRF", "tab:blue")):
-        found = [r for r in runs if r["model"] == name]
-        for k, r in enumerate(found):
-            axes.plot(range(1, n + 1), r["history"], color=colour, linewidth=0.9, label=None if k else name)
-        axes.plot([n + 1] * len(found), [r["f1"] for r in found], ".", color=colour)
-    axes.set_ylim(bottom=70)
-    axes.set_xticks(range(0, n + 2, 5))
-    axes.set_xlabel("epoch")
-    axes.set_ylabel("slot F1, validation (dots: test)")
-    axes.legend()
-    figure.tight_layout()
-    figure.savefig(PAGE / "snips.svg")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--json", type=Path, default=PAGE / "snips.json")
-    parser.add_argument("--figure-only", action="store_true", help="draw the runs that were written before")
+    parser.add_argument("--json", type=Path, help="write the runs here, and draw no figure")
     args = parser.parse_args()
-    if not args.figure_only:
-        jobs = [(chain, seed, args.epochs) for seed in range(args.seeds) for chain in NAMES]
-        if args.jobs > 1:
-            with multiprocessing.get_context("spawn").Pool(args.jobs, torch.set_num_threads, (args.threads,)) as pool:
-                found = pool.map(run, jobs, chunksize=1)
-        else:
-            torch.set_num_threads(args.threads)
-            found = [run(job) for job in jobs]
-        args.json.write_text("[\n" + ",\n".join(json.dumps(r) for r in found) + "\n]\n")
-    runs = json.loads(args.json.read_text())
+    jobs = [(chain, seed, args.epochs) for seed in range(args.seeds) for chain in NAMES]
+    if args.jobs > 1:
+        with multiprocessing.get_context("spawn").Pool(args.jobs, torch.set_num_threads, (args.threads,)) as pool:
+            runs = pool.map(run, jobs, chunksize=1)
+    else:
+        torch.set_num_threads(args.threads)
+        runs = [run(job) for job in jobs]
     print("| on the encoder | slot F1 | least, most | sentences right | best epoch | s an epoch | s decoding |")
     print("|---|---|---|---|---|---|---|")
     for name in NAMES.values():
@@ -206,8 +181,12 @@ def main() -> None:
             f"| {name} | {statistics.mean(f1):.2f} | {min(f1):.2f}, {max(f1):.2f} | {mean['sentences']:.2f} | "
             f"{best:.1f} | {mean['epoch_seconds']:.1f} | {mean['decode_seconds']:.2f} |"
         )
-    if args.json == PAGE / "snips.json" and importlib.util.find_spec("matplotlib"):
-        draw(runs)
+    if args.json:
+        args.json.write_text(json.dumps(runs, indent=1) + "\n")
+    elif importlib.util.find_spec("matplotlib"):
+        import figures
+
+        figures.keep("snips", runs)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from crfkit import CRF, active, chain
 from crfkit.cli import app
+from crfkit.cli.options import OptionError
 from crfkit.data import load_corpus, read_columns
 
 
@@ -217,12 +218,16 @@ def test_answers_do_not_spoil_the_labelled_file(trained: tuple[str, str], tmp_pa
         assert labelled.read_text() == before
         assert labelled.stat().st_ino == stamp  # not even written anew
     batch = lines(tmp_path / "batch.txt", "c\tX\tA\tB\n\n")
-    assert "has 2 columns beside guess and answer" in fails("active", "add", batch, str(labelled))
+    assert "has 2 columns besides the suggestion and the answer" in fails("active", "add", batch, str(labelled))
     assert labelled.read_text() == before
     batch = lines(tmp_path / "batch.txt", "c\tA\tBB\nd\tB\tB\n\n")
     out = run("active", "add", batch, str(labelled))
     assert out.count("warning") == 1
-    assert "sequence 0, position 0: the label 'BB' is new" in out
+    assert f"{batch}:1: the label 'BB' is new" in out
+    batch = lines(tmp_path / "batch.txt", "e\tA\t?\n\n\nc\tA\tBB\nd\tB\tA\n\n")
+    assert f"{batch}:5: the answer is 'A', but {labelled} has 'B' for this token" in fails(
+        "active", "add", batch, str(labelled)
+    )
 
 
 def test_pools_must_fit_the_model(trained: tuple[str, str], tmp_path: Path) -> None:
@@ -234,8 +239,15 @@ def test_pools_must_fit_the_model(trained: tuple[str, str], tmp_path: Path) -> N
     )
     pool = lines(tmp_path / "pool.txt", "c\nd\n\nc\nd\n\ne\n\n")
     assert "wrote 2 questions" in run("active", "next", pool, *rest)
-    assert "is there already: add its answers first" in fails("active", "next", pool, *rest)
+    assert "already exists: add its answers first" in fails("active", "next", pool, *rest)
     rest = (*rest, "--force")
+    for option, fault in (
+        ("-n 0", "--number must be >= 1, got 0"),
+        ("--diversity 2", "--diversity must be from 0 to 1"),
+    ):
+        result = CliRunner().invoke(app, ["active", "next", pool, *rest, *option.split()])
+        assert isinstance(result.exception, OptionError)  # the command ends with code 2
+        assert fault in str(result.exception)
     assert "No such file" in fails("active", "next", pool, *rest, "--known", str(tmp_path / "none.txt"))
     items = lines(tmp_path / "items.txt", "A\tw=a\tx=1\nB\tw=b\n\n")
     assert "column files only" in fails("active", "next", items, *rest)
@@ -260,7 +272,7 @@ def test_labels_that_the_model_has_not_seen_are_known(trained: tuple[str, str], 
 def test_campaigns_need_labels_for_all(corpus: tuple[Any, Any]) -> None:
     X, gold = list(corpus[0][:20]), [list(row) for row in corpus[1][:20]]
     crf = CRF(max_iter=2)
-    with pytest.raises(ValueError, match="'X' holds 20 sequences, 'y' labels for 19"):
+    with pytest.raises(ValueError, match="'X' holds 20 sequences, but 'y' holds labels for 19"):
         active.simulate(crf, X, gold[:-1], X, gold)
     with pytest.raises(ValueError, match="'X_test' holds 20 sequences"):
         active.simulate(crf, X, gold, X, gold[:-1])
@@ -271,7 +283,7 @@ def test_campaigns_need_labels_for_all(corpus: tuple[Any, Any]) -> None:
     not_fitted = pytest.importorskip("sklearn.exceptions").NotFittedError
     with pytest.raises(not_fitted):
         active.query(CRF(), X)
-    with pytest.raises(ValueError, match="'given' holds labels for 1 sequence, 'X' holds 2"):
+    with pytest.raises(ValueError, match="'given' holds labels for 1 sequence, but 'X' holds 2"):
         active.query(CRF().fit([["a"]], [["A"]]), [["a"], ["b"]], given=[None])
 
 
@@ -279,17 +291,17 @@ def test_unlabelled_data_needs_the_columns(tmp_path: Path) -> None:
     a = lines(tmp_path / "a.txt", "a\tX\tA\n\nb\tY\tB\n\n")
     b = lines(tmp_path / "b.txt", "a\n\n")
     out = fails("train", a, "-m", str(tmp_path / "m"), "--unlabelled", b, "--entropy-weight", "0.1")
-    assert "b.txt has 1 column, the labelled data 2 beside the label" in out
+    assert "b.txt has 1 column, the labelled data has 2 besides the label" in out
 
 
 def test_unknown_labels_are_not_scored(trained: tuple[str, str], tmp_path: Path) -> None:
     data = lines(tmp_path / "data.txt", "a\tA\nb\tB\n\nb\t?\n\n")
-    assert "tokens right: 66.67% of 3" in run("eval", data, "-m", trained[1])
+    assert "token accuracy: 66.67% of 3" in run("eval", data, "-m", trained[1])
     out = run("eval", data, "-m", trained[1], "--unknown", "?")
     assert "left out 1 of 2 sequences" in out
-    assert "tokens right: 100.00% of 2" in out
+    assert "token accuracy: 100.00% of 2" in out
     pairs = lines(tmp_path / "pairs.txt", "a\tA\tA\nb\tB\tA\n\nb\t?\tB\n\n")
-    assert "tokens right: 50.00% of 2" in run("eval", pairs, "--unknown", "?")
+    assert "token accuracy: 50.00% of 2" in run("eval", pairs, "--unknown", "?")
     model = str(tmp_path / "n.crfkit")
     assert "sequence 1 of 'y_dev'" in fails("train", data, "-m", model, "--dev", data, "--unknown", "?")
 

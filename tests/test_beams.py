@@ -274,9 +274,9 @@ def test_a_beam_that_loses_every_path() -> None:
     p = Potentials([[0.0, 5.0], [0.0, 0.0]], [[0.0, 0.0], [-np.inf, -np.inf]])
     assert decode(p, beam=FixedSize(1)).tolist() == decode(p).tolist()
     for form in ("frozen", "smoothed", "paper"):
-        with pytest.raises(ValueError, match="the beam fixed:1 lost every labelling that is allowed: a larger one"):
+        with pytest.raises(ValueError, match="the beam fixed:1 discarded every permitted labelling: use a larger one"):
             marginals(p, beam=FixedSize(1), form=form)
-    with pytest.raises(ValueError, match="the beam fixed:1 lost every labelling"):
+    with pytest.raises(ValueError, match="the beam fixed:1 discarded every permitted labelling"):
         nbest(p, 2, beam=FixedSize(1))
     nothing = Potentials([[0.0, 5.0], [0.0, 0.0]], np.full((2, 2), -np.inf))
     for ask in (decode, marginals):
@@ -302,7 +302,7 @@ def test_what_is_no_beam(beam: Any, message: str) -> None:
     assert asks[0](p, beam="fixed:1").tolist() == [0, 0, 0]
     with pytest.raises(ValueError, match="'n' of FixedSize must be an int >= 1"):
         FixedSize(2**31)
-    with pytest.raises(ValueError, match="'keep' and 'form' of marginals are for beams"):
+    with pytest.raises(ValueError, match="'keep' and 'form' of marginals need a 'beam'"):
         marginals(p, keep=[0, 0, 0])  # type: ignore[call-overload]
     with pytest.raises(ValueError, match="keep of sequence 0 must have shape"):
         marginals(p, beam=FixedSize(1), keep=[0])

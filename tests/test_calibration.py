@@ -107,7 +107,7 @@ def test_temperature_at_its_bounds_and_of_unknown_labels() -> None:
     one = fit_temperature(crf, X_held, y_held)
     assert 0.02 < one < 50
     assert fit_temperature(crf, [["a"], *X_held], [["new"], *y_held]) == pytest.approx(one)
-    with pytest.raises(ValueError, match="no sequence that the model holds for possible"):
+    with pytest.raises(ValueError, match="no sequence that is possible under the model"):
         fit_temperature(crf, [["a"]], [["new"]])
     with pytest.raises(ValueError, match="sequence 1 has 1 token, but 2 labels"):
         fit_temperature(crf, X, [["A", "B"], ["B", "B"]])
@@ -142,13 +142,13 @@ def test_curves_count_what_is_right(sharp: CRF, data: Any) -> None:
 @pytest.mark.parametrize("unit", ["spans", "tokens"])
 def test_curves_refuse_what_does_not_fit(unit: Any, sharp: CRF, data: Any) -> None:
     X, y = data[2:]
-    with pytest.raises(ValueError, match=f"'X' holds {len(X)} sequences, 'y' labels for {len(y) - 1}"):
+    with pytest.raises(ValueError, match=f"'X' holds {len(X)} sequences, but 'y' holds labels for {len(y) - 1}"):
         calibration_curve(sharp, X, y[:-1], unit)
     with pytest.raises(ValueError, match="sequence 1 has 1 token, but 2 labels"):
         calibration_curve(sharp, [["2"], ["2"]], [["B-QTY"], ["B-QTY", "O"]], unit)
     empty: list[list[Any]] = [[], [[]]]
     for nothing in empty:
-        with pytest.raises(ValueError, match="'X' and 'y' of calibration_curve hold no token"):
+        with pytest.raises(ValueError, match="'X' and 'y' of calibration_curve contain no tokens"):
             calibration_curve(sharp, nothing, nothing, unit)
     with pytest.raises(NotFittedError):
         calibration_curve(CRF(), X, y, unit)
@@ -170,7 +170,7 @@ def test_sets_need_a_threshold(sharp: CRF, data: Any) -> None:
         for use in (sets.predict, sets.probabilities, lambda X, sets=sets: sets.measure(X, data[3])):
             with pytest.raises(NotFittedError, match="This PredictionSets instance is not fitted yet"):
                 use(data[2])
-    with pytest.raises(ValueError, match="of measure hold nothing"):
+    with pytest.raises(ValueError, match="of measure contain nothing"):
         sets.fit(*data[2:]).measure([], [])
 
 

@@ -277,7 +277,7 @@ def test_no_labels_to_choose_from() -> None:
         ({"unary": np.zeros((2, 3)), "pairwise": np.zeros((2, 3))}, "'pairwise' must have shape"),
         ({"unary": np.zeros((2, 3)), "pairwise": np.zeros((2, 3, 3))}, "'pairwise' must have shape"),
         ({"unary": np.zeros((2, 3)), "pairwise": np.zeros((3, 3)), "start": [0.0]}, "'start' must have"),
-        ({"unary": np.zeros((2, 3)), "pairwise": np.zeros((3, 3)), "offsets": [0, 3]}, "'offsets' must rise"),
+        ({"unary": np.zeros((2, 3)), "pairwise": np.zeros((3, 3)), "offsets": [0, 3]}, "'offsets' must increase"),
         ({"unary": np.zeros((2, 3)), "pairwise": np.zeros((3, 3)), "allowed": [[True]]}, "'allowed' must have"),
         ({"unary": [[0.0, np.nan]], "pairwise": np.zeros((2, 2))}, r"got nan at unary\[0, 1\]"),
         ({"unary": [[0.0, 1.0]], "pairwise": [[0.0, np.inf], [0, 0]]}, r"got inf at pairwise\[0, 1\]"),

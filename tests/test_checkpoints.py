@@ -167,12 +167,12 @@ def test_neural_crf_with_other_features(tmp_path: Path) -> None:
     words, path = [["a", "b"]], tmp_path / "run"
     NeuralCRF(lambda x, t: {x[t]: 1.0}, hidden=(), max_iter=1, inputs="features", checkpoint=path).fit(words, y)
     other = NeuralCRF(lambda x, t: {x[t]: 2.0}, hidden=(), max_iter=1, inputs="features", checkpoint=path)
-    with pytest.raises(ValueError, match="another training: training data differ"):
+    with pytest.raises(ValueError, match="another training run: training data differ"):
         other.fit(words, y, resume=True)
     path = tmp_path / "vectors"  # which differ in what print does not show
     dense = NeuralCRF(hidden=(), max_iter=1, checkpoint=path)
     dense.fit([[np.array([0.1, 0.2]), np.array([0.3, 0.4])]], y)
-    with pytest.raises(ValueError, match="another training: training data differ"):
+    with pytest.raises(ValueError, match="another training run: training data differ"):
         dense.fit([[np.array([0.1, 0.2]), np.array([0.3, 0.4000001])]], y, resume=True)
 
 
@@ -257,15 +257,17 @@ def test_other_settings_and_data_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "run"
     X, y = problem()
     begun(path)
-    with pytest.raises(ValueError, match=r"run: the checkpoint is of another training: 'c2' was 1.0, now it is 0.5"):
+    with pytest.raises(
+        ValueError, match=r"run: the checkpoint belongs to another training run: 'c2' was 1.0, now it is 0.5"
+    ):
         CRF(checkpoint=path, c2=0.5).fit(X, y, resume=True)
-    with pytest.raises(ValueError, match="of another training: 'algorithm' was 'lbfgs', now it is 'sgd'"):
+    with pytest.raises(ValueError, match="to another training run: 'algorithm' was 'lbfgs', now it is 'sgd'"):
         CRF(checkpoint=path, algorithm="sgd").fit(X, y, resume=True)
-    with pytest.raises(ValueError, match="of another training: training data differ"):
+    with pytest.raises(ValueError, match="to another training run: training data differ"):
         CRF(checkpoint=path).fit(X[1:], y[1:], resume=True)
-    with pytest.raises(ValueError, match="of another training: sample weights differ"):
+    with pytest.raises(ValueError, match="to another training run: sample weights differ"):
         CRF(checkpoint=path).fit(X, y, sample_weight=np.full(len(X), 2.0), resume=True)
-    with pytest.raises(ValueError, match="of another training: 'model' was crf, now it is memm"):
+    with pytest.raises(ValueError, match="to another training run: 'model' was crf, now it is memm"):
         MEMM(checkpoint=path).fit(X, y, resume=True)
     # threads, what is printed, and how often it is written, make no difference
     crf = CRF(checkpoint=path, checkpoint_every="1h", n_jobs=2, callback=lambda p, w: None).fit(X, y, resume=True)
@@ -275,7 +277,7 @@ def test_other_settings_and_data_are_refused(tmp_path: Path) -> None:
 def test_a_checkpoint_is_not_lost_by_mistake(tmp_path: Path) -> None:
     path = tmp_path / "run"
     begun(path)
-    with pytest.raises(ValueError, match=r"run: the checkpoint of a training that has not ended: resume it"):
+    with pytest.raises(ValueError, match="run: this checkpoint belongs to a training run that has not finished"):
         CRF(checkpoint=path).fit(*problem())
     CRF(checkpoint=path).fit(*problem(), resume=True)
     CRF(checkpoint=path, c2=2.0).fit(*problem())  # that one had ended
@@ -296,7 +298,7 @@ def test_damage_is_noticed(tmp_path: Path) -> None:
         path.write_bytes(damaged)
         with pytest.raises(
             ValueError,
-            match=r"run: .*(not a crfkit checkpoint|the checkpoint is damaged|later crfkit)",
+            match=r"run: .*(not a crfkit checkpoint|the checkpoint is damaged|newer version of crfkit)",
         ):
             Checkpoint(path, resume=True)
 
@@ -306,7 +308,7 @@ def test_without_a_file_it_begins(tmp_path: Path) -> None:
     np.testing.assert_array_equal(crf.weights_, CRF().fit(*problem()).weights_)
     with pytest.raises(ValueError, match="'resume' of fit needs a 'checkpoint' of CRF"):
         CRF().fit(*problem(), resume=True)
-    with pytest.raises(FileNotFoundError, match="there is no folder to write to"):
+    with pytest.raises(FileNotFoundError, match="the folder to write to does not exist"):
         CRF(checkpoint=tmp_path / "no" / "run").fit(*problem())
 
 

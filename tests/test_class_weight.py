@@ -48,7 +48,7 @@ def test_unknown_labels_do_not_count() -> None:
     ("rule", "message"),
     [
         ("even", "'class_weight' must be 'balanced', a dict"),
-        ({"X": 1}, "'class_weight' names the label 'X', which the data does not have"),
+        ({"X": 1}, "'class_weight' names the label 'X', which does not occur in the data"),
         ({"A": -1}, "'A' of class_weight must be a number >= 0"),
         ({"A": float("inf")}, "'class_weight' must hold finite numbers"),
     ],
@@ -62,7 +62,7 @@ def test_what_is_loaded_is_typed(tmp_path: Path) -> None:
     CRF(max_iter=2).fit(X, Y).save(tmp_path / "m")
     crf: CRF = crfkit.load(tmp_path / "m", kind=CRF)
     assert len(crf.weights_)
-    with pytest.raises(crfkit.ModelError, match="m: the model is of the kind CRF, not HMM"):
+    with pytest.raises(crfkit.ModelError, match="m: this is a model of class CRF, not HMM"):
         crfkit.load(tmp_path / "m", kind=HMM)
 
 

@@ -172,7 +172,7 @@ def test_start_continues(folder: Path) -> None:
         (["train", "-", "-m", "m", "--columns", "0,2"], "a b O\n", "crfkit: error: <stdin>: column 2 holds the labels"),
         (["train", "-", "-m", "m"], "a b O\nc O\n", "crfkit: error: <stdin>:2: expected 3 columns"),
         (["train", "missing.txt", "-m", "m"], None, "No such file or directory: missing.txt"),
-        (["train", "-", "-m", "m"], "", "<stdin>: the file holds no sequence"),
+        (["train", "-", "-m", "m"], "", "<stdin>: the file contains no sequences"),
         (["train", "-", "-m", "m", "--label", "9"], "a O\n", "there is no label column 9"),
         (["train", "-", "-m", "m", "--constraints", "bio"], "a NOUN\n", "label 'NOUN' does not fit scheme 'bio'"),
         (["tag", "-m", "missing"], "", "No such file or directory: missing"),
@@ -223,7 +223,7 @@ def test_ctrl_c_writes_the_model(tmp_path: Path) -> None:
 
 def test_demo_version_and_help() -> None:
     out = run("demo").stdout
-    assert "sequences right" in out
+    assert "sequence accuracy" in out
     assert "smoked STATE 0." in out
     assert "\x1b[" not in out  # no terminal, no colours
     assert run("--version").stdout.startswith("crfkit 0.")
@@ -405,11 +405,11 @@ def test_files_that_would_be_lost(folder: Path) -> None:
     data = (folder / "train.txt").read_text()
     (folder / "same.txt").write_text(data)
     error = run("train", folder / "same.txt", "-m", folder / "same.txt", "-q", code=2).stderr
-    assert "would be written over what it is made from" in error
+    assert "would overwrite one of its input files" in error
     assert (folder / "same.txt").read_text() == data
     run("train", folder / "same.txt", "-m", folder / "kept", "-q", "--max-iter", "1")
     error = run("tag", "-m", folder / "kept", folder / "same.txt", "-o", folder / "nowhere" / "out", code=1).stderr
-    assert "there is no folder to write to" in error
+    assert "the folder to write to does not exist" in error
     assert "nowhere" in error
     assert run("inspect", folder / "kept", "--top", "0", code=2).stderr
 
@@ -457,7 +457,7 @@ def test_tag_entities_of_raw_text(tmp_path: Path) -> None:
     assert rows(tagged) == [["Anna", "B-PER"], ["Lee", "I-PER"], ["ran", "O"], [".", "O"]]
     bad = tmp_path / "bad.txt"
     bad.write_bytes(b"caf\xe9 au lait\n")
-    assert "bad.txt: not text in UTF-8" in run("tag", "-m", tmp_path / "model", bad, "--text", code=1).stderr
+    assert "bad.txt: not valid UTF-8" in run("tag", "-m", tmp_path / "model", bad, "--text", code=1).stderr
 
 
 @pytest.mark.parametrize("option", ["--entities", "--json"])

@@ -112,11 +112,11 @@ def test_ignored_signals_stay_ignored() -> None:
         ("-a pa --beam fixed:3", "--beam must be None for the algorithm 'pa'"),
         ("-t nothing.txt", "--template: No such file or directory: nothing.txt"),
         ("-t bad.txt", "--template: bad.txt:1: "),
-        ("-m no/such/folder/m", "--model: there is no folder to write to"),
+        ("-m no/such/folder/m", "--model: the folder to write to does not exist"),
         ("-f conllu --label upos,feats", "several are joined by +, as in upos+feats"),
         ("-f conllu --columns word", "--columns: CoNLL-U has no column 'word'"),
         ("--columns a,b", "--columns of a column file must be a number, got 'a'"),
-        ("--encoding nonsense", "--encoding: there is no encoding 'nonsense'"),
+        ("--encoding nonsense", "--encoding: unknown encoding 'nonsense'"),
         ("--every 5", "--resume and --every need a --checkpoint"),
         ("--unlabelled x", "--unlabelled does nothing without --entropy-weight"),
     ],
@@ -219,7 +219,7 @@ def test_other_encodings(tmp_path: Path) -> None:
         assert "café" in run("inspect", tmp_path / "m", "--explain", tmp_path / "t.txt", *how).stdout
     (tmp_path / "t.txt").write_bytes(text.encode("latin-1"))
     said = run("train", tmp_path / "t.txt", "-m", tmp_path / "m", "--encoding", "ascii", code=1).stderr
-    assert "t.txt: not text in ascii" in said
+    assert "t.txt: not valid ascii" in said
 
 
 def test_output_is_compressed_as_its_name_says(folder: Path, tmp_path: Path) -> None:

@@ -54,6 +54,14 @@ def test_the_optimum_is_scipys() -> None:
     assert np.abs(f.value_and_grad(crf.weights_)[1]).max() < 1e-3
 
 
+@pytest.mark.parametrize("settings", [{}, {"c1": 0.1}, {"algorithm": "newton-cg"}])
+def test_what_single_precision_cannot_tell_is_found_in_double(settings: dict[str, Any]) -> None:
+    for tol, same in ((1e-10, True), (1e-6, False)):
+        one, two = (CRF(dtype=dtype, tol=tol, **settings).fit(X, Y) for dtype in ("float32", "float64"))
+        assert np.array_equal(one.weights_, two.weights_) == same
+        assert one.model_.dtype == np.float32
+
+
 def test_probabilities_equal_enumeration() -> None:
     """From the weights to every probability, by summing over all labellings of the attributes' own scores."""
     crf = CRF(features=None, dtype="float64", constraints=[("B", "B")]).fit(
@@ -238,8 +246,8 @@ def test_bad_parameters_are_named(arguments: dict[str, Any], message: str) -> No
     [
         (X, Y[:-1], "there are 4 sequences, but labels for 3"),
         (X, [*Y[:-1], ["V"]], "sequence 3 has 3 tokens, but 1 label"),
-        ([], [], "there is no sequence"),
-        ([[]], [[]], "there is no label"),
+        ([], [], "there are no sequences"),
+        ([[]], [[]], "there are no labels"),
         (X, ["DANV", *Y[1:]], "labels of sequence 0 must be a list"),
         (X, [[1.5, *Y[0][1:]], *Y[1:]], "sequence 0, position 0: a label must be a str or an int, got float"),
         ([["a", 3]], [["A", "B"]], "sequence 0, position 1: a token must be a str"),
@@ -248,7 +256,7 @@ def test_bad_parameters_are_named(arguments: dict[str, Any], message: str) -> No
 def test_bad_data_is_named(x: Any, y: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         CRF().fit(x, y)
-    with pytest.raises(ValueError, match="go together"):
+    with pytest.raises(ValueError, match="must be given together"):
         CRF().fit(X, Y, X_dev=X)
 
 

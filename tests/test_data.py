@@ -92,8 +92,8 @@ def test_comments_are_skipped_on_request() -> None:
         (b"a O\n\xff O\n", {}, r"f\.txt:2: not valid UTF-8: byte 0xff"),
         (b"a O\nb \xc3(\n", {}, r"f\.txt:2: not valid UTF-8"),
         (b"a O\nb \xed\xa0\x80\n", {}, r"f\.txt:2: not valid UTF-8"),  # a surrogate
-        (b"", {}, r"f\.txt: the file holds no sequence"),
-        (b"\n\n  \n", {}, r"f\.txt: the file holds no sequence"),
+        (b"", {}, r"f\.txt: the file contains no sequences"),
+        (b"\n\n  \n", {}, r"f\.txt: the file contains no sequences"),
         (b"a O\n", {"label": 5}, r"f\.txt: there is no label column 5: the file has 2 columns"),
         (b"a O\n", {"label": -3}, r"f\.txt: there is no label column -3"),
         (b"a O\n", {"columns": [7]}, r"f\.txt: there is no column 7"),
@@ -201,7 +201,7 @@ def test_crfsuite_text() -> None:
         (b"@weight:x\nO\ta\n", ":1: the weight must be a number from 0 to 1e10, got 'x'"),
         (b"@weight:-1\nO\ta\n", ":1: the weight must be a number from 0 to 1e10, got '-1'"),
         (b"@weight:inf\nO\ta\n", ":1: the weight must be a number from 0 to 1e10, got 'inf'"),
-        (b"\n", "the file holds no sequence"),
+        (b"\n", "the file contains no sequences"),
         (b"O\t\xff\n", ":1: not valid UTF-8"),
     ],
 )

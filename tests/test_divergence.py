@@ -56,7 +56,7 @@ def test_divergences_of_a_batch_are_those_of_its_sequences() -> None:
     p, q = Potentials.batch(several), Potentials.batch(others)
     np.testing.assert_allclose(p.kl(q), [a.kl(b) for a, b in zip(several, others, strict=True)], rtol=1e-9)
     np.testing.assert_array_equal(q.count(), [b.count() for b in others])
-    with pytest.raises(ValueError, match="'other' must have as many labels"):
+    with pytest.raises(ValueError, match="'other' must have the same labels"):
         p.kl(Potentials.batch(several[:2]))
 
 

@@ -186,7 +186,7 @@ def test_targets_are_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert (tmp_path / "m").read_bytes() == b"old"
     with pytest.raises(IsADirectoryError, match="a folder, not a file"):
         check_writable(tmp_path)
-    with pytest.raises(FileNotFoundError, match="there is no folder"):
+    with pytest.raises(FileNotFoundError, match="the folder to write to does not exist"):
         check_writable(tmp_path / "no" / "m")
 
     def refuse(path: Any, *_: Any) -> int:
@@ -211,8 +211,8 @@ def train(*arguments: Any) -> str:
 
 
 def test_the_target_is_tried_before_the_data_is_read(tmp_path: Path) -> None:
-    assert f"a folder, not a file to write to: {tmp_path}" in train(tmp_path)
-    assert f"there is no folder to write to: {tmp_path / 'no' / 'm'}" in train(tmp_path / "no" / "m")
+    assert f"this is a folder, not a file: {tmp_path}" in train(tmp_path)
+    assert f"the folder to write to does not exist: {tmp_path / 'no' / 'm'}" in train(tmp_path / "no" / "m")
     if not IS_ROOT:  # who may write everywhere
         tmp_path.chmod(0o500)
         assert f"Permission denied: {tmp_path / 'm'}" in train(tmp_path / "m")

@@ -228,7 +228,7 @@ def test_labels_then_unlabelled_text() -> None:
     hmm.set_params(max_iter=20).fit(unlabelled)
     assert (np.diff(hmm.history_) >= -1e-9).all()
     assert hmm.predict([["this", "bird"]]) == [["D", "N"]]
-    with pytest.raises(ValueError, match="label 'V' is not one of those that HMM starts from"):
+    with pytest.raises(ValueError, match="label 'V' is not one of HMM's initial labels"):
         hmm.fit([["runs"]], [["V"]])
     with pytest.raises(ValueError, match="tokens have 2 columns, but HMM starts from a vocabulary of 1"):
         hmm.fit([[("a", "b")]])
@@ -334,9 +334,9 @@ def test_wrong_parameters_are_refused() -> None:
         ("startprob_", [0.5, 0.6], "'startprob_' of HMM must hold probabilities that sum to 1"),
         ("startprob_", [1.2, -0.2], "'startprob_' of HMM must hold probabilities, which are not negative, got -0.2"),
         ("startprob_", [[1.0]], r"'startprob_' of HMM must have 1 dimensions, got shape \(1, 1\)"),
-        ("transmat_", transitions[:2], "'transmat_' of HMM must be for as many labels as the rest"),
+        ("transmat_", transitions[:2], "'transmat_' of HMM must be for the same number of labels as the others"),
         ("transmat_", -transitions, "'transmat_' of HMM must hold probabilities"),
-        ("emissionprob_", emissions[:2], "'emissionprob_' of HMM must be for as many labels"),
+        ("emissionprob_", emissions[:2], "'emissionprob_' of HMM must be for the same number of labels"),
         ("emissionprob_", emissions * 1.1, "sum to at most 1"),
         ("emissionprob_", emissions[:, :3], r"'emissionprob_' of HMM is for \[3\] values, 'vocabulary_' has \[4\]"),
         ("vocabulary_", ["a", "b", "c", "d"], "'vocabulary_' of HMM must be a list of one list"),
@@ -347,15 +347,15 @@ def test_wrong_parameters_are_refused() -> None:
         hmm.startprob_ = start
         with pytest.raises(ValueError, match=text):
             setattr(hmm, name, value)
-    with pytest.raises(ValueError, match="as many labels as the rest"):
+    with pytest.raises(ValueError, match="the same number of labels as the others"):
         HMM(n_states=2).startprob_ = start
     with pytest.raises(ValueError, match="must be set before 'emissionprob_'"):
         given_hmm(0).vocabulary_ = [["a"]]
-    with pytest.raises(ValueError, match=r"what HMM starts from must be as many, got \[2, 3\]"):
+    with pytest.raises(ValueError, match=r"the initial parameters of HMM must agree in number, got \[2, 3\]"):
         given_hmm(0, warm_start=True).set_params(n_states=2).fit([[0]], [[None]])
     with pytest.raises(ValueError, match="'algorithm' of decode must be"):
         given_hmm(0).decode([[0]], "best")
-    with pytest.raises(ValueError, match="there is no token to learn from"):
+    with pytest.raises(ValueError, match="there are no tokens to learn from"):
         HMM(n_states=2).fit([[]])
     with pytest.raises(AttributeError, match="this HMM has no such probabilities yet"):
         HMM().startprob_  # noqa: B018

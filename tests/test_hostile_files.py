@@ -9,6 +9,7 @@ import struct
 import subprocess
 import sys
 import sysconfig
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from test_files import X, Y, trained
 import crfkit
 from crfkit import CRF, HMM, ModelError, Template
 from crfkit.base.checkpoints import Checkpoint, digest
-from crfkit.base.tensors import read_tensors
+from crfkit.base.tensors import read_tensors, write_tensors
 from crfkit.compat import write_suite_model
 from crfkit.model.chain_model import read_file, write_file
 
@@ -66,6 +67,14 @@ CHAIN: dict[str, Any] = {
     "info.reading.n_columns": {"format": "columns", "n_columns": 10**30},
     "info.reading.more": {"more": 1},
     "params.algorithm": ["lbfgs"],
+    "params.c1": [1],
+    "params.c2": -1,
+    "params.tol": float("nan"),
+    "params.max_iter": 1.5,
+    "params.start_end": 1,
+    "params.entropy_per": "word",
+    "params.dtype": None,
+    "params.random_state": {"seed": 1},
     "dtype": "int32",
     "layout": [],
     "layout.n_labels": 10**400,
@@ -86,8 +95,10 @@ CHAIN: dict[str, Any] = {
 }
 FIELDS: dict[str, dict[str, Any]] = {
     "crf": CHAIN,
-    "memm": ANY,
+    "memm": {**ANY, "params.early_stopping": 0, "params.verbose": None},
     "hmm": {
+        "params.smoothing": -1,
+        "params.n_states": True,
         "info.unseen": ...,
         "info.unseen.0": 0,
         "info.unseen.0.1": None,
@@ -144,6 +155,18 @@ def test_damaged_fields_are_named(good: dict[str, Path], tmp_path: Path, kind: s
         assert message.startswith(f"{path}: the model is damaged: "), (field, message)
         assert names[-1] in message, (field, message)
         assert "\n" not in message
+
+
+def test_parameters_that_json_cannot_hold_are_the_defaults(tmp_path: Path) -> None:
+    """They were written as their texts; numbers of numpy are numbers."""
+    odd: dict[str, Any] = {"max_iter": np.int64(2), "random_state": np.random.RandomState(0), "c2": np.float32(0.5)}
+    crf = CRF(n_jobs=1, **odd)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        crf.fit([["a", "b"]], [["A", "B"]]).save(tmp_path / "m")
+    found = crfkit.load(tmp_path / "m")
+    assert isinstance(found, CRF)
+    assert (found.c2, found.max_iter, found.random_state) == (0.5, 2, None)
 
 
 ARRAYS: dict[str, Callable[[dict[str, Any]], Any]] = {
@@ -209,7 +232,8 @@ TABLES: dict[str, tuple[Any, bytes]] = {
     "'a.data_offsets' must be a list of 2": ({"a": {"dtype": "U8", "shape": [1], "data_offsets": [0]}}, bytes(1)),
     "'a.data_offsets' is missing": ({"a": {"dtype": "U8", "shape": [1]}}, bytes(1)),
     "'a' must be an object with named fields": ({"a": 3}, b""),
-    "'a' holds what is neither true nor false": ({"a": entry([1], 0, 1, "BOOL")}, b"\x02"),
+    "it has 65537 arrays, 65536 are the most": ({f"a{k}": 0 for k in range(65537)}, b""),
+    "'a' holds values that are neither true nor false": ({"a": entry([1], 0, 1, "BOOL")}, b"\x02"),
 }
 
 
@@ -231,8 +255,8 @@ TEXTS: dict[str, Any] = {
     "'__metadata__.crfkit' must be a text": {"__metadata__": {"crfkit": {"format": 1}}},
     "'__metadata__.other' must be a text": {"__metadata__": {"other": 3}},
     "not valid UTF-8 at byte 9": b"{\xff}",
-    "'labels.0.' has half of a surrogate pair": {"__metadata__": {"crfkit": r'{"format": 1, "labels": ["\ud800"]}'}},
-    "has half of a surrogate pair": rb'{"\udfff": 1}',
+    "'labels.0.' contains half a surrogate pair": {"__metadata__": {"crfkit": r'{"format": 1, "labels": ["\ud800"]}'}},
+    "contains half a surrogate pair": rb'{"\udfff": 1}',
     "Exceeds the limit": {"__metadata__": {"crfkit": f'{{"format": {"9" * 5000}}}'}},
     "no format number": {"__metadata__": {"crfkit": '{"format": NaN}'}},
 }
@@ -247,13 +271,13 @@ def test_headers_are_judged(tmp_path: Path, message: str) -> None:
 
 def test_what_cannot_be_read_is_not_written(tmp_path: Path) -> None:
     crf = CRF().fit([["a", "b"]], [["A", "\ud800"]])
-    with pytest.raises(ValueError, match=r"'labels\[1\]' has half of a surrogate pair"):
+    with pytest.raises(ValueError, match=r"'labels\[1\]' contains half a surrogate pair"):
         crf.save(tmp_path / "m")
     assert os.listdir(tmp_path) == []
 
 
 def test_devices_are_no_models() -> None:
-    with pytest.raises(ModelError, match="/dev/zero: not a model: it is no regular file"):
+    with pytest.raises(ModelError, match="/dev/zero: not a model: it is not a regular file"):
         crfkit.load("/dev/zero")
 
 
@@ -351,7 +375,7 @@ def test_memory_is_bounded_by_the_file(good: dict[str, Path], tmp_path: Path) ->
         "lstm": (lambda p: wide_network(good["neural"], p, encoder="lstm", encoder_size=2**20), "array 'network."),
         "sparse": (lambda p: sparse(good["crf"], p), "are stored, the rest is holes"),
         "label": (lambda p: long_label(good["graph"], p), "a label in 'labels[0]' is too long"),
-        "links": (lambda p: many_links(good["factorial"], p), "'params.links' are more"),
+        "links": (lambda p: many_links(good["factorial"], p), "'params.links' refer to more weights"),
         "overlapping": (overlapping, "the one before ends at"),
     }
     for name, (make, _) in makers.items():
@@ -437,13 +461,51 @@ def test_damaged_checkpoints(tmp_path: Path) -> None:
         Checkpoint(path, resume=True)
 
 
+@pytest.mark.parametrize(
+    ("settings", "field", "value"),
+    [
+        ({"algorithm": "sgd"}, ("search", "rng", "state", "state"), -1),
+        ({"algorithm": "arow"}, ("search", "rng", "uinteger"), 2**40),
+        ({"algorithm": "sgd"}, ("search", "objective", "beams", "most"), 2**70),
+        ({"algorithm": "sgd"}, ("search", "objective", "beams", "rest"), -1.5),
+        ({}, ("search", "evaluations"), "many"),
+    ],
+)
+def test_damaged_states_are_refused(
+    tmp_path: Path, settings: dict[str, Any], field: tuple[str, ...], value: Any
+) -> None:
+    """Right in their names and types, and yet no states."""
+    path = tmp_path / "run"
+    begun(path, **settings)
+    file = read_tensors(path, "crfkit checkpoint", "checkpoint")
+    tree = file.header["tree"]
+    for name in field[:-1]:
+        tree = tree["dict"][name]
+    assert field[-1] in tree["dict"]
+    tree["dict"][field[-1]] = value
+    write_tensors(path, "crfkit checkpoint", file.header, file.arrays)
+    with pytest.raises(ValueError, match="run: the checkpoint is damaged: "):
+        CRF(checkpoint=path, n_jobs=1, **settings).fit(*problem(), resume=True)
+
+
+def test_names_with_empty_parts(tmp_path: Path) -> None:
+    """An empty text may have no address, which a sanitizer saw."""
+    names = ["*", "u:a", "*:/a", "u:b_x-1/a"]
+    strings = "".join(f"{len(x)}:{x},\n" for x in names)
+    patterns = "1:*,\n9:u:%x[0,0],\n18:*:%X[-1,1]/%x[0,0],\n"
+    head = f"#mdl#2#1\n#rdr#3/2/0\n{patterns}#qrk#2\n1:A,\n1:B,\n#qrk#4\n{strings}"
+    (tmp_path / "m").write_text(f"{head}0=0x1p+0\n")
+    model = crfkit.load(tmp_path / "m")
+    assert model.predict([[("a", "x"), ("a", "")]]) == [["A", "A"]]
+
+
 def items(x: list[str]) -> list[dict[str, Any]]:
     return [{"w": w} for w in x]
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_features_of_load_are_used_or_refused(good: dict[str, Path], kind: str) -> None:
-    with pytest.raises(ValueError, match=rf"'features' of load is a function, but .*{kind} makes its features itself"):
+    with pytest.raises(ValueError, match=rf"'features' of load is a function, but .*{kind} computes its own features"):
         crfkit.load(good[kind], features=items)
     with pytest.raises(ValueError, match="'features' of load must be a function or None, got Template"):
         crfkit.load(good[kind], features=Template("U:%x[0,0]"))

@@ -52,7 +52,7 @@ def test_tables_in(make: Any) -> None:
 def test_numbers_on_the_first_row_only(make: Any) -> None:
     """The layout of the best-known NER table: "Sentence: 1", then nothing until the next sentence."""
     table = make({**TABLE, "sentence": ["Sentence: 1", None, None, "Sentence: 2", "Sentence: 3", None]})
-    with pytest.raises(ValueError, match=r"column 'sentence', row 1: there is no value\. .* give fill=True"):
+    with pytest.raises(ValueError, match=r"column 'sentence', row 1: the value is missing\. .* give fill=True"):
         from_table(table, "word", label="tag", by="sentence")
     data = from_table(table, "word", label="tag", by="sentence", fill=True)
     assert (list(data.X), list(data.y or [])) == (X, Y)
@@ -60,9 +60,9 @@ def test_numbers_on_the_first_row_only(make: Any) -> None:
     assert list(from_table(numbers, "word", by="sentence", fill=True).X) == X
     text = make({**TABLE, "sentence": ["1", "", "", "2", "3", " "]})  # as the csv module reads them
     assert list(from_table(text, "word", by="sentence", fill=True).X) == X
-    with pytest.raises(ValueError, match="row 1: there is no value"):
+    with pytest.raises(ValueError, match="row 1: the value is missing"):
         from_table(text, "word", by="sentence")
-    with pytest.raises(ValueError, match="row 0: there is no value, and none above"):
+    with pytest.raises(ValueError, match="row 0: the value is missing, and there is none above"):
         from_table(make({**TABLE, "sentence": [None, 1, 1, 2, 3, 3]}), "word", by="sentence", fill=True)
 
 
@@ -84,13 +84,13 @@ def test_kinds_of_pandas_columns(dtype: str) -> None:
     if "pyarrow" in dtype:
         pytest.importorskip("pyarrow")
     table = pd.DataFrame({**TABLE, "sentence": pd.Series([1, None, None, 2, 3, None], dtype=dtype)})
-    with pytest.raises(ValueError, match="row 1: there is no value"):
+    with pytest.raises(ValueError, match="row 1: the value is missing"):
         from_table(table, "word", by="sentence")
     table["tag"] = table["tag"].astype("category")
     data = from_table(table, "word", label="tag", by="sentence", fill=True)
     assert (list(data.X), list(data.y or [])) == (X, Y)
     table["word"] = table["word"].astype("string").where(table["word"] != "one")
-    with pytest.raises(ValueError, match=r"'word', row 3: there is no value.*keep_default_na"):
+    with pytest.raises(ValueError, match=r"'word', row 3: the value is missing.*keep_default_na"):
         from_table(table, "word", by="sentence", fill=True)
 
 
@@ -109,7 +109,7 @@ def test_tables_out_and_in_again(library: str, maker: str, write: Any, monkeypat
 
 
 def test_faults() -> None:
-    with pytest.raises(ValueError, match="row 1: there is no value"):
+    with pytest.raises(ValueError, match="row 1: the value is missing"):
         from_table({"s": [1, 1], "w": ["a", None]}, "w", by="s")
     with pytest.raises(ValueError, match="column 'w' has 3 rows, column 's' has 2"):
         from_table({"s": [1, 1], "w": ["a", "b", "c"]}, "w", by="s")
@@ -220,9 +220,9 @@ def test_labels_are_not_learned_from() -> None:
 def test_cells_without_anything_in_them() -> None:
     """As csv.DictReader gives them: empty strings."""
     table = {"n": [1, 1], "word": ["a", "b"], "tag": ["A", " "]}
-    with pytest.raises(ValueError, match="column 'tag', row 1: there is no value"):
+    with pytest.raises(ValueError, match="column 'tag', row 1: the value is missing"):
         from_table(table, "word", label="tag", by="n")
-    with pytest.raises(ValueError, match="column 'word', row 0: there is no value"):
+    with pytest.raises(ValueError, match="column 'word', row 0: the value is missing"):
         from_table({**table, "word": ["", "b"], "tag": ["A", "A"]}, "word", label="tag", by="n")
 
 

@@ -110,7 +110,7 @@ def test_the_memory_is_the_two_loop_recursion(size: int, threads: int) -> None:
     def direction() -> None:
         memory.look(x, v, 0.0, None, threads)
         out = np.empty(size)
-        slope = memory.direction(x, v, 0.0, None, 0.5, d, out, threads)[0]
+        slope = memory.direction(x, v, False, d, 0.5, out, threads)[0]
         assert slope == pytest.approx(v @ d)
         np.testing.assert_array_equal(out, x + 0.5 * d)
 
@@ -145,7 +145,7 @@ def test_threads_do_not_change_the_direction() -> None:
             memory.push(s, 0 * s, 2 * s, 0 * s, threads)
         x, g, v, out = rng.normal(size=n), rng.normal(size=n), np.empty(n), np.empty(n)
         x[::3] = 0
-        numbers = memory.look(x, g, 0.5, v, threads), memory.direction(x, g, 0.5, v, 1.0, d, out, threads)
+        numbers = memory.look(x, g, 0.5, v, threads), memory.direction(x, v, True, d, 1.0, out, threads)
         directions.append((d, v, out, *map(np.array, numbers)))
     for other in directions[1:]:
         for a, b in zip(directions[0], other, strict=True):
@@ -171,7 +171,7 @@ def test_one_pass_does_what_its_parts_do(size: int) -> None:
     np.testing.assert_array_equal(v, np.where(x != 0, g + c1 * np.sign(x), at_zero))
     np.testing.assert_allclose(norms, (v @ v, x @ x, np.count_nonzero(x)), rtol=1e-12)
     d, out = np.empty(n), np.empty(n)
-    slope, ascent, l1 = fused.direction(x, g, c1, v, 0.25, d, out, 2)
+    slope, ascent, l1 = fused.direction(x, v, True, d, 0.25, out, 2)
     assert (d * v <= 0).all()
     assert slope == pytest.approx(v @ d)
     expected = x + 0.25 * d
@@ -179,7 +179,7 @@ def test_one_pass_does_what_its_parts_do(size: int) -> None:
     np.testing.assert_array_equal(out, expected)
     np.testing.assert_allclose((ascent, l1), (v @ (out - x), np.abs(out).sum()), rtol=1e-9)
     moved = np.empty(n)
-    assert _core.move(x, d, 0.25, v, moved, 3) == (ascent, l1)
+    assert _core.move(x, v, True, d, 0.25, moved, 3) == (slope, ascent, l1)
     np.testing.assert_array_equal(moved, out)
     with pytest.raises(ValueError, match="v goes with c1"):
         fused.look(x, g, c1, None, 1)

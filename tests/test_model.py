@@ -121,7 +121,7 @@ def rewritten(path: Path, change: Any) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda a, h: h.update(format=99), "written by a later crfkit"),
+        (lambda a, h: h.update(format=99), "written by a newer version of crfkit"),
         (lambda a, h: h.update(format="x"), "no format number"),
         (lambda a, h: h.update(labels=["one"]), "'layout.n_labels' must be 1"),
         (lambda a, h: a.pop("weights"), "the array 'weights' is missing"),

@@ -19,7 +19,7 @@ import crfkit
 
 ROOT = Path(__file__).parents[1]
 EXTRAS = [name for name in ("torch", "triton", "starlette") if importlib.util.find_spec(name) is None]
-MOST = 133
+MOST = 135
 
 
 def public_modules() -> list[str]:
@@ -128,6 +128,54 @@ def test_without_torch_the_error_names_the_extra() -> None:
     """
     out = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.splitlines()
     assert out == ["crfkit.torch needs torch: pip install 'crfkit[torch]'"] * 3 + ["False CRF"]
+
+
+def test_what_is_plain_needs_neither_scikit_learn_nor_scipy() -> None:
+    code = """if True:
+        import sys
+        sys.modules |= {"sklearn": None, "scipy": None}
+        import warnings
+        from crfkit import CRF, HMM, MEMM, active, cli, graph
+        from crfkit.base.messages import ConvergenceWarning, NotFittedError
+        from crfkit.calibration import PredictionSets, calibration_curve, fit_temperature
+        from crfkit.data import load_corpus
+        X, y = load_corpus("ingredients", "train")
+        try:
+            CRF().predict(X)
+        except NotFittedError as error:
+            print(error)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            crf = CRF(max_iter=5).fit(X[:100], y[:100])
+            MEMM(max_iter=5).fit(X[:100], y[:100])
+        print({w.category is ConvergenceWarning for w in caught})
+        HMM().fit(X[:100], [*y[:50], *[None] * 50]).predict(X)
+        calibration_curve(crf, X[100:200], y[100:200])
+        fit_temperature(crf, X[100:200], y[100:200])
+        PredictionSets(crf).fit(X[100:200], y[100:200])
+        active.query(crf, X, 3, diversity=0.5)
+        graph.GraphCRF().fit([([[0.0], [1.0]], [[0, 1]])], [["A", "B"]])
+        for get in (
+            lambda: __import__("crfkit.compat.sklearn_crfsuite"),
+            lambda: graph.SkipChainCRF().fit(X[:2], y[:2]),
+            lambda: graph.GraphCRF(inference="trw").fit([([[0.0], [1.0]], [[0, 1]])], [["A", "B"]]),
+        ):
+            try:
+                get()
+            except ImportError as error:
+                print(error)
+        sys.argv = ["crfkit", "demo"]
+        cli.main()
+    """
+    out = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert out.returncode == 0, out.stderr
+    assert out.stdout.splitlines()[:5] == [
+        "This CRF instance is not fitted yet. Call 'fit' with appropriate arguments before using this estimator.",
+        "{True}",
+        "crfkit.compat.sklearn_crfsuite needs scikit-learn: pip install 'crfkit[sklearn]'",
+        "SkipChainCRF needs scipy: pip install 'crfkit[graph]'",
+        "tree-reweighted inference needs scipy: pip install 'crfkit[graph]'",
+    ]
 
 
 def test_import_takes_nothing_that_is_heavy() -> None:

@@ -238,7 +238,7 @@ def test_errors_of_labels_and_weights() -> None:
     crf = crfkit.NeuralCRF(max_iter=1, random_state=0)
     with pytest.raises(ValueError, match="'sample_weight' must hold finite numbers"):
         crf.fit(SENTENCES, TAGS, sample_weight=-np.ones(len(TAGS)))
-    with pytest.raises(ValueError, match="label 'Q' is not one of the model's"):
+    with pytest.raises(ValueError, match="label 'Q' is not one of the model's labels"):
         crf.fit(SENTENCES, TAGS).log_likelihood([["the"]], [["Q"]])
     with pytest.raises(ValueError, match="labels break 'constraints'"):
         crfkit.NeuralCRF(constraints="bio").fit([["a", "b"]], [["O", "I-X"]])
@@ -303,7 +303,7 @@ def test_what_is_given_holds_and_beams_are_followed() -> None:
     assert found[2] == y[2]
     np.testing.assert_allclose(p[0].sum(1), 1, rtol=1e-5)
     assert p[0][1][crf.classes_.tolist().index("N")] == 0
-    with pytest.raises(ValueError, match="label 'X' is not one of the model's"):
+    with pytest.raises(ValueError, match="label 'X' is not one of the model's labels"):
         crf.predict(X[:1], given=[["X", None, None]])
     with pytest.raises(ValueError, match="labels"):
         crf.predict(X[:2], given=[None])

@@ -108,7 +108,7 @@ def test_calibration_curves(crf: CRF) -> None:
     assert ax.get_xlim() == (0, 1)
     with pytest.raises(TypeError, match="'x' is a int"):
         plotting.calibration_curve({"x": 3})  # type: ignore[dict-item]
-    with pytest.raises(ValueError, match="got none"):
+    with pytest.raises(ValueError, match="at least one curve"):
         plotting.calibration_curve({})
 
 
@@ -127,16 +127,18 @@ def test_learning_curves_are_named_at_their_ends() -> None:
 @pytest.mark.parametrize(
     ("curves", "more", "fault"),
     [
-        ({"a": CURVE}, {}, "a list of curves for each name"),
-        ({"a": []}, {}, "a list of curves for each name"),
-        ({}, {}, "got none"),
-        ({"a": [CURVE]}, {"target": 80}, "'target' must be a fraction between 0 and 1, got 80"),
-        ({"a": [CURVE]}, {"by": "hours"}, "'by' must be 'tokens' or 'sequences', got 'hours'"),
-        ({"a": [CURVE]}, {"highlight": ["b"]}, "'highlight' must hold names of 'curves', got 'b'"),
+        ({"a": CURVE}, {}, "'a' is a single curve, put it in a list"),
+        ([CURVE], {}, "must map names to lists of LearningCurve, such as .*, got a list"),
+        ({"a": [0.5]}, {}, "'a' holds a float"),
+        ({"a": []}, {}, "'a' has no curves"),
+        ({}, {}, "got an empty mapping"),
+        ({"a": [CURVE]}, {"target": 80}, "'target' of plotting.learning_curve must be a fraction from 0 to 1, got 80"),
+        ({"a": [CURVE]}, {"by": "hours"}, "must be 'tokens' or 'sequences', got 'hours'"),
+        ({"a": [CURVE]}, {"highlight": ["b"]}, "must hold names of 'curves', got 'b'"),
     ],
 )
 def test_learning_curves_need_lists_of_curves(curves: Any, more: Any, fault: str) -> None:
-    with pytest.raises(ValueError, match=fault):
+    with pytest.raises((TypeError, ValueError), match=fault):
         plotting.learning_curve(curves, **more)
 
 
@@ -156,7 +158,7 @@ def test_beams_over_iterations(algorithm: str) -> None:
     CRF(callback=lambda p, w: plain.append(p), **how).fit(X[:20], y[:20])
     assert plain[0].beams is None
     for wrong in (plain, []):
-        with pytest.raises(ValueError, match="must be that of training with a beam"):
+        with pytest.raises(ValueError, match="must come from training with a beam"):
             plotting.beams(wrong)
 
 

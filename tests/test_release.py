@@ -37,7 +37,9 @@ def test_the_changelog_has_the_version_and_the_usual_form() -> None:
 def test_the_oldest_versions_are_one_pin_per_dependency(version: tuple[int, int]) -> None:
     pins = RELEASE["oldest"](version)
     names = [pin.split("==")[0] for pin in pins]
-    assert sorted(names) == sorted({re.split(r"[>=]", d)[0] for d in PROJECT["dependencies"]})
+    extras = PROJECT["optional-dependencies"]
+    wanted = [*PROJECT["dependencies"], *extras["graph"], *extras["sklearn"]]
+    assert sorted(names) == sorted({re.split(r"[>=]", d)[0] for d in wanted if not d.startswith("crfkit[")})
     assert ("numpy==1.26" in pins) == (version < (3, 13))
 
 
@@ -46,3 +48,14 @@ def test_each_tool_of_a_release_is_pinned() -> None:
         line.split("==")[0].lower() for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line
     }
     assert {re.split(r"[;>=\s]", tool)[0] for tool in PROJECT["optional-dependencies"]["release"]} <= pinned
+
+
+def test_no_free_threaded_python_builds_or_tests_wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for minor, free in ((18, 1), (19, 0)):
+        python = tmp_path / f"python3.{minor}"
+        python.write_text(f"#!/bin/sh\necho CPython 3 {minor} {free}\n")
+        python.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    found = RELEASE["pythons"]()
+    assert (3, 18) not in found
+    assert found[3, 19] == tmp_path / "python3.19"

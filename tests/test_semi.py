@@ -11,15 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_objective import Case, big_case, cases, potentials_of
 
-from crfkit import CRF, chain, metrics
+from crfkit import CRF, HMM, chain, metrics
 from crfkit.chain import Adaptive, FixedSize, MinDivergence
 from crfkit.data import load_corpus
+from crfkit.data.labels import scores_by
 from crfkit.training import LikelihoodObjective, Problem, SemiSupervisedObjective
 
 
 @st.composite
 def partly_known(draw: st.DrawFn) -> Case:
-    """A case with some labels hidden, some replaced by sets; the gold labels always fit."""
+    """A case with some labels hidden, some replaced by sets and soft labels; the gold labels always fit."""
     case = draw(cases())
     hide(case, np.random.default_rng(draw(st.integers(0, 1000))))
     case["eta"] = draw(st.sampled_from([0.0, 0.7]), label="eta")
@@ -30,7 +31,7 @@ def partly_known(draw: st.DrawFn) -> Case:
 def hide(case: Case, rng: np.random.Generator) -> None:
     data, gold, n = case["data"], case["gold"], case["layout"].n_labels
     known = gold.copy()
-    tokens, sets = [], []
+    hints: list[np.ndarray] = []
     for s in range(data.n_sequences):
         kind = rng.integers(3)  # all known, in part, not at all
         for t in range(data.offsets[s], data.offsets[s + 1]):
@@ -39,13 +40,14 @@ def hide(case: Case, rng: np.random.Generator) -> None:
             if kind == 2 or rng.random() < 0.4:
                 known[t] = -1
             elif rng.random() < 0.5:
-                known[t] = -1
                 row = rng.random(n) < 0.5
                 row[gold[t]] = True
-                tokens.append(t)
-                sets.append(row)
+                weight = row * rng.dirichlet(np.ones(n)) if rng.random() < 0.5 else row
+                with np.errstate(divide="ignore"):
+                    hints.append(np.log(weight))
+                known[t] = -1 - len(hints)
     case["known"] = known
-    case["sets"] = (np.array(tokens, np.int64), np.array(sets, bool).reshape(len(tokens), n))
+    case["hints"] = np.array(hints).reshape(len(hints), n)
 
 
 def objective_of(case: Case, dtype: Any = np.float64, n_jobs: int = 1, make: Any = SemiSupervisedObjective) -> Any:
@@ -54,7 +56,7 @@ def objective_of(case: Case, dtype: Any = np.float64, n_jobs: int = 1, make: Any
         case["layout"],
         case["data"],
         case["known"],
-        sets=case["sets"],
+        hints=case["hints"],
         weights=case["weights"],
         constraints=case["rules"],
         c2=case["c2"],
@@ -69,7 +71,7 @@ def objective_of(case: Case, dtype: Any = np.float64, n_jobs: int = 1, make: Any
 def value_by_enumeration(case: Case, w: np.ndarray) -> float:
     data = case["data"]
     total = float(case["c2"] * (w @ w))
-    sets = dict(zip(case["sets"][0].tolist(), case["sets"][1], strict=True))
+    known_scores = scores_by(case["known"], case["hints"])
     for s in range(data.n_sequences):
         begin, end = data.offsets[s], data.offsets[s + 1]
         if begin == end:
@@ -77,22 +79,14 @@ def value_by_enumeration(case: Case, w: np.ndarray) -> float:
         p = potentials_of(case, w, s)
         weight = 1.0 if case["weights"] is None else case["weights"][s]
         known = case["known"][begin:end]
-        if (known < 0).all() and not any(t in sets for t in range(begin, end)):
+        if (known == -1).all():
             q = oracle.probabilities(p)
             entropy = -(q[q > 0] * np.log(q[q > 0])).sum()
             total += weight * case["eta"] * entropy / (end - begin if case["per"] == "token" else 1)
             continue
-        fits = np.array(
-            [
-                all(
-                    j == known[t] if known[t] >= 0 else (begin + t not in sets or sets[begin + t][j])
-                    for t, j in enumerate(path)
-                )
-                for path in oracle.all_paths(p)
-            ]
-        )
+        hinted = [sum(known_scores[begin + t, j] for t, j in enumerate(path)) for path in oracle.all_paths(p)]
         scores = oracle.scores(p)
-        total += weight * (oracle.log_sum_exp(scores) - oracle.log_sum_exp(scores[fits]))
+        total += weight * (oracle.log_sum_exp(scores) - oracle.log_sum_exp(scores + hinted))
     return total
 
 
@@ -165,7 +159,7 @@ def test_blocks_and_packs(labels: int, edges: bool) -> None:
 
 def test_fully_labelled_is_the_likelihood() -> None:
     case = big_case(5)
-    none = (np.zeros(0, np.int64), np.zeros((0, 5), bool))
+    none = np.zeros((0, 5))
     problem = Problem(case["layout"], case["data"], case["gold"], none, c2=0.1, n_jobs=1)
     semi, plain = SemiSupervisedObjective(problem), LikelihoodObjective(problem)
     assert semi.value_and_grad(case["w"])[0] == plain.value_and_grad(case["w"])[0]
@@ -204,7 +198,7 @@ def test_a_set_of_one_and_nothing_hidden_change_nothing() -> None:
 def test_faults_are_named() -> None:
     with pytest.raises(ValueError, match="sequence 1, position 0: a set of possible labels must not be empty"):
         CRF().fit([["a"], ["b"]], [["A"], [set()]])
-    with pytest.raises(ValueError, match="there is no label to learn"):
+    with pytest.raises(ValueError, match="there are no labels to learn from"):
         CRF().fit([["a"]], [None])
     with pytest.raises(ValueError, match="sequence 1: no labelling fits both"):
         CRF(constraints="bio").fit(
@@ -336,7 +330,61 @@ def test_what_is_given_may_contradict() -> None:
     crf = CRF(constraints="bio").fit([["a", "b"], ["c"]], [["B-X", "I-X"], ["O"]])
     with pytest.raises(ValueError, match="sequence 1: no labelling fits both 'given' and the model's constraints"):
         crf.predict([["a"], ["a", "b"]], given=[None, ["O", "I-X"]])
-    with pytest.raises(ValueError, match="'given' holds labels for 1 sequence, 'X' holds 3"):
+    with pytest.raises(ValueError, match="'given' holds labels for 1 sequence, but 'X' holds 3"):
         crf.predict([["a"]] * 3, given=[None])
     with pytest.raises(ValueError, match="'entropy_weight' of CRF must be finite, got inf"):
         CRF(entropy_weight=float("inf")).fit([["a"]], [["A"]])
+
+
+def test_soft_labels_between_labels_and_sets() -> None:
+    """All weight on one label is the label; equal weights are the set, but for a constant."""
+    X, y = load_corpus("ingredients", "train")
+    X, y = X[:60], y[:60]
+    plain = CRF(dtype="float64", tol=1e-9).fit(X, y)
+    certain = CRF(dtype="float64", tol=1e-9).fit(X, [[{label: 2.0} for label in row] for row in y])
+    np.testing.assert_allclose(certain.weights_, plain.weights_, atol=1e-4)
+    w = plain.weights_
+    sets = plain.objective(X, [[{label, "O"} for label in row] for row in y])
+    soft = plain.objective(X, [[{label: 0.5, "O": 0.5} for label in row] for row in y])
+    (a, da), (b, db) = sets.value_and_grad(w), soft.value_and_grad(w)
+    several = sum(label != "O" for row in y for label in row)
+    assert b - a == pytest.approx(several * np.log(2), rel=1e-9)
+    np.testing.assert_allclose(da, db, atol=1e-9)
+
+
+def test_a_teachers_marginals_teach() -> None:
+    X, y = load_corpus("ingredients", "train")
+    teacher = CRF().fit(X[:150], y[:150])
+    names = teacher.classes_.tolist()
+    soft = [[dict(zip(names, row, strict=True)) for row in p.tolist()] for p in teacher.predict_marginals(X[150:300])]
+    for algorithm in ("lbfgs", "sgd", "pa"):
+        pupil = CRF(algorithm=algorithm, random_state=0, max_iter=30).fit(X[150:300], soft)
+        assert metrics.token_accuracy(teacher.predict(X[300:]), pupil.predict(X[300:])) > 0.85
+
+
+def test_soft_labels_are_given() -> None:
+    crf = CRF().fit([["a", "b"], ["b"]], [["A", "B"], ["B"]])
+    p = crf.predict_marginals([["a"]])[0][0]
+    q = crf.predict_marginals([["a"]], given=[[{"A": 1, "B": 3}]])[0][0]
+    expected = p * [0.25, 0.75]
+    np.testing.assert_allclose(q, expected / expected.sum(), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("label", "message"),
+    [
+        ({"A": -1, "B": 2}, "sequence 0, position 1: weights of labels must be >= 0, finite, and not all 0"),
+        ({"A": 0.0}, "not all 0"),
+        ({"A": float("nan")}, "finite"),
+        ({"A": "much"}, "sequence 0, position 1: the weight of label 'A' must be a number, got 'much'"),
+        ({}, "must not be empty"),
+    ],
+)
+def test_wrong_soft_labels(label: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        CRF().fit([["a", "b"]], [["A", label]])
+
+
+def test_soft_labels_elsewhere() -> None:
+    with pytest.raises(ValueError, match=r"soft labels .* are for CRF only"):
+        HMM().fit([["a", "b"]], [["A", {"A": 0.5, "B": 0.5}]])

@@ -65,7 +65,7 @@ def in_both_precisions(case: Case, w: np.ndarray[Any, Any]) -> list[tuple[float,
 
 def test_what_comes_back_is_not_lost() -> None:
     case = coming_back()
-    case |= {"known": case["gold"], "sets": (np.zeros(0, np.int64), np.zeros((0, 2), bool)), "eta": 0.0, "per": "token"}
+    case |= {"known": case["gold"], "hints": np.zeros((0, 2)), "eta": 0.0, "per": "token"}
     (value, gradient), (single, single_gradient) = in_both_precisions(case, case["w"])
     assert value == pytest.approx(value_by_enumeration(case, case["w"]))
     assert single == pytest.approx(value, rel=1e-5)

@@ -36,7 +36,7 @@ completion for your shell.
 | 141 | the reader of the output has closed it (`crfkit tag ... \\| head`) |
 | 128 + n | ended by signal n: 130 by Ctrl-C, 143 by SIGTERM, 129 by SIGHUP. `train` has saved the best weights so far |
 
-What follows is the commands' own help, written by `make docs`.
+Each command's own help (`crfkit COMMAND --help`):
 """
 COMMANDS = ["train", "tag", "eval", "inspect", "convert", "active next", "active add", "annotate", "demo"]
 

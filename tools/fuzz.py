@@ -41,8 +41,8 @@ def main() -> int:
     if unknown := set(options.kinds) - set(KINDS):
         parser.error(f"unknown kinds: {', '.join(sorted(unknown))}")
     chosen = [KINDS[name] for name in options.kinds or KINDS]
+    quiet()
     if options.number is not None:
-        quiet()
         with tempfile.TemporaryDirectory() as folder:
             data = chosen[0].input(options.seed, options.number, Path(folder))
             if options.keep is not None:

@@ -24,6 +24,7 @@ MOST_BYTES = 2_000_000
 
 #: What touches numpy, scipy, scikit-learn, typer and the files; torch and the other extras are left to ``make test``.
 TESTS = "sklearn crf hmm_memm graph_crf calibration model optimizers cli"
+NEEDED = ("pytest", "hypothesis", "safetensors>=0.5")  # by these tests; also in pyproject.toml and ci.yml
 ANYWHERE = "sklearn hmm_memm calibration optimizers"  # without signals and limits of memory, for Windows
 
 
@@ -35,17 +36,19 @@ def run(*command: str | Path, **environment: str | None) -> None:
 
 
 def pythons() -> dict[tuple[int, int], Path]:
-    """Version and path of each CPython from 3.11 on: in PATH, or installed by pyenv."""
+    """Version and path of each CPython from 3.11 on, in PATH or installed by pyenv; none that is free-threaded."""
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
     names = [Path(folder) / f"python3.{minor}" for minor in range(11, 20) for folder in os.get_exec_path()]
     names += sorted(pyenv.glob("3.*/bin/python3.??"))
-    code = "import platform, sys; print(platform.python_implementation(), *sys.version_info[:2])"
+    code = "import platform, sys, sysconfig; print(platform.python_implementation(), *sys.version_info[:2], "
+    code += "sysconfig.get_config_var('Py_GIL_DISABLED') or 0)"
     found: dict[tuple[int, int], Path] = {}
     for path in [Path(sys.executable), *names]:
         if not os.access(path, os.X_OK):
             continue
         out = subprocess.run([path, "-c", code], capture_output=True, text=True, check=False).stdout.split()
-        if out[:1] == ["CPython"]:  # a shim of a Python that is switched off says nothing
+        # a shim of a Python that is switched off says nothing; free-threaded ones have no stable ABI
+        if out[:1] == ["CPython"] and out[3] == "0":
             found.setdefault((int(out[1]), int(out[2])), path)
     return {version: found[version] for version in sorted(found) if version >= OLDEST}
 
@@ -98,7 +101,11 @@ def audit() -> None:
 def oldest(version: tuple[int, int]) -> list[str]:
     """The lower bounds of pyproject.toml as pins, those for this Python."""
     pins: dict[str, str] = {}
-    for dependency in tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    for dependency in [*project["dependencies"], *extras["graph"], *extras["sklearn"]]:
+        if dependency.startswith("crfkit["):
+            continue
         match = re.fullmatch(r"([\w-]+)>=([\d.]+)(?:; python_version >= '3\.(\d+)')?", dependency)
         if match is None:
             sys.exit(f"pyproject.toml: {dependency!r} has no lower bound that can be read")
@@ -117,9 +124,8 @@ def test_matrix() -> None:
             sys.exit(f"dist/ has no wheel for Python {version[0]}.{version[1]}: run 'make dist'")
         for end, pins in (("oldest", oldest(version)), ("newest", [])):
             name = f"{version[0]}.{version[1]}-{end}"
-            inside = venv(
-                python, BUILD / "matrix" / name, wheels[0], "pytest", "hypothesis", *pins, PIP_CONSTRAINT=None
-            )
+            packages = [f"{wheels[0]}[sklearn]", *NEEDED, *pins]
+            inside = venv(python, BUILD / "matrix" / name, *packages, PIP_CONSTRAINT=None)
             done = subprocess.run([inside, __file__, "test"], check=False)
             results.append((name, done.returncode == 0))
     for name, good in results:

@@ -60,7 +60,8 @@ def main() -> int:
         subprocess.run([options.compiler, f"-print-file-name={x}"], capture_output=True, text=True, check=True)
         for x in names
     ]
-    environment = {**OPTIONS, **os.environ, "PYTHONPATH": str(site), "PYTHONMALLOC": "malloc"}
+    path = os.pathsep.join(filter(None, [str(site), os.environ.get("PYTHONPATH")]))
+    environment = {**OPTIONS, **os.environ, "PYTHONPATH": path, "PYTHONMALLOC": "malloc"}
     environment["LD_PRELOAD"] = " ".join(x.stdout.strip() for x in found)
     command = [sys.executable if x == "python" else x for x in options.command]
     return subprocess.run(command, env=environment).returncode

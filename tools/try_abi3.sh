@@ -1,7 +1,8 @@
 #!/bin/sh
 # Builds the cp312-abi3 wheel without a network and tries it: tools/try_abi3.sh WHEELHOUSE [PYTHON]
 # WHEELHOUSE is a folder of wheels: nanobind, scikit-build-core, pathspec, packaging, the dependencies that the Python
-# (3.12 or later) does not have itself, pytest and hypothesis. CMake, ninja and a C++20 compiler must be there.
+# (3.12 or later) does not have itself, pytest, hypothesis and safetensors. CMake, ninja and a C++20 compiler are
+# needed too.
 set -eu
 root=$(cd "$(dirname "$0")/.." && pwd)
 wheelhouse=$(realpath "$1")
@@ -18,7 +19,7 @@ offline="--disable-pip-version-check -q --no-index --find-links $wheelhouse"
 wheel=$(ls "$work"/crfkit-*-cp312-abi3-*.whl)
 ls -l "$wheel"
 "$inside" -m zipfile -l "$wheel" | grep _core.abi3
-"$inside" -m pip install $offline "$wheel" pytest hypothesis
+"$inside" -m pip install $offline "$wheel[sklearn]" pytest hypothesis safetensors
 
 cd "$work"
 "$inside" -W ignore - <<'EOF'

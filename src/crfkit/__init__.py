@@ -34,7 +34,7 @@ if TYPE_CHECKING:
         training,
     )
     from crfkit.data.labels import Tagging
-    from crfkit.estimators import CRF, HMM, MEMM
+    from crfkit.estimators import CRF, HMM, MEMM, Expectations, WeakLabels
     from crfkit.features import Template, TokenFeatures
     from crfkit.loading import load
     from crfkit.model import ModelError
@@ -45,6 +45,7 @@ else:
         *("active", "calibration", "chain", "cli", "compat", "data", "features", "graph", "integrations", "metrics"),
         *("model", "plotting", "torch", "training"),
         CRF="estimators.crf",
+        Expectations="estimators.expectations",
         HMM="estimators.hmm",
         MEMM="estimators.memm",
         ModelError="model",
@@ -52,6 +53,7 @@ else:
         Tagging="data.labels",
         Template="features",
         TokenFeatures="features",
+        WeakLabels="estimators.weak",
         load="loading",
     )
 
@@ -61,11 +63,13 @@ __all__ = [
     "CRF",
     "HMM",
     "MEMM",
+    "Expectations",
     "ModelError",
     "NeuralCRF",
     "Tagging",
     "Template",
     "TokenFeatures",
+    "WeakLabels",
     "__version__",
     "active",
     "calibration",

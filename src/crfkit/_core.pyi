@@ -61,7 +61,9 @@ def entropies(
     behind: F64 | None,
 ) -> None: ...
 def dot(a: F64, b: F64, threads: int = 1) -> float: ...
-def move(x: F64, d: F64, step: float, v: F64 | None, out: F64, threads: int) -> tuple[float, float]: ...
+def move(
+    x: F64, v: F64, in_orthant: bool, d: F64, step: float, to: F64, threads: int
+) -> tuple[float, float, float]: ...
 
 class GraphStructure:
     def __init__(self, card: I32, scope_ptr: I64, scope: I32) -> None: ...
@@ -213,9 +215,8 @@ class SequencesF32:
         self,
         layout: Layout,
         data: Tokens,
-        gold: I32,
-        set_tokens: I64,
-        set_labels: U8,
+        labels: I32,
+        hints: F64,
         seq_weight: F64 | None,
         constraints: F64 | None,
     ) -> None: ...
@@ -269,7 +270,7 @@ class Memory:
         self, x: F64, x_old: F64, g: F64, g_old: F64, c1: float, v: F64 | None, threads: int
     ) -> tuple[float, float, int]: ...
     def direction(
-        self, x: F64, g: F64, c1: float, v: F64 | None, step: float, d: F64, out: F64, threads: int
+        self, x: F64, v: F64, in_orthant: bool, d: F64, step: float, to: F64, threads: int
     ) -> tuple[float, float, float]: ...
     def pairs(self) -> F32: ...
     def clear(self) -> None: ...
@@ -300,7 +301,8 @@ class SemiObjectiveF32:
         layout: Layout,
         data: Tokens,
         n_partial: int,
-        allowed: U8,
+        labels: I32,
+        hints: F64,
         seq_weight: F64 | None,
         constraints: F64 | None,
         threads: int,

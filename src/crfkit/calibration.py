@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from crfkit.base.messages import counted, warn
-from crfkit.base.parameters import check_number, not_fitted
+from crfkit.base.messages import counted, not_fitted, warn
+from crfkit.base.parameters import check_number
 from crfkit.base.shown import Record, html_table, shown
 from crfkit.chain.chunks import ChunkLabels, Chunks, chunk_probabilities
 from crfkit.chain.entropy import entropy
@@ -99,7 +99,7 @@ def calibration_curve(
     for i, (x, row) in enumerate(zip(X, y, strict=True)):
         _require_length(i, len(x), len(row))
     if not any(map(len, y)):
-        raise ValueError("'X' and 'y' of calibration_curve hold no token")
+        raise ValueError("'X' and 'y' of calibration_curve contain no tokens")
     chance: list[float] = []
     right: list[bool] = []
     if unit == "spans":
@@ -151,8 +151,6 @@ def fit_temperature(crf: ChainEstimator, X: Any, y: Any) -> float:
     >>> temperature == crf.model_.temperature
     True
     """
-    from scipy.optimize import brentq
-
     _require_chain(crf, "fit_temperature")
     plain = replace(crf.model_, temperature=1.0)
     kept = []
@@ -167,7 +165,7 @@ def fit_temperature(crf: ChainEstimator, X: Any, y: Any) -> float:
         kept.append(p if len(usable) == len(p) else Potentials.batch([p[i] for i in usable]) if len(usable) else None)
     parts = [p for p in kept if p is not None]
     if not parts:
-        raise ValueError("'X' and 'y' of fit_temperature hold no sequence that the model holds for possible")
+        raise ValueError("'X' and 'y' of fit_temperature contain no sequence that is possible under the model")
 
     def slope(log_inverse: float) -> float:
         """The derivative by 1/T: E[s] - s(y), the mean score being (log Z - H) T."""
@@ -176,7 +174,7 @@ def fit_temperature(crf: ChainEstimator, X: Any, y: Any) -> float:
         return sum(float((log_partition(q, crf.n_jobs) - entropy(q, crf.n_jobs)).sum()) for q in scaled) / b - total
 
     low, high = -float(np.log(_HOTTEST)), -float(np.log(_COLDEST))
-    best = low if slope(low) >= 0 else high if slope(high) <= 0 else brentq(slope, low, high, xtol=1e-5)
+    best = low if slope(low) >= 0 else high if slope(high) <= 0 else _root(slope, low, high)
     temperature = float(np.exp(-best))
     if best in (low, high):
         why = "follow the scores of the model worse than chance: check 'y'"
@@ -185,6 +183,14 @@ def fit_temperature(crf: ChainEstimator, X: Any, y: Any) -> float:
         warn(f"the temperature is at its bound, {temperature:g}: the labels for fit_temperature {why}", UserWarning)
     crf.model_ = replace(crf.model_, temperature=temperature)
     return temperature
+
+
+def _root(rising: Callable[[float], float], low: float, high: float, tolerance: float = 1e-5) -> float:
+    """Where a function that rises from low to high is zero, by bisection."""
+    while high - low > tolerance:
+        middle = (low + high) / 2
+        low, high = (middle, high) if rising(middle) < 0 else (low, middle)
+    return (low + high) / 2
 
 
 class Coverage(NamedTuple):
@@ -372,7 +378,7 @@ class PredictionSets:
         self._require_fitted()
         truth = np.concatenate([np.zeros(0), *self.true_probabilities(X, y)])
         if not len(truth):
-            raise ValueError("'X' and 'y' of measure hold nothing to find in the sets")
+            raise ValueError("'X' and 'y' of measure contain nothing to look for in the sets")
         sizes = np.array([len(p) for p in self.probabilities(X)])
         inside = truth >= self.threshold_
         if self.unit == "labellings" and (sizes == self.max_size).any():
@@ -397,14 +403,16 @@ def conformal_threshold(probabilities: Sequence[Vector], coverage: float) -> flo
         raise ValueError(f"coverage {coverage:g} needs at least {least} true examples, got {len(ordered)}")
     threshold = float(ordered[k - 1])
     if threshold <= 0:
-        raise ValueError(f"no set covers {coverage:g}: the model holds {k} of {len(ordered)} truths for impossible")
+        raise ValueError(
+            f"no set covers {coverage:g}: {k} of {len(ordered)} true answers are impossible under the model"
+        )
     return threshold
 
 
 def _known_rows(X: Any, y: Any) -> list[Any]:
     require_known(y, "y")
     if len(X) != len(y):
-        raise ValueError(f"'X' holds {counted(len(X), 'sequence')}, 'y' labels for {len(y)}")
+        raise ValueError(f"'X' holds {counted(len(X), 'sequence')}, but 'y' holds labels for {len(y)}")
     return list(y)
 
 

@@ -82,7 +82,7 @@ def load(
     """
     found = _load(path, features, n_jobs, verify)
     if kind is not None and not isinstance(found, kind):
-        raise ModelError(f"{os.fspath(path)}: the model is of the kind {type(found).__name__}, not {kind.__name__}")
+        raise ModelError(f"{os.fspath(path)}: this is a model of class {type(found).__name__}, not {kind.__name__}")
     return found
 
 
@@ -121,4 +121,4 @@ def _load(path: Path, features: Any, n_jobs: int | None, verify: bool) -> Loaded
 def _require_items(name: str, items: bool) -> None:
     """Raises unless a model's tokens are items, which a function may make."""
     if not items:
-        raise ValueError(f"'features' of load is a function, but {name} makes its features itself: leave it out")
+        raise ValueError(f"'features' of load is a function, but {name} computes its own features: leave it out")

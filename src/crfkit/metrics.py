@@ -298,8 +298,8 @@ class Report:
 
         lines += [line(kind, score) for kind, score in rows.items()]
         lines += ["", *(line(name, score) for name, score in self._means().items()), ""]
-        lines.append(f"tokens right: {100 * self.accuracy:.2f}% of {self.tokens}")
-        lines.append(f"sequences right: {100 * self.sequence_accuracy:.2f}% of {self.sequences}")
+        lines.append(f"token accuracy: {100 * self.accuracy:.2f}% of {self.tokens}")
+        lines.append(f"sequence accuracy: {100 * self.sequence_accuracy:.2f}% of {self.sequences}")
         return "\n".join(lines)
 
     def _means(self) -> dict[str, Score]:

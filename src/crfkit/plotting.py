@@ -1,4 +1,4 @@
-"""Pictures of models and results (needs ``crfkit[plot]``).
+"""Plots of models and results (needs ``crfkit[plot]``).
 
 Every function draws on the axes it is given (``ax=``) or on new ones, and returns them: set titles and limits there,
 and save with ``ax.figure.savefig("name.svg")``. New figures have no background, and colours that can be told apart on
@@ -379,7 +379,7 @@ def calibration_curve(curves: CalibrationCurve | Mapping[str, CalibrationCurve],
         if not isinstance(curve, CalibrationCurve):
             raise TypeError(f"'curves' of plotting.calibration_curve: {name!r} is a {type(curve).__name__}")
     if not named:
-        raise ValueError("'curves' of plotting.calibration_curve must hold a curve at least, got none")
+        raise ValueError("'curves' of plotting.calibration_curve must hold at least one curve")
     ax = new_axes(ax, (6.8, 4.2))
     ax.plot([0, 1], [0, 1], color=_ink(ax), linewidth=1, linestyle=(0, (4, 3)))
     for k, (name, curve) in enumerate(named.items()):
@@ -430,18 +430,26 @@ def learning_curve(
     >>> ax.get_xlabel(), ax.get_lines()[0].get_ydata().tolist()
     ('labelled tokens', [60.0, 70.0])
     """
+    where = "of plotting.learning_curve"
     if by not in ("tokens", "sequences"):
-        raise ValueError(f"'by' must be 'tokens' or 'sequences', got {by!r}")
+        raise ValueError(f"'by' {where} must be 'tokens' or 'sequences', got {by!r}")
+    rule = f"'curves' {where} must map names to lists of LearningCurve, such as {{'margin': [run]}}"
+    if not isinstance(curves, Mapping):
+        raise TypeError(f"{rule}, got a {type(curves).__name__}")
     if not curves:
-        raise ValueError("'curves' must hold a name and its curves at least, got none")
+        raise ValueError(f"{rule}, got an empty mapping")
     for name, runs in curves.items():
-        if isinstance(runs, LearningCurve) or not len(runs):
-            raise ValueError(f"'curves' must hold a list of curves for each name, got {runs!r} for {name!r}")
+        if isinstance(runs, LearningCurve):
+            raise TypeError(f"{rule}: {name!r} is a single curve, put it in a list")
+        if not len(runs):
+            raise ValueError(f"{rule}: {name!r} has no curves")
+        if other := next((run for run in runs if not isinstance(run, LearningCurve)), None):
+            raise TypeError(f"{rule}: {name!r} holds a {type(other).__name__}")
     if target is not None and not 0 <= target <= 1:
-        raise ValueError(f"'target' must be a fraction between 0 and 1, got {target}")
+        raise ValueError(f"'target' {where} must be a fraction from 0 to 1, got {target}")
     bright = list(curves)[: len(COLOURS)] if highlight is None else list(highlight)
     if missing := [name for name in bright if name not in curves]:
-        raise ValueError(f"'highlight' must hold names of 'curves', got {missing[0]!r}")
+        raise ValueError(f"'highlight' {where} must hold names of 'curves', got {missing[0]!r}")
     ax = new_axes(ax, (7, 4.2))
     for name in sorted(curves, key=lambda name: name in bright):
         runs = curves[name]
@@ -497,7 +505,9 @@ def beams(history: Iterable[Progress], *, ax: Axes | None = None) -> Axes:
     """
     found = [(p.iteration, p.beams) for p in history]
     if not found or any(report is None for _, report in found):
-        raise ValueError("'history' of plotting.beams must be that of training with a beam, got none or one without")
+        raise ValueError(
+            "'history' of plotting.beams must come from training with a beam: it is empty, or has no beams"
+        )
     ax = new_axes(ax, (6.4, 3.4))
     steps = [k for k, _ in found]
     for name, colour, attribute in (("largest", COLOURS[1], "largest"), ("average", COLOURS[0], "average")):

@@ -32,6 +32,7 @@ struct Simd {
   using Int = typename int_like<T>::type;
   typedef T Vec __attribute__((vector_size(W * sizeof(T))));
   typedef Int Mask __attribute__((vector_size(W * sizeof(T))));
+  typedef std::make_unsigned_t<Int> Bits __attribute__((vector_size(W * sizeof(T))));  // sums may wrap around
 
   static CRFKIT_INLINE Vec load(const T* p) {
     Vec v;
@@ -81,7 +82,7 @@ struct Simd {
     // x = n ln 2 + f, |f| <= ln 2 / 2; adding 1.5 * 2^mantissa rounds n into the low bits.
     constexpr T round = single ? T(12582912.0) : T(6755399441055744.0);
     Vec n = x * T(1.4426950408889634) + round;
-    const Mask bits = std::bit_cast<Mask>(n);
+    const Bits bits = std::bit_cast<Bits>(n);
     n = n - round;
     Vec p;
     if constexpr (single) {
@@ -107,8 +108,8 @@ struct Simd {
       p = p * f + T(0.5);
       p = p * (f * f) + f + T(1);
     }
-    const Mask scaled = std::bit_cast<Mask>(p) + (bits << (single ? 23 : 52));
-    return std::bit_cast<Vec>(scaled & normal);
+    const Bits scaled = std::bit_cast<Bits>(p) + (bits << (single ? 23 : 52));
+    return std::bit_cast<Vec>(scaled & std::bit_cast<Bits>(normal));
   }
 };
 

@@ -123,7 +123,7 @@ void bind_objective(nb::module_& m, const char* name) {
           [](Self* self, std::shared_ptr<const Layout> layout, const TokenArrays& data, In<i32, 1> gold,
              Numbers seq_weight, Numbers constraints, int threads) {
             const Tokens tokens = data.view();
-            check_gold(tokens, layout->n_labels, gold);
+            check_labels(gold, tokens.n_tokens(), layout->n_labels);
             check_training(tokens, *layout, seq_weight, constraints);
             const nb::gil_scoped_release release;
             new (self)
@@ -173,17 +173,17 @@ void bind_semi(nb::module_& m, const char* name) {
       .def(
           "__init__",
           [](Self* self, std::shared_ptr<const Layout> layout, const TokenArrays& data, i64 n_partial,
-             In<u8, 2> allowed, Numbers seq_weight, Numbers constraints, int threads) {
+             In<i32, 1> labels, In<double, 2> hints, Numbers seq_weight, Numbers constraints, int threads) {
             const Tokens tokens = data.view();
             require(n_partial >= 0 && n_partial <= tokens.n_seq, "there are fewer sequences");
-            require(shaped(allowed, tokens.offsets[n_partial], layout->n_labels),
-                    "there must be allowed labels for every token of the partly labelled sequences");
+            const KnownLabels known = known_labels(labels, tokens.offsets[n_partial], hints, layout->n_labels);
             check_training(tokens, *layout, seq_weight, constraints);
             const nb::gil_scoped_release release;
-            new (self) Self(layout, tokens, n_partial, allowed.data(), data_of(seq_weight), data_of(constraints),
+            new (self) Self(layout, tokens, n_partial, known, data_of(seq_weight), data_of(constraints),
                             make_threads(threads));
           },
-          "layout"_a, "data"_a, "n_partial"_a, "allowed"_a, "seq_weight"_a.none(), "constraints"_a.none(), "threads"_a)
+          "layout"_a, "data"_a, "n_partial"_a, "labels"_a, "hints"_a, "seq_weight"_a.none(), "constraints"_a.none(),
+          "threads"_a)
       // Adds to g the gradient; gives the partial loss and the entropy without its weight.
       .def(
           "add",
@@ -253,16 +253,7 @@ SearchPoint search_point(const Memory& memory, In<double, 1> x, In<double, 1> g,
   return {x.data(), g.data(), c1, v ? v->data() : nullptr};
 }
 
-nb::tuple direction_and_move(Memory& self, In<double, 1> x, In<double, 1> g, double c1, MaybeOut v, double step,
-                             Out<double, 1> d, Out<double, 1> out, int threads) {
-  const SearchPoint point = search_point(self, x, g, c1, v);
-  check_weights(self, d, out);
-  const Move move{point.x, point.v, step, out.data()};
-  Moved moved;
-  const double slope = unlocked([&] { return self.direction(point, d.data(), move, moved, make_threads(threads)); });
-  return nb::make_tuple(slope, moved.ascent, moved.l1);
-}
-
+nb::tuple as_tuple(const Moved& moved) { return nb::make_tuple(moved.slope, moved.ascent, moved.l1); }
 nb::tuple as_tuple(const Norms& norms) { return nb::make_tuple(norms.v2, norms.x2, norms.active); }
 
 void bind_memory(nb::module_& m) {
@@ -276,14 +267,13 @@ void bind_memory(nb::module_& m) {
       "a"_a, "b"_a, "threads"_a = 1);
   m.def(
       "move",
-      [](In<double, 1> x, In<double, 1> d, double step, MaybeOut v, Out<double, 1> out, int threads) {
-        require(x.size() == d.size() && x.size() == out.size() && (!v || x.size() == v->size()),
-                "the vectors differ in size");
-        const Move move{x.data(), v ? v->data() : nullptr, step, out.data()};
-        const Moved moved = unlocked([&] { return make_move(move, d.data(), std::ssize(x), make_threads(threads)); });
-        return nb::make_tuple(moved.ascent, moved.l1);
+      [](In<double, 1> x, In<double, 1> v, bool in_orthant, Out<double, 1> d, double step, Out<double, 1> to,
+         int threads) {
+        require(x.size() == v.size() && x.size() == d.size() && x.size() == to.size(), "the vectors differ in size");
+        const Move move{x.data(), v.data(), d.data(), step, to.data(), in_orthant};
+        return as_tuple(unlocked([&] { return make_move(move, std::ssize(x), make_threads(threads)); }));
       },
-      "x"_a, "d"_a, "step"_a, "v"_a.none().noconvert(), "out"_a.noconvert(), "threads"_a);
+      "x"_a, "v"_a, "in_orthant"_a, "d"_a.noconvert(), "step"_a, "to"_a.noconvert(), "threads"_a);
   nb::class_<Memory>(m, "Memory")
       .def(nb::init<i64, int>(), "size"_a, "capacity"_a)
       .def("pairs", [](const Memory& self) { return own(self.pairs()); })
@@ -312,8 +302,15 @@ void bind_memory(nb::module_& m) {
                 unlocked([&] { return self.advance(point, x_old.data(), g_old.data(), make_threads(threads)); }));
           },
           "x"_a, "x_old"_a, "g"_a, "g_old"_a, "c1"_a, "v"_a.none().noconvert(), "threads"_a)
-      .def("direction", &direction_and_move, "x"_a, "g"_a, "c1"_a, "v"_a.none().noconvert(), "step"_a,
-           "d"_a.noconvert(), "out"_a.noconvert(), "threads"_a)
+      .def(
+          "direction",
+          [](Memory& self, In<double, 1> x, In<double, 1> v, bool in_orthant, Out<double, 1> d, double step,
+             Out<double, 1> to, int threads) {
+            check_weights(self, x, v, d, to);
+            const Move move{x.data(), v.data(), d.data(), step, to.data(), in_orthant};
+            return as_tuple(unlocked([&] { return self.direction(move, make_threads(threads)); }));
+          },
+          "x"_a, "v"_a, "in_orthant"_a, "d"_a.noconvert(), "step"_a, "to"_a.noconvert(), "threads"_a)
       .def("clear", &Memory::clear)
       .def("__len__", &Memory::count);
 }

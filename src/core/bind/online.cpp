@@ -14,22 +14,14 @@ namespace {
 template <class T>
 class Online {
  public:
-  Online(std::shared_ptr<const Layout> layout, const TokenArrays& data, In<i32, 1> gold, In<i64, 1> set_tokens,
-         In<u8, 2> set_labels, Numbers seq_weight, Numbers constraints) {
+  Online(std::shared_ptr<const Layout> layout, const TokenArrays& data, In<i32, 1> labels, In<double, 2> hints,
+         Numbers seq_weight, Numbers constraints) {
     const Tokens tokens = data.view();
-    check_gold(tokens, layout->n_labels, gold, -1);
-    const i64 n_sets = std::ssize(set_tokens);
-    require(shaped(set_labels, n_sets, n_sets == 0 ? set_labels.shape(1) : layout->n_labels),
-            "there must be possible labels for every token of a set");
-    for (i64 k = 0; k < n_sets; ++k)
-      require(set_tokens(k) >= (k == 0 ? 0 : set_tokens(k - 1) + 1) && set_tokens(k) < tokens.n_tokens() &&
-                  gold(set_tokens(k)) < 0,
-              "sets of labels must be of tokens without a label, in order");
+    const KnownLabels known = known_labels(labels, tokens.n_tokens(), hints, layout->n_labels);
     check_training(tokens, *layout, seq_weight, constraints);
     n_seq_ = tokens.n_seq;
     const nb::gil_scoped_release release;
-    const GoldLabels labels{gold.data(), set_tokens.data(), set_labels.data(), n_sets};
-    trainer_ = make_trainer<T>(make_online_data<T>(*layout, tokens, labels, data_of(seq_weight), data_of(constraints)));
+    trainer_ = make_trainer<T>(make_online_data<T>(*layout, tokens, known, data_of(seq_weight), data_of(constraints)));
   }
 
   i64 size() const { return trainer_->size(); }
@@ -142,10 +134,8 @@ template <class T>
 void bind(nb::module_& m, const char* name) {
   using Self = Online<T>;
   nb::class_<Self>(m, name)
-      .def(nb::init<std::shared_ptr<const Layout>, const TokenArrays&, In<i32, 1>, In<i64, 1>, In<u8, 2>, Numbers,
-                    Numbers>(),
-           "layout"_a, "data"_a, "gold"_a, "set_tokens"_a, "set_labels"_a, "seq_weight"_a.none(),
-           "constraints"_a.none())
+      .def(nb::init<std::shared_ptr<const Layout>, const TokenArrays&, In<i32, 1>, In<double, 2>, Numbers, Numbers>(),
+           "layout"_a, "data"_a, "labels"_a, "hints"_a, "seq_weight"_a.none(), "constraints"_a.none())
       .def_prop_ro("n_sequences", &Self::n_sequences)
       .def_prop_ro("size", &Self::size)
       .def("set_weights", &Self::set_weights, "w"_a)

@@ -41,11 +41,18 @@ inline void check_training(const Tokens& tokens, const Layout& layout, const Num
   check_constraints(layout, constraints);
 }
 
-// least: -1 where labels may be unknown
-inline void check_gold(const Tokens& tokens, int n_labels, const In<i32, 1>& gold, i32 least = 0) {
-  require(shaped(gold, tokens.n_tokens()), "there must be a label for every token");
-  for (std::size_t t = 0; t < gold.size(); ++t)
-    require(gold(t) >= least && gold(t) < n_labels, "a label is not one of the model's");
+// least: that of labels and hints that may be given
+inline void check_labels(const In<i32, 1>& labels, i64 n_tokens, int n_labels, i64 least = 0) {
+  require(shaped(labels, n_tokens), "there must be a label for every token");
+  for (std::size_t t = 0; t < labels.size(); ++t)
+    require(labels(t) >= least && labels(t) < n_labels, "a label is not one of the model's");
+}
+
+inline KnownLabels known_labels(const In<i32, 1>& labels, i64 n_tokens, const In<double, 2>& hints, int n_labels) {
+  const i64 n_hints = hints.shape(0);
+  check_labels(labels, n_tokens, n_labels, kNothingKnown - n_hints);
+  require(n_hints == 0 || shaped(hints, n_hints, n_labels), "a hint needs a number for every label");
+  return {labels.data(), hints.data(), n_hints};
 }
 
 }  // namespace crfkit

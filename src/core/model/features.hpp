@@ -14,6 +14,7 @@
 #include "base/base.hpp"
 #include "base/parallel.hpp"
 #include "chain/pack.hpp"
+#include "model/known_labels.hpp"
 
 namespace crfkit {
 

@@ -57,33 +57,25 @@ void mark_bits(const Family& family, int lanes, FlatRows<T>& out) {
 }
 
 template <class T>
-void set_gold(const Tokens& data, const GoldLabels& gold, OnlineData<T>& out) {
-  bool all = true;
+void set_gold(const Tokens& data, const KnownLabels& labels, OnlineData<T>& out) {
   out.gold.reserve(data.n_tokens());
-  for (i64 t = 0; t < data.n_tokens(); ++t) {
-    out.gold.push_back(gold.label[t] < 0 ? kUnknown : static_cast<u16>(gold.label[t]));
-    all &= gold.label[t] >= 0;
-  }
-  if (all) return;
-  const std::size_t words = (out.n_labels + 63) / 64;
-  out.set_token.assign(gold.set_token, gold.set_token + gold.n_sets);
-  out.set_labels.assign(gold.n_sets * words, 0);
-  for (i64 k = 0; k < gold.n_sets; ++k)
-    for (int j = 0; j < out.n_labels; ++j)
-      if (gold.set_labels[k * out.n_labels + j]) out.set_labels[k * words + j / 64] |= u64{1} << (j % 64);
+  for (i64 t = 0; t < data.n_tokens(); ++t)
+    out.gold.push_back(labels.label[t] < 0 ? kUnknown : static_cast<u16>(labels.label[t]));
+  if (std::find(out.gold.begin(), out.gold.end(), kUnknown) == out.gold.end()) return;
+  out.label.assign(labels.label, labels.label + data.n_tokens());
+  out.hints.assign(labels.hints, labels.hints + labels.n_hints * out.n_labels);
   for (i64 s = 0; s < data.n_seq; ++s) {
-    const i64 first = data.offsets[s], last = data.offsets[s + 1];
-    const auto unknown = std::count(out.gold.begin() + first, out.gold.begin() + last, kUnknown);
-    const auto set = std::lower_bound(out.set_token.begin(), out.set_token.end(), first);
-    const bool hint = set != out.set_token.end() && *set < last;
-    out.known.push_back(unknown == 0 ? Known::all : unknown == last - first && !hint ? Known::none : Known::some);
+    const auto first = out.label.begin() + data.offsets[s], last = out.label.begin() + data.offsets[s + 1];
+    const bool all = std::all_of(first, last, [](i32 x) { return x >= 0; });
+    const bool none = std::all_of(first, last, [](i32 x) { return x == kNothingKnown; });
+    out.known.push_back(all ? Known::all : none ? Known::none : Known::some);
   }
 }
 
 }  // namespace
 
 template <class T>
-OnlineData<T> make_online_data(const Layout& layout, const Tokens& data, const GoldLabels& gold,
+OnlineData<T> make_online_data(const Layout& layout, const Tokens& data, const KnownLabels& labels,
                                const double* seq_weight, const double* constraints) {
   layout.check(data);
   OnlineData<T> out;
@@ -142,16 +134,16 @@ OnlineData<T> make_online_data(const Layout& layout, const Tokens& data, const G
     mark_bits(edge, out.lanes, out.edge);
   }
   out.offsets.assign(data.offsets, data.offsets + data.n_seq + 1);
-  set_gold(data, gold, out);
+  set_gold(data, labels, out);
   if (seq_weight) out.seq_weight.assign(seq_weight, seq_weight + data.n_seq);
   out.forbidden.assign(n * n + 2 * n, 0.0);
   if (constraints) out.forbidden.assign(constraints, constraints + n * n + 2 * n);
   return out;
 }
 
-template OnlineData<float> make_online_data(const Layout&, const Tokens&, const GoldLabels&, const double*,
+template OnlineData<float> make_online_data(const Layout&, const Tokens&, const KnownLabels&, const double*,
                                             const double*);
-template OnlineData<double> make_online_data(const Layout&, const Tokens&, const GoldLabels&, const double*,
+template OnlineData<double> make_online_data(const Layout&, const Tokens&, const KnownLabels&, const double*,
                                              const double*);
 
 }  // namespace crfkit

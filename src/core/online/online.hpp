@@ -47,22 +47,14 @@ struct OnlineData {
   std::vector<u32> place;    // weight -> place in the flat array
   std::vector<i64> offsets;
   std::vector<u16> gold;           // or kUnknown
-  std::vector<i64> set_token;      // tokens of unknown label of which something is known, in order
-  std::vector<u64> set_labels;     // the labels they may have, as bits   [sets][words]
+  std::vector<i32> label;          // as in KnownLabels, or empty: all are known
+  std::vector<T> hints;            // [hints][labels]
   std::vector<Known> known;        // of each sequence, or empty: all
   std::vector<double> seq_weight;  // or empty: all one
   std::vector<double> forbidden;   // 0 or minus infinity                 [labels][labels], start, end
 
   i64 n_seq() const { return static_cast<i64>(offsets.size()) - 1; }
   Known known_of(i64 s) const { return known.empty() ? Known::all : known[s]; }
-};
-
-// Labels of the tokens, -1 where they are not known; sets of possible ones for some of these.
-struct GoldLabels {
-  const i32* label = nullptr;      // [tokens]
-  const i64* set_token = nullptr;  // rising                  [sets]
-  const u8* set_labels = nullptr;  // 1 where possible        [sets][labels]
-  i64 n_sets = 0;
 };
 
 // Tokens seen within beams, labels in these, and most of a token.
@@ -128,7 +120,7 @@ class OnlineTrainer {
 };
 
 template <class T>
-OnlineData<T> make_online_data(const Layout& layout, const Tokens& data, const GoldLabels& gold,
+OnlineData<T> make_online_data(const Layout& layout, const Tokens& data, const KnownLabels& labels,
                                const double* seq_weight, const double* constraints);
 
 CRFKIT_IN_EACH_SET(template <class T> std::unique_ptr<OnlineTrainer<T>> trainer(OnlineData<T>&& data);)

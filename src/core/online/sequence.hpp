@@ -319,20 +319,10 @@ class OnlineSequence {
     if (d_.own_steps) take(y.edges, (x.steps - 1) * n_ * stride_, x.edges);
   }
 
-  // Forbids the labels that do not fit what is known; u: scores of the sequence at hand
-  void forbid(T* u) const {
-    constexpr T inf = std::numeric_limits<T>::infinity();
-    const i64 words = (n_ + 63) / 64;
+  // u: scores of the sequence at hand
+  void restrict_to_known(T* u) const {
     for (int t = 0; t < pack_.steps(); ++t)
-      if (gold_[t] != kUnknown)
-        for (int j = 0; j < n_; ++j)
-          if (j != gold_[t]) u[t * stride_ + j] = -inf;
-    const auto begin = std::lower_bound(d_.set_token.begin(), d_.set_token.end(), first_token_);
-    for (auto k = begin; k != d_.set_token.end() && *k < first_token_ + pack_.steps(); ++k) {
-      const u64* bits = d_.set_labels.data() + (k - d_.set_token.begin()) * words;
-      for (int j = 0; j < n_; ++j)
-        if (!(bits[j / 64] >> (j % 64) & 1)) u[(*k - first_token_) * stride_ + j] = -inf;
-    }
+      restrict_row(d_.label[first_token_ + t], d_.hints.data(), n_, u + t * stride_);
   }
 
   // The same as run(), into inside_, for the paths that fit. u: the scores, in the lattice's q; scores_ keeps them.
@@ -340,7 +330,7 @@ class OnlineSequence {
     const i64 size_of_all = pack_.steps() * stride_;
     scores_.reserve(size_of_all);
     std::copy_n(u, size_of_all, scores_.data());
-    forbid(u);
+    restrict_to_known(u);
     inside_.steps = pack_.steps();
     size(inside_);
     const double log_z = run(inside_, want);
@@ -352,7 +342,7 @@ class OnlineSequence {
   bool best_path(bool that_fits) {
     viterbi_.start(pack_, n_, stride_);
     std::copy_n(scores_.data(), pack_.steps() * stride_, viterbi_.v.data());
-    if (that_fits) forbid(viterbi_.v.data());
+    if (that_fits) restrict_to_known(viterbi_.v.data());
     const auto fill = [this](int t, T* a) { step_scores(t, a); };
     MaxSteps<T, W> steps =
         d_.own_steps ? MaxSteps<T, W>(n_, stride_, fill) : MaxSteps<T, W>(n_, stride_, transitions_.score.data());

@@ -32,7 +32,7 @@ inline u64 hash_bytes(std::string_view s) {
     h = mix(h ^ x);
   }
   u64 tail = 0;
-  std::memcpy(&tail, p, n);
+  if (n > 0) std::memcpy(&tail, p, n);  // an empty text may have no address
   return mix(h ^ tail);
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "model/weights.hpp"
@@ -66,9 +67,10 @@ class BlockObjective {
     sum_.run(n_tasks, threads, [&](i64 task, int thread) { body(task, workspace(thread)); });
     sum_.collect(threads, penalty, g);
   }
-  // Adds the Hessian of the first n blocks at w, times v, to out; known(b): the labels that a block may have, or null.
-  void add_hessian_product(const double* w, const double* v, i64 n, FunctionRef<const u64*(i64)> known, double* out,
-                           const Threads& threads) {
+  // Adds the Hessian of the first n blocks at w, times v, to out; known(b): what is known of a block's labels, if not
+  // all.
+  void add_hessian_product(const double* w, const double* v, i64 n, FunctionRef<std::optional<KnownRows<T>>(i64)> known,
+                           double* out, const Threads& threads) {
     weights_.set(w, threads);
     Weights<T> tangent(*layout_, state_, edge_, nullptr);
     tangent.set(v, threads);
@@ -82,8 +84,10 @@ class BlockObjective {
     job.scored_t = scored_t.data();
     job.tangent = &view;
     job.scale = -1;  // the gradient of the entropy is minus a covariance
-    add_up(n, threads, out,
-           [&](i64 b, Workspace& workspace) { kernels_.curvature(job, blocks_[b], known(b), b, workspace); });
+    add_up(n, threads, out, [&](i64 b, Workspace& workspace) {
+      const auto rows = known(b);
+      kernels_.curvature(job, blocks_[b], rows ? &*rows : nullptr, b, workspace);
+    });
   }
 
   std::mutex lock_;  // callers on several threads take turns: the buffers are shared

@@ -2,7 +2,6 @@
 #include "train/kernels.hpp"
 
 #include "train/semi_kernels.hpp"
-#include "train/vector_kernels.hpp"
 
 namespace crfkit::CRFKIT_ISA {
 
@@ -25,12 +24,12 @@ const LossKernels<T>& loss_kernels(int n_labels) {
         .loss_beams = [](const LossJob<T>& job, const Block<T>& block, const u16* gold, const Criterion& criterion,
                          const Beams& before, BeamBlock<T>& out,
                          Workspace& ws) { LossKernel<T, W>(job, block, ws).choose(gold, criterion, before, out); },
-        .partial = [](const LossJob<T>& job, const Block<T>& block, const u64* masks, i64 task,
-                      Workspace& ws) { SemiLossKernel<T, W>(job, block, ws).partial(masks, task); },
+        .partial = [](const LossJob<T>& job, const Block<T>& block, const KnownRows<T>& known, i64 task,
+                      Workspace& ws) { SemiLossKernel<T, W>(job, block, ws).partial(known, task); },
         .entropy = [](const LossJob<T>& job, const Block<T>& block, i64 task,
                       Workspace& ws) { SemiLossKernel<T, W>(job, block, ws).entropy(task); },
-        .curvature = [](const LossJob<T>& job, const Block<T>& block, const u64* masks, i64 task,
-                        Workspace& ws) { SemiLossKernel<T, W>(job, block, ws).curvature(masks, task); },
+        .curvature = [](const LossJob<T>& job, const Block<T>& block, const KnownRows<T>* known, i64 task,
+                        Workspace& ws) { SemiLossKernel<T, W>(job, block, ws).curvature(known, task); },
     };
     return kernels;
   });
@@ -38,10 +37,5 @@ const LossKernels<T>& loss_kernels(int n_labels) {
 #define CRFKIT_DEFINE(T) template const LossKernels<T>& loss_kernels<T>(int);
 CRFKIT_EACH_TYPE(CRFKIT_DEFINE)
 #undef CRFKIT_DEFINE
-
-const VectorKernels& vector_kernels() {
-  static const VectorKernels table = {dot_of<double, double>, dot_of<float, float>, dot_of<float, double>};
-  return table;
-}
 
 }  // namespace crfkit::CRFKIT_ISA

@@ -1,4 +1,4 @@
-// kernels.hpp: what training asks of the kernels: losses of blocks of data, and the vectors of L-BFGS.
+// kernels.hpp: what training asks of the kernels: losses of blocks of data.
 #pragma once
 #include "model/kernels.hpp"
 #include "train/beam_block.hpp"
@@ -22,6 +22,13 @@ struct LossJob : ModelView<T> {
   Turns* turns = nullptr;
 };
 
+// What is known of the labels of a block's token rows.
+template <class T>
+struct KnownRows {
+  const i32* label = nullptr;  // as in KnownLabels       [rows]
+  const T* hints = nullptr;    // [hints][labels]
+};
+
 template <class T>
 struct LossKernels {
   std::unique_ptr<Workspace> (*workspace)();
@@ -31,27 +38,18 @@ struct LossKernels {
   void (*beam_loss)(const LossJob<T>&, const BeamBlock<T>&, i64 task, Workspace&);
   void (*loss_beams)(const LossJob<T>&, const Block<T>&, const u16* gold, const Criterion&, const Beams& before,
                      BeamBlock<T>&, Workspace&);
-  // masks: allowed labels of every token row, as bits [rows][words]
-  void (*partial)(const LossJob<T>&, const Block<T>&, const u64* masks, i64 task, Workspace&);
+  void (*partial)(const LossJob<T>&, const Block<T>&, const KnownRows<T>&, i64 task, Workspace&);
   void (*entropy)(const LossJob<T>&, const Block<T>&, i64 task, Workspace&);
   // Minus the covariance of the features with the direction's score: the Hessian of -log Z times the direction. With
-  // masks, that less the same of the paths that fit.
-  void (*curvature)(const LossJob<T>&, const Block<T>&, const u64* masks, i64 task, Workspace&);
+  // known rows, that less the same of the paths that fit.
+  void (*curvature)(const LossJob<T>&, const Block<T>&, const KnownRows<T>* known, i64 task, Workspace&);
 };
 
-struct VectorKernels {
-  double (*dot)(const double* a, const double* b, i64 n);
-  double (*dot_single)(const float* a, const float* b, i64 n);
-  double (*dot_mixed)(const float* a, const double* b, i64 n);
-};
-
-CRFKIT_IN_EACH_SET(template <class T> const LossKernels<T>& loss_kernels(int n_labels);
-                   const VectorKernels& vector_kernels();)
+CRFKIT_IN_EACH_SET(template <class T> const LossKernels<T>& loss_kernels(int n_labels);)
 
 template <class T>
 const LossKernels<T>& loss_kernels_for(int n_labels) {
   return CRFKIT_PICK(T, loss_kernels<T>)(n_labels);
 }
-inline const VectorKernels& vector_kernels() { return CRFKIT_PICK_WIDE(vector_kernels)(); }
 
 }  // namespace crfkit

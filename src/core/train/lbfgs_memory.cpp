@@ -6,7 +6,6 @@
 
 #include <algorithm>
 
-#include "train/kernels.hpp"
 #include "train/search_kernels.hpp"
 
 namespace crfkit {
@@ -42,20 +41,24 @@ void ask_for_large_pages([[maybe_unused]] float* begin, [[maybe_unused]] i64 n) 
 #endif
 }
 
-// One chunk of a move.
-Moved move_chunk(const Move& m, const double* d, i64 begin, i64 n) {
+// A move whose d is made chunk by chunk: prepare(begin, n).
+template <class Prepare>
+Moved move_by(const Move& m, i64 size, const Threads& threads, Prepare prepare) {
   const SearchKernels& kernels = search_kernels();
-  kernels.move(m.x + begin, d + begin, m.step, m.out + begin, n);
-  if (!m.v) return {};
-  double change[kChunk];
-  const double l1 = kernels.keep_orthant(m.x + begin, m.v + begin, m.out + begin, change, n);
-  return {vector_kernels().dot(m.v + begin, change, n), l1};
+  const auto move = m.in_orthant ? kernels.move_in_orthant : kernels.move;
+  std::vector<double> partial(3 * count_chunks(size));
+  each_chunk(size, threads, [&](i64 c, i64 begin, i64 n) {
+    prepare(begin, n);
+    move(m.x + begin, m.v + begin, m.d + begin, m.step, m.to + begin, n, partial.data() + 3 * c);
+  });
+  const std::vector<double> total = add_rows(partial, 3);
+  return {total[0], total[1], total[2]};
 }
 
 }  // namespace
 
 double dot(const double* a, const double* b, i64 n, const Threads& threads) {
-  const VectorKernels& kernels = vector_kernels();
+  const SearchKernels& kernels = search_kernels();
   std::vector<double> partial(count_chunks(n));
   each_chunk(n, threads, [&](i64 c, i64 begin, i64 m) { partial[c] = kernels.dot(a + begin, b + begin, m); });
   double total = 0;
@@ -63,15 +66,8 @@ double dot(const double* a, const double* b, i64 n, const Threads& threads) {
   return total;
 }
 
-Moved make_move(const Move& move, const double* d, i64 n, const Threads& threads) {
-  std::vector<double> partial(2 * count_chunks(n));
-  each_chunk(n, threads, [&](i64 c, i64 begin, i64 m) {
-    const Moved moved = move_chunk(move, d, begin, m);
-    partial[2 * c] = moved.ascent;
-    partial[2 * c + 1] = moved.l1;
-  });
-  const std::vector<double> total = add_rows(partial, 2);
-  return {total[0], total[1]};
+Moved make_move(const Move& move, i64 n, const Threads& threads) {
+  return move_by(move, n, threads, [](i64, i64) {});
 }
 
 struct Memory::Pair {
@@ -120,8 +116,7 @@ std::vector<int> Memory::rows() const {
 
 // Takes in a fresh pair, looks at a point, or both: all products that are new, in one pass over the memory.
 bool Memory::sweep(const Pair* fresh, const SearchPoint* point, Norms* norms, const Threads& threads) {
-  const VectorKernels& kernels = vector_kernels();
-  const SearchKernels& search = search_kernels();
+  const SearchKernels& kernels = search_kernels();
   int slot = -1;
   if (fresh && capacity_ > 0) {
     if (count() == capacity_) order_.erase(order_.begin());
@@ -131,30 +126,23 @@ bool Memory::sweep(const Pair* fresh, const SearchPoint* point, Norms* norms, co
   }
   const std::vector<int> all = rows();
   const i64 width = all.size(), each = 3 * width + 3;
-  const double* v = point ? point->steepest() : nullptr;
+  const double* v = point ? point->steepest() : fresh->g;  // products with what is not there are not used
   std::vector<double> partial(each * count_chunks(size_), 0.0);
   each_chunk(size_, threads, [&](i64 c, i64 begin, i64 n) {
     double* out = partial.data() + each * c;
     if (slot >= 0) {
-      search.change(fresh->x + begin, fresh->x_old + begin, step(slot) + begin, n);
-      search.change(fresh->g + begin, fresh->g_old + begin, change(slot) + begin, n);
+      kernels.change(fresh->x + begin, fresh->x_old + begin, step(slot) + begin, n);
+      kernels.change(fresh->g + begin, fresh->g_old + begin, change(slot) + begin, n);
     }
     if (point) {
-      if (point->v) search.steepest(point->x + begin, point->g + begin, point->c1, point->v + begin, n);
-      out[3 * width] = kernels.dot(v + begin, v + begin, n);
-      out[3 * width + 1] = kernels.dot(point->x + begin, point->x + begin, n);
-      out[3 * width + 2] = static_cast<double>(search.count_active(point->x + begin, n));
+      double* at_v = point->v ? point->v + begin : nullptr;
+      kernels.look(point->x + begin, point->g + begin, point->c1, at_v, n, out + 3 * width);
     }
-    for (i64 r = 0; r < width; ++r) {
-      const float* row = pairs_.data() + all[r] * size_ + begin;
-      if (v && slot >= 0) {
-        search.products(row, v + begin, step(slot) + begin, change(slot) + begin, n, out + 3 * r);
-      } else if (v) {
-        out[3 * r] = kernels.dot_mixed(row, v + begin, n);
-      } else {
-        out[3 * r + 1] = kernels.dot_single(row, step(slot) + begin, n);
-        out[3 * r + 2] = kernels.dot_single(row, change(slot) + begin, n);
-      }
+    for (int k = 0; k < count(); ++k) {
+      const float* pair = step(order_[k]) + begin;
+      const float* next = k + 1 < count() ? step(order_[k + 1]) + begin : step(order_[0]) + begin + n;
+      const float* s = slot < 0 ? pair : step(slot) + begin;
+      kernels.products(pair, size_, next, v + begin, s, s + size_, n, out + 6 * k);
     }
   });
   const std::vector<double> total = add_rows(partial, each);
@@ -201,28 +189,17 @@ std::vector<double> Memory::coefficients(double& c_v) {
   return c;
 }
 
-double Memory::direction(const SearchPoint& point, double* d, const Move& move, Moved& moved, const Threads& threads) {
-  const VectorKernels& kernels = vector_kernels();
-  const SearchKernels& search = search_kernels();
+Moved Memory::direction(const Move& move, const Threads& threads) {
+  const SearchKernels& kernels = search_kernels();
   const std::vector<int> all = rows();
   if (with_v_.size() != all.size()) throw Error("the memory has not looked at the point");
   double c_v;
   const std::vector<double> c = coefficients(c_v);
-  const double* v = point.steepest();
-  std::vector<double> partial(3 * count_chunks(size_));
-  each_chunk(size_, threads, [&](i64 chunk, i64 begin, i64 n) {
+  return move_by(move, size_, threads, [&](i64 begin, i64 n) {
     std::vector<const float*> row;
     for (int r : all) row.push_back(pairs_.data() + r * size_ + begin);
-    search.combine(c_v, v + begin, c.data(), row.data(), static_cast<int>(all.size()), d + begin, n);
-    if (point.v) search.descend(v + begin, d + begin, n);
-    const Moved part = move_chunk(move, d, begin, n);
-    partial[3 * chunk] = kernels.dot(v + begin, d + begin, n);
-    partial[3 * chunk + 1] = part.ascent;
-    partial[3 * chunk + 2] = part.l1;
+    kernels.combine(c_v, move.v + begin, c.data(), row.data(), static_cast<int>(all.size()), move.d + begin, n);
   });
-  const std::vector<double> total = add_rows(partial, 3);
-  moved = {total[1], total[2]};
-  return total[0];
 }
 
 }  // namespace crfkit

@@ -30,17 +30,20 @@ struct Norms {
   i64 active = 0;         // entries of x that are not zero
 };
 
-// x + step d. With an orthant v (OWL-QN), what would leave that of x, or of -v where x is zero, stays at zero.
+// to = x + step d, where v is the steepest ascent at x. In an orthant (OWL-QN), that of x, or of -v where x is zero, d
+// is zero where it would not go down, and to where it would leave.
 struct Move {
-  const double *x = nullptr, *v = nullptr;  // v: null for no orthant
+  const double *x = nullptr, *v = nullptr;
+  double* d = nullptr;
   double step = 1;
-  double* out = nullptr;
+  double* to = nullptr;
+  bool in_orthant = false;
 };
 struct Moved {
-  double ascent = 0;  // v . (out - x), of an orthant
-  double l1 = 0;      // sum of |out|, of an orthant
+  double slope = 0;           // v.d
+  double ascent = 0, l1 = 0;  // in an orthant: v.(to - x), and the sum of |to|
 };
-Moved make_move(const Move& move, const double* d, i64 n, const Threads& threads);
+Moved make_move(const Move& move, i64 n, const Threads& threads);
 
 class Memory {
  public:
@@ -52,9 +55,8 @@ class Memory {
   Norms look(const SearchPoint& point, const Threads& threads);
   // Both in one pass: remembers the way from the old point to the new one, and looks at it.
   Norms advance(const SearchPoint& point, const double* x_old, const double* g_old, const Threads& threads);
-  // d = -H v of the point looked at last, without memory -v; with c1 zero where it would not go down. Moves along it
-  // too. Gives v.d.
-  double direction(const SearchPoint& point, double* d, const Move& move, Moved& moved, const Threads& threads);
+  // d = -H v of the point looked at last, without memory -v, and a move along it.
+  Moved direction(const Move& move, const Threads& threads);
   void clear() {
     order_.clear();
     with_v_.clear();

@@ -76,7 +76,7 @@ template <class T>
 void Objective<T>::hessian_product(const double* w, const double* v, double c2, double* out, const Threads& threads) {
   const std::lock_guard<std::mutex> guard(lock_);
   for (u32 k = 0; k < layout_->size; ++k) out[k] = 2 * c2 * v[k];
-  Base::add_hessian_product(w, v, n_blocks(), [](i64) { return nullptr; }, out, threads);
+  Base::add_hessian_product(w, v, n_blocks(), [](i64) { return std::nullopt; }, out, threads);
 }
 
 // Beams of the blocks [first, last), with the labels that each of them had before.

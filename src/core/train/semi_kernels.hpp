@@ -13,14 +13,14 @@ class SemiLossKernel : LossKernel<T, W> {
  public:
   SemiLossKernel(const LossJob<T>& job, const Block<T>& block, Workspace& workspace) : Base(job, block, workspace) {}
 
-  void partial(const u64* masks, i64 task) {
+  void partial(const KnownRows<T>& known, i64 task) {
     run(task, ws_.scores, [&](const Pack& pack, T* u) {
       const i64 size = pack.rows() * stride_;
       ws_.nodes.reserve(size);
       nodes_ = ws_.nodes.data();
       std::fill_n(nodes_, size, T(0));
       pass(pack, u);
-      forbid(pack, masks, u);
+      restrict_to(known, pack, u);
       sign_ = -1;
       pass(pack, u);
       sign_ = 1;
@@ -31,9 +31,9 @@ class SemiLossKernel : LossKernel<T, W> {
     run(task, ws_.packed.u, [&](const Pack& pack, T* u) { entropy_pass(pack, u, u); });
   }
 
-  // As the entropy's gradient, with the direction's scores in place of the model's. With masks, less that of the paths
-  // that fit.
-  void curvature(const u64* masks, i64 task) {
+  // As the entropy's gradient, with the direction's scores in place of the model's. With known labels, less that of
+  // the paths that fit.
+  void curvature(const KnownRows<T>* known, i64 task) {
     const ModelView<T>& v = *job_.tangent;
     ws_.tangent_state.load(block_.state, *v.state, v.state_table, v.w);
     if (own_steps_) ws_.tangent_edge.load(block_.edge, *v.edge, v.edge_table, v.w);
@@ -47,10 +47,10 @@ class SemiLossKernel : LossKernel<T, W> {
         entropy_pass(pack, u, r);
       };
       covary();
-      if (!masks) return;
+      if (!known) return;
       ws_.nodes.reserve(size);
       std::copy_n(nodes_, size, ws_.nodes.data());
-      forbid(pack, masks, u);
+      restrict_to(*known, pack, u);
       sign_ = -1;
       covary();
       sign_ = 1;
@@ -81,14 +81,9 @@ class SemiLossKernel : LossKernel<T, W> {
     Base::merge(task);
   }
 
-  // Forbids what does not fit; u: scores of the pack
-  void forbid(const Pack& pack, const u64* masks, T* u) const {
-    const i64 words = (n_ + 63) / 64;
-    for (i64 r = 0; r < pack.rows(); ++r) {
-      const u64* mask = masks + (base_ + r) * words;
-      for (i64 j = 0; j < n_; ++j)
-        if (!(mask[j / 64] >> (j % 64) & 1)) u[r * stride_ + j] = -std::numeric_limits<T>::infinity();
-    }
+  // u: scores of the pack
+  void restrict_to(const KnownRows<T>& known, const Pack& pack, T* u) const {
+    for (i64 r = 0; r < pack.rows(); ++r) restrict_row(known.label[base_ + r], known.hints, n_, u + r * stride_);
   }
 
   double weight(const Pack& pack, int s) const { return sign_ * job_.scale * Base::weight(pack, s); }

@@ -15,22 +15,18 @@ constexpr int kEntropyWidth = 4;
 
 template <class T>
 SemiObjective<T>::SemiObjective(std::shared_ptr<const Layout> layout, const Tokens& data, i64 n_partial,
-                                const u8* allowed, const double* seq_weight, const double* constraints,
+                                const KnownLabels& known, const double* seq_weight, const double* constraints,
                                 const Threads& threads)
-    : Base(std::move(layout), data, seq_weight, constraints) {
-  const int n = layout_->n_labels, words = (n + 63) / 64;
+    : Base(std::move(layout), data, seq_weight, constraints),
+      hints_(known.hints, known.hints + known.n_hints * layout_->n_labels) {
   auto cuts = cut_blocks(data.offsets, n_partial, kTokensPerBlock);
   partial_blocks_ = cuts.size();
   for (const auto& [first, last] : cut_blocks(data.offsets + n_partial, data.n_seq - n_partial, kTokensPerBlock))
     cuts.emplace_back(first + n_partial, last + n_partial);
-  masks_.resize(partial_blocks_);
+  known_.resize(partial_blocks_);
   const auto keep = [&](i64 b) {
     if (b >= partial_blocks_) return;
-    const std::vector<i64>& token = blocks_[b].token;
-    masks_[b].assign(token.size() * words, 0);
-    for (std::size_t r = 0; r < token.size(); ++r)
-      for (int j = 0; j < n; ++j)
-        if (allowed[token[r] * n + j]) masks_[b][r * words + j / 64] |= u64{1} << (j % 64);
+    for (const i64 t : blocks_[b].token) known_[b].push_back(known.label[t]);
   };
   const auto width = [&](i64 b) { return b < partial_blocks_ ? kPackWidth : kEntropyWidth; };
   Base::make_blocks(data, cuts, threads, width, keep);
@@ -53,15 +49,15 @@ typename SemiObjective<T>::Value SemiObjective<T>::run(const double* w, i64 firs
   weights_.set(w, threads);
   weights_.transitions.weigh(weights_.transitions.exact, weights_.transitions.shift, scored_, scored_t_);
   double weighted = 0;
-  LossJob<T> known = Base::start(w, &value.partial, g, false, threads);
-  known.scored = scored_.data();
-  known.scored_t = scored_t_.data();
-  LossJob<T> unknown = known;
+  LossJob<T> partial = Base::start(w, &value.partial, g, false, threads);
+  partial.scored = scored_.data();
+  partial.scored_t = scored_t_.data();
+  LossJob<T> unknown = partial;
   unknown.value = &weighted;
   unknown.scale = entropy_weight;
   Base::add_up(last - first, threads, g, [&](i64 task, Workspace& workspace) {
     const i64 b = first + task;
-    if (b < partial_blocks_) kernels_.partial(known, blocks_[b], masks_[b].data(), task, workspace);
+    if (b < partial_blocks_) kernels_.partial(partial, blocks_[b], known(b), task, workspace);
     else kernels_.entropy(unknown, blocks_[b], task, workspace);
   });
   if (entropy_weight != 0) value.entropy = weighted / entropy_weight;
@@ -73,7 +69,7 @@ void SemiObjective<T>::add_hessian_product(const double* w, const double* v, dou
                                            const Threads& threads) {
   const std::lock_guard<std::mutex> guard(lock_);
   if (partial_blocks_ > 0)
-    Base::add_hessian_product(w, v, partial_blocks_, [&](i64 b) { return masks_[b].data(); }, out, threads);
+    Base::add_hessian_product(w, v, partial_blocks_, [&](i64 b) { return known(b); }, out, threads);
   double size = 0, way = 0;
   for (u32 k = 0; k < layout_->size; ++k) {
     size = std::max(size, std::abs(w[k]));

@@ -6,7 +6,7 @@ namespace crfkit {
 
 // Loss of sequences without gold paths: for the first n_partial of them, of which labels are known in part,
 //
-//   weight * (log Z - log Z of the paths that fit)
+//   weight * (log Z - log Z of the paths that fit, or of all with what is known as further scores)
 //
 // and for the others weight * entropy.
 template <class T>
@@ -15,8 +15,7 @@ class SemiObjective : public BlockObjective<T> {
   using Base::blocks_, Base::kernels_, Base::layout_, Base::lock_, Base::weights_;
 
  public:
-  // allowed: [tokens of the partial sequences][labels]
-  SemiObjective(std::shared_ptr<const Layout> layout, const Tokens& data, i64 n_partial, const u8* allowed,
+  SemiObjective(std::shared_ptr<const Layout> layout, const Tokens& data, i64 n_partial, const KnownLabels& known,
                 const double* seq_weight, const double* constraints, const Threads& threads);
   struct Value {
     double partial = 0, entropy = 0;  // the entropy without entropy_weight
@@ -28,10 +27,12 @@ class SemiObjective : public BlockObjective<T> {
                            const Threads& threads);
 
  private:
+  KnownRows<T> known(i64 block) const { return {known_[block].data(), hints_.data()}; }
   Value run(const double* w, i64 first, double entropy_weight, double* g, const Threads& threads);
 
   i64 partial_blocks_ = 0;
-  std::vector<std::vector<u64>> masks_;  // per partial block  [token rows][words]
+  std::vector<std::vector<i32>> known_;  // per partial block: labels or hints of the token rows
+  std::vector<T> hints_;
   Buffer<T> scored_, scored_t_;
 };
 

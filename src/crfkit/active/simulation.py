@@ -106,9 +106,11 @@ def simulate(
     """
     require_known(y, "y")
     if len(X) != len(y):
-        raise ValueError(f"'X' holds {counted(len(X), 'sequence')}, 'y' labels for {len(y)}")
+        raise ValueError(f"'X' holds {counted(len(X), 'sequence')}, but 'y' holds labels for {len(y)}")
     if len(X_test) != len(y_test):
-        raise ValueError(f"'X_test' holds {counted(len(X_test), 'sequence')}, 'y_test' labels for {len(y_test)}")
+        raise ValueError(
+            f"'X_test' holds {counted(len(X_test), 'sequence')}, but 'y_test' holds labels for {len(y_test)}"
+        )
     for name, number in (("start", start), ("pool", pool)):
         if number is not None and number < 1:
             raise ValueError(f"{name!r} of simulate must be >= 1, got {number}")

@@ -100,7 +100,7 @@ def uncertainty(
         raise ValueError(f"'strategy' must be one of {', '.join(STRATEGIES)}, got {strategy!r}")
     crf._require_fitted()
     if given is not None and len(given) != len(X):
-        raise ValueError(f"'given' holds labels for {counted(len(given), 'sequence')}, 'X' holds {len(X)}")
+        raise ValueError(f"'given' holds labels for {counted(len(given), 'sequence')}, but 'X' holds {len(X)}")
     if strategy == "random":
         crf.model_.encoder.read(X)  # only to see whether it could be read
         return np.random.default_rng(random_state).random(len(X))
@@ -137,22 +137,33 @@ def _spans(crf: CRF, X: Any, given: Any, length: Length, rate: float | None) -> 
     return out
 
 
-def _directions(crf: CRF, X: Any) -> Any:
-    """Sequences as unit vectors of their attributes, rare ones heavier; sparse [S, attributes]."""
-    from scipy import sparse  # slow to import, and only needed here
+class _Directions(NamedTuple):
+    """Sequences as unit vectors of their attributes, rare ones heavier; entries in the order of the sequences."""
 
+    ptr: NDArray[np.int64]  # [S + 1]
+    sequence: NDArray[np.int64]
+    attr: NDArray[np.int64]
+    value: Vector
+
+    def nearness(self, i: int) -> Vector:
+        """Cosines of all sequences with one, [S]."""
+        one = np.zeros(int(self.attr.max(initial=0)) + 1)
+        entries = slice(self.ptr[i], self.ptr[i + 1])
+        one[self.attr[entries]] = self.value[entries]
+        return np.asarray(np.bincount(self.sequence, self.value * one[self.attr], len(self.ptr) - 1), np.float64)
+
+
+def _directions(crf: CRF, X: Any) -> _Directions:
     data = crf.model_.encoder.encode(X, False, crf.n_jobs)
-    n = crf.model_.encoder.n_attributes[0]
-    sequence = np.repeat(np.arange(data.n_sequences), np.diff(data.ptr[data.offsets]))
+    n, sequences = crf.model_.encoder.n_attributes[0], data.n_sequences
+    sequence = np.repeat(np.arange(sequences), np.diff(data.ptr[data.offsets]))
     known = data.attr < n
-    counts = sparse.csr_matrix(
-        (np.ones(int(known.sum())), (sequence[known], data.attr[known])), shape=(data.n_sequences, n)
+    sequence, attr = np.divmod(np.unique(sequence[known] * n + data.attr[known]), max(n, 1))
+    value = np.log1p(sequences / (1.0 + np.bincount(attr, minlength=n)))[attr]
+    norm = np.sqrt(np.bincount(sequence, value**2, sequences))
+    return _Directions(
+        np.searchsorted(sequence, np.arange(sequences + 1)), sequence, attr, value / np.maximum(norm, 1e-12)[sequence]
     )
-    counts.data[:] = 1.0
-    idf = np.log1p(data.n_sequences / (1.0 + np.asarray(counts.sum(0)).ravel()))
-    x = counts @ sparse.diags(idf)
-    norm = np.sqrt(np.asarray(x.multiply(x).sum(1)).ravel())
-    return sparse.diags(1 / np.maximum(norm, 1e-12)) @ x
 
 
 def query(
@@ -223,7 +234,7 @@ def query(
 
 
 def _diverse(crf: CRF, X: Any, scores: Vector, order: NDArray[np.int64], n: int, weight: float) -> list[int]:
-    x = _directions(crf, X)[order]
+    x = _directions(crf, X)
     worth = scores[order] - scores[order].min()
     worth = worth / max(float(worth.max()), 1e-12)
     near = np.zeros(len(order))
@@ -234,5 +245,5 @@ def _diverse(crf: CRF, X: Any, scores: Vector, order: NDArray[np.int64], n: int,
         i = int(np.argmax(value))
         chosen.append(int(order[i]))
         left[i] = False
-        near = np.maximum(near, np.asarray((x @ x[i].T).todense()).ravel())
+        near = np.maximum(near, x.nearness(chosen[-1])[order])
     return chosen

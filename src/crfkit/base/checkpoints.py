@@ -7,6 +7,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from hashlib import blake2b
 from numbers import Integral
 from typing import Any, Self
@@ -33,7 +34,7 @@ def seconds_of(every: float | str) -> float:
     """
     found = re.fullmatch(r"(\d+(?:\.\d*)?)\s*(s|min|h|)", str(every).strip())
     if found is None:
-        raise ValueError(f"'checkpoint_every' must be seconds >= 0, or a text such as '30s' or '5min', got {every!r}")
+        raise ValueError(f"'checkpoint_every' must be seconds >= 0, or a string such as '30s' or '5min', got {every!r}")
     return float(found[1]) * _UNITS[found[2]]
 
 
@@ -145,8 +146,8 @@ class Checkpoint:
                 self._saved = parts
             elif "finished" not in parts:
                 raise ValueError(
-                    f"{path}: the checkpoint of a training that has not ended: "
-                    "resume it (resume=True, --resume), or remove the file"
+                    f"{path}: this checkpoint belongs to a training run that has not finished: "
+                    "resume it (resume=True, --resume) or delete the file"
                 )
         check_writable(path)
 
@@ -175,13 +176,19 @@ class Checkpoint:
             return None
         return self._like(state(), name, self._saved.pop(name))
 
+    def restoring(self) -> AbstractContextManager[None]:
+        """While a part takes its state from the file: whatever goes wrong then, the file is damaged."""
+        return damaged(os.fspath(self.path or ""), "checkpoint")
+
     def result(self, like: State) -> State | None:
         """What :meth:`finish` was given, if the file is of a training that ended; it must be built as ``like``."""
         return None if self.finished is None else self._like(like, "finished", self.finished)
 
     def _like(self, own: State, name: str, found: Any) -> State:
         if not _alike(found, own):
-            raise ValueError(f"{self.path}: the checkpoint is damaged: {name!r} is not the state of such a training")
+            raise ValueError(
+                f"{self.path}: the checkpoint is damaged: {name!r} is not the state of this kind of training"
+            )
         out: State = found
         return out
 
@@ -207,7 +214,7 @@ class Checkpoint:
             then, now = found.get(name), self.fingerprint.get(name)
             if then != now:
                 what = f"{name} differ" if " " in name else f"{name!r} was {then}, now it is {now}"
-                raise ValueError(f"{self.path}: the checkpoint is of another training: {what}")
+                raise ValueError(f"{self.path}: the checkpoint belongs to another training run: {what}")
 
 
 def _without_arrays(x: Any, name: str, arrays: dict[str, NDArray[Any]]) -> Any:

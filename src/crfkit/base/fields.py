@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import reprlib
 import textwrap
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NoReturn
@@ -140,17 +141,25 @@ def _label(value: Any, field: str) -> Any:
     return refuse(field, "a text or a number", value)
 
 
-def label_list(value: Any, field: str) -> list[Any]:
-    """A list of different labels.
+def state_list(value: Any, field: str) -> list[Any]:
+    """A list of labels, which may all stand in it equally often: once for each of their hidden states.
 
     An array of them takes as many characters for each as the longest has, so that one alone may not be very long.
     """
     found: list[Any] = list_of(_label, 1, 65535)(value, field)
-    if len(set(found)) != len(found):
-        raise ValueError(f"a label occurs twice in {field!r}")
+    if len(set(Counter(found).values())) > 1:
+        raise ValueError(f"a label occurs more often than another in {field!r}")
     sizes = [len(x) for x in found if isinstance(x, str)]
     if len(sizes) * max(sizes, default=0) > max(2**22, 16 * sum(sizes)):
         raise ValueError(f"a label in {field!r} is too long: {max(sizes)} characters")
+    return found
+
+
+def label_list(value: Any, field: str) -> list[Any]:
+    """A list of different labels."""
+    found = state_list(value, field)
+    if len(set(found)) != len(found):
+        raise ValueError(f"a label occurs twice in {field!r}")
     return found
 
 

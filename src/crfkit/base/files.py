@@ -70,12 +70,11 @@ def open_whole(path: str | os.PathLike[str], what: str) -> Iterator[tuple[IO[byt
     with open(path, "rb") as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
-            raise ModelError(f"{os.fspath(path)}: not a {what}: it is no regular file")
+            raise ModelError(f"{os.fspath(path)}: not a {what}: it is not a regular file")
         stored = _stored(file.fileno(), status.st_size)
         if stored < status.st_size:
-            raise ModelError(
-                f"{os.fspath(path)}: not a {what}: {stored} of its {status.st_size} bytes are stored, the rest is holes"
-            )
+            name, size = os.fspath(path), status.st_size
+            raise ModelError(f"{name}: not a {what}: only {stored} of its {size} bytes are stored, the rest is holes")
         yield file, status.st_size
 
 
@@ -107,7 +106,7 @@ def check_writable(path: str | os.PathLike[str]) -> None:
 
     >>> check_writable("no/such/folder/model")
     Traceback (most recent call last):
-    FileNotFoundError: [Errno 2] there is no folder to write to: 'no/such/folder/model'
+    FileNotFoundError: [Errno 2] the folder to write to does not exist: 'no/such/folder/model'
     """
     target = _target(path)
     if target is not None:
@@ -115,7 +114,7 @@ def check_writable(path: str | os.PathLike[str]) -> None:
         os.close(handle)
         os.unlink(beside)
     elif os.path.isdir(path):
-        raise IsADirectoryError(errno.EISDIR, "a folder, not a file to write to", os.fspath(path))
+        raise IsADirectoryError(errno.EISDIR, "this is a folder, not a file", os.fspath(path))
     elif not os.access(path, os.W_OK):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), os.fspath(path))
 
@@ -128,7 +127,7 @@ def _target(path: str | os.PathLike[str]) -> Path | None:
     if target.is_symlink():
         target = target.resolve()
     if not target.absolute().parent.is_dir():
-        raise FileNotFoundError(errno.ENOENT, "there is no folder to write to", str(target))
+        raise FileNotFoundError(errno.ENOENT, "the folder to write to does not exist", str(target))
     return target
 
 

@@ -1,8 +1,9 @@
-"""Names that are imported when they are first asked for."""
+"""Names that are imported when they are first asked for, and packages that may not be installed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
@@ -23,3 +24,18 @@ def later(package: str, *modules: str, **homes: str) -> Callable[[str], Any]:
         return getattr(found, name) if name in homes else found
 
     return get
+
+
+@contextmanager
+def needs(what: str, package: str, extra: str) -> Iterator[None]:
+    """Around the imports of a package that an extra installs; if it is missing, the error names the extra.
+
+    >>> with needs("a plot", "matplotlib", "plot"):
+    ...     import no_such_package
+    Traceback (most recent call last):
+    ImportError: a plot needs matplotlib: pip install 'crfkit[plot]'
+    """
+    try:
+        yield
+    except ModuleNotFoundError as e:
+        raise ImportError(f"{what} needs {package}: pip install 'crfkit[{extra}]'") from e

@@ -5,6 +5,10 @@ from __future__ import annotations
 import logging
 import sys
 import warnings
+from importlib import import_module
+from typing import TypeVar
+
+T = TypeVar("T")
 
 #: Progress at INFO, warnings at WARNING.
 log = logging.getLogger("crfkit")
@@ -41,11 +45,33 @@ def show(progress: object, verbose: bool = False) -> None:
         print(progress, file=sys.stderr, flush=True)
 
 
-def warn(text: str, category: type[Warning] | None = None, stacklevel: int = 2) -> None:
-    """A warning, which is in the log too; by default scikit-learn's ConvergenceWarning, imported only here."""
-    if category is None:
-        from sklearn.exceptions import ConvergenceWarning
+class NotFittedError(ValueError, AttributeError):
+    """Raised for what needs ``fit`` first, where scikit-learn and its error of this name are not installed."""
 
-        category = ConvergenceWarning
+
+class ConvergenceWarning(UserWarning):
+    """Training or inference ended early, where scikit-learn and its warning of this name are not installed."""
+
+
+def _scikit_learns(name: str, otherwise: type[T]) -> type[T]:
+    """A class of sklearn.exceptions if there is one; imported only here, because that takes a second."""
+    try:
+        found: type[T] = getattr(import_module("sklearn.exceptions"), name)
+    except ModuleNotFoundError:
+        return otherwise
+    return found
+
+
+def not_fitted(thing: object) -> ValueError:
+    """The error for what needs ``fit`` first: scikit-learn's, if it is installed."""
+    return _scikit_learns("NotFittedError", NotFittedError)(
+        f"This {type(thing).__name__} instance is not fitted yet. "
+        "Call 'fit' with appropriate arguments before using this estimator."
+    )
+
+
+def warn(text: str, category: type[Warning] | None = None, stacklevel: int = 2) -> None:
+    """A warning, which is in the log too; by default a ConvergenceWarning."""
+    category = category or _scikit_learns("ConvergenceWarning", ConvergenceWarning)
     log.warning("%s", text)
     warnings.warn(text, category, stacklevel=stacklevel + 1)

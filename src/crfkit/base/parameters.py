@@ -1,7 +1,7 @@
 """Parameters by scikit-learn's rules, without importing scikit-learn.
 
-Importing it takes a second and a hundred megabytes; ``import crfkit`` and the command line do without. Where
-scikit-learn asks for more (tags, its own exception), it has been imported already.
+It is not a dependency: importing it takes a second and a hundred megabytes. Where scikit-learn asks for more (clones,
+tags), it has been imported already.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from functools import cache
 from numbers import Integral, Real
 from typing import Any, Self
 
-from crfkit.base.messages import warn
+from crfkit.base.messages import not_fitted, warn
 from crfkit.base.shown import html_table, shown
 
 
@@ -43,17 +43,6 @@ def check_number(
 def _settings_of(value: Any) -> list[str]:
     """Names of the settings of a parameter that is a record, such as ``TokenFeatures(window=2)``."""
     return [f.name for f in fields(value) if f.init] if is_dataclass(value) and not isinstance(value, type) else []
-
-
-def not_fitted(thing: object) -> ValueError:
-    """scikit-learn's error for what needs ``fit`` first."""
-    from sklearn.exceptions import NotFittedError
-
-    name = type(thing).__name__
-    out: ValueError = NotFittedError(
-        f"This {name} instance is not fitted yet. Call 'fit' with appropriate arguments before using this estimator."
-    )
-    return out
 
 
 class Estimator(ABC):

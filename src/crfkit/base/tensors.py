@@ -30,6 +30,7 @@ _TYPES = {
 }  # fmt: skip
 _NAMES = {np.dtype(code): name for name, code in _TYPES.items()}
 _MOST_HEADER = 100_000_000  # bytes, as for other readers of the format
+_MOST_ARRAYS = 65_536  # each takes a while to judge; no model has more
 _DEEPEST = 64  # nested lists and objects of a header
 _STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _STEPS = np.array([(chr(c) in "[{") - (chr(c) in "]}") for c in range(256)], np.int8)
@@ -82,8 +83,9 @@ def write_tensors(
         table[name] = {"dtype": _NAMES[x.dtype], "shape": x.shape, "data_offsets": [at, at := at + x.nbytes]}
     words = json.dumps(table, separators=(",", ":")).encode()
     words += b" " * (-len(words) % 8)
-    if len(words) > _MOST_HEADER:
-        raise ValueError(f"a header of {len(words)} bytes is too large for a file: {_MOST_HEADER} is the most")
+    if len(words) > _MOST_HEADER or len(tensors) > _MOST_ARRAYS:
+        most = f"the maximum is {_MOST_HEADER} and {_MOST_ARRAYS}"
+        raise ValueError(f"a header of {len(words)} bytes, of {len(tensors)} arrays, is too large for a file: {most}")
     with whole_file(path) as file:  # without a second copy of all in memory
         file.write(len(words).to_bytes(8, "little") + words)
         for name in order:
@@ -109,7 +111,9 @@ def read_tensors(path: str | os.PathLike[str], key: str, what: str, verify: bool
         if length > size - 8 or start != b"{":
             raise ModelError(f"{name}: not a crfkit {what}, or one that is cut short")
         if length > _MOST_HEADER:
-            raise ModelError(f"{name}: not a crfkit {what}: its header has {length} bytes, {_MOST_HEADER} is the most")
+            raise ModelError(
+                f"{name}: not a crfkit {what}: its header has {length} bytes, the maximum is {_MOST_HEADER}"
+            )
         try:
             table = _parse(_decoded(start + file.read(length - 1)))
             texts = _texts(table.pop("__metadata__", {}))
@@ -154,7 +158,7 @@ def _parse(words: str) -> Any:
         depth = int(run[-1])
     value = json.loads(words)
     if _SURROGATE.search(words) and (found := _lone_surrogate(value, "")):
-        raise ValueError(f"{found.removeprefix('.')!r} has half of a surrogate pair")
+        raise ValueError(f"{found.removeprefix('.')!r} contains half a surrogate pair")
     return value
 
 
@@ -178,12 +182,14 @@ def _version(name: str, what: str, header: Any) -> int:
     if type(version) is not int or version < 1:
         raise ModelError(f"{name}: not a crfkit {what}: no format number")
     if version > FORMAT:
-        raise ModelError(f"{name}: written by a later crfkit (format {version}, this one reads {FORMAT})")
+        raise ModelError(f"{name}: written by a newer version of crfkit (format {version}, this one reads {FORMAT})")
     return version
 
 
 def _judged(table: Any, size: int) -> dict[str, _Place]:
     """Type, shape and place of every array; they must lie one after another and fill ``size`` bytes."""
+    if len(table) > _MOST_ARRAYS:
+        raise ValueError(f"it has {len(table)} arrays, {_MOST_ARRAYS} are the most")
     out: dict[str, _Place] = {}
     for key, entry in table.items():
         entry = _ENTRY(entry, key)
@@ -217,7 +223,7 @@ def _data(file: IO[bytes], begin: int, size: int, verify: bool) -> NDArray[np.ui
 def _array(key: str, data: NDArray[np.uint8], place: _Place) -> NDArray[Any]:
     flat = data[place.first : place.last]
     if place.dtype == bool and flat.max(initial=0) > 1:
-        raise ValueError(f"the array {key!r} holds what is neither true nor false")
+        raise ValueError(f"the array {key!r} holds values that are neither true nor false")
     aligned = flat.ctypes.data % place.dtype.alignment == 0
     return (flat if aligned else flat.copy()).view(place.dtype).reshape(place.shape)
 
@@ -231,7 +237,7 @@ def _checksum(name: str, array: NDArray[Any]) -> int:
 def _check_sums(name: str, what: str, arrays: Mapping[str, NDArray[Any]], sums: Any) -> None:
     """Raises if an array does not match its checksum."""
     if not isinstance(sums, dict) or sums.keys() != arrays.keys():
-        raise ModelError(f"{name}: the {what} is damaged: its checksums are not those of its arrays")
+        raise ModelError(f"{name}: the {what} is damaged: its checksums do not match its arrays")
     for key, array in arrays.items():
         if _checksum(key, array) != sums[key]:
             raise ModelError(f"{name}: the {what} is damaged: {key!r} does not match its checksum")

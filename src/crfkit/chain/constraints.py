@@ -156,7 +156,7 @@ class Constraints(Record):
                 raise ValueError(f"'constraints' must hold (label, next label) pairs, got {pair!r}")
             for label in pair:
                 if label not in number:
-                    raise ValueError(f"'constraints' name the label {label!r}, which the data does not have")
+                    raise ValueError(f"'constraints' name the label {label!r}, which does not occur in the data")
             transitions[number[pair[0]], number[pair[1]]] = False
         return cls(transitions, np.ones(n, bool), np.ones(n, bool))
 

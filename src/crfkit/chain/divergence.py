@@ -36,7 +36,7 @@ def cross_entropy(p: Potentials, q: Potentials, n_jobs: int | None = None) -> Ve
     x, y = p.lattice, q.lattice
     if x.unary.shape != y.unary.shape or not np.array_equal(x.offsets, y.offsets):
         shapes = f"{x.unary.shape} in all, got {y.unary.shape}"
-        raise ValueError(f"'other' must have as many labels, and tokens in every sequence: {shapes}")
+        raise ValueError(f"'other' must have the same labels and sequence lengths: {shapes}")
     if x.per_step != y.per_step:
         x = x._replace(pairwise=_steps(x), per_step=True)
         y = y._replace(pairwise=_steps(y), per_step=True)

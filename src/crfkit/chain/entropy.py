@@ -49,7 +49,7 @@ class UncertainSpan(NamedTuple):
 def _entropies(p: Potentials, n_jobs: int | None, wanted: str = "") -> tuple[Vector, Any, Any]:
     """Entropies of the sequences, and the two arrays of "spans", of the "gradient" or of the "lattices"."""
     if not isinstance(p, Potentials):
-        raise TypeError(f"entropies are those of Potentials, got {type(p).__name__}")
+        raise TypeError(f"expected Potentials, got {type(p).__name__}")
     x = p.lattice
     shapes = {
         "spans": ((len(x.unary),), (int(np.maximum(np.diff(x.offsets) - 1, 0).sum()),)),
@@ -84,7 +84,7 @@ def span_lengths(length: int | tuple[int, int]) -> tuple[int, int]:
     bounds = tuple(length) if isinstance(length, (tuple, list)) else (length, length)
     whole = all(isinstance(x, (int, np.integer)) and not isinstance(x, bool) for x in bounds)
     if not whole or len(bounds) != 2 or not 1 <= bounds[0] <= bounds[1]:
-        raise ValueError(f"'length' must be a number >= 1 or a rising range of them, got {length!r}")
+        raise ValueError(f"'length' must be an int >= 1 or a pair (min, max), got {length!r}")
     return bounds
 
 

@@ -148,8 +148,8 @@ def _require_paths(p: Potentials, dead: NDArray[np.bool_], beam: Beam | None = N
         return
     where = "" if p.offsets is None else f" in sequence {int(np.argmax(dead))}"
     if beam is not None and not np.isneginf(reachable(p)[dead]).any():
-        raise ValueError(f"the beam {beam.text()} lost every labelling that is allowed{where}: a larger one is needed")
-    raise ValueError(f"no labelling is allowed{where}: every path holds a score of minus infinity")
+        raise ValueError(f"the beam {beam.text()} discarded every permitted labelling{where}: use a larger one")
+    raise ValueError(f"no labelling is allowed{where}: every path has a score of minus infinity")
 
 
 def _sum_product(
@@ -261,7 +261,7 @@ def marginals(
     if rule is not None:
         return _beam_marginals(p, rule, keep, form, n_jobs)
     if keep is not None or form != "frozen":
-        raise ValueError("'keep' and 'form' of marginals are for beams: there is no 'beam'")
+        raise ValueError("'keep' and 'form' of marginals need a 'beam'")
     log_z, nodes, edges = _sum_product(p, n_jobs, nodes=True, edges=pairs)
     assert nodes is not None
     pairs_of = (p, n_jobs) if edges is None else edges
@@ -391,7 +391,7 @@ def _flat_path(
     given: Any = path
     rows = [np.asarray(row) for row in ([given] if p.offsets is None else given)]
     if len(rows) != len(p):
-        raise ValueError(f"{name!r} must hold one for each of {len(p)} sequences, got {len(rows)}")
+        raise ValueError(f"{name!r} must hold one entry for each of {len(p)} sequences, got {len(rows)}")
     for i, (row, length) in enumerate(zip(rows, p.lengths, strict=True)):
         if row.shape != (length,):
             raise ValueError(f"{name} of sequence {i} must have shape ({length},), got {row.shape}")

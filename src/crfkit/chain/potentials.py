@@ -117,7 +117,7 @@ class Potentials(Record):
             offsets = self.offsets
             good = offsets.ndim == 1 and offsets.size >= 1 and offsets[0] == 0 and offsets[-1] == tokens
             if not good or (np.diff(offsets) < 0).any():
-                raise ValueError(f"'offsets' must rise from 0 to the number of tokens, {tokens}")
+                raise ValueError(f"'offsets' must increase from 0 to the number of tokens, {tokens}")
         edges = int(np.maximum(self.lengths - 1, 0).sum())
         expected = [(labels, labels), (edges, labels, labels)]
         if self.pairwise.shape not in expected:
@@ -270,7 +270,7 @@ class Potentials(Record):
     def __getitem__(self, i: int) -> Potentials:
         """Sequence ``i`` of a batch, by itself."""
         if not -len(self) <= i < len(self):
-            raise IndexError(f"sequence {i} of a batch of {len(self)}")
+            raise IndexError(f"there is no sequence {i} in a batch of {len(self)}")
         if self.offsets is None:
             return self
         i %= len(self)

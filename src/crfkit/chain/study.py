@@ -79,7 +79,7 @@ def conditional_entropy(p: Potentials, start: int, labels: Sequence[int]) -> flo
     """
     chance, rest = _fixed(p, start, labels)
     if np.isneginf(chance):
-        raise ValueError(f"'labels' from {start} on are impossible, got {labels!r}: nothing can be said given these")
+        raise ValueError(f"'labels' from {start} on are impossible, got {labels!r}")
     return rest
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -66,7 +67,7 @@ def _labelled(path: str) -> tuple[int, dict[tuple[Row, ...], list[str | None]]]:
 def _pool(path: str, reading: Reading) -> Columns:
     """All columns of a pool that fits the model; each sequence once."""
     if reading.format is not Format.columns:
-        raise DataError(f"'crfkit active' is for column files only, the model was trained on {reading.format}")
+        raise DataError(f"'crfkit active' reads column files only, but the model was trained on {reading.format}")
     try:
         X, _ = read_columns(path, label=None)
     except DataError as e:
@@ -116,13 +117,17 @@ def next_batch(
     check_options(context, lambda: resolve_threads(n_jobs))
     if strategy not in STRATEGIES:
         raise OptionError(f"--strategy must be one of {', '.join(STRATEGIES)}, got {strategy!r}")
+    if n < 1:
+        raise OptionError(f"--number must be >= 1, got {n}")
+    if not 0 <= diversity <= 1:
+        raise OptionError(f"--diversity must be from 0 to 1, got {diversity:g}")
     lengths = _length(length)
     if strategy == PER_SECOND and (lengths or per_token or diversity):
         raise OptionError(
             f"--strategy {PER_SECOND} chooses spans itself: it goes without --length, --per-token, --diversity"
         )
     if output.is_file() and output.stat().st_size and not force:
-        raise OptionError(f"--output {output} is there already: add its answers first, then give --force to replace it")
+        raise OptionError(f"--output {output} already exists: add its answers first, or give --force to replace it")
     require_file(pool)
     crf = load_chain(model, n_jobs=n_jobs)
     reading = Reading.of_model(crf)
@@ -172,8 +177,17 @@ def _length(text: str | None) -> int | tuple[int, int] | None:
         return None
     parts = text.split("-")
     if len(parts) > 2 or not all(x.isdigit() and int(x) > 0 for x in parts) or int(parts[0]) > int(parts[-1]):
-        raise OptionError(f"--length must be a length or MIN-MAX, such as 1-5, got {text!r}")
+        raise OptionError(f"--length must be a number or MIN-MAX, such as 1-5, got {text!r}")
     return int(parts[0]), int(parts[-1])
+
+
+def _line(path: str, encoding: str, token: int) -> str:
+    """The file and line of a token, for messages."""
+    if path == "-":
+        return f"standard input, token {token}"
+    with open(path, encoding=encoding) as file:
+        numbers = (number for number, line in enumerate(file, 1) if line.strip())
+        return f"{path}:{next(islice(numbers, token, None))}"
 
 
 @app.command("add", short_help="Add answers to a file of labelled data.")
@@ -195,23 +209,23 @@ def add_answers(
     n, known = _labelled(encoded(str(labelled), encoding)) if labelled.exists() else (X.n_columns, {})
     if X.n_columns != n:
         raise DataError(
-            f"{answers} has {counted(X.n_columns, 'column')} beside guess and answer, "
-            f"{labelled} has {n} beside the label"
+            f"{answers} has {counted(X.n_columns, 'column')} besides the suggestion and the answer, "
+            f"{labelled} has {n} besides the label"
         )
     guesses = table.select([table.n_columns - 1])
     seen = {x for labels in known.values() for x in labels} | {x for labels in guesses for x in labels}
     fresh = 0
-    for i, (rows, labels) in enumerate(zip(_rows(X), y, strict=True)):
+    for first, rows, labels in zip(X.offsets.tolist(), _rows(X), y, strict=False):
         old = known.get(tuple(rows)) or [None] * len(rows)
         new = [None if x.strip() in ("", UNKNOWN, ASKED) else x for x in labels]
         for t, (a, b) in enumerate(zip(old, new, strict=True)):
             if a is not None and b is not None and a != b:
-                raise DataError(
-                    f"{answers}: sequence {i}, position {t}: the answer is {b!r}, but {labelled} says {a!r} already"
-                )
+                place = _line(answers, encoding, first + t)
+                raise DataError(f"{place}: the answer is {b!r}, but {labelled} has {a!r} for this token")
             fresh += a is None and b is not None
             if b is not None and b not in seen and labelled.exists():
-                say(f"crfkit: warning: {answers}: sequence {i}, position {t}: the label {b!r} is new; is it a typo?")
+                place = _line(answers, encoding, first + t)
+                say(f"crfkit: warning: {place}: the label {b!r} is new; is it a typo?")
                 seen.add(b)
         known[tuple(rows)] = [b if b is not None else a for a, b in zip(old, new, strict=True)]
     if fresh:

@@ -77,7 +77,7 @@ def write_sample(folder: Path) -> None:
     sample = {x.name: x.read_bytes() for x in files("crfkit.data").joinpath("sample").iterdir()}
     for name, text in sorted(sample.items()):
         if (folder / name).exists() and (folder / name).read_bytes() != text:
-            raise OptionError(f"--write: {folder / name} is there already, with other contents; name another folder")
+            raise OptionError(f"--write: {folder / name} already exists with other contents; choose another folder")
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in sorted(sample.items()):
         (folder / name).write_bytes(text)

@@ -37,7 +37,9 @@ def load_chain(path: Path, n_jobs: int | None = -1) -> Any:
     """The estimator in a model file, which must be a linear chain."""
     found = load(path, n_jobs=n_jobs)
     if not isinstance(found, ChainEstimator):
-        raise ModelError(f"{path}: a {type(found).__name__}, but a linear chain is needed; use it from Python")
+        raise ModelError(
+            f"{path}: a {type(found).__name__}: the command line takes linear chains only; use it from Python"
+        )
     return found
 
 
@@ -85,7 +87,7 @@ def encoded(path: str, encoding: str) -> str:
     try:
         known = codecs.lookup(encoding).name
     except LookupError:
-        raise OptionError(f"--encoding: there is no encoding {encoding!r}") from None
+        raise OptionError(f"--encoding: unknown encoding {encoding!r}") from None
     return path if known == "utf-8" else EncodedPath(path, known)
 
 
@@ -182,7 +184,9 @@ def read_unlabelled(path: str, how: Reading, like: Any) -> Any:
             return table
         if table.n_columns < like.n_columns:
             n = like.n_columns
-            raise DataError(f"{path} has {counted(table.n_columns, 'column')}, the labelled data {n} beside the label")
+            raise DataError(
+                f"{path} has {counted(table.n_columns, 'column')}, the labelled data has {n} besides the label"
+            )
     return read_labelled(path, how)[0]
 
 

@@ -58,8 +58,8 @@ def report_page(crf: CRF, texts: Sequence[Any], X: Any, y: Any) -> str:
             ("f1", "F1 of entities, %"),
             ("precision", "precision, %"),
             ("recall", "recall, %"),
-            ("accuracy", "tokens right, %"),
-            ("sequence_accuracy", "sequences right, %"),
+            ("accuracy", "token accuracy, %"),
+            ("sequence_accuracy", "sequence accuracy, %"),
         )
     )
     entities = crf.predict_entities(texts)

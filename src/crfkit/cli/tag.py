@@ -143,7 +143,7 @@ def _check(nbest: int, entities: bool, beam: str | None, format: Format | None) 
     if nbest < 1:
         raise OptionError(f"--nbest must be >= 1, got {nbest}")
     if entities and (nbest > 1 or beam is not None):
-        raise OptionError("--entities are those of the best labels: leave out --nbest and --beam")
+        raise OptionError("--entities shows those of the best labels: leave out --nbest and --beam")
     if format is not None:
         raise OptionError(f"--text reads raw text: leave out --format {format}")
 
@@ -176,7 +176,7 @@ def _text_pieces(data: str, name: str, entities: bool) -> Iterator[tuple[Any, An
                         yield (before, X) if entities else (Columns.from_sequences(X),) * 2
                     before, held, size = before + size, [], 0
         except UnicodeDecodeError as e:
-            raise DataError(f"{name}: not text in UTF-8: {e.reason}") from None
+            raise DataError(f"{name}: not valid UTF-8: {e.reason}") from None
 
 
 def _write_entities(crf: ChainEstimator, table: Any, X: Any, out: IO[str]) -> None:

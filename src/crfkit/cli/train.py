@@ -217,7 +217,7 @@ def _configure(options: dict[str, Any], given: dict[str, str]) -> Any:
         if unused and not options["quiet"]:
             say(f"crfkit: note: not used, crfkit chooses by itself: {', '.join(unused)}")
     elif options["format"] is o.Format.crfsuite:
-        raise DataError("an HMM emits the columns themselves: it takes no CRFsuite files")
+        raise DataError("an HMM emits the columns themselves and cannot read CRFsuite files")
     if start is not None:
         if template is not None:
             raise DataError("--template and --warm-start exclude each other: the model has its features already")
@@ -238,7 +238,7 @@ def _check_target(model: Path, *sources: Any) -> None:
     check_writable(model)
     for path in sources:
         if path is not None and path != "-" and Path(path).exists() and model.exists() and model.samefile(path):
-            raise DataError(f"{model}: the model would be written over what it is made from")
+            raise DataError(f"{model}: the model would overwrite one of its input files")
 
 
 def _run(crf: Any, corpus: _Corpus, resume: bool) -> list[str]:

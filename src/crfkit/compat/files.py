@@ -116,7 +116,7 @@ def convert_model(
         model, header = read_model(source)
         kind = header.get("estimator", "crf")
         if kind == "memm" and to == "crfsuite":
-            raise ValueError(f"{os.fspath(source)} is a MEMM, which CRFsuite's files have no place for")
+            raise ValueError(f"{os.fspath(source)} is a MEMM, which CRFsuite's format cannot represent")
     else:
         model = read_foreign_model(source, format)
     if to == "crfkit":

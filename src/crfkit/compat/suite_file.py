@@ -114,7 +114,7 @@ def suite_features(model: ChainModel, labels: tuple[Any, ...] | None = None) -> 
     if model.constraints is not None and not model.constraints.transitions.all():
         raise ValueError("CRFsuite's models cannot hold constraints")
     if not all(isinstance(x, str) for x in model.labels):
-        raise ValueError("CRFsuite's labels are text, this model has others")
+        raise ValueError("CRFsuite's labels are strings, but this model has others")
     order = tuple(model.labels) if labels is None else labels
     number = np.array([order.index(x) for x in model.labels], np.int64)
     n_state = len(layout.state_label)
@@ -246,7 +246,7 @@ def parse_suite(data: bytes, name: str = "<bytes>") -> tuple[SuiteFeatures, dict
         and np.isfinite(records["weight"]).all()
     )
     if not good:
-        raise ModelError(f"{name}: the CRFsuite model is damaged: a feature names what does not exist")
+        raise ModelError(f"{name}: the CRFsuite model is damaged: a feature refers to something that does not exist")
     header = {
         "magic": "lCRF",
         "size": str(size),

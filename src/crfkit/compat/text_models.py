@@ -41,7 +41,7 @@ class _Weights:
         out = _core.StringTable()
         for k, name in enumerate(self.names):
             if out.add(name) != k:
-                raise ValueError(f"the name {name!r} is there twice")
+                raise ValueError(f"the name {name!r} occurs twice")
         return out
 
     def only(self, marks: NDArray[np.uint8]) -> tuple[NDArray[np.uint32], Ints, Floats]:

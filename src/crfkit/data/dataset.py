@@ -193,7 +193,7 @@ class Layout(Record):
         rule: WeightRules = WeightRules(),  # noqa: B008
         *,
         base: Layout | None = None,
-        sets: tuple[NDArray[np.int64], NDArray[np.bool_]] | None = None,
+        hints: NDArray[np.float64] | None = None,
     ) -> Layout:
         """The weights that labelled data asks for.
 
@@ -201,25 +201,27 @@ class Layout(Record):
         ----------
         data : Dataset
         labels : int32 [N]
-            -1 where the label is not known; such tokens ask for no weights.
+            -1 where the label is not known; such tokens ask for no weights. -2 - k where hint k says which ones are
+            possible; they ask for the weights of all of these.
         n_labels : int
         n_attributes : (int, int)
             Of tokens, of transitions.
         rule : WeightRules
         base : Layout, optional
             A layout whose weights must be among the new ones; its labels come first.
-        sets : (int64 [K], bool [K, L]), optional
-            Tokens of which several labels are possible, and these labels: they ask for the weights of all of them.
+        hints : float64 [K, L], optional
+            Minus infinity for labels that are not possible.
         """
-        column = labels.view(np.uint32)  # -1 is NONE
+        column = np.maximum(labels, -1).view(np.uint32)  # -1 is NONE
         pairs = np.full(data.n_tokens, NONE, np.uint32)  # the label before and the label, in a sequence
         pairs[1:] = column[:-1] * np.uint32(n_labels) + column[1:]
         pairs[1:][(labels[:-1] < 0) | (labels[1:] < 0)] = NONE
         pairs[data.offsets[:-1][np.diff(data.offsets) > 0]] = NONE
         ptr, attr, value = data.ptr, data.attr, data.value
-        if sets is not None and len(sets[0]):
-            which, label = np.nonzero(sets[1])
-            entries, more = rows_of(data.ptr, sets[0][which])
+        if hints is not None and len(hints):
+            tokens = np.flatnonzero(labels < -1)
+            which, label = np.nonzero(hints[-2 - labels[tokens]] > -np.inf)
+            entries, more = rows_of(data.ptr, tokens[which])
             ptr, attr, value = np.concatenate([ptr, ptr[-1] + more[1:]]), np.concatenate([attr, attr[entries]]), None
             column = np.concatenate([column, label.astype(np.uint32)])
         state = rule.rows(ptr, attr, value, n_attributes[0], column, n_labels)

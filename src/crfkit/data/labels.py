@@ -1,7 +1,11 @@
 """Labels to numbers.
 
-A label is a str or an int; None where it is not known, or a set of labels of which any may be right. A sequence without
-any known label may be None as a whole.
+A label is a str or an int; None where it is not known; a set of labels of which any may be right; or a soft label, a
+dict of labels and weights. A sequence without any known label may be None as a whole.
+
+In arrays of numbers, -1 is a label of which nothing is known, and -2 - k stands for row k of a table of hints: what is
+known of a label, as the logarithm of its weight q(label), minus infinity where it is impossible. The likelihood sums
+p(y | x) times the product of q(y_t) over all labellings.
 """
 
 from __future__ import annotations
@@ -18,8 +22,8 @@ from crfkit.data.sequences import Columns
 
 __all__ = ["Tagging"]
 
-#: Tokens without a label of which something is known [K], and the labels that each of them may have [K, L].
-Sets = tuple[NDArray[np.int64], NDArray[np.bool_]]
+#: Logarithms of the weights of all labels, [K, L].
+Hints = NDArray[np.float64]
 
 #: What messages call a sequence and a token of it.
 Names = tuple[str, str]
@@ -116,9 +120,10 @@ def collect_labels(
             for t, raw in enumerate(sequence):
                 if raw is None:
                     continue
-                if isinstance(raw, (set, frozenset)) and not raw:
+                several = isinstance(raw, (set, frozenset, Mapping))
+                if several and not raw:
                     raise ValueError(f"{unit} {i}, position {t}: a set of possible labels must not be empty")
-                for one in raw if isinstance(raw, (set, frozenset)) else (raw,):
+                for one in raw if several else (raw,):
                     label = _plain(one)
                     if not isinstance(label, kinds) or label != label:
                         kind = type(label).__name__
@@ -128,7 +133,7 @@ def collect_labels(
                     found.add(label)
     labels = (*known, *_sorted(found - set(known)))
     if not labels:
-        raise ValueError("there is no label to learn")
+        raise ValueError("there are no labels to learn from")
     return labels
 
 
@@ -151,25 +156,31 @@ def _number(label: Any, number: Mapping[Any, int], place: str) -> int:
     try:
         return number[_plain(label)]
     except (KeyError, TypeError):
-        raise ValueError(f"{place}: label {label!r} is not one of the model's") from None
+        raise ValueError(f"{place}: label {label!r} is not one of the model's labels") from None
 
 
 def label_numbers(
     y: Any, labels: Sequence[Any], offsets: NDArray[np.int64], names: Names = _NAMES
-) -> NDArray[np.int32]:
-    """Numbers of the labels of all tokens, [N]; -1 where none or several are given.
+) -> tuple[NDArray[np.int32], Hints]:
+    """Numbers of the labels of all tokens [N], and the hints [K, L] that some of them stand for.
 
-    Lengths are checked against the tokens'.
+    Lengths are checked against the tokens'. Equal sets share a hint.
+
+    >>> y = [["a", None, {"a", "b"}, {"a": 3, "c": 1}]]
+    >>> numbers, hints = label_numbers(y, ["a", "b", "c"], np.array([0, 4]))
+    >>> numbers.tolist(), np.exp(hints).round(2).tolist()
+    ([0, -1, -2, -3], [[1.0, 1.0, 0.0], [0.75, 0.0, 0.25]])
     """
     _check_lengths(y, offsets, names)
-    number = {label: i for i, label in enumerate(labels)}
+    hints = _HintTable(labels)
+    number = hints.number
     if isinstance(y, Columns):
         table = np.full(len(y.strings), -1, np.int32)
         for label, i in number.items():
             at = y.strings.find(label)
             if at >= 0:
                 table[at] = i
-        return table[y.ids[:, -1]]
+        return table[y.ids[:, -1]], hints.table()
     flat: list[int] = []
     for i, (sequence, length) in enumerate(zip(y, np.diff(offsets).tolist(), strict=True)):
         if sequence is None:
@@ -178,65 +189,138 @@ def label_numbers(
         try:
             flat += [number[_plain(label)] for label in sequence]
         except (KeyError, TypeError):
-            place = f"{names[0]} {i}"
-            flat += [
-                -1 if label is None or isinstance(label, (set, frozenset)) else _number(label, number, place)
-                for label in sequence
-            ]
-    return np.array(flat, dtype=np.int32)
+            flat += [hints.code(label, f"{names[0]} {i}, position {t}") for t, label in enumerate(sequence)]
+    return np.array(flat, dtype=np.int32), hints.table()
 
 
-def label_sets(y: Any, labels: Sequence[Any], offsets: NDArray[np.int64], names: Names = _NAMES) -> Sets:
-    """Tokens whose label is one of a set [K], and the sets [K, L]."""
-    number = {label: i for i, label in enumerate(labels)}
-    tokens: list[int] = []
-    rows: list[list[int]] = []
-    if not isinstance(y, Columns):
-        for i, (sequence, first) in enumerate(zip(y, offsets[:-1].tolist(), strict=True)):
-            for t, label in enumerate(sequence if sequence is not None else ()):
-                if isinstance(label, (set, frozenset)):
-                    tokens.append(first + t)
-                    rows.append([_number(x, number, f"{names[0]} {i}") for x in label])
-    mask = np.zeros((len(rows), len(labels)), bool)
-    for k, row in enumerate(rows):
-        mask[k, row] = True
-    return np.array(tokens, np.int64), mask
+class _HintTable:
+    """Collects the hints of sets and of soft labels.
+
+    A label that stands several times among the labels has as many states: it is known that it is one of these.
+    """
+
+    def __init__(self, labels: Sequence[Any]) -> None:
+        self.states: dict[Any, list[int]] = {}
+        for i, label in enumerate(labels):
+            self.states.setdefault(label, []).append(i)
+        self.n_labels = len(labels)
+        self.rows: list[NDArray[np.float64]] = []
+        self.sets: dict[frozenset[Any], int] = {}
+        #: of each label: its number, or the hint of its states
+        self.number = {
+            label: states[0] if len(states) == 1 else self._add({label: 1.0}) for label, states in self.states.items()
+        }
+
+    def table(self) -> Hints:
+        """All hints."""
+        return np.array(self.rows).reshape(-1, self.n_labels)
+
+    def code(self, label: Any, place: str) -> int:
+        """The number of a label, or of what is known of it."""
+        if label is None:
+            return -1
+        several = isinstance(label, (set, frozenset, Mapping))
+        for one in label if several else (label,):
+            if one not in self.number and _plain(one) not in self.number:
+                raise ValueError(f"{place}: label {one!r} is not one of the model's labels")
+        if isinstance(label, Mapping):
+            return self._add(_distribution(label, place))
+        if not several:
+            return self.number[_plain(label)]
+        key = frozenset(_plain(one) for one in label)
+        if key not in self.sets:
+            self.sets[key] = self._add(dict.fromkeys(key, 1.0))
+        return self.sets[key]
+
+    def _add(self, weights: Mapping[Any, float]) -> int:
+        row = np.full(self.n_labels, -np.inf)
+        for label, weight in weights.items():
+            if weight > 0:
+                row[self.states[_plain(label)]] = np.log(weight)
+        self.rows.append(row)
+        return -1 - len(self.rows)
+
+
+def _distribution(soft: Mapping[Any, float], place: str) -> dict[Any, float]:
+    """The weights of a soft label, which sum to one."""
+    for label, weight in soft.items():
+        if isinstance(weight, bool) or not isinstance(weight, (int, float, np.number)):
+            raise ValueError(f"{place}: the weight of label {label!r} must be a number, got {weight!r}")
+    total = float(sum(soft.values()))
+    if not (0 < total < np.inf and all(weight >= 0 for weight in soft.values())):
+        raise ValueError(f"{place}: weights of labels must be >= 0, finite, and not all 0, got {dict(soft)!r}")
+    return {label: float(weight) / total for label, weight in soft.items()}
+
+
+def by_label(chances: NDArray[Any], labels: Sequence[Any]) -> NDArray[Any]:
+    """Probabilities of states [..., n] added up to those of the distinct labels [..., L].
+
+    >>> by_label(np.array([[0.1, 0.2, 0.7]]), ["A", "B", "A"]).tolist()
+    [[0.7999999999999999, 0.2]]
+    """
+    distinct = list(dict.fromkeys(labels))
+    if len(distinct) == len(labels):
+        return chances
+    place = {label: i for i, label in enumerate(distinct)}
+    out = np.zeros((*chances.shape[:-1], len(distinct)), chances.dtype)
+    for state, label in enumerate(labels):
+        out[..., place[label]] += chances[..., state]
+    return out
+
+
+def label_scores(y: Any, labels: Sequence[Any], offsets: NDArray[np.int64]) -> Hints:
+    """What is known of each token's label, as what it adds to the scores, [N, L].
+
+    >>> y = [["a", None, {"a", "b"}]]
+    >>> label_scores(y, ["a", "b", "c"], np.array([0, 3])).tolist()
+    [[0.0, -inf, -inf], [0.0, 0.0, 0.0], [0.0, 0.0, -inf]]
+    """
+    known = collect_labels(y, labels)
+    if len(known) > len(labels):
+        raise ValueError(f"label {known[len(labels)]!r} is not one of the model's labels")
+    return scores_by(*label_numbers(y, labels, offsets))
 
 
 def allowed_labels(y: Any, labels: Sequence[Any], offsets: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Labels that each token may have, [N, L].
+    """Labels that each token may have, [N, L], where there are no soft labels.
 
     >>> allowed_labels([["a", None, {"a", "b"}]], ["a", "b", "c"], np.array([0, 3])).astype(int).tolist()
     [[1, 0, 0], [1, 1, 1], [1, 1, 0]]
     """
-    known = collect_labels(y, labels)
-    if len(known) > len(labels):
-        raise ValueError(f"label {known[len(labels)]!r} is not one of the model's")
-    return allowed_by(label_numbers(y, labels, offsets), label_sets(y, labels, offsets), len(labels))
+    scores = label_scores(y, labels, offsets)
+    require_hard(scores)
+    allowed: NDArray[np.bool_] = scores == 0
+    return allowed
+
+
+def require_hard(hints: Hints) -> None:
+    """Raises if some of the hints are soft labels."""
+    if len(hints) and not np.isin(hints, (0.0, -np.inf)).all():
+        raise ValueError("soft labels (dicts of labels and weights) are for CRF only")
 
 
 def split_by_knowledge(
-    data: Dataset, labels: NDArray[np.int32], set_tokens: NDArray[np.int64]
+    data: Dataset, labels: NDArray[np.int32]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """Numbers of the sequences whose labels are all known, known in part, and not known at all."""
     sequence = np.repeat(np.arange(data.n_sequences), np.diff(data.offsets))
     certain = np.bincount(sequence[labels >= 0], minlength=data.n_sequences)
-    hints = certain + np.bincount(sequence[set_tokens], minlength=data.n_sequences)
+    hints = certain + np.bincount(sequence[labels < -1], minlength=data.n_sequences)
     full = certain == np.diff(data.offsets)
     unknown = ~full & (hints == 0)
     return np.flatnonzero(full), np.flatnonzero(~full & ~unknown), np.flatnonzero(unknown)
 
 
-def allowed_by(labels: NDArray[np.integer], sets: Sets, n_labels: int) -> NDArray[np.bool_]:
-    """Labels that each token may have, [N, L]; -1 in ``labels`` is one that is not known for certain.
+def scores_by(labels: NDArray[np.integer], hints: Hints) -> Hints:
+    """What numbers and hints add to the scores of the labels, [N, L].
 
-    >>> known = np.array([0, -1, -1], np.int32)
-    >>> allowed_by(known, (np.array([2]), np.array([[True, True, False]])), 3).astype(int).tolist()
-    [[1, 0, 0], [1, 1, 1], [1, 1, 0]]
+    >>> scores_by(np.array([0, -1, -2], np.int32), np.array([[-1.0, -np.inf, 0.0]])).tolist()
+    [[0.0, -inf, -inf], [0.0, 0.0, 0.0], [-1.0, -inf, 0.0]]
     """
-    allowed = np.ones((len(labels), n_labels), bool)
+    scores = np.zeros((len(labels), hints.shape[1]))
     single = np.flatnonzero(labels >= 0)
-    allowed[single] = False
-    allowed[single, labels[single]] = True
-    allowed[sets[0]] = sets[1]
-    return allowed
+    scores[single] = -np.inf
+    scores[single, labels[single]] = 0.0
+    some = np.flatnonzero(labels < -1)
+    scores[some] = hints[-2 - labels[some]]
+    return scores

@@ -88,7 +88,7 @@ class _Recoded:
         try:
             return self._text.read(size).encode()
         except UnicodeError as e:
-            raise DataError(f"{source_name(self._path)}: not text in {self._path.encoding}: {e}") from None
+            raise DataError(f"{source_name(self._path)}: not valid {self._path.encoding}: {e}") from None
 
     def __iter__(self) -> Iterator[bytes]:
         while lines := self.read(_CHUNK).splitlines(keepends=True):
@@ -221,7 +221,7 @@ def _read_all(source: Source, separator: str, comment: str, document: str, conll
         feed(builder, piece, line, name)
     table = Columns.from_builder(builder)
     if len(table) == 0:
-        raise DataError(f"{name}: the file holds no sequence")
+        raise DataError(f"{name}: the file contains no sequences")
     return table
 
 
@@ -344,6 +344,6 @@ def read_crfsuite(source: Source) -> Weighted:
         feed(builder, piece, line, name)
     names, offsets, ptr, attr, value, labels, label, weights = builder.take()
     if len(offsets) == 1:
-        raise DataError(f"{name}: the file holds no sequence")
+        raise DataError(f"{name}: the file contains no sequences")
     y = Columns(labels, label[:, np.newaxis], offsets)
     return Weighted(Items(names, offsets, ptr, attr, value), y, None if (weights == 1).all() else weights)

@@ -143,7 +143,7 @@ class _Ragged(Sequence[Any]):
     def __getitem__(self, key: Any) -> Any:
         if isinstance(key, (int, np.integer)):
             if not -len(self) <= key < len(self):
-                raise IndexError(f"sequence {key} of {len(self)}")
+                raise IndexError(f"there is no sequence {key}: there are {len(self)}")
             key = int(key) % len(self)
             return self._sequence(int(self.offsets[key]), int(self.offsets[key + 1]))
         return self._take(*rows_of(self.offsets, _sequence_numbers(len(self), key)))
@@ -242,7 +242,7 @@ class Columns(_Ragged):
         """
         n = {part.n_columns for part in parts}
         if len(n) != 1:
-            raise ValueError(f"columns to put together must be as many in all parts, got {sorted(n)}")
+            raise ValueError(f"all parts must have the same number of columns, got {sorted(n)}")
         strings = parts[0].strings.copy()
         ids = [strings.translate(part.strings, True)[part.ids] for part in parts]
         return cls(strings, np.concatenate(ids), _joined_offsets([part.offsets for part in parts]))

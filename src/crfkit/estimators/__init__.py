@@ -7,9 +7,11 @@ from crfkit.data.labels import Tagging
 
 if TYPE_CHECKING:
     from crfkit.estimators.crf import CRF
+    from crfkit.estimators.expectations import Expectations
     from crfkit.estimators.hmm import HMM
     from crfkit.estimators.memm import MEMM
+    from crfkit.estimators.weak import WeakLabels
 else:
-    __getattr__ = later(__name__, CRF="crf", HMM="hmm", MEMM="memm")
+    __getattr__ = later(__name__, CRF="crf", Expectations="expectations", HMM="hmm", MEMM="memm", WeakLabels="weak")
 
-__all__ = ["CRF", "HMM", "MEMM", "Tagging"]
+__all__ = ["CRF", "HMM", "MEMM", "Expectations", "Tagging", "WeakLabels"]

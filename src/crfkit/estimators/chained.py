@@ -4,23 +4,32 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from crfkit.base.fields import Arrays, damaged
+from crfkit.base.fields import Arrays, Rule, damaged, flag, integer, optional, refuse, text
 from crfkit.base.messages import counted
 from crfkit.base.parameters import Estimator
 from crfkit.chain.beams import Beam, as_rule
 from crfkit.chain.inference import decode_flat, log_partition, marginals, nbest, reachable, sample
 from crfkit.chain.potentials import Potentials
-from crfkit.data.labels import Entity, LabelLists, Tagging, allowed_labels, label_array
+from crfkit.data.labels import Entity, LabelLists, Tagging, by_label, label_array, label_scores
 from crfkit.features.encoders import FeatureSource, plain_lists
 from crfkit.metrics import require_known, token_accuracy
 from crfkit.model.chain_model import ChainModel, chain_model, write_model
 from crfkit.model.entities import find_entities
+
+
+def _real(value: Any, field: str) -> Any:
+    """A number, perhaps infinite."""
+    return value if type(value) in (int, float) and value == value else refuse(field, "a number", value)
+
+
+#: What a file may say of a parameter, by the type that the estimator declares.
+_PLAIN: dict[str, Rule] = {"float": _real, "int": integer(), "bool": flag, "str": text}
 
 
 class ChainEstimator(Estimator):
@@ -38,7 +47,7 @@ class ChainEstimator(Estimator):
     def classes_(self) -> NDArray[Any]:
         """The labels, in the order of their numbers."""
         self._require_fitted()
-        return label_array(self.model_.labels)
+        return label_array(self.model_.distinct_labels)
 
     @property
     def state_features_(self) -> dict[tuple[str, Any], float]:
@@ -67,16 +76,18 @@ class ChainEstimator(Estimator):
         return self.model_.transition_weights()
 
     def _potentials(self, X: Any, given: Any, dtype: Any = None) -> Iterator[Potentials]:
-        """Potentials of the sequences, piece by piece; labels that contradict what is given are forbidden."""
+        """Potentials of the sequences, piece by piece, with what is given added to them."""
         done = 0
         for p in self.model_.potentials(X, self.n_jobs, dtype):
             if given is not None:
                 assert p.offsets is not None
                 if done + len(p) > len(given):
                     many = len(X) if hasattr(X, "__len__") else "more"
-                    raise ValueError(f"'given' holds labels for {counted(len(given), 'sequence')}, 'X' holds {many}")
-                allowed = allowed_labels(given[done : done + len(p)], self.model_.labels, p.offsets)
-                p = Potentials(p.unary, p.pairwise, allowed=allowed, offsets=p.offsets)
+                    raise ValueError(
+                        f"'given' holds labels for {counted(len(given), 'sequence')}, but 'X' holds {many}"
+                    )
+                known = label_scores(given[done : done + len(p)], self.model_.labels, p.offsets)
+                p = Potentials(p.unary + known.astype(p.unary.dtype), p.pairwise, offsets=p.offsets)
                 dead = np.isneginf(reachable(p))
                 if dead.any():
                     i = done + int(np.argmax(dead))
@@ -84,19 +95,25 @@ class ChainEstimator(Estimator):
                 done += len(p)
             yield p
         if given is not None and done != len(given):
-            raise ValueError(f"'given' holds labels for {counted(len(given), 'sequence')}, 'X' holds {done}")
+            raise ValueError(f"'given' holds labels for {counted(len(given), 'sequence')}, but 'X' holds {done}")
 
-    def predict(self, X: Any, *, given: Any = None, beam: Beam | str | None = None) -> list[list[Any]]:
+    def predict(
+        self, X: Any, *, given: Any = None, beam: Beam | str | None = None, by: str = "path"
+    ) -> list[list[Any]]:
         """The best labels of every sequence.
 
         Parameters
         ----------
         X : sequences of tokens
         given : sequences of labels, optional
-            Known labels, as in ``y`` of :meth:`fit`: labels, None, or sets of labels. Only labellings that fit them are
-            considered.
+            Known labels, as in ``y`` of :meth:`fit`: labels, None, sets of labels or soft labels. Only labellings that
+            fit them are considered.
         beam : MinDivergence, FixedSize, Threshold or str, optional
             Consider only a beam of labels at each token: faster with many labels, but may miss the best labelling.
+        by : {"path", "marginals", "nbest"}
+            ``"path"``: the best labelling; with hidden states, the labels of the best path of states.
+            ``"marginals"``: at each token the most probable label, whatever its neighbours have. ``"nbest"``: the
+            most probable among the labellings of the ten best paths, which differ from the first with hidden states.
 
         Returns
         -------
@@ -111,6 +128,14 @@ class ChainEstimator(Estimator):
         """
         self._require_fitted()
         rule = as_rule(beam, "predict")
+        if by not in ("path", "marginals", "nbest"):
+            raise ValueError(f"'by' of predict must be 'path', 'marginals' or 'nbest', got {by!r}")
+        if by == "marginals":
+            names = self.model_.distinct_labels
+            chances = self.predict_marginals(X, given=given)
+            return LabelLists([[names[i] for i in p.argmax(axis=1).tolist()] for p in chances])
+        if by == "nbest":
+            return LabelLists([best[0].labels for best in self.predict_nbest(X, 10, given=given, beam=beam)])
         labels = self.model_.labels
         out = LabelLists()
         for p in self._potentials(X, given):
@@ -150,7 +175,7 @@ class ChainEstimator(Estimator):
         self._require_fitted()
         out: list[NDArray[np.floating[Any]]] = []
         for p in self._potentials(X, given, np.float64):
-            out += p.split(marginals(p, self.n_jobs).nodes)
+            out += p.split(by_label(marginals(p, self.n_jobs).nodes, self.model_.labels))
         return out
 
     def predict_nbest(
@@ -158,7 +183,9 @@ class ChainEstimator(Estimator):
     ) -> list[list[Tagging]]:
         """The ``k`` best labellings of every sequence that fit ``given``, best first, with their probabilities.
 
-        With a ``beam`` (see :meth:`predict`), the best of those within it; their probabilities are exact.
+        With a ``beam`` (see :meth:`predict`), the best of those within it; their probabilities are exact. With hidden
+        states, the labellings of the ``k`` best paths of states, which may be fewer: probabilities are sums over all
+        paths.
 
         Returns
         -------
@@ -166,18 +193,29 @@ class ChainEstimator(Estimator):
             ``labels`` and ``probability``.
         """
         self._require_fitted()
-        labels = self.model_.labels
+        labels, hidden = self.model_.labels, self.model_.has_hidden_states
         out = []
         for p in self._potentials(X, given, np.float64):
             log_z = log_partition(p, self.n_jobs)
-            for best, z in zip(nbest(p, k, beam=beam, n_jobs=self.n_jobs), log_z, strict=True):
-                out.append(
-                    [
-                        Tagging([labels[i] for i in path], float(np.exp(score - z)))
-                        for path, score in zip(best.paths.tolist(), best.scores, strict=True)
-                    ]
-                )
+            for i, best in enumerate(nbest(p, k, beam=beam, n_jobs=self.n_jobs)):
+                found = [
+                    ([labels[j] for j in path], score)
+                    for path, score in zip(best.paths.tolist(), best.scores, strict=True)
+                ]
+                if hidden:
+                    found = self._summed(p[i], [names for names, _ in found])
+                out.append([Tagging(names, float(np.exp(score - log_z[i]))) for names, score in found])
         return out
+
+    def _summed(self, p: Potentials, labellings: list[list[Any]]) -> list[tuple[list[Any], float]]:
+        """Distinct labellings of one sequence with the logarithm of the sum over their paths of states, best first."""
+        distinct = [list(names) for names in dict.fromkeys(map(tuple, labellings))]
+        ends = np.arange(len(distinct) + 1) * len(p.unary)
+        known = label_scores(distinct, self.model_.labels, ends)
+        pairwise = p.pairwise if p.pairwise.ndim == 2 else np.tile(p.pairwise, (len(distinct), 1, 1))
+        sums = log_partition(Potentials(np.tile(p.unary, (len(distinct), 1)) + known, pairwise, offsets=ends), 1)
+        order = np.argsort(-sums, kind="stable").tolist()
+        return [(distinct[i], float(sums[i])) for i in order]
 
     def predict_entities(self, X: Any, *, given: Any = None, threshold: float | None = None) -> list[list[Entity]]:
         r"""The entities of every sequence, each with its exact probability.
@@ -262,7 +300,30 @@ class ChainEstimator(Estimator):
         """The estimator that a file holds, whose name is for messages."""
         model = chain_model(name, header, arrays, features)
         with damaged(name):
-            return cls._of_model(model, dict(model.params), features, n_jobs)
+            out = cls._of_model(model, cls._params_of_file(model.params), features, n_jobs)
+            out._check_parameters()
+            return out
+
+    @classmethod
+    def _params_of_file(cls, params: Mapping[str, Any]) -> dict[str, Any]:
+        """The parameters of a file that have the types which the estimator declares.
+
+        What JSON cannot hold (a random generator, say) was written as its text: the default takes its place.
+        """
+        out = dict(params)
+        for name, p in cls._parameters().items():
+            kind, _, more = str(p.annotation).partition(" | ")
+            if name not in params or kind not in _PLAIN or more not in ("", "None"):
+                continue
+            if kind != "str" and isinstance(params[name], str):
+                del out[name]
+            else:
+                rule = optional(_PLAIN[kind]) if more else _PLAIN[kind]
+                out[name] = rule(params[name], f"params.{name}")
+        return out
+
+    def _check_parameters(self) -> None:
+        """Raises if a parameter is out of range."""
 
     @classmethod
     def _of_model(cls, model: ChainModel, params: dict[str, Any], features: FeatureSource, n_jobs: int | None) -> Self:

@@ -77,6 +77,14 @@ class CRF(PenalisedChain):
         :class:`~crfkit.chain.Adaptive` reaches the exact optimum. Sequences with unknown labels are trained exactly.
     gradient : {"forward-backward", "backward"}
         How L-BFGS gets gradients; the second is for study, see :class:`~crfkit.training.BackwardObjective`.
+    hidden_states : int, default=1
+        States of each label. The likelihood of a label sums over its states,
+        :math:`p(y \mid x) = \sum_{z: \text{label}(z) = y} p(z \mid x)`, so that a label whose uses behave differently
+        can split; transitions and attributes have weights for states. The objective has local minima. See ``by`` of
+        :meth:`predict`.
+    n_init : int, default=1
+        With hidden states, train this many times from different random weights and keep the model with the lowest
+        objective.
     max_iter : int, optional
         Maximum number of iterations; for stochastic optimisers, of passes over the data. With ``entropy_weight`` and
         unlabelled sequences there are two runs, without and with the entropy, each with this limit. Reaching the limit
@@ -92,7 +100,8 @@ class CRF(PenalisedChain):
     warm_start_fraction : float, optional
         First train on this fraction of the sequences, drawn at random, then on all.
     dtype : {"float32", "float64"}, default="float32"
-        Precision of the lattices. Sums over the data are in double precision either way.
+        Precision of the lattices. Sums over the data are in double precision either way, and so is everything in
+        training if ``tol`` is below 3e-8, which single precision cannot tell; not for stochastic optimisers.
     random_state : int, optional
         Random seed, for ``warm_start_fraction`` and for the order of sequences in stochastic optimisers.
     n_jobs : int, default=-1
@@ -152,6 +161,8 @@ class CRF(PenalisedChain):
         entropy_ramp: int = 10,
         beam: Beam | Adaptive | str | None = None,
         gradient: str = "forward-backward",
+        hidden_states: int = 1,
+        n_init: int = 1,
         max_iter: int | None = None,
         tol: float = 1e-5,
         early_stopping: int | None = None,

@@ -20,7 +20,7 @@ from crfkit.base.parameters import check_number
 from crfkit.chain.inference import decode, decode_flat, marginals, reachable, score
 from crfkit.chain.potentials import Potentials
 from crfkit.data.dataset import Dataset
-from crfkit.data.labels import LabelLists, allowed_by, collect_labels, label_numbers, label_sets
+from crfkit.data.labels import LabelLists, collect_labels, label_numbers, require_hard, scores_by
 from crfkit.data.sequences import CUT, Columns, holds_integers
 from crfkit.estimators.chained import ChainEstimator
 from crfkit.estimators.hmm_tables import (
@@ -168,7 +168,7 @@ class HMM(ChainEstimator):
         integers = holds_integers(X)
         columns = as_columns(X)
         if len(columns.ids) == 0:
-            raise ValueError("there is no token to learn from")
+            raise ValueError("there are no tokens to learn from")
         given: Mapping[str, Any] = self._probabilities if self.warm_start else {}
         old = self.model_ if self.warm_start and self._is_fitted() else None
         values = given.get("vocabulary", [columns.texts()] if integers else [])  # ints in the order of their size
@@ -234,17 +234,18 @@ class HMM(ChainEstimator):
         some = isinstance(rows, Columns) or any(x is not None for row in rows for x in row or ())
         labels = collect_labels(rows, known) if some else known
         if known and len(labels) > len(known):
-            raise ValueError(f"label {labels[len(known)]!r} is not one of those that HMM starts from: {known}")
+            raise ValueError(f"label {labels[len(known)]!r} is not one of HMM's initial labels: {known}")
         n_states = self.n_states or (self._n_given if self.warm_start else None)
         if not labels and n_states is None:
-            raise ValueError("'n_states' of HMM must be given where no label is known")
+            raise ValueError("'n_states' of HMM must be given if no label is known")
         if n_states is not None and not isinstance(rows, Columns):
             more = max(0, n_states - len(labels))
             labels += tuple(k for k in range(n_states) if k not in labels)[:more]
-        numbers = label_numbers(rows, labels, offsets)
+        numbers, hints = label_numbers(rows, labels, offsets)
+        require_hard(hints)
         if numbers.min(initial=0) >= 0:
             return labels, numbers, None
-        return labels, None, allowed_by(numbers, label_sets(rows, labels, offsets), len(labels))
+        return labels, None, scores_by(numbers, hints) == 0
 
     def _estimate(
         self, start: Floats, transitions: Floats, emissions: list[Floats], zeros: Tables | None = None
@@ -260,7 +261,9 @@ class HMM(ChainEstimator):
         n = allowed.shape[1]
         sizes = {n, self._n_given or n, self.n_states or n} if given else {n}
         if len(sizes) > 1:
-            raise ValueError(f"labels, 'n_states' and what HMM starts from must be as many, got {sorted(sizes)}")
+            raise ValueError(
+                f"labels, 'n_states' and the initial parameters of HMM must agree in number, got {sorted(sizes)}"
+            )
         rng = np.random.default_rng(self.random_state)
         first = allowed * (0.5 + rng.random(allowed.shape))
         first /= first.sum(axis=1, keepdims=True)
@@ -367,7 +370,9 @@ class HMM(ChainEstimator):
         counts = {n for shape in shapes for n in shape} | {len(e) for e in known.get("emissions", ())}
         counts |= {self.n_states or n for n in counts}
         if len(counts) > 1:
-            raise ValueError(f"{name!r} of HMM must be for as many labels as the rest, got {sorted(counts)}")
+            raise ValueError(
+                f"{name!r} of HMM must be for the same number of labels as the others, got {sorted(counts)}"
+            )
         self._probabilities = known
         if not {"start", "transitions", "emissions"} <= known.keys():
             return
@@ -405,7 +410,7 @@ class HMM(ChainEstimator):
         """Probabilities of the values of the only column, [L, V]; rows sum to one less that of an unseen value."""
         emissions = self.emissions_
         if len(emissions) > 1:
-            raise AttributeError(f"tokens of this HMM have {len(emissions)} columns: look at 'emissions_'")
+            raise AttributeError(f"tokens of this HMM have {len(emissions)} columns: use 'emissions_'")
         return emissions[0][:, :-1]
 
     @emissionprob_.setter
@@ -521,7 +526,7 @@ class HMM(ChainEstimator):
         """Log p(x, y) of every sequence with its labels, [S]; minus infinity if they are impossible together."""
         p = self._joint(X)
         assert p.offsets is not None
-        flat = label_numbers(_label_rows(y), self.model_.labels, p.offsets)
+        flat, _ = label_numbers(_label_rows(y), self.model_.labels, p.offsets)
         return np.asarray(score(p, p.split(flat)))
 
     def log_likelihood(self, X: Any) -> Floats:

@@ -236,8 +236,6 @@ class Counter:
         self, posteriors: Iterator[tuple[Floats, Floats | None]], n: int
     ) -> tuple[Floats, Floats, list[Floats]]:
         """Counts by probabilities of labels and of pairs, piece by piece; independent labels without pairs."""
-        from scipy.sparse import csr_matrix
-
         nodes = np.empty((self.data.n_tokens, n))
         pairs = np.zeros((n, n))
         done = 0
@@ -251,10 +249,10 @@ class Counter:
                 pairs += edge
         if independent:
             pairs = nodes[self.inner - 1].T @ nodes[self.inner]
-        emissions = []
-        for a, ids in zip(self.vocabulary.attributes, self.columns, strict=True):
-            one = csr_matrix((np.ones(len(ids)), (ids, np.arange(len(ids)))), shape=(len(a), len(ids)))
-            emissions.append(np.ascontiguousarray((one @ nodes).T))
+        emissions = [
+            np.array([np.bincount(ids, nodes[:, label], len(a)) for label in range(n)], np.float64)
+            for a, ids in zip(self.vocabulary.attributes, self.columns, strict=True)
+        ]
         return nodes[self.first].sum(axis=0), pairs, emissions
 
     def pieces(self, per_token: int) -> Iterator[tuple[Dataset, tuple[int, int]]]:

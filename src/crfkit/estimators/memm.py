@@ -138,11 +138,11 @@ class MEMM(PenalisedChain):
         return layout, replace(problem, layout=flat, data=decisions, weights=weights)
 
     def predict(
-        self, X: Any, *, given: Any = None, beam: Beam | str | None = None, greedy: bool = False
+        self, X: Any, *, given: Any = None, beam: Beam | str | None = None, by: str = "path", greedy: bool = False
     ) -> list[list[Any]]:
         """The best labels of every sequence: by Viterbi, or with ``greedy``, token by token."""
         if not greedy:
-            return super().predict(X, given=given, beam=beam)
+            return super().predict(X, given=given, beam=beam, by=by)
         self._require_fitted()
         labels = self.model_.labels
         out = LabelLists()

@@ -19,21 +19,24 @@ from crfkit.base.parameters import check_number
 from crfkit.chain.beams import Adaptive, Beam, as_beam
 from crfkit.chain.constraints import Constraints
 from crfkit.data.dataset import Layout, WeightRules
-from crfkit.data.labels import collect_labels, label_numbers, label_sets
+from crfkit.data.labels import collect_labels, label_numbers, split_by_knowledge
 from crfkit.data.sequences import check_sequences
 from crfkit.estimators.chained import ChainEstimator
+from crfkit.estimators.expectations import Expectations
 from crfkit.features.encoders import Encoder, FeatureSource, make_encoder, plain_lists
 from crfkit.metrics import evaluate, require_known
 from crfkit.model.chain_model import ChainModel
 from crfkit.training import BackwardObjective
 from crfkit.training.checks import check_gold, check_partial, class_weights, sequence_weights
-from crfkit.training.objective import LikelihoodObjective, Objective, Problem
+from crfkit.training.expectations import ExpectationObjective
+from crfkit.training.objective import SINGLE_NOISE, LikelihoodObjective, Objective, Problem
 from crfkit.training.optimiser import INTERRUPTED, Algorithm, Callback, Progress, Result, lent
 from crfkit.training.registry import find_algorithm, supporting
 from crfkit.training.semi import SemiSupervisedObjective, minimize_with_entropy
 from crfkit.training.sequences import SequenceObjective
 
 Vector = NDArray[np.float64]
+_SPREAD = 0.1  # of random weights at the start, where states are hidden
 Rules = str | Constraints | Iterable[tuple[str, str]] | None
 
 
@@ -75,6 +78,8 @@ class PenalisedChain(ChainEstimator):
     entropy_ramp: int = 10
     beam: Beam | Adaptive | str | None = None
     gradient: str = "forward-backward"
+    hidden_states: int = 1
+    n_init: int = 1
     max_iter: int | None
     tol: float
     early_stopping: int | None
@@ -96,6 +101,10 @@ class PenalisedChain(ChainEstimator):
         owner = type(self).__name__
         for name in ("c1", "c2", "min_freq", "tol", "entropy_weight"):
             check_number(self, name, getattr(self, name), 0)
+        check_number(self, "hidden_states", self.hidden_states, 1, integer=True)
+        check_number(self, "n_init", self.n_init, 1, integer=True)
+        if self.n_init > 1 and self.checkpoint is not None:
+            raise ValueError(f"'checkpoint' of {owner} needs n_init=1, got {self.n_init}")
         check_number(self, "entropy_ramp", self.entropy_ramp, 0, integer=True)
         check_number(self, "max_iter", self.max_iter, 0, integer=True, optional=True)
         check_number(self, "early_stopping", self.early_stopping, 1, integer=True, optional=True)
@@ -145,8 +154,23 @@ class PenalisedChain(ChainEstimator):
             return Constraints.from_scheme(labels, rules)
         return Constraints.from_forbidden(labels, rules)
 
+    def _state_rules(self, labels: Sequence[Any]) -> Constraints | None:
+        """The rules of states, of which a label may have several."""
+        distinct = list(dict.fromkeys(labels))
+        rules = self._rules(distinct)
+        if rules is None or len(distinct) == len(labels):
+            return rules
+        place = [distinct.index(label) for label in labels]
+        return Constraints(rules.transitions[np.ix_(place, place)], rules.start[place], rules.end[place])
+
     def _prepare(
-        self, X: Any, y: Any, sample_weight: ArrayLike | None, model: ChainModel | None, grow: bool
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: ArrayLike | None,
+        model: ChainModel | None,
+        grow: bool,
+        expectations: Expectations | None = None,
     ) -> tuple[Skeleton, Problem]:
         """Columns to features to numbers, beginning with what ``model`` knows; ``grow`` adds what is new."""
         self._check_parameters()
@@ -154,39 +178,54 @@ class PenalisedChain(ChainEstimator):
             raise ValueError("'y' of fit must hold the labels of the sequences, got None")
         check_sequences(X, text=True)
         if len(X) == 0:
-            raise ValueError("there is no sequence to learn from")
+            raise ValueError("there are no sequences to learn from")
         encoder = make_encoder(self.features, X) if model is None else model.encoder.copy() if grow else model.encoder
         data = encoder.encode(X, grow or model is None, self.n_jobs)
-        labels = collect_labels(y, () if model is None else model.labels)
-        if model is not None and not grow and len(labels) > len(model.labels):
-            raise ValueError(f"label {labels[len(model.labels)]!r} is not one of the model's")
-        numbers = label_numbers(y, labels, data.offsets)
-        sets = label_sets(y, labels, data.offsets) if len(numbers) and numbers.min() < 0 else None
-        if sets is not None:
+        old = () if model is None else model.labels
+        named = () if expectations is None else tuple(x for x in expectations.labels if x not in old)
+        new = collect_labels(y, (*old, *named))[len(old) :]
+        if model is not None and not grow and new:
+            raise ValueError(f"label {new[0]!r} is not one of the model's labels")
+        labels = (*old, *(label for label in new for _ in range(self.hidden_states)))
+        numbers, known = label_numbers(y, labels, data.offsets)
+        hints = known if len(numbers) and numbers.min() < 0 else None
+        if hints is not None:
             self._require("unknown_labels", "some")
-            if self._needs_labels or self.gradient == "backward":
-                raise ValueError("unknown labels in 'y' need CRF(gradient='forward-backward') or an HMM")
+            if self._needs_labels:
+                raise ValueError("unknown labels in 'y' need a CRF or an HMM")
+            if self.entropy_weight and self.gradient == "backward":
+                raise ValueError(f"'entropy_weight' of {type(self).__name__} needs gradient='forward-backward'")
         weights = sequence_weights(sample_weight, data.n_sequences)
         by_class = class_weights(self.class_weight, labels, numbers, data.offsets)
         if by_class is not None:
             weights = by_class if weights is None else weights * by_class
         if weights is not None:
             self._require("sample_weight", weights)
-        rules = self._rules(labels)
+        rules = self._state_rules(labels)
         if rules is not None:
             check_gold(numbers, data, rules, labels)
-            if sets is not None:
-                check_partial(numbers, sets, data, rules)
+            if hints is not None:
+                check_partial(numbers, hints, data, rules)
         if model is not None and not grow:
             layout = model.layout
         else:
             shape = self.min_freq, self.all_possible_states, self.all_possible_transitions, self.start_end
             rule = WeightRules(*shape, encoder.transitions, self._sums)
             base = None if model is None else model.layout
-            layout = Layout.build(data, numbers, len(labels), encoder.n_attributes, rule, base=base, sets=sets)
+            asking = numbers, hints
+            if expectations is not None and hints is not None:  # unlabelled tokens may have any label
+                asking = np.where(numbers == -1, -2 - len(hints), numbers), np.vstack([hints, np.zeros(len(labels))])
+            sizes = len(labels), encoder.n_attributes
+            layout = Layout.build(data, asking[0], *sizes, rule, base=base, hints=asking[1])
         entropy = self.entropy_weight, self.entropy_per, self.entropy_ramp
         settings = self.c2, *entropy, self.dtype, self.n_jobs
-        problem = Problem(layout, data.without_zeros(), numbers, sets, weights, rules, *settings)
+        problem = Problem(layout, data.without_zeros(), numbers, hints, weights, rules, *settings)
+        if expectations is not None:
+            self._require("expectations", expectations)
+            unknown = split_by_knowledge(data, numbers)[2]
+            if not len(unknown):
+                raise ValueError("'expectations' of fit need unlabelled sequences: None in place of their labels")
+            problem = replace(problem, criteria=expectations.criteria(encoder, data.take(unknown), layout, labels))
         layout, problem = self._as_trained(problem)
         return Skeleton(encoder, labels, layout, rules), problem
 
@@ -200,7 +239,11 @@ class PenalisedChain(ChainEstimator):
             return SequenceObjective(problem, as_beam(self.beam), seen=self._seen)
         if self.gradient == "backward":
             return BackwardObjective(problem)
-        return LikelihoodObjective(problem) if problem.sets is None else SemiSupervisedObjective(problem)
+        found = LikelihoodObjective(problem) if problem.hints is None else SemiSupervisedObjective(problem)
+        if problem.criteria is None:
+            return found
+        unknown = split_by_knowledge(problem.data, problem.labels)[2]
+        return ExpectationObjective(found, problem.take(unknown), problem.criteria)
 
     def objective(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> LikelihoodObjective:
         """What :meth:`fit` minimises, without the ``c1`` term, for use with any optimiser.
@@ -236,6 +279,7 @@ class PenalisedChain(ChainEstimator):
         X_dev: Any = None,
         y_dev: Any = None,
         sample_weight: ArrayLike | None = None,
+        expectations: Expectations | None = None,
         resume: bool = False,
     ) -> Self:
         """Learns the weights.
@@ -244,14 +288,19 @@ class PenalisedChain(ChainEstimator):
         ----------
         X : sequences of tokens
         y : sequences of labels
-            One label per token. For a CRF, a label may be None (unknown) or a set (one of these), and a sequence
-            without labels may be None: see ``entropy_weight``. Training maximises the likelihood of what is known,
-            :math:`\\log Z_{known} - \\log Z`; ``"ap"``, ``"pa"`` and ``"arow"`` move towards the best labelling that
-            fits.
+            One label per token. For a CRF, a label may be None (unknown), a set (one of these) or a soft label, a
+            dict of labels and weights q, and a sequence without labels may be None: see ``entropy_weight``. Training
+            maximises the likelihood of what is known, :math:`\\log Z_{known} - \\log Z`, with
+            :math:`Z_{known}` a sum over the labellings that fit, each times the product of its :math:`q_t(y_t)`;
+            ``"ap"``, ``"pa"`` and ``"arow"`` move towards the best labelling that fits.
         X_dev, y_dev : optional
             Held-out data, scored after every iteration for the callback; all its labels must be known.
         sample_weight : array [S], optional
             Weights of the sequences.
+        expectations : Expectations, optional
+            Label distributions that tokens of the unlabelled sequences, None in ``y``, are expected to have. All
+            attributes of these sequences then get weights for all labels, as far as ``min_freq`` allows. For
+            ``"lbfgs"`` only.
         resume : bool
             Continue from ``checkpoint``, if the file exists, with the same data and settings. The weights will be the
             same, bit for bit, as without the interruption. If training had ended, they are read from the file.
@@ -267,7 +316,16 @@ class PenalisedChain(ChainEstimator):
                 f"'early_stopping' of {type(self).__name__} needs held-out data: 'X_dev' and 'y_dev' of fit"
             )
         self._seen = 0
-        self._fit(X, y, held_out, sample_weight, resume=resume)
+        if self.n_init == 1:
+            self._fit(X, y, held_out, sample_weight, resume=resume, expectations=expectations)
+        else:
+            seeds = range(self.random_state or 0, (self.random_state or 0) + self.n_init)
+            tries = [type(self)(**{**self.get_params(deep=False), "n_init": 1, "random_state": s}) for s in seeds]
+            for one in tries:
+                one._fit(X, y, held_out, sample_weight, expectations=expectations)
+            best = min(tries, key=lambda one: one.result_.value)
+            for name in ("model_", "result_", "n_iter_", "beams_"):
+                setattr(self, name, getattr(best, name))
         if text := find_algorithm(self.algorithm).shortfall(self.result_, self.max_iter, self.tol):
             self._say_not_converged(text)
         return self
@@ -280,23 +338,26 @@ class PenalisedChain(ChainEstimator):
         sample_weight: ArrayLike | None,
         stream: bool = False,
         resume: bool = False,
+        expectations: Expectations | None = None,
     ) -> Self:
         """Columns -> features -> Dataset -> objective -> optimiser -> model."""
         X, y = _as_list(X), _as_list(y)
         old = self.model_ if (stream or self.warm_start) and self._is_fitted() else None
-        skeleton, problem = self._prepare(X, y, sample_weight, old, grow=True)
+        skeleton, problem = self._prepare(X, y, sample_weight, old, grow=True, expectations=expectations)
         if stream:  # of one pass
             problem = replace(problem, entropy_ramp=0)
+        if 0 < self.tol < SINGLE_NOISE and not find_algorithm(self.algorithm).sequential:
+            problem = replace(problem, dtype=np.float64)
         objective = self._objective(problem, training=True)
         layout, n_tokens = skeleton.layout, objective.n_tokens
-        w = np.zeros(layout.size) if old is None else old.layout.move_weights(old.weights, layout)
+        w = self._start(layout) if old is None else old.layout.move_weights(old.weights, layout)
         fingerprint = self._fingerprint(skeleton, problem, w, held_out)
         keep = Checkpoint() if stream else Checkpoint.of(self, fingerprint, resume)
         result = None if keep.finished is None else Result.of_state(keep.finished, layout.size)
         start: State = {"w": None}  # where the search on a fraction of the sequences ended
         start |= keep.part("start", lambda: start) or {}
         if start["w"] is not None and np.shape(start["w"]) != w.shape:
-            raise ValueError(f"{keep.path}: the checkpoint is damaged: its weights are of another number")
+            raise ValueError(f"{keep.path}: the checkpoint is damaged: it has the wrong number of weights")
         if self.warm_start_fraction is not None and start["w"] is None and result is None:
             first = self._minimize(LikelihoodObjective(self._some(problem)), w, loose=10, checkpoint=keep)
             start["w"] = first.w
@@ -324,6 +385,12 @@ class PenalisedChain(ChainEstimator):
         if result.reason == "interrupted":
             warn(f"training was {result.message} (iteration {result.iterations})", RuntimeWarning, stacklevel=3)
         return self
+
+    def _start(self, layout: Layout) -> Vector:
+        """Where training begins: at zero, but hidden states must differ to become different."""
+        if self.hidden_states == 1:
+            return np.zeros(layout.size)
+        return np.random.default_rng(self.random_state or 0).normal(0.0, _SPREAD, layout.size)
 
     def _minimize(
         self,
@@ -373,7 +440,7 @@ class PenalisedChain(ChainEstimator):
         p, data = problem, problem.data
         given = [data.offsets, data.ptr, data.attr, data.value, data.edge_ptr, data.edge_attr]
         parts: dict[str, list[Any]] = {
-            "training data": [*given, p.labels, *(p.sets or ()), skeleton.labels, *p.layout.arrays().values()],
+            "training data": [*given, p.labels, p.hints, skeleton.labels, *p.layout.arrays().values()],
             "sample weights": [p.weights],
             "constraints of labels": [p.scores],
             "starting weights": [w],
@@ -468,11 +535,11 @@ class _Watch:
 def _held_out(X_dev: Any, y_dev: Any) -> tuple[Any, Any] | None:
     """Held-out data, checked."""
     if (X_dev is None) != (y_dev is None):
-        raise ValueError("'X_dev' and 'y_dev' of fit go together")
+        raise ValueError("'X_dev' and 'y_dev' of fit must be given together")
     if X_dev is None:
         return None
     if len(X_dev) != len(y_dev):
-        raise ValueError(f"'X_dev' holds {counted(len(X_dev), 'sequence')}, 'y_dev' labels for {len(y_dev)}")
+        raise ValueError(f"'X_dev' holds {counted(len(X_dev), 'sequence')}, but 'y_dev' holds labels for {len(y_dev)}")
     require_known(y_dev, "y_dev")
     return X_dev, y_dev
 

@@ -140,7 +140,7 @@ def grid(
     cell = np.arange(height * width).reshape(height, width)
     right = float_array(horizontal, "'horizontal'")
     if vertical is None and right.ndim == 4:
-        raise ValueError("'vertical' must be given where 'horizontal' has a table for every pair of cells")
+        raise ValueError("'vertical' must be given if 'horizontal' has a table for every pair of cells")
     below = right if vertical is None else float_array(vertical, "'vertical'")
     groups = []
     for name, table, a, b in (
@@ -260,7 +260,7 @@ def semi_markov_chain(segments: ArrayLike, pairwise: ArrayLike, n_jobs: int | No
     """
     s = float_array(segments, "'segments'")
     if s.ndim != 3 or s.size == 0:
-        raise ValueError(f"'segments' must have shape [T, D, L], none of them 0, got {s.shape}")
+        raise ValueError(f"'segments' must have shape [T, D, L], all above 0, got {s.shape}")
     length, most, labels = s.shape
     a = float_array(pairwise, "'pairwise'")
     if a.shape != (labels, labels):

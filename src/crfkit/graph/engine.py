@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crfkit import _core
+from crfkit.base.later import needs
 from crfkit.base.messages import warn
 from crfkit.base.parameters import check_number
 from crfkit.base.threads import resolve_threads
@@ -294,8 +295,8 @@ class Engine:
                 factors = int((self.graph_of[self.scope[self.scope_ptr[:-1]]] == graph).sum())
             raise CostError(
                 f"exact inference on {name} of {variables} variables and {factors} factors is too expensive: {cost}; "
-                f"allowed are {_memory(max_bytes)}. Use inference='loopy' ('trw' for an upper, 'mean_field' for a "
-                "lower bound of log Z), observe variables to cut the graph, or raise 'max_bytes'"
+                f"the limit is {_memory(max_bytes)}. Use inference='loopy' ('trw' for an upper, 'mean_field' for a "
+                "lower bound on log Z), observe variables to cut the graph, or raise 'max_bytes'"
             )
         return tree
 
@@ -375,8 +376,9 @@ class Engine:
 
         These weights come from a distribution over forests, so that the reweighted value is an upper bound.
         """
-        from scipy.sparse import csr_array
-        from scipy.sparse.csgraph import minimum_spanning_tree
+        with needs("tree-reweighted inference", "scipy", "graph"):
+            from scipy.sparse import csr_array
+            from scipy.sparse.csgraph import minimum_spanning_tree
 
         ends = np.sort(self.scope.reshape(-1, 2), axis=1)
         keys = ends[:, 0].astype(np.int64) * self.n_variables + ends[:, 1]
@@ -484,12 +486,12 @@ class Engine:
         result = self._approximate(scores, inference, factors, maximise, weights)
         if np.isneginf(result.log_z).any():
             if inference.beam is not None:
-                raise ValueError("no assignment is allowed within 'beam' of Inference: nothing is left of a message")
+                raise ValueError("'beam' of Inference leaves no permitted assignment: a message is empty")
             if method == "mean_field" and not self.impossible(scores, inference.max_bytes):
                 result = replace(result, convergence=replace(result.convergence, converged=False))
                 if not silent:
                     warn(
-                        "mean_field inference found no distribution within the hard constraints: its bound of log Z is "
+                        "mean_field inference found no distribution within the hard constraints: its bound on log Z is "
                         "minus infinity",
                         stacklevel=3,
                     )

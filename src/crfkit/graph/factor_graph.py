@@ -236,7 +236,7 @@ class FactorGraph:
         result = self._engine.infer(self._scores, rule)
         log_z = float(result.log_z.sum())
         if np.isneginf(log_z) and (rule.method != "mean_field" or result.convergence.converged):
-            raise ValueError("no assignment is allowed")
+            raise ValueError("the constraints permit no assignment")
         assert result.factors is not None
         engine = self._engine
         nodes = np.split(result.nodes, engine.node_ptr[1:-1]) if self.n_variables else []
@@ -267,8 +267,8 @@ class FactorGraph:
         y, score, convergence = self._engine.decode(self._scores, rule)
         if np.isneginf(score).any():
             if rule.method == "exact" or self._engine.impossible(self._scores, rule.max_bytes):
-                raise ValueError("no assignment is allowed")
-            warn(f"{rule.method} inference found no assignment that is allowed: the one given breaks hard constraints")
+                raise ValueError("the constraints permit no assignment")
+            warn(f"{rule.method} inference found no permitted assignment: the result breaks hard constraints")
         warn_unless_converged(convergence, rule.method)
         return Assignment(y, float(score.sum()), convergence)
 
@@ -296,7 +296,7 @@ class FactorGraph:
         if score > -np.inf:
             heap.append((-score, next(count), y, scores.unary, 0))
         else:
-            raise ValueError("no assignment is allowed")
+            raise ValueError("the constraints permit no assignment")
         out: list[Assignment] = []
         while heap and len(out) < k:
             minus, _, y, unary, fixed = heapq.heappop(heap)
@@ -321,7 +321,7 @@ class FactorGraph:
         r"""Entropy :math:`\log Z - E[s(y)]` in nats; of approximate methods, that of their approximation."""
         result = self._engine.infer(self._scores, inference)
         if np.isneginf(result.log_z).any():
-            raise ValueError("no assignment is allowed")
+            raise ValueError("the constraints permit no assignment")
         return float((result.log_z - self._engine.energy(self._scores, result)).sum())
 
     def sample(
@@ -346,7 +346,7 @@ class FactorGraph:
         out = np.zeros((n, self.n_variables), np.int32)
         engine.tree(max_bytes).sample(self._scores, engine.threads, uniform, log_z, out)
         if np.isneginf(log_z).any():
-            raise ValueError("no assignment is allowed")
+            raise ValueError("the constraints permit no assignment")
         return out
 
     def score(self, assignment: ArrayLike) -> Any:
@@ -366,7 +366,7 @@ class FactorGraph:
         """Logarithm of the probability of an assignment [V], or of several [n, V]."""
         score, log_z = self.score(assignment), self.log_partition(Inference(max_bytes=max_bytes))
         if np.isneginf(log_z):
-            raise ValueError("no assignment is allowed")
+            raise ValueError("the constraints permit no assignment")
         return score - log_z
 
     def observe(self, evidence: Mapping[int, int]) -> FactorGraph:

@@ -16,7 +16,7 @@ from crfkit.base.fields import Arrays, anything, damaged, integer, label_list, l
 from crfkit.base.messages import are_counted, counted, is_watched, show, warn
 from crfkit.base.parameters import Estimator, check_number
 from crfkit.chain.beams import as_rule
-from crfkit.data.labels import allowed_by, collect_labels, label_array, label_numbers, label_sets
+from crfkit.data.labels import collect_labels, label_array, label_numbers, require_hard, scores_by
 from crfkit.features.encoders import FeatureSource
 from crfkit.graph.checks import float_array
 from crfkit.graph.engine import Inference, Scores, as_inference
@@ -83,7 +83,7 @@ def share_right(
             right += weight * (bool(known) and all(known))
             total += weight * bool(known)
     if total == 0:
-        raise ValueError("there is no label to score")
+        raise ValueError("there are no labels to score")
     return right / total
 
 
@@ -150,17 +150,19 @@ class GraphEstimator(Estimator):
         """Numbers of the labels of all variables, -1 where not known, and which ones are possible."""
         gold = np.full(graphs.data.engine.n_variables, -1, np.int64)
         kinds = list(zip(columns, self._labels, graphs.offsets, graphs.variables, strict=True))
+        hints = []
         for column, labels, offsets, variables in kinds:
-            gold[variables] = label_numbers(column, labels, offsets, self._names)
+            gold[variables], known = label_numbers(column, labels, offsets, self._names)
+            require_hard(known)
+            hints.append(known)
         if (gold >= 0).all():
             return gold, None
         node_ptr = graphs.data.engine.node_ptr
         allowed = np.empty(int(node_ptr[-1]), bool)
-        for column, labels, offsets, variables in kinds:
-            sets = label_sets(column, labels, offsets, self._names)
-            place = node_ptr[variables][:, None] + np.arange(len(labels))
-            allowed[place] = allowed_by(gold[variables], sets, len(labels))
-        return gold, allowed
+        for known, variables in zip(hints, graphs.variables, strict=True):
+            place = node_ptr[variables][:, None] + np.arange(known.shape[1])
+            allowed[place] = scores_by(gold[variables], known) == 0
+        return np.maximum(gold, -1), allowed
 
     def _make_objective(self, graphs: Graphs, columns: list[list[Any]], sample_weight: Any) -> GraphObjective:
         gold, allowed = self._numbers(graphs, columns)
@@ -193,7 +195,7 @@ class GraphEstimator(Estimator):
     def _take_labels(self, kinds: list[tuple[Any, ...]]) -> None:
         """Takes the labels of every kind."""
         if len(kinds) != 1:
-            raise ValueError("there must be one kind of labels")
+            raise ValueError("the labels must be of one kind")
         self.classes_: Any = label_array(kinds[0])
 
     def fit(self, X: Any, y: Any, *, sample_weight: ArrayLike | None = None) -> Self:
@@ -303,7 +305,7 @@ class GraphEstimator(Estimator):
         for labels in self._labels:
             for label in labels:
                 if not isinstance(label, (str, int, float)):
-                    raise ValueError(f"a model file holds labels that are strings or numbers, not {label!r}")
+                    raise ValueError(f"a model file can hold only strings and numbers as labels, not {label!r}")
         params = {k: v for k, v in self.get_params(deep=False).items() if k not in self._not_saved}
         settings = {k: _to_plain(params[k]) for k in ("inference", "decoding")}
         header = {

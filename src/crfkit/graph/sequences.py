@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crfkit.base.fields import Arrays, anything, optional, record, text
+from crfkit.base.later import needs
 from crfkit.base.parameters import check_number
 from crfkit.data.labels import LabelLists, label_array
 from crfkit.data.sequences import check_sequences
@@ -77,7 +78,8 @@ class _SequenceEstimator(GraphEstimator):
 
     def _encode(self, X: Any, grow: bool) -> tuple[Any, Ints]:
         """Attributes of the tokens as a CSR matrix, and the sequences' offsets."""
-        from scipy.sparse import csr_array
+        with needs(type(self).__name__, "scipy", "graph"):
+            from scipy.sparse import csr_array
 
         if grow:
             self._encoder: Encoder = make_encoder(self.features, X)
@@ -302,7 +304,7 @@ class FactorialCRF(_SequenceEstimator):
     def _set_state(self, header: dict[str, Any], arrays: Arrays, features: FeatureSource) -> None:
         super()._set_state(header, arrays, features)
         if len(self.classes_) * len(self.links) > arrays["weights"].size or max(map(abs, self.links)) > 2**31:
-            raise ValueError("'params.links' are more, or farther, than there are weights for")
+            raise ValueError("'params.links' refer to more weights than there are")
         self.links = tuple(self.links)
 
     def _columns(self, y: Any) -> list[list[Any]]:
@@ -314,7 +316,7 @@ class FactorialCRF(_SequenceEstimator):
                     )
         width = next((len(token) for s in y if s is not None for token in s if token is not None), 0)
         if width < 1:
-            raise ValueError("there is no label to learn")
+            raise ValueError("there are no labels to learn from")
         for i, s in enumerate(y):
             for t, token in enumerate(s or ()):
                 if token is not None and len(token) != width:
@@ -324,7 +326,7 @@ class FactorialCRF(_SequenceEstimator):
 
     def _take_labels(self, kinds: list[tuple[Any, ...]]) -> None:
         if not kinds:
-            raise ValueError("there is no label")
+            raise ValueError("there are no labels")
         self.classes_ = [label_array(labels) for labels in kinds]
 
     @property

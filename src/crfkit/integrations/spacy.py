@@ -47,7 +47,7 @@ class CrfkitComponent:
     def pipe(self, stream: Iterable[Any], batch_size: int = 128) -> Iterator[Any]:
         """Labels documents, many at a time."""
         if self.crf is None:
-            raise ValueError(f"the component {self.name!r} has no model: give 'model' in its config, or from_disk")
+            raise ValueError(f"the component {self.name!r} has no model: give 'model' in its config, or call from_disk")
         documents = iter(stream)
         while batch := list(itertools.islice(documents, batch_size)):
             labelled: Any = self.crf.predict([[token.text for token in doc] for doc in batch])

@@ -5,13 +5,13 @@ Neither pandas nor pyarrow is imported unless a table of theirs is asked for.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from numbers import Real
 from typing import Any
 
 import numpy as np
 
+from crfkit.base.later import needs
 from crfkit.base.messages import counted
 from crfkit.data.readers import Labelled
 from crfkit.data.sequences import Columns
@@ -52,7 +52,7 @@ def _text(values: list[Any], name: str) -> list[str]:
     for i, value in enumerate(values):
         if _is_empty(value):
             raise ValueError(
-                f"column {name!r}, row {i}: there is no value. (pandas.read_csv takes words such as 'NA' and 'null' "
+                f"column {name!r}, row {i}: the value is missing. (pandas.read_csv takes words such as 'NA' and 'null' "
                 "for missing ones, unless keep_default_na=False.)"
             )
     return [str(value) for value in values]
@@ -66,11 +66,11 @@ def _keys(values: list[Any], name: str, fill: bool) -> list[Any]:
             out.append(value)
         elif not fill:
             raise ValueError(
-                f"column {name!r}, row {i}: there is no value. If a sequence has its number on its first row only, "
+                f"column {name!r}, row {i}: the value is missing. If a sequence has its number on its first row only, "
                 "give fill=True: empty cells then get the value above them"
             )
         elif not out:
-            raise ValueError(f"column {name!r}, row 0: there is no value, and none above it to fill it with")
+            raise ValueError(f"column {name!r}, row 0: the value is missing, and there is none above to fill it with")
         else:
             out.append(out[-1])
     return out
@@ -91,7 +91,7 @@ def _groups(keys: list[Any], name: str, repeats: str) -> list[list[int]]:
         else:
             shown = key[0] if len(key) == 1 else key
             raise ValueError(
-                f"column {name}, row {i}: the sequence {shown!r} of row {groups[place[key]][-1]} comes back after "
+                f"column {name}, row {i}: the sequence {shown!r} of row {groups[place[key]][-1]} occurs again after "
                 "another. Give repeats='group' to put its rows together, repeats='new' to begin a new sequence, or "
                 "more columns in 'by', such as document and sentence"
             )
@@ -257,14 +257,6 @@ def _class_names(data: Any, label: str) -> list[str] | None:
     return None if names is None else list(names)
 
 
-@contextmanager
-def _needs(function: str, package: str) -> Iterator[None]:
-    try:
-        yield
-    except ModuleNotFoundError as e:
-        raise ImportError(f"{function} needs {package}: pip install 'crfkit[tables]'") from e
-
-
 def to_table(
     X: Any,
     y: Sequence[Sequence[Any]] | None = None,
@@ -296,7 +288,7 @@ def to_table(
     1         0  pears  NAME
     2         1    one   QTY
     """
-    with _needs("to_table", "pandas"):
+    with needs("to_table", "pandas", "tables"):
         import pandas as pd
     return pd.DataFrame(_lists(X, y, columns, label, by))
 
@@ -310,7 +302,7 @@ def to_arrow(
     by: str = "sequence",
 ) -> Any:
     """A pyarrow.Table with one row per token; parameters as for :func:`to_table`."""
-    with _needs("to_arrow", "pyarrow"):
+    with needs("to_arrow", "pyarrow", "tables"):
         import pyarrow as pa
     return pa.table(_lists(X, y, columns, label, by))
 

@@ -21,13 +21,13 @@ from crfkit.base.fields import (
     damaged,
     flag,
     integer,
-    label_list,
     list_of,
     number,
     one_of,
     optional,
     record,
     refuse,
+    state_list,
     text,
 )
 from crfkit.base.numbers import inner_tokens, log_sum_exp, pieces
@@ -71,7 +71,7 @@ class ChainModel(Record):
     encoder : Encoder
         Knows the attributes.
     labels : tuple
-        Label of each number.
+        Label of each state of the lattice. A label that stands there several times has as many hidden states.
     layout : Layout
     weights : float64 array [layout.size]
     constraints : Constraints or None
@@ -102,6 +102,23 @@ class ChainModel(Record):
     params: Mapping[str, Any] = field(default_factory=dict)
     info: Mapping[str, Any] = field(default_factory=dict)
     temperature: float = 1.0
+
+    @cached_property
+    def distinct_labels(self) -> tuple[Any, ...]:
+        """The labels, each once."""
+        return tuple(dict.fromkeys(self.labels))
+
+    @property
+    def has_hidden_states(self) -> bool:
+        """Whether some label has several states."""
+        return len(self.distinct_labels) < len(self.labels)
+
+    @cached_property
+    def state_names(self) -> tuple[Any, ...]:
+        """What states are called: as their labels, with #1, #2, ... where a label has several."""
+        if not self.has_hidden_states:
+            return self.labels
+        return tuple(f"{label}#{self.labels[: i + 1].count(label)}" for i, label in enumerate(self.labels))
 
     def scorer(self, n_jobs: int | None = 1, dtype: Any = None) -> _core.ScorerF32:
         """The core's scorer in the given precision."""
@@ -177,14 +194,17 @@ class ChainModel(Record):
         chosen = np.arange(len(weights))
         if label is not None:
             if label not in self.labels:
-                raise ValueError(f"the model has no label {label!r}: it has {', '.join(map(str, self.labels))}")
-            chosen = np.flatnonzero(layout.state_label == self.labels.index(label))
+                raise ValueError(
+                    f"the model has no label {label!r}: it has {', '.join(map(str, self.distinct_labels))}"
+                )
+            mine = [i for i, name in enumerate(self.labels) if name == label]
+            chosen = np.flatnonzero(np.isin(layout.state_label, mine))
         order = chosen[np.argsort(-np.abs(weights[chosen]), kind="stable")]
         order = order[weights[order] != 0][:top]
         names = self.encoder.names()
         attribute = np.searchsorted(layout.state_ptr, order, side="right") - 1
         return [
-            StateWeight(names[a], self.labels[layout.state_label[k]], float(weights[k]))
+            StateWeight(names[a], self.state_names[layout.state_label[k]], float(weights[k]))
             for k, a in zip(order.tolist(), attribute.tolist(), strict=True)
         ]
 
@@ -199,7 +219,7 @@ class ChainModel(Record):
         attribute = np.searchsorted(layout.edge_ptr, order, side="right") - 1
         pairs = [divmod(int(layout.edge_pair[k]), n) for k in order]
         return [
-            EdgeWeight(names[a], self.labels[i], self.labels[j], float(weights[k]))
+            EdgeWeight(names[a], self.state_names[i], self.state_names[j], float(weights[k]))
             for k, a, (i, j) in zip(order.tolist(), attribute.tolist(), pairs, strict=True)
         ]
 
@@ -208,7 +228,8 @@ class ChainModel(Record):
         n, where = self.layout.n_labels, self.layout.transition
         known = np.flatnonzero(where >= 0)
         pairs = zip(known.tolist(), self.weights[where[known]].tolist(), strict=True)
-        return {(self.labels[k // n], self.labels[k % n]): w for k, w in pairs if w}
+        names = self.state_names
+        return {(names[k // n], names[k % n]): w for k, w in pairs if w}
 
     def transition_table(self) -> NDArray[np.float64]:
         """Scores [L, L] of label i followed by label j; minus infinity where forbidden.
@@ -238,7 +259,8 @@ class ChainModel(Record):
         if kind.get("function"):
             features = f"function {kind['function']}"
         return {
-            "labels": [str(label) for label in self.labels],
+            "labels": [str(label) for label in self.distinct_labels],
+            **({"states": len(self.labels)} if self.has_hidden_states else {}),
             "features": features,
             "attributes": n_state,
             "transition_attributes": n_edge,
@@ -366,6 +388,7 @@ def plain_values(values: Mapping[str, Any]) -> dict[str, Any]:
     """What JSON can hold; anything else by its text."""
     out: dict[str, Any] = {}
     for key, value in values.items():
+        value = value.item() if isinstance(value, np.generic) else value
         try:
             json.dumps(value)
             out[key] = value
@@ -432,7 +455,7 @@ _INFO = record(
 )
 _CHAIN = record(
     {
-        "labels": label_list,
+        "labels": state_list,
         "layout": record(
             {
                 "n_labels": integer(1, 65535),

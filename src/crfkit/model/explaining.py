@@ -12,7 +12,9 @@ import numpy as np
 from crfkit.base.messages import counted
 from crfkit.base.shown import Record
 from crfkit.chain.inference import decode_flat, marginals
+from crfkit.chain.potentials import Potentials
 from crfkit.data.dataset import Dataset, Layout
+from crfkit.data.labels import label_numbers, scores_by
 from crfkit.model.chain_model import ChainModel
 
 
@@ -216,6 +218,15 @@ class _Sources:
         after = self.allowed[:, path[t + 1]] if t + 1 < len(path) else self.may_end
         return before & after
 
+    def same_label(self, state: int) -> Any:
+        """Which states have the label of this one, [L]."""
+        labels = self.model.labels
+        return np.array([label == labels[state] for label in labels], bool)
+
+    def chance(self, row: Any, state: int) -> float:
+        """The probability of the label of a state, out of those of all states."""
+        return float(row[self.same_label(state)].sum())
+
     def state(self, attribute: int) -> Any:
         row = np.zeros(self.layout.n_labels)
         a, b = self.layout.state_ptr[attribute], self.layout.state_ptr[attribute + 1]
@@ -258,18 +269,19 @@ def explain(model: ChainModel, x: Any, y: Sequence[Any] | None = None) -> Explan
     tokens = encoder.read_one(x, "'x' of explain")
     data = encoder.encode([tokens], False, 1)
     p = model.score(data, 1, np.float64)
-    number = {label: i for i, label in enumerate(model.labels)}
-    if y is None:
-        path = decode_flat(p, 1)
-    else:
+    path = decode_flat(p, 1)
+    if y is not None:
         if len(y) != data.n_tokens:
             raise ValueError(
                 f"'y' of explain must have a label for each of {counted(data.n_tokens, 'token')}, got {len(y)}"
             )
         for t, label in enumerate(y):
-            if label not in number:
+            if label not in model.labels:
                 raise ValueError(f"position {t}: {label!r} is not one of the model's labels")
-        path = np.array([number[label] for label in y], np.int32)
+        numbers, hints = label_numbers([list(y)], model.labels, data.offsets)
+        path = numbers
+        if len(hints):  # labels of hidden states: their best path
+            path = decode_flat(Potentials(p.unary + scores_by(numbers, hints), p.pairwise, offsets=p.offsets), 1)
     nodes = marginals(p, 1).nodes
     sources = _Sources(model)
     return Explanation(tuple(_decide(sources, data, nodes, path, t, tokens[t]) for t in range(data.n_tokens)))
@@ -280,19 +292,19 @@ def _decide(sources: _Sources, data: Dataset, nodes: Any, path: Any, t: int, tok
     a = int(path[t])
     fits = sources.fits(path, t)
     others = np.where(fits, nodes[t].astype(np.float64), -1.0)
-    others[a] = -1.0
+    others[sources.same_label(a)] = -1.0
     b = int(np.argmax(others))
     if others[b] < 0:
-        return Decision(t, token, labels[a], None, float(nodes[t, a]), 0.0, np.inf, ())
+        return Decision(t, token, labels[a], None, sources.chance(nodes[t], a), 0.0, np.inf, ())
     found = list(_contributions(sources, data, path, t, a, b))
     found.sort(key=lambda c: -abs(c.amount))
     total = float(sum(c.amount for c in found))
-    chances = float(nodes[t, a]), float(nodes[t, b])
+    chances = sources.chance(nodes[t], a), sources.chance(nodes[t], b)
     return Decision(t, token, labels[a], labels[b], *chances, total, tuple(c for c in found if c.amount))
 
 
 def _contributions(sources: _Sources, data: Dataset, path: Any, t: int, a: int, b: int) -> Iterator[Contribution]:
-    labels = sources.model.labels
+    labels = sources.model.state_names
     last = len(path) - 1
 
     def one(kind: str, name: str, mine: float, other: float, value: float = 1.0) -> Contribution:

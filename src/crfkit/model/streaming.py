@@ -21,6 +21,7 @@ import numpy as np
 from crfkit import _core
 from crfkit.base.threads import resolve_threads
 from crfkit.chain.inference import decode_flat, marginals
+from crfkit.data.labels import by_label
 from crfkit.data.readers import Source, feed, open_source, read_chunks, source_name
 from crfkit.data.sequences import Columns, Items
 from crfkit.model.chain_model import ChainModel
@@ -107,6 +108,7 @@ class _Worker:
         self.options = (comment, document)
         self.probabilities = probabilities
         self.labels = [str(x) for x in model.labels]
+        self.of_state = np.array([model.distinct_labels.index(x) for x in model.labels])
         self.separator = ""
         self.n_columns = 0
         self.dtype = np.float64 if probabilities else None
@@ -131,7 +133,8 @@ class _Worker:
         path = decode_flat(p, n_jobs)
         chances = None
         if self.probabilities:
-            chances = np.ascontiguousarray(marginals(p, n_jobs).nodes[np.arange(len(path)), path], np.float64)
+            nodes = by_label(marginals(p, n_jobs).nodes, self.labels)
+            chances = np.ascontiguousarray(nodes[np.arange(len(path)), self.of_state[path]], np.float64)
         out = _core.write_columns(table.strings, table.ids, table.offsets, path, self.labels, chances)
         return Tagged(out, len(table), len(path))
 

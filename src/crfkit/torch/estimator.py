@@ -416,7 +416,7 @@ class NeuralCRF(Estimator):
             raise ValueError("'y' of fit must hold the labels of the sequences, got None")
         X, y = self._listed(X), list(y)
         if (X_dev is None) != (y_dev is None):
-            raise ValueError("'X_dev' and 'y_dev' of fit go together")
+            raise ValueError("'X_dev' and 'y_dev' of fit must be given together")
         checked = sequence_weights(sample_weight, len(X))
         weights = None if checked is None else torch.from_numpy(checked.astype(np.float32))
         labels = collect_labels(y)
@@ -504,14 +504,15 @@ class NeuralCRF(Estimator):
 
         finished = keep.result({"modules": _as_arrays(modules.state_dict()), "history": []})
         if saved := keep.part("network", state):
-            modules.load_state_dict(_as_tensors(saved["modules"]))
-            steps = {int(k): v for k, v in _as_tensors(saved["optimiser"]).items()}
-            optimiser.load_state_dict({**optimiser.state_dict(), "state": steps})
-            rng.bit_generator.state = saved["rng"]
-            torch.set_rng_state(torch.from_numpy(saved["torch"]))
-            waited, batches, kept = saved["waited"], saved["batches"], saved["best"]
-            best = None if kept is None else (kept["score"], _as_tensors(kept["modules"]))
-            self.history_ = [Progress(**p) for p in saved["history"]]
+            with keep.restoring():
+                modules.load_state_dict(_as_tensors(saved["modules"]))
+                steps = {int(k): v for k, v in _as_tensors(saved["optimiser"]).items()}
+                optimiser.load_state_dict({**optimiser.state_dict(), "state": steps})
+                rng.bit_generator.state = saved["rng"]
+                torch.set_rng_state(torch.from_numpy(saved["torch"]))
+                waited, batches, kept = saved["waited"], saved["batches"], saved["best"]
+                best = None if kept is None else (kept["score"], _as_tensors(kept["modules"]))
+                self.history_ = [Progress(**p) for p in saved["history"]]
         elif finished is not None:
             modules.load_state_dict(_as_tensors(finished["modules"]))
             self.history_ = [Progress(**p) for p in finished["history"]]

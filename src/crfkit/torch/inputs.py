@@ -69,7 +69,7 @@ class Dense:
                 return
             if len(x):
                 raise ValueError(f"sequence {i} must be an array [T, D], got shape {np.shape(x)}")
-        raise ValueError("there is no token to learn from")
+        raise ValueError("there are no tokens to learn from")
 
     def prepare(self, X: Sequence[Any]) -> list[Any]:
         """Float32 tensors [T, D]."""

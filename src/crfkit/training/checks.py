@@ -14,7 +14,7 @@ from crfkit.chain.constraints import Constraints
 from crfkit.chain.inference import reachable
 from crfkit.chain.potentials import Potentials
 from crfkit.data.dataset import Dataset
-from crfkit.data.labels import Sets, allowed_by, split_by_knowledge
+from crfkit.data.labels import Hints, scores_by, split_by_knowledge
 from crfkit.data.sequences import rows_of
 
 
@@ -37,7 +37,7 @@ def class_weights(
     if isinstance(rule, Mapping):
         for label, weight in rule.items():
             if label not in labels:
-                raise ValueError(f"'class_weight' names the label {label!r}, which the data does not have")
+                raise ValueError(f"'class_weight' names the label {label!r}, which does not occur in the data")
             check_number("class_weight", str(label), weight, 0)
         by_label = np.array([float(rule.get(label, 1.0)) for label in labels])
     elif rule == "balanced":
@@ -86,21 +86,20 @@ def check_gold(numbers: NDArray[np.int32], data: Dataset, rules: Constraints, la
             raise ValueError(f"sequence {s}, position {t - int(offsets[s])}: the labels break the constraints: {what}")
 
 
-def check_partial(numbers: NDArray[np.int32], sets: Sets, data: Dataset, rules: Constraints) -> None:
+def check_partial(numbers: NDArray[np.int32], hints: Hints, data: Dataset, rules: Constraints) -> None:
     """Raises where no labelling fits both what is known and the rules."""
-    _, part, _ = split_by_knowledge(data, numbers, sets[0])
+    _, part, _ = split_by_knowledge(data, numbers)
     if not len(part):
         return
     tokens, offsets = rows_of(data.offsets, part)
     scores = rules.as_scores()
     n = len(rules.start)
     p = Potentials(
-        np.zeros((len(tokens), n)),
+        scores_by(numbers[tokens], hints),
         scores[: n * n].reshape(n, n),
         scores[n * n : n * n + n],
         scores[n * n + n :],
-        allowed_by(numbers, sets, n)[tokens],
-        offsets,
+        offsets=offsets,
     )
     dead = np.isneginf(reachable(p))
     if dead.any():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -19,6 +19,7 @@ from crfkit.training.objective import Change, Objective
 from crfkit.training.optimiser import INTERRUPTED, Algorithm, Progress, Reason, Result, Settings, lent
 
 Vector = NDArray[np.float64]
+Moved = tuple[float, float, float]
 
 
 @dataclass
@@ -110,20 +111,19 @@ class _Search:
 
     def descend(self) -> tuple[_Point | None, float]:
         """The next point, in the direction of the memory; None where nothing further down was found."""
-        point, norm = self.point, float(np.sqrt(self.norms[0]))
+        norm = float(np.sqrt(self.norms[0]))
         step = 1.0 if len(self.known) else 1.0 / norm
-        parts = point.x, point.gradient, self.c1, self.v
-        slope, *moved = self.known.direction(*parts, step, self.d, self.spare.x, self.threads)
+        slope, *moved = self.move(step, self.spare.x, self.known.direction)
         if not slope < 0:
             self.known.clear()
             np.negative(self.steepest, out=self.d)
-            slope, step = -(norm**2), 1.0 / norm
-            moved = self.move(step, self.spare.x)
+            step = 1.0 / norm
+            slope, *moved = self.move(step, self.spare.x)
         return self.line_search(slope, step, *moved)
 
-    def move(self, step: float, out: Vector) -> list[float]:
-        """Out = x + step d; with c1, what would leave x's orthant stays at zero. Gives v (out - x) and |out|."""
-        return [*_core.move(self.point.x, self.d, step, self.v, out, self.threads)]
+    def move(self, step: float, to: Vector, by: Callable[..., Moved] = _core.move) -> Moved:
+        """To = x + step d; with c1, what would leave x's orthant stays at zero. Gives v d, v (to - x) and |to|."""
+        return by(self.point.x, self.steepest, self.c1 > 0, self.d, step, to, self.threads)
 
     def line_search(self, slope: float, step: float, ascent: float, l1: float) -> tuple[_Point | None, float]:
         """A point of sufficient decrease (and, for smooth objectives, curvature), or the best seen, or None.
@@ -138,7 +138,7 @@ class _Search:
         for trial in range(self.max_linesearch):
             x, gradient = (spare.x, spare.gradient) if best is None else (np.empty_like(d), np.empty_like(d))
             if trial:
-                ascent, l1 = self.move(step, x)
+                _, ascent, l1 = self.move(step, x)
             new = self.evaluate(x, gradient, l1)
             expected = ascent if self.c1 else slope * step
             if np.isfinite(new.value) and new.value < (point.value if best is None else best.value):
@@ -189,7 +189,7 @@ class LBFGS(Algorithm):
     period: int = 10
     max_linesearch: int = 20
 
-    supports: ClassVar = Algorithm.supports | {"c1", "beam", "gradient", "warm_start_fraction"}
+    supports: ClassVar = Algorithm.supports | {"c1", "beam", "gradient", "warm_start_fraction", "expectations"}
 
     def run(self, objective: Objective, w: Vector, settings: Settings) -> Result:
         """Minimises by line searches."""
@@ -198,7 +198,8 @@ class LBFGS(Algorithm):
         history, known, keep = search.history, search.known, settings.checkpoint
         try:
             if saved := keep.part("search", search.state):
-                search.restore(saved)
+                with keep.restoring():
+                    search.restore(saved)
             else:
                 search.point = search.evaluate(search.point.x, search.point.gradient)
             if not np.isfinite(search.point.value):

@@ -65,7 +65,8 @@ class NewtonCG(Algorithm):
         evaluations, iteration, radius, first, history = 1, 0, np.inf, 0.0, [0.0]
         if saved := keep.part("search", state):
             w = saved["w"]
-            objective.restore(saved["objective"])
+            with keep.restoring():
+                objective.restore(saved["objective"])
         value, gradient = objective.value_and_grad(w)
         norm = float(np.linalg.norm(gradient))
         evaluations, iteration, radius, first, history = saved["counts"] if saved else (1, 0, np.inf, norm, [value])
@@ -139,7 +140,7 @@ class NewtonCG(Algorithm):
         step, rest = np.zeros_like(gradient), -gradient  # rest: minus the gradient of q
         p, square = rest.copy(), float(rest @ rest)
         if not np.isfinite(square):
-            raise ValueError("the gradient is not finite: the weights to begin with are too large")
+            raise ValueError("the gradient is not finite: the initial weights are too large")
         model = 0.0
         for k in itertools.count(1):
             hp = times(p)

@@ -17,13 +17,16 @@ from crfkit.base.threads import resolve_threads
 from crfkit.chain.beams import Beam
 from crfkit.chain.constraints import Constraints
 from crfkit.data.dataset import Dataset, Layout
-from crfkit.data.labels import Sets, split_by_knowledge
+from crfkit.data.labels import Hints, split_by_knowledge
 from crfkit.data.sequences import rows_of
 
 if TYPE_CHECKING:
     from crfkit.training.beams import BeamReport
+    from crfkit.training.expectations import Criteria
 
 Vector = NDArray[np.float64]
+#: Relative rounding errors of a value whose lattices are in single precision.
+SINGLE_NOISE = 3e-8
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,9 +137,9 @@ class Problem:
     data : Dataset
         S sequences, N tokens.
     labels : int32 array [N]
-        With ``sets``, -1 where the label is not known for certain.
-    sets : (int64 array [K], bool array [K, L]), optional
-        Tokens with -1 of which something is known, and the labels they may have.
+        With ``hints``, -1 where nothing is known of the label, and -2 - k where hint k is.
+    hints : float64 array [K, L], optional
+        What is known of labels, as logarithms of their weights. None if all labels are known.
     weights : float64 array [S], optional
         Weights of the sequences.
     constraints : Constraints, optional
@@ -153,12 +156,14 @@ class Problem:
         Precision of the lattices; sums over the data are in double precision either way.
     n_jobs : int, optional
         Threads; the result does not depend on them.
+    criteria : Criteria, optional
+        What is expected of the labels of the sequences about which nothing is known.
     """
 
     layout: Layout
     data: Dataset
     labels: NDArray[np.int32]
-    sets: Sets | None = None
+    hints: Hints | None = None
     weights: Vector | None = None
     constraints: Constraints | None = None
     c2: float = 0.0
@@ -167,6 +172,7 @@ class Problem:
     entropy_ramp: int = 0
     dtype: Any = np.float32
     n_jobs: int | None = None
+    criteria: Criteria | None = None
 
     def take(self, sequences: NDArray[np.int64]) -> Problem:
         """The same with some of the sequences, whose labels are all known."""
@@ -174,7 +180,7 @@ class Problem:
             self,
             data=self.data.take(sequences),
             labels=self.labels[rows_of(self.data.offsets, sequences)[0]],
-            sets=None,
+            hints=None,
             weights=None if self.weights is None else np.ascontiguousarray(self.weights[sequences]),
         )
 
@@ -190,8 +196,7 @@ class Problem:
 
     def split(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], Vector]:
         """Sequences whose labels are all known, known in part, and not at all as far as they count; all weights."""
-        assert self.sets is not None
-        full, some, unknown = split_by_knowledge(self.data, self.labels, self.sets[0])
+        full, some, unknown = split_by_knowledge(self.data, self.labels)
         omega = np.ones(self.data.n_sequences) if self.weights is None else np.array(self.weights, np.float64)
         if self.entropy_per == "token":
             omega[unknown] /= np.diff(self.data.offsets)[unknown]
@@ -220,7 +225,7 @@ class LikelihoodObjective(Objective):
         self.n_tokens = self._n_block_tokens = problem.data.n_tokens
         self.c2 = float(problem.c2)
         self.threads = resolve_threads(problem.n_jobs)
-        self.noise = 3e-8 if problem.is_single else 1e-13
+        self.noise = SINGLE_NOISE if problem.is_single else 1e-13
         native = _core.ObjectiveF32 if problem.is_single else _core.ObjectiveF64
         parts = problem.data.native, problem.labels, problem.weights, problem.scores
         self._native = native(problem.layout.native, *parts, self.threads)

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from crfkit import _core
 from crfkit.base.checkpoints import Checkpoint, State
 from crfkit.chain.beams import Adaptive, Beam
-from crfkit.data.labels import allowed_by
 from crfkit.data.sequences import rows_of
 from crfkit.training.beams import within_beams
 from crfkit.training.objective import Change, LikelihoodObjective, Objective, Problem
@@ -30,14 +29,15 @@ class SemiSupervisedObjective(LikelihoodObjective):
         f(w) = \sum_{s \text{ labelled}} \omega_s (\log Z - \log Z^{(s)}_{known})
              + \eta \sum_{s \text{ unlabelled}} \omega_s H_w(y \mid x^{(s)}) + c_2 \lVert w \rVert^2
 
-    where :math:`Z_{known}` sums over the labellings that fit the known labels: the gold path where all are known. Its
+    where :math:`Z_{known}` sums over the labellings that fit the known labels, each times the product of the weights
+    that soft labels give it: the gold path where all are known. Its
     gradient is the difference of two expected counts. The entropy is not convex in w; see
     :func:`minimize_with_entropy`.
 
     Parameters
     ----------
     problem : Problem
-        With ``sets``. Beams, where they are chosen, are used for the fully labelled sequences.
+        With ``hints``. Beams, where they are chosen, are used for the fully labelled sequences.
     """
 
     def __init__(self, problem: Problem) -> None:
@@ -49,12 +49,11 @@ class SemiSupervisedObjective(LikelihoodObjective):
         rest = np.concatenate([some, unknown])
         part = problem.data.take(rest)
         self.n_tokens += part.n_tokens
-        assert problem.sets is not None
-        allowed = allowed_by(problem.labels, problem.sets, self.layout.n_labels)
-        known = np.ascontiguousarray(allowed[rows_of(problem.data.offsets, some)[0]]).view(np.uint8)
+        labels = problem.labels[rows_of(problem.data.offsets, some)[0]]
+        assert problem.hints is not None
         native = _core.SemiObjectiveF32 if problem.is_single else _core.SemiObjectiveF64
         self._rest = native(
-            self.layout.native, part.native, len(some), known, omega[rest], problem.scores, self.threads
+            self.layout.native, part.native, len(some), labels, problem.hints, omega[rest], problem.scores, self.threads
         )
 
     @property

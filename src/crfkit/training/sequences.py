@@ -30,7 +30,7 @@ class SequenceObjective(Objective):
         f(w) = \sum_s f_s(w) + c_2 \lVert w \rVert^2, \qquad
         f_s(w) = -\omega_s \log p_w(y^{(s)} \mid x^{(s)})
 
-    for sequences whose labels are all known; with ``sets`` in the problem, as for :class:`SemiSupervisedObjective`,
+    for sequences whose labels are all known; with ``hints`` in the problem, as for :class:`SemiSupervisedObjective`,
     :math:`f_s = \omega_s (\log Z - \log Z_{known})` for those known in part, and
     :math:`f_s = \eta\, \omega_s H_w(y \mid x^{(s)})` for those of which nothing is known.
 
@@ -63,9 +63,8 @@ class SequenceObjective(Objective):
         self.c2 = float(problem.c2)
         self.seen, self.ramp = seen, problem.entropy_ramp
         #: whether some labels are not known
-        self.partial = problem.sets is not None
+        self.partial = problem.hints is not None
         data, labels, weights = problem.data, problem.labels, problem.weights
-        tokens, masks = problem.sets or (np.zeros(0, np.int64), np.zeros((0, layout.n_labels), bool))
         if self.partial:
             full, part, unknown, omega = problem.split()
             self.n_unlabelled = len(unknown)
@@ -74,16 +73,12 @@ class SequenceObjective(Objective):
             if weights is not None or (problem.entropy_per == "token" and self.n_unlabelled):
                 weights = omega[order]
             rows, _ = rows_of(data.offsets, order)
-            place = np.empty(len(labels), np.int64)
-            place[rows] = np.arange(len(rows))
-            moved = np.argsort(place[tokens])
-            tokens, masks = place[tokens][moved], masks[moved]
             data, labels = data.take(order), labels[rows]
         self.n_tokens = data.n_tokens
         self.n_labelled = data.n_sequences - self.n_unlabelled
         native = _core.SequencesF32 if problem.is_single else _core.SequencesF64
-        known = tokens, np.ascontiguousarray(masks).view(np.uint8)
-        self.native = native(layout.native, data.native, labels, *known, weights, problem.scores)
+        hints = np.zeros((0, layout.n_labels)) if problem.hints is None else problem.hints
+        self.native = native(layout.native, data.native, labels, hints, weights, problem.scores)
         self.entropy_weight = float(problem.entropy_weight)
         self.beam = beam
         self._control = BeamControl(beam, layout.n_labels)

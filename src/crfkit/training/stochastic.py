@@ -70,7 +70,7 @@ class Stochastic(Algorithm):
         without one the losses of the last pass.
         """
         if objective.beam is not None and "beam" not in self.supports:
-            raise ValueError(f"{type(self).__name__} cannot look at sequences within beams")
+            raise ValueError(f"{type(self).__name__} does not support beams")
         tol, callback = settings.tol, settings.callback
         rng = np.random.default_rng(0 if settings.random_state is None else settings.random_state)
         began = time.perf_counter()
@@ -92,9 +92,10 @@ class Stochastic(Algorithm):
                 return {"done": done, "losses": losses, **rest}
 
             if saved := keep.part("search", search):
-                losses, rng.bit_generator.state = saved["losses"], saved["rng"]
+                with keep.restoring():
+                    losses, rng.bit_generator.state = saved["losses"], saved["rng"]
+                    objective.restore(saved["objective"])
                 done = len(losses)
-                objective.restore(saved["objective"])
                 w = objective.weights(self.averaged)
             while done < limit:
                 objective.entropy_weight = entropy_weight * min(1.0, (done + 1) / max(ramp, 1))

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from crfkit import _core
 from crfkit.base.numbers import log_sum_exp
+from crfkit.data.labels import scores_by
 from crfkit.training.objective import Objective, Problem
 
 Vector = NDArray[np.float64]
@@ -36,7 +37,8 @@ class BackwardObjective(Objective):
     tangents, O(T L^2 K) in all, where K counts the weights that the sequence has; the memory, O(L K), does not grow
     with T. Forward-backward takes O(T L^2 + T K). So this is a reference, and not for large data.
 
-    Takes a :class:`~crfkit.training.Problem` whose labels are all known; everything is in double precision.
+    The gradient of the likelihood is the difference of two such: of all labellings, and of those that fit the known
+    labels. Takes a :class:`~crfkit.training.Problem`, without its entropy; everything is in double precision.
 
     Examples
     --------
@@ -55,7 +57,8 @@ class BackwardObjective(Objective):
         self.n_tokens = data.n_tokens
         self.c2 = float(problem.c2)
         n = layout.n_labels
-        self._gold = np.asarray(problem.labels, np.int64)
+        hints = np.zeros((0, n)) if problem.hints is None else problem.hints
+        self._known = scores_by(problem.labels, hints)
         self._offsets = data.offsets
         self._weights = np.ones(data.n_sequences) if problem.weights is None else problem.weights
         scores = np.zeros(n * (n + 2)) if constraints is None else constraints.as_scores()
@@ -118,7 +121,7 @@ class BackwardObjective(Objective):
         first, last = int(self._offsets[s]), int(self._offsets[s + 1])
         if first == last:
             return 0.0
-        n, gold = self.layout.n_labels, self._gold[first:last]
+        n = self.layout.n_labels
         mine, nodes, pairs = self._local(s)
         local = w[mine]
         forbidden, start, end = self._forbidden
@@ -127,33 +130,32 @@ class BackwardObjective(Objective):
             np.add.at(row, label, value * local[k])
         u[0] += start
         u[-1] += end
-        score = u[np.arange(len(gold)), gold].sum()
-        observed = np.zeros(len(mine))
-        for t, (label, k, value) in enumerate(nodes):
-            at = label == gold[t]
-            np.add.at(observed, k[at], value[at])
         transitions = np.broadcast_to(forbidden, (len(pairs), n, n)).copy()
-        for t, (pair, k, value) in enumerate(pairs):
-            np.add.at(transitions[t].reshape(-1), pair, value * local[k])
-            score += transitions[t, gold[t], gold[t + 1]]
-            at = pair == gold[t] * n + gold[t + 1]
-            np.add.at(observed, k[at], value[at])
-        log_beta = _core.backward_messages(u, transitions)
-        tangent: NDArray[np.float64] = np.zeros((n, len(mine)))  # of log_beta
-        for t in range(len(gold) - 1, -1, -1):
-            label, k, value = nodes[t]
-            np.add.at(tangent, (label, k), value)  # now of u + log_beta
-            if t == 0:
-                break
-            top = np.where(np.isneginf(log_beta[t - 1]), 0.0, log_beta[t - 1])
-            p = np.exp(transitions[t - 1] + u[t] + log_beta[t] - top[:, None])  # P(label at t | label at t - 1)
-            pair, k, value = pairs[t - 1]
-            tangent = p @ tangent
-            np.add.at(tangent, (pair // n, k), value * p.ravel()[pair])
-        log_z = float(log_sum_exp(u[0] + log_beta[0])[0])
-        p = np.exp(u[0] + log_beta[0] - log_z)
-        gradient[mine] += float(self._weights[s]) * (p @ tangent - observed)
-        return float(self._weights[s]) * (log_z - float(score))
+        for table, (pair, k, value) in zip(transitions, pairs, strict=True):
+            np.add.at(table.reshape(-1), pair, value * local[k])
+        log_z, expected = _log_z(u, transitions, nodes, pairs, len(mine))
+        known, observed = _log_z(u + self._known[first:last], transitions, nodes, pairs, len(mine))
+        gradient[mine] += float(self._weights[s]) * (expected - observed)
+        return float(self._weights[s]) * (log_z - known)
+
+
+def _log_z(u: Vector, transitions: Vector, nodes: list[Any], pairs: list[Any], size: int) -> tuple[float, Vector]:
+    """The log of the sum over labellings, and its gradient."""
+    n = u.shape[1]
+    log_beta = _core.backward_messages(u, transitions)
+    tangent: NDArray[np.float64] = np.zeros((n, size))  # of log_beta
+    for t in range(len(u) - 1, -1, -1):
+        label, k, value = nodes[t]
+        np.add.at(tangent, (label, k), value)  # now of u + log_beta
+        if t == 0:
+            break
+        top = np.where(np.isneginf(log_beta[t - 1]), 0.0, log_beta[t - 1])
+        p = np.exp(transitions[t - 1] + u[t] + log_beta[t] - top[:, None])  # P(label at t | label at t - 1)
+        pair, k, value = pairs[t - 1]
+        tangent = p @ tangent
+        np.add.at(tangent, (pair // n, k), value * p.ravel()[pair])
+    log_z = float(log_sum_exp(u[0] + log_beta[0])[0])
+    return log_z, np.exp(u[0] + log_beta[0] - log_z) @ tangent
 
 
 def _entries(

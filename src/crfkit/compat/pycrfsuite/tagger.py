@@ -68,7 +68,7 @@ class Tagger:
 
     def _adopt(self, model: ChainModel, header: dict[str, str] | None) -> None:
         if not isinstance(model.encoder, ItemEncoder):
-            raise ValueError("the model makes attributes by templates; crfkit.load opens it")
+            raise ValueError("the model computes its attributes from templates: open it with crfkit.load")
         self._model, self._header = model, header
         self._labels = [str(x) for x in model.labels]
         self._native = None  # made when a sequence comes: a model without labels can be opened, too

@@ -105,7 +105,7 @@ class BaseTrainer:
             items = Items.from_sequences(X, keep_zeros=True)
         labels = [_checked_labels(yseq, i) for i, yseq in enumerate(y)]
         if len(labels) != len(items):
-            raise ValueError(f"'X' holds {counted(len(items), 'sequence')}, 'y' labels for {len(labels)}")
+            raise ValueError(f"'X' holds {counted(len(items), 'sequence')}, but 'y' holds labels for {len(labels)}")
         for i, (n, own) in enumerate(zip(items.lengths.tolist(), labels, strict=True)):
             if n != len(own):
                 raise ValueError(f"sequence {i}: The numbers of items and labels differ: |x| = {n}, |y| = {len(own)}")

@@ -1,4 +1,12 @@
-"""Stands in for sklearn-crfsuite: ``import crfkit.compat.sklearn_crfsuite as sklearn_crfsuite``."""
+"""Stands in for sklearn-crfsuite: ``import crfkit.compat.sklearn_crfsuite as sklearn_crfsuite``.
+
+Needs ``crfkit[sklearn]``.
+"""
+
+from crfkit.base.later import needs
+
+with needs("crfkit.compat.sklearn_crfsuite", "scikit-learn", "sklearn"):
+    import sklearn as sklearn
 
 from crfkit.compat.sklearn_crfsuite import _fileresource as _fileresource  # named by the original's pickles
 from crfkit.compat.sklearn_crfsuite import metrics, scorers, utils

@@ -137,7 +137,9 @@ class _Trained(CRF):
     summary: list[tuple[str, int]]
     judged: tuple[Columns, list[list[str]]]  # data for the error rates
 
-    def _prepare(self, X: Any, y: Any, sample_weight: Any, model: ChainModel | None, grow: bool) -> Any:
+    def _prepare(
+        self, X: Any, y: Any, sample_weight: Any, model: ChainModel | None, grow: bool, expectations: Any = None
+    ) -> Any:
         skeleton, problem = super()._prepare(X, y, sample_weight, model, grow)
         names = skeleton.encoder.names(False), skeleton.encoder.names(True)
         if model is None and any(len(set(x)) < len(x) for x in names):  # what patterns write alike is one observation

@@ -1,0 +1,235 @@
+"""Weak labels: votes of rules, lexicons and annotators, made into soft labels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crfkit.base.messages import counted as in_words
+from crfkit.base.parameters import check_number
+from crfkit.chain.constraints import SCHEMES, Constraints
+from crfkit.data.labels import LabelLists
+from crfkit.estimators.hmm import HMM
+from crfkit.estimators.hmm_tables import Counter, Tables
+
+#: A function of a sequence that gives spans (start, end, label), or None; or labels of all sequences, None for no vote.
+Source = Callable[[Any], Iterable[tuple[int, int, str]] | None] | Sequence[Any]
+
+_ABSTAINS = "\x00"  # the vote of a source that has none
+_SURE = 0.9  # how far a first guess trusts the votes
+
+
+class Reliability(NamedTuple):
+    """What a source is worth.
+
+    Attributes
+    ----------
+    source : str
+    coverage : float
+        Fraction of the tokens on which it votes.
+    accuracy : float
+        Probability that a vote of it is right.
+    recall : float
+        Probability that it votes, rightly, where the label is not O.
+    """
+
+    source: str
+    coverage: float
+    accuracy: float
+    recall: float
+
+
+class WeakLabels(HMM):
+    r"""Labels out of the votes of several sources of unequal skill.
+
+    The true labels are the states of a hidden Markov model, and each source is an emission of it: with
+    :math:`v_t^{(s)}` the vote of source s on token t, or that it abstains,
+
+    .. math:: p(v, y) = \pi(y_0) \prod_{t > 0} p(y_t \mid y_{t-1}) \prod_t \prod_s p(v_t^{(s)} \mid y_t)
+
+    Baum-Welch begins where the votes agree most, and learns how often each source is right, without any true label.
+    Its posterior probabilities are soft labels, which :meth:`CRF.fit <crfkit.CRF.fit>` takes.
+
+    Parameters
+    ----------
+    sources : dict
+        Names to sources. A source is a function that is given a sequence and returns spans ``(start, end, type)``,
+        ``end`` being the token after the last, or None: it abstains on all other tokens. Or it is a list of labels for
+        every sequence, as an annotator gives them, with None where there is no vote.
+    labels : sequence of str
+        With a ``scheme``, the types of spans: the labels are ``O`` and those that the scheme has for each type. Without
+        one, the labels themselves; a span then has its label on each of its tokens.
+    scheme : {"bio", "bioes", "bilou"} or None
+        What spans are written in.
+    smoothing, transition_smoothing, max_iter, tol, n_jobs
+        As for :class:`~crfkit.HMM`.
+
+    Attributes
+    ----------
+    reliability_ : list of Reliability
+        One for each source.
+    emissions_ : list of arrays
+        For each source, probabilities of its votes (``vocabulary_``) for each label (``classes_``).
+
+    Examples
+    --------
+    >>> from crfkit import CRF, WeakLabels
+    >>> X = [["Anna", "saw", "Paris"], ["Ben", "left"], ["Paris", "slept"]]
+    >>> names = {"Anna", "Ben"}
+    >>> weak = WeakLabels(
+    ...     {
+    ...         "names": lambda x: [(t, t + 1, "PER") for t, word in enumerate(x) if word in names],
+    ...         "capitals": lambda x: [(t, t + 1, "PER") for t, word in enumerate(x) if word[0].isupper()],
+    ...         "cities": lambda x: [(t, t + 1, "LOC") for t, word in enumerate(x) if word == "Paris"],
+    ...     },
+    ...     ["PER", "LOC"],
+    ... )
+    >>> soft = weak.fit_transform(X)
+    >>> max(soft[0][0], key=soft[0][0].get)
+    'B-PER'
+    >>> crf = CRF().fit(X, soft)
+    """
+
+    def __init__(
+        self,
+        sources: Mapping[str, Source],
+        labels: Sequence[str],
+        *,
+        scheme: str | None = "bio",
+        smoothing: float = 0.1,
+        transition_smoothing: float = 0.1,
+        max_iter: int = 100,
+        tol: float = 1e-6,
+        n_jobs: int | None = -1,
+    ) -> None:
+        super().__init__(
+            smoothing=smoothing, transition_smoothing=transition_smoothing, max_iter=max_iter, tol=tol, n_jobs=n_jobs
+        )
+        self.sources = sources
+        self.labels = labels
+        self.scheme = scheme
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        if not isinstance(self.sources, Mapping) or not self.sources:
+            raise ValueError("'sources' of WeakLabels must be a dict of names and sources, and not empty")
+        if self.scheme is not None and self.scheme not in SCHEMES:
+            raise ValueError(f"'scheme' of WeakLabels must be one of {', '.join(SCHEMES)} or None, got {self.scheme!r}")
+        if isinstance(self.labels, str) or len(set(self.labels)) != len(self.labels) or not len(self.labels):
+            raise ValueError(f"'labels' of WeakLabels must be a list of different labels, got {self.labels!r}")
+
+    @property
+    def _names(self) -> tuple[str, ...]:
+        """The labels of tokens."""
+        if self.scheme is None:
+            return tuple(self.labels)
+        tags = sorted(SCHEMES[self.scheme].tags, key="BISELU".index)
+        return ("O", *(f"{tag}-{kind}" for kind in self.labels for tag in tags))
+
+    def fit(self, X: Any, y: Any = None, *, resume: bool = False) -> Self:
+        """Learns from the votes on the sequences how far each source can be trusted; ``y`` is not used."""
+        self._check_parameters()
+        super().fit(self.votes(X))
+        self.reliability_ = self._measure()
+        return self
+
+    def fit_transform(self, X: Any, y: Any = None) -> list[list[dict[str, float]]]:
+        """Learns from the votes, and gives the soft labels of the sequences."""
+        return self.fit(X).transform(X)
+
+    def transform(self, X: Any, least: float = 0.001) -> list[list[dict[str, float]]]:
+        """Soft labels of the sequences: a dict of labels and probabilities for each token.
+
+        Labels less probable than ``least`` are left out.
+        """
+        check_number("transform", "least", least, 0)
+        names = self.classes_.tolist()
+        out = LabelLists()
+        for p in self.predict_marginals(self.votes(X)):
+            out.append([{name: x for name, x in zip(names, row, strict=True) if x >= least} for row in p.tolist()])
+        return out
+
+    def votes(self, X: Any) -> list[list[tuple[str, ...]]]:
+        """The votes of the sources on every token."""
+        columns = [[self._vote(name, source, i, x) for i, x in enumerate(X)] for name, source in self.sources.items()]
+        return [list(zip(*rows, strict=True)) for rows in zip(*columns, strict=True)]
+
+    def _vote(self, name: str, source: Source, i: int, x: Any) -> list[str]:
+        known, place = set(self._names), f"source {name!r}, sequence {i}"
+        if not callable(source):
+            given = source[i] if i < len(source) else None
+            row = [None] * len(x) if given is None else list(given)
+            if len(row) != len(x):
+                raise ValueError(
+                    f"{place}: there must be a vote or None for {in_words(len(x), 'token')}, got {len(row)}"
+                )
+            if wrong := {vote for vote in row if vote is not None} - known:
+                raise ValueError(f"{place}: {min(wrong)!r} is not one of the labels")
+            return [_ABSTAINS if vote is None else vote for vote in row]
+        out = [_ABSTAINS] * len(x)
+        for start, end, kind in source(x) or ():
+            if not 0 <= start < end <= len(x):
+                raise ValueError(f"{place}: a span from {start} to {end} of {in_words(len(x), 'token')}")
+            if kind not in self.labels:
+                raise ValueError(f"{place}: {kind!r} is not one of the labels")
+            out[start:end] = self._written(kind, end - start)
+        return out
+
+    def _written(self, kind: str, length: int) -> list[str]:
+        """A span as labels."""
+        if self.scheme is None:
+            return [kind] * length
+        scheme = SCHEMES[self.scheme]
+        if length == 1:
+            tags = "".join(sorted(scheme.begins & scheme.ends, key="SUBI".index)[:1])
+        else:
+            first = min(scheme.begins - (scheme.ends - {"B", "I"}), key="BI".index)
+            last = "I" if "I" in scheme.ends else min(scheme.ends, key="ELSU".index)
+            tags = first + "I" * (length - 2) + last
+        return [f"{tag}-{kind}" for tag in tags]
+
+    def _labels(
+        self, y: Any, offsets: NDArray[np.int64], known: tuple[Any, ...]
+    ) -> tuple[tuple[Any, ...], NDArray[np.int32] | None, NDArray[np.bool_] | None]:
+        return self._names, None, np.ones((int(offsets[-1]), len(self._names)), bool)
+
+    def _beginning(self, counted: Counter, allowed: NDArray[np.bool_], given: Mapping[str, Any]) -> Tables:
+        """Where the votes agree: each vote counts for its label, and no vote at all for O or for any label."""
+        names = self._names
+        number = {name: j for j, name in enumerate(names)}
+        n = len(names)
+        first = np.zeros((counted.data.n_tokens, n))
+        for values, column in zip(counted.vocabulary.values, counted.columns, strict=True):
+            label = np.array([number.get(value, -1) for value in values])[column]
+            voted = np.flatnonzero(label >= 0)
+            first[voted, label[voted]] += 1.0
+        total = first.sum(axis=1, keepdims=True)
+        nobody = np.full(n, 1.0 / n)
+        if "O" in number:
+            nobody = np.where(np.arange(n) == number["O"], _SURE, (1 - _SURE) / max(n - 1, 1))
+        first = np.where(total > 0, _SURE * first / np.maximum(total, 1) + (1 - _SURE) / n, nobody)
+        tables = self._estimate(*counted.expected(iter([(first, None)]), n))
+        if self.scheme is None:
+            return tables
+        rules = Constraints.from_scheme(names, self.scheme)
+        transitions, start = tables.transitions * rules.transitions, tables.start * rules.start
+        return Tables(start / start.sum(), transitions / transitions.sum(axis=1, keepdims=True), tables.emissions)
+
+    def _measure(self) -> list[Reliability]:
+        """Of every source, by the labels' shares that the model expects."""
+        labels = self.classes_.tolist()
+        share = np.linalg.matrix_power(self.transmat_, 512)[0]  # the stationary one
+        outside = np.array([label == "O" for label in labels])
+        out = []
+        for name, values, table in zip(self.sources, self.vocabulary_, self.emissions_, strict=True):
+            votes = np.array([value != _ABSTAINS for value in values])
+            right = np.array([[value == label for value in values] for label in labels])
+            joint = share[:, None] * table[:, :-1]
+            coverage = float(joint[:, votes].sum())
+            inside = float(share[~outside].sum())
+            recall = float((joint * right)[~outside].sum() / inside) if inside > 0 else 0.0
+            out.append(Reliability(name, coverage, float((joint * right).sum() / max(coverage, 1e-300)), recall))
+        return out

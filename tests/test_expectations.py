@@ -1,0 +1,138 @@
+"""Generalised expectation criteria against enumeration, and what they teach."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import oracle
+import pytest
+
+from crfkit import CRF, Expectations, metrics
+from crfkit.data import DataError, load_corpus
+
+X = [["a", "b", "c"], ["b", "a"], ["c", "c", "a", "b"], ["a"]]
+UNKNOWN = [None] * len(X)
+WANTED = Expectations(
+    {"a": {"A": 0.7, "B": 0.2, "C": 0.1}, "b": {"B": 0.6}},
+    at_least={"c": ({"A", "C"}, 0.9), "*": ("A", 0.1)},
+    at_most={"*": ({"B"}, 0.3), "a": ({"C"}, 0.9)},
+    weight=2.0,
+)
+
+
+def fitted(**how: Any) -> CRF:
+    data = [[[x] for x in sequence] for sequence in X]
+    return CRF(None, dtype="float64", **how).fit(data, UNKNOWN, expectations=WANTED)
+
+
+def divergence(q: list[float], p: list[float]) -> float:
+    return float(sum(a * np.log(a / b) for a, b in zip(q, p, strict=True) if a > 0))
+
+
+def value_by_enumeration(crf: CRF, w: np.ndarray, weight: float, per: str) -> float:
+    crf.model_ = replace(crf.model_, weights=w)
+    nodes, words = [], []
+    for x in X:
+        nodes.append(oracle.nodes(crf.potentials([[[word] for word in x]])[0]))
+        words += x
+    p = np.concatenate(nodes)
+    a, b, c = (np.array([word == name for word in words]) for name in "abc")
+    every = np.ones(len(words), bool)
+    j = {label: k for k, label in enumerate(crf.model_.labels)}
+
+    def share(rows: np.ndarray, *labels: str) -> float:
+        return float(p[rows][:, [j[label] for label in labels]].sum(axis=1).mean())
+
+    rules = [
+        (a, [0.7, 0.2, 0.1], [share(a, "A"), share(a, "B"), share(a, "C")], True),
+        (b, [0.6, 0.4], [share(b, "B"), share(b, "A", "C")], True),
+        (c, [0.9, 0.1], [share(c, "A", "C"), share(c, "B")], share(c, "A", "C") < 0.9),
+        (every, [0.1, 0.9], [share(every, "A"), share(every, "B", "C")], share(every, "A") < 0.1),
+        (every, [0.3, 0.7], [share(every, "B"), share(every, "A", "C")], share(every, "B") > 0.3),
+        (a, [0.9, 0.1], [share(a, "C"), share(a, "A", "B")], share(a, "C") > 0.9),
+    ]
+    return sum(
+        weight * (rows.sum() if per == "token" else 1) * divergence(q, shares)
+        for rows, q, shares, counts in rules
+        if counts
+    )
+
+
+@pytest.mark.parametrize("per", ["token", "criterion"])
+def test_value_and_gradient(per: str) -> None:
+    wanted = Expectations(WANTED.distributions, at_least=WANTED.at_least, at_most=WANTED.at_most, weight=2.0, per=per)
+    data = [[[x] for x in sequence] for sequence in X]
+    crf = CRF(None, dtype="float64", c2=0.0, max_iter=1, tol=0)
+    _, problem = crf._prepare(data, UNKNOWN, None, None, grow=True, expectations=wanted)
+    f = crf._objective(problem)
+    crf = fitted()
+    rng = np.random.default_rng(0)
+    for scale in (0.0, 0.5, 2.0):
+        w = scale * rng.normal(size=f.size)
+        value, gradient = f.value_and_grad(w)
+        assert value == pytest.approx(value_by_enumeration(crf, w, 2.0, per), rel=1e-8, abs=1e-10)
+        expected = oracle.finite_difference(lambda x: f.value_and_grad(x)[0], w)
+        np.testing.assert_allclose(gradient, expected, rtol=1e-5, atol=1e-7)
+
+
+def test_no_labels_at_all() -> None:
+    crf = fitted(c2=0.01)
+    assert crf.classes_.tolist() == ["A", "B", "C"]
+    assert crf.predict([[["a"], ["b"]]]) == [["A", "B"]]
+    p = np.concatenate(crf.predict_marginals([[["a"]] * 1]))
+    assert p[0].argmax() == 0
+
+
+def test_expectations_beside_labels() -> None:
+    """Attributes counted on 30 sentences, which are then set aside, teach from unlabelled ones."""
+    words, labels = load_corpus("ingredients", "train")
+    test = load_corpus("ingredients", "test")
+    wanted = Expectations.count(words[:30], labels[:30])
+    assert len(wanted) == 30
+    crf = CRF(c2=1.0, min_freq=2).fit(words[30:], [None] * (len(words) - 30), expectations=wanted)
+    guess = max(np.bincount(np.unique(np.concatenate([list(r) for r in test[1]]), return_inverse=True)[1])) / sum(
+        map(len, test[1])
+    )
+    accuracy = metrics.token_accuracy(test[1], crf.predict(test[0]))
+    assert accuracy > guess + 0.15
+    few = CRF().fit(words[:30], labels[:30])
+    both = CRF(min_freq=2).fit(words[:200], [*labels[:30], *[None] * 170], expectations=wanted)
+    assert metrics.token_accuracy(test[1], both.predict(test[0])) > (
+        metrics.token_accuracy(test[1], few.predict(test[0])) - 0.03
+    )
+
+
+def test_files(tmp_path: Path) -> None:
+    path = tmp_path / "expectations.txt"
+    path.write_text("# what is expected\n\na  A:0.7 B:0.2\tC:0.1\nb\tB:0.6\nc A,C>=0.9\n* B<=0.3\n")
+    read = Expectations.read(path, weight=3)
+    assert read.distributions == {"a": {"A": 0.7, "B": 0.2, "C": 0.1}, "b": {"B": 0.6}}
+    assert read.at_least == {"c": (frozenset("AC"), 0.9)}
+    assert read.at_most == {"*": (frozenset("B"), 0.3)}
+    assert read.weight == 3
+    for text, message in (
+        ("a A:0.7 B:0.9\n", "sum to at most 1"),
+        ("a A\n", "could not convert"),
+        ("a A>=2\n", "bound"),
+    ):
+        path.write_text("b B:1\n" + text)
+        with pytest.raises(DataError, match=f"expectations.txt:2: .*{message}"):
+            Expectations.read(path)
+
+
+@pytest.mark.parametrize(
+    ("y", "wanted", "how", "message"),
+    [
+        (UNKNOWN, Expectations({"z": {"A": 1.0}}), {}, "no attribute 'z'"),
+        ([["A"] * len(x) for x in X], WANTED, {}, "need unlabelled sequences"),
+        (UNKNOWN, WANTED, {"algorithm": "sgd"}, "'expectations' of CRF must be None for the algorithm 'sgd'"),
+        (UNKNOWN, WANTED, {"start_end": False}, "need start_end=True"),
+    ],
+)
+def test_what_cannot_be(y: Any, wanted: Expectations, how: dict[str, Any], message: str) -> None:
+    data = [[[x] for x in sequence] for sequence in X]
+    with pytest.raises(ValueError, match=message):
+        CRF(None, **how).fit(data, y, expectations=wanted)

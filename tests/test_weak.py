@@ -1,0 +1,94 @@
+"""Votes of sources of unequal skill: what they are worth, and the labels they make."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from crfkit import CRF, WeakLabels, metrics
+from crfkit.data import load_corpus
+
+LABELS = ["A", "B", "C"]
+
+
+def known_model(n: int, seed: int) -> tuple[list[list[str]], dict[str, list[list[str | None]]], dict[str, float]]:
+    """Labels of a Markov chain, and the votes of sources of known accuracy and coverage."""
+    rng = np.random.default_rng(seed)
+    stay = 0.7
+    skill = {"good": (0.95, 0.6), "fair": (0.8, 0.9), "poor": (0.6, 0.5), "bold": (0.7, 1.0)}
+    truth: list[list[str]] = []
+    votes: dict[str, list[list[str | None]]] = {name: [] for name in skill}
+    for _ in range(n // 20):
+        row = [int(rng.integers(3))]
+        while len(row) < 20:
+            row.append(row[-1] if rng.random() < stay else int(rng.integers(3)))
+        truth.append([LABELS[j] for j in row])
+        for name, (accuracy, coverage) in skill.items():
+            votes[name].append(
+                [
+                    None
+                    if rng.random() > coverage
+                    else LABELS[j if rng.random() < accuracy else (j + rng.integers(1, 3)) % 3]
+                    for j in row
+                ]
+            )
+    return truth, votes, {name: accuracy for name, (accuracy, _) in skill.items()}
+
+
+def test_skills_are_found() -> None:
+    truth, votes, skill = known_model(20_000, 0)
+    weak = WeakLabels(votes, LABELS, scheme=None)
+    X = [[""] * len(row) for row in truth]
+    soft = weak.fit_transform(X)
+    for one in weak.reliability_:
+        assert one.accuracy == pytest.approx(skill[one.source], abs=0.02)
+    best = [[max(token, key=token.__getitem__) for token in row] for row in soft]
+    accuracy = metrics.token_accuracy(truth, best)
+    majority: list[list[str]] = []
+    for i, row in enumerate(truth):
+        majority.append([])
+        for t in range(len(row)):
+            cast = [vote for rows in votes.values() if (vote := rows[i][t]) is not None]
+            majority[-1].append(max(sorted(set(cast)), key=cast.count) if cast else "A")
+    assert accuracy > metrics.token_accuracy(truth, majority) + 0.03
+
+
+def test_rules_teach_a_crf() -> None:
+    X, y = load_corpus("ingredients", "train")
+    kinds = sorted({label[2:] for row in y for label in row if label != "O"} or {label for row in y for label in row})
+    scheme = "bio" if any(label.startswith("B-") for row in y for label in row) else None
+    few: dict[str, str] = {}
+    for words, labels in zip(X[:40], y[:40], strict=True):
+        for word, label in zip(words, labels, strict=True):
+            few[word[0] if isinstance(word, tuple) else word] = label
+    lexicon = [[few.get(w[0] if isinstance(w, tuple) else w) for w in words] for words in X[40:]]
+    rng = np.random.default_rng(0)
+    noisy = [[label if rng.random() < 0.6 else None for label in row] for row in y[40:]]
+    weak = WeakLabels({"lexicon": lexicon, "annotator": noisy}, kinds, scheme=scheme)
+    soft = weak.fit_transform(X[40:])
+    crf = CRF().fit(X[40:], soft)
+    assert metrics.token_accuracy(y[:40], crf.predict(X[:40])) > 0.75
+
+
+@pytest.mark.parametrize(("scheme", "tags"), [("bio", "BII"), ("bioes", "BIE"), ("bilou", "BIL"), (None, "")])
+def test_spans_are_written_in_the_scheme(scheme: str | None, tags: str) -> None:
+    weak = WeakLabels({"rule": lambda x: [(1, 4, "X")]}, ["X"], scheme=scheme)
+    expected = [f"{tag}-X" for tag in tags] or ["X"] * 3
+    assert [vote for (vote,) in weak.votes([list("abcde")])[0][1:4]] == expected
+
+
+@pytest.mark.parametrize(
+    ("sources", "message"),
+    [
+        ({"r": lambda x: [(0, 9, "X")]}, "source 'r', sequence 0: a span from 0 to 9 of 2 tokens"),
+        ({"r": lambda x: [(0, 1, "Y")]}, "'Y' is not one of the labels"),
+        ({"r": [["O"]]}, "must be a vote or None for 2 tokens, got 1"),
+        ({"r": [["O", "Y"]]}, "'Y' is not one of the labels"),
+        ({}, "'sources' of WeakLabels"),
+    ],
+)
+def test_what_cannot_be(sources: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        WeakLabels(sources, ["X"]).fit([["a", "b"]])
