@@ -19,7 +19,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "experiments"))
 
-from annotate import corpus, documents  # type: ignore[import-not-found]
+from annotate import corpus, documents
 
 from crfkit.annotate.project import Project
 from crfkit.annotate.session import Session
