@@ -81,7 +81,9 @@ def campaign(session: Session, gold: list[list[Span]]) -> None:
             question = session.question(who)
             if question["kind"] == "done":
                 break
-            session.answer(who, reply(question, gold[question["sequence"]], wrong=k % 9 == 8))
+            session.answer(
+                who, reply(question, gold[question["sequence"]], wrong=k % 9 == 8 or question["kind"] == "agree")
+            )
 
 
 @contextmanager
@@ -192,10 +194,10 @@ def record(page: Page, gold: list[list[Span]]) -> None:
             true = next((s for s in gold[question["sequence"]] if s[0] < asked["end"] and asked["start"] < s[1]), None)
             start, end, label = true or (asked["start"], asked["end"], None)
             for k in range(asked["end"], end):
-                film.press("ArrowRight", "→")
+                film.press("ArrowRight", "right arrow")
                 done = k + 1
             for _ in range(start, asked["start"]):
-                film.press("Shift+ArrowLeft", "Shift ←")
+                film.press("Shift+ArrowLeft", "Shift, left arrow")
             key = "Enter" if label == asked["guess"]["label"] else keys[label] if label else "0"
             film.press(key, key if key == "Enter" else f"{key}  {label or 'none'}")
             if start > asked["start"] or end < asked["end"]:

@@ -1,7 +1,8 @@
 """Finds Chromium for the tests of the annotation page, or installs it; prints where it is.
 
-``python tools/find_chromium.py`` looks for the browser in CRFKIT_CHROMIUM, Playwright's own, and those in PATH. If there
-is none, it tries Playwright's download and then Debian's package. It ends with 1 and a message if there is still none.
+``python tools/find_chromium.py`` looks for the browser in CRFKIT_CHROMIUM, Playwright's own, and those in PATH. If
+there is none, it tries Playwright's download and then Debian's package. It ends with 1 and a message if there is still
+none.
 """
 
 from __future__ import annotations

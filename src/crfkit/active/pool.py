@@ -274,11 +274,15 @@ class Pool:
         crf, n = self.crf, len(self.scheme.labels)
         shape = crf.min_freq, crf.all_possible_states, crf.all_possible_transitions, crf.start_end
         rule = WeightRules(*shape, self.encoder.transitions)
-        layout = Layout.build(data, numbers, n, self.encoder.n_attributes, rule)
-        sets = some, allowed[some]
+        layout = Layout.build(data, numbers, n, self.encoder.n_attributes, rule)  # hints ask for no weights
+        hints = np.zeros((0, n))
+        if len(some):
+            sets, which = np.unique(allowed[some], axis=0, return_inverse=True)
+            numbers[some] = -2 - which.ravel()
+            hints = np.where(sets, 0.0, -np.inf)
         penalties = crf.c2, 0.0, "sequence", 0
         data = data.without_zeros()
-        return Problem(layout, data, numbers, sets, None, self.scheme.constraints, *penalties, crf.dtype, self.n_jobs)
+        return Problem(layout, data, numbers, hints, None, self.scheme.constraints, *penalties, crf.dtype, self.n_jobs)
 
     def learn(self, seconds: float | None = None, max_iter: int | None = 30) -> bool:
         """Learns what is known, from the weights of before; within some seconds if given.

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtrit
 
 from crfkit.active.pool import Pool
 from crfkit.model.chain_model import ChainModel
@@ -210,6 +210,22 @@ def _interval(rows: Vector, pool: Totals, measure: Callable[[Vector, Totals], Ve
     centre = float(logit(total[:, None])[0])
     left_out = logit(total[:, None] - rows.T)
     error = float(np.sqrt((n - 1) / n * ((left_out - left_out.mean()) ** 2).sum()))
-    half = float(stdtrit(n - 1, (1 + _LEVEL) / 2)) * error
+    half = _student(n - 1) * error
     value, low, high = (1 / (1 + np.exp(-x)) for x in (centre, centre - half, centre + half))
     return Estimate(float(value), float(low), float(high))
+
+
+def _student(n: int) -> float:
+    """Where Student's distribution of n degrees of freedom ends its 90% interval, by its expansion about the normal.
+
+    >>> [round(_student(n), 2) for n in (4, 10, 100)]
+    [2.13, 1.81, 1.66]
+    """
+    z = NormalDist().inv_cdf((1 + _LEVEL) / 2)
+    terms = (
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
+    )
+    return float(z + sum(term / n**k for k, term in enumerate(terms, 1)))

@@ -19,7 +19,7 @@ export class Sentence {
       this.node.classList.add("live");
       this.node.addEventListener("pointerdown", (event) => this.press(event));
       // A finger that marks words must neither scroll nor fling: after a fling, the browser swallows the next tap.
-      const hold = (event) => this.dragging && event.cancelable && event.preventDefault();
+      const hold = (event) => this.marks(event.touches[0]) && event.cancelable && event.preventDefault();
       this.node.addEventListener("touchmove", hold, { passive: false });
     }
     this.words = [];
@@ -109,11 +109,18 @@ export class Sentence {
     return node && this.node.contains(node) ? Number(node.dataset.t) : null;
   }
 
+  /** Whether a touch marks words: it has reached another one, or goes sideways. */
+  marks({ clientX, clientY }) {
+    if (!this.from) return false;
+    return this.dragging || Math.abs(clientX - this.from.clientX) >= Math.abs(clientY - this.from.clientY);
+  }
+
   press(event) {
     if (event.button > 0) return;
     const first = this.wordAt(event);
     if (first === null) return;
     event.preventDefault(); // no selection of text; focus is set by hand
+    this.from = event;
     let last = first;
     let moved = false;
     const range = () => [Math.min(first, last), Math.max(first, last) + 1];
@@ -130,6 +137,7 @@ export class Sentence {
     const stop = (e) => {
       if (e.pointerId !== event.pointerId) return;
       this.dragging = false;
+      this.from = null;
       removeEventListener("pointermove", move);
       removeEventListener("pointerup", stop);
       removeEventListener("pointercancel", stop);

@@ -1,6 +1,6 @@
 """Latency of ``crfkit annotate``: from an answer to the next question, in process.
 
-    python benchmarks/annotate.py [--copies N] [--answers N] [--start N] [--jobs N]
+    python benchmarks/annotate_latency.py [--copies N] [--answers N] [--start N] [--jobs N]
 
 The pool is the training part of CoNLL-2000, 211,727 tokens, or copies of it with other words (--copies 10: 2 million).
 ``--start`` sentences are labelled before. Prints percentiles of wall time, and the processor's time per answer, which
@@ -19,7 +19,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "experiments"))
 
-from annotate import corpus, documents  # type: ignore[import-not-found]
+from annotate import corpus, documents
 
 from crfkit.annotate.project import Project
 from crfkit.annotate.session import Session
