@@ -152,7 +152,11 @@ def encode_text(
         raise DataError(f"{sources[0]}: the file holds no sequence")
     n_columns = getattr(first.X, "n_columns", None)
     known = {"format": how.format.value, "label": how.label, "columns": how.columns, "n_columns": n_columns}
-    about = {"files": [_identity(path) for path in [*sources, *([unlabelled] if unlabelled else [])]], "reading": known}
+    about: dict[str, Any] = {
+        "files": [_identity(path) for path in [*sources, *([unlabelled] if unlabelled else [])]],
+        "reading": known,
+    }
+    about["piece"] = PieceReader.size  # pieces are known by their numbers
     writer = BlockWriter(output, encoder(first.X), about=about, reading=known, **settings)
     writer.write(itertools.chain(held, stream), parse)
     return output
