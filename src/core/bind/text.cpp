@@ -252,6 +252,13 @@ void bind_encoder(nb::module_& m) {
       .def_prop_ro("has_edges", &Self::has_edges)
       .def("copy", [](const Self& self) { return Self(self); })
       .def(
+          "translate",
+          [](Self& self, const Self& other, bool grow) {
+            Self::Numbers numbers = unlocked([&] { return self.translate(other, grow); });
+            return own_all(std::move(numbers.state), std::move(numbers.edge));
+          },
+          "other"_a, "grow"_a)
+      .def(
           "learn",
           [](Self& self, const StringTable& state, const StringTable& edge) {
             Self::Marks marks = unlocked([&] { return self.learn(state, edge, make_threads(1).poll); });

@@ -78,7 +78,7 @@ Family Layout::edge_family(int lanes) const {
 }
 
 Observed observed_pairs(const i64* ptr, const u32* attr, i64 n_tokens, u32 n_attributes, const u32* column,
-                        u32 n_columns, double min_count) {
+                        u32 n_columns, double min_count, std::vector<u32>* counts) {
   // the columns of each attribute's tokens, sorted by attribute; some attributes at a time, so that the sorted copy
   // stays small beside the data
   constexpr u64 kFew = u64{1} << 23;
@@ -109,7 +109,10 @@ Observed observed_pairs(const i64* ptr, const u32* attr, i64 n_tokens, u32 n_att
         if (count[seen[k]]++ == 0) distinct.push_back(seen[k]);
       std::sort(distinct.begin(), distinct.end());
       for (u32 c : distinct) {
-        if (count[c] >= min_count) out.column.push_back(c);
+        if (count[c] >= min_count) {
+          out.column.push_back(c);
+          if (counts != nullptr) counts->push_back(count[c]);
+        }
         count[c] = 0;
       }
       out.ptr.push_back(static_cast<u32>(out.column.size()));

@@ -79,8 +79,9 @@ struct Layout {
 struct Observed {
   std::vector<u32> ptr, column;
 };
+// counts: how often each pair is seen, if it is asked for
 Observed observed_pairs(const i64* ptr, const u32* attr, i64 n_tokens, u32 n_attributes, const u32* column,
-                        u32 n_columns, double min_count);
+                        u32 n_columns, double min_count, std::vector<u32>* counts = nullptr);
 
 // One family's share of a block. Local rows ascend with the model's rows.
 template <class T>

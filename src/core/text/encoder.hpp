@@ -67,6 +67,13 @@ class TemplateEncoder {
   // An encoder that knows only the attributes marked in keep, renumbered in order.
   TemplateEncoder pruned(const std::vector<u8>& keep_state, const std::vector<u8>& keep_edge) const;
 
+  // The numbers here of the attributes of another encoder with the same plan, kNone for those that are unknown; grow:
+  // adds them instead, in the order of their numbers there, as if the data of the other came after the data seen here.
+  struct Numbers {
+    std::vector<u32> state, edge;
+  };
+  Numbers translate(const TemplateEncoder& other, bool grow);
+
   // Learns attributes from their names instead of from data: attribute k is whatever the templates write as names[k]. A
   // name that can be read in several ways ("a/b/c" of two values joined by "/") is learned in all of them. Gives for
   // both kinds a mark for each name: whether some template can write it.

@@ -22,6 +22,7 @@ from crfkit.features.tokens import TokenFeatures
 FeatureSource = str | Template | TokenFeatures | FeaturePlan | Callable[..., Any] | None
 
 Keep = NDArray[np.bool_]
+Numbers = NDArray[np.uint32]
 
 
 class Encoder(Protocol):
@@ -56,6 +57,13 @@ class Encoder(Protocol):
 
     def copy(self) -> Encoder:
         """One that grows by itself."""
+        ...
+
+    def translate(self, other: Any, grow: bool) -> tuple[Numbers, Numbers]:
+        """Numbers here of the attributes of another encoder of the same features, of tokens and of transitions.
+
+        ``grow`` numbers what is new, as if the other's data came after the data seen here; otherwise it is 2^32 - 1.
+        """
         ...
 
     def config(self) -> dict[str, Any]:
@@ -143,6 +151,14 @@ class PlanEncoder:
     def copy(self) -> PlanEncoder:
         """One that grows by itself."""
         return PlanEncoder(self.plan, self._native.copy(), self.n_columns)
+
+    def translate(self, other: PlanEncoder, grow: bool) -> tuple[Numbers, Numbers]:
+        """Numbers here of the attributes of another encoder of the same plan."""
+        if other.plan != self.plan or other.n_columns not in (None, self.n_columns or other.n_columns):
+            raise ValueError(f"tokens have {other.n_columns} columns in one part of the data, {self.n_columns} before")
+        if grow:
+            self.n_columns = other.n_columns or self.n_columns
+        return self._native.translate(other._native, grow)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return PlanEncoder.restore, (self.config(), self.arrays())
@@ -271,6 +287,12 @@ class ItemEncoder:
     def copy(self) -> ItemEncoder:
         """One that grows by itself."""
         return ItemEncoder(self.function, self._names.copy(), self.text)
+
+    def translate(self, other: ItemEncoder, grow: bool) -> tuple[Numbers, Numbers]:
+        """Numbers here of the attributes of another encoder of the same function."""
+        if grow and other.text is not None:
+            self.text = bool(self.text) or other.text
+        return self._names.translate(other._names, grow), np.zeros(0, np.uint32)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ItemEncoder.restore, (self.config(), self.arrays(), self.function)
