@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 import time
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import CancelledError
 from contextlib import suppress
 from typing import Any
 from uuid import uuid4
@@ -97,27 +98,32 @@ class ClusterEngine:
 
     # where partitions lie
 
-    def _ask(self, function: Callable[..., Any], *given: Any, **more: Any) -> Any:
-        """Asks the scheduler; raises if it is gone."""
+    def _send(self, x: Any, **how: Any) -> Any:
+        """A future of something that is here; whoever held it when it is lost, it is here."""
+        self._workers()
         try:
-            return function(*given, **more)
-        except (OSError, TimeoutError) as e:
+            return self.client.scatter(x, hash=False, **how)
+        except (OSError, TimeoutError) as e:  # the scheduler answers so if a worker is lost in between, too
             self._check()
-            raise SchedulerLost(str(e)) from e
+            raise _WorkersLost from e
 
-    def _check(self) -> None:
-        if self.client.status != "running":
-            raise SchedulerLost(f"the connection to the Dask scheduler is {self.client.status}")
+    def _check(self) -> dict[str, int]:
+        """The threads of each worker, by address; raises if the scheduler is gone."""
+        try:
+            if self.client.status == "running":
+                return dict(self.client.nthreads())
+            raise OSError(f"the connection is {self.client.status}")
+        except (OSError, TimeoutError) as e:
+            raise SchedulerLost(str(e)) from e
 
     def _workers(self) -> dict[str, int]:
         """Addresses and threads; waits for one if there is none, as while a nanny starts it again."""
         began = time.monotonic()
-        while not (found := self._ask(self.client.nthreads)):
-            self._check()
+        while not (found := self._check()):
             if time.monotonic() - began > _WAIT:
                 raise TimeoutError(f"the Dask cluster has had no worker for {_WAIT:g} seconds")
             time.sleep(_LOOK)
-        return dict(found)
+        return found
 
     def _settle(self, which: Iterable[int]) -> None:
         """Gives partitions a home: neighbours on the same worker, as many as it has threads for."""
@@ -190,17 +196,17 @@ class ClusterEngine:
         missing = set(which)
         for _ in range(_ATTEMPTS):
             self._count += 1
-            shared = self._ask(self.client.scatter, self._frozen, hash=False, broadcast=True)
-            self._start(missing)
-            for i in missing:
-                key = f"crfkit-hold-{self.run}-{self._count}-{i}"
-                home = {"workers": [self.homes[i]], "allow_other_workers": False}
-                self._held[i] = self.client.submit(hold, self._encoded[i], shared, i, key=key, **home)
             with suppress(_WorkersLost):
+                shared = self._send(self._frozen, broadcast=True)
+                self._start(missing)
+                for i in missing:
+                    key = f"crfkit-hold-{self.run}-{self._count}-{i}"
+                    home = {"workers": [self.homes[i]], "allow_other_workers": False}
+                    self._held[i] = self.client.submit(hold, self._encoded[i], shared, i, key=key, **home)
                 self._wait([self._held[i] for i in missing], "loading", self._held)
                 missing = set()
             lost = set(self._lost())
-            missing = {i for i in missing | lost if i in lost or self._held[i].status != "finished"}
+            missing = {i for i in missing | lost if i not in self._held or i in lost}
             self._move([i for i in missing if self.homes[i] not in self._workers()])
             if not missing:
                 self._encoded.clear()  # their graphs are kept, not what they gave
@@ -213,8 +219,8 @@ class ClusterEngine:
             gone = sorted({self.homes[i] for i in lost})
             which = ", ".join(map(str, lost[:8])) + (", ..." if len(lost) > 8 else "")
             warn(
-                f"{counted(len(gone), 'Dask worker')} lost ({', '.join(gone[:3])}): "
-                f"{counted(len(lost), 'partition')} ({which}) made again elsewhere; the result is the same",
+                f"lost {counted(len(gone), 'Dask worker')} ({', '.join(gone[:3])}): {counted(len(lost), 'partition')} "
+                f"({which}) will be made again; the result is the same",
                 RuntimeWarning,
             )
             self._settle(lost)
@@ -237,7 +243,7 @@ class ClusterEngine:
         self._count += 1
         name = _NAMES[method]
         # each worker fetches them once, the first from here and the others from one another
-        sent = [self._ask(self.client.scatter, x, hash=False) if isinstance(x, np.ndarray) else x for x in given]
+        sent = [self._send(x) if isinstance(x, np.ndarray) else x for x in given]
         parts = {}
         for i in range(self.n):
             key = f"crfkit-{name}-{self.run}-{self._count}-{i}"
@@ -263,17 +269,19 @@ class ClusterEngine:
                 workers = self._workers()
                 if not all(home in workers for home in self.homes.values()):
                     raise _WorkersLost from None
+            except CancelledError:
+                self._check()
+                raise _WorkersLost from None
         for future in futures:
             if future.status != "finished":
                 self._raise(future)
 
     def _gather(self, futures: Sequence[Any]) -> list[Any]:
-        from distributed.client import FutureCancelledError
         from distributed.scheduler import KilledWorker
 
         try:
             return list(self.client.gather(list(futures), direct=True))
-        except (OSError, KilledWorker, FutureCancelledError) as e:
+        except (OSError, KilledWorker, CancelledError) as e:
             self._check()
             raise _WorkersLost from e
 

@@ -20,15 +20,16 @@ from crfkit.estimators.penalised import Skeleton, held_out_data
 from crfkit.training.optimiser import Result
 from crfkit.training.partitions import IterateAveraging, PartitionedObjective
 from crfkit.training.registry import find_algorithm
+from crfkit.training.stochastic import Stochastic
 
 
 class CRF(LocalCRF):
     """:class:`crfkit.CRF`, trained on partitions of data that lie on a Dask cluster.
 
-    The cluster is that of the current ``distributed.Client``; without one, partitions are worked on one after another in
-    this process, with the same result. Parameters and attributes are those of :class:`crfkit.CRF`. Beams, entropies,
-    ``warm_start``, ``warm_start_fraction`` and ``algorithm="sag"`` are not available here. Other stochastic algorithms
-    run on each partition by itself, and their weights are averaged after every pass.
+    The cluster is that of the current ``distributed.Client``; without one, partitions are worked on one after another
+    in this process, with the same result. Parameters and attributes are those of :class:`crfkit.CRF`. Beams,
+    entropies, ``warm_start``, ``warm_start_fraction`` and ``algorithm="sag"`` are not available here. Other stochastic
+    algorithms run on each partition by itself, and their weights are averaged after every pass.
 
     Examples
     --------
@@ -163,7 +164,7 @@ class CRF(LocalCRF):
 
     def _optimiser(self) -> Any:
         found = super()._optimiser()
-        return IterateAveraging(found) if found.sequential else found
+        return IterateAveraging(found) if isinstance(found, Stochastic) else found
 
     def _marks(self, skeleton: Skeleton, facts: list[Facts], held_out: Any) -> dict[str, str]:
         """What must be the same for the weights to be the same."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import itertools
 import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -172,7 +173,7 @@ def read_columns(
 
 
 def _cut(path: str, size: int) -> Iterator[_Piece]:
-    """Pieces of a file, no two of which share a sequence; none is empty unless the file has sequences longer than it."""
+    """Pieces of a file; sequences are never cut."""
     total = os.path.getsize(path)
     with open(path, "rb") as file:
         packed = file.read(6).startswith((b"\x1f\x8b", b"\xfd7zXZ", b"BZh"))
@@ -181,7 +182,7 @@ def _cut(path: str, size: int) -> Iterator[_Piece]:
             return
         many = -(-total // size)
         starts = [0, *(_next_sequence(file, total * k // many) for k in range(1, many)), total]
-    for begin, end in zip(starts, starts[1:], strict=False):
+    for begin, end in itertools.pairwise(starts):
         if end > begin:
             yield _Piece(path, begin, end)
 

@@ -167,6 +167,7 @@ def feed(builder: Any, piece: bytes, line: int, name: str) -> None:
 
 
 def split_label(table: Columns, label: int | None, columns: Sequence[int] | None, name: str) -> Labelled:
+    """What is learned from and what is learned, out of all columns of the file of this name."""
     n = table.n_columns
     there = "1 column" if n == 1 else f"{n} columns, 0 to {n - 1}"
     if label is not None and not -n <= label < n:
