@@ -71,7 +71,9 @@ def main() -> None:
         found = tune(crf, X, y, c1=c1, c2=c2, callback=show)
         cpu = time.process_time() - cpu
         print(found.table(10))
-        print(f"{len(found.settings)} settings x 5 folds, {cores} cores: {found.seconds:.0f} s, {cpu:.0f} s of processors")
+        print(
+            f"{len(found.settings)} settings x 5 folds, {cores} cores: {found.seconds:.0f} s, {cpu:.0f} s of processors"
+        )
         record |= {"seconds": found.seconds, "processor_seconds": cpu, "best": found.best, "f1": found.best_score}
         record |= {"iterations": int(found.iterations.sum())}
     if args.json:

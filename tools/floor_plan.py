@@ -51,7 +51,8 @@ PACKAGE_ORDER = {
     "active": "base data chain model metrics estimators",
     "plotting": "base chain model metrics training estimators calibration active",
     "integrations": "base data model metrics estimators loading",
-    "cli": "_core base data features chain model metrics training estimators graph torch compat loading active",
+    "dask": "_core base data features chain model training estimators integrations",
+    "cli": "_core base data features chain model metrics training estimators graph torch compat loading active dask",
     "__main__": "cli",
 }
 

@@ -2,6 +2,7 @@
 #include "train/objective.hpp"
 
 #include "bind/tokens.hpp"
+#include "model/pair_counts.hpp"
 #include "model/scorer.hpp"
 #include "train/lbfgs_memory.hpp"
 #include "train/semi_objective.hpp"
@@ -32,7 +33,7 @@ Observed seen_pairs(In<i64, 1> ptr, In<u32, 1> attr, u32 n_attributes, In<u32, 1
   for (std::size_t k = 0; k < attr.size(); ++k) require(attr(k) < n_attributes, "no such attribute");
   for (std::size_t t = 0; t < column.size(); ++t) require(column(t) < n_columns || column(t) == kNone, "no such label");
   return unlocked([&] {
-    return observed_pairs(ptr.data(), attr.data(), std::ssize(column), n_attributes, column.data(), n_columns,
+    return counted_pairs(ptr.data(), attr.data(), std::ssize(column), n_attributes, column.data(), n_columns,
                           min_count, counts);
   });
 }
@@ -45,6 +46,25 @@ void bind_data(nb::module_& m) {
       .def(
           nb::init<In<i64, 1>, In<i64, 1>, In<u32, 1>, Numbers, std::optional<In<i64, 1>>, std::optional<In<u32, 1>>>(),
           "offsets"_a, "ptr"_a, "attr"_a, "value"_a.none(), "edge_ptr"_a.none(), "edge_attr"_a.none());
+  nb::class_<StoredArrays>(m, "StoredTokens")
+      .def(nb::init<In<i64, 1>, In<i64, 1>, StoredArrays::Group, std::optional<StoredArrays::Group>>(), "offsets"_a,
+           "first_seq"_a, "state"_a, "edge"_a.none())
+      .def_prop_ro("has_edges", [](const StoredArrays& self) { return self.edge.has_value(); });
+  m.def("tokens_per_block", &tokens_per_block, "n_labels"_a);
+  m.def(
+      "stored_pairs",
+      [](const StoredArrays& data, bool edge, u32 n_attributes, In<i32, 1> labels, u32 n_labels, double min_count) {
+        const StoredTokens tokens = data.view();
+        require(!edge || data.edge, "there are no attributes of transitions");
+        require(shaped(labels, tokens.n_tokens()), "there must be a label for every token");
+        for (std::size_t t = 0; t < labels.size(); ++t)
+          require(labels(t) >= -1 && labels(t) < static_cast<i64>(n_labels), "no such label");
+        Observed out = unlocked([&] {
+          return stored_pairs(tokens, edge, n_attributes, labels.data(), n_labels, min_count, make_threads(1).poll);
+        });
+        return own_all(std::move(out.ptr), std::move(out.column));
+      },
+      "data"_a, "edge"_a, "n_attributes"_a, "labels"_a, "n_labels"_a, "min_count"_a);
   m.def(
       "observed_pairs",
       [](In<i64, 1> ptr, In<u32, 1> attr, u32 n_attributes, In<u32, 1> column, u32 n_columns, double min_count) {
@@ -142,6 +162,19 @@ void bind_objective(nb::module_& m, const char* name) {
                 Self(layout, tokens, gold.data(), data_of(seq_weight), data_of(constraints), make_threads(threads));
           },
           "layout"_a, "data"_a, "gold"_a, "seq_weight"_a.none(), "constraints"_a.none(), "threads"_a)
+      .def(
+          "__init__",  // data and labels stay in use
+          [](Self* self, std::shared_ptr<const Layout> layout, const StoredArrays& data, In<i32, 1> gold,
+             Numbers seq_weight, Numbers constraints, int) {
+            const StoredTokens tokens = data.view();
+            require(shaped(gold, tokens.n_tokens()), "there must be a label for every token");
+            require(shaped(seq_weight, tokens.n_seq), "there must be a weight for every sequence");
+            check_constraints(*layout, constraints);
+            const nb::gil_scoped_release release;
+            new (self) Self(layout, tokens, gold.data(), data_of(seq_weight), data_of(constraints));
+          },
+          "layout"_a, "data"_a, "gold"_a, "seq_weight"_a.none(), "constraints"_a.none(), "threads"_a,
+          nb::keep_alive<1, 3>(), nb::keep_alive<1, 4>())
       .def(
           "value_and_grad",
           [](Self& self, In<double, 1> w, double c2, Out<double, 1> g, int threads) {

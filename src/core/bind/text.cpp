@@ -3,6 +3,7 @@
 #include "bind/objects.hpp"
 #include "text/columns.hpp"
 #include "text/encoder.hpp"
+#include "text/packing.hpp"
 
 namespace crfkit {
 namespace {
@@ -26,6 +27,23 @@ StringTable make_strings(In<u8, 1> bytes, In<u64, 1> ends) {
     begin = ends(k);
   }
   return table;
+}
+
+// Low and high halves.
+nb::tuple own_keys(const std::vector<Key>& keys) {
+  std::vector<u64> low, high;
+  low.reserve(keys.size());
+  high.reserve(keys.size());
+  for (const Key& key : keys) {
+    low.push_back(key.low);
+    high.push_back(key.high);
+  }
+  return own_all(std::move(low), std::move(high));
+}
+
+// Bytes and ends.
+nb::tuple strings_of(const StringTable& self) {
+  return own_all(std::vector<u8>(self.bytes().begin(), self.bytes().end()), std::vector<u64>(self.ends()));
 }
 
 void bind_strings(nb::module_& m) {
@@ -63,15 +81,23 @@ void bind_strings(nb::module_& m) {
                if (keep(k)) out.add(self[k]);
              return out;
            })
+      .def_prop_ro("memory", &StringTable::memory)
+      .def(
+          "keys",
+          [](const StringTable& self, u64 seed) {
+            const KeyMaker make(seed);
+            std::vector<Key> keys;
+            for (u32 k = 0; k < self.size(); ++k) keys.push_back(make.of(self[k]));
+            return own_keys(keys);
+          },
+          "seed"_a)
       .def("tolist",
            [](const StringTable& self) {
              nb::list out;
              for (u32 k = 0; k < self.size(); ++k) out.append(nb::str(self[k].data(), self[k].size()));
              return out;
            })
-      .def("arrays", [](const StringTable& self) {
-        return own_all(std::vector<u8>(self.bytes().begin(), self.bytes().end()), std::vector<u64>(self.ends()));
-      });
+      .def("arrays", &strings_of);
   m.def(
       "word_form",
       [](std::string_view word, int form, int n) { return word_form(word, static_cast<WordForm>(form), n); }, "word"_a,
@@ -188,15 +214,18 @@ Node make_node(const nb::tuple& x) {
   return node;
 }
 
+auto pairs_of(const PairTable& table) {
+  std::vector<u32> flat;
+  flat.reserve(2 * std::size_t{table.size()});
+  for (u32 k = 0; k < table.size(); ++k) flat.insert(flat.end(), {table.first(k), table.second(k)});
+  return own(std::move(flat));
+}
+
 // strings, pairs, attributes: see TemplateEncoder::Vocabulary
 nb::tuple vocabulary_of(const TemplateEncoder& self) {
   nb::list strings, pairs, attribute;
   for (const StringTable& table : self.vocabulary().strings) strings.append(nb::cast(StringTable(table)));
-  for (const PairTable& table : self.vocabulary().pairs) {
-    std::vector<u32> flat;
-    for (u32 k = 0; k < table.size(); ++k) flat.insert(flat.end(), {table.first(k), table.second(k)});
-    pairs.append(own(std::move(flat)));
-  }
+  for (const PairTable& table : self.vocabulary().pairs) pairs.append(pairs_of(table));
   for (const std::vector<u32>& x : self.vocabulary().attribute) attribute.append(own(std::vector<u32>(x)));
   return nb::make_tuple(strings, pairs, attribute);
 }
@@ -214,6 +243,60 @@ void restore(TemplateEncoder& self, const std::vector<const StringTable*>& strin
   }
   for (const auto& x : attribute) vocabulary.attribute.push_back(to_vector<u32>(x));
   self.restore(std::move(vocabulary), n_state, n_edge);
+}
+
+template <class T>
+std::span<const T> span_of(const In<T, 1>& x) {
+  return {x.data(), x.size()};
+}
+
+// strings: (bytes, ends)
+void adopt(TemplateEncoder& self, const std::vector<std::pair<In<u8, 1>, In<u64, 1>>>& strings,
+           const std::vector<In<u32, 1>>& pairs, const std::vector<In<u32, 1>>& attribute, In<u32, 1> state,
+           In<u32, 1> edge) {
+  TemplateEncoder::Flat flat;
+  for (const auto& [bytes, ends] : strings)
+    flat.strings.push_back({{reinterpret_cast<const char*>(bytes.data()), bytes.size()}, span_of(ends)});
+  for (const auto& x : pairs) flat.pairs.push_back(span_of(x));
+  for (const auto& x : attribute) flat.attribute.push_back(span_of(x));
+  unlocked([&] { self.adopt(flat, span_of(state), span_of(edge)); });
+}
+
+// A part: attributes, counts, values or None, numbers.
+using PartTuple = std::tuple<In<u32, 1>, In<u16, 1>, std::optional<In<double, 1>>, In<u32, 1>>;
+
+void bind_packer(nb::module_& m) {
+  nb::class_<BlockPacker>(m, "BlockPacker")
+      .def(nb::init<u32>(), "n_attributes"_a)
+      // attributes, entries, counts, values or None
+      .def(
+          "pack",
+          [](BlockPacker& self, const std::vector<PartTuple>& tuples) {
+            std::vector<PackPart> parts;
+            for (const auto& [attr, count, value, number] : tuples) {
+              require(shaped(value, attr.size()), "there must be a value for every attribute");
+              parts.push_back({span_of(attr), span_of(count), {}, span_of(number)});
+              if (value) parts.back().value = span_of(*value);
+            }
+            BlockPacker::Packed out = unlocked([&] { return self.pack(parts); });
+            return nb::make_tuple(own(std::move(out.attr)), own(std::move(out.entry)), own(std::move(out.count)),
+                                  own_or_none(std::move(out.value)));
+          },
+          "parts"_a);
+  // counts[attr[k]] += 1
+  m.def(
+      "add_counts",
+      [](In<u32, 1> attr, Out<u32, 1> counts) {
+        const nb::gil_scoped_release release;
+        u32* count = counts.data();
+        const u32* a = attr.data();
+        const std::size_t n = attr.size(), size = counts.size();
+        for (std::size_t k = 0; k < n; ++k) {
+          require(a[k] < size, "there is no count for an attribute");
+          count[a[k]] += count[a[k]] < kNone;
+        }
+      },
+      "attr"_a, "counts"_a.noconvert());
 }
 
 void bind_encoder(nb::module_& m) {
@@ -252,12 +335,12 @@ void bind_encoder(nb::module_& m) {
       .def_prop_ro("has_edges", &Self::has_edges)
       .def("copy", [](const Self& self) { return Self(self); })
       .def(
-          "translate",
-          [](Self& self, const Self& other, bool grow) {
-            Self::Numbers numbers = unlocked([&] { return self.translate(other, grow); });
+          "absorb",
+          [](Self& self, const Self& other) {
+            Self::Numbers numbers = unlocked([&] { return self.absorb(other); });
             return own_all(std::move(numbers.state), std::move(numbers.edge));
           },
-          "other"_a, "grow"_a)
+          "other"_a)
       .def(
           "learn",
           [](Self& self, const StringTable& state, const StringTable& edge) {
@@ -271,6 +354,31 @@ void bind_encoder(nb::module_& m) {
             return self.pruned(to_vector<u8>(state), to_vector<u8>(edge));
           },
           "keep_state"_a, "keep_edge"_a)
+      .def_prop_ro("memory", &Self::memory)
+      // how many tables of strings, of pairs and of attributes there are; and one of them
+      .def_prop_ro("tables",
+                   [](const Self& self) {
+                     const auto& x = self.vocabulary();
+                     return nb::make_tuple(x.strings.size(), x.pairs.size(), x.attribute.size());
+                   })
+      .def("strings_of", [](const Self& self, std::size_t k) { return strings_of(self.vocabulary().strings.at(k)); })
+      .def("pairs_of", [](const Self& self, std::size_t k) { return pairs_of(self.vocabulary().pairs.at(k)); })
+      .def("attributes_of",
+           [](const Self& self, std::size_t k) { return own(std::vector<u32>(self.vocabulary().attribute.at(k))); })
+      .def(
+          "keys",
+          [](const Self& self, bool edge, u64 seed) {
+            return own_keys(unlocked([&] { return self.keys(edge, seed); }));
+          },
+          "edge"_a, "seed"_a)
+      .def(
+          "translate",
+          [](const Self& self, const Self& other) {
+            Self::Numbers out = unlocked([&] { return self.translate(other); });
+            return own_all(std::move(out.state), std::move(out.edge));
+          },
+          "other"_a)
+      .def("adopt", &adopt, "strings"_a, "pairs"_a, "attribute"_a, "state"_a, "edge"_a)
       .def("vocabulary", &vocabulary_of)
       .def("restore", &restore, "strings"_a, "pairs"_a, "attribute"_a, "n_state"_a, "n_edge"_a);
 }
@@ -281,6 +389,7 @@ void bind_text(nb::module_& m) {
   bind_strings(m);
   bind_builders(m);
   bind_encoder(m);
+  bind_packer(m);
 }
 
 }  // namespace crfkit

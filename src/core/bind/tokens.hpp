@@ -28,6 +28,44 @@ struct TokenArrays {
 
 using Numbers = std::optional<In<double, 1>>;
 
+// The same in blocks that number their attributes themselves, as files hold them: attributes, entries, counts, values
+// or None, and where those of each block begin: attributes, words of entries, entries.
+struct StoredArrays {
+  using Group = std::tuple<In<u32, 1>, In<u16, 1>, In<u16, 1>, Numbers, In<i64, 1>, In<i64, 1>, In<i64, 1>>;
+  In<i64, 1> offsets, first_seq;
+  Group state;
+  std::optional<Group> edge;
+
+  StoredTokens view() const {
+    require(offsets.size() >= 1 && first_seq.size() >= 1, "offsets must not be empty");
+    check_offsets(offsets, offsets(offsets.size() - 1), "offsets must rise from 0 to the number of tokens");
+    check_offsets(first_seq, std::ssize(offsets) - 1, "blocks must rise from 0 to the number of sequences");
+    StoredTokens out;
+    out.n_seq = std::ssize(offsets) - 1;
+    out.n_blocks = std::ssize(first_seq) - 1;
+    out.offsets = offsets.data();
+    out.first_seq = first_seq.data();
+    out.state = group(state, out.n_blocks, out.n_tokens());
+    if (edge) out.edge = group(*edge, out.n_blocks, out.n_tokens());
+    return out;
+  }
+
+ private:
+  static StoredGroup group(const Group& x, i64 n_blocks, i64 n_tokens) {
+    const auto& [attr, entry, count, value, first_attr, first_entry, first_value] = x;
+    require(shaped(first_attr, n_blocks + 1) && shaped(first_entry, n_blocks + 1) && shaped(first_value, n_blocks + 1),
+            "every block must have a place");
+    check_offsets(first_attr, attr.size(), "the attributes of blocks must follow each other");
+    check_offsets(first_entry, entry.size(), "the entries of blocks must follow each other");
+    const i64 n = first_value(n_blocks);
+    check_offsets(first_value, n, "the entries of blocks must follow each other");
+    require(shaped(count, n_tokens), "there must be a count of entries for every token");
+    require(shaped(value, n), "there must be a value for every entry");
+    return {first_attr.data(), first_entry.data(), first_value.data(), attr.data(),
+            entry.data(),      count.data(),       data_of(value)};
+  }
+};
+
 // Hard constraints: [labels][labels], start, end.
 inline void check_constraints(const Layout& layout, const Numbers& constraints) {
   const i64 n = layout.n_labels;

@@ -1,5 +1,7 @@
 #include "model/features.hpp"
 
+#include "model/pair_counts.hpp"
+
 #include <algorithm>
 #include <unordered_map>
 
@@ -50,8 +52,8 @@ void Layout::check() const {
     throw Error("the model has fewer weights than its layout names");
 }
 
-void Layout::check(const Tokens& data) const {
-  if (has_edges() && !data.edge_ptr)
+void Layout::check(bool data_has_edges) const {
+  if (has_edges() && !data_has_edges)
     throw Error("the model's transitions look at the input, the data has no transition attributes");
 }
 
@@ -78,7 +80,12 @@ Family Layout::edge_family(int lanes) const {
 }
 
 Observed observed_pairs(const i64* ptr, const u32* attr, i64 n_tokens, u32 n_attributes, const u32* column,
-                        u32 n_columns, double min_count, std::vector<u32>* counts) {
+                        u32 n_columns, double min_count) {
+  return counted_pairs(ptr, attr, n_tokens, n_attributes, column, n_columns, min_count, nullptr);
+}
+
+Observed counted_pairs(const i64* ptr, const u32* attr, i64 n_tokens, u32 n_attributes, const u32* column,
+                       u32 n_columns, double min_count, std::vector<u32>* counts) {
   // the columns of each attribute's tokens, sorted by attribute; some attributes at a time, so that the sorted copy
   // stays small beside the data
   constexpr u64 kFew = u64{1} << 23;
@@ -156,71 +163,155 @@ std::vector<u32> attributes_of(const std::vector<i64>& tokens, const Family& fam
   return present;
 }
 
-// Fills in the group's rows; gives the local number of each attribute of the block (its dense row, its run, or its
-// first weight).
+// Where a block has the weights of one of its attributes.
+struct Local {
+  u32 first;  // its dense row, its run, or its first weight; kNone: the model does not know it
+  u32 count;  // its entries; kNone for a dense row
+};
+
+// Fills in the group's rows; gives the places of the block's attributes.
 template <class T>
-std::vector<u32> number_rows(const Family& family, const std::vector<u32>& present, Group<T>& group) {
-  std::vector<u32> local(family.n_attributes());
+void number_rows(const Family& family, const u32* present, std::size_t n, std::vector<Local>& local, Group<T>& group) {
+  const u32 known = family.n_attributes();
+  local.resize(n);
+  for (auto* x : {&group.dense, &group.run_ptr, &group.weight}) x->clear();
   if (!family.lists_weights) group.run_ptr.push_back(0);
-  for (u32 a : present) {
+  for (std::size_t i = 0; i < n; ++i) {
+    const u32 a = present[i];
+    if (a >= known) {
+      local[i] = {kNone, 0};
+      continue;
+    }
     if (family.place[a].dense()) {
-      local[a] = static_cast<u32>(group.dense.size());
+      local[i] = {static_cast<u32>(group.dense.size()), kNone};
       group.dense.push_back(family.place[a].first);
       continue;
     }
-    local[a] = static_cast<u32>(family.lists_weights ? group.weight.size() : group.run_ptr.size() - 1);
-    for (u32 w = family.ptr[a]; w < family.ptr[a + 1]; ++w) group.weight.push_back(w);
+    const u32 first = family.ptr[a], last = family.ptr[a + 1];
+    local[i] = {static_cast<u32>(family.lists_weights ? group.weight.size() : group.run_ptr.size() - 1),
+                family.lists_weights ? last - first : 1};
+    for (u32 w = first; w < last; ++w) group.weight.push_back(w);
     if (!family.lists_weights) group.run_ptr.push_back(static_cast<u32>(group.weight.size()));
   }
-  return local;
+}
+
+// Writes the entries of the tokens, a token's dense rows first. begin(t), end(t): the entries of token row t in the
+// data; local(k): where the block has the attribute of entry k.
+template <class T, class Id, class Begin, class End, class Find>
+void write_entries(std::size_t rows, const Begin& begin, const End& end, const Find& local, const double* value,
+                   std::vector<Id>& id, Group<T>& group) {
+  group.ptr.resize(rows + 1);
+  group.n_dense.resize(rows);
+  group.ptr[0] = 0;
+  std::size_t count = 0;
+  for (std::size_t r = 0; r < rows; ++r) {
+    const i64 first = begin(r), last = end(r);
+    std::size_t most = count;
+    for (i64 k = first; k < last; ++k) {
+      const Local x = local(k);
+      most += x.count == kNone ? 1 : x.count;
+    }
+    if (most > id.size()) id.resize(2 * most);
+    if (value && most > group.value.size()) group.value.resize(2 * most);
+    Id* out = id.data();
+    for (i64 k = first; k < last; ++k) {
+      const Local x = local(k);
+      if (x.count != kNone) continue;
+      if (value) group.value[count] = T(value[k]);
+      out[count++] = static_cast<Id>(x.first);
+    }
+    const std::size_t dense = count - group.ptr[r];
+    if (dense > 65535) throw Error("a token has more than 65535 attributes");
+    group.n_dense[r] = static_cast<u16>(dense);
+    for (i64 k = first; count < most && k < last; ++k) {
+      const Local x = local(k);
+      if (x.count == kNone) continue;
+      for (u32 i = 0; i < x.count; ++i) {
+        if (value) group.value[count] = T(value[k]);
+        out[count++] = static_cast<Id>(x.first + i);
+      }
+    }
+    if (count > kNone) throw Error("a block has more entries than 32 bits count");
+    group.ptr[r + 1] = static_cast<u32>(count);
+  }
+  id.resize(count);
+  if (value) group.value.resize(count);
+}
+
+template <class T, class Begin, class End, class Find>
+void fill_group(const Family& family, std::size_t rows, const Begin& begin, const End& end, const Find& local,
+                const double* value, Group<T>& group) {
+  group.id.clear();
+  group.wide_id.clear();
+  group.value.clear();
+  const std::size_t listed = family.lists_weights ? group.weight.size() : 0;
+  if (std::max({group.dense.size(), group.run_ptr.size(), listed}) > 65535)
+    write_entries(rows, begin, end, local, value, group.wide_id, group);
+  else write_entries(rows, begin, end, local, value, group.id, group);
 }
 
 template <class T>
 void make_group(const Family& family, const Block<T>& block, const i64* ptr, const u32* attr, const double* value,
                 Group<T>& group) {
-  const u32 known = family.n_attributes();
-  const bool list = family.lists_weights;
-  const std::vector<u32> local = number_rows(family, attributes_of(block.token, family, ptr, attr), group);
-  const bool wide = std::max({group.dense.size(), group.run_ptr.size(), list ? group.weight.size() : 0}) > 65535;
-  std::size_t entries = 0;
-  for (i64 token : block.token) entries += ptr[token + 1] - ptr[token];
-  if (wide) group.wide_id.reserve(entries);
-  else group.id.reserve(entries);
-  group.ptr.reserve(block.token.size() + 1);
-  group.n_dense.reserve(block.token.size());
-  group.ptr.push_back(0);
-  u32 count = 0;
-  const auto add = [&](u32 id, i64 k) {
-    if (wide) group.wide_id.push_back(id);
-    else group.id.push_back(static_cast<u16>(id));
-    if (value) group.value.push_back(T(value[k]));
-    ++count;
-  };
-  struct Run {
-    u32 id, count;
-    i64 k;
-  };
-  std::vector<Run> runs;  // of one token, to come behind its dense rows
-  for (i64 token : block.token) {
-    runs.clear();
-    for (i64 k = ptr[token]; k < ptr[token + 1]; ++k) {
-      const u32 a = attr[k];
-      if (a >= known) continue;
-      const Family::Place place = family.place[a];
-      if (place.dense()) add(local[a], k);
-      else runs.push_back({local[a], list ? place.count : 1, k});
-    }
-    const u32 dense = count - group.ptr.back();
-    if (dense > 65535) throw Error("a token has more than 65535 attributes");
-    for (const Run& run : runs)
-      for (u32 i = 0; i < run.count; ++i) add(run.id + i, run.k);
-    group.n_dense.push_back(static_cast<u16>(dense));
-    group.ptr.push_back(count);
-  }
+  const std::vector<u32> present = attributes_of(block.token, family, ptr, attr);
+  std::vector<Local> local, of_attribute(family.n_attributes());
+  number_rows(family, present.data(), present.size(), local, group);
+  for (std::size_t i = 0; i < present.size(); ++i) of_attribute[present[i]] = local[i];
+  const auto find = [&](i64 k) { return attr[k] < family.n_attributes() ? of_attribute[attr[k]] : Local{kNone, 0}; };
+  fill_group(
+      family, block.token.size(), [&](std::size_t r) { return ptr[block.token[r]]; },
+      [&](std::size_t r) { return ptr[block.token[r] + 1]; }, find, value, group);
   group.id.shrink_to_fit();
   group.wide_id.shrink_to_fit();
   group.value.shrink_to_fit();
   group.weight.shrink_to_fit();
+}
+
+// The packs of a block and the tokens of its rows.
+template <class T>
+void make_rows(const i64* offsets, std::pair<i64, i64> seqs, int pack_width, Block<T>& block) {
+  block.packs = make_packs(offsets, seqs.first, seqs.second, pack_width);
+  block.base.assign(1, 0);
+  block.token.clear();
+  for (const Pack& pack : block.packs) {
+    for (int t = 0; t < pack.steps(); ++t)
+      for (int s = 0; s < pack.active(t); ++s) block.token.push_back(offsets[pack.seq[s]] + t);
+    block.base.push_back(block.token.size());
+  }
+}
+
+// A file may say anything: what it says is held against its own sizes here, where it is used.
+[[noreturn]] void fail_block(i64 b) { throw Error("block " + std::to_string(b) + " of the file is damaged"); }
+
+template <class T>
+void load_group(const Family& family, const StoredGroup& stored, i64 b, i64 first_token, i64 n_tokens,
+                const Block<T>& block, Group<T>& group) {
+  thread_local std::vector<Local> local;
+  thread_local std::vector<u32> first;  // entry of each token of the block
+  const i64 n_attr = stored.n_attr(b), n_entries = stored.first_value[b + 1] - stored.first_value[b];
+  number_rows(family, stored.attr + stored.first_attr[b], n_attr, local, group);
+  first.resize(n_tokens + 1);
+  u64 total = 0;
+  for (i64 t = 0; t < n_tokens; ++t) {
+    first[t] = static_cast<u32>(total);
+    total += stored.count[first_token + t];
+  }
+  first[n_tokens] = static_cast<u32>(total);
+  const bool wide = stored.wide(b);
+  if (total != static_cast<u64>(n_entries) || total >= kNone ||
+      stored.first_entry[b + 1] - stored.first_entry[b] != n_entries * (wide ? 2 : 1))
+    fail_block(b);
+  const u16* entry = stored.entry + stored.first_entry[b];
+  const Local* places = local.data();
+  const double* value = stored.value ? stored.value + stored.first_value[b] : nullptr;
+  const auto begin = [&](std::size_t r) { return i64{first[block.token[r] - first_token]}; };
+  const auto end = [&](std::size_t r) { return i64{first[block.token[r] - first_token + 1]}; };
+  const auto find = [&](i64 k) {
+    const i64 i = wide ? entry[2 * k] + (i64{entry[2 * k + 1]} << 16) : i64{entry[k]};
+    if (i >= n_attr) fail_block(b);
+    return places[i];
+  };
+  fill_group(family, block.token.size(), begin, end, find, value, group);
 }
 
 }  // namespace
@@ -229,19 +320,79 @@ template <class T>
 Block<T> make_block(const Family& state, const Family& edge, const Tokens& data, std::pair<i64, i64> seqs,
                     int pack_width) {
   Block<T> block;
-  block.packs = make_packs(data.offsets, seqs.first, seqs.second, pack_width);
-  block.base.push_back(0);
-  for (const Pack& pack : block.packs) {
-    for (int t = 0; t < pack.steps(); ++t)
-      for (int s = 0; s < pack.active(t); ++s) block.token.push_back(data.offsets[pack.seq[s]] + t);
-    block.base.push_back(block.token.size());
-  }
+  make_rows(data.offsets, seqs, pack_width, block);
   make_group(state, block, data.ptr, data.attr, data.value, block.state);
   if (data.edge_ptr) make_group<T>(edge, block, data.edge_ptr, data.edge_attr, nullptr, block.edge);
   return block;
 }
 
+template <class T>
+void load_block(const Family& state, const Family& edge, const StoredTokens& data, i64 b, int pack_width,
+                Block<T>& block) {
+  const std::pair<i64, i64> seqs(data.first_seq[b], data.first_seq[b + 1]);
+  const i64 first = data.offsets[seqs.first], n = data.offsets[seqs.second] - first;
+  make_rows(data.offsets, seqs, pack_width, block);
+  load_group(state, data.state, b, first, n, block, block.state);
+  if (data.edge.count) load_group(edge, data.edge, b, first, n, block, block.edge);
+}
+
+Observed stored_pairs(const StoredTokens& data, bool edge, u32 n_attributes, const i32* labels, u32 n_labels,
+                      double min_count, const Poll& poll) {
+  constexpr u64 kMostCells = u64{1} << 27;
+  const StoredGroup& stored = edge ? data.edge : data.state;
+  const u64 n_columns = edge ? u64{n_labels} * n_labels : n_labels;
+  // counts go as far as they matter
+  const bool few = min_count <= 255;
+  const u64 rows = std::max<u64>(1, kMostCells / (few ? 1 : 4) / n_columns);
+  Observed out;
+  out.ptr.reserve(n_attributes + u64{1});
+  out.ptr.push_back(0);
+  const auto count = [&](auto zero, u64 most, u32 begin, u32 end) {
+    using Count = decltype(zero);
+    std::vector<Count> seen((end - begin) * n_columns, zero);
+    for (i64 b = 0; b < data.n_blocks; ++b) {
+      const u32* attr = stored.attr + stored.first_attr[b];
+      const u16* entry = stored.entry + stored.first_entry[b];
+      const i64 n_attr = stored.n_attr(b), n_words = stored.first_entry[b + 1] - stored.first_entry[b];
+      const bool wide = stored.wide(b);
+      i64 k = 0;
+      for (i64 s = data.first_seq[b]; s < data.first_seq[b + 1]; ++s)
+        for (i64 t = data.offsets[s]; t < data.offsets[s + 1]; ++t) {
+          const i64 next = k + stored.count[t];
+          if (next * (wide ? 2 : 1) > n_words) fail_block(b);
+          const bool skip = labels[t] < 0 || (edge && (t == data.offsets[s] || labels[t - 1] < 0));
+          const u64 column = skip ? 0 : edge ? u64{static_cast<u32>(labels[t - 1])} * n_labels + labels[t] : labels[t];
+          for (; !skip && k < next; ++k) {
+            const i64 i = wide ? entry[2 * k] + (i64{entry[2 * k + 1]} << 16) : i64{entry[k]};
+            if (i >= n_attr || attr[i] >= n_attributes) fail_block(b);
+            if (attr[i] < begin || attr[i] >= end) continue;
+            Count& x = seen[(attr[i] - begin) * n_columns + column];
+            x = static_cast<Count>(x + (x < most));
+          }
+          k = next;
+        }
+      if (poll) poll();
+    }
+    for (u64 a = 0; a < end - begin; ++a) {
+      for (u64 c = 0; c < n_columns; ++c)
+        if (seen[a * n_columns + c] > 0 && seen[a * n_columns + c] >= min_count)
+          out.column.push_back(static_cast<u32>(c));
+      if (out.column.size() >= kNone) throw Error("the model would have more than 2^32 weights");
+      out.ptr.push_back(static_cast<u32>(out.column.size()));
+    }
+  };
+  for (u64 begin = 0; begin < n_attributes; begin += rows) {
+    const u32 first = static_cast<u32>(begin), last = static_cast<u32>(std::min<u64>(n_attributes, begin + rows));
+    if (few) count(u8{0}, 255, first, last);
+    else count(u32{0}, kNone, first, last);
+  }
+  out.column.shrink_to_fit();
+  return out;
+}
+
 template Block<float> make_block(const Family&, const Family&, const Tokens&, std::pair<i64, i64>, int);
 template Block<double> make_block(const Family&, const Family&, const Tokens&, std::pair<i64, i64>, int);
+template void load_block(const Family&, const Family&, const StoredTokens&, i64, int, Block<float>&);
+template void load_block(const Family&, const Family&, const StoredTokens&, i64, int, Block<double>&);
 
 }  // namespace crfkit

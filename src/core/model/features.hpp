@@ -53,6 +53,30 @@ struct Tokens {
   i64 n_tokens() const { return offsets[n_seq]; }
 };
 
+// The same as files hold it: in blocks of whole sequences, each of which numbers its attributes from zero.
+struct StoredGroup {
+  const i64* first_attr = nullptr;   // of each block                         [blocks + 1]
+  const i64* first_entry = nullptr;  // of each block, in 16-bit words        [blocks + 1]
+  const i64* first_value = nullptr;  // of each block, in entries             [blocks + 1]
+  const u32* attr = nullptr;         // attributes of the blocks, ascending
+  const u16* entry = nullptr;        // places among them, a word each; two, the lower first, where a block has many
+  const u16* count = nullptr;        // entries of each token
+  const double* value = nullptr;     // of the entries, or null: all one
+
+  static constexpr i64 kNarrow = 65536;  // attributes that a word can tell apart
+  i64 n_attr(i64 block) const { return first_attr[block + 1] - first_attr[block]; }
+  bool wide(i64 block) const { return n_attr(block) > kNarrow; }
+};
+struct StoredTokens {
+  i64 n_seq = 0, n_blocks = 0;
+  const i64* offsets = nullptr;    // first token of each sequence     [n_seq + 1]
+  const i64* first_seq = nullptr;  // first sequence of each block     [n_blocks + 1]
+  StoredGroup state, edge;         // edge.count is null: no attributes of transitions
+
+  i64 n_tokens() const { return offsets[n_seq]; }
+  i64 first_token(i64 block) const { return offsets[first_seq[block]]; }
+};
+
 // Which weights a model has, in the order of its weight vector: state weights by attribute and label,
 // transitions by label pair, start, end, and edge weights by attribute and label pair.
 struct Layout {
@@ -68,7 +92,7 @@ struct Layout {
 
   bool has_edges() const { return edge_ptr.size() > 1; }
   void check() const;
-  void check(const Tokens& data) const;  // whether it goes with the model
+  void check(bool data_has_edges) const;  // whether it goes with the model
   // rows padded to a multiple of `lanes`
   Family state_family(int lanes) const;
   Family edge_family(int lanes) const;
@@ -79,9 +103,11 @@ struct Layout {
 struct Observed {
   std::vector<u32> ptr, column;
 };
-// counts: how often each pair is seen, if it is asked for
 Observed observed_pairs(const i64* ptr, const u32* attr, i64 n_tokens, u32 n_attributes, const u32* column,
-                        u32 n_columns, double min_count, std::vector<u32>* counts = nullptr);
+                        u32 n_columns, double min_count);
+// The same of stored tokens, whose labels may be -1: unknown. edge: attributes of transitions, with label pairs.
+Observed stored_pairs(const StoredTokens& data, bool edge, u32 n_attributes, const i32* labels, u32 n_labels,
+                      double min_count, const Poll& poll);
 
 // One family's share of a block. Local rows ascend with the model's rows.
 template <class T>
@@ -119,5 +145,9 @@ std::vector<std::pair<i64, i64>> cut_blocks(const i64* offsets, i64 n_seq, i64 t
 template <class T>
 Block<T> make_block(const Family& state, const Family& edge, const Tokens& data, std::pair<i64, i64> seqs,
                     int pack_width);
+// The same block out of a file, in memory that one before has left.
+template <class T>
+void load_block(const Family& state, const Family& edge, const StoredTokens& data, i64 b, int pack_width,
+                Block<T>& block);
 
 }  // namespace crfkit

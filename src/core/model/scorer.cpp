@@ -30,7 +30,7 @@ void Scorer<T>::set(const double* w, const Threads& threads) {
 
 template <class T>
 void Scorer<T>::score(const Tokens& data, const Threads& threads, T* unary, T* pairwise) const {
-  layout_->check(data);
+  layout_->check(data.edge_ptr != nullptr);
   const std::vector<i64> edge_first = edge_offsets(data.offsets, data.n_seq);
   ModelView<T> model = weights_.view();
   model.state_runs = state_runs_.data();

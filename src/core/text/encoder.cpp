@@ -569,14 +569,6 @@ std::string TemplateEncoder::text(const Class& c, u32 value) const {
   return out;
 }
 
-// Calls f(class, value, attribute) for all of them.
-template <class F>
-void TemplateEncoder::each_attribute(F f) const {
-  for (int c = 0; c < n_classes(); ++c)
-    for (u32 v = 0; v < vocabulary_.attribute[c].size(); ++v)
-      if (vocabulary_.attribute[c][v] != kNone) f(c, v, vocabulary_.attribute[c][v]);
-}
-
 // Throws if the names of all attributes would take more memory than tables of this size account for.
 void TemplateEncoder::check_text() const {
   u64 tables = 0, total = 0;
@@ -617,47 +609,6 @@ void TemplateEncoder::know_names() {
     append_value(value, cls.node, v);
     if (by_name_[cls.same_text].add(value) == named_[cls.same_text].size()) named_[cls.same_text].push_back(a);
   });
-}
-
-TemplateEncoder::Numbers TemplateEncoder::translate(const TemplateEncoder& other, bool grow) {
-  if (other.nodes_.size() != nodes_.size() || other.classes_.size() != classes_.size() || other.table_of_ != table_of_)
-    throw Error("encoders of different templates have no attributes in common");
-  if (grow) know_names();
-  std::vector<std::vector<u32>> values(nodes_.size());  // of each node: the number here of the other's values
-  for (int i = 0; i < n_nodes(); ++i) {
-    if (same_[i] != i) continue;
-    const Node& x = nodes_[i];
-    values[i].assign(other.n_values(i), x.kind == Node::Kind::leaf || x.kind == Node::Kind::join ? kNone : 0u);
-    for (u32 v = 0; v < values[i].size() && x.kind == Node::Kind::leaf; ++v) {
-      StringTable& table = vocabulary_.strings[table_of_[i]];
-      const std::string_view text = other.vocabulary_.strings[table_of_[i]][v];
-      values[i][v] = grow ? table.add(text) : table.find(text);
-    }
-    if (x.kind != Node::Kind::join) continue;
-    PairTable& pairs = vocabulary_.pairs[table_of_[i]];
-    const PairTable& theirs = other.vocabulary_.pairs[table_of_[i]];
-    for (u32 v = 0; v < values[i].size(); ++v) {
-      const u32 a = values[same_[x.a]][theirs.first(v)], b = values[same_[x.b]][theirs.second(v)];
-      if (a != kNone && b != kNone) values[i][v] = grow ? pairs.add(a, b) : pairs.find(a, b);
-    }
-  }
-  struct Place {
-    int cls;
-    u32 value, attribute;
-  };
-  std::vector<Place> places;
-  other.each_attribute([&](int c, u32 v, u32 a) { places.push_back({c, v, a}); });
-  std::stable_sort(places.begin(), places.end(),
-                   [](const Place& x, const Place& y) { return x.attribute < y.attribute; });
-  Numbers out{std::vector<u32>(other.n_attributes_[0], kNone), std::vector<u32>(other.n_attributes_[1], kNone)};
-  for (const Place& place : places) {
-    const u32 value = values[same_[classes_[place.cls].node]][place.value];
-    if (value == kNone) continue;
-    const std::vector<u32>& known = vocabulary_.attribute[place.cls];
-    const u32 found = grow ? add_attribute(place.cls, value) : value < known.size() ? known[value] : kNone;
-    (classes_[place.cls].edge ? out.edge : out.state)[place.attribute] = found;
-  }
-  return out;
 }
 
 std::vector<std::string> TemplateEncoder::names(bool edge) const {

@@ -7,6 +7,7 @@
 // them: nineteen chunking templates cost five look-ups a token.
 #pragma once
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -67,13 +68,6 @@ class TemplateEncoder {
   // An encoder that knows only the attributes marked in keep, renumbered in order.
   TemplateEncoder pruned(const std::vector<u8>& keep_state, const std::vector<u8>& keep_edge) const;
 
-  // The numbers here of the attributes of another encoder with the same plan, kNone for those that are unknown; grow:
-  // adds them instead, in the order of their numbers there, as if the data of the other came after the data seen here.
-  struct Numbers {
-    std::vector<u32> state, edge;
-  };
-  Numbers translate(const TemplateEncoder& other, bool grow);
-
   // Learns attributes from their names instead of from data: attribute k is whatever the templates write as names[k]. A
   // name that can be read in several ways ("a/b/c" of two values joined by "/") is learned in all of them. Gives for
   // both kinds a mark for each name: whether some template can write it.
@@ -90,6 +84,28 @@ class TemplateEncoder {
     std::vector<std::vector<u32>> attribute;  // [classes][values], kNone: no attribute
   };
   const Vocabulary& vocabulary() const { return vocabulary_; }
+  u64 memory() const;  // bytes of all tables, about
+
+  // A key of each attribute, the same for the same attribute of any encoder with these templates.
+  std::vector<Key> keys(bool edge, u64 seed) const;
+  // The attributes here of another encoder's, which has the same templates; kNone: unknown here.
+  struct Numbers {
+    std::vector<u32> state, edge;
+  };
+  Numbers translate(const TemplateEncoder& other) const;
+  // The same; what is unknown is added, as if the data of the other came after the data seen here.
+  Numbers absorb(const TemplateEncoder& other);
+  // Takes attributes over from flat tables of another encoder: attribute k gets the number numbers[k], unless that is
+  // kNone. The numbers given in all calls together must be those from zero on.
+  struct Flat {
+    struct Strings {
+      std::string_view bytes;
+      std::span<const u64> ends;
+    };
+    std::vector<Strings> strings;                        // as in Vocabulary
+    std::vector<std::span<const u32>> pairs, attribute;  // pairs one after another
+  };
+  void adopt(const Flat& other, std::span<const u32> state, std::span<const u32> edge);
   void restore(Vocabulary vocabulary, u32 n_state, u32 n_edge);
 
  private:
@@ -109,8 +125,13 @@ class TemplateEncoder {
   int n_nodes() const { return static_cast<int>(nodes_.size()); }
   int n_classes() const { return static_cast<int>(classes_.size()); }
   void share_tables();
+  // Calls f(class, value, attribute) for all of them.
   template <class F>
-  void each_attribute(F f) const;
+  void each_attribute(F f) const {
+    for (int c = 0; c < n_classes(); ++c)
+      for (u32 v = 0; v < vocabulary_.attribute[c].size(); ++v)
+        if (vocabulary_.attribute[c][v] != kNone) f(c, v, vocabulary_.attribute[c][v]);
+  }
   std::string text(const Class& c, u32 value) const;
   u32& attribute_of(int cls, u32 value);
   u32 n_values(int node) const;

@@ -36,6 +36,43 @@ inline u64 hash_bytes(std::string_view s) {
   return mix(h ^ tail);
 }
 
+// 128 bits of a string, or of what several such are made of, for files: they depend on a seed alone that the caller
+// keeps. Two of 10^10 strings meet with a probability of 10^-19.
+struct Key {
+  u64 low = 0, high = 0;
+};
+class KeyMaker {
+ public:
+  explicit KeyMaker(u64 seed) : first_{step(seed), step(seed + 1)}, second_{step(seed + 2) | 1, step(seed + 3) | 1} {}
+  Key of(std::string_view s) const {
+    Key key{s.size(), s.size()};
+    for (; s.size() >= 8; s.remove_prefix(8)) key = add(key, word(s, 8));
+    return add(key, word(s, s.size()));
+  }
+  Key of(Key a, Key b) const { return {fold(fold(a.low, 0) ^ b.low, 0), fold(fold(a.high, 1) ^ b.high, 1)}; }
+  Key of(Key a, u64 number) const { return add(a, number); }
+
+ private:
+  static u64 word(std::string_view s, std::size_t n) {
+    u64 x = 0;  // the same on every machine
+    for (std::size_t i = 0; i < n; ++i) x |= u64{static_cast<unsigned char>(s[i])} << (8 * i);
+    return x;
+  }
+  static u64 step(u64 x) {  // splitmix
+    x += 0x9e3779b97f4a7c15u;
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+    return x ^ (x >> 31);
+  }
+  u64 fold(u64 x, int k) const {
+    __extension__ using u128 = unsigned __int128;
+    const u128 product = static_cast<u128>(x ^ first_[k]) * second_[k];
+    return step(static_cast<u64>(product) ^ static_cast<u64>(product >> 64));
+  }
+  Key add(Key key, u64 x) const { return {fold(key.low ^ x, 0), fold(key.high ^ x, 1)}; }
+  u64 first_[2], second_[2];
+};
+
 // Open addressing over ids: the caller knows how to compare an id's key. At most half full.
 class Slots {
  public:
@@ -64,6 +101,7 @@ class Slots {
     while (size < 2 * n) size *= 2;
     slots_.assign(size, {});
   }
+  u64 memory() const { return sizeof(Slot) * slots_.capacity(); }
   // Has the memory fetch what find(hash) will look at first.
   void prefetch(u64 hash) const {
     if (!slots_.empty()) __builtin_prefetch(slots_.data() + (hash & (slots_.size() - 1)));
@@ -119,6 +157,7 @@ class StringTable {
   }
   u32 size() const { return static_cast<u32>(ends_.size()); }
   const std::vector<char>& bytes() const { return bytes_; }
+  u64 memory() const { return bytes_.capacity() + 8 * ends_.capacity() + slots_.memory(); }
   const std::vector<u64>& ends() const { return ends_; }
 
  private:
@@ -149,6 +188,7 @@ class PairTable {
     keys_.reserve(n);
   }
   void prefetch(u32 a, u32 b) const { slots_.prefetch(mix(pack(a, b))); }
+  u64 memory() const { return 8 * keys_.capacity() + slots_.memory(); }
   u32 first(u32 id) const { return static_cast<u32>(keys_[id] >> 32); }
   u32 second(u32 id) const { return static_cast<u32>(keys_[id]); }
   u32 size() const { return static_cast<u32>(keys_.size()); }

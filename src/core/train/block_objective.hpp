@@ -17,17 +17,17 @@ class BlockObjective {
   int n_labels() const { return layout_->n_labels; }
 
  protected:
-  BlockObjective(std::shared_ptr<const Layout> layout, const Tokens& data, const double* seq_weight,
-                 const double* constraints)
+  BlockObjective(std::shared_ptr<const Layout> layout, bool data_has_edges, const i64* offsets, i64 n_seq,
+                 const double* seq_weight, const double* constraints)
       : layout_(std::move(layout)),
         kernels_(loss_kernels_for<T>(layout_->n_labels)),
         state_(layout_->state_family(chain_kernels_for<T>(layout_->n_labels).lanes)),
         edge_(layout_->edge_family(chain_kernels_for<T>(layout_->n_labels).lanes)),
         weights_(*layout_, state_, edge_, constraints),
         sum_(*layout_, state_, edge_),
-        offsets_(data.offsets, data.offsets + data.n_seq + 1) {
-    layout_->check(data);
-    if (seq_weight) seq_weight_.assign(seq_weight, seq_weight + data.n_seq);
+        offsets_(offsets, offsets + n_seq + 1) {
+    layout_->check(data_has_edges);
+    if (seq_weight) seq_weight_.assign(seq_weight, seq_weight + n_seq);
   }
 
   // Makes the blocks, of packs of width(b) sequences where steps share their transitions; keep(b) takes what it needs
@@ -59,16 +59,17 @@ class BlockObjective {
     if (!workspaces_[thread]) workspaces_[thread] = kernels_.workspace();
     return *workspaces_[thread];
   }
-  // Runs body(task, workspace) for all tasks and adds their gradients to g; penalty: as in GradientSum.
+  // Runs body(task, thread) for all tasks and adds their gradients to g; penalty: as in GradientSum.
   using Penalty = typename GradientSum<T>::Penalty;
-  void add_up(i64 n_tasks, const Threads& threads, double* g, FunctionRef<void(i64, Workspace&)> body,
+  void add_up(i64 n_tasks, const Threads& threads, double* g, FunctionRef<void(i64, int)> body,
               const Penalty& penalty = {}) {
-    sum_.run(n_tasks, threads, [&](i64 task, int thread) { body(task, workspace(thread)); });
+    sum_.run(n_tasks, threads, body);
     sum_.collect(threads, penalty, g);
   }
-  // Adds the Hessian of the first n blocks at w, times v, to out; known(b): the labels that a block may have, or null.
-  void add_hessian_product(const double* w, const double* v, i64 n, FunctionRef<const u64*(i64)> known, double* out,
-                           const Threads& threads) {
+  // Adds the Hessian of the first n blocks at w, times v, to out; block(b, thread): the blocks; known(b): the labels
+  // that one may have, or null.
+  void add_hessian_product(const double* w, const double* v, i64 n, FunctionRef<const Block<T>&(i64, int)> block,
+                           FunctionRef<const u64*(i64)> known, double* out, const Threads& threads) {
     weights_.set(w, threads);
     Weights<T> tangent(*layout_, state_, edge_, nullptr);
     tangent.set(v, threads);
@@ -83,7 +84,7 @@ class BlockObjective {
     job.tangent = &view;
     job.scale = -1;  // the gradient of the entropy is minus a covariance
     add_up(n, threads, out,
-           [&](i64 b, Workspace& workspace) { kernels_.curvature(job, blocks_[b], known(b), b, workspace); });
+           [&](i64 b, int thread) { kernels_.curvature(job, block(b, thread), known(b), b, workspace(thread)); });
   }
 
   std::mutex lock_;  // callers on several threads take turns: the buffers are shared

@@ -23,8 +23,9 @@ void return_free_memory() {
 template <class T>
 Objective<T>::Objective(std::shared_ptr<const Layout> layout, const Tokens& data, const i32* gold,
                         const double* seq_weight, const double* constraints, const Threads& threads)
-    : Base(std::move(layout), data, seq_weight, constraints) {
+    : Base(std::move(layout), data.edge_ptr != nullptr, data.offsets, data.n_seq, seq_weight, constraints) {
   const auto cuts = cut_blocks(data.offsets, data.n_seq, tokens_per_block(layout_->n_labels));
+  n_blocks_ = std::ssize(cuts);
   gold_.resize(cuts.size());
   const auto keep = [&](i64 b) {
     gold_[b].reserve(blocks_[b].token.size());
@@ -32,6 +33,36 @@ Objective<T>::Objective(std::shared_ptr<const Layout> layout, const Tokens& data
   };
   Base::make_blocks(data, cuts, threads, [](i64) { return kPackWidth; }, keep);
   return_free_memory();
+}
+
+template <class T>
+Objective<T>::Objective(std::shared_ptr<const Layout> layout, const StoredTokens& data, const i32* gold,
+                        const double* seq_weight, const double* constraints)
+    : Base(std::move(layout), data.edge.count != nullptr, data.offsets, data.n_seq, seq_weight, constraints),
+      n_blocks_(data.n_blocks),
+      stored_(data),
+      stored_gold_(gold) {
+  return_free_memory();
+}
+
+template <class T>
+typename Objective<T>::LabelledView Objective<T>::labelled(i64 b, int thread) {
+  if (stored_gold_ == nullptr) return {blocks_[b], gold_[b].data()};
+  auto& loaded = loaded_[thread];
+  if (!loaded) loaded = std::make_unique<Labelled>();
+  load_block(state_, Base::edge_, stored_, b, layout_->has_edges() ? 1 : kPackWidth, loaded->block);
+  loaded->gold.clear();
+  for (i64 token : loaded->block.token) {
+    const i32 label = stored_gold_[token];
+    if (label < 0 || label >= layout_->n_labels) throw Error("a label of the file is not one of its labels");
+    loaded->gold.push_back(static_cast<u16>(label));
+  }
+  return {loaded->block, loaded->gold.data()};
+}
+
+template <class T>
+i64 Objective<T>::block_tokens(i64 b) const {
+  return stored_gold_ == nullptr ? std::ssize(gold_[b]) : stored_.first_token(b + 1) - stored_.first_token(b);
 }
 
 template <class T>
@@ -63,10 +94,12 @@ double Objective<T>::run(const double* w, i64 first, i64 last, bool beams, doubl
   else weights_.set(w, threads);
   double value = 0;
   const LossJob<T> job = Base::start(w, &value, g, beams, threads);
-  const auto body = [&](i64 task, Workspace& workspace) {
+  loaded_.resize(std::max<std::size_t>(loaded_.size(), threads.count));
+  const auto body = [&](i64 task, int thread) {
     const i64 b = first + task;
-    if (beams) kernels_.beam_loss(job, beams_[b], task, workspace);
-    else kernels_.loss(job, blocks_[b], gold_[b].data(), task, workspace);
+    if (beams) return kernels_.beam_loss(job, beams_[b], task, Base::workspace(thread));
+    const LabelledView x = labelled(b, thread);
+    kernels_.loss(job, x.block, x.gold, task, Base::workspace(thread));
   };
   Base::add_up(last - first, threads, g, body, penalty);
   return value;
@@ -76,7 +109,9 @@ template <class T>
 void Objective<T>::hessian_product(const double* w, const double* v, double c2, double* out, const Threads& threads) {
   const std::lock_guard<std::mutex> guard(lock_);
   for (u32 k = 0; k < layout_->size; ++k) out[k] = 2 * c2 * v[k];
-  Base::add_hessian_product(w, v, n_blocks(), [](i64) { return nullptr; }, out, threads);
+  loaded_.resize(std::max<std::size_t>(loaded_.size(), threads.count));
+  const auto block = [&](i64 b, int thread) -> const Block<T>& { return labelled(b, thread).block; };
+  Base::add_hessian_product(w, v, n_blocks(), block, [](i64) { return nullptr; }, out, threads);
 }
 
 // Beams of the blocks [first, last), with the labels that each of them had before.
@@ -87,9 +122,10 @@ std::vector<BeamBlock<T>> Objective<T>::chosen(const double* w, i64 first, i64 l
   weights_.set(w, threads);
   const LossJob<T> job = Base::start(w, nullptr, nullptr, true, threads);
   std::vector<BeamBlock<T>> out(last - first);
+  loaded_.resize(std::max<std::size_t>(loaded_.size(), threads.count));
   parallel_for(last - first, threads.count, threads.poll, [&](i64 task, int thread) {
-    kernels_.loss_beams(job, blocks_[first + task], gold_[first + task].data(), criterion, before[task], out[task],
-                        Base::workspace(thread));
+    const LabelledView x = labelled(first + task, thread);
+    kernels_.loss_beams(job, x.block, x.gold, criterion, before[task], out[task], Base::workspace(thread));
   });
   return out;
 }
@@ -132,8 +168,13 @@ typename Objective<T>::BeamSizes Objective<T>::beam_sizes(const double* w, i64 b
 template <class T>
 std::pair<i64, i64> Objective<T>::block_size(i64 block) const {
   i64 sequences = 0;
-  for (const Pack& pack : blocks_[block].packs) sequences += pack.n_seq();
-  return {gold_[block].size(), sequences};
+  if (stored_gold_ != nullptr) {
+    for (i64 s = stored_.first_seq[block]; s < stored_.first_seq[block + 1]; ++s)
+      sequences += stored_.offsets[s + 1] > stored_.offsets[s];
+  } else {
+    for (const Pack& pack : blocks_[block].packs) sequences += pack.n_seq();
+  }
+  return {block_tokens(block), sequences};
 }
 
 template <class T>
@@ -158,7 +199,7 @@ void Objective<T>::set_beams(const Beams& all) {
   std::vector<BeamBlock<T>> blocks(n_blocks());
   i64 t = 0;
   for (i64 b = 0; b < n_blocks(); ++b)
-    for (std::size_t k = 0; k < gold_[b].size() && t < all.tokens(); ++k, ++t)
+    for (i64 k = 0; k < block_tokens(b) && t < all.tokens(); ++k, ++t)
       blocks[b].beams.add(all.labels.data() + all.ptr[t], all.ptr[t + 1] - all.ptr[t]);
   beams_ = std::move(blocks);
 }

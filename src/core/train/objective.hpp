@@ -16,6 +16,9 @@ class Objective : public BlockObjective<T> {
   // allowed and minus infinity where not; or null.
   Objective(std::shared_ptr<const Layout> layout, const Tokens& data, const i32* gold, const double* seq_weight,
             const double* constraints, const Threads& threads);
+  // The same of data in a file, whose blocks are made when they are needed; data and gold stay in use.
+  Objective(std::shared_ptr<const Layout> layout, const StoredTokens& data, const i32* gold, const double* seq_weight,
+            const double* constraints);
   // Within the beams, once some are chosen.
   double value_and_grad(const double* w, double c2, double* g, const Threads& threads);
   // out: the Hessian at w times v, with all labels
@@ -37,19 +40,34 @@ class Objective : public BlockObjective<T> {
   void set_beams(const Beams& all);
   std::pair<i64, i64> block_size(i64 block) const;  // tokens, sequences
   bool has_beams() const { return !beams_.empty(); }
-  i64 n_blocks() const { return static_cast<i64>(blocks_.size()); }
+  i64 n_blocks() const { return n_blocks_; }
   // Unpenalised value and gradient of one block: with all labels, or within the beams.
   double block_value_and_grad(const double* w, i64 block, bool beams, double* g, const Threads& threads);
 
  private:
+  // A block and the labels of its token rows.
+  struct Labelled {
+    Block<T> block;
+    std::vector<u16> gold;
+  };
+  struct LabelledView {
+    const Block<T>& block;
+    const u16* gold;
+  };
+  LabelledView labelled(i64 b, int thread);
+  i64 block_tokens(i64 b) const;
   static BeamSizes sizes(const std::vector<BeamBlock<T>>& blocks);
   std::vector<BeamBlock<T>> chosen(const double* w, i64 first, i64 last, const Criterion& criterion,
                                    const std::vector<Beams>& before, const Threads& threads);
   double run(const double* w, i64 first, i64 last, bool beams, double* g, const Threads& threads,
              const Penalty& penalty = {});
 
+  i64 n_blocks_ = 0;
   std::vector<std::vector<u16>> gold_;  // per block, [token rows]
-  std::vector<BeamBlock<T>> beams_;     // per block, or none
+  StoredTokens stored_;                 // instead of the blocks and their labels
+  const i32* stored_gold_ = nullptr;
+  std::vector<std::unique_ptr<Labelled>> loaded_;  // per thread, the block at hand
+  std::vector<BeamBlock<T>> beams_;                // per block, or none
 };
 
 }  // namespace crfkit

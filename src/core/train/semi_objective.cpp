@@ -17,7 +17,7 @@ template <class T>
 SemiObjective<T>::SemiObjective(std::shared_ptr<const Layout> layout, const Tokens& data, i64 n_partial,
                                 const u8* allowed, const double* seq_weight, const double* constraints,
                                 const Threads& threads)
-    : Base(std::move(layout), data, seq_weight, constraints) {
+    : Base(std::move(layout), data.edge_ptr != nullptr, data.offsets, data.n_seq, seq_weight, constraints) {
   const int n = layout_->n_labels, words = (n + 63) / 64;
   auto cuts = cut_blocks(data.offsets, n_partial, kTokensPerBlock);
   partial_blocks_ = cuts.size();
@@ -59,8 +59,9 @@ typename SemiObjective<T>::Value SemiObjective<T>::run(const double* w, i64 firs
   LossJob<T> unknown = known;
   unknown.value = &weighted;
   unknown.scale = entropy_weight;
-  Base::add_up(last - first, threads, g, [&](i64 task, Workspace& workspace) {
+  Base::add_up(last - first, threads, g, [&](i64 task, int thread) {
     const i64 b = first + task;
+    Workspace& workspace = Base::workspace(thread);
     if (b < partial_blocks_) kernels_.partial(known, blocks_[b], masks_[b].data(), task, workspace);
     else kernels_.entropy(unknown, blocks_[b], task, workspace);
   });
@@ -73,7 +74,9 @@ void SemiObjective<T>::add_hessian_product(const double* w, const double* v, dou
                                            const Threads& threads) {
   const std::lock_guard<std::mutex> guard(lock_);
   if (partial_blocks_ > 0)
-    Base::add_hessian_product(w, v, partial_blocks_, [&](i64 b) { return masks_[b].data(); }, out, threads);
+    Base::add_hessian_product(
+        w, v, partial_blocks_, [&](i64 b, int) -> const Block<T>& { return blocks_[b]; },
+        [&](i64 b) { return masks_[b].data(); }, out, threads);
   double size = 0, way = 0;
   for (u32 k = 0; k < layout_->size; ++k) {
     size = std::max(size, std::abs(w[k]));

@@ -12,6 +12,7 @@ import math
 import mmap
 import os
 import re
+import shutil
 import zlib
 from collections.abc import Iterable, Mapping
 from typing import IO, Any, NamedTuple
@@ -53,6 +54,49 @@ class _Place(NamedTuple):
     last: int
 
 
+class Spool:
+    """An array [N] that grows in a file of its own, until it is copied to where it belongs.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     spool = Spool(os.path.join(folder, "a"), np.dtype(np.int32))
+    ...     spool.write(np.array([1, 2], np.int32))
+    ...     spool.shape, spool.nbytes, spool.close()
+    ((2,), 8, None)
+    """
+
+    def __init__(self, path: str | os.PathLike[str], dtype: np.dtype[Any]) -> None:
+        self.path, self.dtype, self.nbytes = os.fspath(path), dtype, 0
+        self._file = open(path, "wb")  # noqa: SIM115 - closed by close
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of a number."""
+        return self.dtype.itemsize
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the array so far."""
+        return (self.nbytes // self.itemsize,)
+
+    def write(self, x: NDArray[Any]) -> None:
+        """Adds numbers at the end."""
+        data = np.ascontiguousarray(x, self.dtype).reshape(-1).view(np.uint8).data
+        self._file.write(data)
+        self.nbytes += len(data)
+
+    def close(self) -> None:
+        """Ends writing."""
+        self._file.close()
+
+    def copy_to(self, file: IO[bytes]) -> None:
+        """Appends all to a file, and removes its own."""
+        self.close()
+        with open(self.path, "rb") as own:
+            shutil.copyfileobj(own, file, 1 << 22)
+        os.unlink(self.path)
+
+
 class TensorFile(NamedTuple):
     """What a file holds: the header, its text, all texts beside the arrays, and the arrays."""
 
@@ -67,11 +111,18 @@ def write_tensors(
 ) -> None:
     """Writes header and arrays, whole or not at all; ``key`` is the name of the header among the texts."""
     tensors = {k: np.asarray(v, np.asarray(v).dtype.newbyteorder("<"), order="C") for k, v in arrays.items()}
+    sums = {name: checksum(name, x) for name, x in tensors.items()}
+    write_arrays(path, key, {**header, "arrays_crc32": sums}, tensors)
+
+
+def write_arrays(
+    path: str | os.PathLike[str], key: str, header: Mapping[str, Any], tensors: Mapping[str, NDArray[Any] | Spool]
+) -> None:
+    """The same with the checksums that the caller gives, and of arrays that may lie in files."""
     for name, x in tensors.items():
         if x.dtype not in _NAMES:
             raise ValueError(f"a file cannot hold the array {name!r} of type {x.dtype}")
-    sums = {name: _checksum(name, x) for name, x in tensors.items()}
-    head = json.dumps({"format": FORMAT, **header, "arrays_crc32": sums}, default=lambda x: x.item())
+    head = json.dumps({"format": FORMAT, **header}, default=lambda x: x.item())
     _parse(head)  # what is written can be read
     head = f'{{"crc32": {zlib.crc32(head.encode())}, {head[1:]}'
     table: dict[str, Any] = {"__metadata__": {key: head}}
@@ -87,13 +138,17 @@ def write_tensors(
     with whole_file(path) as file:  # without a second copy of all in memory
         file.write(len(words).to_bytes(8, "little") + words)
         for name in order:
-            file.write(tensors[name].reshape(-1).view(np.uint8).data)
+            x = tensors[name]
+            if isinstance(x, Spool):
+                x.copy_to(file)
+            else:
+                file.write(x.reshape(-1).view(np.uint8).data)
 
 
 def read_tensors(path: str | os.PathLike[str], key: str, what: str, verify: bool = True) -> TensorFile:
     """Reads a file whose header is under ``key``; messages call it a ``what``.
 
-    Without ``verify`` the arrays are mapped into memory, and checksums are not looked at.
+    Without ``verify`` the arrays are mapped into memory, and their checksums are not looked at.
 
     Raises
     ------
@@ -123,9 +178,9 @@ def read_tensors(path: str | os.PathLike[str], key: str, what: str, verify: bool
             data = _data(file, 8 + length, size, verify)
             arrays = Arrays({k: _array(k, data, place) for k, place in places.items()})
     own, sums = header.pop("crc32", None), header.pop("arrays_crc32", None)
-    if verify and version > 1:
-        if zlib.crc32(f"{{{head.partition(', ')[2]}".encode()) != own:
-            raise ModelError(f"{name}: the {what} is damaged: its header does not match its checksum")
+    if version > 1 and zlib.crc32(f"{{{head.partition(', ')[2]}".encode()) != own:
+        raise ModelError(f"{name}: the {what} is damaged: its header does not match its checksum")
+    if version > 1 and verify:
         _check_sums(name, what, arrays, sums)
     return TensorFile(header, head, texts, arrays)
 
@@ -222,7 +277,7 @@ def _array(key: str, data: NDArray[np.uint8], place: _Place) -> NDArray[Any]:
     return (flat if aligned else flat.copy()).view(place.dtype).reshape(place.shape)
 
 
-def _checksum(name: str, array: NDArray[Any]) -> int:
+def checksum(name: str, array: NDArray[Any]) -> int:
     """CRC-32 of an array's name, type, shape and bytes: no single bit can change unseen."""
     about = repr((name, array.dtype.str, array.shape)).encode()
     return zlib.crc32(array.reshape(-1).view(np.uint8).data, zlib.crc32(about))
@@ -233,5 +288,5 @@ def _check_sums(name: str, what: str, arrays: Mapping[str, NDArray[Any]], sums: 
     if not isinstance(sums, dict) or sums.keys() != arrays.keys():
         raise ModelError(f"{name}: the {what} is damaged: its checksums are not those of its arrays")
     for key, array in arrays.items():
-        if _checksum(key, array) != sums[key]:
+        if checksum(key, array) != sums[key]:
             raise ModelError(f"{name}: the {what} is damaged: {key!r} does not match its checksum")

@@ -1,10 +1,17 @@
-"""How many threads a caller means."""
+"""How many threads a caller means, and what they do for it."""
 
 from __future__ import annotations
 
 import os
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from operator import index
-from typing import SupportsIndex
+from typing import SupportsIndex, TypeVar
+
+A = TypeVar("A")
+B = TypeVar("B")
 
 _MOST = 256
 
@@ -26,3 +33,46 @@ def resolve_threads(n_jobs: SupportsIndex | None) -> int:
         return min(n, _MOST)
     available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return max(1, (available or 1) + 1 + n)
+
+
+def ordered(function: Callable[[A], B], items: Iterator[A], threads: int) -> Iterator[B]:
+    """What a function gives for each item, in their order, a few items ahead on threads.
+
+    The items are taken on a thread of their own, so that whoever makes them may be slow too.
+
+    >>> list(ordered(abs, iter([-1, -2, -3]), 2))
+    [1, 2, 3]
+    """
+    waiting: queue.Queue[Future[B] | BaseException | None] = queue.Queue(threads + 2)
+    stop = threading.Event()
+    pool = ThreadPoolExecutor(threads)
+
+    def put(x: Future[B] | BaseException | None) -> None:
+        while not stop.is_set():
+            try:
+                waiting.put(x, timeout=0.1)
+                return
+            except queue.Full:
+                continue
+
+    def feed() -> None:
+        try:
+            for item in items:
+                if stop.is_set():
+                    return
+                put(pool.submit(function, item))
+            put(None)
+        except BaseException as e:  # told to the reader, who raises it
+            put(e)
+
+    feeder = threading.Thread(target=feed, name="crfkit-reader", daemon=True)
+    feeder.start()
+    try:
+        while (next_one := waiting.get()) is not None:
+            if isinstance(next_one, BaseException):
+                raise next_one
+            yield next_one.result()
+    finally:
+        stop.set()
+        pool.shutdown(wait=True, cancel_futures=True)
+        feeder.join()

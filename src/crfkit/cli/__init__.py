@@ -14,12 +14,14 @@ import crfkit
 from crfkit.cli.active import app as active_app
 from crfkit.cli.convert import convert
 from crfkit.cli.demo import demo
+from crfkit.cli.encode import encode
 from crfkit.cli.evaluate import evaluate
 from crfkit.cli.files import leave_pipes, say
 from crfkit.cli.inspect import inspect
 from crfkit.cli.options import OptionError
 from crfkit.cli.tag import tag
 from crfkit.cli.train import train
+from crfkit.cli.tune import tune
 
 __all__: list[str] = []
 
@@ -52,6 +54,8 @@ app = typer.Typer(
 # short: a terminal of 80 columns must not cut them
 app.command(short_help="Train a model on labelled data.")(train)
 app.command(short_help="Label data.")(tag)
+app.command(short_help="Encode data larger than memory, for training.")(encode)
+app.command(short_help="Find the best regularisation by cross-validation.")(tune)
 app.command("eval", short_help="Score predictions.")(evaluate)
 app.command(short_help="Show a model, or explain its decisions.")(inspect)
 app.command(short_help="Convert models between tools.")(convert)

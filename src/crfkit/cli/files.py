@@ -152,7 +152,7 @@ def _finite(x: Any) -> Any:
 def read_labelled(path: str, how: Reading) -> tuple[Any, Any, Any]:
     """X, y and weights of a labelled file."""
     if how.format is Format.crfsuite:
-        return tuple(read_crfsuite(path))  # type: ignore[return-value]
+        return tuple(read_crfsuite(path))
     chosen = None if how.columns is None else [c.strip() for c in how.columns.split(",")]
     if how.format is Format.conllu:
         data = read_conllu(path, label=how.label or "upos", columns=chosen or ("form",))

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from crfkit.features import Template
 from crfkit.model import ModelError
 from crfkit.training import ALGORITHMS
 
@@ -78,6 +79,7 @@ TemplateOption = Annotated[
     Path | None,
     Option("--template", "-t", "--pattern", help="CRF++ template or Wapiti patterns; built-in features by default."),
 ]
+MemoryOption = Annotated[str, Option(help="Memory for counting the vocabulary; the rest is counted on the disk.")]
 DialectOption = Annotated[Dialect, Option(help="Dialect of the template.")]
 PaddingOption = Annotated[bool, Option(help="Pad sequences with _B-1, _B+1 for templates, as CRF++ does.")]
 DevOption = Annotated[str | None, Option("--dev", "--devel", help="Held-out data, scored while training.")]
@@ -137,3 +139,15 @@ ParamOption = Annotated[
     list[str] | None,
     Option("--set", metavar="NAME=VALUE", help="Set a parameter by its CRFsuite name, such as feature.minfreq=2."),
 ]
+
+
+def read_template(path: Path | None, padding: bool, dialect: str) -> Any:
+    """The features that --template names; "auto" without one."""
+    if path is None:
+        return "auto"
+    try:
+        return Template.from_file(path, padding=padding, dialect=dialect)
+    except OSError as e:
+        raise OptionError(f"--template: {e.strerror}: {e.filename}") from None
+    except ValueError as e:
+        raise OptionError(f"--template: {e}") from None

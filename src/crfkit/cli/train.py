@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import sys
@@ -21,9 +22,12 @@ from crfkit.base.interrupts import Guard
 from crfkit.base.messages import counted
 from crfkit.base.threads import resolve_threads
 from crfkit.cli import options as o
+from crfkit.cli.cluster import DaskOption, cluster
 from crfkit.cli.files import (
     Reading,
     busy,
+    column_number,
+    column_numbers,
     emit,
     encoded,
     file_size,
@@ -35,9 +39,10 @@ from crfkit.cli.files import (
     say,
 )
 from crfkit.cli.other_names import other_settings
-from crfkit.data import DataError
+from crfkit.data import Blocks, DataError
+from crfkit.data.blocks import is_block_file
+from crfkit.data.readers import EncodedPath
 from crfkit.estimators import CRF, HMM, MEMM
-from crfkit.features import Template
 from crfkit.training import Progress
 
 #: What the kinds of models are made by.
@@ -45,6 +50,8 @@ _KINDS: dict[str, Any] = {"crf": CRF, "hmm": HMM, "memm": MEMM}
 #: Parameters that a kind of model needs for options of other names.
 _NEEDS = dict.fromkeys(("template", "dialect", "padding"), "features") | {"start": "warm_start", "param": "algorithm"}
 _NEEDS |= {"rho2": "c2", "cost": "c2", "resume": "checkpoint"}
+#: What a block file has decided already.
+_ENCODED = ("format", "label", "columns", "comment", "encoding", "template", "dialect", "padding", "unknown")
 #: Defaults of the options that are parameters of CRF.
 _DEFAULT: dict[str, Any] = {name: p.default for name, p in CRF._parameters().items()}
 
@@ -90,6 +97,7 @@ def train(
     resume: o.ResumeOption = False,
     random_state: o.SeedOption = _DEFAULT["random_state"],
     n_jobs: o.JobsOption = _DEFAULT["n_jobs"],
+    dask: DaskOption = None,
     json: o.JsonOption = False,
     quiet: o.QuietOption = False,
 ) -> None:
@@ -108,16 +116,14 @@ def train(
     crf = o.check_options(context, lambda: _check(options, given, reading))
     with busy(f"reading {data}", quiet or json):
         corpus = _read(options, reading)
-    tokens = int(corpus.X.lengths.sum())
-    with Guard() as guard:
-        if not quiet and not json:
+    tokens = 0 if dask else int(corpus.X.lengths.sum())
+    with cluster(dask, quiet or json), Guard() as guard:
+        if not quiet and not json and not dask:
             seconds = time.perf_counter() - began
             say(f"read {counted(len(corpus.X), 'sequence')}, {counted(tokens, 'token')} in {seconds:.2f}s")
         crf.callback = _Watch(json, quiet, max_iter, tokens)
         notes = _run(crf, corpus, resume)
-        known = {"format": format.value, "label": label, "columns": columns, "n_columns": corpus.n_columns}
-        crf.model_ = replace(crf.model_, info={**crf.model_.info, "reading": known})
-        crf.save(model)
+        _save(crf, model, corpus, {"format": format.value, "label": label, "columns": columns})
         interrupted = crf.result_.reason == "interrupted"
         if checkpoint is not None and not interrupted:
             checkpoint.unlink(missing_ok=True)
@@ -172,18 +178,63 @@ def _check(options: dict[str, Any], given: dict[str, str], reading: Reading) -> 
         raise o.OptionError("--early-stopping needs held-out data: give it with --dev")
     if unlabelled is not None and not options["entropy_weight"]:
         raise o.OptionError("--unlabelled does nothing without --entropy-weight")
+    if is_block_file(data):
+        for name, flag in given.items():
+            if name in _ENCODED:
+                raise o.OptionError(f"{flag} is an option of crfkit encode: {data} is encoded already")
     crf = _configure(options, given)
+    if options["dask"] is not None:
+        crf = _on_cluster(crf, options, given)
     crf._check_parameters()
     for path in (data, dev, unlabelled):
         require_file(path)
     return crf
 
 
+def _on_cluster(crf: Any, options: dict[str, Any], given: dict[str, str]) -> Any:
+    """The estimator that trains on a cluster."""
+    for name in ("unknown", "unlabelled", "start"):
+        if name in given:
+            raise o.OptionError(f"{given[name]} and --dask exclude each other")
+    if options["data"] == "-" or isinstance(options["data"], EncodedPath):
+        raise o.OptionError("--dask needs a file in UTF-8 that all workers see")
+    if not isinstance(crf, CRF):
+        raise o.OptionError(f"--dask is for --kind crf, not for {options['kind'].value}")
+    try:
+        from crfkit.dask import CRF as Distributed
+    except ImportError as e:
+        raise o.OptionError(f"--dask: {e}") from None
+    return Distributed(**crf.get_params(deep=False))
+
+
+def _partitions(path: str, how: Reading) -> Any:
+    """A labelled file, to be read by the workers of a cluster."""
+    if is_block_file(path):
+        return Blocks(path)
+    from dask import delayed
+
+    from crfkit.dask import read_columns
+
+    path = os.path.abspath(path)
+    if how.format is not o.Format.columns:
+        return [delayed(read_labelled)(path, how)]
+    chosen = None if how.columns is None else column_numbers([c.strip() for c in how.columns.split(",")])
+    return read_columns(path, label=column_number(how.label or "-1", "--label"), columns=chosen, comment=how.comment)
+
+
+def _read_data(path: str, how: Reading) -> tuple[Any, Any, Any]:
+    """X, y and weights of a labelled file, or of a block file, which holds the others itself."""
+    return (Blocks(path), None, None) if is_block_file(path) else read_labelled(path, how)
+
+
 def _read(options: dict[str, Any], how: Reading) -> _Corpus:
     unknown, path = options["unknown"], options["unlabelled"]
-    corpus = _Corpus(*read_labelled(options["data"], how))
+    given = (_partitions(options["data"], how), None) if options["dask"] else _read_data(options["data"], how)
+    corpus = _Corpus(*given)
     if options["dev"] is not None:
-        corpus.X_dev, corpus.y_dev, _ = read_labelled(options["dev"], how)
+        corpus.X_dev, corpus.y_dev, _ = _read_data(options["dev"], how)
+        if isinstance(corpus.X_dev, Blocks):
+            corpus.y_dev = corpus.X_dev.label_lists()
     if unknown is not None:
         corpus.y = [[None if name == unknown else name for name in row] for row in corpus.y]
         if corpus.y_dev is not None:
@@ -224,12 +275,7 @@ def _configure(options: dict[str, Any], given: dict[str, str]) -> Any:
         default = {name: x for name, x in _DEFAULT.items() if name in options and name != "constraints"}
         return load_chain(start).set_params(**default | settings, warm_start=True)
     if template is not None:
-        try:
-            settings["features"] = Template.from_file(template, padding=options["padding"], dialect=options["dialect"])
-        except OSError as e:
-            raise o.OptionError(f"--template: {e.strerror}: {e.filename}") from None
-        except ValueError as e:
-            raise o.OptionError(f"--template: {e}") from None
+        settings["features"] = o.read_template(template, options["padding"], options["dialect"])
     return _KINDS[kind](**settings)
 
 
@@ -252,13 +298,23 @@ def _run(crf: Any, corpus: _Corpus, resume: bool) -> list[str]:
                 crf.fit(corpus.X, corpus.y, resume=resume)
             else:
                 held_out = {"X_dev": corpus.X_dev, "y_dev": corpus.y_dev}
-                crf.fit(corpus.X, corpus.y, **held_out, sample_weight=corpus.weights, resume=resume)
+                weights = {} if corpus.weights is None else {"sample_weight": corpus.weights}
+                crf.fit(corpus.X, corpus.y, **held_out, **weights, resume=resume)
     finally:
         crf.callback.end()
     if crf.result_.reason == "interrupted":
         return []
     notes = [text.replace("'max_iter'", "--max-iter").replace("'tol'", "--tol") for text in notes]
     return [*notes, *(str(w.message) for w in caught)]
+
+
+def _save(crf: Any, model: Path, corpus: _Corpus, reading: dict[str, Any]) -> None:
+    """Writes the model, with how its data was laid out."""
+    known = {**reading, "n_columns": getattr(crf.model_.encoder, "n_columns", None) or corpus.n_columns}
+    if isinstance(corpus.X, Blocks):
+        known = corpus.X.reading
+    crf.model_ = replace(crf.model_, info={**crf.model_.info, "reading": known})
+    crf.save(model)
 
 
 def _record(crf: Any, model: Path, corpus: _Corpus, seconds: float) -> dict[str, Any]:

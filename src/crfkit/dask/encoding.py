@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 from weakref import WeakSet
 
 import numpy as np
@@ -11,12 +11,14 @@ from numpy.typing import NDArray
 
 from crfkit.base.checkpoints import digest
 from crfkit.chain.constraints import Constraints
-from crfkit.data.dataset import NONE, Dataset, Layout, PairCounts
+from crfkit.data.blocks import Blocks
+from crfkit.data.dataset import Dataset, Layout, PairCounts
 from crfkit.data.labels import Sets, collect_labels, label_numbers, label_sets
 from crfkit.data.readers import DataError
 from crfkit.data.sequences import check_sequences
 from crfkit.features.encoders import Encoder, FeatureSource, make_encoder, plain_lists
-from crfkit.features.vocabulary import Vocabulary
+from crfkit.features.restoring import StoredEncoder
+from crfkit.features.vocabulary import Vocabulary, same_file
 from crfkit.training.checks import check_gold, check_partial, class_weights, sequence_weights
 from crfkit.training.objective import Problem
 from crfkit.training.partitions import Partition
@@ -30,6 +32,14 @@ class Part:
     y: Any
     weights: Any = None
     ends: tuple[Any, Any] | None = None
+
+
+class BlockRange(NamedTuple):
+    """Blocks of a block file, from ``first`` to ``last - 1``."""
+
+    path: str
+    first: int
+    last: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,6 +85,8 @@ class Frozen:
 def encode(part: Part, features: FeatureSource, number: int) -> Encoded:
     """A partition, encoded with a vocabulary of its own."""
     with naming(number):
+        if isinstance(part.X, BlockRange):
+            return _of_blocks(part.X)
         X, y = plain_lists(part.X), plain_lists(part.y)
         if y is None:
             raise ValueError("there are no labels to learn from")
@@ -91,6 +103,26 @@ def encode(part: Part, features: FeatureSource, number: int) -> Encoded:
         weights = sequence_weights(part.weights, data.n_sequences)
         vocabulary = Vocabulary(encoder, labels, counts, data.n_sequences, data.n_tokens)
         return Encoded(vocabulary, data, numbers, sets, weights, part.ends)
+
+
+def _of_blocks(some: BlockRange) -> Encoded:
+    """Some blocks of a block file, where they are."""
+    blocks = Blocks(some.path)
+    data = blocks.dataset.some(some.first, some.last)
+    start = int(blocks.dataset.sequences[some.first])
+    first = int(blocks.dataset.offsets[start])
+    for b in range(some.first, some.last):
+        blocks.verify_block(b)
+    numbers, n_labels, sets = blocks.labels[first : first + data.n_tokens], len(blocks.classes), None
+    if numbers.min(initial=0) < 0:
+        tokens, rows = blocks.sets or (np.zeros(0, np.int64), np.zeros((0, n_labels), bool))
+        here = slice(*np.searchsorted(tokens, [first, first + data.n_tokens]))
+        sets = tokens[here] - first, rows[here]
+    weights = None if blocks.weights is None else blocks.weights[start : start + data.n_sequences]
+    flat = blocks.dataset.part(some.first, some.last)
+    counts = PairCounts.of(flat, numbers, n_labels, blocks.attributes, sets)
+    vocabulary = Vocabulary(StoredEncoder(blocks), blocks.classes, counts, data.n_sequences, data.n_tokens)
+    return Encoded(vocabulary, data, numbers, sets, weights)
 
 
 class naming:
@@ -122,8 +154,7 @@ def facts_of(encoded: Encoded, full: bool) -> Facts:
     e, v = encoded, encoded.vocabulary
     if v is None or e.data is None:
         return Facts(0, 0, False, False, None, "")
-    given = [e.data.offsets, e.data.ptr, e.data.attr, e.data.value, e.data.edge_ptr, e.data.edge_attr]
-    found = digest([*given, e.numbers, *(e.sets or ()), e.weights, v.labels]) if full else ""
+    found = digest([*e.data.digested, e.numbers, *(e.sets or ()), e.weights, v.labels]) if full else ""
     return Facts(v.n_sequences, v.n_tokens, e.sets is not None, e.weights is not None, e.ends, found)
 
 
@@ -163,7 +194,6 @@ def hold(encoded: Encoded, frozen: Frozen, number: int) -> Held:
         empty = Dataset(np.zeros(1, np.int64), np.zeros(1, np.int64), np.zeros(0, np.uint32))
         return Held(Problem(f.layout, empty, np.zeros(0, np.int32)), 0.0, f.sequential)
     with naming(number):
-        state, edge = f.encoder.translate(v.encoder, grow=False)
         place = {label: i for i, label in enumerate(f.labels)}
         moved = np.array([*(place[label] for label in v.labels), -1], np.int32)
         numbers, sets = moved[e.numbers], None
@@ -171,9 +201,12 @@ def hold(encoded: Encoded, frozen: Frozen, number: int) -> Held:
             allowed = np.zeros((len(e.sets[0]), len(f.labels)), bool)
             allowed[:, moved[:-1]] = e.sets[1]
             sets = e.sets[0], allowed
-        data = replace(e.data, attr=state[e.data.attr] if len(state) else np.full_like(e.data.attr, NONE))
-        if e.data.edge_attr is not None:
-            data = replace(data, edge_attr=edge[e.data.edge_attr] if len(edge) else e.data.edge_attr)
+        data = e.data
+        if not same_file(f.encoder, v.encoder):
+            state, edge = f.encoder.translate(v.encoder)
+            edge_attr = None if data.edge_attr is None else edge[data.edge_attr] if len(edge) else data.edge_attr
+            attr = state[data.attr] if len(state) else data.attr
+            data = Dataset(data.offsets, data.ptr, attr, data.value, data.edge_ptr, edge_attr)
         weights = e.weights
         by_class = class_weights(f.class_weight, f.labels, numbers, data.offsets, f.label_counts)
         if by_class is not None:

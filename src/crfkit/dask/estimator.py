@@ -10,7 +10,6 @@ import numpy as np
 
 from crfkit.base.checkpoints import Checkpoint
 from crfkit.base.messages import is_watched, show
-from crfkit.base.parameters import check_number
 from crfkit.dask.encoding import Facts, Frozen
 from crfkit.dask.engine import ClusterEngine, LocalEngine, SchedulerLost
 from crfkit.dask.sources import Fields, is_lazy, map_parts, parts_of
@@ -173,30 +172,30 @@ class CRF(LocalCRF):
         parts = {"training data": [*(x.digest for x in facts), *skeleton.layout.arrays().values()]}
         return self._same_training(skeleton, parts, held_out)
 
-    def predict(self, X: Any, **how: Any) -> Any:
+    def predict(self, X: Any, *, given: Any = None, beam: Any = None) -> Any:
         """The best labels of every sequence; see :meth:`crfkit.CRF.predict`.
 
         Parameters
         ----------
         X : dask bag, dask data frame or list of Delayed
             Of sequences; a frame as in :meth:`fit`. Anything else is labelled here and now.
-        **how
-            ``given`` (not for partitions) and ``beam``.
+        given, beam
+            As there; ``given`` is not for partitions.
 
         Returns
         -------
         bag, series or list of Delayed
             Lazy, in the same partitions. For a frame with one row per token, a label for each row.
         """
-        return self._lazily("predict", X, how)
+        return self._lazily("predict", X, {"given": given, "beam": beam})
 
-    def predict_marginals(self, X: Any, **how: Any) -> Any:
+    def predict_marginals(self, X: Any, *, given: Any = None) -> Any:
         """Probabilities of all labels at all tokens, lazily and in the same partitions; see :meth:`predict`."""
-        return self._lazily("predict_marginals", X, how)
+        return self._lazily("predict_marginals", X, {"given": given})
 
-    def predict_entities(self, X: Any, **how: Any) -> Any:
+    def predict_entities(self, X: Any, *, given: Any = None, threshold: float | None = None) -> Any:
         """Entities and their probabilities, lazily and in the same partitions, one list per sequence."""
-        return self._lazily("predict_entities", X, how)
+        return self._lazily("predict_entities", X, {"given": given, "threshold": threshold})
 
     def _lazily(self, method: str, X: Any, how: dict[str, Any]) -> Any:
         local = self.to_local()
@@ -204,7 +203,6 @@ class CRF(LocalCRF):
             return getattr(local, method)(X, **how)
         if how.get("given") is not None:
             raise ValueError(f"'given' of {method} must be None for partitions: label them with map_partitions")
-        check_number(self, "n_jobs", 1, 1)
         local.n_jobs = 1
         name = method.removeprefix("predict_")
         return map_parts(X, partial(_predict, method, how), local, self._fields, name)

@@ -14,12 +14,14 @@ from dask.delayed import Delayed
 
 from crfkit import _core
 from crfkit.base.messages import counted
-from crfkit.dask.encoding import Part
+from crfkit.dask.encoding import BlockRange, Part
+from crfkit.data.blocks import Blocks
 from crfkit.data.readers import DataError, Labelled, feed, pieces, split_label
 from crfkit.data.sequences import Columns
 from crfkit.integrations.tables import from_lists, from_table
 
 _PIECE = 1 << 26
+_TOKENS = 2_000_000  # per partition of a block file
 
 
 class Fields(NamedTuple):
@@ -34,6 +36,8 @@ def _kind(data: Any) -> str:
     """How messages, and this file, call what a cluster is given."""
     if isinstance(data, (list, tuple)) and data and all(isinstance(x, Delayed) for x in data):
         return "delayed"
+    if isinstance(data, Blocks) or (isinstance(data, list) and data and all(isinstance(x, Blocks) for x in data)):
+        return "blocks"
     if not is_dask_collection(data):
         return ""
     return "frame" if hasattr(data, "columns") else "bag" if hasattr(data, "map_partitions") else ""
@@ -41,17 +45,20 @@ def _kind(data: Any) -> str:
 
 def is_lazy(data: Any) -> bool:
     """Whether data comes in partitions that Dask makes."""
-    return bool(_kind(data))
+    return _kind(data) not in ("", "blocks")
 
 
 def parts_of(data: Any, y: Any, fields: Fields) -> list[Delayed]:
     """Labelled data as a list of delayed :class:`Part`."""
     kind = _kind(data)
+    if kind == "blocks":
+        files = [data] if isinstance(data, Blocks) else data
+        return [delayed(Part)(x, None) for file in files for x in _ranges(file)]
     if kind == "frame":
         return [delayed(_frame_part)(x, fields) for x in data.to_delayed()]
     if kind == "":
         raise ValueError(
-            "'data' of fit must be a dask bag, a dask data frame or a list of delayed parts, "
+            "'data' of fit must be a dask bag, a dask data frame, a list of delayed parts, or Blocks, "
             f"got {type(data).__name__}; crfkit.CRF takes what is in memory"
         )
     rows = data.to_delayed() if kind == "bag" else list(data)
@@ -63,6 +70,14 @@ def parts_of(data: Any, y: Any, fields: Fields) -> list[Delayed]:
     if len(labels) != len(rows):
         raise ValueError(f"there are {counted(len(rows), 'partition')} of sequences, but {len(labels)} of labels")
     return [delayed(Part)(a, b) for a, b in zip(rows, labels, strict=True)]
+
+
+def _ranges(blocks: Blocks) -> Iterator[BlockRange]:
+    """Blocks of about as many tokens; how many depends on the file alone."""
+    n = blocks.dataset.n_blocks
+    many = min(n, max(1, round(blocks.n_tokens / _TOKENS)))
+    for first, last in itertools.pairwise(n * k // max(many, 1) for k in range(many + 1)):
+        yield BlockRange(blocks.path, first, last)
 
 
 def _pairs_part(rows: Any) -> Part:
@@ -112,7 +127,7 @@ def _in_index(frame: Any, by: str | Sequence[str]) -> bool:
     return any(name not in frame.columns and name in frame.index.names for name in names)
 
 
-class _Piece(NamedTuple):
+class Piece(NamedTuple):
     """Bytes of a file from which, and up to which, sequences begin; None for the whole file."""
 
     path: str
@@ -169,22 +184,22 @@ def read_columns(
         raise ValueError(f"'piece_size' of read_columns must be at least 1, got {piece_size!r}")
     how = (separator, comment, document)
     read = delayed(read_piece)
-    return [read(piece, how, label, columns) for path in files for piece in _cut(path, piece_size)]
+    return [read(piece, how, label, columns) for path in files for piece in cut_file(path, piece_size)]
 
 
-def _cut(path: str, size: int) -> Iterator[_Piece]:
+def cut_file(path: str, size: int) -> Iterator[Piece]:
     """Pieces of a file; sequences are never cut."""
     total = os.path.getsize(path)
     with open(path, "rb") as file:
         packed = file.read(6).startswith((b"\x1f\x8b", b"\xfd7zXZ", b"BZh"))
         if packed or total <= size:
-            yield _Piece(path, None, total)
+            yield Piece(path, None, total)
             return
         many = -(-total // size)
         starts = [0, *(_next_sequence(file, total * k // many) for k in range(1, many)), total]
     for begin, end in itertools.pairwise(starts):
         if end > begin:
-            yield _Piece(path, begin, end)
+            yield Piece(path, begin, end)
 
 
 def _next_sequence(file: Any, at: int) -> int:
@@ -197,7 +212,7 @@ def _next_sequence(file: Any, at: int) -> int:
     return int(file.tell())
 
 
-def read_piece(piece: _Piece, how: tuple[str, str, str], label: int | None, columns: Sequence[int] | None) -> Labelled:
+def read_piece(piece: Piece, how: tuple[str, str, str], label: int | None, columns: Sequence[int] | None) -> Labelled:
     """The sequences of a piece of a column file."""
     table = piece_columns(piece, how)
     if not len(table):
@@ -205,7 +220,7 @@ def read_piece(piece: _Piece, how: tuple[str, str, str], label: int | None, colu
     return split_label(table, label, columns, piece.path)
 
 
-def piece_columns(piece: _Piece, how: tuple[str, str, str]) -> Columns:
+def piece_columns(piece: Piece, how: tuple[str, str, str]) -> Columns:
     """All columns of a piece."""
     separator, comment, document = how
     builder = _core.ColumnBuilder(separator, comment, document, False)
@@ -224,7 +239,7 @@ def piece_columns(piece: _Piece, how: tuple[str, str, str]) -> Columns:
     return Columns.from_builder(builder)
 
 
-def _texts(piece: _Piece) -> Iterator[tuple[bytes, int]]:
+def _texts(piece: Piece) -> Iterator[tuple[bytes, int]]:
     """The text of a piece, some megabytes of whole lines at a time, each with the number of its first line in it."""
     if piece.begin is None:
         yield from pieces(piece.path)

@@ -1,11 +1,13 @@
 """Data in: files, corpora, and the embedded sample."""
 
+from crfkit.data.blocks import Blocks
 from crfkit.data.corpora import corpora, load_corpus
 from crfkit.data.readers import DataError, iter_columns, read_columns, read_conllu, read_crfsuite
 from crfkit.data.sequences import Columns, Items
 from crfkit.data.tokens import tokenize
 
 __all__ = [
+    "Blocks",
     "Columns",
     "DataError",
     "Items",

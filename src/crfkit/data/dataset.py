@@ -68,7 +68,17 @@ class Dataset(Record):
         return _core.Tokens(self.offsets, self.ptr, self.attr, self.value, self.edge_ptr, self.edge_attr)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: x for name, x in vars(self).items() if name != "native"}
+        return {name: x for name, x in vars(self).items() if name not in ("native", "stored", "_flat")}
+
+    @property
+    def digested(self) -> list[Any]:
+        """What tells this data from other data, for checkpoints."""
+        return [self.offsets, self.ptr, self.attr, self.value, self.edge_ptr, self.edge_attr]
+
+    @property
+    def stored(self) -> _core.StoredTokens | None:
+        """The blocks of a file, as the core takes them, for data that lies in one."""
+        return None
 
     def take(self, sequences: NDArray[np.int64]) -> Dataset:
         """Some of the sequences, in the given order."""
@@ -98,21 +108,11 @@ def _union(a: Rows, b: Rows, n_columns: int) -> Rows:
     return _from_keys(keys, max(len(a[0]), len(b[0])) - 1, n_columns)
 
 
-def _label_pairs(data: Dataset, labels: NDArray[np.int32], n_labels: int) -> NDArray[np.uint32]:
-    """The label before and the label of each token, as one number; NONE where either is not known or not there."""
-    column = labels.view(np.uint32)  # -1 is NONE
-    pairs = np.full(data.n_tokens, NONE, np.uint32)
-    pairs[1:] = column[:-1] * np.uint32(n_labels) + column[1:]
-    pairs[1:][(labels[:-1] < 0) | (labels[1:] < 0)] = NONE
-    pairs[data.offsets[:-1][np.diff(data.offsets) > 0]] = NONE
-    return pairs
-
-
 def _labelled_entries(
     data: Dataset, labels: NDArray[np.int32], sets: tuple[NDArray[np.int64], NDArray[np.bool_]] | None
 ) -> tuple[NDArray[np.int64], NDArray[np.uint32], NDArray[np.float64] | None, NDArray[np.uint32]]:
     """Attributes of tokens, and their labels; a token of which several labels are possible comes once for each."""
-    ptr, attr, value, column = data.ptr, data.attr, data.value, labels.view(np.uint32)
+    ptr, attr, value, column = data.ptr, data.attr, data.value, labels.view(np.uint32)  # -1 is NONE
     if sets is not None and len(sets[0]):
         which, label = np.nonzero(sets[1])
         entries, more = rows_of(data.ptr, sets[0][which])
@@ -174,6 +174,60 @@ class WeightRules:
             return first, np.tile(np.arange(n_columns, dtype=np.uint32), n_attributes)
         return _core.observed_pairs(ptr, attr, n_attributes, column, n_columns, float(self.min_freq))
 
+    def all_rows(
+        self,
+        data: Dataset,
+        labels: NDArray[np.int32],
+        n_labels: int,
+        n_attributes: tuple[int, int],
+        sets: tuple[NDArray[np.int64], NDArray[np.bool_]] | None,
+    ) -> tuple[Rows, Rows]:
+        """Rows of labels for tokens' attributes, of label pairs for transitions'; see :meth:`Layout.build`."""
+        if data.stored is not None and not self.rare and not self.all_possible_states and sets is None:
+            counted = n_labels, float(self.min_freq)
+            state = _core.stored_pairs(data.stored, False, n_attributes[0], labels, *counted)
+            if not data.stored.has_edges:
+                return state, _NO_ROWS
+            return state, _core.stored_pairs(data.stored, True, n_attributes[1], labels, *counted)
+        ptr, attr, value, column = _labelled_entries(data, labels, sets)
+        state = self.rows(ptr, attr, value, n_attributes[0], column, n_labels)
+        if data.edge_ptr is None or data.edge_attr is None:
+            return state, _NO_ROWS
+        pairs = _label_pairs(labels, data.offsets, n_labels)
+        return state, self.rows(data.edge_ptr, data.edge_attr, None, n_attributes[1], pairs, n_labels * n_labels)
+
+
+_NO_ROWS: Rows = (np.zeros(0, np.uint32), np.zeros(0, np.uint32))
+
+
+def _label_pairs(labels: NDArray[np.int32], offsets: NDArray[np.int64], n_labels: int) -> NDArray[np.uint32]:
+    """The label before and the label of every token [N]; NONE at the first of a sequence, and if one is not known."""
+    column = labels.view(np.uint32)
+    pairs = np.full(len(labels), NONE, np.uint32)
+    pairs[1:] = column[:-1] * np.uint32(n_labels) + column[1:]
+    pairs[1:][(labels[:-1] < 0) | (labels[1:] < 0)] = NONE
+    pairs[offsets[:-1][np.diff(offsets) > 0]] = NONE
+    return pairs
+
+
+def _seen_pairs(
+    labels: NDArray[np.int32], offsets: NDArray[np.int64], n_labels: int, least: float
+) -> NDArray[np.int64]:
+    """The label pairs that follow each other at least so often; some sequences at a time, to save memory."""
+    found: list[tuple[NDArray[Any], NDArray[Any]]] = []
+    first = 0
+    while first < len(offsets) - 1:
+        last = max(first + 1, int(np.searchsorted(offsets, offsets[first] + (1 << 22), side="right")) - 1)
+        a, b = int(offsets[first]), int(offsets[last])
+        pairs = _label_pairs(labels[a:b], offsets[first : last + 1] - a, n_labels)
+        found.append(np.unique(pairs[pairs != NONE], return_counts=True))
+        first = last
+    if not found:
+        return np.zeros(0, np.int64)
+    seen, where = np.unique(np.concatenate([x for x, _ in found]), return_inverse=True)
+    counts = np.bincount(where, np.concatenate([n for _, n in found]), minlength=len(seen))
+    return seen[counts >= least].astype(np.int64)
+
 
 Counts = tuple[NDArray[np.int64], NDArray[np.int64]]  # row * columns + column, ascending; how often each is seen
 
@@ -214,7 +268,7 @@ class PairCounts:
         sets: tuple[NDArray[np.int64], NDArray[np.bool_]] | None = None,
     ) -> PairCounts:
         """Those of a data set; arguments as for :meth:`Layout.build`."""
-        pairs = _label_pairs(data, labels, n_labels)
+        pairs = _label_pairs(labels, data.offsets, n_labels)
         ptr, attr, _, column = _labelled_entries(data, labels, sets)
 
         def counted(
@@ -314,15 +368,8 @@ class Layout(Record):
         sets : (int64 [K], bool [K, L]), optional
             Tokens of which several labels are possible, and these labels: they ask for the weights of all of them.
         """
-        pairs = _label_pairs(data, labels, n_labels)
-        ptr, attr, value, column = _labelled_entries(data, labels, sets)
-        state = rule.rows(ptr, attr, value, n_attributes[0], column, n_labels)
-        edge: Rows = (np.zeros(0, np.uint32), np.zeros(0, np.uint32))
-        if data.edge_ptr is not None and data.edge_attr is not None:
-            edge = rule.rows(data.edge_ptr, data.edge_attr, None, n_attributes[1], pairs, n_labels * n_labels)
-        seen, counts = np.unique(pairs[pairs != NONE], return_counts=True)
-        if rule.rare:
-            seen = seen[counts >= rule.min_freq]
+        state, edge = rule.all_rows(data, labels, n_labels, n_attributes, sets)
+        seen = _seen_pairs(labels, data.offsets, n_labels, rule.min_freq if rule.rare else 0)
         if base is not None:
             old = base.n_labels
             state = _union(state, (base.state_ptr, base.state_label.astype(np.uint32)), n_labels)
@@ -346,7 +393,7 @@ class Layout(Record):
             return _from_keys(table[0][table[1] >= rule.min_freq], n_rows, n_columns)
 
         state = kept(counts.state, n_state, n)
-        edge = kept(counts.edge, n_edge, n * n) if n_edge else (np.zeros(0, np.uint32), np.zeros(0, np.uint32))
+        edge = kept(counts.edge, n_edge, n * n) if n_edge else _NO_ROWS
         seen = np.arange(n * n) if rule.all_possible_transitions else np.flatnonzero(counts.transitions)
         return cls._numbered(n, state, seen if rule.transitions else seen[:0], rule.start_end, edge)
 

@@ -73,7 +73,7 @@ class LabelLists(list[Any]):
         return out
 
 
-def _sorted(labels: set[Any]) -> list[Any]:
+def in_label_order(labels: set[Any]) -> list[Any]:
     """In a fixed order: numbers by size, text by the alphabet, numbers first."""
     return sorted(labels, key=lambda x: (isinstance(x, str), x))
 
@@ -96,13 +96,11 @@ def label_array(labels: Sequence[Any]) -> NDArray[Any]:
     return out
 
 
-def collect_labels(
-    y: Any, known: Sequence[Any] = (), unit: str = "sequence", kinds: tuple[type, ...] = (str, int)
-) -> tuple[Any, ...]:
-    """The distinct labels: the known ones first, then the new ones in order.
+def found_labels(y: Any, unit: str = "sequence", kinds: tuple[type, ...] = (str, int)) -> set[Any]:
+    """The distinct labels.
 
-    >>> collect_labels([["b", "a"], ["c"]], known=["c"])
-    ('c', 'a', 'b')
+    >>> sorted(found_labels([["b", {"a", "c"}, None], None]))
+    ['a', 'b', 'c']
     """
     found: set[Any] = set()
     if isinstance(y, Columns):
@@ -126,7 +124,19 @@ def collect_labels(
                             f"{unit} {i}, position {t}: a label must be a str or an int, got {kind} {label!r}"
                         )
                     found.add(label)
-    labels = (*known, *_sorted(found - set(known)))
+    return found
+
+
+def collect_labels(
+    y: Any, known: Sequence[Any] = (), unit: str = "sequence", kinds: tuple[type, ...] = (str, int)
+) -> tuple[Any, ...]:
+    """The distinct labels: the known ones first, then the new ones in order.
+
+    >>> collect_labels([["b", "a"], ["c"]], known=["c"])
+    ('c', 'a', 'b')
+    """
+    found = found_labels(y, unit, kinds)
+    labels = (*known, *in_label_order(found - set(known)))
     if not labels:
         raise ValueError("there is no label to learn")
     return labels

@@ -48,10 +48,10 @@ class Labelled(NamedTuple):
 
 
 class Weighted(NamedTuple):
-    """Items, their labels, and the weights of the sequences (None if all are one)."""
+    """Items or columns, their labels, and the weights of the sequences (None if all are one)."""
 
-    X: Items
-    y: Columns
+    X: Any
+    y: Any
     weights: NDArray[np.float64] | None
 
 
@@ -157,6 +157,55 @@ def pieces(source: Source) -> Iterator[tuple[bytes, int]]:
         for piece in read_chunks(source, file, _CHUNK):
             yield piece, line
             line += piece.count(b"\n")
+
+
+class TextPiece(NamedTuple):
+    """Whole sequences, and the number of their first line."""
+
+    data: bytes
+    line: int
+
+
+def _last_blank(data: bytes) -> int:
+    """Where the text after the last blank line begins; 0 if there is none."""
+    end = len(data)
+    while (at := data.rfind(b"\n", 0, end)) >= 0:
+        before = data.rfind(b"\n", 0, at) + 1
+        if not data[before:at].strip(b" \t\r"):
+            return at + 1
+        end = at
+    return 0
+
+
+def cut_text(source: Source, size: int) -> Iterator[TextPiece]:
+    """Pieces of whole sequences; only a sequence that is larger makes one larger than ``size`` and a bit."""
+    held: list[bytes] = []
+    line = 1
+    with open_source(source) as file:
+        for chunk in read_chunks(source, file, size):
+            if (at := _last_blank(chunk)) == 0:
+                held.append(chunk)
+                continue
+            data = b"".join([*held, chunk[:at]])
+            held = [chunk[at:]] if at < len(chunk) else []
+            if data:
+                yield TextPiece(data, line)
+                line += data.count(b"\n")
+    if held and (rest := b"".join(held)):
+        yield TextPiece(rest, line)
+
+
+def find_separator(data: bytes, comment: str) -> str:
+    """What separates columns, as the first line with any tells; empty if there is none.
+
+    >>> find_separator(b"# a\tb\n\ntwo CD\n", "#")
+    'blank'
+    """
+    mark = comment.encode()
+    for line in data.split(b"\n"):
+        if line.strip() and not (mark and line.startswith(mark)):
+            return "tab" if b"\t" in line else "blank"
+    return ""
 
 
 def feed(builder: Any, piece: bytes, line: int, name: str) -> None:
@@ -297,7 +346,12 @@ def read_conllu(source: Source, *, columns: Sequence[str] = ("form",), label: st
     >>> X[0], y[0]
     (['Dogs'], ['NOUN|Number=Plur'])
     """
-    name = source_name(source)
+    _check_conllu(columns, label)
+    return _split_conllu(_read_all(source, "tab", "#", "", conllu=True), columns, label, source_name(source))
+
+
+def _check_conllu(columns: Sequence[str], label: str | None) -> None:
+    """Raises unless there are such columns, and the label is none of them."""
     wanted = [] if label is None else label.split("+")
     for column in [*columns, *wanted]:
         if column not in CONLLU_COLUMNS:
@@ -305,7 +359,10 @@ def read_conllu(source: Source, *, columns: Sequence[str] = ("form",), label: st
     for column in columns:
         if column in wanted:
             raise ValueError(f"column {column!r} holds the labels, so it cannot be learned from too")
-    table = _read_all(source, "tab", "#", "", conllu=True)
+
+
+def _split_conllu(table: Columns, columns: Sequence[str], label: str | None, name: str) -> Labelled:
+    wanted = [] if label is None else label.split("+")
     if table.n_columns != len(CONLLU_COLUMNS):
         raise DataError(f"{name}: CoNLL-U has 10 columns, the file has {table.n_columns}")
     X = table.select([CONLLU_COLUMNS.index(c) for c in columns])
@@ -348,3 +405,73 @@ def read_crfsuite(source: Source) -> Weighted:
         raise DataError(f"{name}: the file holds no sequence")
     y = Columns(labels, label[:, np.newaxis], offsets)
     return Weighted(Items(names, offsets, ptr, attr, value), y, None if (weights == 1).all() else weights)
+
+
+class PieceReader:
+    """Reads a labelled file piece by piece, as :func:`read_columns` and the others read it whole; for several threads.
+
+    Parameters
+    ----------
+    source : path, "-" for standard input, or binary file
+    format : {"columns", "conllu", "crfsuite"}
+    label, columns
+        As for the readers of the formats; ``label=None`` if there are none.
+    comment, document : str
+        As for :func:`read_columns`.
+
+    Examples
+    --------
+    >>> import io
+    >>> reader = PieceReader(io.BytesIO(b"the DT\\ndog NN\\n"), label=-1)
+    >>> [(part.X[0], part.y[0]) for part in map(reader.parse, reader.pieces())]
+    [(['the', 'dog'], ['DT', 'NN'])]
+    """
+
+    size = 1 << 19
+
+    def __init__(
+        self,
+        source: Source,
+        format: str = "columns",
+        *,
+        label: int | str | None = -1,
+        columns: Sequence[Any] | None = None,
+        comment: str = "",
+        document: str = "-DOCSTART-",
+    ) -> None:
+        self.source, self.name, self.format = source, source_name(source), format
+        self.label, self.columns = label, columns
+        self.options = (comment, document)
+        self._separator, self._n_columns = "", 0
+        if format == "conllu":
+            self.columns = columns or ("form",)
+            _check_conllu(self.columns, None if label is None else str(label))
+
+    def pieces(self) -> Iterator[TextPiece]:
+        """The text, cut between sequences. The first piece must be parsed before the others: it tells the layout."""
+        return cut_text(self.source, self.size)
+
+    def parse(self, piece: TextPiece) -> Weighted:
+        """Sequences, labels or None, and weights or None."""
+        if self.format == "crfsuite":
+            items = _core.ItemBuilder()
+            feed(items, piece.data, piece.line, self.name)
+            names, offsets, ptr, attr, value, labels, label, weights = items.take()
+            y = None if self.label is None else Columns(labels, label[:, np.newaxis], offsets)
+            return Weighted(Items(names, offsets, ptr, attr, value), y, None if (weights == 1).all() else weights)
+        if self.format == "conllu":
+            builder = _core.ColumnBuilder("tab", "#", "", True)
+        else:
+            self._separator = self._separator or find_separator(piece.data, self.options[0])
+            builder = _core.ColumnBuilder(self._separator or "blank", *self.options, False, self._n_columns)
+        feed(builder, piece.data, piece.line, self.name)
+        table = Columns.from_builder(builder)
+        if not len(table):
+            return Weighted(table, None, None)
+        self._n_columns = table.n_columns
+        if self.format == "conllu":
+            found = _split_conllu(table, self.columns or (), None if self.label is None else str(self.label), self.name)
+        else:
+            column = None if self.label is None else int(self.label)
+            found = split_label(table, column, self.columns, self.name)
+        return Weighted(found.X, found.y, None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,16 +14,20 @@ from numpy.typing import ArrayLike, NDArray
 
 from crfkit.base.checkpoints import Checkpoint, State, digest, seconds_of
 from crfkit.base.interrupts import searching
-from crfkit.base.messages import counted, is_watched, show, warn
+from crfkit.base.messages import are_counted, counted, is_watched, show, warn
 from crfkit.base.numbers import frozen
 from crfkit.base.parameters import check_number
 from crfkit.chain.beams import Adaptive, Beam, as_beam
 from crfkit.chain.constraints import Constraints
+from crfkit.data.blocks import Blocks
 from crfkit.data.dataset import Layout, WeightRules
 from crfkit.data.labels import collect_labels, label_numbers, label_sets
+from crfkit.data.readers import Weighted
 from crfkit.data.sequences import check_sequences
 from crfkit.estimators.chained import ChainEstimator
 from crfkit.features.encoders import Encoder, FeatureSource, make_encoder, plain_lists
+from crfkit.features.encoding import BlockWriter
+from crfkit.features.restoring import StoredEncoder
 from crfkit.metrics import evaluate, require_known
 from crfkit.model.chain_model import ChainModel
 from crfkit.training import BackwardObjective
@@ -34,6 +39,7 @@ from crfkit.training.semi import SemiSupervisedObjective, minimize_with_entropy
 from crfkit.training.sequences import SequenceObjective
 
 Vector = NDArray[np.float64]
+_PIECE = 2000  # sequences that are encoded at a time
 Rules = str | Constraints | Iterable[tuple[str, str]] | None
 
 
@@ -45,6 +51,10 @@ class Skeleton:
     labels: tuple[Any, ...]
     layout: Layout
     constraints: Constraints | None
+
+    def loaded(self) -> Skeleton:
+        """With its encoder in memory."""
+        return replace(self, encoder=self.encoder.load()) if isinstance(self.encoder, StoredEncoder) else self
 
     def pruned(self) -> Skeleton:
         """Without attributes that have no weight."""
@@ -150,18 +160,11 @@ class PenalisedChain(ChainEstimator):
     ) -> tuple[Skeleton, Problem]:
         """Columns to features to numbers, beginning with what ``model`` knows; ``grow`` adds what is new."""
         self._check_parameters()
-        if y is None:
-            raise ValueError("'y' of fit must hold the labels of the sequences, got None")
-        check_sequences(X, text=True)
-        if len(X) == 0:
-            raise ValueError("there is no sequence to learn from")
-        encoder = make_encoder(self.features, X) if model is None else model.encoder.copy() if grow else model.encoder
-        data = encoder.encode(X, grow or model is None, self.n_jobs)
-        labels = collect_labels(y, () if model is None else model.labels)
-        if model is not None and not grow and len(labels) > len(model.labels):
-            raise ValueError(f"label {labels[len(model.labels)]!r} is not one of the model's")
-        numbers = label_numbers(y, labels, data.offsets)
-        sets = label_sets(y, labels, data.offsets) if len(numbers) and numbers.min() < 0 else None
+        if isinstance(X, Blocks):
+            encoder, data, labels, numbers, sets = self._stored(X, y, model, grow)
+            sample_weight = X.weights if sample_weight is None else sample_weight
+        else:
+            encoder, data, labels, numbers, sets = self._encoded(X, y, model, grow)
         if sets is not None:
             self._require("unknown_labels", "some")
             if self._needs_labels or self.gradient == "backward":
@@ -189,6 +192,41 @@ class PenalisedChain(ChainEstimator):
         problem = Problem(layout, data.without_zeros(), numbers, sets, weights, rules, *settings)
         layout, problem = self._as_trained(problem)
         return Skeleton(encoder, labels, layout, rules), problem
+
+    def _encoded(self, X: Any, y: Any, model: ChainModel | None, grow: bool) -> tuple[Any, ...]:
+        """Encoder, data, labels, their numbers, and sets of possible ones."""
+        if y is None:
+            raise ValueError("'y' of fit must hold the labels of the sequences, got None")
+        check_sequences(X, text=True)
+        if len(X) == 0:
+            raise ValueError("there is no sequence to learn from")
+        encoder = make_encoder(self.features, X) if model is None else model.encoder.copy() if grow else model.encoder
+        data = encoder.encode(X, grow or model is None, self.n_jobs)
+        labels = collect_labels(y, () if model is None else model.labels)
+        if model is not None and not grow and len(labels) > len(model.labels):
+            raise ValueError(f"label {labels[len(model.labels)]!r} is not one of the model's")
+        numbers = label_numbers(y, labels, data.offsets)
+        sets = label_sets(y, labels, data.offsets) if len(numbers) and numbers.min() < 0 else None
+        return encoder, data, labels, numbers, sets
+
+    def _stored(self, X: Blocks, y: Any, model: ChainModel | None, grow: bool) -> tuple[Any, ...]:
+        """The same of a block file."""
+        if y is not None:
+            raise ValueError("'y' of fit must be None: a block file holds the labels")
+        if not X.classes:
+            raise ValueError("there is no label to learn")
+        if X.min_freq > max(self._least(), 1):
+            raise ValueError(
+                f"{X.path}: attributes that occur less than {X.min_freq:g} times were left out: "
+                f"train with 'min_freq' of at least {X.min_freq:g}, or encode with less"
+            )
+        X.verify(self.n_jobs)
+        labels, numbers = X.classes, X.labels
+        sets = (X.sets or (np.zeros(0, np.int64), np.zeros((0, len(labels)), bool))) if X.n_unknown else None
+        encoder = StoredEncoder(X)
+        if model is None:
+            return encoder, X.dataset, labels, numbers, sets
+        raise ValueError("'warm_start' of a block file needs a model that was trained on it")
 
     def _as_trained(self, problem: Problem) -> tuple[Layout, Problem]:
         """The layout of the model, and what is minimised: a hook for estimators that look at the data differently."""
@@ -231,7 +269,7 @@ class PenalisedChain(ChainEstimator):
     def fit(
         self,
         X: Any,
-        y: Any,
+        y: Any = None,
         *,
         X_dev: Any = None,
         y_dev: Any = None,
@@ -242,8 +280,8 @@ class PenalisedChain(ChainEstimator):
 
         Parameters
         ----------
-        X : sequences of tokens
-        y : sequences of labels
+        X : sequences of tokens, or Blocks
+        y : sequences of labels; None for Blocks, which hold them
             One label per token. For a CRF, a label may be None (unknown) or a set (one of these), and a sequence
             without labels may be None: see ``entropy_weight``. Training maximises the likelihood of what is known,
             :math:`\\log Z_{known} - \\log Z`; ``"ap"``, ``"pa"`` and ``"arow"`` move towards the best labelling that
@@ -267,6 +305,60 @@ class PenalisedChain(ChainEstimator):
         if text := find_algorithm(self.algorithm).shortfall(self.result_, self.max_iter, self.tol):
             self._say_not_converged(text)
         return self
+
+    def encode(
+        self,
+        X: Any,
+        y: Any,
+        path: str | os.PathLike[str],
+        *,
+        sample_weight: ArrayLike | None = None,
+        memory: float | str = "1GB",
+    ) -> Blocks:
+        """Writes sequences to a block file, from which :meth:`fit` learns without having them in memory.
+
+        The weights are then the same, bit for bit, as those of ``fit(X, y)``.
+
+        Parameters
+        ----------
+        X : sequences of tokens, or an iterator of them
+        y : sequences of labels, or an iterator of them
+            As for :meth:`fit`.
+        path : path
+            The file to write. Attributes that occur less than ``min_freq`` times are left out of it.
+        sample_weight : array [S], optional
+            Weights of the sequences.
+        memory : float or str
+            Bytes for the vocabulary while it is counted, as a number or as ``"2GB"``. What does not fit is counted on
+            the disk. The vocabulary that remains must fit in memory.
+
+        Returns
+        -------
+        Blocks
+
+        Examples
+        --------
+        >>> import os, tempfile
+        >>> from crfkit import CRF
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     blocks = CRF().encode([["one", "pear"]], [["QTY", "NAME"]], os.path.join(folder, "x.blocks"))
+        ...     crf = CRF().fit(blocks)
+        >>> crf.predict([["one", "pear"]])
+        [['QTY', 'NAME']]
+        """
+        self._check_parameters()
+        pieces = _in_pieces(X, y, sample_weight)
+        first = next(pieces, None)
+        if first is None:
+            raise ValueError("there is no sequence to learn from")
+        writer = BlockWriter(
+            path, make_encoder(self.features, first.X), min_freq=self._least(), memory=memory, n_jobs=self.n_jobs
+        )
+        return writer.write(itertools.chain([first], pieces))
+
+    def _least(self) -> float:
+        """How often an attribute must occur to have a weight, whatever its labels."""
+        return 0 if self.all_possible_states or self._sums else self.min_freq
 
     def _fit(
         self,
@@ -332,7 +424,7 @@ class PenalisedChain(ChainEstimator):
             "sequences": n_sequences,
             "tokens": n_tokens,
         }
-        self.model_ = self._model(skeleton.pruned(), result.w, info)
+        self.model_ = self._model(skeleton.loaded().pruned(), result.w, info)
         self.result_, self.n_iter_, self.beams_ = result, result.iterations, result.beams
         if result.reason == "interrupted":
             warn(f"training was {result.message} (iteration {result.iterations})", RuntimeWarning, stacklevel=4)
@@ -387,7 +479,7 @@ class PenalisedChain(ChainEstimator):
         if self.checkpoint is None:
             return {}
         p, data = problem, problem.data
-        given = [data.offsets, data.ptr, data.attr, data.value, data.edge_ptr, data.edge_attr]
+        given = data.digested
         parts: dict[str, list[Any]] = {
             "training data": [*given, p.labels, *(p.sets or ()), skeleton.labels, *p.layout.arrays().values()],
             "sample weights": [p.weights],
@@ -500,6 +592,28 @@ def held_out_data(owner: PenalisedChain, X_dev: Any, y_dev: Any) -> tuple[Any, A
         raise ValueError(f"'X_dev' holds {counted(len(X_dev), 'sequence')}, 'y_dev' labels for {len(y_dev)}")
     require_known(y_dev, "y_dev")
     return X_dev, y_dev
+
+
+def _in_pieces(X: Any, y: Any, sample_weight: ArrayLike | None) -> Iterator[Weighted]:
+    """Some thousand sequences at a time, with their labels and weights."""
+    X, y = plain_lists(X), plain_lists(y)
+    weights = None if sample_weight is None else np.ascontiguousarray(sample_weight, np.float64)
+    if isinstance(X, Iterator) or isinstance(y, Iterator):
+        xs, ys = iter(X), iter(y)
+        slices: Iterator[Any] = (
+            (part, list(itertools.islice(ys, len(part))))
+            for part in iter(lambda: list(itertools.islice(xs, _PIECE)), [])
+        )
+    else:
+        if len(X) != len(y):
+            raise ValueError(f"there {are_counted(len(X), 'sequence')}, but labels for {len(y)}")
+        slices = ((X[k : k + _PIECE], y[k : k + _PIECE]) for k in range(0, len(X), _PIECE))
+    done = 0
+    for part, labels in slices:
+        yield Weighted(part, labels, None if weights is None else weights[done : done + len(part)])
+        done += len(part)
+    if weights is not None:
+        sequence_weights(weights, done)
 
 
 def _as_list(x: Any) -> Any:

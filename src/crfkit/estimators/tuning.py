@@ -187,14 +187,14 @@ def tune(
             if callback is not None:
                 callback(trial, done, total)
     out = Tuning(settings, scores, iterations, search.scoring, 0.0)
-    best = _with_params(crf, c1=out.best.c1, c2=out.best.c2)
+    best = _with(crf, out.best)
     best.fit(X, y)
     return replace(out, crf=best, seconds=time.perf_counter() - began)
 
 
-def _with_params(crf: CRF, **changed: Any) -> CRF:
-    """The same estimator, not fitted, with some other parameters."""
-    return type(crf)(**{**crf.get_params(deep=False), **changed})
+def _with(crf: CRF, setting: Setting) -> CRF:
+    """The same estimator, not fitted, with these coefficients."""
+    return type(crf)(**{**crf.get_params(deep=False), **setting._asdict()})
 
 
 def _check(crf: CRF, folds: int, reject: float | None, n_settings: int | None) -> None:
@@ -255,9 +255,7 @@ class _Search:
     free: dict[int, list[LikelihoodObjective]] = field(default_factory=dict)
 
     @classmethod
-    def of(
-        cls, crf: CRF, skeleton: Skeleton, problem: Problem, y: Any, settings: list[Setting], folds: int
-    ) -> _Search:
+    def of(cls, crf: CRF, skeleton: Skeleton, problem: Problem, y: Any, settings: list[Setting], folds: int) -> _Search:
         """That of an estimator and its data."""
         order = np.random.default_rng(crf.random_state or 0).permutation(problem.data.n_sequences)
         parts = []
@@ -357,6 +355,3 @@ class _Search:
 
 def _run_chain(search: _Search, chain: list[int], fold: int) -> list[Trial]:
     return search.train(chain, fold)
-
-
-

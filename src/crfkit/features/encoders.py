@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeGuard
 
 import numpy as np
@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from crfkit import _core
 from crfkit.base.messages import counted
 from crfkit.base.threads import resolve_threads
-from crfkit.data.dataset import Dataset
-from crfkit.data.sequences import Columns, Items, check_sequence, check_sequences
+from crfkit.data.dataset import NONE, Dataset
+from crfkit.data.sequences import Columns, Items, check_sequence, check_sequences, rows_of
 from crfkit.features.plan import FeaturePlan
 from crfkit.features.template import Template
 from crfkit.features.tokens import TokenFeatures
@@ -23,6 +23,9 @@ FeatureSource = str | Template | TokenFeatures | FeaturePlan | Callable[..., Any
 
 Keep = NDArray[np.bool_]
 Numbers = NDArray[np.uint32]
+Keys = tuple[NDArray[np.uint64], NDArray[np.uint64]]
+#: The arrays of an encoder, and the numbers that its attributes get, NONE for those that are left out.
+Part = tuple[Mapping[str, NDArray[Any]], NDArray[np.uint32], NDArray[np.uint32]]
 
 
 class Encoder(Protocol):
@@ -59,10 +62,10 @@ class Encoder(Protocol):
         """One that grows by itself."""
         ...
 
-    def translate(self, other: Any, grow: bool) -> tuple[Numbers, Numbers]:
+    def absorb(self, other: Any) -> tuple[Numbers, Numbers]:
         """Numbers here of the attributes of another encoder of the same features, of tokens and of transitions.
 
-        ``grow`` numbers what is new, as if the other's data came after the data seen here; otherwise it is 2^32 - 1.
+        What is new is added, as if the other's data came after the data seen here.
         """
         ...
 
@@ -70,8 +73,25 @@ class Encoder(Protocol):
         """What a model file needs besides the arrays."""
         ...
 
-    def arrays(self) -> dict[str, NDArray[Any]]:
+    def arrays(self) -> Mapping[str, NDArray[Any]]:
         """The vocabulary, as arrays for a model file."""
+        ...
+
+    @property
+    def memory(self) -> int:
+        """Bytes that the vocabulary takes, about."""
+        ...
+
+    def keys(self, edge: bool, seed: int) -> Keys:
+        """128 bits of each attribute, the same in all encoders with these features; low and high halves."""
+        ...
+
+    def translate(self, other: Any) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
+        """The numbers here of another encoder's attributes, NONE where they are not known."""
+        ...
+
+    def merged(self, parts: Iterable[Part]) -> Encoder:
+        """An encoder of the numbered attributes of several, of which this is an empty one."""
         ...
 
 
@@ -152,38 +172,66 @@ class PlanEncoder:
         """One that grows by itself."""
         return PlanEncoder(self.plan, self._native.copy(), self.n_columns)
 
-    def translate(self, other: PlanEncoder, grow: bool) -> tuple[Numbers, Numbers]:
-        """Numbers here of the attributes of another encoder of the same plan."""
+    def absorb(self, other: PlanEncoder) -> tuple[Numbers, Numbers]:
+        """Numbers here of the attributes of another encoder of the same plan, which are added if they are new."""
         if other.plan != self.plan or other.n_columns not in (None, self.n_columns or other.n_columns):
             raise ValueError(f"tokens have {other.n_columns} columns in one part of the data, {self.n_columns} before")
-        if grow:
-            self.n_columns = other.n_columns or self.n_columns
-        return self._native.translate(other._native, grow)
+        self.n_columns = other.n_columns or self.n_columns
+        return self._native.absorb(other._native)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return PlanEncoder.restore, (self.config(), self.arrays())
 
     def config(self) -> dict[str, Any]:
         """The plan."""
-        strings, pairs, attributes = self._native.vocabulary()
         return {
             "kind": "plan",
             "plan": self.plan.to_dict(),
             "n_columns": self.n_columns,
-            "tables": [len(strings), len(pairs), len(attributes)],
+            "tables": list(self._native.tables),
             "n_attributes": list(self.n_attributes),
         }
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """The vocabulary's tables."""
-        strings, pairs, attributes = self._native.vocabulary()
+        native = self._native
+        n_strings, n_pairs, n_classes = native.tables
         out: dict[str, NDArray[Any]] = {}
-        for k, table in enumerate(strings):
-            out[f"strings.{k}.bytes"], out[f"strings.{k}.ends"] = table.arrays()
-        for k, pair in enumerate(pairs):
-            out[f"pairs.{k}"] = pair
-        for k, attribute in enumerate(attributes):
-            out[f"attributes.{k}"] = attribute
+        for k in range(n_strings):
+            out[f"strings.{k}.bytes"], out[f"strings.{k}.ends"] = native.strings_of(k)
+        for k in range(n_pairs):
+            out[f"pairs.{k}"] = native.pairs_of(k)
+        for k in range(n_classes):
+            out[f"attributes.{k}"] = native.attributes_of(k)
+        return out
+
+    @property
+    def memory(self) -> int:
+        """Bytes that the vocabulary takes, about."""
+        return self._native.memory
+
+    def keys(self, edge: bool, seed: int) -> Keys:
+        """128 bits of each attribute."""
+        return self._native.keys(edge, seed)
+
+    def translate(self, other: Any) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
+        """The numbers here of another encoder's attributes."""
+        if not isinstance(other, PlanEncoder) or other.plan.to_dict() != self.plan.to_dict():
+            raise ValueError("the features are not those of the model")
+        return self._native.translate(other._native)
+
+    def merged(self, parts: Iterable[Part]) -> PlanEncoder:
+        """An encoder of the numbered attributes of several."""
+        out = self.copy()
+        n_strings, n_pairs, n_classes = out._native.tables
+        for arrays, state, edge in parts:
+            out._native.adopt(
+                [(arrays[f"strings.{k}.bytes"], arrays[f"strings.{k}.ends"]) for k in range(n_strings)],
+                [arrays[f"pairs.{k}"] for k in range(n_pairs)],
+                [arrays[f"attributes.{k}"] for k in range(n_classes)],
+                state,
+                edge,
+            )
         return out
 
     @classmethod
@@ -288,11 +336,11 @@ class ItemEncoder:
         """One that grows by itself."""
         return ItemEncoder(self.function, self._names.copy(), self.text)
 
-    def translate(self, other: ItemEncoder, grow: bool) -> tuple[Numbers, Numbers]:
-        """Numbers here of the attributes of another encoder of the same function."""
-        if grow and other.text is not None:
+    def absorb(self, other: ItemEncoder) -> tuple[Numbers, Numbers]:
+        """Numbers here of the attributes of another encoder, which are added if they are new."""
+        if other.text is not None:
             self.text = bool(self.text) or other.text
-        return self._names.translate(other._names, grow), np.zeros(0, np.uint32)
+        return self._names.translate(other._names, True), np.zeros(0, np.uint32)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ItemEncoder.restore, (self.config(), self.arrays(), self.function)
@@ -307,6 +355,35 @@ class ItemEncoder:
         """The names."""
         text, ends = self._names.arrays()
         return {"names.bytes": text, "names.ends": ends}
+
+    @property
+    def memory(self) -> int:
+        """Bytes that the names take, about."""
+        return self._names.memory
+
+    def keys(self, edge: bool, seed: int) -> Keys:
+        """128 bits of each name."""
+        return (np.zeros(0, np.uint64),) * 2 if edge else self._names.keys(seed)
+
+    def translate(self, other: Any) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
+        """The numbers here of another encoder's attributes."""
+        if not isinstance(other, ItemEncoder):
+            raise ValueError("the features are not those of the model")
+        return self._names.translate(other._names, False), np.zeros(0, np.uint32)
+
+    def merged(self, parts: Iterable[Part]) -> ItemEncoder:
+        """An encoder of the numbered names of several."""
+        found: list[tuple[NDArray[Any], NDArray[Any], NDArray[Any]]] = []
+        for arrays, state, _ in parts:
+            kept = np.flatnonzero(state != NONE)
+            ends = arrays["names.ends"].astype(np.int64)
+            entries, starts = rows_of(np.concatenate([[0], ends]), kept)
+            found.append((state[kept], np.diff(starts), arrays["names.bytes"][entries]))
+        number, length, text = (np.concatenate(x) for x in zip(*found, strict=True))
+        order = np.argsort(number)
+        entries, ends = rows_of(np.concatenate([[0], np.cumsum(length)]), order)
+        names = _core.StringTable.from_arrays(text[entries], ends[1:].astype(np.uint64))
+        return ItemEncoder(self.function, names, self.text)
 
     @classmethod
     def restore(

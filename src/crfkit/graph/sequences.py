@@ -14,11 +14,11 @@ from crfkit.base.parameters import check_number
 from crfkit.data.labels import LabelLists, label_array
 from crfkit.data.sequences import check_sequences
 from crfkit.features.encoders import Encoder, FeatureSource, make_encoder, plain_lists
+from crfkit.features.restoring import restore_encoder
 from crfkit.graph.checks import edge_array
 from crfkit.graph.engine import Inference
 from crfkit.graph.learning import GraphEstimator, Graphs, share_right
 from crfkit.graph.objective import EdgeGroup, GraphData, NodeGroup
-from crfkit.model.chain_model import restore_encoder
 from crfkit.training.optimiser import Callback
 
 Floats = NDArray[np.float64]

@@ -37,7 +37,8 @@ from crfkit.base.threads import resolve_threads
 from crfkit.chain.constraints import Constraints
 from crfkit.chain.potentials import Potentials
 from crfkit.data.dataset import Dataset, Layout
-from crfkit.features.encoders import Encoder, FeatureSource, ItemEncoder, PlanEncoder
+from crfkit.features.encoders import Encoder, FeatureSource, ItemEncoder
+from crfkit.features.restoring import restore_encoder
 
 _PIECE = 1 << 23  # scores held at a time while predicting
 
@@ -281,48 +282,11 @@ class LocalChainModel(ChainModel):
         return self.layout.n_labels**2
 
 
-def restore_encoder(
-    config: Any, arrays: Arrays, features: FeatureSource, n_attributes: tuple[int, int] | None = None
-) -> Encoder:
-    """The encoder that a model file holds; raises unless it knows as many attributes as the model, if that is told."""
-    kind = record({"kind": text})(config, "encoder")["kind"]
-    if kind == "items":
-        config = _ITEMS(config, "encoder")
-        arrays.of_kind("names.bytes", "u", (None,))
-        arrays.of_kind("names.ends", "iu", (None,))
-        encoder: Encoder = ItemEncoder.restore(config, arrays, features if callable(features) else None)
-    elif kind == "plan":
-        config = _PLAN(config, "encoder")
-        known = sum(x.size for k, x in arrays.items() if k.startswith("attributes."))
-        if max(config["n_attributes"]) > known or sum(config["tables"]) > len(arrays):
-            raise ValueError("'encoder.n_attributes' and 'encoder.tables' must not be more than the file's arrays hold")
-        encoder = PlanEncoder.restore(config, arrays)
-    else:
-        raise ValueError(f"unknown kind of features {reprlib.repr(kind)}")
-    if n_attributes is not None and encoder.n_attributes != n_attributes:
-        raise ValueError(f"its encoder knows {encoder.n_attributes} attributes, it has weights for {n_attributes}")
-    return encoder
-
-
 def _measured(value: Any, field: str) -> float:
     """Any number; what was measured need not be finite."""
     if isinstance(value, int) and not isinstance(value, bool):
         return float(number()(value, field))
     return value if isinstance(value, float) else refuse(field, "a number", value)
-
-
-def _node(value: Any, field: str) -> list[Any]:
-    """A node of a plan: its kind, and what belongs to it."""
-    if isinstance(value, list) and value and all(type(x) in (int, str) for x in value):
-        return value
-    return refuse(field, "a list of texts and ints", value)
-
-
-def _template(value: Any, field: str) -> list[Any]:
-    """A template of a plan."""
-    if isinstance(value, list) and [type(x) for x in value] == [int, int, str, str, bool]:
-        return value
-    return refuse(field, "node, offset, two texts and true or false", value)
 
 
 def takes_items(model: ChainModel) -> bool:
@@ -450,22 +414,6 @@ _CHAIN = record(
     },
     {"estimator": text, "temperature": number(0, strict=True)},
 )
-_PLAN = record(
-    {
-        "plan": record(
-            {
-                "pad": integer(0, 2),
-                "transitions": flag,
-                "nodes": list_of(_node),
-                "templates": list_of(_template),
-            }
-        ),
-        "tables": list_of(integer(0, 2**31), 3, 3),
-        "n_attributes": list_of(integer(0, 2**32 - 1), 2, 2),
-    },
-    {"n_columns": optional(integer(1, 2**31))},
-)
-_ITEMS = record({"function": optional(text)}, {"text": optional(flag)})
 
 
 def chain_model(name: str, header: dict[str, Any], arrays: Arrays, features: FeatureSource = None) -> ChainModel:

@@ -10,18 +10,15 @@ A few pieces of half a megabyte are in memory at a time, whatever the size of th
 
 from __future__ import annotations
 
-import queue
-import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
 
 from crfkit import _core
-from crfkit.base.threads import resolve_threads
+from crfkit.base.threads import ordered, resolve_threads
 from crfkit.chain.inference import decode_flat, marginals
-from crfkit.data.readers import Source, feed, open_source, read_chunks, source_name
+from crfkit.data.readers import Source, TextPiece, cut_text, feed, find_separator, source_name
 from crfkit.data.sequences import Columns, Items
 from crfkit.model.chain_model import ChainModel
 
@@ -36,42 +33,6 @@ class Tagged(NamedTuple):
     tokens: int
 
 
-class _Text(NamedTuple):
-    """Whole sequences, and the number of their first line."""
-
-    data: bytes
-    line: int
-
-
-def _last_blank(data: bytes) -> int:
-    """Where the text after the last blank line begins; 0 if there is none."""
-    end = len(data)
-    while (at := data.rfind(b"\n", 0, end)) >= 0:
-        before = data.rfind(b"\n", 0, at) + 1
-        if not data[before:at].strip(b" \t\r"):
-            return at + 1
-        end = at
-    return 0
-
-
-def _cut(source: Source, size: int) -> Iterator[_Text]:
-    """Pieces of whole sequences; only a sequence that is larger makes one larger than ``size`` and a bit."""
-    held: list[bytes] = []
-    line = 1
-    with open_source(source) as file:
-        for chunk in read_chunks(source, file, size):
-            if (at := _last_blank(chunk)) == 0:
-                held.append(chunk)
-                continue
-            data = b"".join([*held, chunk[:at]])
-            held = [chunk[at:]] if at < len(chunk) else []
-            if data:
-                yield _Text(data, line)
-                line += data.count(b"\n")
-    if held and (rest := b"".join(held)):
-        yield _Text(rest, line)
-
-
 def iter_items(source: Source) -> Iterator[Items]:
     """Reads CRFsuite's text piece by piece, some megabytes at a time; sequences are never cut, labels are skipped.
 
@@ -81,7 +42,7 @@ def iter_items(source: Source) -> Iterator[Items]:
     >>> sum(len(part) for part in iter_items(io.BytesIO(b"A\\ta\\n\\nB\\tb\\n")))
     2
     """
-    for text in _cut(source, _PIECE):
+    for text in cut_text(source, _PIECE):
         builder = _core.ItemBuilder()
         feed(builder, text.data, text.line, source_name(source))
         names, offsets, ptr, attr, value, *_ = builder.take()
@@ -111,15 +72,11 @@ class _Worker:
         self.n_columns = 0
         self.dtype = np.float64 if probabilities else None
 
-    def look(self, text: _Text) -> None:
+    def look(self, text: TextPiece) -> None:
         """Finds out what separates columns, as the first line with any tells."""
-        comment = self.options[0].encode()
-        for line in text.data.split(b"\n"):
-            if line.strip() and not (comment and line.startswith(comment)):
-                self.separator = "tab" if b"\t" in line else "blank"
-                return
+        self.separator = find_separator(text.data, self.options[0])
 
-    def __call__(self, text: _Text, n_jobs: int = 1) -> Tagged:
+    def __call__(self, text: TextPiece, n_jobs: int = 1) -> Tagged:
         builder = _core.ColumnBuilder(self.separator or "blank", *self.options, False, self.n_columns)
         feed(builder, text.data, text.line, self.name)
         table = Columns.from_builder(builder)
@@ -177,7 +134,7 @@ def tag_columns(
     threads = resolve_threads(n_jobs)
     worker = _Worker(model, source_name(source), select, comment, document, probabilities)
     model.scorer(threads, worker.dtype)  # made once, before several threads ask for it
-    pieces = _cut(source, _PIECE)
+    pieces = cut_text(source, _PIECE)
     for first in pieces:
         worker.look(first)
         tagged = worker(first, threads)
@@ -188,40 +145,4 @@ def tag_columns(
         for text in pieces:
             yield worker(text, threads)
         return
-    yield from _in_order(worker, pieces, threads)
-
-
-def _in_order(worker: _Worker, pieces: Iterator[_Text], threads: int) -> Iterator[Tagged]:
-    waiting: queue.Queue[Future[Tagged] | BaseException | None] = queue.Queue(threads + 2)
-    stop = threading.Event()
-    pool = ThreadPoolExecutor(threads)
-
-    def put(x: Future[Tagged] | BaseException | None) -> None:
-        while not stop.is_set():
-            try:
-                waiting.put(x, timeout=0.1)
-                return
-            except queue.Full:
-                continue
-
-    def feed() -> None:
-        try:
-            for text in pieces:
-                if stop.is_set():
-                    return
-                put(pool.submit(worker, text))
-            put(None)
-        except BaseException as e:  # told to the reader, who raises it
-            put(e)
-
-    feeder = threading.Thread(target=feed, name="crfkit-reader", daemon=True)
-    feeder.start()
-    try:
-        while (next_one := waiting.get()) is not None:
-            if isinstance(next_one, BaseException):
-                raise next_one
-            yield next_one.result()
-    finally:
-        stop.set()
-        pool.shutdown(wait=True, cancel_futures=True)
-        feeder.join()
+    yield from ordered(worker, pieces, threads)

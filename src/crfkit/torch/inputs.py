@@ -13,7 +13,7 @@ from torch import Tensor
 
 from crfkit.base.fields import Arrays, anything, flag, integer, list_of, number, one_of, record, text
 from crfkit.features.encoders import Encoder, make_encoder
-from crfkit.model.chain_model import restore_encoder
+from crfkit.features.restoring import restore_encoder
 
 __all__: list[str] = []
 
@@ -255,7 +255,7 @@ class Sparse:
     def arrays(self) -> dict[str, NDArray[Any]]:
         """The encoder's."""
         assert self.encoder is not None
-        return self.encoder.arrays()
+        return dict(self.encoder.arrays())
 
 
 def make_reader(kind: str, X: Sequence[Any], settings: dict[str, Any]) -> Reader:

@@ -222,7 +222,7 @@ class LikelihoodObjective(Objective):
         self.threads = resolve_threads(problem.n_jobs)
         self.noise = 3e-8 if problem.is_single else 1e-13
         native = _core.ObjectiveF32 if problem.is_single else _core.ObjectiveF64
-        parts = problem.data.native, problem.labels, problem.weights, problem.scores
+        parts = problem.data.stored or problem.data.native, problem.labels, problem.weights, problem.scores
         self._native = native(problem.layout.native, *parts, self.threads)
 
     def value_and_grad(self, w: Vector, out: Vector | None = None) -> tuple[float, Vector]:

@@ -1,0 +1,354 @@
+"""Block files: encoded sequences on the disk, in the blocks that training reads.
+
+A block file is a safetensors file that is mapped into memory. Its header holds the labels and the encoder's settings;
+its arrays are those of a data set, one after another, cut into blocks of some thousand tokens. A block numbers its own
+attributes from zero: training makes its tables of weights from that without sorting anything.
+
+================================  =======================================================================
+``offsets`` [S + 1]               first token of each sequence
+``labels`` [N]                    number of each token's label, -1 where it is not known
+``weights`` [S]                   of the sequences, unless all are one
+``sets.tokens``, ``sets.labels``  tokens of which several labels are possible, and these labels
+``blocks.sequences`` [B + 1]      first sequence of each block
+``blocks.crc32`` [B]              checksum of all that belongs to a block
+``state.attributes``              the attributes of each block, ascending
+``state.entries``                 places among them, 16 bits each; 32, low half first, if a block has more than 65,536
+``state.counts`` [N]              entries of each token
+``state.values``                  values of the entries, unless all are one
+``state.first_...`` [B + 1]       where the attributes, the 16-bit words and the entries of a block begin
+``edge...``                       the same for attributes of transitions, if there are any
+``encoder...``                    the vocabulary
+================================  =======================================================================
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import zlib
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crfkit import _core
+from crfkit.base.fields import Arrays, ModelError, anything, damaged, integer, label_list, list_of, number, record
+from crfkit.base.messages import counted
+from crfkit.base.tensors import checksum, read_tensors
+from crfkit.base.threads import ordered, resolve_threads
+from crfkit.data.dataset import NONE, Dataset
+from crfkit.data.labels import Sets
+
+KEY = "crfkit blocks"
+WHAT = "block file"
+VERSION = 1
+KINDS = ("state", "edge")
+
+_HEADER = record(
+    {
+        "labels": lambda value, field: [] if value == [] else label_list(value, field),
+        "encoder": record({}),
+        "n_attributes": list_of(integer(0, NONE), 2, 2),
+        "min_freq": number(0),
+        "sequences": integer(0, 2**48),
+        "tokens": integer(0, 2**48),
+        "unknown": integer(0, 2**48),
+        "reading": anything,
+        "checksums": record({}),
+    }
+)
+
+
+class Group(NamedTuple):
+    """One kind of attributes of all blocks, as in the file."""
+
+    attributes: NDArray[np.uint32]
+    entries: NDArray[np.uint16]
+    counts: NDArray[np.uint16]
+    values: NDArray[np.float64] | None
+    first_attribute: NDArray[np.int64]
+    first_entry: NDArray[np.int64]
+    first_value: NDArray[np.int64]
+
+    @classmethod
+    def of_file(cls, arrays: Arrays, n_blocks: int, n_tokens: int) -> Group:
+        """The arrays of a file, if they fit each other."""
+        first = [arrays.of_kind(f"first_{name}", "i", (n_blocks + 1,)) for name in ("attribute", "entry", "value")]
+        n_attributes, n_words, n_entries = (int(x[-1]) for x in first)
+        return cls(
+            arrays.of_kind("attributes", "u", (n_attributes,)),
+            arrays.of_kind("entries", "u", (n_words,)),
+            arrays.of_kind("counts", "u", (n_tokens,)),
+            arrays.of_kind("values", "f", (n_entries,)) if "values" in arrays else None,
+            *first,
+        )
+
+    def flat(self, b: int) -> NDArray[np.uint32]:
+        """The attributes of a block's tokens, one after another."""
+        table = self.attributes[self.first_attribute[b] : self.first_attribute[b + 1]]
+        words = self.entries[self.first_entry[b] : self.first_entry[b + 1]]
+        places = words if len(table) <= 1 << 16 else words[::2].astype(np.int64) + (words[1::2].astype(np.int64) << 16)
+        if places.max(initial=0) >= max(len(table), 1):
+            raise ValueError(f"block {b} names an attribute that it does not have")
+        return table[places]
+
+    def some(self, first: int, last: int, first_token: int, last_token: int) -> Group:
+        """Those of the blocks from ``first`` to ``last - 1``, which have these tokens."""
+        starts = [x[first : last + 1] for x in (self.first_attribute, self.first_entry, self.first_value)]
+        attributes, entries, values = (slice(int(x[0]), int(x[-1])) for x in starts)
+        return Group(
+            self.attributes[attributes],
+            self.entries[entries],
+            self.counts[first_token:last_token],
+            None if self.values is None else self.values[values],
+            *(x - x[0] for x in starts),
+        )
+
+    def parts(self, b: int, first: int, last: int) -> Iterator[NDArray[Any]]:
+        """All that belongs to a block whose tokens are those from ``first`` to ``last - 1``."""
+        yield self.attributes[self.first_attribute[b] : self.first_attribute[b + 1]]
+        yield self.entries[self.first_entry[b] : self.first_entry[b + 1]]
+        yield self.counts[first:last]
+        if self.values is not None:
+            yield self.values[self.first_value[b] : self.first_value[b + 1]]
+
+
+class StoredDataset(Dataset):
+    """A data set in a block file. What reads it block by block uses ``stored``; all else makes flat arrays of it."""
+
+    sequences: NDArray[np.int64]  # first of each block [B + 1]
+    groups: Mapping[str, Group]  # of attributes of tokens, and of transitions if there are any
+
+    def __init__(self, offsets: NDArray[np.int64], sequences: NDArray[np.int64], groups: Mapping[str, Group]) -> None:
+        self.__dict__.update(offsets=offsets, sequences=sequences, groups=groups)
+
+    @property
+    def n_tokens(self) -> int:
+        """Number of tokens, N."""
+        return int(self.offsets[-1])
+
+    @property
+    def n_blocks(self) -> int:
+        """Number of blocks, B."""
+        return len(self.sequences) - 1
+
+    @cached_property
+    def stored(self) -> _core.StoredTokens:
+        """The blocks, as the core takes them."""
+        state, edge = (self.groups.get(kind) for kind in KINDS)
+        assert state is not None
+        return _core.StoredTokens(self.offsets, self.sequences, tuple(state), None if edge is None else tuple(edge))
+
+    @property
+    def digested(self) -> list[Any]:
+        """What tells this data from other data."""
+        return [self.offsets, self.sequences, *(list(group) for group in self.groups.values())]
+
+    def some(self, first: int, last: int) -> StoredDataset:
+        """The blocks from ``first`` to ``last - 1``, where they are."""
+        sequences = self.sequences[first : last + 1]
+        offsets = self.offsets[sequences[0] : sequences[-1] + 1]
+        tokens = int(offsets[0]), int(offsets[-1])
+        groups = {kind: group.some(first, last, *tokens) for kind, group in self.groups.items()}
+        return StoredDataset(offsets - tokens[0], sequences - sequences[0], groups)
+
+    def part(self, first: int, last: int) -> Dataset:
+        """Flat arrays of the blocks from ``first`` to ``last - 1``."""
+        offsets = self.offsets[self.sequences[first] : self.sequences[last] + 1]
+        a, b = int(offsets[0]), int(offsets[-1])
+        flat: dict[str, tuple[NDArray[np.int64], NDArray[np.uint32]]] = {}
+        for kind, group in self.groups.items():
+            attr = [group.flat(k) for k in range(first, last)]
+            ptr = np.concatenate([[0], np.cumsum(group.counts[a:b], dtype=np.int64)])
+            flat[kind] = ptr, np.concatenate(attr) if attr else np.zeros(0, np.uint32)
+            if ptr[-1] != len(flat[kind][1]):
+                raise ValueError("a block has other entries than its tokens count")
+        values = self.groups["state"].values
+        if values is not None:
+            firsts = self.groups["state"].first_value
+            values = values[firsts[first] : firsts[last]]
+        return Dataset(offsets - a, *flat["state"], values, *flat.get("edge", (None, None)))
+
+    @cached_property
+    def _flat(self) -> Dataset:
+        return self.part(0, self.n_blocks)
+
+    def without_zeros(self) -> Dataset:
+        """The same without attributes of value zero, which score nothing."""
+        values = self.groups["state"].values
+        return self if values is None or values.all() else self._flat.without_zeros()
+
+    def take(self, sequences: NDArray[np.int64]) -> Dataset:
+        """Some of the sequences, in the given order, in memory; all of them stay where they are."""
+        if len(sequences) == self.n_sequences and (sequences == np.arange(self.n_sequences)).all():
+            return self
+        return self._flat.take(sequences)
+
+    ptr = property(lambda self: self._flat.ptr)
+    attr = property(lambda self: self._flat.attr)
+    value = property(lambda self: self._flat.value)
+    edge_ptr = property(lambda self: self._flat.edge_ptr)
+    edge_attr = property(lambda self: self._flat.edge_attr)
+
+
+class Blocks:
+    """Sequences in a block file, which ``crfkit encode`` and :meth:`crfkit.CRF.encode` write; given to ``fit`` as X.
+
+    Only what training needs at a time is in memory. The weights are the same, bit for bit, as those of training on the
+    sequences themselves.
+
+    Parameters
+    ----------
+    path : path
+
+    Attributes
+    ----------
+    classes : tuple
+        The labels.
+    n_sequences, n_tokens, n_attributes : int
+        Attributes are those of tokens and of transitions together.
+    min_freq : float
+        Attributes that occur less often were left out.
+
+    Raises
+    ------
+    ModelError
+        If the file is something else, is cut short, damaged, or of a later version.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> from crfkit import CRF
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = os.path.join(folder, "pears.blocks")
+    ...     blocks = CRF().encode([["one", "pear"], ["pear"]], [["QTY", "NAME"], ["NAME"]], path)
+    ...     crf = CRF().fit(Blocks(path))
+    >>> blocks, crf.predict([["one"]])
+    (<Blocks: 2 sequences, 3 tokens, 2 labels>, [['QTY']])
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = os.fspath(path)
+        header, _, _, arrays = read_tensors(path, KEY, WHAT, verify=False)
+        version = header.get("blocks")
+        if type(version) is not int or version < 1:
+            raise ModelError(f"{self.path}: not a crfkit {WHAT}: no version number")
+        if version > VERSION:
+            raise ModelError(f"{self.path}: written by a later crfkit (version {version}, this one reads {VERSION})")
+        with damaged(self.path, WHAT):
+            head = _HEADER(header, "")
+            self._arrays, self._sums = arrays, head["checksums"]
+            self._check_sums([k for k in arrays if k.startswith("blocks.") or ".first_" in k])
+            s, n = head["sequences"], head["tokens"]
+            offsets = arrays.of_kind("offsets", "i", (s + 1,))
+            starts = arrays.of_kind("blocks.sequences", "i", (None,))
+            if not len(starts) or offsets[0] != 0 or offsets[-1] != n or starts[0] != 0 or starts[-1] != s:
+                raise ValueError(f"its blocks do not hold {s} sequences of {n} tokens")
+            groups = {kind: arrays.group(kind) for kind in KINDS}
+            data = {k: Group.of_file(x, len(starts) - 1, n) for k, x in groups.items() if x or k == "state"}
+            self.dataset = StoredDataset(offsets, starts, data)
+            self.dataset.stored  # noqa: B018 - checks that the arrays fit each other
+            self.labels = arrays.of_kind("labels", "i", (n,))
+            self.weights = arrays.finite("weights", (s,)) if "weights" in arrays else None
+            self.sets = self._known_sets(len(head["labels"]))
+            self._crc32 = arrays.of_kind("blocks.crc32", "u", (self.dataset.n_blocks,))
+        self.classes = tuple(head["labels"])
+        self.encoder_config: dict[str, Any] = head["encoder"]
+        self.reading: dict[str, Any] = head["reading"]
+        self.attributes: tuple[int, int] = tuple(head["n_attributes"])
+        self.min_freq: float = head["min_freq"]
+        self.n_unknown: int = head["unknown"]
+
+    def _known_sets(self, n_labels: int) -> Sets | None:
+        if "sets.tokens" not in self._arrays:
+            return None
+        tokens = self._arrays.of_kind("sets.tokens", "i", (None,))
+        return tokens, self._arrays.of_kind("sets.labels", "b", (len(tokens), n_labels))
+
+    def _check_sums(self, names: list[str]) -> None:
+        for name in names:
+            if self._sums.get(name) != checksum(name, self._arrays[name]):
+                raise ValueError(f"{name!r} does not match its checksum")
+
+    @property
+    def n_sequences(self) -> int:
+        """Number of sequences."""
+        return self.dataset.n_sequences
+
+    @property
+    def n_tokens(self) -> int:
+        """Number of tokens."""
+        return self.dataset.n_tokens
+
+    @property
+    def n_attributes(self) -> int:
+        """Number of attributes, of tokens and of transitions."""
+        return sum(self.attributes)
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """Tokens of each sequence, [S]."""
+        return np.diff(self.dataset.offsets)
+
+    def __len__(self) -> int:
+        return self.n_sequences
+
+    def __repr__(self) -> str:
+        sizes = {"sequence": len(self), "token": self.n_tokens, "label": len(self.classes)}
+        return f"<Blocks: {', '.join(counted(n, noun) for noun, n in sizes.items())}>"
+
+    def __reduce__(self) -> Any:
+        return Blocks, (self.path,)
+
+    def encoder_arrays(self) -> Arrays:
+        """The vocabulary, checked."""
+        with damaged(self.path, WHAT):
+            self._check_sums([name for name in self._arrays if name.startswith("encoder.")])
+        return self._arrays.group("encoder")
+
+    def verify(self, n_jobs: int | None = None) -> None:
+        """Raises unless every block matches its checksum; reads all of the file."""
+
+        for _ in ordered(self.verify_block, iter(range(self.dataset.n_blocks)), resolve_threads(n_jobs)):
+            pass
+
+    def verify_block(self, b: int) -> None:
+        """Raises unless a block matches its checksum."""
+        if block_checksum(self.dataset, self.labels, b) != int(self._crc32[b]):
+            raise ModelError(f"{self.path}: the {WHAT} is damaged: block {b} does not match its checksum")
+
+    def label_lists(self) -> list[list[Any]]:
+        """The labels of all sequences, None where they are not known."""
+        names = [*self.classes, None]
+        flat = [names[i] for i in self.labels.tolist()]
+        bounds = self.dataset.offsets.tolist()
+        return [flat[a:b] for a, b in itertools.pairwise(bounds)]
+
+
+def is_block_file(path: str | os.PathLike[str]) -> bool:
+    """Whether a file is a block file, or looks like one; ``"-"`` is none."""
+    if path == "-" or not os.path.isfile(path):
+        return False
+    with open(path, "rb") as file:
+        head = file.read(64)
+    return head[8:9] == b"{" and f'"{KEY}"'.encode() in head
+
+
+def block_checksum(data: StoredDataset, labels: NDArray[np.int32], b: int) -> int:
+    """CRC-32 of all that belongs to a block."""
+    first, last = (int(data.offsets[data.sequences[b + k]]) for k in (0, 1))
+    return checksum_of(
+        data.offsets[data.sequences[b] : data.sequences[b + 1] + 1] - first,
+        labels[first:last],
+        *(part for group in data.groups.values() for part in group.parts(b, first, last)),
+    )
+
+
+def checksum_of(*arrays: NDArray[Any]) -> int:
+    """CRC-32 of arrays, one after another."""
+    total = 0
+    for x in arrays:
+        total = zlib.crc32(np.ascontiguousarray(x).view(np.uint8).data, total)
+    return total

@@ -1,0 +1,103 @@
+"""Encoders out of files, which may say anything."""
+
+from __future__ import annotations
+
+import reprlib
+from functools import cached_property
+from typing import Any
+
+from crfkit.base.fields import Arrays, damaged, flag, integer, list_of, optional, record, refuse, text
+from crfkit.data.blocks import WHAT, Blocks
+from crfkit.features.encoders import Encoder, FeatureSource, ItemEncoder, PlanEncoder
+from crfkit.features.plan import FeaturePlan
+
+
+def restore_encoder(
+    config: Any, arrays: Arrays, features: FeatureSource, n_attributes: tuple[int, int] | None = None
+) -> Encoder:
+    """The encoder that a model file holds; raises unless it knows as many attributes as the model, if that is told."""
+    kind = record({"kind": text})(config, "encoder")["kind"]
+    if kind == "items":
+        config = _ITEMS(config, "encoder")
+        arrays.of_kind("names.bytes", "u", (None,))
+        arrays.of_kind("names.ends", "iu", (None,))
+        encoder: Encoder = ItemEncoder.restore(config, arrays, features if callable(features) else None)
+    elif kind == "plan":
+        config = _PLAN(config, "encoder")
+        known = sum(x.size for k, x in arrays.items() if k.startswith("attributes."))
+        if max(config["n_attributes"]) > known or sum(config["tables"]) > len(arrays):
+            raise ValueError("'encoder.n_attributes' and 'encoder.tables' must not be more than the file's arrays hold")
+        encoder = PlanEncoder.restore(config, arrays)
+    else:
+        raise ValueError(f"unknown kind of features {reprlib.repr(kind)}")
+    if n_attributes is not None and encoder.n_attributes != n_attributes:
+        raise ValueError(f"its encoder knows {encoder.n_attributes} attributes, it has weights for {n_attributes}")
+    return encoder
+
+
+def empty_encoder(config: Any) -> Encoder:
+    """An encoder with the features of one in a file, and without its vocabulary."""
+    if record({"kind": text})(config, "encoder")["kind"] == "items":
+        return ItemEncoder(None, None, _ITEMS(config, "encoder").get("text"))
+    config = _PLAN(config, "encoder")
+    return PlanEncoder(FeaturePlan.from_dict(config["plan"]), None, config.get("n_columns"))
+
+
+class StoredEncoder:
+    """Stands for the encoder of a block file, which is read when it is asked for more than its numbers.
+
+    While a model is trained only they are needed, and a vocabulary of millions would take memory.
+    """
+
+    def __init__(self, blocks: Blocks) -> None:
+        self.blocks = blocks
+        self.n_attributes = blocks.attributes
+        plan = blocks.encoder_config.get("plan")
+        self.transitions: bool = plan["transitions"] if isinstance(plan, dict) else True
+
+    def load(self) -> Encoder:
+        """The encoder itself, in memory."""
+        with damaged(self.blocks.path, WHAT):
+            arrays = self.blocks.encoder_arrays()
+            return restore_encoder(self.blocks.encoder_config, arrays, None, self.n_attributes)
+
+    @cached_property
+    def _loaded(self) -> Encoder:
+        return self.load()
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self._loaded, name)
+
+
+def _node(value: Any, field: str) -> list[Any]:
+    """A node of a plan: its kind, and what belongs to it."""
+    if isinstance(value, list) and value and all(type(x) in (int, str) for x in value):
+        return value
+    return refuse(field, "a list of texts and ints", value)
+
+
+def _template(value: Any, field: str) -> list[Any]:
+    """A template of a plan."""
+    if isinstance(value, list) and [type(x) for x in value] == [int, int, str, str, bool]:
+        return value
+    return refuse(field, "node, offset, two texts and true or false", value)
+
+
+_PLAN = record(
+    {
+        "plan": record(
+            {
+                "pad": integer(0, 2),
+                "transitions": flag,
+                "nodes": list_of(_node),
+                "templates": list_of(_template),
+            }
+        ),
+        "tables": list_of(integer(0, 2**31), 3, 3),
+        "n_attributes": list_of(integer(0, 2**32 - 1), 2, 2),
+    },
+    {"n_columns": optional(integer(1, 2**31))},
+)
+_ITEMS = record({"function": optional(text)}, {"text": optional(flag)})

@@ -1,0 +1,68 @@
+"""Block files out of block files: joined, and split, without encoding anything again."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+import numpy as np
+
+from crfkit.data.blocks import Blocks
+from crfkit.features.encoding import BlockWriter
+from crfkit.features.restoring import StoredEncoder, empty_encoder
+
+_BLOCKS = 64  # that are in memory at a time
+
+
+def join_blocks(files: Sequence[Blocks], path: str | os.PathLike[str]) -> Blocks:
+    """Writes the sequences of several block files into one, as if their texts had been encoded one after another.
+
+    The files must have the same features. Attributes that were left out of one, as too rare, are not in the joined one
+    as far as they would have come from it.
+    """
+    for blocks in files[1:]:
+        if _features(blocks) != _features(files[0]):
+            raise ValueError(f"{blocks.path}: its features are not those of {files[0].path}")
+    return _rewrite([(blocks, 0, blocks.dataset.n_blocks) for blocks in files], path)
+
+
+def split_blocks(blocks: Blocks, paths: Sequence[str | os.PathLike[str]]) -> list[Blocks]:
+    """Writes a block file's sequences into several, of about as many tokens, with the same vocabulary and labels."""
+    n = blocks.dataset.n_blocks
+    if len(paths) > n:
+        raise ValueError(f"{blocks.path}: it has {n} blocks, which cannot be split among {len(paths)} files")
+    cuts = [n * k // len(paths) for k in range(len(paths) + 1)]
+    return [_rewrite([(blocks, a, b)], path) for path, a, b in zip(paths, cuts, cuts[1:], strict=False)]
+
+
+def _features(blocks: Blocks) -> object:
+    """What makes attributes of tokens."""
+    config = blocks.encoder_config
+    return config.get("kind"), config.get("plan"), config.get("function"), config.get("n_columns")
+
+
+def _rewrite(parts: Sequence[tuple[Blocks, int, int]], path: str | os.PathLike[str]) -> Blocks:
+    """The blocks from one to another of several files, as one file."""
+    some = parts[0][0]
+    writer = BlockWriter(path, empty_encoder(some.encoder_config), reading=some.reading)
+    number = 0
+    for blocks, first, last in parts:
+        blocks.verify()
+        own = [writer.labels.setdefault(label, len(writer.labels)) for label in blocks.classes]
+        known = np.array([*own, -1], np.int32)
+        run = writer.new_run(StoredEncoder(blocks).load())
+        data = blocks.dataset
+        for a in range(first, last, _BLOCKS):
+            z = min(a + _BLOCKS, last)
+            sequences = slice(int(data.sequences[a]), int(data.sequences[z]))
+            begin, end = int(data.offsets[sequences.start]), int(data.offsets[sequences.stop])
+            weights = None if blocks.weights is None else blocks.weights[sequences]
+            sets = []
+            if blocks.sets is not None:
+                tokens, masks = blocks.sets
+                which = np.flatnonzero((tokens >= begin) & (tokens < end))
+                sets = [[int(tokens[k]) - begin, known[np.flatnonzero(masks[k])].tolist()] for k in which]
+            run.add(number, data.part(a, z), known[blocks.labels[begin:end]], weights, sets)
+            number += 1
+        writer.close_run(run)
+    return writer.finish(max(blocks.min_freq for blocks, _, _ in parts))
