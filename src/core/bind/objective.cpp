@@ -33,8 +33,8 @@ Observed seen_pairs(In<i64, 1> ptr, In<u32, 1> attr, u32 n_attributes, In<u32, 1
   for (std::size_t k = 0; k < attr.size(); ++k) require(attr(k) < n_attributes, "no such attribute");
   for (std::size_t t = 0; t < column.size(); ++t) require(column(t) < n_columns || column(t) == kNone, "no such label");
   return unlocked([&] {
-    return counted_pairs(ptr.data(), attr.data(), std::ssize(column), n_attributes, column.data(), n_columns,
-                          min_count, counts);
+    return counted_pairs(ptr.data(), attr.data(), std::ssize(column), n_attributes, column.data(), n_columns, min_count,
+                         counts);
   });
 }
 

@@ -17,6 +17,7 @@ from dask.delayed import Delayed
 from numpy.typing import NDArray
 
 from crfkit.base.messages import counted, warn
+from crfkit.base.threads import resolve_threads
 from crfkit.dask.encoding import Facts, Frozen, PartitionMoved, call, encode, facts_of, hold, merge, vocabulary_of
 from crfkit.features.encoders import FeatureSource
 from crfkit.features.vocabulary import Vocabulary
@@ -42,9 +43,9 @@ class _WorkersLost(Exception):
 class LocalEngine(LocalPartitions):
     """No cluster: all partitions in this process, through the same code and the same tree."""
 
-    def __init__(self, parts: Sequence[Delayed], features: FeatureSource, tell: Tell) -> None:
+    def __init__(self, parts: Sequence[Delayed], features: FeatureSource, n_jobs: int | None) -> None:
         super().__init__([])
-        self.tell = tell
+        self.threads = resolve_threads(n_jobs)
         self._encoded = dask.compute(*(delayed(encode)(p, features, i) for i, p in enumerate(parts)))
 
     def survey(self, full: bool) -> tuple[Vocabulary | None, list[Facts]]:
@@ -60,7 +61,7 @@ class LocalEngine(LocalPartitions):
     def sum(self, method: str, *given: Any) -> Vector:
         """The sum of what the method of that name of each partition gives."""
         for part in self.parts:
-            part.use(-1)
+            part.use(self.threads)
         return super().sum(method, *given)
 
     def close(self) -> None:

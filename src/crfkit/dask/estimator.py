@@ -101,8 +101,11 @@ class CRF(LocalCRF):
         if not parts:
             raise ValueError("there is no sequence to learn from")
         client = current_client()
-        given = parts, self.features, self._tell
-        engine = LocalEngine(*given) if client is None else ClusterEngine(client, *given)
+        engine: LocalEngine | ClusterEngine
+        if client is None:
+            engine = LocalEngine(parts, self.features, self.n_jobs)
+        else:
+            engine = ClusterEngine(client, parts, self.features, self._tell)
         try:
             self._learn(engine, held_out, resume)
         except SchedulerLost as e:

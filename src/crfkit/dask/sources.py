@@ -106,6 +106,7 @@ def _frame_part(frame: Any, fields: Fields) -> Part:
     X, y = frame_sequences(frame, fields)
     if fields.by is None or not len(frame):
         return Part(X, y)
+    frame = _with_index(frame, fields.by)
     names = [fields.by] if isinstance(fields.by, str) else list(fields.by)
     keys = frame[names]
     return Part(X, y, None, (tuple(keys.iloc[0]), tuple(keys.iloc[-1])))
@@ -113,18 +114,25 @@ def _frame_part(frame: Any, fields: Fields) -> Part:
 
 def frame_sequences(frame: Any, fields: Fields) -> Labelled:
     """Sequences and labels of a pandas data frame."""
-    if fields.by is not None:
-        frame = frame.reset_index() if _in_index(frame, fields.by) else frame
     if not len(frame):
         return Labelled([], [])
     if fields.by is None:
-        return from_lists(frame, fields.columns or "tokens", label=fields.label)
-    return from_table(frame, fields.columns or "token", label=fields.label, by=fields.by)
+        columns = fields.columns or "tokens"
+        for name in [columns] if isinstance(columns, str) else columns:
+            if name in frame.columns and isinstance(frame[name].iloc[0], str):
+                raise ValueError(
+                    f"column {name!r} must hold lists, got text: give 'by' if a row is a token; if Dask made text of "
+                    'lists, set dask.config.set({"dataframe.convert-string": False}) before the frame is made'
+                )
+        return from_lists(frame, columns, label=fields.label)
+    return from_table(_with_index(frame, fields.by), fields.columns or "token", label=fields.label, by=fields.by)
 
 
-def _in_index(frame: Any, by: str | Sequence[str]) -> bool:
+def _with_index(frame: Any, by: str | Sequence[str]) -> Any:
+    """The frame with its index among the columns, if ``by`` names it."""
     names = [by] if isinstance(by, str) else list(by)
-    return any(name not in frame.columns and name in frame.index.names for name in names)
+    inside = any(name not in frame.columns and name in frame.index.names for name in names)
+    return frame.reset_index() if inside else frame
 
 
 class Piece(NamedTuple):
