@@ -21,7 +21,9 @@ from typing import Any
 import numpy as np
 
 DATA = Path(os.environ.get("CRFKIT_DATA", Path(__file__).parents[2] / "shared" / "data")) / "conll2000"
-TEMPLATE = "U0:%x[-1,0]\nU1:%x[0,0]\nU2:%x[1,0]\nU3:%x[-1,0]|%x[0,0]\nU4:%x[0,0]|%x[1,0]\nU5:%x[0,1]\nU6:%x[-1,1]|%x[0,1]\nB"
+TEMPLATE = (
+    "U0:%x[-1,0]\nU1:%x[0,0]\nU2:%x[1,0]\nU3:%x[-1,0]|%x[0,0]\nU4:%x[0,0]|%x[1,0]\nU5:%x[0,1]\nU6:%x[-1,1]|%x[0,1]\nB"
+)
 
 #: Set by hand for the machines at hand, and for those of the extrapolation: seconds, bytes per second.
 LATENCY, BANDWIDTH = 0.004, 1.0e9
@@ -138,7 +140,9 @@ def model(path: Path | None) -> None:
     for r in held_out:
         r["predicted"] = predict(r)
         print(f"held out: {r}, {100 * (r['predicted'] / r['seconds'] - 1):+.0f}%")
-    far = [predict({"tokens": 10**9, "processes": 100, "weights": w}, FAR_LATENCY, FAR_BANDWIDTH) for w in (10**7, 10**8)]
+    far = [
+        predict({"tokens": 10**9, "processes": 100, "weights": w}, FAR_LATENCY, FAR_BANDWIDTH) for w in (10**7, 10**8)
+    ]
     print(f"10^9 tokens, 100 machines of one thread: {far[0]:.1f} s (10^7 weights), {far[1]:.1f} s (10^8)")
     if path:
         path.write_text(json.dumps({"runs": runs, "coefficients": found.tolist(), "far": far}))

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from command import run
 
-from crfkit import CRF, Template
-from crfkit.data import Blocks, read_columns
+from crfkit import CRF, MEMM, Template, load
+from crfkit.base.fields import ModelError
+from crfkit.base.tensors import read_tensors, write_arrays
+from crfkit.data import Blocks, read_columns, read_conllu, read_crfsuite
+from crfkit.data.blocks import KEY, WHAT
 from crfkit.features import encoding
 
 TEMPLATE = (
@@ -109,3 +119,247 @@ def test_rare_attributes_are_left_out_as_in_memory(text: Path, tmp_path: Path, n
         with pytest.raises(ValueError, match=r"occur less than .* times were left out"):
             CRF(min_freq=min_freq - 1).fit(blocks)
     assert os.listdir(tmp_path) == ["x.blocks"]
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_unknown_labels_weights_and_sets(text: Path, tmp_path: Path) -> None:
+    X, labels = read_columns(text)
+    rng = np.random.default_rng(1)
+    y: list[Any] = [list(row) for row in labels]
+    for i in range(0, len(y), 3):
+        y[i][0] = None if i % 2 else {"X", "Z"}
+    for i in range(1, len(y), 5):
+        y[i] = None
+    weights = rng.random(len(y)) + 0.5
+    template = Template(TEMPLATE)
+    blocks = CRF(template).encode(X, y, tmp_path / "x.blocks", sample_weight=weights)
+    assert blocks.n_unknown > 0
+    assert blocks.sets is not None
+    for more in ({}, {"entropy_weight": 0.1, "entropy_ramp": 2}, {"algorithm": "sgd", "max_iter": 2}):
+        same(blocks, X, y, template, sample_weight=weights, **{"max_iter": 4, **more})
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_edges_values_and_functions(text: Path, tmp_path: Path) -> None:
+    X, y = read_columns(text)
+    X, y = X[:300], y[:300]
+    template = Template("U0:%x[0,0]\nB0:%x[-1,1]/%x[0,1]\nB\n")
+    same(CRF(template).encode(X, y, tmp_path / "edges.blocks"), X, y, template, max_iter=5)
+    items = [[{"word": word, "long": len(word) / 7, "zero": 0.0} for word, _ in x] for x in X]
+    same(CRF().encode(items, y, tmp_path / "items.blocks"), items, y)
+    a = MEMM(template, max_iter=3, tol=0).fit(X, y)
+    b = MEMM(max_iter=3, tol=0).fit(Blocks(tmp_path / "edges.blocks"))
+    assert a.weights_.tobytes() == b.weights_.tobytes()
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_every_format_is_encoded_by_the_command_line(text: Path, tmp_path: Path) -> None:
+    lines = text.read_text().splitlines()[:4000]
+    conllu, suite, k = [], [], 0
+    for line in lines:
+        word, part, label = line.split() if line else ("", "", "")
+        k = k + 1 if line else 0
+        conllu.append(f"{k}\t{word}\t_\t{label}\t{part}\t_\t_\t_\t_\t_" if line else "")
+        suite.append(f"{label}\tw={word}\tp={part}:0.5" if line else "")
+    suite.insert(0, "@weight:2")
+    (tmp_path / "a.conllu").write_text("\n".join(conllu) + "\n\n")
+    (tmp_path / "a.crfsuite").write_text("\n".join(suite) + "\n")
+    with gzip.open(tmp_path / "a.txt.gz", "wt") as file:
+        file.write("\n".join(lines))
+    (tmp_path / "template").write_text(TEMPLATE)
+    run("encode", tmp_path / "a.txt.gz", "-t", tmp_path / "template", "-o", tmp_path / "a.blocks", "-q")
+    run("encode", tmp_path / "a.conllu", "-f", "conllu", "-o", tmp_path / "b.blocks", "-q")
+    run("encode", tmp_path / "a.crfsuite", "-f", "crfsuite", "-o", tmp_path / "c.blocks", "-q")
+    same(Blocks(tmp_path / "a.blocks"), *read_columns(tmp_path / "a.txt.gz"), Template(TEMPLATE), max_iter=3)
+    same(Blocks(tmp_path / "b.blocks"), *read_conllu(tmp_path / "a.conllu"), max_iter=3)
+    X, y, weights = read_crfsuite(tmp_path / "a.crfsuite")
+    assert weights is not None
+    same(Blocks(tmp_path / "c.blocks"), X, y, sample_weight=weights, max_iter=3)
+
+
+def test_train_and_tag_by_the_command_line(text: Path, tmp_path: Path) -> None:
+    (tmp_path / "template").write_text(TEMPLATE)
+    template = "-t", tmp_path / "template"
+    options = "--min-freq", 2, "--max-iter", 4, "-q"
+    blocks = tmp_path / "x.blocks"
+    run("encode", text, *template, "-o", blocks, "--min-freq", 2)
+    run("train", text, *template, "-m", tmp_path / "a", *options)
+    run("train", blocks, "-m", tmp_path / "b", "--dev", blocks, *options)
+    run(
+        "train",
+        text,
+        *template,
+        "-m",
+        tmp_path / "c",
+        "--out-of-core",
+        tmp_path / "work",
+        "--memory",
+        "100MB",
+        *options,
+    )
+    models = [load(tmp_path / name) for name in "abc"]
+    for other in models[1:]:
+        assert models[0].weights_.tobytes() == other.weights_.tobytes()
+        assert models[0].model_.info["reading"] == other.model_.info["reading"]
+    run("tag", text, "-m", tmp_path / "b", "-o", tmp_path / "text.jsonl", "-p", "-q")
+    run("tag", blocks, "-m", tmp_path / "a", "-o", tmp_path / "blocks.jsonl", "-p", "-q")
+    rows = [json.loads(line) for line in (tmp_path / "text.jsonl").open()]
+    plain = [{k: v for k, v in row.items() if k != "tokens"} for row in rows]
+    assert plain == [json.loads(line) for line in (tmp_path / "blocks.jsonl").open()]
+    out = run("train", blocks, "-m", tmp_path / "d", "-t", tmp_path / "template", code=2)
+    assert "is encoded already" in out.stderr
+    plan = json.loads(run("train", blocks, "-m", tmp_path / "d", "--min-freq", 2, "--plan", "--json").stdout)
+    assert plan["weights"] == models[0].model_.layout.size
+    assert plan["tokens"] == Blocks(blocks).n_tokens
+
+
+def test_tags_are_written_as_parquet(text: Path, tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    X, y = read_columns(text)
+    crf = CRF(Template("U:%x[0,0]\nB\n"), max_iter=3, tol=0).fit(X[:300], y[:300])
+    crf.save(tmp_path / "model")
+    crf.encode(X, y, tmp_path / "x.blocks")
+    for source in (text, tmp_path / "x.blocks"):
+        run("tag", source, "-m", tmp_path / "model", "-o", tmp_path / "out.parquet", "-p", "-q")
+        rows = parquet.read_table(tmp_path / "out.parquet").to_pylist()
+        assert [row["labels"] for row in rows] == crf.predict(X)
+        assert len(rows[0]["probabilities"]) == len(rows[0]["labels"])
+        assert ("tokens" in rows[0]) == (source == text)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_early_stopping_warm_start_and_checkpoints(text: Path, tmp_path: Path) -> None:
+    X, y = read_columns(text)
+    template = Template(TEMPLATE)
+    blocks = CRF(template).encode(X[:2000], y[:2000], tmp_path / "a.blocks")
+    dev = CRF(template).encode(X[2000:], y[2000:], tmp_path / "b.blocks")
+    a = CRF(template, early_stopping=2).fit(X[:2000], y[:2000], X_dev=X[2000:], y_dev=y[2000:])
+    b = CRF(early_stopping=2, checkpoint=tmp_path / "c", checkpoint_every=0).fit(blocks, X_dev=dev)
+    assert a.weights_.tobytes() == b.weights_.tobytes()
+    assert a.n_iter_ == b.n_iter_
+    assert a.predict(dev) == a.predict(X[2000:])
+    a.set_params(warm_start=True, max_iter=3, early_stopping=None).fit(X[2000:], y[2000:])
+    b.set_params(warm_start=True, max_iter=3, early_stopping=None, checkpoint=None).fit(dev)
+    assert a.state_features_ == b.state_features_
+    f = b.objective(dev, None)
+    assert f.size == len(b.weights_)
+    assert np.isfinite(f.value_and_grad(b.weights_)[0])
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("algorithm", ["sgd", "adagrad", "pa", "ap", "arow"])
+def test_windows(text: Path, tmp_path: Path, algorithm: str, monkeypatch: Any) -> None:
+    monkeypatch.setattr(encoding._core, "tokens_per_block", lambda n: 1000)
+    X, y = read_columns(text)
+    CRF(Template(TEMPLATE)).encode(X, y, tmp_path / "x.blocks")
+    blocks = [Blocks(tmp_path / "x.blocks", window=n) for n in (None, 100, 3)]
+    assert blocks[0].dataset.n_blocks > 5
+    fits = [CRF(algorithm=algorithm, max_iter=3, tol=0, random_state=1).fit(b) for b in blocks]
+    assert fits[0].weights_.tobytes() == fits[1].weights_.tobytes()
+    right = [crf.score(X, y) for crf in fits]
+    assert right[2] > right[0] - 0.03
+    with pytest.raises(ValueError, match="'window' of Blocks must be None"):
+        CRF(algorithm="sag").fit(blocks[2])
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_joined_and_split(text: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    X, y = read_columns(text)
+    template = Template(TEMPLATE)
+    parts = [slice(0, 900), slice(900, 1000), slice(1000, None)]
+    for k, part in enumerate(parts):
+        CRF(template).encode(X[part], y[part], tmp_path / f"{k}.blocks")
+    run("encode", *(tmp_path / f"{k}.blocks" for k in range(3)), "-o", tmp_path / "all.blocks", "-q")
+    whole = Blocks(tmp_path / "all.blocks")
+    same(whole, X, y, template, max_iter=3)
+    run("encode", whole.path, "--split", 2, "-o", tmp_path / "part.blocks", "-q")
+    halves = [Blocks(tmp_path / f"part-{k}.blocks") for k in range(2)]
+    assert sum(map(len, halves)) == len(X)
+    assert {half.attributes for half in halves} == {whole.attributes}
+    run("encode", halves[0].path, halves[1].path, "-o", tmp_path / "again.blocks", "-q")
+    assert (tmp_path / "again.blocks").read_bytes() == Path(whole.path).read_bytes()
+
+
+def test_damaged_files_are_refused(text: Path, tmp_path: Path) -> None:
+    X, y = read_columns(text)
+    path = tmp_path / "x.blocks"
+    CRF(Template(TEMPLATE)).encode(X[:200], y[:200], path)
+    good = path.read_bytes()
+    rng = np.random.default_rng(0)
+    for at in [*rng.integers(0, len(good), 60).tolist(), len(good) - 1, 3, 9]:
+        bad = bytearray(good)
+        bad[at] ^= 1 << int(rng.integers(8))
+        path.write_bytes(bad)
+        with pytest.raises(ModelError) as found:
+            CRF(max_iter=1).fit(Blocks(path))
+        assert "\n" not in str(found.value)
+        assert str(path) in str(found.value)
+    for size in (0, 5, 100, len(good) // 2, len(good) - 1):
+        path.write_bytes(good[:size])
+        with pytest.raises(ModelError, match=r"x\.blocks"):
+            Blocks(path)
+    path.write_bytes(good)
+    header, _, _, arrays = read_tensors(path, KEY, WHAT, verify=False)
+    arrays = {k: v.copy() for k, v in arrays.items()}  # type: ignore[assignment]
+    for change, words in [
+        ({"blocks": 2}, "later crfkit"),
+        ({"labels": ["a", "a"]}, "'labels'"),
+        ({"sequences": 7}, "'offsets'"),
+        ({"n_attributes": [1]}, "'n_attributes'"),
+    ]:
+        header.pop("format", None)
+        write_arrays(tmp_path / "bad.blocks", KEY, {**header, **change}, arrays)
+        with pytest.raises(ModelError, match=words):
+            Blocks(tmp_path / "bad.blocks")
+    with pytest.raises(ModelError):
+        load(path)
+
+
+def test_killed_encodings_go_on(text: Path, tmp_path: Path) -> None:
+    (tmp_path / "template").write_text(TEMPLATE)
+    data = tmp_path / "big.txt"
+    data.write_text(some_text(12_000, seed=3))
+    target = tmp_path / "x.blocks"
+    command = ["encode", data, "-t", tmp_path / "template", "-o", target, "--min-freq", 2, "--resume", "-q"]
+    small = "from crfkit.features import encoding\nfrom crfkit.data.readers import PieceReader\n"
+    small += "from crfkit.cli import main\nPieceReader.size = 4096; encoding._RUN_TOKENS = 3000; main()"
+    kills = 0
+    for wait in (0.2, 0.05, 0.3, 0.1, 0.6, 0.2):
+        process = subprocess.Popen([sys.executable, "-c", small, *map(str, command)])
+        part = tmp_path / "x.blocks.part"
+        began = time.monotonic()
+        while not part.exists() and process.poll() is None and time.monotonic() < began + 60:
+            time.sleep(0.01)
+        time.sleep(wait)
+        if process.poll() is None:
+            process.send_signal(signal.SIGKILL)
+            kills += 1
+        process.wait()
+        if target.exists():
+            break
+    assert kills
+    if part.exists():
+        out = run(*[x if x != 2 else 3 for x in command], code=1)
+        assert "of other data or settings" in out.stderr
+    run(*command)
+    assert not part.exists()
+    X, y = read_columns(data)
+    same(Blocks(target), X, y, Template(TEMPLATE), min_freq=2, max_iter=3)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_hashed_attributes(text: Path, tmp_path: Path) -> None:
+    X, y = read_columns(text)
+    template = Template(TEMPLATE)
+    for min_freq in (0, 2):
+        crf = CRF(template, hash_bits=12, min_freq=min_freq)
+        blocks = crf.encode(X, y, tmp_path / "x.blocks")
+        assert blocks.n_attributes <= 1 << 12
+        found = same(blocks, X, y, template, hash_bits=12, min_freq=min_freq, max_iter=4)
+        found.save(tmp_path / "model")
+        assert load(tmp_path / "model").predict(X[:50]) == found.predict(X[:50])
+        assert found.predict(blocks)[:50] == found.predict(X[:50])
+    wide = CRF(template, hash_bits=20, max_iter=20).fit(X, y)
+    assert abs(wide.score(X, y) - CRF(template, max_iter=20).fit(X, y).score(X, y)) < 0.01
+    with pytest.raises(ValueError, match="'hash_bits' of CRF must be at most 30"):
+        CRF(hash_bits=31).fit(X, y)

@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ import pandas as pd
 from distributed import Client, LocalCluster
 
 from crfkit import dask as on_dask
-from crfkit.dask.encoding import _threads
+from crfkit.dask.encoding import _threads, new_encoder
 from crfkit.dask.engine import ClusterEngine
 from crfkit.dask.sources import Fields, parts_of
 
@@ -78,14 +79,16 @@ def test_the_tree_depends_on_the_number_alone_and_adds_everything_once() -> None
 
 
 @pytest.mark.parametrize("min_freq", [0, 2])
-@pytest.mark.parametrize("kind", ["rows", "items"])
+@pytest.mark.parametrize("kind", ["rows", "items", "hashed"])
 def test_a_vocabulary_counted_by_partition_is_that_of_all_data(pairs: Pairs, min_freq: float, kind: str) -> None:
     if kind == "items":
         pairs = [([{"w": t, "n": len(t)} for t in x], y) for x, y in pairs]
     X, y = [x for x, _ in pairs], [y for _, y in pairs]
-    local = crfkit.CRF(max_iter=0, n_jobs=1, min_freq=min_freq).fit(X, y)
-    parts = crf(max_iter=0, min_freq=min_freq).fit(bag(pairs, 4))
-    assert parts.model_.encoder.names() == local.model_.encoder.names()
+    how: dict[str, Any] = {"max_iter": 0, "min_freq": min_freq, "hash_bits": 12 if kind == "hashed" else None}
+    local = crfkit.CRF(**how, n_jobs=1).fit(X, y)
+    parts = crf(**how).fit(bag(pairs, 4))
+    if kind != "hashed":
+        assert parts.model_.encoder.names() == local.model_.encoder.names()
     assert parts.model_.labels == local.model_.labels
     for name, array in local.model_.layout.arrays().items():
         np.testing.assert_array_equal(parts.model_.layout.arrays()[name], array)
@@ -262,7 +265,7 @@ def test_a_lost_worker_changes_nothing_but_is_told_of(client: Client, pairs: Pai
 def test_neighbours_lie_together_and_share_the_threads_of_their_worker(client: Client, pairs: Pairs) -> None:
     client.wait_for_workers(2, timeout=60)
     parts = parts_of(bag(pairs, 4), None, Fields(None, None, None))
-    engine = ClusterEngine(client, parts, "auto", lambda *_: None)
+    engine = ClusterEngine(client, parts, partial(new_encoder, "auto", None), lambda *_: None)
     assert sorted(engine.homes.values()) == sorted(2 * [*client.nthreads()])
     homes = [engine.homes[i] for i in range(4)]
     assert homes[0] == homes[1] != homes[2] == homes[3]

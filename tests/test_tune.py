@@ -40,8 +40,9 @@ def test_scores_are_those_of_trainings_from_scratch(data: tuple[Any, Any]) -> No
     assert found.best_score == found.mean.max()
     assert found.crf is not None
     assert (found.crf.c1, found.crf.c2) == found.best
-    assert found.crf.predict(X[:3]) == CRF(n_jobs=1, tol=1e-8, dtype="float64", min_freq=2, c1=found.best.c1,
-                                            c2=found.best.c2).fit(X, y).predict(X[:3])
+    assert found.crf.predict(X[:3]) == CRF(
+        n_jobs=1, tol=1e-8, dtype="float64", min_freq=2, c1=found.best.c1, c2=found.best.c2
+    ).fit(X, y).predict(X[:3])
 
 
 def test_warm_starts_save_iterations(data: tuple[Any, Any]) -> None:

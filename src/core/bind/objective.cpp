@@ -173,8 +173,23 @@ void bind_objective(nb::module_& m, const char* name) {
             const nb::gil_scoped_release release;
             new (self) Self(layout, tokens, gold.data(), data_of(seq_weight), data_of(constraints));
           },
-          "layout"_a, "data"_a, "gold"_a, "seq_weight"_a.none(), "constraints"_a.none(), "threads"_a,
+          "layout"_a, "data"_a, "gold"_a.noconvert(), "seq_weight"_a.none(), "constraints"_a.none(), "threads"_a,
           nb::keep_alive<1, 3>(), nb::keep_alive<1, 4>())
+      .def(
+          "packed_block",
+          [](Self& self, i64 block) {
+            check_block(self, block);
+            return own(unlocked([&] { return self.packed_block(block); }));
+          },
+          "block"_a)
+      .def(
+          "use_packed",
+          [](Self& self, In<u8, 1> bytes, In<i64, 1> offsets) {
+            require(shaped(offsets, self.n_blocks() + 1), "every block must have a place");
+            check_offsets(offsets, bytes.size(), "blocks must follow each other");
+            self.use_packed(bytes.data(), to_vector<i64>(offsets));
+          },
+          "bytes"_a.noconvert(), "offsets"_a, nb::keep_alive<1, 2>())
       .def(
           "value_and_grad",
           [](Self& self, In<double, 1> w, double c2, Out<double, 1> g, int threads) {

@@ -15,21 +15,27 @@ template <class T>
 class Online {
  public:
   Online(std::shared_ptr<const Layout> layout, const TokenArrays& data, In<i32, 1> gold, In<i64, 1> set_tokens,
-         In<u8, 2> set_labels, Numbers seq_weight, Numbers constraints) {
+         In<u8, 2> set_labels, Numbers seq_weight, Numbers constraints)
+      : layout_(std::move(layout)) {
     const Tokens tokens = data.view();
-    check_gold(tokens, layout->n_labels, gold, -1);
-    const i64 n_sets = std::ssize(set_tokens);
-    require(shaped(set_labels, n_sets, n_sets == 0 ? set_labels.shape(1) : layout->n_labels),
-            "there must be possible labels for every token of a set");
-    for (i64 k = 0; k < n_sets; ++k)
-      require(set_tokens(k) >= (k == 0 ? 0 : set_tokens(k - 1) + 1) && set_tokens(k) < tokens.n_tokens() &&
-                  gold(set_tokens(k)) < 0,
-              "sets of labels must be of tokens without a label, in order");
-    check_training(tokens, *layout, seq_weight, constraints);
+    const GoldLabels labels = checked(tokens, gold, set_tokens, set_labels);
+    check_training(tokens, *layout_, seq_weight, constraints);
     n_seq_ = tokens.n_seq;
     const nb::gil_scoped_release release;
-    const GoldLabels labels{gold.data(), set_tokens.data(), set_labels.data(), n_sets};
-    trainer_ = make_trainer<T>(make_online_data<T>(*layout, tokens, labels, data_of(seq_weight), data_of(constraints)));
+    trainer_ =
+        make_trainer<T>(make_online_data<T>(*layout_, tokens, labels, data_of(seq_weight), data_of(constraints)));
+  }
+
+  // Other sequences in the place of those that are there.
+  void replace(const TokenArrays& data, In<i32, 1> gold, In<i64, 1> set_tokens, In<u8, 2> set_labels,
+               Numbers seq_weight) {
+    const Tokens tokens = data.view();
+    const GoldLabels labels = checked(tokens, gold, set_tokens, set_labels);
+    require(shaped(seq_weight, tokens.n_seq), "there must be a weight for every sequence");
+    locked([&] {
+      replace_tokens(*layout_, tokens, labels, data_of(seq_weight), trainer_->data());
+      n_seq_ = tokens.n_seq;
+    });
   }
 
   i64 size() const { return trainer_->size(); }
@@ -117,6 +123,18 @@ class Online {
   }
 
  private:
+  GoldLabels checked(const Tokens& tokens, const In<i32, 1>& gold, const In<i64, 1>& set_tokens,
+                     const In<u8, 2>& set_labels) const {
+    check_gold(tokens, layout_->n_labels, gold, -1);
+    const i64 n_sets = std::ssize(set_tokens);
+    require(shaped(set_labels, n_sets, n_sets == 0 ? set_labels.shape(1) : layout_->n_labels),
+            "there must be possible labels for every token of a set");
+    for (i64 k = 0; k < n_sets; ++k)
+      require(set_tokens(k) >= (k == 0 ? 0 : set_tokens(k - 1) + 1) && set_tokens(k) < tokens.n_tokens() &&
+                  gold(set_tokens(k)) < 0,
+              "sets of labels must be of tokens without a label, in order");
+    return {gold.data(), set_tokens.data(), set_labels.data(), n_sets};
+  }
   static void check_batch(int batch) { require(batch >= 1, "a batch needs a sequence"); }
 
   template <class F>
@@ -132,6 +150,7 @@ class Online {
     return locked([&] { return f(Order{order.data(), std::ssize(order)}, make_threads(1).poll); });
   }
 
+  const std::shared_ptr<const Layout> layout_;
   std::unique_ptr<OnlineTrainer<T>> trainer_;
   std::mutex lock_;
   i64 n_seq_ = 0;
@@ -146,6 +165,7 @@ void bind(nb::module_& m, const char* name) {
                     Numbers>(),
            "layout"_a, "data"_a, "gold"_a, "set_tokens"_a, "set_labels"_a, "seq_weight"_a.none(),
            "constraints"_a.none())
+      .def("replace", &Self::replace, "data"_a, "gold"_a, "set_tokens"_a, "set_labels"_a, "seq_weight"_a.none())
       .def_prop_ro("n_sequences", &Self::n_sequences)
       .def_prop_ro("size", &Self::size)
       .def("set_weights", &Self::set_weights, "w"_a)

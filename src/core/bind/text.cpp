@@ -283,6 +283,18 @@ void bind_packer(nb::module_& m) {
                                   own_or_none(std::move(out.value)));
           },
           "parts"_a);
+  // groups, totals, births: see KeyGroups
+  m.def(
+      "group_keys",
+      [](In<u64, 1> low, In<u64, 1> high, In<u32, 1> count, In<u64, 1> birth) {
+        require(low.size() == high.size() && low.size() == count.size() && low.size() == birth.size(),
+                "the keys must be as many as their counts");
+        require(low.size() < kNone / 4, "these are too many keys at a time");
+        KeyGroups out =
+            unlocked([&] { return group_keys(span_of(low), span_of(high), span_of(count), span_of(birth)); });
+        return own_all(std::move(out.group), std::move(out.total), std::move(out.birth));
+      },
+      "low"_a, "high"_a, "count"_a, "birth"_a);
   // counts[attr[k]] += 1
   m.def(
       "add_counts",

@@ -176,21 +176,22 @@ void number_rows(const Family& family, const u32* present, std::size_t n, std::v
   local.resize(n);
   for (auto* x : {&group.dense, &group.run_ptr, &group.weight}) x->clear();
   if (!family.lists_weights) group.run_ptr.push_back(0);
+  constexpr std::size_t kAhead = 16;  // the places lie all over the memory
   for (std::size_t i = 0; i < n; ++i) {
-    const u32 a = present[i];
-    if (a >= known) {
+    if (i + kAhead < n && present[i + kAhead] < known) __builtin_prefetch(&family.place[present[i + kAhead]]);
+    if (present[i] >= known) {
       local[i] = {kNone, 0};
       continue;
     }
-    if (family.place[a].dense()) {
+    const Family::Place place = family.place[present[i]];
+    if (place.dense()) {
       local[i] = {static_cast<u32>(group.dense.size()), kNone};
-      group.dense.push_back(family.place[a].first);
+      group.dense.push_back(place.first);
       continue;
     }
-    const u32 first = family.ptr[a], last = family.ptr[a + 1];
     local[i] = {static_cast<u32>(family.lists_weights ? group.weight.size() : group.run_ptr.size() - 1),
-                family.lists_weights ? last - first : 1};
-    for (u32 w = first; w < last; ++w) group.weight.push_back(w);
+                family.lists_weights ? place.count : 1};
+    for (u32 w = place.first; w < place.first + place.count; ++w) group.weight.push_back(w);
     if (!family.lists_weights) group.run_ptr.push_back(static_cast<u32>(group.weight.size()));
   }
 }

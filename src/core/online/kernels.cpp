@@ -5,7 +5,7 @@ namespace crfkit::CRFKIT_ISA {
 
 template <class T>
 std::unique_ptr<OnlineTrainer<T>> trainer(OnlineData<T>&& data) {
-  return std::make_unique<Trainer<T>>(std::make_shared<const OnlineData<T>>(std::move(data)));
+  return std::make_unique<Trainer<T>>(std::make_shared<OnlineData<T>>(std::move(data)));
 }
 #define CRFKIT_DEFINE(T) template std::unique_ptr<OnlineTrainer<T>> trainer(OnlineData<T>&&);
 CRFKIT_EACH_TYPE(CRFKIT_DEFINE)

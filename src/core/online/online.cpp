@@ -10,9 +10,12 @@ namespace {
 // Appends the entries of all tokens; the dense rows begin at `first_row`, the single weights at `first_run`.
 template <class T>
 void fill_rows(const Family& family, i64 n_tokens, const i64* ptr, const u32* attr, const double* value, u32 first_row,
-               const std::vector<u32>& run_at, FlatRows<T>& out) {
+               const u32* run_at, FlatRows<T>& out) {
   out.width = family.width;
   out.first = first_row;
+  for (auto* x : {&out.at, &out.column, &out.n_dense}) x->clear();
+  out.value.clear();
+  out.ptr.clear();
   const u32 known = family.n_attributes();
   std::size_t entries = 0;
   for (i64 k = 0; k < ptr[n_tokens]; ++k)
@@ -59,6 +62,10 @@ void mark_bits(const Family& family, int lanes, FlatRows<T>& out) {
 template <class T>
 void set_gold(const Tokens& data, const GoldLabels& gold, OnlineData<T>& out) {
   bool all = true;
+  out.gold.clear();
+  out.set_token.clear();
+  out.set_labels.clear();
+  out.known.clear();
   out.gold.reserve(data.n_tokens());
   for (i64 t = 0; t < data.n_tokens(); ++t) {
     out.gold.push_back(gold.label[t] < 0 ? kUnknown : static_cast<u16>(gold.label[t]));
@@ -80,7 +87,29 @@ void set_gold(const Tokens& data, const GoldLabels& gold, OnlineData<T>& out) {
   }
 }
 
+// The sequences of the data; where its weights lie is known already.
+template <class T>
+void set_tokens(const Family& state, const Family& edge, const Tokens& data, const GoldLabels& gold,
+                const double* seq_weight, OnlineData<T>& out) {
+  const u32 state_rows = static_cast<u32>(state.dense_attr.size() * state.width);
+  fill_rows(state, data.n_tokens(), data.ptr, data.attr, data.value, 0, out.place.data(), out.state);
+  if (out.own_steps)
+    fill_rows<T>(edge, data.n_tokens(), data.edge_ptr, data.edge_attr, nullptr, state_rows,
+                 out.place.data() + edge.first_weight, out.edge);
+  out.offsets.assign(data.offsets, data.offsets + data.n_seq + 1);
+  set_gold(data, gold, out);
+  out.seq_weight.clear();
+  if (seq_weight) out.seq_weight.assign(seq_weight, seq_weight + data.n_seq);
+}
+
 }  // namespace
+
+template <class T>
+void replace_tokens(const Layout& layout, const Tokens& tokens, const GoldLabels& gold, const double* seq_weight,
+                    OnlineData<T>& data) {
+  layout.check(tokens.edge_ptr != nullptr);
+  set_tokens(layout.state_family(data.lanes), layout.edge_family(data.lanes), tokens, gold, seq_weight, data);
+}
 
 template <class T>
 OnlineData<T> make_online_data(const Layout& layout, const Tokens& data, const GoldLabels& gold,
@@ -96,21 +125,14 @@ OnlineData<T> make_online_data(const Layout& layout, const Tokens& data, const G
   const u64 state_rows = state.dense_attr.size() * state.width;
   const u64 edge_rows = edge.dense_attr.size() * edge.width;
   u64 next = state_rows + edge_rows;
-  std::vector<u32> run_at[2];
   out.place.assign(layout.size, kNone);
   const Family* families[2] = {&state, &edge};
   for (int f = 0; f < 2; ++f) {
     const Family& family = *families[f];
-    run_at[f].assign(family.n_weights(), kNone);
     for (u32 a = 0; a < family.n_attributes(); ++a)
       for (u32 k = family.ptr[a]; k < family.ptr[a + 1]; ++k) {
-        u64 at;
-        if (family.place[a].dense()) {
-          at = (f == 0 ? 0 : state_rows) + u64{family.place[a].first} * family.width + family.column[k];
-        } else {
-          at = next++;
-          run_at[f][k] = static_cast<u32>(at);
-        }
+        const u64 row = (f == 0 ? 0 : state_rows) + u64{family.place[a].first} * family.width;
+        const u64 at = family.place[a].dense() ? row + family.column[k] : next++;
         out.place[family.first_weight + k] = static_cast<u32>(at);
       }
   }
@@ -134,16 +156,9 @@ OnlineData<T> make_online_data(const Layout& layout, const Tokens& data, const G
     if (out.has_start) out.place[layout.start + j] = static_cast<u32>(out.start_at + j);
     if (out.has_end) out.place[layout.end + j] = static_cast<u32>(out.end_at + j);
   }
-  fill_rows(state, data.n_tokens(), data.ptr, data.attr, data.value, 0, run_at[0], out.state);
+  set_tokens(state, edge, data, gold, seq_weight, out);
   mark_bits(state, out.lanes, out.state);
-  if (out.own_steps) {
-    fill_rows<T>(edge, data.n_tokens(), data.edge_ptr, data.edge_attr, nullptr, static_cast<u32>(state_rows), run_at[1],
-                 out.edge);
-    mark_bits(edge, out.lanes, out.edge);
-  }
-  out.offsets.assign(data.offsets, data.offsets + data.n_seq + 1);
-  set_gold(data, gold, out);
-  if (seq_weight) out.seq_weight.assign(seq_weight, seq_weight + data.n_seq);
+  if (out.own_steps) mark_bits(edge, out.lanes, out.edge);
   out.forbidden.assign(n * n + 2 * n, 0.0);
   if (constraints) out.forbidden.assign(constraints, constraints + n * n + 2 * n);
   return out;
@@ -153,5 +168,7 @@ template OnlineData<float> make_online_data(const Layout&, const Tokens&, const 
                                             const double*);
 template OnlineData<double> make_online_data(const Layout&, const Tokens&, const GoldLabels&, const double*,
                                              const double*);
+template void replace_tokens(const Layout&, const Tokens&, const GoldLabels&, const double*, OnlineData<float>&);
+template void replace_tokens(const Layout&, const Tokens&, const GoldLabels&, const double*, OnlineData<double>&);
 
 }  // namespace crfkit

@@ -81,6 +81,8 @@ class OnlineTrainer {
  public:
   virtual ~OnlineTrainer() = default;
   virtual i64 size() const = 0;
+  // The data, to be given other sequences between two passes.
+  virtual OnlineData<T>& data() = 0;
   // Begins anew at w.
   virtual void set_weights(const double* w) = 0;
   virtual void weights(bool averaged, double* w) = 0;
@@ -130,6 +132,10 @@ class OnlineTrainer {
 template <class T>
 OnlineData<T> make_online_data(const Layout& layout, const Tokens& data, const GoldLabels& gold,
                                const double* seq_weight, const double* constraints);
+// Other sequences in the place of those that the data has; its weights stay where they are.
+template <class T>
+void replace_tokens(const Layout& layout, const Tokens& tokens, const GoldLabels& gold, const double* seq_weight,
+                    OnlineData<T>& data);
 
 CRFKIT_IN_EACH_SET(template <class T> std::unique_ptr<OnlineTrainer<T>> trainer(OnlineData<T>&& data);)
 

@@ -28,13 +28,14 @@ class Trainer final : public OnlineTrainer<T> {
   };
 
  public:
-  explicit Trainer(std::shared_ptr<const OnlineData<T>> data)
+  explicit Trainer(std::shared_ptr<OnlineData<T>> data)
       : data_(std::move(data)), d_(*data_), n_(d_.n_labels), stride_(d_.stride), sequence_(d_) {
     fresh(v_);
     few_.assign(d_.stride, T(0));
   }
 
   i64 size() const override { return d_.place.size(); }
+  OnlineData<T>& data() override { return *data_; }
 
   void set_weights(const double* w) override {
     fresh(v_);
@@ -612,7 +613,7 @@ class Trainer final : public OnlineTrainer<T> {
 
   static constexpr T kLeast = T(1e-12);  // of a sum of squares
 
-  const std::shared_ptr<const OnlineData<T>> data_;
+  const std::shared_ptr<OnlineData<T>> data_;
   const OnlineData<T>& d_;
   const i64 n_, stride_;
 

@@ -1,5 +1,6 @@
 #include "text/packing.hpp"
 
+#include <algorithm>
 #include <bit>
 
 namespace crfkit {
@@ -46,6 +47,31 @@ BlockPacker::Packed BlockPacker::pack(const std::vector<PackPart>& parts) {
     }
   }
   for (u32 a : out.attr) bits_[a / kWord] = 0;
+  return out;
+}
+
+KeyGroups group_keys(std::span<const u64> low, std::span<const u64> high, std::span<const u32> count,
+                     std::span<const u64> birth) {
+  KeyGroups out;
+  out.group.reserve(low.size());
+  std::vector<u32> first;  // key of each group
+  const std::size_t size = std::bit_ceil(2 * low.size() + 2), mask = size - 1;
+  std::vector<u32> slots(size, kNone);
+  for (u32 k = 0; k < low.size(); ++k) {
+    std::size_t i = low[k] & mask;
+    while (slots[i] != kNone && (low[first[slots[i]]] != low[k] || high[first[slots[i]]] != high[k]))
+      i = (i + 1) & mask;
+    if (slots[i] == kNone) {
+      slots[i] = static_cast<u32>(first.size());
+      first.push_back(k);
+      out.total.push_back(0);
+      out.birth.push_back(birth[k]);
+    }
+    const u32 g = slots[i];
+    out.group.push_back(g);
+    out.total[g] += count[k];
+    out.birth[g] = std::min(out.birth[g], birth[k]);
+  }
   return out;
 }
 

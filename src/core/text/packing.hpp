@@ -35,4 +35,13 @@ class BlockPacker {
   std::vector<u32> found_;  // attributes of the tokens
 };
 
+// Which keys are equal: the group of each, numbered as they come; of each group the sum of the counts and the least
+// birth.
+struct KeyGroups {
+  std::vector<u32> group;
+  std::vector<u64> total, birth;
+};
+KeyGroups group_keys(std::span<const u64> low, std::span<const u64> high, std::span<const u32> count,
+                     std::span<const u64> birth);
+
 }  // namespace crfkit

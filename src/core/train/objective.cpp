@@ -5,6 +5,7 @@
 #endif
 
 #include <algorithm>
+#include <cstring>
 
 #include "train/lbfgs_memory.hpp"
 
@@ -45,18 +46,101 @@ Objective<T>::Objective(std::shared_ptr<const Layout> layout, const StoredTokens
   return_free_memory();
 }
 
+namespace {
+
+// Calls f(vector) for all that a block has besides its packs.
+template <class T, class F>
+void each_array(Block<T>& block, std::vector<u16>& gold, F& f) {
+  for (Group<T>* group : {&block.state, &block.edge}) {
+    f(group->dense);
+    f(group->run_ptr);
+    f(group->weight);
+    f(group->ptr);
+    f(group->n_dense);
+    f(group->id);
+    f(group->wide_id);
+    f(group->value);
+  }
+  f(gold);
+}
+
+// Vectors as their sizes and bytes, each from a multiple of eight on.
+struct Packer {
+  std::vector<u8> bytes;
+  template <class V>
+  void operator()(const std::vector<V>& v) {
+    const u64 size = v.size();
+    const auto* head = reinterpret_cast<const u8*>(&size);
+    bytes.insert(bytes.end(), head, head + sizeof size);
+    const auto* data = reinterpret_cast<const u8*>(v.data());
+    bytes.insert(bytes.end(), data, data + size * sizeof(V));
+    bytes.resize((bytes.size() + 7) / 8 * 8);
+  }
+};
+struct Unpacker {
+  const u8 *at, *end;
+  template <class V>
+  void operator()(std::vector<V>& v) {
+    u64 size = 0;
+    if (end - at < static_cast<i64>(sizeof size)) throw Error("the packed blocks are damaged");
+    std::memcpy(&size, at, sizeof size);
+    at += sizeof size;
+    if (size > static_cast<u64>(end - at) / sizeof(V)) throw Error("the packed blocks are damaged");
+    const auto* data = reinterpret_cast<const V*>(at);
+    v.assign(data, data + size);
+    at += (size * sizeof(V) + 7) / 8 * 8;
+  }
+};
+
+}  // namespace
+
+template <class T>
+std::vector<u8> Objective<T>::packed_block(i64 block) {
+  if (stored_gold_ == nullptr || packed_ != nullptr) throw Error("only blocks of a file are packed, and once");
+  Labelled made;
+  load_block(state_, Base::edge_, stored_, block, layout_->has_edges() ? 1 : kPackWidth, made.block);
+  set_gold(made);
+  Packer writer;
+  each_array(made.block, made.gold, writer);
+  return std::move(writer.bytes);
+}
+
+template <class T>
+void Objective<T>::use_packed(const u8* bytes, std::vector<i64> offsets) {
+  const std::lock_guard<std::mutex> guard(lock_);
+  packed_ = bytes;
+  packed_at_ = std::move(offsets);
+  for (Family* family : {&state_, &(Base::edge_)}) std::vector<Family::Place>().swap(family->place);
+  return_free_memory();
+}
+
+template <class T>
+void Objective<T>::set_gold(Labelled& made) const {
+  made.gold.clear();
+  for (i64 token : made.block.token) {
+    const i32 label = stored_gold_[token];
+    if (label < 0 || label >= layout_->n_labels) throw Error("a label of the file is not one of its labels");
+    made.gold.push_back(static_cast<u16>(label));
+  }
+}
+
 template <class T>
 typename Objective<T>::LabelledView Objective<T>::labelled(i64 b, int thread) {
   if (stored_gold_ == nullptr) return {blocks_[b], gold_[b].data()};
   auto& loaded = loaded_[thread];
   if (!loaded) loaded = std::make_unique<Labelled>();
-  load_block(state_, Base::edge_, stored_, b, layout_->has_edges() ? 1 : kPackWidth, loaded->block);
-  loaded->gold.clear();
-  for (i64 token : loaded->block.token) {
-    const i32 label = stored_gold_[token];
-    if (label < 0 || label >= layout_->n_labels) throw Error("a label of the file is not one of its labels");
-    loaded->gold.push_back(static_cast<u16>(label));
+  if (packed_ != nullptr) {
+    Block<T>& block = loaded->block;
+    block.packs = make_packs(stored_.offsets, stored_.first_seq[b], stored_.first_seq[b + 1],
+                             layout_->has_edges() ? 1 : kPackWidth);
+    block.base.assign(1, 0);
+    for (const Pack& pack : block.packs) block.base.push_back(block.base.back() + pack.rows());
+    Unpacker reader{packed_ + packed_at_[b], packed_ + packed_at_[b + 1]};
+    each_array(block, loaded->gold, reader);
+    return {block, loaded->gold.data()};
   }
+  load_block(state_, Base::edge_, stored_, b, layout_->has_edges() ? 1 : kPackWidth, loaded->block);
+  set_gold(*loaded);
   return {loaded->block, loaded->gold.data()};
 }
 

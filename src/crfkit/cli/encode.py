@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,7 +18,8 @@ from crfkit.cli.files import Reading, busy, column_number, column_numbers, emit,
 from crfkit.data import Blocks, DataError
 from crfkit.data.blocks import is_block_file
 from crfkit.data.readers import PieceReader, Weighted
-from crfkit.features.encoders import FeatureSource, make_encoder
+from crfkit.estimators import CRF
+from crfkit.features.encoders import Encoder
 from crfkit.features.encoding import BlockWriter, bytes_of
 from crfkit.features.rewriting import join_blocks, split_blocks
 
@@ -42,6 +43,7 @@ def encode(
     padding: o.PaddingOption = True,
     unknown: o.UnknownOption = None,
     unlabelled: Annotated[str | None, typer.Option(help="Data without labels, encoded after the rest.")] = None,
+    hash_bits: o.HashOption = None,
     min_freq: Annotated[float, typer.Option(help="Leave out attributes that occur less often.")] = 0,
     memory: o.MemoryOption = "1GB",
     split: Annotated[
@@ -63,14 +65,15 @@ def encode(
     sources = [encoded(path, encoding) for path in data]
     more = None if unlabelled is None else encoded(unlabelled, encoding)
 
-    def check() -> FeatureSource:
+    def check() -> CRF:
         reading.check()
         resolve_threads(n_jobs)
         bytes_of(memory)
-        features: FeatureSource = o.read_template(template, padding, dialect)
-        return features
+        crf = CRF(o.read_template(template, padding, dialect), min_freq=min_freq, hash_bits=hash_bits)
+        crf._check_parameters()
+        return crf
 
-    features = o.check_options(context, check)
+    crf: CRF = o.check_options(context, check)
     for path in [*sources, *([] if more is None else [more])]:
         require_file(path)
     with busy(f"encoding {', '.join(data)}", quiet or json):
@@ -80,7 +83,7 @@ def encode(
             raise o.OptionError("--split is for a block file")
         else:
             settings = {"min_freq": min_freq, "memory": memory, "n_jobs": n_jobs, "unknown": unknown, "resume": resume}
-            made = [encode_text(sources, output, features, reading, more, settings)]
+            made = [encode_text(sources, output, crf._new_encoder, reading, more, settings)]
     for target in made:
         blocks = Blocks(target)
         sizes = {"sequence": len(blocks), "token": blocks.n_tokens, "label": len(blocks.classes)}
@@ -112,12 +115,12 @@ def _rewrite(data: Sequence[str], output: Path, split: int | None) -> list[Path]
 def encode_text(
     sources: Sequence[str],
     output: Path,
-    features: FeatureSource,
+    encoder: Callable[[Any], Encoder],
     how: Reading,
     unlabelled: str | None,
     settings: dict[str, Any],
 ) -> Path:
-    """Encodes text files, one after another; gives the block file."""
+    """Encodes text files, one after another, with the encoder made for the first sequences; gives the block file."""
     readers = [_reader(path, how) for path in sources]
     if unlabelled is not None:
         readers.append(_reader(unlabelled, how, labelled=False))
@@ -150,7 +153,7 @@ def encode_text(
     n_columns = getattr(first.X, "n_columns", None)
     known = {"format": how.format.value, "label": how.label, "columns": how.columns, "n_columns": n_columns}
     about = {"files": [_identity(path) for path in [*sources, *([unlabelled] if unlabelled else [])]], "reading": known}
-    writer = BlockWriter(output, make_encoder(features, first.X), about=about, reading=known, **settings)
+    writer = BlockWriter(output, encoder(first.X), about=about, reading=known, **settings)
     writer.write(itertools.chain(held, stream), parse)
     return output
 

@@ -25,7 +25,8 @@ import numpy as np
 from crfkit.base.files import whole_file
 from crfkit.base.messages import counted
 from crfkit.cli.options import Format, OptionError
-from crfkit.data import Columns, DataError, iter_columns, read_columns, read_conllu, read_crfsuite
+from crfkit.data import Blocks, Columns, DataError, iter_columns, read_columns, read_conllu, read_crfsuite
+from crfkit.data.blocks import is_block_file
 from crfkit.data.readers import CONLLU_COLUMNS, EncodedPath, open_source
 from crfkit.estimators.chained import ChainEstimator
 from crfkit.loading import load
@@ -214,7 +215,9 @@ def model_columns(table: Columns, how: Reading) -> Columns:
 
 def read_pieces(data: str, how: Reading) -> Iterator[tuple[Any, Any]]:
     """All columns of the input, and those for the model, piece by piece."""
-    if how.format is Format.crfsuite:
+    if is_block_file(data):
+        yield None, Blocks(data)
+    elif how.format is Format.crfsuite:
         for X in iter_items(data):
             yield None, X
     elif how.format is Format.conllu:

@@ -80,6 +80,14 @@ TemplateOption = Annotated[
     Option("--template", "-t", "--pattern", help="CRF++ template or Wapiti patterns; built-in features by default."),
 ]
 MemoryOption = Annotated[str, Option(help="Memory for counting the vocabulary; the rest is counted on the disk.")]
+OutOfCoreOption = Annotated[
+    Path | None,
+    Option(metavar="DIR", help="Encode the data into a block file in this folder, and train on that."),
+]
+WindowOption = Annotated[
+    int | None, Option(help="Blocks of a block file that stochastic optimisers hold at a time; all by default.")
+]
+PlanOption = Annotated[bool, Option("--plan", help="Print the memory and disk space that training would take.")]
 DialectOption = Annotated[Dialect, Option(help="Dialect of the template.")]
 PaddingOption = Annotated[bool, Option(help="Pad sequences with _B-1, _B+1 for templates, as CRF++ does.")]
 DevOption = Annotated[str | None, Option("--dev", "--devel", help="Held-out data, scored while training.")]
@@ -96,6 +104,7 @@ AlgorithmOption = Annotated[
 C1Option = Annotated[float, Option("--c1", "--rho1", help="Coefficient of L1 regularisation (sum of |w|).")]
 C2Option = Annotated[float, Option(help="Coefficient of L2 regularisation (sum of w^2).")]
 MinFreqOption = Annotated[float, Option(help="Ignore (attribute, label) pairs seen less often.")]
+HashOption = Annotated[int | None, Option(help="Number attributes by a hash of this many bits, without a vocabulary.")]
 StatesOption = Annotated[bool, Option("--all-possible-states", help="Give weights to all (attribute, label) pairs.")]
 TransitionsOption = Annotated[bool, Option(help="Give weights to unseen label pairs too.")]
 StartEndOption = Annotated[bool, Option(help="Give weights to the first and the last label.")]

@@ -21,6 +21,7 @@ import typer
 from numpy.typing import NDArray
 
 from crfkit import _core
+from crfkit.base.files import whole_file
 from crfkit.base.messages import counted
 from crfkit.base.threads import resolve_threads
 from crfkit.chain.beams import Beam, as_rule
@@ -41,6 +42,7 @@ from crfkit.cli.options import (
     check_options,
 )
 from crfkit.data import Columns, DataError, tokenize
+from crfkit.data.blocks import is_block_file
 from crfkit.data.labels import Entity
 from crfkit.data.readers import CONLLU_COLUMNS, EncodedPath, open_source, source_name
 from crfkit.estimators.chained import ChainEstimator
@@ -85,9 +87,10 @@ def tag(
     """Label data: write its columns with the predicted label appended.
 
     A label column in the input is copied and otherwise ignored. CoNLL-U is written unchanged except for the label
-    column; for CRFsuite files only labels are written. Input of any size is processed piece by piece. In the output of
-    --json and --entities, tokens are the columns that the model was trained on; with --text, char_start and char_end
-    count characters of the input.
+    column; for CRFsuite and block files only labels are written. An output file that ends in .jsonl has a JSON object
+    per sequence, one that ends in .parquet a row per sequence. Input of any size is processed piece by piece. In the
+    output of --json and --entities, tokens are the columns that the model was trained on; with --text, char_start and
+    char_end count characters of the input.
     """
     _check(nbest, entities, beam, format if text else None)
     rule = check_options(context, lambda: resolve_threads(n_jobs) and as_rule(beam, "tag"))
@@ -107,13 +110,23 @@ def tag(
             print(line, end="", file=sys.stderr, flush=True)
 
     name = source_name(data)
-    plain = kind is Format.columns and not (json or entities or text) and nbest == 1 and rule is None
+    stored, table_file = is_block_file(data), output is not None and output.suffix == ".parquet"
+    json = json or table_file or (output is not None and output.suffixes[:1] == [".jsonl"])
+    if stored and entities:
+        raise DataError(f"{data}: a block file holds no tokens, of which entities could be made")
+    if table_file and entities:
+        raise OptionError("--entities are written as JSON, not as Parquet")
+    plain = kind is Format.columns and not (json or entities or text or stored) and nbest == 1 and rule is None
     if dask is not None and (not plain or data == "-" or isinstance(data, EncodedPath)):
         raise OptionError(
             "--dask labels column files: leave out --encoding, --json, --entities, --text, --nbest and --beam"
         )
-    with output_file(output) as out, _readable_twice(data, kind) as data, cluster(dask, quiet) as client:
-        framed = kind is Format.conllu and not json and nbest == 1 and not entities
+    with (
+        _record_file(output, table_file) as out,
+        _readable_twice(data, kind) as data,
+        cluster(dask, quiet) as client,
+    ):
+        framed = kind is Format.conllu and not json and nbest == 1 and not entities and not stored
         frame = _Conllu(data, reading.label or "upos", name) if framed else None
         pieces = _text_pieces(data, name, entities) if text else read_pieces(data, reading)
         if plain:
@@ -150,6 +163,60 @@ def _labelled(client: Any, model: ChainModel, data: str, how: dict[str, Any], n_
     from crfkit.dask.tagging import tag_file
 
     return tag_file(client, model, os.path.abspath(data), **how)
+
+
+@contextmanager
+def _record_file(path: Path | None, as_table: bool) -> Iterator[Any]:
+    """The output, as text; or a file of Parquet, which takes the same lines of JSON."""
+    if not as_table:
+        with output_file(path) as out:
+            yield out
+        return
+    assert path is not None
+    with whole_file(path) as file:
+        table = _Parquet(file)
+        yield table
+        table.close()
+
+
+class _Parquet:
+    """Takes JSON objects, one a line, and writes them as rows of a table, some thousand at a time."""
+
+    _ROWS = 10_000
+
+    def __init__(self, file: IO[bytes]) -> None:
+        try:
+            import pyarrow
+            import pyarrow.parquet
+        except ImportError:
+            raise DataError("Parquet needs pyarrow: pip install 'crfkit[tables]'") from None
+        self._arrow, self._file = pyarrow, file
+        self._rows: list[dict[str, Any]] = []
+        self._writer: Any = None
+
+    def write(self, line: str) -> None:
+        """A row."""
+        self._rows.append(json_format.loads(line))
+        if len(self._rows) >= self._ROWS:
+            self._flush()
+
+    def _flush(self) -> None:
+        pa = self._arrow
+        kinds = {"labels": pa.list_(pa.string()), "probabilities": pa.list_(pa.float64()), "rank": pa.int64()}
+        kinds["probability"] = pa.float64()
+        first = self._rows[0] if self._rows else {"labels": []}
+        token = next((x for row in self._rows for x in row.get("tokens", ())), "")
+        kinds["tokens"] = pa.list_(pa.string() if isinstance(token, str) else pa.list_(pa.string()))
+        if self._writer is None:
+            schema = pa.schema([(name, kinds[name]) for name in first])
+            self._writer = pa.parquet.ParquetWriter(self._file, schema)
+        self._writer.write_table(pa.Table.from_pylist(self._rows, schema=self._writer.schema))
+        self._rows = []
+
+    def close(self) -> None:
+        """Writes the rest."""
+        self._flush()
+        self._writer.close()
 
 
 def _check(nbest: int, entities: bool, beam: str | None, format: Format | None) -> None:

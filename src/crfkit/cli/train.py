@@ -23,6 +23,7 @@ from crfkit.base.messages import counted
 from crfkit.base.threads import resolve_threads
 from crfkit.cli import options as o
 from crfkit.cli.cluster import DaskOption, cluster
+from crfkit.cli.encode import encode_text
 from crfkit.cli.files import (
     Reading,
     busy,
@@ -39,10 +40,12 @@ from crfkit.cli.files import (
     say,
 )
 from crfkit.cli.other_names import other_settings
+from crfkit.cli.plan import print_plan
 from crfkit.data import Blocks, DataError
 from crfkit.data.blocks import is_block_file
 from crfkit.data.readers import EncodedPath
 from crfkit.estimators import CRF, HMM, MEMM
+from crfkit.features.encoding import bytes_of
 from crfkit.training import Progress
 
 #: What the kinds of models are made by.
@@ -51,7 +54,20 @@ _KINDS: dict[str, Any] = {"crf": CRF, "hmm": HMM, "memm": MEMM}
 _NEEDS = dict.fromkeys(("template", "dialect", "padding"), "features") | {"start": "warm_start", "param": "algorithm"}
 _NEEDS |= {"rho2": "c2", "cost": "c2", "resume": "checkpoint"}
 #: What a block file has decided already.
-_ENCODED = ("format", "label", "columns", "comment", "encoding", "template", "dialect", "padding", "unknown")
+_ENCODED = (
+    "out_of_core",
+    "memory",
+    "unlabelled",
+    "format",
+    "label",
+    "columns",
+    "comment",
+    "encoding",
+    "template",
+    "dialect",
+    "padding",
+    "unknown",
+)
 #: Defaults of the options that are parameters of CRF.
 _DEFAULT: dict[str, Any] = {name: p.default for name, p in CRF._parameters().items()}
 
@@ -76,6 +92,7 @@ def train(
     c1: o.C1Option = _DEFAULT["c1"],
     c2: o.C2Option = _DEFAULT["c2"],
     min_freq: o.MinFreqOption = _DEFAULT["min_freq"],
+    hash_bits: o.HashOption = _DEFAULT["hash_bits"],
     all_possible_states: o.StatesOption = _DEFAULT["all_possible_states"],
     all_possible_transitions: o.TransitionsOption = _DEFAULT["all_possible_transitions"],
     start_end: o.StartEndOption = _DEFAULT["start_end"],
@@ -96,12 +113,16 @@ def train(
     checkpoint_every: o.EveryOption = _DEFAULT["checkpoint_every"],
     resume: o.ResumeOption = False,
     random_state: o.SeedOption = _DEFAULT["random_state"],
+    out_of_core: o.OutOfCoreOption = None,
+    memory: o.MemoryOption = "1GB",
+    window: o.WindowOption = None,
+    plan: o.PlanOption = False,
     n_jobs: o.JobsOption = _DEFAULT["n_jobs"],
     dask: DaskOption = None,
     json: o.JsonOption = False,
     quiet: o.QuietOption = False,
 ) -> None:
-    """Train a model on labelled data.
+    """Train a model on labelled data, or on a block file of `crfkit encode`.
 
     Ctrl-C, SIGTERM and SIGHUP end training early and save the best weights so far; a second signal ends at once. With
     --checkpoint, training that was killed continues with --resume.
@@ -114,8 +135,11 @@ def train(
             options[name] = encoded(options[name], encoding)
     reading = Reading(format, label, columns, comment)
     crf = o.check_options(context, lambda: _check(options, given, reading))
+    if plan:
+        print_plan(crf, options["data"], reading, json)
+        return
     with busy(f"reading {data}", quiet or json):
-        corpus = _read(options, reading)
+        corpus = _read(options, reading) if out_of_core is None else _encode(options, reading, crf)
     tokens = 0 if dask else int(corpus.X.lengths.sum())
     with cluster(dask, quiet or json), Guard() as guard:
         if not quiet and not json and not dask:
@@ -176,9 +200,15 @@ def _check(options: dict[str, Any], given: dict[str, str], reading: Reading) -> 
         raise o.OptionError("--resume and --every need a --checkpoint")
     if options["early_stopping"] is not None and dev is None:
         raise o.OptionError("--early-stopping needs held-out data: give it with --dev")
-    if unlabelled is not None and not options["entropy_weight"]:
+    if unlabelled is not None and not options["entropy_weight"] and options["out_of_core"] is None:
         raise o.OptionError("--unlabelled does nothing without --entropy-weight")
-    if is_block_file(data):
+    stored = is_block_file(data)
+    if options["window"] is not None and not stored and options["out_of_core"] is None:
+        raise o.OptionError("--window is for block files, and for --out-of-core")
+    if options["out_of_core"] is not None and options["kind"].value == "hmm":
+        raise o.OptionError("--out-of-core is for --kind crf and memm")
+    bytes_of(options["memory"])
+    if stored:
         for name, flag in given.items():
             if name in _ENCODED:
                 raise o.OptionError(f"{flag} is an option of crfkit encode: {data} is encoded already")
@@ -193,7 +223,7 @@ def _check(options: dict[str, Any], given: dict[str, str], reading: Reading) -> 
 
 def _on_cluster(crf: Any, options: dict[str, Any], given: dict[str, str]) -> Any:
     """The estimator that trains on a cluster."""
-    for name in ("unknown", "unlabelled", "start"):
+    for name in ("unknown", "unlabelled", "start", "out_of_core", "window"):
         if name in given:
             raise o.OptionError(f"{given[name]} and --dask exclude each other")
     if options["data"] == "-" or isinstance(options["data"], EncodedPath):
@@ -222,6 +252,30 @@ def _partitions(path: str, how: Reading) -> Any:
     return read_columns(path, label=column_number(how.label or "-1", "--label"), columns=chosen, comment=how.comment)
 
 
+def _encode(options: dict[str, Any], how: Reading, crf: Any) -> _Corpus:
+    """A block file of the data in the folder of --out-of-core, made now or by an earlier call that was interrupted."""
+    folder: Path = options["out_of_core"]
+    folder.mkdir(parents=True, exist_ok=True)
+    settings = {name: options[name] for name in ("memory", "n_jobs", "unknown")}
+    settings |= {"min_freq": crf._least(), "resume": True}
+    name = "stdin" if options["data"] == "-" else Path(options["data"]).name
+    target = folder / f"{name}.blocks"
+    encode_text([options["data"]], target, crf._new_encoder, how, options["unlabelled"], settings)
+    corpus = _Corpus(Blocks(target, window=options["window"]), None)
+    if options["dev"] is not None:
+        _read_dev(corpus, options["dev"], options["unknown"], how)
+    return corpus
+
+
+def _read_dev(corpus: _Corpus, path: str, unknown: str | None, how: Reading) -> None:
+    """Adds the held-out data."""
+    corpus.X_dev, corpus.y_dev, _ = _read_data(path, how)
+    if isinstance(corpus.X_dev, Blocks):
+        corpus.y_dev = corpus.X_dev.label_lists()
+    elif unknown is not None:
+        corpus.y_dev = [[None if name == unknown else name for name in row] for row in corpus.y_dev]
+
+
 def _read_data(path: str, how: Reading) -> tuple[Any, Any, Any]:
     """X, y and weights of a labelled file, or of a block file, which holds the others itself."""
     return (Blocks(path), None, None) if is_block_file(path) else read_labelled(path, how)
@@ -231,14 +285,12 @@ def _read(options: dict[str, Any], how: Reading) -> _Corpus:
     unknown, path = options["unknown"], options["unlabelled"]
     given = (_partitions(options["data"], how), None) if options["dask"] else _read_data(options["data"], how)
     corpus = _Corpus(*given)
+    if isinstance(corpus.X, Blocks) and options["window"] is not None:
+        corpus.X = Blocks(options["data"], window=options["window"])
     if options["dev"] is not None:
-        corpus.X_dev, corpus.y_dev, _ = _read_data(options["dev"], how)
-        if isinstance(corpus.X_dev, Blocks):
-            corpus.y_dev = corpus.X_dev.label_lists()
+        _read_dev(corpus, options["dev"], unknown, how)
     if unknown is not None:
         corpus.y = [[None if name == unknown else name for name in row] for row in corpus.y]
-        if corpus.y_dev is not None:
-            corpus.y_dev = [[None if name == unknown else name for name in row] for row in corpus.y_dev]
     if path is not None:
         more = read_unlabelled(path, how, corpus.X)
         corpus.y = [*corpus.y, *[None] * len(more)]

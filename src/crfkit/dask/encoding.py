@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 from weakref import WeakSet
@@ -17,6 +18,7 @@ from crfkit.data.labels import Sets, collect_labels, label_numbers, label_sets
 from crfkit.data.readers import DataError
 from crfkit.data.sequences import check_sequences
 from crfkit.features.encoders import Encoder, FeatureSource, make_encoder, plain_lists
+from crfkit.features.hashing import HashedEncoder
 from crfkit.features.restoring import StoredEncoder
 from crfkit.features.vocabulary import Vocabulary, same_file
 from crfkit.training.checks import check_gold, check_partial, class_weights, sequence_weights
@@ -82,7 +84,13 @@ class Frozen:
     sequential: bool
 
 
-def encode(part: Part, features: FeatureSource, number: int) -> Encoded:
+def new_encoder(features: FeatureSource, hash_bits: int | None, X: Any) -> Encoder:
+    """An encoder without a vocabulary, or one that needs none."""
+    encoder = make_encoder(features, X)
+    return encoder if hash_bits is None else HashedEncoder(encoder, hash_bits)
+
+
+def encode(part: Part, make: Callable[[Any], Encoder], number: int) -> Encoded:
     """A partition, encoded with a vocabulary of its own."""
     with naming(number):
         if isinstance(part.X, BlockRange):
@@ -93,7 +101,7 @@ def encode(part: Part, features: FeatureSource, number: int) -> Encoded:
         check_sequences(X, text=True)
         if len(X) == 0:
             return Encoded(None)
-        encoder = make_encoder(features, X)
+        encoder = make(X)
         data = encoder.encode(X, True, 1)
         known = any(row is not None and any(x is not None for x in row) for row in y)
         labels = collect_labels(y) if known else ()

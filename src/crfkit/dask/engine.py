@@ -19,13 +19,14 @@ from numpy.typing import NDArray
 from crfkit.base.messages import counted, warn
 from crfkit.base.threads import resolve_threads
 from crfkit.dask.encoding import Facts, Frozen, PartitionMoved, call, encode, facts_of, hold, merge, vocabulary_of
-from crfkit.features.encoders import FeatureSource
+from crfkit.features.encoders import Encoder
 from crfkit.features.vocabulary import Vocabulary
 from crfkit.training.partitions import LocalPartitions, tree, tree_sum
 
 Vector = NDArray[np.float64]
 #: Called with what is being done, and how many of how many partitions are done.
 Tell = Callable[[str, int, int], None]
+Make = Callable[[Any], Encoder]
 
 _ATTEMPTS = 30  # in a row without anything coming of it
 _LOOK = 0.25  # seconds between two looks at which workers there are
@@ -43,10 +44,10 @@ class _WorkersLost(Exception):
 class LocalEngine(LocalPartitions):
     """No cluster: all partitions in this process, through the same code and the same tree."""
 
-    def __init__(self, parts: Sequence[Delayed], features: FeatureSource, n_jobs: int | None) -> None:
+    def __init__(self, parts: Sequence[Delayed], make: Make, n_jobs: int | None) -> None:
         super().__init__([])
         self.threads = resolve_threads(n_jobs)
-        self._encoded = dask.compute(*(delayed(encode)(p, features, i) for i, p in enumerate(parts)))
+        self._encoded = dask.compute(*(delayed(encode)(p, make, i) for i, p in enumerate(parts)))
 
     def survey(self, full: bool) -> tuple[Vocabulary | None, list[Facts]]:
         """The vocabulary of all partitions, and what is known of each."""
@@ -79,16 +80,17 @@ class ClusterEngine:
     ----------
     client : distributed.Client
     parts : sequence of Delayed
-    features : as for CRF
+    make : callable
+        Gives an encoder for the sequences of a partition.
     tell : callable
     """
 
-    def __init__(self, client: Any, parts: Sequence[Delayed], features: FeatureSource, tell: Tell) -> None:
+    def __init__(self, client: Any, parts: Sequence[Delayed], make: Make, tell: Tell) -> None:
         self.client, self.tell = client, tell
         self.run = f"0{uuid4().hex}"  # what follows a digit is not part of a task's name
         self.n = len(parts)
         self._graphs = [
-            delayed(encode)(p, features, i, dask_key_name=f"crfkit-encode-{self.run}-{i}") for i, p in enumerate(parts)
+            delayed(encode)(p, make, i, dask_key_name=f"crfkit-encode-{self.run}-{i}") for i, p in enumerate(parts)
         ]
         self._encoded: dict[int, Any] = {}
         self._held: dict[int, Any] = {}

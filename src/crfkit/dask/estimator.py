@@ -10,7 +10,7 @@ import numpy as np
 
 from crfkit.base.checkpoints import Checkpoint
 from crfkit.base.messages import is_watched, show
-from crfkit.dask.encoding import Facts, Frozen
+from crfkit.dask.encoding import Facts, Frozen, new_encoder
 from crfkit.dask.engine import ClusterEngine, LocalEngine, SchedulerLost
 from crfkit.dask.sources import Fields, is_lazy, map_parts, parts_of
 from crfkit.data.dataset import WeightRules
@@ -101,11 +101,12 @@ class CRF(LocalCRF):
         if not parts:
             raise ValueError("there is no sequence to learn from")
         client = current_client()
+        make = partial(new_encoder, self.features, self.hash_bits)
         engine: LocalEngine | ClusterEngine
         if client is None:
-            engine = LocalEngine(parts, self.features, self.n_jobs)
+            engine = LocalEngine(parts, make, self.n_jobs)
         else:
-            engine = ClusterEngine(client, parts, self.features, self._tell)
+            engine = ClusterEngine(client, parts, make, self._tell)
         try:
             self._learn(engine, held_out, resume)
         except SchedulerLost as e:

@@ -27,7 +27,7 @@ import itertools
 import os
 import zlib
 from collections.abc import Iterator, Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,6 +36,7 @@ from numpy.typing import NDArray
 from crfkit import _core
 from crfkit.base.fields import Arrays, ModelError, anything, damaged, integer, label_list, list_of, number, record
 from crfkit.base.messages import counted
+from crfkit.base.parameters import check_number
 from crfkit.base.tensors import checksum, read_tensors
 from crfkit.base.threads import ordered, resolve_threads
 from crfkit.data.dataset import NONE, Dataset
@@ -120,9 +121,18 @@ class StoredDataset(Dataset):
 
     sequences: NDArray[np.int64]  # first of each block [B + 1]
     groups: Mapping[str, Group]  # of attributes of tokens, and of transitions if there are any
+    folder: str  # of the file
+    window: int | None  # blocks that stochastic optimisers hold at a time; None: all
 
-    def __init__(self, offsets: NDArray[np.int64], sequences: NDArray[np.int64], groups: Mapping[str, Group]) -> None:
-        self.__dict__.update(offsets=offsets, sequences=sequences, groups=groups)
+    def __init__(
+        self,
+        offsets: NDArray[np.int64],
+        sequences: NDArray[np.int64],
+        groups: Mapping[str, Group],
+        folder: str = ".",
+        window: int | None = None,
+    ) -> None:
+        self.__dict__.update(offsets=offsets, sequences=sequences, groups=groups, folder=folder, window=window)
 
     @property
     def n_tokens(self) -> int:
@@ -154,6 +164,11 @@ class StoredDataset(Dataset):
         groups = {kind: group.some(first, last, *tokens) for kind, group in self.groups.items()}
         return StoredDataset(offsets - tokens[0], sequences - sequences[0], groups)
 
+    @property
+    def flat(self) -> Dataset:
+        """Flat arrays of all blocks, in memory."""
+        return self._flat
+
     def part(self, first: int, last: int) -> Dataset:
         """Flat arrays of the blocks from ``first`` to ``last - 1``."""
         offsets = self.offsets[self.sequences[first] : self.sequences[last] + 1]
@@ -170,6 +185,12 @@ class StoredDataset(Dataset):
             firsts = self.groups["state"].first_value
             values = values[firsts[first] : firsts[last]]
         return Dataset(offsets - a, *flat["state"], values, *flat.get("edge", (None, None)))
+
+    def gather(self, sequences: NDArray[np.int64]) -> Dataset:
+        """Flat arrays of some sequences, in rising order."""
+        blocks = np.searchsorted(self.sequences, sequences, side="right") - 1
+        parts = [self.part(b, b + 1).take(sequences[blocks == b] - self.sequences[b]) for b in np.unique(blocks)]
+        return parts[0] if len(parts) == 1 else Dataset.concatenate(parts)
 
     @cached_property
     def _flat(self) -> Dataset:
@@ -202,6 +223,9 @@ class Blocks:
     Parameters
     ----------
     path : path
+    window : int, optional
+        Blocks, of some thousand tokens each, that stochastic optimisers hold in memory at a time. They take the blocks
+        in random order, and the sequences within a window of blocks too. By default the window has all of them.
 
     Attributes
     ----------
@@ -229,8 +253,9 @@ class Blocks:
     (<Blocks: 2 sequences, 3 tokens, 2 labels>, [['QTY']])
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = os.fspath(path)
+    def __init__(self, path: str | os.PathLike[str], *, window: int | None = None) -> None:
+        self.path, self.window = os.fspath(path), window
+        check_number("Blocks", "window", window, 1, integer=True, optional=True)
         header, _, _, arrays = read_tensors(path, KEY, WHAT, verify=False)
         version = header.get("blocks")
         if type(version) is not int or version < 1:
@@ -248,12 +273,13 @@ class Blocks:
                 raise ValueError(f"its blocks do not hold {s} sequences of {n} tokens")
             groups = {kind: arrays.group(kind) for kind in KINDS}
             data = {k: Group.of_file(x, len(starts) - 1, n) for k, x in groups.items() if x or k == "state"}
-            self.dataset = StoredDataset(offsets, starts, data)
+            self.dataset = StoredDataset(offsets, starts, data, os.path.dirname(self.path) or ".", window)
             self.dataset.stored  # noqa: B018 - checks that the arrays fit each other
             self.labels = arrays.of_kind("labels", "i", (n,))
             self.weights = arrays.finite("weights", (s,)) if "weights" in arrays else None
             self.sets = self._known_sets(len(head["labels"]))
             self._crc32 = arrays.of_kind("blocks.crc32", "u", (self.dataset.n_blocks,))
+        self.numbers: tuple[Any, Any] | None = None  # those of its attributes in an encoder
         self.classes = tuple(head["labels"])
         self.encoder_config: dict[str, Any] = head["encoder"]
         self.reading: dict[str, Any] = head["reading"]
@@ -300,7 +326,7 @@ class Blocks:
         return f"<Blocks: {', '.join(counted(n, noun) for noun, n in sizes.items())}>"
 
     def __reduce__(self) -> Any:
-        return Blocks, (self.path,)
+        return partial(Blocks, window=self.window), (self.path,)
 
     def encoder_arrays(self) -> Arrays:
         """The vocabulary, checked."""

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from crfkit import _core
 from crfkit.base.shown import Record
-from crfkit.data.sequences import rows_of
+from crfkit.data.sequences import joined_offsets, rows_of
 
 NONE = 2**32 - 1  # the core's "no such number"
 Rows = tuple[NDArray[np.uint32], NDArray[np.uint32]]  # first column of each row, and one; the columns
@@ -79,6 +79,18 @@ class Dataset(Record):
     def stored(self) -> _core.StoredTokens | None:
         """The blocks of a file, as the core takes them, for data that lies in one."""
         return None
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[Dataset]) -> Dataset:
+        """The sequences of several, one after another; all with values, or none."""
+
+        def joined(name: str) -> Any:
+            found = [getattr(part, name) for part in parts]
+            if found[0] is None:
+                return None
+            return joined_offsets(found) if name in ("offsets", "ptr", "edge_ptr") else np.concatenate(found)
+
+        return cls(*(joined(name) for name in ("offsets", "ptr", "attr", "value", "edge_ptr", "edge_attr")))
 
     def take(self, sequences: NDArray[np.int64]) -> Dataset:
         """Some of the sequences, in the given order."""

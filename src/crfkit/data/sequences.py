@@ -32,7 +32,7 @@ def rows_of(offsets: Ints, sequences: Ints) -> tuple[Ints, Ints]:
     return tokens, starts
 
 
-def _joined_offsets(parts: Sequence[Ints]) -> Ints:
+def joined_offsets(parts: Sequence[Ints]) -> Ints:
     """Offsets of ragged tables one after another."""
     return np.concatenate([[0], np.cumsum(np.concatenate([np.diff(x) for x in parts]))]).astype(np.int64)
 
@@ -245,7 +245,7 @@ class Columns(_Ragged):
             raise ValueError(f"columns to put together must be as many in all parts, got {sorted(n)}")
         strings = parts[0].strings.copy()
         ids = [strings.translate(part.strings, True)[part.ids] for part in parts]
-        return cls(strings, np.concatenate(ids), _joined_offsets([part.offsets for part in parts]))
+        return cls(strings, np.concatenate(ids), joined_offsets([part.offsets for part in parts]))
 
     @property
     def n_columns(self) -> int:
@@ -352,8 +352,8 @@ class Items(_Ragged):
         value = None
         if any(part.value is not None for part in parts):
             value = np.concatenate([np.ones(len(p.attr)) if p.value is None else p.value for p in parts])
-        offsets = _joined_offsets([part.offsets for part in parts])
-        return cls(names, offsets, _joined_offsets([part.ptr for part in parts]), attr, value)
+        offsets = joined_offsets([part.offsets for part in parts])
+        return cls(names, offsets, joined_offsets([part.ptr for part in parts]), attr, value)
 
     def _sequence(self, first: int, last: int) -> list[Any]:
         return [self._token(t) for t in range(first, last)]

@@ -51,6 +51,9 @@ class CRF(PenalisedChain):
     min_freq : float, default=0
         (attribute, label) pairs that occur less often get no weight; 0 and 1 keep all. CRFsuite sums the
         attributes' values instead of counting, and drops rare transitions too.
+    hash_bits : int, optional
+        Number attributes by a hash of this many bits instead of by a vocabulary: for data with too many of them, and
+        where their names do not matter. Attributes with the same hash share their weights.
     all_possible_states : bool, default=False
         Weights for all (attribute, label) pairs, not only for those seen.
     all_possible_transitions : bool, default=True
@@ -142,6 +145,7 @@ class CRF(PenalisedChain):
         c1: float = 0.0,
         c2: float = 1.0,
         min_freq: float = 0,
+        hash_bits: int | None = None,
         all_possible_states: bool = False,
         all_possible_transitions: bool = True,
         start_end: bool = True,

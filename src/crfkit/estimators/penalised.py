@@ -20,14 +20,15 @@ from crfkit.base.parameters import check_number
 from crfkit.chain.beams import Adaptive, Beam, as_beam
 from crfkit.chain.constraints import Constraints
 from crfkit.data.blocks import Blocks
-from crfkit.data.dataset import Layout, WeightRules
+from crfkit.data.dataset import NONE, Layout, WeightRules
 from crfkit.data.labels import collect_labels, label_numbers, label_sets
 from crfkit.data.readers import Weighted
 from crfkit.data.sequences import check_sequences
 from crfkit.estimators.chained import ChainEstimator
 from crfkit.features.encoders import Encoder, FeatureSource, make_encoder, plain_lists
 from crfkit.features.encoding import BlockWriter
-from crfkit.features.restoring import StoredEncoder
+from crfkit.features.hashing import MOST_BITS, HashedEncoder
+from crfkit.features.restoring import StoredEncoder, numbers_in, renumbered
 from crfkit.metrics import evaluate, require_known
 from crfkit.model.chain_model import ChainModel
 from crfkit.training import BackwardObjective
@@ -78,6 +79,7 @@ class PenalisedChain(ChainEstimator):
     all_possible_states: bool
     all_possible_transitions: bool
     start_end: bool = True
+    hash_bits: int | None = None
     constraints: Rules = None
     class_weight: str | Mapping[Any, float] | None = None
     entropy_weight: float = 0
@@ -108,6 +110,9 @@ class PenalisedChain(ChainEstimator):
             check_number(self, name, getattr(self, name), 0)
         check_number(self, "entropy_ramp", self.entropy_ramp, 0, integer=True)
         check_number(self, "max_iter", self.max_iter, 0, integer=True, optional=True)
+        check_number(self, "hash_bits", self.hash_bits, 1, integer=True, optional=True)
+        if self.hash_bits is not None and self.hash_bits > MOST_BITS:
+            raise ValueError(f"'hash_bits' of {owner} must be at most {MOST_BITS}, got {self.hash_bits!r}")
         check_number(self, "early_stopping", self.early_stopping, 1, integer=True, optional=True)
         check_number(self, "warm_start_fraction", self.warm_start_fraction, 0, optional=True, strict=True)
         if self.warm_start_fraction is not None and self.warm_start_fraction > 1:
@@ -200,7 +205,7 @@ class PenalisedChain(ChainEstimator):
         check_sequences(X, text=True)
         if len(X) == 0:
             raise ValueError("there is no sequence to learn from")
-        encoder = make_encoder(self.features, X) if model is None else model.encoder.copy() if grow else model.encoder
+        encoder = self._new_encoder(X) if model is None else model.encoder.copy() if grow else model.encoder
         data = encoder.encode(X, grow or model is None, self.n_jobs)
         labels = collect_labels(y, () if model is None else model.labels)
         if model is not None and not grow and len(labels) > len(model.labels):
@@ -223,10 +228,28 @@ class PenalisedChain(ChainEstimator):
         X.verify(self.n_jobs)
         labels, numbers = X.classes, X.labels
         sets = (X.sets or (np.zeros(0, np.int64), np.zeros((0, len(labels)), bool))) if X.n_unknown else None
-        encoder = StoredEncoder(X)
         if model is None:
-            return encoder, X.dataset, labels, numbers, sets
-        raise ValueError("'warm_start' of a block file needs a model that was trained on it")
+            return StoredEncoder(X), X.dataset, labels, numbers, sets
+        known = list(numbers_in(X, model.encoder))
+        encoder = model.encoder
+        if grow:
+            new = [
+                np.where(x == NONE, n + np.cumsum(x == NONE) - 1, NONE)
+                for x, n in zip(known, encoder.n_attributes, strict=True)
+            ]
+            given = [x.astype(np.uint32) for x in new]
+            encoder = encoder.merged([(StoredEncoder(X).load().arrays(), *given)])
+            known = [np.minimum(a, b) for a, b in zip(known, given, strict=True)]
+        labels = (*model.labels, *(x for x in labels if x not in model.labels))
+        if not grow and len(labels) > len(model.labels):
+            raise ValueError(f"label {labels[len(model.labels)]!r} is not one of the model's")
+        order = [labels.index(x) for x in X.classes]
+        if sets is not None:
+            masks = np.zeros((len(sets[1]), len(labels)), bool)
+            masks[:, order] = sets[1]
+            sets = sets[0], masks
+        numbers = np.array([*order, -1], np.int32)[numbers]
+        return encoder, renumbered(X.dataset.flat, *known), labels, numbers, sets
 
     def _as_trained(self, problem: Problem) -> tuple[Layout, Problem]:
         """The layout of the model, and what is minimised: a hook for estimators that look at the data differently."""
@@ -352,9 +375,14 @@ class PenalisedChain(ChainEstimator):
         if first is None:
             raise ValueError("there is no sequence to learn from")
         writer = BlockWriter(
-            path, make_encoder(self.features, first.X), min_freq=self._least(), memory=memory, n_jobs=self.n_jobs
+            path, self._new_encoder(first.X), min_freq=self._least(), memory=memory, n_jobs=self.n_jobs
         )
         return writer.write(itertools.chain([first], pieces))
+
+    def _new_encoder(self, X: Any) -> Encoder:
+        """An encoder without a vocabulary, or one that needs none."""
+        encoder = make_encoder(self.features, X)
+        return encoder if self.hash_bits is None else HashedEncoder(encoder, self.hash_bits)
 
     def _least(self) -> float:
         """How often an attribute must occur to have a weight, whatever its labels."""
@@ -370,7 +398,7 @@ class PenalisedChain(ChainEstimator):
         resume: bool = False,
     ) -> Self:
         """Columns -> features -> Dataset -> objective -> optimiser -> model."""
-        X, y = _as_list(X), _as_list(y)
+        X, y = (X, y) if isinstance(X, Blocks) else (_as_list(X), _as_list(y))
         old = self.model_ if (stream or self.warm_start) and self._is_fitted() else None
         skeleton, problem = self._prepare(X, y, sample_weight, old, grow=True)
         if stream:  # of one pass
@@ -493,8 +521,12 @@ class PenalisedChain(ChainEstimator):
     ) -> dict[str, str]:
         """Digests of parts, of held-out data where it has a say, and the settings."""
         if held_out is not None and self.early_stopping is not None:
-            kept = skeleton.encoder.encode(held_out[0], False, self.n_jobs)
-            parts["held-out data"] = [kept.offsets, kept.attr, kept.value, *map(list, held_out[1])]
+            if isinstance(held_out[0], Blocks):
+                given = held_out[0].dataset.digested
+            else:
+                kept = skeleton.encoder.encode(held_out[0], False, self.n_jobs)
+                given = [kept.offsets, kept.attr, kept.value]
+            parts["held-out data"] = [*given, *map(list, held_out[1])]
         left_out = ("features", "constraints", "n_jobs", "verbose", "warm_start")
         settings = {name: repr(x) for name, x in self._settings().items() if name not in left_out}
         return {"model": self._kind, **settings, **{name: digest(things) for name, things in parts.items()}}
@@ -581,6 +613,8 @@ class _Watch:
 
 def held_out_data(owner: PenalisedChain, X_dev: Any, y_dev: Any) -> tuple[Any, Any] | None:
     """Held-out data for ``fit``, checked."""
+    if isinstance(X_dev, Blocks) and y_dev is None:
+        y_dev = X_dev.label_lists()
     if (X_dev is None) != (y_dev is None):
         raise ValueError("'X_dev' and 'y_dev' of fit go together")
     if X_dev is None:

@@ -91,7 +91,7 @@ class Encoder(Protocol):
         ...
 
     def merged(self, parts: Iterable[Part]) -> Encoder:
-        """An encoder of the numbered attributes of several, of which this is an empty one."""
+        """An encoder of the numbered attributes of several, and of those that are here already."""
         ...
 
 
@@ -372,7 +372,9 @@ class ItemEncoder:
         return self._names.translate(other._names, False), np.zeros(0, np.uint32)
 
     def merged(self, parts: Iterable[Part]) -> ItemEncoder:
-        """An encoder of the numbered names of several."""
+        """An encoder of the numbered names of several, after those that are here."""
+        own = np.arange(len(self._names), dtype=np.uint32)
+        parts = [*([(self.arrays(), own, own[:0])] if len(own) else []), *parts]
         found: list[tuple[NDArray[Any], NDArray[Any], NDArray[Any]]] = []
         for arrays, state, _ in parts:
             kept = np.flatnonzero(state != NONE)

@@ -39,7 +39,7 @@ from crfkit.features.encoders import Encoder
 
 _RUN_TOKENS = 8_000_000  # a kill loses at most as many tokens of each thread
 _BUCKET_BITS = 12  # keys of a run are sorted by so many bits
-_AT_ONCE = 1 << 21  # keys that are compared at a time
+_AT_ONCE = 1 << 18  # keys that are compared at a time
 _LEAST = 64 << 20  # bytes; less memory than this is not kept to
 _UNITS = {"": 1, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 
@@ -386,7 +386,7 @@ class BlockWriter:
             birth = np.concatenate(
                 [run.birth(kind, ids[a:b]) for run, a, b in zip(self.runs, bounds, bounds[1:], strict=False)]
             )
-            group, total, oldest = _grouped(low, high, count, birth)
+            group, total, oldest = _core.group_keys(low, high, count, birth)
             good = total >= self.min_freq
             place = np.where(good, kept + np.cumsum(good) - 1, NONE).astype(np.uint32)
             births.append(oldest[good])
@@ -419,31 +419,6 @@ class BlockWriter:
             last = min(max(last, first + 1), 1 << _BUCKET_BITS)
             yield first, last
             first = last
-
-
-def _grouped(
-    low: NDArray[np.uint64], high: NDArray[np.uint64], count: NDArray[np.uint32], birth: NDArray[np.uint64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint64]]:
-    """Which keys are equal: the group of each; of each group the sum of the counts, and the first birth.
-
-    >>> x = np.array([7, 3, 7], np.uint64)
-    >>> _grouped(x, x, np.array([1, 1, 1], np.uint32), np.array([5, 6, 4], np.uint64))
-    (array([1, 0, 1]), array([1, 2]), array([6, 4], dtype=uint64))
-    """
-    order = np.argsort(low, kind="stable")
-    a, b = low[order], high[order]
-    new = np.ones(len(a), bool)
-    new[1:] = a[1:] != a[:-1]
-    if (b[1:] != b[:-1])[~new[1:]].any():  # halves of different keys are equal
-        order = np.lexsort((high, low))
-        a, b = low[order], high[order]
-        new[1:] = (a[1:] != a[:-1]) | (b[1:] != b[:-1])
-    group = np.empty(len(low), np.int64)
-    group[order] = np.cumsum(new) - 1
-    firsts = np.flatnonzero(new)
-    if not len(firsts):
-        return group, np.zeros(0, np.int64), np.zeros(0, np.uint64)
-    return group, np.add.reduceat(count[order].astype(np.int64), firsts), np.minimum.reduceat(birth[order], firsts)
 
 
 class _Assembly:

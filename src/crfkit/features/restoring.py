@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import reprlib
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from crfkit.base.fields import Arrays, damaged, flag, integer, list_of, optional, record, refuse, text
 from crfkit.data.blocks import WHAT, Blocks
+from crfkit.data.dataset import Dataset
 from crfkit.features.encoders import Encoder, FeatureSource, ItemEncoder, PlanEncoder
+from crfkit.features.hashing import MOST_BITS, HashedEncoder
 from crfkit.features.plan import FeaturePlan
 
 
@@ -28,6 +34,11 @@ def restore_encoder(
         if max(config["n_attributes"]) > known or sum(config["tables"]) > len(arrays):
             raise ValueError("'encoder.n_attributes' and 'encoder.tables' must not be more than the file's arrays hold")
         encoder = PlanEncoder.restore(config, arrays)
+    elif kind == "hashed":
+        config = _HASHED(config, "encoder")
+        for k in range(2):
+            arrays.of_kind(f"kept.{k}", "u", (None,))
+        encoder = HashedEncoder.restore(config["bits"], empty_encoder(config["inner"], features), arrays)
     else:
         raise ValueError(f"unknown kind of features {reprlib.repr(kind)}")
     if n_attributes is not None and encoder.n_attributes != n_attributes:
@@ -35,10 +46,34 @@ def restore_encoder(
     return encoder
 
 
-def empty_encoder(config: Any) -> Encoder:
+def numbers_in(blocks: Blocks, encoder: Encoder) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
+    """What numbers an encoder gives to the attributes of a block file; looked up once."""
+    held = blocks.numbers
+    if held is None or held[0] is not encoder:
+        try:
+            found = encoder.translate(StoredEncoder(blocks).load())
+        except ValueError as e:
+            raise ValueError(f"{blocks.path}: {e}") from None
+        held = blocks.numbers = encoder, found
+    return held[1]
+
+
+def renumbered(data: Dataset, state: NDArray[np.uint32], edge: NDArray[np.uint32]) -> Dataset:
+    """The same data with other numbers of its attributes."""
+    with_edges = {} if data.edge_attr is None else {"edge_attr": edge[data.edge_attr]}
+    return replace(data, attr=state[data.attr], **with_edges)
+
+
+def empty_encoder(config: Any, features: FeatureSource = None) -> Encoder:
     """An encoder with the features of one in a file, and without its vocabulary."""
-    if record({"kind": text})(config, "encoder")["kind"] == "items":
-        return ItemEncoder(None, None, _ITEMS(config, "encoder").get("text"))
+    kind = record({"kind": text})(config, "encoder")["kind"]
+    if kind == "hashed":
+        config = _HASHED(config, "encoder")
+        return HashedEncoder(empty_encoder(config["inner"], features), config["bits"])
+    if kind == "items":
+        config = _ITEMS(config, "encoder")
+        names = {"names.bytes": np.zeros(0, np.uint8), "names.ends": np.zeros(0, np.uint64)}
+        return ItemEncoder.restore(config, names, features if callable(features) else None)
     config = _PLAN(config, "encoder")
     return PlanEncoder(FeaturePlan.from_dict(config["plan"]), None, config.get("n_columns"))
 
@@ -101,3 +136,4 @@ _PLAN = record(
     {"n_columns": optional(integer(1, 2**31))},
 )
 _ITEMS = record({"function": optional(text)}, {"text": optional(flag)})
+_HASHED = record({"bits": integer(1, MOST_BITS), "inner": record({})})

@@ -36,9 +36,10 @@ from crfkit.base.tensors import read_tensors, write_tensors
 from crfkit.base.threads import resolve_threads
 from crfkit.chain.constraints import Constraints
 from crfkit.chain.potentials import Potentials
+from crfkit.data.blocks import Blocks
 from crfkit.data.dataset import Dataset, Layout
 from crfkit.features.encoders import Encoder, FeatureSource, ItemEncoder
-from crfkit.features.restoring import restore_encoder
+from crfkit.features.restoring import numbers_in, renumbered, restore_encoder
 
 _PIECE = 1 << 23  # scores held at a time while predicting
 
@@ -147,10 +148,21 @@ class ChainModel(Record):
 
     def potentials(self, X: Any, n_jobs: int | None, dtype: Any = None) -> Iterator[Potentials]:
         """Potentials of sequences, piece by piece so that long inputs do not fill the memory."""
+        if isinstance(X, Blocks):
+            yield from (self.score(data, n_jobs, dtype) for data in self._pieces(X))
+            return
         whole = self.encoder.read(X)
         for a, b in pieces(whole.offsets, max(1, _PIECE // self._scores_per_token)):
             piece = whole if b - a == len(whole) else whole[a:b]
             yield self.score(self.encoder.encode(piece, False, n_jobs), n_jobs, dtype)
+
+    def _pieces(self, blocks: Blocks) -> Iterator[Dataset]:
+        """The sequences of a block file with the model's attributes, some blocks at a time."""
+        state, edge = numbers_in(blocks, self.encoder)
+        n = blocks.dataset.n_blocks
+        step = max(1, _PIECE // self._scores_per_token // max(1, blocks.n_tokens // max(n, 1)))
+        for b in range(0, n, step):
+            yield renumbered(blocks.dataset.part(b, min(b + step, n)), state, edge)
 
     @property
     def _scores_per_token(self) -> int:

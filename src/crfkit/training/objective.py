@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -13,9 +14,11 @@ from numpy.typing import NDArray
 
 from crfkit import _core
 from crfkit.base.checkpoints import State
-from crfkit.base.threads import resolve_threads
+from crfkit.base.messages import log
+from crfkit.base.threads import ordered, resolve_threads
 from crfkit.chain.beams import Beam
 from crfkit.chain.constraints import Constraints
+from crfkit.data.blocks import StoredDataset
 from crfkit.data.dataset import Dataset, Layout
 from crfkit.data.labels import Sets, split_by_knowledge
 from crfkit.data.sequences import rows_of
@@ -224,6 +227,25 @@ class LikelihoodObjective(Objective):
         native = _core.ObjectiveF32 if problem.is_single else _core.ObjectiveF64
         parts = problem.data.stored or problem.data.native, problem.labels, problem.weights, problem.scores
         self._native = native(problem.layout.native, *parts, self.threads)
+        if isinstance(problem.data, StoredDataset):
+            self._pack(problem.data.folder)
+
+    def _pack(self, folder: str) -> None:
+        """Has the core make each block of a file once, into a file without a name that goes when we go.
+
+        Making a block takes about as long as half an evaluation of it. Where there is no room they are made every time.
+        """
+        offsets = [0]
+        try:
+            with tempfile.TemporaryFile(dir=folder) as file:
+                for made in ordered(self._native.packed_block, iter(range(self.n_blocks)), self.threads):
+                    file.write(made.data)
+                    offsets.append(offsets[-1] + len(made))
+                file.flush()
+                if offsets[-1]:
+                    self._native.use_packed(np.memmap(file, np.uint8, "r"), np.array(offsets))
+        except OSError:
+            log.info("no room in %s for the blocks as training needs them: they are made in every evaluation", folder)
 
     def value_and_grad(self, w: Vector, out: Vector | None = None) -> tuple[float, Vector]:
         """Value and gradient at w."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +12,7 @@ from numpy.typing import NDArray
 from crfkit import _core
 from crfkit.base.checkpoints import State
 from crfkit.chain.beams import Adaptive, Beam, FixedSize, beam_core
+from crfkit.data.blocks import StoredDataset
 from crfkit.data.sequences import rows_of
 from crfkit.training.beams import BeamControl, BeamReport
 from crfkit.training.objective import Objective, Problem
@@ -83,7 +86,13 @@ class SequenceObjective(Objective):
         self.n_labelled = data.n_sequences - self.n_unlabelled
         native = _core.SequencesF32 if problem.is_single else _core.SequencesF64
         known = tokens, np.ascontiguousarray(masks).view(np.uint8)
-        self.native = native(layout.native, data.native, labels, *known, weights, problem.scores)
+        self.windows: Windows | None = None
+        if isinstance(data, StoredDataset) and data.window is not None and data.window < data.n_blocks:
+            self.windows = Windows(data, labels, weights)
+            make = partial(native, layout.native, constraints=problem.scores)
+            self.native: Any = WindowedSequences(self.windows, make)
+        else:
+            self.native = native(layout.native, data.native, labels, *known, weights, problem.scores)
         self.entropy_weight = float(problem.entropy_weight)
         self.beam = beam
         self._control = BeamControl(beam, layout.n_labels)
@@ -91,6 +100,10 @@ class SequenceObjective(Objective):
         self._rest = 0  # passes with all labels, until beams are tried again
         self._use_beams()
         self._sample = np.arange(0, self.n_labelled, max(1, self.n_labelled // _SAMPLE))
+
+    def order(self, rng: np.random.Generator) -> NDArray[np.int64]:
+        """The sequences in use in a random order: all of them, or block by block within windows."""
+        return rng.permutation(self.n_sequences) if self.windows is None else self.windows.order(rng)
 
     @property
     def entropy_weight(self) -> float:
@@ -216,3 +229,96 @@ class SequenceObjective(Objective):
         w = np.empty(self.size)
         self.native.weights(averaged, w)
         return w
+
+
+class Windows:
+    """Sequences of a block file, some blocks at a time.
+
+    Parameters
+    ----------
+    data : StoredDataset
+        ``window`` is the number of blocks.
+    labels : int32 array [N]
+    weights : float64 array [S], optional
+    """
+
+    def __init__(self, data: StoredDataset, labels: NDArray[np.int32], weights: Vector | None) -> None:
+        self.data, self.labels, self.weights = data, labels, weights
+        assert data.window is not None
+        self.tokens = data.window * int(np.diff(data.offsets[data.sequences]).max(initial=1))
+
+    def order(self, rng: np.random.Generator) -> NDArray[np.int64]:
+        """Blocks in random order, and within each window of them sequences in random order."""
+        window, starts = self.data.window, self.data.sequences
+        assert window is not None
+        blocks = rng.permutation(self.data.n_blocks)
+        windows = (blocks[k : k + window] for k in range(0, len(blocks), window))
+        inside = (np.concatenate([np.arange(starts[b], starts[b + 1]) for b in some]) for some in windows)
+        return np.concatenate([rng.permutation(sequences) for sequences in inside])
+
+    def cut(self, order: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
+        """Parts of an order that have at most the tokens of a window."""
+        ends = np.cumsum(np.diff(self.data.offsets)[order])
+        first = 0
+        while first < len(order):
+            before = int(ends[first - 1]) if first else 0
+            last = max(first + 1, int(np.searchsorted(ends, before + self.tokens, side="right")))
+            yield order[first:last]
+            first = last
+
+    def load(self, sequences: NDArray[np.int64]) -> tuple[Any, ...]:
+        """Data, labels, no sets, and weights of some sequences in rising order, as the core takes them."""
+        rows, _ = rows_of(self.data.offsets, sequences)
+        weights = None if self.weights is None else np.ascontiguousarray(self.weights[sequences])
+        sets = np.zeros(0, np.int64), np.zeros((0, 1), np.uint8)
+        return self.data.gather(sequences).native, self.labels[rows], *sets, weights
+
+
+class WindowedSequences:
+    """The core's sequences, of which it holds a window at a time; passes are made window by window."""
+
+    _PASSES = ("sgd", "adagrad", "smd", "perceptron", "passive_aggressive", "arow", "loss")
+
+    def __init__(self, windows: Windows, make: Callable[..., Any]) -> None:
+        self._windows = windows
+        data, labels, tokens, sets, weights = windows.load(np.arange(int(windows.data.sequences[1])))
+        self._native = make(data=data, gold=labels, set_tokens=tokens, set_labels=sets, seq_weight=weights)
+        self.mistakes = 0.0
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "sag":
+            raise ValueError("'window' of Blocks must be None for the algorithm 'sag', which needs all sequences")
+        return partial(self._run, name) if name in self._PASSES else getattr(self._native, name)
+
+    @property
+    def entropy_weight(self) -> float:
+        """Of sequences without labels, of which there are none here."""
+        return float(self._native.entropy_weight)
+
+    @entropy_weight.setter
+    def entropy_weight(self, value: float) -> None:
+        self._native.entropy_weight = value
+
+    def _parts(self, order: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
+        """Loads one window after another, and gives the order within each."""
+        for part in self._windows.cut(order):
+            present = np.unique(part)
+            self._native.replace(*self._windows.load(present))
+            yield np.searchsorted(present, part)
+
+    def _run(self, name: str, order: NDArray[np.int64], *settings: Any) -> float:
+        total, wrong = 0.0, 0.0
+        for part in self._parts(order):
+            total += getattr(self._native, name)(part, *settings)
+            wrong += self._native.mistakes
+        self.mistakes = wrong
+        return total
+
+    def gradient(self, order: NDArray[np.int64], g: Vector) -> float:
+        """The losses of sequences, and their gradient."""
+        g[:] = 0
+        total, own = 0.0, np.empty_like(g)
+        for part in self._parts(order):
+            total += self._native.gradient(part, own)
+            g += own
+        return total

@@ -98,7 +98,7 @@ class Stochastic(Algorithm):
                 w = objective.weights(self.averaged)
             while done < limit:
                 objective.entropy_weight = entropy_weight * min(1.0, (done + 1) / max(ramp, 1))
-                total = go(rng.permutation(objective.n_sequences), done)
+                total = go(objective.order(rng), done)
                 done += 1
                 w = objective.weights(self.averaged)
                 if not np.isfinite(total) or not np.isfinite(w).all():

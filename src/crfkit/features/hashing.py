@@ -1,0 +1,141 @@
+"""Attributes by hash: no vocabulary, at the price of attributes that share a weight."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crfkit.data.dataset import NONE, Dataset
+from crfkit.features.encoders import Encoder, Keep, Keys, Part
+
+_SEED = 20  # part of the format: numbers in model files depend on it
+MOST_BITS = 30
+
+
+class HashedEncoder:
+    """Numbers attributes by their hash, of ``bits`` bits.
+
+    Parameters
+    ----------
+    inner : Encoder
+        With features, but without a vocabulary.
+    bits : int
+    kept : two uint32 arrays, optional
+        Hashes of the attributes of tokens and of transitions that the model knows; by default all.
+    """
+
+    def __init__(self, inner: Encoder, bits: int, kept: tuple[NDArray[np.uint32], ...] | None = None) -> None:
+        self.inner, self.bits = inner, bits
+        self.transitions = inner.transitions
+        every = np.arange(1 << bits, dtype=np.uint32)
+        self.kept = kept or (every, every if _has_edges(inner) else every[:0])
+        self._number = [np.full(1 << bits, NONE, np.uint32) for _ in self.kept]
+        for number, hashes in zip(self._number, self.kept, strict=True):
+            number[hashes] = np.arange(len(hashes), dtype=np.uint32)
+
+    def __repr__(self) -> str:
+        return f"<HashedEncoder: {self.bits} bits>"
+
+    def read(self, X: Any) -> Any:
+        """The data of sequences."""
+        return self.inner.read(X)
+
+    def read_one(self, x: Any, name: str) -> list[Any]:
+        """The tokens of one sequence."""
+        return self.inner.read_one(x, name)
+
+    def encode(self, X: Any, grow: bool, n_jobs: int | None) -> Dataset:
+        """Attributes of sequences."""
+        local = self.inner.copy()
+        data = local.encode(X, True, n_jobs)
+        if grow:
+            for name in ("n_columns", "text"):
+                if hasattr(local, name):
+                    setattr(self.inner, name, getattr(local, name))
+        numbers = [self._number[k][self._hashes(local, bool(k))] for k in range(2)]
+        edge = {} if data.edge_attr is None else {"edge_attr": numbers[1][data.edge_attr]}
+        return replace(data, attr=numbers[0][data.attr] if len(numbers[0]) else data.attr, **edge)
+
+    def _hashes(self, local: Encoder, edge: bool) -> NDArray[np.uint32]:
+        low, _ = local.keys(edge, _SEED)
+        return (low >> np.uint64(64 - self.bits)).astype(np.uint32)
+
+    @property
+    def n_attributes(self) -> tuple[int, int]:
+        """Number of hashes of tokens and of transitions."""
+        return len(self.kept[0]), len(self.kept[1])
+
+    def names(self, edge: bool = False) -> list[str]:
+        """The hashes: nobody knows the names."""
+        return [f"#{k:x}" for k in self.kept[edge].tolist()]
+
+    def pruned(self, state: Keep, edge: Keep) -> HashedEncoder:
+        """An encoder that knows only the marked hashes."""
+        kept = (self.kept[0][state], self.kept[1][edge] if len(self.kept[1]) else self.kept[1])
+        return HashedEncoder(self.inner.copy(), self.bits, kept)
+
+    def copy(self) -> HashedEncoder:
+        """One by itself."""
+        return HashedEncoder(self.inner.copy(), self.bits, self.kept)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return HashedEncoder, (self.inner, self.bits, self.kept)
+
+    def config(self) -> dict[str, Any]:
+        """The bits and the features."""
+        return {"kind": "hashed", "bits": self.bits, "inner": self.inner.config()}
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """The hashes."""
+        return {"kept.0": self.kept[0], "kept.1": self.kept[1]}
+
+    @property
+    def memory(self) -> int:
+        """None that grows."""
+        return 0
+
+    def keys(self, edge: bool, seed: int) -> Keys:
+        """The hashes themselves."""
+        low = self.kept[edge].astype(np.uint64) << np.uint64(64 - self.bits)
+        return low, low
+
+    def absorb(self, other: Any) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
+        """The same numbers: they are hashes, and none is new."""
+        state, edge = (np.arange(n, dtype=np.uint32) for n in other.n_attributes)
+        return state, edge
+
+    def translate(self, other: Any) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
+        """The numbers here of another encoder's attributes."""
+        if not isinstance(other, HashedEncoder) or other.bits != self.bits:
+            raise ValueError("the features are not those of the model")
+        return self._number[0][other.kept[0]], self._number[1][other.kept[1]]
+
+    def merged(self, parts: Iterable[Part]) -> HashedEncoder:
+        """An encoder of the numbered hashes of several."""
+        found: list[list[Any]] = [[], []]
+        for arrays, *numbers in parts:
+            for k in range(2):
+                which = np.flatnonzero(numbers[k] != NONE)
+                found[k].append((numbers[k][which], np.asarray(arrays[f"kept.{k}"])[which]))
+        kept = []
+        for part in found:
+            number, hashes = (np.concatenate(x) for x in zip(*part, strict=True))
+            kept.append(hashes[np.argsort(number)].astype(np.uint32))
+        return HashedEncoder(self.inner.copy(), self.bits, tuple(kept))
+
+    @classmethod
+    def restore(cls, bits: int, inner: Encoder, arrays: Mapping[str, NDArray[Any]]) -> HashedEncoder:
+        """The encoder that a model file holds."""
+        kept = tuple(np.asarray(arrays[f"kept.{k}"], np.uint32) for k in range(2))
+        if any(x.max(initial=0) >= 1 << bits or len(np.unique(x)) != len(x) for x in kept):
+            raise ValueError(f"the hashes of the model must be different numbers of {bits} bits")
+        return cls(inner, bits, kept)
+
+
+def _has_edges(inner: Encoder) -> bool:
+    plan = getattr(inner, "plan", None)
+    return plan is not None and any(template[4] for template in plan.templates)

@@ -1,0 +1,65 @@
+"""What training needs: memory and disk space by the sizes of the data and of the model."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Sizes(NamedTuple):
+    """Sizes of a data set and its model.
+
+    Attributes
+    ----------
+    tokens, sequences : int
+    entries : int
+        Attributes of all tokens and transitions, counted as often as they occur.
+    local : int
+        Distinct attributes of each block, added up over the blocks.
+    listed : int
+        Entries where each weight of a rare attribute counts as one.
+    attributes, labels, weights : int
+    """
+
+    tokens: int
+    sequences: int
+    entries: int
+    local: int
+    listed: int
+    attributes: int
+    labels: int
+    weights: int
+
+
+class Needs(NamedTuple):
+    """Bytes that training by L-BFGS takes; see :doc:`/large-data` for the arithmetic.
+
+    Attributes
+    ----------
+    memory, memory_stored : int
+        Peak anonymous memory with the data in memory, and on a block file.
+    optimiser : int
+        The part that grows with the weights.
+    blocks, scratch, encoding : int
+        Disk space of the block file, of the blocks as training needs them, and while the file is written.
+    """
+
+    memory: int
+    memory_stored: int
+    optimiser: int
+    blocks: int
+    scratch: int
+    encoding: int
+
+    @classmethod
+    def of(cls, sizes: Sizes, threads: int) -> Needs:
+        """The needs of sizes."""
+        x = sizes
+        base = 100_000_000
+        optimiser = 100 * x.weights
+        encoder = 40 * x.attributes
+        per_attribute = 20 * x.attributes
+        blocks = 2 * x.entries + 6 * x.tokens + 4 * x.local + 8 * x.sequences + 20 * x.attributes
+        scratch = 2 * x.listed + 8 * x.tokens + 5 * x.local
+        stored = base + optimiser + per_attribute + 32 * x.sequences + threads * (12 << 20)
+        memory = base + optimiser + encoder + per_attribute + 30 * x.tokens + 8 * x.entries
+        return cls(memory, stored, optimiser, blocks, scratch, 2 * blocks + 4 * x.entries + 40 * x.attributes)
