@@ -1,7 +1,7 @@
-"""How long an iteration of L-BFGS takes on partitions: against threads, and as a model of tokens, weights and processes.
+"""How long an iteration of L-BFGS takes on partitions: against threads, and as a model of tokens and weights.
 
     python benchmarks/scale.py bar [--tokens 10_000_000]    two processes of a cluster beside two threads
-    python benchmarks/scale.py model [--json FILE]          fits the model of docs/scale.md, and tries it on held-out runs
+    python benchmarks/scale.py model [--json FILE]          fits the model of docs/scale.md and tries it on held-out runs
     python benchmarks/scale.py averaging                    what averaging over partitions costs in accuracy
 
 Data is CoNLL-2000 over and over; in every copy, one word in twenty is changed, so that the vocabulary grows.
@@ -10,6 +10,7 @@ Data is CoNLL-2000 over and over; in every copy, one word in twenty is changed, 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import time
@@ -59,7 +60,7 @@ def parts(tokens: int, n: int) -> list[Any]:
     from dask import delayed
 
     bounds = [tokens * k // n for k in range(n + 1)]
-    return [delayed(part)(a, b) for a, b in zip(bounds[:-1], bounds[1:], strict=True)]
+    return [delayed(part)(a, b) for a, b in itertools.pairwise(bounds)]
 
 
 class Clock:
@@ -69,13 +70,13 @@ class Clock:
         self.times: list[tuple[float, int]] = []
 
     def __call__(self, progress: Any, w: Any) -> None:
+        """After an iteration."""
         self.times.append((time.perf_counter(), progress.evaluations))
 
     @property
     def seconds(self) -> float:
         """The shortest time of an iteration of one evaluation: others work on this machine too."""
-        pairs = list(zip(self.times, self.times[1:], strict=False))
-        return min((b[0] - a[0]) for a, b in pairs if b[1] - a[1] == 1)
+        return min(b[0] - a[0] for a, b in itertools.pairwise(self.times) if b[1] - a[1] == 1)
 
 
 @contextmanager
@@ -123,9 +124,9 @@ def terms(run: dict[str, Any], latency: float, bandwidth: float) -> tuple[np.nda
 def model(path: Path | None) -> None:
     runs = []
     with cluster(2):
-        for tokens in (200_000, 400_000, 600_000, 800_000, 1_200_000, 1_600_000):
-            runs += [run(tokens, n, min_freq, 25) for n in (1, 2) for min_freq in (0, 3)]
-    held_out = [r for r in runs if r["tokens"] in (600_000, 1_200_000)]
+        for tokens in (200_000, 400_000, 600_000, 800_000, 1_200_000):
+            runs += [run(tokens, n, min_freq, 20) for n in (1, 2) for min_freq in (0, 3)]
+    held_out = [r for r in runs if r["tokens"] in (400_000, 800_000)]
     fitted = [r for r in runs if r not in held_out]
     rows, known = zip(*(terms(r, LATENCY, BANDWIDTH) for r in fitted), strict=True)
     seconds = np.array([r["seconds"] for r in fitted])

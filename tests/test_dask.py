@@ -152,7 +152,7 @@ def test_frames_delayed_parts_and_bags_are_the_same_data(pairs: Pairs, tmp_path:
     right = crf().fit(bag(pairs, 2)).weights_
     X, y = [x for x, _ in pairs], [y for _, y in pairs]
     whole = pd.DataFrame({"tokens": X, "tags": y})
-    with pytest.raises(ValueError, match="column 'tokens' must hold lists, got text: .*convert-string"):
+    with pytest.raises(ValueError, match=r"column 'tokens' must hold lists, got text: .*convert-string"):
         crf().fit(dd.from_pandas(whole, npartitions=2), columns="tokens", label="tags")
     with dask.config.set({"dataframe.convert-string": False}):
         lists = dd.from_pandas(whole, npartitions=2)
@@ -196,7 +196,7 @@ def test_what_cannot_be_done_on_partitions_is_said_at_once(pairs: Pairs) -> None
     for wrong in ({"beam": "fixed:2"}, {"entropy_weight": 1.0}, {"warm_start": True}):
         with pytest.raises(ValueError, match=f"'{next(iter(wrong))}' of crfkit.dask.CRF must be"):
             crf(**wrong).fit(bag(pairs))
-    with pytest.raises(ValueError, match="must be a dask bag, .* got list; crfkit.CRF takes what is in memory"):
+    with pytest.raises(ValueError, match=r"must be a dask bag, .* got list; crfkit.CRF takes what is in memory"):
         crf().fit([x for x, _ in pairs])
     with pytest.raises(ValueError, match="there is no sequence to learn from"):
         crf().fit(db.from_sequence(pairs, npartitions=2).filter(lambda pair: False))
