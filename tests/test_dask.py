@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import random
 import signal
@@ -73,7 +74,7 @@ def fitted(client: Client | None, data: Any, estimator: on_dask.CRF, **how: Any)
 
 def test_the_tree_depends_on_the_number_alone_and_adds_everything_once() -> None:
     for n in range(1, 20):
-        assert sorted(tree_sum([[k] for k in range(n)], lambda a, b: a + b)) == list(range(n))
+        assert sorted(tree_sum([(k,) for k in range(n)], operator.add)) == list(range(n))
         assert len(list(tree(n))) == n - 1
     assert tree_sum(list("abcde"), lambda a, b: f"({a}{b})") == "(((ab)(cd))e)"
 

@@ -38,7 +38,7 @@ completion for your shell.
 
 What follows is the commands' own help, written by `make docs`.
 """
-COMMANDS = ["train", "tag", "eval", "inspect", "convert", "active next", "active add", "demo"]
+COMMANDS = ["train", "tag", "tune", "eval", "inspect", "convert", "active next", "active add", "demo"]
 
 
 def page() -> str:

@@ -76,8 +76,8 @@ def tune(
         if model is not None:
             check_writable(model)
         features: Any = "auto" if template is None else o.read_template(template, padding, dialect)
-        shape = {"min_freq": min_freq, "all_possible_states": all_possible_states, "constraints": constraints}
-        how = {"max_iter": max_iter, "tol": tol, "random_state": random_state, "n_jobs": n_jobs}
+        shape: dict[str, Any] = {"min_freq": min_freq, "all_possible_states": all_possible_states, "constraints": constraints}
+        how: dict[str, Any] = {"max_iter": max_iter, "tol": tol, "random_state": random_state, "n_jobs": n_jobs}
         crf = CRF(features, **shape, **how)
         crf._check_parameters()
         return crf
@@ -89,7 +89,7 @@ def tune(
         X, y, _ = read_labelled(source, reading)
     watch = _Watch(json, quiet)
     with cluster(dask, quiet or json) as client:
-        given = {"c1": grid[0], "c2": grid[1], "n_settings": random, "folds": folds, "reject": reject}
+        given: dict[str, Any] = {"c1": grid[0], "c2": grid[1], "n_settings": random, "folds": folds, "reject": reject}
         found = search(crf, X, y, **given, callback=watch, cluster=client)
     watch.end()
     best = found.crf

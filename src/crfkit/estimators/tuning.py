@@ -270,7 +270,7 @@ class _Search:
         rule = WeightRules(*shape, skeleton.encoder.transitions)
         known = skeleton.labels, skeleton.encoder.n_attributes
         name = "f1" if "f1" in scores else "accuracy"
-        how = find_algorithm(crf.algorithm), crf.max_iter, crf.tol
+        how: tuple[Any, ...] = (find_algorithm(crf.algorithm), crf.max_iter, crf.tol)
         return cls(replace(problem, n_jobs=1), *known, rule, settings, parts, name, *how)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -331,7 +331,7 @@ class _Search:
         for i in chain:
             began = time.perf_counter()
             objective.c2 = self.settings[i].c2
-            how = {"max_iter": self.max_iter, "tol": _LOOSE * self.tol, "n_jobs": 1}
+            how: dict[str, Any] = {"max_iter": self.max_iter, "tol": _LOOSE * self.tol, "n_jobs": 1}
             result = self.algorithm.minimize(objective, w, c1=self.settings[i].c1, **how)
             w = result.w
             score = self._score(objective.layout, w, held_out, fold.gold)
