@@ -326,14 +326,16 @@ class _Search:
             objective = self.free.setdefault(number, []).pop()
         except IndexError:
             objective = self._objective(fold)
-        w = np.zeros(objective.size)
-        out = []
-        for i in chain:
+        w = before = np.zeros(objective.size)
+        out: list[Trial] = []
+        for k, i in enumerate(chain):
             began = time.perf_counter()
             objective.c2 = self.settings[i].c2
+            # weights change evenly with the logarithm of c2, or nearly so
+            start = w + _further([self.settings[j] for j in chain[max(0, k - 2) : k + 1]]) * (w - before)
             how: dict[str, Any] = {"max_iter": self.max_iter, "tol": _LOOSE * self.tol, "n_jobs": 1}
-            result = self.algorithm.minimize(objective, w, c1=self.settings[i].c1, **how)
-            w = result.w
+            result = self.algorithm.minimize(objective, start, c1=self.settings[i].c1, **how)
+            w, before = result.w, w
             score = self._score(objective.layout, w, held_out, fold.gold)
             out.append(Trial(i, number, score, result.iterations, time.perf_counter() - began))
             if tell is not None:
@@ -353,6 +355,14 @@ class _Search:
         bounds = data.offsets.tolist()
         found = [flat[a:b] for a, b in itertools.pairwise(bounds)]
         return float(evaluate(gold, found).summary()[self.scoring])
+
+
+def _further(last: Sequence[Setting]) -> float:
+    """How many times the way from the setting before the last to the last leads on to the next one."""
+    if len(last) < 3 or not all(s.c2 > 0 for s in last) or last[0].c2 == last[1].c2:
+        return 0.0
+    a, b, c = (np.log(s.c2) for s in last)
+    return float(np.clip((c - b) / (b - a), 0, 1.5))
 
 
 def _run_chain(search: _Search, chain: list[int], fold: int) -> list[Trial]:
