@@ -49,10 +49,9 @@ def pairs() -> Pairs:
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[Client]:
-    with dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"}):
-        how: dict[str, Any] = {"threads_per_worker": 1, "processes": True, "dashboard_address": ":0"}
-        with LocalCluster(n_workers=2, **how, silence_logs=50) as cluster, Client(cluster, set_as_default=False) as one:
-            yield one
+    how: dict[str, Any] = {"threads_per_worker": 1, "processes": True, "dashboard_address": ":0", "silence_logs": 50}
+    with LocalCluster(n_workers=2, **how) as cluster, Client(cluster, set_as_default=False) as one:
+        yield one
 
 
 def bag(pairs: Pairs, n: int = 3) -> Any:
@@ -236,8 +235,9 @@ def test_weights_do_not_depend_on_the_cluster(client: Client, pairs: Pairs, tmp_
 
 def kill_one(client: Client, rng: random.Random) -> bool:
     """Kills a worker that is up, if another one is; through its nanny, which starts a new one."""
-    nannies = [n for n in client.cluster.workers.values() if n.worker_address in client.cluster.scheduler.workers]
-    if len(nannies) < 2:
+    known = client.cluster.scheduler.workers
+    nannies = [n for n in client.cluster.workers.values() if n.status.name == "running" and n.worker_address in known]
+    if len(nannies) < 2:  # a nanny whose worker dies before it has told that it is up gives up
         return False
     os.kill(rng.choice(nannies).pid, signal.SIGKILL)
     return True
@@ -281,13 +281,8 @@ def test_fifty_killed_workers_change_nothing(pairs: Pairs) -> None:
     data = bag(list(zip(list(X[:600]), list(y[:600]), strict=True)), 5)
     how_long: dict[str, Any] = {"max_iter": 300, "tol": 0, "dtype": "float64", "c2": 0.01}
     right = fitted(None, data, crf(**how_long)).weights_
-    config = {"distributed.worker.multiprocessing-method": "forkserver"}
     how: dict[str, Any] = {"threads_per_worker": 1, "processes": True, "dashboard_address": ":0", "silence_logs": 50}
-    with (
-        dask.config.set(config),
-        LocalCluster(n_workers=2, **how) as cluster,
-        Client(cluster, set_as_default=False) as client,
-    ):
+    with LocalCluster(n_workers=2, **how) as cluster, Client(cluster, set_as_default=False) as client:
         done, killed, rng = threading.Event(), 0, random.Random(0)
 
         def kill() -> None:
@@ -314,8 +309,7 @@ def test_a_lost_scheduler_leaves_the_checkpoint(pairs: Pairs, tmp_path: Path) ->
     data, path = bag(pairs), tmp_path / "checkpoint"
     how: dict[str, Any] = {"checkpoint": path, "checkpoint_every": 0}
     right = fitted(None, data, crf()).weights_
-    config = {"distributed.worker.multiprocessing-method": "forkserver", "distributed.comm.timeouts.connect": "2s"}
-    with dask.config.set(config):
+    with dask.config.set({"distributed.comm.timeouts.connect": "2s"}):
         cluster = LocalCluster(1, threads_per_worker=1, processes=True, dashboard_address=":0", silence_logs=50)
         client = Client(cluster, set_as_default=False)
 

@@ -76,7 +76,11 @@ def tune(
         if model is not None:
             check_writable(model)
         features: Any = "auto" if template is None else o.read_template(template, padding, dialect)
-        shape: dict[str, Any] = {"min_freq": min_freq, "all_possible_states": all_possible_states, "constraints": constraints}
+        shape: dict[str, Any] = {
+            "min_freq": min_freq,
+            "all_possible_states": all_possible_states,
+            "constraints": constraints,
+        }
         how: dict[str, Any] = {"max_iter": max_iter, "tol": tol, "random_state": random_state, "n_jobs": n_jobs}
         crf = CRF(features, **shape, **how)
         crf._check_parameters()
