@@ -233,13 +233,20 @@ def test_weights_do_not_depend_on_the_cluster(client: Client, pairs: Pairs, tmp_
     assert entities == loaded.predict_entities(X)
 
 
-def kill_one(client: Client, rng: random.Random) -> bool:
-    """Kills a worker that is up, if another one is; through its nanny, which starts a new one."""
+def kill_one(client: Client, rng: random.Random, up: dict[int, float]) -> bool:
+    """Kills a worker that is up, if another one is; its nanny starts a new one.
+
+    ``up`` is kept by the caller: since when each process is seen. One that a nanny is not done with is left alone: the
+    nanny would give up.
+    """
     known = client.cluster.scheduler.workers
     nannies = [n for n in client.cluster.workers.values() if n.status.name == "running" and n.worker_address in known]
-    if len(nannies) < 2:  # a nanny whose worker dies before it has told that it is up gives up
+    since = [time.monotonic() - up.setdefault(n.pid, time.monotonic()) for n in nannies]
+    if len(nannies) < 2 or min(since) < 0.5:
         return False
-    os.kill(rng.choice(nannies).pid, signal.SIGKILL)
+    pid = rng.choice(nannies).pid
+    up[pid] = float("inf")  # not twice
+    os.kill(pid, signal.SIGKILL)
     return True
 
 
@@ -251,7 +258,8 @@ class Killer:
 
     def __call__(self, progress: Any, w: Any) -> None:
         if self.when(progress.iteration):
-            self.killed += kill_one(self.client, self.rng)
+            up = {n.pid: 0.0 for n in self.client.cluster.workers.values()}
+            self.killed += kill_one(self.client, self.rng, up)
 
 
 def test_a_lost_worker_changes_nothing_but_is_told_of(client: Client, pairs: Pairs) -> None:
@@ -282,13 +290,19 @@ def test_fifty_killed_workers_change_nothing(pairs: Pairs) -> None:
     how_long: dict[str, Any] = {"max_iter": 300, "tol": 0, "dtype": "float64", "c2": 0.01}
     right = fitted(None, data, crf(**how_long)).weights_
     how: dict[str, Any] = {"threads_per_worker": 1, "processes": True, "dashboard_address": ":0", "silence_logs": 50}
-    with LocalCluster(n_workers=2, **how) as cluster, Client(cluster, set_as_default=False) as client:
+    patient = {"distributed.deploy.lost-worker-timeout": "1h"}  # or the cluster gives up a worker that is killed twice
+    with (
+        dask.config.set(patient),
+        LocalCluster(n_workers=2, **how) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
         done, killed, rng = threading.Event(), 0, random.Random(0)
+        up: dict[int, float] = {}
 
         def kill() -> None:
             nonlocal killed
-            while killed < 50 and not done.wait(2 * rng.random()):
-                killed += kill_one(client, rng)
+            while killed < 50 and not done.wait(rng.random()):
+                killed += kill_one(client, rng, up)
 
         killer = threading.Thread(target=kill, daemon=True)
         killer.start()
