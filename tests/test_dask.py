@@ -308,7 +308,7 @@ def test_fifty_killed_workers_change_nothing(pairs: Pairs) -> None:
         killer.start()
 
         def wait(progress: Any, w: Any) -> None:
-            while killed < min(50, progress.iteration / 5):  # so that they are spread over the training
+            while killed < min(50, progress.iteration / 2):  # so that they are spread over the training
                 time.sleep(0.1)
 
         with pytest.warns(RuntimeWarning, match="lost 1 Dask worker"):

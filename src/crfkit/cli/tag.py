@@ -112,20 +112,9 @@ def tag(
     name = source_name(data)
     stored, table_file = is_block_file(data), output is not None and output.suffix == ".parquet"
     json = json or table_file or (output is not None and output.suffixes[:1] == [".jsonl"])
-    if stored and entities:
-        raise DataError(f"{data}: a block file holds no tokens, of which entities could be made")
-    if table_file and entities:
-        raise OptionError("--entities are written as JSON, not as Parquet")
     plain = kind is Format.columns and not (json or entities or text or stored) and nbest == 1 and rule is None
-    if dask is not None and (not plain or data == "-" or isinstance(data, EncodedPath)):
-        raise OptionError(
-            "--dask labels column files: leave out --encoding, --json, --entities, --text, --nbest and --beam"
-        )
-    with (
-        _record_file(output, table_file) as out,
-        _readable_twice(data, kind) as data,
-        cluster(dask, quiet) as client,
-    ):
+    _check_files(data, entities and stored, entities and table_file, dask is not None and not plain, dask)
+    with _record_file(output, table_file) as out, _readable_twice(data, kind) as data, cluster(dask, quiet) as client:
         framed = kind is Format.conllu and not json and nbest == 1 and not entities and not stored
         frame = _Conllu(data, reading.label or "upos", name) if framed else None
         pieces = _text_pieces(data, name, entities) if text else read_pieces(data, reading)
@@ -154,6 +143,18 @@ def tag(
         seconds = time.perf_counter() - began
         start = "\r\x1b[2K" if sys.stderr.isatty() and output is not None else ""
         say(f"{start}labelled {counted(counts[0], 'sequence')}, {counted(counts[1], 'token')} in {seconds:.2f}s")
+
+
+def _check_files(data: str, no_tokens: bool, no_table: bool, no_columns: bool, dask: str | None) -> None:
+    """Raises where data, or the output, are not what the options are for."""
+    if no_tokens:
+        raise DataError(f"{data}: a block file holds no tokens, of which entities could be made")
+    if no_table:
+        raise OptionError("--entities are written as JSON, not as Parquet")
+    if no_columns or (dask is not None and (data == "-" or isinstance(data, EncodedPath))):
+        raise OptionError(
+            "--dask labels column files: leave out --encoding, --json, --entities, --text, --nbest and --beam"
+        )
 
 
 def _labelled(client: Any, model: ChainModel, data: str, how: dict[str, Any], n_jobs: int) -> Iterator[Tagged]:

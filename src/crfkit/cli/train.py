@@ -130,9 +130,7 @@ def train(
     options = dict(locals())
     given = {p.name: p.opts[0] for p in context.command.params if p.name and _is_given(context, p.name)}
     began = time.perf_counter()
-    for name in ("data", "dev", "unlabelled"):
-        if options[name] is not None:
-            options[name] = encoded(options[name], encoding)
+    options |= {k: encoded(options[k], encoding) for k in ("data", "dev", "unlabelled") if options[k] is not None}
     reading = Reading(format, label, columns, comment)
     crf = o.check_options(context, lambda: _check(options, given, reading))
     if plan:
@@ -153,13 +151,7 @@ def train(
             checkpoint.unlink(missing_ok=True)
         if interrupted:  # whoever interrupts does not want to wait for scores
             corpus.X_dev = None
-        for text in () if quiet else notes:
-            say(f"crfkit: warning: {text}")
-        seconds = time.perf_counter() - began
-        if json:
-            emit(_record(crf, model, corpus, seconds))
-        elif not quiet:
-            _report(crf, model, corpus, seconds)
+        _tell(crf, model, corpus, time.perf_counter() - began, notes, json, quiet)
     if crf.callback.closed:
         raise BrokenPipeError
     if guard.signum or interrupted:
@@ -358,6 +350,16 @@ def _run(crf: Any, corpus: _Corpus, resume: bool) -> list[str]:
         return []
     notes = [text.replace("'max_iter'", "--max-iter").replace("'tol'", "--tol") for text in notes]
     return [*notes, *(str(w.message) for w in caught)]
+
+
+def _tell(crf: Any, model: Path, corpus: _Corpus, seconds: float, notes: list[str], json: bool, quiet: bool) -> None:
+    """Warnings, and how training went."""
+    for text in () if quiet else notes:
+        say(f"crfkit: warning: {text}")
+    if json:
+        emit(_record(crf, model, corpus, seconds))
+    elif not quiet:
+        _report(crf, model, corpus, seconds)
 
 
 def _save(crf: Any, model: Path, corpus: _Corpus, reading: dict[str, Any]) -> None:
