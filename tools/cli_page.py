@@ -38,7 +38,10 @@ completion for your shell.
 
 Each command's own help (`crfkit COMMAND --help`):
 """
-COMMANDS = ["train", "tag", "eval", "inspect", "convert", "active next", "active add", "annotate", "demo"]
+COMMANDS = [
+    *("train", "tag", "encode", "tune", "eval", "inspect", "convert"),
+    *("active next", "active add", "annotate", "demo"),
+]
 
 
 def page() -> str:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         calibration,
         chain,
         compat,
+        dask,
         data,
         features,
         graph,
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
         training,
     )
     from crfkit.data.labels import Tagging
-    from crfkit.estimators import CRF, HMM, MEMM, Expectations, WeakLabels
+    from crfkit.estimators import CRF, HMM, MEMM, Expectations, WeakLabels, tune
     from crfkit.features import Template, TokenFeatures
     from crfkit.loading import load
     from crfkit.model import ModelError
@@ -42,8 +43,8 @@ if TYPE_CHECKING:
 else:
     __getattr__ = later(
         __name__,
-        *("active", "calibration", "chain", "cli", "compat", "data", "features", "graph", "integrations", "metrics"),
-        *("model", "plotting", "torch", "training"),
+        *("active", "calibration", "chain", "cli", "compat", "dask", "data", "features", "graph", "integrations"),
+        *("metrics", "model", "plotting", "torch", "training"),
         CRF="estimators.crf",
         Expectations="estimators.expectations",
         HMM="estimators.hmm",
@@ -55,6 +56,7 @@ else:
         TokenFeatures="features",
         WeakLabels="estimators.weak",
         load="loading",
+        tune="estimators.tuning",
     )
 
 __version__ = "0.2.0"
@@ -75,6 +77,7 @@ __all__ = [
     "calibration",
     "chain",
     "compat",
+    "dask",
     "data",
     "features",
     "graph",
@@ -85,9 +88,13 @@ __all__ = [
     "plotting",
     "torch",
     "training",
+    "tune",
 ]
-if find_spec("torch") is None:  # ``from crfkit import *`` takes what there is
+# ``from crfkit import *`` takes what there is
+if find_spec("torch") is None:
     __all__ = [name for name in __all__ if name not in ("NeuralCRF", "torch")]
+if find_spec("dask") is None:
+    __all__ = [name for name in __all__ if name != "dask"]
 
 
 def __dir__() -> list[str]:

@@ -2,6 +2,7 @@
 #include "train/objective.hpp"
 
 #include "bind/tokens.hpp"
+#include "model/pair_counts.hpp"
 #include "model/scorer.hpp"
 #include "train/lbfgs_memory.hpp"
 #include "train/semi_objective.hpp"
@@ -23,6 +24,18 @@ Layout make_layout(int n_labels, In<u32, 1> state_ptr, In<u16, 1> state_label, I
                 size};
   layout.check();
   return layout;
+}
+
+Observed seen_pairs(In<i64, 1> ptr, In<u32, 1> attr, u32 n_attributes, In<u32, 1> column, u32 n_columns,
+                    double min_count, std::vector<u32>* counts) {
+  check_offsets(ptr, attr.size(), "attribute pointers must rise from 0 to the number of attributes");
+  require(column.size() + 1 == ptr.size(), "there must be a label for every token");
+  for (std::size_t k = 0; k < attr.size(); ++k) require(attr(k) < n_attributes, "no such attribute");
+  for (std::size_t t = 0; t < column.size(); ++t) require(column(t) < n_columns || column(t) == kNone, "no such label");
+  return unlocked([&] {
+    return counted_pairs(ptr.data(), attr.data(), std::ssize(column), n_attributes, column.data(), n_columns, min_count,
+                         counts);
+  });
 }
 
 void bind_data(nb::module_& m) {
@@ -55,18 +68,18 @@ void bind_data(nb::module_& m) {
   m.def(
       "observed_pairs",
       [](In<i64, 1> ptr, In<u32, 1> attr, u32 n_attributes, In<u32, 1> column, u32 n_columns, double min_count) {
-        check_offsets(ptr, attr.size(), "attribute pointers must rise from 0 to the number of attributes");
-        require(column.size() + 1 == ptr.size(), "there must be a label for every token");
-        for (std::size_t k = 0; k < attr.size(); ++k) require(attr(k) < n_attributes, "no such attribute");
-        for (std::size_t t = 0; t < column.size(); ++t)
-          require(column(t) < n_columns || column(t) == kNone, "no such label");
-        Observed out = unlocked([&] {
-          return observed_pairs(ptr.data(), attr.data(), std::ssize(column), n_attributes, column.data(), n_columns,
-                                min_count);
-        });
+        Observed out = seen_pairs(ptr, attr, n_attributes, column, n_columns, min_count, nullptr);
         return own_all(std::move(out.ptr), std::move(out.column));
       },
       "ptr"_a, "attr"_a, "n_attributes"_a, "column"_a, "n_columns"_a, "min_count"_a);
+  m.def(
+      "count_pairs",
+      [](In<i64, 1> ptr, In<u32, 1> attr, u32 n_attributes, In<u32, 1> column, u32 n_columns) {
+        std::vector<u32> counts;
+        Observed out = seen_pairs(ptr, attr, n_attributes, column, n_columns, 0, &counts);
+        return own_all(std::move(out.ptr), std::move(out.column), std::move(counts));
+      },
+      "ptr"_a, "attr"_a, "n_attributes"_a, "column"_a, "n_columns"_a);
 }
 
 // Vectors of weights or of their gradients.

@@ -311,9 +311,32 @@ void bind_packer(nb::module_& m) {
       "attr"_a, "counts"_a.noconvert());
 }
 
+// Of what several encoders have in common.
+void bind_merging(nb::class_<TemplateEncoder>& encoder) {
+  using Self = TemplateEncoder;
+  encoder
+      .def(
+          "absorb",
+          [](Self& self, const Self& other) {
+            Self::Numbers numbers = unlocked([&] { return self.absorb(other); });
+            return own_all(std::move(numbers.state), std::move(numbers.edge));
+          },
+          "other"_a)
+      .def(
+          "translate",
+          [](const Self& self, const Self& other) {
+            Self::Numbers out = unlocked([&] { return self.translate(other); });
+            return own_all(std::move(out.state), std::move(out.edge));
+          },
+          "other"_a)
+      .def("adopt", &adopt, "strings"_a, "pairs"_a, "attribute"_a, "state"_a, "edge"_a);
+}
+
 void bind_encoder(nb::module_& m) {
   using Self = TemplateEncoder;
-  nb::class_<Self>(m, "TemplateEncoder")
+  nb::class_<Self> encoder(m, "TemplateEncoder");
+  bind_merging(encoder);
+  encoder
       // templates: (node, offset, prefix, suffix, edge)
       .def(
           "__init__",
@@ -376,14 +399,6 @@ void bind_encoder(nb::module_& m) {
             return own_keys(unlocked([&] { return self.keys(edge, seed); }));
           },
           "edge"_a, "seed"_a)
-      .def(
-          "translate",
-          [](const Self& self, const Self& other) {
-            Self::Numbers out = unlocked([&] { return self.translate(other); });
-            return own_all(std::move(out.state), std::move(out.edge));
-          },
-          "other"_a)
-      .def("adopt", &adopt, "strings"_a, "pairs"_a, "attribute"_a, "state"_a, "edge"_a)
       .def("vocabulary", &vocabulary_of)
       .def("restore", &restore, "strings"_a, "pairs"_a, "attribute"_a, "n_state"_a, "n_edge"_a);
 }

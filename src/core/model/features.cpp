@@ -1,5 +1,7 @@
 #include "model/features.hpp"
 
+#include "model/pair_counts.hpp"
+
 #include <algorithm>
 #include <unordered_map>
 
@@ -79,6 +81,11 @@ Family Layout::edge_family(int lanes) const {
 
 Observed observed_pairs(const i64* ptr, const u32* attr, i64 n_tokens, u32 n_attributes, const u32* column,
                         u32 n_columns, double min_count) {
+  return counted_pairs(ptr, attr, n_tokens, n_attributes, column, n_columns, min_count, nullptr);
+}
+
+Observed counted_pairs(const i64* ptr, const u32* attr, i64 n_tokens, u32 n_attributes, const u32* column,
+                       u32 n_columns, double min_count, std::vector<u32>* counts) {
   // the columns of each attribute's tokens, sorted by attribute; some attributes at a time, so that the sorted copy
   // stays small beside the data
   constexpr u64 kFew = u64{1} << 23;
@@ -109,7 +116,10 @@ Observed observed_pairs(const i64* ptr, const u32* attr, i64 n_tokens, u32 n_att
         if (count[seen[k]]++ == 0) distinct.push_back(seen[k]);
       std::sort(distinct.begin(), distinct.end());
       for (u32 c : distinct) {
-        if (count[c] >= min_count) out.column.push_back(c);
+        if (count[c] >= min_count) {
+          out.column.push_back(c);
+          if (counts != nullptr) counts->push_back(count[c]);
+        }
         count[c] = 0;
       }
       out.ptr.push_back(static_cast<u32>(out.column.size()));

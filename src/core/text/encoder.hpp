@@ -93,6 +93,8 @@ class TemplateEncoder {
     std::vector<u32> state, edge;
   };
   Numbers translate(const TemplateEncoder& other) const;
+  // The same; what is unknown is added, as if the data of the other came after the data seen here.
+  Numbers absorb(const TemplateEncoder& other);
   // Takes attributes over from flat tables of another encoder: attribute k gets the number numbers[k], unless that is
   // kNone. The numbers given in all calls together must be those from zero on.
   struct Flat {

@@ -71,6 +71,38 @@ TemplateEncoder::Numbers TemplateEncoder::translate(const TemplateEncoder& other
   return out;
 }
 
+TemplateEncoder::Numbers TemplateEncoder::absorb(const TemplateEncoder& other) {
+  if (other.classes_.size() != classes_.size() || other.table_of_ != table_of_)
+    throw Error("encoders of different templates have no attributes in common");
+  know_names();
+  std::vector<std::vector<u32>> value(nodes_.size());  // here, of the other's values
+  for (int i = 0; i < n_nodes(); ++i) {
+    const Node& x = nodes_[i];
+    value[i].assign(other.n_values(i), 0);
+    for (u32 v = 0; v < value[i].size(); ++v) {
+      if (x.kind == Node::Kind::leaf) {
+        value[i][v] = vocabulary_.strings[table_of_[i]].add(other.vocabulary_.strings[table_of_[i]][v]);
+      } else if (x.kind == Node::Kind::join) {
+        const PairTable& pairs = other.vocabulary_.pairs[table_of_[i]];
+        value[i][v] = vocabulary_.pairs[table_of_[i]].add(value[x.a][pairs.first(v)], value[x.b][pairs.second(v)]);
+      }
+    }
+  }
+  struct Place {
+    int cls;
+    u32 value, attribute;
+  };
+  std::vector<Place> places;
+  other.each_attribute([&](int c, u32 v, u32 a) { places.push_back({c, v, a}); });
+  std::stable_sort(places.begin(), places.end(),
+                   [](const Place& x, const Place& y) { return x.attribute < y.attribute; });
+  Numbers out{std::vector<u32>(other.n_attributes_[0], kNone), std::vector<u32>(other.n_attributes_[1], kNone)};
+  for (const Place& at : places)
+    (classes_[at.cls].edge ? out.edge : out.state)[at.attribute] =
+        add_attribute(at.cls, value[classes_[at.cls].node][at.value]);
+  return out;
+}
+
 void TemplateEncoder::adopt(const Flat& other, std::span<const u32> state, std::span<const u32> edge) {
   const auto check = [](bool good) {
     if (!good) throw Error("a vocabulary does not fit its templates");

@@ -22,6 +22,7 @@ from crfkit.cli.inspect import inspect
 from crfkit.cli.options import OptionError
 from crfkit.cli.tag import tag
 from crfkit.cli.train import train
+from crfkit.cli.tune import tune
 
 __all__: list[str] = []
 
@@ -55,6 +56,7 @@ app = typer.Typer(
 app.command(short_help="Train a model on labelled data.")(train)
 app.command(short_help="Label data.")(tag)
 app.command(short_help="Encode data larger than memory, for training.")(encode)
+app.command(short_help="Find the best regularisation by cross-validation.")(tune)
 app.command("eval", short_help="Score predictions.")(evaluate)
 app.command(short_help="Show a model, or explain its decisions.")(inspect)
 app.command(short_help="Convert models between tools.")(convert)

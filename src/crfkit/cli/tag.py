@@ -5,12 +5,14 @@ from __future__ import annotations
 import codecs
 import itertools
 import json as json_format
+import os
 import shutil
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import IO, Annotated, Any
 
@@ -25,6 +27,7 @@ from crfkit.base.threads import resolve_threads
 from crfkit.chain.beams import Beam, as_rule
 from crfkit.chain.inference import decode_flat, log_partition, marginals
 from crfkit.chain.inference import nbest as best_paths
+from crfkit.cli.cluster import DaskOption, cluster
 from crfkit.cli.files import Reading, encoded, load_chain, model_columns, output_file, read_pieces, require_file, say
 from crfkit.cli.options import (
     CommentOption,
@@ -41,10 +44,11 @@ from crfkit.cli.options import (
 from crfkit.data import Columns, DataError, tokenize
 from crfkit.data.blocks import is_block_file
 from crfkit.data.labels import Entity
-from crfkit.data.readers import CONLLU_COLUMNS, open_source, source_name
+from crfkit.data.readers import CONLLU_COLUMNS, EncodedPath, open_source, source_name
 from crfkit.estimators.chained import ChainEstimator
 from crfkit.features.encoders import PlanEncoder
-from crfkit.model.streaming import tag_columns
+from crfkit.model.chain_model import ChainModel
+from crfkit.model.streaming import Tagged, tag_columns
 
 EntitiesOption = Annotated[
     bool, typer.Option("--entities", "-e", help="Write entities and their probabilities as JSON.")
@@ -76,6 +80,7 @@ def tag(
     entities: EntitiesOption = False,
     text: TextOption = False,
     n_jobs: JobsOption = -1,
+    dask: DaskOption = None,
     json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
@@ -106,20 +111,17 @@ def tag(
     stored = _check_input(data, crf, reading, text, entities)
     as_table, as_lines = _kind_of(output, entities)
     json = json or as_lines
-    with _record_file(output, as_table) as out, _readable_twice(data, kind) as data:
+    plain = kind is Format.columns and not (json or entities or text or stored) and nbest == 1 and rule is None
+    _check_cluster(data, plain, dask)
+    with _record_file(output, as_table) as out, _readable_twice(data, kind) as data, cluster(dask, quiet) as client:
         framed = kind is Format.conllu and not json and nbest == 1 and not entities and not stored
         frame = _Conllu(data, reading.label or "upos", name) if framed else None
         pieces = _text_pieces(data, name, entities) if text else read_pieces(data, reading)
-        if kind is Format.columns and not (json or entities or text or stored) and nbest == 1 and rule is None:
+        if plain:
             pieces = iter(())
-            for done in tag_columns(
-                crf.model_,
-                data,
-                select=lambda table: model_columns(table, reading),
-                comment=comment,
-                probabilities=probabilities,
-                n_jobs=n_jobs,
-            ):
+            select = partial(model_columns, how=reading)
+            how = {"select": select, "comment": comment, "probabilities": probabilities}
+            for done in _labelled(client, crf.model_, data, how, n_jobs):
                 out.buffer.write(done.text)
                 if data == "-":
                     out.buffer.flush()
@@ -158,6 +160,23 @@ def _kind_of(output: Path | None, entities: bool) -> tuple[bool, bool]:
     if as_table and entities:
         raise OptionError("--entities are written as JSON, not as Parquet")
     return as_table, as_table or (output is not None and ".jsonl" in output.suffixes)
+
+
+def _check_cluster(data: str, plain: bool, dask: str | None) -> None:
+    """Raises where a cluster is asked for what it does not do."""
+    if dask is not None and (not plain or data == "-" or isinstance(data, EncodedPath)):
+        raise OptionError(
+            "--dask labels column files: leave out --encoding, --json, --entities, --text, --nbest and --beam"
+        )
+
+
+def _labelled(client: Any, model: ChainModel, data: str, how: dict[str, Any], n_jobs: int) -> Iterator[Tagged]:
+    """A column file, labelled piece by piece, here or on a cluster."""
+    if client is None:
+        return tag_columns(model, data, **how, n_jobs=n_jobs)
+    from crfkit.dask.tagging import tag_file
+
+    return tag_file(client, model, os.path.abspath(data), **how)
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import sys
@@ -21,10 +22,13 @@ from crfkit.base.interrupts import Guard
 from crfkit.base.messages import counted
 from crfkit.base.threads import resolve_threads
 from crfkit.cli import options as o
+from crfkit.cli.cluster import DaskOption, cluster
 from crfkit.cli.encode import encode_text
 from crfkit.cli.files import (
     Reading,
     busy,
+    column_number,
+    column_numbers,
     emit,
     encoded,
     file_size,
@@ -39,6 +43,7 @@ from crfkit.cli.other_names import other_settings
 from crfkit.cli.plan import print_plan
 from crfkit.data import Blocks, DataError
 from crfkit.data.blocks import is_block_file
+from crfkit.data.readers import EncodedPath
 from crfkit.estimators import CRF, HMM, MEMM
 from crfkit.features.encoding import bytes_of
 from crfkit.training import Progress
@@ -113,6 +118,7 @@ def train(
     window: o.WindowOption = None,
     plan: o.PlanOption = False,
     n_jobs: o.JobsOption = _DEFAULT["n_jobs"],
+    dask: DaskOption = None,
     json: o.JsonOption = False,
     quiet: o.QuietOption = False,
 ) -> None:
@@ -133,14 +139,15 @@ def train(
         return
     with busy(f"reading {data}", quiet or json):
         corpus = _read(options, reading) if out_of_core is None else _encode(options, reading, crf)
-    tokens = int(corpus.X.lengths.sum())
-    with Guard() as guard:
-        if not quiet and not json:
+    tokens = 0 if dask else int(corpus.X.lengths.sum())
+    with cluster(dask, quiet or json), Guard() as guard:
+        if not quiet and not json and not dask:
             sizes = f"{counted(len(corpus.X), 'sequence')}, {counted(tokens, 'token')}"
             say(f"read {sizes} in {time.perf_counter() - began:.2f}s")
         crf.callback = _Watch(json, quiet, max_iter, tokens)
         notes = _run(crf, corpus, resume)
-        crf.model_ = replace(crf.model_, info={**crf.model_.info, "reading": corpus.reading(reading)})
+        known = corpus.reading(reading, getattr(crf.model_.encoder, "n_columns", None))
+        crf.model_ = replace(crf.model_, info={**crf.model_.info, "reading": known})
         crf.save(model)
         interrupted = crf.result_.reason == "interrupted"
         if checkpoint is not None and not interrupted:
@@ -169,11 +176,16 @@ class _Corpus:
         """Columns beside the label, of a file that has any."""
         return getattr(self.X, "n_columns", None)
 
-    def reading(self, how: Reading) -> dict[str, Any]:
-        """How the data was read, for the model."""
+    def reading(self, how: Reading, n_columns: int | None) -> dict[str, Any]:
+        """How the data was read, for the model, which may know the number of columns."""
         if isinstance(self.X, Blocks):
             return self.X.reading
-        return {"format": how.format.value, "label": how.label, "columns": how.columns, "n_columns": self.n_columns}
+        return {
+            "format": how.format.value,
+            "label": how.label,
+            "columns": how.columns,
+            "n_columns": n_columns or self.n_columns,
+        }
 
     def scores(self, crf: Any) -> dict[str, float]:
         """What a model scores on the held-out data."""
@@ -207,10 +219,43 @@ def _check(options: dict[str, Any], given: dict[str, str], reading: Reading) -> 
             if name in _ENCODED:
                 raise o.OptionError(f"{flag} is an option of crfkit encode: {data} is encoded already")
     crf = _configure(options, given)
+    if options["dask"] is not None:
+        crf = _on_cluster(crf, options, given)
     crf._check_parameters()
     for path in (data, dev, unlabelled):
         require_file(path)
     return crf
+
+
+def _on_cluster(crf: Any, options: dict[str, Any], given: dict[str, str]) -> Any:
+    """The estimator that trains on a cluster."""
+    for name in ("unknown", "unlabelled", "start", "out_of_core", "window"):
+        if name in given:
+            raise o.OptionError(f"{given[name]} and --dask exclude each other")
+    if options["data"] == "-" or isinstance(options["data"], EncodedPath):
+        raise o.OptionError("--dask needs a file in UTF-8 that all workers see")
+    if not isinstance(crf, CRF):
+        raise o.OptionError(f"--dask is for --kind crf, not for {options['kind'].value}")
+    try:
+        from crfkit.dask import CRF as Distributed
+    except ImportError as e:
+        raise o.OptionError(f"--dask: {e}") from None
+    return Distributed(**crf.get_params(deep=False))
+
+
+def _partitions(path: str, how: Reading) -> Any:
+    """A labelled file, to be read by the workers of a cluster."""
+    if is_block_file(path):
+        return Blocks(path)
+    from dask import delayed
+
+    from crfkit.dask import read_columns
+
+    path = os.path.abspath(path)
+    if how.format is not o.Format.columns:
+        return [delayed(read_labelled)(path, how)]
+    chosen = None if how.columns is None else column_numbers([c.strip() for c in how.columns.split(",")])
+    return read_columns(path, label=column_number(how.label or "-1", "--label"), columns=chosen, comment=how.comment)
 
 
 def _encode(options: dict[str, Any], how: Reading, crf: Any) -> _Corpus:
@@ -244,7 +289,8 @@ def _read_data(path: str, how: Reading) -> tuple[Any, Any, Any]:
 
 def _read(options: dict[str, Any], how: Reading) -> _Corpus:
     unknown, path = options["unknown"], options["unlabelled"]
-    corpus = _Corpus(*_read_data(options["data"], how))
+    given = (_partitions(options["data"], how), None) if options["dask"] else _read_data(options["data"], how)
+    corpus = _Corpus(*given)
     if isinstance(corpus.X, Blocks) and options["window"] is not None:
         corpus.X = Blocks(options["data"], window=options["window"])
     if options["dev"] is not None:
@@ -310,7 +356,8 @@ def _run(crf: Any, corpus: _Corpus, resume: bool) -> list[str]:
                 crf.fit(corpus.X, corpus.y, resume=resume)
             else:
                 held_out = {"X_dev": corpus.X_dev, "y_dev": corpus.y_dev}
-                crf.fit(corpus.X, corpus.y, **held_out, sample_weight=corpus.weights, resume=resume)
+                weights = {} if corpus.weights is None else {"sample_weight": corpus.weights}
+                crf.fit(corpus.X, corpus.y, **held_out, **weights, resume=resume)
     finally:
         crf.callback.end()
     if crf.result_.reason == "interrupted":

@@ -106,6 +106,18 @@ class Group(NamedTuple):
             raise ValueError(f"block {b} names an attribute that it does not have")
         return table[places]
 
+    def some(self, first: int, last: int, first_token: int, last_token: int) -> Group:
+        """Those of the blocks from ``first`` to ``last - 1``, which have these tokens."""
+        starts = [x[first : last + 1] for x in (self.first_attribute, self.first_entry, self.first_value)]
+        attributes, entries, values = (slice(int(x[0]), int(x[-1])) for x in starts)
+        return Group(
+            self.attributes[attributes],
+            self.entries[entries],
+            self.counts[first_token:last_token],
+            None if self.values is None else self.values[values],
+            *(x - x[0] for x in starts),
+        )
+
     def parts(self, b: int, first: int, last: int) -> Iterator[NDArray[Any]]:
         """All that belongs to a block whose tokens are those from ``first`` to ``last - 1``."""
         yield self.attributes[self.first_attribute[b] : self.first_attribute[b + 1]]
@@ -154,6 +166,14 @@ class StoredDataset(Dataset):
     def digested(self) -> list[Any]:
         """What tells this data from other data."""
         return [self.offsets, self.sequences, *(list(group) for group in self.groups.values())]
+
+    def some(self, first: int, last: int) -> StoredDataset:
+        """The blocks from ``first`` to ``last - 1``, where they are."""
+        sequences = self.sequences[first : last + 1]
+        offsets = self.offsets[sequences[0] : sequences[-1] + 1]
+        tokens = int(offsets[0]), int(offsets[-1])
+        groups = {kind: group.some(first, last, *tokens) for kind, group in self.groups.items()}
+        return StoredDataset(offsets - tokens[0], sequences - sequences[0], groups)
 
     @property
     def flat(self) -> Dataset:
@@ -338,12 +358,13 @@ class Blocks:
     def verify(self, n_jobs: int | None = None) -> None:
         """Raises unless every block matches its checksum; reads all of the file."""
 
-        def check(b: int) -> bool:
-            return block_checksum(self.dataset, self.labels, b) == int(self._crc32[b])
+        for _ in ordered(self.verify_block, iter(range(self.dataset.n_blocks)), resolve_threads(n_jobs)):
+            pass
 
-        for b, good in enumerate(ordered(check, iter(range(self.dataset.n_blocks)), resolve_threads(n_jobs))):
-            if not good:
-                raise ModelError(f"{self.path}: the {WHAT} is damaged: block {b} does not match its checksum")
+    def verify_block(self, b: int) -> None:
+        """Raises unless a block matches its checksum."""
+        if block_checksum(self.dataset, self.labels, b) != int(self._crc32[b]):
+            raise ModelError(f"{self.path}: the {WHAT} is damaged: block {b} does not match its checksum")
 
     def known(self) -> tuple[NDArray[np.int32], Hints | None]:
         """The labels as :func:`crfkit.data.labels.label_numbers` gives them; no hints if all are known."""

@@ -67,6 +67,9 @@ class Dataset(Record):
         """The same arrays, as the core takes them."""
         return _core.Tokens(self.offsets, self.ptr, self.attr, self.value, self.edge_ptr, self.edge_attr)
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: x for name, x in vars(self).items() if name not in ("native", "stored", "_flat")}
+
     @property
     def digested(self) -> list[Any]:
         """What tells this data from other data, for checkpoints."""
@@ -115,6 +118,21 @@ def _union(a: Rows, b: Rows, n_columns: int) -> Rows:
     """Rows of columns that are in either of two tables of rows."""
     keys = np.union1d(_row_keys(*a, n_columns), _row_keys(*b, n_columns))
     return _from_keys(keys, max(len(a[0]), len(b[0])) - 1, n_columns)
+
+
+def _labelled_entries(
+    data: Dataset, labels: NDArray[np.int32], hints: NDArray[np.float64] | None
+) -> tuple[NDArray[np.int64], NDArray[np.uint32], NDArray[np.float64] | None, NDArray[np.uint32]]:
+    """Attributes of tokens, and their labels; a token of which several labels are possible comes once for each."""
+    ptr, attr, value = data.ptr, data.attr, data.value
+    column = np.maximum(labels, -1).view(np.uint32)  # -1 is NONE
+    if hints is not None and len(hints):
+        tokens = np.flatnonzero(labels < -1)
+        which, label = np.nonzero(hints[-2 - labels[tokens]] > -np.inf)
+        entries, more = rows_of(data.ptr, tokens[which])
+        ptr, attr, value = np.concatenate([ptr, ptr[-1] + more[1:]]), np.concatenate([attr, attr[entries]]), None
+        column = np.concatenate([column, label.astype(np.uint32)])
+    return ptr, attr, value, column
 
 
 @dataclass(frozen=True)
@@ -185,14 +203,7 @@ class WeightRules:
             if not data.stored.has_edges:
                 return state, _NO_ROWS
             return state, _core.stored_pairs(data.stored, True, n_attributes[1], labels, *counted)
-        column = np.maximum(labels, -1).view(np.uint32)  # -1 is NONE
-        ptr, attr, value = data.ptr, data.attr, data.value
-        if hints is not None and len(hints):
-            tokens = np.flatnonzero(labels < -1)
-            which, label = np.nonzero(hints[-2 - labels[tokens]] > -np.inf)
-            entries, more = rows_of(data.ptr, tokens[which])
-            ptr, attr, value = np.concatenate([ptr, ptr[-1] + more[1:]]), np.concatenate([attr, attr[entries]]), None
-            column = np.concatenate([column, label.astype(np.uint32)])
+        ptr, attr, value, column = _labelled_entries(data, labels, hints)
         state = self.rows(ptr, attr, value, n_attributes[0], column, n_labels)
         if data.edge_ptr is None or data.edge_attr is None:
             return state, _NO_ROWS
@@ -230,6 +241,82 @@ def _seen_pairs(
     seen, where = np.unique(np.concatenate([x for x, _ in found]), return_inverse=True)
     counts = np.bincount(where, np.concatenate([n for _, n in found]), minlength=len(seen))
     return seen[counts >= least].astype(np.int64)
+
+
+Counts = tuple[NDArray[np.int64], NDArray[np.int64]]  # row * columns + column, ascending; how often each is seen
+
+
+def _merged(parts: Sequence[Counts]) -> Counts:
+    """The sum of counts."""
+    keys, inverse = np.unique(np.concatenate([keys for keys, _ in parts]), return_inverse=True)
+    counts = np.bincount(inverse, np.concatenate([counts for _, counts in parts]), minlength=len(keys))
+    return keys, counts.astype(np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class PairCounts:
+    """How often labelled data has what may get a weight; those of parts of the data add up.
+
+    Attributes
+    ----------
+    n_labels : int
+    state, edge : (int64 [K], int64 [K])
+        (attribute, label) and (attribute, label pair), as one number, ascending; how often each is seen.
+    labels : int64 [L], transitions : int64 [L * L]
+        How often labels and label pairs are seen.
+    """
+
+    n_labels: int
+    state: Counts
+    edge: Counts
+    labels: NDArray[np.int64]
+    transitions: NDArray[np.int64]
+
+    @classmethod
+    def of(
+        cls,
+        data: Dataset,
+        labels: NDArray[np.int32],
+        n_labels: int,
+        n_attributes: tuple[int, int],
+        hints: NDArray[np.float64] | None = None,
+    ) -> PairCounts:
+        """Those of a data set; arguments as for :meth:`Layout.build`."""
+        pairs = _label_pairs(labels, data.offsets, n_labels)
+        ptr, attr, _, column = _labelled_entries(data, labels, hints)
+
+        def counted(
+            ptr: NDArray[np.int64], attr: NDArray[np.uint32], n: int, column: NDArray[np.uint32], n_columns: int
+        ) -> Counts:
+            rows, columns, counts = _core.count_pairs(ptr, attr, n, column, n_columns)
+            return _row_keys(rows, columns, n_columns), counts.astype(np.int64)
+
+        edge: Counts = (np.zeros(0, np.int64), np.zeros(0, np.int64))
+        if data.edge_ptr is not None and data.edge_attr is not None:
+            edge = counted(data.edge_ptr, data.edge_attr, n_attributes[1], pairs, n_labels * n_labels)
+        state = counted(ptr, attr, n_attributes[0], column, n_labels)
+        known = np.bincount(labels[labels >= 0], minlength=n_labels)
+        return cls(n_labels, state, edge, known, np.bincount(pairs[pairs != NONE], minlength=n_labels * n_labels))
+
+    def moved(self, attributes: tuple[Any, Any], labels: NDArray[np.int64], n_labels: int) -> PairCounts:
+        """The same where attributes, of tokens and of transitions, and labels have other numbers; None for the same."""
+        n, m = self.n_labels, n_labels
+        pairs = (labels[:, np.newaxis] * m + labels).reshape(-1)
+
+        def move(counts: Counts, numbers: Any, columns: NDArray[np.int64], old: int, new: int) -> Counts:
+            row, column = np.divmod(counts[0], old)
+            keys = (row if numbers is None else numbers.astype(np.int64)[row]) * new + columns[column]
+            order = np.argsort(keys)
+            return keys[order], counts[1][order]
+
+        known, transitions = np.zeros(m, np.int64), np.zeros(m * m, np.int64)
+        known[labels], transitions[pairs] = self.labels, self.transitions
+        state = move(self.state, attributes[0], labels, n, m)
+        return PairCounts(m, state, move(self.edge, attributes[1], pairs, n * n, m * m), known, transitions)
+
+    def __add__(self, other: PairCounts) -> PairCounts:
+        state, edge = _merged([self.state, other.state]), _merged([self.edge, other.edge])
+        return PairCounts(self.n_labels, state, edge, self.labels + other.labels, self.transitions + other.transitions)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -310,6 +397,22 @@ class Layout(Record):
         return cls._numbered(n_labels, state, seen if rule.transitions else seen[:0], rule.start_end, edge)
 
     @classmethod
+    def of_counts(cls, counts: PairCounts, n_attributes: tuple[int, int], rule: WeightRules) -> Layout:
+        """The weights that labelled data asks for, of which only the counts are known; not for ``rule.sums``."""
+        n, (n_state, n_edge) = counts.n_labels, n_attributes
+
+        def kept(table: Counts, n_rows: int, n_columns: int) -> Rows:
+            if rule.all_possible_states:
+                none = np.zeros(0, np.uint32)
+                return rule.rows(np.zeros(1, np.int64), none, None, n_rows, none, n_columns)
+            return _from_keys(table[0][table[1] >= rule.min_freq], n_rows, n_columns)
+
+        state = kept(counts.state, n_state, n)
+        edge = kept(counts.edge, n_edge, n * n) if n_edge else _NO_ROWS
+        seen = np.arange(n * n) if rule.all_possible_transitions else np.flatnonzero(counts.transitions)
+        return cls._numbered(n, state, seen if rule.transitions else seen[:0], rule.start_end, edge)
+
+    @classmethod
     def _numbered(cls, n_labels: int, state: Rows, pairs: NDArray[Any], ends: bool, edge: Rows) -> Layout:
         """Numbers the weights."""
         size = len(state[1])
@@ -364,6 +467,9 @@ class Layout(Record):
     def native(self) -> _core.Layout:
         """The same, as the core takes it."""
         return _core.Layout(**self.arrays(), **self.numbers())
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: x for name, x in vars(self).items() if name != "native"}
 
     def arrays(self) -> dict[str, Any]:
         """The arrays, by name."""

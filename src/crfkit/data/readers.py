@@ -150,7 +150,7 @@ def read_chunks(source: Source, file: IO[bytes], size: int) -> Iterator[bytes]:
         yield b"".join(rest)
 
 
-def _pieces(source: Source) -> Iterator[tuple[bytes, int]]:
+def pieces(source: Source) -> Iterator[tuple[bytes, int]]:
     """Pieces of whole lines, each with the number of its first line."""
     line = 1
     with open_source(source) as file:
@@ -215,7 +215,8 @@ def feed(builder: Any, piece: bytes, line: int, name: str) -> None:
         raise DataError(f"{name}:{fault[0]}: {fault[1]}")
 
 
-def _split_label(table: Columns, label: int | None, columns: Sequence[int] | None, name: str) -> Labelled:
+def split_label(table: Columns, label: int | None, columns: Sequence[int] | None, name: str) -> Labelled:
+    """What is learned from and what is learned, out of all columns of the file of this name."""
     n = table.n_columns
     there = "1 column" if n == 1 else f"{n} columns, 0 to {n - 1}"
     if label is not None and not -n <= label < n:
@@ -253,7 +254,7 @@ def iter_columns(
     """
     name = source_name(source)
     builder = _core.ColumnBuilder(separator, comment, document, conllu)
-    for piece, line in _pieces(source):
+    for piece, line in pieces(source):
         feed(builder, piece, line, name)
         part = Columns.from_builder(builder, final=False)
         if len(part):
@@ -266,7 +267,7 @@ def iter_columns(
 def _read_all(source: Source, separator: str, comment: str, document: str, conllu: bool) -> Columns:
     name = source_name(source)
     builder = _core.ColumnBuilder(separator, comment, document, conllu)
-    for piece, line in _pieces(source):
+    for piece, line in pieces(source):
         feed(builder, piece, line, name)
     table = Columns.from_builder(builder)
     if len(table) == 0:
@@ -319,7 +320,7 @@ def read_columns(
     ([('the', 'DT'), ('dog', 'NN')], ['O', 'B-X'])
     """
     table = _read_all(source, separator, comment, document, conllu=False)
-    return _split_label(table, label, columns, source_name(source))
+    return split_label(table, label, columns, source_name(source))
 
 
 def read_conllu(source: Source, *, columns: Sequence[str] = ("form",), label: str | None = "upos") -> Labelled:
@@ -397,7 +398,7 @@ def read_crfsuite(source: Source) -> Weighted:
     """
     name = source_name(source)
     builder = _core.ItemBuilder()
-    for piece, line in _pieces(source):
+    for piece, line in pieces(source):
         feed(builder, piece, line, name)
     names, offsets, ptr, attr, value, labels, label, weights = builder.take()
     if len(offsets) == 1:
@@ -472,5 +473,5 @@ class PieceReader:
             found = _split_conllu(table, self.columns or (), None if self.label is None else str(self.label), self.name)
         else:
             column = None if self.label is None else int(self.label)
-            found = _split_label(table, column, self.columns, self.name)
+            found = split_label(table, column, self.columns, self.name)
         return Weighted(found.X, found.y, None)

@@ -10,8 +10,18 @@ if TYPE_CHECKING:
     from crfkit.estimators.expectations import Expectations
     from crfkit.estimators.hmm import HMM
     from crfkit.estimators.memm import MEMM
+    from crfkit.estimators.tuning import Tuning, tune
     from crfkit.estimators.weak import WeakLabels
 else:
-    __getattr__ = later(__name__, CRF="crf", Expectations="expectations", HMM="hmm", MEMM="memm", WeakLabels="weak")
+    __getattr__ = later(
+        __name__,
+        CRF="crf",
+        Expectations="expectations",
+        HMM="hmm",
+        MEMM="memm",
+        Tuning="tuning",
+        WeakLabels="weak",
+        tune="tuning",
+    )
 
-__all__ = ["CRF", "HMM", "MEMM", "Expectations", "Tagging", "WeakLabels"]
+__all__ = ["CRF", "HMM", "MEMM", "Expectations", "Tagging", "Tuning", "WeakLabels", "tune"]

@@ -376,11 +376,7 @@ class PenalisedChain(ChainEstimator):
         self
             If interrupted from the keyboard, with the best weights so far, and a warning.
         """
-        held_out = _held_out(X_dev, y_dev)
-        if self.early_stopping is not None and held_out is None:
-            raise ValueError(
-                f"'early_stopping' of {type(self).__name__} needs held-out data: 'X_dev' and 'y_dev' of fit"
-            )
+        held_out = held_out_data(self, X_dev, y_dev)
         self._seen = 0
         if self.n_init == 1:
             self._fit(X, y, held_out, sample_weight, resume=resume, expectations=expectations)
@@ -489,27 +485,47 @@ class PenalisedChain(ChainEstimator):
             result = first if first.reason == "interrupted" else None
         del problem
         if result is None:
-            watch = _Watch(self, partial(self._model, skeleton), held_out, None if stream else self.early_stopping)
-            watch.restore(keep.part("watch", watch.state))
-            callback = watch if watch.needed else None
             w = w if start["w"] is None else start["w"]
-            result = watch.best(self._minimize(objective, w, callback, stream, checkpoint=keep))
+            patience = None if stream else self.early_stopping
+            search = partial(self._minimize, objective, w, stream=stream, checkpoint=keep)
+            result = self._watched(search, skeleton, held_out, patience, keep)
         del objective
+        self._end(skeleton, result, keep, len(X), n_tokens)
+        self._seen += len(X) if stream else 0
+        return self
+
+    def _watched(
+        self,
+        search: Callable[..., Result],
+        skeleton: Skeleton,
+        held_out: tuple[Any, Any] | None,
+        patience: int | None,
+        keep: Checkpoint,
+    ) -> Result:
+        """What the search finds, which is called with a callback; the best weights by held-out scores, if asked for."""
+        watch = _Watch(self, partial(self._model, skeleton), held_out, patience)
+        watch.restore(keep.part("watch", watch.state))
+        return watch.best(search(callback=watch if watch.needed else None))
+
+    def _end(self, skeleton: Skeleton, result: Result, keep: Checkpoint, n_sequences: int, n_tokens: int) -> None:
+        """Training has ended: the model, and what is said of it."""
         if result.reason != "interrupted":
             keep.finish(result.state())
         info = {
             "iterations": result.iterations,
             "objective": result.value,
             "stopped": result.message,
-            "sequences": len(X),
+            "sequences": n_sequences,
             "tokens": n_tokens,
         }
         self.model_ = self._model(skeleton.loaded().pruned(), result.w, info)
         self.result_, self.n_iter_, self.beams_ = result, result.iterations, result.beams
-        self._seen += len(X) if stream else 0
         if result.reason == "interrupted":
-            warn(f"training was {result.message} (iteration {result.iterations})", RuntimeWarning, stacklevel=3)
-        return self
+            warn(f"training was {result.message} (iteration {result.iterations})", RuntimeWarning, stacklevel=4)
+
+    def _optimiser(self) -> Algorithm:
+        """What minimises the objective."""
+        return find_algorithm(self.algorithm)
 
     def _start(self, layout: Layout) -> Vector:
         """Where training begins: at zero, but hidden states must differ to become different."""
@@ -529,7 +545,7 @@ class PenalisedChain(ChainEstimator):
         """Runs the optimiser, within beams if they are asked for; ``loose`` is a factor of ``tol``."""
         latest = Result(w0, float("nan"), 0, 0, "interrupted", INTERRUPTED)
         algorithm = partial(
-            find_algorithm(self.algorithm).minimize,
+            self._optimiser().minimize,
             c1=self.c1,
             max_iter=1 if stream else self.max_iter,
             tol=loose * self.tol,
@@ -570,6 +586,12 @@ class PenalisedChain(ChainEstimator):
             "constraints of labels": [p.scores],
             "starting weights": [w],
         }
+        return self._same_training(skeleton, parts, held_out)
+
+    def _same_training(
+        self, skeleton: Skeleton, parts: dict[str, list[Any]], held_out: tuple[Any, Any] | None
+    ) -> dict[str, str]:
+        """Digests of parts, of held-out data where it has a say, and the settings."""
         if held_out is not None and self.early_stopping is not None:
             if isinstance(held_out[0], Blocks):
                 given = held_out[0].dataset.digested
@@ -661,13 +683,16 @@ class _Watch:
         return replace(result, w=self.w, reason="early_stopping", message=message)
 
 
-def _held_out(X_dev: Any, y_dev: Any) -> tuple[Any, Any] | None:
-    """Held-out data, checked."""
+def held_out_data(owner: PenalisedChain, X_dev: Any, y_dev: Any) -> tuple[Any, Any] | None:
+    """Held-out data for ``fit``, checked."""
     if isinstance(X_dev, Blocks) and y_dev is None:
         y_dev = X_dev.label_lists()
     if (X_dev is None) != (y_dev is None):
         raise ValueError("'X_dev' and 'y_dev' of fit must be given together")
     if X_dev is None:
+        if owner.early_stopping is not None:
+            name = type(owner).__name__
+            raise ValueError(f"'early_stopping' of {name} needs held-out data: 'X_dev' and 'y_dev' of fit")
         return None
     if len(X_dev) != len(y_dev):
         raise ValueError(f"'X_dev' holds {counted(len(X_dev), 'sequence')}, but 'y_dev' holds labels for {len(y_dev)}")

@@ -22,6 +22,7 @@ from crfkit.features.tokens import TokenFeatures
 FeatureSource = str | Template | TokenFeatures | FeaturePlan | Callable[..., Any] | None
 
 Keep = NDArray[np.bool_]
+Numbers = NDArray[np.uint32]
 Keys = tuple[NDArray[np.uint64], NDArray[np.uint64]]
 #: The arrays of an encoder, and the numbers that its attributes get, NONE for those that are left out.
 Part = tuple[Mapping[str, NDArray[Any]], NDArray[np.uint32], NDArray[np.uint32]]
@@ -59,6 +60,13 @@ class Encoder(Protocol):
 
     def copy(self) -> Encoder:
         """One that grows by itself."""
+        ...
+
+    def absorb(self, other: Any) -> tuple[Numbers, Numbers]:
+        """Numbers here of the attributes of another encoder of the same features, of tokens and of transitions.
+
+        What is new is added, as if the other's data came after the data seen here.
+        """
         ...
 
     def config(self) -> dict[str, Any]:
@@ -163,6 +171,13 @@ class PlanEncoder:
     def copy(self) -> PlanEncoder:
         """One that grows by itself."""
         return PlanEncoder(self.plan, self._native.copy(), self.n_columns)
+
+    def absorb(self, other: PlanEncoder) -> tuple[Numbers, Numbers]:
+        """Numbers here of the attributes of another encoder of the same plan, which are added if they are new."""
+        if other.plan != self.plan or other.n_columns not in (None, self.n_columns or other.n_columns):
+            raise ValueError(f"tokens have {other.n_columns} columns in one part of the data, {self.n_columns} before")
+        self.n_columns = other.n_columns or self.n_columns
+        return self._native.absorb(other._native)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return PlanEncoder.restore, (self.config(), self.arrays())
@@ -320,6 +335,12 @@ class ItemEncoder:
     def copy(self) -> ItemEncoder:
         """One that grows by itself."""
         return ItemEncoder(self.function, self._names.copy(), self.text)
+
+    def absorb(self, other: ItemEncoder) -> tuple[Numbers, Numbers]:
+        """Numbers here of the attributes of another encoder, which are added if they are new."""
+        if other.text is not None:
+            self.text = bool(self.text) or other.text
+        return self._names.translate(other._names, True), np.zeros(0, np.uint32)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ItemEncoder.restore, (self.config(), self.arrays(), self.function)

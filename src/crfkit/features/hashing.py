@@ -103,6 +103,11 @@ class HashedEncoder:
         low = self.kept[edge].astype(np.uint64) << np.uint64(64 - self.bits)
         return low, low
 
+    def absorb(self, other: Any) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
+        """The same numbers: they are hashes, and none is new."""
+        state, edge = (np.arange(n, dtype=np.uint32) for n in other.n_attributes)
+        return state, edge
+
     def translate(self, other: Any) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
         """The numbers here of another encoder's attributes."""
         if not isinstance(other, HashedEncoder) or other.bits != self.bits:

@@ -23,10 +23,12 @@ def class_weights(
     labels: Sequence[Any],
     numbers: NDArray[np.int32],
     offsets: NDArray[np.int64],
+    counts: NDArray[np.int64] | None = None,
 ) -> NDArray[np.float64] | None:
     r"""Weights of sequences [S] by ``class_weight``: the mean over their known labels; 1 where none is known.
 
-    ``"balanced"`` gives label j the weight :math:`N / (L N_j)`, with :math:`N_j` of the N known labels being j.
+    ``"balanced"`` gives label j the weight :math:`N / (L N_j)`, with :math:`N_j` of the N known labels being j; these
+    ``counts`` [L] are of ``numbers`` unless they are given.
 
     >>> class_weights({"b": 3}, ["a", "b"], np.array([0, 1, 0], np.int32), np.array([0, 2, 3]))
     array([2., 1.])
@@ -41,8 +43,8 @@ def class_weights(
             check_number("class_weight", str(label), weight, 0)
         by_label = np.array([float(rule.get(label, 1.0)) for label in labels])
     elif rule == "balanced":
-        counts = np.bincount(numbers[known], minlength=len(labels))
-        by_label = known.sum() / (max(1, np.count_nonzero(counts)) * np.maximum(counts, 1))
+        counts = np.bincount(numbers[known], minlength=len(labels)) if counts is None else counts
+        by_label = counts.sum() / (max(1, np.count_nonzero(counts)) * np.maximum(counts, 1))
     else:
         raise ValueError(f"'class_weight' must be 'balanced', a dict of labels and weights, or None, got {rule!r}")
     if not np.isfinite(by_label).all():

@@ -132,6 +132,29 @@ class Stochastic(Algorithm):
             objective.entropy_weight = entropy_weight
         return Result(w, final, done, done, reason, message)
 
+    def some_passes(
+        self, objective: SequenceObjective, w: Vector, done: int, many: int, limit: int, seed: int
+    ) -> tuple[Vector, float]:
+        """Weights after ``many`` more passes from w on, and the losses of the last one.
+
+        Steps shrink as if ``done`` of ``limit`` passes had come before, of which nothing else is remembered: the same
+        call gives the same weights.
+        """
+        n, c2, zero = objective.n_sequences, objective.c2, np.zeros(objective.size)
+        objective.seen, objective.c2 = done * n, c2 * (done + 1)  # a sequence's share of the penalty stays the same
+        try:
+            objective.begin(zero)
+            go = self.prepare(objective, zero, np.random.default_rng(seed), limit)
+            objective.begin(w)
+            rng, total = np.random.default_rng([seed, done]), 0.0
+            for k in range(many):
+                total = go(rng.permutation(n), k)
+            found = objective.weights(self.averaged)
+            share = objective.decay * n / 2 if self.convex else 0.0
+            return found, total + share * float(found @ found)
+        finally:
+            objective.seen, objective.c2 = 0, c2
+
     def shortfall(self, result: Result, max_iter: int | None, tol: float) -> str | None:
         """As scikit-learn's SGD and perceptron: nothing where ``tol`` is 0; nor after the default number of passes."""
         return super().shortfall(result, max_iter, tol) if tol else None

@@ -38,7 +38,7 @@ function accuracyCard({ accuracy }) {
     interval(main, `${name} ${percent(main.value, 1)}, between ${range}`),
   ];
   if (main === f1 && token?.value != null) {
-    parts.push(row("Tokens right", percent(token.value, 1), `${percent(token.low)} to ${percent(token.high)}`));
+    parts.push(row("Token accuracy", percent(token.value, 1), `${percent(token.low)} to ${percent(token.high)}`));
   }
   const points = accuracy.curve ?? [];
   if (points.length > 1)

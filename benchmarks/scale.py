@@ -1,0 +1,189 @@
+"""How long an iteration of L-BFGS takes on partitions: against threads, and as a model of tokens and weights.
+
+    python benchmarks/scale.py bar [--tokens 10_000_000]    two processes of a cluster beside two threads
+    python benchmarks/scale.py model [--json FILE]          fits the model of docs/scale.md, tries it on held-out runs
+    python benchmarks/scale.py averaging                    what averaging over partitions costs in accuracy
+
+Data is CoNLL-2000 over and over; in every copy, one word in twenty is changed, so that the vocabulary grows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+DATA = Path(os.environ.get("CRFKIT_DATA", Path(__file__).parents[2] / "shared" / "data")) / "conll2000"
+TEMPLATE = (
+    "U0:%x[-1,0]\nU1:%x[0,0]\nU2:%x[1,0]\nU3:%x[-1,0]|%x[0,0]\nU4:%x[0,0]|%x[1,0]\nU5:%x[0,1]\nU6:%x[-1,1]|%x[0,1]\nB"
+)
+
+#: Set by hand for the machines at hand, and for those of the extrapolation: seconds, bytes per second.
+LATENCY, BANDWIDTH = 0.004, 1.0e9
+FAR_LATENCY, FAR_BANDWIDTH = 0.01, 1.25e9
+
+
+def part(first: int, last: int) -> tuple[Any, Any]:
+    """Tokens ``first`` to ``last`` of the endless corpus, rounded to sequences."""
+    from crfkit.data import Columns, read_columns
+
+    X, y = read_columns(DATA / "train.txt")
+    n = len(X.ids)
+    xs, ys = [], []
+    at = first
+    while at < last:
+        copy, begin = divmod(at, n)
+        end = min(n, begin + last - at)
+        cut = np.searchsorted(X.offsets, [begin, end])
+        if cut[0] == cut[1]:
+            break
+        some = X[int(cut[0]) : int(cut[1])]
+        ids, strings = some.ids.copy(), some.strings.copy()
+        changed = np.flatnonzero(np.random.default_rng([copy, begin]).random(len(ids)) < (0.05 if copy else 0))
+        words, where = np.unique(ids[changed, 0], return_inverse=True)
+        ids[changed, 0] = np.array([strings.add(f"{strings[int(w)]}{copy}") for w in words], np.uint32)[where]
+        xs.append(Columns(strings, ids, some.offsets))
+        ys.append(y[int(cut[0]) : int(cut[1])])
+        at += end - begin
+    return Columns.concatenate(xs), Columns.concatenate(ys)
+
+
+def parts(tokens: int, n: int) -> list[Any]:
+    from dask import delayed
+
+    bounds = [tokens * k // n for k in range(n + 1)]
+    return [delayed(part)(a, b) for a, b in itertools.pairwise(bounds)]
+
+
+class Clock:
+    """A callback that notes the time of each evaluation."""
+
+    def __init__(self) -> None:
+        self.times: list[tuple[float, int]] = []
+
+    def __call__(self, progress: Any, w: Any) -> None:
+        """After an iteration."""
+        self.times.append((time.perf_counter(), progress.evaluations))
+
+    @property
+    def seconds(self) -> float:
+        """The shortest time of an iteration of one evaluation: others work on this machine too."""
+        return min(b[0] - a[0] for a, b in itertools.pairwise(self.times) if b[1] - a[1] == 1)
+
+
+@contextmanager
+def cluster(n: int) -> Iterator[Any]:
+    from distributed import Client, LocalCluster
+
+    how = {"n_workers": n, "threads_per_worker": 1, "processes": True, "dashboard_address": None, "silence_logs": 40}
+    with LocalCluster(**how) as local, Client(local) as client:
+        yield client
+
+
+def run(tokens: int, n: int, min_freq: int, iterations: int) -> dict[str, Any]:
+    """An iteration on n partitions of the cluster, a process each."""
+    from crfkit import Template
+    from crfkit.dask import CRF
+
+    clock = Clock()
+    crf = CRF(Template(TEMPLATE), min_freq=min_freq, max_iter=iterations, tol=0, callback=clock)
+    crf.fit(parts(tokens, n))
+    out = {"tokens": tokens, "processes": n, "weights": len(crf.weights_), "seconds": clock.seconds}
+    print(out, flush=True)
+    return out
+
+
+def bar(tokens: int) -> None:
+    from crfkit import CRF, Template
+
+    clock = Clock()
+    X, y = part(0, tokens)
+    local = CRF(Template(TEMPLATE), min_freq=2, max_iter=12, tol=0, n_jobs=2, callback=clock).fit(X, y)
+    del X, y
+    print(f"two threads: {clock.seconds:.3f} s per iteration, {len(local.weights_)} weights", flush=True)
+    with cluster(2):
+        found = run(tokens, 2, 2, 12)
+    print(f"two processes: {found['seconds']:.3f} s, {found['seconds'] / clock.seconds:.2f} times as long")
+
+
+def terms(run: dict[str, Any], latency: float, bandwidth: float) -> tuple[np.ndarray[Any, Any], float]:
+    """What the coefficients of the model are multiplied by, and what is known without them."""
+    n, p, w = run["tokens"], run["processes"], run["weights"]
+    hops = 2 + 2 * np.ceil(np.log2(p))  # weights out, gradients back, one after another
+    return np.array([n / p, w]), float(hops * (8 * w / bandwidth + latency))
+
+
+def model(path: Path | None) -> None:
+    runs = []
+    with cluster(2):
+        for tokens in (100_000, 150_000, 200_000, 300_000, 400_000):
+            runs += [run(tokens, n, min_freq, 15) for n in (1, 2) for min_freq in (0, 3)]
+    held_out = [r for r in runs if r["tokens"] in (150_000, 300_000)]
+    fitted = [r for r in runs if r not in held_out]
+    rows, known = zip(*(terms(r, LATENCY, BANDWIDTH) for r in fitted), strict=True)
+    seconds = np.array([r["seconds"] for r in fitted])
+    scale = 1 / seconds  # relative errors count
+    found = np.linalg.lstsq(np.array(rows) * scale[:, None], (seconds - np.array(known)) * scale, rcond=None)[0]
+    print(f"{1e9 * found[0]:.1f} ns per token, {1e9 * found[1]:.2f} ns per weight")
+
+    def predict(r: dict[str, Any], latency: float = LATENCY, bandwidth: float = BANDWIDTH) -> float:
+        row, rest = terms(r, latency, bandwidth)
+        return float(row @ found + rest)
+
+    for r in held_out:
+        r["predicted"] = predict(r)
+        print(f"held out: {r}, {100 * (r['predicted'] / r['seconds'] - 1):+.0f}%")
+    far = [
+        predict({"tokens": 10**9, "processes": 100, "weights": w}, FAR_LATENCY, FAR_BANDWIDTH) for w in (10**7, 10**8)
+    ]
+    print(f"10^9 tokens, 100 machines of one thread: {far[0]:.1f} s (10^7 weights), {far[1]:.1f} s (10^8)")
+    if path:
+        path.write_text(json.dumps({"runs": runs, "coefficients": found.tolist(), "far": far}))
+
+
+def averaging() -> None:
+    from crfkit import CRF, Template, metrics
+    from crfkit.dask import CRF as Distributed
+    from crfkit.data import read_columns
+
+    X, y = read_columns(DATA / "test.txt")
+    train = read_columns(DATA / "train.txt")
+
+    def f1(crf: Any) -> float:
+        return 100 * metrics.evaluate(y, crf.predict(X)).summary()["f1"]
+
+    for passes in (5, 10, 20):
+        for n in (1, 4, 16):
+            crf = Distributed(Template(TEMPLATE), algorithm="sgd", c2=0.5, max_iter=passes, tol=0, n_jobs=2)
+            n_tokens = len(train.X.ids)
+            found = crf.fit(parts(n_tokens, n))
+            print(f"sgd, {n} partitions, {passes} passes: F1 {f1(found):.2f}", flush=True)
+        one = CRF(Template(TEMPLATE), algorithm="sgd", c2=0.5, max_iter=passes, tol=0).fit(*train)
+        print(f"sgd, all data in turn, {passes} passes: F1 {f1(one):.2f}", flush=True)
+    print(f"L-BFGS: {f1(CRF(Template(TEMPLATE), c2=0.5, n_jobs=2).fit(*train)):.2f}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", choices=["bar", "model", "averaging"])
+    parser.add_argument("--tokens", type=int, default=10_000_000)
+    parser.add_argument("--json", type=Path)
+    args = parser.parse_args()
+    if args.what == "bar":
+        bar(args.tokens)
+    elif args.what == "model":
+        model(args.json)
+    else:
+        averaging()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,378 @@
+"""Partitions on a cluster: the same weights wherever they lie, and whoever is lost. Clusters and kills are real."""
+
+from __future__ import annotations
+
+import operator
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import command
+import numpy as np
+import pytest
+
+import crfkit
+from crfkit.data import DataError, load_corpus, read_columns
+from crfkit.data.dataset import Layout, PairCounts, WeightRules
+from crfkit.features.encoders import make_encoder
+from crfkit.training.partitions import LocalPartitions, PartitionedObjective, tree, tree_sum
+
+pytest.importorskip("distributed")
+
+import dask
+import dask.bag as db
+import dask.dataframe as dd
+import pandas as pd
+from distributed import Client, LocalCluster
+
+from crfkit import dask as on_dask
+from crfkit.dask.encoding import _threads, new_encoder
+from crfkit.dask.engine import ClusterEngine
+from crfkit.dask.sources import Fields, parts_of
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
+
+Pairs = list[tuple[Any, Any]]
+
+
+@pytest.fixture(scope="module")
+def pairs() -> Pairs:
+    X, y = load_corpus("ingredients")
+    return list(zip(list(X[:120]), list(y[:120]), strict=True))
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Client]:
+    how: dict[str, Any] = {"threads_per_worker": 1, "processes": True, "dashboard_address": ":0", "silence_logs": 50}
+    with LocalCluster(n_workers=2, **how) as cluster, Client(cluster, set_as_default=False) as one:
+        yield one
+
+
+def bag(pairs: Pairs, n: int = 3) -> Any:
+    return db.from_sequence(pairs, npartitions=n)
+
+
+def crf(**more: Any) -> on_dask.CRF:
+    return on_dask.CRF(**{"max_iter": 8, "n_jobs": 1, **more})
+
+
+def fitted(client: Client | None, data: Any, estimator: on_dask.CRF, **how: Any) -> on_dask.CRF:
+    if client is None:
+        return estimator.fit(data, **how)
+    with client.as_current():
+        return estimator.fit(data, **how)
+
+
+# sums and vocabularies, without a cluster
+
+
+def test_the_tree_depends_on_the_number_alone_and_adds_everything_once() -> None:
+    for n in range(1, 20):
+        assert sorted(tree_sum([(k,) for k in range(n)], operator.add)) == list(range(n))
+        assert len(list(tree(n))) == n - 1
+    assert tree_sum(list("abcde"), lambda a, b: f"({a}{b})") == "(((ab)(cd))e)"
+
+
+@pytest.mark.parametrize("min_freq", [0, 2])
+@pytest.mark.parametrize("kind", ["rows", "items", "hashed"])
+def test_a_vocabulary_counted_by_partition_is_that_of_all_data(pairs: Pairs, min_freq: float, kind: str) -> None:
+    if kind == "items":
+        pairs = [([{"w": t, "n": len(t)} for t in x], y) for x, y in pairs]
+    X, y = [x for x, _ in pairs], [y for _, y in pairs]
+    how: dict[str, Any] = {"max_iter": 0, "min_freq": min_freq, "hash_bits": 12 if kind == "hashed" else None}
+    local = crfkit.CRF(**how, n_jobs=1).fit(X, y)
+    parts = crf(**how).fit(bag(pairs, 4))
+    if kind != "hashed":
+        assert parts.model_.encoder.names() == local.model_.encoder.names()
+    assert parts.model_.labels == local.model_.labels
+    for name, array in local.model_.layout.arrays().items():
+        np.testing.assert_array_equal(parts.model_.layout.arrays()[name], array)
+
+
+def test_counts_give_the_layout_that_the_data_gives() -> None:
+    X = [["a", "b", "a"], ["b"], ["c", "a"]]
+    labels = np.array([0, 1, -1, 1, 0, 1], np.int32)
+    sets = np.array([2]), np.array([[True, True]])
+    data = make_encoder("auto", X).encode(X, True, 1)
+    n = int(data.attr.max()) + 1
+    for rule in (WeightRules(), WeightRules(2), WeightRules(all_possible_states=True, all_possible_transitions=False)):
+        right = Layout.build(data, labels, 2, (n, 0), rule, sets=sets)
+        found = Layout.of_counts(PairCounts.of(data, labels, 2, (n, 0), sets), (n, 0), rule)
+        for name, array in right.arrays().items():
+            np.testing.assert_array_equal(found.arrays()[name], array)
+
+
+def test_the_sum_over_partitions_is_the_objective(pairs: Pairs) -> None:
+    X, y = [x for x, _ in pairs], [y for _, y in pairs]
+    local = crfkit.CRF(dtype="float64", n_jobs=1)
+    skeleton, problem = local._prepare(X, y, None, None, grow=True)
+    cuts = [np.arange(0, 50), np.arange(50, 120)]
+    from crfkit.training.partitions import Partition
+
+    parts = LocalPartitions([Partition(problem.take(cut), len(cut) / 120, False) for cut in cuts])
+    f = PartitionedObjective(parts, skeleton.layout.size, 1.0, "float64", 1)
+    rng = np.random.default_rng(0)
+    w, v = rng.normal(size=(2, f.size))
+    value, gradient = f.value_and_grad(w)
+    whole = local.objective(X, y)
+    right, right_gradient = whole.value_and_grad(w)
+    assert value == pytest.approx(right, rel=1e-12)
+    np.testing.assert_allclose(gradient, right_gradient, atol=1e-9)
+    np.testing.assert_allclose(f.hessian_product(w, v), whole.hessian_product(w, v), atol=1e-8)
+
+
+def test_unknown_labels_weights_and_class_weights_are_those_of_the_local_crf(pairs: Pairs) -> None:
+    given = [(x, [None if t == 1 else b for t, b in enumerate(y)], 1.0 + k % 3) for k, (x, y) in enumerate(pairs)]
+    how: dict[str, Any] = {"dtype": "float64", "class_weight": "balanced", "max_iter": 12}
+    parts = crf(**how).fit(db.from_sequence(given, npartitions=3))
+    X, y, weights = zip(*given, strict=True)
+    local = crfkit.CRF(**how, n_jobs=1).fit(list(X), list(y), sample_weight=weights)
+    assert parts.result_.value == pytest.approx(local.result_.value, rel=1e-9)
+    np.testing.assert_allclose(parts.weights_, local.weights_, atol=1e-6)
+
+
+def test_stochastic_optimisers_average_their_iterates(pairs: Pairs) -> None:
+    X, y = [x for x, _ in pairs], [y for _, y in pairs]
+    best = crfkit.CRF(n_jobs=1, c2=0.1).fit(X, y)
+    for algorithm in ("sgd", "adagrad", "ap"):
+        found = crf(algorithm=algorithm, c2=0.1, max_iter=10, tol=0).fit(bag(pairs))
+        again = crf(algorithm=algorithm, c2=0.1, max_iter=10, tol=0).fit(bag(pairs))
+        assert (found.weights_ == again.weights_).all()
+        assert found.score(X, y) > best.score(X, y) - 0.05
+    with pytest.raises(ValueError, match="must not be 'sag'"):
+        crf(algorithm="sag").fit(bag(pairs))
+
+
+def test_frames_delayed_parts_and_bags_are_the_same_data(pairs: Pairs, tmp_path: Path) -> None:
+    right = crf().fit(bag(pairs, 2)).weights_
+    X, y = [x for x, _ in pairs], [y for _, y in pairs]
+    whole = pd.DataFrame({"tokens": X, "tags": y})
+    with pytest.raises(ValueError, match=r"column 'tokens' must hold lists, got text: .*convert-string"):
+        crf().fit(dd.from_pandas(whole, npartitions=2), columns="tokens", label="tags")
+    with dask.config.set({"dataframe.convert-string": False}):
+        lists = dd.from_pandas(whole, npartitions=2)
+    assert (crf().fit(lists, columns="tokens", label="tags").weights_ == right).all()
+    rows = [(i, a, b) for i, (x, labels) in enumerate(pairs) for a, b in zip(x, labels, strict=True)]
+    table = pd.DataFrame(rows, columns=["sentence", "word", "tag"])
+    starts = [0, 60, len(pairs) - 1]
+    frame = dd.from_pandas(table.set_index("sentence"), npartitions=1).repartition(divisions=starts)
+    how: dict[str, Any] = {"columns": "word", "label": "tag", "by": "sentence"}
+    rows_crf = crf().fit(frame, **how)
+    assert (rows_crf.weights_ == right).all()
+    half = len(pairs) // 2
+    delayed = [dask.delayed(tuple)((X[:half], y[:half])), dask.delayed(tuple)((X[half:], y[half:]))]
+    assert (crf().fit(delayed).weights_ == right).all()
+    # predictions come in the same partitions and rows
+    flat = [label for labels in rows_crf.to_local().predict(X) for label in labels]
+    assert rows_crf.predict(frame).compute().tolist() == flat
+    assert rows_crf.predict(frame).npartitions == 2
+    cut = dd.from_pandas(table, npartitions=3, sort=False)
+    with pytest.raises(ValueError, match="lies in partitions 0 and 1: partition the frame by sequences"):
+        crf().fit(cut, **how)
+
+
+def test_files_are_cut_between_sequences_and_errors_name_file_and_line(pairs: Pairs, tmp_path: Path) -> None:
+    path = tmp_path / "data.txt"
+    text = "\n".join("".join(f"{a} {b}\n" for a, b in zip(x, y, strict=True)) for x, y in pairs)
+    path.write_text(text, encoding="utf-8")
+    for size in (700, 1500, 1 << 20):
+        parts = [part.compute() for part in on_dask.read_columns(path, piece_size=size)]
+        assert [x for part in parts for x in part.X] == list(read_columns(path).X)
+        assert len(parts) == -(-len(text.encode()) // size) or size > 1000
+    lines = text.split("\n")
+    bad = next(k for k in range(len(lines) // 2, len(lines)) if lines[k])
+    lines[bad] += " more"
+    path.write_text("\n".join(lines), encoding="utf-8")
+    with pytest.raises(DataError, match=rf"data.txt:{bad + 1}: .*got 3"):
+        crf().fit(on_dask.read_columns(tmp_path / "*.txt", piece_size=700))
+
+
+def test_what_cannot_be_done_on_partitions_is_said_at_once(pairs: Pairs) -> None:
+    for wrong in ({"beam": "fixed:2"}, {"entropy_weight": 1.0}, {"warm_start": True}):
+        with pytest.raises(ValueError, match=f"'{next(iter(wrong))}' of crfkit.dask.CRF must be"):
+            crf(**wrong).fit(bag(pairs))
+    with pytest.raises(ValueError, match=r"must be a dask bag, .* got list; crfkit.CRF takes what is in memory"):
+        crf().fit([x for x, _ in pairs])
+    with pytest.raises(ValueError, match="there is no sequence to learn from"):
+        crf().fit(db.from_sequence(pairs, npartitions=2).filter(lambda pair: False))
+
+
+def test_block_files_are_partitions_and_give_the_weights_of_their_text(pairs: Pairs, tmp_path: Path) -> None:
+    X, y = [x for x, _ in pairs], [y for _, y in pairs]
+    blocks = crfkit.CRF(n_jobs=1).encode(X, y, tmp_path / "data.blocks")
+    right = crf().fit(bag(pairs, 1))
+    found = crf().fit(blocks)
+    assert (found.weights_ == right.weights_).all()
+    assert found.predict(X[:3]) == right.predict(X[:3])
+
+
+# a real cluster
+
+
+def test_weights_do_not_depend_on_the_cluster(client: Client, pairs: Pairs, tmp_path: Path) -> None:
+    data = bag(pairs)
+    local = fitted(None, data, crf(c1=0.01))
+    found = fitted(client, data, crf(c1=0.01))
+    assert (found.weights_ == local.weights_).all()
+    found.save(tmp_path / "model")
+    X = [x for x, _ in pairs[:10]]
+    loaded = crfkit.load(tmp_path / "model", kind=crfkit.CRF)
+    with client.as_current():
+        lazy = found.predict(db.from_sequence(X, npartitions=2))
+        assert lazy.npartitions == 2
+        assert lazy.compute() == loaded.predict(X) == found.to_local().predict(X)
+        chances = found.predict_marginals(db.from_sequence(X, npartitions=2)).compute()
+        entities = found.predict_entities(db.from_sequence(X, npartitions=2)).compute()
+    np.testing.assert_array_equal(chances[0], loaded.predict_marginals(X)[0])
+    assert entities == loaded.predict_entities(X)
+
+
+def kill_one(client: Client, rng: random.Random, up: dict[int, float]) -> bool:
+    """Kills a worker that is up, if another one is; its nanny starts a new one.
+
+    ``up`` is kept by the caller: since when each process is seen. One that a nanny is not done with is left alone: the
+    nanny would give up.
+    """
+    known = client.cluster.scheduler.workers
+    nannies = [n for n in client.cluster.workers.values() if n.status.name == "running" and n.worker_address in known]
+    since = [time.monotonic() - up.setdefault(n.pid, time.monotonic()) for n in nannies]
+    if len(nannies) < 2 or min(since) < 0.5:
+        return False
+    pid = rng.choice(nannies).pid
+    up[pid] = float("inf")  # not twice
+    os.kill(pid, signal.SIGKILL)
+    return True
+
+
+class Killer:
+    """A callback that kills a worker after some iterations."""
+
+    def __init__(self, client: Client, when: Callable[[int], bool]) -> None:
+        self.client, self.when, self.killed, self.rng = client, when, 0, random.Random(0)
+
+    def __call__(self, progress: Any, w: Any) -> None:
+        if self.when(progress.iteration):
+            up = {n.pid: 0.0 for n in self.client.cluster.workers.values()}
+            self.killed += kill_one(self.client, self.rng, up)
+
+
+def test_a_lost_worker_changes_nothing_but_is_told_of(client: Client, pairs: Pairs) -> None:
+    client.wait_for_workers(2, timeout=60)
+    right = fitted(None, bag(pairs), crf()).weights_
+    killer = Killer(client, lambda iteration: iteration == 3)
+    with pytest.warns(RuntimeWarning, match="lost 1 Dask worker .* will be made again; the result is the same"):
+        found = fitted(client, bag(pairs), crf(callback=killer))
+    assert killer.killed == 1
+    assert (found.weights_ == right).all()
+
+
+def test_neighbours_lie_together_and_share_the_threads_of_their_worker(client: Client, pairs: Pairs) -> None:
+    client.wait_for_workers(2, timeout=60)
+    parts = parts_of(bag(pairs, 4), None, Fields(None, None, None))
+    engine = ClusterEngine(client, parts, partial(new_encoder, "auto", None), lambda *_: None)
+    assert sorted(engine.homes.values()) == sorted(2 * [*client.nthreads()])
+    homes = [engine.homes[i] for i in range(4)]
+    assert homes[0] == homes[1] != homes[2] == homes[3]
+    assert client.submit(_threads).result() == 1  # that of the one slot that a worker has
+    engine.close()
+
+
+@pytest.mark.long
+def test_fifty_killed_workers_change_nothing(pairs: Pairs) -> None:
+    X, y = load_corpus("ingredients")
+    data = bag(list(zip(list(X[:600]), list(y[:600]), strict=True)), 5)
+    how_long: dict[str, Any] = {"max_iter": 300, "tol": 0, "dtype": "float64", "c2": 0.01}
+    right = fitted(None, data, crf(**how_long)).weights_
+    how: dict[str, Any] = {"threads_per_worker": 1, "processes": True, "dashboard_address": ":0", "silence_logs": 50}
+    patient = {"distributed.deploy.lost-worker-timeout": "1h"}  # or the cluster gives up a worker that is killed twice
+    with (
+        dask.config.set(patient),
+        LocalCluster(n_workers=2, **how) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        done, killed, rng = threading.Event(), 0, random.Random(0)
+        up: dict[int, float] = {}
+
+        def kill() -> None:
+            nonlocal killed
+            while killed < 50 and not done.wait(rng.random()):
+                killed += kill_one(client, rng, up)
+
+        killer = threading.Thread(target=kill, daemon=True)
+        killer.start()
+
+        def wait(progress: Any, w: Any) -> None:
+            while killed < min(50, progress.iteration / 2):  # so that they are spread over the training
+                time.sleep(0.1)
+
+        with pytest.warns(RuntimeWarning, match="lost 1 Dask worker"):
+            found = fitted(client, data, crf(**how_long, callback=wait))
+        done.set()
+        killer.join()
+    assert killed == 50
+    assert (found.weights_ == right).all()
+
+
+def test_a_lost_scheduler_leaves_the_checkpoint(pairs: Pairs, tmp_path: Path) -> None:
+    data, path = bag(pairs), tmp_path / "checkpoint"
+    how: dict[str, Any] = {"checkpoint": path, "checkpoint_every": 0}
+    right = fitted(None, data, crf()).weights_
+    with dask.config.set({"distributed.comm.timeouts.connect": "2s"}):
+        cluster = LocalCluster(1, threads_per_worker=1, processes=True, dashboard_address=":0", silence_logs=50)
+        client = Client(cluster, set_as_default=False)
+
+        def lose(progress: Any, w: Any) -> None:
+            if progress.iteration == 4:
+                cluster.close()
+
+        try:
+            with pytest.raises(ConnectionError, match=r"scheduler was lost: .* is in .*checkpoint: .* resume=True"):
+                fitted(client, data, crf(**how, callback=lose))
+        finally:
+            client.close()
+            cluster.close()
+    assert (fitted(None, data, crf(**how), resume=True).weights_ == right).all()
+
+
+def test_searches_of_scikit_learn_run_on_dask(client: Client, pairs: Pairs) -> None:
+    joblib = pytest.importorskip("joblib")
+    from sklearn.model_selection import GridSearchCV
+
+    X, y = [x for x, _ in pairs[:10]], [y for _, y in pairs[:10]]
+    search = GridSearchCV(crfkit.CRF(max_iter=2, n_jobs=1), {"c2": [0.1, 1.0]}, cv=2, error_score="raise")
+    with client.as_current(), joblib.parallel_backend("dask", wait_for_workers_timeout=60):
+        search.fit(X, y)
+    right = search.cv_results_["mean_test_score"]
+    here = GridSearchCV(crfkit.CRF(max_iter=2, n_jobs=1), {"c2": [0.1, 1.0]}, cv=2).fit(X, y)
+    np.testing.assert_array_equal(right, here.cv_results_["mean_test_score"])
+
+
+def test_tune_runs_on_dask(client: Client, pairs: Pairs) -> None:
+    X, y = [x for x, _ in pairs[:40]], [y for _, y in pairs[:40]]
+    how: dict[str, Any] = {"c1": [0], "c2": [1, 0.1], "folds": 2}
+    found = crfkit.tune(crfkit.CRF(n_jobs=1), X, y, **how, cluster=client)
+    here = crfkit.tune(crfkit.CRF(n_jobs=1), X, y, **how)
+    np.testing.assert_array_equal(found.scores, here.scores)
+
+
+def test_the_commands_take_a_cluster(client: Client, pairs: Pairs, tmp_path: Path) -> None:
+    text = "\n".join("".join(f"{a} {b}\n" for a, b in zip(x, y, strict=True)) for x, y in pairs)
+    (tmp_path / "data.txt").write_text(text, encoding="utf-8")
+    address, how = client.scheduler.address, ("--max-iter", "8", "-j", "1", "-m")
+    out = command.run("train", "data.txt", "--dask", address, *how, "there", cwd=tmp_path)
+    assert "Dask: 2 workers, 2 threads" in out.stderr
+    here = fitted(None, on_dask.read_columns(tmp_path / "data.txt"), crf())
+    assert (crfkit.load(tmp_path / "there", kind=crfkit.CRF).weights_ == here.weights_).all()
+    command.run("tag", "data.txt", "--dask", address, "-q", "-m", "there", "-o", "tagged", cwd=tmp_path)
+    command.run("tag", "data.txt", "-q", "-m", "there", "-o", "right", cwd=tmp_path)
+    assert (tmp_path / "tagged").read_bytes() == (tmp_path / "right").read_bytes()
+    wrong = ("--dask", "local:x"), ("--dask", address, "--unknown", "?"), ("--dask", "tcp://127.0.0.1:9")
+    for options in wrong:
+        out = command.run("train", "data.txt", *options, "-m", "no", code=2, cwd=tmp_path)
+        assert "--dask" in out.stderr
