@@ -146,9 +146,7 @@ def train(
             say(f"read {sizes} in {time.perf_counter() - began:.2f}s")
         crf.callback = _Watch(json, quiet, max_iter, tokens)
         notes = _run(crf, corpus, resume)
-        known = corpus.reading(reading, getattr(crf.model_.encoder, "n_columns", None))
-        crf.model_ = replace(crf.model_, info={**crf.model_.info, "reading": known})
-        crf.save(model)
+        _save(crf, model, corpus, reading)
         interrupted = crf.result_.reason == "interrupted"
         if checkpoint is not None and not interrupted:
             checkpoint.unlink(missing_ok=True)
@@ -364,6 +362,13 @@ def _run(crf: Any, corpus: _Corpus, resume: bool) -> list[str]:
         return []
     notes = [text.replace("'max_iter'", "--max-iter").replace("'tol'", "--tol") for text in notes]
     return [*notes, *(str(w.message) for w in caught)]
+
+
+def _save(crf: Any, model: Path, corpus: _Corpus, reading: Reading) -> None:
+    """Writes the model, with how its data was read."""
+    known = corpus.reading(reading, getattr(crf.model_.encoder, "n_columns", None))
+    crf.model_ = replace(crf.model_, info={**crf.model_.info, "reading": known})
+    crf.save(model)
 
 
 def _say(crf: Any, model: Path, corpus: _Corpus, notes: list[str], began: float, as_json: bool, quiet: bool) -> None:

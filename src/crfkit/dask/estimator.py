@@ -176,14 +176,14 @@ class CRF(LocalCRF):
         parts = {"training data": [*(x.digest for x in facts), *skeleton.layout.arrays().values()]}
         return self._same_training(skeleton, parts, held_out)
 
-    def predict(self, X: Any, *, given: Any = None, beam: Any = None) -> Any:
+    def predict(self, X: Any, *, given: Any = None, beam: Any = None, by: str = "path") -> Any:
         """The best labels of every sequence; see :meth:`crfkit.CRF.predict`.
 
         Parameters
         ----------
         X : dask bag, dask data frame or list of Delayed
             Of sequences; a frame as in :meth:`fit`. Anything else is labelled here and now.
-        given, beam
+        given, beam, by
             As there; ``given`` is not for partitions.
 
         Returns
@@ -191,7 +191,7 @@ class CRF(LocalCRF):
         bag, series or list of Delayed
             Lazy, in the same partitions. For a frame with one row per token, a label for each row.
         """
-        return self._lazily("predict", X, {"given": given, "beam": beam})
+        return self._lazily("predict", X, {"given": given, "beam": beam, "by": by})
 
     def predict_marginals(self, X: Any, *, given: Any = None) -> Any:
         """Probabilities of all labels at all tokens, lazily and in the same partitions; see :meth:`predict`."""

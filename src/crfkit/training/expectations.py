@@ -49,7 +49,7 @@ class Criteria:
         """Expected labels [K, L] out of expected features."""
         k, n = self.groups.shape
         flat = np.bincount(self.row * n + self.column, expected[self.feature], minlength=k * n)
-        return flat.reshape(k, n)
+        return flat.reshape(k, n).astype(np.float64, copy=False)
 
     def divergence(self, counts: Vector) -> tuple[float, Vector]:
         r"""The weighted sum of :math:`\mathrm{KL}(q_k \Vert p_k)` over all that are not fulfilled, and its derivative.
@@ -80,7 +80,7 @@ class Criteria:
 
     def direction(self, slope: Vector, size: int) -> Vector:
         """Weights v of which v . F is the sum of the slopes [K, L] of all tokens' labels."""
-        return np.bincount(self.feature, slope[self.row, self.column], minlength=size)
+        return np.bincount(self.feature, slope[self.row, self.column], minlength=size).astype(np.float64, copy=False)
 
 
 class ExpectationObjective(Objective):
@@ -116,7 +116,7 @@ class ExpectationObjective(Objective):
         self._divergence = 0.0
 
     @property
-    def entropy_weight(self) -> float:  # type: ignore[override]
+    def entropy_weight(self) -> float:
         """That of the objective."""
         return self.objective.entropy_weight
 
@@ -132,13 +132,14 @@ class ExpectationObjective(Objective):
     def label_shares(self, w: Vector) -> Vector:
         """Expected proportions of the labels at w, [K, L]."""
         counts = self._counts(w)
-        return counts / np.maximum(counts.sum(axis=1, keepdims=True), _LEAST)
+        shares: Vector = counts / np.maximum(counts.sum(axis=1, keepdims=True), _LEAST)
+        return shares
 
     def _counts(self, w: Vector) -> Vector:
         self._rest.value_and_grad(w, self._gradient)
         counts = self.criteria.label_counts(self._gradient)
         counts[:, 0] += self.criteria.tokens
-        return np.maximum(counts, 0.0)
+        return np.asarray(np.maximum(counts, 0.0))
 
     def value_and_grad(self, w: Vector, out: Vector | None = None) -> tuple[float, Vector]:
         """Value and gradient at w."""
