@@ -93,6 +93,9 @@ class CRF(PenalisedChain):
         First train on this fraction of the sequences, drawn at random, then on all.
     dtype : {"float32", "float64"}, default="float32"
         Precision of the lattices. Sums over the data are in double precision either way.
+    device : str, default="cpu"
+        ``"cuda"`` trains and predicts on a GPU, which needs torch, to the same optimum: with ``"lbfgs"``, without
+        ``c1``, ``entropy_weight``, ``beam``, sets of labels and attributes of transitions. Models load anywhere.
     random_state : int, optional
         Random seed, for ``warm_start_fraction`` and for the order of sequences in stochastic optimisers.
     n_jobs : int, default=-1
@@ -158,6 +161,7 @@ class CRF(PenalisedChain):
         warm_start: bool = False,
         warm_start_fraction: float | None = None,
         dtype: str = "float32",
+        device: str = "cpu",
         random_state: int | None = None,
         n_jobs: int | None = -1,
         verbose: bool = False,

@@ -146,10 +146,15 @@ class ChainModel(Record):
 
     def potentials(self, X: Any, n_jobs: int | None, dtype: Any = None) -> Iterator[Potentials]:
         """Potentials of sequences, piece by piece so that long inputs do not fill the memory."""
+        for data in self.datasets(X, n_jobs):
+            yield self.score(data, n_jobs, dtype)
+
+    def datasets(self, X: Any, n_jobs: int | None) -> Iterator[Dataset]:
+        """Encoded sequences, in the pieces of :meth:`potentials`."""
         whole = self.encoder.read(X)
         for a, b in pieces(whole.offsets, max(1, _PIECE // self._scores_per_token)):
             piece = whole if b - a == len(whole) else whole[a:b]
-            yield self.score(self.encoder.encode(piece, False, n_jobs), n_jobs, dtype)
+            yield self.encoder.encode(piece, False, n_jobs)
 
     @property
     def _scores_per_token(self) -> int:
