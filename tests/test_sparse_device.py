@@ -37,7 +37,9 @@ def problem_of(**settings: Any) -> Any:
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("kind", ["plain", "weighted", "constrained", "valued", "double", "unknown"])
 def test_value_and_gradient(device: str, kind: str) -> None:
-    settings: dict[str, Any] = {"double": {"dtype": "float64"}, "constrained": {"constraints": [("C", "B")]}}.get(kind, {})
+    settings: dict[str, Any] = {"double": {"dtype": "float64"}, "constrained": {"constraints": [("C", "B")]}}.get(
+        kind, {}
+    )
     X, y = sentences()
     if kind == "constrained":
         y = [["C" if a == "B" and k and row[k - 1] == "C" else a for k, a in enumerate(row)] for row in y]

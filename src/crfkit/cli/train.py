@@ -88,6 +88,7 @@ def train(
     checkpoint: o.CheckpointOption = _DEFAULT["checkpoint"],
     checkpoint_every: o.EveryOption = _DEFAULT["checkpoint_every"],
     resume: o.ResumeOption = False,
+    device: o.DeviceOption = _DEFAULT["device"],
     random_state: o.SeedOption = _DEFAULT["random_state"],
     n_jobs: o.JobsOption = _DEFAULT["n_jobs"],
     json: o.JsonOption = False,

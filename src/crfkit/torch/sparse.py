@@ -83,6 +83,23 @@ class Padded:
             self.n_rows += most * len(mine)
 
 
+class Bags(NamedTuple):
+    """Sums of rows: which ones, where the rows of each sum begin and end, and their factors."""
+
+    index: Tensor  # [entries]
+    bounds: Tensor  # [bags + 1]
+    values: Tensor | None = None  # [entries]
+
+    def sums(self, rows: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+        """[bags, L], each added in the order of its entries; in the type of the rows if no other is given."""
+        if rows.is_cuda and gpu.has_triton():
+            from crfkit.torch.gathering import gather
+
+            return gather(rows, *self, dtype or rows.dtype)
+        rows = rows if dtype is None else rows.to(dtype)
+        return embedding_bag(self.index, rows, self.bounds[:-1], mode="sum", per_sample_weights=self.values)
+
+
 class Scorer:
     """Scores of all padded rows from weights, and the adjoint: the gradients of the weights from those of the rows."""
 
@@ -96,20 +113,37 @@ class Scorer:
         row, attribute = padded.row[token[known]], data.attr[known].astype(np.int64)
         value = None if data.value is None else data.value[known]
         by_row = np.argsort(row, kind="stable")
-        self.attributes = self._put(attribute[by_row])
-        self.starts = self._put(np.searchsorted(row[by_row], np.arange(padded.n_rows)))
-        self.values = None if value is None else self._put(value[by_row]).to(dtype)
+        bounds = np.searchsorted(row[by_row], np.arange(padded.n_rows + 1))
+        values = None if value is None else self._put(value[by_row]).to(dtype)
+        self.tokens = Bags(self._put(attribute[by_row]), self._put(bounds), values)
         label = layout.state_label.astype(np.int64)
-        counts = np.diff(layout.state_ptr.astype(np.int64))
-        self.place = self._put(np.repeat(np.arange(n_attributes), counts) * self.n_labels + label)
+        attribute_of = np.repeat(np.arange(n_attributes), np.diff(layout.state_ptr.astype(np.int64)))
+        self.place = self._put(attribute_of * self.n_labels + label)
         pairs = np.flatnonzero(layout.transition >= 0)
         self.pairs, self.pair_weights = self._put(pairs), self._put(layout.transition[pairs].astype(np.int64))
         self.ends = layout.start, layout.end
         self.table = torch.zeros(n_attributes, self.n_labels, dtype=dtype, device=device)
         by_attribute = np.argsort(attribute, kind="stable")
-        self.rows = self._put(row[by_attribute])
-        self.row_values = None if value is None else self._put(value[by_attribute]).to(dtype)
-        self.levels = [self._put(x) for x in _levels(np.bincount(attribute, minlength=n_attributes))]
+        value_by_attribute = None if value is None else self._put(value[by_attribute]).to(dtype)
+        counts = np.bincount(attribute, minlength=n_attributes)
+        segments = np.maximum(1, -(-counts // _SEGMENT))
+        last = np.cumsum(segments)
+        self.segments = Bags(self._put(row[by_attribute]), self._put(_bounds(counts, segments)), value_by_attribute)
+        # attributes of one segment have their sums there; those of others are added up in double precision
+        many = np.flatnonzero(segments > 1)
+        self.upper: list[Bags] = []
+        inside = np.concatenate([np.arange(last[k] - segments[k], last[k]) for k in many]) if len(many) else many
+        sizes = segments[many]
+        while len(many):
+            parts = np.maximum(1, -(-sizes // _SEGMENT))
+            self.upper.append(Bags(self._put(inside), self._put(_bounds(sizes, parts))))
+            if (parts == 1).all():
+                break
+            inside, sizes = np.arange(parts.sum()), parts
+        few = segments[attribute_of] == 1
+        self.few = self._put(np.flatnonzero(few)), self._put((last - 1)[attribute_of[few]] * self.n_labels + label[few])
+        of_many = np.searchsorted(many, attribute_of[~few])
+        self.many = self._put(np.flatnonzero(~few)), self._put(of_many * self.n_labels + label[~few])
 
     def _put(self, x: NDArray[Any]) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(x)).to(self.device)
@@ -119,35 +153,30 @@ class Scorer:
         n = self.n_labels
         w = w.to(self.dtype)
         self.table.view(-1).index_copy_(0, self.place, w[: len(self.place)])
-        rows = embedding_bag(self.attributes, self.table, self.starts, mode="sum", per_sample_weights=self.values)
+        rows = self.tokens.sums(self.table)
         a = w.new_zeros(n * n).index_copy_(0, self.pairs, w[self.pair_weights]).view(n, n)
         start, end = (w.new_zeros(n) if at < 0 else w[at : at + n] for at in self.ends)
         return rows, a, start, end
 
     def adjoint(self, rows: Tensor, a: Tensor, start: Tensor, end: Tensor, out: Tensor) -> None:
         """Writes the gradient of the weights, out of those of what :meth:`scores` gives."""
-        total = embedding_bag(self.rows, rows, self.levels[0], mode="sum", per_sample_weights=self.row_values)
-        for level in self.levels[1:]:
-            every = torch.arange(len(total), device=self.device)
-            total = embedding_bag(every, total.double(), level, mode="sum")
-        out[: len(self.place)] = total.view(-1)[self.place]
+        total = self.segments.sums(rows)
+        out[self.few[0]] = total.view(-1)[self.few[1]].to(out.dtype)
+        for bags in self.upper:
+            total = bags.sums(total, torch.float64)
+        if self.upper:
+            out[self.many[0]] = total.view(-1)[self.many[1]]
         out[self.pair_weights] = a.reshape(-1)[self.pairs].to(out.dtype)
         for at, g in zip(self.ends, (start, end), strict=True):
             if at >= 0:
                 out[at : at + self.n_labels] = g
 
 
-def _levels(counts: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-    """Where the segments begin whose sums are added level by level, until each attribute has one."""
-    found = []
-    while True:
-        segments = np.maximum(1, -(-counts // _SEGMENT))
-        first = np.concatenate([[0], np.cumsum(counts)])[:-1]
-        within = np.arange(segments.sum()) - np.repeat(np.cumsum(segments) - segments, segments)
-        found.append(np.repeat(first, segments) + _SEGMENT * within)
-        if (segments == 1).all():
-            return found
-        counts = segments
+def _bounds(counts: NDArray[np.int64], segments: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Where the segments of bags of so many entries begin, and where the last one ends."""
+    first = np.cumsum(counts) - counts
+    within = np.arange(segments.sum()) - np.repeat(np.cumsum(segments) - segments, segments)
+    return np.append(np.repeat(first, segments) + _SEGMENT * within, counts.sum())
 
 
 class DeviceObjective(Objective):

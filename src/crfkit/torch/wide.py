@@ -34,8 +34,7 @@ class Plan(NamedTuple):
     chunk: int  # labels that it takes at once
     warps: int
     depth: int  # all labels, in whole chunks
-    at_once: int  # groups of sequences whose programs run at the same time
-    together: bool  # whether all programs of a group do: else every step is a launch
+    together: bool  # whether all programs of a group run at the same time: else every step is a launch
 
     def constants(self, best: bool) -> dict[str, Any]:
         """As the kernel takes them."""
@@ -125,13 +124,26 @@ def _best_into(before, linked, a_ptr, down, right, j, n_labels, safe, DEPTH: tl.
     return tl.max(most, axis=0) - safe[:, None]
 
 
-@triton.jit(do_not_specialize=["n_steps", "t_begin", "t_end", "b_first", "a_run"])
+@triton.jit
+def _place(ticket_ptr, n_batch, stride, steps, ROWS: tl.constexpr, COLUMNS: tl.constexpr, SIDES: tl.constexpr):
+    """Side, block of columns, run and sequences of a program."""
+    ticket = tl.program_id(0)
+    if steps > 1:
+        ticket = tl.atomic_add(ticket_ptr, 1)
+    blocks = tl.cdiv(stride, COLUMNS)
+    groups = tl.cdiv(n_batch, ROWS)
+    group = ticket // SIDES // blocks
+    r = group % groups * ROWS + tl.arange(0, ROWS)
+    return ticket % SIDES, ticket // SIDES % blocks, group // groups, r
+
+
+@triton.jit(do_not_specialize=["n_steps", "t_begin", "t_end", "n_batch"])
 def _walk_kernel(
     u_ptr, u_batch, u_step, a_ptr, start_ptr, end_ptr, p_ptr, mask_ptr, tag_ptr, ignore, n_steps, n_labels,
-    high_ptr, low_ptr, top_ptr, facts_ptr, out_ptr, shift_ptr, n_batch, stride, b_first, t_begin, t_end, a_run,
+    high_ptr, low_ptr, top_ptr, facts_ptr, out_ptr, shift_ptr, ticket_ptr, n_batch, stride, t_begin, t_end,
     WIDTH: tl.constexpr, HAS_MASK: tl.constexpr, HAS_TAGS: tl.constexpr, HAS_PAIRS: tl.constexpr, WIDE: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, CHUNK: tl.constexpr, PARTS: tl.constexpr,
-    RESIDENT: tl.constexpr, SLICE: tl.constexpr, BEST: tl.constexpr,
+    RESIDENT: tl.constexpr, SLICE: tl.constexpr, BEST: tl.constexpr, SIDES: tl.constexpr,
 ):  # fmt: skip
     """Messages of all steps, from both ends, or scores of best paths.
 
@@ -139,18 +151,18 @@ def _walk_kernel(
     h; the second side walks from the end, with t+1 for t-1 and the transitions turned round. BEST has pre[j] = max_i
     out[t-1][i] + a[i][j] - h instead. Before the launch out holds a NaN that no operation returns: what another
     program is to write has come when that is gone. Run 1 is over the labellings that agree with the tags, for
-    sequences some of whose tags are unknown.
+    sequences some of whose tags are unknown. Programs take their places in the order in which they begin: those that
+    wait for each other are neighbours, so that however many run at the same time, the earliest can always go on.
     """
-    side = tl.program_id(2)
-    r = b_first + tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    side, block, a_run, r = _place(ticket_ptr, n_batch, stride, t_end - t_begin, ROWS, COLUMNS, SIDES)
     row_in = r < n_batch
     if HAS_TAGS:
         row_in = row_in & ((tl.load(facts_ptr + 2 * n_batch + r, mask=row_in, other=0) > 0) | (r * 0 + a_run == 0))
     r64 = r.to(tl.int64)
-    j = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    j = block * COLUMNS + tl.arange(0, COLUMNS)
     column_in = j < n_labels
-    out_ptr += (a_run * tl.num_programs(2) + side).to(tl.int64) * n_batch * n_steps * stride
-    shift_ptr += (a_run * tl.num_programs(2) + side).to(tl.int64) * n_batch
+    out_ptr += (a_run * SIDES + side).to(tl.int64) * n_batch * n_steps * stride
+    shift_ptr += (a_run * SIDES + side).to(tl.int64) * n_batch
     side_at = side.to(tl.int64) * stride * stride
     # the depth of a product in parts, one for each warp
     part = tl.arange(0, PARTS)[:, None, None] * (CHUNK // PARTS)
@@ -213,7 +225,7 @@ def _walk_kernel(
         tl.store(out_ptr + (r64[:, None] * n_steps + t) * stride + j[None, :], new_out,
                  mask=row_in[:, None] & column_in[None, :])  # fmt: skip
         shift += tl.where(here & seen, safe, 0.0).to(tl.float64)
-    tl.store(shift_ptr + r, shift, mask=row_in & (r * 0 + tl.program_id(1) == 0))
+    tl.store(shift_ptr + r, shift, mask=row_in & (r * 0 + block == 0))
 
 
 @triton.jit(do_not_specialize=["n_steps"])
@@ -386,13 +398,15 @@ def _ends_kernel(du_ptr, facts_ptr, ends_ptr, n_batch, n_steps, n_labels, SIZE: 
     side = tl.program_id(1)
     i = tl.program_id(0) * SIZE + tl.arange(0, SIZE)
     total = tl.zeros([SIZE], tl.float64)
-    for b0 in range(0, n_batch, ROWS):
+    b_first = tl.program_id(2) * 16 * ROWS
+    for b0 in range(b_first, tl.minimum(n_batch, b_first + 16 * ROWS), ROWS):
         b = b0 + tl.arange(0, ROWS)
         at = tl.load(facts_ptr + side * n_batch + b, mask=b < n_batch, other=-1)
         there = (tl.load(facts_ptr + n_batch + b, mask=b < n_batch, other=-1) >= 0)[:, None] & (i < n_labels)[None, :]
         row = (b.to(tl.int64) * n_steps + at)[:, None] * n_labels
         total += tl.sum(tl.load(du_ptr + row + i[None, :], mask=there, other=0.0).to(tl.float64), axis=0)
-    tl.store(ends_ptr + side * n_labels + i, total.to(ends_ptr.dtype.element_ty), mask=i < n_labels)
+    place = (tl.program_id(2) * 2 + side) * n_labels + i
+    tl.store(ends_ptr + place, total.to(ends_ptr.dtype.element_ty), mask=i < n_labels)
 
 
 def stride_of(n_labels: int) -> int:
@@ -412,7 +426,7 @@ def plan_of(n_batch: int, n_labels: int, sides: int, device: torch.device, best:
     chunk = 128 if rows > 32 else chunk
     blocks = ceil_div(stride, columns)
     together = device.type == "cuda" and blocks <= most
-    return Plan(rows, columns, chunk, warps, ceil_div(stride, chunk) * chunk, max(1, most // blocks), together)
+    return Plan(rows, columns, chunk, warps, ceil_div(stride, chunk) * chunk, together)
 
 
 def _walk(batch: Batch, messages: Tensor, shift: Tensor, facts: Tensor, sides: int, best: bool = False) -> None:
@@ -426,15 +440,12 @@ def _walk(batch: Batch, messages: Tensor, shift: Tensor, facts: Tensor, sides: i
         arguments = a, half[0], half[1], top, n_labels, stride
         run(_weights_kernel, (ceil_div(stride, 16), sides, 1), arguments, {"COLUMNS": 16, "ROWS": 64}, 4)
     messages.view(torch.int32).fill_(-1)
-    groups = ceil_div(n_batch, plan.rows)
-    spans = [(0, n_steps)] if plan.together else [(t, t + 1) for t in range(n_steps)]
-    for a_run in range(len(messages)):
-        for first in range(0, groups, plan.at_once):
-            grid = min(plan.at_once, groups - first), ceil_div(stride, plan.columns), sides
-            for begin, end in spans:
-                others = half[0], half[1], top, facts, messages, shift, n_batch, stride
-                where = first * plan.rows, begin, end, a_run
-                launch(_walk_kernel, grid, batch, others + where, plan.constants(best), plan.warps)
+    count = len(messages) * ceil_div(n_batch, plan.rows) * ceil_div(stride, plan.columns) * sides
+    ticket = torch.zeros(1, dtype=torch.int32, device=x.device)
+    others = half[0], half[1], top, facts, messages, shift, ticket, n_batch, stride
+    for begin, end in [(0, n_steps)] if plan.together else [(t, t + 1) for t in range(n_steps)]:
+        constants = {**plan.constants(best), "SIDES": sides}
+        launch(_walk_kernel, (count, 1, 1), batch, (*others, begin, end), constants, plan.warps)
 
 
 def decode(batch: Batch) -> Tensor:
@@ -490,12 +501,14 @@ def backward(batch: Batch, walked: Walked, g: Tensor) -> tuple[Tensor | None, ..
     splits = max(1, min(LARGEST_POWER, multiprocessors(x.device) // tiles**2, n_rows // 256))
     parts = a.new_empty(splits, n_labels, n_labels)
     unknown = facts[2].amax() if runs > 1 else facts
-    arguments = left, right, a, most, unknown, parts, n_rows, n_labels, stride
-    run(_pairs_kernel, (tiles, tiles, splits), arguments, {"RUNS": runs, "SIZE": size, "DEPTH": 32}, 8)
+    factors = left, right, a, most, unknown, parts, n_rows, n_labels, stride
+    run(_pairs_kernel, (tiles, tiles, splits), factors, {"RUNS": runs, "SIZE": size, "DEPTH": 32}, 8)
     da = parts.sum(0) if splits > 1 else parts[0]
-    ends = a.new_empty(2, n_labels)
-    run(_ends_kernel, (ceil_div(n_labels, 64), 2, 1), (du, facts, ends, n_batch, n_steps, n_labels),
-        {"SIZE": 64, "ROWS": 16}, 4)  # fmt: skip
+    blocks = ceil_div(n_batch, 256)
+    ends = a.new_empty(blocks, 2, n_labels)
+    arguments = du, facts, ends, n_batch, n_steps, n_labels
+    run(_ends_kernel, (ceil_div(n_labels, 64), 2, blocks), arguments, {"SIZE": 64, "ROWS": 16}, 4)
+    ends = ends.sum(0) if blocks > 1 else ends[0]
     if batch.tags is not None and n_steps > 1:
         counts = torch.zeros(n_labels * n_labels, dtype=torch.float64, device=x.device)
         tagged = g, g.stride(0), facts, counts, n_batch

@@ -121,7 +121,8 @@ class _Search:
         self.began = time.perf_counter()
         self.history: deque[float] = deque(maxlen=how.period + 1)
         self.iteration = self.evaluations = 0
-        self.known: Vectors = objective.vectors(how.memory, threads) or Vectors(objective, how.memory, c1, threads)
+        elsewhere = objective.vectors(how.memory, threads)
+        self.known: Vectors = Vectors(objective, how.memory, c1, threads) if elsewhere is None else elsewhere
         self.point = _Point(self.known.put(w0), np.inf, self.known.put(np.zeros(objective.size)))
         self.spare = _Point(self.known.empty(), np.inf, self.known.empty())
         self.norms = 0.0, 0.0, 0  # squares of the steepest ascent and of x, and how many of x are not zero
