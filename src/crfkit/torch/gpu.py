@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-from functools import cache
 from typing import Any
 
 import torch
@@ -17,10 +16,12 @@ __all__: list[str] = []
 FUSED_LABELS = 128
 
 
-@cache
+_TRITON = importlib.util.find_spec("triton") is not None
+
+
 def has_triton() -> bool:
     """Whether Triton is there to be used."""
-    return importlib.util.find_spec("triton") is not None
+    return _TRITON
 
 
 def choose(emissions: Tensor, pairwise: Tensor | None, backend: str) -> str:

@@ -112,7 +112,7 @@ class Scorer:
         known = data.attr < n_attributes
         row, attribute = padded.row[token[known]], data.attr[known].astype(np.int64)
         value = None if data.value is None else data.value[known]
-        by_row = np.argsort(row, kind="stable")
+        by_row = self._order(row)
         bounds = np.searchsorted(row[by_row], np.arange(padded.n_rows + 1))
         values = None if value is None else self._put(value[by_row]).to(dtype)
         self.tokens = Bags(self._put(attribute[by_row]), self._put(bounds), values)
@@ -123,7 +123,7 @@ class Scorer:
         self.pairs, self.pair_weights = self._put(pairs), self._put(layout.transition[pairs].astype(np.int64))
         self.ends = layout.start, layout.end
         self.table = torch.zeros(n_attributes, self.n_labels, dtype=dtype, device=device)
-        by_attribute = np.argsort(attribute, kind="stable")
+        by_attribute = self._order(attribute)
         value_by_attribute = None if value is None else self._put(value[by_attribute]).to(dtype)
         counts = np.bincount(attribute, minlength=n_attributes)
         segments = np.maximum(1, -(-counts // _SEGMENT))
@@ -144,6 +144,11 @@ class Scorer:
         self.few = self._put(np.flatnonzero(few)), self._put((last - 1)[attribute_of[few]] * self.n_labels + label[few])
         of_many = np.searchsorted(many, attribute_of[~few])
         self.many = self._put(np.flatnonzero(~few)), self._put(of_many * self.n_labels + label[~few])
+
+    def _order(self, x: NDArray[np.int64]) -> NDArray[np.int64]:
+        """What sorts x, equal ones in their order: on the device, which is many times faster."""
+        found: NDArray[np.int64] = torch.sort(self._put(x), stable=True).indices.cpu().numpy()
+        return found
 
     def _put(self, x: NDArray[Any]) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(x)).to(self.device)
