@@ -126,11 +126,10 @@ def train(
             corpus.X_dev = None
         for text in () if quiet else notes:
             say(f"crfkit: warning: {text}")
-        seconds = time.perf_counter() - began
         if json:
-            emit(_record(crf, model, corpus, seconds))
+            emit(_record(crf, model, corpus, time.perf_counter() - began))
         elif not quiet:
-            _report(crf, model, corpus, seconds)
+            _report(crf, model, corpus, time.perf_counter() - began)
     if crf.callback.closed:
         raise BrokenPipeError
     if guard.signum or interrupted:
