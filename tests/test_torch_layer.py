@@ -399,6 +399,7 @@ def test_two_processes(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute")  # torch's own
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
 def test_inside_of_a_compiled_model() -> None:
     torch.manual_seed(0)
     model = Tagger()

@@ -142,6 +142,7 @@ EveryOption = Annotated[str, Option("--every", metavar="TIME", help="Time betwee
 ResumeOption = Annotated[
     bool, Option("--resume", help="Continue from the checkpoint, if it exists; data and options must be the same.")
 ]
+DeviceOption = Annotated[str, Option(help="Where to train: cpu or cuda, a GPU. To the same optimum; needs torch.")]
 Rho2Option = Annotated[float | None, Option(help="Wapiti's coefficient of half the sum of squared weights. Sets c2.")]
 CostOption = Annotated[float | None, Option(help="CRF++'s C. Sets c2 to 1 / 2C.")]
 ParamOption = Annotated[

@@ -112,6 +112,7 @@ def train(
     checkpoint: o.CheckpointOption = _DEFAULT["checkpoint"],
     checkpoint_every: o.EveryOption = _DEFAULT["checkpoint_every"],
     resume: o.ResumeOption = False,
+    device: o.DeviceOption = _DEFAULT["device"],
     random_state: o.SeedOption = _DEFAULT["random_state"],
     out_of_core: o.OutOfCoreOption = None,
     memory: o.MemoryOption = "1GB",
@@ -142,8 +143,7 @@ def train(
     tokens = 0 if dask else int(corpus.X.lengths.sum())
     with cluster(dask, quiet or json), Guard() as guard:
         if not quiet and not json and not dask:
-            sizes = f"{counted(len(corpus.X), 'sequence')}, {counted(tokens, 'token')}"
-            say(f"read {sizes} in {time.perf_counter() - began:.2f}s")
+            say(f"{corpus.sizes(tokens)} in {time.perf_counter() - began:.2f}s")
         crf.callback = _Watch(json, quiet, max_iter, tokens)
         notes = _run(crf, corpus, resume)
         _save(crf, model, corpus, reading)
@@ -173,6 +173,10 @@ class _Corpus:
     def n_columns(self) -> int | None:
         """Columns beside the label, of a file that has any."""
         return getattr(self.X, "n_columns", None)
+
+    def sizes(self, tokens: int) -> str:
+        """What was read, in words."""
+        return f"read {counted(len(self.X), 'sequence')}, {counted(tokens, 'token')}"
 
     def reading(self, how: Reading, n_columns: int | None) -> dict[str, Any]:
         """How the data was read, for the model, which may know the number of columns."""

@@ -38,6 +38,7 @@ class ChainEstimator(Estimator):
     model_: ChainModel
     n_jobs: int | None
     n_iter_: int
+    device: str = "cpu"
     _kind: ClassVar[str] = ""
 
     def _is_fitted(self) -> bool:
@@ -138,12 +139,25 @@ class ChainEstimator(Estimator):
             return LabelLists([best[0].labels for best in self.predict_nbest(X, 10, given=given, beam=beam)])
         labels = self.model_.labels
         out = LabelLists()
-        for p in self._potentials(X, given):
-            flat = [labels[i] for i in decode_flat(p, self.n_jobs, rule).tolist()]
-            assert p.offsets is not None
-            bounds = p.offsets.tolist()
-            out += [flat[a:b] for a, b in itertools.pairwise(bounds)]
+        for numbers, offsets in self._paths(X, given, rule):
+            flat = [labels[i] for i in numbers.tolist()]
+            out += [flat[a:b] for a, b in itertools.pairwise(offsets.tolist())]
         return out
+
+    def _paths(self, X: Any, given: Any, rule: Any) -> Iterator[tuple[NDArray[Any], NDArray[np.int64]]]:
+        """Numbers of the best labels, and where sequences begin, piece by piece; on the device if it can."""
+        if self.device == "cpu" or given is not None or rule is not None or len(self.model_.layout.edge_pair):
+            for p in self._potentials(X, given):
+                assert p.offsets is not None
+                yield decode_flat(p, self.n_jobs, rule), p.offsets
+            return
+        from crfkit.torch.sparse import DeviceDecoder, require_device
+
+        require_device(type(self).__name__, self.device)
+        model = self.model_.tempered()
+        decoder = DeviceDecoder(model.layout, model.weights, model.constraints, self.device)
+        for data in self.model_.datasets(X, self.n_jobs):
+            yield decoder.decode(data), data.offsets
 
     def potentials(self, X: Any) -> Potentials:
         """The scores of all labellings of the sequences, for the functions of :mod:`crfkit.chain`.
@@ -285,7 +299,7 @@ class ChainEstimator(Estimator):
 
     def _settings(self) -> dict[str, Any]:
         """The parameters that a model file holds."""
-        left_out = ("callback", "checkpoint", "checkpoint_every")
+        left_out = ("callback", "checkpoint", "checkpoint_every", "device")
         return {k: v for k, v in self.get_params(deep=False).items() if k not in left_out}
 
     @classmethod

@@ -105,6 +105,9 @@ class CRF(PenalisedChain):
     dtype : {"float32", "float64"}, default="float32"
         Precision of the lattices. Sums over the data are in double precision either way, and so is everything in
         training if ``tol`` is below 3e-8, which single precision cannot tell; not for stochastic optimisers.
+    device : str, default="cpu"
+        ``"cuda"`` trains and predicts on a GPU, which needs torch, to the same optimum: with ``"lbfgs"``, without
+        ``c1``, ``entropy_weight``, ``beam``, sets of labels and attributes of transitions. Models load anywhere.
     random_state : int, optional
         Random seed, for ``warm_start_fraction`` and for the order of sequences in stochastic optimisers.
     n_jobs : int, default=-1
@@ -173,6 +176,7 @@ class CRF(PenalisedChain):
         warm_start: bool = False,
         warm_start_fraction: float | None = None,
         dtype: str = "float32",
+        device: str = "cpu",
         random_state: int | None = None,
         n_jobs: int | None = -1,
         verbose: bool = False,

@@ -98,6 +98,7 @@ class PenalisedChain(ChainEstimator):
     warm_start: bool = False
     warm_start_fraction: float | None = None
     dtype: str
+    device: str = "cpu"
     random_state: int | None
     verbose: bool
     callback: Callback | None
@@ -145,6 +146,18 @@ class PenalisedChain(ChainEstimator):
                 if name in ("beam", "warm_start_fraction") and self.gradient == "backward":
                     raise ValueError(f"{name!r} of {owner} needs gradient='forward-backward', got 'backward'")
         find_algorithm(self.algorithm, owner)
+        if self.device != "cpu":
+            self._check_device(owner)
+
+    def _check_device(self, owner: str) -> None:
+        """Raises if there is no such device, or it does not know what is asked of it."""
+        from crfkit.torch.sparse import require_device
+
+        require_device(owner, self.device)
+        self._require("device", self.device, "cpu")
+        for name in ("c1", "entropy_weight", "beam", "gradient"):
+            if getattr(self, name) != getattr(PenalisedChain, name):
+                raise ValueError(f"{name!r} of {owner} needs device='cpu', got {self.device!r}")
 
     def _require(self, name: str, value: Any, unset: Any = None) -> None:
         """Raises if the algorithm does not support what is asked of it."""
@@ -305,6 +318,10 @@ class PenalisedChain(ChainEstimator):
             return SequenceObjective(problem, as_beam(self.beam), seen=self._seen)
         if self.gradient == "backward":
             return BackwardObjective(problem)
+        if self.device != "cpu":
+            from crfkit.torch.sparse import DeviceObjective
+
+            return DeviceObjective(problem, self.device)
         found = LikelihoodObjective(problem) if problem.hints is None else SemiSupervisedObjective(problem)
         if problem.criteria is None:
             return found

@@ -165,13 +165,18 @@ class ChainModel(Record):
 
     def potentials(self, X: Any, n_jobs: int | None, dtype: Any = None) -> Iterator[Potentials]:
         """Potentials of sequences, piece by piece so that long inputs do not fill the memory."""
+        for data in self.datasets(X, n_jobs):
+            yield self.score(data, n_jobs, dtype)
+
+    def datasets(self, X: Any, n_jobs: int | None) -> Iterator[Dataset]:
+        """Encoded sequences, in the pieces of :meth:`potentials`."""
         if isinstance(X, Blocks):
-            yield from (self.score(data, n_jobs, dtype) for data in self._pieces(X))
+            yield from self._pieces(X)
             return
         whole = self.encoder.read(X)
         for a, b in pieces(whole.offsets, max(1, _PIECE // self._scores_per_token)):
             piece = whole if b - a == len(whole) else whole[a:b]
-            yield self.score(self.encoder.encode(piece, False, n_jobs), n_jobs, dtype)
+            yield self.encoder.encode(piece, False, n_jobs)
 
     def _pieces(self, blocks: Blocks) -> Iterator[Dataset]:
         """The sequences of a block file with the model's attributes, some blocks at a time."""

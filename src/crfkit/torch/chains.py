@@ -59,6 +59,14 @@ class Batch(NamedTuple):
         return compute_dtype(self.emissions)
 
 
+def agrees(batch: Batch) -> Tensor:
+    """Which labels [B, T, L] agree with the tags: all where these are unknown or masked."""
+    assert batch.tags is not None
+    y = batch.tags[..., None]
+    fits = (y == torch.arange(batch.emissions.shape[2], device=y.device)) | (y == batch.ignore)
+    return fits if batch.mask is None else fits | ~batch.mask[..., None]
+
+
 class Gradients(NamedTuple):
     """Of a sum over sequences, for every input of a chain; in the shapes and the order of the inputs."""
 
@@ -152,7 +160,7 @@ class Chains:
         if unary.shape[0]:
             unary[x.first] += start.detach().cpu().to(self.dtype)
             unary[x.last] += end.detach().cpu().to(self.dtype)
-        table = transitions.detach().cpu().to(self.dtype)
+        table = transitions.detach().cpu().to(self.dtype, copy=True)  # numpy holds on to what it is given
         if pairwise is None:
             return _array(unary), _array(table[None])
         steps = pairwise.detach().cpu().to(self.dtype).reshape(-1, *table.shape).index_select(0, x.edge_index)

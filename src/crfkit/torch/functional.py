@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from crfkit.torch import gpu
-from crfkit.torch.chains import Batch, Chains, compute_dtype
+from crfkit.torch import gpu, operators
+from crfkit.torch.chains import Batch, agrees, compute_dtype
 
 __all__ = ["entropy", "log_likelihood", "log_partition", "marginals"]
 
@@ -26,19 +25,9 @@ def _apply(function: Any, *arguments: Any) -> Any:
     return function.apply(*arguments)
 
 
-def _batch(inputs: Any, mask: Tensor | None, tags: Tensor | None = None, ignore: int = -100) -> Batch:
-    return Batch._make((*inputs, mask, tags, ignore))
-
-
-def _cast(gradients: Any, inputs: Any) -> tuple[Tensor | None, ...]:
-    """Gradients in their inputs' types and on their devices."""
-    return tuple(None if x is None or g is None else g.to(x) for g, x in zip(gradients, inputs, strict=True))
-
-
-def _dead(log_z: Tensor) -> None:
-    if bool(torch.isneginf(log_z).any()):
-        b = int(torch.isneginf(log_z).nonzero()[0, 0])
-        raise ValueError(f"no labelling is allowed in sequence {b}")
+def _found(gradients: Any, inputs: Any) -> list[Tensor | None]:
+    """What an operator gives for the inputs that are there."""
+    return [None if x is None else g for g, x in zip(gradients, inputs, strict=True)]
 
 
 class _Value(Function):
@@ -49,52 +38,35 @@ class _Value(Function):
 
     @staticmethod
     def forward(ctx: Any, backend: str, ignore: int, mask: Tensor | None, tags: Tensor | None, *inputs: Any) -> Tensor:
-        batch = _batch(inputs, mask, tags, ignore)
         learns = any(ctx.needs_input_grad)
-        ctx.backend, ctx.ignore = backend, ignore
-        ctx.save_for_backward(*batch[:7])
-        if backend == "triton":
-            value, ctx.kept = gpu.forward(batch, learns)
-            return value.to(batch.dtype)
-        chains = Chains(batch)
+        value: Tensor
+        value, *kept = operators.value(*inputs, mask, tags, ignore, backend, learns)
         if learns:
-            value, ctx.kept = chains.expectations(None)
-            _dead(value)
-        else:
-            value = chains.log_z()
-        if tags is not None:
-            _dead(value)
-            gold, ctx.path = _gold(chains, tags)
-            value = gold - value
-        return value.to(batch.emissions.device, batch.dtype)
+            ctx.backend, ctx.ignore = backend, ignore
+            ctx.save_for_backward(*inputs, mask, tags, *kept)
+        return value
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor) -> Any:
         (g,) = upstream
-        batch = Batch._make((*ctx.saved_tensors, ctx.ignore))
-        found: Any
-        if torch.is_grad_enabled():
-            found = _differentiable(batch, g, ctx.needs_input_grad[4:])
-        elif ctx.backend == "triton":
-            found = gpu.backward(ctx.kept, g)
+        *inputs, mask, tags, messages, facts = ctx.saved_tensors
+        if torch.is_grad_enabled() and not torch.compiler.is_compiling():
+            found = _differentiable(
+                Batch._make((*inputs, mask, tags, ctx.ignore)), g, ctx.needs_input_grad[4:], ctx.backend
+            )
         else:
-            found = _weighted(ctx.kept, g if batch.tags is None else -g, batch)
-            if batch.tags is not None:
-                _add_gold(found, ctx.path, g)
-        return (None, None, None, None, *_cast(found, batch[:5]))
+            found = operators.gradient(g, *inputs, mask, tags, ctx.ignore, ctx.backend, messages, facts)
+        return (None, None, None, None, *_found(found, inputs))
 
 
-def _differentiable(batch: Batch, g: Tensor, needed: Any) -> Any:
+def _differentiable(batch: Batch, g: Tensor, needed: Any, backend: str) -> Any:
     """The gradients as functions that can be differentiated once more."""
     if batch.tags is None:
-        return _apply(_Posterior, batch.mask, g, *batch[:5])
-    found = list(_apply(_Posterior, batch.mask, -g, *batch[:5]))
-    known = batch.tags != batch.ignore
-    if batch.mask is not None:
-        known = known | ~batch.mask
-    if not bool(known.all()):
+        return _apply(_Posterior, backend, batch.mask, g, *batch[:5])
+    found = list(_apply(_Posterior, backend, batch.mask, -g, *batch[:5]))
+    if operators.unknown_tags(batch):
         inside = batch.emissions.masked_fill(~agrees(batch), -torch.inf)
-        fits = _apply(_Posterior, batch.mask, g, inside, *batch[1:5])
+        fits = _apply(_Posterior, backend, batch.mask, g, inside, *batch[1:5])
         return [None if x is None else x + y for x, y in zip(found, fits, strict=True)]
     wanted = [k for k, need in enumerate(needed) if need]
     inputs: list[Any] = [batch[k] for k in wanted]
@@ -102,14 +74,6 @@ def _differentiable(batch: Batch, g: Tensor, needed: Any) -> Any:
     for k, x in zip(wanted, gold, strict=True):
         found[k] = found[k] if x is None else found[k] + x
     return found
-
-
-def _weighted(known: Any, g: Tensor, batch: Batch) -> tuple[Tensor | None, ...]:
-    """Marginals times the sequences' upstream gradients; those known already are for weights of one."""
-    w = g.detach().cpu()
-    if w.numel() and bool((w == w[0]).all()):
-        return tuple(None if x is None else x * w[0].to(x) for x in known)
-    return Chains(batch).expectations(w)[1]
 
 
 class _Posterior(Function):
@@ -120,44 +84,39 @@ class _Posterior(Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, mask: Tensor | None, g: Tensor, *inputs: Any) -> tuple[Tensor | None, ...]:
-        log_z, found = Chains(_batch(inputs, mask)).expectations(g)
-        _dead(log_z)
+    def forward(ctx: Any, backend: str, mask: Tensor | None, g: Tensor, *inputs: Any) -> tuple[Tensor | None, ...]:
+        _, *kept = operators.value(*inputs, mask, None, 0, backend, True)
         ctx.save_for_backward(mask, g, *inputs)
         ctx.set_materialize_grads(False)
-        return _cast(found, inputs)
+        return tuple(_found(operators.gradient(g, *inputs, mask, None, 0, backend, *kept), inputs))
 
     @staticmethod
     def backward(ctx: Any, *upstream: Any) -> Any:
         mask, g, *inputs = ctx.saved_tensors
-        v: list[Any] = [
+        v = [
             None if x is None else (torch.zeros_like(x) if u is None else u)
             for u, x in zip(upstream, inputs, strict=True)
         ]
-        chains = Chains(_batch(inputs, mask))
-        mean, found = chains.covariance(*chains.direction(*v), g)
-        return (None, mean.to(g), *_cast(found, inputs))
+        mean, *found = operators.covariance(*inputs, mask, *v, g)
+        return (None, None, mean.to(g), *_found(found, inputs))
 
 
 class _Entropy(Function):
     """H [B] = log Z - E[score]. Its gradient is minus the covariance of the score with the indicators."""
 
     @staticmethod
-    def forward(ctx: Any, mask: Tensor | None, *inputs: Any) -> Tensor:
-        chains = Chains(_batch(inputs, mask))
-        log_z = chains.log_z()
-        _dead(log_z)
-        mean, _ = chains.covariance(chains.unary, chains.pairs, None)
+    def forward(ctx: Any, backend: str, mask: Tensor | None, *inputs: Any) -> Tensor:
+        log_z, _, _ = operators.value(*inputs, mask, None, 0, backend, False)
+        mean, *_ = operators.covariance(*inputs, mask, *inputs, None)
         ctx.save_for_backward(mask, *inputs)
-        return (log_z - mean).clamp_min(0).to(inputs[0].device, chains.dtype)
+        return (log_z - mean).clamp_min(0)  # type: ignore[no-any-return]
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *upstream: Tensor) -> Any:
         mask, *inputs = ctx.saved_tensors
-        chains = Chains(_batch(inputs, mask))
-        _, found = chains.covariance(chains.unary, chains.pairs, -upstream[0])
-        return (None, *_cast(found, inputs))
+        _, *found = operators.covariance(*inputs, mask, *inputs, -upstream[0])
+        return (None, None, *_found(found, inputs))
 
 
 class _Mean(Function):
@@ -167,20 +126,21 @@ class _Mean(Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, mask: Tensor | None, *inputs: Any) -> Tensor:
+    def forward(ctx: Any, backend: str, mask: Tensor | None, *inputs: Any) -> Tensor:
         ctx.save_for_backward(mask, *inputs)
-        chains = Chains(_batch(inputs[:5], mask))
-        mean, _ = chains.covariance(*chains.direction(*inputs[5:]), None)
-        return mean.to(inputs[0].device, chains.dtype)
+        ctx.backend = backend
+        mean: Tensor = operators.covariance(*inputs[:5], mask, *inputs[5:], None)[0]
+        return mean
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *upstream: Tensor) -> Any:
         mask, *inputs = ctx.saved_tensors
-        chains = Chains(_batch(inputs[:5], mask))
-        _, moved = chains.covariance(*chains.direction(*inputs[5:]), upstream[0])
-        found = chains.expectations(upstream[0].double().cpu())[1]
-        return (None, *_cast(moved, inputs[:5]), *_cast(found, inputs[5:]))
+        p, q = inputs[:5], inputs[5:]
+        _, *moved = operators.covariance(*p, mask, *q, upstream[0])
+        _, *kept = operators.value(*p, mask, None, 0, ctx.backend, True)
+        found = operators.gradient(upstream[0], *p, mask, None, 0, ctx.backend, *kept)
+        return (None, None, *_found(moved, p), *(None if x is None else g.to(x) for g, x in zip(found, q, strict=True)))
 
 
 def cross_entropy(p: Batch, q: Batch) -> Tensor:
@@ -190,11 +150,12 @@ def cross_entropy(p: Batch, q: Batch) -> Tensor:
     if q.pairwise is None and p.pairwise is not None:
         q = q._replace(pairwise=torch.zeros_like(p.pairwise))
     scores = [None if x is None else x.masked_fill(torch.isneginf(x), 0) for x in q[:5]]
-    value: Tensor = log_partition(*q[:6]) - _apply(_Mean, p.mask, *p[:5], *scores)
+    backend = gpu.choose(p.emissions, p.pairwise, "auto")
+    value: Tensor = log_partition(*q[:6]) - _apply(_Mean, backend, p.mask, *p[:5], *scores)
     forbidden = [None if x is None else torch.isneginf(x).to(x.dtype) for x in q[:5]]
     if any(x is not None and bool(x.any()) for x in forbidden):
         with torch.no_grad():
-            broken = _apply(_Mean, p.mask, *p[:5], *forbidden) > 1e-12
+            broken = _apply(_Mean, backend, p.mask, *p[:5], *forbidden) > 1e-12
         value = value.masked_fill(broken, torch.inf)
     return value
 
@@ -205,16 +166,9 @@ def edges(batch: Batch) -> tuple[Tensor, Tensor]:
     if batch.pairwise is None:
         batch = batch._replace(pairwise=batch.emissions.new_zeros(n_batch, max(0, n_steps - 1), n, n))
     ones = torch.ones(n_batch, dtype=batch.dtype, device=batch.emissions.device)
-    found = _apply(_Posterior, batch.mask, ones, *batch[:5])
+    backend = gpu.choose(batch.emissions, batch.pairwise, "auto")
+    found = _apply(_Posterior, backend, batch.mask, ones, *batch[:5])
     return found[0], found[4]
-
-
-def agrees(batch: Batch) -> Tensor:
-    """Which labels [B, T, L] agree with the tags: all where these are unknown or masked."""
-    assert batch.tags is not None
-    y = batch.tags[..., None]
-    fits = (y == torch.arange(batch.emissions.shape[2], device=y.device)) | (y == batch.ignore)
-    return fits if batch.mask is None else fits | ~batch.mask[..., None]
 
 
 def _tags_in(mask: Tensor | None, tags: Tensor) -> Tensor:
@@ -247,37 +201,6 @@ def gold_score(batch: Batch) -> Tensor:
     final = torch.where(seen[:, -1] >= 0, end.to(dtype)[last], zero)
     score: Tensor = (unary + steps + first).sum(1) + final
     return score
-
-
-def _gold(chains: Chains, tags: Tensor) -> tuple[Tensor, Any]:
-    """Scores [B] of the tags in float64; and where they are: steps, labels, edges, sequences."""
-    x = chains.ragged
-    y = x.take(tags.cpu()).to(torch.int64)
-    n = chains.n_labels
-    lengths = torch.from_numpy(np.diff(x.offsets))
-    seq = torch.repeat_interleave(torch.arange(x.n_batch), lengths)
-    score = torch.zeros(x.n_batch, dtype=torch.float64)
-    score.index_add_(0, seq, torch.from_numpy(chains.unary).gather(1, y[:, None]).squeeze(1).double())
-    to = x.inner
-    pair = y[to - 1] * n + y[to]
-    edge = pair + torch.arange(len(to)) * n * n if chains.per_step else pair
-    score.index_add_(0, seq[to], torch.from_numpy(chains.pairs).reshape(-1)[edge].double())
-    return score, (x, y, seq, pair)
-
-
-def _add_gold(found: Any, path: Any, g: Tensor) -> None:
-    """Adds the tags' own part to the gradient, in place."""
-    emissions, transitions, start, end, pairwise = found
-    x, y, seq, pair = path
-    w = g.detach().cpu().to(emissions.dtype)[seq]
-    n = emissions.shape[2]
-    place = torch.arange(len(y)) if x.index is None else x.index
-    emissions.view(-1).index_add_(0, place * n + y, w)
-    transitions.view(-1).index_add_(0, pair, w[x.inner])
-    start.index_add_(0, y[x.first], w[x.first])
-    end.index_add_(0, y[x.last], w[x.last])
-    if pairwise is not None:
-        pairwise.view(-1).index_add_(0, x.edge_index * n * n + pair, w[x.inner])
 
 
 def log_partition(
@@ -345,12 +268,6 @@ def log_likelihood(
     """
     batch = Batch(emissions, transitions, start, end, pairwise, mask, tags, ignore_index)
     kind = gpu.choose(emissions, pairwise, backend)
-    if kind == "core" or not gpu.takes_unknown(emissions):
-        known = tags != ignore_index
-        if not bool((known if mask is None else known | ~mask).all()):
-            inside = emissions.masked_fill(~agrees(batch), -torch.inf)
-            return log_partition(inside, *batch[1:6], backend) - log_partition(*batch[:6], backend)
-        tags = tags if mask is None or kind == "core" else tags.masked_fill(~mask, 0)
     value: Tensor = _apply(_Value, kind, ignore_index, mask, tags, *batch[:5])
     return value
 
@@ -362,6 +279,7 @@ def marginals(
     end: Tensor,
     pairwise: Tensor | None = None,
     mask: Tensor | None = None,
+    backend: str = "auto",
 ) -> Tensor:
     """P(label at step) [B, T, L], zero at masked steps; differentiable through the covariance kernel.
 
@@ -375,7 +293,8 @@ def marginals(
     """
     dtype = compute_dtype(emissions)
     ones = torch.ones(emissions.shape[0], dtype=dtype, device=emissions.device)
-    nodes: Tensor = _apply(_Posterior, mask, ones, emissions.to(dtype), transitions, start, end, pairwise)[0]
+    kind = gpu.choose(emissions, pairwise, backend)
+    nodes: Tensor = _apply(_Posterior, kind, mask, ones, emissions.to(dtype), transitions, start, end, pairwise)[0]
     return nodes
 
 
@@ -386,6 +305,7 @@ def entropy(
     end: Tensor,
     pairwise: Tensor | None = None,
     mask: Tensor | None = None,
+    backend: str = "auto",
 ) -> Tensor:
     r"""Entropy of every sequence's labellings, [B], in nats; differentiable.
 
@@ -398,5 +318,6 @@ def entropy(
     >>> entropy(z(1, 3, 2), z(2, 2), z(2), z(2)).exp().round()
     tensor([8.])
     """
-    value: Tensor = _apply(_Entropy, mask, emissions, transitions, start, end, pairwise)
+    kind = gpu.choose(emissions, pairwise, backend)
+    value: Tensor = _apply(_Entropy, kind, mask, emissions, transitions, start, end, pairwise)
     return value

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-from functools import cache
 from typing import Any
 
 import torch
@@ -17,10 +16,12 @@ __all__: list[str] = []
 FUSED_LABELS = 128
 
 
-@cache
+_TRITON = importlib.util.find_spec("triton") is not None
+
+
 def has_triton() -> bool:
     """Whether Triton is there to be used."""
-    return importlib.util.find_spec("triton") is not None
+    return _TRITON
 
 
 def choose(emissions: Tensor, pairwise: Tensor | None, backend: str) -> str:
@@ -54,34 +55,47 @@ def _module(x: Tensor, decoding: bool = False) -> Any:
     return scan if scan.span_of(x, decoding) else kernels
 
 
-def takes_unknown(emissions: Tensor) -> bool:
-    """Whether the kernels for a batch take unknown tags: those for many labels do not."""
-    return emissions.shape[2] <= FUSED_LABELS
+def _as(x: Tensor, dtype: torch.dtype) -> Tensor:
+    return x if x.dtype == dtype and x.is_contiguous() else x.to(dtype).contiguous()
 
 
 def _prepared(batch: Batch) -> Batch:
     """As the kernels take it: transitions, start and end in the type that is computed in, a mask of bytes."""
-    x = batch.emissions.detach()
-    mask = None if batch.mask is None else batch.mask.view(torch.uint8)
-    a, start, end = (y.detach().to(batch.dtype).contiguous() for y in batch[1:4])
-    pairwise, mask, tags = (None if y is None else y.detach().contiguous() for y in (batch.pairwise, mask, batch.tags))
-    return Batch(x if x.stride(2) == 1 else x.contiguous(), a, start, end, pairwise, mask, tags, batch.ignore)
+    x, a, start, end, pairwise, mask, tags, ignore = batch
+    dtype = batch.dtype
+    return Batch(
+        x if x.stride(2) == 1 else x.contiguous(),
+        _as(a, dtype),
+        _as(start, dtype),
+        _as(end, dtype),
+        None if pairwise is None else pairwise.contiguous(),
+        None if mask is None else mask.contiguous().view(torch.uint8),
+        None if tags is None else _as(tags, torch.int64),
+        ignore,
+    )
 
 
-def forward(batch: Batch, keep: bool = True) -> tuple[Tensor, Any]:
-    """Log-partition log Z [B], or the log-likelihood of tags, and what :func:`backward` needs if ``keep``."""
+def shape_of_messages(batch: Batch, keep: bool) -> tuple[int, ...]:
+    """Of what :func:`forward` keeps."""
+    found: tuple[int, ...] = _module(batch.emissions).shape_of_messages(batch, 2 if keep else 0)
+    return found
+
+
+def forward(batch: Batch, keep: bool = True) -> tuple[Tensor, Tensor, Tensor]:
+    """Log-partition log Z [B] or log-likelihood of tags; and, if ``keep``, messages and facts for :func:`backward`."""
     batch = _prepared(batch)
-    value, messages = _module(batch.emissions).forward(batch, 2 if keep else 0)
-    return value, (batch, messages)
+    value, (messages, facts) = _module(batch.emissions).forward(batch, 2 if keep else 0)
+    return value if value.dtype == batch.dtype else value.to(batch.dtype), messages, facts
 
 
-def backward(kept: Any, g: Tensor) -> tuple[Tensor | None, ...]:
+def backward(batch: Batch, messages: Tensor, facts: Tensor, g: Tensor) -> tuple[Tensor | None, ...]:
     """Gradients of emissions, transitions, start, end and pairwise of ``sum_b g_b value_b``."""
     from crfkit.torch import kernels, wide
 
-    batch, messages = kept
-    module = kernels if takes_unknown(batch.emissions) else wide
-    found: tuple[Tensor | None, ...] = module.backward(batch, messages, g.detach().to(batch.dtype))
+    batch = _prepared(batch)
+    module = kernels if batch.emissions.shape[2] <= FUSED_LABELS else wide
+    g = g if g.dtype == batch.dtype else g.to(batch.dtype)
+    found: tuple[Tensor | None, ...] = module.backward(batch, kernels.Walked(messages, facts), g)
     return found
 
 

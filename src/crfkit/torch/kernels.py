@@ -18,6 +18,7 @@ import triton.language as tl
 from torch import Tensor
 
 from crfkit.torch.chains import Batch
+from crfkit.torch.launching import ceil_div, launch, power_of_2, width_of
 
 __all__: list[str] = []
 
@@ -172,11 +173,11 @@ def _gold_score(
 
 @triton.jit
 def _in_log_space(alpha, a_ptr, side, n_labels):
-    """Log sum_k exp(alpha(k) + a(k, j)), one label k after another."""
+    """Log sum_k exp(alpha(k) + a(k, j)), one label k after another: :func:`exponentials` without a table of L x L."""
     i = tl.arange(0, alpha.shape[1])
     high = tl.full(alpha.shape, float("-inf"), alpha.dtype)
     mass = tl.zeros(alpha.shape, alpha.dtype)
-    for k in range(n_labels):
+    for k in range(n_labels):  # recursion: log-sum-exp
         at = tl.where(side > 0, i * n_labels + k, k * n_labels + i)
         z = tl.sum(tl.where(i[None, :] == k, alpha, 0.0), axis=1)[:, None]
         z = z + tl.load(a_ptr + at, mask=i < n_labels, other=float("-inf"))[None, :]
@@ -448,45 +449,37 @@ def _posterior_kernel(
 
 
 @triton.jit(do_not_specialize=["n_steps"])
-def _gold_kernel(
+def _facts_kernel(
     u_ptr, u_batch, u_step, a_ptr, start_ptr, end_ptr, p_ptr, mask_ptr, tag_ptr, ignore, n_steps, n_labels,
-    gold_ptr, unknown_ptr,
+    facts_ptr, gold_ptr, n_batch,
     WIDTH: tl.constexpr, HAS_MASK: tl.constexpr, HAS_TAGS: tl.constexpr, HAS_PAIRS: tl.constexpr, WIDE: tl.constexpr,
     STEPS: tl.constexpr,
 ):  # fmt: skip
     b = tl.program_id(0).to(tl.int64) + tl.zeros([1], tl.int64)
-    gold, unknown = _gold_score(u_ptr, u_batch, u_step, a_ptr, start_ptr, end_ptr, p_ptr, mask_ptr, tag_ptr, ignore,
-                                n_steps, n_labels, b, b >= 0, STEPS, HAS_MASK, HAS_PAIRS, WIDE)  # fmt: skip
-    tl.store(gold_ptr + b, gold)
-    tl.store(unknown_ptr + b, unknown)
-
-
-def launch(kernel: Any, grid: tuple[int, ...], batch: Batch, *others: Any, **constants: Any) -> None:
-    """Runs a kernel whose first arguments are those of a batch."""
-    x = batch.emissions
-    kernel[grid](
-        x, x.stride(0), x.stride(1), *batch[1:], *x.shape[1:], *others,
-        WIDTH=width_of(x), HAS_MASK=batch.mask is not None, HAS_TAGS=batch.tags is not None,
-        HAS_PAIRS=batch.pairwise is not None, WIDE=tl.float64 if batch.dtype == torch.float64 else tl.float32,
-        **constants,
-    )  # fmt: skip
-
-
-def width_of(emissions: Tensor) -> int:
-    """Labels padded to a power of two."""
-    width: int = triton.next_power_of_2(emissions.shape[2])
-    return max(16, width)
+    first = b.to(tl.int32) * 0
+    last = first + n_steps - 1
+    if HAS_MASK:
+        first += n_steps
+        last = last * 0 - 1
+        for t0 in range(0, n_steps, STEPS):
+            t = t0 + tl.arange(0, STEPS)[None, :]
+            here = tl.load(mask_ptr + (b * n_steps)[:, None] + t, mask=t < n_steps, other=0) > 0
+            first = tl.minimum(first, tl.min(tl.where(here, t, n_steps), axis=1))
+            last = tl.maximum(last, tl.max(tl.where(here, t, -1), axis=1))
+        first = tl.where(last < 0, 0, first)
+    tl.store(facts_ptr + b, first)
+    tl.store(facts_ptr + n_batch + b, last)
+    if HAS_TAGS:
+        gold, unknown = _gold_score(u_ptr, u_batch, u_step, a_ptr, start_ptr, end_ptr, p_ptr, mask_ptr, tag_ptr,
+                                    ignore, n_steps, n_labels, b, b >= 0, STEPS, HAS_MASK, HAS_PAIRS,
+                                    WIDE)  # fmt: skip
+        tl.store(gold_ptr + b, gold)
+        tl.store(facts_ptr + 2 * n_batch + b, unknown)
 
 
 def tags_at_once(batch: Batch) -> int:
     """Steps that a program takes at once where it adds up the score of tags."""
-    steps: int = triton.next_power_of_2(batch.emissions.shape[1])
-    return min(1024, steps)
-
-
-def multiprocessors(device: torch.device) -> int:
-    """Of a GPU; one on a CPU, where Triton's interpreter runs program by program."""
-    return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
+    return min(1024, power_of_2(batch.emissions.shape[1]))
 
 
 def walk(
@@ -509,12 +502,12 @@ def walk(
     width, wide = width_of(x), batch.dtype == torch.float64
     rows = 1 if wide or best or batch.pairwise is not None else 16
     n, s, last = grid
-    grid = (n, s, triton.cdiv(last, rows)) if start == 2 else (triton.cdiv(n, rows), s, last)
-    launch(
-        _walk_kernel, grid, batch, len(x), n, facts, *spans, kept, out, maps,
-        ROWS=rows, KEEP=keep, BEST=best, START=start, STEPS=min(tags_at_once(batch), 1024 // rows),
-        FAINT=1e-280 if wide else 1e-28, num_warps=(DOT_WARPS if rows > 1 else WALK_WARPS)[width],
-    )  # fmt: skip
+    grid = (n, s, ceil_div(last, rows)) if start == 2 else (ceil_div(n, rows), s, last)
+    constants: dict[str, Any] = {"ROWS": rows, "KEEP": keep, "BEST": best, "START": start}
+    constants["STEPS"] = min(tags_at_once(batch), 1024 // rows)
+    constants["FAINT"] = 1e-280 if wide else 1e-28
+    others = len(x), n, facts, *spans, kept, out, maps
+    launch(_walk_kernel, grid, batch, others, constants, (DOT_WARPS if rows > 1 else WALK_WARPS)[width])
 
 
 def forward(
@@ -522,7 +515,7 @@ def forward(
 ) -> tuple[Tensor, Walked]:
     """Log-partition log Z, or log-likelihood of the tags, [B]; and the messages of so many sides."""
     x = batch.emissions
-    messages = batch.transitions.new_empty(runs_of(batch), sides, *x.shape)
+    messages = batch.transitions.new_empty(shape_of_messages(batch, sides))
     value = batch.transitions.new_empty(len(x), dtype=dtype)
     facts = torch.empty((3, len(x)), dtype=torch.int32, device=x.device)
     walk(batch, (len(x), 1, max(1, sides)), value, messages if sides else None, facts, best=best)
@@ -534,21 +527,24 @@ def runs_of(batch: Batch) -> int:
     return 1 + (batch.tags is not None)
 
 
+def shape_of_messages(batch: Batch, sides: int) -> tuple[int, ...]:
+    """Of each run and side, for every step and label."""
+    return (runs_of(batch), sides, *batch.emissions.shape)
+
+
 def backward(batch: Batch, walked: Walked, g: Tensor) -> tuple[Tensor | None, ...]:
     """Gradients of emissions, transitions, start, end and pairwise."""
     x, a, p = batch.emissions, batch.transitions, batch.pairwise
     n_batch, n_steps, n_labels = x.shape
     width = width_of(x)
     # so many steps a program that the sums of all programs, of L (L + 2) numbers each, stay small
-    steps = max(STEPS_AT_LEAST[width], triton.cdiv(n_steps * n_batch, PROGRAMS[width]))
-    programs = triton.cdiv(n_steps, steps)
+    steps = max(STEPS_AT_LEAST[width], ceil_div(n_steps * n_batch, PROGRAMS[width]))
+    programs = ceil_div(n_steps, steps)
     du = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     sums = a.new_empty(n_batch * programs, n_labels * (n_labels + 2))
     dp = None if p is None else torch.zeros(p.shape, dtype=a.dtype, device=p.device)
-    launch(
-        _posterior_kernel, (n_batch, programs), batch, n_batch, walked.facts, walked.messages, g, g.stride(0), steps,
-        du, sums, dp, num_warps=POSTERIOR_WARPS[width],
-    )  # fmt: skip
+    others = n_batch, walked.facts, walked.messages, g, g.stride(0), steps, du, sums, dp
+    launch(_posterior_kernel, (n_batch, programs, 1), batch, others, warps=POSTERIOR_WARPS[width])
     total = sums.sum(0)
     da, ds, de = total.split([n_labels * n_labels, n_labels, n_labels])
     return du, da.view(n_labels, n_labels), ds, de, dp
@@ -562,27 +558,10 @@ def decode(batch: Batch) -> Tensor:
     return path
 
 
-def gold_of(batch: Batch) -> tuple[Tensor, Tensor]:
-    """Scores of the tags [B] in float64, and whether some are unknown, int32 [B]."""
+def tag_facts(batch: Batch) -> tuple[Tensor, Tensor | None]:
+    """First and last step that is there, and whether tags are unknown, int32 [3, B]; the tags' scores [B], float64."""
     x = batch.emissions
-    gold = torch.empty(len(x), dtype=torch.float64, device=x.device)
-    unknown = torch.empty(len(x), dtype=torch.int32, device=x.device)
-    launch(_gold_kernel, (len(x),), batch, gold, unknown, STEPS=tags_at_once(batch))
-    return gold, unknown
-
-
-def value_of(batch: Batch, log_z: Tensor) -> Tensor:
-    """Log-partition log Z or, with tags that are all known, their log-likelihoods; zero where no step is there."""
-    value = log_z if batch.tags is None else gold_of(batch)[0] - log_z
-    return value if batch.mask is None else value.masked_fill_(batch.mask.amax(1) == 0, 0.0)
-
-
-def first_and_last(batch: Batch) -> tuple[Tensor, Tensor]:
-    """First and last step that is there, [B] each."""
-    n_batch, n_steps, _ = batch.emissions.shape
-    if batch.mask is None:
-        zero = torch.zeros(n_batch, dtype=torch.int32, device=batch.emissions.device)
-        return zero, zero + (n_steps - 1)
-    first = batch.mask.argmax(1).to(torch.int32)
-    last = (n_steps - 1 - batch.mask.flip(1).argmax(1)).to(torch.int32)
-    return first, last
+    facts = torch.empty((3, len(x)), dtype=torch.int32, device=x.device)
+    gold = None if batch.tags is None else torch.empty(len(x), dtype=torch.float64, device=x.device)
+    launch(_facts_kernel, (len(x), 1, 1), batch, (facts, gold, len(x)), {"STEPS": tags_at_once(batch)})
+    return facts, gold

@@ -14,7 +14,7 @@ from crfkit.chain import Constraints, Potentials, nbest
 from crfkit.chain import sample as sample_paths
 from crfkit.chain.beams import Beam
 from crfkit.chain.inference import decode_flat
-from crfkit.torch import gpu
+from crfkit.torch import gpu, operators
 from crfkit.torch.chains import Batch, Chains, compute_dtype
 from crfkit.torch.functional import cross_entropy, edges, entropy, log_likelihood, log_partition, marginals
 
@@ -176,7 +176,6 @@ class CRF(nn.Module):
         """Batch first from the caller's order, and back."""
         return x if self.batch_first else x.transpose(0, 1)
 
-    @_eager
     def forward(
         self,
         emissions: Tensor,
@@ -243,24 +242,9 @@ class CRF(nn.Module):
             raise ValueError(f"tags must be integers, or sets in a bool tensor, got {y.dtype}")
         y = y.long()
         batch = batch._replace(tags=y, ignore=self.ignore_index)
-        self._check_tags(batch)
+        if self.validate and y.is_cuda and not torch.compiler.is_compiling():
+            operators.check_tags(batch)
         return log_likelihood(*batch[:4], y, batch.pairwise, m, self.backend, self.ignore_index), batch
-
-    def _check_tags(self, batch: Batch) -> None:
-        """Whether the tags that are there are labels; on a GPU nobody waits for the answer unless asked to."""
-        y, m = batch.tags, batch.mask
-        assert y is not None
-        if y.is_cuda and not self.validate:
-            return
-        wrong = (y != self.ignore_index) & ((y < 0) | (y >= self.num_tags))
-        if m is not None:
-            wrong = wrong & m
-        if bool(wrong.any()):
-            b, t = wrong.nonzero()[0].tolist()
-            raise ValueError(
-                f"tags must be in 0..{self.num_tags - 1} or ignore_index ({self.ignore_index}), "
-                f"got {int(y[b, t])} in sequence {b} at step {t}"
-            )
 
     def _tag_weights(self, batch: Batch) -> Tensor:
         """Mean class weight of each sequence's known tags, [B]; one where none is known."""
@@ -280,12 +264,10 @@ class CRF(nn.Module):
         n = here.sum(1)
         return torch.where(n > 0, (per_step * here).sum(1) / n.clamp_min(1), torch.ones((), dtype=batch.dtype))
 
-    @_eager
     def log_partition(self, emissions: Tensor, mask: Tensor | None = None, *, pairwise: Tensor | None = None) -> Tensor:
         """Log-partition log Z of every sequence, [B]."""
         return log_partition(*self._batch(emissions, mask, pairwise)[:6], self.backend)
 
-    @_eager
     def marginals(self, emissions: Tensor, mask: Tensor | None = None, *, pairwise: Tensor | None = None) -> Tensor:
         """P(label at step), in the shape of emissions; zero at masked steps. Differentiable.
 
@@ -296,12 +278,11 @@ class CRF(nn.Module):
         >>> bool(torch.allclose(crf.marginals(torch.randn(3, 5, 2)).sum(-1), torch.ones(3, 5)))
         True
         """
-        return self._turned(marginals(*self._batch(emissions, mask, pairwise)[:6]))
+        return self._turned(marginals(*self._batch(emissions, mask, pairwise)[:6], self.backend))
 
-    @_eager
     def entropy(self, emissions: Tensor, mask: Tensor | None = None, *, pairwise: Tensor | None = None) -> Tensor:
         """Entropy of every sequence's labellings in nats, [B]. Differentiable."""
-        return entropy(*self._batch(emissions, mask, pairwise)[:6])
+        return entropy(*self._batch(emissions, mask, pairwise)[:6], self.backend)
 
     def _pair(
         self,
@@ -462,7 +443,6 @@ class CRF(nn.Module):
                 begun = begun | here[:, t]
         return self._turned(torch.stack(steps[::-1], 1))
 
-    @_eager
     def span_probability(
         self, emissions: Tensor, tags: Tensor, mask: Tensor | None = None, *, pairwise: Tensor | None = None
     ) -> Tensor:

@@ -18,7 +18,8 @@ from torch import Tensor
 
 from crfkit.torch import kernels
 from crfkit.torch.chains import Batch
-from crfkit.torch.kernels import Spans, Walked, first_and_last, gold_of, multiprocessors, runs_of, walk, width_of
+from crfkit.torch.kernels import Spans, Walked, runs_of, shape_of_messages, tag_facts, walk
+from crfkit.torch.launching import ceil_div, multiprocessors, run, width_of
 
 __all__: list[str] = []
 
@@ -62,7 +63,7 @@ def _at_bounds(batch: Batch, facts: Tensor, span: int, sides: int, best: bool = 
     a, end = batch.transitions, batch.end
     n_batch, n_steps, n_labels = batch.emissions.shape
     n = n_batch * runs_of(batch)
-    n_spans = triton.cdiv(n_steps, span)
+    n_spans = ceil_div(n_steps, span)
     rows = a.new_empty(n, n_spans, n_labels, n_labels)
     shift = torch.empty((n, n_spans, n_labels), dtype=torch.float64, device=a.device)
     walk(batch, (n, n_spans, n_labels), shift, facts=facts, spans=Spans(rows, span), best=best)
@@ -83,17 +84,15 @@ def forward(batch: Batch, sides: int = 2) -> tuple[Tensor, Walked]:
     """As :func:`crfkit.torch.kernels.forward`."""
     n_batch, n_steps, _ = batch.emissions.shape
     span = span_of(batch.emissions)
-    first, last = first_and_last(batch)
-    gold, unknown = gold_of(batch) if batch.tags is not None else (None, first)
-    facts = torch.stack([first, last, unknown])
+    facts, gold = tag_facts(batch)
     log_z, spans = _at_bounds(batch, facts, span, max(1, sides))
-    value = log_z if gold is None else torch.where(unknown > 0, log_z[n_batch:], gold) - log_z[:n_batch]
+    value = log_z if gold is None else torch.where(facts[2] > 0, log_z[n_batch:], gold) - log_z[:n_batch]
     if batch.mask is not None:
         value = value.masked_fill(batch.mask.amax(1) == 0, 0.0)
     runs = runs_of(batch)
-    messages = batch.transitions.new_empty(runs, sides, *batch.emissions.shape)
+    messages = batch.transitions.new_empty(shape_of_messages(batch, sides))
     if sides:
-        walk(batch, (runs * n_batch, triton.cdiv(n_steps, span), sides), None, messages, facts, spans)
+        walk(batch, (runs * n_batch, ceil_div(n_steps, span), sides), None, messages, facts, spans)
     return value, Walked(messages, facts)
 
 
@@ -101,14 +100,15 @@ def decode(batch: Batch) -> Tensor:
     """As :func:`crfkit.torch.kernels.decode`."""
     x = batch.emissions
     n_batch, n_steps, n_labels = x.shape
-    first, _ = first_and_last(batch)
-    _, spans = _at_bounds(batch, first, span_of(x), 1, best=True)
-    n_spans = triton.cdiv(n_steps, spans.steps)
+    facts, _ = tag_facts(batch)
+    _, spans = _at_bounds(batch, facts, span_of(x), 1, best=True)
+    n_spans = ceil_div(n_steps, spans.steps)
     back, paths = torch.empty((2, *x.shape), dtype=torch.int16, device=x.device)
     maps = torch.empty((n_batch, n_spans, n_labels), dtype=torch.int16, device=x.device)
-    walk(batch, (n_batch, n_spans, 1), paths, back, first, spans, maps, best=True)
+    walk(batch, (n_batch, n_spans, 1), paths, back, facts, spans, maps, best=True)
     label = torch.empty((n_batch, n_spans), dtype=torch.int64, device=x.device)
-    _labels_kernel[(n_batch,)](spans.bounds, batch.end, maps, label, n_spans, n_labels, WIDTH=width_of(x))
+    run(_labels_kernel, (n_batch, 1, 1), (spans.bounds, batch.end, maps, label, n_spans, n_labels),
+        {"WIDTH": width_of(x)}, 4)  # fmt: skip
     dead = label[:, :1] < 0
     if batch.mask is not None:
         dead = dead & (batch.mask.amax(1, keepdim=True) > 0)

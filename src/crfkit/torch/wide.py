@@ -2,276 +2,516 @@
 
 A program owns some columns of the transition matrix for some sequences, and its steps are matrix products with
 exponentials that are scaled by the rows' maxima; programs of the same sequences wait for each other's messages, and
-both directions walk at the same time. In float32, a path that is e^87 times less likely than the best one up to its
-step is lost.
+both directions walk at the same time. Factors are split into two numbers of half precision each (bf16), whose three
+larger products are added in float32: the error of a product is 2^-16 of it. In float32, a path that is e^87 times less
+likely than the best one up to its step is lost.
 """
 
 from __future__ import annotations
+
+from typing import Any, NamedTuple
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from torch.nn.functional import pad
 
 from crfkit.torch.chains import Batch
-from crfkit.torch.kernels import exponentials, finite, first_and_last, is_here, launch, multiprocessors, value_of
+from crfkit.torch.kernels import Walked, exponentials, finite, is_here, tag_facts
+from crfkit.torch.launching import LARGEST_POWER, ceil_div, launch, multiprocessors, power_of_2, run
 
 __all__: list[str] = []
 
+#: Rows of the transitions up to which a program keeps its columns of them on chip.
+RESIDENT = 1024
 
-@triton.jit(do_not_specialize=["n_steps", "t_begin", "t_end", "b_first"])
+
+class Plan(NamedTuple):
+    """How a batch is shared among programs."""
+
+    rows: int  # sequences of a program
+    columns: int  # labels of a program
+    chunk: int  # labels that it takes at once
+    warps: int
+    depth: int  # all labels, in whole chunks
+    together: bool  # whether all programs of a group run at the same time: else every step is a launch
+
+    def constants(self, best: bool) -> dict[str, Any]:
+        """As the kernel takes them."""
+        shape = {"ROWS": self.rows, "COLUMNS": self.columns, "DEPTH": self.depth, "CHUNK": self.chunk}
+        kept = self.depth <= RESIDENT and self.rows < 64
+        return {**shape, "PARTS": self.warps, "RESIDENT": kept, "SLICE": 32, "BEST": best}
+
+
+#: The interpreter knows no products of bf16 numbers.
+FACTOR = tl.constexpr(tl.float32 if triton.knobs.runtime.interpret else tl.bfloat16)
+
+
+@triton.jit
+def _halves(x):
+    """Two bf16 numbers whose sum is x, within 2^-16."""
+    large = x.to(tl.bfloat16)
+    return large, (x - large.to(tl.float32)).to(tl.bfloat16)
+
+
+@triton.jit
+def _add_product(total, x, x_low, y, y_low):
+    """Total + x y, for factors in two halves."""
+    total = tl.dot(x_low.to(FACTOR), y.to(FACTOR), total)
+    total = tl.dot(x.to(FACTOR), y_low.to(FACTOR), total)
+    return tl.dot(x.to(FACTOR), y.to(FACTOR), total)
+
+
+@triton.jit
+def _weights_kernel(a_ptr, high_ptr, low_ptr, top_ptr, n_labels, stride, COLUMNS: tl.constexpr, ROWS: tl.constexpr):
+    # columns of exp(a - top), top their maxima; side 1 has the transitions turned round; zero beyond the labels
+    side = tl.program_id(1).to(tl.int64)
+    j = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
+    k = tl.arange(0, ROWS)
+    down = tl.where(side > 0, 1, n_labels)
+    right = tl.where(side > 0, n_labels, 1)
+    top = tl.full([COLUMNS], float("-inf"), tl.float32)
+    for k0 in range(0, n_labels, ROWS):
+        there = ((k0 + k) < n_labels)[:, None] & (j < n_labels)[None, :]
+        a = tl.load(a_ptr + (k0 + k)[:, None] * down + j[None, :] * right, mask=there, other=float("-inf"))
+        top = tl.maximum(top, tl.max(a, axis=0))
+    tl.store(top_ptr + side * stride + j, finite(top), mask=j < stride)
+    for k0 in range(0, stride, ROWS):
+        there = ((k0 + k) < n_labels)[:, None] & (j < n_labels)[None, :]
+        a = tl.load(a_ptr + (k0 + k)[:, None] * down + j[None, :] * right, mask=there, other=float("-inf"))
+        high, low = _halves(tl.exp(a - finite(top)[None, :]))
+        at = (side * stride + k0 + k)[:, None] * stride + j[None, :]
+        inside = ((k0 + k) < stride)[:, None] & (j < stride)[None, :]
+        tl.store(high_ptr + at, high, mask=inside)
+        tl.store(low_ptr + at, low, mask=inside)
+
+
+@triton.jit
+def _arrived(x, place, mask):
+    """Messages that other programs write, as soon as they are all there; x is what was there a while ago."""
+    while tl.max(tl.ravel((x.to(tl.int32, bitcast=True) == -1).to(tl.int32)), axis=0) > 0:
+        x = tl.load(place, mask=mask, other=float("-inf"), volatile=True)
+    return x
+
+
+@triton.jit
+def _step_scores(u_ptr, u_batch, u_step, mask_ptr, tag_ptr, ignore, n_steps, n_labels, r, row_in, j, t, a_run,
+                 HAS_MASK: tl.constexpr, HAS_TAGS: tl.constexpr):  # fmt: skip
+    """Scores of step t of sequences r, in run 1 of the labels that agree with the tags; and whether it is there."""
+    at = r[:, None] * u_batch + (r[:, None] * 0 + t) * u_step + j[None, :]
+    both = row_in[:, None] & (j < n_labels)[None, :]
+    u = tl.load(u_ptr + at, mask=both, other=float("-inf")).to(tl.float32)
+    here = row_in
+    if HAS_MASK:
+        here = tl.load(mask_ptr + r * n_steps + t, mask=row_in, other=0) > 0
+    if HAS_TAGS:
+        y = tl.load(tag_ptr + r * n_steps + t, mask=row_in & (r * 0 + a_run > 0), other=ignore)[:, None]
+        u = tl.where((y == ignore) | (j[None, :] == y), u, float("-inf"))
+    return u, here
+
+
+@triton.jit
+def _best_into(before, linked, a_ptr, down, right, j, n_labels, safe, DEPTH: tl.constexpr, SLICE: tl.constexpr):
+    """The larger of each slice's places, step by step; their maximum at the end."""
+    most = tl.full([SLICE, before.shape[0], j.shape[0]], float("-inf"), tl.float32)
+    for k0 in range(0, DEPTH, SLICE):
+        i = k0 + tl.arange(0, SLICE)[:, None]
+        v = tl.load(before[None, :] + i, mask=linked[None, :] & (i < n_labels), other=float("-inf"),
+                    cache_modifier=".cg")  # fmt: skip
+        there = (i < n_labels) & (j < n_labels)[None, :]
+        a = tl.load(a_ptr + i * down + j[None, :] * right, mask=there, other=float("-inf"))
+        most = tl.maximum(most, v[:, :, None] + a[:, None, :])
+    return tl.max(most, axis=0) - safe[:, None]
+
+
+@triton.jit
+def _place(ticket_ptr, n_batch, stride, steps, ROWS: tl.constexpr, COLUMNS: tl.constexpr, SIDES: tl.constexpr):
+    """Side, block of columns, run and sequences of a program."""
+    ticket = tl.program_id(0)
+    if steps > 1:
+        ticket = tl.atomic_add(ticket_ptr, 1)
+    blocks = tl.cdiv(stride, COLUMNS)
+    groups = tl.cdiv(n_batch, ROWS)
+    group = ticket // SIDES // blocks
+    r = group % groups * ROWS + tl.arange(0, ROWS)
+    return ticket % SIDES, ticket // SIDES % blocks, group // groups, r
+
+
+@triton.jit(do_not_specialize=["n_steps", "t_begin", "t_end", "n_batch"])
 def _walk_kernel(
-    u_ptr, u_batch, u_step, w_ptr, top_ptr, ends_ptr, mask_ptr, origin_ptr, out_ptr, pre_ptr, shift_ptr,
-    n_batch, n_steps, n_labels, b_first, t_begin, t_end,
+    u_ptr, u_batch, u_step, a_ptr, start_ptr, end_ptr, p_ptr, mask_ptr, tag_ptr, ignore, n_steps, n_labels,
+    high_ptr, low_ptr, top_ptr, facts_ptr, out_ptr, shift_ptr, ticket_ptr, n_batch, stride, t_begin, t_end,
+    WIDTH: tl.constexpr, HAS_MASK: tl.constexpr, HAS_TAGS: tl.constexpr, HAS_PAIRS: tl.constexpr, WIDE: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, CHUNK: tl.constexpr, PARTS: tl.constexpr,
-    SLICE: tl.constexpr, HAS_MASK: tl.constexpr, BEST: tl.constexpr,
+    RESIDENT: tl.constexpr, SLICE: tl.constexpr, BEST: tl.constexpr, SIDES: tl.constexpr,
 ):  # fmt: skip
     """Messages of all steps, from both ends, or scores of best paths.
 
-    out[t] = u[t] + pre[t], pre[t][j] = top[j] + log sum_i exp(out[t-1][i] - h) w[i][j] with h = max_i out[t-1][i],
-    lowered by h; the second side walks from the end, with t+1 for t-1 and the transitions turned round. BEST has
-    pre[t][j] = max_i out[t-1][i] + w[i][j] - h instead. Before the launch out holds a NaN that no operation
-    returns: what another program is to write has come when that is gone.
+    out[t] = u[t] + pre, pre[j] = top[j] + log sum_i exp(out[t-1][i] - h) w[i][j] with h = max_i out[t-1][i], lowered by
+    h; the second side walks from the end, with t+1 for t-1 and the transitions turned round. BEST has pre[j] = max_i
+    out[t-1][i] + a[i][j] - h instead. Before the launch out holds a NaN that no operation returns: what another
+    program is to write has come when that is gone. Run 1 is over the labellings that agree with the tags, for
+    sequences some of whose tags are unknown. Programs take their places in the order in which they begin: those that
+    wait for each other are neighbours, so that however many run at the same time, the earliest can always go on.
     """
-    side = tl.program_id(2)
-    b_group = b_first + tl.program_id(0) * ROWS
-    r = b_group + tl.arange(0, ROWS)
+    side, block, a_run, r = _place(ticket_ptr, n_batch, stride, t_end - t_begin, ROWS, COLUMNS, SIDES)
     row_in = r < n_batch
+    if HAS_TAGS:
+        row_in = row_in & ((tl.load(facts_ptr + 2 * n_batch + r, mask=row_in, other=0) > 0) | (r * 0 + a_run == 0))
     r64 = r.to(tl.int64)
-    j = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    j = block * COLUMNS + tl.arange(0, COLUMNS)
     column_in = j < n_labels
-    both = row_in[:, None] & column_in[None, :]
-    w_ptr += side.to(tl.int64) * n_labels * n_labels
-    out_ptr += side.to(tl.int64) * n_batch * n_steps * n_labels
+    out_ptr += (a_run * SIDES + side).to(tl.int64) * n_batch * n_steps * stride
+    shift_ptr += (a_run * SIDES + side).to(tl.int64) * n_batch
+    side_at = side.to(tl.int64) * stride * stride
     # the depth of a product in parts, one for each warp
-    k = tl.arange(0, PARTS)[:, None, None] * (CHUNK // PARTS) + tl.arange(0, CHUNK // PARTS)[None, None, :]
-    kw = tl.arange(0, PARTS)[:, None, None] * (CHUNK // PARTS) + tl.arange(0, CHUNK // PARTS)[None, :, None]
-    columns = column_in[None, None, :]
-    w_at = kw * n_labels + j[None, None, :]
-    w = tl.load(w_ptr + w_at, mask=(kw < n_labels) & columns, other=0.0)
-    top = tl.load(top_ptr + side * n_labels + j, mask=column_in, other=0.0)
-    begin = tl.load(ends_ptr + side * n_labels + j, mask=column_in, other=float("-inf"))
-    origin = tl.load(origin_ptr + side * n_batch + r, mask=row_in, other=0)
-    shift = tl.load(shift_ptr + side * n_batch + r, mask=row_in, other=0.0)
-    for step in range(t_begin, t_end):  # recursion: forward, backward, viterbi
+    part = tl.arange(0, PARTS)[:, None, None] * (CHUNK // PARTS)
+    k = part + tl.arange(0, CHUNK // PARTS)[None, None, :]
+    kw = part + tl.arange(0, CHUNK // PARTS)[None, :, None]
+    w_at = side_at + kw.to(tl.int64) * stride + j[None, None, :]
+    columns = (j < stride)[None, None, :]
+    highs = ()
+    lows = ()
+    if RESIDENT and not BEST:
+        for k0 in tl.static_range(0, DEPTH, CHUNK):
+            inside = (k0 + kw < stride) & columns
+            highs = highs + (tl.load(high_ptr + k0 * stride + w_at, mask=inside, other=0.0),)  # type: ignore[assignment]  # noqa: RUF005
+            lows = lows + (tl.load(low_ptr + k0 * stride + w_at, mask=inside, other=0.0),)  # type: ignore[assignment]  # noqa: RUF005
+    top = tl.load(top_ptr + side * stride + j, mask=column_in, other=0.0)
+    begin = tl.load(tl.where(side > 0, end_ptr, start_ptr) + j, mask=column_in, other=float("-inf"))
+    origin = tl.load(facts_ptr + side * n_batch + r, mask=row_in, other=0)
+    shift = tl.load(shift_ptr + r, mask=row_in & (r * 0 + t_begin > 0), other=0.0)
+    for step in range(t_begin, t_end * tl.max(row_in.to(tl.int32), axis=0)):  # recursion: forward, backward, viterbi
         t = tl.where(side > 0, n_steps - 1 - step, step)
         last = tl.where(side > 0, t + 1, t - 1)
-        u = tl.load(u_ptr + r64[:, None] * u_batch + (r64[:, None] * 0 + t) * u_step + j[None, :], mask=both,
-                    other=float("-inf")).to(tl.float32)  # fmt: skip
-        here = row_in
-        if HAS_MASK:
-            here = tl.load(mask_ptr + r64 * n_steps + t, mask=row_in, other=0) > 0
+        u, here = _step_scores(u_ptr, u_batch, u_step, mask_ptr, tag_ptr, ignore, n_steps, n_labels, r64, row_in, j, t,
+                               a_run, HAS_MASK, HAS_TAGS)  # fmt: skip
         seen = tl.where(side > 0, origin > t, origin < t)
-        before = out_ptr + (r64 * n_steps + last) * n_labels
+        before = out_ptr + (r64 * n_steps + last) * stride
         linked = row_in & (r * 0 + step > 0)
-        high = tl.full([ROWS], float("-inf"), tl.float32)
-        x = tl.full([PARTS, ROWS, CHUNK // PARTS], float("-inf"), tl.float32)
+        high = tl.full([PARTS, ROWS], float("-inf"), tl.float32)
+        total = tl.zeros([PARTS, ROWS, COLUMNS], tl.float32)
+        place, there = before[None, :, None] + k, linked[None, :, None]
+        x_next = tl.load(place, mask=there & (k < n_labels), other=float("-inf"), volatile=True)
         for k0 in tl.static_range(0, DEPTH, CHUNK):
-            waiting = step * 0 + 1
-            while waiting > 0:
-                x = tl.load(before[None, :, None] + k0 + k, mask=linked[None, :, None] & (k0 + k < n_labels),
-                            other=float("-inf"), volatile=True)  # fmt: skip
-                absent = (x.to(tl.int32, bitcast=True) == -1).to(tl.int32)
-                waiting = tl.max(tl.max(tl.max(absent, axis=2), axis=1), axis=0)
-            high = tl.maximum(high, tl.max(tl.max(x, axis=2), axis=0))
-        safe = finite(high)
-        if BEST:  # the larger of each slice's places, step by step; their maximum at the end
-            most = tl.full([SLICE, ROWS, COLUMNS], float("-inf"), tl.float32)
-            for k0 in range(0, DEPTH, SLICE):
-                i = k0 + tl.arange(0, SLICE)[:, None]
-                v = tl.load(before[None, :] + i, mask=linked[None, :] & (i < n_labels), other=float("-inf"),
-                            cache_modifier=".cg")  # fmt: skip
-                a = tl.load(w_ptr + i * n_labels + j[None, :], mask=(i < n_labels) & column_in[None, :],
-                            other=float("-inf"))  # fmt: skip
-                most = tl.maximum(most, v[:, :, None] + a[:, None, :])
-            pre = tl.max(most, axis=0) - safe[:, None]
+            x = x_next
+            if k0 + CHUNK < DEPTH:  # the next chunk is on its way while this one is multiplied
+                x_next = tl.load(place + k0 + CHUNK, mask=there & (k0 + CHUNK + k < n_labels), other=float("-inf"),
+                                 volatile=True)  # fmt: skip
+            x = _arrived(x, place + k0, there & (k0 + k < n_labels))
+            new = tl.maximum(high, tl.max(x, axis=2))
+            if not BEST:  # each part has a maximum of its own
+                if RESIDENT:
+                    w_high = highs[k0 // CHUNK]  # type: ignore[var-annotated]
+                    w_low = lows[k0 // CHUNK]  # type: ignore[var-annotated]
+                else:
+                    w_high = tl.load(high_ptr + k0 * stride + w_at, mask=(k0 + kw < stride) & columns, other=0.0)
+                    w_low = tl.load(low_ptr + k0 * stride + w_at, mask=(k0 + kw < stride) & columns, other=0.0)
+                x_high, x_low = _halves(tl.exp(x - finite(new)[:, :, None]))
+                total = total * tl.exp(high - finite(new))[:, :, None]
+                total = _add_product(total, x_high, x_low, w_high, w_low)
+            high = new
+        safe = finite(tl.max(high, axis=0))
+        if BEST:
+            pre = _best_into(before, linked, a_ptr, n_labels, 1, j, n_labels, safe, DEPTH, SLICE)
         else:
-            total = tl.zeros([ROWS, COLUMNS], tl.float32)
-            for k0 in tl.static_range(0, DEPTH, CHUNK):
-                if DEPTH > CHUNK:
-                    x = tl.load(before[None, :, None] + k0 + k, mask=linked[None, :, None] & (k0 + k < n_labels),
-                                other=float("-inf"), cache_modifier=".cg")  # fmt: skip
-                    w = tl.load(w_ptr + k0 * n_labels + w_at, mask=(k0 + kw < n_labels) & columns, other=0.0)
-                total += tl.sum(tl.dot(tl.exp(x - safe[None, :, None]), w, input_precision="tf32x3"), axis=0)
-            pre = top[None, :] + tl.log(total)
-        pre = tl.where(seen[:, None], pre, begin[None, :])
-        new = u + pre
+            mass = tl.sum(total * tl.exp(high - safe[None, :])[:, :, None], axis=0)
+            pre = top[None, :] + tl.log(mass)
+        new_out = u + tl.where(seen[:, None], pre, begin[None, :])
         if HAS_MASK:
             old = tl.load(before[:, None] + j[None, :], mask=linked[:, None] & column_in[None, :], other=float("-inf"),
                           cache_modifier=".cg")  # fmt: skip
-            new = tl.where(here[:, None], new, old)
-        place = (r64[:, None] * n_steps + t) * n_labels + j[None, :]
-        tl.store(out_ptr + place, new, mask=both)
-        if not BEST:
-            tl.store(pre_ptr + place, pre, mask=both & (r[:, None] * 0 + side > 0))
+            new_out = tl.where(here[:, None], new_out, old)
+        tl.store(out_ptr + (r64[:, None] * n_steps + t) * stride + j[None, :], new_out,
+                 mask=row_in[:, None] & column_in[None, :])  # fmt: skip
         shift += tl.where(here & seen, safe, 0.0).to(tl.float64)
-    tl.store(shift_ptr + side * n_batch + r, shift, mask=row_in & (r * 0 + tl.program_id(1) == 0))
+    tl.store(shift_ptr + r, shift, mask=row_in & (r * 0 + block == 0))
+
+
+@triton.jit(do_not_specialize=["n_steps"])
+def _value_kernel(
+    u_ptr, u_batch, u_step, a_ptr, start_ptr, end_ptr, p_ptr, mask_ptr, tag_ptr, ignore, n_steps, n_labels,
+    out_ptr, shift_ptr, facts_ptr, gold_ptr, value_ptr, n_batch, stride, sides,
+    WIDTH: tl.constexpr, HAS_MASK: tl.constexpr, HAS_TAGS: tl.constexpr, HAS_PAIRS: tl.constexpr, WIDE: tl.constexpr,
+):  # fmt: skip
+    # log Z from the last messages, or the log-likelihood; zero where no step is there
+    b = tl.program_id(0).to(tl.int64)
+    i = tl.arange(0, WIDTH)
+    end = tl.load(end_ptr + i, mask=i < n_labels, other=float("-inf"))
+    at = (b * n_steps + n_steps - 1) * stride + i
+    high, _, mass = exponentials(tl.load(out_ptr + at, mask=i < n_labels, other=float("-inf")) + end, 0)
+    value = tl.load(shift_ptr + b) + (high + tl.log(mass)).to(tl.float64)
+    if HAS_TAGS:
+        gold = tl.load(gold_ptr + b)
+        if tl.load(facts_ptr + 2 * n_batch + b) > 0:
+            at += (b * 0 + sides) * n_batch * n_steps * stride
+            high, _, mass = exponentials(tl.load(out_ptr + at, mask=i < n_labels, other=float("-inf")) + end, 0)
+            gold = tl.load(shift_ptr + sides * n_batch + b) + (high + tl.log(mass)).to(tl.float64)
+        value = gold - value
+    if tl.load(facts_ptr + n_batch + b) < 0:
+        value = value * 0
+    tl.store(value_ptr + b, value)
 
 
 @triton.jit(do_not_specialize=["n_steps"])
 def _trace_kernel(
     u_ptr, u_batch, u_step, a_ptr, start_ptr, end_ptr, p_ptr, mask_ptr, tag_ptr, ignore, n_steps, n_labels,
-    x_ptr, origin_ptr, path_ptr,
+    x_ptr, facts_ptr, path_ptr, n_batch, stride,
     WIDTH: tl.constexpr, HAS_MASK: tl.constexpr, HAS_TAGS: tl.constexpr, HAS_PAIRS: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     # the best path back through the messages x of the best paths there; a holds the transitions turned round
     b = tl.program_id(0).to(tl.int64)
     i = tl.arange(0, WIDTH)
     inside = i < n_labels
-    row = x_ptr + b * n_steps * n_labels + i
-    end = tl.load(row + (b * 0 + n_steps - 1) * n_labels, mask=inside, other=float("-inf"))
-    top, best = tl.max(end + tl.load(end_ptr + i, mask=inside, other=0.0), axis=0, return_indices=True)
+    row = x_ptr + b * n_steps * stride + i
+    end = tl.load(row + (b * 0 + n_steps - 1) * stride, mask=inside, other=float("-inf"))
+    high, best = tl.max(end + tl.load(end_ptr + i, mask=inside, other=0.0), axis=0, return_indices=True)
     y = best.to(tl.int64)
-    origin = tl.load(origin_ptr + b)
-    dead = top == float("-inf")
-    if HAS_MASK:
-        dead = dead & (tl.load(mask_ptr + b * n_steps + origin) > 0)
+    first = tl.load(facts_ptr + b)
+    dead = (high == float("-inf")) & (tl.load(facts_ptr + n_batch + b) >= 0)
     for back in range(n_steps):
         t = n_steps - 1 - back
         here = is_here(mask_ptr, b * n_steps + t, HAS_MASK)
         tl.store(path_ptr + b * n_steps + t, tl.where(dead, -2, tl.where(here > 0, y, -1)))
         before = tl.maximum(t - 1, 0).to(tl.int64)
-        x = tl.load(row + before * n_labels, mask=inside, other=float("-inf"))
+        x = tl.load(row + before * stride, mask=inside, other=float("-inf"))
         _, best = tl.max(x + tl.load(a_ptr + y * n_labels + i, mask=inside, other=0.0), axis=0, return_indices=True)
-        y = tl.where((here > 0) & (origin < t), best.to(tl.int64), y)
+        y = tl.where((here > 0) & (first < t), best.to(tl.int64), y)
 
 
 @triton.jit(do_not_specialize=["n_steps"])
 def _posterior_kernel(
     u_ptr, u_batch, u_step, a_ptr, start_ptr, end_ptr, p_ptr, mask_ptr, tag_ptr, ignore, n_steps, n_labels,
-    alpha_ptr, b_ptr, c_ptr, g_ptr, first_ptr, top_ptr, du_ptr, left_ptr, right_ptr,
+    out_ptr, g_ptr, g_step, facts_ptr, most_ptr, du_ptr, left_ptr, right_ptr, n_batch, stride, n_rows,
     WIDTH: tl.constexpr, HAS_MASK: tl.constexpr, HAS_TAGS: tl.constexpr, HAS_PAIRS: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    # gradients of one step's emissions, and its factors left[t], right[t+1] of the pairs' expectations
+    """Gradients of one step's emissions, and its factors left[t], right[t+1] of the pairs' expectations.
+
+    What leads from a step to the end is c - u; messages stand still at masked steps, so c[t+1] is that of the next step
+    that is there. With unknown tags run 1 counts for what run 0 counts against.
+    """
     b = tl.program_id(1).to(tl.int64)
     t = tl.program_id(0)
     i = tl.arange(0, WIDTH)
     inside = i < n_labels
-    at = (b * n_steps + t) * n_labels + i
-    alpha = tl.load(alpha_ptr + at, mask=inside, other=float("-inf"))
-    high, gamma, mass = exponentials(alpha + tl.load(b_ptr + at, mask=inside, other=0.0), 0)
-    mass = tl.where(mass > 0, mass, 1.0)
-    upstream = tl.load(g_ptr + b)
-    weight = -upstream if HAS_TAGS else upstream
-    out = gamma * (weight / mass)
+    row = b * n_steps + t
+    here = is_here(mask_ptr, row, HAS_MASK)
+    linked = here * (t < tl.load(facts_ptr + n_batch + b)).to(tl.int32)
+    there = inside & (i * 0 + here > 0)
+    u = tl.load(u_ptr + b * u_batch + (b * 0 + t) * u_step + i, mask=there, other=float("-inf")).to(tl.float32)
+    upstream = tl.load(g_ptr + b * g_step)
+    nodes = tl.zeros([WIDTH], tl.float32)
+    unknown = here * 0
     if HAS_TAGS:
-        out += tl.where(i == tl.load(tag_ptr + b * n_steps + t), upstream, 0.0)
-    next_in = t + 1 < n_steps
+        unknown = tl.load(facts_ptr + 2 * n_batch + b)
+        nodes += tl.where(there & (i == tl.load(tag_ptr + row)) & (i * 0 + unknown == 0), upstream, 0.0)
+    for a_run in tl.static_range(0, 2 if HAS_TAGS else 1):
+        counts = here
+        weight = upstream
+        if HAS_TAGS:
+            counts = here if a_run == 0 else here * unknown
+            weight = -upstream if a_run == 0 else upstream
+        there = inside & (i * 0 + counts > 0)
+        onward = inside & (i * 0 + counts * linked > 0)
+        at = out_ptr + ((b * 0 + a_run * 2 * n_batch) * n_steps + row) * stride + i
+        alpha = tl.load(at, mask=there, other=float("-inf"))
+        at += (b * 0 + n_batch) * n_steps * stride
+        c = tl.load(at, mask=there, other=float("-inf"))
+        high, gamma, mass = exponentials(alpha + tl.where(c > float("-inf"), c - u, float("-inf")), 0)
+        mass = tl.where(mass > 0, mass, 1.0)
+        nodes += gamma * (weight / mass)
+        c = tl.load(at + stride, mask=onward, other=float("-inf"))
+        high_alpha = finite(tl.max(alpha, axis=0))
+        scale = finite(tl.load(most_ptr)) + high_alpha - high - tl.log(mass)
+        place = (b * 0 + a_run * n_rows + row) * stride + i
+        size = (b * 0 + (2 if HAS_TAGS else 1) * n_rows) * stride
+        large, small = _halves(tl.exp(alpha - high_alpha))
+        tl.store(left_ptr + place, large, mask=i < stride)
+        tl.store(left_ptr + size + place, small, mask=i < stride)
+        large, small = _halves(tl.where(onward, tl.exp(c - finite(tl.max(c, axis=0)) + scale) * weight, 0.0))
+        tl.store(right_ptr + place, large, mask=i < stride)
+        tl.store(right_ptr + size + place, small, mask=i < stride)
+    tl.store(du_ptr + row * n_labels + i, nodes.to(du_ptr.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def _pairs_kernel(
+    left_ptr, right_ptr, a_ptr, most_ptr, any_ptr, part_ptr, n_rows, n_labels, stride,
+    RUNS: tl.constexpr, SIZE: tl.constexpr, DEPTH: tl.constexpr,
+):  # fmt: skip
+    # a tile of sum_t left[t] outer right[t] over a part of all steps, times exp(a)
+    i = tl.program_id(0) * SIZE + tl.arange(0, SIZE)
+    j = tl.program_id(1) * SIZE + tl.arange(0, SIZE)
+    k = tl.arange(0, DEPTH)
+    size = tl.full([], RUNS, tl.int64) * n_rows * stride
+    total = tl.zeros([SIZE, SIZE], tl.float32)
+    rows = n_rows
+    if RUNS > 1:
+        rows = tl.where(tl.load(any_ptr) > 0, RUNS * n_rows, n_rows)
+    each = tl.cdiv(tl.cdiv(rows, tl.num_programs(2)), DEPTH) * DEPTH
+    for k0 in range(tl.program_id(2) * each, tl.minimum(rows, (tl.program_id(2) + 1) * each), DEPTH):
+        at = (k0 + k).to(tl.int64) * stride
+        x_in = (i < stride)[:, None] & (k0 + k < rows)[None, :]
+        y_in = (j < stride)[None, :] & (k0 + k < rows)[:, None]
+        x = tl.load(left_ptr + at[None, :] + i[:, None], mask=x_in, other=0.0)
+        x_low = tl.load(left_ptr + size + at[None, :] + i[:, None], mask=x_in, other=0.0)
+        y = tl.load(right_ptr + at[:, None] + j[None, :], mask=y_in, other=0.0)
+        y_low = tl.load(right_ptr + size + at[:, None] + j[None, :], mask=y_in, other=0.0)
+        total = _add_product(total, x, x_low, y, y_low)
+    inside = (i < n_labels)[:, None] & (j < n_labels)[None, :]
+    at = i[:, None] * n_labels + j[None, :]
+    a = tl.load(a_ptr + at, mask=inside, other=float("-inf"))
+    part_ptr += tl.program_id(2).to(tl.int64) * n_labels * n_labels
+    tl.store(part_ptr + at, total * tl.exp(a - finite(tl.load(most_ptr))), mask=inside)
+
+
+@triton.jit(do_not_specialize=["n_steps"])
+def _gold_pairs_kernel(
+    u_ptr, u_batch, u_step, a_ptr, start_ptr, end_ptr, p_ptr, mask_ptr, tag_ptr, ignore, n_steps, n_labels,
+    g_ptr, g_step, facts_ptr, count_ptr, n_batch,
+    WIDTH: tl.constexpr, HAS_MASK: tl.constexpr, HAS_TAGS: tl.constexpr, HAS_PAIRS: tl.constexpr, WIDE: tl.constexpr,
+    STEPS: tl.constexpr,
+):  # fmt: skip
+    # the tags' own pairs, weighted, in double precision: the order of the additions does not show
+    b = tl.program_id(0).to(tl.int64)
+    g = tl.load(g_ptr + b * g_step).to(tl.float64)
+    unknown = tl.load(facts_ptr + 2 * n_batch + b)
+    last = tl.load(facts_ptr + n_batch + b)
+    t = tl.program_id(1) * STEPS + tl.arange(0, STEPS)
+    linked = (t < last) & (t * 0 + unknown == 0)
+    after = t + 1
     if HAS_MASK:
-        out = tl.where(tl.load(mask_ptr + b * n_steps + t) > 0, out, 0.0)
-        # forward messages stand still at masked steps, and b is there what leads from them to the next step: pairs of
-        # neighbours among the steps that are there are those that lead into one
-        next_in = next_in & (tl.load(mask_ptr + b * n_steps + t + 1, mask=next_in, other=0) > 0)
-        next_in = next_in & (tl.load(first_ptr + b) <= t)
-    tl.store(du_ptr + at, out.to(du_ptr.dtype.element_ty), mask=inside)
-    high_alpha = finite(tl.max(alpha, axis=0))
-    tl.store(left_ptr + at, tl.exp(alpha - high_alpha), mask=inside)
-    c = tl.load(c_ptr + at + n_labels, mask=inside & (i * 0 + t + 1 < n_steps), other=float("-inf"))
-    high_c = finite(tl.max(c, axis=0))  # which b is lowered by
-    scale = tl.load(top_ptr) + high_alpha - high - tl.log(mass)
-    right = tl.where(next_in, tl.exp(c - high_c + scale) * weight, 0.0)
-    tl.store(right_ptr + at, right, mask=inside)
+        linked = linked & (tl.load(mask_ptr + b * n_steps + t, mask=linked, other=0) > 0)
+        gap = linked & (tl.load(mask_ptr + b * n_steps + after, mask=linked, other=1) == 0)
+        while tl.max(gap.to(tl.int32), axis=0) > 0:
+            after = tl.where(gap, after + 1, after)
+            gap = linked & (tl.load(mask_ptr + b * n_steps + after, mask=linked, other=1) == 0)
+    y = tl.load(tag_ptr + b * n_steps + t, mask=linked, other=-1)
+    z = tl.load(tag_ptr + b * n_steps + after, mask=linked, other=-1)
+    good = linked & (y >= 0) & (y < n_labels) & (z >= 0) & (z < n_labels)
+    tl.atomic_add(count_ptr + y * n_labels + z, g + tl.zeros([STEPS], tl.float64), mask=good)
 
 
-def _walk(
-    batch: Batch, w: Tensor, top: Tensor, ends: Tensor, origin: Tensor, best: bool = False
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Messages of S sides [S, B, T, L], those from the end without the emissions [B, T, L], and what was taken out."""
-    x = batch.emissions
+@triton.jit(do_not_specialize=["n_steps"])
+def _ends_kernel(du_ptr, facts_ptr, ends_ptr, n_batch, n_steps, n_labels, SIZE: tl.constexpr, ROWS: tl.constexpr):
+    # sums over sequences of the first (program_id(1) = 0) or last steps' gradients
+    side = tl.program_id(1)
+    i = tl.program_id(0) * SIZE + tl.arange(0, SIZE)
+    total = tl.zeros([SIZE], tl.float64)
+    b_first = tl.program_id(2) * 16 * ROWS
+    for b0 in range(b_first, tl.minimum(n_batch, b_first + 16 * ROWS), ROWS):
+        b = b0 + tl.arange(0, ROWS)
+        at = tl.load(facts_ptr + side * n_batch + b, mask=b < n_batch, other=-1)
+        there = (tl.load(facts_ptr + n_batch + b, mask=b < n_batch, other=-1) >= 0)[:, None] & (i < n_labels)[None, :]
+        row = (b.to(tl.int64) * n_steps + at)[:, None] * n_labels
+        total += tl.sum(tl.load(du_ptr + row + i[None, :], mask=there, other=0.0).to(tl.float64), axis=0)
+    place = (tl.program_id(2) * 2 + side) * n_labels + i
+    tl.store(ends_ptr + place, total.to(ends_ptr.dtype.element_ty), mask=i < n_labels)
+
+
+def stride_of(n_labels: int) -> int:
+    """Labels in whole vectors of 16."""
+    return ceil_div(n_labels, 16) * 16
+
+
+def plan_of(n_batch: int, n_labels: int, sides: int, device: torch.device, best: bool = False) -> Plan:
+    """How programs share a batch: few enough that all that wait for each other run at the same time."""
+    stride, most = stride_of(n_labels), max(1, multiprocessors(device) // sides)
+    shapes = [(16, 16), (16, 32)]
+    if not best:
+        shapes += [(32, 32)] if stride <= RESIDENT else [(32, 32), (64, 32), (64, 64)]
+    fit = (shape for shape in shapes if ceil_div(n_batch, shape[0]) * ceil_div(stride, shape[1]) <= most)
+    rows, columns = next(fit, shapes[-1])
+    warps, chunk = 8, min(512, power_of_2(stride)) if best or stride <= 512 else 256 if stride > 768 else 128
+    chunk = 128 if rows > 32 else chunk
+    blocks = ceil_div(stride, columns)
+    together = device.type == "cuda" and blocks <= most
+    return Plan(rows, columns, chunk, warps, ceil_div(stride, chunk) * chunk, together)
+
+
+def _walk(batch: Batch, messages: Tensor, shift: Tensor, facts: Tensor, sides: int, best: bool = False) -> None:
+    """Fills the messages [runs, sides, B, T, stride], and what was taken out of them [runs, sides, B]."""
+    x, a = batch.emissions, batch.transitions
     n_batch, n_steps, n_labels = x.shape
-    sides = len(w)
-    out = torch.full((sides, *x.shape), -1, dtype=torch.int32, device=x.device).view(torch.float32)
-    pre = torch.empty_like(out[0]) if sides > 1 else out
-    shift = torch.zeros((sides, n_batch), dtype=torch.float64, device=x.device)
-    # sequences of a program, and the rows of the transitions that it takes at once
-    rows, chunk = 16, triton.next_power_of_2(n_labels) if n_labels <= 512 else 256
-    warps, most = 8, max(1, multiprocessors(x.device) // sides)  # so many programs certainly run at the same time
-    groups = triton.cdiv(n_batch, rows)
-    columns = 16 if triton.cdiv(n_labels, 16) * groups <= most else 32
-    blocks = triton.cdiv(n_labels, columns)
-    at_once = max(1, most // blocks)
-    together = x.is_cuda and blocks <= most
-    for first in range(0, groups, at_once):
-        spans = [(0, n_steps)] if together else [(t, t + 1) for t in range(n_steps)]
-        for begin, end in spans:
-            _walk_kernel[(min(at_once, groups - first), blocks, sides)](
-                x, x.stride(0), x.stride(1), w, top, ends, batch.mask, origin, out, pre, shift,
-                n_batch, n_steps, n_labels, first * rows, begin, end,
-                ROWS=rows, COLUMNS=columns, DEPTH=triton.cdiv(n_labels, chunk) * chunk, CHUNK=chunk, PARTS=warps,
-                SLICE=32, HAS_MASK=batch.mask is not None, BEST=best, num_warps=warps,
-            )  # fmt: skip
-    return out, pre, shift
-
-
-def _aligned(batch: Batch) -> Batch:
-    """With further labels that no step can have, up to a multiple of 16: rows are then read as whole vectors."""
-    x, more = batch.emissions, -batch.emissions.shape[2] % 16
-    if not more:
-        return batch
-    a, s, e = (pad(y, (0, more) * y.dim()) for y in batch[1:4])
-    return batch._replace(emissions=pad(x, (0, more), value=-torch.inf), transitions=a, start=s, end=e)
+    stride, plan = messages.shape[4], plan_of(n_batch, n_labels, sides, x.device, best)
+    half = torch.empty((2, 1 if best else sides, stride, stride), dtype=torch.bfloat16, device=x.device)
+    top = a.new_empty(sides, stride)
+    if not best:
+        arguments = a, half[0], half[1], top, n_labels, stride
+        run(_weights_kernel, (ceil_div(stride, 16), sides, 1), arguments, {"COLUMNS": 16, "ROWS": 64}, 4)
+    messages.view(torch.int32).fill_(-1)
+    count = len(messages) * ceil_div(n_batch, plan.rows) * ceil_div(stride, plan.columns) * sides
+    ticket = torch.zeros(1, dtype=torch.int32, device=x.device)
+    others = half[0], half[1], top, facts, messages, shift, ticket, n_batch, stride
+    for begin, end in [(0, n_steps)] if plan.together else [(t, t + 1) for t in range(n_steps)]:
+        constants = {**plan.constants(best), "SIDES": sides}
+        launch(_walk_kernel, (count, 1, 1), batch, (*others, begin, end), constants, plan.warps)
 
 
 def decode(batch: Batch) -> Tensor:
     """Best labels [B, T]: -1 at masked steps, -2 where no labelling is allowed."""
-    batch = _aligned(batch)
     x, a = batch.emissions, batch.transitions
+    stride = stride_of(x.shape[2])
     path = torch.empty(x.shape[:2], dtype=torch.int64, device=x.device)
-    first, _ = first_and_last(batch)
-    out, _, _ = _walk(batch, a[None], a[None], batch.start[None], first[None], best=True)
+    facts, _ = tag_facts(batch)
+    messages = a.new_empty(1, 1, *x.shape[:2], stride)
+    shift = torch.empty((1, 1, len(x)), dtype=torch.float64, device=x.device)
+    _walk(batch, messages, shift, facts, 1, best=True)
     turned = batch._replace(transitions=a.t().contiguous())
-    launch(_trace_kernel, (len(x),), turned, out, first, path, num_warps=4)
+    launch(_trace_kernel, (len(x), 1, 1), turned, (messages, facts, path, len(x), stride))
     return path
 
 
-def forward(batch: Batch, sides: int = 2) -> tuple[Tensor, tuple[Tensor, ...]]:
+def shape_of_messages(batch: Batch, sides: int) -> tuple[int, ...]:
+    """Two runs where tags may be unknown."""
+    x = batch.emissions
+    return (1 + (batch.tags is not None), max(1, sides), *x.shape[:2], stride_of(x.shape[2]))
+
+
+def forward(batch: Batch, sides: int = 2) -> tuple[Tensor, Walked]:
     """As :func:`crfkit.torch.kernels.forward`."""
-    batch = _aligned(batch)
-    a = batch.transitions
-    first, last = first_and_last(batch)
-    both = torch.stack([a, a.t()]) if sides > 1 else a[None]
-    top = both.amax(1).nan_to_num(neginf=0.0)
-    w = (both - top[:, None]).exp_()
-    ends, origin = torch.stack([batch.start, batch.end]), torch.stack([first, last])
-    out, b, shift = _walk(batch, w, top, ends, origin)
-    log_z = shift[0] + (out[0, :, -1] + batch.end).logsumexp(1).double()
-    return value_of(batch, log_z), (out, b, first, last)
+    x, a = batch.emissions, batch.transitions
+    messages = a.new_empty(shape_of_messages(batch, sides))
+    facts, gold = tag_facts(batch)
+    shift = torch.empty(messages.shape[:3], dtype=torch.float64, device=x.device)
+    _walk(batch, messages, shift, facts, messages.shape[1])
+    value = a.new_empty(len(x))
+    others = messages, shift, facts, gold, value, len(x), messages.shape[4], messages.shape[1]
+    launch(_value_kernel, (len(x), 1, 1), batch, others)
+    return value, Walked(messages, facts)
 
 
-def backward(batch: Batch, saved: tuple[Tensor, ...], g: Tensor) -> tuple[Tensor | None, ...]:
+def backward(batch: Batch, walked: Walked, g: Tensor) -> tuple[Tensor | None, ...]:
     """As :func:`crfkit.torch.kernels.backward`.
 
-    With c = u + b the backward messages, the pairs' expectations of all steps are one product:
-    sum_t exp(alpha[t] - h) outer w exp(c[t+1] - h' - log sum exp(alpha + b)[t]), times exp(a).
+    With c the messages from the end, the pairs' expectations of all steps are one product:
+    sum_t exp(alpha[t] - h) outer w exp(c[t+1] - h' - log sum exp(alpha + c - u)[t]), times exp(a).
     """
-    labels, batch = batch.emissions.shape[2], _aligned(batch)
     x, a = batch.emissions, batch.transitions
     n_batch, n_steps, n_labels = x.shape
-    (alpha, c), b, first, last = saved
-    g, top = g.contiguous(), a.amax().nan_to_num_(neginf=0.0)
+    messages, facts = walked
+    runs, stride, n_rows = len(messages), messages.shape[4], n_batch * n_steps
+    most = a.amax()
     du = torch.empty(x.shape, dtype=x.dtype, device=x.device)
-    left, right = alpha.new_empty(2, n_batch * n_steps, n_labels)
-    launch(_posterior_kernel, (n_steps, n_batch), batch, alpha, b, c, g, first, top, du, left, right)
-    da = (left.t() @ right).mul_((a - top).exp_())
-    ds, de = du[:, 0], du[:, -1]
-    if batch.mask is not None:  # zero where nothing is there
-        ds, de = (du[torch.arange(n_batch, device=x.device), at.long()] for at in (first, last))
+    left, right = torch.empty((2, 2, runs * n_rows, stride), dtype=torch.bfloat16, device=x.device)
+    others = messages, g, g.stride(0), facts, most, du, left, right, n_batch, stride, n_rows
+    launch(_posterior_kernel, (n_steps, n_batch, 1), batch, others)
+    size = 64 if stride <= 256 else 128
+    tiles = ceil_div(stride, size)
+    splits = max(1, min(LARGEST_POWER, multiprocessors(x.device) // tiles**2, n_rows // 256))
+    parts = a.new_empty(splits, n_labels, n_labels)
+    unknown = facts[2].amax() if runs > 1 else facts
+    factors = left, right, a, most, unknown, parts, n_rows, n_labels, stride
+    run(_pairs_kernel, (tiles, tiles, splits), factors, {"RUNS": runs, "SIZE": size, "DEPTH": 32}, 8)
+    da = parts.sum(0) if splits > 1 else parts[0]
+    blocks = ceil_div(n_batch, 256)
+    ends = a.new_empty(blocks, 2, n_labels)
+    arguments = du, facts, ends, n_batch, n_steps, n_labels
+    run(_ends_kernel, (ceil_div(n_labels, 64), 2, blocks), arguments, {"SIZE": 64, "ROWS": 16}, 4)
+    ends = ends.sum(0) if blocks > 1 else ends[0]
     if batch.tags is not None and n_steps > 1:
-        pair, w = _gold_pairs(batch.tags, None if batch.mask is None else batch.mask.to(torch.bool), g, n_labels)
-        # in double precision, so that the order of the sum does not show
-        da = da.add_(da.new_zeros(da.numel(), dtype=torch.float64).scatter_add_(0, pair, w.double()).view_as(da))
-    ends = (d.sum(0, dtype=a.dtype)[:labels] for d in (ds, de))
-    return du[..., :labels], da[:labels, :labels], *ends, None
-
-
-def _gold_pairs(y: Tensor, mask: Tensor | None, g: Tensor, n_labels: int) -> tuple[Tensor, Tensor]:
-    """Numbers of the labels' pairs [B T], and their weights."""
-    n_batch, n_steps = y.shape
-    if mask is None:
-        return (y[:, :-1] * n_labels + y[:, 1:]).reshape(-1), g[:, None].expand(-1, n_steps - 1).reshape(-1)
-    at = torch.arange(n_steps, device=y.device).expand(n_batch, n_steps)
-    seen = torch.where(mask, at, -1).cummax(1).values[:, :-1]
-    linked = mask[:, 1:] & (seen >= 0)
-    pair = y.gather(1, seen.clamp_min(0)) * n_labels + y[:, 1:]
-    return torch.where(linked, pair, 0).reshape(-1), (g[:, None] * linked).reshape(-1)
+        counts = torch.zeros(n_labels * n_labels, dtype=torch.float64, device=x.device)
+        tagged = g, g.stride(0), facts, counts, n_batch
+        launch(_gold_pairs_kernel, (n_batch, ceil_div(n_steps, 128), 1), batch, tagged, {"STEPS": 128})
+        da = da.add_(counts.view_as(da))
+    return du, da, ends[0], ends[1], None

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,17 +19,99 @@ from crfkit.training.objective import Change, Objective
 from crfkit.training.optimiser import INTERRUPTED, Algorithm, Progress, Reason, Result, Settings, lent
 
 Vector = NDArray[np.float64]
-Moved = tuple[float, float, float]
 
 
 @dataclass
 class _Point:
     """A point of the search: the objective is ``value``, its smooth part has the gradient."""
 
-    x: Vector
+    x: Any
     value: float
-    gradient: Vector
+    gradient: Any
     terms: Mapping[str, float] = field(default_factory=dict)
+
+
+class Vectors:
+    """Where the search keeps its vectors: arrays of the host, by the core's kernels.
+
+    Attributes
+    ----------
+    d : vector
+        The direction of the search.
+    v : vector or None
+        The subgradient of least norm; without c1 it is the gradient.
+    """
+
+    d: Any
+    v: Any = None
+
+    def __init__(self, objective: Objective, memory: int, c1: float, threads: int) -> None:
+        self.objective, self.c1, self.threads, self.size = objective, c1, threads, objective.size
+        self.known = _core.Memory(self.size, memory)
+        self.d = np.empty(self.size)
+        self.v = np.empty(self.size) if c1 else None
+
+    def __len__(self) -> int:
+        return len(self.known)
+
+    def empty(self) -> Any:
+        """A vector."""
+        return np.empty(self.size)
+
+    def put(self, x: Vector) -> Any:
+        """A vector of the host's."""
+        return x
+
+    def host(self, x: Any) -> Vector:
+        """The same on the host."""
+        found: Vector = x
+        return found
+
+    def evaluate(self, x: Any, gradient: Any) -> tuple[float, Any]:
+        """Value and gradient."""
+        return self.objective.value_and_grad(x, gradient)
+
+    def look(self, x: Any, gradient: Any) -> tuple[float, float, int]:
+        """Squares of the steepest ascent and of x, and how many of x are not zero."""
+        return self.known.look(x, gradient, self.c1, self.v, self.threads)
+
+    def advance(self, x: Any, old_x: Any, gradient: Any, old: Any) -> tuple[float, float, int]:
+        """Remembers the step to x; then as :meth:`look`."""
+        return self.known.advance(x, old_x, gradient, old, self.c1, self.v, self.threads)
+
+    def direction(self, x: Any, gradient: Any, step: float, out: Any) -> tuple[float, float, float]:
+        """Out = x + step d, for d by the remembered steps; gives the slope along d, v (out - x) and abs(out)."""
+        return self.known.direction(x, self._ascent(gradient), self.c1 > 0, self.d, step, out, self.threads)
+
+    def steepest(self, gradient: Any) -> None:
+        """The direction is that of steepest descent."""
+        np.negative(self._ascent(gradient), out=self.d)
+
+    def _ascent(self, gradient: Any) -> Any:
+        """The gradient; with c1, the subgradient of least norm (the pseudo-gradient)."""
+        return gradient if self.v is None else self.v
+
+    def move(self, x: Any, gradient: Any, step: float, out: Any) -> list[float]:
+        """Out = x + step d; with c1, what would leave x's orthant stays at zero. Gives v (out - x) and abs(out)."""
+        return [*_core.move(x, self._ascent(gradient), self.c1 > 0, self.d, step, out, self.threads)][1:]
+
+    def slope(self, gradient: Any) -> float:
+        """The product of the gradient with the direction."""
+        return _core.dot(gradient, self.d, self.threads)
+
+    def clear(self) -> None:
+        """Forgets all steps."""
+        self.known.clear()
+
+    def pairs(self) -> NDArray[Any]:
+        """Steps and changes of the gradient, oldest first [pairs, 2, size]."""
+        return self.known.pairs().reshape(-1, 2, self.size)
+
+    def restore(self, pairs: Any) -> None:
+        """The steps of a checkpoint."""
+        zero = np.zeros(self.size)
+        for step, change in pairs:
+            self.known.push(step.astype(np.float64), zero, change.astype(np.float64), zero, self.threads)
 
 
 class _Search:
@@ -38,55 +120,49 @@ class _Search:
     def __init__(self, objective: Objective, w0: Vector, c1: float, how: LBFGS, threads: int) -> None:
         self.objective = objective
         self.c1 = c1
-        self.threads = threads
         self.max_linesearch = how.max_linesearch
         self.noise = float(objective.noise)
         self.began = time.perf_counter()
         self.history: deque[float] = deque(maxlen=how.period + 1)
         self.iteration = self.evaluations = 0
-        size = objective.size
-        self.known = _core.Memory(size, how.memory)
-        self.point = _Point(w0, np.inf, np.zeros(size))
-        self.spare = _Point(np.empty(size), np.inf, np.empty(size))
-        self.d = np.empty(size)
-        self.v = np.empty(size) if c1 else None  # the subgradient of least norm; without c1 it is the gradient
+        elsewhere = objective.vectors(how.memory, threads)
+        self.known: Vectors = Vectors(objective, how.memory, c1, threads) if elsewhere is None else elsewhere
+        self.point = _Point(self.known.put(w0), np.inf, self.known.put(np.zeros(objective.size)))
+        self.spare = _Point(self.known.empty(), np.inf, self.known.empty())
         self.norms = 0.0, 0.0, 0  # squares of the steepest ascent and of x, and how many of x are not zero
-
-    @property
-    def steepest(self) -> Vector:
-        """The gradient; with c1, the subgradient of least norm (the pseudo-gradient)."""
-        return self.point.gradient if self.v is None else self.v
 
     def look(self) -> None:
         """Takes norms and inner products at the point, which the direction is made of."""
-        self.norms = self.known.look(self.point.x, self.point.gradient, self.c1, self.v, self.threads)
+        self.norms = self.known.look(self.point.x, self.point.gradient)
 
     def state(self) -> State:
         """For a checkpoint, between two iterations."""
         counts = {"iteration": self.iteration, "evaluations": self.evaluations, "history": list(self.history)}
-        pairs = self.known.pairs().reshape(-1, 2, self.objective.size)
-        return {**counts, "point": vars(self.point), "pairs": pairs, "objective": self.objective.state()}
+        host = self.known.host
+        point = {**vars(self.point), "x": host(self.point.x), "gradient": host(self.point.gradient)}
+        return {**counts, "point": point, "pairs": self.known.pairs(), "objective": self.objective.state()}
 
     def restore(self, state: State) -> None:
         """The search as it was."""
         self.iteration, self.evaluations = state["iteration"], state["evaluations"]
         self.history.extend(state["history"])
         self.objective.restore(state["objective"])
-        self.point = _Point(**state["point"])
-        zero = np.zeros(self.objective.size)
-        for step, change in state["pairs"]:
-            self.known.push(step.astype(np.float64), zero, change.astype(np.float64), zero, self.threads)
+        point, put = state["point"], self.known.put
+        self.point = _Point(**{**point, "x": put(point["x"]), "gradient": put(point["gradient"])})
+        self.known.restore(state["pairs"])
 
-    def evaluate(self, x: Vector, gradient: Vector, l1: float | None = None) -> _Point:
+    def evaluate(self, x: Any, gradient: Any, l1: float | None = None) -> _Point:
         """The point x; ``l1`` is the sum of absolute values, where it is known."""
-        value, gradient = self.objective.value_and_grad(x, gradient)
+        value, gradient = self.known.evaluate(x, gradient)
         self.evaluations += 1
         if self.c1:
             value += self.c1 * (float(np.abs(x).sum()) if l1 is None else l1)
         return _Point(x, value, gradient, self.objective.terms)
 
     def done(self, reason: Reason, message: str) -> Result:
-        return Result(self.point.x, self.point.value, self.iteration, self.evaluations, reason, message)
+        return Result(
+            self.known.host(self.point.x), self.point.value, self.iteration, self.evaluations, reason, message
+        )
 
     def progress(self, step: float) -> Progress:
         norm, seconds = float(np.sqrt(self.norms[0])), time.perf_counter() - self.began
@@ -95,13 +171,13 @@ class _Search:
             self.iteration, self.point.value, norm, *counts, terms=self.point.terms, beams=self.objective.report
         )
 
-    def review(self, old: Vector, fell: float, converged: bool) -> Change | None:
+    def review(self, old: Any, fell: float, converged: bool) -> Change | None:
         """How the objective changed itself between two steps; the search is then where it says."""
         change = self.objective.review(old, self.point.x, fell, converged)
         if change is None:
             return None
         before = self.point.value + (fell if change.way == "back" else 0.0)
-        self.point = self.evaluate(np.array(change.at), self.point.gradient)
+        self.point = self.evaluate(self.known.put(np.array(change.at)), self.point.gradient)
         self.look()
         # as if it had been this objective all along
         past = [value + self.point.value - before for value in self.history]
@@ -111,41 +187,37 @@ class _Search:
 
     def descend(self) -> tuple[_Point | None, float]:
         """The next point, in the direction of the memory; None where nothing further down was found."""
-        norm = float(np.sqrt(self.norms[0]))
+        point, norm = self.point, float(np.sqrt(self.norms[0]))
         step = 1.0 if len(self.known) else 1.0 / norm
-        slope, *moved = self.move(step, self.spare.x, self.known.direction)
+        slope, *moved = self.known.direction(point.x, point.gradient, step, self.spare.x)
         if not slope < 0:
             self.known.clear()
-            np.negative(self.steepest, out=self.d)
-            step = 1.0 / norm
-            slope, *moved = self.move(step, self.spare.x)
+            self.known.steepest(point.gradient)
+            slope, step = -(norm**2), 1.0 / norm
+            moved = self.known.move(point.x, point.gradient, step, self.spare.x)
         return self.line_search(slope, step, *moved)
-
-    def move(self, step: float, to: Vector, by: Callable[..., Moved] = _core.move) -> Moved:
-        """To = x + step d; with c1, what would leave x's orthant stays at zero. Gives v d, v (to - x) and |to|."""
-        return by(self.point.x, self.steepest, self.c1 > 0, self.d, step, to, self.threads)
 
     def line_search(self, slope: float, step: float, ascent: float, l1: float) -> tuple[_Point | None, float]:
         """A point of sufficient decrease (and, for smooth objectives, curvature), or the best seen, or None.
 
         The first step is in ``spare`` already, with what :meth:`move` gives.
         """
-        point, spare, d = self.point, self.spare, self.d
+        point, spare, known = self.point, self.spare, self.known
         low, high = 0.0, np.inf
         slack = self.noise * abs(point.value)  # differences below this mean nothing
         best: _Point | None = None
         best_step = step
         for trial in range(self.max_linesearch):
-            x, gradient = (spare.x, spare.gradient) if best is None else (np.empty_like(d), np.empty_like(d))
+            x, gradient = (spare.x, spare.gradient) if best is None else (known.empty(), known.empty())
             if trial:
-                _, ascent, l1 = self.move(step, x)
+                ascent, l1 = known.move(point.x, point.gradient, step, x)
             new = self.evaluate(x, gradient, l1)
             expected = ascent if self.c1 else slope * step
             if np.isfinite(new.value) and new.value < (point.value if best is None else best.value):
                 best, best_step = new, step
             if not new.value <= point.value + 1e-4 * expected + slack:
                 high = step
-            elif not self.c1 and _core.dot(new.gradient, d, self.threads) < 0.9 * slope:
+            elif not self.c1 and known.slope(new.gradient) < 0.9 * slope:
                 low = step
             else:
                 return new, step
@@ -189,7 +261,9 @@ class LBFGS(Algorithm):
     period: int = 10
     max_linesearch: int = 20
 
-    supports: ClassVar = Algorithm.supports | {"c1", "beam", "gradient", "warm_start_fraction", "expectations"}
+    supports: ClassVar = Algorithm.supports | {
+        *("c1", "beam", "gradient", "warm_start_fraction", "expectations", "device")
+    }
 
     def run(self, objective: Objective, w: Vector, settings: Settings) -> Result:
         """Minimises by line searches."""
@@ -221,11 +295,10 @@ class LBFGS(Algorithm):
                     if search.review(point.x, 0.0, True):
                         continue
                     return search.done("precision", "no further descent is possible in this precision")
-                vectors = new.x, point.x, new.gradient, point.gradient
-                search.norms = known.advance(*vectors, c1, search.v, search.threads)
+                search.norms = known.advance(new.x, point.x, new.gradient, point.gradient)
                 search.spare, search.point = point, new
                 search.iteration += 1
-                if callback is not None and callback(search.progress(step), lent(callback, new.x)):
+                if callback is not None and callback(search.progress(step), lent(callback, known.host(new.x))):
                     return search.done("callback", "the callback asked to stop")
                 converged = len(history) > self.period and history[0] - new.value <= tol * abs(new.value)
                 change = search.review(point.x, point.value - new.value, converged)

@@ -82,6 +82,10 @@ class Objective(ABC):
         """The Hessian at w times v."""
         raise TypeError(f"{type(self).__name__} has no Hessian products")
 
+    def vectors(self, memory: int, threads: int) -> Any:
+        """Where L-BFGS keeps its vectors, for an objective that is not evaluated on the host; None for arrays there."""
+        return None
+
     @property
     def terms(self) -> Mapping[str, float]:
         """Parts of the objective at the last evaluation, if it has several."""
