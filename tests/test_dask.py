@@ -97,13 +97,13 @@ def test_a_vocabulary_counted_by_partition_is_that_of_all_data(pairs: Pairs, min
 
 def test_counts_give_the_layout_that_the_data_gives() -> None:
     X = [["a", "b", "a"], ["b"], ["c", "a"]]
-    labels = np.array([0, 1, -1, 1, 0, 1], np.int32)
-    sets = np.array([2]), np.array([[True, True]])
+    labels = np.array([0, 1, -2, 1, 0, 1], np.int32)
+    hints = np.zeros((1, 2))
     data = make_encoder("auto", X).encode(X, True, 1)
     n = int(data.attr.max()) + 1
     for rule in (WeightRules(), WeightRules(2), WeightRules(all_possible_states=True, all_possible_transitions=False)):
-        right = Layout.build(data, labels, 2, (n, 0), rule, sets=sets)
-        found = Layout.of_counts(PairCounts.of(data, labels, 2, (n, 0), sets), (n, 0), rule)
+        right = Layout.build(data, labels, 2, (n, 0), rule, hints=hints)
+        found = Layout.of_counts(PairCounts.of(data, labels, 2, (n, 0), hints), (n, 0), rule)
         for name, array in right.arrays().items():
             np.testing.assert_array_equal(found.arrays()[name], array)
 

@@ -37,9 +37,11 @@ def problem_of(**settings: Any) -> Any:
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("kind", ["plain", "weighted", "constrained", "valued", "double", "unknown"])
 def test_value_and_gradient(device: str, kind: str) -> None:
-    settings: dict[str, Any] = {"double": {"dtype": "float64"}, "constrained": {"constraints": [("C", "B")]}}.get(
-        kind, {}
-    )
+    special: dict[str, dict[str, Any]] = {
+        "double": {"dtype": "float64"},
+        "constrained": {"constraints": [("C", "B")]},
+    }
+    settings = special.get(kind, {})
     X, y = sentences()
     if kind == "constrained":
         y = [["C" if a == "B" and k and row[k - 1] == "C" else a for k, a in enumerate(row)] for row in y]
@@ -95,6 +97,7 @@ def test_the_estimator(tmp_path: Path) -> None:
     assert got.predict(X) == want.predict(X)
     got.save(tmp_path / "m.model")
     read = crfkit.load(tmp_path / "m.model")
+    assert isinstance(read, CRF)
     assert read.device == "cpu"
     assert read.predict(X) == want.predict(X)
 

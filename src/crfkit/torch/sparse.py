@@ -86,7 +86,7 @@ class Padded:
 class Bags(NamedTuple):
     """Sums of rows: which ones, where the rows of each sum begin and end, and their factors."""
 
-    index: Tensor  # [entries]
+    entries: Tensor  # which rows  [entries]
     bounds: Tensor  # [bags + 1]
     values: Tensor | None = None  # [entries]
 
@@ -97,7 +97,7 @@ class Bags(NamedTuple):
 
             return gather(rows, *self, dtype or rows.dtype)
         rows = rows if dtype is None else rows.to(dtype)
-        return embedding_bag(self.index, rows, self.bounds[:-1], mode="sum", per_sample_weights=self.values)
+        return embedding_bag(self.entries, rows, self.bounds[:-1], mode="sum", per_sample_weights=self.values)
 
 
 class Scorer:
@@ -117,7 +117,7 @@ class Scorer:
         values = None if value is None else self._put(value[by_row]).to(dtype)
         self.tokens = Bags(self._put(attribute[by_row]), self._put(bounds), values)
         label = layout.state_label.astype(np.int64)
-        attribute_of = np.repeat(np.arange(n_attributes), np.diff(layout.state_ptr.astype(np.int64)))
+        attribute_of = np.repeat(np.arange(n_attributes), layout.state_ptr[1:].astype(np.int64) - layout.state_ptr[:-1])
         self.place = self._put(attribute_of * self.n_labels + label)
         pairs = np.flatnonzero(layout.transition >= 0)
         self.pairs, self.pair_weights = self._put(pairs), self._put(layout.transition[pairs].astype(np.int64))
@@ -203,7 +203,7 @@ class DeviceObjective(Objective):
         self.layout, self.size, self.c2 = problem.layout, problem.layout.size, float(problem.c2)
         self.n_tokens = problem.data.n_tokens
         self.noise = 3e-8 if problem.is_single else 1e-13
-        self.device, data, n = torch.device(device), problem.data, problem.layout.n_labels
+        self.device, data, _n = torch.device(device), problem.data, problem.layout.n_labels
         dtype = torch.float32 if problem.is_single else torch.float64
         self.padded = Padded(data.offsets, self.device)
         self.scorer = Scorer(problem.layout, data, self.padded, dtype, self.device)
@@ -216,9 +216,7 @@ class DeviceObjective(Objective):
         self.rules = None
         if problem.constraints is not None:
             parts = problem.constraints.transitions, problem.constraints.start, problem.constraints.end
-            self.rules = [
-                put(np.where(x, 0.0, -np.inf)).to(dtype).view(s) for x, s in zip(parts, ((n, n), n, n), strict=True)
-            ]
+            self.rules = [put(np.where(x, 0.0, -np.inf)).to(dtype).view(x.shape) for x in parts]
         self._captured: Any = None
 
     def at(self, w: Tensor, gradient: Tensor) -> Tensor:
@@ -232,7 +230,9 @@ class DeviceObjective(Objective):
             last = part.first + part.n_batch * part.n_steps
             shape = part.n_batch, part.n_steps
             x = rows[part.first : last].view(*shape, -1)
-            batch = Batch(x, *others, None, part.mask, self.tags[part.first : last].view(shape), _UNKNOWN)
+            a, start, end = others
+            tags = self.tags[part.first : last].view(shape)
+            batch = Batch(x, a, start, end, None, part.mask, tags, _UNKNOWN)
             backend = gpu.choose(x, None, "auto")
             g = self.weights[done : done + part.n_batch]
             each, *kept = operators.value.run(*batch, backend, True)
@@ -241,7 +241,7 @@ class DeviceObjective(Objective):
             done += part.n_batch
         du = torch.cat([f[0].reshape(-1, self.scorer.n_labels) for f in found])
         sums = [torch.stack([f[k].double() for f in found]).sum(0) for k in (1, 2, 3)]
-        self.scorer.adjoint(du, *sums, gradient)
+        self.scorer.adjoint(du, sums[0], sums[1], sums[2], gradient)
         gradient.add_(w, alpha=2 * self.c2)
         return value
 
@@ -263,7 +263,7 @@ class DeviceObjective(Objective):
             return self.at(w, gradient)
         if self._captured is None:
             x, g = w.clone(), torch.empty_like(gradient)
-            side = torch.cuda.Stream(self.device)
+            side: Any = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
             side.wait_stream(torch.cuda.current_stream(self.device))
             with torch.cuda.stream(side):
                 self.at(x, g)
@@ -272,11 +272,12 @@ class DeviceObjective(Objective):
             with torch.cuda.graph(graph):
                 value = self.at(x, g)
             self._captured = graph, x, g, value
-        graph, x, g, value = self._captured
+        graph, x, g, found = self._captured
         x.copy_(w)
         graph.replay()
         gradient.copy_(g)
-        return value
+        at: Tensor = found
+        return at
 
     def vectors(self, memory: int, threads: int) -> Vectors:
         """Vectors of the search on the device."""
@@ -289,6 +290,8 @@ class DeviceVectors(Vectors):
     The last ``memory`` steps s and changes of the gradient y are rows of one matrix; the direction is a combination of
     these rows and of the gradient, whose coefficients follow on the host from the rows' inner products.
     """
+
+    objective: DeviceObjective
 
     def __init__(self, objective: DeviceObjective, memory: int) -> None:
         self.objective, self.memory, self.device = objective, memory, objective.device
@@ -443,6 +446,7 @@ class DeviceDecoder:
         for part in padded.parts:
             last = part.first + part.n_batch * part.n_steps
             x = rows[part.first : last].view(part.n_batch, part.n_steps, -1)
-            found[part.first : last] = gpu.decode(Batch(x, *others, None, part.mask)).view(-1)
+            a, start, end = others
+            found[part.first : last] = gpu.decode(Batch(x, a, start, end, None, part.mask)).view(-1)
         path: NDArray[np.int64] = found.cpu().numpy()[padded.row]
         return path
