@@ -203,7 +203,7 @@ class DeviceObjective(Objective):
         self.layout, self.size, self.c2 = problem.layout, problem.layout.size, float(problem.c2)
         self.n_tokens = problem.data.n_tokens
         self.noise = 3e-8 if problem.is_single else 1e-13
-        self.device, data, _n = torch.device(device), problem.data, problem.layout.n_labels
+        self.device, data = torch.device(device), problem.data
         dtype = torch.float32 if problem.is_single else torch.float64
         self.padded = Padded(data.offsets, self.device)
         self.scorer = Scorer(problem.layout, data, self.padded, dtype, self.device)
