@@ -254,7 +254,7 @@ def test_demo_writes_the_sample(tmp_path: Path) -> None:
     assert [bool(json.loads(line)["entities"]) for line in found] == [True] * 5
     (folder / "test.txt").write_text("mine")
     failed = run("demo", "--write", folder, code=2)
-    assert f"{folder / 'test.txt'} is there already" in failed.stderr
+    assert f"{folder / 'test.txt'} already exists" in failed.stderr
     assert (folder / "test.txt").read_text() == "mine"
 
 

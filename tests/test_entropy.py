@@ -336,7 +336,7 @@ def test_what_makes_no_sense_is_named() -> None:
         with pytest.raises(ValueError, match="'sequence' must be a number from 0 to 1"):
             chain.span_entropy(both, 0, 2, sequence)
     assert chain.span_entropy(both, 0, 2, 1) == pytest.approx(chain.span_entropy(p, 0, 2))
-    with pytest.raises(TypeError, match="those of Potentials, got ndarray"):
+    with pytest.raises(TypeError, match="expected Potentials, got ndarray"):
         chain.entropy(np.zeros((3, 2)))  # type: ignore[arg-type]
 
 

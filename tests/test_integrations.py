@@ -69,7 +69,7 @@ def test_numbers_on_the_first_row_only(make: Any) -> None:
 @pytest.mark.parametrize("make", tables())
 def test_numbers_that_come_back(make: Any) -> None:
     table = make({"s": [1, 2, 1, 2], "doc": ["a", "a", "b", "b"], "w": ["p", "q", "r", "s"]})
-    with pytest.raises(ValueError, match=r"column 's', row 2: the sequence 1 of row 0 comes back .* repeats='group'"):
+    with pytest.raises(ValueError, match=r"column 's', row 2: the sequence 1 of row 0 occurs again .* repeats='group'"):
         from_table(table, "w", by="s")
     assert list(from_table(table, "w", by="s", repeats="group").X) == [["p", "r"], ["q", "s"]]
     assert list(from_table(table, "w", by="s", repeats="new").X) == [["p"], ["q"], ["r"], ["s"]]

@@ -398,10 +398,17 @@ def _use_corpus(data: bytes, path: Path) -> None:
     file = folder / _CORPORA[name][0]
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(data[4:])
+    before = os.environ.get("CRFKIT_DATA")
     os.environ["CRFKIT_DATA"] = str(folder)
-    with only(ValueError):
-        X, y = load_corpus(name)
-        list(X), list(y or ())
+    try:
+        with only(ValueError):
+            X, y = load_corpus(name)
+            list(X), list(y or ())
+    finally:
+        if before is None:
+            del os.environ["CRFKIT_DATA"]
+        else:
+            os.environ["CRFKIT_DATA"] = before
 
 
 def _foreign(data: bytes) -> Callable[[Path], list[bytes]]:

@@ -14,7 +14,7 @@ constexpr u32 kUnset = kNone - 1;  // a value that is not looked up yet
 
 // What a plan may have, for plans come from strangers' files too.
 constexpr int kFar = 1000;  // steps between a token and what is looked at; the last column
-constexpr std::size_t kMostNodes = 20000, kMostLeaves = 4096, kMostTemplates = 20000;
+constexpr std::size_t kMostNodes = 50000, kMostLeaves = 4096, kMostTemplates = 20000;
 constexpr int kMostPieces = 1000;               // leaves of a node, counted as often as it joins them
 constexpr i64 kMostReach = 10000000;            // steps beyond the ends of a sequence, of all nodes together
 constexpr i64 kMostValues = 4000000;            // of all nodes that are held at once, unless they are learned

@@ -30,6 +30,7 @@ from crfkit.base.fields import (
     state_list,
     text,
 )
+from crfkit.base.messages import counted
 from crfkit.base.numbers import inner_tokens, log_sum_exp, pieces
 from crfkit.base.shown import Record
 from crfkit.base.tensors import read_tensors, write_tensors
@@ -478,6 +479,9 @@ def chain_model(name: str, header: dict[str, Any], arrays: Arrays, features: Fea
         constraints = Constraints(**{k: rules[k] for k in ("transitions", "start", "end")}) if rules else None
         if constraints is not None and len(constraints.start) != n:
             raise ValueError(f"its constraints are for {len(constraints.start)} labels, it has {n}")
+        states = head["params"].get("hidden_states", 1)
+        if n != len(set(head["labels"])) * states:
+            raise ValueError(f"each label in 'labels' must occur {counted(states, 'time')}")
         temperature = head.get("temperature", 1.0)
         if not np.abs(weights).max(initial=0) < 1e300 * temperature:
             raise ValueError(f"'temperature' is too small for the weights: {temperature}")

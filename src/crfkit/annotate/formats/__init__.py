@@ -83,11 +83,12 @@ def read_documents(
 
     Examples
     --------
-    >>> import tempfile, os
+    >>> import tempfile
+    >>> from pathlib import Path
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = os.path.join(folder, "notes.txt")
-    ...     _ = open(path, "w").write("Anna left. Ben stayed.\n")
-    ...     [doc.words for doc in read_documents([path])]
+    ...     path = Path(folder, "notes.txt")
+    ...     _ = path.write_text("Anna left. Ben stayed.")
+    ...     [doc.words for doc in read_documents([str(path)])]
     [['Anna', 'left', '.'], ['Ben', 'stayed', '.']]
     """
     how = How(task, tuple(labels), label, comment, by_line)
