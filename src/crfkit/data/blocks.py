@@ -367,7 +367,7 @@ class Blocks:
             raise ModelError(f"{self.path}: the {WHAT} is damaged: block {b} does not match its checksum")
 
     def known(self) -> tuple[NDArray[np.int32], Hints | None]:
-        """The labels as :func:`crfkit.data.labels.label_numbers` gives them; no hints if all are known."""
+        """Numbers of the labels, and hints as training takes them; no hints if all are known."""
         if not self.n_unknown:
             return self.labels, None
         if self.sets is None:

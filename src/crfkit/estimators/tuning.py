@@ -68,7 +68,7 @@ class Tuning(Record):
     iterations : int64 array [settings, folds]
     scoring : {"f1", "accuracy"}
     seconds : float
-    crf : CRF or None
+    crf : crfkit.CRF or None
         The best setting, trained on all data.
     """
 
