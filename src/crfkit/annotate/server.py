@@ -85,6 +85,7 @@ class Server:
         def note(number: int, frame: Any) -> None:
             nonlocal caught
             caught = caught or number
+            self._server.should_exit = True  # it may come before uvicorn listens to signals
 
         # uvicorn puts its own in place of these while it runs, and sends the signal again when it has ended
         with _handlers(note), suppress(KeyboardInterrupt):
