@@ -248,9 +248,7 @@ def _value_kernel(
             high, _, mass = exponentials(tl.load(out_ptr + at, mask=i < n_labels, other=float("-inf")) + end, 0)
             gold = tl.load(shift_ptr + sides * n_batch + b) + (high + tl.log(mass)).to(tl.float64)
         value = gold - value
-    if tl.load(facts_ptr + n_batch + b) < 0:
-        value = value * 0
-    tl.store(value_ptr + b, value)
+    tl.store(value_ptr + b, tl.where(tl.load(facts_ptr + n_batch + b) < 0, 0.0, value))
 
 
 @triton.jit(do_not_specialize=["n_steps"])
