@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -143,7 +144,7 @@ def news(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Any]:
 # ---- campaigns ----
 
 
-class Person:
+class Person(ABC):
     """Knows what is in each sentence and answers by what the page shows."""
 
     def __init__(self, page: Page, gold: list[list[annotating.Span]]) -> None:
@@ -181,11 +182,13 @@ class Person:
             free = [r for r in free if not any(s["start"] < r[1] and r[0] < s["end"] for s in queue)]
             queue[:0] = [{"start": x, "end": y, "guess": {"label": None}} for x, y in free]
 
+    @abstractmethod
     def span(self, asked: dict[str, Any], true: annotating.Span | None) -> None:
-        raise NotImplementedError
+        """Answers what is asked of a span."""
 
+    @abstractmethod
     def whole(self, q: Any, gold: list[annotating.Span]) -> None:
-        raise NotImplementedError
+        """Answers for the whole sentence."""
 
 
 class Typist(Person):

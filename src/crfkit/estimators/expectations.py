@@ -182,9 +182,7 @@ class Expectations:
         rows += [(name, [pair], 1) for name, pair in self.at_least.items()]
         rows += [(name, [pair], -1) for name, pair in self.at_most.items()]
         place = {name: k for k, name in enumerate(encoder.names())}
-        counts = np.bincount(data.attr, minlength=len(place)) if data.value is None else None
-        if counts is None:
-            counts = np.bincount(data.attr, data.value, minlength=len(place))
+        counts = np.bincount(data.attr, data.value, minlength=len(place))
         width = 1 + max(len(parts) for _, parts, _ in rows)
         groups = np.empty((len(rows), len(labels)), np.int64)
         target = np.zeros((len(rows), width))

@@ -129,12 +129,6 @@ class ExpectationObjective(Objective):
         """Those of the objective, and ``"expectations"``."""
         return {**self.objective.terms, "expectations": self._divergence}
 
-    def label_shares(self, w: Vector) -> Vector:
-        """Expected proportions of the labels at w, [K, L]."""
-        counts = self._counts(w)
-        shares: Vector = counts / np.maximum(counts.sum(axis=1, keepdims=True), _LEAST)
-        return shares
-
     def _counts(self, w: Vector) -> Vector:
         self._rest.value_and_grad(w, self._gradient)
         counts = self.criteria.label_counts(self._gradient)

@@ -53,10 +53,9 @@ function header() {
 
 function switchTheme() {
   const root = document.documentElement;
-  const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
-  root.dataset.theme = dark ? "light" : "dark";
+  root.dataset.theme = root.dataset.theme === "dark" ? "light" : "dark";
   localStorage.setItem("crfkit-theme", root.dataset.theme);
-  announce(dark ? "Light colours" : "Dark colours");
+  announce(root.dataset.theme === "light" ? "Light colours" : "Dark colours");
 }
 
 async function route() {

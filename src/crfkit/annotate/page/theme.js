@@ -1,6 +1,12 @@
 // Runs before the first paint, so that a dark page never flashes white.
 "use strict";
 {
-  const saved = localStorage.getItem("crfkit-theme");
-  if (saved === "light" || saved === "dark") document.documentElement.dataset.theme = saved;
+  const system = matchMedia("(prefers-color-scheme: dark)");
+  const show = () => {
+    const saved = localStorage.getItem("crfkit-theme");
+    const known = saved === "light" || saved === "dark";
+    document.documentElement.dataset.theme = known ? saved : system.matches ? "dark" : "light";
+  };
+  show();
+  system.addEventListener("change", show);
 }
