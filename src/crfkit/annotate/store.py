@@ -80,7 +80,8 @@ class Store:
         try:
             with _explained(self.path):
                 self._check()
-                self.events = [self._event(row) for row in self._db.execute("SELECT * FROM events ORDER BY number")]
+                rows = self._db.execute("SELECT * FROM events ORDER BY number")
+                self.events = [self._event(row, number) for number, row in enumerate(rows, 1)]
         except BaseException:
             self._db.close()
             raise
@@ -121,12 +122,16 @@ class Store:
         if found != "ok":
             raise ProjectError(f"{self.path}: the project file is damaged ({' '.join(found.split())})")
 
-    def _event(self, row: tuple[Any, ...]) -> Event:
+    def _event(self, row: tuple[Any, ...], number: int) -> Event:
         try:
             payload = json.loads(row[5])
             if not isinstance(payload, dict):
                 raise ValueError("not a record")
-            return Event(int(row[0]), float(row[1]), str(row[2]), str(row[3]), row[4], payload)
+            if row[0] != number:
+                raise ValueError(f"event {number} is missing")
+            if not (row[4] is None or isinstance(row[4], str)):
+                raise ValueError("its key is no text")
+            return Event(number, float(row[1]), str(row[2]), str(row[3]), row[4], payload)
         except (ValueError, TypeError, RecursionError) as e:
             raise ProjectError(f"{self.path}: the project file is damaged (event {row[0]}: {e})") from None
 
