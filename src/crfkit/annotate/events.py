@@ -91,7 +91,7 @@ def judge_document(document: Document, before: Document | None, has_label: Calla
             raise ValueError(f"{len(rows)} {name} of {len(document.tokens)} tokens")
     for label in set(document.labels or ()):
         if label is not None and not has_label(label):
-            raise ValueError(f"a document has the label {label[:60]!r}, the project has not")
+            raise ValueError(f"a document has the label {label[:60]!r}, which the project does not have")
 
 
 def _judge_source(source: dict[str, Any], before: dict[str, Any]) -> None:

@@ -129,15 +129,15 @@ class Project:
         p = judged(event.kind, event.payload)
         if event.kind == "project":
             if event.number > 1:
-                raise ValueError("it stands once, at the beginning")
+                raise ValueError("it must occur once, as the first event")
             for name in p["labels"]:
                 _check_name(name, p["task"])
             if len(set(p["labels"])) != len(p["labels"]):
-                raise ValueError("a label stands twice in 'labels'")
+                raise ValueError("a label occurs twice in 'labels'")
         elif event.kind in SAID:
             judge_said(p, self.documents, self.names)
         elif event.kind in ("undo", "redo") and p["of"] not in self._live:
-            raise ValueError(f"'of' is {p['of']}, where nothing was said")
+            raise ValueError(f"'of' is {p['of']}, which is not an answer or an edit")
         elif event.kind == "labels":
             self.check_change(event.payload)
 
@@ -260,7 +260,7 @@ class Project:
     def _require_new(self, name: Any) -> None:
         _check_name(name, self.task)
         if name in self.names:
-            raise AnnotateError(f"there is a label {name!r} already", 409)
+            raise AnnotateError(f"label {name!r} already exists", 409)
 
     # what people said
 
@@ -399,17 +399,17 @@ def _names_in(documents: Sequence[Document], task: str) -> list[str]:
 
 def _check_name(name: Any, task: str) -> None:
     if not isinstance(name, str) or not name.strip() or name != name.strip() or len(name) > 100:
-        raise AnnotateError(f"a label must be a name of 1 to 100 characters without blanks around it, got {name!r}")
+        raise AnnotateError(f"a label must be a name of 1 to 100 characters without surrounding blanks, got {name!r}")
     if not name.isprintable() or any(c.isspace() for c in name):
         raise AnnotateError(f"a label must not hold white space or control characters, got {name!r}")
     if task == "spans" and name == "O":
-        raise AnnotateError("'O' is what lies outside of all spans; give the label another name")
+        raise AnnotateError("'O' stands for what lies outside all spans; give the label another name")
 
 
 def _str(value: dict[str, Any], field: str) -> str:
     found = value.get(field)
     if not isinstance(found, str):
-        raise AnnotateError(f"'{field}' must be a text, got {found!r}")
+        raise AnnotateError(f"'{field}' must be a string, got {found!r}")
     return found
 
 

@@ -92,7 +92,7 @@ class Store:
         """A new file with its first events (kind, annotator, payload), whole or not at all."""
         path = Path(path)
         if path.exists():
-            raise ProjectError(f"{path}: the file is there already", 409)
+            raise ProjectError(f"{path}: the file already exists", 409)
         part = path.with_name(f".{path.name}.{os.getpid()}.part")
         part.unlink(missing_ok=True)
         try:
@@ -112,7 +112,7 @@ class Store:
                 os.link(part, path)  # fails if somebody else was faster
                 _sync_folder(path.parent)
         except FileExistsError:
-            raise ProjectError(f"{path}: the file is there already", 409) from None
+            raise ProjectError(f"{path}: the file already exists", 409) from None
         finally:
             part.unlink(missing_ok=True)
         return cls(path)
@@ -130,7 +130,7 @@ class Store:
             if row[0] != number:
                 raise ValueError(f"event {number} is missing")
             if not (row[4] is None or isinstance(row[4], str)):
-                raise ValueError("its key is no text")
+                raise ValueError("its key is not a string")
             return Event(number, float(row[1]), str(row[2]), str(row[3]), row[4], payload)
         except (ValueError, TypeError, RecursionError) as e:
             raise ProjectError(f"{self.path}: the project file is damaged (event {row[0]}: {e})") from None
