@@ -1,8 +1,8 @@
 """How long an iteration of L-BFGS takes on partitions: against threads, and as a model of tokens and weights.
 
-    python benchmarks/scale.py bar [--tokens 10_000_000]    two processes of a cluster beside two threads
-    python benchmarks/scale.py model [--json FILE]          fits the model of docs/scale.md, tries it on held-out runs
-    python benchmarks/scale.py averaging                    what averaging over partitions costs in accuracy
+    python benchmarks/scale.py processes [--tokens 10_000_000]  two processes of a cluster beside two threads
+    python benchmarks/scale.py model [--json FILE]                fits the model of docs/scale.md, tries it on held-out runs
+    python benchmarks/scale.py averaging                          what averaging over partitions costs in accuracy
 
 Data is CoNLL-2000 over and over; in every copy, one word in twenty is changed, so that the vocabulary grows.
 """
@@ -101,7 +101,7 @@ def run(tokens: int, n: int, min_freq: int, iterations: int) -> dict[str, Any]:
     return out
 
 
-def bar(tokens: int) -> None:
+def processes(tokens: int) -> None:
     from crfkit import CRF, Template
 
     clock = Clock()
@@ -173,12 +173,12 @@ def averaging() -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=["bar", "model", "averaging"])
+    parser.add_argument("what", choices=["processes", "model", "averaging"])
     parser.add_argument("--tokens", type=int, default=10_000_000)
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
-    if args.what == "bar":
-        bar(args.tokens)
+    if args.what == "processes":
+        processes(args.tokens)
     elif args.what == "model":
         model(args.json)
     else:
