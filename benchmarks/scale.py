@@ -1,7 +1,7 @@
 """How long an iteration of L-BFGS takes on partitions: against threads, and as a model of tokens and weights.
 
     python benchmarks/scale.py processes [--tokens 10_000_000]  two processes of a cluster beside two threads
-    python benchmarks/scale.py model [--json FILE]                fits the model of docs/scale.md, tries it on held-out runs
+    python benchmarks/scale.py model [--json FILE]                fits the model of docs/scale.md, tries it on others
     python benchmarks/scale.py averaging                          what averaging over partitions costs in accuracy
 
 Data is CoNLL-2000 over and over; in every copy, one word in twenty is changed, so that the vocabulary grows.
