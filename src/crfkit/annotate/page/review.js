@@ -79,10 +79,13 @@ export class Review {
         pill(said, doubt.p_said),
         " model ",
         ...guess,
-        el("span", { class: "push" }),
-        button("Keep", () => settle(doubt, people(), true)),
-        button(same ? `Change to ${labelName(label)}` : "Take the model’s", change, { class: "primary" }),
-        button("Edit", () => this.edit(row, entry)),
+        el(
+          "span",
+          { class: "settle" },
+          button("Keep", () => settle(doubt, people(), true)),
+          button(same ? `Change to ${labelName(label)}` : "Take the model’s", change, { class: "primary" }),
+          button("Edit", () => this.edit(row, entry)),
+        ),
       );
     };
     const draw = () => {
