@@ -14,7 +14,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -110,21 +110,33 @@ def leave_pipes() -> None:
 
 
 @contextmanager
-def busy(what: str, quiet: bool = False) -> Iterator[None]:
-    """Says on a terminal what is being done, and for how long, if it takes more than two seconds."""
+def busy(what: str, quiet: bool = False) -> Iterator[Callable[[str], None]]:
+    """Says on a terminal what is being done, and for how long, if it takes more than two seconds.
+
+    Gives a function that takes how far it has come; elsewhere than on a terminal that is a line now and then.
+    """
     done = threading.Event()
-    began = time.monotonic()
+    began = last = time.monotonic()
+    far = ""
+    live = sys.stderr.isatty() and not quiet
+
+    def tell(how_far: str) -> None:
+        nonlocal far, last
+        far = f" {how_far},"
+        if not live and not quiet and time.monotonic() - last > 10:
+            last = time.monotonic()
+            say(f"{what} ...{far} {last - began:.0f}s")
 
     def watch() -> None:
         while not done.wait(1 if time.monotonic() - began > 1.5 else 2):
-            print(f"\r\x1b[2K{what} ... {time.monotonic() - began:.0f}s", end="", file=sys.stderr, flush=True)
+            line = f"{what} ...{far} {time.monotonic() - began:.0f}s"
+            print(f"\r\x1b[2K{line}", end="", file=sys.stderr, flush=True)
 
     watcher = threading.Thread(target=watch, daemon=True)
-    live = sys.stderr.isatty() and not quiet
     if live:
         watcher.start()
     try:
-        yield
+        yield tell
     finally:
         done.set()
         if live:
@@ -235,8 +247,12 @@ def read_pieces(data: str, how: Reading) -> Iterator[tuple[Any, Any]]:
 
 def file_size(path: Path) -> str:
     """How large a file is, in words."""
-    size = path.stat().st_size
-    return f"{size / 1e6:.1f} MB" if size >= 1e6 else f"{size / 1e3:.1f} kB"
+    return size_in_words(path.stat().st_size)
+
+
+def size_in_words(size: int) -> str:
+    """Bytes in words."""
+    return f"{size / 1e6:,.1f} MB" if size >= 1e6 else f"{size / 1e3:.1f} kB"
 
 
 @contextmanager

@@ -73,7 +73,7 @@ QuietOption = Annotated[bool, Option("--quiet", "-q", help="Print errors only.")
 ModelOption = Annotated[Path, Option("--model", "--model-file", "-m", help="The model file.")]
 
 DataArgument = Annotated[str, typer.Argument(help="Labelled data; - for standard input; .gz, .xz, .bz2 are read.")]
-TargetOption = Annotated[Path, Option("--model", "--model-file", "-m", help="Where to write the model.")]
+TargetOption = Annotated[Path | None, Option("--model", "--model-file", "-m", help="Where to write the model.")]
 KindOption = Annotated[Kind, Option("--kind", "-k", help="Model type; an HMM uses the columns without features.")]
 TemplateOption = Annotated[
     Path | None,

@@ -23,7 +23,7 @@ from crfkit.base.messages import counted
 from crfkit.base.threads import resolve_threads
 from crfkit.cli import options as o
 from crfkit.cli.cluster import DaskOption, cluster
-from crfkit.cli.encode import encode_text
+from crfkit.cli.encode import Tokens, encode_text
 from crfkit.cli.files import (
     Reading,
     busy,
@@ -75,7 +75,7 @@ _DEFAULT: dict[str, Any] = {name: p.default for name, p in CRF._parameters().ite
 def train(
     context: typer.Context,
     data: o.DataArgument,
-    model: o.TargetOption,
+    model: o.TargetOption = None,
     kind: o.KindOption = o.Kind.crf,
     format: o.FormatOption = o.Format.columns,
     label: o.LabelOption = None,
@@ -138,8 +138,9 @@ def train(
     if plan:
         print_plan(crf, options["data"], reading, json)
         return
-    with busy(f"reading {data}", quiet or json):
-        corpus = _read(options, reading) if out_of_core is None else _encode(options, reading, crf)
+    assert model is not None  # by _check
+    with busy(f"{'reading' if out_of_core is None else 'encoding'} {data}", quiet or json) as tell:
+        corpus = _read(options, reading) if out_of_core is None else _encode(options, reading, crf, Tokens(tell))
     tokens = 0 if dask else int(corpus.X.lengths.sum())
     with cluster(dask, quiet or json), Guard() as guard:
         if not quiet and not json and not dask:
@@ -197,6 +198,8 @@ class _Corpus:
 def _check(options: dict[str, Any], given: dict[str, str], reading: Reading) -> Any:
     """The estimator that the options ask for; raises if anything is wrong that can be known without the data."""
     data, dev, template, unlabelled = (options[name] for name in ("data", "dev", "template", "unlabelled"))
+    if options["model"] is None and not options["plan"]:
+        raise o.OptionError("--model is missing: where to write the model")
     try:
         _check_target(options["model"], data, dev, template)
     except OSError as e:
@@ -221,6 +224,8 @@ def _check(options: dict[str, Any], given: dict[str, str], reading: Reading) -> 
             if name in _ENCODED:
                 raise o.OptionError(f"{flag} is an option of crfkit encode: {data} is encoded already")
     crf = _configure(options, given)
+    if stored and "min_freq" not in given and options["kind"] is not o.Kind.hmm:
+        crf.min_freq = Blocks(data).min_freq
     if options["dask"] is not None:
         crf = _on_cluster(crf, options, given)
     crf._check_parameters()
@@ -260,7 +265,7 @@ def _partitions(path: str, how: Reading) -> Any:
     return read_columns(path, label=column_number(how.label or "-1", "--label"), columns=chosen, comment=how.comment)
 
 
-def _encode(options: dict[str, Any], how: Reading, crf: Any) -> _Corpus:
+def _encode(options: dict[str, Any], how: Reading, crf: Any, progress: Tokens) -> _Corpus:
     """A block file of the data in the folder of --out-of-core, made now or by an earlier call that was interrupted."""
     folder: Path = options["out_of_core"]
     folder.mkdir(parents=True, exist_ok=True)
@@ -268,7 +273,7 @@ def _encode(options: dict[str, Any], how: Reading, crf: Any) -> _Corpus:
     settings |= {"min_freq": crf._least(), "resume": True}
     name = "stdin" if options["data"] == "-" else Path(options["data"]).name
     target = folder / f"{name}.blocks"
-    encode_text([options["data"]], target, crf._new_encoder, how, options["unlabelled"], settings)
+    encode_text([options["data"]], target, crf._new_encoder, how, options["unlabelled"], settings, progress)
     corpus = _Corpus(Blocks(target, window=options["window"]), None)
     if options["dev"] is not None:
         _read_dev(corpus, options["dev"], options["unknown"], how)
@@ -339,8 +344,10 @@ def _configure(options: dict[str, Any], given: dict[str, str]) -> Any:
     return _KINDS[kind](**settings)
 
 
-def _check_target(model: Path, *sources: Any) -> None:
+def _check_target(model: Path | None, *sources: Any) -> None:
     """Raises before any work is done if the model cannot be written."""
+    if model is None:
+        return
     check_writable(model)
     for path in sources:
         if path is not None and path != "-" and Path(path).exists() and model.exists() and model.samefile(path):
