@@ -93,7 +93,7 @@ def build(path: Path, tokens: int, seed: int = 0) -> None:
 
 
 class Memory:
-    """The peak of a process's anonymous memory, looked at a hundred times a second."""
+    """The peak of a process's anonymous memory, looked at twenty times a second."""
 
     def __init__(self, pid: int | str = "self") -> None:
         self.path, self.peak, self.stop = f"/proc/{pid}/status", 0, threading.Event()
@@ -101,7 +101,7 @@ class Memory:
         self.thread.start()
 
     def _watch(self) -> None:
-        while not self.stop.wait(0.01):
+        while not self.stop.wait(0.05):
             try:
                 with open(self.path) as file:
                     found = next((line.split()[1] for line in file if line.startswith("RssAnon")), "0")

@@ -67,6 +67,13 @@ class Reading:
             known = {"n_columns": known.get("n_columns")}
         return cls(format or trained, **known | {k: v for k, v in given.items() if v is not None})
 
+    def of_data(self, X: Any, n_columns: int | None = None) -> dict[str, Any]:
+        """How data was read, for the model, which may know the number of columns; a block file knows it all."""
+        if isinstance(X, Blocks):
+            return X.reading
+        known = {"format": self.format.value, "label": self.label, "columns": self.columns}
+        return {**known, "n_columns": n_columns or getattr(X, "n_columns", None)}
+
     def check(self) -> None:
         """Raises if a column has no such name."""
         chosen = [] if self.columns is None else [c.strip() for c in self.columns.split(",")]
@@ -162,6 +169,11 @@ def _finite(x: Any) -> Any:
     if isinstance(x, list | tuple):
         return [_finite(value) for value in x]
     return None if isinstance(x, float) and not np.isfinite(x) else x
+
+
+def read_data(path: str, how: Reading) -> tuple[Any, Any, Any]:
+    """X, y and weights of a labelled file, or of a block file, which holds the others itself."""
+    return (Blocks(path), None, None) if is_block_file(path) else read_labelled(path, how)
 
 
 def read_labelled(path: str, how: Reading) -> tuple[Any, Any, Any]:

@@ -34,6 +34,7 @@ from crfkit.cli.files import (
     file_size,
     leave_pipes,
     load_chain,
+    read_data,
     read_labelled,
     read_unlabelled,
     require_file,
@@ -53,21 +54,6 @@ _KINDS: dict[str, Any] = {"crf": CRF, "hmm": HMM, "memm": MEMM}
 #: Parameters that a kind of model needs for options of other names.
 _NEEDS = dict.fromkeys(("template", "dialect", "padding"), "features") | {"start": "warm_start", "param": "algorithm"}
 _NEEDS |= {"rho2": "c2", "cost": "c2", "resume": "checkpoint"}
-#: What a block file has decided already.
-_ENCODED = (
-    "out_of_core",
-    "memory",
-    "unlabelled",
-    "format",
-    "label",
-    "columns",
-    "comment",
-    "encoding",
-    "template",
-    "dialect",
-    "padding",
-    "unknown",
-)
 #: Defaults of the options that are parameters of CRF.
 _DEFAULT: dict[str, Any] = {name: p.default for name, p in CRF._parameters().items()}
 
@@ -129,7 +115,7 @@ def train(
     --checkpoint, training that was killed continues with --resume.
     """
     options = dict(locals())
-    given = {p.name: p.opts[0] for p in context.command.params if p.name and _is_given(context, p.name)}
+    given = o.given_options(context)
     began = time.perf_counter()
     files = {name: options[name] for name in ("data", "dev", "unlabelled") if options[name] is not None}
     options |= {name: encoded(path, encoding) for name, path in files.items()}
@@ -170,25 +156,9 @@ class _Corpus:
     X_dev: Any = None
     y_dev: Any = None
 
-    @property
-    def n_columns(self) -> int | None:
-        """Columns beside the label, of a file that has any."""
-        return getattr(self.X, "n_columns", None)
-
     def sizes(self, tokens: int) -> str:
         """What was read, in words."""
         return f"read {counted(len(self.X), 'sequence')}, {counted(tokens, 'token')}"
-
-    def reading(self, how: Reading, n_columns: int | None) -> dict[str, Any]:
-        """How the data was read, for the model, which may know the number of columns."""
-        if isinstance(self.X, Blocks):
-            return self.X.reading
-        return {
-            "format": how.format.value,
-            "label": how.label,
-            "columns": how.columns,
-            "n_columns": n_columns or self.n_columns,
-        }
 
     def scores(self, crf: Any) -> dict[str, float]:
         """What a model scores on the held-out data."""
@@ -220,9 +190,7 @@ def _check(options: dict[str, Any], given: dict[str, str], reading: Reading) -> 
         raise o.OptionError("--out-of-core is for --kind crf and memm")
     bytes_of(options["memory"])
     if stored:
-        for name, flag in given.items():
-            if name in _ENCODED:
-                raise o.OptionError(f"{flag} is an option of crfkit encode: {data} is encoded already")
+        o.refuse_encoded(given, data)
     crf = _configure(options, given)
     if stored and "min_freq" not in given and options["kind"] is not o.Kind.hmm:
         crf.min_freq = Blocks(data).min_freq
@@ -282,21 +250,16 @@ def _encode(options: dict[str, Any], how: Reading, crf: Any, progress: Tokens) -
 
 def _read_dev(corpus: _Corpus, path: str, unknown: str | None, how: Reading) -> None:
     """Adds the held-out data."""
-    corpus.X_dev, corpus.y_dev, _ = _read_data(path, how)
+    corpus.X_dev, corpus.y_dev, _ = read_data(path, how)
     if isinstance(corpus.X_dev, Blocks):
         corpus.y_dev = corpus.X_dev.label_lists()
     elif unknown is not None:
         corpus.y_dev = [[None if name == unknown else name for name in row] for row in corpus.y_dev]
 
 
-def _read_data(path: str, how: Reading) -> tuple[Any, Any, Any]:
-    """X, y and weights of a labelled file, or of a block file, which holds the others itself."""
-    return (Blocks(path), None, None) if is_block_file(path) else read_labelled(path, how)
-
-
 def _read(options: dict[str, Any], how: Reading) -> _Corpus:
     unknown, path = options["unknown"], options["unlabelled"]
-    given = (_partitions(options["data"], how), None) if options["dask"] else _read_data(options["data"], how)
+    given = (_partitions(options["data"], how), None) if options["dask"] else read_data(options["data"], how)
     corpus = _Corpus(*given)
     if isinstance(corpus.X, Blocks) and options["window"] is not None:
         corpus.X = Blocks(options["data"], window=options["window"])
@@ -311,11 +274,6 @@ def _read(options: dict[str, Any], how: Reading) -> _Corpus:
             corpus.weights = np.concatenate([corpus.weights, np.ones(len(more))])
         corpus.X = type(corpus.X).concatenate([corpus.X, more])
     return corpus
-
-
-def _is_given(context: typer.Context, name: str) -> bool:
-    source = context.get_parameter_source(name)
-    return source is not None and source.name == "COMMANDLINE"
 
 
 def _configure(options: dict[str, Any], given: dict[str, str]) -> Any:
@@ -377,7 +335,7 @@ def _run(crf: Any, corpus: _Corpus, resume: bool) -> list[str]:
 
 def _save(crf: Any, model: Path, corpus: _Corpus, reading: Reading) -> None:
     """Writes the model, with how its data was read."""
-    known = corpus.reading(reading, getattr(crf.model_.encoder, "n_columns", None))
+    known = reading.of_data(corpus.X, getattr(crf.model_.encoder, "n_columns", None))
     crf.model_ = replace(crf.model_, info={**crf.model_.info, "reading": known})
     crf.save(model)
 
