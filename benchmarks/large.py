@@ -2,7 +2,7 @@
 
     python benchmarks/large.py build TEXT --tokens 20000000     a corpus: sentences of all corpora, words varied
     python benchmarks/large.py encode TEXT BLOCKS               tokens per second and peak memory
-    python benchmarks/large.py train BLOCKS [--iterations 3]    peak anonymous memory, beside 100 bytes a weight
+    python benchmarks/large.py train BLOCKS [--iterations 10]   peak anonymous memory, beside 100 bytes a weight
     python benchmarks/large.py pass TEXT BLOCKS                 an evaluation: in memory, mapped, with the cache dropped
 
 Text grows as real text does: frequent words stay as they are, of the others each copy of the corpora takes variants,
@@ -196,7 +196,7 @@ def main() -> None:
     parser.add_argument("what", choices=["build", "encode", "train", "pass"])
     parser.add_argument("files", nargs="+", type=Path)
     parser.add_argument("--tokens", type=int, default=2_000_000)
-    parser.add_argument("--iterations", type=int, default=3)
+    parser.add_argument("--iterations", type=int, default=10)  # L-BFGS holds eight steps
     parser.add_argument("--repeats", type=int, default=5)
     options, rest = parser.parse_known_args()
     if options.what == "build":

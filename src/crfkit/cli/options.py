@@ -89,7 +89,10 @@ _ENCODED = (
 )
 
 DataArgument = Annotated[str, typer.Argument(help="Labelled data; - for standard input; .gz, .xz, .bz2 are read.")]
-TargetOption = Annotated[Path | None, Option("--model", "--model-file", "-m", help="Where to write the model.")]
+TargetOption = Annotated[
+    Path | None,
+    Option("--model", "--model-file", "-m", help="Where to write the model; needed unless --plan is given."),
+]
 KindOption = Annotated[Kind, Option("--kind", "-k", help="Model type; an HMM uses the columns without features.")]
 TemplateOption = Annotated[
     Path | None,
