@@ -184,7 +184,7 @@ def test_train_and_tag_by_the_command_line(text: Path, tmp_path: Path) -> None:
     blocks = tmp_path / "x.blocks"
     run("encode", text, *template, "-o", blocks, "--min-freq", 2)
     run("train", text, *template, "-m", tmp_path / "a", *options)
-    run("train", blocks, "-m", tmp_path / "b", "--dev", blocks, *options)
+    run("train", blocks, "-m", tmp_path / "b", "--dev", blocks, *options[2:])  # the file's --min-freq
     run(
         "train",
         text,
@@ -208,9 +208,14 @@ def test_train_and_tag_by_the_command_line(text: Path, tmp_path: Path) -> None:
     assert plain == [json.loads(line) for line in (tmp_path / "blocks.jsonl").read_text().splitlines()]
     out = run("train", blocks, "-m", tmp_path / "d", "-t", tmp_path / "template", code=2)
     assert "is encoded already" in out.stderr
-    plan = json.loads(run("train", blocks, "-m", tmp_path / "d", "--min-freq", 2, "--plan", "--json").stdout)
+    plan = json.loads(run("train", blocks, "--plan", "--json").stdout)
     assert plan["weights"] == models[0].model_.layout.size
     assert plan["tokens"] == Blocks(blocks).n_tokens
+    assert "--model is missing" in run("train", blocks, code=2).stderr
+    packed = tmp_path / "x.txt.gz"
+    packed.write_bytes(gzip.compress(text.read_bytes()))
+    sizes = json.loads(run("train", packed, *template, "--min-freq", 2, "--plan", "--json").stdout)
+    assert sizes == plan
 
 
 def test_tags_are_written_as_parquet(text: Path, tmp_path: Path) -> None:
