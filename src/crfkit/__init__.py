@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     )
     from crfkit.data.labels import Tagging
     from crfkit.estimators import CRF, HMM, MEMM, Expectations, WeakLabels, tune
-    from crfkit.features import Template, TokenFeatures
+    from crfkit.features import Template, TokenFeatures, WordClasses
     from crfkit.loading import load
     from crfkit.model import ModelError
     from crfkit.torch import NeuralCRF
@@ -55,6 +55,7 @@ else:
         Template="features",
         TokenFeatures="features",
         WeakLabels="estimators.weak",
+        WordClasses="features",
         load="loading",
         tune="estimators.tuning",
     )
@@ -72,6 +73,7 @@ __all__ = [
     "Template",
     "TokenFeatures",
     "WeakLabels",
+    "WordClasses",
     "__version__",
     "active",
     "calibration",
