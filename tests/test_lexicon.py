@@ -248,7 +248,10 @@ def test_models_hold_their_lexicon(tmp_path: Path, hash_bits: int | None) -> Non
         for a, b in zip(x.predict_marginals(test), crf.predict_marginals(test), strict=True):
             np.testing.assert_array_equal(a, b)
     again.save(tmp_path / "again")
-    assert (tmp_path / "again").read_bytes() == (tmp_path / "model").read_bytes()
+    (_, one), (_, other) = (read_file(tmp_path / name) for name in ("model", "again"))
+    assert one.keys() == other.keys()
+    for name in (name for name in one if ".lexicon." in name):
+        np.testing.assert_array_equal(one[name], other[name])
     assert again.set_params(warm_start=True, max_iter=3).fit(X, y).score(X, y) > 0.5
 
 
@@ -343,7 +346,7 @@ ARRAYS: dict[str, tuple[Any, str]] = {
     "gazetteers.1.words.bytes": (lambda x: x | 128, "a string is not valid UTF-8"),
     "vectors.0.values": (lambda x: np.full_like(x, np.inf), "the numbers of a vector must be finite"),
     "vectors.0.words.ends": (lambda x: x[:-1], "must be of shape"),
-    "gazetteers.0.more": (lambda x: np.zeros(1), "that 'encoder.lexicon' does not name"),
+    "gazetteers.0.more": (lambda x: np.zeros(1), "the array 'encoder.lexicon.gazetteers.0.more' does not belong to the lexicon"),
 }
 
 

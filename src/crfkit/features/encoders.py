@@ -290,7 +290,7 @@ def lexicon_arrays(encoder: Encoder) -> dict[str, NDArray[Any]]:
 
 def restored_lexicon(config: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Lexicon | None:
     """Those that a file holds; the plan must find what it looks at."""
-    found = Arrays(arrays).group(LEXICON[:-1])
+    found = Arrays(arrays, "encoder.").group(LEXICON[:-1])
     if config.get("lexicon") is None:
         if found:
             raise ValueError("there are arrays of a lexicon, but 'encoder.lexicon' is missing")

@@ -54,21 +54,25 @@ def class_part(folding: str, arrays: Arrays) -> Part:
     """Words and the strings of their classes: ``words``, ``codes``, ``class`` [words]."""
     words, codes = restored_table(arrays), restored_table(arrays, "codes")
     of_word = arrays.of_kind("class", "u", (len(words),)).astype(np.uint32)
-    return Part(folding, arrays, _core.ClassTable(words, folding, codes, of_word))
+    kept = {**table_arrays(words), **table_arrays(codes, "codes"), "class": of_word}
+    return Part(folding, kept, _core.ClassTable(words, folding, codes, of_word))
 
 
 def gazetteer_part(folding: str, arrays: Arrays) -> Part:
     """Phrases: ``words``, and the trie ``first``, ``label`` and ``last``."""
     first, label = (arrays.of_kind(name, "u", (None,)).astype(np.uint32) for name in ("first", "label"))
     last = arrays.of_kind("last", "u", (None,)).astype(np.uint8)
-    return Part(folding, arrays, _core.Gazetteer(restored_table(arrays), folding, first, label, last))
+    words = restored_table(arrays)
+    kept = {**table_arrays(words), "first": first, "label": label, "last": last}
+    return Part(folding, kept, _core.Gazetteer(words, folding, first, label, last))
 
 
 def vector_part(folding: str, arrays: Arrays) -> Part:
     """Words and their vectors: ``words``, ``values`` [words, numbers]."""
     words = restored_table(arrays)
     values = np.ascontiguousarray(arrays.of_kind("values", "f", (len(words), None)), np.float32)
-    return Part(folding, arrays, _core.VectorTable(words, folding, values))
+    kept = {**table_arrays(words), "values": values}
+    return Part(folding, kept, _core.VectorTable(words, folding, values))
 
 
 _MAKERS = {"classes": class_part, "gazetteers": gazetteer_part, "vectors": vector_part}
@@ -131,10 +135,9 @@ class Lexicon:
         known: dict[str, Any] = _CONFIG(config, "encoder.lexicon")
         made: dict[str, list[Part]] = {}
         for kind, make in _MAKERS.items():
-            made[kind] = [
-                make(part["folding"], arrays.group(f"{kind}.{k}")) for k, part in enumerate(known[kind])
-            ]
+            groups = [arrays.group(f"{kind}.{k}") for k in range(len(known[kind]))]
+            made[kind] = [make(part["folding"], group) for part, group in zip(known[kind], groups, strict=True)]
         out = cls(**made)
-        if len(out.arrays()) != len(arrays):
-            raise ValueError("there are arrays of a lexicon that 'encoder.lexicon' does not name")
+        if odd := arrays.keys() - out.arrays().keys():
+            raise ValueError(f"the array '{arrays.prefix}{min(odd)[:60]}' does not belong to the lexicon")
         return out
