@@ -87,7 +87,7 @@ def expected(sequence: list[str]) -> list[dict[str, float]]:
             row |= {f"gazetteer:{k}[{offset}]={x[t + offset]}": 1 for k, x in lists.items() if x[t + offset]}
             row |= {f"vector{k}[{offset}]": np.float32(x / spread) for k, x in enumerate(vector or [])}
         for offset in (-1, 0):
-            if 0 <= t + offset and t + offset + 1 < len(sequence) and codes[t + offset] and codes[t + offset + 1]:
+            if t + offset >= 0 and t + offset + 1 < len(sequence) and codes[t + offset] and codes[t + offset + 1]:
                 row[f"class[{offset}]|[{offset + 1}]={codes[t + offset]}|{codes[t + offset + 1]}"] = 1
         out.append(row)
     return out
@@ -346,7 +346,10 @@ ARRAYS: dict[str, tuple[Any, str]] = {
     "gazetteers.1.words.bytes": (lambda x: x | 128, "a string is not valid UTF-8"),
     "vectors.0.values": (lambda x: np.full_like(x, np.inf), "the numbers of a vector must be finite"),
     "vectors.0.words.ends": (lambda x: x[:-1], "must be of shape"),
-    "gazetteers.0.more": (lambda x: np.zeros(1), "the array 'encoder.lexicon.gazetteers.0.more' does not belong to the lexicon"),
+    "gazetteers.0.more": (
+        lambda x: np.zeros(1),
+        "the array 'encoder.lexicon.gazetteers.0.more' does not belong to the lexicon",
+    ),
 }
 
 
@@ -365,7 +368,7 @@ def test_hostile_lexicons_are_refused(tmp_path: Path, hash_bits: int | None) -> 
     for name, (change, message) in ARRAYS.items():
         header, arrays = read_file(tmp_path / "good")
         key = f"encoder.lexicon.{name}"
-        arrays[key] = change(arrays[key] if key in arrays else None)
+        arrays[key] = change(arrays.get(key))
         write_file(tmp_path / "bad", header, arrays)
         with pytest.raises(ModelError, match=message):
             crfkit.load(tmp_path / "bad")

@@ -538,7 +538,9 @@ KINDS = {
             _use_text,
             4,
         ),
-        Kind("gazetteer", _foreign(b"New York\nRiga\n\xc3\x9cber a\tb c\n"), repeated(_mutate_plain), _use_gazetteer, 8),
+        Kind(
+            "gazetteer", _foreign(b"New York\nRiga\n\xc3\x9cber a\tb c\n"), repeated(_mutate_plain), _use_gazetteer, 8
+        ),
         Kind("vectors", lambda _: _VECTORS, repeated(_mutate_plain), _use_vectors, 8),
         Kind("corpora", _corpus_seeds, repeated(_mutate_corpus), _use_corpus, 4),
     )

@@ -51,7 +51,10 @@ from crfkit.training import Progress
 #: What the kinds of models are made by.
 _KINDS: dict[str, Any] = {"crf": CRF, "hmm": HMM, "memm": MEMM}
 #: Parameters that a kind of model needs for options of other names.
-_NEEDS = dict.fromkeys(("template", "dialect", "padding", *o.LEXICON), "features") | {"start": "warm_start", "param": "algorithm"}
+_NEEDS = dict.fromkeys(("template", "dialect", "padding", *o.LEXICON), "features") | {
+    "start": "warm_start",
+    "param": "algorithm",
+}
 _NEEDS |= {"rho2": "c2", "cost": "c2", "resume": "checkpoint"}
 #: What a block file has decided already.
 _ENCODED = (

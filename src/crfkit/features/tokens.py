@@ -128,9 +128,7 @@ class TokenFeatures:
     @cached_property
     def lexicon(self) -> Lexicon | None:
         """What words are looked up in; None if there is nothing."""
-        classes = [
-            class_part("lower" if x.lower else "exact", Arrays(x.arrays())) for x in self._classes().values()
-        ]
+        classes = [class_part("lower" if x.lower else "exact", Arrays(x.arrays())) for x in self._classes().values()]
         gazetteers = [x.part for x in self._gazetteers().values()]
         vectors = [] if self.vectors is None else [self.vectors.part]
         return Lexicon(classes, gazetteers, vectors) if classes or gazetteers or vectors else None
