@@ -20,4 +20,5 @@ NB_MODULE(_core, m) {
   bind_compat(m);
   bind_tagger(m);
   bind_graph(m);
+  bind_words(m);
 }
