@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     )
     from crfkit.data.labels import Tagging
     from crfkit.estimators import CRF, HMM, MEMM, Expectations, WeakLabels, tune
-    from crfkit.features import Template, TokenFeatures, WordClasses
+    from crfkit.features import Gazetteer, Template, TokenFeatures, WordClasses, WordVectors
     from crfkit.loading import load
     from crfkit.model import ModelError
     from crfkit.torch import NeuralCRF
@@ -47,6 +47,7 @@ else:
         *("metrics", "model", "plotting", "torch", "training"),
         CRF="estimators.crf",
         Expectations="estimators.expectations",
+        Gazetteer="features",
         HMM="estimators.hmm",
         MEMM="estimators.memm",
         ModelError="model",
@@ -56,6 +57,7 @@ else:
         TokenFeatures="features",
         WeakLabels="estimators.weak",
         WordClasses="features",
+        WordVectors="features",
         load="loading",
         tune="estimators.tuning",
     )
@@ -67,6 +69,7 @@ __all__ = [
     "HMM",
     "MEMM",
     "Expectations",
+    "Gazetteer",
     "ModelError",
     "NeuralCRF",
     "Tagging",
@@ -74,6 +77,7 @@ __all__ = [
     "TokenFeatures",
     "WeakLabels",
     "WordClasses",
+    "WordVectors",
     "__version__",
     "active",
     "calibration",

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 import crfkit
-from crfkit import CRF, HMM, MEMM, Template, TokenFeatures, WordClasses
+from crfkit import CRF, HMM, MEMM, Gazetteer, Template, TokenFeatures, WordClasses, WordVectors
 from crfkit.base.fields import Arrays
 from crfkit.compat.pycrfsuite import Tagger
 from crfkit.data import Blocks, DataError, load_corpus, read_columns, read_conllu, read_crfsuite, tokenize
@@ -125,12 +125,52 @@ def _plans(rng: random.Random) -> Iterator[FeaturePlan]:
         yield plan
 
 
+def _lexicon_features() -> TokenFeatures:
+    """Features that look words up."""
+    return TokenFeatures(
+        window=1,
+        classes=WordClasses(["a", "über"], ["01", "0"], prefixes=[1, 2], lower=True),
+        vectors=WordVectors(["a", "b/c"], [[0.5, -1.0], [2.0, 0.0]]),
+        gazetteers={"x": Gazetteer(["a b/c", "a", "Über a a"]), "y": Gazetteer(["über"], case="lower")},
+    )
+
+
+def _use_gazetteer(data: bytes, path: Path) -> None:
+    path.write_bytes(data)
+    for case in ("exact", "lower"):
+        with only(DataError):
+            found = Gazetteer.from_file(path, case=case)
+        words = data.decode(errors="replace").split()[:200]
+        marks = found.marks(words)
+        assert len(marks) == len(words)
+        assert all(mark in (None, "B", "I", "L", "U") for mark in marks)
+        TokenFeatures(gazetteers={"x": found})
+
+
+def _use_vectors(data: bytes, path: Path) -> None:
+    path.write_bytes(data)
+    with only(DataError):
+        found = WordVectors.from_file(path)
+    assert found.values.shape == (len(found.words), found.values.shape[1])
+    assert np.isfinite(found.values).all()
+    assert found.part.native is not None
+
+
+_VECTORS = [
+    b"a 0.5 -1e-3\n\xc3\xa9 2 3\n. . 1 1\n",
+    b"2 3\na 1 2 3 \nb 4 5 6\n",
+    b"2 2\na " + struct.pack("<2f", 0.5, -1) + b"\nbc " + struct.pack("<2f", 1e-3, 7) + b"\n",
+]
+
+
 def _crf_seeds(folder: Path) -> list[bytes]:
     quick: dict[str, Any] = {"max_iter": 2, "n_jobs": 1}
     crfs = [
         CRF(Template(TEMPLATE), constraints=[("B", "B")], **quick),
         CRF(Template(PATTERNS), **quick),
         CRF(TokenFeatures(), dtype="float64", **quick),
+        CRF(_lexicon_features(), **quick),
+        CRF(_lexicon_features(), hash_bits=4, **quick),
         *(CRF(plan, **quick) for plan in _plans(random.Random(0))),
     ]
     fitted = [crf.fit(ROWS, LABELS) for crf in crfs]
@@ -520,6 +560,8 @@ KINDS = {
             _use_text,
             4,
         ),
+        Kind("gazetteer", _foreign(b"New York\nRiga\n\xc3\x9cber a\tb c\n"), repeated(_mutate_plain), _use_gazetteer, 8),
+        Kind("vectors", lambda _: _VECTORS, repeated(_mutate_plain), _use_vectors, 8),
         Kind("corpora", _corpus_seeds, repeated(_mutate_corpus), _use_corpus, 4),
     )
 }

@@ -30,11 +30,11 @@ using namespace nb::literals;
 void bind_chains(nb::module_& m);
 void bind_compat(nb::module_& m);
 void bind_graph(nb::module_& m);
+void bind_lexicons(nb::module_& m);
 void bind_objectives(nb::module_& m);
 void bind_online(nb::module_& m);
 void bind_tagger(nb::module_& m);
 void bind_text(nb::module_& m);
-void bind_words(nb::module_& m);
 
 template <class T, int Rank>
 using Out = nb::ndarray<T, nb::numpy, nb::ndim<Rank>, nb::c_contig, nb::device::cpu>;

@@ -51,6 +51,9 @@ def tune(
     template: o.TemplateOption = None,
     dialect: o.DialectOption = o.Dialect.auto,
     padding: o.PaddingOption = True,
+    classes: o.ClassesOption = None,
+    vectors: o.VectorsOption = None,
+    gazetteer: o.GazetteerOption = None,
     min_freq: o.MinFreqOption = 0,
     all_possible_states: o.StatesOption = False,
     constraints: o.ConstraintsOption = None,
@@ -68,6 +71,7 @@ def tune(
     Data is encoded once, and each setting starts from the weights of its neighbour. The score is the F1 of spans, or
     token accuracy where labels form no spans.
     """
+    options = dict(locals())
     reading = Reading(format, label, columns, comment)
     source = encoded(data, encoding)
 
@@ -75,7 +79,8 @@ def tune(
         reading.check()
         if model is not None:
             check_writable(model)
-        features: Any = "auto" if template is None else o.read_template(template, padding, dialect)
+        with busy("reading features", quiet or json):
+            features = o.read_features(options)
         shape: dict[str, Any] = {
             "min_freq": min_freq,
             "all_possible_states": all_possible_states,
