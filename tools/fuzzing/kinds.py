@@ -276,6 +276,27 @@ def _use_blocks(data: bytes, path: Path) -> None:
         CRF(algorithm="sgd", max_iter=1, tol=0, n_jobs=1).fit(Blocks(path, window=1))
 
 
+def _classes_seeds(folder: Path) -> list[bytes]:
+    made = [
+        WordClasses.fit(WORDS * 2, 3, n_jobs=1),
+        WordClasses.fit(WORDS, 2, method="spectral", min_freq=1, lower=True, prefixes=[1, 2], n_jobs=1),
+        WordClasses([], []),
+    ]
+    return _saved(folder, *made)
+
+
+def _use_classes(data: bytes, path: Path) -> None:
+    """Loads word classes, and looks words up."""
+    path.write_bytes(data)
+    with only(crfkit.ModelError):
+        classes = WordClasses.load(path)
+    for word in [*WORDS[0], *classes]:
+        code = classes.get(word)
+        assert code is None or set(code) <= {"0", "1"}
+    assert len(classes.words) == len(classes.codes)
+    repr(classes)
+
+
 def _use_model(data: bytes, path: Path) -> None:
     """Loads a model, tags with it, and looks into it."""
     path.write_bytes(data)
@@ -507,6 +528,7 @@ KINDS = {
         ),
         Kind("factorial", _factorial_seeds, mutate_container, _use_model, 2),
         Kind("neural", _neural_seeds, mutate_container, _use_model, 1),
+        Kind("classes", _classes_seeds, mutate_container, _use_classes, 2),
         Kind("blocks", _block_seeds, _mutate_blocks, _use_blocks, 4),
         Kind("checkpoint", _checkpoint_seeds, _mutate_checkpoint, _use_checkpoint, 2),
         Kind(

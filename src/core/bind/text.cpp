@@ -1,5 +1,6 @@
 // text.cpp: the Python face of text: numbered strings, columns and items, templates.
 #include "bind/arrays.hpp"
+#include "bind/columns.hpp"
 #include "bind/objects.hpp"
 #include "bind/parsing.hpp"
 #include "text/columns.hpp"
@@ -8,13 +9,6 @@
 
 namespace crfkit {
 namespace {
-
-ColumnView column_view(const StringTable& strings, const In<u32, 2>& ids, const In<i64, 1>& offsets) {
-  check_offsets(offsets, ids.shape(0), "offsets must rise from 0 to the number of tokens");
-  for (std::size_t k = 0; k < ids.size(); ++k)
-    require(ids.data()[k] < strings.size(), "a column names a string that does not exist");
-  return {&strings, static_cast<int>(ids.shape(1)), std::ssize(offsets) - 1, ids.data(), offsets.data()};
-}
 
 StringTable make_strings(In<u8, 1> bytes, In<u64, 1> ends) {
   StringTable table;

@@ -12,7 +12,12 @@ from numpy.typing import NDArray
 
 from crfkit import _core
 from crfkit.base.fields import Arrays, damaged, flag, integer, list_of, record, text
+from crfkit.base.parameters import check_number
 from crfkit.base.tensors import read_tensors, write_tensors
+from crfkit.base.threads import resolve_threads
+from crfkit.data.readers import iter_text
+from crfkit.data.sequences import Columns
+from crfkit.data.tokens import tokenize
 
 _KEY = "crfkit word classes"
 _WHAT = "file of word classes"
@@ -77,6 +82,87 @@ class WordClasses(Mapping[str, str]):
             twice = next(word for k, word in enumerate(self.words) if self._place[word] != k)
             raise ValueError(f"'words' of WordClasses must be distinct, got {twice!r} twice")
 
+    @classmethod
+    def fit(
+        cls,
+        texts: Any,
+        n_classes: int = 500,
+        *,
+        method: str = "brown",
+        min_freq: int = 2,
+        lower: bool = False,
+        format: str = "text",
+        column: int | None = None,
+        prefixes: Iterable[int] = PREFIXES,
+        random_state: int | None = None,
+        n_jobs: int | None = -1,
+    ) -> WordClasses:
+        r"""Learns classes from text without labels.
+
+        ``"brown"`` merges classes bottom up, each time the two that lose least of the mutual information
+
+        .. math:: \sum_{a, b} p(a, b) \log \frac{p(a, b)}{p(a) p(b)}
+
+        of classes a and b that follow each other (Brown and others 1992; words come in by frequency, in a window of
+        ``n_classes`` + 1 classes, as Liang's program has it). ``"spectral"`` takes the largest 60 singular vectors of
+        :math:`\sqrt{c_{wv}} / (c_w c_v)^{1/4}`, counts of words and their neighbours on either side, groups the words
+        by k-means, and the groups by Ward's tree. Sentence boundaries and rare words count as neighbours.
+
+        Parameters
+        ----------
+        texts : path, Columns, or iterable
+            The path of a file; or sequences as :meth:`CRF.fit <crfkit.CRF.fit>` takes them; or an iterable of
+            sequences, :class:`~crfkit.data.Columns`, strings of running text, and ``pathlib.Path`` of files.
+        n_classes : int
+            Number of classes, the leaves of the tree.
+        method : {"brown", "spectral"}
+        min_freq : int
+            Words that occur less often get no class.
+        lower : bool
+            Whether words are taken in lower case.
+        format : {"text", "tokens", "columns", "conllu"}
+            Of files: running text, tokens with blanks between them, or a token per line.
+        column : int, optional
+            The column of the words; the first by default, or the form in CoNLL-U.
+        prefixes : sequence of int
+            As for the class.
+        random_state : int, optional
+            Seed, of spectral classes.
+        n_jobs : int
+            Number of threads; the result does not depend on it.
+
+        Examples
+        --------
+        >>> text = ["put two cups of flour", "put two pinches of salt", "put three cups of sugar"] * 5
+        >>> classes = WordClasses.fit(text, 4)
+        >>> classes["cups"] == classes["pinches"] != classes["of"]
+        True
+        """
+        cls._check(n_classes, method, min_freq, random_state)
+        threads = resolve_threads(n_jobs)
+        counter = _core.WordCounter()
+        for part in _parts(texts, format, column):
+            at = 0 if part.n_columns == 1 or column is None else column
+            counter.add(part.strings, part.ids, part.offsets, at % part.n_columns, lower)
+        words, _, *bigrams = counter.bigrams(min_freq, threads)
+        if not words:
+            raise ValueError(f"the text has no word that occurs {min_freq} times: it has {counter.n_tokens} tokens")
+        group, merges = _METHODS[method](tuple(bigrams), min(n_classes, len(words)), random_state or 0, threads)
+        codes = _codes(merges.reshape(-1, 2).tolist())
+        known = [(word, codes[g]) for word, g in zip(words, group.tolist(), strict=True) if word]
+        return cls([word for word, _ in known], [code for _, code in known], prefixes=prefixes, lower=lower)
+
+    @staticmethod
+    def _check(n_classes: int, method: str, min_freq: int, random_state: int | None) -> None:
+        """Raises if a parameter of :meth:`fit` is wrong."""
+        check_number("WordClasses", "n_classes", n_classes, 1, integer=True)
+        check_number("WordClasses", "min_freq", min_freq, 1, integer=True)
+        check_number("WordClasses", "random_state", random_state, 0, integer=True, optional=True)
+        if n_classes > _MOST_CLASSES:
+            raise ValueError(f"'n_classes' of WordClasses must be at most {_MOST_CLASSES}, got {n_classes}")
+        if method not in _METHODS:
+            raise ValueError(f"'method' of WordClasses must be one of {', '.join(map(repr, _METHODS))}, got {method!r}")
+
     def __getitem__(self, word: str) -> str:
         return self.codes[self._place[word.lower() if self.lower else word]]
 
@@ -132,3 +218,67 @@ class WordClasses(Mapping[str, str]):
         file = read_tensors(path, _KEY, _WHAT)
         with damaged(os.fspath(path), _WHAT):
             return cls.from_arrays(file.header, file.arrays)
+
+
+def _brown(bigrams: Any, n_classes: int, seed: int, threads: int) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
+    group, merges, _, _ = _core.brown_tree(*bigrams, n_classes, threads)
+    return group, merges
+
+
+def _spectral(bigrams: Any, n_classes: int, seed: int, threads: int) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
+    n_words = len(bigrams[0]) - 1
+    rank = min(_RANK, n_words)
+    x, values = _core.word_vectors(*bigrams, rank, seed, threads)
+    x = (x.reshape(n_words, rank) * values**_POWER).astype(np.float32)
+    x = x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12)
+    group, centres = _core.k_means(x, n_classes, _ITERATIONS, seed, threads)
+    sizes = np.bincount(group, minlength=n_classes).astype(np.float64)
+    return group, _core.ward_tree(centres.reshape(n_classes, rank), np.maximum(sizes, 1e-9))
+
+
+_METHODS = {"brown": _brown, "spectral": _spectral}
+_MOST_CLASSES = 16_384  # whose tables of pairs take 4 GB
+_RANK = 60
+_POWER = 1.0  # of the singular values that the vectors are multiplied by
+_ITERATIONS = 20
+_BATCH = 50_000  # tokens that are handed over at a time
+
+
+def _codes(merges: list[list[int]]) -> list[str]:
+    """Bit strings of the leaves of a tree of merges; leaves, then merges, are numbered from zero.
+
+    >>> _codes([[0, 2], [1, 3]])
+    ['10', '0', '11']
+    """
+    n = len(merges) + 1
+    codes = [""] * (2 * n - 1)
+    for k in range(len(merges) - 1, -1, -1):
+        for bit, node in zip("01", merges[k], strict=True):
+            codes[node] = codes[n + k] + bit
+    return codes[:n] if n > 1 else ["0"]
+
+
+def _parts(texts: Any, format: str, column: int | None) -> Iterator[Columns]:
+    """The text in columns, piece by piece."""
+    if isinstance(texts, Columns):
+        yield texts
+        return
+    if isinstance(texts, (str, os.PathLike)):
+        yield from iter_text(texts, format, column=column)
+        return
+    held: list[Any] = []
+    size = 0
+    for item in texts:
+        if isinstance(item, Columns):
+            yield item
+        elif isinstance(item, os.PathLike):
+            yield from iter_text(item, format, column=column)
+        else:
+            rows = tokenize(item) if isinstance(item, str) else [list(item)]
+            held += rows
+            size += sum(map(len, rows))
+        if size >= _BATCH:
+            yield Columns.from_sequences(held)
+            held, size = [], 0
+    if held:
+        yield Columns.from_sequences(held)
