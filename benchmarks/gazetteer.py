@@ -3,8 +3,8 @@
     python benchmarks/gazetteer.py [--phrases N] [--repeat N] [--json FILE]
 
 Half of the phrases are one to four words drawn from the corpus by their frequency, so that phrases begin at nearly
-every token; half have made-up words among them. Both models have the token features of the words alone. The test file is
-tagged from text to text on one thread, twice in a row; figures are medians of interleaved runs, in processor time.
+every token; half have made-up words among them. Both models have the token features of the words alone. The test file
+is tagged from text to text on one thread, twice in a row; figures are medians of interleaved runs, in processor time.
 """
 
 from __future__ import annotations

@@ -229,11 +229,28 @@ def _spectral(bigrams: Any, n_classes: int, seed: int, threads: int) -> tuple[ND
     n_words = len(bigrams[0]) - 1
     rank = min(_RANK, n_words)
     x, values = _core.word_vectors(*bigrams, rank, seed, threads)
-    x = (x.reshape(n_words, rank) * values**_POWER).astype(np.float32)
+    return _grouped((x.reshape(n_words, rank) * values**_POWER).astype(np.float32), n_classes, seed, threads)
+
+
+def _grouped(
+    x: NDArray[np.float32], n_classes: int, seed: int, threads: int
+) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
+    """Group of each vector by its direction, and the merges of the groups."""
     x = x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12)
     group, centres = _core.k_means(x, n_classes, _ITERATIONS, seed, threads)
     sizes = np.bincount(group, minlength=n_classes).astype(np.float64)
-    return group, _core.ward_tree(centres.reshape(n_classes, rank), np.maximum(sizes, 1e-9))
+    return group, _core.ward_tree(centres.reshape(n_classes, x.shape[1]), np.maximum(sizes, 1e-9))
+
+
+def classes_of_vectors(
+    words: list[str], x: NDArray[np.float32], n_classes: int, random_state: int | None, n_jobs: int | None
+) -> WordClasses:
+    """Classes of words whose vectors are known, as those of the spectral method; in lower case if all words are."""
+    WordClasses._check(n_classes, "spectral", 1, random_state)
+    n = min(n_classes, len(words))
+    group, merges = _grouped(x, n, random_state or 0, resolve_threads(n_jobs))
+    codes = _codes(merges.reshape(-1, 2).tolist())
+    return WordClasses(words, [codes[g] for g in group.tolist()], lower=all(word == word.lower() for word in words))
 
 
 _METHODS = {"brown": _brown, "spectral": _spectral}

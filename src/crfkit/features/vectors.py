@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from crfkit import _core
 from crfkit.data.readers import DataError, feed, open_source, pieces, source_name
+from crfkit.features.classes import WordClasses, classes_of_vectors
 from crfkit.features.lexicon import Part, table_arrays
 
 FORMATS = ("auto", "text", "binary")
@@ -117,6 +118,29 @@ class WordVectors:
     def words(self) -> list[str]:
         """The words, in the order of the values."""
         return self._table.tolist()
+
+    def classes(
+        self, n_classes: int = 500, *, random_state: int | None = None, n_jobs: int | None = -1
+    ) -> WordClasses:
+        """Classes of words whose vectors point the same way: k-means, and Ward's tree of the groups.
+
+        If all words are in lower case, words are looked up in lower case.
+
+        Parameters
+        ----------
+        n_classes : int
+        random_state : int, optional
+            Seed.
+        n_jobs : int, optional
+
+        Examples
+        --------
+        >>> vectors = WordVectors(["cup", "spoon", "salt"], [[1, 0], [2, 0.1], [0, 1]])
+        >>> classes = vectors.classes(2)
+        >>> classes["cup"] == classes["spoon"] != classes["Salt"]
+        True
+        """
+        return classes_of_vectors(self.words, self.values, n_classes, random_state, n_jobs)
 
     def __len__(self) -> int:
         return len(self._table)
