@@ -5,7 +5,6 @@
 #include <charconv>
 #include <cmath>
 #include <cstring>
-#include <numeric>
 
 #include "text/items.hpp"
 #include "text/unicode.hpp"
@@ -42,7 +41,7 @@ Gazetteer::Gazetteer(WordTable words, Trie trie) : words_(std::move(words)), tri
   const auto& [first, label, last] = trie_;
   const u64 n = label.size();
   const auto check = [](bool good) { require(good, "the phrases of a gazetteer are damaged"); };
-  check(n > 0 && n < kNone && last.size() == n && first.size() == n + 1 && first[0] == 1 && first[n] == n);
+  check(n > 0 && n < kNone / 2 && last.size() == n && first.size() == n + 1 && first[0] == 1 && first[n] == n);
   for (u64 s = 0; s < n; ++s) {
     check(first[s] > s && first[s] <= first[s + 1] && last[s] <= 1 && (s == 0 || label[s] < words_.words.size()));
     size_ += last[s];
@@ -54,8 +53,20 @@ Gazetteer::Gazetteer(WordTable words, Trie trie) : words_(std::move(words)), tri
     check(first[end] > end && depth < kLongest);
     end = first[end];
   }
+  index();
+}
+
+void Gazetteer::index() {
+  const auto& [first, label, last] = trie_;
   start_.assign(words_.words.size(), kNone);
-  for (u32 s = first[0]; s < first[1]; ++s) start_[label[s]] = s;
+  for (u32 s = first[0]; s < first[1]; ++s) start_[label[s]] = place(s, last[s]);
+  steps_.resize(std::bit_ceil(2 * (label.size() - first[1]) + 2));
+  for (u32 s = 1; s < label.size(); ++s)
+    for (u32 child = first[s]; child < first[s + 1]; ++child) {
+      u64 at = slot(s, label[child]);
+      while (steps_[at].place != kNone) at = (at + 1) & (steps_.size() - 1);
+      steps_[at] = {place(child, last[child]), label[child]};
+    }
 }
 
 const StringTable& Gazetteer::marks() {
@@ -67,30 +78,39 @@ const StringTable& Gazetteer::marks() {
   return table;
 }
 
-u32 Gazetteer::next(u32 state, u32 word) const {
-  const u32* begin = trie_.label.data() + trie_.first[state];
-  const u32* end = trie_.label.data() + trie_.first[state + 1];
-  const u32* at = std::lower_bound(begin, end, word);
-  return at != end && *at == word ? static_cast<u32>(at - trie_.label.data()) : kNone;
+u32 Gazetteer::next(u32 place, u32 word) const {
+  if (word == kNone) return kNone;
+  const u32 state = place / 2;
+  for (u64 at = slot(state, word);; at = (at + 1) & (steps_.size() - 1)) {
+    const Step step = steps_[at];
+    if (step.place == kNone) return kNone;
+    if (step.word == word && step.place / 2 >= trie_.first[state] && step.place / 2 < trie_.first[state + 1])
+      return step.place;
+  }
 }
 
-void Gazetteer::match(const u32* ids, i64 n, u32* marks) const {
+void Gazetteer::match(u32* ids, const u32* starts, i64 n) const {
   enum : u32 { kBegin, kInside, kLast, kUnit };
-  for (i64 t = 0; t < n;) {
+  constexpr i64 kAhead = 8;  // tokens; the table of steps is too large for the cache
+  for (i64 t = 0, asked = 0; t < n;) {
+    for (; asked + 1 < n && asked < t + kAhead; ++asked)
+      if (starts[asked] != kNone && ids[asked + 1] != kNone)
+        __builtin_prefetch(steps_.data() + slot(starts[asked] / 2, ids[asked + 1]));
     i64 longest = 0;
-    u32 state = ids[t] == kNone ? kNone : start_[ids[t]];
-    for (i64 k = t + 1; state != kNone; ++k) {
-      if (trie_.last[state]) longest = k - t;
-      state = k < n && ids[k] != kNone ? next(state, ids[k]) : kNone;
+    u32 place = starts[t];
+    for (i64 k = t + 1; place != kNone; ++k) {
+      if (place & 1) longest = k - t;
+      place = k < n ? next(place, ids[k]) : kNone;
     }
     if (longest == 0) {
-      marks[t++] = kNone;
+      ids[t++] = kNone;
       continue;
     }
-    std::fill(marks + t, marks + t + longest, kInside);
-    marks[t] = longest == 1 ? kUnit : kBegin;
-    if (longest > 1) marks[t + longest - 1] = kLast;
+    std::fill(ids + t, ids + t + longest, kInside);
+    ids[t] = longest == 1 ? kUnit : kBegin;
+    if (longest > 1) ids[t + longest - 1] = kLast;
     t += longest;
+    asked = std::max(asked, t);
   }
 }
 
@@ -130,12 +150,18 @@ Gazetteer GazetteerBuilder::build() {
     const u64 begin = k == 0 ? 0 : ends_[k - 1];
     return std::span<const u32>(flat_).subspan(begin, ends_[k] - begin);
   };
-  std::vector<u32> order(ends_.size());
-  std::iota(order.begin(), order.end(), 0u);
-  std::sort(order.begin(), order.end(), [&](u32 a, u32 b) {
-    const auto x = words_of(a), y = words_of(b);
+  std::vector<std::pair<u64, u32>> keys(ends_.size());  // the first two words, and the phrase
+  for (u32 k = 0; k < keys.size(); ++k) {
+    const auto x = words_of(k);
+    keys[k] = {u64{x[0]} << 32 | (x.size() > 1 ? x[1] + 1 : 0), k};
+  }
+  std::sort(keys.begin(), keys.end(), [&](const auto& a, const auto& b) {
+    if (a.first != b.first) return a.first < b.first;
+    const auto x = words_of(a.second), y = words_of(b.second);
     return std::lexicographical_compare(x.begin(), x.end(), y.begin(), y.end());
   });
+  std::vector<u32> order;
+  for (const auto& [key, k] : keys) order.push_back(k);
   struct Group {
     u32 begin, end, depth;  // the phrases of a state, which have so many words in common
   };
@@ -237,6 +263,7 @@ Lexicon::Lexicon(std::vector<Shared<ClassTable>> classes, std::vector<Shared<Gaz
 
 Derived Lexicon::derive(const ColumnView& data, const Threads& threads) const {
   constexpr i64 kWords = 1 << 12, kTokens = 1 << 14;  // of a task
+  constexpr i64 kAhead = 8;
   const i64 n = data.n_tokens(), step = data.n_columns;
   std::vector<u8> seen(data.strings->size(), 0);
   std::vector<u32> words;  // the distinct ones
@@ -248,7 +275,10 @@ Derived Lexicon::derive(const ColumnView& data, const Threads& threads) const {
   std::vector<u32> found(data.strings->size(), kNone);
   const auto look_up = [&](const auto& table) {
     parallel_blocks(std::ssize(words), kWords, threads, [&](i64 begin, i64 end, int) {
-      for (i64 k = begin; k < end; ++k) found[words[k]] = table.find((*data.strings)[words[k]]);
+      for (i64 k = begin; k < end; ++k) {
+        if (k + kAhead < end) table.prefetch((*data.strings)[words[k + kAhead]]);
+        found[words[k]] = table.find((*data.strings)[words[k]]);
+      }
     });
   };
   const auto of_tokens = [&] {
@@ -266,11 +296,13 @@ Derived Lexicon::derive(const ColumnView& data, const Threads& threads) const {
   for (const auto& table : gazetteers_) {
     look_up(table->words());
     std::vector<u32> ids = of_tokens();
+    for (const u32 word : words) found[word] = table->start(found[word]);
+    const std::vector<u32> starts = of_tokens();
     const i64 n_tasks = std::min<i64>(data.n_seq, 4 * threads.count);
     parallel_for(n_tasks, threads.count, threads.poll, [&](i64 k, int) {
       for (i64 s = data.n_seq * k / n_tasks; s < data.n_seq * (k + 1) / n_tasks; ++s) {
-        u32* sequence = ids.data() + data.offsets[s];
-        table->match(sequence, data.offsets[s + 1] - data.offsets[s], sequence);
+        table->match(ids.data() + data.offsets[s], starts.data() + data.offsets[s],
+                     data.offsets[s + 1] - data.offsets[s]);
       }
     });
     out.columns.push_back({&Gazetteer::marks(), std::move(ids)});

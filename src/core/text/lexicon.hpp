@@ -23,12 +23,17 @@ struct WordTable {
   Folding folding = Folding::exact;
 
   u32 find(std::string_view word) const;
+  // Has the memory fetch what find(word) will look at first.
+  void prefetch(std::string_view word) const {
+    if (folding != Folding::lower) words.prefetch(word);
+  }
 };
 
 // Words, each with the string of its class.
 struct ClassTable {
   ClassTable(WordTable words, StringTable codes, std::vector<u32> code_of);
   u32 find(std::string_view word) const;  // the number of its code
+  void prefetch(std::string_view word) const { words.prefetch(word); }
 
   WordTable words;
   StringTable codes;
@@ -48,8 +53,10 @@ class Gazetteer {
   Gazetteer(WordTable words, Trie trie);  // throws unless it is a trie of these words
 
   // Marks the tokens of a sequence by where they are in the longest phrases, from left to right: B, I, L, or U for a
-  // phrase of one word. ids: the words' numbers or kNone; marks: places in marks(), or kNone.
-  void match(const u32* ids, i64 n, u32* marks) const;
+  // phrase of one word. ids: the words' numbers or kNone, which are replaced by places in marks(), or kNone; starts:
+  // where they lead to.
+  void match(u32* ids, const u32* starts, i64 n) const;
+  u32 start(u32 word) const { return word == kNone ? kNone : start_[word]; }
   static const StringTable& marks();
 
   const WordTable& words() const { return words_; }
@@ -57,11 +64,19 @@ class Gazetteer {
   u64 size() const { return size_; }  // phrases
 
  private:
-  u32 next(u32 state, u32 word) const;
+  // A state, times two, plus one if a phrase ends in it.
+  static u32 place(u32 state, u8 last) { return 2 * state + last; }
+  u32 next(u32 place, u32 word) const;
+  void index();
+  u64 slot(u32 state, u32 word) const { return mix(u64{state} << 32 | word) & (steps_.size() - 1); }
 
   WordTable words_;
   Trie trie_;
-  std::vector<u32> start_;  // [words]: the state that each leads to from the first one, or kNone
+  std::vector<u32> start_;  // [words]: the place that each leads to from the first state, or kNone
+  struct Step {
+    u32 place = kNone, word = 0;
+  };
+  std::vector<Step> steps_;  // from all other states: open addressing, at most half full
   u64 size_ = 0;
 };
 

@@ -29,8 +29,8 @@ def look_at_classes(plan: FeaturePlan, column: int, name: str, prefixes: tuple[i
 
 
 def look_at_gazetteer(plan: FeaturePlan, column: int, name: str, window: int) -> None:
-    """The features of a gazetteer: the marks of the token and its neighbours."""
-    for offset in range(-window, window + 1):
+    """The features of a gazetteer: the marks of the token and of those next to it."""
+    for offset in range(-min(window, 1), min(window, 1) + 1):
         plan.look([(plan.derived(column), offset)], f"gazetteer:{name}[{offset}]=")
 
 
@@ -72,7 +72,7 @@ class TokenFeatures:
         to it. :meth:`WordVectors.classes` makes classes of vectors, which are smaller and faster.
     gazetteers : dict of str and Gazetteer, optional
         Names and lists of phrases (:class:`~crfkit.Gazetteer`, or whatever one is made of): the marks of the token and
-        those around it (``gazetteer:cities[0]=B``).
+        of those next to it (``gazetteer:cities[0]=B``).
 
     Examples
     --------
