@@ -3,9 +3,10 @@
     python benchmarks/gazetteer.py [--phrases N] [--dense] [--repeat N] [--json FILE]
 
 Phrases have one to four words. Those of several words are drawn from the corpus by their frequency, so that phrases
-begin at nearly every token, and half of them have a made-up word; those of one word are capitalised words of the
-corpus and made-up ones. With ``--dense`` all words are drawn by frequency, and nearly all tokens are in phrases. Both models have the token features of the words alone. The test file
-is tagged from text to text on one thread, twice in a row; figures are medians of interleaved runs, in processor time.
+begin at nearly every token, and half of them have a made-up word; those of one word are capitalised words of the corpus
+and made-up ones. With ``--dense`` all words are drawn by frequency, and nearly all tokens are in phrases. Both models
+have the token features of the words alone. The test file is tagged from text to text on one thread, twice in a row;
+figures are medians of interleaved runs, in processor time.
 """
 
 from __future__ import annotations
