@@ -24,7 +24,7 @@ from fuzzing.campaign import Campaign, try_input
 from fuzzing.containers import Container
 from fuzzing.kinds import KINDS, Kind
 
-MODELS = ["crf", "hmm", "memm", "graph", "skip-chain", "factorial", "neural", "checkpoint", "blocks"]
+MODELS = ["crf", "hmm", "memm", "graph", "skip-chain", "factorial", "neural", "checkpoint", "blocks", "classes"]
 SLOW = {"neural": 60, "checkpoint": 150, "blocks": 150}
 pytestmark = pytest.mark.filterwarnings("ignore")
 

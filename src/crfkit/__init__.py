@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     )
     from crfkit.data.labels import Tagging
     from crfkit.estimators import CRF, HMM, MEMM, Expectations, WeakLabels, tune
-    from crfkit.features import Template, TokenFeatures
+    from crfkit.features import Gazetteer, Template, TokenFeatures, WordClasses, WordVectors
     from crfkit.loading import load
     from crfkit.model import ModelError
     from crfkit.torch import NeuralCRF
@@ -47,6 +47,7 @@ else:
         *("metrics", "model", "plotting", "torch", "training"),
         CRF="estimators.crf",
         Expectations="estimators.expectations",
+        Gazetteer="features",
         HMM="estimators.hmm",
         MEMM="estimators.memm",
         ModelError="model",
@@ -55,6 +56,8 @@ else:
         Template="features",
         TokenFeatures="features",
         WeakLabels="estimators.weak",
+        WordClasses="features",
+        WordVectors="features",
         load="loading",
         tune="estimators.tuning",
     )
@@ -66,12 +69,15 @@ __all__ = [
     "HMM",
     "MEMM",
     "Expectations",
+    "Gazetteer",
     "ModelError",
     "NeuralCRF",
     "Tagging",
     "Template",
     "TokenFeatures",
     "WeakLabels",
+    "WordClasses",
+    "WordVectors",
     "__version__",
     "active",
     "calibration",

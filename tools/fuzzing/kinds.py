@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 import crfkit
-from crfkit import CRF, HMM, MEMM, Template, TokenFeatures
+from crfkit import CRF, HMM, MEMM, Gazetteer, Template, TokenFeatures, WordClasses, WordVectors
 from crfkit.base.fields import Arrays
 from crfkit.compat.pycrfsuite import Tagger
 from crfkit.data import Blocks, DataError, load_corpus, read_columns, read_conllu, read_crfsuite, tokenize
@@ -126,12 +126,52 @@ def _plans(rng: random.Random) -> Iterator[FeaturePlan]:
         yield plan
 
 
+def _lexicon_features() -> TokenFeatures:
+    """Features that look words up."""
+    return TokenFeatures(
+        window=1,
+        classes=WordClasses(["a", "über"], ["01", "0"], prefixes=[1, 2], lower=True),
+        vectors=WordVectors(["a", "b/c"], [[0.5, -1.0], [2.0, 0.0]]),
+        gazetteers={"x": Gazetteer(["a b/c", "a", "Über a a"]), "y": Gazetteer(["über"], case="lower")},
+    )
+
+
+def _use_gazetteer(data: bytes, path: Path) -> None:
+    path.write_bytes(data)
+    for case in ("exact", "lower"):
+        with only(DataError):
+            found = Gazetteer.from_file(path, case=case)
+        words = data.decode(errors="replace").split()[:200]
+        marks = found.marks(words)
+        assert len(marks) == len(words)
+        assert all(mark in (None, "B", "I", "L", "U") for mark in marks)
+        TokenFeatures(gazetteers={"x": found})
+
+
+def _use_vectors(data: bytes, path: Path) -> None:
+    path.write_bytes(data)
+    with only(DataError):
+        found = WordVectors.from_file(path)
+    assert found.values.shape == (len(found.words), found.values.shape[1])
+    assert np.isfinite(found.values).all()
+    assert found.part.native is not None
+
+
+_VECTORS = [
+    b"a 0.5 -1e-3\n\xc3\xa9 2 3\n. . 1 1\n",
+    b"2 3\na 1 2 3 \nb 4 5 6\n",
+    b"2 2\na " + struct.pack("<2f", 0.5, -1) + b"\nbc " + struct.pack("<2f", 1e-3, 7) + b"\n",
+]
+
+
 def _crf_seeds(folder: Path) -> list[bytes]:
     quick: dict[str, Any] = {"max_iter": 2, "n_jobs": 1}
     crfs = [
         CRF(Template(TEMPLATE), constraints=[("B", "B")], **quick),
         CRF(Template(PATTERNS), **quick),
         CRF(TokenFeatures(), dtype="float64", **quick),
+        CRF(_lexicon_features(), **quick),
+        CRF(_lexicon_features(), hash_bits=4, **quick),
         *(CRF(plan, **quick) for plan in _plans(random.Random(0))),
     ]
     fitted = [crf.fit(ROWS, LABELS) for crf in crfs]
@@ -235,6 +275,27 @@ def _use_blocks(data: bytes, path: Path) -> None:
         crf = CRF(max_iter=1, tol=0, n_jobs=1).fit(blocks)
         crf.predict(blocks)
         CRF(algorithm="sgd", max_iter=1, tol=0, n_jobs=1).fit(Blocks(path, window=1))
+
+
+def _classes_seeds(folder: Path) -> list[bytes]:
+    made = [
+        WordClasses.fit(WORDS * 2, 3, n_jobs=1),
+        WordClasses.fit(WORDS, 2, method="spectral", min_freq=1, lower=True, prefixes=[1, 2], n_jobs=1),
+        WordClasses([], []),
+    ]
+    return _saved(folder, *made)
+
+
+def _use_classes(data: bytes, path: Path) -> None:
+    """Loads word classes, and looks words up."""
+    path.write_bytes(data)
+    with only(crfkit.ModelError):
+        classes = WordClasses.load(path)
+    for word in [*WORDS[0], *classes]:
+        code = classes.get(word)
+        assert code is None or set(code) <= {"0", "1"}
+    assert len(classes.words) == len(classes.codes)
+    repr(classes)
 
 
 def _use_model(data: bytes, path: Path) -> None:
@@ -478,6 +539,7 @@ KINDS = {
         ),
         Kind("factorial", _factorial_seeds, mutate_container, _use_model, 2),
         Kind("neural", _neural_seeds, mutate_container, _use_model, 1),
+        Kind("classes", _classes_seeds, mutate_container, _use_classes, 2),
         Kind("blocks", _block_seeds, _mutate_blocks, _use_blocks, 4),
         Kind("checkpoint", _checkpoint_seeds, _mutate_checkpoint, _use_checkpoint, 2),
         Kind(
@@ -509,6 +571,10 @@ KINDS = {
             _use_text,
             4,
         ),
+        Kind(
+            "gazetteer", _foreign(b"New York\nRiga\n\xc3\x9cber a\tb c\n"), repeated(_mutate_plain), _use_gazetteer, 8
+        ),
+        Kind("vectors", lambda _: _VECTORS, repeated(_mutate_plain), _use_vectors, 8),
         Kind("corpora", _corpus_seeds, repeated(_mutate_corpus), _use_corpus, 4),
         Kind("annotated", annotations.seeds, annotations.mutate, _use_annotated, 8),
         Kind("project", annotations.project_seeds, annotations.mutate_project, _use_project, 2),

@@ -30,6 +30,7 @@ using namespace nb::literals;
 void bind_chains(nb::module_& m);
 void bind_compat(nb::module_& m);
 void bind_graph(nb::module_& m);
+void bind_lexicons(nb::module_& m);
 void bind_objectives(nb::module_& m);
 void bind_online(nb::module_& m);
 void bind_tagger(nb::module_& m);

@@ -2,6 +2,9 @@
 #include "base/instruction_set.hpp"
 #include "bind/arrays.hpp"
 
+namespace crfkit {
+void bind_words(nb::module_& m);
+}
 using namespace crfkit;
 
 NB_MODULE(_core, m) {
@@ -20,4 +23,6 @@ NB_MODULE(_core, m) {
   bind_compat(m);
   bind_tagger(m);
   bind_graph(m);
+  bind_lexicons(m);
+  bind_words(m);
 }

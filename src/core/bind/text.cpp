@@ -1,19 +1,14 @@
 // text.cpp: the Python face of text: numbered strings, columns and items, templates.
 #include "bind/arrays.hpp"
+#include "bind/columns.hpp"
 #include "bind/objects.hpp"
+#include "bind/parsing.hpp"
 #include "text/columns.hpp"
 #include "text/encoder.hpp"
 #include "text/packing.hpp"
 
 namespace crfkit {
 namespace {
-
-ColumnView column_view(const StringTable& strings, const In<u32, 2>& ids, const In<i64, 1>& offsets) {
-  check_offsets(offsets, ids.shape(0), "offsets must rise from 0 to the number of tokens");
-  for (std::size_t k = 0; k < ids.size(); ++k)
-    require(ids.data()[k] < strings.size(), "a column names a string that does not exist");
-  return {&strings, static_cast<int>(ids.shape(1)), std::ssize(offsets) - 1, ids.data(), offsets.data()};
-}
 
 StringTable make_strings(In<u8, 1> bytes, In<u64, 1> ends) {
   StringTable table;
@@ -104,18 +99,6 @@ void bind_strings(nb::module_& m) {
       "form"_a, "n"_a);
 }
 
-// None, or (line, what is wrong with it)
-template <class Builder>
-nb::object parse_into(Builder& self, nb::bytes text, i64 first_line) {
-  const std::string_view s(text.c_str(), text.size());
-  try {
-    unlocked([&] { self.parse(s, first_line); });
-  } catch (const LineError& e) {
-    return nb::make_tuple(e.line, std::string(e.what()));
-  }
-  return nb::none();
-}
-
 void bind_builders(nb::module_& m) {
   nb::class_<ColumnBuilder>(m, "ColumnBuilder")
       .def(
@@ -173,8 +156,9 @@ void bind_builders(nb::module_& m) {
       "strings"_a, "ids"_a, "offsets"_a, "path"_a, "labels"_a, "probability"_a.none());
 }
 
-// ("leaf", column, form, n), ("join", a, b, distance, between), ("always",), ("first",), ("last",) or
-// ("pattern", column, command, lower, absolute, place, regex)
+// ("leaf", column, form, n), ("join", a, b, distance, between), ("always",), ("first",), ("last",),
+// ("pattern", column, command, lower, absolute, place, regex), or of a lexicon ("derived", column, form, n), ("number",
+// k)
 Node make_node(const nb::tuple& x) {
   constexpr const char* kDamaged = "a node of the plan is damaged";
   const auto number = [&](std::size_t k) {
@@ -188,10 +172,17 @@ Node make_node(const nb::tuple& x) {
   const std::string kind = text(0);
   Node node;
   std::size_t size = 1;
-  if (kind == "leaf") {
-    require(number(2) >= 0 && number(2) <= static_cast<int>(WordForm::punctuation), kDamaged);
-    node = {.kind = Node::Kind::leaf, .column = number(1), .form = static_cast<WordForm>(number(2)), .n = number(3)};
+  if (kind == "leaf" || kind == "derived") {
+    require(number(2) >= 0 && number(2) <= static_cast<int>(WordForm::start), kDamaged);
+    node = {.kind = Node::Kind::leaf,
+            .column = number(1),
+            .derived = kind == "derived",
+            .form = static_cast<WordForm>(number(2)),
+            .n = number(3)};
     size = 4;
+  } else if (kind == "number") {
+    node = {.kind = Node::Kind::number, .column = number(1)};
+    size = 2;
   } else if (kind == "pattern") {
     const int command = number(2);
     require(command >= 1 && command <= 3, kDamaged);
@@ -353,18 +344,20 @@ void bind_encoder(nb::module_& m) {
           "nodes"_a, "templates"_a, "pad"_a)
       .def(
           "encode",
-          [](Self& self, const StringTable& strings, In<u32, 2> ids, In<i64, 1> offsets, bool grow, int threads) {
+          [](Self& self, const StringTable& strings, In<u32, 2> ids, In<i64, 1> offsets, const Lexicon* lexicon,
+             bool grow, int threads) {
             const ColumnView view = column_view(strings, ids, offsets);
             Attributes state, edge;
-            unlocked([&] { self.encode(view, grow, make_threads(threads), state, edge); });
+            unlocked([&] { self.encode(view, lexicon, grow, make_threads(threads), state, edge); });
             nb::object edge_ptr = nb::none(), edge_attr = nb::none();
             if (self.has_edges()) {
               edge_ptr = nb::cast(own(std::move(edge.ptr)));
               edge_attr = nb::cast(own(std::move(edge.attr)));
             }
-            return nb::make_tuple(own(std::move(state.ptr)), own(std::move(state.attr)), edge_ptr, edge_attr);
+            const nb::object value = self.has_values() ? nb::cast(own(std::move(state.value))) : nb::none();
+            return nb::make_tuple(own(std::move(state.ptr)), own(std::move(state.attr)), value, edge_ptr, edge_attr);
           },
-          "strings"_a, "ids"_a, "offsets"_a, "grow"_a, "threads"_a)
+          "strings"_a, "ids"_a, "offsets"_a, "lexicon"_a.none(), "grow"_a, "threads"_a)
       .def("n_attributes", &Self::n_attributes, "edge"_a)
       .def("names", &Self::names, "edge"_a)
       .def_prop_ro("has_edges", &Self::has_edges)

@@ -49,6 +49,18 @@ struct ColumnFormat {
   bool conllu = false;   // skip word ranges (3-4) and empty nodes (5.1)
 };
 
+// What a lexicon knows of the words of some tokens.
+struct Derived {
+  struct Column {
+    const StringTable* strings;
+    std::vector<u32> ids;  // [tokens]; kNone: nothing is known
+  };
+  std::vector<Column> columns;
+  std::vector<u32> rows;           // [tokens] of numbers; kNone: there are none
+  const float* numbers = nullptr;  // [rows][n_numbers]
+  u32 n_numbers = 0;
+};
+
 // Ragged sequences of tokens, every token a row of n_columns strings.
 struct ColumnView {
   const StringTable* strings = nullptr;
@@ -56,6 +68,7 @@ struct ColumnView {
   i64 n_seq = 0;
   const u32* ids = nullptr;      // [tokens][n_columns]
   const i64* offsets = nullptr;  // first token of each sequence [n_seq + 1]
+  const Derived* derived = nullptr;
 
   i64 n_tokens() const { return offsets[n_seq]; }
 };

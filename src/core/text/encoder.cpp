@@ -54,11 +54,16 @@ void require_at_most(std::size_t most, std::size_t n, const char* what) {
                 std::to_string(n));
 }
 
-// Throws unless every node names earlier ones and the limits hold; gives the number of columns that leaves look at.
-int check_plan(const std::vector<Node>& nodes, const std::vector<Template>& templates) {
+// How many columns the nodes of a plan look at: of the data, of a lexicon, of its vectors.
+struct Looks {
+  int columns = 0, derived = 0, numbers = 0;
+};
+
+// Throws unless every node names earlier ones and the limits hold.
+Looks check_plan(const std::vector<Node>& nodes, const std::vector<Template>& templates) {
   require_at_most(kMostNodes, nodes.size(), "nodes");
   require_at_most(kMostTemplates, templates.size(), "templates");
-  int n_columns = 0;
+  Looks looks;
   std::size_t n_leaves = 0;
   std::vector<int> pieces(nodes.size(), 1);
   for (std::size_t i = 0; i < nodes.size(); ++i) {
@@ -67,11 +72,18 @@ int check_plan(const std::vector<Node>& nodes, const std::vector<Template>& temp
       ++n_leaves;
       if (node.column < 0 || node.column > kFar) throw Error(place("nodes", i) + " must look at columns 0 to 1000");
       if (far(node.place)) throw Error(place("nodes", i) + " must name a place at most 1000 steps away");
+      int& n_columns = node.derived ? looks.derived : looks.columns;
       n_columns = std::max(n_columns, node.column + 1);
+    } else if (node.kind == Node::Kind::number) {
+      if (node.column < 0 || static_cast<std::size_t>(node.column) >= kMostNodes)
+        throw Error(place("nodes", i) + " must look at a number of a vector");
+      looks.numbers = std::max(looks.numbers, node.column + 1);
     } else if (node.kind == Node::Kind::join) {
       const int before = static_cast<int>(i);
       if (node.a < 0 || node.b < 0 || node.a >= before || node.b >= before || far(node.distance / 2))
         throw Error(place("nodes", i) + " must join earlier nodes at most 2000 steps apart");
+      if (nodes[node.a].kind == Node::Kind::number || nodes[node.b].kind == Node::Kind::number)
+        throw Error(place("nodes", i) + " must not join numbers");
       pieces[i] = pieces[node.a] + pieces[node.b];
       if (pieces[i] > kMostPieces) throw Error(place("nodes", i) + " joins more than 1000 pieces");
     }
@@ -81,15 +93,20 @@ int check_plan(const std::vector<Node>& nodes, const std::vector<Template>& temp
     const Template& t = templates[k];
     if (t.node < 0 || t.node >= std::ssize(nodes) || far(t.offset))
       throw Error(place("templates", k) + " must name a node at most 1000 steps away");
+    if (t.edge && nodes[t.node].kind == Node::Kind::number)
+      throw Error(place("templates", k) + " must not look at a number: transitions have no values");
   }
-  return n_columns;
+  return looks;
 }
 
 }  // namespace
 
 TemplateEncoder::TemplateEncoder(std::vector<Node> nodes, std::vector<Template> templates, Padding pad)
     : nodes_(std::move(nodes)), templates_(std::move(templates)), pad_(pad) {
-  n_columns_ = check_plan(nodes_, templates_);
+  const Looks looks = check_plan(nodes_, templates_);
+  n_columns_ = looks.columns;
+  n_derived_ = looks.derived;
+  n_numbers_ = looks.numbers;
   for (Node& node : nodes_)
     if (node.command == Node::Command::test || node.command == Node::Command::match)
       node.matcher = std::make_shared<const Regex>(node.regex);
@@ -254,13 +271,24 @@ u32 TemplateEncoder::leaf_value(int node, std::string_view s, bool grow) {
 
 // The value of every string that stands in a leaf's column; numbered in the order of the tokens, whatever the threads.
 TemplateEncoder::LeafMaps TemplateEncoder::map_leaves(const ColumnView& data, bool grow, const Threads& threads) {
-  LeafMaps maps(vocabulary_.strings.size());
-  parallel_for(std::ssize(maps), threads.count, threads.poll, [&](i64 table, int thread) {
+  LeafMaps maps;
+  maps.of_table.resize(vocabulary_.strings.size());
+  maps.of_node.resize(n_derived_ > 0 ? nodes_.size() : 0);
+  parallel_for(std::ssize(maps.of_table), threads.count, threads.poll, [&](i64 table, int thread) {
     Watch watch(thread == 0 ? &threads.poll : nullptr);
-    std::vector<u32>& map = maps[table];
-    map.assign(data.strings->size(), kUnset);
+    std::vector<u32>& map = maps.of_table[table];
     for (int node = 0; node < n_nodes(); ++node) {
       if (nodes_[node].kind != Node::Kind::leaf || table_of_[node] != table) continue;
+      if (nodes_[node].derived) {
+        const Derived::Column& column = data.derived->columns[nodes_[node].column];
+        std::vector<u32>& own = maps.of_node[node];
+        own.assign(column.strings->size(), kUnset);
+        for (u32 id : column.ids)
+          if (id != kNone && own[id] == kUnset) own[id] = leaf_value(node, (*column.strings)[id], grow);
+        watch.spend(column.ids.size());
+        continue;
+      }
+      if (map.empty()) map.assign(data.strings->size(), kUnset);
       const u32* id = data.ids + nodes_[node].column;
       for (i64 t = 0; t < data.n_tokens(); ++t, id += data.n_columns) {
         if (map[*id] != kUnset) continue;
@@ -301,12 +329,18 @@ void TemplateEncoder::run_nodes(const ColumnView& data, const LeafMaps& leaves, 
       if (-low >= 0 && -low < n) out[-low] = 0;
     } else if (x.kind == Node::Kind::last) {
       if (length - 1 - low >= 0 && length - 1 - low < n) out[length - 1 - low] = 0;
+    } else if (x.kind == Node::Kind::number) {
+      for (i64 t = std::max<i64>(0, low); t < std::min(length, low + n); ++t)
+        if (data.derived->rows[begin + t] != kNone) out[t - low] = 0;
     } else if (x.kind == Node::Kind::leaf) {
-      const std::vector<u32>& map = leaves[table_of_[i]];
+      const std::vector<u32>& map = x.derived ? leaves.of_node[i] : leaves.of_table[table_of_[i]];
+      const u32* ids = x.derived ? data.derived->columns[x.column].ids.data() : data.ids + x.column;
+      const i64 step = x.derived ? 1 : data.n_columns;
       for (i64 k = 0; k < n; ++k) {
         const i64 t = !x.absolute ? low + k : x.place < 0 ? length + x.place : x.place - 1;
         if (t >= 0 && t < length) {
-          out[k] = map[data.ids[(begin + t) * data.n_columns + x.column]];
+          const u32 id = ids[(begin + t) * step];
+          if (id < map.size()) out[k] = map[id];
         } else if (pad_ != Padding::none) {
           std::vector<u32>& pads = scratch.pads[t >= 0][i];
           const i64 far = t < 0 ? -t : t - length + 1;
@@ -344,6 +378,13 @@ void TemplateEncoder::encode_range(const ColumnView& data, const LeafMaps& leave
   };
   std::vector<Look> looks(templates_.size());
   std::vector<u32> found(templates_.size() + 1);
+  i64 first = 0;  // token of the stretch, among all
+  const auto value_of = [&](std::size_t k, i64 t) -> double {
+    const Node& node = nodes_[templates_[k].node];
+    if (node.kind != Node::Kind::number) return 1.0;
+    const Derived& derived = *data.derived;
+    return derived.numbers[u64{derived.rows[first + t + templates_[k].offset]} * derived.n_numbers + node.column];
+  };
   const auto look = [&](std::size_t k) {
     const std::vector<u32>& known = vocabulary_.attribute[class_of_[k]];
     const u32* value = scratch.values[templates_[k].node].data() + templates_[k].offset - low_[templates_[k].node];
@@ -360,6 +401,7 @@ void TemplateEncoder::encode_range(const ColumnView& data, const LeafMaps& leave
       }
       found[n] = attribute;
       n += attribute != kNone;
+      if (n_numbers_ > 0 && attribute != kNone && !templates_[k].edge) out.value.push_back(value_of(k, t));
     }
     out.attr.insert(out.attr.end(), found.begin(), found.begin() + n);
     out.ptr.push_back(std::ssize(out.attr));
@@ -374,6 +416,7 @@ void TemplateEncoder::encode_range(const ColumnView& data, const LeafMaps& leave
       run_nodes(data, leaves, {seq, from, to}, grow, scratch);
       watch.spend((to - from) * nodes_.size());
       for (std::size_t k = 0; k < templates_.size(); ++k) look(k);
+      first = data.offsets[seq] + from;
       for (i64 t = from; t < to; ++t) add(kinds[0], t - from, state);
       if (kinds[1].empty()) continue;
       for (i64 t = from; t < to; ++t) {
@@ -384,11 +427,24 @@ void TemplateEncoder::encode_range(const ColumnView& data, const LeafMaps& leave
   }
 }
 
-void TemplateEncoder::encode(const ColumnView& data, bool grow, const Threads& threads, Attributes& state,
-                             Attributes& edge) {
+void TemplateEncoder::check_columns(const ColumnView& data, const Lexicon* lexicon) const {
   if (data.n_tokens() > 0 && data.n_columns < n_columns_)
     throw Error("the templates look at column " + std::to_string(n_columns_ - 1) + ", the data has only columns 0 to " +
                 std::to_string(data.n_columns - 1));
+  const int columns = lexicon == nullptr ? 0 : lexicon->n_columns();
+  const i64 numbers = lexicon == nullptr ? 0 : lexicon->n_numbers();
+  if (columns < n_derived_ || numbers < n_numbers_)
+    throw Error("the templates look at " + std::to_string(n_derived_) + " columns and " + std::to_string(n_numbers_) +
+                " numbers of a lexicon, which has " + std::to_string(columns) + " and " + std::to_string(numbers));
+}
+
+void TemplateEncoder::encode(const ColumnView& given, const Lexicon* lexicon, bool grow, const Threads& threads,
+                             Attributes& state, Attributes& edge) {
+  check_columns(given, lexicon);
+  ColumnView data = given;
+  Derived derived;
+  if (lexicon != nullptr) derived = lexicon->derive(data, threads);
+  data.derived = &derived;
   if (grow) know_names();
   const LeafMaps leaves = map_leaves(data, grow, threads);
   const i64 n_seq = data.n_seq;
@@ -413,6 +469,7 @@ void TemplateEncoder::encode(const ColumnView& data, bool grow, const Threads& t
         const i64 base = std::ssize(out.attr);
         for (std::size_t t = 1; t < part.ptr.size(); ++t) out.ptr.push_back(base + part.ptr[t]);
         out.attr.insert(out.attr.end(), part.attr.begin(), part.attr.end());
+        out.value.insert(out.value.end(), part.value.begin(), part.value.end());
         part = Attributes();
       }
     };

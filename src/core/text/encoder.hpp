@@ -13,6 +13,7 @@
 
 #include "base/parallel.hpp"
 #include "text/columns.hpp"
+#include "text/lexicon.hpp"
 #include "text/pattern.hpp"
 #include "text/strings.hpp"
 #include "text/unicode.hpp"
@@ -20,9 +21,10 @@
 namespace crfkit {
 
 struct Node {
-  enum class Kind : u8 { leaf, join, always, first, last };
+  enum class Kind : u8 { leaf, join, always, first, last, number };
   Kind kind = Kind::always;
-  int column = 0;                  // leaf
+  int column = 0;                  // leaf; number: which of those of a word's vector
+  bool derived = false;            // leaf: the column is one of those that a lexicon derives
   WordForm form = WordForm::same;  // leaf
   int n = 0;                       // leaf: characters of an affix
   // leaf of a Wapiti pattern: the string, whether the regex matches it, or what the regex matches
@@ -44,10 +46,11 @@ struct Template {
   bool edge = false;           // an attribute of the transition into the token, not of the token
 };
 
-// Attributes of ragged tokens, [tokens + 1] pointers and the attributes' numbers.
+// Attributes of ragged tokens, [tokens + 1] pointers and the attributes' numbers; their values, unless all are one.
 struct Attributes {
   std::vector<i64> ptr{0};
   std::vector<u32> attr;
+  std::vector<double> value;
 };
 
 // What a piece outside the sequence reads: nothing, so that its template gives nothing; _B-1, _B+1, _B+2 ... as in
@@ -58,12 +61,15 @@ class TemplateEncoder {
  public:
   TemplateEncoder(std::vector<Node> nodes, std::vector<Template> templates, Padding pad);
 
-  // grow: number what is new; otherwise skip what is unknown, and several threads may call at once.
-  void encode(const ColumnView& data, bool grow, const Threads& threads, Attributes& state, Attributes& edge);
+  // grow: number what is new; otherwise skip what is unknown, and several threads may call at once. lexicon: where the
+  // templates look at one, or null.
+  void encode(const ColumnView& data, const Lexicon* lexicon, bool grow, const Threads& threads, Attributes& state,
+              Attributes& edge);
 
   u32 n_attributes(bool edge) const { return n_attributes_[edge]; }
   std::vector<std::string> names(bool edge) const;
   bool has_edges() const;
+  bool has_values() const { return n_numbers_ > 0; }
 
   // An encoder that knows only the attributes marked in keep, renumbered in order.
   TemplateEncoder pruned(const std::vector<u8>& keep_state, const std::vector<u8>& keep_edge) const;
@@ -120,7 +126,10 @@ class TemplateEncoder {
   struct Stretch {
     i64 seq, from, to;  // tokens of a sequence
   };
-  using LeafMaps = std::vector<std::vector<u32>>;  // [leaves][strings of the data] -> value
+  struct LeafMaps {
+    std::vector<std::vector<u32>> of_table;  // [leaves][strings of the data] -> value
+    std::vector<std::vector<u32>> of_node;   // [nodes][strings of a derived column] -> value
+  };
 
   int n_nodes() const { return static_cast<int>(nodes_.size()); }
   int n_classes() const { return static_cast<int>(classes_.size()); }
@@ -142,6 +151,7 @@ class TemplateEncoder {
   u32 value_of(int node, const std::vector<std::string_view>& pieces, std::size_t& next);
   u32 leaf_value(int node, std::string_view s, bool grow);
   LeafMaps map_leaves(const ColumnView& data, bool grow, const Threads& threads);
+  void check_columns(const ColumnView& data, const Lexicon* lexicon) const;
   u32 pad_value(int node, i64 far, bool before, bool grow);
   void run_nodes(const ColumnView& data, const LeafMaps& leaves, const Stretch& at, bool grow, Scratch& scratch);
   void encode_range(const ColumnView& data, const LeafMaps& leaves, i64 begin, i64 end, bool grow, const Poll* poll,
@@ -150,7 +160,7 @@ class TemplateEncoder {
   std::vector<Node> nodes_;
   std::vector<Template> templates_;
   Padding pad_;
-  int n_columns_ = 0;
+  int n_columns_ = 0, n_derived_ = 0, n_numbers_ = 0;  // what the nodes look at
   std::vector<int> same_;        // node -> the first node that numbers its values together with it
   std::vector<int> table_of_;    // node -> its table among the leaves' or the joins'
   std::vector<int> low_, high_;  // node -> steps before the first and after the last token it is needed at

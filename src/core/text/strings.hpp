@@ -134,6 +134,7 @@ class StringTable {
   u32 find(std::string_view s) const {
     return slots_.find(hash_bytes(s), [&](u32 id) { return (*this)[id] == s; });
   }
+  void prefetch(std::string_view s) const { slots_.prefetch(hash_bytes(s)); }
   u32 add(std::string_view s) {
     const u64 hash = hash_bytes(s);
     const u32 known = slots_.find(hash, [&](u32 id) { return (*this)[id] == s; });

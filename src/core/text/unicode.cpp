@@ -165,6 +165,11 @@ std::string word_form(std::string_view word, WordForm form, int n) {
       return how_many(word, true);
     case WordForm::punctuation:
       return how_many(word, false);
+    case WordForm::start: {
+      std::size_t i = 0;
+      for (int k = 0; k < n && i < word.size(); ++k) next_code(word, i);
+      return std::string(word.substr(0, i));
+    }
   }
   return "";
 }

@@ -31,6 +31,7 @@ enum class WordForm : u8 {
   letter_case,  // upper, title, lower, mixed; empty without letters
   digits,       // all, some; empty without
   punctuation,  // all, some; empty without
+  start,        // its first n characters, or all
 };
 
 std::string word_form(std::string_view word, WordForm form, int n);

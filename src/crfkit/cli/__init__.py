@@ -13,6 +13,7 @@ import typer.core
 import crfkit
 from crfkit.cli.active import app as active_app
 from crfkit.cli.annotate import annotate
+from crfkit.cli.classes import classes
 from crfkit.cli.convert import convert
 from crfkit.cli.demo import demo
 from crfkit.cli.encode import encode
@@ -56,6 +57,7 @@ app = typer.Typer(
 app.command(short_help="Train a model on labelled data.")(train)
 app.command(short_help="Label data.")(tag)
 app.command(short_help="Encode data larger than memory, for training.")(encode)
+app.command(short_help="Learn classes of words from text without labels.")(classes)
 app.command(short_help="Find the best regularisation by cross-validation.")(tune)
 app.command("eval", short_help="Score predictions.")(evaluate)
 app.command(short_help="Show a model, or explain its decisions.")(inspect)

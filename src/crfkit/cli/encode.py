@@ -41,6 +41,9 @@ def encode(
     template: o.TemplateOption = None,
     dialect: o.DialectOption = o.Dialect.auto,
     padding: o.PaddingOption = True,
+    classes: o.ClassesOption = None,
+    vectors: o.VectorsOption = None,
+    gazetteer: o.GazetteerOption = None,
     unknown: o.UnknownOption = None,
     unlabelled: Annotated[str | None, typer.Option(help="Data without labels, encoded after the rest.")] = None,
     hash_bits: o.HashOption = None,
@@ -60,6 +63,7 @@ def encode(
 
     Text is read once, in constant memory. `crfkit train` takes the file in place of the text, and gives the same model.
     """
+    options = dict(locals())
     began = time.perf_counter()
     reading = Reading(format, label, columns, comment)
     sources = [encoded(path, encoding) for path in data]
@@ -69,7 +73,9 @@ def encode(
         reading.check()
         resolve_threads(n_jobs)
         bytes_of(memory)
-        crf = CRF(o.read_template(template, padding, dialect), min_freq=min_freq, hash_bits=hash_bits)
+        with busy("reading features", quiet or json):
+            features = o.read_features(options)
+        crf = CRF(features, min_freq=min_freq, hash_bits=hash_bits)
         crf._check_parameters()
         return crf
 

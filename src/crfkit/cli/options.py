@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from crfkit.features import Template
+from crfkit.features import Gazetteer, Template, TokenFeatures, WordClasses, WordVectors
 from crfkit.model import ModelError
 from crfkit.training import ALGORITHMS
 
@@ -72,6 +72,8 @@ JsonOption = Annotated[bool, Option("--json", help="Write JSON for programs, one
 QuietOption = Annotated[bool, Option("--quiet", "-q", help="Print errors only.")]
 ModelOption = Annotated[Path, Option("--model", "--model-file", "-m", help="The model file.")]
 
+#: Options of what words are looked up in.
+LEXICON = ("classes", "vectors", "gazetteer")
 #: What a block file has decided already.
 _ENCODED = (
     "out_of_core",
@@ -85,6 +87,7 @@ _ENCODED = (
     "template",
     "dialect",
     "padding",
+    *LEXICON,
     "unknown",
 )
 
@@ -97,6 +100,21 @@ KindOption = Annotated[Kind, Option("--kind", "-k", help="Model type; an HMM use
 TemplateOption = Annotated[
     Path | None,
     Option("--template", "-t", "--pattern", help="CRF++ template or Wapiti patterns; built-in features by default."),
+]
+ClassesOption = Annotated[
+    Path | None, Option(metavar="FILE", help="Word classes of crfkit classes, as features; not with --template.")
+]
+VectorsOption = Annotated[
+    Path | None,
+    Option(metavar="FILE", help="Word vectors of word2vec, fastText or GloVe, as features; not with --template."),
+]
+GazetteerOption = Annotated[
+    list[str] | None,
+    Option(
+        "--gazetteer",
+        metavar="NAME=FILE",
+        help="A list of phrases, one per line, as features; NAME:lower=FILE ignores case; not with --template.",
+    ),
 ]
 MemoryOption = Annotated[str, Option(help="Memory for counting the vocabulary; the rest is counted on the disk.")]
 OutOfCoreOption = Annotated[
@@ -170,16 +188,41 @@ ParamOption = Annotated[
 ]
 
 
-def read_template(path: Path | None, padding: bool, dialect: str) -> Any:
-    """The features that --template names; "auto" without one."""
-    if path is None:
+def read_features(options: Mapping[str, Any]) -> Any:
+    """The features that --template, --classes, --vectors and --gazetteer name; "auto" without any."""
+    path: Path | None = options["template"]
+    lexicon = [name for name in LEXICON if options[name]]
+    if path is not None:
+        if lexicon:
+            raise OptionError(f"--{lexicon[0]} and --template exclude each other: templates name their features")
+        return _named("--template", Template.from_file, path, padding=options["padding"], dialect=options["dialect"])
+    if not lexicon:
         return "auto"
+    if options["format"] is Format.crfsuite:
+        raise OptionError(f"--{lexicon[0]} looks up words, and CRFsuite files have attributes instead of them")
+    found: dict[str, Any] = {}
+    if options["classes"] is not None:
+        found["classes"] = _named("--classes", WordClasses.load, options["classes"])
+    if options["vectors"] is not None:
+        found["vectors"] = _named("--vectors", WordVectors.from_file, options["vectors"])
+    gazetteers: dict[str, Gazetteer] = {}
+    for text in options["gazetteer"] or ():
+        name, equals, file = text.partition("=")
+        name, _, case = name.partition(":")
+        if not equals or not name or name in gazetteers:
+            raise OptionError(f"--gazetteer must be NAME=FILE, with a name of its own, got {text!r}")
+        gazetteers[name] = _named("--gazetteer", Gazetteer.from_file, file, case=case or "exact")
+    return TokenFeatures(**found, gazetteers=gazetteers or None)
+
+
+def _named(option: str, read: Callable[..., Any], path: Any, **how: Any) -> Any:
+    """What is read from the file of an option; errors name the option."""
     try:
-        return Template.from_file(path, padding=padding, dialect=dialect)
+        return read(path, **how)
     except OSError as e:
-        raise OptionError(f"--template: {e.strerror}: {e.filename}") from None
+        raise OptionError(f"{option}: {e.strerror}: {e.filename}") from None
     except ValueError as e:
-        raise OptionError(f"--template: {e}") from None
+        raise OptionError(f"{option}: {e}") from None
 
 
 def given_options(context: typer.Context) -> dict[str, str]:

@@ -52,7 +52,10 @@ from crfkit.training import Progress
 #: What the kinds of models are made by.
 _KINDS: dict[str, Any] = {"crf": CRF, "hmm": HMM, "memm": MEMM}
 #: Parameters that a kind of model needs for options of other names.
-_NEEDS = dict.fromkeys(("template", "dialect", "padding"), "features") | {"start": "warm_start", "param": "algorithm"}
+_NEEDS = dict.fromkeys(("template", "dialect", "padding", *o.LEXICON), "features") | {
+    "start": "warm_start",
+    "param": "algorithm",
+}
 _NEEDS |= {"rho2": "c2", "cost": "c2", "resume": "checkpoint"}
 #: Defaults of the options that are parameters of CRF.
 _DEFAULT: dict[str, Any] = {name: p.default for name, p in CRF._parameters().items()}
@@ -71,6 +74,9 @@ def train(
     template: o.TemplateOption = None,
     dialect: o.DialectOption = o.Dialect.auto,
     padding: o.PaddingOption = True,
+    classes: o.ClassesOption = None,
+    vectors: o.VectorsOption = None,
+    gazetteer: o.GazetteerOption = None,
     dev: o.DevOption = None,
     unknown: o.UnknownOption = None,
     unlabelled: o.UnlabelledOption = None,
@@ -278,7 +284,7 @@ def _read(options: dict[str, Any], how: Reading) -> _Corpus:
 
 def _configure(options: dict[str, Any], given: dict[str, str]) -> Any:
     """The estimator that the options ask for; ``given`` are the names and flags of those on the command line."""
-    kind, template, start = options["kind"].value, options["template"], options["start"]
+    kind, start = options["kind"].value, options["start"]
     for name, flag in given.items():
         needed = _NEEDS.get(name, name)
         able = [k for k, estimator in _KINDS.items() if needed in estimator._parameters()]
@@ -293,12 +299,14 @@ def _configure(options: dict[str, Any], given: dict[str, str]) -> Any:
     elif options["format"] is o.Format.crfsuite:
         raise DataError("an HMM emits the columns themselves and cannot read CRFsuite files")
     if start is not None:
-        if template is not None:
-            raise DataError("--template and --warm-start exclude each other: the model has its features already")
+        for name in ("template", *o.LEXICON):
+            if options[name]:
+                raise DataError(f"--{name} and --warm-start exclude each other: the model has its features already")
         default = {name: x for name, x in _DEFAULT.items() if name in options and name != "constraints"}
         return load_chain(start).set_params(**default | settings, warm_start=True)
-    if template is not None:
-        settings["features"] = o.read_template(template, options["padding"], options["dialect"])
+    if any(options[name] for name in ("template", *o.LEXICON)):
+        with busy("reading features", options["quiet"] or options["json"]):
+            settings["features"] = o.read_features(options)
     return _KINDS[kind](**settings)
 
 

@@ -53,6 +53,9 @@ def tune(
     template: o.TemplateOption = None,
     dialect: o.DialectOption = o.Dialect.auto,
     padding: o.PaddingOption = True,
+    classes: o.ClassesOption = None,
+    vectors: o.VectorsOption = None,
+    gazetteer: o.GazetteerOption = None,
     min_freq: o.MinFreqOption = 0,
     all_possible_states: o.StatesOption = False,
     constraints: o.ConstraintsOption = None,
@@ -70,6 +73,7 @@ def tune(
     Data is encoded once, and each setting starts from the weights of its neighbour. The score is the F1 of spans, or
     token accuracy where labels form no spans.
     """
+    options = dict(locals())
     reading = Reading(format, label, columns, comment)
     source = encoded(data, encoding)
 
@@ -82,7 +86,8 @@ def tune(
             least = min_freq if "min_freq" in given else Blocks(data).min_freq
         if model is not None:
             check_writable(model)
-        features: Any = "auto" if template is None else o.read_template(template, padding, dialect)
+        with busy("reading features", quiet or json):
+            features = o.read_features(options)
         shape: dict[str, Any] = {
             "min_freq": least,
             "all_possible_states": all_possible_states,

@@ -17,7 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crfkit import _core
+from crfkit.base.messages import counted
 from crfkit.data.sequences import Columns, Items
+from crfkit.data.tokens import tokenize
 
 Source = str | os.PathLike[str] | IO[bytes]
 
@@ -262,6 +264,51 @@ def iter_columns(
     part = Columns.from_builder(builder)
     if len(part):
         yield part
+
+
+#: How running text may be laid out, for :func:`iter_text`.
+TEXT_FORMATS = ("text", "tokens", "columns", "conllu")
+
+
+def iter_text(
+    source: Source, format: str = "text", *, column: int | None = None, comment: str = ""
+) -> Iterator[Columns]:
+    """Reads the words of a text piece by piece, as columns of one column.
+
+    ``format``: ``"text"`` is tokenized, ``"tokens"`` has a sentence per line with blanks between its tokens,
+    ``"columns"`` and ``"conllu"`` have a token per line, of which one column is taken: the first one, or the form.
+
+    >>> import io
+    >>> [list(part) for part in iter_text(io.BytesIO(b"Salt it. Stir."))]
+    [[['Salt', 'it', '.'], ['Stir', '.']]]
+    """
+    if format in ("columns", "conllu"):
+        conllu = format == "conllu"
+        how: dict[str, Any] = {"separator": "tab", "comment": "#", "document": ""} if conllu else {"comment": comment}
+        wanted = column if column is not None else int(conllu)
+        for part in iter_columns(source, conllu=conllu, **how):
+            yield split_label(part, None, [wanted], source_name(source)).X
+        return
+    if format not in TEXT_FORMATS:
+        raise ValueError(f"'format' must be one of {', '.join(map(repr, TEXT_FORMATS))}, got {format!r}")
+    for piece, line in pieces(source):
+        try:
+            text = piece.decode()
+        except UnicodeDecodeError as e:
+            at = line + piece.count(b"\n", 0, e.start)
+            raise DataError(f"{source_name(source)}:{at}: not valid UTF-8") from None
+        if format == "text" and line == 1 and (fields := _looks_columned(text)):
+            raise DataError(
+                f"{source_name(source)}: not running text: every line has {counted(fields, 'field')}; "
+                "the format is 'columns' or 'tokens'"
+            )
+        yield Columns.from_sequences(tokenize(text) if format == "text" else [row.split() for row in text.split("\n")])
+
+
+def _looks_columned(text: str) -> int:
+    """How many fields every line has, if there are as many in all of many lines; 0 for running text."""
+    counts = {len(row.split()) for row in text.split("\n", 400)[:400] if row.strip()}
+    return counts.pop() if len(counts) == 1 and text.count("\n", 0, 4000) > 20 else 0
 
 
 def _read_all(source: Source, separator: str, comment: str, document: str, conllu: bool) -> Columns:

@@ -10,10 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crfkit import _core
+from crfkit.base.fields import Arrays
 from crfkit.base.messages import counted
 from crfkit.base.threads import resolve_threads
 from crfkit.data.dataset import NONE, Dataset
 from crfkit.data.sequences import Columns, Items, check_sequence, check_sequences, rows_of
+from crfkit.features.lexicon import Lexicon
 from crfkit.features.plan import FeaturePlan
 from crfkit.features.template import Template
 from crfkit.features.tokens import TokenFeatures
@@ -111,15 +113,22 @@ def plain_lists(X: Any) -> Any:
 
 
 class PlanEncoder:
-    """Columns to attributes by a plan (a template, token features)."""
+    """Columns to attributes by a plan (a template, token features), which may look at a lexicon."""
 
     def __init__(
-        self, plan: FeaturePlan, native: _core.TemplateEncoder | None = None, n_columns: int | None = None
+        self,
+        plan: FeaturePlan,
+        native: _core.TemplateEncoder | None = None,
+        n_columns: int | None = None,
+        lexicon: Lexicon | None = None,
     ) -> None:
         self.plan = plan
+        self.lexicon = lexicon
         self.n_columns = n_columns  # of the tokens in training; None if that is not known
         self.transitions = plan.transitions
         self._native = native or _core.TemplateEncoder(plan.nodes, plan.templates, int(plan.pad))
+        if native is None:
+            plan.check_lexicon(*((0, 0) if lexicon is None else (lexicon.native.n_columns, lexicon.native.n_numbers)))
 
     def __repr__(self) -> str:
         return f"<PlanEncoder: {len(self.plan.templates)} templates, {sum(self.n_attributes)} attributes>"
@@ -151,8 +160,9 @@ class PlanEncoder:
         if grow and len(data.ids):
             self.n_columns = data.n_columns
         n_threads = resolve_threads(n_jobs)
-        ptr, attr, edge_ptr, edge_attr = self._native.encode(data.strings, data.ids, data.offsets, grow, n_threads)
-        return Dataset(data.offsets, ptr, attr, None, edge_ptr, edge_attr)
+        lexicon = None if self.lexicon is None else self.lexicon.native
+        found = self._native.encode(data.strings, data.ids, data.offsets, lexicon, grow, n_threads)
+        return Dataset(data.offsets, *found)
 
     @property
     def n_attributes(self) -> tuple[int, int]:
@@ -166,16 +176,18 @@ class PlanEncoder:
     def pruned(self, state: Keep, edge: Keep) -> PlanEncoder:
         """An encoder that knows only the marked attributes."""
         native = self._native.pruned(state.astype(np.uint8), edge.astype(np.uint8))
-        return PlanEncoder(self.plan, native, self.n_columns)
+        return PlanEncoder(self.plan, native, self.n_columns, self.lexicon)
 
     def copy(self) -> PlanEncoder:
         """One that grows by itself."""
-        return PlanEncoder(self.plan, self._native.copy(), self.n_columns)
+        return PlanEncoder(self.plan, self._native.copy(), self.n_columns, self.lexicon)
 
     def absorb(self, other: PlanEncoder) -> tuple[Numbers, Numbers]:
         """Numbers here of the attributes of another encoder of the same plan, which are added if they are new."""
         if other.plan != self.plan or other.n_columns not in (None, self.n_columns or other.n_columns):
             raise ValueError(f"tokens have {other.n_columns} columns in one part of the data, {self.n_columns} before")
+        if other.lexicon != self.lexicon:
+            raise ValueError("the classes, vectors or gazetteers of one part of the data are not those of the others")
         self.n_columns = other.n_columns or self.n_columns
         return self._native.absorb(other._native)
 
@@ -190,13 +202,14 @@ class PlanEncoder:
             "n_columns": self.n_columns,
             "tables": list(self._native.tables),
             "n_attributes": list(self.n_attributes),
+            **({} if self.lexicon is None else {"lexicon": self.lexicon.config()}),
         }
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """The vocabulary's tables."""
+        """The vocabulary's tables, and those of the lexicon."""
         native = self._native
         n_strings, n_pairs, n_classes = native.tables
-        out: dict[str, NDArray[Any]] = {}
+        out = lexicon_arrays(self)
         for k in range(n_strings):
             out[f"strings.{k}.bytes"], out[f"strings.{k}.ends"] = native.strings_of(k)
         for k in range(n_pairs):
@@ -216,7 +229,8 @@ class PlanEncoder:
 
     def translate(self, other: Any) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
         """The numbers here of another encoder's attributes."""
-        if not isinstance(other, PlanEncoder) or other.plan.to_dict() != self.plan.to_dict():
+        same = isinstance(other, PlanEncoder) and other.plan.to_dict() == self.plan.to_dict()
+        if not same or other.lexicon != self.lexicon:
             raise ValueError("the features are not those of the model")
         return self._native.translate(other._native)
 
@@ -239,11 +253,13 @@ class PlanEncoder:
         """The encoder that a model file holds."""
         tables, counts = config["tables"], config["n_attributes"]
         n_strings, n_pairs, n_classes = tables
+        lexicon = restored_lexicon(config, arrays)
+        arrays = {name: x for name, x in arrays.items() if not name.startswith(LEXICON)}
         if len(arrays) != 2 * n_strings + n_pairs + n_classes:
             raise ValueError(f"encoder.tables is {tables}, but there are {counted(len(arrays), 'array')}")
         n_columns = config.get("n_columns")
         try:
-            encoder = cls(FeaturePlan.from_dict(config["plan"]), None, n_columns)
+            encoder = cls(FeaturePlan.from_dict(config["plan"]), None, n_columns, lexicon)
         except (ValueError, TypeError, RuntimeError, KeyError) as e:
             raise ValueError(f"encoder.plan: {e}") from e
         strings = [
@@ -260,6 +276,26 @@ class PlanEncoder:
         except ValueError as e:
             raise ValueError(f"encoder: {e}") from e
         return encoder
+
+
+#: How the names of a lexicon's arrays begin, among those of its encoder.
+LEXICON = "lexicon."
+
+
+def lexicon_arrays(encoder: Encoder) -> dict[str, NDArray[Any]]:
+    """The tables of words that an encoder looks at, for a file."""
+    lexicon: Lexicon | None = getattr(encoder, "lexicon", None)
+    return {} if lexicon is None else {f"{LEXICON}{name}": x for name, x in lexicon.arrays().items()}
+
+
+def restored_lexicon(config: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Lexicon | None:
+    """Those that a file holds; the plan must find what it looks at."""
+    found = Arrays(arrays, "encoder.").group(LEXICON[:-1])
+    if config.get("lexicon") is None:
+        if found:
+            raise ValueError("there are arrays of a lexicon, but 'encoder.lexicon' is missing")
+        return None
+    return Lexicon.restore(config["lexicon"], found)
 
 
 class ItemEncoder:
@@ -443,7 +479,7 @@ def make_encoder(features: FeatureSource, X: Any) -> Encoder:
         return PlanEncoder(features)
     if isinstance(features, TokenFeatures) or (features == "auto" and _is_rows(X)):
         tokens = features if isinstance(features, TokenFeatures) else TokenFeatures()
-        return PlanEncoder(tokens.plan(_n_columns(X)))
+        return PlanEncoder(tokens.plan(_n_columns(X)), lexicon=tokens.lexicon)
     if features is None or features == "auto":
         return ItemEncoder()
     if callable(features):

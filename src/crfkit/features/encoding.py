@@ -35,7 +35,7 @@ from crfkit.data.blocks import KEY, KINDS, VERSION, Blocks, Group, checksum_of
 from crfkit.data.dataset import NONE, Dataset
 from crfkit.data.labels import found_labels, in_label_order, label_numbers, require_hard
 from crfkit.data.readers import Weighted
-from crfkit.features.encoders import Encoder
+from crfkit.features.encoders import LEXICON, Encoder
 
 _RUN_TOKENS = 8_000_000  # a kill loses at most as many tokens of each thread
 _BUCKET_BITS = 12  # keys of a run are sorted by so many bits
@@ -131,7 +131,8 @@ class _Run:
         self._file.flush()
         self._file.close()
         for name, x in self.encoder.arrays().items():
-            np.save(self.folder / f"{name}.npy", x)
+            if not name.startswith(LEXICON):  # which is that of all runs
+                np.save(self.folder / f"{name}.npy", x)
         for k, kind in enumerate(KINDS):
             n = self.encoder.n_attributes[k]
             low, high = self.encoder.keys(bool(k), seed)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crfkit.data.dataset import NONE, Dataset
-from crfkit.features.encoders import Encoder, Keep, Keys, Part
+from crfkit.features.encoders import Encoder, Keep, Keys, Part, lexicon_arrays
 
 _SEED = 20  # part of the format: numbers in model files depend on it
 MOST_BITS = 30
@@ -90,8 +90,8 @@ class HashedEncoder:
         return {"kind": "hashed", "bits": self.bits, "inner": self.inner.config()}
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """The hashes."""
-        return {"kept.0": self.kept[0], "kept.1": self.kept[1]}
+        """The hashes, and the tables of the lexicon."""
+        return {**lexicon_arrays(self.inner), "kept.0": self.kept[0], "kept.1": self.kept[1]}
 
     @property
     def memory(self) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 from crfkit.base.shown import Record
 
 #: Forms of a word, in the core's numbering.
-FORMS = ("same", "lower", "prefix", "suffix", "shape", "case", "digits", "punctuation")
+FORMS = ("same", "lower", "prefix", "suffix", "shape", "case", "digits", "punctuation", "start")
 
 #: Commands of Wapiti's patterns: the string, whether a regular expression matches, what it matches.
 COMMANDS = ("x", "t", "m")
@@ -59,6 +59,14 @@ class FeaturePlan(Record):
         """A form of a column's string."""
         return self._node(("leaf", column, FORMS.index(form), n))
 
+    def derived(self, column: int, form: str = "same", n: int = 0) -> int:
+        """A form of a string in a column that a lexicon derives."""
+        return self._node(("derived", column, FORMS.index(form), n))
+
+    def number(self, k: int) -> int:
+        """Number ``k`` of the vector of a word."""
+        return self._node(("number", k))
+
     def pattern(self, column: int, command: str, lower: bool = False, place: int | None = None, regex: str = "") -> int:
         """A column's string as a Wapiti command sees it; ``place`` counts from the ends of the sequence."""
         command_number = COMMANDS.index(command) + 1
@@ -87,6 +95,13 @@ class FeaturePlan(Record):
     def n_columns(self) -> int:
         """How many columns the plan looks at, from the first on."""
         return max((int(node[1]) + 1 for node in self.nodes if node[0] in ("leaf", "pattern")), default=0)
+
+    def check_lexicon(self, n_columns: int, n_numbers: int) -> None:
+        """Raises if the plan looks at more columns, or numbers of vectors, than a lexicon has."""
+        for kind, what, most in (("derived", "columns", n_columns), ("number", "numbers", n_numbers)):
+            needed = max((int(node[1]) + 1 for node in self.nodes if node[0] == kind), default=0)
+            if needed > most:
+                raise ValueError(f"the plan looks at {needed} {what} of a lexicon, which has {most}")
 
     def to_dict(self) -> dict[str, Any]:
         """As plain lists, for the model file."""

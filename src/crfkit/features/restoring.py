@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from crfkit.base.fields import Arrays, damaged, flag, integer, list_of, optional, record, refuse, text
 from crfkit.data.blocks import WHAT, Blocks
 from crfkit.data.dataset import Dataset
-from crfkit.features.encoders import Encoder, FeatureSource, ItemEncoder, PlanEncoder
+from crfkit.features.encoders import Encoder, FeatureSource, ItemEncoder, PlanEncoder, restored_lexicon
 from crfkit.features.hashing import MOST_BITS, HashedEncoder
 from crfkit.features.plan import FeaturePlan
 
@@ -38,7 +38,7 @@ def restore_encoder(
         config = _HASHED(config, "encoder")
         for k in range(2):
             arrays.of_kind(f"kept.{k}", "u", (None,))
-        encoder = HashedEncoder.restore(config["bits"], empty_encoder(config["inner"], features), arrays)
+        encoder = HashedEncoder.restore(config["bits"], empty_encoder(config["inner"], arrays, features), arrays)
     else:
         raise ValueError(f"unknown kind of features {reprlib.repr(kind)}")
     if n_attributes is not None and encoder.n_attributes != n_attributes:
@@ -64,18 +64,25 @@ def renumbered(data: Dataset, state: NDArray[np.uint32], edge: NDArray[np.uint32
     return replace(data, attr=state[data.attr] if len(state) else data.attr, edge_attr=edges)
 
 
-def empty_encoder(config: Any, features: FeatureSource = None) -> Encoder:
-    """An encoder with the features of one in a file, and without its vocabulary."""
+def empty_encoder(config: Any, arrays: Arrays, features: FeatureSource = None) -> Encoder:
+    """An encoder with the features of one in a file, and its lexicon, but without its vocabulary."""
     kind = record({"kind": text})(config, "encoder")["kind"]
     if kind == "hashed":
         config = _HASHED(config, "encoder")
-        return HashedEncoder(empty_encoder(config["inner"], features), config["bits"])
+        return HashedEncoder(empty_encoder(config["inner"], arrays, features), config["bits"])
     if kind == "items":
         config = _ITEMS(config, "encoder")
         names: dict[str, NDArray[Any]] = {"names.bytes": np.zeros(0, np.uint8), "names.ends": np.zeros(0, np.uint64)}
         return ItemEncoder.restore(config, names, features if callable(features) else None)
     config = _PLAN(config, "encoder")
-    return PlanEncoder(FeaturePlan.from_dict(config["plan"]), None, config.get("n_columns"))
+    lexicon = restored_lexicon(config, arrays)
+    return PlanEncoder(FeaturePlan.from_dict(config["plan"]), None, config.get("n_columns"), lexicon)
+
+
+def _has_transitions(config: Any) -> bool:
+    """Whether label pairs have weights, by the features of an encoder in a file."""
+    config = record({"kind": text})(config.get("inner", config), "encoder")
+    return config["kind"] != "plan" or bool(_PLAN(config, "encoder")["plan"]["transitions"])
 
 
 class StoredEncoder:
@@ -88,8 +95,7 @@ class StoredEncoder:
         self.blocks = blocks
         self.n_attributes = blocks.attributes
         with damaged(blocks.path, WHAT):
-            config = blocks.encoder_config
-            self.transitions = empty_encoder(config.get("inner", config)).transitions
+            self.transitions = _has_transitions(blocks.encoder_config)
 
     def load(self) -> Encoder:
         """The encoder itself, in memory."""
@@ -134,7 +140,7 @@ _PLAN = record(
         "tables": list_of(integer(0, 2**31), 3, 3),
         "n_attributes": list_of(integer(0, 2**32 - 1), 2, 2),
     },
-    {"n_columns": optional(integer(1, 2**31))},
+    {"n_columns": optional(integer(1, 2**31)), "lexicon": record({})},
 )
 _ITEMS = record({"function": optional(text)}, {"text": optional(flag)})
 _HASHED = record({"bits": integer(1, MOST_BITS), "inner": record({})})

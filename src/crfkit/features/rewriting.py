@@ -39,13 +39,13 @@ def split_blocks(blocks: Blocks, paths: Sequence[str | os.PathLike[str]]) -> lis
 def _features(blocks: Blocks) -> object:
     """What makes attributes of tokens."""
     config = blocks.encoder_config
-    return config.get("kind"), config.get("plan"), config.get("function"), config.get("n_columns")
+    return tuple(config.get(name) for name in ("kind", "plan", "function", "n_columns", "lexicon", "bits", "inner"))
 
 
 def _rewrite(parts: Sequence[tuple[Blocks, int, int]], path: str | os.PathLike[str]) -> Blocks:
     """The blocks from one to another of several files, as one file."""
     some = parts[0][0]
-    writer = BlockWriter(path, empty_encoder(some.encoder_config), reading=some.reading)
+    writer = BlockWriter(path, empty_encoder(some.encoder_config, some.encoder_arrays()), reading=some.reading)
     number = 0
     for blocks, first, last in parts:
         blocks.verify()

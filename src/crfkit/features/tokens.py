@@ -2,9 +2,43 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Self
 
+from crfkit.base.fields import Arrays
+from crfkit.features.classes import WordClasses
+from crfkit.features.gazetteers import Gazetteer
+from crfkit.features.lexicon import Lexicon, class_part
 from crfkit.features.plan import FAR, FeaturePlan
+from crfkit.features.vectors import WordVectors
+
+
+def look_at_classes(plan: FeaturePlan, column: int, name: str, prefixes: tuple[int, ...], window: int) -> None:
+    """The features of word classes, those of the column ``column`` of a lexicon; the one place that chooses them.
+
+    Prefixes of the bit strings of the token and its neighbours; pairs of whole bit strings of neighbours.
+    """
+    for n in prefixes:
+        for offset in range(-window, window + 1):
+            plan.look([(plan.derived(column, "start", n), offset)], f"{name}{n}[{offset}]=")
+    whole = plan.derived(column)
+    for offset in (-1, 0) if window else ():
+        plan.look([(whole, offset), (whole, offset + 1)], f"{name}[{offset}]|[{offset + 1}]=")
+
+
+def look_at_gazetteer(plan: FeaturePlan, column: int, name: str, window: int) -> None:
+    """The features of a gazetteer: the marks of the token and of those next to it."""
+    for offset in range(-min(window, 1), min(window, 1) + 1):
+        plan.look([(plan.derived(column), offset)], f"gazetteer:{name}[{offset}]=")
+
+
+def look_at_vectors(plan: FeaturePlan, n: int, window: int) -> None:
+    """The features of word vectors: the numbers of the token and of those next to it."""
+    for offset in range(-min(window, 1), min(window, 1) + 1):
+        for k in range(n):
+            plan.look([(plan.number(k), offset)], f"vector{k}[{offset}]")
 
 
 @dataclass(frozen=True)
@@ -13,7 +47,8 @@ class TokenFeatures:
 
     The first column is taken as the word: the words around it, word pairs, its lower case, prefixes, suffixes, shape
     (``Xxx-dd``), case, digits and punctuation. Further columns (parts of speech, say) give their values, pairs and
-    triples around the token. The first and last tokens are marked.
+    triples around the token. The first and last tokens are marked. Besides, words may be looked up in classes
+    learned from unlabelled text, in gazetteers, and in files of word vectors. All of these are saved with a model.
 
     Parameters
     ----------
@@ -27,6 +62,17 @@ class TokenFeatures:
         Shape, case, digits and punctuation of the word, and the shapes next to it.
     pairs : bool
         Pairs of neighbouring words, and of neighbouring shapes.
+    classes : WordClasses, or dict of str and WordClasses, optional
+        Classes of words (:class:`~crfkit.WordClasses`): prefixes of their bit strings for the token and those around
+        it, and pairs of neighbours. Words without a class have no such feature. Several have names, which begin
+        the names of their attributes, instead of ``class``.
+    vectors : WordVectors, optional
+        Vectors of words (:class:`~crfkit.WordVectors`): attributes ``vector0[0]``, ``vector1[0]``, ... whose values are
+        the numbers of the token's vector, divided by the root mean square of all numbers; and those of the words next
+        to it. :meth:`WordVectors.classes` makes classes of vectors, which are smaller and faster.
+    gazetteers : dict of str and Gazetteer, optional
+        Names and lists of phrases (:class:`~crfkit.Gazetteer`, or whatever one is made of): the marks of the token and
+        of those next to it (``gazetteer:cities[0]=B``).
 
     Examples
     --------
@@ -42,12 +88,50 @@ class TokenFeatures:
     near_affixes: int = 3
     shapes: bool = True
     pairs: bool = True
+    classes: WordClasses | Mapping[str, WordClasses] | None = field(default=None, hash=False)
+    vectors: WordVectors | None = None
+    gazetteers: Mapping[str, Gazetteer | Iterable[str]] | None = field(default=None, hash=False)
 
     def __post_init__(self) -> None:
+        if self.vectors is not None and not isinstance(self.vectors, WordVectors):
+            raise ValueError(f"'vectors' of TokenFeatures must be WordVectors, got {self.vectors!r}")
+        if self.gazetteers is not None:
+            if not isinstance(self.gazetteers, Mapping) or any(isinstance(x, str) for x in self.gazetteers.values()):
+                raise ValueError("'gazetteers' of TokenFeatures must be a dict of names and Gazetteers")
+            made = {k: x if isinstance(x, Gazetteer) else Gazetteer(x) for k, x in self.gazetteers.items()}
+            object.__setattr__(self, "gazetteers", made)
+        for name, found in self._classes().items():
+            if not isinstance(found, WordClasses) or not isinstance(name, str):
+                raise ValueError(f"'classes' of TokenFeatures must be WordClasses, or a dict of them, got {found!r}")
         for name in ("window", "affixes", "near_affixes"):
             value = getattr(self, name)
             if not isinstance(value, int) or not 0 <= value <= 100:
                 raise ValueError(f"{name!r} of TokenFeatures must be an int from 0 to 100, got {value!r}")
+
+    def __deepcopy__(self, memo: Any) -> Self:
+        return self  # nothing in it changes
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: x for name, x in vars(self).items() if name != "lexicon"}
+
+    def _classes(self) -> Mapping[str, WordClasses]:
+        """The classes by the names that their attributes begin with."""
+        if self.classes is None or isinstance(self.classes, WordClasses):
+            return {} if self.classes is None else {"class": self.classes}
+        if isinstance(self.classes, Mapping):
+            return self.classes
+        raise ValueError(f"'classes' of TokenFeatures must be WordClasses, or a dict of them, got {self.classes!r}")
+
+    def _gazetteers(self) -> Mapping[str, Any]:
+        return self.gazetteers or {}
+
+    @cached_property
+    def lexicon(self) -> Lexicon | None:
+        """What words are looked up in; None if there is nothing."""
+        classes = [class_part("lower" if x.lower else "exact", Arrays(x.arrays())) for x in self._classes().values()]
+        gazetteers = [x.part for x in self._gazetteers().values()]
+        vectors = [] if self.vectors is None else [self.vectors.part]
+        return Lexicon(classes, gazetteers, vectors) if classes or gazetteers or vectors else None
 
     def plan(self, n_columns: int = 1) -> FeaturePlan:
         """The features of tokens with ``n_columns`` columns, as the core takes them."""
@@ -85,6 +169,13 @@ class TokenFeatures:
                     places = range(first, first + length)
                     name = "|".join(f"[{p}]" for p in places)
                     plan.look([(leaf, p) for p in places], f"column{column}{name}=")
+        classes = self._classes()
+        for k, (name, found) in enumerate(classes.items()):
+            look_at_classes(plan, k, name, found.prefixes, self.window)
+        for k, name in enumerate(self._gazetteers()):
+            look_at_gazetteer(plan, len(classes) + k, name, self.window)
+        if self.vectors is not None:
+            look_at_vectors(plan, self.vectors.values.shape[1], self.window)
         plan.look([(plan.mark("first"), 0)], "first")
         plan.look([(plan.mark("last"), 0)], "last")
         return plan

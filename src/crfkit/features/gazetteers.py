@@ -1,0 +1,107 @@
+"""Gazetteers: lists of names and other phrases."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from typing import Any, Self
+
+from crfkit import _core
+from crfkit.base.fields import Arrays
+from crfkit.data.readers import feed, pieces, source_name
+from crfkit.features.lexicon import Part, gazetteer_part, table_arrays
+
+CASES = ("exact", "lower")
+
+
+class Gazetteer:
+    """Phrases of one or more words, which are found in the text: cities, drugs, given names.
+
+    The longest phrase that begins at a token is taken, from left to right, and the search goes on after it. Its tokens
+    are marked ``B`` (begin), ``I`` (inside) and ``L`` (last), or ``U`` if it has one word. The time this takes grows
+    with the text, not with the number of phrases.
+
+    Parameters
+    ----------
+    phrases : iterable of str, or of sequences of str
+        Each a phrase, of at most 64 words. A str is split at blanks; its words should be tokens as the text has them.
+    case : {"exact", "lower"}
+        Whether a word must be written as in the phrase, or be the same in lower case.
+
+    Examples
+    --------
+    >>> from crfkit import CRF, TokenFeatures
+    >>> cities = Gazetteer(["New York", "York", "Riga"])
+    >>> len(cities), cities.marks(["in", "New", "York", "and", "York"])
+    (3, [None, 'B', 'L', None, 'U'])
+    >>> features = TokenFeatures(gazetteers={"cities": cities})
+    >>> crf = CRF(features).fit([["in", "York"], ["at", "noon"]], [["O", "LOC"], ["O", "O"]])
+    >>> crf.predict([["in", "New", "York"]])
+    [['O', 'LOC', 'LOC']]
+    """
+
+    def __init__(self, phrases: Iterable[str | Sequence[str]], *, case: str = "exact") -> None:
+        builder = _builder(case)
+        for number, phrase in enumerate(phrases):
+            words = phrase.split() if isinstance(phrase, str) else list(phrase)
+            try:
+                builder.add(words)
+            except (TypeError, RuntimeError, ValueError) as e:
+                problem = "its words must be strs" if isinstance(e, TypeError) else e
+                raise ValueError(f"phrase {number} of a Gazetteer, {phrase!r}: {problem}") from None
+        self._keep(case, builder.build())
+
+    def _keep(self, case: str, native: _core.Gazetteer) -> None:
+        self.case, self._native = case, native
+
+    @classmethod
+    def from_file(cls, path: str | os.PathLike[str], *, case: str = "exact") -> Self:
+        """Phrases of a file, one per line, words separated by blanks; .gz, .xz and .bz2 are read.
+
+        Raises
+        ------
+        DataError
+            If a line is not valid UTF-8, or has more than 64 words; the message has file and line.
+        """
+        builder = _builder(case)
+        for piece, line in pieces(path):
+            feed(builder, piece, line, source_name(path))
+        out = cls.__new__(cls)
+        out._keep(case, builder.build())
+        return out
+
+    def __len__(self) -> int:
+        return len(self._native)
+
+    def __repr__(self) -> str:
+        return f"<Gazetteer: {len(self)} phrases, case {self.case}>"
+
+    def __deepcopy__(self, memo: Any) -> Self:
+        return self  # it never changes
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restored, (self.case, dict(self.part.arrays))
+
+    def marks(self, words: Sequence[str]) -> list[str | None]:
+        """The mark of each word of a sequence, None outside of all phrases."""
+        return self._native.marks(list(words))
+
+    @cached_property
+    def part(self) -> Part:
+        """As encoders look at it."""
+        first, label, last = self._native.trie()
+        trie = {"first": first, "label": label, "last": last}
+        return Part(self.case, {**table_arrays(self._native.words), **trie}, self._native)
+
+
+def _builder(case: str) -> _core.GazetteerBuilder:
+    if case not in CASES:
+        raise ValueError(f"'case' of Gazetteer must be one of {', '.join(CASES)}, got {case!r}")
+    return _core.GazetteerBuilder(case)
+
+
+def _restored(case: str, arrays: dict[str, Any]) -> Gazetteer:
+    out = Gazetteer.__new__(Gazetteer)
+    out._keep(case, gazetteer_part(case, Arrays(arrays)).native)
+    return out

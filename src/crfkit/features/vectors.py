@@ -1,0 +1,206 @@
+"""Word vectors out of files: word2vec's, fastText's and GloVe's."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from crfkit import _core
+from crfkit.data.readers import DataError, feed, open_source, pieces, source_name
+from crfkit.features.classes import WordClasses, classes_of_vectors
+from crfkit.features.lexicon import Part, table_arrays
+
+FORMATS = ("auto", "text", "binary")
+_HEADER = re.compile(rb"[ \t]*(\d{1,12})[ \t]+(\d{1,6})[ \t]*\r?\n")
+_HEAD = 1 << 20  # bytes that the format is told from
+_CHUNK = 1 << 22
+
+
+class WordVectors:
+    """Words and their vectors, as other tools write them.
+
+    A word is looked up as it is written, and in lower case if it is not known so.
+
+    Parameters
+    ----------
+    words : iterable of str
+    values : float array [words, numbers]
+
+    Attributes
+    ----------
+    words : list of str
+    values : float32 array [words, numbers]
+
+    Examples
+    --------
+    >>> from crfkit import TokenFeatures
+    >>> vectors = WordVectors(["cup", "salt"], [[0.5, -1.0], [0.25, 2.0]])
+    >>> vectors.values.shape, vectors["Salt"].tolist()
+    ((2, 2), [0.25, 2.0])
+    >>> features = TokenFeatures(vectors=vectors)
+    """
+
+    def __init__(self, words: Iterable[str], values: ArrayLike) -> None:
+        table = _core.StringTable()
+        count = 0
+        for word in words:
+            if table.add(word) < count:
+                raise ValueError(f"'words' of WordVectors must be distinct, got {word!r} twice")
+            count += 1
+        found = np.ascontiguousarray(values, np.float32)
+        if found.ndim != 2 or found.shape[0] != count or not found.shape[1]:
+            shape = f"[{count}, numbers]"
+            raise ValueError(f"'values' of WordVectors must have the shape {shape}, got {list(found.shape)}")
+        self._keep(table, found)
+
+    def _keep(self, table: _core.StringTable, values: NDArray[np.float32]) -> None:
+        self._table, self.values = table, values
+        self.values.flags.writeable = False
+
+    @classmethod
+    def from_file(cls, path: str | os.PathLike[str], *, limit: int | None = None, format: str = "auto") -> Self:
+        """Vectors of a file; .gz, .xz and .bz2 are read.
+
+        Text has a word and its numbers on each line, separated by blanks (GloVe), and may have the number of words and
+        the length of the vectors on the first line (word2vec, fastText's ``.vec``). Binary files are word2vec's.
+
+        Parameters
+        ----------
+        path : path
+        limit : int, optional
+            How many words to read, from the beginning; files mostly have the most frequent words first.
+        format : {"auto", "text", "binary"}
+
+        Raises
+        ------
+        DataError
+            If the file is something else, or ends too early; the message has the file and the line or word.
+        """
+        if format not in FORMATS:
+            raise ValueError(f"'format' must be one of {', '.join(FORMATS)}, got {format!r}")
+        if limit is not None and (type(limit) is not int or limit < 1):
+            raise ValueError(f"'limit' must be an int >= 1 or None, got {limit!r}")
+        name = source_name(path)
+        with open_source(path) as file:
+            head = file.read(_HEAD).removeprefix(b"\xef\xbb\xbf")
+        header = _HEADER.match(head)
+        promised = int(header[1]) if header else None
+        if format == "auto":
+            format = "binary" if header and not _is_text(head[header.end() :], int(header[2])) else "text"
+        if format == "binary" and header is None:
+            raise DataError(f"{name}: a binary file of vectors begins with the number of words and their length")
+        try:
+            reader = _core.VectorReader(int(header[2]) if header else 0)
+            if header and not int(header[2]):
+                raise ValueError("a vector has at least one number, got 0")
+        except ValueError as e:
+            raise DataError(f"{name}:1: {e}") from None
+        (_read_binary if format == "binary" else _read_text)(path, reader, header.end() if header else 0, limit)
+        if promised is not None and reader.seen < min(promised, limit or promised):
+            raise DataError(f"{name}: its first line promises {promised} words, it has {reader.seen}")
+        table, values = reader.take()
+        if not len(table):
+            raise DataError(f"{name}: the file holds no vectors")
+        out = cls.__new__(cls)
+        found = values.reshape(len(table), reader.n)
+        if limit is not None and limit < len(table):
+            table, found = table.pruned((np.arange(len(table)) < limit).astype(np.uint8)), found[:limit].copy()
+        out._keep(table, found)
+        return out
+
+    @cached_property
+    def words(self) -> list[str]:
+        """The words, in the order of the values."""
+        return self._table.tolist()
+
+    def classes(self, n_classes: int = 500, *, random_state: int | None = None, n_jobs: int | None = -1) -> WordClasses:
+        """Classes of words whose vectors point the same way: k-means, and Ward's tree of the groups.
+
+        If all words are in lower case, words are looked up in lower case.
+
+        Parameters
+        ----------
+        n_classes : int
+        random_state : int, optional
+            Seed.
+        n_jobs : int, optional
+
+        Examples
+        --------
+        >>> vectors = WordVectors(["cup", "spoon", "salt"], [[1, 0], [2, 0.1], [0, 1]])
+        >>> classes = vectors.classes(2)
+        >>> classes["cup"] == classes["spoon"] != classes["Salt"]
+        True
+        """
+        return classes_of_vectors(self.words, self.values, n_classes, random_state, n_jobs)
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    def __getitem__(self, word: str) -> NDArray[np.float32]:
+        place = self._table.find(word)
+        if place < 0:
+            place = self._table.find(word.lower())
+        if place < 0:
+            raise KeyError(word)
+        found: NDArray[np.float32] = self.values[place]
+        return found
+
+    def __contains__(self, word: str) -> bool:
+        return self._table.find(word) >= 0 or self._table.find(word.lower()) >= 0
+
+    def __repr__(self) -> str:
+        return f"<WordVectors: {len(self)} words, {self.values.shape[1]} numbers each>"
+
+    def __deepcopy__(self, memo: Any) -> Self:
+        return self  # it never changes
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return WordVectors, (self.words, self.values)
+
+    @cached_property
+    def part(self) -> Part:
+        """As encoders look at it: all numbers divided by their root mean square."""
+        spread = float(np.sqrt(np.mean(np.square(self.values, dtype=np.float64)))) or 1.0
+        values = self.values / np.float32(spread)
+        native = _core.VectorTable(self._table, "either", values)
+        return Part("either", {**table_arrays(self._table), "values": values}, native)
+
+
+def _is_text(head: bytes, n: int) -> bool:
+    """Whether what follows the first line of a file is a word and ``n`` numbers."""
+    line = head.partition(b"\n")[0].split()
+    try:
+        return len(line) > n and all(float(x) is not None for x in line[-n:])
+    except ValueError:
+        return False
+
+
+def _read_text(path: str | os.PathLike[str], reader: _core.VectorReader, skip: int, limit: int | None) -> None:
+    for piece, line in pieces(path):
+        text = piece[skip:] if line == 1 else piece
+        feed(reader, text, line + (line == 1 and skip > 0), source_name(path))
+        if limit is not None and reader.seen >= limit:
+            return
+
+
+def _read_binary(path: str | os.PathLike[str], reader: _core.VectorReader, skip: int, limit: int | None) -> None:
+    with open_source(path) as file:
+        file.read(skip)
+        rest = b""
+        while chunk := file.read(_CHUNK):
+            rest += chunk
+            try:
+                rest = rest[reader.parse_binary(rest) :]
+            except ValueError as e:
+                raise DataError(f"{source_name(path)}: {e}") from None
+            if limit is not None and reader.seen >= limit:
+                return
+    if rest.strip(b"\n"):
+        raise DataError(f"{source_name(path)}: it is cut short within word {reader.seen + 1}")
