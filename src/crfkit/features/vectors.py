@@ -119,9 +119,7 @@ class WordVectors:
         """The words, in the order of the values."""
         return self._table.tolist()
 
-    def classes(
-        self, n_classes: int = 500, *, random_state: int | None = None, n_jobs: int | None = -1
-    ) -> WordClasses:
+    def classes(self, n_classes: int = 500, *, random_state: int | None = None, n_jobs: int | None = -1) -> WordClasses:
         """Classes of words whose vectors point the same way: k-means, and Ward's tree of the groups.
 
         If all words are in lower case, words are looked up in lower case.
