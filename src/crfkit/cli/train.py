@@ -20,6 +20,7 @@ from crfkit.base.checkpoints import seconds_of
 from crfkit.base.files import check_writable
 from crfkit.base.interrupts import Guard
 from crfkit.base.messages import counted
+from crfkit.base.parameters import check_number
 from crfkit.base.threads import resolve_threads
 from crfkit.cli import options as o
 from crfkit.cli.cluster import DaskOption, cluster
@@ -44,7 +45,8 @@ from crfkit.cli.plan import print_plan
 from crfkit.data import Blocks, DataError
 from crfkit.data.blocks import is_block_file
 from crfkit.data.readers import EncodedPath
-from crfkit.estimators import CRF, HMM, MEMM
+from crfkit.estimators import CRF, HMM, MEMM, Expectations
+from crfkit.estimators.expectations import METHODS
 from crfkit.features.encoding import bytes_of
 from crfkit.training import Progress
 
@@ -100,7 +102,12 @@ def train(
     entropy_weight: o.EntropyOption = _DEFAULT["entropy_weight"],
     entropy_per: o.EntropyPerOption = _DEFAULT["entropy_per"],
     entropy_ramp: o.EntropyRampOption = _DEFAULT["entropy_ramp"],
+    expectations: o.ExpectationsOption = None,
+    expectation_weight: o.ExpectationWeightOption = 1.0,
+    expectation_method: o.MethodOption = "expectation",
     beam: o.BeamOption = _DEFAULT["beam"],
+    hidden_states: o.HiddenOption = _DEFAULT["hidden_states"],
+    n_init: o.StartsOption = _DEFAULT["n_init"],
     max_iter: o.MaxIterOption = _DEFAULT["max_iter"],
     tol: o.TolOption = _DEFAULT["tol"],
     early_stopping: o.StoppingOption = _DEFAULT["early_stopping"],
@@ -140,12 +147,14 @@ def train(
         return
     with busy(f"reading {data}", quiet or json):
         corpus = _read(options, reading) if out_of_core is None else _encode(options, reading, crf)
+    how = {"weight": expectation_weight, "method": expectation_method}
+    expected = None if expectations is None else Expectations.read(expectations, **how)
     tokens = 0 if dask else int(corpus.X.lengths.sum())
     with cluster(dask, quiet or json), Guard() as guard:
         if not quiet and not json and not dask:
             say(f"{corpus.sizes(tokens)} in {time.perf_counter() - began:.2f}s")
         crf.callback = _Watch(json, quiet, max_iter, tokens)
-        notes = _run(crf, corpus, resume)
+        notes = _run(crf, corpus, resume, expected)
         _save(crf, model, corpus, reading)
         interrupted = crf.result_.reason == "interrupted"
         if checkpoint is not None and not interrupted:
@@ -208,9 +217,11 @@ def _check(options: dict[str, Any], given: dict[str, str], reading: Reading) -> 
         raise o.OptionError("--resume and --every need a --checkpoint")
     if options["early_stopping"] is not None and dev is None:
         raise o.OptionError("--early-stopping needs held-out data: give it with --dev")
-    if unlabelled is not None and not options["entropy_weight"] and options["out_of_core"] is None:
-        raise o.OptionError("--unlabelled does nothing without --entropy-weight")
+    used = options["entropy_weight"] or options["expectations"] is not None or options["out_of_core"] is not None
+    if unlabelled is not None and not used:
+        raise o.OptionError("--unlabelled does nothing without --entropy-weight or --expectations")
     stored = is_block_file(data)
+    _check_expectations(options, given, stored)
     if options["window"] is not None and not stored and options["out_of_core"] is None:
         raise o.OptionError("--window is for block files, and for --out-of-core")
     if options["out_of_core"] is not None and options["kind"].value == "hmm":
@@ -227,6 +238,25 @@ def _check(options: dict[str, Any], given: dict[str, str], reading: Reading) -> 
     for path in (data, dev, unlabelled):
         require_file(path)
     return crf
+
+
+def _check_expectations(options: dict[str, Any], given: dict[str, str], stored: bool) -> None:
+    """Raises if --expectations cannot be fulfilled with the other options."""
+    if options["expectations"] is None:
+        for name in ("expectation_weight", "expectation_method"):
+            if name in given:
+                raise o.OptionError(f"{given[name]} does nothing without --expectations")
+        return
+    check_number("train", "expectation_weight", options["expectation_weight"], 0, strict=True)
+    if options["expectation_method"] not in METHODS:
+        raise o.OptionError(f"--expectation-method must be one of {', '.join(METHODS)}")
+    if options["kind"].value != "crf":
+        raise o.OptionError(f"--expectations is for --kind crf, not for {options['kind'].value}")
+    if stored or options["out_of_core"] is not None or options["dask"] is not None:
+        raise o.OptionError("--expectations needs the data in memory: no block file, --out-of-core or --dask")
+    if options["unlabelled"] is None and options["unknown"] is None:
+        raise o.OptionError("--expectations needs unlabelled data: give it with --unlabelled")
+    require_file(str(options["expectations"]))
 
 
 def _on_cluster(crf: Any, options: dict[str, Any], given: dict[str, str]) -> Any:
@@ -347,7 +377,7 @@ def _check_target(model: Path, *sources: Any) -> None:
             raise DataError(f"{model}: the model would overwrite one of its input files")
 
 
-def _run(crf: Any, corpus: _Corpus, resume: bool) -> list[str]:
+def _run(crf: Any, corpus: _Corpus, resume: bool, expected: Expectations | None) -> list[str]:
     """Fits; warnings are given back as messages."""
     notes: list[str] = []
     crf._say_not_converged = notes.append  # without scikit-learn, which would take longer than many a training
@@ -359,7 +389,8 @@ def _run(crf: Any, corpus: _Corpus, resume: bool) -> list[str]:
             else:
                 held_out = {"X_dev": corpus.X_dev, "y_dev": corpus.y_dev}
                 weights = {} if corpus.weights is None else {"sample_weight": corpus.weights}
-                crf.fit(corpus.X, corpus.y, **held_out, **weights, resume=resume)
+                more = {} if expected is None else {"expectations": expected}
+                crf.fit(corpus.X, corpus.y, **held_out, **weights, **more, resume=resume)
     finally:
         crf.callback.end()
     if crf.result_.reason == "interrupted":

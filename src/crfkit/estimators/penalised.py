@@ -247,7 +247,7 @@ class PenalisedChain(ChainEstimator):
             unknown = split_by_knowledge(data, numbers)[2]
             if not len(unknown):
                 raise ValueError("'expectations' of fit need unlabelled sequences: None in place of their labels")
-            problem = replace(problem, criteria=expectations.criteria(encoder, data.take(unknown), layout, labels))
+            problem = replace(problem, criteria=expectations.criteria(encoder, data.take(unknown), labels))
         layout, problem = self._as_trained(problem)
         return Skeleton(encoder, labels, layout, rules), problem
 
@@ -603,6 +603,8 @@ class PenalisedChain(ChainEstimator):
             "constraints of labels": [p.scores],
             "starting weights": [w],
         }
+        if p.criteria is not None:
+            parts["expectations"] = [*vars(p.criteria).values()]
         return self._same_training(skeleton, parts, held_out)
 
     def _same_training(
