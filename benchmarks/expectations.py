@@ -77,8 +77,8 @@ def main() -> None:
     X, y = read_columns(DATA / "train.txt")
     assert y is not None
     features = Template(template_text())
-    crf = CRF(features, max_iter=15, min_freq=2, n_jobs=1, verbose=False).fit(X, y)
-    wanted = Expectations.count(X[:30], y[:30], features, top=options.criteria)
+    crf = CRF(features, max_iter=5, min_freq=2, n_jobs=1, verbose=False).fit(X, y)
+    wanted = Expectations.count(X, y, features, top=options.criteria)
     figures = {}
     for name, grow in (("weights of the labels", False), ("weights of expectations", True)):
         found = figures[name] = measure(crf, X, y, wanted, options.repeat, grow)
