@@ -226,6 +226,8 @@ def test_files(tmp_path: Path) -> None:
     [
         (UNKNOWN, Expectations({"z": {"A": 1.0}}), {}, "no attribute 'z'"),
         ([["A"] * len(x) for x in X], WANTED, {}, "need unlabelled sequences"),
+        (UNKNOWN, WANTED, {"beam": "fixed:2"}, "'beam' of CRF must be None where there are expectations"),
+        (UNKNOWN, WANTED, {"gradient": "backward"}, "'gradient' of CRF must be 'forward-backward' where"),
         (UNKNOWN, WANTED, {"algorithm": "sgd"}, "'expectations' of CRF must be None for the algorithm 'sgd'"),
     ],
 )
