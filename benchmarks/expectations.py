@@ -1,4 +1,4 @@
-"""Expectation constraints beside likelihood on CoNLL-2000: a value and gradient of each, on the same tokens, in one run.
+"""Expectation constraints beside likelihood on CoNLL-2000: a value and gradient of each on the same tokens in one run.
 
     python benchmarks/expectations.py [--repeat N] [--criteria K] [--json FILE]
 
@@ -18,10 +18,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+import numpy as np
 from conll2000 import template_text
 from entropy import DATA, interleaved
-
-import numpy as np
 
 from crfkit import CRF, Expectations, Template
 from crfkit.data import read_columns

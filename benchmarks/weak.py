@@ -1,11 +1,11 @@
-"""Weak labels: are the true reliabilities found, and how long do the iterations take, beside skweak's on the same votes?
+"""Weak labels: the reliabilities found beside the true ones, and the time of iterations beside skweak's.
 
     python benchmarks/weak.py [--tokens N] [--skweak PYTHON] [--json FILE]
 
 Votes of eight sources on sequences of 20 tokens are drawn from a known hidden Markov model. PYTHON is an interpreter
-that has skweak (0.3.3). For the comparison both get the same votes, without those for O, which skweak does not tell from
-no vote, and both run as many iterations. Times are processor time of one thread, from votes in memory on: tuples for
-crfkit, data frames for skweak.
+that has skweak (0.3.3). For the comparison both get the same votes, without those for O, which skweak does not tell
+from no vote, and both run as many iterations. Times are processor time of one thread, from votes in memory on: tuples
+for crfkit, data frames for skweak.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "NUMBA_NUM_THREADS"):  # before numpy comes
-    os.environ[_name] = "1"
+os.environ["OPENBLAS_NUM_THREADS"] = os.environ["OMP_NUM_THREADS"] = "1"  # before numpy comes
 
 import numpy as np
 
@@ -59,7 +58,7 @@ def draw(n_tokens: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
 
 
 def fitted(votes: np.ndarray, **how: Any) -> tuple[Any, list[Any], float]:
-    """crfkit's model of the votes, the votes as it takes them, and the seconds of training."""
+    """Crfkit's model of the votes, the votes as it takes them, and the seconds of training."""
     from crfkit import WeakLabels
 
     names = np.array([*LABELS, None], object)
@@ -128,11 +127,15 @@ def main() -> None:
     for name, (accuracy, coverage) in SKILL.items():
         a, c = found["reliability"][name]
         worst = max(worst, abs(a - accuracy), abs(c - coverage))
-        print(f"  {name:8s} accuracy {100 * a:6.2f} (true {100 * accuracy:.0f}), "
-              f"coverage {100 * c:6.2f} (true {100 * coverage:.0f})")
+        print(
+            f"  {name:8s} accuracy {100 * a:6.2f} (true {100 * accuracy:.0f}), "
+            f"coverage {100 * c:6.2f} (true {100 * coverage:.0f})"
+        )
     print(f"largest difference: {100 * worst:.2f} points")
-    print(f"crfkit: {found['seconds']:.2f} s for {options.iterations} iterations, "
-          f"{found['until converged']:.2f} s until converged")
+    print(
+        f"crfkit: {found['seconds']:.2f} s for {options.iterations} iterations, "
+        f"{found['until converged']:.2f} s until converged"
+    )
     if options.skweak:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "votes.npy"

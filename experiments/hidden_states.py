@@ -24,12 +24,12 @@ from crfkit import CRF, Template, metrics
 from crfkit.data import load_corpus
 
 Data = tuple[Any, Any, Any, Any]
-STATES, C2, STARTS = (2, 3, 4), (0.1, 1.0), 3
+STATES, C2, STARTS = (2, 3, 4), (0.01, 0.1, 1.0), 3
 TAGS = "U0:%x[0,1]\nB"  # the part-of-speech tag of the token alone, and transitions
 
 
 def turns() -> Data:
-    """Two labels that take turns in pairs, X X Y Y, seen through noise: where a label is in its pair must be guessed."""
+    """Two labels that take turns in pairs, X X Y Y, seen through noise: which of its pair a label is is hidden."""
     rng = np.random.default_rng(0)
 
     def draw(n: int) -> tuple[list[list[str]], list[list[str]]]:
@@ -78,8 +78,8 @@ def score(data: Data, features: Any, states: int, c2: float, seed: int) -> float
     """Token accuracy on the second half of the data of a model of the first."""
     X, y, X_test, y_test = data
     given = Template(features) if features != "auto" else features
-    how = {"hidden_states": states, "n_init": STARTS} if states > 1 else {}
-    crf = CRF(given, c2=c2, min_freq=1, max_iter=150, random_state=seed, **how)
+    how: dict[str, Any] = {"hidden_states": states, "n_init": STARTS} if states > 1 else {}
+    crf = CRF(given, c2=c2, min_freq=1, max_iter=150, random_state=100 * seed, **how)
     with warnings.catch_warnings(action="ignore"):  # of the limit
         crf.fit(X, y)
     return metrics.token_accuracy(y_test, crf.predict(X_test, by="marginals"))
@@ -100,8 +100,10 @@ def study(name: str, n_seeds: int) -> dict[str, Any]:
         out[kind] = {"states": k, "c2": c2, "held_out": tried[k, c2], "test": scores}
         mean = 100 * statistics.mean(scores)
         spread = f" ({100 * min(scores):.2f} to {100 * max(scores):.2f})" if len(scores) > 1 else ""
-        print(f"{name:30s} {kind:7s} states {k}, c2 {c2}: held-out {100 * tried[k, c2]:.2f}, test {mean:.2f}{spread}",
-              flush=True)
+        print(
+            f"{name:30s} {kind:7s} states {k}, c2 {c2}: held-out {100 * tried[k, c2]:.2f}, test {mean:.2f}{spread}",
+            flush=True,
+        )
     return out
 
 

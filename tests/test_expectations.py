@@ -158,8 +158,8 @@ def test_lexicon() -> None:
     words, _ = load_corpus("ingredients", "train")
     crf = CRF(min_freq=2).fit(words[:200], [None] * 200, expectations=wanted)
     assert crf.predict([["2", "cups"]]) == [["QTY", "UNIT"]]
-    with pytest.raises(ValueError, match="no attribute 'lower\\[0\\]=unheard-of'"):
-        wanted = Expectations.from_lexicon({"A": ["unheard-of"]})
+    wanted = Expectations.from_lexicon({"A": ["unheard-of"]})
+    with pytest.raises(ValueError, match=r"no attribute 'lower\[0\]=unheard-of'"):
         CRF().fit(words[:20], [None] * 20, expectations=wanted)
     with pytest.raises(ValueError, match="must be a list"):
         Expectations.from_lexicon({"A": "cup"})

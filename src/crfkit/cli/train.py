@@ -147,24 +147,17 @@ def train(
         return
     with busy(f"reading {data}", quiet or json):
         corpus = _read(options, reading) if out_of_core is None else _encode(options, reading, crf)
-    how = {"weight": expectation_weight, "method": expectation_method}
-    expected = None if expectations is None else Expectations.read(expectations, **how)
     tokens = 0 if dask else int(corpus.X.lengths.sum())
     with cluster(dask, quiet or json), Guard() as guard:
         if not quiet and not json and not dask:
             say(f"{corpus.sizes(tokens)} in {time.perf_counter() - began:.2f}s")
         crf.callback = _Watch(json, quiet, max_iter, tokens)
-        notes = _run(crf, corpus, resume, expected)
-        _save(crf, model, corpus, reading)
-        interrupted = crf.result_.reason == "interrupted"
-        if checkpoint is not None and not interrupted:
-            checkpoint.unlink(missing_ok=True)
-        if interrupted:  # whoever interrupts does not want to wait for scores
-            corpus.X_dev = None
+        notes = _run(crf, corpus, resume)
+        _save(crf, model, corpus, reading, checkpoint)
         _say(crf, model, corpus, notes, began, json, quiet)
     if crf.callback.closed:
         raise BrokenPipeError
-    if guard.signum or interrupted:
+    if guard.signum or crf.result_.reason == "interrupted":
         raise typer.Exit(128 + (guard.signum or signal.SIGINT))
 
 
@@ -177,6 +170,7 @@ class _Corpus:
     weights: Any = None
     X_dev: Any = None
     y_dev: Any = None
+    expectations: Expectations | None = None
 
     @property
     def n_columns(self) -> int | None:
@@ -335,6 +329,9 @@ def _read(options: dict[str, Any], how: Reading) -> _Corpus:
         if corpus.weights is not None:
             corpus.weights = np.concatenate([corpus.weights, np.ones(len(more))])
         corpus.X = type(corpus.X).concatenate([corpus.X, more])
+    if options["expectations"] is not None:
+        how = {"weight": options["expectation_weight"], "method": options["expectation_method"]}
+        corpus.expectations = Expectations.read(options["expectations"], **how)
     return corpus
 
 
@@ -377,7 +374,7 @@ def _check_target(model: Path, *sources: Any) -> None:
             raise DataError(f"{model}: the model would overwrite one of its input files")
 
 
-def _run(crf: Any, corpus: _Corpus, resume: bool, expected: Expectations | None) -> list[str]:
+def _run(crf: Any, corpus: _Corpus, resume: bool) -> list[str]:
     """Fits; warnings are given back as messages."""
     notes: list[str] = []
     crf._say_not_converged = notes.append  # without scikit-learn, which would take longer than many a training
@@ -389,7 +386,7 @@ def _run(crf: Any, corpus: _Corpus, resume: bool, expected: Expectations | None)
             else:
                 held_out = {"X_dev": corpus.X_dev, "y_dev": corpus.y_dev}
                 weights = {} if corpus.weights is None else {"sample_weight": corpus.weights}
-                more = {} if expected is None else {"expectations": expected}
+                more = {} if corpus.expectations is None else {"expectations": corpus.expectations}
                 crf.fit(corpus.X, corpus.y, **held_out, **weights, **more, resume=resume)
     finally:
         crf.callback.end()
@@ -399,11 +396,15 @@ def _run(crf: Any, corpus: _Corpus, resume: bool, expected: Expectations | None)
     return [*notes, *(str(w.message) for w in caught)]
 
 
-def _save(crf: Any, model: Path, corpus: _Corpus, reading: Reading) -> None:
-    """Writes the model, with how its data was read."""
+def _save(crf: Any, model: Path, corpus: _Corpus, reading: Reading, checkpoint: Path | None) -> None:
+    """Writes the model, with how its data was read; the checkpoint goes if training has ended."""
     known = corpus.reading(reading, getattr(crf.model_.encoder, "n_columns", None))
     crf.model_ = replace(crf.model_, info={**crf.model_.info, "reading": known})
     crf.save(model)
+    if crf.result_.reason == "interrupted":
+        corpus.X_dev = None  # whoever interrupts does not want to wait for scores
+    elif checkpoint is not None:
+        checkpoint.unlink(missing_ok=True)
 
 
 def _say(crf: Any, model: Path, corpus: _Corpus, notes: list[str], began: float, as_json: bool, quiet: bool) -> None:

@@ -231,9 +231,10 @@ class Expectations:
         seen: dict[tuple[str, str], int] = {}
         with open(path, encoding="utf-8") as file:
             for number, line in enumerate(_lines(file, path), 1):
-                if not line.strip() or line.startswith("#"):
+                line = line.strip(" \t\n")
+                if not line or line.startswith("#"):
                     continue
-                name, *parts = line.split()
+                name, *parts = re.split("[ \t]+", line)
                 try:
                     if not parts:
                         raise ValueError(f"nothing is expected of {name!r}")
@@ -242,7 +243,7 @@ class Expectations:
                         bounds[kind][name] = _bound(name, (found[1].split(","), _number(found[3])))
                     else:
                         kind = ":"
-                        distributions[name] = _shares(name, dict(_pair(part) for part in parts))
+                        distributions[name] = _shares(name, _pairs(parts))
                     if (kind, name) in seen:
                         raise ValueError(f"{name!r} was there in line {seen[kind, name]} already")
                     seen[kind, name] = number
@@ -278,7 +279,9 @@ class Expectations:
             target[k, len(parts)] = max(0.0, 1.0 - target[k].sum())
         ptr, criterion = _members([-1 if name == EVERY else place[name] for name, _, _ in rows], len(place), data)
         tokens = np.bincount(criterion, minlength=len(rows))
-        weight = self.weight * (tokens if self.per == "token" and self.method == "expectation" else np.ones(len(rows)))
+        weight = np.full(len(rows), self.weight)
+        if self.per == "token" and self.method == "expectation":
+            weight *= tokens
         bound = np.array([sign for _, _, sign in rows], np.int8)
         return Criteria(ptr, criterion, groups, target, bound, weight, self.method)
 
@@ -318,11 +321,16 @@ def _number(text: str) -> float:
         raise ValueError(f"a fraction must be a number, got {text!r}") from None
 
 
-def _pair(part: str) -> tuple[str, float]:
-    label, colon, share = part.rpartition(":")
-    if not (label and colon):
-        raise ValueError(f"expected LABEL:FRACTION, LABEL,...>=FRACTION or LABEL,...<=FRACTION, got {part!r}")
-    return label, _number(share)
+def _pairs(parts: Iterable[str]) -> dict[str, float]:
+    out: dict[str, float] = {}
+    for part in parts:
+        label, colon, share = part.rpartition(":")
+        if not (label and colon):
+            raise ValueError(f"expected LABEL:FRACTION, LABEL,...>=FRACTION or LABEL,...<=FRACTION, got {part!r}")
+        if label in out:
+            raise ValueError(f"label {label!r} is there twice")
+        out[label] = _number(share)
+    return out
 
 
 def _shares(name: str, row: Mapping[Any, float]) -> dict[Any, float]:

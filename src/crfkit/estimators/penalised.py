@@ -250,7 +250,9 @@ class PenalisedChain(ChainEstimator):
             self._require("expectations", expectations)
             for name in ("device", "gradient", "beam"):
                 if getattr(self, name) != (unset := getattr(PenalisedChain, name)):
-                    raise ValueError(f"{name!r} of {type(self).__name__} must be {unset!r} where there are expectations")
+                    raise ValueError(
+                        f"{name!r} of {type(self).__name__} must be {unset!r} where there are expectations"
+                    )
             unknown = split_by_knowledge(data, numbers)[2]
             if not len(unknown):
                 raise ValueError("'expectations' of fit need unlabelled sequences: None in place of their labels")

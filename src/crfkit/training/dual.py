@@ -20,7 +20,7 @@ _MEMORY = 20  # pairs of steps and changes of the slope
 
 
 class Dual:
-    r"""Finds, for the model p of the moment,
+    r"""The distribution q nearest to the model p of the moment that has what is expected, but for a little.
 
     .. math::
 
@@ -36,8 +36,8 @@ class Dual:
         + \sum_k n_k \Big(\lambda_k \cdot q_k - \frac{\varepsilon}{2} \lVert \lambda_k \rVert^2\Big), \qquad
         \frac{\partial D}{\partial \lambda_k} = n_k \big(q_k - p_k(q_\lambda) - \varepsilon \lambda_k\big)
 
-    with :math:`q_\lambda(y) \propto p(y) e^{R(y)}`, R(y) the sum of the :math:`\lambda_{kg}` of the groups of the tokens'
-    labels. D is concave. The numbers of a lower bound are not negative, those of an upper one not positive.
+    with :math:`q_\lambda(y) \propto p(y) e^{R(y)}`, R(y) the sum of the :math:`\lambda_{kg}` of the groups of the
+    tokens' labels. D is concave. The numbers of a lower bound are not negative, those of an upper one not positive.
 
     Parameters
     ----------
