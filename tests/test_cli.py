@@ -427,6 +427,28 @@ def test_unlabelled_data_with_every_optimiser(folder: Path, algorithm: str) -> N
     assert [row[-1] for row in rows(tagged)][:2] == ["B-Q", "B-U"]
 
 
+@pytest.mark.parametrize("method", ["expectation", "posterior"])
+def test_expectations_of_unlabelled_data(folder: Path, method: str) -> None:
+    path = folder / "expectations.txt"
+    path.write_text("# what is known\nlower[0]=two  B-Q:0.9\n*  B-N,B-U>=0.3\n")
+    how = ("--unlabelled", folder / "train.txt", "--expectations", path, "--expectation-method", method)
+    out = run("train", folder / "train.txt", *how, "-m", folder / "expected", "--json", "--columns", "0,1")
+    told = [json.loads(line) for line in out.stdout.splitlines()]
+    assert told[-1]["event"] == "trained"
+    assert told[-2]["terms"]["expectations"] >= 0
+    path.write_text("\nlower[0]=two  B-Q:high\n")
+    error = run("train", folder / "train.txt", *how, "-m", folder / "expected", code=1).stderr
+    assert "expectations.txt:2: a fraction must be a number, got 'high'" in error
+
+
+def test_hidden_states(folder: Path) -> None:
+    how = ("--hidden-states", "2", "--n-init", "2", "--max-iter", "20", "-q")
+    run("train", folder / "train.txt", *how, "-m", folder / "hidden")
+    found = crfkit.load(folder / "hidden")
+    assert isinstance(found, crfkit.CRF)
+    assert len(found.model_.labels) == 2 * len(found.classes_)
+
+
 def test_margins_take_unknown_labels_but_no_entropy(folder: Path) -> None:
     (folder / "partial.txt").write_text(TRAIN.replace("red JJ B-N", "red JJ ?"))
     run("train", folder / "partial.txt", "--unknown", "?", "-a", "pa", "-m", folder / "margin", "-q")

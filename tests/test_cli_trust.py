@@ -118,7 +118,13 @@ def test_ignored_signals_stay_ignored() -> None:
         ("--columns a,b", "--columns of a column file must be a number, got 'a'"),
         ("--encoding nonsense", "--encoding: unknown encoding 'nonsense'"),
         ("--every 5", "--resume and --every need a --checkpoint"),
-        ("--unlabelled x", "--unlabelled does nothing without --entropy-weight"),
+        ("--unlabelled x", "--unlabelled does nothing without --entropy-weight or --expectations"),
+        ("--expectations x", "--expectations needs unlabelled data: give it with --unlabelled"),
+        ("--expectations x --unlabelled y --expectation-weight 0", "--expectation-weight must be a number > 0"),
+        ("--expectations x --unlabelled y --expectation-method m", "--expectation-method must be one of expectation, "),
+        ("--expectations x --unlabelled y --kind memm", "--expectations is for --kind crf, not for memm"),
+        ("--expectation-weight 2", "--expectation-weight does nothing without --expectations"),
+        ("--hidden-states 0", "--hidden-states must be an int >= 1"),
     ],
 )
 def test_wrong_options_are_found_before_any_data_is_read(options: str, message: str, tmp_path: Path) -> None:

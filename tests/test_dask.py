@@ -137,6 +137,15 @@ def test_unknown_labels_weights_and_class_weights_are_those_of_the_local_crf(pai
     np.testing.assert_allclose(parts.weights_, local.weights_, atol=1e-6)
 
 
+def test_soft_labels_are_those_of_the_local_crf(pairs: Pairs) -> None:
+    names = sorted({label for _, y in pairs for label in y})
+    given = [(x, [{b: 0.8, names[k % len(names)]: 0.1 + 0.001 * k} for b in y]) for k, (x, y) in enumerate(pairs)]
+    how: dict[str, Any] = {"dtype": "float64", "max_iter": 12}
+    parts = crf(**how).fit(db.from_sequence(given, npartitions=3))
+    local = crfkit.CRF(**how, n_jobs=1).fit([x for x, _ in given], [y for _, y in given])
+    assert parts.result_.value == pytest.approx(local.result_.value, rel=1e-9)
+
+
 def test_stochastic_optimisers_average_their_iterates(pairs: Pairs) -> None:
     X, y = [x for x, _ in pairs], [y for _, y in pairs]
     best = crfkit.CRF(n_jobs=1, c2=0.1).fit(X, y)
@@ -194,7 +203,7 @@ def test_files_are_cut_between_sequences_and_errors_name_file_and_line(pairs: Pa
 
 
 def test_what_cannot_be_done_on_partitions_is_said_at_once(pairs: Pairs) -> None:
-    for wrong in ({"beam": "fixed:2"}, {"entropy_weight": 1.0}, {"warm_start": True}):
+    for wrong in ({"beam": "fixed:2"}, {"entropy_weight": 1.0}, {"warm_start": True}, {"hidden_states": 2}):
         with pytest.raises(ValueError, match=f"'{next(iter(wrong))}' of crfkit.dask.CRF must be"):
             crf(**wrong).fit(bag(pairs))
     with pytest.raises(ValueError, match=r"must be a dask bag, .* got list; crfkit.CRF takes what is in memory"):

@@ -1,4 +1,4 @@
-"""Generalised expectation criteria against enumeration, and what they teach."""
+"""Generalised expectation criteria and posterior regularisation against enumeration, and what they teach."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pytest
 
 from crfkit import CRF, Expectations, metrics
 from crfkit.data import DataError, load_corpus
+from crfkit.training.dual import SLACK
 
 X = [["a", "b", "c"], ["b", "a"], ["c", "c", "a", "b"], ["a"]]
 UNKNOWN = [None] * len(X)
@@ -61,13 +62,18 @@ def value_by_enumeration(crf: CRF, w: np.ndarray, weight: float, per: str) -> fl
     )
 
 
+def objective(dtype: str = "float64", **how: Any) -> Any:
+    wanted = Expectations(WANTED.distributions, at_least=WANTED.at_least, at_most=WANTED.at_most, weight=2.0, **how)
+    data = [[[x] for x in sequence] for sequence in X]
+    crf = CRF(None, dtype=dtype, c2=0.0, max_iter=1, tol=0)
+    _, problem = crf._prepare(data, UNKNOWN, None, None, grow=True, expectations=wanted)
+    return crf._objective(problem)
+
+
 @pytest.mark.parametrize("per", ["token", "criterion"])
 def test_value_and_gradient(per: str) -> None:
-    wanted = Expectations(WANTED.distributions, at_least=WANTED.at_least, at_most=WANTED.at_most, weight=2.0, per=per)
-    data = [[[x] for x in sequence] for sequence in X]
-    crf = CRF(None, dtype="float64", c2=0.0, max_iter=1, tol=0)
-    _, problem = crf._prepare(data, UNKNOWN, None, None, grow=True, expectations=wanted)
-    f = crf._objective(problem)
+    """With "criterion" it is MALLET's: the weighted sum of KL(target, mean of the model) over the criteria."""
+    f = objective(per=per)
     crf = fitted()
     rng = np.random.default_rng(0)
     for scale in (0.0, 0.5, 2.0):
@@ -76,6 +82,95 @@ def test_value_and_gradient(per: str) -> None:
         assert value == pytest.approx(value_by_enumeration(crf, w, 2.0, per), rel=1e-8, abs=1e-10)
         expected = oracle.finite_difference(lambda x: f.value_and_grad(x)[0], w)
         np.testing.assert_allclose(gradient, expected, rtol=1e-5, atol=1e-7)
+
+
+def nearest_by_enumeration(crf: CRF, w: np.ndarray, f: Any) -> float:
+    """KL and penalty of the distribution over labellings that the dual variables make."""
+    crf.model_ = replace(crf.model_, weights=w)
+    c, table = f.criteria, f.criteria.by_label(f._dual.x)
+    kl, counts, first = 0.0, np.zeros(c.groups.shape), 0
+    for x in X:
+        p = crf.potentials([[[word] for word in x]])[0]
+        rows = [c.criterion[c.ptr[first + t] : c.ptr[first + t + 1]] for t in range(len(x))]
+        paths, prior = oracle.all_paths(p), oracle.probabilities(p)
+        more = [sum(table[rows[t], j].sum() for t, j in enumerate(path)) for path in paths]
+        q = prior * np.exp(more)
+        q /= q.sum()
+        kl += float((q * np.log(q / prior)).sum())
+        for path, chance in zip(paths, q, strict=True):
+            for t, j in enumerate(path):
+                counts[rows[t], j] += chance
+        first += len(x)
+    _, _, shares = c.shares(counts)
+    missed = np.where(f._dual.free, c.target - shares, 0.0)
+    missed = np.where(c.bound[:, None] == 0, missed, np.maximum(c.bound[:, None] * missed, 0.0))
+    return kl + float((c.tokens[:, None] * missed**2).sum()) / (2 * SLACK)
+
+
+def test_nearest_distribution() -> None:
+    """What the dual variables make costs as much as their bound says, so nothing costs less."""
+    f, crf = objective(method="posterior"), fitted()
+    rng = np.random.default_rng(1)
+    for scale in (0.0, 0.5, 2.0, 5.0):
+        w = scale * rng.normal(size=f.size)
+        value, gradient = f.value_and_grad(w)
+        assert value == pytest.approx(2.0 * nearest_by_enumeration(crf, w, f), rel=1e-6, abs=1e-10)
+        assert (f._dual.x[2:4] >= 0).all()
+        assert (f._dual.x[4:] <= 0).all()
+        expected = oracle.finite_difference(lambda x: f.value_and_grad(x)[0], w, 1e-5)
+        np.testing.assert_allclose(gradient, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("method", ["expectation", "posterior"])
+def test_single_precision_and_threads(method: str) -> None:
+    w = np.random.default_rng(2).normal(size=objective().size)
+    exact = objective(method=method).value_and_grad(w)
+    single = objective("float32", method=method)
+    value, gradient = single.value_and_grad(w)
+    assert value == pytest.approx(exact[0], rel=1e-3)
+    np.testing.assert_allclose(gradient, exact[1], atol=5e-3)
+    again = objective("float32", method=method)
+    again.threads = 3
+    np.testing.assert_array_equal(again.value_and_grad(w)[1], gradient)
+
+
+def test_posterior_fulfils_what_is_expected() -> None:
+    words, _ = load_corpus("ingredients", "train")
+    wanted = Expectations(
+        {"lower[0]=cup": {"UNIT": 0.95}, "digits=all": {"QTY": 0.9}},
+        at_least={"lower[-1]=cup": ("NAME", 0.8)},
+        at_most={"*": ("NAME", 0.6)},
+        method="posterior",
+    )
+    crf = CRF(min_freq=2, c2=0.1, max_iter=50).fit(words[:300], [None] * 300, expectations=wanted)
+    p = np.concatenate(crf.predict_marginals(words[:300]))
+    j = crf.classes_.tolist().index
+    lower = [word.lower() for row in words[:300] for word in row]
+    cup = np.array([word == "cup" for word in lower])
+    assert p[cup, j("UNIT")].mean() == pytest.approx(0.95, abs=0.1)
+    assert p[:, j("NAME")].mean() < 0.65
+
+
+def test_lexicon() -> None:
+    lexicon = {"UNIT": ["cup", "cups", "Tablespoon"], "QTY": ["1", "2", "3"], "NAME": ["salt", "unheard-of"]}
+    wanted = Expectations.from_lexicon(lexicon, 0.95, weight=2)
+    assert wanted.distributions["lower[0]=tablespoon"] == {"UNIT": 0.95}
+    words, _ = load_corpus("ingredients", "train")
+    crf = CRF(min_freq=2).fit(words[:200], [None] * 200, expectations=wanted)
+    assert crf.predict([["2", "cups"]]) == [["QTY", "UNIT"]]
+    wanted = Expectations.from_lexicon({"A": ["unheard-of"]})
+    with pytest.raises(ValueError, match=r"no attribute 'lower\[0\]=unheard-of'"):
+        CRF().fit(words[:20], [None] * 20, expectations=wanted)
+    with pytest.raises(ValueError, match="must be a list"):
+        Expectations.from_lexicon({"A": "cup"})
+
+
+def test_hidden_states_of_expected_labels() -> None:
+    data = [[[x] for x in sequence] for sequence in X]
+    crf = CRF(None, c2=0.01, hidden_states=2).fit(data, UNKNOWN, expectations=WANTED)
+    p = np.concatenate(crf.predict_marginals(data))
+    a = np.array([word == "a" for x in X for word in x])
+    assert p[a, 0].mean() == pytest.approx(0.7, abs=0.05)
 
 
 def test_no_labels_at_all() -> None:
@@ -115,8 +210,11 @@ def test_files(tmp_path: Path) -> None:
     assert read.weight == 3
     for text, message in (
         ("a A:0.7 B:0.9\n", "sum to at most 1"),
-        ("a A\n", "could not convert"),
+        ("a A\n", "expected LABEL:FRACTION"),
+        ("a\n", "nothing is expected of 'a'"),
+        ("a A:x\n", "a fraction must be a number, got 'x'"),
         ("a A>=2\n", "bound"),
+        ("b A:0.5\n", "'b' was there in line 1 already"),
     ):
         path.write_text("b B:1\n" + text)
         with pytest.raises(DataError, match=f"expectations.txt:2: .*{message}"):
@@ -128,8 +226,9 @@ def test_files(tmp_path: Path) -> None:
     [
         (UNKNOWN, Expectations({"z": {"A": 1.0}}), {}, "no attribute 'z'"),
         ([["A"] * len(x) for x in X], WANTED, {}, "need unlabelled sequences"),
+        (UNKNOWN, WANTED, {"beam": "fixed:2"}, "'beam' of CRF must be None where there are expectations"),
+        (UNKNOWN, WANTED, {"gradient": "backward"}, "'gradient' of CRF must be 'forward-backward' where"),
         (UNKNOWN, WANTED, {"algorithm": "sgd"}, "'expectations' of CRF must be None for the algorithm 'sgd'"),
-        (UNKNOWN, WANTED, {"start_end": False}, "need start_end=True"),
     ],
 )
 def test_what_cannot_be(y: Any, wanted: Expectations, how: dict[str, Any], message: str) -> None:

@@ -143,6 +143,26 @@ def test_states_gain_where_a_label_has_two_parts(algorithm: Any) -> None:
     assert scores[1] > scores[0] + 0.05
 
 
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ({"class_weight": "balanced"}, "'class_weight' of CRF needs hidden_states=1"),
+        ({"warm_start_fraction": 0.5}, "'warm_start_fraction' of CRF needs hidden_states=1"),
+    ],
+)
+def test_what_cannot_be(how: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        fitted(**how)
+
+
+def test_states_stay_as_many() -> None:
+    crf = fitted(warm_start=True).set_params(hidden_states=3)
+    with pytest.raises(ValueError, match="'hidden_states' of CRF is 3, but the model to go on with has 4 states"):
+        crf.fit(X, Y)
+    with pytest.raises(ValueError, match="'hidden_states' of the CRF for tune must be 1"):
+        crfkit.tune(CRF(hidden_states=2), X, Y)
+
+
 @pytest.mark.parametrize("how", [{"algorithm": "pa"}, {"beam": "min-divergence:0.01"}, {"algorithm": "newton-cg"}])
 def test_other_ways_to_train(how: dict[str, Any]) -> None:
     words, labels = load_corpus("ingredients", "train")

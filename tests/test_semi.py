@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_objective import Case, big_case, cases, potentials_of
 
-from crfkit import CRF, HMM, chain, metrics
+from crfkit import CRF, HMM, MEMM, chain, metrics
 from crfkit.chain import Adaptive, FixedSize, MinDivergence
 from crfkit.data import load_corpus
 from crfkit.data.labels import scores_by
@@ -315,6 +317,7 @@ def test_scores_need_labels() -> None:
         ([["A", "B"], None], "sequence 1 of '.*' has no labels"),
         ([["A", None], ["B"]], "sequence 0 of '.*', position 1: the label must be known to score it, got None"),
         ([["A", {"A", "B"}], ["B"]], "sequence 0 of '.*', position 1"),
+        ([["A", "B"], [{"B": 1.0}]], "sequence 1 of '.*', position 0: the label must be known"),
     ]:
         with pytest.raises(ValueError, match=fault):
             crf.score(X, gold)
@@ -388,3 +391,39 @@ def test_wrong_soft_labels(label: Any, message: str) -> None:
 def test_soft_labels_elsewhere() -> None:
     with pytest.raises(ValueError, match=r"soft labels .* are for CRF only"):
         HMM().fit([["a", "b"]], [["A", {"A": 0.5, "B": 0.5}]])
+    with pytest.raises(ValueError, match="unknown labels in 'y' need a CRF or an HMM"):
+        MEMM().fit([["a", "b"]], [["A", {"A": 0.5, "B": 0.5}]])
+
+
+@pytest.mark.parametrize(
+    "how", [{}, {"beam": "min-divergence:0.01"}, {"constraints": "bio"}, {"gradient": "backward"}, {"hash_bits": 16}]
+)
+def test_soft_labels_by_every_way(how: dict[str, Any]) -> None:
+    """With all weight on one label they teach what labels do, with weights of sequences too."""
+    X, y = load_corpus("ingredients", "train")
+    X, y = X[:60], [list(row) for row in y[:60]]
+    soft = [[{label: 2.0} for label in row] for row in y]
+    weights = 1.0 + np.arange(60) % 3
+    settings = {"max_iter": 10, "tol": 0, "dtype": "float64", **how}
+    with warnings.catch_warnings(action="ignore"):  # of the limit
+        hard, same = (CRF(**settings).fit(X, z, sample_weight=weights) for z in (y, soft))
+    assert same.result_.value == pytest.approx(hard.result_.value, rel=1e-3)
+    assert same.predict(X) == hard.predict(X)
+
+
+def test_soft_labels_of_a_stream() -> None:
+    X, y = load_corpus("ingredients", "train")
+    soft = [[{label: 0.9, "O": 0.1} for label in row] for row in y[:200]]
+    crf = CRF(algorithm="sgd", random_state=0)
+    for k in range(0, 200, 50):
+        crf.partial_fit(X[k : k + 50], soft[k : k + 50])
+    assert metrics.token_accuracy(y[200:300], crf.predict(X[200:300])) > 0.7
+
+
+def test_sets_of_a_block_file_go_on_with_a_model(tmp_path: Path) -> None:
+    X, y = load_corpus("ingredients", "train")
+    X, names = X[:80], sorted({label for row in y for label in row})
+    sets = [[{label, names[(i + t) % len(names)]} for t, label in enumerate(row)] for i, row in enumerate(y[:80])]
+    crf = CRF(max_iter=5, tol=1, warm_start=True).fit(X, y[:80])
+    blocks = crf.encode(X, sets, tmp_path / "sets.blocks")
+    assert len(crf.fit(blocks).classes_) == len(names)

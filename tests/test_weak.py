@@ -55,6 +55,24 @@ def test_skills_are_found() -> None:
     assert accuracy > metrics.token_accuracy(truth, majority) + 0.03
 
 
+def test_soft_and_partial_labels() -> None:
+    truth, votes, _ = known_model(2_000, 1)
+    weak = WeakLabels(votes, LABELS, scheme=None)
+    X = [[""] * len(row) for row in truth]
+    soft, sets = weak.fit_transform(X, least=0), weak.transform(X, "set", least=0.2)
+    for a, b in zip(soft, sets, strict=True):
+        for chances, known in zip(a, b, strict=True):
+            assert sum(chances.values()) == pytest.approx(1.0)
+            likely = {label for label, p in chances.items() if p >= 0.2}
+            assert known == (None if len(likely) == 3 else likely.pop() if len(likely) == 1 else likely)
+    found = [[token for token in row if isinstance(token, str)] for row in sets]
+    assert sum(map(len, found)) > 1000
+    assert any(isinstance(token, set) for row in sets for token in row)
+    CRF(max_iter=3, tol=1).fit(X, sets)
+    with pytest.raises(ValueError, match="'form' of transform"):
+        weak.transform(X, "hard")
+
+
 def test_rules_teach_a_crf() -> None:
     X, y = load_corpus("ingredients", "train")
     kinds = sorted({label[2:] for row in y for label in row if label != "O"} or {label for row in y for label in row})

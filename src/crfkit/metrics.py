@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -90,7 +90,7 @@ def require_known(y: Labels, name: str) -> None:
         if row is None:
             raise ValueError(f"sequence {i} of {name!r} has no labels; all must be known to score them")
         for t, label in enumerate(row):
-            if label is None or isinstance(label, (set, frozenset)):
+            if label is None or isinstance(label, (set, frozenset, Mapping)):
                 raise ValueError(
                     f"sequence {i} of {name!r}, position {t}: the label must be known to score it, got {label!r}"
                 )

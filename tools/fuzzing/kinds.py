@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 import crfkit
-from crfkit import CRF, HMM, MEMM, Gazetteer, Template, TokenFeatures, WordClasses, WordVectors
+from crfkit import CRF, HMM, MEMM, Expectations, Gazetteer, Template, TokenFeatures, WordClasses, WordVectors
 from crfkit.base.fields import Arrays
 from crfkit.compat.pycrfsuite import Tagger
 from crfkit.data import Blocks, DataError, load_corpus, read_columns, read_conllu, read_crfsuite, tokenize
@@ -369,6 +369,14 @@ def _use_suite_text(data: bytes, path: Path) -> None:
         list(X), list(y)
 
 
+def _use_expectations(data: bytes, path: Path) -> None:
+    path.write_bytes(data)
+    with only(ValueError):
+        wanted = Expectations.read(path, method=("expectation", "posterior")[len(data) % 2])
+        X: Any = [["two", "cups"], ["two", "pears"], ["cups"]]
+        CRF(max_iter=2, n_jobs=1).fit(X, [None] * 3, expectations=wanted)
+
+
 def _use_packed(data: bytes, path: Path) -> None:
     path.write_bytes(data)
     with only(DataError):
@@ -561,6 +569,13 @@ KINDS = {
             lambda _: [f(COLUMNS) for f in (gzip.compress, bz2.compress, lzma.compress)],
             repeated(mutate_bytes),
             _use_packed,
+            4,
+        ),
+        Kind(
+            "expectations",
+            _foreign(b"word=two\tA:0.7 B:0.2\n# x\n\nlower[0]=cups  B,A>=0.9\n* B<=0.3\n"),
+            repeated(lambda d, r: mutate_lines(d, r, b" ,:<>=")),
+            _use_expectations,
             4,
         ),
         Kind("stream", _foreign(COLUMNS), repeated(_mutate_plain), _use_stream, 8),

@@ -4,6 +4,7 @@
 #include "bind/tokens.hpp"
 #include "model/pair_counts.hpp"
 #include "model/scorer.hpp"
+#include "train/expectation_objective.hpp"
 #include "train/lbfgs_memory.hpp"
 #include "train/semi_objective.hpp"
 
@@ -264,6 +265,67 @@ void bind_semi(nb::module_& m, const char* name) {
           "w"_a, "v"_a, "entropy_weight"_a, "out"_a.noconvert(), "threads"_a);
 }
 
+using Table = std::optional<In<double, 2>>;
+
+template <class T>
+void bind_expectations(nb::module_& m, const char* name) {
+  using Self = ExpectationObjective<T>;
+  const auto check_table = [](const Self& self, const auto& table) {
+    require(shaped(table, self.n_groups(), self.n_labels()), "there must be a number for every group and label");
+  };
+  nb::class_<Self>(m, name)
+      .def(
+          "__init__",
+          [](Self* self, std::shared_ptr<const Layout> layout, const TokenArrays& data, In<i64, 1> ptr,
+             In<i32, 1> group, i64 n_groups, Numbers constraints, int threads) {
+            const Tokens tokens = data.view();
+            check_constraints(*layout, constraints);
+            require(shaped(ptr, tokens.n_tokens() + 1), "every token must have a place");
+            check_offsets(ptr, group.size(), "groups must follow each other");
+            for (std::size_t k = 0; k < group.size(); ++k)
+              require(group(k) >= 0 && group(k) < n_groups, "there is no such group");
+            const nb::gil_scoped_release release;
+            new (self)
+                Self(layout, tokens, ptr.data(), group.data(), n_groups, data_of(constraints), make_threads(threads));
+          },
+          "layout"_a, "data"_a, "ptr"_a, "group"_a, "n_groups"_a, "constraints"_a.none(), "threads"_a)
+      .def(
+          "set",
+          [](Self& self, In<double, 1> w, int threads) {
+            check_weights(self, w);
+            const nb::gil_scoped_release release;
+            self.set(w.data(), make_threads(threads));
+          },
+          "w"_a, "threads"_a)
+      .def(
+          "expected",
+          [=](Self& self, Table table, Out<double, 2> counts, int threads) {
+            if (table) check_table(self, *table);
+            check_table(self, counts);
+            const nb::gil_scoped_release release;
+            return self.expected(table ? table->data() : nullptr, counts.data(), make_threads(threads));
+          },
+          "table"_a.none(), "counts"_a.noconvert(), "threads"_a)
+      .def(
+          "add_covariance",
+          [=](Self& self, In<double, 2> table, Out<double, 1> g, int threads) {
+            check_table(self, table);
+            check_weights(self, g);
+            const nb::gil_scoped_release release;
+            self.add_covariance(table.data(), g.data(), make_threads(threads));
+          },
+          "table"_a, "g"_a.noconvert(), "threads"_a)
+      .def(
+          "add_divergence",
+          [=](Self& self, In<double, 2> table, double scale, Out<double, 1> g, int threads) {
+            check_table(self, table);
+            check_weights(self, g);
+            const nb::gil_scoped_release release;
+            return self.add_divergence(table.data(), scale, g.data(), make_threads(threads));
+          },
+          "table"_a, "scale"_a, "g"_a.noconvert(), "threads"_a);
+}
+
 template <class T>
 void bind_scorer(nb::module_& m, const char* name) {
   using Self = Scorer<T>;
@@ -383,6 +445,8 @@ void bind_objectives(nb::module_& m) {
   bind_objective<double>(m, "ObjectiveF64");
   bind_semi<float>(m, "SemiObjectiveF32");
   bind_semi<double>(m, "SemiObjectiveF64");
+  bind_expectations<float>(m, "ExpectationObjectiveF32");
+  bind_expectations<double>(m, "ExpectationObjectiveF64");
   bind_scorer<float>(m, "ScorerF32");
   bind_scorer<double>(m, "ScorerF64");
   bind_memory(m);

@@ -54,7 +54,8 @@ class PackCovariance {
   Buffer<T> u;                  // in: scores [rows][stride], pads -inf; used up
   std::vector<double> entropy;  // out [sequences]
 
-  // n: m (a - shift) [labels][stride], pads 0; n_t: transposed.
+  // n: m (a - shift) [labels][stride], pads 0; n_t: transposed. Null where the score has no part of transitions: then
+  // entropy is without meaning.
   // Leaves d H / d u in the lattice's e, and q, qq, h for add_pairs; scale(s) multiplies the gradient of sequence s.
   CRFKIT_KERNEL void run(const Pack& pack, Lattice<T, W>& lattice, const Transitions<T>& a, const T* n, const T* n_t,
                          FunctionRef<double(int)> scale) {
@@ -77,11 +78,12 @@ class PackCovariance {
   // pairs [labels][labels] += d H / d a, summed over the pack; n as above
   void add_pairs(const Pack& pack, const Lattice<T, W>& lattice, const Transitions<T>& a, const T* n, double* pairs) {
     for (Buffer<T>* x : {&scored_, &plain_}) x->assign(n_labels_ * stride_, T(0));
-    add_edges(pack, lattice, scored_.data(), plain_.data());
+    if (n) add_edges<true>(pack, lattice, scored_.data(), plain_.data());
+    else add_edges<false>(pack, lattice, scored_.data(), plain_.data());
     for (i64 i = 0; i < n_labels_; ++i)
       for (i64 j = 0; j < n_labels_; ++j) {
         const i64 ij = i * stride_ + j;
-        pairs[i * n_labels_ + j] -= double{a.m[ij]} * scored_[ij] + double{n[ij]} * plain_[ij];
+        pairs[i * n_labels_ + j] -= double{a.m[ij]} * scored_[ij] + (n ? double{n[ij]} * plain_[ij] : 0.0);
       }
   }
 
@@ -104,11 +106,12 @@ class PackCovariance {
         const i64 behind = pack.first[t + 1] * stride_;
         const T *q = lattice.q.data() + behind, *qq = qq_.data() + behind;
         rows_times<T, W>(q, next, a.m_t.data(), n_labels_, stride_, beta);
-        two_rows_times<T, W>(q, n_t, qq, a.m_t.data(), next, n_labels_, stride_, k);
+        if (n) two_rows_times<T, W>(q, n_t, qq, a.m_t.data(), next, n_labels_, stride_, k);
+        else rows_times<T, W>(qq, next, a.m_t.data(), n_labels_, stride_, k);
       }
       std::fill(beta + next * stride_, beta + active * stride_, T(1));
       std::fill(k + next * stride_, k + active * stride_, T(0));
-      if (t > 0) {
+      if (t > 0 && n) {
         const T* before = lattice.alpha.data() + pack.first[t - 1] * stride_;
         rows_times<T, W>(before, active, n, n_labels_, stride_, an);
       } else {
@@ -116,7 +119,7 @@ class PackCovariance {
       }
       for (int s = 0; s < active; ++s) {
         const i64 x = (row + s) * stride_;
-        const T inverse = lattice.scale(row + s), top = lattice.top(row + s);
+        const T inverse = lattice.scale(row + s), top = n ? lattice.top(row + s) : T(0);
         Vec total = {};
         for_tiles<4>(vectors_, [&](auto N, int v0) {
           for (i64 v = x + v0 * W; v < x + (v0 + N) * W; v += W) {
@@ -187,15 +190,16 @@ class PackCovariance {
   }
 
   // x1 += sum h x q + alpha x qq, x2 += sum alpha x q
+  template <bool kPlain>
   CRFKIT_KERNEL void add_edges(const Pack& pack, const Lattice<T, W>& lattice, T* x1, T* x2) const {
     for_tiles<kTile<T, W>>(vectors_, [&](auto N, int v) {
       i64 i = 0;
-      for (; n_labels_ - i >= kRows; i += kRows) edge_tile<kRows, N>(pack, lattice, i, v * W, x1, x2);
-      for (; i < n_labels_; ++i) edge_tile<1, N>(pack, lattice, i, v * W, x1, x2);
+      for (; n_labels_ - i >= kRows; i += kRows) edge_tile<kRows, N, kPlain>(pack, lattice, i, v * W, x1, x2);
+      for (; i < n_labels_; ++i) edge_tile<1, N, kPlain>(pack, lattice, i, v * W, x1, x2);
     });
   }
 
-  template <int R, int N>
+  template <int R, int N, bool kPlain>
   CRFKIT_INLINE void edge_tile(const Pack& pack, const Lattice<T, W>& lattice, i64 i, int column, T* x1, T* x2) const {
     Vec acc[R][N] = {}, plain[R][N] = {};
     for (int t = 1; t < pack.steps(); ++t) {
@@ -212,7 +216,7 @@ class PackCovariance {
           for (int v = 0; v < N; ++v) {
             acc[r][v] += h * q[v];
             acc[r][v] += al * qq[v];
-            plain[r][v] += al * q[v];
+            if constexpr (kPlain) plain[r][v] += al * q[v];
           }
         }
       }

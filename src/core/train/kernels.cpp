@@ -30,6 +30,14 @@ const LossKernels<T>& loss_kernels(int n_labels) {
                       Workspace& ws) { SemiLossKernel<T, W>(job, block, ws).entropy(task); },
         .curvature = [](const LossJob<T>& job, const Block<T>& block, const KnownRows<T>* known, i64 task,
                         Workspace& ws) { SemiLossKernel<T, W>(job, block, ws).curvature(known, task); },
+        .expected =
+            [](const LossJob<T>& job, const Block<T>& block, const GroupedRows<T>& rows, std::vector<double>& counts,
+               i64 task,
+               Workspace& ws) { SemiLossKernel<T, W>(job, block, ws, !rows.scored).expected(rows, counts, task); },
+        .covariance = [](const LossJob<T>& job, const Block<T>& block, const GroupedRows<T>& rows, i64 task,
+                         Workspace& ws) { SemiLossKernel<T, W>(job, block, ws).covariance(rows, task); },
+        .divergence = [](const LossJob<T>& job, const Block<T>& block, const GroupedRows<T>& rows, i64 task,
+                         Workspace& ws) { SemiLossKernel<T, W>(job, block, ws).divergence(rows, task); },
     };
     return kernels;
   });

@@ -11,7 +11,7 @@ struct LossJob : ModelView<T> {
   const i64* offsets = nullptr;
   const double* seq_weight = nullptr;              // [sequences], or null: all one
   double scale = 1;                                // of all sequences, beside their weights
-  const T *scored = nullptr, *scored_t = nullptr;  // m * (a - shift), for entropies                 [labels][stride]
+  const T *scored = nullptr, *scored_t = nullptr;  // m * (a - shift), for entropies; or null        [labels][stride]
   const ModelView<T>* tangent = nullptr;           // curvature: the direction; then scored is m * its transitions
   // out
   double* value = nullptr;
@@ -29,6 +29,16 @@ struct KnownRows {
   const T* hints = nullptr;    // [hints][labels]
 };
 
+// The groups of tokens that a block's token rows belong to, of which something is expected.
+template <class T>
+struct GroupedRows {
+  const i64* ptr = nullptr;    // [rows + 1]
+  const i32* group = nullptr;  // row by row
+  const T* table = nullptr;    // what a group adds to the scores of its rows' labels, or null   [groups][labels]
+  T* scores = nullptr;         // where the scores of the rows are kept, or null                 [rows][stride]
+  bool scored = false;         // whether they lie there already
+};
+
 template <class T>
 struct LossKernels {
   std::unique_ptr<Workspace> (*workspace)();
@@ -43,6 +53,13 @@ struct LossKernels {
   // Minus the covariance of the features with the direction's score: the Hessian of -log Z times the direction. With
   // known rows, that less the same of the paths that fit.
   void (*curvature)(const LossJob<T>&, const Block<T>&, const KnownRows<T>* known, i64 task, Workspace&);
+  // log Z with what groups add to the scores; adds the expected labels of each group to counts [groups][labels]
+  void (*expected)(const LossJob<T>&, const Block<T>&, const GroupedRows<T>&, std::vector<double>& counts, i64 task,
+                   Workspace&);
+  // Minus the covariance of the features with the sum of what groups add; there is no value.
+  void (*covariance)(const LossJob<T>&, const Block<T>&, const GroupedRows<T>&, i64 task, Workspace&);
+  // log Z less that with what groups add
+  void (*divergence)(const LossJob<T>&, const Block<T>&, const GroupedRows<T>&, i64 task, Workspace&);
 };
 
 CRFKIT_IN_EACH_SET(template <class T> const LossKernels<T>& loss_kernels(int n_labels);)

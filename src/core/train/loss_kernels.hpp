@@ -18,6 +18,8 @@ struct LossWorkspace : ChainWorkspace<T, W> {
   Buffer<T> edge_row;       // marginals of one transition             [labels][stride]
   Buffer<T> step_scores;    // scores of one transition                [labels][stride]
   Buffer<T> scores, nodes;  // and gradients of a pack                 [rows][stride]
+  Buffer<T> zeros;          // transitions that add nothing            [labels][stride]
+  std::vector<double> counts;
   std::vector<double> pair_gradient, start_gradient, end_gradient;
   std::vector<double> gold_score;
   BeamWorkspace<T> beam;
@@ -30,13 +32,15 @@ class LossKernel {
   static constexpr int kByMarginals = 256;  // labels up to which exact marginals choose beams
 
  public:
-  LossKernel(const LossJob<T>& job, const Block<T>& block, Workspace& workspace)
+  // rows: whether those of the tokens' attributes are needed
+  LossKernel(const LossJob<T>& job, const Block<T>& block, Workspace& workspace, bool rows = true)
       : job_(job),
         block_(block),
         ws_(static_cast<LossWorkspace<T, W>&>(workspace)),
         n_(job.layout->n_labels),
         stride_(job.stride),
         own_steps_(job.layout->has_edges()) {
+    if (rows) ws_.state.load(block_.state, *job_.state, job_.state_table, job_.w);
     load();
   }
 
@@ -62,7 +66,6 @@ class LossKernel {
 
  protected:
   void load() {
-    ws_.state.load(block_.state, *job_.state, job_.state_table, job_.w);
     ws_.init.assign(stride_, -std::numeric_limits<T>::infinity());
     std::fill_n(ws_.init.data(), n_, T(0));
     if (!own_steps_) return;

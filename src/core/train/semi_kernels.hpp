@@ -11,20 +11,40 @@ class SemiLossKernel : LossKernel<T, W> {
   using Base::base_, Base::block_, Base::job_, Base::n_, Base::own_steps_, Base::stride_, Base::value_, Base::ws_;
 
  public:
-  SemiLossKernel(const LossJob<T>& job, const Block<T>& block, Workspace& workspace) : Base(job, block, workspace) {}
+  SemiLossKernel(const LossJob<T>& job, const Block<T>& block, Workspace& workspace, bool rows = true)
+      : Base(job, block, workspace, rows) {}
 
   void partial(const KnownRows<T>& known, i64 task) {
+    difference(task, [&](const Pack& pack, T* u) { restrict_to(known, pack, u); });
+  }
+
+  void divergence(const GroupedRows<T>& rows, i64 task) {
+    rows_ = &rows;
+    difference(task, [&](const Pack& pack, T* u) { add_groups(pack, u); });
+  }
+
+  void covariance(const GroupedRows<T>& rows, i64 task) {
+    rows_ = &rows;
+    ws_.zeros.assign(n_ * stride_, T(0));
     run(task, ws_.scores, [&](const Pack& pack, T* u) {
-      const i64 size = pack.rows() * stride_;
-      ws_.nodes.reserve(size);
-      nodes_ = ws_.nodes.data();
-      std::fill_n(nodes_, size, T(0));
-      pass(pack, u);
-      restrict_to(known, pack, u);
-      sign_ = -1;
-      pass(pack, u);
-      sign_ = 1;
+      ws_.packed.u.assign(pack.rows() * stride_, T(0));
+      add_groups(pack, ws_.packed.u.data());
+      entropy_pass(pack, u, ws_.packed.u.data());
     });
+  }
+
+  void expected(const GroupedRows<T>& rows, std::vector<double>& counts, i64 task) {
+    rows_ = &rows;
+    value_ = 0;
+    ws_.counts.assign(counts.size(), 0);
+    {
+      const FlushDenormals flush;
+      for (std::size_t p = 0; p < block_.packs.size(); ++p) count_pack(p);
+    }
+    job_.turns->wait(0, task);
+    *job_.value += value_;
+    for (std::size_t k = 0; k < counts.size(); ++k) counts[k] += ws_.counts[k];
+    job_.turns->pass(0, task);
   }
 
   void entropy(i64 task) {
@@ -71,7 +91,7 @@ class SemiLossKernel : LossKernel<T, W> {
         const Pack& pack = block_.packs[p];
         base_ = block_.base[p];
         scores.reserve(pack.rows() * stride_);
-        Base::score_pack(pack, scores.data());
+        scores_of(pack, scores.data());
         body(pack, scores.data());
         for (int s = 0; s < pack.n_seq(); ++s)
           Base::add_to_ends(node_row(pack, 0, s), node_row(pack, pack.length(s) - 1, s));
@@ -79,6 +99,64 @@ class SemiLossKernel : LossKernel<T, W> {
       }
     }
     Base::merge(task);
+  }
+
+  // The loss of log Z less that with the scores that change(pack, scores) makes.
+  template <class Change>
+  void difference(i64 task, Change change) {
+    run(task, ws_.scores, [&](const Pack& pack, T* u) {
+      const i64 size = pack.rows() * stride_;
+      ws_.nodes.reserve(size);
+      nodes_ = ws_.nodes.data();
+      std::fill_n(nodes_, size, T(0));
+      pass(pack, u);
+      change(pack, u);
+      sign_ = -1;
+      pass(pack, u);
+      sign_ = 1;
+    });
+  }
+
+  // Scores of the pack at hand, kept from one pass to the next where there is room for them.
+  void scores_of(const Pack& pack, T* u) {
+    const i64 size = pack.rows() * stride_;
+    T* kept = rows_ && rows_->scores ? rows_->scores + base_ * stride_ : nullptr;
+    if (kept && rows_->scored) {
+      std::copy_n(kept, size, u);
+      return;
+    }
+    Base::score_pack(pack, u);
+    if (kept) std::copy_n(u, size, kept);
+  }
+
+  // Calls body(row of the pack, group) for all of them.
+  template <class Body>
+  void each_group(const Pack& pack, Body body) const {
+    for (i64 r = 0; r < pack.rows(); ++r)
+      for (i64 k = rows_->ptr[base_ + r]; k < rows_->ptr[base_ + r + 1]; ++k) body(r, i64{rows_->group[k]});
+  }
+  void add_groups(const Pack& pack, T* u) const {
+    each_group(pack, [&](i64 r, i64 group) {
+      const T* x = rows_->table + group * n_;
+      for (i64 j = 0; j < n_; ++j) u[r * stride_ + j] += x[j];
+    });
+  }
+
+  void count_pack(std::size_t p) {
+    const Pack& pack = block_.packs[p];
+    base_ = block_.base[p];
+    ws_.scores.reserve(pack.rows() * stride_);
+    T* u = ws_.scores.data();
+    scores_of(pack, u);
+    if (rows_->table) add_groups(pack, u);
+    forward(pack, u);
+    for (int s = 0; s < pack.n_seq(); ++s) value_ += weight(pack, s) * ws_.sum.log_z(s);
+    ws_.sum.backward();
+    const T* e = ws_.sum.lattice.e.data();
+    each_group(pack, [&](i64 r, i64 group) {
+      double* out = ws_.counts.data() + group * n_;
+      for (i64 j = 0; j < n_; ++j) out[j] += e[r * stride_ + j];
+    });
   }
 
   // u: scores of the pack
@@ -159,6 +237,7 @@ class SemiLossKernel : LossKernel<T, W> {
 
   // What the transition t adds to the score that covariances are taken with   [labels][stride]
   const T* pair_part(int t) {
+    if (!job_.scored) return ws_.zeros.data();
     const T* a = (job_.tangent ? job_.tangent : &job_)->transitions->score.data();
     if (!own_steps_) return a;
     (job_.tangent ? ws_.tangent_edge : ws_.edge).score(base_ + t + 1, 1, a, ws_.step_scores.data());
@@ -188,7 +267,8 @@ class SemiLossKernel : LossKernel<T, W> {
       ws_.sum.edge(t, s, single.xi.data(), wide);
       return single.xi.data();
     };
-    if (!job_.tangent) value_ += scale * entropies_of(steps, n_, wide, single.gamma.data(), pairs, false).total;
+    if (!job_.tangent && job_.scored)
+      value_ += scale * entropies_of(steps, n_, wide, single.gamma.data(), pairs, false).total;
     single.run(
         [&](int t) -> SequenceWorkspace::Pairs {
           single.set_pairs(pair_part(t), n_, stride_);
@@ -199,6 +279,7 @@ class SemiLossKernel : LossKernel<T, W> {
       for (i64 j = 0; j < n_; ++j) node_row(pack, t, s)[j] = T(-scale * single.nodes[t * wide + j]);
   }
 
+  const GroupedRows<T>* rows_ = nullptr;
   double sign_ = 1;       // of what is added
   T* nodes_ = nullptr;    // gradient of the scores of the pack at hand   [rows][stride]
   std::vector<T> apart_;  // of the sequences that were done one by one, one after another

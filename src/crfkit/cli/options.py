@@ -146,7 +146,21 @@ StatesOption = Annotated[bool, Option("--all-possible-states", help="Give weight
 TransitionsOption = Annotated[bool, Option(help="Give weights to unseen label pairs too.")]
 StartEndOption = Annotated[bool, Option(help="Give weights to the first and the last label.")]
 ConstraintsOption = Annotated[Scheme | None, Option(help="Forbid what the chunking scheme forbids.")]
-UnlabelledOption = Annotated[str | None, Option(help="Data without labels, for --entropy-weight.")]
+UnlabelledOption = Annotated[str | None, Option(help="Data without labels, for --entropy-weight or --expectations.")]
+ExpectationsOption = Annotated[
+    Path | None,
+    Option(
+        metavar="FILE",
+        help="Label distributions of unlabelled tokens, one attribute per line: ATTRIBUTE LABEL:FRACTION ..., "
+        "or ATTRIBUTE LABEL,...>=FRACTION, or <=.",
+    ),
+]
+ExpectationWeightOption = Annotated[float, Option(help="Coefficient of --expectations.")]
+MethodOption = Annotated[
+    str, Option("--expectation-method", help="How --expectations are learned from: expectation or posterior.")
+]
+HiddenOption = Annotated[int, Option(help="Hidden states of each label.")]
+StartsOption = Annotated[int, Option("--n-init", help="Random starts, of which the best is kept, for hidden states.")]
 EntropyOption = Annotated[float, Option(help="Coefficient of the entropy of unlabelled sequences.")]
 EntropyPerOption = Annotated[str, Option(help="Entropy per sequence, or per token: sequence or token.")]
 EntropyRampOption = Annotated[int, Option(help="Iterations over which the entropy's weight increases.")]

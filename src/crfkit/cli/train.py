@@ -20,6 +20,7 @@ from crfkit.base.checkpoints import seconds_of
 from crfkit.base.files import check_writable
 from crfkit.base.interrupts import Guard
 from crfkit.base.messages import counted
+from crfkit.base.parameters import check_number
 from crfkit.base.threads import resolve_threads
 from crfkit.cli import options as o
 from crfkit.cli.cluster import DaskOption, cluster
@@ -45,7 +46,8 @@ from crfkit.cli.plan import print_plan
 from crfkit.data import Blocks, DataError
 from crfkit.data.blocks import is_block_file
 from crfkit.data.readers import EncodedPath
-from crfkit.estimators import CRF, HMM, MEMM
+from crfkit.estimators import CRF, HMM, MEMM, Expectations
+from crfkit.estimators.expectations import METHODS
 from crfkit.features.encoding import bytes_of
 from crfkit.training import Progress
 
@@ -92,7 +94,12 @@ def train(
     entropy_weight: o.EntropyOption = _DEFAULT["entropy_weight"],
     entropy_per: o.EntropyPerOption = _DEFAULT["entropy_per"],
     entropy_ramp: o.EntropyRampOption = _DEFAULT["entropy_ramp"],
+    expectations: o.ExpectationsOption = None,
+    expectation_weight: o.ExpectationWeightOption = 1.0,
+    expectation_method: o.MethodOption = "expectation",
     beam: o.BeamOption = _DEFAULT["beam"],
+    hidden_states: o.HiddenOption = _DEFAULT["hidden_states"],
+    n_init: o.StartsOption = _DEFAULT["n_init"],
     max_iter: o.MaxIterOption = _DEFAULT["max_iter"],
     tol: o.TolOption = _DEFAULT["tol"],
     early_stopping: o.StoppingOption = _DEFAULT["early_stopping"],
@@ -139,16 +146,11 @@ def train(
             say(f"{corpus.sizes(tokens)} in {time.perf_counter() - began:.2f}s")
         crf.callback = _Watch(json, quiet, max_iter, tokens)
         notes = _run(crf, corpus, resume)
-        _save(crf, model, corpus, reading)
-        interrupted = crf.result_.reason == "interrupted"
-        if checkpoint is not None and not interrupted:
-            checkpoint.unlink(missing_ok=True)
-        if interrupted:  # whoever interrupts does not want to wait for scores
-            corpus.X_dev = None
+        _save(crf, model, corpus, reading, checkpoint)
         _say(crf, model, corpus, notes, began, json, quiet)
     if crf.callback.closed:
         raise BrokenPipeError
-    if guard.signum or interrupted:
+    if guard.signum or crf.result_.reason == "interrupted":
         raise typer.Exit(128 + (guard.signum or signal.SIGINT))
 
 
@@ -161,6 +163,7 @@ class _Corpus:
     weights: Any = None
     X_dev: Any = None
     y_dev: Any = None
+    expectations: Expectations | None = None
 
     def sizes(self, tokens: int) -> str:
         """What was read, in words."""
@@ -187,9 +190,11 @@ def _check(options: dict[str, Any], given: dict[str, str], reading: Reading) -> 
         raise o.OptionError("--resume and --every need a --checkpoint")
     if options["early_stopping"] is not None and dev is None:
         raise o.OptionError("--early-stopping needs held-out data: give it with --dev")
-    if unlabelled is not None and not options["entropy_weight"] and options["out_of_core"] is None:
-        raise o.OptionError("--unlabelled does nothing without --entropy-weight")
+    used = options["entropy_weight"] or options["expectations"] is not None or options["out_of_core"] is not None
+    if unlabelled is not None and not used:
+        raise o.OptionError("--unlabelled does nothing without --entropy-weight or --expectations")
     stored = is_block_file(data)
+    _check_expectations(options, given, stored)
     if options["window"] is not None and not stored and options["out_of_core"] is None:
         raise o.OptionError("--window is for block files, and for --out-of-core")
     if options["out_of_core"] is not None and options["kind"].value == "hmm":
@@ -206,6 +211,25 @@ def _check(options: dict[str, Any], given: dict[str, str], reading: Reading) -> 
     for path in (data, dev, unlabelled):
         require_file(path)
     return crf
+
+
+def _check_expectations(options: dict[str, Any], given: dict[str, str], stored: bool) -> None:
+    """Raises if --expectations cannot be fulfilled with the other options."""
+    if options["expectations"] is None:
+        for name in ("expectation_weight", "expectation_method"):
+            if name in given:
+                raise o.OptionError(f"{given[name]} does nothing without --expectations")
+        return
+    check_number("train", "expectation_weight", options["expectation_weight"], 0, strict=True)
+    if options["expectation_method"] not in METHODS:
+        raise o.OptionError(f"--expectation-method must be one of {', '.join(METHODS)}")
+    if options["kind"].value != "crf":
+        raise o.OptionError(f"--expectations is for --kind crf, not for {options['kind'].value}")
+    if stored or options["out_of_core"] is not None or options["dask"] is not None:
+        raise o.OptionError("--expectations needs the data in memory: no block file, --out-of-core or --dask")
+    if options["unlabelled"] is None and options["unknown"] is None:
+        raise o.OptionError("--expectations needs unlabelled data: give it with --unlabelled")
+    require_file(str(options["expectations"]))
 
 
 def _on_cluster(crf: Any, options: dict[str, Any], given: dict[str, str]) -> Any:
@@ -279,6 +303,9 @@ def _read(options: dict[str, Any], how: Reading) -> _Corpus:
         if corpus.weights is not None:
             corpus.weights = np.concatenate([corpus.weights, np.ones(len(more))])
         corpus.X = type(corpus.X).concatenate([corpus.X, more])
+    if options["expectations"] is not None:
+        how = {"weight": options["expectation_weight"], "method": options["expectation_method"]}
+        corpus.expectations = Expectations.read(options["expectations"], **how)
     return corpus
 
 
@@ -332,7 +359,8 @@ def _run(crf: Any, corpus: _Corpus, resume: bool) -> list[str]:
             else:
                 held_out = {"X_dev": corpus.X_dev, "y_dev": corpus.y_dev}
                 weights = {} if corpus.weights is None else {"sample_weight": corpus.weights}
-                crf.fit(corpus.X, corpus.y, **held_out, **weights, resume=resume)
+                more = {} if corpus.expectations is None else {"expectations": corpus.expectations}
+                crf.fit(corpus.X, corpus.y, **held_out, **weights, **more, resume=resume)
     finally:
         crf.callback.end()
     if crf.result_.reason == "interrupted":
@@ -341,11 +369,15 @@ def _run(crf: Any, corpus: _Corpus, resume: bool) -> list[str]:
     return [*notes, *(str(w.message) for w in caught)]
 
 
-def _save(crf: Any, model: Path, corpus: _Corpus, reading: Reading) -> None:
-    """Writes the model, with how its data was read."""
+def _save(crf: Any, model: Path, corpus: _Corpus, reading: Reading, checkpoint: Path | None) -> None:
+    """Writes the model, with how its data was read; the checkpoint goes if training has ended."""
     known = reading.of_data(corpus.X, getattr(crf.model_.encoder, "n_columns", None))
     crf.model_ = replace(crf.model_, info={**crf.model_.info, "reading": known})
     crf.save(model)
+    if crf.result_.reason == "interrupted":
+        corpus.X_dev = None  # whoever interrupts does not want to wait for scores
+    elif checkpoint is not None:
+        checkpoint.unlink(missing_ok=True)
 
 
 def _say(crf: Any, model: Path, corpus: _Corpus, notes: list[str], began: float, as_json: bool, quiet: bool) -> None:

@@ -203,7 +203,7 @@ def hold(encoded: Encoded, frozen: Frozen, number: int) -> Held:
     with naming(number):
         place = {label: i for i, label in enumerate(f.labels)}
         moved = np.array([*(place[label] for label in v.labels), -1], np.int32)
-        numbers, hints = np.where(e.numbers < 0, e.numbers, moved[e.numbers]), None
+        numbers, hints = np.where(e.numbers < 0, e.numbers, moved[np.maximum(e.numbers, -1)]), None
         if e.hints is not None:
             hints = np.full((len(e.hints), len(f.labels)), -np.inf)
             hints[:, moved[:-1]] = e.hints

@@ -27,8 +27,9 @@ class CRF(LocalCRF):
 
     The cluster is that of the current ``distributed.Client``; without one, partitions are worked on one after another
     in this process, with the same result. Parameters and attributes are those of :class:`crfkit.CRF`. Beams,
-    entropies, ``warm_start``, ``warm_start_fraction`` and ``algorithm="sag"`` are not available here. Other stochastic
-    algorithms run on each partition by itself, and their weights are averaged after every pass.
+    entropies, hidden states, ``n_init``, ``warm_start``, ``warm_start_fraction`` and ``algorithm="sag"`` are not
+    available here. Other stochastic algorithms run on each partition by itself, and their weights are averaged after
+    every pass.
 
     Examples
     --------
@@ -47,7 +48,8 @@ class CRF(LocalCRF):
     def _check_parameters(self) -> None:
         super()._check_parameters()
         unset = {name: p.default for name, p in self._parameters().items()}
-        for name in ("beam", "entropy_weight", "gradient", "warm_start", "warm_start_fraction"):
+        names = ("beam", "entropy_weight", "gradient", "warm_start", "warm_start_fraction", "hidden_states", "n_init")
+        for name in names:
             if getattr(self, name) != unset[name]:
                 raise ValueError(f"{name!r} of crfkit.dask.CRF must be {unset[name]!r}, got {getattr(self, name)!r}")
         algorithm = find_algorithm(self.algorithm)

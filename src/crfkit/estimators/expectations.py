@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crfkit.base.parameters import check_number
-from crfkit.data.dataset import Dataset, Layout
+from crfkit.data.dataset import Dataset
 from crfkit.data.labels import collect_labels, label_numbers
 from crfkit.data.readers import DataError
 from crfkit.features.encoders import Encoder, FeatureSource, make_encoder
@@ -19,6 +19,8 @@ from crfkit.training.expectations import Criteria
 
 #: In place of an attribute: every token.
 EVERY = "*"
+#: What is made of expectations.
+METHODS = ("expectation", "posterior")
 #: A set of labels, and the fraction of the tokens that have one of them.
 Bound = tuple[Iterable[Any], float]
 
@@ -31,7 +33,16 @@ class Expectations:
     .. math:: \sum_k \lambda_k \mathrm{KL}(q_k \Vert p_k), \qquad p_k = \frac{1}{n_k} \sum_{t \in k} P(y_t \mid x)
 
     over the unlabelled sequences (Mann and McCallum's generalised expectation criteria): :math:`q_k` is the expected
-    distribution, :math:`p_k` the mean of the model's over the :math:`n_k` tokens with the attribute.
+    distribution, :math:`p_k` the mean of the model's over the :math:`n_k` tokens with the attribute. Or, by
+    ``method="posterior"`` (posterior regularisation, Ganchev and others),
+
+    .. math::
+
+        \lambda \min_q \Big[\mathrm{KL}(q \Vert p)
+        + \frac{1}{2 \varepsilon} \sum_k n_k \lVert p_k(q) - q_k \rVert^2\Big], \qquad \varepsilon = 0.01
+
+    how far the model is from the nearest distribution over labellings that has the expected distributions, but for a
+    little: a bound costs only what it is missed by.
 
     Parameters
     ----------
@@ -42,9 +53,13 @@ class Expectations:
         Attributes to pairs of a label, or a set of labels, and a fraction: tokens with the attribute have one of the
         labels at least, or at most, this often. Costs nothing where it is fulfilled.
     weight : float
-        :math:`\lambda_k` is this, times :math:`n_k` if ``per`` is ``"token"``.
+        :math:`\lambda_k` is this, times :math:`n_k` if ``per`` is ``"token"``. With ``"posterior"``, :math:`\lambda`.
     per : {"token", "criterion"}
-        Whether a criterion counts by its tokens, as labels do in the likelihood, or as a whole.
+        Whether a criterion counts by its tokens, as labels do in the likelihood, or as a whole, as in MALLET. For
+        ``"expectation"``.
+    method : {"expectation", "posterior"}
+        Which of the two. An evaluation of ``"posterior"`` takes several times as long; it asks of the labellings of
+        each sequence what ``"expectation"`` asks of means.
 
     Examples
     --------
@@ -64,11 +79,17 @@ class Expectations:
         at_most: Mapping[str, Bound] | None = None,
         weight: float = 1.0,
         per: str = "token",
+        method: str = "expectation",
     ) -> None:
         check_number("Expectations", "weight", weight, 0, strict=True)
-        if per not in ("token", "criterion"):
-            raise ValueError(f"'per' of Expectations must be 'token' or 'criterion', got {per!r}")
-        self.weight, self.per = float(weight), per
+        choices = {"per": (per, "token", "criterion"), "method": (method, *METHODS)}
+        for name, (value, a, b) in choices.items():
+            if value not in (a, b):
+                raise ValueError(f"{name!r} of Expectations must be {a!r} or {b!r}, got {value!r}")
+        if method == "posterior" and per != "token":
+            raise ValueError("'per' of Expectations must be 'token' for the method 'posterior'")
+        self.weight, self.per, self.method = float(weight), per, method
+        self._may_be_missing = False
         self.distributions = {name: _shares(name, row) for name, row in (distributions or {}).items()}
         self.at_least = {name: _bound(name, pair) for name, pair in (at_least or {}).items()}
         self.at_most = {name: _bound(name, pair) for name, pair in (at_most or {}).items()}
@@ -79,7 +100,7 @@ class Expectations:
         return len(self.distributions) + len(self.at_least) + len(self.at_most)
 
     def __repr__(self) -> str:
-        return f"Expectations({len(self)} criteria, weight={self.weight:g}, per={self.per!r})"
+        return f"Expectations({len(self)} criteria, weight={self.weight:g}, per={self.per!r}, method={self.method!r})"
 
     @property
     def labels(self) -> tuple[Any, ...]:
@@ -99,8 +120,7 @@ class Expectations:
         attributes: Sequence[str] | None = None,
         smoothing: float = 0.1,
         min_count: int = 3,
-        weight: float = 1.0,
-        per: str = "token",
+        **how: Any,
     ) -> Expectations:
         """Distributions counted on labelled sequences.
 
@@ -118,8 +138,15 @@ class Expectations:
             Added to each count, for labels that were not seen.
         min_count : int
             Attributes that occur less often are not considered.
-        weight, per
-            As for the class.
+        **how
+            ``weight``, ``per`` and ``method``, as for the class.
+
+        Examples
+        --------
+        >>> from crfkit import Expectations
+        >>> X, y = [["two", "cups"], ["two", "pears"]], [["QTY", "UNIT"], ["QTY", "NAME"]]
+        >>> Expectations.count(X, y, attributes=["word=two"], smoothing=0).distributions
+        {'word=two': {'NAME': 0.0, 'QTY': 1.0, 'UNIT': 0.0}}
         """
         encoder = make_encoder(features, X)
         data = encoder.encode(X, True, 1)
@@ -144,10 +171,46 @@ class Expectations:
                 raise ValueError(f"the sequences have no attribute {name!r}")
             row = counts[place[name]] + smoothing
             rows[name] = dict(zip(labels, (row / row.sum()).tolist(), strict=True))
-        return cls(rows, weight=weight, per=per)
+        return cls(rows, **how)
 
     @classmethod
-    def read(cls, path: str | os.PathLike[str], *, weight: float = 1.0, per: str = "token") -> Expectations:
+    def from_lexicon(
+        cls, lexicon: Mapping[Any, Iterable[str]], share: float = 0.9, attribute: str = "lower[0]=", **how: Any
+    ) -> Expectations:
+        """Words that mostly have a certain label.
+
+        Parameters
+        ----------
+        lexicon : dict
+            Labels to words. A word of several labels is expected to have each of them equally often.
+        share : float
+            How often a word has one of its labels; the rest is left to the others.
+        attribute : str
+            What comes before a word in the name of its attribute. The default is that of the lower-cased words of
+            :class:`~crfkit.TokenFeatures`, for which the words are lower-cased too.
+        **how
+            ``weight``, ``per`` and ``method``, as for the class.
+
+        Examples
+        --------
+        >>> from crfkit import Expectations
+        >>> Expectations.from_lexicon({"UNIT": ["cup", "Can"], "NAME": ["can"]}, 0.8).distributions
+        {'lower[0]=cup': {'UNIT': 0.8}, 'lower[0]=can': {'UNIT': 0.4, 'NAME': 0.4}}
+        """
+        check_number("from_lexicon", "share", share, 0, strict=True)
+        labels: dict[str, dict[Any, None]] = {}
+        for label, words in lexicon.items():
+            if isinstance(words, str):
+                raise ValueError(f"the words of label {label!r} must be a list, got {words!r}")
+            for word in words:
+                labels.setdefault(word.lower() if attribute.startswith("lower") else word, {})[label] = None
+        rows = {attribute + word: dict.fromkeys(found, share / len(found)) for word, found in labels.items()}
+        out = cls(rows, **how)
+        out._may_be_missing = True  # few sequences have all words of a lexicon
+        return out
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str], **how: Any) -> Expectations:
         """Reads a file: one criterion per line.
 
         A line holds an attribute, then blanks or tabs, then ``LABEL:FRACTION`` for each label of a distribution, or one
@@ -156,69 +219,118 @@ class Expectations:
             word=the      B-NP:0.95 O:0.05
             suffix2=ly    B-ADVP,O>=0.7
             *             O<=0.5
+
+        Parameters
+        ----------
+        path : path
+        **how
+            ``weight``, ``per`` and ``method``, as for the class.
         """
         distributions: dict[str, dict[Any, float]] = {}
         bounds: dict[str, dict[str, Bound]] = {">=": {}, "<=": {}}
+        seen: dict[tuple[str, str], int] = {}
         with open(path, encoding="utf-8") as file:
-            for number, line in enumerate(file, 1):
-                if not line.strip() or line.startswith("#"):
+            for number, line in enumerate(_lines(file, path), 1):
+                line = line.strip(" \t\n")
+                if not line or line.startswith("#"):
                     continue
-                name, *parts = line.split()
+                name, *parts = re.split("[ \t]+", line)
                 try:
+                    if not parts:
+                        raise ValueError(f"nothing is expected of {name!r}")
                     if len(parts) == 1 and (found := re.fullmatch(r"(.+)(>=|<=)([^<>=]+)", parts[0])):
-                        bounds[found[2]][name] = _bound(name, (found[1].split(","), float(found[3])))
+                        kind = found[2]
+                        bounds[kind][name] = _bound(name, (found[1].split(","), _number(found[3])))
                     else:
-                        pairs = [part.rpartition(":") for part in parts]
-                        distributions[name] = _shares(name, {label: float(x) for label, _, x in pairs})
+                        kind = ":"
+                        distributions[name] = _shares(name, _pairs(parts))
+                    if (kind, name) in seen:
+                        raise ValueError(f"{name!r} was there in line {seen[kind, name]} already")
+                    seen[kind, name] = number
                 except ValueError as e:
                     raise DataError(f"{path}:{number}: {e}") from None
-        return cls(distributions, at_least=bounds[">="], at_most=bounds["<="], weight=weight, per=per)
+        if not seen:
+            raise DataError(f"{path}: there is no expectation in the file")
+        return cls(distributions, at_least=bounds[">="], at_most=bounds["<="], **how)
 
-    def criteria(self, encoder: Encoder, data: Dataset, layout: Layout, labels: Sequence[Any]) -> Criteria:
+    def criteria(self, encoder: Encoder, data: Dataset, labels: Sequence[Any]) -> Criteria:
         """The same in numbers, for unlabelled data and the weights of a model."""
         rows: list[tuple[str, list[tuple[Iterable[Any], float]], int]] = [
             (name, [((label,), share) for label, share in row.items()], 0) for name, row in self.distributions.items()
         ]
         rows += [(name, [pair], 1) for name, pair in self.at_least.items()]
         rows += [(name, [pair], -1) for name, pair in self.at_most.items()]
-        place = {name: k for k, name in enumerate(encoder.names())}
-        counts = np.bincount(data.attr, data.value, minlength=len(place))
+        place = {name: a for a, name in enumerate(encoder.names())}
+        missing = [name for name, _, _ in rows if name != EVERY and name not in place]
+        if missing and not (self._may_be_missing and len(missing) < len(rows)):
+            raise ValueError(f"the sequences have no attribute {missing[0]!r}, of which something is expected")
+        rows = [row for row in rows if row[0] == EVERY or row[0] in place]
         width = 1 + max(len(parts) for _, parts, _ in rows)
         groups = np.empty((len(rows), len(labels)), np.int64)
         target = np.zeros((len(rows), width))
-        tokens = np.empty(len(rows))
-        entries: list[tuple[Any, int, Any]] = []
-        number = {label: j for j, label in enumerate(labels)}
-        for k, (name, parts, _) in enumerate(rows):
+        states: dict[Any, list[int]] = {}  # a label may have several
+        for j, label in enumerate(labels):
+            states.setdefault(label, []).append(j)
+        for k, (_, parts, _) in enumerate(rows):
             groups[k] = len(parts)  # the rest
             for g, (some, share) in enumerate(parts):
-                groups[k, [number[label] for label in some]] = g
+                groups[k, [j for label in some for j in states[label]]] = g
                 target[k, g] = share
             target[k, len(parts)] = max(0.0, 1.0 - target[k].sum())
-            if name == EVERY:
-                tokens[k] = data.n_tokens
-                entries += _every(layout, k)
-            elif name in place:
-                a = place[name]
-                tokens[k] = counts[a]
-                at = np.arange(int(layout.state_ptr[a]), int(layout.state_ptr[a + 1]))
-                entries.append((at, k, layout.state_label[at]))
-            else:
-                raise ValueError(f"the sequences have no attribute {name!r}, of which something is expected")
-        feature = np.concatenate([at for at, _, _ in entries]).astype(np.int64)
-        criterion = np.concatenate([np.full(len(at), k) for at, k, _ in entries])
-        column = np.concatenate([label for _, _, label in entries]).astype(np.int64)
-        weight = self.weight * (tokens if self.per == "token" else np.ones(len(rows)))
+        ptr, criterion = _members([-1 if name == EVERY else place[name] for name, _, _ in rows], len(place), data)
+        tokens = np.bincount(criterion, minlength=len(rows))
+        weight = np.full(len(rows), self.weight)
+        if self.per == "token" and self.method == "expectation":
+            weight *= tokens
         bound = np.array([sign for _, _, sign in rows], np.int8)
-        return Criteria(feature, criterion, column, groups, target, bound, weight, tokens)
+        return Criteria(ptr, criterion, groups, target, bound, weight, self.method)
 
 
-def _every(layout: Layout, k: int) -> list[tuple[Any, int, Any]]:
-    """The features that count every token once, by its label: the first one's, and those of transitions."""
-    n = layout.n_labels
-    if layout.start < 0 or (layout.transition < 0).any():
-        raise ValueError("expectations of every token need start_end=True and all_possible_transitions=True")
-    return [(layout.start + np.arange(n), k, np.arange(n)), (layout.transition, k, np.tile(np.arange(n), n))]
+def _members(
+    attributes: Sequence[int], n_attributes: int, data: Dataset
+) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """The criteria that each token belongs to, as pointers and numbers, by the criteria's attributes, -1 for all."""
+    data, wanted = data.without_zeros(), np.array(attributes, np.int64)
+    every, some = np.flatnonzero(wanted < 0), np.flatnonzero(wanted >= 0)
+    order = some[np.argsort(wanted[some], kind="stable")]
+    first = np.searchsorted(wanted[order], np.arange(n_attributes + 1))  # criteria of each attribute
+    entries = np.flatnonzero(np.diff(first)[data.attr] > 0)
+    many = np.diff(first)[data.attr[entries]]
+    token = np.repeat(np.arange(data.n_tokens), np.diff(data.ptr))[entries].repeat(many)
+    within = np.arange(many.sum()) - np.repeat(np.cumsum(many) - many, many)
+    criterion = order[np.repeat(first[data.attr[entries]], many) + within]
+    token = np.concatenate([token, np.tile(np.arange(data.n_tokens), len(every))])
+    criterion = np.concatenate([criterion, every.repeat(data.n_tokens)])
+    pairs = np.unique(token * len(wanted) + criterion)  # an attribute may stand twice at a token
+    token, criterion = np.divmod(pairs, len(wanted))
+    ptr = np.concatenate([[0], np.cumsum(np.bincount(token, minlength=data.n_tokens))])
+    return ptr.astype(np.int64), criterion.astype(np.int32)
+
+
+def _lines(file: Iterable[str], path: str | os.PathLike[str]) -> Iterable[str]:
+    try:
+        yield from file
+    except UnicodeDecodeError as e:
+        raise DataError(f"{path}: the file is not UTF-8: {e.reason} at byte {e.start}") from None
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"a fraction must be a number, got {text!r}") from None
+
+
+def _pairs(parts: Iterable[str]) -> dict[str, float]:
+    out: dict[str, float] = {}
+    for part in parts:
+        label, colon, share = part.rpartition(":")
+        if not (label and colon):
+            raise ValueError(f"expected LABEL:FRACTION, LABEL,...>=FRACTION or LABEL,...<=FRACTION, got {part!r}")
+        if label in out:
+            raise ValueError(f"label {label!r} is there twice")
+        out[label] = _number(share)
+    return out
 
 
 def _shares(name: str, row: Mapping[Any, float]) -> dict[Any, float]:

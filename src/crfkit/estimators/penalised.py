@@ -116,6 +116,10 @@ class PenalisedChain(ChainEstimator):
             check_number(self, name, getattr(self, name), 0)
         check_number(self, "hidden_states", self.hidden_states, 1, integer=True)
         check_number(self, "n_init", self.n_init, 1, integer=True)
+        if self.hidden_states > 1:
+            for name in ("class_weight", "warm_start_fraction"):
+                if getattr(self, name) is not None:
+                    raise ValueError(f"{name!r} of {owner} needs hidden_states=1, got {self.hidden_states}")
         if self.n_init > 1 and self.checkpoint is not None:
             raise ValueError(f"'checkpoint' of {owner} needs n_init=1, got {self.n_init}")
         check_number(self, "entropy_ramp", self.entropy_ramp, 0, integer=True)
@@ -155,7 +159,7 @@ class PenalisedChain(ChainEstimator):
 
         require_device(owner, self.device)
         self._require("device", self.device, "cpu")
-        for name in ("c1", "entropy_weight", "beam", "gradient"):
+        for name in ("c1", "entropy_weight", "beam", "gradient", "hidden_states"):
             if getattr(self, name) != getattr(PenalisedChain, name):
                 raise ValueError(f"{name!r} of {owner} needs device='cpu', got {self.device!r}")
 
@@ -244,10 +248,15 @@ class PenalisedChain(ChainEstimator):
         problem = Problem(layout, data.without_zeros(), numbers, hints, weights, rules, *settings)
         if expectations is not None:
             self._require("expectations", expectations)
+            for name in ("device", "gradient", "beam"):
+                if getattr(self, name) != (unset := getattr(PenalisedChain, name)):
+                    raise ValueError(
+                        f"{name!r} of {type(self).__name__} must be {unset!r} where there are expectations"
+                    )
             unknown = split_by_knowledge(data, numbers)[2]
             if not len(unknown):
                 raise ValueError("'expectations' of fit need unlabelled sequences: None in place of their labels")
-            problem = replace(problem, criteria=expectations.criteria(encoder, data.take(unknown), layout, labels))
+            problem = replace(problem, criteria=expectations.criteria(encoder, data.take(unknown), labels))
         layout, problem = self._as_trained(problem)
         return Skeleton(encoder, labels, layout, rules), problem
 
@@ -263,6 +272,11 @@ class PenalisedChain(ChainEstimator):
         encoder = self._new_encoder(X) if model is None else model.encoder.copy() if grow else model.encoder
         data = encoder.encode(X, grow or model is None, self.n_jobs)
         old = () if model is None else model.labels
+        if model is not None and grow and len(old) != self.hidden_states * len(set(old)):
+            raise ValueError(
+                f"'hidden_states' of {type(self).__name__} is {self.hidden_states}, but the model to go on with has "
+                f"{len(old)} states of {counted(len(set(old)), 'label')}"
+            )
         new = collect_labels(y, (*old, *(x for x in named if x not in old)))[len(old) :]
         if model is not None and not grow and new:
             raise ValueError(f"label {new[0]!r} is not one of the model's labels")
@@ -305,7 +319,7 @@ class PenalisedChain(ChainEstimator):
             moved = np.full((len(hints), len(labels)), -np.inf)
             moved[:, order] = hints
             hints = moved
-        numbers = np.where(numbers < 0, numbers, np.array([*order, -1], np.int32)[numbers])
+        numbers = np.where(numbers < 0, numbers, np.array([*order, -1], np.int32)[np.maximum(numbers, -1)])
         return encoder, renumbered(X.dataset.flat, *known), labels, numbers, hints
 
     def _as_trained(self, problem: Problem) -> tuple[Layout, Problem]:
@@ -603,6 +617,8 @@ class PenalisedChain(ChainEstimator):
             "constraints of labels": [p.scores],
             "starting weights": [w],
         }
+        if p.criteria is not None:
+            parts["expectations"] = [*vars(p.criteria).values()]
         return self._same_training(skeleton, parts, held_out)
 
     def _same_training(

@@ -213,6 +213,8 @@ def _check(crf: CRF, folds: int, reject: float | None, n_settings: int | None) -
     for name in ("beam", "warm_start_fraction", "early_stopping", "entropy_weight"):
         if getattr(crf, name):
             raise ValueError(f"{name!r} of the CRF for tune must not be set, got {getattr(crf, name)!r}")
+    if crf.hidden_states > 1:
+        raise ValueError(f"'hidden_states' of the CRF for tune must be 1, got {crf.hidden_states}")
 
 
 def _settings(crf: CRF, c1: Sequence[float], c2: Sequence[float], n_settings: int | None) -> list[Setting]:

@@ -136,20 +136,39 @@ class WeakLabels(HMM):
         self.reliability_ = self._measure()
         return self
 
-    def fit_transform(self, X: Any, y: Any = None) -> list[list[dict[str, float]]]:
-        """Learns from the votes, and gives the soft labels of the sequences."""
-        return self.fit(X).transform(X)
+    def fit_transform(self, X: Any, y: Any = None, **how: Any) -> list[list[Any]]:
+        """Learns from the votes, and gives the labels of the sequences, as :meth:`transform` does."""
+        return self.fit(X).transform(X, **how)
 
-    def transform(self, X: Any, least: float = 0.001) -> list[list[dict[str, float]]]:
-        """Soft labels of the sequences: a dict of labels and probabilities for each token.
+    def transform(self, X: Any, form: str = "soft", least: float | None = None) -> list[list[Any]]:
+        """Labels of the sequences, for :meth:`CRF.fit <crfkit.CRF.fit>`.
 
-        Labels less probable than ``least`` are left out.
+        Parameters
+        ----------
+        X : sequences of tokens
+        form : {"soft", "set"}
+            For each token a soft label, a dict of labels and probabilities; or a partial one: the set of the labels
+            that are probable enough, the label itself if there is but one, None if there are all.
+        least : float, optional
+            Labels less probable than this are left out, but for the most probable one; 0.001 for soft labels and 0.1
+            for sets by default.
         """
-        check_number("transform", "least", least, 0)
+        if form not in ("soft", "set"):
+            raise ValueError(f"'form' of transform must be 'soft' or 'set', got {form!r}")
+        check_number("transform", "least", least, 0, optional=True)
+        least = {"soft": 0.001, "set": 0.1}[form] if least is None else least
         names = self.classes_.tolist()
         out = LabelLists()
         for p in self.predict_marginals(self.votes(X)):
-            out.append([{name: x for name, x in zip(names, row, strict=True) if x >= least} for row in p.tolist()])
+            bounds = np.minimum(least, p.max(axis=1)).tolist()
+            out.append(
+                [
+                    {name: x for name, x in zip(names, row, strict=True) if x >= bound}
+                    for row, bound in zip(p.tolist(), bounds, strict=True)
+                ]
+            )
+            if form == "set":
+                out[-1] = [_partial(soft, len(names)) for soft in out[-1]]
         return out
 
     def votes(self, X: Any) -> list[list[tuple[str, ...]]]:
@@ -233,3 +252,10 @@ class WeakLabels(HMM):
             recall = float((joint * right)[~outside].sum() / inside) if inside > 0 else 0.0
             out.append(Reliability(name, coverage, float((joint * right).sum() / max(coverage, 1e-300)), recall))
         return out
+
+
+def _partial(soft: dict[str, float], n_labels: int) -> str | set[str] | None:
+    """A set for a soft label, a label for a set of one, None for that of all."""
+    if len(soft) == n_labels and n_labels > 1:
+        return None
+    return next(iter(soft)) if len(soft) == 1 else set(soft)

@@ -197,7 +197,7 @@ class DeviceObjective(Objective):
 
     def __init__(self, problem: Problem, device: str) -> None:
         if problem.hints is not None and len(problem.hints):
-            raise ValueError("sets of labels are not supported on a GPU: use device='cpu'")
+            raise ValueError("sets of labels and soft labels are not supported on a GPU: use device='cpu'")
         if problem.entropy_weight and (problem.labels < 0).any():
             raise ValueError("'entropy_weight' is not supported on a GPU: use device='cpu'")
         self.layout, self.size, self.c2 = problem.layout, problem.layout.size, float(problem.c2)

@@ -1,15 +1,18 @@
-"""Training on what is expected of unlabelled sequences: generalised expectation criteria."""
+"""Training on what is expected of unlabelled sequences: generalised expectation criteria, posterior regularisation."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from crfkit import _core
 from crfkit.base.checkpoints import State
-from crfkit.training.objective import Change, LikelihoodObjective, Objective, Problem
+from crfkit.base.threads import resolve_threads
+from crfkit.training.dual import Dual
+from crfkit.training.objective import Change, Objective, Problem
 
 Vector = NDArray[np.float64]
 _LEAST = 1e-12  # of a probability whose logarithm is taken
@@ -21,9 +24,9 @@ class Criteria:
 
     Attributes
     ----------
-    feature, row, column : int64 arrays [M]
-        Weight number ``feature`` counts a token of criterion ``row`` with label ``column``: sums of expected features
-        give expected labels.
+    ptr : int64 array [N + 1]
+    criterion : int32 array
+        Criteria that token t belongs to: ``criterion[ptr[t] : ptr[t + 1]]``.
     groups : int64 array [K, L]
         Group of each label; a criterion has G groups.
     target : float64 array [K, G]
@@ -32,24 +35,30 @@ class Criteria:
         0: the distribution is to be the target's; 1: the first group is to be at least, -1: at most as probable.
     weight : float64 array [K]
         Coefficients.
-    tokens : float64 array [K]
-        How many tokens each criterion is about.
+    method : {"expectation", "posterior"}
+        What is made of them.
     """
 
-    feature: NDArray[np.int64]
-    row: NDArray[np.int64]
-    column: NDArray[np.int64]
+    ptr: NDArray[np.int64]
+    criterion: NDArray[np.int32]
     groups: NDArray[np.int64]
     target: Vector
     bound: NDArray[np.int8]
     weight: Vector
-    tokens: Vector
+    method: str = "expectation"
 
-    def label_counts(self, expected: Vector) -> Vector:
-        """Expected labels [K, L] out of expected features."""
-        k, n = self.groups.shape
-        flat = np.bincount(self.row * n + self.column, expected[self.feature], minlength=k * n)
-        return flat.reshape(k, n).astype(np.float64, copy=False)
+    @property
+    def tokens(self) -> Vector:
+        """How many tokens each criterion is about, [K]."""
+        return np.bincount(self.criterion, minlength=len(self.groups)).astype(np.float64)
+
+    def shares(self, counts: Vector) -> tuple[Vector, Vector, Vector]:
+        """Sums [K, 1] of counts [K, L], shares of the labels [K, L] and of the groups [K, G]."""
+        total = counts.sum(axis=1, keepdims=True)
+        share = counts / np.maximum(total, _LEAST)
+        p = np.zeros(self.target.shape)
+        np.add.at(p, (np.arange(len(p))[:, None], self.groups), share)
+        return total, share, p
 
     def divergence(self, counts: Vector) -> tuple[float, Vector]:
         r"""The weighted sum of :math:`\mathrm{KL}(q_k \Vert p_k)` over all that are not fulfilled, and its derivative.
@@ -65,22 +74,19 @@ class Criteria:
         float64 array [K, L]
             By the counts.
         """
-        total = counts.sum(axis=1, keepdims=True)
-        share = counts / np.maximum(total, _LEAST)
-        groups, q = self.groups, self.target
-        p = np.zeros(q.shape)
-        np.add.at(p, (np.arange(len(q))[:, None], groups), share)
+        total, share, p = self.shares(counts)
+        q = self.target
         wanted = (self.bound == 0) | (self.bound * (q[:, 0] - p[:, 0]) > 0)
         weight = np.where(wanted & (total[:, 0] > 0), self.weight, 0.0)
         safe = np.maximum(p, _LEAST)
         kl = np.where(q > 0, q * np.log(np.maximum(q, _LEAST) / safe), 0.0).sum(axis=1)
-        slope = np.take_along_axis(-q / safe, groups, axis=1)  # by the proportions
+        slope = self.by_label(-q / safe)  # by the proportions
         by_counts = (slope - (slope * share).sum(axis=1, keepdims=True)) / np.maximum(total, _LEAST)
         return float(weight @ kl), weight[:, None] * by_counts
 
-    def direction(self, slope: Vector, size: int) -> Vector:
-        """Weights v of which v . F is the sum of the slopes [K, L] of all tokens' labels."""
-        return np.bincount(self.feature, slope[self.row, self.column], minlength=size).astype(np.float64, copy=False)
+    def by_label(self, x: Vector) -> Vector:
+        """Numbers of groups [K, G] as those of their labels [K, L]."""
+        return np.take_along_axis(x, self.groups, axis=1)
 
 
 class ExpectationObjective(Objective):
@@ -91,9 +97,18 @@ class ExpectationObjective(Objective):
         f(w) + \sum_k \lambda_k \mathrm{KL}(q_k \Vert p_k(w)), \qquad
         p_k(w) = \frac{1}{n_k} \sum_{t \in k} P_w(y_t \mid x)
 
-    With :math:`v` such that :math:`v \cdot F(x, y)` adds up the derivatives by the labels' counts, the gradient is
-    :math:`\operatorname{Cov}(F, v \cdot F)`: the Hessian of :math:`\sum \log Z` times v. So an evaluation is a gradient
-    and a Hessian product of the likelihood's own kernels.
+    With :math:`R(y)` the sum of the derivatives by the labels' counts over all tokens of a labelling, the gradient is
+    :math:`\operatorname{Cov}(F, R)`: one pass gives the expected labels, and one the covariances.
+
+    With the criteria's method ``"posterior"``, instead
+
+    .. math::
+
+        f(w) + \lambda \min_q \Big[\mathrm{KL}(q \Vert p_w)
+        + \frac{1}{2 \varepsilon} \sum_k n_k \lVert p_k(q) - q_k \rVert^2\Big]
+
+    See :class:`~crfkit.training.dual.Dual`: the minimum is at :math:`q(y) \propto p_w(y) e^{R(y)}`, R being sums of
+    dual variables, and the gradient is :math:`E_p[F] - E_q[F]`.
 
     Parameters
     ----------
@@ -109,11 +124,16 @@ class ExpectationObjective(Objective):
         self.size, self.noise = objective.size, 10 * objective.noise
         self.n_unlabelled = objective.n_unlabelled
         self.n_tokens = getattr(objective, "n_tokens", 0) + unlabelled.data.n_tokens
-        # label 0 stands in for all: the gradient is the expected features less those of this labelling
-        stand_in = np.zeros(unlabelled.data.n_tokens, np.int32)
-        self._rest = LikelihoodObjective(replace(unlabelled, labels=stand_in, hints=None, weights=None, c2=0.0))
-        self._gradient = np.empty(self.size)
+        self.threads = resolve_threads(unlabelled.n_jobs)
+        native = _core.ExpectationObjectiveF32 if unlabelled.is_single else _core.ExpectationObjectiveF64
+        tokens = unlabelled.layout.native, unlabelled.data.native, criteria.ptr, criteria.criterion
+        self._native = native(*tokens, len(criteria.groups), unlabelled.scores, self.threads)
+        self._counts = np.empty(criteria.groups.shape)
         self._divergence = 0.0
+        self._dual: Dual | None = None
+        if criteria.method == "posterior":
+            self._dual = Dual(criteria, self._expected, 1e-4 if unlabelled.is_single else 1e-8)
+            self.noise = max(self.noise, 1e-7 if unlabelled.is_single else 1e-12)
 
     @property
     def entropy_weight(self) -> float:
@@ -129,18 +149,23 @@ class ExpectationObjective(Objective):
         """Those of the objective, and ``"expectations"``."""
         return {**self.objective.terms, "expectations": self._divergence}
 
-    def _counts(self, w: Vector) -> Vector:
-        self._rest.value_and_grad(w, self._gradient)
-        counts = self.criteria.label_counts(self._gradient)
-        counts[:, 0] += self.criteria.tokens
-        return np.asarray(np.maximum(counts, 0.0))
+    def _expected(self, table: Vector | None) -> Vector:
+        """Expected labels [K, L] at the weights of the moment, with a table [K, L] added to the tokens' scores."""
+        self._native.expected(table, self._counts, self.threads)
+        return self._counts
 
     def value_and_grad(self, w: Vector, out: Vector | None = None) -> tuple[float, Vector]:
         """Value and gradient at w."""
         value, gradient = self.objective.value_and_grad(w, out)
-        self._divergence, slope = self.criteria.divergence(self._counts(w))
-        if slope.any():
-            gradient += self._rest.hessian_product(w, self.criteria.direction(slope, self.size))
+        self._native.set(np.ascontiguousarray(w, np.float64), self.threads)
+        if self._dual is None:
+            self._divergence, slope = self.criteria.divergence(self._expected(None))
+            if slope.any():
+                self._native.add_covariance(slope, gradient, self.threads)
+        else:
+            table, gained = self._dual.solve()
+            scale = float(self.criteria.weight[0])
+            self._divergence = self._native.add_divergence(table, scale, gradient, self.threads) + scale * gained
         return value + self._divergence, gradient
 
     def growing(self, within: Objective) -> Objective:
@@ -152,9 +177,11 @@ class ExpectationObjective(Objective):
         return self.objective.review(old, new, fell, converged)
 
     def state(self) -> State:
-        """That of the objective."""
-        return self.objective.state()
+        """That of the objective, and the dual variables."""
+        return {"objective": self.objective.state(), "dual": None if self._dual is None else self._dual.state()}
 
     def restore(self, state: State) -> None:
         """The objective as it was."""
-        self.objective.restore(state)
+        self.objective.restore(state["objective"])
+        if self._dual is not None:
+            self._dual.restore(state["dual"])
