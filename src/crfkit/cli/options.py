@@ -113,6 +113,7 @@ UnlabelledOption = Annotated[str | None, Option(help="Data without labels, for -
 EntropyOption = Annotated[float, Option(help="Coefficient of the entropy of unlabelled sequences.")]
 EntropyPerOption = Annotated[str, Option(help="Entropy per sequence, or per token: sequence or token.")]
 EntropyRampOption = Annotated[int, Option(help="Iterations over which the entropy's weight increases.")]
+OrderOption = Annotated[int, Option(help="Labels that a label depends on: 1, 2 or 3 before it.")]
 BeamOption = Annotated[
     str | None,
     Option(

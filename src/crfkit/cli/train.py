@@ -100,6 +100,7 @@ def train(
     entropy_weight: o.EntropyOption = _DEFAULT["entropy_weight"],
     entropy_per: o.EntropyPerOption = _DEFAULT["entropy_per"],
     entropy_ramp: o.EntropyRampOption = _DEFAULT["entropy_ramp"],
+    order: o.OrderOption = _DEFAULT["order"],
     beam: o.BeamOption = _DEFAULT["beam"],
     max_iter: o.MaxIterOption = _DEFAULT["max_iter"],
     tol: o.TolOption = _DEFAULT["tol"],

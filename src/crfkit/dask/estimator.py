@@ -47,7 +47,7 @@ class CRF(LocalCRF):
     def _check_parameters(self) -> None:
         super()._check_parameters()
         unset = {name: p.default for name, p in self._parameters().items()}
-        for name in ("beam", "entropy_weight", "gradient", "warm_start", "warm_start_fraction"):
+        for name in ("beam", "entropy_weight", "gradient", "order", "warm_start", "warm_start_fraction"):
             if getattr(self, name) != unset[name]:
                 raise ValueError(f"{name!r} of crfkit.dask.CRF must be {unset[name]!r}, got {getattr(self, name)!r}")
         algorithm = find_algorithm(self.algorithm)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from crfkit import _core
 from crfkit.base.checkpoints import State
 from crfkit.chain.beams import Adaptive, Beam, FixedSize, beam_core
+from crfkit.chain.ordered import MOST_LABELS
 from crfkit.data.blocks import StoredDataset
 from crfkit.data.sequences import rows_of
 from crfkit.training.beams import BeamControl, BeamReport
@@ -80,19 +81,21 @@ class SequenceObjective(Objective):
         self.n_tokens = data.n_tokens
         self.n_labelled = data.n_sequences - self.n_unlabelled
         native = _core.SequencesF32 if problem.is_single else _core.SequencesF64
+        higher = {"order": layout.order, "tuples": layout.tuples, "first_tuple": layout.tuple_first}
         self.native: _core.SequencesF32
         self.windows: Windows | None = None
         if isinstance(data, StoredDataset) and data.window is not None and data.window < data.n_blocks:
             self.windows = Windows(data, labels, weights)
-            make = partial(native, layout.native, constraints=problem.scores)
+            make = partial(native, layout.native, constraints=problem.scores, **higher)
             self.native = WindowedSequences(self.windows, make)  # type: ignore[assignment]
         else:
             hints = np.zeros((0, layout.n_labels)) if problem.hints is None else problem.hints
-            self.native = native(layout.native, data.native, labels, hints, weights, problem.scores)
+            self.native = native(layout.native, data.native, labels, hints, weights, problem.scores, **higher)
         self.entropy_weight = float(problem.entropy_weight)
         self.beam = beam
         self._control = BeamControl(beam, layout.n_labels)
-        self._most = layout.n_labels
+        self._limit = layout.n_labels if layout.order == 1 else min(layout.n_labels, MOST_LABELS[layout.order])
+        self._most = self._limit
         self._rest = 0  # passes with all labels, until beams are tried again
         self._use_beams()
         self._sample = np.arange(0, self.n_labelled, max(1, self.n_labelled // _SAMPLE))
@@ -130,7 +133,7 @@ class SequenceObjective(Objective):
         self._rest = 0
         self._control.restart()
         self.native.set_weights(w)
-        self._most = self.layout.n_labels if w.any() else _FIRST
+        self._most = self._limit if w.any() else min(self._limit, _FIRST)
         self._use_beams()
 
     def _use_beams(self) -> None:
@@ -144,7 +147,7 @@ class SequenceObjective(Objective):
         if self.beam is not None:
             exact = self._rest or control.rule is None or not tokens
             self.report = control.report() if exact else control.report(labels / tokens, largest)
-        if not isinstance(control.rule, FixedSize) and labels > _LARGE * self.layout.n_labels * tokens:
+        if self._is_first and not isinstance(control.rule, FixedSize) and labels > _LARGE * self.layout.n_labels * tokens:
             self._rest = 3  # large beams cost more than all labels
         self._rest = max(0, self._rest - 1)
         whole = self._most >= self.layout.n_labels  # else the limit hides more than epsilon does
@@ -153,8 +156,12 @@ class SequenceObjective(Objective):
             control.tighten(self._gap() * scale, max(fell, 0.0))
             if control.epsilon is not None and control.epsilon < _LEAST:
                 control.rule = None
-        self._most = min(2 * self._most, self.layout.n_labels)
+        self._most = min(2 * self._most, self._limit)
         self._use_beams()
+
+    @property
+    def _is_first(self) -> bool:
+        return self.layout.order == 1
 
     def state(self) -> State:
         """What the core has learned, and how the beams are chosen."""
@@ -177,6 +184,10 @@ class SequenceObjective(Objective):
             return control.report()
         self.native.set_weights(w)
         self._use_beams()
+        if not self._is_first:  # all labels would take too long
+            self.native.loss(self._sample)
+            tokens, labels, largest = self.native.tally
+            return control.report(labels / max(tokens, 1), largest)
         inside, right = np.empty(self.size), np.empty(self.size)
         low = self.native.gradient(self._sample, inside)
         tokens, labels, largest = self.native.tally
@@ -203,7 +214,10 @@ class SequenceObjective(Objective):
         return self.decay * self.n_sequences / 2 * _core.dot(w, w) if self.c2 else 0.0
 
     def value_and_grad(self, w: Vector, out: Vector | None = None) -> tuple[float, Vector]:
-        """Value and gradient at w, with all labels; the core's weights are w from then on."""
+        """Value and gradient at w, with all labels (of a higher order, within beams if there are any).
+
+        The core's weights are w from then on.
+        """
         gradient = np.empty(self.size) if out is None else out
         value = self._exactly(w, lambda order: self.native.gradient(order, gradient))
         gradient += self.decay * self.n_sequences * w
@@ -215,7 +229,8 @@ class SequenceObjective(Objective):
 
     def _exactly(self, w: Vector, loss: Callable[[NDArray[np.int64]], float]) -> float:
         self.native.set_weights(w)
-        self.native.set_beam(None)
+        if self._is_first:
+            self.native.set_beam(None)
         value = loss(np.arange(self.n_sequences)) + self.penalty(w)
         self._use_beams()
         return value

@@ -211,7 +211,7 @@ class SGD(Stochastic):
     average: bool = True
     calibration_size: int = 300
 
-    supports: ClassVar = Stochastic.supports | {"beam"}
+    supports: ClassVar = Stochastic.supports | {"beam", "order"}
 
     rules: ClassVar = {
         "learning_rate": _POSITIVE | {"optional": True},
@@ -297,7 +297,7 @@ class AdaGrad(Stochastic):
     batch_size: int = 1
 
     passes: ClassVar[int] = 60
-    supports: ClassVar = Stochastic.supports | {"beam"}
+    supports: ClassVar = Stochastic.supports | {"beam", "order"}
 
     rules: ClassVar = {"learning_rate": _POSITIVE, "batch_size": _COUNT}
 
