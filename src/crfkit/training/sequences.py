@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from crfkit import _core
 from crfkit.base.checkpoints import State
-from crfkit.chain.beams import Adaptive, Beam, FixedSize, beam_core
+from crfkit.chain.beams import Adaptive, Beam, FixedSize, MinDivergence, Threshold, beam_core
 from crfkit.chain.ordered import MOST_LABELS
 from crfkit.data.blocks import StoredDataset
 from crfkit.data.sequences import rows_of
@@ -21,7 +21,8 @@ from crfkit.training.objective import Objective, Problem
 Vector = NDArray[np.float64]
 
 _SAMPLE = 100  # sequences on which beams are compared with all labels
-_FIRST = 32  # most labels in a beam in the first pass
+_MOST = 16  # labels in a beam by divergence or threshold: more take longer and teach no more
+_FIRST = 32  # of those that end at the exact optimum, in the first pass
 _LEAST = 1e-7  # smaller divergences are those of all labels
 _LARGE = 0.25  # beams with more than this fraction of the labels do not pay
 
@@ -94,11 +95,18 @@ class SequenceObjective(Objective):
         self.entropy_weight = float(problem.entropy_weight)
         self.beam = beam
         self._control = BeamControl(beam, layout.n_labels)
-        self._limit = layout.n_labels if layout.order == 1 else min(layout.n_labels, MOST_LABELS[layout.order])
+        self._limit = self._largest()
         self._most = self._limit
         self._rest = 0  # passes with all labels, until beams are tried again
         self._use_beams()
         self._sample = np.arange(0, self.n_labelled, max(1, self.n_labelled // _SAMPLE))
+
+    def _largest(self) -> int:
+        """Most labels of a beam."""
+        n = self.layout.n_labels
+        if self.layout.order > 1:
+            return min(n, MOST_LABELS[self.layout.order])
+        return min(n, _MOST) if isinstance(self.beam, (MinDivergence, Threshold)) else n
 
     def order(self, rng: np.random.Generator) -> NDArray[np.int64]:
         """The sequences in use in a random order: all of them, or block by block within windows."""
@@ -128,7 +136,7 @@ class SequenceObjective(Objective):
     def begin(self, w: Vector) -> None:
         """Begins training at w.
 
-        From zero weights all labels look alike. Then beams have a limit, which doubles with every pass.
+        From zero weights all labels look alike. Then adaptive beams have a limit, which doubles with every pass.
         """
         self._rest = 0
         self._control.restart()
@@ -222,6 +230,13 @@ class SequenceObjective(Objective):
         value = self._exactly(w, lambda order: self.native.gradient(order, gradient))
         gradient += self.decay * self.n_sequences * w
         return value, gradient
+
+    def final_value(self, w: Vector) -> float:
+        """The objective at w: within beams, if training ends with some, else with all labels."""
+        if self._control.rule is None or isinstance(self.beam, Adaptive):
+            return self.value(w)
+        self.native.set_weights(w)
+        return self.native.loss(np.arange(self.n_sequences)) + self.penalty(w)
 
     def value(self, w: Vector) -> float:
         """The objective at w, with all labels; the core's weights are w from then on."""
