@@ -15,16 +15,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crfkit.base.numbers import inner_tokens, tuple_numbers
-from crfkit.chain.beams import Beam, MinDivergence
+from crfkit.chain.beams import FixedSize
 from crfkit.chain.inference import marginals
 from crfkit.chain.potentials import Floats, Potentials
 
 #: Slots up to which all labels are looked at.
 MOST_SLOTS = 512
-#: Labels of a token's beam, by order, where that would be more.
+#: Labels of a token's beam, by order, where that would be more: the most probable of the first order.
 MOST_LABELS = {2: 8, 3: 4}
-#: Chooses them, by the marginals of the first order.
-BEAM = MinDivergence(1e-4, 2)
+_LEAST = 1e-4  # probability of a label in a beam
 _TABLE = 1 << 22  # largest table of all tuples
 
 
@@ -166,18 +165,17 @@ class OrderedPotentials(Potentials):
         return out
 
 
-def ordered(p: Potentials, higher: TupleScores, n_jobs: int | None = None, beam: Beam | None = None) -> Potentials:
+def ordered(p: Potentials, higher: TupleScores, n_jobs: int | None = None) -> Potentials:
     """Potentials of a higher order, out of those of the first and the scores of longer tuples.
 
     With few labels all are looked at (:func:`holds_all`). Else the marginals of the first order choose a beam of
-    labels for each token: those that ``beam`` keeps, and of these the most probable (``MOST_LABELS``).
+    labels for each token, the most probable (``MOST_LABELS``).
 
     Parameters
     ----------
     p : Potentials
         Of a batch.
     higher : TupleScores
-    beam : MinDivergence, FixedSize or Threshold, optional
     """
     x = p.lattice
     n, L = higher.order, p.n_labels
@@ -185,7 +183,7 @@ def ordered(p: Potentials, higher: TupleScores, n_jobs: int | None = None, beam:
         return p
     if holds_all(n, L) and not x.per_step:
         return _all_labels(p, higher)
-    beams = _beams(p, higher, n_jobs, beam)
+    beams = _beams(p, higher, n_jobs)
     B = beams.shape[1]
     S = B**n
     inner = np.arange(len(beams)) - np.repeat(x.offsets[:-1], np.diff(x.offsets))
@@ -226,21 +224,20 @@ def _steps(x: Any, before: NDArray[np.int32], following: NDArray[np.int32], high
     return scores
 
 
-def _beams(p: Potentials, higher: TupleScores, n_jobs: int | None, beam: Beam | None) -> NDArray[np.int32]:
+def _beams(p: Potentials, higher: TupleScores, n_jobs: int | None) -> NDArray[np.int32]:
     """Labels of each token's beam [N, B], ascending, -1 where there are fewer."""
     n, L = higher.order, p.n_labels
     if holds_all(n, L):
         return np.tile(np.arange(L, dtype=np.int32), (len(p.unary), 1))
-    found = marginals(p, n_jobs, beam=beam or BEAM, form="smoothed")
-    most = min(MOST_LABELS[n], int(found.sizes.max(initial=1)))
+    most = min(MOST_LABELS[n], L)
+    found = marginals(p, n_jobs, beam=FixedSize(most), form="smoothed")
     token = np.repeat(np.arange(len(found.ptr) - 1), found.sizes)
-    order = np.lexsort((found.labels, -found.probabilities, token))
-    rank = np.arange(len(token)) - found.ptr[token]
-    kept = order[rank < most]
+    kept = found.probabilities >= _LEAST
     out = np.full((len(found.ptr) - 1, most), L, np.int32)
-    out[token[kept], rank[rank < most]] = found.labels[kept]
+    out[token[kept], (np.arange(len(token)) - found.ptr[token])[kept]] = found.labels[kept]
     out.sort(axis=1)
-    return np.where(out == L, -1, out).astype(np.int32)
+    width = max(1, int((out < L).sum(axis=1).max(initial=1)))
+    return np.where(out == L, -1, out).astype(np.int32)[:, :width]
 
 
 def _all_labels(p: Potentials, higher: TupleScores) -> OrderedPotentials:
