@@ -25,18 +25,18 @@ Y = [["A", "B", "A", "C", "B"], ["B", "B"], ["A"], ["C", "A", "B", "A"]]
 def tuple_scores(order: int, n: int, rng: np.random.Generator, share: float = 0.7) -> TupleScores:
     size = sum(n ** (k + 1) for k in range(2, order + 1))
     tuples = np.flatnonzero(rng.random(size) < share).astype(np.uint64)
-    return TupleScores(order, n, tuples, rng.normal(size=len(tuples)))
+    return TupleScores(order, np.arange(n, dtype=np.uint16), tuples, rng.normal(size=len(tuples)))
 
 
 def full_score(p: Potentials, s: TupleScores, path: tuple[int, ...]) -> float:
     """The score by its definition: the first order's, and those of all tuples."""
-    total, n = oracle.path_score(p, path), s.n_labels
+    total, n = oracle.path_score(p, path), s.n_classes
     known = dict(zip(s.tuples.tolist(), s.scores.tolist(), strict=True))
     for k in range(2, s.order + 1):
         for t in range(k, len(path)):
             number = 0
             for label in path[t - k : t + 1]:
-                number = number * n + label
+                number = number * n + int(s.classes[label])
             total += known.get(number + n**3 * (k - 2), 0.0)
     return total
 
@@ -97,10 +97,10 @@ def learned(order: int, **how: Any) -> CRF:
 def chances_of(crf: CRF, x: list[str]) -> dict[tuple[Any, ...], float]:
     """Probabilities of all labellings, out of a model's weights."""
     model = crf.model_
-    plain = replace(model, layout=replace(model.layout, order=1, tuples=model.layout.tuples[:0]))
+    plain = replace(model, layout=replace(model.layout, order=1, tuples=model.layout.tuples[:0], classes=model.layout.classes[:0]))
     p = plain.score(model.encoder.encode([x], False, 1), 1, np.float64)[0]
     layout = model.layout
-    s = TupleScores(layout.order, layout.n_labels, layout.tuples, model.weights[layout.tuple_first :])
+    s = TupleScores(layout.order, layout.class_of, layout.tuples, model.weights[layout.tuple_first :])
     paths, scores = enumerated(p, s)
     chances = np.exp(scores - oracle.log_sum_exp(scores))
     return {tuple(model.labels[j] for j in path): c for path, c in zip(paths, chances, strict=True)}

@@ -7,6 +7,7 @@
 //
 // Everything that an algorithm keeps beside the weights (averages, variances, sums of gradients) has the same shape.
 #pragma once
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <string>
@@ -38,15 +39,19 @@ constexpr u16 kUnknown = 0xffff;  // in place of a gold label
 enum class Known : u8 { all, some, none };
 
 // Weights of three labels in a row, and of more: those of tuples (y[t-k], ..., y[t+1]) with k up to the order less one.
-// A tuple of n + 1 labels is one number: its labels as digits, the last the lowest, plus L^3 for each label beyond
-// three.
+// A tuple of n + 1 labels is one number: the classes of its labels as digits, the last the lowest, plus C^3 for each
+// label beyond three. Labels of one class, of C, share these weights.
 class TupleWeights {
  public:
   int order = 1;
+  std::vector<u16> classes;  // of labels
+  u64 n_classes = 0;
 
   TupleWeights() = default;
   // Tuple number k has the weight `first` + k of the model.
-  TupleWeights(int n, std::vector<u64> tuples, u32 first) : order(n), first_(first), tuples_(std::move(tuples)) {
+  TupleWeights(int n, std::vector<u16> class_of, std::vector<u64> tuples, u32 first)
+      : order(n), classes(std::move(class_of)), first_(first), tuples_(std::move(tuples)) {
+    for (u16 c : classes) n_classes = std::max(n_classes, u64{c} + 1);
     std::size_t size = 4;
     while (size < 2 * tuples_.size()) size *= 2;
     mask_ = size - 1;

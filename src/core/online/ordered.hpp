@@ -176,8 +176,10 @@ class OrderedLattice {
   void fill(int t, FunctionRef<T(int, int)> pair, const T* v, T scale) {
     Step& s = steps_of_[t];
     const u32 next = size(t + 1);
-    const u64 L = d_.n_labels;
-    digits_.assign(labels_ + first_[t], labels_ + first_[t + 1]);
+    const std::vector<u16>& classes = d_.tuples.classes;
+    const u64 many_classes = d_.tuples.n_classes, longest = many_classes * many_classes * many_classes;
+    digits_.clear();
+    for (u32 k = 0; k < size(t); ++k) digits_.push_back(classes[label(t, k)]);
     below_.resize(std::size_t{size(t)} * next);
     u32* place = place_.data() + s.level_at[0];
     for (u32 i = 0; i < size(t); ++i)
@@ -186,17 +188,18 @@ class OrderedLattice {
         *place++ = d_.pair_mask[at] != T(0) ? at : kNone;
         below_[i * next + k] = pair(label(t, i), label(t + 1, k));
       }
-    u64 top = L;
-    for (int n = 2; n <= levels(t); ++n, top *= L) {
+    u64 top = many_classes;
+    for (int n = 2; n <= levels(t); ++n, top *= many_classes) {
       const u32 before = size(t - n + 1), many = contexts(t, n);
       above_.resize(std::size_t{many} * next);
       longer_.resize(many);
       place = place_.data() + s.level_at[n - 1];
       for (u32 c = 0; c < many; ++c) {
-        longer_[c] = label(t - n + 1, c % before) * top + digits_[c / before];
+        longer_[c] = classes[label(t - n + 1, c % before)] * top + digits_[c / before];
         const double* lower = below_.data() + std::size_t{c / before} * next;
         for (u32 k = 0; k < next; ++k) {
-          const u32 found = d_.tuples.find(longer_[c] * L + label(t + 1, k) + (n > 2 ? L * L * L : 0));
+          const u64 tuple = longer_[c] * many_classes + classes[label(t + 1, k)] + (n > 2 ? longest : 0);
+          const u32 found = d_.tuples.find(tuple);
           const bool known = found != kNone;
           *place++ = known ? static_cast<u32>(d_.tuples_at - d_.transition_at) + found : kNone;
           above_[std::size_t{c} * next + k] = lower[k] + (known ? double(v[d_.tuples_at + found] * scale) : 0.0);

@@ -43,20 +43,26 @@ class TupleScores:
     Attributes
     ----------
     order : int
-    n_labels : int
+    classes : uint16 array [L]
+        Class of each label; tuples are of classes.
     tuples : uint64 array [K]
         Numbers of the tuples that have a score, ascending; see ``tuple_numbers``.
     scores : float64 array [K]
     """
 
     order: int
-    n_labels: int
+    classes: NDArray[np.uint16]
     tuples: NDArray[np.uint64]
     scores: NDArray[np.float64]
 
+    @property
+    def n_classes(self) -> int:
+        """Number of classes."""
+        return int(self.classes.max()) + 1
+
     @cached_property
     def _table(self) -> NDArray[np.float64] | None:
-        size = sum(self.n_labels ** (n + 1) for n in range(2, self.order + 1))
+        size = sum(self.n_classes ** (n + 1) for n in range(2, self.order + 1))
         if size > _TABLE:
             return None
         table = np.zeros(size)
@@ -65,7 +71,7 @@ class TupleScores:
 
     def find(self, columns: list[NDArray[Any]]) -> NDArray[np.float64]:
         """The scores of tuples, whose labels stand in columns, oldest first; zero where there is none."""
-        numbers = tuple_numbers(columns, self.n_labels)
+        numbers = tuple_numbers([self.classes[x] for x in columns], self.n_classes)
         if self._table is not None:
             return self._table[numbers]
         if not len(self.tuples):

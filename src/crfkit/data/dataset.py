@@ -156,6 +156,8 @@ class WeightRules:
     order : int
         How many labels before it a label depends on. Beyond the first order, tuples of labels that are seen have
         weights; with ``all_possible_transitions`` all tuples, where there are at most 2^20 of a length.
+    classes : tuple of int
+        Class of each label: tuples whose labels have the same classes share a weight. Empty: each label is its own.
     """
 
     min_freq: float = 0
@@ -165,6 +167,7 @@ class WeightRules:
     transitions: bool = True
     sums: bool = False
     order: int = 1
+    classes: tuple[int, ...] = ()
 
     @property
     def rare(self) -> bool:
@@ -216,9 +219,15 @@ class WeightRules:
         return state, self.rows(data.edge_ptr, data.edge_attr, None, n_attributes[1], pairs, n_labels * n_labels)
 
 
+    def class_of(self, n_labels: int) -> NDArray[np.uint16]:
+        """Class of each label."""
+        return np.array(self.classes or range(n_labels), np.uint16)
+
     def tuples(self, labels: NDArray[np.int32], offsets: NDArray[np.int64], n_labels: int) -> NDArray[np.uint64]:
         """Numbers of the tuples of three labels, and of up to ``order`` + 1, that have weights; ascending."""
         found: list[NDArray[np.uint64]] = []
+        classes = self.class_of(n_labels)
+        n_labels = int(classes.max()) + 1
         position = np.arange(len(labels)) - np.repeat(offsets[:-1], np.diff(offsets))
         for n in range(2, self.order + 1):
             if self.all_possible_transitions and not self.rare and n_labels ** (n + 1) <= _MANY:
@@ -228,7 +237,9 @@ class WeightRules:
             at = np.flatnonzero(position >= n)
             columns = [labels[at - k] for k in range(n, -1, -1)]
             known = np.all([x >= 0 for x in columns], axis=0) if len(at) else np.zeros(0, bool)
-            numbers, counts = np.unique(tuple_numbers([x[known] for x in columns], n_labels), return_counts=True)
+            numbers, counts = np.unique(
+                tuple_numbers([classes[x[known]] for x in columns], n_labels), return_counts=True
+            )
             found.append(numbers[counts >= self.min_freq])
         return np.concatenate(found) if found else np.zeros(0, np.uint64)
 
@@ -384,6 +395,8 @@ class Layout(Record):
         How many labels before it a label depends on.
     tuples : uint64 [K]
         Numbers of the tuples of three labels or more that have weights, the last K of all; see ``tuple_numbers``.
+    classes : uint16 [L]
+        Class of each label, by which tuples are numbered; empty for the first order.
     """
 
     n_labels: int
@@ -398,6 +411,17 @@ class Layout(Record):
     size: int
     order: int = 1
     tuples: NDArray[np.uint64] = field(default_factory=lambda: np.zeros(0, np.uint64))
+    classes: NDArray[np.uint16] = field(default_factory=lambda: np.zeros(0, np.uint16))
+
+    @property
+    def class_of(self) -> NDArray[np.uint16]:
+        """Class of each label; where there are none, each label is its own."""
+        return self.classes if len(self.classes) else np.arange(self.n_labels, dtype=np.uint16)
+
+    @property
+    def n_classes(self) -> int:
+        """Number of the classes of labels."""
+        return int(self.class_of.max(initial=0)) + 1
 
     @property
     def tuple_first(self) -> int:
@@ -449,8 +473,10 @@ class Layout(Record):
             return first
         tuples = rule.tuples(labels, data.offsets, n_labels)
         if base is not None:
-            tuples = np.union1d(tuples, _tuples_among(base.tuples, base.n_labels, n_labels))
-        return replace(first, size=first.size + len(tuples), order=rule.order, tuples=tuples)
+            more = int(rule.class_of(n_labels).max()) + 1
+            tuples = np.union1d(tuples, _tuples_among(base.tuples, base.n_classes, more))
+        size = first.size + len(tuples)
+        return replace(first, size=size, order=rule.order, tuples=tuples, classes=rule.class_of(n_labels))
 
     @classmethod
     def of_counts(cls, counts: PairCounts, n_attributes: tuple[int, int], rule: WeightRules) -> Layout:
@@ -510,7 +536,8 @@ class Layout(Record):
         if len(self.edge_ptr) and len(target.edge_ptr):
             edges = _row_keys(target.edge_ptr, target.edge_pair, m * m)
             move(_row_keys(self.edge_ptr, self._edge_pairs(m), m * m), edges, self.edge_first, target.edge_first)
-        move(_tuples_among(self.tuples, n, m), target.tuples, self.tuple_first, target.tuple_first)
+        mine_among = _tuples_among(self.tuples, self.n_classes, target.n_classes)
+        move(mine_among, target.tuples, self.tuple_first, target.tuple_first)
         mine = self.transition.reshape(n, n)
         theirs = target.transition.reshape(m, m)[:n, :n]
         both = (mine >= 0) & (theirs >= 0)
@@ -523,7 +550,7 @@ class Layout(Record):
     @cached_property
     def native(self) -> _core.Layout:
         """The same, as the core takes it."""
-        own = ("order", "tuples")
+        own = ("order", "tuples", "classes")
         return _core.Layout(**{k: v for k, v in {**self.arrays(), **self.numbers()}.items() if k not in own})
 
     def __getstate__(self) -> dict[str, Any]:
@@ -532,7 +559,7 @@ class Layout(Record):
     def arrays(self) -> dict[str, Any]:
         """The arrays, by name."""
         names = ["state_ptr", "state_label", "transition", "edge_ptr", "edge_pair"]
-        return {name: np.ascontiguousarray(getattr(self, name)) for name in names + ["tuples"] * (self.order > 1)}
+        return {name: np.ascontiguousarray(getattr(self, name)) for name in names + ["tuples", "classes"] * (self.order > 1)}
 
     def numbers(self) -> dict[str, Any]:
         """The plain numbers, by name."""

@@ -22,7 +22,7 @@ from crfkit.chain.constraints import Constraints
 from crfkit.chain.ordered import holds_all
 from crfkit.data.blocks import Blocks
 from crfkit.data.dataset import NONE, Layout, WeightRules
-from crfkit.data.labels import Hints, collect_labels, label_numbers, split_by_knowledge
+from crfkit.data.labels import Hints, collect_labels, label_classes, label_numbers, split_by_knowledge
 from crfkit.data.readers import Weighted
 from crfkit.data.sequences import check_sequences
 from crfkit.estimators.chained import ChainEstimator
@@ -265,8 +265,9 @@ class PenalisedChain(ChainEstimator):
             shape = self.min_freq, self.all_possible_states, self.all_possible_transitions, self.start_end
             if self.order > 1 and encoder.n_attributes[1]:
                 raise ValueError(f"'order' of {type(self).__name__} must be 1 where transitions have attributes")
-            rule = WeightRules(*shape, encoder.transitions, self._sums, self.order)
             base = None if model is None else model.layout
+            classes = label_classes(labels, () if base is None else base.class_of.tolist()) if self.order > 1 else ()
+            rule = WeightRules(*shape, encoder.transitions, self._sums, self.order, classes)
             asking = numbers, hints
             if expectations is not None and hints is not None:  # unlabelled tokens may have any label
                 asking = np.where(numbers == -1, -2 - len(hints), numbers), np.vstack([hints, np.zeros(len(labels))])

@@ -173,10 +173,12 @@ class ChainModel(Record):
     def _tuple_scores(self) -> TupleScores:
         layout = self.layout
         weights = self.tempered().weights[layout.tuple_first :]
-        return TupleScores(layout.order, layout.n_labels, layout.tuples, weights)
+        return TupleScores(layout.order, layout.class_of, layout.tuples, weights)
 
     def tuple_weights(self) -> dict[tuple[Any, ...], float]:
         """Weights of three labels in a row, and of more, by the labels; those that are zero are omitted.
+
+        Where labels share a class, by the first label of each class.
 
         Examples
         --------
@@ -185,13 +187,14 @@ class ChainModel(Record):
         >>> ("A", "B", "A") in crf.model_.tuple_weights()
         True
         """
-        found, n, layout = {}, self.layout.n_labels, self.layout
+        found, n, layout = {}, self.layout.n_classes, self.layout
+        names = [self.labels[int(np.argmax(layout.class_of == c))] for c in range(n)]
         weights = self.weights[layout.tuple_first :].tolist()
         for number, w in zip(layout.tuples.tolist(), weights, strict=True):
             if w:
                 length = 3 if number < n**3 else 4
                 rest = number - n**3 * (length - 3)
-                found[tuple(self.labels[rest // n**k % n] for k in range(length - 1, -1, -1))] = w
+                found[tuple(names[rest // n**k % n] for k in range(length - 1, -1, -1))] = w
         return found
 
     def potentials(
@@ -499,15 +502,19 @@ _CHAIN = record(
 )
 
 
-def _tuples(rows: Arrays, n: int, numbers: Mapping[str, Any]) -> NDArray[np.uint64]:
-    """The tuples of labels of a file, checked."""
+def _tuples(rows: Arrays, n_labels: int, numbers: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
+    """The tuples of labels of a file and the classes that they are of, checked."""
+    classes: NDArray[np.uint16] = rows.of_kind("classes", "u", (n_labels,)).astype(np.uint16)
+    n = int(classes.max()) + 1
+    if n > n_labels:
+        raise ValueError("'layout.classes' must number the classes of labels")
     tuples: NDArray[np.uint64] = rows.of_kind("tuples", "u", (None,)).astype(np.uint64)
     order = numbers["order"]
     if len(tuples) > numbers["size"] or (tuples[1:] <= tuples[:-1]).any():
         raise ValueError("'layout.tuples' must ascend, and have a weight each")
     if n ** (order + 1) >= 2**63 or (len(tuples) and int(tuples[-1]) >= sum(n ** (k + 1) for k in range(2, order + 1))):
         raise ValueError("'layout.tuples' names labels that do not exist")
-    return tuples
+    return {"tuples": tuples, "classes": classes}
 
 
 def chain_model(name: str, header: dict[str, Any], arrays: Arrays, features: FeatureSource = None) -> ChainModel:
@@ -524,7 +531,7 @@ def chain_model(name: str, header: dict[str, Any], arrays: Arrays, features: Fea
             k: rows.of_kind(k, "iu", (None,)) for k in ("state_ptr", "state_label", "edge_ptr", "edge_pair")
         }
         if "order" in numbers:
-            parts["tuples"] = _tuples(rows, n, numbers)
+            parts |= _tuples(rows, n, numbers)
         layout = Layout(**parts, transition=rows.of_kind("transition", "iu", (n * n,)), **numbers)
         layout.native  # noqa: B018 - checks the layout
         weights = arrays.finite("weights", (layout.size,))

@@ -82,7 +82,8 @@ class SequenceObjective(Objective):
         self.n_tokens = data.n_tokens
         self.n_labelled = data.n_sequences - self.n_unlabelled
         native = _core.SequencesF32 if problem.is_single else _core.SequencesF64
-        higher = {"order": layout.order, "tuples": layout.tuples, "first_tuple": layout.tuple_first}
+        higher = {"order": layout.order, "classes": layout.class_of, "tuples": layout.tuples}
+        higher["first_tuple"] = layout.tuple_first
         self.native: _core.SequencesF32
         self.windows: Windows | None = None
         if isinstance(data, StoredDataset) and data.window is not None and data.window < data.n_blocks:
