@@ -209,6 +209,23 @@ def test_wider_beams_come_near_the_exact_answer(monkeypatch: pytest.MonkeyPatch)
     assert gaps[0] > gaps[1] > gaps[2] >= -1e-9 and gaps[2] < 1e-9
 
 
+def test_many_labels_share_the_tuples_of_their_classes() -> None:
+    rng = np.random.default_rng(3)
+    names = [f"{a}{b}" for a in "pqrs" for b in range(30)]
+    y = [[names[int(k)] for k in rng.integers(0, 120, size=4)] for _ in range(80)]
+    x = [[f"w{label}" for label in labels] for labels in y]
+    crf = CRF(order=2, algorithm="sgd", max_iter=3, tol=0, dtype="float64", beam=FixedSize(3)).fit(x, y)
+    layout = crf.model_.layout
+    assert layout.n_classes == 40 and len(layout.tuples) == 40**3
+    f = crf.objective(x[:5], y[:5])
+    w = 0.1 * np.random.default_rng(1).normal(size=f.size)
+    gradient = f.value_and_grad(w)[1]
+    for k in [0, layout.size - 1, *(layout.tuple_first + rng.integers(0, 40**3, 200)), *np.flatnonzero(gradient != 0.2 * w)[-9:]]:
+        step = np.zeros(f.size)
+        step[k] = 1e-5
+        assert gradient[k] == pytest.approx((f.value(w + step) - f.value(w - step)) / 2e-5, abs=1e-5)
+
+
 def test_new_labels_and_weights_of_a_stream() -> None:
     crf = CRF(order=2, warm_start=True, c2=0.1).fit(X, Y)
     before = crf.model_.tuple_weights()

@@ -46,6 +46,7 @@ class TupleWeights {
   int order = 1;
   std::vector<u16> classes;  // of labels
   u64 n_classes = 0;
+  double value = 1;  // of a tuple as a feature: the smaller, the more its weight is penalised
 
   TupleWeights() = default;
   // Tuple number k has the weight `first` + k of the model.

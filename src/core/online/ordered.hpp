@@ -115,7 +115,10 @@ class OrderedLattice {
         x.slots.push_back({labels_[k], weight * T(nodes_[k])});
       }
     for (std::size_t k = 0; k < place_.size(); ++k)
-      if (place_[k] != kNone && std::abs(slope_[k]) > least) x.links.push_back({place_[k], weight * T(slope_[k])});
+      if (place_[k] != kNone && std::abs(slope_[k]) > least) {
+        const bool tuple = place_[k] >= d_.tuples_at - d_.transition_at;
+        x.links.push_back({place_[k], weight * T(tuple ? slope_[k] * d_.tuples.value : slope_[k])});
+      }
   }
 
  private:
@@ -188,6 +191,7 @@ class OrderedLattice {
         *place++ = d_.pair_mask[at] != T(0) ? at : kNone;
         below_[i * next + k] = pair(label(t, i), label(t + 1, k));
       }
+    const double value = d_.tuples.value * scale;
     u64 top = many_classes;
     for (int n = 2; n <= levels(t); ++n, top *= many_classes) {
       const u32 before = size(t - n + 1), many = contexts(t, n);
@@ -202,7 +206,7 @@ class OrderedLattice {
           const u32 found = d_.tuples.find(tuple);
           const bool known = found != kNone;
           *place++ = known ? static_cast<u32>(d_.tuples_at - d_.transition_at) + found : kNone;
-          above_[std::size_t{c} * next + k] = lower[k] + (known ? double(v[d_.tuples_at + found] * scale) : 0.0);
+          above_[std::size_t{c} * next + k] = lower[k] + (known ? value * v[d_.tuples_at + found] : 0.0);
         }
       }
       below_.swap(above_);

@@ -23,7 +23,7 @@ from crfkit.chain.potentials import Floats, Potentials
 MOST_SLOTS = 512
 #: Labels of a token's beam, by order, where that would be more: the most probable of the first order.
 MOST_LABELS = {2: 8, 3: 4}
-_LEAST = 1e-4  # probability of a label in a beam
+_LEAST = 1e-3  # probability of a label in a beam
 _TABLE = 1 << 22  # largest table of all tuples
 
 
@@ -34,6 +34,17 @@ def holds_all(order: int, n_labels: int) -> bool:
     (True, False, True, False)
     """
     return order == 1 or n_labels**order <= MOST_SLOTS
+
+
+def tuple_value(n_labels: int) -> float:
+    """Value of a tuple of labels as a feature, by which its weight is multiplied.
+
+    With many labels data has few of each tuple, and a smaller value penalises their weights more.
+
+    >>> tuple_value(51), tuple_value(1175)
+    (1.0, 0.1)
+    """
+    return 1.0 if n_labels <= 101 else 0.1
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,11 +84,12 @@ class TupleScores:
         """The scores of tuples, whose labels stand in columns, oldest first; zero where there is none."""
         numbers = tuple_numbers([self.classes[x] for x in columns], self.n_classes)
         if self._table is not None:
-            return self._table[numbers]
+            return tuple_value(len(self.classes)) * self._table[numbers]
         if not len(self.tuples):
             return np.zeros(numbers.shape)
         at = np.minimum(np.searchsorted(self.tuples, numbers), len(self.tuples) - 1)
-        return np.where(self.tuples[at] == numbers, self.scores[at], 0.0)
+        value = tuple_value(len(self.classes))
+        return np.where(self.tuples[at] == numbers, value * self.scores[at], 0.0)
 
 
 class OrderedPotentials(Potentials):

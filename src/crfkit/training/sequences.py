@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from crfkit import _core
 from crfkit.base.checkpoints import State
 from crfkit.chain.beams import Adaptive, Beam, FixedSize, MinDivergence, Threshold, beam_core
-from crfkit.chain.ordered import MOST_LABELS
+from crfkit.chain.ordered import MOST_LABELS, tuple_value
 from crfkit.data.blocks import StoredDataset
 from crfkit.data.sequences import rows_of
 from crfkit.training.beams import BeamControl, BeamReport
@@ -83,7 +83,7 @@ class SequenceObjective(Objective):
         self.n_labelled = data.n_sequences - self.n_unlabelled
         native = _core.SequencesF32 if problem.is_single else _core.SequencesF64
         higher = {"order": layout.order, "classes": layout.class_of, "tuples": layout.tuples}
-        higher["first_tuple"] = layout.tuple_first
+        higher |= {"first_tuple": layout.tuple_first, "tuple_value": tuple_value(layout.n_labels)}
         self.native: _core.SequencesF32
         self.windows: Windows | None = None
         if isinstance(data, StoredDataset) and data.window is not None and data.window < data.n_blocks:
