@@ -83,12 +83,10 @@ class BeamKernel {
 
   // The same with all labels that could be on the best path. False if there are too many to gain anything by it.
   bool undominated(const Dominance<T>& dominance, BeamResult& out) {
-    constexpr int kTrial = 8, kWorthwhile = 6;  // steps after which, and fraction of the labels up to which, it goes on
     bool worthwhile = true;
     walk_in_logs<Maxima>(ws_.walk, stride_, out, [&](int t) {
-      leave_out_dominated(dominance, t + 1 == length_, out.labels);
+      worthwhile = ws_.walk.select_undominated(dominance, t, length_, out.labels);
       out.end_step(1);
-      worthwhile = t < kTrial || out.labels.size() * kWorthwhile <= (t + std::size_t{1}) * n_;
       return worthwhile ? out.last() : Beam();
     });
     return worthwhile;
@@ -108,26 +106,6 @@ class BeamKernel {
     out.end_step(walk.template select<Algebra>(rule_.criterion, rule_.keep ? rule_.keep[begin_ + t] : -1, out.labels));
     return out.last();
   }
-  // Adds the labels that none dominates; at the last step, the best.
-  CRFKIT_KERNEL void leave_out_dominated(const Dominance<T>& dominance, bool last, std::vector<u16>& labels) const {
-    constexpr T relative = 16 * std::numeric_limits<T>::epsilon();
-    const T* v = ws_.walk.belief.data();
-    if (last) {
-      labels.push_back(static_cast<u16>(std::find(v, v + n_, T(0)) - v));
-      return;
-    }
-    Vec high = S::splat(-kInf);
-    for (i64 k = 0; k < stride_; k += W) high = S::max(high, S::load(v + k) + S::load(dominance.lowest.data() + k));
-    const T least = S::highest(high) - dominance.noise;
-    for (i64 k = 0; k < stride_; k += W) {
-      const Vec x = S::load(v + k);
-      const Mask stays = (x > -kInf) & (x + S::load(dominance.highest.data() + k) - x * relative >= least);
-      if (!S::any(stays)) continue;
-      for (int j = 0; j < W; ++j)
-        if (stays[j]) labels.push_back(static_cast<u16>(k + j));
-    }
-  }
-
   // exp(score - what is added to shift) between the beams of t and t+1; false if some allowed one is lost
   bool load_block(int t, const BeamResult& out, double* m, double& shift) const {
     const std::size_t n = out.size(t), next = out.size(t + 1);

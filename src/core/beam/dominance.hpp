@@ -21,20 +21,33 @@ struct Dominance {
   Buffer<T> highest, lowest;  // transition out of each label  [stride], zero in the padding
   T noise = 0;                // rounding errors of sums of transitions
 
-  explicit Dominance(const Transitions<T>& a) : highest(a.stride), lowest(a.stride) {
-    std::fill_n(highest.data(), a.stride, T(0));
-    std::fill_n(lowest.data(), a.stride, T(0));
+  static constexpr int kManyLabels = 128;  // fewer are not worth asking which of them are dominated
+
+  Dominance(i64 n_labels, i64 stride) : highest(stride), lowest(stride), n_labels_(n_labels) {
+    std::fill_n(highest.data(), stride, T(0));
+    std::fill_n(lowest.data(), stride, T(0));
+  }
+  explicit Dominance(const Transitions<T>& a) : Dominance(a.n_labels, a.stride) {
+    for (int i = 0; i < a.n_labels; ++i) set(i, a.score.data() + static_cast<std::size_t>(i) * a.stride);
+    measure();
+  }
+  // The transitions out of label i  [labels]
+  void set(i64 i, const T* row) {
+    const auto [low, high] = std::minmax_element(row, row + n_labels_);
+    lowest[i] = *low;
+    highest[i] = *high;
+  }
+  // To be called after set().
+  void measure() {
     T largest = 0;
-    for (int i = 0; i < a.n_labels; ++i) {
-      const T* row = a.score.data() + static_cast<std::size_t>(i) * a.stride;
-      const auto [low, high] = std::minmax_element(row, row + a.n_labels);
-      lowest[i] = *low;
-      highest[i] = *high;
-      for (T x : {*low, *high})
+    for (i64 i = 0; i < n_labels_; ++i)
+      for (T x : {lowest[i], highest[i]})
         if (std::isfinite(x)) largest = std::max(largest, std::abs(x));
-    }
     noise = 16 * std::numeric_limits<T>::epsilon() * largest;
   }
+
+ private:
+  i64 n_labels_;
 };
 
 }  // namespace crfkit

@@ -34,8 +34,8 @@ void trace(const ChainJob<T>& job, i64 s, const BeamResult& beams) {
   }
 }
 
-// So many labels, and tokens, are worth asking which of them could be on the best path.
-constexpr int kManyLabels = 128, kManyTokens = 32;
+// So many tokens are worth asking which labels could be on the best path.
+constexpr int kManyTokens = 32;
 
 struct BothWorkspaces {
   std::unique_ptr<Workspace> chain, beam;
@@ -64,7 +64,7 @@ std::vector<BeamResult> beam_sum_product(const ChainInput<T>& in, const BeamRule
 
 template <class T>
 void decode(const ChainInput<T>& in, const BeamRule* rule, const Threads& threads, i32* path, u8* dead) {
-  if (!rule && (in.per_step || in.n_labels < kManyLabels || in.offsets[in.n_seq] < kManyTokens))
+  if (!rule && (in.per_step || in.n_labels < Dominance<T>::kManyLabels || in.offsets[in.n_seq] < kManyTokens))
     return decode(in, threads, path, dead);
   std::fill_n(dead, in.n_seq, u8{0});
   ChainJob<T> job;

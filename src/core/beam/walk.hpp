@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/rows.hpp"
+#include "beam/dominance.hpp"
 #include "beam/selector.hpp"
 #include "chain/log_lattice.hpp"
 
@@ -108,6 +109,29 @@ class BeamWalk {
       p = message.data();
     }
     return selector.select(p, n_, stride_, rule, keep, out);
+  }
+
+  // Adds the labels that none dominates; at the last step, the best. False if there have been too many, with those of
+  // the steps before, to gain anything by it.
+  CRFKIT_KERNEL bool select_undominated(const Dominance<T>& dominance, int t, int steps, std::vector<u16>& out) {
+    constexpr int kTrial = 8, kWorthwhile = 6;  // steps after which, and fraction of the labels up to which, it goes on
+    constexpr T relative = 16 * std::numeric_limits<T>::epsilon();
+    const T* v = belief.data();
+    if (t + 1 == steps) {
+      out.push_back(static_cast<u16>(std::find(v, v + n_, T(0)) - v));
+      return true;
+    }
+    Vec high = S::splat(-kInf);
+    for (i64 k = 0; k < stride_; k += W) high = S::max(high, S::load(v + k) + S::load(dominance.lowest.data() + k));
+    const T least = S::highest(high) - dominance.noise;
+    for (i64 k = 0; k < stride_; k += W) {
+      const Vec x = S::load(v + k);
+      const typename S::Mask stays = (x > -kInf) & (x + S::load(dominance.highest.data() + k) - x * relative >= least);
+      if (!S::any(stays)) continue;
+      for (int j = 0; j < W; ++j)
+        if (stays[j]) out.push_back(static_cast<u16>(k + j));
+    }
+    return t < kTrial || out.size() * kWorthwhile <= (t + std::size_t{1}) * n_;
   }
 
  private:

@@ -1,12 +1,12 @@
 // beam_sequence.hpp: the loss of one sequence within beams that are chosen on the way.
 //
 // Labels are scored in full. A walk picks the beams (walk.hpp), and the gold label is always in them. Then the lattice
-// that has only the beams' labels is solved exactly (frozen_lattice.hpp). Of the transitions only the rows of the
-// beams' labels are looked at.
+// that has only the beams' labels is solved exactly (frozen_lattice.hpp, or ordered.hpp for a higher order, whose beams
+// the first-order weights choose). Of the transitions only the rows of the beams' labels are looked at.
 #pragma once
 #include "beam/frozen_lattice.hpp"
 #include "beam/walk.hpp"
-#include "online/delta.hpp"
+#include "online/ordered.hpp"
 
 namespace crfkit::CRFKIT_ISA {
 
@@ -18,13 +18,20 @@ class OnlineBeam {
 
  public:
   explicit OnlineBeam(const OnlineData<T>& data)
-      : d_(data), n_(data.n_labels), stride_(data.stride), rows_(n_ * stride_), top_(n_, T(0)), when_(n_, 0) {
+      : d_(data),
+        n_(data.n_labels),
+        stride_(data.stride),
+        rows_(n_ * stride_),
+        top_(n_, T(0)),
+        when_(n_, 0),
+        ordered_(data) {
     forbidden_.reserve(n_ * stride_);
     for (int i = 0; i < n_; ++i)
       for (i64 j = 0; j < stride_; ++j) forbidden_[i * stride_ + j] = j < n_ ? T(d_.forbidden[i * i64{n_} + j]) : -kInf;
   }
 
   Criterion criterion;
+  bool all = false;  // beams hold all labels, whatever the criterion
 
   // The weights are scale * v from here on.
   void prepare(const T* v, double scale) {
@@ -36,7 +43,16 @@ class OnlineBeam {
   // log mass of the beams minus the score of the gold path; u: scores of the labels [steps][stride], padded with minus
   // infinity. x: the derivatives, times `weight`, of the beams' labels and pairs.
   double loss(const T* u, const u16* gold, double weight, Delta<T>& x) {
-    choose(u, x.steps, gold);
+    if (all) choose_all(x.steps);
+    else choose(u, x.steps, gold);
+    if (d_.tuples.order > 1) {
+      load_ordered(x.steps);
+      const double log_mass = ordered_.solve(u);
+      ordered_.add(1);
+      const double gold_score = ordered_.take(u, gold);
+      ordered_.give(T(weight), x);
+      return log_mass - gold_score;
+    }
     frozen_.start(x.steps, first_.data());
     double shift = 0, gold_score = 0;
     bool lossy = false;
@@ -66,9 +82,35 @@ class OnlineBeam {
     return log_mass - gold_score;
   }
 
+  // log mass of all labels minus that of those that fit, whose scores are in `known`; for higher orders
+  double loss_of_known(const T* u, const T* known, double weight, Delta<T>& x) {
+    choose_all(x.steps);
+    load_ordered(x.steps);
+    const double inside = ordered_.solve(known);
+    if (!(inside > -kInf)) return kInf;
+    ordered_.add(-1);
+    const double log_mass = ordered_.solve(u);
+    ordered_.add(1);
+    ordered_.give(T(weight), x);
+    return log_mass - inside;
+  }
+
   BeamTally tally;
 
  private:
+  void choose_all(int steps) {
+    labels_.clear();
+    first_.assign(1, 0);
+    for (int t = 0; t < steps; ++t) {
+      for (int j = 0; j < n_; ++j) labels_.push_back(static_cast<u16>(j));
+      first_.push_back(static_cast<u32>(labels_.size()));
+    }
+  }
+  void load_ordered(int steps) {
+    const auto pair = [this](int i, int j) { return score(i, j); };
+    ordered_.load(steps, first_.data(), labels_.data(), pair, v_ - d_.transition_at, scale_);
+  }
+
   T score(int i, int j) const {
     const i64 at = i * stride_ + j;
     return v_[at] * scale_ + forbidden_[at];
@@ -163,6 +205,7 @@ class OnlineBeam {
   std::vector<u16> labels_;
   BeamWalk<T, W> walk_;
   FrozenLattice frozen_;
+  OrderedLattice<T> ordered_;
 };
 
 }  // namespace crfkit::CRFKIT_ISA

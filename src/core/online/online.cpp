@@ -105,7 +105,7 @@ void replace_tokens(const Layout& layout, const Tokens& tokens, const KnownLabel
 
 template <class T>
 OnlineData<T> make_online_data(const Layout& layout, const Tokens& data, const KnownLabels& labels,
-                               const double* seq_weight, const double* constraints) {
+                               const double* seq_weight, const double* constraints, TupleWeights&& tuples) {
   layout.check(data.edge_ptr != nullptr);
   OnlineData<T> out;
   const i64 n = out.n_labels = layout.n_labels;
@@ -132,7 +132,11 @@ OnlineData<T> make_online_data(const Layout& layout, const Tokens& data, const K
   out.transition_at = next;
   out.start_at = out.transition_at + n * out.stride;
   out.end_at = out.start_at + out.stride;
-  out.size = out.end_at + out.stride;
+  out.tuples = std::move(tuples);
+  out.tuples_at = out.end_at + out.stride;
+  out.size = (out.tuples_at + out.tuples.size() + out.lanes - 1) / out.lanes * out.lanes;
+  for (u32 k = 0; k < out.tuples.size(); ++k)
+    if (out.size < i64{kNone}) out.place[out.tuples.first() + k] = static_cast<u32>(out.tuples_at + k);
   if (out.size >= i64{kNone}) throw Error("the model has too many weights for training sequence by sequence");
   out.pair_mask.assign(n * out.stride, T(0));
   for (i64 i = 0; i < n; ++i)
@@ -157,9 +161,9 @@ OnlineData<T> make_online_data(const Layout& layout, const Tokens& data, const K
 }
 
 template OnlineData<float> make_online_data(const Layout&, const Tokens&, const KnownLabels&, const double*,
-                                            const double*);
+                                            const double*, TupleWeights&&);
 template OnlineData<double> make_online_data(const Layout&, const Tokens&, const KnownLabels&, const double*,
-                                             const double*);
+                                             const double*, TupleWeights&&);
 template void replace_tokens(const Layout&, const Tokens&, const KnownLabels&, const double*, OnlineData<float>&);
 template void replace_tokens(const Layout&, const Tokens&, const KnownLabels&, const double*, OnlineData<double>&);
 

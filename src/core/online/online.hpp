@@ -3,9 +3,11 @@
 // All weights lie in one flat array:
 //
 //   dense rows of attributes | dense rows of edge attributes | single weights | transitions [L][stride] | start | end
+//   | tuples of labels
 //
 // Everything that an algorithm keeps beside the weights (averages, variances, sums of gradients) has the same shape.
 #pragma once
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <string>
@@ -36,12 +38,57 @@ constexpr u16 kUnknown = 0xffff;  // in place of a gold label
 // How many labels of a sequence are known, if only to be one of several.
 enum class Known : u8 { all, some, none };
 
+// Weights of three labels in a row, and of more: those of tuples (y[t-k], ..., y[t+1]) with k up to the order less one.
+// A tuple of n + 1 labels is one number: the classes of its labels as digits, the last the lowest, plus C^3 for each
+// label beyond three. Labels of one class, of C, share these weights.
+class TupleWeights {
+ public:
+  int order = 1;
+  std::vector<u16> classes;  // of labels
+  u64 n_classes = 0;
+  double value = 1;  // of a tuple as a feature: the smaller, the more its weight is penalised
+
+  TupleWeights() = default;
+  // Tuple number k has the weight `first` + k of the model.
+  TupleWeights(int n, std::vector<u16> class_of, std::vector<u64> tuples, u32 first)
+      : order(n), classes(std::move(class_of)), first_(first), tuples_(std::move(tuples)) {
+    for (u16 c : classes) n_classes = std::max(n_classes, u64{c} + 1);
+    std::size_t size = 4;
+    while (size < 2 * tuples_.size()) size *= 2;
+    mask_ = size - 1;
+    slots_.assign(size, kNone);
+    for (u32 k = 0; k < tuples_.size(); ++k) {
+      std::size_t at = start(tuples_[k]);
+      while (slots_[at] != kNone) at = (at + 1) & mask_;
+      slots_[at] = k;
+    }
+  }
+  u32 size() const { return static_cast<u32>(tuples_.size()); }
+  u32 first() const { return first_; }
+  // The number of a tuple, or kNone
+  u32 find(u64 tuple) const {
+    for (std::size_t at = start(tuple);; at = (at + 1) & mask_) {
+      const u32 k = slots_[at];
+      if (k == kNone || tuples_[k] == tuple) return k;
+    }
+  }
+
+ private:
+  std::size_t start(u64 tuple) const { return (tuple * 0x9e3779b97f4a7c15u >> 20) & mask_; }
+
+  u32 first_ = 0;
+  std::vector<u64> tuples_;
+  std::vector<u32> slots_ = std::vector<u32>(1, kNone);
+  std::size_t mask_ = 0;
+};
+
 template <class T>
 struct OnlineData {
   int n_labels = 0, stride = 0, lanes = 0;
   bool own_steps = false;  // transitions look at the input
   FlatRows<T> state, edge;
-  i64 transition_at = 0, start_at = 0, end_at = 0, size = 0;
+  i64 transition_at = 0, start_at = 0, end_at = 0, tuples_at = 0, size = 0;
+  TupleWeights tuples;
   bool has_start = false, has_end = false;
   std::vector<T> pair_mask;  // 1 where a transition has a weight   [labels][stride]
   std::vector<u32> place;    // weight -> place in the flat array
@@ -81,7 +128,7 @@ class OnlineTrainer {
   // Coefficient of the entropy of the sequences of which nothing is known.
   virtual void set_entropy_weight(double x) = 0;
   // From here on, sequences whose labels are all known are looked at within beams, chosen afresh at each; null: no
-  // longer. For sgd and adagrad.
+  // longer. For sgd and adagrad. Of a higher order, the first-order weights choose them.
   virtual void set_beam(const Criterion* criterion) = 0;
   // Since beams were set.
   virtual BeamTally tally() const = 0;
@@ -123,7 +170,7 @@ class OnlineTrainer {
 
 template <class T>
 OnlineData<T> make_online_data(const Layout& layout, const Tokens& data, const KnownLabels& labels,
-                               const double* seq_weight, const double* constraints);
+                               const double* seq_weight, const double* constraints, TupleWeights&& tuples);
 // Other sequences in the place of those that the data has; its weights stay where they are.
 template <class T>
 void replace_tokens(const Layout& layout, const Tokens& tokens, const KnownLabels& labels, const double* seq_weight,

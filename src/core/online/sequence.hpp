@@ -37,6 +37,7 @@ class OnlineSequence {
     std::fill_n(init_.data(), n_, T(0));
     zero_.assign(n_ * stride_, T(0));
     constrained_ = std::any_of(d_.forbidden.begin(), d_.forbidden.end(), [](double x) { return x != 0; });
+    set_beam(nullptr);
   }
 
   // From here on the weights are scale * v; v is read until the next call.
@@ -50,16 +51,27 @@ class OnlineSequence {
       end_[j] = end[j] * T(scale_) + T(forbidden[n_ + j]);
     }
     if (beam_) beam_->prepare(v, weight_scale);
-    scores_ready_ = sums_ready_ = finite_ready_ = false;
+    scores_ready_ = sums_ready_ = finite_ready_ = bounds_ready_ = false;
+  }
+  // The weights have changed, but only those that x, the last mistake, names.
+  void changed(const Delta<T>& x) {
+    const bool known = x.sparse && bounds_ready_;
+    prepare(v_, scale_);
+    if (!known) return;
+    for (const auto& link : x.links) set_bounds(link.at / stride_);
+    bounds_->measure();
+    bounds_ready_ = true;
   }
 
   // From here on, fully labelled sequences are looked at within beams; null: no longer.
   void set_beam(const Criterion* criterion) {
     beam_.reset();
-    if (!criterion) return;
-    if (d_.own_steps) throw Error("beams cannot be used where transitions look at the input");
+    if (!criterion && d_.tuples.order == 1) return;
+    if (d_.own_steps) throw Error("beams and higher orders cannot be used where transitions look at the input");
     beam_.emplace(d_);
-    beam_->criterion = *criterion;
+    beam_->all = !criterion;
+    if (criterion) beam_->criterion = *criterion;
+    if (v_) beam_->prepare(v_, scale_);
   }
   BeamTally tally() const { return beam_ ? beam_->tally : BeamTally(); }
 
@@ -80,11 +92,18 @@ class OnlineSequence {
     noise_ = entropy_ = 0;
     if (x.steps == 0) return 0;
     const Known known = d_.known_of(s);
-    x.sparse = beam_ && known == Known::all;
+    x.sparse = beam_ && (known == Known::all || d_.tuples.order > 1);
     if (x.sparse) {
       scores_.reserve(x.steps * stride_);
       score(s, scores_.data());
-      return weight(s) * beam_->loss(scores_.data(), gold_, weight(s), x);
+      if (known == Known::all) return weight(s) * beam_->loss(scores_.data(), gold_, weight(s), x);
+      if (known == Known::none) throw Error("the entropy is not looked at in models of a higher order");
+      known_scores_.reserve(x.steps * stride_);
+      std::copy_n(scores_.data(), x.steps * stride_, known_scores_.data());
+      restrict_to_known(known_scores_.data());
+      const double value = beam_->loss_of_known(scores_.data(), known_scores_.data(), weight(s), x);
+      if (value == std::numeric_limits<double>::infinity()) throw Error(kNothingFits);
+      return weight(s) * value;
     }
     prepare_sums();
     T* u = enter();
@@ -147,7 +166,7 @@ class OnlineSequence {
     begin_sequence(s, x);
     Mistake found;
     if (x.steps == 0) return found;
-    prepare_scores();
+    if (!plain()) prepare_scores();
     const i64 pairs = n_ * stride_;
     scores_.reserve(x.steps * stride_);
     path_.resize(x.steps);
@@ -160,10 +179,11 @@ class OnlineSequence {
     if (!best_path(false)) return found;
     for (int t = 0; t < x.steps; ++t) found.errors += path_[t] != gold_[t];
     if (found.errors == 0) return found;
+    if (!d_.own_steps) return few_mistakes(x, found);
     x.active.assign(x.steps, 0);
     std::fill_n(x.nodes.data(), x.steps * stride_, T(0));
     std::fill_n(x.pairs.data(), pairs, T(0));
-    if (d_.own_steps) std::fill_n(x.edges.data(), (x.steps - 1) * pairs, T(0));
+    std::fill_n(x.edges.data(), (x.steps - 1) * pairs, T(0));
     double best = 0;
     for (int t = 0; t < x.steps; ++t) {
       const int y = gold_[t], z = path_[t];
@@ -176,15 +196,11 @@ class OnlineSequence {
       best += scores_[t * stride_ + z];
       if (t == 0) continue;
       const int y0 = gold_[t - 1], z0 = path_[t - 1];
-      const T* a = transitions_.score.data();
-      if (d_.own_steps) {
-        step_scores(t - 1, step_.data());
-        a = step_.data();
-      }
-      best += a[z0 * stride_ + z];
+      step_scores(t - 1, step_.data());
+      best += step_[z0 * stride_ + z];
       const auto add = [&](int i, int j, T by) {
         x.pairs[i * stride_ + j] += by;
-        if (d_.own_steps) x.edges[(t - 1) * pairs + i * stride_ + j] += by;
+        x.edges[(t - 1) * pairs + i * stride_ + j] += by;
       };
       add(y0, y, T(1));
       add(z0, z, T(-1));
@@ -207,6 +223,98 @@ class OnlineSequence {
   }
 
  private:
+  // Whether the transitions are scored by the weights as they are.
+  bool plain() const { return !constrained_ && !d_.own_steps && scale_ == 1; }
+  const T* pair_scores() const { return plain() ? v_ + d_.transition_at : transitions_.score.data(); }
+
+  // The difference of two paths, named label by label, where transitions do not look at the input.
+  Mistake few_mistakes(Delta<T>& x, Mistake found) {
+    const T* a = pair_scores();
+    double best = 0;
+    x.sparse = true;
+    x.active.assign(x.steps, 0);
+    x.first.assign(1, 0);
+    x.slots.clear();
+    x.links.clear();
+    const auto link = [&](int i, int j, T by) {
+      const u32 at = static_cast<u32>(i * stride_ + j);
+      if (d_.pair_mask[at] != T(0)) x.links.push_back({at, by});
+    };
+    for (int t = 0; t < x.steps; ++t) {
+      const int y = gold_[t], z = path_[t];
+      if (y != z) {
+        x.slots.push_back({static_cast<u16>(std::min(y, z)), T(y < z ? 1 : -1)});
+        x.slots.push_back({static_cast<u16>(std::max(y, z)), T(y < z ? -1 : 1)});
+        x.active[t] = 1;
+      }
+      x.first.push_back(static_cast<u32>(x.slots.size()));
+      best += scores_[t * stride_ + z];
+      if (t == 0) continue;
+      best += a[path_[t - 1] * stride_ + z];
+      link(gold_[t - 1], y, T(1));
+      link(path_[t - 1], z, T(-1));
+    }
+    std::sort(x.links.begin(), x.links.end(), [](const auto& p, const auto& q) { return p.at < q.at; });
+    std::size_t n = 0;  // each transition once
+    for (std::size_t k = 0; k < x.links.size(); ++k)
+      if (n > 0 && x.links[n - 1].at == x.links[k].at) x.links[n - 1].slope += x.links[k].slope;
+      else x.links[n++] = x.links[k];
+    x.links.resize(n);
+    std::erase_if(x.links, [](const auto& p) { return p.slope == T(0); });
+    found.cost = std::max(0.0, best - gold_score(x, scores_.data()));
+    return found;
+  }
+
+  void set_bounds(i64 i) { bounds_->set(i, v_ + d_.transition_at + i * stride_); }
+
+  // The best path by scores u, looked for among the labels that none dominates (dominance.hpp); false if that gains
+  // nothing, or no path is allowed.
+  bool best_undominated(const T* u) {
+    constexpr int kPause = 8;  // sequences for which it is not tried again
+    if (!plain() || n_ < Dominance<T>::kManyLabels || pause_ > 0) {
+      pause_ = std::max(0, pause_ - 1);
+      return false;
+    }
+    if (!bounds_ready_) {
+      if (!bounds_) bounds_.emplace(n_, stride_);
+      for (i64 i = 0; i < n_; ++i) set_bounds(i);
+      bounds_->measure();
+      bounds_ready_ = true;
+    }
+    const int steps = pack_.steps();
+    const T* a = v_ + d_.transition_at;
+    left_.clear();
+    left_scores_.clear();
+    left_first_.assign(1, 0);
+    walk_.start(n_, stride_, Underflow::fails);
+    const bool found = walk_.template run<MaxPlus<T, W>>(
+        steps, [&](int t) { return u + t * stride_; },
+        [&](int, std::span<const u16> beam) {
+          for (u16 i : beam) walk_.rows.push_back(a + i * stride_);
+          return true;
+        },
+        [&](int t) {
+          if (!walk_.select_undominated(*bounds_, t, steps, left_)) return std::span<const u16>();
+          left_first_.push_back(left_.size());
+          return std::span<const u16>(left_.data() + left_first_[t], left_.data() + left_first_[t + 1]);
+        },
+        [&](int) { left_scores_.insert(left_scores_.end(), walk_.kept.begin(), walk_.kept.end()); });
+    if (!found) {
+      pause_ = kPause;
+      return false;
+    }
+    for (int t = steps - 1; t >= 0; --t) {
+      T top = -std::numeric_limits<T>::infinity();
+      for (std::size_t k = left_first_[t]; k < left_first_[t + 1]; ++k) {
+        const T x = t + 1 < steps ? left_scores_[k] + a[left_[k] * stride_ + path_[t + 1]] : left_scores_[k];
+        if (!(x > top)) continue;  // among equals the smallest
+        top = x;
+        path_[t] = left_[k];
+      }
+    }
+    return true;
+  }
+
   // All transitions, when they are needed first: the scores, the largest, and how far they are apart.
   CRFKIT_KERNEL void prepare_scores() {
     if (scores_ready_) return;
@@ -291,7 +399,7 @@ class OnlineSequence {
     double total = 0;
     for (int t = 0; t < x.steps; ++t) total += u[t * stride_ + gold_[t]];
     for (int t = 0; t + 1 < x.steps; ++t) {
-      const T* a = transitions_.score.data();
+      const T* a = pair_scores();
       if (d_.own_steps) {
         step_scores(t, step_.data());
         a = step_.data();
@@ -343,9 +451,10 @@ class OnlineSequence {
     viterbi_.start(pack_, n_, stride_);
     std::copy_n(scores_.data(), pack_.steps() * stride_, viterbi_.v.data());
     if (that_fits) restrict_to_known(viterbi_.v.data());
+    if (best_undominated(viterbi_.v.data())) return true;
     const auto fill = [this](int t, T* a) { step_scores(t, a); };
     MaxSteps<T, W> steps =
-        d_.own_steps ? MaxSteps<T, W>(n_, stride_, fill) : MaxSteps<T, W>(n_, stride_, transitions_.score.data());
+        d_.own_steps ? MaxSteps<T, W>(n_, stride_, fill) : MaxSteps<T, W>(n_, stride_, pair_scores());
     viterbi_.forward(pack_, steps);
     return viterbi_.trace(pack_, 0, steps, path_.data());
   }
@@ -457,9 +566,17 @@ class OnlineSequence {
   Pack pack_;
   SumProduct<T, W> sum_;
   Viterbi<T, W> viterbi_;
+  // best paths without dominated labels
+  std::optional<Dominance<T>> bounds_;
+  bool bounds_ready_ = false;
+  int pause_ = 0;
+  BeamWalk<T, W> walk_;
+  std::vector<u16> left_;                // labels of all steps
+  std::vector<T> left_scores_;           // of the best paths to them
+  std::vector<std::size_t> left_first_;  // first label of each step
   SequenceCovariance<T, W> covariance_;
   Buffer<T> kept_;  // pairs of all steps, for it   [steps - 1][labels][stride]
-  Buffer<T> scores_, finite_;
+  Buffer<T> scores_, known_scores_, finite_;
   Delta<T> inside_;  // of the paths that fit
   std::vector<i32> path_;
   std::vector<u16> forced_;

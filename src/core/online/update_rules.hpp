@@ -418,7 +418,7 @@ class Trainer final : public OnlineTrainer<T> {
         const i64 s = order.seq[k];
         mistakes_ += double(found.errors) / double(d_.offsets[s + 1] - d_.offsets[s]);
         total += update(found, sequence_.weight(order.seq[k]), x);
-        prepare();
+        sequence_.changed(x);
       }
       if (average_.data() != nullptr) {
         scales_ += 1;
@@ -464,7 +464,7 @@ class Trainer final : public OnlineTrainer<T> {
   template <class F>
   void each_touched(F f) {
     for (const Touched& x : touched_) f(x.at, x.count);
-    f(d_.transition_at, d_.size - d_.transition_at);
+    if (all_pairs_) f(d_.transition_at, d_.size - d_.transition_at);
   }
 
   template <class F>
@@ -477,6 +477,7 @@ class Trainer final : public OnlineTrainer<T> {
   void begin_touching() {
     ++stamp_;
     touched_.clear();
+    all_pairs_ = false;
   }
 
   // Writes x to the gradient, which was zero; gives its squared norm.
@@ -582,19 +583,26 @@ class Trainer final : public OnlineTrainer<T> {
     for (int t = 0; t < x.steps; ++t) {
       const typename Delta<T>::Slot *begin = x.slots.data() + x.first[t], *end = x.slots.data() + x.first[t + 1];
       if (!x.active[t]) continue;
-      if (d_.has_start && t == 0)
-        for (auto slot = begin; slot < end; ++slot) table[d_.start_at + slot->label] += alpha * slot->slope;
-      if (d_.has_end && t + 1 == x.steps)
-        for (auto slot = begin; slot < end; ++slot) table[d_.end_at + slot->label] += alpha * slot->slope;
       if constexpr (Touch) touch_rows(rows, d_.offsets[x.seq] + t);
       scatter_slots<T, W>(rows, d_.offsets[x.seq] + t, begin, end, alpha, few_.data(), table);
     }
-    for (const auto& link : x.links) table[d_.transition_at + link.at] += alpha * link.slope;
+    const auto add = [&](i64 at, T slope) {
+      if constexpr (Touch) touch(at, 1);
+      table[at] += alpha * slope;
+    };
+    for (const auto& link : x.links) add(d_.transition_at + link.at, link.slope);
+    const auto ends = [&](bool has, i64 first, int t) {
+      for (u32 k = x.first[t]; has && x.active[t] && k < x.first[t + 1]; ++k)
+        add(first + x.slots[k].label, x.slots[k].slope);
+    };
+    if (x.steps > 0) ends(d_.has_start, d_.start_at, 0);
+    if (x.steps > 0) ends(d_.has_end, d_.end_at, x.steps - 1);
   }
 
   template <bool Touch>
   CRFKIT_KERNEL void scatter(const Delta<T>& x, T alpha, T* table) {
     if (x.sparse) return scatter_few<Touch>(x, alpha, table);
+    all_pairs_ |= Touch;
     const i64 first = d_.offsets[x.seq];
     for (int t = 0; t < x.steps; ++t)
       if (x.active[t]) spread<Touch>(d_.state, first + t, x.nodes.data() + t * stride_, alpha, table);
@@ -635,6 +643,7 @@ class Trainer final : public OnlineTrainer<T> {
   std::vector<u32> mark_;
   u32 stamp_ = 1;
   std::vector<Touched> touched_;
+  bool all_pairs_ = false;  // transitions, start and end are touched as a whole
   Buffer<T> product_;
 
   Buffer<T> few_;  // zeros [stride]

@@ -50,3 +50,16 @@ def frozen(x: NDArray[np.float64]) -> NDArray[np.float64]:
     x = x.view()
     x.flags.writeable = False
     return x
+
+
+def tuple_numbers(columns: Sequence[NDArray[Any]], n_labels: int) -> NDArray[np.uint64]:
+    """The number of each tuple of three labels or more, oldest first: its labels as digits; longer ones come later.
+
+    >>> tuple_numbers([np.array([0, 1]), np.array([0, 1]), np.array([1, 0])], 2).tolist()
+    [1, 6]
+    """
+    n = np.uint64(n_labels)
+    out = np.zeros(columns[0].shape, np.uint64)
+    for column in columns:
+        out = out * n + column.astype(np.uint64)
+    return out + n * n * n * np.uint64(max(0, len(columns) - 3))

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from crfkit.base.numbers import inner_tokens, pieces
 from crfkit.chain.constraints import chunk_part, goes_on
-from crfkit.chain.inference import marginals
+from crfkit.chain.inference import log_partition, marginals, reachable
 from crfkit.chain.potentials import Floats, Potentials
 
 Ints = NDArray[np.int64]
@@ -153,6 +153,8 @@ def chunk_probabilities(
     >>> (9 * chunk_probabilities(p, labels, one)).round(6)  # B-X or I-X, then anything but I-X
     array([4.])
     """
+    if p.is_ordered:
+        return _ordered_probabilities(p, labels, chunks, n_jobs)
     out = np.empty(len(chunks.start))
     for some, part in _parts(p):
         where = np.flatnonzero((chunks.sequence >= some.start) & (chunks.sequence < some.stop))
@@ -171,6 +173,25 @@ def chunk_probabilities(
     return out
 
 
+def _ordered_probabilities(
+    p: Any, labels: ChunkLabels, chunks: Chunks, n_jobs: int | None = None
+) -> NDArray[np.float64]:
+    """The same where labels depend on more than one before: slots know the label before, so that they are masked."""
+    out = np.empty(len(chunks.start))
+    log_z = np.atleast_1d(log_partition(p, n_jobs))
+    for k, (s, kind, start, end) in enumerate(zip(*(x.tolist() for x in chunks), strict=True)):
+        one = p[s]
+        label, before = one.slots[:, 0], one.slots[:, 1]
+        goes_on = (before >= 0) & labels.goes_on[before, label]
+        allowed = np.ones(label.shape, bool)
+        allowed[start:end] &= labels.kind[label[start:end]] == kind
+        allowed[start + 1 : end] &= goes_on[start + 1 : end]
+        for edge in (start, end):
+            allowed[edge : edge + 1] &= ~goes_on[edge : edge + 1]
+        out[k] = np.exp(reachable(one.masked(allowed), n_jobs)[0] - log_z[s])
+    return out
+
+
 def likely_chunks(
     p: Potentials, labels: ChunkLabels, threshold: float, n_jobs: int | None = None
 ) -> tuple[Chunks, NDArray[np.float64]]:
@@ -186,6 +207,8 @@ def likely_chunks(
     >>> found.start.tolist(), found.end.tolist(), probability.round(2).tolist()
     ([0, 0], [1, 2], [0.4, 0.55])
     """
+    if p.is_ordered:
+        raise ValueError("'threshold' is for models of the first order; leave it out for the spans of the best labels")
     found: list[tuple[Any, ...]] = []
     for some, part in _parts(p):
         walk = _Walk(part, labels, n_jobs)

@@ -156,16 +156,19 @@ def _sum_product(
     p: Potentials, n_jobs: int | None, *, nodes: bool = False, edges: bool = False, strict: bool = True
 ) -> tuple[NDArray[np.float64], Floats | None, Floats | None]:
     x = p.lattice
-    labels = p.n_labels
+    labels = x.unary.shape[1]
     log_z = np.empty(len(p))
-    node_out = np.empty(x.unary.shape, x.unary.dtype) if nodes else None
+    node_out = np.empty(x.unary.shape, x.unary.dtype) if nodes or (edges and p.is_ordered) else None
     edge_out = None
-    if edges:
+    if edges and not p.is_ordered:
         steps = int(np.maximum(np.diff(x.offsets) - 1, 0).sum())
         edge_out = np.empty((steps, labels, labels), x.unary.dtype)
     _core.expectations(x, resolve_threads(n_jobs), None, log_z, node_out, None, edge_out)
     if strict:
         _require_paths(p, np.isneginf(log_z))
+    if node_out is not None:
+        edge_out = p.by_pair(node_out) if edges and p.is_ordered else edge_out
+        node_out = p.by_label(node_out)
     return log_z, node_out, edge_out
 
 
@@ -271,6 +274,8 @@ def marginals(
 def _beam_marginals(
     p: Potentials, beam: Beam, keep: ArrayLike | Sequence[ArrayLike] | None, form: Form, n_jobs: int | None
 ) -> BeamMarginals:
+    if p.is_ordered:
+        raise ValueError("'beam' of marginals is for the first order: a higher one is within beams already")
     if form not in ("frozen", "smoothed", "paper"):
         raise ValueError(f"'form' must be 'frozen', 'smoothed' or 'paper', got {form!r}")
     kept = None if keep is None else _flat_path(p, keep, low=-1, name="keep").astype(np.int32)
@@ -291,7 +296,7 @@ def decode_flat(p: Potentials, n_jobs: int | None = None, beam: Beam | str | Non
     dead = np.empty(len(p), np.uint8)
     _core.decode(x, resolve_threads(n_jobs), beam_core(beam), path, dead)
     _require_paths(p, dead.astype(bool))
-    return path
+    return p.labels_of(path)
 
 
 def decode(p: Potentials, n_jobs: int | None = None, *, beam: Beam | str | None = None) -> Any:
@@ -345,8 +350,9 @@ def nbest(p: Potentials, k: int, *, beam: Beam | str | None = None, n_jobs: int 
     count, path, scores = _core.nbest(p.lattice, resolve_threads(n_jobs), beam_core(rule), min(int(k), 2**31 - 1))
     found = []
     at = first = 0
-    for n, length in zip(count.tolist(), p.lengths.tolist(), strict=True):
-        found.append(NBest(path[at : at + n * length].reshape(n, length), scores[first : first + n]))
+    for start, n, length in zip(p.lattice.offsets.tolist(), count.tolist(), p.lengths.tolist(), strict=False):
+        paths = path[at : at + n * length].reshape(n, length)
+        found.append(NBest(p.labels_of(paths, np.arange(start, start + length)), scores[first : first + n]))
         at += n * length
         first += n
     _require_paths(p, np.array([len(best) == 0 for best in found], bool), rule)
@@ -382,6 +388,7 @@ def sample(p: Potentials, n: int, rng: np.random.Generator | int | None = None, 
     log_z = np.empty(len(p))
     _core.sample(x, resolve_threads(n_jobs), uniform, log_z, paths)
     _require_paths(p, np.isneginf(log_z))
+    paths = p.labels_of(paths)
     return paths if p.offsets is None else p.split(paths, axis=1)
 
 
@@ -419,9 +426,9 @@ def score(p: Potentials, path: ArrayLike | Sequence[ArrayLike]) -> Any:
     0.5
     """
     x = p.lattice
-    flat = _flat_path(p, path)
+    flat = p.slots_of(_flat_path(p, path))
     tokens = np.arange(len(flat))
-    steps = x.unary[tokens, flat].astype(np.float64)
+    steps = np.where(flat >= 0, x.unary[tokens, flat], -np.inf).astype(np.float64)
     at = np.flatnonzero(inner_tokens(x.offsets))
     edge = np.arange(len(at)) if x.per_step else np.zeros(len(at), np.int64)
     steps[at] += x.pairwise[edge, flat[at - 1], flat[at]]

@@ -256,6 +256,29 @@ class Potentials(Record):
         """Number of labels, L."""
         return int(self.unary.shape[1])
 
+    # What the lattice says, in terms of labels; of a higher order it speaks of slots (crfkit.chain.ordered).
+
+    def labels_of(self, path: NDArray[Any], tokens: Any = None) -> NDArray[np.int32]:
+        """The labels of a path through the lattice [..., N], at all tokens or at those given."""
+        return path
+
+    def slots_of(self, path: NDArray[Any]) -> NDArray[np.int64]:
+        """The path through the lattice of a labelling [N]; -1 where there is none."""
+        return path
+
+    def by_label(self, nodes: Floats) -> Floats:
+        """Probabilities of the lattice's nodes, summed by label, [N, L]."""
+        return nodes
+
+    def by_pair(self, nodes: Floats) -> Floats | None:
+        """Probabilities of label pairs [E, L, L] out of those of the nodes; None if they do not tell."""
+        return None
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether a label depends on more than the one before."""
+        return False
+
     @property
     def lengths(self) -> NDArray[np.int64]:
         """Tokens of each sequence, [S]."""

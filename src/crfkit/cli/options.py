@@ -164,6 +164,7 @@ StartsOption = Annotated[int, Option("--n-init", help="Random starts, of which t
 EntropyOption = Annotated[float, Option(help="Coefficient of the entropy of unlabelled sequences.")]
 EntropyPerOption = Annotated[str, Option(help="Entropy per sequence, or per token: sequence or token.")]
 EntropyRampOption = Annotated[int, Option(help="Iterations over which the entropy's weight increases.")]
+OrderOption = Annotated[int, Option(help="Labels that a label depends on: 1, 2 or 3 before it.")]
 BeamOption = Annotated[
     str | None,
     Option(

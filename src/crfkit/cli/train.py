@@ -97,6 +97,7 @@ def train(
     expectations: o.ExpectationsOption = None,
     expectation_weight: o.ExpectationWeightOption = 1.0,
     expectation_method: o.MethodOption = "expectation",
+    order: o.OrderOption = _DEFAULT["order"],
     beam: o.BeamOption = _DEFAULT["beam"],
     hidden_states: o.HiddenOption = _DEFAULT["hidden_states"],
     n_init: o.StartsOption = _DEFAULT["n_init"],

@@ -48,7 +48,16 @@ class CRF(LocalCRF):
     def _check_parameters(self) -> None:
         super()._check_parameters()
         unset = {name: p.default for name, p in self._parameters().items()}
-        names = ("beam", "entropy_weight", "gradient", "warm_start", "warm_start_fraction", "hidden_states", "n_init")
+        names = (
+            "beam",
+            "entropy_weight",
+            "gradient",
+            "order",
+            "warm_start",
+            "warm_start_fraction",
+            "hidden_states",
+            "n_init",
+        )
         for name in names:
             if getattr(self, name) != unset[name]:
                 raise ValueError(f"{name!r} of crfkit.dask.CRF must be {unset[name]!r}, got {getattr(self, name)!r}")

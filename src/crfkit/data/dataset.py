@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crfkit import _core
+from crfkit.base.numbers import tuple_numbers
 from crfkit.base.shown import Record
 from crfkit.data.sequences import joined_offsets, rows_of
 
@@ -152,6 +153,11 @@ class WeightRules:
     sums : bool
         CRFsuite's rule for ``min_freq`` > 0: the values of a pair are summed instead of counted, rare transitions
         are left out too, and unseen pairs have no weights.
+    order : int
+        How many labels before it a label depends on. Beyond the first order, tuples of labels that are seen have
+        weights; with ``all_possible_transitions`` all tuples, where there are at most 2^20 of a length.
+    classes : tuple of int
+        Class of each label: tuples whose labels have the same classes share a weight. Empty: each label is its own.
     """
 
     min_freq: float = 0
@@ -160,6 +166,8 @@ class WeightRules:
     start_end: bool = True
     transitions: bool = True
     sums: bool = False
+    order: int = 1
+    classes: tuple[int, ...] = ()
 
     @property
     def rare(self) -> bool:
@@ -209,6 +217,47 @@ class WeightRules:
             return state, _NO_ROWS
         pairs = _label_pairs(labels, data.offsets, n_labels)
         return state, self.rows(data.edge_ptr, data.edge_attr, None, n_attributes[1], pairs, n_labels * n_labels)
+
+    def class_of(self, n_labels: int) -> NDArray[np.uint16]:
+        """Class of each label."""
+        return np.array(self.classes or range(n_labels), np.uint16)
+
+    def tuples(self, labels: NDArray[np.int32], offsets: NDArray[np.int64], n_labels: int) -> NDArray[np.uint64]:
+        """Numbers of the tuples of three labels, and of up to ``order`` + 1, that have weights; ascending."""
+        found: list[NDArray[np.uint64]] = []
+        classes = self.class_of(n_labels)
+        n_labels = int(classes.max()) + 1
+        position = np.arange(len(labels)) - np.repeat(offsets[:-1], np.diff(offsets))
+        for n in range(2, self.order + 1):
+            if self.all_possible_transitions and not self.rare and n_labels ** (n + 1) <= _MANY:
+                first = tuple_numbers([np.zeros(1, np.int64)] * (n + 1), n_labels)
+                found.append(first + np.arange(n_labels ** (n + 1), dtype=np.uint64))
+                continue
+            at = np.flatnonzero(position >= n)
+            columns = [labels[at - k] for k in range(n, -1, -1)]
+            known = np.all([x >= 0 for x in columns], axis=0) if len(at) else np.zeros(0, bool)
+            numbers, counts = np.unique(
+                tuple_numbers([classes[x[known]] for x in columns], n_labels), return_counts=True
+            )
+            found.append(numbers[counts >= self.min_freq])
+        return np.concatenate(found) if found else np.zeros(0, np.uint64)
+
+
+_MANY = 1 << 20
+
+
+def _tuples_among(tuples: NDArray[np.uint64], n_labels: int, among: int) -> NDArray[np.uint64]:
+    """The numbers of the same tuples among more labels."""
+    n = np.uint64(n_labels)
+    longer = tuples >= n * n * n
+    out = np.empty_like(tuples)
+    for some, length in ((~longer, 3), (longer, 4)):
+        rest, columns = tuples[some] - n * n * n * np.uint64(length - 3), []
+        for _ in range(length):
+            rest, digit = np.divmod(rest, n)
+            columns.insert(0, digit)
+        out[some] = tuple_numbers(columns, among)
+    return out
 
 
 _NO_ROWS: Rows = (np.zeros(0, np.uint32), np.zeros(0, np.uint32))
@@ -324,7 +373,7 @@ class Layout(Record):
     """Which weights a model has, in the order of its weight vector.
 
     First the state weights, by attribute and label; then transitions by label and next label, start weights, end
-    weights, and edge weights by attribute, label and next label.
+    weights, edge weights by attribute, label and next label, and, beyond the first order, those of tuples of labels.
 
     Attributes
     ----------
@@ -341,6 +390,12 @@ class Layout(Record):
         Number of the first edge weight.
     size : int
         Number of weights.
+    order : int
+        How many labels before it a label depends on.
+    tuples : uint64 [K]
+        Numbers of the tuples of three labels or more that have weights, the last K of all; see ``tuple_numbers``.
+    classes : uint16 [L]
+        Class of each label, by which tuples are numbered; empty for the first order.
     """
 
     n_labels: int
@@ -353,6 +408,24 @@ class Layout(Record):
     edge_pair: NDArray[np.uint32]
     edge_first: int
     size: int
+    order: int = 1
+    tuples: NDArray[np.uint64] = field(default_factory=lambda: np.zeros(0, np.uint64))
+    classes: NDArray[np.uint16] = field(default_factory=lambda: np.zeros(0, np.uint16))
+
+    @property
+    def class_of(self) -> NDArray[np.uint16]:
+        """Class of each label; where there are none, each label is its own."""
+        return self.classes if len(self.classes) else np.arange(self.n_labels, dtype=np.uint16)
+
+    @property
+    def n_classes(self) -> int:
+        """Number of the classes of labels."""
+        return int(self.class_of.max(initial=0)) + 1
+
+    @property
+    def tuple_first(self) -> int:
+        """Number of the first weight of a tuple."""
+        return self.size - len(self.tuples)
 
     @classmethod
     def build(
@@ -394,7 +467,15 @@ class Layout(Record):
             seen = np.union1d(seen, i * n_labels + j)
         if rule.all_possible_transitions and not rule.rare:
             seen = np.arange(n_labels * n_labels)
-        return cls._numbered(n_labels, state, seen if rule.transitions else seen[:0], rule.start_end, edge)
+        first = cls._numbered(n_labels, state, seen if rule.transitions else seen[:0], rule.start_end, edge)
+        if rule.order == 1:
+            return first
+        tuples = rule.tuples(labels, data.offsets, n_labels)
+        if base is not None:
+            more = int(rule.class_of(n_labels).max()) + 1
+            tuples = np.union1d(tuples, _tuples_among(base.tuples, base.n_classes, more))
+        size = first.size + len(tuples)
+        return replace(first, size=size, order=rule.order, tuples=tuples, classes=rule.class_of(n_labels))
 
     @classmethod
     def of_counts(cls, counts: PairCounts, n_attributes: tuple[int, int], rule: WeightRules) -> Layout:
@@ -443,7 +524,7 @@ class Layout(Record):
         out = np.zeros(target.size)
         n, m = self.n_labels, target.n_labels
 
-        def move(mine: NDArray[np.int64], theirs: NDArray[np.int64], first: int, target_first: int) -> None:
+        def move(mine: NDArray[Any], theirs: NDArray[Any], first: int, target_first: int) -> None:
             at = np.searchsorted(theirs, mine)
             found = at < len(theirs)
             found[found] = theirs[at[found]] == mine[found]
@@ -454,6 +535,8 @@ class Layout(Record):
         if len(self.edge_ptr) and len(target.edge_ptr):
             edges = _row_keys(target.edge_ptr, target.edge_pair, m * m)
             move(_row_keys(self.edge_ptr, self._edge_pairs(m), m * m), edges, self.edge_first, target.edge_first)
+        mine_among = _tuples_among(self.tuples, self.n_classes, target.n_classes)
+        move(mine_among, target.tuples, self.tuple_first, target.tuple_first)
         mine = self.transition.reshape(n, n)
         theirs = target.transition.reshape(m, m)[:n, :n]
         both = (mine >= 0) & (theirs >= 0)
@@ -466,17 +549,20 @@ class Layout(Record):
     @cached_property
     def native(self) -> _core.Layout:
         """The same, as the core takes it."""
-        return _core.Layout(**self.arrays(), **self.numbers())
+        own = ("order", "tuples", "classes")
+        return _core.Layout(**{k: v for k, v in {**self.arrays(), **self.numbers()}.items() if k not in own})
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: x for name, x in vars(self).items() if name != "native"}
 
     def arrays(self) -> dict[str, Any]:
         """The arrays, by name."""
-        names = ("state_ptr", "state_label", "transition", "edge_ptr", "edge_pair")
-        return {name: np.ascontiguousarray(getattr(self, name)) for name in names}
+        names = ["state_ptr", "state_label", "transition", "edge_ptr", "edge_pair"]
+        return {
+            name: np.ascontiguousarray(getattr(self, name)) for name in names + ["tuples", "classes"] * (self.order > 1)
+        }
 
     def numbers(self) -> dict[str, Any]:
         """The plain numbers, by name."""
-        names = ("n_labels", "start", "end", "edge_first", "size")
-        return {name: int(getattr(self, name)) for name in names}
+        names = ["n_labels", "start", "end", "edge_first", "size"]
+        return {name: int(getattr(self, name)) for name in names + ["order"] * (self.order > 1)}

@@ -278,6 +278,34 @@ def by_label(chances: NDArray[Any], labels: Sequence[Any]) -> NDArray[Any]:
     return out
 
 
+_CLASSES = 101  # most labels, or classes of them, of which all triples can have weights
+
+
+def label_classes(labels: Sequence[Any], known: Sequence[int] = ()) -> tuple[int, ...]:
+    """Class of each label: itself, or with more than 101 labels, those that share a prefix.
+
+    The prefixes are as long as leaves at most 101 classes. ``known``: classes of the first labels, which they keep.
+
+    >>> label_classes(["a", "b", "c"]), len(set(label_classes([f"{x}{y}" for x in "ab" for y in range(90)])))
+    ((0, 1, 2), 20)
+    """
+    own = tuple(range(len(labels)))
+    if not all(isinstance(label, str) for label in labels) or (not known and len(labels) <= _CLASSES):
+        return own
+    if tuple(known) == own[: len(known)] and known:
+        return own
+    best = own
+    for n in range(1, max(map(len, labels), default=1) + 1):
+        number: dict[str, int] = {}
+        classes = tuple(number.setdefault(label[:n], len(number)) for label in labels)
+        if known and classes[: len(known)] == tuple(known):
+            return classes
+        if len(number) > _CLASSES:
+            break
+        best = classes
+    return best
+
+
 def label_scores(y: Any, labels: Sequence[Any], offsets: NDArray[np.int64]) -> Hints:
     """What is known of each token's label, as what it adds to the scores, [N, L].
 

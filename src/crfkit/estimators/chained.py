@@ -16,6 +16,7 @@ from crfkit.base.parameters import Estimator
 from crfkit.chain.beams import Beam, as_rule
 from crfkit.chain.inference import decode_flat, log_partition, marginals, nbest, reachable, sample
 from crfkit.chain.potentials import Potentials
+from crfkit.data.dataset import Dataset
 from crfkit.data.labels import Entity, LabelLists, Tagging, by_label, label_array, label_scores
 from crfkit.features.encoders import FeatureSource, plain_lists
 from crfkit.metrics import require_known, token_accuracy
@@ -79,16 +80,15 @@ class ChainEstimator(Estimator):
     def _potentials(self, X: Any, given: Any, dtype: Any = None) -> Iterator[Potentials]:
         """Potentials of the sequences, piece by piece, with what is given added to them."""
         done = 0
-        for p in self.model_.potentials(X, self.n_jobs, dtype):
+
+        def known(data: Dataset) -> NDArray[np.float64]:
+            if done + data.n_sequences > len(given):
+                many = len(X) if hasattr(X, "__len__") else "more"
+                raise ValueError(f"'given' holds labels for {counted(len(given), 'sequence')}, but 'X' holds {many}")
+            return label_scores(given[done : done + data.n_sequences], self.model_.labels, data.offsets)
+
+        for p in self.model_.potentials(X, self.n_jobs, dtype, None if given is None else known):
             if given is not None:
-                assert p.offsets is not None
-                if done + len(p) > len(given):
-                    many = len(X) if hasattr(X, "__len__") else "more"
-                    raise ValueError(
-                        f"'given' holds labels for {counted(len(given), 'sequence')}, but 'X' holds {many}"
-                    )
-                known = label_scores(given[done : done + len(p)], self.model_.labels, p.offsets)
-                p = Potentials(p.unary + known.astype(p.unary.dtype), p.pairwise, offsets=p.offsets)
                 dead = np.isneginf(reachable(p))
                 if dead.any():
                     i = done + int(np.argmax(dead))

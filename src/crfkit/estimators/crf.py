@@ -85,6 +85,12 @@ class CRF(PenalisedChain):
         :math:`p(y \mid x) = \sum_{z: \text{label}(z) = y} p(z \mid x)`, so that a label whose uses behave differently
         can split; transitions and attributes have weights for states. The objective has local minima. See ``by`` of
         :meth:`predict`.
+    order : {1, 2, 3}, default=1
+        How many labels before it a label depends on: with 2, :math:`b(y_{t-2}, y_{t-1}, y_t)` is added to the scores,
+        with 3 also one of four labels; all lower orders keep their weights. Tuples of labels that occur have weights;
+        with ``all_possible_transitions`` all of them, up to 2^20. Exact with few labels (22 for order 2, 8 for order
+        3); with more, the marginals of the first order choose a few labels for each token, and ``algorithm`` must be
+        ``"sgd"`` or ``"adagrad"``. See :doc:`/higher-order`.
     n_init : int, default=1
         With hidden states, train this many times from different random weights and keep the model with the lowest
         objective.
@@ -169,6 +175,7 @@ class CRF(PenalisedChain):
         beam: Beam | Adaptive | str | None = None,
         gradient: str = "forward-backward",
         hidden_states: int = 1,
+        order: int = 1,
         n_init: int = 1,
         max_iter: int | None = None,
         tol: float = 1e-5,

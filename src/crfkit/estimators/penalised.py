@@ -17,11 +17,12 @@ from crfkit.base.interrupts import searching
 from crfkit.base.messages import are_counted, counted, is_watched, show, warn
 from crfkit.base.numbers import frozen
 from crfkit.base.parameters import check_number
-from crfkit.chain.beams import Adaptive, Beam, as_beam
+from crfkit.chain.beams import Adaptive, Beam, MinDivergence, as_beam
 from crfkit.chain.constraints import Constraints
+from crfkit.chain.ordered import holds_all
 from crfkit.data.blocks import Blocks
 from crfkit.data.dataset import NONE, Layout, WeightRules
-from crfkit.data.labels import Hints, collect_labels, label_numbers, split_by_knowledge
+from crfkit.data.labels import Hints, collect_labels, label_classes, label_numbers, split_by_knowledge
 from crfkit.data.readers import Weighted
 from crfkit.data.sequences import check_sequences
 from crfkit.estimators.chained import ChainEstimator
@@ -43,6 +44,7 @@ from crfkit.training.sequences import SequenceObjective
 
 Vector = NDArray[np.float64]
 _SPREAD = 0.1  # of random weights at the start, where states are hidden
+_ORDERED_BEAM = MinDivergence(0.1, 2)  # in which higher orders are trained where no other is asked for
 _PIECE = 2000  # sequences that are encoded at a time
 Rules = str | Constraints | Iterable[tuple[str, str]] | None
 
@@ -91,6 +93,7 @@ class PenalisedChain(ChainEstimator):
     beam: Beam | Adaptive | str | None = None
     gradient: str = "forward-backward"
     hidden_states: int = 1
+    order: int = 1
     n_init: int = 1
     max_iter: int | None
     tol: float
@@ -120,6 +123,7 @@ class PenalisedChain(ChainEstimator):
             for name in ("class_weight", "warm_start_fraction"):
                 if getattr(self, name) is not None:
                     raise ValueError(f"{name!r} of {owner} needs hidden_states=1, got {self.hidden_states}")
+        self._check_order(owner)
         if self.n_init > 1 and self.checkpoint is not None:
             raise ValueError(f"'checkpoint' of {owner} needs n_init=1, got {self.n_init}")
         check_number(self, "entropy_ramp", self.entropy_ramp, 0, integer=True)
@@ -152,6 +156,33 @@ class PenalisedChain(ChainEstimator):
         find_algorithm(self.algorithm, owner)
         if self.device != "cpu":
             self._check_device(owner)
+
+    def _check_order(self, owner: str) -> None:
+        """Raises if the order is not one of 1 to 3, or goes with nothing else that is asked for."""
+        check_number(self, "order", self.order, 1, integer=True)
+        if self.order > 3:
+            raise ValueError(f"'order' of {owner} must be 1, 2 or 3, got {self.order!r}")
+        if self.order == 1:
+            return
+        self._require("order", self.order, 1)
+        first = ("hidden_states", "entropy_weight", "gradient", "warm_start_fraction", "device")
+        for name in first:
+            if getattr(self, name) != getattr(PenalisedChain, name):
+                raise ValueError(f"{name!r} of {owner} needs order=1, got {getattr(self, name)!r}")
+        if isinstance(as_beam(self.beam), Adaptive):
+            raise ValueError(f"'beam' of {owner} must not be Adaptive with order={self.order}")
+
+    def _beam(self, n_labels: int) -> Beam | Adaptive | None:
+        """The beam to train within: one is needed if a higher order has many labels."""
+        beam: Beam | Adaptive | None = as_beam(self.beam)
+        if self.order == 1 or (beam is None and holds_all(self.order, n_labels)):
+            return beam
+        if not find_algorithm(self.algorithm).sequential:
+            raise ValueError(
+                f"'algorithm' of {type(self).__name__} must be 'sgd' or 'adagrad' for order={self.order} "
+                f"{'within beams' if beam else f'and {n_labels} labels'}, got {self.algorithm!r}"
+            )
+        return beam or _ORDERED_BEAM
 
     def _check_device(self, owner: str) -> None:
         """Raises if there is no such device, or it does not know what is asked of it."""
@@ -236,8 +267,11 @@ class PenalisedChain(ChainEstimator):
             layout = model.layout
         else:
             shape = self.min_freq, self.all_possible_states, self.all_possible_transitions, self.start_end
-            rule = WeightRules(*shape, encoder.transitions, self._sums)
+            if self.order > 1 and encoder.n_attributes[1]:
+                raise ValueError(f"'order' of {type(self).__name__} must be 1 where transitions have attributes")
             base = None if model is None else model.layout
+            classes = label_classes(labels, () if base is None else base.class_of.tolist()) if self.order > 1 else ()
+            rule = WeightRules(*shape, encoder.transitions, self._sums, self.order, classes)
             asking = numbers, hints
             if expectations is not None and hints is not None:  # unlabelled tokens may have any label
                 asking = np.where(numbers == -1, -2 - len(hints), numbers), np.vstack([hints, np.zeros(len(labels))])
@@ -328,8 +362,11 @@ class PenalisedChain(ChainEstimator):
 
     def _objective(self, problem: Problem, training: bool = False) -> Any:
         """What is minimised; in training, in the form that the optimiser needs."""
+        beam = self._beam(problem.layout.n_labels)
         if training and find_algorithm(self.algorithm).sequential:
-            return SequenceObjective(problem, as_beam(self.beam), seen=self._seen)
+            return SequenceObjective(problem, beam, seen=self._seen)
+        if self.order > 1:
+            return SequenceObjective(replace(problem, dtype=np.float64), beam)
         if self.gradient == "backward":
             return BackwardObjective(problem)
         if self.device != "cpu":
@@ -595,7 +632,7 @@ class PenalisedChain(ChainEstimator):
                     minimize,
                     objective,
                     w0,
-                    beam=as_beam(self.beam),
+                    beam=as_beam(self.beam) if self.order == 1 else None,
                     from_optimum=not w0.any(),
                     callback=callback,
                     checkpoint=checkpoint,

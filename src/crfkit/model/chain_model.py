@@ -36,6 +36,7 @@ from crfkit.base.shown import Record
 from crfkit.base.tensors import read_tensors, write_tensors
 from crfkit.base.threads import resolve_threads
 from crfkit.chain.constraints import Constraints
+from crfkit.chain.ordered import MOST_LABELS, TupleScores, holds_all, ordered
 from crfkit.chain.potentials import Potentials
 from crfkit.data.blocks import Blocks
 from crfkit.data.dataset import Dataset, Layout
@@ -145,7 +146,8 @@ class ChainModel(Record):
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(self.__dict__)
-        state.pop("_scorers", None)
+        for made in ("_scorers", "_tuple_scores"):
+            state.pop(made, None)
         state["layout"] = {**self.layout.arrays(), **self.layout.numbers()}
         return state
 
@@ -153,8 +155,8 @@ class ChainModel(Record):
         state["layout"] = Layout(**state["layout"])
         self.__dict__.update(state)
 
-    def score(self, data: Dataset, n_jobs: int | None, dtype: Any = None) -> Potentials:
-        """Potentials of a data set, a batch."""
+    def score(self, data: Dataset, n_jobs: int | None, dtype: Any = None, known: Any = None) -> Potentials:
+        """Potentials of a data set, a batch; ``known``: what to add to the scores of labels, [N, L]."""
         scorer = self.scorer(n_jobs, dtype)
         n = self.layout.n_labels
         kind = np.dtype(dtype or self.dtype)
@@ -162,12 +164,48 @@ class ChainModel(Record):
         edges = int(np.maximum(np.diff(data.offsets) - 1, 0).sum()) if scorer.per_step else 1
         pairwise = np.empty((edges, n, n), kind)
         scorer.score(data.native, resolve_threads(n_jobs), unary, pairwise)
-        return Potentials(unary, pairwise if scorer.per_step else pairwise[0], offsets=data.offsets)
+        if known is not None:
+            unary += known.astype(unary.dtype)
+        found = Potentials(unary, pairwise if scorer.per_step else pairwise[0], offsets=data.offsets)
+        return found if self.layout.order == 1 else ordered(found, self._tuple_scores, n_jobs)
 
-    def potentials(self, X: Any, n_jobs: int | None, dtype: Any = None) -> Iterator[Potentials]:
-        """Potentials of sequences, piece by piece so that long inputs do not fill the memory."""
+    @cached_property
+    def _tuple_scores(self) -> TupleScores:
+        layout = self.layout
+        weights = self.tempered().weights[layout.tuple_first :]
+        return TupleScores(layout.order, layout.class_of, layout.tuples, weights)
+
+    def tuple_weights(self) -> dict[tuple[Any, ...], float]:
+        """Weights of three labels in a row, and of more, by the labels; those that are zero are omitted.
+
+        Where labels share a class, by the first label of each class.
+
+        Examples
+        --------
+        >>> from crfkit import CRF
+        >>> crf = CRF(order=2).fit([["a", "b", "a"]], [["A", "B", "A"]])
+        >>> ("A", "B", "A") in crf.model_.tuple_weights()
+        True
+        """
+        found, n, layout = {}, self.layout.n_classes, self.layout
+        names = [self.labels[int(np.argmax(layout.class_of == c))] for c in range(n)]
+        weights = self.weights[layout.tuple_first :].tolist()
+        for number, w in zip(layout.tuples.tolist(), weights, strict=True):
+            if w:
+                length = 3 if number < n**3 else 4
+                rest = number - n**3 * (length - 3)
+                found[tuple(names[rest // n**k % n] for k in range(length - 1, -1, -1))] = w
+        return found
+
+    def potentials(
+        self, X: Any, n_jobs: int | None, dtype: Any = None, known: Callable[[Dataset], Any] | None = None
+    ) -> Iterator[Potentials]:
+        """Potentials of sequences, piece by piece so that long inputs do not fill the memory.
+
+        ``known`` gives what to add to the scores of the labels of a piece.
+        """
         for data in self.datasets(X, n_jobs):
-            yield self.score(data, n_jobs, dtype)
+            yield self.score(data, n_jobs, dtype, None if known is None else known(data))
 
     def datasets(self, X: Any, n_jobs: int | None) -> Iterator[Dataset]:
         """Encoded sequences, in the pieces of :meth:`potentials`."""
@@ -189,7 +227,10 @@ class ChainModel(Record):
 
     @property
     def _scores_per_token(self) -> int:
-        return self.layout.n_labels * (self.layout.n_labels if len(self.layout.edge_ptr) else 1)
+        order, n = self.layout.order, self.layout.n_labels
+        if order == 1:
+            return n * (n if len(self.layout.edge_ptr) else 1)
+        return 2 * n**order if holds_all(order, n) else max(n, MOST_LABELS[order] ** (2 * order))
 
     def state_weights(self, top: int | None = None, label: Any = None) -> list[StateWeight]:
         """(attribute, label) weights, largest first.
@@ -280,6 +321,7 @@ class ChainModel(Record):
         return {
             "labels": [str(label) for label in self.distinct_labels],
             **({"states": len(self.labels)} if self.has_hidden_states else {}),
+            **({} if layout.order == 1 else {"order": layout.order, "label_tuples": len(layout.tuples)}),
             "features": features,
             "attributes": n_state,
             "transition_attributes": n_edge,
@@ -304,7 +346,7 @@ class LocalChainModel(ChainModel):
         """The same model: its temperature divides what is normalised already."""
         return self
 
-    def score(self, data: Dataset, n_jobs: int | None, dtype: Any = None) -> Potentials:
+    def score(self, data: Dataset, n_jobs: int | None, dtype: Any = None, known: Any = None) -> Potentials:
         """Potentials of a data set, a batch; transitions have a matrix for every step."""
         p = super().score(data, n_jobs, dtype)
         inner = inner_tokens(data.offsets)
@@ -315,6 +357,8 @@ class LocalChainModel(ChainModel):
         unary[first] = p.unary[first] - log_sum_exp(p.unary[first])
         if self.temperature != 1.0:
             unary, steps = unary / self.temperature, steps / self.temperature
+        if known is not None:
+            unary = unary + known.astype(unary.dtype)
         return Potentials(unary, steps, offsets=data.offsets)
 
     @property
@@ -446,6 +490,7 @@ _CHAIN = record(
                 "edge_first": integer(0, 2**31),
                 "size": integer(0, 2**31),
             },
+            {"order": integer(2, 3)},
             closed=True,
         ),
         "encoder": anything,
@@ -455,6 +500,21 @@ _CHAIN = record(
     },
     {"estimator": text, "temperature": number(0, strict=True)},
 )
+
+
+def _tuples(rows: Arrays, n_labels: int, numbers: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
+    """The tuples of labels of a file and the classes that they are of, checked."""
+    classes: NDArray[np.uint16] = rows.of_kind("classes", "u", (n_labels,)).astype(np.uint16)
+    n = int(classes.max()) + 1
+    if n > n_labels:
+        raise ValueError("'layout.classes' must number the classes of labels")
+    tuples: NDArray[np.uint64] = rows.of_kind("tuples", "u", (None,)).astype(np.uint64)
+    order = numbers["order"]
+    if len(tuples) > numbers["size"] or (tuples[1:] <= tuples[:-1]).any():
+        raise ValueError("'layout.tuples' must ascend, and have a weight each")
+    if n ** (order + 1) >= 2**63 or (len(tuples) and int(tuples[-1]) >= sum(n ** (k + 1) for k in range(2, order + 1))):
+        raise ValueError("'layout.tuples' names labels that do not exist")
+    return {"tuples": tuples, "classes": classes}
 
 
 def chain_model(name: str, header: dict[str, Any], arrays: Arrays, features: FeatureSource = None) -> ChainModel:
@@ -470,6 +530,8 @@ def chain_model(name: str, header: dict[str, Any], arrays: Arrays, features: Fea
         parts: dict[str, Any] = {
             k: rows.of_kind(k, "iu", (None,)) for k in ("state_ptr", "state_label", "edge_ptr", "edge_pair")
         }
+        if "order" in numbers:
+            parts |= _tuples(rows, n, numbers)
         layout = Layout(**parts, transition=rows.of_kind("transition", "iu", (n * n,)), **numbers)
         layout.native  # noqa: B018 - checks the layout
         weights = arrays.finite("weights", (layout.size,))

@@ -208,6 +208,7 @@ class _Sources:
         w = model.weights
         self.start = w[layout.start : layout.start + n] if layout.start >= 0 else np.zeros(n)
         self.end = w[layout.end : layout.end + n] if layout.end >= 0 else np.zeros(n)
+        self.tuples = model._tuple_scores
         rules = model.constraints
         self.may_start = np.ones(n, bool) if rules is None else rules.start
         self.may_end = np.ones(n, bool) if rules is None else rules.end
@@ -217,6 +218,10 @@ class _Sources:
         before = self.allowed[path[t - 1]] if t > 0 else self.may_start
         after = self.allowed[:, path[t + 1]] if t + 1 < len(path) else self.may_end
         return before & after
+
+    def tuple_score(self, labels: Any) -> float:
+        """Score of three labels in a row, or more."""
+        return float(self.tuples.find([np.array([x]) for x in labels])[0])
 
     def same_label(self, state: int) -> Any:
         """Which states have the label of this one, [L]."""
@@ -332,6 +337,12 @@ def _contributions(sources: _Sources, data: Dataset, path: Any, t: int, a: int, 
                 row = sources.edge(attribute)
                 text = f"{name} {sources.edge_names[attribute]}"
                 yield one("transition attribute", text, row[mine], row[theirs])
+    for n in range(2, sources.layout.order + 1):
+        for end in range(max(t, n), min(t + n, last) + 1):
+            mine_row, their_row = (np.array(path[end - n : end + 1]) for _ in range(2))
+            mine_row[t - end + n], their_row[t - end + n] = a, b
+            text = " -> ".join(str(labels[j]) for j in mine_row)
+            yield one("transition", text, sources.tuple_score(mine_row), sources.tuple_score(their_row))
     if t == 0:
         yield one("start", str(labels[a]), sources.start[a], sources.start[b])
     if t == last:

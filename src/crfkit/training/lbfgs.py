@@ -262,7 +262,7 @@ class LBFGS(Algorithm):
     max_linesearch: int = 20
 
     supports: ClassVar = Algorithm.supports | {
-        *("c1", "beam", "gradient", "warm_start_fraction", "expectations", "device")
+        *("c1", "beam", "gradient", "warm_start_fraction", "expectations", "device", "order")
     }
 
     def run(self, objective: Objective, w: Vector, settings: Settings) -> Result:

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from crfkit import _core
 from crfkit.base.checkpoints import State
-from crfkit.chain.beams import Adaptive, Beam, FixedSize, beam_core
+from crfkit.chain.beams import Adaptive, Beam, FixedSize, MinDivergence, Threshold, beam_core
+from crfkit.chain.ordered import MOST_LABELS, tuple_value
 from crfkit.data.blocks import StoredDataset
 from crfkit.data.sequences import rows_of
 from crfkit.training.beams import BeamControl, BeamReport
@@ -20,7 +21,8 @@ from crfkit.training.objective import Objective, Problem
 Vector = NDArray[np.float64]
 
 _SAMPLE = 100  # sequences on which beams are compared with all labels
-_FIRST = 32  # most labels in a beam in the first pass
+_MOST = 16  # labels in a beam by divergence or threshold: more take longer and teach no more
+_FIRST = 32  # of those that end at the exact optimum, in the first pass
 _LEAST = 1e-7  # smaller divergences are those of all labels
 _LARGE = 0.25  # beams with more than this fraction of the labels do not pay
 
@@ -80,22 +82,32 @@ class SequenceObjective(Objective):
         self.n_tokens = data.n_tokens
         self.n_labelled = data.n_sequences - self.n_unlabelled
         native = _core.SequencesF32 if problem.is_single else _core.SequencesF64
+        higher = {"order": layout.order, "classes": layout.class_of, "tuples": layout.tuples}
+        higher |= {"first_tuple": layout.tuple_first, "tuple_value": tuple_value(layout.n_labels)}
         self.native: _core.SequencesF32
         self.windows: Windows | None = None
         if isinstance(data, StoredDataset) and data.window is not None and data.window < data.n_blocks:
             self.windows = Windows(data, labels, weights)
-            make = partial(native, layout.native, constraints=problem.scores)
+            make = partial(native, layout.native, constraints=problem.scores, **higher)
             self.native = WindowedSequences(self.windows, make)  # type: ignore[assignment]
         else:
             hints = np.zeros((0, layout.n_labels)) if problem.hints is None else problem.hints
-            self.native = native(layout.native, data.native, labels, hints, weights, problem.scores)
+            self.native = native(layout.native, data.native, labels, hints, weights, problem.scores, **higher)
         self.entropy_weight = float(problem.entropy_weight)
         self.beam = beam
         self._control = BeamControl(beam, layout.n_labels)
-        self._most = layout.n_labels
+        self._limit = self._largest()
+        self._most = self._limit
         self._rest = 0  # passes with all labels, until beams are tried again
         self._use_beams()
         self._sample = np.arange(0, self.n_labelled, max(1, self.n_labelled // _SAMPLE))
+
+    def _largest(self) -> int:
+        """Most labels of a beam."""
+        n = self.layout.n_labels
+        if self.layout.order > 1:
+            return min(n, MOST_LABELS[self.layout.order])
+        return min(n, _MOST) if isinstance(self.beam, (MinDivergence, Threshold)) else n
 
     def order(self, rng: np.random.Generator) -> NDArray[np.int64]:
         """The sequences in use in a random order: all of them, or block by block within windows."""
@@ -125,12 +137,12 @@ class SequenceObjective(Objective):
     def begin(self, w: Vector) -> None:
         """Begins training at w.
 
-        From zero weights all labels look alike. Then beams have a limit, which doubles with every pass.
+        From zero weights all labels look alike. Then adaptive beams have a limit, which doubles with every pass.
         """
         self._rest = 0
         self._control.restart()
         self.native.set_weights(w)
-        self._most = self.layout.n_labels if w.any() else _FIRST
+        self._most = self._limit if w.any() else min(self._limit, _FIRST)
         self._use_beams()
 
     def _use_beams(self) -> None:
@@ -144,7 +156,11 @@ class SequenceObjective(Objective):
         if self.beam is not None:
             exact = self._rest or control.rule is None or not tokens
             self.report = control.report() if exact else control.report(labels / tokens, largest)
-        if not isinstance(control.rule, FixedSize) and labels > _LARGE * self.layout.n_labels * tokens:
+        if (
+            self._is_first
+            and not isinstance(control.rule, FixedSize)
+            and labels > _LARGE * self.layout.n_labels * tokens
+        ):
             self._rest = 3  # large beams cost more than all labels
         self._rest = max(0, self._rest - 1)
         whole = self._most >= self.layout.n_labels  # else the limit hides more than epsilon does
@@ -153,8 +169,12 @@ class SequenceObjective(Objective):
             control.tighten(self._gap() * scale, max(fell, 0.0))
             if control.epsilon is not None and control.epsilon < _LEAST:
                 control.rule = None
-        self._most = min(2 * self._most, self.layout.n_labels)
+        self._most = min(2 * self._most, self._limit)
         self._use_beams()
+
+    @property
+    def _is_first(self) -> bool:
+        return self.layout.order == 1
 
     def state(self) -> State:
         """What the core has learned, and how the beams are chosen."""
@@ -177,6 +197,10 @@ class SequenceObjective(Objective):
             return control.report()
         self.native.set_weights(w)
         self._use_beams()
+        if not self._is_first:  # all labels would take too long
+            self.native.loss(self._sample)
+            tokens, labels, largest = self.native.tally
+            return control.report(labels / max(tokens, 1), largest)
         inside, right = np.empty(self.size), np.empty(self.size)
         low = self.native.gradient(self._sample, inside)
         tokens, labels, largest = self.native.tally
@@ -203,11 +227,21 @@ class SequenceObjective(Objective):
         return self.decay * self.n_sequences / 2 * _core.dot(w, w) if self.c2 else 0.0
 
     def value_and_grad(self, w: Vector, out: Vector | None = None) -> tuple[float, Vector]:
-        """Value and gradient at w, with all labels; the core's weights are w from then on."""
+        """Value and gradient at w, with all labels (of a higher order, within beams if there are any).
+
+        The core's weights are w from then on.
+        """
         gradient = np.empty(self.size) if out is None else out
         value = self._exactly(w, lambda order: self.native.gradient(order, gradient))
         gradient += self.decay * self.n_sequences * w
         return value, gradient
+
+    def final_value(self, w: Vector) -> float:
+        """The objective at w: within beams, if training ends with some, else with all labels."""
+        if self._control.rule is None or isinstance(self.beam, Adaptive):
+            return self.value(w)
+        self.native.set_weights(w)
+        return self.native.loss(np.arange(self.n_sequences)) + self.penalty(w)
 
     def value(self, w: Vector) -> float:
         """The objective at w, with all labels; the core's weights are w from then on."""
@@ -215,7 +249,8 @@ class SequenceObjective(Objective):
 
     def _exactly(self, w: Vector, loss: Callable[[NDArray[np.int64]], float]) -> float:
         self.native.set_weights(w)
-        self.native.set_beam(None)
+        if self._is_first:
+            self.native.set_beam(None)
         value = loss(np.arange(self.n_sequences)) + self.penalty(w)
         self._use_beams()
         return value

@@ -66,8 +66,8 @@ class Stochastic(Algorithm):
         """Goes over the sequences until a limit is reached.
 
         Stops when the losses of five passes differ by less than the fraction ``tol``. The value of a progress adds up
-        the losses as they were when each sequence was met; that of the result is the objective at the weights found,
-        without one the losses of the last pass.
+        the losses as they were when each sequence was met; that of the result is the objective at the weights found, within
+        beams if there are any, without one the losses of the last pass.
         """
         if objective.beam is not None and "beam" not in self.supports:
             raise ValueError(f"{type(self).__name__} does not support beams")
@@ -121,12 +121,12 @@ class Stochastic(Algorithm):
                 keep.tick()
             objective.entropy_weight = entropy_weight
             # the likelihood is no goal of a perceptron, and takes a pass of its own
-            final = objective.value(w) if self.convex else losses[-1] if losses else 0.0
+            final = objective.final_value(w) if self.convex else losses[-1] if losses else 0.0
         except KeyboardInterrupt:
             w = objective.weights(self.averaged) if begun else w
             objective.entropy_weight = entropy_weight
             exact = self.convex and not is_leaving()  # the objective takes a pass of its own
-            final = objective.value(w) if exact else losses[-1] if losses else float("nan")
+            final = objective.final_value(w) if exact else losses[-1] if losses else float("nan")
             reason, message = "interrupted", INTERRUPTED
         finally:
             objective.entropy_weight = entropy_weight
@@ -211,7 +211,7 @@ class SGD(Stochastic):
     average: bool = True
     calibration_size: int = 300
 
-    supports: ClassVar = Stochastic.supports | {"beam"}
+    supports: ClassVar = Stochastic.supports | {"beam", "order"}
 
     rules: ClassVar = {
         "learning_rate": _POSITIVE | {"optional": True},
@@ -297,7 +297,7 @@ class AdaGrad(Stochastic):
     batch_size: int = 1
 
     passes: ClassVar[int] = 60
-    supports: ClassVar = Stochastic.supports | {"beam"}
+    supports: ClassVar = Stochastic.supports | {"beam", "order"}
 
     rules: ClassVar = {"learning_rate": _POSITIVE, "batch_size": _COUNT}
 

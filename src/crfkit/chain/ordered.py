@@ -1,0 +1,285 @@
+"""Chains of a higher order: labels that depend on two or three labels before.
+
+The lattice of order n has the first-order kernels' form over *slots*: a slot of token t is a label of t and those of the
+n - 1 tokens before, out of a beam of labels for each token. A map from slots to labels stands in front of it, so that
+every function of :mod:`crfkit.chain` speaks of labels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crfkit.base.numbers import inner_tokens, tuple_numbers
+from crfkit.chain.beams import FixedSize
+from crfkit.chain.inference import marginals
+from crfkit.chain.potentials import Floats, Potentials
+
+#: Slots up to which all labels are looked at.
+MOST_SLOTS = 512
+#: Labels of a token's beam, by order, where that would be more: the most probable of the first order.
+MOST_LABELS = {2: 8, 3: 4}
+_LEAST = 1e-3  # probability of a label in a beam
+_TABLE = 1 << 22  # largest table of all tuples
+
+
+def holds_all(order: int, n_labels: int) -> bool:
+    """Whether a lattice of this order looks at all labels.
+
+    >>> holds_all(2, 22), holds_all(2, 51), holds_all(3, 8), holds_all(3, 9)
+    (True, False, True, False)
+    """
+    return order == 1 or n_labels**order <= MOST_SLOTS
+
+
+def tuple_value(n_labels: int) -> float:
+    """Value of a tuple of labels as a feature, by which its weight is multiplied.
+
+    With many labels data has few of each tuple, and a smaller value penalises their weights more.
+
+    >>> tuple_value(51), tuple_value(1175)
+    (1.0, 0.1)
+    """
+    return 1.0 if n_labels <= 101 else 0.1
+
+
+@dataclass(frozen=True, eq=False)
+class TupleScores:
+    """Scores of three labels in a row, and for the third order of four.
+
+    Attributes
+    ----------
+    order : int
+    classes : uint16 array [L]
+        Class of each label; tuples are of classes.
+    tuples : uint64 array [K]
+        Numbers of the tuples that have a score, ascending; see ``tuple_numbers``.
+    scores : float64 array [K]
+    """
+
+    order: int
+    classes: NDArray[np.uint16]
+    tuples: NDArray[np.uint64]
+    scores: NDArray[np.float64]
+
+    @property
+    def n_classes(self) -> int:
+        """Number of classes."""
+        return int(self.classes.max()) + 1
+
+    @cached_property
+    def _table(self) -> NDArray[np.float64] | None:
+        size = sum(self.n_classes ** (n + 1) for n in range(2, self.order + 1))
+        if size > _TABLE:
+            return None
+        table = np.zeros(size)
+        table[self.tuples] = self.scores
+        return table
+
+    def find(self, columns: list[NDArray[Any]]) -> NDArray[np.float64]:
+        """The scores of tuples, whose labels stand in columns, oldest first; zero where there is none."""
+        numbers = tuple_numbers([self.classes[x] for x in columns], self.n_classes)
+        if self._table is not None:
+            return tuple_value(len(self.classes)) * self._table[numbers]
+        if not len(self.tuples):
+            return np.zeros(numbers.shape)
+        at = np.minimum(np.searchsorted(self.tuples, numbers), len(self.tuples) - 1)
+        value = tuple_value(len(self.classes))
+        return np.where(self.tuples[at] == numbers, value * self.scores[at], 0.0)
+
+
+class OrderedPotentials(Potentials):
+    r"""Scores of labellings in which a label depends on the two or three labels before.
+
+    .. math::
+
+        s(y) = \sum_t U_t(y_t) + \sum_t A(y_{t-1}, y_t) + \sum_t B(y_{t-2}, y_{t-1}, y_t) + \ldots
+
+    Made by ``CRF(order=2).potentials(X)``; the functions of :mod:`crfkit.chain` give labels and their probabilities, as
+    for :class:`Potentials`. Within, they are a chain over slots: a label, and those before that the next depends on.
+
+    Attributes
+    ----------
+    unary, pairwise : arrays [N, S], [E, S, S] or [S, S]
+        Of slots.
+    slots : int32 array [N, n, S]
+        Label of each slot, the label before, and so on; -1 before the first token, and where there is no slot.
+    n_labels : int
+    """
+
+    slots: NDArray[np.int32]
+    _n_labels: int
+
+    def __init__(self, unary: Any, pairwise: Any, offsets: Any, slots: NDArray[np.int32], n_labels: int) -> None:
+        super().__init__(unary, pairwise, offsets=offsets)
+        object.__setattr__(self, "slots", slots)
+        object.__setattr__(self, "_n_labels", n_labels)
+
+    @property
+    def n_labels(self) -> int:
+        """Number of labels, L."""
+        return self._n_labels
+
+    @property
+    def is_ordered(self) -> bool:
+        """True."""
+        return True
+
+    def __getitem__(self, i: int) -> OrderedPotentials:
+        """Sequence ``i`` of a batch, by itself."""
+        one = super().__getitem__(i)
+        if self.offsets is None:
+            return self
+        i %= len(self)
+        part = self.slots[int(self.offsets[i]) : int(self.offsets[i + 1])]
+        return OrderedPotentials(one.unary, one.pairwise, None, part, self._n_labels)
+
+    def scaled(self, factor: float) -> OrderedPotentials:
+        """All scores times a factor."""
+        return OrderedPotentials(self.unary * factor, self.pairwise * factor, self.offsets, self.slots, self._n_labels)
+
+    def masked(self, allowed: NDArray[np.bool_]) -> OrderedPotentials:
+        """Only the slots [N, S] that are allowed."""
+        unary = np.where(allowed, self.unary, -np.inf)
+        return OrderedPotentials(unary, self.pairwise, self.offsets, self.slots, self._n_labels)
+
+    def labels_of(self, path: NDArray[Any], tokens: Any = None) -> NDArray[np.int32]:
+        """The labels of slots [..., N], at all tokens or at those given."""
+        rows = np.arange(len(self.slots)) if tokens is None else tokens
+        return self.slots[rows, 0, path]
+
+    def slots_of(self, path: NDArray[Any]) -> NDArray[np.int64]:
+        """The slots of a labelling [N]; -1 where its labels are in none."""
+        wanted = np.full((len(path), self.slots.shape[1]), -1, np.int32)
+        inner = np.arange(len(path)) - np.repeat(self.lattice.offsets[:-1], self.lengths)
+        for n in range(self.slots.shape[1]):
+            has = inner >= n
+            wanted[has, n] = path[np.flatnonzero(has) - n]
+        fits = (self.slots == wanted[:, :, None]).all(axis=1) & (self.slots[:, 0] >= 0)
+        return np.where(fits.any(axis=1), fits.argmax(axis=1), -1)
+
+    def by_label(self, nodes: Floats) -> Floats:
+        """Probabilities of slots [N, S] summed by label, [N, L]."""
+        out = np.zeros((len(nodes), self._n_labels), nodes.dtype)
+        t, s = np.nonzero(self.slots[:, 0] >= 0)
+        np.add.at(out, (t, self.slots[t, 0, s]), nodes[t, s])
+        return out
+
+    def by_pair(self, nodes: Floats) -> Floats:
+        """Probabilities of slots [N, S] summed by label and the label before, [E, L, L]."""
+        inner = np.flatnonzero(inner_tokens(self.lattice.offsets))
+        out = np.zeros((len(inner), self._n_labels, self._n_labels), nodes.dtype)
+        slots, chances = self.slots[inner], nodes[inner]
+        e, s = np.nonzero((slots[:, 0] >= 0) & (slots[:, 1] >= 0))
+        np.add.at(out, (e, slots[e, 1, s], slots[e, 0, s]), chances[e, s])
+        return out
+
+
+def ordered(p: Potentials, higher: TupleScores, n_jobs: int | None = None) -> Potentials:
+    """Potentials of a higher order, out of those of the first and the scores of longer tuples.
+
+    With few labels all are looked at (:func:`holds_all`). Else the marginals of the first order choose a beam of
+    labels for each token, the most probable (``MOST_LABELS``).
+
+    Parameters
+    ----------
+    p : Potentials
+        Of a batch.
+    higher : TupleScores
+    """
+    x = p.lattice
+    n, L = higher.order, p.n_labels
+    if n == 1 or not len(x.unary):
+        return p
+    if holds_all(n, L) and not x.per_step:
+        return _all_labels(p, higher)
+    beams = _beams(p, higher, n_jobs)
+    B = beams.shape[1]
+    S = B**n
+    inner = np.arange(len(beams)) - np.repeat(x.offsets[:-1], np.diff(x.offsets))
+    digits = [np.arange(S) // B ** (n - 1 - k) % B for k in range(n)]
+    slots = np.empty((len(beams), n, S), np.int32)
+    there = np.ones((len(beams), S), bool)
+    for k in range(n):
+        has = inner >= k
+        slots[:, k] = -1
+        slots[has, k] = beams[np.flatnonzero(has) - k][:, digits[k]]
+        # before the first token there is one past, not many
+        there &= np.where(has[:, None], slots[:, k] >= 0, digits[k] == 0)
+    slots[~there.repeat(n, axis=0).reshape(len(beams), n, S)] = -1
+    unary = np.where(there, np.take_along_axis(x.unary, np.maximum(slots[:, 0], 0), axis=1), -np.inf)
+    at = np.flatnonzero(inner_tokens(x.offsets))
+    before, following = slots[at - 1], beams[at]  # [E, n, S], [E, B]
+    scores = _steps(x, before, following, higher)
+    pairwise = np.full((len(at), S, S), -np.inf, x.unary.dtype)
+    groups = B ** (n - 1)
+    for k in range(B):
+        pairwise[:, np.arange(S), k * groups + np.arange(S) // B] = scores[:, :, k]
+    return OrderedPotentials(unary.astype(x.unary.dtype), pairwise, p.offsets, slots, L)
+
+
+def _steps(x: Any, before: NDArray[np.int32], following: NDArray[np.int32], higher: TupleScores) -> NDArray[Any]:
+    """Scores of slots [E, n, S] followed by labels [E, B], [E, S, B]."""
+    edge = np.arange(len(before))[:, None, None] if x.per_step else 0
+    now, after = np.maximum(before[:, 0], 0)[:, :, None], np.maximum(following, 0)[:, None, :]
+    scores = x.pairwise[edge, now, after].astype(np.float64)
+    columns = [now, after]
+    for k in range(1, higher.order):
+        past = before[:, k][:, :, None]
+        columns = [np.maximum(past, 0), *columns]
+        shape = np.broadcast_shapes(*(c.shape for c in columns))
+        found = higher.find([np.broadcast_to(c, shape) for c in columns])
+        scores += np.where(past >= 0, found, 0.0)
+    scores[~((before[:, 0] >= 0)[:, :, None] & (following >= 0)[:, None, :])] = -np.inf
+    return scores
+
+
+def _beams(p: Potentials, higher: TupleScores, n_jobs: int | None) -> NDArray[np.int32]:
+    """Labels of each token's beam [N, B], ascending, -1 where there are fewer."""
+    n, L = higher.order, p.n_labels
+    if holds_all(n, L):
+        return np.tile(np.arange(L, dtype=np.int32), (len(p.unary), 1))
+    most = min(MOST_LABELS[n], L)
+    found = marginals(p, n_jobs, beam=FixedSize(most), form="smoothed")
+    token = np.repeat(np.arange(len(found.ptr) - 1), found.sizes)
+    kept = found.probabilities >= _LEAST
+    out = np.full((len(found.ptr) - 1, most), L, np.int32)
+    out[token[kept], (np.arange(len(token)) - found.ptr[token])[kept]] = found.labels[kept]
+    out.sort(axis=1)
+    width = max(1, int((out < L).sum(axis=1).max(initial=1)))
+    return np.where(out == L, -1, out).astype(np.int32)[:, :width]
+
+
+def _all_labels(p: Potentials, higher: TupleScores) -> OrderedPotentials:
+    """With all labels the transitions are the same at every step; before the first token stands a label of its own."""
+    x = p.lattice
+    n, L = higher.order, p.n_labels
+    past = L + 1  # the last one stands before the first token
+    S = L * past ** (n - 1)
+    digits = np.array([np.arange(S) // past ** (n - 1 - k) % (L if k == 0 else past) for k in range(n)], np.int32)
+    digits[1:][digits[1:] == L] = -1
+    # where nothing is known before a label, nothing is known before that either
+    good = np.ones(S, bool)
+    for k in range(2, n):
+        good &= (digits[k - 1] >= 0) | (digits[k] < 0)
+    digits, kept = digits[:, good], np.flatnonzero(good)
+    S = len(kept)
+    place = np.full(L * past ** (n - 1), -1, np.int64)
+    place[kept] = np.arange(S)
+    following = np.arange(L, dtype=np.int32)[None]
+    scores = _steps(x, digits[None], following, higher)[0]  # [S, L]
+    pairwise = np.full((S, S), -np.inf, x.unary.dtype)
+    shorter = kept // past if n > 1 else kept
+    for k in range(L):
+        target = place[k * past ** (n - 1) + shorter]
+        pairwise[np.arange(S), target] = scores[:, k]
+    inner = np.arange(len(x.unary)) - np.repeat(x.offsets[:-1], np.diff(x.offsets))
+    depth = (digits[1:] >= 0).sum(axis=0)
+    there = depth == np.minimum(inner, n - 1)[:, None]
+    unary = np.where(there, x.unary[:, digits[0]], -np.inf)
+    slots = np.where(there[:, None, :], digits[None], -1).astype(np.int32)
+    return OrderedPotentials(unary.astype(x.unary.dtype), pairwise, p.offsets, slots, L)

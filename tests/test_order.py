@@ -1,0 +1,289 @@
+"""Chains of the second and third order: enumeration, finite differences, beams, files, the command line."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import oracle
+import pytest
+
+import crfkit
+from crfkit import CRF, chain
+from crfkit.chain import FixedSize, MinDivergence, Potentials
+from crfkit.chain import ordered as higher
+from crfkit.chain.ordered import TupleScores, ordered
+from crfkit.data.dataset import Layout
+
+X = [["a", "b", "c", "a", "b"], ["b", "a"], ["c"], ["a", "c", "b", "b"]]
+Y = [["A", "B", "A", "C", "B"], ["B", "B"], ["A"], ["C", "A", "B", "A"]]
+
+
+def tuple_scores(order: int, n: int, rng: np.random.Generator, share: float = 0.7) -> TupleScores:
+    size = sum(n ** (k + 1) for k in range(2, order + 1))
+    tuples = np.flatnonzero(rng.random(size) < share).astype(np.uint64)
+    return TupleScores(order, np.arange(n, dtype=np.uint16), tuples, rng.normal(size=len(tuples)))
+
+
+def full_score(p: Potentials, s: TupleScores, path: tuple[int, ...]) -> float:
+    """The score by its definition: the first order's, and those of all tuples."""
+    total, n = oracle.path_score(p, path), s.n_classes
+    known = dict(zip(s.tuples.tolist(), s.scores.tolist(), strict=True))
+    for k in range(2, s.order + 1):
+        for t in range(k, len(path)):
+            number = 0
+            for label in path[t - k : t + 1]:
+                number = number * n + int(s.classes[label])
+            total += known.get(number + n**3 * (k - 2), 0.0)
+    return total
+
+
+def enumerated(p: Potentials, s: TupleScores) -> tuple[list[tuple[int, ...]], Any]:
+    paths = list(itertools.product(range(p.n_labels), repeat=len(p.unary)))
+    return paths, np.array([full_score(p, s, path) for path in paths])
+
+
+@pytest.mark.parametrize("order", [2, 3])
+@pytest.mark.parametrize("all_labels", [True, False])
+@pytest.mark.parametrize("per_step", [True, False])
+def test_every_answer_is_that_of_enumeration(
+    order: int, all_labels: bool, per_step: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(order)
+    n = 3
+    if not all_labels:  # beams that hold all labels
+        monkeypatch.setattr(higher, "MOST_SLOTS", 1)
+        monkeypatch.setattr(higher, "_LEAST", 0.0)
+    for length in (1, 2, 3, 5):
+        pairwise = rng.normal(size=(length - 1, n, n) if per_step else (n, n))
+        one = Potentials(rng.normal(size=(length, n)), pairwise)
+        s = tuple_scores(order, n, rng)
+        paths, scores = enumerated(one, s)
+        chances = np.exp(scores - oracle.log_sum_exp(scores))
+        p = ordered(Potentials.batch([one, one]), s)
+        assert p.is_ordered and p.n_labels == n
+        for q in (p, p[1]):
+            log_z = np.atleast_1d(chain.log_partition(q))
+            np.testing.assert_allclose(log_z, oracle.log_sum_exp(scores), rtol=1e-9)
+            found = chain.marginals(q)
+            nodes, edges = np.zeros((length, n)), np.zeros((length - 1, n, n))
+            for path, chance in zip(paths, chances, strict=True):
+                for t, j in enumerate(path):
+                    nodes[t, j] += chance
+                    if t:
+                        edges[t - 1, path[t - 1], j] += chance
+            np.testing.assert_allclose(found.nodes[-length:], nodes, atol=1e-9)
+            np.testing.assert_allclose(found.edges[len(found.edges) - length + 1 :], edges, atol=1e-9)
+            np.testing.assert_allclose(np.atleast_1d(chain.entropy(q)), -(chances * np.log(chances)).sum(), rtol=1e-8)
+        best = chain.nbest(p[0], 5)
+        ranked = np.argsort(-scores)[: len(best)]
+        np.testing.assert_allclose(best.scores, scores[ranked], rtol=1e-9)
+        assert [tuple(x) for x in best.paths.tolist()] == [paths[k] for k in ranked]
+        assert tuple(chain.decode(p[0]).tolist()) == paths[ranked[0]]
+        for path, score in zip(paths, scores, strict=True):
+            assert chain.score(p[0], path) == pytest.approx(score)
+        drawn = chain.sample(p, 200, rng=0)[1]
+        assert drawn.shape == (200, length) and drawn.max() < n
+
+
+def learned(order: int, **how: Any) -> CRF:
+    settings: dict[str, Any] = {"order": order, "c2": 0.1, "dtype": "float64", "random_state": 0, **how}
+    return CRF(**settings)
+
+
+def chances_of(crf: CRF, x: list[str]) -> dict[tuple[Any, ...], float]:
+    """Probabilities of all labellings, out of a model's weights."""
+    model = crf.model_
+    plain = replace(model, layout=replace(model.layout, order=1, tuples=model.layout.tuples[:0], classes=model.layout.classes[:0]))
+    p = plain.score(model.encoder.encode([x], False, 1), 1, np.float64)[0]
+    layout = model.layout
+    s = TupleScores(layout.order, layout.class_of, layout.tuples, model.weights[layout.tuple_first :])
+    paths, scores = enumerated(p, s)
+    chances = np.exp(scores - oracle.log_sum_exp(scores))
+    return {tuple(model.labels[j] for j in path): c for path, c in zip(paths, chances, strict=True)}
+
+
+@pytest.mark.parametrize("order", [2, 3])
+@pytest.mark.parametrize("how", [{}, {"all_possible_transitions": False}, {"constraints": [("B", "C")]}])
+def test_the_objective_and_its_gradient(order: int, how: dict[str, Any]) -> None:
+    crf = learned(order, **how).fit(X, Y)
+    f = crf.objective(X, Y)
+    w = np.random.default_rng(1).normal(size=f.size)
+    crf.model_ = replace(crf.model_, weights=w)
+    value, gradient = f.value_and_grad(w)
+    expected = -sum(np.log(chances_of(crf, x)[tuple(y)]) for x, y in zip(X, Y, strict=True)) + 0.1 * w @ w
+    assert value == pytest.approx(expected, rel=1e-9)
+    np.testing.assert_allclose(gradient, oracle.finite_difference(f.value, w), atol=2e-6)
+
+
+@pytest.mark.parametrize("order", [2, 3])
+def test_unknown_labels(order: int) -> None:
+    known: Any = [["A", None, "A", {"B", "C"}, "B"], ["B", "B"], [{"A": 3, "B": 1}], ["C", None, None, "A"]]
+    crf = learned(order).fit(X, Y)
+    f = crf.objective(X, known)
+    w = np.random.default_rng(1).normal(size=f.size)
+    crf.model_ = replace(crf.model_, weights=w)
+
+    def weight(label: Any, what: Any) -> float:
+        if what is None or label == what:
+            return 1.0
+        if isinstance(what, dict):
+            return what.get(label, 0) / sum(what.values())
+        return float(isinstance(what, set) and label in what)
+
+    expected = 0.1 * w @ w
+    for x, y in zip(X, known, strict=True):
+        sums = [c * np.prod([weight(a, b) for a, b in zip(path, y, strict=True)]) for path, c in chances_of(crf, x).items()]
+        expected -= np.log(sum(sums))
+    assert f.value(w) == pytest.approx(expected, rel=1e-9)
+    np.testing.assert_allclose(f.value_and_grad(w)[1], oracle.finite_difference(f.value, w), atol=2e-6)
+
+
+@pytest.mark.parametrize("order", [2, 3])
+def test_beams_of_all_labels_are_exact(order: int) -> None:
+    exact = learned(order, algorithm="sgd", max_iter=4, tol=0).fit(X, Y)
+    beams = learned(order, algorithm="sgd", max_iter=4, tol=0, beam=FixedSize(3)).fit(X, Y)
+    np.testing.assert_allclose(exact.weights_, beams.weights_, atol=1e-9)
+
+
+@pytest.mark.parametrize("order", [2, 3])
+def test_predictions(order: int, tmp_path: Path) -> None:
+    crf = learned(order).fit(X, Y)
+    assert crf.predict(X) == Y
+    for x in X:
+        known = chances_of(crf, x)
+        best = max(known, key=lambda names: known[names])
+        assert tuple(crf.predict([x])[0]) == best
+        for tagging in crf.predict_nbest([x], 4)[0]:
+            assert tagging.probability == pytest.approx(known[tuple(tagging.labels)], rel=1e-6)
+        nodes = crf.predict_marginals([x])[0]
+        for t, j in itertools.product(range(len(x)), range(3)):
+            assert nodes[t, j] == pytest.approx(sum(c for y, c in known.items() if y[t] == crf.classes_[j]), abs=1e-6)
+    given: Any = [["B", *[None] * (len(x) - 1)] for x in X]
+    assert all(y[0] == "B" for y in crf.predict(X, given=given))
+    crf.save(tmp_path / "model.crfkit")
+    again = crfkit.load(tmp_path / "model.crfkit")
+    assert isinstance(again, CRF) and again.order == order
+    assert again.predict(X) == Y and again.model_.tuple_weights() == crf.model_.tuple_weights()
+    np.testing.assert_array_equal(again.predict_marginals(X)[0], crf.predict_marginals(X)[0])
+    assert again.model_.card()["order"] == order
+
+
+def test_longer_memory_learns_what_a_pair_cannot() -> None:
+    """Labels repeat with period three, and tokens say nothing after the first ones."""
+    y = [["A", "A", "B"] * 4, ["A", "B", "A"] * 4, ["B", "A", "A"] * 4]
+    x = [[*(["q" + a for a in labels[:2]]), *["-"] * 10] for labels in y]
+    first, second = (CRF(order=n, c2=0.01).fit(x, y) for n in (1, 2))
+    assert second.predict(x) == y
+    assert first.score(x, y) < 1
+
+
+def test_many_labels_are_trained_and_read_within_beams() -> None:
+    names = [f"L{k}" for k in range(40)]
+    y = [[names[(7 * i + 3 * t) % 40] for t in range(6)] for i in range(60)]
+    x = [[f"w{label}" for label in labels] for labels in y]
+    crf = CRF(order=2, algorithm="sgd", max_iter=5, tol=0, random_state=0).fit(x, y)
+    assert crf.beams_ is not None and not crf.beams_.exact and crf.beams_.largest <= 9
+    assert crf.score(x, y) > 0.99
+    for nodes in crf.predict_marginals(x[:3]):
+        np.testing.assert_allclose(nodes.sum(axis=1), 1, rtol=1e-6)
+    with pytest.raises(ValueError, match="'algorithm' of CRF must be 'sgd' or 'adagrad' for order=2 and 40 labels"):
+        CRF(order=2).fit(x, y)
+    assert CRF(order=3, algorithm="adagrad", max_iter=5, tol=0).fit(x, y).score(x, y) > 0.9
+
+
+def test_wider_beams_come_near_the_exact_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    p = Potentials(2 * rng.normal(size=(12, 9)), rng.normal(size=(9, 9)), offsets=[0, 12])
+    s = tuple_scores(2, 9, rng)
+    exact = ordered(p, s)
+    monkeypatch.setattr(higher, "MOST_SLOTS", 1)
+    monkeypatch.setattr(higher, "_LEAST", 0.0)
+    gaps = []
+    for most in (2, 4, 9):
+        monkeypatch.setitem(higher.MOST_LABELS, 2, most)
+        gaps.append(float((chain.log_partition(exact) - chain.log_partition(ordered(p, s)))[0]))
+    assert gaps[0] > gaps[1] > gaps[2] >= -1e-9 and gaps[2] < 1e-9
+
+
+def test_many_labels_share_the_tuples_of_their_classes() -> None:
+    rng = np.random.default_rng(3)
+    names = [f"{a}{b}" for a in "pqrs" for b in range(30)]
+    y = [[names[int(k)] for k in rng.integers(0, 120, size=4)] for _ in range(80)]
+    x = [[f"w{label}" for label in labels] for labels in y]
+    crf = CRF(order=2, algorithm="sgd", max_iter=3, tol=0, dtype="float64", beam=FixedSize(3)).fit(x, y)
+    layout = crf.model_.layout
+    assert layout.n_classes == 40 and len(layout.tuples) == 40**3
+    f = crf.objective(x[:5], y[:5])
+    w = 0.1 * np.random.default_rng(1).normal(size=f.size)
+    gradient = f.value_and_grad(w)[1]
+    for k in [0, layout.size - 1, *(layout.tuple_first + rng.integers(0, 40**3, 200)), *np.flatnonzero(gradient != 0.2 * w)[-9:]]:
+        step = np.zeros(f.size)
+        step[k] = 1e-5
+        assert gradient[k] == pytest.approx((f.value(w + step) - f.value(w - step)) / 2e-5, abs=1e-5)
+
+
+def test_new_labels_and_weights_of_a_stream() -> None:
+    crf = CRF(order=2, warm_start=True, c2=0.1).fit(X, Y)
+    before = crf.model_.tuple_weights()
+    layout = Layout.build(*_data(crf), base=crf.model_.layout)
+    moved = crf.model_.layout.move_weights(crf.model_.weights, layout)
+    assert np.count_nonzero(moved) == np.count_nonzero(crf.model_.weights)
+    crf.fit([*X, ["d", "a", "b"]], [*Y, ["D", "A", "B"]])
+    assert ("D", "A", "B") in crf.model_.tuple_weights() and len(before) < len(crf.model_.tuple_weights())
+
+
+def _data(crf: CRF) -> tuple[Any, ...]:
+    from crfkit.data.dataset import WeightRules
+    from crfkit.data.labels import label_numbers
+
+    data = crf.model_.encoder.encode(X, False, 1)
+    labels = (*crf.model_.labels, "D")
+    numbers, _ = label_numbers(Y, labels, data.offsets)
+    return data, numbers, len(labels), crf.model_.encoder.n_attributes, WeightRules(order=2)
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ({"order": 4}, "'order' of CRF must be 1, 2 or 3, got 4"),
+        ({"order": 0}, "'order' of CRF"),
+        ({"order": 2, "hidden_states": 2}, "'hidden_states' of CRF needs order=1"),
+        ({"order": 2, "algorithm": "pa"}, "'order' of CRF must be 1 for the algorithm 'pa'"),
+        ({"order": 2, "beam": "adaptive", "algorithm": "sgd"}, "'beam' of CRF must not be Adaptive"),
+        ({"order": 2, "entropy_weight": 1.0}, "'entropy_weight' of CRF needs order=1"),
+        ({"order": 2, "beam": MinDivergence(0.1)}, "'algorithm' of CRF must be 'sgd' or 'adagrad'"),
+    ],
+)
+def test_what_does_not_go_together(how: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        CRF(**how).fit(X, Y)
+
+
+def test_explanations_add_up() -> None:
+    crf = learned(2).fit(X, Y)
+    known = chances_of(crf, X[0])
+    labels = crf.predict([X[0]])[0]
+    for t, decision in enumerate(crf.explain(X[0])):
+        other = [*labels[:t], decision.runner_up, *labels[t + 1 :]]
+        odds = np.log(known[tuple(labels)] / known[tuple(other)])
+        assert decision.log_odds == pytest.approx(odds, abs=1e-6)
+    assert any("A -> B -> A" in c.name for d in crf.explain(X[0]) for c in d.contributions)
+
+
+def test_probabilities_of_entities_are_sums_over_labellings() -> None:
+    y = [["B-X", "I-X", "O", "B-X", "O"], ["O", "O"], ["B-X"], ["O", "B-X", "I-X", "O"]]
+    crf = learned(2, c2=0.5).fit(X, y)
+    known = chances_of(crf, X[0])
+    for entity in crf.predict_entities([X[0]])[0]:
+        total = sum(
+            c
+            for path, c in known.items()
+            if (entity.label, entity.start, entity.end) in crfkit.metrics.spans(list(path))
+        )
+        assert entity.probability == pytest.approx(total, abs=1e-6)
+    with pytest.raises(ValueError, match="'threshold'"):
+        crf.predict_entities([X[0]], threshold=0.5)
