@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         metrics,
         model,
         plotting,
+        segment,
         torch,
         training,
     )
@@ -39,18 +40,20 @@ if TYPE_CHECKING:
     from crfkit.features import Template, TokenFeatures
     from crfkit.loading import load
     from crfkit.model import ModelError
+    from crfkit.segment import SegmentCRF
     from crfkit.torch import NeuralCRF
 else:
     __getattr__ = later(
         __name__,
         *("active", "calibration", "chain", "cli", "compat", "dask", "data", "features", "graph", "integrations"),
-        *("metrics", "model", "plotting", "torch", "training"),
+        *("metrics", "model", "plotting", "segment", "torch", "training"),
         CRF="estimators.crf",
         Expectations="estimators.expectations",
         HMM="estimators.hmm",
         MEMM="estimators.memm",
         ModelError="model",
         NeuralCRF="torch",
+        SegmentCRF="segment",
         Tagging="data.labels",
         Template="features",
         TokenFeatures="features",
@@ -68,6 +71,7 @@ __all__ = [
     "Expectations",
     "ModelError",
     "NeuralCRF",
+    "SegmentCRF",
     "Tagging",
     "Template",
     "TokenFeatures",
@@ -86,6 +90,7 @@ __all__ = [
     "metrics",
     "model",
     "plotting",
+    "segment",
     "torch",
     "training",
     "tune",

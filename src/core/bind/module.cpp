@@ -4,6 +4,10 @@
 
 using namespace crfkit;
 
+namespace crfkit {
+void bind_segment(nb::module_& m);
+}  // namespace crfkit
+
 NB_MODULE(_core, m) {
   nb::register_exception_translator([](const std::exception_ptr& p, void*) {
     try {
@@ -20,4 +24,5 @@ NB_MODULE(_core, m) {
   bind_compat(m);
   bind_tagger(m);
   bind_graph(m);
+  bind_segment(m);
 }
