@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -30,6 +30,9 @@ from crfkit.segment.potentials import Potentials
 from crfkit.training.checks import sequence_weights
 from crfkit.training.optimiser import INTERRUPTED, Algorithm, Callback, Progress, Result
 from crfkit.training.registry import find_algorithm
+
+if TYPE_CHECKING:
+    from crfkit.model.explaining import Explanation
 
 _OUTSIDE = "O"
 _NOT_SAVED = ("callback", "n_jobs", "verbose", "features", "segments", "algorithm")
@@ -448,6 +451,26 @@ class SegmentCRF(Estimator):
         y = self._tags(y, np.array([len(x) for x in X], np.int64))
         require_known(y, "y")
         return token_accuracy(y, self.predict(X), sample_weight)
+
+    def explain(self, x: Any) -> Explanation:
+        """Why each segment of the best segmentation of one sequence has its label rather than the runner-up.
+
+        Returns
+        -------
+        Explanation
+            A decision for each segment, as of :meth:`crfkit.CRF.explain`: attributes of its tokens and of the whole
+            segment, its length and its neighbours.
+
+        Examples
+        --------
+        >>> crf = SegmentCRF(c2=0.1).fit([["in", "New", "York"]], [["O", "B-LOC", "I-LOC"]])
+        >>> [(d.token, d.label) for d in crf.explain(["in", "New", "York"])]
+        [('in', 'O'), ('New York', 'LOC')]
+        """
+        from crfkit.segment.explaining import explain
+
+        self._require_fitted()
+        return explain(self.model_, x)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the model to a file that :func:`crfkit.load` reads; functions are not in it."""

@@ -158,6 +158,10 @@ class SegmentModel(Record):
         table = self.tables["pairs"].reshape(self.shape.n_labels, -1)
         return {(self.labels[i], self.labels[j]): float(table[i, j]) for i, j in np.argwhere(table != 0)}
 
+    def transition_table(self) -> NDArray[np.float64]:
+        """Scores [L, L] of a segment with label i followed by one with label j."""
+        return self.tables["pairs"].reshape(self.shape.n_labels, -1)
+
     def card(self) -> dict[str, Any]:
         """A summary of the model."""
         kind = self.encoder.config()
@@ -172,6 +176,7 @@ class SegmentModel(Record):
             "segment_attributes": 0 if self.finder is None else len(self.finder.names()),
             "weights": len(self.weights),
             "active_weights": int(np.count_nonzero(self.weights)),
+            "constraints": False,
             "precision": np.dtype(self.dtype).name,
             "parameters": dict(self.params),
             "training": dict(self.info),
