@@ -190,7 +190,9 @@ def test_batches_are_their_sequences_on_any_number_of_threads() -> None:
 
 def test_samples_have_the_distribution() -> None:
     rng = np.random.default_rng(1)
-    p = Potentials(rng.normal(size=(3, 2)), rng.normal(size=(2, 2)), rng.normal(size=(2, 2)), tail=[-0.5, -1.0], tail_order=2)
+    p = Potentials(
+        rng.normal(size=(3, 2)), rng.normal(size=(2, 2)), rng.normal(size=(2, 2)), tail=[-0.5, -1.0], tail_order=2
+    )
     every, chances, _ = oracle.segmentations(p)
     place = {x: i for i, x in enumerate(every)}
     n = 20000

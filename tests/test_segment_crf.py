@@ -30,7 +30,6 @@ Y: list[Any] = [
 PARTIAL: list[Any] = [["O", "B-LOC", None, None], [None, None, {"O", "B-LOC"}, "B-LOC"], None, ["O", None], Y[4]]
 
 
-
 def capitals(sequence: Any, start: int, end: int) -> list[str]:
     return [f"capitals={sum(w[0].isupper() for w in sequence[start:end])}"]
 
@@ -41,7 +40,10 @@ def capitals(sequence: Any, start: int, end: int) -> list[str]:
     [
         {},
         {"begins": False, "ends": True, "lengths": "buckets", "max_length": 4},
-        {"ends": True, "segments": SegmentFeatures(shape=True, gazetteers={"city": ["Rome", "new york"]}, similarity=0.5)},
+        {
+            "ends": True,
+            "segments": SegmentFeatures(shape=True, gazetteers={"city": ["Rome", "new york"]}, similarity=0.5),
+        },
         {"tail_order": 2, "max_length": 2, "segments": capitals},
         {"tail_order": 1, "outside_runs": True},
     ],
@@ -68,7 +70,9 @@ def test_the_gradient_is_that_of_the_value(settings: dict[str, Any], y: Any) -> 
 
 
 def test_the_value_is_the_likelihood_of_the_potentials() -> None:
-    crf = SegmentCRF(c2=0.2, dtype="float64", segments=SegmentFeatures(dictionary=False, shape=False, gazetteers={"x": ["Rome"]}))
+    crf = SegmentCRF(
+        c2=0.2, dtype="float64", segments=SegmentFeatures(dictionary=False, shape=False, gazetteers={"x": ["Rome"]})
+    )
     crf.fit(X, Y)
     p = crf.potentials(X)
     total = 0.0
@@ -100,7 +104,9 @@ def test_labels_spans_and_threads_give_the_same_model() -> None:
 
 
 def test_segments_that_are_too_long() -> None:
-    with pytest.raises(ValueError, match=r"sequence 2, position 2: .*'LOC', has 3 tokens.*set max_length=3, or too_long"):
+    with pytest.raises(
+        ValueError, match=r"sequence 2, position 2: .*'LOC', has 3 tokens.*set max_length=3, or too_long"
+    ):
         SegmentCRF(max_length=2).fit(X, Y)
     cut = SegmentCRF(max_length=2, too_long="cut", c2=0.01).fit(X, Y)
     assert max(b - a for rows in cut.predict_segments(X) for a, b, _ in rows) <= 2
@@ -110,9 +116,7 @@ def test_segments_that_are_too_long() -> None:
 def test_probabilities_of_entities_are_those_of_the_segments() -> None:
     crf = SegmentCRF(c2=0.5, segments=SegmentFeatures()).fit(X, Y)
     p = crf.potentials(X)
-    for entities, q, likely in zip(
-        crf.predict_entities(X), p, crf.predict_entities(X, threshold=0.05), strict=True
-    ):
+    for entities, q, likely in zip(crf.predict_entities(X), p, crf.predict_entities(X, threshold=0.05), strict=True):
         expected = oracle.segment_sums(q)["segments"]
         for e in entities:
             j = list(crf.classes_).index(e.label)
@@ -137,19 +141,17 @@ def test_given_labels_and_partial_spans() -> None:
     assert partial.predict(X)[4] == Y[4]
 
 
-def test_a_dictionary_leaves_the_segment_itself_out() -> None:
-    texts = [["x", "y"], ["x", "y"], ["z"]]
-    tags = [["B-A", "I-A"], ["B-A", "I-A"], ["B-A"]]
-    crf = SegmentCRF(segments=SegmentFeatures(), max_length=2)
-    model, _ = crf._prepare(texts, tags, None, False)
+def test_texts_of_training_segments_are_attributes() -> None:
+    texts = [["x", "Y"], ["z"], ["y", "x", "y"]]
+    tags = [["B-A", "I-A"], ["B-A"], ["O", "O", "O"]]
+    model, _ = SegmentCRF(segments=SegmentFeatures(), max_length=2)._prepare(texts, tags, None, False)
     assert model.finder is not None
-    counts = model.finder.counts[0]
-    assert counts.gold.sum() == 3
-    known = crf._known(tags, np.array([0, 2, 4, 5]), list(model.labels))
+    assert model.finder.names() == ["segment text=x y", "segment text=z"]
     columns = model.encoder.read(texts)
-    items = model.finder.find(columns, columns.offsets, 2, 0, known, False, 1)
-    assert items.end.tolist() == [2, 4]  # "z" was seen nowhere else
-    assert model.finder.find(columns, columns.offsets, 2, 0, None, False, 1).end.tolist() == [2, 4, 5]
+    items = model.finder.find(columns, columns.offsets, 2, 0, False, 1)
+    assert items.end.tolist() == [2, 3, 6]
+    assert items.length.tolist() == [2, 1, 2]
+    assert items.attr.tolist() == [0, 1, 0]
 
 
 def test_features_of_segments_are_learnt() -> None:
@@ -159,9 +161,9 @@ def test_features_of_segments_are_learnt() -> None:
     texts: list[Any] = []
     tags: list[Any] = []
     for _ in range(150):
-        before, name, after = rng.choice(words, 2).tolist(), names[rng.integers(12)], rng.choice(words, 2).tolist()
-        texts.append([*before, *name, *after])
-        tags.append(["O", "O", "B-N", "I-N", "O", "O"])
+        before, after = (rng.choice(words, rng.integers(0, 6)).tolist() for _ in range(2))
+        texts.append([*before, *names[rng.integers(12)], *after])
+        tags.append(["O"] * len(before) + ["B-N", "I-N"] + ["O"] * len(after))
     gazetteer = SegmentFeatures(dictionary=False, gazetteers={"names": [" ".join(n) for n in names]})
     plain = SegmentCRF(features=crfkit.Template("U:%x[0,0]"), c2=0.1).fit(texts[:100], tags[:100])
     listed = SegmentCRF(features=crfkit.Template("U:%x[0,0]"), c2=0.1, segments=gazetteer)

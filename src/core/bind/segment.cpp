@@ -77,9 +77,9 @@ struct SumArrays {
     require(shaped(nodes, tokens, n) && shaped(begins, tokens, n) && shaped(ends, tokens, n) &&
                 shaped(enter, tokens, n) && shaped(leave, tokens, n),
             "sums over tokens have the wrong size");
-    require(shaped(pairs, n, n) && shaped(lengths, in.max_length, n) && shaped(tail, n) &&
-                shaped(items, in.n_items(), n),
-            "sums have the wrong size");
+    require(
+        shaped(pairs, n, n) && shaped(lengths, in.max_length, n) && shaped(tail, n) && shaped(items, in.n_items(), n),
+        "sums have the wrong size");
     require(enter.has_value() == leave.has_value(), "messages come in pairs");
     require(!items || in.items.ptr, "there are no listed segments");
     SegmentSums<T> out;
@@ -98,10 +98,10 @@ struct SumArrays {
 };
 
 template <class T>
-using SumTuple = std::tuple<Out<double, 1>, std::optional<Out<T, 2>>, std::optional<Out<T, 2>>,
-                            std::optional<Out<T, 2>>, std::optional<Out<double, 2>>, std::optional<Out<double, 2>>,
-                            std::optional<Out<double, 1>>, std::optional<Out<T, 2>>, std::optional<Out<double, 2>>,
-                            std::optional<Out<double, 2>>>;
+using SumTuple =
+    std::tuple<Out<double, 1>, std::optional<Out<T, 2>>, std::optional<Out<T, 2>>, std::optional<Out<T, 2>>,
+               std::optional<Out<double, 2>>, std::optional<Out<double, 2>>, std::optional<Out<double, 1>>,
+               std::optional<Out<T, 2>>, std::optional<Out<double, 2>>, std::optional<Out<double, 2>>>;
 template <class T>
 SegmentSums<T> sums_of(const SumTuple<T>& x, const SegmentInput<T>& in) {
   return std::apply([&](const auto&... parts) { return SumArrays<T>{parts...}.view(in); }, x);

@@ -71,8 +71,8 @@ class SegmentKernel {
       const i64 r = pack_.row(t, s);
       for (const auto& [to, from] : rows)
         if (to) std::copy_n(from->data() + r * stride_, n_, to + (first + t) * n_);
-      for (i64 i = out.items && job_.items.ptr ? x.items.ptr[r] : 0; out.items && job_.items.ptr && i < x.items.ptr[r + 1];
-           ++i)
+      for (i64 i = out.items && job_.items.ptr ? x.items.ptr[r] : 0;
+           out.items && job_.items.ptr && i < x.items.ptr[r + 1]; ++i)
         std::copy_n(x.item_nodes.data() + i * stride_, n_, out.items + numbers_[i] * n_);
     }
     if (!out.enter) return;
@@ -102,7 +102,8 @@ const SegmentKernels<T>& segment_kernels(int n_labels) {
     static const SegmentKernels<T> kernels = {
         .lanes = W,
         .workspace = [] { return std::unique_ptr<Workspace>(new SegmentWorkspace<T, W>); },
-        .sums = [](const SegmentJob<T>& job, const Pack& pack, Workspace& ws) { SegmentKernel<T, W>(job, pack, ws).sums(); },
+        .sums = [](const SegmentJob<T>& job, const Pack& pack,
+                   Workspace& ws) { SegmentKernel<T, W>(job, pack, ws).sums(); },
     };
     return kernels;
   });

@@ -15,9 +15,9 @@ struct ReadyTables {
   int n_labels = 0, stride = 0, max_length = 0, tail_order = 0;
   const SegmentTables* exact = nullptr;  // must stay
   Transitions<T> transitions;
-  Buffer<T> factor;           // exp(length + shift), zero for K where there is a tail   [K][stride], pads 0
-  Buffer<T> full;             // exp(length K + shift), where there is a tail           [stride]
-  Buffer<T> tail;             // exp(tail)  [stride], pads 0
+  Buffer<T> factor;            // exp(length + shift), zero for K where there is a tail   [K][stride], pads 0
+  Buffer<T> full;              // exp(length K + shift), where there is a tail           [stride]
+  Buffer<T> tail;              // exp(tail)  [stride], pads 0
   std::vector<double> length;  // scores as the factors have them after rounding         [K][labels]
   std::vector<u8> open;        // whether length k is allowed                            [K][stride]
   std::vector<u8> follows;     // whether j may follow i                                 [labels][stride]

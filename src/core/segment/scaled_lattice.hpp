@@ -3,9 +3,9 @@
 // With e[t][j] = exp(u[t][j] - max_j u[t][j]), m[i][j] = exp(a[i][j] - max a), d[k][j] = exp(length(k, j) + max a),
 //
 //   g[t][j]     = exp(begin[t][j]) sum_i alpha[t-1][i] m[i][j]            what enters a segment j at t
-//   alpha[t][j] = exp(end[t][j]) sum_k v_k[t][j] d[k][j] / c[t]           segments j that end with t; the row sums to one
-//   v_k[t]      = g[t-k+1] e[t-k+1] ... e[t] / (c[t-k+1] ... c[t-1])      a ring of K rows, each times e / c at a step
-//   h[t][j]     = sum_k w_k[t][j] d[k][j]                                 what follows, if a segment j begins at t
+//   alpha[t][j] = exp(end[t][j]) sum_k v_k[t][j] d[k][j] / c[t]           segments j that end with t; the row sums to
+//   one v_k[t]      = g[t-k+1] e[t-k+1] ... e[t] / (c[t-k+1] ... c[t-1])      a ring of K rows, each times e / c at a
+//   step h[t][j]     = sum_k w_k[t][j] d[k][j]                                 what follows, if a segment j begins at t
 //   w_k[t]      = e[t] ... e[t+k-1] exp(end[t+k-1]) beta[t+k-1] / (c[t] ... c[t+k-1])        a ring as well
 //   beta[t][i]  = sum_j m[i][j] exp(begin[t+1][j]) h[t+1][j],  beta[last] = 1
 //
@@ -24,8 +24,8 @@
 //
 // of the mass; where g and alpha are so large (`floor`) that this is below a rounding error, the pass is trusted. It is
 // too where nothing was lost at all: a zero stays, so it is enough to look at v when a segment is as long as its label
-// may be. Otherwise the sequence is repeated in log space (scaled_or_log.hpp). Where something is forbidden, what may be
-// reached is followed beside the numbers.
+// may be. Otherwise the sequence is repeated in log space (scaled_or_log.hpp). Where something is forbidden, what may
+// be reached is followed beside the numbers.
 #pragma once
 #include <cmath>
 
@@ -278,7 +278,8 @@ class SegmentLattice {
     const bool own = listed(r);
     if (own) {
       for (i64 k = 0; k < used; ++k) rows_[k] = factor + k * stride_;
-      for (i64 i = items.ptr[r]; i < items.ptr[r + 1]; ++i) rows_[items.length[i] - 1] = items.factor.data() + i * stride_;
+      for (i64 i = items.ptr[r]; i < items.ptr[r + 1]; ++i)
+        rows_[items.length[i] - 1] = items.factor.data() + i * stride_;
     }
     for_tiles<4>(vectors_, [&](auto N, int v0) __attribute__((always_inline)) {
       const i64 c0 = v0 * W;
@@ -370,9 +371,8 @@ class SegmentLattice {
       S::store(low + j, S::min(S::load(low + j), x + S::load(pad_.data() + j)));
     });
     const auto look = [&](const T* x, const T* mask) {
-      each_vector([&](int j) {
-        S::store(low_ring + j, S::min(S::load(low_ring + j), S::load(x + j) + S::load(mask + j)));
-      });
+      each_vector(
+          [&](int j) { S::store(low_ring + j, S::min(S::load(low_ring + j), S::load(x + j) + S::load(mask + j))); });
     };
     for (const auto& group : tables_->longest) {
       if (group.length > t + 1) continue;
@@ -414,7 +414,7 @@ class SegmentLattice {
       for (i64 j = 0; j < n_; ++j) {
         row[j] &= u[at + j] > -kInf;
         if (row[j] && tables_->label_longest[j] > k && !(v[j] >= kTiny)) {  // lost
-          if (entering[j] && !tables_->gaps) row[j] = 0;                   // as much begins here
+          if (entering[j] && !tables_->gaps) row[j] = 0;                    // as much begins here
           else bad = true;
         }
         const bool arrives = row[j] && tables_->open[k * stride_ + j] && !(item && !(item[j] > -kInf));
@@ -544,8 +544,7 @@ class SegmentLattice {
     each_vector([&](int j) {
       Vec out = S::load(ring_.data() + (s * k_most + slot) * stride_ + j);
       Vec f = {};
-      if (!last)
-        f = S::load(e_.data() + next * stride_ + j) * inverse_c_[next] * S::load(tables_->tail.data() + j);
+      if (!last) f = S::load(e_.data() + next * stride_ + j) * inverse_c_[next] * S::load(tables_->tail.data() + j);
       for (i64 p = order; p-- > 0;) {
         out = S::min(out + S::load(phase + p * stride_ + j) * f, S::splat(kHuge));
         S::store(phase + p * stride_ + j, out);
@@ -627,8 +626,8 @@ class SegmentLattice {
   i64 n_ = 0, stride_ = 0, ring_size_ = 0;
   int vectors_ = 0;
   Buffer<T> e_, eb_, ee_, inverse_c_, top_;
-  Buffer<T> ring_, long_ring_;         // [sequences][ring][stride]
-  Buffer<T> phase_, stay_;             // phases of the tail at hand [sequences][order][stride], and of all rows
+  Buffer<T> ring_, long_ring_;          // [sequences][ring][stride]
+  Buffer<T> phase_, stay_;              // phases of the tail at hand [sequences][order][stride], and of all rows
   Buffer<T> low_, low_ring_, running_;  // smallest seen; labels of the step at hand [sequences][stride]
   Buffer<T> pad_;                       // 1 in padding, 0 elsewhere [stride]
   std::vector<T> floors_, items_range_;

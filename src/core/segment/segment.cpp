@@ -159,8 +159,9 @@ void segment_entropies(const SegmentInput<double>& in, const Threads& threads, d
   if (out.tail) std::fill_n(out.tail, n, 0.0);
   for (const auto& part : parts)
     for (i64 k = 0; k < std::ssize(part); ++k)
-      (k < n * n ? out.pairs[k] : k < n * n + n_lengths ? out.lengths[k - n * n] : out.tail[k - n * n - n_lengths]) -=
-          part[k];
+      (k < n * n               ? out.pairs[k]
+       : k < n * n + n_lengths ? out.lengths[k - n * n]
+                               : out.tail[k - n * n - n_lengths]) -= part[k];
 }
 
 template <class T>
@@ -195,8 +196,8 @@ std::vector<std::vector<Segmentation>> sample_segmentations(const SegmentInput<d
   return out;
 }
 
-#define CRFKIT_INSTANTIATE(T)                                                                            \
-  template void segment_sums(const SegmentInput<T>&, const Threads&, const SegmentSums<T>&);             \
+#define CRFKIT_INSTANTIATE(T)                                                                \
+  template void segment_sums(const SegmentInput<T>&, const Threads&, const SegmentSums<T>&); \
   template std::vector<std::vector<Segmentation>> best_segmentations(const SegmentInput<T>&, i64, const Threads&);
 CRFKIT_INSTANTIATE(float)
 CRFKIT_INSTANTIATE(double)

@@ -10,13 +10,13 @@ namespace crfkit {
 template <class T>
 struct SegmentBlock {
   std::vector<Pack> packs;
-  std::vector<i64> base;       // first token row of each pack
-  std::vector<i64> item_base;  // first row of each pack's listed segments, among all rows
-  Group<T> state;              // rows of tokens, pack by pack, then of listed segments
+  std::vector<i64> base;        // first token row of each pack
+  std::vector<i64> item_base;   // first row of each pack's listed segments, among all rows
+  Group<T> state;               // rows of tokens, pack by pack, then of listed segments
   std::vector<ItemRows> items;  // of each pack
-  std::vector<i32> label;  // as in KnownLabels   [token rows]
-  std::vector<u8> border;  // [token rows]
-  bool full = true;        // whether all is known
+  std::vector<i32> label;       // as in KnownLabels   [token rows]
+  std::vector<u8> border;       // [token rows]
+  bool full = true;             // whether all is known
 };
 
 // Sums over all blocks, besides those of the attributes' weights.

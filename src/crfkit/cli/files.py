@@ -44,7 +44,7 @@ def load_chain(path: Path, n_jobs: int | None = -1) -> Any:
     found = load(path, n_jobs=n_jobs)
     if not isinstance(found, ChainEstimator) and not is_segments(found):
         raise ModelError(
-            f"{path}: a {type(found).__name__}: the command line takes linear chains and models of segments only; use it from Python"
+            f"{path}: a {type(found).__name__}: the command line takes chains and segments only; use it from Python"
         )
     return found
 

@@ -88,7 +88,9 @@ def _explain(crf: Any, data: str, top: int, page: Path | None, as_json: bool) ->
     if isinstance(crf, HMM):
         crf = CRF.from_hmm(crf)
     if not isinstance(crf, CRF) and not is_segments(crf):
-        raise DataError("--explain is for CRFs, HMMs and models of segments: the weights of a MEMM act through every step's normalisation")
+        raise DataError(
+            "--explain is for CRFs, HMMs and segments: the weights of a MEMM act through every step's normalisation"
+        )
     views = []
     for _, X in read_pieces(data, Reading.of_model(crf)):
         for x in X:

@@ -222,10 +222,10 @@ class SegmentCRF(Estimator):
         if fitted:
             finder = self.model_.finder
         elif rule is not None:
-            finder = FeatureFinder.learn(rule, source, known, types, most, shape.single, self.n_jobs)
+            finder = FeatureFinder.learn(rule, source, known, types, most, shape.single)
         n_tokens = encoder.n_attributes[0]
         if finder is not None:
-            items = finder.find(source, data.offsets, most, n_tokens, known, not fitted, self.n_jobs)
+            items = finder.find(source, data.offsets, most, n_tokens, not fitted, self.n_jobs)
         data = data.without_zeros() if data.value is not None else data
         columns = self.model_.columns if fitted else self._columns(shape, data, items, known, n_tokens, finder)
         weights = sequence_weights(sample_weight, data.n_sequences)
@@ -280,7 +280,12 @@ class SegmentCRF(Estimator):
         latest = Result(np.zeros(objective.size), float("nan"), 0, 0, "interrupted", INTERRUPTED)
         algorithm = find_algorithm(self.algorithm)
         watch = self._watch(model, X_dev, y_dev)
-        settings = {"c1": self.c1, "max_iter": self.max_iter, "tol": self.tol, "n_jobs": self.n_jobs}
+        settings: dict[str, Any] = {
+            "c1": self.c1,
+            "max_iter": self.max_iter,
+            "tol": self.tol,
+            "n_jobs": self.n_jobs,
+        }
         try:
             with searching():
                 latest = algorithm.minimize(objective, np.zeros(objective.size), callback=watch, **settings)
@@ -387,7 +392,7 @@ class SegmentCRF(Estimator):
         return out
 
     def predict_marginals(self, X: Any, *, given: Any = None) -> list[NDArray[np.floating[Any]]]:
-        """Probabilities of the labels of segments at all tokens: float64 arrays [T, L], in the order of ``classes_``."""
+        """Probabilities of segments' labels at all tokens: float64 arrays [T, L], in the order of ``classes_``."""
         out: list[NDArray[np.floating[Any]]] = []
         for p, _ in self._pieces(X, given, np.float64):
             out += np.split(marginals(p, self.n_jobs).nodes, p.all_offsets[1:-1])[: len(p)]
@@ -419,7 +424,7 @@ class SegmentCRF(Estimator):
         for p, _ in self._pieces(X, given, np.float64):
             sums = marginals(p, self.n_jobs)
             if threshold is None:
-                rows = [s + [o, o, 0] for s, o in zip(decode(p, self.n_jobs), p.all_offsets, strict=False)]
+                rows = [s + np.array([o, o, 0]) for s, o in zip(decode(p, self.n_jobs), p.all_offsets, strict=False)]
                 found = np.concatenate(rows) if rows else np.zeros((0, 3), np.int64)
                 chances = sums.probability(found)
             else:

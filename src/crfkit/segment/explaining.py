@@ -16,7 +16,7 @@ from crfkit.segment.objective import joined
 def explain(model: SegmentModel, x: Any) -> Explanation:
     r"""Why each segment of the best segmentation of a sequence has its label rather than the runner-up.
 
-    The contributions to a segment sum to the logarithm of how many times more probable the segmentation is than the same
+    Contributions to a segment sum to the logarithm of how many times more probable the segmentation is than the same
     one with the runner-up there: the most probable other label of the segment.
 
     Parameters

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -20,8 +21,6 @@ from crfkit.segment.known import Known
 from crfkit.segment.objective import Items
 
 Function = Callable[[Sequence[Any], int, int], Any]
-_RATIOS = np.array([0.0, 0.125, 0.375, 0.625, 0.875, 1.0])
-_COUNTS = np.array([1, 2, 4, 8])
 _SIMILAR = np.array([0.6, 0.7, 0.8, 0.9, 0.999])
 
 
@@ -52,9 +51,8 @@ class SegmentFeatures(Record):
     Parameters
     ----------
     dictionary : bool, default=True
-        Whether the texts of training segments are remembered. A segment whose text is one of them has an attribute for
-        each label that the text had: in which fraction of its occurrences, and how often. In training, a segment does
-        not count itself, so that the weights are right for texts that the model has not been trained on.
+        Whether each text that was a segment in training is an attribute of segments with this text; case does not
+        matter.
     shape : bool, default=False
         The same of the segments' shapes, such as ``Aaa 00``.
     gazetteers : dict of names to texts, optional
@@ -111,7 +109,9 @@ class Found:
         ptr = np.searchsorted(last[at], np.arange(n_tokens + 1))
         attr_ptr = np.append(at, len(last)).astype(np.int64)
         values = None if (value == 1).all() else value
-        return Items(ptr.astype(np.int64), length[at].astype(np.int32), attr_ptr, (attr + first).astype(np.uint32), values)
+        return Items(
+            ptr.astype(np.int64), length[at].astype(np.int32), attr_ptr, (attr + first).astype(np.uint32), values
+        )
 
 
 @dataclass(eq=False)
@@ -179,7 +179,7 @@ class Entries:
         if len(ends) and (ends[0] < 0 or (np.diff(ends) < 0).any() or ends[-1] != len(raw)):
             raise ValueError("the words of its segments do not fit their ends")
         bounds = [0, *ends.tolist()]
-        words = [raw[a:b].decode() for a, b in zip(bounds[:-1], bounds[1:], strict=True)]
+        words = [raw[a:b].decode() for a, b in pairwise(bounds)]
         tokens, ptr = arrays.of_kind("tokens", "u", (None,)), arrays.of_kind("ptr", "i", (None,))
         if len(tokens) and int(tokens.max()) >= len(words):
             raise ValueError("an entry of its segments has a word that does not exist")
@@ -189,68 +189,38 @@ class Entries:
 
 
 @dataclass(eq=False)
-class Counts:
-    """How often the texts (or shapes) of training segments had each label, and occurred at all."""
+class Texts:
+    """The texts (or shapes) of training segments: an attribute for each."""
 
     name: str
     entries: Entries
-    gold: NDArray[np.int64]  # [E, L]
-    total: NDArray[np.int64]  # [E]
 
     @property
     def width(self) -> int:
-        """Attributes of each label."""
-        return len(_RATIOS) * len(_COUNTS)
+        """Number of attributes."""
+        return len(self.entries.ptr) - 1
 
-    def names(self, labels: Sequence[Any]) -> list[str]:
+    def names(self) -> list[str]:
         """Of the attributes."""
-        return [
-            f"{self.name}={label} share~{r:g} seen>={n}" for label in labels for r in _RATIOS for n in _COUNTS
-        ]
+        words, flat = self.entries.words, self.entries.tokens.tolist()
+        bounds = self.entries.ptr.tolist()
+        return [f"{self.name}={' '.join(words[i] for i in flat[a:b])}" for a, b in pairwise(bounds)]
 
     @classmethod
-    def learn(
-        cls, name: str, view: str, columns: Columns, known: Known, n_labels: int, longest: int, skip: int, n_jobs: Any
-    ) -> Counts:
-        """Counts of the segments of a training set, without those of the label ``skip``."""
+    def learn(cls, name: str, view: str, columns: Columns, known: Known, longest: int, skip: int) -> Texts:
+        """Those of the segments of a training set, without those of the label ``skip``."""
         segments = known.segments()
         segments = segments[(segments[:, 2] != skip) & (segments[:, 1] - segments[:, 0] <= longest)]
-        seen = [_VIEWS[view](word) for word in columns.texts()]
+        words = [_VIEWS[view](word) for word in columns.texts()]
         ids = columns.ids[:, 0].tolist()
-        rows = [tuple(seen[i] for i in ids[a:b]) for a, b, _ in segments.tolist()]
-        place = {row: k for k, row in enumerate(dict.fromkeys(rows))}
-        gold = np.zeros((len(place), n_labels), np.int64)
-        np.add.at(gold, (np.array([place[row] for row in rows], np.int64), segments[:, 2]), 1)
-        entries = Entries.of(view, place)
-        entry = entries.find(columns, longest, n_jobs)[2] if place else np.zeros(0, np.int64)
-        return cls(name, entries, gold, np.bincount(entry, minlength=len(place)))
+        rows = dict.fromkeys(tuple(words[i] for i in ids[a:b]) for a, b, _ in segments.tolist())
+        return cls(name, Entries.of(view, rows))
 
-    def find(self, columns: Columns, longest: int, known: Known | None, first: int, out: Found, n_jobs: Any) -> None:
-        """Adds the attributes of segments in a text; with what is known of it, they do not count themselves."""
-        if not len(self.gold):
-            return
-        start, length, entry = self.entries.find(columns, longest, n_jobs)
-        gold, total = self.gold[entry], self.total[entry]
-        if known is not None and len(start):
-            a, b, j = known.segments().T
-            key, mine = a * (longest + 1) + (b - a), np.asarray(start) * (longest + 1) + length
-            order = np.argsort(key)
-            at = np.minimum(np.searchsorted(key[order], mine), max(len(key) - 1, 0))
-            own = (b - a)[order[at]] == length if len(key) else np.zeros(len(mine), bool)
-            own &= key[order[at]] == mine if len(key) else own
-            gold = gold.copy()
-            gold[np.flatnonzero(own), j[order[at[own]]]] -= 1
-            total = total - 1
-        listed = np.flatnonzero(total > 0)
-        row, label = np.nonzero((self.gold[entry] > 0)[listed])
-        row = listed[row]
-        share = gold[row, label] / total[row]
-        ratio = np.abs(share[:, None] - _RATIOS).argmin(axis=1)
-        # all and nothing are more than nearly so
-        ratio = np.where((share > 0) & (ratio == 0), 1, np.where((share < 1) & (ratio == 5), 4, ratio))
-        count = np.searchsorted(_COUNTS, total[row], side="right") - 1
-        attr = first + (label * len(_RATIOS) + ratio) * len(_COUNTS) + count
-        out.add(np.asarray(start)[row], np.asarray(length)[row], attr)
+    def find(self, columns: Columns, longest: int, first: int, out: Found, n_jobs: Any) -> None:
+        """Adds the attributes of segments in a text."""
+        if self.width:
+            start, length, entry = self.entries.find(columns, longest, n_jobs)
+            out.add(start, length, first + entry.astype(np.int64))
 
 
 @dataclass(eq=False)
@@ -297,7 +267,9 @@ class Lists:
         if self.similarity is None:
             return
         seen, threads = self.entries.see(columns), resolve_threads(n_jobs)
-        start, length, entry, value = self.entries.trie.similar(seen, columns.offsets, longest, self.similarity, threads)
+        start, length, entry, value = self.entries.trie.similar(
+            seen, columns.offsets, longest, self.similarity, threads
+        )
         row, which = np.nonzero(self.member[entry])
         near = np.maximum(np.searchsorted(_SIMILAR, np.asarray(value)[row] + 1e-6, side="right") - 1, 0)
         out.add(np.asarray(start)[row], np.asarray(length)[row], first + (1 + near) * len(self.names) + which)
@@ -319,7 +291,7 @@ class FeatureFinder:
     """Features of segments as a model has them: what was learnt from a training set, and what was given."""
 
     labels: Sequence[Any]
-    counts: list[Counts] = field(default_factory=list)
+    texts: list[Texts] = field(default_factory=list)
     lists: Lists | None = None
     function: Function | None = None
     function_names: dict[str, int] = field(default_factory=dict)
@@ -327,28 +299,24 @@ class FeatureFinder:
 
     @classmethod
     def learn(
-        cls, rule: SegmentFeatures, X: Any, known: Known, labels: Sequence[Any], longest: int, skip: int, n_jobs: Any
+        cls, rule: SegmentFeatures, X: Any, known: Known, labels: Sequence[Any], longest: int, skip: int
     ) -> FeatureFinder:
         """Features of a training set."""
         out = cls(labels, function=rule.function, needs_function=rule.function is not None)
-        wanted = [("text", "word", rule.dictionary), ("shape", "shape", rule.shape)]
-        for name, view, asked in wanted:
+        for name, view, asked in (("text", "lower", rule.dictionary), ("shape", "shape", rule.shape)):
             if asked:
-                columns = _require_text(X)
-                out.counts.append(Counts.learn(name, view, columns, known, len(labels), longest, skip, n_jobs))
+                out.texts.append(Texts.learn(name, view, _require_text(X), known, longest, skip))
         if rule.gazetteers:
             _require_text(X)
             out.lists = Lists.of(rule.gazetteers, rule.similarity)
         return out
 
-    def find(
-        self, X: Any, offsets: Any, longest: int, first: int, known: Known | None, grow: bool, n_jobs: Any
-    ) -> Items:
-        """Segments of a text that have attributes, numbered from ``first`` on; ``known``: of a training set."""
+    def find(self, X: Any, offsets: Any, longest: int, first: int, grow: bool, n_jobs: Any) -> Items:
+        """Segments of a text that have attributes, numbered from ``first`` on; ``grow``: in training."""
         out, at = Found(), 0
-        for counts in self.counts:
-            counts.find(_require_text(X), longest, known, at, out, n_jobs)
-            at += counts.width * len(self.labels)
+        for texts in self.texts:
+            texts.find(_require_text(X), longest, at, out, n_jobs)
+            at += texts.width
         if self.lists is not None:
             self.lists.find(_require_text(X), longest, at, out, n_jobs)
             at += self.lists.width
@@ -374,14 +342,14 @@ class FeatureFinder:
 
     def names(self) -> list[str]:
         """Names of all attributes."""
-        out = [name for counts in self.counts for name in counts.names(self.labels)]
+        out = [name for texts in self.texts for name in texts.names()]
         out += [] if self.lists is None else self.lists.attribute_names()
         return [f"segment {name}" for name in (*out, *self.function_names)]
 
     def config(self) -> dict[str, Any]:
         """What a model file needs besides the arrays."""
         return {
-            "counts": [[c.name, c.entries.view] for c in self.counts],
+            "texts": [[x.name, x.entries.view] for x in self.texts],
             "lists": None if self.lists is None else self.lists.names,
             "similarity": None if self.lists is None else self.lists.similarity,
             "function": self.needs_function,
@@ -391,9 +359,8 @@ class FeatureFinder:
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Entries and counts, for a model file."""
         out: dict[str, NDArray[Any]] = {}
-        for i, c in enumerate(self.counts):
-            out |= {f"counts{i}.{k}": v for k, v in c.entries.arrays().items()}
-            out |= {f"counts{i}.gold": c.gold, f"counts{i}.total": c.total}
+        for i, texts in enumerate(self.texts):
+            out |= {f"texts{i}.{k}": v for k, v in texts.entries.arrays().items()}
         if self.lists is not None:
             out |= {f"lists.{k}": v for k, v in self.lists.entries.arrays().items()}
             out["lists.member"] = self.lists.member.astype(np.uint8)
@@ -405,17 +372,10 @@ class FeatureFinder:
         head = _CONFIG(config, "segments")
         out = cls(labels, function=function, needs_function=head["function"])
         out.function_names = {name: i for i, name in enumerate(head["function_names"])}
-        for i, (name, view) in enumerate(head["counts"]):
+        for i, (name, view) in enumerate(head["texts"]):
             if view not in _VIEWS:
-                raise ValueError(f"'segments.counts' has an unknown view {view!r}")
-            mine = arrays.group(f"counts{i}")
-            entries = Entries.restore(view, mine)
-            n = len(entries.ptr) - 1
-            gold = mine.of_kind("gold", "i", (n, len(labels)))
-            total = mine.of_kind("total", "i", (n,))
-            if gold.size and int(gold.min()) < 0:
-                raise ValueError("its segments have counts below zero")
-            out.counts.append(Counts(name, entries, gold.astype(np.int64), total.astype(np.int64)))
+                raise ValueError(f"'segments.texts' has an unknown view {view!r}")
+            out.texts.append(Texts(name, Entries.restore(view, arrays.group(f"texts{i}"))))
         if head["lists"] is not None:
             mine = arrays.group("lists")
             entries = Entries.restore("lower", mine)
@@ -426,7 +386,7 @@ class FeatureFinder:
 
 _CONFIG = record(
     {
-        "counts": list_of(list_of(text, 2, 2), 0, 8),
+        "texts": list_of(list_of(text, 2, 2), 0, 8),
         "lists": optional(list_of(text)),
         "similarity": optional(number(0)),
         "function": flag,

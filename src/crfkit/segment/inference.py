@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -51,17 +52,20 @@ class Sums(NamedTuple):
         tokens_shape, kind = p.unary.shape, p.unary.dtype
         n = p.n_labels
 
-        def rows(wanted: bool, dtype: Any) -> Any:
-            return np.zeros(tokens_shape, dtype) if wanted else None
-
-        return cls(
-            np.zeros(len(p)),
-            *(rows(tokens, kind) for _ in range(3)),
-            np.zeros((n, n)) if tokens else None,
-            np.zeros((p.max_length, n)) if tokens else None,
-            np.zeros(n) if tokens and p.tail is not None else None,
-            np.zeros((len(p.segments), n), kind) if tokens and p.segments is not None and len(p.segments) else None,
-            *(rows(messages, np.float64) for _ in range(2)),
+        out = cls(np.zeros(len(p)))
+        if messages:
+            out = out._replace(enter=np.zeros(tokens_shape), leave=np.zeros(tokens_shape))
+        if not tokens:
+            return out
+        listed = 0 if p.segments is None else len(p.segments)
+        return out._replace(
+            nodes=np.zeros(tokens_shape, kind),
+            begins=np.zeros(tokens_shape, kind),
+            ends=np.zeros(tokens_shape, kind),
+            pairs=np.zeros((n, n)),
+            lengths=np.zeros((p.max_length, n)),
+            tail=np.zeros(n) if p.tail is not None else None,
+            items=np.zeros((listed, n), kind) if listed else None,
         )
 
 
@@ -239,7 +243,7 @@ def _segmentations(p: Potentials, found: tuple[Any, ...]) -> list[list[Segments]
     rows = np.stack([start, end, label.astype(np.int64)], axis=1) if len(end) else np.zeros((0, 3), np.int64)
     parts = np.split(rows, firsts[1:-1]) if len(size) else []
     bounds = np.concatenate([[0], np.cumsum(count)])
-    return [parts[a:b] for a, b in zip(bounds[:-1], bounds[1:], strict=True)]
+    return [parts[a:b] for a, b in pairwise(bounds.tolist())]
 
 
 def decode(p: Potentials, n_jobs: int | None = None) -> Any:

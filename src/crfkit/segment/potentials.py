@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from crfkit.base.shown import Record
 
@@ -54,8 +54,8 @@ class Potentials(Record):
         Their scores, for each label.
     tail : array [L], optional
         Allows segments of any length: K + m tokens have the score
-        :math:`D_K(j) + m\, \text{tail}_j + \log \binom{m + r - 1}{r - 1}`, a geometric distribution of lengths for r = 1
-        and a negative-binomial one else.
+        :math:`D_K(j) + m\, \text{tail}_j + \log \binom{m + r - 1}{r - 1}`, a geometric distribution of lengths for
+        r = 1 and a negative-binomial one else.
     tail_order : int
         r.
     borders : int array [T], optional
@@ -73,7 +73,8 @@ class Potentials(Record):
     Examples
     --------
     >>> from crfkit import segment
-    >>> p = segment.Potentials([[1.0, 0.0], [1.0, 0.0], [0.0, 2.0]], [[0.0, 0.0], [0.5, -1.0]], [[-1.0, 0.0], [0.0, 0.0]])
+    >>> lengths, pairwise = [[0.0, 0.0], [0.5, -1.0]], [[-1.0, 0.0], [0.0, 0.0]]
+    >>> p = segment.Potentials([[1.0, 0.0], [1.0, 0.0], [0.0, 2.0]], lengths, pairwise)
     >>> segment.decode(p).tolist()  # start, end, label
     [[0, 2, 0], [2, 3, 1]]
     """
@@ -156,12 +157,13 @@ class Potentials(Record):
         if len(wrong):
             i = int(wrong[0])
             raise ValueError(
-                f"segments[{i}] must lie in one sequence and have at most {longest} tokens, got {(int(a[i]), int(b[i]))}"
+                f"segments[{i}] must lie in one sequence and have at most {longest} tokens, "
+                f"got {(int(a[i]), int(b[i]))}"
             )
         order = np.lexsort((b - a, b))
-        if (np.diff(b[order]) + np.diff((b - a)[order]) == 0).any() and len(
-            np.unique(self.segments, axis=0)
-        ) < len(self.segments):
+        if (np.diff(b[order]) + np.diff((b - a)[order]) == 0).any() and len(np.unique(self.segments, axis=0)) < len(
+            self.segments
+        ):
             raise ValueError("'segments' must not name a segment twice")
 
     @property
@@ -233,8 +235,3 @@ class Potentials(Record):
             items = ptr.astype(np.int64), (b - a).astype(np.int32), np.ascontiguousarray(self.segment_scores[order])
         parts = unary, self.first, self.last, self.pairwise, self.lengths, self.tail
         return (*parts, int(self.tail_order), borders, items, np.ascontiguousarray(offsets, np.int64))
-
-
-def as_scores(x: ArrayLike | None) -> Any:
-    """An array of scores, or None."""
-    return None if x is None else np.asarray(x, np.float64)

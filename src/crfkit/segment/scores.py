@@ -56,7 +56,7 @@ def segment_scores(p: Potentials, segments: NDArray[np.int64]) -> NDArray[np.flo
     finite = np.where(np.isneginf(unary), 0.0, unary)
     sums = np.concatenate([np.zeros((1, p.n_labels)), np.cumsum(finite, axis=0)])
     closed = np.concatenate([np.zeros((1, p.n_labels)), np.cumsum(np.isneginf(unary), axis=0)])
-    out = sums[b, j] - sums[a, j] + length_scores(p, b - a, j)
+    out: NDArray[np.float64] = sums[b, j] - sums[a, j] + length_scores(p, b - a, j)
     out[closed[b, j] > closed[a, j]] = -np.inf
     if p.borders is not None:
         crossed = np.concatenate([[0], np.cumsum(p.borders > 0)])

@@ -26,11 +26,13 @@ class _LogPartition(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, unary: Tensor, pairwise: Tensor, lengths: Tensor, offsets: Any, borders: Any) -> Tensor:  # type: ignore[override]
+    def forward(ctx: Any, unary: Tensor, pairwise: Tensor, lengths: Tensor, offsets: Any, borders: Any) -> Tensor:
         ctx.save_for_backward(unary, pairwise, lengths)
         ctx.more = offsets, borders
         log_z = np.zeros(len(offsets) - 1)
-        _core.segment_sums(_lattice(unary, pairwise, lengths, offsets, borders), resolve_threads(None), None, _out(log_z))
+        _core.segment_sums(
+            _lattice(unary, pairwise, lengths, offsets, borders), resolve_threads(None), None, _out(log_z)
+        )
         return torch.from_numpy(log_z).to(unary.dtype)
 
     @staticmethod
@@ -99,9 +101,7 @@ class SegmentCRF(nn.Module):
     (torch.Size([1, 4, 2]), [np.int64(4)])
     """
 
-    def __init__(
-        self, num_tags: int, max_length: int, batch_first: bool = False, *, ignore_index: int = -100
-    ) -> None:
+    def __init__(self, num_tags: int, max_length: int, batch_first: bool = False, *, ignore_index: int = -100) -> None:
         if num_tags <= 0 or max_length <= 0:
             raise ValueError(f"'num_tags' and 'max_length' of SegmentCRF must be >= 1, got {num_tags} and {max_length}")
         if ignore_index >= 0:
@@ -147,7 +147,7 @@ class SegmentCRF(nn.Module):
         return out.to(unary.device)
 
     def log_partition(self, emissions: Tensor, mask: Tensor | None = None) -> Tensor:
-        """log Z of each sequence, [B]."""
+        """Logarithm of the sum over all segmentations of each sequence, [B]."""
         return self._log_z(*self._ragged(emissions, mask))
 
     def forward(
@@ -182,7 +182,9 @@ class SegmentCRF(nn.Module):
         y = self._flat(tags, emissions, steps, "tags")
         wrong = (y != self.ignore_index) & ((y < 0) | (y >= self.num_tags))
         if bool(wrong.any()):
-            raise ValueError(f"tags must be from 0 to {self.num_tags - 1} or {self.ignore_index}, got {int(y[wrong][0])}")
+            raise ValueError(
+                f"tags must be from 0 to {self.num_tags - 1} or {self.ignore_index}, got {int(y[wrong][0])}"
+            )
         b = None if begins is None else self._flat(begins, emissions, steps, "begins").bool()
         if b is not None and not bool((y == self.ignore_index).any()):
             gold = self._gold(unary, steps, y, b)
@@ -224,8 +226,8 @@ class SegmentCRF(nn.Module):
     def _potentials(self, emissions: Tensor, mask: Tensor | None) -> tuple[Potentials, Ragged]:
         unary, steps = self._ragged(emissions, mask)
         kind = compute_dtype(unary)
-        parts = (_array(x, kind) for x in (unary, self.lengths, self.transitions))
-        return Potentials(*parts, offsets=steps.offsets), steps
+        u, d, a = (_array(x, kind) for x in (unary, self.lengths, self.transitions))
+        return Potentials(u, d, a, offsets=steps.offsets), steps
 
     def decode(self, emissions: Tensor, mask: Tensor | None = None) -> list[Segments]:
         """The best segmentation of each sequence: int64 arrays [M, 3] of (start, end, label)."""
