@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         metrics,
         model,
         plotting,
+        segment,
         torch,
         training,
     )
@@ -39,12 +40,13 @@ if TYPE_CHECKING:
     from crfkit.features import Gazetteer, Template, TokenFeatures, WordClasses, WordVectors
     from crfkit.loading import load
     from crfkit.model import ModelError
+    from crfkit.segment import SegmentCRF
     from crfkit.torch import NeuralCRF
 else:
     __getattr__ = later(
         __name__,
         *("active", "calibration", "chain", "cli", "compat", "dask", "data", "features", "graph", "integrations"),
-        *("metrics", "model", "plotting", "torch", "training"),
+        *("metrics", "model", "plotting", "segment", "torch", "training"),
         CRF="estimators.crf",
         Expectations="estimators.expectations",
         Gazetteer="features",
@@ -52,6 +54,7 @@ else:
         MEMM="estimators.memm",
         ModelError="model",
         NeuralCRF="torch",
+        SegmentCRF="segment",
         Tagging="data.labels",
         Template="features",
         TokenFeatures="features",
@@ -72,6 +75,7 @@ __all__ = [
     "Gazetteer",
     "ModelError",
     "NeuralCRF",
+    "SegmentCRF",
     "Tagging",
     "Template",
     "TokenFeatures",
@@ -92,6 +96,7 @@ __all__ = [
     "metrics",
     "model",
     "plotting",
+    "segment",
     "torch",
     "training",
     "tune",

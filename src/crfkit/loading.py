@@ -12,13 +12,14 @@ from crfkit.model.chain_model import read_file, takes_items, with_function
 
 if TYPE_CHECKING:
     from crfkit.graph import FactorialCRF, GraphCRF, SkipChainCRF
+    from crfkit.segment import SegmentCRF
     from crfkit.torch.estimator import NeuralCRF
 
 __all__ = ["load"]
 
 Path = str | os.PathLike[str]
 #: What a file may hold.
-Loaded = Union[CRF, HMM, MEMM, "GraphCRF", "SkipChainCRF", "FactorialCRF", "NeuralCRF"]
+Loaded = Union[CRF, HMM, MEMM, "GraphCRF", "SkipChainCRF", "FactorialCRF", "SegmentCRF", "NeuralCRF"]
 Kind = TypeVar("Kind", bound=Estimator)
 
 _CHAINS = {kind._kind: kind for kind in (CRF, HMM, MEMM)}
@@ -58,7 +59,7 @@ def load(
 
     Returns
     -------
-    CRF, HMM, MEMM, GraphCRF, SkipChainCRF, FactorialCRF or NeuralCRF
+    CRF, HMM, MEMM, SegmentCRF, GraphCRF, SkipChainCRF, FactorialCRF or NeuralCRF
         The last needs torch.
 
     Raises
@@ -112,6 +113,10 @@ def _load(path: Path, features: Any, n_jobs: int | None, verify: bool) -> Loaded
         return NeuralCRF._restore(name, header, arrays, features)
     if kind in _CHAINS:
         return _CHAINS[kind]._restore(name, header, arrays, features, n_jobs)
+    if kind == "segment_crf":
+        from crfkit.segment import SegmentCRF
+
+        return SegmentCRF._restore(name, header, arrays, features, n_jobs)
     from crfkit.graph import FactorialCRF, GraphCRF, SkipChainCRF
 
     graphs = {kind._kind: kind for kind in (GraphCRF, SkipChainCRF, FactorialCRF)}

@@ -536,6 +536,7 @@ KINDS = {
     for kind in (
         Kind("crf", _crf_seeds, mutate_container, _use_model, 8),
         Kind("hmm", _chain(partial(HMM, n_jobs=1)), mutate_container, _use_model),
+        Kind("segment", _segments, mutate_container, _use_segments),
         Kind("memm", _chain(partial(MEMM, Template(TEMPLATE), max_iter=2, n_jobs=1)), mutate_container, _use_model),
         Kind("graph", _graph_seeds, mutate_container, _use_model),
         Kind(

@@ -3,8 +3,9 @@
 #include "bind/arrays.hpp"
 
 namespace crfkit {
+void bind_segment(nb::module_& m);
 void bind_words(nb::module_& m);
-}
+}  // namespace crfkit
 using namespace crfkit;
 
 NB_MODULE(_core, m) {
@@ -25,4 +26,5 @@ NB_MODULE(_core, m) {
   bind_graph(m);
   bind_lexicons(m);
   bind_words(m);
+  bind_segment(m);
 }

@@ -34,12 +34,17 @@ from crfkit.model import ModelError
 from crfkit.model.streaming import iter_items
 
 
+def is_segments(crf: Any) -> bool:
+    """Whether an estimator is a SegmentCRF, which is not imported for that."""
+    return getattr(crf, "_kind", "") == "segment_crf"
+
+
 def load_chain(path: Path, n_jobs: int | None = -1) -> Any:
-    """The estimator in a model file, which must be a linear chain."""
+    """The estimator in a model file, which must be a linear chain, or of segments."""
     found = load(path, n_jobs=n_jobs)
-    if not isinstance(found, ChainEstimator):
+    if not isinstance(found, ChainEstimator) and not is_segments(found):
         raise ModelError(
-            f"{path}: a {type(found).__name__}: the command line takes linear chains only; use it from Python"
+            f"{path}: a {type(found).__name__}: the command line takes chains and segments only; use it from Python"
         )
     return found
 

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from crfkit.base.files import whole_file
 from crfkit.base.messages import counted
-from crfkit.cli.files import Reading, emit, encoded, load_chain, read_pieces
+from crfkit.cli.files import Reading, emit, encoded, is_segments, load_chain, read_pieces
 from crfkit.cli.options import EncodingOption, JsonOption, OptionError
 from crfkit.data import DataError
 from crfkit.estimators import CRF, HMM
@@ -87,8 +87,10 @@ def inspect(
 def _explain(crf: Any, data: str, top: int, page: Path | None, as_json: bool) -> None:
     if isinstance(crf, HMM):
         crf = CRF.from_hmm(crf)
-    if not isinstance(crf, CRF):
-        raise DataError("--explain is for CRFs and HMMs: the weights of a MEMM act through every step's normalisation")
+    if not isinstance(crf, CRF) and not is_segments(crf):
+        raise DataError(
+            "--explain is for CRFs, HMMs and segments: the weights of a MEMM act through every step's normalisation"
+        )
     views = []
     for _, X in read_pieces(data, Reading.of_model(crf)):
         for x in X:

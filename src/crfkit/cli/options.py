@@ -46,7 +46,7 @@ Dialect = StrEnum("Dialect", "auto crfpp wapiti")
 #: Model files.
 FileKind = StrEnum("FileKind", "crfkit crfsuite")
 #: Kinds of models.
-Kind = StrEnum("Kind", "crf hmm memm")
+Kind = StrEnum("Kind", "crf hmm memm segment")
 #: Chunking schemes.
 Scheme = StrEnum("Scheme", "bio iob1 bioes bilou")
 FormatOption = Annotated[Format, Option("--format", "-f", help="Layout of the data file.")]
@@ -97,6 +97,20 @@ TargetOption = Annotated[
     Option("--model", "--model-file", "-m", help="Where to write the model; needed unless --plan is given."),
 ]
 KindOption = Annotated[Kind, Option("--kind", "-k", help="Model type; an HMM uses the columns without features.")]
+MaxLengthOption = Annotated[
+    int | None,
+    Option("--max-length", help="Longest segment, for --kind segment; the longest in the data by default."),
+]
+TooLongOption = Annotated[
+    str, Option("--too-long", help="What to do with longer segments, for --kind segment: error or cut.")
+]
+TailOption = Annotated[
+    int,
+    Option("--tail-order", help="Allow longer segments, for --kind segment: 1 geometric, 2 or more negative binomial."),
+]
+DictionaryOption = Annotated[
+    bool, Option("--dictionary", help="Remember the texts of training segments, for --kind segment.")
+]
 TemplateOption = Annotated[
     Path | None,
     Option("--template", "-t", "--pattern", help="CRF++ template or Wapiti patterns; built-in features by default."),

@@ -18,7 +18,6 @@ from typing import IO, Annotated, Any
 
 import numpy as np
 import typer
-from numpy.typing import NDArray
 
 from crfkit import _core
 from crfkit.base.files import whole_file
@@ -28,7 +27,17 @@ from crfkit.chain.beams import Beam, as_rule
 from crfkit.chain.inference import decode_flat, log_partition, marginals
 from crfkit.chain.inference import nbest as best_paths
 from crfkit.cli.cluster import DaskOption, cluster
-from crfkit.cli.files import Reading, encoded, load_chain, model_columns, output_file, read_pieces, require_file, say
+from crfkit.cli.files import (
+    Reading,
+    encoded,
+    is_segments,
+    load_chain,
+    model_columns,
+    output_file,
+    read_pieces,
+    require_file,
+    say,
+)
 from crfkit.cli.options import (
     CommentOption,
     EncodingOption,
@@ -43,7 +52,7 @@ from crfkit.cli.options import (
 )
 from crfkit.data import Columns, DataError, tokenize
 from crfkit.data.blocks import is_block_file
-from crfkit.data.labels import Entity
+from crfkit.data.labels import Entity, Tagging
 from crfkit.data.readers import CONLLU_COLUMNS, EncodedPath, open_source, source_name
 from crfkit.estimators.chained import ChainEstimator
 from crfkit.features.encoders import PlanEncoder
@@ -111,7 +120,10 @@ def tag(
     stored = _check_input(data, crf, reading, text, entities)
     as_table, as_lines = _kind_of(output, entities)
     json = json or as_lines
-    plain = kind is Format.columns and not (json or entities or text or stored) and nbest == 1 and rule is None
+    own = is_segments(crf)
+    if own and rule is not None:
+        raise OptionError("--beam is for linear chains, not for models of segments")
+    plain = kind is Format.columns and not (json or entities or text or stored or own) and nbest == 1 and rule is None
     _check_cluster(data, plain, dask)
     with _record_file(output, as_table) as out, _readable_twice(data, kind) as data, cluster(dask, quiet) as client:
         framed = kind is Format.conllu and not json and nbest == 1 and not entities and not stored
@@ -342,8 +354,35 @@ def _write_tags(
     frame: _Conllu | None = None,
     beam: Beam | None = None,
 ) -> None:
+    i = -1
+    for names, each, rank, probability in _labellings(crf, X, probabilities, k, beam):
+        i += rank == 0
+        if frame is not None:
+            out.writelines(frame.sequence(names, each))
+        elif as_json:
+            record: dict[str, Any] = {} if table is None else {"tokens": X[i]}
+            record["labels"] = names
+            if each is not None:
+                record["probabilities"] = [round(x, 6) for x in each]
+            if k > 1:
+                record |= {"rank": rank, "probability": probability}
+            out.write(json_format.dumps(record, ensure_ascii=False) + "\n")
+        else:
+            if k > 1:
+                out.write(f"# {rank} {probability:.6f}\n")
+            out.write(_with_labels(table, i, names, each))
+
+
+#: Labels, their probabilities if asked for, rank and probability of a labelling.
+_Labelling = tuple[list[str], list[float] | None, int, float]
+
+
+def _labellings(crf: Any, X: Any, probabilities: bool, k: int, beam: Beam | None) -> Iterator[_Labelling]:
+    """The best labellings of each sequence, best first."""
+    if is_segments(crf):
+        yield from _segmented(crf, X, probabilities, k)
+        return
     labels = [str(label) for label in crf.model_.labels]
-    i = 0
     for p in crf.model_.potentials(X, crf.n_jobs, np.float64 if probabilities or k > 1 else None):
         assert p.offsets is not None
         bounds = p.offsets.tolist()
@@ -359,31 +398,31 @@ def _write_tags(
             ]
         for s, paths in enumerate(best):
             for rank, (path, probability) in enumerate(paths):
-                each = None if nodes is None else nodes[np.arange(bounds[s], bounds[s + 1]), path]
-                names = [labels[j] for j in path.tolist()]
-                if frame is not None:
-                    out.writelines(frame.sequence(names, None if each is None else each.tolist()))
-                elif as_json:
-                    record: dict[str, Any] = {} if table is None else {"tokens": X[i]}
-                    record["labels"] = names
-                    if each is not None:
-                        record["probabilities"] = [round(x, 6) for x in each.tolist()]
-                    if k > 1:
-                        record |= {"rank": rank, "probability": probability}
-                    out.write(json_format.dumps(record, ensure_ascii=False) + "\n")
-                else:
-                    if k > 1:
-                        out.write(f"# {rank} {probability:.6f}\n")
-                    out.write(_with_labels(table, i, path, labels, each))
-            i += 1
+                each = None if nodes is None else nodes[np.arange(bounds[s], bounds[s + 1]), path].tolist()
+                yield [labels[j] for j in path.tolist()], each, rank, probability
 
 
-def _with_labels(
-    table: Columns | None, i: int, path: NDArray[np.int32], labels: list[str], probabilities: NDArray[Any] | None
-) -> str:
+def _segmented(crf: Any, X: Any, probabilities: bool, k: int) -> Iterator[_Labelling]:
+    """The same of segments; the probability of a token is that of its segment's label."""
+    number = {str(label): j for j, label in enumerate(crf.model_.labels)}
+    nodes = crf.predict_marginals(X) if probabilities else None
+    best = crf.predict_nbest(X, k) if k > 1 else [[Tagging(labels, 0.0)] for labels in crf.predict(X)]
+    for s, taggings in enumerate(best):
+        for rank, (names, probability) in enumerate(taggings):
+            tags = [str(name) for name in names]
+            each = None
+            if nodes is not None:
+                columns = [number[tag] if tag in number else number[tag[2:]] for tag in tags]
+                each = nodes[s][np.arange(len(tags)), columns].tolist()
+            yield tags, each, rank, probability
+
+
+def _with_labels(table: Columns | None, i: int, names: list[str], probabilities: list[float] | None) -> str:
     """The columns of sequence i, if there are any, and its labels."""
+    labels = list(dict.fromkeys(names))
+    path = np.array([labels.index(name) for name in names], np.int32)
     strings, ids = _core.StringTable(), np.empty((len(path), 0), np.uint32)
     if table is not None:
         strings, ids = table.strings, table.ids[table.offsets[i] : table.offsets[i + 1]]
-    chances = None if probabilities is None else probabilities.astype(np.float64)
+    chances = None if probabilities is None else np.array(probabilities, np.float64)
     return _core.write_columns(strings, ids, np.array([0, len(path)]), path, labels, chances).decode()

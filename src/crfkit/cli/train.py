@@ -49,14 +49,16 @@ from crfkit.data.readers import EncodedPath
 from crfkit.estimators import CRF, HMM, MEMM, Expectations
 from crfkit.estimators.expectations import METHODS
 from crfkit.features.encoding import bytes_of
+from crfkit.segment import SegmentCRF, SegmentFeatures
 from crfkit.training import Progress
 
 #: What the kinds of models are made by.
-_KINDS: dict[str, Any] = {"crf": CRF, "hmm": HMM, "memm": MEMM}
+_KINDS: dict[str, Any] = {"crf": CRF, "hmm": HMM, "memm": MEMM, "segment": SegmentCRF}
 #: Parameters that a kind of model needs for options of other names.
 _NEEDS = dict.fromkeys(("template", "dialect", "padding", *o.LEXICON), "features") | {
     "start": "warm_start",
     "param": "algorithm",
+    "dictionary": "segments",
 }
 _NEEDS |= {"rho2": "c2", "cost": "c2", "resume": "checkpoint"}
 #: Defaults of the options that are parameters of CRF.
@@ -104,6 +106,10 @@ def train(
     max_iter: o.MaxIterOption = _DEFAULT["max_iter"],
     tol: o.TolOption = _DEFAULT["tol"],
     early_stopping: o.StoppingOption = _DEFAULT["early_stopping"],
+    max_length: o.MaxLengthOption = None,
+    too_long: o.TooLongOption = "error",
+    tail_order: o.TailOption = 0,
+    dictionary: o.DictionaryOption = False,
     start: o.StartOption = None,
     warm_start_fraction: o.FractionOption = _DEFAULT["warm_start_fraction"],
     rho2: o.Rho2Option = None,
@@ -198,10 +204,12 @@ def _check(options: dict[str, Any], given: dict[str, str], reading: Reading) -> 
     _check_expectations(options, given, stored)
     if options["window"] is not None and not stored and options["out_of_core"] is None:
         raise o.OptionError("--window is for block files, and for --out-of-core")
-    if options["out_of_core"] is not None and options["kind"].value == "hmm":
+    if options["out_of_core"] is not None and options["kind"].value in ("hmm", "segment"):
         raise o.OptionError("--out-of-core is for --kind crf and memm")
     bytes_of(options["memory"])
     if stored:
+        if options["kind"].value == "segment":
+            raise o.OptionError("--kind segment needs text: a block file holds none")
         o.refuse_encoded(given, data)
     crf = _configure(options, given)
     if stored and "min_freq" not in given and options["kind"] is not o.Kind.hmm:
@@ -332,6 +340,8 @@ def _configure(options: dict[str, Any], given: dict[str, str]) -> Any:
                 raise DataError(f"--{name} and --warm-start exclude each other: the model has its features already")
         default = {name: x for name, x in _DEFAULT.items() if name in options and name != "constraints"}
         return load_chain(start).set_params(**default | settings, warm_start=True)
+    if options["dictionary"]:
+        settings["segments"] = SegmentFeatures()
     if any(options[name] for name in ("template", *o.LEXICON)):
         with busy("reading features", options["quiet"] or options["json"]):
             settings["features"] = o.read_features(options)
@@ -361,7 +371,8 @@ def _run(crf: Any, corpus: _Corpus, resume: bool) -> list[str]:
                 held_out = {"X_dev": corpus.X_dev, "y_dev": corpus.y_dev}
                 weights = {} if corpus.weights is None else {"sample_weight": corpus.weights}
                 more = {} if corpus.expectations is None else {"expectations": corpus.expectations}
-                crf.fit(corpus.X, corpus.y, **held_out, **weights, **more, resume=resume)
+                again = {} if isinstance(crf, SegmentCRF) else {"resume": resume}
+                crf.fit(corpus.X, corpus.y, **held_out, **weights, **more, **again)
     finally:
         crf.callback.end()
     if crf.result_.reason == "interrupted":
@@ -404,7 +415,7 @@ def _record(crf: Any, model: Path, corpus: _Corpus, seconds: float) -> dict[str,
         "converged": result.converged,
         "reason": result.reason,
         "stopped": result.message,
-        "weights": crf.model_.layout.size,
+        "weights": len(crf.model_.weights),
         "active": int(np.count_nonzero(crf.model_.weights)),
         "seconds": round(seconds, 4),
         **({} if beams is None else {"beams": asdict(beams)}),
@@ -416,7 +427,7 @@ def _report(crf: Any, model: Path, corpus: _Corpus, seconds: float) -> None:
     """How training went, in words."""
     result, beams = crf.result_, crf.result_.beams
     course = f"{counted(result.iterations, 'iteration')}, objective {result.value:.4f}, " if result.iterations else ""
-    active, size = np.count_nonzero(crf.model_.weights), crf.model_.layout.size
+    active, size = np.count_nonzero(crf.model_.weights), len(crf.model_.weights)
     say(f"{result.message}: {course}{active} of {counted(size, 'weight')} active")
     if beams is not None and beams.exact:
         say("training ended with all labels")

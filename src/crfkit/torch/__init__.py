@@ -1,7 +1,8 @@
 """Chains as a layer of torch networks; needs ``crfkit[torch]``.
 
 :class:`CRF` takes the place of ``torchcrf.CRF``. On the CPU it runs on crfkit's native core, on a GPU on Triton kernels
-that are fused over time. :class:`NeuralCRF` is an estimator that needs no knowledge of torch.
+that are fused over time. :class:`SegmentCRF` is the layer of segments, on the core. :class:`NeuralCRF` is an estimator
+that needs no knowledge of torch.
 """
 
 try:
@@ -12,5 +13,6 @@ except ImportError as error:  # pragma: no cover
 from crfkit.torch.estimator import NeuralCRF
 from crfkit.torch.functional import entropy, log_likelihood, log_partition, marginals
 from crfkit.torch.layer import CRF, TorchDecoder
+from crfkit.torch.segments import SegmentCRF
 
-__all__ = ["CRF", "NeuralCRF", "TorchDecoder", "entropy", "log_likelihood", "log_partition", "marginals"]
+__all__ = ["CRF", "NeuralCRF", "SegmentCRF", "TorchDecoder", "entropy", "log_likelihood", "log_partition", "marginals"]

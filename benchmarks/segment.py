@@ -1,0 +1,188 @@
+"""Segments: the cost of a gradient beside the chain's, lattices beside torch-struct's, growth in K, accuracy.
+
+    python benchmarks/segment.py gradient    # an L-BFGS gradient on CoNLL-2000, K = 8, over the chain's
+    python benchmarks/segment.py peers       # forward and backward, beside torch-struct's SemiMarkov
+    python benchmarks/segment.py lengths     # L 24, T 10,000: tokens/s as K grows
+    python benchmarks/segment.py accuracy [conll2000|bc2gm] [--held-out]
+
+Timings are medians of the processor time of runs in turn, on one thread. torch-struct needs much memory per sequence:
+``--batch`` is how many both get. Accuracy: CRF and SegmentCRF have the same features of tokens. ``--held-out`` trains
+on the first nine tenths of the training set and scores the rest, which is how settings were chosen.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from collections.abc import Callable
+from statistics import median
+from typing import Any
+
+import numpy as np
+from conll2000 import template_text
+
+from crfkit import CRF, SegmentCRF, Template, TokenFeatures, segment
+from crfkit.data import load_corpus
+from crfkit.metrics import evaluate
+from crfkit.segment import Potentials, SegmentFeatures
+
+C2 = {"conll2000": 0.5, "bc2gm": 0.5}
+
+
+def in_turn(runs: dict[str, Callable[[], Any]], times: int) -> dict[str, float]:
+    """Median seconds of processor time of each, run in turn."""
+    taken: dict[str, list[float]] = {name: [] for name in runs}
+    for _ in range(times):
+        for name, run in runs.items():
+            begin = time.process_time()
+            run()
+            taken[name].append(time.process_time() - begin)
+    return {name: median(x) for name, x in taken.items()}
+
+
+def gradient(times: int) -> None:
+    """An evaluation of the objective of CoNLL-2000."""
+    X, y = load_corpus("conll2000", "train")
+    features = Template(template_text())
+    chain = CRF(features, n_jobs=1).objective(X, y)
+    model = SegmentCRF(features, max_length=8, too_long="cut", n_jobs=1)
+    listed = SegmentCRF(features, max_length=8, too_long="cut", n_jobs=1, segments=SegmentFeatures())
+    f, g = model.objective(X, y), listed.objective(X, y)
+    rng = np.random.default_rng(0)
+    w = {x: rng.normal(size=x.size) * 0.1 for x in (chain, f, g)}
+    runs = {
+        "CRF": lambda: chain.value_and_grad(w[chain]),
+        "SegmentCRF, K = 8": lambda: f.value_and_grad(w[f]),
+        "SegmentCRF, K = 8, dictionary": lambda: g.value_and_grad(w[g]),
+    }
+    seconds = in_turn(runs, times)
+    for name, s in seconds.items():
+        print(f"{name:32} {1000 * s:8.1f} ms  {s / seconds['CRF']:.2f}x")
+    print(f"sequences through log space: {f.n_redone} and {g.n_redone} of {len(X)}")
+
+
+def peers(times: int, n_batch: int) -> None:
+    """L 8, K 8, T 1,000: log Z and its gradient."""
+    import torch
+    from torch_struct import SemiMarkovCRF
+
+    from crfkit.torch import SegmentCRF as Layer
+
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    os.environ["OMP_NUM_THREADS"] = "1"
+    steps, n, longest = 1000, 8, 8
+    emissions = torch.randn(n_batch, steps, n)
+    layer = Layer(n, longest, batch_first=True)
+    with torch.no_grad():
+        layer.start_transitions.zero_()
+        layer.end_transitions.zero_()
+
+    def ours() -> Any:
+        x = emissions.clone().requires_grad_(True)
+        z = layer.log_partition(x)
+        z.sum().backward()
+        return z.detach(), x.grad
+
+    def theirs() -> Any:
+        # [B, T, K + 1, L, L]: scores of a segment of k tokens from t on with label j, after label i; at the beginning
+        # there is a label i as well, over which it sums
+        x = emissions.clone().requires_grad_(True)
+        c = torch.cat([torch.zeros(n_batch, 1, n), x.cumsum(1)], 1)
+        edge = torch.full((n_batch, steps, longest + 1, n, n), -1e9)
+        pairs = layer.transitions.detach().T.expand(steps, n, n).clone()
+        pairs[0] = -float(np.log(n))
+        for k in range(1, longest + 1):
+            inner = c[:, k:] - c[:, : steps + 1 - k] + layer.lengths[k - 1].detach()
+            edge[:, : steps + 1 - k, k] = inner[..., :, None] + pairs[: steps + 1 - k]
+        z = SemiMarkovCRF(edge, lengths=torch.full((n_batch,), steps + 1)).partition
+        z.sum().backward()
+        return z.detach(), x.grad
+
+    seconds = in_turn({"crfkit": ours}, times)
+    begin = time.process_time()
+    z, gradient_of_theirs = theirs()
+    other = time.process_time() - begin
+    mine, gradient_of_ours = ours()
+    print(
+        f"largest difference: log Z {float((z - mine).abs().max()):.1e}, "
+        f"gradient {float((gradient_of_theirs - gradient_of_ours).abs().max()):.1e}"
+    )
+    print(
+        f"crfkit {1000 * seconds['crfkit']:.2f} ms, torch-struct {1000 * other:.0f} ms: "
+        f"{other / seconds['crfkit']:.0f}x"
+    )
+
+
+def lengths(times: int) -> None:
+    """Tokens per second of log Z and all its gradients, L 24, T 10,000."""
+    rng = np.random.default_rng(0)
+    n, steps, many = 24, 10_000, 4
+    for longest in (12, 25, 50, 100, 200):
+        p = Potentials(
+            rng.normal(size=(many * steps, n)).astype(np.float32),
+            rng.normal(size=(longest, n)).astype(np.float32),
+            rng.normal(size=(n, n)).astype(np.float32),
+            offsets=np.arange(many + 1) * steps,
+        )
+        s = in_turn({"": lambda p=p: segment.marginals(p, 1)}, times)[""]
+        print(
+            f"K {longest:4}: {many * steps / s / 1e3:8.0f} thousand tokens/s on one thread, "
+            f"{s / longest * 1e3:.2f} ms per length"
+        )
+
+
+def corpora(name: str, held_out: bool) -> tuple[Any, Any, Any, Any]:
+    """Training and test data."""
+    X, y = load_corpus(name, "train")
+    if held_out:
+        cut = len(X) * 9 // 10
+        return X[:cut], y[:cut], X[cut:], y[cut:]
+    return X, y, *load_corpus(name, "test")
+
+
+def accuracy(name: str, held_out: bool) -> None:
+    """F1 of segments."""
+    X, y, X_test, y_test = corpora(name, held_out)
+    features: Any = Template(template_text()) if name == "conll2000" else TokenFeatures()
+    c2 = C2[name]
+    longest = 12 if name == "conll2000" else 16
+    more = {"max_length": longest, "too_long": "cut", "c2": c2}
+    models = {
+        "CRF": CRF(features, c2=c2),
+        "SegmentCRF": SegmentCRF(features, **more),
+        "SegmentCRF, dictionary": SegmentCRF(features, segments=SegmentFeatures(), **more),
+        "SegmentCRF, dictionary and shapes": SegmentCRF(features, segments=SegmentFeatures(shape=True), **more),
+    }
+    for title, model in models.items():
+        begin = time.perf_counter()
+        model.fit(X, y)
+        report = evaluate(y_test, model.predict(X_test))
+        print(
+            f"{name} {title:34} F1 {100 * report.f1:.2f}  {model.n_iter_} iterations, "
+            f"{time.perf_counter() - begin:.0f} s",
+            flush=True,
+        )
+
+
+def main() -> None:
+    """Runs one of the measurements."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["gradient", "peers", "lengths", "accuracy"])
+    parser.add_argument("corpus", nargs="?", choices=["conll2000", "bc2gm"])
+    parser.add_argument("--held-out", action="store_true")
+    parser.add_argument("--times", type=int, default=9)
+    parser.add_argument("--batch", type=int, default=16, help="sequences, for peers")
+    args = parser.parse_args()
+    if args.what == "accuracy":
+        for name in [args.corpus] if args.corpus else ["conll2000", "bc2gm"]:
+            accuracy(name, args.held_out)
+    else:
+        peers(args.times, args.batch) if args.what == "peers" else {"gradient": gradient, "lengths": lengths}[
+            args.what
+        ](args.times)
+
+
+if __name__ == "__main__":
+    main()

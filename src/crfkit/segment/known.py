@@ -1,0 +1,219 @@
+"""What is known of segmentations: labels of tokens and borders between them, from chunk tags or from spans."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crfkit.base.messages import are_counted, counted
+from crfkit.data.labels import Hints, in_label_order, label_numbers
+
+ANY, BORDER, INNER = 0, 1, 2  # as the core has them
+_BEGIN, _INSIDE, _PLAIN = "BSU", "IELM", ""
+
+
+def split_tag(label: Any) -> tuple[str, Any]:
+    """Prefix and type of a chunk tag: B-X, I-X, E-X, S-X, L-X, U-X; others have no prefix.
+
+    >>> split_tag("B-PER"), split_tag("O"), split_tag(3)
+    (('B', 'PER'), ('', 'O'), ('', 3))
+    """
+    if isinstance(label, str) and len(label) > 2 and label[1] == "-" and label[0] in "BIESLUM":
+        return label[0], label[2:]
+    return "", label
+
+
+@dataclass(frozen=True, eq=False)
+class Known:
+    """What is known of the segmentations of sequences.
+
+    Attributes
+    ----------
+    labels : int32 [N]
+        Numbers of the labels; -1 for nothing known, -2 - k for hint k.
+    hints : float64 [H, L]
+    borders : uint8 [N]
+        ``BORDER`` where a segment begins with the token, ``INNER`` where none does, ``ANY`` elsewhere.
+    offsets : int64 [S + 1]
+    """
+
+    labels: NDArray[np.int32]
+    hints: Hints
+    borders: NDArray[np.uint8]
+    offsets: NDArray[np.int64]
+
+    @property
+    def full(self) -> NDArray[np.bool_]:
+        """Whether all is known of a sequence, [S]."""
+        return self._none((self.labels < 0) | (self.borders == ANY))
+
+    @property
+    def unknown(self) -> NDArray[np.bool_]:
+        """Whether nothing is known of a sequence that has tokens, [S]."""
+        return self._none((self.labels != -1) | (self.borders != ANY)) & (np.diff(self.offsets) > 0)
+
+    def _none(self, marked: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        sums = np.concatenate([[0], np.cumsum(marked)])
+        return np.asarray(sums[self.offsets[1:]] == sums[self.offsets[:-1]])
+
+    def segments(self) -> NDArray[np.int64]:
+        """(start, end, label) of the segments of which all is known, in tokens of all sequences, [M, 3]."""
+        starts = np.flatnonzero(self.borders == BORDER)
+        cuts = np.union1d(np.flatnonzero(self.borders != INNER), self.offsets)
+        ends = cuts[np.searchsorted(cuts, starts, side="right")]
+        whole = (self.labels[starts] >= 0) & ((ends == len(self.labels)) | (self._at(ends) != ANY) | self._last(ends))
+        rows: NDArray[np.int64] = np.stack([starts, ends, self.labels[starts]], axis=1).astype(np.int64)
+        return rows[whole]
+
+    def _at(self, ends: NDArray[np.int64]) -> NDArray[np.uint8]:
+        return np.append(self.borders, BORDER).astype(np.uint8)[ends]
+
+    def _last(self, ends: NDArray[np.int64]) -> NDArray[np.bool_]:
+        return np.isin(ends, self.offsets)
+
+
+def are_spans(y: Any) -> bool:
+    """Whether labels come as spans, (start, end, label), and not token by token."""
+    if not isinstance(y, (list, tuple)):
+        return False
+    for sequence in y:
+        for one in sequence if isinstance(sequence, (list, tuple)) else ():
+            return isinstance(one, (tuple, list)) and len(one) == 3
+    return False
+
+
+def as_tags(y: Any, lengths: NDArray[np.int64], outside: Any) -> list[list[Any] | None]:
+    """Spans as chunk tags B-X and I-X; what they leave out is outside. None stays None.
+
+    >>> as_tags([[(1, 3, "X")]], np.array([4]), "O")
+    [['O', 'B-X', 'I-X', 'O']]
+    """
+    if len(y) != len(lengths):
+        raise ValueError(f"there {are_counted(len(lengths), 'sequence')}, but spans for {len(y)}")
+    out: list[list[Any] | None] = []
+    for i, (spans, n) in enumerate(zip(y, lengths.tolist(), strict=True)):
+        if spans is None:
+            out.append(None)
+            continue
+        tags: list[Any] = [outside] * n
+        for start, end, label in sorted(spans, key=lambda x: (x[0], x[1])):
+            if not 0 <= start < end <= n:
+                raise ValueError(f"sequence {i}: the span {(start, end, label)!r} must lie within its {n} tokens")
+            if any(tag != outside for tag in tags[start:end]):
+                raise ValueError(f"sequence {i}: the span {(start, end, label)!r} overlaps another")
+            tags[start:end] = [f"B-{label}", *[f"I-{label}"] * (end - start - 1)]
+        out.append(tags)
+    return out
+
+
+def _each(label: Any) -> Iterable[Any]:
+    return label if isinstance(label, (set, frozenset, Mapping)) else (label,)
+
+
+def found_types(y: Iterable[Any], outside: Any) -> list[Any]:
+    """The types of segments in order, the one outside last."""
+    found: set[Any] = set()
+    for i, sequence in enumerate(y):
+        if sequence is None:
+            continue
+        if isinstance(sequence, str) or not isinstance(sequence, Iterable):
+            raise ValueError(f"labels of sequence {i} must be a list, got {sequence!r}")
+        for tag in sequence:
+            found.update(split_tag(one)[1] for one in _each(tag) if one is not None)
+    if not found:
+        raise ValueError("there are no labels to learn from")
+    return [*in_label_order(found - {outside}), *([outside] if outside in found else [])]
+
+
+def read_tags(y: Sequence[Any], types: Sequence[Any], offsets: NDArray[np.int64], outside: Any, runs: bool) -> Known:
+    """What tags say; ``runs``: text outside is one segment as far as it goes, otherwise a segment per token."""
+    bare: list[Any] = []
+    borders = np.zeros(int(offsets[-1]), np.uint8)
+    at = 0
+    for sequence, length in zip(y, np.diff(offsets).tolist(), strict=False):
+        if sequence is None:
+            bare.append(None)
+            at += length
+            continue
+        kinds: list[Any] = []
+        before: Any = None
+        for t, tag in enumerate(sequence):
+            parts = [split_tag(one) for one in _each(tag)] if tag is not None else []
+            if isinstance(tag, Mapping):
+                kinds.append({kind: sum(w for one, w in tag.items() if split_tag(one)[1] == kind) for _, kind in parts})
+            elif isinstance(tag, (set, frozenset)):
+                kinds.append({kind for _, kind in parts})
+            else:
+                kinds.append(parts[0][1] if parts else None)
+            if at + t < len(borders):
+                borders[at + t] = _border(parts, before, t == 0, outside, runs)
+            before = parts
+        bare.append(kinds)
+        at += length
+    numbers, hints = label_numbers(bare, types, offsets)
+    return Known(numbers, hints, borders, offsets)
+
+
+def _border(parts: list[tuple[str, Any]], before: Any, first: bool, outside: Any, runs: bool) -> int:
+    """What tags, each a prefix and a type, say of the border in front of a token, given those of the one before."""
+    if first:
+        return BORDER
+    if not parts:  # what comes after a single token, or after an end, begins
+        return BORDER if before and all(_closes(p, outside, runs) for p in before) else ANY
+    says = {_border_of(part, before, outside, runs) for part in parts}
+    return says.pop() if len(says) == 1 else ANY
+
+
+def _closes(part: tuple[str, Any], outside: Any, runs: bool) -> bool:
+    return part[0] in ("E", "L", "S", "U") or (part[1] == outside and part[0] == "" and not runs)
+
+
+def _border_of(part: tuple[str, Any], before: Any, outside: Any, runs: bool) -> int:
+    prefix, kind = part
+    if prefix and prefix in _BEGIN:
+        return BORDER
+    if kind == outside and not prefix and not runs:
+        return BORDER
+    if not before:
+        return INNER if prefix else ANY
+    goes_on = {other == kind and not _closes((p, other), outside, runs) for p, other in before}
+    if len(goes_on) > 1:
+        return ANY
+    return INNER if goes_on.pop() else BORDER
+
+
+def write_tags(segments: NDArray[np.int64], types: Sequence[Any], outside: Any, chunks: bool) -> list[Any]:
+    """Tags of one sequence: B-X and I-X, or bare types where there are no chunks."""
+    out: list[Any] = []
+    for start, end, j in segments.tolist():
+        kind = types[j]
+        if not chunks or kind == outside:
+            out += [kind] * (end - start)
+        else:
+            out += [f"B-{kind}", *[f"I-{kind}"] * (end - start - 1)]
+    return out
+
+
+def cut_long(known: Known, longest: NDArray[np.int64], cut: bool, types: Sequence[Any]) -> Known:
+    """Checks segments against the longest that each label may have [L]; too long ones are cut, if asked for."""
+    start, end, label = known.segments().T
+    size = end - start
+    wrong = np.flatnonzero(size > longest[label])
+    if not len(wrong):
+        return known
+    if not cut:
+        worst = int(wrong[np.argmax(size[wrong])])
+        i = int(np.searchsorted(known.offsets, start[worst], side="right")) - 1
+        raise ValueError(
+            f"sequence {i}, position {int(start[worst] - known.offsets[i])}: the longest segment, of "
+            f"{types[label[worst]]!r}, has {counted(int(size[worst]), 'token')}, more than 'max_length'="
+            f"{int(longest[label[worst]])}: set max_length={int(size[worst])}, or too_long='cut'"
+        )
+    borders = known.borders.copy()
+    for k in wrong.tolist():
+        borders[start[k] : end[k] : longest[label[k]]] = BORDER
+    return Known(known.labels, known.hints, borders, known.offsets)

@@ -1,0 +1,222 @@
+"""SegmentCRF: its objective, what it learns from, its predictions and its file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import oracle
+import pytest
+
+import crfkit
+from crfkit import CRF, SegmentCRF, segment
+from crfkit.segment import SegmentFeatures
+
+X = [
+    ["in", "New", "York", "today"],
+    ["Anna", "Lee", "left", "Rome"],
+    ["Bob", "saw", "New", "York", "City"],
+    ["from", "Rome"],
+    ["Anna", "saw", "Bob"],
+]
+Y: list[Any] = [
+    ["O", "B-LOC", "I-LOC", "O"],
+    ["B-PER", "I-PER", "O", "B-LOC"],
+    ["B-PER", "O", "B-LOC", "I-LOC", "I-LOC"],
+    ["O", "B-LOC"],
+    ["B-PER", "O", "B-PER"],
+]
+PARTIAL: list[Any] = [["O", "B-LOC", None, None], [None, None, {"O", "B-LOC"}, "B-LOC"], None, ["O", None], Y[4]]
+
+
+def capitals(sequence: Any, start: int, end: int) -> list[str]:
+    return [f"capitals={sum(w[0].isupper() for w in sequence[start:end])}"]
+
+
+@pytest.mark.parametrize("y", [Y, PARTIAL], ids=["full", "partial"])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"begins": False, "ends": True, "lengths": "buckets", "max_length": 4},
+        {
+            "ends": True,
+            "segments": SegmentFeatures(shape=True, gazetteers={"city": ["Rome", "new york"]}, similarity=0.5),
+        },
+        {"tail_order": 2, "max_length": 2, "segments": capitals},
+        {"tail_order": 1, "outside_runs": True},
+    ],
+    ids=["plain", "buckets", "listed", "tail", "geometric"],
+)
+def test_the_gradient_is_that_of_the_value(settings: dict[str, Any], y: Any) -> None:
+    rng = np.random.default_rng(0)
+    omega = rng.random(len(X)) + 0.5
+    f = SegmentCRF(dtype="float64", c2=0.3, **settings).objective(X, y, sample_weight=omega)
+    w = rng.normal(size=f.size) * 0.5
+    value, gradient = f.value_and_grad(w)
+    some = np.unique(np.concatenate([rng.integers(0, f.size, 40), np.arange(f.size - 30, f.size)]))
+    for k in some.tolist():
+        ends = []
+        for step in (1e-5, -1e-5):
+            moved = w.copy()
+            moved[k] += step
+            ends.append(f.value_and_grad(moved)[0])
+        assert gradient[k] == pytest.approx((ends[0] - ends[1]) / 2e-5, abs=2e-6, rel=1e-6)
+    single = SegmentCRF(dtype="float32", c2=0.3, **settings).objective(X, y, sample_weight=omega)
+    near, slope = single.value_and_grad(w)
+    assert near == pytest.approx(value, rel=1e-5)
+    np.testing.assert_allclose(slope, gradient, atol=1e-4)
+
+
+def test_the_value_is_the_likelihood_of_the_potentials() -> None:
+    crf = SegmentCRF(
+        c2=0.2, dtype="float64", segments=SegmentFeatures(dictionary=False, shape=False, gazetteers={"x": ["Rome"]})
+    )
+    crf.fit(X, Y)
+    p = crf.potentials(X)
+    total = 0.0
+    for i, q in enumerate(p):
+        types = crf.model_.labels
+        rows: list[tuple[int, int, int]] = []
+        for t, tag in enumerate(Y[i]):
+            if tag.startswith("I-"):
+                rows[-1] = (rows[-1][0], t + 1, rows[-1][2])
+            else:
+                rows.append((t, t + 1, types.index(tag[2:] or tag)))
+        total -= segment.log_probability(q, rows)
+        assert oracle.segmentations(q)[2] == pytest.approx(segment.log_partition(q), abs=1e-9)
+    value = crf.objective(X, Y).value_and_grad(crf.weights_)[0]
+    assert value == pytest.approx(total + 0.2 * float(crf.weights_ @ crf.weights_), abs=1e-8)
+
+
+def test_labels_spans_and_threads_give_the_same_model() -> None:
+    tags = SegmentCRF(c2=0.1, n_jobs=1).fit(X, Y)
+    spans = [[(a, b, k) for a, b, k in rows] for rows in tags.predict_segments(X)]
+    assert tags.predict(X) == Y
+    assert spans[2] == [(0, 1, "PER"), (2, 5, "LOC")]
+    again = SegmentCRF(c2=0.1, n_jobs=2).fit(X, spans)
+    np.testing.assert_array_equal(tags.weights_, again.weights_)
+    assert tags.score(X, Y) == again.score(X, spans) == 1.0
+    bioes = [["O", "B-LOC", "E-LOC", "O"], ["B-PER", "E-PER", "O", "S-LOC"], ["S-PER", "O", "B-LOC", "I-LOC", "E-LOC"],
+             ["O", "S-LOC"], ["S-PER", "O", "S-PER"]]  # fmt: skip
+    np.testing.assert_array_equal(SegmentCRF(c2=0.1).fit(X, bioes).weights_, tags.weights_)
+
+
+def test_segments_that_are_too_long() -> None:
+    with pytest.raises(
+        ValueError, match=r"sequence 2, position 2: .*'LOC', has 3 tokens.*set max_length=3, or too_long"
+    ):
+        SegmentCRF(max_length=2).fit(X, Y)
+    cut = SegmentCRF(max_length=2, too_long="cut", c2=0.01).fit(X, Y)
+    assert max(b - a for rows in cut.predict_segments(X) for a, b, _ in rows) <= 2
+    assert SegmentCRF(max_length=1, tail_order=1, c2=0.01).fit(X, Y).predict(X) == Y
+
+
+def test_probabilities_of_entities_are_those_of_the_segments() -> None:
+    crf = SegmentCRF(c2=0.5, segments=SegmentFeatures()).fit(X, Y)
+    p = crf.potentials(X)
+    for entities, q, likely in zip(crf.predict_entities(X), p, crf.predict_entities(X, threshold=0.05), strict=True):
+        expected = oracle.segment_sums(q)["segments"]
+        for e in entities:
+            j = list(crf.classes_).index(e.label)
+            assert e.probability == pytest.approx(expected[e.start, e.end - e.start, j], abs=1e-9)
+        outside = list(crf.classes_).index("O")
+        many = {(a, k, j) for a, k, j in np.argwhere(expected >= 0.05).tolist() if j != outside}
+        assert {(e.start, e.end - e.start, list(crf.classes_).index(e.label)) for e in likely} == many
+    nodes = crf.predict_marginals(X)
+    np.testing.assert_allclose(nodes[2], oracle.segment_sums(p[2])["nodes"], atol=1e-9)
+    best = crf.predict_nbest(X, 3)[0]
+    assert best[0].labels == crf.predict(X)[0]
+    assert best[0].probability >= best[1].probability
+    assert len(crf.sample(X, 4, random_state=0)[1]) == 4
+
+
+def test_given_labels_and_partial_spans() -> None:
+    crf = SegmentCRF(c2=0.1, max_length=4).fit(X, Y)
+    assert crf.predict(X[:1], given=[["B-PER", "I-PER", None, None]])[0][:2] == ["B-PER", "I-PER"]
+    assert crf.predict(X[3:4], given=[["B-LOC", "B-LOC"]]) == [["B-LOC", "B-LOC"]]
+    assert crf.predict(X[3:4], given=[["B-LOC", "I-LOC"]]) == [["B-LOC", "I-LOC"]]
+    partial = SegmentCRF(c2=0.1).fit(X, PARTIAL)
+    assert partial.predict(X)[4] == Y[4]
+
+
+def test_texts_of_training_segments_are_attributes() -> None:
+    texts = [["x", "Y"], ["z"], ["y", "x", "y"]]
+    tags = [["B-A", "I-A"], ["B-A"], ["O", "O", "O"]]
+    model, _ = SegmentCRF(segments=SegmentFeatures(), max_length=2)._prepare(texts, tags, None, False)
+    assert model.finder is not None
+    assert model.finder.names() == ["segment text=x y", "segment text=z"]
+    columns = model.encoder.read(texts)
+    items = model.finder.find(columns, columns.offsets, 2, 0, False, 1)
+    assert items.end.tolist() == [2, 3, 6]
+    assert items.length.tolist() == [2, 1, 2]
+    assert items.attr.tolist() == [0, 1, 0]
+
+
+def test_features_of_segments_are_learnt() -> None:
+    rng = np.random.default_rng(0)
+    words = [f"w{i}" for i in range(30)]
+    names = [[f"w{i}", f"w{j}"] for i, j in rng.integers(0, 30, (12, 2))]
+    texts: list[Any] = []
+    tags: list[Any] = []
+    for _ in range(150):
+        before, after = (rng.choice(words, rng.integers(0, 6)).tolist() for _ in range(2))
+        texts.append([*before, *names[rng.integers(12)], *after])
+        tags.append(["O"] * len(before) + ["B-N", "I-N"] + ["O"] * len(after))
+    gazetteer = SegmentFeatures(dictionary=False, gazetteers={"names": [" ".join(n) for n in names]})
+    plain = SegmentCRF(features=crfkit.Template("U:%x[0,0]"), c2=0.1).fit(texts[:100], tags[:100])
+    listed = SegmentCRF(features=crfkit.Template("U:%x[0,0]"), c2=0.1, segments=gazetteer)
+    listed.fit(texts[:100], tags[:100])
+
+    def right(crf: Any) -> float:
+        return float(np.mean([a == b for a, b in zip(crf.predict(texts[100:]), tags[100:], strict=True)]))
+
+    assert right(listed) > right(plain) + 0.1
+
+
+def test_a_file_holds_all_of_it(tmp_path: Path) -> None:
+    rule = SegmentFeatures(shape=True, gazetteers={"city": ["Rome"]}, similarity=0.4)
+    crf = SegmentCRF(c2=0.2, segments=rule, ends=True, max_length=4, tail_order=1).fit(X, Y)
+    crf.save(tmp_path / "model")
+    again = crfkit.load(tmp_path / "model", kind=SegmentCRF)
+    assert again.predict(X) == crf.predict(X)
+    np.testing.assert_array_equal(again.weights_, crf.weights_)
+    assert again.predict_entities(X) == crf.predict_entities(X)
+    assert again.model_.card()["segment_attributes"] == crf.model_.card()["segment_attributes"] > 0
+    assert again.get_params()["max_length"] == 4
+    with pytest.raises(crfkit.ModelError, match="not CRF"):
+        crfkit.load(tmp_path / "model", kind=CRF)
+
+
+def test_one_token_segments_are_a_chain() -> None:
+    labels = [["O", "A", "A", "O"], ["B", "B", "O", "A"], ["B", "O", "A", "A", "A"], ["O", "A"], ["B", "O", "B"]]
+    bare = [[f"B-{x}" if x != "O" else x for x in row] for row in labels]
+    chain = CRF(c2=0.3, tol=1e-10, dtype="float64").fit(X, labels)
+    single = SegmentCRF(c2=0.3, tol=1e-10, dtype="float64", max_length=1, begins=False).fit(X, bare)
+    # a weight of the only length is one more that is penalised
+    a, b = chain.predict_marginals(X)[1], single.predict_marginals(X)[1]
+    order = [list(single.classes_).index(x) for x in chain.classes_]
+    np.testing.assert_allclose(a, b[:, order], atol=0.05)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"c2": -1}, "'c2' of SegmentCRF must be a number >= 0"),
+        ({"max_length": 0}, "'max_length' of SegmentCRF must be an int >= 1 or None"),
+        ({"too_long": "drop"}, "'too_long' of SegmentCRF must be 'error' or 'cut'"),
+        ({"algorithm": "sgd"}, "'algorithm' of SegmentCRF must be 'lbfgs'"),
+        ({"segments": 3}, "'segments' of SegmentCRF must be"),
+    ],
+)
+def test_parameters_are_checked(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        SegmentCRF(**change).fit(X, Y)
+
+
+def test_spans_are_checked() -> None:
+    with pytest.raises(ValueError, match="must lie within its 2 tokens"):
+        SegmentCRF().fit([["a", "b"]], [[(0, 3, "X")]])
+    with pytest.raises(ValueError, match="overlaps another"):
+        SegmentCRF().fit([["a", "b"]], [[(0, 2, "X"), (1, 2, "Y")]])
