@@ -33,8 +33,10 @@ void bind_graph(nb::module_& m);
 void bind_lexicons(nb::module_& m);
 void bind_objectives(nb::module_& m);
 void bind_online(nb::module_& m);
+void bind_segment(nb::module_& m);
 void bind_tagger(nb::module_& m);
 void bind_text(nb::module_& m);
+void bind_words(nb::module_& m);
 
 template <class T, int Rank>
 using Out = nb::ndarray<T, nb::numpy, nb::ndim<Rank>, nb::c_contig, nb::device::cpu>;

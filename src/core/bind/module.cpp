@@ -2,10 +2,6 @@
 #include "base/instruction_set.hpp"
 #include "bind/arrays.hpp"
 
-namespace crfkit {
-void bind_segment(nb::module_& m);
-void bind_words(nb::module_& m);
-}  // namespace crfkit
 using namespace crfkit;
 
 NB_MODULE(_core, m) {
