@@ -1,8 +1,8 @@
 """How long an iteration of L-BFGS takes on partitions: against threads, and as a model of tokens and weights.
 
-    python benchmarks/scale.py bar [--tokens 10_000_000]    two processes of a cluster beside two threads
-    python benchmarks/scale.py model [--json FILE]          fits the model of docs/scale.md, tries it on held-out runs
-    python benchmarks/scale.py averaging                    what averaging over partitions costs in accuracy
+    python benchmarks/scale.py processes [--tokens 10_000_000]  two processes of a cluster beside two threads
+    python benchmarks/scale.py model [--json FILE]                fits the model of docs/scale.md, tries it on others
+    python benchmarks/scale.py averaging                          what averaging over partitions costs in accuracy
 
 With --processor, an iteration's time is the processor time of its longest way: that of the optimiser's process and that
 of the busiest worker, which wait for each other; of local threads, an even share. It is what idle cores would take.
@@ -133,7 +133,7 @@ def run(tokens: int, n: int, min_freq: int, iterations: int) -> dict[str, Any]:
     return out
 
 
-def bar(tokens: int, iterations: int) -> None:
+def processes(tokens: int, iterations: int) -> None:
     from crfkit import CRF, Template
 
     clock = Clock(iterations, threads=2)
@@ -208,15 +208,15 @@ def averaging() -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=["bar", "model", "averaging"])
+    parser.add_argument("what", choices=["processes", "model", "averaging"])
     parser.add_argument("--tokens", type=int, default=10_000_000)
     parser.add_argument("--iterations", type=int, default=12)
     parser.add_argument("--processor", action="store_true", help="fit processor time, on a machine that others use too")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     warnings.filterwarnings("ignore", message="training stopped after")  # on purpose
-    if args.what == "bar":
-        bar(args.tokens, args.iterations)
+    if args.what == "processes":
+        processes(args.tokens, args.iterations)
     elif args.what == "model":
         model(args.json, "processor" if args.processor else "seconds")
     else:

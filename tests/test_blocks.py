@@ -116,7 +116,7 @@ def test_rare_attributes_are_left_out_as_in_memory(text: Path, tmp_path: Path, n
     assert blocks.n_attributes < 10_000 or min_freq < 2
     same(blocks, X, y, template, min_freq=min_freq)
     if min_freq:
-        with pytest.raises(ValueError, match=r"occur less than .* times were left out"):
+        with pytest.raises(ValueError, match=r"occur fewer than .* times were left out"):
             CRF(min_freq=min_freq - 1).fit(blocks)
     assert os.listdir(tmp_path) == ["x.blocks"]
 

@@ -52,7 +52,7 @@ def bytes_of(size: float | str) -> int:
     """
     found = re.fullmatch(r"(\d+(?:\.\d*)?)\s*([kmgt]i?|)b?", str(size).strip().lower())
     if found is None:
-        raise ValueError(f"'memory' must be a number of bytes, or a text such as '500MB' or '2GB', got {size!r}")
+        raise ValueError(f"'memory' must be a number of bytes, or a string such as '500MB' or '2GB', got {size!r}")
     return int(float(found[1]) * _UNITS[found[2]])
 
 
@@ -236,7 +236,9 @@ class BlockWriter:
             found = json.loads(job.read_text())
             self.seed = found.pop("seed")
             if found != about:
-                raise ValueError(f"{self.part}: what was interrupted was of other data or settings; it cannot go on")
+                raise ValueError(
+                    f"{self.part}: the interrupted encoding used other data or settings; it cannot be resumed"
+                )
             for folder in sorted(self.part.glob("run-*")):
                 if not (folder / "run.json").exists():
                     shutil.rmtree(folder)
