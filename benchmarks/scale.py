@@ -5,7 +5,8 @@
     python benchmarks/scale.py averaging                          what averaging over partitions costs in accuracy
 
 With --processor, an iteration's time is the processor time of its longest way: that of the optimiser's process and that
-of the busiest worker, which wait for each other; of local threads, an even share. It is what idle cores would take.
+of the busiest worker, which wait for each other; of local threads, an even share.
+It still grows when others use the caches and the memory.
 
 Data is CoNLL-2000 over and over; in every copy, one word in twenty is changed, so that the vocabulary grows.
 """
