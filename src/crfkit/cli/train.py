@@ -313,8 +313,8 @@ def _read(options: dict[str, Any], how: Reading) -> _Corpus:
             corpus.weights = np.concatenate([corpus.weights, np.ones(len(more))])
         corpus.X = type(corpus.X).concatenate([corpus.X, more])
     if options["expectations"] is not None:
-        how = {"weight": options["expectation_weight"], "method": options["expectation_method"]}
-        corpus.expectations = Expectations.read(options["expectations"], **how)
+        settings = {"weight": options["expectation_weight"], "method": options["expectation_method"]}
+        corpus.expectations = Expectations.read(options["expectations"], **settings)
     return corpus
 
 
