@@ -31,7 +31,8 @@ CORE_ORDER = {
     "train": "base chain beam segment model",
     "online": "base chain beam model train",
     "graph": "base beam",
-    "bind": "base text chain beam segment model train online graph",
+    "words": "base text",
+    "bind": "base text chain beam segment model train online graph words",
 }
 
 #: Each room of the package, folders and single files, and those that it may import, also within functions.
