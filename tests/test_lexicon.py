@@ -13,13 +13,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from command import run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_hostile_files import set_in
 
 import crfkit
 from crfkit import CRF, Gazetteer, ModelError, TokenFeatures, WordClasses, WordVectors, _core
-from crfkit.data import Columns, DataError, read_columns
+from crfkit.data import Blocks, Columns, DataError, read_columns
 from crfkit.features.encoders import make_encoder
 from crfkit.features.rewriting import join_blocks, split_blocks
 from crfkit.model.chain_model import read_file, write_file
@@ -413,3 +414,33 @@ def test_an_encoder_without_its_lexicon_says_so() -> None:
     ):
         with pytest.raises(ValueError, match=message):
             _core.TemplateEncoder(nodes, templates, 0)
+
+
+def test_the_command_line(tmp_path: Path) -> None:
+    X, y = data(60)
+    rows = zip(X, y, strict=True)
+    text = "".join("".join(f"{a} {b}\n" for a, b in zip(*row, strict=True)) + "\n" for row in rows)
+    (tmp_path / "train.txt").write_text(text)
+    (tmp_path / "places.txt").write_text("\n".join(PHRASES))
+    (tmp_path / "vectors.txt").write_text("".join(f"{w} {x[0]} {x[1]}\n" for w, x in VECTORS.items()))
+    WordClasses(CODES, CODES.values(), prefixes=[2, 3], lower=True).save(tmp_path / "classes")
+    lists = ["--gazetteer", f"places={tmp_path}/places.txt", "--gazetteer", f"any:lower={tmp_path}/places.txt"]
+    words = ["--classes", f"{tmp_path}/classes", "--vectors", f"{tmp_path}/vectors.txt", *lists]
+    source, model, blocks = (str(tmp_path / name) for name in ("train.txt", "model", "x.blocks"))
+    run("train", source, "-m", model, "--max-iter", "20", *words)
+    crf = CRF(TokenFeatures(**{**vars(features()), "window": 2}), max_iter=20).fit(X, y)
+    np.testing.assert_array_equal(crfkit.load(model).model_.weights, crf.model_.weights)
+    run("encode", source, "-o", blocks, *words)
+    np.testing.assert_array_equal(CRF(max_iter=20).fit(Blocks(blocks)).model_.weights, crf.model_.weights)
+    for options, message in (
+        (["--gazetteer", "places"], "--gazetteer must be NAME=FILE"),
+        (["--gazetteer", "x:odd=places.txt"], "--gazetteer: 'case' of Gazetteer must be one of exact, lower"),
+        (["--vectors", str(tmp_path / "none")], "--vectors: No such file"),
+        (["--classes", source], "--classes: "),
+        (["--template", source, *lists], "--gazetteer and --template exclude each other"),
+        (["--format", "crfsuite", *lists], "CRFsuite files have attributes"),
+        (["--warm-start", model, *lists], "--gazetteer and --warm-start exclude each other"),
+    ):
+        assert message in run("train", source, "-m", model, *options, code=2).stderr
+    encoded = run("train", blocks, "-m", model, *words[2:4], code=2).stderr
+    assert "--vectors is an option of crfkit encode" in encoded
