@@ -1,8 +1,8 @@
 """Chains of a higher order: labels that depend on two or three labels before.
 
-The lattice of order n has the first-order kernels' form over *slots*: a slot of token t is a label of t and those of the
-n - 1 tokens before, out of a beam of labels for each token. A map from slots to labels stands in front of it, so that
-every function of :mod:`crfkit.chain` speaks of labels.
+The lattice of order n has the first order's form over *slots*: a slot of token t is a label of t and those of the n - 1
+tokens before, out of a beam of labels for each token. A map from slots to labels stands in front of it, so that every
+function of :mod:`crfkit.chain` speaks of labels.
 """
 
 from __future__ import annotations
@@ -114,9 +114,7 @@ class OrderedPotentials(Potentials):
     slots: NDArray[np.int32]
     _n_labels: int
 
-    def __init__(
-        self, unary: Any, pairwise: Any, offsets: Any, slots: NDArray[np.int32], n_labels: int
-    ) -> None:
+    def __init__(self, unary: Any, pairwise: Any, offsets: Any, slots: NDArray[np.int32], n_labels: int) -> None:
         super().__init__(unary, pairwise, offsets=offsets)
         object.__setattr__(self, "slots", slots)
         object.__setattr__(self, "_n_labels", n_labels)
@@ -142,9 +140,7 @@ class OrderedPotentials(Potentials):
 
     def scaled(self, factor: float) -> OrderedPotentials:
         """All scores times a factor."""
-        return OrderedPotentials(
-            self.unary * factor, self.pairwise * factor, self.offsets, self.slots, self._n_labels
-        )
+        return OrderedPotentials(self.unary * factor, self.pairwise * factor, self.offsets, self.slots, self._n_labels)
 
     def masked(self, allowed: NDArray[np.bool_]) -> OrderedPotentials:
         """Only the slots [N, S] that are allowed."""

@@ -151,8 +151,7 @@ def train(
         interrupted = crf.result_.reason == "interrupted"
         if checkpoint is not None and not interrupted:
             checkpoint.unlink(missing_ok=True)
-        if interrupted:  # whoever interrupts does not want to wait for scores
-            corpus.X_dev = None
+        corpus.X_dev = None if interrupted else corpus.X_dev  # whoever interrupts does not want to wait for scores
         _say(crf, model, corpus, notes, began, json, quiet)
     if crf.callback.closed:
         raise BrokenPipeError

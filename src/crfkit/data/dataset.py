@@ -218,7 +218,6 @@ class WeightRules:
         pairs = _label_pairs(labels, data.offsets, n_labels)
         return state, self.rows(data.edge_ptr, data.edge_attr, None, n_attributes[1], pairs, n_labels * n_labels)
 
-
     def class_of(self, n_labels: int) -> NDArray[np.uint16]:
         """Class of each label."""
         return np.array(self.classes or range(n_labels), np.uint16)
@@ -559,7 +558,9 @@ class Layout(Record):
     def arrays(self) -> dict[str, Any]:
         """The arrays, by name."""
         names = ["state_ptr", "state_label", "transition", "edge_ptr", "edge_pair"]
-        return {name: np.ascontiguousarray(getattr(self, name)) for name in names + ["tuples", "classes"] * (self.order > 1)}
+        return {
+            name: np.ascontiguousarray(getattr(self, name)) for name in names + ["tuples", "classes"] * (self.order > 1)
+        }
 
     def numbers(self) -> dict[str, Any]:
         """The plain numbers, by name."""
