@@ -33,7 +33,9 @@ def words(held_out: bool) -> tuple[Any, ...]:
 
 
 def tags(held_out: bool) -> tuple[Any, ...]:
-    train, test = (load_corpus("ud_latvian_lvtb", part, label="xpos") for part in ("train", "dev" if held_out else "test"))
+    train, test = (
+        load_corpus("ud_latvian_lvtb", part, label="xpos") for part in ("train", "dev" if held_out else "test")
+    )
     settings = {"features": "auto", "c2": 0.1, "beam": MinDivergence(0.1, 2), "max_iter": 5}
     return train.X, train.y, test.X, test.y, settings
 

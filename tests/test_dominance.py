@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crfkit import chain
+from crfkit import CRF, chain
 from crfkit.chain import Potentials
 from crfkit.chain.inference import decode_flat
 
@@ -77,3 +77,37 @@ def test_where_nothing_is_allowed() -> None:
     unary[50] = -np.inf
     with pytest.raises(ValueError, match="sequence 3"):
         chain.decode(Potentials(unary, p.pairwise, offsets=p.offsets))
+
+
+def test_perceptrons_leave_out_dominated_labels_and_learn_the_same() -> None:
+    """Against a perceptron of a few lines, whose Viterbi looks at all labels."""
+    rng = np.random.default_rng(2)
+    n = 140  # enough labels to leave some out
+    y = [rng.integers(0, n, size=7).tolist() for _ in range(60)]
+    X = [[[f"w{label}", f"v{label % 9}"] for label in labels] for labels in y]
+    crf = CRF(None, algorithm="ap", start_end=False, dtype="float64", max_iter=3, tol=0, random_state=0).fit(X, y)
+    labels = {label: k for k, label in enumerate(crf.model_.labels)}
+    names = {name: k for k, name in enumerate(crf.model_.encoder.names())}
+    seen = np.zeros((len(names), len(labels)), bool)
+    for x, row in zip(X, y, strict=True):
+        for token, label in zip(x, row, strict=True):
+            seen[[names[a] for a in token], labels[label]] = True
+    u, a = np.zeros(seen.shape), np.zeros((len(labels), len(labels)))
+    mean_u, mean_a, steps = np.zeros_like(u), np.zeros_like(a), 0
+    order = np.random.default_rng(0)
+    for _ in range(3):
+        for s in order.permutation(len(X)):
+            scores = np.array([u[[names[k] for k in token]].sum(axis=0) for token in X[s]])
+            found = chain.decode(chain.Potentials(scores, a)).tolist()
+            gold = [labels[label] for label in y[s]]
+            for path, sign in ((gold, 1.0), (found, -1.0)):
+                for t, (token, j) in enumerate(zip(X[s], path, strict=True)):
+                    rows = [names[k] for k in token]
+                    u[rows, j] += sign * seen[rows, j]
+                    if t:
+                        a[path[t - 1], j] += sign
+            mean_u, mean_a, steps = mean_u + u, mean_a + a, steps + 1
+    np.testing.assert_allclose(crf.model_.transition_table(), mean_a / steps, atol=1e-9)
+    state = {(w.attribute, w.label): w.weight for w in crf.model_.state_weights()}
+    for (name, label), weight in state.items():
+        assert weight == pytest.approx(mean_u[names[name], labels[label]] / steps, abs=1e-9)

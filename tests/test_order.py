@@ -64,7 +64,8 @@ def test_every_answer_is_that_of_enumeration(
         paths, scores = enumerated(one, s)
         chances = np.exp(scores - oracle.log_sum_exp(scores))
         p = ordered(Potentials.batch([one, one]), s)
-        assert p.is_ordered and p.n_labels == n
+        assert p.is_ordered
+        assert p.n_labels == n
         for q in (p, p[1]):
             log_z = np.atleast_1d(chain.log_partition(q))
             np.testing.assert_allclose(log_z, oracle.log_sum_exp(scores), rtol=1e-9)
@@ -86,7 +87,8 @@ def test_every_answer_is_that_of_enumeration(
         for path, score in zip(paths, scores, strict=True):
             assert chain.score(p[0], path) == pytest.approx(score)
         drawn = chain.sample(p, 200, rng=0)[1]
-        assert drawn.shape == (200, length) and drawn.max() < n
+        assert drawn.shape == (200, length)
+        assert drawn.max() < n
 
 
 def learned(order: int, **how: Any) -> CRF:
@@ -97,7 +99,9 @@ def learned(order: int, **how: Any) -> CRF:
 def chances_of(crf: CRF, x: list[str]) -> dict[tuple[Any, ...], float]:
     """Probabilities of all labellings, out of a model's weights."""
     model = crf.model_
-    plain = replace(model, layout=replace(model.layout, order=1, tuples=model.layout.tuples[:0], classes=model.layout.classes[:0]))
+    plain = replace(
+        model, layout=replace(model.layout, order=1, tuples=model.layout.tuples[:0], classes=model.layout.classes[:0])
+    )
     p = plain.score(model.encoder.encode([x], False, 1), 1, np.float64)[0]
     layout = model.layout
     s = TupleScores(layout.order, layout.class_of, layout.tuples, model.weights[layout.tuple_first :])
@@ -136,7 +140,9 @@ def test_unknown_labels(order: int) -> None:
 
     expected = 0.1 * w @ w
     for x, y in zip(X, known, strict=True):
-        sums = [c * np.prod([weight(a, b) for a, b in zip(path, y, strict=True)]) for path, c in chances_of(crf, x).items()]
+        sums = [
+            c * np.prod([weight(a, b) for a, b in zip(path, y, strict=True)]) for path, c in chances_of(crf, x).items()
+        ]
         expected -= np.log(sum(sums))
     assert f.value(w) == pytest.approx(expected, rel=1e-9)
     np.testing.assert_allclose(f.value_and_grad(w)[1], oracle.finite_difference(f.value, w), atol=2e-6)
@@ -166,8 +172,10 @@ def test_predictions(order: int, tmp_path: Path) -> None:
     assert all(y[0] == "B" for y in crf.predict(X, given=given))
     crf.save(tmp_path / "model.crfkit")
     again = crfkit.load(tmp_path / "model.crfkit")
-    assert isinstance(again, CRF) and again.order == order
-    assert again.predict(X) == Y and again.model_.tuple_weights() == crf.model_.tuple_weights()
+    assert isinstance(again, CRF)
+    assert again.order == order
+    assert again.predict(X) == Y
+    assert again.model_.tuple_weights() == crf.model_.tuple_weights()
     np.testing.assert_array_equal(again.predict_marginals(X)[0], crf.predict_marginals(X)[0])
     assert again.model_.card()["order"] == order
 
@@ -186,7 +194,9 @@ def test_many_labels_are_trained_and_read_within_beams() -> None:
     y = [[names[(7 * i + 3 * t) % 40] for t in range(6)] for i in range(60)]
     x = [[f"w{label}" for label in labels] for labels in y]
     crf = CRF(order=2, algorithm="sgd", max_iter=5, tol=0, random_state=0).fit(x, y)
-    assert crf.beams_ is not None and not crf.beams_.exact and crf.beams_.largest <= 9
+    assert crf.beams_ is not None
+    assert not crf.beams_.exact
+    assert crf.beams_.largest <= 9
     assert crf.score(x, y) > 0.99
     for nodes in crf.predict_marginals(x[:3]):
         np.testing.assert_allclose(nodes.sum(axis=1), 1, rtol=1e-6)
@@ -206,7 +216,8 @@ def test_wider_beams_come_near_the_exact_answer(monkeypatch: pytest.MonkeyPatch)
     for most in (2, 4, 9):
         monkeypatch.setitem(higher.MOST_LABELS, 2, most)
         gaps.append(float((chain.log_partition(exact) - chain.log_partition(ordered(p, s)))[0]))
-    assert gaps[0] > gaps[1] > gaps[2] >= -1e-9 and gaps[2] < 1e-9
+    assert gaps[0] > gaps[1] > gaps[2] >= -1e-9
+    assert gaps[2] < 1e-9
 
 
 def test_many_labels_share_the_tuples_of_their_classes() -> None:
@@ -216,11 +227,17 @@ def test_many_labels_share_the_tuples_of_their_classes() -> None:
     x = [[f"w{label}" for label in labels] for labels in y]
     crf = CRF(order=2, algorithm="sgd", max_iter=3, tol=0, dtype="float64", beam=FixedSize(3)).fit(x, y)
     layout = crf.model_.layout
-    assert layout.n_classes == 40 and len(layout.tuples) == 40**3
+    assert layout.n_classes < 41 < layout.n_labels
+    assert len(layout.tuples) == layout.n_classes**3
     f = crf.objective(x[:5], y[:5])
     w = 0.1 * np.random.default_rng(1).normal(size=f.size)
     gradient = f.value_and_grad(w)[1]
-    for k in [0, layout.size - 1, *(layout.tuple_first + rng.integers(0, 40**3, 200)), *np.flatnonzero(gradient != 0.2 * w)[-9:]]:
+    for k in [
+        0,
+        layout.size - 1,
+        *(layout.tuple_first + rng.integers(0, len(layout.tuples), 50)),
+        *np.argsort(-np.abs(gradient))[:20],
+    ]:
         step = np.zeros(f.size)
         step[k] = 1e-5
         assert gradient[k] == pytest.approx((f.value(w + step) - f.value(w - step)) / 2e-5, abs=1e-5)
@@ -233,7 +250,8 @@ def test_new_labels_and_weights_of_a_stream() -> None:
     moved = crf.model_.layout.move_weights(crf.model_.weights, layout)
     assert np.count_nonzero(moved) == np.count_nonzero(crf.model_.weights)
     crf.fit([*X, ["d", "a", "b"]], [*Y, ["D", "A", "B"]])
-    assert ("D", "A", "B") in crf.model_.tuple_weights() and len(before) < len(crf.model_.tuple_weights())
+    assert ("D", "A", "B") in crf.model_.tuple_weights()
+    assert len(before) < len(crf.model_.tuple_weights())
 
 
 def _data(crf: CRF) -> tuple[Any, ...]:

@@ -298,6 +298,7 @@ class SequencesF32:
         hints: F64,
         seq_weight: F64 | None,
         constraints: F64 | None,
+        higher: tuple[int, U16, U64, int, float],
     ) -> None: ...
     @property
     def entropy_weight(self) -> float: ...

@@ -10,27 +10,30 @@
 namespace crfkit {
 namespace {
 
+// Order, class of each label, tuples of classes, the first of their weights, and their value.
+using Higher = std::tuple<int, In<u16, 1>, In<u64, 1>, u32, double>;
+
 // A trainer and a lock: callers on several threads take turns.
 template <class T>
 class Online {
  public:
   Online(std::shared_ptr<const Layout> layout, const TokenArrays& data, In<i32, 1> labels, In<double, 2> hints,
-         Numbers seq_weight, Numbers constraints, int order, In<u16, 1> classes, In<u64, 1> tuples, u32 first_tuple,
-         double tuple_value)
+         Numbers seq_weight, Numbers constraints, const Higher& higher)
       : layout_(std::move(layout)) {
     const Tokens tokens = data.view();
     const KnownLabels known = known_labels(labels, tokens.n_tokens(), hints, layout_->n_labels);
     check_training(tokens, *layout_, seq_weight, constraints);
+    const auto& [order, classes, tuples, first_tuple, value] = higher;
     require(order >= 1 && order <= 3, "the order must be 1, 2 or 3");
     require(shaped(classes, layout_->n_labels), "every label must have a class");
     require(tuples.size() < kNone && first_tuple + tuples.size() <= layout_->size,
             "there must be a weight for every tuple of labels");
     n_seq_ = tokens.n_seq;
-    TupleWeights higher(order, to_vector<u16>(classes), to_vector<u64>(tuples), first_tuple);
-    higher.value = tuple_value;
+    TupleWeights longer(order, to_vector<u16>(classes), to_vector<u64>(tuples), first_tuple);
+    longer.value = value;
     const nb::gil_scoped_release release;
     trainer_ = make_trainer<T>(
-        make_online_data<T>(*layout_, tokens, known, data_of(seq_weight), data_of(constraints), std::move(higher)));
+        make_online_data<T>(*layout_, tokens, known, data_of(seq_weight), data_of(constraints), std::move(longer)));
   }
 
   // Other sequences in the place of those that are there.
@@ -155,10 +158,9 @@ template <class T>
 void bind(nb::module_& m, const char* name) {
   using Self = Online<T>;
   nb::class_<Self>(m, name)
-      .def(nb::init<std::shared_ptr<const Layout>, const TokenArrays&, In<i32, 1>, In<double, 2>, Numbers, Numbers, int,
-                    In<u16, 1>, In<u64, 1>, u32, double>(),
-           "layout"_a, "data"_a, "labels"_a, "hints"_a, "seq_weight"_a.none(), "constraints"_a.none(), "order"_a,
-           "classes"_a, "tuples"_a, "first_tuple"_a, "tuple_value"_a)
+      .def(nb::init<std::shared_ptr<const Layout>, const TokenArrays&, In<i32, 1>, In<double, 2>, Numbers, Numbers,
+                    const Higher&>(),
+           "layout"_a, "data"_a, "labels"_a, "hints"_a, "seq_weight"_a.none(), "constraints"_a.none(), "higher"_a)
       .def("replace", &Self::replace, "data"_a, "labels"_a, "hints"_a, "seq_weight"_a.none())
       .def_prop_ro("n_sequences", &Self::n_sequences)
       .def_prop_ro("size", &Self::size)

@@ -1,8 +1,8 @@
 """Chains of a higher order: labels that depend on two or three labels before.
 
-The lattice of order n has the first-order kernels' form over *slots*: a slot of token t is a label of t and those of the
-n - 1 tokens before, out of a beam of labels for each token. A map from slots to labels stands in front of it, so that
-every function of :mod:`crfkit.chain` speaks of labels.
+The lattice of order n has the first order's form over *slots*: a slot of token t is a label of t and those of the n - 1
+tokens before, out of a beam of labels for each token. A map from slots to labels stands in front of it, so that every
+function of :mod:`crfkit.chain` speaks of labels.
 """
 
 from __future__ import annotations

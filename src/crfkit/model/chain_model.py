@@ -190,10 +190,10 @@ class ChainModel(Record):
         found, n, layout = {}, self.layout.n_classes, self.layout
         names = [self.labels[int(np.argmax(layout.class_of == c))] for c in range(n)]
         weights = self.weights[layout.tuple_first :].tolist()
-        for number, w in zip(layout.tuples.tolist(), weights, strict=True):
+        for code, w in zip(layout.tuples.tolist(), weights, strict=True):
             if w:
-                length = 3 if number < n**3 else 4
-                rest = number - n**3 * (length - 3)
+                length = 3 if code < n**3 else 4
+                rest = code - n**3 * (length - 3)
                 found[tuple(names[rest // n**k % n] for k in range(length - 1, -1, -1))] = w
         return found
 

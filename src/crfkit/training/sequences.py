@@ -82,17 +82,17 @@ class SequenceObjective(Objective):
         self.n_tokens = data.n_tokens
         self.n_labelled = data.n_sequences - self.n_unlabelled
         native = _core.SequencesF32 if problem.is_single else _core.SequencesF64
-        higher = {"order": layout.order, "classes": layout.class_of, "tuples": layout.tuples}
-        higher |= {"first_tuple": layout.tuple_first, "tuple_value": tuple_value(layout.n_labels)}
+        longer = layout.order, layout.class_of, layout.tuples, layout.tuple_first
+        higher = (*longer, tuple_value(layout.n_labels))
         self.native: _core.SequencesF32
         self.windows: Windows | None = None
         if isinstance(data, StoredDataset) and data.window is not None and data.window < data.n_blocks:
             self.windows = Windows(data, labels, weights)
-            make = partial(native, layout.native, constraints=problem.scores, **higher)
+            make = partial(native, layout.native, constraints=problem.scores, higher=higher)
             self.native = WindowedSequences(self.windows, make)  # type: ignore[assignment]
         else:
             hints = np.zeros((0, layout.n_labels)) if problem.hints is None else problem.hints
-            self.native = native(layout.native, data.native, labels, hints, weights, problem.scores, **higher)
+            self.native = native(layout.native, data.native, labels, hints, weights, problem.scores, higher)
         self.entropy_weight = float(problem.entropy_weight)
         self.beam = beam
         self._control = BeamControl(beam, layout.n_labels)

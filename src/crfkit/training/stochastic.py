@@ -66,8 +66,8 @@ class Stochastic(Algorithm):
         """Goes over the sequences until a limit is reached.
 
         Stops when the losses of five passes differ by less than the fraction ``tol``. The value of a progress adds up
-        the losses as they were when each sequence was met; that of the result is the objective at the weights found, within
-        beams if there are any, without one the losses of the last pass.
+        the losses as they were when each sequence was met; that of the result is the objective at the weights found,
+        within beams if there are any, without one the losses of the last pass.
         """
         if objective.beam is not None and "beam" not in self.supports:
             raise ValueError(f"{type(self).__name__} does not support beams")
