@@ -2,7 +2,7 @@
 
     python benchmarks/large.py build TEXT --tokens 20000000     a corpus: sentences of all corpora, words varied
     python benchmarks/large.py encode TEXT BLOCKS               tokens per second and peak memory
-    python benchmarks/large.py train BLOCKS [--iterations 3]    peak anonymous memory, beside 100 bytes a weight
+    python benchmarks/large.py train BLOCKS [--iterations 10]   peak anonymous memory, beside 100 bytes a weight
     python benchmarks/large.py pass TEXT BLOCKS                 an evaluation: in memory, mapped, with the cache dropped
 
 Text grows as real text does: frequent words stay as they are, of the others each copy of the corpora takes variants,
@@ -93,7 +93,7 @@ def build(path: Path, tokens: int, seed: int = 0) -> None:
 
 
 class Memory:
-    """The peak of a process's anonymous memory, looked at a hundred times a second."""
+    """The peak of a process's anonymous memory, looked at twenty times a second."""
 
     def __init__(self, pid: int | str = "self") -> None:
         self.path, self.peak, self.stop = f"/proc/{pid}/status", 0, threading.Event()
@@ -101,7 +101,7 @@ class Memory:
         self.thread.start()
 
     def _watch(self) -> None:
-        while not self.stop.wait(0.01):
+        while not self.stop.wait(0.05):
             try:
                 with open(self.path) as file:
                     found = next((line.split()[1] for line in file if line.startswith("RssAnon")), "0")
@@ -196,7 +196,7 @@ def main() -> None:
     parser.add_argument("what", choices=["build", "encode", "train", "pass"])
     parser.add_argument("files", nargs="+", type=Path)
     parser.add_argument("--tokens", type=int, default=2_000_000)
-    parser.add_argument("--iterations", type=int, default=3)
+    parser.add_argument("--iterations", type=int, default=10)  # L-BFGS holds eight steps
     parser.add_argument("--repeats", type=int, default=5)
     options, rest = parser.parse_known_args()
     if options.what == "build":

@@ -90,7 +90,8 @@ class Campaign:
 
             self.server = Server(self.session, port=0)
             threading.Thread(target=self.server.run, daemon=True).start()
-            self.server.started.wait(10)
+            while not self.server.started:
+                time.sleep(0.01)
             call = over_http(self.server.address("simulated"))
         self.call = call
 

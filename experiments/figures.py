@@ -311,7 +311,7 @@ def speed() -> None:
     """Crfkit beside other tools, for the front page: two tasks, each with an axis of its own that begins at zero."""
     found = numbers("speed")
     panels = [
-        ("Training on CoNLL-2000, one thread", "s of processor time per L-BFGS iteration", found["iteration"]),
+        ("Training on CoNLL-2000, one thread", "CPU seconds per L-BFGS iteration", found["iteration"]),
         ("torch layer on a CPU, 64 × 128 tokens, 32 labels", "ms forward and backward", found["torch_cpu"]),
     ]
     figure, axes = plt.subplots(1, 2, figsize=(9, 2.3), layout="constrained")

@@ -280,7 +280,7 @@ def test_schemes_come_back(scheme: str, rows: list[list[str | None]]) -> None:
         ("a.csv", b'word,tag\n"a,O\n', r"a.csv:2: a quote is not closed"),
         ("a.csv", b"x,y\n1,2\n", r"a.csv:1: the header names no column of words"),
         ("a.csv", b"text,spans\nAnna,x\n", r"a.csv:2: the spans must be a list"),
-        ("a.csv", b"word,tag\na,NOUN\n", r"'NOUN' is no label of a span"),
+        ("a.csv", b"word,tag\na,NOUN\n", r"'NOUN' is not a span label"),
         ("a.jsonl", b'{"text": "a"}\n{"text": }\n', r"a.jsonl:2: not JSON: Expecting value"),
         ("a.jsonl", b'{"text": "a"} {"text": "b"}\n', r"a.jsonl:1: not JSON: more than one value"),
         ("a.jsonl", b'{"text": "a"}\n[1]\n', r"a.jsonl:2: a record must be an object"),

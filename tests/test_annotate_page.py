@@ -683,7 +683,7 @@ def test_review_agree_model_export(visit: Open, tmp_path: Path) -> None:
         page.locator(".doubt").first.wait_for()
         before = page.locator(".doubt").count()
         with page.expect_response("**/api/sequence/*") as reply:
-            page.locator(".doubt").first.get_by_role("button", name="Change to").click()
+            page.locator(".doubt button.primary").first.click()
         assert reply.value.ok, reply.value.text()
         until(lambda: page.locator(".doubt").count() < before)
 

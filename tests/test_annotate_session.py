@@ -288,10 +288,26 @@ class TestViews:
         rows = session.review("ann")["rows"]
         assert i in [row["sequence"] for row in rows]
         doubt = next(row for row in rows if row["sequence"] == i)["doubts"][0]
-        assert (doubt["said"], doubt["model"], doubt["start"]) == ("NOTE", "QTY", 0)
+        (model,) = doubt["model"]
+        assert (doubt["said"], model["label"], model["start"], model["end"]) == ("NOTE", "QTY", 0, 1)
         assert doubt["p_said"] < 0.3
         session.edit("ann", i, wrong, "edit-key-2", judged=[[0, 2]], confirm=True)
         assert i not in [row["sequence"] for row in session.review("ann")["rows"]]
+        session.close()
+
+    def test_review_finds_wrong_borders(self, tmp_path: Path) -> None:
+        session = opened(tmp_path)
+        for _ in play(in_process(session, "ann"), Person(Y), 40):
+            pass
+        start = ["B-QTY", "B-UNIT", "B-NAME", "I-NAME"]
+        i = next(i for i in range(len(X)) if i not in session.pool.known and Y[i][:4] == start)
+        short = [{"start": k, "end": k + 1, "label": start[k][2:]} for k in range(3)]
+        session.edit("ann", i, short, "edit-key-1", judged=[[0, 4]])
+        doubts = next(row for row in session.review("ann")["rows"] if row["sequence"] == i)["doubts"]
+        doubt = next(d for d in doubts if d["start"] == 3)
+        assert doubt["said"] is None
+        model = doubt["model"][0]
+        assert (model["start"], model["end"], model["label"]) == Person(Y).units(i)[2]
         session.close()
 
     def test_agree_and_settle(self, tmp_path: Path) -> None:

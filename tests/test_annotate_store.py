@@ -160,7 +160,7 @@ class TestRefused:
 
     def test_an_existing_file_is_not_replaced(self, path: Path) -> None:
         path.write_text("mine")
-        with pytest.raises(ProjectError, match="there already"):
+        with pytest.raises(ProjectError, match="already exists"):
             Project.create(path, documents(), labels=["PER"])
         assert path.read_text() == "mine"
         assert os.listdir(path.parent) == [path.name]

@@ -116,7 +116,7 @@ def test_rare_attributes_are_left_out_as_in_memory(text: Path, tmp_path: Path, n
     assert blocks.n_attributes < 10_000 or min_freq < 2
     same(blocks, X, y, template, min_freq=min_freq)
     if min_freq:
-        with pytest.raises(ValueError, match=r"occur less than .* times were left out"):
+        with pytest.raises(ValueError, match=r"occur fewer than .* times were left out"):
             CRF(min_freq=min_freq - 1).fit(blocks)
     assert os.listdir(tmp_path) == ["x.blocks"]
 
@@ -184,7 +184,7 @@ def test_train_and_tag_by_the_command_line(text: Path, tmp_path: Path) -> None:
     blocks = tmp_path / "x.blocks"
     run("encode", text, *template, "-o", blocks, "--min-freq", 2)
     run("train", text, *template, "-m", tmp_path / "a", *options)
-    run("train", blocks, "-m", tmp_path / "b", "--dev", blocks, *options)
+    run("train", blocks, "-m", tmp_path / "b", "--dev", blocks, *options[2:])  # the file's --min-freq
     run(
         "train",
         text,
@@ -208,9 +208,14 @@ def test_train_and_tag_by_the_command_line(text: Path, tmp_path: Path) -> None:
     assert plain == [json.loads(line) for line in (tmp_path / "blocks.jsonl").read_text().splitlines()]
     out = run("train", blocks, "-m", tmp_path / "d", "-t", tmp_path / "template", code=2)
     assert "is encoded already" in out.stderr
-    plan = json.loads(run("train", blocks, "-m", tmp_path / "d", "--min-freq", 2, "--plan", "--json").stdout)
+    plan = json.loads(run("train", blocks, "--plan", "--json").stdout)
     assert plan["weights"] == models[0].model_.layout.size
     assert plan["tokens"] == Blocks(blocks).n_tokens
+    assert "--model is missing" in run("train", blocks, code=2).stderr
+    packed = tmp_path / "x.txt.gz"
+    packed.write_bytes(gzip.compress(text.read_bytes()))
+    sizes = json.loads(run("train", packed, *template, "--min-freq", 2, "--plan", "--json").stdout)
+    assert sizes == plan
 
 
 def test_tags_are_written_as_parquet(text: Path, tmp_path: Path) -> None:

@@ -232,7 +232,7 @@ TABLES: dict[str, tuple[Any, bytes]] = {
     "'a.data_offsets' must be a list of 2": ({"a": {"dtype": "U8", "shape": [1], "data_offsets": [0]}}, bytes(1)),
     "'a.data_offsets' is missing": ({"a": {"dtype": "U8", "shape": [1]}}, bytes(1)),
     "'a' must be an object with named fields": ({"a": 3}, b""),
-    "it has 65537 arrays, 65536 are the most": ({f"a{k}": 0 for k in range(65537)}, b""),
+    "it has 65537 arrays, the maximum is 65536": ({f"a{k}": 0 for k in range(65537)}, b""),
     "'a' holds values that are neither true nor false": ({"a": entry([1], 0, 1, "BOOL")}, b"\x02"),
 }
 
@@ -252,11 +252,11 @@ TEXTS: dict[str, Any] = {
     "it is nested more than 64": f'{{"a": {DEEP}}}'.encode(),
     "nested more": b'{"a": ' + b'{"a":' * 200_000,
     "'__metadata__' must be an object": {"__metadata__": [1]},
-    "'__metadata__.crfkit' must be a text": {"__metadata__": {"crfkit": {"format": 1}}},
-    "'__metadata__.other' must be a text": {"__metadata__": {"other": 3}},
+    "'__metadata__.crfkit' must be a string": {"__metadata__": {"crfkit": {"format": 1}}},
+    "'__metadata__.other' must be a string": {"__metadata__": {"other": 3}},
     "not valid UTF-8 at byte 9": b"{\xff}",
-    "'labels.0.' contains half a surrogate pair": {"__metadata__": {"crfkit": r'{"format": 1, "labels": ["\ud800"]}'}},
-    "contains half a surrogate pair": rb'{"\udfff": 1}',
+    "'labels.0.' contains a lone surrogate": {"__metadata__": {"crfkit": r'{"format": 1, "labels": ["\ud800"]}'}},
+    "contains a lone surrogate": rb'{"\udfff": 1}',
     "Exceeds the limit": {"__metadata__": {"crfkit": f'{{"format": {"9" * 5000}}}'}},
     "no format number": {"__metadata__": {"crfkit": '{"format": NaN}'}},
 }
@@ -271,7 +271,7 @@ def test_headers_are_judged(tmp_path: Path, message: str) -> None:
 
 def test_what_cannot_be_read_is_not_written(tmp_path: Path) -> None:
     crf = CRF().fit([["a", "b"]], [["A", "\ud800"]])
-    with pytest.raises(ValueError, match=r"'labels\[1\]' contains half a surrogate pair"):
+    with pytest.raises(ValueError, match=r"'labels\[1\]' contains a lone surrogate"):
         crf.save(tmp_path / "m")
     assert os.listdir(tmp_path) == []
 
@@ -448,7 +448,7 @@ def test_damaged_checkpoints(tmp_path: Path) -> None:
     path = tmp_path / "run"
     for tree, field in (
         ({"array": "x"}, "the array 'x' is missing"),
-        ({"array": [1]}, "'tree' must be a text"),
+        ({"array": [1]}, "'tree' must be a string"),
         ({"dict": [1]}, "'tree.dict' must be an object"),
         ({"dict": {"a": {"b": 1}}}, "'tree.a.dict' is missing"),
         ([], "'tree' must be an object"),
@@ -457,7 +457,7 @@ def test_damaged_checkpoints(tmp_path: Path) -> None:
         with pytest.raises(ModelError, match=f"run: the checkpoint is damaged: {field}"):
             Checkpoint(path, resume=True)
     raw(path, {"__metadata__": {"crfkit checkpoint": '{"format": 1, "fingerprint": {"a": 1}, "tree": {"dict": {}}}'}})
-    with pytest.raises(ModelError, match=r"'fingerprint.a' must be a text"):
+    with pytest.raises(ModelError, match=r"'fingerprint.a' must be a string"):
         Checkpoint(path, resume=True)
 
 

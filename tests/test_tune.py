@@ -93,3 +93,7 @@ def test_the_command_prints_a_table_and_writes_the_best_model(data: tuple[Any, A
     assert "best: c1 0, c2" in out.stderr
     assert crfkit.load(tmp_path / "model").predict(X[:1])
     assert Setting(0.0, 1.0).c2 == 1
+    command.run("encode", "data.txt", "-o", "data.blocks", "--min-freq", "2", cwd=tmp_path)
+    right = command.run(*given, "--min-freq", "2", cwd=tmp_path).stdout
+    assert command.run("tune", "data.blocks", *given[2:], cwd=tmp_path).stdout == right
+    assert crfkit.load(tmp_path / "model").predict(X[:1])

@@ -92,7 +92,7 @@ async def _body(request: Request) -> Any:
 
 
 def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no number of JSON")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _query(request: Request, **rules: c.Check) -> dict[str, Any]:
@@ -236,7 +236,7 @@ class Api:
         if not name or not name.isprintable() or "," in name:
             raise AnnotateError("a name must have a visible character, and no comma")
         if name in self.session.annotators():
-            raise AnnotateError(f"there is an annotator {name!r} already", 409)
+            raise AnnotateError(f"annotator {name!r} already exists", 409)
         self.session.add_annotator(name)
         return {"name": name, "address": self.invite(name)}
 

@@ -19,7 +19,7 @@ def text(most: int = 200, least: int = 0) -> Check:
         if not isinstance(x, str) or not least <= len(x) <= most:
             raise _fault(place, f"text of {least} to {most} characters", x)
         if any("\ud800" <= c <= "\udfff" for c in x):
-            raise _fault(place, "text without half characters", x)
+            raise _fault(place, "text without lone surrogates", x)
         return x
 
     return check

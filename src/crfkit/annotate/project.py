@@ -13,6 +13,7 @@ import numpy as np
 
 from crfkit.active.scheme import Allowed, Scheme
 from crfkit.annotate.documents import AnnotateError, Document
+from crfkit.annotate.events import judge_document, judge_said, judged
 from crfkit.annotate.store import Event, ProjectError, Store
 
 __all__: list[str] = []
@@ -65,12 +66,14 @@ class Project:
         if first is None or first.kind != "project" or first.payload.get("task") not in TASKS:
             store.close()
             raise ProjectError(f"{store.path}: the project file is damaged (it does not say what its task is)")
-        try:
-            for event in store:
+        for event in store:
+            try:
+                self._judge(event)
                 self._take(event)
-        except (KeyError, TypeError, ValueError, IndexError, AttributeError) as e:
-            store.close()
-            raise ProjectError(f"{store.path}: the project file is damaged ({type(e).__name__}: {e})") from e
+            except ValueError as e:
+                store.close()
+                message = f"{store.path}: the project file is damaged (event {event.number}, {event.kind[:60]!r}: {e})"
+                raise ProjectError(message) from e
 
     @classmethod
     def create(
@@ -121,6 +124,23 @@ class Project:
 
     # events to state
 
+    def _judge(self, event: Event) -> None:
+        """Raises for an event that no crfkit wrote."""
+        p = judged(event.kind, event.payload)
+        if event.kind == "project":
+            if event.number > 1:
+                raise ValueError("it must occur once, as the first event")
+            for name in p["labels"]:
+                _check_name(name, p["task"])
+            if len(set(p["labels"])) != len(p["labels"]):
+                raise ValueError("a label occurs twice in 'labels'")
+        elif event.kind in SAID:
+            judge_said(p, self.documents, self.names)
+        elif event.kind in ("undo", "redo") and p["of"] not in self._live:
+            raise ValueError(f"'of' is {p['of']}, which is not an answer or an edit")
+        elif event.kind == "labels":
+            self.check_change(event.payload)
+
     def _take(self, event: Event) -> None:
         p = event.payload
         if event.annotator and event.annotator not in self._seen:
@@ -131,8 +151,10 @@ class Project:
                 self._add(name)
         elif event.kind == "documents":
             for d in p["documents"]:
-                tokens = [(int(a), int(b)) for a, b in d["tokens"]]
-                self.documents.append(Document(d["text"], tokens, d["columns"], d["labels"], d["source"]))
+                tokens = [(a, b) for a, b in d["tokens"]]
+                document = Document(d["text"], tokens, d["columns"], d["labels"], d["source"])
+                judge_document(document, self.documents[-1] if self.documents else None, self._is_label)
+                self.documents.append(document)
         elif event.kind in SAID:
             self._live[event.number] = True
             for i in sorted({p["sequence"], *(i for i, _, _ in self._copies(event))}):
@@ -151,6 +173,12 @@ class Project:
         elif event.kind == "settings":
             time = {**self.settings.get("time", {}), **p.get("time", {})}
             self.settings |= {**p, **({"time": time} if time else {})}
+
+    def _is_label(self, label: str) -> bool:
+        """Whether a label of a file is one of the project's, BIO or plain."""
+        if self.task == "tokens":
+            return label in self.names
+        return label == "O" or (label[:2] in ("B-", "I-") and label[2:] in self.names)
 
     def _add(self, name: str, color: int | None = None, key: str | None = None) -> None:
         taken = {label.key for label in self._labels}
@@ -232,7 +260,7 @@ class Project:
     def _require_new(self, name: Any) -> None:
         _check_name(name, self.task)
         if name in self.names:
-            raise AnnotateError(f"there is a label {name!r} already", 409)
+            raise AnnotateError(f"label {name!r} already exists", 409)
 
     # what people said
 
@@ -371,17 +399,17 @@ def _names_in(documents: Sequence[Document], task: str) -> list[str]:
 
 def _check_name(name: Any, task: str) -> None:
     if not isinstance(name, str) or not name.strip() or name != name.strip() or len(name) > 100:
-        raise AnnotateError(f"a label must be a name of 1 to 100 characters without blanks around it, got {name!r}")
+        raise AnnotateError(f"a label must be a name of 1 to 100 characters without surrounding blanks, got {name!r}")
     if not name.isprintable() or any(c.isspace() for c in name):
         raise AnnotateError(f"a label must not hold white space or control characters, got {name!r}")
     if task == "spans" and name == "O":
-        raise AnnotateError("'O' is what lies outside of all spans; give the label another name")
+        raise AnnotateError("'O' stands for what lies outside all spans; give the label another name")
 
 
 def _str(value: dict[str, Any], field: str) -> str:
     found = value.get(field)
     if not isinstance(found, str):
-        raise AnnotateError(f"'{field}' must be a text, got {found!r}")
+        raise AnnotateError(f"'{field}' must be a string, got {found!r}")
     return found
 
 

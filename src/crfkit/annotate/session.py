@@ -357,7 +357,7 @@ class Session:
         self._check_annotator(annotator)
         key = answer.get("key")
         if not isinstance(key, str) or not 8 <= len(key) <= 100:
-            raise AnnotateError("'key' of an answer must be a text of 8 to 100 characters, new for every answer")
+            raise AnnotateError("'key' of an answer must be a string of 8 to 100 characters, new for every answer")
         with self.lock:
             number = self.project.store.find(key)
             if number is None:

@@ -80,7 +80,8 @@ class Store:
         try:
             with _explained(self.path):
                 self._check()
-                self.events = [self._event(row) for row in self._db.execute("SELECT * FROM events ORDER BY number")]
+                rows = self._db.execute("SELECT * FROM events ORDER BY number")
+                self.events = [self._event(row, number) for number, row in enumerate(rows, 1)]
         except BaseException:
             self._db.close()
             raise
@@ -91,7 +92,7 @@ class Store:
         """A new file with its first events (kind, annotator, payload), whole or not at all."""
         path = Path(path)
         if path.exists():
-            raise ProjectError(f"{path}: the file is there already", 409)
+            raise ProjectError(f"{path}: the file already exists", 409)
         part = path.with_name(f".{path.name}.{os.getpid()}.part")
         part.unlink(missing_ok=True)
         try:
@@ -111,7 +112,7 @@ class Store:
                 os.link(part, path)  # fails if somebody else was faster
                 _sync_folder(path.parent)
         except FileExistsError:
-            raise ProjectError(f"{path}: the file is there already", 409) from None
+            raise ProjectError(f"{path}: the file already exists", 409) from None
         finally:
             part.unlink(missing_ok=True)
         return cls(path)
@@ -121,12 +122,16 @@ class Store:
         if found != "ok":
             raise ProjectError(f"{self.path}: the project file is damaged ({' '.join(found.split())})")
 
-    def _event(self, row: tuple[Any, ...]) -> Event:
+    def _event(self, row: tuple[Any, ...], number: int) -> Event:
         try:
             payload = json.loads(row[5])
             if not isinstance(payload, dict):
                 raise ValueError("not a record")
-            return Event(int(row[0]), float(row[1]), str(row[2]), str(row[3]), row[4], payload)
+            if row[0] != number:
+                raise ValueError(f"event {number} is missing")
+            if not (row[4] is None or isinstance(row[4], str)):
+                raise ValueError("its key is not a string")
+            return Event(number, float(row[1]), str(row[2]), str(row[3]), row[4], payload)
         except (ValueError, TypeError, RecursionError) as e:
             raise ProjectError(f"{self.path}: the project file is damaged (event {row[0]}: {e})") from None
 

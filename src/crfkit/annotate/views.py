@@ -200,18 +200,20 @@ class Views:
         single = known.sum(axis=1) == 1
         said = np.where(single, known.argmax(axis=1), path)
         out = []
+        guesses = scheme.chunks(path.tolist())
         for a, b, name in scheme.chunks(said.tolist()):
-            rows = np.arange(a, b)
-            p_said = float(nodes[rows, said[a:b]].min())
-            if not single[a:b].all() or p_said >= _DOUBT:
+            p_said = float(nodes[np.arange(a, b), said[a:b]].min())
+            there = [g for g in guesses if g[0] < b and a < g[1]]
+            if not single[a:b].all() or p_said >= _DOUBT or there == [(a, b, name)]:
                 continue
-            t = a + int(np.argmin(nodes[rows, said[a:b]]))
-            chances: dict[str | None, float] = {}
-            for k, x in enumerate(nodes[t].tolist()):
-                chances[scheme.kind(k)] = chances.get(scheme.kind(k), 0.0) + x
-            guess = max(chances, key=lambda kind: chances[kind])
-            chance = {"p_said": round(p_said, 4), "p_model": round(chances[guess], 4)}
-            out.append({"start": a, "end": b, "said": name, "model": guess, **chance})
+            chances = [float(nodes[np.arange(x, y), path[x:y]].min()) for x, y, _ in there]
+            model = [
+                {"start": x, "end": y, "label": kind, "p": round(p, 4)}
+                for (x, y, kind), p in zip(there, chances, strict=True)
+                if kind is not None
+            ]
+            chance = {"p_said": round(p_said, 4), "p_model": round(min(chances), 4)}
+            out.append({"start": a, "end": b, "said": name, "model": model, **chance})
         return out
 
     # agreement

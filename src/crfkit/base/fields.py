@@ -48,7 +48,7 @@ def anything(value: Any, field: str) -> Any:
 
 def text(value: Any, field: str) -> str:
     """A str."""
-    return value if isinstance(value, str) else refuse(field, "a text", value)
+    return value if isinstance(value, str) else refuse(field, "a string", value)
 
 
 def flag(value: Any, field: str) -> bool:
@@ -116,7 +116,7 @@ def record(needed: Mapping[str, Rule], known: Mapping[str, Rule] | None = None, 
 
     >>> record({"n": integer(1)}, {"name": text})({"n": 1, "name": []}, "layout")
     Traceback (most recent call last):
-    ValueError: 'layout.name' must be a text, got []
+    ValueError: 'layout.name' must be a string, got []
     """
     rules = {**needed, **(known or {})}
 
@@ -138,7 +138,7 @@ def _label(value: Any, field: str) -> Any:
     """A label: a str or a number."""
     if isinstance(value, str) or (isinstance(value, (int, float)) and -(2**63) <= value < 2**63):
         return value
-    return refuse(field, "a text or a number", value)
+    return refuse(field, "a string or a number", value)
 
 
 def state_list(value: Any, field: str) -> list[Any]:

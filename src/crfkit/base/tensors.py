@@ -213,7 +213,7 @@ def _parse(words: str) -> Any:
         depth = int(run[-1])
     value = json.loads(words)
     if _SURROGATE.search(words) and (found := _lone_surrogate(value, "")):
-        raise ValueError(f"{found.removeprefix('.')!r} contains half a surrogate pair")
+        raise ValueError(f"{found.removeprefix('.')!r} contains a lone surrogate")
     return value
 
 
@@ -244,7 +244,7 @@ def _version(name: str, what: str, header: Any) -> int:
 def _judged(table: Any, size: int) -> dict[str, _Place]:
     """Type, shape and place of every array; they must lie one after another and fill ``size`` bytes."""
     if len(table) > _MOST_ARRAYS:
-        raise ValueError(f"it has {len(table)} arrays, {_MOST_ARRAYS} are the most")
+        raise ValueError(f"it has {len(table)} arrays, the maximum is {_MOST_ARRAYS}")
     out: dict[str, _Place] = {}
     for key, entry in table.items():
         entry = _ENTRY(entry, key)
@@ -271,7 +271,7 @@ def _data(file: IO[bytes], begin: int, size: int, verify: bool) -> NDArray[np.ui
     file.seek(begin)
     data = np.fromfile(file, np.uint8, size - begin)  # a map would crash us when the file is overwritten
     if len(data) != size - begin:
-        raise ValueError("it was cut short while it was read")
+        raise ValueError("it shrank while it was read")
     return data
 
 

@@ -76,14 +76,14 @@ def encode(
     crf: CRF = o.check_options(context, check)
     for path in [*sources, *([] if more is None else [more])]:
         require_file(path)
-    with busy(f"encoding {', '.join(data)}", quiet or json):
+    with busy(f"encoding {', '.join(data)}", quiet or json) as tell:
         if any(is_block_file(path) for path in data):
             made = _rewrite(data, output, split)
         elif split is not None:
             raise o.OptionError("--split is for a block file")
         else:
             settings = {"min_freq": min_freq, "memory": memory, "n_jobs": n_jobs, "unknown": unknown, "resume": resume}
-            made = [encode_text(sources, output, crf._new_encoder, reading, more, settings)]
+            made = [encode_text(sources, output, crf._new_encoder, reading, more, settings, Tokens(tell))]
     for target in made:
         blocks = Blocks(target)
         sizes = {"sequence": len(blocks), "token": blocks.n_tokens, "label": len(blocks.classes)}
@@ -119,6 +119,7 @@ def encode_text(
     how: Reading,
     unlabelled: str | None,
     settings: dict[str, Any],
+    progress: Callable[[str, int], Any] = lambda what, tokens: None,
 ) -> Path:
     """Encodes text files, one after another, with the encoder made for the first sequences; gives the block file."""
     readers = [_reader(path, how) for path in sources]
@@ -158,8 +159,22 @@ def encode_text(
     }
     about["piece"] = PieceReader.size  # pieces are known by their numbers
     writer = BlockWriter(output, encoder(first.X), about=about, reading=known, **settings)
-    writer.write(itertools.chain(held, stream), parse)
+    writer.write(itertools.chain(held, stream), parse, progress)
     return output
+
+
+class Tokens:
+    """Counts tokens as they are encoded and written, and tells how many there are."""
+
+    def __init__(self, tell: Callable[[str], Any]) -> None:
+        self.tell, self.counts = tell, dict.fromkeys(("encoded", "written"), 0)
+
+    def __call__(self, what: str, tokens: int) -> None:
+        """After some tokens."""
+        self.counts[what] += tokens
+        known = self.counts["encoded"]
+        done = f" ({100 * self.counts[what] / max(known, 1):.0f}%)" if what == "written" else ""
+        self.tell(f"{self.counts[what] / 1e6:,.1f}M tokens {what}{done}")
 
 
 def _reader(path: str, how: Reading, labelled: bool = True) -> PieceReader:

@@ -14,7 +14,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,6 +72,13 @@ class Reading:
             known = {"n_columns": known.get("n_columns")}
         return cls(format or trained, **known | {k: v for k, v in given.items() if v is not None})
 
+    def of_data(self, X: Any, n_columns: int | None = None) -> dict[str, Any]:
+        """How data was read, for the model, which may know the number of columns; a block file knows it all."""
+        if isinstance(X, Blocks):
+            return X.reading
+        known = {"format": self.format.value, "label": self.label, "columns": self.columns}
+        return {**known, "n_columns": n_columns or getattr(X, "n_columns", None)}
+
     def check(self) -> None:
         """Raises if a column has no such name."""
         chosen = [] if self.columns is None else [c.strip() for c in self.columns.split(",")]
@@ -115,21 +122,33 @@ def leave_pipes() -> None:
 
 
 @contextmanager
-def busy(what: str, quiet: bool = False) -> Iterator[None]:
-    """Says on a terminal what is being done, and for how long, if it takes more than two seconds."""
+def busy(what: str, quiet: bool = False) -> Iterator[Callable[[str], None]]:
+    """Says on a terminal what is being done, and for how long, if it takes more than two seconds.
+
+    Gives a function that takes how far it has come; elsewhere than on a terminal that is a line now and then.
+    """
     done = threading.Event()
-    began = time.monotonic()
+    began = last = time.monotonic()
+    far = ""
+    live = sys.stderr.isatty() and not quiet
+
+    def tell(how_far: str) -> None:
+        nonlocal far, last
+        far = f" {how_far},"
+        if not live and not quiet and time.monotonic() - last > 10:
+            last = time.monotonic()
+            say(f"{what} ...{far} {last - began:.0f}s")
 
     def watch() -> None:
         while not done.wait(1 if time.monotonic() - began > 1.5 else 2):
-            print(f"\r\x1b[2K{what} ... {time.monotonic() - began:.0f}s", end="", file=sys.stderr, flush=True)
+            line = f"{what} ...{far} {time.monotonic() - began:.0f}s"
+            print(f"\r\x1b[2K{line}", end="", file=sys.stderr, flush=True)
 
     watcher = threading.Thread(target=watch, daemon=True)
-    live = sys.stderr.isatty() and not quiet
     if live:
         watcher.start()
     try:
-        yield
+        yield tell
     finally:
         done.set()
         if live:
@@ -155,6 +174,11 @@ def _finite(x: Any) -> Any:
     if isinstance(x, list | tuple):
         return [_finite(value) for value in x]
     return None if isinstance(x, float) and not np.isfinite(x) else x
+
+
+def read_data(path: str, how: Reading) -> tuple[Any, Any, Any]:
+    """X, y and weights of a labelled file, or of a block file, which holds the others itself."""
+    return (Blocks(path), None, None) if is_block_file(path) else read_labelled(path, how)
 
 
 def read_labelled(path: str, how: Reading) -> tuple[Any, Any, Any]:
@@ -240,8 +264,12 @@ def read_pieces(data: str, how: Reading) -> Iterator[tuple[Any, Any]]:
 
 def file_size(path: Path) -> str:
     """How large a file is, in words."""
-    size = path.stat().st_size
-    return f"{size / 1e6:.1f} MB" if size >= 1e6 else f"{size / 1e3:.1f} kB"
+    return size_in_words(path.stat().st_size)
+
+
+def size_in_words(size: int) -> str:
+    """Bytes in words."""
+    return f"{size / 1e6:,.1f} MB" if size >= 1e6 else f"{size / 1e3:.1f} kB"
 
 
 @contextmanager

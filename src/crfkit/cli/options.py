@@ -72,8 +72,27 @@ JsonOption = Annotated[bool, Option("--json", help="Write JSON for programs, one
 QuietOption = Annotated[bool, Option("--quiet", "-q", help="Print errors only.")]
 ModelOption = Annotated[Path, Option("--model", "--model-file", "-m", help="The model file.")]
 
+#: What a block file has decided already.
+_ENCODED = (
+    "out_of_core",
+    "memory",
+    "unlabelled",
+    "format",
+    "label",
+    "columns",
+    "comment",
+    "encoding",
+    "template",
+    "dialect",
+    "padding",
+    "unknown",
+)
+
 DataArgument = Annotated[str, typer.Argument(help="Labelled data; - for standard input; .gz, .xz, .bz2 are read.")]
-TargetOption = Annotated[Path, Option("--model", "--model-file", "-m", help="Where to write the model.")]
+TargetOption = Annotated[
+    Path | None,
+    Option("--model", "--model-file", "-m", help="Where to write the model; needed unless --plan is given."),
+]
 KindOption = Annotated[Kind, Option("--kind", "-k", help="Model type; an HMM uses the columns without features.")]
 MaxLengthOption = Annotated[
     int | None,
@@ -175,3 +194,20 @@ def read_template(path: Path | None, padding: bool, dialect: str) -> Any:
         raise OptionError(f"--template: {e.strerror}: {e.filename}") from None
     except ValueError as e:
         raise OptionError(f"--template: {e}") from None
+
+
+def given_options(context: typer.Context) -> dict[str, str]:
+    """Names and flags of the options that stand on the command line."""
+
+    def is_given(name: str) -> bool:
+        source = context.get_parameter_source(name)
+        return source is not None and source.name == "COMMANDLINE"
+
+    return {p.name: p.opts[0] for p in context.command.params if p.name and is_given(p.name)}
+
+
+def refuse_encoded(given: dict[str, str], data: str) -> None:
+    """Raises if an option is given that a block file has decided already."""
+    for name, flag in given.items():
+        if name in _ENCODED:
+            raise OptionError(f"{flag} is an option of crfkit encode: {data} is encoded already")

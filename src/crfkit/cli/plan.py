@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import bz2
+import lzma
 import os
 import tempfile
+import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +16,20 @@ import numpy as np
 from crfkit.base.messages import counted
 from crfkit.base.threads import resolve_threads
 from crfkit.cli.encode import encode_text
-from crfkit.cli.files import Reading, emit
+from crfkit.cli.files import Reading, emit, size_in_words
 from crfkit.data import Blocks
 from crfkit.data.blocks import is_block_file
 from crfkit.data.readers import EncodedPath, open_source
 from crfkit.training.needs import Needs, Sizes
 
 _SAMPLE = 1 << 25  # bytes of text from which the rest is told
+_PACK = 1 << 22  # bytes of it that tell how well the rest is compressed
+#: How files that begin so are compressed.
+_PACKED: dict[bytes, Callable[[bytes], bytes]] = {
+    b"\x1f\x8b": zlib.compress,
+    b"BZ": bz2.compress,
+    b"\xfd7": lzma.compress,
+}
 
 
 def print_plan(crf: Any, data: str, how: Reading, as_json: bool) -> None:
@@ -43,7 +54,7 @@ def print_plan(crf: Any, data: str, how: Reading, as_json: bool) -> None:
         ("disk, while encoding", needs.encoding),
     ]
     for name, size in rows:
-        print(f"{name:<28}{size / 1e6:>12,.0f} MB")
+        print(f"{name:<28}{size_in_words(size):>15}")
 
 
 def _sizes_of(crf: Any, blocks: Blocks) -> Sizes:
@@ -78,11 +89,10 @@ def _told(crf: Any, data: str, how: Reading) -> tuple[Sizes, bool]:
                 return found[-1], True
         if data == "-" or isinstance(data, EncodedPath):
             return found[-1], False
-        size = os.path.getsize(data)
-        with open(data, "rb") as raw, open_source(data) as file:
-            packed = raw.read(2) in (b"\x1f\x8b", b"BZ", b"\xfd7")
-            del file
-        times = size * (4.0 if packed else 1.0) / read[1]
+        with open(data, "rb") as raw:
+            pack = _PACKED.get(raw.read(2), bytes)
+        sample = text[:_PACK]
+        times = os.path.getsize(data) * (len(sample) / len(pack(sample))) / read[1]
         a, b = found
         grown = {"attributes", "weights", "dense"}
         scaled = {}

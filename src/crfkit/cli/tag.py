@@ -162,7 +162,7 @@ def _check_input(data: str, crf: ChainEstimator, reading: Reading, text: bool, e
         raise DataError("--text needs a model of tokens alone: this one was trained on attributes or more columns")
     stored = is_block_file(data)
     if stored and entities:
-        raise DataError(f"{data}: a block file holds no tokens, of which entities could be made")
+        raise DataError(f"{data}: a block file holds no tokens to make entities of")
     return stored
 
 

@@ -23,7 +23,7 @@ from crfkit.base.messages import counted
 from crfkit.base.threads import resolve_threads
 from crfkit.cli import options as o
 from crfkit.cli.cluster import DaskOption, cluster
-from crfkit.cli.encode import encode_text
+from crfkit.cli.encode import Tokens, encode_text
 from crfkit.cli.files import (
     Reading,
     busy,
@@ -34,6 +34,7 @@ from crfkit.cli.files import (
     file_size,
     leave_pipes,
     load_chain,
+    read_data,
     read_labelled,
     read_unlabelled,
     require_file,
@@ -55,21 +56,6 @@ _KINDS: dict[str, Any] = {"crf": CRF, "hmm": HMM, "memm": MEMM, "segment": Segme
 _NEEDS = dict.fromkeys(("template", "dialect", "padding"), "features") | {"start": "warm_start", "param": "algorithm"}
 _NEEDS |= {"dictionary": "segments"}
 _NEEDS |= {"rho2": "c2", "cost": "c2", "resume": "checkpoint"}
-#: What a block file has decided already.
-_ENCODED = (
-    "out_of_core",
-    "memory",
-    "unlabelled",
-    "format",
-    "label",
-    "columns",
-    "comment",
-    "encoding",
-    "template",
-    "dialect",
-    "padding",
-    "unknown",
-)
 #: Defaults of the options that are parameters of CRF.
 _DEFAULT: dict[str, Any] = {name: p.default for name, p in CRF._parameters().items()}
 
@@ -77,7 +63,7 @@ _DEFAULT: dict[str, Any] = {name: p.default for name, p in CRF._parameters().ite
 def train(
     context: typer.Context,
     data: o.DataArgument,
-    model: o.TargetOption,
+    model: o.TargetOption = None,
     kind: o.KindOption = o.Kind.crf,
     format: o.FormatOption = o.Format.columns,
     label: o.LabelOption = None,
@@ -135,7 +121,7 @@ def train(
     --checkpoint, training that was killed continues with --resume.
     """
     options = dict(locals())
-    given = {p.name: p.opts[0] for p in context.command.params if p.name and _is_given(context, p.name)}
+    given = o.given_options(context)
     began = time.perf_counter()
     files = {name: options[name] for name in ("data", "dev", "unlabelled") if options[name] is not None}
     options |= {name: encoded(path, encoding) for name, path in files.items()}
@@ -144,8 +130,9 @@ def train(
     if plan:
         print_plan(crf, options["data"], reading, json)
         return
-    with busy(f"reading {data}", quiet or json):
-        corpus = _read(options, reading) if out_of_core is None else _encode(options, reading, crf)
+    assert model is not None  # by _check
+    with busy(f"{'reading' if out_of_core is None else 'encoding'} {data}", quiet or json) as tell:
+        corpus = _read(options, reading) if out_of_core is None else _encode(options, reading, crf, Tokens(tell))
     tokens = 0 if dask else int(corpus.X.lengths.sum())
     with cluster(dask, quiet or json), Guard() as guard:
         if not quiet and not json and not dask:
@@ -175,25 +162,9 @@ class _Corpus:
     X_dev: Any = None
     y_dev: Any = None
 
-    @property
-    def n_columns(self) -> int | None:
-        """Columns beside the label, of a file that has any."""
-        return getattr(self.X, "n_columns", None)
-
     def sizes(self, tokens: int) -> str:
         """What was read, in words."""
         return f"read {counted(len(self.X), 'sequence')}, {counted(tokens, 'token')}"
-
-    def reading(self, how: Reading, n_columns: int | None) -> dict[str, Any]:
-        """How the data was read, for the model, which may know the number of columns."""
-        if isinstance(self.X, Blocks):
-            return self.X.reading
-        return {
-            "format": how.format.value,
-            "label": how.label,
-            "columns": how.columns,
-            "n_columns": n_columns or self.n_columns,
-        }
 
     def scores(self, crf: Any) -> dict[str, float]:
         """What a model scores on the held-out data."""
@@ -203,6 +174,8 @@ class _Corpus:
 def _check(options: dict[str, Any], given: dict[str, str], reading: Reading) -> Any:
     """The estimator that the options ask for; raises if anything is wrong that can be known without the data."""
     data, dev, template, unlabelled = (options[name] for name in ("data", "dev", "template", "unlabelled"))
+    if options["model"] is None and not options["plan"]:
+        raise o.OptionError("--model is missing: where to write the model")
     try:
         _check_target(options["model"], data, dev, template)
     except OSError as e:
@@ -225,10 +198,10 @@ def _check(options: dict[str, Any], given: dict[str, str], reading: Reading) -> 
     if stored:
         if options["kind"].value == "segment":
             raise o.OptionError("--kind segment needs text: a block file holds none")
-        for name, flag in given.items():
-            if name in _ENCODED:
-                raise o.OptionError(f"{flag} is an option of crfkit encode: {data} is encoded already")
+        o.refuse_encoded(given, data)
     crf = _configure(options, given)
+    if stored and "min_freq" not in given and options["kind"] is not o.Kind.hmm:
+        crf.min_freq = Blocks(data).min_freq
     if options["dask"] is not None:
         crf = _on_cluster(crf, options, given)
     crf._check_parameters()
@@ -268,7 +241,7 @@ def _partitions(path: str, how: Reading) -> Any:
     return read_columns(path, label=column_number(how.label or "-1", "--label"), columns=chosen, comment=how.comment)
 
 
-def _encode(options: dict[str, Any], how: Reading, crf: Any) -> _Corpus:
+def _encode(options: dict[str, Any], how: Reading, crf: Any, progress: Tokens) -> _Corpus:
     """A block file of the data in the folder of --out-of-core, made now or by an earlier call that was interrupted."""
     folder: Path = options["out_of_core"]
     folder.mkdir(parents=True, exist_ok=True)
@@ -276,7 +249,7 @@ def _encode(options: dict[str, Any], how: Reading, crf: Any) -> _Corpus:
     settings |= {"min_freq": crf._least(), "resume": True}
     name = "stdin" if options["data"] == "-" else Path(options["data"]).name
     target = folder / f"{name}.blocks"
-    encode_text([options["data"]], target, crf._new_encoder, how, options["unlabelled"], settings)
+    encode_text([options["data"]], target, crf._new_encoder, how, options["unlabelled"], settings, progress)
     corpus = _Corpus(Blocks(target, window=options["window"]), None)
     if options["dev"] is not None:
         _read_dev(corpus, options["dev"], options["unknown"], how)
@@ -285,21 +258,16 @@ def _encode(options: dict[str, Any], how: Reading, crf: Any) -> _Corpus:
 
 def _read_dev(corpus: _Corpus, path: str, unknown: str | None, how: Reading) -> None:
     """Adds the held-out data."""
-    corpus.X_dev, corpus.y_dev, _ = _read_data(path, how)
+    corpus.X_dev, corpus.y_dev, _ = read_data(path, how)
     if isinstance(corpus.X_dev, Blocks):
         corpus.y_dev = corpus.X_dev.label_lists()
     elif unknown is not None:
         corpus.y_dev = [[None if name == unknown else name for name in row] for row in corpus.y_dev]
 
 
-def _read_data(path: str, how: Reading) -> tuple[Any, Any, Any]:
-    """X, y and weights of a labelled file, or of a block file, which holds the others itself."""
-    return (Blocks(path), None, None) if is_block_file(path) else read_labelled(path, how)
-
-
 def _read(options: dict[str, Any], how: Reading) -> _Corpus:
     unknown, path = options["unknown"], options["unlabelled"]
-    given = (_partitions(options["data"], how), None) if options["dask"] else _read_data(options["data"], how)
+    given = (_partitions(options["data"], how), None) if options["dask"] else read_data(options["data"], how)
     corpus = _Corpus(*given)
     if isinstance(corpus.X, Blocks) and options["window"] is not None:
         corpus.X = Blocks(options["data"], window=options["window"])
@@ -314,11 +282,6 @@ def _read(options: dict[str, Any], how: Reading) -> _Corpus:
             corpus.weights = np.concatenate([corpus.weights, np.ones(len(more))])
         corpus.X = type(corpus.X).concatenate([corpus.X, more])
     return corpus
-
-
-def _is_given(context: typer.Context, name: str) -> bool:
-    source = context.get_parameter_source(name)
-    return source is not None and source.name == "COMMANDLINE"
 
 
 def _configure(options: dict[str, Any], given: dict[str, str]) -> Any:
@@ -349,8 +312,10 @@ def _configure(options: dict[str, Any], given: dict[str, str]) -> Any:
     return _KINDS[kind](**settings)
 
 
-def _check_target(model: Path, *sources: Any) -> None:
+def _check_target(model: Path | None, *sources: Any) -> None:
     """Raises before any work is done if the model cannot be written."""
+    if model is None:
+        return
     check_writable(model)
     for path in sources:
         if path is not None and path != "-" and Path(path).exists() and model.exists() and model.samefile(path):
@@ -381,7 +346,7 @@ def _run(crf: Any, corpus: _Corpus, resume: bool) -> list[str]:
 
 def _save(crf: Any, model: Path, corpus: _Corpus, reading: Reading) -> None:
     """Writes the model, with how its data was read."""
-    known = corpus.reading(reading, getattr(crf.model_.encoder, "n_columns", None))
+    known = reading.of_data(corpus.X, getattr(crf.model_.encoder, "n_columns", None))
     crf.model_ = replace(crf.model_, info={**crf.model_.info, "reading": known})
     crf.save(model)
 

@@ -14,7 +14,9 @@ from crfkit.base.files import check_writable
 from crfkit.base.messages import counted
 from crfkit.cli import options as o
 from crfkit.cli.cluster import DaskOption, cluster
-from crfkit.cli.files import Reading, busy, emit, encoded, file_size, read_labelled, require_file, say
+from crfkit.cli.files import Reading, busy, emit, encoded, file_size, read_data, require_file, say
+from crfkit.data import Blocks
+from crfkit.data.blocks import is_block_file
 from crfkit.estimators.crf import CRF
 from crfkit.estimators.tuning import C1, C2, Trial, Tuning
 from crfkit.estimators.tuning import tune as search
@@ -73,11 +75,16 @@ def tune(
 
     def check() -> CRF:
         reading.check()
+        least = min_freq
+        if is_block_file(data):
+            given = o.given_options(context)
+            o.refuse_encoded(given, data)
+            least = min_freq if "min_freq" in given else Blocks(data).min_freq
         if model is not None:
             check_writable(model)
         features: Any = "auto" if template is None else o.read_template(template, padding, dialect)
         shape: dict[str, Any] = {
-            "min_freq": min_freq,
+            "min_freq": least,
             "all_possible_states": all_possible_states,
             "constraints": constraints,
         }
@@ -90,7 +97,7 @@ def tune(
     grid = _numbers("--c1", c1), _numbers("--c2", c2)
     require_file(source)
     with busy(f"reading {data}", quiet or json):
-        X, y, _ = read_labelled(source, reading)
+        X, y, _ = read_data(source, reading)
     watch = _Watch(json, quiet)
     with cluster(dask, quiet or json) as client:
         given: dict[str, Any] = {"c1": grid[0], "c2": grid[1], "n_settings": random, "folds": folds, "reject": reject}
@@ -99,8 +106,7 @@ def tune(
     best = found.crf
     assert best is not None
     if model is not None:
-        known = {"format": format.value, "label": label, "columns": columns, "n_columns": getattr(X, "n_columns", None)}
-        best.model_ = replace(best.model_, info={**best.model_.info, "reading": known})
+        best.model_ = replace(best.model_, info={**best.model_.info, "reading": reading.of_data(X)})
         best.save(model)
     _report(found, model, top, json, quiet)
 

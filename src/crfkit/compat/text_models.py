@@ -184,7 +184,7 @@ def _parse_crfpp(text: str) -> ChainModel:
     order = np.argsort(first)
     ends = (first + np.where(wide, n * n, n))[order]
     if len(first) and ends.max() > most:
-        raise ValueError("a feature's weights lie outside of those in the file")
+        raise ValueError("a feature's weights lie outside those in the file")
     shared = np.flatnonzero(ends[:-1] > first[order][1:])
     if len(shared):
         a, b = (names[k][:60] for k in order[shared[0] : shared[0] + 2].tolist())
@@ -299,12 +299,12 @@ def _parse_wapiti(data: bytes) -> WapitiParts:
     text = _Wapiti(data)
     head = text.match(rb"#mdl#(?:(\d+)#)?(\d{1,18})\n", "#mdl#")
     if head[1] == b"1":
-        raise ValueError("it is of mode memm, which is not read")
+        raise ValueError("models of mode memm are not supported")
     if int(head[1] or 2) > 2:
-        raise ValueError(f"mode {int(head[1])} is not known")
+        raise ValueError(f"unknown mode {int(head[1])}")
     count = int(text.match(rb"#rdr#(\d{1,6})/\d+(?:/\d+)?\n", "#rdr#")[1])
     if count == 0:
-        raise ValueError("it has no patterns: features were given one by one, which is not read")
+        raise ValueError("it has no patterns: models whose features were given one by one are not supported")
     lines = [text.string() for _ in range(count)]
     labels = text.strings("labels")
     _check_labels(labels)

@@ -258,7 +258,7 @@ def _texts(piece: Piece) -> Iterator[tuple[bytes, int]]:
         while left > 0:
             text = file.read(min(left, 1 << 22))
             if not text:
-                raise DataError(f"{piece.path}: the file has become shorter while it was read")
+                raise DataError(f"{piece.path}: the file shrank while it was read")
             text += file.readline() if not text.endswith(b"\n") and len(text) < left else b""
             if piece.begin == 0 and line == 1:
                 text = text.removeprefix(b"\xef\xbb\xbf")

@@ -190,7 +190,7 @@ class StoredDataset(Dataset):
             ptr = np.concatenate([[0], np.cumsum(group.counts[a:b], dtype=np.int64)])
             flat[kind] = ptr, np.concatenate(attr) if attr else np.zeros(0, np.uint32)
             if ptr[-1] != len(flat[kind][1]):
-                raise ValueError("a block has other entries than its tokens count")
+                raise ValueError("the entries of a block do not match the counts of its tokens")
         values = self.groups["state"].values
         if values is not None:
             firsts = self.groups["state"].first_value
@@ -309,9 +309,9 @@ class Blocks:
             return None
         tokens = self._arrays.of_kind("sets.tokens", "i", (None,))
         if len(tokens) and (tokens[0] < 0 or (np.diff(tokens) <= 0).any() or tokens[-1] >= len(self.labels)):
-            raise ValueError("the array 'sets.tokens' must hold numbers of tokens that rise")
+            raise ValueError("the array 'sets.tokens' must hold increasing token numbers")
         if (self.labels[tokens] >= 0).any():
-            raise ValueError("the array 'sets.tokens' must hold tokens whose labels are not known")
+            raise ValueError("the array 'sets.tokens' must hold tokens with unknown labels")
         return tokens, self._arrays.of_kind("sets.labels", "b", (len(tokens), n_labels))
 
     def _check_sums(self, names: list[str]) -> None:

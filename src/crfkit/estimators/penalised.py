@@ -280,8 +280,8 @@ class PenalisedChain(ChainEstimator):
             raise ValueError("there are no labels to learn")
         if X.min_freq > max(self._least(), 1):
             raise ValueError(
-                f"{X.path}: attributes that occur less than {X.min_freq:g} times were left out: "
-                f"train with 'min_freq' of at least {X.min_freq:g}, or encode with less"
+                f"{X.path}: attributes that occur fewer than {X.min_freq:g} times were left out: "
+                f"train with 'min_freq' of at least {X.min_freq:g}, or encode with a lower one"
             )
         X.verify(self.n_jobs)
         labels, (numbers, hints) = X.classes, X.known()
@@ -428,7 +428,7 @@ class PenalisedChain(ChainEstimator):
         y : sequences of labels, or an iterator of them
             As for :meth:`fit`.
         path : path
-            The file to write. Attributes that occur less than ``min_freq`` times are left out of it.
+            The file to write. Attributes that occur fewer than ``min_freq`` times are left out of it.
         sample_weight : array [S], optional
             Weights of the sequences.
         memory : float or str

@@ -19,6 +19,7 @@ from crfkit.base.parameters import check_number
 from crfkit.base.shown import Record
 from crfkit.base.threads import resolve_threads
 from crfkit.chain.inference import decode_flat
+from crfkit.data.blocks import Blocks, StoredDataset
 from crfkit.data.dataset import Dataset, Layout, WeightRules
 from crfkit.estimators.crf import CRF
 from crfkit.estimators.penalised import Skeleton
@@ -133,7 +134,7 @@ def tune(
     crf : CRF
         All other parameters are its own; ``n_jobs`` is how many trainings run at a time, ``random_state`` draws folds
         and settings. Its algorithm must be ``"lbfgs"``, or ``"newton-cg"`` for ``c1`` of 0.
-    X, y : sequences of tokens, and their labels, all known
+    X, y : sequences of tokens, and their labels, all known; or Blocks, and None
     c1, c2 : sequences of float
         Coefficients: all pairs of them are tried.
     n_settings : int, optional
@@ -163,12 +164,15 @@ def tune(
     """
     began = time.perf_counter()
     _check(crf, folds, reject, n_settings)
-    require_known(y, "y")
+    gold = X.label_lists() if isinstance(X, Blocks) and y is None else y
+    require_known(gold, "y")
     if folds > len(X):
         raise ValueError(f"'folds' of tune must be at most the number of sequences, {len(X)}, got {folds}")
     settings = _settings(crf, c1, c2, n_settings)
     skeleton, problem = crf._prepare(X, y, None, None, grow=False)
-    search = _Search.of(crf, skeleton, problem, y, settings, folds)
+    if isinstance(problem.data, StoredDataset):  # every training has some of the sequences
+        problem = replace(problem, data=problem.data.flat)
+    search = _Search.of(crf, skeleton, problem, gold, settings, folds)
     scores = np.full((len(settings), folds), np.nan)
     iterations = np.zeros((len(settings), folds), np.int64)
     every = list(range(len(settings)))

@@ -52,7 +52,7 @@ def bytes_of(size: float | str) -> int:
     """
     found = re.fullmatch(r"(\d+(?:\.\d*)?)\s*([kmgt]i?|)b?", str(size).strip().lower())
     if found is None:
-        raise ValueError(f"'memory' must be a number of bytes, or a text such as '500MB' or '2GB', got {size!r}")
+        raise ValueError(f"'memory' must be a number of bytes, or a string such as '500MB' or '2GB', got {size!r}")
     return int(float(found[1]) * _UNITS[found[2]])
 
 
@@ -236,7 +236,9 @@ class BlockWriter:
             found = json.loads(job.read_text())
             self.seed = found.pop("seed")
             if found != about:
-                raise ValueError(f"{self.part}: what was interrupted was of other data or settings; it cannot go on")
+                raise ValueError(
+                    f"{self.part}: the interrupted encoding used other data or settings; it cannot be resumed"
+                )
             for folder in sorted(self.part.glob("run-*")):
                 if not (folder / "run.json").exists():
                     shutil.rmtree(folder)
@@ -256,7 +258,7 @@ class BlockWriter:
         self,
         pieces: Iterable[Any],
         parse: Callable[[Any], Weighted] = lambda piece: piece,
-        progress: Callable[[int], Any] = lambda tokens: None,
+        progress: Callable[[str, int], Any] = lambda what, tokens: None,
     ) -> Blocks:
         """Encodes all pieces, and gives the file.
 
@@ -267,7 +269,7 @@ class BlockWriter:
         parse : callable
             Gives the sequences, labels and weights of a piece; called on threads.
         progress : callable
-            Called with the number of tokens of each piece.
+            Called with what is being done, ``"encoded"`` and then ``"written"``, and the tokens of each step.
         """
         done = {record.number: record.tokens for run in self.runs for record in run.records}
 
@@ -278,7 +280,7 @@ class BlockWriter:
         try:
             for n in ordered(encode, iter(enumerate(pieces)), self.threads):
                 tokens += n
-                progress(n)
+                progress("encoded", n)
         except BaseException:
             for run in self._open:
                 run._file.close()
@@ -287,7 +289,7 @@ class BlockWriter:
             shutil.rmtree(self.part)
             raise ValueError("there is no sequence to encode")
         list(ordered(self.close_run, iter(list(self._open)), self.threads))
-        return self.finish(self.min_freq)
+        return self.finish(self.min_freq, progress)
 
     def _encode(self, number: int, piece: Weighted) -> int:
         """Encodes a piece within the run of this thread."""
@@ -335,7 +337,7 @@ class BlockWriter:
         sets = [[token, possible[-2 - numbers[token]]] for token in np.flatnonzero(numbers < -1).tolist()]
         return np.array([*own, -1], np.int32)[np.maximum(numbers, -1)], sets
 
-    def finish(self, min_freq: float) -> Blocks:
+    def finish(self, min_freq: float, progress: Callable[[str, int], Any] = lambda what, tokens: None) -> Blocks:
         """All runs to one file, without attributes that occur less often."""
         n_attributes, parts = zip(*(self._merge(kind) for kind in range(len(KINDS))), strict=True)
 
@@ -351,7 +353,7 @@ class BlockWriter:
                 setattr(encoder, name, self.runs[0].config[name])
         labels = in_label_order(set(self.labels))
         numbers = [[numbers for numbers, _ in part] for part in parts]
-        _Assembly(self, n_attributes, numbers, labels).write(encoder, min_freq)
+        _Assembly(self, n_attributes, numbers, labels).write(encoder, min_freq, progress)
         shutil.rmtree(self.part)
         return Blocks(self.path)
 
@@ -445,7 +447,7 @@ class _Assembly:
         self.sequences = _cut(self.offsets, _core.tokens_per_block(len(labels)))
         self._packers = threading.local()
 
-    def write(self, encoder: Encoder, min_freq: float) -> None:
+    def write(self, encoder: Encoder, min_freq: float, progress: Callable[[str, int], Any]) -> None:
         """Writes the file."""
         part = self.writer.part
         spools = {"labels": Spool(part / "labels", np.dtype(np.int32))}
@@ -463,6 +465,7 @@ class _Assembly:
             for name, x in made.items():
                 spools[name].write(x)
             unknown += int((made["labels"] < 0).sum())
+            progress("written", len(made["labels"]))
             for kind in self.kinds:
                 first[f"{kind}.first_attribute"][b + 1] = spools[f"{kind}.attributes"].shape[0]
                 first[f"{kind}.first_entry"][b + 1] = spools[f"{kind}.entries"].shape[0]

@@ -111,14 +111,14 @@ def _node(value: Any, field: str) -> list[Any]:
     """A node of a plan: its kind, and what belongs to it."""
     if isinstance(value, list) and value and all(type(x) in (int, str) for x in value):
         return value
-    return refuse(field, "a list of texts and ints", value)
+    return refuse(field, "a list of strings and ints", value)
 
 
 def _template(value: Any, field: str) -> list[Any]:
     """A template of a plan."""
     if isinstance(value, list) and [type(x) for x in value] == [int, int, str, str, bool]:
         return value
-    return refuse(field, "node, offset, two texts and true or false", value)
+    return refuse(field, "node, offset, two strings and true or false", value)
 
 
 _PLAN = record(

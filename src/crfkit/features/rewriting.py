@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from crfkit.base.messages import counted
 from crfkit.data.blocks import Blocks
 from crfkit.features.encoding import BlockWriter
 from crfkit.features.restoring import StoredEncoder, empty_encoder
@@ -30,7 +31,7 @@ def split_blocks(blocks: Blocks, paths: Sequence[str | os.PathLike[str]]) -> lis
     """Writes a block file's sequences into several, of about as many tokens, with the same vocabulary and labels."""
     n = blocks.dataset.n_blocks
     if len(paths) > n:
-        raise ValueError(f"{blocks.path}: it has {n} blocks, which cannot be split among {len(paths)} files")
+        raise ValueError(f"{blocks.path}: {counted(n, 'block')} cannot be split among {len(paths)} files")
     cuts = [n * k // len(paths) for k in range(len(paths) + 1)]
     return [_rewrite([(blocks, a, b)], path) for path, a, b in zip(paths, cuts, cuts[1:], strict=False)]
 

@@ -254,7 +254,7 @@ class LikelihoodObjective(Objective):
                 if offsets[-1]:
                     self._native.use_packed(np.memmap(file, np.uint8, "r"), np.array(offsets))
         except OSError:
-            log.info("no room in %s for the blocks as training needs them: they are made in every evaluation", folder)
+            log.info("not enough space in %s for blocks in training form: every evaluation makes them again", folder)
 
     def value_and_grad(self, w: Vector, out: Vector | None = None) -> tuple[float, Vector]:
         """Value and gradient at w."""

@@ -103,7 +103,7 @@ class Stochastic(Algorithm):
                 done += 1
                 w = objective.weights(self.averaged)
                 if not np.isfinite(total) or not np.isfinite(w).all():
-                    raise ValueError(f"{type(self).__name__} diverged in pass {done}: choose a smaller step")
+                    raise ValueError(f"{type(self).__name__} diverged in pass {done}: use a smaller step")
                 value = total + (objective.penalty(w) if self.convex else 0.0)
                 losses.append(value)
                 terms = objective.terms_of(total)

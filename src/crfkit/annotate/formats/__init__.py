@@ -137,6 +137,8 @@ def write_documents(
     """
     if format != "same" and format not in _ALL:
         raise AnnotateError(f"there is no format {format!r}, only same, {', '.join(NAMES)}")
+    if not documents:
+        raise AnnotateError("there is nothing to write")
     if format == "same" and not all("file" in doc.source for doc in documents):
         format = "columns"  # they came from no file
     labels = [None if row is None or all(x is None for x in row) else row for row in labels]
@@ -172,7 +174,7 @@ def _same(documents: Sequence[Document], labels: Sequence[Labels | None], task: 
                 lead = _with_inserts(lead, first.get("inserts", ()))
             changed = any(row is not None and list(row) != doc.labels for doc, row in zip(part, answers, strict=True))
             again = changed or (grown and first.get("grows"))
-            parts += [lead, chosen.rewrite(first["raw"], part, answers, task) if again else first["raw"]]
+            parts += [lead, _rewritten(chosen, part, answers, task) if again else first["raw"]]
         last = docs[-1].source
         tail = last.get("tail", "")
         text = "".join([*parts, _with_inserts(tail, last.get("tail_inserts", ())) if grown else tail])
@@ -184,6 +186,15 @@ def _same(documents: Sequence[Document], labels: Sequence[Labels | None], task: 
         else:
             files[name] = text.encode(encoding)
     return files
+
+
+def _rewritten(chosen: Format, part: list[Document], labels: list[Labels | None], task: str) -> str:
+    """A unit of a file with new labels; what a project says of the file may be damaged."""
+    try:
+        return chosen.rewrite(part[0].source["raw"], part, labels, task)
+    except (ArithmeticError, AttributeError, LookupError, TypeError) as e:
+        name = part[0].source["file"]
+        raise AnnotateError(f"what the project says of {name} is damaged ({type(e).__name__}: {e})") from e
 
 
 def _with_inserts(text: str, inserts: Iterable[tuple[int, str]]) -> str:

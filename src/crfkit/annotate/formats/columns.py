@@ -123,7 +123,7 @@ def _label_column(name: str, rows: list[list[str]], n: int, how: How) -> int | N
         return at if right and n > 1 else None
     if not right and how.task == "spans":
         wrong = next(x for x in sorted(values) if not is_chunk_label(x))
-        raise DataError(f"{name}: {wrong!r} in column {at} is no label of a span such as B-PER; --task tokens?")
+        raise DataError(f"{name}: {wrong!r} in column {at} is not a span label such as B-PER (see --task tokens)")
     return at
 
 

@@ -194,8 +194,10 @@ def _label_studio(record: dict[str, Any], place: str) -> _Found:
         spans: list[Span | None] = []
         for x in _listed(annotation.get("result"), "result", place):
             value = x.get("value") if isinstance(x, dict) else None
-            if isinstance(value, dict) and x.get("type") == "labels" and value.get("labels"):
-                spans.append(check_span(value.get("start"), value.get("end"), value["labels"][0], text, place))
+            labels = value.get("labels") if isinstance(value, dict) and x.get("type") == "labels" else None
+            if labels:
+                first = labels[0] if isinstance(labels, list) else labels
+                spans.append(check_span(value.get("start"), value.get("end"), first, text, place))
             else:
                 spans.append(None)
         return _Found(text, ["annotations", k, "result"], spans, True)
@@ -224,7 +226,8 @@ def _prodigy_span(span: Span, found: _Found, record: dict[str, Any]) -> Any:
 
 
 def _label_studio_span(span: Span, found: _Found, record: dict[str, Any]) -> Any:
-    names = [x for a in record.get("annotations") or [] for x in a.get("result") or [] if x.get("type") == "labels"]
+    results = [a.get("result") or [] for a in record.get("annotations") or [] if isinstance(a, dict)]
+    names = [x for listed in results for x in listed if isinstance(x, dict) and x.get("type") == "labels"]
     first = names[0] if names else {}
     value = {"start": span.start, "end": span.end, "text": found.text[span.start : span.end], "labels": [span.label]}
     return {

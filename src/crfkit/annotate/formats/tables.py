@@ -175,7 +175,7 @@ def _read_tokens(table: _Table, word: int, how: How) -> Parsed:
     ]
     wrong = {x for row in known for x in row if x is not None and how.task == "spans" and not is_chunk_label(x)}
     if wrong:
-        raise DataError(f"{table.name}: {min(wrong)!r} is no label of a span such as B-PER; --task tokens?")
+        raise DataError(f"{table.name}: {min(wrong)!r} is not a span label such as B-PER (see --task tokens)")
     settings = {"separator": table.separator, "label": at, "scheme": scheme_of(known), "rows": True}
     others = [k for k in range(len(table.header)) if k not in (word, sentence, at)]
     pieces = []

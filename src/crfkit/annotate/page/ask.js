@@ -199,7 +199,10 @@ export class Ask {
     if (!at || at === document.body || this.node.contains(at)) this.heading.focus({ preventScroll: true });
     if (this.whole) return announce(`${this.heading.textContent} ${this.question.text}`);
     const { label, span } = this.answer.item;
-    const second = span?.runner_up ? `, runner-up ${labelName(span.runner_up.label)} ${chance(span.runner_up.p)}` : "";
+    const rest = this.elsewhere(span);
+    const second =
+      (span?.runner_up ? `, runner-up ${labelName(span.runner_up.label)} ${chance(span.runner_up.p)}` : "") +
+      (rest ? `, other borders ${chance(rest)}` : "");
     const guess = span
       ? `Guess ${labelName(label)} ${chance(span.guess.p)}${second}.`
       : `Left over. Enter for ${labelName(label)}.`;
@@ -248,6 +251,12 @@ export class Ask {
     this.borders.hidden = project.task === "tokens";
   }
 
+  /** What the model gives to spans with other borders; 0 if that is next to nothing. */
+  elsewhere(span) {
+    const here = (span?.choices ?? []).reduce((sum, choice) => sum + choice.p, 0);
+    return project.task === "spans" && here && here < 0.995 ? 1 - here : 0;
+  }
+
   refreshGuess(range) {
     if (this.whole) {
       this.labels.update([], this.editor.current?.label);
@@ -281,8 +290,11 @@ export class Ask {
         " ",
         el("b", {}, chance(choice.p)),
       );
-    const parts = ["Guess ", pill(span.guess)];
-    if (span.runner_up) parts.push(" runner-up ", pill(span.runner_up));
+    const lead = (text) => el("span", { class: "lead" }, text);
+    const parts = [lead("Guess "), pill(span.guess)];
+    if (span.runner_up) parts.push(lead(" runner-up "), pill(span.runner_up));
+    const rest = this.elsewhere(span);
+    if (rest) parts.push("other borders ", el("b", {}, chance(rest)));
     if (mine) parts.push(` · you said ${labelName(label)}`);
     this.guess.replaceChildren(...parts);
   }

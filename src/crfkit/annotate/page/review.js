@@ -6,7 +6,7 @@ import { button, chance, el } from "./dom.js";
 import { edit, empty, frame, pager, status, still } from "./rows.js";
 import { colorOf, labelName } from "./state.js";
 import { tell } from "./tabs.js";
-import { phrase, withSpan } from "./text.js";
+import { overlap, phrase, withSpan } from "./text.js";
 
 const pill = (label, p) =>
   el(
@@ -52,26 +52,40 @@ export class Review {
       const labels = spans.filter((s) => s.label !== null).map(({ start, end, label }) => ({ start, end, label }));
       if (!(await this.save(row, labels, confirm))) return;
       row.spans = spans;
-      row.doubts = row.doubts.filter((other) => other !== doubt);
+      const settled = confirm ? [] : doubt.model;
+      row.doubts = row.doubts.filter((other) => other !== doubt && !settled.some((span) => overlap(span, other)));
       if (row.doubts.length) return draw();
       entry.remove();
       if (!this.body.querySelector(".entry")) await this.load(0);
     };
     const line = (doubt) => {
-      const { start, end, said, model } = doubt;
-      const change = () => settle(doubt, withSpan(people(), { start, end, label: model }), false);
+      const { start, end, said, model, p_model: p } = doubt;
+      const change = () => {
+        const rest = people().filter((span) => !overlap(span, doubt));
+        return settle(doubt, model.reduce(withSpan, rest), false);
+      };
+      const words = (span) => `“${phrase(row.text, row.tokens, span.start, span.end)}”`;
+      // the same words with another label, or other borders
+      const same = model.every((span) => span.start === start && span.end === end);
+      const label = model[0]?.label ?? null;
+      const guess = same
+        ? [pill(label, p)]
+        : model.flatMap((span) => [el("b", { dir: "auto" }, words(span)), " ", pill(span.label, span.p)]);
       return el(
         "div",
         { class: "doubt" },
-        el("b", { dir: "auto" }, `“${phrase(row.text, row.tokens, start, end)}”`),
+        el("b", { dir: "auto" }, words(doubt)),
         " said ",
         pill(said, doubt.p_said),
         " model ",
-        pill(model, doubt.p_model),
-        el("span", { class: "push" }),
-        button("Keep", () => settle(doubt, people(), true)),
-        button(`Change to ${labelName(model)}`, change, { class: "primary" }),
-        button("Edit", () => this.edit(row, entry)),
+        ...guess,
+        el(
+          "span",
+          { class: "settle" },
+          button("Keep", () => settle(doubt, people(), true)),
+          button(same ? `Change to ${labelName(label)}` : "Take the model’s", change, { class: "primary" }),
+          button("Edit", () => this.edit(row, entry)),
+        ),
       );
     };
     const draw = () => {

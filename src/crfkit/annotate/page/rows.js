@@ -18,7 +18,9 @@ export function still(row, spans = row.spans, differ = []) {
       .filter((s) => s.label !== null)
       .map((s) => ({ ...s, kind: s.by === "model" ? "guess" : "known", color: colorOf(s.label) })),
   );
-  for (const [start, end] of differ) for (let t = start; t < end; t++) sentence.words[t].classList.add("differ");
+  for (const [start, end] of differ)
+    for (const part of [...sentence.words.slice(start, end), ...sentence.gaps.slice(start, end - 1)])
+      part.classList.add("differ");
   return sentence.node;
 }
 
