@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import os
 import time
+import warnings
 from collections.abc import Callable
 from statistics import median
 from typing import Any
@@ -142,22 +143,26 @@ def corpora(name: str, held_out: bool) -> tuple[Any, Any, Any, Any]:
     return X, y, *load_corpus(name, "test")
 
 
-def accuracy(name: str, held_out: bool) -> None:
+def accuracy(name: str, held_out: bool, iterations: int, only: str | None) -> None:
     """F1 of segments."""
     X, y, X_test, y_test = corpora(name, held_out)
     features: Any = Template(template_text()) if name == "conll2000" else TokenFeatures()
     c2 = C2[name]
     longest = 12 if name == "conll2000" else 16
-    more = {"max_length": longest, "too_long": "cut", "c2": c2}
+    limits: dict[str, Any] = {"c2": c2, "max_iter": iterations, "tol": 1e-4}
+    more: dict[str, Any] = {"max_length": longest, "too_long": "cut", **limits}
     models = {
-        "CRF": CRF(features, c2=c2),
+        "CRF": CRF(features, **limits),
         "SegmentCRF": SegmentCRF(features, **more),
         "SegmentCRF, dictionary": SegmentCRF(features, segments=SegmentFeatures(), **more),
-        "SegmentCRF, dictionary and shapes": SegmentCRF(features, segments=SegmentFeatures(shape=True), **more),
     }
     for title, model in models.items():
+        if only not in (None, title):
+            continue
         begin = time.perf_counter()
-        model.fit(X, y)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of the limit of iterations
+            model.fit(X, y)
         report = evaluate(y_test, model.predict(X_test))
         print(
             f"{name} {title:34} F1 {100 * report.f1:.2f}  {model.n_iter_} iterations, "
@@ -172,12 +177,14 @@ def main() -> None:
     parser.add_argument("what", choices=["gradient", "peers", "lengths", "accuracy"])
     parser.add_argument("corpus", nargs="?", choices=["conll2000", "bc2gm"])
     parser.add_argument("--held-out", action="store_true")
+    parser.add_argument("--iterations", type=int, default=130, help="of training at most")
+    parser.add_argument("--only", help="one of the models")
     parser.add_argument("--times", type=int, default=9)
     parser.add_argument("--batch", type=int, default=16, help="sequences, for peers")
     args = parser.parse_args()
     if args.what == "accuracy":
         for name in [args.corpus] if args.corpus else ["conll2000", "bc2gm"]:
-            accuracy(name, args.held_out)
+            accuracy(name, args.held_out, args.iterations, args.only)
     else:
         peers(args.times, args.batch) if args.what == "peers" else {"gradient": gradient, "lengths": lengths}[
             args.what

@@ -31,6 +31,7 @@ from crfkit.features.encoders import PlanEncoder
 from crfkit.features.plan import FeaturePlan
 from crfkit.graph import FactorialCRF, GraphCRF, SkipChainCRF
 from crfkit.model.streaming import tag_columns
+from crfkit.segment import SegmentCRF, SegmentFeatures
 from fuzzing import annotations
 from fuzzing.containers import DTYPES, Container, mutate_container
 from fuzzing.mutations import mutate_bytes, mutate_lines, repeated
@@ -306,6 +307,11 @@ def _use_model(data: bytes, path: Path) -> None:
     with only(ValueError):
         if isinstance(model, (CRF, HMM, MEMM)):
             _use_chain(model)
+        elif isinstance(model, SegmentCRF):
+            for predict in (model.predict, model.predict_entities, model.predict_marginals):
+                predict(ROWS)
+            model.model_.state_weights(3)
+            model.model_.card()
         elif isinstance(model, GraphCRF):
             model.predict(GRAPHS)
             model.predict_marginals(GRAPHS)
@@ -531,12 +537,19 @@ def _factorial_seeds(folder: Path) -> list[bytes]:
     return _saved(folder, FactorialCRF(Template("U:%x[0,0]"), max_iter=2, n_jobs=1).fit(ROWS, _pairs()))
 
 
+def _segment_seeds(folder: Path) -> list[bytes]:
+    quick: dict[str, Any] = {"max_iter": 2, "n_jobs": 1, "features": Template("U:%x[0,0]\nU:%x[0,1]")}
+    listed = SegmentFeatures(shape=True, gazetteers={"x": ["a b/c"]}, similarity=0.5)
+    plain = SegmentCRF(**quick, tail_order=2, ends=True)
+    return _saved(folder, *(crf.fit(ROWS, LABELS) for crf in (plain, SegmentCRF(**quick, segments=listed))))
+
+
 KINDS = {
     kind.name: kind
     for kind in (
         Kind("crf", _crf_seeds, mutate_container, _use_model, 8),
         Kind("hmm", _chain(partial(HMM, n_jobs=1)), mutate_container, _use_model),
-        Kind("segment", _segments, mutate_container, _use_segments),
+        Kind("segment", _segment_seeds, mutate_container, _use_model, 2),
         Kind("memm", _chain(partial(MEMM, Template(TEMPLATE), max_iter=2, n_jobs=1)), mutate_container, _use_model),
         Kind("graph", _graph_seeds, mutate_container, _use_model),
         Kind(

@@ -66,8 +66,8 @@ class Known:
         cuts = np.union1d(np.flatnonzero(self.borders != INNER), self.offsets)
         ends = cuts[np.searchsorted(cuts, starts, side="right")]
         whole = (self.labels[starts] >= 0) & ((ends == len(self.labels)) | (self._at(ends) != ANY) | self._last(ends))
-        rows: NDArray[np.int64] = np.stack([starts, ends, self.labels[starts]], axis=1).astype(np.int64)
-        return rows[whole]
+        rows: NDArray[np.int64] = np.stack([starts, ends, self.labels[starts]], axis=1).astype(np.int64)[whole]
+        return rows
 
     def _at(self, ends: NDArray[np.int64]) -> NDArray[np.uint8]:
         return np.append(self.borders, BORDER).astype(np.uint8)[ends]

@@ -1,0 +1,35 @@
+"""Segments on the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from command import run
+
+DATA = "in O\nNew B-LOC\nYork I-LOC\n\nAnna B-PER\nleft O\nRome B-LOC\n"
+
+
+def test_train_tag_inspect(tmp_path: Path) -> None:
+    data, model = tmp_path / "data.txt", tmp_path / "model"
+    data.write_text(DATA)
+    run("train", data, "-m", model, "--kind", "segment", "--dictionary", "--c2", "0.1", "-q")
+    tagged = run("tag", "-m", model, data, "-q").stdout
+    assert [line.split()[-1] for line in tagged.splitlines() if line] == [x.split()[1] for x in DATA.splitlines() if x]
+    likely = run("tag", "-m", model, data, "-q", "-p").stdout.splitlines()[0].split()
+    assert 0.5 < float(likely[-1]) <= 1
+    entities = [json.loads(line) for line in run("tag", "-m", model, data, "-q", "--entities").stdout.splitlines()]
+    assert [e["text"] for e in entities[0]["entities"]] == ["New York"]
+    best = run("tag", "-m", model, data, "-q", "-n", "2").stdout
+    assert best.startswith("# 0 0.")
+    assert "segment text=new york" in run("inspect", model, "-n", "200").stdout
+    assert "New York: LOC" in run("inspect", model, "--explain", data).stdout
+
+
+def test_options_are_checked(tmp_path: Path) -> None:
+    data = tmp_path / "data.txt"
+    data.write_text(DATA)
+    out = run("train", data, "-m", tmp_path / "m", "--kind", "segment", "--max-length", "1", code=1)
+    assert "set max_length=2" in out.stderr
+    out = run("train", data, "-m", tmp_path / "m", "--max-length", "1", code=1)
+    assert "--max-length is not an option of --kind crf" in out.stderr
