@@ -154,16 +154,22 @@ def train(
         crf.callback = _Watch(json, quiet, max_iter, tokens)
         notes = _run(crf, corpus, resume)
         _save(crf, model, corpus, reading)
-        interrupted = crf.result_.reason == "interrupted"
-        if checkpoint is not None and not interrupted:
-            checkpoint.unlink(missing_ok=True)
-        if interrupted:  # whoever interrupts does not want to wait for scores
-            corpus.X_dev = None
+        interrupted = _is_interrupted(crf, corpus, checkpoint)
         _say(crf, model, corpus, notes, began, json, quiet)
     if crf.callback.closed:
         raise BrokenPipeError
     if guard.signum or interrupted:
         raise typer.Exit(128 + (guard.signum or signal.SIGINT))
+
+
+def _is_interrupted(crf: Any, corpus: _Corpus, checkpoint: Path | None) -> bool:
+    """Whether training was interrupted; otherwise its checkpoint goes."""
+    interrupted = crf.result_.reason == "interrupted"
+    if checkpoint is not None and not interrupted:
+        checkpoint.unlink(missing_ok=True)
+    if interrupted:  # whoever interrupts does not want to wait for scores
+        corpus.X_dev = None
+    return bool(interrupted)
 
 
 @dataclass

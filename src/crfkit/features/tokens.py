@@ -116,10 +116,12 @@ class TokenFeatures:
 
     def _classes(self) -> Mapping[str, WordClasses]:
         """The classes by the names that their attributes begin with."""
-        if self.classes is None or isinstance(self.classes, WordClasses):
-            return {} if self.classes is None else {"class": self.classes}
+        if self.classes is None:
+            return {}
+        if isinstance(self.classes, WordClasses):
+            return {"class": self.classes}
         if isinstance(self.classes, Mapping):
-            return self.classes
+            return dict(self.classes)
         raise ValueError(f"'classes' of TokenFeatures must be WordClasses, or a dict of them, got {self.classes!r}")
 
     def _gazetteers(self) -> Mapping[str, Any]:
