@@ -234,6 +234,18 @@ def semi_supervised(corpus: str) -> None:
     save(figure, f"semi_supervised.{corpus}.svg")
 
 
+def few_labels() -> None:
+    """F1 over labelled sentences: means of the draws."""
+    figure, ax = plt.subplots(figsize=(6.6, 3.8), layout="constrained")
+    for k, (name, rows) in enumerate(numbers("few_labels.curve").items()):
+        sizes = [int(size) for size in rows]
+        ax.semilogx(sizes, [np.mean(x) for x in rows.values()], marker="o", markersize=4, color=COLOURS[k], label=name)
+    plain_ticks(ax.xaxis, [50, 150, 500, 1500, 5000])
+    ax.set(xlabel="labelled sentences", ylabel="F1 on the test set")
+    ax.legend(frameon=False)
+    save(figure, "few_labels.svg")
+
+
 def snips() -> None:
     """F1 on the validation set over epochs, a line for every run; dots at the right are F1 on the test set."""
     runs = numbers("snips")
@@ -382,6 +394,9 @@ FIGURES: dict[str, Callable[[], None]] = {
     "backward": backward,
     "entities": entities,
     "entropy_cost": entropy_cost,
+    "few_labels": lambda: None,  # a table
+    "few_labels.constraints": lambda: None,
+    "few_labels.curve": few_labels,
     "gallery": gallery,
     "joint": joint,
     "label_bias": label_bias,

@@ -257,9 +257,9 @@ def test_command(tmp_path: Path) -> None:
     text, out = tmp_path / "text.txt", tmp_path / "classes.safetensors"
     sentences = ["Two cups of flour.", "A pinch of salt."] * 3
     text.write_text("\n".join(sentences))
-    made = run("classes", text, "-o", out, "-c", 3, "--lower")
+    made = run("classes", text, "-o", out, "-c", 3)
     assert "8 words in 3 classes" in made.stderr
-    assert dict(WordClasses.load(out)) == dict(WordClasses.fit(sentences, 3, lower=True))
+    assert dict(WordClasses.load(out)) == dict(WordClasses.fit(sentences, 3))
     made = run("classes", "-", "-o", out, "--method", "spectral", "--json", input=text.read_text())
     assert '"words": 8' in made.stdout
     assert "--n-classes" in run("classes", text, "-o", out, "-c", 0, code=2).stderr

@@ -30,7 +30,8 @@ CORE_ORDER = {
     "train": "base chain beam model",
     "online": "base chain beam model train",
     "graph": "base beam",
-    "bind": "base text chain beam model train online graph",
+    "words": "base text",
+    "bind": "base text chain beam model train online graph words",
 }
 
 #: Each room of the package, folders and single files, and those that it may import, also within functions.

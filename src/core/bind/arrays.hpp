@@ -35,6 +35,7 @@ void bind_objectives(nb::module_& m);
 void bind_online(nb::module_& m);
 void bind_tagger(nb::module_& m);
 void bind_text(nb::module_& m);
+void bind_words(nb::module_& m);
 
 template <class T, int Rank>
 using Out = nb::ndarray<T, nb::numpy, nb::ndim<Rank>, nb::c_contig, nb::device::cpu>;

@@ -2,9 +2,6 @@
 #include "base/instruction_set.hpp"
 #include "bind/arrays.hpp"
 
-namespace crfkit {
-void bind_words(nb::module_& m);
-}
 using namespace crfkit;
 
 NB_MODULE(_core, m) {

@@ -45,7 +45,7 @@ def classes(
     n_classes: Annotated[int, typer.Option("--n-classes", "-c", help="Number of classes.")] = 500,
     method: Annotated[Method, typer.Option(help="Brown's classes, or spectral ones.")] = Method.brown,
     min_freq: Annotated[int, typer.Option(help="Words that occur less often get no class.")] = 2,
-    lower: Annotated[bool, typer.Option("--lower", help="Take words in lower case.")] = False,
+    lower: Annotated[bool, typer.Option(help="Take words in lower case.")] = True,
     format: Annotated[
         TextFormat,
         typer.Option(

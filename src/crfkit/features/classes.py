@@ -90,7 +90,7 @@ class WordClasses(Mapping[str, str]):
         *,
         method: str = "brown",
         min_freq: int = 2,
-        lower: bool = False,
+        lower: bool = True,
         format: str = "text",
         column: int | None = None,
         prefixes: Iterable[int] = PREFIXES,

@@ -18,14 +18,12 @@ from crfkit.features.vectors import WordVectors
 def look_at_classes(plan: FeaturePlan, column: int, name: str, prefixes: tuple[int, ...], window: int) -> None:
     """The features of word classes, those of the column ``column`` of a lexicon; the one place that chooses them.
 
-    Prefixes of the bit strings of the token and its neighbours; pairs of whole bit strings of neighbours.
+    Prefixes of the bit strings of the token and of those next to it, alone: on held-out sentences of CoNLL-2000 with
+    few labels, wider windows, pairs and triples of them gained nothing, and lost beside parts of speech.
     """
     for n in prefixes:
-        for offset in range(-window, window + 1):
+        for offset in range(-min(window, 1), min(window, 1) + 1):
             plan.look([(plan.derived(column, "start", n), offset)], f"{name}{n}[{offset}]=")
-    whole = plan.derived(column)
-    for offset in (-1, 0) if window else ():
-        plan.look([(whole, offset), (whole, offset + 1)], f"{name}[{offset}]|[{offset + 1}]=")
 
 
 def look_at_gazetteer(plan: FeaturePlan, column: int, name: str, window: int) -> None:
@@ -63,8 +61,8 @@ class TokenFeatures:
     pairs : bool
         Pairs of neighbouring words, and of neighbouring shapes.
     classes : WordClasses, or dict of str and WordClasses, optional
-        Classes of words (:class:`~crfkit.WordClasses`): prefixes of their bit strings for the token and those around
-        it, and pairs of neighbours. Words without a class have no such feature. Several have names, which begin
+        Classes of words (:class:`~crfkit.WordClasses`): prefixes of their bit strings for the token and those next
+        to it. Words without a class have no such feature. Several have names, which begin
         the names of their attributes, instead of ``class``.
     vectors : WordVectors, optional
         Vectors of words (:class:`~crfkit.WordVectors`): attributes ``vector0[0]``, ``vector1[0]``, ... whose values are

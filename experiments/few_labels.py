@@ -1,0 +1,287 @@
+"""Few labels: words alone, word classes, and what else learns from unlabelled sentences.
+
+    python experiments/few_labels.py choose [--setting NAME ...]      held-out training sentences, one draw
+    python experiments/few_labels.py test [--setting NAME ...]        test sets, three draws
+    python experiments/few_labels.py curve                            the figure of docs/few-labels.md
+    python experiments/few_labels.py constraints                      constraints alone, no labelled sentence
+
+All sentences of the training set are used as unlabelled text; labels of a random part of them are known. Every choice
+was made by ``choose``, on held-out training sentences. ``test``, ``curve`` and ``constraints`` write
+numbers/few_labels.*.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+import warnings
+from typing import Any
+
+import figures
+import numpy as np
+
+from crfkit import CRF, Expectations, TokenFeatures, WordClasses, active, metrics
+from crfkit.data import load_corpus
+
+HELD_OUT = 800
+#: Corpus, number of columns, fraction of the labels.
+SETTINGS: dict[str, tuple[str, int, float]] = {
+    "conll2000 2%": ("conll2000", 1, 0.02),
+    "conll2000 5%": ("conll2000", 1, 0.05),
+    "conll2000 10%": ("conll2000", 1, 0.10),
+    "conll2000+pos 2%": ("conll2000", 2, 0.02),
+    "conll2000+pos 5%": ("conll2000", 2, 0.05),
+    "bc2gm 5%": ("bc2gm", 1, 0.05),
+    "bc2gm 10%": ("bc2gm", 1, 0.10),
+    "snips_slots 5%": ("snips_slots", 1, 0.05),
+    "bc2gm 100%": ("bc2gm", 1, 1.0),
+}
+#: Chosen on held-out sentences: see ``choose``.
+C2 = 0.1
+TRAIN: dict[str, Any] = {"c2": C2, "tol": 1e-4, "max_iter": 150}
+
+
+_CLASSES: dict[tuple[Any, ...], WordClasses] = {}  # that several draws have in common
+
+
+class Draw:
+    """Sentences whose labels are known, those whose labels are not, and those that are scored."""
+
+    def __init__(self, setting: str, seed: int, held_out: bool) -> None:
+        corpus, columns, fraction = SETTINGS[setting]
+        self.corpus, self.held_out_seed = corpus, seed if held_out else None
+        X, y = load_corpus(corpus, "train")
+        order = np.random.default_rng(seed).permutation(len(X))
+        count = round(fraction * len(X))
+        if held_out:
+            scored, order = order[:HELD_OUT], order[HELD_OUT:]
+            self.X_test, self.y_test = _columns(X[scored], columns), y[scored]
+        else:
+            self.X_test, self.y_test = load_corpus(corpus, "test")
+            self.X_test = _columns(self.X_test, columns)
+        known = order[:count]
+        X = _columns(X, columns)
+        self.X, self.y = X[known], y[known]
+        self.pool = X[np.sort(order)]
+        self.rest = X[order[count:]]
+
+    def f1(self, crf: CRF) -> float:
+        """Of the spans of the scored sentences, times 100."""
+        return 100 * metrics.evaluate(self.y_test, crf.predict(self.X_test)).f1
+
+    def classes(self, *methods: str, **how: Any) -> dict[str, WordClasses]:
+        """Learned from all sentences but the scored ones."""
+        found = {}
+        for method in methods:
+            key = (self.corpus, len(self.pool), self.held_out_seed, method, *how.items())
+            if key not in _CLASSES:
+                _CLASSES[key] = WordClasses.fit(self.pool, method=method, random_state=0, **how)
+            found[method] = _CLASSES[key]
+        return found
+
+
+def _columns(X: Any, n: int) -> Any:
+    return X.select(list(range(n))) if X.n_columns > n else X
+
+
+def fit(draw: Draw, features: Any = "auto", more: Any = None, y_more: Any = None, **changes: Any) -> CRF:
+    """A model of the labelled sentences, and of further ones."""
+    X, y = list(draw.X), [list(row) for row in draw.y]
+    expectations = changes.pop("expectations", None)
+    if more is not None:
+        X, y = X + list(more), y + list(y_more)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # stopped at max_iter
+        return CRF(features, **{**TRAIN, **changes}).fit(X, y, expectations=expectations)
+
+
+def words(draw: Draw) -> CRF:
+    return fit(draw)
+
+
+def brown(draw: Draw) -> CRF:
+    return fit(draw, TokenFeatures(classes=draw.classes("brown")))
+
+
+def both(draw: Draw) -> CRF:
+    return fit(draw, TokenFeatures(classes=draw.classes("brown", "spectral")))
+
+
+def cased(draw: Draw) -> CRF:
+    return fit(draw, TokenFeatures(classes=draw.classes("brown", lower=False)))
+
+
+def trained_on_itself(draw: Draw) -> CRF:
+    features = TokenFeatures(classes=draw.classes("brown", "spectral"))
+    return self_trained(draw, features, fit(draw, features), 0.03)
+
+
+RECIPES = {
+    "words": words,
+    "brown": brown,
+    "brown and spectral": both,
+    "brown, cased": cased,
+    "brown and spectral, self-training": trained_on_itself,
+}
+#: What was best on held-out sentences.
+CHOSEN = {
+    "conll2000": ["brown and spectral"],
+    "conll2000+pos": ["brown"],
+    "bc2gm": ["brown, cased"],
+    "snips_slots": ["brown"],
+}
+
+
+def self_trained(draw: Draw, features: TokenFeatures, first: CRF, weight: float, most: int = 2000) -> CRF:
+    """Learns once more, also from its own labels of unlabelled sentences, which count ``weight`` times."""
+    more = list(draw.rest[:most])
+    X, y = list(draw.X) + more, [list(row) for row in draw.y] + [list(row) for row in first.predict(more)]
+    counts = np.r_[np.ones(len(draw.X)), np.full(len(more), weight)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return CRF(features, **TRAIN).fit(X, y, sample_weight=counts)
+
+
+def constrained(draw: Draw, features: TokenFeatures, weight: float, top: int = 100, most: int = 1000) -> CRF:
+    """Label distributions of attributes, counted on the labelled sentences, expected of unlabelled ones."""
+    wanted = Expectations.count(list(draw.X), [list(row) for row in draw.y], features, top=top, weight=weight)
+    return fit(draw, features, draw.rest[:most], [None] * min(most, len(draw.rest)), expectations=wanted)
+
+
+def sharpened(draw: Draw, features: TokenFeatures, weight: float, most: int = 1000) -> CRF:
+    """Entropy regularisation on unlabelled sentences."""
+    return fit(draw, features, draw.rest[:most], [None] * min(most, len(draw.rest)), entropy_weight=weight)
+
+
+def choose(settings: list[str]) -> None:
+    """Every recipe on held-out training sentences."""
+    for setting in settings:
+        draw = Draw(setting, 1000, held_out=True)
+        for name, recipe in RECIPES.items():
+            show(setting, name, draw.f1(recipe(draw)))
+        features = TokenFeatures(classes=draw.classes("brown", "spectral"))
+        for c2 in (1.0, 0.3, 0.1, 0.03):
+            show(setting, f"words, c2={c2}", draw.f1(fit(draw, c2=c2)))
+            show(setting, f"brown and spectral, c2={c2}", draw.f1(fit(draw, features, c2=c2)))
+        first = fit(draw, features)
+        for weight in (0.03, 0.1, 0.3):
+            show(setting, f"self-training {weight}", draw.f1(self_trained(draw, features, first, weight)))
+        for weight in (0.03, 0.3):
+            show(setting, f"constraints {weight}", draw.f1(constrained(draw, features, weight)))
+        for weight in (0.001, 0.01):
+            show(setting, f"entropy {weight}", draw.f1(sharpened(draw, features, weight)))
+
+
+BEGAN = time.perf_counter()
+
+
+def show(setting: str, name: str, f1: float) -> None:
+    print(f"{time.perf_counter() - BEGAN:6.0f}s {setting}: {name}: {f1:.2f}", flush=True)
+
+
+def test(settings: list[str], seeds: int) -> None:
+    """The recipes on the test sets."""
+    for setting in settings:
+        recipes = dict.fromkeys(["words", "brown", *CHOSEN[setting.split()[0]]])
+        rows: dict[str, list[float]] = {name: [] for name in recipes}
+        for seed in range(1 if setting.endswith("100%") else seeds):
+            draw = Draw(setting, seed, held_out=False)
+            for name in recipes:
+                rows[name].append(draw.f1(RECIPES[name](draw)))
+                show(setting, name, rows[name][-1])
+        base = np.array(rows["words"])
+        for name, values in rows.items():
+            gain = np.array(values) - base
+            spread = gain.std(ddof=1) if len(gain) > 1 else 0.0
+            print(f"| {setting} | {name} | {np.mean(values):.1f} | {gain.mean():+.1f} ± {spread:.1f} |", flush=True)
+        figures.keep("few_labels", figures.numbers("few_labels") | {setting: rows})
+
+
+SIZES = (50, 150, 500, 1500, 5000)
+
+
+def curve(seeds: int) -> None:
+    """F1 on the test set of CoNLL-2000, words only, over the number of labelled sentences."""
+    X, y = load_corpus("conll2000", "train")
+    X = _columns(X, 1)
+    found: dict[str, dict[str, list[float]]] = {}
+    for seed in range(seeds):
+        order = np.random.default_rng(seed).permutation(len(X))
+        draw = Draw("conll2000 2%", seed, held_out=False)
+        features = TokenFeatures(classes=draw.classes("brown", "spectral"))
+        asked = order[: SIZES[0]]
+        for size in SIZES:
+            if size > 1500 and seed > 0:
+                continue
+            draw.X, draw.y, draw.rest = X[order[:size]], y[order[:size]], X[order[size:]]
+            made = {"words alone": fit(draw), "classes": fit(draw, features)}
+            if size <= 500:
+                made["classes and constraints"] = constrained(draw, features, CONSTRAINTS)
+            if 0 < len(asked) <= 1500:
+                made["classes, active learning"] = asking = fit_on(draw, X, y, asked, features)
+                left = np.setdiff1d(order, asked)
+                more = SIZES[SIZES.index(size) + 1] - len(asked) if size < 1500 else 0
+                if more:
+                    chosen = active.query(asking, list(X[left]), more, "least_confidence", per_token=True)
+                    asked = np.concatenate([asked, left[[q.sequence for q in chosen]]])
+                else:
+                    asked = asked[:0]
+            for name, crf in made.items():
+                found.setdefault(name, {}).setdefault(str(size), []).append(draw.f1(crf))
+                show(f"{size} sentences", name, found[name][str(size)][-1])
+            figures.keep("few_labels.curve", found)
+
+
+#: The weight of constraints, chosen on held-out sentences.
+CONSTRAINTS = 0.03
+
+
+def fit_on(draw: Draw, X: Any, y: Any, chosen: Any, features: TokenFeatures) -> CRF:
+    """A model of the chosen sentences."""
+    kept = draw.X, draw.y
+    draw.X, draw.y = X[chosen], y[chosen]
+    crf = fit(draw, features)
+    draw.X, draw.y = kept
+    return crf
+
+
+def constraints(seeds: int) -> None:
+    """Thirty attributes whose label distributions are counted on 30 sentences, which are then set aside."""
+    found: dict[str, Any] = {}
+    for corpus in ("ingredients", "conll2000"):
+        X, y = load_corpus(corpus, "train")
+        X_test, y_test = load_corpus(corpus, "test")
+        if corpus == "conll2000":
+            X, X_test = _columns(X, 1), _columns(X_test, 1)
+            y, y_test = ([[t if t.endswith("-NP") else "O" for t in row] for row in rows] for rows in (y, y_test))
+        gold = [list(row) for row in y]
+        for seed in range(seeds):
+            order = np.random.default_rng(seed).permutation(len(X))
+            few = [list(X[int(i)]) for i in order[:30]], [gold[int(i)] for i in order[:30]]
+            rest = [list(X[int(i)]) for i in order[30:1030]]
+            wanted = Expectations.count(*few, top=30)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                alone = CRF(**TRAIN).fit(rest, [None] * len(rest), expectations=wanted)
+                supervised = CRF(**TRAIN).fit(*few)
+            for name, crf in {"constraints": alone, "supervised": supervised}.items():
+                f1 = 100 * metrics.evaluate(y_test, crf.predict(X_test)).f1
+                found.setdefault(corpus, {}).setdefault(name, []).append(f1)
+                show(corpus, name, f1)
+    figures.keep("few_labels.constraints", found)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["choose", "test", "curve", "constraints"])
+    parser.add_argument("--setting", nargs="+", choices=SETTINGS, default=list(SETTINGS))
+    parser.add_argument("--seeds", type=int, default=3)
+    options = parser.parse_args()
+    if options.what in ("choose", "test"):
+        choose(options.setting) if options.what == "choose" else test(options.setting, options.seeds)
+    else:
+        (curve if options.what == "curve" else constraints)(options.seeds)
+
+
+if __name__ == "__main__":
+    main()
