@@ -91,8 +91,8 @@ class Gazetteer:
     def part(self) -> Part:
         """As encoders look at it."""
         first, label, last = self._native.trie()
-        trie = {"first": first, "label": label, "last": last}
-        return Part(self.case, {**table_arrays(self._native.words), **trie}, self._native)
+        kept = {**table_arrays(self._native.words), "first": first, "label": label, "last": last}
+        return Part(self.case, kept, self._native)
 
 
 def _builder(case: str) -> _core.GazetteerBuilder:

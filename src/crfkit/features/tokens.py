@@ -114,11 +114,12 @@ class TokenFeatures:
 
     def _classes(self) -> Mapping[str, WordClasses]:
         """The classes by the names that their attributes begin with."""
-        if self.classes is None or isinstance(self.classes, WordClasses):
-            return {} if self.classes is None else {"class": self.classes}
-        if isinstance(self.classes, Mapping):
-            return self.classes
-        raise ValueError(f"'classes' of TokenFeatures must be WordClasses, or a dict of them, got {self.classes!r}")
+        found: Any = self.classes
+        if found is None or isinstance(found, WordClasses):
+            return {} if found is None else {"class": found}
+        if isinstance(found, Mapping):
+            return found
+        raise ValueError(f"'classes' of TokenFeatures must be WordClasses, or a dict of them, got {found!r}")
 
     def _gazetteers(self) -> Mapping[str, Any]:
         return self.gazetteers or {}
