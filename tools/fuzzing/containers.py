@@ -15,7 +15,7 @@ from fuzzing.mutations import mutate_bytes, mutate_tree, odd_value, times
 from fuzzing.texts import random_regex
 
 DTYPES = dict(F64="f8", F32="f4", I64="i8", I32="i4", U64="u8", U32="u4", U16="u2", U8="u1", BOOL="?")  # noqa: C408
-_MODEL, _CHECKPOINT, _BLOCKS = "crfkit", "crfkit checkpoint", "crfkit blocks"
+_MODEL, _CHECKPOINT, _BLOCKS, _CLASSES = "crfkit", "crfkit checkpoint", "crfkit blocks", "crfkit word classes"
 
 
 @dataclass
@@ -44,7 +44,7 @@ class Container:
         size = int.from_bytes(data[:8], "little")
         table, rest = json.loads(data[8 : 8 + size]), data[8 + size :]
         known = table.pop("__metadata__")
-        key = next((x for x in (_CHECKPOINT, _BLOCKS) if x in known), _MODEL)
+        key = next((x for x in (_CHECKPOINT, _BLOCKS, _CLASSES) if x in known), _MODEL)
         head = json.loads(known[key])
         for name in ("crc32", "arrays_crc32"):
             head.pop(name, None)
