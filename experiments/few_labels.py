@@ -142,13 +142,13 @@ def self_trained(draw: Draw, features: TokenFeatures, first: CRF, weight: float,
         return CRF(features, **TRAIN).fit(X, y, sample_weight=counts)
 
 
-def constrained(draw: Draw, features: TokenFeatures, weight: float, top: int = 100, most: int = 1000) -> CRF:
+def constrained(draw: Draw, features: TokenFeatures, weight: float, top: int = 100, most: int = 500) -> CRF:
     """Label distributions of attributes, counted on the labelled sentences, expected of unlabelled ones."""
     wanted = Expectations.count(list(draw.X), [list(row) for row in draw.y], features, top=top, weight=weight)
     return fit(draw, features, draw.rest[:most], [None] * min(most, len(draw.rest)), expectations=wanted)
 
 
-def sharpened(draw: Draw, features: TokenFeatures, weight: float, most: int = 1000) -> CRF:
+def sharpened(draw: Draw, features: TokenFeatures, weight: float, most: int = 500) -> CRF:
     """Entropy regularisation on unlabelled sentences."""
     return fit(draw, features, draw.rest[:most], [None] * min(most, len(draw.rest)), entropy_weight=weight)
 

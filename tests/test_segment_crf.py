@@ -220,3 +220,17 @@ def test_spans_are_checked() -> None:
         SegmentCRF().fit([["a", "b"]], [[(0, 3, "X")]])
     with pytest.raises(ValueError, match="overlaps another"):
         SegmentCRF().fit([["a", "b"]], [[(0, 2, "X"), (1, 2, "Y")]])
+
+
+def test_function_of_a_loaded_model(tmp_path: Path) -> None:
+    X, y = [["a", "b", "c"], ["c", "a"]], [["B-X", "I-X", "O"], ["O", "B-X"]]
+
+    def starts(tokens: list[str], a: int, b: int) -> list[str]:
+        return [f"{tokens[a]}{b - a}"]
+
+    crf = SegmentCRF(segments=starts, max_length=3).fit(X, y)
+    crf.save(tmp_path / "model.crfkit")
+    found = crfkit.load(tmp_path / "model.crfkit")
+    with pytest.raises(ValueError, match=r"set_params\(segments=f\)"):
+        found.predict(X)
+    assert found.set_params(segments=starts).predict(X) == crf.predict(X)

@@ -177,6 +177,15 @@ class SegmentCRF(Estimator):
             return SegmentFeatures(dictionary=False, function=self.segments)
         raise ValueError(f"'segments' of SegmentCRF must be SegmentFeatures, a function or None, got {self.segments!r}")
 
+    def set_params(self, **params: Any) -> Self:
+        """Sets parameters. A model from a file, which holds no function of segments, takes it as ``segments``."""
+        super().set_params(**params)
+        finder = self.model_.finder if "segments" in params and hasattr(self, "model_") else None
+        if finder is not None and finder.needs_function and finder.function is None:
+            rule = self._rule()
+            finder.function = None if rule is None else rule.function
+        return self
+
     def _known(self, y: Any, offsets: NDArray[np.int64], types: Any) -> Known:
         return read_tags(y, types, offsets, self.outside, self.outside_runs)
 

@@ -326,7 +326,7 @@ class FeatureFinder:
 
     def _call(self, X: Any, offsets: Any, longest: int, at: int, grow: bool, out: Found) -> None:
         if self.function is None:
-            raise ValueError("the model needs its function of segments: crfkit.load(path, segments=f)")
+            raise ValueError("the model needs its function of segments: give it with set_params(segments=f)")
         rows: list[tuple[int, int, int, float]] = []
         for i, (sequence, begin) in enumerate(zip(X, offsets.tolist(), strict=False)):
             tokens = list(sequence)
