@@ -340,7 +340,7 @@ void TemplateEncoder::run_nodes(const ColumnView& data, const LeafMaps& leaves, 
         const i64 t = !x.absolute ? low + k : x.place < 0 ? length + x.place : x.place - 1;
         if (t >= 0 && t < length) {
           const u32 id = ids[(begin + t) * step];
-          if (id < map.size()) out[k] = map[id];
+          if (id != kNone) out[k] = map[id];
         } else if (pad_ != Padding::none) {
           std::vector<u32>& pads = scratch.pads[t >= 0][i];
           const i64 far = t < 0 ? -t : t - length + 1;
@@ -378,13 +378,6 @@ void TemplateEncoder::encode_range(const ColumnView& data, const LeafMaps& leave
   };
   std::vector<Look> looks(templates_.size());
   std::vector<u32> found(templates_.size() + 1);
-  i64 first = 0;  // token of the stretch, among all
-  const auto value_of = [&](std::size_t k, i64 t) -> double {
-    const Node& node = nodes_[templates_[k].node];
-    if (node.kind != Node::Kind::number) return 1.0;
-    const Derived& derived = *data.derived;
-    return derived.numbers[u64{derived.rows[first + t + templates_[k].offset]} * derived.n_numbers + node.column];
-  };
   const auto look = [&](std::size_t k) {
     const std::vector<u32>& known = vocabulary_.attribute[class_of_[k]];
     const u32* value = scratch.values[templates_[k].node].data() + templates_[k].offset - low_[templates_[k].node];
@@ -401,10 +394,22 @@ void TemplateEncoder::encode_range(const ColumnView& data, const LeafMaps& leave
       }
       found[n] = attribute;
       n += attribute != kNone;
-      if (n_numbers_ > 0 && attribute != kNone && !templates_[k].edge) out.value.push_back(value_of(k, t));
     }
     out.attr.insert(out.attr.end(), found.begin(), found.begin() + n);
     out.ptr.push_back(std::ssize(out.attr));
+  };
+  // the values of what add has found; first: token of the stretch, among all
+  const auto add_values = [&](i64 first, i64 t) {
+    for (std::size_t k : kinds[0]) {
+      const u32 value = looks[k].value[t];
+      if (value >= looks[k].size || looks[k].known[value] == kNone) continue;
+      const Node& node = nodes_[templates_[k].node];
+      const Derived& derived = *data.derived;
+      state.value.push_back(
+          node.kind != Node::Kind::number
+              ? 1.0
+              : derived.numbers[u64{derived.rows[first + t + templates_[k].offset]} * derived.n_numbers + node.column]);
+    }
   };
   Watch watch(poll);
   const i64 most = std::max<i64>(1, kMostValues / std::max(1, n_nodes()));
@@ -416,8 +421,8 @@ void TemplateEncoder::encode_range(const ColumnView& data, const LeafMaps& leave
       run_nodes(data, leaves, {seq, from, to}, grow, scratch);
       watch.spend((to - from) * nodes_.size());
       for (std::size_t k = 0; k < templates_.size(); ++k) look(k);
-      first = data.offsets[seq] + from;
       for (i64 t = from; t < to; ++t) add(kinds[0], t - from, state);
+      for (i64 t = from; n_numbers_ > 0 && t < to; ++t) add_values(data.offsets[seq] + from, t - from);
       if (kinds[1].empty()) continue;
       for (i64 t = from; t < to; ++t) {
         if (t > 0) add(kinds[1], t - from, edge);
