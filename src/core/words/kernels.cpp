@@ -9,29 +9,29 @@
 namespace crfkit::CRFKIT_ISA {
 namespace {
 
-constexpr int W = kWidest<float>;
-using Float = Simd<float, W>;
-constexpr int kRows = 4;  // points at a time
+constexpr int kWordLanes = kWidest<float>;
+using WordLanes = Simd<float, kWordLanes>;
+constexpr int kPoints = 4;  // points at a time
 
 void gather(const u32* at, const u32* count, i64 n, const float* scale, const float* x, int width, float* out) {
-  for_tiles<4>(width / W, [&](auto N, int v) {
-    typename Float::Vec sum[N] = {};
+  for_tiles<4>(width / kWordLanes, [&](auto N, int v) {
+    typename WordLanes::Vec sum[N] = {};
     for (i64 k = 0; k < n; ++k) {
       const float weight = std::sqrt(static_cast<float>(count[k])) * scale[at[k]];
-      const float* row = x + i64{at[k]} * width + v * W;
-      for (int c = 0; c < N; ++c) sum[c] += weight * Float::load(row + c * W);
+      const float* row = x + i64{at[k]} * width + v * kWordLanes;
+      for (int c = 0; c < N; ++c) sum[c] += weight * WordLanes::load(row + c * kWordLanes);
     }
-    for (int c = 0; c < N; ++c) Float::store(out + (v + c) * W, sum[c]);
+    for (int c = 0; c < N; ++c) WordLanes::store(out + (v + c) * kWordLanes, sum[c]);
   });
 }
 
 void nearest(const float* x, i64 n, const float* m, int depth, int columns, int stride, float* room, u32* nearest,
              float* best) {
-  float* product = room + kRows * stride;
-  for (i64 i = 0; i < n; i += kRows) {
-    const i64 rows = std::min<i64>(kRows, n - i);
+  float* product = room + kPoints * stride;
+  for (i64 i = 0; i < n; i += kPoints) {
+    const i64 rows = std::min<i64>(kPoints, n - i);
     for (i64 r = 0; r < rows; ++r) std::copy_n(x + (i + r) * depth, depth, room + r * stride);
-    rows_times<float, W>(room, rows, m, depth, stride, product);
+    rows_times<float, kWordLanes>(room, rows, m, depth, stride, product);
     for (i64 r = 0; r < rows; ++r) {
       const float* found = std::max_element(product + r * stride, product + r * stride + columns);
       nearest[i + r] = static_cast<u32>(found - (product + r * stride));
@@ -42,9 +42,9 @@ void nearest(const float* x, i64 n, const float* m, int depth, int columns, int 
 
 void products(const float* x, i64 n, const float* y, int width, float* out) {
   for (i64 i = 0; i < n; ++i) {
-    typename Float::Vec sum{};
-    for (int d = 0; d < width; d += W) sum += Float::load(x + i * width + d) * Float::load(y + d);
-    out[i] = Float::sum(sum);
+    typename WordLanes::Vec sum{};
+    for (int d = 0; d < width; d += kWordLanes) sum += WordLanes::load(x + i * width + d) * WordLanes::load(y + d);
+    out[i] = WordLanes::sum(sum);
   }
 }
 
