@@ -17,6 +17,7 @@ import json
 import random
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ def phrases(words: list[str], n: int, dense: bool) -> list[str]:
     """Phrases of words in the text, and of words that are not."""
     rng = random.Random(0)
     names = sorted({word for word in words if word[0].isupper()})
-    out = set()
+    out: set[Any] = set()
     while len(out) < n:
         size = rng.choice((1, 2, 2, 2, 3, 3, 4))
         drawn = rng.choices(words if dense or size > 1 else names, k=size)
@@ -80,7 +81,7 @@ def main() -> None:
         return sum(piece.tokens for piece in tag_columns(models[name].model_, io.BytesIO(text_bytes), n_jobs=1))
 
     tokens = tag("with")
-    times = interleaved({name: lambda name=name: tag(name) for name in models}, options.repeat)
+    times = interleaved({name: partial(tag, name) for name in models}, options.repeat)
     for name, found in times.items():
         figures[f"{name}: tokens a second"] = round(tokens / found)
     figures["time with it over time without"] = round(times["with"] / times["without"], 3)

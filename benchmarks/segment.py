@@ -18,6 +18,7 @@ import os
 import time
 import warnings
 from collections.abc import Callable
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -83,7 +84,7 @@ def peers(times: int, n_batch: int) -> None:
 
     def ours() -> Any:
         x = emissions.clone().requires_grad_(True)
-        z = layer.log_partition(x)
+        z: Any = layer.log_partition(x)
         z.sum().backward()
         return z.detach(), x.grad
 
@@ -128,7 +129,7 @@ def lengths(times: int) -> None:
             rng.normal(size=(n, n)).astype(np.float32),
             offsets=np.arange(many + 1) * steps,
         )
-        s = in_turn({"": lambda p=p: segment.marginals(p, 1)}, times)[""]
+        s = in_turn({"": partial(segment.marginals, p, 1)}, times)[""]
         print(
             f"K {longest:4}: {many * steps / s / 1e3:8.0f} thousand tokens/s on one thread, "
             f"{s / longest * 1e3:.2f} ms per length"
@@ -152,7 +153,7 @@ def accuracy(name: str, held_out: bool, iterations: int, only: str | None) -> No
     longest = 12 if name == "conll2000" else 16
     limits: dict[str, Any] = {"c2": c2, "max_iter": iterations, "tol": 1e-4}
     more: dict[str, Any] = {"max_length": longest, "too_long": "cut", **limits}
-    models = {
+    models: dict[str, Any] = {
         "CRF": CRF(features, **limits),
         "SegmentCRF": SegmentCRF(features, **more),
         "SegmentCRF, dictionary": SegmentCRF(features, segments=SegmentFeatures(), **more),

@@ -153,7 +153,7 @@ def segment_sums(p: SegmentPotentials) -> dict[str, Floats]:
     """Expectations of all that has a score."""
     tokens, n = p.unary.shape
     every, chances, _ = segmentations(p)
-    out = {name: np.zeros((tokens, n)) for name in ("nodes", "begins", "ends")}
+    out: dict[str, Floats] = {name: np.zeros((tokens, n)) for name in ("nodes", "begins", "ends")}
     out |= {"pairs": np.zeros((n, n)), "lengths": np.zeros((p.max_length, n)), "tail": np.zeros(n)}
     out["segments"] = np.zeros((tokens, tokens + 1, n))
     for segments, chance in zip(every, chances, strict=True):

@@ -86,7 +86,7 @@ def expected(sequence: list[str]) -> list[dict[str, float]]:
             code, vector = codes[t + offset], vectors[t + offset]
             row |= {f"class{n}[{offset}]={code[:n]}": 1 for n in (2, 3) if code}
             row |= {f"gazetteer:{k}[{offset}]={x[t + offset]}": 1 for k, x in lists.items() if x[t + offset]}
-            row |= {f"vector{k}[{offset}]": np.float32(x / spread) for k, x in enumerate(vector or [])}
+            row |= {f"vector{k}[{offset}]": float(np.float32(x / spread)) for k, x in enumerate(vector or [])}
         out.append(row)
     return out
 
@@ -321,7 +321,7 @@ def test_parameters_are_checked() -> None:
         with pytest.raises(ValueError, match=message):
             WordVectors(words, values)
     assert hash(features()) is not None
-    crf = CRF(features())
+    crf: Any = CRF(features())
     assert crf.get_params()["features__vectors"] is crf.features.vectors
     assert crf.set_params(features__window=2).features.lexicon == features().lexicon
     assert features().lexicon != features(vectors=None).lexicon
@@ -429,7 +429,7 @@ def test_the_command_line(tmp_path: Path) -> None:
     source, model, blocks = (str(tmp_path / name) for name in ("train.txt", "model", "x.blocks"))
     run("train", source, "-m", model, "--max-iter", "20", *words)
     crf = CRF(TokenFeatures(**{**vars(features()), "window": 2}), max_iter=20).fit(X, y)
-    np.testing.assert_array_equal(crfkit.load(model).model_.weights, crf.model_.weights)
+    np.testing.assert_array_equal(crfkit.load(model, kind=CRF).model_.weights, crf.model_.weights)
     run("encode", source, "-o", blocks, *words)
     np.testing.assert_array_equal(CRF(max_iter=20).fit(Blocks(blocks)).model_.weights, crf.model_.weights)
     for options, message in (

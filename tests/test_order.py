@@ -114,7 +114,7 @@ def chances_of(crf: CRF, x: list[str]) -> dict[tuple[Any, ...], float]:
 @pytest.mark.parametrize("how", [{}, {"all_possible_transitions": False}, {"constraints": [("B", "C")]}])
 def test_the_objective_and_its_gradient(order: int, how: dict[str, Any]) -> None:
     crf = learned(order, **how).fit(X, Y)
-    f = crf.objective(X, Y)
+    f: Any = crf.objective(X, Y)
     w = np.random.default_rng(1).normal(size=f.size)
     crf.model_ = replace(crf.model_, weights=w)
     value, gradient = f.value_and_grad(w)
@@ -127,7 +127,7 @@ def test_the_objective_and_its_gradient(order: int, how: dict[str, Any]) -> None
 def test_unknown_labels(order: int) -> None:
     known: Any = [["A", None, "A", {"B", "C"}, "B"], ["B", "B"], [{"A": 3, "B": 1}], ["C", None, None, "A"]]
     crf = learned(order).fit(X, Y)
-    f = crf.objective(X, known)
+    f: Any = crf.objective(X, known)
     w = np.random.default_rng(1).normal(size=f.size)
     crf.model_ = replace(crf.model_, weights=w)
 
@@ -135,7 +135,7 @@ def test_unknown_labels(order: int) -> None:
         if what is None or label == what:
             return 1.0
         if isinstance(what, dict):
-            return what.get(label, 0) / sum(what.values())
+            return float(what.get(label, 0) / sum(what.values()))
         return float(isinstance(what, set) and label in what)
 
     expected = 0.1 * w @ w
@@ -229,7 +229,7 @@ def test_many_labels_share_the_tuples_of_their_classes() -> None:
     layout = crf.model_.layout
     assert layout.n_classes < 41 < layout.n_labels
     assert len(layout.tuples) == layout.n_classes**3
-    f = crf.objective(x[:5], y[:5])
+    f: Any = crf.objective(x[:5], y[:5])
     w = 0.1 * np.random.default_rng(1).normal(size=f.size)
     gradient = f.value_and_grad(w)[1]
     for k in [

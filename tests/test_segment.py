@@ -42,7 +42,7 @@ def potentials(
     most = longest - tail
     places = [(a, b) for a in range(tokens) for b in range(a + 1, min(tokens, a + most) + 1)]
     listed = None
-    if places and draw(st.booleans(), label="listed"):
+    if len(places) > 0 and draw(st.booleans(), label="listed"):
         listed = np.array([x for x in places if rng.random() < 0.5], np.int64).reshape(-1, 2)
         rng.shuffle(listed)
     borders = rng.choice([0, 0, 0, 1, -1], tokens) if forbid and draw(st.booleans(), label="borders") else None
@@ -86,6 +86,7 @@ def check(p: Potentials) -> None:
     for name in ("nodes", "begins", "ends", "pairs", "lengths"):
         np.testing.assert_allclose(getattr(m, name), expected[name], rtol=0, atol=tol, err_msg=name)
     if p.tail is not None:
+        assert m.tail is not None
         np.testing.assert_allclose(m.tail, expected["tail"], rtol=0, atol=tol * len(p.unary))
     np.testing.assert_allclose(m.borders, expected["begins"].sum(axis=1), rtol=0, atol=tol)
     if p.segments is not None:
@@ -191,7 +192,11 @@ def test_batches_are_their_sequences_on_any_number_of_threads() -> None:
 def test_samples_have_the_distribution() -> None:
     rng = np.random.default_rng(1)
     p = Potentials(
-        rng.normal(size=(3, 2)), rng.normal(size=(2, 2)), rng.normal(size=(2, 2)), tail=[-0.5, -1.0], tail_order=2
+        rng.normal(size=(3, 2)),
+        rng.normal(size=(2, 2)),
+        rng.normal(size=(2, 2)),
+        tail=np.array([-0.5, -1.0]),
+        tail_order=2,
     )
     every, chances, _ = oracle.segmentations(p)
     place = {x: i for i, x in enumerate(every)}
@@ -208,12 +213,12 @@ def test_long_sequences_and_segments(dtype: Any) -> None:
     rng = np.random.default_rng(2)
     p = random_batch(rng, [3000, 500], 6, 300, dtype)
     m = segment.marginals(p)
-    wide = Potentials(**{
+    fields: dict[str, Any] = {
         k: v.astype(np.float64) if isinstance(v, np.ndarray) and v.dtype == np.float32 else v
         for k, v in ((name, getattr(p, name)) for name in p.__dataclass_fields__)
-    })  # fmt: skip
+    }
+    wide = Potentials(**fields)
     # in log space: no transition is possible between two labels that are never used
-    fields = {name: getattr(wide, name) for name in wide.__dataclass_fields__}
     fields["unary"] = np.where(fields["unary"] == fields["unary"], fields["unary"], 0) * 1.0
     fields["unary"][0, 0] += 800.0  # too far from the rest for scaled space
     fields["unary"][1, 0] -= 0.0

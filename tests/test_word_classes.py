@@ -13,6 +13,7 @@ from command import run
 from crfkit import ModelError, WordClasses, _core
 from crfkit.data import Columns, DataError
 from crfkit.data.readers import iter_text
+from crfkit.features.classes import Bigrams
 
 WORDS = [f"w{k}" for k in range(12)]
 
@@ -23,15 +24,15 @@ def random_text(seed: int, n: int = 60) -> list[list[str]]:
     return [[WORDS[3 * rng.integers(4) + t % 3] for t in range(rng.integers(1, 9))] for _ in range(n)]
 
 
-def counted(text: list[list[str]], min_freq: int = 1) -> tuple[list[str], list[np.ndarray]]:
+def counted(text: list[list[str]], min_freq: int = 1) -> tuple[list[str], Bigrams]:
     table = Columns.from_sequences(text)
     counter = _core.WordCounter()
     counter.add(table.strings, table.ids, table.offsets, 0, False)
-    words, _, *bigrams = counter.bigrams(min_freq, 1)
-    return words, bigrams
+    words, _, ptr, following, count = counter.bigrams(min_freq, 1)
+    return words, (ptr, following, count)
 
 
-def dense(bigrams: list[np.ndarray]) -> np.ndarray:
+def dense(bigrams: Bigrams) -> np.ndarray:
     ptr, following, count = bigrams
     n = len(ptr) - 1
     out = np.zeros((n, n))
@@ -51,7 +52,7 @@ def grouped(c: np.ndarray, groups: list[list[int]]) -> np.ndarray:
     member = np.zeros((len(groups), len(c)))
     for k, group in enumerate(groups):
         member[k, group] = 1
-    return member @ c @ member.T
+    return np.asarray(member @ c @ member.T)
 
 
 def cheapest(c: np.ndarray, groups: list[list[int]]) -> dict[tuple[int, int], float]:
@@ -110,14 +111,14 @@ def test_counts_come_in_pieces_and_in_lower_case() -> None:
     assert words == whole
     assert counter.n_tokens == sum(map(len, text)) == sum(counts) - len(text)
     for a, b in zip(bigrams, again, strict=True):
-        assert (a == b).all()
+        np.testing.assert_array_equal(a, b)
 
 
 def test_vectors_are_the_singular_vectors() -> None:
     _, bigrams = counted(random_text(8, 200))
     c = dense(bigrams)
-    scale = lambda x: np.where(x > 0, np.maximum(x, 1.0), np.inf) ** -0.25  # noqa: E731
-    r = np.sqrt(c) * scale(c.sum(1))[:, None] * scale(c.sum(0))
+    left, right = (np.where(x > 0, np.maximum(x, 1.0), np.inf) ** -0.25 for x in (c.sum(1), c.sum(0)))
+    r = np.sqrt(c) * left[:, None] * right
     u, s, _ = np.linalg.svd(np.hstack([r, r.T]))
     x, values = _core.word_vectors(*bigrams, 5, 0, 1)
     x = x.reshape(len(c), 5)

@@ -18,7 +18,7 @@ from fuzzing.mutations import mutate_bytes, mutate_lines, mutate_tree, times
 
 #: What a reader may raise.
 ERRORS = (AnnotateError, DataError)
-_RECORDS = {
+_RECORDS: dict[str, list[Any]] = {
     "doccano": [
         {"id": 1, "text": "Anna lives in Köln.", "label": [[0, 4, "PER"], [14, 18, "LOC"]]},
         {"id": 2, "text": "No 😀 name", "entities": [{"start_offset": 0, "end_offset": 2, "label": "X"}]},

@@ -32,7 +32,7 @@ from crfkit.features.plan import FeaturePlan
 from crfkit.graph import FactorialCRF, GraphCRF, SkipChainCRF
 from crfkit.model.streaming import tag_columns
 from crfkit.segment import SegmentCRF, SegmentFeatures
-from fuzzing import annotations
+from fuzzing import annotations as annotated
 from fuzzing.containers import DTYPES, Container, mutate_container
 from fuzzing.mutations import mutate_bytes, mutate_lines, repeated
 from fuzzing.suite import mutate_suite, random_suite
@@ -488,13 +488,13 @@ def _use_corpus(data: bytes, path: Path) -> None:
 
 
 def _use_annotated(data: bytes, path: Path) -> None:
-    with only(*annotations.ERRORS):
-        annotations.use(data, path)
+    with only(*annotated.ERRORS):
+        annotated.use(data, path)
 
 
 def _use_project(data: bytes, path: Path) -> None:
-    with only(*annotations.ERRORS):
-        annotations.use_project(data, path)
+    with only(*annotated.ERRORS):
+        annotated.use_project(data, path)
 
 
 def _foreign(data: bytes) -> Callable[[Path], list[bytes]]:
@@ -605,8 +605,8 @@ KINDS = {
         ),
         Kind("vectors", lambda _: _VECTORS, repeated(_mutate_plain), _use_vectors, 8),
         Kind("corpora", _corpus_seeds, repeated(_mutate_corpus), _use_corpus, 4),
-        Kind("annotated", annotations.seeds, annotations.mutate, _use_annotated, 8),
-        Kind("project", annotations.project_seeds, annotations.mutate_project, _use_project, 2),
+        Kind("annotated", annotated.seeds, annotated.mutate, _use_annotated, 8),
+        Kind("project", annotated.project_seeds, annotated.mutate_project, _use_project, 2),
     )
 }
 

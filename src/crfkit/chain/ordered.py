@@ -150,7 +150,7 @@ class OrderedPotentials(Potentials):
     def labels_of(self, path: NDArray[Any], tokens: Any = None) -> NDArray[np.int32]:
         """The labels of slots [..., N], at all tokens or at those given."""
         rows = np.arange(len(self.slots)) if tokens is None else tokens
-        return self.slots[rows, 0, path]
+        return np.asarray(self.slots[rows, 0, path])
 
     def slots_of(self, path: NDArray[Any]) -> NDArray[np.int64]:
         """The slots of a labelling [N]; -1 where its labels are in none."""
@@ -235,7 +235,7 @@ def _steps(x: Any, before: NDArray[np.int32], following: NDArray[np.int32], high
         found = higher.find([np.broadcast_to(c, shape) for c in columns])
         scores += np.where(past >= 0, found, 0.0)
     scores[~((before[:, 0] >= 0)[:, :, None] & (following >= 0)[:, None, :])] = -np.inf
-    return scores
+    return np.asarray(scores)
 
 
 def _beams(p: Potentials, higher: TupleScores, n_jobs: int | None) -> NDArray[np.int32]:

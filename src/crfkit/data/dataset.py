@@ -252,7 +252,8 @@ def _tuples_among(tuples: NDArray[np.uint64], n_labels: int, among: int) -> NDAr
     longer = tuples >= n * n * n
     out = np.empty_like(tuples)
     for some, length in ((~longer, 3), (longer, 4)):
-        rest, columns = tuples[some] - n * n * n * np.uint64(length - 3), []
+        rest = tuples[some] - n * n * n * np.uint64(length - 3)
+        columns: list[NDArray[np.uint64]] = []
         for _ in range(length):
             rest, digit = np.divmod(rest, n)
             columns.insert(0, digit)

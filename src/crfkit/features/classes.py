@@ -19,6 +19,9 @@ from crfkit.data.readers import iter_text
 from crfkit.data.sequences import Columns
 from crfkit.data.tokens import tokenize
 
+#: How often words follow one another: pointers, words, counts.
+Bigrams = tuple[NDArray[np.int64], NDArray[np.uint32], NDArray[np.uint32]]
+
 _KEY = "crfkit word classes"
 _WHAT = "file of word classes"
 _HEADER = record(
@@ -144,10 +147,11 @@ class WordClasses(Mapping[str, str]):
         for part in _parts(texts, format, column):
             at = 0 if part.n_columns == 1 or column is None else column
             counter.add(part.strings, part.ids, part.offsets, at % part.n_columns, lower)
-        words, _, *bigrams = counter.bigrams(min_freq, threads)
+        words, _, ptr, following, count = counter.bigrams(min_freq, threads)
+        bigrams = ptr, following, count
         if not words:
             raise ValueError(f"the text has no word that occurs {min_freq} times: it has {counter.n_tokens} tokens")
-        group, merges = _METHODS[method](tuple(bigrams), min(n_classes, len(words)), random_state or 0, threads)
+        group, merges = _METHODS[method](bigrams, min(n_classes, len(words)), random_state or 0, threads)
         codes = _codes(merges.reshape(-1, 2).tolist())
         known = [(word, codes[g]) for word, g in zip(words, group.tolist(), strict=True) if word]
         return cls([word for word, _ in known], [code for _, code in known], prefixes=prefixes, lower=lower)
@@ -220,12 +224,14 @@ class WordClasses(Mapping[str, str]):
             return cls.from_arrays(file.header, file.arrays)
 
 
-def _brown(bigrams: Any, n_classes: int, seed: int, threads: int) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
+def _brown(bigrams: Bigrams, n_classes: int, seed: int, threads: int) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
     group, merges, _, _ = _core.brown_tree(*bigrams, n_classes, threads)
     return group, merges
 
 
-def _spectral(bigrams: Any, n_classes: int, seed: int, threads: int) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
+def _spectral(
+    bigrams: Bigrams, n_classes: int, seed: int, threads: int
+) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
     n_words = len(bigrams[0]) - 1
     rank = min(_RANK, n_words)
     x, values = _core.word_vectors(*bigrams, rank, seed, threads)

@@ -230,7 +230,7 @@ class ChainModel(Record):
         order, n = self.layout.order, self.layout.n_labels
         if order == 1:
             return n * (n if len(self.layout.edge_ptr) else 1)
-        return 2 * n**order if holds_all(order, n) else max(n, MOST_LABELS[order] ** (2 * order))
+        return int(2 * n**order if holds_all(order, n) else max(n, MOST_LABELS[order] ** (2 * order)))
 
     def state_weights(self, top: int | None = None, label: Any = None) -> list[StateWeight]:
         """(attribute, label) weights, largest first.

@@ -193,8 +193,9 @@ def _label_studio(record: dict[str, Any], place: str) -> _Found:
             continue
         spans: list[Span | None] = []
         for x in _listed(annotation.get("result"), "result", place):
-            value = x.get("value") if isinstance(x, dict) else None
-            labels = value.get("labels") if isinstance(value, dict) and x.get("type") == "labels" else None
+            found = x.get("value") if isinstance(x, dict) and x.get("type") == "labels" else None
+            value = found if isinstance(found, dict) else {}
+            labels = value.get("labels")
             if labels:
                 first = labels[0] if isinstance(labels, list) else labels
                 spans.append(check_span(value.get("start"), value.get("end"), first, text, place))
