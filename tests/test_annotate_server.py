@@ -226,7 +226,7 @@ def test_what_is_not_an_answer_is_refused(anna: Client, body: bytes, message: st
         ({"seconds": "3"}, "'seconds' must be a number"),
         ({"seconds": -1}, "'seconds' must be a number"),
         ({"more": 1}, "there is no field 'more'"),
-        ({"question": "\ud800"}, "half characters"),
+        ({"question": "\ud800"}, "lone surrogates"),
     ],
 )
 def test_wrong_fields_are_named(anna: Client, served: Site, change: dict[str, Any], message: str) -> None:
@@ -489,7 +489,7 @@ def test_the_command_serves_and_continues(tmp_path: Path) -> None:
         (["nothing.txt"], 1, "No such file or directory: nothing.txt"),
         (["notes.txt", "--labels", "A,,B"], 2, "--labels must be different names"),
         (["notes.txt", "--labels", "A,A"], 2, "--labels must be different names"),
-        (["notes.txt", "--labels", "O"], 1, "'O' is what lies outside"),
+        (["notes.txt", "--labels", "O"], 1, "'O' stands for what lies outside"),
         (["notes.txt", "--port", "70000"], 2, "--port must be from 0 to 65535"),
         (["notes.txt", "--random-share", "1.5"], 2, "--random-share must be from 0 to 1"),
         (["notes.txt", "--template", "no"], 2, "--template: No such file or directory: no"),

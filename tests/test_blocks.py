@@ -348,7 +348,7 @@ def test_killed_encodings_go_on(text: Path, tmp_path: Path) -> None:
     assert kills
     if part.exists():
         out = run(*[x if x != 2 else 3 for x in command], code=1)
-        assert "of other data or settings" in out.stderr
+        assert "used other data or settings" in out.stderr
     subprocess.run([sys.executable, "-c", small, *map(str, command)], check=True)
     assert not part.exists()
     X, y = read_columns(data)

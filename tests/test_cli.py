@@ -353,7 +353,8 @@ def test_looking_into_hmms_and_memms(sample: Path) -> None:
         assert "nan" not in out
     assert "B-UNIT" in run("inspect", sample / "hmm", "--explain", sample / "test").stdout
     assert (
-        "--explain is for CRFs and HMMs" in run("inspect", sample / "memm", "--explain", sample / "test", code=1).stderr
+        "--explain is for CRFs, HMMs and segments"
+        in run("inspect", sample / "memm", "--explain", sample / "test", code=1).stderr
     )
 
 

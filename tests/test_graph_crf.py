@@ -399,7 +399,7 @@ def test_what_cannot_be_saved_is_refused(tmp_path: Path) -> None:
         run = [sys.executable, "-m", "crfkit", *command]
         done = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True, check=False)
         assert done.returncode != 0
-        assert "a FactorialCRF: the command line takes linear chains only" in done.stderr
+        assert "a FactorialCRF: the command line takes chains and segments only" in done.stderr
         assert "Traceback" not in done.stderr
 
 

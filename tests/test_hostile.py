@@ -89,7 +89,7 @@ def test_names_that_repeat_long_texts_are_refused() -> None:
         encoder = _core.TemplateEncoder(nodes, templates, 0)
         strings = _core.StringTable()
         strings.add("x" * 1_000_000)
-        encoder.encode(strings, np.zeros((1, 1), np.uint32), np.array([0, 1]), True, 1)
+        encoder.encode(strings, np.zeros((1, 1), np.uint32), np.array([0, 1]), None, True, 1)
         copy = _core.TemplateEncoder(nodes, templates, 0)
         copy.restore(*encoder.vocabulary(), 100, 0)
         try:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import crfkit
-from crfkit import CRF, HMM, MEMM, WeakLabels, chain, graph, training
+from crfkit import CRF, HMM, MEMM, SegmentCRF, WeakLabels, chain, graph, training
 from crfkit.base.threads import resolve_threads
 from crfkit.graph import FactorialCRF, GraphCRF, SkipChainCRF
 from crfkit.training import ALGORITHMS, LBFGS
@@ -48,6 +48,7 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "crfkit.CRF": fit(CRF),
     "crfkit.HMM": fit(HMM),
     "crfkit.MEMM": fit(MEMM),
+    "crfkit.SegmentCRF": lambda n: SegmentCRF(n_jobs=n).fit(X, [[f"B-{k}" for k in row] for row in Y]).predict(X),
     "crfkit.WeakLabels": lambda n: WeakLabels({"rule": Y}, ["A", "B"], scheme=None, n_jobs=n).fit_transform(X),
     "crfkit.graph.SkipChainCRF": fit(SkipChainCRF),
     "crfkit.graph.FactorialCRF": lambda n: (

@@ -327,8 +327,9 @@ def _use_chain(crf: Any) -> None:
     model = crf.model_
     encoder = model.encoder
     X: Any = ITEMS
-    if isinstance(encoder, PlanEncoder):
-        known = encoder.n_columns or 2
+    source = getattr(encoder, "inner", encoder)  # of one by hash
+    if isinstance(source, PlanEncoder):
+        known = source.n_columns or 2
         n = known if 0 < known < 50 else 2
         X = WORDS if n == 1 else [[(*token, *token * n)[:n] for token in row] for row in ROWS]
     crf.predict(X)

@@ -165,8 +165,8 @@ ExpectationsOption = Annotated[
     Path | None,
     Option(
         metavar="FILE",
-        help="Label distributions of unlabelled tokens, one attribute per line: ATTRIBUTE LABEL:FRACTION ..., "
-        "or ATTRIBUTE LABEL,...>=FRACTION, or <=.",
+        help="Label distributions of unlabelled tokens, one attribute per line: an attribute, then LABEL:FRACTION "
+        "for each label, or labels with commas, >= or <=, and a fraction.",
     ),
 ]
 ExpectationWeightOption = Annotated[float, Option(help="Coefficient of --expectations.")]

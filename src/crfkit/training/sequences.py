@@ -236,13 +236,6 @@ class SequenceObjective(Objective):
         gradient += self.decay * self.n_sequences * w
         return value, gradient
 
-    def final_value(self, w: Vector) -> float:
-        """The objective at w: within beams, if training ends with some, else with all labels."""
-        if self._control.rule is None or isinstance(self.beam, Adaptive):
-            return self.value(w)
-        self.native.set_weights(w)
-        return self.native.loss(np.arange(self.n_sequences)) + self.penalty(w)
-
     def value(self, w: Vector) -> float:
         """The objective at w, with all labels; the core's weights are w from then on."""
         return self._exactly(w, self.native.loss)

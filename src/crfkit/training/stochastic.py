@@ -67,7 +67,7 @@ class Stochastic(Algorithm):
 
         Stops when the losses of five passes differ by less than the fraction ``tol``. The value of a progress adds up
         the losses as they were when each sequence was met; that of the result is the objective at the weights found,
-        within beams if there are any, without one the losses of the last pass.
+        without one the losses of the last pass.
         """
         if objective.beam is not None and "beam" not in self.supports:
             raise ValueError(f"{type(self).__name__} does not support beams")
@@ -121,12 +121,12 @@ class Stochastic(Algorithm):
                 keep.tick()
             objective.entropy_weight = entropy_weight
             # the likelihood is no goal of a perceptron, and takes a pass of its own
-            final = objective.final_value(w) if self.convex else losses[-1] if losses else 0.0
+            final = objective.value(w) if self.convex else losses[-1] if losses else 0.0
         except KeyboardInterrupt:
             w = objective.weights(self.averaged) if begun else w
             objective.entropy_weight = entropy_weight
             exact = self.convex and not is_leaving()  # the objective takes a pass of its own
-            final = objective.final_value(w) if exact else losses[-1] if losses else float("nan")
+            final = objective.value(w) if exact else losses[-1] if losses else float("nan")
             reason, message = "interrupted", INTERRUPTED
         finally:
             objective.entropy_weight = entropy_weight

@@ -181,7 +181,7 @@ def _same(documents: Sequence[Document], labels: Sequence[Labels | None], task: 
         name = source["file"]
         if "txt" in source:
             files[name] = source["txt"].encode(encoding)
-            if text or source["notes"]:
+            if text or source.get("notes"):
                 files[str(PurePath(name).with_suffix(".ann"))] = text.encode(encoding)
         else:
             files[name] = text.encode(encoding)
