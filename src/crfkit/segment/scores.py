@@ -50,7 +50,7 @@ def length_scores(p: Potentials, k: NDArray[np.int64], j: NDArray[np.int64]) -> 
 
 
 def segment_scores(p: Potentials, segments: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Scores of tokens, length and listed segment, of segments (start, end, label): what is inside of each."""
+    """Scores of tokens, length and listed segment, of segments (start, end, label): what is within each."""
     a, b, j = segments.T
     unary = p.lattice[0].astype(np.float64)
     finite = np.where(np.isneginf(unary), 0.0, unary)
