@@ -170,7 +170,7 @@ def test_axes_can_be_given(crf: CRF) -> None:
     assert plotting.transitions(crf).figure.get_facecolor()[3] == 0
 
 
-def luminance(colour: str) -> float:
+def luminance(colour: str | tuple[float, ...]) -> float:
     rgb = np.array(to_rgb(colour))
     linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
     return float(linear @ [0.2126, 0.7152, 0.0722])
@@ -181,6 +181,20 @@ def test_colours_show_on_light_and_dark_pages(colour: str) -> None:
     for page in ("#ffffff", "#14181e", "#0d1117"):
         light, dark = sorted((luminance(colour), luminance(page)), reverse=True)
         assert (light + 0.05) / (dark + 0.05) >= 3
+
+
+@pytest.mark.parametrize("sign", [-1.0, 1.0])
+def test_numbers_show_in_every_cell(sign: float) -> None:
+    strength = np.linspace(0, 1, 101)[None]
+    cells = plotting._colours(strength, np.full(strength.shape, sign))
+    assert np.all(np.diff(cells[0, 2:].sum(axis=-1)) < 0)  # the stronger, the darker
+    for cell in cells[0]:
+        text = plotting._text_on(cell, plotting.INK)
+        if cell[3] == 0:
+            assert text == plotting.INK
+            continue
+        light, dark = sorted((luminance(text), luminance(tuple(cell[:3]))), reverse=True)
+        assert (light + 0.05) / (dark + 0.05) >= 4.5
 
 
 def test_without_matplotlib_the_error_names_the_extra() -> None:

@@ -82,8 +82,9 @@ void ExpectationObjective<T>::add_covariance(const double* table, double* g, con
   double value = 0;
   LossJob<T> job = Base::start(w_.data(), &value, g, false, threads);
   job.scale = -1;  // the kernel's is minus a covariance
-  Base::add_up(std::ssize(blocks_), threads, g,
-               [&](i64 b, int thread) { other_.covariance(job, blocks_[b], rows(b), b, Base::other_workspace(thread)); });
+  Base::add_up(std::ssize(blocks_), threads, g, [&](i64 b, int thread) {
+    other_.covariance(job, blocks_[b], rows(b), b, Base::other_workspace(thread));
+  });
 }
 
 template <class T>
@@ -93,8 +94,9 @@ double ExpectationObjective<T>::add_divergence(const double* table, double scale
   double value = 0;
   LossJob<T> job = Base::start(w_.data(), &value, g, false, threads);
   job.scale = scale;
-  Base::add_up(std::ssize(blocks_), threads, g,
-               [&](i64 b, int thread) { other_.divergence(job, blocks_[b], rows(b), b, Base::other_workspace(thread)); });
+  Base::add_up(std::ssize(blocks_), threads, g, [&](i64 b, int thread) {
+    other_.divergence(job, blocks_[b], rows(b), b, Base::other_workspace(thread));
+  });
   return value;
 }
 

@@ -1,5 +1,6 @@
 // kernels.hpp: what training asks of the kernels: losses of blocks of data.
 #pragma once
+#include "base/single_precision.hpp"
 #include "model/kernels.hpp"
 #include "train/beam_block.hpp"
 
@@ -78,7 +79,7 @@ const LossKernels<T>& loss_kernels_for(int n_labels) {
 }
 template <class T>
 const OtherLossKernels<T>& other_loss_kernels_for(int n_labels) {
-  return CRFKIT_PICK_NARROW(other_loss_kernels<T>)(n_labels);
+  return CRFKIT_PICK_SINGLE(T, other_loss_kernels<T>)(n_labels);
 }
 
 }  // namespace crfkit

@@ -36,7 +36,7 @@ const OtherLossKernels<T>& other_loss_kernels(int n_labels) {
   });
 }
 #define CRFKIT_DEFINE(T) template const OtherLossKernels<T>& other_loss_kernels<T>(int);
-CRFKIT_EACH_TYPE(CRFKIT_DEFINE)
+CRFKIT_EACH_SINGLE(CRFKIT_DEFINE)
 #undef CRFKIT_DEFINE
 
 }  // namespace crfkit::CRFKIT_ISA
