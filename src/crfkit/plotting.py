@@ -144,7 +144,7 @@ def _colours(strength: NDArray[np.float64], sign: NDArray[np.float64] | None = N
 
 
 def _text_on(rgba: NDArray[np.float64], page: Any) -> Any:
-    """Black or white, whichever differs more from the cell (by WCAG's contrast, at least 4.5); that of the page on it."""
+    """Black or white, whichever has the higher contrast to the cell (at least 4.5); ``page`` where there is none."""
     if rgba[3] == 0:
         return page
     linear = np.where(rgba[:3] <= 0.04045, rgba[:3] / 12.92, ((rgba[:3] + 0.055) / 1.055) ** 2.4)
