@@ -32,14 +32,18 @@ template <class T>
 void Scorer<T>::score(const Tokens& data, const Threads& threads, T* unary, T* pairwise) const {
   layout_->check(data.edge_ptr != nullptr);
   const std::vector<i64> edge_first = edge_offsets(data.offsets, data.n_seq);
-  ModelView<T> model = weights_.view();
-  model.state_runs = state_runs_.data();
-  model.edge_runs = edge_runs_.data();
+  const ModelView<T> model = view();
   const auto cuts = cut_blocks(data.offsets, data.n_seq, tokens_per_block(layout_->n_labels));
   const ScoreKernels<T>& kernels = score_kernels_for<T>(layout_->n_labels);
   with_workspaces(kernels.workspace, cuts.size(), threads, [&](i64 b, Workspace& workspace) {
     kernels.score(model, data, cuts[b], edge_first.data(), unary, pairwise, workspace);
   });
+}
+
+template <class T>
+void Scorer<T>::score_one(const Tokens& data, T* unary, Workspace& workspace) const {
+  layout_->check(data.edge_ptr != nullptr);
+  score_kernels_for<T>(layout_->n_labels).score(view(), data, {0, 1}, nullptr, unary, nullptr, workspace);
 }
 
 template class Scorer<float>;

@@ -701,7 +701,7 @@ def _check_setting(name: str, value: Any) -> None:
 
 
 def _thinned(points: list[list[float]]) -> list[list[float]]:
-    """At most so many points: every second of the older half goes."""
+    """At most this many points: every second one of the older half is dropped."""
     while len(points) > _POINTS:
         half = len(points) // 2
         points = points[:half:2] + points[half:]
