@@ -1,16 +1,16 @@
 """Triton kernels for segmentations: a program walks one sequence in one direction, and all else is done at once.
 
-With u the scores of tokens, d of lengths and a of transitions, alpha_n(j) sums over what ends at border n with a segment
-of label j, and enter_n(j) over what leads to a segment of label j that begins there::
+With u the scores of tokens, d of lengths and a of transitions, alpha_n(j) sums over what ends at border n with a
+segment of label j, and enter_n(j) over what leads to a segment of label j that begins there::
 
     alpha_n(j) = log sum_{k <= K} exp(enter_{n-k}(j) + u_{n-k}(j) + ... + u_{n-1}(j) + d_k(j))
     enter_n(j) = log sum_i exp(alpha_n(i) + a(i, j)),    enter_0 = 0
 
-The sum over the label before comes first, then the one over lengths: a step costs L^2 + K L. From the end it is the same
-with time and transitions turned round. With S the running sums of u, the sum over lengths is one over rows
-x_s(j) = enter_s(j) - S_s(j) of the last K borders, which lie in a small buffer: rows are added to the scores of lengths,
-which stay in registers. Every BLOCK steps the buffer moves up, and what S and the scale have become is taken out of it,
-so that its numbers stay small; scales are summed in double precision.
+The sum over the label before comes first, then the one over lengths: a step costs L^2 + K L. From the end it is the
+same with time and transitions turned round. With S the running sums of u, the sum over lengths is one over rows
+x_s(j) = enter_s(j) - S_s(j) of the last K borders, which lie in a small buffer: rows are added to the scores of
+lengths, which stay in registers. Every BLOCK steps the buffer moves up, and what S and the scale have become is taken
+out of it, so that its numbers stay small; scales are summed in double precision.
 
 Messages of all borders of both directions are kept in double precision: probabilities of segments and of pairs follow
 from them without a recursion.
@@ -86,7 +86,9 @@ def _row_sum(x_ptr, d, d_ptr, at, age, n_lengths, n_labels, DEPTH: tl.constexpr,
         k = chunk * DEPTH + r + 1
         scores = d
         if CHUNKS > 1:
-            scores = tl.load(d_ptr + (k - 1) * n_labels + j, mask=(k <= n_lengths) & (j < n_labels), other=float("-inf"))
+            scores = tl.load(
+                d_ptr + (k - 1) * n_labels + j, mask=(k <= n_lengths) & (j < n_labels), other=float("-inf")
+            )
         there = k <= age[None, :]
         z = tl.where(there, tl.load(x_ptr + (at - k + 1) * WIDTH + j, mask=there, other=0.0) + scores, float("-inf"))
         if BEST:
@@ -134,7 +136,7 @@ def _border(border_ptr, at, n, length, HAS_BORDERS: tl.constexpr):
     return known
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["n_batch", "n_rows", "buffer"])
 def _walk_kernel(
     u_ptr, a_ptr, d_ptr, offset_ptr, border_ptr, x_ptr, value_ptr, lead_ptr, end_ptr, reach_ptr, total_ptr,
     size_ptr, label_ptr, n_batch, n_rows, n_lengths, n_labels, buffer,
@@ -171,26 +173,27 @@ def _walk_kernel(
     alpha = lead
     enter = lead
     since = tl.zeros([WIDTH], tl.int32)
-    gained = tl.zeros([WIDTH], WIDE)  # S since the block began, without the levels
-    total = tl.zeros([WIDTH], tl.float64)  # before that
+    gained = tl.zeros([WIDTH], WIDE)  # S since the block began, without levels
+    total = tl.zeros([WIDTH], tl.float64)  # S
     scale = tl.full([], 0.0, tl.float64)
-    levels = tl.full([], 0.0, tl.float64)
     u_next = tl.load(row + j, mask=inside & (j * 0 < length), other=float("-inf")).to(WIDE)
     for begin in range(0, length, BLOCK):
         if begin > 0:
             high = finite(tl.max(enter, axis=0))
             _move_up(x_ptr, gained - high, DEPTH, CHUNKS, BLOCK)
             scale += high.to(tl.float64)
-            total += gained.to(tl.float64)
             gained = gained * 0
         level = _level(row, turn * n_labels, begin, length, n_labels, BLOCK, WIDTH, WIDE)
         for tau in range(tl.minimum(BLOCK, length - begin)):  # recursion: forward, backward, viterbi
             n = begin + tau + 1
             u = u_next
-            u_next = tl.load(row + turn * n * n_labels + j, mask=inside & (j * 0 + n < length), other=float("-inf")).to(WIDE)
+            u_next = tl.load(row + turn * n * n_labels + j, mask=inside & (j * 0 + n < length), other=float("-inf")).to(
+                WIDE
+            )
             gone = u == float("-inf")
             gained += tl.where(gone, 0.0, u - level)
-            levels += level.to(tl.float64)
+            scale += level.to(tl.float64)
+            total += tl.where(gone, 0.0, u).to(tl.float64)
             since = tl.where(gone, n, since)
             alpha, size = _row_sum(x_ptr, d, d_ptr, ROWS - 1 + tau, n - since, n_lengths, n_labels, DEPTH, CHUNKS, BEST)
             alpha += gained
@@ -207,8 +210,8 @@ def _walk_kernel(
             tl.store(x_ptr + (ROWS + tau) * WIDTH + j, enter - gained)
             if KEEP:
                 place = (kept + turn * n) * n_labels + j
-                tl.store(lead_ptr + place, (enter - gained).to(tl.float64) + (scale - total), mask=inside)
-                tl.store(end_ptr + place, alpha.to(tl.float64) + (scale + levels), mask=inside)
+                tl.store(lead_ptr + place, enter.to(tl.float64) + (scale - total), mask=inside)
+                tl.store(end_ptr + place, alpha.to(tl.float64) + scale, mask=inside)
                 if side == 0:
                     tl.store(reach_ptr + place, tl.minimum(n - since, n_lengths), mask=inside)
             since = tl.where(known == 1, n, since)
@@ -220,11 +223,11 @@ def _walk_kernel(
         else:
             high, _, mass = exponentials(alpha, 0)
             value = high + tl.log(mass)
-            tl.store(total_ptr + b * n_labels + j, total + gained.to(tl.float64) + levels, mask=inside)
-        tl.store(value_ptr + b, tl.where(length > 0, value.to(tl.float64) + scale + levels, 0.0))
+            tl.store(total_ptr + b * n_labels + j, total, mask=inside)
+        tl.store(value_ptr + b, tl.where(length > 0, value.to(tl.float64) + scale, 0.0))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["n_rows", "steps"])
 def _posterior_kernel(
     a_ptr, d_ptr, offset_ptr, value_ptr, lead_ptr, end_ptr, reach_ptr, total_ptr, begins_ptr, ends_ptr, pairs_ptr,
     sizes_ptr, n_rows, n_lengths, n_labels, steps,
@@ -232,8 +235,8 @@ def _posterior_kernel(
 ):  # fmt: skip
     """Probabilities of what begins and ends at some borders, and sums of those of lengths and of pairs.
 
-    P(s, s + k, j) = exp(enter_s(j) - S_s(j) + d_k(j) + S_{s+k}(j) + leave_{s+k}(j) - log Z): what begins at a border and
-    what ends there are sums of the very same numbers, so that their running difference holds.
+    P(s, s + k, j) = exp(enter_s(j) - S_s(j) + d_k(j) + S_{s+k}(j) + leave_{s+k}(j) - log Z): what begins at a border
+    and what ends there are sums of the very same numbers, in double precision, so that their running difference holds.
     """
     b = tl.program_id(0).to(tl.int64)
     chunk = tl.program_id(2)
@@ -260,14 +263,14 @@ def _posterior_kernel(
         x = tl.load(lead_ptr + (base + n - k) * n_labels + j[None, :], mask=there, other=float("-inf"))
         p = tl.exp((x + y[None, :]).to(WIDE) + d)
         sizes += p
-        tl.store(ends_ptr + chunk * side + place, tl.sum(p, axis=0), mask=inside)
+        tl.store(ends_ptr + chunk * side + place, tl.sum(p.to(tl.float64), axis=0), mask=inside)
         x = tl.load(lead_ptr + place, mask=inside, other=float("-inf"))
         far = (base + n + k) * n_labels + j[None, :]
         there = known & (n + k <= length)
         there = there & (k <= tl.load(reach_ptr + far, mask=there, other=0))
         y = tl.load(later + far, mask=there, other=float("-inf")) + rest[None, :]
         p = tl.exp((x[None, :] + y).to(WIDE) + d)
-        tl.store(begins_ptr + chunk * side + place, tl.sum(p, axis=0), mask=inside)
+        tl.store(begins_ptr + chunk * side + place, tl.sum(p.to(tl.float64), axis=0), mask=inside)
     part = b * tl.num_programs(1) + tl.program_id(1)
     tl.store(sizes_ptr + (part * n_lengths + k - 1) * n_labels + j[None, :], sizes, mask=known)
     if chunk == 0:
@@ -353,17 +356,20 @@ def posterior(x: Lattices, walked: Walked, weight: Tensor) -> Found:
     chunks = shape["CHUNKS"]
     steps = max(32, ceil_div(n_rows * chunks, 16 * multiprocessors(x.unary.device)))
     programs = ceil_div(x.longest + 1, steps)
-    begins, ends = x.unary.new_zeros((2, chunks, n_rows, n_labels))
+    begins, ends = x.unary.new_zeros((2, chunks, n_rows, n_labels), dtype=torch.float64)
     pairs = x.unary.new_empty(n_batch, programs, n_labels, n_labels)
     sizes = x.unary.new_empty(n_batch, programs, n_lengths, n_labels)
     arguments = x.pairs, x.lengths, x.offsets, *walked, begins, ends, pairs, sizes, n_rows, n_lengths, n_labels, steps
-    run(_posterior_kernel, (n_batch, programs, chunks), arguments, shape, 4)
+    warps = 16 if shape["WIDTH"] * shape["DEPTH"] > 4096 else 8
+    run(_posterior_kernel, (n_batch, programs, chunks), arguments, shape, warps)
     begins, ends = begins.sum(0), ends.sum(0)
     sequence = torch.repeat_interleave(
         torch.arange(n_batch, device=x.unary.device), x.offsets.diff(), output_size=len(x.unary)
     )
     rows = torch.arange(len(x.unary), device=x.unary.device) + sequence  # the border before each token
-    nodes = (begins - ends).double().cumsum(0)[rows].clamp_min_(0)
+    # each label's differences add up to nothing: one running sum goes through all labels
+    inside = (begins - ends).t().reshape(-1).cumsum(0).view(n_labels, n_rows).t()
+    nodes = inside[rows].clamp_min_(0)
     mass = nodes.sum(1, keepdim=True)
     mass = torch.where(mass > 0, mass, 1.0)
     # the first token of every program's part
