@@ -44,7 +44,9 @@ SETTINGS = {
     "density 0.25": Strategy(density=0.25),
     "density 0.5": Strategy(density=0.5),
     "spread 0": Strategy(spread=0.0),
-    "cover 10": Strategy(cover=10),
+    "cover 5": Strategy(cover=5),
+    "cover 40": Strategy(cover=40),
+    "cover 120": Strategy(cover=120),
     "whole": Strategy(whole=True),
     "random": Strategy(whole=True, random=True),
 }

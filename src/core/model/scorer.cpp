@@ -1,6 +1,7 @@
 #include "model/scorer.hpp"
 
 #include "chain/workspaces.hpp"
+#include "model/stored_scores.hpp"
 #include "model/tables.hpp"
 
 namespace crfkit {
@@ -39,6 +40,25 @@ void Scorer<T>::score(const Tokens& data, const Threads& threads, T* unary, T* p
   const ScoreKernels<T>& kernels = score_kernels_for<T>(layout_->n_labels);
   with_workspaces(kernels.workspace, cuts.size(), threads, [&](i64 b, Workspace& workspace) {
     kernels.score(model, data, cuts[b], edge_first.data(), unary, pairwise, workspace);
+  });
+}
+
+template <class T>
+void Scorer<T>::score(const StoredTokens& data, const Threads& threads, T* unary) const {
+  layout_->check(false);
+  const i64 n = layout_->n_labels;
+  ModelView<T> model = weights_.view();
+  model.state_runs = state_runs_.data();
+  const StoredScoreKernels<T>& kernels = stored_score_kernels_for<T>(layout_->n_labels);
+  with_workspaces(kernels.workspace, data.n_blocks, threads, [&](i64 b, Workspace& workspace) {
+    kernels.score(model, data, b, unary + data.first_token(b) * n, workspace);
+    for (i64 s = data.first_seq[b]; s < data.first_seq[b + 1]; ++s) {
+      const i64 first = data.offsets[s], last = data.offsets[s + 1] - 1;
+      for (i64 j = 0; j < n && first <= last; ++j) {
+        unary[first * n + j] += model.start[j];
+        unary[last * n + j] += model.end[j];
+      }
+    }
   });
 }
 

@@ -13,6 +13,8 @@ class Scorer {
   // unary [tokens][labels], start and end weights included; pairwise [edges][labels][labels], needed only if
   // per_step()
   void score(const Tokens& data, const Threads& threads, T* unary, T* pairwise) const;
+  // The same of stored tokens, where the transitions do not look at the input.
+  void score(const StoredTokens& data, const Threads& threads, T* unary) const;
   bool per_step() const { return layout_->has_edges(); }
   int n_labels() const { return layout_->n_labels; }
   u32 size() const { return layout_->size; }

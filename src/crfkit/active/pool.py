@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from crfkit import _core
 from crfkit.active.scheme import Allowed, Scheme
 from crfkit.active.time_model import TimeModel
 from crfkit.base.numbers import pieces
@@ -18,6 +19,7 @@ from crfkit.chain.chunks import ChunkLabels, Chunks, chunk_probabilities
 from crfkit.chain.entropy import span_entropies, token_entropies
 from crfkit.chain.inference import decode_flat, marginals
 from crfkit.chain.potentials import Potentials
+from crfkit.data.blocks import in_blocks
 from crfkit.data.dataset import Dataset, Layout, WeightRules
 from crfkit.data.sequences import Columns, rows_of
 from crfkit.estimators.crf import CRF
@@ -43,8 +45,9 @@ class Strategy:
 
     Attributes
     ----------
-    cover : int
-        First questions, which cover the pool's words instead of asking what the model knows least.
+    cover : int, optional
+        First questions, which cover the pool's words instead of asking what the model knows least. By default as many
+        as there are labels, and at least 5: of a label that it has not met, a model cannot say how unsure it is.
     whole : bool
         Ask for whole sentences instead of their uncertain spans.
     random : bool
@@ -62,7 +65,7 @@ class Strategy:
     'random'
     """
 
-    cover: int = 5
+    cover: int | None = None
     whole: bool = False
     random: bool = False
     power: float = 0.5
@@ -201,7 +204,7 @@ class Pool:
         self.known: dict[int, Allowed] = {}
         self.closed: set[int] = set()  # sentences that are not asked again
         self.recent: list[int] = []
-        self.asked = 0 if old is None else self.strategy.cover
+        self.asked = 0 if old is None else self.cover
         self.news = False  # whether something was told since the model last learned
         self.version = int(old is not None)
         self.model = self._empty() if old is None else replace(old, encoder=self.encoder)
@@ -217,6 +220,11 @@ class Pool:
         self._top: list[Ints] = [np.arange(a, min(b, a + _CANDIDATES)) for a, b in self._pieces] or [
             np.zeros(0, np.int64)
         ]
+
+    @property
+    def cover(self) -> int:
+        """First questions, which cover the pool's words."""
+        return max(5, len(self.scheme.names)) if self.strategy.cover is None else self.strategy.cover
 
     # what is known
 
@@ -486,7 +494,8 @@ class Pool:
         return np.concatenate(parts)
 
     def _slice(self, a: int, b: int) -> Dataset:
-        return self.data.take(np.arange(a, b))
+        blocks = _core.tokens_per_block(len(self.scheme.labels))
+        return in_blocks(self.data.take(np.arange(a, b)), blocks)
 
     def _piece_of(self, sequence: int) -> int:
         return int(np.searchsorted([a for a, _ in self._pieces], sequence, side="right")) - 1
@@ -509,7 +518,7 @@ class Pool:
         if not open_.any():
             return None
         if kind is None:
-            cold = self.asked < self.strategy.cover or not self.version
+            cold = self.asked < self.cover or not self.version
             kind = "random" if self.strategy.random else "cover" if cold else "uncertain"
         if kind == "random":
             fresh = np.flatnonzero(open_ & ~np.isin(np.arange(len(open_)), list(self.known)))

@@ -236,7 +236,7 @@ class Session:
         skipped = {e.payload["sequence"] for e in mine}
         found = None
         turn = len(mine)
-        warm = self.pool.version > 0 and self.pool.asked >= self.pool.strategy.cover
+        warm = self.pool.version > 0 and self.pool.asked >= self.pool.cover
         if warm and self._turn(annotator, turn, self._setting("random_share"), 0):
             found = self.pool.ask(others | skipped, kind="random")
         if found is None and warm and self._turn(annotator, turn, self._setting("overlap"), 1):
@@ -369,7 +369,9 @@ class Session:
     def _followed(self, annotator: str, number: int) -> Json:
         """Waits for the model a little, and gives what comes next."""
         now = self._answered[annotator] = time.monotonic()
-        alone = self.learner.patient or all(who == annotator or now - at > _AWAY for who, at in list(self._answered.items()))
+        alone = self.learner.patient or all(
+            who == annotator or now - at > _AWAY for who, at in list(self._answered.items())
+        )
         self.learner.want(len(self.project.store.events))
         self.learner.wait(number, self.wait if alone else min(self.wait, _SHARED_WAIT))
         with self.lock:
