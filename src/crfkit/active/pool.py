@@ -54,8 +54,9 @@ class Strategy:
         Ask for sentences drawn at random.
     power : float
         Exponent of a token's entropy: below 1, labels that are one of two count more beside those that may be any.
-    density : float
-        Exponent of the number of times that a token's word is in the pool: the entropy of frequent words counts more.
+    familiar : float
+        What the entropy of a word counts that is in a sentence with labels already. That of a new word counts
+        log(1 + n) if it is in the pool n times, since its label tells something of all of them.
     spread : float
         From 0 to 1: how much a sentence loses by being like one of those asked last.
 
@@ -69,7 +70,7 @@ class Strategy:
     whole: bool = False
     random: bool = False
     power: float = 0.5
-    density: float = 0.0
+    familiar: float = 0.3
     spread: float = 0.5
 
 
@@ -140,6 +141,7 @@ class _Scores:
     tokens: Vector  # of each piece
     total: Vector  # entropies of the sequences of each piece, summed up
     version: Ints
+    sentence: Ints  # the same of each sentence
 
 
 class Pool:
@@ -212,9 +214,10 @@ class Pool:
         n = self.data.n_tokens
         uniform = np.log(max(2, len(self.scheme.labels)))
         tokens = np.array([self.offsets[b] - self.offsets[a] for a, b in self._pieces], np.float64)
-        self._scores = _Scores(np.full(n, uniform), tokens, uniform * tokens, np.full(len(self._pieces), -1))
+        none, nobody = (np.full(size, -1) for size in (len(self._pieces), len(self.lengths)))
+        self._scores = _Scores(np.full(n, uniform), tokens, uniform * tokens, none, nobody)
         self._covered = np.zeros(len(self._counts), bool)
-        self._weight = np.maximum(self._counts[self._words], 1.0) ** self.strategy.density
+        self._new = np.log1p(self._counts)
         self._rate = 0.0
         # sentences of each piece that may pay most
         self._top: list[Ints] = [np.arange(a, min(b, a + _CANDIDATES)) for a, b in self._pieces] or [
@@ -246,7 +249,7 @@ class Pool:
             self.known[sequence] = allowed
             a, b = self.offsets[sequence], self.offsets[sequence + 1]
             self._covered[self._words[a:b]] = True
-        self._scores.version[self._piece_of(sequence)] = -1
+        self._scores.version[self._piece_of(sequence)] = self._scores.sentence[sequence] = -1
         self.news = True
 
     def relabel(self, names: Sequence[str], old_of: Callable[[str], str | None]) -> None:
@@ -269,6 +272,7 @@ class Pool:
             self.known[i] = new
         self.model = self._empty()
         self._scores.version[:] = -1
+        self._scores.sentence[:] = -1
 
     # learning
 
@@ -429,7 +433,7 @@ class Pool:
             with lock:
                 scores.nodes[int(self.offsets[a]) : int(self.offsets[b])], scores.total[k] = nodes, total
                 self._top[k] = self._tops(k)
-                scores.version[k] = version
+                scores.version[k] = scores.sentence[a:b] = version
             if seconds is not None and time.perf_counter() - began > seconds:
                 break
         return self.fresh
@@ -539,7 +543,7 @@ class Pool:
         fresh = open_ & ~np.isin(np.arange(len(open_)), list(self.known))
         if not fresh.any():
             return self._uncertain(open_)
-        value = np.log1p(self._counts[self._words]) * ~self._covered[self._words]
+        value = self._new[self._words] * ~self._covered[self._words]
         seconds = self.time_model.seconds(0, 0) + self.lengths * (self.time_model.token + self.time_model.correction)
         worth = np.where(fresh, _sums(value, self.offsets) / seconds, -1.0)
         return self.question(int(np.argmax(worth)), "cover", whole=True)
@@ -550,9 +554,11 @@ class Pool:
         if not len(best):
             best = np.flatnonzero(open_)
         best, ratio = self._best(best)
-        if len(best) and self.fresh < 1:  # what is asked is asked by the model of now
-            found, _ = token_entropies(self.potentials(best), self.n_jobs)
-            self._scores.nodes[rows_of(self.offsets, best)[0]] = found
+        old = best[self._scores.sentence[best] != self.version]
+        if len(old):  # what is asked is asked by the model of now
+            found, _ = token_entropies(self.potentials(old), self.n_jobs)
+            self._scores.nodes[rows_of(self.offsets, old)[0]] = found
+            self._scores.sentence[old] = self.version
             best, ratio = self._best(best)
         if not len(best):
             return None
@@ -586,7 +592,12 @@ class Pool:
     def _gains(self, where: slice | Ints) -> tuple[Vector, Vector]:
         """What the labels of some tokens would tell, and the seconds that they would take."""
         nodes, m = self._scores.nodes[where], self.time_model
-        return nodes**self.strategy.power * self._weight[where], m.token + m.correction * (1 - np.exp(-nodes))
+        return nodes**self.strategy.power * self._weight(where), m.token + m.correction * (1 - np.exp(-nodes))
+
+    def _weight(self, where: slice | Ints) -> Vector:
+        """What the entropies of some tokens count."""
+        words = self._words[where]
+        return np.where(self._covered[words], self.strategy.familiar, self._new[words])
 
     def _ratios(self, gain: Vector, cost: Vector, offsets: Ints, rate: float) -> Vector:
         """Gain per second of sentences, of the tokens that pay more than a rate, or of whole sentences."""
@@ -613,7 +624,7 @@ class Pool:
     def _spans_of(self, i: int, units: list[tuple[int, int]], p: Potentials) -> tuple[float, list[tuple[int, int]]]:
         """Gain, and the units that are asked: in the order of gain per second, while the mean rises."""
         entropies, m = span_entropies(p, self.n_jobs), self.time_model
-        weight = self._weight[self.offsets[i] : self.offsets[i + 1]]
+        weight = self._weight(slice(int(self.offsets[i]), int(self.offsets[i + 1])))
         rows = []
         for a, b in units:
             entropy = entropies.span(a, b, 0)

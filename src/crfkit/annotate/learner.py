@@ -12,6 +12,7 @@ from crfkit.active.pool import Pool
 _log = logging.getLogger("crfkit")
 
 _MOMENT = 0.05  # seconds without an answer after which the rest is done
+_CROWD = 2  # answers that one person gives during a step at most
 
 
 class Learner:
@@ -138,6 +139,8 @@ class Learner:
             self._spared = False
             self.done = max(self.done, number)
             self._changed.notify_all()
+            if number > before + _CROWD and not self.patient:  # many answer at once: half of the time is theirs
+                self._changed.wait_for(lambda: self._closed, self.seconds)
         if not self._settled and not self.patient and self._training is None and self._wanted <= self.done:
             self._train()
 
