@@ -7,6 +7,7 @@ import pytest
 
 from crfkit import CRF
 from crfkit.active import Pool, Strategy, TimeModel
+from crfkit.active.pool import _likeness
 from crfkit.active.scheme import Scheme
 from crfkit.chain import Potentials, entropy, marginals, span_entropies
 from crfkit.data import load_corpus
@@ -223,9 +224,11 @@ class TestQuestions:
         pool.closed.add(3)
         pool.learn()
         pool.rescore()
-        assert pool._likeness(1) == 1.0
-        pool.recent = []
-        assert pool._likeness(1) == 0.0
+        again = pool.ask()
+        assert again is not None
+        assert again.gain > 0
+        assert _likeness(pool._bag(1), [pool._bag(j) for j in pool.recent]) == 1.0
+        assert _likeness(pool._bag(1), []) == 0.0
 
     def test_random_questions_are_whole_and_of_sentences_nobody_touched(self, learned: Pool) -> None:
         for _ in range(20):
