@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 namespace crfkit {
 
@@ -11,6 +12,9 @@ BlockPacker::Packed BlockPacker::pack(const std::vector<PackPart>& parts) {
   bool valued = false;
   for (const PackPart& part : parts) valued |= !part.value.empty();
   found_.clear();
+  std::size_t tokens = 0;
+  for (const PackPart& part : parts) tokens += part.count.size();
+  out.count.reserve(tokens);
   for (const PackPart& part : parts) {
     std::size_t k = 0;
     for (u16 count : part.count) {
@@ -22,17 +26,20 @@ BlockPacker::Packed BlockPacker::pack(const std::vector<PackPart>& parts) {
         if (a >= n_attributes_) throw Error("an attribute has a number that is too large");
         found_.push_back(a);
         bits_[a / kWord] |= u64{1} << (a % kWord);
+        words_[a / kWord / kWord] |= u64{1} << (a / kWord % kWord);
         if (valued) out.value.push_back(part.value.empty() ? 1.0 : part.value[k]);
         ++kept;
       }
       out.count.push_back(kept);
     }
   }
-  for (std::size_t word = 0; word < bits_.size(); ++word) {
-    if (bits_[word] == 0) continue;
-    rank_[word] = static_cast<u32>(out.attr.size());
-    for (u64 rest = bits_[word]; rest != 0; rest &= rest - 1)
-      out.attr.push_back(static_cast<u32>(word * kWord) + static_cast<u32>(std::countr_zero(rest)));
+  for (std::size_t k = 0; k < words_.size(); ++k) {
+    for (u64 some = std::exchange(words_[k], 0); some != 0; some &= some - 1) {
+      const std::size_t word = k * kWord + std::countr_zero(some);
+      rank_[word] = static_cast<u32>(out.attr.size());
+      for (u64 rest = bits_[word]; rest != 0; rest &= rest - 1)
+        out.attr.push_back(static_cast<u32>(word * kWord) + static_cast<u32>(std::countr_zero(rest)));
+    }
   }
   const bool wide = out.attr.size() > 65536;
   out.entry.resize(found_.size() * (wide ? 2 : 1));
@@ -47,31 +54,6 @@ BlockPacker::Packed BlockPacker::pack(const std::vector<PackPart>& parts) {
     }
   }
   for (u32 a : out.attr) bits_[a / kWord] = 0;
-  return out;
-}
-
-KeyGroups group_keys(std::span<const u64> low, std::span<const u64> high, std::span<const u32> count,
-                     std::span<const u64> birth) {
-  KeyGroups out;
-  out.group.reserve(low.size());
-  std::vector<u32> first;  // key of each group
-  const std::size_t size = std::bit_ceil(2 * low.size() + 2), mask = size - 1;
-  std::vector<u32> slots(size, kNone);
-  for (u32 k = 0; k < low.size(); ++k) {
-    std::size_t i = low[k] & mask;
-    while (slots[i] != kNone && (low[first[slots[i]]] != low[k] || high[first[slots[i]]] != high[k]))
-      i = (i + 1) & mask;
-    if (slots[i] == kNone) {
-      slots[i] = static_cast<u32>(first.size());
-      first.push_back(k);
-      out.total.push_back(0);
-      out.birth.push_back(birth[k]);
-    }
-    const u32 g = slots[i];
-    out.group.push_back(g);
-    out.total[g] += count[k];
-    out.birth[g] = std::min(out.birth[g], birth[k]);
-  }
   return out;
 }
 
