@@ -23,7 +23,7 @@ void Scorer<T>::set(const double* w, const Threads& threads) {
     runs.clear();
     if (all_dense(family)) return;
     runs.reserve(family.n_weights());
-    for (u32 k = 0; k < family.n_weights(); ++k) runs.push_back({T(w[family.first_weight + k]), family.column[k]});
+    for (u32 k = 0; k < family.n_weights(); ++k) runs.push_back({T(w[family.first_weight + k]), family.column(k)});
   };
   fill(state_, state_runs_);
   fill(edge_, edge_runs_);

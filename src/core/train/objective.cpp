@@ -39,7 +39,7 @@ Objective<T>::Objective(std::shared_ptr<const Layout> layout, const Tokens& data
 template <class T>
 Objective<T>::Objective(std::shared_ptr<const Layout> layout, const StoredTokens& data, const i32* gold,
                         const double* seq_weight, const double* constraints)
-    : Base(std::move(layout), data.edge.count != nullptr, data.offsets, data.n_seq, seq_weight, constraints),
+    : Base(std::move(layout), data.edge.count != nullptr, data.offsets, data.n_seq, seq_weight, constraints, true),
       n_blocks_(data.n_blocks),
       stored_(data),
       stored_gold_(gold) {
