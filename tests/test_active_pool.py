@@ -7,7 +7,6 @@ import pytest
 
 from crfkit import CRF
 from crfkit.active import Pool, Strategy, TimeModel
-from crfkit.active.pool import _likeness
 from crfkit.active.scheme import Scheme
 from crfkit.chain import Potentials, entropy, marginals, span_entropies
 from crfkit.data import load_corpus
@@ -227,8 +226,9 @@ class TestQuestions:
         again = pool.ask()
         assert again is not None
         assert again.gain > 0
-        assert _likeness(pool._bag(1), [pool._bag(j) for j in pool.recent]) == 1.0
-        assert _likeness(pool._bag(1), []) == 0.0
+        assert pool._likeness(np.array([1, 3])).tolist() == [1.0, 0.0]
+        pool.recent = []
+        assert pool._likeness(np.array([1])).tolist() == [0.0]
 
     def test_random_questions_are_whole_and_of_sentences_nobody_touched(self, learned: Pool) -> None:
         for _ in range(20):

@@ -218,6 +218,7 @@ class Pool:
         self._scores = _Scores(np.full(n, uniform), tokens, uniform * tokens, none, nobody)
         self._covered = np.zeros(len(self._counts), bool)
         self._new = np.log1p(self._counts)
+        self._chunked: tuple[Scheme, ChunkLabels] | None = None
         self._rate = 0.0
         # sentences of each piece that may pay most
         self._top: list[Ints] = [np.arange(a, min(b, a + _CANDIDATES)) for a, b in self._pieces] or [
@@ -562,11 +563,7 @@ class Pool:
             best, ratio = self._best(best)
         if not len(best):
             return None
-        asked = [self._bag(j) for j in self.recent]
-        worth = [
-            r * (1 - self.strategy.spread * _likeness(self._bag(i), asked))
-            for i, r in zip(best.tolist(), ratio, strict=True)
-        ]
+        worth = ratio * (1 - self.strategy.spread * self._likeness(best))
         return self.question(int(best[int(np.argmax(worth))]), "uncertain", whole=self.strategy.whole)
 
     def _best(self, ids: Ints) -> tuple[Ints, Vector]:
@@ -617,9 +614,25 @@ class Pool:
         best = np.argpartition(-ratio, top - 1)[:top]
         return np.asarray(a + best[ratio[best] > 1e-12])
 
-    def _bag(self, i: int) -> set[int]:
-        """The words of a sentence."""
-        return set(self._words[self.offsets[i] : self.offsets[i + 1]].tolist())
+    def _likeness(self, ids: Ints) -> Vector:
+        """How much of the words of some sentences is in the likest of those asked last, from 0 to 1."""
+        if not self.recent:
+            return np.zeros(len(ids))
+        kinds = len(self._counts)
+
+        def bags(sentences: Ints) -> tuple[Ints, Ints, Vector]:
+            rows, _ = rows_of(self.offsets, sentences)
+            of = np.repeat(np.arange(len(sentences)), self.lengths[sentences])
+            which, words = np.divmod(np.unique(of * kinds + self._words[rows]), kinds)
+            return which, words, np.bincount(which, minlength=len(sentences)).astype(np.float64)
+
+        which, words, sizes = bags(ids)
+        theirs, their_words, their_sizes = bags(np.array(self.recent, np.int64))
+        marked = np.zeros((len(self.recent), kinds), bool)
+        marked[theirs, their_words] = True
+        common = np.array([np.bincount(which, row[words], minlength=len(ids)) for row in marked])
+        alike = common / np.maximum(sizes + their_sizes[:, np.newaxis] - common, 1.0)
+        return np.asarray(alike.max(axis=0))
 
     def _spans_of(self, i: int, units: list[tuple[int, int]], p: Potentials) -> tuple[float, list[tuple[int, int]]]:
         """Gain, and the units that are asked: in the order of gain per second, while the mean rises."""
@@ -662,6 +675,12 @@ class Pool:
         guess = [self.scheme.labels[k] for k in path] if self.scheme.labels else []
         return Question(i, kind, spans, guess, self.time_model.seconds(tokens, wrong), gain)
 
+    def _chunk_labels(self) -> ChunkLabels:
+        """What the labels say of chunks, made once."""
+        if self._chunked is None or self._chunked[0] is not self.scheme:
+            self._chunked = self.scheme, ChunkLabels(self.scheme.labels)
+        return self._chunked[1]
+
     def _choices(self, p: Potentials, units: list[tuple[int, int]]) -> list[AskedSpan]:
         """The labels that each unit may have, with exact probabilities, most likely first."""
         names = self.scheme.names
@@ -673,7 +692,7 @@ class Pool:
             ]
         if not names:
             return [AskedSpan(a, b, [Choice(None, 1.0)]) for a, b in units]
-        labels = ChunkLabels(self.scheme.labels)
+        labels = self._chunk_labels()
         k = len(names)
         start, end = (np.repeat(np.array([u[j] for u in units], np.int64), k) for j in (0, 1))
         kinds = np.tile(np.array([labels.kinds.index(name) for name in names], np.int64), len(units))
@@ -693,11 +712,6 @@ def _sums(values: Any, offsets: Ints) -> Vector:
     """Sums of token values over sequences, [S]."""
     total = np.concatenate([[0.0], np.cumsum(values, dtype=np.float64)])
     return np.asarray(total[offsets[1:]] - total[offsets[:-1]])
-
-
-def _likeness(mine: set[int], others: Iterable[set[int]]) -> float:
-    """How much of some words is in the likest of other sets, from 0 to 1."""
-    return max((len(mine & other) / max(1, len(mine | other)) for other in others), default=0.0)
 
 
 def _sorted(choices: list[Choice]) -> list[Choice]:

@@ -34,11 +34,13 @@ class Curves:
     def __init__(self) -> None:
         self.entropy: Points = []
         self.accuracy: Points = []
+        self._gain: tuple[Json | None] | None = None
 
     def add(self, name: str, answers: int, *values: float) -> None:
         """A point of a curve, in place of one after the same number of answers."""
         kept = [point for point in getattr(self, name) if point[0] != answers]
         setattr(self, name, _thinned([*kept, [answers, *values]]))
+        self._gain = None
 
     def restore(self, stood: Iterable[Json]) -> None:
         """The curves again, out of what :meth:`stood` gave with each answer."""
@@ -48,6 +50,7 @@ class Curves:
                 if point and (not curve or curve[-1][0] < point[0]):
                     curve.append(point)
             setattr(self, name, _thinned(curve))
+        self._gain = None
 
     def stood(self, stated_at: int) -> Json:
         """The last points; that of the accuracy if it was stated after so many answers."""
@@ -59,11 +62,13 @@ class Curves:
 
         Entropy, and errors of F1, fall about as a power of the number of answers; it is fitted to the curves.
         """
-        entropy, f1 = _power_law(self.entropy), _power_law([[n, 1 - v] for n, v, *_ in self.accuracy])
-        if entropy is None:
-            return None
-        gain = {"answers": 100, "entropy": round(entropy(100.0), 1), "f1": None}
-        return gain | ({} if f1 is None else {"f1": round(-f1(100.0), 4)})
+        if self._gain is None:
+            entropy, f1 = _power_law(self.entropy), _power_law([[n, 1 - v] for n, v, *_ in self.accuracy])
+            gain = None if entropy is None else {"answers": 100, "entropy": round(entropy(100.0), 1), "f1": None}
+            if gain is not None and f1 is not None:
+                gain["f1"] = round(-f1(100.0), 4)
+            self._gain = (gain,)
+        return self._gain[0]
 
 
 def _thinned(points: Points) -> Points:

@@ -58,6 +58,8 @@ class Totals(NamedTuple):
         Mistakes in sentences whose labels are all known: counted.
     expected_wrong, expected_false, expected_missed : float
         Mistakes that the model expects in the others.
+    others : int
+        How many others there are.
     """
 
     tokens: float
@@ -68,6 +70,7 @@ class Totals(NamedTuple):
     expected_wrong: float
     expected_false: float
     expected_missed: float
+    others: int
 
 
 class Estimate(NamedTuple):
@@ -167,7 +170,7 @@ class Referee:
         scale = len(rest) / max(1, len(some))
         a = [float(x.sum()) for x in pool.expect(done, known, model)[2:]] if len(done) else [0.0] * 4
         b = [scale * float(x.sum()) for x in pool.expect(some, known, model)[2:]] if len(some) else [0.0] * 4
-        return Totals(float(pool.lengths.sum()), a[1] + b[1], a[0], a[2], a[3], b[0], b[2], b[3])
+        return Totals(float(pool.lengths.sum()), a[1] + b[1], a[0], a[2], a[3], b[0], b[2], b[3], len(rest))
 
 
 def _ratio(actual: Vector, expected: Vector) -> Vector:
@@ -199,7 +202,9 @@ def estimates(scored: Sequence[Scored], pool: Totals, spans: bool) -> tuple[Esti
         \widehat{\text{mistakes}} = \text{counted} + \hat{\rho} \cdot \text{expected}
 
     a ratio estimator, whose variance is only that of mistakes about their expectation. Errors are jackknifed over
-    sentences on the scale of the logit, and the interval is Student's.
+    sentences on the scale of the logit; since the mistakes of the N sentences that are not labelled in full vary about
+    :math:`\hat{\rho} \cdot \text{expected}` as those of the n questions do, the variance counts 1 + n / N times. The
+    interval is Student's.
     """
     if len(scored) < LEAST:
         return None, None
@@ -219,7 +224,7 @@ def _interval(rows: Vector, pool: Totals, measure: Callable[[Vector, Totals], Ve
     centre = float(logit(total[:, None])[0])
     left_out = logit(total[:, None] - rows.T)
     error = float(np.sqrt((n - 1) / n * ((left_out - left_out.mean()) ** 2).sum()))
-    half = _student(n - 1) * error
+    half = _student(n - 1) * error * float(np.sqrt(1 + n / max(pool.others, 1)))
     value, low, high = (1 / (1 + np.exp(-x)) for x in (centre, centre - half, centre + half))
     return Estimate(float(value), float(low), float(high))
 
