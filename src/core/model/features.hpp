@@ -87,14 +87,14 @@ struct StoredTokens {
 // transitions by label pair, start, end, and edge weights by attribute and label pair.
 struct Layout {
   int n_labels = 0;
-  std::span<const u32> state_ptr;    // [attributes + 1]
-  std::span<const u16> state_label;  // [state weights]
-  std::vector<i32> transition;       // [labels * labels] weight number, or -1: no weight, score 0
-  i64 start = -1, end = -1;          // first of n_labels weights, or -1
-  std::span<const u32> edge_ptr;     // [edge attributes + 1], empty: transitions never look at the input
-  std::span<const u32> edge_pair;    // [edge weights] from * n_labels + to
-  u32 edge_first = 0;                // first edge weight
-  u32 size = 0;                      // all weights
+  std::span<const u32> state_ptr;       // [attributes + 1]
+  std::span<const u16> state_label;     // [state weights]
+  std::vector<i32> transition;          // [labels * labels] weight number, or -1: no weight, score 0
+  i64 start = -1, end = -1;             // first of n_labels weights, or -1
+  std::span<const u32> edge_ptr;        // [edge attributes + 1], empty: transitions never look at the input
+  std::span<const u32> edge_pair;       // [edge weights] from * n_labels + to
+  u32 edge_first = 0;                   // first edge weight
+  u32 size = 0;                         // all weights
   std::shared_ptr<const void> owner{};  // of the arrays
 
   bool has_edges() const { return edge_ptr.size() > 1; }

@@ -216,7 +216,7 @@ class BlockWriter:
         self._own = threading.local()
         self._open: list[_Run] = []
         check_writable(path)
-        told = {"version": VERSION, "folder": _FOLDER, "encoder": encoder.config(), "min_freq": min_freq, **(about or {})}
+        told = {"version": [VERSION, _FOLDER], "encoder": encoder.config(), "min_freq": min_freq, **(about or {})}
         self._begin(json.loads(json.dumps(told, default=str)), resume)
 
     def _begin(self, about: dict[str, Any], resume: bool) -> None:

@@ -273,6 +273,7 @@ class LBFGS(Algorithm):
         """Minimises by line searches."""
         c1, tol, max_iter, callback = settings.c1, settings.tol, settings.max_iter, settings.callback
         search = _Search(objective, w, c1, self, resolve_threads(settings.n_jobs))
+        del w  # or its memory would stay when the search needs it no more
         history, known, keep = search.history, search.known, settings.checkpoint
         try:
             if saved := keep.part("search", search.state):
