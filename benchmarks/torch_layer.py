@@ -216,6 +216,8 @@ def steps(torch: Any, ct: Any) -> None:
                 step()
 
         eager = timed(many, torch, True, 7, 1) / 50
+        with torch.autograd.set_multithreading_enabled(False):
+            alone = timed(many, torch, True, 7, 1) / 50
         replayed = captured(step, torch, 20)
         with profile(activities=[ProfilerActivity.CUDA]) as found:
             step()
@@ -230,8 +232,8 @@ def steps(torch: Any, ct: Any) -> None:
         step()
         memory = (torch.cuda.max_memory_allocated() - held) / (4 * x.numel())
         print(
-            f"B{b} T{t} L{n}: eager {eager:.3f} captured {replayed:.3f} walks {walks:.3f} decode {best:.3f} ms, "
-            f"launches {len(kernels)}, memory {memory:.1f} numbers per score",
+            f"B{b} T{t} L{n}: eager {eager:.3f}, in the calling thread {alone:.3f}, captured {replayed:.3f}, "
+            f"walks {walks:.3f}, decode {best:.3f} ms, launches {len(kernels)}, {memory:.1f} numbers per score",
             flush=True,
         )
 
