@@ -40,6 +40,8 @@ STEPS_AT_LEAST = {16: 8, 32: 8, 64: 8, 128: 8}
 PROGRAMS = {16: 4096, 32: 2048, 64: 1024, 128: 512}
 #: How many sums are added up by one program.
 FAN = tl.constexpr(16)
+#: Labels up to which the kernel of the gradients adds them up itself: of more, another kernel does it faster.
+TREE_LABELS = 32
 
 
 class Walked(NamedTuple):
@@ -411,17 +413,50 @@ def _put_sums(row, total, at_first, at_last, i, inside, at, square, n_labels):
     tl.store(row + n_labels * (n_labels + 1) + i, at_last, mask=inside)
 
 
+@triton.jit
+def _add_sums(sums_ptr, out_ptr, count_ptr, place, each, total, at_first, at_last, i, inside, at, square, n_labels):
+    """The sums of all programs: those of sixteen, then of sixteen such sums, and so on, each by the last of sixteen.
+
+    A sum takes the place of its first part, the last one that of the result.
+    """
+    count = (place * 0 + tl.num_programs(0)) * tl.num_programs(1)
+    alive = count > 1
+    while alive:
+        group = place // FAN
+        members = tl.minimum(count - group * FAN, FAN)
+        alive = _is_last(count_ptr + group, members)
+        if alive:
+            total = total * 0
+            at_first = at_first * 0
+            at_last = at_last * 0
+            first = sums_ptr + group * FAN * each
+            for k in range(members):
+                row = first + k * each
+                total += tl.load(row + at, mask=square, other=0.0, cache_modifier=".cg")
+                at_first += tl.load(row + n_labels * n_labels + i, mask=inside, other=0.0, cache_modifier=".cg")
+                at_last += tl.load(row + n_labels * (n_labels + 1) + i, mask=inside, other=0.0, cache_modifier=".cg")
+            tl.debug_barrier()  # all have read what is now written over
+            count = (count + FAN - 1) // FAN
+            alive = count > 1
+            row = tl.where(alive, first, out_ptr)
+            _put_sums(row, total, at_first, at_last, i, inside, at, square, n_labels)
+            place = group
+            count_ptr += count
+            each = each * FAN
+
+
 @triton.jit(do_not_specialize=["n_steps", "steps"])
 def _posterior_kernel(
     u_ptr, u_batch, u_step, a_ptr, start_ptr, end_ptr, p_ptr, mask_ptr, tag_ptr, ignore, n_steps, n_labels,
     n_batch, facts_ptr, kept_ptr, g_ptr, g_step, steps, du_ptr, sums_ptr, dp_ptr, count_ptr, out_ptr,
     WIDTH: tl.constexpr, HAS_MASK: tl.constexpr, HAS_TAGS: tl.constexpr, HAS_PAIRS: tl.constexpr, WIDE: tl.constexpr,
+    TREE: tl.constexpr,
 ):  # fmt: skip
     """Gradients of some steps of one sequence from the messages of both sides, every step on its own.
 
     xi_t(i, j) = exp(alpha_t(i) + a(i, j) + c_{t'}(j)) / sum, with t' the next step; its sums over j are the marginals.
-    With tags, run 1 or, where all tags are known, the tags themselves count for what run 0 counts against. Sums over
-    all steps are those of sixteen programs, then of sixteen such sums, and so on, each taken by the last of sixteen.
+    With tags, run 1 or, where all tags are known, the tags themselves count for what run 0 counts against. TREE: the
+    programs' sums are added up too.
     """
     b = tl.program_id(0).to(tl.int64)
     i, inside, square, at, a = _table(a_ptr, n_labels, 0, WIDTH)
@@ -481,32 +516,13 @@ def _posterior_kernel(
         at_first += tl.where(t == first, nodes, 0.0)
         at_last += tl.where(t == last, nodes, 0.0)
     place = b * tl.num_programs(1) + tl.program_id(1)
-    count = (b * 0 + tl.num_programs(0)) * tl.num_programs(1)
     each = (b * 0 + n_labels) * (n_labels + 2)  # numbers of one program's sums
-    alive = count > 1
-    _put_sums(
-        tl.where(alive, sums_ptr + place * each, out_ptr), total, at_first, at_last, i, inside, at, square, n_labels
-    )
-    while alive:
-        group = place // FAN
-        members = tl.minimum(count - group * FAN, FAN)
-        alive = _is_last(count_ptr + group, members)
-        if alive:
-            total = total * 0
-            at_first = at_first * 0
-            at_last = at_last * 0
-            for k in range(members):
-                row = sums_ptr + (group * FAN + k) * each
-                total += tl.load(row + at, mask=square, other=0.0, cache_modifier=".cg")
-                at_first += tl.load(row + n_labels * n_labels + i, mask=inside, other=0.0, cache_modifier=".cg")
-                at_last += tl.load(row + n_labels * (n_labels + 1) + i, mask=inside, other=0.0, cache_modifier=".cg")
-            sums_ptr += count * each  # where the sums of the next round lie
-            count_ptr += (count + FAN - 1) // FAN
-            place = group
-            count = (count + FAN - 1) // FAN
-            alive = count > 1
-            row = tl.where(alive, sums_ptr + place * each, out_ptr)
-            _put_sums(row, total, at_first, at_last, i, inside, at, square, n_labels)
+    row = sums_ptr + place * each
+    if TREE:
+        row = tl.where((tl.num_programs(0) > 1) | (tl.num_programs(1) > 1), row, out_ptr)
+    _put_sums(row, total, at_first, at_last, i, inside, at, square, n_labels)
+    if TREE:
+        _add_sums(sums_ptr, out_ptr, count_ptr, place, each, total, at_first, at_last, i, inside, at, square, n_labels)
 
 
 @triton.jit(do_not_specialize=["n_steps"])
@@ -610,12 +626,13 @@ def backward(batch: Batch, walked: Walked, g: Tensor) -> tuple[Tensor | None, ..
     steps = max(STEPS_AT_LEAST[width], ceil_div(n_steps * n_batch, PROGRAMS[width]))
     programs = ceil_div(n_steps, steps)
     du = x.new_empty(x.shape)
-    rows, size = n_batch * programs, n_labels * (n_labels + 2)
-    sums, total = a.new_empty(rows + ceil_div(rows, 8) + 8, size), a.new_empty(size)
+    rows, tree = n_batch * programs, width <= TREE_LABELS
+    sums = a.new_empty(rows, n_labels * (n_labels + 2))
     dp = None if p is None else torch.zeros(p.shape, dtype=a.dtype, device=p.device)
-    others = n_batch, walked.facts, walked.messages, g, step_of(g), steps, du, sums, dp
-    places = counters(x.device, ceil_div(rows, 8)), total
-    launch(_posterior_kernel, (n_batch, programs, 1), batch, (*others, *places), warps=POSTERIOR_WARPS[width])
+    places = (counters(x.device, ceil_div(rows, 8)), a.new_empty(sums.shape[1])) if tree else (None, None)
+    others = n_batch, walked.facts, walked.messages, g, step_of(g), steps, du, sums, dp, *places
+    launch(_posterior_kernel, (n_batch, programs, 1), batch, others, {"TREE": tree}, POSTERIOR_WARPS[width])
+    total = places[1] if places[1] is not None else sums.sum(0)
     da, ds, de = total.split([n_labels * n_labels, n_labels, n_labels])
     return du, da.view(n_labels, n_labels), ds, de, dp
 

@@ -32,8 +32,6 @@ from crfkit.torch.launching import ceil_div, multiprocessors, power_of_2, run
 
 __all__: list[str] = []
 
-#: Labels up to which the transitions stay on chip.
-MOST_LABELS = 128
 #: Steps after which the buffer of rows moves up.
 BLOCK = 16
 #: Numbers of the buffer that are looked at together.
