@@ -1,5 +1,6 @@
 // entropy_kernels.hpp: entropies of chains, their gradients and covariances, a pack at a time.
 #pragma once
+#include "base/simd_log.hpp"
 #include "chain/chain_kernels.hpp"
 #include "chain/covariance.hpp"
 #include "chain/entropies.hpp"
@@ -56,9 +57,11 @@ class EntropyKernel : ChainKernel<T, W> {
     sum.start(pack_, n_, stride_);
     ws_.packed.u.reserve(pack_.rows() * stride_);
     Base::forward(ws_.packed.u.data());
-    const bool packed = job_.shared && out_.unary;
-    if (packed) packed_gradient();
+    const bool nodes = job_.shared && out_.node_entropy && !out_.step_entropy;
+    const bool packed = job_.shared && (out_.unary || nodes);
+    if (packed && !nodes) packed_gradient();
     else sum.backward();
+    if (nodes) node_entropies();
     for (int s = 0; s < pack_.n_seq(); ++s) {
       if (!sum.alive(s) || (packed && sum.scaled(s))) continue;
       if (job_.shared && !out_.before && sum.scaled(s)) span_entropies(s);
@@ -136,6 +139,41 @@ class EntropyKernel : ChainKernel<T, W> {
         std::copy_n(lattice.e.data() + pack_.row(t, s) * stride_, n_, out_.unary + (token(s) + t) * n_);
     }
     packed.add_pairs(pack_, lattice, *job_.shared, job_.scored, job_.pairs);
+  }
+
+  // H(y_t) of all rows, and H(y) = log Z - E[score]; both sides without the rows' tops and the transitions' shift.
+  CRFKIT_KERNEL void node_entropies() {
+    using S = Simd<T, W>;
+    using Vec = typename S::Vec;
+    const auto& lattice = ws_.sum.lattice;
+    const T *g = lattice.e.data(), *q = lattice.q.data(), *u = ws_.packed.u.data();
+    const Vec tiny = S::splat(std::numeric_limits<T>::min()), least = S::splat(std::numeric_limits<T>::lowest() / 2);
+    std::vector<double> left(pack_.n_seq());
+    ws_.row.reserve(pack_.n_seq() * stride_);
+    for (int t = 0; t < pack_.steps(); ++t) {
+      const int n = pack_.active(t);
+      if (t > 0) {
+        const T* before = lattice.alpha.data() + pack_.first[t - 1] * stride_;
+        rows_times<T, W>(before, n, job_.scored, n_, stride_, ws_.row.data());
+      }
+      for (int s = 0; s < n; ++s) {
+        const i64 r = pack_.row(t, s);
+        const T top = lattice.top(r);
+        Vec mass = {}, logs = {}, score = {};
+        for (i64 k = 0; k < stride_; k += W) {
+          const Vec x = S::load(g + r * stride_ + k);
+          mass += x;
+          logs += x * log_of<T, W>(S::max(x, tiny));
+          score += x * S::max(S::load(u + r * stride_ + k) - top, least);
+          if (t > 0) score += S::load(ws_.row.data() + s * stride_ + k) * S::load(q + r * stride_ + k);
+        }
+        const double total = S::sum(mass);
+        if (!(total > 0)) continue;  // served by log space, or without a path
+        out_.node_entropy[Base::token(s) + t] = std::max(0.0, std::log(total) - S::sum(logs) / total);
+        left[s] -= S::sum(score) / total + std::log(double{lattice.scale(r)});
+      }
+    }
+    for (int s = 0; s < pack_.n_seq(); ++s) out_.entropy[pack_.seq[s]] = std::max(0.0, left[s]);
   }
 
   // With log xi[i][j] = log alpha[i] + a[i][j] + log q[j], a logarithm per label does for a step.

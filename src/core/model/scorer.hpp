@@ -17,6 +17,8 @@ class Scorer {
   // input.
   std::unique_ptr<Workspace> workspace() const { return score_kernels_for<T>(layout_->n_labels).workspace(); }
   void score_one(const Tokens& data, T* unary, Workspace& workspace) const;
+  // The same of stored tokens, where the transitions do not look at the input.
+  void score(const StoredTokens& data, const Threads& threads, T* unary) const;
   bool per_step() const { return layout_->has_edges(); }
   int n_labels() const { return layout_->n_labels; }
   u32 size() const { return layout_->size; }

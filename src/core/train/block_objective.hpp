@@ -19,7 +19,7 @@ class BlockObjective {
 
  protected:
   BlockObjective(std::shared_ptr<const Layout> layout, bool data_has_edges, const i64* offsets, i64 n_seq,
-                 const double* seq_weight, const double* constraints)
+                 const double* seq_weight, const double* constraints, bool offsets_stay = false)
       : layout_(std::move(layout)),
         kernels_(loss_kernels_for<T>(layout_->n_labels)),
         other_(other_loss_kernels_for<T>(layout_->n_labels)),
@@ -27,7 +27,8 @@ class BlockObjective {
         edge_(layout_->edge_family(chain_kernels_for<T>(layout_->n_labels).lanes)),
         weights_(*layout_, state_, edge_, constraints),
         sum_(*layout_, state_, edge_),
-        offsets_(offsets, offsets + n_seq + 1) {
+        own_offsets_(offsets, offsets_stay ? offsets : offsets + n_seq + 1),
+        offsets_(offsets_stay ? offsets : own_offsets_.data()) {
     layout_->check(data_has_edges);
     if (seq_weight) seq_weight_.assign(seq_weight, seq_weight + n_seq);
   }
@@ -49,7 +50,7 @@ class BlockObjective {
   LossJob<T> start(const double* w, double* value, double* g, bool ends_only, const Threads& threads) {
     LossJob<T> job{weights_.view()};
     job.w = w;
-    job.offsets = offsets_.data();
+    job.offsets = offsets_;
     job.seq_weight = seq_weight_.empty() ? nullptr : seq_weight_.data();
     job.value = value;
     job.g = g;
@@ -103,7 +104,8 @@ class BlockObjective {
   Family state_, edge_;
   Weights<T> weights_;
   GradientSum<T> sum_;
-  std::vector<i64> offsets_;
+  const std::vector<i64> own_offsets_;  // unless those given stay in use
+  const i64* const offsets_;            // first token of each sequence
   std::vector<double> seq_weight_;
   std::vector<Block<T>> blocks_;
   std::vector<std::unique_ptr<Workspace>> workspaces_, other_workspaces_;

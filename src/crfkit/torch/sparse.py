@@ -235,7 +235,7 @@ class DeviceObjective(Objective):
             batch = Batch(x, a, start, end, None, part.mask, tags, _UNKNOWN)
             backend = gpu.choose(x, None, "auto")
             g = self.weights[done : done + part.n_batch]
-            each, *kept = operators.value.run(*batch, backend, True)
+            each, *kept = operators.value.run(*batch, backend, True, False)
             value = value + torch.dot(g, each.double())
             found.append(operators.gradient.run(g.to(x.dtype), *batch, backend, *kept)[:4])
             done += part.n_batch
