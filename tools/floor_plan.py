@@ -43,7 +43,7 @@ PACKAGE_ORDER = {
     "chain": "_core base",
     "model": "_core base data features chain",
     "metrics": "base data chain",
-    "training": "_core base data chain",
+    "training": "_core base data chain metrics",
     "estimators": "_core base data features chain model metrics training torch",
     "graph": "_core base data features chain model metrics training",
     "segment": "_core base data features chain model metrics training",
