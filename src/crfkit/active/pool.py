@@ -35,6 +35,7 @@ Ints = NDArray[np.int64]
 
 _PIECE = 1 << 15  # tokens rescored at a time
 _CANDIDATES = 64  # sentences whose spans are looked at one by one
+_MANY = 20  # labels with which new words count more
 _FAMILIAR = 0.3  # what the entropy of words counts that are in a sentence with labels, if new ones count more
 _RECENT = 10  # sentences asked last, to which the next one should not be alike
 _FREE: AbstractContextManager[Any] = nullcontext()  # no lock
@@ -57,8 +58,8 @@ class Strategy:
         Exponent of a token's entropy: below 1, labels that are one of two count more beside those that may be any.
     novel : bool, optional
         Whether new words count more: the entropy of a word counts log(1 + n) if it is in the pool n times and in no
-        sentence with labels, else 0.3. By default where tokens are words alone; further columns, such as parts of
-        speech, tell a model more of words that it has not met.
+        sentence with labels, else 0.3. By default with more than 20 labels: of labels that it has hardly met, a model
+        cannot say well where they may be.
     spread : float
         From 0 to 1: how much a sentence loses by being like one of those asked last.
 
@@ -203,8 +204,6 @@ class Pool:
         self.offsets: Ints = self.data.offsets
         self.lengths = np.diff(self.offsets)
         self._words, self._counts = _word_numbers(read, self.data)
-        alone = isinstance(read, Columns) and read.ids.shape[1] == 1
-        self._novel = alone if self.strategy.novel is None else self.strategy.novel
         self._pieces = [(a, b) for a, b in pieces(self.offsets, _PIECE)]
         self._data = [self._slice(a, b) for a, b in self._pieces]
         self.known: dict[int, Allowed] = {}
@@ -235,6 +234,11 @@ class Pool:
         if self.strategy.cover is not None:
             return self.strategy.cover
         return max(5, len(self.scheme.names)) if self._novel else 5
+
+    @property
+    def _novel(self) -> bool:
+        """Whether new words count more."""
+        return len(self.scheme.names) > _MANY if self.strategy.novel is None else self.strategy.novel
 
     # what is known
 
