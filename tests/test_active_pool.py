@@ -213,6 +213,15 @@ class TestQuestions:
             sizes.append(sum(s.end - s.start for s in q.spans))
         assert sizes[0] < sizes[1]
 
+    def test_with_many_labels_new_words_count_more(self) -> None:
+        X = [["a", "b"], ["a", "c"], ["c", "d"]]
+        few, many = Pool(X, ["X"]), Pool(X, [f"L{k}" for k in range(30)])
+        assert (few.cover, many.cover) == (5, 30)
+        for pool in (few, many):
+            pool.tell(0, [(0, 1, pool.scheme.names[0])], [(0, 2)])
+        assert few._weight(slice(0, 6)).tolist() == [1.0] * 6
+        np.testing.assert_allclose(many._weight(slice(0, 6)), [0.3, 0.3, 0.3, *np.log1p([2, 2, 1])])
+
     def test_near_copies_wait(self) -> None:
         base = [["2", "cups", "odd", "zorb"], ["5", "grams", "of", "qux", "blip"]]
         pool = Pool([base[0], base[0], base[0], base[1]], ["QTY", "NAME"], strategy=Strategy(cover=1, spread=1.0))

@@ -35,6 +35,8 @@ Ints = NDArray[np.int64]
 
 _PIECE = 1 << 15  # tokens rescored at a time
 _CANDIDATES = 64  # sentences whose spans are looked at one by one
+_MANY = 20  # labels with which new words count more
+_FAMILIAR = 0.3  # what the entropy of words counts that are in a sentence with labels, if new ones count more
 _RECENT = 10  # sentences asked last, to which the next one should not be alike
 _FREE: AbstractContextManager[Any] = nullcontext()  # no lock
 
@@ -46,17 +48,18 @@ class Strategy:
     Attributes
     ----------
     cover : int, optional
-        First questions, which cover the pool's words instead of asking what the model knows least. By default as many
-        as there are labels, and at least 5: of a label that it has not met, a model cannot say how unsure it is.
+        First questions, which cover the pool's words instead of asking what the model knows least. By default 5; with
+        ``novel``, as many as there are labels, if those are more.
     whole : bool
         Ask for whole sentences instead of their uncertain spans.
     random : bool
         Ask for sentences drawn at random.
     power : float
         Exponent of a token's entropy: below 1, labels that are one of two count more beside those that may be any.
-    familiar : float
-        What the entropy of a word counts that is in a sentence with labels already. That of a new word counts
-        log(1 + n) if it is in the pool n times, since its label tells something of all of them.
+    novel : bool, optional
+        Whether new words count more: the entropy of a word counts log(1 + n) if it is in the pool n times and in no
+        sentence with labels, else 0.3. By default with more than 20 labels: of labels that it has hardly met, a model
+        cannot say well where they may be.
     spread : float
         From 0 to 1: how much a sentence loses by being like one of those asked last.
 
@@ -70,7 +73,7 @@ class Strategy:
     whole: bool = False
     random: bool = False
     power: float = 0.5
-    familiar: float = 0.3
+    novel: bool | None = None
     spread: float = 0.5
 
 
@@ -228,7 +231,14 @@ class Pool:
     @property
     def cover(self) -> int:
         """First questions, which cover the pool's words."""
-        return max(5, len(self.scheme.names)) if self.strategy.cover is None else self.strategy.cover
+        if self.strategy.cover is not None:
+            return self.strategy.cover
+        return max(5, len(self.scheme.names)) if self._novel else 5
+
+    @property
+    def _novel(self) -> bool:
+        """Whether new words count more."""
+        return len(self.scheme.names) > _MANY if self.strategy.novel is None else self.strategy.novel
 
     # what is known
 
@@ -594,7 +604,7 @@ class Pool:
     def _weight(self, where: slice | Ints) -> Vector:
         """What the entropies of some tokens count."""
         words = self._words[where]
-        return np.where(self._covered[words], self.strategy.familiar, self._new[words])
+        return np.where(self._covered[words], _FAMILIAR, self._new[words]) if self._novel else np.ones(len(words))
 
     def _ratios(self, gain: Vector, cost: Vector, offsets: Ints, rate: float) -> Vector:
         """Gain per second of sentences, of the tokens that pay more than a rate, or of whole sentences."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -42,7 +42,7 @@ class Curves:
         setattr(self, name, _thinned([*kept, [answers, *values]]))
         self._gain = None
 
-    def restore(self, stood: Iterable[Json]) -> None:
+    def restore(self, stood: Sequence[Json]) -> None:
         """The curves again, out of what :meth:`stood` gave with each answer."""
         for name in ("entropy", "accuracy"):
             curve: Points = []
@@ -64,9 +64,10 @@ class Curves:
         """
         if self._gain is None:
             entropy, f1 = _power_law(self.entropy), _power_law([[n, 1 - v] for n, v, *_ in self.accuracy])
-            gain = None if entropy is None else {"answers": 100, "entropy": round(entropy(100.0), 1), "f1": None}
-            if gain is not None and f1 is not None:
-                gain["f1"] = round(-f1(100.0), 4)
+            gain: Json | None = None
+            if entropy is not None:
+                f1_gain = None if f1 is None else round(-f1(100.0), 4)
+                gain = {"answers": 100, "entropy": round(entropy(100.0), 1), "f1": f1_gain}
             self._gain = (gain,)
         return self._gain[0]
 

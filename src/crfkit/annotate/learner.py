@@ -38,7 +38,7 @@ class Learner:
         Take all the time that a step needs, and train nothing beside it.
     """
 
-    learn_seconds: float | None = 0.06
+    learn_seconds: float | None = 0.04
     learn_steps = 30
     rescore_seconds: float | None = 0.15
 

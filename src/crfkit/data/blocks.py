@@ -242,13 +242,14 @@ def in_blocks(data: Dataset, tokens: int) -> Dataset:
         wide = len(table) > 1 << 16
         entries.append(places.astype("<u4").view(np.uint16) if wide else places.astype(np.uint16))
     cuts = np.array([0, *(b for _, b in ranges)], np.int64)
-    firsts = [np.cumsum([len(x) for x in parts], dtype=np.int64) for parts in (attributes, entries)]
+    first, word = (np.cumsum([len(x) for x in parts], dtype=np.int64) for parts in (attributes, entries))
     group = Group(
         np.concatenate(attributes),
         np.concatenate(entries),
         counts.astype(np.uint16),
         data.value,
-        *firsts,
+        first,
+        word,
         data.ptr[data.offsets[cuts]],
     )
     return StoredDataset(data.offsets, cuts, {"state": group})
