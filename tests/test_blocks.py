@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,8 @@ from crfkit import CRF, MEMM, Template, _core, load
 from crfkit.base.fields import ModelError
 from crfkit.base.tensors import read_tensors, write_arrays
 from crfkit.data import Blocks, read_columns, read_conllu, read_crfsuite
-from crfkit.data.blocks import KEY, WHAT
-from crfkit.data.dataset import NONE
+from crfkit.data.blocks import KEY, WHAT, in_blocks
+from crfkit.data.dataset import NONE, Dataset, Layout, WeightRules
 from crfkit.features import encoding
 
 TEMPLATE = (
@@ -403,3 +404,26 @@ def test_hashed_attributes(text: Path, tmp_path: Path) -> None:
     assert abs(wide.score(X, y) - CRF(template, max_iter=20).fit(X, y).score(X, y)) < 0.01
     with pytest.raises(ValueError, match="'hash_bits' of CRF must be at most 30"):
         CRF(hash_bits=31).fit(X, y)
+
+
+@pytest.mark.parametrize("values", [False, True])
+def test_scores_of_blocks_are_those_of_flat_data(values: bool) -> None:
+    rng = np.random.default_rng(2)
+    offsets = np.concatenate([[0], np.cumsum(rng.integers(0, 9, 60))])
+    n = int(offsets[-1])
+    ptr = np.concatenate([[0], np.cumsum(rng.integers(0, 6, n))])
+    attr = (rng.integers(0, 300, ptr[-1]) ** 2 // 300).astype(np.uint32)
+    data = Dataset(offsets, ptr, attr, rng.normal(size=len(attr)) if values else None)
+    labels = rng.integers(0, 5, n).astype(np.int32)
+    layout = Layout.build(data.take(np.arange(20)), labels[: offsets[20]], 5, (300, 0), WeightRules())
+    data = replace(data, attr=np.where(attr > 250, attr + 100, attr).astype(np.uint32))  # some that the model lacks
+    w = rng.normal(size=layout.size)
+    for kind, scorer in ((np.float64, _core.ScorerF64), (np.float32, _core.ScorerF32)):
+        native = scorer(layout.native, w, None, 1)
+        found = [(np.empty((n, 5), kind), np.empty((1, 5, 5), kind)) for _ in range(2)]
+        native.score(data.native, 1, *found[0])
+        blocks = in_blocks(data, 40)
+        assert blocks.stored is not None
+        native.score_stored(blocks.stored, 2, *found[1])
+        for a, b in zip(*found, strict=True):
+            np.testing.assert_allclose(a, b, atol=1e-5 if kind == np.float32 else 1e-12)

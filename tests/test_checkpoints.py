@@ -15,7 +15,7 @@ import pytest
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 
-from crfkit import CRF, HMM, MEMM
+from crfkit import CRF, HMM, MEMM, SegmentCRF
 from crfkit.base.checkpoints import Checkpoint, State, seconds_of
 from crfkit.training import ALGORITHMS, SGD
 
@@ -118,6 +118,22 @@ def test_early_stopping(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_memm(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     check(tmp_path / "run", monkeypatch, problem(), MEMM, algorithm=name, max_iter=5)
+
+
+@pytest.mark.parametrize("early", [None, 2])
+def test_segments(early: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    X, y = problem()
+    held = {} if early is None else {"X_dev": X[:9], "y_dev": y[:9]}
+
+    def make(**keep: Any) -> Any:
+        crf = SegmentCRF(c1=0.1, max_iter=12, n_jobs=1, early_stopping=early, **keep)
+        return lambda **how: crf.fit(X, y, **held, **how)
+
+    whole, path = make()(), tmp_path / "run"
+    assert_same(killed_again_and_again(make, path, monkeypatch), whole)
+    assert_same(make(checkpoint=path)(resume=True), whole)
+    with pytest.raises(ValueError, match=r"another training run: 'c2' was 1.0, now it is 0.5"):
+        SegmentCRF(c1=0.1, c2=0.5, max_iter=12, early_stopping=early, checkpoint=path).fit(X, y, **held, resume=True)
 
 
 def test_hmm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -144,7 +144,7 @@ def test_given_labels_and_partial_spans() -> None:
 def test_texts_of_training_segments_are_attributes() -> None:
     texts = [["x", "Y"], ["z"], ["y", "x", "y"]]
     tags = [["B-A", "I-A"], ["B-A"], ["O", "O", "O"]]
-    model, _ = SegmentCRF(segments=SegmentFeatures(), max_length=2)._prepare(texts, tags, None, False)
+    model, _ = SegmentCRF(segments=SegmentFeatures(), max_length=2)._prepare(texts, tags, None, None, True)
     assert model.finder is not None
     assert model.finder.names() == ["segment text=x y", "segment text=z"]
     columns = model.encoder.read(texts)
@@ -234,3 +234,31 @@ def test_function_of_a_loaded_model(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"set_params\(segments=f\)"):
         found.predict(X)
     assert found.set_params(segments=starts).predict(X) == crf.predict(X)
+
+
+def test_warm_start_begins_at_the_weights_of_the_last_fit() -> None:
+    crf = SegmentCRF(segments=SegmentFeatures(), c2=0.1, dtype="float64", warm_start=True).fit(X, Y)
+    first = crf.weights_.copy()
+    crf.max_iter = 0
+    np.testing.assert_array_equal(crf.fit(X, Y).weights_, first)
+    before = {(w.attribute, w.label): w.weight for w in crf.model_.state_weights()}
+    transitions = crf.model_.transition_weights()
+    more = [*X, ["Zoe", "in", "Oslo", "Port", "of", "Old", "Town"]]
+    crf.fit(more, [*Y, ["B-ORG", "O", "B-LOC", "I-LOC", "I-LOC", "I-LOC", "I-LOC"]])
+    after = {(w.attribute, w.label): w.weight for w in crf.model_.state_weights()}
+    assert after == before
+    assert crf.model_.transition_weights() == transitions
+    assert len(crf.weights_) > len(first)
+    assert "ORG" in crf.classes_
+
+
+def test_early_stopping_keeps_the_best_weights() -> None:
+    seen: list[tuple[float, Any]] = []
+    crf = SegmentCRF(c2=0.01, max_iter=30, early_stopping=3)
+    crf.callback = lambda progress, w: seen.append((progress.scores["f1"], w.copy()))
+    crf.fit(X[:3], Y[:3], X_dev=X[3:], y_dev=[[(1, 2, "LOC")], [(0, 1, "PER"), (2, 3, "PER")]])
+    best = max(seen, key=lambda pair: pair[0])
+    assert crf.result_.reason == "early_stopping"
+    np.testing.assert_array_equal(crf.weights_, best[1])
+    with pytest.raises(ValueError, match="'early_stopping' of SegmentCRF needs held-out data"):
+        SegmentCRF(early_stopping=2).fit(X, Y)

@@ -368,6 +368,19 @@ void bind_scorer(nb::module_& m, const char* name) {
             self.score(tokens, make_threads(threads), unary.data(), pairwise.data());
           },
           "data"_a, "threads"_a, "unary"_a.noconvert(), "pairwise"_a.noconvert())
+      .def(
+          "score_stored",
+          [](const Self& self, const StoredArrays& data, int threads, Out<T, 2> unary, Out<T, 3> pairwise) {
+            const StoredTokens tokens = data.view();
+            const i64 n = self.n_labels();
+            require(!self.per_step(), "transitions that look at the input need flat data");
+            require(shaped(unary, tokens.n_tokens(), n) && shaped(pairwise, 1, n, n), "unary has the wrong size");
+            std::transform(self.pairwise().begin(), self.pairwise().end(), pairwise.data(),
+                           [](double x) { return T(x); });
+            const nb::gil_scoped_release release;
+            self.score(tokens, make_threads(threads), unary.data());
+          },
+          "data"_a, "threads"_a, "unary"_a.noconvert(), "pairwise"_a.noconvert())
       .def_prop_ro("per_step", &Self::per_step);
 }
 

@@ -197,7 +197,7 @@ double Objective<T>::run(const double* w, i64 first, i64 last, bool beams, doubl
   loaded_.resize(std::max<std::size_t>(loaded_.size(), threads.count));
   const auto body = [&](i64 task, int thread) {
     const i64 b = first + task;
-    if (beams) return kernels_.beam_loss(job, beams_[b], task, Base::workspace(thread));
+    if (beams) return other_.beam_loss(job, beams_[b], task, Base::other_workspace(thread));
     const LabelledView x = labelled(b, thread);
     kernels_.loss(job, x.block, x.gold, task, Base::workspace(thread));
   };
@@ -225,7 +225,7 @@ std::vector<BeamBlock<T>> Objective<T>::chosen(const double* w, i64 first, i64 l
   loaded_.resize(std::max<std::size_t>(loaded_.size(), threads.count));
   parallel_for(last - first, threads.count, threads.poll, [&](i64 task, int thread) {
     const LabelledView x = labelled(first + task, thread);
-    kernels_.loss_beams(job, x.block, x.gold, criterion, before[task], out[task], Base::workspace(thread));
+    other_.loss_beams(job, x.block, x.gold, criterion, before[task], out[task], Base::other_workspace(thread));
   });
   return out;
 }

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from crfkit.base.scores import as_scores, check_scores, check_shapes, check_tokens
 from crfkit.base.shown import Record
 
 Floats = NDArray[np.floating[Any]]
@@ -93,55 +94,25 @@ class Potentials(Record):
         allowed: ArrayLike | None = None,
         offsets: ArrayLike | None = None,
     ) -> None:
-        scores = [np.asarray(x) for x in (unary, pairwise, start, end) if x is not None]
-        single = all(x.dtype == np.float32 for x in scores)
-        dtype = np.dtype(np.float32 if single else np.float64)
+        scores = as_scores({"unary": unary, "pairwise": pairwise, "start": start, "end": end})
         fields: dict[str, Any] = {
-            "unary": np.ascontiguousarray(unary, dtype=dtype),
-            "pairwise": np.ascontiguousarray(pairwise, dtype=dtype),
-            "start": None if start is None else np.ascontiguousarray(start, dtype=dtype),
-            "end": None if end is None else np.ascontiguousarray(end, dtype=dtype),
+            **scores,
             "allowed": None if allowed is None else np.ascontiguousarray(allowed, dtype=bool),
             "offsets": None if offsets is None else np.ascontiguousarray(offsets, dtype=np.int64),
         }
-        for name, value in fields.items():
-            object.__setattr__(self, name, value)
+        for name in ("unary", "pairwise", "start", "end", "allowed", "offsets"):
+            object.__setattr__(self, name, fields.get(name))
         self._check_shapes()
-        self._check_scores()
+        check_scores(scores, self.offsets)
 
     def _check_shapes(self) -> None:
-        if self.unary.ndim != 2 or self.unary.shape[1] == 0:
-            raise ValueError(f"'unary' must have shape [T, L] with L >= 1, got {self.unary.shape}")
+        check_tokens(self.unary, self.offsets)
         tokens, labels = self.unary.shape
-        if self.offsets is not None:
-            offsets = self.offsets
-            good = offsets.ndim == 1 and offsets.size >= 1 and offsets[0] == 0 and offsets[-1] == tokens
-            if not good or (np.diff(offsets) < 0).any():
-                raise ValueError(f"'offsets' must increase from 0 to the number of tokens, {tokens}")
         edges = int(np.maximum(self.lengths - 1, 0).sum())
         expected = [(labels, labels), (edges, labels, labels)]
         if self.pairwise.shape not in expected:
             raise ValueError(f"'pairwise' must have shape {expected[0]} or {expected[1]}, got {self.pairwise.shape}")
-        for name, value, shape in (
-            ("start", self.start, (labels,)),
-            ("end", self.end, (labels,)),
-            ("allowed", self.allowed, (tokens, labels)),
-        ):
-            if value is not None and value.shape != shape:
-                raise ValueError(f"{name!r} must have shape {shape}, got {value.shape}")
-
-    def _check_scores(self) -> None:
-        for name in ("unary", "pairwise", "start", "end"):
-            value = getattr(self, name)
-            # one pass: the maximum is NaN or plus infinity just where some score is
-            if value is None or not value.size or value.max() < np.inf:
-                continue
-            where = tuple(int(i) for i in np.argwhere(~(value < np.inf))[0])
-            place = f"{name}{list(where)}"
-            if name == "unary" and self.offsets is not None:
-                sequence = int(np.searchsorted(self.offsets, where[0], side="right")) - 1
-                place += f" (sequence {sequence}, position {where[0] - int(self.offsets[sequence])})"
-            raise ValueError(f"a score must be finite or minus infinity, got {value[where]} at {place}")
+        check_shapes(self, {"start": (labels,), "end": (labels,), "allowed": (tokens, labels)})
 
     def cross_entropy(self, other: Potentials, n_jobs: int | None = None) -> Any:
         r"""Cross-entropy of these potentials' distribution p and that of others, q, in nats.

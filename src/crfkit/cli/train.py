@@ -33,6 +33,7 @@ from crfkit.cli.files import (
     emit,
     encoded,
     file_size,
+    is_segments,
     leave_pipes,
     load_chain,
     read_data,
@@ -110,6 +111,7 @@ def train(
     too_long: o.TooLongOption = "error",
     tail_order: o.TailOption = 0,
     dictionary: o.DictionaryOption = False,
+    ends: o.EndsOption = False,
     start: o.StartOption = None,
     warm_start_fraction: o.FractionOption = _DEFAULT["warm_start_fraction"],
     rho2: o.Rho2Option = None,
@@ -338,8 +340,12 @@ def _configure(options: dict[str, Any], given: dict[str, str]) -> Any:
         for name in ("template", *o.LEXICON):
             if options[name]:
                 raise DataError(f"--{name} and --warm-start exclude each other: the model has its features already")
+        crf = load_chain(start)
+        if is_segments(crf) != (kind == "segment"):
+            raise DataError(f"{start}: a {type(crf).__name__} cannot start a training with --kind {kind}")
         default = {name: x for name, x in _DEFAULT.items() if name in options and name != "constraints"}
-        return load_chain(start).set_params(**default | settings, warm_start=True)
+        default = {name: x for name, x in default.items() if name in crf._parameters()}
+        return crf.set_params(**default | settings, warm_start=True)
     if options["dictionary"]:
         settings["segments"] = SegmentFeatures()
     if any(options[name] for name in ("template", *o.LEXICON)):
@@ -371,8 +377,7 @@ def _run(crf: Any, corpus: _Corpus, resume: bool) -> list[str]:
                 held_out = {"X_dev": corpus.X_dev, "y_dev": corpus.y_dev}
                 weights = {} if corpus.weights is None else {"sample_weight": corpus.weights}
                 more = {} if corpus.expectations is None else {"expectations": corpus.expectations}
-                again = {} if isinstance(crf, SegmentCRF) else {"resume": resume}
-                crf.fit(corpus.X, corpus.y, **held_out, **weights, **more, **again)
+                crf.fit(corpus.X, corpus.y, **held_out, **weights, **more, resume=resume)
     finally:
         crf.callback.end()
     if crf.result_.reason == "interrupted":

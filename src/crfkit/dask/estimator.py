@@ -15,11 +15,12 @@ from crfkit.dask.engine import ClusterEngine, LocalEngine, SchedulerLost
 from crfkit.dask.sources import Fields, is_lazy, map_parts, parts_of
 from crfkit.data.dataset import WeightRules
 from crfkit.estimators.crf import CRF as LocalCRF
-from crfkit.estimators.penalised import Skeleton, held_out_data
+from crfkit.estimators.penalised import Skeleton
 from crfkit.training.optimiser import Result
 from crfkit.training.partitions import IterateAveraging, PartitionedObjective
 from crfkit.training.registry import find_algorithm
 from crfkit.training.stochastic import Stochastic
+from crfkit.training.watching import held_out_data
 
 
 class CRF(LocalCRF):
@@ -106,7 +107,7 @@ class CRF(LocalCRF):
         self
         """
         self._check_parameters()
-        held_out = held_out_data(self, X_dev, y_dev)
+        held_out = held_out_data(X_dev, y_dev, self.early_stopping, type(self).__name__)
         fields = Fields(columns, label, by)
         parts = parts_of(data, y, fields)
         if not parts:

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from crfkit.base.checkpoints import Checkpoint, State, digest, seconds_of
 from crfkit.base.interrupts import searching
-from crfkit.base.messages import are_counted, counted, is_watched, show, warn
+from crfkit.base.messages import are_counted, counted, warn
 from crfkit.base.numbers import frozen
 from crfkit.base.parameters import check_number
 from crfkit.chain.beams import Adaptive, Beam, MinDivergence, as_beam
@@ -31,16 +31,16 @@ from crfkit.features.encoders import Encoder, FeatureSource, make_encoder, plain
 from crfkit.features.encoding import BlockWriter
 from crfkit.features.hashing import MOST_BITS, HashedEncoder
 from crfkit.features.restoring import StoredEncoder, numbers_in, renumbered
-from crfkit.metrics import evaluate, require_known
 from crfkit.model.chain_model import ChainModel
 from crfkit.training import BackwardObjective
 from crfkit.training.checks import check_gold, check_partial, class_weights, sequence_weights
 from crfkit.training.expectations import ExpectationObjective
 from crfkit.training.objective import SINGLE_NOISE, LikelihoodObjective, Objective, Problem
-from crfkit.training.optimiser import INTERRUPTED, Algorithm, Callback, Progress, Result, lent
+from crfkit.training.optimiser import INTERRUPTED, Algorithm, Callback, Result
 from crfkit.training.registry import find_algorithm, supporting
 from crfkit.training.semi import SemiSupervisedObjective, minimize_with_entropy
 from crfkit.training.sequences import SequenceObjective
+from crfkit.training.watching import Watch, held_out_data, watched
 
 Vector = NDArray[np.float64]
 _SPREAD = 0.1  # of random weights at the start, where states are hidden
@@ -444,7 +444,7 @@ class PenalisedChain(ChainEstimator):
         self
             If interrupted from the keyboard, with the best weights so far, and a warning.
         """
-        held_out = held_out_data(self, X_dev, y_dev)
+        held_out = held_out_data(X_dev, y_dev, self.early_stopping, type(self).__name__)
         self._seen = 0
         if self.n_init == 1:
             self._fit(X, y, held_out, sample_weight, resume=resume, expectations=expectations)
@@ -572,9 +572,14 @@ class PenalisedChain(ChainEstimator):
         keep: Checkpoint,
     ) -> Result:
         """What the search finds, which is called with a callback; the best weights by held-out scores, if asked for."""
-        watch = _Watch(self, partial(self._model, skeleton), held_out, patience)
-        watch.restore(keep.part("watch", watch.state))
-        return watch.best(search(callback=watch if watch.needed else None))
+        model = partial(self._model, skeleton)
+
+        def predict(w: Vector, X: Any) -> Any:
+            probe = ChainEstimator()
+            probe.n_jobs, probe.model_ = self.n_jobs, model(w)
+            return probe.predict(X)
+
+        return watched(search, Watch(self._callback(model), self.verbose, predict, held_out, patience), keep)
 
     def _end(self, skeleton: Skeleton, result: Result, keep: Checkpoint, n_sequences: int, n_tokens: int) -> None:
         """Training has ended: the model, and what is said of it."""
@@ -699,77 +704,6 @@ class PenalisedChain(ChainEstimator):
         """The weights, in the order of :meth:`objective`; read-only."""
         self._require_fitted()
         return frozen(self.model_.weights)
-
-
-class _Watch:
-    """A callback that adds held-out scores, prints, and stops early, around the user's."""
-
-    borrows = True  # the user's gets a copy
-
-    def __init__(
-        self,
-        owner: PenalisedChain,
-        model: Callable[[Vector], ChainModel],
-        held_out: tuple[Any, Any] | None,
-        patience: int | None,
-    ) -> None:
-        self.model, self.held_out, self.patience = model, held_out, patience
-        self.verbose, self.n_jobs = owner.verbose, owner.n_jobs
-        self.callback = owner._callback(model)
-        self.needed = self.callback is not None or is_watched(self.verbose) or patience is not None
-        self.score, self.w, self.since = -np.inf, np.zeros(0), 0
-
-    def __call__(self, progress: Progress, w: Vector) -> bool | None:
-        if self.held_out is not None:
-            probe = ChainEstimator()
-            probe.n_jobs = self.n_jobs
-            probe.model_ = self.model(w)
-            scores = evaluate(self.held_out[1], probe.predict(self.held_out[0])).summary()
-            progress = replace(progress, scores=scores)
-        show(progress, self.verbose)
-        stop = None if self.callback is None else self.callback(progress, lent(self.callback, w))
-        if self.patience is None:
-            return stop
-        score = progress.scores.get("f1", progress.scores["accuracy"])
-        self.since += 1
-        if score > self.score:
-            self.score, self.w, self.since = score, w.copy(), 0
-        return stop or self.since >= self.patience
-
-    def state(self) -> State:
-        """For a checkpoint."""
-        return {"score": self.score, "w": self.w, "since": self.since}
-
-    def restore(self, state: State | None) -> None:
-        """As it was, if there is a state."""
-        if state is not None:
-            self.score, self.w, self.since = state["score"], state["w"], state["since"]
-
-    def best(self, result: Result) -> Result:
-        """The result, with early stopping at the weights that scored best."""
-        if not len(self.w) or result.reason == "interrupted":
-            return result
-        if self.patience is None or self.since < self.patience:
-            return replace(result, w=self.w)
-        message = f"the held-out score has not risen for {counted(self.patience, 'iteration')}"
-        return replace(result, w=self.w, reason="early_stopping", message=message)
-
-
-def held_out_data(owner: PenalisedChain, X_dev: Any, y_dev: Any) -> tuple[Any, Any] | None:
-    """Held-out data for ``fit``, checked."""
-    if isinstance(X_dev, Blocks) and y_dev is None:
-        y_dev = X_dev.label_lists()
-    if (X_dev is None) != (y_dev is None):
-        raise ValueError("'X_dev' and 'y_dev' of fit must be given together")
-    if X_dev is None:
-        if owner.early_stopping is not None:
-            name = type(owner).__name__
-            raise ValueError(f"'early_stopping' of {name} needs held-out data: 'X_dev' and 'y_dev' of fit")
-        return None
-    if len(X_dev) != len(y_dev):
-        raise ValueError(f"'X_dev' holds {counted(len(X_dev), 'sequence')}, but 'y_dev' holds labels for {len(y_dev)}")
-    require_known(y_dev, "y_dev")
-    return X_dev, y_dev
 
 
 def _in_pieces(X: Any, y: Any, sample_weight: ArrayLike | None) -> Iterator[Weighted]:

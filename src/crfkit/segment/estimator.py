@@ -5,37 +5,41 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from crfkit.base.checkpoints import Checkpoint, digest, seconds_of
 from crfkit.base.fields import Arrays, damaged
 from crfkit.base.interrupts import searching
-from crfkit.base.messages import counted, is_watched, show, warn
+from crfkit.base.messages import counted, warn
 from crfkit.base.numbers import frozen
 from crfkit.base.parameters import Estimator, check_number
-from crfkit.data.dataset import Layout, WeightRules
+from crfkit.data.dataset import Dataset, Layout, WeightRules
 from crfkit.data.labels import Entity, LabelLists, Tagging, label_array
 from crfkit.data.sequences import Columns, check_sequences
 from crfkit.features.encoders import FeatureSource, make_encoder, plain_lists
-from crfkit.metrics import evaluate, require_known, token_accuracy
+from crfkit.metrics import require_known, token_accuracy
 from crfkit.model.entities import _place
 from crfkit.segment.features import FeatureFinder, SegmentFeatures
 from crfkit.segment.inference import decode, log_partition, marginals, nbest, sample
 from crfkit.segment.known import Known, are_spans, as_tags, cut_long, found_types, read_tags, split_tag, write_tags
 from crfkit.segment.model import SegmentModel, column_layout, restore_model
-from crfkit.segment.objective import SegmentObjective, Shape, column_hints, joined
+from crfkit.segment.objective import Items, SegmentObjective, Shape, column_hints, joined
 from crfkit.segment.potentials import Potentials
 from crfkit.training.checks import sequence_weights
-from crfkit.training.optimiser import INTERRUPTED, Algorithm, Callback, Progress, Result
+from crfkit.training.optimiser import INTERRUPTED, Algorithm, Callback, Result
 from crfkit.training.registry import find_algorithm
+from crfkit.training.watching import Watch, held_out_data, watched
 
 if TYPE_CHECKING:
     from crfkit.model.explaining import Explanation
 
 _OUTSIDE = "O"
-_NOT_SAVED = ("callback", "n_jobs", "verbose", "features", "segments", "algorithm")
+_NOT_SAVED = ("callback", "n_jobs", "verbose", "features", "segments", "algorithm", "checkpoint", "checkpoint_every")
+_Parts = tuple[Shape, Layout, Dataset, Items | None, Known, NDArray[np.float64] | None]
 
 
 class SegmentCRF(Estimator):
@@ -78,7 +82,10 @@ class SegmentCRF(Estimator):
         Coefficients of L1 and L2 regularisation.
     min_freq : float, default=0
         (attribute, label) pairs that occur less often get no weight.
-    max_iter, tol, dtype, n_jobs, verbose, callback
+    warm_start : bool, default=False
+        Start from the features and weights of the last fit; new labels and attributes are added, those that the new
+        data does not have are left out.
+    max_iter, tol, early_stopping, dtype, n_jobs, verbose, callback, checkpoint, checkpoint_every
         As for :class:`crfkit.CRF`.
 
     Attributes
@@ -122,10 +129,14 @@ class SegmentCRF(Estimator):
     min_freq: float
     max_iter: int | None
     tol: float
+    early_stopping: int | None
+    warm_start: bool
     dtype: str
     n_jobs: int | None
     verbose: bool
     callback: Callback | None
+    checkpoint: str | os.PathLike[str] | None
+    checkpoint_every: float | str
 
     def __init__(
         self,
@@ -146,10 +157,14 @@ class SegmentCRF(Estimator):
         min_freq: float = 0,
         max_iter: int | None = None,
         tol: float = 1e-5,
+        early_stopping: int | None = None,
+        warm_start: bool = False,
         dtype: str = "float32",
         n_jobs: int | None = -1,
         verbose: bool = False,
         callback: Callback | None = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+        checkpoint_every: float | str = "5min",
     ) -> None:
         self._keep(locals())
 
@@ -161,7 +176,9 @@ class SegmentCRF(Estimator):
             check_number(self, name, getattr(self, name), 0)
         check_number(self, "max_length", self.max_length, 1, integer=True, optional=True)
         check_number(self, "max_iter", self.max_iter, 0, integer=True, optional=True)
+        check_number(self, "early_stopping", self.early_stopping, 1, integer=True, optional=True)
         check_number(self, "tail_order", self.tail_order, 0, integer=True)
+        seconds_of(self.checkpoint_every)
         choices = {"too_long": ("error", "cut"), "lengths": ("table", "buckets"), "dtype": ("float32", "float64")}
         for name, (a, b) in choices.items():
             if getattr(self, name) not in (a, b):
@@ -205,45 +222,48 @@ class SegmentCRF(Estimator):
         settings = self.lengths, int(self.tail_order), bool(self.begins), bool(self.ends)
         return Shape(len(types), longest, single, *settings)
 
-    def _prepare(self, X: Any, y: Any, sample_weight: Any, fitted: bool) -> tuple[SegmentModel, SegmentObjective]:
-        """Everything but the weights, and what is minimised."""
+    def _prepare(
+        self, X: Any, y: Any, sample_weight: Any, old: SegmentModel | None, grow: bool
+    ) -> tuple[SegmentModel, _Parts]:
+        """Everything but the weights, and what the objective is made of; ``grow`` adds what is new to ``old``."""
         self._check_parameters()
         check_sequences(X, text=True)
         if len(X) == 0:
             raise ValueError("there are no sequences to learn from")
-        encoder = self.model_.encoder if fitted else make_encoder(self.features, plain_lists(X))
+        fixed = None if grow else old
+        encoder = make_encoder(self.features, plain_lists(X)) if old is None else old.encoder
+        encoder = encoder.copy() if grow else encoder
         text = encoder.read(X)
-        data = encoder.encode(text, not fitted, self.n_jobs)
+        data = encoder.encode(text, grow, self.n_jobs)
         if data.edge_ptr is not None:
             raise ValueError("SegmentCRF has no attributes of transitions: leave out templates that begin with B")
         tags = self._tags(y, np.diff(data.offsets))
-        types = list(self.model_.labels) if fitted else found_types(tags, self.outside)
+        types = list(fixed.labels) if fixed is not None else found_types(tags, self.outside)
         known = self._known(tags, data.offsets, types)
-        shape = self.model_.shape if fitted else self._shape(known, types)
+        shape = fixed.shape if fixed is not None else self._shape(known, types)
         if not shape.order:
             longest = np.full(len(types), shape.max_length)
             if shape.single >= 0:
                 longest[shape.single] = 1
             known = cut_long(known, longest, self.too_long == "cut", types)
-        rule, finder, items = self._rule(), None, None
+        rule, items = self._rule(), None
         source: Any = text if isinstance(text, Columns) else plain_lists(X)
         most = shape.max_length - (shape.order > 0)
-        if fitted:
-            finder = self.model_.finder
-        elif rule is not None:
+        finder = None if old is None else old.finder
+        if grow and rule is not None:
             finder = FeatureFinder.learn(rule, source, known, types, most, shape.single)
         n_tokens = encoder.n_attributes[0]
         if finder is not None:
-            items = finder.find(source, data.offsets, most, n_tokens, not fitted, self.n_jobs)
+            items = finder.find(source, data.offsets, most, n_tokens, grow, self.n_jobs)
         data = data.without_zeros() if data.value is not None else data
-        columns = self.model_.columns if fitted else self._columns(shape, data, items, known, n_tokens, finder)
+        columns = self._columns(shape, data, items, known, n_tokens, finder) if fixed is None else fixed.columns
         weights = sequence_weights(sample_weight, data.n_sequences)
-        more = weights, self.c2, self.dtype, self.n_jobs
-        objective = SegmentObjective(shape, columns, data, items, known, *more)
         chunks = any(split_tag(tag)[0] for s in tags if s is not None for tag in s if isinstance(tag, str))
         outside = self.outside if self.outside in types else None
-        parts = encoder, finder, tuple(types), outside, chunks, shape, columns, np.zeros(objective.size)
-        return SegmentModel(*parts, np.dtype(self.dtype), self._settings()), objective
+        w = np.zeros(shape.numbers(columns.size)[1])
+        model = encoder, finder, tuple(types), outside, chunks, shape, columns, w
+        parts = shape, columns, data, items, known, weights
+        return SegmentModel(*model, np.dtype(self.dtype), self._settings()), parts
 
     def _columns(self, shape: Shape, data: Any, items: Any, known: Known, n_tokens: int, finder: Any) -> Layout:
         """The weights that training data asks for: tokens for what is known of them, listed segments for all labels."""
@@ -262,10 +282,21 @@ class SegmentCRF(Estimator):
 
     def objective(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> SegmentObjective:
         """What :meth:`fit` minimises, without the ``c1`` term; ``size`` and ``value_and_grad(w)``."""
-        return self._prepare(X, y, sample_weight, self._is_fitted())[1]
+        model = self.model_ if self._is_fitted() else None
+        return self._objective(self._prepare(X, y, sample_weight, model, grow=model is None)[1])
+
+    def _objective(self, parts: _Parts) -> SegmentObjective:
+        return SegmentObjective(*parts, self.c2, self.dtype, self.n_jobs)
 
     def fit(
-        self, X: Any, y: Any, *, X_dev: Any = None, y_dev: Any = None, sample_weight: ArrayLike | None = None
+        self,
+        X: Any,
+        y: Any,
+        *,
+        X_dev: Any = None,
+        y_dev: Any = None,
+        sample_weight: ArrayLike | None = None,
+        resume: bool = False,
     ) -> Self:
         """Learns the weights.
 
@@ -281,31 +312,45 @@ class SegmentCRF(Estimator):
             Held-out data, scored after every iteration for the callback and the log.
         sample_weight : array [S], optional
             Weights of the sequences.
+        resume : bool
+            Continue from ``checkpoint``, if the file exists, as without the interruption.
         """
-        if (X_dev is None) != (y_dev is None):
-            raise ValueError("'X_dev' and 'y_dev' of fit must be given together")
+        held_out = held_out_data(X_dev, y_dev, self.early_stopping, "SegmentCRF")
+        if held_out is not None:
+            held_out = X_dev, self._tags(y_dev, np.array([len(x) for x in X_dev]))
         X = list(X) if isinstance(X, Iterator) else plain_lists(X)
-        model, objective = self._prepare(X, y, sample_weight, False)
-        latest = Result(np.zeros(objective.size), float("nan"), 0, 0, "interrupted", INTERRUPTED)
+        old = self.model_ if self.warm_start and self._is_fitted() else None
+        model, parts = self._prepare(X, y, sample_weight, old, grow=True)
+        w = model.weights if old is None else old.moved(model)
+        keep = Checkpoint.of(self, self._fingerprint(model, parts, w, held_out), resume)
+        n_tokens = parts[2].n_tokens
+        latest = Result(w, float("nan"), 0, 0, "interrupted", INTERRUPTED)
         algorithm = find_algorithm(self.algorithm)
-        watch = self._watch(model, X_dev, y_dev)
-        settings: dict[str, Any] = {
-            "c1": self.c1,
-            "max_iter": self.max_iter,
-            "tol": self.tol,
-            "n_jobs": self.n_jobs,
-        }
+
+        def predict(at: NDArray[np.float64], held: Any) -> Any:
+            probe = type(self)(n_jobs=self.n_jobs)
+            probe.model_ = replace(model, weights=at.copy())
+            return probe.predict(held)
+
+        watch = Watch(self.callback, self.verbose, predict, held_out, self.early_stopping)
+        settings: dict[str, Any] = {"c1": self.c1, "max_iter": self.max_iter, "tol": self.tol, "n_jobs": self.n_jobs}
         try:
-            with searching():
-                latest = algorithm.minimize(objective, np.zeros(objective.size), callback=watch, **settings)
+            if keep.finished is not None:
+                latest = Result.of_state(keep.finished, len(w))
+            else:
+                search = partial(algorithm.minimize, self._objective(parts), w, checkpoint=keep, **settings)
+                with searching():
+                    latest = watched(search, watch, keep)
         except KeyboardInterrupt:
             latest = replace(latest, reason="interrupted", message=INTERRUPTED)
+        if latest.reason != "interrupted":
+            keep.finish(latest.state())
         info = {
             "iterations": latest.iterations,
             "objective": latest.value,
             "stopped": latest.message,
             "sequences": len(X),
-            "tokens": objective.n_tokens,
+            "tokens": n_tokens,
         }
         self.model_ = replace(model, weights=latest.w, info=info)
         self.result_, self.n_iter_ = latest, latest.iterations
@@ -315,19 +360,21 @@ class SegmentCRF(Estimator):
             self._say_not_converged(text)
         return self
 
-    def _watch(self, model: SegmentModel, X_dev: Any, y_dev: Any) -> Callback | None:
-        if X_dev is None and not is_watched(self.verbose):
-            return self.callback
-
-        def watch(progress: Progress, w: NDArray[np.float64]) -> bool | None:
-            if X_dev is not None:
-                probe = type(self)(n_jobs=self.n_jobs)
-                probe.model_ = replace(model, weights=w.copy())
-                progress = replace(progress, scores=evaluate(y_dev, probe.predict(X_dev)).summary())
-            show(progress, self.verbose)
-            return None if self.callback is None else self.callback(progress, w)
-
-        return watch
+    def _fingerprint(self, model: SegmentModel, parts: _Parts, w: Any, held_out: Any) -> dict[str, str]:
+        """What must be the same for the weights to be the same."""
+        if self.checkpoint is None:
+            return {}
+        _, columns, data, items, known, weights = parts
+        given: dict[str, list[Any]] = {
+            "training data": [*data.digested, *([] if items is None else vars(items).values()), model.labels],
+            "sample weights": [weights],
+            "starting weights": [w],
+        }
+        given["training data"] += [known.labels, known.hints, known.borders, *columns.arrays().values()]
+        if held_out is not None and self.early_stopping is not None:
+            given["held-out data"] = [list(map(list, x)) for x in held_out]
+        settings = {name: repr(x) for name, x in self._settings().items() if name != "warm_start"}
+        return {"model": self._kind, **settings, **{name: digest(things) for name, things in given.items()}}
 
     @property
     def classes_(self) -> NDArray[Any]:

@@ -124,6 +124,32 @@ class SegmentModel(Record):
         """Names of the attributes of tokens, then of segments."""
         return [*self.encoder.names(), *([] if self.finder is None else self.finder.names())]
 
+    def _cells(self) -> tuple[list[tuple[Any, ...]], NDArray[np.int64]]:
+        """What each weight is for, and its number."""
+        c, labels, names = self.columns, self.labels, self.attribute_names()
+        attribute = np.searchsorted(c.state_ptr, np.arange(c.size), side="right") - 1
+        cells: list[tuple[Any, ...]] = [
+            ("attribute", names[a], self.column_name(k))
+            for a, k in zip(attribute.tolist(), c.state_label.tolist(), strict=True)
+        ]
+        (pairs, lengths, *ends), _ = self.shape.numbers(c.size)
+        cells += [("pair", x, y) for x in labels for y in labels]
+        cells += [("length", k, x) for k in range(1, self.shape.max_length + 1) for x in labels]
+        cells += [
+            (name, x) for name, part in zip(("tail", "start", "end"), ends, strict=True) for x in labels if len(part)
+        ]
+        return cells, np.concatenate([np.arange(c.size), pairs, lengths, *ends])
+
+    def moved(self, other: SegmentModel) -> NDArray[np.float64]:
+        """Weights of another model: those of this one where both have them, zero elsewhere."""
+        cells, numbers = self._cells()
+        known = {cell: self.weights[i] for cell, i in zip(cells, numbers.tolist(), strict=True) if i >= 0}
+        out = np.zeros(len(other.weights))
+        for cell, i in zip(*other._cells(), strict=True):
+            if i >= 0:
+                out[i] = known.get(cell, 0.0)
+        return out
+
     def column_name(self, column: int) -> str:
         """What a column of weights is for."""
         part, j = divmod(column, self.shape.n_labels)

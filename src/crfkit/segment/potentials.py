@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from crfkit.base.scores import as_scores, check_scores, check_shapes, check_tokens
 from crfkit.base.shown import Record
 
 Floats = NDArray[np.floating[Any]]
@@ -96,10 +97,8 @@ class Potentials(Record):
 
     def __post_init__(self) -> None:
         scores = ("unary", "lengths", "pairwise", "start", "end", "first", "last", "segment_scores", "tail")
-        given = {name: np.asarray(x) for name in scores if (x := getattr(self, name)) is not None}
-        single = all(x.dtype == np.float32 for x in given.values())
-        dtype = np.float32 if single else np.float64
-        fields: dict[str, Any] = {name: np.ascontiguousarray(x, dtype) for name, x in given.items()}
+        given = as_scores({name: getattr(self, name) for name in scores})
+        fields: dict[str, Any] = dict(given)
         for name, kind in (("segments", np.int64), ("borders", np.int8), ("allowed", bool), ("offsets", np.int64)):
             if getattr(self, name) is not None:
                 fields[name] = np.ascontiguousarray(getattr(self, name), kind)
@@ -107,38 +106,19 @@ class Potentials(Record):
             object.__setattr__(self, name, value)
         self._check_shapes()
         self._check_segments()
-        for name in given:
-            value = fields[name]
-            if value.size and not value.max() < np.inf:
-                where = [int(i) for i in np.argwhere(~(value < np.inf))[0]]
-                raise ValueError(
-                    f"a score must be finite or minus infinity, got {value[tuple(where)]} at {name}{where}"
-                )
+        check_scores(given, self.offsets)
 
     def _check_shapes(self) -> None:
-        if self.unary.ndim != 2 or self.unary.shape[1] == 0:
-            raise ValueError(f"'unary' must have shape [T, L] with L >= 1, got {self.unary.shape}")
+        check_tokens(self.unary, self.offsets)
         tokens, labels = self.unary.shape
-        if self.offsets is not None:
-            o = self.offsets
-            if o.ndim != 1 or o.size < 1 or o[0] != 0 or o[-1] != tokens or (np.diff(o) < 0).any():
-                raise ValueError(f"'offsets' must increase from 0 to the number of tokens, {tokens}")
         if self.lengths.ndim != 2 or self.lengths.shape[0] == 0 or self.lengths.shape[1] != labels:
             raise ValueError(f"'lengths' must have shape [K, {labels}] with K >= 1, got {self.lengths.shape}")
         if (self.segments is None) != (self.segment_scores is None):
             raise ValueError("'segments' and 'segment_scores' must be given together")
         listed = 0 if self.segments is None else len(self.segments)
-        for name, shape in (
-            ("pairwise", (labels, labels)),
-            *((name, (labels,)) for name in ("start", "end", "tail")),
-            *((name, (tokens, labels)) for name in ("first", "last", "allowed")),
-            ("borders", (tokens,)),
-            ("segments", (listed, 2)),
-            ("segment_scores", (listed, labels)),
-        ):
-            value = getattr(self, name)
-            if value is not None and value.shape != shape:
-                raise ValueError(f"{name!r} must have shape {shape}, got {value.shape}")
+        shapes = dict.fromkeys(("first", "last", "allowed"), (tokens, labels))
+        shapes |= {"pairwise": (labels, labels), "segments": (listed, 2), "segment_scores": (listed, labels)}
+        check_shapes(self, {**shapes, **dict.fromkeys(("start", "end", "tail"), (labels,)), "borders": (tokens,)})
         if not isinstance(self.tail_order, (int, np.integer)) or self.tail_order < 1:
             raise ValueError(f"'tail_order' must be an int >= 1, got {self.tail_order!r}")
         if self.borders is not None and not np.isin(self.borders, (-1, 0, 1)).all():
