@@ -262,6 +262,7 @@ def accuracy(name: str, held_out: bool, iterations: int, only: str | None) -> No
         "CRF": CRF(features, **limits),
         "SegmentCRF": SegmentCRF(features, **more),
         "SegmentCRF, dictionary": SegmentCRF(features, segments=SegmentFeatures(), **more),
+        "SegmentCRF, dictionary, ends": SegmentCRF(features, segments=SegmentFeatures(), ends=True, **more),
     }
     for title, model in models.items():
         if only not in (None, title):

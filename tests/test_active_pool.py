@@ -223,9 +223,12 @@ class TestQuestions:
         pool.closed.add(3)
         pool.learn()
         pool.rescore()
-        assert pool._likeness(1) == 1.0
+        again = pool.ask()
+        assert again is not None
+        assert again.gain > 0
+        assert pool._likeness(np.array([1, 3])).tolist() == [1.0, 0.0]
         pool.recent = []
-        assert pool._likeness(1) == 0.0
+        assert pool._likeness(np.array([1])).tolist() == [0.0]
 
     def test_random_questions_are_whole_and_of_sentences_nobody_touched(self, learned: Pool) -> None:
         for _ in range(20):

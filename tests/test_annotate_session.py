@@ -49,6 +49,22 @@ def answer(question: dict[str, Any], *spans: tuple[int, int, str | None], **more
     return {**head, "judged": [], "whole": True, "seconds": 9.0, "keys": 3, "corrections": 1, **more}
 
 
+def test_a_model_with_a_lexicon_learns_from_answers(tmp_path: Path) -> None:
+    features = crfkit.TokenFeatures(
+        classes=crfkit.WordClasses.fit(X, 20, n_jobs=1), gazetteers={"units": crfkit.Gazetteer(["cup", "teaspoon"])}
+    )
+    found = opened(tmp_path, X[:60], crf=crfkit.CRF(features, c2=0.3, constraints="bio"))
+    for _ in play(in_process(found, "ann"), Person(Y), 15):
+        pass
+    crf = found.pool.estimator()
+    found.close()
+    assert "gazetteer:units[0]=U" in crf.model_.encoder.names()
+    crf.save(tmp_path / "model")
+    again = crfkit.load(tmp_path / "model")
+    assert again.predict(X[60:90]) == crf.predict(X[60:90])
+    assert evaluate(Y[60:90], again.predict(X[60:90])).f1 > 0.5
+
+
 @pytest.fixture
 def session(tmp_path: Path) -> Iterator[Session]:
     found = opened(tmp_path, X[:60])
@@ -469,7 +485,7 @@ class TestThreads:
 class TestEstimates:
     def test_too_few(self) -> None:
         one = Scored([], [], 10, 1, 1.0, 1, 1.0, 1, 1.0)
-        assert estimates([one] * (LEAST - 1), Totals(100, 50, 0, 0, 0, 5, 5, 5), True) == (None, None)
+        assert estimates([one] * (LEAST - 1), Totals(100, 50, 0, 0, 0, 5, 5, 5, 1000), True) == (None, None)
 
     def test_a_model_that_is_right_about_itself(self) -> None:
         rng = np.random.default_rng(0)
@@ -477,15 +493,25 @@ class TestEstimates:
         for _ in range(300):
             wrong, false, missed = rng.poisson(1.0, (3, 40))
             rows = [Scored([], [], 10, a, 1.0, b, 1.0, c, 1.0) for a, b, c in zip(wrong, false, missed, strict=True)]
-            token, f1 = estimates(rows, Totals(1000, 500, 0, 0, 0, 100, 100, 100), True)
+            token, f1 = estimates(rows, Totals(1000, 500, 0, 0, 0, 100, 100, 100, 1000), True)
             assert token is not None
             assert f1 is not None
             covered += (token.low <= 0.9 <= token.high) + (f1.low <= 0.8 <= f1.high)
         assert 0.86 <= covered / 600 <= 0.95
 
+    def test_the_rest_of_a_small_pool_varies_too(self) -> None:
+        rng = np.random.default_rng(1)
+        covered = 0
+        for _ in range(400):
+            rows = [Scored([], [], 10, a, 1.0, a, 1.0, a, 1.0) for a in rng.poisson(1.0, 40)]
+            token, _ = estimates(rows, Totals(600, 300, 0, 0, 0, 60, 60, 60, 60), True)
+            assert token is not None
+            covered += token.low <= 1 - rng.poisson(1.0, 60).sum() / 600 <= token.high
+        assert 0.86 <= covered / 400 <= 0.95
+
     def test_one_that_is_not(self) -> None:
         rows = [Scored([], [], 10, 2, 1.0, 2, 1.0, 2, 1.0)] * 50
-        token, _ = estimates(rows, Totals(1000, 500, 0, 0, 0, 100, 100, 100), True)
+        token, _ = estimates(rows, Totals(1000, 500, 0, 0, 0, 100, 100, 100, 1000), True)
         assert token is not None
         assert token.value == pytest.approx(0.8, abs=0.01)
 

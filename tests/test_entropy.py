@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from crfkit import chain
 from crfkit.chain import Potentials
+from crfkit.chain.entropy import token_entropies
 
 Floats = NDArray[np.float64]
 
@@ -164,6 +165,32 @@ def test_span_entropies_equal_enumeration(p: Potentials) -> None:
         expected = plogp(np.array(list(span_table(p, start, end).values())))
         assert found.span(start, end) == pytest.approx(expected, abs=tolerance)
         assert found.of_length(end - start)[start] == pytest.approx(expected, abs=tolerance)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("labels", [1, 2, 9, 23, 40])
+def test_entropies_of_tokens_alone_are_the_same(labels: int, dtype: Any) -> None:
+    rng = np.random.default_rng(labels)
+    offsets = np.concatenate([[0], np.cumsum(rng.integers(0, 30, 60))])
+    unary = rng.normal(0, 6, (offsets[-1], labels)).astype(dtype)
+    unary[rng.random(unary.shape) < 0.1] = -np.inf
+    unary[:, 0] = 0
+    pairwise = rng.normal(0, 2, (labels, labels)).astype(dtype)
+    pairwise[rng.random(pairwise.shape) < 0.1] = -np.inf
+    pairwise[0] = pairwise[:, 0] = 0
+    p = Potentials(unary, pairwise, offsets=offsets)
+    nodes, total = token_entropies(p)
+    wide = chain.span_entropies(Potentials(unary.astype(np.float64), pairwise.astype(np.float64), offsets=offsets))
+    tol = 1e-5 if dtype == np.float32 else 1e-12
+    np.testing.assert_allclose(nodes, wide.nodes, atol=tol)
+    np.testing.assert_allclose(total, float(np.sum(chain.entropy(p))), rtol=10 * tol, atol=10 * tol)
+
+
+def test_entropies_of_tokens_where_scaling_cannot_serve() -> None:
+    p = Potentials([[0.0, -2000.0], [-2000.0, 0.0], [0.0, 0.0]], [[0.0, -3000.0], [-3000.0, 0.0]])
+    nodes, total = token_entropies(p)
+    np.testing.assert_allclose(nodes, chain.span_entropies(p).nodes, atol=1e-12)
+    np.testing.assert_allclose(total, chain.entropy(p), atol=1e-9)
 
 
 @settings(max_examples=100)

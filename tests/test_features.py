@@ -234,3 +234,16 @@ def test_layout_of_data_too_large_to_sort_at_once() -> None:
     rows, columns = np.nonzero(counts >= least)
     assert found.tolist() == columns.tolist()
     assert np.diff(ptr).tolist() == np.bincount(rows, minlength=50).tolist()
+
+
+@pytest.mark.parametrize("least", [0.0, 2.0])
+def test_layout_of_few_data_among_many_attributes(least: float) -> None:
+    rng = np.random.default_rng(1)
+    n, each, labels, many = 20, 4, 3, 5000
+    attr = rng.choice([0, 7, 8, 4000, many - 1], n * each).astype(np.uint32)
+    column = rng.integers(0, labels, n).astype(np.uint32)
+    counts = np.bincount(attr * labels + np.repeat(column, each), minlength=many * labels).reshape(many, labels)
+    ptr, found = _core.observed_pairs(np.arange(n + 1) * each, attr, many, column, labels, least)
+    rows, columns = np.nonzero(counts >= max(least, 1.0))
+    assert found.tolist() == columns.tolist()
+    assert np.diff(ptr).tolist() == np.bincount(rows, minlength=many).tolist()

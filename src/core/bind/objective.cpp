@@ -13,17 +13,23 @@ namespace {
 
 Layout make_layout(int n_labels, In<u32, 1> state_ptr, In<u16, 1> state_label, In<i32, 1> transition, i64 start,
                    i64 end, In<u32, 1> edge_ptr, In<u32, 1> edge_pair, u32 edge_first, u32 size) {
+  const auto span = [](const auto& x) { return std::span(x.data(), x.size()); };
   Layout layout{n_labels,
-                to_vector<u32>(state_ptr),
-                to_vector<u16>(state_label),
+                span(state_ptr),
+                span(state_label),
                 to_vector<i32>(transition),
                 start,
                 end,
-                to_vector<u32>(edge_ptr),
-                to_vector<u32>(edge_pair),
+                span(edge_ptr),
+                span(edge_pair),
                 edge_first,
                 size};
   layout.check();
+  using Arrays = std::tuple<In<u32, 1>, In<u16, 1>, In<u32, 1>, In<u32, 1>>;
+  layout.owner = {new Arrays(state_ptr, state_label, edge_ptr, edge_pair), [](Arrays* arrays) {
+                    const nb::gil_scoped_acquire lock;
+                    delete arrays;
+                  }};
   return layout;
 }
 
@@ -360,6 +366,19 @@ void bind_scorer(nb::module_& m, const char* name) {
                              [](double x) { return T(x); });
             const nb::gil_scoped_release release;
             self.score(tokens, make_threads(threads), unary.data(), pairwise.data());
+          },
+          "data"_a, "threads"_a, "unary"_a.noconvert(), "pairwise"_a.noconvert())
+      .def(
+          "score_stored",
+          [](const Self& self, const StoredArrays& data, int threads, Out<T, 2> unary, Out<T, 3> pairwise) {
+            const StoredTokens tokens = data.view();
+            const i64 n = self.n_labels();
+            require(!self.per_step(), "transitions that look at the input need flat data");
+            require(shaped(unary, tokens.n_tokens(), n) && shaped(pairwise, 1, n, n), "unary has the wrong size");
+            std::transform(self.pairwise().begin(), self.pairwise().end(), pairwise.data(),
+                           [](double x) { return T(x); });
+            const nb::gil_scoped_release release;
+            self.score(tokens, make_threads(threads), unary.data());
           },
           "data"_a, "threads"_a, "unary"_a.noconvert(), "pairwise"_a.noconvert())
       .def_prop_ro("per_step", &Self::per_step);

@@ -26,7 +26,7 @@ void Family::choose_dense(int lanes) {
 
 namespace {
 
-void check_rows(const std::vector<u32>& ptr, std::size_t n, const char* what) {
+void check_rows(std::span<const u32> ptr, std::size_t n, const char* what) {
   if (ptr.empty() ? n != 0 : ptr.front() != 0 || ptr.back() != n || !std::is_sorted(ptr.begin(), ptr.end()))
     throw Error(std::string("the model's ") + what + " weights are not laid out in ascending rows");
 }
@@ -62,7 +62,7 @@ Family Layout::state_family(int lanes) const {
   Family f;
   f.width = round_up(n_labels, lanes);
   f.ptr = state_ptr;
-  f.column.assign(state_label.begin(), state_label.end());
+  f.label = state_label;
   f.choose_dense(lanes);
   return f;
 }
@@ -73,8 +73,8 @@ Family Layout::edge_family(int lanes) const {
   f.first_weight = edge_first;
   f.width = n_labels * stride;
   f.ptr = edge_ptr;
-  f.column.reserve(edge_pair.size());
-  for (u32 pair : edge_pair) f.column.push_back(pair / n_labels * stride + pair % n_labels);
+  f.pair_columns.reserve(edge_pair.size());
+  for (u32 pair : edge_pair) f.pair_columns.push_back(pair / n_labels * stride + pair % n_labels);
   f.choose_dense(lanes);
   return f;
 }
@@ -86,21 +86,46 @@ Observed observed_pairs(const i64* ptr, const u32* attr, i64 n_tokens, u32 n_att
 
 Observed counted_pairs(const i64* ptr, const u32* attr, i64 n_tokens, u32 n_attributes, const u32* column,
                        u32 n_columns, double min_count, std::vector<u32>* counts) {
-  // the columns of each attribute's tokens, sorted by attribute; some attributes at a time, so that the sorted copy
-  // stays small beside the data
-  constexpr u64 kFew = u64{1} << 23;
-  std::vector<u64> first(n_attributes + 1, 0);
   const auto for_all = [&](auto f) {
     for (i64 t = 0; t < n_tokens; ++t)
       if (column[t] != kNone)
         for (i64 k = ptr[t]; k < ptr[t + 1]; ++k) f(attr[k], column[t]);
   };
+  Observed out;
+  const auto add = [&](u32 c, u32 count) {
+    if (count < min_count) return;
+    out.column.push_back(c);
+    if (counts != nullptr) counts->push_back(count);
+  };
+  u64 entries = 0;
+  for_all([&](u32, u32) { ++entries; });
+  if (entries * 8 < n_attributes) {  // nothing is done for each attribute but to note where its columns begin
+    std::vector<u64> pairs;
+    pairs.reserve(entries);
+    for_all([&](u32 a, u32 c) { pairs.push_back(u64{a} << 32 | c); });
+    std::sort(pairs.begin(), pairs.end());
+    out.ptr.assign(n_attributes + 1, 0);
+    u32 done = 0;  // attributes whose columns are known
+    for (std::size_t k = 0; k < pairs.size();) {
+      const u32 a = static_cast<u32>(pairs[k] >> 32);
+      std::fill(out.ptr.begin() + done + 1, out.ptr.begin() + a + 1, static_cast<u32>(out.column.size()));
+      done = a;
+      const std::size_t begin = k;
+      while (k < pairs.size() && pairs[k] == pairs[begin]) ++k;
+      add(static_cast<u32>(pairs[begin]), static_cast<u32>(k - begin));
+    }
+    std::fill(out.ptr.begin() + done + 1, out.ptr.end(), static_cast<u32>(out.column.size()));
+    return out;
+  }
+  // the columns of each attribute's tokens, sorted by attribute; some attributes at a time, so that the sorted copy
+  // stays small beside the data
+  constexpr u64 kFew = u64{1} << 23;
+  std::vector<u64> first(n_attributes + 1, 0);
   for_all([&](u32 a, u32) { ++first[a + 1]; });
   for (u32 a = 0; a < n_attributes; ++a) first[a + 1] += first[a];
   const u64 most = std::max(kFew, first.back() / 8);
   std::vector<u32> seen;
   std::vector<u64> next(first.begin(), first.end() - 1);
-  Observed out;
   out.ptr.reserve(n_attributes + 1);
   out.ptr.push_back(0);
   std::vector<u32> count(n_columns, 0), distinct;
@@ -114,12 +139,9 @@ Observed counted_pairs(const i64* ptr, const u32* attr, i64 n_tokens, u32 n_attr
       distinct.clear();
       for (u64 k = first[a] - first[begin]; k < first[a + 1] - first[begin]; ++k)
         if (count[seen[k]]++ == 0) distinct.push_back(seen[k]);
-      std::sort(distinct.begin(), distinct.end());
+      if (distinct.size() > 1) std::sort(distinct.begin(), distinct.end());
       for (u32 c : distinct) {
-        if (count[c] >= min_count) {
-          out.column.push_back(c);
-          if (counts != nullptr) counts->push_back(count[c]);
-        }
+        add(c, count[c]);
         count[c] = 0;
       }
       out.ptr.push_back(static_cast<u32>(out.column.size()));

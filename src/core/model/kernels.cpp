@@ -2,6 +2,7 @@
 #include "model/kernels.hpp"
 
 #include "model/score_kernels.hpp"
+#include "model/stored_score_kernels.hpp"
 
 namespace crfkit::CRFKIT_ISA {
 
@@ -24,7 +25,23 @@ const ScoreKernels<T>& score_kernels(int n_labels) {
     return kernels;
   });
 }
-#define CRFKIT_DEFINE(T) template const ScoreKernels<T>& score_kernels<T>(int);
+
+template <class T>
+const StoredScoreKernels<T>& stored_score_kernels(int n_labels) {
+  return with_width<T>(n_labels, [](auto width) -> const StoredScoreKernels<T>& {
+    constexpr int W = width;
+    static const StoredScoreKernels<T> kernels = {
+        .workspace = [] { return std::unique_ptr<Workspace>(new StoredScores<T, W>); },
+        .score = [](const ModelView<T>& model, const StoredTokens& data, i64 block, T* unary,
+                    Workspace& ws) { static_cast<StoredScores<T, W>&>(ws).score(model, data, block, unary); },
+    };
+    return kernels;
+  });
+}
+
+#define CRFKIT_DEFINE(T)                                 \
+  template const ScoreKernels<T>& score_kernels<T>(int); \
+  template const StoredScoreKernels<T>& stored_score_kernels<T>(int);
 CRFKIT_EACH_TYPE(CRFKIT_DEFINE)
 #undef CRFKIT_DEFINE
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from crfkit import _core
 from crfkit.active.scheme import Allowed, Scheme
 from crfkit.active.time_model import TimeModel
 from crfkit.base.numbers import pieces
@@ -17,6 +19,7 @@ from crfkit.chain.chunks import ChunkLabels, Chunks, chunk_probabilities
 from crfkit.chain.entropy import span_entropies, token_entropies
 from crfkit.chain.inference import decode_flat, marginals
 from crfkit.chain.potentials import Potentials
+from crfkit.data.blocks import in_blocks
 from crfkit.data.dataset import Dataset, Layout, WeightRules
 from crfkit.data.sequences import Columns, rows_of
 from crfkit.estimators.crf import CRF
@@ -33,6 +36,7 @@ Ints = NDArray[np.int64]
 _PIECE = 1 << 15  # tokens rescored at a time
 _CANDIDATES = 64  # sentences whose spans are looked at one by one
 _RECENT = 10  # sentences asked last, to which the next one should not be alike
+_FREE: AbstractContextManager[Any] = nullcontext()  # no lock
 
 
 @dataclass(frozen=True)
@@ -41,16 +45,18 @@ class Strategy:
 
     Attributes
     ----------
-    cover : int
-        First questions, which cover the pool's words instead of asking what the model knows least.
+    cover : int, optional
+        First questions, which cover the pool's words instead of asking what the model knows least. By default as many
+        as there are labels, and at least 5: of a label that it has not met, a model cannot say how unsure it is.
     whole : bool
         Ask for whole sentences instead of their uncertain spans.
     random : bool
         Ask for sentences drawn at random.
     power : float
         Exponent of a token's entropy: below 1, labels that are one of two count more beside those that may be any.
-    density : float
-        Exponent of the number of times that a token's word is in the pool: the entropy of frequent words counts more.
+    familiar : float
+        What the entropy of a word counts that is in a sentence with labels already. That of a new word counts
+        log(1 + n) if it is in the pool n times, since its label tells something of all of them.
     spread : float
         From 0 to 1: how much a sentence loses by being like one of those asked last.
 
@@ -60,11 +66,11 @@ class Strategy:
     'random'
     """
 
-    cover: int = 5
+    cover: int | None = None
     whole: bool = False
     random: bool = False
     power: float = 0.5
-    density: float = 0.0
+    familiar: float = 0.3
     spread: float = 0.5
 
 
@@ -132,8 +138,10 @@ class _Scores:
     """Entropies of the tokens given what is known, [N], and of which version of the model those of each piece are."""
 
     nodes: Vector
+    tokens: Vector  # of each piece
     total: Vector  # entropies of the sequences of each piece, summed up
-    version: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    version: Ints
+    sentence: Ints  # the same of each sentence
 
 
 class Pool:
@@ -198,7 +206,7 @@ class Pool:
         self.known: dict[int, Allowed] = {}
         self.closed: set[int] = set()  # sentences that are not asked again
         self.recent: list[int] = []
-        self.asked = 0 if old is None else self.strategy.cover
+        self.asked = 0 if old is None else self.cover
         self.news = False  # whether something was told since the model last learned
         self.version = int(old is not None)
         self.model = self._empty() if old is None else replace(old, encoder=self.encoder)
@@ -206,14 +214,21 @@ class Pool:
         n = self.data.n_tokens
         uniform = np.log(max(2, len(self.scheme.labels)))
         tokens = np.array([self.offsets[b] - self.offsets[a] for a, b in self._pieces], np.float64)
-        self._scores = _Scores(np.full(n, uniform), uniform * tokens, np.full(len(self._pieces), -1))
+        none, nobody = (np.full(size, -1) for size in (len(self._pieces), len(self.lengths)))
+        self._scores = _Scores(np.full(n, uniform), tokens, uniform * tokens, none, nobody)
         self._covered = np.zeros(len(self._counts), bool)
-        self._weight = np.maximum(self._counts[self._words], 1.0) ** self.strategy.density
+        self._new = np.log1p(self._counts)
+        self._chunked: tuple[Scheme, ChunkLabels] | None = None
         self._rate = 0.0
         # sentences of each piece that may pay most
         self._top: list[Ints] = [np.arange(a, min(b, a + _CANDIDATES)) for a, b in self._pieces] or [
             np.zeros(0, np.int64)
         ]
+
+    @property
+    def cover(self) -> int:
+        """First questions, which cover the pool's words."""
+        return max(5, len(self.scheme.names)) if self.strategy.cover is None else self.strategy.cover
 
     # what is known
 
@@ -235,7 +250,7 @@ class Pool:
             self.known[sequence] = allowed
             a, b = self.offsets[sequence], self.offsets[sequence + 1]
             self._covered[self._words[a:b]] = True
-        self._scores.version[self._piece_of(sequence)] = -1
+        self._scores.version[self._piece_of(sequence)] = self._scores.sentence[sequence] = -1
         self.news = True
 
     def relabel(self, names: Sequence[str], old_of: Callable[[str], str | None]) -> None:
@@ -258,6 +273,7 @@ class Pool:
             self.known[i] = new
         self.model = self._empty()
         self._scores.version[:] = -1
+        self._scores.sentence[:] = -1
 
     # learning
 
@@ -284,20 +300,32 @@ class Pool:
         data = data.without_zeros()
         return Problem(layout, data, numbers, hints, None, self.scheme.constraints, *penalties, crf.dtype, self.n_jobs)
 
-    def learn(self, seconds: float | None = None, max_iter: int | None = 30) -> bool:
+    def learn(
+        self, seconds: float | None = None, max_iter: int | None = 30, lock: AbstractContextManager[Any] = _FREE
+    ) -> bool:
         """Learns what is known, from the weights of before; within some seconds if given.
+
+        Parameters
+        ----------
+        seconds : float, optional
+        max_iter : int, optional
+        lock : context manager
+            Held while the pool is read or changed, but not while the model is trained.
 
         Returns
         -------
         bool
             Whether it came to the optimum.
         """
-        problem = self.problem()
-        if problem is None:
-            return True
-        result = self.train(problem, self.start(problem), seconds, max_iter)
-        self.adopt(problem, result.w)
-        self.news = False
+        with lock:
+            problem = self.problem()
+            if problem is None:
+                return True
+            start = self.start(problem)
+            self.news = False
+        result = self.train(problem, start, seconds, max_iter)
+        with lock:
+            self.adopt(problem, result.w)
         return result.converged
 
     def start(self, problem: Problem) -> Vector:
@@ -314,7 +342,10 @@ class Pool:
         max_iter: int | None = None,
         stop: Callable[[], bool] | None = None,
     ) -> Result:
-        """Minimises a problem from w on; touches nothing of the pool, so that it may run beside it."""
+        """Minimises a problem from w on; touches nothing of the pool, so that it may run beside it.
+
+        With ``stop``, which is asked after every iteration and may wait, on one thread.
+        """
         began = time.perf_counter()
 
         def over(_: Progress, __: Vector) -> bool:
@@ -322,9 +353,9 @@ class Pool:
             return late or (stop is not None and stop())
 
         setattr(over, "borrows", True)  # noqa: B010 - mypy knows no attributes of functions
-        return find_algorithm("lbfgs").minimize(
-            SemiSupervisedObjective(problem), w, max_iter=max_iter, tol=1e-4, n_jobs=self.n_jobs, callback=over
-        )
+        jobs = self.n_jobs if stop is None else 1
+        objective = SemiSupervisedObjective(replace(problem, n_jobs=jobs))
+        return find_algorithm("lbfgs").minimize(objective, w, max_iter=max_iter, tol=1e-4, n_jobs=jobs, callback=over)
 
     def adopt(self, problem: Problem, w: Vector) -> None:
         """Makes a problem's weights the model's."""
@@ -364,16 +395,23 @@ class Pool:
         p = (model or self.model).score(self.data.take(chosen), self.n_jobs)
         return self._given(p, chosen) if given else p
 
-    def _given(self, p: Potentials, ids: Ints) -> Potentials:
+    def _given(self, p: Potentials, ids: Ints, known: Mapping[int, Allowed] | None = None) -> Potentials:
         """The same, without what contradicts what is known."""
         assert p.offsets is not None
+        known = self.known if known is None else known
         for k, i in enumerate(ids.tolist()):
-            if (allowed := self.known.get(i)) is not None:
+            if (allowed := known.get(i)) is not None:
                 p.unary[p.offsets[k] : p.offsets[k + 1]][~allowed] = -np.inf
         return p
 
-    def rescore(self, seconds: float | None = None) -> float:
+    def rescore(self, seconds: float | None = None, lock: AbstractContextManager[Any] = _FREE) -> float:
         """Entropies of all tokens by the model of now, or of as many as some seconds allow, oldest first.
+
+        Parameters
+        ----------
+        seconds : float, optional
+        lock : context manager
+            Held while the pool is read or changed, but not while it is scored. Nothing may be told meanwhile.
 
         Returns
         -------
@@ -384,15 +422,19 @@ class Pool:
         scores = self._scores
         if self.strategy.random:  # nothing is chosen by it
             scores.version[:] = self.version
-        for k in np.argsort(scores.version, kind="stable").tolist():
-            if scores.version[k] == self.version and self.version:
-                continue
+        while len(self._pieces):
+            with lock:
+                model, version = self.model, self.version
+                k = int(np.argmin(scores.version))
+            if scores.version[k] == version:
+                break
             a, b = self._pieces[k]
-            p = self._given(self.model.score(self._data[k], self.n_jobs), np.arange(a, b))
-            part = slice(int(self.offsets[a]), int(self.offsets[b]))
-            scores.nodes[part], scores.total[k] = token_entropies(p, self.n_jobs)
-            self._top[k] = self._tops(k)
-            scores.version[k] = self.version
+            p = self._given(model.score(self._data[k], self.n_jobs), np.arange(a, b))
+            nodes, total = token_entropies(p, self.n_jobs)
+            with lock:
+                scores.nodes[int(self.offsets[a]) : int(self.offsets[b])], scores.total[k] = nodes, total
+                self._top[k] = self._tops(k)
+                scores.version[k] = scores.sentence[a:b] = version
             if seconds is not None and time.perf_counter() - began > seconds:
                 break
         return self.fresh
@@ -400,7 +442,7 @@ class Pool:
     @property
     def fresh(self) -> float:
         """Fraction of the pool's tokens whose scores are those of the model of now."""
-        tokens = np.array([self.offsets[b] - self.offsets[a] for a, b in self._pieces], np.float64)
+        tokens = self._scores.tokens
         return float(tokens[self._scores.version == self.version].sum() / max(1.0, tokens.sum()))
 
     @property
@@ -408,21 +450,27 @@ class Pool:
         """Entropy of all labels of the pool given what is known, in nats; as fresh as the scores are."""
         return float(self._scores.total.sum())
 
-    def expect(self, ids: Ints | Sequence[int], given: bool = True, model: ChainModel | None = None) -> Expected:
-        """How many labels of some sequences are wrong, by the model itself and given what is known unless told not."""
+    def expect(
+        self, ids: Ints | Sequence[int], known: Mapping[int, Allowed] | None = None, model: ChainModel | None = None
+    ) -> Expected:
+        """How many labels of some sequences are wrong, by the model itself and given what is known.
+
+        Of what is known and of the model of now, or of others, with which it may run while the pool changes.
+        """
+        model = model or self.model
         chosen = np.asarray(ids, np.int64)
         plain = self.potentials(chosen, False, model)
         path = decode_flat(plain, self.n_jobs)
-        p = self._given(plain, chosen) if given else plain
+        p = self._given(plain, chosen, known)
         offsets = p.lattice.offsets
         nodes = marginals(p, self.n_jobs).nodes
         none = np.zeros(len(chosen))
 
         wrong = _sums(1 - nodes[np.arange(len(path)), path], offsets)
         tokens = np.diff(offsets).astype(np.float64)
-        if not self.scheme.spans or not self.scheme.names:
+        if not self.scheme.spans or len(model.labels) < 2:
             return Expected(path, tokens, wrong, none, none, none)
-        labels = ChunkLabels(self.scheme.labels)
+        labels = ChunkLabels(model.labels)
         found = labels.find(path, offsets)
         right = chunk_probabilities(p, labels, found, self.n_jobs)
         spans = np.bincount(found.sequence, minlength=len(chosen)).astype(np.float64)
@@ -451,7 +499,8 @@ class Pool:
         return np.concatenate(parts)
 
     def _slice(self, a: int, b: int) -> Dataset:
-        return self.data.take(np.arange(a, b))
+        blocks = _core.tokens_per_block(len(self.scheme.labels))
+        return in_blocks(self.data.take(np.arange(a, b)), blocks)
 
     def _piece_of(self, sequence: int) -> int:
         return int(np.searchsorted([a for a, _ in self._pieces], sequence, side="right")) - 1
@@ -474,7 +523,7 @@ class Pool:
         if not open_.any():
             return None
         if kind is None:
-            cold = self.asked < self.strategy.cover or not self.version
+            cold = self.asked < self.cover or not self.version
             kind = "random" if self.strategy.random else "cover" if cold else "uncertain"
         if kind == "random":
             fresh = np.flatnonzero(open_ & ~np.isin(np.arange(len(open_)), list(self.known)))
@@ -495,7 +544,7 @@ class Pool:
         fresh = open_ & ~np.isin(np.arange(len(open_)), list(self.known))
         if not fresh.any():
             return self._uncertain(open_)
-        value = np.log1p(self._counts[self._words]) * ~self._covered[self._words]
+        value = self._new[self._words] * ~self._covered[self._words]
         seconds = self.time_model.seconds(0, 0) + self.lengths * (self.time_model.token + self.time_model.correction)
         worth = np.where(fresh, _sums(value, self.offsets) / seconds, -1.0)
         return self.question(int(np.argmax(worth)), "cover", whole=True)
@@ -506,13 +555,15 @@ class Pool:
         if not len(best):
             best = np.flatnonzero(open_)
         best, ratio = self._best(best)
-        if len(best) and self.fresh < 1:  # what is asked is asked by the model of now
-            found, _ = token_entropies(self.potentials(best), self.n_jobs)
-            self._scores.nodes[rows_of(self.offsets, best)[0]] = found
+        old = best[self._scores.sentence[best] != self.version]
+        if len(old):  # what is asked is asked by the model of now
+            found, _ = token_entropies(self.potentials(old), self.n_jobs)
+            self._scores.nodes[rows_of(self.offsets, old)[0]] = found
+            self._scores.sentence[old] = self.version
             best, ratio = self._best(best)
         if not len(best):
             return None
-        worth = [r * (1 - self.strategy.spread * self._likeness(i)) for i, r in zip(best.tolist(), ratio, strict=True)]
+        worth = ratio * (1 - self.strategy.spread * self._likeness(best))
         return self.question(int(best[int(np.argmax(worth))]), "uncertain", whole=self.strategy.whole)
 
     def _best(self, ids: Ints) -> tuple[Ints, Vector]:
@@ -538,7 +589,12 @@ class Pool:
     def _gains(self, where: slice | Ints) -> tuple[Vector, Vector]:
         """What the labels of some tokens would tell, and the seconds that they would take."""
         nodes, m = self._scores.nodes[where], self.time_model
-        return nodes**self.strategy.power * self._weight[where], m.token + m.correction * (1 - np.exp(-nodes))
+        return nodes**self.strategy.power * self._weight(where), m.token + m.correction * (1 - np.exp(-nodes))
+
+    def _weight(self, where: slice | Ints) -> Vector:
+        """What the entropies of some tokens count."""
+        words = self._words[where]
+        return np.where(self._covered[words], self.strategy.familiar, self._new[words])
 
     def _ratios(self, gain: Vector, cost: Vector, offsets: Ints, rate: float) -> Vector:
         """Gain per second of sentences, of the tokens that pay more than a rate, or of whole sentences."""
@@ -558,19 +614,30 @@ class Pool:
         best = np.argpartition(-ratio, top - 1)[:top]
         return np.asarray(a + best[ratio[best] > 1e-12])
 
-    def _likeness(self, i: int) -> float:
-        """How much of a sentence's words is in one of those asked last, from 0 to 1."""
-        mine = set(self._words[self.offsets[i] : self.offsets[i + 1]].tolist())
-        alike = 0.0
-        for j in self.recent:
-            other = set(self._words[self.offsets[j] : self.offsets[j + 1]].tolist())
-            alike = max(alike, len(mine & other) / max(1, len(mine | other)))
-        return alike
+    def _likeness(self, ids: Ints) -> Vector:
+        """How much of the words of some sentences is in the likest of those asked last, from 0 to 1."""
+        if not self.recent:
+            return np.zeros(len(ids))
+        kinds = len(self._counts)
+
+        def bags(sentences: Ints) -> tuple[Ints, Ints, Vector]:
+            rows, _ = rows_of(self.offsets, sentences)
+            of = np.repeat(np.arange(len(sentences)), self.lengths[sentences])
+            which, words = np.divmod(np.unique(of * kinds + self._words[rows]), kinds)
+            return which, words, np.bincount(which, minlength=len(sentences)).astype(np.float64)
+
+        which, words, sizes = bags(ids)
+        theirs, their_words, their_sizes = bags(np.array(self.recent, np.int64))
+        marked = np.zeros((len(self.recent), kinds), bool)
+        marked[theirs, their_words] = True
+        common = np.array([np.bincount(which, row[words], minlength=len(ids)) for row in marked])
+        alike = common / np.maximum(sizes + their_sizes[:, np.newaxis] - common, 1.0)
+        return np.asarray(alike.max(axis=0))
 
     def _spans_of(self, i: int, units: list[tuple[int, int]], p: Potentials) -> tuple[float, list[tuple[int, int]]]:
         """Gain, and the units that are asked: in the order of gain per second, while the mean rises."""
         entropies, m = span_entropies(p, self.n_jobs), self.time_model
-        weight = self._weight[self.offsets[i] : self.offsets[i + 1]]
+        weight = self._weight(slice(int(self.offsets[i]), int(self.offsets[i + 1])))
         rows = []
         for a, b in units:
             entropy = entropies.span(a, b, 0)
@@ -587,13 +654,16 @@ class Pool:
                 chosen.append(unit)
         return gain, sorted(chosen)
 
-    def question(self, i: int, kind: str = "uncertain", *, whole: bool = False) -> Question:
-        """The question about a sentence; ``whole`` asks for all of its spans that are not known."""
-        p = self.potentials([i])
+    def question(self, i: int, kind: str = "uncertain", *, whole: bool = False, given: bool = True) -> Question:
+        """The question about a sentence; ``whole`` asks for all of its spans that are not known.
+
+        With ``given=False``, as if nothing were known of it.
+        """
+        p = self.potentials([i], given)
         path = decode_flat(p, self.n_jobs).tolist()
         units = [(a, b) for a, b, _ in self.scheme.chunks(path)]
         if whole:
-            known = self.known.get(i)
+            known = self.known.get(i) if given else None
             single = np.zeros(int(self.lengths[i]), bool) if known is None else known.sum(axis=1) == 1
             chosen = [(a, b) for a, b in units if not single[a:b].all()]
             gain = self._spans_of(i, units, p)[0]
@@ -604,6 +674,12 @@ class Pool:
         tokens = sum(s.end - s.start for s in spans)
         guess = [self.scheme.labels[k] for k in path] if self.scheme.labels else []
         return Question(i, kind, spans, guess, self.time_model.seconds(tokens, wrong), gain)
+
+    def _chunk_labels(self) -> ChunkLabels:
+        """What the labels say of chunks, made once."""
+        if self._chunked is None or self._chunked[0] is not self.scheme:
+            self._chunked = self.scheme, ChunkLabels(self.scheme.labels)
+        return self._chunked[1]
 
     def _choices(self, p: Potentials, units: list[tuple[int, int]]) -> list[AskedSpan]:
         """The labels that each unit may have, with exact probabilities, most likely first."""
@@ -616,7 +692,7 @@ class Pool:
             ]
         if not names:
             return [AskedSpan(a, b, [Choice(None, 1.0)]) for a, b in units]
-        labels = ChunkLabels(self.scheme.labels)
+        labels = self._chunk_labels()
         k = len(names)
         start, end = (np.repeat(np.array([u[j] for u in units], np.int64), k) for j in (0, 1))
         kinds = np.tile(np.array([labels.kinds.index(name) for name in names], np.int64), len(units))

@@ -18,8 +18,9 @@ class TimeModel:
 
     .. math:: \text{seconds} = s + a \cdot \text{tokens judged} + c \cdot \text{corrections}
 
-    The default is the hourly cost model of a user study of assisted part-of-speech annotation (Haertel, Ringger, Seppi,
-    Carroll and McClanahan: Assessing the Costs of Sampling Methods in Active Learning for Annotation, ACL 2008).
+    The default stands for the cost model of a user study of assisted part-of-speech annotation (Haertel, Ringger,
+    Seppi, Carroll and McClanahan: Assessing the Costs of Sampling Methods in Active Learning for Annotation, ACL 2008),
+    which is linear in the same two counts.
 
     Parameters
     ----------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from statistics import NormalDist
 from typing import NamedTuple
 
@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crfkit.active.pool import Pool
+from crfkit.active.scheme import Allowed, Scheme
 from crfkit.model.chain_model import ChainModel
 
 Vector = NDArray[np.float64]
@@ -57,6 +58,8 @@ class Totals(NamedTuple):
         Mistakes in sentences whose labels are all known: counted.
     expected_wrong, expected_false, expected_missed : float
         Mistakes that the model expects in the others.
+    others : int
+        How many others there are.
     """
 
     tokens: float
@@ -67,6 +70,7 @@ class Totals(NamedTuple):
     expected_wrong: float
     expected_false: float
     expected_missed: float
+    others: int
 
 
 class Estimate(NamedTuple):
@@ -124,21 +128,29 @@ class Referee:
             if stop is not None and stop():
                 return None
         with self.lock:
-            self.scored = [row for k in range(min(_FOLDS, len(drawn))) for row in self._rows(k, drawn[k::_FOLDS])]
-            return (self.totals(), pool.version) if self.scored else None
+            model, version, scheme, known = pool.model, pool.version, pool.scheme, dict(pool.known)
+        parts = [(self._models[k], drawn[k::_FOLDS]) for k in range(min(_FOLDS, len(drawn)))]
+        scored = [row for part, ids in parts for row in self._rows(part, scheme, known, ids)]
+        totals = self.totals(model, known, version)
+        with self.lock:
+            if pool.scheme is not scheme:
+                return None
+            self.scored = scored
+        return (totals, version) if scored else None
 
-    def _rows(self, k: int, ids: Sequence[int]) -> list[Scored]:
+    def _rows(
+        self, model: ChainModel | None, scheme: Scheme, known: Mapping[int, Allowed], ids: Sequence[int]
+    ) -> list[Scored]:
         """The sequences of a part, by the model that never saw them."""
-        pool, scheme, model = self.pool, self.pool.scheme, self._models[k]
-        whole = [i for i in ids if i in pool.known and (pool.known[i].sum(axis=1) == 1).all()]
+        whole = [i for i in ids if i in known and (known[i].sum(axis=1) == 1).all()]
         if not whole or model is None or model.labels != scheme.labels:
             return []
-        x = pool.expect(whole, False, model)
+        x = self.pool.expect(whole, {}, model)
         ends = np.cumsum(x.tokens).astype(np.int64)
         out = []
         for j, i in enumerate(whole):
             guess = x.path[ends[j] - int(x.tokens[j]) : ends[j]].tolist()
-            truth = pool.known[i].argmax(axis=1).tolist()
+            truth = known[i].argmax(axis=1).tolist()
             true, found = ({c for c in scheme.chunks(row) if c[2] is not None} for row in (truth, guess))
             names = [[scheme.labels[t] for t in row] for row in (truth, guess)]
             wrong = sum(a != b for a, b in zip(truth, guess, strict=True))
@@ -146,19 +158,19 @@ class Referee:
             out.append(Scored(names[0], names[1], len(truth), wrong, float(x.wrong[j]), *spans))
         return out
 
-    def totals(self) -> Totals:
-        """What the model of now gets wrong on the whole pool: counted where labels are known, else expected."""
+    def totals(self, model: ChainModel, known: Mapping[int, Allowed], version: int) -> Totals:
+        """What a model gets wrong on the whole pool: counted where labels are known, else expected."""
         pool = self.pool
-        known = np.array(sorted(i for i, x in pool.known.items() if (x.sum(axis=1) == 1).all()), np.int64)
+        done = np.array(sorted(i for i, x in known.items() if (x.sum(axis=1) == 1).all()), np.int64)
         filled = pool.lengths > 0
-        filled[known] = False
+        filled[done] = False
         some = rest = np.flatnonzero(filled)
         if len(rest) > _SAMPLE:
-            some = np.sort(np.random.default_rng([self.seed, pool.version]).choice(rest, _SAMPLE, replace=False))
+            some = np.sort(np.random.default_rng([self.seed, version]).choice(rest, _SAMPLE, replace=False))
         scale = len(rest) / max(1, len(some))
-        a = [float(x.sum()) for x in pool.expect(known)[2:]] if len(known) else [0.0] * 4
-        b = [scale * float(x.sum()) for x in pool.expect(some)[2:]] if len(some) else [0.0] * 4
-        return Totals(float(pool.lengths.sum()), a[1] + b[1], a[0], a[2], a[3], b[0], b[2], b[3])
+        a = [float(x.sum()) for x in pool.expect(done, known, model)[2:]] if len(done) else [0.0] * 4
+        b = [scale * float(x.sum()) for x in pool.expect(some, known, model)[2:]] if len(some) else [0.0] * 4
+        return Totals(float(pool.lengths.sum()), a[1] + b[1], a[0], a[2], a[3], b[0], b[2], b[3], len(rest))
 
 
 def _ratio(actual: Vector, expected: Vector) -> Vector:
@@ -190,7 +202,9 @@ def estimates(scored: Sequence[Scored], pool: Totals, spans: bool) -> tuple[Esti
         \widehat{\text{mistakes}} = \text{counted} + \hat{\rho} \cdot \text{expected}
 
     a ratio estimator, whose variance is only that of mistakes about their expectation. Errors are jackknifed over
-    sentences on the scale of the logit, and the interval is Student's.
+    sentences on the scale of the logit; since the mistakes of the N sentences that are not labelled in full vary about
+    :math:`\hat{\rho} \cdot \text{expected}` as those of the n questions do, the variance counts 1 + n / N times. The
+    interval is Student's.
     """
     if len(scored) < LEAST:
         return None, None
@@ -210,7 +224,7 @@ def _interval(rows: Vector, pool: Totals, measure: Callable[[Vector, Totals], Ve
     centre = float(logit(total[:, None])[0])
     left_out = logit(total[:, None] - rows.T)
     error = float(np.sqrt((n - 1) / n * ((left_out - left_out.mean()) ** 2).sum()))
-    half = _student(n - 1) * error
+    half = _student(n - 1) * error * float(np.sqrt(1 + n / max(pool.others, 1)))
     value, low, high = (1 / (1 + np.exp(-x)) for x in (centre, centre - half, centre + half))
     return Estimate(float(value), float(low), float(high))
 

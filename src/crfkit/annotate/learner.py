@@ -12,6 +12,7 @@ from crfkit.active.pool import Pool
 _log = logging.getLogger("crfkit")
 
 _MOMENT = 0.05  # seconds without an answer after which the rest is done
+_CROWD = 2  # answers that one person gives during a step at most
 
 
 class Learner:
@@ -19,7 +20,8 @@ class Learner:
 
     A step takes all answers that came since the last one, learns them within ``learn_seconds``, and rescores for
     ``rescore_seconds``, so that a pool of a few hundred thousand tokens is rescored as a whole. What a step left
-    unfinished goes on when nobody waits: a full training in a second thread, and the rest of the pool.
+    unfinished goes on when nobody waits: a full training in a second thread, and the rest of the pool. The lock is
+    held for moments only, so that questions can be chosen all the while.
 
     Parameters
     ----------
@@ -31,7 +33,7 @@ class Learner:
     after : callable
         Called with the lock after every step that changed something.
     spare : callable
-        Called with the lock when nobody has waited for a moment after that.
+        Called when nobody has waited for a moment after that; not if ``patient``.
     patient : bool
         Take all the time that a step needs, and train nothing beside it.
     """
@@ -106,7 +108,7 @@ class Learner:
                     self._step()
                 else:
                     self._spared = True
-                    with self.lock:
+                    if not self.patient:
                         self.spare()
             except Exception:  # a model that cannot be learned must not stop the questions
                 _log.exception("annotate: learning failed")
@@ -122,39 +124,58 @@ class Learner:
             self._changed.notify_all()
 
     def _step(self) -> None:
+        began = time.perf_counter()
         with self.lock:
-            began = time.perf_counter()
             before = self.done
             number = self.apply()
-            if number > before:
-                self._settled = self.pool.learn(self.learn_seconds, self.learn_steps)
-            self.pool.rescore(self.rescore_seconds)
+        if number > before:
+            self._settled = self.pool.learn(self.learn_seconds, self.learn_steps, self.lock)
+        # when nobody waits, piece by piece, so that nobody will
+        self.pool.rescore(self.rescore_seconds if number > before else 0.0, self.lock)
+        with self.lock:
             self.after()
-            self.seconds = time.perf_counter() - began
+        self.seconds = time.perf_counter() - began
         with self._changed:
             self._spared = False
             self.done = max(self.done, number)
             self._changed.notify_all()
+            if number > before + _CROWD and not self.patient:  # many answer at once: half of the time is theirs
+                self._changed.wait_for(lambda: self._closed, self.seconds)
         if not self._settled and not self.patient and self._training is None and self._wanted <= self.done:
             self._train()
+
+    def yields(self) -> bool:
+        """For what runs beside: waits while a step has something to do, so that it has the machine to itself.
+
+        Returns
+        -------
+        bool
+            Whether the learner is closed.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or self._wanted <= self.done)
+            return self._closed
 
     def _train(self) -> None:
         """A full training beside the questions; its weights are where the next steps begin."""
         with self.lock:
             problem = self.pool.problem()
             start = None if problem is None else self.pool.start(problem)
+            version = self.pool.version
         self._settled = True
         if problem is None or start is None:
             return
 
         def train() -> None:
             try:
-                result = self.pool.train(problem, start, stop=lambda: self._closed)
+                result = self.pool.train(problem, start, stop=self.yields)
                 with self.lock:
-                    if not self._closed and problem.layout.n_labels == len(self.pool.scheme.labels):
+                    fits = problem.layout.n_labels == len(self.pool.scheme.labels) and not self._closed
+                    behind = self.pool.version > version  # the model has learned more meanwhile
+                    if fits:
                         self.pool.adopt(problem, result.w)
-                        if self.pool.news:
-                            self.pool.learn(self.learn_seconds)
+                if fits and behind:
+                    self.pool.learn(self.learn_seconds, self.learn_steps, self.lock)
             except Exception:
                 _log.exception("annotate: training failed")
             with self._changed:

@@ -15,6 +15,7 @@ from crfkit.active.scheme import Allowed, Scheme
 from crfkit.annotate.documents import AnnotateError, Document
 from crfkit.annotate.events import judge_document, judge_said, judged
 from crfkit.annotate.store import Event, ProjectError, Store
+from crfkit.annotate.word_index import WordIndex
 
 __all__: list[str] = []
 
@@ -59,7 +60,8 @@ class Project:
         self._said: dict[int, list[int]] = defaultdict(list)  # sequence: events, also by what was said of every copy
         self._by: dict[str, list[int]] = defaultdict(list)  # annotator: what they said
         self._undone: dict[str, list[int]] = defaultdict(list)
-        self._places: dict[tuple[str, ...], list[tuple[int, int]]] | None = None
+        self._standing: list[Event] | None = None  # what was said and holds, until something is undone
+        self._words: WordIndex | None = None
         self._seen: list[str] = []
         self._scheme: Scheme | None = None
         first = next(iter(store), None)
@@ -157,15 +159,17 @@ class Project:
                 self.documents.append(document)
         elif event.kind in SAID:
             self._live[event.number] = True
+            if self._standing is not None:
+                self._standing.append(event)
             for i in sorted({p["sequence"], *(i for i, _, _ in self._copies(event))}):
                 self._said[i].append(event.number)
             self._by[event.annotator].append(event.number)
             self._undone[event.annotator].clear()
         elif event.kind == "undo":
-            self._live[p["of"]] = False
+            self._live[p["of"]], self._standing = False, None
             self._undone[event.annotator].append(p["of"])
         elif event.kind == "redo":
-            self._live[p["of"]] = True
+            self._live[p["of"]], self._standing = True, None
             if p["of"] in self._undone[event.annotator]:
                 self._undone[event.annotator].remove(p["of"])
         elif event.kind == "labels":
@@ -275,8 +279,11 @@ class Project:
 
     def said(self, annotator: str | None = None) -> list[Event]:
         """Answers, edits and settlements that hold, in order; of one annotator or of all."""
-        numbers = sorted(self._live) if annotator is None else self._by[annotator]
-        return [self.store[n] for n in numbers if self._live[n]]
+        if annotator is not None:
+            return [self.store[n] for n in self._by[annotator] if self._live[n]]
+        if self._standing is None:
+            self._standing = [self.store[n] for n in sorted(self._live) if self._live[n]]
+        return self._standing
 
     def holds(self, number: int) -> bool:
         """Whether what an event said has not been undone."""
@@ -300,27 +307,20 @@ class Project:
         for span in event.payload.get("spans", ()):
             if not span.get("everywhere"):
                 continue
-            words = self.documents[event.payload["sequence"]].words[span["start"] : span["end"]]
-            size = len(words)
-            for i, t in self._index().get(words[0], ()):
-                if i != event.payload["sequence"] and self.documents[i].words[t : t + size] == words:
+            mine = event.payload["sequence"]
+            for i, t in self._places(mine, span["start"], span["end"]):
+                if i != mine:
                     yield i, t, span
 
-    def _index(self) -> dict[Any, list[tuple[int, int]]]:
-        """Where each word is."""
-        if self._places is None:
-            places: dict[Any, list[tuple[int, int]]] = defaultdict(list)
-            for i, document in enumerate(self.documents):
-                for t, word in enumerate(document.words):
-                    places[word].append((i, t))
-            self._places = places
-        return self._places
+    def _places(self, sequence: int, start: int, end: int) -> list[tuple[int, int]]:
+        """Where the words of a span are: sequences and first tokens."""
+        if self._words is None:
+            self._words = WordIndex([d.words for d in self.documents])
+        return self._words.find(self.documents[sequence].words[start:end])
 
     def occurrences(self, sequence: int, start: int, end: int) -> int:
         """How often the words of a span are in the pool."""
-        words = self.documents[sequence].words[start:end]
-        places = self._index().get(words[0], ())
-        return sum(self.documents[i].words[t : t + len(words)] == words for i, t in places)
+        return len(self._places(sequence, start, end))
 
     def known(self, sequence: int, annotator: str | None = None, *, direct: bool = False) -> Allowed | None:
         """What is known of a sequence [T, L]: labels of the file, then what people said; None for nothing.

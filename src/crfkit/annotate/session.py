@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import threading
+import time
 import zlib
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -18,6 +19,9 @@ from crfkit.active.pool import Pool, Question, Strategy
 from crfkit.active.scheme import Allowed
 from crfkit.active.time_model import TimeModel
 from crfkit.annotate import formats
+from crfkit.annotate.answers import check_setting, checked_answer, checked_spans
+from crfkit.annotate.answers import ranges as ranges_of
+from crfkit.annotate.curves import Curves
 from crfkit.annotate.documents import AnnotateError
 from crfkit.annotate.estimates import Referee, Scored, estimates
 from crfkit.annotate.learner import Learner
@@ -26,7 +30,9 @@ from crfkit.annotate.views import Views, ranges
 from crfkit.estimators.crf import CRF
 
 _WAIT = 0.6  # seconds that an answer waits for the model at most
-_POINTS = 400  # of a curve
+_SHARED_WAIT = 0.1  # the same where others answer too, whom the model keeps up with together
+_AWAY = 30.0  # seconds without an answer after which somebody is not counted among these
+_TIMES = 500  # answers to which the time model is fitted, the last ones
 
 Json = dict[str, Any]
 
@@ -74,6 +80,7 @@ class Session:
         self._open: dict[str, Json] = {}  # the question that is open for each annotator
         self._asked: dict[str, tuple[str, Question]] = {}  # by id, with whom it was asked
         self._next_id = itertools.count()
+        self._answered: dict[str, float] = {}  # when each annotator answered last
         self._learned = 0  # events that the pool was told
         X = [_rows(d) for d in project.documents]
         if not X:
@@ -91,23 +98,16 @@ class Session:
         self.views = Views(self)
         self._tally: dict[int, tuple[int, Counter[str]]] = {}  # of each sequence: tokens known, and labels
         self._tokens, self._counts = 0, Counter[str]()
-        self._entropy: list[list[float]] = []  # after so many answers
-        self._accuracy: list[list[float]] = []
+        self.curves = Curves()
         self._stated_at = -10  # answers when it was stated
         self._stating: threading.Thread | None = None
-        self._closed = False
         self.referee = Referee(self.pool, self.lock, seed)
         self._stated: Json = {"token": None, "f1": None, "questions": 0}
         self._tell(project.labelled())
         self.pool.asked = len(project.said())
         self._learned = len(project.store.events)
         self._fit_times()
-        for e in project.said():
-            for name, curve in (("entropy", self._entropy), ("accuracy", self._accuracy)):
-                point = e.payload.get("stood", {}).get(name)
-                if point and (not curve or curve[-1][0] < point[0]):
-                    curve.append(point)
-        self._entropy, self._accuracy = _thinned(self._entropy), _thinned(self._accuracy)
+        self.curves.restore([e.payload.get("stood", {}) for e in project.said()])
         if self.pool.known:
             self.pool.learn(2.0, None)
         self.pool.rescore(1.0)
@@ -161,16 +161,14 @@ class Session:
 
     def _after(self) -> None:
         """After a step of the learner, with the lock."""
-        point = [self.pool.asked, round(self.pool.entropy, 3)]
-        if self._entropy and self._entropy[-1][0] == point[0]:
-            self._entropy.pop()
-        self._entropy = _thinned([*self._entropy, point])
+        self.curves.add("entropy", self.pool.asked, round(self.pool.entropy, 3))
 
     def _spare(self) -> None:
-        """When nobody waits, with the lock: states the accuracy, if it may have changed by much, in a thread."""
-        old = len(self._drawn()) == self._stated["questions"] and self.pool.asked < self._stated_at + 10
+        """When nobody waits: states the accuracy, if it may have changed by much, in a thread."""
+        with self.lock:
+            old = len(self._drawn()) == self._stated["questions"] and self.pool.asked < self._stated_at + 10
         if not old and (self._stating is None or not self._stating.is_alive()):
-            self._stating = threading.Thread(target=self.state_accuracy, args=(lambda: self._closed,), daemon=True)
+            self._stating = threading.Thread(target=self.state_accuracy, args=(self.learner.yields,), daemon=True)
             self._stating.start()
 
     def _fit_times(self) -> None:
@@ -180,9 +178,9 @@ class Session:
             self.time_default, **{k: v for k, v in given.items() if k in ("sentence", "token", "correction")}
         )
         times = [
-            (e.payload["seconds"], e.payload["tokens"], e.payload["corrections"])
-            for e in self.project.said()
-            if e.kind == "answer" and e.payload.get("seconds") and e.payload.get("tokens")
+            (p["seconds"], p["tokens"], p["corrections"])
+            for p in (e.payload for e in self.project.said()[-_TIMES:] if e.kind == "answer")
+            if p.get("seconds") and p.get("tokens")
         ]
         self._fitted = bool(times) and bool(given.get("fitted", True))
         self.pool.time_model = base.fitted(times) if self._fitted else base
@@ -215,8 +213,7 @@ class Session:
             self._stated, self._stated_at = {**shown, "questions": len(drawn)}, asked
             main = f1 or token
             if main is not None:
-                kept = [point for point in self._accuracy if point[0] != asked]
-                self._accuracy = _thinned([*kept, [asked, *(round(x, 4) for x in main)]])
+                self.curves.add("accuracy", asked, *(round(x, 4) for x in main))
             return self._stated
 
     # questions
@@ -239,7 +236,7 @@ class Session:
         skipped = {e.payload["sequence"] for e in mine}
         found = None
         turn = len(mine)
-        warm = self.pool.version > 0 and self.pool.asked >= self.pool.strategy.cover
+        warm = self.pool.version > 0 and self.pool.asked >= self.pool.cover
         if warm and self._turn(annotator, turn, self._setting("random_share"), 0):
             found = self.pool.ask(others | skipped, kind="random")
         if found is None and warm and self._turn(annotator, turn, self._setting("overlap"), 1):
@@ -267,13 +264,9 @@ class Session:
         if not others:
             return None
         rng = np.random.default_rng([self.seed, zlib.crc32(annotator.encode()), len(mine)])
-        i = int(rng.choice(others))
-        known = self.pool.known.pop(i, None)  # what others said is not shown
-        try:
-            return replace(self.pool.question(i, whole=True), kind="agree")
-        finally:
-            if known is not None:
-                self.pool.known[i] = known
+        return self.pool.question(
+            int(rng.choice(others)), "agree", whole=True, given=False
+        )  # what others said is hidden
 
     def _pose(self, annotator: str, q: Question) -> Json:
         """A question as the page gets it."""
@@ -361,16 +354,11 @@ class Session:
         with self.lock:
             number = self.project.store.find(key)
             if number is None:
-                payload = {**self._checked(answer), "stood": self._stood()}
+                payload = {**self._checked(answer), "stood": self.curves.stood(self._stated_at)}
                 number = self._append("answer", annotator, payload, key)
                 self.pool.note(payload["sequence"], whole=True)  # nobody else is asked it meanwhile
                 self._open.pop(annotator, None)
         return self._followed(annotator, number)
-
-    def _stood(self) -> Json:
-        """Where things stood when an answer came; the curves are made of it when the project is opened again."""
-        main = self._accuracy[-1] if self._accuracy and self._accuracy[-1][0] == self._stated_at else None
-        return {"entropy": self._entropy[-1] if self._entropy else None, "accuracy": main}
 
     def _append(self, kind: str, annotator: str, payload: Json, key: str | None = None) -> int:
         number = self.project.append(kind, annotator, payload, key=key)
@@ -380,8 +368,12 @@ class Session:
 
     def _followed(self, annotator: str, number: int) -> Json:
         """Waits for the model a little, and gives what comes next."""
+        now = self._answered[annotator] = time.monotonic()
+        alone = self.learner.patient or all(
+            who == annotator or now - at > _AWAY for who, at in list(self._answered.items())
+        )
         self.learner.want(len(self.project.store.events))
-        self.learner.wait(number, self.wait)
+        self.learner.wait(number, self.wait if alone else min(self.wait, _SHARED_WAIT))
         with self.lock:
             following = {"next": self.question(annotator), "panel": self.panel(annotator)}
             return {"event": number, **following, **self._can(annotator)}
@@ -392,53 +384,10 @@ class Session:
 
     def _checked(self, answer: Json) -> Json:
         """An answer as the event holds it; raises if it makes no sense."""
-        i = answer.get("sequence")
-        self._require_sequence(i)
-        assert isinstance(i, int)
-        length = len(self.project.documents[i].tokens)
-        spans = self._checked_spans(answer.get("spans", []), length)
-        judged = _ranges(answer.get("judged", []), length)
-        whole, skip = bool(answer.get("whole", False)), bool(answer.get("skip", False))
-        seconds, keys, corrections = (_number(answer, name) for name in ("seconds", "keys", "corrections"))
-        covered = np.zeros(length, bool)
-        for a, b in [*judged, *((s["start"], s["end"]) for s in spans)]:
-            covered[a:b] = True
-        if skip:
-            spans, judged, whole = [], [], False
-        tokens = 0 if skip else length if whole else int(covered.sum())
+        self._require_sequence(answer.get("sequence"))
         _, question = self._asked.get(answer.get("question", ""), (None, None))
-        return {
-            "sequence": i,
-            "spans": spans,
-            "judged": [list(r) for r in judged],
-            "whole": whole,
-            "skip": skip,
-            "seconds": min(seconds, 86400.0),
-            "keys": int(keys),
-            "corrections": int(corrections),
-            "tokens": tokens,
-            "kind": question.kind if question is not None and question.sequence == i else "chosen",
-        }
-
-    def _checked_spans(self, spans: Any, length: int) -> list[Json]:
-        if not isinstance(spans, list):
-            raise AnnotateError("'spans' must be a list")
-        out: list[Json] = []
-        taken = np.zeros(length, bool)
-        for span in spans:
-            if not isinstance(span, dict):
-                raise AnnotateError("'spans' must be a list of records")
-            a, b = _range([span.get("start"), span.get("end")], length)
-            label = span.get("label")
-            if label is not None:
-                self.project.label(label if isinstance(label, str) else repr(label))
-            if self.project.task == "tokens" and b - a != 1:
-                raise AnnotateError(f"in a task of tokens a span is one token, got {a} to {b}")
-            if taken[a:b].any():
-                raise AnnotateError(f"spans must not overlap: tokens {a} to {b - 1} are in two")
-            taken[a:b] = True
-            out.append({"start": a, "end": b, "label": label, "everywhere": bool(span.get("everywhere", False))})
-        return out
+        fits = question is not None and question.sequence == answer["sequence"]
+        return checked_answer(self.project, answer, question.kind if question is not None and fits else "chosen")
 
     def undo(self, annotator: str, key: str | None = None) -> Json:
         """Takes back what an annotator said last."""
@@ -488,8 +437,8 @@ class Session:
         with self.lock:
             self._require_sequence(i)
             length = len(self.project.documents[i].tokens)
-            parts = [] if judged is None else [list(r) for r in _ranges(judged, length)]
-            payload = {"sequence": i, "spans": self._checked_spans(labels, length), "judged": parts}
+            parts = [] if judged is None else [list(r) for r in ranges_of(judged, length)]
+            payload = {"sequence": i, "spans": checked_spans(self.project, labels, length), "judged": parts}
             payload |= {"whole": judged is None, "confirm": bool(confirm)}
             number = self._append(kind, annotator, payload, key)
             if self._open.get(annotator, {}).get("sequence") == i:
@@ -606,32 +555,21 @@ class Session:
         with self.lock:
             known, tokens = self.pool.known, self._tokens
             answers = [e for e in self.project.said() if e.kind == "answer" and not e.payload.get("skip")]
-            seconds = [e.payload["seconds"] for e in answers if e.payload.get("seconds")]
+            seconds = [e.payload["seconds"] for e in answers[-50:] if e.payload.get("seconds")]
             counts = self._counts
             total = int(self.pool.offsets[-1])
             return {
                 "labelled": {"sentences": len(known), "tokens": tokens},
                 "remaining": {"sentences": len(self.pool.lengths) - len(known), "tokens": total - tokens},
-                "entropy": {"pool": round(self.pool.entropy, 3), "curve": self._entropy},
-                "accuracy": {**self._stated, "curve": self._accuracy},
+                "entropy": {"pool": round(self.pool.entropy, 3), "curve": self.curves.entropy},
+                "accuracy": {**self._stated, "curve": self.curves.accuracy},
                 "questions": len(answers),
-                "seconds_per_question": round(float(np.median(seconds[-50:])), 2) if seconds else None,
+                "seconds_per_question": round(float(np.median(seconds)), 2) if seconds else None,
                 "labels": [{"name": name, "count": counts[name]} for name in self.project.names],
-                "expected_gain": self._expected_gain(),
+                "expected_gain": self.curves.expected_gain(),
                 "learning": self.learner.status if hasattr(self, "learner") else "idle",
                 "fresh": round(self.pool.fresh, 4),
             }
-
-    def _expected_gain(self) -> Json | None:
-        """What the next hundred answers are expected to gain, if things go on as they went.
-
-        Entropy, and errors of F1, fall about as a power of the number of answers; it is fitted to the curves.
-        """
-        entropy, f1 = _power_law(self._entropy), _power_law([[n, 1 - v] for n, v, *_ in self._accuracy])
-        if entropy is None:
-            return None
-        gain = {"answers": 100, "entropy": round(entropy(100.0), 1), "f1": None}
-        return gain | ({} if f1 is None else {"f1": round(-f1(100.0), 4)})
 
     def change_labels(self, annotator: str, change: Json) -> Json:
         """Adds, renames, merges or colours a label, or gives it another key."""
@@ -653,7 +591,7 @@ class Session:
         if not isinstance(change, dict):
             raise AnnotateError("settings must be a record")
         for name, value in change.items():
-            _check_setting(name, value)
+            check_setting(name, value)
         with self.lock:
             self._append("settings", annotator, dict(change))
             self._fit_times()
@@ -669,54 +607,10 @@ class Session:
 
     def close(self) -> None:
         """Ends the threads and lets go of the file."""
-        self._closed = True
         self.learner.close()
         if self._stating is not None:
             self._stating.join()
         self.project.close()
-
-
-def _check_setting(name: str, value: Any) -> None:
-    def number(x: Any, most: float) -> bool:
-        return not isinstance(x, bool) and isinstance(x, (int, float)) and 0 <= x <= most
-
-    if name in ("random_share", "overlap"):
-        if not number(value, 1):
-            raise AnnotateError(f"{name!r} must be a number from 0 to 1, got {value!r}")
-    elif name == "context":
-        if not number(value, 20) or not isinstance(value, int):
-            raise AnnotateError(f"'context' must be a whole number from 0 to 20, got {value!r}")
-    elif name == "show_random":
-        if not isinstance(value, bool):
-            raise AnnotateError(f"'show_random' must be true or false, got {value!r}")
-    elif name == "time":
-        rules = {"sentence": 3600, "token": 3600, "correction": 3600}
-        good = isinstance(value, dict) and all(
-            number(x, rules[k]) if k in rules else k == "fitted" and isinstance(x, bool) for k, x in value.items()
-        )
-        if not good:
-            raise AnnotateError(f"'time' must hold seconds: sentence, token, correction, got {value!r}")
-    else:
-        raise AnnotateError(f"there is no setting {name!r}")
-
-
-def _thinned(points: list[list[float]]) -> list[list[float]]:
-    """At most so many points: every second of the older half goes."""
-    while len(points) > _POINTS:
-        half = len(points) // 2
-        points = points[:half:2] + points[half:]
-    return points
-
-
-def _power_law(points: Sequence[Sequence[float]]) -> Callable[[float], float] | None:
-    """How much a falling curve falls over the next answers; None if there are too few points."""
-    table = np.array([p[:2] for p in points if p[0] > 0 and p[1] > 0][-200:], np.float64)
-    if len(table) < 5 or table[-1, 0] <= table[0, 0]:
-        return None
-    slope, level = np.polyfit(np.log(table[:, 0]), np.log(table[:, 1]), 1)
-    last = float(table[-1, 0])
-    now = float(np.exp(level) * last**slope)
-    return lambda more: float(min(np.exp(level) * (last + more) ** slope - now, 0.0))
 
 
 def _rows(document: Any) -> list[Any]:
@@ -724,23 +618,3 @@ def _rows(document: Any) -> list[Any]:
     if document.columns is None:
         return list(document.words)
     return [(word, *more) for word, more in zip(document.words, document.columns, strict=True)]
-
-
-def _range(pair: Any, length: int) -> tuple[int, int]:
-    whole = isinstance(pair, list) and all(isinstance(x, int) and not isinstance(x, bool) for x in pair)
-    if not whole or len(pair) != 2 or not 0 <= pair[0] < pair[1] <= length:
-        raise AnnotateError(f"a span needs 0 <= start < end <= {length}, got {pair!r}")
-    return pair[0], pair[1]
-
-
-def _ranges(value: Any, length: int) -> list[tuple[int, int]]:
-    if not isinstance(value, list):
-        raise AnnotateError("'judged' must be a list of ranges")
-    return [_range(pair, length) for pair in value]
-
-
-def _number(answer: Json, name: str) -> float:
-    value = answer.get(name, 0)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e9:
-        raise AnnotateError(f"{name!r} of an answer must be a number >= 0, got {value!r}")
-    return float(value)

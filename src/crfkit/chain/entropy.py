@@ -47,7 +47,7 @@ class UncertainSpan(NamedTuple):
 
 
 def _entropies(p: Potentials, n_jobs: int | None, wanted: str = "") -> tuple[Vector, Any, Any]:
-    """Entropies of the sequences, and the two arrays of "spans", of the "gradient" or of the "lattices"."""
+    """Entropies of the sequences, and the two arrays of "spans" (of "nodes": the first), "gradient" or "lattices"."""
     if not isinstance(p, Potentials):
         raise TypeError(f"expected Potentials, got {type(p).__name__}")
     x = p.lattice
@@ -58,10 +58,12 @@ def _entropies(p: Potentials, n_jobs: int | None, wanted: str = "") -> tuple[Vec
     }
     dtype = x.unary.dtype if wanted == "gradient" else np.float64
     out: Any = [np.zeros(s, dtype) if kind == wanted else None for kind, pair in shapes.items() for s in pair]
+    if wanted == "nodes":
+        out[0] = np.zeros(len(x.unary))
     log_z, found = np.empty(len(p)), np.empty(len(p))
     _core.entropies(x, resolve_threads(n_jobs), log_z, found, *out)
     _require_paths(p, np.isneginf(log_z))
-    first, second = [array for array in out if array is not None] or (None, None)
+    first, second, *_ = [*(array for array in out if array is not None), None, None]
     return found, first, second
 
 
@@ -236,25 +238,14 @@ def token_entropies(p: Potentials, n_jobs: int | None = None) -> tuple[Vector, f
 
     .. math:: \sum_s H(y^{(s)}) = \sum_s \log Z_s - E[s(y)]
 
-    The sum has the rounding errors of a difference of large numbers, about one in a million of the scores'.
+    The sum has the rounding errors of a difference of large numbers.
 
     >>> nodes, total = token_entropies(Potentials([[0.0, 0.0]] * 3, [[0.0, -np.inf], [-np.inf, 0.0]]))
     >>> (nodes / np.log(2)).round(6).tolist(), round(total / float(np.log(2)), 6)
     ([1.0, 1.0, 1.0], 1.0)
     """
-    x = p.lattice
-    log_z, nodes = np.empty(len(p)), np.empty_like(x.unary)
-    pairs = None if x.per_step else np.zeros((p.n_labels, p.n_labels))
-    edges = np.empty_like(x.pairwise) if x.per_step else None
-    _core.expectations(x, resolve_threads(n_jobs), None, log_z, nodes, pairs, edges)
-    _require_paths(p, np.isneginf(log_z))
-    tiny = np.finfo(nodes.dtype).tiny
-    entropies = -np.einsum("ij,ij->i", nodes, np.log(np.maximum(nodes, tiny)))
-    score = np.einsum("ij,ij->", nodes, np.maximum(x.unary, np.finfo(nodes.dtype).min), dtype=np.float64)
-    counts = edges if pairs is None else pairs[np.newaxis]
-    assert counts is not None
-    score += float((counts * np.where(counts > 0, x.pairwise, 0)).sum())
-    return np.maximum(entropies, 0).astype(np.float64), max(0.0, float(log_z.sum() - score))
+    found, nodes, _ = _entropies(p, n_jobs, "nodes")
+    return nodes, float(found.sum())
 
 
 def span_entropy(p: Potentials | SpanEntropies, start: int, end: int, sequence: int | None = None) -> float:

@@ -47,6 +47,7 @@ from crfkit.base.fields import (
     record,
 )
 from crfkit.base.messages import counted
+from crfkit.base.numbers import pieces
 from crfkit.base.parameters import check_number
 from crfkit.base.tensors import checksum, read_tensors
 from crfkit.base.threads import ordered, resolve_threads
@@ -223,6 +224,34 @@ class StoredDataset(Dataset):
     value = property(lambda self: self._flat.value)
     edge_ptr = property(lambda self: self._flat.edge_ptr)
     edge_attr = property(lambda self: self._flat.edge_attr)
+
+
+def in_blocks(data: Dataset, tokens: int) -> Dataset:
+    """The same data set in memory, in blocks of at most so many tokens, to be scored again and again.
+
+    Data that has attributes of transitions, or tokens with very many, stays as it is.
+    """
+    counts = np.diff(data.ptr)
+    if data.edge_ptr is not None or counts.max(initial=0) >= 1 << 16:
+        return data
+    ranges = list(pieces(data.offsets, tokens))
+    attributes, entries = [np.zeros(0, np.uint32)], [np.zeros(0, np.uint16)]
+    for a, b in ranges:
+        table, places = np.unique(data.attr[data.ptr[data.offsets[a]] : data.ptr[data.offsets[b]]], return_inverse=True)
+        attributes.append(table)
+        wide = len(table) > 1 << 16
+        entries.append(places.astype("<u4").view(np.uint16) if wide else places.astype(np.uint16))
+    cuts = np.array([0, *(b for _, b in ranges)], np.int64)
+    firsts = [np.cumsum([len(x) for x in parts], dtype=np.int64) for parts in (attributes, entries)]
+    group = Group(
+        np.concatenate(attributes),
+        np.concatenate(entries),
+        counts.astype(np.uint16),
+        data.value,
+        *firsts,
+        data.ptr[data.offsets[cuts]],
+    )
+    return StoredDataset(data.offsets, cuts, {"state": group})
 
 
 class Blocks:

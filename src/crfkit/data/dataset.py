@@ -106,8 +106,9 @@ class Dataset(Record):
 
 
 def _row_keys(ptr: NDArray[np.uint32], column: NDArray[np.integer], n_columns: int) -> NDArray[np.int64]:
-    rows = np.repeat(np.arange(len(ptr) - 1, dtype=np.int64), np.diff(ptr).astype(np.int64))
-    return rows * n_columns + column
+    counts = np.diff(ptr)
+    filled = np.flatnonzero(counts)  # few, where most attributes have no weight yet
+    return np.repeat(filled * n_columns, counts[filled].astype(np.int64)) + column
 
 
 def _from_keys(keys: NDArray[np.int64], n_rows: int, n_columns: int) -> Rows:
@@ -551,7 +552,10 @@ class Layout(Record):
     def native(self) -> _core.Layout:
         """The same, as the core takes it."""
         own = ("order", "tuples", "classes")
-        return _core.Layout(**{k: v for k, v in {**self.arrays(), **self.numbers()}.items() if k not in own})
+        arrays = self.arrays()
+        for x in arrays.values():
+            x.flags.writeable = False  # the core takes no copies
+        return _core.Layout(**{k: v for k, v in {**arrays, **self.numbers()}.items() if k not in own})
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: x for name, x in vars(self).items() if name != "native"}

@@ -163,7 +163,10 @@ class ChainModel(Record):
         unary = np.empty((data.n_tokens, n), kind)
         edges = int(np.maximum(np.diff(data.offsets) - 1, 0).sum()) if scorer.per_step else 1
         pairwise = np.empty((edges, n, n), kind)
-        scorer.score(data.native, resolve_threads(n_jobs), unary, pairwise)
+        if data.stored is None or scorer.per_step:
+            scorer.score(data.native, resolve_threads(n_jobs), unary, pairwise)
+        else:
+            scorer.score_stored(data.stored, resolve_threads(n_jobs), unary, pairwise)
         if known is not None:
             unary += known.astype(unary.dtype)
         found = Potentials(unary, pairwise if scorer.per_step else pairwise[0], offsets=data.offsets)
