@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
+import interpreter
 import pytest
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
-if os.environ.get("TRITON_INTERPRET") != "1":
+if not interpreter.IS_CHOSEN:
 
     def test_in_the_interpreter() -> None:
-        """The interpreter is chosen when triton is imported: a process of its own."""
-        out = subprocess.run(
-            [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "ignore", Path(__file__).name],
-            cwd=Path(__file__).parent,
-            env={**os.environ, "TRITON_INTERPRET": "1"},
-            capture_output=True,
-            text=True,
-        )
-        assert out.returncode == 0, out.stdout[-5000:] + out.stderr[-2000:]
+        interpreter.run_in_it(__file__)
 
 else:
     import crfkit.torch

@@ -1,0 +1,22 @@
+"""Tests in Triton's interpreter, which is chosen when triton is imported: in a process of their own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+IS_CHOSEN = os.environ.get("TRITON_INTERPRET") == "1"
+
+
+def run_in_it(file: str) -> None:
+    """Runs the tests of a file."""
+    out = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "ignore", Path(file).name],
+        cwd=Path(file).parent,
+        env={**os.environ, "TRITON_INTERPRET": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert out.returncode == 0, out.stdout[-5000:] + out.stderr[-2000:]
