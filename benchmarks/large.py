@@ -12,6 +12,7 @@ old ones mostly and new ones now and then. The seed is fixed.
 from __future__ import annotations
 
 import argparse
+import mmap
 import os
 import subprocess
 import sys
@@ -155,11 +156,16 @@ def train(blocks: Path, iterations: int) -> None:
     print(f"peak of anonymous memory {peak / 1e6:,.0f} MB: {rest / 1e6:,.0f} MB beside 100 bytes a weight")
 
 
-def drop(path: Path) -> None:
-    """Has the system forget what it holds of a file."""
-    with open(path, "rb") as file:
-        os.fsync(file.fileno())
-        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+def drop(mapped: Any) -> None:
+    """Has the system forget what it holds of a mapped file."""
+    mapped._mmap.madvise(mmap.MADV_DONTNEED)  # mapped pages would stay
+    address = mapped.__array_interface__["data"][0]
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        first, last = (int(x, 16) for x in line.split()[0].split("-"))
+        if first <= address < last:
+            with open(f"/proc/self/map_files/{first:x}-{last:x}", "rb") as file:
+                os.fsync(file.fileno())
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def passes(text: Path, blocks: Path, repeats: int = 5) -> None:
@@ -175,7 +181,7 @@ def passes(text: Path, blocks: Path, repeats: int = 5) -> None:
     ways: dict[str, tuple[Any, Callable[[], None]]] = {
         "memory": (memory, lambda: None),
         "mapped": (stored, lambda: None),
-        "dropped": (stored, lambda: drop(blocks)),
+        "dropped": (stored, lambda: drop(stored.packed)),
     }
     values = set()
     for _ in range(repeats):

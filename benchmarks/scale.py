@@ -73,40 +73,45 @@ class Clock:
 
     Parameters
     ----------
-    last : int
-        The last iteration.
     threads : int
         Among which the work of this process is divided.
     client : distributed.Client, optional
         Of a cluster that does most of it.
     """
 
-    def __init__(self, last: int, threads: int = 1, client: Any = None) -> None:
-        self.last, self.threads, self.client = last, threads, client
-        self.times: list[tuple[float, int]] = []
-        self.spent: list[dict[str, float]] = []  # processor seconds of all processes, at the first and the last
-        self.evaluations: list[int] = []
+    def __init__(self, threads: int = 1, client: Any = None) -> None:
+        self.threads, self.client = threads, client
+        self.began = time.perf_counter(), self._spent()
+        self.evaluations = 0
+        self.times: list[tuple[float, dict[str, float]]] = []  # of iterations of one evaluation
+
+    def _spent(self) -> dict[str, float]:
+        """Processor seconds of all processes."""
+        there = self.client.run(time.process_time) if self.client else {}
+        return {**there, "": time.process_time()}
 
     def __call__(self, progress: Any, w: Any) -> None:
         """After an iteration."""
-        if progress.iteration in (1, self.last):
-            there = self.client.run(time.process_time) if self.client else {}
-            self.spent.append({**there, "": time.process_time()})
-            self.evaluations.append(progress.evaluations)
-        self.times.append((time.perf_counter(), progress.evaluations))
+        ended, spent = time.perf_counter(), self._spent()
+        if progress.evaluations == self.evaluations + 1:
+            before = self.began[1]
+            self.times.append((ended - self.began[0], {who: x - before.get(who, 0.0) for who, x in spent.items()}))
+        self.evaluations = progress.evaluations
+        self.began = time.perf_counter(), self._spent()
 
     @property
     def seconds(self) -> float:
         """The shortest time of an iteration of one evaluation: others work on this machine too."""
-        return min(b[0] - a[0] for a, b in itertools.pairwise(self.times) if b[1] - a[1] == 1)
+        return min(seconds for seconds, _ in self.times)
 
     @property
     def processor(self) -> float:
-        """Processor seconds of an evaluation: of this process, and of the worker that has most of them."""
-        first, last = self.spent
-        spent = {who: last[who] - first[who] for who in last}
-        here = spent.pop("") / self.threads
-        return (here + max(spent.values(), default=0.0)) / (self.evaluations[1] - self.evaluations[0])
+        """The least processor seconds: of this process, and of the worker that has most of them."""
+
+        def longest(spent: dict[str, float]) -> float:
+            return spent[""] / self.threads + max((x for who, x in spent.items() if who), default=0.0)
+
+        return min(longest(spent) for _, spent in self.times)
 
 
 @contextmanager
@@ -125,7 +130,7 @@ def run(tokens: int, n: int, min_freq: int, iterations: int) -> dict[str, Any]:
     from crfkit import Template
     from crfkit.dask import CRF
 
-    clock = Clock(iterations, client=default_client())
+    clock = Clock(client=default_client())
     crf = CRF(Template(TEMPLATE), min_freq=min_freq, max_iter=iterations, tol=0, callback=clock)
     crf.fit(parts(tokens, n))
     out: dict[str, Any] = {"tokens": tokens, "processes": n, "weights": len(crf.weights_)}
@@ -137,7 +142,7 @@ def run(tokens: int, n: int, min_freq: int, iterations: int) -> dict[str, Any]:
 def processes(tokens: int, iterations: int) -> None:
     from crfkit import CRF, Template
 
-    clock = Clock(iterations, threads=2)
+    clock = Clock(threads=2)
     X, y = part(0, tokens)
     how: dict[str, Any] = {"min_freq": 2, "max_iter": iterations, "tol": 0, "n_jobs": 2, "callback": clock}
     local = CRF(Template(TEMPLATE), **how).fit(X, y)

@@ -3,6 +3,8 @@
     python benchmarks/segment.py gradient    # an L-BFGS gradient on CoNLL-2000, K = 8, over the chain's
     python benchmarks/segment.py peers       # forward and backward, beside torch-struct's SemiMarkov
     python benchmarks/segment.py lengths     # L 24, T 10,000: tokens/s as K grows
+    python benchmarks/segment.py gpu         # the layer on a GPU, beside flash-semicrf where that is installed
+    python benchmarks/segment.py million     # a million steps on a GPU, beside the core in double precision
     python benchmarks/segment.py accuracy [conll2000|bc2gm] [--held-out]
 
 Timings are medians of the processor time of runs in turn, on one thread. torch-struct needs much memory per sequence:
@@ -136,6 +138,109 @@ def lengths(times: int) -> None:
         )
 
 
+def on_device(layer: Any, x: Any) -> tuple[float, float, Any, Any]:
+    """Seconds of log Z, and with its gradients; log Z, and the gradient of the emissions."""
+    import torch
+
+    x = x.detach().clone().requires_grad_()
+    layer.zero_grad()
+    torch.cuda.synchronize()
+    begin = time.perf_counter()
+    z = layer.log_partition(x)
+    torch.cuda.synchronize()
+    middle = time.perf_counter()
+    z.sum().backward()
+    torch.cuda.synchronize()
+    return middle - begin, time.perf_counter() - begin, z.detach(), x.grad
+
+
+def gpu(times: int) -> None:
+    """The shapes of flash-semicrf's own benchmark, four sequences: log Z, all gradients, decoding; milliseconds."""
+    import torch
+
+    from crfkit.torch import SegmentCRF as Layer
+
+    try:
+        from flash_semicrf.streaming import semi_crf_streaming_forward
+    except ImportError:
+        semi_crf_streaming_forward = None
+    print(torch.__version__, torch.cuda.get_device_name())
+    for n, longest in ((24, 100), (39, 30), (11, 500)):
+        for steps in (1000, 10_000, 100_000):
+            torch.manual_seed(0)
+            layer = Layer(n, longest, batch_first=True).cuda()
+            with torch.no_grad():  # theirs has a label before the first, over which it sums
+                layer.start_transitions.copy_(layer.transitions.logsumexp(0))
+                layer.end_transitions.zero_()
+            x = torch.randn(4, steps, n, device="cuda")
+            found = [on_device(layer, x) for _ in range(1 + min(times, 3))][1:]
+            layer.decode(x)
+            begin = time.perf_counter()
+            layer.decode(x)
+            decoding = time.perf_counter() - begin
+            ours = median(f[1] for f in found)
+            line = f"L {n} K {longest} T {steps:6}: {1e3 * ours:8.1f} ms, decode {1e3 * decoding:8.1f} ms"
+            # theirs takes minutes for the longest
+            if semi_crf_streaming_forward is not None and steps * longest <= 500_000:
+                u = x.clone().requires_grad_()
+                tables = [y.detach().clone().requires_grad_() for y in (layer.transitions, layer.lengths)]
+                sizes = torch.full((4,), steps, device="cuda")
+                taken = []
+                for _ in range(2):  # the first compiles
+                    u.grad = None
+                    torch.cuda.synchronize()
+                    begin = time.perf_counter()
+                    sums = torch.cat([u.new_zeros(4, 1, n, dtype=torch.float64), u.double().cumsum(1)], 1)
+                    z = semi_crf_streaming_forward(sums, *tables, sizes, longest)
+                    z.sum().backward()
+                    torch.cuda.synchronize()
+                    taken.append(time.perf_counter() - begin)
+                gradient = u.grad
+                assert gradient is not None
+                far = float((found[-1][3] - gradient).norm() / gradient.norm())
+                line += (
+                    f", flash-semicrf {1e3 * taken[1]:9.1f} ms: {taken[1] / ours:.0f}x; gradients differ by {far:.1e}"
+                )
+            print(line, flush=True)
+
+
+def million(times: int) -> None:
+    """T 1,000,000, L 11, K 500: seconds, memory, and errors of single precision beside the core in double precision."""
+    import torch
+
+    from crfkit.torch import SegmentCRF as Layer
+
+    torch.manual_seed(0)
+    layer = Layer(11, 500, batch_first=True).cuda()
+    with torch.no_grad():
+        for y in layer.parameters():
+            y.normal_()
+    x = torch.randn(1, 1_000_000, 11, device="cuda") * 2
+    on_device(layer, x[:, :2000])
+    forward, both, z, gradient = on_device(layer, x)
+    memory = torch.cuda.max_memory_allocated() / 2**20
+    layer.decode(x[:, :2000])
+    begin = time.perf_counter()
+    segments = layer.decode(x)[0]
+    decoding = time.perf_counter() - begin
+    print(f"forward {forward:.2f} s, with backward {both:.2f} s, {memory:.0f} MB, decode {decoding:.2f} s")
+    plain = Layer(11, 500, batch_first=True).double()
+    plain.load_state_dict(layer.state_dict())
+    u = x.double().cpu().requires_grad_()
+    begin = time.perf_counter()
+    want: Any = plain.log_partition(u)
+    want.sum().backward()
+    assert u.grad is not None
+    print(f"core, double precision: {time.perf_counter() - begin:.1f} s; {len(segments)} segments")
+    error = (gradient.cpu().double() - u.grad).abs()
+    large = u.grad > 1e-3
+    log_z = float(want.detach()[0])
+    print(
+        f"log Z {log_z:.2f}, relative error {abs(float(z[0]) / log_z - 1):.1e}; marginals: largest error "
+        f"{float(error.max()):.1e}, relative to those above 0.001 {float((error[large] / u.grad[large]).max()):.1e}"
+    )
+
+
 def corpora(name: str, held_out: bool) -> tuple[Any, Any, Any, Any]:
     """Training and test data."""
     X, y = load_corpus(name, "train")
@@ -157,6 +262,7 @@ def accuracy(name: str, held_out: bool, iterations: int, only: str | None) -> No
         "CRF": CRF(features, **limits),
         "SegmentCRF": SegmentCRF(features, **more),
         "SegmentCRF, dictionary": SegmentCRF(features, segments=SegmentFeatures(), **more),
+        "SegmentCRF, dictionary, ends": SegmentCRF(features, segments=SegmentFeatures(), ends=True, **more),
     }
     for title, model in models.items():
         if only not in (None, title):
@@ -176,7 +282,7 @@ def accuracy(name: str, held_out: bool, iterations: int, only: str | None) -> No
 def main() -> None:
     """Runs one of the measurements."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["gradient", "peers", "lengths", "accuracy"])
+    parser.add_argument("what", choices=["gradient", "peers", "lengths", "gpu", "million", "accuracy"])
     parser.add_argument("corpus", nargs="?", choices=["conll2000", "bc2gm"])
     parser.add_argument("--held-out", action="store_true")
     parser.add_argument("--iterations", type=int, default=130, help="of training at most")
@@ -188,9 +294,8 @@ def main() -> None:
         for name in [args.corpus] if args.corpus else ["conll2000", "bc2gm"]:
             accuracy(name, args.held_out, args.iterations, args.only)
     else:
-        peers(args.times, args.batch) if args.what == "peers" else {"gradient": gradient, "lengths": lengths}[
-            args.what
-        ](args.times)
+        others = {"gradient": gradient, "lengths": lengths, "gpu": gpu, "million": million}
+        peers(args.times, args.batch) if args.what == "peers" else others[args.what](args.times)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """The torch layer beside pytorch-crf and torch-struct: forward + backward, decoding, memory; one run.
 
     python benchmarks/torch_layer.py [--device cuda|cpu] [--quick] [--json FILE]
+    python benchmarks/torch_layer.py --steps   # the layer alone on a GPU: eager and captured steps, launches
 
 Float32, medians, peers in turn in the same run; pytorch-crf and torch-struct are left out where they are not
 installed. On a GPU the results are also held against a float64 reference written in plain torch. ``--kernels-only``
@@ -22,6 +23,10 @@ from pathlib import Path
 from typing import Any
 
 SHAPES = [(64, 128, 32), (256, 128, 64), (64, 128, 128), (64, 128, 512), (16, 4096, 32)]
+STEPS = [
+    *[(64, 128, 32), (256, 128, 64), (64, 128, 128), (16, 4096, 32), (1024, 64, 16)],
+    *[(64, 128, 160), (64, 128, 512), (64, 128, 600), (64, 128, 1024), (64, 128, 2048), (64, 128, 4096)],
+]
 LONG = [(1, 100_000, 9), (2, 100_000, 32), (1, 100_000, 128)]
 CPU_SHAPES = [(64, 128, 32), (16, 64, 9)]
 
@@ -194,6 +199,45 @@ def learn(crf: Any, x: Any, tags: Any) -> Callable[[], None]:
     return run
 
 
+def steps(torch: Any, ct: Any) -> None:
+    """Milliseconds of a step, in a row and replayed, of what walks, and of decoding; kernel launches of a step."""
+    from torch.profiler import ProfilerActivity, profile
+
+    from crfkit.torch import gpu
+
+    for b, t, n in STEPS:
+        torch.manual_seed(0)
+        crf = ct.CRF(n, batch_first=True).cuda()
+        x = torch.randn(b, t, n, device="cuda", requires_grad=True)
+        step = learn(crf, x, torch.randint(n, (b, t), device="cuda"))
+
+        def many(step: Callable[[], None] = step) -> None:
+            for _ in range(50):
+                step()
+
+        eager = timed(many, torch, True, 7, 1) / 50
+        with torch.autograd.set_multithreading_enabled(False):
+            alone = timed(many, torch, True, 7, 1) / 50
+        replayed = captured(step, torch, 20)
+        with profile(activities=[ProfilerActivity.CUDA]) as found:
+            step()
+            torch.cuda.synchronize()
+        kernels = [e for e in found.events() if e.device_type == torch.autograd.DeviceType.CUDA]
+        walks = sum(e.device_time for e in kernels if e.name == "_walk_kernel") / 1e3
+        with torch.no_grad():
+            batch = crf._batch(x, None, None)
+            best = captured(partial(gpu.decode, batch), torch, 20)
+        torch.cuda.reset_peak_memory_stats()
+        held = torch.cuda.memory_allocated()
+        step()
+        memory = (torch.cuda.max_memory_allocated() - held) / (4 * x.numel())
+        print(
+            f"B{b} T{t} L{n}: eager {eager:.3f}, in the calling thread {alone:.3f}, captured {replayed:.3f}, "
+            f"walks {walks:.3f}, decode {best:.3f} ms, launches {len(kernels)}, {memory:.1f} numbers per score",
+            flush=True,
+        )
+
+
 def long_sequences(torch: Any, ct: Any, repeats: int) -> list[dict[str, Any]]:
     """Milliseconds of few long sequences: with the scan over time, and walked as whole sequences."""
     from crfkit.torch import scan
@@ -272,6 +316,7 @@ def main() -> None:
     parser.add_argument("--json")
     parser.add_argument("--kernels-only", action="store_true")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--steps", action="store_true")
     args = parser.parse_args()
     if args.kernels_only:
         from unittest.mock import MagicMock
@@ -283,6 +328,10 @@ def main() -> None:
     import crfkit.torch as ct
 
     warnings.simplefilter("ignore")  # the peers'
+    if args.steps:
+        print(f"torch {torch.__version__}", torch.cuda.get_device_name())
+        steps(torch, ct)
+        return
     device = args.device or ("cuda" if torch.cuda.is_available() else "cpu")
     if device == "cpu":
         torch.set_num_threads(args.threads)

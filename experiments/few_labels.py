@@ -116,18 +116,24 @@ def trained_on_itself(draw: Draw) -> CRF:
     return self_trained(draw, features, fit(draw, features), 0.03)
 
 
+def cased_trained_on_itself(draw: Draw) -> CRF:
+    features = TokenFeatures(classes=draw.classes("brown", lower=False))
+    return self_trained(draw, features, fit(draw, features), 0.03, most=len(draw.rest))
+
+
 RECIPES = {
     "words": words,
     "brown": brown,
     "brown and spectral": both,
     "brown, cased": cased,
     "brown and spectral, self-training": trained_on_itself,
+    "brown, cased, self-training": cased_trained_on_itself,
 }
 #: What was best on held-out sentences.
 CHOSEN = {
     "conll2000": ["brown and spectral", "brown and spectral, self-training"],
     "conll2000+pos": ["brown"],
-    "bc2gm": ["brown, cased"],
+    "bc2gm": ["brown, cased", "brown, cased, self-training"],
     "snips_slots": ["brown"],
 }
 
@@ -135,6 +141,8 @@ CHOSEN = {
 def self_trained(draw: Draw, features: TokenFeatures, first: CRF, weight: float, most: int = 2000) -> CRF:
     """Learns once more, also from its own labels of unlabelled sentences, which count ``weight`` times."""
     more = list(draw.rest[:most])
+    if not more:
+        return first
     X, y = list(draw.X) + more, [list(row) for row in draw.y] + [list(row) for row in first.predict(more)]
     counts = np.r_[np.ones(len(draw.X)), np.full(len(more), weight)]
     with warnings.catch_warnings():

@@ -276,7 +276,7 @@ def joint() -> None:
         ax.set(title=title, xlabel="training sentences", xscale="log", xlim=(400, 11000))
         ax.set_xticks(sizes := sorted({r["size"] for r in rows}), [f"{n:,}" for n in sizes])
         ax.xaxis.set_minor_locator(mpl.ticker.NullLocator())
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
+    name_lines(axes[-1])
     save(figure, "joint.png")
 
 

@@ -49,6 +49,22 @@ def answer(question: dict[str, Any], *spans: tuple[int, int, str | None], **more
     return {**head, "judged": [], "whole": True, "seconds": 9.0, "keys": 3, "corrections": 1, **more}
 
 
+def test_a_model_with_a_lexicon_learns_from_answers(tmp_path: Path) -> None:
+    features = crfkit.TokenFeatures(
+        classes=crfkit.WordClasses.fit(X, 20, n_jobs=1), gazetteers={"units": crfkit.Gazetteer(["cup", "teaspoon"])}
+    )
+    found = opened(tmp_path, X[:60], crf=crfkit.CRF(features, c2=0.3, constraints="bio"))
+    for _ in play(in_process(found, "ann"), Person(Y), 15):
+        pass
+    crf = found.pool.estimator()
+    found.close()
+    assert "gazetteer:units[0]=U" in crf.model_.encoder.names()
+    crf.save(tmp_path / "model")
+    again = crfkit.load(tmp_path / "model")
+    assert again.predict(X[60:90]) == crf.predict(X[60:90])
+    assert evaluate(Y[60:90], again.predict(X[60:90])).f1 > 0.5
+
+
 @pytest.fixture
 def session(tmp_path: Path) -> Iterator[Session]:
     found = opened(tmp_path, X[:60])

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from crfkit.base.fields import ModelError
 from crfkit.base.tensors import read_tensors, write_arrays
 from crfkit.data import Blocks, read_columns, read_conllu, read_crfsuite
 from crfkit.data.blocks import KEY, WHAT, in_blocks
-from crfkit.data.dataset import Dataset, Layout, WeightRules
+from crfkit.data.dataset import NONE, Dataset, Layout, WeightRules
 from crfkit.features import encoding
 
 TEMPLATE = (
@@ -53,11 +54,10 @@ def text(tmp_path_factory: Any) -> Path:
 
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch: Any) -> None:
-    """Several pieces, runs and partitions of keys, even of little data."""
+    """Several pieces and runs, even of little data."""
     monkeypatch.setattr("crfkit.data.readers.PieceReader.size", 4096)
     monkeypatch.setattr("crfkit.estimators.penalised._PIECE", 100)
     monkeypatch.setattr(encoding, "_RUN_TOKENS", 1500)
-    monkeypatch.setattr(encoding, "_AT_ONCE", 500)
 
 
 def same(blocks: Blocks, X: Any, y: Any, features: Any = "auto", **settings: Any) -> CRF:
@@ -124,6 +124,37 @@ def test_rare_attributes_are_left_out_as_in_memory(text: Path, tmp_path: Path, n
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("n_keys", [60, 60_000])  # some buckets at a time, or all
+def test_vocabularies_of_runs_are_merged_as_one_would_number_them(n_keys: int) -> None:
+    rng = np.random.default_rng(n_keys)
+    keys = rng.integers(0, 2**64, (n_keys, 2), np.uint64)
+    pieces = [rng.integers(0, n_keys, n_keys // 3) for _ in range(9)]
+    counts = Counter(int(x) for piece in pieces for x in piece)
+    order = list(dict.fromkeys(int(x) for piece in pieces for x in piece))  # as they are first seen
+    right = {x: k for k, x in enumerate(x for x in order if counts[x] >= 2)}
+    runs, own_words = [], []
+    for r in range(3):
+        seen: dict[int, int] = {}
+        known = []
+        for piece in pieces[r::3]:
+            for x in piece:
+                seen.setdefault(int(x), len(seen))
+            known.append(len(seen))
+        words = np.array(list(seen))
+        often = Counter(int(x) for piece in pieces[r::3] for x in piece)
+        sums = np.array([often[x] for x in seen], np.uint32)
+        records, first = _core.sort_keys(keys[words, 0].copy(), keys[words, 1].copy(), sums)
+        numbered = np.stack([np.arange(r, 9, 3), known], axis=1)
+        runs.append((records, first, numbered, np.empty(len(words), np.uint32), np.empty(len(words), np.uint8)))
+        own_words.append(words)
+    assert _core.merge_keys(runs, 2.0, 2) == len(right)
+    owned = []
+    for (*_, number, own), words in zip(runs, own_words, strict=True):
+        assert number.tolist() == [right.get(int(x), NONE) for x in words]
+        owned += number[own > 0].tolist()
+    assert sorted(owned) == list(range(len(right)))  # each is first seen in one run
+
+
 def test_unknown_labels_weights_and_sets(text: Path, tmp_path: Path) -> None:
     X, labels = read_columns(text)
     rng = np.random.default_rng(1)

@@ -7,6 +7,8 @@ from pathlib import Path
 
 from command import run
 
+from crfkit import load
+
 DATA = "in O\nNew B-LOC\nYork I-LOC\n\nAnna B-PER\nleft O\nRome B-LOC\n"
 
 
@@ -24,6 +26,16 @@ def test_train_tag_inspect(tmp_path: Path) -> None:
     assert best.startswith("# 0 0.")
     assert "segment text=new york" in run("inspect", model, "-n", "200").stdout
     assert "New York: LOC" in run("inspect", model, "--explain", data).stdout
+
+
+def test_ends(tmp_path: Path) -> None:
+    data, model = tmp_path / "data.txt", tmp_path / "model"
+    data.write_text(DATA)
+    run("train", data, "-m", model, "--kind", "segment", "--ends", "-q")
+    crf = load(model)
+    assert crf.ends
+    assert crf.predict([["in", "New", "York"]]) == [["O", "B-LOC", "I-LOC"]]
+    assert "--ends is not an option of --kind crf" in run("train", data, "-m", model, "--ends", code=2).stderr
 
 
 def test_options_are_checked(tmp_path: Path) -> None:

@@ -137,6 +137,18 @@ def test_unknown_labels_weights_and_class_weights_are_those_of_the_local_crf(pai
     np.testing.assert_allclose(parts.weights_, local.weights_, atol=1e-6)
 
 
+def test_lexicons_are_those_of_the_local_crf(pairs: Pairs) -> None:
+    X, y = [x for x, _ in pairs], [y for _, y in pairs]
+    classes = crfkit.WordClasses.fit(X, 12, n_jobs=1)
+    lists = {"units": crfkit.Gazetteer(["cup", "cups", "fluid ounces"])}
+    how: dict[str, Any] = {"features": crfkit.TokenFeatures(classes=classes, gazetteers=lists), "dtype": "float64"}
+    parts = crf(**how).fit(bag(pairs))
+    local = crfkit.CRF(**how, max_iter=8, n_jobs=1).fit(X, y)
+    assert parts.model_.encoder.names() == local.model_.encoder.names()
+    assert parts.model_.encoder.lexicon == local.model_.encoder.lexicon
+    np.testing.assert_allclose(parts.weights_, local.weights_, atol=1e-6)
+
+
 def test_soft_labels_are_those_of_the_local_crf(pairs: Pairs) -> None:
     names = sorted({label for _, y in pairs for label in y})
     given = [(x, [{b: 0.8, names[k % len(names)]: 0.1 + 0.001 * k} for b in y]) for k, (x, y) in enumerate(pairs)]

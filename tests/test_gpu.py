@@ -18,7 +18,10 @@ if not torch.cuda.is_available():
 import crfkit.torch  # noqa: E402
 
 ct: Any = crfkit.torch
-SHAPES = [(5, 1, 4), (7, 9, 2), (64, 33, 32), (3, 20, 50), (9, 40, 64), (4, 17, 128), (3, 12, 200), (2, 1500, 9)]
+SHAPES = [
+    *[(5, 1, 4), (7, 9, 2), (64, 33, 32), (3, 20, 50), (9, 40, 64), (4, 17, 128), (3, 12, 200), (2, 1500, 9)],
+    *[(300, 40, 5), (70, 9, 520), (2, 5, 2100)],
+]
 
 
 def layers(n: int, **options: Any) -> tuple[Any, Any]:
@@ -131,6 +134,114 @@ def test_a_captured_step(shape: tuple[int, int, int]) -> None:
     assert loss.item() == want[0]
     assert torch.equal(u.grad, want[1])
     assert torch.equal(ours.transitions.grad, want[2])
+
+
+@pytest.mark.parametrize("shape", [(64, 33, 32), (1, 1, 3), (300, 40, 5)])
+def test_sums_are_those_of_the_parts(shape: tuple[int, int, int]) -> None:
+    """The kernels that add up values and gradients of all sequences, many times and on two streams."""
+    ours, _ = layers(shape[2])
+    x, y, _ = on_gpu(*inputs(shape, False))
+    x.requires_grad_()
+    each = ours(x, y, reduction="none")
+    found = []
+    for stream in (torch.cuda.current_stream(), torch.cuda.Stream()) * 5:
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            ours.zero_grad(set_to_none=True)
+            x.grad = None
+            value = ours(x, y)
+            value.backward()
+            found.append((value.detach(), ours.transitions.grad.clone(), x.grad))
+        torch.cuda.current_stream().wait_stream(stream)
+    torch.testing.assert_close(found[0][0], each.detach().double().sum().float())
+    assert all(torch.equal(a, b) for other in found for a, b in zip(other, found[0], strict=True))
+    torch.testing.assert_close(ours(x, y, reduction="mean"), each.mean())
+
+
+def test_few_launches() -> None:
+    from torch.profiler import ProfilerActivity, profile
+
+    ours, _ = layers(32)
+    x, y, _ = on_gpu(*inputs((64, 128, 32), False))
+    x.requires_grad_()
+    one = torch.ones((), device="cuda")
+    (-ours(x, y)).backward(one)
+    x.grad = None
+    ours.zero_grad(set_to_none=True)
+    with profile(activities=[ProfilerActivity.CUDA]) as found:
+        (-ours(x, y)).backward(one)
+        torch.cuda.synchronize()
+    names = [e.name for e in found.events() if e.device_type == torch.autograd.DeviceType.CUDA]
+    assert len(names) <= 4, names  # two of the layer, the minus and its gradient
+
+
+def test_what_goes_to_the_core() -> None:
+    """N-best lists, samples, beams, entropies and second derivatives of tensors on a GPU; and rules in the kernels."""
+    names = ["O", "B-X", "I-X", "B-Y", "I-Y"]
+    ours, plain = layers(5, constraints="bio", labels=names)
+    plain = plain.float()
+    x, _, _ = inputs((6, 9, 5), False)
+    (u,) = on_gpu(x)
+    assert ours.decode(u) == plain.decode(x)
+    assert ours.decode(u, beam="min-divergence:0.01") == plain.decode(x, beam="min-divergence:0.01")
+    for got, want in zip(ours.nbest(u, k=3), plain.nbest(x, k=3), strict=True):
+        assert [y for y, _ in got] == [y for y, _ in want]
+        assert [p for _, p in got] == pytest.approx([p for _, p in want], abs=1e-5)
+    for a, b in zip(ours.sample(u, n=4, random_state=1), plain.sample(x, n=4, random_state=1), strict=True):
+        assert a.tolist() == b.tolist()
+    torch.testing.assert_close(ours.entropy(u).cpu(), plain.entropy(x), atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(ours.marginals(u).cpu(), plain.marginals(x), atol=1e-5, rtol=1e-4)
+    u.requires_grad_()
+    (first,) = torch.autograd.grad(ours.log_partition(u).sum(), u, create_graph=True)
+    (second,) = torch.autograd.grad((first * first.detach()).sum(), u)
+    assert second.is_cuda
+    assert bool(second.isfinite().all())
+
+
+def segment_layers(labels: int, longest: int) -> tuple[Any, Any]:
+    torch.manual_seed(labels)
+    ours = ct.SegmentCRF(labels, longest, batch_first=True).cuda()
+    plain = ct.SegmentCRF(labels, longest, batch_first=True).double()
+    plain.load_state_dict(ours.state_dict())
+    return ours, plain
+
+
+@pytest.mark.parametrize(
+    ("labels", "longest", "steps"), [(3, 4, 50), (24, 100, 300), (39, 30, 90), (11, 500, 700), (70, 7, 40)]
+)
+@pytest.mark.parametrize("masked", [False, True])
+def test_segments(labels: int, longest: int, steps: int, masked: bool) -> None:
+    ours, plain = segment_layers(labels, longest)
+    x, tags, mask = inputs((4, steps, labels), masked)
+    begins = torch.ones_like(tags, dtype=torch.bool)
+    unknown = tags.clone()
+    unknown[:, 3:30] = -100
+    for y in (tags, unknown):
+        found = []
+        for crf, u, more in ((plain, x.double(), (y, begins, mask)), (ours, x.cuda(), on_gpu(y, begins, mask))):
+            u = u.clone().requires_grad_()
+            crf.zero_grad()
+            value = crf(u, *more, reduction="none")
+            (value * torch.linspace(-1, 2, len(value)).to(value)).sum().backward()
+            found.append([z.double().cpu() for z in (value.detach(), u.grad, *(p.grad for p in crf.parameters()))])
+        for want, got in zip(*found, strict=True):
+            torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4 * float(want.abs().max().clamp_min(1)))
+    best = [crf.decode(u, m) for crf, u, m in ((plain, x.double(), mask), (ours, *on_gpu(x, mask)))]
+    assert [s.tolist() for s in best[0]] == [s.tolist() for s in best[1]]
+    want, got = plain.marginals(x.double(), mask), ours.marginals(*on_gpu(x, mask))
+    for name in ("log_z", "nodes", "begins", "ends", "pairs", "lengths"):
+        size = abs(getattr(want, name)).max()
+        assert abs(getattr(got, name) - getattr(want, name)).max() <= 1e-4 * max(1, size), name
+    assert ours.nbest(x.cuda(), 2)[0].segments[0].tolist() == plain.nbest(x.double(), 2)[0].segments[0].tolist()
+
+
+def test_a_long_segmentation() -> None:
+    """Messages of 100,000 steps in single precision, beside the core in double precision."""
+    ours, plain = segment_layers(5, 40)
+    x = torch.randn(1, 100_000, 5) * 2
+    want, got = plain.marginals(x.double()), ours.marginals(x.cuda())
+    assert abs(got.log_z / want.log_z - 1).max() < 1e-7
+    assert abs(got.nodes - want.nodes).max() < 1e-4
 
 
 def test_tags_that_are_no_labels() -> None:

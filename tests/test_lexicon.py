@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from test_hostile_files import set_in
 
 import crfkit
-from crfkit import CRF, Gazetteer, ModelError, TokenFeatures, WordClasses, WordVectors, _core
+from crfkit import CRF, Gazetteer, ModelError, TokenFeatures, WordClasses, WordVectors, _core, active
 from crfkit.data import Blocks, Columns, DataError, read_columns
 from crfkit.features.encoders import make_encoder
 from crfkit.features.rewriting import join_blocks, split_blocks
@@ -280,6 +280,24 @@ def test_block_files_are_as_memory(tmp_path: Path, more: dict[str, Any]) -> None
         join_blocks([blocks, other], tmp_path / "none.blocks")
     with pytest.raises(ValueError, match="the features are not those of the model"):
         crf.predict(other)
+
+
+def test_active_learning_looks_at_the_lexicon() -> None:
+    X, y = data()
+    crf = CRF(features(), max_iter=20, n_jobs=1).fit(X[:20], y[:20])
+    asked = active.query(crf, X[20:], 5, "token_entropy")
+    of_files = active.uncertainty(pickle.loads(pickle.dumps(crf)), X[20:], "token_entropy")
+    assert [q.sequence for q in asked] == np.argsort(-of_files, kind="stable")[:5].tolist()
+    pool = active.Pool(X, sorted({label for row in y for label in row}), spans=False, crf=CRF(features()), n_jobs=1)
+    for i in range(30):
+        pool.tell(i, [(t, t + 1, label) for t, label in enumerate(y[i])], [(0, len(X[i]))])
+    pool.learn()
+    found = pool.estimator()
+    assert {"gazetteer:places[0]=B", "class2[0]=00"} <= set(found.model_.encoder.names())
+    marked = [
+        ("B" in row, "B" in longest_match(PHRASES, x, "exact")) for x, row in zip(X, found.predict(X), strict=True)
+    ]
+    assert np.mean([a == b for a, b in marked]) > 0.9
 
 
 def test_explanations_name_the_attributes() -> None:

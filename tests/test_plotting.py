@@ -63,8 +63,7 @@ def test_transitions_are_the_weights(crf: CRF) -> None:
 def test_confusion_counts_tokens() -> None:
     ax = plotting.confusion([["A", "B", "B", "C"]], [["A", "A", "B", "C"]])
     assert texts(ax) == ["1", "", "", "1", "1", "", "", "", "1"]
-    alpha = ax.images[0].get_array()[..., 3]
-    assert np.allclose(alpha, np.array([[1, 0, 0], [0.5**0.75, 0.5**0.75, 0], [0, 0, 1]]))
+    assert np.allclose(ax.images[0].get_array(), plotting._colours(np.array([[1, 0, 0], [0.5, 0.5, 0], [0, 0, 1]])))
     some = plotting.confusion([["A", "B", "B", "C"]], [["A", "A", "B", "C"]], labels=["B", "A"])
     assert texts(some) == ["1", "1", "", "1"]
 
@@ -87,10 +86,9 @@ def test_marginals_frame_the_best_labels(crf: CRF) -> None:
     assert ticks(ax.xaxis) == x
     names = ticks(ax.yaxis)
     assert [names[round(p.get_y() + 0.5)] for p in ax.patches] == crf.predict([x])[0]
-    alpha = ax.images[0].get_array()[..., 3]
     chosen = [crf.classes_.tolist().index(name) for name in names]
     p = crf.predict_marginals([x])[0][:, chosen].T
-    assert np.allclose(alpha, p**0.75)
+    assert np.allclose(ax.images[0].get_array(), plotting._colours(p))
     assert ticks(plotting.marginals(crf, x, labels=["O", "B-QTY"]).yaxis) == ["O", "B-QTY"]
     with pytest.raises(TypeError, match=r"takes a fitted CRF"):
         plotting.marginals(crf.model_, x)
@@ -170,7 +168,7 @@ def test_axes_can_be_given(crf: CRF) -> None:
     assert plotting.transitions(crf).figure.get_facecolor()[3] == 0
 
 
-def luminance(colour: str) -> float:
+def luminance(colour: str | tuple[float, ...]) -> float:
     rgb = np.array(to_rgb(colour))
     linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
     return float(linear @ [0.2126, 0.7152, 0.0722])
@@ -181,6 +179,20 @@ def test_colours_show_on_light_and_dark_pages(colour: str) -> None:
     for page in ("#ffffff", "#14181e", "#0d1117"):
         light, dark = sorted((luminance(colour), luminance(page)), reverse=True)
         assert (light + 0.05) / (dark + 0.05) >= 3
+
+
+@pytest.mark.parametrize("sign", [-1.0, 1.0])
+def test_numbers_show_in_every_cell(sign: float) -> None:
+    strength = np.linspace(0, 1, 101)[None]
+    cells = plotting._colours(strength, np.full(strength.shape, sign))
+    assert np.all(np.diff(cells[0, 2:].sum(axis=-1)) < 0)  # the stronger, the darker
+    for cell in cells[0]:
+        text = plotting._text_on(cell, plotting.INK)
+        if cell[3] == 0:
+            assert text == plotting.INK
+            continue
+        light, dark = sorted((luminance(text), luminance(tuple(cell[:3]))), reverse=True)
+        assert (light + 0.05) / (dark + 0.05) >= 4.5
 
 
 def test_without_matplotlib_the_error_names_the_extra() -> None:

@@ -1,6 +1,7 @@
 """Builds the packages and tests them, with the Pythons of this machine.
 
-``python tools/release.py dist`` writes the sdist and the wheels to ``dist/`` and audits them (``make dist``);
+``python tools/release.py dist`` writes the sdist and the wheels to ``dist/``, packs them tightly (``shrink``) and
+audits them (``make dist``);
 ``matrix`` tests the wheels with the oldest and the newest dependencies on every Python (``make test-matrix``); ``test``
 tests what is installed for the Python that runs it.
 """
@@ -15,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import tomllib
+import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -77,9 +79,22 @@ def build_dist() -> None:
                 run(sys.executable, "-m", "auditwheel", "repair", "--wheel-dir", DIST, wheel)
             else:
                 shutil.copy(wheel, DIST)
+    shrink()
     if not stable:
         print("There is no Python 3.12 or later here: the wheel of the stable ABI was not built.")
     audit()
+
+
+def shrink() -> None:
+    """Packs the wheels of ``dist/`` again, as small as deflate can be: zopfli looks longer for what repeats itself."""
+    import zopfli
+
+    for wheel in DIST.glob("*.whl"):
+        packed = wheel.with_suffix(".packed")
+        with zipfile.ZipFile(wheel) as old, zopfli.ZipFile(packed, "w", zipfile.ZIP_DEFLATED, numiterations=5) as new:
+            for entry in old.infolist():
+                new.writestr(entry, old.read(entry))
+        packed.replace(wheel)
 
 
 def audit() -> None:
@@ -148,7 +163,7 @@ def test_installed() -> None:
 
 
 if __name__ == "__main__":
-    tasks = {"dist": build_dist, "audit": audit, "matrix": test_matrix, "test": test_installed}
+    tasks = {"dist": build_dist, "shrink": shrink, "audit": audit, "matrix": test_matrix, "test": test_installed}
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("task", choices=tasks)
     try:

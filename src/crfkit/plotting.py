@@ -129,15 +129,27 @@ def _ink(ax: Axes) -> Any:
 
 
 def _colours(strength: NDArray[np.float64], sign: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
-    """Colours of cells: the stronger (0 to 1), the less of the page shows through; positive ones differ in colour."""
+    """Colours of cells: the stronger (0 to 1), the darker; positive ones differ in colour.
+
+    They are the same on light and dark pages, so that text can be chosen to stand out from them. Where next to nothing
+    is, the page shows.
+    """
     from matplotlib.colors import to_rgb
 
-    rgba = np.empty((*strength.shape, 4))
-    rgba[..., :3] = to_rgb(COLOURS[0])
+    full = np.broadcast_to(to_rgb(COLOURS[0]), (*strength.shape, 3)).copy()
     if sign is not None:
-        rgba[sign > 0, :3] = to_rgb(COLOURS[1])
-    rgba[..., 3] = strength**0.75  # few cells are half transparent, on which text is hard to read
-    return rgba
+        full[sign > 0] = to_rgb(COLOURS[1])
+    depth = 0.2 + 0.8 * strength[..., None]
+    return np.concatenate([1 - depth * (1 - full), np.where(strength < 0.02, 0.0, 1.0)[..., None]], axis=-1)
+
+
+def _text_on(rgba: NDArray[np.float64], page: Any) -> Any:
+    """Black or white, whichever has the higher contrast to the cell (at least 4.5); ``page`` where there is none."""
+    if rgba[3] == 0:
+        return page
+    linear = np.where(rgba[:3] <= 0.04045, rgba[:3] / 12.92, ((rgba[:3] + 0.055) / 1.055) ** 2.4)
+    luminance = linear @ (0.2126, 0.7152, 0.0722)
+    return "black" if (luminance + 0.05) / 0.05 > 1.05 / (luminance + 0.05) else "white"
 
 
 def _grid(ax: Axes, cells: NDArray[np.float64], texts: Sequence[Sequence[str]], rows: Any, columns: Any) -> None:
@@ -157,8 +169,7 @@ def _grid(ax: Axes, cells: NDArray[np.float64], texts: Sequence[Sequence[str]], 
         return
     for i, row in enumerate(texts):
         for j, text in enumerate(row):
-            colour = "white" if cells[i, j, 3] > 0.6 else _ink(ax)
-            ax.text(j, i, text, ha="center", va="center", fontsize=size, color=colour)
+            ax.text(j, i, text, ha="center", va="center", fontsize=size, color=_text_on(cells[i, j], _ink(ax)))
 
 
 def _chosen(labels: Sequence[Any], some: Sequence[Any] | None, where: str) -> list[int]:

@@ -179,6 +179,14 @@ def _crf_seeds(folder: Path) -> list[bytes]:
     return _saved(folder, *fitted, CRF(**quick).fit(ITEMS, LABELS), CRF(**quick).fit(WORDS, [[1, 2, 1], [2]]))
 
 
+def _ordered_seeds(folder: Path) -> list[bytes]:
+    quick: dict[str, Any] = {"features": Template("U:%x[0,0]\nB"), "max_iter": 2, "n_jobs": 1}
+    crfs = [CRF(order=2, **quick), CRF(order=3, **quick), CRF(order=2, all_possible_transitions=True, **quick)]
+    many = [[str(k % 30) for k in range(40)]], [[str(k % 27) for k in range(40)]]  # more labels than slots are made of
+    beams = CRF(order=2, algorithm="sgd", **quick).fit([[(w, w) for w in many[0][0]]], many[1])
+    return _saved(folder, *(crf.fit(ROWS, LABELS) for crf in crfs), beams)
+
+
 def _neural_seeds(folder: Path) -> list[bytes]:
     import torch
 
@@ -198,10 +206,25 @@ class _Stop(Exception):
     pass
 
 
+def _neural_training(**settings: Any) -> Any:
+    from crfkit import NeuralCRF
+
+    return NeuralCRF(embedding_size=3, character_size=2, hidden=(3,), max_iter=3, random_state=0, **settings)
+
+
 _TRAININGS: list[Callable[..., Any]] = [
     *(partial(CRF, algorithm=name, max_iter=3, n_jobs=1) for name in ("lbfgs", "sgd", "arow", "sag", "newton-cg")),
     partial(CRF, algorithm="lbfgs", max_iter=3, n_jobs=1, c1=0.1),
+    partial(CRF, algorithm="sgd", order=2, max_iter=3, n_jobs=1),
+    partial(HMM, max_iter=3, n_jobs=1),
+    partial(MEMM, max_iter=3, n_jobs=1),
+    _neural_training,
 ]
+
+
+def _labels_of(make: Callable[..., Any]) -> list[Any]:
+    """Labels to train on; an HMM takes steps only if some are unknown."""
+    return [LABELS[0], None] if getattr(make, "func", None) is HMM else LABELS
 
 
 def _checkpoint_seeds(folder: Path) -> list[bytes]:
@@ -211,7 +234,9 @@ def _checkpoint_seeds(folder: Path) -> list[bytes]:
         for stop in (True, False):
             path.unlink(missing_ok=True)
             with suppress(_Stop):
-                make(checkpoint=path, checkpoint_every=0, callback=_Later() if stop else None).fit(WORDS, LABELS)
+                make(checkpoint=path, checkpoint_every=0, callback=_Later() if stop else None).fit(
+                    WORDS, _labels_of(make)
+                )
             out.append(struct.pack("<I", k) + path.read_bytes())  # the training that it is of comes first
     return out
 
@@ -236,7 +261,7 @@ def _use_checkpoint(data: bytes, path: Path) -> None:
     path.write_bytes(data[4:])
     make = _TRAININGS[struct.unpack("<I", data[:4])[0] % len(_TRAININGS)]
     with only(ValueError):
-        make(checkpoint=path, checkpoint_every="1h").fit(WORDS, LABELS, resume=True).predict(WORDS)
+        make(checkpoint=path, checkpoint_every="1h").fit(WORDS, _labels_of(make), resume=True).predict(WORDS)
 
 
 def _block_seeds(folder: Path) -> list[bytes]:
@@ -549,6 +574,7 @@ KINDS = {
     kind.name: kind
     for kind in (
         Kind("crf", _crf_seeds, mutate_container, _use_model, 8),
+        Kind("ordered", _ordered_seeds, mutate_container, _use_model, 2),
         Kind("hmm", _chain(partial(HMM, n_jobs=1)), mutate_container, _use_model),
         Kind("segment", _segment_seeds, mutate_container, _use_model, 2),
         Kind("memm", _chain(partial(MEMM, Template(TEMPLATE), max_iter=2, n_jobs=1)), mutate_container, _use_model),

@@ -6,8 +6,8 @@
 //   CRFKIT_IN_EACH_SET(template <class T> const ChainKernels<T>& chain_kernels(int n_labels);)
 //   ... CRFKIT_PICK(T, chain_kernels<T>)(n_labels)
 //
-// AVX-512 has kernels of chains in single precision only, and none whose vectors are short (CRFKIT_PICK_NARROW): there
-// the code would be AVX2's once more.
+// AVX-512 has only what most time is spent in (gradients, marginals, best paths, scores), in single precision; the rest
+// is picked with CRFKIT_PICK_NARROW. Every kernel more makes the package larger. See also single_precision.hpp.
 #pragma once
 #include <type_traits>
 

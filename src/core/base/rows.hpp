@@ -1,5 +1,6 @@
 // rows.hpp: rows of labels, padded to whole vectors, and the products of rows with a label matrix.
 #pragma once
+#include <algorithm>
 #include <type_traits>
 
 #include "base/simd.hpp"
@@ -10,16 +11,24 @@
 
 namespace crfkit::CRFKIT_ISA {
 
+#if defined(__OPTIMIZE_SIZE__)  // the baseline of x86-64: see CMakeLists.txt
+constexpr int kLargestTile = 1;
+#else
+constexpr int kLargestTile = 4;
+#endif
+
 // Calls f(constant N, first vector) so that the tiles of N <= Max vectors cover `vectors` of them.
-template <int Max, class F>
+template <int Most, class F>
 CRFKIT_INLINE void for_tiles(int vectors, F f) {
+  constexpr int Max = std::min(Most, kLargestTile);
   int v = 0;
   for (; vectors - v >= Max; v += Max) f(std::integral_constant<int, Max>{}, v);
   if constexpr (Max > 3)
     if (vectors - v == 3) return f(std::integral_constant<int, 3>{}, v);
   if constexpr (Max > 2)
     if (vectors - v == 2) return f(std::integral_constant<int, 2>{}, v);
-  if (vectors - v == 1) f(std::integral_constant<int, 1>{}, v);
+  if constexpr (Max > 1)
+    if (vectors - v == 1) f(std::integral_constant<int, 1>{}, v);
 }
 
 // How many vectors a tile of accumulators is wide, so that four rows of it stay in registers.
@@ -51,7 +60,8 @@ CRFKIT_INLINE void for_row_tiles(i64 n, i64 stride, Tile tile) {
   for_tiles<kTile<T, W>>(static_cast<int>(stride / W), [&](auto N, int v) {
     i64 r = 0;
     for (; n - r >= 4; r += 4) tile(std::integral_constant<int, 4>{}, N, r, v * W);
-    for (; n - r >= 2; r += 2) tile(std::integral_constant<int, 2>{}, N, r, v * W);
+    if constexpr (kLargestTile > 1)
+      for (; n - r >= 2; r += 2) tile(std::integral_constant<int, 2>{}, N, r, v * W);
     for (; r < n; ++r) tile(std::integral_constant<int, 1>{}, N, r, v * W);
   });
 }

@@ -11,7 +11,11 @@
 
 #include "base/base.hpp"
 
+#if defined(__OPTIMIZE_SIZE__)  // the baseline of x86-64: see CMakeLists.txt
+#define CRFKIT_INLINE inline
+#else
 #define CRFKIT_INLINE inline __attribute__((always_inline))
+#endif
 #define CRFKIT_KERNEL __attribute__((noinline))  // stands out in a profile
 
 namespace crfkit::CRFKIT_ISA {

@@ -20,7 +20,7 @@ CRFKIT_IN_EACH_SET(template <class T> const BeamKernels<T>& beam_kernels();)
 
 template <class T>
 const BeamKernels<T>& beam_kernels_for() {
-  return CRFKIT_PICK(T, beam_kernels<T>)();
+  return CRFKIT_PICK_NARROW(beam_kernels<T>)();
 }
 
 }  // namespace crfkit

@@ -13,17 +13,23 @@ namespace {
 
 Layout make_layout(int n_labels, In<u32, 1> state_ptr, In<u16, 1> state_label, In<i32, 1> transition, i64 start,
                    i64 end, In<u32, 1> edge_ptr, In<u32, 1> edge_pair, u32 edge_first, u32 size) {
+  const auto span = [](const auto& x) { return std::span(x.data(), x.size()); };
   Layout layout{n_labels,
-                to_vector<u32>(state_ptr),
-                to_vector<u16>(state_label),
+                span(state_ptr),
+                span(state_label),
                 to_vector<i32>(transition),
                 start,
                 end,
-                to_vector<u32>(edge_ptr),
-                to_vector<u32>(edge_pair),
+                span(edge_ptr),
+                span(edge_pair),
                 edge_first,
                 size};
   layout.check();
+  using Arrays = std::tuple<In<u32, 1>, In<u16, 1>, In<u32, 1>, In<u32, 1>>;
+  layout.owner = {new Arrays(state_ptr, state_label, edge_ptr, edge_pair), [](Arrays* arrays) {
+                    const nb::gil_scoped_acquire lock;
+                    delete arrays;
+                  }};
   return layout;
 }
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "text/attribute_cache.hpp"
 #include "text/columns.hpp"
 #include "text/items.hpp"
 #include "text/strings.hpp"
@@ -42,7 +43,7 @@ inline std::string_view utf8(nb::handle h, const Place& place, const char* what)
 //   {"a": {"b": 2.5}} -> a:b = 2.5                   {"a": ["b", "c"]} -> a:b = 1, a:c = 1
 class ItemReader {
  public:
-  explicit ItemReader(ItemBuilder& out) : out_(out) {}
+  explicit ItemReader(ItemBuilder& out, AttributeCache* cache = nullptr) : out_(out), cache_(cache) {}
 
   void read(nb::handle sequences) {
     for (nb::handle sequence : iterate(sequences, "the data")) read_sequence(sequence);
@@ -106,17 +107,20 @@ class ItemReader {
       throw Error(place_.text() + "a token's attributes are nested too deeply (do they hold themselves?)");
     const std::size_t length = name_.size();
     if (PyDict_Check(item.ptr())) {
+      const u64 hash = cache_ != nullptr ? hash_bytes(name_) : 0;
       PyObject *key = nullptr, *x = nullptr;
       for (Py_ssize_t at = 0; PyDict_Next(item.ptr(), &at, &key, &x) != 0;) {
+        if (x == Py_False && !out_.keeps_zeros() && PyUnicode_Check(key)) continue;
         const std::string_view name = text(key, "an attribute's name");
-        if (x == Py_False && !out_.keeps_zeros()) continue;
-        if (length == 0 && PyBool_Check(x)) {  // the most frequent, without copying the name
-          out_.add_attribute(name, x == Py_True ? 1.0 : 0.0);
-          continue;
+        if (PyUnicode_Check(x)) {
+          add_named({name_, name, utf8(x, place_, "a value"), hash}, 1.0);
+        } else if (PyBool_Check(x)) {
+          add_named({name_, name, {}, hash}, x == Py_True ? 1.0 : 0.0);
+        } else {
+          name_ += name;
+          add_value(x, depth);
+          name_.resize(length);
         }
-        name_.resize(length);
-        name_ += name;
-        add_value(x, depth);
       }
     } else if (is_group(item) || is_sized(item)) {
       for (nb::handle x : PyAnySet_Check(item.ptr()) ? in_order(item) : nb::borrow(item)) {
@@ -128,6 +132,18 @@ class ItemReader {
       throw Error(place_.text() + "a token's attributes must be a dict, list or set, got " + kind_of(item));
     }
     name_.resize(length);
+  }
+
+  // Adds an attribute by the pieces of its name; joins them only if it must.
+  void add_named(const AttributeCache::Name& name, double x) {
+    if (x == 0.0 && !out_.keeps_zeros()) return;
+    const auto find = [&] {
+      if (name.prefix.empty() && name.value.data() == nullptr) return out_.number_of(name.key);
+      (joined_ = name.prefix) += name.key;
+      if (name.value.data() != nullptr) (joined_ += ':') += name.value;
+      return out_.number_of(joined_);
+    };
+    out_.add_number(cache_ != nullptr ? cache_->number(name, find) : find(), x);
   }
 
   void add_value(nb::handle x, int depth) {
@@ -155,8 +171,9 @@ class ItemReader {
   }
 
   ItemBuilder& out_;
+  AttributeCache* cache_;  // of the table that the numbers are of, or null
   Place place_;
-  std::string name_;
+  std::string name_, joined_;
 };
 
 // Rows of strings: a token is a str, or a tuple or list of as many strs as every other.

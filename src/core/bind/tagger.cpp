@@ -37,7 +37,8 @@ class ItemTagger {
         names_(names),
         labels_(labels),
         chain_(scorer.pairwise().data(), scorer.n_labels()),
-        workspace_(chain_.workspace()) {
+        workspace_(chain_.workspace()),
+        scoring_(scorer.workspace()) {
     require(!scorer.per_step(), "the model's transitions look at the input");
     require(std::ssize(labels) == scorer.n_labels(), "there must be a name for every label");
     for (std::size_t k = 0; k < labels.size(); ++k) numbers_[labels[k]] = k;
@@ -109,16 +110,16 @@ class ItemTagger {
     ItemBuilder items(false, &names_);
     items.ptr.reserve(64);
     items.attr.reserve(1024);
-    ItemReader(items).read_sequence(sequence);  // may run Python code, and with it other threads
+    ItemReader(items, &cache_).read_sequence(sequence);  // may run Python code, and with it other threads
     return score({1, items.offsets.data(), items.ptr.data(), items.attr.data(),
                   items.value.empty() ? nullptr : items.value.data(), nullptr, nullptr});
   }
 
-  Sequence score(const Tokens& tokens) const {
+  Sequence score(const Tokens& tokens) {
     Sequence x = std::make_shared<Scored>();
     x->length = tokens.n_tokens();
     x->unary.resize(x->length * scorer_.n_labels());
-    scorer_.score(tokens, {1, {}}, x->unary.data(), nullptr);
+    scorer_.score_one(tokens, x->unary.data(), *scoring_);
     return x;
   }
 
@@ -158,7 +159,8 @@ class ItemTagger {
   const std::vector<nb::object> labels_;
   nb::dict numbers_;
   const SingleChain<double> chain_;
-  const std::unique_ptr<Workspace> workspace_;
+  const std::unique_ptr<Workspace> workspace_, scoring_;
+  AttributeCache cache_;
   Sequence held_ = std::make_shared<Scored>();
 };
 

@@ -6,6 +6,7 @@
 #include "text/columns.hpp"
 #include "text/encoder.hpp"
 #include "text/packing.hpp"
+#include "text/run_keys.hpp"
 
 namespace crfkit {
 namespace {
@@ -256,6 +257,9 @@ void adopt(TemplateEncoder& self, const std::vector<std::pair<In<u8, 1>, In<u64,
 // A part: attributes, counts, values or None, numbers.
 using PartTuple = std::tuple<In<u32, 1>, In<u16, 1>, std::optional<In<double, 1>>, In<u32, 1>>;
 
+// A run: records and firsts of its keys, pieces [pieces, 2], and what is found: numbers, and which are its own.
+using RunTuple = std::tuple<In<u64, 1>, In<i64, 1>, In<i64, 2>, Out<u32, 1>, Out<u8, 1>>;
+
 void bind_packer(nb::module_& m) {
   nb::class_<BlockPacker>(m, "BlockPacker")
       .def(nb::init<u32>(), "n_attributes"_a)
@@ -274,18 +278,34 @@ void bind_packer(nb::module_& m) {
                                   own_or_none(std::move(out.value)));
           },
           "parts"_a);
-  // groups, totals, births: see KeyGroups
+  // records, firsts: see SortedKeys
   m.def(
-      "group_keys",
-      [](In<u64, 1> low, In<u64, 1> high, In<u32, 1> count, In<u64, 1> birth) {
-        require(low.size() == high.size() && low.size() == count.size() && low.size() == birth.size(),
-                "the keys must be as many as their counts");
-        require(low.size() < kNone / 4, "these are too many keys at a time");
-        KeyGroups out =
-            unlocked([&] { return group_keys(span_of(low), span_of(high), span_of(count), span_of(birth)); });
-        return own_all(std::move(out.group), std::move(out.total), std::move(out.birth));
+      "sort_keys",
+      [](In<u64, 1> low, In<u64, 1> high, In<u32, 1> count) {
+        require(low.size() == high.size() && low.size() == count.size(), "the keys must be as many as their counts");
+        SortedKeys out = unlocked([&] { return sort_keys(span_of(low), span_of(high), span_of(count)); });
+        return own_all(std::move(out.records), std::move(out.first));
       },
-      "low"_a, "high"_a, "count"_a, "birth"_a);
+      "low"_a, "high"_a, "count"_a);
+  m.def(
+      "merge_keys",
+      [](const std::vector<RunTuple>& tuples, double min_freq, int threads) {
+        std::vector<RunKeys> runs;
+        for (const auto& [records, first, pieces, number, own] : tuples) {
+          const std::size_t n = number.size();
+          require(first.size() == (1 << SortedKeys::kBits) + 1 && first(first.size() - 1) == static_cast<i64>(n) &&
+                      shaped(records, 3 * n) && shaped(own, n) && pieces.shape(1) == 2,
+                  "the keys of a run are damaged");
+          RunKeys& run = runs.emplace_back();
+          run.records = span_of(records);
+          run.first = span_of(first);
+          run.number = {number.data(), n};
+          run.own = {own.data(), n};
+          for (std::size_t k = 0; k < pieces.shape(0); ++k) run.pieces.push_back({pieces(k, 0), pieces(k, 1)});
+        }
+        return unlocked([&] { return merge_keys(runs, min_freq, make_threads(threads)); });
+      },
+      "runs"_a, "min_freq"_a, "threads"_a);
   // counts[attr[k]] += 1
   m.def(
       "add_counts",

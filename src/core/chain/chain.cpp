@@ -15,26 +15,27 @@ std::vector<i64> edge_offsets(const i64* offsets, i64 n_seq) {
 
 namespace {
 
-// Cuts the sequences into packs and runs `kernel` on them.
-template <class T>
-void run(const Prepared<T>& prepared, typename ChainKernels<T>::Kernel kernel, const Threads& threads) {
+// Cuts the sequences into packs and runs `kernel` of a table on them.
+template <class T, class Kernels>
+void run(const Prepared<T>& prepared, const Kernels& kernels, typename ChainKernels<T>::Kernel kernel,
+         const Threads& threads) {
   const std::vector<Pack> packs = all_packs(prepared.job);
-  with_workspaces(prepared.kernels.workspace, packs.size(), threads,
+  with_workspaces(kernels.workspace, packs.size(), threads,
                   [&](i64 task, Workspace& workspace) { kernel(prepared.job, packs[task], workspace); });
 }
 
 // The same with a partial sum of pairs for every pack; they are added up in the order of the packs, kWindow sequences
 // at a time, so that there are never many of them.
-template <class T>
-void run_for_pairs(const Prepared<T>& prepared, typename ChainKernels<T>::Kernel kernel, const Threads& threads,
-                   double* pairs) {
+template <class T, class Kernels>
+void run_for_pairs(const Prepared<T>& prepared, const Kernels& kernels, typename ChainKernels<T>::Kernel kernel,
+                   const Threads& threads, double* pairs) {
   const ChainJob<T>& job = prepared.job;
   const i64 size = i64{job.n_labels} * job.n_labels;
   std::fill_n(pairs, size, 0.0);
   for (i64 s = 0; s < job.n_seq; s += kWindow) {
     const std::vector<Pack> packs = make_packs(job.offsets, s, std::min(job.n_seq, s + kWindow), kPackWidth);
     std::vector<double> parts(packs.size() * size, 0.0);
-    with_workspaces(prepared.kernels.workspace, packs.size(), threads, [&](i64 task, Workspace& workspace) {
+    with_workspaces(kernels.workspace, packs.size(), threads, [&](i64 task, Workspace& workspace) {
       ChainJob<T> mine = job;
       mine.pairs = parts.data() + task * size;
       kernel(mine, packs[task], workspace);
@@ -56,8 +57,8 @@ void expectations(const ChainInput<T>& in, const double* weight, const Threads& 
   job.edges = edges;
   job.weight = weight;
   const Prepared<T> prepared(in, job);
-  if (!pairs || in.per_step) return run(prepared, prepared.kernels.sum_product, threads);
-  run_for_pairs(prepared, prepared.kernels.sum_product, threads, pairs);
+  if (!pairs || in.per_step) return run(prepared, prepared.kernels, prepared.kernels.sum_product, threads);
+  run_for_pairs(prepared, prepared.kernels, prepared.kernels.sum_product, threads, pairs);
 }
 
 template <class T>
@@ -77,8 +78,9 @@ void covariance(const ChainInput<T>& in, const T* r, const T* ra, const double* 
     job.wide = &wide;
   }
   const Prepared<T> prepared(in, job, true);
-  if (!pairs) return run(prepared, prepared.kernels.covariance, threads);
-  run_for_pairs(prepared, prepared.kernels.covariance, threads, pairs);
+  const EntropyKernels<T>& kernels = entropy_kernels_for<T>(in.n_labels);
+  if (!pairs) return run(prepared, kernels, kernels.covariance, threads);
+  run_for_pairs(prepared, kernels, kernels.covariance, threads, pairs);
 }
 
 template <class T>
@@ -96,9 +98,10 @@ void entropies(const ChainInput<T>& in, const Threads& threads, const EntropyOut
     prepared.job.scored = scored.data();
     prepared.job.scored_t = scored_t.data();
   }
-  if (!out.unary || in.per_step) return run(prepared, prepared.kernels.entropies, threads);
+  const EntropyKernels<T>& kernels = entropy_kernels_for<T>(in.n_labels);
+  if (!out.unary || in.per_step) return run(prepared, kernels, kernels.entropies, threads);
   std::vector<double> pairs(i64{in.n_labels} * in.n_labels);
-  run_for_pairs(prepared, prepared.kernels.entropies, threads, pairs.data());
+  run_for_pairs(prepared, kernels, kernels.entropies, threads, pairs.data());
   for (std::size_t k = 0; k < pairs.size(); ++k) out.pairwise[k] = T(pairs[k]);
 }
 
@@ -109,7 +112,7 @@ void decode(const ChainInput<T>& in, const Threads& threads, i32* path, u8* dead
   job.path = path;
   job.dead = dead;
   const Prepared<T> prepared(in, job, true);
-  run(prepared, prepared.kernels.decode, threads);
+  run(prepared, prepared.kernels, prepared.kernels.decode, threads);
 }
 
 template <class T>
@@ -122,7 +125,7 @@ void sample(const ChainInput<T>& in, const Threads& threads, i64 n_samples, cons
   job.n_samples = n_samples;
   job.uniform = uniform;
   const Prepared<T> prepared(in, job);
-  run(prepared, prepared.kernels.sample, threads);
+  run(prepared, prepared.kernels, prepared.kernels.sample, threads);
 }
 
 template <class T>
@@ -130,9 +133,10 @@ void backward_messages(const ChainInput<T>& in, double* beta) {
   ChainJob<T> job;
   job.beta = beta;
   const Prepared<T> prepared(in, job, true);
-  const std::unique_ptr<Workspace> workspace = prepared.kernels.workspace();
+  const EntropyKernels<T>& kernels = entropy_kernels_for<T>(in.n_labels);
+  const std::unique_ptr<Workspace> workspace = kernels.workspace();
   for (const Pack& pack : make_packs(in.offsets, 0, in.n_seq, 1))
-    prepared.kernels.backward_messages(prepared.job, pack, *workspace);
+    kernels.backward_messages(prepared.job, pack, *workspace);
 }
 
 std::vector<Paths> nbest(const ChainInput<double>& in, i64 k, const Threads& threads) {
@@ -144,7 +148,7 @@ std::vector<Paths> nbest(const ChainInput<double>& in, i64 k, const Threads& thr
   job.dead = dead.data();
   job.best = v.data();
   const Prepared<double> prepared(in, job, true);
-  run(prepared, prepared.kernels.decode, threads);
+  run(prepared, prepared.kernels, prepared.kernels.decode, threads);
   std::vector<Paths> out(in.n_seq);
   parallel_for(in.n_seq, threads.count, threads.poll,
                [&](i64 s, int) { best_paths(in, s, prepared.edge_first[s], k, v.data(), out[s]); });

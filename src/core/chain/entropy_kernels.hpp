@@ -1,21 +1,57 @@
-// entropy_kernels.hpp: entropies of chains and their gradients, a pack at a time.
+// entropy_kernels.hpp: entropies of chains, their gradients and covariances, a pack at a time.
 #pragma once
 #include "base/simd_log.hpp"
 #include "chain/chain_kernels.hpp"
+#include "chain/covariance.hpp"
 #include "chain/entropies.hpp"
 
 namespace crfkit::CRFKIT_ISA {
 
+// The one-sequence covariance, and what it is fed with: in double precision, whatever the model's.
+struct SequenceWorkspace : SequenceCovariance<double, kLogWidth> {
+  Buffer<double> xi, a, nodes, pairs;  // pairs of one step, twice; the covariances
+  i64 stride = 0;
+
+  // The marginals of sequence s; r is left to be filled in, up to the number of labels.
+  template <class T, int W>
+  void load(const SumProduct<T, W>& sum, int s, int steps, i64 n_labels) {
+    stride = log_stride(n_labels);
+    start(steps, n_labels, stride);
+    nodes.reserve(steps * stride);
+    for (Buffer<double>* x : {&xi, &pairs}) x->reserve(n_labels * stride);
+    for (Buffer<double>* x : {&gamma, &r}) x->assign(steps * stride, 0.0);
+    a.assign(n_labels * stride, 0.0);
+    for (int t = 0; t < steps; ++t) sum.node(t, s, gamma.data() + t * stride);
+  }
+  // Copies finite scores of pairs, rows of `from`, to a.
+  template <class T>
+  void set_pairs(const T* scores, i64 n_labels, i64 from) {
+    for (i64 i = 0; i < n_labels; ++i)
+      for (i64 j = 0; j < n_labels; ++j) {
+        const T x = scores[i * from + j];
+        a[i * stride + j] = x > -std::numeric_limits<T>::infinity() ? x : T(0);
+      }
+  }
+};
+
+template <class T, int W>
+struct EntropyWorkspace : ChainWorkspace<T, W> {
+  SumProduct<double, kLogWidth> wide;
+  PackCovariance<T, W> packed;
+  SequenceWorkspace single;
+  Buffer<T> row;  // [stride]
+};
+
 template <class T, int W>
 class EntropyKernel : ChainKernel<T, W> {
   using Base = ChainKernel<T, W>;
-  using Base::job_, Base::n_, Base::pack_, Base::stride_, Base::token, Base::ws_;
+  using Base::job_, Base::n_, Base::pack_, Base::stride_, Base::token;
 
  public:
   EntropyKernel(const ChainJob<T>& job, const Pack& pack, Workspace& workspace)
-      : Base(job, pack, workspace), out_(job.entropy) {}
+      : Base(job, pack, workspace), ws_(static_cast<EntropyWorkspace<T, W>&>(workspace)), out_(job.entropy) {}
 
-  void run() {
+  void entropies() {
     const FlushDenormals flush;
     auto& sum = ws_.sum;
     sum.start(pack_, n_, stride_);
@@ -33,7 +69,65 @@ class EntropyKernel : ChainKernel<T, W> {
     }
   }
 
+  // The covariance with job.r and job.ra.
+  void covariance() {
+    const FlushDenormals flush;
+    auto& sum = ws_.wide;
+    auto& single = ws_.single;
+    const i64 wide = log_stride(n_);
+    const auto fill = [this](int t, double* a) { pad_rows(Base::own_matrix(0, t), n_, n_, log_stride(n_), a); };
+    double* u = sum.start(pack_, n_, wide);
+    Base::fill_rows(u, wide);
+    sum.forward(u, job_.wide ? WideSteps(*job_.wide) : WideSteps(n_, wide, pack_.steps(), fill));
+    sum.backward();
+    for (int s = 0; s < pack_.n_seq(); ++s) {
+      const int steps = pack_.length(s);
+      double& mean = job_.mean[pack_.seq[s]];
+      mean = std::numeric_limits<double>::quiet_NaN();
+      if (!sum.alive(s)) continue;
+      single.load(sum, s, steps, n_);
+      for (int t = 0; t < steps; ++t) std::copy_n(job_.r + (token(s) + t) * n_, n_, single.r.data() + t * wide);
+      single.run(
+          [&](int t) -> SequenceWorkspace::Pairs {
+            sum.edge(t, s, single.xi.data(), wide);
+            single.set_pairs(job_.ra + Base::pair(s, t), n_, n_);
+            return {single.xi.data(), single.a.data()};
+          },
+          single.nodes.data(), single.pairs.data(),
+          [&](int t, const double* d) {
+            if (job_.edges) copy(d, n_, wide, Base::weight(s), job_.edges + Base::edge(s, t) * n_ * n_);
+          });
+      mean = single.mean;
+      if (job_.nodes) copy(single.nodes.data(), steps, wide, Base::weight(s), job_.nodes + token(s) * n_);
+      for (i64 i = 0; job_.pairs && i < n_; ++i)
+        for (i64 j = 0; j < n_; ++j) job_.pairs[i * n_ + j] += Base::weight(s) * single.pairs[i * wide + j];
+    }
+  }
+
+  void backward_messages() {
+    const i64 wide = log_stride(n_);
+    LogLattice log;
+    Buffer<double> a;
+    const auto transposed = [&](int t) -> const double* {
+      a.assign(n_ * wide, -std::numeric_limits<double>::infinity());
+      for (i64 i = 0; i < n_; ++i)
+        for (i64 j = 0; j < n_; ++j) a[j * wide + i] = Base::own_matrix(0, t)[i * n_ + j];
+      return a.data();
+    };
+    log.start(pack_.steps(), n_);
+    for (int t = 0; t < pack_.steps(); ++t) pad_row(job_.unary + (token(0) + t) * n_, n_, wide, log.row(t));
+    log.backward_messages(transposed, job_.beta + token(0) * n_);
+  }
+
  private:
+  using WideSteps = Steps<double, kLogWidth>;
+
+  // w x, rows of `stride` to rows of n.
+  void copy(const double* x, i64 rows, i64 stride, double w, T* out) const {
+    for (i64 r = 0; r < rows; ++r)
+      for (i64 j = 0; j < n_; ++j) out[r * n_ + j] = T(w * x[r * stride + j]);
+  }
+
   void packed_gradient() {
     auto& lattice = ws_.sum.lattice;
     auto& packed = ws_.packed;
@@ -143,13 +237,14 @@ class EntropyKernel : ChainKernel<T, W> {
         },
         single.nodes.data(), single.pairs.data(),
         [&](int t, const double* d) {
-          if (!job_.shared) Base::copy(d, n_, wide, -1.0, out_.pairwise + (edge + t) * n_ * n_);
+          if (!job_.shared) copy(d, n_, wide, -1.0, out_.pairwise + (edge + t) * n_ * n_);
         });
-    Base::copy(single.nodes.data(), steps, wide, -1.0, out_.unary + first * n_);
+    copy(single.nodes.data(), steps, wide, -1.0, out_.unary + first * n_);
     for (i64 i = 0; job_.shared && i < n_; ++i)
       for (i64 j = 0; j < n_; ++j) job_.pairs[i * n_ + j] -= single.pairs[i * wide + j];
   }
 
+  EntropyWorkspace<T, W>& ws_;
   const EntropyOut<T>& out_;
 };
 

@@ -2,7 +2,6 @@
 #include "chain/kernels.hpp"
 
 #include "chain/chain_kernels.hpp"
-#include "chain/entropy_kernels.hpp"
 
 namespace crfkit::CRFKIT_ISA {
 
@@ -27,12 +26,6 @@ const ChainKernels<T>& chain_kernels(int n_labels) {
                      Workspace& ws) { ChainKernel<T, W>(job, pack, ws).decode(); },
         .sample = [](const ChainJob<T>& job, const Pack& pack,
                      Workspace& ws) { ChainKernel<T, W>(job, pack, ws).sample(); },
-        .entropies = [](const ChainJob<T>& job, const Pack& pack,
-                        Workspace& ws) { EntropyKernel<T, W>(job, pack, ws).run(); },
-        .covariance = [](const ChainJob<T>& job, const Pack& pack,
-                         Workspace& ws) { ChainKernel<T, W>(job, pack, ws).covariance(); },
-        .backward_messages = [](const ChainJob<T>& job, const Pack& pack,
-                                Workspace& ws) { ChainKernel<T, W>(job, pack, ws).backward_messages(); },
     };
     return kernels;
   });

@@ -44,17 +44,29 @@ struct ChainKernels {
   int lanes;  // numbers in a vector; rows are padded to a multiple
   std::unique_ptr<Workspace> (*workspace)();
   using Kernel = void (*)(const ChainJob<T>&, const Pack&, Workspace&);
-  Kernel sum_product, decode, sample, entropies, covariance;
-  Kernel backward_messages;  // of packs of one sequence
+  Kernel sum_product, decode, sample;
 
   int stride(int n_labels) const { return round_up(n_labels, lanes); }
 };
 
-CRFKIT_IN_EACH_SET(template <class T> const ChainKernels<T>& chain_kernels(int n_labels);)
+// Rows are padded as for the kernels above; AVX-512 has none of these.
+template <class T>
+struct EntropyKernels {
+  std::unique_ptr<Workspace> (*workspace)();
+  typename ChainKernels<T>::Kernel entropies, covariance;
+  typename ChainKernels<T>::Kernel backward_messages;  // of packs of one sequence
+};
+
+CRFKIT_IN_EACH_SET(template <class T> const ChainKernels<T>& chain_kernels(int n_labels);
+                   template <class T> const EntropyKernels<T>& entropy_kernels(int n_labels);)
 
 template <class T>
 const ChainKernels<T>& chain_kernels_for(int n_labels) {
   return CRFKIT_PICK(T, chain_kernels<T>)(n_labels);
+}
+template <class T>
+const EntropyKernels<T>& entropy_kernels_for(int n_labels) {
+  return CRFKIT_PICK_NARROW(entropy_kernels<T>)(n_labels);
 }
 
 }  // namespace crfkit

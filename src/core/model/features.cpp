@@ -26,7 +26,7 @@ void Family::choose_dense(int lanes) {
 
 namespace {
 
-void check_rows(const std::vector<u32>& ptr, std::size_t n, const char* what) {
+void check_rows(std::span<const u32> ptr, std::size_t n, const char* what) {
   if (ptr.empty() ? n != 0 : ptr.front() != 0 || ptr.back() != n || !std::is_sorted(ptr.begin(), ptr.end()))
     throw Error(std::string("the model's ") + what + " weights are not laid out in ascending rows");
 }
@@ -62,7 +62,7 @@ Family Layout::state_family(int lanes) const {
   Family f;
   f.width = round_up(n_labels, lanes);
   f.ptr = state_ptr;
-  f.column.assign(state_label.begin(), state_label.end());
+  f.label = state_label;
   f.choose_dense(lanes);
   return f;
 }
@@ -73,8 +73,8 @@ Family Layout::edge_family(int lanes) const {
   f.first_weight = edge_first;
   f.width = n_labels * stride;
   f.ptr = edge_ptr;
-  f.column.reserve(edge_pair.size());
-  for (u32 pair : edge_pair) f.column.push_back(pair / n_labels * stride + pair % n_labels);
+  f.pair_columns.reserve(edge_pair.size());
+  for (u32 pair : edge_pair) f.pair_columns.push_back(pair / n_labels * stride + pair % n_labels);
   f.choose_dense(lanes);
   return f;
 }

@@ -9,6 +9,8 @@
 // Data is cut into blocks of some thousand tokens. A block numbers its own rows from zero, copies their
 // weights into tables that fit the processor's cache, and adds its gradient back at the end.
 #pragma once
+#include <memory>
+#include <span>
 #include <vector>
 
 #include "base/base.hpp"
@@ -18,12 +20,14 @@
 
 namespace crfkit {
 
-// The weights of one kind and the rows they form. Weight numbers ascend with the attribute.
+// The weights of one kind and the rows they form, of a layout that outlives it. Weight numbers ascend with the
+// attribute.
 struct Family {
   u32 first_weight = 0;
-  int width = 0;            // numbers in a dense row
-  std::vector<u32> ptr;     // attribute -> its first weight, relative  [attributes + 1]
-  std::vector<u32> column;  // weight -> place in the row               [weights]
+  int width = 0;                  // numbers in a dense row
+  std::span<const u32> ptr;       // attribute -> its first weight, relative  [attributes + 1]
+  std::span<const u16> label;     // weight -> place in the row, of states    [weights]
+  std::vector<u32> pair_columns;  // the same of label pairs
   struct Place {
     u32 first;  // its dense row, or its first weight
     u32 count;  // its weights; kNone for a dense row
@@ -36,7 +40,8 @@ struct Family {
   bool lists_weights = false;
 
   u32 n_attributes() const { return ptr.empty() ? 0 : static_cast<u32>(ptr.size() - 1); }
-  u32 n_weights() const { return static_cast<u32>(column.size()); }
+  u32 n_weights() const { return static_cast<u32>(label.size() + pair_columns.size()); }
+  u32 column(u32 weight) const { return label.empty() ? pair_columns[weight] : label[weight]; }
   // A dense row costs one operation per vector of `lanes` numbers, a run about one per weight.
   void choose_dense(int lanes);
 };
@@ -82,14 +87,15 @@ struct StoredTokens {
 // transitions by label pair, start, end, and edge weights by attribute and label pair.
 struct Layout {
   int n_labels = 0;
-  std::vector<u32> state_ptr;    // [attributes + 1]
-  std::vector<u16> state_label;  // [state weights]
-  std::vector<i32> transition;   // [labels * labels] weight number, or -1: no weight, score 0
-  i64 start = -1, end = -1;      // first of n_labels weights, or -1
-  std::vector<u32> edge_ptr;     // [edge attributes + 1], empty: transitions never look at the input
-  std::vector<u32> edge_pair;    // [edge weights] from * n_labels + to
-  u32 edge_first = 0;            // first edge weight
-  u32 size = 0;                  // all weights
+  std::span<const u32> state_ptr;       // [attributes + 1]
+  std::span<const u16> state_label;     // [state weights]
+  std::vector<i32> transition;          // [labels * labels] weight number, or -1: no weight, score 0
+  i64 start = -1, end = -1;             // first of n_labels weights, or -1
+  std::span<const u32> edge_ptr;        // [edge attributes + 1], empty: transitions never look at the input
+  std::span<const u32> edge_pair;       // [edge weights] from * n_labels + to
+  u32 edge_first = 0;                   // first edge weight
+  u32 size = 0;                         // all weights
+  std::shared_ptr<const void> owner{};  // of the arrays
 
   bool has_edges() const { return edge_ptr.size() > 1; }
   void check() const;

@@ -23,7 +23,7 @@ void Scorer<T>::set(const double* w, const Threads& threads) {
     runs.clear();
     if (all_dense(family)) return;
     runs.reserve(family.n_weights());
-    for (u32 k = 0; k < family.n_weights(); ++k) runs.push_back({T(w[family.first_weight + k]), family.column[k]});
+    for (u32 k = 0; k < family.n_weights(); ++k) runs.push_back({T(w[family.first_weight + k]), family.column(k)});
   };
   fill(state_, state_runs_);
   fill(edge_, edge_runs_);
@@ -33,9 +33,7 @@ template <class T>
 void Scorer<T>::score(const Tokens& data, const Threads& threads, T* unary, T* pairwise) const {
   layout_->check(data.edge_ptr != nullptr);
   const std::vector<i64> edge_first = edge_offsets(data.offsets, data.n_seq);
-  ModelView<T> model = weights_.view();
-  model.state_runs = state_runs_.data();
-  model.edge_runs = edge_runs_.data();
+  const ModelView<T> model = view();
   const auto cuts = cut_blocks(data.offsets, data.n_seq, tokens_per_block(layout_->n_labels));
   const ScoreKernels<T>& kernels = score_kernels_for<T>(layout_->n_labels);
   with_workspaces(kernels.workspace, cuts.size(), threads, [&](i64 b, Workspace& workspace) {
@@ -44,11 +42,16 @@ void Scorer<T>::score(const Tokens& data, const Threads& threads, T* unary, T* p
 }
 
 template <class T>
+void Scorer<T>::score_one(const Tokens& data, T* unary, Workspace& workspace) const {
+  layout_->check(data.edge_ptr != nullptr);
+  score_kernels_for<T>(layout_->n_labels).score(view(), data, {0, 1}, nullptr, unary, nullptr, workspace);
+}
+
+template <class T>
 void Scorer<T>::score(const StoredTokens& data, const Threads& threads, T* unary) const {
   layout_->check(false);
   const i64 n = layout_->n_labels;
-  ModelView<T> model = weights_.view();
-  model.state_runs = state_runs_.data();
+  const ModelView<T> model = view();
   const StoredScoreKernels<T>& kernels = stored_score_kernels_for<T>(layout_->n_labels);
   with_workspaces(kernels.workspace, data.n_blocks, threads, [&](i64 b, Workspace& workspace) {
     kernels.score(model, data, b, unary + data.first_token(b) * n, workspace);

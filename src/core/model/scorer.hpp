@@ -13,6 +13,10 @@ class Scorer {
   // unary [tokens][labels], start and end weights included; pairwise [edges][labels][labels], needed only if
   // per_step()
   void score(const Tokens& data, const Threads& threads, T* unary, T* pairwise) const;
+  // The same of a short sequence, one after another with the same scratch memory; its transitions do not look at the
+  // input.
+  std::unique_ptr<Workspace> workspace() const { return score_kernels_for<T>(layout_->n_labels).workspace(); }
+  void score_one(const Tokens& data, T* unary, Workspace& workspace) const;
   // The same of stored tokens, where the transitions do not look at the input.
   void score(const StoredTokens& data, const Threads& threads, T* unary) const;
   bool per_step() const { return layout_->has_edges(); }
@@ -22,6 +26,13 @@ class Scorer {
   const std::vector<double>& pairwise() const { return weights_.pairwise; }
 
  private:
+  ModelView<T> view() const {
+    ModelView<T> model = weights_.view();
+    model.state_runs = state_runs_.data();
+    model.edge_runs = edge_runs_.data();
+    return model;
+  }
+
   const std::shared_ptr<const Layout> layout_;
   Family state_, edge_;
   std::vector<RunWeight<T>> state_runs_, edge_runs_;

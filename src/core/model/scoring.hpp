@@ -27,10 +27,9 @@ class LocalRows {
     run_ = runs_.data();
     run_ptr_ = group.run_ptr.empty() ? nullptr : group.run_ptr.data();
     w += family.first_weight;
-    const u32* column = family.column.data();
     for (std::size_t k = 0; k < group.weight.size(); ++k) {
       const u32 weight = group.weight[k];
-      runs_[k] = {T(w[weight]), column[weight]};
+      runs_[k] = {T(w[weight]), family.column(weight)};
     }
   }
 

@@ -17,7 +17,7 @@ inline u32 full_columns(const Family& family) {
   for (u32 a : family.dense_attr) {  // columns ascend
     const u32 first = family.ptr[a], count = family.ptr[a + 1] - first;
     if (full == 0) full = count;
-    if (count != full || family.column[first] != 0 || family.column[first + count - 1] != full - 1) return 0;
+    if (count != full || family.column(first) != 0 || family.column(first + count - 1) != full - 1) return 0;
   }
   return full;
 }
@@ -34,7 +34,7 @@ void fill_table(const Family& family, u32 full, const double* w, const Threads& 
       if (full)
         for (u32 k = 0; k < full; ++k) row[k] = T(w[first + k]);
       else
-        for (u32 k = first; k < last; ++k) row[family.column[k]] = T(w[k]);
+        for (u32 k = first; k < last; ++k) row[family.column(k)] = T(w[k]);
     }
   });
 }
@@ -55,7 +55,7 @@ void collect_table(const Family& family, u32 full, const T* table, const double*
       if (full)
         for (u32 k = 0; k < full; ++k) g[first + k] += row[k];
       else
-        for (u32 k = first; k < last; ++k) g[k] += row[family.column[k]];
+        for (u32 k = first; k < last; ++k) g[k] += row[family.column(k)];
     }
   });
 }

@@ -34,7 +34,7 @@ void fill_rows(const Family& family, i64 n_tokens, const i64* ptr, const u32* at
         const u32 begin = dense ? 0 : family.ptr[a], end = dense ? 1 : family.ptr[a + 1];
         for (u32 w = begin; w < end; ++w) {
           out.at.push_back(dense ? first_row + family.place[a].first * family.width : run_at[w]);
-          out.column.push_back(dense ? 0 : family.column[w]);
+          out.column.push_back(dense ? 0 : family.column(w));
           if (value) out.value.push_back(T(value[k]));
         }
       }
@@ -53,8 +53,8 @@ void mark_bits(const Family& family, int lanes, FlatRows<T>& out) {
   for (std::size_t r = 0; r < family.dense_attr.size(); ++r) {
     const u32 a = family.dense_attr[r];
     for (u32 k = family.ptr[a]; k < family.ptr[a + 1]; ++k) {
-      u16& bits = out.bits[r * vectors + family.column[k] / lanes];
-      bits = static_cast<u16>(bits | (1u << (family.column[k] % lanes)));
+      u16& bits = out.bits[r * vectors + family.column(k) / lanes];
+      bits = static_cast<u16>(bits | (1u << (family.column(k) % lanes)));
     }
   }
 }
@@ -124,7 +124,7 @@ OnlineData<T> make_online_data(const Layout& layout, const Tokens& data, const K
     for (u32 a = 0; a < family.n_attributes(); ++a)
       for (u32 k = family.ptr[a]; k < family.ptr[a + 1]; ++k) {
         const u64 row = (f == 0 ? 0 : state_rows) + u64{family.place[a].first} * family.width;
-        const u64 at = family.place[a].dense() ? row + family.column[k] : next++;
+        const u64 at = family.place[a].dense() ? row + family.column(k) : next++;
         out.place[family.first_weight + k] = static_cast<u32>(at);
       }
   }

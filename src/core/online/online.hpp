@@ -15,6 +15,7 @@
 
 #include "base/instruction_set.hpp"
 #include "base/parallel.hpp"
+#include "base/single_precision.hpp"
 #include "beam/criteria.hpp"
 #include "model/features.hpp"
 
@@ -180,7 +181,7 @@ CRFKIT_IN_EACH_SET(template <class T> std::unique_ptr<OnlineTrainer<T>> trainer(
 
 template <class T>
 std::unique_ptr<OnlineTrainer<T>> make_trainer(OnlineData<T>&& data) {
-  return CRFKIT_PICK_NARROW(trainer<T>)(std::move(data));
+  return CRFKIT_PICK_SINGLE(T, trainer<T>)(std::move(data));
 }
 
 }  // namespace crfkit

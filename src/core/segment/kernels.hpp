@@ -25,7 +25,7 @@ CRFKIT_IN_EACH_SET(template <class T> const SegmentKernels<T>& segment_kernels(i
 
 template <class T>
 const SegmentKernels<T>& segment_kernels_for(int n_labels) {
-  return CRFKIT_PICK(T, segment_kernels<T>)(n_labels);
+  return CRFKIT_PICK_NARROW(segment_kernels<T>)(n_labels);
 }
 
 }  // namespace crfkit

@@ -354,6 +354,7 @@ void TemplateEncoder::run_nodes(const ColumnView& data, const LeafMaps& leaves, 
       const u32* a = scratch.values[x.a].data() + (low_[i] - low_[x.a]);
       const u32* b = scratch.values[x.b].data() + (low_[i] + x.distance - low_[x.b]);
       for (i64 k = 0; k < n; ++k) pairs.prefetch(a[k], b[k]);
+      for (i64 k = 0; k < n; ++k) pairs.prefetch_key(a[k], b[k]);
       for (i64 k = 0; k < n; ++k)
         if (a[k] != kNone && b[k] != kNone) out[k] = grow ? pairs.add(a[k], b[k]) : pairs.find(a[k], b[k]);
     }
@@ -377,26 +378,37 @@ void TemplateEncoder::encode_range(const ColumnView& data, const LeafMaps& leave
     std::size_t size;
   };
   std::vector<Look> looks(templates_.size());
-  std::vector<u32> found(templates_.size() + 1);
   const auto look = [&](std::size_t k) {
     const std::vector<u32>& known = vocabulary_.attribute[class_of_[k]];
     const u32* value = scratch.values[templates_[k].node].data() + templates_[k].offset - low_[templates_[k].node];
     looks[k] = {value, known.data(), known.size()};
   };
-  const auto add = [&](const std::vector<std::size_t>& templates, i64 t, Attributes& out) {
-    u32 n = 0;
-    for (std::size_t k : templates) {
-      const u32 value = looks[k].value[t];
-      u32 attribute = value < looks[k].size ? looks[k].known[value] : kNone;
-      if (attribute == kNone && grow && value != kNone) {
-        attribute = add_attribute(class_of_[k], value);
-        for (std::size_t q : members[class_of_[k]]) look(q);  // their table may have moved
+  // The attributes of n tokens of the stretch; the first few may have none.
+  const auto add = [&](const std::vector<std::size_t>& templates, i64 n, i64 without, Attributes& out) {
+    constexpr std::size_t kRoom = 1 << 16;  // attributes that room is made for at a time
+    const i64 some = std::max<i64>(1, kRoom / std::max<std::size_t>(1, templates.size()));
+    u32* to = out.attr.data() + out.attr.size();
+    for (i64 t = 0, full = 0; t < n; ++t) {
+      if (t == full) {
+        const std::size_t before = to - out.attr.data();
+        out.attr.resize(before + std::min(some, n - t) * templates.size());
+        to = out.attr.data() + before;
+        full += some;
       }
-      found[n] = attribute;
-      n += attribute != kNone;
+      for (std::size_t i = t < without ? templates.size() : 0; i < templates.size(); ++i) {
+        const std::size_t k = templates[i];
+        const u32 value = looks[k].value[t];
+        u32 attribute = value < looks[k].size ? looks[k].known[value] : kNone;
+        if (attribute == kNone && grow && value != kNone) {
+          attribute = add_attribute(class_of_[k], value);
+          for (std::size_t q : members[class_of_[k]]) look(q);  // their table may have moved
+        }
+        *to = attribute;
+        to += attribute != kNone;
+      }
+      out.ptr.push_back(to - out.attr.data());
     }
-    out.attr.insert(out.attr.end(), found.begin(), found.begin() + n);
-    out.ptr.push_back(std::ssize(out.attr));
+    out.attr.resize(to - out.attr.data());
   };
   // the values of what add has found; first: token of the stretch, among all
   const auto add_values = [&](i64 first, i64 t) {
@@ -421,13 +433,9 @@ void TemplateEncoder::encode_range(const ColumnView& data, const LeafMaps& leave
       run_nodes(data, leaves, {seq, from, to}, grow, scratch);
       watch.spend((to - from) * nodes_.size());
       for (std::size_t k = 0; k < templates_.size(); ++k) look(k);
-      for (i64 t = from; t < to; ++t) add(kinds[0], t - from, state);
+      add(kinds[0], to - from, 0, state);
       for (i64 t = from; n_numbers_ > 0 && t < to; ++t) add_values(data.offsets[seq] + from, t - from);
-      if (kinds[1].empty()) continue;
-      for (i64 t = from; t < to; ++t) {
-        if (t > 0) add(kinds[1], t - from, edge);
-        else edge.ptr.push_back(std::ssize(edge.attr));  // no transition leads into the first token
-      }
+      if (!kinds[1].empty()) add(kinds[1], to - from, from == 0, edge);  // no transition leads into the first token
     }
   }
 }

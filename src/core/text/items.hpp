@@ -24,8 +24,11 @@ class ItemBuilder {
   void parse(std::string_view text, i64 first_line);
 
   void add_attribute(std::string_view name, double x) {
-    if (x == 0.0 && !keep_zeros_) return;
-    const u32 id = known_ != nullptr ? known_->find(name) : names.add(name);
+    if (x != 0.0 || keep_zeros_) add_number(number_of(name), x);
+  }
+  // The number of an attribute, kNone if it has none.
+  u32 number_of(std::string_view name) { return known_ != nullptr ? known_->find(name) : names.add(name); }
+  void add_number(u32 id, double x) {
     if (id == kNone) return;
     if (x != 1.0 && value.empty()) value.assign(attr.size(), 1.0);
     attr.push_back(id);

@@ -65,7 +65,7 @@ void Gazetteer::index() {
     for (u32 child = first[s]; child < first[s + 1]; ++child) {
       u64 at = slot(s, label[child]);
       while (steps_[at].place != kNone) at = (at + 1) & (steps_.size() - 1);
-      steps_[at] = {place(child, last[child]), label[child]};
+      steps_[at] = {place(child, last[child]), s, label[child]};
     }
 }
 
@@ -82,10 +82,8 @@ u32 Gazetteer::next(u32 place, u32 word) const {
   if (word == kNone) return kNone;
   const u32 state = place / 2;
   for (u64 at = slot(state, word);; at = (at + 1) & (steps_.size() - 1)) {
-    const Step step = steps_[at];
-    if (step.place == kNone) return kNone;
-    if (step.word == word && step.place / 2 >= trie_.first[state] && step.place / 2 < trie_.first[state + 1])
-      return step.place;
+    const Step& step = steps_[at];
+    if (step.place == kNone || (step.word == word && step.state == state)) return step.place;
   }
 }
 

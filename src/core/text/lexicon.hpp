@@ -74,7 +74,7 @@ class Gazetteer {
   Trie trie_;
   std::vector<u32> start_;  // [words]: the place that each leads to from the first state, or kNone
   struct Step {
-    u32 place = kNone, word = 0;
+    u32 place = kNone, state = 0, word = 0;  // where a word leads to from a state
   };
   std::vector<Step> steps_;  // from all other states: open addressing, at most half full
   u64 size_ = 0;

@@ -19,7 +19,7 @@ struct PackPart {
 class BlockPacker {
  public:
   explicit BlockPacker(u32 n_attributes)
-      : n_attributes_(n_attributes), bits_(n_attributes / 64 + 1), rank_(bits_.size()) {}
+      : n_attributes_(n_attributes), bits_(n_attributes / 64 + 1), words_(bits_.size() / 64 + 1), rank_(bits_.size()) {}
   struct Packed {
     std::vector<u32> attr;      // of the block, ascending
     std::vector<u16> entry;     // places among them, as in StoredGroup
@@ -31,17 +31,9 @@ class BlockPacker {
  private:
   u32 n_attributes_;
   std::vector<u64> bits_;   // the attributes of a block
+  std::vector<u64> words_;  // those of bits_ that have any
   std::vector<u32> rank_;   // how many come before those of a word
   std::vector<u32> found_;  // attributes of the tokens
 };
-
-// Which keys are equal: the group of each, numbered as they come; of each group the sum of the counts and the least
-// birth.
-struct KeyGroups {
-  std::vector<u32> group;
-  std::vector<u64> total, birth;
-};
-KeyGroups group_keys(std::span<const u64> low, std::span<const u64> high, std::span<const u32> count,
-                     std::span<const u64> birth);
 
 }  // namespace crfkit

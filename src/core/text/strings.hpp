@@ -102,10 +102,11 @@ class Slots {
     slots_.assign(size, {});
   }
   u64 memory() const { return sizeof(Slot) * slots_.capacity(); }
-  // Has the memory fetch what find(hash) will look at first.
+  // Has the memory fetch what find(hash) will look at first; then gives the id that it will probably find, or kNone.
   void prefetch(u64 hash) const {
     if (!slots_.empty()) __builtin_prefetch(slots_.data() + (hash & (slots_.size() - 1)));
   }
+  u32 guess(u64 hash) const { return slots_.empty() ? kNone : slots_[hash & (slots_.size() - 1)].id; }
 
  private:
   struct Slot {
@@ -188,7 +189,11 @@ class PairTable {
     slots_.reserve(n);
     keys_.reserve(n);
   }
+  // Has the memory fetch what find(a, b) will look at; of many pairs, all slots first, then all keys.
   void prefetch(u32 a, u32 b) const { slots_.prefetch(mix(pack(a, b))); }
+  void prefetch_key(u32 a, u32 b) const {
+    if (const u32 id = slots_.guess(mix(pack(a, b))); id != kNone) __builtin_prefetch(keys_.data() + id);
+  }
   u64 memory() const { return 8 * keys_.capacity() + slots_.memory(); }
   u32 first(u32 id) const { return static_cast<u32>(keys_[id] >> 32); }
   u32 second(u32 id) const { return static_cast<u32>(keys_[id]); }

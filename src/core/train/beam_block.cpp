@@ -21,7 +21,7 @@ BeamBuilder<T>::BeamBuilder(const Family& family, int n_labels, const Group<T>& 
   out_.ptr.push_back(0);
   for (std::size_t r = 0; r < group.dense.size(); ++r) {
     const u32 a = family.dense_attr[group.dense[r]];
-    for (u32 k = family.ptr[a]; k < family.ptr[a + 1]; ++k) row_weight_[r * family.width + family.column[k]] = k;
+    for (u32 k = family.ptr[a]; k < family.ptr[a + 1]; ++k) row_weight_[r * family.width + family.column(k)] = k;
   }
 }
 
@@ -89,7 +89,7 @@ void BeamBuilder<T>::add_token(i64 row, const u16* labels, std::size_t n, int go
     const u32 first = group_.run_ptr.empty() ? id(e) : group_.run_ptr[id(e)];
     const u32 last = group_.run_ptr.empty() ? first + 1 : group_.run_ptr[id(e) + 1];
     for (u32 q = first; q < last; ++q) {
-      const i32 slot = slot_of_[family_.column[group_.weight[q]]];
+      const i32 slot = slot_of_[family_.column(group_.weight[q])];
       if (slot >= 0) add(slot, flat_runs_ + q, e);
     }
   }

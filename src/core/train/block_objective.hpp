@@ -19,14 +19,16 @@ class BlockObjective {
 
  protected:
   BlockObjective(std::shared_ptr<const Layout> layout, bool data_has_edges, const i64* offsets, i64 n_seq,
-                 const double* seq_weight, const double* constraints)
+                 const double* seq_weight, const double* constraints, bool offsets_stay = false)
       : layout_(std::move(layout)),
         kernels_(loss_kernels_for<T>(layout_->n_labels)),
+        other_(other_loss_kernels_for<T>(layout_->n_labels)),
         state_(layout_->state_family(chain_kernels_for<T>(layout_->n_labels).lanes)),
         edge_(layout_->edge_family(chain_kernels_for<T>(layout_->n_labels).lanes)),
         weights_(*layout_, state_, edge_, constraints),
         sum_(*layout_, state_, edge_),
-        offsets_(offsets, offsets + n_seq + 1) {
+        own_offsets_(offsets, offsets_stay ? offsets : offsets + n_seq + 1),
+        offsets_(offsets_stay ? offsets : own_offsets_.data()) {
     layout_->check(data_has_edges);
     if (seq_weight) seq_weight_.assign(seq_weight, seq_weight + n_seq);
   }
@@ -48,17 +50,22 @@ class BlockObjective {
   LossJob<T> start(const double* w, double* value, double* g, bool ends_only, const Threads& threads) {
     LossJob<T> job{weights_.view()};
     job.w = w;
-    job.offsets = offsets_.data();
+    job.offsets = offsets_;
     job.seq_weight = seq_weight_.empty() ? nullptr : seq_weight_.data();
     job.value = value;
     job.g = g;
     sum_.start(threads, ends_only, job);
-    if (std::ssize(workspaces_) < threads.count) workspaces_.resize(threads.count);
+    for (auto* rooms : {&workspaces_, &other_workspaces_})
+      if (std::ssize(*rooms) < threads.count) rooms->resize(threads.count);
     return job;
   }
   Workspace& workspace(int thread) {
     if (!workspaces_[thread]) workspaces_[thread] = kernels_.workspace();
     return *workspaces_[thread];
+  }
+  Workspace& other_workspace(int thread) {
+    if (!other_workspaces_[thread]) other_workspaces_[thread] = other_.workspace();
+    return *other_workspaces_[thread];
   }
   // Runs body(task, thread) for all tasks and adds their gradients to g; penalty: as in GradientSum.
   using Penalty = typename GradientSum<T>::Penalty;
@@ -86,20 +93,22 @@ class BlockObjective {
     job.scale = -1;  // the gradient of the entropy is minus a covariance
     add_up(n, threads, out, [&](i64 b, int thread) {
       const auto rows = known(b);
-      kernels_.curvature(job, block(b, thread), rows ? &*rows : nullptr, b, workspace(thread));
+      other_.curvature(job, block(b, thread), rows ? &*rows : nullptr, b, other_workspace(thread));
     });
   }
 
   std::mutex lock_;  // callers on several threads take turns: the buffers are shared
   const std::shared_ptr<const Layout> layout_;
   const LossKernels<T>& kernels_;
+  const OtherLossKernels<T>& other_;
   Family state_, edge_;
   Weights<T> weights_;
   GradientSum<T> sum_;
-  std::vector<i64> offsets_;
+  const std::vector<i64> own_offsets_;  // unless those given stay in use
+  const i64* const offsets_;            // first token of each sequence
   std::vector<double> seq_weight_;
   std::vector<Block<T>> blocks_;
-  std::vector<std::unique_ptr<Workspace>> workspaces_;
+  std::vector<std::unique_ptr<Workspace>> workspaces_, other_workspaces_;
 };
 
 }  // namespace crfkit

@@ -68,7 +68,7 @@ double ExpectationObjective<T>::expected(const double* table, double* counts, co
   std::vector<double> sums(n_groups_ * layout_->n_labels);
   const LossJob<T> job = Base::start(w_.data(), &value, nullptr, true, threads);
   Base::sum_.run(std::ssize(blocks_), threads, [&](i64 b, int thread) {
-    kernels_.expected(job, blocks_[b], rows(b), sums, b, Base::workspace(thread));
+    other_.expected(job, blocks_[b], rows(b), sums, b, Base::other_workspace(thread));
     rows_[b].scored = true;
   });
   std::copy(sums.begin(), sums.end(), counts);
@@ -82,8 +82,9 @@ void ExpectationObjective<T>::add_covariance(const double* table, double* g, con
   double value = 0;
   LossJob<T> job = Base::start(w_.data(), &value, g, false, threads);
   job.scale = -1;  // the kernel's is minus a covariance
-  Base::add_up(std::ssize(blocks_), threads, g,
-               [&](i64 b, int thread) { kernels_.covariance(job, blocks_[b], rows(b), b, Base::workspace(thread)); });
+  Base::add_up(std::ssize(blocks_), threads, g, [&](i64 b, int thread) {
+    other_.covariance(job, blocks_[b], rows(b), b, Base::other_workspace(thread));
+  });
 }
 
 template <class T>
@@ -93,8 +94,9 @@ double ExpectationObjective<T>::add_divergence(const double* table, double scale
   double value = 0;
   LossJob<T> job = Base::start(w_.data(), &value, g, false, threads);
   job.scale = scale;
-  Base::add_up(std::ssize(blocks_), threads, g,
-               [&](i64 b, int thread) { kernels_.divergence(job, blocks_[b], rows(b), b, Base::workspace(thread)); });
+  Base::add_up(std::ssize(blocks_), threads, g, [&](i64 b, int thread) {
+    other_.divergence(job, blocks_[b], rows(b), b, Base::other_workspace(thread));
+  });
   return value;
 }
 

@@ -9,7 +9,7 @@ namespace crfkit {
 template <class T>
 class ExpectationObjective : public BlockObjective<T> {
   using Base = BlockObjective<T>;
-  using Base::blocks_, Base::kernels_, Base::layout_, Base::lock_, Base::weights_;
+  using Base::blocks_, Base::layout_, Base::lock_, Base::other_, Base::weights_;
 
  public:
   // ptr [tokens + 1], group: the groups of each token

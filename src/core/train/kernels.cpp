@@ -1,7 +1,7 @@
 // kernels.cpp: compiled once per instruction set; CRFKIT_ISA names it.
 #include "train/kernels.hpp"
 
-#include "train/semi_kernels.hpp"
+#include "train/loss_kernels.hpp"
 
 namespace crfkit::CRFKIT_ISA {
 
@@ -17,27 +17,6 @@ const LossKernels<T>& loss_kernels(int n_labels) {
         .workspace = [] { return std::unique_ptr<Workspace>(new LossWorkspace<T, W>); },
         .loss = [](const LossJob<T>& job, const Block<T>& block, const u16* gold, i64 task,
                    Workspace& ws) { LossKernel<T, W>(job, block, ws).loss(gold, task); },
-        .beam_loss =
-            [](const LossJob<T>& job, const BeamBlock<T>& beams, i64 task, Workspace& ws) {
-              BeamLossKernel<T>(job, beams, static_cast<LossWorkspace<T, W>&>(ws).beam_loss).loss(task);
-            },
-        .loss_beams = [](const LossJob<T>& job, const Block<T>& block, const u16* gold, const Criterion& criterion,
-                         const Beams& before, BeamBlock<T>& out,
-                         Workspace& ws) { LossKernel<T, W>(job, block, ws).choose(gold, criterion, before, out); },
-        .partial = [](const LossJob<T>& job, const Block<T>& block, const KnownRows<T>& known, i64 task,
-                      Workspace& ws) { SemiLossKernel<T, W>(job, block, ws).partial(known, task); },
-        .entropy = [](const LossJob<T>& job, const Block<T>& block, i64 task,
-                      Workspace& ws) { SemiLossKernel<T, W>(job, block, ws).entropy(task); },
-        .curvature = [](const LossJob<T>& job, const Block<T>& block, const KnownRows<T>* known, i64 task,
-                        Workspace& ws) { SemiLossKernel<T, W>(job, block, ws).curvature(known, task); },
-        .expected =
-            [](const LossJob<T>& job, const Block<T>& block, const GroupedRows<T>& rows, std::vector<double>& counts,
-               i64 task,
-               Workspace& ws) { SemiLossKernel<T, W>(job, block, ws, !rows.scored).expected(rows, counts, task); },
-        .covariance = [](const LossJob<T>& job, const Block<T>& block, const GroupedRows<T>& rows, i64 task,
-                         Workspace& ws) { SemiLossKernel<T, W>(job, block, ws).covariance(rows, task); },
-        .divergence = [](const LossJob<T>& job, const Block<T>& block, const GroupedRows<T>& rows, i64 task,
-                         Workspace& ws) { SemiLossKernel<T, W>(job, block, ws).divergence(rows, task); },
     };
     return kernels;
   });

@@ -1,5 +1,6 @@
 // kernels.hpp: what training asks of the kernels: losses of blocks of data.
 #pragma once
+#include "base/single_precision.hpp"
 #include "model/kernels.hpp"
 #include "train/beam_block.hpp"
 
@@ -44,7 +45,14 @@ struct LossKernels {
   std::unique_ptr<Workspace> (*workspace)();
   // gold: label of every token row of the block
   void (*loss)(const LossJob<T>&, const Block<T>&, const u16* gold, i64 task, Workspace&);
-  // the same within beams, and how they are picked
+};
+
+// Within beams, of labels that are known in part, and second derivatives. Rows are padded as for the kernel above;
+// AVX-512 has none of these.
+template <class T>
+struct OtherLossKernels {
+  std::unique_ptr<Workspace> (*workspace)();
+  // the loss within beams, and how they are picked
   void (*beam_loss)(const LossJob<T>&, const BeamBlock<T>&, i64 task, Workspace&);
   void (*loss_beams)(const LossJob<T>&, const Block<T>&, const u16* gold, const Criterion&, const Beams& before,
                      BeamBlock<T>&, Workspace&);
@@ -62,11 +70,16 @@ struct LossKernels {
   void (*divergence)(const LossJob<T>&, const Block<T>&, const GroupedRows<T>&, i64 task, Workspace&);
 };
 
-CRFKIT_IN_EACH_SET(template <class T> const LossKernels<T>& loss_kernels(int n_labels);)
+CRFKIT_IN_EACH_SET(template <class T> const LossKernels<T>& loss_kernels(int n_labels);
+                   template <class T> const OtherLossKernels<T>& other_loss_kernels(int n_labels);)
 
 template <class T>
 const LossKernels<T>& loss_kernels_for(int n_labels) {
   return CRFKIT_PICK(T, loss_kernels<T>)(n_labels);
+}
+template <class T>
+const OtherLossKernels<T>& other_loss_kernels_for(int n_labels) {
+  return CRFKIT_PICK_SINGLE(T, other_loss_kernels<T>)(n_labels);
 }
 
 }  // namespace crfkit

@@ -4,33 +4,25 @@
 //   d value / d u[t][j]    = weight * (P(j at t) - [gold is j at t])
 //   d value / d a[i][j]    = weight * (sum_t P(i at t, j at t+1) - gold transitions)
 #pragma once
-#include "beam/beam_kernels.hpp"
-#include "chain/chain_kernels.hpp"
+#include "chain/scaled_or_log.hpp"
 #include "model/scoring.hpp"
-#include "train/beam_loss.hpp"
+#include "train/kernels.hpp"
 
 namespace crfkit::CRFKIT_ISA {
 
 template <class T, int W>
-struct LossWorkspace : ChainWorkspace<T, W> {
-  LocalRows<T, W> state, edge, tangent_state, tangent_edge;
-  Buffer<T> init;           // where a token's scores start: 0, pads -inf
-  Buffer<T> edge_row;       // marginals of one transition             [labels][stride]
-  Buffer<T> step_scores;    // scores of one transition                [labels][stride]
-  Buffer<T> scores, nodes;  // and gradients of a pack                 [rows][stride]
-  Buffer<T> zeros;          // transitions that add nothing            [labels][stride]
-  std::vector<double> counts;
+struct LossWorkspace : Workspace {
+  SumProduct<T, W> sum;
+  LocalRows<T, W> state, edge;
+  Buffer<T> init;         // where a token's scores start: 0, pads -inf
+  Buffer<T> edge_row;     // marginals of one transition             [labels][stride]
+  Buffer<T> step_scores;  // scores of one transition                [labels][stride]
   std::vector<double> pair_gradient, start_gradient, end_gradient;
   std::vector<double> gold_score;
-  BeamWorkspace<T> beam;
-  BeamLossWorkspace<T> beam_loss;
-  Buffer<T> unary;  // of one sequence                         [steps][labels]
 };
 
 template <class T, int W>
 class LossKernel {
-  static constexpr int kByMarginals = 256;  // labels up to which exact marginals choose beams
-
  public:
   // rows: whether those of the tokens' attributes are needed
   LossKernel(const LossJob<T>& job, const Block<T>& block, Workspace& workspace, bool rows = true)
@@ -52,16 +44,6 @@ class LossKernel {
       for (std::size_t p = 0; p < block_.packs.size(); ++p) run_pack(p);
     }
     merge(task);
-  }
-
-  // Picks beams that hold the gold labels, joins them with those before, and lays out what they need.
-  void choose(const u16* gold, const Criterion& criterion, const Beams& before, BeamBlock<T>& out) {
-    BeamBuilder<T> builder(*job_.state, job_.layout->n_labels, block_.state, before, out);
-    gold_ = gold;
-    // Exact marginals of few labels, many sequences at a time, cost less than messages from beam to beam.
-    if (n_ <= kByMarginals && criterion.amount > 0) choose_by_marginals(criterion, builder);
-    else choose_by_messages(criterion, builder);
-    builder.finish();
   }
 
  protected:
@@ -103,61 +85,6 @@ class LossKernel {
   void step_scores(int t, T* out) { ws_.edge.score(base_ + t + 1, 1, job_.transitions->score.data(), out); }
   Steps<T, W> steps_of(const Pack& pack) const {
     return own_steps_ ? Steps<T, W>(n_, stride_, pack.steps(), fill_) : Steps<T, W>(*job_.transitions, job_.pairwise);
-  }
-
-  void choose_by_messages(const Criterion& criterion, BeamBuilder<T>& builder) {
-    BeamResult beams;
-    std::vector<i32> keep;
-    for (std::size_t p = 0; p < block_.packs.size(); ++p) {
-      const Pack& pack = block_.packs[p];
-      base_ = block_.base[p];
-      T* u = ws_.sum.start(pack, n_, stride_);
-      score_pack(pack, u);
-      for (int s = 0; s < pack.n_seq(); ++s) {
-        const int steps = pack.length(s);
-        ws_.unary.reserve(steps * n_);
-        keep.clear();
-        for (int t = 0; t < steps; ++t) {
-          const i64 r = pack.row(t, s);
-          std::copy_n(u + r * stride_, n_, ws_.unary.data() + t * n_);
-          keep.push_back(gold_[base_ + r]);
-        }
-        const i64 offsets[2] = {0, steps};
-        ChainJob<T> job;
-        job.n_labels = job_.layout->n_labels;
-        job.stride = job_.stride;
-        job.offsets = offsets;
-        job.unary = ws_.unary.data();
-        job.shared = job_.transitions;
-        job.n_seq = 1;
-        const BeamRule rule{criterion, keep.data(), BeamRule::Form::smoothed, criterion.amount > 0};
-        BeamKernel<T>(job, rule, 0, ws_.beam).choose(beams);
-        builder.add(beams, keep.data(), weight(pack, s), [&](int t) { return base_ + pack.row(t, s); });
-      }
-    }
-  }
-
-  void choose_by_marginals(const Criterion& criterion, BeamBuilder<T>& builder) {
-    const FlushDenormals flush;
-    BeamResult beams;
-    std::vector<i32> keep;
-    clear();
-    for (std::size_t p = 0; p < block_.packs.size(); ++p) {
-      const Pack& pack = run_nodes(p, false);
-      for (int s = 0; s < pack.n_seq(); ++s) {
-        const int steps = pack.length(s);
-        beams.start(steps);
-        keep.clear();
-        for (int t = 0; t < steps; ++t) {
-          const i64 r = pack.row(t, s);
-          keep.push_back(gold_[base_ + r]);
-          ws_.beam.walk.selector.select(ws_.sum.lattice.e.data() + r * stride_, job_.layout->n_labels, job_.stride,
-                                        criterion, keep.back(), beams.labels);
-          beams.ptr.push_back(beams.labels.size());
-        }
-        builder.add(beams, keep.data(), weight(pack, s), [&](int t) { return base_ + pack.row(t, s); });
-      }
-    }
   }
 
   void run_pack(std::size_t p) {

@@ -3,6 +3,9 @@
 #if defined(__GLIBC__)
 #include <malloc.h>
 #endif
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
 
 #include <algorithm>
 #include <cstring>
@@ -16,6 +19,16 @@ namespace {
 void return_free_memory() {
 #if defined(__GLIBC__)
   malloc_trim(0);
+#endif
+}
+
+// Has the system begin to read mapped bytes, as far as it does not hold them.
+void read_ahead([[maybe_unused]] const u8* begin, [[maybe_unused]] const u8* end) {
+#if defined(__linux__)
+  constexpr std::uintptr_t kPage = 4096;
+  const std::uintptr_t first = reinterpret_cast<std::uintptr_t>(begin) / kPage * kPage;
+  const std::uintptr_t last = reinterpret_cast<std::uintptr_t>(end);
+  if (first < last) madvise(reinterpret_cast<void*>(first), last - first, MADV_WILLNEED);  // a hint: it may fail
 #endif
 }
 
@@ -39,7 +52,7 @@ Objective<T>::Objective(std::shared_ptr<const Layout> layout, const Tokens& data
 template <class T>
 Objective<T>::Objective(std::shared_ptr<const Layout> layout, const StoredTokens& data, const i32* gold,
                         const double* seq_weight, const double* constraints)
-    : Base(std::move(layout), data.edge.count != nullptr, data.offsets, data.n_seq, seq_weight, constraints),
+    : Base(std::move(layout), data.edge.count != nullptr, data.offsets, data.n_seq, seq_weight, constraints, true),
       n_blocks_(data.n_blocks),
       stored_(data),
       stored_gold_(gold) {
@@ -130,6 +143,9 @@ typename Objective<T>::LabelledView Objective<T>::labelled(i64 b, int thread) {
   auto& loaded = loaded_[thread];
   if (!loaded) loaded = std::make_unique<Labelled>();
   if (packed_ != nullptr) {
+    constexpr i64 kAhead = 16;  // blocks: a few megabytes
+    const auto at = [&](i64 block) { return packed_ + packed_at_[std::min(block, n_blocks_)]; };
+    read_ahead(at(b == 0 ? 0 : b + kAhead), at(b + kAhead + 1));
     Block<T>& block = loaded->block;
     block.packs = make_packs(stored_.offsets, stored_.first_seq[b], stored_.first_seq[b + 1],
                              layout_->has_edges() ? 1 : kPackWidth);
@@ -181,7 +197,7 @@ double Objective<T>::run(const double* w, i64 first, i64 last, bool beams, doubl
   loaded_.resize(std::max<std::size_t>(loaded_.size(), threads.count));
   const auto body = [&](i64 task, int thread) {
     const i64 b = first + task;
-    if (beams) return kernels_.beam_loss(job, beams_[b], task, Base::workspace(thread));
+    if (beams) return other_.beam_loss(job, beams_[b], task, Base::other_workspace(thread));
     const LabelledView x = labelled(b, thread);
     kernels_.loss(job, x.block, x.gold, task, Base::workspace(thread));
   };
@@ -209,7 +225,7 @@ std::vector<BeamBlock<T>> Objective<T>::chosen(const double* w, i64 first, i64 l
   loaded_.resize(std::max<std::size_t>(loaded_.size(), threads.count));
   parallel_for(last - first, threads.count, threads.poll, [&](i64 task, int thread) {
     const LabelledView x = labelled(first + task, thread);
-    kernels_.loss_beams(job, x.block, x.gold, criterion, before[task], out[task], Base::workspace(thread));
+    other_.loss_beams(job, x.block, x.gold, criterion, before[task], out[task], Base::other_workspace(thread));
   });
   return out;
 }

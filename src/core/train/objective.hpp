@@ -8,7 +8,8 @@ namespace crfkit {
 template <class T>
 class Objective : public BlockObjective<T> {
   using Base = BlockObjective<T>;
-  using Base::blocks_, Base::kernels_, Base::layout_, Base::lock_, Base::state_, Base::sum_, Base::weights_;
+  using Base::blocks_, Base::kernels_, Base::layout_, Base::lock_, Base::other_, Base::state_, Base::sum_,
+      Base::weights_;
   using Penalty = typename Base::Penalty;
 
  public:

@@ -59,7 +59,7 @@ CRFKIT_IN_EACH_SET(template <class T> const SegmentLossKernels<T>& segment_loss_
 
 template <class T>
 const SegmentLossKernels<T>& segment_loss_kernels_for(int n_labels) {
-  return CRFKIT_PICK(T, segment_loss_kernels<T>)(n_labels);
+  return CRFKIT_PICK_NARROW(segment_loss_kernels<T>)(n_labels);
 }
 
 }  // namespace crfkit

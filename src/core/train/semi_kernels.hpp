@@ -1,18 +1,17 @@
 // semi_kernels.hpp: the loss of sequences whose labels are known in part or not at all, and products with the Hessian.
 #pragma once
-#include "chain/entropies.hpp"
-#include "train/loss_kernels.hpp"
+#include "train/other_workspace.hpp"
 
 namespace crfkit::CRFKIT_ISA {
 
 template <class T, int W>
 class SemiLossKernel : LossKernel<T, W> {
   using Base = LossKernel<T, W>;
-  using Base::base_, Base::block_, Base::job_, Base::n_, Base::own_steps_, Base::stride_, Base::value_, Base::ws_;
+  using Base::base_, Base::block_, Base::job_, Base::n_, Base::own_steps_, Base::stride_, Base::value_;
 
  public:
   SemiLossKernel(const LossJob<T>& job, const Block<T>& block, Workspace& workspace, bool rows = true)
-      : Base(job, block, workspace, rows) {}
+      : Base(job, block, workspace, rows), ws_(static_cast<OtherLossWorkspace<T, W>&>(workspace)) {}
 
   void partial(const KnownRows<T>& known, i64 task) {
     difference(task, [&](const Pack& pack, T* u) { restrict_to(known, pack, u); });
@@ -279,6 +278,7 @@ class SemiLossKernel : LossKernel<T, W> {
       for (i64 j = 0; j < n_; ++j) node_row(pack, t, s)[j] = T(-scale * single.nodes[t * wide + j]);
   }
 
+  OtherLossWorkspace<T, W>& ws_;
   const GroupedRows<T>* rows_ = nullptr;
   double sign_ = 1;       // of what is added
   T* nodes_ = nullptr;    // gradient of the scores of the pack at hand   [rows][stride]

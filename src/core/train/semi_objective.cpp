@@ -57,9 +57,9 @@ typename SemiObjective<T>::Value SemiObjective<T>::run(const double* w, i64 firs
   unknown.scale = entropy_weight;
   Base::add_up(last - first, threads, g, [&](i64 task, int thread) {
     const i64 b = first + task;
-    Workspace& workspace = Base::workspace(thread);
-    if (b < partial_blocks_) kernels_.partial(partial, blocks_[b], known(b), task, workspace);
-    else kernels_.entropy(unknown, blocks_[b], task, workspace);
+    Workspace& workspace = Base::other_workspace(thread);
+    if (b < partial_blocks_) other_.partial(partial, blocks_[b], known(b), task, workspace);
+    else other_.entropy(unknown, blocks_[b], task, workspace);
   });
   if (entropy_weight != 0) value.entropy = weighted / entropy_weight;
   return value;

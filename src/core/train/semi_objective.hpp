@@ -12,7 +12,7 @@ namespace crfkit {
 template <class T>
 class SemiObjective : public BlockObjective<T> {
   using Base = BlockObjective<T>;
-  using Base::blocks_, Base::kernels_, Base::layout_, Base::lock_, Base::weights_;
+  using Base::blocks_, Base::layout_, Base::lock_, Base::other_, Base::weights_;
 
  public:
   SemiObjective(std::shared_ptr<const Layout> layout, const Tokens& data, i64 n_partial, const KnownLabels& known,

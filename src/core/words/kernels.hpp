@@ -24,6 +24,6 @@ struct WordKernels {
 
 CRFKIT_IN_EACH_SET(const WordKernels& word_kernels();)
 
-inline const WordKernels& word_kernels() { return CRFKIT_PICK_WIDE(word_kernels)(); }
+inline const WordKernels& word_kernels() { return CRFKIT_PICK_NARROW(word_kernels)(); }
 
 }  // namespace crfkit

@@ -13,7 +13,7 @@ Check = Callable[[Any, str], Any]
 
 
 def text(most: int = 200, least: int = 0) -> Check:
-    """A string of so many characters."""
+    """A string of ``least`` to ``most`` characters."""
 
     def check(x: Any, place: str) -> str:
         if not isinstance(x, str) or not least <= len(x) <= most:

@@ -143,7 +143,7 @@ class Person:
 
 
 def play(call: Call, person: Person, answers: int) -> Iterator[Step]:
-    """Plays a campaign of so many answers, or until nothing is left to ask; gives the state after each.
+    """Plays a campaign of this many answers, or until nothing is left to ask; gives the state after each.
 
     Examples
     --------

@@ -202,6 +202,10 @@ class Checkpoint:
         if self.path is not None:
             self._write({"finished": result})
 
+    def let_go(self) -> None:
+        """Forgets the parts, and with them whatever memory they hold: training is over."""
+        self._parts.clear()
+
     def _write(self, parts: State) -> None:
         assert self.path is not None
         arrays: dict[str, NDArray[Any]] = {}

@@ -125,7 +125,7 @@ def leave_pipes() -> None:
 def busy(what: str, quiet: bool = False) -> Iterator[Callable[[str], None]]:
     """Says on a terminal what is being done, and for how long, if it takes more than two seconds.
 
-    Gives a function that takes how far it has come; elsewhere than on a terminal that is a line now and then.
+    Gives a function that takes how far it has come. Outside a terminal it prints a line now and then.
     """
     done = threading.Event()
     began = last = time.monotonic()

@@ -111,6 +111,9 @@ TailOption = Annotated[
 DictionaryOption = Annotated[
     bool, Option("--dictionary", help="Remember the texts of training segments, for --kind segment.")
 ]
+EndsOption = Annotated[
+    bool, Option("--ends", help="Give the last tokens of segments weights of their own, for --kind segment.")
+]
 TemplateOption = Annotated[
     Path | None,
     Option("--template", "-t", "--pattern", help="CRF++ template or Wapiti patterns; built-in features by default."),

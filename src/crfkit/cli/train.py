@@ -111,6 +111,7 @@ def train(
     too_long: o.TooLongOption = "error",
     tail_order: o.TailOption = 0,
     dictionary: o.DictionaryOption = False,
+    ends: o.EndsOption = False,
     start: o.StartOption = None,
     warm_start_fraction: o.FractionOption = _DEFAULT["warm_start_fraction"],
     rho2: o.Rho2Option = None,

@@ -22,7 +22,7 @@ class LabelScore(NamedTuple):
 
 
 def progress_marks() -> Iterator[str]:
-    """The marks of feature generation, one for every two per cent: ``0....1....2`` to ``10``."""
+    """The marks of feature generation, one for every 2%: ``0....1....2`` to ``10``."""
     for k in range(51):
         yield "." if k % 5 else str(k // 5)
 

@@ -552,7 +552,10 @@ class Layout(Record):
     def native(self) -> _core.Layout:
         """The same, as the core takes it."""
         own = ("order", "tuples", "classes")
-        return _core.Layout(**{k: v for k, v in {**self.arrays(), **self.numbers()}.items() if k not in own})
+        arrays = self.arrays()
+        for x in arrays.values():
+            x.flags.writeable = False  # the core takes no copies
+        return _core.Layout(**{k: v for k, v in {**arrays, **self.numbers()}.items() if k not in own})
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: x for name, x in vars(self).items() if name != "native"}

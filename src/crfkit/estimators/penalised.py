@@ -557,7 +557,8 @@ class PenalisedChain(ChainEstimator):
             patience = None if stream else self.early_stopping
             search = partial(self._minimize, objective, w, stream=stream, checkpoint=keep)
             result = self._watched(search, skeleton, held_out, patience, keep)
-        del objective
+            del search
+        del objective, w
         self._end(skeleton, result, keep, len(X), n_tokens)
         self._seen += len(X) if stream else 0
         return self
@@ -584,6 +585,7 @@ class PenalisedChain(ChainEstimator):
         """Training has ended: the model, and what is said of it."""
         if result.reason != "interrupted":
             keep.finish(result.state())
+        keep.let_go()  # the optimiser's vectors: the vocabulary needs room now
         info = {
             "iterations": result.iterations,
             "objective": result.value,

@@ -12,7 +12,6 @@ so that neither threads nor memory change the result. What is on the disk after 
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import re
@@ -38,8 +37,7 @@ from crfkit.data.readers import Weighted
 from crfkit.features.encoders import LEXICON, Encoder
 
 _RUN_TOKENS = 8_000_000  # a kill loses at most as many tokens of each thread
-_BUCKET_BITS = 12  # keys of a run are sorted by so many bits
-_AT_ONCE = 1 << 18  # keys that are compared at a time
+_FOLDER = 2  # version of what an unfinished encoding leaves on the disk
 _LEAST = 64 << 20  # bytes; less memory than this is not kept to
 _UNITS = {"": 1, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 
@@ -136,12 +134,9 @@ class _Run:
         for k, kind in enumerate(KINDS):
             n = self.encoder.n_attributes[k]
             low, high = self.encoder.keys(bool(k), seed)
-            bucket = (low >> np.uint64(64 - _BUCKET_BITS)).astype(np.uint16)
-            order = np.argsort(bucket, kind="stable")
-            firsts = np.concatenate([[0], np.cumsum(np.bincount(bucket, minlength=1 << _BUCKET_BITS))])
-            saved: dict[str, Any] = {"low": low[order], "high": high[order], "count": self.counts[k][:n][order]}
-            for name, x in {**saved, "id": order.astype(np.uint32), "first": firsts}.items():
-                np.save(self.folder / f"{kind}.{name}.npy", x)
+            records, first = _core.sort_keys(low, high, self.counts[k][:n])
+            np.save(self.folder / f"{kind}.keys.npy", records)
+            np.save(self.folder / f"{kind}.first.npy", first)
         self.config = self.encoder.config()
         del self.encoder, self.counts
         about = {
@@ -171,12 +166,6 @@ class _Run:
             out[name] = self._tokens[at:end].view(dtype)
             at = end
         return out
-
-    def birth(self, kind: int, ids: NDArray[np.uint32]) -> NDArray[np.uint64]:
-        """Where attributes were first seen in the run: the piece, and their number."""
-        known = np.array([record.known[kind] for record in self.records])
-        pieces = np.array([record.number for record in self.records], np.uint64)
-        return pieces[np.searchsorted(known, ids, side="right")] << np.uint64(32) | ids.astype(np.uint64)
 
 
 class BlockWriter:
@@ -227,7 +216,7 @@ class BlockWriter:
         self._own = threading.local()
         self._open: list[_Run] = []
         check_writable(path)
-        told = {"version": VERSION, "encoder": encoder.config(), "min_freq": min_freq, **(about or {})}
+        told = {"version": [VERSION, _FOLDER], "encoder": encoder.config(), "min_freq": min_freq, **(about or {})}
         self._begin(json.loads(json.dumps(told, default=str)), resume)
 
     def _begin(self, about: dict[str, Any], resume: bool) -> None:
@@ -370,56 +359,18 @@ class BlockWriter:
         An attribute's number says how many were seen before it, of those that are not left out.
         """
         name = KINDS[kind]
-        loaded = [{x: run.load(f"{name}.{x}") for x in ("low", "high", "count", "id", "first")} for run in self.runs]
-        sizes = [len(x["id"]) for x in loaded]
-        numbers = [self._scratch(f"{name}.{r}.number", np.uint32, n) for r, n in enumerate(sizes)]
-        own = [self._scratch(f"{name}.{r}.own", np.bool_, n) for r, n in enumerate(sizes)]
-        births: list[NDArray[np.uint64]] = []
-        kept = 0
-        for first, last in self._ranges(loaded):
-            parts = [slice(int(x["first"][first]), int(x["first"][last])) for x in loaded]
-            low, high, count, ids = (
-                np.concatenate([x[key][part] for x, part in zip(loaded, parts, strict=True)])
-                for key in ("low", "high", "count", "id")
-            )
-            lengths = [part.stop - part.start for part in parts]
-            bounds = np.concatenate([[0], np.cumsum(lengths)])
-            birth = np.concatenate(
-                [run.birth(kind, ids[a:b]) for run, a, b in zip(self.runs, bounds, bounds[1:], strict=False)]
-            )
-            group, total, oldest = _core.group_keys(low, high, count, birth)
-            good = total >= self.min_freq
-            place = np.where(good, kept + np.cumsum(good) - 1, NONE).astype(np.uint32)
-            births.append(oldest[good])
-            kept += int(good.sum())
-            for r, (a, b) in enumerate(itertools.pairwise(bounds)):
-                numbers[r][ids[a:b]] = place[group[a:b]]
-                own[r][ids[a:b]] = good[group[a:b]] & (birth[a:b] == oldest[group[a:b]])
-        if kept >= NONE:
-            raise ValueError(f"there are {kept} attributes, more than 2^32: raise 'min_freq'")
-        rank = np.full(kept + 1, NONE, np.uint32)
-        rank[np.argsort(np.concatenate(births))] = np.arange(kept, dtype=np.uint32)
-        del births
-        for x in numbers:
-            for at in range(0, len(x), _AT_ONCE):
-                piece = x[at : at + _AT_ONCE]
-                x[at : at + _AT_ONCE] = rank[np.minimum(piece, kept)]
-        return kept, list(zip(numbers, own, strict=True))
+        runs = []
+        for r, run in enumerate(self.runs):
+            keys, first = run.load(f"{name}.keys"), run.load(f"{name}.first")
+            pieces = np.array([[record.number, record.known[kind]] for record in run.records], np.int64)
+            number, own = (self._scratch(f"{name}.{r}.{x}", t, int(first[-1])) for x, t in _FOUND.items())
+            runs.append((keys, first, pieces, number, own))
+        n = _core.merge_keys(runs, self.min_freq, self.threads)
+        return n, [(number, own.view(np.bool_)) for _, _, _, number, own in runs]
 
     def _scratch(self, name: str, dtype: Any, n: int) -> NDArray[Any]:
         """An array on the disk."""
         return np.memmap(self.part / name, dtype, "w+", shape=(n,)) if n else np.zeros(0, dtype)
-
-    @staticmethod
-    def _ranges(loaded: list[dict[str, NDArray[Any]]]) -> Iterator[tuple[int, int]]:
-        """Buckets that together have as many keys as are compared at a time."""
-        before = np.sum([x["first"] for x in loaded], axis=0)
-        first = 0
-        while first < 1 << _BUCKET_BITS:
-            last = int(np.searchsorted(before, before[first] + _AT_ONCE, side="right")) - 1
-            last = min(max(last, first + 1), 1 << _BUCKET_BITS)
-            yield first, last
-            first = last
 
 
 class _Assembly:
@@ -556,6 +507,7 @@ class _Assembly:
         return found
 
 
+_FOUND: dict[str, Any] = {"number": np.uint32, "own": np.uint8}  # of the attributes of a run
 _FIRST = [name.removeprefix("first_") for name in Group._fields if name.startswith("first_")]
 
 

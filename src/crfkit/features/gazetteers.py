@@ -84,7 +84,7 @@ class Gazetteer:
         return _restored, (self.case, dict(self.part.arrays))
 
     def marks(self, words: Sequence[str]) -> list[str | None]:
-        """The mark of each word of a sequence, None outside of all phrases."""
+        """The mark of each word of a sequence, None outside phrases."""
         return self._native.marks(list(words))
 
     @cached_property

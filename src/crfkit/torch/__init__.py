@@ -1,8 +1,8 @@
 """Chains as a layer of torch networks; needs ``crfkit[torch]``.
 
 :class:`CRF` takes the place of ``torchcrf.CRF``. On the CPU it runs on crfkit's native core, on a GPU on Triton kernels
-that are fused over time. :class:`SegmentCRF` is the layer of segments, on the core. :class:`NeuralCRF` is an estimator
-that needs no knowledge of torch.
+that are fused over time; so does :class:`SegmentCRF`, the layer of segments. :class:`NeuralCRF` is an estimator that
+needs no knowledge of torch.
 """
 
 try:

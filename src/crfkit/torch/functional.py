@@ -31,16 +31,17 @@ def _found(gradients: Any, inputs: Any) -> list[Tensor | None]:
 
 
 class _Value(Function):
-    """Log-partition log Z [B] or, with tags, their log-likelihood: one function, no graph but its own.
+    """Log-partition log Z [B] or, with tags, their log-likelihood, or the sum: one function, no graph but its own.
 
     Backward: posterior probabilities, less the tags' indicators, times the upstream gradient.
     """
 
     @staticmethod
-    def forward(ctx: Any, backend: str, ignore: int, mask: Tensor | None, tags: Tensor | None, *inputs: Any) -> Tensor:
+    def forward(ctx: Any, how: Any, mask: Tensor | None, tags: Tensor | None, *inputs: Any) -> Tensor:
+        backend, ignore, add = how
         learns = any(ctx.needs_input_grad)
         value: Tensor
-        value, *kept = operators.value(*inputs, mask, tags, ignore, backend, learns)
+        value, *kept = operators.value(*inputs, mask, tags, ignore, backend, learns, add)
         if learns:
             ctx.backend, ctx.ignore = backend, ignore
             ctx.save_for_backward(*inputs, mask, tags, *kept)
@@ -52,11 +53,14 @@ class _Value(Function):
         *inputs, mask, tags, messages, facts = ctx.saved_tensors
         if torch.is_grad_enabled() and not torch.compiler.is_compiling():
             found = _differentiable(
-                Batch._make((*inputs, mask, tags, ctx.ignore)), g, ctx.needs_input_grad[4:], ctx.backend
+                Batch._make((*inputs, mask, tags, ctx.ignore)),
+                g if g.dim() else g.expand(len(inputs[0])),
+                ctx.needs_input_grad[3:],
+                ctx.backend,
             )
         else:
             found = operators.gradient(g, *inputs, mask, tags, ctx.ignore, ctx.backend, messages, facts)
-        return (None, None, None, None, *_found(found, inputs))
+        return (None, None, None, *_found(found, inputs))
 
 
 def _differentiable(batch: Batch, g: Tensor, needed: Any, backend: str) -> Any:
@@ -85,7 +89,7 @@ class _Posterior(Function):
 
     @staticmethod
     def forward(ctx: Any, backend: str, mask: Tensor | None, g: Tensor, *inputs: Any) -> tuple[Tensor | None, ...]:
-        _, *kept = operators.value(*inputs, mask, None, 0, backend, True)
+        _, *kept = operators.value(*inputs, mask, None, 0, backend, True, False)
         ctx.save_for_backward(mask, g, *inputs)
         ctx.set_materialize_grads(False)
         return tuple(_found(operators.gradient(g, *inputs, mask, None, 0, backend, *kept), inputs))
@@ -106,7 +110,7 @@ class _Entropy(Function):
 
     @staticmethod
     def forward(ctx: Any, backend: str, mask: Tensor | None, *inputs: Any) -> Tensor:
-        log_z, _, _ = operators.value(*inputs, mask, None, 0, backend, False)
+        log_z, _, _ = operators.value(*inputs, mask, None, 0, backend, False, False)
         mean, *_ = operators.covariance(*inputs, mask, *inputs, None)
         ctx.save_for_backward(mask, *inputs)
         return (log_z - mean).clamp_min(0)  # type: ignore[no-any-return]
@@ -138,7 +142,7 @@ class _Mean(Function):
         mask, *inputs = ctx.saved_tensors
         p, q = inputs[:5], inputs[5:]
         _, *moved = operators.covariance(*p, mask, *q, upstream[0])
-        _, *kept = operators.value(*p, mask, None, 0, ctx.backend, True)
+        _, *kept = operators.value(*p, mask, None, 0, ctx.backend, True, False)
         found = operators.gradient(upstream[0], *p, mask, None, 0, ctx.backend, *kept)
         return (None, None, *_found(moved, p), *(None if x is None else g.to(x) for g, x in zip(found, q, strict=True)))
 
@@ -238,7 +242,7 @@ def log_partition(
     tensor([8.])
     """
     kind = gpu.choose(emissions, pairwise, backend)
-    value: Tensor = _apply(_Value, kind, 0, mask, None, emissions, transitions, start, end, pairwise)
+    value: Tensor = _apply(_Value, (kind, 0, False), mask, None, emissions, transitions, start, end, pairwise)
     return value
 
 
@@ -266,9 +270,13 @@ def log_likelihood(
     >>> log_likelihood(z(1, 3, 2), z(2, 2), z(2), z(2), torch.tensor([[0, -100, 1]])).exp()
     tensor([0.2500])
     """
-    batch = Batch(emissions, transitions, start, end, pairwise, mask, tags, ignore_index)
-    kind = gpu.choose(emissions, pairwise, backend)
-    value: Tensor = _apply(_Value, kind, ignore_index, mask, tags, *batch[:5])
+    return likelihood(Batch(emissions, transitions, start, end, pairwise, mask, tags, ignore_index), backend, False)
+
+
+def likelihood(batch: Batch, backend: str, add: bool) -> Tensor:
+    """Log-probability of the labels of every sequence, [B], or its sum."""
+    how = gpu.choose(batch.emissions, batch.pairwise, backend), batch.ignore, add
+    value: Tensor = _apply(_Value, how, batch.mask, batch.tags, *batch[:5])
     return value
 
 

@@ -48,10 +48,10 @@ def choose(emissions: Tensor, pairwise: Tensor | None, backend: str) -> str:
 
 def _module(x: Tensor, decoding: bool = False) -> Any:
     """The kernels for a batch: for many labels, for few long sequences, or one program a sequence."""
-    from crfkit.torch import kernels, scan, wide
+    from crfkit.torch import kernels, scan, wide, wide_best
 
     if x.shape[2] > FUSED_LABELS:
-        return wide
+        return wide_best if decoding else wide
     return scan if scan.span_of(x, decoding) else kernels
 
 
@@ -81,10 +81,18 @@ def shape_of_messages(batch: Batch, keep: bool) -> tuple[int, ...]:
     return found
 
 
-def forward(batch: Batch, keep: bool = True) -> tuple[Tensor, Tensor, Tensor]:
-    """Log-partition log Z [B] or log-likelihood of tags; and, if ``keep``, messages and facts for :func:`backward`."""
+def forward(batch: Batch, keep: bool = True, add: bool = False) -> tuple[Tensor, Tensor, Tensor]:
+    """Log-partition log Z [B] or log-likelihood of tags; and, if ``keep``, messages and facts for :func:`backward`.
+
+    With ``add`` the values are added up, by the kernel that makes them where it can.
+    """
     batch = _prepared(batch)
-    value, (messages, facts) = _module(batch.emissions).forward(batch, 2 if keep else 0)
+    module = _module(batch.emissions)
+    if add and module.__name__.endswith(".kernels"):
+        value, (messages, facts) = module.forward(batch, 2 if keep else 0, add=True)
+    else:
+        value, (messages, facts) = module.forward(batch, 2 if keep else 0)
+        value = value.sum() if add else value
     return value if value.dtype == batch.dtype else value.to(batch.dtype), messages, facts
 
 

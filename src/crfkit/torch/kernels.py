@@ -18,7 +18,7 @@ import triton.language as tl
 from torch import Tensor
 
 from crfkit.torch.chains import Batch
-from crfkit.torch.launching import ceil_div, launch, power_of_2, width_of
+from crfkit.torch.launching import ceil_div, counters, launch, power_of_2, width_of
 
 __all__: list[str] = []
 
@@ -38,6 +38,10 @@ WALK_WARPS = {16: 1, 32: 1, 64: 4, 128: 4}
 POSTERIOR_WARPS = {16: 1, 32: 1, 64: 8, 128: 16}
 STEPS_AT_LEAST = {16: 8, 32: 8, 64: 8, 128: 8}
 PROGRAMS = {16: 4096, 32: 2048, 64: 1024, 128: 512}
+#: How many sums are added up by one program.
+FAN = tl.constexpr(16)
+#: Labels up to which the kernel of the gradients adds them up itself: of more, another kernel does it faster.
+TREE_LABELS = 32
 
 
 class Walked(NamedTuple):
@@ -76,6 +80,17 @@ def is_here(mask_ptr, at, HAS_MASK: tl.constexpr):
     if HAS_MASK:
         here = tl.load(mask_ptr + at).to(tl.int32)
     return here
+
+
+@triton.jit
+def _is_last(count_ptr, n):
+    """Whether the other n - 1 programs with this counter have been here; then what they wrote is there."""
+    tl.debug_barrier()
+    last = tl.atomic_add(count_ptr, 1) == n - 1
+    if last:
+        tl.atomic_xchg(count_ptr, 0)
+    tl.debug_barrier()
+    return last
 
 
 @triton.jit
@@ -282,13 +297,25 @@ def _tag_facts(
     return gold, unknown, runs
 
 
+@triton.jit
+def _add_up(value_ptr, count_ptr, n_batch):
+    """The last program writes the sum of all values behind them."""
+    if _is_last(count_ptr, tl.num_programs(0)):
+        total = tl.full([], 0.0, tl.float64)
+        for b0 in range(0, n_batch, 128):
+            b = b0 + tl.arange(0, 128)
+            each = tl.load(value_ptr + b, mask=b < n_batch, other=0.0, cache_modifier=".cg")
+            total += tl.sum(each.to(tl.float64), axis=0)
+        tl.store(value_ptr + n_batch, total.to(value_ptr.dtype.element_ty))
+
+
 @triton.jit(do_not_specialize=["n_steps", "span"])
 def _walk_kernel(
     u_ptr, u_batch, u_step, a_ptr, start_ptr, end_ptr, p_ptr, mask_ptr, tag_ptr, ignore, n_steps, n_labels,
-    n_batch, n_rows, facts_ptr, bound_ptr, span, kept_ptr, out_ptr, map_ptr,
+    n_batch, n_rows, facts_ptr, bound_ptr, span, kept_ptr, out_ptr, map_ptr, count_ptr,
     WIDTH: tl.constexpr, HAS_MASK: tl.constexpr, HAS_TAGS: tl.constexpr, HAS_PAIRS: tl.constexpr, WIDE: tl.constexpr,
     ROWS: tl.constexpr, KEEP: tl.constexpr, BEST: tl.constexpr, START: tl.constexpr, STEPS: tl.constexpr,
-    FAINT: tl.constexpr,
+    FAINT: tl.constexpr, ADD: tl.constexpr,
 ):  # fmt: skip
     """Messages from the beginning (side 0) and from the end (side 1), or best paths from the beginning.
 
@@ -299,6 +326,7 @@ def _walk_kernel(
 
     START, where a walk begins: 0 with the sequence, 1 at a span with the messages there, 2 at a span with one label.
     KEEP, what is kept of every step: 0 nothing, 1 messages, 2 the labels that best lead into it; then out is a path.
+    ADD: whether the last program adds up the values of all, behind which out has a place for that.
     """
     side, n, b, origin, exists = _rows(n_batch, n_rows, n_labels, ROWS, START)
     t_begin, t_end = _bounds_of(n_steps, span, START > 0)
@@ -372,18 +400,63 @@ def _walk_kernel(
         tl.store(facts_ptr + b, first, mask=mine)
         tl.store(facts_ptr + n_batch + b, last, mask=mine)
         tl.store(facts_ptr + 2 * n_batch + b, unknown, mask=mine)
+        if ADD:  # noqa: SIM102
+            if side == 0:
+                _add_up(out_ptr, count_ptr, n_batch)
+
+
+@triton.jit
+def _put_sums(row, total, at_first, at_last, i, inside, at, square, n_labels):
+    """Gradients of transitions, start and end, one after another."""
+    tl.store(row + at, total, mask=square)
+    tl.store(row + n_labels * n_labels + i, at_first, mask=inside)
+    tl.store(row + n_labels * (n_labels + 1) + i, at_last, mask=inside)
+
+
+@triton.jit
+def _add_sums(sums_ptr, out_ptr, count_ptr, place, each, total, at_first, at_last, i, inside, at, square, n_labels):
+    """The sums of all programs: those of sixteen, then of sixteen such sums, and so on, each by the last of sixteen.
+
+    A sum takes the place of its first part, the last one that of the result.
+    """
+    count = (place * 0 + tl.num_programs(0)) * tl.num_programs(1)
+    alive = count > 1
+    while alive:
+        group = place // FAN
+        members = tl.minimum(count - group * FAN, FAN)
+        alive = _is_last(count_ptr + group, members)
+        if alive:
+            total = total * 0
+            at_first = at_first * 0
+            at_last = at_last * 0
+            first = sums_ptr + group * FAN * each
+            for k in range(members):
+                row = first + k * each
+                total += tl.load(row + at, mask=square, other=0.0, cache_modifier=".cg")
+                at_first += tl.load(row + n_labels * n_labels + i, mask=inside, other=0.0, cache_modifier=".cg")
+                at_last += tl.load(row + n_labels * (n_labels + 1) + i, mask=inside, other=0.0, cache_modifier=".cg")
+            tl.debug_barrier()  # all have read what is now written over
+            count = (count + FAN - 1) // FAN
+            alive = count > 1
+            row = tl.where(alive, first, out_ptr)
+            _put_sums(row, total, at_first, at_last, i, inside, at, square, n_labels)
+            place = group
+            count_ptr += count
+            each = each * FAN
 
 
 @triton.jit(do_not_specialize=["n_steps", "steps"])
 def _posterior_kernel(
     u_ptr, u_batch, u_step, a_ptr, start_ptr, end_ptr, p_ptr, mask_ptr, tag_ptr, ignore, n_steps, n_labels,
-    n_batch, facts_ptr, kept_ptr, g_ptr, g_step, steps, du_ptr, sums_ptr, dp_ptr,
+    n_batch, facts_ptr, kept_ptr, g_ptr, g_step, steps, du_ptr, sums_ptr, dp_ptr, count_ptr, out_ptr,
     WIDTH: tl.constexpr, HAS_MASK: tl.constexpr, HAS_TAGS: tl.constexpr, HAS_PAIRS: tl.constexpr, WIDE: tl.constexpr,
+    TREE: tl.constexpr,
 ):  # fmt: skip
     """Gradients of some steps of one sequence from the messages of both sides, every step on its own.
 
     xi_t(i, j) = exp(alpha_t(i) + a(i, j) + c_{t'}(j)) / sum, with t' the next step; its sums over j are the marginals.
-    With tags, run 1 or, where all tags are known, the tags themselves count for what run 0 counts against.
+    With tags, run 1 or, where all tags are known, the tags themselves count for what run 0 counts against. TREE: the
+    programs' sums are added up too.
     """
     b = tl.program_id(0).to(tl.int64)
     i, inside, square, at, a = _table(a_ptr, n_labels, 0, WIDTH)
@@ -442,10 +515,14 @@ def _posterior_kernel(
         tl.store(du_ptr + place, nodes.to(du_ptr.dtype.element_ty), mask=inside)
         at_first += tl.where(t == first, nodes, 0.0)
         at_last += tl.where(t == last, nodes, 0.0)
-    sums = sums_ptr + (b * tl.num_programs(1) + tl.program_id(1)) * n_labels * (n_labels + 2)
-    tl.store(sums + at, total, mask=square)
-    tl.store(sums + n_labels * n_labels + i, at_first, mask=inside)
-    tl.store(sums + n_labels * (n_labels + 1) + i, at_last, mask=inside)
+    place = b * tl.num_programs(1) + tl.program_id(1)
+    each = (b * 0 + n_labels) * (n_labels + 2)  # numbers of one program's sums
+    row = sums_ptr + place * each
+    if TREE:
+        row = tl.where((tl.num_programs(0) > 1) | (tl.num_programs(1) > 1), row, out_ptr)
+    _put_sums(row, total, at_first, at_last, i, inside, at, square, n_labels)
+    if TREE:
+        _add_sums(sums_ptr, out_ptr, count_ptr, place, each, total, at_first, at_last, i, inside, at, square, n_labels)
 
 
 @triton.jit(do_not_specialize=["n_steps"])
@@ -491,10 +568,12 @@ def walk(
     spans: Spans = WHOLE,
     maps: Tensor | None = None,
     best: bool = False,
+    add: bool = False,
 ) -> None:
     """Walks whole sequences [B, 1, sides], spans [runs B, S, sides] or all rows of spans [runs B, S, L].
 
     ``kept`` takes the messages of all steps, or the best labels before theirs as int16; then ``out`` takes the path.
+    With ``add`` it takes the sum of all values behind them.
     """
     x = batch.emissions
     keep = 0 if kept is None else 1 + (kept.dtype == torch.int16)
@@ -506,20 +585,21 @@ def walk(
     constants: dict[str, Any] = {"ROWS": rows, "KEEP": keep, "BEST": best, "START": start}
     constants["STEPS"] = min(tags_at_once(batch), 1024 // rows)
     constants["FAINT"] = 1e-280 if wide else 1e-28
-    others = len(x), n, facts, *spans, kept, out, maps
+    constants["ADD"] = add
+    others = x.shape[0], n, facts, *spans, kept, out, maps, counters(x.device, 1) if add else None
     launch(_walk_kernel, grid, batch, others, constants, (DOT_WARPS if rows > 1 else WALK_WARPS)[width])
 
 
 def forward(
-    batch: Batch, sides: int = 2, best: bool = False, dtype: torch.dtype | None = None
+    batch: Batch, sides: int = 2, best: bool = False, dtype: torch.dtype | None = None, add: bool = False
 ) -> tuple[Tensor, Walked]:
-    """Log-partition log Z, or log-likelihood of the tags, [B]; and the messages of so many sides."""
+    """Log-partition log Z, or log-likelihood of the tags, [B] or added up; and the messages of so many sides."""
     x = batch.emissions
     messages = batch.transitions.new_empty(shape_of_messages(batch, sides))
-    value = batch.transitions.new_empty(len(x), dtype=dtype)
-    facts = torch.empty((3, len(x)), dtype=torch.int32, device=x.device)
-    walk(batch, (len(x), 1, max(1, sides)), value, messages if sides else None, facts, best=best)
-    return value, Walked(messages, facts)
+    value = batch.transitions.new_empty(x.shape[0] + add, dtype=dtype)
+    facts = torch.empty((3, x.shape[0]), dtype=torch.int32, device=x.device)
+    walk(batch, (x.shape[0], 1, max(1, sides)), value, messages if sides else None, facts, best=best, add=add)
+    return value[-1] if add else value, Walked(messages, facts)
 
 
 def runs_of(batch: Batch) -> int:
@@ -532,6 +612,11 @@ def shape_of_messages(batch: Batch, sides: int) -> tuple[int, ...]:
     return (runs_of(batch), sides, *batch.emissions.shape)
 
 
+def step_of(g: Tensor) -> int:
+    """How far the weights of sequences are apart; zero where one is for all."""
+    return g.stride(0) if g.dim() else 0
+
+
 def backward(batch: Batch, walked: Walked, g: Tensor) -> tuple[Tensor | None, ...]:
     """Gradients of emissions, transitions, start, end and pairwise."""
     x, a, p = batch.emissions, batch.transitions, batch.pairwise
@@ -540,12 +625,14 @@ def backward(batch: Batch, walked: Walked, g: Tensor) -> tuple[Tensor | None, ..
     # so many steps a program that the sums of all programs, of L (L + 2) numbers each, stay small
     steps = max(STEPS_AT_LEAST[width], ceil_div(n_steps * n_batch, PROGRAMS[width]))
     programs = ceil_div(n_steps, steps)
-    du = torch.empty(x.shape, dtype=x.dtype, device=x.device)
-    sums = a.new_empty(n_batch * programs, n_labels * (n_labels + 2))
+    du = x.new_empty(x.shape)
+    rows, tree = n_batch * programs, width <= TREE_LABELS
+    sums = a.new_empty(rows, n_labels * (n_labels + 2))
     dp = None if p is None else torch.zeros(p.shape, dtype=a.dtype, device=p.device)
-    others = n_batch, walked.facts, walked.messages, g, g.stride(0), steps, du, sums, dp
-    launch(_posterior_kernel, (n_batch, programs, 1), batch, others, warps=POSTERIOR_WARPS[width])
-    total = sums.sum(0)
+    places = (counters(x.device, ceil_div(rows, 8)), a.new_empty(sums.shape[1])) if tree else (None, None)
+    others = n_batch, walked.facts, walked.messages, g, step_of(g), steps, du, sums, dp, *places
+    launch(_posterior_kernel, (n_batch, programs, 1), batch, others, {"TREE": tree}, POSTERIOR_WARPS[width])
+    total = places[1] if places[1] is not None else sums.sum(0)
     da, ds, de = total.split([n_labels * n_labels, n_labels, n_labels])
     return du, da.view(n_labels, n_labels), ds, de, dp
 
@@ -554,14 +641,14 @@ def decode(batch: Batch) -> Tensor:
     """Best labels [B, T]: -1 at masked steps, -2 where no labelling is allowed."""
     x = batch.emissions
     path = torch.empty(x.shape[:2], dtype=torch.int64, device=x.device)
-    walk(batch, (len(x), 1, 1), path, torch.empty(x.shape, dtype=torch.int16, device=x.device), best=True)
+    walk(batch, (x.shape[0], 1, 1), path, torch.empty(x.shape, dtype=torch.int16, device=x.device), best=True)
     return path
 
 
 def tag_facts(batch: Batch) -> tuple[Tensor, Tensor | None]:
     """First and last step that is there, and whether tags are unknown, int32 [3, B]; the tags' scores [B], float64."""
     x = batch.emissions
-    facts = torch.empty((3, len(x)), dtype=torch.int32, device=x.device)
-    gold = None if batch.tags is None else torch.empty(len(x), dtype=torch.float64, device=x.device)
-    launch(_facts_kernel, (len(x), 1, 1), batch, (facts, gold, len(x)), {"STEPS": tags_at_once(batch)})
+    facts = torch.empty((3, x.shape[0]), dtype=torch.int32, device=x.device)
+    gold = None if batch.tags is None else torch.empty(x.shape[0], dtype=torch.float64, device=x.device)
+    launch(_facts_kernel, (x.shape[0], 1, 1), batch, (facts, gold, x.shape[0]), {"STEPS": tags_at_once(batch)})
     return facts, gold

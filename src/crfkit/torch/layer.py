@@ -16,7 +16,7 @@ from crfkit.chain.beams import Beam
 from crfkit.chain.inference import decode_flat
 from crfkit.torch import gpu, operators
 from crfkit.torch.chains import Batch, Chains, compute_dtype
-from crfkit.torch.functional import cross_entropy, edges, entropy, log_likelihood, log_partition, marginals
+from crfkit.torch.functional import cross_entropy, edges, entropy, likelihood, log_partition, marginals
 
 __all__ = ["CRF", "TorchDecoder"]
 
@@ -209,7 +209,8 @@ class CRF(nn.Module):
         """
         if reduction not in ("none", "sum", "mean", "token_mean"):
             raise ValueError(f"invalid reduction: {reduction}")
-        value, batch = self._log_likelihood(emissions, tags, mask, pairwise)
+        add = reduction != "none" and weight is None and self._class_weight is None
+        value, batch = self._log_likelihood(emissions, tags, mask, pairwise, add)
         if self._class_weight is not None:
             value = value * self._tag_weights(batch)
         if weight is not None:
@@ -218,17 +219,17 @@ class CRF(nn.Module):
             value = value * weight.to(value)
         if reduction == "none":
             return value
-        if reduction == "mean":
-            return value.mean()
-        total = value.sum()
+        total = value if add else value.sum()
         if reduction == "sum":
             return total
+        if reduction == "mean":
+            return total / len(batch.emissions)
         return total / (batch.emissions[..., 0].numel() if batch.mask is None else batch.mask.sum())
 
     def _log_likelihood(
-        self, emissions: Tensor, tags: Tensor, mask: Tensor | None, pairwise: Tensor | None
+        self, emissions: Tensor, tags: Tensor, mask: Tensor | None, pairwise: Tensor | None, add: bool = False
     ) -> tuple[Tensor, Batch]:
-        """Log-likelihoods [B], and the batch."""
+        """Log-likelihoods [B] or their sum, and the batch."""
         batch = self._batch(emissions, mask, pairwise, tags)
         x, y, m = batch.emissions, batch.tags, batch.mask
         assert y is not None
@@ -237,14 +238,15 @@ class CRF(nn.Module):
                 raise ValueError(f"a bool tensor of tags must have the shape of emissions, got {tuple(tags.shape)}")
             outside = ~y if m is None else ~(y | ~m[..., None])
             fits = log_partition(x.masked_fill(outside, -torch.inf), *batch[1:6], self.backend)
-            return fits - log_partition(*batch[:6], self.backend), batch
+            value = fits - log_partition(*batch[:6], self.backend)
+            return value.sum() if add else value, batch
         if y.is_floating_point():
             raise ValueError(f"tags must be integers, or sets in a bool tensor, got {y.dtype}")
         y = y.long()
         batch = batch._replace(tags=y, ignore=self.ignore_index)
         if self.validate and y.is_cuda and not torch.compiler.is_compiling():
             operators.check_tags(batch)
-        return log_likelihood(*batch[:4], y, batch.pairwise, m, self.backend, self.ignore_index), batch
+        return likelihood(batch, self.backend, add), batch
 
     def _tag_weights(self, batch: Batch) -> Tensor:
         """Mean class weight of each sequence's known tags, [B]; one where none is known."""

@@ -1,7 +1,8 @@
 """The layer's operators: what autograd, the compiler and exported programs call.
 
 ========================  ==========================================================================================
-``crfkit::value``         log Z of every sequence or, with tags, their log-likelihoods; and what the gradient needs
+``crfkit::value``         log Z of every sequence or, with tags, their log-likelihoods, or their sum; and what the
+                          gradient needs
 ``crfkit::gradient``      the gradients of sum_b g_b value_b, from what ``value`` kept
 ``crfkit::covariance``    E[R] of an additive score R, and its weighted covariances with all inputs' indicators
 ========================  ==========================================================================================
@@ -132,6 +133,7 @@ def _core_value(batch: Batch, keep: bool) -> tuple[Tensor, Tensor]:
 def _core_gradient(g: Tensor, batch: Batch, kept: Tensor) -> Any:
     """Gradients of sum_b g_b value_b; what is kept is that for weights of one."""
     w = g.detach().cpu()
+    w = w if w.dim() else w.expand(len(batch.emissions))
     if not w.numel() or bool((w == w[0]).all()):
         return _unflat(kept * w[0].to(kept) if w.numel() else kept, batch)
     if batch.tags is None:
@@ -141,23 +143,24 @@ def _core_gradient(g: Tensor, batch: Batch, kept: Tensor) -> Any:
     if unknown_tags(batch):
         more = Chains(_inside(batch)).expectations(w)[1]
         return [None if x is None or y is None else x + y for x, y in zip(found, more, strict=True)]
-    add_gold(found, gold_of(chains, batch.tags)[1], g)
+    add_gold(found, gold_of(chains, batch.tags)[1], w)
     return found
 
 
 def _value(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
     batch = Batch._make(arguments[:8])
-    backend, keep = arguments[8:]
+    backend, keep, add = arguments[8:]
     if backend == "triton":
-        return gpu.forward(batch, keep)
+        return gpu.forward(batch, keep, add)
     device = batch.emissions.device
     value, kept = _core_value(batch, keep)
+    value = value.sum() if add else value
     return value.to(device, batch.dtype), kept, torch.empty(0, dtype=torch.int32, device=device)
 
 
 def _value_shapes(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
     batch = Batch._make(arguments[:8])
-    backend, keep = arguments[8:]
+    backend, keep, add = arguments[8:]
     x = batch.emissions
     if backend == "triton":
         messages = x.new_empty(gpu.shape_of_messages(batch, keep), dtype=batch.dtype)
@@ -166,7 +169,7 @@ def _value_shapes(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
         size = sum(y.numel() for y in batch[:5] if y is not None) if keep else 0
         messages = x.new_empty(size, dtype=batch.dtype, device="cpu")
         facts = x.new_empty(0, dtype=torch.int32)
-    return x.new_empty(x.shape[0], dtype=batch.dtype), messages, facts
+    return x.new_empty(() if add else x.shape[0], dtype=batch.dtype), messages, facts
 
 
 def _gradient(g: Tensor, *arguments: Any) -> tuple[Tensor, ...]:
@@ -229,7 +232,9 @@ def add_gold(found: Any, path: Any, g: Tensor) -> None:
         pairwise.view(-1).index_add_(0, x.edge_index * n * n + pair, w[x.inner])
 
 
-value = Operator("value", f"({_BATCH}, str backend, bool keep) -> (Tensor, Tensor, Tensor)", _value, _value_shapes)
+value = Operator(
+    "value", f"({_BATCH}, str backend, bool keep, bool add) -> (Tensor, Tensor, Tensor)", _value, _value_shapes
+)
 gradient = Operator(
     "gradient",
     f"(Tensor g, {_BATCH}, str backend, Tensor messages, Tensor facts) -> {_FIVE}",

@@ -1,4 +1,4 @@
-"""Segmentations as a layer of torch networks, on the native core."""
+"""Segmentations as a layer of torch networks: on the native core, and on a GPU by Triton kernels."""
 
 from __future__ import annotations
 
@@ -13,9 +13,43 @@ from crfkit import _core
 from crfkit.base.threads import resolve_threads
 from crfkit.segment.inference import Marginals, Segments, decode, marginals, nbest
 from crfkit.segment.potentials import Potentials
+from crfkit.torch import gpu
 from crfkit.torch.chains import Ragged, compute_dtype
 
 __all__: list[str] = []
+
+
+class _OnDevice(torch.autograd.Function):
+    """log Z of ragged sequences [B] by the kernels for a GPU; messages of both ends are kept, O(T L) numbers."""
+
+    @staticmethod
+    def forward(ctx: Any, unary: Tensor, pairwise: Tensor, lengths: Tensor, steps: Ragged, borders: Any) -> Tensor:
+        from crfkit.torch import segment_kernels
+
+        ctx.lattices = _on_device(unary, pairwise, lengths, steps, borders)
+        ctx.walked = segment_kernels.forward(ctx.lattices, any(ctx.needs_input_grad))
+        value: Tensor = ctx.walked.value.to(unary.dtype)
+        return value
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
+        from crfkit.torch import segment_kernels
+
+        x = ctx.lattices
+        found = segment_kernels.posterior(x, ctx.walked, grads[0])
+        each = torch.repeat_interleave(grads[0], x.offsets.diff(), output_size=len(x.unary))
+        return (found.nodes * each[:, None], found.pairs, found.lengths, None, None)
+
+
+def _on_device(unary: Tensor, pairwise: Tensor, lengths: Tensor, steps: Ragged, borders: Any = None) -> Any:
+    """As the kernels take it."""
+    from crfkit.torch.segment_kernels import Lattices
+
+    tables = (x.detach().to(unary).contiguous() for x in (unary, pairwise, lengths))
+    offsets = torch.from_numpy(steps.offsets)
+    known = None if borders is None else torch.from_numpy(borders).to(unary.device)
+    return Lattices(*tables, offsets.to(unary.device), known, int(np.diff(steps.offsets).max(initial=0)))
 
 
 class _LogPartition(torch.autograd.Function):
@@ -71,7 +105,8 @@ class SegmentCRF(nn.Module):
         \log p(y \mid x) = \sum_{(a, b, j)} \Bigl( \sum_{t=a}^{b-1} e_t(j) + d_{b-a}(j) \Bigr) + \sum_{(i, j)} a(i, j)
             + \text{start} + \text{end} - \log Z
 
-    Time :math:`O(T (L^2 + K L))`, memory :math:`O(T L + K L)`: the backward pass computes the lattice again.
+    Time :math:`O(T (L^2 + K L))`, memory :math:`O(T L + K L)`. On the CPU the backward pass computes the lattice again;
+    on a GPU the forward pass goes through it from both ends at the same time.
 
     Parameters
     ----------
@@ -83,6 +118,8 @@ class SegmentCRF(nn.Module):
         Whether inputs are [B, T, ...] or [T, B, ...], as for :class:`crfkit.torch.CRF`.
     ignore_index : int
         The tag of a token whose label is not known.
+    backend : {"auto", "core", "triton"}
+        Kernels; the default takes Triton's for tensors on a GPU with up to 128 labels, and else the native core.
 
     Attributes
     ----------
@@ -101,13 +138,23 @@ class SegmentCRF(nn.Module):
     (torch.Size([1, 4, 2]), [np.int64(4)])
     """
 
-    def __init__(self, num_tags: int, max_length: int, batch_first: bool = False, *, ignore_index: int = -100) -> None:
+    def __init__(
+        self,
+        num_tags: int,
+        max_length: int,
+        batch_first: bool = False,
+        *,
+        ignore_index: int = -100,
+        backend: Literal["auto", "core", "triton"] = "auto",
+    ) -> None:
         if num_tags <= 0 or max_length <= 0:
             raise ValueError(f"'num_tags' and 'max_length' of SegmentCRF must be >= 1, got {num_tags} and {max_length}")
         if ignore_index >= 0:
             raise ValueError(f"'ignore_index' of SegmentCRF must be negative, got {ignore_index}")
+        if backend not in ("auto", "core", "triton"):
+            raise ValueError(f"'backend' of SegmentCRF must be 'auto', 'core' or 'triton', got {backend!r}")
         super().__init__()
-        self.num_tags, self.max_length = num_tags, max_length
+        self.num_tags, self.max_length, self.backend = num_tags, max_length, backend
         self.batch_first, self.ignore_index = batch_first, ignore_index
         self.transitions = nn.Parameter(torch.empty(num_tags, num_tags))
         self.lengths = nn.Parameter(torch.empty(max_length, num_tags))
@@ -143,8 +190,20 @@ class SegmentCRF(nn.Module):
 
     def _log_z(self, unary: Tensor, steps: Ragged, borders: Any = None) -> Tensor:
         tables = self.transitions.to(unary), self.lengths.to(unary)
+        if self._has_kernels(unary):
+            value: Tensor = _OnDevice.apply(unary, *tables, steps, borders)  # type: ignore[no-untyped-call]
+            return value
         out: Tensor = _LogPartition.apply(unary, *tables, steps.offsets, borders)  # type: ignore[no-untyped-call]
         return out.to(unary.device)
+
+    def _has_kernels(self, unary: Tensor) -> bool:
+        """Whether a batch goes to the kernels for a GPU."""
+        if self.backend == "core" or (self.backend == "auto" and not unary.is_cuda):
+            return False
+        fits = gpu.has_triton() and self.num_tags <= gpu.FUSED_LABELS
+        if self.backend == "triton" and not fits:
+            raise ValueError("'backend' of SegmentCRF is 'triton', which must be installed and has up to 128 labels")
+        return fits and len(unary) > 0
 
     def log_partition(self, emissions: Tensor, mask: Tensor | None = None) -> Tensor:
         """Logarithm of the sum over all segmentations of each sequence, [B]."""
@@ -223,20 +282,25 @@ class SegmentCRF(nn.Module):
         inner = start[1:][sequence[start[1:]] == sequence[start[1:] - 1]]
         return out.index_add(0, sequence[inner], self.transitions.to(unary)[y[inner - 1], y[inner]])
 
-    def _potentials(self, emissions: Tensor, mask: Tensor | None) -> tuple[Potentials, Ragged]:
-        unary, steps = self._ragged(emissions, mask)
+    def _potentials(self, unary: Tensor, steps: Ragged) -> Potentials:
         kind = compute_dtype(unary)
         u, d, a = (_array(x, kind) for x in (unary, self.lengths, self.transitions))
-        return Potentials(u, d, a, offsets=steps.offsets), steps
+        return Potentials(u, d, a, offsets=steps.offsets)
 
     def decode(self, emissions: Tensor, mask: Tensor | None = None) -> list[Segments]:
         """The best segmentation of each sequence: int64 arrays [M, 3] of (start, end, label)."""
-        found: list[Segments] = decode(self._potentials(emissions, mask)[0])
+        unary, steps = self._ragged(emissions, mask)
+        if self._has_kernels(unary):
+            from crfkit.torch import segment_kernels
+
+            best = segment_kernels.decode(_on_device(unary, self.transitions, self.lengths, steps))
+            return segment_kernels.segments_of(*best, steps.offsets)
+        found: list[Segments] = decode(self._potentials(unary, steps))
         return found
 
     def nbest(self, emissions: Tensor, k: int, mask: Tensor | None = None) -> list[Any]:
         """The ``k`` best segmentations of each sequence, as :func:`crfkit.segment.nbest` gives them."""
-        out: list[Any] = nbest(self._potentials(emissions, mask)[0], k)
+        out: list[Any] = nbest(self._potentials(*self._ragged(emissions, mask)), k)
         return out
 
     def marginals(self, emissions: Tensor, mask: Tensor | None = None) -> Marginals:
@@ -244,4 +308,15 @@ class SegmentCRF(nn.Module):
 
         Steps of all sequences one after another, without those that are masked; no gradients.
         """
-        return marginals(self._potentials(emissions, mask)[0])
+        unary, steps = self._ragged(emissions, mask)
+        p = self._potentials(unary, steps)
+        if not self._has_kernels(unary):
+            return marginals(p)
+        from crfkit.torch import segment_kernels
+
+        x = _on_device(unary, self.transitions, self.lengths, steps)
+        walked = segment_kernels.forward(x, True)
+        found = segment_kernels.posterior(x, walked, torch.ones_like(walked.value))
+        nodes, begins, ends, pairs, sizes = (y.cpu().numpy() for y in found)
+        expected = pairs.astype(np.float64), sizes.astype(np.float64)
+        return Marginals(walked.value.cpu().numpy(), nodes, begins, ends, *expected, None, None, p, None, None)

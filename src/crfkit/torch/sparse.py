@@ -178,7 +178,7 @@ class Scorer:
 
 
 def _bounds(counts: NDArray[np.int64], segments: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Where the segments of bags of so many entries begin, and where the last one ends."""
+    """Where the segments of bags of these sizes begin, and where the last one ends."""
     first = np.cumsum(counts) - counts
     within = np.arange(segments.sum()) - np.repeat(np.cumsum(segments) - segments, segments)
     return np.append(np.repeat(first, segments) + _SEGMENT * within, counts.sum())
@@ -235,7 +235,7 @@ class DeviceObjective(Objective):
             batch = Batch(x, a, start, end, None, part.mask, tags, _UNKNOWN)
             backend = gpu.choose(x, None, "auto")
             g = self.weights[done : done + part.n_batch]
-            each, *kept = operators.value.run(*batch, backend, True)
+            each, *kept = operators.value.run(*batch, backend, True, False)
             value = value + torch.dot(g, each.double())
             found.append(operators.gradient.run(g.to(x.dtype), *batch, backend, *kept)[:4])
             done += part.n_batch

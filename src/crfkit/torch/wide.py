@@ -9,7 +9,7 @@ likely than the best one up to its step is lost.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import triton
@@ -17,13 +17,14 @@ import triton.language as tl
 from torch import Tensor
 
 from crfkit.torch.chains import Batch
-from crfkit.torch.kernels import Walked, exponentials, finite, is_here, tag_facts
+from crfkit.torch.kernels import Walked, exponentials, finite, is_here, step_of, tag_facts
 from crfkit.torch.launching import LARGEST_POWER, ceil_div, launch, multiprocessors, power_of_2, run
 
 __all__: list[str] = []
 
-#: Rows of the transitions up to which a program keeps its columns of them on chip.
-RESIDENT = 1024
+#: Of a program that walks, measured on an H200.
+WARPS = 4
+STAGES = 3
 
 
 class Plan(NamedTuple):
@@ -31,16 +32,8 @@ class Plan(NamedTuple):
 
     rows: int  # sequences of a program
     columns: int  # labels of a program
-    chunk: int  # labels that it takes at once
-    warps: int
-    depth: int  # all labels, in whole chunks
+    depth: int  # all labels, in whole blocks
     together: bool  # whether all programs of a group run at the same time: else every step is a launch
-
-    def constants(self, best: bool) -> dict[str, Any]:
-        """As the kernel takes them."""
-        shape = {"ROWS": self.rows, "COLUMNS": self.columns, "DEPTH": self.depth, "CHUNK": self.chunk}
-        kept = self.depth <= RESIDENT and self.rows < 64
-        return {**shape, "PARTS": self.warps, "RESIDENT": kept, "SLICE": 32, "BEST": best}
 
 
 #: The interpreter knows no products of bf16 numbers.
@@ -87,14 +80,6 @@ def _weights_kernel(a_ptr, high_ptr, low_ptr, top_ptr, n_labels, stride, COLUMNS
 
 
 @triton.jit
-def _arrived(x, place, mask):
-    """Messages that other programs write, as soon as they are all there; x is what was there a while ago."""
-    while tl.max(tl.ravel((x.to(tl.int32, bitcast=True) == -1).to(tl.int32)), axis=0) > 0:
-        x = tl.load(place, mask=mask, other=float("-inf"), volatile=True)
-    return x
-
-
-@triton.jit
 def _step_scores(u_ptr, u_batch, u_step, mask_ptr, tag_ptr, ignore, n_steps, n_labels, r, row_in, j, t, a_run,
                  HAS_MASK: tl.constexpr, HAS_TAGS: tl.constexpr):  # fmt: skip
     """Scores of step t of sequences r, in run 1 of the labels that agree with the tags; and whether it is there."""
@@ -111,22 +96,8 @@ def _step_scores(u_ptr, u_batch, u_step, mask_ptr, tag_ptr, ignore, n_steps, n_l
 
 
 @triton.jit
-def _best_into(before, linked, a_ptr, down, right, j, n_labels, safe, DEPTH: tl.constexpr, SLICE: tl.constexpr):
-    """The larger of each slice's places, step by step; their maximum at the end."""
-    most = tl.full([SLICE, before.shape[0], j.shape[0]], float("-inf"), tl.float32)
-    for k0 in range(0, DEPTH, SLICE):
-        i = k0 + tl.arange(0, SLICE)[:, None]
-        v = tl.load(before[None, :] + i, mask=linked[None, :] & (i < n_labels), other=float("-inf"),
-                    cache_modifier=".cg")  # fmt: skip
-        there = (i < n_labels) & (j < n_labels)[None, :]
-        a = tl.load(a_ptr + i * down + j[None, :] * right, mask=there, other=float("-inf"))
-        most = tl.maximum(most, v[:, :, None] + a[:, None, :])
-    return tl.max(most, axis=0) - safe[:, None]
-
-
-@triton.jit
 def _place(ticket_ptr, n_batch, stride, steps, ROWS: tl.constexpr, COLUMNS: tl.constexpr, SIDES: tl.constexpr):
-    """Side, block of columns, run and sequences of a program."""
+    """Side, block of columns, run, group of those that meet, and sequences of a program."""
     ticket = tl.program_id(0)
     if steps > 1:
         ticket = tl.atomic_add(ticket_ptr, 1)
@@ -134,97 +105,113 @@ def _place(ticket_ptr, n_batch, stride, steps, ROWS: tl.constexpr, COLUMNS: tl.c
     groups = tl.cdiv(n_batch, ROWS)
     group = ticket // SIDES // blocks
     r = group % groups * ROWS + tl.arange(0, ROWS)
-    return ticket % SIDES, ticket // SIDES % blocks, group // groups, r
+    return ticket % SIDES, ticket // SIDES % blocks, group // groups, group, r
+
+
+@triton.jit
+def _meet(count_ptr, wanted):
+    """Waits until all programs of a group have come here; then what they have written is there."""
+    tl.debug_barrier()
+    tl.atomic_add(count_ptr, 1, sem="release")
+    while tl.atomic_add(count_ptr, 0, sem="acquire") < wanted:
+        pass
+    tl.debug_barrier()
+
+
+@triton.jit
+def _into(x_ptr, high_ptr, low_ptr, peak_ptr, r, row_in, j, n_blocks, size, depth, COLUMNS: tl.constexpr,
+          STAGES: tl.constexpr):  # fmt: skip
+    """Sums over labels i of exp(x_i - h) w_ij, block by block of x, and h; with an own maximum each block has come."""
+    k = tl.arange(0, COLUMNS)
+    high = tl.full([r.shape[0]], float("-inf"), tl.float32)
+    total = tl.zeros([r.shape[0], COLUMNS], tl.float32)
+    x_at = x_ptr + r.to(tl.int64)[:, None] * depth + k[None, :]
+    w_at = k.to(tl.int64)[:, None] * depth + j[None, :]
+    peak_next = tl.load(peak_ptr + r * n_blocks, mask=row_in, other=float("-inf"), cache_modifier=".cg")
+    for block in tl.range(0, n_blocks, num_stages=STAGES):
+        peak = peak_next
+        more = row_in & (r * 0 + block + 1 < n_blocks)
+        peak_next = tl.load(peak_ptr + r * n_blocks + block + 1, mask=more, other=float("-inf"), cache_modifier=".cg")
+        x = tl.load(x_at + block * COLUMNS, cache_modifier=".cg")
+        x_low = tl.load(x_at + size + block * COLUMNS, cache_modifier=".cg")
+        w = tl.load(high_ptr + w_at)
+        w_low = tl.load(low_ptr + w_at)
+        new = tl.maximum(high, peak)
+        product = _add_product(tl.zeros([r.shape[0], COLUMNS], tl.float32), x, x_low, w, w_low)
+        total = total * tl.exp(high - finite(new))[:, None] + product * tl.exp(peak - finite(new))[:, None]
+        high = new
+        w_at += COLUMNS * depth
+    return total, finite(high)
 
 
 @triton.jit(do_not_specialize=["n_steps", "t_begin", "t_end", "n_batch"])
 def _walk_kernel(
     u_ptr, u_batch, u_step, a_ptr, start_ptr, end_ptr, p_ptr, mask_ptr, tag_ptr, ignore, n_steps, n_labels,
-    high_ptr, low_ptr, top_ptr, facts_ptr, out_ptr, shift_ptr, ticket_ptr, n_batch, stride, t_begin, t_end,
+    high_ptr, low_ptr, top_ptr, facts_ptr, x_ptr, peak_ptr, out_ptr, shift_ptr, ticket_ptr, n_batch, n_rows, stride,
+    depth, t_begin, t_end,
     WIDTH: tl.constexpr, HAS_MASK: tl.constexpr, HAS_TAGS: tl.constexpr, HAS_PAIRS: tl.constexpr, WIDE: tl.constexpr,
-    ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, CHUNK: tl.constexpr, PARTS: tl.constexpr,
-    RESIDENT: tl.constexpr, SLICE: tl.constexpr, BEST: tl.constexpr, SIDES: tl.constexpr,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, SIDES: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """Messages of all steps, from both ends, or scores of best paths.
+    """Messages of all steps, from both ends.
 
     out[t] = u[t] + pre, pre[j] = top[j] + log sum_i exp(out[t-1][i] - h) w[i][j] with h = max_i out[t-1][i], lowered by
-    h; the second side walks from the end, with t+1 for t-1 and the transitions turned round. BEST has pre[j] = max_i
-    out[t-1][i] + a[i][j] - h instead. Before the launch out holds a NaN that no operation returns: what another
-    program is to write has come when that is gone. Run 1 is over the labellings that agree with the tags, for
-    sequences some of whose tags are unknown. Programs take their places in the order in which they begin: those that
-    wait for each other are neighbours, so that however many run at the same time, the earliest can always go on.
+    h; the second side walks from the end, with t+1 for t-1 and the transitions turned round. A program that has a block
+    of out[t] leaves its maximum and, in two halves, its exponentials for all others, which wait for them. Run 1 is over
+    the labellings that agree with the tags, for sequences some of whose tags are unknown. Programs take their places in
+    the order in which they begin: those that wait for each other are neighbours, so that however many run at the same
+    time, the earliest can always go on.
     """
-    side, block, a_run, r = _place(ticket_ptr, n_batch, stride, t_end - t_begin, ROWS, COLUMNS, SIDES)
+    side, block, a_run, group, r = _place(ticket_ptr, n_batch, depth, t_end - t_begin, ROWS, COLUMNS, SIDES)
     row_in = r < n_batch
     if HAS_TAGS:
         row_in = row_in & ((tl.load(facts_ptr + 2 * n_batch + r, mask=row_in, other=0) > 0) | (r * 0 + a_run == 0))
     r64 = r.to(tl.int64)
     j = block * COLUMNS + tl.arange(0, COLUMNS)
     column_in = j < n_labels
-    out_ptr += (a_run * SIDES + side).to(tl.int64) * n_batch * n_steps * stride
-    shift_ptr += (a_run * SIDES + side).to(tl.int64) * n_batch
-    side_at = side.to(tl.int64) * stride * stride
-    # the depth of a product in parts, one for each warp
-    part = tl.arange(0, PARTS)[:, None, None] * (CHUNK // PARTS)
-    k = part + tl.arange(0, CHUNK // PARTS)[None, None, :]
-    kw = part + tl.arange(0, CHUNK // PARTS)[None, :, None]
-    w_at = side_at + kw.to(tl.int64) * stride + j[None, None, :]
-    columns = (j < stride)[None, None, :]
-    highs = ()
-    lows = ()
-    if RESIDENT and not BEST:
-        for k0 in tl.static_range(0, DEPTH, CHUNK):
-            inside = (k0 + kw < stride) & columns
-            highs = highs + (tl.load(high_ptr + k0 * stride + w_at, mask=inside, other=0.0),)  # type: ignore[assignment]  # noqa: RUF005
-            lows = lows + (tl.load(low_ptr + k0 * stride + w_at, mask=inside, other=0.0),)  # type: ignore[assignment]  # noqa: RUF005
-    top = tl.load(top_ptr + side * stride + j, mask=column_in, other=0.0)
+    both = row_in[:, None] & column_in[None, :]
+    walk = (a_run * SIDES + side).to(tl.int64)
+    out_ptr += walk * n_batch * n_steps * stride
+    shift_ptr += walk * n_batch
+    n_blocks = depth // COLUMNS
+    size = (side * 0 + 1).to(tl.int64) * n_rows * depth  # of a half
+    x_ptr += walk * 4 * size
+    peak_ptr += walk * 2 * n_rows * n_blocks
+    high_ptr += side.to(tl.int64) * depth * depth
+    low_ptr += side.to(tl.int64) * depth * depth
+    count_ptr = ticket_ptr + 1 + group * SIDES + side
+    top = tl.load(top_ptr + side * depth + j)
     begin = tl.load(tl.where(side > 0, end_ptr, start_ptr) + j, mask=column_in, other=float("-inf"))
     origin = tl.load(facts_ptr + side * n_batch + r, mask=row_in, other=0)
     shift = tl.load(shift_ptr + r, mask=row_in & (r * 0 + t_begin > 0), other=0.0)
-    for step in range(t_begin, t_end * tl.max(row_in.to(tl.int32), axis=0)):  # recursion: forward, backward, viterbi
-        t = tl.where(side > 0, n_steps - 1 - step, step)
-        last = tl.where(side > 0, t + 1, t - 1)
-        u, here = _step_scores(u_ptr, u_batch, u_step, mask_ptr, tag_ptr, ignore, n_steps, n_labels, r64, row_in, j, t,
-                               a_run, HAS_MASK, HAS_TAGS)  # fmt: skip
+    before = tl.where(side > 0, n_steps - t_begin, t_begin - 1)
+    mine = tl.load(out_ptr + (r64[:, None] * n_steps + before) * stride + j[None, :],
+                   mask=both & (r * 0 + t_begin > 0)[:, None], other=float("-inf"))  # fmt: skip
+    t = tl.where(side > 0, n_steps - 1 - t_begin, t_begin)
+    u, here = _step_scores(u_ptr, u_batch, u_step, mask_ptr, tag_ptr, ignore, n_steps, n_labels, r64, row_in, j, t,
+                           a_run, HAS_MASK, HAS_TAGS)  # fmt: skip
+    for step in range(t_begin, t_end * tl.max(row_in.to(tl.int32), axis=0)):  # recursion: forward, backward
         seen = tl.where(side > 0, origin > t, origin < t)
-        before = out_ptr + (r64 * n_steps + last) * stride
-        linked = row_in & (r * 0 + step > 0)
-        high = tl.full([PARTS, ROWS], float("-inf"), tl.float32)
-        total = tl.zeros([PARTS, ROWS, COLUMNS], tl.float32)
-        place, there = before[None, :, None] + k, linked[None, :, None]
-        x_next = tl.load(place, mask=there & (k < n_labels), other=float("-inf"), volatile=True)
-        for k0 in tl.static_range(0, DEPTH, CHUNK):
-            x = x_next
-            if k0 + CHUNK < DEPTH:  # the next chunk is on its way while this one is multiplied
-                x_next = tl.load(place + k0 + CHUNK, mask=there & (k0 + CHUNK + k < n_labels), other=float("-inf"),
-                                 volatile=True)  # fmt: skip
-            x = _arrived(x, place + k0, there & (k0 + k < n_labels))
-            new = tl.maximum(high, tl.max(x, axis=2))
-            if not BEST:  # each part has a maximum of its own
-                if RESIDENT:
-                    w_high = highs[k0 // CHUNK]  # type: ignore[var-annotated]
-                    w_low = lows[k0 // CHUNK]  # type: ignore[var-annotated]
-                else:
-                    w_high = tl.load(high_ptr + k0 * stride + w_at, mask=(k0 + kw < stride) & columns, other=0.0)
-                    w_low = tl.load(low_ptr + k0 * stride + w_at, mask=(k0 + kw < stride) & columns, other=0.0)
-                x_high, x_low = _halves(tl.exp(x - finite(new)[:, :, None]))
-                total = total * tl.exp(high - finite(new))[:, :, None]
-                total = _add_product(total, x_high, x_low, w_high, w_low)
-            high = new
-        safe = finite(tl.max(high, axis=0))
-        if BEST:
-            pre = _best_into(before, linked, a_ptr, n_labels, 1, j, n_labels, safe, DEPTH, SLICE)
-        else:
-            mass = tl.sum(total * tl.exp(high - safe[None, :])[:, :, None], axis=0)
-            pre = top[None, :] + tl.log(mass)
-        new_out = u + tl.where(seen[:, None], pre, begin[None, :])
-        if HAS_MASK:
-            old = tl.load(before[:, None] + j[None, :], mask=linked[:, None] & column_in[None, :], other=float("-inf"),
-                          cache_modifier=".cg")  # fmt: skip
-            new_out = tl.where(here[:, None], new_out, old)
-        tl.store(out_ptr + (r64[:, None] * n_steps + t) * stride + j[None, :], new_out,
-                 mask=row_in[:, None] & column_in[None, :])  # fmt: skip
-        shift += tl.where(here & seen, safe, 0.0).to(tl.float64)
+        if step > t_begin:
+            _meet(count_ptr, (step - t_begin) * n_blocks)
+        # those of the next step are on their way during this one
+        t_next = tl.where(side > 0, tl.maximum(t - 1, 0), tl.minimum(t + 1, n_steps - 1))
+        u_next, here_next = _step_scores(u_ptr, u_batch, u_step, mask_ptr, tag_ptr, ignore, n_steps, n_labels, r64,
+                                         row_in, j, t_next, a_run, HAS_MASK, HAS_TAGS)  # fmt: skip
+        old = (step + 1) % 2
+        total, high = _into(x_ptr + old * 2 * size, high_ptr, low_ptr, peak_ptr + old * n_rows * n_blocks, r, row_in, j,
+                            tl.where(step > 0, n_blocks, 0), size, depth, COLUMNS, STAGES)  # fmt: skip
+        new = u + tl.where(seen[:, None], top[None, :] + tl.log(total), begin[None, :])
+        mine = tl.where(here[:, None], new, mine)
+        tl.store(out_ptr + (r64[:, None] * n_steps + t) * stride + j[None, :], mine, mask=both)
+        shift += tl.where(here & seen, high, 0.0).to(tl.float64)
+        peak = tl.max(tl.where(both, mine, float("-inf")), axis=1)
+        large, small = _halves(tl.where(both, tl.exp(mine - finite(peak)[:, None]), 0.0))
+        now = step % 2
+        tl.store(peak_ptr + (now * n_rows + r) * n_blocks + block, peak)
+        at = now * 2 * size + r64[:, None] * depth + j[None, :]
+        tl.store(x_ptr + at, large)
+        tl.store(x_ptr + size + at, small)
+        t, u, here = t_next, u_next, here_next
     tl.store(shift_ptr + r, shift, mask=row_in & (r * 0 + block == 0))
 
 
@@ -249,32 +236,6 @@ def _value_kernel(
             gold = tl.load(shift_ptr + sides * n_batch + b) + (high + tl.log(mass)).to(tl.float64)
         value = gold - value
     tl.store(value_ptr + b, tl.where(tl.load(facts_ptr + n_batch + b) < 0, 0.0, value))
-
-
-@triton.jit(do_not_specialize=["n_steps"])
-def _trace_kernel(
-    u_ptr, u_batch, u_step, a_ptr, start_ptr, end_ptr, p_ptr, mask_ptr, tag_ptr, ignore, n_steps, n_labels,
-    x_ptr, facts_ptr, path_ptr, n_batch, stride,
-    WIDTH: tl.constexpr, HAS_MASK: tl.constexpr, HAS_TAGS: tl.constexpr, HAS_PAIRS: tl.constexpr, WIDE: tl.constexpr,
-):  # fmt: skip
-    # the best path back through the messages x of the best paths there; a holds the transitions turned round
-    b = tl.program_id(0).to(tl.int64)
-    i = tl.arange(0, WIDTH)
-    inside = i < n_labels
-    row = x_ptr + b * n_steps * stride + i
-    end = tl.load(row + (b * 0 + n_steps - 1) * stride, mask=inside, other=float("-inf"))
-    high, best = tl.max(end + tl.load(end_ptr + i, mask=inside, other=0.0), axis=0, return_indices=True)
-    y = best.to(tl.int64)
-    first = tl.load(facts_ptr + b)
-    dead = (high == float("-inf")) & (tl.load(facts_ptr + n_batch + b) >= 0)
-    for back in range(n_steps):
-        t = n_steps - 1 - back
-        here = is_here(mask_ptr, b * n_steps + t, HAS_MASK)
-        tl.store(path_ptr + b * n_steps + t, tl.where(dead, -2, tl.where(here > 0, y, -1)))
-        before = tl.maximum(t - 1, 0).to(tl.int64)
-        x = tl.load(row + before * stride, mask=inside, other=float("-inf"))
-        _, best = tl.max(x + tl.load(a_ptr + y * n_labels + i, mask=inside, other=0.0), axis=0, return_indices=True)
-        y = tl.where((here > 0) & (first < t), best.to(tl.int64), y)
 
 
 @triton.jit(do_not_specialize=["n_steps"])
@@ -412,52 +373,35 @@ def stride_of(n_labels: int) -> int:
     return ceil_div(n_labels, 16) * 16
 
 
-def plan_of(n_batch: int, n_labels: int, sides: int, device: torch.device, best: bool = False) -> Plan:
+def plan_of(n_batch: int, n_labels: int, sides: int, device: torch.device) -> Plan:
     """How programs share a batch: few enough that all that wait for each other run at the same time."""
-    stride, most = stride_of(n_labels), max(1, multiprocessors(device) // sides)
-    shapes = [(16, 16), (16, 32)]
-    if not best:
-        shapes += [(32, 32)] if stride <= RESIDENT else [(32, 32), (64, 32), (64, 64)]
-    fit = (shape for shape in shapes if ceil_div(n_batch, shape[0]) * ceil_div(stride, shape[1]) <= most)
+    most = max(1, multiprocessors(device) // sides)
+    shapes = [(16, 32)] if n_labels <= 256 else []
+    shapes += [(16, 64), (32, 64), (64, 64)] if n_labels <= 1024 else [(min(64, max(16, power_of_2(n_batch))), 64)]
+    fit = (x for x in shapes if ceil_div(n_batch, x[0]) * ceil_div(n_labels, x[1]) <= most)
     rows, columns = next(fit, shapes[-1])
-    warps, chunk = 8, min(512, power_of_2(stride)) if best or stride <= 512 else 256 if stride > 768 else 128
-    chunk = 128 if rows > 32 else chunk
-    blocks = ceil_div(stride, columns)
-    together = device.type == "cuda" and blocks <= most
-    return Plan(rows, columns, chunk, warps, ceil_div(stride, chunk) * chunk, together)
+    blocks = ceil_div(n_labels, columns)
+    return Plan(rows, columns, blocks * columns, device.type == "cuda" and blocks <= most)
 
 
-def _walk(batch: Batch, messages: Tensor, shift: Tensor, facts: Tensor, sides: int, best: bool = False) -> None:
+def _walk(batch: Batch, messages: Tensor, shift: Tensor, facts: Tensor, sides: int) -> None:
     """Fills the messages [runs, sides, B, T, stride], and what was taken out of them [runs, sides, B]."""
     x, a = batch.emissions, batch.transitions
     n_batch, n_steps, n_labels = x.shape
-    stride, plan = messages.shape[4], plan_of(n_batch, n_labels, sides, x.device, best)
-    half = torch.empty((2, 1 if best else sides, stride, stride), dtype=torch.bfloat16, device=x.device)
-    top = a.new_empty(sides, stride)
-    if not best:
-        arguments = a, half[0], half[1], top, n_labels, stride
-        run(_weights_kernel, (ceil_div(stride, 16), sides, 1), arguments, {"COLUMNS": 16, "ROWS": 64}, 4)
-    messages.view(torch.int32).fill_(-1)
-    count = len(messages) * ceil_div(n_batch, plan.rows) * ceil_div(stride, plan.columns) * sides
-    ticket = torch.zeros(1, dtype=torch.int32, device=x.device)
-    others = half[0], half[1], top, facts, messages, shift, ticket, n_batch, stride
+    runs, stride, plan = len(messages), messages.shape[4], plan_of(n_batch, n_labels, sides, x.device)
+    depth, groups = plan.depth, ceil_div(n_batch, plan.rows)
+    blocks, n_rows = depth // plan.columns, groups * plan.rows
+    half = torch.empty((2, sides, depth, depth), dtype=torch.bfloat16, device=x.device)
+    top = a.new_empty(sides, depth)
+    arguments = a, half[0], half[1], top, n_labels, depth
+    run(_weights_kernel, (ceil_div(depth, 16), sides, 1), arguments, {"COLUMNS": 16, "ROWS": 64}, 4)
+    halves = torch.empty((runs, sides, 4, n_rows, depth), dtype=torch.bfloat16, device=x.device)
+    peaks = a.new_empty(runs, sides, 2, n_rows, blocks)
+    ticket = torch.zeros(1 + runs * groups * sides, dtype=torch.int32, device=x.device)
+    others = half[0], half[1], top, facts, halves, peaks, messages, shift, ticket, n_batch, n_rows, stride, depth
+    constants = {"ROWS": plan.rows, "COLUMNS": plan.columns, "SIDES": sides, "STAGES": STAGES}
     for begin, end in [(0, n_steps)] if plan.together else [(t, t + 1) for t in range(n_steps)]:
-        constants = {**plan.constants(best), "SIDES": sides}
-        launch(_walk_kernel, (count, 1, 1), batch, (*others, begin, end), constants, plan.warps)
-
-
-def decode(batch: Batch) -> Tensor:
-    """Best labels [B, T]: -1 at masked steps, -2 where no labelling is allowed."""
-    x, a = batch.emissions, batch.transitions
-    stride = stride_of(x.shape[2])
-    path = torch.empty(x.shape[:2], dtype=torch.int64, device=x.device)
-    facts, _ = tag_facts(batch)
-    messages = a.new_empty(1, 1, *x.shape[:2], stride)
-    shift = torch.empty((1, 1, len(x)), dtype=torch.float64, device=x.device)
-    _walk(batch, messages, shift, facts, 1, best=True)
-    turned = batch._replace(transitions=a.t().contiguous())
-    launch(_trace_kernel, (len(x), 1, 1), turned, (messages, facts, path, len(x), stride))
-    return path
+        launch(_walk_kernel, (runs * groups * blocks * sides, 1, 1), batch, (*others, begin, end), constants, WARPS)
 
 
 def shape_of_messages(batch: Batch, sides: int) -> tuple[int, ...]:
@@ -492,7 +436,7 @@ def backward(batch: Batch, walked: Walked, g: Tensor) -> tuple[Tensor | None, ..
     most = a.amax()
     du = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     left, right = torch.empty((2, 2, runs * n_rows, stride), dtype=torch.bfloat16, device=x.device)
-    others = messages, g, g.stride(0), facts, most, du, left, right, n_batch, stride, n_rows
+    others = messages, g, step_of(g), facts, most, du, left, right, n_batch, stride, n_rows
     launch(_posterior_kernel, (n_steps, n_batch, 1), batch, others)
     size = 64 if stride <= 256 else 128
     tiles = ceil_div(stride, size)
@@ -509,7 +453,7 @@ def backward(batch: Batch, walked: Walked, g: Tensor) -> tuple[Tensor | None, ..
     ends = ends.sum(0) if blocks > 1 else ends[0]
     if batch.tags is not None and n_steps > 1:
         counts = torch.zeros(n_labels * n_labels, dtype=torch.float64, device=x.device)
-        tagged = g, g.stride(0), facts, counts, n_batch
+        tagged = g, step_of(g), facts, counts, n_batch
         launch(_gold_pairs_kernel, (n_batch, ceil_div(n_steps, 128), 1), batch, tagged, {"STEPS": 128})
         da = da.add_(counts.view_as(da))
     return du, da, ends[0], ends[1], None

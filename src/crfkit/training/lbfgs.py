@@ -206,21 +206,25 @@ class _Search:
         low, high = 0.0, np.inf
         slack = self.noise * abs(point.value)  # differences below this mean nothing
         best: _Point | None = None
+        worse: _Point | None
         best_step = step
+        free = [(spare.x, spare.gradient)]  # vectors of points that are not needed any more
         for trial in range(self.max_linesearch):
-            x, gradient = (spare.x, spare.gradient) if best is None else (known.empty(), known.empty())
+            x, gradient = free.pop() if free else (known.empty(), known.empty())
             if trial:
                 ascent, l1 = known.move(point.x, point.gradient, step, x)
-            new = self.evaluate(x, gradient, l1)
+            new = worse = self.evaluate(x, gradient, l1)
             expected = ascent if self.c1 else slope * step
             if np.isfinite(new.value) and new.value < (point.value if best is None else best.value):
-                best, best_step = new, step
+                worse, best, best_step = best, new, step
             if not new.value <= point.value + 1e-4 * expected + slack:
                 high = step
             elif not self.c1 and known.slope(new.gradient) < 0.9 * slope:
                 low = step
             else:
                 return new, step
+            if worse is not None:
+                free.append((worse.x, worse.gradient))
             if np.isinf(high):
                 step = 2 * step
                 continue
@@ -269,6 +273,7 @@ class LBFGS(Algorithm):
         """Minimises by line searches."""
         c1, tol, max_iter, callback = settings.c1, settings.tol, settings.max_iter, settings.callback
         search = _Search(objective, w, c1, self, resolve_threads(settings.n_jobs))
+        del w  # or its memory would stay when the search needs it no more
         history, known, keep = search.history, search.known, settings.checkpoint
         try:
             if saved := keep.part("search", search.state):

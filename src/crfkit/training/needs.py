@@ -61,7 +61,7 @@ class Needs(NamedTuple):
         rows = 8 * (x.labels + 8) * x.dense  # of weights and of their gradient, in whole vectors
         blocks = 2 * x.entries + 6 * x.tokens + 4 * x.local + 8 * x.sequences + 10 * x.attributes
         scratch = 2 * x.listed + 8 * x.tokens + 5 * x.local
-        model = optimiser + 30 * x.weights + rows + 20 * x.attributes
-        stored = 45_000_000 + threads * (12 << 20) + model + 32 * x.sequences
+        model = optimiser + 6 * x.weights + rows + 4 * x.attributes
+        stored = 45_000_000 + threads * (12 << 20) + model
         memory = 100_000_000 + optimiser + 30 * x.tokens + 8 * x.entries
         return cls(memory, stored, optimiser, blocks, scratch, 2 * blocks + 4 * x.entries + 40 * x.attributes)

@@ -226,6 +226,8 @@ class LikelihoodObjective(Objective):
         All labels must be known.
     """
 
+    packed: NDArray[np.uint8] | None = None  # blocks of a file in the form that training needs, mapped
+
     def __init__(self, problem: Problem) -> None:
         self.layout = problem.layout
         self.size = problem.layout.size
@@ -252,7 +254,8 @@ class LikelihoodObjective(Objective):
                     offsets.append(offsets[-1] + len(made))
                 file.flush()
                 if offsets[-1]:
-                    self._native.use_packed(np.memmap(file, np.uint8, "r"), np.array(offsets))
+                    self.packed = np.memmap(file, np.uint8, "r")
+                    self._native.use_packed(self.packed, np.array(offsets))
         except OSError:
             log.info("not enough space in %s for blocks in training form: every evaluation makes them again", folder)
 

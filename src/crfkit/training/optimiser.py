@@ -125,7 +125,7 @@ class Result(Record):
 
     @classmethod
     def of_state(cls, state: State, size: int) -> Result:
-        """What a checkpoint holds, of so many weights."""
+        """What a checkpoint of this many weights holds."""
         try:
             beams = state["beams"]
             out = cls(**{**state, "beams": None if beams is None else BeamReport(**beams)})

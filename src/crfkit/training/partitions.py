@@ -79,7 +79,7 @@ class Partition:
             self._objective = kind(replace(problem, c2=0.0))
 
     def use(self, n_jobs: int) -> None:
-        """From now on with so many threads."""
+        """Uses this many threads from now on."""
         if self._objective is not None:
             self._objective.threads = resolve_threads(n_jobs)
 

@@ -114,7 +114,7 @@ class _Found:
     spans : list of Span, or None
         None for entries of the list that are not spans of labels.
     known : bool
-        Whether what lies outside of the spans is known to be outside.
+        Whether tokens outside the spans are known to be outside.
     tokens : list of (int, int), or None
     """
 

@@ -240,7 +240,7 @@ class Trainer(BaseTrainer):
         print(log, end="")
 
     def on_featgen_progress(self, log: str, percent: int) -> None:
-        """For every two per cent of feature generation."""
+        """For every 2% of feature generation."""
         print(log, end="")
 
     def on_featgen_end(self, log: str) -> None:
