@@ -20,7 +20,7 @@ class TimeModel:
 
     The default stands for the cost model of a user study of assisted part-of-speech annotation (Haertel, Ringger,
     Seppi, Carroll and McClanahan: Assessing the Costs of Sampling Methods in Active Learning for Annotation, ACL 2008),
-    which is linear in the same two counts.
+    quoted at second hand.
 
     Parameters
     ----------
