@@ -32,7 +32,7 @@ def test_ends(tmp_path: Path) -> None:
     data, model = tmp_path / "data.txt", tmp_path / "model"
     data.write_text(DATA)
     run("train", data, "-m", model, "--kind", "segment", "--ends", "-q")
-    crf = load(model)
+    crf: Any = load(model)
     assert crf.ends
     assert crf.predict([["in", "New", "York"]]) == [["O", "B-LOC", "I-LOC"]]
     assert "--ends is not an option of --kind crf" in run("train", data, "-m", model, "--ends", code=2).stderr

@@ -145,7 +145,7 @@ def test_lexicons_are_those_of_the_local_crf(pairs: Pairs) -> None:
     parts = crf(**how).fit(bag(pairs))
     local = crfkit.CRF(**how, max_iter=8, n_jobs=1).fit(X, y)
     assert parts.model_.encoder.names() == local.model_.encoder.names()
-    assert parts.model_.encoder.lexicon == local.model_.encoder.lexicon
+    assert parts.model_.encoder.config() == local.model_.encoder.config()
     np.testing.assert_allclose(parts.weights_, local.weights_, atol=1e-6)
 
 

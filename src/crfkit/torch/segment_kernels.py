@@ -332,7 +332,7 @@ def _walk(x: Lattices, sides: int, walked: Walked, sizes: Tensor | None = None, 
 def forward(x: Lattices, keep: bool) -> Walked:
     """Log Z and, if they are kept, the messages of both ends."""
     n_batch, n_rows, n_labels = len(x.offsets) - 1, len(x.unary) + len(x.offsets) - 1, x.unary.shape[1]
-    double = {"dtype": torch.float64, "device": x.unary.device}
+    double: dict[str, Any] = {"dtype": torch.float64, "device": x.unary.device}
     shape = (2, n_rows, n_labels) if keep else (0,)
     leads, ends = torch.empty(shape, **double), torch.empty(shape, **double)
     reach = torch.empty(shape[1:], dtype=torch.int32, device=x.unary.device)

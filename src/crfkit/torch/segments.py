@@ -46,10 +46,10 @@ def _on_device(unary: Tensor, pairwise: Tensor, lengths: Tensor, steps: Ragged, 
     """As the kernels take it."""
     from crfkit.torch.segment_kernels import Lattices
 
-    tables = (x.detach().to(unary).contiguous() for x in (unary, pairwise, lengths))
+    u, a, d = (x.detach().to(unary).contiguous() for x in (unary, pairwise, lengths))
     offsets = torch.from_numpy(steps.offsets)
     known = None if borders is None else torch.from_numpy(borders).to(unary.device)
-    return Lattices(*tables, offsets.to(unary.device), known, int(np.diff(steps.offsets).max(initial=0)))
+    return Lattices(u, a, d, offsets.to(unary.device), known, int(np.diff(steps.offsets).max(initial=0)))
 
 
 class _LogPartition(torch.autograd.Function):
