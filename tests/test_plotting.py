@@ -88,7 +88,7 @@ def test_marginals_frame_the_best_labels(crf: CRF) -> None:
     assert [names[round(p.get_y() + 0.5)] for p in ax.patches] == crf.predict([x])[0]
     chosen = [crf.classes_.tolist().index(name) for name in names]
     p = crf.predict_marginals([x])[0][:, chosen].T
-    assert np.allclose(ax.images[0].get_array(), plotting._colours(p.astype(float)))
+    assert np.allclose(ax.images[0].get_array(), plotting._colours(np.asarray(p, np.float64)))
     assert ticks(plotting.marginals(crf, x, labels=["O", "B-QTY"]).yaxis) == ["O", "B-QTY"]
     with pytest.raises(TypeError, match=r"takes a fitted CRF"):
         plotting.marginals(crf.model_, x)
@@ -169,7 +169,7 @@ def test_axes_can_be_given(crf: CRF) -> None:
 
 
 def luminance(colour: Any) -> float:
-    rgb = np.array(to_rgb(colour), float)
+    rgb = np.array(to_rgb(colour))
     linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
     return float(linear @ [0.2126, 0.7152, 0.0722])
 
