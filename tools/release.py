@@ -91,7 +91,7 @@ def shrink() -> None:
 
     for wheel in DIST.glob("*.whl"):
         packed = wheel.with_suffix(".packed")
-        with zipfile.ZipFile(wheel) as old, zopfli.ZipFile(packed, "w", zipfile.ZIP_DEFLATED, numiterations=5) as new:
+        with zipfile.ZipFile(wheel) as old, zopfli.ZipFile(packed, "w", zipfile.ZIP_DEFLATED, iterations=5) as new:
             for entry in old.infolist():
                 new.writestr(entry, old.read(entry))
         packed.replace(wheel)
