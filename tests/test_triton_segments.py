@@ -36,7 +36,7 @@ else:
         """Values and gradients of f(layer, emissions), the kernels' against the core's."""
         found = []
         for crf in crfs:
-            u = x.to(crf.transitions.dtype).requires_grad_()
+            u = x.to(crf.transitions.dtype, copy=True).requires_grad_()
             value = f(crf, u)
             (value * torch.linspace(-1, 2, len(value)).to(value)).sum().backward()
             found.append([value.detach(), u.grad, *(p.grad for p in crf.parameters())])
