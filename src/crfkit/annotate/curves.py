@@ -1,4 +1,4 @@
-"""Where things stood after so many answers, and what more answers are expected to gain."""
+"""Entropy and accuracy by the number of answers, and what more answers are expected to gain."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Curves:
         self._gain = None
 
     def stood(self, stated_at: int) -> Json:
-        """The last points; that of the accuracy if it was stated after so many answers."""
+        """The last points; that of the accuracy only if it was stated after ``stated_at`` answers."""
         stated = self.accuracy[-1] if self.accuracy and self.accuracy[-1][0] == stated_at else None
         return {"entropy": self.entropy[-1] if self.entropy else None, "accuracy": stated}
 
@@ -73,7 +73,7 @@ class Curves:
 
 
 def _thinned(points: Points) -> Points:
-    """At most so many points: every second of the older half goes."""
+    """At most ``_POINTS`` points: every second one of the older half is dropped."""
     while len(points) > _POINTS:
         half = len(points) // 2
         points = points[:half:2] + points[half:]

@@ -236,7 +236,7 @@ def call(held: Any, method: str, *given: Any) -> NDArray[np.float64]:
 
 
 def _threads() -> int:
-    """Threads for a task: Dask runs one task per thread, as long as there are so many partitions."""
+    """Threads for a task: Dask runs one task per thread, as long as there are that many partitions."""
     from distributed import get_worker
 
     try:

@@ -227,7 +227,7 @@ class StoredDataset(Dataset):
 
 
 def in_blocks(data: Dataset, tokens: int) -> Dataset:
-    """The same data set in memory, in blocks of at most so many tokens, to be scored again and again.
+    """The same data set in memory, in blocks of at most ``tokens`` tokens, to be scored again and again.
 
     Data that has attributes of transitions, or tokens with very many, stays as it is.
     """
