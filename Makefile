@@ -85,6 +85,7 @@ docs: install-dev
 site: install-dev
 	rm -rf build/docs docs/api/generated
 	$(BIN)/python -m sphinx -q -n -W --keep-going -j auto docs build/docs
+	$(BIN)/python tools/site_links.py build/docs
 	@echo "the site is in build/docs/index.html"
 
 # The tools of the extra "release", without the package itself

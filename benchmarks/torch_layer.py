@@ -194,7 +194,7 @@ def learn(crf: Any, x: Any, tags: Any) -> Callable[[], None]:
     def run() -> None:
         x.grad = None
         crf.zero_grad(set_to_none=True)
-        (-crf(x, tags)).backward()
+        crf.loss(x, tags, reduction="sum").backward()
 
     return run
 
@@ -209,7 +209,8 @@ def steps(torch: Any, ct: Any) -> None:
         torch.manual_seed(0)
         crf = ct.CRF(n, batch_first=True).cuda()
         x = torch.randn(b, t, n, device="cuda", requires_grad=True)
-        step = learn(crf, x, torch.randint(n, (b, t), device="cuda"))
+        tags = torch.randint(n, (b, t), device="cuda")
+        step = learn(crf, x, tags)
 
         def many(step: Callable[[], None] = step) -> None:
             for _ in range(50):
@@ -227,13 +228,16 @@ def steps(torch: Any, ct: Any) -> None:
         with torch.no_grad():
             batch = crf._batch(x, None, None)
             best = captured(partial(gpu.decode, batch), torch, 20)
+            log_z = captured(partial(crf.log_partition, x), torch, 20)
+        forward = captured(partial(crf.loss, x, tags, reduction="sum"), torch, 20)
         torch.cuda.reset_peak_memory_stats()
         held = torch.cuda.memory_allocated()
         step()
         memory = (torch.cuda.max_memory_allocated() - held) / (4 * x.numel())
         print(
             f"B{b} T{t} L{n}: eager {eager:.3f}, in the calling thread {alone:.3f}, captured {replayed:.3f}, "
-            f"walks {walks:.3f}, decode {best:.3f} ms, launches {len(kernels)}, {memory:.1f} numbers per score",
+            f"its forward {forward:.3f}, walks {walks:.3f}, log Z alone {log_z:.3f}, decode {best:.3f} ms, "
+            f"launches {len(kernels)}, {memory:.1f} numbers per score",
             flush=True,
         )
 
@@ -271,7 +275,7 @@ def share_of_bilstm(torch: Any, ct: Any, device: str, repeats: int) -> dict[str,
     head = torch.nn.Linear(2 * width, n).to(device)
     crf = ct.CRF(n, batch_first=True).to(device)
     modules = torch.nn.ModuleList([lstm, head, crf])
-    optimiser = torch.optim.Adam(modules.parameters(), fused=cuda)
+    optimiser = torch.optim.Adam(modules.parameters(), fused=cuda, capturable=cuda)
     x = torch.randn(b, t, width, device=device)
     tags = torch.randint(n, (b, t), device=device)
 
@@ -279,7 +283,7 @@ def share_of_bilstm(torch: Any, ct: Any, device: str, repeats: int) -> dict[str,
         def run() -> None:
             optimiser.zero_grad(set_to_none=True)
             scores = head(lstm(x)[0])
-            loss = -crf(scores, tags) if with_crf else scores.sum()
+            loss = crf.loss(scores, tags) if with_crf else scores.sum()
             loss.backward()
             optimiser.step()
 
@@ -289,6 +293,7 @@ def share_of_bilstm(torch: Any, ct: Any, device: str, repeats: int) -> dict[str,
     out = {"step_ms": whole, "without_crf_ms": rest, "share": max(0.0, 1 - rest / whole)}
     if cuda:
         out["gpu_share"] = kernel_share(torch, step(True))
+        out["captured_ms"], out["captured_without_crf_ms"] = (captured(step(x), torch, repeats) for x in (True, False))
     return out
 
 
@@ -304,7 +309,7 @@ def kernel_share(torch: Any, step: Callable[[], None]) -> float:
     for event in found.key_averages():
         spent = event.self_device_time_total
         total += spent
-        if any(f"{name}_kernel" in event.key for name in ("_forward", "_gold", "_backward")):
+        if any(f"{name}_kernel" in event.key for name in ("_walk", "_posterior")):
             mine += spent
     return mine / total if total else 0.0
 

@@ -7,8 +7,10 @@ from importlib.metadata import version as installed_version
 from typing import Any
 
 from docutils import nodes
+from docutils.utils.math import MathError
 from docutils.utils.math.latex2mathml import tex2mathml
 from sphinx.application import Sphinx
+from sphinx.util import logging
 
 project = "crfkit"
 author = "The crfkit developers"
@@ -62,15 +64,24 @@ html_theme_options = {
 }
 
 
+def mathml(node: nodes.Element, as_block: bool) -> str:
+    """A formula as MathML, which browsers show without a script; a warning if it cannot be read."""
+    try:
+        return tex2mathml(node.astext(), as_block=as_block)
+    except MathError as e:
+        logging.getLogger(__name__).warning("%s in %r", e, node.astext(), location=node)
+        return ""
+
+
 def visit_inline(translator: Any, node: nodes.math) -> None:
-    """Writes a formula as MathML, which browsers show without a script."""
-    translator.body.append(tex2mathml(node.astext()))
+    """Writes a formula within a line."""
+    translator.body.append(mathml(node, as_block=False))
     raise nodes.SkipNode
 
 
 def visit_block(translator: Any, node: nodes.math_block) -> None:
-    """The same for a formula on a line of its own."""
-    translator.body.append(f'<div class="math">{tex2mathml(node.astext(), as_block=True)}</div>')
+    """Writes a formula on a line of its own."""
+    translator.body.append(f'<div class="math">{mathml(node, as_block=True)}</div>')
     raise nodes.SkipNode
 
 

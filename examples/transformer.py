@@ -41,16 +41,17 @@ class Tagger(nn.Module):
         self.crf = CRF(len(labels), batch_first=True, constraints=scheme, labels=labels)
 
     def scores(self, pieces: Any) -> Tensor:
-        """Scores of all labels at all pieces, [B, T, L]."""
-        found = self.encoder(**pieces)
-        vectors = getattr(found, "last_hidden_state", found)
-        scores: Tensor = self.head(self.dropout(vectors))
+        """Scores of all labels at all pieces, [B, T, L]; on a GPU the encoder computes in bfloat16."""
+        device = self.crf.transitions.device.type
+        with torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
+            found = self.encoder(**pieces)
+            vectors = getattr(found, "last_hidden_state", found)
+            scores: Tensor = self.head(self.dropout(vectors))
         return scores
 
     def loss(self, pieces: Any, tags: Tensor, mask: Tensor) -> Tensor:
         """Mean negative log-likelihood of a word's label."""
-        likelihood: Tensor = self.crf(self.scores(pieces), tags, mask, "token_mean")
-        return -likelihood
+        return self.crf.loss(self.scores(pieces), tags, mask, "token_mean")
 
     @torch.no_grad()
     def tag(self, pieces: Any, mask: Tensor) -> list[list[str]]:
@@ -70,7 +71,14 @@ def first_pieces(pieces: Any) -> Tensor:
 
 
 def batches(tokenizer: Any, X: Any, y: Any, number: dict[str, int], device: Any, size: int = 16) -> Any:
-    """Pieces, their tags and their mask, some sentences at a time; labels the model does not know are unknown."""
+    """Pieces, their tags and their mask, some sentences at a time; labels the model does not know are unknown.
+
+    Copies to a GPU come from pinned memory and do not wait.
+    """
+
+    def put(x: Tensor) -> Tensor:
+        return x.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else x
+
     for k in range(0, len(X), size):
         pieces = tokenizer(
             [list(x) for x in X[k : k + size]],
@@ -81,7 +89,7 @@ def batches(tokenizer: Any, X: Any, y: Any, number: dict[str, int], device: Any,
         for b, row in enumerate(y[k : k + size]):
             known = [number.get(v, -100) for v in row]
             tags[b, mask[b]] = torch.tensor(known[: int(mask[b].sum())])
-        yield {name: v.to(device) for name, v in pieces.items()}, tags.to(device), mask.to(device)
+        yield {name: put(v) for name, v in pieces.items()}, put(tags), put(mask)
 
 
 def fit(tagger: Tagger, tokenizer: Any, X: Any, y: Any, epochs: int, rate: float) -> float:
@@ -98,8 +106,8 @@ def fit(tagger: Tagger, tokenizer: Any, X: Any, y: Any, epochs: int, rate: float
             loss = tagger.loss(pieces, tags, mask)
             torch.autograd.backward(loss)
             optimiser.step()
-            losses.append(float(loss.detach()))
-        mean = sum(losses) / len(losses)
+            losses.append(loss.detach())
+        mean = float(torch.stack(losses).mean())
     return mean
 
 

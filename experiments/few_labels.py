@@ -5,8 +5,9 @@
     python experiments/few_labels.py curve                            the figure of docs/few-labels.md
     python experiments/few_labels.py constraints                      constraints alone, no labelled sentence
 
-All sentences of the training set are used as unlabelled text; labels of a random part of them are known. Every choice
-was made by ``choose``, on held-out training sentences. ``test``, ``curve`` and ``constraints`` write
+All sentences of the training set are used as unlabelled text; labels of a random part of them are known. Recipes with
+"all text" also see the words, and no labels, of the other sentences of the corpus, those that are scored among them.
+Every choice was made by ``choose``, on held-out training sentences. ``test``, ``curve`` and ``constraints`` write
 numbers/few_labels.*.json.
 """
 
@@ -36,6 +37,8 @@ SETTINGS: dict[str, tuple[str, int, float]] = {
     "snips_slots 5%": ("snips_slots", 1, 0.05),
     "bc2gm 100%": ("bc2gm", 1, 1.0),
 }
+#: What a corpus has besides its training set.
+OTHER_PARTS = {"conll2000": ["test"], "bc2gm": ["dev", "test"], "snips_slots": ["dev", "test"]}
 #: Chosen on held-out sentences: see ``choose``.
 C2 = 0.1
 TRAIN: dict[str, Any] = {"c2": C2, "tol": 1e-4, "max_iter": 150}
@@ -64,18 +67,21 @@ class Draw:
         self.X, self.y = X[known], y[known]
         self.pool = X[np.sort(order)]
         self.rest = X[order[count:]]
+        others = [_columns(load_corpus(corpus, part).X, columns) for part in OTHER_PARTS[corpus]]
+        self.others = [list(x) for part in ([self.X_test] if held_out else []) + others for x in part]
 
     def f1(self, crf: CRF) -> float:
         """Of the spans of the scored sentences, times 100."""
         return 100 * metrics.evaluate(self.y_test, crf.predict(self.X_test)).f1
 
-    def classes(self, *methods: str, **how: Any) -> dict[str, WordClasses]:
-        """Learned from all sentences but the scored ones."""
+    def classes(self, *methods: str, all_text: bool = False, **how: Any) -> dict[str, WordClasses]:
+        """Learned from all training sentences but the scored ones, or from all sentences of the corpus."""
         found = {}
         for method in methods:
-            key = (self.corpus, len(self.pool), self.held_out_seed, method, *how.items())
+            key = (self.corpus, len(self.pool), self.held_out_seed, all_text, method, *how.items())
             if key not in _CLASSES:
-                _CLASSES[key] = WordClasses.fit(self.pool, method=method, random_state=0, **how)
+                text = [*map(list, self.pool), *self.others] if all_text else self.pool
+                _CLASSES[key] = WordClasses.fit(text, method=method, random_state=0, **how)
             found[method] = _CLASSES[key]
         return found
 
@@ -113,12 +119,22 @@ def cased(draw: Draw) -> CRF:
 
 def trained_on_itself(draw: Draw) -> CRF:
     features = TokenFeatures(classes=draw.classes("brown", "spectral"))
-    return self_trained(draw, features, fit(draw, features), 0.03)
+    return self_trained(draw, features, fit(draw, features), 0.03, draw.rest[:2000])
 
 
 def cased_trained_on_itself(draw: Draw) -> CRF:
     features = TokenFeatures(classes=draw.classes("brown", lower=False))
-    return self_trained(draw, features, fit(draw, features), 0.03, most=len(draw.rest))
+    return self_trained(draw, features, fit(draw, features), 0.03, draw.rest)
+
+
+def cased_all_text(draw: Draw) -> CRF:
+    return fit(draw, TokenFeatures(classes=draw.classes("brown", lower=False, all_text=True)))
+
+
+def cased_all_text_trained_on_itself(draw: Draw) -> CRF:
+    features = TokenFeatures(classes=draw.classes("brown", lower=False, all_text=True))
+    more = [*map(list, draw.rest), *draw.others]
+    return self_trained(draw, features, fit(draw, features), 0.03, more)
 
 
 RECIPES = {
@@ -128,19 +144,24 @@ RECIPES = {
     "brown, cased": cased,
     "brown and spectral, self-training": trained_on_itself,
     "brown, cased, self-training": cased_trained_on_itself,
+    "brown, cased, all text": cased_all_text,
+    "brown, cased, all text, self-training": cased_all_text_trained_on_itself,
 }
 #: What was best on held-out sentences.
 CHOSEN = {
     "conll2000": ["brown and spectral", "brown and spectral, self-training"],
     "conll2000+pos": ["brown"],
-    "bc2gm": ["brown, cased", "brown, cased, self-training"],
+    "bc2gm": [
+        *("brown, cased", "brown, cased, self-training"),
+        *("brown, cased, all text", "brown, cased, all text, self-training"),
+    ],
     "snips_slots": ["brown"],
 }
 
 
-def self_trained(draw: Draw, features: TokenFeatures, first: CRF, weight: float, most: int = 2000) -> CRF:
+def self_trained(draw: Draw, features: TokenFeatures, first: CRF, weight: float, unlabelled: Any) -> CRF:
     """Learns once more, also from its own labels of unlabelled sentences, which count ``weight`` times."""
-    more = list(draw.rest[:most])
+    more = list(unlabelled)
     if not more:
         return first
     X, y = list(draw.X) + more, [list(row) for row in draw.y] + [list(row) for row in first.predict(more)]
@@ -173,7 +194,7 @@ def choose(settings: list[str]) -> None:
             show(setting, f"brown and spectral, c2={c2}", draw.f1(fit(draw, features, c2=c2)))
         first = fit(draw, features)
         for weight in (0.03, 0.1, 0.3):
-            show(setting, f"self-training {weight}", draw.f1(self_trained(draw, features, first, weight)))
+            show(setting, f"self-training {weight}", draw.f1(self_trained(draw, features, first, weight, draw.rest[:2000])))
         for weight in (0.03, 0.3):
             show(setting, f"constraints {weight}", draw.f1(constrained(draw, features, weight)))
         for weight in (0.001, 0.01):

@@ -136,24 +136,11 @@ def test_the_command_line_goes_round(corpus: tuple[Any, Any], tmp_path: Path) ->
     asked = 0
     for _ in range(2):
         run("train", labelled, "-m", model, "--unknown", "?", "--max-iter", "10", "-q")
-        run(
-            "active",
-            "next",
-            pool,
-            "-m",
-            model,
-            "-o",
-            batch,
-            "--known",
-            labelled,
-            "-n",
-            "5",
-            "--length",
-            "1-3",
-            "--force",
-        )
+        how = ["-m", model, "-o", batch, "--known", labelled, "-n", "5", "--length", "1-3", "--force"]
+        said = run("active", "next", pool, *how)
         table, answers = read_columns(batch)
         assert answers is not None
+        assert f"{sum(list(row).count('???') for row in answers)} tokens to label" in said
         assert len(answers) == 5
         with open(batch, "w") as file:
             for rows, row in zip(table, answers, strict=True):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -229,7 +231,7 @@ class TestQuestions:
         assert q is not None
         pool.tell(3, [(0, 1, "QTY")], [(0, 5)])
         pool.note(0)
-        pool.closed.add(3)
+        pool.closed[3] = True
         pool.learn()
         pool.rescore()
         again = pool.ask()
@@ -246,6 +248,32 @@ class TestQuestions:
             assert q.sequence >= 40
             assert sum(s.end - s.start for s in q.spans) == learned.lengths[q.sequence]
 
+    def test_many_ask_from_the_same_candidates(self, learned: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+        chosen: list[int] = []
+        best = learned._best
+
+        def counted(ids: Any) -> Any:
+            chosen.append(len(ids))
+            return best(ids)
+
+        monkeypatch.setattr(learned, "_best", counted)
+        first = learned.ask(kind="uncertain", quick=True)
+        assert first is not None
+        once = len(chosen)
+        again = learned.ask(kind="uncertain", quick=True)
+        assert again == first
+        second = learned.ask([first.sequence], kind="uncertain", quick=True)
+        assert second is not None
+        assert second.sequence != first.sequence
+        assert len(chosen) == once
+        learned.ask(kind="uncertain")  # of all sentences
+        assert len(chosen) > once
+        once = len(chosen)
+        learned.know(first.sequence, learned.known.get(first.sequence))  # something may have changed
+        learned.ask(kind="uncertain", quick=True)
+        assert len(chosen) > once
+        learned.rescore()
+
     def test_nothing_left(self) -> None:
         pool = Pool([["a"], ["b"]], ["X"])
         assert pool.ask(exclude=[0, 1]) is None
@@ -257,7 +285,7 @@ class TestQuestions:
             pool.tell(i, [(t, t + 1, label) for t, label in enumerate(gold[i])])
         pool.learn()
         pool.rescore()
-        pool.asked, pool.closed = 5, {0, 1}
+        pool.asked, pool.closed[:2] = 5, True
         q = pool.ask()
         assert q is not None
         assert q.sequence == 2

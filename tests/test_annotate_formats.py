@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from limited import run_limited
 
 from crfkit.annotate.documents import AnnotateError, Document
 from crfkit.annotate.formats import LIST, NAMES, Export, read_documents, write_documents
@@ -280,6 +281,7 @@ def test_schemes_come_back(scheme: str, rows: list[list[str | None]]) -> None:
         ("a.csv", b'word,tag\n"a,O\n', r"a.csv:2: a quote is not closed"),
         ("a.csv", b"x,y\n1,2\n", r"a.csv:1: the header names no column of words"),
         ("a.csv", b"text,spans\nAnna,x\n", r"a.csv:2: the spans must be a list"),
+        ("a.csv", b"text,spans\nAnna," + b"[" * 100_000 + b"\n", r"a.csv:2: the spans must be a list"),
         ("a.csv", b"word,tag\na,NOUN\n", r"'NOUN' is not a span label"),
         ("a.jsonl", b'{"text": "a"}\n{"text": }\n', r"a.jsonl:2: not JSON: Expecting value"),
         ("a.jsonl", b'{"text": "a"} {"text": "b"}\n', r"a.jsonl:1: not JSON: more than one value"),
@@ -403,3 +405,27 @@ def test_damaged_files_raise_errors_that_name_them(tmp_path_factory: Any, name: 
         return
     assert files(write_documents(docs, [None] * len(docs)))[name] == text
     write_documents(docs, [["B-PER"] * len(d.tokens) for d in docs])
+
+
+def test_other_annotations_of_a_record_may_be_anything(tmp_path: Path) -> None:
+    first = {"result": [{"type": "labels", "value": {"start": 0, "end": 4, "labels": ["PER"]}}]}
+    others = [{"result": 1e308}, {"result": None}, 7]
+    record = {"data": {"text": "Anna left"}, "annotations": [first, *others]}
+    path = tmp_path / "x.jsonl"
+    path.write_text(json.dumps(record))
+    documents = read_documents([path], format="labelstudio")
+    data = json.loads(write_documents(documents, [["O", "B-PER"]]).data)
+    assert [x["value"]["text"] for x in data["annotations"][0]["result"]] == ["left"]
+    assert data["annotations"][1:] == others
+
+
+def test_long_sentences_are_written_in_linear_time() -> None:
+    code = """
+    from crfkit.annotate.documents import Document
+    from crfkit.annotate.formats import write_documents
+
+    n = 60_000
+    document = Document("a " * n, [(2 * k, 2 * k + 1) for k in range(n)])
+    print(write_documents([document], [["B-X"] * n], format="prodigy").data.count(b"token_start"))
+    """
+    assert run_limited(code, seconds=15) == "60000\n"

@@ -477,6 +477,9 @@ def test_the_command_serves_and_continues(tmp_path: Path) -> None:
     code, messages = finish(process, signal.SIGINT)
     assert code == 130
     assert "notes.txt has changed since notes.crfkit-project was made" in messages
+    (tmp_path / "notes.jsonl").write_text('{"text": "Other text."}\n')
+    other = run("annotate", "notes.jsonl", code=2, cwd=tmp_path)
+    assert "notes.crfkit-project was made from notes.txt, not from notes.jsonl: give another --project" in other.stderr
     process, address = start(tmp_path, "notes.crfkit-project", "--port", 0)
     assert ask(address, "/api/state")["sentences"] == 2
     finish(process)

@@ -152,6 +152,13 @@ class TestRefused:
         with pytest.raises(ProjectError, match="damaged"):
             Project.open(path)
 
+    def test_texts_that_cannot_be_written(self, path: Path, project: Project) -> None:
+        document: dict[str, object] = {"text": "\ud800", "tokens": [], "columns": None, "labels": None, "source": {}}
+        project.store.append("documents", "ann", {"documents": [document]})
+        project.close()
+        with pytest.raises(ProjectError, match="contains a lone surrogate"):
+            Project.open(path)
+
     def test_two_at_a_time(self, path: Path, project: Project) -> None:
         code = f"from crfkit.annotate.project import Project; Project.open({str(path)!r})"
         found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
@@ -330,6 +337,7 @@ def test_every_occurrence(path: Path) -> None:
     said["spans"][0]["everywhere"] = True  # type: ignore[index]
     number = project.append("answer", "ann", said)
     assert project.occurrences(0, 0, 2) == 3
+    assert project.occurrences(2, 0, 2) == 1
     assert project.touched(number) == [0, 1, 3]
     assert project.known(2) is None
     known = project.known(1)
@@ -342,3 +350,27 @@ def test_every_occurrence(path: Path) -> None:
     assert known.argmax(axis=1).tolist() == [3, 4]
     project.append("undo", "ann", {"of": number})
     assert project.known(1) is None
+
+
+def test_what_holds_follows_undo_and_redo(path: Path) -> None:
+    project = Project.create(path, documents() * 2, labels=["PER"])
+    numbers = [project.append("answer", who, answer(k)) for k, who in enumerate(["ann", "bo", "ann"])]
+    skipped = project.append("answer", "bo", {**answer(3), "skip": True})
+    project.append("edit", "ann", {"sequence": 0, "spans": [], "judged": [], "whole": True})
+
+    def state(who: str | None) -> tuple[list[int], set[int], set[int], int, list[int]]:
+        said = project.standing(who)
+        assert said.events == project.said(who)
+        numbers = [[e.number for e in events] for events in (said.events, said.last(2))]
+        return numbers[0], said.sequences, said.answered, said.told, numbers[1]
+
+    edit = skipped + 1
+    assert state(None) == ([*numbers, skipped, edit], {0, 1, 2, 3}, {0, 1, 2}, 3, numbers[1:])
+    assert state("bo") == ([numbers[1], skipped], {1, 3}, {1}, 1, [numbers[1]])
+    project.append("undo", "ann", {"of": numbers[2]})
+    assert state(None) == ([*numbers[:2], skipped, edit], {0, 1, 3}, {0, 1}, 2, numbers[:2])
+    assert state("ann") == ([numbers[0], edit], {0}, {0}, 1, [numbers[0]])
+    project.append("redo", "ann", {"of": numbers[2]})
+    assert state("ann") == ([numbers[0], numbers[2], edit], {0, 2}, {0, 2}, 2, [numbers[0], numbers[2]])
+    assert state("nobody") == ([], set(), set(), 0, [])
+    project.close()

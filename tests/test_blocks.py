@@ -20,9 +20,9 @@ from command import run
 
 from crfkit import CRF, MEMM, Template, _core, load
 from crfkit.base.fields import ModelError
-from crfkit.base.tensors import read_tensors, write_arrays
+from crfkit.base.tensors import checksum, read_tensors, write_arrays
 from crfkit.data import Blocks, read_columns, read_conllu, read_crfsuite
-from crfkit.data.blocks import KEY, WHAT, in_blocks
+from crfkit.data.blocks import KEY, WHAT, block_checksum, in_blocks
 from crfkit.data.dataset import NONE, Dataset, Layout, WeightRules
 from crfkit.features import encoding
 
@@ -143,7 +143,7 @@ def test_vocabularies_of_runs_are_merged_as_one_would_number_them(n_keys: int) -
         words = np.array(list(seen))
         often = Counter(int(x) for piece in pieces[r::3] for x in piece)
         sums = np.array([often[x] for x in seen], np.uint32)
-        records, first = _core.sort_keys(keys[words, 0].copy(), keys[words, 1].copy(), sums)
+        records, first = _core.sort_keys(keys[words], sums)
         numbered = np.stack([np.arange(r, 9, 3), known], axis=1)
         runs.append((records, first, numbered, np.empty(len(words), np.uint32), np.empty(len(words), np.uint8)))
         own_words.append(words)
@@ -427,3 +427,20 @@ def test_scores_of_blocks_are_those_of_flat_data(values: bool) -> None:
         native.score_stored(blocks.stored, 2, *found[1])
         for a, b in zip(*found, strict=True):
             np.testing.assert_allclose(a, b, atol=1e-5 if kind == np.float32 else 1e-12)
+
+
+@pytest.mark.parametrize("label", [3, -2])
+def test_labels_that_are_none_are_refused(text: Path, tmp_path: Path, label: int) -> None:
+    """With checksums that match."""
+    X, y = read_columns(text)
+    path = tmp_path / "x.blocks"
+    blocks = CRF(Template(TEMPLATE)).encode(X[:50], y[:50], path)
+    labels = blocks.labels.copy()
+    labels[7] = label
+    sums = [block_checksum(blocks.dataset, labels, b) for b in range(blocks.dataset.n_blocks)]
+    file = read_tensors(path, KEY, WHAT, verify=False)
+    arrays = {**file.arrays, "labels": labels, "blocks.crc32": np.array(sums, np.uint32)}
+    head = {**file.header, "checksums": {k: checksum(k, x) for k, x in arrays.items()}}
+    write_arrays(path, KEY, head, arrays)
+    with pytest.raises(ModelError, match=r"x\.blocks: .* damaged: the array 'labels' must hold numbers from -1 to 2"):
+        CRF(max_iter=1).fit(Blocks(path))

@@ -17,6 +17,7 @@ from sklearn.model_selection import GridSearchCV
 
 from crfkit import CRF, HMM, MEMM, SegmentCRF
 from crfkit.base.checkpoints import Checkpoint, State, seconds_of
+from crfkit.base.tensors import read_tensors, write_tensors
 from crfkit.training import ALGORITHMS, SGD
 
 Data = tuple[Any, Any]
@@ -401,3 +402,33 @@ def test_a_forged_state_is_refused(algorithm: Any, tmp_path: Path, monkeypatch: 
     keep._write({"finished": {"w": np.zeros(1)}})
     with pytest.raises(ValueError, match="damaged"):
         crf().fit(X, y, resume=True)
+
+
+@pytest.mark.parametrize("part", ["exp_avg", "best", "history"])
+def test_damaged_states_of_a_network(tmp_path: Path, part: str) -> None:
+    """Names and types are right, shapes or fields are not."""
+    pytest.importorskip("torch")
+    from crfkit.torch import NeuralCRF
+
+    words, y, path = [["a", "b"]], [["A", "B"]], tmp_path / "run"
+
+    def train(**how: Any) -> None:
+        def stop(*_: Any) -> None:
+            if "resume" not in how and path.exists():
+                raise Killed
+
+        quick: dict[str, Any] = {"hidden": (3,), "max_iter": 3, "checkpoint": path, "checkpoint_every": 0}
+        NeuralCRF(early_stopping=3, callback=stop, **quick).fit(words, y, X_dev=words, y_dev=y, **how)
+
+    with pytest.raises(Killed):
+        train()
+    file = read_tensors(path, "crfkit checkpoint", "checkpoint")
+    arrays = dict(file.arrays)
+    if part == "history":
+        (progress,) = file.header["tree"]["dict"]["network"]["dict"]["history"]
+        progress["dict"]["later"] = progress["dict"].pop("active")
+    else:
+        arrays[next(k for k, x in arrays.items() if f"/{part}" in k and x.ndim == 2)] = np.zeros((1, 1), np.float32)
+    write_tensors(path, "crfkit checkpoint", file.header, arrays)
+    with pytest.raises(ValueError, match="run: the checkpoint is damaged: "):
+        train(resume=True)

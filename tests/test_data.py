@@ -365,7 +365,7 @@ def test_damaged_corpora_are_data_errors(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setenv("CRFKIT_DATA", str(tmp_path))
     file = tmp_path / "snakes_grid" / "snakes_train.jsonl"
     file.parent.mkdir()
-    for text in (b"{", b'{"x": [[[1, 2, 3]]]}', b"[]", b"\xff", b"0"):
+    for text in (b"{", b'{"x": [[[1, 2, 3]]]}', b"[]", b"\xff", b"0", b"[" * 100_000):
         file.write_bytes(text)
         with pytest.raises(DataError, match="snakes_grid: a file of the corpus is damaged"):
             load_corpus("snakes_grid")

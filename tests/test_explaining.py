@@ -45,8 +45,8 @@ def test_contributions_add_up(features: Any, y: Any) -> None:
         assert d.log_odds == pytest.approx(sum(c.amount for c in d.contributions))
         assert d.probability == pytest.approx(nodes[t, path[t]])
         assert d.runner_up_probability == pytest.approx(max(nodes[t, j] for j in range(3) if j != path[t]))
-        amounts = [abs(c.amount) for c in d.contributions]
-        assert amounts == sorted(amounts, reverse=True)
+        keys = [(-round(abs(c.amount), 4), c.name) for c in d.contributions]
+        assert keys == sorted(keys)
         for c in d.contributions:
             assert c.amount == pytest.approx(c.value * (c.label_weight - c.runner_up_weight))
 

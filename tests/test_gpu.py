@@ -136,6 +136,7 @@ def test_a_captured_step(shape: tuple[int, int, int]) -> None:
     assert torch.equal(ours.transitions.grad, want[2])
 
 
+@pytest.mark.filterwarnings("ignore:The AccumulateGrad node's stream")
 @pytest.mark.parametrize("shape", [(64, 33, 32), (1, 1, 3), (300, 40, 5)])
 def test_sums_are_those_of_the_parts(shape: tuple[int, int, int]) -> None:
     """The kernels that add up values and gradients of all sequences, many times and on two streams."""
@@ -158,25 +159,85 @@ def test_sums_are_those_of_the_parts(shape: tuple[int, int, int]) -> None:
     torch.testing.assert_close(ours(x, y, reduction="mean"), each.mean())
 
 
+@pytest.mark.filterwarnings("ignore:Warning. Profiler")
 def test_few_launches() -> None:
     from torch.profiler import ProfilerActivity, profile
 
     ours, _ = layers(32)
     x, y, _ = on_gpu(*inputs((64, 128, 32), False))
     x.requires_grad_()
-    one = torch.ones((), device="cuda")
-    (-ours(x, y)).backward(one)
+    ours.loss(x, y).backward()
     x.grad = None
     ours.zero_grad(set_to_none=True)
     with profile(activities=[ProfilerActivity.CUDA]) as found:
-        (-ours(x, y)).backward(one)
+        ours.loss(x, y).backward()
         torch.cuda.synchronize()
     names = [e.name for e in found.events() if e.device_type == torch.autograd.DeviceType.CUDA]
-    assert len(names) <= 4, names  # two of the layer, the minus and its gradient
+    assert len(names) <= 3, names  # two of the layer, and the one with which backward() begins
+
+
+@pytest.mark.parametrize("n", [130, 700])
+@pytest.mark.parametrize("scale", [0.1, 1.0, 10.0])
+def test_best_paths_of_many_labels(n: int, scale: float) -> None:
+    """Whether few labels can win at a step, or most of them."""
+    ours, plain = layers(n)
+    with torch.no_grad():
+        ours.transitions.mul_(100 * scale)
+    plain.load_state_dict(ours.state_dict())
+    x, _, mask = inputs((5, 40, n), True)
+    assert ours.decode(*on_gpu(x, mask)) == plain.float().decode(x, mask)
+
+
+@pytest.mark.parametrize("pairs", [False, True])
+def test_entropies_and_second_derivatives(pairs: bool) -> None:
+    ours, plain = layers(7)
+    x, tags, mask = inputs((6, 20, 7), True)
+    pairwise = torch.randn(6, 19, 7, 7) if pairs else None
+    found = []
+    for crf, (u, y, m, p) in ((plain, (x.double(), tags, mask, None if pairwise is None else pairwise.double())),
+                              (ours, on_gpu(x, tags, mask, pairwise))):  # fmt: skip
+        u = u.clone().requires_grad_()
+        entropy = crf.entropy(u, m, pairwise=p)
+        (slope,) = torch.autograd.grad(entropy.sum(), u)
+        (first,) = torch.autograd.grad(crf(u, y, m, pairwise=p), u, create_graph=True)
+        (second,) = torch.autograd.grad((first * first.detach()).sum(), u)
+        found.append([z.detach().double().cpu() for z in (entropy, slope, first, second)])
+    for want, got in zip(*found, strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4 * float(want.abs().max()))
+
+
+def test_a_network_is_trained_in_captured_steps() -> None:
+    from crfkit import NeuralCRF
+    from crfkit.torch.training import Steps
+
+    graphs = []
+    plain = Steps._capture
+
+    def capture(self: Any, key: Any, batch: Any) -> None:
+        plain(self, key, batch)
+        graphs.append(len(self._graphs))
+
+    X = [["the", "dog", "runs"], ["a", "big", "cat", "sleeps"]] * 60
+    y = [["D", "N", "V"], ["D", "A", "N", "V"]] * 60
+    settings: dict[str, Any] = {"encoder": "lstm", "encoder_size": 16, "character_size": 4, "hidden": ()}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Steps, "_capture", capture)
+        crf = NeuralCRF(**settings, batch_size=8, max_iter=6, random_state=0, device="cuda").fit(X, y)
+    assert graphs[-1] == 2
+    assert crf.history_[-1].value < 0.2 * crf.history_[0].value
+    assert crf.predict(X) == y
+    eager = NeuralCRF(**settings, batch_size=8, max_iter=6, random_state=0, device="cuda", precision="float32")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("crfkit.torch.training._EAGER_STEPS", 1 << 30)
+        eager.fit(X, y)
+    replayed = NeuralCRF(**settings, batch_size=8, max_iter=6, random_state=0, device="cuda", precision="float32")
+    replayed.fit(X, y)
+    for a, b in zip(eager.history_, replayed.history_, strict=True):
+        assert a.value == pytest.approx(b.value, rel=1e-3)
 
 
 def test_what_goes_to_the_core() -> None:
-    """N-best lists, samples, beams, entropies and second derivatives of tensors on a GPU; and rules in the kernels."""
+    """N-best lists, samples and beams of tensors on a GPU; and rules in the kernels."""
     names = ["O", "B-X", "I-X", "B-Y", "I-Y"]
     ours, plain = layers(5, constraints="bio", labels=names)
     plain = plain.float()

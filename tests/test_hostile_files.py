@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 from command import run
+from limited import run_limited
 from safetensors.numpy import save_file
 from test_checkpoints import begun, problem
 from test_files import X, Y, trained
@@ -540,3 +541,19 @@ def test_the_free_threaded_interpreter_is_refused(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(sysconfig, "get_config_var", lambda name: int(name == "Py_GIL_DISABLED"))
     with pytest.raises(ImportError, match="use the ordinary build"):
         importlib.reload(interpreter)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits the memory of a process")
+def test_long_names_with_many_readings(tmp_path: Path) -> None:
+    """Every reading has texts of its own: thousands of a megabyte each."""
+    path = tmp_path / "model.txt"
+    line = "U00:" + "/".join(["%x[0,0]"] * 12)
+    head = "version: 100\ncost-factor: 1\nmaxid: 2\nxsize: 1\n\nA\nB\n\n"
+    path.write_text(f"{head}{line}\n\n0 U00:{'a/' * 500_000}\n\n1\n2\n")
+    code = """
+    try:
+        crfkit.load(sys.argv[1])
+    except ModelError as e:
+        print(e)
+    """
+    assert "can be read out of the names in too many ways" in run_limited(code, path)

@@ -149,9 +149,9 @@ def test_shapes_that_the_compiler_is_told(pairs: bool, tagged: bool) -> None:
     tags = torch.randint(n, (2, 4)) if tagged else None
     arguments = (*scores, torch.ones(2, 4, dtype=torch.bool), tags, -100)
     tests = ("test_schema", "test_faketensor")
-    torch.library.opcheck(torch.ops.crfkit.value.default, (*arguments, "core", True, False), test_utils=tests)
-    kept = torch.ops.crfkit.value(*arguments, "core", True, False)[1:]
-    more = torch.rand(2), *arguments, "core", *kept
+    torch.library.opcheck(torch.ops.crfkit.value.default, (*arguments, "core", True, 0.0), test_utils=tests)
+    kept = torch.ops.crfkit.value(*arguments, "core", True, 0.0)[1:]
+    more = torch.rand(2), *arguments, "core", *kept, -0.5
     torch.library.opcheck(torch.ops.crfkit.gradient.default, more, test_utils=tests)
     direction = (*scores, arguments[5], *scores, torch.rand(2))
     torch.library.opcheck(torch.ops.crfkit.covariance.default, direction, test_utils=tests)

@@ -463,3 +463,14 @@ def test_an_optimum_is_not_left(name: Any) -> None:
     best = f.value_and_grad(crf.weights_)[0]
     crf.set_params(algorithm=name, warm_start=True, max_iter=3).fit(X, y)
     assert f.value_and_grad(crf.weights_)[0] < 1.25 * best
+
+
+@pytest.mark.parametrize("kind", [np.float64, np.float32])
+@pytest.mark.parametrize("algorithm", ["lbfgs", "sgd", "newton-cg"])
+def test_penalties_may_be_numbers_of_numpy(kind: Any, algorithm: str) -> None:
+    """As searches over distributions of scipy give them."""
+    X, y = problem(0)
+    c1 = 0.125 if algorithm == "lbfgs" else 0.0
+    settings: dict[str, Any] = {"algorithm": algorithm, "max_iter": 3, "random_state": 0}
+    want, got = (CRF(PLAIN, c1=f(c1), c2=f(0.5), **settings).fit(X, y).model_.weights for f in (float, kind))
+    np.testing.assert_array_equal(got, want)

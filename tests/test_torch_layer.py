@@ -427,3 +427,19 @@ def test_importing_crfkit_does_not_import_torch() -> None:
 
     code = "import sys, crfkit; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+@pytest.mark.parametrize("reduction", ["none", "sum", "mean", "token_mean"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_loss_is_the_negative_likelihood(reduction: Any, weighted: bool) -> None:
+    crf = ct.CRF(3, batch_first=True, class_weight=[1.0, 2.0, 0.5] if weighted else None).double()
+    x = torch.randn(4, 5, 3, dtype=torch.float64)
+    tags, mask = torch.randint(3, (4, 5)), torch.arange(5) < torch.tensor([5, 3, 1, 4])[:, None]
+    found = []
+    for f in (crf.loss, lambda *a: -crf(*a)):
+        u = x.clone().requires_grad_()
+        value = f(u, tags, mask, reduction)
+        value.sum().backward()
+        found.append((value.detach(), u.grad))
+    torch.testing.assert_close(found[0], found[1])
+    assert bool(found[0][0].sum() > 0)

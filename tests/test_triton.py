@@ -18,6 +18,7 @@ if not interpreter.IS_CHOSEN:
 else:
     import crfkit.torch
     from crfkit.torch import gpu, scan
+    from crfkit.torch.chains import Batch, Chains
 
     ct: Any = crfkit.torch
 
@@ -85,6 +86,24 @@ else:
         layers[1].load_state_dict(layers[0].state_dict())
         want, got = (layer.decode(x, mask, pairwise=p) for layer in layers)
         assert got == want
+
+    @pytest.mark.parametrize("pairs", [False, True])
+    def test_covariance(pairs: bool) -> None:
+        """By differences, against the core's recursion; a forbidden transition has no part in it."""
+        x: list[Any] = [None if v is None else v.detach() for v in lattice(3, 5, 4, pairs, 8, torch.float64)]
+        x[1][0, 1] = -torch.inf
+        batch = Batch._make((*x, masks("holes", 3, 5), None, 0))
+        chains = Chains(batch)
+        for scale in (1.0, 100.0):
+            r = [None if v is None else v * 0.5 + scale for v in x]
+            weight = torch.tensor([0.5, -1.0, 2.0], dtype=torch.float64)
+            forbidden: list[Any] = [None if v is None else v.masked_fill(torch.isneginf(v), 0.0) for v in r]
+            want_mean, want = chains.covariance(*chains.direction(*forbidden), weight)
+            mean, found = gpu.covariance(batch, tuple(r), weight)
+            torch.testing.assert_close(mean, want_mean, rtol=1e-6, atol=1e-6)
+            for a, b in zip(found, want, strict=True):
+                if b is not None:
+                    torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-6 * scale)
 
     def test_the_layer_with_time_first() -> None:
         layers = [ct.CRF(5, backend=b) for b in ("core", "triton")]

@@ -40,7 +40,7 @@ Each command's own help (`crfkit COMMAND --help`):
 """
 COMMANDS = [
     *("train", "tag", "encode", "tune", "eval", "inspect", "convert"),
-    *("active next", "active add", "annotate", "demo"),
+    *("classes", "active next", "active add", "annotate", "demo"),
 ]
 
 

@@ -63,7 +63,7 @@ PACKAGE_ORDER = {
 }
 
 #: At most this many places that hold a recursion, in all languages; each is marked by a comment, ``recursion: kind``.
-RECURSIONS = {"forward": 9, "backward": 9, "viterbi": 7, "log-sum-exp": 5}
+RECURSIONS = {"forward": 9, "backward": 9, "viterbi": 8, "log-sum-exp": 5}
 LONGEST_FUNCTION = 90
 MOST_PARAMETERS = 10
 MOST_NAMES = 145

@@ -1,6 +1,6 @@
 """Conditional random fields for sequences.
 
-The line of flow, of which everything here is a part::
+The pipeline::
 
     columns -> features -> Dataset -> Potentials -> inference -> objective -> optimizer -> model -> predictions
     text       strings     ids, CSR   scores         log Z,       value,       weights      file     labels, n-best,

@@ -306,7 +306,7 @@ class PredictionSets:
                     "or raise 'max_size' of PredictionSets"
                 )
             threshold = conformal_threshold(truth, self.coverage)
-        self.threshold_ = threshold
+        self.threshold_ = threshold * (1 - 1e-9)  # what has just this probability is in, however it is added up
         return self
 
     def _listed(self, X: Any, y: Any) -> list[bool]:

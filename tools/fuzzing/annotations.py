@@ -83,7 +83,7 @@ def mutate(data: bytes, rng: random.Random) -> bytes:
     for _ in range(times(rng)):
         try:
             records = [json.loads(x) for x in body.splitlines() if x.strip()]
-        except ValueError:
+        except (ValueError, RecursionError):
             records = []
         if records and isinstance(records[0], dict) and rng.random() < 0.8:
             mutate_tree({"records": records}, rng)

@@ -7,6 +7,7 @@ import faulthandler
 import json
 import mmap
 import os
+import pickle
 import resource
 import select
 import signal
@@ -211,9 +212,7 @@ class Campaign:
         base = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
         with tempfile.TemporaryDirectory(dir=base) as scratch:
             self.scratch = Path(scratch)
-            for kind in self.kinds:  # before the processes are forked, which then have them
-                if not kind.good:
-                    kind.good = kind.seeds(self.scratch)
+            self._make_seeds()
             self.own_memory = int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
             running = [_Worker(self, self.first + k, self.workers) for k in range(self.workers)]
             for worker in running:
@@ -236,6 +235,24 @@ class Campaign:
                 report.refused += refused
             report.inputs = report.read + report.refused + len(report.findings)
         return report
+
+    def _make_seeds(self) -> None:
+        """In a process of its own: those forked later would wait forever for torch's threads, had this one any."""
+        missing, file = [kind for kind in self.kinds if not kind.good], self.scratch / "seeds"
+        pid = os.fork()
+        if pid == 0:
+            try:
+                file.write_bytes(pickle.dumps([kind.seeds(self.scratch) for kind in missing]))
+                os._exit(0)
+            except BaseException:
+                traceback.print_exc()
+                os._exit(3)
+        if os.waitpid(pid, 0)[1] != 0:
+            raise RuntimeError("the good files of a kind could not be made")
+        for kind, seeds in zip(missing, pickle.loads(file.read_bytes()), strict=True):
+            kind.good = seeds
+            if kind.name in ("neural", "checkpoint"):
+                import torch  # noqa: F401 - takes seconds, which would be the first input's
 
     def _attend(self, worker: _Worker, report: Report, over: bool) -> bool:
         """Looks after a process; whether it has done its share."""

@@ -1,6 +1,8 @@
 // objective.cpp: the Python face of training on whole data sets: layouts, objectives, scorers, the memory of L-BFGS.
 #include "train/objective.hpp"
 
+#include <algorithm>
+
 #include "bind/tokens.hpp"
 #include "model/pair_counts.hpp"
 #include "model/scorer.hpp"
@@ -37,9 +39,11 @@ Observed seen_pairs(In<i64, 1> ptr, In<u32, 1> attr, u32 n_attributes, In<u32, 1
                     double min_count, std::vector<u32>* counts) {
   check_offsets(ptr, attr.size(), "attribute pointers must rise from 0 to the number of attributes");
   require(column.size() + 1 == ptr.size(), "there must be a label for every token");
-  for (std::size_t k = 0; k < attr.size(); ++k) require(attr(k) < n_attributes, "no such attribute");
-  for (std::size_t t = 0; t < column.size(); ++t) require(column(t) < n_columns || column(t) == kNone, "no such label");
   return unlocked([&] {
+    const auto known = [&](u32 j) { return j < n_columns || j == kNone; };
+    require(std::all_of(attr.data(), attr.data() + attr.size(), [&](u32 a) { return a < n_attributes; }),
+            "no such attribute");
+    require(std::all_of(column.data(), column.data() + column.size(), known), "no such label");
     return counted_pairs(ptr.data(), attr.data(), std::ssize(column), n_attributes, column.data(), n_columns, min_count,
                          counts);
   });

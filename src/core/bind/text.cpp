@@ -25,16 +25,12 @@ StringTable make_strings(In<u8, 1> bytes, In<u64, 1> ends) {
   return table;
 }
 
-// Low and high halves.
-nb::tuple own_keys(const std::vector<Key>& keys) {
-  std::vector<u64> low, high;
-  low.reserve(keys.size());
-  high.reserve(keys.size());
-  for (const Key& key : keys) {
-    low.push_back(key.low);
-    high.push_back(key.high);
-  }
-  return own_all(std::move(low), std::move(high));
+// Low and high half of each [keys, 2].
+nb::ndarray<nb::numpy, u64, nb::ndim<2>> own_keys(std::vector<Key>&& keys) {
+  static_assert(sizeof(Key) == 2 * sizeof(u64));
+  auto* kept = new std::vector<Key>(std::move(keys));
+  const nb::capsule owner(kept, [](void* p) noexcept { delete static_cast<std::vector<Key>*>(p); });
+  return {kept->data(), {kept->size(), 2}, owner};
 }
 
 // Bytes and ends.
@@ -84,7 +80,7 @@ void bind_strings(nb::module_& m) {
             const KeyMaker make(seed);
             std::vector<Key> keys;
             for (u32 k = 0; k < self.size(); ++k) keys.push_back(make.of(self[k]));
-            return own_keys(keys);
+            return own_keys(std::move(keys));
           },
           "seed"_a)
       .def("tolist",
@@ -281,12 +277,12 @@ void bind_packer(nb::module_& m) {
   // records, firsts: see SortedKeys
   m.def(
       "sort_keys",
-      [](In<u64, 1> low, In<u64, 1> high, In<u32, 1> count) {
-        require(low.size() == high.size() && low.size() == count.size(), "the keys must be as many as their counts");
-        SortedKeys out = unlocked([&] { return sort_keys(span_of(low), span_of(high), span_of(count)); });
+      [](In<u64, 2> keys, In<u32, 1> count) {
+        require(shaped(keys, count.size(), 2), "the keys must be as many as their counts");
+        SortedKeys out = unlocked([&] { return sort_keys(keys.data(), span_of(count)); });
         return own_all(std::move(out.records), std::move(out.first));
       },
-      "low"_a, "high"_a, "count"_a);
+      "keys"_a, "count"_a);
   m.def(
       "merge_keys",
       [](const std::vector<RunTuple>& tuples, double min_freq, int threads) {

@@ -4,7 +4,6 @@
 // walk through a table of all names that the model knows, would take most of its time.
 #pragma once
 #include <algorithm>
-#include <cstring>
 #include <string_view>
 #include <vector>
 
@@ -50,7 +49,7 @@ class AttributeCache {
     bool is(const Name& name) const {
       const char* at = text;
       const auto next = [&](std::string_view s) {
-        const bool same = s.empty() || std::memcmp(at, s.data(), s.size()) == 0;
+        const bool same = same_bytes(at, s.data(), s.size());
         at += s.size();
         return same;
       };

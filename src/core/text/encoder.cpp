@@ -564,20 +564,25 @@ class Readings {
   std::vector<std::string_view> texts_;
 };
 
-// What reading names may cost in all: steps, and pieces that are found.
+// What reading names may cost in all: steps, pieces that are found, and their texts.
 class Budget {
  public:
   Budget(u64 bytes, const Poll& poll)
-      : steps_((u64{1} << 30) + 16 * bytes), pieces_((u64{1} << 23) + 2 * bytes), watch_(&poll) {}
-  void spend(u64 steps, u64 pieces = 0) {
-    if (steps > steps_ || pieces > pieces_) throw Error("the templates can be read out of the names in too many ways");
-    watch_.spend(steps);
+      : steps_((u64{1} << 30) + 16 * bytes),
+        pieces_((u64{1} << 23) + 2 * bytes),
+        texts_((u64{1} << 27) + 16 * bytes),
+        watch_(&poll) {}
+  void spend(u64 steps, u64 pieces = 0, u64 texts = 0) {
+    if (steps > steps_ || pieces > pieces_ || texts > texts_)
+      throw Error("the templates can be read out of the names in too many ways");
+    watch_.spend(steps + texts);
     steps_ -= steps;
     pieces_ -= pieces;
+    texts_ -= texts;
   }
 
  private:
-  u64 steps_, pieces_;
+  u64 steps_, pieces_, texts_;
   Watch watch_;
 };
 
@@ -615,7 +620,7 @@ TemplateEncoder::Marks TemplateEncoder::learn(const StringTable& state, const St
       int count = 0;
       const auto add = [&](const std::vector<std::string_view>& pieces) {
         if (++count > kMostReadings) throw Error("the name " + shown(names[id]) + " can be read in too many ways");
-        budget.spend(pieces.size(), pieces.size());
+        budget.spend(pieces.size(), pieces.size(), text.size());
         std::size_t next = 0;
         attribute_of(c, value_of(cls.node, pieces, next)) = id;
         (cls.edge ? marks.edge : marks.state)[id] = 1;

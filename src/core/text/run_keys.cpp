@@ -106,18 +106,18 @@ std::vector<i64> cut(const std::vector<RunKeys>& runs) {
 
 }  // namespace
 
-SortedKeys sort_keys(std::span<const u64> low, std::span<const u64> high, std::span<const u32> count) {
+SortedKeys sort_keys(const u64* keys, std::span<const u32> count) {
   constexpr int shift = 64 - SortedKeys::kBits;
   SortedKeys out;
   out.first.assign(kBuckets + 1, 0);
-  for (u64 x : low) ++out.first[(x >> shift) + 1];
+  for (std::size_t k = 0; k < count.size(); ++k) ++out.first[(keys[2 * k] >> shift) + 1];
   for (i64 bucket = 0; bucket < kBuckets; ++bucket) out.first[bucket + 1] += out.first[bucket];
   std::vector<i64> next(out.first.begin(), out.first.end() - 1);
-  out.records.resize(3 * low.size());
-  for (std::size_t k = 0; k < low.size(); ++k) {
-    u64* record = out.records.data() + 3 * next[low[k] >> shift]++;
-    record[0] = low[k];
-    record[1] = high[k];
+  out.records.resize(3 * count.size());
+  for (std::size_t k = 0; k < count.size(); ++k) {
+    u64* record = out.records.data() + 3 * next[keys[2 * k] >> shift]++;
+    record[0] = keys[2 * k];
+    record[1] = keys[2 * k + 1];
     record[2] = u64{count[k]} << 32 | k;
   }
   return out;

@@ -15,7 +15,7 @@ struct SortedKeys {
   std::vector<u64> records;
   std::vector<i64> first;  // attribute of each bucket, and their number [buckets + 1]
 };
-SortedKeys sort_keys(std::span<const u64> low, std::span<const u64> high, std::span<const u32> count);
+SortedKeys sort_keys(const u64* keys, std::span<const u32> count);  // keys: both halves of each
 
 // A vocabulary that grew with the pieces of data it has seen.
 struct RunKeys {

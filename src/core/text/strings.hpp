@@ -22,18 +22,46 @@ inline u64 mix(u64 x) {
   return static_cast<u64>(product) ^ static_cast<u64>(product >> 64);
 }
 
+template <class T>
+T load(const char* p) {
+  T x;
+  std::memcpy(&x, p, sizeof x);
+  return x;
+}
+
+// Words of eight bytes; the last one overlaps the one before. Most strings are shorter than what a call to memcpy or
+// memcmp takes.
 inline u64 hash_bytes(std::string_view s) {
-  u64 h = s.size();
   const char* p = s.data();
-  std::size_t n = s.size();
-  for (; n >= 8; p += 8, n -= 8) {
-    u64 x;
-    std::memcpy(&x, p, 8);
-    h = mix(h ^ x);
+  const std::size_t n = s.size();
+  u64 h = n;
+  if (n < 4) {
+    if (n > 0) {
+      const auto at = [&](std::size_t i) { return u64{static_cast<unsigned char>(p[i])} << (8 * i); };
+      h ^= at(0) | at(n / 2) | at(n - 1);
+    }
+  } else if (n < 8) {
+    h ^= u64{load<u32>(p)} << 32 | load<u32>(p + n - 4);
+  } else {
+    for (const char* end = p + n - 8; p < end; p += 8) h = mix(h ^ load<u64>(p));
+    h ^= load<u64>(s.data() + n - 8);
   }
-  u64 tail = 0;
-  if (n > 0) std::memcpy(&tail, p, n);  // an empty text may have no address
-  return mix(h ^ tail);
+  return mix(h);
+}
+
+inline bool same_bytes(const char* a, const char* b, std::size_t n) {
+  if (n < 4) {
+    for (std::size_t i = 0; i < n; ++i)
+      if (a[i] != b[i]) return false;
+    return true;
+  }
+  if (n < 8) return load<u32>(a) == load<u32>(b) && load<u32>(a + n - 4) == load<u32>(b + n - 4);
+  for (std::size_t i = 0; i + 8 < n; i += 8)
+    if (load<u64>(a + i) != load<u64>(b + i)) return false;
+  return load<u64>(a + n - 8) == load<u64>(b + n - 8);
+}
+inline bool same_bytes(std::string_view a, std::string_view b) {
+  return a.size() == b.size() && same_bytes(a.data(), b.data(), a.size());
 }
 
 // 128 bits of a string, or of what several such are made of, for files: they depend on a seed alone that the caller
@@ -81,18 +109,17 @@ class Slots {
   u32 find(u64 hash, Equal equal) const {
     if (slots_.empty()) return kNone;
     const std::size_t mask = slots_.size() - 1;
-    const u32 tag = static_cast<u32>(hash >> 32);
-    for (std::size_t i = hash & mask;; i = (i + 1) & mask) {
+    const u32 tag = static_cast<u32>(hash);
+    for (std::size_t i = tag & mask;; i = (i + 1) & mask) {
       const Slot slot = slots_[i];
       if (slot.id == kNone) return kNone;
       if (slot.tag == tag && equal(slot.id)) return slot.id;
     }
   }
-  // Adds id, known to be new. hash_of(id) gives the hash of any id already here.
-  template <class HashOf>
-  void add(u64 hash, u32 id, HashOf hash_of) {
-    if ((count_ + 1) * 2 > slots_.size()) grow(hash_of);
-    put(hash, id);
+  // Adds id, known to be new.
+  void add(u64 hash, u32 id) {
+    if ((count_ + 1) * 2 > slots_.size()) grow();
+    put({id, static_cast<u32>(hash)});
     ++count_;
   }
   // Room for n ids in all, known to be none so far.
@@ -104,26 +131,26 @@ class Slots {
   u64 memory() const { return sizeof(Slot) * slots_.capacity(); }
   // Has the memory fetch what find(hash) will look at first; then gives the id that it will probably find, or kNone.
   void prefetch(u64 hash) const {
-    if (!slots_.empty()) __builtin_prefetch(slots_.data() + (hash & (slots_.size() - 1)));
+    if (!slots_.empty()) __builtin_prefetch(slots_.data() + (static_cast<u32>(hash) & (slots_.size() - 1)));
   }
-  u32 guess(u64 hash) const { return slots_.empty() ? kNone : slots_[hash & (slots_.size() - 1)].id; }
+  u32 guess(u64 hash) const { return slots_.empty() ? kNone : slots_[static_cast<u32>(hash) & (slots_.size() - 1)].id; }
 
  private:
+  // The tag says where the id lies too: a larger table needs no keys, and is filled from left to right at two places.
   struct Slot {
     u32 id = kNone, tag = 0;
   };
-  void put(u64 hash, u32 id) {
+  void put(Slot slot) {
     const std::size_t mask = slots_.size() - 1;
-    std::size_t i = hash & mask;
+    std::size_t i = slot.tag & mask;
     while (slots_[i].id != kNone) i = (i + 1) & mask;
-    slots_[i] = {id, static_cast<u32>(hash >> 32)};
+    slots_[i] = slot;
   }
-  template <class HashOf>
-  void grow(HashOf hash_of) {
+  void grow() {
     const std::vector<Slot> old = std::move(slots_);
     slots_.assign(old.empty() ? 64 : old.size() * 2, {});
     for (const Slot& slot : old)
-      if (slot.id != kNone) put(hash_of(slot.id), slot.id);
+      if (slot.id != kNone) put(slot);
   }
 
   std::vector<Slot> slots_;
@@ -133,18 +160,18 @@ class Slots {
 class StringTable {
  public:
   u32 find(std::string_view s) const {
-    return slots_.find(hash_bytes(s), [&](u32 id) { return (*this)[id] == s; });
+    return slots_.find(hash_bytes(s), [&](u32 id) { return same_bytes((*this)[id], s); });
   }
   void prefetch(std::string_view s) const { slots_.prefetch(hash_bytes(s)); }
   u32 add(std::string_view s) {
     const u64 hash = hash_bytes(s);
-    const u32 known = slots_.find(hash, [&](u32 id) { return (*this)[id] == s; });
+    const u32 known = slots_.find(hash, [&](u32 id) { return same_bytes((*this)[id], s); });
     if (known != kNone) return known;
     const u32 id = size();
     if (id == kNone - 1) throw Error("too many distinct strings");
     bytes_.insert(bytes_.end(), s.begin(), s.end());
     ends_.push_back(bytes_.size());
-    slots_.add(hash, id, [&](u32 k) { return hash_bytes((*this)[k]); });
+    slots_.add(hash, id);
     return id;
   }
   std::string_view operator[](u32 id) const {
@@ -181,7 +208,7 @@ class PairTable {
     const u32 id = size();
     if (id == kNone - 1) throw Error("too many distinct feature values");
     keys_.push_back(key);
-    slots_.add(hash, id, [&](u32 k) { return mix(keys_[k]); });
+    slots_.add(hash, id);
     return id;
   }
   // To be called while empty.

@@ -136,6 +136,18 @@ class Expected(NamedTuple):
     missed: Vector
 
 
+class Told(NamedTuple):
+    """What was known of a pool at one moment, [T, L] of each sequence, and the labels that it speaks of."""
+
+    scheme: Scheme
+    known: dict[int, Allowed]
+
+    def without(self, sequences: Iterable[int]) -> Told:
+        """The same but for some sequences."""
+        gone = set(sequences)
+        return Told(self.scheme, {i: allowed for i, allowed in self.known.items() if i not in gone})
+
+
 @dataclass
 class _Scores:
     """Entropies of the tokens given what is known, [N], and of which version of the model those of each piece are."""
@@ -205,9 +217,11 @@ class Pool:
         self.lengths = np.diff(self.offsets)
         self._words, self._counts = _word_numbers(read, self.data)
         self._pieces = [(a, b) for a, b in pieces(self.offsets, _PIECE)]
+        self._firsts = np.array([a for a, _ in self._pieces], np.int64)
         self._data = [self._slice(a, b) for a, b in self._pieces]
         self.known: dict[int, Allowed] = {}
-        self.closed: set[int] = set()  # sentences that are not asked again
+        self.closed = np.zeros(len(self.lengths), bool)  # sentences that are not asked again
+        self._untold = np.ones(len(self.lengths), bool)  # sentences of which nothing is known
         self.recent: list[int] = []
         self.asked = 0 if old is None else self.cover
         self.news = False  # whether something was told since the model last learned
@@ -223,6 +237,9 @@ class Pool:
         self._new = np.log1p(self._counts)
         self._chunked: tuple[Scheme, ChunkLabels] | None = None
         self._rate = 0.0
+        self._changes = 0  # of what is known, and of scores
+        # the candidates of the last question, by version, changes and time model, and what they pay per second
+        self._ranked: tuple[tuple[int, int, TimeModel], Ints, Vector] | None = None
         # sentences of each piece that may pay most
         self._top: list[Ints] = [np.arange(a, min(b, a + _CANDIDATES)) for a, b in self._pieces] or [
             np.zeros(0, np.int64)
@@ -260,6 +277,8 @@ class Pool:
             self.known[sequence] = allowed
             a, b = self.offsets[sequence], self.offsets[sequence + 1]
             self._covered[self._words[a:b]] = True
+        self._untold[sequence] = sequence not in self.known
+        self._changes += 1
         self._scores.version[self._piece_of(sequence)] = self._scores.sentence[sequence] = -1
         self.news = True
 
@@ -282,22 +301,28 @@ class Pool:
             new[~new.any(axis=1)] = True
             self.known[i] = new
         self.model = self._empty()
+        self._changes += 1
         self._scores.version[:] = -1
         self._scores.sentence[:] = -1
 
     # learning
 
-    def problem(self, only: Iterable[int] | None = None) -> Problem | None:
-        """What is known, of all sequences or of some, as a learning problem; None if that is nothing."""
-        ids = np.array(sorted(self.known if only is None else only), np.int64)
-        if not len(ids) or not len(self.scheme.labels):
+    def told(self) -> Told:
+        """What is known now, to learn it while more is told."""
+        return Told(self.scheme, dict(self.known))
+
+    def problem(self, told: Told | None = None) -> Problem | None:
+        """What is known now, or was, as a learning problem; None if that is nothing."""
+        scheme, known = told or self.told()
+        ids = np.array(sorted(known), np.int64)
+        if not len(ids) or not len(scheme.labels):
             return None
         data = self.data.take(ids)
-        allowed = np.concatenate([self.known[i] for i in ids.tolist()])
+        allowed = np.concatenate([known[i] for i in ids.tolist()])
         count = allowed.sum(axis=1)
         numbers = np.where(count == 1, allowed.argmax(axis=1), -1).astype(np.int32)
         some = np.flatnonzero((count > 1) & (count < allowed.shape[1]))
-        crf, n = self.crf, len(self.scheme.labels)
+        crf, n = self.crf, len(scheme.labels)
         shape = crf.min_freq, crf.all_possible_states, crf.all_possible_transitions, crf.start_end
         rule = WeightRules(*shape, self.encoder.transitions)
         layout = Layout.build(data, numbers, n, self.encoder.n_attributes, rule)  # hints ask for no weights
@@ -308,7 +333,7 @@ class Pool:
             hints = np.where(sets, 0.0, -np.inf)
         penalties = crf.c2, 0.0, "sequence", 0
         data = data.without_zeros()
-        return Problem(layout, data, numbers, hints, None, self.scheme.constraints, *penalties, crf.dtype, self.n_jobs)
+        return Problem(layout, data, numbers, hints, None, scheme.constraints, *penalties, crf.dtype, self.n_jobs)
 
     def learn(
         self, seconds: float | None = None, max_iter: int | None = 30, lock: AbstractContextManager[Any] = _FREE
@@ -320,29 +345,30 @@ class Pool:
         seconds : float, optional
         max_iter : int, optional
         lock : context manager
-            Held while the pool is read or changed, but not while the model is trained.
+            Held while the pool is read or changed, for a moment, but not while what is known is laid out and learned.
 
         Returns
         -------
         bool
-            Whether it came to the optimum.
+            Whether it reached the optimum.
         """
         with lock:
-            problem = self.problem()
-            if problem is None:
-                return True
-            start = self.start(problem)
+            told = self.told()
             self.news = False
-        result = self.train(problem, start, seconds, max_iter)
+        problem = self.problem(told)
+        if problem is None:
+            return True
+        result = self.train(problem, self.start(problem), seconds, max_iter)
         with lock:
             self.adopt(problem, result.w)
         return result.converged
 
     def start(self, problem: Problem) -> Vector:
         """The weights of now in the places of a problem's."""
-        if self.model.layout.n_labels != problem.layout.n_labels:
+        model = self.model
+        if model.layout.n_labels != problem.layout.n_labels:
             return np.zeros(problem.layout.size)
-        return self.model.layout.move_weights(self.model.weights, problem.layout)
+        return model.layout.move_weights(model.weights, problem.layout)
 
     def train(
         self,
@@ -367,10 +393,13 @@ class Pool:
         objective = SemiSupervisedObjective(replace(problem, n_jobs=jobs))
         return find_algorithm("lbfgs").minimize(objective, w, max_iter=max_iter, tol=1e-4, n_jobs=jobs, callback=over)
 
-    def adopt(self, problem: Problem, w: Vector) -> None:
-        """Makes a problem's weights the model's."""
+    def adopt(self, problem: Problem, w: Vector) -> bool:
+        """Makes a problem's weights the model's, unless labels have come or gone meanwhile; whether it did."""
+        if problem.layout.n_labels != len(self.scheme.labels):
+            return False
         self.model = self.model_of(problem.layout, w)
         self.version += 1
+        return True
 
     def model_of(self, layout: Layout, w: Vector) -> ChainModel:
         """A model of the pool's attributes and labels."""
@@ -415,7 +444,7 @@ class Pool:
         return p
 
     def rescore(self, seconds: float | None = None, lock: AbstractContextManager[Any] = _FREE) -> float:
-        """Entropies of all tokens by the model of now, or of as many as some seconds allow, oldest first.
+        """Entropies of all tokens by the current model, or of as many as some seconds allow, oldest first.
 
         Parameters
         ----------
@@ -426,7 +455,7 @@ class Pool:
         Returns
         -------
         float
-            The fraction of the pool's tokens whose scores are those of the model of now.
+            The fraction of the pool's tokens whose scores are those of the current model.
         """
         began = time.perf_counter()
         scores = self._scores
@@ -444,6 +473,7 @@ class Pool:
             with lock:
                 scores.nodes[int(self.offsets[a]) : int(self.offsets[b])], scores.total[k] = nodes, total
                 self._top[k] = self._tops(k)
+                self._changes += 1
                 scores.version[k] = scores.sentence[a:b] = version
             if seconds is not None and time.perf_counter() - began > seconds:
                 break
@@ -451,7 +481,7 @@ class Pool:
 
     @property
     def fresh(self) -> float:
-        """Fraction of the pool's tokens whose scores are those of the model of now."""
+        """Fraction of the pool's tokens whose scores are those of the current model."""
         tokens = self._scores.tokens
         return float(tokens[self._scores.version == self.version].sum() / max(1.0, tokens.sum()))
 
@@ -465,7 +495,7 @@ class Pool:
     ) -> Expected:
         """How many labels of some sequences are wrong, by the model itself and given what is known.
 
-        Of what is known and of the model of now, or of others, with which it may run while the pool changes.
+        Of what is known and of the current model, or of others, with which it may run while the pool changes.
         """
         model = model or self.model
         chosen = np.asarray(ids, np.int64)
@@ -513,11 +543,11 @@ class Pool:
         return in_blocks(self.data.take(np.arange(a, b)), blocks)
 
     def _piece_of(self, sequence: int) -> int:
-        return int(np.searchsorted([a for a, _ in self._pieces], sequence, side="right")) - 1
+        return int(np.searchsorted(self._firsts, sequence, side="right")) - 1
 
     # questions
 
-    def ask(self, exclude: Iterable[int] = (), *, kind: str | None = None) -> Question | None:
+    def ask(self, exclude: Iterable[int] = (), *, kind: str | None = None, quick: bool = False) -> Question | None:
         """The question that pays most; None if nothing is left to ask.
 
         Parameters
@@ -526,32 +556,33 @@ class Pool:
             Sequences that are not asked now.
         kind : {"uncertain", "cover", "random"}, optional
             Which kind of question; by default what the strategy says.
+        quick : bool
+            Where many ask: take the candidates of the question before, while scores are the same and half are left.
         """
-        open_ = self.lengths > 0
-        taken = list(self.closed | set(exclude))
-        open_[taken] = False
+        open_ = (self.lengths > 0) & ~self.closed
+        open_[list(exclude)] = False
         if not open_.any():
             return None
         if kind is None:
             cold = self.asked < self.cover or not self.version
             kind = "random" if self.strategy.random else "cover" if cold else "uncertain"
         if kind == "random":
-            fresh = np.flatnonzero(open_ & ~np.isin(np.arange(len(open_)), list(self.known)))
+            fresh = np.flatnonzero(open_ & self._untold)
             return self.question(int(self._rng.choice(fresh)), "random", whole=True) if len(fresh) else None
         if kind == "cover":
             return self._cover(open_)
-        return self._uncertain(open_)
+        return self._uncertain(open_, quick)
 
     def note(self, sequence: int, whole: bool = False) -> None:
         """A sequence was asked: those like it should wait, and itself, if all of it was, is done."""
         self.asked += 1
         self.recent = [*self.recent, sequence][-_RECENT:]
         if whole:
-            self.closed.add(sequence)
+            self.closed[sequence] = True
 
     def _cover(self, open_: NDArray[np.bool_]) -> Question | None:
         """The sentence with the most new words, by how often they are in the pool, per second."""
-        fresh = open_ & ~np.isin(np.arange(len(open_)), list(self.known))
+        fresh = open_ & self._untold
         if not fresh.any():
             return self._uncertain(open_)
         value = self._new[self._words] * ~self._covered[self._words]
@@ -559,22 +590,34 @@ class Pool:
         worth = np.where(fresh, _sums(value, self.offsets) / seconds, -1.0)
         return self.question(int(np.argmax(worth)), "cover", whole=True)
 
-    def _uncertain(self, open_: NDArray[np.bool_]) -> Question | None:
+    def _uncertain(self, open_: NDArray[np.bool_], quick: bool = False) -> Question | None:
+        best, ratio = self._candidates(open_, quick)
+        if not len(best):
+            return None
+        worth = ratio * (1 - self.strategy.spread * self._likeness(best))
+        return self.question(int(best[int(np.argmax(worth))]), "uncertain", whole=self.strategy.whole)
+
+    def _candidates(self, open_: NDArray[np.bool_], quick: bool) -> tuple[Ints, Vector]:
+        """The sentences that pay most, by the current model, and how much per second."""
+        state = self.version, self._changes, self.time_model
+        if quick and self._ranked is not None and self._ranked[0] == state:
+            _, best, ratio = self._ranked
+            left = open_[best]
+            if 2 * np.count_nonzero(left) > len(best):
+                return best[left], ratio[left]
         best = np.concatenate(self._top)
         best = best[open_[best]]
         if not len(best):
             best = np.flatnonzero(open_)
         best, ratio = self._best(best)
         old = best[self._scores.sentence[best] != self.version]
-        if len(old):  # what is asked is asked by the model of now
+        if len(old):  # what is asked is asked by the current model
             found, _ = token_entropies(self.potentials(old), self.n_jobs)
             self._scores.nodes[rows_of(self.offsets, old)[0]] = found
             self._scores.sentence[old] = self.version
             best, ratio = self._best(best)
-        if not len(best):
-            return None
-        worth = ratio * (1 - self.strategy.spread * self._likeness(best))
-        return self.question(int(best[int(np.argmax(worth))]), "uncertain", whole=self.strategy.whole)
+        self._ranked = state, best, ratio
+        return best, ratio
 
     def _best(self, ids: Ints) -> tuple[Ints, Vector]:
         r"""Those of some sentences that pay most, and how much per second, best first.
@@ -599,7 +642,10 @@ class Pool:
     def _gains(self, where: slice | Ints) -> tuple[Vector, Vector]:
         """What the labels of some tokens would tell, and the seconds that they would take."""
         nodes, m = self._scores.nodes[where], self.time_model
-        return nodes**self.strategy.power * self._weight(where), m.token + m.correction * (1 - np.exp(-nodes))
+        gain = nodes**self.strategy.power
+        if self._novel:
+            gain *= self._weight(where)
+        return gain, m.token + m.correction * (1 - np.exp(-nodes))
 
     def _weight(self, where: slice | Ints) -> Vector:
         """What the entropies of some tokens count."""
@@ -619,7 +665,7 @@ class Pool:
         first, last = int(self.offsets[a]), int(self.offsets[b])
         gain, cost = self._gains(slice(first, last))
         ratio = self._ratios(gain, cost, self.offsets[a : b + 1] - first, self._rate)
-        ratio[[i - a for i in self.closed if a <= i < b]] = -1.0
+        ratio[self.closed[a:b]] = -1.0
         top = min(b - a, max(8, 8 * _CANDIDATES // len(self._pieces)))
         best = np.argpartition(-ratio, top - 1)[:top]
         return np.asarray(a + best[ratio[best] > 1e-12])
@@ -720,7 +766,8 @@ class Pool:
 
 def _sums(values: Any, offsets: Ints) -> Vector:
     """Sums of token values over sequences, [S]."""
-    total = np.concatenate([[0.0], np.cumsum(values, dtype=np.float64)])
+    total = np.zeros(len(values) + 1)
+    np.cumsum(values, out=total[1:])
     return np.asarray(total[offsets[1:]] - total[offsets[:-1]])
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median
 
 import numpy as np
 from numpy.typing import NDArray
@@ -85,7 +86,7 @@ class TimeModel:
         expected = np.maximum(x @ mine, 1e-9)
         ratio = table[:, 0] / expected
         # one pace for all three, itself held to 1 by the first few answers
-        pace = float(np.exp((np.log(np.maximum(np.median(ratio), 1e-3)) * len(x)) / (len(x) + 3.0)))
+        pace = float(np.exp((np.log(np.maximum(median(ratio.tolist()), 1e-3)) * len(x)) / (len(x) + 3.0)))
         y = np.minimum(table[:, 0], 4 * pace * expected)
         ridge = prior * np.maximum((x**2).mean(axis=0), 1e-3)
         free = np.ones(3, bool)

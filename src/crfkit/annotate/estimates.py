@@ -48,7 +48,7 @@ class Scored(NamedTuple):
 
 
 class Totals(NamedTuple):
-    """The model of now on the whole pool.
+    """The current model on the whole pool.
 
     Attributes
     ----------
@@ -85,7 +85,7 @@ class Referee:
     """Tells how good a pool's model is, from random questions on which it may have been trained since.
 
     The random questions are cut into a few parts. Each part is scored by a model that was trained on all that is known
-    but this part, and that differs from the model of now by a few sentences only.
+    but this part, and that differs from the current model by a few sentences only.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ class Referee:
         self._models: list[ChainModel | None] = [None] * _FOLDS
 
     def score(self, drawn: Sequence[int], stop: Callable[[], bool] | None = None) -> tuple[Totals, int] | None:
-        """Scores the sequences that were drawn, in their order, and sums up the pool by the model of now.
+        """Scores the sequences that were drawn, in their order, and sums up the pool by the current model.
 
         Returns
         -------
@@ -111,12 +111,12 @@ class Referee:
         pool = self.pool
         for k in range(min(_FOLDS, len(drawn))):
             with self.lock:
-                problem = pool.problem(set(pool.known) - set(drawn[k::_FOLDS]))
-                old = self._models[k]
+                told, old = pool.told(), self._models[k]
+            problem = pool.problem(told.without(drawn[k::_FOLDS]))
             if problem is None:
                 return None
             fits = old is not None and old.layout.n_labels == problem.layout.n_labels
-            # from where the same part was left out before: the model of now has seen it
+            # from where the same part was left out before: the current model has seen it
             start = (
                 old.layout.move_weights(old.weights, problem.layout) if old and fits else np.zeros(problem.layout.size)
             )
@@ -191,7 +191,7 @@ def _f1(sums: Vector, pool: Totals) -> Vector:
 
 
 def estimates(scored: Sequence[Scored], pool: Totals, spans: bool) -> tuple[Estimate | None, Estimate | None]:
-    r"""Token accuracy and span F1 of the model of now on the whole pool, with 90% intervals; None if too few questions.
+    r"""Token accuracy and span F1 of the current model on the pool, with 90% intervals; None if too few questions.
 
     The model's own expectation of its mistakes is known for the whole pool. Random questions tell by which factor it is
     off:

@@ -13,6 +13,7 @@ _log = logging.getLogger("crfkit")
 
 _MOMENT = 0.05  # seconds without an answer after which the rest is done
 _CROWD = 2  # answers that one person gives during a step at most
+_PAUSE = 3  # after a step for more people than that, times its own seconds that are theirs
 
 
 class Learner:
@@ -139,8 +140,8 @@ class Learner:
             self._spared = False
             self.done = max(self.done, number)
             self._changed.notify_all()
-            if number > before + _CROWD and not self.patient:  # many answer at once: half of the time is theirs
-                self._changed.wait_for(lambda: self._closed, self.seconds)
+            if number > before + _CROWD and not self.patient:  # many answer at once
+                self._changed.wait_for(lambda: self._closed, _PAUSE * self.seconds)
         if not self._settled and not self.patient and self._training is None and self._wanted <= self.done:
             self._train()
 
@@ -159,28 +160,26 @@ class Learner:
     def _train(self) -> None:
         """A full training beside the questions; its weights are where the next steps begin."""
         with self.lock:
-            problem = self.pool.problem()
-            start = None if problem is None else self.pool.start(problem)
-            version = self.pool.version
+            told, version = self.pool.told(), self.pool.version
         self._settled = True
-        if problem is None or start is None:
-            return
 
         def train() -> None:
             try:
-                result = self.pool.train(problem, start, stop=self.yields)
+                problem = self.pool.problem(told)
+                if problem is None:
+                    return
+                result = self.pool.train(problem, self.pool.start(problem), stop=self.yields)
                 with self.lock:
-                    fits = problem.layout.n_labels == len(self.pool.scheme.labels) and not self._closed
                     behind = self.pool.version > version  # the model has learned more meanwhile
-                    if fits:
-                        self.pool.adopt(problem, result.w)
+                    fits = not self._closed and self.pool.adopt(problem, result.w)
                 if fits and behind:
                     self.pool.learn(self.learn_seconds, self.learn_steps, self.lock)
             except Exception:
                 _log.exception("annotate: training failed")
-            with self._changed:
-                self._training = None
-                self._changed.notify_all()
+            finally:
+                with self._changed:
+                    self._training = None
+                    self._changed.notify_all()
 
         self._training = threading.Thread(target=train, name="crfkit-training", daemon=True)
         self._training.start()

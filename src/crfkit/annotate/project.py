@@ -6,6 +6,8 @@ import os
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
+from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +40,41 @@ class Label:
         return {"name": self.name, "color": self.color, "key": self.key}
 
 
+class Said:
+    """Answers, edits and settlements that hold, in order; of one annotator or of all.
+
+    Attributes
+    ----------
+    events : list of Event
+    sequences : set of int
+        What they are about.
+    told : int
+        Answers that were not skipped.
+    answered : set of int
+        What these are about.
+    """
+
+    def __init__(self, events: Iterable[Event] = ()) -> None:
+        self.events: list[Event] = []
+        self.sequences: set[int] = set()
+        self.told = 0
+        self.answered: set[int] = set()
+        for event in events:
+            self.add(event)
+
+    def add(self, event: Event) -> None:
+        """The next one."""
+        self.events.append(event)
+        self.sequences.add(event.payload["sequence"])
+        if _tells(event):
+            self.told += 1
+            self.answered.add(event.payload["sequence"])
+
+    def last(self, many: int) -> list[Event]:
+        """The last answers that were not skipped, in order."""
+        return list(islice((e for e in reversed(self.events) if _tells(e)), many))[::-1]
+
+
 class Project:
     """A project file and what follows from its events.
 
@@ -60,8 +97,7 @@ class Project:
         self._said: dict[int, list[int]] = defaultdict(list)  # sequence: events, also by what was said of every copy
         self._by: dict[str, list[int]] = defaultdict(list)  # annotator: what they said
         self._undone: dict[str, list[int]] = defaultdict(list)
-        self._standing: list[Event] | None = None  # what was said and holds, until something is undone
-        self._words: WordIndex | None = None
+        self._standing: dict[str | None, Said] = {}  # what was said and holds, until something is undone
         self._seen: list[str] = []
         self._scheme: Scheme | None = None
         first = next(iter(store), None)
@@ -159,17 +195,18 @@ class Project:
                 self.documents.append(document)
         elif event.kind in SAID:
             self._live[event.number] = True
-            if self._standing is not None:
-                self._standing.append(event)
+            for who in (event.annotator, None):
+                if who in self._standing:
+                    self._standing[who].add(event)
             for i in sorted({p["sequence"], *(i for i, _, _ in self._copies(event))}):
                 self._said[i].append(event.number)
             self._by[event.annotator].append(event.number)
             self._undone[event.annotator].clear()
         elif event.kind == "undo":
-            self._live[p["of"]], self._standing = False, None
+            self._live[p["of"]], self._standing = False, {}
             self._undone[event.annotator].append(p["of"])
         elif event.kind == "redo":
-            self._live[p["of"]], self._standing = True, None
+            self._live[p["of"]], self._standing = True, {}
             if p["of"] in self._undone[event.annotator]:
                 self._undone[event.annotator].remove(p["of"])
         elif event.kind == "labels":
@@ -279,11 +316,14 @@ class Project:
 
     def said(self, annotator: str | None = None) -> list[Event]:
         """Answers, edits and settlements that hold, in order; of one annotator or of all."""
-        if annotator is not None:
-            return [self.store[n] for n in self._by[annotator] if self._live[n]]
-        if self._standing is None:
-            self._standing = [self.store[n] for n in sorted(self._live) if self._live[n]]
-        return self._standing
+        return self.standing(annotator).events
+
+    def standing(self, annotator: str | None = None) -> Said:
+        """The same, with what follows from them."""
+        if annotator not in self._standing:
+            numbers = sorted(self._live) if annotator is None else self._by.get(annotator, ())
+            self._standing[annotator] = Said(self.store[n] for n in numbers if self._live[n])
+        return self._standing[annotator]
 
     def holds(self, number: int) -> bool:
         """Whether what an event said has not been undone."""
@@ -308,19 +348,18 @@ class Project:
             if not span.get("everywhere"):
                 continue
             mine = event.payload["sequence"]
-            for i, t in self._places(mine, span["start"], span["end"]):
+            for i, t in self.words.find(self.documents[mine].words[span["start"] : span["end"]]):
                 if i != mine:
                     yield i, t, span
 
-    def _places(self, sequence: int, start: int, end: int) -> list[tuple[int, int]]:
-        """Where the words of a span are: sequences and first tokens."""
-        if self._words is None:
-            self._words = WordIndex([d.words for d in self.documents])
-        return self._words.find(self.documents[sequence].words[start:end])
+    @cached_property
+    def words(self) -> WordIndex:
+        """Where the words of the pool are."""
+        return WordIndex([d.words for d in self.documents])
 
     def occurrences(self, sequence: int, start: int, end: int) -> int:
         """How often the words of a span are in the pool."""
-        return len(self._places(sequence, start, end))
+        return self.words.count(self.documents[sequence].words[start:end])
 
     def known(self, sequence: int, annotator: str | None = None, *, direct: bool = False) -> Allowed | None:
         """What is known of a sequence [T, L]: labels of the file, then what people said; None for nothing.
@@ -381,6 +420,11 @@ class Project:
         if scheme.spans:
             numbers = numbers[numbers % 2 == 1]
         return len(single), Counter(name for name in map(scheme.kind, numbers.tolist()) if name is not None)
+
+
+def _tells(event: Event) -> bool:
+    """Whether an event is an answer that was not skipped."""
+    return event.kind == "answer" and not event.payload.get("skip")
 
 
 def _names_in(documents: Sequence[Document], task: str) -> list[str]:

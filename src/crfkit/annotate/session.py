@@ -10,6 +10,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,7 @@ _WAIT = 0.6  # seconds that an answer waits for the model at most
 _SHARED_WAIT = 0.1  # the same where others answer too, whom the model keeps up with together
 _AWAY = 30.0  # seconds without an answer after which somebody is not counted among these
 _TIMES = 500  # answers to which the time model is fitted, the last ones
+_PACE = 50  # answers whose seconds the panel shows, the last ones
 
 Json = dict[str, Any]
 
@@ -130,10 +132,7 @@ class Session:
             self._tally[i] = tokens, counts
             done = known is not None and bool((known.sum(axis=1) == 1).all())
             asked = any(e.payload["sequence"] == i for e in self.project.events_of(i))
-            if done or asked:
-                self.pool.closed.add(i)
-            else:
-                self.pool.closed.discard(i)
+            self.pool.closed[i] = done or asked
 
     def _apply(self) -> int:
         """Tells the pool what has happened since; called by the learner, with the lock."""
@@ -148,6 +147,8 @@ class Session:
                 self._relabel(event.payload)
                 touched.update(self.project.labelled())
         self._tell(sorted(touched))
+        if any(event.kind == "answer" for event in events):
+            self._fit_times()
         self._learned += len(events)
         return self._learned
 
@@ -197,7 +198,7 @@ class Session:
         return list(dict.fromkeys(p["sequence"] for p in events if p["whole"]))
 
     def state_accuracy(self, stop: Callable[[], bool] | None = None) -> Json:
-        """States accuracy and F1 of the model of now on the whole pool; takes a few trainings."""
+        """States accuracy and F1 of the current model on the whole pool; takes a few trainings."""
         with self.lock:
             drawn, asked = self._drawn(), self.pool.asked
         found = self.referee.score(drawn, stop) if drawn else None
@@ -232,17 +233,16 @@ class Session:
     def _next(self, annotator: str) -> Json:
         """Chooses the annotator's next question."""
         others = {q["sequence"] for who, q in self._open.items() if who != annotator and "sequence" in q}
-        mine = self.project.said(annotator)
-        skipped = {e.payload["sequence"] for e in mine}
+        mine = self.project.standing(annotator)
+        turn, not_again = len(mine.events), others | mine.sequences
         found = None
-        turn = len(mine)
         warm = self.pool.version > 0 and self.pool.asked >= self.pool.cover
         if warm and self._turn(annotator, turn, self._setting("random_share"), 0):
-            found = self.pool.ask(others | skipped, kind="random")
+            found = self.pool.ask(not_again, kind="random")
         if found is None and warm and self._turn(annotator, turn, self._setting("overlap"), 1):
-            found = self._overlap(annotator, skipped)
+            found = self._overlap(annotator, mine.sequences)
         if found is None:
-            found = self.pool.ask(others | skipped)
+            found = self.pool.ask(not_again, quick=not self._alone(annotator))
         if found is None:
             done = {"id": f"done-{next(self._next_id)}", "kind": "done"}
             self._open[annotator] = done
@@ -259,8 +259,8 @@ class Session:
 
     def _overlap(self, annotator: str, mine: set[int]) -> Question | None:
         """A sentence that somebody else has answered."""
-        events = [e for e in self.project.said() if e.annotator != annotator and e.kind == "answer"]
-        others = sorted({e.payload["sequence"] for e in events if not e.payload.get("skip")} - mine)
+        people = [self.project.standing(who) for who in self.project.annotators if who != annotator]
+        others = sorted(set().union(*(said.answered for said in people)) - mine)
         if not others:
             return None
         rng = np.random.default_rng([self.seed, zlib.crc32(annotator.encode()), len(mine)])
@@ -355,28 +355,24 @@ class Session:
             number = self.project.store.find(key)
             if number is None:
                 payload = {**self._checked(answer), "stood": self.curves.stood(self._stated_at)}
-                number = self._append("answer", annotator, payload, key)
+                number = self.project.append("answer", annotator, payload, key=key)
                 self.pool.note(payload["sequence"], whole=True)  # nobody else is asked it meanwhile
                 self._open.pop(annotator, None)
         return self._followed(annotator, number)
 
-    def _append(self, kind: str, annotator: str, payload: Json, key: str | None = None) -> int:
-        number = self.project.append(kind, annotator, payload, key=key)
-        if kind == "answer" and payload.get("seconds"):
-            self._fit_times()
-        return number
-
     def _followed(self, annotator: str, number: int) -> Json:
         """Waits for the model a little, and gives what comes next."""
-        now = self._answered[annotator] = time.monotonic()
-        alone = self.learner.patient or all(
-            who == annotator or now - at > _AWAY for who, at in list(self._answered.items())
-        )
+        self._answered[annotator] = time.monotonic()
         self.learner.want(len(self.project.store.events))
-        self.learner.wait(number, self.wait if alone else min(self.wait, _SHARED_WAIT))
+        self.learner.wait(number, self.wait if self._alone(annotator) else min(self.wait, _SHARED_WAIT))
         with self.lock:
             following = {"next": self.question(annotator), "panel": self.panel(annotator)}
             return {"event": number, **following, **self._can(annotator)}
+
+    def _alone(self, annotator: str) -> bool:
+        """Whether nobody else answers, or all wait for the model."""
+        now, others = time.monotonic(), [at for who, at in list(self._answered.items()) if who != annotator]
+        return self.learner.patient or all(now - at > _AWAY for at in others)
 
     def _can(self, annotator: str) -> Json:
         able = {"undo": self.project.undoable, "redo": self.project.redoable}
@@ -405,7 +401,7 @@ class Session:
                 of = which(annotator)
                 if of is None:
                     raise AnnotateError(f"there is nothing to {kind}", 409)
-                number = self._append(kind, annotator, {"of": of}, key)
+                number = self.project.append(kind, annotator, {"of": of}, key=key)
                 self._open.pop(annotator, None)
             payload = self.project.store[self.project.store[number].payload["of"]].payload
         self._learn(number)
@@ -440,7 +436,7 @@ class Session:
             parts = [] if judged is None else [list(r) for r in ranges_of(judged, length)]
             payload = {"sequence": i, "spans": checked_spans(self.project, labels, length), "judged": parts}
             payload |= {"whole": judged is None, "confirm": bool(confirm)}
-            number = self._append(kind, annotator, payload, key)
+            number = self.project.append(kind, annotator, payload, key=key)
             if self._open.get(annotator, {}).get("sequence") == i:
                 self._open.pop(annotator)
         self._learn(number)
@@ -524,7 +520,7 @@ class Session:
         self._check_annotator(name)
         with self.lock:
             if name not in self.project.annotators:
-                self._append("annotator", name, {})
+                self.project.append("annotator", name, {})
 
     def state(self, annotator: str) -> Json:
         """What the page shows around the questions."""
@@ -554,8 +550,8 @@ class Session:
         """Where things stand."""
         with self.lock:
             known, tokens = self.pool.known, self._tokens
-            answers = [e for e in self.project.said() if e.kind == "answer" and not e.payload.get("skip")]
-            seconds = [e.payload["seconds"] for e in answers[-50:] if e.payload.get("seconds")]
+            said = self.project.standing()
+            seconds = [e.payload["seconds"] for e in said.last(_PACE) if e.payload.get("seconds")]
             counts = self._counts
             total = int(self.pool.offsets[-1])
             return {
@@ -563,8 +559,8 @@ class Session:
                 "remaining": {"sentences": len(self.pool.lengths) - len(known), "tokens": total - tokens},
                 "entropy": {"pool": round(self.pool.entropy, 3), "curve": self.curves.entropy},
                 "accuracy": {**self._stated, "curve": self.curves.accuracy},
-                "questions": len(answers),
-                "seconds_per_question": round(float(np.median(seconds)), 2) if seconds else None,
+                "questions": said.told,
+                "seconds_per_question": round(median(seconds), 2) if seconds else None,
                 "labels": [{"name": name, "count": counts[name]} for name in self.project.names],
                 "expected_gain": self.curves.expected_gain(),
                 "learning": self.learner.status if hasattr(self, "learner") else "idle",
@@ -580,7 +576,7 @@ class Session:
         with self.lock:
             number = None if key is None else self.project.store.find(key)
             if number is None:
-                number = self._append("labels", annotator, self.project.check_change(change), key)
+                number = self.project.append("labels", annotator, self.project.check_change(change), key=key)
                 self._open.clear()
         self._learn(number)
         return self.state(annotator)
@@ -593,7 +589,7 @@ class Session:
         for name, value in change.items():
             check_setting(name, value)
         with self.lock:
-            self._append("settings", annotator, dict(change))
+            self.project.append("settings", annotator, dict(change))
             self._fit_times()
         return self.state(annotator)
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from crfkit.annotate.documents import AnnotateError
+from crfkit.base.tensors import parse_json
 
 #: Marks the file as ours ("crfa"), and says which version of the table it has.
 APPLICATION = 0x63726661
@@ -124,7 +125,7 @@ class Store:
 
     def _event(self, row: tuple[Any, ...], number: int) -> Event:
         try:
-            payload = json.loads(row[5])
+            payload = parse_json(row[5])
             if not isinstance(payload, dict):
                 raise ValueError("not a record")
             if row[0] != number:

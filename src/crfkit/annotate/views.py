@@ -163,9 +163,10 @@ class Views:
             pool, stamp = self.pool, (self.pool.version, len(self.project.store.events))
             if self._doubted is not None and self._doubted[0] == stamp:
                 return self._doubted[1]
-            ids = sorted(pool.known)
-            parts = [ids[k::_FOLDS] for k in range(_FOLDS)] if pool.version and len(ids) >= 2 * _FOLDS else []
-            problems = [pool.problem([i for i in ids if i not in set(part)]) for part in parts]
+            told, trained = pool.told(), pool.version > 0
+        ids = sorted(told.known)
+        parts = [ids[k::_FOLDS] for k in range(_FOLDS)] if trained and len(ids) >= 2 * _FOLDS else []
+        problems = [pool.problem(told.without(part)) for part in parts]
         weights = [None if p is None else pool.train(p, np.zeros(p.layout.size), None, 50).w for p in problems]
         with self.session.lock:
             out = []

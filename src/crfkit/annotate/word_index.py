@@ -5,6 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+
+_NOWHERE: Ints = np.zeros(0, np.int64)
 
 
 class WordIndex:
@@ -25,22 +30,32 @@ class WordIndex:
         number = self._number
         words = (number.setdefault(word, len(number)) for row in sentences for word in row)
         self._words = np.fromiter(words, np.int64)
-        self._offsets = np.concatenate([[0], np.cumsum([len(row) for row in sentences], dtype=np.int64)])
+        lengths = [len(row) for row in sentences]
+        self._offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+        self._row = np.repeat(np.arange(len(lengths)), lengths)  # the sentence of each token
         self._order = np.argsort(self._words, kind="stable")
         self._first = np.searchsorted(self._words[self._order], np.arange(len(number) + 1))
 
     def find(self, words: Sequence[str]) -> list[tuple[int, int]]:
         """Sentences that have these words in a row, and where they begin there, in order."""
+        row, start = self._places(words)
+        return list(zip(row.tolist(), (start - self._offsets[row]).tolist(), strict=True))
+
+    def count(self, words: Sequence[str]) -> int:
+        """How often these words are there in a row."""
+        return len(self._places(words)[0])
+
+    def _places(self, words: Sequence[str]) -> tuple[Ints, Ints]:
+        """The same sentences, and the numbers of the first tokens in all of the text."""
         numbers = [self._number.get(word, -1) for word in words]
         if not numbers or min(numbers) < 0:
-            return []
+            return _NOWHERE, _NOWHERE
         rarest = min(range(len(numbers)), key=lambda k: self._first[numbers[k] + 1] - self._first[numbers[k]])
-        at = self._order[self._first[numbers[rarest]] : self._first[numbers[rarest] + 1]]
-        row = np.searchsorted(self._offsets, at, side="right") - 1
-        start = at - rarest
-        whole = (start >= self._offsets[row]) & (start + len(numbers) <= self._offsets[row + 1])
-        row, start = row[whole], start[whole]
+        start = self._order[self._first[numbers[rarest]] : self._first[numbers[rarest] + 1]] - rarest
+        start = start[(start >= 0) & (start + len(numbers) <= len(self._words))]
         for k, number in enumerate(numbers):
-            same = self._words[start + k] == number
-            row, start = row[same], start[same]
-        return list(zip(row.tolist(), (start - self._offsets[row]).tolist(), strict=True))
+            if k != rarest:
+                start = start[self._words[start + k] == number]
+        row = self._row[start]
+        whole = row == self._row[start + len(numbers) - 1]
+        return row[whole], start[whole]

@@ -94,7 +94,7 @@ class Spool:
         """Appends all to a file, and removes its own."""
         self.close()
         with open(self.path, "rb") as own:
-            shutil.copyfileobj(own, file, 1 << 22)
+            shutil.copyfileobj(own, file, 1 << 18)  # which stays in the cache
         os.unlink(self.path)
 
 
@@ -124,7 +124,7 @@ def write_arrays(
         if x.dtype not in _NAMES:
             raise ValueError(f"a file cannot hold the array {name!r} of type {x.dtype}")
     head = json.dumps({"format": FORMAT, **header}, default=lambda x: x.item())
-    _parse(head)  # what is written can be read
+    parse_json(head)  # what is written can be read
     head = f'{{"crc32": {zlib.crc32(head.encode())}, {head[1:]}'
     table: dict[str, Any] = {"__metadata__": {key: head}}
     at = 0
@@ -170,10 +170,10 @@ def read_tensors(path: str | os.PathLike[str], key: str, what: str, verify: bool
                 f"{name}: not a crfkit {what}: its header has {length} bytes, the maximum is {_MOST_HEADER}"
             )
         try:
-            table = _parse(_decoded(start + file.read(length - 1)))
+            table = parse_json(_decoded(start + file.read(length - 1)))
             texts = _texts(table.pop("__metadata__", {}))
             head = texts.get(key, "null")
-            header = _parse(head)
+            header = parse_json(head)
         except ValueError as e:
             raise ModelError(f"{name}: not a crfkit {what}: its header is damaged: {e}") from e
         version = _version(name, what, header)
@@ -202,7 +202,7 @@ def _decoded(words: bytes) -> str:
         raise ValueError(f"it is not valid UTF-8 at byte {8 + e.start}") from None
 
 
-def _parse(words: str) -> Any:
+def parse_json(words: str) -> Any:
     """What a JSON text says, if it is not nested too deeply and all of its texts can be written."""
     marks = np.frombuffer(_STRING.sub("", words).encode("utf-8", "replace"), np.uint8)
     depth = 0

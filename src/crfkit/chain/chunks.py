@@ -141,7 +141,7 @@ def _parts(p: Potentials) -> Iterator[tuple[slice, Potentials]]:
 def chunk_probabilities(
     p: Potentials, labels: ChunkLabels, chunks: Chunks, n_jobs: int | None = None
 ) -> NDArray[np.float64]:
-    """Exact probability of each of the given chunks, [n]: that the labelling has it with these very ends.
+    """Exact probability of each of the given chunks, [n]: that the labelling has it with exactly these boundaries.
 
     One pass over the lattices for all chunks together.
 

@@ -144,15 +144,16 @@ def next_batch(
             how: dict[str, Any] = {"per_token": per_token, "length": lengths, "diversity": diversity}
             found = active.query(crf, X, n, strategy, given=given, random_state=random_state, **how)
             questions = [(q.sequence, set(range(q.start, q.end))) for q in found]
+    tokens = 0
     best = crf.predict([X[i] for i, _ in questions], given=fit_to_model(crf, [given[i] for i, _ in questions]))
     with output_file(output) as file:
         for (i, asked), labels in zip(questions, best, strict=True):
             answers = given[i] or [None] * len(labels)
             for t, row in enumerate(sequences[i]):
                 answer = answers[t] or (ASKED if t in asked else UNKNOWN)
+                tokens += answer == ASKED
                 file.write("\t".join([*row, str(labels[t]), str(answer)]) + "\n")
             file.write("\n")
-    tokens = sum(len(asked) for _, asked in questions)
     say(f"wrote {counted(len(questions), 'question')}, {counted(tokens, 'token')} to label, to {output}")
 
 
@@ -163,7 +164,7 @@ def _per_second(crf: CRF, X: Any, n: int, given: list[Any], random_state: int | 
         if row is not None:
             pool.know(i, pool.scheme.path(row))
             if all(label is not None for label in given[i]):
-                pool.closed.add(i)
+                pool.closed[i] = True
     pool.rescore()
     out: list[tuple[int, set[int]]] = []
     while len(out) < n and (question := pool.ask()) is not None:

@@ -55,7 +55,8 @@ FilesArgument = Annotated[
     ),
 ]
 LabelsOption = Annotated[
-    str | None, Option("--labels", help="Labels, separated by commas; those in the files and of the page are added.")
+    str | None,
+    Option("--labels", help="Labels, separated by commas, besides those in the files and on the page."),
 ]
 TaskOption = Annotated[Task, Option("--task", help="Label spans (entities, chunks) or every token (parts of speech).")]
 ProjectOption = Annotated[
@@ -287,6 +288,10 @@ def _check_old(project: Any, given: dict[str, Any], sources: Sequence[str]) -> N
     before = originals(project.documents)
     for source in sources:
         name = Path(source).name
+        if before and name not in before and Path(source).is_file():
+            project.close()
+            made_from = ", ".join(sorted(before))
+            raise o.OptionError(f"{project.path} was made from {made_from}, not from {source}: give another --project")
         if name in before and Path(source).is_file() and Path(source).read_bytes() != before[name]:
             say(f"crfkit: warning: {source} has changed since {project.path} was made, which keeps the old text")
     ignored = [x for x in ("template", "c2") if given[x] is not None and x not in project.settings]

@@ -55,7 +55,7 @@ def read_foreign_model(path: str | os.PathLike[str], format: str | None = None) 
     ----------
     path : path
     format : {"crfkit", "crfsuite", "crfpp", "wapiti"}, optional
-        Told by the file's beginning if not given.
+        Detected from the file's first bytes by default.
 
     Returns
     -------
@@ -91,7 +91,7 @@ def convert_model(
     source, target : path
     to : {"crfkit", "crfsuite"}
     format : str, optional
-        Of the source, as for :func:`read_foreign_model`.
+        Format of the source, as for :func:`read_foreign_model`.
 
     Returns
     -------

@@ -320,7 +320,7 @@ class Blocks:
             data = {k: Group.of_file(x, len(starts) - 1, n) for k, x in groups.items() if x or k == "state"}
             self.dataset = StoredDataset(offsets, starts, data, os.path.dirname(self.path) or ".", window)
             self.dataset.stored  # noqa: B018 - checks that the arrays fit each other
-            self.labels = arrays.of_kind("labels", "i", (n,))
+            self._labels = arrays.of_kind("labels", "i", (n,))
             self.weights = arrays.finite("weights", (s,)) if "weights" in arrays else None
             if self.weights is not None and self.weights.min(initial=0) < 0:
                 raise ValueError("the array 'weights' must hold numbers >= 0")
@@ -338,9 +338,9 @@ class Blocks:
         if "sets.tokens" not in self._arrays:
             return None
         tokens = self._arrays.of_kind("sets.tokens", "i", (None,))
-        if len(tokens) and (tokens[0] < 0 or (np.diff(tokens) <= 0).any() or tokens[-1] >= len(self.labels)):
+        if len(tokens) and (tokens[0] < 0 or (np.diff(tokens) <= 0).any() or tokens[-1] >= len(self._labels)):
             raise ValueError("the array 'sets.tokens' must hold increasing token numbers")
-        if (self.labels[tokens] >= 0).any():
+        if (self._labels[tokens] >= 0).any():
             raise ValueError("the array 'sets.tokens' must hold tokens with unknown labels")
         return tokens, self._arrays.of_kind("sets.labels", "b", (len(tokens), n_labels))
 
@@ -348,6 +348,14 @@ class Blocks:
         for name in names:
             if self._sums.get(name) != checksum(name, self._arrays[name]):
                 raise ValueError(f"{name!r} does not match its checksum")
+
+    @cached_property
+    def labels(self) -> NDArray[np.int32]:
+        """Number of each token's label, -1 where it is not known, [N]."""
+        with damaged(self.path, WHAT):
+            if self._labels.min(initial=-1) < -1 or self._labels.max(initial=-1) >= len(self.classes):
+                raise ValueError(f"the array 'labels' must hold numbers from -1 to {len(self.classes) - 1}")
+        return self._labels
 
     @property
     def n_sequences(self) -> int:
@@ -393,7 +401,7 @@ class Blocks:
 
     def verify_block(self, b: int) -> None:
         """Raises unless a block matches its checksum."""
-        if block_checksum(self.dataset, self.labels, b) != int(self._crc32[b]):
+        if block_checksum(self.dataset, self._labels, b) != int(self._crc32[b]):
             raise ModelError(f"{self.path}: the {WHAT} is damaged: block {b} does not match its checksum")
 
     def known(self) -> tuple[NDArray[np.int32], Hints | None]:

@@ -216,5 +216,5 @@ def load_corpus(name: str, split: str = "train", label: str | None = None) -> La
         raise ValueError(f"unknown corpus {name!r}: choose one of {', '.join(corpora())}")
     try:
         return _CORPORA[name](split, label)
-    except (KeyError, IndexError, TypeError, OverflowError, UnicodeDecodeError, json.JSONDecodeError) as e:
+    except (LookupError, TypeError, OverflowError, RecursionError, UnicodeDecodeError, json.JSONDecodeError) as e:
         raise DataError(f"{name}: a file of the corpus is damaged: {e!r}") from e

@@ -47,10 +47,10 @@ class Entity(NamedTuple):
     start, end : int
         Tokens; ``end`` is the one after the last.
     text : str or None
-        The words, as they stand in the text if the tokens know it, else with blanks between; None if tokens are
+        The words, as in the text if the tokens carry offsets, else joined by spaces; None if tokens are
         attributes.
     probability : float
-        That the labelling has a span of this type with these very ends.
+        That the labelling has a span of this type with exactly these boundaries.
     char_start, char_end : int or None
         Characters of the text, for tokens of :func:`crfkit.data.tokenize`.
     """

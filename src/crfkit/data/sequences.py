@@ -63,7 +63,7 @@ def _is_series(x: Any, text: bool = False) -> bool:
 
 
 def _shown(x: Any) -> str:
-    hint = ": split text into tokens" if isinstance(x, str) else ""
+    hint = ": split text into tokens (crfkit.data.tokenize)" if isinstance(x, str) else ""
     return f"{type(x).__name__} {reprlib.repr(x)}{hint}"
 
 

@@ -38,8 +38,8 @@ class Expectations:
 
     .. math::
 
-        \lambda \min_q \Big[\mathrm{KL}(q \Vert p)
-        + \frac{1}{2 \varepsilon} \sum_k n_k \lVert p_k(q) - q_k \rVert^2\Big], \qquad \varepsilon = 0.01
+        \lambda \min_q \Bigl[\mathrm{KL}(q \Vert p)
+        + \frac{1}{2 \varepsilon} \sum_k n_k \lVert p_k(q) - q_k \rVert^2\Bigr], \qquad \varepsilon = 0.01
 
     how far the model is from the nearest distribution over labellings that has the expected distributions, but for a
     little: a bound costs only what it is missed by.

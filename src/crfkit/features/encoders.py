@@ -25,7 +25,7 @@ FeatureSource = str | Template | TokenFeatures | FeaturePlan | Callable[..., Any
 
 Keep = NDArray[np.bool_]
 Numbers = NDArray[np.uint32]
-Keys = tuple[NDArray[np.uint64], NDArray[np.uint64]]
+Keys = NDArray[np.uint64]
 #: The arrays of an encoder, and the numbers that its attributes get, NONE for those that are left out.
 Part = tuple[Mapping[str, NDArray[Any]], NDArray[np.uint32], NDArray[np.uint32]]
 
@@ -85,7 +85,7 @@ class Encoder(Protocol):
         ...
 
     def keys(self, edge: bool, seed: int) -> Keys:
-        """128 bits of each attribute, the same in all encoders with these features; low and high halves."""
+        """128 bits of each attribute, the same in all encoders with these features: low and high halves, [n, 2]."""
         ...
 
     def translate(self, other: Any) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
@@ -399,7 +399,7 @@ class ItemEncoder:
 
     def keys(self, edge: bool, seed: int) -> Keys:
         """128 bits of each name."""
-        return (np.zeros(0, np.uint64),) * 2 if edge else self._names.keys(seed)
+        return np.zeros((0, 2), np.uint64) if edge else self._names.keys(seed)
 
     def translate(self, other: Any) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
         """The numbers here of another encoder's attributes."""

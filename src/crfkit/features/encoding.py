@@ -18,6 +18,7 @@ import re
 import shutil
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -131,14 +132,14 @@ class _Run:
         for name, x in self.encoder.arrays().items():
             if not name.startswith(LEXICON):  # which is that of all runs
                 np.save(self.folder / f"{name}.npy", x)
+        keys = [self.encoder.keys(bool(k), seed) for k in range(len(KINDS))]
+        self.config = self.encoder.config()
+        del self.encoder  # before more memory is taken
         for k, kind in enumerate(KINDS):
-            n = self.encoder.n_attributes[k]
-            low, high = self.encoder.keys(bool(k), seed)
-            records, first = _core.sort_keys(low, high, self.counts[k][:n])
+            records, first = _core.sort_keys(keys[k], self.counts[k][: len(keys[k])])
             np.save(self.folder / f"{kind}.keys.npy", records)
             np.save(self.folder / f"{kind}.first.npy", first)
-        self.config = self.encoder.config()
-        del self.encoder, self.counts
+        del self.counts
         about = {
             "labels": labels,
             "encoder": self.config,
@@ -337,13 +338,18 @@ class BlockWriter:
                 arrays = {x: run.load(x) for x in names if x.split(".")[0] not in KINDS}
                 yield arrays, *(self._own_numbers(part[r]) for part in parts)
 
-        encoder = self.encoder.merged(adopted())
-        for name in ("n_columns", "text"):  # what an encoder knows of its data besides the vocabulary
-            if hasattr(encoder, name):
-                setattr(encoder, name, self.runs[0].config[name])
+        def merge() -> Encoder:
+            encoder = self.encoder.merged(adopted())
+            for name in ("n_columns", "text"):  # what an encoder knows of its data besides the vocabulary
+                if hasattr(encoder, name):
+                    setattr(encoder, name, self.runs[0].config[name])
+            return encoder
+
         labels = in_label_order(set(self.labels))
         numbers = [[numbers for numbers, _ in part] for part in parts]
-        _Assembly(self, n_attributes, numbers, labels).write(encoder, min_freq, progress)
+        with ThreadPoolExecutor(1) as pool:
+            encoder = pool.submit(merge)
+            _Assembly(self, n_attributes, numbers, labels).write(encoder, min_freq, progress)
         shutil.rmtree(self.part)
         return Blocks(self.path)
 
@@ -399,8 +405,8 @@ class _Assembly:
         self.sequences = _cut(self.offsets, _core.tokens_per_block(len(labels)))
         self._packers = threading.local()
 
-    def write(self, encoder: Encoder, min_freq: float, progress: Callable[[str, int], Any]) -> None:
-        """Writes the file."""
+    def write(self, merged: Future[Encoder], min_freq: float, progress: Callable[[str, int], Any]) -> None:
+        """Writes the file; the encoder must be there when the blocks are."""
         part = self.writer.part
         spools = {"labels": Spool(part / "labels", np.dtype(np.int32))}
         types = {"attributes": np.uint32, "entries": np.uint16, "counts": np.uint16, "values": np.float64}
@@ -425,6 +431,7 @@ class _Assembly:
                 first[f"{kind}.first_value"][b + 1] = first[f"{kind}.first_value"][b] + n
         arrays: dict[str, Any] = {**spools, **first, "offsets": self.offsets, **self._of_sequences()}
         small: dict[str, Any] = {**first, "blocks.sequences": self.sequences, "blocks.crc32": sums}
+        encoder = merged.result()
         small |= {f"encoder.{name}": x for name, x in encoder.arrays().items()}
         config = {**encoder.config(), "n_attributes": list(self.n_attributes)}
         header = {

@@ -61,8 +61,7 @@ class HashedEncoder:
         return replace(data, attr=numbers[0][data.attr] if len(numbers[0]) else data.attr, edge_attr=edge)
 
     def _hashes(self, local: Encoder, edge: bool) -> NDArray[np.uint32]:
-        low, _ = local.keys(edge, _SEED)
-        return (low >> np.uint64(64 - self.bits)).astype(np.uint32)
+        return (local.keys(edge, _SEED)[:, 0] >> np.uint64(64 - self.bits)).astype(np.uint32)
 
     @property
     def n_attributes(self) -> tuple[int, int]:
@@ -101,7 +100,7 @@ class HashedEncoder:
     def keys(self, edge: bool, seed: int) -> Keys:
         """The hashes themselves."""
         low = self.kept[edge].astype(np.uint64) << np.uint64(64 - self.bits)
-        return low, low
+        return np.stack([low, low], axis=1)
 
     def absorb(self, other: Any) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
         """The same numbers: they are hashes, and none is new."""

@@ -148,7 +148,7 @@ class Marginals(Record):
         return found.enter, found.leave, of_token
 
     def probability(self, segments: ArrayLike) -> NDArray[np.float64]:
-        """The probability of each segment (start, end, label): that a segmentation has it, with these very ends.
+        """Probability of each segment (start, end, label): that a segmentation has it with exactly these boundaries.
 
         Parameters
         ----------

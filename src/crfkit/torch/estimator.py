@@ -42,6 +42,17 @@ from crfkit.model.entities import find_entities
 from crfkit.torch.inputs import Reader, Tokens, make_reader, restore_reader
 from crfkit.torch.layer import CRF
 from crfkit.torch.network import ACTIVATIONS, ChainNetwork, Shape, TokenEmbedding
+from crfkit.torch.training import (
+    Inputs,
+    Run,
+    Steps,
+    as_arrays,
+    equal_lengths,
+    fed,
+    make_optimiser,
+    padded_targets,
+    set_rate,
+)
 from crfkit.training.checks import sequence_weights
 from crfkit.training.optimiser import Callback, Progress
 
@@ -71,26 +82,12 @@ _HEADER = record(
                 "input_dropout": optional(number(0)),
                 "word_dropout": number(0),
                 "lower": flag,
+                "precision": one_of("auto", "float32", "bfloat16"),
             },
         ),
         "reader": record({"kind": text, "config": anything}),
     }
 )
-
-
-def _as_arrays(x: Any) -> Any:
-    """The same with arrays in place of tensors, and texts as keys, for a checkpoint."""
-    if isinstance(x, Tensor):
-        return x.detach().cpu().numpy()
-    if isinstance(x, tuple):
-        return tuple(map(_as_arrays, x))
-    return {str(k): _as_arrays(v) for k, v in x.items()} if isinstance(x, dict) else x
-
-
-def _as_tensors(x: Any) -> Any:
-    if isinstance(x, np.ndarray):
-        return torch.from_numpy(x)
-    return {k: _as_tensors(v) for k, v in x.items()} if isinstance(x, dict) else x
 
 
 class NeuralCRF(Estimator):
@@ -158,6 +155,9 @@ class NeuralCRF(Estimator):
         best. Without held-out data, training runs for all epochs.
     validation_fraction : float
         Fraction of the training data held out for early stopping, unless ``fit`` is given held-out data.
+    precision : {"auto", "float32", "bfloat16"}
+        In which the network computes in training; the chain computes in float32. "auto" is bfloat16 on a GPU that has
+        it, else float32.
     device : str, optional
         Where to train; by default a GPU if there is one. After :func:`crfkit.load`, ``set_params(device="cuda")`` moves
         the model to the GPU; without it predictions are made on the CPU.
@@ -222,6 +222,7 @@ class NeuralCRF(Estimator):
         max_iter: int = 50,
         early_stopping: int | None = 5,
         validation_fraction: float = 0.0,
+        precision: str = "auto",
         device: str | None = None,
         random_state: int | None = None,
         verbose: bool = False,
@@ -261,6 +262,7 @@ class NeuralCRF(Estimator):
         self.max_iter = max_iter
         self.early_stopping = early_stopping
         self.validation_fraction = validation_fraction
+        self.precision = precision
         self.device = device
         self.random_state = random_state
         self.verbose = verbose
@@ -292,6 +294,7 @@ class NeuralCRF(Estimator):
             ("inputs", ("auto", "dense", "tokens", "features")),
             ("encoder", (None, "lstm", "conv")),
             ("algorithm", ("adam", "sgd")),
+            ("precision", ("auto", "float32", "bfloat16")),
         ):
             if getattr(self, name) not in allowed:
                 raise ValueError(f"{name!r} of NeuralCRF must be one of {allowed}, got {getattr(self, name)!r}")
@@ -342,33 +345,37 @@ class NeuralCRF(Estimator):
             out.append(None if unknown else rows.int().argmax(1) if known else rows)
         return out
 
-    def _loss(self, batch: dict[str, Tensor], targets: Sequence[Tensor | None], weight: Tensor | None) -> Tensor:
+    def _inputs(self, rows: Sequence[Any], targets: Sequence[Tensor | None], weight: Tensor | None) -> Inputs:
+        """A batch with its targets; there is no mask where all steps are there."""
+        out = self._reader.batch(rows)
+        n_steps = out["mask"].shape[1]
+        if self._reader.kind != "features" and bool(out["mask"].all()):
+            del out["mask"]
+        return out | padded_targets(targets, weight, n_steps, len(self._labels))
+
+    def _loss(self, batch: Inputs) -> Tensor:
         """Mean negative log-likelihood of the labelled, plus gamma times the mean entropy of the others."""
-        emissions, pairs = self.network_(batch)
-        mask = batch["mask"]
-        n_labels = emissions.shape[2]
-        labelled = [k for k, target in enumerate(targets) if target is not None]
-        other = [k for k, target in enumerate(targets) if target is None]
-        loss: Tensor = emissions.sum() * 0.0
+        device = self.crf_.transitions.device.type
+        with torch.autocast(device, torch.bfloat16, enabled=self._is_half(device)):
+            emissions, pairs = self.network_(batch)
+        scores, tags, labelled = (emissions, batch.get("mask"), pairs), batch.get("tags"), batch.get("labelled")
+        loss: Tensor = emissions.sum() * 0.0 if tags is None else emissions.new_zeros((), dtype=torch.float32)
 
-        def part(rows: list[int]) -> tuple[Tensor, Tensor, Tensor | None]:
-            at = torch.tensor(rows, device=emissions.device)
-            return emissions[at], mask[at], None if pairs is None else pairs[at]
+        def part(rows: Tensor) -> list[Any]:
+            return [None if x is None else x[rows] for x in scores]
 
-        if labelled:
-            x, m, p = (emissions, mask, pairs) if not other else part(labelled)
-            rows = [target for target in targets if target is not None]
-            if any(r.dim() == 2 for r in rows):
-                rows = [r if r.dim() == 2 else torch.nn.functional.one_hot(r, n_labels).bool() for r in rows]
-            tags = rows[0].new_zeros(len(rows), emissions.shape[1], *rows[0].shape[1:])
-            for tag, r in zip(tags, rows, strict=True):
-                tag[: len(r)] = r
-            w = None if weight is None else weight[torch.tensor(labelled)].to(emissions.device)
-            loss = loss - self.crf_(x, tags.to(emissions.device), m, "sum", weight=w, pairwise=p) / len(rows)
-        if other and self.entropy_weight > 0:
-            x, m, p = part(other)
+        if tags is not None:
+            x, m, p = scores if labelled is None else part(labelled)
+            loss = loss + self.crf_.loss(x, tags, m, weight=batch.get("weight"), pairwise=p)
+        if "other" in batch and self.entropy_weight > 0:
+            x, m, p = part(batch["other"])
             loss = loss + self.entropy_weight * self.crf_.entropy(x, m, pairwise=p).mean()
         return loss
+
+    def _is_half(self, device: str) -> bool:
+        """Whether the network computes in bfloat16."""
+        able = device == "cuda" and torch.cuda.is_bf16_supported()
+        return able if self.precision == "auto" else self.precision == "bfloat16"
 
     def _penalty(self) -> Tensor:
         total = torch.zeros((), device=self.crf_.transitions.device)
@@ -461,7 +468,7 @@ class NeuralCRF(Estimator):
         reader.fit(X)
         learned = (*reader.prepare(X), *targets)
         parts: dict[str, Any] = {
-            "training data": [*_as_arrays(learned), labels],
+            "training data": [*as_arrays(learned), labels],
             "features of tokens": [reader.config(), *reader.arrays().values()],
             "held-out data": [x for side in held_out for x in (() if side is None else side)],
             "sample weights": [weights],
@@ -482,91 +489,85 @@ class NeuralCRF(Estimator):
     ) -> None:
         device = torch.device(self.device or ("cuda" if torch.cuda.is_available() else "cpu"))
         modules = torch.nn.ModuleList([self.network_, self.crf_]).to(device)
-        rows = self._reader.prepare(X)
-        filled = np.array([i for i, x in enumerate(X) if len(x)], np.int64)
         rate = self.learning_rate or (1e-3 if self.algorithm == "adam" else 0.1)
-        how: Any = torch.optim.Adam if self.algorithm == "adam" else torch.optim.SGD
-        optimiser = how(modules.parameters(), lr=rate)
-        best: tuple[float, Any] | None = None
-        waited = batches = 0
-        self.history_: list[Progress] = []
-        begin = time.perf_counter()
+        optimiser, on_gpu = make_optimiser(self.algorithm, modules, rate, device), device.type == "cuda"
+        state = Run(modules, optimiser, rng)
+        self.history_ = state.history
+        finished = keep.result(state.result())
+        saved = keep.part("network", state.state)
+        with keep.restoring():
+            if (found := saved or finished) is not None:
+                state.restore(found)
+        rows = self._reader.prepare(X)
+        lengths = np.array([len(x) for x in X], np.int64)
+        filled = np.flatnonzero(lengths)
 
-        def state() -> State:
-            own = {
-                "modules": _as_arrays(modules.state_dict()),
-                "optimiser": _as_arrays(optimiser.state_dict()["state"]),
-            }
-            random = {"rng": rng.bit_generator.state, "torch": torch.get_rng_state().numpy()}
-            kept = None if best is None else {"score": best[0], "modules": _as_arrays(best[1])}
-            counts = {"waited": waited, "batches": batches, "history": [vars(p) for p in self.history_]}
-            return {**own, **random, **counts, "best": kept}
+        def made(some: NDArray[np.int64]) -> Inputs:
+            w = None if weights is None else weights[torch.from_numpy(some)]
+            return self._inputs([rows[i] for i in some], [targets[i] for i in some], w)
 
-        finished = keep.result({"modules": _as_arrays(modules.state_dict()), "history": []})
-        if saved := keep.part("network", state):
-            with keep.restoring():
-                modules.load_state_dict(_as_tensors(saved["modules"]))
-                steps = {int(k): v for k, v in _as_tensors(saved["optimiser"]).items()}
-                optimiser.load_state_dict({**optimiser.state_dict(), "state": steps})
-                rng.bit_generator.state = saved["rng"]
-                torch.set_rng_state(torch.from_numpy(saved["torch"]))
-                waited, batches, kept = saved["waited"], saved["batches"], saved["best"]
-                best = None if kept is None else (kept["score"], _as_tensors(kept["modules"]))
-                self.history_ = [Progress(**p) for p in saved["history"]]
-        elif finished is not None:
-            modules.load_state_dict(_as_tensors(finished["modules"]))
-            self.history_ = [Progress(**p) for p in finished["history"]]
+        def step_on(batch: Inputs) -> tuple[Tensor, Tensor]:
+            optimiser.zero_grad(set_to_none=True)
+            found = self._gradient(batch)
+            optimiser.step()
+            return found
+
+        steps, begin = Steps(step_on, device), time.perf_counter()
         for epoch in () if finished else range(len(self.history_) + 1, self.max_iter + 1):
-            step = optimiser.param_groups[0]["lr"] = rate / (1 + self.decay * (epoch - 1))
+            step = rate / (1 + self.decay * (epoch - 1))
+            fixed = set_rate(optimiser, step)
             modules.train()
-            total, norm = 0.0, torch.zeros(())
+            steps.begin()
             order = filled[rng.permutation(len(filled))]
-            for k in range(0, len(order), self.batch_size):
-                some = order[k : k + self.batch_size]
-                w = None if weights is None else weights[torch.from_numpy(some)]
-                batch = {n: v.to(device) for n, v in self._reader.batch([rows[i] for i in some]).items()}
-                optimiser.zero_grad(set_to_none=True)
-                value, norm = self._gradient(batch, [targets[i] for i in some], w)
-                optimiser.step()
-                total += value * len(some)
-                batches += 1
+            parts = [order[k : k + self.batch_size] for k in range(0, len(order), self.batch_size)]
+            if on_gpu:
+                parts = equal_lengths(order, lengths, self.batch_size)
+                parts = [parts[k] for k in rng.permutation(len(parts))]
+            for batch in fed(map(made, parts), device):
+                steps(batch, regular=not {"mask", "other"} & batch.keys() and (fixed or self.decay == 0))
+            state.batches += len(parts)
+            total = self._finite(steps.total)
             weight = torch.nn.utils.parameters_to_vector(modules.parameters()).detach().cpu().double().numpy()
             scores = {} if held_out is None else evaluate(held_out[1], self.predict(held_out[0])).summary()
+            mean, active = total / max(1, len(order)), int(np.count_nonzero(weight))
             seconds = time.perf_counter() - begin
-            value, active = total / max(1, len(order)), int(np.count_nonzero(weight))
-            progress = Progress(epoch, value, float(norm), active, step, batches, seconds, scores)
+            progress = Progress(epoch, mean, float(steps.norm), active, step, state.batches, seconds, scores)
             self.history_.append(progress)
             show(progress, self.verbose)
             if held_out is not None and self.early_stopping is not None:
                 score = scores.get("f1", scores["accuracy"])
-                waited += 1
-                if best is None or score > best[0]:
-                    best, waited = (score, copy.deepcopy(modules.state_dict())), 0
+                state.waited += 1
+                if state.best is None or score > state.best[0]:
+                    state.best, state.waited = (score, copy.deepcopy(modules.state_dict())), 0
             stop = self.callback is not None and bool(self.callback(progress, weight))
-            if stop or waited == self.early_stopping:
+            if stop or state.waited == self.early_stopping:
                 break
             keep.tick()
-        if best is not None:
-            modules.load_state_dict(best[1])
+        if state.best is not None:
+            modules.load_state_dict(state.best[1])
         modules.eval()
-        keep.finish({"modules": _as_arrays(modules.state_dict()), "history": [vars(p) for p in self.history_]})
+        keep.finish(state.result())
         self.n_iter_ = len(self.history_)
 
-    def _gradient(
-        self, batch: dict[str, Tensor], targets: list[Tensor | None], weight: Tensor | None
-    ) -> tuple[float, Tensor]:
+    def _gradient(self, batch: Inputs) -> tuple[Tensor, Tensor]:
         """The loss of a batch, and the norm of its gradient, which is left in the modules."""
         if self.word_dropout > 0 and "ids" in batch:
             drop = torch.rand(batch["ids"].shape[:2], device=batch["ids"].device) < self.word_dropout
-            batch["ids"][..., 0].masked_fill_(drop & batch["mask"], 1)
-        loss = self._loss(batch, targets, weight)
+            batch["ids"][..., 0].masked_fill_(drop & batch["mask"] if "mask" in batch else drop, 1)
+        loss = self._loss(batch)
+        if not loss.is_cuda:  # which would wait for it
+            self._finite(loss)
+        torch.autograd.backward(loss + self._penalty() if self.c2 > 0 or self.c1 > 0 else loss)
+        parameters = [*self.network_.parameters(), *self.crf_.parameters()]
+        return loss, torch.nn.utils.clip_grad_norm_(parameters, self.clip or math.inf)
+
+    def _finite(self, loss: Tensor) -> float:
+        """A loss as a number."""
         value = float(loss.detach())
         if not math.isfinite(value):
             causes = "labels break 'constraints', or 'learning_rate' is too high"
             raise ValueError(f"the loss is {value} in epoch {len(self.history_) + 1}: {causes}")
-        torch.autograd.backward(loss + self._penalty() if self.c2 > 0 or self.c1 > 0 else loss)
-        parameters = [*self.network_.parameters(), *self.crf_.parameters()]
-        return value, torch.nn.utils.clip_grad_norm_(parameters, self.clip or math.inf)
+        return value
 
     def _listed(self, X: Any) -> list[Any]:
         """The sequences; text is one only for a feature function, whose encoder says whether it is right."""

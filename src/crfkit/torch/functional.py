@@ -31,7 +31,7 @@ def _found(gradients: Any, inputs: Any) -> list[Tensor | None]:
 
 
 class _Value(Function):
-    """Log-partition log Z [B] or, with tags, their log-likelihood, or the sum: one function, no graph but its own.
+    """Log-partition log Z [B] or, with tags, their log-likelihood, or a multiple of its sum: one function, one graph.
 
     Backward: posterior probabilities, less the tags' indicators, times the upstream gradient.
     """
@@ -43,7 +43,7 @@ class _Value(Function):
         value: Tensor
         value, *kept = operators.value(*inputs, mask, tags, ignore, backend, learns, add)
         if learns:
-            ctx.backend, ctx.ignore = backend, ignore
+            ctx.backend, ctx.ignore, ctx.scale = backend, ignore, add or 1.0
             ctx.save_for_backward(*inputs, mask, tags, *kept)
         return value
 
@@ -54,12 +54,12 @@ class _Value(Function):
         if torch.is_grad_enabled() and not torch.compiler.is_compiling():
             found = _differentiable(
                 Batch._make((*inputs, mask, tags, ctx.ignore)),
-                g if g.dim() else g.expand(len(inputs[0])),
+                g if g.dim() else (g * ctx.scale).expand(len(inputs[0])),
                 ctx.needs_input_grad[3:],
                 ctx.backend,
             )
         else:
-            found = operators.gradient(g, *inputs, mask, tags, ctx.ignore, ctx.backend, messages, facts)
+            found = operators.gradient(g, *inputs, mask, tags, ctx.ignore, ctx.backend, messages, facts, ctx.scale)
         return (None, None, None, *_found(found, inputs))
 
 
@@ -89,10 +89,10 @@ class _Posterior(Function):
 
     @staticmethod
     def forward(ctx: Any, backend: str, mask: Tensor | None, g: Tensor, *inputs: Any) -> tuple[Tensor | None, ...]:
-        _, *kept = operators.value(*inputs, mask, None, 0, backend, True, False)
+        _, *kept = operators.value(*inputs, mask, None, 0, backend, True, 0.0)
         ctx.save_for_backward(mask, g, *inputs)
         ctx.set_materialize_grads(False)
-        return tuple(_found(operators.gradient(g, *inputs, mask, None, 0, backend, *kept), inputs))
+        return tuple(_found(operators.gradient(g, *inputs, mask, None, 0, backend, *kept, 1.0), inputs))
 
     @staticmethod
     def backward(ctx: Any, *upstream: Any) -> Any:
@@ -110,7 +110,7 @@ class _Entropy(Function):
 
     @staticmethod
     def forward(ctx: Any, backend: str, mask: Tensor | None, *inputs: Any) -> Tensor:
-        log_z, _, _ = operators.value(*inputs, mask, None, 0, backend, False, False)
+        log_z, _, _ = operators.value(*inputs, mask, None, 0, backend, False, 0.0)
         mean, *_ = operators.covariance(*inputs, mask, *inputs, None)
         ctx.save_for_backward(mask, *inputs)
         return (log_z - mean).clamp_min(0)  # type: ignore[no-any-return]
@@ -142,8 +142,8 @@ class _Mean(Function):
         mask, *inputs = ctx.saved_tensors
         p, q = inputs[:5], inputs[5:]
         _, *moved = operators.covariance(*p, mask, *q, upstream[0])
-        _, *kept = operators.value(*p, mask, None, 0, ctx.backend, True, False)
-        found = operators.gradient(upstream[0], *p, mask, None, 0, ctx.backend, *kept)
+        _, *kept = operators.value(*p, mask, None, 0, ctx.backend, True, 0.0)
+        found = operators.gradient(upstream[0], *p, mask, None, 0, ctx.backend, *kept, 1.0)
         return (None, None, *_found(moved, p), *(None if x is None else g.to(x) for g, x in zip(found, q, strict=True)))
 
 
@@ -242,7 +242,7 @@ def log_partition(
     tensor([8.])
     """
     kind = gpu.choose(emissions, pairwise, backend)
-    value: Tensor = _apply(_Value, (kind, 0, False), mask, None, emissions, transitions, start, end, pairwise)
+    value: Tensor = _apply(_Value, (kind, 0, 0.0), mask, None, emissions, transitions, start, end, pairwise)
     return value
 
 
@@ -270,11 +270,11 @@ def log_likelihood(
     >>> log_likelihood(z(1, 3, 2), z(2, 2), z(2), z(2), torch.tensor([[0, -100, 1]])).exp()
     tensor([0.2500])
     """
-    return likelihood(Batch(emissions, transitions, start, end, pairwise, mask, tags, ignore_index), backend, False)
+    return likelihood(Batch(emissions, transitions, start, end, pairwise, mask, tags, ignore_index), backend)
 
 
-def likelihood(batch: Batch, backend: str, add: bool) -> Tensor:
-    """Log-probability of the labels of every sequence, [B], or its sum."""
+def likelihood(batch: Batch, backend: str, add: float = 0.0) -> Tensor:
+    """Log-probability of the labels of every sequence, [B]; or, unless ``add`` is zero, ``add`` times its sum."""
     how = gpu.choose(batch.emissions, batch.pairwise, backend), batch.ignore, add
     value: Tensor = _apply(_Value, how, batch.mask, batch.tags, *batch[:5])
     return value

@@ -23,10 +23,12 @@ def _gather_kernel(
     end = tl.load(bounds_ptr + bag + 1, mask=bag < n_bags, other=0)
     j = tl.arange(0, WIDTH)
     total = tl.zeros([BAGS, WIDTH], WIDE)
+    i_next = tl.load(index_ptr + begin, mask=begin < end, other=0)
     for k in range(tl.max(end - begin, axis=0)):
         at = begin + k
         there = at < end
-        i = tl.load(index_ptr + at, mask=there, other=0)
+        i = i_next.to(tl.int64)
+        i_next = tl.load(index_ptr + at + 1, mask=at + 1 < end, other=0)  # is on its way while this row is
         tile = there[:, None] & (j < n_columns)[None, :]
         row = tl.load(rows_ptr + i[:, None] * n_columns + j[None, :], mask=tile, other=0.0).to(WIDE)
         if HAS_VALUES:

@@ -81,33 +81,69 @@ def shape_of_messages(batch: Batch, keep: bool) -> tuple[int, ...]:
     return found
 
 
-def forward(batch: Batch, keep: bool = True, add: bool = False) -> tuple[Tensor, Tensor, Tensor]:
+def forward(batch: Batch, keep: bool = True, add: float = 0.0) -> tuple[Tensor, Tensor, Tensor]:
     """Log-partition log Z [B] or log-likelihood of tags; and, if ``keep``, messages and facts for :func:`backward`.
 
-    With ``add`` the values are added up, by the kernel that makes them where it can.
+    With ``add`` the values are added up and multiplied by it, by the kernel that makes them where it can.
     """
     batch = _prepared(batch)
     module = _module(batch.emissions)
     if add and module.__name__.endswith(".kernels"):
-        value, (messages, facts) = module.forward(batch, 2 if keep else 0, add=True)
+        value, (messages, facts) = module.forward(batch, 2 if keep else 0, add=add)
     else:
         value, (messages, facts) = module.forward(batch, 2 if keep else 0)
-        value = value.sum() if add else value
+        value = value.sum() * add if add else value
     return value if value.dtype == batch.dtype else value.to(batch.dtype), messages, facts
 
 
-def backward(batch: Batch, messages: Tensor, facts: Tensor, g: Tensor) -> tuple[Tensor | None, ...]:
-    """Gradients of emissions, transitions, start, end and pairwise of ``sum_b g_b value_b``."""
+def backward(batch: Batch, messages: Tensor, facts: Tensor, g: Tensor, scale: float = 1.0) -> tuple[Tensor | None, ...]:
+    """Gradients of emissions, transitions, start, end and pairwise of ``scale sum_b g_b value_b``."""
     from crfkit.torch import kernels, wide
 
     batch = _prepared(batch)
-    module = kernels if batch.emissions.shape[2] <= FUSED_LABELS else wide
     g = g if g.dtype == batch.dtype else g.to(batch.dtype)
-    found: tuple[Tensor | None, ...] = module.backward(batch, kernels.Walked(messages, facts), g)
-    return found
+    walked = kernels.Walked(messages, facts)
+    if batch.emissions.shape[2] <= FUSED_LABELS:
+        return kernels.backward(batch, walked, g, scale)
+    return wide.backward(batch, walked, g if scale == 1 else g * scale)
 
 
 def decode(batch: Batch) -> Tensor:
     """Best labels [B, T]; -1 at masked steps, -2 all over where no labelling is allowed."""
     found: Tensor = _module(batch.emissions, decoding=True).decode(_prepared(batch))
     return found
+
+
+def has_covariance(emissions: Tensor) -> bool:
+    """Whether :func:`covariance` serves a batch: it needs kernels in double precision."""
+    n_batch, n_steps, n_labels = emissions.shape
+    return emissions.is_cuda and has_triton() and n_labels <= FUSED_LABELS and n_batch * n_steps > 0
+
+
+def covariance(batch: Batch, direction: tuple[Any, ...], weight: Tensor | None) -> tuple[Tensor, Any]:
+    r"""E[R] [B] of the score R under a direction r, and the weighted covariances of R with all inputs' indicators.
+
+    Both are derivatives along r, of log Z and of the expectations: central differences in double precision, whose
+    relative error is about 1e-7.
+    """
+    r = [
+        None if x is None else torch.where(torch.isneginf(x), 0.0, v.detach().double())
+        for x, v in zip(batch[:5], direction, strict=True)
+    ]
+    reach = torch.stack([x.abs().amax() for x in r if x is not None and x.numel()]).amax()
+    step = 1e-5 / reach.clamp_min(1.0)
+    ones = torch.ones(len(batch.emissions), dtype=torch.float64, device=batch.emissions.device)
+    g = ones if weight is None else weight.detach().double()
+    sides = []
+    for way in (step, -step):
+        moved = [
+            None if x is None or v is None else x.detach().double() + way * v for x, v in zip(batch[:5], r, strict=True)
+        ]
+        there = Batch._make((*moved, batch.mask, None, 0))
+        value, messages, facts = forward(there)
+        sides.append((value, backward(there, messages, facts, g)))
+    (above, found), (below, other) = sides
+    double = 2 * step
+    return (above - below) / double, [
+        None if x is None or y is None else (x - y) / double for x, y in zip(found, other, strict=True)
+    ]

@@ -17,6 +17,9 @@ from crfkit.features.restoring import restore_encoder
 
 __all__: list[str] = []
 
+#: Characters of a word that count.
+_LETTERS = 32
+
 
 class Reader(Protocol):
     """Turns sequences into padded tensors."""
@@ -162,8 +165,19 @@ class Tokens:
         out = []
         for sequence in _words(X):
             ids = [[t.get(p, 1) for t, p in zip(self.tables, self._parts(w), strict=True)] for w in sequence]
-            letters = [[self.alphabet.get(c, 1) for c in w[:32]] for w in sequence] if self.characters else None
-            out.append((torch.tensor(ids, dtype=torch.long).reshape(len(ids), len(self.tables)), letters))
+            out.append(
+                (torch.tensor(ids, dtype=torch.long).reshape(len(ids), len(self.tables)), self._letters(sequence))
+            )
+        return out
+
+    def _letters(self, sequence: Sequence[str]) -> Tensor | None:
+        """Numbers of the characters [T, C], as far as they count."""
+        if not self.characters:
+            return None
+        words = [[self.alphabet.get(c, 1) for c in w[:_LETTERS]] for w in sequence]
+        out = torch.zeros(len(words), max((len(w) for w in words), default=0), dtype=torch.long)
+        for row, word in zip(out, words, strict=True):
+            row[: len(word)] = torch.tensor(word)
         return out
 
     def batch(self, rows: Sequence[Any]) -> dict[str, Tensor]:
@@ -171,12 +185,12 @@ class Tokens:
         ids = [r[0] for r in rows]
         out = {"ids": torch.nn.utils.rnn.pad_sequence(ids, batch_first=True), "mask": _mask([len(r) for r in ids])}
         if self.characters:
-            wide = max((len(c) for r in rows for c in r[1]), default=1)
-            grid = np.zeros((*out["mask"].shape, max(wide, 1)), np.int64)
-            for b, r in enumerate(rows):
-                for t, c in enumerate(r[1]):
-                    grid[b, t, : len(c)] = c
-            out["characters"] = torch.from_numpy(grid)
+            longest = max((r[1].shape[1] for r in rows), default=0)
+            # whole eights, so that shapes repeat
+            grid = torch.zeros(*out["mask"].shape, max(8, -(-longest // 8) * 8), dtype=torch.long)
+            for place, (_, letters) in zip(grid, rows, strict=True):
+                place[: letters.shape[0], : letters.shape[1]] = letters
+            out["characters"] = grid
         return out
 
     def config(self) -> dict[str, Any]:

@@ -298,21 +298,21 @@ def _tag_facts(
 
 
 @triton.jit
-def _add_up(value_ptr, count_ptr, n_batch):
-    """The last program writes the sum of all values behind them."""
+def _add_up(value_ptr, count_ptr, n_batch, scale):
+    """The last program writes the scaled sum of all values behind them."""
     if _is_last(count_ptr, tl.num_programs(0)):
         total = tl.full([], 0.0, tl.float64)
         for b0 in range(0, n_batch, 128):
             b = b0 + tl.arange(0, 128)
             each = tl.load(value_ptr + b, mask=b < n_batch, other=0.0, cache_modifier=".cg")
             total += tl.sum(each.to(tl.float64), axis=0)
-        tl.store(value_ptr + n_batch, total.to(value_ptr.dtype.element_ty))
+        tl.store(value_ptr + n_batch, (total * scale).to(value_ptr.dtype.element_ty))
 
 
-@triton.jit(do_not_specialize=["n_steps", "span"])
+@triton.jit(do_not_specialize=["n_steps", "span", "n_batch", "n_rows"])
 def _walk_kernel(
     u_ptr, u_batch, u_step, a_ptr, start_ptr, end_ptr, p_ptr, mask_ptr, tag_ptr, ignore, n_steps, n_labels,
-    n_batch, n_rows, facts_ptr, bound_ptr, span, kept_ptr, out_ptr, map_ptr, count_ptr,
+    n_batch, n_rows, facts_ptr, bound_ptr, span, kept_ptr, out_ptr, map_ptr, count_ptr, scale,
     WIDTH: tl.constexpr, HAS_MASK: tl.constexpr, HAS_TAGS: tl.constexpr, HAS_PAIRS: tl.constexpr, WIDE: tl.constexpr,
     ROWS: tl.constexpr, KEEP: tl.constexpr, BEST: tl.constexpr, START: tl.constexpr, STEPS: tl.constexpr,
     FAINT: tl.constexpr, ADD: tl.constexpr,
@@ -326,7 +326,7 @@ def _walk_kernel(
 
     START, where a walk begins: 0 with the sequence, 1 at a span with the messages there, 2 at a span with one label.
     KEEP, what is kept of every step: 0 nothing, 1 messages, 2 the labels that best lead into it; then out is a path.
-    ADD: whether the last program adds up the values of all, behind which out has a place for that.
+    ADD: whether the last program adds up the values of all, times a scale, behind which out has a place for that.
     """
     side, n, b, origin, exists = _rows(n_batch, n_rows, n_labels, ROWS, START)
     t_begin, t_end = _bounds_of(n_steps, span, START > 0)
@@ -402,7 +402,7 @@ def _walk_kernel(
         tl.store(facts_ptr + 2 * n_batch + b, unknown, mask=mine)
         if ADD:  # noqa: SIM102
             if side == 0:
-                _add_up(out_ptr, count_ptr, n_batch)
+                _add_up(out_ptr, count_ptr, n_batch, scale)
 
 
 @triton.jit
@@ -445,10 +445,10 @@ def _add_sums(sums_ptr, out_ptr, count_ptr, place, each, total, at_first, at_las
             each = each * FAN
 
 
-@triton.jit(do_not_specialize=["n_steps", "steps"])
+@triton.jit(do_not_specialize=["n_steps", "steps", "n_batch"])
 def _posterior_kernel(
     u_ptr, u_batch, u_step, a_ptr, start_ptr, end_ptr, p_ptr, mask_ptr, tag_ptr, ignore, n_steps, n_labels,
-    n_batch, facts_ptr, kept_ptr, g_ptr, g_step, steps, du_ptr, sums_ptr, dp_ptr, count_ptr, out_ptr,
+    n_batch, facts_ptr, kept_ptr, g_ptr, g_step, scale, steps, du_ptr, sums_ptr, dp_ptr, count_ptr, out_ptr,
     WIDTH: tl.constexpr, HAS_MASK: tl.constexpr, HAS_TAGS: tl.constexpr, HAS_PAIRS: tl.constexpr, WIDE: tl.constexpr,
     TREE: tl.constexpr,
 ):  # fmt: skip
@@ -463,7 +463,7 @@ def _posterior_kernel(
     finish = tl.load(end_ptr + i, mask=inside, other=float("-inf"))
     first = tl.load(facts_ptr + b)
     last = tl.load(facts_ptr + n_batch + b)
-    weight = tl.load(g_ptr + b * g_step).to(WIDE)
+    weight = tl.load(g_ptr + b * g_step).to(WIDE) * scale
     runs = tl.full([], 1, tl.int32)
     if HAS_TAGS:
         runs += tl.load(facts_ptr + 2 * n_batch + b)
@@ -556,7 +556,7 @@ def _facts_kernel(
 
 def tags_at_once(batch: Batch) -> int:
     """Steps that a program takes at once where it adds up the score of tags."""
-    return min(1024, power_of_2(batch.emissions.shape[1]))
+    return min(1024, max(64, power_of_2(batch.emissions.shape[1])))  # every size is compiled: not one for each length
 
 
 def walk(
@@ -568,12 +568,12 @@ def walk(
     spans: Spans = WHOLE,
     maps: Tensor | None = None,
     best: bool = False,
-    add: bool = False,
+    add: float = 0.0,
 ) -> None:
     """Walks whole sequences [B, 1, sides], spans [runs B, S, sides] or all rows of spans [runs B, S, L].
 
     ``kept`` takes the messages of all steps, or the best labels before theirs as int16; then ``out`` takes the path.
-    With ``add`` it takes the sum of all values behind them.
+    With ``add`` it takes the sum of all values, times that, behind them.
     """
     x = batch.emissions
     keep = 0 if kept is None else 1 + (kept.dtype == torch.int16)
@@ -585,18 +585,18 @@ def walk(
     constants: dict[str, Any] = {"ROWS": rows, "KEEP": keep, "BEST": best, "START": start}
     constants["STEPS"] = min(tags_at_once(batch), 1024 // rows)
     constants["FAINT"] = 1e-280 if wide else 1e-28
-    constants["ADD"] = add
-    others = x.shape[0], n, facts, *spans, kept, out, maps, counters(x.device, 1) if add else None
+    constants["ADD"] = add != 0
+    others = x.shape[0], n, facts, *spans, kept, out, maps, counters(x.device, 1) if add else None, add
     launch(_walk_kernel, grid, batch, others, constants, (DOT_WARPS if rows > 1 else WALK_WARPS)[width])
 
 
 def forward(
-    batch: Batch, sides: int = 2, best: bool = False, dtype: torch.dtype | None = None, add: bool = False
+    batch: Batch, sides: int = 2, best: bool = False, dtype: torch.dtype | None = None, add: float = 0.0
 ) -> tuple[Tensor, Walked]:
-    """Log-partition log Z, or log-likelihood of the tags, [B] or added up; and the messages of so many sides."""
+    """Log-partition log Z, or log-likelihood of the tags, [B] or, scaled, their sum; and messages of so many sides."""
     x = batch.emissions
     messages = batch.transitions.new_empty(shape_of_messages(batch, sides))
-    value = batch.transitions.new_empty(x.shape[0] + add, dtype=dtype)
+    value = batch.transitions.new_empty(x.shape[0] + (add != 0), dtype=dtype)
     facts = torch.empty((3, x.shape[0]), dtype=torch.int32, device=x.device)
     walk(batch, (x.shape[0], 1, max(1, sides)), value, messages if sides else None, facts, best=best, add=add)
     return value[-1] if add else value, Walked(messages, facts)
@@ -617,8 +617,8 @@ def step_of(g: Tensor) -> int:
     return g.stride(0) if g.dim() else 0
 
 
-def backward(batch: Batch, walked: Walked, g: Tensor) -> tuple[Tensor | None, ...]:
-    """Gradients of emissions, transitions, start, end and pairwise."""
+def backward(batch: Batch, walked: Walked, g: Tensor, scale: float = 1.0) -> tuple[Tensor | None, ...]:
+    """Gradients of emissions, transitions, start, end and pairwise, for sequences of weights ``scale`` g."""
     x, a, p = batch.emissions, batch.transitions, batch.pairwise
     n_batch, n_steps, n_labels = x.shape
     width = width_of(x)
@@ -630,7 +630,7 @@ def backward(batch: Batch, walked: Walked, g: Tensor) -> tuple[Tensor | None, ..
     sums = a.new_empty(rows, n_labels * (n_labels + 2))
     dp = None if p is None else torch.zeros(p.shape, dtype=a.dtype, device=p.device)
     places = (counters(x.device, ceil_div(rows, 8)), a.new_empty(sums.shape[1])) if tree else (None, None)
-    others = n_batch, walked.facts, walked.messages, g, step_of(g), steps, du, sums, dp, *places
+    others = n_batch, walked.facts, walked.messages, g, step_of(g), scale, steps, du, sums, dp, *places
     launch(_posterior_kernel, (n_batch, programs, 1), batch, others, {"TREE": tree}, POSTERIOR_WARPS[width])
     total = places[1] if places[1] is not None else sums.sum(0)
     da, ds, de = total.split([n_labels * n_labels, n_labels, n_labels])

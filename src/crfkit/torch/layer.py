@@ -207,16 +207,60 @@ class CRF(nn.Module):
         -------
         tensor, scalar or [B]
         """
+        return self._reduced(1.0, emissions, tags, mask, reduction, weight, pairwise)
+
+    def loss(
+        self,
+        emissions: Tensor,
+        tags: Tensor,
+        mask: Tensor | None = None,
+        reduction: Reduction = "mean",
+        *,
+        weight: Tensor | None = None,
+        pairwise: Tensor | None = None,
+    ) -> Tensor:
+        """Negative log-likelihood of the tags, to be minimised; arguments as for :meth:`forward`.
+
+        On a GPU this takes fewer kernels than ``-crf(...)`` and its division by the number of sequences.
+
+        Examples
+        --------
+        >>> import torch
+        >>> crf, x, y = CRF(2, batch_first=True), torch.randn(3, 5, 2), torch.ones(3, 5, dtype=torch.long)
+        >>> bool(torch.isclose(crf.loss(x, y), -crf(x, y) / 3))
+        True
+        """
+        return self._reduced(-1.0, emissions, tags, mask, reduction, weight, pairwise)
+
+    def _reduced(
+        self,
+        sign: float,
+        emissions: Tensor,
+        tags: Tensor,
+        mask: Tensor | None,
+        reduction: Reduction,
+        weight: Tensor | None,
+        pairwise: Tensor | None,
+    ) -> Tensor:
+        """Log-likelihoods times a sign, reduced."""
         if reduction not in ("none", "sum", "mean", "token_mean"):
             raise ValueError(f"invalid reduction: {reduction}")
-        add = reduction != "none" and weight is None and self._class_weight is None
-        value, batch = self._log_likelihood(emissions, tags, mask, pairwise, add)
+        add = 0.0
+        if reduction != "none" and weight is None and self._class_weight is None:
+            add = sign
+        n_batch = emissions.shape[not self.batch_first] if emissions.dim() == 3 else 0
+        known = add != 0 and reduction == "mean" and n_batch > 0 and not torch.compiler.is_compiling()
+        value, batch = self._log_likelihood(emissions, tags, mask, pairwise, sign / n_batch if known else add)
+        if known:
+            return value
         if self._class_weight is not None:
             value = value * self._tag_weights(batch)
         if weight is not None:
             if weight.shape != value.shape:
                 raise ValueError(f"weight must have shape {tuple(value.shape)}, got {tuple(weight.shape)}")
             value = value * weight.to(value)
+        if not add and sign < 0:
+            value = -value
         if reduction == "none":
             return value
         total = value if add else value.sum()
@@ -227,9 +271,9 @@ class CRF(nn.Module):
         return total / (batch.emissions[..., 0].numel() if batch.mask is None else batch.mask.sum())
 
     def _log_likelihood(
-        self, emissions: Tensor, tags: Tensor, mask: Tensor | None, pairwise: Tensor | None, add: bool = False
+        self, emissions: Tensor, tags: Tensor, mask: Tensor | None, pairwise: Tensor | None, add: float = 0.0
     ) -> tuple[Tensor, Batch]:
-        """Log-likelihoods [B] or their sum, and the batch."""
+        """Log-likelihoods [B] or ``add`` times their sum, and the batch."""
         batch = self._batch(emissions, mask, pairwise, tags)
         x, y, m = batch.emissions, batch.tags, batch.mask
         assert y is not None
@@ -239,7 +283,7 @@ class CRF(nn.Module):
             outside = ~y if m is None else ~(y | ~m[..., None])
             fits = log_partition(x.masked_fill(outside, -torch.inf), *batch[1:6], self.backend)
             value = fits - log_partition(*batch[:6], self.backend)
-            return value.sum() if add else value, batch
+            return value.sum() * add if add else value, batch
         if y.is_floating_point():
             raise ValueError(f"tags must be integers, or sets in a bool tensor, got {y.dtype}")
         y = y.long()

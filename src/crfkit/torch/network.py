@@ -167,7 +167,8 @@ class TokenEmbedding(nn.Module):
             assert characters is not None
             n_batch, n_steps, n = characters.shape
             y = self.characters(characters.reshape(-1, n)).transpose(1, 2)
-            parts.append(functional.relu(self.convolution(y)).amax(2).reshape(n_batch, n_steps, -1))
+            y = functional.relu(self.convolution(y)) * (characters > 0).reshape(-1, 1, n)  # whatever the padding
+            parts.append(y.amax(2).reshape(n_batch, n_steps, -1))
         return torch.cat(parts, -1)
 
 
@@ -228,11 +229,12 @@ class ChainNetwork(nn.Module):
         self.pairs = PairFactors(width, n_labels, (), how.activation) if how.pairwise == "input" else None
 
     def forward(self, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor | None]:
-        """Emissions [B, T, L] and pairwise scores or None, from a batch with its mask."""
-        mask = batch["mask"]
+        """Emissions [B, T, L] and pairwise scores or None, from a batch, whose mask may be left out if all is there."""
+        mask = batch.get("mask")
         if self.embedding is not None:
             x = self.embedding(batch["ids"], batch.get("characters"))
         elif self.bag is not None:
+            assert mask is not None
             flat = self.bag(batch["attr"], batch["ptr"], per_sample_weights=batch["value"])
             x = flat.new_zeros(*mask.shape, flat.shape[1]).masked_scatter(mask[..., None], flat)
         else:
@@ -240,15 +242,18 @@ class ChainNetwork(nn.Module):
         x = self.input_dropout(x)
         if self.kind == "lstm":
             assert self.encoder is not None
-            lengths = mask.sum(1).cpu()
-            packed = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
-            x, _ = nn.utils.rnn.pad_packed_sequence(
-                self.encoder(packed)[0], batch_first=True, total_length=mask.shape[1]
-            )
+            if mask is None:
+                x = self.encoder(x)[0]
+            else:
+                lengths, n_steps = mask.sum(1).cpu(), mask.shape[1]
+                packed = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+                found = self.encoder(packed)[0]
+                x, _ = nn.utils.rnn.pad_packed_sequence(found, batch_first=True, total_length=n_steps)
             x = self.dropout(x)
         elif self.kind == "conv":
             assert isinstance(self.encoder, nn.ModuleList)
             for layer in self.encoder:
-                x = functional.relu(layer((x * mask[..., None]).transpose(1, 2))).transpose(1, 2)
+                x = x if mask is None else x * mask[..., None]
+                x = functional.relu(layer(x.transpose(1, 2))).transpose(1, 2)
             x = self.dropout(x)
         return self.factors(x, mask), None if self.pairs is None else self.pairs(x)

@@ -1,9 +1,9 @@
 """The layer's operators: what autograd, the compiler and exported programs call.
 
 ========================  ==========================================================================================
-``crfkit::value``         log Z of every sequence or, with tags, their log-likelihoods, or their sum; and what the
-                          gradient needs
-``crfkit::gradient``      the gradients of sum_b g_b value_b, from what ``value`` kept
+``crfkit::value``         log Z of every sequence or, with tags, their log-likelihoods, or ``add`` times their sum; and
+                          what the gradient needs
+``crfkit::gradient``      the gradients of scale sum_b g_b value_b, from what ``value`` kept
 ``crfkit::covariance``    E[R] of an additive score R, and its weighted covariances with all inputs' indicators
 ========================  ==========================================================================================
 
@@ -154,7 +154,7 @@ def _value(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
         return gpu.forward(batch, keep, add)
     device = batch.emissions.device
     value, kept = _core_value(batch, keep)
-    value = value.sum() if add else value
+    value = value.sum() * add if add else value
     return value.to(device, batch.dtype), kept, torch.empty(0, dtype=torch.int32, device=device)
 
 
@@ -174,8 +174,11 @@ def _value_shapes(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
 
 def _gradient(g: Tensor, *arguments: Any) -> tuple[Tensor, ...]:
     batch = Batch._make(arguments[:8])
-    backend, messages, facts = arguments[8:]
-    found = gpu.backward(batch, messages, facts, g) if backend == "triton" else _core_gradient(g, batch, messages)
+    backend, messages, facts, scale = arguments[8:]
+    if backend == "triton":
+        found = gpu.backward(batch, messages, facts, g, scale)
+    else:
+        found = _core_gradient(g * scale, batch, messages)
     return like_inputs(found, batch[:5])
 
 
@@ -189,7 +192,11 @@ def _gradient_shapes(g: Tensor, *arguments: Any) -> tuple[Tensor, ...]:
 
 def _covariance(*arguments: Any) -> tuple[Tensor, ...]:
     scores, mask, direction, weight = arguments[:5], arguments[5], arguments[6:11], arguments[11]
-    chains = Chains(Batch._make((*scores, mask, None, 0)))
+    batch = Batch._make((*scores, mask, None, 0))
+    if gpu.has_covariance(scores[0]):
+        mean, found = gpu.covariance(batch, direction, weight)
+        return mean.to(batch.dtype), *like_inputs(found, scores)
+    chains = Chains(batch)
     fail_if_dead(chains.log_z())
     mean, found = chains.covariance(*chains.direction(*direction), weight)
     return mean.to(scores[0].device, chains.dtype), *like_inputs(found, scores)
@@ -233,11 +240,11 @@ def add_gold(found: Any, path: Any, g: Tensor) -> None:
 
 
 value = Operator(
-    "value", f"({_BATCH}, str backend, bool keep, bool add) -> (Tensor, Tensor, Tensor)", _value, _value_shapes
+    "value", f"({_BATCH}, str backend, bool keep, float add) -> (Tensor, Tensor, Tensor)", _value, _value_shapes
 )
 gradient = Operator(
     "gradient",
-    f"(Tensor g, {_BATCH}, str backend, Tensor messages, Tensor facts) -> {_FIVE}",
+    f"(Tensor g, {_BATCH}, str backend, Tensor messages, Tensor facts, float scale) -> {_FIVE}",
     _gradient,
     _gradient_shapes,
 )

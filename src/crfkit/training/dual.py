@@ -33,7 +33,7 @@ class Dual:
     .. math::
 
         D(\lambda) = \log Z - \log Z_\lambda
-        + \sum_k n_k \Big(\lambda_k \cdot q_k - \frac{\varepsilon}{2} \lVert \lambda_k \rVert^2\Big), \qquad
+        + \sum_k n_k \Bigl(\lambda_k \cdot q_k - \frac{\varepsilon}{2} \lVert \lambda_k \rVert^2\Bigr), \qquad
         \frac{\partial D}{\partial \lambda_k} = n_k \big(q_k - p_k(q_\lambda) - \varepsilon \lambda_k\big)
 
     with :math:`q_\lambda(y) \propto p(y) e^{R(y)}`, R(y) the sum of the :math:`\lambda_{kg}` of the groups of the

@@ -104,8 +104,8 @@ class ExpectationObjective(Objective):
 
     .. math::
 
-        f(w) + \lambda \min_q \Big[\mathrm{KL}(q \Vert p_w)
-        + \frac{1}{2 \varepsilon} \sum_k n_k \lVert p_k(q) - q_k \rVert^2\Big]
+        f(w) + \lambda \min_q \Bigl[\mathrm{KL}(q \Vert p_w)
+        + \frac{1}{2 \varepsilon} \sum_k n_k \lVert p_k(q) - q_k \rVert^2\Bigr]
 
     See :class:`~crfkit.training.dual.Dual`: the minimum is at :math:`q(y) \propto p_w(y) e^{R(y)}`, R being sums of
     dual variables, and the gradient is :math:`E_p[F] - E_q[F]`.

@@ -119,7 +119,7 @@ class _Search:
 
     def __init__(self, objective: Objective, w0: Vector, c1: float, how: LBFGS, threads: int) -> None:
         self.objective = objective
-        self.c1 = c1
+        self.c1 = c1 = float(c1)  # numpy's comparisons are not Python's bool, which the core takes
         self.max_linesearch = how.max_linesearch
         self.noise = float(objective.noise)
         self.began = time.perf_counter()

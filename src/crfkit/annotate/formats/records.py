@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -217,18 +218,17 @@ def _doccano_span(span: Span, found: _Found, record: dict[str, Any]) -> Any:
 def _prodigy_span(span: Span, found: _Found, record: dict[str, Any]) -> Any:
     out: dict[str, Any] = {"start": span.start, "end": span.end}
     listed = record.get("tokens") or []
-    inside = [k for k, x in enumerate(listed) if x["start"] >= span.start and x["end"] <= span.end]
-    if inside:
-        out |= {
-            "token_start": listed[inside[0]].get("id", inside[0]),
-            "token_end": listed[inside[-1]].get("id", inside[-1]),
-        }
+    first = bisect_left(listed, span.start, key=lambda x: x["start"])
+    last = bisect_right(listed, span.end, key=lambda x: x["end"]) - 1
+    if first <= last:
+        out |= {"token_start": listed[first].get("id", first), "token_end": listed[last].get("id", last)}
     return {**out, "label": span.label}
 
 
 def _label_studio_span(span: Span, found: _Found, record: dict[str, Any]) -> Any:
-    results = [a.get("result") or [] for a in record.get("annotations") or [] if isinstance(a, dict)]
-    names = [x for listed in results for x in listed if isinstance(x, dict) and x.get("type") == "labels"]
+    results = [a.get("result") for a in record.get("annotations") or [] if isinstance(a, dict)]
+    listed = [x for result in results if isinstance(result, list) for x in result]
+    names = [x for x in listed if isinstance(x, dict) and x.get("type") == "labels"]
     first = names[0] if names else {}
     value = {"start": span.start, "end": span.end, "text": found.text[span.start : span.end], "labels": [span.label]}
     return {

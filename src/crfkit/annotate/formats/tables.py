@@ -241,7 +241,7 @@ def _text(values: list[str], column: int, at: int | None, how: How, place: str) 
     try:
         listed = json.loads(cell) if cell else []
         parts = [_three(x) for x in listed]
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, RecursionError):
         raise DataError(f'{place}: the spans must be a list such as [[0, 4, "PER"]], got {cell[:60]!r}') from None
     spans = [check_span(a, b, label, text, place) for a, b, label in parts if label is not None]
     gaps = [check_span(a, b, "?", text, place)[:2] for a, b, label in parts if label is None]
