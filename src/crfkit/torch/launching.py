@@ -60,9 +60,7 @@ def counters(device: torch.device, n: int) -> Tensor:
 def run(kernel: Any, grid: tuple[int, int, int], arguments: tuple[Any, ...], constants: Any, warps: int) -> None:
     """Launches a kernel; the constants are in the order of its parameters, after all arguments."""
     fixed = tuple(constants.values())
-    # addresses: the launcher asks the driver about every tensor, but takes a number as it is
-    plain = [x.data_ptr() if isinstance(x, Tensor) else x for x in arguments]
-    kinds = [(x.dtype, p & 15) if isinstance(x, Tensor) else x for x, p in zip(arguments, plain, strict=True)]
+    kinds = [(x.dtype, x.data_ptr() & 15) if isinstance(x, Tensor) else x for x in arguments]
     key = (kernel, warps, fixed, *kinds)
     found = _ready.get(key)
     if found is not None and found[1] == torch.cuda.current_device():
@@ -75,7 +73,7 @@ def run(kernel: Any, grid: tuple[int, int, int], arguments: tuple[Any, ...], con
         else:
             metadata = compiled.launch_metadata(grid, stream, *arguments, *fixed)
         code = compiled.function, compiled.packed_metadata, metadata
-        compiled.run(*grid, stream, *code, *hooks, *plain, *fixed)
+        compiled.run(*grid, stream, *code, *hooks, *arguments, *fixed)
         return
     compiled = kernel[grid](*arguments, **constants, num_warps=warps)
     if isinstance(kernel, JITFunction):  # not in the interpreter
