@@ -1,3 +1,3 @@
-"""What every room uses: files, threads, rules of parameters, lazy imports."""
+"""Shared helpers: files, threads, parameter rules, lazy imports."""
 
 __all__: list[str] = []

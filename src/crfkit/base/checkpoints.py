@@ -1,4 +1,4 @@
-"""Checkpoints: the state of a training in a file, from which it goes on as if it had never been stopped."""
+"""Checkpoints: training state saved to a file, from which training resumes as if it had never stopped."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _UNITS = {"": 1.0, "s": 1.0, "min": 60.0, "h": 3600.0}
 
 
 def seconds_of(every: float | str) -> float:
-    """Seconds of a number, or of a text such as ``"30s"``, ``"5min"`` or ``"1h"``.
+    """Seconds from a number, or from a string such as ``"30s"``, ``"5min"`` or ``"1h"``.
 
     >>> seconds_of("5min"), seconds_of("0.5h"), seconds_of(7)
     (300.0, 1800.0, 7.0)
@@ -39,7 +39,7 @@ def seconds_of(every: float | str) -> float:
 
 
 def digest(things: Iterable[Any]) -> str:
-    """A number of what arrays hold, also those in lists, and of anything else by its text.
+    """A digest of the contents of arrays, including those in lists, and of the text of anything else.
 
     >>> digest([[np.array([0.1])]]) == digest([[np.array([0.1 + 1e-12])]])
     False
@@ -88,26 +88,26 @@ def _alike(found: Any, own: Any) -> bool:
 
 
 class Checkpoint:
-    """Where and how often the state of a training is written; without a path, nowhere.
+    """Where and how often the training state is written; nowhere if there is no path.
 
-    All that takes part in a training (an optimiser and its objective, early stopping) registers what gives its state,
-    and is told the state that it had in the file, if there is one to resume from. :meth:`tick` is called between two
-    iterations, when all states belong to the same moment.
+    Each part of training (an optimiser and its objective, early stopping) registers a function that gives its state,
+    and receives its state from the file when training resumes. :meth:`tick` is called between two iterations, when
+    all states belong to the same moment.
 
     Parameters
     ----------
     path : path, optional
     every : float or str
-        Seconds between two writes, or a text for :func:`seconds_of`.
+        Seconds between two writes, or a string for :func:`seconds_of`.
     fingerprint : dict of str
-        Settings, and digests of the data: a file with other ones is refused.
+        Settings, and digests of the data. A file whose fingerprint differs is refused.
     resume : bool
-        Whether to go on from the file, if it is there.
+        Whether to resume from the file, if it exists.
 
     Attributes
     ----------
     finished : dict, optional
-        What :meth:`finish` was given by the training that the file is of.
+        What the training run that wrote the file gave to :meth:`finish`.
 
     Examples
     --------
@@ -153,7 +153,7 @@ class Checkpoint:
 
     @classmethod
     def of(cls, owner: Any, fingerprint: Mapping[str, str], resume: bool) -> Self:
-        """That of an estimator; clones, which a search makes, have paths of their own.
+        """The checkpoint of an estimator; clones, which a search makes, have paths of their own.
 
         These end in a digest of the fingerprint, so that each of them is found again.
         """

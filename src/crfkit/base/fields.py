@@ -1,6 +1,6 @@
-"""Rules that what a file says is held against; an error names the file, the field and what was expected.
+"""Rules for checking the fields of a file; an error names the file, the field and what was expected.
 
-A rule is a function of a value and of the name of its field. It gives the value back, or raises.
+A rule is a function of a value and the name of its field. It returns the value, or raises.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class ModelError(ValueError):
 
 @contextmanager
 def damaged(name: str, what: str = "model") -> Iterator[None]:
-    """Errors while something is put together from its file say that the file is damaged."""
+    """Turns errors while something is built from its file into errors that say the file is damaged."""
     try:
         yield
     except ModelError:
@@ -142,13 +142,13 @@ def _label(value: Any, field: str) -> Any:
 
 
 def state_list(value: Any, field: str) -> list[Any]:
-    """A list of labels, which may all stand in it equally often: once for each of their hidden states.
+    """A list of labels, which may repeat if each occurs equally often: once for each of its hidden states.
 
     An array of them takes as many characters for each as the longest has, so that one alone may not be very long.
     """
     found: list[Any] = list_of(_label, 1, 65535)(value, field)
     if len(set(Counter(found).values())) > 1:
-        raise ValueError(f"a label occurs more often than another in {field!r}")
+        raise ValueError(f"each label must occur equally often in {field!r}")
     sizes = [len(x) for x in found if isinstance(x, str)]
     if len(sizes) * max(sizes, default=0) > max(2**22, 16 * sum(sizes)):
         raise ValueError(f"a label in {field!r} is too long: {max(sizes)} characters")

@@ -1,4 +1,4 @@
-"""Files that appear only when they are whole."""
+"""Files that appear only when they are complete."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LARGE = 1 << 26  # bytes; smaller files are not asked for holes
 
 @contextmanager
 def whole_file(path: str | os.PathLike[str], mode: str = "wb", **options: Any) -> Iterator[IO[Any]]:
-    """Opens a file beside ``path`` for writing, and renames it when all is written; after an error nothing remains.
+    """Opens a temporary file beside ``path``, and renames it when all is written; after an error nothing remains.
 
     The file and its folder are on the disk when this ends, and a file that was there before keeps its mode. A process
     that is killed leaves the file beside it; the next one that writes to ``path`` removes it. What is not a regular

@@ -12,15 +12,15 @@ _current: Guard | None = None
 
 
 class Guard:
-    """Lets Ctrl-C, SIGTERM and SIGHUP end a search, and nothing that comes before or after it.
+    """Lets Ctrl-C, SIGTERM and SIGHUP end a search, but not what runs before or after it.
 
-    Within :func:`searching` the first of them raises KeyboardInterrupt; one that came before does so when the search
-    begins. The second ends the program at once. Signals that are ignored (nohup) stay so.
+    Within :func:`searching` the first signal raises KeyboardInterrupt; one that arrived earlier does so when the search
+    begins. The second ends the program at once. Signals that are ignored (nohup) stay ignored.
 
     Attributes
     ----------
     signum : int
-        The signal that came; 0 for none.
+        The signal received; 0 for none.
     """
 
     def __init__(self) -> None:
@@ -54,13 +54,13 @@ class Guard:
 
 
 def is_leaving() -> bool:
-    """Whether a signal has come: whoever sent it may not wait for long."""
+    """Whether a signal has arrived: its sender may not wait for long."""
     return _current is not None and _current.signum != 0
 
 
 @contextmanager
 def searching() -> Iterator[None]:
-    """Where signals may strike: the caller keeps what there is when KeyboardInterrupt comes out of it."""
+    """The block that signals may interrupt; on KeyboardInterrupt the caller keeps what it has found so far."""
     guard = _current
     if guard is None:
         yield

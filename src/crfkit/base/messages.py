@@ -1,4 +1,4 @@
-"""What is said while computing: warnings, and the log ``crfkit``, which nobody sees who has not asked for it."""
+"""Warnings, and the log ``crfkit``, which is silent unless the user configures it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ log.addHandler(logging.NullHandler())
 
 
 def counted(n: int, noun: str, form: str = "") -> str:
-    """A number of things, in the form that ``format`` takes.
+    """A count with its noun, singular or plural; ``form`` is a format specification for the number.
 
     >>> counted(1, "pass"), counted(2, "pass"), counted(0, "token")
     ('1 pass', '2 passes', '0 tokens')
@@ -46,11 +46,11 @@ def show(progress: object, verbose: bool = False) -> None:
 
 
 class NotFittedError(ValueError, AttributeError):
-    """Raised for what needs ``fit`` first, where scikit-learn and its error of this name are not installed."""
+    """Raised if ``fit`` has not been called; stands in for scikit-learn's error if that is not installed."""
 
 
 class ConvergenceWarning(UserWarning):
-    """Training or inference ended early, where scikit-learn and its warning of this name are not installed."""
+    """Training or inference ended early; stands in for scikit-learn's warning if that is not installed."""
 
 
 def _scikit_learns(name: str, otherwise: type[T]) -> type[T]:

@@ -22,7 +22,7 @@ def log_sum_exp(x: Any) -> Any:
 
 
 def inner_tokens(offsets: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Whether each token [N] has one of its own sequence before it: those that an edge leads into.
+    """Whether each token [N] has a token of the same sequence before it, so that an edge leads into it.
 
     >>> inner_tokens(np.array([0, 2, 2, 5])).astype(int).tolist()
     [0, 1, 0, 1, 1]
@@ -33,7 +33,7 @@ def inner_tokens(offsets: NDArray[np.int64]) -> NDArray[np.bool_]:
 
 
 def pieces(offsets: NDArray[np.int64], tokens: int) -> Iterator[tuple[int, int]]:
-    """Runs of sequences, first and last + 1, of at most this many tokens, but of at least one sequence.
+    """Runs of sequences, first and last + 1, of at most this many tokens each, and at least one sequence.
 
     >>> list(pieces(np.array([0, 2, 4, 9, 10]), 4))
     [(0, 2), (2, 3), (3, 4)]

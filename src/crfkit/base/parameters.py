@@ -122,7 +122,7 @@ class Estimator(ABC):
         return self._is_fitted()
 
     def _say_not_converged(self, text: str) -> None:
-        """Called by ``fit`` if it ends before it has converged; the command line and look-alikes speak otherwise."""
+        """Called by ``fit`` if it ends before it converges; the command line and the look-alikes override it."""
         warn(text, stacklevel=3)
 
     @abstractmethod

@@ -40,7 +40,7 @@ def html_table(title: str, rows: Iterable[tuple[str, str]]) -> str:
 
 
 class Record:
-    """Base of dataclasses (with ``repr=False``) that show their fields in short."""
+    """Base of dataclasses (with ``repr=False``) that show their fields in abbreviated form."""
 
     def _shown(self) -> dict[str, str]:
         return {f.name: shown(getattr(self, f.name)) for f in fields(self) if f.repr}  # type: ignore[arg-type]

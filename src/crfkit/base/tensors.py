@@ -1,8 +1,8 @@
-"""Files of arrays with a header (safetensors), for models and checkpoints: judged before anything is allocated.
+"""Files of arrays with a header (safetensors), for models and checkpoints; checked before anything is allocated.
 
-A file is eight bytes of length, a table in JSON of names, types, shapes and places, and the arrays' bytes, one after
-another without a gap. The table has a text beside the arrays: our header, in JSON too, with its own checksum and that
-of every array.
+A file holds eight bytes of length, a JSON table of names, types, shapes and places, and the arrays' bytes, one after
+another without a gap. Besides the arrays, the table has a text: our header, also in JSON, with its own checksum and
+that of every array.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def write_tensors(
 def write_arrays(
     path: str | os.PathLike[str], key: str, header: Mapping[str, Any], tensors: Mapping[str, NDArray[Any] | Spool]
 ) -> None:
-    """The same with the checksums that the caller gives, and of arrays that may lie in files."""
+    """The same with checksums from the caller, and arrays that may be in files."""
     for name, x in tensors.items():
         if x.dtype not in _NAMES:
             raise ValueError(f"a file cannot hold the array {name!r} of type {x.dtype}")
@@ -155,7 +155,7 @@ def read_tensors(path: str | os.PathLike[str], key: str, what: str, verify: bool
     Raises
     ------
     ModelError
-        If the file is something else, is cut short, damaged, or of a later format.
+        If the file is not one of ours, is truncated or damaged, or has a later format.
     """
     name = os.fspath(path)
     with open_whole(path, what) as (file, size):
@@ -284,7 +284,7 @@ def _array(key: str, data: NDArray[np.uint8], place: _Place) -> NDArray[Any]:
 
 
 def checksum(name: str, array: NDArray[Any]) -> int:
-    """CRC-32 of an array's name, type, shape and bytes: no single bit can change unseen."""
+    """CRC-32 of an array's name, type, shape and bytes: detects any change of a single bit."""
     about = repr((name, array.dtype.str, array.shape)).encode()
     return zlib.crc32(array.reshape(-1).view(np.uint8).data, zlib.crc32(about))
 

@@ -1,4 +1,4 @@
-"""How many threads a caller means, and what they do for it."""
+"""The number of threads, and an ordered map over threads."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ _MOST = 256
 
 
 def resolve_threads(n_jobs: SupportsIndex | None) -> int:
-    """Number of threads for ``n_jobs``: -1 or None means every core that we may use, -2 all but one, and so on.
+    """Number of threads for ``n_jobs``: -1 or None means every available core, -2 all but one, and so on.
 
-    scikit-learn's None is one job. Here it is all cores: threads share the data, and no result depends on their number.
+    In scikit-learn None means one job. Here it means all cores: threads share the data, and results do not depend on
+    their number.
 
     >>> resolve_threads(3)
     3
@@ -36,9 +37,9 @@ def resolve_threads(n_jobs: SupportsIndex | None) -> int:
 
 
 def ordered(function: Callable[[A], B], items: Iterator[A], threads: int) -> Iterator[B]:
-    """What a function gives for each item, in their order, a few items ahead on threads.
+    """Maps a function over items, in order, computing a few items ahead on threads.
 
-    The items are taken on a thread of their own, so that whoever makes them may be slow too.
+    The items are taken on a separate thread, so that producing them may be slow too.
 
     >>> list(ordered(abs, iter([-1, -2, -3]), 2))
     [1, 2, 3]

@@ -1,4 +1,4 @@
-"""Data in: files, corpora, and the embedded sample."""
+"""Reading data: files, corpora, and the built-in sample."""
 
 from crfkit.data.blocks import Blocks
 from crfkit.data.corpora import corpora, load_corpus

@@ -129,7 +129,7 @@ class Group(NamedTuple):
 
 
 class StoredDataset(Dataset):
-    """A data set in a block file. What reads it block by block uses ``stored``; all else makes flat arrays of it."""
+    """A data set in a block file. Code that reads block by block uses ``stored``; everything else gets flat arrays."""
 
     sequences: NDArray[np.int64]  # first of each block [B + 1]
     groups: Mapping[str, Group]  # of attributes of tokens, and of transitions if there are any
@@ -165,7 +165,7 @@ class StoredDataset(Dataset):
 
     @property
     def digested(self) -> list[Any]:
-        """What tells this data from other data."""
+        """What distinguishes this data from other data."""
         return [self.offsets, self.sequences, *(list(group) for group in self.groups.values())]
 
     def some(self, first: int, last: int) -> StoredDataset:
@@ -227,7 +227,7 @@ class StoredDataset(Dataset):
 
 
 def in_blocks(data: Dataset, tokens: int) -> Dataset:
-    """The same data set in memory, in blocks of at most ``tokens`` tokens, to be scored again and again.
+    """The same data set in memory, in blocks of at most ``tokens`` tokens, for repeated scoring.
 
     Data that has attributes of transitions, or tokens with very many, stays as it is.
     """
@@ -256,31 +256,31 @@ def in_blocks(data: Dataset, tokens: int) -> Dataset:
 
 
 class Blocks:
-    """Sequences in a block file, which ``crfkit encode`` and :meth:`crfkit.CRF.encode` write; given to ``fit`` as X.
+    """Sequences in a block file, written by ``crfkit encode`` or :meth:`crfkit.CRF.encode`; pass it to ``fit`` as X.
 
-    Only what training needs at a time is in memory. The weights are the same, bit for bit, as those of training on the
+    Only what training needs at the time is in memory. Training gives the same weights, bit for bit, as training on the
     sequences themselves.
 
     Parameters
     ----------
     path : path
     window : int, optional
-        Blocks, of some thousand tokens each, that stochastic optimisers hold in memory at a time. They take the blocks
-        in random order, and the sequences within a window of blocks too. By default the window has all of them.
+        Number of blocks, of a few thousand tokens each, that stochastic optimisers hold in memory at a time. They
+        shuffle the blocks, and the sequences within each window of blocks. By default the window holds all blocks.
 
     Attributes
     ----------
     classes : tuple
         The labels.
     n_sequences, n_tokens, n_attributes : int
-        Attributes are those of tokens and of transitions together.
+        ``n_attributes`` counts the attributes of tokens and of transitions together.
     min_freq : float
         Attributes that occur less often were left out.
 
     Raises
     ------
     ModelError
-        If the file is something else, is cut short, damaged, or of a later version.
+        If the file is not a block file, is truncated or damaged, or has a later version.
 
     Examples
     --------

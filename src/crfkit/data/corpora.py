@@ -1,4 +1,4 @@
-"""Named corpora: the embedded sample, and well-known sets that the user keeps on disk."""
+"""Named corpora: the built-in sample, and well-known corpora that the user keeps on disk."""
 
 from __future__ import annotations
 
@@ -190,8 +190,9 @@ def load_corpus(name: str, split: str = "train", label: str | None = None) -> La
     name : str
         One of :func:`corpora`.
     split : str
-        ``"train"``, ``"test"``, for some ``"dev"`` or ``"all"``. Sets without an official split have a fixed one: 934
-        words of nettalk, every tenth text of brown and a tenth of cmudict are test; fold 0 of ocr_letters is train.
+        ``"train"`` or ``"test"``; for some corpora also ``"dev"`` or ``"all"``. Corpora without an official split have
+        a fixed one: 934 words of nettalk, every tenth text of brown and a tenth of cmudict are the test part; fold 0 of
+        ocr_letters is the training part.
     label : str, optional
         Which labels, where there is a choice: columns of the UD treebanks (``"upos"``, ``"xpos"``, ``"upos+feats"``),
         ``"phone"`` or ``"phone+stress"`` of nettalk.

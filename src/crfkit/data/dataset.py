@@ -21,7 +21,7 @@ Rows = tuple[NDArray[np.uint32], NDArray[np.uint32]]  # first column of each row
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Dataset(Record):
-    """Ragged sequences of tokens, each token a few attributes.
+    """Ragged sequences of tokens; each token has a few attributes.
 
     Attributes
     ----------
@@ -30,7 +30,7 @@ class Dataset(Record):
     ptr : int64 [N + 1]
         First attribute of each token.
     attr : uint32 [ptr[N]]
-        Attributes' numbers; numbers that a model does not know cost nothing.
+        Attribute numbers; numbers that the model does not know add nothing to the score.
     value : float64 [ptr[N]], or None
         Their values; None means one for all.
     edge_ptr, edge_attr : arrays like ptr and attr, or None
@@ -73,7 +73,7 @@ class Dataset(Record):
 
     @property
     def digested(self) -> list[Any]:
-        """What tells this data from other data, for checkpoints."""
+        """What distinguishes this data from other data, for checkpoints."""
         return [self.offsets, self.ptr, self.attr, self.value, self.edge_ptr, self.edge_attr]
 
     @property
@@ -139,7 +139,7 @@ def _labelled_entries(
 
 @dataclass(frozen=True)
 class WeightRules:
-    """Which weights labelled data asks for.
+    """Rules for which weights a model gets from labelled data.
 
     Attributes
     ----------
@@ -278,7 +278,7 @@ def _label_pairs(labels: NDArray[np.int32], offsets: NDArray[np.int64], n_labels
 def _seen_pairs(
     labels: NDArray[np.int32], offsets: NDArray[np.int64], n_labels: int, least: float
 ) -> NDArray[np.int64]:
-    """The label pairs that follow each other at least so often; some sequences at a time, to save memory."""
+    """The label pairs that occur at least this often; counted a few sequences at a time, to save memory."""
     found: list[tuple[NDArray[Any], NDArray[Any]]] = []
     first = 0
     while first < len(offsets) - 1:
@@ -306,7 +306,7 @@ def _merged(parts: Sequence[Counts]) -> Counts:
 
 @dataclass(frozen=True, eq=False)
 class PairCounts:
-    """How often labelled data has what may get a weight; those of parts of the data add up.
+    """How often labelled data has each pair that may get a weight; counts of parts of the data add up.
 
     Attributes
     ----------

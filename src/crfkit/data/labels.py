@@ -1,7 +1,7 @@
 """Labels to numbers.
 
-A label is a str or an int; None where it is not known; a set of labels of which any may be right; or a soft label, a
-dict of labels and weights. A sequence without any known label may be None as a whole.
+A label is a str or an int; None if it is unknown; a set of labels, any of which may be right; or a soft label, a dict
+of labels and weights. A sequence with no known label may be None as a whole.
 
 In arrays of numbers, -1 is a label of which nothing is known, and -2 - k stands for row k of a table of hints: what is
 known of a label, as the logarithm of its weight q(label), minus infinity where it is impossible. The likelihood sums
@@ -45,14 +45,14 @@ class Entity(NamedTuple):
     label : label
         The type: X of B-X; a label without a tag as it is.
     start, end : int
-        Tokens; ``end`` is the one after the last.
+        Token positions; ``end`` is the one after the last.
     text : str or None
         The words, as in the text if the tokens carry offsets, else joined by spaces; None if tokens are
         attributes.
     probability : float
-        That the labelling has a span of this type with exactly these boundaries.
+        Probability that the labelling has a span of this type with exactly these boundaries.
     char_start, char_end : int or None
-        Characters of the text, for tokens of :func:`crfkit.data.tokenize`.
+        Character positions in the text, for tokens from :func:`crfkit.data.tokenize`.
     """
 
     label: Any
@@ -65,9 +65,9 @@ class Entity(NamedTuple):
 
 
 class LabelLists(list[Any]):
-    """Lists (or arrays) of labels that numpy takes as an array of lists, whatever their lengths.
+    """Lists (or arrays) of labels that numpy treats as an array of lists, whatever their lengths.
 
-    scikit-learn joins folds so.
+    scikit-learn needs this to join folds.
     """
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:

@@ -1,4 +1,4 @@
-"""Reading files: columns, CoNLL-U, CRFsuite's text; plain, gzip, xz, bzip2, or from a pipe."""
+"""Reading files: columns, CoNLL-U, CRFsuite's format; plain, gzip, xz, bzip2, or from a pipe."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Weighted(NamedTuple):
 
 
 def source_name(source: Source) -> str:
-    """How messages call a source."""
+    """The name of a source in messages."""
     if source == "-":
         return "<stdin>"
     if isinstance(source, (str, os.PathLike)):
@@ -101,7 +101,7 @@ class _Recoded:
 
 @contextmanager
 def open_source(source: Source) -> Iterator[IO[bytes]]:
-    """The bytes of a file (gz, xz, bz2 told by their beginning), of standard input (``"-"``), or of an open file."""
+    """The bytes of a file (gz, xz, bz2 are detected), of standard input (``"-"``), or of an open file."""
     if not (source == "-" or isinstance(source, (str, os.PathLike))):
         if not hasattr(source, "read"):
             raise TypeError(f"a source must be a path, '-' or an open file, got {source!r}")
@@ -202,7 +202,7 @@ def cut_text(source: Source, size: int) -> Iterator[TextPiece]:
 
 
 def find_separator(data: bytes, comment: str) -> str:
-    """What separates columns, as the first line with any tells; empty if there is none.
+    """The column separator, from the first line that has one; empty if there is none.
 
     >>> find_separator(b"two CD", "#")
     'blank'
@@ -248,9 +248,9 @@ def iter_columns(
     document: str = "-DOCSTART-",
     conllu: bool = False,
 ) -> Iterator[Columns]:
-    """Reads a column file piece by piece, some megabytes at a time; sequences are never split.
+    """Reads a column file piece by piece, a few megabytes at a time; sequences are never split.
 
-    Takes what :func:`read_columns` takes, and gives all columns.
+    Takes the arguments of :func:`read_columns`, and yields all columns.
 
     Examples
     --------
@@ -277,10 +277,10 @@ TEXT_FORMATS = ("text", "tokens", "columns", "conllu")
 def iter_text(
     source: Source, format: str = "text", *, column: int | None = None, comment: str = ""
 ) -> Iterator[Columns]:
-    """Reads the words of a text piece by piece, as columns of one column.
+    """Reads the words of a text piece by piece, as :class:`Columns` with one column.
 
-    ``format``: ``"text"`` is tokenized, ``"tokens"`` has a sentence per line with blanks between its tokens,
-    ``"columns"`` and ``"conllu"`` have a token per line, of which one column is taken: the first one, or the form.
+    ``format``: ``"text"`` is tokenized; ``"tokens"`` has one sentence per line, with blanks between its tokens;
+    ``"columns"`` and ``"conllu"`` have one token per line, and one column is read: by default the first, or the form.
 
     >>> import io
     >>> [list(part) for part in iter_text(io.BytesIO(b"Salt it. Stir."))]
@@ -310,7 +310,7 @@ def iter_text(
 
 
 def _looks_columned(text: str) -> int:
-    """How many fields every line has, if there are as many in all of many lines; 0 for running text."""
+    """The number of fields per line, if there are many lines and it is the same in all; 0 for running text."""
     counts = {len(row.split()) for row in text.split("\n", 400)[:400] if row.strip()}
     return counts.pop() if len(counts) == 1 and text.count("\n", 0, 4000) > 20 else 0
 
@@ -340,11 +340,11 @@ def read_columns(
     Parameters
     ----------
     source : path, "-" for standard input, or binary file
-        Names ending in .gz, .xz or .bz2 are decompressed.
+        Files compressed with gzip, xz or bzip2 are decompressed.
     label : int or None
         Column of the labels, the last by default; None if there are none.
     columns : sequence of int, optional
-        Columns to keep besides; all by default. The label's cannot be among them.
+        Columns to keep besides the label; all by default. The label column cannot be among them.
     separator : {"auto", "tab", "blank"}
         ``"auto"`` splits at tabs if the first line has one, else at blanks.
     comment : str
@@ -360,8 +360,8 @@ def read_columns(
     Raises
     ------
     DataError
-        With file and line, if a line has more or fewer columns than those before, is not UTF-8, or
-        if there is no sequence at all; with the file, if ``columns`` holds the label's.
+        If a line has more or fewer columns than those before or is not UTF-8, if the file has no sequence, or if
+        ``columns`` includes the label column. The message names the file, and the line where there is one.
 
     Examples
     --------
@@ -381,7 +381,7 @@ def read_conllu(source: Source, *, columns: Sequence[str] = ("form",), label: st
     ----------
     source : path, "-" for standard input, or binary file
     columns : sequence of str
-        Names out of :data:`CONLLU_COLUMNS`, other than the label's.
+        Names from :data:`CONLLU_COLUMNS`, other than the label's.
     label : str or None
         A name, or several joined by ``+`` (``"upos+feats"``), whose values are joined by ``|``.
 
@@ -430,10 +430,10 @@ def _split_conllu(table: Columns, columns: Sequence[str], label: str | None, nam
 
 
 def read_crfsuite(source: Source) -> Weighted:
-    r"""Reads CRFsuite's text: ``label TAB attribute[:value] TAB ...``, a blank line between sequences.
+    r"""Reads CRFsuite's format: ``label TAB attribute[:value] TAB ...``, a blank line between sequences.
 
-    ``\:`` and ``\\`` in an attribute are a colon and a backslash; a line ``@weight:w`` weighs the next sequence. Values
-    must be from -1e10 to 1e10, weights from 0 to 1e10.
+    ``\:`` and ``\\`` in an attribute stand for a colon and a backslash. A line ``@weight:w`` sets the weight of the
+    next sequence. Values must be from -1e10 to 1e10, weights from 0 to 1e10.
 
     Returns
     -------
@@ -459,7 +459,7 @@ def read_crfsuite(source: Source) -> Weighted:
 
 
 class PieceReader:
-    """Reads a labelled file piece by piece, as :func:`read_columns` and the others read it whole; for several threads.
+    """Reads a labelled file piece by piece on several threads; formats as for :func:`read_columns` and the others.
 
     Parameters
     ----------
@@ -499,7 +499,7 @@ class PieceReader:
             _check_conllu(self.columns, None if label is None else str(label))
 
     def pieces(self) -> Iterator[TextPiece]:
-        """The text, cut between sequences. The first piece must be parsed before the others: it tells the layout."""
+        """The text, cut between sequences. The first piece must be parsed before the others: it shows the layout."""
         return cut_text(self.source, self.size)
 
     def parse(self, piece: TextPiece) -> Weighted:

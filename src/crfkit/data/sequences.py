@@ -1,4 +1,4 @@
-"""Text in numbered strings: what the readers give and the encoders take."""
+"""Sequences as numbered strings: what the readers return and the encoders take."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _sequence_numbers(n: int, key: Any) -> Ints:
 
 
 def _is_series(x: Any, text: bool = False) -> bool:
-    """Whether something holds one thing after another; text does only if ``text``."""
+    """Whether something is a sequence of things; a str is one only if ``text``."""
     if isinstance(x, (bytes, Mapping)) or (isinstance(x, str) and not text):
         return False
     try:
@@ -86,9 +86,9 @@ def _check_array(X: Any) -> None:
 
 
 def check_sequences(X: Any, text: bool = False) -> Any:
-    """The same, a list, or of an iterator an iterator; raises unless it holds sequences of tokens.
+    """Returns X, as a list, or as an iterator if it is one; raises unless it holds sequences of tokens.
 
-    The one check of all estimators and all their methods. What the tokens are is checked by whoever reads them.
+    All estimators and all their methods use this check. The tokens themselves are checked when they are read.
 
     >>> check_sequences([["two", "cups"], 7])
     Traceback (most recent call last):
@@ -116,7 +116,7 @@ def check_sequences(X: Any, text: bool = False) -> Any:
 
 
 class _Ragged(Sequence[Any]):
-    """Ragged sequences of tokens, as a list of sequences; slices and arrays of numbers give the same kind again."""
+    """Ragged sequences of tokens, as a list of sequences; slices and index arrays give the same type."""
 
     offsets: Ints
 
@@ -161,7 +161,7 @@ class _Ragged(Sequence[Any]):
 
 
 def holds_integers(sequences: Any) -> bool:
-    """Whether tokens are ints, of Python or of numpy; judged by the first token there is.
+    """Whether tokens are ints, Python's or numpy's; judged by the first token.
 
     >>> holds_integers([[], [3, 1]]), holds_integers([["a"]])
     (True, False)
@@ -177,10 +177,10 @@ def holds_integers(sequences: Any) -> bool:
 
 
 class Columns(_Ragged):
-    """Ragged sequences of tokens, every token a row of strings; each distinct string is stored once.
+    """Ragged sequences of tokens, where every token is a row of strings; each distinct string is stored once.
 
     Behaves as a list of sequences: with one column a sequence is a list of strings, with more a list of tuples.
-    Slices and arrays of numbers give ``Columns`` again.
+    Slices and index arrays give ``Columns`` again.
 
     Parameters
     ----------
@@ -205,7 +205,7 @@ class Columns(_Ragged):
 
     @classmethod
     def from_sequences(cls, sequences: Iterable[Iterable[Any]]) -> Columns:
-        """Columns of Python sequences, whose tokens are strings or tuples of strings, or ints, which become digits."""
+        """Columns from Python sequences, whose tokens are strings, tuples of strings, or ints, which become digits."""
         if isinstance(sequences, Iterator):
             sequences = list(sequences)
         _check_array(sequences)
@@ -307,7 +307,7 @@ def _columns_from_arrays(text: NDArray[np.uint8], ends: NDArray[np.uint64], ids:
 
 
 class Items(_Ragged):
-    """Ragged sequences of tokens, every token a bag of named attributes with values.
+    """Ragged sequences of tokens, where every token is a bag of named attributes with values.
 
     Behaves as a list of sequences of dicts ``{attribute: value}``.
 
@@ -334,7 +334,7 @@ class Items(_Ragged):
 
     @classmethod
     def from_sequences(cls, sequences: Iterable[Iterable[Any]], keep_zeros: bool = False) -> Items:
-        """Items of Python sequences, whose tokens are dicts, lists or sets as python-crfsuite takes them.
+        """Items from Python sequences, whose tokens are dicts, lists or sets as python-crfsuite takes them.
 
         Attributes of value zero are left out, unless ``keep_zeros``: CRFsuite counts them as seen with their labels.
         Values must be from -1e10 to 1e10, so that training stays finite in single precision.

@@ -1,4 +1,4 @@
-"""Raw text to sentences of tokens that know where they stand."""
+"""Splits raw text into sentences of tokens that know their positions."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ _PARAGRAPH = r"\n[^\S\n]*\n|\u2029"
 
 
 class Token(str):
-    """A part of a text, a str that knows where it stands: ``token.source[token.start:token.end] == token``.
+    """A part of a text, a str that knows its position: ``token.source[token.start:token.end] == token``.
 
     Attributes
     ----------
     source : str
         The whole text.
     start, end : int
-        Characters of the text; ``end`` is the one after the last.
+        Character positions in the text; ``end`` is the one after the last.
     """
 
     source: str
@@ -64,9 +64,8 @@ def tokenize(text: str) -> list[list[Token]]:
     r"""Splits raw text into sentences and tokens, much as treebanks do.
 
     Words keep inner hyphens and apostrophes, English clitics are split (``do n't``, ``Anna 's``), and every punctuation
-    mark is a token. Han characters are tokens by themselves. A sentence ends at ``.``, ``!``, ``?`` and their like
-    if what follows does not begin with a lower-case letter, and at a blank line. No character but white space is left
-    out.
+    mark is a token. Each Han character is a token. A sentence ends at ``.``, ``!``, ``?`` and the like if what follows
+    does not begin with a lower-case letter, and at a blank line. Only white space is left out.
 
     Parameters
     ----------
