@@ -218,7 +218,7 @@ def test_words_of_vectors_with_blanks_and_twice(tmp_path: Path) -> None:
         (b"a 1 x\n", "vectors:1: expected a word and 2 numbers"),
         (b"2 2\na 1 2\nb 1 nan\n", "vectors:3: the numbers of a vector must be finite"),
         (b"2 2\na 1 2\nb 1 1e30\n", "vectors:3: the numbers of a vector must be finite, and at most 1e10"),
-        (b"3 2\na 1 2\nb 1 2\n", "vectors: its first line promises 3 words, it has 2"),
+        (b"3 2\na 1 2\nb 1 2\n", "vectors: the first line announces 3 words, but the file has 2"),
         (b"3 0\n", "vectors:1: a vector has at least one number, got 0"),
         (b"3 99999\n", "vectors:1: a vector may have at most 4096 numbers, got 99999"),
         (b"", "vectors: the file holds no vectors"),

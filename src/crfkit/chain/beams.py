@@ -1,4 +1,4 @@
-"""Beams: inference over the few labels of each step that matter."""
+"""Beams: inference over the few labels that matter at each step."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class _Rule:
-    """A beam: its name, and numbers of which ints are at least 1 and others at least 0."""
+    """A beam: its name, and its numbers; ints are at least 1, others at least 0."""
 
     name: ClassVar[str]
 
@@ -32,8 +32,8 @@ class _Rule:
 class MinDivergence(_Rule):
     r"""The fewest labels whose renormalised belief is within a divergence of the whole belief.
 
-    A belief p restricted to the labels I and renormalised, q, has :math:`KL(q \| p) = -\log \sum_{i \in I} p_i`; so
-    these are the largest labels until they hold :math:`e^{-\epsilon}` of the belief.
+    A belief p restricted to the labels I and renormalised, q, has :math:`KL(q \| p) = -\log \sum_{i \in I} p_i`. So
+    the beam takes the most probable labels until they hold :math:`e^{-\epsilon}` of the belief.
 
     Parameters
     ----------
@@ -98,17 +98,17 @@ class Threshold(_Rule):
 
 @dataclass(frozen=True)
 class Adaptive(_Rule):
-    r"""For training: beams by divergence, tied to the optimiser so that training ends at the exact optimum.
+    r"""For training: divergence beams that adapt to the optimiser, so that training ends at the exact optimum.
 
-    Training begins with all labels, goes over to beams of divergence :math:`\epsilon` as soon as they are small, and
-    measures the gap :math:`\log Z - \log Z_{beam}` on a sample, exactly, after every step. Where the gap is no longer
-    small beside what the steps gain, epsilon shrinks; when the search has converged within the beams, or they have
-    become too large to pay, it goes on with all labels until it converges there.
+    Training begins with all labels, switches to beams of divergence :math:`\epsilon` as soon as they are small, and
+    measures the gap :math:`\log Z - \log Z_{beam}` on a sample, exactly, after every step. When the gap is no longer
+    small compared with what the steps gain, epsilon shrinks. When the search has converged within the beams, or they
+    have become too large to pay off, it continues with all labels until it converges there.
 
     Parameters
     ----------
     epsilon : float
-        Divergence to begin with.
+        Initial divergence.
     min_size : int
         Labels kept in any case.
     shrink : float
@@ -142,7 +142,7 @@ _RULES: dict[str, type[_Rule]] = {rule.name: rule for rule in (MinDivergence, Fi
 
 
 def as_beam(beam: Any) -> Any:
-    """A beam from itself, from None, or from its text.
+    """A beam from a string; beams and None are returned as they are.
 
     ``min-divergence:EPSILON[:MIN_SIZE]``, ``fixed:N``, ``threshold:DELTA`` or ``adaptive[:EPSILON[:MIN_SIZE]]``.
 

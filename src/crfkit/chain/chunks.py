@@ -33,9 +33,9 @@ class Chunks(NamedTuple):
 
 
 class ChunkLabels:
-    """Which labels go on with a chunk, by the rules of :func:`crfkit.metrics.spans`.
+    """Which labels continue a chunk, by the rules of :func:`crfkit.metrics.spans`.
 
-    A chunk is a longest run of labels of which each goes on with the one before.
+    A chunk is a maximal run of labels each of which continues the one before.
 
     Attributes
     ----------
@@ -44,7 +44,7 @@ class ChunkLabels:
     kind : int64 array [L]
         Number of each label's type, -1 for O.
     goes_on : bool array [L, L]
-        Whether label j goes on with the chunk of the label i before it.
+        Whether label j continues the chunk of the label i before it.
     """
 
     def __init__(self, labels: Sequence[Any]) -> None:
@@ -197,7 +197,8 @@ def likely_chunks(
 ) -> tuple[Chunks, NDArray[np.float64]]:
     """All chunks whose probability is at least ``threshold``, in order, and their probabilities.
 
-    They may overlap. The search leaves a chunk as soon as the probability that it goes on this far falls below.
+    They may overlap. The search abandons a chunk as soon as the probability that it extends this far falls below the
+    threshold.
 
     Examples
     --------

@@ -14,7 +14,7 @@ from crfkit.base.shown import Record
 
 
 class Scheme(NamedTuple):
-    """Pairs of tags that may stand side by side within one type; tags that may begin a chunk, and that may end one."""
+    """Pairs of tags that may be adjacent within one type, tags that may begin a chunk, and tags that may end one."""
 
     within: frozenset[str]
     begins: frozenset[str]
@@ -63,9 +63,10 @@ def chunk_part(label: Any) -> tuple[str, Any]:
 
 
 def goes_on(before: tuple[str, Any], part: tuple[str, Any]) -> bool:
-    """Whether a label goes on with the chunk of the label before it, both as :func:`chunk_part` gives them.
+    """Whether a label continues the chunk of the label before it, both as :func:`chunk_part` returns them.
 
-    They must be of one type, the one before must not end chunks (E, L, S, U), and this one not begin them (B, S, U).
+    They must have the same type, the one before must not end chunks (E, L, S, U), and this one must not begin them
+    (B, S, U).
 
     >>> goes_on(("B", "NP"), ("I", "NP")), goes_on(("E", "NP"), ("I", "NP")), goes_on(("O", ""), ("I", "NP"))
     (True, False, False)

@@ -32,7 +32,7 @@ def _mean(p: Lattice, unary: Any, pairwise: Any, n_jobs: int | None) -> Vector:
 
 
 def cross_entropy(p: Potentials, q: Potentials, n_jobs: int | None = None) -> Vector:
-    """H(p, q) = log Z_q - E_p[score_q] [S]; infinite where p may do what q forbids."""
+    """H(p, q) = log Z_q - E_p[score_q] [S]; infinite if p allows a labelling that q forbids."""
     x, y = p.lattice, q.lattice
     if x.unary.shape != y.unary.shape or not np.array_equal(x.offsets, y.offsets):
         shapes = f"{x.unary.shape} in all, got {y.unary.shape}"

@@ -23,14 +23,14 @@ LabelSet = int | Iterable[int] | None
 
 @dataclass(frozen=True, eq=False, repr=False)
 class EntropyGradient(Record):
-    """Entropy and its derivatives by the scores.
+    """Entropy and its derivatives with respect to the scores.
 
     Attributes
     ----------
     entropy : float, or float64 array [S] for a batch
     unary : array [N, L]
     pairwise : array [L, L], or [E, L, L] if the potentials have a matrix per step
-        By a shared matrix: the sum over all steps of all sequences.
+        For a shared matrix, the sum over all steps of all sequences.
     """
 
     entropy: Any
@@ -82,7 +82,7 @@ def _require_span(p: Potentials, start: int, end: int) -> None:
 
 
 def span_lengths(length: int | tuple[int, int]) -> tuple[int, int]:
-    """The least and most tokens of a span; raises where that is no length, or no range of them."""
+    """The minimum and maximum length of a span; raises unless ``length`` is an int or a pair of ints."""
     bounds = tuple(length) if isinstance(length, (tuple, list)) else (length, length)
     whole = all(isinstance(x, (int, np.integer)) and not isinstance(x, bool) for x in bounds)
     if not whole or len(bounds) != 2 or not 1 <= bounds[0] <= bounds[1]:
@@ -122,8 +122,8 @@ def entropy_gradient(p: Potentials, n_jobs: int | None = None) -> EntropyGradien
         \partial H / \partial U_t(j) = -\operatorname{Cov}([y_t = j], s(y)), \qquad
         \partial H / \partial A_t(i, j) = -\operatorname{Cov}([y_t = i, y_{t+1} = j], s(y))
 
-    Two further passes over the lattice give it, with no logarithm per edge. Derivatives by start and end scores are
-    those of the first and last token.
+    It takes two further passes over the lattice, with no logarithm per edge. Derivatives with respect to start and end
+    scores are those of the first and last token.
 
     Examples
     --------
@@ -167,7 +167,7 @@ class SpanEntropies:
         self._lengths = np.diff(self.offsets)
 
     def span(self, start: int, end: int, sequence: int | None = None) -> float:
-        """Entropy of the labels of tokens ``start`` to ``end - 1`` of a sequence, named if there are many."""
+        """Entropy of the labels of tokens ``start`` to ``end - 1``; in a batch, of sequence number ``sequence``."""
         many = len(self._lengths)
         if sequence is None and many == 1:
             sequence = 0
@@ -180,7 +180,7 @@ class SpanEntropies:
         return float(self.nodes[first + start] + self._sums[first + end - 1] - self._sums[first + start])
 
     def of_length(self, length: int) -> Vector:
-        """Entropies of all spans of a length, by their first token, [N]; NaN where the sequence ends before.
+        """Entropies of all spans of a length, by their first token, [N]; NaN where the sequence is too short.
 
         Examples
         --------
@@ -251,7 +251,7 @@ def token_entropies(p: Potentials, n_jobs: int | None = None) -> tuple[Vector, f
 def span_entropy(p: Potentials | SpanEntropies, start: int, end: int, sequence: int | None = None) -> float:
     """Entropy of the labels of tokens ``start`` to ``end - 1``; for many spans, use :func:`span_entropies`.
 
-    Of a batch, ``sequence`` says which one is meant.
+    For a batch, ``sequence`` is the number of the sequence.
 
     Examples
     --------
@@ -264,19 +264,19 @@ def span_entropy(p: Potentials | SpanEntropies, start: int, end: int, sequence: 
 
 
 def most_uncertain_span(p: Potentials, length: int | tuple[int, int] = 1, rate: float | None = None) -> Any:
-    r"""The span whose labels have the highest entropy above what its tokens should have.
+    r"""The span whose labels' entropy most exceeds the average for its length.
 
     .. math:: H(y_a, \ldots, y_{b-1}) - (b - a) r, \qquad r = H(y) / T
 
-    With r the mean entropy of the sequence's tokens, a span grows while a token adds more than the average, that is
-    :math:`H(y_b \mid y_{b-1}) > r`. Entropy alone always takes the longest span, and entropy per token always the
-    shortest, since a span's entropy is at most the sum of its tokens'.
+    Here r is the mean entropy per token of the sequence. A span grows while a token adds more than the average, that
+    is :math:`H(y_b \mid y_{b-1}) > r`. Entropy alone would always choose the longest span, and entropy per token
+    always the shortest, since a span's entropy is at most the sum of its tokens'.
 
     Parameters
     ----------
     p : Potentials
     length : int or (int, int)
-        Tokens of the span, or the least and most of them. Shorter sequences are used whole.
+        Length of the span in tokens, or its minimum and maximum. Shorter sequences are used whole.
     rate : float, optional
         The r of the formula, in nats per token: larger values give shorter spans, 0 the longest allowed.
 
@@ -336,7 +336,7 @@ def _span_mask(p: Potentials, start: int, end: int, labels: Sequence[LabelSet]) 
 
 
 def span_probability(p: Potentials, start: int, end: int, labels: Sequence[LabelSet]) -> float:
-    r"""Exact probability that tokens ``start`` to ``end - 1`` have the given labels, whatever the others have.
+    r"""Exact probability that tokens ``start`` to ``end - 1`` have the given labels, whatever the other labels are.
 
     .. math:: P(y_a \in B_a, \ldots, y_{b-1} \in B_{b-1}) = Z(\text{restricted}) / Z
 
@@ -368,8 +368,8 @@ def entity_probability(
 ) -> float:
     """Exact probability of an entity of this type at exactly the tokens ``start`` to ``end - 1``.
 
-    Only labels in the scheme's order count: in ``"bio"`` an entity begins with B. ``CRF.predict_entities`` counts as
-    :func:`crfkit.metrics.spans` does, where an I may begin one, too; with constraints the two agree.
+    Only label sequences that follow the scheme count: in ``"bio"`` an entity begins with B. ``CRF.predict_entities``
+    follows :func:`crfkit.metrics.spans`, where an I may also begin one; with constraints the two agree.
 
     Parameters
     ----------
@@ -381,7 +381,7 @@ def entity_probability(
     names : sequence of str
         Names of the labels.
     scheme : {"bio", "bioes", "bilou"}
-        That of the names: it is an error if the labels of the type are none of the scheme's.
+        The scheme of the names. If the labels of the type do not fit it, an error is raised.
 
     Examples
     --------
@@ -437,7 +437,7 @@ def _best(p: Potentials, k: int, n_jobs: int | None) -> list[Vector]:
 
 
 def margin(p: Potentials, n_jobs: int | None = None) -> Any:
-    """Probability of the best labelling minus that of the second best; the former alone where there is no other.
+    """Probability of the best labelling minus that of the runner-up; if there is no other, that of the best.
 
     Examples
     --------

@@ -32,8 +32,8 @@ class Marginals(Record, ABC):
     nodes : array [T, L]
         P(label j at t); for a batch, the tokens of all sequences one after another.
     edges : array [T - 1, L, L]
-        P(label i at t and j at t + 1), in the same manner; computed on first access, unless ``pairs`` was set;
-        until then the arrays of the potentials must not be changed.
+        P(label i at t and j at t + 1), likewise. Computed on first access, unless ``pairs`` was set; until then the
+        arrays of the potentials must not be changed.
     """
 
     log_z: Any
@@ -87,7 +87,7 @@ class BeamMarginals(Marginals):
     probabilities : float64 array [ptr[N]]
         P(label at token), within the beams.
     edge_ptr, edge_probabilities : arrays
-        The same of label pairs: for each step, beam times next beam.
+        The same for label pairs: for each step, beam times next beam.
     divergence : float64 array [N]
         Divergence of each step: -log of the fraction of the belief that was kept.
     n_labels : int
@@ -233,8 +233,8 @@ def marginals(
     p : Potentials
     n_jobs : int, optional
     pairs : bool
-        Compute the probabilities of label pairs at once. Otherwise they are computed on first access of ``edges``,
-        in a second pass; ``nodes`` alone need memory for labels, not for labels squared. With a beam, pairs
+        Compute the probabilities of label pairs immediately. Otherwise they are computed on first access of ``edges``,
+        in a second pass. Memory for ``nodes`` alone grows with labels, not with labels squared. With a beam, pairs
         within it are always computed.
     beam : MinDivergence, FixedSize, Threshold or str, optional
         Keep only a beam of labels at each step: time and memory then grow with beam times labels, not with labels
@@ -244,15 +244,15 @@ def marginals(
     form : {"frozen", "smoothed", "paper"}
         ``"frozen"`` selects beams in a forward pass and gives the exact marginals within them, which are the
         derivatives of ``log_z``. ``"smoothed"`` selects them again in a backward pass, by the belief of both
-        directions: smaller beams for the same mass; training uses it. ``"paper"`` is
-        sparse forward-backward as Pal, Sutton and McCallum published it: the backward pass selects its own beams, each
-        step is normalised separately, and ``log_z`` is the mass of the forward pass.
+        directions, which gives smaller beams for the same mass; training uses it. ``"paper"`` is sparse
+        forward-backward as published by Pal, Sutton and McCallum: the backward pass selects its own beams, each step is
+        normalised separately, and ``log_z`` is the mass of the forward pass.
 
     Returns
     -------
     Marginals
         ``log_z``, ``nodes`` [T, L] and ``edges`` [T - 1, L, L]; with a beam,
-        :class:`BeamMarginals`, which has the beams besides.
+        :class:`BeamMarginals`, which also has the beams.
 
     Examples
     --------
@@ -275,7 +275,7 @@ def _beam_marginals(
     p: Potentials, beam: Beam, keep: ArrayLike | Sequence[ArrayLike] | None, form: Form, n_jobs: int | None
 ) -> BeamMarginals:
     if p.is_ordered:
-        raise ValueError("'beam' of marginals is for the first order: a higher one is within beams already")
+        raise ValueError("'beam' of marginals is for first-order models: higher orders already use beams")
     if form not in ("frozen", "smoothed", "paper"):
         raise ValueError(f"'form' must be 'frozen', 'smoothed' or 'paper', got {form!r}")
     kept = None if keep is None else _flat_path(p, keep, low=-1, name="keep").astype(np.int32)
@@ -300,7 +300,7 @@ def decode_flat(p: Potentials, n_jobs: int | None = None, beam: Beam | str | Non
 
 
 def decode(p: Potentials, n_jobs: int | None = None, *, beam: Beam | str | None = None) -> Any:
-    r"""Best labelling, :math:`\arg\max_y s(y)` (Viterbi). Ties go to the smaller label, from the end on.
+    r"""Best labelling, :math:`\arg\max_y s(y)` (Viterbi). Ties go to the smaller label, from the last token backwards.
 
     With 128 labels or more, labels l that cannot be on the best path are skipped at each step: those with
     :math:`v_l + \max_m a_{lm} < v_i + \min_m a_{im}` for some i, where v are the scores of the best paths so far and a
@@ -331,7 +331,7 @@ def decode(p: Potentials, n_jobs: int | None = None, *, beam: Beam | str | None 
 def nbest(p: Potentials, k: int, *, beam: Beam | str | None = None, n_jobs: int | None = None) -> Any:
     """The ``k`` best labellings, all different, best first.
 
-    There are fewer where fewer are allowed. With a ``beam``, the best of those within it.
+    There are fewer than ``k`` if fewer are allowed. With a ``beam``, only labellings within it are considered.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""Chains of a higher order: labels that depend on two or three labels before.
+"""Higher-order chains: a label depends on the two or three labels before it.
 
 The lattice of order n has the first order's form over *slots*: a slot of token t is a label of t and those of the n - 1
 tokens before, out of a beam of labels for each token. A map from slots to labels stands in front of it, so that every
@@ -39,7 +39,7 @@ def holds_all(order: int, n_labels: int) -> bool:
 def tuple_value(n_labels: int) -> float:
     """Value of a tuple of labels as a feature, by which its weight is multiplied.
 
-    With many labels data has few of each tuple, and a smaller value penalises their weights more.
+    With many labels, each tuple is rare in the data, and a smaller value penalises its weight more.
 
     >>> tuple_value(51), tuple_value(1175)
     (1.0, 0.1)
@@ -93,14 +93,15 @@ class TupleScores:
 
 
 class OrderedPotentials(Potentials):
-    r"""Scores of labellings in which a label depends on the two or three labels before.
+    r"""Scores of labellings in which a label depends on the two or three labels before it.
 
     .. math::
 
         s(y) = \sum_t U_t(y_t) + \sum_t A(y_{t-1}, y_t) + \sum_t B(y_{t-2}, y_{t-1}, y_t) + \ldots
 
-    Made by ``CRF(order=2).potentials(X)``; the functions of :mod:`crfkit.chain` give labels and their probabilities, as
-    for :class:`Potentials`. Within, they are a chain over slots: a label, and those before that the next depends on.
+    Made by ``CRF(order=2).potentials(X)``. The functions of :mod:`crfkit.chain` return labels and their probabilities,
+    as for :class:`Potentials`. Internally this is a chain over slots: a label, and the labels before it that the next
+    one depends on.
 
     Attributes
     ----------
@@ -180,10 +181,10 @@ class OrderedPotentials(Potentials):
 
 
 def ordered(p: Potentials, higher: TupleScores, n_jobs: int | None = None) -> Potentials:
-    """Potentials of a higher order, out of those of the first and the scores of longer tuples.
+    """Higher-order potentials from first-order ones and the scores of longer tuples.
 
-    With few labels all are looked at (:func:`holds_all`). Else the marginals of the first order choose a beam of
-    labels for each token, the most probable (``MOST_LABELS``).
+    With few labels all are used (:func:`holds_all`). Otherwise each token has a beam of its most probable labels
+    (``MOST_LABELS``), by the first-order marginals.
 
     Parameters
     ----------

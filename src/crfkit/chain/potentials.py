@@ -1,4 +1,4 @@
-"""The scores of a linear chain: what every inference function takes."""
+"""The scores of a linear chain, the input of every inference function."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Potentials(Record):
         s(y) = \text{start}_{y_0} + \sum_{t=0}^{T-1} U_t(y_t)
              + \sum_{t=0}^{T-2} A_t(y_t, y_{t+1}) + \text{end}_{y_{T-1}}
 
-    and the probability :math:`p(y) = e^{s(y)} / Z`. A score of minus infinity forbids.
+    and the probability :math:`p(y) = e^{s(y)} / Z`. A score of minus infinity forbids the label or transition.
 
     Parameters
     ----------
@@ -130,7 +130,7 @@ class Potentials(Record):
         Returns
         -------
         float, or float64 array [S] for a batch
-            Infinite where p may do what q forbids.
+            Infinite if p allows a labelling that q forbids.
 
         Examples
         --------
@@ -185,7 +185,7 @@ class Potentials(Record):
 
     @classmethod
     def batch(cls, sequences: Sequence[Potentials]) -> Potentials:
-        """Potentials of several single sequences, side by side.
+        """Joins the potentials of single sequences into a batch.
 
         Shared transition scores stay shared if they are the same for all.
 
@@ -242,7 +242,7 @@ class Potentials(Record):
         return nodes
 
     def by_pair(self, nodes: Floats) -> Floats | None:
-        """Probabilities of label pairs [E, L, L] out of those of the nodes; None if they do not tell."""
+        """Probabilities of label pairs [E, L, L] from those of the nodes; None if they do not determine them."""
         return None
 
     @property

@@ -1,8 +1,8 @@
-"""For study, not for use: measures of uncertainty as the literature has them.
+"""For study, not for use: measures of uncertainty as defined in the literature.
 
-For use there are the exact or faster ones of :mod:`crfkit.chain`. :func:`kbest_entropy` is the usual approximation to
-:func:`crfkit.chain.entropy`; Mann and McCallum's lattices give the entropies of what is left once some labels are
-known. The O(n^2 s^3) gradient of the entropy, which :func:`crfkit.chain.entropy_gradient` replaces, is in
+For use, see the exact or faster ones in :mod:`crfkit.chain`. :func:`kbest_entropy` is the usual approximation to
+:func:`crfkit.chain.entropy`; Mann and McCallum's lattices give the entropy of the other labels once some are known.
+The O(n^2 s^3) gradient of the entropy, which :func:`crfkit.chain.entropy_gradient` replaces, is in
 experiments/covariance.py.
 """
 
@@ -20,7 +20,7 @@ from crfkit.chain.potentials import Potentials
 
 @dataclass(frozen=True, eq=False)
 class EntropyLattices:
-    """What is left to know, given one label.
+    """The remaining entropy, given one label.
 
     Attributes
     ----------
@@ -28,7 +28,7 @@ class EntropyLattices:
     before : float64 array [N, L]
         H(labels before t | label j at t); 0 where the label is impossible.
     after : float64 array [N, L]
-        H(labels after t | label i at t), in the same manner.
+        H(labels after t | label i at t), likewise.
     """
 
     entropy: Any
@@ -69,7 +69,7 @@ def _fixed(p: Potentials, start: int, labels: Sequence[int]) -> tuple[float, flo
 def conditional_entropy(p: Potentials, start: int, labels: Sequence[int]) -> float:
     r"""Entropy of all other labels once those from ``start`` on are known, :math:`H^\alpha_a(y_a) + H^\beta_b(y_b)`.
 
-    It is an error if those labels are impossible.
+    If those labels are impossible, an error is raised.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Classes of words, learned from unlabelled text."""
+"""Word classes, learned from unlabelled text."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ class WordClasses(Mapping[str, str]):
     codes : iterable of str
         The bit string of each word (``"0110"``).
     prefixes : sequence of int
-        Lengths of the prefixes that :class:`~crfkit.TokenFeatures` makes features of; a bit string that is shorter is
-        taken as a whole.
+        Lengths of the prefixes that :class:`~crfkit.TokenFeatures` turns into features; a shorter bit string is used
+        whole.
     lower : bool
         Whether the words are in lower case; a word is then looked up in lower case.
 
@@ -100,14 +100,14 @@ class WordClasses(Mapping[str, str]):
         random_state: int | None = None,
         n_jobs: int | None = -1,
     ) -> WordClasses:
-        r"""Learns classes from text without labels.
+        r"""Learns classes from unlabelled text.
 
-        ``"brown"`` merges classes bottom up, each time the two that lose least of the mutual information
+        ``"brown"`` merges classes bottom up, each time the two whose merger loses least of the mutual information
 
         .. math:: \sum_{a, b} p(a, b) \log \frac{p(a, b)}{p(a) p(b)}
 
-        of classes a and b that follow each other (Brown and others 1992; words come in by frequency, in a window of
-        ``n_classes`` + 1 classes, as Liang's program has it). ``"spectral"`` takes the largest 60 singular vectors of
+        of adjacent classes a and b (Brown and others 1992; words are added by frequency, in a window of
+        ``n_classes`` + 1 classes, as in Liang's program). ``"spectral"`` takes the 60 leading singular vectors of
         :math:`\sqrt{c_{wv}} / (c_w c_v)^{1/4}`, counts of words and their neighbours on either side, groups the words
         by k-means, and the groups by Ward's tree. Sentence boundaries and rare words count as neighbours.
 
@@ -124,13 +124,13 @@ class WordClasses(Mapping[str, str]):
         lower : bool
             Whether words are taken in lower case.
         format : {"text", "tokens", "columns", "conllu"}
-            Of files: running text, tokens with blanks between them, or a token per line.
+            Format of files: running text, tokens separated by blanks, or one token per line.
         column : int, optional
             The column of the words; the first by default, or the form in CoNLL-U.
         prefixes : sequence of int
             As for the class.
         random_state : int, optional
-            Seed, of spectral classes.
+            Seed, used by ``"spectral"``.
         n_jobs : int
             Number of threads; the result does not depend on it.
 
@@ -192,7 +192,7 @@ class WordClasses(Mapping[str, str]):
 
     @classmethod
     def from_arrays(cls, header: Mapping[str, Any], arrays: Arrays) -> WordClasses:
-        """From what a file holds, if that is sound."""
+        """Classes from the contents of a file, which are checked."""
         fields = _HEADER(dict(header), "")
         tables = []
         for name in ("words", "codes"):
@@ -206,7 +206,7 @@ class WordClasses(Mapping[str, str]):
         return cls(words, [codes[k] for k in of_word.tolist()], prefixes=fields["prefixes"], lower=fields["lower"])
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes a file, whole or not at all."""
+        """Writes a file; after an error no partial file remains."""
         header = {"kind": "WordClasses", "prefixes": list(self.prefixes), "lower": self.lower}
         write_tensors(path, _KEY, header, self.arrays())
 
@@ -217,7 +217,7 @@ class WordClasses(Mapping[str, str]):
         Raises
         ------
         ModelError
-            If the file is something else, is cut short or damaged.
+            If the file does not hold word classes, or is truncated or damaged.
         """
         file = read_tensors(path, _KEY, _WHAT)
         with damaged(os.fspath(path), _WHAT):

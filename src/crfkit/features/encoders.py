@@ -1,4 +1,4 @@
-"""Encoders: they number the attributes they see while training, and know them afterwards."""
+"""Encoders number the attributes that they see in training, and recognise them afterwards."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ Part = tuple[Mapping[str, NDArray[Any]], NDArray[np.uint32], NDArray[np.uint32]]
 
 
 class Encoder(Protocol):
-    """Makes data sets out of sequences, with a vocabulary of its own."""
+    """Makes data sets from sequences, with a vocabulary of its own."""
 
     transitions: bool
 
     def read(self, X: Any) -> Columns | Items:
-        """The data of sequences, whatever they come as; raises unless they look like those it was trained on."""
+        """Sequences of any supported type as columns or items; raises unless they look like the training data."""
         ...
 
     def read_one(self, x: Any, name: str) -> list[Any]:
@@ -65,9 +65,9 @@ class Encoder(Protocol):
         ...
 
     def absorb(self, other: Any) -> tuple[Numbers, Numbers]:
-        """Numbers here of the attributes of another encoder of the same features, of tokens and of transitions.
+        """Numbers, in this encoder, of another's attributes of tokens and of transitions; both have the same features.
 
-        What is new is added, as if the other's data came after the data seen here.
+        New attributes are added, as if the other's data came after the data seen here.
         """
         ...
 
@@ -85,7 +85,7 @@ class Encoder(Protocol):
         ...
 
     def keys(self, edge: bool, seed: int) -> Keys:
-        """128 bits of each attribute, the same in all encoders with these features: low and high halves, [n, 2]."""
+        """A 128-bit key of each attribute, the same in all encoders with these features: low and high half, [n, 2]."""
         ...
 
     def translate(self, other: Any) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
@@ -113,7 +113,7 @@ def plain_lists(X: Any) -> Any:
 
 
 class PlanEncoder:
-    """Columns to attributes by a plan (a template, token features), which may look at a lexicon."""
+    """Turns columns into attributes by a plan (a template, token features), which may look at a lexicon."""
 
     def __init__(
         self,
@@ -187,7 +187,7 @@ class PlanEncoder:
         if other.plan != self.plan or other.n_columns not in (None, self.n_columns or other.n_columns):
             raise ValueError(f"tokens have {other.n_columns} columns in one part of the data, {self.n_columns} before")
         if other.lexicon != self.lexicon:
-            raise ValueError("the classes, vectors or gazetteers of one part of the data are not those of the others")
+            raise ValueError("the classes, vectors or gazetteers must be the same for all parts of the data")
         self.n_columns = other.n_columns or self.n_columns
         return self._native.absorb(other._native)
 
@@ -299,12 +299,12 @@ def restored_lexicon(config: Mapping[str, Any], arrays: Mapping[str, NDArray[Any
 
 
 class ItemEncoder:
-    """Tokens that are bags of attributes already, or that a function turns into such.
+    """Encodes tokens that are bags of attributes already, or that a function turns into them.
 
     Parameters
     ----------
     function : callable, optional
-        ``function(sequence)`` gives a list of items, ``function(sequence, t)`` the item of token t.
+        ``function(sequence)`` returns a list of items, ``function(sequence, t)`` the item of token t.
     """
 
     transitions = True
@@ -457,7 +457,7 @@ def _takes_position(function: Callable[..., Any]) -> bool:
 
 
 def _is_rows(X: Any) -> TypeGuard[Sequence[Any]]:
-    """Whether tokens are strings or tuples of strings; judged by the first token there is."""
+    """Whether tokens are strings or tuples of strings; judged by the first token."""
     if isinstance(X, Columns):
         return True
     if isinstance(X, Items):
@@ -471,7 +471,7 @@ def _is_rows(X: Any) -> TypeGuard[Sequence[Any]]:
 def make_encoder(features: FeatureSource, X: Any) -> Encoder:
     """The encoder for ``CRF(features=...)``; ``"auto"`` looks at the first token.
 
-    Strings, and tuples of strings, get :class:`TokenFeatures`; dicts, lists and sets are attributes already.
+    Strings and tuples of strings use :class:`TokenFeatures`; dicts, lists and sets are attributes already.
     """
     if isinstance(features, Template):
         return PlanEncoder(features.plan())

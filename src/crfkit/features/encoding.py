@@ -1,4 +1,4 @@
-"""Writing block files: any number of sequences, read once, in bounded memory, on all cores.
+"""Writing block files from any number of sequences, read once, in bounded memory, on all cores.
 
 ::
 
@@ -44,7 +44,7 @@ _UNITS = {"": 1, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12, "ki": 2**10, "mi": 2**
 
 
 def bytes_of(size: float | str) -> int:
-    """Bytes of a number, or of a text such as ``"500MB"`` or ``"2GiB"``.
+    """Bytes from a number, or from a string such as ``"500MB"`` or ``"2GiB"``.
 
     >>> bytes_of("2GB"), bytes_of("1.5 KiB"), bytes_of(7)
     (2000000000, 1536, 7)
@@ -175,9 +175,9 @@ class BlockWriter:
     Parameters
     ----------
     path : path
-        Of the file, which appears when all is done. Until then there is a folder beside it, ``path.part``.
+        Path of the file, which appears when all is done. Until then there is a folder beside it, ``path.part``.
     encoder : Encoder
-        With features, but without a vocabulary.
+        An encoder with features, but without a vocabulary.
     min_freq : float
         Attributes that occur less often are left out.
     memory : float or str
@@ -186,9 +186,9 @@ class BlockWriter:
     unknown : str, optional
         The label of tokens whose label is not known.
     about : dict
-        What the data and the settings are: a resumed encoding must be of the same.
+        Describes the data and the settings, which must be the same when encoding is resumed.
     resume : bool
-        Continue what was interrupted, if anything was.
+        Whether to continue an interrupted encoding, if there is one.
     reading : dict
         How the data was read, for the model that is trained on it.
     """
@@ -251,16 +251,16 @@ class BlockWriter:
         parse: Callable[[Any], Weighted] = lambda piece: piece,
         progress: Callable[[str, int], Any] = lambda what, tokens: None,
     ) -> Blocks:
-        """Encodes all pieces, and gives the file.
+        """Encodes all pieces, and returns the file.
 
         Parameters
         ----------
         pieces : iterable
-            The same ones in the same order if the encoding is resumed.
+            Must be the same pieces in the same order if the encoding is resumed.
         parse : callable
-            Gives the sequences, labels and weights of a piece; called on threads.
+            Returns the sequences, labels and weights of a piece; called on threads.
         progress : callable
-            Called with what is being done, ``"encoded"`` and then ``"written"``, and the tokens of each step.
+            Called after each step with ``"encoded"``, later ``"written"``, and the number of tokens.
         """
         done = {record.number: record.tokens for run in self.runs for record in run.records}
 

@@ -16,18 +16,18 @@ CASES = ("exact", "lower")
 
 
 class Gazetteer:
-    """Phrases of one or more words, which are found in the text: cities, drugs, given names.
+    """A list of phrases of one or more words to find in the text: cities, drugs, given names.
 
-    The longest phrase that begins at a token is taken, from left to right, and the search goes on after it. Its tokens
-    are marked ``B`` (begin), ``I`` (inside) and ``L`` (last), or ``U`` if it has one word. The time this takes grows
-    with the text, not with the number of phrases.
+    Matching goes from left to right, takes the longest phrase that begins at a token, and continues after it. The
+    phrase's tokens are marked ``B`` (begin), ``I`` (inside) and ``L`` (last), or ``U`` if it has one word. The time
+    needed grows with the text, not with the number of phrases.
 
     Parameters
     ----------
     phrases : iterable of str, or of sequences of str
-        Each a phrase, of at most 64 words. A str is split at blanks; its words should be tokens as the text has them.
+        Each phrase has at most 64 words. A str is split at blanks; its words should be tokenized as the text is.
     case : {"exact", "lower"}
-        Whether a word must be written as in the phrase, or be the same in lower case.
+        Whether words must match the phrase exactly, or after lower-casing.
 
     Examples
     --------
@@ -57,12 +57,12 @@ class Gazetteer:
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str], *, case: str = "exact") -> Self:
-        """Phrases of a file, one per line, words separated by blanks; .gz, .xz and .bz2 are read.
+        """Phrases from a file, one per line, words separated by blanks; it may be compressed (.gz, .xz, .bz2).
 
         Raises
         ------
         DataError
-            If a line is not valid UTF-8, or has more than 64 words; the message has file and line.
+            If a line is not valid UTF-8, or has more than 64 words; the message gives the file and line.
         """
         builder = _builder(case)
         for piece, line in pieces(path):

@@ -1,4 +1,4 @@
-"""Attributes by hash: no vocabulary, at the price of attributes that share a weight."""
+"""Hashed attributes: no vocabulary, at the price of attributes that share a weight."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ MOST_BITS = 30
 
 
 class HashedEncoder:
-    """Numbers attributes by their hash, of ``bits`` bits.
+    """Numbers attributes by a hash of ``bits`` bits.
 
     Parameters
     ----------
     inner : Encoder
-        With features, but without a vocabulary.
+        An encoder with features, but without a vocabulary.
     bits : int
     kept : two uint32 arrays, optional
         Hashes of the attributes of tokens and of transitions that the model knows; by default all.
@@ -69,7 +69,7 @@ class HashedEncoder:
         return len(self.kept[0]), len(self.kept[1])
 
     def names(self, edge: bool = False) -> list[str]:
-        """The hashes: nobody knows the names."""
+        """The hashes, since the names are not stored."""
         return [f"#{k:x}" for k in self.kept[edge].tolist()]
 
     def pruned(self, state: Keep, edge: Keep) -> HashedEncoder:
@@ -94,7 +94,7 @@ class HashedEncoder:
 
     @property
     def memory(self) -> int:
-        """None that grows."""
+        """Zero: there is no vocabulary that grows."""
         return 0
 
     def keys(self, edge: bool, seed: int) -> Keys:
@@ -103,7 +103,7 @@ class HashedEncoder:
         return np.stack([low, low], axis=1)
 
     def absorb(self, other: Any) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
-        """The same numbers: they are hashes, and none is new."""
+        """The same numbers: hashes are the same in all encoders."""
         state, edge = (np.arange(n, dtype=np.uint32) for n in other.n_attributes)
         return state, edge
 
@@ -131,7 +131,7 @@ class HashedEncoder:
         """The encoder that a model file holds."""
         kept = tuple(np.asarray(arrays[f"kept.{k}"], np.uint32) for k in range(2))
         if any(x.max(initial=0) >= 1 << bits or len(np.unique(x)) != len(x) for x in kept):
-            raise ValueError(f"the hashes of the model must be different numbers of {bits} bits")
+            raise ValueError(f"the hashes of the model must be distinct numbers of {bits} bits")
         return cls(inner, bits, kept)
 
 

@@ -1,4 +1,4 @@
-"""What is known of words besides the data: classes, gazetteers and vectors, as encoders use them."""
+"""Knowledge about words from outside the data: classes, gazetteers and vectors, as encoders use them."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class Lexicon:
 
     @cached_property
     def digest(self) -> str:
-        """What tells it from another."""
+        """A digest that distinguishes it from others."""
         made = hashlib.blake2b(digest_size=16)
         for kind, k, part in self._each():
             made.update(repr((kind, k, part.folding)).encode())

@@ -1,4 +1,4 @@
-"""What a token gives to the model, as the core computes it: nodes, and templates that look at them."""
+"""Feature plans, which the core evaluates: nodes, and templates that look at them."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ TemplateRow = tuple[int, int, str, str, bool]
 class FeaturePlan(Record):
     """Nodes and templates, collected one by one; equal nodes are shared.
 
-    A node is a value at every token: a form of a column's string, or a pair of nodes some steps apart. A
-    template is a node looked at from some steps away, with a name; it makes one attribute per value.
+    A node has a value at every token: a form of a column's string, or a pair of nodes some steps apart. A template is
+    a node seen from some steps away, with a name; it makes one attribute per value.
 
     Attributes
     ----------
@@ -93,7 +93,7 @@ class FeaturePlan(Record):
 
     @property
     def n_columns(self) -> int:
-        """How many columns the plan looks at, from the first on."""
+        """Number of columns that the plan uses, counted from the first."""
         return max((int(node[1]) + 1 for node in self.nodes if node[0] in ("leaf", "pattern")), default=0)
 
     def check_lexicon(self, n_columns: int, n_numbers: int) -> None:
@@ -114,6 +114,6 @@ class FeaturePlan(Record):
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> FeaturePlan:
-        """The plan that :meth:`to_dict` wrote; whoever reads it from a file has judged its fields."""
+        """The plan that :meth:`to_dict` wrote; fields read from a file must have been checked already."""
         nodes, templates = ([tuple(row) for row in data[name]] for name in ("nodes", "templates"))
         return cls(data["pad"], data["transitions"], nodes, templates)

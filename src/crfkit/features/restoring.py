@@ -1,4 +1,4 @@
-"""Encoders out of files, which may say anything."""
+"""Encoders from files, whose contents are not trusted."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from crfkit.features.plan import FeaturePlan
 def restore_encoder(
     config: Any, arrays: Arrays, features: FeatureSource, n_attributes: tuple[int, int] | None = None
 ) -> Encoder:
-    """The encoder that a model file holds; raises unless it knows as many attributes as the model, if that is told."""
+    """The encoder that a model file holds; raises unless it has ``n_attributes`` attributes, if that is given."""
     kind = record({"kind": text})(config, "encoder")["kind"]
     if kind == "items":
         config = _ITEMS(config, "encoder")
@@ -86,9 +86,9 @@ def _has_transitions(config: Any) -> bool:
 
 
 class StoredEncoder:
-    """Stands for the encoder of a block file, which is read when it is asked for more than its numbers.
+    """Stands for the encoder of a block file, which is read only when more than its counts is needed.
 
-    While a model is trained only they are needed, and a vocabulary of millions would take memory.
+    Training needs only the counts, and a vocabulary of millions would take memory.
     """
 
     def __init__(self, blocks: Blocks) -> None:

@@ -1,4 +1,4 @@
-"""Block files out of block files: joined, and split, without encoding anything again."""
+"""Joining and splitting block files, without encoding anything again."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _BLOCKS = 64  # that are in memory at a time
 def join_blocks(files: Sequence[Blocks], path: str | os.PathLike[str]) -> Blocks:
     """Writes the sequences of several block files into one, as if their texts had been encoded one after another.
 
-    The files must have the same features. Attributes that were left out of one, as too rare, are not in the joined one
-    as far as they would have come from it.
+    The files must have the same features. Occurrences of an attribute that one file left out as too rare are missing
+    from the joined file too.
     """
     for blocks in files[1:]:
         if _features(blocks) != _features(files[0]):

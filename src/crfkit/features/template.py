@@ -17,7 +17,7 @@ _DIALECTS = ("auto", "crfpp", "wapiti")
 
 
 class Template:
-    """A template of CRF++ or Wapiti: lines ``U...`` for labels and ``B...`` for label pairs.
+    """A CRF++ or Wapiti template: lines ``U...`` for labels and ``B...`` for label pairs.
 
     ``%x[row,column]`` stands for the string in that column, ``row`` lines away. A ``U`` line makes one attribute for
     every value it takes, a bare ``B`` weighs label pairs, and a ``B`` line with ``%x`` weighs them depending on the
@@ -46,7 +46,7 @@ class Template:
     Raises
     ------
     ValueError
-        If a line begins with something else or has a malformed ``%``; the message has name and line.
+        If a line begins with something else or has a malformed ``%``; the message gives the name and line.
 
     Examples
     --------

@@ -43,10 +43,10 @@ def look_at_vectors(plan: FeaturePlan, n: int, window: int) -> None:
 class TokenFeatures:
     """Features that suit most tagging and chunking tasks, from the tokens alone.
 
-    The first column is taken as the word: the words around it, word pairs, its lower case, prefixes, suffixes, shape
-    (``Xxx-dd``), case, digits and punctuation. Further columns (parts of speech, say) give their values, pairs and
-    triples around the token. The first and last tokens are marked. Besides, words may be looked up in classes
-    learned from unlabelled text, in gazetteers, and in files of word vectors. All of these are saved with a model.
+    The first column is the word. Its features are the words around it, word pairs, its lower case, prefixes, suffixes,
+    shape (``Xxx-dd``), case, digits and punctuation. Further columns (parts of speech, say) give their values, pairs
+    and triples around the token. The first and last tokens are marked. Words can also be looked up in classes learned
+    from unlabelled text, in gazetteers, and in word vectors. All of these are saved with a model.
 
     Parameters
     ----------
@@ -62,15 +62,15 @@ class TokenFeatures:
         Pairs of neighbouring words, and of neighbouring shapes.
     classes : WordClasses, or dict of str and WordClasses, optional
         Classes of words (:class:`~crfkit.WordClasses`): prefixes of their bit strings for the token and those next
-        to it. Words without a class have no such feature. Several have names, which begin
-        the names of their attributes, instead of ``class``.
+        to it. Words without a class have no such feature. If there are several, the names of their attributes begin
+        with their keys instead of ``class``.
     vectors : WordVectors, optional
         Vectors of words (:class:`~crfkit.WordVectors`): attributes ``vector0[0]``, ``vector1[0]``, ... whose values are
         the numbers of the token's vector, divided by the root mean square of all numbers; and those of the words next
         to it. :meth:`WordVectors.classes` makes classes of vectors, which are smaller and faster.
     gazetteers : dict of str and Gazetteer, optional
-        Names and lists of phrases (:class:`~crfkit.Gazetteer`, or whatever one is made of): the marks of the token and
-        of those next to it (``gazetteer:cities[0]=B``).
+        Names and lists of phrases (:class:`~crfkit.Gazetteer`, or the phrases to make one from): the marks of the token
+        and of those next to it (``gazetteer:cities[0]=B``).
 
     Examples
     --------
@@ -126,7 +126,7 @@ class TokenFeatures:
 
     @cached_property
     def lexicon(self) -> Lexicon | None:
-        """What words are looked up in; None if there is nothing."""
+        """The tables that words are looked up in; None if there are none."""
         classes = [class_part("lower" if x.lower else "exact", Arrays(x.arrays())) for x in self._classes().values()]
         gazetteers = [x.part for x in self._gazetteers().values()]
         vectors = [] if self.vectors is None else [self.vectors.part]

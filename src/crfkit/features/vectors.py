@@ -1,4 +1,4 @@
-"""Word vectors out of files: word2vec's, fastText's and GloVe's."""
+"""Word vectors from files of word2vec, fastText and GloVe."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _CHUNK = 1 << 22
 
 
 class WordVectors:
-    """Words and their vectors, as other tools write them.
+    """Words and their vectors, from the files of other tools.
 
-    A word is looked up as it is written, and in lower case if it is not known so.
+    A word is looked up as written, then in lower case if it is not found.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ class WordVectors:
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str], *, limit: int | None = None, format: str = "auto") -> Self:
-        """Vectors of a file; .gz, .xz and .bz2 are read.
+        """Vectors from a file, which may be compressed (.gz, .xz, .bz2).
 
         Text has a word and its numbers on each line, separated by blanks (GloVe), and may have the number of words and
         the length of the vectors on the first line (word2vec, fastText's ``.vec``). Binary files are word2vec's.
@@ -74,13 +74,13 @@ class WordVectors:
         ----------
         path : path
         limit : int, optional
-            How many words to read, from the beginning; files mostly have the most frequent words first.
+            Maximum number of words to read, from the beginning; most files have the most frequent words first.
         format : {"auto", "text", "binary"}
 
         Raises
         ------
         DataError
-            If the file is something else, or ends too early; the message has the file and the line or word.
+            If the file has another format, or ends too early; the message gives the file and the line or word.
         """
         if format not in FORMATS:
             raise ValueError(f"'format' must be one of {', '.join(FORMATS)}, got {format!r}")
@@ -103,7 +103,7 @@ class WordVectors:
             raise DataError(f"{name}:1: {e}") from None
         (_read_binary if format == "binary" else _read_text)(path, reader, header.end() if header else 0, limit)
         if promised is not None and reader.seen < min(promised, limit or promised):
-            raise DataError(f"{name}: its first line promises {promised} words, it has {reader.seen}")
+            raise DataError(f"{name}: the first line announces {promised} words, but the file has {reader.seen}")
         table, values = reader.take()
         if not len(table):
             raise DataError(f"{name}: the file holds no vectors")
@@ -120,7 +120,7 @@ class WordVectors:
         return self._table.tolist()
 
     def classes(self, n_classes: int = 500, *, random_state: int | None = None, n_jobs: int | None = -1) -> WordClasses:
-        """Classes of words whose vectors point the same way: k-means, and Ward's tree of the groups.
+        """Classes of words whose vectors point the same way: k-means, then Ward's tree of the clusters.
 
         If all words are in lower case, words are looked up in lower case.
 

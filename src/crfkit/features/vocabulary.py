@@ -1,4 +1,4 @@
-"""What labelled data asks of a model, counted part by part."""
+"""The attributes and labels of labelled data, counted part by part."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def same_file(a: Encoder, b: Encoder) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Vocabulary:
-    """Attributes, labels, and how often the data has them together; those of parts add up to that of the whole.
+    """Attributes, labels, and how often they occur together; the vocabularies of parts add up to that of the whole.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""The model: labels, weights and encoder in one file; what it says of itself; labelling large files with it."""
+"""The model: labels, weights and encoder in one file; summaries and explanations; labelling large files."""
 
 from crfkit.base.fields import ModelError
 from crfkit.data.labels import Entity

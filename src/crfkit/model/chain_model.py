@@ -67,27 +67,26 @@ class EdgeWeight(NamedTuple):
 class ChainModel(Record):
     """A linear-chain CRF: an encoder, labels, and weights.
 
-    This is where a model is looked into: :meth:`card`, :meth:`state_weights`, :meth:`edge_weights` and
-    :meth:`transition_table`.
+    To inspect a model, use :meth:`card`, :meth:`state_weights`, :meth:`edge_weights` and :meth:`transition_table`.
 
     Attributes
     ----------
     encoder : Encoder
         Knows the attributes.
     labels : tuple
-        Label of each state of the lattice. A label that stands there several times has as many hidden states.
+        Label of each state of the lattice. A label with several hidden states occurs once for each.
     layout : Layout
     weights : float64 array [layout.size]
     constraints : Constraints or None
     dtype : numpy dtype
         Precision of scores.
     params : dict
-        Of the estimator that made it.
+        Parameters of the estimator that made it.
     info : dict
         Facts about training.
     temperature : float
-        All scores are divided by it: the probabilities are :math:`p(y)^{1/T}`, normalised again. The best labels stay.
-        See :func:`crfkit.calibration.fit_temperature`.
+        All scores are divided by it: the probabilities are :math:`p(y)^{1/T}`, renormalised. The best labels do not
+        change. See :func:`crfkit.calibration.fit_temperature`.
 
     Examples
     --------
@@ -179,9 +178,9 @@ class ChainModel(Record):
         return TupleScores(layout.order, layout.class_of, layout.tuples, weights)
 
     def tuple_weights(self) -> dict[tuple[Any, ...], float]:
-        """Weights of three labels in a row, and of more, by the labels; those that are zero are omitted.
+        """Weights of three or more labels in a row, by the labels; zero weights are omitted.
 
-        Where labels share a class, by the first label of each class.
+        If labels share a class, the first label of the class stands for it.
 
         Examples
         --------
@@ -287,7 +286,7 @@ class ChainModel(Record):
         ]
 
     def transition_weights(self) -> dict[tuple[Any, Any], float]:
-        """Weights of a label followed by another, without those that are zero, and whatever the constraints say."""
+        """Nonzero weights of a label followed by another, regardless of the constraints."""
         n, where = self.layout.n_labels, self.layout.transition
         known = np.flatnonzero(where >= 0)
         pairs = zip(known.tolist(), self.weights[where[known]].tolist(), strict=True)
@@ -339,10 +338,10 @@ class ChainModel(Record):
 
 
 class LocalChainModel(ChainModel):
-    """A chain whose scores are normalised at each step: those of a MEMM.
+    """A chain whose scores are normalised at each step, as in a MEMM.
 
-    Its potentials are logarithms of probabilities, over the temperature: of the first label, and of each label given
-    the one before.
+    Its potentials are log-probabilities divided by the temperature: of the first label, and of each label given the
+    one before.
     """
 
     def tempered(self) -> ChainModel:
@@ -382,7 +381,7 @@ def takes_items(model: ChainModel) -> bool:
 
 
 def with_function(model: ChainModel, function: Callable[..., Any]) -> ChainModel:
-    """The same model on what a function makes items of."""
+    """The same model with a feature function, which turns tokens into items."""
     assert isinstance(model.encoder, ItemEncoder)
     return replace(model, encoder=ItemEncoder(function, model.encoder._names))
 
@@ -409,7 +408,7 @@ def write_model(model: ChainModel, path: str | os.PathLike[str], estimator: str)
 
 
 def write_file(path: str | os.PathLike[str], header: dict[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Writes a model file (safetensors), whole or not at all."""
+    """Writes a model file (safetensors); after an error no partial file remains."""
     write_tensors(path, "crfkit", header, arrays)
 
 
@@ -427,7 +426,7 @@ def plain_values(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_file(path: str | os.PathLike[str], verify: bool = True) -> tuple[dict[str, Any], Arrays]:
-    """Header and arrays of a model file of any estimator; places are checked, and checksums unless told not to.
+    """Header and arrays of a model file of any estimator; checksums are checked if ``verify``.
 
     Raises
     ------
@@ -439,7 +438,7 @@ def read_file(path: str | os.PathLike[str], verify: bool = True) -> tuple[dict[s
 
 
 def read_model(path: str | os.PathLike[str], features: FeatureSource = None) -> tuple[ChainModel, dict[str, Any]]:
-    """Reads the file of a chain model; gives the model and the file's header.
+    """Reads the file of a chain model; returns the model and the file's header.
 
     Parameters
     ----------
@@ -521,7 +520,7 @@ def _tuples(rows: Arrays, n_labels: int, numbers: Mapping[str, Any]) -> dict[str
 
 
 def chain_model(name: str, header: dict[str, Any], arrays: Arrays, features: FeatureSource = None) -> ChainModel:
-    """A chain model of what its file holds; all is checked."""
+    """A chain model from the contents of its file, all of which are checked."""
     kind = header.get("estimator", "crf")
     if kind not in ("crf", "hmm", "memm"):
         raise ModelError(f"{name}: 'estimator' is {reprlib.repr(kind)}, which is not a linear-chain model")

@@ -1,4 +1,4 @@
-"""Entities out of potentials."""
+"""Entities from potentials."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def find_entities(
     threshold: float | None = None,
     n_jobs: int | None = None,
 ) -> list[list[Entity]]:
-    """The entities of a batch: of the best labels, or all that are as probable as ``threshold``.
+    """The entities of a batch: those of the best labels, or all with a probability of at least ``threshold``.
 
     Parameters
     ----------

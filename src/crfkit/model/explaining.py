@@ -1,4 +1,4 @@
-"""Why a sequence got its labels: every weight's share in each decision."""
+"""Why a sequence got its labels: the contribution of every weight to each decision."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ class Decision(Record):
     ----------
     position : int
     token : object
-        As it was given.
+        The token as given.
     label, runner_up : object
         The label, and the most probable of the others that the constraints allow between its neighbours (None if there
         is none).
     probability, runner_up_probability : float
     log_odds : float
-        Sum of the contributions: the logarithm of how many times more probable the whole labelling is than
-        the same one with the runner-up here; infinite if there is no runner-up.
+        Sum of the contributions: the log-odds of the whole labelling against the same labelling with the runner-up
+        here; infinite if there is no runner-up.
     contributions : tuple of Contribution
         The largest first.
     """

@@ -35,7 +35,7 @@ class Tagged(NamedTuple):
 
 
 def iter_items(source: Source) -> Iterator[Items]:
-    """Reads CRFsuite's text piece by piece, some megabytes at a time; sequences are never cut, labels are skipped.
+    """Reads CRFsuite's format piece by piece, a few megabytes at a time; sequences are never split, labels are skipped.
 
     Examples
     --------
@@ -75,7 +75,7 @@ class _Worker:
         self.dtype = np.float64 if probabilities else None
 
     def look(self, text: TextPiece) -> None:
-        """Finds out what separates columns, as the first line with any tells."""
+        """Finds the column separator, from the first line that has one."""
         self.separator = find_separator(text.data, self.options[0])
 
     def __call__(self, text: TextPiece, n_jobs: int = 1) -> Tagged:
@@ -106,24 +106,24 @@ def tag_columns(
     probabilities: bool = False,
     n_jobs: int | None = 1,
 ) -> Iterator[Tagged]:
-    """Labels a column file piece by piece; the pieces come in the order of the file.
+    """Labels a column file piece by piece, in the order of the file.
 
     Parameters
     ----------
     model : ChainModel
     source : path, "-" for standard input, or binary file
     select : callable
-        Gives the columns that the model looks at, out of all that the file has.
+        Selects the columns that the model uses from those of the file.
     comment, document : str
         As for :func:`crfkit.data.read_columns`.
     probabilities : bool
-        Whether the probability of each label stands after it.
+        Whether to write the probability of each label after it.
     n_jobs : int, optional
 
     Yields
     ------
     Tagged
-        Lines of the columns and the label, with tabs between; a blank line after each sequence.
+        Lines of the columns and the label, separated by tabs; a blank line after each sequence.
 
     Examples
     --------
