@@ -1,4 +1,4 @@
-"""Training within beams, and how closely it must stay to the exact objective."""
+"""Training within beams, and the control of their error against the exact objective."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ class BeamReport(Record):
     Attributes
     ----------
     exact : bool
-        Whether all labels are in use at present.
+        Whether all labels are currently in use.
     average, largest : float, int
-        Labels in the beams.
+        Mean and maximum number of labels in the beams.
     epsilon : float or None
         Divergence allowed at present, for beams that go by it.
     chosen : int
-        How often beams were chosen so far.
+        How often beams have been chosen so far.
     tokens : int
         Tokens in the sample.
     gap : float
@@ -57,7 +57,7 @@ class BeamReport(Record):
 
 
 class BeamControl:
-    """The rule by which beams are chosen at present, how it becomes tighter, and how they are reported."""
+    """The current rule for choosing beams, how it becomes tighter, and how beams are reported."""
 
     def __init__(self, beam: Beam | Adaptive | None, n_labels: int) -> None:
         self.beam, self.n_labels = beam, n_labels
@@ -86,7 +86,7 @@ class BeamControl:
         self.chosen = state["chosen"]
 
     def tighten(self, hidden: float = np.inf, gained: float = 0.0) -> None:
-        """Shrinks the divergence of adaptive beams that hide more than their share of what was gained."""
+        """Shrinks the divergence of adaptive beams whose gap exceeds their share of what was gained."""
         beam = self.beam
         if isinstance(beam, Adaptive) and isinstance(self.rule, MinDivergence) and hidden > beam.share * gained:
             self.rule = replace(self.rule, epsilon=self.rule.epsilon * beam.shrink)
@@ -113,14 +113,14 @@ class BeamControl:
 
 
 class BeamObjective(Objective):
-    """The likelihood within beams that are chosen now and then, and held in between.
+    """The likelihood within beams that are chosen from time to time, and kept in between.
 
-    The beams are functions of the weights; were they chosen at every evaluation, value and gradient would belong to no
-    one function. They are chosen at a point of the search and held, so a line search sees one function. As the
-    weights move away, labels outside the beams go unwatched. So after every step the gap
-    :math:`\\log Z - \\log Z_{beam}` is measured exactly on a sample, and once it has doubled, or has eaten up what the
-    steps gained, beams are chosen afresh; :class:`~crfkit.chain.Adaptive` ones more generously, and from before the
-    step. Training is done when the exact objective, estimated on a part of the data, no longer falls.
+    The beams depend on the weights. If they were chosen at every evaluation, value and gradient would not belong to a
+    single function. So they are chosen at one point of the search and kept, and a line search sees one function. As
+    the weights move away, labels outside the beams may come to matter. So after every step the gap
+    :math:`\\log Z - \\log Z_{beam}` is measured exactly on a sample. Once it has doubled, or has cancelled what the
+    steps gained, new beams are chosen; :class:`~crfkit.chain.Adaptive` ones are chosen larger, and a step that only
+    lost labels is undone. Training ends when the exact objective, estimated on a part of the data, no longer falls.
 
     Parameters
     ----------
@@ -129,7 +129,7 @@ class BeamObjective(Objective):
     w : float64 array
         Where the first beams are chosen.
     hold : int
-        Most iterations between two choices, at first.
+        Initial maximum number of iterations between two choices.
     """
 
     def __init__(self, exact: LikelihoodObjective, beam: Beam | Adaptive, w: Vector, hold: int = 8) -> None:
@@ -177,7 +177,7 @@ class BeamObjective(Objective):
         return not self.report.exact
 
     def review(self, old: Vector, new: Vector, fell: float, converged: bool) -> Change | None:
-        """After a step from ``old`` to ``new``: other beams, if it is time; over when fresh ones gain nothing."""
+        """After a step from ``old`` to ``new``: chooses new beams if it is time; ends when new ones gain nothing."""
         if self._final:
             return None
         if not self.uses_beams:
@@ -233,9 +233,9 @@ class BeamObjective(Objective):
             self.exact.restore_beams(self._where, self._control.rule, *state["beams"])
 
     def better(self, w: Vector) -> Vector:
-        """W, or where beams were chosen, if the exact objective, estimated on a part of the data, is lower there.
+        """W, or the point where beams were chosen, if the exact objective, estimated on a sample, is lower there.
 
-        For searches that end early: values within beams that were chosen at different points do not compare.
+        For searches that end early: values within beams that were chosen at different points are not comparable.
         """
         if not self.uses_beams or not self.exact.estimate(w) > self._best:
             return w

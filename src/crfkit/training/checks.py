@@ -1,4 +1,4 @@
-"""What training data must fulfil before an optimiser sees it."""
+"""Checks of training data before an optimiser sees it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The distribution nearest to a model's that fulfils what is expected of it: posterior regularisation."""
+"""The distribution closest to a model's that meets given expectations: posterior regularisation."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _MEMORY = 20  # pairs of steps and changes of the slope
 
 
 class Dual:
-    r"""The distribution q nearest to the model p of the moment that has what is expected, but for a little.
+    r"""The distribution q closest to the current model p that nearly meets the expectations.
 
     .. math::
 
         \min_q \mathrm{KL}(q \Vert p) + \frac{1}{2 \varepsilon} \sum_k n_k \lVert p_k(q) - q_k \rVert^2
 
-    where :math:`p_k(q)` are the shares of groups of labels among the :math:`n_k` tokens of criterion k, and a bound
-    costs only what it is missed by. By duality it is the maximum, over one number :math:`\lambda_{kg}` for each
-    criterion and group, of
+    where :math:`p_k(q)` are the fractions of groups of labels among the :math:`n_k` tokens of criterion k, and a bound
+    costs only the amount by which it is missed. By duality it is the maximum, over one number :math:`\lambda_{kg}` for
+    each criterion and group, of
 
     .. math::
 
@@ -45,7 +45,7 @@ class Dual:
     expected : callable
         Expected labels [K, L] with a table [K, L] added to the scores of the criteria's tokens.
     tol : float
-        How far shares may be from where they should.
+        Tolerance of the fractions.
     """
 
     def __init__(self, criteria: Criteria, expected: Callable[[Vector | None], Vector], tol: float) -> None:
@@ -60,7 +60,7 @@ class Dual:
         self.x = np.zeros(criteria.target.shape)
 
     def solve(self) -> tuple[Vector, float]:
-        """The best table [K, L], and what D has beside the two log Z; begins where it ended the last time."""
+        """The best table [K, L], and D without the two log Z terms; starts from the previous solution."""
         x, pairs = self.x, deque[tuple[Vector, Vector]](maxlen=_MEMORY)
         slope, curvature = self._slope(x)
         for _ in range(_MOST):

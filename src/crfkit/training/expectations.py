@@ -1,4 +1,4 @@
-"""Training on what is expected of unlabelled sequences: generalised expectation criteria, posterior regularisation."""
+"""Training with expectations on unlabelled sequences: generalised expectation criteria, posterior regularisation."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LEAST = 1e-12  # of a probability whose logarithm is taken
 
 @dataclass(frozen=True, eq=False)
 class Criteria:
-    r"""Expected distributions over groups of labels, each of the tokens that have something in common.
+    r"""Expected distributions over groups of labels, each for a set of tokens with a common attribute.
 
     Attributes
     ----------
@@ -32,11 +32,12 @@ class Criteria:
     target : float64 array [K, G]
         Expected probabilities of the groups; zero for groups that are not there.
     bound : int8 array [K]
-        0: the distribution is to be the target's; 1: the first group is to be at least, -1: at most as probable.
+        0: the distribution should equal the target; 1: the first group should be at least as probable as there, -1: at
+        most.
     weight : float64 array [K]
         Coefficients.
     method : {"expectation", "posterior"}
-        What is made of them.
+        How they enter the objective.
     """
 
     ptr: NDArray[np.int64]
@@ -49,7 +50,7 @@ class Criteria:
 
     @property
     def tokens(self) -> Vector:
-        """How many tokens each criterion is about, [K]."""
+        """Number of tokens of each criterion, [K]."""
         return np.bincount(self.criterion, minlength=len(self.groups)).astype(np.float64)
 
     def shares(self, counts: Vector) -> tuple[Vector, Vector, Vector]:
@@ -61,7 +62,7 @@ class Criteria:
         return total, share, p
 
     def divergence(self, counts: Vector) -> tuple[float, Vector]:
-        r"""The weighted sum of :math:`\mathrm{KL}(q_k \Vert p_k)` over all that are not fulfilled, and its derivative.
+        r"""The weighted sum of :math:`\mathrm{KL}(q_k \Vert p_k)` over the criteria not met, and its derivative.
 
         Parameters
         ----------
@@ -90,7 +91,7 @@ class Criteria:
 
 
 class ExpectationObjective(Objective):
-    r"""An objective, and how far expected labels of unlabelled sequences are from what they should be.
+    r"""An objective, plus the divergence of the model's labels on unlabelled sequences from what is expected.
 
     .. math::
 
@@ -115,7 +116,7 @@ class ExpectationObjective(Objective):
     objective : Objective
         Of the labelled sequences.
     unlabelled : Problem
-        Its labels do not count.
+        Its labels are ignored.
     criteria : Criteria
     """
 

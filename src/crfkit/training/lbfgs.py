@@ -1,4 +1,4 @@
-"""L-BFGS, and OWL-QN for the absolute-value penalty."""
+"""L-BFGS, and OWL-QN for L1 regularisation."""
 
 from __future__ import annotations
 
@@ -237,7 +237,7 @@ class _Search:
 
 @dataclass(frozen=True)
 class LBFGS(Algorithm):
-    r"""L-BFGS, with a ``c1`` OWL-QN.
+    r"""L-BFGS; with ``c1``, OWL-QN.
 
     Minimises :math:`f(w) + c_1 \lVert w \rVert_1`. Stops when the relative improvement over the last ``period``
     iterations falls below ``tol``, or when the gradient's norm is below this fraction of the weights' norm.
@@ -245,9 +245,9 @@ class LBFGS(Algorithm):
     Parameters
     ----------
     memory : int, default=8
-        Steps remembered.
+        Number of steps remembered.
     period : int, default=10
-        Iterations over which the objective must fall by ``tol``.
+        Number of iterations over which the relative improvement is measured.
     max_linesearch : int, default=20
         Evaluations allowed in one line search.
 

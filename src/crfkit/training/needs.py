@@ -1,4 +1,4 @@
-"""What training needs: memory and disk space by the sizes of the data and of the model."""
+"""Memory and disk space that training needs, from the sizes of the data and of the model."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Sizes(NamedTuple):
     ----------
     tokens, sequences : int
     entries : int
-        Attributes of all tokens and transitions, counted as often as they occur.
+        Occurrences of attributes, over all tokens and transitions.
     local : int
         Distinct attributes of each block, added up over the blocks.
     listed : int

@@ -39,7 +39,7 @@ class NewtonCG(Algorithm):
     Parameters
     ----------
     accuracy : float, default=0.5
-        Less takes more products in an iteration, and fewer iterations.
+        Smaller values take more products per iteration, and fewer iterations.
 
     Examples
     --------

@@ -34,14 +34,14 @@ SINGLE_NOISE = 3e-8
 
 @dataclass(frozen=True, eq=False)
 class Change:
-    """What an objective that changed itself between two steps says of it.
+    """How an objective changed itself between two steps.
 
     Attributes
     ----------
     at : float64 array [size]
-        Where to go on.
+        Where to continue.
     way : {"on", "back", "over"}
-        Whether that is where the step ended, or where it began; or training ends there: nothing is left to gain.
+        Whether that is where the step ended (``"on"``) or began (``"back"``); or training ends there (``"over"``).
     """
 
     at: Vector
@@ -49,7 +49,7 @@ class Change:
 
 
 class Objective(ABC):
-    """A smooth function of a weight vector: all that an optimiser sees.
+    """A smooth function of a weight vector; optimisers see nothing else.
 
     Subclasses set ``size`` and define :meth:`value_and_grad`; everything else is optional.
 
@@ -111,12 +111,12 @@ class Objective(ABC):
         return w
 
     def measure(self, w: Vector) -> BeamReport | None:
-        """How beams stand at w; None without beams."""
+        """Statistics of the beams at w; None without beams."""
         return None
 
 
 class _Plain(Objective):
-    """An object that is no Objective, but has ``size`` and ``value_and_grad``."""
+    """Wraps an object that is not an Objective, but has ``size`` and ``value_and_grad``."""
 
     def __init__(self, given: Any) -> None:
         self.given, self.size, self.noise = given, given.size, getattr(given, "noise", Objective.noise)
@@ -144,19 +144,19 @@ class Problem:
     data : Dataset
         S sequences, N tokens.
     labels : int32 array [N]
-        With ``hints``, -1 where nothing is known of the label, and -2 - k where hint k is.
+        With ``hints``, -1 where the label is unknown, and -2 - k where hint k describes it.
     hints : float64 array [K, L], optional
-        What is known of labels, as logarithms of their weights. None if all labels are known.
+        What is known about labels, as logarithms of their weights. None if all labels are known.
     weights : float64 array [S], optional
         Weights of the sequences.
     constraints : Constraints, optional
-        What is forbidden has score minus infinity, here as in decoding.
+        Forbidden transitions have a score of minus infinity, in training as in decoding.
     c2 : float
-        Coefficient of the squared norm, without a half, as in CRFsuite.
+        Coefficient of L2 regularisation: of the squared norm, without a half, as in CRFsuite.
     entropy_weight : float
-        Coefficient of the entropy of the sequences about which nothing is known; with 0 they are left out.
+        Coefficient of the entropy of unlabelled sequences; with 0 they are left out.
     entropy_per : {"sequence", "token"}
-        Whether such a sequence counts with its entropy, or with that divided by its length.
+        Whether an unlabelled sequence counts with its entropy, or with its entropy divided by its length.
     entropy_ramp : int
         Iterations, or passes over the data, over which the coefficient grows to its full size; 0 or 1 for none.
     dtype : numpy dtype
@@ -164,7 +164,7 @@ class Problem:
     n_jobs : int, optional
         Threads; the result does not depend on them.
     criteria : Criteria, optional
-        What is expected of the labels of the sequences about which nothing is known.
+        Expected label distributions of unlabelled sequences.
     """
 
     layout: Layout
@@ -202,7 +202,7 @@ class Problem:
         return None if self.constraints is None else self.constraints.as_scores()
 
     def split(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], Vector]:
-        """Sequences whose labels are all known, known in part, and not at all as far as they count; all weights."""
+        """Sequences that are fully labelled, partly labelled, and unlabelled (if they count); weights of all."""
         full, some, unknown = split_by_knowledge(self.data, self.labels)
         omega = np.ones(self.data.n_sequences) if self.weights is None else np.array(self.weights, np.float64)
         if self.entropy_per == "token":
@@ -257,7 +257,7 @@ class LikelihoodObjective(Objective):
                     self.packed = np.memmap(file, np.uint8, "r")
                     self._native.use_packed(self.packed, np.array(offsets))
         except OSError:
-            log.info("not enough space in %s for blocks in training form: every evaluation makes them again", folder)
+            log.info("not enough space in %s for blocks in training form: every evaluation will rebuild them", folder)
 
     def value_and_grad(self, w: Vector, out: Vector | None = None) -> tuple[float, Vector]:
         """Value and gradient at w."""
@@ -304,12 +304,12 @@ class LikelihoodObjective(Objective):
         return self._n_block_tokens / max(self.block_size(block)[0], 1)
 
     def estimate(self, w: Vector) -> float:
-        """The objective with all labels, as the first block tells it."""
+        """The objective with all labels, estimated from the first block."""
         value = self.block_value_and_grad(w, 0, beams=False)[0]
         return value * self.block_scale(0) + self.c2 * _core.dot(w, w)
 
     def choose_beams(self, w: Vector, beam: Beam, grow: bool = False) -> tuple[float, int, float]:
-        """Lets value and gradient look only at beams of labels that are chosen at w.
+        """Restricts value and gradient to beams of labels chosen at w.
 
         The gold labels are always in the beams.
 
@@ -318,7 +318,7 @@ class LikelihoodObjective(Objective):
         w : float64 array of shape (size,)
         beam : MinDivergence, FixedSize or Threshold
         grow : bool
-            Labels that were in the beams before stay in them.
+            Whether labels that are in the beams already stay in them.
 
         Returns
         -------

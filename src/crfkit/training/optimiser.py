@@ -27,7 +27,7 @@ Reason = Literal[
 #: The message of a search that was interrupted.
 INTERRUPTED = "interrupted; the best weights so far are kept"
 #: What a training that ends at ``max_iter`` tells its caller.
-SHORTFALL = "training {}, before it had converged: raise 'max_iter', or 'tol' if this is near enough"
+SHORTFALL = "training {}, before it had converged: raise 'max_iter', or 'tol' if this is close enough"
 
 
 @dataclass(frozen=True)
@@ -38,24 +38,24 @@ class Progress:
     ----------
     iteration : int
     value : float
-        Objective with all penalties.
+        Objective with all regularisation terms.
     gradient_norm : float
         Euclidean norm of the gradient (with ``c1``, of the pseudo-gradient).
     active : int
-        Weights that are not zero.
+        Number of nonzero weights.
     step : float
         Length of the step along the search direction.
     evaluations : int
         Objective evaluations so far.
     seconds : float
-        Since training began.
+        Time since training began.
     scores : mapping of str to float
         Held-out scores, if there is held-out data.
     terms : mapping of str to float
-        Parts of the objective, if it has several: ``"likelihood"``, the negative log-likelihood of what is known, and
-        ``"entropy"``, without its weight, which is 0 as long as the weight is.
+        Parts of the objective, if it has several: ``"likelihood"``, the negative log-likelihood of the known labels,
+        and ``"entropy"``, without its weight; 0 while the weight is 0.
     beams : BeamReport or None
-        How the beams stand, without what a sample would say; None without beams.
+        Statistics of the beams, without those measured on a sample; None without beams.
     """
 
     iteration: int
@@ -95,7 +95,7 @@ class Result(Record):
     w : float64 array
         The best point seen.
     value : float
-        Objective there, with all penalties.
+        Objective there, with all regularisation terms.
     iterations, evaluations : int
     reason : str
         Why it stopped: ``"converged"``, ``"tolerance"``, ``"precision"`` or ``"beams"`` at an optimum; ``"max_iter"``,
@@ -103,7 +103,7 @@ class Result(Record):
     message : str
         The same in words.
     beams : BeamReport or None
-        How the beams stood at the end, if there were any.
+        Statistics of the beams at the end, if there were any.
     """
 
     w: Vector
@@ -135,12 +135,12 @@ class Result(Record):
                 raise ValueError("its parts do not fit together")
             return replace(out, value=float(out.value))
         except (KeyError, TypeError, ValueError, AttributeError) as e:
-            raise ValueError(f"the checkpoint is damaged: not the result of a training ({e})") from e
+            raise ValueError(f"the checkpoint is damaged: not the result of a training run ({e})") from e
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What every optimiser is told; see :meth:`Algorithm.minimize`."""
+    """Settings for every optimiser; see :meth:`Algorithm.minimize`."""
 
     c1: float
     max_iter: int | None
@@ -171,7 +171,7 @@ class Algorithm(ABC):
             check_number(self, name, getattr(self, name), **rule)
 
     def shortfall(self, result: Result, max_iter: int | None, tol: float) -> str | None:
-        """What to tell a caller whose ``max_iter`` ended the search before it had converged; None for nothing."""
+        """The warning for a search that ``max_iter`` ended before it converged; None for no warning."""
         if result.reason != "max_iter" or not max_iter:
             return None
         return SHORTFALL.format(result.message)
@@ -194,12 +194,12 @@ class Algorithm(ABC):
         Parameters
         ----------
         objective : Objective
-            The smooth part, or any object with ``size`` and ``value_and_grad``; the stochastic optimisers need a
+            The smooth part, or any object with ``size`` and ``value_and_grad``; stochastic optimisers need a
             SequenceObjective.
         w0 : float64 array [size], optional
             Where to begin; zeros by default.
         c1 : float
-            Coefficient of the absolute values.
+            Coefficient of L1 regularisation.
         max_iter : int, optional
             Maximum number of iterations, or of passes over the data.
         tol : float
@@ -215,7 +215,7 @@ class Algorithm(ABC):
         Returns
         -------
         Result
-            The best point seen, also when interrupted from the keyboard.
+            The best point seen, even if interrupted from the keyboard.
         """
         self.check()
         if c1 and "c1" not in self.supports:

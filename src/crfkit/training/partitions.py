@@ -1,4 +1,4 @@
-"""The likelihood as a sum over partitions of the data, wherever they lie."""
+"""The likelihood as a sum over partitions of the data, wherever they are."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ T = TypeVar("T")
 def tree(n: int) -> Iterator[tuple[int, int]]:
     """The order in which n things are added up: the second of each pair is added to the first, which stays.
 
-    It depends on n alone, so that sums do not depend on where the things lie or on who comes first.
+    It depends on n alone, so that sums do not depend on where the things are or on which is ready first.
 
     >>> list(tree(5))
     [(0, 1), (2, 3), (0, 2), (0, 4)]
@@ -51,7 +51,7 @@ def tree_sum(things: Sequence[T], add: Callable[[T, T], T]) -> T:
 
 
 class Partition:
-    """Some of the sequences, encoded: their part of the sums that training needs.
+    """Some of the sequences, encoded: computes their part of the sums that training needs.
 
     All methods give vectors: the value, if there is one, is after the last weight.
 
@@ -62,7 +62,7 @@ class Partition:
     share : float
         Fraction of the sequences of all the data; stochastic optimisers give that fraction of the penalty to it.
     sequential : bool
-        Whether it is for stochastic optimisers.
+        Whether the partition is for stochastic optimisers.
     """
 
     def __init__(self, problem: Problem, share: float, sequential: bool) -> None:
@@ -140,8 +140,8 @@ class PartitionedObjective(Objective):
 
     .. math:: f(w) = \sum_p f_p(w) + c_2 \lVert w \rVert^2
 
-    Partial sums are added up in an order that only the number of partitions decides (:func:`tree`). The result thus
-    depends neither on where the partitions lie nor on how many threads or processes there are.
+    Partial sums are added in an order that depends only on the number of partitions (:func:`tree`). So the result
+    depends neither on where the partitions are nor on the number of threads or processes.
 
     Parameters
     ----------
@@ -172,11 +172,11 @@ class PartitionedObjective(Objective):
 
 @dataclass(frozen=True)
 class IterateAveraging(Algorithm):
-    r"""A stochastic optimiser on each partition, and the mean of their weights after every few passes.
+    r"""Runs a stochastic optimiser on each partition, and averages the weights after every few passes.
 
     .. math:: w \leftarrow \sum_p \frac{S_p}{S}\, w_p
 
-    where partition p, of :math:`S_p` of the S sequences, has gone on from w by itself
+    where partition p, with :math:`S_p` of the S sequences, has continued from w on its own
     (McDonald, Hall and Mann, *Distributed training strategies for the structured perceptron*, 2010).
 
     Parameters
@@ -184,7 +184,7 @@ class IterateAveraging(Algorithm):
     algorithm : Algorithm
         A stochastic optimiser.
     every : int
-        Passes between two means.
+        Passes between two averages.
     """
 
     algorithm: Stochastic
@@ -193,7 +193,7 @@ class IterateAveraging(Algorithm):
     sequential: ClassVar[bool] = True
 
     def run(self, objective: PartitionedObjective, w: Vector, settings: Settings) -> Result:
-        """Passes and means in turn, until a limit is reached or losses change no more."""
+        """Alternates passes and averages, until a limit is reached or the losses no longer change."""
         began, callback, keep = time.perf_counter(), settings.callback, settings.checkpoint
         limit = self.algorithm.passes if settings.max_iter is None else settings.max_iter
         seed = settings.random_state if isinstance(settings.random_state, int) else 0

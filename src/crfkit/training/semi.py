@@ -1,4 +1,4 @@
-"""Training on sequences whose labels are known in part, or not at all."""
+"""Training on partly labelled and unlabelled sequences."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Vector = NDArray[np.float64]
 
 
 class SemiSupervisedObjective(LikelihoodObjective):
-    r"""Likelihood of what is known about the labels, and entropy of what is not.
+    r"""Likelihood of the known labels, plus entropy of the unlabelled sequences.
 
     .. math::
 
@@ -30,9 +30,8 @@ class SemiSupervisedObjective(LikelihoodObjective):
              + \eta \sum_{s \text{ unlabelled}} \omega_s H_w(y \mid x^{(s)}) + c_2 \lVert w \rVert^2
 
     where :math:`Z_{known}` sums over the labellings that fit the known labels, each times the product of the weights
-    that soft labels give it: the gold path where all are known. Its
-    gradient is the difference of two expected counts. The entropy is not convex in w; see
-    :func:`minimize_with_entropy`.
+    that soft labels give it. If all labels are known, only the gold path is left. The gradient is the difference of two
+    expected counts. The entropy is not convex in w; see :func:`minimize_with_entropy`.
 
     Parameters
     ----------
@@ -98,7 +97,7 @@ class SemiSupervisedObjective(LikelihoodObjective):
 
 
 class EntropyRamp(Objective):
-    """Lets the weight of the entropy grow, iteration by iteration, up to its full size.
+    """Raises the weight of the entropy, iteration by iteration, to its full value.
 
     Parameters
     ----------
@@ -161,8 +160,8 @@ def minimize_with_entropy(
 ) -> Result:
     """Minimises an objective from a good start if it has an entropy term, which has many local minima.
 
-    First without the term, then with its weight growing, as the problem's ``entropy_ramp`` says. An objective without
-    such a term is simply minimised.
+    First it minimises without the term, then with its weight growing over the problem's ``entropy_ramp``. An objective
+    without such a term is simply minimised.
 
     Parameters
     ----------
@@ -171,11 +170,11 @@ def minimize_with_entropy(
     objective : Objective
     w0 : float64 array
     beam : MinDivergence, FixedSize, Threshold or Adaptive, optional
-        Look at a likelihood within beams.
+        Minimise the likelihood within beams.
     from_optimum : bool
-        Whether to begin with the optimum of the labelled data; else with w0.
+        Whether to begin at the optimum of the labelled data, rather than at w0.
     callback : callable, optional
-        Called after every iteration, as by the optimiser; iterations, evaluations and seconds count on.
+        Called after every iteration, as by the optimiser; iterations, evaluations and seconds keep counting.
     checkpoint : Checkpoint, optional
         Where the state of training is kept.
     """

@@ -1,4 +1,4 @@
-"""The likelihood as a sum over sequences, for optimisers that look at a few of them at a time."""
+"""The likelihood as a sum over sequences, for optimisers that use a few of them at a time."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class SequenceObjective(Objective):
         f_s(w) = -\omega_s \log p_w(y^{(s)} \mid x^{(s)})
 
     for sequences whose labels are all known; with ``hints`` in the problem, as for :class:`SemiSupervisedObjective`,
-    :math:`f_s = \omega_s (\log Z - \log Z_{known})` for those known in part, and
-    :math:`f_s = \eta\, \omega_s H_w(y \mid x^{(s)})` for those of which nothing is known.
+    :math:`f_s = \omega_s (\log Z - \log Z_{known})` for partly labelled ones, and
+    :math:`f_s = \eta\, \omega_s H_w(y \mid x^{(s)})` for unlabelled ones.
 
     The core holds a weight vector of its own, which stochastic optimisers change in place.
 
@@ -46,11 +46,11 @@ class SequenceObjective(Objective):
     problem : Problem
         ``dtype`` is the precision of the weights too; ``n_jobs`` is not used: steps are taken one after another.
     beam : MinDivergence, FixedSize, Threshold or Adaptive, optional
-        Look at sequences whose labels are all known within beams of labels. They are chosen afresh whenever a
-        sequence is met, by the messages of the beam before, and hold the gold label; for ``SGD`` and ``AdaGrad``.
-        ``Adaptive`` ones become tighter when :meth:`end_pass` finds that they hide more than a pass gained.
+        Train on fully labelled sequences within beams of labels. They are chosen anew each time a sequence is visited,
+        from the messages of the beam before, and always hold the gold label; for ``SGD`` and ``AdaGrad``. ``Adaptive``
+        ones become tighter when :meth:`end_pass` finds that their gap exceeds what a pass gained.
     seen : int
-        Sequences of a stream that came before: steps have shrunk, and the penalty is shared with them.
+        Number of earlier sequences of a stream: steps have shrunk accordingly, and the penalty is shared with them.
 
     Examples
     --------
@@ -149,7 +149,7 @@ class SequenceObjective(Objective):
         self.native.set_beam(beam_core(None if self._rest else self._control.rule), self._most)
 
     def end_pass(self, fell: float) -> None:
-        """After a pass by which the losses fell: tightens adaptive beams that hide more than that."""
+        """After a pass that lowered the losses by ``fell``: tightens adaptive beams whose gap exceeds that."""
         control = self._control
         control.chosen += 1
         tokens, labels, largest = self.native.tally
@@ -189,7 +189,7 @@ class SequenceObjective(Objective):
         self._use_beams()
 
     def measure(self, w: Vector) -> BeamReport | None:
-        """How the beams stand at w, on a sample of the sequences; None without beams."""
+        """Statistics of the beams at w, on a sample of the sequences; None without beams."""
         control = self._control
         if self.beam is None:
             return None

@@ -1,7 +1,7 @@
-"""Optimisers that step after every sequence, or after a few.
+"""Optimisers that take a step after every sequence, or after a few.
 
-All of them see a :class:`~crfkit.training.SequenceObjective`, go over its sequences in a random order, call the
-callback after every pass, and give a :class:`~crfkit.training.Result`. The same ``random_state`` gives the same
+All of them take a :class:`~crfkit.training.SequenceObjective`, visit its sequences in a random order, call the
+callback after every pass, and return a :class:`~crfkit.training.Result`. The same ``random_state`` gives the same
 weights.
 """
 
@@ -63,11 +63,11 @@ class Stochastic(Algorithm):
     supports: ClassVar = Algorithm.supports | {"partial_fit"}
 
     def run(self, objective: SequenceObjective, w: Vector, settings: Settings) -> Result:
-        """Goes over the sequences until a limit is reached.
+        """Makes passes over the sequences until a limit is reached.
 
-        Stops when the losses of five passes differ by less than the fraction ``tol``. The value of a progress adds up
-        the losses as they were when each sequence was met; that of the result is the objective at the weights found,
-        without one the losses of the last pass.
+        Stops when the losses of five passes differ by less than the fraction ``tol``. The value in Progress sums the
+        losses at the time each sequence was visited; that of the result is the objective at the weights found, or the
+        losses of the last pass if there is no objective.
         """
         if objective.beam is not None and "beam" not in self.supports:
             raise ValueError(f"{type(self).__name__} does not support beams")
@@ -156,7 +156,7 @@ class Stochastic(Algorithm):
             objective.seen, objective.c2 = 0, c2
 
     def shortfall(self, result: Result, max_iter: int | None, tol: float) -> str | None:
-        """As scikit-learn's SGD and perceptron: nothing where ``tol`` is 0; nor after the default number of passes."""
+        """As in scikit-learn's SGD and perceptron: none if ``tol`` is 0, nor after the default number of passes."""
         return super().shortfall(result, max_iter, tol) if tol else None
 
     @property
@@ -174,7 +174,7 @@ class Stochastic(Algorithm):
 
 @dataclass(frozen=True)
 class SGD(Stochastic):
-    r"""Stochastic gradient descent with a calibrated step, and a mean of the weights.
+    r"""Stochastic gradient descent with a calibrated step size and averaged weights.
 
     .. math::
 
@@ -182,14 +182,14 @@ class SGD(Stochastic):
         \eta_k = \eta_0 (1 + \eta_0 \lambda k)^{-p}, \quad \lambda = 2 c_2 / S
 
     where k counts sequences. The penalty is one multiplication, since the core keeps w as a number times a vector. With
-    ``average``, p is 3/4 and a mean of the weights is the result (Polyak and Ruppert, as in Bottou's and Xu's averaged
-    SGD), of those since the end of the first pass, or of the 15th, 31st, 63rd, ... so that it forgets where it began;
-    without, p is 1.
+    ``average``, p is 3/4 and the result is a mean of the weights (Polyak and Ruppert, as in Bottou's and Xu's averaged
+    SGD). The mean begins after the first pass, and anew after the 15th, 31st, 63rd, ... so that it forgets the start.
+    Without ``average``, p is 1.
 
     Parameters
     ----------
     learning_rate : float, optional
-        First step. By default it is found on a sample of the sequences: the power of two that lowers their
+        Initial step size. By default it is calibrated on a sample of the sequences: the power of two that lowers their
         objective most in one pass.
     batch_size : int, default=1
         Sequences per step.
@@ -274,9 +274,9 @@ class AdaGrad(Stochastic):
         h \leftarrow h + g^2, \qquad w \leftarrow w - \eta_p\, g / \sqrt h, \qquad
         \eta_p = \eta_0 \left(1 - \frac{p - 1}{P}\right)
 
-    in pass p of P, with the decay of the penalty in the same metric, made up for when a weight is next needed. At first
-    h is :math:`(2 c_2 \eta_0)^2`, so that no weight decays to nothing between two sequences that have it. From weights
-    that are not zero, unless in a stream, steps are a tenth of these.
+    in pass p of P. The decay of the penalty uses the same metric, and is applied lazily, when a weight is next needed.
+    Initially h is :math:`(2 c_2 \eta_0)^2`, so that no weight decays to zero between two sequences that use it. If
+    training starts from nonzero weights, unless in a stream, steps are a tenth of these.
 
     Parameters
     ----------
@@ -312,7 +312,7 @@ class AdaGrad(Stochastic):
 
 @dataclass(frozen=True)
 class SMD(Stochastic):
-    r"""Stochastic meta-descent: the steps themselves descend (Schraudolph; Vishwanathan and others).
+    r"""Stochastic meta-descent: gradient descent on the step sizes too (Schraudolph; Vishwanathan and others).
 
     .. math::
 
@@ -320,21 +320,22 @@ class SMD(Stochastic):
         w \leftarrow w - \eta \cdot g, \qquad
         v \leftarrow \lambda v - \eta \cdot (g + \lambda H v)
 
-    where v is how w depends on the logarithms of the steps, and H v an exact product with the mini-batch's Hessian, but
-    for the entropy of unlabelled sequences, whose curvature has no part in it. In
-    pass p of P all steps are multiplied by :math:`1 - (p - 1) / P`.
+    where v is how w depends on the logarithms of the steps, and H v an exact product with the mini-batch's Hessian,
+    without the curvature of the entropy of unlabelled sequences. In pass p of P all steps are multiplied by
+    :math:`1 - (p - 1) / P`.
 
     Parameters
     ----------
     learning_rate : float, optional
-        First step of a weight of one token; of n tokens, it is divided by the fourth root of n. By default it is found
-        on a sample of the sequences: half the power of two that lowers their objective most in three passes.
+        Initial step size of a weight that one token uses; if n tokens use it, divided by the fourth root of n. By
+        default it is calibrated on a sample of the sequences: half the power of two that lowers their objective most in
+        three passes.
     mu : float, default=0.02
-        Step of the steps. A step at most doubles at a time.
+        Learning rate of the step sizes. A step size at most doubles at a time.
     lam : float, default=1
-        Memory of v.
+        Decay of v; 1 keeps its whole history.
     batch_size : int, optional
-        Sequences per step; by default a hundredth of them, but from 4 to 32.
+        Sequences per step; by default a hundredth of them, at least 4 and at most 32.
     calibration_size : int, default=300
         Sequences that the step is calibrated on.
 
@@ -398,8 +399,8 @@ class SAG(Stochastic):
 
     where d_s is the gradient of sequence s when it was last seen, kept as marginals, and L_s its Lipschitz constant,
     found by doubling. From the second pass on, half of the sequences are drawn in proportion to their constants.
-    Where rounding errors hide what a step gains, as they do of a sequence that is nearly right, its constant stays.
-    Transitions must not look at the input.
+    If rounding errors hide what a step gains, as for a sequence that is nearly right, its constant is kept. Transitions
+    must not depend on the input.
 
     Parameters
     ----------
@@ -441,8 +442,8 @@ class Perceptron(Stochastic):
 
         w \leftarrow w + F(x, y) - F(x, \hat y), \qquad \hat y = \arg\max_y w \cdot F(x, y)
 
-    The result is the mean of w over all steps. There is no penalty. Where labels are known in part, y is the best
-    labelling that fits them, here and in the optimisers below.
+    The result is the mean of w over all steps. There is no regularisation. If a sequence is partly labelled, y is the
+    best labelling that fits its labels; so too in :class:`PassiveAggressive` and :class:`AROW`.
 
     Examples
     --------
@@ -470,8 +471,8 @@ class Perceptron(Stochastic):
 class PassiveAggressive(Stochastic):
     r"""Passive-aggressive: the smallest change of the weights that corrects a mistake (Crammer and others).
 
-    With :math:`\Delta = F(x, y) - F(x, \hat y)` and the cost :math:`\ell = m - w \cdot \Delta`, where m is the root
-    of the number of wrong labels, :math:`w \leftarrow w + \tau \Delta` and
+    With :math:`\Delta = F(x, y) - F(x, \hat y)` and the cost :math:`\ell = m - w \cdot \Delta`, where m is the square
+    root of the number of wrong labels, :math:`w \leftarrow w + \tau \Delta` and
 
     .. math::
 
@@ -487,9 +488,9 @@ class PassiveAggressive(Stochastic):
     c : float, default=1
         Aggressiveness: limits the change by one sequence.
     error_sensitive : bool, default=True
-        Otherwise m is 1.
+        If False, m is 1.
     average : bool, default=True
-        Whether the mean of all steps' weights is the result, or the last weights.
+        Whether the result is the mean of the weights over all steps, rather than the last weights.
 
     Examples
     --------
@@ -541,9 +542,9 @@ class AROW(Stochastic):
     Parameters
     ----------
     variance : float, default=1
-        At the beginning.
+        Initial variance of every weight.
     r : float, default=1
-        The larger, the smaller the steps.
+        Larger values give smaller steps.
 
     Examples
     --------

@@ -1,7 +1,7 @@
 """For study, not for use: the gradient from backward passes alone.
 
-For use there is :class:`~crfkit.training.LikelihoodObjective`. This shows what forward-backward saves, and is a
-reference that tests hold against it.
+For use, see :class:`~crfkit.training.LikelihoodObjective`. This shows what forward-backward saves, and is a
+reference for its tests.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Vector = NDArray[np.float64]
 
 
 class BackwardObjective(Objective):
-    r"""The penalised negative log-likelihood, its gradient without a forward pass (Sutton, 2006).
+    r"""The penalised negative log-likelihood, with a gradient that needs no forward pass (Sutton, 2006).
 
     With :math:`\beta_t(i)` the sum over all that may follow label i at t, and
     :math:`p(j \mid i) = e^{a(i, j) + u_{t+1}(j)} \beta_{t+1}(j) / \beta_t(i)`,

@@ -1,4 +1,4 @@
-"""What goes on beside a training: held-out scores, lines of progress, early stopping."""
+"""Monitoring of training: held-out scores, progress lines, early stopping."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Vector = NDArray[np.float64]
 
 
 class Watch:
-    """A callback that adds held-out scores, prints, and stops early, around the user's.
+    """A callback around the user's that adds held-out scores, prints, and stops early.
 
     Parameters
     ----------
@@ -27,10 +27,10 @@ class Watch:
         The user's.
     verbose : bool
     predict : callable
-        Gives the labels of sequences at some weights, ``predict(w, X)``.
+        Called as ``predict(w, X)``; returns the labels of sequences at weights w.
     held_out : (X, y), optional
     patience : int, optional
-        After how many iterations without a higher score training stops.
+        Number of iterations without a higher score after which training stops.
     """
 
     borrows = True  # the user's gets a copy
@@ -83,7 +83,7 @@ class Watch:
 
 
 def watched(search: Callable[..., Result], watch: Watch, keep: Checkpoint) -> Result:
-    """What a search finds, which is called with a callback; with early stopping, the weights that scored best."""
+    """The result of a search that is called with a callback; with early stopping, the weights that scored best."""
     watch.restore(keep.part("watch", watch.state))
     return watch.best(search(callback=watch if watch.needed else None))
 
