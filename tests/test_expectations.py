@@ -211,10 +211,10 @@ def test_files(tmp_path: Path) -> None:
     for text, message in (
         ("a A:0.7 B:0.9\n", "sum to at most 1"),
         ("a A\n", "expected LABEL:FRACTION"),
-        ("a\n", "nothing is expected of 'a'"),
+        ("a\n", "'a' has no expected labels"),
         ("a A:x\n", "a fraction must be a number, got 'x'"),
         ("a A>=2\n", "bound"),
-        ("b A:0.5\n", "'b' was there in line 1 already"),
+        ("b A:0.5\n", "'b' occurs already in line 1"),
     ):
         path.write_text("b B:1\n" + text)
         with pytest.raises(DataError, match=f"expectations.txt:2: .*{message}"):

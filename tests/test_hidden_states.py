@@ -157,7 +157,7 @@ def test_what_cannot_be(how: dict[str, Any], message: str) -> None:
 
 def test_states_stay_as_many() -> None:
     crf = fitted(warm_start=True).set_params(hidden_states=3)
-    with pytest.raises(ValueError, match="'hidden_states' of CRF is 3, but the model to go on with has 4 states"):
+    with pytest.raises(ValueError, match="'hidden_states' of CRF is 3, but the model to continue from has 4 states"):
         crf.fit(X, Y)
     with pytest.raises(ValueError, match="'hidden_states' of the CRF for tune must be 1"):
         crfkit.tune(CRF(hidden_states=2), X, Y)

@@ -1,4 +1,4 @@
-"""Estimators by scikit-learn's rules."""
+"""Estimators that follow scikit-learn's conventions."""
 
 from typing import TYPE_CHECKING
 

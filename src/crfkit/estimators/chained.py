@@ -1,4 +1,4 @@
-"""Predictions out of a chain model, whatever estimator filled it."""
+"""Predictions from a chain model, whichever estimator trained it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _PLAIN: dict[str, Rule] = {"float": _real, "int": integer(), "bool": flag, "str"
 
 
 class ChainEstimator(Estimator):
-    """What the estimators share whose model is a chain of labels; each of them fills ``model_`` in its own way."""
+    """Base of the estimators whose model is a chain of labels; each of them sets ``model_`` in its own way."""
 
     model_: ChainModel
     n_jobs: int | None
@@ -55,8 +55,8 @@ class ChainEstimator(Estimator):
     def state_features_(self) -> dict[tuple[str, Any], float]:
         """Weights ``{(attribute, label): w}``, largest first; pairs of weight zero are omitted.
 
-        An HMM's are logarithms: of a value's probability for a label, relative to that of an unseen value, which is the
-        weight of the attribute ``"U:"``.
+        For an HMM, they are logarithms of a value's probability for a label, relative to that of an unseen value, which
+        is the weight of the attribute ``"U:"``.
 
         Examples
         --------
@@ -113,8 +113,9 @@ class ChainEstimator(Estimator):
             Consider only a beam of labels at each token: faster with many labels, but may miss the best labelling.
         by : {"path", "marginals", "nbest"}
             ``"path"``: the best labelling; with hidden states, the labels of the best path of states.
-            ``"marginals"``: at each token the most probable label, whatever its neighbours have. ``"nbest"``: the
-            most probable among the labellings of the ten best paths, which differ from the first with hidden states.
+            ``"marginals"``: at each token the most probable label, whatever the labels of its neighbours. ``"nbest"``:
+            the most probable among the labellings of the ten best paths; with one state per label, the same as
+            ``"path"``.
 
         Returns
         -------
@@ -179,7 +180,7 @@ class ChainEstimator(Estimator):
         return self.model_.score(self.model_.encoder.encode(X, False, self.n_jobs), self.n_jobs, np.float64)
 
     def predict_marginals(self, X: Any, *, given: Any = None) -> list[NDArray[np.floating[Any]]]:
-        """Probabilities of all labels at all tokens, of the labellings that fit ``given`` (see :meth:`predict`).
+        """Marginal probabilities of all labels at all tokens, given the labels in ``given`` (see :meth:`predict`).
 
         Returns
         -------
@@ -197,9 +198,9 @@ class ChainEstimator(Estimator):
     ) -> list[list[Tagging]]:
         """The ``k`` best labellings of every sequence that fit ``given``, best first, with their probabilities.
 
-        With a ``beam`` (see :meth:`predict`), the best of those within it; their probabilities are exact. With hidden
-        states, the labellings of the ``k`` best paths of states, which may be fewer: probabilities are sums over all
-        paths.
+        With a ``beam`` (see :meth:`predict`), only labellings within it are considered; their probabilities are exact.
+        With hidden states, these are the labellings of the ``k`` best paths of states, of which there may be fewer;
+        probabilities are sums over all paths.
 
         Returns
         -------
@@ -236,14 +237,14 @@ class ChainEstimator(Estimator):
 
         Labels form spans by the rules of :func:`crfkit.metrics.spans`: BIO, IOB1, BIOES and BILOU, and runs of equal
         labels where labels have no prefix. The probability of a span is the sum over all labellings that have it, with
-        this type and exactly these ends:
+        this type and exactly these boundaries:
 
         .. math:: P(\text{span}) = \sum_{y:\, \text{span} \in \text{spans}(y)} p(y \mid x)
 
         Parameters
         ----------
         X : sequences of tokens
-            Tokens of :func:`crfkit.data.tokenize` give entities their character offsets.
+            With tokens from :func:`crfkit.data.tokenize`, entities have character offsets.
         given : sequences of labels, optional
             Known labels; see :meth:`predict`.
         threshold : float, optional
@@ -285,7 +286,7 @@ class ChainEstimator(Estimator):
         return [[[labels[j] for j in path] for path in paths.tolist()] for paths in drawn]
 
     def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
-        """Fraction of the tokens that :meth:`predict` labels right; all labels must be known."""
+        """Fraction of the tokens that :meth:`predict` labels correctly; all labels must be known."""
         require_known(y, "y")
         return token_accuracy(y, self.predict(X), sample_weight)
 
@@ -320,9 +321,9 @@ class ChainEstimator(Estimator):
 
     @classmethod
     def _params_of_file(cls, params: Mapping[str, Any]) -> dict[str, Any]:
-        """The parameters of a file that have the types which the estimator declares.
+        """The parameters of a file that have the types that the estimator declares.
 
-        What JSON cannot hold (a random generator, say) was written as its text: the default takes its place.
+        A value that JSON cannot hold (a random generator, say) was written as text; it is replaced by the default.
         """
         out = dict(params)
         for name, p in cls._parameters().items():

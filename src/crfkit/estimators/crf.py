@@ -33,7 +33,7 @@ class CRF(PenalisedChain):
 
     A sequence is a list of tokens. A token is a string, or a tuple of strings (columns, such as word and part of
     speech), from which ``features`` makes attributes; or it is a dict, list or set of attributes, as for
-    python-crfsuite. The readers of :mod:`crfkit.data` give columns directly, which is fastest.
+    python-crfsuite. The readers of :mod:`crfkit.data` return columns directly, which is fastest.
 
     Parameters
     ----------
@@ -42,8 +42,9 @@ class CRF(PenalisedChain):
         dicts, lists and sets as they are. A callable is called as ``f(sequence)``, or as ``f(sequence, t)`` if it takes
         two arguments.
     algorithm : {"lbfgs", "newton-cg", "sgd", "smd", "adagrad", "sag", "ap", "pa", "arow"} or an optimiser
-        How the weights are found; an optimiser of :mod:`crfkit.training` such as ``SGD(batch_size=4)`` takes
-        settings. All but ``"ap"``, ``"pa"`` and ``"arow"``, which ignore penalties, reach the same optimum.
+        The optimiser, by name or, to change its settings, as an object of :mod:`crfkit.training` such as
+        ``SGD(batch_size=4)``. All reach the same optimum, except ``"ap"``, ``"pa"`` and ``"arow"``, which ignore
+        regularisation.
     c1 : float, default=0
         Coefficient of L1 regularisation, which sets weights to exactly zero. For ``"lbfgs"`` only.
     c2 : float, default=1
@@ -52,8 +53,8 @@ class CRF(PenalisedChain):
         (attribute, label) pairs that occur less often get no weight; 0 and 1 keep all. CRFsuite sums the
         attributes' values instead of counting, and drops rare transitions too.
     hash_bits : int, optional
-        Number attributes by a hash of this many bits instead of by a vocabulary: for data with too many of them, and
-        where their names do not matter. Attributes with the same hash share their weights.
+        Number attributes by a hash of this many bits instead of a vocabulary: for data with too many attributes whose
+        names do not matter. Attributes with the same hash share their weights.
     all_possible_states : bool, default=False
         Weights for all (attribute, label) pairs, not only for those seen.
     all_possible_transitions : bool, default=True
@@ -75,22 +76,22 @@ class CRF(PenalisedChain):
     entropy_ramp : int, default=10
         Iterations over which the entropy's weight grows to ``entropy_weight``; for the stochastic optimisers, passes.
     beam : MinDivergence, FixedSize, Threshold, Adaptive or str, optional
-        Train within beams of labels (see :mod:`crfkit.chain`), for large label sets; a str as for ``--beam`` of the
-        command line. For the algorithms ``"sgd"``, the fastest here, ``"adagrad"`` and ``"lbfgs"``; only
+        Train within beams of labels (see :mod:`crfkit.chain`), for large label sets; a str has the form of the command
+        line's ``--beam``. For the algorithms ``"sgd"`` (the fastest with beams), ``"adagrad"`` and ``"lbfgs"``. Only
         :class:`~crfkit.chain.Adaptive` reaches the exact optimum. Sequences with unknown labels are trained exactly.
     gradient : {"forward-backward", "backward"}
-        How L-BFGS gets gradients; the second is for study, see :class:`~crfkit.training.BackwardObjective`.
+        How L-BFGS computes gradients; ``"backward"`` is for study, see :class:`~crfkit.training.BackwardObjective`.
     hidden_states : int, default=1
-        States of each label. The likelihood of a label sums over its states,
-        :math:`p(y \mid x) = \sum_{z: \text{label}(z) = y} p(z \mid x)`, so that a label whose uses behave differently
-        can split; transitions and attributes have weights for states. The objective has local minima. See ``by`` of
-        :meth:`predict`.
+        Number of hidden states per label. The likelihood of a label sums over its states,
+        :math:`p(y \mid x) = \sum_{z: \text{label}(z) = y} p(z \mid x)`, so that a label with different uses can have a
+        state for each; transitions and attributes have weights for states. With more than one, the objective has local
+        minima. See ``by`` of :meth:`predict`.
     order : {1, 2, 3}, default=1
-        How many labels before it a label depends on: with 2, :math:`b(y_{t-2}, y_{t-1}, y_t)` is added to the scores,
-        with 3 also one of four labels; all lower orders keep their weights. Tuples of labels that occur have weights;
-        with ``all_possible_transitions`` all of them, up to 2^20. Exact with few labels (22 for order 2, 8 for order
-        3); with more, the marginals of the first order choose a few labels for each token, and ``algorithm`` must be
-        ``"sgd"`` or ``"adagrad"``. See :doc:`/higher-order`.
+        Number of previous labels that a label depends on: with 2, :math:`b(y_{t-2}, y_{t-1}, y_t)` is added to the
+        scores, with 3 also a score of four labels; all lower orders keep their weights. Tuples of labels that occur
+        have weights; with ``all_possible_transitions`` all of them, up to 2^20. Exact with few labels (22 for order 2,
+        8 for order 3); with more, the first-order marginals choose a few labels for each token, and ``algorithm`` must
+        be ``"sgd"`` or ``"adagrad"``. See :doc:`/higher-order`.
     n_init : int, default=1
         With hidden states, train this many times from different random weights and keep the model with the lowest
         objective.
@@ -109,22 +110,23 @@ class CRF(PenalisedChain):
     warm_start_fraction : float, optional
         First train on this fraction of the sequences, drawn at random, then on all.
     dtype : {"float32", "float64"}, default="float32"
-        Precision of the lattices. Sums over the data are in double precision either way, and so is everything in
-        training if ``tol`` is below 3e-8, which single precision cannot tell; not for stochastic optimisers.
+        Precision of the lattices. Sums over the data are always in double precision. So is all of training if ``tol``
+        is below 3e-8, which single precision cannot resolve; this does not apply to stochastic optimisers.
     device : str, default="cpu"
-        ``"cuda"`` trains and predicts on a GPU, which needs torch, to the same optimum: with ``"lbfgs"``, without
-        ``c1``, ``entropy_weight``, ``beam``, sets of labels and attributes of transitions. Models load anywhere.
+        ``"cuda"`` trains and predicts on a GPU and reaches the same optimum. It needs torch and ``"lbfgs"``, and does
+        not support ``c1``, ``entropy_weight``, ``beam``, sets of labels, or attributes of transitions. Models load on
+        any machine.
     random_state : int, optional
         Random seed, for ``warm_start_fraction`` and for the order of sequences in stochastic optimisers.
     n_jobs : int, default=-1
         Threads; -1 for all cores. Results do not depend on it.
     verbose : bool, default=False
-        Print a line per iteration to standard error; the log ``"crfkit"`` has it too, at level INFO.
+        Print a line per iteration to standard error; the logger ``"crfkit"`` also gets it, at level INFO.
     callback : callable, optional
         Called as ``callback(progress, w)`` after every iteration; training stops if it returns True.
     checkpoint : path, optional
-        File for the state of training, from which ``fit(..., resume=True)`` continues after a crash as if there had
-        been none. Clones, as made by searches, add a digest of their settings and data to the path.
+        File for the state of training, from which ``fit(..., resume=True)`` continues after a crash as if training had
+        not been interrupted. Clones, as made by searches, add a digest of their settings and data to the path.
     checkpoint_every : float or str, default="5min"
         Seconds between two checkpoints, or a string such as ``"30s"``, ``"5min"`` or ``"1h"``; 0 writes one after
         every iteration.
@@ -195,7 +197,7 @@ class CRF(PenalisedChain):
 
     @classmethod
     def from_hmm(cls, hmm: HMM) -> CRF:
-        """The CRF with the posterior of a hidden Markov model: its weights are logarithms of the HMM's probabilities.
+        """A CRF with the same posterior as a hidden Markov model: its weights are the HMM's log-probabilities.
 
         Examples
         --------

@@ -1,4 +1,4 @@
-"""What a user expects of the labels of unlabelled sequences."""
+"""The user's expectations about the labels of unlabelled sequences."""
 
 from __future__ import annotations
 
@@ -26,40 +26,41 @@ Bound = tuple[Iterable[Any], float]
 
 
 class Expectations:
-    r"""Label distributions that tokens with an attribute are expected to have, where their labels are not known.
+    r"""Expected label distributions of tokens that have a given attribute and no known label.
 
-    For :meth:`CRF.fit <crfkit.CRF.fit>`, which adds to what it minimises
+    For :meth:`CRF.fit <crfkit.CRF.fit>`, which adds to its objective
 
     .. math:: \sum_k \lambda_k \mathrm{KL}(q_k \Vert p_k), \qquad p_k = \frac{1}{n_k} \sum_{t \in k} P(y_t \mid x)
 
     over the unlabelled sequences (Mann and McCallum's generalised expectation criteria): :math:`q_k` is the expected
-    distribution, :math:`p_k` the mean of the model's over the :math:`n_k` tokens with the attribute. Or, by
-    ``method="posterior"`` (posterior regularisation, Ganchev and others),
+    distribution, :math:`p_k` the mean of the model's over the :math:`n_k` tokens with the attribute. With
+    ``method="posterior"`` (posterior regularisation, Ganchev and others) it adds instead
 
     .. math::
 
         \lambda \min_q \Bigl[\mathrm{KL}(q \Vert p)
         + \frac{1}{2 \varepsilon} \sum_k n_k \lVert p_k(q) - q_k \rVert^2\Bigr], \qquad \varepsilon = 0.01
 
-    how far the model is from the nearest distribution over labellings that has the expected distributions, but for a
-    little: a bound costs only what it is missed by.
+    the divergence of the model from the closest distribution over labellings that nearly has the expected
+    distributions. A bound costs only the amount by which it is missed.
 
     Parameters
     ----------
     distributions : dict
-        Attributes, named as in :attr:`CRF.state_features_ <crfkit.CRF.state_features_>`, to dicts of labels and
-        probabilities; ``"*"`` is every token. What is missing to 1 is left to the other labels, however they share it.
+        Maps attributes, named as in :attr:`CRF.state_features_ <crfkit.CRF.state_features_>`, to dicts of labels and
+        probabilities; ``"*"`` stands for every token. If they sum to less than 1, the other labels share the rest in
+        any proportion.
     at_least, at_most : dict
-        Attributes to pairs of a label, or a set of labels, and a fraction: tokens with the attribute have one of the
-        labels at least, or at most, this often. Costs nothing where it is fulfilled.
+        Maps attributes to pairs of a label, or a set of labels, and a fraction: of the tokens with the attribute, at
+        least, or at most, this fraction has one of the labels. A bound that is met costs nothing.
     weight : float
         :math:`\lambda_k` is this, times :math:`n_k` if ``per`` is ``"token"``. With ``"posterior"``, :math:`\lambda`.
     per : {"token", "criterion"}
-        Whether a criterion counts by its tokens, as labels do in the likelihood, or as a whole, as in MALLET. For
-        ``"expectation"``.
+        Whether a criterion is weighted by its number of tokens, as labels are in the likelihood, or counts once, as in
+        MALLET. ``"criterion"`` is for the method ``"expectation"`` only.
     method : {"expectation", "posterior"}
-        Which of the two. An evaluation of ``"posterior"`` takes several times as long; it asks of the labellings of
-        each sequence what ``"expectation"`` asks of means.
+        Generalised expectation or posterior regularisation. An evaluation of ``"posterior"`` takes several times as
+        long; it constrains the labellings of each sequence, where ``"expectation"`` constrains means.
 
     Examples
     --------
@@ -122,7 +123,7 @@ class Expectations:
         min_count: int = 3,
         **how: Any,
     ) -> Expectations:
-        """Distributions counted on labelled sequences.
+        """Estimates the distributions by counting on labelled sequences.
 
         Parameters
         ----------
@@ -131,11 +132,11 @@ class Expectations:
         features
             As for :class:`~crfkit.CRF`.
         top : int
-            How many attributes: those that tell most about the label, by mutual information.
+            Number of attributes: those with the highest mutual information with the label.
         attributes : sequence of str, optional
-            These instead.
+            Use these attributes instead.
         smoothing : float
-            Added to each count, for labels that were not seen.
+            Added to each count, so that unseen labels have some probability.
         min_count : int
             Attributes that occur less often are not considered.
         **how
@@ -177,16 +178,16 @@ class Expectations:
     def from_lexicon(
         cls, lexicon: Mapping[Any, Iterable[str]], share: float = 0.9, attribute: str = "lower[0]=", **how: Any
     ) -> Expectations:
-        """Words that mostly have a certain label.
+        """Expectations from lists of words that mostly have a certain label.
 
         Parameters
         ----------
         lexicon : dict
-            Labels to words. A word of several labels is expected to have each of them equally often.
+            Maps labels to words. A word listed under several labels is expected to have each of them equally often.
         share : float
-            How often a word has one of its labels; the rest is left to the others.
+            Fraction of a word's occurrences that have one of its labels; the rest is left to the other labels.
         attribute : str
-            What comes before a word in the name of its attribute. The default is that of the lower-cased words of
+            Prefix of a word's attribute name. The default is that of the lower-cased words of
             :class:`~crfkit.TokenFeatures`, for which the words are lower-cased too.
         **how
             ``weight``, ``per`` and ``method``, as for the class.
@@ -237,7 +238,7 @@ class Expectations:
                 name, *parts = re.split("[ \t]+", line)
                 try:
                     if not parts:
-                        raise ValueError(f"nothing is expected of {name!r}")
+                        raise ValueError(f"{name!r} has no expected labels")
                     if len(parts) == 1 and (found := re.fullmatch(r"(.+)(>=|<=)([^<>=]+)", parts[0])):
                         kind = found[2]
                         bounds[kind][name] = _bound(name, (found[1].split(","), _number(found[3])))
@@ -245,7 +246,7 @@ class Expectations:
                         kind = ":"
                         distributions[name] = _shares(name, _pairs(parts))
                     if (kind, name) in seen:
-                        raise ValueError(f"{name!r} was there in line {seen[kind, name]} already")
+                        raise ValueError(f"{name!r} occurs already in line {seen[kind, name]}")
                     seen[kind, name] = number
                 except ValueError as e:
                     raise DataError(f"{path}:{number}: {e}") from None
@@ -328,7 +329,7 @@ def _pairs(parts: Iterable[str]) -> dict[str, float]:
         if not (label and colon):
             raise ValueError(f"expected LABEL:FRACTION, LABEL,...>=FRACTION or LABEL,...<=FRACTION, got {part!r}")
         if label in out:
-            raise ValueError(f"label {label!r} is there twice")
+            raise ValueError(f"label {label!r} occurs twice")
         out[label] = _number(share)
     return out
 

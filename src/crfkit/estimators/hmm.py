@@ -47,9 +47,9 @@ class HMM(ChainEstimator):
 
         p(x, y) = \pi(y_0) \prod_{t > 0} p(y_t \mid y_{t-1}) \prod_t \prod_c p(x_t^{(c)} \mid y_t)
 
-    Where labels are known, parameters are smoothed relative frequencies: a count n of N over V possible outcomes
-    gives :math:`(n + a) / (N + a V)`, where an unseen value is one more outcome of an emission. Where labels are
-    unknown (None) or several (a set), Baum-Welch iterates with expected counts; its objective
+    If labels are known, parameters are smoothed relative frequencies: a count n of N over V possible outcomes gives
+    :math:`(n + a) / (N + a V)`, where an unseen value is one more outcome of an emission. If labels are unknown (None)
+    or ambiguous (a set), Baum-Welch iterates with expected counts; its objective
     :math:`\log p(x, y_{known}) + a \sum \log \theta` never falls.
 
     Parameters
@@ -62,8 +62,8 @@ class HMM(ChainEstimator):
         Number of states if no label is known; they are called 0, 1, ...
     warm_start : bool, default=False
         Start Baum-Welch from the probabilities of the last fit, or from those that were set: ``startprob_``,
-        ``transmat_`` and ``emissionprob_``. What was not set starts at random. If all labels are known, they are
-        counted anew.
+        ``transmat_`` and ``emissionprob_``. Parameters that were not set start at random. If all labels are
+        known, the probabilities are estimated anew.
     max_iter : int, default=100
         Maximum number of Baum-Welch iterations. Reaching it raises scikit-learn's ConvergenceWarning.
     tol : float, default=1e-6
@@ -156,7 +156,7 @@ class HMM(ChainEstimator):
         y : sequences of labels, optional
             ``y[i][t]`` is a label, None, or a set of labels; ``y[i]`` may be None.
         resume : bool
-            Continue from ``checkpoint``, if the file exists, as without the interruption.
+            Continue from ``checkpoint``, if the file exists, as if training had not been interrupted.
 
         Returns
         -------
@@ -434,7 +434,7 @@ class HMM(ChainEstimator):
         if self._is_fitted():
             raise ValueError("'vocabulary_' of HMM must be set before 'emissionprob_', and not after fitting")
         if len(values) != 1 or isinstance(values[0], str) or len({str(x) for x in values[0]}) != len(values[0]):
-            raise ValueError(f"'vocabulary_' of HMM must be a list of one list of different values, got {values!r}")
+            raise ValueError(f"'vocabulary_' of HMM must be a list of one list of distinct values, got {values!r}")
         self._set("vocabulary_", "vocabulary", [list(values[0])])
 
     def decode(self, X: Any, algorithm: str = "viterbi") -> tuple[float, list[list[Any]]]:
@@ -444,13 +444,13 @@ class HMM(ChainEstimator):
         ----------
         X : sequences of tokens
         algorithm : {"viterbi", "map"}
-            The best labelling, or the best label of each token by itself.
+            The best labelling, or the most probable label of each token.
 
         Returns
         -------
         log_probability : float
             :math:`\\sum \\log p(x, y)`; :meth:`log_joint` gives it for each sequence. Minus infinity if a sequence is
-            impossible; its labels then are those of :meth:`predict`.
+            impossible; its labels are then those of :meth:`predict`.
         labels : list of lists of labels
         """
         self._require_fitted()
@@ -479,7 +479,7 @@ class HMM(ChainEstimator):
         return float(self.log_likelihood(X).sum()), self.predict_marginals(X)
 
     def score(self, X: Any, y: Any = None, sample_weight: ArrayLike | None = None) -> float:
-        """With labels, the fraction of tokens labelled right; without, the log-likelihood of all sequences."""
+        """With labels, the fraction of tokens labelled correctly; without, the log-likelihood of all sequences."""
         if y is not None:
             return super().score(X, _label_rows(y), sample_weight)
         found = self.log_likelihood(X)
@@ -523,7 +523,7 @@ class HMM(ChainEstimator):
         return Potentials(unary, pairwise, offsets=p.offsets)
 
     def log_joint(self, X: Any, y: Any) -> Floats:
-        """Log p(x, y) of every sequence with its labels, [S]; minus infinity if they are impossible together."""
+        """Log p(x, y) of every sequence with its labels, [S]; minus infinity where the pair is impossible."""
         p = self._joint(X)
         assert p.offsets is not None
         flat, _ = label_numbers(_label_rows(y), self.model_.labels, p.offsets)

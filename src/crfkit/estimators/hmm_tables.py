@@ -1,4 +1,4 @@
-"""The probabilities of a hidden Markov model, where they stand among the weights of a chain, and counts of data."""
+"""The probabilities of a hidden Markov model, their places among the weights of a chain, and counts of data."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _FLOOR = -700.0  # logarithm of what stands for zero
 
 
 def log(p: Floats) -> Floats:
-    """Logarithms of probabilities; that of zero is a finite one that no labelling wants.
+    """Logarithms of probabilities; that of zero is a very low finite number.
 
     Weights must be finite, as they are added up and taken apart; :func:`is_zero` tells which scores are infinite.
     """
@@ -34,7 +34,7 @@ def is_zero(p: Floats) -> Floats:
 
 
 def exp(w: Floats) -> Floats:
-    """What :func:`log` came from."""
+    """The inverse of :func:`log`."""
     return np.where(w < _FLOOR + 1e-6, 0.0, np.exp(w))
 
 
@@ -63,7 +63,7 @@ def checked(value: Any, name: str, dimensions: int, rest: bool = False) -> Float
 
 @dataclass(repr=False)
 class Monitor(Record):
-    """How Baum-Welch went.
+    """The progress of Baum-Welch.
 
     Attributes
     ----------
@@ -78,7 +78,7 @@ class Monitor(Record):
 
     @property
     def iter(self) -> int:
-        """How many iterations there were."""
+        """Number of iterations."""
         return len(self.history)
 
     def _shown(self) -> dict[str, str]:

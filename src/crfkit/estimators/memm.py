@@ -22,7 +22,7 @@ from crfkit.training.registry import AlgorithmName
 
 
 def as_decisions(data: Dataset, labels: NDArray[np.int32], layout: Layout) -> tuple[Dataset, Layout]:
-    """Every token as a sequence by itself, whose attributes know the label before.
+    """Every token as a sequence of its own, whose attributes include the label before.
 
     The weights are those of ``layout``, in the same order: rows of state weights, then one row for each label before,
     one for the start, and one for each edge attribute with each label before.
@@ -82,9 +82,9 @@ class MEMM(PenalisedChain):
         p(y \mid x) = \prod_t p(y_t \mid y_{t-1}, x), \qquad
         p(j \mid i, x) = \frac{e^{u_t(j) + a_t(i, j)}}{\sum_k e^{u_t(k) + a_t(i, k)}}
 
-    The same features as the CRF's, normalised at each step instead of once for the sequence. Training is
-    therefore a logistic regression given the true previous label. The price is label bias: after a label with few
-    successors, later evidence cannot correct that label.
+    The features are the CRF's, but probabilities are normalised at each step instead of once for the sequence.
+    Training is therefore a logistic regression given the true previous label. The price is label bias: after a label
+    with few successors, later evidence cannot correct that label.
 
     Parameters and optimisers are those of :class:`~crfkit.CRF`.
 

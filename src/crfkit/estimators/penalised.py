@@ -1,4 +1,4 @@
-"""Training by penalised likelihood: what CRF and MEMM share."""
+"""Training by penalised likelihood, shared by CRF and MEMM."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Skeleton:
 class PenalisedChain(ChainEstimator):
     """A chain of labels whose weights minimise a penalised likelihood.
 
-    The parameters that not all of these estimators have are class attributes here.
+    Parameters that only some of these estimators have are class attributes here.
     """
 
     features: FeatureSource
@@ -308,7 +308,7 @@ class PenalisedChain(ChainEstimator):
         old = () if model is None else model.labels
         if model is not None and grow and len(old) != self.hidden_states * len(set(old)):
             raise ValueError(
-                f"'hidden_states' of {type(self).__name__} is {self.hidden_states}, but the model to go on with has "
+                f"'hidden_states' of {type(self).__name__} is {self.hidden_states}, but the model to continue from has "
                 f"{len(old)} states of {counted(len(set(old)), 'label')}"
             )
         new = collect_labels(y, (*old, *(x for x in named if x not in old)))[len(old) :]
@@ -325,7 +325,7 @@ class PenalisedChain(ChainEstimator):
         if y is not None:
             raise ValueError("'y' of fit must be None: a block file holds the labels")
         if not X.classes:
-            raise ValueError("there are no labels to learn")
+            raise ValueError("there are no labels to learn from")
         if X.min_freq > max(self._least(), 1):
             raise ValueError(
                 f"{X.path}: attributes that occur fewer than {X.min_freq:g} times were left out: "
@@ -382,8 +382,8 @@ class PenalisedChain(ChainEstimator):
     def objective(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> LikelihoodObjective:
         """What :meth:`fit` minimises, without the ``c1`` term, for use with any optimiser.
 
-        After :meth:`fit` it has the weights of the fitted model, in the order of ``weights_``; before, those that the
-        data asks for, which are the same for the same data.
+        After :meth:`fit` it has the weights of the fitted model, in the order of ``weights_``; before, those that
+        :meth:`fit` would give a model of this data.
 
         Returns
         -------
@@ -483,8 +483,8 @@ class PenalisedChain(ChainEstimator):
         sample_weight : array [S], optional
             Weights of the sequences.
         memory : float or str
-            Bytes for the vocabulary while it is counted, as a number or as ``"2GB"``. What does not fit is counted on
-            the disk. The vocabulary that remains must fit in memory.
+            Memory for the vocabulary while it is counted: bytes, or a string such as ``"2GB"``. What does not fit is
+            counted on disk. The final vocabulary must fit in memory.
 
         Returns
         -------
@@ -582,7 +582,7 @@ class PenalisedChain(ChainEstimator):
         return watched(search, Watch(self._callback(model), self.verbose, predict, held_out, patience), keep)
 
     def _end(self, skeleton: Skeleton, result: Result, keep: Checkpoint, n_sequences: int, n_tokens: int) -> None:
-        """Training has ended: the model, and what is said of it."""
+        """Sets the model and the results after training, and warns if it was interrupted."""
         if result.reason != "interrupted":
             keep.finish(result.state())
         keep.let_go()  # the optimiser's vectors: the vocabulary needs room now
@@ -603,7 +603,7 @@ class PenalisedChain(ChainEstimator):
         return find_algorithm(self.algorithm)
 
     def _start(self, layout: Layout) -> Vector:
-        """Where training begins: at zero, but hidden states must differ to become different."""
+        """Where training begins: at zero, or at random with hidden states, which would otherwise stay equal."""
         if self.hidden_states == 1:
             return np.zeros(layout.size)
         return np.random.default_rng(self.random_state or 0).normal(0.0, _SPREAD, layout.size)
@@ -707,7 +707,7 @@ class PenalisedChain(ChainEstimator):
 
 
 def _in_pieces(X: Any, y: Any, sample_weight: ArrayLike | None) -> Iterator[Weighted]:
-    """Some thousand sequences at a time, with their labels and weights."""
+    """A few thousand sequences at a time, with their labels and weights."""
     X, y = plain_lists(X), plain_lists(y)
     weights = None if sample_weight is None else np.ascontiguousarray(sample_weight, np.float64)
     if isinstance(X, Iterator) or isinstance(y, Iterator):

@@ -1,4 +1,4 @@
-"""A search over the coefficients of regularisation that encodes once and starts each training from its neighbour's."""
+"""A search over c1 and c2 that encodes once and starts each training run from the weights of its neighbour."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ _LOOSE = 10.0  # factor of the tolerance in the search: scores change by far les
 
 
 class Setting(NamedTuple):
-    """Coefficients of regularisation."""
+    """Coefficients of L1 and L2 regularisation."""
 
     c1: float
     c2: float
 
 
 class Trial(NamedTuple):
-    """One training: setting and fold by number, score on the held-out fold, iterations, seconds."""
+    """One training run: setting and fold by number, score on the held-out fold, iterations, seconds."""
 
     setting: int
     fold: int
@@ -87,7 +87,7 @@ class Tuning(Record):
 
     @property
     def best(self) -> Setting:
-        """The setting of the best mean score; of equal ones, the one with the strongest regularisation."""
+        """The setting with the best mean score; among equals, the one with the strongest regularisation."""
         return self.settings[self._order()[0]]
 
     @property
@@ -125,26 +125,26 @@ def tune(
 ) -> Tuning:
     """Searches for the best ``c1`` and ``c2`` by cross-validation, and trains with them.
 
-    The data is encoded once. Settings with the same ``c1`` are trained in the order of falling ``c2``, each from the
-    weights of the one before, which takes a fraction of the iterations, with ten times the tolerance ``tol``. Folds run
-    side by side, a thread each. The best setting is then trained on all data, with ``tol``.
+    The data is encoded once. Settings with the same ``c1`` are trained in order of decreasing ``c2``, each from the
+    weights of the one before, which saves most of the iterations, with ten times the tolerance ``tol``. Folds run in
+    parallel, one thread each. The best setting is then trained on all data, with ``tol``.
 
     Parameters
     ----------
     crf : CRF
-        All other parameters are its own; ``n_jobs`` is how many trainings run at a time, ``random_state`` draws folds
-        and settings. Its algorithm must be ``"lbfgs"``, or ``"newton-cg"`` for ``c1`` of 0.
+        The estimator with all other parameters. ``n_jobs`` is the number of training runs at a time; ``random_state``
+        is the seed for folds and settings. Its algorithm must be ``"lbfgs"``, or ``"newton-cg"`` if ``c1`` is 0.
     X, y : sequences of tokens, and their labels, all known; or Blocks, and None
     c1, c2 : sequences of float
         Coefficients: all pairs of them are tried.
     n_settings : int, optional
-        Draw this many settings at random instead, between the smallest and the largest ``c1`` and ``c2``, evenly by
-        their logarithms; a ``c1`` of 0 keeps its share.
+        Draw this many settings at random instead, log-uniformly between the smallest and the largest ``c1`` and ``c2``;
+        a ``c1`` of 0 keeps its share.
     folds : int, default=5
     reject : float, optional
         After the first fold, drop settings that score this much less than the best.
     callback : callable, optional
-        Called as ``callback(trial, done, total)`` after every training.
+        Called as ``callback(trial, done, total)`` after every training run.
     cluster : distributed.Client, optional
         Train on a Dask cluster instead of on the threads of this machine.
 
@@ -364,7 +364,7 @@ class _Search:
 
 
 def _further(last: Sequence[Setting]) -> float:
-    """How many times the way from the setting before the last to the last leads on to the next one."""
+    """Factor by which the step between the last two settings extrapolates to the next one."""
     if len(last) < 3 or not all(s.c2 > 0 for s in last) or last[0].c2 == last[1].c2:
         return 0.0
     a, b, c = (np.log(s.c2) for s in last)

@@ -1,4 +1,4 @@
-"""Weak labels: votes of rules, lexicons and annotators, made into soft labels."""
+"""Weak labels: turns votes of rules, lexicons and annotators into soft labels."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SURE = 0.9  # how far a first guess trusts the votes
 
 
 class Reliability(NamedTuple):
-    """What a source is worth.
+    """The reliability of a source.
 
     Attributes
     ----------
@@ -31,9 +31,9 @@ class Reliability(NamedTuple):
     coverage : float
         Fraction of the tokens on which it votes.
     accuracy : float
-        Probability that a vote of it is right.
+        Probability that its vote is right.
     recall : float
-        Probability that it votes, rightly, where the label is not O.
+        Probability that it votes correctly where the label is not O.
     """
 
     source: str
@@ -43,27 +43,27 @@ class Reliability(NamedTuple):
 
 
 class WeakLabels(HMM):
-    r"""Labels out of the votes of several sources of unequal skill.
+    r"""Combines the votes of several sources of unequal quality into labels.
 
-    The true labels are the states of a hidden Markov model, and each source is an emission of it: with
-    :math:`v_t^{(s)}` the vote of source s on token t, or that it abstains,
+    The true labels are the states of a hidden Markov model, and each source is one of its emissions. With
+    :math:`v_t^{(s)}` the vote of source s on token t, which may be to abstain,
 
     .. math:: p(v, y) = \pi(y_0) \prod_{t > 0} p(y_t \mid y_{t-1}) \prod_t \prod_s p(v_t^{(s)} \mid y_t)
 
-    Baum-Welch begins where the votes agree most, and learns how often each source is right, without any true label.
+    Baum-Welch starts from the agreement of the votes, and learns how often each source is right, without true labels.
     Its posterior probabilities are soft labels, which :meth:`CRF.fit <crfkit.CRF.fit>` takes.
 
     Parameters
     ----------
     sources : dict
-        Names to sources. A source is a function that is given a sequence and returns spans ``(start, end, type)``,
-        ``end`` being the token after the last, or None: it abstains on all other tokens. Or it is a list of labels for
-        every sequence, as an annotator gives them, with None where there is no vote.
+        Maps names to sources. A source is a function that takes a sequence and returns spans ``(start, end, type)``,
+        where ``end`` is the token after the last, or None; it abstains on all other tokens. Or it is a list of labels
+        for every sequence, as from an annotator, with None where there is no vote.
     labels : sequence of str
         With a ``scheme``, the types of spans: the labels are ``O`` and those that the scheme has for each type. Without
         one, the labels themselves; a span then has its label on each of its tokens.
     scheme : {"bio", "bioes", "bilou"} or None
-        What spans are written in.
+        Scheme of the labels of spans.
     smoothing, transition_smoothing, max_iter, tol, n_jobs
         As for :class:`~crfkit.HMM`.
 
@@ -119,7 +119,7 @@ class WeakLabels(HMM):
         if self.scheme is not None and self.scheme not in SCHEMES:
             raise ValueError(f"'scheme' of WeakLabels must be one of {', '.join(SCHEMES)} or None, got {self.scheme!r}")
         if isinstance(self.labels, str) or len(set(self.labels)) != len(self.labels) or not len(self.labels):
-            raise ValueError(f"'labels' of WeakLabels must be a list of different labels, got {self.labels!r}")
+            raise ValueError(f"'labels' of WeakLabels must be a list of distinct labels, got {self.labels!r}")
 
     @property
     def _names(self) -> tuple[str, ...]:
@@ -130,14 +130,14 @@ class WeakLabels(HMM):
         return ("O", *(f"{tag}-{kind}" for kind in self.labels for tag in tags))
 
     def fit(self, X: Any, y: Any = None, *, resume: bool = False) -> Self:
-        """Learns from the votes on the sequences how far each source can be trusted; ``y`` is not used."""
+        """Learns how reliable each source is from its votes on the sequences; ``y`` is not used."""
         self._check_parameters()
         super().fit(self.votes(X))
         self.reliability_ = self._measure()
         return self
 
     def fit_transform(self, X: Any, y: Any = None, **how: Any) -> list[list[Any]]:
-        """Learns from the votes, and gives the labels of the sequences, as :meth:`transform` does."""
+        """Learns from the votes, and returns the labels of the sequences, as :meth:`transform` does."""
         return self.fit(X).transform(X, **how)
 
     def transform(self, X: Any, form: str = "soft", least: float | None = None) -> list[list[Any]]:
@@ -147,11 +147,11 @@ class WeakLabels(HMM):
         ----------
         X : sequences of tokens
         form : {"soft", "set"}
-            For each token a soft label, a dict of labels and probabilities; or a partial one: the set of the labels
-            that are probable enough, the label itself if there is but one, None if there are all.
+            For each token a soft label, a dict of labels and probabilities; or a partial label: the set of labels that
+            are probable enough, the label itself if there is only one, None if the set holds all labels.
         least : float, optional
-            Labels less probable than this are left out, but for the most probable one; 0.001 for soft labels and 0.1
-            for sets by default.
+            Labels less probable than this are left out, except the most probable one. The default is 0.001 for soft
+            labels and 0.1 for sets.
         """
         if form not in ("soft", "set"):
             raise ValueError(f"'form' of transform must be 'soft' or 'set', got {form!r}")
