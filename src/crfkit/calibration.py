@@ -1,4 +1,4 @@
-"""How far probabilities can be trusted: calibration curves, temperatures, and sets with a promised coverage."""
+"""Calibration of probabilities: calibration curves, temperatures, and prediction sets with guaranteed coverage."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class CalibrationCurve(Record):
     Attributes
     ----------
     confidence, accuracy : float64 arrays [B]
-        Mean probability, and fraction that is right, of the predictions in each bin; NaN in an empty one.
+        Mean probability, and fraction correct, of the predictions in each bin; NaN in an empty one.
     counts : int64 array [B]
         Predictions in each bin.
     """
@@ -73,7 +73,7 @@ def calibration_curve(
     unit : {"spans", "tokens"}
         Entities of ``predict_entities``, or labels of ``predict`` with their marginal probabilities.
     bins : int
-        Of equal width, between 0 and 1.
+        Number of bins, of equal width between 0 and 1.
 
     Returns
     -------
@@ -121,7 +121,7 @@ def calibration_curve(
 
 
 def fit_temperature(crf: ChainEstimator, X: Any, y: Any) -> float:
-    r"""Chooses the temperature of a fitted model by the likelihood of held-out labels, and sets it.
+    r"""Chooses the temperature of a fitted model that maximises the likelihood of held-out labels, and sets it.
 
     Minimises over T, on data that the model was not trained on,
 
@@ -129,14 +129,14 @@ def fit_temperature(crf: ChainEstimator, X: Any, y: Any) -> float:
 
     which is convex in 1/T. A temperature above 1 means that the model was overconfident. It affects all probabilities
     of the estimator: ``predict_marginals``, ``predict_entities``, ``predict_nbest``. The best labels do not change.
-    Saved models keep the temperature, another :meth:`fit` forgets it.
+    Saved models keep the temperature; another :meth:`fit` resets it.
 
     Parameters
     ----------
     crf : a fitted CRF, HMM or MEMM
     X, y : sequences and their labels
-        Held out. All labels must be known; sequences that are impossible under the model, such as those with a label
-        that it has not seen, are ignored.
+        Held-out data. All labels must be known; sequences that are impossible under the model, such as those with a
+        label that it has not seen, are ignored.
 
     Returns
     -------
@@ -177,9 +177,9 @@ def fit_temperature(crf: ChainEstimator, X: Any, y: Any) -> float:
     best = low if slope(low) >= 0 else high if slope(high) <= 0 else _root(slope, low, high)
     temperature = float(np.exp(-best))
     if best in (low, high):
-        why = "follow the scores of the model worse than chance: check 'y'"
+        why = "fit the scores of the model worse than chance: check 'y'"
         if best == high:
-            why = "are those that the model is sure of, almost without exception: use more, or other ones"
+            why = "are almost all ones that the model is sure of: use more data, or other data"
         warn(f"the temperature is at its bound, {temperature:g}: the labels for fit_temperature {why}", UserWarning)
     crf.model_ = replace(crf.model_, temperature=temperature)
     return temperature
@@ -194,7 +194,7 @@ def _root(rising: Callable[[float], float], low: float, high: float, tolerance: 
 
 
 class Coverage(NamedTuple):
-    """What prediction sets do on other data: fraction of the truths they hold, mean size, fraction of empty sets."""
+    """Prediction sets on other data: fraction of true candidates they contain, mean size, fraction of empty sets."""
 
     coverage: float
     size: float
@@ -210,20 +210,20 @@ class Coverage(NamedTuple):
 class PredictionSets:
     r"""Sets of labellings, or of entities, that contain the true one with a given probability (split conformal).
 
-    The set of a sequence holds all candidates at least as probable as a threshold, which is chosen on
-    data that neither training nor the temperature has seen. With n true candidates there, it is the k-th smallest of
-    their probabilities, :math:`k = \lfloor (n + 1)(1 - \text{coverage}) \rfloor`. A new true candidate from the same
-    source is then in its set with at least this probability, for any model; a worse model has
-    larger sets.
+    The set of a sequence holds all candidates whose probability is at least a threshold. The threshold is chosen on
+    calibration data that neither training nor the temperature has used: with n true candidates there, it is the k-th
+    smallest of their probabilities, :math:`k = \lfloor (n + 1)(1 - \text{coverage}) \rfloor`. A true candidate of new
+    data from the same source is then in its set with a probability of at least ``coverage``, for any model; a worse
+    model has larger sets.
 
     Parameters
     ----------
     crf : a fitted CRF, HMM or MEMM
     unit : {"spans", "labellings"}
-        ``"spans"``: a sequence's set holds entities, and that fraction of all true entities is in the sets.
-        ``"labellings"``: it holds whole labellings, and that fraction of the sets holds the true one.
+        ``"spans"``: a set holds entities, and the coverage is the fraction of all true entities that are in the sets.
+        ``"labellings"``: a set holds whole labellings, and the coverage is the fraction of sets that hold the true one.
     coverage : float, default=0.9
-        If the model alone is right more often, some sets are empty.
+        The probability to guarantee. If the model alone is right more often than this, some sets are empty.
     max_size : int or None, default=1000
         Maximum number of labellings in a set, the most probable ones; None for no limit. The threshold accounts for it,
         so the guarantee holds; :meth:`fit` raises an error if it cannot hold. Not used for spans.
@@ -231,7 +231,7 @@ class PredictionSets:
     Attributes
     ----------
     threshold_ : float
-        Least probability of what is in a set.
+        Lowest probability of a candidate in a set.
 
     Examples
     --------
@@ -374,7 +374,7 @@ class PredictionSets:
             yield from (out[i] for i in range(len(p)))
 
     def measure(self, X: Any, y: Any) -> Coverage:
-        """Coverage of the true labels of other data, mean size of the sets, and the fraction that is empty."""
+        """Coverage of the true labels of other data, mean size of the sets, and the fraction of empty sets."""
         self._require_fitted()
         truth = np.concatenate([np.zeros(0), *self.true_probabilities(X, y)])
         if not len(truth):

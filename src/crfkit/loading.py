@@ -1,4 +1,4 @@
-"""Estimators out of model files."""
+"""Loads estimators from model files."""
 
 from __future__ import annotations
 
@@ -41,32 +41,33 @@ def load(
     *,
     kind: type[Estimator] | None = None,
 ) -> Estimator:
-    """Reads a model that ``save`` of any estimator wrote, or a model file of CRFsuite, CRF++ (text) or Wapiti.
+    """Reads a model saved by any estimator, or a model file of CRFsuite, CRF++ (text) or Wapiti.
 
     Parameters
     ----------
     path : path
     features : callable, optional
-        The feature function, for models trained with one, or on items, which it then makes. Others refuse it.
+        The feature function, for models that were trained with one. It may also be given for models that were trained
+        on items, which it then makes. Other models refuse it.
     n_jobs : int, optional
         Not used by a neural CRF.
     verify : bool
         Whether to verify the checksums of the header and of every array. If False, the file is mapped into memory
-        instead of read, so that processes share it and large models load at once; it must then not be overwritten in
-        place while the model is in use (``save`` replaces the file instead).
+        instead of read, so that processes share it and large models load immediately; it must then not be overwritten
+        in place while the model is in use (``save`` replaces the file instead).
     kind : type, optional
         Expected type of model, such as ``CRF``; also tells type checkers the result.
 
     Returns
     -------
     CRF, HMM, MEMM, SegmentCRF, GraphCRF, SkipChainCRF, FactorialCRF or NeuralCRF
-        The last needs torch.
+        NeuralCRF needs torch.
 
     Raises
     ------
     crfkit.ModelError
-        If the file is not a model, is cut short, or does not match its checksums; the message names file and
-        array, or field. If its model is not of type ``kind``.
+        If the file is not a model, is truncated, or does not match its checksums; the message names the file and the
+        array or field. Also if its model is not of type ``kind``.
     ValueError
         If ``features`` is given for a model that has its own features.
 

@@ -83,7 +83,7 @@ def spans(labels: Sequence[str]) -> list[Span]:
 
 
 def require_known(y: Labels, name: str) -> None:
-    """Raises where labels are missing, or one of several: there is nothing to compare with."""
+    """Raises if a label is missing or ambiguous, since there is nothing to compare with."""
     if isinstance(y, Columns):
         return
     for i, row in enumerate(y):
@@ -108,7 +108,7 @@ def _check(y_true: Labels, y_pred: Labels) -> None:
 
 
 def token_accuracy(y_true: Labels, y_pred: Labels, sample_weight: ArrayLike | None = None) -> float:
-    """Fraction of the tokens whose label is right; 0 if there are none. Sequences may have weights, [S].
+    """Fraction of the tokens whose label is correct; 0 if there are none. ``sample_weight`` [S] weights sequences.
 
     Examples
     --------
@@ -132,7 +132,7 @@ def _ratio(part: Sequence[float], whole: Sequence[float], sample_weight: ArrayLi
 
 
 def sequence_accuracy(y_true: Labels, y_pred: Labels) -> float:
-    """Fraction of the sequences whose labels are all right.
+    """Fraction of the sequences whose labels are all correct.
 
     Examples
     --------
@@ -231,12 +231,12 @@ class Report:
     Attributes
     ----------
     accuracy : float
-        Of tokens.
+        Token accuracy.
     sequence_accuracy : float
     chunks : dict of str to Score, or None
         As :func:`span_scores` returns them; None if the labels form no chunks.
     labels : dict of str to Score
-        Of single labels.
+        Scores of single labels.
     macro, weighted : Score
         Means over the types of chunks, or over labels where there are no chunks.
     tokens, sequences : int

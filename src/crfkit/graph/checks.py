@@ -1,4 +1,4 @@
-"""What users give as arrays, checked: errors name what was given."""
+"""Checks of arrays that users give; errors name the array."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def float_array(x: Any, name: str) -> NDArray[np.float64]:
             return np.ascontiguousarray(raw, np.float64)
     except (TypeError, ValueError):
         pass
-    raise ValueError(f"{name} must be numbers in rows of one length, got {reprlib.repr(x)}")
+    raise ValueError(f"{name} must be numbers in rows of equal length, got {reprlib.repr(x)}")
 
 
 def check_scores(x: NDArray[np.float64], name: str) -> None:
@@ -40,7 +40,7 @@ def check_scores(x: NDArray[np.float64], name: str) -> None:
         raise ValueError(f"{name}: a score must be finite or minus infinity")
     large = x[(x > -np.inf) & (np.abs(x) >= _LARGE)]
     if large.size:
-        raise ValueError(f"{name}: a score must be below {_LARGE:g} in size, or minus infinity, got {large[0]:g}")
+        raise ValueError(f"{name}: a score must be below {_LARGE:g} in magnitude, or minus infinity, got {large[0]:g}")
 
 
 def int_array(x: Any, name: str) -> NDArray[np.int64]:
@@ -51,7 +51,7 @@ def int_array(x: Any, name: str) -> NDArray[np.int64]:
             return raw.astype(np.int64)
     except (TypeError, ValueError):
         pass
-    raise ValueError(f"{name} must be ints in rows of one length, got {reprlib.repr(x)}")
+    raise ValueError(f"{name} must be ints in rows of equal length, got {reprlib.repr(x)}")
 
 
 def edge_array(x: Any, name: str, n: int) -> NDArray[np.int64]:

@@ -1,4 +1,4 @@
-"""The shape of a factor graph, apart from its scores: what inference costs, and running it."""
+"""The structure of a factor graph without its scores: the cost of inference, and inference itself."""
 
 from __future__ import annotations
 
@@ -38,24 +38,24 @@ def _memory(n: float) -> str:
 
 @dataclass(frozen=True)
 class Cost:
-    """What exact inference needs.
+    """The cost of exact inference.
 
     Attributes
     ----------
     treewidth : int
-        Of the elimination order found: one less than the variables in the largest table.
+        Treewidth of the elimination order found: one less than the number of variables in the largest table.
     largest_table : float
-        Its entries.
+        Entries of the largest table.
     entries : float
         Entries of all tables.
     bytes : float
-        Memory at one time: the tables of one component of the graph for every thread.
+        Peak memory: the tables of one component of the graph for every thread.
     heuristic : str
-        What found the order.
+        The heuristic that found the order.
     complete : bool
-        False if even counting was given up; then the numbers are lower bounds.
+        False if counting was abandoned; the numbers are then lower bounds.
     component : int
-        The component of the graph that costs most, or that counting was given up at.
+        The most expensive component of the graph, or the one at which counting was abandoned.
     """
 
     treewidth: int
@@ -83,8 +83,8 @@ class Inference:
     method : {"exact", "loopy", "trw", "mean_field"}
         See :class:`FactorGraph`.
     schedule : {"sequential", "flooding", "residual"}
-        Messages go through the variables and back; all at once (on all threads also within one component); or always
-        the message that would change most.
+        ``"sequential"``: messages go through the variables and back. ``"flooding"``: all at once, on all threads even
+        within one component. ``"residual"``: always the message that would change most.
     damping : float in [0, 1)
         Fraction of the old log-message that is kept.
     tol : float
@@ -92,11 +92,11 @@ class Inference:
     max_iter : int
         Maximum number of sweeps over all messages.
     beam : MinDivergence, FixedSize, Threshold or str, optional
-        For "loopy": messages are summed over those values only that this rule picks from the sender's belief.
+        For "loopy": messages are summed only over the values that this rule picks from the sender's belief.
     order : {"auto", "min_fill", "min_degree"}
-        For "exact": what finds the elimination order; "auto" takes the cheaper one of both.
+        For "exact": the heuristic that finds the elimination order; "auto" takes the cheaper of the two.
     max_bytes : float
-        Exact inference beyond this is refused.
+        Exact inference that needs more memory than this is refused.
 
     Examples
     --------
@@ -259,7 +259,7 @@ class Engine:
         return tree, Cost(treewidth, largest, entries, 8.0 * of_component * copies, heuristic, True, component)
 
     def plan(self, heuristic: str = "auto", limit: float = _TRACKED) -> tuple[_core.JunctionTree | None, Cost]:
-        """A junction tree and its cost; "auto" takes the cheaper one of both heuristics."""
+        """A junction tree and its cost; "auto" takes the cheaper of the two heuristics."""
         if heuristic not in _ORDERS:
             raise ValueError(f"'order' must be one of {_ORDERS}, got {heuristic!r}")
         known = self._trees.get(heuristic)
@@ -552,7 +552,7 @@ def _product(p: Floats, x: Floats) -> Floats:
 
 
 def warn_unless_converged(convergence: Convergence, method: str) -> None:
-    """Says so if messages have not settled."""
+    """Warns if messages have not converged."""
     if not convergence.converged:
         warn(
             f"{method} inference has not converged after {convergence.iterations} iterations (residual "

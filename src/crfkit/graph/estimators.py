@@ -1,4 +1,4 @@
-"""The estimator for graphs as the user gives them."""
+"""The estimator for graphs given by the user."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class GraphCRF(GraphEstimator):
     node_weights_ : array [F (+ 1), L]
     edge_weights_ : list of arrays [G, L, L] or [L, L], one per edge type
     convergence_ : Convergence
-        Of the last inference.
+        Convergence of the last inference.
 
     Examples
     --------
@@ -153,9 +153,7 @@ class GraphCRF(GraphEstimator):
         if grow:
             # every number up to the largest has weights
             if last >= max(_MANY_TYPES, sum(len(p[1]) for p in parts)):
-                raise ValueError(
-                    f"graph {-where}: edge types must be numbered from 0 on without large gaps, got {last}"
-                )
+                raise ValueError(f"graph {-where}: edge types must be numbered from 0 without large gaps, got {last}")
             self.n_edge_types_ = last + 1
             self._shape: tuple[int, ...] = (width or 0, edge_width) if edge_width else (width or 0,)
         else:
@@ -252,8 +250,8 @@ class GraphCRF(GraphEstimator):
         return out
 
     def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
-        """Fraction of the nodes that :meth:`predict` labels right.
+        """Fraction of the nodes that :meth:`predict` labels correctly.
 
-        Nodes and graphs without a label do not count; a set of labels is right if the label found is in it.
+        Nodes and graphs without a label do not count; a prediction is correct for a set of labels if it is in the set.
         """
         return share_right(y, self.predict(X), sample_weight)

@@ -34,7 +34,7 @@ _OBSERVED = np.iinfo(np.int64).min  # in place of a factor whose variables are a
 
 @dataclass(frozen=True, eq=False, repr=False)
 class GraphMarginals(Record):
-    """What inference knows about a graph.
+    """Marginals of a factor graph, and log Z.
 
     Attributes
     ----------
@@ -74,18 +74,18 @@ class FactorGraph:
     cardinalities : sequence of int [V]
         Number of values of each variable.
     factors : iterable of (variables, log_table)
-        ``log_table[i, j, ...]`` is the score of the values i, j, ... of the variables. Minus infinity forbids. Factors
-        that are given the same array share it.
+        ``log_table[i, j, ...]`` is the score of the values i, j, ... of the variables. Minus infinity forbids them.
+        Factors that are given the same array share it.
     n_jobs : int, optional
         Threads.
 
     Notes
     -----
-    Exact inference is exponential in the treewidth; :meth:`cost` says what it takes, and beyond ``max_bytes`` it is
-    refused. The methods, given by name or in :class:`Inference` with all settings, are
+    Exact inference is exponential in the treewidth; :meth:`cost` gives its cost, and beyond ``max_bytes`` it is
+    refused. The methods, given by name or as :class:`Inference` with all settings, are
 
     ``"exact"``
-        junction tree by an elimination order (``order``: min-fill, min-degree, or the better one of both);
+        junction tree by an elimination order (``order``: min-fill, min-degree, or the better of the two);
     ``"loopy"``
         belief propagation, exact on trees;
     ``"trw"``
@@ -214,10 +214,10 @@ class FactorGraph:
         return self._engine.plan(order)[1]
 
     def log_partition(self, inference: str | Inference = "exact") -> float:
-        """The logarithm of Z, minus infinity where nothing is allowed; see the class about methods.
+        """The logarithm of Z, minus infinity if no assignment is allowed; see the class for the methods.
 
-        The bound of ``"mean_field"`` is minus infinity also where it finds nothing that is allowed, with a warning
-        unless a quick exact search shows that there is nothing.
+        The bound of ``"mean_field"`` is also minus infinity if it finds no allowed assignment. A warning is given then,
+        unless a quick exact search shows that there is none.
         """
         result = self._engine.infer(self._scores, inference, factors=False, nodes=False)
         return float(result.log_z.sum())
@@ -252,16 +252,16 @@ class FactorGraph:
         return GraphMarginals(log_z, nodes, factors, result.convergence)
 
     def map(self, inference: str | Inference = "exact") -> Assignment:
-        """A best assignment: of "exact" and on trees a global optimum, else a local one.
+        """A best assignment: with "exact" and on trees a global optimum, otherwise a local one.
 
-        "loopy" is max-product, "trw" its tree-reweighted relative, "mean_field" takes the likeliest values; from there
-        variables are changed one at a time as long as that helps.
+        "loopy" is max-product, "trw" its tree-reweighted variant, "mean_field" takes the most probable values. From
+        there, variables are changed one at a time while that raises the score.
 
         Raises
         ------
         ValueError
-            If no assignment is allowed. Where approximate inference finds none, and an exact search would cost too much
-            to tell, the assignment breaks hard constraints and there is a warning.
+            If no assignment is allowed. If approximate inference finds none, and an exact search would be too
+            expensive, the assignment breaks hard constraints and a warning is given.
         """
         rule = as_inference(inference)
         y, score, convergence = self._engine.decode(self._scores, rule)
@@ -318,7 +318,7 @@ class FactorGraph:
         return out
 
     def entropy(self, inference: str | Inference = "exact") -> float:
-        r"""Entropy :math:`\log Z - E[s(y)]` in nats; of approximate methods, that of their approximation."""
+        r"""Entropy :math:`\log Z - E[s(y)]` in nats; with approximate methods, the entropy of the approximation."""
         result = self._engine.infer(self._scores, inference)
         if np.isneginf(result.log_z).any():
             raise ValueError("the constraints permit no assignment")
@@ -327,7 +327,7 @@ class FactorGraph:
     def sample(
         self, n: int = 1, random_state: np.random.Generator | int | None = None, *, max_bytes: float = MAX_BYTES
     ) -> NDArray[np.int32]:
-        """Exact draws, [n, V].
+        """Exact samples, [n, V].
 
         Examples
         --------
@@ -370,11 +370,11 @@ class FactorGraph:
         return score - log_z
 
     def observe(self, evidence: Mapping[int, int]) -> FactorGraph:
-        """The graph in which some variables have known values.
+        """The graph with some variables fixed to known values.
 
-        The variables stay, with one value allowed; factors lose them, so that the graph is cut there and inference gets
-        cheaper. Log Z becomes the logarithm of the sum over all assignments that agree with the evidence. The marginals
-        of a factor are those of its other variables; with none left, they are the number one.
+        The variables stay, with one allowed value; factors lose them, so that the graph is cut there and inference
+        becomes cheaper. Log Z becomes the logarithm of the sum over all assignments that agree with the evidence. The
+        marginals of a factor are those of its other variables; if none are left, they are the number one.
         """
         card = self.cardinalities
         if not isinstance(evidence, Mapping) or int_list([*evidence.keys(), *evidence.values()]) is None:

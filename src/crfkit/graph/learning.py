@@ -1,4 +1,4 @@
-"""What estimators on graphs share: all that comes after the graphs are made."""
+"""Training and prediction shared by the estimators on graphs, once the graphs are made."""
 
 from __future__ import annotations
 
@@ -55,10 +55,10 @@ def share_right(
     names: tuple[str, str] = ("graph", "node"),
     columns: int = 0,
 ) -> float:
-    """Fraction of the labels found that are right, graphs weighted.
+    """Fraction of predicted labels that are correct; graphs may be weighted.
 
-    Unknown labels (None) do not count, a set is right if the label found is in it. With ``columns``, labels are tuples
-    of that many, and right if all are that are known.
+    Unknown labels (None) do not count; a prediction is correct for a set if it is in the set. With ``columns``, labels
+    are tuples of that length, and correct if all known ones are.
     """
     unit, part = names
     if y is None or len(y) != len(found):
@@ -95,7 +95,7 @@ def _agrees(label: Any, found: Any) -> bool | None:
 
 
 class GraphEstimator(Estimator):
-    """What the estimators share: the parameters of training, and all that comes after the graphs are made."""
+    """Base of the graph estimators: the parameters of training, and everything after the graphs are made."""
 
     _kind = ""  # the estimator's name in model files
     _names = ("graph", "node")  # what errors call a graph and a variable
@@ -195,7 +195,7 @@ class GraphEstimator(Estimator):
     def _take_labels(self, kinds: list[tuple[Any, ...]]) -> None:
         """Takes the labels of every kind."""
         if len(kinds) != 1:
-            raise ValueError("the labels must be of one kind")
+            raise ValueError("the labels must be of a single kind")
         self.classes_: Any = label_array(kinds[0])
 
     def fit(self, X: Any, y: Any, *, sample_weight: ArrayLike | None = None) -> Self:
@@ -299,7 +299,7 @@ class GraphEstimator(Estimator):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the model to a file that :func:`crfkit.load` reads.
 
-        The file is written next to the target and renamed when complete. Functions are not in it.
+        The file is written next to the target and renamed when complete. Functions are not saved.
         """
         self._require_fitted()
         for labels in self._labels:

@@ -1,4 +1,4 @@
-"""Training graphs: features of nodes and edges, tied weights, and what is minimised."""
+"""Training on graphs: features of nodes and edges, tied weights, and the objective."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ class GraphData:
 
 
 class GraphObjective(Objective):
-    r"""Penalised negative log-likelihood of labelled graphs, or one of its cheaper relatives.
+    r"""Penalised negative log-likelihood of labelled graphs, or a cheaper alternative.
 
     .. math::
 
@@ -187,7 +187,7 @@ class GraphObjective(Objective):
     is differentiated by a central difference in the one number s.
 
     ``"pseudo_likelihood"`` sums :math:`-\log p(y_v \mid y_{N(v)})` over nodes, ``"piecewise"`` the negative
-    log-likelihoods of all nodes and edges taken alone; both need no inference, and all labels.
+    log-likelihoods of all nodes and edges taken alone; both need no inference, but require all labels.
 
     Parameters
     ----------
@@ -199,7 +199,7 @@ class GraphObjective(Objective):
     loss : {"likelihood", "pseudo_likelihood", "piecewise"}
     inference : {"exact", "loopy", "trw", "mean_field"} or Inference
     c2, entropy_weight : float
-        Coefficients of the squared norm and of the entropy of unlabelled graphs.
+        Coefficients of L2 regularisation (the squared norm) and of the entropy of unlabelled graphs.
     weights : float64 array [graphs], optional
     kept : int array, optional
         Numbers of the weights that are learnt; the others stay zero.

@@ -1,4 +1,4 @@
-"""Estimators whose graphs lie over the tokens of sequences, with crfkit's features."""
+"""Estimators whose graphs connect the tokens of sequences, with crfkit's features."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def repeated_words(sequence: Sequence[Any]) -> list[tuple[int, int]]:
     for t, token in enumerate(sequence):
         if not isinstance(token, (str, tuple, list)):
             raise ValueError(
-                f"repeated_words ties words, but a token is {token!r}: give SkipChainCRF a function 'skips' of your own"
+                f"repeated_words connects words, but a token is {token!r}: give SkipChainCRF your own function 'skips'"
             )
         word = token if isinstance(token, str) else token[0]
         if not word[:1].isupper():
@@ -96,7 +96,7 @@ class _SequenceEstimator(GraphEstimator):
         return csr_array((value[known], (rows, attr[known])), shape=(len(counts), n)), data.offsets
 
     def _kept(self, data: GraphData, gold: Ints, allowed: NDArray[np.bool_] | None) -> Ints | None:
-        """Weights of the attributes and labels that were seen together, and of all edges; unknown labels see none."""
+        """Weights of the attributes and labels that were seen together, and of all edges; unknown labels add none."""
         from scipy.sparse import csr_array
 
         if self.all_possible_states:
@@ -230,7 +230,7 @@ class SkipChainCRF(_SequenceEstimator):
         return self._beliefs(X)[0]
 
     def score(self, X: Any, y: Any) -> float:
-        """Fraction of the tokens that :meth:`predict` labels right; unknown labels as for :meth:`GraphCRF.score`."""
+        """Fraction of the tokens that :meth:`predict` labels correctly; unknown labels as in :meth:`GraphCRF.score`."""
         return share_right(y, self.predict(X), names=self._names)
 
 
@@ -242,8 +242,8 @@ class FactorialCRF(_SequenceEstimator):
         p(y \mid x) \propto \exp \sum_t \Bigl( \sum_k w^k_{y^k_t} \cdot f_t + \sum_k a^k(y^k_{t-1}, y^k_t)
             + \sum_k \sum_{l \in links} b^{kl}(y^k_t, y^{k+1}_{t+l}) \Bigr)
 
-    The labels of a token are a tuple, one of each column. The treewidth is that of two chains side by side, so that
-    exact inference takes :math:`L_1^2 L_2` operations per token for two columns.
+    The labels of a token are a tuple, one for each column. The treewidth is that of two chains side by side, so exact
+    inference takes :math:`L_1^2 L_2` operations per token for two columns.
 
     Parameters
     ----------
@@ -364,5 +364,5 @@ class FactorialCRF(_SequenceEstimator):
         return list(zip(*self._beliefs(X), strict=True))
 
     def score(self, X: Any, y: Any) -> float:
-        """Fraction of the tokens that :meth:`predict` labels right in all columns; those unknown do not count."""
+        """Fraction of the tokens that :meth:`predict` labels correctly in all columns; unknown labels do not count."""
         return share_right(y, self.predict(X), names=self._names, columns=len(self.classes_))
