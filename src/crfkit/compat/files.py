@@ -1,4 +1,4 @@
-"""Model files of other tools: told apart, read, converted."""
+"""Model files of other tools: detecting, reading and converting them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def model_format(path: str | os.PathLike[str]) -> str:
     name = os.fspath(path)
     if len(head) >= 8 and int.from_bytes(head[:4], "little") == 100 and int.from_bytes(head[4:8], "little") == 0:
         raise ModelError(
-            f"{name}: a binary CRF++ model; train with -t (or crf_learn -C) for the text model, and give that"
+            f"{name}: a binary CRF++ model; train with -t (or crf_learn -C) to get the text model, and use that"
         )
     raise ModelError(f"{name}: not a model of crfkit, CRFsuite, CRF++ (text) or Wapiti")
 
@@ -96,7 +96,7 @@ def convert_model(
     Returns
     -------
     ChainModel
-        What was read.
+        The model that was read.
 
     Examples
     --------

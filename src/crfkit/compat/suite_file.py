@@ -29,7 +29,7 @@ _VERSION = 100
 
 
 class SuiteFeatures:
-    """What a CRFsuite model is: names, (attribute, label) weights and (label, label) weights.
+    """The contents of a CRFsuite model: names, (attribute, label) weights and (label, label) weights.
 
     Attributes
     ----------
@@ -88,23 +88,23 @@ def chain_model(features: SuiteFeatures, info: dict[str, Any] | None = None) -> 
 
 
 def suite_features(model: ChainModel, labels: tuple[Any, ...] | None = None) -> SuiteFeatures:
-    """A crfkit model's weights as CRFsuite has them; weights that are zero are left out, as CRFsuite does.
+    """A crfkit model's weights in CRFsuite's form; zero weights are left out, as in CRFsuite.
 
     Parameters
     ----------
     model : ChainModel
     labels : tuple, optional
-        The labels in the order they shall have.
+        The labels in the order to write them.
 
     Raises
     ------
     ValueError
-        If the model has what CRFsuite does not know: templates, start and end weights, constraints, labels that are not
-        text.
+        If the model has something that CRFsuite does not support: templates, start and end weights, constraints, labels
+        that are not strings.
     """
     if not isinstance(model.encoder, ItemEncoder):
         raise ValueError(
-            "CRFsuite's models know attributes by name, this one makes them by a template or token features: "
+            "CRFsuite models store attributes by name, but this model makes them from a template or token features: "
             "train on items (dicts or lists of attributes) instead"
         )
     layout, w = model.layout, model.tempered().weights
@@ -114,7 +114,7 @@ def suite_features(model: ChainModel, labels: tuple[Any, ...] | None = None) -> 
     if model.constraints is not None and not model.constraints.transitions.all():
         raise ValueError("CRFsuite's models cannot hold constraints")
     if not all(isinstance(x, str) for x in model.labels):
-        raise ValueError("CRFsuite's labels are strings, but this model has others")
+        raise ValueError("CRFsuite's labels are strings, but this model has labels of other types")
     order = tuple(model.labels) if labels is None else labels
     number = np.array([order.index(x) for x in model.labels], np.int64)
     n_state = len(layout.state_label)
@@ -187,12 +187,12 @@ def suite_bytes(features: SuiteFeatures) -> bytes:
 
 
 def write_suite_model(model: ChainModel, path: str | os.PathLike[str]) -> None:
-    """Writes a model as CRFsuite's file, which CRFsuite and python-crfsuite open.
+    """Writes a model as a CRFsuite file, which CRFsuite and python-crfsuite can open.
 
     Raises
     ------
     ValueError
-        If the model has what CRFsuite does not know; see :func:`suite_features`.
+        If the model has something that CRFsuite does not support; see :func:`suite_features`.
 
     Examples
     --------
@@ -277,7 +277,7 @@ def read_suite_model(source: str | os.PathLike[str] | bytes) -> ChainModel:
     Raises
     ------
     crfkit.ModelError
-        If it is not a CRFsuite model, is cut short or damaged.
+        If it is not a CRFsuite model, or is truncated or damaged.
 
     Examples
     --------

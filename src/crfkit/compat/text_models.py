@@ -60,7 +60,7 @@ def _assemble(
     pairs: Floats,
     info: dict[str, Any],
 ) -> ChainModel:
-    """A model out of names and weights; names that no line of the template can write have no use."""
+    """A model from names and weights; names that no line of the template can produce are left out."""
     n = len(labels)
     plan = template.plan()
     native = _core.TemplateEncoder(plan.nodes, plan.templates, int(plan.pad))
@@ -151,7 +151,7 @@ def read_crfpp_model(path: str | os.PathLike[str]) -> ChainModel:
     Raises
     ------
     crfkit.ModelError
-        If it is not such a model, or damaged.
+        If it is not such a model, or is damaged.
     """
     text = _read_text(path, "CRF++")
     with damaged(os.fspath(path), "CRF++ text model"):
@@ -239,7 +239,7 @@ class _Wapiti:
 
 @dataclass(frozen=True)
 class WapitiParts:
-    """What a Wapiti model file says, as it says it.
+    """The contents of a Wapiti model file, unchanged.
 
     Attributes
     ----------
@@ -248,12 +248,12 @@ class WapitiParts:
     patterns : list of str
     labels : list of str
     names : list of str
-        Of the observations, whose first letter tells the kind: u, b or *.
+        Names of the observations, whose first letter is the kind: u, b or *.
     numbers : int64 array
-        Of the weights that are not zero. They are counted for each observation in turn: one for each label, unless it
+        Numbers of the nonzero weights. Weights are numbered observation by observation: one for each label, unless it
         is a b; then one for each pair of labels, unless it is a u.
     values : float64 array
-        These weights.
+        The nonzero weights.
     """
 
     mode: int
@@ -282,7 +282,7 @@ def read_wapiti_model(path: str | os.PathLike[str]) -> ChainModel:
     Raises
     ------
     crfkit.ModelError
-        If it is not a Wapiti model, is damaged, or of mode memm.
+        If it is not a Wapiti model, is damaged, or is of mode memm.
     """
     data = read_whole(path, "Wapiti model")
     with damaged(os.fspath(path), "Wapiti model"):
@@ -290,7 +290,7 @@ def read_wapiti_model(path: str | os.PathLike[str]) -> ChainModel:
 
 
 def read_wapiti_parts(data: bytes, name: str) -> WapitiParts:
-    """What a Wapiti model says; ``name`` is for messages."""
+    """Parses a Wapiti model; ``name`` is for messages."""
     with damaged(name, "Wapiti model"):
         return _parse_wapiti(data)
 
@@ -310,7 +310,7 @@ def _parse_wapiti(data: bytes) -> WapitiParts:
     _check_labels(labels)
     names = text.strings("observations")
     if not all(x[:1] in ("u", "b", "*") for x in names):
-        raise ValueError("an observation begins with none of u, b and *")
+        raise ValueError("an observation must begin with u, b or *")
     entries = data[text.at :].split()
     if len(entries) != int(head[2]):
         raise ValueError(f"it has {len(entries)} weights, its header says {int(head[2])}")

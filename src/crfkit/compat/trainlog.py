@@ -11,7 +11,7 @@ __all__ = ["LabelScore", "TrainLogParser", "iteration_lines", "progress_marks"]
 
 
 class LabelScore(NamedTuple):
-    """Counts and scores of a label on held-out data; the scores are None where nothing can be said."""
+    """Counts and scores of a label on held-out data; scores that are undefined are None."""
 
     match: int
     model: int
@@ -114,7 +114,7 @@ class TrainLogParser:
         self.events: list[tuple[str, int, int]] = []
 
     def feed(self, line: str) -> str | None:
-        """Takes a line; gives the name of what has just ended or happened, or None."""
+        """Takes a line; returns the name of the event that it completes, or None."""
         self.log.append(line)
         if self.state is None:
             self.state = "starting"

@@ -1,4 +1,4 @@
-"""A sequence of items, made once and used often."""
+"""A sequence of items, converted once and used many times."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ class ItemSequence:
 
     An item is a list, set, array or other sized iterable of attributes, or a dict of attributes and values:
     ``{"a": 2.0}``, ``{"a": "b"}`` for the attribute ``a:b``, ``{"a": {"b": 1.0}}`` and ``{"a": ["b", "c"]}`` for
-    ``a:b`` and ``a:c``. Names and values may be bytes in UTF-8. As in the original, a mapping that is no dict counts as
-    the iterable of its keys.
+    ``a:b`` and ``a:c``. Names and values may be bytes in UTF-8. As in the original, a mapping that is not a dict is
+    treated as the iterable of its keys.
 
     Examples
     --------

@@ -24,16 +24,16 @@ _FEATURES = {
     "feature.possible_states": Option(_flag, False, "Weights for (attribute, label) pairs that do not occur, too."),
     "feature.possible_transitions": Option(_flag, False, "Weights for label pairs that do not occur, too."),
 }
-_PASSES = {"max_iterations": Option(int, 100, "Most passes over the data.")}
+_PASSES = {"max_iterations": Option(int, 100, "Maximum number of passes over the data.")}
 _EPOCHS = {**_PASSES, "epsilon": Option(float, 0.0, "Training ends when the mean loss of a sequence is below this.")}
 OPTIONS: dict[str, dict[str, Option]] = {
     "lbfgs": {
         **_FEATURES,
         "c1": Option(float, 0.0, "Coefficient of the L1 penalty, the sum of absolute weights."),
         "c2": Option(float, 1.0, "Coefficient of the L2 penalty, the sum of squared weights."),
-        "max_iterations": Option(int, UNLIMITED, "Most iterations; 0 for no limit."),
+        "max_iterations": Option(int, UNLIMITED, "Maximum number of iterations; 0 for no limit."),
         "num_memories": Option(int, 6, "Accepted; crfkit chooses how many steps L-BFGS remembers."),
-        "epsilon": Option(float, 1e-5, "Training ends when the gradient is below this part of the weights' norm."),
+        "epsilon": Option(float, 1e-5, "Training ends when the gradient is below this fraction of the weights' norm."),
         "period": Option(int, 10, "Over how many iterations delta is measured."),
         "delta": Option(float, 1e-5, "Training ends when the loss falls by less than this fraction."),
         "linesearch": Option(str, "MoreThuente", "Accepted; crfkit has a line search of its own."),
@@ -42,7 +42,7 @@ OPTIONS: dict[str, dict[str, Option]] = {
     "l2sgd": {
         **_FEATURES,
         "c2": Option(float, 1.0, "Coefficient of the L2 penalty, the sum of squared weights."),
-        "max_iterations": Option(int, 1000, "Most passes over the data."),
+        "max_iterations": Option(int, 1000, "Maximum number of passes over the data."),
         "period": Option(int, 10, "Over how many passes delta is measured."),
         "delta": Option(float, 1e-6, "Training ends when the loss falls by less than this fraction."),
         "calibration.eta": Option(float, 0.1, "Accepted; crfkit calibrates by itself."),

@@ -1,4 +1,4 @@
-"""Taggers: they open models, label sequences, and tell what a model holds."""
+"""Taggers open models, label sequences, and show what a model holds."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from crfkit.model.chain_model import ChainModel
 
 
 class ModelInfo:
-    """What :meth:`Tagger.info` tells.
+    """The result of :meth:`Tagger.info`.
 
     Attributes
     ----------
@@ -50,8 +50,8 @@ class ModelInfo:
 class Tagger:
     """Labels sequences with a CRFsuite model.
 
-    ``open`` and ``open_inmemory`` give a context manager that closes the tagger; several threads may share a
-    tagger for ``tag(xseq)``.
+    ``open`` and ``open_inmemory`` return a context manager that closes the tagger. Several threads may share a tagger
+    for ``tag(xseq)``.
     """
 
     def __init__(self) -> None:
@@ -118,7 +118,7 @@ class Tagger:
     def set(self, xseq: Any) -> None:
         """Sets the sequence for :meth:`tag`, :meth:`probability` and :meth:`marginal`.
 
-        Its items are read now: what happens to ``xseq`` later changes nothing.
+        Its items are read immediately: later changes to ``xseq`` have no effect.
         """
         native = self._native or self._tagger()
         if isinstance(xseq, ItemSequence):
@@ -128,7 +128,7 @@ class Tagger:
             native.set(xseq)
 
     def tag(self, xseq: Any = None) -> list[str]:
-        """The best labels of a sequence, or of that given to :meth:`set`."""
+        """The best labels of a sequence, or of the one given to :meth:`set`."""
         if isinstance(xseq, ItemSequence):
             self.set(xseq)
             xseq = None

@@ -1,4 +1,4 @@
-"""Trainers: they collect sequences, take parameters, and train."""
+"""Trainers collect sequences, take parameters, and train."""
 
 from __future__ import annotations
 
@@ -177,14 +177,14 @@ class BaseTrainer:
         """Called when training begins."""
 
     def train(self, model: str | os.PathLike[str], holdout: int = -1) -> None:
-        """Trains, and writes a CRFsuite model file; without data, one of a model that knows nothing.
+        """Trains, and writes a CRFsuite model file; without data, that of an empty model.
 
         Parameters
         ----------
         model : path
-            Nothing is written if it is empty.
+            If it is empty, nothing is written.
         holdout : int
-            Number of the group that is not trained on, but scored after every iteration; -1 for none.
+            Number of the group to hold out and score after every iteration; -1 for none.
         """
         self._before_train()
         self._flush()
@@ -205,14 +205,14 @@ def _checked_labels(yseq: Sequence[Any], number: int) -> list[str]:
 
 
 class Trainer(BaseTrainer):
-    """A trainer that follows its own log and calls a method for everything that happens.
+    """A trainer that parses its own log and calls a method for every event.
 
-    Override :meth:`on_iteration` and the others to watch training; an exception in one of them stops it.
+    Override :meth:`on_iteration` and the others to monitor training; an exception in one of them stops it.
 
     Attributes
     ----------
     logparser : TrainLogParser
-        What the log of the last training said.
+        The parsed log of the last training run.
     """
 
     logparser: TrainLogParser | None = None
@@ -221,7 +221,7 @@ class Trainer(BaseTrainer):
         self.logparser = TrainLogParser()
 
     def message(self, message: str) -> None:
-        """Parses a piece of the log, and calls the method for what it tells."""
+        """Parses a piece of the log, and calls the method for its event."""
         parser = self.logparser
         assert parser is not None
         event = parser.feed(message)
@@ -244,7 +244,7 @@ class Trainer(BaseTrainer):
         print(log, end="")
 
     def on_featgen_end(self, log: str) -> None:
-        """When the features are there."""
+        """When the features have been generated."""
         print(log, end="")
 
     def on_prepared(self, log: str) -> None:
@@ -252,7 +252,7 @@ class Trainer(BaseTrainer):
         print(log, end="")
 
     def on_prepare_error(self, log: str) -> None:
-        """When there will be no first iteration."""
+        """When training fails before the first iteration."""
         print(log, end="")
 
     def on_iteration(self, log: str, info: dict[str, Any]) -> None:
@@ -260,7 +260,7 @@ class Trainer(BaseTrainer):
         print(log, end="")
 
     def on_optimization_end(self, log: str) -> None:
-        """When the weights are there."""
+        """When optimisation has ended."""
         print(log, end="")
 
     def on_end(self, log: str) -> None:

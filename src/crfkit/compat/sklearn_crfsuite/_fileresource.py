@@ -25,7 +25,7 @@ class FileResource:
     Parameters
     ----------
     filename : str, optional
-        A file of the user's, which is never removed. Otherwise a temporary file is made when its name is asked for.
+        A file of the user's, which is never removed. By default a temporary file is made when its name is first needed.
     keep_tempfiles : bool
         Whether the temporary file stays.
     suffix, prefix : str

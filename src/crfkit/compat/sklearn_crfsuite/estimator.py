@@ -43,7 +43,7 @@ _OWN = ("algorithm", "verbose", "model_filename", "keep_tempfiles", "trainer_cls
 
 
 class _Matches(np.ndarray[Any, Any]):
-    """Where labels agree; true as a whole if all do, as comparing lists is."""
+    """Where labels agree; true as a whole if all do, as when lists are compared."""
 
     def __bool__(self) -> bool:
         return bool(np.asarray(self).all())
@@ -96,7 +96,7 @@ class CRF(BaseEstimator):  # type: ignore[misc]
         Of ``"arow"``.
     verbose : bool
     model_filename : str, optional
-        Where :meth:`fit` writes a CRFsuite model file; a file that is there already can be used without fitting.
+        Where :meth:`fit` writes a CRFsuite model file; an existing file can be used without fitting.
     keep_tempfiles : bool
         Accepted: there are no temporary files.
     trainer_cls : class, optional

@@ -1,4 +1,4 @@
-"""Scores of sequences: scikit-learn's, over all tokens, and the share of sequences that are wholly right."""
+"""Scores of sequences: scikit-learn's, over all tokens, and the fraction of sequences that are all correct."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def flat_classification_report(
 
 
 def sequence_accuracy_score(y_true: Labels, y_pred: Labels) -> float:
-    """Share of the sequences whose labels are all right.
+    """Fraction of the sequences whose labels are all correct.
 
     >>> sequence_accuracy_score([["a", "b"], ["b", "b"]], [["a", "b"], ["b", "a"]])
     0.5

@@ -1,4 +1,4 @@
-"""sklearn-crfsuite's trainer, which speaks of every iteration in a line."""
+"""sklearn-crfsuite's trainer, which prints a line for every iteration."""
 
 from __future__ import annotations
 
