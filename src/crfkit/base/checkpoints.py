@@ -167,7 +167,7 @@ class Checkpoint:
         return cls(path, owner.checkpoint_every, fingerprint, resume)
 
     def part(self, name: str, state: Callable[[], State]) -> State | None:
-        """Registers what gives the state of a part; its state in the file, the first time that it is asked for.
+        """Registers the function that gives a part's state; returns its state in the file, on the first call only.
 
         Raises ValueError if that is not built as the state which the part has now.
         """

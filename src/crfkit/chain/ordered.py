@@ -1,8 +1,8 @@
 """Higher-order chains: a label depends on the two or three labels before it.
 
 The lattice of order n has the first order's form over *slots*: a slot of token t is a label of t and those of the n - 1
-tokens before, out of a beam of labels for each token. A map from slots to labels stands in front of it, so that every
-function of :mod:`crfkit.chain` speaks of labels.
+tokens before, from a beam of labels for each token. A map from slots to labels hides this, so that every function of
+:mod:`crfkit.chain` takes and returns labels.
 """
 
 from __future__ import annotations

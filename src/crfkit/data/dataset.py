@@ -156,7 +156,7 @@ class WeightRules:
         are left out too, and unseen pairs have no weights.
     order : int
         How many labels before it a label depends on. Beyond the first order, tuples of labels that are seen have
-        weights; with ``all_possible_transitions`` all tuples, where there are at most 2^20 of a length.
+        weights; with ``all_possible_transitions`` all tuples of a length, if there are at most 2^20.
     classes : tuple of int
         Class of each label: tuples whose labels have the same classes share a weight. Empty: each label is its own.
     """
@@ -481,7 +481,7 @@ class Layout(Record):
 
     @classmethod
     def of_counts(cls, counts: PairCounts, n_attributes: tuple[int, int], rule: WeightRules) -> Layout:
-        """The weights that labelled data asks for, of which only the counts are known; not for ``rule.sums``."""
+        """The weights for labelled data of which only the counts are known; not for ``rule.sums``."""
         n, (n_state, n_edge) = counts.n_labels, n_attributes
 
         def kept(table: Counts, n_rows: int, n_columns: int) -> Rows:

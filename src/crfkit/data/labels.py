@@ -206,7 +206,7 @@ def label_numbers(
 class _HintTable:
     """Collects the hints of sets and of soft labels.
 
-    A label that stands several times among the labels has as many states: it is known that it is one of these.
+    A label that occurs several times among the labels has as many states; only the label is known, not its state.
     """
 
     def __init__(self, labels: Sequence[Any]) -> None:
@@ -284,7 +284,7 @@ _CLASSES = 101  # most labels, or classes of them, of which all triples can have
 def label_classes(labels: Sequence[Any], known: Sequence[int] = ()) -> tuple[int, ...]:
     """Class of each label: itself, or with more than 101 labels, those that share a prefix.
 
-    The prefixes are as long as leaves at most 101 classes. ``known``: classes of the first labels, which they keep.
+    The prefixes are as long as possible with at most 101 classes. ``known``: classes of the first labels, to keep.
 
     >>> label_classes(["a", "b", "c"]), len(set(label_classes([f"{x}{y}" for x in "ab" for y in range(90)])))
     ((0, 1, 2), 20)

@@ -222,7 +222,7 @@ def feed(builder: Any, piece: bytes, line: int, name: str) -> None:
 
 
 def split_label(table: Columns, label: int | None, columns: Sequence[int] | None, name: str) -> Labelled:
-    """What is learned from and what is learned, out of all columns of the file of this name."""
+    """Splits the columns of a file into input and labels; ``name`` is for messages."""
     n = table.n_columns
     there = "1 column" if n == 1 else f"{n} columns, 0 to {n - 1}"
     if label is not None and not -n <= label < n:
@@ -402,7 +402,7 @@ def read_conllu(source: Source, *, columns: Sequence[str] = ("form",), label: st
 
 
 def _check_conllu(columns: Sequence[str], label: str | None) -> None:
-    """Raises unless there are such columns, and the label is none of them."""
+    """Raises if a column does not exist, or is the label's."""
     wanted = [] if label is None else label.split("+")
     for column in [*columns, *wanted]:
         if column not in CONLLU_COLUMNS:

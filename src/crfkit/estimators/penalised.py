@@ -158,7 +158,7 @@ class PenalisedChain(ChainEstimator):
             self._check_device(owner)
 
     def _check_order(self, owner: str) -> None:
-        """Raises if the order is not one of 1 to 3, or goes with nothing else that is asked for."""
+        """Raises if the order is not 1, 2 or 3, or another parameter does not support it."""
         check_number(self, "order", self.order, 1, integer=True)
         if self.order > 3:
             raise ValueError(f"'order' of {owner} must be 1, 2 or 3, got {self.order!r}")
@@ -185,7 +185,7 @@ class PenalisedChain(ChainEstimator):
         return beam or _ORDERED_BEAM
 
     def _check_device(self, owner: str) -> None:
-        """Raises if there is no such device, or it does not know what is asked of it."""
+        """Raises if there is no such device, or it does not support another parameter."""
         from crfkit.torch.sparse import require_device
 
         require_device(owner, self.device)
@@ -195,7 +195,7 @@ class PenalisedChain(ChainEstimator):
                 raise ValueError(f"{name!r} of {owner} needs device='cpu', got {self.device!r}")
 
     def _require(self, name: str, value: Any, unset: Any = None) -> None:
-        """Raises if the algorithm does not support what is asked of it."""
+        """Raises if the algorithm does not support the value of a parameter."""
         owner = type(self).__name__
         if name not in find_algorithm(self.algorithm, owner).supports:
             raise ValueError(

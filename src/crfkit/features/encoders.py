@@ -145,7 +145,7 @@ class PlanEncoder:
         return data
 
     def read_one(self, x: Any, name: str) -> list[Any]:
-        """The tokens of one sequence; a list of sequences is none."""
+        """The tokens of one sequence; a list of sequences is refused."""
         if isinstance(x, Columns):
             raise ValueError(f"{name} must be one sequence of tokens, got Columns of {len(x)}: give one of them")
         check_sequence(x, name)

@@ -35,7 +35,7 @@ def table_arrays(table: _core.StringTable, name: str = "words") -> dict[str, NDA
 
 
 def restored_table(arrays: Arrays, name: str = "words") -> _core.StringTable:
-    """Strings out of a file."""
+    """Strings from a file."""
     raw = arrays.of_kind(f"{name}.bytes", "u", (None,))
     ends = arrays.of_kind(f"{name}.ends", "u", (None,))
     return _core.StringTable.from_arrays(raw.astype(np.uint8), ends.astype(np.uint64))

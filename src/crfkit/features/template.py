@@ -26,8 +26,8 @@ class Template:
     Wapiti's patterns begin with ``u``, ``b``, or ``*`` for both, in either case. Besides ``%x[row,column]`` they know
     ``%t[row,column,"regex"]``, which is ``true`` or ``false``, and ``%m[row,column,"regex"]``, which is what the
     expression matches; ``%X``, ``%T`` and ``%M`` give it in lower case. ``@`` before the row counts from the
-    sequence's beginning (``@1`` is the first token) or end (``@-1`` is the last). Expressions know ``.``, ``^``, ``$``,
-    ``*``, ``?`` and the classes ``\\d \\a \\w \\l \\u \\p \\s``, whose upper-case letters are their complements.
+    sequence's beginning (``@1`` is the first token) or end (``@-1`` is the last). Expressions support ``.``, ``^``,
+    ``$``, ``*``, ``?`` and the classes ``\\d \\a \\w \\l \\u \\p \\s``, whose upper-case letters are their complements.
 
     Parameters
     ----------

@@ -19,7 +19,7 @@ def look_at_classes(plan: FeaturePlan, column: int, name: str, prefixes: tuple[i
     """The features of word classes, those of the column ``column`` of a lexicon; the one place that chooses them.
 
     Prefixes of the bit strings of the token and of those next to it, alone: on held-out sentences of CoNLL-2000 with
-    few labels, wider windows, pairs and triples of them gained nothing, and lost beside parts of speech.
+    few labels, wider windows, pairs and triples of them gained nothing, and hurt where there were parts of speech.
     """
     for n in prefixes:
         for offset in range(-min(window, 1), min(window, 1) + 1):

@@ -68,7 +68,7 @@ def edge_array(x: Any, name: str, n: int) -> NDArray[np.int64]:
 
 
 def int_list(x: Iterable[Any]) -> list[int] | None:
-    """Whole numbers as a list, or None if they are no such."""
+    """Whole numbers as a list, or None if they are not whole numbers."""
     try:
         return [operator.index(v) for v in x]
     except TypeError:

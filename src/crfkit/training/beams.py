@@ -32,7 +32,7 @@ class BeamReport(Record):
     average, largest : float, int
         Mean and maximum number of labels in the beams.
     epsilon : float or None
-        Divergence allowed at present, for beams that go by it.
+        Currently allowed divergence, for beams that are limited by divergence.
     chosen : int
         How often beams have been chosen so far.
     tokens : int
@@ -71,7 +71,7 @@ class BeamControl:
 
     @property
     def epsilon(self) -> float | None:
-        """Divergence allowed at present, for beams that go by it."""
+        """Currently allowed divergence, for beams that are limited by divergence."""
         return self.rule.epsilon if isinstance(self.rule, MinDivergence) else None
 
     def state(self) -> State:
@@ -173,7 +173,7 @@ class BeamObjective(Objective):
 
     @property
     def uses_beams(self) -> bool:
-        """Whether beams are in use at present."""
+        """Whether beams are currently in use."""
         return not self.report.exact
 
     def review(self, old: Vector, new: Vector, fell: float, converged: bool) -> Change | None:

@@ -151,7 +151,7 @@ class ExpectationObjective(Objective):
         return {**self.objective.terms, "expectations": self._divergence}
 
     def _expected(self, table: Vector | None) -> Vector:
-        """Expected labels [K, L] at the weights of the moment, with a table [K, L] added to the tokens' scores."""
+        """Expected labels [K, L] at the current weights, with a table [K, L] added to the tokens' scores."""
         self._native.expected(table, self._counts, self.threads)
         return self._counts
 

@@ -18,7 +18,7 @@ class Sizes(NamedTuple):
     listed : int
         Entries where each weight of a rare attribute counts as one.
     dense : int
-        Attributes that have weights with so many labels that these lie in a row of all labels.
+        Attributes that have weights with so many labels that they are stored as a row of all labels.
     attributes, labels, weights : int
     """
 

@@ -31,10 +31,10 @@ class NewtonCG(Algorithm):
         q(d) = g^\top d + \tfrac12 d^\top \nabla^2 f(w)\, d, \qquad \lVert d \rVert \le \Delta
 
     by conjugate gradients from zero, which end at the sphere (Steihaug) or when the k-th of them lowers q by less than
-    ``accuracy / k`` of what all have (Nash and Sofer). The norm of the residual, by which they are often ended, is
-    mostly that of a few frequent features. The first radius is the length of the best step along the gradient. After
-    a step that achieves less than a quarter of what q promised, it is a quarter of that step's length; after one that
-    achieves more than three quarters, three times its length.
+    ``accuracy / k`` of what all have (Nash and Sofer). The norm of the residual, a common stopping rule, is dominated
+    by a few frequent features. The first radius is the length of the best step along the gradient. After a step that
+    achieves less than a quarter of what q promised, it is a quarter of that step's length; after one that achieves
+    more than three quarters, three times its length.
 
     Parameters
     ----------

@@ -62,7 +62,7 @@ class Objective(ABC):
     n_unlabelled : int
         Sequences whose entropy is a part of the objective.
     entropy_weight : float
-        Coefficient of that part at present.
+        Current coefficient of that part.
     """
 
     size: int

@@ -86,7 +86,7 @@ class SemiSupervisedObjective(LikelihoodObjective):
         return value + known + self.entropy_weight * entropy, gradient
 
     def estimate(self, w: Vector) -> float:
-        """The objective with all labels; the fully labelled sequences' share is told from their first block."""
+        """The objective with all labels; the fully labelled sequences' part is estimated from their first block."""
         unused = np.zeros(self.size)
         known, entropy = self._rest.add(w, self.entropy_weight, unused, self.threads)
         return super().estimate(w) + known + self.entropy_weight * entropy
@@ -122,11 +122,11 @@ class EntropyRamp(Objective):
         return self.objective.terms
 
     def value_and_grad(self, w: Vector, out: Vector | None = None) -> tuple[float, Vector]:
-        """Value and gradient with the weight of the moment."""
+        """Value and gradient with the current weight."""
         return self.within.value_and_grad(w, out)
 
     def hessian_product(self, w: Vector, v: Vector) -> Vector:
-        """The Hessian with the weight of the moment, times v."""
+        """The Hessian with the current weight, times v."""
         return self.objective.hessian_product(w, v)
 
     def review(self, old: Vector, new: Vector, fell: float, converged: bool) -> Change | None:

@@ -103,7 +103,7 @@ class SequenceObjective(Objective):
         self._sample = np.arange(0, self.n_labelled, max(1, self.n_labelled // _SAMPLE))
 
     def _largest(self) -> int:
-        """Most labels of a beam."""
+        """Maximum number of labels in a beam."""
         n = self.layout.n_labels
         if self.layout.order > 1:
             return min(n, MOST_LABELS[self.layout.order])

@@ -21,8 +21,8 @@ def _flag(text: str) -> bool:
 
 _FEATURES = {
     "feature.minfreq": Option(float, 0.0, "Features whose values sum to less than this get no weight."),
-    "feature.possible_states": Option(_flag, False, "Weights for (attribute, label) pairs that do not occur, too."),
-    "feature.possible_transitions": Option(_flag, False, "Weights for label pairs that do not occur, too."),
+    "feature.possible_states": Option(_flag, False, "Also give weights to (attribute, label) pairs that do not occur."),
+    "feature.possible_transitions": Option(_flag, False, "Also give weights to label pairs that do not occur."),
 }
 _PASSES = {"max_iterations": Option(int, 100, "Maximum number of passes over the data.")}
 _EPOCHS = {**_PASSES, "epsilon": Option(float, 0.0, "Training ends when the mean loss of a sequence is below this.")}

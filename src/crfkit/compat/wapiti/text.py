@@ -79,5 +79,5 @@ def split_columns(text: Text, n_columns: int, labelled: bool, name: str) -> tupl
 
 
 def split_line(line: bytes) -> list[str]:
-    """Cut at the blanks of ASCII alone: others are part of a string."""
+    """Splits at ASCII blanks only; other blanks are part of a string."""
     return [cell.decode("utf-8") for cell in line.split()]
