@@ -500,7 +500,7 @@ def fit(X: Any, y: Any, **params: Any) -> GraphCRF:
         (lambda: fit(None, [[0]]), "no labelled graph"),
         (lambda: fit([F], [[0, 1]]), "graph 0 must be"),
         (lambda: fit([(F, E), ([["a"], ["b"]], E)], [[0, 1]] * 2), "graph 1: features must be numbers"),
-        (lambda: fit([([[1], [1, 2]], E)], [[0, 1]]), "graph 0: features must be numbers in rows of equal length"),
+        (lambda: fit([([[1], [1, 2]], E)], [[0, 1]]), "graph 0: features must be numbers in rows of one length"),
         (
             lambda: fit([([[np.nan], [1]], E)], [[0, 1]]),
             "graph 0: features of node 0 must be numbers from -1e10 to 1e10, got nan",

@@ -29,7 +29,7 @@ def float_array(x: Any, name: str) -> NDArray[np.float64]:
             return np.ascontiguousarray(raw, np.float64)
     except (TypeError, ValueError):
         pass
-    raise ValueError(f"{name} must be numbers in rows of equal length, got {reprlib.repr(x)}")
+    raise ValueError(f"{name} must be numbers in rows of one length, got {reprlib.repr(x)}")
 
 
 def check_scores(x: NDArray[np.float64], name: str) -> None:
@@ -51,7 +51,7 @@ def int_array(x: Any, name: str) -> NDArray[np.int64]:
             return raw.astype(np.int64)
     except (TypeError, ValueError):
         pass
-    raise ValueError(f"{name} must be ints in rows of equal length, got {reprlib.repr(x)}")
+    raise ValueError(f"{name} must be ints in rows of one length, got {reprlib.repr(x)}")
 
 
 def edge_array(x: Any, name: str, n: int) -> NDArray[np.int64]:
