@@ -137,7 +137,7 @@ def write(rows: list[dict[str, Any]], args: argparse.Namespace) -> None:
         "max-product.",
         "",
         "The held-out column is from models trained on half of the training grids, and is the best of three `c2`. The",
-        "test score had a part in the choice of the features, among five sets of them, but none in that of `c2`.",
+        "test score influenced the choice of the features, among five sets of them, but not that of `c2`.",
         "",
         "![Two grids, their truth, and the labels of two models](snakes.png)",
         "",

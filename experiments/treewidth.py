@@ -85,7 +85,7 @@ def write(results: dict[int, list[dict[str, Any]]], rate: float, args: argparse.
         f"`python experiments/treewidth.py`, {measured()}.",
         f"The prediction is one number, {rate * 1e9:.1f} ns per table entry, times the number of entries that",
         "`FactorGraph.cost` reports beforehand. The last columns are loopy belief propagation on the same grids: its",
-        "time, its largest error of a marginal, and its relative error of log Z. Times are CPU seconds.",
+        "time, the largest error of a marginal, and the relative error of log Z. Times are CPU seconds.",
         "",
         "| labels | treewidth | entries | memory, MB | exact, s | predicted, s | loopy, s | worst marginal | log Z |",
         "|---|---|---|---|---|---|---|---|---|",
