@@ -124,7 +124,7 @@ def next_batch(
     lengths = _length(length)
     if strategy == PER_SECOND and (lengths or per_token or diversity):
         raise OptionError(
-            f"--strategy {PER_SECOND} chooses spans itself: it goes without --length, --per-token, --diversity"
+            f"--strategy {PER_SECOND} chooses spans itself: leave out --length, --per-token and --diversity"
         )
     if output.is_file() and output.stat().st_size and not force:
         raise OptionError(f"--output {output} already exists: add its answers first, or give --force to replace it")

@@ -63,7 +63,7 @@ ProjectOption = Annotated[
     Path | None, Option("--project", help="The project file; FILE.crfkit-project in this folder by default.")
 ]
 FileFormatOption = Annotated[
-    FileFormat, Option("--format", "-f", help="Format of the files; told by name and content by default.")
+    FileFormat, Option("--format", "-f", help="Format of the files; detected from name and content by default.")
 ]
 LabelOption = Annotated[
     str | None,
@@ -80,7 +80,7 @@ AnnotatorsOption = Annotated[
 ]
 ShareOption = Annotated[
     float | None,
-    Option("--random-share", help="Share of random questions, which measure accuracy; 0.1 by default."),
+    Option("--random-share", help="Fraction of random questions, which measure accuracy; 0.1 by default."),
 ]
 HideOption = Annotated[bool, Option("--hide-random", help="Do not say which questions are random.")]
 BrowserOption = Annotated[bool, Option("--browser", help="Open the page in the browser.")]
@@ -296,7 +296,7 @@ def _check_old(project: Any, given: dict[str, Any], sources: Sequence[str]) -> N
             say(f"crfkit: warning: {source} has changed since {project.path} was made, which keeps the old text")
     ignored = [x for x in ("template", "c2") if given[x] is not None and x not in project.settings]
     if ignored:
-        say(f"crfkit: warning: --{ignored[0]} is set when a project is made; {project.path} goes on without")
+        say(f"crfkit: warning: --{ignored[0]} applies to new projects only; {project.path} continues without it")
 
 
 def _serve(session: Any, given: dict[str, Any], people: Sequence[str], path: Path) -> int:

@@ -51,7 +51,7 @@ def classes(
         typer.Option(
             "--format",
             "-f",
-            help="Running text; a sentence per line with blanks between tokens; or a token per line.",
+            help="Running text; one sentence per line with blanks between tokens; or one token per line.",
         ),
     ] = TextFormat.text,
     column: Annotated[
@@ -59,7 +59,7 @@ def classes(
     ] = None,
     comment: o.CommentOption = "",
     encoding: o.EncodingOption = "utf-8",
-    random_state: Annotated[int, typer.Option(help="Seed, of spectral classes.")] = 0,
+    random_state: Annotated[int, typer.Option(help="Random seed, for spectral classes.")] = 0,
     n_jobs: o.JobsOption = -1,
     json: o.JsonOption = False,
     quiet: o.QuietOption = False,

@@ -181,7 +181,7 @@ StartsOption = Annotated[int, Option("--n-init", help="Random starts, of which t
 EntropyOption = Annotated[float, Option(help="Coefficient of the entropy of unlabelled sequences.")]
 EntropyPerOption = Annotated[str, Option(help="Entropy per sequence, or per token: sequence or token.")]
 EntropyRampOption = Annotated[int, Option(help="Iterations over which the entropy's weight increases.")]
-OrderOption = Annotated[int, Option(help="Labels that a label depends on: 1, 2 or 3 before it.")]
+OrderOption = Annotated[int, Option(help="Number of preceding labels that a label depends on: 1, 2 or 3.")]
 BeamOption = Annotated[
     str | None,
     Option(
@@ -211,7 +211,9 @@ EveryOption = Annotated[str, Option("--every", metavar="TIME", help="Time betwee
 ResumeOption = Annotated[
     bool, Option("--resume", help="Continue from the checkpoint, if it exists; data and options must be the same.")
 ]
-DeviceOption = Annotated[str, Option(help="Where to train: cpu or cuda, a GPU. To the same optimum; needs torch.")]
+DeviceOption = Annotated[
+    str, Option(help="Where to train: cpu, or cuda for a GPU, which needs torch. Both reach the same optimum.")
+]
 Rho2Option = Annotated[float | None, Option(help="Wapiti's coefficient of half the sum of squared weights. Sets c2.")]
 CostOption = Annotated[float | None, Option(help="CRF++'s C. Sets c2 to 1 / 2C.")]
 ParamOption = Annotated[

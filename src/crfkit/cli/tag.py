@@ -206,7 +206,7 @@ def _record_file(path: Path | None, as_table: bool) -> Iterator[Any]:
 
 
 class _Parquet:
-    """Takes JSON objects, one a line, and writes them as rows of a table, some thousand at a time."""
+    """Takes JSON objects, one per line, and writes them as rows of a table, some thousand at a time."""
 
     _ROWS = 10_000
 

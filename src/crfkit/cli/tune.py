@@ -40,7 +40,7 @@ def tune(
     random: Annotated[
         int | None, typer.Option("--random", metavar="N", help="Draw N settings between the smallest and the largest.")
     ] = None,
-    folds: Annotated[int, typer.Option("--folds", help="Parts of the data that are held out in turn.")] = 5,
+    folds: Annotated[int, typer.Option("--folds", help="Number of folds, each held out in turn.")] = 5,
     reject: Annotated[
         float | None,
         typer.Option("--reject", help="After the first fold, drop settings that score this much less than the best."),
