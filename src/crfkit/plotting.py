@@ -184,7 +184,7 @@ def _chosen(labels: Sequence[Any], some: Sequence[Any] | None, where: str) -> li
 def transitions(model: Any, *, labels: Sequence[Any] | None = None, ax: Axes | None = None) -> Axes:
     """Heat map of a model's transition weights: rows are the label before, columns the label after.
 
-    Orange pairs are likelier than their labels' other evidence says, blue ones less likely; x marks pairs that
+    Orange pairs have positive weights, blue ones have negative weights; x marks pairs that
     constraints forbid.
 
     Parameters
@@ -261,7 +261,7 @@ def explanation(decision: Decision, *, top: int = 8, ax: Axes | None = None) -> 
     decision : Decision
         Of one token: ``crf.explain(x)[t]``.
     top : int
-        Bars; the rest is summed up in one more.
+        Number of bars; one more bar sums up the rest.
     ax : Axes, optional
 
     Returns

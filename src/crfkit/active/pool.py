@@ -48,20 +48,20 @@ class Strategy:
     Attributes
     ----------
     cover : int, optional
-        First questions, which cover the pool's words instead of asking what the model knows least. By default 5; with
-        ``novel``, as many as there are labels, if those are more.
+        Number of first questions, which cover the pool's words instead of asking what the model knows least. By
+        default 5; with ``novel``, the number of labels if that is more.
     whole : bool
         Ask for whole sentences instead of their uncertain spans.
     random : bool
         Ask for sentences drawn at random.
     power : float
-        Exponent of a token's entropy: below 1, labels that are one of two count more beside those that may be any.
+        Exponent of a token's entropy. Below 1, tokens with two possible labels gain on those that may have any.
     novel : bool, optional
-        Whether new words count more: the entropy of a word counts log(1 + n) if it is in the pool n times and in no
-        sentence with labels, else 0.3. By default with more than 20 labels: of labels that it has hardly met, a model
-        cannot say well where they may be.
+        Whether new words count more: the entropy of a word is multiplied by log(1 + n) if it occurs n times in the pool
+        and in no labelled sentence, otherwise by 0.3. By default, true with more than 20 labels: a model cannot judge
+        well where labels occur that it has hardly seen.
     spread : float
-        From 0 to 1: how much a sentence loses by being like one of those asked last.
+        From 0 to 1: how much less a sentence counts if it resembles one of those asked last.
 
     Examples
     --------
@@ -94,7 +94,7 @@ class AskedSpan(NamedTuple):
 
 @dataclass(frozen=True)
 class Question:
-    """A sentence of the pool and the spans of it that are asked.
+    """A sentence of the pool and the spans in it that are asked about.
 
     Attributes
     ----------
@@ -102,9 +102,9 @@ class Question:
     kind : {"uncertain", "cover", "random"}
     spans : list of AskedSpan
     guess : list of str
-        The model's labels, of what is known.
+        The model's labels, given what is known.
     seconds, gain : float
-        What the answer is expected to take, and to tell (nats).
+        Expected time of the answer, and the information expected from it (nats).
     """
 
     sequence: int
@@ -116,12 +116,12 @@ class Question:
 
 
 class Expected(NamedTuple):
-    """What the model's labels of some sequences are expected to get wrong, given what is known.
+    """How many of the model's labels of some sequences are expected to be wrong, given what is known.
 
     Attributes
     ----------
     path : int32 array [n]
-        The labels that the model would give, not knowing what is known.
+        The labels that the model would give without using what is known.
     tokens, wrong : float64 arrays [S]
         Tokens, and how many of them have a wrong label.
     spans, false, missed : float64 arrays [S]
@@ -137,13 +137,13 @@ class Expected(NamedTuple):
 
 
 class Told(NamedTuple):
-    """What was known of a pool at one moment, [T, L] of each sequence, and the labels that it speaks of."""
+    """What was known of a pool at one moment, [T, L] of each sequence, and the labels that it refers to."""
 
     scheme: Scheme
     known: dict[int, Allowed]
 
     def without(self, sequences: Iterable[int]) -> Told:
-        """The same but for some sequences."""
+        """The same without some sequences."""
         gone = set(sequences)
         return Told(self.scheme, {i: allowed for i, allowed in self.known.items() if i not in gone})
 
@@ -160,7 +160,7 @@ class _Scores:
 
 
 class Pool:
-    """Sequences, what is known of their labels, and a model of it; asks for what pays most.
+    """Sequences, what is known about their labels, and a model that learns it; asks the most useful questions.
 
     Everything is encoded once. After an answer, :meth:`learn` changes the model, :meth:`rescore` computes the entropy
     of every token and step again, exactly and given what is known, and :meth:`ask` chooses the sentence, and the spans
@@ -174,7 +174,7 @@ class Pool:
     spans : bool
         Whether labels are those of spans (BIO inside) or of single tokens.
     crf : CRF, optional
-        Features and penalties of the model. A fitted one, without ``labels``, is the model to begin with: its labels
+        Features and regularisation of the model. A fitted CRF, without ``labels``, is the initial model: its labels
         are those of tokens.
     time_model : TimeModel, optional
     strategy : Strategy, optional
@@ -247,7 +247,7 @@ class Pool:
 
     @property
     def cover(self) -> int:
-        """First questions, which cover the pool's words."""
+        """Number of first questions, which cover the pool's words."""
         if self.strategy.cover is not None:
             return self.strategy.cover
         return max(5, len(self.scheme.names)) if self._novel else 5
@@ -364,7 +364,7 @@ class Pool:
         return result.converged
 
     def start(self, problem: Problem) -> Vector:
-        """The weights of now in the places of a problem's."""
+        """The current weights, in the places that a problem has for them."""
         model = self.model
         if model.layout.n_labels != problem.layout.n_labels:
             return np.zeros(problem.layout.size)
@@ -378,7 +378,7 @@ class Pool:
         max_iter: int | None = None,
         stop: Callable[[], bool] | None = None,
     ) -> Result:
-        """Minimises a problem from w on; touches nothing of the pool, so that it may run beside it.
+        """Minimises a problem, starting from w; does not touch the pool, so it may run at the same time.
 
         With ``stop``, which is asked after every iteration and may wait, on one thread.
         """
@@ -519,7 +519,7 @@ class Pool:
         return Expected(path, tokens, wrong, spans, np.maximum(spans - hit, 0), np.maximum(true - hit, 0))
 
     def predictions(self) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-        """The model's label of every token, not knowing what is known, and its probability; [N] each."""
+        """The model's label of every token, without using what is known, and its probability; [N] each."""
         path = np.zeros(self.data.n_tokens, np.int32)
         chance = np.ones(self.data.n_tokens, np.float32)
         for k, (a, b) in enumerate(self._pieces):
@@ -548,7 +548,7 @@ class Pool:
     # questions
 
     def ask(self, exclude: Iterable[int] = (), *, kind: str | None = None, quick: bool = False) -> Question | None:
-        """The question that pays most; None if nothing is left to ask.
+        """The most useful question; None if nothing is left to ask.
 
         Parameters
         ----------
@@ -557,7 +557,7 @@ class Pool:
         kind : {"uncertain", "cover", "random"}, optional
             Which kind of question; by default what the strategy says.
         quick : bool
-            Where many ask: take the candidates of the question before, while scores are the same and half are left.
+            If many people ask: reuse the candidates of the last question while scores are the same and half are left.
         """
         open_ = (self.lengths > 0) & ~self.closed
         open_[list(exclude)] = False
@@ -574,7 +574,7 @@ class Pool:
         return self._uncertain(open_, quick)
 
     def note(self, sequence: int, whole: bool = False) -> None:
-        """A sequence was asked: those like it should wait, and itself, if all of it was, is done."""
+        """Notes that a sequence was asked about: similar ones wait, and if all of it was asked, it is done."""
         self.asked += 1
         self.recent = [*self.recent, sequence][-_RECENT:]
         if whole:

@@ -94,7 +94,7 @@ def simulate(
     Returns
     -------
     LearningCurve
-        With an entry more than rounds, or fewer if everything is known before.
+        With one more entry than there are rounds, or fewer if everything is known earlier.
 
     Examples
     --------

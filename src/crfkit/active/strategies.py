@@ -195,8 +195,8 @@ def query(
         gives the span of :func:`crfkit.chain.most_uncertain_span`, which grows while a token adds more entropy than
         the sequence's tokens do on average.
     diversity : float
-        Between 0 and 1: maximal marginal relevance. A question's worth is
-        :math:`(1 - d) u - d \max_{chosen} \cos`, with u the uncertainty in proportion to the largest, and the cosine of
+        Between 0 and 1: maximal marginal relevance. A question's score is
+        :math:`(1 - d) u - d \max_{chosen} \cos`, with u the uncertainty relative to the largest, and the cosine of
         the two sequences' attributes.
 
     Returns

@@ -15,18 +15,18 @@ _PRIOR = 20.0
 
 @dataclass(frozen=True)
 class TimeModel:
-    r"""Seconds that a person needs for a sentence of which some tokens are asked.
+    r"""Seconds that a person needs for a question about some tokens of a sentence.
 
     .. math:: \text{seconds} = s + a \cdot \text{tokens judged} + c \cdot \text{corrections}
 
-    The default stands for the cost model of a user study of assisted part-of-speech annotation (Haertel, Ringger,
+    The default represents the cost model of a user study of assisted part-of-speech annotation (Haertel, Ringger,
     Seppi, Carroll and McClanahan: Assessing the Costs of Sampling Methods in Active Learning for Annotation, ACL 2008),
     quoted at second hand.
 
     Parameters
     ----------
     sentence : float
-        Seconds to read a sentence, whatever is asked of it.
+        Seconds to read a sentence, whatever is asked about it.
     token : float
         Seconds per token judged.
     correction : float

@@ -34,7 +34,7 @@ _WAIT = 300.0  # seconds without any worker
 
 
 class SchedulerLost(ConnectionError):
-    """The scheduler does not answer any more."""
+    """The scheduler no longer answers."""
 
 
 class _WorkersLost(Exception):

@@ -26,7 +26,7 @@ from crfkit.training.watching import held_out_data
 class CRF(LocalCRF):
     """:class:`crfkit.CRF`, trained on partitions of data that lie on a Dask cluster.
 
-    The cluster is that of the current ``distributed.Client``; without one, partitions are worked on one after another
+    The cluster is that of the current ``distributed.Client``; without one, partitions are processed one after another
     in this process, with the same result. Parameters and attributes are those of :class:`crfkit.CRF`. Beams,
     entropies, hidden states, ``n_init``, ``warm_start``, ``warm_start_fraction`` and ``algorithm="sag"`` are not
     available here. Other stochastic algorithms run on each partition by itself, and their weights are averaged after
@@ -82,8 +82,8 @@ class CRF(LocalCRF):
     ) -> Self:
         """Learns the weights.
 
-        Sums over partitions are added up in an order that only their number decides: the weights depend neither on the
-        number of workers nor on whether some of them are lost.
+        Sums over partitions are added up in an order that depends only on their number: the weights depend neither on
+        the number of workers nor on whether some of them are lost.
 
         Parameters
         ----------
@@ -194,7 +194,7 @@ class CRF(LocalCRF):
         Parameters
         ----------
         X : dask bag, dask data frame or list of Delayed
-            Of sequences; a frame as in :meth:`fit`. Anything else is labelled here and now.
+            Of sequences; a frame as in :meth:`fit`. Anything else is labelled at once, in this process.
         given, beam, by
             As there; ``given`` is not for partitions.
 

@@ -1,4 +1,4 @@
-"""Data of other libraries: tables of tokens (pandas, Arrow), data sets of lists, and a spaCy component."""
+"""Data from other libraries: tables of tokens (pandas, Arrow), data sets of lists, and a spaCy component."""
 
 from typing import TYPE_CHECKING
 

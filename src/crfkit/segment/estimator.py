@@ -68,23 +68,23 @@ class SegmentCRF(Estimator):
     lengths : {"table", "buckets"}
         Whether each length has a weight of its own for each label, or lengths of about the same size share one.
     tail_order : int, default=0
-        Allows segments longer than K: their scores fall (or rise) by a weight per token, as of a geometric distribution
+        Allows segments longer than K: their scores fall (or rise) by a weight per token, as in a geometric distribution
         of lengths (1) or a negative-binomial one (2 and more).
     outside : str, default="O"
         The label of text that is in no segment.
     outside_runs : bool, default=False
-        Whether text outside is one segment as far as it goes; otherwise each of its tokens is a segment.
+        Whether each run of text outside segments is one segment; otherwise each of its tokens is.
     begins, ends : bool
-        Whether tokens' attributes have weights for the first, and for the last token of a segment.
+        Whether tokens' attributes have weights of their own for the first and for the last token of a segment.
     algorithm : "lbfgs" or an optimiser
-        Of those that need no more than values and gradients.
+        It must need only values and gradients.
     c1, c2 : float
         Coefficients of L1 and L2 regularisation.
     min_freq : float, default=0
         (attribute, label) pairs that occur less often get no weight.
     warm_start : bool, default=False
-        Start from the features and weights of the last fit; new labels and attributes are added, those that the new
-        data does not have are left out.
+        Start from the features and weights of the last fit; new labels and attributes are added, those that do not
+        occur in the new data are left out.
     max_iter, tol, early_stopping, dtype, n_jobs, verbose, callback, checkpoint, checkpoint_every
         As for :class:`crfkit.CRF`.
 
@@ -313,7 +313,7 @@ class SegmentCRF(Estimator):
         sample_weight : array [S], optional
             Weights of the sequences.
         resume : bool
-            Continue from ``checkpoint``, if the file exists, as without the interruption.
+            Continue from ``checkpoint`` if the file exists; the result is the same as without the interruption.
         """
         held_out = held_out_data(X_dev, y_dev, self.early_stopping, "SegmentCRF")
         if held_out is not None:
@@ -439,7 +439,7 @@ class SegmentCRF(Estimator):
         return out
 
     def predict_segments(self, X: Any, *, given: Any = None) -> list[list[tuple[int, int, Any]]]:
-        """The best segmentation of every sequence, as (start, end, label), without text outside."""
+        """The best segmentation of every sequence, as (start, end, label), without the text outside segments."""
         m, out = self.model_, []
         for p, _ in self._pieces(X, given):
             for s in decode(p, self.n_jobs):
@@ -465,14 +465,14 @@ class SegmentCRF(Estimator):
         return out
 
     def predict_entities(self, X: Any, *, given: Any = None, threshold: float | None = None) -> list[list[Entity]]:
-        """The segments of every sequence, without text outside, each with its exact probability.
+        """The segments of every sequence, without the text outside, each with its exact probability.
 
         Parameters
         ----------
         X : sequences of tokens
         given : sequences of labels, optional
         threshold : float, optional
-            Return all segments of the table of lengths at least this probable, which may overlap.
+            Return all segments of up to K tokens that are at least this probable; they may overlap.
         """
         m = self.model_
         X = list(X) if isinstance(X, Iterator) else plain_lists(X)
@@ -519,7 +519,7 @@ class SegmentCRF(Estimator):
         Returns
         -------
         Explanation
-            A decision for each segment, as of :meth:`crfkit.CRF.explain`: attributes of its tokens and of the whole
+            A decision for each segment, as in :meth:`crfkit.CRF.explain`: attributes of its tokens and of the whole
             segment, its length and its neighbours.
 
         Examples
@@ -545,7 +545,7 @@ class SegmentCRF(Estimator):
     def _restore(
         cls, name: str, header: dict[str, Any], arrays: Arrays, features: FeatureSource, n_jobs: int | None
     ) -> Self:
-        """The estimator that a file holds, whose name is for messages."""
+        """The estimator that a file holds; ``name`` is for messages."""
         with damaged(name):
             model = restore_model(header, arrays, features, None)
             known = cls._parameters()

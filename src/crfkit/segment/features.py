@@ -46,7 +46,7 @@ _VIEWS: dict[str, Callable[[str], str]] = {"word": str, "lower": str.lower, "sha
 class SegmentFeatures(Record):
     r"""Features of whole segments, for :class:`SegmentCRF`.
 
-    Segments are found natively, and only those that have a feature cost anything.
+    Segments are found by native code, and only those that have a feature cost anything.
 
     Parameters
     ----------
@@ -54,12 +54,12 @@ class SegmentFeatures(Record):
         Whether each text that was a segment in training is an attribute of segments with this text; case does not
         matter.
     shape : bool, default=False
-        The same of the segments' shapes, such as ``Aaa 00``.
+        The same for the segments' shapes, such as ``Aaa 00``.
     gazetteers : dict of names to texts, optional
         Lists of known names: strings, tokens separated by blanks, or lists of tokens. A segment that is in one has an
         attribute; case does not matter.
     similarity : float, optional
-        Also give an attribute to segments that are as similar to an entry of a gazetteer as this, by the cosine of
+        Also give an attribute to segments whose similarity to an entry of a gazetteer is at least this: the cosine of
         their words, weighted by how rare they are.
     function : callable, optional
         Called as ``f(sequence, start, end)`` for every segment that is short enough; returns attributes, as a list of
@@ -157,7 +157,7 @@ class Entries:
         return np.ascontiguousarray(table[columns.ids[:, 0]]) if len(table) else np.zeros(0, np.uint32)
 
     def find(self, columns: Columns, longest: int, n_jobs: int | None) -> tuple[Any, Any, Any]:
-        """Start, length and entry of all that stands in a text."""
+        """Start, length and entry of everything found in a text."""
         found = self.trie.find(self.see(columns), columns.offsets, longest, resolve_threads(n_jobs))
         return found[:3]
 
@@ -173,7 +173,7 @@ class Entries:
 
     @classmethod
     def restore(cls, view: str, arrays: Arrays) -> Entries:
-        """Out of a model file; checked."""
+        """From a model file; checked."""
         ends = arrays.of_kind("word_ends", "i", (None,))
         raw = bytes(arrays.of_kind("words", "u", (None,)))
         if len(ends) and (ends[0] < 0 or (np.diff(ends) < 0).any() or ends[-1] != len(raw)):
@@ -368,7 +368,7 @@ class FeatureFinder:
 
     @classmethod
     def restore(cls, config: Any, arrays: Arrays, labels: Sequence[Any], function: Any) -> FeatureFinder:
-        """Out of a model file; checked."""
+        """From a model file; checked."""
         head = _CONFIG(config, "segments")
         out = cls(labels, function=function, needs_function=head["function"])
         out.function_names = {name: i for i, name in enumerate(head["function_names"])}
@@ -398,5 +398,5 @@ _CONFIG = record(
 
 def _require_text(X: Any) -> Columns:
     if not isinstance(X, Columns):
-        raise ValueError("features of segments need tokens that are text, not attributes; or a function")
+        raise ValueError("features of segments need text as tokens, not attributes: give text, or a function")
     return X

@@ -299,7 +299,7 @@ def sample(p: Potentials, n: int = 1, rng: Any = None, n_jobs: int | None = None
     ----------
     p : Potentials
     n : int
-        How many of each sequence.
+        Number of samples for each sequence.
     rng : int or numpy.random.Generator, optional
         Results do not depend on the number of threads.
     n_jobs : int, optional

@@ -130,7 +130,7 @@ def found_types(y: Iterable[Any], outside: Any) -> list[Any]:
 
 
 def read_tags(y: Sequence[Any], types: Sequence[Any], offsets: NDArray[np.int64], outside: Any, runs: bool) -> Known:
-    """What tags say; ``runs``: text outside is one segment as far as it goes, otherwise a segment per token."""
+    """What tags say; ``runs``: each run of text outside segments is one segment, otherwise each of its tokens is."""
     bare: list[Any] = []
     borders = np.zeros(int(offsets[-1]), np.uint8)
     at = 0

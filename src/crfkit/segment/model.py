@@ -255,7 +255,7 @@ def column_layout(n: int, ptr: NDArray[Any], label: NDArray[Any]) -> Layout:
 
 
 def restore_model(header: Any, arrays: Arrays, features: FeatureSource, function: Any) -> SegmentModel:
-    """A model of what its file holds; all is checked."""
+    """The model that a file holds; everything is checked."""
     from crfkit.model.chain_model import _INFO
 
     head = _HEADER(header, "")
@@ -270,7 +270,7 @@ def restore_model(header: Any, arrays: Arrays, features: FeatureSource, function
         raise ValueError(f"'outside' must be one of its labels, got {head['outside']!r}")
     weights = arrays.finite("weights", (None,))
     if longest * len(labels) > max(_MOST_SCORES, 64 * len(weights)):
-        raise ValueError(f"'shape' asks for more scores of lengths than the file can mean: {longest}")
+        raise ValueError(f"'shape' asks for more scores of lengths than the file can hold: {longest}")
     rows = arrays.group("columns")
     ptr, label = rows.of_kind("state_ptr", "iu", (None,)), rows.of_kind("state_label", "iu", (None,))
     if shape.columns**2 > max(_MOST_SCORES, 64 * (len(label) + len(labels) ** 2)):

@@ -1,4 +1,4 @@
-"""The scores of segmentations: what every inference function of this room takes."""
+"""The scores of segmentations, which every inference function of :mod:`crfkit.segment` takes."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ class Potentials(Record):
     tail : array [L], optional
         Allows segments of any length: K + m tokens have the score
         :math:`D_K(j) + m\, \text{tail}_j + \log \binom{m + r - 1}{r - 1}`, a geometric distribution of lengths for
-        r = 1 and a negative-binomial one else.
+        r = 1 and a negative-binomial one otherwise.
     tail_order : int
-        r.
+        The order r of the tail.
     borders : int array [T], optional
         1 where a segment must begin with the token, -1 where none may, 0 elsewhere.
     allowed : bool array [T, L], optional

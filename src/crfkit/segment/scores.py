@@ -15,7 +15,7 @@ from crfkit.segment.potentials import Potentials
 
 
 class EntropyGradient(NamedTuple):
-    """The entropy of segmentations and its gradient by the scores, each of the shape of what it belongs to.
+    """The entropy of segmentations and its gradient with respect to the scores, in the shapes of the scores.
 
     Attributes
     ----------
@@ -147,9 +147,9 @@ def entropy(p: Potentials, n_jobs: int | None = None) -> Any:
 
 
 def entropy_gradient(p: Potentials, n_jobs: int | None = None) -> EntropyGradient:
-    r"""Gradient of the (summed) entropy by all scores, :math:`-\operatorname{Cov}(f(y), s(y))`.
+    r"""Gradient of the (summed) entropy with respect to all scores, :math:`-\operatorname{Cov}(f(y), s(y))`.
 
-    It is the derivative of the expectations in the direction of the scores, by one pass with dual numbers, in
+    It is the derivative of the expectations in the direction of the scores, computed in one pass with dual numbers in
     :math:`O(T (L^2 + K L))`.
 
     Returns

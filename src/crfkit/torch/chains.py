@@ -37,7 +37,7 @@ class Batch(NamedTuple):
     pairwise : tensor [B, T - 1, L, L], optional
         Added to the transitions, step by step: ``pairwise[:, t - 1]`` for the step into t.
     mask : bool tensor [B, T], optional
-        Steps that are there. Others are left out, and their neighbours become neighbours.
+        Steps that count. Others are skipped, and the steps around them become neighbours.
     tags : int64 tensor [B, T], optional
         Labels whose likelihood is wanted.
     ignore : int

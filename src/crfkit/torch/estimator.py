@@ -100,7 +100,7 @@ class NeuralCRF(Estimator):
         \frac{1}{N} \sum_i -\log p(y_i | x_i) + c_2 \|W\|^2 + c_1 |W|
         + \frac{\gamma}{N_u} \sum_u H(Y_u | x_u)
 
-    with the penalties over all weights but biases, and the entropies over sequences without labels.
+    with the penalties over all weights except biases, and the entropies over sequences without labels.
 
     Parameters
     ----------
@@ -156,8 +156,8 @@ class NeuralCRF(Estimator):
     validation_fraction : float
         Fraction of the training data held out for early stopping, unless ``fit`` is given held-out data.
     precision : {"auto", "float32", "bfloat16"}
-        In which the network computes in training; the chain computes in float32. "auto" is bfloat16 on a GPU that has
-        it, else float32.
+        Precision of the network in training; the chain computes in float32. "auto" is bfloat16 on a GPU that has
+        it, otherwise float32.
     device : str, optional
         Where to train; by default a GPU if there is one. After :func:`crfkit.load`, ``set_params(device="cuda")`` moves
         the model to the GPU; without it predictions are made on the CPU.
@@ -168,15 +168,15 @@ class NeuralCRF(Estimator):
         Called as ``callback(progress, w)`` after every epoch; training stops if it returns True.
     checkpoint : path, optional
     checkpoint_every : float or str, default="5min"
-        As for :class:`crfkit.CRF`; the state is that between two epochs.
+        As for :class:`crfkit.CRF`; the state is saved between two epochs.
 
     Attributes
     ----------
     classes_ : array
     network_, crf_ : torch modules
     history_ : list of Progress
-        One for every epoch: ``iteration``, ``value``, the mean loss of its batches without ``c1`` and ``c2``,
-        ``gradient_norm``, that of its last batch, ``step``, the learning rate, and ``scores``, the held-out ones.
+        One for every epoch: ``iteration``; ``value``, the mean loss of its batches without ``c1`` and ``c2``;
+        ``gradient_norm``, that of its last batch; ``step``, the learning rate; and ``scores``, on held-out data.
 
     Examples
     --------
@@ -411,7 +411,7 @@ class NeuralCRF(Estimator):
             Held-out data for early stopping.
         sample_weight : array [S], optional
         resume : bool
-            Go on from ``checkpoint``, if the file is there; on the CPU, and with the same number of threads, the
+            Continue from ``checkpoint`` if the file exists; on the CPU, and with the same number of threads, the
             weights will be the same as if training had never been stopped.
 
         Returns
@@ -438,7 +438,7 @@ class NeuralCRF(Estimator):
             known = {i for i, target in enumerate(targets) if target is not None and target.dim() == 1}
             whole = [i for i in rng.permutation(len(X)) if i in known]
             if len(whole) < 2:
-                raise ValueError("'validation_fraction' of NeuralCRF needs sequences all of whose labels are known")
+                raise ValueError("'validation_fraction' of NeuralCRF needs at least two fully labelled sequences")
             held = sorted(whole[: max(1, round(self.validation_fraction * len(whole)))])
             kept = sorted(set(range(len(X))) - set(held))
             X_dev, y_dev = [X[i] for i in held], [y[i] for i in held]

@@ -1,8 +1,8 @@
 """Differentiable sums over the paths of chains.
 
 All take a batch of potentials: emissions [B, T, L], transitions [L, L], start and end [L], optionally pairwise scores
-of every step [B, T - 1, L, L] that are added to the transitions, and a mask [B, T]. Masked steps are left out and
-their neighbours become neighbours. Half precision is computed in float32.
+of every step [B, T - 1, L, L] that are added to the transitions, and a mask [B, T]. Masked steps are skipped, and
+the steps around them become neighbours. Half precision is computed in float32.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ class _Mean(Function):
 
 
 def cross_entropy(p: Batch, q: Batch) -> Tensor:
-    """H(p, q) = log Z_q - E_p[score_q] [B] of batches with the same mask; infinite where p may do what q forbids."""
+    """H(p, q) = log Z_q - E_p[score_q] [B] of batches with the same mask; infinite where p allows what q forbids."""
     if p.pairwise is None and q.pairwise is not None:  # so that the expectations have a place for it
         p = p._replace(pairwise=torch.zeros_like(q.pairwise))
     if q.pairwise is None and p.pairwise is not None:
@@ -259,7 +259,7 @@ def log_likelihood(
 ) -> Tensor:
     """Log-probability of the labels ``tags`` [B, T] of every sequence, [B].
 
-    A tag of ``ignore_index`` is unknown: then it is the log-probability of all labellings that agree with the others.
+    A tag of ``ignore_index`` is unknown: the result is then the log-probability of all labellings that fit the others.
 
     Examples
     --------

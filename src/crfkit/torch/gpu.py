@@ -20,7 +20,7 @@ _TRITON = importlib.util.find_spec("triton") is not None
 
 
 def has_triton() -> bool:
-    """Whether Triton is there to be used."""
+    """Whether Triton is installed."""
     return _TRITON
 
 
@@ -47,7 +47,7 @@ def choose(emissions: Tensor, pairwise: Tensor | None, backend: str) -> str:
 
 
 def _module(x: Tensor, decoding: bool = False) -> Any:
-    """The kernels for a batch: for many labels, for few long sequences, or one program a sequence."""
+    """The kernels for a batch: for many labels, for few long sequences, or one program per sequence."""
     from crfkit.torch import kernels, scan, wide, wide_best
 
     if x.shape[2] > FUSED_LABELS:

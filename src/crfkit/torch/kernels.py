@@ -299,7 +299,7 @@ def _tag_facts(
 
 @triton.jit
 def _add_up(value_ptr, count_ptr, n_batch, scale):
-    """The last program writes the scaled sum of all values behind them."""
+    """The last program writes the scaled sum of all values after them."""
     if _is_last(count_ptr, tl.num_programs(0)):
         total = tl.full([], 0.0, tl.float64)
         for b0 in range(0, n_batch, 128):
@@ -326,7 +326,7 @@ def _walk_kernel(
 
     START, where a walk begins: 0 with the sequence, 1 at a span with the messages there, 2 at a span with one label.
     KEEP, what is kept of every step: 0 nothing, 1 messages, 2 the labels that best lead into it; then out is a path.
-    ADD: whether the last program adds up the values of all, times a scale, behind which out has a place for that.
+    ADD: whether the last program adds up all values, times a scale; out has a place for the sum after them.
     """
     side, n, b, origin, exists = _rows(n_batch, n_rows, n_labels, ROWS, START)
     t_begin, t_end = _bounds_of(n_steps, span, START > 0)
@@ -573,7 +573,7 @@ def walk(
     """Walks whole sequences [B, 1, sides], spans [runs B, S, sides] or all rows of spans [runs B, S, L].
 
     ``kept`` takes the messages of all steps, or the best labels before theirs as int16; then ``out`` takes the path.
-    With ``add`` it takes the sum of all values, times that, behind them.
+    With ``add`` it takes the sum of all values, times that, after them.
     """
     x = batch.emissions
     keep = 0 if kept is None else 1 + (kept.dtype == torch.int16)
@@ -593,7 +593,7 @@ def walk(
 def forward(
     batch: Batch, sides: int = 2, best: bool = False, dtype: torch.dtype | None = None, add: float = 0.0
 ) -> tuple[Tensor, Walked]:
-    """Log-partition log Z, or log-likelihood of the tags, [B] or, scaled, their sum; and messages of so many sides."""
+    """Log-partition log Z, or log-likelihood of the tags, [B] or, scaled, their sum; and the messages of ``sides``."""
     x = batch.emissions
     messages = batch.transitions.new_empty(shape_of_messages(batch, sides))
     value = batch.transitions.new_empty(x.shape[0] + (add != 0), dtype=dtype)
@@ -622,7 +622,7 @@ def backward(batch: Batch, walked: Walked, g: Tensor, scale: float = 1.0) -> tup
     x, a, p = batch.emissions, batch.transitions, batch.pairwise
     n_batch, n_steps, n_labels = x.shape
     width = width_of(x)
-    # so many steps a program that the sums of all programs, of L (L + 2) numbers each, stay small
+    # enough steps per program that the sums of all programs, of L (L + 2) numbers each, stay small
     steps = max(STEPS_AT_LEAST[width], ceil_div(n_steps * n_batch, PROGRAMS[width]))
     programs = ceil_div(n_steps, steps)
     du = x.new_empty(x.shape)

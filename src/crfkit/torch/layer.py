@@ -43,7 +43,7 @@ class CRF(nn.Module):
     num_tags : int
         Number of labels L.
     batch_first : bool
-        Whether tensors are [B, T, ...]; else they are [T, B, ...].
+        Whether tensors are [B, T, ...]; otherwise they are [T, B, ...].
     constraints : str or Constraints, optional
         What may follow what, in training and in decoding: rules, or the name of a chunking scheme (``"bio"``,
         ``"iob1"``, ``"bioes"``, ``"bilou"``) with ``labels``.
@@ -52,12 +52,12 @@ class CRF(nn.Module):
     ignore_index : int
         A tag of this value is unknown: the likelihood sums over all labels there.
     class_weight : sequence of L floats, optional
-        A sequence's log-likelihood is multiplied with the mean weight of its known tags.
+        A sequence's log-likelihood is multiplied by the mean weight of its known tags.
     backend : {"auto", "core", "triton"}
-        Kernels; the default takes Triton's for tensors on a GPU, where it is installed, and else the native core.
+        Kernels to use; by default Triton's for tensors on a GPU if it is installed, otherwise the native core.
     validate : bool
-        Whether tags on a GPU are checked before they are used, which waits for the device. Without it the likelihood
-        of a sequence with a tag that is no label is NaN there. On the CPU tags are always checked.
+        Whether tags on a GPU are checked before they are used, which waits for the device. Otherwise a sequence with a
+        tag that is not a label has the likelihood NaN there. On the CPU tags are always checked.
 
     Attributes
     ----------
@@ -193,11 +193,11 @@ class CRF(nn.Module):
         emissions : tensor [B, T, L] or [T, B, L]
         tags : int tensor [B, T] or [T, B], or bool tensor [..., L]
             ``ignore_index`` stands for an unknown label; a bool tensor holds sets, any of whose labels may be
-            right. Then it is the log-probability of all labellings that fit.
+            right. The result is then the log-probability of all labellings that fit.
         mask : bool or uint8 tensor, optional
-            Steps that are there; holes, and a masked first step, are left out and their neighbours become neighbours.
+            True for steps that count. Masked steps, anywhere, are skipped: the steps around them become neighbours.
         reduction : {"sum", "mean", "token_mean", "none"}
-            Over sequences; "token_mean" divides by the number of steps that are there.
+            Over sequences; "token_mean" divides by the number of unmasked steps.
         weight : tensor [B], optional
             Factors of the sequences' log-likelihoods.
         pairwise : tensor [B, T - 1, L, L] or [T - 1, B, L, L], optional
@@ -367,7 +367,7 @@ class CRF(nn.Module):
             H(p, q) = -\sum_y p(y) \log q(y) = \log Z_q - E_p[s_q(y)]
 
         where p has ``emissions`` and this layer's transitions, q has ``other``, in the same shape, and the transitions
-        of ``crf``, which is this layer by default. It is infinite where p may do what q forbids.
+        of ``crf``, which is this layer by default. It is infinite where p allows what q forbids.
 
         Examples
         --------
@@ -447,10 +447,10 @@ class CRF(nn.Module):
         emissions, mask, pairwise
             As for :meth:`forward`.
         temperature : float
-            The smaller, the nearer are the relaxations to the samples.
+            The smaller, the closer the relaxations are to the samples.
         hard : bool
             Whether the values are the samples, which are exact, and only the gradient is that of the relaxations
-            (straight-through); else the values are the relaxations, too.
+            (straight-through); otherwise the values, too, are the relaxations.
 
         Returns
         -------

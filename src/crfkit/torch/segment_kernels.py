@@ -234,7 +234,7 @@ def _posterior_kernel(
     """Probabilities of what begins and ends at some borders, and sums of those of lengths and of pairs.
 
     P(s, s + k, j) = exp(enter_s(j) - S_s(j) + d_k(j) + S_{s+k}(j) + leave_{s+k}(j) - log Z): what begins at a border
-    and what ends there are sums of the very same numbers, in double precision, so that their running difference holds.
+    and what ends there are sums of the same numbers, in double precision, so that their running difference holds.
     """
     b = tl.program_id(0).to(tl.int64)
     chunk = tl.program_id(2)

@@ -119,7 +119,7 @@ class SegmentCRF(nn.Module):
     ignore_index : int
         The tag of a token whose label is not known.
     backend : {"auto", "core", "triton"}
-        Kernels; the default takes Triton's for tensors on a GPU with up to 128 labels, and else the native core.
+        Kernels to use; by default Triton's for tensors on a GPU with up to 128 labels, otherwise the native core.
 
     Attributes
     ----------
@@ -202,7 +202,7 @@ class SegmentCRF(nn.Module):
             return False
         fits = gpu.has_triton() and self.num_tags <= gpu.FUSED_LABELS
         if self.backend == "triton" and not fits:
-            raise ValueError("'backend' of SegmentCRF is 'triton', which must be installed and has up to 128 labels")
+            raise ValueError("'backend' of SegmentCRF is 'triton', which must be installed and takes at most 128 labels")
         return fits and len(unary) > 0
 
     def log_partition(self, emissions: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -228,7 +228,7 @@ class SegmentCRF(nn.Module):
             Where segments begin. Without it only labels are known: the likelihood is that of all segmentations with
             these labels.
         mask : bool tensor, optional
-            Steps that are there.
+            True for steps that count.
         reduction : {"none", "sum", "mean"}
 
         Returns
