@@ -36,7 +36,7 @@ class Learner:
     spare : callable
         Called when nobody has waited for a moment after that; not if ``patient``.
     patient : bool
-        Take all the time that a step needs, and train nothing beside it.
+        Take all the time that a step needs, and train nothing else meanwhile.
     """
 
     learn_seconds: float | None = 0.04
@@ -146,7 +146,7 @@ class Learner:
             self._train()
 
     def yields(self) -> bool:
-        """For what runs beside: waits while a step has something to do, so that it has the machine to itself.
+        """For background work: waits while a step has something to do, so that the step has the machine to itself.
 
         Returns
         -------

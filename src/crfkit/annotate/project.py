@@ -398,7 +398,7 @@ class Project:
         return scheme.allowed(length, spans, judged, old)
 
     def _label_now(self, label: str | None) -> str | None:
-        """A label of the file by its name of now."""
+        """A label of the file by its current name."""
         if label is None or (label == "O" and self.task == "spans"):
             return label
         tag, name = (label[:2], label[2:]) if self.task == "spans" else ("", label)

@@ -107,7 +107,7 @@ class Server:
             if token is None:
                 return FileResponse(_PAGE / "index.html")
             if self.tokens.annotator(token) is None:
-                return Response("crfkit: this address is from an earlier start; the terminal shows today's.\n", 401)
+                return Response("crfkit: this address is from an earlier start; the terminal shows the new one.\n", 401)
             response = RedirectResponse("/", 303)
             response.set_cookie(self.cookie, token, httponly=True, samesite="strict", path="/")
             return response

@@ -50,7 +50,7 @@ class Session:
     time_model : TimeModel, optional
         Where the annotators' own times start from.
     random_share : float
-        Share of the questions that are drawn at random, to tell how good the model is.
+        Fraction of the questions that are drawn at random, to measure how good the model is.
     show_random : bool
         Whether such questions say that they are.
     n_jobs : int
@@ -386,7 +386,7 @@ class Session:
         return checked_answer(self.project, answer, question.kind if question is not None and fits else "chosen")
 
     def undo(self, annotator: str, key: str | None = None) -> Json:
-        """Takes back what an annotator said last."""
+        """Takes back an annotator's last answer or edit."""
         return self._back(annotator, "undo", self.project.undoable, key)
 
     def redo(self, annotator: str, key: str | None = None) -> Json:
@@ -425,7 +425,7 @@ class Session:
         return self._revise("edit", annotator, i, labels, key, judged, confirm)
 
     def settle(self, annotator: str, i: int, labels: list[Json], key: str) -> Json:
-        """Decides what a sentence's labels are, whatever else was said of it."""
+        """Sets a sentence's final labels, whatever anybody said before."""
         return self._revise("settle", annotator, i, labels, key, None, False)
 
     def _revise(self, kind: str, annotator: str, i: int, labels: Any, key: Any, judged: Any, confirm: bool) -> Json:

@@ -48,8 +48,8 @@ class Step(NamedTuple):
 class Person:
     """Somebody who knows the labels of all sentences, and answers as the page would.
 
-    Of a question about spans, the person judges these spans and whatever true spans reach into them, whole; of one
-    about a whole sentence, all of it. Seconds are those of the time model, without noise.
+    Asked about spans, the person judges these spans and any true spans that overlap them, in full; asked about a
+    whole sentence, all of it. Seconds are those of the time model, without noise.
 
     Parameters
     ----------

@@ -297,7 +297,7 @@ class Views:
                 rows.append({"label": name, **scores})
             names = [None if name == "O" and scheme.spans else name for name in labels]
             out["confusion"] = {"labels": names, "counts": counts.tolist()}
-        note = "On random questions, each by a model that was trained on all else that is known."
+        note = "On random questions, each scored by a model that was trained on everything else."
         out["scores"] = {"rows": rows, "questions": len(scored), "note": note}
         out["features"] = self._features() if pool.version else []
         return out

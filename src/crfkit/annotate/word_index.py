@@ -42,7 +42,7 @@ class WordIndex:
         return list(zip(row.tolist(), (start - self._offsets[row]).tolist(), strict=True))
 
     def count(self, words: Sequence[str]) -> int:
-        """How often these words are there in a row."""
+        """How often these words occur in a row."""
         return len(self._places(words)[0])
 
     def _places(self, words: Sequence[str]) -> tuple[Ints, Ints]:

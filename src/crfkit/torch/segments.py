@@ -202,7 +202,7 @@ class SegmentCRF(nn.Module):
             return False
         fits = gpu.has_triton() and self.num_tags <= gpu.FUSED_LABELS
         if self.backend == "triton" and not fits:
-            raise ValueError("'backend' of SegmentCRF is 'triton', which must be installed and takes at most 128 labels")
+            raise ValueError("'backend' of SegmentCRF is 'triton', which must be installed and takes up to 128 labels")
         return fits and len(unary) > 0
 
     def log_partition(self, emissions: Tensor, mask: Tensor | None = None) -> Tensor:

@@ -26,7 +26,7 @@ class Span(NamedTuple):
 
 
 class Unit(NamedTuple):
-    """The smallest piece of a file that is written anew when one of its sentences has changed.
+    """The smallest piece of a file that is rewritten when one of its sentences has changed.
 
     Attributes
     ----------
@@ -205,7 +205,7 @@ class Text:
     ----------
     text : str
     spans : sequence of Span
-        White space at their ends is nothing; of those that overlap the longest is taken.
+        White space at their ends is ignored; of those that overlap, the longest is taken.
     how : How
     tokens : sequence of (int, int), optional
         Tokens, if they are given.

@@ -1,6 +1,6 @@
 """JSON, one record per line or a list of them: as doccano, Prodigy and Label Studio write and read it.
 
-A record that is written anew keeps its other fields, their order and spacing: only the list of spans is replaced, and
+A record that is rewritten keeps its other fields, their order and spacing: only the list of spans is replaced, and
 in it the spans that stay are the same characters.
 """
 

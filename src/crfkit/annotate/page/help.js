@@ -11,7 +11,7 @@ const KEYS = [
   [["="], "Give the answer to every occurrence in the pool"],
   [["."], "Label the whole sentence, and back"],
   [["Space"], "Skip the sentence"],
-  [["Ctrl Z", "Backspace"], "Undo, also answers that are saved already"],
+  [["Ctrl Z", "Backspace"], "Undo, even answers that are already saved"],
   [["Ctrl Y"], "Redo"],
   [["Esc"], "Leave a selection or the whole sentence"],
   [["?"], "This help"],
@@ -39,9 +39,9 @@ export function openHelp() {
     el(
       "p",
       {},
-      "A question is one sentence. Only the marked words are asked; nothing is assumed about the rest, unless you label the whole sentence. Each answer is saved before the next question appears, so you can stop at any time.",
+      "A question is one sentence. It asks only about the marked words; nothing is assumed about the rest, unless you label the whole sentence. Each answer is saved before the next question appears, so you can stop at any time.",
     ),
-    el("p", {}, "With mouse or finger: tap a label, or drag over words to mark an entity that was not asked."),
+    el("p", {}, "With mouse or finger: tap a label, or drag over words to mark an entity that was not asked about."),
     el(
       "div",
       { class: "columns" },

@@ -149,7 +149,7 @@ export class Labels {
     return el(
       "div",
       { class: "card form" },
-      el("label", {}, el("span", {}, "Random questions, in percent (from these the accuracy is measured)"), share),
+      el("label", {}, el("span", {}, "Random questions, in percent (they measure accuracy)"), share),
       el("label", { class: "check" }, show, " say which questions are random"),
       el("div", { class: "filters" }, ...seconds),
       el(
@@ -226,7 +226,7 @@ export class Labels {
     );
     const box = dialog(
       `Merge ${label.name}`,
-      el("p", {}, `Every ${label.name} becomes the label chosen here; ${label.name} goes.`),
+      el("p", {}, `Every ${label.name} becomes the label chosen here, and ${label.name} is removed.`),
       el("div", { class: "filters" }, el("label", {}, el("span", {}, "Into"), into), go),
     );
   }

@@ -95,7 +95,7 @@ export class Model {
       title("Scores"),
       scores.length
         ? table(["label", "precision", "recall", "F1", "support"], scores, "Scores")
-        : empty("Stated once random questions are answered."),
+        : empty("Shown once random questions are answered."),
       model.scores?.note ? el("p", { class: "quiet" }, model.scores.note) : "",
       ...(model.confusion?.counts?.length ? [title("Confusion"), matrix(model.confusion)] : []),
       title("Why this label?"),

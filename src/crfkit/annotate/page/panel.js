@@ -29,7 +29,7 @@ function accuracyCard({ accuracy }) {
     const seen = questions ? `${questions} so far.` : "None so far.";
     return card(
       "Accuracy",
-      el("p", { class: "quiet" }, `Stated once a few randomly drawn questions are answered. ${seen}`),
+      el("p", { class: "quiet" }, `Shown once a few random questions are answered. ${seen}`),
     );
   }
   const range = `${percent(main.low)} to ${percent(main.high)}`;
@@ -112,7 +112,7 @@ export class Panel {
   constructor(state) {
     this.state = state;
     this.body = el("div", { class: "cards" });
-    this.node = el("aside", { class: "panel", "aria-label": "Where things stand" }, this.body);
+    this.node = el("aside", { class: "panel", "aria-label": "Progress" }, this.body);
   }
 
   update(panel) {

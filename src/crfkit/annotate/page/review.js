@@ -39,7 +39,7 @@ export class Review {
     this.body.replaceChildren(
       ...(rows.length
         ? [el("ul", { class: "rows" }, ...rows), pager(found, "doubt", (p) => this.load(p))]
-        : [empty("Nothing to doubt: the model agrees with every label, or has too few of them.")]),
+        : [empty("Nothing to review: the model agrees with every label, or has too few of them.")]),
     );
     this.body.setAttribute("aria-busy", "false");
   }
