@@ -27,10 +27,7 @@ function accuracyCard({ accuracy }) {
   const name = main === f1 ? "Span F1" : "Token accuracy";
   if (main?.value == null) {
     const seen = questions ? `${questions} so far.` : "None so far.";
-    return card(
-      "Accuracy",
-      el("p", { class: "quiet" }, `Shown once a few random questions are answered. ${seen}`),
-    );
+    return card("Accuracy", el("p", { class: "quiet" }, `Shown once a few random questions are answered. ${seen}`));
   }
   const range = `${percent(main.low)} to ${percent(main.high)}`;
   const parts = [
