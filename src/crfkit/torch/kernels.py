@@ -37,7 +37,7 @@ DOT_WARPS = {16: 2, 32: 4, 64: 8, 128: 8}
 WALK_WARPS = {16: 1, 32: 1, 64: 4, 128: 4}
 POSTERIOR_WARPS = {16: 1, 32: 1, 64: 8, 128: 16}
 STEPS_AT_LEAST = {16: 8, 32: 8, 64: 8, 128: 8}
-PROGRAMS = {16: 4096, 32: 2048, 64: 1024, 128: 512}
+PROGRAMS = {16: 4096, 32: 2048, 64: 512, 128: 512}
 #: How many sums are added up by one program.
 FAN = tl.constexpr(16)
 #: Labels up to which the kernel of the gradients adds them up itself: of more, another kernel does it faster.
