@@ -217,7 +217,8 @@ def test(settings: list[str], seeds: int) -> None:
             gain = np.array(values) - base
             spread = gain.std(ddof=1) if len(gain) > 1 else 0.0
             print(f"| {setting} | {name} | {np.mean(values):.1f} | {gain.mean():+.1f} ± {spread:.1f} |", flush=True)
-        figures.keep("few_labels", figures.numbers("few_labels") | {setting: rows})
+        found = figures.numbers("few_labels")
+        figures.keep("few_labels", found | {setting: found.get(setting, {}) | rows})
 
 
 SIZES = (50, 150, 500, 1500, 5000)
