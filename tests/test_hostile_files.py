@@ -358,6 +358,15 @@ def many_links(source: Path, path: Path) -> None:
     write_file(path, header, arrays)
 
 
+def many_hashes(path: Path, nested: bool) -> None:
+    """A model of hashed attributes that says there could be 2^30, of its features or of those within."""
+    CRF(None, hash_bits=4, max_iter=2).fit([[["a"], ["b"]]], [["A", "B"]]).save(path)
+    header, arrays = read_file(path)
+    encoder = header["encoder"]
+    header["encoder"] = encoder | ({"inner": encoder | {"bits": 30}} if nested else {"bits": 30})
+    write_file(path, header, arrays)
+
+
 def overlapping(path: Path) -> None:
     """Thousands of arrays in the same bytes."""
     raw(path, HEAD | {f"a{k}": entry([200_000], 0, 1_600_000) for k in range(5000)}, bytes(1_600_000))
@@ -377,6 +386,8 @@ def test_memory_is_bounded_by_the_file(good: dict[str, Path], tmp_path: Path) ->
         "sparse": (lambda p: sparse(good["crf"], p), "are stored, the rest is holes"),
         "label": (lambda p: long_label(good["graph"], p), "a label in 'labels[0]' is too long"),
         "links": (lambda p: many_links(good["factorial"], p), "'params.links' refer to more weights"),
+        "hashes": (lambda p: many_hashes(p, False), "loaded"),
+        "nested hashes": (lambda p: many_hashes(p, True), "'encoder.inner.kind' must be one of"),
         "overlapping": (overlapping, "the one before ends at"),
     }
     for name, (make, _) in makers.items():

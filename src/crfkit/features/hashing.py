@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -31,11 +32,25 @@ class HashedEncoder:
     def __init__(self, inner: Encoder, bits: int, kept: tuple[NDArray[np.uint32], ...] | None = None) -> None:
         self.inner, self.bits = inner, bits
         self.transitions = inner.transitions
-        every = np.arange(1 << bits, dtype=np.uint32)
-        self.kept = kept or (every, every if _has_edges(inner) else every[:0])
-        self._number = [np.full(1 << bits, NONE, np.uint32) for _ in self.kept]
-        for number, hashes in zip(self._number, self.kept, strict=True):
-            number[hashes] = np.arange(len(hashes), dtype=np.uint32)
+        self._some = kept
+
+    @cached_property
+    def kept(self) -> tuple[NDArray[np.uint32], ...]:
+        """The hashes that the model knows."""
+        every = np.arange(1 << self.bits if self._some is None else 0, dtype=np.uint32)
+        return self._some or (every, every if _has_edges(self.inner) else every[:0])
+
+    @cached_property
+    def _order(self) -> list[NDArray[np.int64]]:
+        return [np.argsort(hashes) for hashes in self.kept]
+
+    def _numbers(self, k: int, hashes: NDArray[np.uint32]) -> NDArray[np.uint32]:
+        """The numbers of hashes, in memory like that of the known ones; NONE for others."""
+        kept, order = self.kept[k], self._order[k]
+        if not len(kept):
+            return np.full(len(hashes), NONE, np.uint32)
+        at = order[np.minimum(np.searchsorted(kept, hashes, sorter=order), len(kept) - 1)]
+        return np.where(kept[at] == hashes, at, NONE).astype(np.uint32)
 
     def __repr__(self) -> str:
         return f"<HashedEncoder: {self.bits} bits>"
@@ -56,7 +71,7 @@ class HashedEncoder:
             for name in ("n_columns", "text"):
                 if hasattr(local, name):
                     setattr(self.inner, name, getattr(local, name))
-        numbers = [self._number[k][self._hashes(local, bool(k))] for k in range(2)]
+        numbers = [self._numbers(k, self._hashes(local, bool(k))) for k in range(2)]
         edge = None if data.edge_attr is None else numbers[1][data.edge_attr]
         return replace(data, attr=numbers[0][data.attr] if len(numbers[0]) else data.attr, edge_attr=edge)
 
@@ -79,10 +94,10 @@ class HashedEncoder:
 
     def copy(self) -> HashedEncoder:
         """One by itself."""
-        return HashedEncoder(self.inner.copy(), self.bits, self.kept)
+        return HashedEncoder(self.inner.copy(), self.bits, self._some)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return HashedEncoder, (self.inner, self.bits, self.kept)
+        return HashedEncoder, (self.inner, self.bits, self._some)
 
     def config(self) -> dict[str, Any]:
         """The bits and the features."""
@@ -111,7 +126,7 @@ class HashedEncoder:
         """The numbers here of another encoder's attributes."""
         if not isinstance(other, HashedEncoder) or other.bits != self.bits:
             raise ValueError("the features are not those of the model")
-        return self._number[0][other.kept[0]], self._number[1][other.kept[1]]
+        return self._numbers(0, other.kept[0]), self._numbers(1, other.kept[1])
 
     def merged(self, parts: Iterable[Part]) -> HashedEncoder:
         """An encoder of the numbered hashes of several."""

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crfkit.base.fields import Arrays, damaged, flag, integer, list_of, optional, record, refuse, text
+from crfkit.base.fields import Arrays, damaged, flag, integer, list_of, one_of, optional, record, refuse, text
 from crfkit.data.blocks import WHAT, Blocks
 from crfkit.data.dataset import Dataset
 from crfkit.features.encoders import Encoder, FeatureSource, ItemEncoder, PlanEncoder, restored_lexicon
@@ -143,4 +143,4 @@ _PLAN = record(
     {"n_columns": optional(integer(1, 2**31)), "lexicon": record({})},
 )
 _ITEMS = record({"function": optional(text)}, {"text": optional(flag)})
-_HASHED = record({"bits": integer(1, MOST_BITS), "inner": record({})})
+_HASHED = record({"bits": integer(1, MOST_BITS), "inner": record({"kind": one_of("items", "plan")})})
