@@ -242,7 +242,7 @@ def few_labels() -> None:
         ax.semilogx(sizes, [np.mean(x) for x in rows.values()], marker="o", markersize=4, color=COLOURS[k], label=name)
     plain_ticks(ax.xaxis, [50, 150, 500, 1500, 5000])
     ax.set(xlabel="labelled sentences", ylabel="F1 on the test set")
-    ax.legend(frameon=False)
+    name_lines(ax)
     save(figure, "few_labels.svg")
 
 
