@@ -147,6 +147,19 @@ def test_columns_and_label_are_remembered(folder: Path) -> None:
     assert first == ["two", "CD", "B-Q", "two"]
 
 
+@pytest.mark.parametrize("hash_bits", [None, 12])
+def test_a_model_of_python_takes_a_file_with_labels(hash_bits: int | None, tmp_path: Path) -> None:
+    X, y = load_corpus("ingredients", "train")
+    crf = crfkit.CRF(hash_bits=hash_bits, max_iter=5, tol=1).fit(X, y)
+    crf.save(tmp_path / "model")
+    (tmp_path / "test.txt").write_text("".join(f"{a}\tZ\n" for a in X[0]))
+    found = rows(run("tag", "-m", tmp_path / "model", tmp_path / "test.txt").stdout)
+    assert found == [[*row] for row in zip(X[0], "Z" * len(X[0]), crf.predict([X[0]])[0], strict=True)]
+    assert "Z" not in run("inspect", tmp_path / "model", "--explain", tmp_path / "test.txt").stdout.split()
+    error = run("tag", "-m", tmp_path / "model", input="a b c\n", code=1).stderr
+    assert "the model was trained on 1 column (and a label), the file has 3" in error
+
+
 def test_start_continues(folder: Path) -> None:
     more = TRAIN + "\n! . X\n"
     run("train", "-", "-m", folder / "more", "--warm-start", folder / "model", "-q", input=more)

@@ -61,8 +61,13 @@ class Reading:
 
     @classmethod
     def of_model(cls, crf: ChainEstimator, format: Format | None = None, **given: str | None) -> Reading:
-        """As in training, unless something else is given; names of columns hold for one format only."""
-        known = {k: v for k, v in crf.model_.info.get("reading", {}).items() if v is not None}
+        """As in training, unless something else is given; names of columns hold for one format only.
+
+        A model trained in Python has no record of a file, and knows the number of columns alone.
+        """
+        encoder = crf.model_.encoder
+        known = {"n_columns": getattr(getattr(encoder, "inner", encoder), "n_columns", None)}
+        known |= {k: v for k, v in crf.model_.info.get("reading", {}).items() if v is not None}
         trained = Format(known.pop("format", None) or "columns")
         try:
             cls(trained, **known).check()
