@@ -16,6 +16,7 @@ import pytest
 from command import run
 
 import crfkit
+from crfkit.compat import write_suite_model
 from crfkit.data import load_corpus
 
 TRAIN = """two CD B-Q
@@ -158,6 +159,30 @@ def test_a_model_of_python_takes_a_file_with_labels(hash_bits: int | None, tmp_p
     assert "Z" not in run("inspect", tmp_path / "model", "--explain", tmp_path / "test.txt").stdout.split()
     error = run("tag", "-m", tmp_path / "model", input="a b c\n", code=1).stderr
     assert "the model was trained on 1 column (and a label), the file has 3" in error
+
+
+@pytest.mark.parametrize("name", ["model.crfkit", "model.crfsuite"])
+def test_attributes_that_no_model_knows_are_said(name: str, tmp_path: Path) -> None:
+    crf = crfkit.CRF(start_end=False).fit([[["w=a"], ["w=b"]]], [["A", "B"]])
+    crf.save(tmp_path / name) if name.endswith("kit") else write_suite_model(crf.model_, tmp_path / name)
+    for command, option in (("tag", "-q"), ("eval", "--json")):
+        for text in ("a\nb\n", "a\tA\nb\tB\n\n"):
+            (tmp_path / "words.txt").write_text(text)
+            error = run(command, "-m", tmp_path / name, tmp_path / "words.txt").stderr
+            assert error.count("warning") == error.count("words.txt: the model knows no attribute") == 1
+            assert "-f crfsuite" in error
+            assert "crfkit.load(path, features=...)" in error
+            quiet = run(command, "-m", tmp_path / name, tmp_path / "words.txt", option).stderr
+            assert ("warning" in quiet) == (command == "eval")
+        (tmp_path / "items.txt").write_text("A\tw=a\nB\tw=z\n")
+        assert "warning" not in run(command, "-m", tmp_path / name, tmp_path / "items.txt").stderr
+
+
+def test_labels_that_the_model_has_not_are_said(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "other.txt").write_text("two CD X\ncups NN Y\n")
+    error = run("eval", "-m", folder / "model", tmp_path / "other.txt").stderr
+    assert "other.txt (X, Y) are none of the model's (B-N, B-Q, B-U, I-N): see --label" in error
+    assert run("eval", "-m", folder / "model", folder / "train.txt").stderr == ""
 
 
 def test_start_continues(folder: Path) -> None:

@@ -11,7 +11,19 @@ from crfkit import metrics
 from crfkit.base.messages import counted
 from crfkit.base.threads import resolve_threads
 from crfkit.cli import options as o
-from crfkit.cli.files import Reading, busy, emit, encoded, load_chain, read_labelled, require_file, say
+from crfkit.cli.files import (
+    Reading,
+    busy,
+    emit,
+    encoded,
+    is_segments,
+    knows_some,
+    load_chain,
+    read_labelled,
+    require_file,
+    say,
+    warn_unknown,
+)
 from crfkit.data import read_columns
 
 
@@ -52,6 +64,12 @@ def evaluate(
             X, y, _ = read_labelled(data, reading)
         with busy("labelling"):
             tags = crf.predict(X)
+        truth, known = {x for row in y for x in row} - {unknown}, {str(x) for x in crf.model_.labels}
+        if not knows_some(crf, X):
+            warn_unknown(data)
+        elif truth and truth.isdisjoint(known) and not is_segments(crf):
+            of_data, of_model = (", ".join(sorted(x)[:5]) for x in (truth, known))
+            say(f"crfkit: warning: the labels of {data} ({of_data}) are none of the model's ({of_model}): see --label")
     if unknown is not None:
         pairs = [(list(a), b) for a, b in zip(y, tags, strict=True)]
         scored = [(a, b) for a, b in pairs if unknown not in a]

@@ -25,10 +25,12 @@ import numpy as np
 from crfkit.base.files import whole_file
 from crfkit.base.messages import counted
 from crfkit.cli.options import Format, OptionError
-from crfkit.data import Blocks, Columns, DataError, iter_columns, read_columns, read_conllu, read_crfsuite
+from crfkit.data import Blocks, Columns, DataError, Items, iter_columns, read_columns, read_conllu, read_crfsuite
 from crfkit.data.blocks import is_block_file
+from crfkit.data.dataset import NONE
 from crfkit.data.readers import CONLLU_COLUMNS, EncodedPath, open_source
 from crfkit.estimators.chained import ChainEstimator
+from crfkit.features.encoders import ItemEncoder
 from crfkit.loading import load
 from crfkit.model import ModelError
 from crfkit.model.streaming import iter_items
@@ -63,12 +65,16 @@ class Reading:
     def of_model(cls, crf: ChainEstimator, format: Format | None = None, **given: str | None) -> Reading:
         """As in training, unless something else is given; names of columns hold for one format only.
 
-        A model trained in Python has no record of a file, and knows the number of columns alone.
+        A model trained in Python has no record of a file, but knows what its tokens are.
         """
-        encoder = crf.model_.encoder
-        known = {"n_columns": getattr(getattr(encoder, "inner", encoder), "n_columns", None)}
+        encoder = getattr(crf.model_.encoder, "inner", crf.model_.encoder)
+        items = isinstance(encoder, ItemEncoder) and encoder.function is None
+        known: dict[str, Any] = {
+            "format": "crfsuite" if items else "columns",
+            "n_columns": getattr(encoder, "n_columns", None),
+        }
         known |= {k: v for k, v in crf.model_.info.get("reading", {}).items() if v is not None}
-        trained = Format(known.pop("format", None) or "columns")
+        trained = Format(known.pop("format"))
         try:
             cls(trained, **known).check()
         except ValueError as e:
@@ -265,6 +271,20 @@ def read_pieces(data: str, how: Reading) -> Iterator[tuple[Any, Any]]:
     else:
         for table in iter_columns(data, comment=how.comment):
             yield table, model_columns(table, how)
+
+
+def knows_some(crf: Any, X: Any) -> bool:
+    """Whether a model knows any attribute of items; always True of anything else."""
+    return not isinstance(X, Items) or bool((crf.model_.encoder.encode(X, False, 1).attr != NONE).any())
+
+
+def warn_unknown(data: str) -> None:
+    """Says that a model knows no attribute of the data."""
+    say(
+        f"crfkit: warning: {data}: the model knows no attribute of the data, so that labels depend on transitions "
+        "alone. It was trained on attributes and expects them in CRFsuite's format (-f crfsuite: on each line a label "
+        "and attributes, separated by tabs). To label columns with it, use Python: crfkit.load(path, features=...)"
+    )
 
 
 def file_size(path: Path) -> str:

@@ -31,12 +31,14 @@ from crfkit.cli.files import (
     Reading,
     encoded,
     is_segments,
+    knows_some,
     load_chain,
     model_columns,
     output_file,
     read_pieces,
     require_file,
     say,
+    warn_unknown,
 )
 from crfkit.cli.options import (
     CommentOption,
@@ -125,6 +127,7 @@ def tag(
         raise OptionError("--beam is for linear chains, not for models of segments")
     plain = kind is Format.columns and not (json or entities or text or stored or own) and nbest == 1 and rule is None
     _check_cluster(data, plain, dask)
+    known = plain or quiet  # whether the model knows some attribute; looked for until there is one
     with _record_file(output, as_table) as out, _readable_twice(data, kind) as data, cluster(dask, quiet) as client:
         framed = kind is Format.conllu and not json and nbest == 1 and not entities and not stored
         frame = _Conllu(data, reading.label or "upos", name) if framed else None
@@ -141,6 +144,7 @@ def tag(
                 counts[1] += done.tokens
                 show()
         for table, X in pieces:
+            known = known or knows_some(crf, X)
             if entities:
                 _write_entities(crf, table, X, out)
             else:
@@ -154,6 +158,8 @@ def tag(
         seconds = time.perf_counter() - began
         start = "\r\x1b[2K" if sys.stderr.isatty() and output is not None else ""
         say(f"{start}labelled {counted(counts[0], 'sequence')}, {counted(counts[1], 'token')} in {seconds:.2f}s")
+    if counts[1] and not known:
+        warn_unknown(name)
 
 
 def _check_input(data: str, crf: ChainEstimator, reading: Reading, text: bool, entities: bool) -> bool:
