@@ -202,6 +202,7 @@ def test_tokens_cover_the_text(text: str) -> None:
         ("I don't. It's Anna’s!", "I do n't . | It 's Anna ’s !"),
         ("Mr. J. Smith of the U.S. paid $3.50 (10:30, 1/2).", "Mr. J. Smith of the U.S. paid $ 3.50 ( 10:30 , 1/2 ) ."),
         ("well-known O'Neil -- yes... no", "well-known O'Neil -- yes ... no"),
+        ("self-raising 2-inch", "self-raising 2 - inch"),
         ('He said "Yes." Then he left.', 'He said " Yes . " | Then he left .'),
         ("one\n\ntwo\nthree", "one | two three"),
         ("我爱北京。你好", "我 爱 北 京 。 | 你 好"),
@@ -212,6 +213,14 @@ def test_tokens_cover_the_text(text: str) -> None:
 )
 def test_tokens_of_text(text: str, expected: str) -> None:
     assert " | ".join(" ".join(s) for s in tokenize(text)) == expected
+
+
+def test_lines_are_sequences_of_their_own() -> None:
+    text = "2 c. Flour. Sift\r\n\n \n“Ok.”\n1 egg\u20292 oz"
+    found = tokenize(text, lines=True)
+    assert [" ".join(s) for s in found] == ["2 c . Flour . Sift", "“ Ok . ”", "1 egg", "2 oz"]
+    assert all(text[t.start : t.end] == t for s in found for t in s)
+    assert len(tokenize(text)) > len(found)
 
 
 def test_tokens_can_be_kept() -> None:

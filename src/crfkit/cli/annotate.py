@@ -69,7 +69,6 @@ LabelOption = Annotated[
     str | None,
     Option("--label", help="Column of the labels: number, name, or 'none'; found by its values by default."),
 ]
-LinesOption = Annotated[bool, Option("--lines", help="Every line of a text is a sentence.")]
 HostOption = Annotated[str, Option(help="Address to listen at; 0.0.0.0 for all.")]
 PortOption = Annotated[int, Option(help="Port; by default 8765, or the next one that is free.")]
 AllowOption = Annotated[
@@ -105,7 +104,7 @@ def annotate(
     label: LabelOption = None,
     comment: o.CommentOption = "",
     encoding: o.EncodingOption = "utf-8",
-    lines: LinesOption = False,
+    lines: o.LinesOption = False,
     template: o.TemplateOption = None,
     dialect: o.DialectOption = o.Dialect.auto,
     padding: o.PaddingOption = True,

@@ -68,6 +68,7 @@ UnknownOption = Annotated[str | None, Option("--unknown", help="Label that marks
 CommentOption = Annotated[str, Option("--comment", help="Skip lines of a column file that begin with this.")]
 EncodingOption = Annotated[str, Option("--encoding", help="Encoding of text input.")]
 JobsOption = Annotated[int, Option("--n-jobs", "-j", "--nthread", "--thread", help="Threads; -1 for all cores.")]
+LinesOption = Annotated[bool, Option("--lines", help="Every line of a text is a sentence.")]
 JsonOption = Annotated[bool, Option("--json", help="Write JSON for programs, one object per line.")]
 QuietOption = Annotated[bool, Option("--quiet", "-q", help="Print errors only.")]
 ModelOption = Annotated[Path, Option("--model", "--model-file", "-m", help="The model file.")]

@@ -46,6 +46,7 @@ from crfkit.cli.options import (
     Format,
     JobsOption,
     JsonOption,
+    LinesOption,
     ModelOption,
     OptionError,
     OtherFormatOption,
@@ -90,6 +91,7 @@ def tag(
     ] = None,
     entities: EntitiesOption = False,
     text: TextOption = False,
+    lines: LinesOption = False,
     n_jobs: JobsOption = -1,
     dask: DaskOption = None,
     json: JsonOption = False,
@@ -103,6 +105,8 @@ def tag(
     output of --json and --entities, tokens are the columns that the model was trained on; with --text, char_start and
     char_end count characters of the input.
     """
+    if lines and not text:
+        raise OptionError("--lines goes with --text")
     _check(nbest, entities, beam, format if text else None)
     rule = check_options(context, lambda: resolve_threads(n_jobs) and as_rule(beam, "tag"))
     require_file(data := encoded(data, encoding))
@@ -131,7 +135,7 @@ def tag(
     with _record_file(output, as_table) as out, _readable_twice(data, kind) as data, cluster(dask, quiet) as client:
         framed = kind is Format.conllu and not json and nbest == 1 and not entities and not stored
         frame = _Conllu(data, reading.label or "upos", name) if framed else None
-        pieces = _text_pieces(data, name, entities) if text else read_pieces(data, reading)
+        pieces = _text_pieces(data, name, entities, lines) if text else read_pieces(data, reading)
         if plain:
             pieces = iter(())
             select = partial(model_columns, how=reading)
@@ -273,7 +277,7 @@ def _readable_twice(data: str, kind: Format) -> Iterator[str]:
         yield file.name
 
 
-def _text_pieces(data: str, name: str, entities: bool) -> Iterator[tuple[Any, Any]]:
+def _text_pieces(data: str, name: str, entities: bool, by_line: bool) -> Iterator[tuple[Any, Any]]:
     """Sentences of raw text, some paragraphs at a time; for entities with the number of characters before them."""
     before, size = 0, 0
     held: list[str] = []
@@ -283,8 +287,9 @@ def _text_pieces(data: str, name: str, entities: bool) -> Iterator[tuple[Any, An
             for line in itertools.chain(lines, [""]):
                 held.append(line)
                 size += len(line)
-                if not line or (size >= _PARAGRAPHS and not line.strip()):
-                    X = tokenize("".join(held))
+                ends = line.endswith("\n") if by_line else not line.strip()
+                if not line or (size >= _PARAGRAPHS and ends):
+                    X = tokenize("".join(held), lines=by_line)
                     if X:
                         yield (before, X) if entities else (Columns.from_sequences(X),) * 2
                     before, held, size = before + size, [], 0

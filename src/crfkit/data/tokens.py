@@ -32,6 +32,7 @@ _END = frozenset(".!?…。！？｡।؟")
 _CLOSING = frozenset("\"'”’»)]}」』")
 _WIDE_END = frozenset("。！？｡")
 _PARAGRAPH = r"\n[^\S\n]*\n|\u2029"
+_LINE = r"[\n\u2029]"
 
 
 class Token(str):
@@ -60,16 +61,19 @@ class Token(str):
         return Token, (self.source, self.start, self.end)
 
 
-def tokenize(text: str) -> list[list[Token]]:
+def tokenize(text: str, *, lines: bool = False) -> list[list[Token]]:
     r"""Splits raw text into sentences and tokens, much as treebanks do.
 
-    Words keep inner hyphens and apostrophes, English clitics are split (``do n't``, ``Anna 's``), and every punctuation
-    mark is a token. Each Han character is a token. A sentence ends at ``.``, ``!``, ``?`` and the like if what follows
-    does not begin with a lower-case letter, and at a blank line. Only white space is left out.
+    Words keep inner hyphens (``self-raising``) and apostrophes; a number is split from a hyphen that follows it
+    (``2 - inch``). English clitics are split (``do n't``, ``Anna 's``), and every punctuation mark is a token. Each Han
+    character is a token. A sentence ends at ``.``, ``!``, ``?`` and the like if what follows does not begin with a
+    lower-case letter, and at a blank line. Only white space is left out.
 
     Parameters
     ----------
     text : str
+    lines : bool
+        Whether each line is a sequence of its own, and sentences do not matter. Lines without tokens are left out.
 
     Returns
     -------
@@ -83,12 +87,14 @@ def tokenize(text: str) -> list[list[Token]]:
     [['Dr.', 'Li', 'does', "n't", 'know', '.'], ['Ask', 'the', 'U.S.', 'office', '!']]
     >>> sentences[1][2].start, sentences[1][2].end
     (29, 33)
+    >>> tokenize("2 c. Flour\\n1 egg", lines=True)
+    [['2', 'c', '.', 'Flour'], ['1', 'egg']]
     """
     if not isinstance(text, str):
         raise TypeError(f"'text' of tokenize must be a str, got {type(text).__name__}")
     shadow = text if text.isascii() else "".join(_MARK if _is_mark(c) else c for c in text)
-    blank = re.finditer(_PARAGRAPH, text)
-    gap = next(blank, None)  # the first blank line that does not lie before the last token
+    blank = re.finditer(_LINE if lines else _PARAGRAPH, text)
+    gap = next(blank, None)  # the first blank line, or end of a line, that does not lie before the last token
     sentences: list[list[Token]] = [[]]
     ended = False  # whether the last tokens end a sentence
     for match in re.finditer(_TOKEN, shadow, re.VERBOSE):
@@ -106,7 +112,7 @@ def tokenize(text: str) -> list[list[Token]]:
             if cut or (ended and (apart or wide) and not token[0].islower()):
                 sentences.append([])
         sentences[-1].append(token)
-        ended = token[0] in _END and (len(token) > 1 or token in _END)
+        ended = not lines and token[0] in _END
     return sentences if sentences[0] else []
 
 
