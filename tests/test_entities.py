@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import pickle
+import re
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from lattices import potentials
 from crfkit import CRF, HMM, MEMM, NeuralCRF
 from crfkit.chain import Constraints, Potentials
 from crfkit.chain.chunks import ChunkLabels, chunk_probabilities, likely_chunks
-from crfkit.data import Columns, load_corpus, tokenize
+from crfkit.data import Columns, Token, load_corpus, tokenize
 from crfkit.data.labels import Entity
 from crfkit.metrics import spans
 
@@ -221,6 +222,28 @@ def test_lines_are_sequences_of_their_own() -> None:
     assert [" ".join(s) for s in found] == ["2 c . Flour . Sift", "“ Ok . ”", "1 egg", "2 oz"]
     assert all(text[t.start : t.end] == t for s in found for t in s)
     assert len(tokenize(text)) > len(found)
+
+
+@pytest.mark.parametrize(
+    ("text", "pattern", "lines", "expected"),
+    [
+        ('Mr. Li left.  "Go!" he said. Ok', r"\S+", False, 'Mr.|Li|left.#"Go!"|he|said.#Ok'),
+        ("1-inch bit. Fine\n2", re.compile("[a-z0-9-]+", re.IGNORECASE), True, "1-inch|bit|Fine#2"),
+        (" a b. C", "(?s).", False, " |a| |b|.| #C"),
+        ("a b", "x*|b", False, "b"),
+        ("a b", "z", False, ""),
+    ],
+)
+def test_tokens_of_a_pattern(text: str, pattern: Any, lines: bool, expected: str) -> None:
+    found = tokenize(text, pattern=pattern, lines=lines)
+    assert "#".join("|".join(s) for s in found) == expected
+    assert all(isinstance(t, Token) and text[t.start : t.end] == t for s in found for t in s)
+
+
+@pytest.mark.parametrize("pattern", ["(", b"a", 7])
+def test_what_is_no_pattern_is_refused(pattern: Any) -> None:
+    with pytest.raises(ValueError, match="'pattern' of tokenize must be a regular expression"):
+        tokenize("a", pattern=pattern)
 
 
 def test_tokens_can_be_kept() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from bisect import bisect_left
 from typing import Any
 
 #: Stands for marks (accents, vowel signs, joiners), which belong to the character before; of private use.
@@ -38,12 +39,21 @@ _LINE = r"[\n\u2029]"
 class Token(str):
     """A part of a text, a str that knows its position: ``token.source[token.start:token.end] == token``.
 
-    Attributes
+    :func:`tokenize` returns them; make your own where the tokens come from another tool. Entities found in them have
+    ``char_start`` and ``char_end``.
+
+    Parameters
     ----------
     source : str
         The whole text.
     start, end : int
         Character positions in the text; ``end`` is the one after the last.
+
+    Examples
+    --------
+    >>> token = Token("two pears", 4, 9)
+    >>> token, token.start, token.end
+    ('pears', 4, 9)
     """
 
     source: str
@@ -61,7 +71,7 @@ class Token(str):
         return Token, (self.source, self.start, self.end)
 
 
-def tokenize(text: str, *, lines: bool = False) -> list[list[Token]]:
+def tokenize(text: str, *, lines: bool = False, pattern: str | re.Pattern[str] | None = None) -> list[list[Token]]:
     r"""Splits raw text into sentences and tokens, much as treebanks do.
 
     Words keep inner hyphens (``self-raising``) and apostrophes; a number is split from a hyphen that follows it
@@ -74,6 +84,9 @@ def tokenize(text: str, *, lines: bool = False) -> list[list[Token]]:
     text : str
     lines : bool
         Whether each line is a sequence of its own, and sentences do not matter. Lines without tokens are left out.
+    pattern : str or compiled pattern, optional
+        A regular expression whose matches are the tokens, such as ``r"\S+"`` for words between blanks. Sentences end
+        where they do without it.
 
     Returns
     -------
@@ -87,11 +100,15 @@ def tokenize(text: str, *, lines: bool = False) -> list[list[Token]]:
     [['Dr.', 'Li', 'does', "n't", 'know', '.'], ['Ask', 'the', 'U.S.', 'office', '!']]
     >>> sentences[1][2].start, sentences[1][2].end
     (29, 33)
-    >>> tokenize("2 c. Flour\\n1 egg", lines=True)
+    >>> tokenize("2 c. Flour\n1 egg", lines=True)
     [['2', 'c', '.', 'Flour'], ['1', 'egg']]
+    >>> tokenize("Dr. Li knows. Ask!", pattern=r"\S+")
+    [['Dr.', 'Li', 'knows.'], ['Ask!']]
     """
     if not isinstance(text, str):
         raise TypeError(f"'text' of tokenize must be a str, got {type(text).__name__}")
+    if pattern is not None:
+        return _matches(text, pattern, [s[0].start for s in tokenize(text, lines=lines)])
     shadow = text if text.isascii() else "".join(_MARK if _is_mark(c) else c for c in text)
     blank = re.finditer(_LINE if lines else _PARAGRAPH, text)
     gap = next(blank, None)  # the first blank line, or end of a line, that does not lie before the last token
@@ -114,6 +131,19 @@ def tokenize(text: str, *, lines: bool = False) -> list[list[Token]]:
         sentences[-1].append(token)
         ended = not lines and token[0] in _END
     return sentences if sentences[0] else []
+
+
+def _matches(text: str, pattern: str | re.Pattern[str], starts: list[int]) -> list[list[Token]]:
+    """What a pattern finds, cut into the sentences that begin at ``starts``."""
+    try:
+        found = re.compile(pattern).finditer(text)
+    except (re.error, TypeError) as e:
+        raise ValueError(f"'pattern' of tokenize must be a regular expression for text, got {pattern!r}: {e}") from None
+    sentences: dict[int, list[Token]] = {}
+    for match in found:
+        if match[0]:
+            sentences.setdefault(bisect_left(starts, match.end()) or 1, []).append(Token(text, *match.span()))
+    return list(sentences.values())
 
 
 def _is_mark(c: str) -> bool:
