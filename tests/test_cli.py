@@ -175,6 +175,25 @@ def test_attributes_that_no_model_knows_are_said(name: str, tmp_path: Path) -> N
         assert "warning" not in run(command, "-m", tmp_path / name, tmp_path / "items.txt").stderr
 
 
+def _word(x: list[str], t: int) -> list[str]:
+    return [x[t]]
+
+
+def test_models_with_functions_and_of_other_tools(tmp_path: Path) -> None:
+    crf = crfkit.CRF(features=_word, start_end=False).fit([["a", "b"]], [["A", "B"]])
+    crf.save(tmp_path / "model")
+    crfkit.load(tmp_path / "model").save(tmp_path / "again")  # keeps the name
+    assert "features     function _word (not stored)\n" in run("inspect", tmp_path / "again").stdout
+    error = run("tag", "-m", tmp_path / "again", input="a\n", code=1).stderr
+    assert "works in Python only: pass the function to crfkit.load(path, features=_word)" in error
+    write_suite_model(crf.model_, tmp_path / "old")
+    assert "penalty" not in run("inspect", tmp_path / "old").stdout
+    with pytest.raises(ValueError, match=r"set, got str; or give a function that makes them, features= of CRF or crf"):
+        crfkit.load(tmp_path / "old").predict([["a", "b"]])
+    error = run("tag", "-m", tmp_path / "old", "-e", "-o", tmp_path / "x.csv", input="A\ta\n", code=2).stderr
+    assert "name the file .jsonl, not x.csv" in error
+
+
 def test_labels_that_the_model_has_not_are_said(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "other.txt").write_text("two CD X\ncups NN Y\n")
     error = run("eval", "-m", folder / "model", tmp_path / "other.txt").stderr

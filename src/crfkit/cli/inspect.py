@@ -114,7 +114,7 @@ def _show_card(console: Console, path: Path, m: Any) -> None:
     rows = {
         "model": str(path),
         "labels": shown,
-        "features": card["features"],
+        "features": card["features"] + " (not stored)" * card["features"].startswith("function "),
         "attributes": f"{card['attributes']:,}",
         "weights": f"{card['weights']:,} ({card['active_weights']:,} not zero)",
         "constraints": "yes" if card["constraints"] else "no",
@@ -128,7 +128,7 @@ def _show_card(console: Console, path: Path, m: Any) -> None:
     if "smoothing" in parameters:
         transitions = parameters.get("transition_smoothing")
         rows["smoothing"] = f"emissions {parameters['smoothing']}, transitions {transitions}"
-    else:
+    elif "c2" in parameters:
         rows["penalty"] = f"c1 {parameters.get('c1')}, c2 {parameters.get('c2')}"
     for name, value in rows.items():
         console.print(f"{name:12} {value}", markup=False)

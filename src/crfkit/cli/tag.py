@@ -181,6 +181,10 @@ def _kind_of(output: Path | None, entities: bool) -> tuple[bool, bool]:
     as_table = output is not None and output.suffix == ".parquet"
     if as_table and entities:
         raise OptionError("--entities are written as JSON, not as Parquet")
+    if output is not None and entities and {".csv", ".tsv"} & set(output.suffixes):
+        raise OptionError(
+            f"--entities are written as JSON, an object per line: name the file .jsonl, not {output.name}"
+        )
     return as_table, as_table or (output is not None and ".jsonl" in output.suffixes)
 
 

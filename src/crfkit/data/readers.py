@@ -235,7 +235,11 @@ def split_label(table: Columns, label: int | None, columns: Sequence[int] | None
     if columns is None:
         columns = [c for c in range(n) if label is None or c != label % n]
     if not columns:
-        raise DataError(f"{name}: besides the label there is no column to learn from")
+        lines = table.texts()[:100]
+        mark = next((c for c in ";," if n == 1 and lines and all(c in line for line in lines)), None)
+        hint = f": with {mark!r} in its lines it looks like a CSV file; read it in Python, as a table, and use "
+        more = "" if mark is None else f"{hint}crfkit.integrations.from_table"
+        raise DataError(f"{name}: besides the label there is no column to learn from{more}")
     y = None if label is None else table.select([label])
     return Labelled(table.select(columns), y)
 

@@ -327,7 +327,12 @@ class ItemEncoder:
         """The items of sequences, whatever they come as."""
         function = self.function
         if function is None or isinstance(X, Items):
-            return as_items(X)
+            try:
+                return as_items(X)
+            except ValueError as e:
+                if not str(e).endswith("must be a dict, list or set, got str"):
+                    raise
+                raise ValueError(f"{e}; or give a function that makes them, features= of CRF or crfkit.load") from None
         X = check_sequences(plain_lists(X), text=self.text is not False)
         if self._per_token:
             return as_items([[function(x, t) for t in range(len(x))] for x in X])
@@ -440,10 +445,11 @@ class ItemEncoder:
 def _missing(name: str) -> Callable[..., Any]:
     def raise_missing(sequence: Any) -> Any:
         raise ValueError(
-            f"the model was trained with the feature function {name!r}, which a model file cannot hold: "
-            f"pass it to crfkit.load(path, features={name})"
+            f"the model was trained with the feature function {name!r}, which a model file cannot hold, so that it "
+            f"works in Python only: pass the function to crfkit.load(path, features={name})"
         )
 
+    raise_missing.__qualname__ = name
     return raise_missing
 
 
