@@ -571,6 +571,18 @@ def test_tag_entities_of_columns(folder: Path) -> None:
         assert message in run("tag", "-m", folder / "model", *options, input="x", code=code).stderr
 
 
+def test_a_file_without_blank_lines_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "long.txt"
+    for text, options, warned in (
+        ("a A\nb B\n" * 501, ("--max-iter", "2"), True),
+        ("a A\nb B\n" * 501, ("--kind", "hmm"), False),
+        ("a A\nb B\n" * 500 + "\na A\nb B\n", ("--max-iter", "2"), False),
+    ):
+        path.write_text(text)
+        error = run("train", path, "-m", tmp_path / "model", *options).stderr
+        assert ("long.txt: no blank line found: all 1,002 tokens are one sequence" in error) == warned
+
+
 def test_an_end_at_max_iter_is_said(folder: Path) -> None:
     out = run("train", folder / "train.txt", "-m", folder / "short", "--max-iter", "2")
     [line] = [line for line in out.stderr.splitlines() if "warning" in line]

@@ -150,6 +150,12 @@ def train(
     with busy(f"{'reading' if out_of_core is None else 'encoding'} {data}", quiet or json) as tell:
         corpus = _read(options, reading) if out_of_core is None else _encode(options, reading, crf, Tokens(tell))
     tokens = 0 if dask else int(corpus.X.lengths.sum())
+    alone = tokens > 1000 and len(corpus.X) == 1 and not isinstance(corpus.X, Blocks)
+    if alone and not quiet and kind is not o.Kind.hmm:
+        say(
+            f"crfkit: warning: {data}: no blank line found: all {tokens:,} tokens are one sequence; "
+            "put a blank line after each sequence, such as a sentence"
+        )
     with cluster(dask, quiet or json), Guard() as guard:
         if not quiet and not json and not dask:
             say(f"{corpus.sizes(tokens)} in {time.perf_counter() - began:.2f}s")
