@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import crfkit
-from crfkit import CRF
+from crfkit import CRF, MEMM
 from crfkit.compat import convert_model, model_format, pycrfsuite, read_suite_model, write_suite_model
 from crfkit.compat.trainlog import TrainLogParser
 
@@ -145,6 +145,16 @@ def test_a_model_survives_the_way_there_and_back(tmp_path: Path) -> None:
     for x in X:
         assert theirs.tag(x) == again.tag(x) == crf.predict([x])[0]
         assert theirs.probability(theirs.tag(x)) == pytest.approx(again.probability(again.tag(x)))
+
+
+def test_an_estimator_is_written_as_its_model(tmp_path: Path) -> None:
+    crf = CRF(start_end=False).fit([[["a"], ["b"]]], [["A", "B"]])
+    for name, model in (("crf", crf), ("model", crf.model_)):
+        write_suite_model(model, tmp_path / name)
+    assert (tmp_path / "crf").read_bytes() == (tmp_path / "model").read_bytes()
+    for other in (CRF(), MEMM().fit([[["a"], ["b"]]], [["A", "B"]]), "crf"):
+        with pytest.raises(TypeError, match="'model' must be a fitted CRF, or its model_, got"):
+            write_suite_model(other, tmp_path / "other")
 
 
 def test_what_crfsuite_cannot_hold_is_refused(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import importlib
 import importlib.util
 import subprocess
@@ -227,8 +228,10 @@ def test_cells_without_anything_in_them() -> None:
 
 
 def test_what_is_no_table() -> None:
-    with pytest.raises(ValueError, match="must be a data frame, an Arrow table or a dict of columns, got list"):
-        from_table([{"n": 1, "word": "a"}], "word", by="n")
+    with pytest.raises(
+        ValueError, match="must be a data frame, an Arrow table, a dict of columns or a list of dicts, got list"
+    ):
+        from_table([[1, "a"]], "word", by="n")
 
 
 @pytest.mark.parametrize(("write", "package"), [(to_table, "pandas"), (to_arrow, "pyarrow")])
@@ -236,3 +239,15 @@ def test_the_extra_is_named(write: Any, package: str, monkeypatch: pytest.Monkey
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(ImportError, match=rf"needs {package}: pip install 'crfkit\[tables\]'"):
         write([["a"]])
+
+
+def test_rows_of_a_csv_file() -> None:
+    def lines() -> list[str]:
+        return ["s;word;tag", "1;two;Q", "1;pears;N", "2;one;Q"]
+
+    for rows in (csv.DictReader(lines(), delimiter=";"), list(csv.DictReader(lines(), delimiter=";"))):
+        X, y = from_table(rows, "word", label="tag", by="s")
+        assert list(X) == [["two", "pears"], ["one"]]
+        assert list(y or ()) == [["Q", "N"], ["Q"]]
+    with pytest.raises(ValueError, match="has no column 'pos': it has s, word"):
+        from_table([{"s": 1, "word": "a"}], "pos", by="s")

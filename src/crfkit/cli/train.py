@@ -149,13 +149,7 @@ def train(
     assert model is not None  # by _check
     with busy(f"{'reading' if out_of_core is None else 'encoding'} {data}", quiet or json) as tell:
         corpus = _read(options, reading) if out_of_core is None else _encode(options, reading, crf, Tokens(tell))
-    tokens = 0 if dask else int(corpus.X.lengths.sum())
-    alone = tokens > 1000 and len(corpus.X) == 1 and not isinstance(corpus.X, Blocks)
-    if alone and not quiet and kind is not o.Kind.hmm:
-        say(
-            f"crfkit: warning: {data}: no blank line found: all {tokens:,} tokens are one sequence; "
-            "put a blank line after each sequence, such as a sentence"
-        )
+    tokens = 0 if dask else _size(corpus.X, options)
     with cluster(dask, quiet or json), Guard() as guard:
         if not quiet and not json and not dask:
             say(f"{corpus.sizes(tokens)} in {time.perf_counter() - began:.2f}s")
@@ -302,6 +296,18 @@ def _read_dev(corpus: _Corpus, path: str, unknown: str | None, how: Reading) -> 
         corpus.y_dev = corpus.X_dev.label_lists()
     elif unknown is not None:
         corpus.y_dev = [[None if name == unknown else name for name in row] for row in corpus.y_dev]
+
+
+def _size(X: Any, options: dict[str, Any]) -> int:
+    """Number of tokens; says so if a long file is one sequence, which is usual for HMMs alone."""
+    tokens = int(X.lengths.sum())
+    alone = tokens > 1000 and len(X) == 1 and not isinstance(X, Blocks)
+    if alone and not options["quiet"] and options["kind"] is not o.Kind.hmm:
+        say(
+            f"crfkit: warning: {options['data']}: no blank line found: all {tokens:,} tokens are one sequence; "
+            "put a blank line after each sequence, such as a sentence"
+        )
+    return tokens
 
 
 def _read(options: dict[str, Any], how: Reading) -> _Corpus:

@@ -18,7 +18,7 @@ from crfkit.base.fields import ModelError, check_pairs, damaged, label_list
 from crfkit.base.files import read_whole, whole_file
 from crfkit.data.dataset import Layout
 from crfkit.features.encoders import ItemEncoder
-from crfkit.model.chain_model import ChainModel
+from crfkit.model.chain_model import ChainModel, LocalChainModel
 
 __all__ = ["SuiteFeatures", "chain_model", "read_suite_model", "suite_bytes", "suite_features", "write_suite_model"]
 
@@ -186,11 +186,19 @@ def suite_bytes(features: SuiteFeatures) -> bytes:
     return b"".join([_HEADER.pack(b"lCRF", size, b"FOMC", _VERSION, *numbers), *parts])
 
 
-def write_suite_model(model: ChainModel, path: str | os.PathLike[str]) -> None:
+def write_suite_model(model: Any, path: str | os.PathLike[str]) -> None:
     """Writes a model as a CRFsuite file, which CRFsuite and python-crfsuite can open.
+
+    Parameters
+    ----------
+    model : CRF or ChainModel
+        A fitted estimator, or its ``model_``.
+    path : path
 
     Raises
     ------
+    TypeError
+        If it is neither.
     ValueError
         If the model has something that CRFsuite does not support; see :func:`suite_features`.
 
@@ -201,11 +209,14 @@ def write_suite_model(model: ChainModel, path: str | os.PathLike[str]) -> None:
     >>> crf = CRF(start_end=False).fit([[["a"], ["b"]]], [["A", "B"]])
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = os.path.join(folder, "model.crfsuite")
-    ...     write_suite_model(crf.model_, path)
+    ...     write_suite_model(crf, path)
     ...     read_suite_model(path).labels
     ('A', 'B')
     """
-    data = suite_bytes(suite_features(model))
+    chain = getattr(model, "model_", model)
+    if not isinstance(chain, ChainModel) or isinstance(chain, LocalChainModel):
+        raise TypeError(f"'model' must be a fitted CRF, or its model_, got {model!r}")
+    data = suite_bytes(suite_features(chain))
     with whole_file(path) as file:
         file.write(data)
 

@@ -5,7 +5,7 @@ Neither pandas nor pyarrow is imported unless a table of theirs is asked for.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from numbers import Real
 from typing import Any
 
@@ -25,7 +25,9 @@ def _names(table: Any) -> list[str]:
     if names is None:
         if not hasattr(table, "keys"):
             kind = type(table).__name__
-            raise ValueError(f"a table must be a data frame, an Arrow table or a dict of columns, got {kind}")
+            raise ValueError(
+                f"a table must be a data frame, an Arrow table, a dict of columns or a list of dicts, got {kind}"
+            )
         names = table.keys()
     return [str(name) for name in names]
 
@@ -111,7 +113,8 @@ def from_table(
 
     Parameters
     ----------
-    table : pandas or polars data frame, pyarrow.Table, or dict of lists
+    table : pandas or polars data frame, pyarrow.Table, dict of lists, or list of dicts
+        Rows of a ``csv.DictReader`` are dicts.
     columns : str or sequence of str
         What to learn from: the token, its part of speech, ...
     label : str, optional
@@ -141,6 +144,9 @@ def from_table(
     [['a', 'c'], ['b']]
     """
     wanted = _wanted(columns, label, "from_table")
+    rows = list(table) if isinstance(table, (list, Iterator)) else []
+    if rows and all(isinstance(row, Mapping) for row in rows):
+        table = {name: [row.get(name) for row in rows] for name in rows[0]}
     ids = [by] if isinstance(by, str) else list(by)
     if not ids:
         raise ValueError("'by' of from_table must name at least one column")
