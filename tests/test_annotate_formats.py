@@ -243,6 +243,23 @@ def test_records_come_back(tmp_path_factory: Any, dialect: str, task: str, data:
     check_same(tmp_path_factory.mktemp("json"), "a.jsonl", text, task=task)
 
 
+@pytest.mark.parametrize("tool", ["doccano", "prodigy", "labelstudio"])
+def test_records_hold_what_is_known_of_a_sentence_and_what_is_not(tmp_path: Path, tool: str) -> None:
+    docs = read(tmp_path, "notes.txt", b"Anna saw Ben. Ben left. Anna stayed. Eve came.\n")
+    partial, whole, none = ["B-PER", "O", None, None], ["B-PER", "O", "O"], ["O", "O", "O"]
+    made = write_documents(docs, [partial, whole, none, None], format=tool)
+    records = [json.loads(line) for line in made.data.splitlines()]
+    assert [r.get("unknown") for r in records] == [[[9, 13]], None, [], [[0, 9]]]
+    assert [r["text"] if tool != "labelstudio" else r["data"]["text"] for r in records] == [d.text for d in docs]
+    if tool == "labelstudio":
+        results = [[x["value"]["text"] for a in r["annotations"] for x in a["result"]] for r in records]
+        assert results == [["Anna"], ["Ben"], [], []]
+        assert [len(r["annotations"]) for r in records] == [1, 1, 1, 0]
+    again = read(tmp_path, "again.jsonl", made.data)
+    assert [d.labels for d in again] == [partial, whole, none, None]
+    assert write_documents(again, [None] * 4).data == made.data
+
+
 def test_the_page_is_told_of_formats_that_can_be_written(tmp_path: Path) -> None:
     docs = read(tmp_path, "notes.txt", "Anna saw Ben. 東京です。\n".encode())
     labels = [["B-PER", "O", "B-PER", "O"], *[None] * (len(docs) - 1)]

@@ -372,8 +372,8 @@ def _write(dialect: str) -> Callable[[Sequence[Document], Sequence[Labels | None
         for number, (doc, row) in enumerate(zip(documents, final(documents, labels), strict=True), 1):
             alone = Document(doc.text, doc.tokens)
             spans = spans_of([alone], [row], task)
-            gaps = gaps_of([alone], [row]) if row is not None and task == "spans" else []
-            record = _fresh(dialect, number, doc, spans, row is not None and not gaps)
+            gaps = gaps_of([alone], [row]) if task == "spans" else []
+            record = _fresh(dialect, number, doc, spans, row is not None, gaps)
             if gaps or (row is not None and not spans):
                 record[_UNKNOWN] = gaps
             lines.append(json.dumps(record, ensure_ascii=False) + "\n")
@@ -382,7 +382,9 @@ def _write(dialect: str) -> Callable[[Sequence[Document], Sequence[Labels | None
     return write
 
 
-def _fresh(dialect: str, number: int, doc: Document, spans: list[Span], known: bool) -> dict[str, Any]:
+def _fresh(
+    dialect: str, number: int, doc: Document, spans: list[Span], known: bool, gaps: list[list[int]]
+) -> dict[str, Any]:
     """A record of a sentence; other tools see whether it has been labelled."""
     found = _Found(doc.text, [], [], known)
     if dialect == "doccano":
@@ -394,7 +396,7 @@ def _fresh(dialect: str, number: int, doc: Document, spans: list[Span], known: b
         ]
         record: dict[str, Any] = {"text": doc.text, "tokens": tokens}
         record["spans"] = [_prodigy_span(x, found, record) for x in spans]
-        return record | ({"answer": "accept"} if known else {})
+        return record | ({"answer": "accept"} if known and not gaps else {})
     results = [_label_studio_span(x, found, {}) for x in spans]
     return {"id": number, "data": {"text": doc.text}, "annotations": [{"result": results}] if known else []}
 
