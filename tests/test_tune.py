@@ -66,6 +66,20 @@ def test_settings_can_be_drawn_and_rejected(data: tuple[Any, Any]) -> None:
     assert "rejected" in found.table()
 
 
+def test_partly_labelled_sequences_are_trained_on_and_never_held_out(data: tuple[Any, Any]) -> None:
+    X, y = data[0][:40], [list(row) for row in data[1][:40]]
+    y[3:23] = [[None, *row[1:]] for row in y[3:23]]
+    found = tune(CRF(n_jobs=1, tol=1e-8, dtype="float64"), X, y, c1=[0], c2=[0.1], folds=2)
+    whole = [i for i, row in enumerate(y) if None not in row]
+    held = np.sort(np.random.default_rng(0).permutation(whole)[0::2])
+    rest = [i for i in range(40) if i not in held]
+    one = CRF(n_jobs=1, tol=1e-8, dtype="float64", c2=0.1).fit([X[i] for i in rest], [y[i] for i in rest])
+    right = crfkit.metrics.evaluate([y[i] for i in held], one.predict([X[i] for i in held])).summary()["f1"]
+    assert found.scores[0, 0] == pytest.approx(right, abs=0.01)
+    with pytest.raises(ValueError, match="number of sequences whose labels are all known, 20, got 30"):
+        tune(CRF(), X, y, folds=30)
+
+
 def test_wrong_arguments_are_named(data: tuple[Any, Any]) -> None:
     X, y = data
     wrong: list[tuple[CRF, dict[str, Any], str]] = [
@@ -92,6 +106,14 @@ def test_the_command_prints_a_table_and_writes_the_best_model(data: tuple[Any, A
     assert len(out.stdout.splitlines()) == 3
     assert "best: c1 0, c2" in out.stderr
     assert crfkit.load(tmp_path / "model").predict(X[:1])
+    assert "--unknown" not in out.stderr
+    (tmp_path / "some.txt").write_text(lines.replace(" B-QTY", " ?", 9), encoding="utf-8")
+    for name, options in {"tune": given[2:], "train": ("-m", "model", "--max-iter", "2")}.items():
+        warned = command.run(name, "some.txt", *options, cwd=tmp_path).stderr
+        assert "9 tokens with the label '?'" in warned
+        assert "did you mean --unknown '?'" in warned
+        assert "'?'" not in command.run(name, "some.txt", *options, "--unknown", "?", cwd=tmp_path).stderr
+        assert "?" not in crfkit.load(tmp_path / "model").classes_
     assert Setting(0.0, 1.0).c2 == 1
     command.run("encode", "data.txt", "-o", "data.blocks", "--min-freq", "2", cwd=tmp_path)
     right = command.run(*given, "--min-freq", "2", cwd=tmp_path).stdout

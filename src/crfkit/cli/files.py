@@ -210,6 +210,18 @@ def read_labelled(path: str, how: Reading) -> tuple[Any, Any, Any]:
     return *found, None
 
 
+def mark_unknown(y: Any, unknown: str | None, quiet: bool = False) -> Any:
+    """Labels of a file, None in place of ``unknown``; warns of a label that looks like one that is not known."""
+    if unknown is not None:
+        return [[None if name == unknown else name for name in row] for row in y]
+    n = int((y.ids == y.strings.find("?")).sum()) if isinstance(y, Columns) and not quiet else 0
+    if n:
+        say(
+            f"crfkit: warning: {counted(n, 'token')} with the label '?', a label as any other; did you mean --unknown '?'"
+        )
+    return y
+
+
 def _is_ragged(path: str) -> bool:
     """Whether lines have different numbers of cells between tabs, as items of CRFsuite have."""
     with open_source(path) as file:

@@ -36,6 +36,7 @@ from crfkit.cli.files import (
     is_segments,
     leave_pipes,
     load_chain,
+    mark_unknown,
     read_data,
     read_labelled,
     read_unlabelled,
@@ -294,8 +295,8 @@ def _read_dev(corpus: _Corpus, path: str, unknown: str | None, how: Reading) -> 
     corpus.X_dev, corpus.y_dev, _ = read_data(path, how)
     if isinstance(corpus.X_dev, Blocks):
         corpus.y_dev = corpus.X_dev.label_lists()
-    elif unknown is not None:
-        corpus.y_dev = [[None if name == unknown else name for name in row] for row in corpus.y_dev]
+    else:
+        corpus.y_dev = mark_unknown(corpus.y_dev, unknown, quiet=True)
 
 
 def _size(X: Any, options: dict[str, Any]) -> int:
@@ -318,8 +319,7 @@ def _read(options: dict[str, Any], how: Reading) -> _Corpus:
         corpus.X = Blocks(options["data"], window=options["window"])
     if options["dev"] is not None:
         _read_dev(corpus, options["dev"], unknown, how)
-    if unknown is not None:
-        corpus.y = [[None if name == unknown else name for name in row] for row in corpus.y]
+    corpus.y = mark_unknown(corpus.y, unknown, options["quiet"])
     if path is not None:
         more = read_unlabelled(path, how, corpus.X)
         corpus.y = [*corpus.y, *[None] * len(more)]

@@ -14,7 +14,7 @@ from crfkit.base.files import check_writable
 from crfkit.base.messages import counted
 from crfkit.cli import options as o
 from crfkit.cli.cluster import DaskOption, cluster
-from crfkit.cli.files import Reading, busy, emit, encoded, file_size, read_data, require_file, say
+from crfkit.cli.files import Reading, busy, emit, encoded, file_size, mark_unknown, read_data, require_file, say
 from crfkit.data import Blocks
 from crfkit.data.blocks import is_block_file
 from crfkit.estimators.crf import CRF
@@ -56,6 +56,7 @@ def tune(
     classes: o.ClassesOption = None,
     vectors: o.VectorsOption = None,
     gazetteer: o.GazetteerOption = None,
+    unknown: o.UnknownOption = None,
     min_freq: o.MinFreqOption = 0,
     all_possible_states: o.StatesOption = False,
     constraints: o.ConstraintsOption = None,
@@ -71,7 +72,7 @@ def tune(
     """Search for the best c1 and c2 by cross-validation, and train with them.
 
     Data is encoded once, and each setting starts from the weights of its neighbour. The score is the F1 of spans, or
-    token accuracy where labels form no spans.
+    token accuracy where labels form no spans. Sequences with the label of --unknown are trained on, and never held out.
     """
     options = dict(locals())
     reading = Reading(format, label, columns, comment)
@@ -103,6 +104,7 @@ def tune(
     require_file(source)
     with busy(f"reading {data}", quiet or json):
         X, y, _ = read_data(source, reading)
+    y = mark_unknown(y, unknown, quiet)
     watch = _Watch(json, quiet)
     with cluster(dask, quiet or json) as client:
         given: dict[str, Any] = {"c1": grid[0], "c2": grid[1], "n_settings": random, "folds": folds, "reject": reject}

@@ -21,13 +21,15 @@ from crfkit.base.threads import resolve_threads
 from crfkit.chain.inference import decode_flat
 from crfkit.data.blocks import Blocks, StoredDataset
 from crfkit.data.dataset import Dataset, Layout, WeightRules
+from crfkit.data.labels import split_by_knowledge
 from crfkit.estimators.crf import CRF
 from crfkit.estimators.penalised import Skeleton
-from crfkit.metrics import evaluate, require_known
+from crfkit.metrics import evaluate
 from crfkit.model.chain_model import ChainModel
 from crfkit.training.objective import LikelihoodObjective, Problem
 from crfkit.training.optimiser import Algorithm
 from crfkit.training.registry import find_algorithm
+from crfkit.training.semi import SemiSupervisedObjective
 
 __all__ = ["Tuning", "tune"]
 
@@ -134,7 +136,8 @@ def tune(
     crf : CRF
         The estimator with all other parameters. ``n_jobs`` is the number of training runs at a time; ``random_state``
         is the seed for folds and settings. Its algorithm must be ``"lbfgs"``, or ``"newton-cg"`` if ``c1`` is 0.
-    X, y : sequences of tokens, and their labels, all known; or Blocks, and None
+    X, y : sequences of tokens, and their labels; or Blocks, and None
+        Sequences with unknown labels are never held out: every fold trains on what is known of them.
     c1, c2 : sequences of float
         Coefficients: all pairs of them are tried.
     n_settings : int, optional
@@ -165,9 +168,6 @@ def tune(
     began = time.perf_counter()
     _check(crf, folds, reject, n_settings)
     gold = X.label_lists() if isinstance(X, Blocks) and y is None else y
-    require_known(gold, "y")
-    if folds > len(X):
-        raise ValueError(f"'folds' of tune must be at most the number of sequences, {len(X)}, got {folds}")
     settings = _settings(crf, c1, c2, n_settings)
     skeleton, problem = crf._prepare(X, y, None, None, grow=False)
     if isinstance(problem.data, StoredDataset):  # every training has some of the sequences
@@ -265,11 +265,17 @@ class _Search:
     @classmethod
     def of(cls, crf: CRF, skeleton: Skeleton, problem: Problem, y: Any, settings: list[Setting], folds: int) -> _Search:
         """That of an estimator and its data."""
-        order = np.random.default_rng(crf.random_state or 0).permutation(problem.data.n_sequences)
+        whole = split_by_knowledge(problem.data, problem.labels)[0]
+        if folds > len(whole):
+            known = "" if len(whole) == len(y) else " whose labels are all known"
+            raise ValueError(
+                f"'folds' of tune must be at most the number of sequences{known}, {len(whole)}, got {folds}"
+            )
+        order = np.random.default_rng(crf.random_state or 0).permutation(whole)
         parts = []
         for k in range(folds):
             held = np.sort(order[k::folds])
-            rest = np.setdiff1d(order, held)
+            rest = np.setdiff1d(np.arange(problem.data.n_sequences), held)
             parts.append(_Fold(rest, held, [list(y[int(i)]) for i in held]))
         scores = evaluate(parts[0].gold, parts[0].gold).summary()
         shape = crf.min_freq, crf.all_possible_states, crf.all_possible_transitions, crf.start_end
@@ -350,9 +356,10 @@ class _Search:
         return out
 
     def _objective(self, fold: _Fold) -> LikelihoodObjective:
-        some = self.problem.take(fold.train)
-        layout = Layout.build(some.data, some.labels, len(self.labels), self.n_attributes, self.rule)
-        return LikelihoodObjective(replace(some, layout=layout))
+        some, hints = self.problem.take(fold.train), self.problem.hints
+        layout = Layout.build(some.data, some.labels, len(self.labels), self.n_attributes, self.rule, hints=hints)
+        some = replace(some, layout=layout, hints=hints)
+        return LikelihoodObjective(some) if hints is None else SemiSupervisedObjective(some)
 
     def _score(self, layout: Layout, w: NDArray[np.float64], data: Dataset, gold: list[list[Any]]) -> float:
         given = self.labels, layout, w, self.problem.constraints, np.dtype(self.problem.dtype)
