@@ -450,7 +450,15 @@ def test_the_command_line(tmp_path: Path) -> None:
     np.testing.assert_array_equal(crfkit.load(model, kind=CRF).model_.weights, crf.model_.weights)
     run("encode", source, "-o", blocks, *words)
     np.testing.assert_array_equal(CRF(max_iter=20).fit(Blocks(blocks)).model_.weights, crf.model_.weights)
+    both = ["--classes", f"one={tmp_path}/classes", "--classes", f"two={tmp_path}/classes"]
+    run("train", source, "-m", model, "--max-iter", "2", *both)
+    names = {name.partition("[")[0] for name in crfkit.load(model, kind=CRF).model_.encoder.names()}
+    assert {"one2", "one3", "two2", "two3"} <= names
     for options, message in (
+        (
+            ["--classes", f"{tmp_path}/classes", "--classes", f"{tmp_path}/classes"],
+            "several --classes must be NAME=FILE",
+        ),
         (["--gazetteer", "places"], "--gazetteer must be NAME=FILE"),
         (["--gazetteer", "x:odd=places.txt"], "--gazetteer: 'case' of Gazetteer must be one of exact, lower"),
         (["--vectors", str(tmp_path / "none")], "--vectors: No such file"),

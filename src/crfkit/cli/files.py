@@ -217,7 +217,7 @@ def mark_unknown(y: Any, unknown: str | None, quiet: bool = False) -> Any:
     n = int((y.ids == y.strings.find("?")).sum()) if isinstance(y, Columns) and not quiet else 0
     if n:
         say(
-            f"crfkit: warning: {counted(n, 'token')} with the label '?', a label as any other; did you mean --unknown '?'"
+            f"crfkit: warning: {counted(n, 'token')} with the label '?', learned as a label; did you mean --unknown '?'"
         )
     return y
 

@@ -120,7 +120,12 @@ TemplateOption = Annotated[
     Option("--template", "-t", "--pattern", help="CRF++ template or Wapiti patterns; built-in features by default."),
 ]
 ClassesOption = Annotated[
-    Path | None, Option(metavar="FILE", help="Word classes of crfkit classes, as features; not with --template.")
+    list[str] | None,
+    Option(
+        "--classes",
+        metavar="[NAME=]FILE",
+        help="Word classes of crfkit classes, as features; several need names; not with --template.",
+    ),
 ]
 VectorsOption = Annotated[
     Path | None,
@@ -236,8 +241,12 @@ def read_features(options: Mapping[str, Any]) -> Any:
     if options["format"] is Format.crfsuite:
         raise OptionError(f"--{lexicon[0]} looks up words, and CRFsuite files have attributes instead of them")
     found: dict[str, Any] = {}
-    if options["classes"] is not None:
-        found["classes"] = _named("--classes", WordClasses.load, options["classes"])
+    classes: dict[str, WordClasses] = {}
+    for text in options["classes"] or ():
+        name, _, file = text.partition("=") if "=" in text else ("class", "", text)
+        if not name or name in classes:
+            raise OptionError(f"several --classes must be NAME=FILE, each with a name of its own, got {text!r}")
+        classes[name] = _named("--classes", WordClasses.load, file)
     if options["vectors"] is not None:
         found["vectors"] = _named("--vectors", WordVectors.from_file, options["vectors"])
     gazetteers: dict[str, Gazetteer] = {}
@@ -247,7 +256,7 @@ def read_features(options: Mapping[str, Any]) -> Any:
         if not equals or not name or name in gazetteers:
             raise OptionError(f"--gazetteer must be NAME=FILE, with a name of its own, got {text!r}")
         gazetteers[name] = _named("--gazetteer", Gazetteer.from_file, file, case=case or "exact")
-    return TokenFeatures(**found, gazetteers=gazetteers or None)
+    return TokenFeatures(classes=classes or None, **found, gazetteers=gazetteers or None)
 
 
 def _named(option: str, read: Callable[..., Any], path: Any, **how: Any) -> Any:

@@ -267,9 +267,9 @@ class _Search:
         """That of an estimator and its data."""
         whole = split_by_knowledge(problem.data, problem.labels)[0]
         if folds > len(whole):
-            known = "" if len(whole) == len(y) else " whose labels are all known"
+            kind = "" if len(whole) == len(y) else " whose labels are all known"
             raise ValueError(
-                f"'folds' of tune must be at most the number of sequences{known}, {len(whole)}, got {folds}"
+                f"'folds' of tune must be at most the number of sequences{kind}, {len(whole)}, got {folds}"
             )
         order = np.random.default_rng(crf.random_state or 0).permutation(whole)
         parts = []
