@@ -531,6 +531,22 @@ def test_the_command_knows_the_formats() -> None:
     assert [x.value for x in FileFormat] == ["auto", *FORMATS]
 
 
+def test_simulations_show_where_the_files_differ(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("Anna isn't here.\nBen left.\n")
+    (tmp_path / "gold.txt").write_text("Anna\tB-PER\nisn't\tO\nhere\tO\n.\tO\n\nBen\tB-PER\nleft\tO\n.\tO\n")
+    how = "--simulate", "gold.txt", "--answers", 1
+    out = run("annotate", "notes.txt", *how, cwd=tmp_path, code=1)
+    assert "gold.txt: sentence 1, token 2: \"isn't\", but notes.txt has 'is' (if every line" in out.stderr
+    out = run("annotate", "notes.txt", "--lines", *how, cwd=tmp_path, code=1)
+    assert 'has "isn\'t" (text is cut into tokens by crfkit' in out.stderr
+    words = "Anna\nisn't\nhere\n.\n\nBen\nleft\n.\n"
+    (tmp_path / "words.txt").write_text(words)
+    run("annotate", "words.txt", "-f", "columns", "--label", "none", *how, cwd=tmp_path)
+    (tmp_path / "words.txt").write_text(words + "\nMore\n")
+    out = run("annotate", "words.txt", "-f", "columns", "--label", "none", *how, cwd=tmp_path, code=1)
+    assert "sentence 3, token 1: '(no such sentence)', but words.txt has 'More'\n" in out.stderr
+
+
 def test_a_simulated_person_answers_through_the_interface(tmp_path: Path) -> None:
     run("demo", "--write", tmp_path)
     out = run("annotate", "--simulate", "test.txt", "--answers", 25, "--json", "-t", "template.txt", cwd=tmp_path)

@@ -323,8 +323,11 @@ def _simulate(given: dict[str, Any], sources: Sequence[str], names: list[str]) -
     gold, spans = _gold(given), given["task"] is Task.spans
     pool = gold if not sources or _same_file(sources[0], given["simulate"]) else _read(given, sources)
     for k in range(max(len(pool), len(gold))):
-        if k >= min(len(pool), len(gold)) or pool[k].words != gold[k].words:
-            raise DataError(f"{given['simulate']}: sentence {k + 1} is not that of {', '.join(sources)}")
+        here, there = ([*docs[k].words, "(end)"] if k < len(docs) else ["(no such sentence)"] for docs in (pool, gold))
+        if here != there:
+            t = next(t for t, pair in enumerate(zip(here, there, strict=False)) if pair[0] != pair[1])
+            said = f"sentence {k + 1}, token {t + 1}: {there[t]!r}, but {', '.join(sources)} has {here[t]!r}"
+            raise DataError(f"{given['simulate']}: {said}{_advice(pool, given['lines'])}")
     truth = [d.labels for d in gold]
     found = {x[2:] if spans else x for row in truth for x in row if not spans or x != "O"}
     if pool is gold:
@@ -350,8 +353,19 @@ def _simulate(given: dict[str, Any], sources: Sequence[str], names: list[str]) -
             session.close()
 
 
+def _advice(pool: Sequence[Any], lines: bool) -> str:
+    """What may help where a file to label and one with its labels differ."""
+    if pool[0].source["format"] != "text":
+        return ""
+    by_line = "" if lines else "if every line is a sentence, add --lines; "
+    return (
+        f" ({by_line}text is cut into tokens by crfkit: for the tokens of GOLD, give them with -f columns --label none)"
+    )
+
+
 def _gold(given: dict[str, Any]) -> list[Any]:
-    gold = _read(given, [given["simulate"]])
+    label = None if given["label"] == "none" else given["label"]  # that is said of the text to label
+    gold = _read({**given, "label": label}, [given["simulate"]])
     for k, doc in enumerate(gold, 1):
         if doc.labels is None or any(x is None for x in doc.labels):
             raise DataError(f"{given['simulate']}: sentence {k} has a token without a label; the person must know all")
