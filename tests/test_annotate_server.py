@@ -538,7 +538,7 @@ def test_simulations_show_where_the_files_differ(tmp_path: Path) -> None:
     out = run("annotate", "notes.txt", *how, cwd=tmp_path, code=1)
     assert "gold.txt: sentence 1, token 2: \"isn't\", but notes.txt has 'is' (if every line" in out.stderr
     out = run("annotate", "notes.txt", "--lines", *how, cwd=tmp_path, code=1)
-    assert 'has "isn\'t" (text is cut into tokens by crfkit' in out.stderr
+    assert "has 'is' (text is cut into tokens by crfkit" in out.stderr
     words = "Anna\nisn't\nhere\n.\n\nBen\nleft\n.\n"
     (tmp_path / "words.txt").write_text(words)
     run("annotate", "words.txt", "-f", "columns", "--label", "none", *how, cwd=tmp_path)
@@ -554,4 +554,8 @@ def test_a_simulated_person_answers_through_the_interface(tmp_path: Path) -> Non
     assert [row["answers"] for row in rows] == [10, 20, 25]
     assert rows[-1]["f1"] > 0.5
     assert rows[-1]["seconds"] > rows[0]["seconds"] > 0
+    how = "--simulate", "test.txt", "--random-share", 0.5, "--answers", 20
+    first, second = (run("annotate", *how, "-j", jobs, cwd=tmp_path).stdout for jobs in (1, 2))
+    assert re.search(r"whole pool: f1 0\.\d+, stated f1 0\.\d+ \(0\.\d+ to 0\.\d+\)\n$", first)
+    assert first == second
     assert sorted(p.name for p in tmp_path.iterdir()) == ["raw.txt", "template.txt", "test.txt", "train.txt"]

@@ -151,6 +151,15 @@ class TestCampaign:
         mine, theirs = (s.pool.estimator().predict(X) for s in (again, played))
         assert np.mean([a == b for a, b in zip(mine, theirs, strict=True)]) > 0.95
         again.close()
+        later = Session(Project.open(copy), n_jobs=1)  # states the accuracy before anybody answers
+        assert later.panel("ann")["learning"] != "idle"
+        deadline = time.monotonic() + 60
+        while later.panel("ann")["learning"] != "idle" and time.monotonic() < deadline:
+            time.sleep(0.01)
+        stated = later.panel("ann")["accuracy"]
+        later.close()
+        assert stated["questions"] == len(played._drawn())
+        assert stated["f1"]["low"] < stated["f1"]["high"]
 
 
 class TestAnswers:

@@ -116,6 +116,8 @@ class Session:
         self.wait = 3600.0 if patient else _WAIT
         self.learner = Learner(self.pool, self.lock, self._apply, self._after, self._spare, patient)
         self.learner.done = self._learned
+        if self._drawn() and not patient:
+            self._spare()  # accuracy was stated when the project was left
 
     # learning
 
@@ -554,6 +556,7 @@ class Session:
             seconds = [e.payload["seconds"] for e in said.last(_PACE) if e.payload.get("seconds")]
             counts = self._counts
             total = int(self.pool.offsets[-1])
+            stating = self._stating is not None and self._stating.is_alive()
             return {
                 "labelled": {"sentences": len(known), "tokens": tokens},
                 "remaining": {"sentences": len(self.pool.lengths) - len(known), "tokens": total - tokens},
@@ -563,7 +566,7 @@ class Session:
                 "seconds_per_question": round(median(seconds), 2) if seconds else None,
                 "labels": [{"name": name, "count": counts[name]} for name in self.project.names],
                 "expected_gain": self.curves.expected_gain(),
-                "learning": self.learner.status if hasattr(self, "learner") else "idle",
+                "learning": "training" if stating and self.learner.status == "idle" else self.learner.status,
                 "fresh": round(self.pool.fresh, 4),
             }
 

@@ -336,7 +336,8 @@ def _simulate(given: dict[str, Any], sources: Sequence[str], names: list[str]) -
         path = given["project"] or Path(folder) / f"simulated{_SUFFIX}"
         every = [*names, *sorted(found - set(names))]
         project = Project.create(path, pool, task=given["task"].value, labels=every, settings=_settings(given))
-        session = Session(project, crf=_estimator(project), n_jobs=given["n_jobs"], seed=given["random_state"] or 0)
+        seed = given["random_state"] or 0
+        session = Session(project, crf=_estimator(project), n_jobs=given["n_jobs"], seed=seed, patient=True)
         try:
             session.add_annotator("simulated")
             with _running(session) as server:
@@ -346,9 +347,9 @@ def _simulate(given: dict[str, Any], sources: Sequence[str], names: list[str]) -
                 for step in play(call, Person(truth, spans), given["answers"]):
                     if step.answers % 10 == 0:
                         said = step.answers
-                        _report(given, step, _score(call, X, truth))
+                        _report(given, step, _score(call, X, truth), session.state_accuracy())
                 if step.answers != said:
-                    _report(given, step, _score(call, X, truth))
+                    _report(given, step, _score(call, X, truth), session.state_accuracy())
         finally:
             session.close()
 
@@ -400,9 +401,9 @@ def _score(call: Any, X: Sequence[Any], truth: Sequence[Sequence[str]]) -> dict[
         return metrics.evaluate(truth, crf.predict(X)).summary()
 
 
-def _report(given: dict[str, Any], step: Any, score: dict[str, float]) -> None:
-    stated = step.panel["accuracy"]
-    shown = stated["f1"] if stated["f1"] is not None else stated["token"]
+def _report(given: dict[str, Any], step: Any, score: dict[str, float], stated: dict[str, Any]) -> None:
+    main = "f1" if "f1" in score else "accuracy"
+    shown = stated["f1"] if main == "f1" else stated["token"]
     record = {
         "answers": step.answers,
         "seconds": round(step.seconds, 1),
@@ -410,15 +411,15 @@ def _report(given: dict[str, Any], step: Any, score: dict[str, float]) -> None:
         "corrections": step.corrections,
         "keys": step.keys,
         **{k: round(v, 4) for k, v in score.items()},
-        "stated": shown,
+        "stated": shown and {"measure": main, **shown},
     }
     if given["json"]:
         emit(record)
         return
-    main = "f1" if "f1" in score else "accuracy"
-    between = f", stated {shown['value']:.3f} ({shown['low']:.3f} to {shown['high']:.3f})" if shown else ""
+    name = "f1" if main == "f1" else "token accuracy"
+    between = f", stated {name} {shown['value']:.3f} ({shown['low']:.3f} to {shown['high']:.3f})" if shown else ""
     print(
         f"{step.answers:5d} answers  {step.seconds / 60:6.1f} min of the person  {step.tokens:6d} tokens judged  "
-        f"{step.keys:6d} keys  {main} {score[main]:.3f}{between}",
+        f"{step.keys:6d} keys  whole pool: {name} {score[main]:.3f}{between}",
         flush=True,
     )
