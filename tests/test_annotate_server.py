@@ -170,6 +170,7 @@ def test_without_a_token_nothing_is_told(served: Site) -> None:
             reply = nobody.get(f"/api/{path}")
             assert reply.status_code == 401
             assert list(reply.json()) == ["error"]
+            assert "Authorization: Bearer TOKEN" in reply.json()["error"]
         assert nobody.write("/api/undo", {}).status_code == 401
         nobody.cookies.set(f"crfkit-{served.port}", "wrong")
         assert nobody.get("/api/state").status_code == 401

@@ -118,7 +118,8 @@ def guarded(endpoint: Endpoint) -> Endpoint:
 
     async def serve(request: Request) -> Response:
         if request.scope.get("annotator") is None:
-            return answer({"error": "open the address that crfkit printed: it holds the token"}, 401)
+            said = "open the address that crfkit printed: it holds the token, for scripts 'Authorization: Bearer TOKEN'"
+            return answer({"error": said}, 401)
         try:
             return await endpoint(request)
         except ClientDisconnect:
