@@ -95,7 +95,8 @@ def name_lines(ax: Axes, size: float = 9, distance: float = 7) -> None:
             x, y = ends[k]
             others = [np.interp(x, *xy.T) for j, xy in enumerate(points) if j != k]
             above = y >= np.median(others)
-            how = {"ha": "center", "va": "bottom"} if above else {"ha": "left", "va": "top"}
+            rising = len(points[k]) > 1 and points[k][-2][1] < y  # others that rise on would cross a name in the middle
+            how = {"ha": "right" if rising else "center", "va": "bottom"} if above else {"ha": "left", "va": "top"}
             shift[k] = (0, 5) if above else (0, -5)
         place = ax.transData.inverted().transform(ends[k] * ax.figure.dpi / 72)
         ax.annotate(
