@@ -326,8 +326,8 @@ def _simulate(given: dict[str, Any], sources: Sequence[str], names: list[str]) -
         here, there = ([*docs[k].words, "(end)"] if k < len(docs) else ["(no such sentence)"] for docs in (pool, gold))
         if here != there:
             t = next(t for t, pair in enumerate(zip(here, there, strict=False)) if pair[0] != pair[1])
-            said = f"sentence {k + 1}, token {t + 1}: {there[t]!r}, but {', '.join(sources)} has {here[t]!r}"
-            raise DataError(f"{given['simulate']}: {said}{_advice(pool, given['lines'])}")
+            where = f"sentence {k + 1}, token {t + 1}: {there[t]!r}, but {', '.join(sources)} has {here[t]!r}"
+            raise DataError(f"{given['simulate']}: {where}{_advice(pool, given['lines'])}")
     truth = [d.labels for d in gold]
     found = {x[2:] if spans else x for row in truth for x in row if not spans or x != "O"}
     if pool is gold:
