@@ -111,7 +111,7 @@ def test_faults_name_file_and_line(tmp_path: Path, text: bytes, options: dict[st
 def test_csv_files_are_recognised(mark: str) -> None:
     with pytest.raises(DataError, match=f"with '{mark}' in its lines it looks like a CSV file.*from_table"):
         read_columns(io.BytesIO(f"word{mark}tag\ntwo{mark}Q\n\ncups{mark}U\n".encode()))
-    with pytest.raises(DataError, match="no column to learn from$"):
+    with pytest.raises(DataError, match=r"no column to learn from$"):
         read_columns(io.BytesIO(f"two\n{mark}\n".encode()))
 
 

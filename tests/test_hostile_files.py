@@ -23,7 +23,7 @@ from test_checkpoints import begun, problem
 from test_files import X, Y, trained
 
 import crfkit
-from crfkit import CRF, HMM, ModelError, Template
+from crfkit import CRF, HMM, Gazetteer, ModelError, Template, TokenFeatures
 from crfkit.base.checkpoints import Checkpoint, digest
 from crfkit.base.tensors import read_tensors, write_tensors
 from crfkit.compat import write_suite_model
@@ -367,6 +367,23 @@ def many_hashes(path: Path, nested: bool) -> None:
     write_file(path, header, arrays)
 
 
+def repeated_states(path: Path) -> None:
+    """Hidden states that are a text: a number of labels times it is as many copies."""
+    CRF(None, max_iter=2).fit([[["a"], ["b"]]], [["A", "B"]]).save(path)
+    header, arrays = read_file(path)
+    header["params"]["hidden_states"] = "x" * 4_000_000
+    write_file(path, header, arrays)
+
+
+def many_lists(path: Path) -> None:
+    """Thousands of word lists, and arrays of thousands of others."""
+    CRF(TokenFeatures(gazetteers={"g": Gazetteer(["a b"])}), max_iter=2).fit([["a", "b"]], [["A", "B"]]).save(path)
+    header, arrays = read_file(path)
+    header["encoder"]["lexicon"]["gazetteers"] *= 4096
+    arrays |= {f"encoder.lexicon.gazetteers.{k}.w": np.zeros(0, np.uint8) for k in range(65_000)}
+    write_file(path, header, arrays)
+
+
 def overlapping(path: Path) -> None:
     """Thousands of arrays in the same bytes."""
     raw(path, HEAD | {f"a{k}": entry([200_000], 0, 1_600_000) for k in range(5000)}, bytes(1_600_000))
@@ -388,6 +405,9 @@ def test_memory_is_bounded_by_the_file(good: dict[str, Path], tmp_path: Path) ->
         "links": (lambda p: many_links(good["factorial"], p), "'params.links' refer to more weights"),
         "hashes": (lambda p: many_hashes(p, False), "loaded"),
         "nested hashes": (lambda p: many_hashes(p, True), "'encoder.inner.kind' must be one of"),
+        "states": (repeated_states, "'params.hidden_states' must be an int from 1 to 2, got 'xxx"),
+        "lists": (many_lists, "gazetteers.1."),
+        "pairs": (lambda p: suite_of_labels(p, 4096), "it has 4096 labels in"),
         "overlapping": (overlapping, "the one before ends at"),
     }
     for name, (make, _) in makers.items():

@@ -168,8 +168,8 @@ def check_pairs(n_labels: int, size: int) -> None:
 
     A model has such a table, whatever its file has.
     """
-    if n_labels**2 > max(4096**2, size):
-        raise ValueError(f"it has {n_labels} labels in {size} bytes: more than 4096 need a byte for each label pair")
+    if n_labels**2 > max(2048**2, size):
+        raise ValueError(f"it has {n_labels} labels in {size} bytes: more than 2048 need a byte for each label pair")
 
 
 class Arrays(dict[str, NDArray[Any]]):
@@ -187,6 +187,17 @@ class Arrays(dict[str, NDArray[Any]]):
         whole = f"{prefix}."
         found = {k.removeprefix(whole): v for k, v in self.items() if k.startswith(whole)}
         return Arrays(found, f"{self.prefix}{whole}")
+
+    def parts(self, prefix: str, n: int) -> list[Arrays]:
+        """The groups ``prefix.0`` to ``prefix.(n - 1)``, in one pass over the arrays."""
+        out = [Arrays({}, f"{self.prefix}{prefix}.{k}.") for k in range(n)]
+        number = {f"{prefix}.{k}": part for k, part in enumerate(out)}
+        deep = prefix.count(".") + 2
+        for name, x in self.items():
+            *start, rest = name.split(".", deep)
+            if (part := number.get(".".join(start))) is not None:
+                part[rest] = x
+        return out
 
     def of_kind(self, key: str, kinds: str, shape: tuple[int | None, ...]) -> NDArray[Any]:
         """An array whose type is of one of numpy's kinds (``"f"``, ``"iu"``), with this shape; None: any length."""

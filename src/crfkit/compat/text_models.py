@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crfkit import _core
-from crfkit.base.fields import ModelError, Rule, damaged, integer, label_list, number, record, refuse
+from crfkit.base.fields import ModelError, Rule, check_pairs, damaged, integer, label_list, number, record, refuse
 from crfkit.base.files import read_whole
 from crfkit.data.dataset import Layout
 from crfkit.features.encoders import PlanEncoder
@@ -101,9 +101,10 @@ def _read_text(path: str | os.PathLike[str], tool: str) -> str:
         raise ModelError(f"{os.fspath(path)}: the {tool} model is not valid UTF-8 at byte {e.start}") from e
 
 
-def _check_labels(labels: list[str]) -> None:
+def _check_labels(labels: list[str], size: int) -> None:
     if not 1 <= len(labels) <= _MOST_LABELS:
         raise ValueError(f"it has {len(labels)} labels; 1 to {_MOST_LABELS} are possible")
+    check_pairs(len(labels), size)
     label_list(labels, "labels")
     if "" in labels:
         raise ValueError("a label is empty")
@@ -166,7 +167,7 @@ def _parse_crfpp(text: str) -> ChainModel:
     head = _CRFPP(header, "")
     factor, most, columns = head["cost-factor"], head["maxid"], head["xsize"]
     labels = [line for line in parts[1].split("\n") if line]
-    _check_labels(labels)
+    _check_labels(labels, len(text))
     n = len(labels)
     template = Template(parts[2], dialect="crfpp", name="the model's template")
     numbers, names = [], []
@@ -307,7 +308,7 @@ def _parse_wapiti(data: bytes) -> WapitiParts:
         raise ValueError("it has no patterns: models whose features were given one by one are not supported")
     lines = [text.string() for _ in range(count)]
     labels = text.strings("labels")
-    _check_labels(labels)
+    _check_labels(labels, len(data))
     names = text.strings("observations")
     if not all(x[:1] in ("u", "b", "*") for x in names):
         raise ValueError("an observation must begin with u, b or *")

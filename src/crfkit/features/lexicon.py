@@ -135,7 +135,7 @@ class Lexicon:
         known: dict[str, Any] = _CONFIG(config, "encoder.lexicon")
         made: dict[str, list[Part]] = {}
         for kind, make in _MAKERS.items():
-            groups = [arrays.group(f"{kind}.{k}") for k in range(len(known[kind]))]
+            groups = arrays.parts(kind, len(known[kind]))
             made[kind] = [make(part["folding"], group) for part, group in zip(known[kind], groups, strict=True)]
         out = cls(**made)
         if odd := arrays.keys() - out.arrays().keys():

@@ -543,7 +543,7 @@ def chain_model(name: str, header: dict[str, Any], arrays: Arrays, features: Fea
         constraints = Constraints(**{k: rules[k] for k in ("transitions", "start", "end")}) if rules else None
         if constraints is not None and len(constraints.start) != n:
             raise ValueError(f"its constraints are for {len(constraints.start)} labels, it has {n}")
-        states = head["params"].get("hidden_states", 1)
+        states = integer(1, n)(head["params"].get("hidden_states", 1), "params.hidden_states")
         if n != len(set(head["labels"])) * states:
             raise ValueError(f"each label in 'labels' must occur {counted(states, 'time')}")
         temperature = head.get("temperature", 1.0)
