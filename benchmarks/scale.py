@@ -165,9 +165,9 @@ def terms(run: dict[str, Any], latency: float, bandwidth: float) -> tuple[np.nda
 def model(path: Path | None, clock: str) -> None:
     runs = []
     with cluster(2):
-        for tokens in (100_000, 150_000, 200_000, 300_000, 400_000):
+        for tokens in (500_000, 750_000, 1_000_000, 1_500_000, 2_000_000):
             runs += [run(tokens, n, min_freq, 15) for n in (1, 2) for min_freq in (0, 3)]
-    held_out = [r for r in runs if r["tokens"] in (150_000, 300_000)]
+    held_out = [r for r in runs if r["tokens"] in (750_000, 1_500_000)]
     fitted = [r for r in runs if r not in held_out]
     rows, known = zip(*(terms(r, LATENCY, BANDWIDTH) for r in fitted), strict=True)
     seconds = np.array([r[clock] for r in fitted])
