@@ -320,3 +320,10 @@ def test_a_word_twice_in_a_file_is_one_word() -> None:
     reader = Tokens(characters=True, tables=[["a", "a", "b"]], alphabet=["a", "b", "a"])
     assert reader.tables == [{"a": 2, "b": 3}]
     assert reader.alphabet == {"a": 2, "b": 3}
+
+
+def test_history_has_the_mean_loss_of_a_sequence() -> None:
+    """Also where a batch begins with its attributes, of which there are more than sequences."""
+    X, y = [[["a", "b", "c", "d"]] * 3] * 4, [["A", "B", "A"]] * 4
+    crf = NeuralCRF(inputs="features", max_iter=1, learning_rate=1e-9, random_state=0).fit(X, y)
+    assert 1.0 < crf.history_[0].value < 4.0  # about 3 log 2

@@ -224,7 +224,6 @@ class Pool:
         self._untold = np.ones(len(self.lengths), bool)  # sentences of which nothing is known
         self.recent: list[int] = []
         self.asked = 0 if old is None else self.cover
-        self.news = False  # whether something was told since the model last learned
         self.version = int(old is not None)
         self.model = self._empty() if old is None else replace(old, encoder=self.encoder)
         self._rng = np.random.default_rng(random_state)
@@ -280,7 +279,6 @@ class Pool:
         self._untold[sequence] = sequence not in self.known
         self._changes += 1
         self._scores.version[self._piece_of(sequence)] = self._scores.sentence[sequence] = -1
-        self.news = True
 
     def relabel(self, names: Sequence[str], old_of: Callable[[str], str | None]) -> None:
         """Changes the labels' names; ``old_of`` gives the old name of a label, None for a new one.
@@ -354,13 +352,12 @@ class Pool:
         """
         with lock:
             told = self.told()
-            self.news = False
         problem = self.problem(told)
         if problem is None:
             return True
         result = self.train(problem, self.start(problem), seconds, max_iter)
         with lock:
-            self.adopt(problem, result.w)
+            self.adopt(told, problem, result.w)
         return result.converged
 
     def start(self, problem: Problem) -> Vector:
@@ -393,9 +390,9 @@ class Pool:
         objective = SemiSupervisedObjective(replace(problem, n_jobs=jobs))
         return find_algorithm("lbfgs").minimize(objective, w, max_iter=max_iter, tol=1e-4, n_jobs=jobs, callback=over)
 
-    def adopt(self, problem: Problem, w: Vector) -> bool:
-        """Makes a problem's weights the model's, unless labels have come or gone meanwhile; whether it did."""
-        if problem.layout.n_labels != len(self.scheme.labels):
+    def adopt(self, told: Told, problem: Problem, w: Vector) -> bool:
+        """Makes a problem's weights the model's, unless labels have changed since it was told; whether it did."""
+        if told.scheme is not self.scheme:
             return False
         self.model = self.model_of(problem.layout, w)
         self.version += 1

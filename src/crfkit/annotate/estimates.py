@@ -122,7 +122,7 @@ class Referee:
             )
             w = pool.train(problem, start, None, _STEPS, stop).w
             with self.lock:
-                if len(pool.scheme.labels) != problem.layout.n_labels:
+                if told.scheme is not pool.scheme:
                     return None
                 self._models[k] = pool.model_of(problem.layout, w)
             if stop is not None and stop():

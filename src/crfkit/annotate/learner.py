@@ -171,7 +171,7 @@ class Learner:
                 result = self.pool.train(problem, self.pool.start(problem), stop=self.yields)
                 with self.lock:
                     behind = self.pool.version > version  # the model has learned more meanwhile
-                    fits = not self._closed and self.pool.adopt(problem, result.w)
+                    fits = not self._closed and self.pool.adopt(told, problem, result.w)
                 if fits and behind:
                     self.pool.learn(self.learn_seconds, self.learn_steps, self.lock)
             except Exception:

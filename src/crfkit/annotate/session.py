@@ -170,9 +170,9 @@ class Session:
         """When nobody waits: states the accuracy, if it may have changed by much, in a thread."""
         with self.lock:
             old = len(self._drawn()) == self._stated["questions"] and self.pool.asked < self._stated_at + 10
-        if not old and (self._stating is None or not self._stating.is_alive()):
-            self._stating = threading.Thread(target=self.state_accuracy, args=(self.learner.yields,), daemon=True)
-            self._stating.start()
+            if not old and (self._stating is None or not self._stating.is_alive()):
+                self._stating = threading.Thread(target=self.state_accuracy, args=(self.learner.yields,), daemon=True)
+                self._stating.start()
 
     def _fit_times(self) -> None:
         """Fits the time model to the answers' times, unless its settings say otherwise."""

@@ -171,7 +171,7 @@ class Views:
         with self.session.lock:
             out = []
             for part, problem, w in zip(parts, problems, weights, strict=True):
-                if problem is not None and w is not None and problem.layout.n_labels == len(pool.scheme.labels):
+                if problem is not None and w is not None and told.scheme is pool.scheme:
                     chosen = [i for i in part if i in pool.known and not self._confirmed(i)]
                     out += self._doubted_by(pool.model_of(problem.layout, w), chosen)
             out.sort(key=lambda row: row[:2])

@@ -163,13 +163,13 @@ def label_list(value: Any, field: str) -> list[Any]:
     return found
 
 
-def check_pairs(n_labels: int, size: int) -> None:
+def check_pairs(n_labels: int, size: int, most: int = 4096) -> None:
     """Raises if a table of all label pairs would be large, and a file of ``size`` bytes cannot have one.
 
     A model has such a table, whatever its file has.
     """
-    if n_labels**2 > max(2048**2, size):
-        raise ValueError(f"it has {n_labels} labels in {size} bytes: more than 2048 need a byte for each label pair")
+    if n_labels**2 > max(most**2, size):
+        raise ValueError(f"it has {n_labels} labels in {size} bytes: more than {most} need a byte for each label pair")
 
 
 class Arrays(dict[str, NDArray[Any]]):

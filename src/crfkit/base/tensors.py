@@ -30,7 +30,7 @@ _TYPES = {
     "U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "|u1", "BOOL": "|b1",
 }  # fmt: skip
 _NAMES = {np.dtype(code): name for name, code in _TYPES.items()}
-_MOST_HEADER = 32_000_000  # bytes; what JSON makes of them may take thirty times as much
+_MOST_HEADER = 100_000_000  # bytes, as for other readers of the format
 _MOST_ARRAYS = 65_536  # each takes a while to judge; no model has more
 _DEEPEST = 64  # nested lists and objects of a header
 _STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)

@@ -323,10 +323,11 @@ def _simulate(given: dict[str, Any], sources: Sequence[str], names: list[str]) -
     gold, spans = _gold(given), given["task"] is Task.spans
     pool = gold if not sources or _same_file(sources[0], given["simulate"]) else _read(given, sources)
     for k in range(max(len(pool), len(gold))):
-        here, there = ([*docs[k].words, "(end)"] if k < len(docs) else ["(no such sentence)"] for docs in (pool, gold))
+        here, there = ([*docs[k].words, None] if k < len(docs) else [None] for docs in (pool, gold))  # None: the end
         if here != there:
             t = next(t for t, pair in enumerate(zip(here, there, strict=False)) if pair[0] != pair[1])
-            where = f"sentence {k + 1}, token {t + 1}: {there[t]!r}, but {', '.join(sources)} has {here[t]!r}"
+            mine, other = (repr(x[t]) if x[t] is not None else "its end" for x in (there, here))
+            where = f"sentence {k + 1}, token {t + 1}: {mine}, but {', '.join(sources)} has {other}"
             raise DataError(f"{given['simulate']}: {where}{_advice(pool, given['lines'])}")
     truth = [d.labels for d in gold]
     found = {x[2:] if spans else x for row in truth for x in row if not spans or x != "O"}

@@ -104,7 +104,7 @@ def _read_text(path: str | os.PathLike[str], tool: str) -> str:
 def _check_labels(labels: list[str], size: int) -> None:
     if not 1 <= len(labels) <= _MOST_LABELS:
         raise ValueError(f"it has {len(labels)} labels; 1 to {_MOST_LABELS} are possible")
-    check_pairs(len(labels), size)
+    check_pairs(len(labels), size, 3000)
     label_list(labels, "labels")
     if "" in labels:
         raise ValueError("a label is empty")

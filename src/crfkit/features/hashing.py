@@ -46,6 +46,8 @@ class HashedEncoder:
 
     def _numbers(self, k: int, hashes: NDArray[np.uint32]) -> NDArray[np.uint32]:
         """The numbers of hashes, in memory like that of the known ones; NONE for others."""
+        if self._some is None:
+            return hashes
         kept, order = self.kept[k], self._order[k]
         if not len(kept):
             return np.full(len(hashes), NONE, np.uint32)

@@ -302,7 +302,9 @@ def _decide(sources: _Sources, data: Dataset, nodes: Any, path: Any, t: int, tok
     if others[b] < 0:
         return Decision(t, token, labels[a], None, sources.chance(nodes[t], a), 0.0, np.inf, ())
     found = list(_contributions(sources, data, path, t, a, b))
-    found.sort(key=lambda c: (-round(abs(c.amount), 4), c.name))  # equal ones differ by rounding errors
+    unit = 1e-4 * max((abs(c.amount) for c in found if np.isfinite(c.amount)), default=0) or 1.0
+    # equal ones differ by rounding errors
+    found.sort(key=lambda c: (-round(min(abs(c.amount) / unit, 1e9)), c.name))
     total = float(sum(c.amount for c in found))
     chances = sources.chance(nodes[t], a), sources.chance(nodes[t], b)
     return Decision(t, token, labels[a], labels[b], *chances, total, tuple(c for c in found if c.amount))

@@ -88,7 +88,7 @@ def forward(batch: Batch, keep: bool = True, add: float = 0.0) -> tuple[Tensor, 
     """
     batch = _prepared(batch)
     module = _module(batch.emissions)
-    if add and module.__name__.endswith(".kernels"):
+    if add and batch.dtype != torch.float64 and module.__name__.endswith(".kernels"):  # numbers go there in float32
         value, (messages, facts) = module.forward(batch, 2 if keep else 0, add=add)
     else:
         value, (messages, facts) = module.forward(batch, 2 if keep else 0)
@@ -102,6 +102,8 @@ def backward(batch: Batch, messages: Tensor, facts: Tensor, g: Tensor, scale: fl
 
     batch = _prepared(batch)
     g = g if g.dtype == batch.dtype else g.to(batch.dtype)
+    if batch.dtype == torch.float64:
+        g, scale = g * scale, 1.0
     walked = kernels.Walked(messages, facts)
     if batch.emissions.shape[2] <= FUSED_LABELS:
         return kernels.backward(batch, walked, g, scale)
@@ -117,7 +119,8 @@ def decode(batch: Batch) -> Tensor:
 def has_covariance(emissions: Tensor) -> bool:
     """Whether :func:`covariance` serves a batch: it needs kernels in double precision."""
     n_batch, n_steps, n_labels = emissions.shape
-    return emissions.is_cuda and has_triton() and n_labels <= FUSED_LABELS and n_batch * n_steps > 0
+    there = emissions.is_cuda and has_triton() and n_batch * n_steps > 0
+    return there and n_labels <= FUSED_LABELS and emissions.dtype != torch.float64  # differences would lose digits
 
 
 def covariance(batch: Batch, direction: tuple[Any, ...], weight: Tensor | None) -> tuple[Tensor, Any]:

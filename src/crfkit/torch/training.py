@@ -188,18 +188,17 @@ class Steps:
     def __init__(self, run: Callable[[Inputs], tuple[Tensor, Tensor]], device: torch.device) -> None:
         self._run, self.device = run, device
         self.captures = device.type == "cuda"
+        self._most = _MOST_GRAPHS
         self._seen: Counter[Any] = Counter()
         self._graphs: dict[Any, tuple[Any, Inputs]] = {}
         self._pool: Any = torch.cuda.graph_pool_handle() if self.captures else None
         # a stream of our own: what autograd remembers of the parameters belongs to the stream of their first use
         self._stream: Any = torch.cuda.Stream(device) if self.captures else None  # type: ignore[no-untyped-call]
-        self.begin()
+        self.total = torch.zeros((), dtype=torch.float64, device=device)
+        self.norm = torch.zeros((), device=device)
 
     def begin(self) -> None:
         """Before a pass over the data."""
-        if not hasattr(self, "total"):
-            self.total = torch.zeros((), dtype=torch.float64, device=self.device)
-            self.norm = torch.zeros((), device=self.device)
         self.total.zero_()
 
     def __call__(self, batch: Inputs, regular: bool) -> None:
@@ -212,7 +211,8 @@ class Steps:
             for x in batch.values():
                 x.record_stream(self._stream)
             key = tuple((name, x.shape, x.dtype) for name, x in batch.items())
-            if regular and key not in self._graphs and self._seen[key] >= _EAGER_STEPS:
+            new = key not in self._graphs and len(self._graphs) < self._most
+            if regular and new and self._seen[key] >= _EAGER_STEPS:
                 self._capture(key, batch)
             found = self._graphs.get(key)
             if found is None:
@@ -227,12 +227,10 @@ class Steps:
 
     def _step(self, batch: Inputs) -> None:
         loss, norm = self._run(batch)
-        self.total += loss.detach().double() * len(next(iter(batch.values())))
+        self.total += loss.detach().double() * len(batch["mask"] if "mask" in batch else next(iter(batch.values())))
         self.norm.copy_(norm.detach())
 
     def _capture(self, key: Any, batch: Inputs) -> None:
-        if len(self._graphs) >= _MOST_GRAPHS:
-            return
         held = {name: x.clone() for name, x in batch.items()}
         graph = torch.cuda.CUDAGraph()
         try:
@@ -243,7 +241,7 @@ class Steps:
             finally:
                 graph.capture_end()
         except RuntimeError:  # something in the network cannot be captured: dropout between cuDNN's layers, for one
-            self._seen[key] = -(1 << 62)
+            self._most = 0
             torch.cuda.synchronize(self.device)
             return
         self._graphs[key] = graph, held
