@@ -91,9 +91,10 @@ def shrink() -> None:
 
     for wheel in DIST.glob("*.whl"):
         packed = wheel.with_suffix(".packed")
-        with zipfile.ZipFile(wheel) as old, zopfli.ZipFile(packed, "w", zipfile.ZIP_DEFLATED, iterations=5) as new:
+        with zipfile.ZipFile(wheel) as old, zopfli.ZipFile(packed, "w", zipfile.ZIP_DEFLATED, iterations=15) as new:
             for entry in old.infolist():
-                new.writestr(entry, old.read(entry))
+                if not entry.is_dir():  # which pip makes without being told
+                    new.writestr(entry, old.read(entry))
         packed.replace(wheel)
 
 
