@@ -545,7 +545,7 @@ def test_simulations_show_where_the_files_differ(tmp_path: Path) -> None:
     run("annotate", "words.txt", "-f", "columns", "--label", "none", *how, cwd=tmp_path)
     (tmp_path / "words.txt").write_text(words + "\nMore\n")
     out = run("annotate", "words.txt", "-f", "columns", "--label", "none", *how, cwd=tmp_path, code=1)
-    assert "sentence 3, token 1: '(no such sentence)', but words.txt has 'More'\n" in out.stderr
+    assert "sentence 3, token 1: its end, but words.txt has 'More'\n" in out.stderr
 
 
 def test_a_simulated_person_answers_through_the_interface(tmp_path: Path) -> None:
