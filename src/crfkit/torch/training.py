@@ -82,6 +82,8 @@ class Run:
                 shape = self.optimiser.param_groups[0]["params"][k].shape
                 if any(x.ndim and x.shape != shape for x in found.values()):
                     raise ValueError(f"'optimiser.{k}' does not have the shape of its parameter")
+                if found and (found.keys() != {"step", "exp_avg", "exp_avg_sq"} or not float(found["step"]) >= 1):
+                    raise ValueError(f"'optimiser.{k}' must have 'step' >= 1, 'exp_avg' and 'exp_avg_sq'")
             self.optimiser.load_state_dict({**self.optimiser.state_dict(), "state": moments})
             self.rng.bit_generator.state = saved["rng"]
             torch.set_rng_state(torch.from_numpy(saved["torch"]))
