@@ -104,6 +104,11 @@ class TestLearning:
         for i in range(20):
             labels = [pool.scheme.labels[k] for k in pool.known[i].argmax(axis=1)]
             assert labels == [label.replace("QTY", "AMOUNT") for label in Y[i]]
+        before = pool.told()
+        problem = pool.problem(before)
+        assert problem is not None
+        pool.relabel([*new[:-1], "OTHER"], lambda name: None if name == "OTHER" else name)  # as many labels as before
+        assert not pool.adopt(before, problem, np.zeros(problem.layout.size))
         pool.learn()
         assert any("B-AMOUNT" in row for row in pool.estimator().predict(X[20:40]))
 

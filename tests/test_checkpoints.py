@@ -404,7 +404,7 @@ def test_a_forged_state_is_refused(algorithm: Any, tmp_path: Path, monkeypatch: 
         crf().fit(X, y, resume=True)
 
 
-@pytest.mark.parametrize("part", ["exp_avg", "best", "history"])
+@pytest.mark.parametrize("part", ["exp_avg", "best", "history", "step", "no moment"])
 def test_damaged_states_of_a_network(tmp_path: Path, part: str) -> None:
     """Names and types are right, shapes or fields are not."""
     pytest.importorskip("torch")
@@ -427,6 +427,13 @@ def test_damaged_states_of_a_network(tmp_path: Path, part: str) -> None:
     if part == "history":
         (progress,) = file.header["tree"]["dict"]["network"]["dict"]["history"]
         progress["dict"]["later"] = progress["dict"].pop("active")
+    elif part == "step":  # of which Adam takes the next: a division by zero
+        place = next(k for k in arrays if k.endswith("/step"))
+        arrays[place] = np.full_like(arrays[place], -1)
+    elif part == "no moment":
+        moments = file.header["tree"]["dict"]["network"]["dict"]["optimiser"]["dict"]
+        first = next(iter(moments.values()))["dict"]
+        first["other"] = first.pop("exp_avg")
     else:
         arrays[next(k for k, x in arrays.items() if f"/{part}" in k and x.ndim == 2)] = np.zeros((1, 1), np.float32)
     write_tensors(path, "crfkit checkpoint", file.header, arrays)

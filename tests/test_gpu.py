@@ -305,6 +305,21 @@ def test_a_long_segmentation() -> None:
     assert abs(got.nodes - want.nodes).max() < 1e-4
 
 
+def test_mean_losses_in_double_precision() -> None:
+    """Kernels take numbers in single precision: a third is none of them."""
+    ours, plain = layers(5)
+    ours = ours.double()
+    x, tags, _ = inputs((3, 7, 5), False)
+    found = []
+    for crf, u, y in ((plain, x.double(), tags), (ours, x.double().cuda(), tags.cuda())):
+        u = u.clone().requires_grad_()
+        loss = crf.loss(u, y)
+        loss.backward()
+        found.append((loss.detach().cpu(), u.grad.cpu()))
+    for want, got in zip(*found, strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-12, atol=1e-14)
+
+
 def test_tags_that_are_no_labels() -> None:
     ours, _ = layers(5)
     x, tags = torch.zeros(3, 4, 5).cuda(), torch.zeros(3, 4, dtype=torch.long).cuda()

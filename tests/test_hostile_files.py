@@ -289,6 +289,9 @@ import crfkit.torch.estimator
 pages = int(open("/proc/self/statm").read().split()[0])
 limit = pages * resource.getpagesize() + 600_000_000
 resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+used = resource.getrusage(resource.RUSAGE_SELF)
+seconds = int(used.ru_utime + used.ru_stime) + 30  # for all files together
+resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
 for path in sys.argv[1:]:
     try:
         crfkit.load(path)
@@ -391,7 +394,7 @@ def overlapping(path: Path) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="limits the memory of a process")
 def test_memory_is_bounded_by_the_file(good: dict[str, Path], tmp_path: Path) -> None:
-    """Small files that once took gigabytes are refused within 600 MB."""
+    """Small files that once took gigabytes, or minutes, are refused within 600 MB and 30 s."""
     pytest.importorskip("torch")
     makers: dict[str, tuple[Callable[[Path], None], str]] = {
         "suite": (lambda p: suite_of_labels(p, 20_000), "it has 20000 labels in"),

@@ -283,7 +283,8 @@ class Pool:
     def relabel(self, names: Sequence[str], old_of: Callable[[str], str | None]) -> None:
         """Changes the labels' names; ``old_of`` gives the old name of a label, None for a new one.
 
-        What is known stays known, and the model keeps its weights. Merged labels are known through :meth:`know`.
+        What is known stays known; the model is empty until it learns again. Merged labels are known through
+        :meth:`know`.
         """
         before, self.scheme = self.scheme, Scheme(names, self.scheme.spans)
         source = []

@@ -163,6 +163,10 @@ def label_list(value: Any, field: str) -> list[Any]:
     return found
 
 
+#: Labels of other tools' models, which take up to a gigabyte when they predict.
+MOST_FOREIGN = 3000
+
+
 def check_pairs(n_labels: int, size: int, most: int = 4096) -> None:
     """Raises if a table of all label pairs would be large, and a file of ``size`` bytes cannot have one.
 

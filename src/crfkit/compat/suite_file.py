@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crfkit import _core
-from crfkit.base.fields import ModelError, check_pairs, damaged, label_list
+from crfkit.base.fields import MOST_FOREIGN, ModelError, check_pairs, damaged, label_list
 from crfkit.base.files import read_whole, whole_file
 from crfkit.data.dataset import Layout
 from crfkit.features.encoders import ItemEncoder
@@ -236,7 +236,7 @@ def parse_suite(data: bytes, name: str = "<bytes>") -> tuple[SuiteFeatures, dict
     if not 1 <= n_labels <= 65535:
         raise ModelError(f"{name}: the CRFsuite model has {n_labels} labels; 1 to 65535 are possible")
     with damaged(name, "CRFsuite model"):
-        check_pairs(n_labels, len(data), 3000)  # which predict within a gigabyte
+        check_pairs(n_labels, len(data), MOST_FOREIGN)
         labels = tuple(label_list(_core.read_cqdb(data, at_labels, n_labels).tolist(), "labels"))
         names = _core.read_cqdb(data, at_attributes, n_attributes)
     if data[at_features : at_features + 4] != b"FEAT" or at_features + 12 > len(data):

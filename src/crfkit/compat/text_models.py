@@ -12,7 +12,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crfkit import _core
-from crfkit.base.fields import ModelError, Rule, check_pairs, damaged, integer, label_list, number, record, refuse
+from crfkit.base.fields import (
+    MOST_FOREIGN,
+    ModelError,
+    Rule,
+    check_pairs,
+    damaged,
+    integer,
+    label_list,
+    number,
+    record,
+    refuse,
+)
 from crfkit.base.files import read_whole
 from crfkit.data.dataset import Layout
 from crfkit.features.encoders import PlanEncoder
@@ -104,7 +115,7 @@ def _read_text(path: str | os.PathLike[str], tool: str) -> str:
 def _check_labels(labels: list[str], size: int) -> None:
     if not 1 <= len(labels) <= _MOST_LABELS:
         raise ValueError(f"it has {len(labels)} labels; 1 to {_MOST_LABELS} are possible")
-    check_pairs(len(labels), size, 3000)
+    check_pairs(len(labels), size, MOST_FOREIGN)
     label_list(labels, "labels")
     if "" in labels:
         raise ValueError("a label is empty")
