@@ -29,9 +29,11 @@ install: $(BIN)/python
 demo: install
 	$(BIN)/crfkit demo --report report.html
 
-# Warnings of the compiler are errors here; the build folder is kept, so that a second run is quick.
+# Warnings of the compiler are errors here. The build folder is kept, and so is what it builds with (pip's own build
+# environments have a new path each time), so that a second run compiles only what has changed.
 install-dev: $(BIN)/python
-	$(BIN)/python -m pip install -q ".[dev]" --config-settings=build-dir=build/dev \
+	$(BIN)/python -m pip install -q scikit-build-core nanobind cmake ninja
+	PATH=$(BIN):$$PATH $(BIN)/python -m pip install -q ".[dev]" --no-build-isolation --config-settings=build-dir=build/dev \
 	    --config-settings=cmake.define.CRFKIT_WERROR=ON
 
 lint: install-dev
@@ -61,12 +63,10 @@ test-gpu: install-dev
 INPUTS ?= 1000000
 WORKERS ?= 2
 fuzz: install-dev
-	$(BIN)/python -m pip install -q cmake ninja nanobind
 	PATH=$(BIN):$$PATH $(BIN)/python tools/sanitize.py address,undefined -- \
 	    python tools/fuzz.py --inputs $(INPUTS) --workers $(WORKERS) --folder build/findings
 
 sanitize-threads: install-dev
-	$(BIN)/python -m pip install -q cmake ninja nanobind
 	PATH=$(BIN):$$PATH $(BIN)/python tools/sanitize.py thread -- python tools/threads.py
 
 bench: $(BIN)/python
