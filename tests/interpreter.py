@@ -7,13 +7,19 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 IS_CHOSEN = os.environ.get("TRITON_INTERPRET") == "1"
 
 
-def run_in_it(file: str) -> None:
-    """Runs the tests of a file."""
+#: Of the test that runs them: all that is not long, or what is.
+SHARES = [pytest.param("not long", id="short"), pytest.param("long", marks=pytest.mark.long)]
+
+
+def run_in_it(file: str, share: str) -> None:
+    """Runs the tests of a file whose marks are these."""
     out = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "ignore", Path(file).name],
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "ignore", "-m", share, Path(file).name],
         cwd=Path(file).parent,
         env={**os.environ, "TRITON_INTERPRET": "1"},
         capture_output=True,

@@ -131,8 +131,7 @@ FIELDS: dict[str, dict[str, Any]] = {
         "reader": [],
         "reader.kind": "magic",
         "reader.config": None,
-        "reader.config.tables": [],
-        "reader.config.tables.0": [1],
+        "reader.config.tables": [[1]],
         "reader.config.alphabet": ...,
         "reader.config.lower": 1,
     },
@@ -387,6 +386,11 @@ def many_lists(path: Path) -> None:
     write_file(path, header, arrays)
 
 
+def many_parts(path: Path) -> None:
+    """A header of millions of empty objects."""
+    raw(path, {"__metadata__": {"crfkit": '{"format": 2, "labels": [' + "{}," * 5_000_000 + "{}]}"}})
+
+
 def overlapping(path: Path) -> None:
     """Thousands of arrays in the same bytes."""
     raw(path, HEAD | {f"a{k}": entry([200_000], 0, 1_600_000) for k in range(5000)}, bytes(1_600_000))
@@ -411,6 +415,7 @@ def test_memory_is_bounded_by_the_file(good: dict[str, Path], tmp_path: Path) ->
         "states": (repeated_states, "'params.hidden_states' must be an int from 1 to 2, got 'xxx"),
         "lists": (many_lists, "gazetteers.1."),
         "pairs": (lambda p: suite_of_labels(p, 4096), "it has 4096 labels in"),
+        "parts": (many_parts, "more than 1048576 lists and objects"),
         "overlapping": (overlapping, "the one before ends at"),
     }
     for name, (make, _) in makers.items():

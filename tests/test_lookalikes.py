@@ -58,6 +58,7 @@ def tagger(path: Path) -> Tagger:
         (types.MappingProxyType({"a": 2.0}), {"a": 1.0}),
         (collections.UserDict(a=2.0), {"a": 1.0}),
         (frozenset("a"), {"a": 1.0}),
+        ([bytearray(b"a")], {"a": 1.0}),
     ],
 )
 def test_items_are_what_the_original_takes(item: Any, expected: dict[str, float], tagger: Tagger) -> None:
@@ -83,7 +84,7 @@ def test_bytes_that_are_no_text_are_refused() -> None:
 
 def test_labels_may_be_bytes(tmp_path: Path) -> None:
     trainer = Trainer(verbose=False)
-    trainer.append([["a"], ["b"]], [b"x", "y"])
+    trainer.append([["a"], ["b"]], [b"x", bytearray(b"y")])
     trainer.append([["a"], ["b"]], np.array([b"x", b"y"]))  # type: ignore[arg-type]
     trainer.train(tmp_path / "m")
     tagger = Tagger()
@@ -196,6 +197,15 @@ def test_the_log_names_what_the_originals_does(capsys: pytest.CaptureFixture[str
         assert f"{name} terminated with the maximum number of iterations" in log
         assert any(line.startswith("Feature L2-norm: ") for line in log) == (algorithm == "l2sgd")
         assert "Writing feature references for attributes" in log
+
+
+@pytest.mark.parametrize(("algorithm", "more"), [("l2sgd", set()), ("ap", {"feature_norm"})])
+def test_iterations_have_the_originals_fields(algorithm: str, more: set[str], tmp_path: Path) -> None:
+    trainer = Trainer(algorithm, {"max_iterations": 3}, verbose=False)
+    trainer.append(X, Y)
+    trainer.train(tmp_path / "m")
+    assert trainer.logparser is not None
+    assert (trainer.logparser.last_iteration or {}).keys() == {"num", "loss", "scores", "time"} | more
 
 
 def test_help_names_the_penalties() -> None:

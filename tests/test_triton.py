@@ -12,8 +12,9 @@ pytest.importorskip("triton")
 
 if not interpreter.IS_CHOSEN:
 
-    def test_in_the_interpreter() -> None:
-        interpreter.run_in_it(__file__)
+    @pytest.mark.parametrize("share", interpreter.SHARES)
+    def test_in_the_interpreter(share: str) -> None:
+        interpreter.run_in_it(__file__, share)
 
 else:
     import crfkit.torch
@@ -113,9 +114,11 @@ else:
         torch.testing.assert_close(*(layer(x, tags, reduction="mean") for layer in layers))
         assert layers[0].decode(x) == layers[1].decode(x)
 
+    MANY = [(130, "none"), (130, "tail"), (200, "holes"), (300, "holes"), (300, "none"), (520, "tail")]
+
     @pytest.mark.parametrize(
         ("n", "kind"),
-        [(130, "none"), (130, "tail"), (130, "holes"), (200, "holes"), (300, "holes"), (300, "none"), (520, "tail")],
+        [(130, "holes"), *(pytest.param(n, kind, marks=pytest.mark.long) for n, kind in MANY)],
     )
     def test_many_labels(n: int, kind: str) -> None:
         t = 4 if n < 500 else 2  # the interpreter is slow
@@ -130,7 +133,9 @@ else:
         layers[1].load_state_dict(layers[0].state_dict())
         assert layers[0].decode(inputs[0], mask) == layers[1].decode(inputs[0], mask)
 
-    @pytest.mark.parametrize(("kind", "pairs"), [("none", False), ("holes", True), ("tail", False), ("rules", False)])
+    LONG_SCANS = [pytest.param(kind, False, marks=pytest.mark.long) for kind in ("none", "tail")]
+
+    @pytest.mark.parametrize(("kind", "pairs"), [("holes", True), ("rules", False), *LONG_SCANS])
     def test_scan_over_time(kind: str, pairs: bool, monkeypatch: pytest.MonkeyPatch) -> None:
         """Spans of four steps, the last one shorter; the first step may be masked, a span too."""
         monkeypatch.setattr(scan, "span_of", lambda *_: 4)

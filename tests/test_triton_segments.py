@@ -12,8 +12,9 @@ pytest.importorskip("triton")
 
 if not interpreter.IS_CHOSEN:
 
-    def test_in_the_interpreter() -> None:
-        interpreter.run_in_it(__file__)
+    @pytest.mark.parametrize("share", interpreter.SHARES)
+    def test_in_the_interpreter(share: str) -> None:
+        interpreter.run_in_it(__file__, share)
 
 else:
     import numpy as np
@@ -44,7 +45,8 @@ else:
         for want, got in zip(*found, strict=True):
             torch.testing.assert_close(got.double(), want, atol=tolerance, rtol=tolerance)
 
-    SHAPES = [(3, 3, 9, 1e-10), (20, 2, 5, 1e-10), (2, 40, 45, 1e-10), (5, 6, 20, 3e-5)]
+    LONG = pytest.param(2, 40, 45, 1e-10, marks=pytest.mark.long)
+    SHAPES = [(3, 3, 9, 1e-10), (20, 2, 5, 1e-10), (2, 9, 12, 1e-10), (5, 6, 20, 3e-5), LONG]
 
     @pytest.mark.parametrize(("labels", "longest", "steps", "tolerance"), SHAPES)
     def test_log_partition_likelihood_and_decode(labels: int, longest: int, steps: int, tolerance: float) -> None:
@@ -76,6 +78,7 @@ else:
         tags[1, -1] = -100
         compare(crfs, lambda crf, u: crf(u, tags, begins if given else None, reduction="none"), x, 1e-10)
 
+    @pytest.mark.long
     def test_lengths_in_several_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(segment_kernels, "TILE", 256)
         crfs = layers(3, 37)

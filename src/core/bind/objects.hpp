@@ -38,7 +38,7 @@ inline std::string_view utf8(nb::handle h, const Place& place, const char* what)
 }
 
 // Attributes of a token given as a dict, or a list, set or other iterable that has a length, in python-crfsuite's
-// manner. Strings may be bytes in UTF-8. As there, of a mapping that is no dict the keys count.
+// manner. Strings may be bytes in UTF-8, names also a bytearray. As there, of a mapping that is no dict the keys count.
 //   "a" -> a = 1        {"a": 2.5} -> a = 2.5        {"a": "b"} -> a:b = 1
 //   {"a": {"b": 2.5}} -> a:b = 2.5                   {"a": ["b", "c"]} -> a:b = 1, a:c = 1
 class ItemReader {
@@ -75,8 +75,10 @@ class ItemReader {
   }
 
   std::string_view text(nb::handle h, const char* what) const {
-    if (!PyBytes_Check(h.ptr())) return utf8(h, place_, what);
-    const std::string_view s(PyBytes_AsString(h.ptr()), PyBytes_Size(h.ptr()));
+    const bool fixed = PyBytes_Check(h.ptr());
+    if (!fixed && !PyByteArray_Check(h.ptr())) return utf8(h, place_, what);
+    const std::string_view s(fixed ? PyBytes_AsString(h.ptr()) : PyByteArray_AsString(h.ptr()),
+                             fixed ? PyBytes_Size(h.ptr()) : PyByteArray_Size(h.ptr()));
     if (invalid_utf8(s) != std::string_view::npos) throw Error(place_.text() + what + " is not valid UTF-8");
     return s;
   }

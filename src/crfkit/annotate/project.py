@@ -24,7 +24,7 @@ __all__: list[str] = []
 TASKS = ("spans", "tokens")
 #: Kinds of events that can be undone.
 SAID = ("answer", "edit", "settle")
-_BATCH = 500  # sentences per event
+_BATCH = 100_000  # tokens per event, or a sentence more
 N_COLORS = 12  # the page's palette
 _KEYS = "1234567890qwertyuopasdfghjklzxcvbnm"
 
@@ -133,8 +133,8 @@ class Project:
 
         def events() -> Iterator[tuple[str, str, dict[str, Any]]]:
             yield "project", "", {"task": task, "labels": names, "settings": settings or {}}
-            for k in range(0, len(rows), _BATCH):
-                yield "documents", "", {"documents": [asdict(d) for d in rows[k : k + _BATCH]]}
+            for batch in _batches(rows):
+                yield "documents", "", {"documents": [asdict(d) for d in batch]}
 
         return cls(Store.create(path, events()))
 
@@ -425,6 +425,20 @@ class Project:
 def _tells(event: Event) -> bool:
     """Whether an event is an answer that was not skipped."""
     return event.kind == "answer" and not event.payload.get("skip")
+
+
+def _batches(documents: Iterable[Document]) -> Iterator[list[Document]]:
+    """Documents, some at a time, for an event each."""
+    batch: list[Document] = []
+    tokens = 0
+    for document in documents:
+        batch.append(document)
+        tokens += len(document.tokens) + 100  # for the rest of what a sentence has
+        if tokens >= _BATCH:
+            yield batch
+            batch, tokens = [], 0
+    if batch:
+        yield batch
 
 
 def _names_in(documents: Sequence[Document], task: str) -> list[str]:

@@ -125,7 +125,7 @@ class Store:
 
     def _event(self, row: tuple[Any, ...], number: int) -> Event:
         try:
-            payload = parse_json(row[5])
+            payload = parse_json(row[5], 1 << 23)  # one per token
             if not isinstance(payload, dict):
                 raise ValueError("not a record")
             if row[0] != number:

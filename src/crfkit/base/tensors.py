@@ -30,7 +30,8 @@ _TYPES = {
     "U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "|u1", "BOOL": "|b1",
 }  # fmt: skip
 _NAMES = {np.dtype(code): name for name, code in _TYPES.items()}
-_MOST_HEADER = 100_000_000  # bytes, as for other readers of the format
+_MOST_HEADER = 1 << 25  # bytes: read as JSON, they may take twenty times as much memory
+_MOST_PARTS = 1 << 20  # lists and objects of a header
 _MOST_ARRAYS = 65_536  # each takes a while to judge; no model has more
 _DEEPEST = 64  # nested lists and objects of a header
 _STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
@@ -202,15 +203,18 @@ def _decoded(words: bytes) -> str:
         raise ValueError(f"it is not valid UTF-8 at byte {8 + e.start}") from None
 
 
-def parse_json(words: str) -> Any:
-    """What a JSON text says, if it is not nested too deeply and all of its texts can be written."""
+def parse_json(words: str, most: int = _MOST_PARTS) -> Any:
+    """What a JSON text says, if it has at most so many lists and objects, not too deep, and only texts of Unicode."""
     marks = np.frombuffer(_STRING.sub("", words).encode("utf-8", "replace"), np.uint8)
-    depth = 0
+    depth = parts = 0
     for k in range(0, len(marks), 1 << 20):
-        run = depth + np.cumsum(_STEPS[marks[k : k + (1 << 20)]], dtype=np.int64)
+        steps = _STEPS[marks[k : k + (1 << 20)]]
+        run = depth + np.cumsum(steps, dtype=np.int64)
         if run.max() > _DEEPEST:
             raise ValueError(f"it is nested more than {_DEEPEST} levels deep")
-        depth = int(run[-1])
+        depth, parts = int(run[-1]), parts + int(np.count_nonzero(steps > 0))
+        if parts > most:
+            raise ValueError(f"it has more than {most} lists and objects")
     value = json.loads(words)
     if _SURROGATE.search(words) and (found := _lone_surrogate(value, "")):
         raise ValueError(f"{found.removeprefix('.')!r} contains a lone surrogate")

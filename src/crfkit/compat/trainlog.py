@@ -72,7 +72,7 @@ _FIELDS: tuple[tuple[str, re.Pattern[str], Any], ...] = tuple(
     (key, re.compile(f"{text}: {_NUMBER}"), kind)
     for key, text, kind in (
         ("loss", "Loss", float),
-        ("feature_norm", "Feature (?:L2-)?norm", float),
+        ("feature_norm", "Feature norm", float),
         ("error_norm", "Error norm", float),
         ("active_features", "Active features", int),
         ("linesearch_trials", "Line search trials", int),

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from crfkit import _core
 from crfkit.base.fields import Arrays, anything, flag, integer, list_of, number, one_of, record, text
 from crfkit.features.encoders import Encoder, make_encoder
 from crfkit.features.restoring import restore_encoder
@@ -108,6 +109,8 @@ def _words(X: Sequence[Any]) -> Iterator[Sequence[str]]:
         for t, token in enumerate(sequence):
             if not isinstance(token, str):
                 raise ValueError(f"sequence {i}, position {t}: a token must be a str, got {type(token).__name__}")
+            if not token.isascii() and any("\ud800" <= c <= "\udfff" for c in token):
+                raise ValueError(f"sequence {i}, position {t}: a token holds a lone surrogate and is not valid text")
         yield sequence
 
 
@@ -194,19 +197,24 @@ class Tokens:
         return out
 
     def config(self) -> dict[str, Any]:
-        """Settings and vocabularies."""
+        """Settings and characters."""
         return {
             "affixes": list(self.affixes),
             "characters": self.characters,
             "min_freq": self.min_freq,
             "lower": self.lower,
-            "tables": [list(t) for t in self.tables],
             "alphabet": list(self.alphabet),
         }
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """None."""
-        return {}
+        """The words and affixes: ``tables.K.bytes`` and ``tables.K.ends``."""
+        out: dict[str, NDArray[Any]] = {}
+        for k, words in enumerate(self.tables):
+            table = _core.StringTable()
+            for word in words:
+                table.add(word)
+            out[f"tables.{k}.bytes"], out[f"tables.{k}.ends"] = table.arrays()
+        return out
 
 
 class Sparse:
@@ -297,7 +305,6 @@ _TOKENS = record(
         "characters": flag,
         "min_freq": number(0),
         "lower": flag,
-        "tables": list_of(list_of(text), 1),
         "alphabet": list_of(text),
     },
     closed=True,
@@ -308,10 +315,14 @@ def restore_reader(head: dict[str, Any], arrays: Arrays, features: Any) -> Reade
     """A reader from what a file says of it, and its arrays."""
     kind, config = one_of("tokens", "dense", "features")(head["kind"], "reader.kind"), head["config"]
     if kind == "tokens":
+        tables = config.pop("tables", None) if isinstance(config, dict) else None  # 0.2.0 wrote them into the header
         own = _TOKENS(config, "reader.config")
-        if len(own["tables"]) != 1 + len(own["affixes"]):
+        if tables is None:
+            names = [f"tables.{k}" for k in range(1 + len(own["affixes"]))]
+            tables = [_core.StringTable.from_arrays(arrays[f"{x}.bytes"], arrays[f"{x}.ends"]).tolist() for x in names]
+        elif len(list_of(list_of(text))(tables, "reader.config.tables")) != 1 + len(own["affixes"]):
             raise ValueError("'reader.config.tables' must be one for words and one for each of the affixes")
-        return Tokens(**own)
+        return Tokens(**own, tables=tables)
     if kind == "dense":
         return Dense(**record({"size": integer(0, 2**31)}, closed=True)(config, "reader.config"))
     encoder = record({"encoder": anything})(config, "reader.config")["encoder"]

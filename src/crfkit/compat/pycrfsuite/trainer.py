@@ -71,7 +71,7 @@ class BaseTrainer:
         if self.verbose:
             print(message, end="")
 
-    def append(self, xseq: Any, yseq: Sequence[str | bytes], group: int = 0) -> None:
+    def append(self, xseq: Any, yseq: Sequence[str | bytes | bytearray], group: int = 0) -> None:
         """Adds a sequence of items (or an :class:`ItemSequence`) and its labels.
 
         ``group`` numbers parts of the data, one of which :meth:`train` may hold out.
@@ -193,11 +193,11 @@ class BaseTrainer:
 
 
 def _checked_labels(yseq: Sequence[Any], number: int) -> list[str]:
-    if isinstance(yseq, (str, bytes)):
+    if isinstance(yseq, (str, bytes, bytearray)):
         raise ValueError(f"labels of sequence {number} must be a list of str, got a {type(yseq).__name__}")
     labels = [y.item() if isinstance(y, np.generic) else y for y in yseq]
     for t, label in enumerate(labels):
-        if isinstance(label, bytes):
+        if isinstance(label, (bytes, bytearray)):
             labels[t] = label = label.decode("utf-8")
         if not isinstance(label, str):
             raise TypeError(f"sequence {number}, position {t}: a label must be a str, got {type(label).__name__}")
