@@ -30,9 +30,10 @@ demo: install
 	$(BIN)/crfkit demo --report report.html
 
 # Warnings of the compiler are errors here. The build folder is kept, and so is what it builds with (pip's own build
-# environments have a new path each time), so that a second run compiles only what has changed.
+# environments have a new path each time), so that a second run compiles only what has changed. seqeval has no wheel and
+# needs a build environment of its own.
 install-dev: $(BIN)/python
-	$(BIN)/python -m pip install -q scikit-build-core nanobind cmake ninja
+	$(BIN)/python -m pip install -q scikit-build-core nanobind cmake ninja seqeval
 	PATH=$(BIN):$$PATH $(BIN)/python -m pip install -q ".[dev]" --no-build-isolation --config-settings=build-dir=build/dev \
 	    --config-settings=cmake.define.CRFKIT_WERROR=ON
 

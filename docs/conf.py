@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import ast
+import builtins
+import doctest
+import importlib
 import inspect
+import sys
 from importlib.metadata import version as installed_version
+from types import ModuleType
 from typing import Any
 
 from docutils import nodes
@@ -117,8 +123,39 @@ def split_attributes(app: Sphinx, what: str, name: str, obj: Any, options: Any, 
     lines[:] = out
 
 
+def import_names(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    """Begins the examples with imports of what they use, so that they run where a reader copies them to."""
+    source = "".join(example.source for example in doctest.DocTestParser().get_examples("\n".join(lines)))
+    nodes_ = list(ast.walk(ast.parse(source)))
+    bound = {x.id for x in nodes_ if isinstance(x, ast.Name) and isinstance(x.ctx, ast.Store)}
+    bound |= {x.arg for x in nodes_ if isinstance(x, ast.arg)} | set(vars(builtins))
+    bound |= {x.asname or x.name.split(".")[0] for x in nodes_ if isinstance(x, ast.alias)}
+    bound |= {x.name for x in nodes_ if isinstance(x, (ast.FunctionDef, ast.ClassDef))}
+    needed = {x.id for x in nodes_ if isinstance(x, ast.Name)} - bound
+    if not needed:
+        return
+    owner = obj.fget if isinstance(obj, property) else obj
+    known = vars(obj if isinstance(obj, ModuleType) else importlib.import_module(owner.__module__))
+    page = next(m for m in (name.rsplit(".", k)[0] for k in range(name.count(".") + 1)) if m in sys.modules)
+    imports = []
+    for word in sorted(needed):
+        found = known[word]
+        if isinstance(found, ModuleType):
+            parent, _, last = found.__name__.rpartition(".")
+            line = f"import {found.__name__}" + (f" as {word}" if word != found.__name__ else "")
+            imports.append(f"from {parent} import {word}" if last == word else line)
+            continue
+        places = [m for m in (page, "crfkit", *sorted(sys.modules)) if m.startswith("crfkit")]
+        public = [m for m in places if word in getattr(sys.modules[m], "__all__", ()) and m.count(".") < 2]
+        imports.append(f"from {(public or [found.__module__])[0]} import {word}")
+    first = next(k for k, line in enumerate(lines) if line.lstrip().startswith(">>> "))
+    indent = lines[first][: len(lines[first]) - len(lines[first].lstrip())]
+    lines[first:first] = [f"{indent}>>> {line}" for line in sorted(imports)]
+
+
 def setup(app: Sphinx) -> None:
     """Registers what is above."""
     app.connect("autodoc-process-docstring", split_attributes, priority=400)  # before napoleon
+    app.connect("autodoc-process-docstring", import_names)
     app.add_html_math_renderer("mathml", (visit_inline, None), (visit_block, None))
     app.connect("autodoc-skip-member", skip_member)

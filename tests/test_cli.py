@@ -283,6 +283,7 @@ def test_demo_version_and_help() -> None:
     assert run("--version").stdout.startswith("crfkit 0.")
     for command in ("train", "tag", "eval", "inspect", "demo"):
         assert command in run(command, "--help").stdout
+    assert "Did you mean 'train'?" in run("trian", code=2).stderr
 
 
 def test_demo_writes_a_report(tmp_path: Path) -> None:

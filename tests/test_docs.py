@@ -6,6 +6,7 @@ import contextlib
 import doctest
 import importlib
 import importlib.util
+import inspect
 import io
 import os
 import pkgutil
@@ -96,6 +97,19 @@ def test_docstring_examples_hold(name: str) -> None:
     module = importlib.import_module(name)
     results = doctest.testmod(module, optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
     assert results.failed == 0
+
+
+def test_examples_of_the_site_import_what_they_use() -> None:
+    """A name's example on its page runs as it is copied: in a namespace that has nothing yet."""
+    complete = runpy.run_path(str(ROOT / "docs" / "conf.py"))["import_names"]
+    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
+    for module in ("crfkit.chain", "crfkit.data", "crfkit.metrics", "crfkit.segment", "crfkit.torch"):
+        for public in importlib.import_module(module).__all__:
+            thing = getattr(importlib.import_module(module), public)
+            lines = (inspect.getdoc(thing) or "").splitlines() if callable(thing) else []
+            complete(None, "", f"{module}.{public}", thing, None, lines)
+            runner.run(doctest.DocTestParser().get_doctest("\n".join(lines), {}, public, None, 0))
+    assert runner.summarize().failed == 0
 
 
 def test_public_names_are_documented() -> None:

@@ -3,29 +3,35 @@
 from __future__ import annotations
 
 import errno
+import importlib
 import os
 import sys
 from typing import Annotated, Any
 
 import typer
 import typer.core
+import typer.main
 
 import crfkit
-from crfkit.cli.active import app as active_app
-from crfkit.cli.annotate import annotate
-from crfkit.cli.classes import classes
-from crfkit.cli.convert import convert
-from crfkit.cli.demo import demo
-from crfkit.cli.encode import encode
-from crfkit.cli.evaluate import evaluate
 from crfkit.cli.files import leave_pipes, say
-from crfkit.cli.inspect import inspect
 from crfkit.cli.options import OptionError
-from crfkit.cli.tag import tag
-from crfkit.cli.train import train
-from crfkit.cli.tune import tune
 
 __all__: list[str] = []
+
+#: The module and the function of every command, and what it does: short, so that a terminal of 80 columns cuts nothing.
+COMMANDS = {
+    "train": ("train", "train", "Train a model on labelled data."),
+    "tag": ("tag", "tag", "Label data."),
+    "encode": ("encode", "encode", "Encode data larger than memory, for training."),
+    "classes": ("classes", "classes", "Learn classes of words from text without labels."),
+    "tune": ("tune", "tune", "Find the best regularisation by cross-validation."),
+    "eval": ("evaluate", "evaluate", "Score predictions."),
+    "inspect": ("inspect", "inspect", "Show a model, or explain its decisions."),
+    "convert": ("convert", "convert", "Convert models between tools."),
+    "annotate": ("annotate", "annotate", "Label text on a page that learns from the answers."),
+    "demo": ("demo", "demo", "Train on an embedded sample and show what was learned."),
+    "active": ("active", "app", "Write the next batch to label, read the answers back."),
+}
 
 
 class _Failed(BaseException):
@@ -33,7 +39,27 @@ class _Failed(BaseException):
 
 
 class _Commands(typer.core.TyperGroup):
-    """The commands; :func:`main` is told what they raise."""
+    """The commands, imported when they are called; :func:`main` is told what they raise."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**{**settings, "commands": dict.fromkeys(COMMANDS)})
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """One of them."""
+        if cmd_name not in COMMANDS:
+            return None
+        module, function, short = COMMANDS[cmd_name]
+        found = getattr(importlib.import_module(f"crfkit.cli.{module}"), function)
+        if not isinstance(found, typer.Typer):
+            alone = typer.Typer(add_completion=False, rich_markup_mode=None)
+            alone.command(cmd_name, short_help=short)(found)
+            found = alone
+        return typer.main.get_command(found)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Lists them, with nothing imported."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, short) for name, (_, _, short) in COMMANDS.items()])
 
     def invoke(self, ctx: Any) -> Any:
         """Runs a command."""
@@ -53,18 +79,6 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-# short: a terminal of 80 columns must not cut them
-app.command(short_help="Train a model on labelled data.")(train)
-app.command(short_help="Label data.")(tag)
-app.command(short_help="Encode data larger than memory, for training.")(encode)
-app.command(short_help="Learn classes of words from text without labels.")(classes)
-app.command(short_help="Find the best regularisation by cross-validation.")(tune)
-app.command("eval", short_help="Score predictions.")(evaluate)
-app.command(short_help="Show a model, or explain its decisions.")(inspect)
-app.command(short_help="Convert models between tools.")(convert)
-app.command(short_help="Label text on a page that learns from the answers.")(annotate)
-app.command(short_help="Train on an embedded sample and show what was learned.")(demo)
-app.add_typer(active_app)
 
 
 @app.callback(invoke_without_command=True)

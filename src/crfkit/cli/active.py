@@ -31,8 +31,8 @@ from crfkit.estimators import CRF
 app = typer.Typer(
     name="active",
     help="Active learning: write the next batch to label, read the answers back.",
-    short_help="Write the next batch to label, read the answers back.",
     no_args_is_help=True,
+    add_completion=False,
     rich_markup_mode=None,
 )
 
