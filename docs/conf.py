@@ -137,7 +137,8 @@ def import_names(app: Sphinx, what: str, name: str, obj: Any, options: Any, line
     owner = obj.fget if isinstance(obj, property) else obj
     known = vars(obj if isinstance(obj, ModuleType) else importlib.import_module(owner.__module__))
     page = next(m for m in (name.rsplit(".", k)[0] for k in range(name.count(".") + 1)) if m in sys.modules)
-    imports = []
+    imports: list[str] = []
+    members: dict[str, list[str]] = {}
     for word in sorted(needed):
         found = known[word]
         if isinstance(found, ModuleType):
@@ -147,7 +148,8 @@ def import_names(app: Sphinx, what: str, name: str, obj: Any, options: Any, line
             continue
         places = [m for m in (page, "crfkit", *sorted(sys.modules)) if m.startswith("crfkit")]
         public = [m for m in places if word in getattr(sys.modules[m], "__all__", ()) and m.count(".") < 2]
-        imports.append(f"from {(public or [found.__module__])[0]} import {word}")
+        members.setdefault((public or [found.__module__])[0], []).append(word)
+    imports += [f"from {place} import {', '.join(words)}" for place, words in members.items()]
     first = next(k for k, line in enumerate(lines) if line.lstrip().startswith(">>> "))
     indent = lines[first][: len(lines[first]) - len(lines[first].lstrip())]
     lines[first:first] = [f"{indent}>>> {line}" for line in sorted(imports)]
