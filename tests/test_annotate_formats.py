@@ -148,6 +148,16 @@ def test_raw_text_comes_back(tmp_path_factory: Any, text: str, bom: str, by_line
     assert kept == "".join(text.removeprefix("\ufeff").split())
 
 
+def test_lines_are_sentences_where_that_is_said(tmp_path: Path) -> None:
+    text = "Go. Stop!\nNow\nor never.\n"
+    assert [d.words for d in read(tmp_path, "a.txt", text.encode(), by_line=True)] == [
+        ["Go", ".", "Stop", "!"],
+        ["Now"],
+        ["or", "never", "."],
+    ]
+    assert len(read(tmp_path, "a.txt", text.encode())) == 3
+
+
 @st.composite
 def csv_tokens(draw: Any) -> bytes:
     end, gap = draw(ENDS), draw(st.sampled_from([",", ";", "\t"]))
