@@ -30,12 +30,12 @@ void bind_gazetteers(nb::module_& m) {
           "marks",
           [](const Gazetteer& self, const std::vector<std::string_view>& words) {
             std::vector<u32> ids;
-            std::vector<u32> starts;
+            std::vector<u32> places;
             for (std::string_view word : words) {
               ids.push_back(self.words().find(word));
-              starts.push_back(self.start(ids.back()));
+              places.push_back(self.start(ids.back()));
             }
-            self.match(ids.data(), starts.data(), std::ssize(ids));
+            self.match(ids.data(), places.data(), std::ssize(ids));
             std::vector<std::optional<std::string_view>> out(ids.size());
             for (std::size_t t = 0; t < ids.size(); ++t)
               if (ids[t] != kNone) out[t] = Gazetteer::marks()[ids[t]];

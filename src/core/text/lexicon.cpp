@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstring>
+#include <utility>
 
 #include "text/items.hpp"
 #include "text/unicode.hpp"
@@ -26,22 +27,30 @@ u32 WordTable::find(std::string_view word) const {
   return found != kNone || folding == Folding::exact ? found : words.find(word_form(word, WordForm::lower, 0));
 }
 
+void WordTable::find(const StringTable& strings, std::span<const u32> some, u32* found) const {
+  constexpr std::size_t kBatch = 32;
+  u64 hash[kBatch];
+  while (!some.empty()) {
+    const std::span<const u32> batch = some.first(std::min(kBatch, some.size()));
+    for (std::size_t i = 0; i < batch.size(); ++i) words.prefetch(hash[i] = hash_bytes(strings[batch[i]]));
+    for (std::size_t i = 0; i < batch.size(); ++i) words.prefetch_end(hash[i]);
+    for (std::size_t i = 0; i < batch.size(); ++i) words.prefetch_bytes(hash[i]);
+    for (u32 k : batch) found[k] = find(strings[k]);
+    some = some.subspan(batch.size());
+  }
+}
+
 ClassTable::ClassTable(WordTable table, StringTable strings, std::vector<u32> numbers)
     : words(std::move(table)), codes(std::move(strings)), code_of(std::move(numbers)) {
   require(code_of.size() == words.words.size(), "there must be a class for every word");
   for (u32 k : code_of) require(k < codes.size(), "a word has a class that does not exist");
 }
 
-u32 ClassTable::find(std::string_view word) const {
-  const u32 found = words.find(word);
-  return found == kNone ? kNone : code_of[found];
-}
-
 Gazetteer::Gazetteer(WordTable words, Trie trie) : words_(std::move(words)), trie_(std::move(trie)) {
   const auto& [first, label, last] = trie_;
   const u64 n = label.size();
   const auto check = [](bool good) { require(good, "the phrases of a gazetteer are damaged"); };
-  check(n > 0 && n < kNone / 2 && last.size() == n && first.size() == n + 1 && first[0] == 1 && first[n] == n);
+  check(n > 0 && n < kNone / 4 && last.size() == n && first.size() == n + 1 && first[0] == 1 && first[n] == n);
   for (u64 s = 0; s < n; ++s) {
     check(first[s] > s && first[s] <= first[s + 1] && last[s] <= 1 && (s == 0 || label[s] < words_.words.size()));
     size_ += last[s];
@@ -57,15 +66,18 @@ Gazetteer::Gazetteer(WordTable words, Trie trie) : words_(std::move(words)), tri
 }
 
 void Gazetteer::index() {
-  const auto& [first, label, last] = trie_;
+  const std::vector<u32>&first = trie_.first, &label = trie_.label;
   start_.assign(words_.words.size(), kNone);
-  for (u32 s = first[0]; s < first[1]; ++s) start_[label[s]] = place(s, last[s]);
+  for (u32 s = first[0]; s < first[1]; ++s) start_[label[s]] = place(s);
   steps_.resize(std::bit_ceil(2 * (label.size() - first[1]) + 2));
+  bits_.assign(steps_.size() / 2, 0);
   for (u32 s = 1; s < label.size(); ++s)
     for (u32 child = first[s]; child < first[s + 1]; ++child) {
-      u64 at = slot(s, label[child]);
-      while (steps_[at].place != kNone) at = (at + 1) & (steps_.size() - 1);
-      steps_[at] = {place(child, last[child]), s, label[child]};
+      const u64 h = hash(s, label[child]);
+      bits_[bit(h) / 8] |= static_cast<u8>(1 << bit(h) % 8);
+      u64 at = slot(h);
+      while (steps_[at].place != kNone) at = slot(at + 1);
+      steps_[at] = {place(child), s, label[child]};
     }
 }
 
@@ -78,37 +90,51 @@ const StringTable& Gazetteer::marks() {
   return table;
 }
 
-u32 Gazetteer::next(u32 place, u32 word) const {
-  if (word == kNone) return kNone;
-  const u32 state = place / 2;
-  for (u64 at = slot(state, word);; at = (at + 1) & (steps_.size() - 1)) {
-    const Step& step = steps_[at];
-    if (step.place == kNone || (step.word == word && step.state == state)) return step.place;
-  }
-}
-
-void Gazetteer::match(u32* ids, const u32* starts, i64 n) const {
+void Gazetteer::match(u32* ids, u32* places, i64 n) const {
   enum : u32 { kBegin, kInside, kLast, kUnit };
-  constexpr i64 kAhead = 8;  // tokens; the table of steps is too large for the cache
-  for (i64 t = 0, asked = 0; t < n;) {
-    for (; asked + 1 < n && asked < t + kAhead; ++asked)
-      if (starts[asked] != kNone && ids[asked + 1] != kNone)
-        __builtin_prefetch(steps_.data() + slot(starts[asked] / 2, ids[asked + 1]));
-    i64 longest = 0;
-    u32 place = starts[t];
-    for (i64 k = t + 1; place != kNone; ++k) {
-      if (place & 1) longest = k - t;
-      place = k < n ? next(place, ids[k]) : kNone;
+  struct Open {
+    i64 token;
+    u64 hash;
+  };
+  std::vector<i64> longest(n, 0);  // of the phrases that begin at each token
+  std::vector<Open> open(n);       // where a phrase may go on
+  for (i64 t = 0; t < n; ++t) open[t].token = t;
+  // The tables are too large for the cache: all look-ups ask for what they need, then all take it.
+  for (i64 length = 1; !open.empty(); ++length) {
+    std::size_t kept = 0;
+    for (const auto [t, _] : open) {
+      const u32 place = places[t];
+      if (place == kNone) continue;
+      if (place & 1) longest[t] = length;
+      if (!(place & 2) || t + length >= n || ids[t + length] == kNone) continue;
+      const u64 h = hash(place / 4, ids[t + length]);
+      __builtin_prefetch(bits_.data() + bit(h) / 8);
+      open[kept++] = {t, h};
     }
-    if (longest == 0) {
+    open.resize(std::exchange(kept, 0));
+    for (const Open x : open) {
+      if (!(bits_[bit(x.hash) / 8] >> bit(x.hash) % 8 & 1)) continue;
+      __builtin_prefetch(steps_.data() + slot(x.hash));
+      open[kept++] = x;
+    }
+    open.resize(kept);
+    for (const auto [t, h] : open) {
+      const u32 state = places[t] / 4, word = ids[t + length];
+      u64 at = slot(h);
+      const auto differs = [&](const Step& x) { return x.place != kNone && (x.word != word || x.state != state); };
+      while (differs(steps_[at])) at = slot(at + 1);
+      places[t] = steps_[at].place;
+    }
+  }
+  for (i64 t = 0; t < n;) {
+    if (longest[t] == 0) {
       ids[t++] = kNone;
       continue;
     }
-    std::fill(ids + t, ids + t + longest, kInside);
-    ids[t] = longest == 1 ? kUnit : kBegin;
-    if (longest > 1) ids[t + longest - 1] = kLast;
-    t += longest;
-    asked = std::max(asked, t);
+    const i64 end = t + longest[t];
+    ids[end - 1] = longest[t] == 1 ? kUnit : kLast;
+    for (u32 mark = kBegin; t + 1 < end; mark = kInside) ids[t++] = mark;
+    t = end;
   }
 }
 
@@ -120,7 +146,7 @@ void GazetteerBuilder::add(const std::vector<std::string_view>& phrase) {
   for (std::string_view word : phrase)
     flat_.push_back(words_.words.add(lower ? std::string_view(word_form(word, WordForm::lower, 0)) : word));
   ends_.push_back(flat_.size());
-  require(ends_.size() < kNone / 2, "a gazetteer has too many phrases");
+  require(ends_.size() < kNone / 4, "a gazetteer has too many phrases");
 }
 
 void GazetteerBuilder::parse(std::string_view text, i64 first_line) {
@@ -261,7 +287,6 @@ Lexicon::Lexicon(std::vector<Shared<ClassTable>> classes, std::vector<Shared<Gaz
 
 Derived Lexicon::derive(const ColumnView& data, const Threads& threads) const {
   constexpr i64 kWords = 1 << 12, kTokens = 1 << 14;  // of a task
-  constexpr i64 kAhead = 8;
   const i64 n = data.n_tokens(), step = data.n_columns;
   std::vector<u8> seen(data.strings->size(), 0);
   std::vector<u32> words;  // the distinct ones
@@ -271,12 +296,9 @@ Derived Lexicon::derive(const ColumnView& data, const Threads& threads) const {
     seen[id] = 1;
   }
   std::vector<u32> found(data.strings->size(), kNone);
-  const auto look_up = [&](const auto& table) {
+  const auto look_up = [&](const WordTable& table) {
     parallel_blocks(std::ssize(words), kWords, threads, [&](i64 begin, i64 end, int) {
-      for (i64 k = begin; k < end; ++k) {
-        if (k + kAhead < end) table.prefetch((*data.strings)[words[k + kAhead]]);
-        found[words[k]] = table.find((*data.strings)[words[k]]);
-      }
+      table.find(*data.strings, std::span(words).subspan(begin, end - begin), found.data());
     });
   };
   const auto of_tokens = [&] {
@@ -288,18 +310,19 @@ Derived Lexicon::derive(const ColumnView& data, const Threads& threads) const {
   };
   Derived out;
   for (const auto& table : classes_) {
-    look_up(*table);
+    look_up(table->words);
+    for (const u32 word : words) found[word] = found[word] == kNone ? kNone : table->code_of[found[word]];
     out.columns.push_back({&table->codes, of_tokens()});
   }
   for (const auto& table : gazetteers_) {
     look_up(table->words());
     std::vector<u32> ids = of_tokens();
     for (const u32 word : words) found[word] = table->start(found[word]);
-    const std::vector<u32> starts = of_tokens();
+    std::vector<u32> places = of_tokens();
     const i64 n_tasks = std::min<i64>(data.n_seq, 4 * threads.count);
     parallel_for(n_tasks, threads.count, threads.poll, [&](i64 k, int) {
       for (i64 s = data.n_seq * k / n_tasks; s < data.n_seq * (k + 1) / n_tasks; ++s) {
-        table->match(ids.data() + data.offsets[s], starts.data() + data.offsets[s],
+        table->match(ids.data() + data.offsets[s], places.data() + data.offsets[s],
                      data.offsets[s + 1] - data.offsets[s]);
       }
     });

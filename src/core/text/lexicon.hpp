@@ -23,17 +23,13 @@ struct WordTable {
   Folding folding = Folding::exact;
 
   u32 find(std::string_view word) const;
-  // Has the memory fetch what find(word) will look at first.
-  void prefetch(std::string_view word) const {
-    if (folding != Folding::lower) words.prefetch(word);
-  }
+  // The same for strings[k], for k in some: found[k]. Look-ups wait for the memory together.
+  void find(const StringTable& strings, std::span<const u32> some, u32* found) const;
 };
 
 // Words, each with the string of its class.
 struct ClassTable {
   ClassTable(WordTable words, StringTable codes, std::vector<u32> code_of);
-  u32 find(std::string_view word) const;  // the number of its code
-  void prefetch(std::string_view word) const { words.prefetch(word); }
 
   WordTable words;
   StringTable codes;
@@ -53,9 +49,9 @@ class Gazetteer {
   Gazetteer(WordTable words, Trie trie);  // throws unless it is a trie of these words
 
   // Marks the tokens of a sequence by where they are in the longest phrases, from left to right: B, I, L, or U for a
-  // phrase of one word. ids: the words' numbers or kNone, which are replaced by places in marks(), or kNone; starts:
-  // where they lead to.
-  void match(u32* ids, const u32* starts, i64 n) const;
+  // phrase of one word. ids: the words' numbers or kNone, which are replaced by places in marks(), or kNone; places:
+  // where they lead to, which are changed.
+  void match(u32* ids, u32* places, i64 n) const;
   u32 start(u32 word) const { return word == kNone ? kNone : start_[word]; }
   static const StringTable& marks();
 
@@ -64,11 +60,14 @@ class Gazetteer {
   u64 size() const { return size_; }  // phrases
 
  private:
-  // A state, times two, plus one if a phrase ends in it.
-  static u32 place(u32 state, u8 last) { return 2 * state + last; }
-  u32 next(u32 place, u32 word) const;
+  // A state, times four, plus one if a phrase ends in it, plus two if it goes on.
+  u32 place(u32 state) const {
+    return 4 * state + trie_.last[state] + 2 * (trie_.first[state] < trie_.first[state + 1]);
+  }
+  static u64 hash(u32 state, u32 word) { return mix(u64{state} << 32 | word); }
+  u64 slot(u64 hash) const { return hash & (steps_.size() - 1); }
+  u64 bit(u64 hash) const { return (hash >> 32) & (4 * steps_.size() - 1); }
   void index();
-  u64 slot(u32 state, u32 word) const { return mix(u64{state} << 32 | word) & (steps_.size() - 1); }
 
   WordTable words_;
   Trie trie_;
@@ -77,6 +76,7 @@ class Gazetteer {
     u32 place = kNone, state = 0, word = 0;  // where a word leads to from a state
   };
   std::vector<Step> steps_;  // from all other states: open addressing, at most half full
+  std::vector<u8> bits_;  // those of their hashes are set, four per slot: these fit the cache, and most others end here
   u64 size_ = 0;
 };
 

@@ -162,7 +162,14 @@ class StringTable {
   u32 find(std::string_view s) const {
     return slots_.find(hash_bytes(s), [&](u32 id) { return same_bytes((*this)[id], s); });
   }
-  void prefetch(std::string_view s) const { slots_.prefetch(hash_bytes(s)); }
+  // Has the memory fetch what find will look at; of many strings, all slots first, then all ends, then all bytes.
+  void prefetch(u64 hash) const { slots_.prefetch(hash); }
+  void prefetch_end(u64 hash) const {
+    if (const u32 id = slots_.guess(hash); id != kNone) __builtin_prefetch(ends_.data() + id);
+  }
+  void prefetch_bytes(u64 hash) const {
+    if (const u32 id = slots_.guess(hash); id != kNone) __builtin_prefetch((*this)[id].data());
+  }
   u32 add(std::string_view s) {
     const u64 hash = hash_bytes(s);
     const u32 known = slots_.find(hash, [&](u32 id) { return same_bytes((*this)[id], s); });
