@@ -110,11 +110,17 @@ def test_weights_are_those_of_training_in_memory(text: Path, tmp_path: Path, set
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("n_jobs", [1, 2, 5])
 @pytest.mark.parametrize("min_freq", [0, 2, 3])
-def test_rare_attributes_are_left_out_as_in_memory(text: Path, tmp_path: Path, n_jobs: int, min_freq: int) -> None:
+def test_rare_attributes_are_left_out_as_in_memory(
+    text: Path, tmp_path: Path, monkeypatch: Any, n_jobs: int, min_freq: int
+) -> None:
     X, y = read_columns(text)
     template = Template(TEMPLATE)
     path = tmp_path / "x.blocks"
     blocks = CRF(template, min_freq=min_freq, n_jobs=n_jobs).encode(iter(X), iter(y), path, memory=0)
+    monkeypatch.setattr(encoding, "_RUN_TOKENS", 1 << 30)
+    one_run = CRF(template, min_freq=min_freq, n_jobs=1).encode(X, y, tmp_path / "one")
+    assert path.read_bytes() == Path(one_run.path).read_bytes()
+    os.unlink(one_run.path)
     assert blocks.n_attributes < 10_000 or min_freq < 2
     same(blocks, X, y, template, min_freq=min_freq)
     if min_freq:
@@ -384,6 +390,8 @@ def test_killed_encodings_go_on(text: Path, tmp_path: Path) -> None:
         assert "used other data or settings" in out.stderr
     subprocess.run([sys.executable, "-c", small, *map(str, command)], check=True)
     assert not part.exists()
+    run(*[tmp_path / "whole" if x == target else x for x in command])
+    assert target.read_bytes() == (tmp_path / "whole").read_bytes()
     X, y = read_columns(data)
     same(Blocks(target), X, y, Template(TEMPLATE), min_freq=2, max_iter=3)
 

@@ -703,41 +703,39 @@ TemplateEncoder TemplateEncoder::pruned(const std::vector<u8>& keep_state, const
     if (keep[kind]->size() != n_attributes_[kind]) throw Error("the marks of what to keep have the wrong size");
     for (u8 kept : *keep[kind]) renumbered[kind].push_back(kept ? out.n_attributes_[kind]++ : kNone);
   }
-  // which values of each node are still needed, from the templates down to the leaves
-  std::vector<std::vector<u8>> needed(nodes_.size());
-  for (int i = 0; i < n_nodes(); ++i) needed[i].assign(n_values(i), 0);
-  each_attribute([&](int c, u32 v, u32 a) {
-    if (renumbered[classes_[c].edge][a] != kNone) needed[classes_[c].node][v] = 1;
-  });
-  for (int i = n_nodes(); i-- > 0;) {
-    if (nodes_[i].kind != Node::Kind::join) continue;
-    const PairTable& pairs = vocabulary_.pairs[table_of_[i]];
-    for (u32 v = 0; v < pairs.size(); ++v)
-      if (needed[i][v]) needed[nodes_[i].a][pairs.first(v)] = needed[nodes_[i].b][pairs.second(v)] = 1;
-  }
   Vocabulary vocabulary;
   vocabulary.strings.resize(vocabulary_.strings.size());
   vocabulary.pairs.resize(vocabulary_.pairs.size());
   vocabulary.attribute.resize(classes_.size());
+  // the values that are still needed get new numbers, in the order in which the attributes need them
   std::vector<std::vector<u32>> value(nodes_.size());
-  for (std::size_t i = 0; i < nodes_.size(); ++i) {
-    value[i].assign(needed[i].size(), kNone);
-    for (u32 v = 0; v < needed[i].size(); ++v) {
-      if (!needed[i][v]) continue;
-      if (nodes_[i].kind == Node::Kind::leaf) {
-        value[i][v] = vocabulary.strings[table_of_[i]].add(vocabulary_.strings[table_of_[i]][v]);
-      } else if (nodes_[i].kind == Node::Kind::join) {
-        const PairTable& pairs = vocabulary_.pairs[table_of_[i]];
-        value[i][v] =
-            vocabulary.pairs[table_of_[i]].add(value[nodes_[i].a][pairs.first(v)], value[nodes_[i].b][pairs.second(v)]);
-      } else {
-        value[i][v] = 0;
-      }
+  for (int i = 0; i < n_nodes(); ++i) value[i].assign(n_values(i), kNone);
+  const auto take = [&](const auto& self, int node, u32 v) -> u32 {
+    const Node& x = nodes_[node];
+    u32& to = value[node][v];
+    if (to != kNone) return to;
+    if (x.kind == Node::Kind::leaf) {
+      to = vocabulary.strings[table_of_[node]].add(vocabulary_.strings[table_of_[node]][v]);
+    } else if (x.kind == Node::Kind::join) {
+      const PairTable& pairs = vocabulary_.pairs[table_of_[node]];
+      const u32 a = self(self, x.a, pairs.first(v)), b = self(self, x.b, pairs.second(v));
+      to = vocabulary.pairs[table_of_[node]].add(a, b);
+    } else {
+      to = 0;
     }
-  }
+    return to;
+  };
+  std::vector<std::pair<int, u32>> places[2];  // of each attribute that stays: a class and its value
+  for (const bool edge : {false, true}) places[edge].resize(out.n_attributes_[edge]);
+  each_attribute([&](int c, u32 v, u32 a) {
+    const bool edge = classes_[c].edge;
+    if (renumbered[edge][a] != kNone) places[edge][renumbered[edge][a]] = {c, v};
+  });
+  for (const auto& of_kind : places)
+    for (const auto& [c, v] : of_kind) take(take, classes_[c].node, v);
   each_attribute([&](int c, u32 v, u32 a) {
     if (renumbered[classes_[c].edge][a] == kNone) return;
-    const u32 to = value[classes_[c].node][v];
+    const u32 to = take(take, classes_[c].node, v);
     if (to >= vocabulary.attribute[c].size()) vocabulary.attribute[c].resize(to + 1, kNone);
     vocabulary.attribute[c][to] = renumbered[classes_[c].edge][a];
   });

@@ -246,7 +246,7 @@ class PlanEncoder:
                 state,
                 edge,
             )
-        return out
+        return out.pruned(*(np.ones(n, bool) for n in out.n_attributes))  # the order of the parts does not show
 
     @classmethod
     def restore(cls, config: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> PlanEncoder:
