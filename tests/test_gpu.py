@@ -160,11 +160,12 @@ def test_sums_are_those_of_the_parts(shape: tuple[int, int, int]) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:Warning. Profiler")
-def test_few_launches() -> None:
+@pytest.mark.parametrize("n", [32, 64, 200])
+def test_few_launches(n: int) -> None:
     from torch.profiler import ProfilerActivity, profile
 
-    ours, _ = layers(32)
-    x, y, _ = on_gpu(*inputs((64, 128, 32), False))
+    ours, _ = layers(n)
+    x, y, _ = on_gpu(*inputs((64, 128, n), False))
     x.requires_grad_()
     ours.loss(x, y).backward()
     x.grad = None
@@ -173,7 +174,22 @@ def test_few_launches() -> None:
         ours.loss(x, y).backward()
         torch.cuda.synchronize()
     names = [e.name for e in found.events() if e.device_type == torch.autograd.DeviceType.CUDA]
-    assert len(names) <= 3, names  # two of the layer, and the one with which backward() begins
+    assert len(names) <= 4, names  # one of them is that with which backward() begins
+
+
+@pytest.mark.parametrize("shape", [(8, 30, 9), (8, 30, 64), (2, 1500, 9), (20, 12, 200)])
+def test_a_second_backward_pass(shape: tuple[int, int, int]) -> None:
+    ours, plain = layers(shape[2])
+    x, tags, mask = inputs(shape, True)
+    found = []
+    for crf, (u, y, m) in ((plain, (x.double(), tags, mask)), (ours, on_gpu(x, tags, mask))):
+        u = u.clone().requires_grad_()
+        loss = crf.loss(u, y, m) * 3
+        loss.backward(retain_graph=True)
+        loss.backward()
+        found.append([z.double().cpu() for z in (loss.detach(), u.grad, *(p.grad for p in crf.parameters()))])
+    for want, got in zip(*found, strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4 * float(want.abs().max()))
 
 
 @pytest.mark.parametrize("n", [130, 700])
@@ -328,3 +344,11 @@ def test_tags_that_are_no_labels() -> None:
     ours.validate = True
     with pytest.raises(ValueError, match="got 5 in sequence 1 at step 2"):
         ours(x, tags)
+
+
+def test_entropy_without_a_labelling() -> None:
+    ours, _ = layers(3)
+    with torch.no_grad():
+        ours.transitions.fill_(-torch.inf)
+    mask = torch.tensor([[True, True], [True, False]]).cuda()
+    assert ours.entropy(torch.zeros(2, 2, 3).cuda(), mask).isnan().tolist() == [True, False]

@@ -114,6 +114,23 @@ else:
         torch.testing.assert_close(*(layer(x, tags, reduction="mean") for layer in layers))
         assert layers[0].decode(x) == layers[1].decode(x)
 
+    def test_gradients_of_sums() -> None:
+        """They are made in the forward pass; the backward pass may come twice, or be differentiated."""
+        x, tags = torch.randn(3, 4, 3), torch.randint(3, (3, 4))
+        found = []
+        for backend in ("core", "triton"):
+            torch.manual_seed(0)
+            crf = ct.CRF(3, batch_first=True, backend=backend)
+            u = x.clone().requires_grad_()
+            loss = crf.loss(u, tags) * 3
+            loss.backward(retain_graph=True)
+            loss.backward(retain_graph=True)
+            (first,) = torch.autograd.grad(loss, u, create_graph=True)
+            (second,) = torch.autograd.grad((first * first.detach()).sum(), u)
+            found.append([u.grad, *(p.grad for p in crf.parameters()), first.detach(), second])
+        for want, got in zip(*found, strict=True):
+            torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
+
     MANY = [(130, "none"), (130, "tail"), (200, "holes"), (300, "holes"), (300, "none"), (520, "tail")]
 
     @pytest.mark.parametrize(

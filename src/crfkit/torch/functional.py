@@ -33,7 +33,8 @@ def _found(gradients: Any, inputs: Any) -> list[Tensor | None]:
 class _Value(Function):
     """Log-partition log Z [B] or, with tags, their log-likelihood, or a multiple of its sum: one function, one graph.
 
-    Backward: posterior probabilities, less the tags' indicators, times the upstream gradient.
+    Backward: posterior probabilities, less the tags' indicators, times the upstream gradient. Those of a sum can be
+    made in the forward pass, which leaves a product to the backward pass: Python is slow in its thread.
     """
 
     @staticmethod
@@ -44,13 +45,17 @@ class _Value(Function):
         value, *kept = operators.value(*inputs, mask, tags, ignore, backend, learns, add)
         if learns:
             ctx.backend, ctx.ignore, ctx.scale = backend, ignore, add or 1.0
+            ctx.early = add != 0 and gpu.makes_gradients_early(inputs[0], backend)
+            if ctx.early:
+                kept = operators.gradient(None, *inputs, mask, tags, ignore, backend, *kept, add)
             ctx.save_for_backward(*inputs, mask, tags, *kept)
         return value
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor) -> Any:
         (g,) = upstream
-        *inputs, mask, tags, messages, facts = ctx.saved_tensors
+        saved = ctx.saved_tensors
+        inputs, (mask, tags), kept = saved[:5], saved[5:7], saved[7:]
         if torch.is_grad_enabled() and not torch.compiler.is_compiling():
             found = _differentiable(
                 Batch._make((*inputs, mask, tags, ctx.ignore)),
@@ -58,8 +63,11 @@ class _Value(Function):
                 ctx.needs_input_grad[3:],
                 ctx.backend,
             )
+        elif ctx.early:
+            there = len(inputs) - (inputs[4] is None)
+            found = [*torch._foreach_mul(kept[:there], g), None][:5]
         else:
-            found = operators.gradient(g, *inputs, mask, tags, ctx.ignore, ctx.backend, messages, facts, ctx.scale)
+            found = operators.gradient(g, *inputs, mask, tags, ctx.ignore, ctx.backend, *kept, ctx.scale)
         return (None, None, None, *_found(found, inputs))
 
 
@@ -316,6 +324,9 @@ def entropy(
     backend: str = "auto",
 ) -> Tensor:
     r"""Entropy of every sequence's labellings, [B], in nats; differentiable.
+
+    A sequence without an allowed labelling is an error on the CPU; on a GPU, where nothing waits for the device, its
+    entropy is NaN.
 
     .. math:: H = \log Z - E[s(y)], \qquad \partial H / \partial \theta = -Cov(1_\theta, s)
 

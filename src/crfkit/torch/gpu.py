@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from functools import cache
 from typing import Any
 
 import torch
@@ -14,6 +15,8 @@ __all__: list[str] = []
 
 #: Up to this many labels one program walks one sequence with the transitions on chip.
 FUSED_LABELS = 128
+#: Up to this many labels, the gradients of a batch are one launch.
+TREE_LABELS = 32
 
 
 _TRITON = importlib.util.find_spec("triton") is not None
@@ -46,10 +49,17 @@ def choose(emissions: Tensor, pairwise: Tensor | None, backend: str) -> str:
     return "triton"
 
 
-def _module(x: Tensor, decoding: bool = False) -> Any:
-    """The kernels for a batch: for many labels, for few long sequences, or one program per sequence."""
+@cache
+def _modules() -> tuple[Any, ...]:
+    """Which need Triton."""
     from crfkit.torch import kernels, scan, wide, wide_best
 
+    return kernels, scan, wide, wide_best
+
+
+def _module(x: Tensor, decoding: bool = False) -> Any:
+    """The kernels for a batch: for many labels, for few long sequences, or one program per sequence."""
+    kernels, scan, wide, wide_best = _modules()
     if x.shape[2] > FUSED_LABELS:
         return wide_best if decoding else wide
     return scan if scan.span_of(x, decoding) else kernels
@@ -87,27 +97,33 @@ def forward(batch: Batch, keep: bool = True, add: float = 0.0) -> tuple[Tensor, 
     With ``add`` the values are added up and multiplied by it, by the kernel that makes them where it can.
     """
     batch = _prepared(batch)
-    module = _module(batch.emissions)
-    if add and batch.dtype != torch.float64 and module.__name__.endswith(".kernels"):  # numbers go there in float32
-        value, (messages, facts) = module.forward(batch, 2 if keep else 0, add=add)
-    else:
-        value, (messages, facts) = module.forward(batch, 2 if keep else 0)
-        value = value.sum() * add if add else value
+    fused = 0.0 if batch.dtype == torch.float64 else add  # numbers go to kernels in float32
+    value, (messages, facts) = _module(batch.emissions).forward(batch, 2 if keep else 0, fused)
+    value = value.sum() * add if add and not fused else value
     return value if value.dtype == batch.dtype else value.to(batch.dtype), messages, facts
 
 
-def backward(batch: Batch, messages: Tensor, facts: Tensor, g: Tensor, scale: float = 1.0) -> tuple[Tensor | None, ...]:
-    """Gradients of emissions, transitions, start, end and pairwise of ``scale sum_b g_b value_b``."""
-    from crfkit.torch import kernels, wide
+def makes_gradients_early(emissions: Tensor, backend: str) -> bool:
+    """Whether the gradients of a sum are made in the forward pass: where kernels are short, and nothing is lost by it.
 
+    In half precision a gradient may be lost if its upstream gradient, which may be large for this reason, comes later.
+    """
+    return backend == "triton" and emissions.dtype == torch.float32 and emissions.shape[2] <= TREE_LABELS
+
+
+def backward(
+    batch: Batch, messages: Tensor, facts: Tensor, g: Tensor | None, scale: float = 1.0
+) -> tuple[Tensor | None, ...]:
+    """Gradients of emissions, transitions, start, end and pairwise of ``scale sum_b g_b value_b``."""
+    kernels, _, wide, _ = _modules()
     batch = _prepared(batch)
-    g = g if g.dtype == batch.dtype else g.to(batch.dtype)
+    if g is not None and g.dtype != batch.dtype:
+        g = g.to(batch.dtype)
     if batch.dtype == torch.float64:
-        g, scale = g * scale, 1.0
-    walked = kernels.Walked(messages, facts)
-    if batch.emissions.shape[2] <= FUSED_LABELS:
-        return kernels.backward(batch, walked, g, scale)
-    return wide.backward(batch, walked, g if scale == 1 else g * scale)
+        g, scale = batch.emissions.new_ones(()) * scale if g is None else g * scale, 1.0
+    module = wide if batch.emissions.shape[2] > FUSED_LABELS else kernels
+    found: tuple[Tensor | None, ...] = module.backward(batch, kernels.Walked(messages, facts), g, scale)
+    return found
 
 
 def decode(batch: Batch) -> Tensor:

@@ -5,12 +5,12 @@ marginals are made at once, each normalised on its own. Messages are lowered by 
 maxima are summed in double precision. Sequences of any length therefore keep their precision.
 
 Programs that walk spans (:mod:`crfkit.torch.scan`) begin with the messages at the bounds of the spans [2, B, spans + 1,
-L]: those from the beginning before each span, and those from the end after it, last span first.
+L]: those from the beginning before each span, and those from the end after it.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import triton
@@ -18,7 +18,19 @@ import triton.language as tl
 from torch import Tensor
 
 from crfkit.torch.chains import Batch
-from crfkit.torch.launching import ceil_div, counters, launch, power_of_2, width_of
+from crfkit.torch.gpu import TREE_LABELS
+from crfkit.torch.launching import (
+    Kind,
+    Launch,
+    arguments_of,
+    ceil_div,
+    counters,
+    kind_of,
+    launch,
+    power_of_2,
+    remembered,
+    width_of,
+)
 
 __all__: list[str] = []
 
@@ -40,8 +52,6 @@ STEPS_AT_LEAST = {16: 8, 32: 8, 64: 8, 128: 8}
 PROGRAMS = {16: 4096, 32: 2048, 64: 512, 128: 512}
 #: How many sums are added up by one program.
 FAN = tl.constexpr(16)
-#: Labels up to which the kernel of the gradients adds them up itself: of more, another kernel does it faster.
-TREE_LABELS = 32
 
 
 class Walked(NamedTuple):
@@ -83,7 +93,7 @@ def is_here(mask_ptr, at, HAS_MASK: tl.constexpr):
 
 
 @triton.jit
-def _is_last(count_ptr, n):
+def is_last(count_ptr, n):
     """Whether the other n - 1 programs with this counter have been here; then what they wrote is there."""
     tl.debug_barrier()
     last = tl.atomic_add(count_ptr, 1) == n - 1
@@ -146,7 +156,7 @@ def _label_or_zero(y, n_labels):
 
 
 @triton.jit
-def _gold_score(
+def gold_score(
     u_ptr, u_batch, u_step, a_ptr, start_ptr, end_ptr, p_ptr, mask_ptr, tag_ptr, ignore, n_steps, n_labels, b, exists,
     STEPS: tl.constexpr, HAS_MASK: tl.constexpr, HAS_PAIRS: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
@@ -205,9 +215,9 @@ def _in_log_space(alpha, a_ptr, side, n_labels):
 @triton.jit
 def _message(
     alpha, w, most, a_ptr, p_ptr, at, square, b, linked, into_step, n_steps, n_labels, side,
-    HAS_PAIRS: tl.constexpr, BEST: tl.constexpr, WIDE: tl.constexpr, FAINT: tl.constexpr,
+    HAS_PAIRS: tl.constexpr, BEST: tl.constexpr, KEEP: tl.constexpr, WIDE: tl.constexpr, FAINT: tl.constexpr,
 ):  # fmt: skip
-    """What leads into the next step [ROWS, WIDTH], and the best labels before it where they are asked for.
+    """What leads into the next step [ROWS, WIDTH], and the best labels before it where they are kept.
 
     w holds exp(a - most), for pairwise scores and best paths a itself. `linked` rows have a step before this one.
     """
@@ -218,8 +228,10 @@ def _message(
             step = (b * (n_steps - 1) + into_step - 1) * n_labels * n_labels
             there = square[None, :, :] & linked[:, None, None]
             z += tl.load(p_ptr + step[:, None, None] + at[None, :, :], mask=there, other=0.0).to(WIDE)
-        if BEST:
+        if BEST and KEEP == 2:
             into, best = tl.max(z, axis=1, return_indices=True)
+        elif BEST:
+            into = tl.max(z, axis=1)
         else:
             into = _log_sum(z, 1)
     else:
@@ -247,7 +259,7 @@ def _first_message(facts_ptr, bound_ptr, begin, n, n_rows, b, exists, origin, si
     if START == 1:  # from the end, the messages of the later spans stand for the scores of the end
         spans = tl.num_programs(1)
         place = (side * n_rows + n).to(tl.int64) * (spans + 1)
-        place += tl.where(side > 0, spans - 1 - tl.program_id(1), tl.program_id(1))
+        place += tl.program_id(1) + side
         tile = exists[:, None] & (i < n_labels)[None, :]
         bound = tl.load(bound_ptr + (place * n_labels)[:, None] + i[None, :], mask=tile, other=float("-inf"))
         alpha = tl.where(side > 0, alpha, bound)
@@ -289,7 +301,7 @@ def _tag_facts(
     unknown = (b * 0).to(tl.int32)
     runs = tl.full([], 1, tl.int32)
     if HAS_TAGS and START == 0:
-        gold, unknown = _gold_score(u_ptr, u_batch, u_step, a_ptr, start_ptr, end_ptr, p_ptr, mask_ptr, tag_ptr, ignore,
+        gold, unknown = gold_score(u_ptr, u_batch, u_step, a_ptr, start_ptr, end_ptr, p_ptr, mask_ptr, tag_ptr, ignore,
                                     n_steps, n_labels, b, exists, STEPS, HAS_MASK, HAS_PAIRS, WIDE)  # fmt: skip
         runs += tl.max(unknown, axis=0)
     elif HAS_TAGS:
@@ -298,15 +310,32 @@ def _tag_facts(
 
 
 @triton.jit
-def _add_up(value_ptr, count_ptr, n_batch, scale):
-    """The last program writes the scaled sum of all values after them."""
-    if _is_last(count_ptr, tl.num_programs(0)):
+def add_up(value_ptr, count_ptr, n, n_batch, scale):
+    """The last of n programs writes the scaled sum of all values after them."""
+    if is_last(count_ptr, n):
         total = tl.full([], 0.0, tl.float64)
         for b0 in range(0, n_batch, 128):
             b = b0 + tl.arange(0, 128)
             each = tl.load(value_ptr + b, mask=b < n_batch, other=0.0, cache_modifier=".cg")
             total += tl.sum(each.to(tl.float64), axis=0)
         tl.store(value_ptr + n_batch, (total * scale).to(value_ptr.dtype.element_ty))
+
+
+@triton.jit
+def _level(row_ptr, shift_ptr, top_ptr, count_ptr, n_labels, i, WIDE: tl.constexpr):
+    """The last program of a span gives all its rows the same shift: the largest, which it keeps."""
+    span = tl.program_id(0).to(tl.int64) * tl.num_programs(1) + tl.program_id(1)
+    if is_last(count_ptr + span, tl.num_programs(2)):
+        shift = shift_ptr + span * n_labels
+        top = finite(tl.max(tl.load(shift + i, mask=i < n_labels, other=float("-inf"), cache_modifier=".cg"), axis=0))
+        tl.store(top_ptr + span, top)
+        for k0 in range(0, n_labels, 16):
+            k = k0 + tl.arange(0, 16)
+            more = tl.load(shift + k, mask=k < n_labels, other=0.0, cache_modifier=".cg") - top
+            tile = (k < n_labels)[:, None] & (i < n_labels)[None, :]
+            at = row_ptr + (span * n_labels + k)[:, None] * n_labels + i[None, :]
+            row = tl.load(at, mask=tile, other=0.0, cache_modifier=".cg")
+            tl.store(at, row + more.to(WIDE)[:, None], mask=tile)
 
 
 @triton.jit(do_not_specialize=["n_steps", "span", "n_batch", "n_rows"])
@@ -368,7 +397,7 @@ def _walk_kernel(
                 u = tl.where((y == ignore) | (i[None, :] == y), u, float("-inf"))
             into, best = _message(alpha, w, most, a_ptr, p_ptr, at, square, b, exists & (seen > 0),
                                   tl.where(side > 0, later, tl.maximum(t, 1)), n_steps, n_labels, side,
-                                  HAS_PAIRS, BEST, WIDE, FAINT)  # fmt: skip
+                                  HAS_PAIRS, BEST, KEEP, WIDE, FAINT)  # fmt: skip
             new = u + tl.where((seen > 0)[:, None], into, begin)
             high = finite(tl.max(new, axis=1))
             alpha = tl.where(here[:, None], new - high[:, None], alpha)
@@ -389,7 +418,10 @@ def _walk_kernel(
         elif START == 2:
             place = (n.to(tl.int64) * tl.num_programs(1) + tl.program_id(1)) * n_labels + origin
             tl.store(bound_ptr + (place * n_labels)[:, None] + i[None, :], alpha, mask=tile)
-            tl.store(out_ptr + place, shift, mask=exists)
+            tl.store(
+                out_ptr + place, tl.where(tl.max(alpha, axis=1) == float("-inf"), float("-inf"), shift), mask=exists
+            )
+            _level(bound_ptr, out_ptr, map_ptr, count_ptr, n_labels, i, WIDE)
         elif START == 0:
             value = shift + _log_sum(end, 1).to(tl.float64)
             den = tl.where(run == 0, value, den)
@@ -402,7 +434,7 @@ def _walk_kernel(
         tl.store(facts_ptr + 2 * n_batch + b, unknown, mask=mine)
         if ADD:  # noqa: SIM102
             if side == 0:
-                _add_up(out_ptr, count_ptr, n_batch, scale)
+                add_up(out_ptr, count_ptr, tl.num_programs(0), n_batch, scale)
 
 
 @triton.jit
@@ -424,7 +456,7 @@ def _add_sums(sums_ptr, out_ptr, count_ptr, place, each, total, at_first, at_las
     while alive:
         group = place // FAN
         members = tl.minimum(count - group * FAN, FAN)
-        alive = _is_last(count_ptr + group, members)
+        alive = is_last(count_ptr + group, members)
         if alive:
             total = total * 0
             at_first = at_first * 0
@@ -463,7 +495,7 @@ def _posterior_kernel(
     finish = tl.load(end_ptr + i, mask=inside, other=float("-inf"))
     first = tl.load(facts_ptr + b)
     last = tl.load(facts_ptr + n_batch + b)
-    weight = tl.load(g_ptr + b * g_step).to(WIDE) * scale
+    weight = weight_of(g_ptr, g_step, b, scale, WIDE)
     runs = tl.full([], 1, tl.int32)
     if HAS_TAGS:
         runs += tl.load(facts_ptr + 2 * n_batch + b)
@@ -525,6 +557,24 @@ def _posterior_kernel(
         _add_sums(sums_ptr, out_ptr, count_ptr, place, each, total, at_first, at_last, i, inside, at, square, n_labels)
 
 
+@triton.jit
+def ends_of(mask_ptr, n_steps, b, exists, STEPS: tl.constexpr, HAS_MASK: tl.constexpr):
+    """The first and the last step that is there, of sequences b; 0 and -1 if none is."""
+    first = (b * 0).to(tl.int32)
+    last = first + n_steps - 1
+    if HAS_MASK:
+        first += n_steps
+        last = last * 0 - 1
+        for t0 in range(0, n_steps, STEPS):
+            t = t0 + tl.arange(0, STEPS)[None, :]
+            inside = (t < n_steps) & exists[:, None]
+            here = tl.load(mask_ptr + (b * n_steps)[:, None] + t, mask=inside, other=0) > 0
+            first = tl.minimum(first, tl.min(tl.where(here, t, n_steps), axis=1))
+            last = tl.maximum(last, tl.max(tl.where(here, t, -1), axis=1))
+        first = tl.where(last < 0, 0, first)
+    return first, last
+
+
 @triton.jit(do_not_specialize=["n_steps"])
 def _facts_kernel(
     u_ptr, u_batch, u_step, a_ptr, start_ptr, end_ptr, p_ptr, mask_ptr, tag_ptr, ignore, n_steps, n_labels,
@@ -533,30 +583,33 @@ def _facts_kernel(
     STEPS: tl.constexpr,
 ):  # fmt: skip
     b = tl.program_id(0).to(tl.int64) + tl.zeros([1], tl.int64)
-    first = b.to(tl.int32) * 0
-    last = first + n_steps - 1
-    if HAS_MASK:
-        first += n_steps
-        last = last * 0 - 1
-        for t0 in range(0, n_steps, STEPS):
-            t = t0 + tl.arange(0, STEPS)[None, :]
-            here = tl.load(mask_ptr + (b * n_steps)[:, None] + t, mask=t < n_steps, other=0) > 0
-            first = tl.minimum(first, tl.min(tl.where(here, t, n_steps), axis=1))
-            last = tl.maximum(last, tl.max(tl.where(here, t, -1), axis=1))
-        first = tl.where(last < 0, 0, first)
+    first, last = ends_of(mask_ptr, n_steps, b, b >= 0, STEPS, HAS_MASK)
     tl.store(facts_ptr + b, first)
     tl.store(facts_ptr + n_batch + b, last)
     if HAS_TAGS:
-        gold, unknown = _gold_score(u_ptr, u_batch, u_step, a_ptr, start_ptr, end_ptr, p_ptr, mask_ptr, tag_ptr,
+        gold, unknown = gold_score(u_ptr, u_batch, u_step, a_ptr, start_ptr, end_ptr, p_ptr, mask_ptr, tag_ptr,
                                     ignore, n_steps, n_labels, b, b >= 0, STEPS, HAS_MASK, HAS_PAIRS,
                                     WIDE)  # fmt: skip
         tl.store(gold_ptr + b, gold)
         tl.store(facts_ptr + 2 * n_batch + b, unknown)
 
 
-def tags_at_once(batch: Batch) -> int:
+def tags_at_once(n_steps: int) -> int:
     """Steps that a program takes at once where it adds up the score of tags."""
-    return min(1024, max(64, power_of_2(batch.emissions.shape[1])))  # every size is compiled: not one for each length
+    return min(1024, max(64, power_of_2(n_steps)))  # every size is compiled: not one for each length
+
+
+@remembered
+def _walk_of(
+    kind: Kind, n_steps: int, grid: tuple[int, int, int], keep: int, start: int, best: bool, add: bool
+) -> Launch:
+    width = width_of(kind.labels)
+    rows = 1 if kind.wide or best or kind.pairs else 16
+    n, s, last = grid
+    grid = (n, s, ceil_div(last, rows)) if start == 2 else (ceil_div(n, rows), s, last)
+    constants = kind.constants() | {"ROWS": rows, "KEEP": keep, "BEST": best, "START": start}
+    constants |= {"STEPS": min(tags_at_once(n_steps), 1024 // rows), "FAINT": 1e-280 if kind.wide else 1e-28}
+    return Launch(_walk_kernel, grid, constants | {"ADD": add}, (DOT_WARPS if rows > 1 else WALK_WARPS)[width])
 
 
 def walk(
@@ -573,32 +626,27 @@ def walk(
     """Walks whole sequences [B, 1, sides], spans [runs B, S, sides] or all rows of spans [runs B, S, L].
 
     ``kept`` takes the messages of all steps, or the best labels before theirs as int16; then ``out`` takes the path.
-    With ``add`` it takes the sum of all values, times that, after them.
+    With ``add`` it takes the sum of all values, times that, after them. Of spans, ``maps`` takes the labels before
+    their own; of all rows, what the spans' rows are lowered by, and ``out`` what each was lowered by at first.
     """
-    x = batch.emissions
+    n_batch, n_steps, _ = batch.emissions.shape
     keep = 0 if kept is None else 1 + (kept.dtype == torch.int16)
     start = 0 if spans.bounds is None else 2 if kept is None else 1
-    width, wide = width_of(x), batch.dtype == torch.float64
-    rows = 1 if wide or best or batch.pairwise is not None else 16
-    n, s, last = grid
-    grid = (n, s, ceil_div(last, rows)) if start == 2 else (ceil_div(n, rows), s, last)
-    constants: dict[str, Any] = {"ROWS": rows, "KEEP": keep, "BEST": best, "START": start}
-    constants["STEPS"] = min(tags_at_once(batch), 1024 // rows)
-    constants["FAINT"] = 1e-280 if wide else 1e-28
-    constants["ADD"] = add != 0
-    others = x.shape[0], n, facts, *spans, kept, out, maps, counters(x.device, 1) if add else None, add
-    launch(_walk_kernel, grid, batch, others, constants, (DOT_WARPS if rows > 1 else WALK_WARPS)[width])
+    count = counters(batch.emissions.device, grid[0] * grid[1]) if add or start == 2 else None
+    others = n_batch, grid[0], facts, *spans, kept, out, maps, count, add
+    _walk_of(kind_of(batch), n_steps, grid, keep, start, best, add != 0)(*arguments_of(batch), *others)
 
 
 def forward(
-    batch: Batch, sides: int = 2, best: bool = False, dtype: torch.dtype | None = None, add: float = 0.0
+    batch: Batch, sides: int = 2, add: float = 0.0, best: bool = False, dtype: torch.dtype | None = None
 ) -> tuple[Tensor, Walked]:
     """Log-partition log Z, or log-likelihood of the tags, [B] or, scaled, their sum; and the messages of ``sides``."""
-    x = batch.emissions
-    messages = batch.transitions.new_empty(shape_of_messages(batch, sides))
-    value = batch.transitions.new_empty(x.shape[0] + (add != 0), dtype=dtype)
-    facts = torch.empty((3, x.shape[0]), dtype=torch.int32, device=x.device)
-    walk(batch, (x.shape[0], 1, max(1, sides)), value, messages if sides else None, facts, best=best, add=add)
+    x, a = batch.emissions, batch.transitions
+    n_batch = x.shape[0]
+    messages = a.new_empty(shape_of_messages(batch, sides))
+    value = a.new_empty(n_batch + (add != 0), dtype=dtype)
+    facts = a.new_empty((3, n_batch), dtype=torch.int32)
+    walk(batch, (n_batch, 1, max(1, sides)), value, messages if sides else None, facts, best=best, add=add)
     return value[-1] if add else value, Walked(messages, facts)
 
 
@@ -612,29 +660,47 @@ def shape_of_messages(batch: Batch, sides: int) -> tuple[int, ...]:
     return (runs_of(batch), sides, *batch.emissions.shape)
 
 
-def step_of(g: Tensor) -> int:
+def step_of(g: Tensor | None) -> int:
     """How far the weights of sequences are apart; zero where one is for all."""
-    return g.stride(0) if g.dim() else 0
+    return 0 if g is None or g.dim() == 0 else g.stride(0)
 
 
-def backward(batch: Batch, walked: Walked, g: Tensor, scale: float = 1.0) -> tuple[Tensor | None, ...]:
-    """Gradients of emissions, transitions, start, end and pairwise, for sequences of weights ``scale`` g."""
-    x, a, p = batch.emissions, batch.transitions, batch.pairwise
-    n_batch, n_steps, n_labels = x.shape
-    width = width_of(x)
+@triton.jit
+def weight_of(g_ptr, g_step, b, scale, TYPE: tl.constexpr):
+    """The upstream gradient of sequence b, scaled; without any it is one."""
+    weight = tl.full([], 1.0, TYPE)
+    if g_ptr is not None:
+        weight = tl.load(g_ptr + b * g_step).to(TYPE)
+    return weight * scale
+
+
+@remembered
+def _posterior_of(kind: Kind, n_batch: int, n_steps: int) -> tuple[Launch, int, int]:
+    """The kernel, how many steps a program has, and how many programs there are."""
+    width = width_of(kind.labels)
     # enough steps per program that the sums of all programs, of L (L + 2) numbers each, stay small
     steps = max(STEPS_AT_LEAST[width], ceil_div(n_steps * n_batch, PROGRAMS[width]))
     programs = ceil_div(n_steps, steps)
+    constants = kind.constants() | {"TREE": width <= TREE_LABELS}
+    launch = Launch(_posterior_kernel, (n_batch, programs, 1), constants, POSTERIOR_WARPS[width])
+    return launch, steps, n_batch * programs
+
+
+def backward(batch: Batch, walked: Walked, g: Tensor | None, scale: float = 1.0) -> tuple[Tensor | None, ...]:
+    """Gradients of emissions, transitions, start, end and pairwise, for sequences of weights ``scale`` g."""
+    x, a, p = batch.emissions, batch.transitions, batch.pairwise
+    n_batch, n_steps, n = x.shape
+    posterior, steps, programs = _posterior_of(kind_of(batch), n_batch, n_steps)
     du = x.new_empty(x.shape)
-    rows, tree = n_batch * programs, width <= TREE_LABELS
-    sums = a.new_empty(rows, n_labels * (n_labels + 2))
+    sums = a.new_empty(programs, n * (n + 2))
     dp = None if p is None else torch.zeros(p.shape, dtype=a.dtype, device=p.device)
-    places = (counters(x.device, ceil_div(rows, 8)), a.new_empty(sums.shape[1])) if tree else (None, None)
+    tree = n <= TREE_LABELS
+    places = (counters(x.device, ceil_div(programs, 8)), a.new_empty(n * (n + 2))) if tree else (None, None)
     others = n_batch, walked.facts, walked.messages, g, step_of(g), scale, steps, du, sums, dp, *places
-    launch(_posterior_kernel, (n_batch, programs, 1), batch, others, {"TREE": tree}, POSTERIOR_WARPS[width])
-    total = places[1] if places[1] is not None else sums.sum(0)
-    da, ds, de = total.split([n_labels * n_labels, n_labels, n_labels])
-    return du, da.view(n_labels, n_labels), ds, de, dp
+    posterior(*arguments_of(batch), *others)
+    total = sums.sum(0) if places[1] is None else places[1]
+    da, ds, de = total.split_with_sizes((n * n, n, n))
+    return du, da.view(n, n), ds, de, dp
 
 
 def decode(batch: Batch) -> Tensor:
@@ -650,5 +716,5 @@ def tag_facts(batch: Batch) -> tuple[Tensor, Tensor | None]:
     x = batch.emissions
     facts = torch.empty((3, x.shape[0]), dtype=torch.int32, device=x.device)
     gold = None if batch.tags is None else torch.empty(x.shape[0], dtype=torch.float64, device=x.device)
-    launch(_facts_kernel, (x.shape[0], 1, 1), batch, (facts, gold, x.shape[0]), {"STEPS": tags_at_once(batch)})
+    launch(_facts_kernel, (x.shape[0], 1, 1), batch, (facts, gold, x.shape[0]), {"STEPS": tags_at_once(x.shape[1])})
     return facts, gold

@@ -2,13 +2,15 @@
 
 Which machine code belongs to a call depends on the types of its arguments, on their alignment, on the integers and on
 the constants. Triton looks at each of them at every launch; here a call that looks like an earlier one finds its
-machine code by one look-up.
+machine code by one look-up. The look-ups are what a small batch waits for: everything that follows from the shapes is
+worked out once, and kept in a :class:`Launch`.
 """
 
 from __future__ import annotations
 
-from functools import cache
-from typing import Any
+from collections.abc import Callable
+from functools import cache, lru_cache
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 import triton.language as tl
@@ -23,8 +25,14 @@ __all__: list[str] = []
 
 LARGEST_POWER = 64
 _MOST_CALLS = 4096
-_ready: dict[Any, Any] = {}
 _counters: dict[Any, Tensor] = {}
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def remembered(function: _Function) -> _Function:
+    """A function that keeps its results, for as many different arguments as may come again."""
+    found: Any = lru_cache(_MOST_CALLS)(function)
+    return found  # type: ignore[no-any-return]
 
 
 def ceil_div(a: int, b: int) -> int:
@@ -35,6 +43,11 @@ def ceil_div(a: int, b: int) -> int:
 def power_of_2(n: int) -> int:
     """The next power of two."""
     return 1 << max(0, n - 1).bit_length()
+
+
+def width_of(n_labels: int) -> int:
+    """Labels padded to a power of two."""
+    return max(16, power_of_2(n_labels))
 
 
 @cache
@@ -57,13 +70,26 @@ def counters(device: torch.device, n: int) -> Tensor:
     return found
 
 
-def run(kernel: Any, grid: tuple[int, int, int], arguments: tuple[Any, ...], constants: Any, warps: int) -> None:
-    """Launches a kernel; the constants are in the order of its parameters, after all arguments."""
-    fixed = tuple(constants.values())
-    kinds = [(x.dtype, x.data_ptr() & 15) if isinstance(x, Tensor) else x for x in arguments]
-    key = (kernel, warps, fixed, *kinds)
-    found = _ready.get(key)
-    if found is not None and found[1] == torch.cuda.current_device():
+class Launch:
+    """A kernel with its grid and its constants, which are its last parameters; called with all other arguments."""
+
+    def __init__(self, kernel: Any, grid: tuple[int, int, int], constants: dict[str, Any], warps: int) -> None:
+        self._kernel, self._grid, self._constants, self._warps = kernel, grid, constants, warps
+        self._fixed = tuple(constants.values())
+        self._ready: dict[Any, Any] = {}
+
+    def __call__(self, *arguments: Any) -> None:
+        values = [x.data_ptr() if isinstance(x, Tensor) else x for x in arguments]
+        kinds = [(x.dtype, v & 15) if isinstance(x, Tensor) else x for x, v in zip(arguments, values, strict=True)]
+        key = tuple(kinds)
+        found = self._ready.get(key)
+        if found is None or found[1] != torch.cuda.current_device():
+            compiled = self._kernel[self._grid](*arguments, **self._constants, num_warps=self._warps)
+            if isinstance(self._kernel, JITFunction):  # not in the interpreter
+                if len(self._ready) >= _MOST_CALLS:
+                    self._ready.clear()
+                self._ready[key] = compiled, torch.cuda.current_device()
+            return
         compiled, device = found
         stream = driver.active.get_current_stream(device)
         hooks: tuple[Any, ...] = knobs.runtime.launch_enter_hook, knobs.runtime.launch_exit_hook
@@ -71,15 +97,47 @@ def run(kernel: Any, grid: tuple[int, int, int], arguments: tuple[Any, ...], con
         if hooks[0] is None or not (hooks[0].calls or hooks[1].calls):  # which is a question for the one who profiles
             hooks = None, None
         else:
-            metadata = compiled.launch_metadata(grid, stream, *arguments, *fixed)
+            metadata = compiled.launch_metadata(self._grid, stream, *arguments, *self._fixed)
         code = compiled.function, compiled.packed_metadata, metadata
-        compiled.run(*grid, stream, *code, *hooks, *arguments, *fixed)
-        return
-    compiled = kernel[grid](*arguments, **constants, num_warps=warps)
-    if isinstance(kernel, JITFunction):  # not in the interpreter
-        if len(_ready) >= _MOST_CALLS:
-            _ready.clear()
-        _ready[key] = compiled, torch.cuda.current_device()
+        compiled.run(*self._grid, stream, *code, *hooks, *values, *self._fixed)
+
+
+@remembered
+def _launch_of(kernel: Any, grid: tuple[int, int, int], constants: tuple[tuple[str, Any], ...], warps: int) -> Launch:
+    return Launch(kernel, grid, dict(constants), warps)
+
+
+def run(kernel: Any, grid: tuple[int, int, int], arguments: tuple[Any, ...], constants: Any, warps: int) -> None:
+    """Launches a kernel; the constants are in the order of its parameters, after all arguments."""
+    _launch_of(kernel, grid, tuple(constants.items()), warps)(*arguments)
+
+
+class Kind(NamedTuple):
+    """What kernels are compiled for, of a batch."""
+
+    labels: int
+    mask: bool
+    tags: bool
+    pairs: bool
+    wide: bool  # whether in double precision
+
+    def constants(self) -> dict[str, Any]:
+        """The first ones of a kernel whose first arguments are those of a batch."""
+        flags = {"HAS_MASK": self.mask, "HAS_TAGS": self.tags, "HAS_PAIRS": self.pairs}
+        return {"WIDTH": width_of(self.labels), **flags, "WIDE": tl.float64 if self.wide else tl.float32}
+
+
+def kind_of(batch: Batch) -> Kind:
+    """Of a batch as the kernels take it: transitions are in the type that is computed in."""
+    x, a, _, _, pairwise, mask, tags, _ = batch
+    return Kind(x.shape[2], mask is not None, tags is not None, pairwise is not None, a.dtype == torch.float64)
+
+
+def arguments_of(batch: Batch) -> tuple[Any, ...]:
+    """The first arguments of a kernel that takes a batch."""
+    x = batch.emissions
+    _, n_steps, n_labels = x.shape
+    return x, x.stride(0), x.stride(1), *batch[1:], n_steps, n_labels
 
 
 def launch(
@@ -91,19 +149,5 @@ def launch(
     warps: int = 4,
 ) -> None:
     """Runs a kernel whose first arguments are those of a batch."""
-    x = batch.emissions
-    every = {
-        "WIDTH": width_of(x),
-        "HAS_MASK": batch.mask is not None,
-        "HAS_TAGS": batch.tags is not None,
-        "HAS_PAIRS": batch.pairwise is not None,
-        "WIDE": tl.float64 if batch.dtype == torch.float64 else tl.float32,
-    }
-    every |= constants or {}
-    arguments = (x, x.stride(0), x.stride(1), *batch[1:], x.shape[1], x.shape[2], *others)
-    run(kernel, grid, arguments, every, warps)
-
-
-def width_of(emissions: Tensor) -> int:
-    """Labels padded to a power of two."""
-    return max(16, power_of_2(emissions.shape[2]))
+    every = kind_of(batch).constants() | (constants or {})
+    run(kernel, grid, (*arguments_of(batch), *others), every, warps)

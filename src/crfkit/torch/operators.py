@@ -3,7 +3,7 @@
 ========================  ==========================================================================================
 ``crfkit::value``         log Z of every sequence or, with tags, their log-likelihoods, or ``add`` times their sum; and
                           what the gradient needs
-``crfkit::gradient``      the gradients of scale sum_b g_b value_b, from what ``value`` kept
+``crfkit::gradient``      the gradients of scale sum_b g_b value_b, from what ``value`` kept; no g is a g of ones
 ``crfkit::covariance``    E[R] of an additive score R, and its weighted covariances with all inputs' indicators
 ========================  ==========================================================================================
 
@@ -41,24 +41,27 @@ class Operator:
     """An operator of torch; in eager mode its implementation."""
 
     def __init__(self, name: str, schema: str, run: Callable[..., Any], shapes: Callable[..., Any]) -> None:
+        def filled(*arguments: Any) -> tuple[Tensor, ...]:
+            """Results as torch takes them: with an empty tensor in the place of None."""
+            return tuple(arguments[1].new_empty(0) if x is None else x for x in run(*arguments))
+
         _LIBRARY.define(f"{name}{schema}")
-        _LIBRARY.impl(name, run, "CompositeExplicitAutograd")
+        _LIBRARY.impl(name, filled, "CompositeExplicitAutograd")
         torch.library.register_fake(f"crfkit::{name}", shapes, lib=_LIBRARY)
         self.run, self.operator = run, getattr(torch.ops.crfkit, name).default
 
     def __call__(self, *arguments: Any) -> Any:
-        if torch.compiler.is_compiling() or type(arguments[0]) not in _PLAIN:
+        if torch.compiler.is_compiling() or type(arguments[1]) not in _PLAIN:
             return self.operator(*arguments)
         return self.run(*arguments)
 
 
-def like_inputs(gradients: Any, inputs: Any) -> tuple[Tensor, ...]:
-    """Gradients in their inputs' types and on their devices; an empty one where there is no input."""
-    first = inputs[0]
-    return tuple(
-        first.new_empty(0) if x is None or g is None else g if g.dtype == x.dtype and g.device == x.device else g.to(x)
+def like_inputs(gradients: Any, inputs: Any) -> list[Tensor | None]:
+    """Gradients in their inputs' types and on their devices; None where there is no input."""
+    return [
+        None if x is None or g is None else g if g.dtype == x.dtype and g.device == x.device else g.to(x)
         for g, x in zip(gradients, inputs, strict=True)
-    )
+    ]
 
 
 def fail_if_dead(log_z: Tensor) -> None:
@@ -172,17 +175,18 @@ def _value_shapes(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
     return x.new_empty(() if add else x.shape[0], dtype=batch.dtype), messages, facts
 
 
-def _gradient(g: Tensor, *arguments: Any) -> tuple[Tensor, ...]:
+def _gradient(g: Tensor | None, *arguments: Any) -> list[Tensor | None]:
     batch = Batch._make(arguments[:8])
     backend, messages, facts, scale = arguments[8:]
     if backend == "triton":
         found = gpu.backward(batch, messages, facts, g, scale)
     else:
-        found = _core_gradient(g * scale, batch, messages)
+        ones = batch.emissions.new_ones(()) if g is None else g
+        found = _core_gradient(ones * scale, batch, messages)
     return like_inputs(found, batch[:5])
 
 
-def _gradient_shapes(g: Tensor, *arguments: Any) -> tuple[Tensor, ...]:
+def _gradient_shapes(g: Tensor | None, *arguments: Any) -> tuple[Tensor, ...]:
     inputs = arguments[:5]
     return tuple(
         inputs[0].new_empty(0) if x is None else torch.empty_like(x, memory_format=torch.contiguous_format)
@@ -190,7 +194,7 @@ def _gradient_shapes(g: Tensor, *arguments: Any) -> tuple[Tensor, ...]:
     )
 
 
-def _covariance(*arguments: Any) -> tuple[Tensor, ...]:
+def _covariance(*arguments: Any) -> tuple[Tensor | None, ...]:
     scores, mask, direction, weight = arguments[:5], arguments[5], arguments[6:11], arguments[11]
     batch = Batch._make((*scores, mask, None, 0))
     if gpu.has_covariance(scores[0]):
@@ -244,7 +248,7 @@ value = Operator(
 )
 gradient = Operator(
     "gradient",
-    f"(Tensor g, {_BATCH}, str backend, Tensor messages, Tensor facts, float scale) -> {_FIVE}",
+    f"(Tensor? g, {_BATCH}, str backend, Tensor messages, Tensor facts, float scale) -> {_FIVE}",
     _gradient,
     _gradient_shapes,
 )

@@ -17,8 +17,21 @@ import triton.language as tl
 from torch import Tensor
 
 from crfkit.torch.chains import Batch
-from crfkit.torch.kernels import Walked, exponentials, finite, is_here, step_of, tag_facts
-from crfkit.torch.launching import LARGEST_POWER, ceil_div, launch, multiprocessors, power_of_2, run
+from crfkit.torch.kernels import (
+    Walked,
+    add_up,
+    ends_of,
+    exponentials,
+    finite,
+    gold_score,
+    is_here,
+    is_last,
+    runs_of,
+    step_of,
+    tags_at_once,
+    weight_of,
+)
+from crfkit.torch.launching import LARGEST_POWER, ceil_div, counters, launch, multiprocessors, power_of_2, run
 
 __all__: list[str] = []
 
@@ -56,27 +69,57 @@ def _add_product(total, x, x_low, y, y_low):
 
 
 @triton.jit
-def _weights_kernel(a_ptr, high_ptr, low_ptr, top_ptr, n_labels, stride, COLUMNS: tl.constexpr, ROWS: tl.constexpr):
-    # columns of exp(a - top), top their maxima; side 1 has the transitions turned round; zero beyond the labels
-    side = tl.program_id(1).to(tl.int64)
-    j = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
-    k = tl.arange(0, ROWS)
+def _make_weights(a_ptr, high_ptr, low_ptr, top_ptr, pair_ptr, side, j, n_labels, depth, ROWS: tl.constexpr,
+                  COUNT: tl.constexpr):  # fmt: skip
+    """Columns j of w = exp(a - top), top their maxima; side 1 has the transitions turned round; zero beyond the labels.
+
+    COUNT: the tags' pairs are counted later, from zero.
+    """
+    k = tl.arange(0, ROWS).to(tl.int64)
     down = tl.where(side > 0, 1, n_labels)
     right = tl.where(side > 0, n_labels, 1)
-    top = tl.full([COLUMNS], float("-inf"), tl.float32)
+    high_ptr += side.to(tl.int64) * depth * depth
+    low_ptr += side.to(tl.int64) * depth * depth
+    top = tl.full([j.shape[0]], float("-inf"), tl.float32)
     for k0 in range(0, n_labels, ROWS):
         there = ((k0 + k) < n_labels)[:, None] & (j < n_labels)[None, :]
         a = tl.load(a_ptr + (k0 + k)[:, None] * down + j[None, :] * right, mask=there, other=float("-inf"))
         top = tl.maximum(top, tl.max(a, axis=0))
-    tl.store(top_ptr + side * stride + j, finite(top), mask=j < stride)
-    for k0 in range(0, stride, ROWS):
+    top = finite(top)
+    tl.store(top_ptr + side * n_labels + j, top, mask=j < n_labels)
+    for k0 in range(0, depth, ROWS):
         there = ((k0 + k) < n_labels)[:, None] & (j < n_labels)[None, :]
         a = tl.load(a_ptr + (k0 + k)[:, None] * down + j[None, :] * right, mask=there, other=float("-inf"))
-        high, low = _halves(tl.exp(a - finite(top)[None, :]))
-        at = (side * stride + k0 + k)[:, None] * stride + j[None, :]
-        inside = ((k0 + k) < stride)[:, None] & (j < stride)[None, :]
+        high, low = _halves(tl.exp(a - top[None, :]))
+        at = (k0 + k)[:, None] * depth + j[None, :]
+        inside = ((k0 + k) < depth)[:, None] & (j < depth)[None, :]
         tl.store(high_ptr + at, high, mask=inside)
         tl.store(low_ptr + at, low, mask=inside)
+        if COUNT:
+            nothing = tl.zeros([ROWS, j.shape[0]], tl.float64)
+            tl.store(
+                pair_ptr + (k0 + k)[:, None] * n_labels + j[None, :], nothing, mask=there & (j * 0 + side == 0)[None, :]
+            )
+
+
+@triton.jit
+def _make_facts(
+    u_ptr, u_batch, u_step, a_ptr, start_ptr, end_ptr, p_ptr, mask_ptr, tag_ptr, ignore, n_steps, n_labels,
+    facts_ptr, gold_ptr, n_batch, r,
+    HAS_MASK: tl.constexpr, HAS_TAGS: tl.constexpr, STEPS: tl.constexpr,
+):  # fmt: skip
+    """First and last steps of sequences r; the scores of their tags, and whether some are unknown."""
+    exists = r < n_batch
+    r64 = r.to(tl.int64)
+    first, last = ends_of(mask_ptr, n_steps, r64, exists, STEPS, HAS_MASK)
+    unknown = first * 0
+    if HAS_TAGS:
+        gold, unknown = gold_score(u_ptr, u_batch, u_step, a_ptr, start_ptr, end_ptr, p_ptr, mask_ptr, tag_ptr, ignore,
+                                   n_steps, n_labels, r64, exists, STEPS, HAS_MASK, False, tl.float32)  # fmt: skip
+        tl.store(gold_ptr + r, gold, mask=exists)
+    tl.store(facts_ptr + r, first, mask=exists)
+    tl.store(facts_ptr + n_batch + r, last, mask=exists)
+    tl.store(facts_ptr + 2 * n_batch + r, unknown, mask=exists)
 
 
 @triton.jit
@@ -106,6 +149,25 @@ def _place(ticket_ptr, n_batch, stride, steps, ROWS: tl.constexpr, COLUMNS: tl.c
     group = ticket // SIDES // blocks
     r = group % groups * ROWS + tl.arange(0, ROWS)
     return ticket % SIDES, ticket // SIDES % blocks, group // groups, group, r
+
+
+@triton.jit
+def _log_z(x_ptr, shift_ptr, end_ptr, r, row_in, n_steps, n_labels, stride, COLUMNS: tl.constexpr):
+    """Log Z of sequences r, from their last messages and what was taken out of them."""
+    j = tl.arange(0, COLUMNS)
+    high = tl.full([r.shape[0]], float("-inf"), tl.float32)
+    mass = tl.zeros([r.shape[0]], tl.float32)
+    at = x_ptr + (r * n_steps + n_steps - 1)[:, None] * stride + j[None, :]
+    for j0 in range(0, n_labels, COLUMNS):  # recursion: log-sum-exp
+        inside = j0 + j < n_labels
+        end = tl.load(end_ptr + j0 + j, mask=inside, other=float("-inf"))
+        x = tl.load(at + j0, mask=row_in[:, None] & inside[None, :], other=float("-inf"), cache_modifier=".cg")
+        new = tl.maximum(high, tl.max(x + end[None, :], axis=1))
+        mass = mass * tl.exp(high - finite(new))
+        mass += tl.sum(tl.exp(x + end[None, :] - finite(new)[:, None]), axis=1)
+        high = new
+    shift = tl.load(shift_ptr + r, mask=row_in, other=0.0, cache_modifier=".cg")
+    return shift + (finite(high) + tl.log(mass)).to(tl.float64)
 
 
 @triton.jit
@@ -147,10 +209,11 @@ def _into(x_ptr, high_ptr, low_ptr, peak_ptr, r, row_in, j, n_blocks, size, dept
 @triton.jit(do_not_specialize=["n_steps", "t_begin", "t_end", "n_batch"])
 def _walk_kernel(
     u_ptr, u_batch, u_step, a_ptr, start_ptr, end_ptr, p_ptr, mask_ptr, tag_ptr, ignore, n_steps, n_labels,
-    high_ptr, low_ptr, top_ptr, facts_ptr, x_ptr, peak_ptr, out_ptr, shift_ptr, ticket_ptr, n_batch, n_rows, stride,
-    depth, t_begin, t_end,
+    high_ptr, low_ptr, top_ptr, pair_ptr, facts_ptr, x_ptr, peak_ptr, out_ptr, shift_ptr, value_ptr, ticket_ptr, scale,
+    n_batch, n_rows, stride, depth, t_begin, t_end,
     WIDTH: tl.constexpr, HAS_MASK: tl.constexpr, HAS_TAGS: tl.constexpr, HAS_PAIRS: tl.constexpr, WIDE: tl.constexpr,
-    ROWS: tl.constexpr, COLUMNS: tl.constexpr, SIDES: tl.constexpr, STAGES: tl.constexpr,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, SIDES: tl.constexpr, STAGES: tl.constexpr, STEPS: tl.constexpr,
+    ADD: tl.constexpr,
 ):  # fmt: skip
     """Messages of all steps, from both ends.
 
@@ -159,27 +222,53 @@ def _walk_kernel(
     of out[t] leaves its maximum and, in two halves, its exponentials for all others, which wait for them. Run 1 is over
     the labellings that agree with the tags, for sequences some of whose tags are unknown. Programs take their places in
     the order in which they begin: those that wait for each other are neighbours, so that however many run at the same
-    time, the earliest can always go on.
+    time, the earliest can always go on. Before the first step all programs share the making of the weights w and of
+    facts. After the last one, the last program of some sequences makes their values; with ADD the last of all adds.
     """
+    runs = 2 if HAS_TAGS else 1
     side, block, a_run, group, r = _place(ticket_ptr, n_batch, depth, t_end - t_begin, ROWS, COLUMNS, SIDES)
-    row_in = r < n_batch
-    if HAS_TAGS:
-        row_in = row_in & ((tl.load(facts_ptr + 2 * n_batch + r, mask=row_in, other=0) > 0) | (r * 0 + a_run == 0))
     r64 = r.to(tl.int64)
     j = block * COLUMNS + tl.arange(0, COLUMNS)
     column_in = j < n_labels
+    exists = r < n_batch
+    n_blocks = depth // COLUMNS
+    groups = tl.cdiv(n_batch, ROWS)
+    done_ptr = ticket_ptr + 1 + runs * groups * SIDES
+    gold_ptr = shift_ptr + runs * SIDES * n_batch
+    if t_begin == 0:  # programs share this work; what one has begun it ends, whatever the others do
+        n_chunks = groups + SIDES * tl.cdiv(depth, 16)
+        chunk = tl.atomic_add(done_ptr + groups + 2, 1)
+        while chunk < n_chunks:
+            if chunk < groups:
+                _make_facts(u_ptr, u_batch, u_step, a_ptr, start_ptr, end_ptr, p_ptr, mask_ptr, tag_ptr, ignore,
+                            n_steps, n_labels, facts_ptr, gold_ptr, n_batch, chunk * ROWS + tl.arange(0, ROWS),
+                            HAS_MASK, HAS_TAGS, STEPS)  # fmt: skip
+            else:
+                part = chunk - groups
+                columns = part // SIDES * 16 + tl.arange(0, 16)
+                _make_weights(a_ptr, high_ptr, low_ptr, top_ptr, pair_ptr, part % SIDES, columns, n_labels, depth, 256,
+                              HAS_TAGS and SIDES == 2)  # fmt: skip
+            tl.debug_barrier()
+            tl.atomic_add(done_ptr + groups + 3, 1, sem="release")
+            chunk = tl.atomic_add(done_ptr + groups + 2, 1)
+        while tl.atomic_add(done_ptr + groups + 3, 0, sem="acquire") < n_chunks:
+            pass
+        tl.debug_barrier()
+    unknown = tl.load(facts_ptr + 2 * n_batch + r, mask=exists, other=0)
+    row_in = exists & ((unknown > 0) | (r * 0 + a_run == 0))
+    top = tl.load(top_ptr + side * n_labels + j, mask=column_in, other=0.0)
+    alive = tl.max(row_in.to(tl.int32), axis=0)
     both = row_in[:, None] & column_in[None, :]
     walk = (a_run * SIDES + side).to(tl.int64)
+    high_ptr += side.to(tl.int64) * depth * depth
+    low_ptr += side.to(tl.int64) * depth * depth
+    all_ptr, all_shift_ptr = out_ptr, shift_ptr
     out_ptr += walk * n_batch * n_steps * stride
     shift_ptr += walk * n_batch
-    n_blocks = depth // COLUMNS
     size = (side * 0 + 1).to(tl.int64) * n_rows * depth  # of a half
     x_ptr += walk * 4 * size
     peak_ptr += walk * 2 * n_rows * n_blocks
-    high_ptr += side.to(tl.int64) * depth * depth
-    low_ptr += side.to(tl.int64) * depth * depth
     count_ptr = ticket_ptr + 1 + group * SIDES + side
-    top = tl.load(top_ptr + side * depth + j)
     begin = tl.load(tl.where(side > 0, end_ptr, start_ptr) + j, mask=column_in, other=float("-inf"))
     origin = tl.load(facts_ptr + side * n_batch + r, mask=row_in, other=0)
     shift = tl.load(shift_ptr + r, mask=row_in & (r * 0 + t_begin > 0), other=0.0)
@@ -189,7 +278,7 @@ def _walk_kernel(
     t = tl.where(side > 0, n_steps - 1 - t_begin, t_begin)
     u, here = _step_scores(u_ptr, u_batch, u_step, mask_ptr, tag_ptr, ignore, n_steps, n_labels, r64, row_in, j, t,
                            a_run, HAS_MASK, HAS_TAGS)  # fmt: skip
-    for step in range(t_begin, t_end * tl.max(row_in.to(tl.int32), axis=0)):  # recursion: forward, backward
+    for step in range(t_begin, t_end * alive):  # recursion: forward, backward
         seen = tl.where(side > 0, origin > t, origin < t)
         if step > t_begin:
             _meet(count_ptr, (step - t_begin) * n_blocks)
@@ -213,41 +302,38 @@ def _walk_kernel(
         tl.store(x_ptr + size + at, small)
         t, u, here = t_next, u_next, here_next
     tl.store(shift_ptr + r, shift, mask=row_in & (r * 0 + block == 0))
-
-
-@triton.jit(do_not_specialize=["n_steps"])
-def _value_kernel(
-    u_ptr, u_batch, u_step, a_ptr, start_ptr, end_ptr, p_ptr, mask_ptr, tag_ptr, ignore, n_steps, n_labels,
-    out_ptr, shift_ptr, facts_ptr, gold_ptr, value_ptr, n_batch, stride, sides,
-    WIDTH: tl.constexpr, HAS_MASK: tl.constexpr, HAS_TAGS: tl.constexpr, HAS_PAIRS: tl.constexpr, WIDE: tl.constexpr,
-):  # fmt: skip
-    # log Z from the last messages, or the log-likelihood; zero where no step is there
-    b = tl.program_id(0).to(tl.int64)
-    i = tl.arange(0, WIDTH)
-    end = tl.load(end_ptr + i, mask=i < n_labels, other=float("-inf"))
-    at = (b * n_steps + n_steps - 1) * stride + i
-    high, _, mass = exponentials(tl.load(out_ptr + at, mask=i < n_labels, other=float("-inf")) + end, 0)
-    value = tl.load(shift_ptr + b) + (high + tl.log(mass)).to(tl.float64)
-    if HAS_TAGS:
-        gold = tl.load(gold_ptr + b)
-        if tl.load(facts_ptr + 2 * n_batch + b) > 0:
-            at += (b * 0 + sides) * n_batch * n_steps * stride
-            high, _, mass = exponentials(tl.load(out_ptr + at, mask=i < n_labels, other=float("-inf")) + end, 0)
-            gold = tl.load(shift_ptr + sides * n_batch + b) + (high + tl.log(mass)).to(tl.float64)
-        value = gold - value
-    tl.store(value_ptr + b, tl.where(tl.load(facts_ptr + n_batch + b) < 0, 0.0, value))
+    if (side == 0) & (t_end == n_steps):  # noqa: SIM102
+        if is_last(done_ptr + group % groups, runs * n_blocks):
+            last = tl.load(facts_ptr + n_batch + r, mask=exists, other=0)
+            value = _log_z(all_ptr, all_shift_ptr, end_ptr, r64, exists, n_steps, n_labels, stride, COLUMNS)
+            if HAS_TAGS:
+                unknown = tl.load(facts_ptr + 2 * n_batch + r, mask=exists, other=0)
+                gold = tl.load(gold_ptr + r, mask=exists, other=0.0)
+                all_ptr += (walk * 0 + SIDES) * n_batch * n_steps * stride
+                fits = _log_z(all_ptr, all_shift_ptr + SIDES * n_batch, end_ptr, r64, exists & (unknown > 0), n_steps,
+                              n_labels, stride, COLUMNS)  # fmt: skip
+                value = tl.where(unknown > 0, fits, gold) - value
+            tl.store(value_ptr + r, tl.where(last < 0, 0.0, value), mask=exists)
+            if ADD:
+                add_up(value_ptr, done_ptr + groups, groups, n_batch, scale)
+    if is_last(done_ptr + groups + 1, tl.num_programs(0)):  # leaves the counters as they were
+        n_counters = 5 + (runs * SIDES + 1) * groups
+        for k0 in range(0, n_counters, 128):
+            k = k0 + tl.arange(0, 128)
+            tl.store(ticket_ptr + k, tl.zeros([128], tl.int32), mask=k < n_counters)
 
 
 @triton.jit(do_not_specialize=["n_steps"])
 def _posterior_kernel(
     u_ptr, u_batch, u_step, a_ptr, start_ptr, end_ptr, p_ptr, mask_ptr, tag_ptr, ignore, n_steps, n_labels,
-    out_ptr, g_ptr, g_step, facts_ptr, most_ptr, du_ptr, left_ptr, right_ptr, n_batch, stride, n_rows,
+    out_ptr, g_ptr, g_step, scale, facts_ptr, top_ptr, pair_ptr, du_ptr, left_ptr, right_ptr, n_batch, stride, n_rows,
     WIDTH: tl.constexpr, HAS_MASK: tl.constexpr, HAS_TAGS: tl.constexpr, HAS_PAIRS: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """Gradients of one step's emissions, and its factors left[t], right[t+1] of the pairs' expectations.
 
     What leads from a step to the end is c - u; messages stand still at masked steps, so c[t+1] is that of the next step
-    that is there. With unknown tags run 1 counts for what run 0 counts against.
+    that is there. With unknown tags run 1 counts for what run 0 counts against; the pairs of known ones are added up in
+    double precision, where the order of the additions does not show.
     """
     b = tl.program_id(1).to(tl.int64)
     t = tl.program_id(0)
@@ -258,12 +344,22 @@ def _posterior_kernel(
     linked = here * (t < tl.load(facts_ptr + n_batch + b)).to(tl.int32)
     there = inside & (i * 0 + here > 0)
     u = tl.load(u_ptr + b * u_batch + (b * 0 + t) * u_step + i, mask=there, other=float("-inf")).to(tl.float32)
-    upstream = tl.load(g_ptr + b * g_step)
+    top = tl.load(top_ptr + i, mask=inside, other=0.0)
+    upstream = weight_of(g_ptr, g_step, b, scale, tl.float32)
     nodes = tl.zeros([WIDTH], tl.float32)
     unknown = here * 0
     if HAS_TAGS:
         unknown = tl.load(facts_ptr + 2 * n_batch + b)
-        nodes += tl.where(there & (i == tl.load(tag_ptr + row)) & (i * 0 + unknown == 0), upstream, 0.0)
+        y = tl.load(tag_ptr + row)
+        nodes += tl.where(there & (i == y) & (i * 0 + unknown == 0), upstream, 0.0)
+        paired = (linked > 0) & (unknown == 0)
+        after = t + 1
+        if HAS_MASK:
+            while paired & (tl.load(mask_ptr + b * n_steps + after, mask=paired, other=1) == 0):
+                after += 1
+        z = tl.load(tag_ptr + b * n_steps + after, mask=paired, other=-1)
+        good = paired & (y >= 0) & (y < n_labels) & (z >= 0) & (z < n_labels)
+        tl.atomic_add(pair_ptr + y * n_labels + z, upstream.to(tl.float64), mask=good, sem="relaxed")
     for a_run in tl.static_range(0, 2 if HAS_TAGS else 1):
         counts = here
         weight = upstream
@@ -281,91 +377,88 @@ def _posterior_kernel(
         nodes += gamma * (weight / mass)
         c = tl.load(at + stride, mask=onward, other=float("-inf"))
         high_alpha = finite(tl.max(alpha, axis=0))
-        scale = finite(tl.load(most_ptr)) + high_alpha - high - tl.log(mass)
+        level = top + (high_alpha - high - tl.log(mass))
         place = (b * 0 + a_run * n_rows + row) * stride + i
         size = (b * 0 + (2 if HAS_TAGS else 1) * n_rows) * stride
         large, small = _halves(tl.exp(alpha - high_alpha))
         tl.store(left_ptr + place, large, mask=i < stride)
         tl.store(left_ptr + size + place, small, mask=i < stride)
-        large, small = _halves(tl.where(onward, tl.exp(c - finite(tl.max(c, axis=0)) + scale) * weight, 0.0))
+        large, small = _halves(tl.where(onward, tl.exp(c - finite(tl.max(c, axis=0)) + level) * weight, 0.0))
         tl.store(right_ptr + place, large, mask=i < stride)
         tl.store(right_ptr + size + place, small, mask=i < stride)
     tl.store(du_ptr + row * n_labels + i, nodes.to(du_ptr.dtype.element_ty), mask=inside)
 
 
 @triton.jit
-def _pairs_kernel(
-    left_ptr, right_ptr, a_ptr, most_ptr, any_ptr, part_ptr, n_rows, n_labels, stride,
-    RUNS: tl.constexpr, SIZE: tl.constexpr, DEPTH: tl.constexpr,
-):  # fmt: skip
-    # a tile of sum_t left[t] outer right[t] over a part of all steps, times exp(a)
-    i = tl.program_id(0) * SIZE + tl.arange(0, SIZE)
-    j = tl.program_id(1) * SIZE + tl.arange(0, SIZE)
-    k = tl.arange(0, DEPTH)
-    size = tl.full([], RUNS, tl.int64) * n_rows * stride
-    total = tl.zeros([SIZE, SIZE], tl.float32)
-    rows = n_rows
-    if RUNS > 1:
-        rows = tl.where(tl.load(any_ptr) > 0, RUNS * n_rows, n_rows)
-    each = tl.cdiv(tl.cdiv(rows, tl.num_programs(2)), DEPTH) * DEPTH
-    for k0 in range(tl.program_id(2) * each, tl.minimum(rows, (tl.program_id(2) + 1) * each), DEPTH):
-        at = (k0 + k).to(tl.int64) * stride
-        x_in = (i < stride)[:, None] & (k0 + k < rows)[None, :]
-        y_in = (j < stride)[None, :] & (k0 + k < rows)[:, None]
-        x = tl.load(left_ptr + at[None, :] + i[:, None], mask=x_in, other=0.0)
-        x_low = tl.load(left_ptr + size + at[None, :] + i[:, None], mask=x_in, other=0.0)
-        y = tl.load(right_ptr + at[:, None] + j[None, :], mask=y_in, other=0.0)
-        y_low = tl.load(right_ptr + size + at[:, None] + j[None, :], mask=y_in, other=0.0)
-        total = _add_product(total, x, x_low, y, y_low)
-    inside = (i < n_labels)[:, None] & (j < n_labels)[None, :]
-    at = i[:, None] * n_labels + j[None, :]
-    a = tl.load(a_ptr + at, mask=inside, other=float("-inf"))
-    part_ptr += tl.program_id(2).to(tl.int64) * n_labels * n_labels
-    tl.store(part_ptr + at, total * tl.exp(a - finite(tl.load(most_ptr))), mask=inside)
-
-
-@triton.jit(do_not_specialize=["n_steps"])
-def _gold_pairs_kernel(
-    u_ptr, u_batch, u_step, a_ptr, start_ptr, end_ptr, p_ptr, mask_ptr, tag_ptr, ignore, n_steps, n_labels,
-    g_ptr, g_step, facts_ptr, count_ptr, n_batch,
-    WIDTH: tl.constexpr, HAS_MASK: tl.constexpr, HAS_TAGS: tl.constexpr, HAS_PAIRS: tl.constexpr, WIDE: tl.constexpr,
-    STEPS: tl.constexpr,
-):  # fmt: skip
-    # the tags' own pairs, weighted, in double precision: the order of the additions does not show
-    b = tl.program_id(0).to(tl.int64)
-    g = tl.load(g_ptr + b * g_step).to(tl.float64)
-    unknown = tl.load(facts_ptr + 2 * n_batch + b)
-    last = tl.load(facts_ptr + n_batch + b)
-    t = tl.program_id(1) * STEPS + tl.arange(0, STEPS)
-    linked = (t < last) & (t * 0 + unknown == 0)
-    after = t + 1
-    if HAS_MASK:
-        linked = linked & (tl.load(mask_ptr + b * n_steps + t, mask=linked, other=0) > 0)
-        gap = linked & (tl.load(mask_ptr + b * n_steps + after, mask=linked, other=1) == 0)
-        while tl.max(gap.to(tl.int32), axis=0) > 0:
-            after = tl.where(gap, after + 1, after)
-            gap = linked & (tl.load(mask_ptr + b * n_steps + after, mask=linked, other=1) == 0)
-    y = tl.load(tag_ptr + b * n_steps + t, mask=linked, other=-1)
-    z = tl.load(tag_ptr + b * n_steps + after, mask=linked, other=-1)
-    good = linked & (y >= 0) & (y < n_labels) & (z >= 0) & (z < n_labels)
-    tl.atomic_add(count_ptr + y * n_labels + z, g + tl.zeros([STEPS], tl.float64), mask=good)
-
-
-@triton.jit(do_not_specialize=["n_steps"])
-def _ends_kernel(du_ptr, facts_ptr, ends_ptr, n_batch, n_steps, n_labels, SIZE: tl.constexpr, ROWS: tl.constexpr):
-    # sums over sequences of the first (program_id(1) = 0) or last steps' gradients
-    side = tl.program_id(1)
-    i = tl.program_id(0) * SIZE + tl.arange(0, SIZE)
+def _add_ends(du_ptr, facts_ptr, ends_ptr, part, n_batch, n_steps, n_labels, SIZE: tl.constexpr, ROWS: tl.constexpr):
+    """Sums over sequences of the first steps' gradients and, after them, of the last steps', for some labels."""
+    side = part % 2
+    i = part // 2 * SIZE + tl.arange(0, SIZE)
     total = tl.zeros([SIZE], tl.float64)
-    b_first = tl.program_id(2) * 16 * ROWS
-    for b0 in range(b_first, tl.minimum(n_batch, b_first + 16 * ROWS), ROWS):
+    for b0 in range(0, n_batch, ROWS):
         b = b0 + tl.arange(0, ROWS)
         at = tl.load(facts_ptr + side * n_batch + b, mask=b < n_batch, other=-1)
         there = (tl.load(facts_ptr + n_batch + b, mask=b < n_batch, other=-1) >= 0)[:, None] & (i < n_labels)[None, :]
         row = (b.to(tl.int64) * n_steps + at)[:, None] * n_labels
         total += tl.sum(tl.load(du_ptr + row + i[None, :], mask=there, other=0.0).to(tl.float64), axis=0)
-    place = (tl.program_id(2) * 2 + side) * n_labels + i
-    tl.store(ends_ptr + place, total.to(ends_ptr.dtype.element_ty), mask=i < n_labels)
+    tl.store(ends_ptr + side * n_labels + i, total.to(ends_ptr.dtype.element_ty), mask=i < n_labels)
+
+
+@triton.jit
+def _pairs_kernel(
+    left_ptr, right_ptr, a_ptr, top_ptr, pair_ptr, facts_ptr, du_ptr, part_ptr, da_ptr, ends_ptr, count_ptr, n_batch,
+    n_steps, n_labels, stride, tiles, splits,
+    RUNS: tl.constexpr, SIZE: tl.constexpr, DEPTH: tl.constexpr,
+):  # fmt: skip
+    """A tile of the gradient of the transitions: sum_t left[t] outer right[t] times w, and the tags' own pairs.
+
+    Each program takes a part of all steps; the last one of a tile adds the parts up. Programs after those take the
+    gradients of start and end.
+    """
+    tile = tl.program_id(0) % (tiles * tiles)
+    split = tl.program_id(0) // (tiles * tiles)
+    if split < splits:
+        n_rows = n_batch * n_steps
+        i = tile % tiles * SIZE + tl.arange(0, SIZE)
+        j = tile // tiles * SIZE + tl.arange(0, SIZE)
+        k = tl.arange(0, DEPTH)
+        size = tl.full([], RUNS, tl.int64) * n_rows * stride
+        rows = n_rows
+        if RUNS > 1:
+            unknown = tile * 0
+            for b0 in range(0, n_batch, 128):
+                b = b0 + tl.arange(0, 128)
+                more = tl.load(facts_ptr + 2 * n_batch + b, mask=b < n_batch, other=0)
+                unknown = tl.maximum(unknown, tl.max(more, axis=0))
+            rows = tl.where(unknown > 0, RUNS * n_rows, n_rows)
+        each = tl.cdiv(tl.cdiv(rows, splits), DEPTH) * DEPTH
+        total = tl.zeros([SIZE, SIZE], tl.float32)
+        for k0 in range(split * each, tl.minimum(rows, (split + 1) * each), DEPTH):
+            at = (k0 + k).to(tl.int64) * stride
+            x_in = (i < stride)[:, None] & (k0 + k < rows)[None, :]
+            y_in = (j < stride)[None, :] & (k0 + k < rows)[:, None]
+            x = tl.load(left_ptr + at[None, :] + i[:, None], mask=x_in, other=0.0)
+            x_low = tl.load(left_ptr + size + at[None, :] + i[:, None], mask=x_in, other=0.0)
+            y = tl.load(right_ptr + at[:, None] + j[None, :], mask=y_in, other=0.0)
+            y_low = tl.load(right_ptr + size + at[:, None] + j[None, :], mask=y_in, other=0.0)
+            total = _add_product(total, x, x_low, y, y_low)
+        inside = (i < n_labels)[:, None] & (j < n_labels)[None, :]
+        at = i[:, None] * n_labels + j[None, :]
+        each_part = (size * 0 + n_labels) * n_labels
+        tl.store(part_ptr + split * each_part + at, total, mask=inside)
+        if is_last(count_ptr + tile, splits):
+            total = tl.zeros([SIZE, SIZE], tl.float32)
+            for part in range(splits):
+                total += tl.load(part_ptr + part * each_part + at, mask=inside, other=0.0, cache_modifier=".cg")
+            a = tl.load(a_ptr + at, mask=inside, other=float("-inf"))
+            total *= tl.exp(a - tl.load(top_ptr + j, mask=j < n_labels, other=0.0)[None, :])
+            if RUNS > 1:
+                total += tl.load(pair_ptr + at, mask=inside, other=0.0).to(tl.float32)
+                tl.store(pair_ptr + at, tl.zeros([SIZE, SIZE], tl.float64), mask=inside)  # for a second backward pass
+            tl.store(da_ptr + at, total, mask=inside)
+    else:
+        part = tl.program_id(0) - tiles * tiles * splits
+        _add_ends(du_ptr, facts_ptr, ends_ptr, part, n_batch, n_steps, n_labels, 64, 64)
 
 
 def stride_of(n_labels: int) -> int:
@@ -384,76 +477,69 @@ def plan_of(n_batch: int, n_labels: int, sides: int, device: torch.device) -> Pl
     return Plan(rows, columns, blocks * columns, device.type == "cuda" and blocks <= most)
 
 
-def _walk(batch: Batch, messages: Tensor, shift: Tensor, facts: Tensor, sides: int) -> None:
-    """Fills the messages [runs, sides, B, T, stride], and what was taken out of them [runs, sides, B]."""
-    x, a = batch.emissions, batch.transitions
-    n_batch, n_steps, n_labels = x.shape
-    runs, stride, plan = len(messages), messages.shape[4], plan_of(n_batch, n_labels, sides, x.device)
-    depth, groups = plan.depth, ceil_div(n_batch, plan.rows)
-    blocks, n_rows = depth // plan.columns, groups * plan.rows
-    half = torch.empty((2, sides, depth, depth), dtype=torch.bfloat16, device=x.device)
-    top = a.new_empty(sides, depth)
-    arguments = a, half[0], half[1], top, n_labels, depth
-    run(_weights_kernel, (ceil_div(depth, 16), sides, 1), arguments, {"COLUMNS": 16, "ROWS": 64}, 4)
-    halves = torch.empty((runs, sides, 4, n_rows, depth), dtype=torch.bfloat16, device=x.device)
-    peaks = a.new_empty(runs, sides, 2, n_rows, blocks)
-    ticket = torch.zeros(1 + runs * groups * sides, dtype=torch.int32, device=x.device)
-    others = half[0], half[1], top, facts, halves, peaks, messages, shift, ticket, n_batch, n_rows, stride, depth
-    constants = {"ROWS": plan.rows, "COLUMNS": plan.columns, "SIDES": sides, "STAGES": STAGES}
-    for begin, end in [(0, n_steps)] if plan.together else [(t, t + 1) for t in range(n_steps)]:
-        launch(_walk_kernel, (runs * groups * blocks * sides, 1, 1), batch, (*others, begin, end), constants, WARPS)
-
-
 def shape_of_messages(batch: Batch, sides: int) -> tuple[int, ...]:
-    """Two runs where tags may be unknown."""
-    x = batch.emissions
-    return (1 + (batch.tags is not None), max(1, sides), *x.shape[:2], stride_of(x.shape[2]))
+    """Messages [runs, sides, B, T, stride], the columns' largest transitions [sides, L], and the tags' pairs [L, L]."""
+    n_batch, n_steps, n = batch.emissions.shape
+    runs, sides = runs_of(batch), max(1, sides)
+    pairs = 2 * n * n if runs > 1 and sides > 1 else 0  # in double precision
+    return (runs * sides * n_batch * n_steps * stride_of(n) + sides * n + pairs,)
 
 
-def forward(batch: Batch, sides: int = 2) -> tuple[Tensor, Walked]:
+def _cut(batch: Batch, kept: Tensor, sides: int) -> tuple[Tensor, Tensor, Tensor | None]:
+    """What :func:`shape_of_messages` names, flat."""
+    n_batch, n_steps, n = batch.emissions.shape
+    size = runs_of(batch) * sides * n_batch * n_steps * stride_of(n)
+    messages, top, pairs = kept.split_with_sizes((size, sides * n, len(kept) - size - sides * n))
+    return messages, top, pairs.view(torch.float64) if len(pairs) else None
+
+
+def forward(batch: Batch, sides: int = 2, add: float = 0.0) -> tuple[Tensor, Walked]:
     """As :func:`crfkit.torch.kernels.forward`."""
     x, a = batch.emissions, batch.transitions
-    messages = a.new_empty(shape_of_messages(batch, sides))
-    facts, gold = tag_facts(batch)
-    shift = torch.empty(messages.shape[:3], dtype=torch.float64, device=x.device)
-    _walk(batch, messages, shift, facts, messages.shape[1])
-    value = a.new_empty(len(x))
-    others = messages, shift, facts, gold, value, len(x), messages.shape[4], messages.shape[1]
-    launch(_value_kernel, (len(x), 1, 1), batch, others)
-    return value, Walked(messages, facts)
+    n_batch, n_steps, n_labels = x.shape
+    kept = a.new_empty(shape_of_messages(batch, sides))
+    runs, sides = runs_of(batch), max(1, sides)
+    messages, top, pairs = _cut(batch, kept, sides)
+    plan = plan_of(n_batch, n_labels, sides, x.device)
+    depth, groups = plan.depth, ceil_div(n_batch, plan.rows)
+    blocks, n_rows = depth // plan.columns, groups * plan.rows
+    weights = torch.empty((2, sides, depth, depth), dtype=torch.bfloat16, device=x.device)
+    halves = torch.empty((runs, sides, 4, n_rows, depth), dtype=torch.bfloat16, device=x.device)
+    peaks = a.new_empty(runs, sides, 2, n_rows, blocks)
+    shift = torch.empty((runs * sides + 1, n_batch), dtype=torch.float64, device=x.device)  # and the tags' scores
+    facts = torch.empty((3, n_batch), dtype=torch.int32, device=x.device)
+    value = a.new_empty(n_batch + (add != 0))
+    count = counters(x.device, 5 + (runs * sides + 1) * groups)  # a ticket, and who has come where
+    others = *weights, top, pairs, facts, halves, peaks, messages, shift, value, count, add
+    others = *others, n_batch, n_rows, stride_of(n_labels), depth
+    constants = {"ROWS": plan.rows, "COLUMNS": plan.columns, "SIDES": sides, "STAGES": STAGES}
+    constants |= {"STEPS": min(tags_at_once(n_steps), 1024 // plan.rows), "ADD": add != 0}
+    for begin, end in [(0, n_steps)] if plan.together else [(t, t + 1) for t in range(n_steps)]:
+        launch(_walk_kernel, (runs * groups * blocks * sides, 1, 1), batch, (*others, begin, end), constants, WARPS)
+    return value[-1] if add else value, Walked(kept, facts)
 
 
-def backward(batch: Batch, walked: Walked, g: Tensor) -> tuple[Tensor | None, ...]:
+def backward(batch: Batch, walked: Walked, g: Tensor | None, scale: float = 1.0) -> tuple[Tensor | None, ...]:
     """As :func:`crfkit.torch.kernels.backward`.
 
     With c the messages from the end, the pairs' expectations of all steps are one product:
-    sum_t exp(alpha[t] - h) outer w exp(c[t+1] - h' - log sum exp(alpha + c - u)[t]), times exp(a).
+    sum_t exp(alpha[t] - h) outer exp(c[t+1] + top - h' - log sum exp(alpha + c - u)[t]), times w = exp(a - top).
     """
     x, a = batch.emissions, batch.transitions
     n_batch, n_steps, n_labels = x.shape
-    messages, facts = walked
-    runs, stride, n_rows = len(messages), messages.shape[4], n_batch * n_steps
-    most = a.amax()
-    du = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    messages, top, pairs = _cut(batch, walked.messages, 2)
+    runs, stride, n_rows = runs_of(batch), stride_of(n_labels), n_batch * n_steps
+    du = x.new_empty(x.shape)
     left, right = torch.empty((2, 2, runs * n_rows, stride), dtype=torch.bfloat16, device=x.device)
-    others = messages, g, step_of(g), facts, most, du, left, right, n_batch, stride, n_rows
+    others = messages, g, step_of(g), scale, walked.facts, top, pairs, du, left, right, n_batch, stride, n_rows
     launch(_posterior_kernel, (n_steps, n_batch, 1), batch, others)
     size = 64 if stride <= 256 else 128
     tiles = ceil_div(stride, size)
     splits = max(1, min(LARGEST_POWER, multiprocessors(x.device) // tiles**2, n_rows // 256))
     parts = a.new_empty(splits, n_labels, n_labels)
-    unknown = facts[2].amax() if runs > 1 else facts
-    factors = left, right, a, most, unknown, parts, n_rows, n_labels, stride
-    run(_pairs_kernel, (tiles, tiles, splits), factors, {"RUNS": runs, "SIZE": size, "DEPTH": 32}, 8)
-    da = parts.sum(0) if splits > 1 else parts[0]
-    blocks = ceil_div(n_batch, 256)
-    ends = a.new_empty(blocks, 2, n_labels)
-    arguments = du, facts, ends, n_batch, n_steps, n_labels
-    run(_ends_kernel, (ceil_div(n_labels, 64), 2, blocks), arguments, {"SIZE": 64, "ROWS": 16}, 4)
-    ends = ends.sum(0) if blocks > 1 else ends[0]
-    if batch.tags is not None and n_steps > 1:
-        counts = torch.zeros(n_labels * n_labels, dtype=torch.float64, device=x.device)
-        tagged = g, step_of(g), facts, counts, n_batch
-        launch(_gold_pairs_kernel, (n_batch, ceil_div(n_steps, 128), 1), batch, tagged, {"STEPS": 128})
-        da = da.add_(counts.view_as(da))
-    return du, da, ends[0], ends[1], None
+    da, ends = torch.empty_like(a), a.new_empty(2, n_labels)
+    results = du, parts, da, ends, counters(x.device, tiles**2)
+    arguments = left, right, a, top, pairs, walked.facts, *results, n_batch, n_steps, n_labels, stride, tiles, splits
+    grid = tiles**2 * splits + 2 * ceil_div(n_labels, 64), 1, 1
+    run(_pairs_kernel, grid, arguments, {"RUNS": runs, "SIZE": size, "DEPTH": 32}, 8)
+    return du, da, *ends, None
