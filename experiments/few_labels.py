@@ -131,6 +131,21 @@ def cased_all_text(draw: Draw) -> CRF:
     return fit(draw, TokenFeatures(classes=draw.classes("brown", lower=False, all_text=True)))
 
 
+def twice_all_text(draw: Draw) -> CRF:
+    return fit(draw, cased_and_lower(draw))
+
+
+def twice_trained_on_itself(draw: Draw) -> CRF:
+    features = cased_and_lower(draw)
+    return self_trained(draw, features, fit(draw, features), 0.03, draw.rest[:4000])
+
+
+def cased_and_lower(draw: Draw) -> TokenFeatures:
+    """Brown's classes of words as they are and of words in lower case, from all sentences of the corpus."""
+    kinds = {"cased": False, "lower": True}
+    return TokenFeatures(classes={k: draw.classes("brown", lower=x, all_text=True)["brown"] for k, x in kinds.items()})
+
+
 RECIPES = {
     "words": words,
     "brown": brown,
@@ -139,12 +154,14 @@ RECIPES = {
     "brown and spectral, self-training": trained_on_itself,
     "brown, cased, self-training": cased_trained_on_itself,
     "brown, cased, all text": cased_all_text,
+    "brown, cased and lower, all text": twice_all_text,
+    "brown, cased and lower, all text, self-training": twice_trained_on_itself,
 }
 #: What was best on held-out sentences.
 CHOSEN = {
     "conll2000": ["brown and spectral", "brown and spectral, self-training"],
     "conll2000+pos": ["brown"],
-    "bc2gm": ["brown, cased", "brown, cased, all text"],
+    "bc2gm": ["brown, cased", "brown, cased and lower, all text", "brown, cased and lower, all text, self-training"],
     "snips_slots": ["brown"],
 }
 
