@@ -42,7 +42,8 @@ class _Commands(typer.core.TyperGroup):
     """The commands, imported when they are called; :func:`main` is told what they raise."""
 
     def __init__(self, **settings: Any) -> None:
-        super().__init__(**{**settings, "commands": dict.fromkeys(COMMANDS)})
+        super().__init__(**settings)
+        self.commands: Any = dict.fromkeys(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """One of them."""

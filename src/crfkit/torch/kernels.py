@@ -84,6 +84,13 @@ def _log_sum(z, axis: tl.constexpr):
 
 
 @triton.jit
+def together(high, mass, more_high, more_mass):
+    """What is kept as exp(high) mass, and more of it: the sum, kept likewise."""
+    new = tl.maximum(high, more_high)  # recursion: log-sum-exp
+    return new, mass * tl.exp(high - finite(new)) + more_mass * tl.exp(more_high - finite(new))
+
+
+@triton.jit
 def is_here(mask_ptr, at, HAS_MASK: tl.constexpr):
     """Whether the step is there."""
     here = tl.full([], 1, tl.int32)
@@ -202,13 +209,11 @@ def _in_log_space(alpha, a_ptr, side, n_labels):
     i = tl.arange(0, alpha.shape[1])
     high = tl.full(alpha.shape, float("-inf"), alpha.dtype)
     mass = tl.zeros(alpha.shape, alpha.dtype)
-    for k in range(n_labels):  # recursion: log-sum-exp
+    for k in range(n_labels):
         at = tl.where(side > 0, i * n_labels + k, k * n_labels + i)
         z = tl.sum(tl.where(i[None, :] == k, alpha, 0.0), axis=1)[:, None]
         z = z + tl.load(a_ptr + at, mask=i < n_labels, other=float("-inf"))[None, :]
-        new = tl.maximum(high, z)
-        mass = mass * tl.exp(high - finite(new)) + tl.exp(z - finite(new))
-        high = new
+        high, mass = together(high, mass, z, 1.0)
     return high + tl.log(mass)
 
 

@@ -327,7 +327,7 @@ class CRF(nn.Module):
         return self._turned(marginals(*self._batch(emissions, mask, pairwise)[:6], self.backend))
 
     def entropy(self, emissions: Tensor, mask: Tensor | None = None, *, pairwise: Tensor | None = None) -> Tensor:
-        """Entropy of every sequence's labellings in nats, [B]. Differentiable."""
+        """Entropy of every sequence's labellings in nats, [B]. Differentiable. On a GPU, NaN if none is allowed."""
         return entropy(*self._batch(emissions, mask, pairwise)[:6], self.backend)
 
     def _pair(

@@ -29,6 +29,7 @@ from crfkit.torch.kernels import (
     runs_of,
     step_of,
     tags_at_once,
+    together,
     weight_of,
 )
 from crfkit.torch.launching import LARGEST_POWER, ceil_div, counters, launch, multiprocessors, power_of_2, run
@@ -158,14 +159,12 @@ def _log_z(x_ptr, shift_ptr, end_ptr, r, row_in, n_steps, n_labels, stride, COLU
     high = tl.full([r.shape[0]], float("-inf"), tl.float32)
     mass = tl.zeros([r.shape[0]], tl.float32)
     at = x_ptr + (r * n_steps + n_steps - 1)[:, None] * stride + j[None, :]
-    for j0 in range(0, n_labels, COLUMNS):  # recursion: log-sum-exp
+    for j0 in range(0, n_labels, COLUMNS):
         inside = j0 + j < n_labels
         end = tl.load(end_ptr + j0 + j, mask=inside, other=float("-inf"))
         x = tl.load(at + j0, mask=row_in[:, None] & inside[None, :], other=float("-inf"), cache_modifier=".cg")
-        new = tl.maximum(high, tl.max(x + end[None, :], axis=1))
-        mass = mass * tl.exp(high - finite(new))
-        mass += tl.sum(tl.exp(x + end[None, :] - finite(new)[:, None]), axis=1)
-        high = new
+        peak, _, part = exponentials(x + end[None, :], 1)
+        high, mass = together(high, mass, tl.where(part > 0, peak, float("-inf")), part)
     shift = tl.load(shift_ptr + r, mask=row_in, other=0.0, cache_modifier=".cg")
     return shift + (finite(high) + tl.log(mass)).to(tl.float64)
 
@@ -206,6 +205,50 @@ def _into(x_ptr, high_ptr, low_ptr, peak_ptr, r, row_in, j, n_blocks, size, dept
     return total, finite(high)
 
 
+@triton.jit
+def _prepare(
+    u_ptr, u_batch, u_step, a_ptr, start_ptr, end_ptr, p_ptr, mask_ptr, tag_ptr, ignore, n_steps, n_labels,
+    high_ptr, low_ptr, top_ptr, pair_ptr, facts_ptr, gold_ptr, shared_ptr, n_batch, groups, depth,
+    HAS_MASK: tl.constexpr, HAS_TAGS: tl.constexpr, ROWS: tl.constexpr, SIDES: tl.constexpr, STEPS: tl.constexpr,
+):  # fmt: skip
+    """Facts and weights: programs share this work, and wait until all is done; what one has begun it ends."""
+    n_chunks = groups + SIDES * tl.cdiv(depth, 16)
+    chunk = tl.atomic_add(shared_ptr, 1)
+    while chunk < n_chunks:
+        if chunk < groups:
+            _make_facts(u_ptr, u_batch, u_step, a_ptr, start_ptr, end_ptr, p_ptr, mask_ptr, tag_ptr, ignore,
+                        n_steps, n_labels, facts_ptr, gold_ptr, n_batch, chunk * ROWS + tl.arange(0, ROWS),
+                        HAS_MASK, HAS_TAGS, STEPS)  # fmt: skip
+        else:
+            part = chunk - groups
+            columns = part // SIDES * 16 + tl.arange(0, 16)
+            _make_weights(a_ptr, high_ptr, low_ptr, top_ptr, pair_ptr, part % SIDES, columns, n_labels, depth, 256,
+                          HAS_TAGS and SIDES == 2)  # fmt: skip
+        tl.debug_barrier()
+        tl.atomic_add(shared_ptr + 1, 1, sem="release")
+        chunk = tl.atomic_add(shared_ptr, 1)
+    while tl.atomic_add(shared_ptr + 1, 0, sem="acquire") < n_chunks:
+        pass
+    tl.debug_barrier()
+
+
+@triton.jit
+def _values(out_ptr, shift_ptr, end_ptr, facts_ptr, gold_ptr, value_ptr, r, exists, n_batch, n_steps, n_labels, stride,
+            other, HAS_TAGS: tl.constexpr, COLUMNS: tl.constexpr):  # fmt: skip
+    """Values of sequences r from the last messages of run 0, and with tags from those of run 1, `other` walks later."""
+    r64 = r.to(tl.int64)
+    last = tl.load(facts_ptr + n_batch + r, mask=exists, other=0)
+    value = _log_z(out_ptr, shift_ptr, end_ptr, r64, exists, n_steps, n_labels, stride, COLUMNS)
+    if HAS_TAGS:
+        unknown = tl.load(facts_ptr + 2 * n_batch + r, mask=exists, other=0)
+        gold = tl.load(gold_ptr + r, mask=exists, other=0.0)
+        out_ptr += other * n_batch * n_steps * stride
+        fits = _log_z(out_ptr, shift_ptr + other * n_batch, end_ptr, r64, exists & (unknown > 0), n_steps, n_labels,
+                      stride, COLUMNS)  # fmt: skip
+        value = tl.where(unknown > 0, fits, gold) - value
+    tl.store(value_ptr + r, tl.where(last < 0, 0.0, value), mask=exists)
+
+
 @triton.jit(do_not_specialize=["n_steps", "t_begin", "t_end", "n_batch"])
 def _walk_kernel(
     u_ptr, u_batch, u_step, a_ptr, start_ptr, end_ptr, p_ptr, mask_ptr, tag_ptr, ignore, n_steps, n_labels,
@@ -235,25 +278,10 @@ def _walk_kernel(
     groups = tl.cdiv(n_batch, ROWS)
     done_ptr = ticket_ptr + 1 + runs * groups * SIDES
     gold_ptr = shift_ptr + runs * SIDES * n_batch
-    if t_begin == 0:  # programs share this work; what one has begun it ends, whatever the others do
-        n_chunks = groups + SIDES * tl.cdiv(depth, 16)
-        chunk = tl.atomic_add(done_ptr + groups + 2, 1)
-        while chunk < n_chunks:
-            if chunk < groups:
-                _make_facts(u_ptr, u_batch, u_step, a_ptr, start_ptr, end_ptr, p_ptr, mask_ptr, tag_ptr, ignore,
-                            n_steps, n_labels, facts_ptr, gold_ptr, n_batch, chunk * ROWS + tl.arange(0, ROWS),
-                            HAS_MASK, HAS_TAGS, STEPS)  # fmt: skip
-            else:
-                part = chunk - groups
-                columns = part // SIDES * 16 + tl.arange(0, 16)
-                _make_weights(a_ptr, high_ptr, low_ptr, top_ptr, pair_ptr, part % SIDES, columns, n_labels, depth, 256,
-                              HAS_TAGS and SIDES == 2)  # fmt: skip
-            tl.debug_barrier()
-            tl.atomic_add(done_ptr + groups + 3, 1, sem="release")
-            chunk = tl.atomic_add(done_ptr + groups + 2, 1)
-        while tl.atomic_add(done_ptr + groups + 3, 0, sem="acquire") < n_chunks:
-            pass
-        tl.debug_barrier()
+    if t_begin == 0:
+        _prepare(u_ptr, u_batch, u_step, a_ptr, start_ptr, end_ptr, p_ptr, mask_ptr, tag_ptr, ignore, n_steps, n_labels,
+                 high_ptr, low_ptr, top_ptr, pair_ptr, facts_ptr, gold_ptr, done_ptr + groups + 2, n_batch, groups,
+                 depth, HAS_MASK, HAS_TAGS, ROWS, SIDES, STEPS)  # fmt: skip
     unknown = tl.load(facts_ptr + 2 * n_batch + r, mask=exists, other=0)
     row_in = exists & ((unknown > 0) | (r * 0 + a_run == 0))
     top = tl.load(top_ptr + side * n_labels + j, mask=column_in, other=0.0)
@@ -304,16 +332,8 @@ def _walk_kernel(
     tl.store(shift_ptr + r, shift, mask=row_in & (r * 0 + block == 0))
     if (side == 0) & (t_end == n_steps):  # noqa: SIM102
         if is_last(done_ptr + group % groups, runs * n_blocks):
-            last = tl.load(facts_ptr + n_batch + r, mask=exists, other=0)
-            value = _log_z(all_ptr, all_shift_ptr, end_ptr, r64, exists, n_steps, n_labels, stride, COLUMNS)
-            if HAS_TAGS:
-                unknown = tl.load(facts_ptr + 2 * n_batch + r, mask=exists, other=0)
-                gold = tl.load(gold_ptr + r, mask=exists, other=0.0)
-                all_ptr += (walk * 0 + SIDES) * n_batch * n_steps * stride
-                fits = _log_z(all_ptr, all_shift_ptr + SIDES * n_batch, end_ptr, r64, exists & (unknown > 0), n_steps,
-                              n_labels, stride, COLUMNS)  # fmt: skip
-                value = tl.where(unknown > 0, fits, gold) - value
-            tl.store(value_ptr + r, tl.where(last < 0, 0.0, value), mask=exists)
+            _values(all_ptr, all_shift_ptr, end_ptr, facts_ptr, gold_ptr, value_ptr, r, exists, n_batch, n_steps,
+                    n_labels, stride, walk * 0 + SIDES, HAS_TAGS, COLUMNS)  # fmt: skip
             if ADD:
                 add_up(value_ptr, done_ptr + groups, groups, n_batch, scale)
     if is_last(done_ptr + groups + 1, tl.num_programs(0)):  # leaves the counters as they were
