@@ -8,8 +8,8 @@
 All sentences of the training set are used as unlabelled text; labels of a random part of them are known. Recipes with
 "all text" also see the words, and no labels, of the other sentences of the corpus, those that are scored among them.
 Choices were made by ``choose``, on held-out training sentences; for BC2GM on its development set, four draws of 10% of
-the labels, and, with all labels, on five folds of 2,500 sentences of the training and development sets. ``test``, ``curve`` and ``constraints`` write
-numbers/few_labels.*.json.
+the labels, and, with all labels, on folds of 2,500 sentences of the training and development sets. ``test``, ``curve``
+and ``constraints`` write numbers/few_labels.*.json.
 """
 
 from __future__ import annotations
