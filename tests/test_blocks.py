@@ -129,6 +129,31 @@ def test_rare_attributes_are_left_out_as_in_memory(
     assert os.listdir(tmp_path) == ["x.blocks"]
 
 
+@pytest.mark.parametrize("n_jobs", [1, 2])
+def test_names_that_several_templates_write(tmp_path: Path, monkeypatch: Any, n_jobs: int) -> None:
+    """An attribute has a place for each way to its name; a run may be the first to see one of them."""
+    monkeypatch.setattr("crfkit.estimators.penalised._PIECE", 1)
+    template = Template("U:%x[0,0]\nU:%x[0,0]/%x[0,1]\nB\n")
+    rows = [("a/b", "x"), ("a", "b"), ("c", "b"), ("b/c", "a"), ("a/b", "c"), ("a", "b/c")]
+    X, y = [[row] for row in rows], [[label] for label in "ABABBA"]
+    made = []
+    for tokens in (1, 1 << 30):
+        monkeypatch.setattr(encoding, "_RUN_TOKENS", tokens)
+        made.append(CRF(template, n_jobs=n_jobs).encode(X, y, tmp_path / str(tokens)))
+    assert Path(made[0].path).read_bytes() == Path(made[1].path).read_bytes()
+    wanted = CRF(template).fit(X, y).predict_marginals(X)
+    found = CRF().fit(made[0]).predict_marginals(X)
+    np.testing.assert_array_equal(np.concatenate(found), np.concatenate(wanted))
+    monkeypatch.setattr(encoding, "_RUN_TOKENS", 1 << 30)
+    parts = [CRF(template).encode(X[k::2], y[k::2], tmp_path / f"part{k}") for k in range(2)]
+    grown = CRF(warm_start=True, max_iter=50).fit(parts[0])
+    again = CRF(template, warm_start=True, max_iter=50).fit(X[::2], y[::2])
+    np.testing.assert_array_equal(
+        np.concatenate(grown.fit(parts[1]).predict_marginals(X)),
+        np.concatenate(again.fit(X[1::2], y[1::2]).predict_marginals(X)),
+    )
+
+
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("n_keys", [60, 60_000])  # some buckets at a time, or all
 def test_vocabularies_of_runs_are_merged_as_one_would_number_them(n_keys: int) -> None:

@@ -336,6 +336,7 @@ void bind_merging(nb::class_<TemplateEncoder>& encoder) {
             return own_all(std::move(out.state), std::move(out.edge));
           },
           "other"_a)
+      .def_prop_ro("shares_names", &Self::shares_names)
       .def("adopt", &adopt, "strings"_a, "pairs"_a, "attribute"_a, "state"_a, "edge"_a);
 }
 

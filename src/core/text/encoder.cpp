@@ -226,6 +226,18 @@ void TemplateEncoder::append_value(std::string& out, int node, u32 value) const 
   }
 }
 
+void TemplateEncoder::append_leaves(std::string& out, int node, u32 value) const {
+  const Node& x = nodes_[node];
+  if (x.kind == Node::Kind::join) {
+    const PairTable& pairs = vocabulary_.pairs[table_of_[node]];
+    append_leaves(out, x.a, pairs.first(value));
+    append_leaves(out, x.b, pairs.second(value));
+  } else if (x.kind == Node::Kind::leaf) {
+    const std::string_view text = vocabulary_.strings[table_of_[node]][value];
+    out.append(std::to_string(text.size())).append(1, ' ').append(text);
+  }
+}
+
 u32& TemplateEncoder::attribute_of(int cls, u32 value) {
   std::vector<u32>& of_value = vocabulary_.attribute[cls];
   if (value >= of_value.size()) of_value.resize(std::max<std::size_t>(value + 1, of_value.size() * 3 / 2), kNone);
@@ -698,6 +710,7 @@ std::vector<std::string> TemplateEncoder::names(bool edge) const {
 TemplateEncoder TemplateEncoder::pruned(const std::vector<u8>& keep_state, const std::vector<u8>& keep_edge) const {
   const std::vector<u8>* keep[2] = {&keep_state, &keep_edge};
   std::vector<u32> renumbered[2];
+  if (shares_names()) check_text();
   TemplateEncoder out(nodes_, templates_, pad_);
   for (int kind = 0; kind < 2; ++kind) {
     if (keep[kind]->size() != n_attributes_[kind]) throw Error("the marks of what to keep have the wrong size");
@@ -726,13 +739,25 @@ TemplateEncoder TemplateEncoder::pruned(const std::vector<u8>& keep_state, const
     return to;
   };
   std::vector<std::pair<int, u32>> places[2];  // of each attribute that stays: a class and its value
-  for (const bool edge : {false, true}) places[edge].resize(out.n_attributes_[edge]);
+  std::vector<std::tuple<bool, u32, int, std::string, u32>> several;  // and where there may be several, their leaves
+  for (const bool edge : {false, true}) places[edge].resize(out.n_attributes_[edge], {-1, 0});
   each_attribute([&](int c, u32 v, u32 a) {
     const bool edge = classes_[c].edge;
-    if (renumbered[edge][a] != kNone) places[edge][renumbered[edge][a]] = {c, v};
+    const u32 to = renumbered[edge][a];
+    if (to == kNone) return;
+    if (classes_[c].same_text < 0) {
+      places[edge][to] = {c, v};
+    } else {
+      std::string leaves;
+      append_leaves(leaves, classes_[c].node, v);
+      several.push_back({edge, to, c, std::move(leaves), v});
+    }
   });
   for (const auto& of_kind : places)
-    for (const auto& [c, v] : of_kind) take(take, classes_[c].node, v);
+    for (const auto& [c, v] : of_kind)
+      if (c >= 0) take(take, classes_[c].node, v);
+  std::sort(several.begin(), several.end());
+  for (const auto& [edge, to, c, leaves, v] : several) take(take, classes_[c].node, v);
   each_attribute([&](int c, u32 v, u32 a) {
     if (renumbered[classes_[c].edge][a] == kNone) return;
     const u32 to = take(take, classes_[c].node, v);

@@ -111,6 +111,9 @@ class TemplateEncoder {
     std::vector<Strings> strings;                        // as in Vocabulary
     std::vector<std::span<const u32>> pairs, attribute;  // pairs one after another
   };
+  // Whether an attribute may have several values, of templates that differ only in where the parts of a text come from;
+  // adopt must then be given the number of an attribute by every encoder that has it.
+  bool shares_names() const { return !by_name_.empty(); }
   void adopt(const Flat& other, std::span<const u32> state, std::span<const u32> edge);
   void restore(Vocabulary vocabulary, u32 n_state, u32 n_edge);
 
@@ -145,6 +148,7 @@ class TemplateEncoder {
   u32& attribute_of(int cls, u32 value);
   u32 n_values(int node) const;
   void append_value(std::string& out, int node, u32 value) const;
+  void append_leaves(std::string& out, int node, u32 value) const;  // so that other values have other texts
   void check_text() const;
   void know_names();
   u32 add_attribute(int cls, u32 value);

@@ -1,5 +1,6 @@
 // merging.cpp: attributes of several encoders with the same templates: what they have in common, and one of them all.
 #include <algorithm>
+#include <map>
 
 #include "text/encoder.hpp"
 
@@ -63,7 +64,25 @@ TemplateEncoder::Numbers TemplateEncoder::translate(const TemplateEncoder& other
       }
     }
   }
+  std::map<std::pair<int, std::string>, u32> named;  // attributes that may have several values
+  const auto name_of = [](const TemplateEncoder& x, int c, u32 v) {
+    std::pair<int, std::string> name(x.classes_[c].same_text, {});
+    x.append_value(name.second, x.classes_[c].node, v);
+    return name;
+  };
+  if (shares_names()) {
+    check_text();
+    other.check_text();
+    each_attribute([&](int c, u32 v, u32 a) {
+      if (classes_[c].same_text >= 0) named.emplace(name_of(*this, c, v), a);
+    });
+  }
   other.each_attribute([&](int c, u32 v, u32 a) {
+    if (classes_[c].same_text >= 0) {
+      const auto found = named.find(name_of(other, c, v));
+      if (found != named.end()) (classes_[c].edge ? out.edge : out.state)[a] = found->second;
+      return;
+    }
     const u32 to = value[classes_[c].node][v];
     if (to < vocabulary_.attribute[c].size() && vocabulary_.attribute[c][to] != kNone)
       (classes_[c].edge ? out.edge : out.state)[a] = vocabulary_.attribute[c][to];

@@ -343,8 +343,9 @@ class PenalisedChain(ChainEstimator):
                 for x, n in zip(known, encoder.n_attributes, strict=True)
             ]
             given = [x.astype(np.uint32) for x in new]
-            encoder = encoder.merged([(StoredEncoder(X).load().arrays(), given[0], given[1])])
-            known = [np.minimum(a, b) for a, b in zip(known, given, strict=True)]
+            known = [np.minimum(a, b).astype(np.uint32) for a, b in zip(known, given, strict=True)]
+            placed = known if encoder.shares_names else given
+            encoder = encoder.merged([(StoredEncoder(X).load().arrays(), placed[0], placed[1])])
         labels = (*model.labels, *(x for x in labels if x not in model.labels))
         if not grow and len(labels) > len(model.labels):
             raise ValueError(f"label {labels[len(model.labels)]!r} is not one of the model's labels")

@@ -92,6 +92,11 @@ class Encoder(Protocol):
         """The numbers here of another encoder's attributes, NONE where they are not known."""
         ...
 
+    @property
+    def shares_names(self) -> bool:
+        """Whether an attribute may have several places in the vocabulary."""
+        ...
+
     def merged(self, parts: Iterable[Part]) -> Encoder:
         """An encoder of the numbered attributes of several, and of those that are here already."""
         ...
@@ -163,6 +168,11 @@ class PlanEncoder:
         lexicon = None if self.lexicon is None else self.lexicon.native
         found = self._native.encode(data.strings, data.ids, data.offsets, lexicon, grow, n_threads)
         return Dataset(data.offsets, *found)
+
+    @property
+    def shares_names(self) -> bool:
+        """Whether templates differ only in where the parts of a name come from."""
+        return self._native.shares_names
 
     @property
     def n_attributes(self) -> tuple[int, int]:
@@ -308,6 +318,7 @@ class ItemEncoder:
     """
 
     transitions = True
+    shares_names = False
 
     def __init__(
         self,

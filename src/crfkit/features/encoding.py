@@ -336,7 +336,7 @@ class BlockWriter:
             for r, run in enumerate(self.runs):
                 names = [p.name.removesuffix(".npy") for p in run.folder.glob("*.npy")]
                 arrays = {x: run.load(x) for x in names if x.split(".")[0] not in KINDS}
-                yield arrays, *(self._own_numbers(part[r]) for part in parts)
+                yield arrays, *(self._placed(*part[r]) for part in parts)
 
         def merge() -> Encoder:
             encoder = self.encoder.merged(adopted())
@@ -353,11 +353,9 @@ class BlockWriter:
         shutil.rmtree(self.part)
         return Blocks(self.path)
 
-    @staticmethod
-    def _own_numbers(part: tuple[NDArray[np.uint32], NDArray[np.bool_]]) -> NDArray[np.uint32]:
-        """The numbers of the attributes that are first seen in a run."""
-        numbers, own = part
-        return np.where(own, numbers, np.uint32(NONE))
+    def _placed(self, numbers: NDArray[np.uint32], own: NDArray[np.bool_]) -> NDArray[np.uint32]:
+        """Numbers of the attributes whose places a run tells: those first seen in it, and all that may have others."""
+        return numbers if self.encoder.shares_names else np.where(own, numbers, np.uint32(NONE))
 
     def _merge(self, kind: int) -> tuple[int, list[tuple[NDArray[np.uint32], NDArray[np.bool_]]]]:
         """Number of attributes, and for each run: the number of each of its attributes, and whether it is first there.

@@ -32,6 +32,7 @@ class HashedEncoder:
     def __init__(self, inner: Encoder, bits: int, kept: tuple[NDArray[np.uint32], ...] | None = None) -> None:
         self.inner, self.bits = inner, bits
         self.transitions = inner.transitions
+        self.shares_names = False  # hashes have no place
         self._some = kept
 
     @cached_property

@@ -39,13 +39,13 @@ class _Value(Function):
 
     @staticmethod
     def forward(ctx: Any, how: Any, mask: Tensor | None, tags: Tensor | None, *inputs: Any) -> Tensor:
-        backend, ignore, add = how
-        learns = any(ctx.needs_input_grad)
+        backend, ignore, add, learning = how
+        learns = learning and any(ctx.needs_input_grad)
         value: Tensor
         value, *kept = operators.value(*inputs, mask, tags, ignore, backend, learns, add)
         if learns:
             ctx.backend, ctx.ignore, ctx.scale = backend, ignore, add or 1.0
-            ctx.early = add != 0 and gpu.makes_gradients_early(inputs[0], backend)
+            ctx.early = add != 0 and gpu.makes_gradients_early(inputs, backend)
             if ctx.early:
                 kept = operators.gradient(None, *inputs, mask, tags, ignore, backend, *kept, add)
             ctx.save_for_backward(*inputs, mask, tags, *kept)
@@ -249,8 +249,8 @@ def log_partition(
     >>> log_partition(z(1, 3, 2), z(2, 2), z(2), z(2)).exp().round()
     tensor([8.])
     """
-    kind = gpu.choose(emissions, pairwise, backend)
-    value: Tensor = _apply(_Value, (kind, 0, 0.0), mask, None, emissions, transitions, start, end, pairwise)
+    how = gpu.choose(emissions, pairwise, backend), 0, 0.0, torch.is_grad_enabled()
+    value: Tensor = _apply(_Value, how, mask, None, emissions, transitions, start, end, pairwise)
     return value
 
 
@@ -283,7 +283,7 @@ def log_likelihood(
 
 def likelihood(batch: Batch, backend: str, add: float = 0.0) -> Tensor:
     """Log-probability of the labels of every sequence, [B]; or, unless ``add`` is zero, ``add`` times its sum."""
-    how = gpu.choose(batch.emissions, batch.pairwise, backend), batch.ignore, add
+    how = gpu.choose(batch.emissions, batch.pairwise, backend), batch.ignore, add, torch.is_grad_enabled()
     value: Tensor = _apply(_Value, how, batch.mask, batch.tags, *batch[:5])
     return value
 

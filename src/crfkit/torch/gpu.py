@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -51,7 +52,7 @@ def choose(emissions: Tensor, pairwise: Tensor | None, backend: str) -> str:
 
 @cache
 def _modules() -> tuple[Any, ...]:
-    """Which need Triton."""
+    """The modules of kernels, which need Triton: up to 128 labels, long sequences, many labels, best paths."""
     from crfkit.torch import kernels, scan, wide, wide_best
 
     return kernels, scan, wide, wide_best
@@ -103,12 +104,14 @@ def forward(batch: Batch, keep: bool = True, add: float = 0.0) -> tuple[Tensor, 
     return value if value.dtype == batch.dtype else value.to(batch.dtype), messages, facts
 
 
-def makes_gradients_early(emissions: Tensor, backend: str) -> bool:
+def makes_gradients_early(inputs: Sequence[Tensor | None], backend: str) -> bool:
     """Whether the gradients of a sum are made in the forward pass: where kernels are short, and nothing is lost by it.
 
     In half precision a gradient may be lost if its upstream gradient, which may be large for this reason, comes later.
     """
-    return backend == "triton" and emissions.dtype == torch.float32 and emissions.shape[2] <= TREE_LABELS
+    single = all(x is None or x.dtype == torch.float32 for x in inputs)
+    emissions = inputs[0]
+    return backend == "triton" and single and emissions is not None and emissions.shape[2] <= TREE_LABELS
 
 
 def backward(

@@ -51,7 +51,7 @@ class Operator:
         self.run, self.operator = run, getattr(torch.ops.crfkit, name).default
 
     def __call__(self, *arguments: Any) -> Any:
-        if torch.compiler.is_compiling() or type(arguments[1]) not in _PLAIN:
+        if torch.compiler.is_compiling() or any(type(x) not in _PLAIN for x in arguments[:2] if x is not None):
             return self.operator(*arguments)
         return self.run(*arguments)
 

@@ -233,8 +233,9 @@ class Text:
         sentences = tokenize(f" {text[1:]}" if text.startswith(BOM) else text)
         if tokens is None:
             tokens = _cut([(t.start, t.end) for s in sentences for t in s], spans)
-        lines = {k + 1 for k, c in enumerate(text) if c == "\n"}
-        starts = lines if how.by_line else {s[0].start for s in sentences[1:]}
+        starts = {s[0].start for s in sentences[1:]}
+        if how.by_line:
+            starts = {k + 1 for k, c in enumerate(text) if c == "\n"}
         self.placed: list[list[Span]] = [[] for _ in spans]
         labels: list[str | None] = [None if not known else "O" if how.task == "spans" else None] * len(tokens)
         begins, ends = [a for a, _ in tokens], [b for _, b in tokens]
