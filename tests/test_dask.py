@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import operator
 import os
 import random
 import signal
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -28,6 +30,7 @@ pytest.importorskip("distributed")
 import dask
 import dask.bag as db
 import dask.dataframe as dd
+import distributed
 import pandas as pd
 from distributed import Client, LocalCluster
 
@@ -291,6 +294,32 @@ def test_a_lost_worker_changes_nothing_but_is_told_of(client: Client, pairs: Pai
         found = fitted(client, bag(pairs), crf(callback=killer))
     assert killer.killed == 1
     assert (found.weights_ == right).all()
+
+
+def test_a_worker_that_is_lost_while_weights_are_sent_changes_nothing(
+    client: Client, pairs: Pairs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.wait_for_workers(2, timeout=60)
+    right = fitted(None, bag(pairs, 1), crf()).weights_
+    scheduler, nannies = client.cluster.scheduler, client.cluster.workers.values()
+    scatter, sent, killed = distributed.scheduler.scatter_to_workers, 0, ""
+
+    async def scatter_and_kill(*args: Any, **how: Any) -> Any:
+        nonlocal sent, killed
+        found = await scatter(*args, **how)
+        sent += 1
+        if sent == 5:  # the worker has the weights, and the scheduler does not know it yet
+            killed = next(iter(found[1].values()))[0]
+            os.kill(next(n.pid for n in nannies if n.worker_address == killed), signal.SIGKILL)
+            while killed in scheduler.workers:
+                await asyncio.sleep(0.01)
+        return found
+
+    monkeypatch.setattr(distributed.scheduler, "scatter_to_workers", scatter_and_kill)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # the partition may have been there
+        assert (fitted(client, bag(pairs, 1), crf()).weights_ == right).all()
+    assert killed
 
 
 def test_neighbours_lie_together_and_share_the_threads_of_their_worker(client: Client, pairs: Pairs) -> None:

@@ -106,7 +106,7 @@ class ClusterEngine:
         self._workers()
         try:
             return self.client.scatter(x, hash=False, **how)
-        except (OSError, TimeoutError) as e:  # the scheduler answers so if a worker is lost in between, too
+        except (KeyError, OSError, TimeoutError) as e:  # the scheduler answers so if a worker is lost in between, too
             self._check()
             raise _WorkersLost from e
 
