@@ -16,6 +16,22 @@ namespace crfkit {
 // Called now and then on the calling thread while it works; throws to stop the work (Ctrl-C).
 using Poll = std::function<void()>;
 
+// Looks for Ctrl-C after every million steps or so, if given a way to.
+class Watch {
+ public:
+  explicit Watch(const Poll* poll) : poll_(poll) {}
+  void spend(u64 steps) {
+    constexpr u64 kOften = 1 << 20;
+    if ((spent_ += steps) < kOften) return;
+    spent_ = 0;
+    if (poll_ != nullptr && *poll_) (*poll_)();
+  }
+
+ private:
+  const Poll* poll_;
+  u64 spent_ = 0;
+};
+
 struct Threads {
   int count = 1;
   Poll poll;
