@@ -31,6 +31,18 @@ CRFKIT_INLINE void for_tiles(int vectors, F f) {
     if (vectors - v == 1) f(std::integral_constant<int, 1>{}, v);
 }
 
+// to += scale * row
+template <class T, int W>
+CRFKIT_INLINE void add_row(const T* row, T scale, i64 stride, T* to) {
+  using S = Simd<T, W>;
+  for (i64 j = 0; j < stride; j += W) S::store(to + j, S::load(to + j) + scale * S::load(row + j));
+}
+template <class T, int W>
+CRFKIT_INLINE void scale_row(T scale, i64 stride, T* row) {
+  using S = Simd<T, W>;
+  for (i64 j = 0; j < stride; j += W) S::store(row + j, S::load(row + j) * scale);
+}
+
 // How many vectors a tile of accumulators is wide, so that four rows of it stay in registers.
 #if defined(__AVX512F__)
 template <class T, int W>
@@ -85,10 +97,10 @@ struct Tile {
   CRFKIT_INLINE void add(const T* x, const T* m, i64 depth, i64 stride) {
     for (i64 k = 0; k < depth; ++k) {
       typename S::Vec row[N];
-      for (int v = 0; v < N; ++v) row[v] = S::load(m + k * stride + v * W);
-      for (int r = 0; r < R; ++r) {
+      CRFKIT_UNROLL for (int v = 0; v < N; ++v) row[v] = S::load(m + k * stride + v * W);
+      CRFKIT_UNROLL for (int r = 0; r < R; ++r) {
         const T a = x[r * stride + k];
-        for (int v = 0; v < N; ++v) sum[r][v] = Algebra::add(sum[r][v], a, row[v]);
+        CRFKIT_UNROLL for (int v = 0; v < N; ++v) sum[r][v] = Algebra::add(sum[r][v], a, row[v]);
       }
     }
   }

@@ -17,6 +17,11 @@
 #define CRFKIT_INLINE inline __attribute__((always_inline))
 #endif
 #define CRFKIT_KERNEL __attribute__((noinline))  // stands out in a profile
+#if defined(__clang__)
+#define CRFKIT_UNROLL _Pragma("unroll")
+#else
+#define CRFKIT_UNROLL _Pragma("GCC unroll 16")  // loops with constant ends, whose variables are then in registers
+#endif
 
 namespace crfkit::CRFKIT_ISA {
 

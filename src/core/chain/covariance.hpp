@@ -78,8 +78,12 @@ class PackCovariance {
   // pairs [labels][labels] += d H / d a, summed over the pack; n as above
   void add_pairs(const Pack& pack, const Lattice<T, W>& lattice, const Transitions<T>& a, const T* n, double* pairs) {
     for (Buffer<T>* x : {&scored_, &plain_}) x->assign(n_labels_ * stride_, T(0));
-    if (n) add_edges<true>(pack, lattice, scored_.data(), plain_.data());
-    else add_edges<false>(pack, lattice, scored_.data(), plain_.data());
+    const auto add = [&](const Buffer<T>& before, const Buffer<T>& behind, Buffer<T>& to) {
+      pair_sums<T, W>(pack, before.data(), behind.data(), n_labels_, stride_, to.data());
+    };
+    add(h_, lattice.q, scored_);
+    add(lattice.alpha, qq_, scored_);
+    if (n) add(lattice.alpha, lattice.q, plain_);
     for (i64 i = 0; i < n_labels_; ++i)
       for (i64 j = 0; j < n_labels_; ++j) {
         const i64 ij = i * stride_ + j;
@@ -88,12 +92,6 @@ class PackCovariance {
   }
 
  private:
-#if defined(__AVX512F__)
-  static constexpr int kRows = 2;  // accumulators for two sums stay in registers
-#else
-  static constexpr int kRows = 1;
-#endif
-
   CRFKIT_KERNEL void backward(const Pack& pack, Lattice<T, W>& lattice, const Transitions<T>& a, const T* n,
                               const T* n_t) {
     constexpr T inf = std::numeric_limits<T>::infinity();
@@ -185,47 +183,6 @@ class PackCovariance {
             S::store(lattice.q.data() + v, q * factor);
           }
         });
-      }
-    }
-  }
-
-  // x1 += sum h x q + alpha x qq, x2 += sum alpha x q
-  template <bool kPlain>
-  CRFKIT_KERNEL void add_edges(const Pack& pack, const Lattice<T, W>& lattice, T* x1, T* x2) const {
-    for_tiles<kTile<T, W>>(vectors_, [&](auto N, int v) {
-      i64 i = 0;
-      for (; n_labels_ - i >= kRows; i += kRows) edge_tile<kRows, N, kPlain>(pack, lattice, i, v * W, x1, x2);
-      for (; i < n_labels_; ++i) edge_tile<1, N, kPlain>(pack, lattice, i, v * W, x1, x2);
-    });
-  }
-
-  template <int R, int N, bool kPlain>
-  CRFKIT_INLINE void edge_tile(const Pack& pack, const Lattice<T, W>& lattice, i64 i, int column, T* x1, T* x2) const {
-    Vec acc[R][N] = {}, plain[R][N] = {};
-    for (int t = 1; t < pack.steps(); ++t) {
-      const int n = pack.active(t);
-      const i64 from = pack.first[t - 1] * stride_ + i, to = pack.first[t] * stride_ + column;
-      for (int s = 0; s < n; ++s) {
-        Vec q[N], qq[N];
-        for (int v = 0; v < N; ++v) {
-          q[v] = S::load(lattice.q.data() + to + s * stride_ + v * W);
-          qq[v] = S::load(qq_.data() + to + s * stride_ + v * W);
-        }
-        for (int r = 0; r < R; ++r) {
-          const T h = h_[from + s * stride_ + r], al = lattice.alpha[from + s * stride_ + r];
-          for (int v = 0; v < N; ++v) {
-            acc[r][v] += h * q[v];
-            acc[r][v] += al * qq[v];
-            if constexpr (kPlain) plain[r][v] += al * q[v];
-          }
-        }
-      }
-    }
-    for (int r = 0; r < R; ++r) {
-      const i64 at = (i + r) * stride_ + column;
-      for (int v = 0; v < N; ++v) {
-        S::store(x1 + at + v * W, S::load(x1 + at + v * W) + acc[r][v]);
-        S::store(x2 + at + v * W, S::load(x2 + at + v * W) + plain[r][v]);
       }
     }
   }

@@ -6,7 +6,7 @@
 namespace crfkit::CRFKIT_ISA {
 
 template <class T, int W, int R, int N>
-CRFKIT_INLINE void edge_tile(const Pack& pack, const T* alpha, const T* q, i64 stride, i64 i, int column, T* x) {
+CRFKIT_INLINE void pair_tile(const Pack& pack, const T* alpha, const T* q, i64 stride, i64 i, int column, T* x) {
   using S = Simd<T, W>;
   using Vec = typename S::Vec;
   Vec acc[R][N] = {};
@@ -31,11 +31,11 @@ CRFKIT_INLINE void edge_tile(const Pack& pack, const T* alpha, const T* q, i64 s
 
 // x[i][j] += sum over all steps t > 0 and sequences of alpha[t-1][i] q[t][j]; all are rows of `stride`.
 template <class T, int W>
-CRFKIT_KERNEL void add_edges(const Pack& pack, const T* alpha, const T* q, i64 n_labels, i64 stride, T* x) {
+CRFKIT_KERNEL void pair_sums(const Pack& pack, const T* alpha, const T* q, i64 n_labels, i64 stride, T* x) {
   for_tiles<kTile<T, W>>(static_cast<int>(stride / W), [&](auto N, int v) {
     i64 i = 0;
-    for (; n_labels - i >= 4; i += 4) edge_tile<T, W, 4, N>(pack, alpha, q, stride, i, v * W, x);
-    for (; i < n_labels; ++i) edge_tile<T, W, 1, N>(pack, alpha, q, stride, i, v * W, x);
+    for (; n_labels - i >= 4; i += 4) pair_tile<T, W, 4, N>(pack, alpha, q, stride, i, v * W, x);
+    for (; i < n_labels; ++i) pair_tile<T, W, 1, N>(pack, alpha, q, stride, i, v * W, x);
   });
 }
 

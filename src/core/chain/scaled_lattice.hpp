@@ -28,7 +28,7 @@
 #include <vector>
 
 #include "base/rows.hpp"
-#include "chain/pack.hpp"
+#include "chain/pair_sums.hpp"
 #include "chain/transitions.hpp"
 
 namespace crfkit::CRFKIT_ISA {
@@ -272,13 +272,7 @@ class Lattice {
   }
 
   // x[i][j] += sum over all steps and sequences of alpha[t][i] q[t+1][j]; times m this is sum_t xi.
-  CRFKIT_KERNEL void add_edges(const Pack& pack, T* x) const {
-    for_tiles<kTile<T, W>>(vectors_, [&](auto N, int v) {
-      i64 i = 0;
-      for (; n_labels_ - i >= 4; i += 4) edge_tile<4, N>(pack, i, v * W, x);
-      for (; i < n_labels_; ++i) edge_tile<1, N>(pack, i, v * W, x);
-    });
-  }
+  void add_edges(const Pack& pack, T* x) const { pair_sums<T, W>(pack, alpha.data(), q.data(), n_labels_, stride_, x); }
 
  private:
   CRFKIT_INLINE void normalise(i64 r, int s, bool initial) {
@@ -337,28 +331,6 @@ class Lattice {
       }
     }
     return true;
-  }
-
-  template <int R, int N>
-  CRFKIT_INLINE void edge_tile(const Pack& pack, i64 i, int column, T* x) const {
-    Vec acc[R][N] = {};
-    for (int t = 1; t < pack.steps(); ++t) {
-      const int n = pack.active(t);
-      const T* a = alpha.data() + pack.first[t - 1] * stride_ + i;
-      const T* b = q.data() + pack.first[t] * stride_ + column;
-      for (int s = 0; s < n; ++s) {
-        Vec row[N];
-        for (int v = 0; v < N; ++v) row[v] = S::load(b + s * stride_ + v * W);
-        for (int r = 0; r < R; ++r) {
-          const T weight = a[s * stride_ + r];
-          for (int v = 0; v < N; ++v) acc[r][v] += weight * row[v];
-        }
-      }
-    }
-    for (int r = 0; r < R; ++r) {
-      T* out = x + (i + r) * stride_ + column;
-      for (int v = 0; v < N; ++v) S::store(out + v * W, S::load(out + v * W) + acc[r][v]);
-    }
   }
 
   i64 n_labels_ = 0, stride_ = 0;

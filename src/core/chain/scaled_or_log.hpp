@@ -77,11 +77,12 @@ class SumProduct {
   // Makes the probabilities of sequence s add up to one at each step: in single precision they move away from it by
   // 1e-4 in a million steps.
   void normalise(int s) {
-    for (int t = 0; !redone_[s] && t < pack_->length(s); ++t) {
+    if (redone_[s]) return;
+    const int steps = pack_->length(s);
+    for (int t = 0; t < steps; ++t) {
       T* rows[] = {lattice.e.data() + pack_->row(t, s) * stride_, lattice.q.data() + pack_->row(t, s) * stride_};
       const T scale = T(1 / std::accumulate(rows[0], rows[0] + n_, 0.0));
-      for (T* row : rows)
-        for (i64 j = 0; j < n_; ++j) row[j] *= scale;
+      for (T* row : rows) scale_row<T, W>(scale, stride_, row);
     }
   }
 
@@ -89,10 +90,8 @@ class SumProduct {
   void weigh(int s, double w) {
     weight_[s] = w;
     if (w == 1.0 || redone_[s]) return;
-    for (int t = 1; t < pack_->length(s); ++t) {
-      T* q = lattice.q.data() + pack_->row(t, s) * stride_;
-      for (i64 j = 0; j < n_; ++j) q[j] *= T(w);
-    }
+    const int steps = pack_->length(s);
+    for (int t = 1; t < steps; ++t) scale_row<T, W>(T(w), stride_, lattice.q.data() + pack_->row(t, s) * stride_);
   }
 
   // Pairs of the transition t -> t+1, rows of `stride` with pads zero. alpha_last: in another order of the factors,

@@ -41,7 +41,7 @@ class SegmentSumProduct {
     }
     if (pairs) {
       sums_.assign(n * stride, T(0));
-      add_edges<T, W>(*pack_, lattice.alpha.data(), lattice.q.data(), n, stride, sums_.data());
+      pair_sums<T, W>(*pack_, lattice.alpha.data(), lattice.q.data(), n, stride, sums_.data());
       const T* m = tables_->transitions.m.data();
       for (i64 i = 0; i < n; ++i)
         for (i64 j = 0; j < n; ++j) pairs[i * n + j] += double{sums_[i * stride + j]} * m[i * stride + j];

@@ -47,8 +47,9 @@ template <class T>
 void ExpectationObjective<T>::set_table(const double* table) {
   table_at_ = nullptr;
   if (!table) return;
-  table_.reserve(n_groups_ * layout_->n_labels);
-  std::transform(table, table + n_groups_ * layout_->n_labels, table_.data(), [](double x) { return T(x); });
+  const i64 n = layout_->n_labels, stride = weights_.view().stride;
+  table_.assign(n_groups_ * stride, T(0));
+  for (i64 k = 0; k < n_groups_; ++k) std::copy_n(table + k * n, n, table_.data() + k * stride);
   table_at_ = table_.data();
 }
 

@@ -35,7 +35,7 @@ template <class T>
 struct GroupedRows {
   const i64* ptr = nullptr;    // [rows + 1]
   const i32* group = nullptr;  // row by row
-  const T* table = nullptr;    // what a group adds to the scores of its rows' labels, or null   [groups][labels]
+  const T* table = nullptr;    // what a group adds to the scores of its rows' labels, or null   [groups][stride]
   T* scores = nullptr;         // where the scores of the rows are kept, or null                 [rows][stride]
   bool scored = false;         // whether they lie there already
 };

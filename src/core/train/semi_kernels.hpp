@@ -35,14 +35,16 @@ class SemiLossKernel : LossKernel<T, W> {
   void expected(const GroupedRows<T>& rows, std::vector<double>& counts, i64 task) {
     rows_ = &rows;
     value_ = 0;
-    ws_.counts.assign(counts.size(), 0);
+    const i64 n_groups = std::ssize(counts) / n_;
+    ws_.counts.assign(n_groups * stride_, T(0));
     {
       const FlushDenormals flush;
       for (std::size_t p = 0; p < block_.packs.size(); ++p) count_pack(p);
     }
     job_.turns->wait(0, task);
     *job_.value += value_;
-    for (std::size_t k = 0; k < counts.size(); ++k) counts[k] += ws_.counts[k];
+    for (i64 k = 0; k < n_groups; ++k)
+      for (i64 j = 0; j < n_; ++j) counts[k * n_ + j] += ws_.counts[k * stride_ + j];
     job_.turns->pass(0, task);
   }
 
@@ -131,14 +133,14 @@ class SemiLossKernel : LossKernel<T, W> {
   // Calls body(row of the pack, group) for all of them.
   template <class Body>
   void each_group(const Pack& pack, Body body) const {
-    for (i64 r = 0; r < pack.rows(); ++r)
-      for (i64 k = rows_->ptr[base_ + r]; k < rows_->ptr[base_ + r + 1]; ++k) body(r, i64{rows_->group[k]});
+    const i64 *ptr = rows_->ptr + base_, rows = pack.rows();
+    const i32* group = rows_->group;
+    for (i64 r = 0; r < rows; ++r)
+      for (i64 k = ptr[r]; k < ptr[r + 1]; ++k) body(r, i64{group[k]});
   }
   void add_groups(const Pack& pack, T* u) const {
-    each_group(pack, [&](i64 r, i64 group) {
-      const T* x = rows_->table + group * n_;
-      for (i64 j = 0; j < n_; ++j) u[r * stride_ + j] += x[j];
-    });
+    each_group(
+        pack, [&](i64 r, i64 group) { add_row<T, W>(rows_->table + group * stride_, T(1), stride_, u + r * stride_); });
   }
 
   void count_pack(std::size_t p) {
@@ -153,8 +155,7 @@ class SemiLossKernel : LossKernel<T, W> {
     ws_.sum.backward();
     const T* e = ws_.sum.lattice.e.data();
     each_group(pack, [&](i64 r, i64 group) {
-      double* out = ws_.counts.data() + group * n_;
-      for (i64 j = 0; j < n_; ++j) out[j] += e[r * stride_ + j];
+      add_row<T, W>(e + r * stride_, T(1), stride_, ws_.counts.data() + group * stride_);
     });
   }
 
@@ -184,7 +185,7 @@ class SemiLossKernel : LossKernel<T, W> {
       const int steps = pack.length(s);
       for (int t = 0; t < steps; ++t) {
         const i64 at = pack.row(t, s) * stride_;
-        for (i64 j = 0; j < n_; ++j) nodes_[at + j] += scale * sum.lattice.e[at + j];
+        add_row<T, W>(sum.lattice.e.data() + at, scale, stride_, nodes_ + at);
       }
       sum.weigh(s, weight(pack, s));
     }
