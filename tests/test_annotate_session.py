@@ -494,7 +494,7 @@ class TestThreads:
 class TestEstimates:
     def test_too_few(self) -> None:
         one = Scored([], [], 10, 1, 1.0, 1, 1.0, 1, 1.0)
-        assert estimates([one] * (LEAST - 1), Totals(100, 50, 0, 0, 0, 5, 5, 5, 1000), True) == (None, None)
+        assert estimates([one] * (LEAST - 1), Totals(100, 50, 0, 0, 0, 5, 5, 5, 1000, 100), True) == (None, None)
 
     def test_a_model_that_is_right_about_itself(self) -> None:
         rng = np.random.default_rng(0)
@@ -502,7 +502,7 @@ class TestEstimates:
         for _ in range(300):
             wrong, false, missed = rng.poisson(1.0, (3, 40))
             rows = [Scored([], [], 10, a, 1.0, b, 1.0, c, 1.0) for a, b, c in zip(wrong, false, missed, strict=True)]
-            token, f1 = estimates(rows, Totals(1000, 500, 0, 0, 0, 100, 100, 100, 1000), True)
+            token, f1 = estimates(rows, Totals(1000, 500, 0, 0, 0, 100, 100, 100, 1000, 1000), True)
             assert token is not None
             assert f1 is not None
             covered += (token.low <= 0.9 <= token.high) + (f1.low <= 0.8 <= f1.high)
@@ -513,16 +513,29 @@ class TestEstimates:
         covered = 0
         for _ in range(400):
             rows = [Scored([], [], 10, a, 1.0, a, 1.0, a, 1.0) for a in rng.poisson(1.0, 40)]
-            token, _ = estimates(rows, Totals(600, 300, 0, 0, 0, 60, 60, 60, 60), True)
+            token, _ = estimates(rows, Totals(600, 300, 0, 0, 0, 60, 60, 60, 60, 600), True)
             assert token is not None
             covered += token.low <= 1 - rng.poisson(1.0, 60).sum() / 600 <= token.high
         assert 0.86 <= covered / 400 <= 0.95
 
     def test_one_that_is_not(self) -> None:
         rows = [Scored([], [], 10, 2, 1.0, 2, 1.0, 2, 1.0)] * 50
-        token, _ = estimates(rows, Totals(1000, 500, 0, 0, 0, 100, 100, 100, 1000), True)
+        token, _ = estimates(rows, Totals(1000, 500, 0, 0, 0, 100, 100, 100, 1000, 1000), True)
         assert token is not None
         assert token.value == pytest.approx(0.8, abs=0.01)
+
+    def test_what_is_left_is_what_the_model_is_sure_of(self) -> None:
+        # it makes 0.4 mistakes more than it expects where it is sure, and fewer elsewhere
+        rng = np.random.default_rng(2)
+        covered = 0
+        for _ in range(300):
+            expected = rng.choice([0.2, 3.0], 60)
+            wrong = rng.poisson(0.5 + 0.5 * expected)
+            rows = [Scored([], [], 10, a, e, a, e, a, e) for a, e in zip(wrong, expected, strict=True)]
+            token, _ = estimates(rows, Totals(5000, 2500, 0, 0, 0, 100, 100, 100, 500, 5000), True)
+            assert token is not None
+            covered += token.low <= 1 - 0.06 <= token.high
+        assert 0.86 <= covered / 300 <= 0.96
 
 
 def test_agreement_by_hand() -> None:

@@ -21,7 +21,8 @@ _LEVEL = 0.90
 _FOLDS = 5  # parts of the random questions, each scored by a model that was trained without it
 _STEPS = 40  # of such a training at most
 _SAMPLE = 1000  # sentences from which the model's expectation of its mistakes is taken
-_BASE = 0.5  # mistakes, expected and actual, that are there before any question
+_BASE = 0.5  # mistakes, expected and actual, of a sentence that is there before any question
+_TRUST = 0.2  # weight, relative to the questions', of the belief that the model's expectations are right
 
 
 class Scored(NamedTuple):
@@ -60,6 +61,8 @@ class Totals(NamedTuple):
         Mistakes that the model expects in the others.
     others : int
         How many others there are.
+    other_tokens : float
+        Their tokens.
     """
 
     tokens: float
@@ -71,6 +74,7 @@ class Totals(NamedTuple):
     expected_false: float
     expected_missed: float
     others: int
+    other_tokens: float
 
 
 class Estimate(NamedTuple):
@@ -170,22 +174,41 @@ class Referee:
         scale = len(rest) / max(1, len(some))
         a = [float(x.sum()) for x in pool.expect(done, known, model)[2:]] if len(done) else [0.0] * 4
         b = [scale * float(x.sum()) for x in pool.expect(some, known, model)[2:]] if len(some) else [0.0] * 4
-        return Totals(float(pool.lengths.sum()), a[1] + b[1], a[0], a[2], a[3], b[0], b[2], b[3], len(rest))
+        n, n_rest = float(pool.lengths.sum()), float(pool.lengths[rest].sum())
+        return Totals(n, a[1] + b[1], a[0], a[2], a[3], b[0], b[2], b[3], len(rest), n_rest)
 
 
-def _ratio(actual: Vector, expected: Vector) -> Vector:
-    """How many mistakes there are for each that the model expects, of sums of both."""
-    return (actual + _BASE) / (expected + _BASE)
+def _moments(scored: Sequence[Scored]) -> Vector:
+    """Sums of squares of each sentence [n + 1, 13]: tokens, and four of each kind of mistake.
+
+    One sentence more than there are: of mean length, with half a mistake of each kind, as the model expects.
+    """
+    pairs = ("expected_wrong", "wrong"), ("expected_false", "false"), ("expected_missed", "missed")
+    tokens = np.array([s.tokens for s in scored])
+    tokens = np.append(tokens, tokens.mean())
+    columns = [tokens]
+    for names in pairs:
+        expected, actual = (np.append([getattr(s, name) for s in scored], _BASE) for name in names)
+        columns += [expected, expected**2 / tokens, actual, expected * actual / tokens]
+    return np.stack(columns, axis=1)
+
+
+def _mistakes(sums: Vector, kind: int, tokens: float, expected: float) -> Vector:
+    """Mistakes in sentences of so many tokens in which the model expects so many, by sums of moments [13, m]."""
+    n, e, ee, a, ea = sums[0], *sums[1 + 4 * kind : 5 + 4 * kind]
+    trust = _TRUST * ee
+    slope = (n * (ea + trust) - e * a) / np.maximum(n * (ee + trust) - e * e, 1e-12)
+    return np.asarray(np.maximum((a - slope * e) / n * tokens + slope * expected, 0.0))
 
 
 def _token(sums: Vector, pool: Totals) -> Vector:
-    wrong = pool.wrong + _ratio(sums[0], sums[1]) * pool.expected_wrong
+    wrong = pool.wrong + _mistakes(sums, 0, pool.other_tokens, pool.expected_wrong)
     return 1 - wrong / max(pool.tokens, 1.0)
 
 
 def _f1(sums: Vector, pool: Totals) -> Vector:
-    false = pool.false + _ratio(sums[2], sums[3]) * pool.expected_false
-    missed = pool.missed + _ratio(sums[4], sums[5]) * pool.expected_missed
+    false = pool.false + _mistakes(sums, 1, pool.other_tokens, pool.expected_false)
+    missed = pool.missed + _mistakes(sums, 2, pool.other_tokens, pool.expected_missed)
     right = np.maximum(pool.spans - false, 0.0)
     return 2 * right / np.maximum(2 * right + false + missed, 1e-9)
 
@@ -193,25 +216,24 @@ def _f1(sums: Vector, pool: Totals) -> Vector:
 def estimates(scored: Sequence[Scored], pool: Totals, spans: bool) -> tuple[Estimate | None, Estimate | None]:
     r"""Token accuracy and span F1 of the current model on the pool, with 90% intervals; None if too few questions.
 
-    The model's own expectation of its mistakes is known for the whole pool. Random questions tell by which factor it is
-    off:
+    The model's own expectation of its mistakes, :math:`e_i` in a sentence of :math:`n_i` tokens, is known for the whole
+    pool. Random questions tell how far it is off:
 
     .. math::
 
-        \hat{\rho} = \frac{\sum_i \text{mistakes}_i}{\sum_i \text{expected}_i}, \qquad
-        \widehat{\text{mistakes}} = \text{counted} + \hat{\rho} \cdot \text{expected}
+        \text{mistakes}_i \approx \beta_0 n_i + \beta_1 e_i, \qquad
+        \widehat{\text{mistakes}} = \text{counted} + \sum_{\text{others}} \beta_0 n_i + \beta_1 e_i
 
-    a ratio estimator, whose variance is only that of mistakes about their expectation. Errors are jackknifed over
-    sentences on the scale of the logit; since the mistakes of the N sentences that are not labelled in full vary about
-    :math:`\hat{\rho} \cdot \text{expected}` as those of the n questions do, the variance counts 1 + n / N times. The
-    interval is Student's.
+    by least squares, a variance of :math:`n_i` each. A factor alone would not do: the sentences that are left are those
+    that the model is sure of, and where it is sure it makes more mistakes than it expects, elsewhere fewer. Errors are
+    jackknifed over sentences on the scale of the logit; since the mistakes of the N sentences that are not labelled in
+    full vary about their expectation as those of the m questions do, the variance counts 1 + m / N times. The interval
+    is Student's.
     """
     if len(scored) < LEAST:
         return None, None
-    names = ("wrong", "expected_wrong", "false", "expected_false", "missed", "expected_missed")
-    rows = np.array([[getattr(s, name) for name in names] for s in scored], np.float64)
-    token = _interval(rows, pool, _token)
-    return token, _interval(rows, pool, _f1) if spans else None
+    rows = _moments(scored)
+    return _interval(rows, pool, _token), _interval(rows, pool, _f1) if spans else None
 
 
 def _interval(rows: Vector, pool: Totals, measure: Callable[[Vector, Totals], Vector]) -> Estimate:
@@ -224,7 +246,7 @@ def _interval(rows: Vector, pool: Totals, measure: Callable[[Vector, Totals], Ve
     centre = float(logit(total[:, None])[0])
     left_out = logit(total[:, None] - rows.T)
     error = float(np.sqrt((n - 1) / n * ((left_out - left_out.mean()) ** 2).sum()))
-    half = _student(n - 1) * error * float(np.sqrt(1 + n / max(pool.others, 1)))
+    half = _student(n - 2) * error * float(np.sqrt(1 + n / max(pool.others, 1)))
     value, low, high = (1 / (1 + np.exp(-x)) for x in (centre, centre - half, centre + half))
     return Estimate(float(value), float(low), float(high))
 
