@@ -51,7 +51,7 @@ nitpicky = True
 nitpick_ignore_regex = [("py:.*", r"(?!crfkit\b).*")]
 
 html_theme = "pydata_sphinx_theme"
-html_title = "crfkit"
+html_title = "crfkit: conditional random fields for Python"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_show_sourcelink = False

@@ -283,6 +283,16 @@ class TestQuestions:
         pool = Pool([["a"], ["b"]], ["X"])
         assert pool.ask(exclude=[0, 1]) is None
 
+    def test_labels_that_are_certain_have_no_negative_entropy(self) -> None:
+        pool = Pool([["a", "b"]], ["QTY", "UNIT", "NAME"])
+        pool.ask()
+        pool.tell(0, [], [(0, 1)])
+        pool.learn()
+        pool.rescore()
+        question = pool.ask()
+        assert question is not None
+        assert question.gain >= 0
+
     def test_token_tasks(self) -> None:
         gold = [["N", "V"], ["N", "V"], ["V", "N"]]
         pool = Pool([["dogs", "bark"], ["cats", "meow"], ["see", "dogs"]], ["N", "V"], spans=False)

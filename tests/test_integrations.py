@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from crfkit import CRF
-from crfkit.integrations import from_lists, from_table, to_arrow, to_table
+from crfkit.data import tokenize
+from crfkit.integrations import from_lists, from_spans, from_table, to_arrow, to_table
 
 X = [["two", "red", "pears"], ["one"], ["a", "pear"]]
 Y = [["B-QTY", "O", "B-NAME"], ["B-QTY"], ["B-QTY", "B-NAME"]]
@@ -251,3 +252,43 @@ def test_rows_of_a_csv_file() -> None:
         assert list(y or ()) == [["Q", "N"], ["Q"]]
     with pytest.raises(ValueError, match="has no column 'pos': it has s, word"):
         from_table([{"s": 1, "word": "a"}], "pos", by="s")
+
+
+def test_spans_of_characters() -> None:
+    text = "Dr. Li moved to St. Gallen. Ann stayed."
+    place = text.index("St."), text.index(". Ann")
+    found = from_spans([text, "none"], [[{"start": 4, "end": 6, "label": "PER"}, (*place, "LOC")], []])
+    assert found.X == [["Dr.", "Li", "moved", "to", "St.", "Gallen", "."], ["Ann", "stayed", "."], ["none"]]
+    assert found.y[0] == ["O", "B-PER", "O", "O", "B-LOC", "I-LOC", "O"]
+    assert found.X[1][0].start == text.index("Ann")
+    whole = text.index("Gallen"), text.index("Ann") + 3
+    joined = from_spans([text], [[(*whole, "X")]])
+    assert [len(x) for x in joined.X] == [10]
+    assert joined.y[0][5:8] == ["B-X", "I-X", "I-X"]
+
+
+def test_spans_that_a_model_finds_come_back() -> None:
+    texts = ["2 cups brown sugar", "350 g prawns, peeled"]
+    crf = CRF(max_iter=20).fit(*from_spans(texts, [[(0, 1, "QTY"), (7, 18, "NAME")], [(0, 3, "QTY"), (6, 12, "NAME")]]))
+    found = [crf.predict_entities(tokenize(text))[0] for text in texts]
+    assert from_spans(texts, found).y == [crf.predict(tokenize(text))[0] for text in texts]
+
+
+def test_spans_and_tokens_that_do_not_agree() -> None:
+    with pytest.raises(ValueError, match=r"text 0: the span 0 to 3 \(QTY '350'\) does not begin and end with tokens"):
+        from_spans(["350ml milk"], [[(0, 3, "QTY")]])
+    assert from_spans(["350ml milk"], [[(0, 3, "QTY")]], widen=True).y == [["B-QTY", "O"]]
+    with pytest.raises(ValueError, match="overlaps another, or shares a token"):
+        from_spans(["350ml milk"], [[(0, 3, "QTY"), (3, 5, "UNIT")]], widen=True)
+    for spans, words in (
+        ([(0, 99, "A")], "there is no span 0 to 99: the text has 4 characters"),
+        ([(1, 1, "A")], "there is no span"),
+        ([(0, 2)], "must be"),
+        ([{"start": 0}], "must be"),
+        ([(0, 4, None)], "label of a span must be a str"),
+        ([(1, 2, "A")], "holds no token"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            from_spans(["a  b"], [spans])
+    with pytest.raises(ValueError, match="same length"):
+        from_spans("text", [])

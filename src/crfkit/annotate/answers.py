@@ -25,6 +25,8 @@ def checked_answer(project: Project, answer: Json, kind: str) -> Json:
         covered[a:b] = True
     if skip:
         spans, judged, whole = [], [], False
+    elif length and not (whole or covered.any()):
+        raise AnnotateError("the answer says nothing: name words in 'spans' or 'judged', or give 'whole' or 'skip'")
     return {
         "sequence": i,
         "spans": spans,

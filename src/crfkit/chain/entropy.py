@@ -64,6 +64,9 @@ def _entropies(p: Potentials, n_jobs: int | None, wanted: str = "") -> tuple[Vec
     _core.entropies(x, resolve_threads(n_jobs), log_z, found, *out)
     _require_paths(p, np.isneginf(log_z))
     first, second, *_ = [*(array for array in out if array is not None), None, None]
+    for rounded in (first, second) if wanted in ("spans", "nodes") else ():
+        if rounded is not None:
+            np.maximum(rounded, 0.0, out=rounded)  # where one label is certain
     return found, first, second
 
 
@@ -177,7 +180,8 @@ class SpanEntropies:
         if not 0 <= start < end <= length:
             raise ValueError(f"a span needs 0 <= start < end <= {length}, got start {start} and end {end}")
         first = int(self.offsets[sequence])
-        return float(self.nodes[first + start] + self._sums[first + end - 1] - self._sums[first + start])
+        # max: the difference of the sums is rounded
+        return max(0.0, float(self.nodes[first + start] + self._sums[first + end - 1] - self._sums[first + start]))
 
     def of_length(self, length: int) -> Vector:
         """Entropies of all spans of a length, by their first token, [N]; NaN where the sequence is too short.
@@ -193,7 +197,7 @@ class SpanEntropies:
         out = np.full(len(self.nodes), np.nan)
         n = len(self.nodes) - length + 1
         if n > 0:
-            out[:n] = self.nodes[:n] + self._sums[length - 1 :] - self._sums[:n]
+            out[:n] = np.maximum(self.nodes[:n] + self._sums[length - 1 :] - self._sums[:n], 0.0)
             ends = np.repeat(self.offsets[1:], self._lengths)
             out[np.arange(len(out)) + length > ends] = np.nan
         return out

@@ -127,7 +127,7 @@ def next_batch(
             f"--strategy {PER_SECOND} chooses spans itself: leave out --length, --per-token and --diversity"
         )
     if output.is_file() and output.stat().st_size and not force:
-        raise OptionError(f"--output {output} already exists: add its answers first, or give --force to replace it")
+        raise OptionError(f"--output {output} already exists: once its answers are added, give --force to replace it")
     require_file(pool)
     crf = load_chain(model, n_jobs=n_jobs)
     reading = Reading.of_model(crf)
