@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from test_beam_training import RULES, check_training, data
 from test_optimizers import by_sequence
 
-from crfkit import CRF, Template
+from crfkit import CRF
 from crfkit.chain import Adaptive, FixedSize, MinDivergence, Threshold, marginals, score
 from crfkit.data import load_corpus
 from crfkit.training import AROW, SAG, SGD, SMD, PassiveAggressive, Perceptron, SequenceObjective
@@ -177,9 +177,6 @@ def test_what_has_no_beams() -> None:
     for algorithm in ("smd", "sag", "pa", "ap", "arow", "newton-cg"):
         with pytest.raises(ValueError, match=r"'beam' of CRF must be None .* 'lbfgs', 'sgd', 'adagrad'"):
             CRF(algorithm=algorithm, beam=FixedSize(2)).fit([["a"]], [["A"]])
-    crf = CRF(Template("U:%x[0,0]\nB:%x[0,0]"), beam=FixedSize(2), algorithm="sgd")
-    with pytest.raises(ValueError, match="transitions look at the input"):
-        crf.fit([["a", "b"]], [["A", "B"]])
 
 
 def test_large_beams_give_way_to_all_labels() -> None:

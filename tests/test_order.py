@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import oracle
 import pytest
+from test_optimizers import by_sequence
 
 import crfkit
-from crfkit import CRF, chain
+from crfkit import CRF, Template, chain
 from crfkit.chain import FixedSize, MinDivergence, Potentials
 from crfkit.chain import ordered as higher
 from crfkit.chain.ordered import TupleScores, ordered
@@ -91,6 +92,10 @@ def test_every_answer_is_that_of_enumeration(
         assert drawn.max() < n
 
 
+#: Attributes of tokens, and of transitions.
+PAIRS = Template("U0:%x[0,0]\nU1:%x[-1,0]\nB\nB0:%x[0,0]\nB1:%x[-1,0]/%x[0,0]")
+
+
 def learned(order: int, **how: Any) -> CRF:
     settings: dict[str, Any] = {"order": order, "c2": 0.1, "dtype": "float64", "random_state": 0, **how}
     return CRF(**settings)
@@ -111,7 +116,16 @@ def chances_of(crf: CRF, x: list[str]) -> dict[tuple[Any, ...], float]:
 
 
 @pytest.mark.parametrize("order", [2, 3])
-@pytest.mark.parametrize("how", [{}, {"all_possible_transitions": False}, {"constraints": [("B", "C")]}])
+@pytest.mark.parametrize(
+    "how",
+    [
+        {},
+        {"all_possible_transitions": False},
+        {"constraints": [("B", "C")]},
+        {"features": PAIRS},
+        {"features": PAIRS, "constraints": [("B", "C")]},
+    ],
+)
 def test_the_objective_and_its_gradient(order: int, how: dict[str, Any]) -> None:
     crf = learned(order, **how).fit(X, Y)
     f: Any = crf.objective(X, Y)
@@ -124,9 +138,10 @@ def test_the_objective_and_its_gradient(order: int, how: dict[str, Any]) -> None
 
 
 @pytest.mark.parametrize("order", [2, 3])
-def test_unknown_labels(order: int) -> None:
+@pytest.mark.parametrize("features", ["auto", PAIRS])
+def test_unknown_labels(order: int, features: Any) -> None:
     known: Any = [["A", None, "A", {"B", "C"}, "B"], ["B", "B"], [{"A": 3, "B": 1}], ["C", None, None, "A"]]
-    crf = learned(order).fit(X, Y)
+    crf = learned(order, features=features).fit(X, Y)
     f: Any = crf.objective(X, known)
     w = np.random.default_rng(1).normal(size=f.size)
     crf.model_ = replace(crf.model_, weights=w)
@@ -148,16 +163,37 @@ def test_unknown_labels(order: int) -> None:
     np.testing.assert_allclose(f.value_and_grad(w)[1], oracle.finite_difference(f.value, w), atol=2e-6)
 
 
-@pytest.mark.parametrize("order", [2, 3])
-def test_beams_of_all_labels_are_exact(order: int) -> None:
-    exact = learned(order, algorithm="sgd", max_iter=4, tol=0).fit(X, Y)
-    beams = learned(order, algorithm="sgd", max_iter=4, tol=0, beam=FixedSize(3)).fit(X, Y)
+@pytest.mark.parametrize("order", [1, 2, 3])
+@pytest.mark.parametrize("algorithm", ["sgd", "adagrad"])
+@pytest.mark.parametrize("features", ["auto", PAIRS])
+def test_beams_of_all_labels_are_exact(order: int, algorithm: str, features: Any) -> None:
+    how: dict[str, Any] = {"features": features, "algorithm": algorithm, "max_iter": 4, "tol": 0}
+    exact = learned(order, **how).fit(X, Y)
+    beams = learned(order, **how, beam=FixedSize(3)).fit(X, Y)
     np.testing.assert_allclose(exact.weights_, beams.weights_, atol=1e-9)
 
 
+@pytest.mark.parametrize("order", [1, 2, 3])
+def test_gradients_within_beams_where_transitions_have_attributes(order: int) -> None:
+    f: Any = by_sequence(learned(order, algorithm="sgd", features=PAIRS, beam=FixedSize(2)), X, Y)
+    w, sequences = np.random.default_rng(1).normal(size=f.size), np.arange(len(X))
+    gradient, unused = np.empty(f.size), np.empty(f.size)
+
+    def value(at: Any) -> float:
+        f.native.set_weights(at)
+        return float(f.native.gradient(sequences, unused))
+
+    f.native.set_weights(w)
+    f.native.gradient(sequences, gradient)
+    tokens, labels, _ = f.native.tally
+    assert labels < 3 * tokens
+    np.testing.assert_allclose(gradient, oracle.finite_difference(value, w), atol=1e-6)
+
+
 @pytest.mark.parametrize("order", [2, 3])
-def test_predictions(order: int, tmp_path: Path) -> None:
-    crf = learned(order).fit(X, Y)
+@pytest.mark.parametrize("features", ["auto", PAIRS])
+def test_predictions(order: int, features: Any, tmp_path: Path) -> None:
+    crf = learned(order, features=features).fit(X, Y)
     assert crf.predict(X) == Y
     for x in X:
         known = chances_of(crf, x)
@@ -281,8 +317,9 @@ def test_what_does_not_go_together(how: dict[str, Any], message: str) -> None:
         CRF(**how).fit(X, Y)
 
 
-def test_explanations_add_up() -> None:
-    crf = learned(2).fit(X, Y)
+@pytest.mark.parametrize("features", ["auto", PAIRS])
+def test_explanations_add_up(features: Any) -> None:
+    crf = learned(2, features=features).fit(X, Y)
     known = chances_of(crf, X[0])
     labels = crf.predict([X[0]])[0]
     for t, decision in enumerate(crf.explain(X[0])):

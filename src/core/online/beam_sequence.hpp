@@ -1,9 +1,12 @@
 // beam_sequence.hpp: the loss of one sequence within beams that are chosen on the way.
 //
 // Labels are scored in full. A walk picks the beams (walk.hpp), and the gold label is always in them. Then the lattice
-// that has only the beams' labels is solved exactly (frozen_lattice.hpp, or ordered.hpp for a higher order, whose beams
-// the first-order weights choose). Of the transitions only the rows of the beams' labels are looked at.
+// that has only the beams' labels is solved exactly (frozen_lattice.hpp; or ordered.hpp, where transitions look at the
+// input, and for a higher order, whose beams the first-order weights choose). Of the transitions only the rows of the
+// beams' labels are looked at.
 #pragma once
+#include <span>
+
 #include "beam/frozen_lattice.hpp"
 #include "beam/walk.hpp"
 #include "online/ordered.hpp"
@@ -28,6 +31,7 @@ class OnlineBeam {
     forbidden_.reserve(n_ * stride_);
     for (int i = 0; i < n_; ++i)
       for (i64 j = 0; j < stride_; ++j) forbidden_[i * stride_ + j] = j < n_ ? T(d_.forbidden[i * i64{n_} + j]) : -kInf;
+    if (d_.own_steps) step_.reserve(n_ * stride_);
   }
 
   Criterion criterion;
@@ -43,9 +47,9 @@ class OnlineBeam {
   // log mass of the beams minus the score of the gold path; u: scores of the labels [steps][stride], padded with minus
   // infinity. x: the derivatives, times `weight`, of the beams' labels and pairs.
   double loss(const T* u, const u16* gold, double weight, Delta<T>& x) {
-    if (all) choose_all(x.steps);
-    else choose(u, x.steps, gold);
-    if (d_.tuples.order > 1) {
+    if (all) choose_all(x);
+    else choose(u, x, gold);
+    if (d_.tuples.order > 1 || d_.own_steps) {
       load_ordered(x.steps);
       const double log_mass = ordered_.solve(u);
       ordered_.add(1);
@@ -84,7 +88,7 @@ class OnlineBeam {
 
   // log mass of all labels minus that of those that fit, whose scores are in `known`; for higher orders
   double loss_of_known(const T* u, const T* known, double weight, Delta<T>& x) {
-    choose_all(x.steps);
+    choose_all(x);
     load_ordered(x.steps);
     const double inside = ordered_.solve(known);
     if (!(inside > -kInf)) return kInf;
@@ -98,17 +102,55 @@ class OnlineBeam {
   BeamTally tally;
 
  private:
-  void choose_all(int steps) {
+  void clear() {
     labels_.clear();
     first_.assign(1, 0);
-    for (int t = 0; t < steps; ++t) {
+    pairs_.clear();
+    first_pair_.assign(1, 0);
+  }
+  std::span<const u16> beam(int t) const { return {labels_.data() + first_[t], labels_.data() + first_[t + 1]}; }
+
+  void choose_all(const Delta<T>& x) {
+    clear();
+    for (int t = 0; t < x.steps; ++t) {
       for (int j = 0; j < n_; ++j) labels_.push_back(static_cast<u16>(j));
       first_.push_back(static_cast<u32>(labels_.size()));
+      if (t == 0 || !d_.own_steps) continue;
+      look(d_.offsets[x.seq] + t, beam(t - 1));
+      keep_pairs(t);
     }
   }
   void load_ordered(int steps) {
-    const auto pair = [this](int i, int j) { return score(i, j); };
+    const auto pair = [this](int t, u32 i, u32 k) {
+      if (d_.own_steps) return pairs_[first_pair_[t] + i * (first_[t + 2] - first_[t + 1]) + k];
+      return score(labels_[first_[t] + i], labels_[first_[t + 1] + k]);
+    };
     ordered_.load(steps, first_.data(), labels_.data(), pair, v_ - d_.transition_at, scale_);
+  }
+
+  // The scores of the transitions into a token, which look at it, out of the labels of a beam.
+  CRFKIT_KERNEL void look(i64 token, std::span<const u16> labels) {
+    const FlatRows<T>& rows = d_.edge;
+    const i64 begin = rows.ptr[token], middle = begin + rows.n_dense[token], end = rows.ptr[token + 1];
+    const T* table = v_ - d_.transition_at;
+    ++now_;
+    for (u16 i : labels) {
+      const i64 at = i * stride_;
+      when_[i] = now_;
+      for (i64 k = at; k < at + stride_; k += W) {
+        Vec x = S::load(v_ + k);
+        for (i64 e = begin; e < middle; ++e) x += S::load(table + rows.at[e] + k);
+        S::store(step_.data() + k, x * scale_ + S::load(forbidden_.data() + k));
+      }
+    }
+    for (i64 e = middle; e < end; ++e)
+      if (when_[rows.column[e] / stride_] == now_) step_[rows.column[e]] += scale_ * table[rows.at[e]];
+  }
+  // Of these, those into the labels of the beam of step t, the last chosen.
+  void keep_pairs(int t) {
+    for (u16 i : beam(t - 1))
+      for (u16 j : beam(t)) pairs_.push_back(step_[i * stride_ + j]);
+    first_pair_.push_back(pairs_.size());
   }
 
   T score(int i, int j) const {
@@ -116,15 +158,17 @@ class OnlineBeam {
     return v_[at] * scale_ + forbidden_[at];
   }
 
-  // exp(transition scores out of label i - the highest of them), kept until the weights change
+  // exp(transition scores out of label i - the highest of them); kept until the weights change, unless the transitions
+  // look at the input: then of those that look() left
   CRFKIT_KERNEL const T* row(int i) {
     T* out = rows_.data() + i * stride_;
-    if (when_[i] == now_) return out;
+    if (when_[i] == now_ && !d_.own_steps) return out;
     when_[i] = now_;
     const i64 at = i * stride_;
     Vec high = S::splat(-kInf);
     for (i64 k = 0; k < stride_; k += W) {
-      const Vec x = S::load(v_ + at + k) * scale_ + S::load(forbidden_.data() + at + k);
+      const Vec plain = S::load(v_ + at + k) * scale_ + S::load(forbidden_.data() + at + k);
+      const Vec x = d_.own_steps ? S::load(step_.data() + at + k) : plain;
       S::store(out + k, x);
       high = S::max(high, x);
     }
@@ -141,28 +185,28 @@ class OnlineBeam {
   double factor_of(int i, T high) const { return top_[i] == high ? 1.0 : std::exp(double(top_[i] - high)); }
 
   // The beams of all steps.
-  CRFKIT_KERNEL void choose(const T* u, int steps, const u16* gold) {
+  CRFKIT_KERNEL void choose(const T* u, const Delta<T>& x, const u16* gold) {
     using Sums = SumTimes<T, W>;
-    labels_.clear();
-    first_.assign(1, 0);
+    clear();
     walk_.start(n_, stride_, Underflow::restarts);
     walk_.template run<Sums>(
-        steps, [&](int t) { return u + t * stride_; },
-        [&](int t, std::span<const u16> beam) {
-          for (u16 i : beam) walk_.rows.push_back(row(i));
+        x.steps, [&](int t) { return u + t * stride_; },
+        [&](int t, std::span<const u16> last) {
+          if (d_.own_steps) look(d_.offsets[x.seq] + t, last);
+          for (u16 i : last) walk_.rows.push_back(row(i));
           const T high = highest(t - 1);
-          for (std::size_t k = 0; k < beam.size(); ++k) walk_.kept[k] *= T(factor_of(beam[k], high));
+          for (std::size_t k = 0; k < last.size(); ++k) walk_.kept[k] *= T(factor_of(last[k], high));
           return true;
         },
         [&](int t) {
           walk_.template select<Sums>(criterion, gold[t], labels_);
           first_.push_back(static_cast<u32>(labels_.size()));
-          const std::size_t n = first_[t + 1] - first_[t];
-          tally.largest = std::max<i64>(tally.largest, n);
-          return std::span<const u16>(labels_.data() + first_[t], n);
+          tally.largest = std::max<i64>(tally.largest, std::ssize(beam(t)));
+          if (t > 0 && d_.own_steps) keep_pairs(t);
+          return beam(t);
         },
         [](int) {});
-    tally.tokens += steps;
+    tally.tokens += x.steps;
     tally.labels += static_cast<i64>(labels_.size());
   }
 
@@ -203,6 +247,10 @@ class OnlineBeam {
   std::vector<u64> when_;
   std::vector<u32> first_;
   std::vector<u16> labels_;
+  // where transitions look at the input
+  Buffer<T> step_;                       // scores of those into the token at hand, out of a beam  [labels][stride]
+  std::vector<T> pairs_;                 // scores of those between neighbouring beams
+  std::vector<std::size_t> first_pair_;  // of each step
   BeamWalk<T, W> walk_;
   FrozenLattice frozen_;
   OrderedLattice<T> ordered_;

@@ -17,17 +17,15 @@ struct Delta {
   Buffer<T> pairs;  // [labels][stride], zero where there is no weight
   Buffer<T> edges;  // [steps - 1][labels][stride], where transitions look at the input
   // of the labels in beams
-  struct Slot {
-    u16 label;
-    T slope;
-  };
-  struct Link {
-    u32 at;  // place of a transition in [labels][stride]
+  struct Entry {
+    u32 at;  // a label; or the place of a transition in [labels][stride]
     T slope;
   };
   std::vector<u32> first;  // slot of each step  [steps + 1]
-  std::vector<Slot> slots;
-  std::vector<Link> links;
+  std::vector<Entry> slots;
+  std::vector<Entry> links;
+  std::vector<u32> first_edge;     // edge slope of each transition  [steps]
+  std::vector<Entry> edge_slopes;  // where transitions look at the input
 };
 
 }  // namespace crfkit::CRFKIT_ISA

@@ -1,5 +1,7 @@
 // flat_rows.hpp: rows of a flat array of weights, added up for a token and changed by it.
 #pragma once
+#include <span>
+
 #include "base/rows.hpp"
 #include "online/delta.hpp"
 
@@ -65,22 +67,21 @@ CRFKIT_INLINE void scatter_row(const FlatRows<T>& rows, i64 token, const T* p, T
   for (i64 k = middle; k < end; ++k) table[at[k]] += alpha * (value ? value[k] * p[rows.column[k]] : p[rows.column[k]]);
 }
 
-// The same of a few labels; row: zeros, [width]
+// The same of a few labels or label pairs; row: zeros, [width]
 template <class T, int W>
-CRFKIT_INLINE void scatter_slots(const FlatRows<T>& rows, i64 token, const typename Delta<T>::Slot* begin,
-                                 const typename Delta<T>::Slot* end, T alpha, T* row, T* table) {
+CRFKIT_INLINE void scatter_entries(const FlatRows<T>& rows, i64 token,
+                                   std::span<const typename Delta<T>::Entry> entries, T alpha, T* row, T* table) {
   const i64 first = rows.ptr[token], middle = first + rows.n_dense[token], last = rows.ptr[token + 1];
   const T* value = rows.value.empty() ? nullptr : rows.value.data();
-  for (auto slot = begin; slot < end; ++slot) row[slot->label] = alpha * slot->slope;
+  for (const auto& x : entries) row[x.at] = alpha * x.slope;
   for (i64 k = first; k < middle; ++k) {
     T* out = table + rows.at[k];
     const u16* bits = rows.bits.data() + (rows.at[k] - rows.first) / W;
-    for (auto slot = begin; slot < end; ++slot)
-      if (bits[slot->label / W] >> (slot->label % W) & 1)
-        out[slot->label] += value ? value[k] * row[slot->label] : row[slot->label];
+    for (const auto& x : entries)
+      if (bits[x.at / W] >> (x.at % W) & 1) out[x.at] += value ? value[k] * row[x.at] : row[x.at];
   }
   for (i64 k = middle; k < last; ++k) table[rows.at[k]] += value ? value[k] * row[rows.column[k]] : row[rows.column[k]];
-  for (auto slot = begin; slot < end; ++slot) row[slot->label] = T(0);
+  for (const auto& x : entries) row[x.at] = T(0);
 }
 
 }  // namespace crfkit::CRFKIT_ISA

@@ -6,7 +6,7 @@
 //
 // Level n of step t holds the weights of n labels in a row and the one that follows. Its contexts are the slots without
 // their oldest labels, slot / (slots / contexts); a score is the sum of the weights of all levels. Where whole beams
-// follow each other that hold the same labels, steps share their tables.
+// follow each other that hold the same labels, steps share their tables, unless transitions look at the input.
 #pragma once
 #include <algorithm>
 
@@ -25,8 +25,9 @@ class OrderedLattice {
  public:
   explicit OrderedLattice(const OnlineData<T>& data) : d_(data), order_(data.tuples.order) {}
 
-  // The labels of all steps, those of step t at first[t]; pair(i, j): scores of transitions; v: the weights over scale.
-  void load(int steps, const u32* first, const u16* labels, FunctionRef<T(int, int)> pair, const T* v, T scale) {
+  // The labels of all steps, those of step t at first[t]; pair(t, i, k): score of the transition from the i-th label of
+  // step t to the k-th of the next; v: the weights over scale.
+  void load(int steps, const u32* first, const u16* labels, FunctionRef<T(int, u32, u32)> pair, const T* v, T scale) {
     steps_ = steps;
     first_ = first;
     labels_ = labels;
@@ -119,6 +120,7 @@ class OrderedLattice {
         const bool tuple = place_[k] >= d_.tuples_at - d_.transition_at;
         x.links.push_back({place_[k], weight * T(tuple ? slope_[k] * d_.tuples.value : slope_[k])});
       }
+    if (d_.own_steps) give_edges(weight, x);
   }
 
  private:
@@ -138,9 +140,9 @@ class OrderedLattice {
     if (many > (u64{1} << 30)) throw Error("the beams are too large for a model of this order");
     return static_cast<u32>(many);
   }
-  // Whether step t has the labels of the step before, which has as long a past.
+  // Whether step t has the labels of the step before, which has as long a past, and the same weights.
   bool shared(int t) const {
-    if (t < order_) return false;
+    if (t < order_ || d_.own_steps) return false;
     for (int k = 0; k <= order_; ++k) {
       if (size(t + 1 - k) != size(t - k)) return false;
       if (!std::equal(labels_ + first_[t - k], labels_ + first_[t - k + 1], labels_ + first_[t - k + 1])) return false;
@@ -176,20 +178,35 @@ class OrderedLattice {
     factor_.reserve(n_scores_ + kWidth);
   }
 
-  void fill(int t, FunctionRef<T(int, int)> pair, const T* v, T scale) {
+  // The derivatives by the scores of label pairs, step after step.
+  void give_edges(T weight, Delta<T>& x) const {
+    constexpr double least = std::numeric_limits<T>::epsilon();
+    x.edge_slopes.clear();
+    x.first_edge.assign(1, 0);
+    for (int t = 0; t + 1 < steps_; ++t) {
+      const double* slope = slope_.data() + steps_of_[t].level_at[0];
+      for (u32 i = 0; i < size(t); ++i)
+        for (u32 k = 0; k < size(t + 1); ++k, ++slope)
+          if (std::abs(*slope) > least)
+            x.edge_slopes.push_back({static_cast<u32>(label(t, i) * d_.stride) + label(t + 1, k), weight * T(*slope)});
+      x.first_edge.push_back(static_cast<u32>(x.edge_slopes.size()));
+    }
+  }
+
+  void fill(int t, FunctionRef<T(int, u32, u32)> pair, const T* v, T scale) {
     Step& s = steps_of_[t];
     const u32 next = size(t + 1);
     const std::vector<u16>& classes = d_.tuples.classes;
     const u64 many_classes = d_.tuples.n_classes, longest = many_classes * many_classes * many_classes;
     digits_.clear();
-    for (u32 k = 0; k < size(t); ++k) digits_.push_back(classes[label(t, k)]);
+    for (u32 k = 0; order_ > 1 && k < size(t); ++k) digits_.push_back(classes[label(t, k)]);
     below_.resize(std::size_t{size(t)} * next);
     u32* place = place_.data() + s.level_at[0];
     for (u32 i = 0; i < size(t); ++i)
       for (u32 k = 0; k < next; ++k) {
         const u32 at = static_cast<u32>(label(t, i) * d_.stride) + label(t + 1, k);
         *place++ = d_.pair_mask[at] != T(0) ? at : kNone;
-        below_[i * next + k] = pair(label(t, i), label(t + 1, k));
+        below_[i * next + k] = pair(t, i, k);
       }
     const double value = d_.tuples.value * scale;
     u64 top = many_classes;

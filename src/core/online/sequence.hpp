@@ -67,7 +67,6 @@ class OnlineSequence {
   void set_beam(const Criterion* criterion) {
     beam_.reset();
     if (!criterion && d_.tuples.order == 1) return;
-    if (d_.own_steps) throw Error("beams and higher orders cannot be used where transitions look at the input");
     beam_.emplace(d_);
     beam_->all = !criterion;
     if (criterion) beam_->criterion = *criterion;
@@ -243,8 +242,8 @@ class OnlineSequence {
     for (int t = 0; t < x.steps; ++t) {
       const int y = gold_[t], z = path_[t];
       if (y != z) {
-        x.slots.push_back({static_cast<u16>(std::min(y, z)), T(y < z ? 1 : -1)});
-        x.slots.push_back({static_cast<u16>(std::max(y, z)), T(y < z ? -1 : 1)});
+        x.slots.push_back({static_cast<u32>(std::min(y, z)), T(y < z ? 1 : -1)});
+        x.slots.push_back({static_cast<u32>(std::max(y, z)), T(y < z ? -1 : 1)});
         x.active[t] = 1;
       }
       x.first.push_back(static_cast<u32>(x.slots.size()));

@@ -31,7 +31,7 @@ class Trainer final : public OnlineTrainer<T> {
   explicit Trainer(std::shared_ptr<OnlineData<T>> data)
       : data_(std::move(data)), d_(*data_), n_(d_.n_labels), stride_(d_.stride), sequence_(d_) {
     fresh(v_);
-    few_.assign(d_.stride, T(0));
+    few_.assign(d_.own_steps ? n_ * stride_ : stride_, T(0));
   }
 
   i64 size() const override { return d_.place.size(); }
@@ -581,10 +581,18 @@ class Trainer final : public OnlineTrainer<T> {
   CRFKIT_KERNEL void scatter_few(const Delta<T>& x, T alpha, T* table) {
     const FlatRows<T>& rows = d_.state;
     for (int t = 0; t < x.steps; ++t) {
-      const typename Delta<T>::Slot *begin = x.slots.data() + x.first[t], *end = x.slots.data() + x.first[t + 1];
       if (!x.active[t]) continue;
+      const std::span of_token(x.slots.data() + x.first[t], x.slots.data() + x.first[t + 1]);
       if constexpr (Touch) touch_rows(rows, d_.offsets[x.seq] + t);
-      scatter_slots<T, W>(rows, d_.offsets[x.seq] + t, begin, end, alpha, few_.data(), table);
+      scatter_entries<T, W>(rows, d_.offsets[x.seq] + t, of_token, alpha, few_.data(), table);
+    }
+    for (int t = 0; d_.own_steps && t + 1 < x.steps; ++t) {
+      const auto begin = x.edge_slopes.data();
+      const std::span of_step(begin + x.first_edge[t], begin + x.first_edge[t + 1]);
+      if (of_step.empty()) continue;
+      const i64 token = d_.offsets[x.seq] + t + 1;
+      if constexpr (Touch) touch_rows(d_.edge, token);
+      scatter_entries<T, W>(d_.edge, token, of_step, alpha, few_.data(), table);
     }
     const auto add = [&](i64 at, T slope) {
       if constexpr (Touch) touch(at, 1);
@@ -593,7 +601,7 @@ class Trainer final : public OnlineTrainer<T> {
     for (const auto& link : x.links) add(d_.transition_at + link.at, link.slope);
     const auto ends = [&](bool has, i64 first, int t) {
       for (u32 k = x.first[t]; has && x.active[t] && k < x.first[t + 1]; ++k)
-        add(first + x.slots[k].label, x.slots[k].slope);
+        add(first + x.slots[k].at, x.slots[k].slope);
     };
     if (x.steps > 0) ends(d_.has_start, d_.start_at, 0);
     if (x.steps > 0) ends(d_.has_end, d_.end_at, x.steps - 1);
@@ -646,7 +654,7 @@ class Trainer final : public OnlineTrainer<T> {
   bool all_pairs_ = false;  // transitions, start and end are touched as a whole
   Buffer<T> product_;
 
-  Buffer<T> few_;  // zeros [stride]
+  Buffer<T> few_;  // zeros [stride], or [labels][stride] where transitions look at the input
   OnlineSequence<T, W> sequence_;
   double entropy_ = 0;           // of the last pass
   double mistakes_ = 0;          // of the last pass

@@ -267,8 +267,6 @@ class PenalisedChain(ChainEstimator):
             layout = model.layout
         else:
             shape = self.min_freq, self.all_possible_states, self.all_possible_transitions, self.start_end
-            if self.order > 1 and encoder.n_attributes[1]:
-                raise ValueError(f"'order' of {type(self).__name__} must be 1 where transitions have attributes")
             base = None if model is None else model.layout
             classes = label_classes(labels, () if base is None else base.class_of.tolist()) if self.order > 1 else ()
             rule = WeightRules(*shape, encoder.transitions, self._sums, self.order, classes)
