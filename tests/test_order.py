@@ -29,22 +29,26 @@ def tuple_scores(order: int, n: int, rng: np.random.Generator, share: float = 0.
     return TupleScores(order, np.arange(n, dtype=np.uint16), tuples, rng.normal(size=len(tuples)))
 
 
-def full_score(p: Potentials, s: TupleScores, path: tuple[int, ...]) -> float:
-    """The score by its definition: the first order's, and those of all tuples."""
+def full_score(p: Potentials, s: TupleScores, path: tuple[int, ...], attributes: Any = None) -> float:
+    """The score by its definition: the first order's, and those of all tuples, alone and with each attribute."""
     total, n = oracle.path_score(p, path), s.n_classes
     known = dict(zip(s.tuples.tolist(), s.scores.tolist(), strict=True))
+    many = sum(n ** (k + 1) for k in range(2, s.order + 1))
     for k in range(2, s.order + 1):
         for t in range(k, len(path)):
             number = 0
             for label in path[t - k : t + 1]:
                 number = number * n + int(s.classes[label])
-            total += known.get(number + n**3 * (k - 2), 0.0)
+            number += n**3 * (k - 2)
+            total += known.get(number, 0.0)
+            for a in [] if attributes is None else attributes[t]:
+                total += known.get(number + (a + 1) * many, 0.0)
     return total
 
 
-def enumerated(p: Potentials, s: TupleScores) -> tuple[list[tuple[int, ...]], Any]:
+def enumerated(p: Potentials, s: TupleScores, attributes: Any = None) -> tuple[list[tuple[int, ...]], Any]:
     paths = list(itertools.product(range(p.n_labels), repeat=len(p.unary)))
-    return paths, np.array([full_score(p, s, path) for path in paths])
+    return paths, np.array([full_score(p, s, path, attributes) for path in paths])
 
 
 @pytest.mark.parametrize("order", [2, 3])
@@ -107,10 +111,14 @@ def chances_of(crf: CRF, x: list[str]) -> dict[tuple[Any, ...], float]:
     plain = replace(
         model, layout=replace(model.layout, order=1, tuples=model.layout.tuples[:0], classes=model.layout.classes[:0])
     )
-    p = plain.score(model.encoder.encode([x], False, 1), 1, np.float64)[0]
+    data = model.encoder.encode([x], False, 1)
+    p = plain.score(data, 1, np.float64)[0]
+    attributes: Any = None
+    if data.edge_ptr is not None and data.edge_attr is not None:
+        attributes = np.split(data.edge_attr, data.edge_ptr[1:-1])
     layout = model.layout
     s = TupleScores(layout.order, layout.class_of, layout.tuples, model.weights[layout.tuple_first :])
-    paths, scores = enumerated(p, s)
+    paths, scores = enumerated(p, s, attributes)
     chances = np.exp(scores - oracle.log_sum_exp(scores))
     return {tuple(model.labels[j] for j in path): c for path, c in zip(paths, chances, strict=True)}
 
@@ -279,8 +287,9 @@ def test_many_labels_share_the_tuples_of_their_classes() -> None:
         assert gradient[k] == pytest.approx((f.value(w + step) - f.value(w - step)) / 2e-5, abs=1e-5)
 
 
-def test_new_labels_and_weights_of_a_stream() -> None:
-    crf = CRF(order=2, warm_start=True, c2=0.1).fit(X, Y)
+@pytest.mark.parametrize("features", ["auto", PAIRS])
+def test_new_labels_and_weights_of_a_stream(features: Any) -> None:
+    crf = CRF(order=2, warm_start=True, c2=0.1, features=features).fit(X, Y)
     before = crf.model_.tuple_weights()
     layout = Layout.build(*_data(crf), base=crf.model_.layout)
     moved = crf.model_.layout.move_weights(crf.model_.weights, layout)
@@ -288,6 +297,16 @@ def test_new_labels_and_weights_of_a_stream() -> None:
     crf.fit([*X, ["d", "a", "b"]], [*Y, ["D", "A", "B"]])
     assert ("D", "A", "B") in crf.model_.tuple_weights()
     assert len(before) < len(crf.model_.tuple_weights())
+
+
+def test_weights_of_tuples_with_attributes() -> None:
+    crf = learned(2, features=PAIRS).fit(X, Y)
+    found = crf.model_.tuple_weights("B1:c/a")
+    assert found == pytest.approx({("B", "A", "C"): found["B", "A", "C"]})  # all that was seen
+    assert found["B", "A", "C"] > 0
+    assert ("B", "A", "C") in crf.model_.tuple_weights()
+    rare = learned(2, features=PAIRS, min_freq=2).fit(X, Y)
+    assert not rare.model_.tuple_weights("B0:b")
 
 
 def _data(crf: CRF) -> tuple[Any, ...]:

@@ -50,7 +50,7 @@ class OnlineBeam {
     if (all) choose_all(x);
     else choose(u, x, gold);
     if (d_.tuples.order > 1 || d_.own_steps) {
-      load_ordered(x.steps);
+      load_ordered(x);
       const double log_mass = ordered_.solve(u);
       ordered_.add(1);
       const double gold_score = ordered_.take(u, gold);
@@ -89,7 +89,7 @@ class OnlineBeam {
   // log mass of all labels minus that of those that fit, whose scores are in `known`; for higher orders
   double loss_of_known(const T* u, const T* known, double weight, Delta<T>& x) {
     choose_all(x);
-    load_ordered(x.steps);
+    load_ordered(x);
     const double inside = ordered_.solve(known);
     if (!(inside > -kInf)) return kInf;
     ordered_.add(-1);
@@ -120,12 +120,12 @@ class OnlineBeam {
       keep_pairs(t);
     }
   }
-  void load_ordered(int steps) {
+  void load_ordered(const Delta<T>& x) {
     const auto pair = [this](int t, u32 i, u32 k) {
       if (d_.own_steps) return pairs_[first_pair_[t] + i * (first_[t + 2] - first_[t + 1]) + k];
       return score(labels_[first_[t] + i], labels_[first_[t + 1] + k]);
     };
-    ordered_.load(steps, first_.data(), labels_.data(), pair, v_ - d_.transition_at, scale_);
+    ordered_.load(x, first_.data(), labels_.data(), pair, v_ - d_.transition_at, scale_);
   }
 
   // The scores of the transitions into a token, which look at it, out of the labels of a beam.

@@ -88,6 +88,10 @@ void set_tokens(const Family& state, const Family& edge, const Tokens& data, con
   if (out.own_steps)
     fill_rows<T>(edge, data.n_tokens(), data.edge_ptr, data.edge_attr, nullptr, state_rows,
                  out.place.data() + edge.first_weight, out.edge);
+  if (out.tuples.with_attributes()) {
+    out.edge_ptr.assign(data.edge_ptr, data.edge_ptr + data.n_tokens() + 1);
+    out.edge_attr.assign(data.edge_attr, data.edge_attr + out.edge_ptr.back());
+  }
   out.offsets.assign(data.offsets, data.offsets + data.n_seq + 1);
   set_gold(data, labels, out);
   out.seq_weight.clear();
@@ -113,6 +117,7 @@ OnlineData<T> make_online_data(const Layout& layout, const Tokens& data, const K
       chain_kernels_for<T>(1).lanes;  // the trainers' only width: one sequence at a time gains little by wider ones
   out.stride = round_up(layout.n_labels, out.lanes);
   out.own_steps = layout.has_edges();
+  if (tuples.with_attributes() && !out.own_steps) throw Error("the model has no attributes of transitions");
   const Family state = layout.state_family(out.lanes), edge = layout.edge_family(out.lanes);
   const u64 state_rows = state.dense_attr.size() * state.width;
   const u64 edge_rows = edge.dense_attr.size() * edge.width;

@@ -41,7 +41,8 @@ enum class Known : u8 { all, some, none };
 
 // Weights of three labels in a row, and of more: those of tuples (y[t-k], ..., y[t+1]) with k up to the order less one.
 // A tuple of n + 1 labels is one number: the classes of its labels as digits, the last the lowest, plus C^3 for each
-// label beyond three. Labels of one class, of C, share these weights.
+// label beyond three. Labels of one class, of C, share these weights. Together with attribute a of the transition into
+// its last token, it is that number plus (a + 1) times how many tuples there are.
 class TupleWeights {
  public:
   int order = 1;
@@ -54,6 +55,8 @@ class TupleWeights {
   TupleWeights(int n, std::vector<u16> class_of, std::vector<u64> tuples, u32 first)
       : order(n), classes(std::move(class_of)), first_(first), tuples_(std::move(tuples)) {
     for (u16 c : classes) n_classes = std::max(n_classes, u64{c} + 1);
+    u64 longest = n_classes * n_classes;
+    for (int k = 2; k <= order; ++k) many_ += longest *= n_classes;
     std::size_t size = 4;
     while (size < 2 * tuples_.size()) size *= 2;
     mask_ = size - 1;
@@ -66,6 +69,9 @@ class TupleWeights {
   }
   u32 size() const { return static_cast<u32>(tuples_.size()); }
   u32 first() const { return first_; }
+  // Whether attributes of transitions have weights with tuples.
+  bool with_attributes() const { return !tuples_.empty() && tuples_.back() >= many_; }
+  u64 with_attribute(u64 tuple, u32 attribute) const { return tuple + (u64{attribute} + 1) * many_; }
   // The number of a tuple, or kNone
   u32 find(u64 tuple) const {
     for (std::size_t at = start(tuple);; at = (at + 1) & mask_) {
@@ -78,6 +84,7 @@ class TupleWeights {
   std::size_t start(u64 tuple) const { return (tuple * 0x9e3779b97f4a7c15u >> 20) & mask_; }
 
   u32 first_ = 0;
+  u64 many_ = 0;  // tuples of all lengths
   std::vector<u64> tuples_;
   std::vector<u32> slots_ = std::vector<u32>(1, kNone);
   std::size_t mask_ = 0;
@@ -93,6 +100,9 @@ struct OnlineData {
   bool has_start = false, has_end = false;
   std::vector<T> pair_mask;  // 1 where a transition has a weight   [labels][stride]
   std::vector<u32> place;    // weight -> place in the flat array
+  // attributes of the transition into each token, where tuples have weights with them
+  std::vector<i64> edge_ptr;
+  std::vector<u32> edge_attr;
   std::vector<i64> offsets;
   std::vector<u16> gold;           // or kUnknown
   std::vector<i32> label;          // as in KnownLabels, or empty: all are known

@@ -27,8 +27,10 @@ class OrderedLattice {
 
   // The labels of all steps, those of step t at first[t]; pair(t, i, k): score of the transition from the i-th label of
   // step t to the k-th of the next; v: the weights over scale.
-  void load(int steps, const u32* first, const u16* labels, FunctionRef<T(int, u32, u32)> pair, const T* v, T scale) {
-    steps_ = steps;
+  void load(const Delta<T>& x, const u32* first, const u16* labels, FunctionRef<T(int, u32, u32)> pair, const T* v,
+            T scale) {
+    steps_ = x.steps;
+    token_ = d_.offsets[x.seq];
     first_ = first;
     labels_ = labels;
     arrange();
@@ -121,6 +123,7 @@ class OrderedLattice {
         x.links.push_back({place_[k], weight * T(tuple ? slope_[k] * d_.tuples.value : slope_[k])});
       }
     if (d_.own_steps) give_edges(weight, x);
+    if (d_.tuples.with_attributes()) give_tuples(weight, x);
   }
 
  private:
@@ -174,6 +177,7 @@ class OrderedLattice {
       steps_of_.push_back(s);
     }
     place_.resize(places);
+    if (d_.tuples.with_attributes()) tuple_.resize(places);
     score_.resize(n_scores_);
     factor_.reserve(n_scores_ + kWidth);
   }
@@ -190,6 +194,30 @@ class OrderedLattice {
           if (std::abs(*slope) > least)
             x.edge_slopes.push_back({static_cast<u32>(label(t, i) * d_.stride) + label(t + 1, k), weight * T(*slope)});
       x.first_edge.push_back(static_cast<u32>(x.edge_slopes.size()));
+    }
+  }
+
+  // The derivatives by the weights of tuples with attributes.
+  void give_tuples(T weight, Delta<T>& x) const {
+    constexpr double least = std::numeric_limits<T>::epsilon();
+    for (int t = 1; t + 1 < steps_; ++t) {
+      const std::size_t begin = steps_of_[t].level_at[1];
+      const std::size_t end = steps_of_[t].level_at[levels(t) - 1] + contexts(t, levels(t)) * size(t + 1);
+      for (std::size_t k = begin; k < end; ++k)
+        if (std::abs(slope_[k]) > least)
+          each_attributed(t, tuple_[k], [&](u32 found) {
+            const u32 at = static_cast<u32>(d_.tuples_at - d_.transition_at) + found;
+            x.links.push_back({at, weight * T(slope_[k] * d_.tuples.value)});
+          });
+    }
+  }
+  // f(number) of a tuple with each attribute of the transition out of step t, if there is a weight
+  template <class F>
+  void each_attributed(int t, u64 tuple, F f) const {
+    const i64 token = token_ + t + 1;
+    for (i64 k = d_.edge_ptr[token]; k < d_.edge_ptr[token + 1]; ++k) {
+      const u32 found = d_.tuples.find(d_.tuples.with_attribute(tuple, d_.edge_attr[k]));
+      if (found != kNone) f(found);
     }
   }
 
@@ -223,7 +251,11 @@ class OrderedLattice {
           const u32 found = d_.tuples.find(tuple);
           const bool known = found != kNone;
           *place++ = known ? static_cast<u32>(d_.tuples_at - d_.transition_at) + found : kNone;
-          above_[std::size_t{c} * next + k] = lower[k] + (known ? value * v[d_.tuples_at + found] : 0.0);
+          double& score = above_[std::size_t{c} * next + k];
+          score = lower[k] + (known ? value * v[d_.tuples_at + found] : 0.0);
+          if (tuple_.empty()) continue;
+          tuple_[place - place_.data() - 1] = tuple;
+          each_attributed(t, tuple, [&](u32 x) { score += value * v[d_.tuples_at + x]; });
         }
       }
       below_.swap(above_);
@@ -242,12 +274,14 @@ class OrderedLattice {
   const OnlineData<T>& d_;
   const int order_;
   int steps_ = 0;
+  i64 token_ = 0;  // the first
   const u32* first_ = nullptr;
   const u16* labels_ = nullptr;
   std::vector<u32> slot_, groups_;  // first slot of each step; groups of its slots
   std::vector<Step> steps_of_;
   std::size_t n_scores_ = 0;
   std::vector<u32> place_;     // of each weight, counted from the first transition, or kNone
+  std::vector<u64> tuple_;     // that the weight is of, where attributes have weights with tuples
   std::vector<double> score_;  // of the last level, all lower ones in it
   Buffer<double> factor_;      // exp(score - the step's highest)
   std::vector<double> nodes_, slope_;

@@ -52,6 +52,15 @@ def frozen(x: NDArray[np.float64]) -> NDArray[np.float64]:
     return x
 
 
+def n_tuples(n_labels: int, order: int) -> int:
+    """How many tuples of three labels there are, and of up to ``order`` + 1.
+
+    >>> n_tuples(2, 2), n_tuples(2, 3)
+    (8, 24)
+    """
+    return int(sum(n_labels ** (n + 1) for n in range(2, order + 1)))
+
+
 def tuple_numbers(columns: Sequence[NDArray[Any]], n_labels: int) -> NDArray[np.uint64]:
     """The number of each tuple of three labels or more, oldest first: its labels as digits; longer ones come later.
 

@@ -7,6 +7,7 @@ tokens before, from a beam of labels for each token. A map from slots to labels 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crfkit.base.numbers import inner_tokens, tuple_numbers
+from crfkit.base.numbers import inner_tokens, n_tuples, tuple_numbers
 from crfkit.chain.beams import FixedSize
 from crfkit.chain.inference import marginals
 from crfkit.chain.potentials import Floats, Potentials
@@ -57,7 +58,7 @@ class TupleScores:
     classes : uint16 array [L]
         Class of each label; tuples are of classes.
     tuples : uint64 array [K]
-        Numbers of the tuples that have a score, ascending; see ``tuple_numbers``.
+        Numbers of the tuples that have a score, ascending; see :class:`~crfkit.data.dataset.Layout`.
     scores : float64 array [K]
     """
 
@@ -73,22 +74,32 @@ class TupleScores:
 
     @cached_property
     def _table(self) -> NDArray[np.float64] | None:
-        size = sum(self.n_classes ** (n + 1) for n in range(2, self.order + 1))
+        size = self._many
         if size > _TABLE:
             return None
         table = np.zeros(size)
-        table[self.tuples] = self.scores
+        alone = int(np.searchsorted(self.tuples, np.uint64(size)))
+        table[self.tuples[:alone]] = self.scores[:alone]
         return table
 
-    def find(self, columns: list[NDArray[Any]]) -> NDArray[np.float64]:
-        """The scores of tuples, whose labels stand in columns, oldest first; zero where there is none."""
-        numbers = tuple_numbers([self.classes[x] for x in columns], self.n_classes)
-        if self._table is not None:
-            return tuple_value(len(self.classes)) * self._table[numbers]
+    @cached_property
+    def _many(self) -> int:
+        return n_tuples(self.n_classes, self.order)
+
+    def numbers(self, columns: Sequence[NDArray[Any]]) -> NDArray[np.uint64]:
+        """Numbers of tuples, whose labels stand in columns, oldest first."""
+        return tuple_numbers([self.classes[x] for x in columns], self.n_classes)
+
+    def find(self, numbers: NDArray[np.uint64], attribute: NDArray[np.uint32] | None = None) -> NDArray[np.float64]:
+        """The scores of tuples by their numbers, alone or each with an attribute; zero where there is none."""
+        value = tuple_value(len(self.classes))
+        if attribute is not None:
+            numbers = numbers + (attribute.astype(np.uint64) + np.uint64(1)) * np.uint64(self._many)
+        elif self._table is not None:
+            return value * self._table[numbers]
         if not len(self.tuples):
             return np.zeros(numbers.shape)
         at = np.minimum(np.searchsorted(self.tuples, numbers), len(self.tuples) - 1)
-        value = tuple_value(len(self.classes))
         return np.where(self.tuples[at] == numbers, value * self.scores[at], 0.0)
 
 
@@ -180,7 +191,13 @@ class OrderedPotentials(Potentials):
         return out
 
 
-def ordered(p: Potentials, higher: TupleScores, n_jobs: int | None = None) -> Potentials:
+#: Attributes of the transition into each token: where those of a token begin [N + 1], and their numbers.
+Attributes = tuple[NDArray[np.int64], NDArray[np.uint32]]
+
+
+def ordered(
+    p: Potentials, higher: TupleScores, n_jobs: int | None = None, attributes: Attributes | None = None
+) -> Potentials:
     """Higher-order potentials from first-order ones and the scores of longer tuples.
 
     With few labels all are used (:func:`holds_all`). Otherwise each token has a beam of its most probable labels
@@ -191,6 +208,9 @@ def ordered(p: Potentials, higher: TupleScores, n_jobs: int | None = None) -> Po
     p : Potentials
         Of a batch.
     higher : TupleScores
+    attributes : pair of arrays, optional
+        Of the transition into each token, with which tuples have scores: where those of a token begin [N + 1], and
+        their numbers.
     """
     x = p.lattice
     n, L = higher.order, p.n_labels
@@ -215,7 +235,7 @@ def ordered(p: Potentials, higher: TupleScores, n_jobs: int | None = None) -> Po
     unary = np.where(there, np.take_along_axis(x.unary, np.maximum(slots[:, 0], 0), axis=1), -np.inf)
     at = np.flatnonzero(inner_tokens(x.offsets))
     before, following = slots[at - 1], beams[at]  # [E, n, S], [E, B]
-    scores = _steps(x, before, following, higher)
+    scores = _steps(x, before, following, higher, None if attributes is None else _of_tokens(attributes, at))
     pairwise = np.full((len(at), S, S), -np.inf, x.unary.dtype)
     groups = B ** (n - 1)
     for k in range(B):
@@ -223,19 +243,41 @@ def ordered(p: Potentials, higher: TupleScores, n_jobs: int | None = None) -> Po
     return OrderedPotentials(unary.astype(x.unary.dtype), pairwise, p.offsets, slots, L)
 
 
-def _steps(x: Any, before: NDArray[np.int32], following: NDArray[np.int32], higher: TupleScores) -> NDArray[Any]:
-    """Scores of slots [E, n, S] followed by labels [E, B], [E, S, B]."""
+def _of_tokens(attributes: Attributes, tokens: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The attributes of some tokens, [tokens, largest number of attributes]; -1 where there are fewer."""
+    ptr, attribute = attributes
+    counts = ptr[tokens + 1] - ptr[tokens]
+    out = np.full((len(tokens), int(counts.max(initial=0))), -1, np.int64)
+    for k in range(out.shape[1]):
+        some = counts > k
+        out[some, k] = attribute[ptr[tokens[some]] + k]
+    return out
+
+
+def _steps(
+    x: Any,
+    before: NDArray[np.int32],
+    following: NDArray[np.int32],
+    higher: TupleScores,
+    attributes: NDArray[np.int64] | None = None,
+) -> NDArray[Any]:
+    """Scores of slots [E, n, S] followed by labels [E, B] at tokens with attributes [E, A], [E, S, B]."""
     edge = np.arange(len(before))[:, None, None] if x.per_step else 0
     now, after = np.maximum(before[:, 0], 0)[:, :, None], np.maximum(following, 0)[:, None, :]
     scores = x.pairwise[edge, now, after].astype(np.float64)
+    good = (before[:, 0] >= 0)[:, :, None] & (following >= 0)[:, None, :]
     columns = [now, after]
     for k in range(1, higher.order):
         past = before[:, k][:, :, None]
         columns = [np.maximum(past, 0), *columns]
-        shape = np.broadcast_shapes(*(c.shape for c in columns))
-        found = higher.find([np.broadcast_to(c, shape) for c in columns])
-        scores += np.where(past >= 0, found, 0.0)
-    scores[~((before[:, 0] >= 0)[:, :, None] & (following >= 0)[:, None, :])] = -np.inf
+        cells = np.nonzero(good & (past >= 0))
+        numbers = higher.numbers([np.broadcast_to(c, good.shape)[cells] for c in columns])
+        scores[cells] += higher.find(numbers)
+        for column in () if attributes is None else attributes.T:
+            there = column[cells[0]] >= 0
+            some = tuple(c[there] for c in cells)
+            scores[some] += higher.find(numbers[there], column[some[0]].astype(np.uint32))
+    scores[~good] = -np.inf
     return np.asarray(scores)
 
 

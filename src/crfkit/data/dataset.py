@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crfkit import _core
-from crfkit.base.numbers import tuple_numbers
+from crfkit.base.numbers import n_tuples, tuple_numbers
 from crfkit.base.shown import Record
 from crfkit.data.sequences import joined_offsets, rows_of
 
@@ -223,33 +223,49 @@ class WeightRules:
         """Class of each label."""
         return np.array(self.classes or range(n_labels), np.uint16)
 
-    def tuples(self, labels: NDArray[np.int32], offsets: NDArray[np.int64], n_labels: int) -> NDArray[np.uint64]:
-        """Numbers of the tuples of three labels, and of up to ``order`` + 1, that have weights; ascending."""
+    def tuples(self, labels: NDArray[np.int32], data: Dataset, n_labels: int) -> NDArray[np.uint64]:
+        """Numbers of the tuples of three labels, and of up to ``order`` + 1, that have weights; ascending.
+
+        First those of labels alone, then those with an attribute of the transition into their last token.
+        """
         found: list[NDArray[np.uint64]] = []
-        classes = self.class_of(n_labels)
+        attributed: list[NDArray[np.uint64]] = []
+        no_tuples = np.zeros(0, np.uint64)
+        classes, offsets = self.class_of(n_labels), data.offsets
         n_labels = int(classes.max()) + 1
+        many = np.uint64(n_tuples(n_labels, self.order))
         position = np.arange(len(labels)) - np.repeat(offsets[:-1], np.diff(offsets))
+
+        def often(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
+            distinct, counts = np.unique(numbers, return_counts=True)
+            return distinct[counts >= self.min_freq]
+
         for n in range(2, self.order + 1):
-            if self.all_possible_transitions and not self.rare and n_labels ** (n + 1) <= _MANY:
-                first = tuple_numbers([np.zeros(1, np.int64)] * (n + 1), n_labels)
-                found.append(first + np.arange(n_labels ** (n + 1), dtype=np.uint64))
-                continue
             at = np.flatnonzero(position >= n)
             columns = [labels[at - k] for k in range(n, -1, -1)]
             known = np.all([x >= 0 for x in columns], axis=0) if len(at) else np.zeros(0, bool)
-            numbers, counts = np.unique(
-                tuple_numbers([classes[x[known]] for x in columns], n_labels), return_counts=True
-            )
-            found.append(numbers[counts >= self.min_freq])
-        return np.concatenate(found) if found else np.zeros(0, np.uint64)
+            seen = tuple_numbers([classes[x[known]] for x in columns], n_labels)
+            if self.all_possible_transitions and not self.rare and n_labels ** (n + 1) <= _MANY:
+                first = tuple_numbers([np.zeros(1, np.int64)] * (n + 1), n_labels)
+                found.append(first + np.arange(n_labels ** (n + 1), dtype=np.uint64))
+            else:
+                found.append(often(seen))
+            if data.edge_ptr is not None and data.edge_attr is not None:
+                entries, ptr = rows_of(data.edge_ptr, at[known])
+                number = data.edge_attr[entries].astype(np.uint64) + np.uint64(1)
+                attributed.append(often(seen.repeat(np.diff(ptr)) + number * many))
+        return np.concatenate([*found, np.unique(np.concatenate([no_tuples, *attributed]))])
 
 
 _MANY = 1 << 20
 
 
-def _tuples_among(tuples: NDArray[np.uint64], n_labels: int, among: int) -> NDArray[np.uint64]:
+def _tuples_among(tuples: NDArray[np.uint64], order: int, n_labels: int, among: int) -> NDArray[np.uint64]:
     """The numbers of the same tuples among more labels."""
+    if order == 1:
+        return tuples
     n = np.uint64(n_labels)
+    attribute, tuples = np.divmod(tuples, np.uint64(n_tuples(n_labels, order)))
     longer = tuples >= n * n * n
     out = np.empty_like(tuples)
     for some, length in ((~longer, 3), (longer, 4)):
@@ -259,7 +275,7 @@ def _tuples_among(tuples: NDArray[np.uint64], n_labels: int, among: int) -> NDAr
             rest, digit = np.divmod(rest, n)
             columns.insert(0, digit)
         out[some] = tuple_numbers(columns, among)
-    return out
+    return np.asarray(out + attribute * np.uint64(n_tuples(among, order)), np.uint64)
 
 
 _NO_ROWS: Rows = (np.zeros(0, np.uint32), np.zeros(0, np.uint32))
@@ -395,7 +411,8 @@ class Layout(Record):
     order : int
         How many labels before it a label depends on.
     tuples : uint64 [K]
-        Numbers of the tuples of three labels or more that have weights, the last K of all; see ``tuple_numbers``.
+        Numbers of the tuples of three labels or more that have weights, the last K of all; see ``tuple_numbers``. A
+        tuple with edge attribute a is its number plus a + 1 times ``n_tuples``.
     classes : uint16 [L]
         Class of each label, by which tuples are numbered; empty for the first order.
     """
@@ -423,6 +440,16 @@ class Layout(Record):
     def n_classes(self) -> int:
         """Number of the classes of labels."""
         return int(self.class_of.max(initial=0)) + 1
+
+    @property
+    def n_plain_tuples(self) -> int:
+        """How many of the tuples are of labels alone."""
+        return int(np.searchsorted(self.tuples, np.uint64(n_tuples(self.n_classes, self.order))))
+
+    @property
+    def tuples_with_attributes(self) -> bool:
+        """Whether attributes of transitions have weights with tuples."""
+        return self.n_plain_tuples < len(self.tuples)
 
     @property
     def tuple_first(self) -> int:
@@ -472,10 +499,13 @@ class Layout(Record):
         first = cls._numbered(n_labels, state, seen if rule.transitions else seen[:0], rule.start_end, edge)
         if rule.order == 1:
             return first
-        tuples = rule.tuples(labels, data.offsets, n_labels)
+        tuples = rule.tuples(labels, data, n_labels)
         if base is not None:
             more = int(rule.class_of(n_labels).max()) + 1
-            tuples = np.union1d(tuples, _tuples_among(base.tuples, base.n_classes, more))
+            tuples = np.union1d(tuples, _tuples_among(base.tuples, base.order, base.n_classes, more))
+        if len(first.edge_ptr):  # attributes whose label pairs are all rare have no weights
+            attribute = (tuples // n_tuples(int(rule.class_of(n_labels).max()) + 1, rule.order)).astype(np.int64)
+            tuples = tuples[np.concatenate([[True], np.diff(first.edge_ptr) > 0])[attribute]]
         size = first.size + len(tuples)
         return replace(first, size=size, order=rule.order, tuples=tuples, classes=rule.class_of(n_labels))
 
@@ -519,7 +549,12 @@ class Layout(Record):
         def packed(ptr: NDArray[np.uint32]) -> NDArray[np.uint32]:
             return np.unique(ptr) if len(ptr) else ptr
 
-        return replace(self, state_ptr=packed(self.state_ptr), edge_ptr=packed(self.edge_ptr))
+        tuples = self.tuples
+        if self.tuples_with_attributes:
+            many = n_tuples(self.n_classes, self.order)
+            number = np.concatenate([[0], np.cumsum(np.diff(self.edge_ptr) > 0)]).astype(np.uint64)
+            tuples = number[tuples // many] * np.uint64(many) + tuples % many
+        return replace(self, state_ptr=packed(self.state_ptr), edge_ptr=packed(self.edge_ptr), tuples=tuples)
 
     def move_weights(self, w: NDArray[np.float64], target: Layout) -> NDArray[np.float64]:
         """The weights of this layout in the places of a larger one; the others are zero."""
@@ -537,7 +572,7 @@ class Layout(Record):
         if len(self.edge_ptr) and len(target.edge_ptr):
             edges = _row_keys(target.edge_ptr, target.edge_pair, m * m)
             move(_row_keys(self.edge_ptr, self._edge_pairs(m), m * m), edges, self.edge_first, target.edge_first)
-        mine_among = _tuples_among(self.tuples, self.n_classes, target.n_classes)
+        mine_among = _tuples_among(self.tuples, self.order, self.n_classes, target.n_classes)
         move(mine_among, target.tuples, self.tuple_first, target.tuple_first)
         mine = self.transition.reshape(n, n)
         theirs = target.transition.reshape(m, m)[:n, :n]

@@ -31,7 +31,7 @@ from crfkit.base.fields import (
     text,
 )
 from crfkit.base.messages import counted
-from crfkit.base.numbers import inner_tokens, log_sum_exp, pieces
+from crfkit.base.numbers import inner_tokens, log_sum_exp, n_tuples, pieces
 from crfkit.base.shown import Record
 from crfkit.base.tensors import read_tensors, write_tensors
 from crfkit.base.threads import resolve_threads
@@ -169,7 +169,12 @@ class ChainModel(Record):
         if known is not None:
             unary += known.astype(unary.dtype)
         found = Potentials(unary, pairwise if scorer.per_step else pairwise[0], offsets=data.offsets)
-        return found if self.layout.order == 1 else ordered(found, self._tuple_scores, n_jobs)
+        if self.layout.order == 1:
+            return found
+        own = None
+        if self.layout.tuples_with_attributes and data.edge_ptr is not None and data.edge_attr is not None:
+            own = data.edge_ptr, data.edge_attr
+        return ordered(found, self._tuple_scores, n_jobs, own)
 
     @cached_property
     def _tuple_scores(self) -> TupleScores:
@@ -177,10 +182,15 @@ class ChainModel(Record):
         weights = self.tempered().weights[layout.tuple_first :]
         return TupleScores(layout.order, layout.class_of, layout.tuples, weights)
 
-    def tuple_weights(self) -> dict[tuple[Any, ...], float]:
+    def tuple_weights(self, attribute: str | None = None) -> dict[tuple[Any, ...], float]:
         """Weights of three or more labels in a row, by the labels; zero weights are omitted.
 
         If labels share a class, the first label of the class stands for it.
+
+        Parameters
+        ----------
+        attribute : str, optional
+            The weights with this attribute of the transition into the last token, instead of those without one.
 
         Examples
         --------
@@ -192,10 +202,14 @@ class ChainModel(Record):
         found, n, layout = {}, self.layout.n_classes, self.layout
         names = [self.labels[int(np.argmax(layout.class_of == c))] for c in range(n)]
         weights = self.weights[layout.tuple_first :].tolist()
+        many, wanted = n_tuples(n, layout.order), 0
+        if attribute is not None:
+            wanted = 1 + list(self.encoder.names(edge=True)).index(attribute)
         for code, w in zip(layout.tuples.tolist(), weights, strict=True):
-            if w:
-                length = 3 if code < n**3 else 4
-                rest = code - n**3 * (length - 3)
+            which, rest = divmod(code, many)
+            if w and which == wanted:
+                length = 3 if rest < n**3 else 4
+                rest -= n**3 * (length - 3)
                 found[tuple(names[rest // n**k % n] for k in range(length - 1, -1, -1))] = w
         return found
 
@@ -504,7 +518,9 @@ _CHAIN = record(
 )
 
 
-def _tuples(rows: Arrays, n_labels: int, numbers: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
+def _tuples(
+    rows: Arrays, n_labels: int, numbers: Mapping[str, Any], parts: Mapping[str, NDArray[Any]]
+) -> dict[str, NDArray[Any]]:
     """The tuples of labels of a file and the classes that they are of, checked."""
     classes: NDArray[np.uint16] = rows.of_kind("classes", "u", (n_labels,)).astype(np.uint16)
     n = int(classes.max()) + 1
@@ -512,9 +528,11 @@ def _tuples(rows: Arrays, n_labels: int, numbers: Mapping[str, Any]) -> dict[str
         raise ValueError("'layout.classes' must number the classes of labels")
     tuples: NDArray[np.uint64] = rows.of_kind("tuples", "u", (None,)).astype(np.uint64)
     order = numbers["order"]
+    many = n_tuples(n, order)
+    end = many * max(1, len(parts["edge_ptr"]))  # with each attribute, and without one
     if len(tuples) > numbers["size"] or (tuples[1:] <= tuples[:-1]).any():
         raise ValueError("'layout.tuples' must ascend, and have a weight each")
-    if n ** (order + 1) >= 2**63 or (len(tuples) and int(tuples[-1]) >= sum(n ** (k + 1) for k in range(2, order + 1))):
+    if end >= 2**63 or (len(tuples) and int(tuples[-1]) >= end):
         raise ValueError("'layout.tuples' names labels that do not exist")
     return {"tuples": tuples, "classes": classes}
 
@@ -533,7 +551,7 @@ def chain_model(name: str, header: dict[str, Any], arrays: Arrays, features: Fea
             k: rows.of_kind(k, "iu", (None,)) for k in ("state_ptr", "state_label", "edge_ptr", "edge_pair")
         }
         if "order" in numbers:
-            parts |= _tuples(rows, n, numbers)
+            parts |= _tuples(rows, n, numbers, parts)
         layout = Layout(**parts, transition=rows.of_kind("transition", "iu", (n * n,)), **numbers)
         layout.native  # noqa: B018 - checks the layout
         weights = arrays.finite("weights", (layout.size,))

@@ -219,9 +219,10 @@ class _Sources:
         after = self.allowed[:, path[t + 1]] if t + 1 < len(path) else self.may_end
         return before & after
 
-    def tuple_score(self, labels: Any) -> float:
-        """Score of three labels in a row, or more."""
-        return float(self.tuples.find([np.array([x]) for x in labels])[0])
+    def tuple_score(self, labels: Any, attribute: int | None = None) -> float:
+        """Score of three labels in a row, or more; alone, or with an attribute of the last transition."""
+        number = self.tuples.numbers([np.array([x]) for x in labels])
+        return float(self.tuples.find(number, None if attribute is None else np.array([attribute], np.uint32))[0])
 
     def same_label(self, state: int) -> Any:
         """Which states have the label of this one, [L]."""
@@ -310,6 +311,14 @@ def _decide(sources: _Sources, data: Dataset, nodes: Any, path: Any, t: int, tok
     return Decision(t, token, labels[a], labels[b], *chances, total, tuple(c for c in found if c.amount))
 
 
+def _edge_attributes(sources: _Sources, data: Dataset, token: int) -> list[int]:
+    """The known attributes of the transition into a token."""
+    if data.edge_ptr is None or data.edge_attr is None:
+        return []
+    found = data.edge_attr[data.edge_ptr[token] : data.edge_ptr[token + 1]].tolist()
+    return [a for a in found if a < len(sources.edge_names)]
+
+
 def _contributions(sources: _Sources, data: Dataset, path: Any, t: int, a: int, b: int) -> Iterator[Contribution]:
     labels = sources.model.state_names
     last = len(path) - 1
@@ -331,20 +340,18 @@ def _contributions(sources: _Sources, data: Dataset, path: Any, t: int, a: int, 
         theirs = (path[t - 1], b) if arrow == "before" else (b, path[t + 1])
         name = f"{labels[mine[0]]} -> {labels[mine[1]]}"
         yield one("transition", name, sources.transitions[mine], sources.transitions[theirs])
-        if data.edge_ptr is None or data.edge_attr is None:
-            continue
-        for k in range(int(data.edge_ptr[at]), int(data.edge_ptr[at + 1])):
-            attribute = int(data.edge_attr[k])
-            if attribute < len(sources.edge_names):
-                row = sources.edge(attribute)
-                text = f"{name} {sources.edge_names[attribute]}"
-                yield one("transition attribute", text, row[mine], row[theirs])
+        for attribute in _edge_attributes(sources, data, at):
+            row = sources.edge(attribute)
+            yield one("transition attribute", f"{name} {sources.edge_names[attribute]}", row[mine], row[theirs])
     for n in range(2, sources.layout.order + 1):
         for end in range(max(t, n), min(t + n, last) + 1):
             mine_row, their_row = (np.array(path[end - n : end + 1]) for _ in range(2))
             mine_row[t - end + n], their_row[t - end + n] = a, b
             text = " -> ".join(str(labels[j]) for j in mine_row)
             yield one("transition", text, sources.tuple_score(mine_row), sources.tuple_score(their_row))
+            for attribute in _edge_attributes(sources, data, end):
+                scores = (sources.tuple_score(row, attribute) for row in (mine_row, their_row))
+                yield one("transition attribute", f"{text} {sources.edge_names[attribute]}", *scores)
     if t == 0:
         yield one("start", str(labels[a]), sources.start[a], sources.start[b])
     if t == last:
