@@ -309,6 +309,17 @@ def test_weights_of_tuples_with_attributes() -> None:
     assert not rare.model_.tuple_weights("B0:b")
 
 
+def test_a_file_whose_tuples_have_unknown_attributes(tmp_path: Path) -> None:
+    crf = learned(2, features=PAIRS).fit(X, Y)
+    layout = crf.model_.layout
+    tuples = layout.tuples.copy()
+    tuples[-1] = 3**3 * len(layout.edge_ptr)
+    crf.model_ = replace(crf.model_, layout=replace(layout, tuples=tuples))
+    crf.save(tmp_path / "model.crfkit")
+    with pytest.raises(crfkit.ModelError, match="labels or attributes that do not exist"):
+        crfkit.load(tmp_path / "model.crfkit")
+
+
 def _data(crf: CRF) -> tuple[Any, ...]:
     from crfkit.data.dataset import WeightRules
     from crfkit.data.labels import label_numbers

@@ -223,10 +223,12 @@ class WeightRules:
         """Class of each label."""
         return np.array(self.classes or range(n_labels), np.uint16)
 
-    def tuples(self, labels: NDArray[np.int32], data: Dataset, n_labels: int) -> NDArray[np.uint64]:
+    def tuples(
+        self, labels: NDArray[np.int32], data: Dataset, n_labels: int, attributes: bool = False
+    ) -> NDArray[np.uint64]:
         """Numbers of the tuples of three labels, and of up to ``order`` + 1, that have weights; ascending.
 
-        First those of labels alone, then those with an attribute of the transition into their last token.
+        First those of labels alone, then, with ``attributes``, those with one of the transition into their last token.
         """
         found: list[NDArray[np.uint64]] = []
         attributed: list[NDArray[np.uint64]] = []
@@ -250,7 +252,7 @@ class WeightRules:
                 found.append(first + np.arange(n_labels ** (n + 1), dtype=np.uint64))
             else:
                 found.append(often(seen))
-            if data.edge_ptr is not None and data.edge_attr is not None:
+            if attributes and data.edge_ptr is not None and data.edge_attr is not None:
                 entries, ptr = rows_of(data.edge_ptr, at[known])
                 number = data.edge_attr[entries].astype(np.uint64) + np.uint64(1)
                 attributed.append(often(seen.repeat(np.diff(ptr)) + number * many))
@@ -442,14 +444,9 @@ class Layout(Record):
         return int(self.class_of.max(initial=0)) + 1
 
     @property
-    def n_plain_tuples(self) -> int:
-        """How many of the tuples are of labels alone."""
-        return int(np.searchsorted(self.tuples, np.uint64(n_tuples(self.n_classes, self.order))))
-
-    @property
     def tuples_with_attributes(self) -> bool:
         """Whether attributes of transitions have weights with tuples."""
-        return self.n_plain_tuples < len(self.tuples)
+        return len(self.tuples) > 0 and int(self.tuples[-1]) >= n_tuples(self.n_classes, self.order)
 
     @property
     def tuple_first(self) -> int:
@@ -499,7 +496,7 @@ class Layout(Record):
         first = cls._numbered(n_labels, state, seen if rule.transitions else seen[:0], rule.start_end, edge)
         if rule.order == 1:
             return first
-        tuples = rule.tuples(labels, data, n_labels)
+        tuples = rule.tuples(labels, data, n_labels, len(first.edge_ptr) > 1)
         if base is not None:
             more = int(rule.class_of(n_labels).max()) + 1
             tuples = np.union1d(tuples, _tuples_among(base.tuples, base.order, base.n_classes, more))

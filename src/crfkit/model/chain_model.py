@@ -533,7 +533,7 @@ def _tuples(
     if len(tuples) > numbers["size"] or (tuples[1:] <= tuples[:-1]).any():
         raise ValueError("'layout.tuples' must ascend, and have a weight each")
     if end >= 2**63 or (len(tuples) and int(tuples[-1]) >= end):
-        raise ValueError("'layout.tuples' names labels that do not exist")
+        raise ValueError("'layout.tuples' names labels or attributes that do not exist")
     return {"tuples": tuples, "classes": classes}
 
 
