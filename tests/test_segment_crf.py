@@ -148,10 +148,50 @@ def test_texts_of_training_segments_are_attributes() -> None:
     assert model.finder is not None
     assert model.finder.names() == ["segment text=x y", "segment text=z"]
     columns = model.encoder.read(texts)
-    items = model.finder.find(columns, columns.offsets, 2, 0, False, 1)
+    items = model.finder.find(columns, columns.offsets, 2, 0, None, 1)
     assert items.end.tolist() == [2, 3, 6]
     assert items.length.tolist() == [2, 1, 2]
     assert items.attr.tolist() == [0, 1, 0]
+
+
+def test_texts_that_were_segments_in_other_sentences_are_attributes() -> None:
+    texts = [["x", "Y"], ["z", "x"], ["y", "x", "y"], ["X", "y", "z"], ["z", "z"]]
+    tags = [["B-A", "I-A"], ["B-A", "O"], ["O", "O", "O"], ["B-B", "I-B", "O"], ["B-A", "B-A"]]
+    rule = SegmentFeatures(dictionary=False, seen=True)
+    model, _ = SegmentCRF(segments=rule, max_length=2)._prepare(texts, tags, None, None, True)
+    assert model.finder is not None
+    seen = model.finder.seen
+    assert seen is not None
+    assert (seen.entries.words, seen.entries.ptr.tolist()) == (["x", "y", "z"], [0, 2, 3])
+    assert (seen.labels, seen.occurrences.tolist()) == (["A", "B", "O"], [3, 4])
+    assert seen.segments.tolist() == [[1, 1, 0], [3, 0, 0]]
+    columns = model.encoder.read(texts)
+    names = model.finder.names()
+
+    def found(known: Any) -> list[tuple[int, int, str]]:
+        assert model.finder is not None
+        items = model.finder.find(columns, columns.offsets, 2, 0, known, 1)
+        segments = np.repeat(np.arange(len(items.length)), np.diff(items.attr_ptr))
+        rows = zip(items.end[segments].tolist(), items.length[segments].tolist(), items.attr.tolist(), strict=True)
+        return [(end, length, names[a].removeprefix("segment seen as ")) for end, length, a in rows]
+
+    once, share = "times>=1 share>=", {1: "0.25", 2: "0.5"}
+    assert found(None)[:3] == [
+        (2, 2, f"A: {once}{share[1]}"),
+        (2, 2, f"B: {once}{share[1]}"),
+        (3, 1, "A: times>=2 share>=0.75"),
+    ]
+    known = SegmentCRF(max_length=2)._known(tags, columns.offsets, ["A", "B", "O"])
+    assert found(known) == [
+        (2, 2, f"B: {once}{share[2]}"),  # elsewhere a B, and nothing
+        (3, 1, "A: times>=2 share>=0.5"),  # two of three, without its own
+        (7, 2, f"A: {once}{share[2]}"),
+        (7, 2, f"B: {once}{share[2]}"),
+        (9, 2, f"A: {once}{share[2]}"),
+        (10, 1, "A: times>=2 share>=0.95"),  # it is no segment here
+        (11, 1, f"A: {once}{share[2]}"),  # both of its own are left out
+        (12, 1, f"A: {once}{share[2]}"),
+    ]
 
 
 def test_features_of_segments_are_learnt() -> None:
@@ -176,7 +216,7 @@ def test_features_of_segments_are_learnt() -> None:
 
 
 def test_a_file_holds_all_of_it(tmp_path: Path) -> None:
-    rule = SegmentFeatures(shape=True, gazetteers={"city": ["Rome"]}, similarity=0.4)
+    rule = SegmentFeatures(shape=True, gazetteers={"city": ["Rome"]}, similarity=0.4, seen=True)
     crf = SegmentCRF(c2=0.2, segments=rule, ends=True, max_length=4, tail_order=1).fit(X, Y)
     crf.save(tmp_path / "model")
     again = crfkit.load(tmp_path / "model", kind=SegmentCRF)

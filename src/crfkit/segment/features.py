@@ -22,6 +22,8 @@ from crfkit.segment.objective import Items
 
 Function = Callable[[Sequence[Any], int, int], Any]
 _SIMILAR = np.array([0.6, 0.7, 0.8, 0.9, 0.999])
+_SHARES = np.array([0.25, 0.5, 0.75, 0.95])  # of occurrences that are segments, and how often
+_TIMES = np.array([2, 4, 10])
 
 
 def word_shape(word: str) -> str:
@@ -61,6 +63,10 @@ class SegmentFeatures(Record):
     similarity : float, optional
         Also give an attribute to segments whose similarity to an entry of a gazetteer is at least this: the cosine of
         their words, weighted by how rare they are.
+    seen : bool, default=False
+        Whether segments have an attribute for how often, and in which share of its occurrences, their text is a segment
+        in the *other* sentences of the training data; case does not matter. Sentences of the training data do not count
+        for themselves, so that a text counts in training as it will in new sentences.
     function : callable, optional
         Called as ``f(sequence, start, end)`` for every segment that is short enough; returns attributes, as a list of
         strings or a dict of strings and numbers, or None.
@@ -81,6 +87,7 @@ class SegmentFeatures(Record):
     gazetteers: Mapping[str, Iterable[Any]] | None = None
     similarity: float | None = None
     function: Function | None = None
+    seen: bool = False
 
 
 class Found:
@@ -275,6 +282,91 @@ class Lists:
         out.add(np.asarray(start)[row], np.asarray(length)[row], first + (1 + near) * len(self.names) + which)
 
 
+@dataclass(eq=False)
+class Seen:
+    """How often texts occur in a training set, and how often they are segments there.
+
+    Attributes
+    ----------
+    entries : Entries
+    labels : list of str
+    occurrences : int64 [E]
+    segments : int64 [E, L]
+    """
+
+    entries: Entries
+    labels: list[str]
+    occurrences: NDArray[np.int64]
+    segments: NDArray[np.int64]
+
+    @classmethod
+    def learn(cls, columns: Columns, known: Known, labels: Sequence[Any], longest: int, skip: int) -> Seen:
+        """Counts of a training set, without segments of the label ``skip``."""
+        texts = Texts.learn("seen", "lower", columns, known, longest, skip)
+        n = texts.width, len(labels)
+        out = cls(texts.entries, [str(x) for x in labels], np.zeros(n[0], np.int64), np.zeros(n, np.int64))
+        if n[0]:
+            start, length, entry = texts.entries.find(columns, longest, None)
+            label = _labels_at(start, length, known)
+            out.occurrences += np.bincount(entry, minlength=n[0])
+            counted = (label >= 0) & (label != skip)
+            np.add.at(out.segments, (entry[counted], label[counted]), 1)
+        return out
+
+    @property
+    def width(self) -> int:
+        """Number of attributes."""
+        return len(self.labels) * (len(_SHARES) + 1) * (len(_TIMES) + 1)
+
+    def names(self) -> list[str]:
+        """Of the attributes."""
+        shares, times = ("0", *(f"{x:g}" for x in _SHARES)), ("1", *map(str, _TIMES))
+        return [f"seen as {label}: times>={n} share>={x}" for label in self.labels for n in times for x in shares]
+
+    def find(self, columns: Columns, longest: int, first: int, out: Found, n_jobs: Any, known: Known | None) -> None:
+        """Adds the attributes of segments in a text; ``known``: it is the training set, with these labels."""
+        if not len(self.occurrences):
+            return
+        start, length, entry = self.entries.find(columns, longest, n_jobs)
+        total, segments = self.occurrences[entry], self.segments[entry]
+        if known is not None:
+            sentence = np.searchsorted(columns.offsets, start, side="right") - 1
+            _, same = np.unique(sentence * len(self.occurrences) + entry, return_inverse=True)
+            label = _labels_at(start, length, known)
+            own = np.zeros((int(same.max(initial=-1)) + 1, len(self.labels)), np.int64)
+            np.add.at(own, (same[label >= 0], label[label >= 0]), 1)
+            total, segments = total - np.bincount(same)[same], segments - own[same]
+        row, label = np.nonzero(segments > 0)
+        times = segments[row, label]
+        share = np.searchsorted(_SHARES, times / total[row], side="right")
+        kind = (label * (len(_TIMES) + 1) + np.searchsorted(_TIMES, times, side="right")) * (len(_SHARES) + 1) + share
+        out.add(np.asarray(start)[row], np.asarray(length)[row], first + kind)
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """For a model file."""
+        return {**self.entries.arrays(), "occurrences": self.occurrences, "segments": self.segments}
+
+    @classmethod
+    def restore(cls, arrays: Arrays, labels: Sequence[Any]) -> Seen:
+        """From a model file; checked."""
+        entries = Entries.restore("lower", arrays)
+        shape = len(entries.ptr) - 1, len(labels)
+        occurrences = arrays.of_kind("occurrences", "i", shape[:1]).astype(np.int64)
+        segments = arrays.of_kind("segments", "i", shape).astype(np.int64)
+        if (segments < 0).any() or (segments > occurrences[:, None]).any():
+            raise ValueError("the counts of its segments do not fit their occurrences")
+        return cls(entries, [str(x) for x in labels], occurrences, segments)
+
+
+def _labels_at(start: Any, length: Any, known: Known) -> NDArray[np.int64]:
+    """The labels of the segments that are known to be at these places, -1 elsewhere."""
+    table = known.segments()
+    place = table[:, 0] * (len(known.labels) + 1) + table[:, 1] - table[:, 0]
+    wanted = np.asarray(start, np.int64) * (len(known.labels) + 1) + length
+    at = np.minimum(np.searchsorted(place, wanted), max(len(place) - 1, 0))
+    return np.where(place[at] == wanted, table[at, 2], -1) if len(place) else np.full(len(wanted), -1)
+
+
 def _named(found: Any, place: str) -> list[tuple[str, float]]:
     """Attributes that a function returned, with their values."""
     if found is None:
@@ -293,6 +385,7 @@ class FeatureFinder:
     labels: Sequence[Any]
     texts: list[Texts] = field(default_factory=list)
     lists: Lists | None = None
+    seen: Seen | None = None
     function: Function | None = None
     function_names: dict[str, int] = field(default_factory=dict)
     needs_function: bool = False
@@ -309,10 +402,12 @@ class FeatureFinder:
         if rule.gazetteers:
             _require_text(X)
             out.lists = Lists.of(rule.gazetteers, rule.similarity)
+        if rule.seen:
+            out.seen = Seen.learn(_require_text(X), known, labels, longest, skip)
         return out
 
-    def find(self, X: Any, offsets: Any, longest: int, first: int, grow: bool, n_jobs: Any) -> Items:
-        """Segments of a text that have attributes, numbered from ``first`` on; ``grow``: in training."""
+    def find(self, X: Any, offsets: Any, longest: int, first: int, known: Known | None, n_jobs: Any) -> Items:
+        """Segments of a text that have attributes, numbered from ``first`` on; ``known``: what is known in training."""
         out, at = Found(), 0
         for texts in self.texts:
             texts.find(_require_text(X), longest, at, out, n_jobs)
@@ -320,8 +415,11 @@ class FeatureFinder:
         if self.lists is not None:
             self.lists.find(_require_text(X), longest, at, out, n_jobs)
             at += self.lists.width
+        if self.seen is not None:
+            self.seen.find(_require_text(X), longest, at, out, n_jobs, known)
+            at += self.seen.width
         if self.needs_function:
-            self._call(X, offsets, longest, at, grow, out)
+            self._call(X, offsets, longest, at, known is not None, out)
         return out.items(int(offsets[-1]), first)
 
     def _call(self, X: Any, offsets: Any, longest: int, at: int, grow: bool, out: Found) -> None:
@@ -344,6 +442,7 @@ class FeatureFinder:
         """Names of all attributes."""
         out = [name for texts in self.texts for name in texts.names()]
         out += [] if self.lists is None else self.lists.attribute_names()
+        out += [] if self.seen is None else self.seen.names()
         return [f"segment {name}" for name in (*out, *self.function_names)]
 
     def config(self) -> dict[str, Any]:
@@ -352,6 +451,7 @@ class FeatureFinder:
             "texts": [[x.name, x.entries.view] for x in self.texts],
             "lists": None if self.lists is None else self.lists.names,
             "similarity": None if self.lists is None else self.lists.similarity,
+            "seen": self.seen is not None,
             "function": self.needs_function,
             "function_names": list(self.function_names),
         }
@@ -364,6 +464,8 @@ class FeatureFinder:
         if self.lists is not None:
             out |= {f"lists.{k}": v for k, v in self.lists.entries.arrays().items()}
             out["lists.member"] = self.lists.member.astype(np.uint8)
+        if self.seen is not None:
+            out |= {f"seen.{k}": v for k, v in self.seen.arrays().items()}
         return out
 
     @classmethod
@@ -381,6 +483,8 @@ class FeatureFinder:
             entries = Entries.restore("lower", mine)
             member = mine.of_kind("member", "u", (len(entries.ptr) - 1, len(head["lists"])))
             out.lists = Lists(head["lists"], entries, member.astype(bool), head["similarity"])
+        if head.get("seen"):
+            out.seen = Seen.restore(arrays.group("seen"), labels)
         return out
 
 
@@ -392,6 +496,7 @@ _CONFIG = record(
         "function": flag,
         "function_names": list_of(text),
     },
+    {"seen": flag},
     closed=True,
 )
 

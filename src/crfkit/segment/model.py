@@ -92,7 +92,7 @@ class SegmentModel(Record):
             return None
         longest = self.shape.max_length - (self.shape.order > 0)
         first = self.encoder.n_attributes[0]
-        return self.finder.find(piece, piece.offsets, longest, first, False, n_jobs)
+        return self.finder.find(piece, piece.offsets, longest, first, None, n_jobs)
 
     def score(self, piece: Any, n_jobs: int | None, dtype: Any = None) -> Potentials:
         """Potentials of a batch."""
