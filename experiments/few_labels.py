@@ -1,6 +1,7 @@
 """Few labels: words alone, word classes, and what else learns from unlabelled sentences.
 
     python experiments/few_labels.py choose [--setting NAME ...]      held-out training sentences, one draw
+    python experiments/few_labels.py choose-all                       all labels of BC2GM: three folds, settings of c2
     python experiments/few_labels.py test [--setting NAME ...]        test sets, three draws
     python experiments/few_labels.py curve                            the figure of docs/few-labels.md
     python experiments/few_labels.py constraints                      constraints alone, no labelled sentence
@@ -8,8 +9,8 @@
 All sentences of the training set are used as unlabelled text; labels of a random part of them are known. Recipes with
 "all text" also see the words, and no labels, of the other sentences of the corpus, those that are scored among them.
 Choices were made by ``choose``, on held-out training sentences; for BC2GM on its development set, four draws of 10% of
-the labels, and, with all labels, on folds of 2,500 sentences of the training and development sets. ``test``, ``curve``
-and ``constraints`` write numbers/few_labels.*.json.
+the labels, and, with all labels, by ``choose-all`` on folds of 2,500 sentences of the training and development sets.
+``choose-all``, ``test``, ``curve`` and ``constraints`` write numbers/few_labels.*.json.
 """
 
 from __future__ import annotations
@@ -17,10 +18,12 @@ from __future__ import annotations
 import argparse
 import time
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import figures
 import numpy as np
+from label_classes import Shares, Stacked, label_classes, quietly
 
 from crfkit import CRF, Expectations, TokenFeatures, WordClasses, active, metrics
 from crfkit.data import load_corpus
@@ -43,9 +46,10 @@ OTHER_PARTS = {"conll2000": ["test"], "bc2gm": ["dev", "test"], "snips_slots": [
 #: Chosen on held-out sentences: see ``choose``.
 C2 = 0.1
 TRAIN: dict[str, Any] = {"c2": C2, "tol": 1e-4, "max_iter": 150}
-#: With all labels; words alone are best with the first of the two, classes with the second.
-TRAIN_ALL: dict[str, Any] = {"c2": 0.3, "max_iter": 400}
-C2_ALL = 1.0
+#: With all labels.
+TRAIN_ALL: dict[str, Any] = {"c2": 0.5, "tol": 1e-4, "max_iter": 400}
+#: What labels text without labels, so that classes of words can be made of it.
+FIRST: dict[str, Any] = {"c2": 0.5, "tol": 1e-4, "max_iter": 120}
 
 
 _CLASSES: dict[tuple[Any, ...], WordClasses] = {}  # that several draws have in common
@@ -54,9 +58,11 @@ _CLASSES: dict[tuple[Any, ...], WordClasses] = {}  # that several draws have in 
 class Draw:
     """Sentences whose labels are known, those whose labels are not, and those that are scored."""
 
+    _marked: tuple[list[Any], Shares] | None = None
+
     def __init__(self, setting: str, seed: int, held_out: bool) -> None:
         corpus, columns, fraction = SETTINGS[setting]
-        self.corpus, self.held_out_seed = corpus, seed if held_out else None
+        self.corpus, self.held_out_seed, self.seed = corpus, seed if held_out else None, seed
         X, y = load_corpus(corpus, "train")
         order = np.random.default_rng(seed).permutation(len(X))
         count = round(fraction * len(X))
@@ -74,7 +80,7 @@ class Draw:
         others = [_columns(load_corpus(corpus, part).X, columns) for part in OTHER_PARTS[corpus]]
         self.others = [list(x) for part in ([self.X_test] if held_out else []) + others for x in part]
 
-    def f1(self, crf: CRF) -> float:
+    def f1(self, crf: CRF | Stacked) -> float:
         """Of the spans of the scored sentences, times 100."""
         return 100 * metrics.evaluate(self.y_test, crf.predict(self.X_test)).f1
 
@@ -88,6 +94,32 @@ class Draw:
                 _CLASSES[key] = WordClasses.fit(text, method=method, random_state=0, **how)
             found[method] = _CLASSES[key]
         return found
+
+    def marked(self) -> tuple[list[Any], Shares]:
+        """The labelled sentences with classes by labels beside the words, and these classes for other text."""
+        if self._marked is None:
+            X, y = [list(x) for x in self.X], [list(row) for row in self.y]
+            self._marked = label_classes(X, y, self.others, lambda X, y: quietly(CRF(**FIRST), X, y), self.seed)
+        return self._marked
+
+
+class Fold(Draw):
+    """All labels of the training and development sets of BC2GM but those of a fold, which is scored."""
+
+    SIZE = 2515
+
+    def __init__(self, k: int) -> None:
+        parts = [load_corpus("bc2gm", part) for part in ("train", "dev", "test")]
+        X = [list(x) for part in parts[:2] for x in part.X]
+        y = [list(row) for part in parts[:2] for row in part.y]
+        order = np.random.default_rng(5).permutation(len(X))
+        scored = order[k * self.SIZE : (k + 1) * self.SIZE]
+        known = np.setdiff1d(order, scored)
+        self.corpus, self.held_out_seed, self.seed = "bc2gm", -1 - k, k
+        self.X, self.y = [X[i] for i in known], [y[i] for i in known]
+        self.X_test, self.y_test = [X[i] for i in scored], [y[i] for i in scored]
+        self.pool, self.rest = self.X, []
+        self.others = self.X_test + [list(x) for x in parts[2].X]
 
 
 def _columns(X: Any, n: int) -> Any:
@@ -144,13 +176,31 @@ def twice_trained_on_itself(draw: Draw) -> CRF:
     return self_trained(draw, features, fit(draw, features), 0.03, draw.rest[:4000])
 
 
-def words_to_the_end(draw: Draw) -> CRF:
-    return fit(draw, **TRAIN_ALL)
+def all_words(draw: Draw, c2: float = 0.5) -> CRF:
+    return fit(draw, **{**TRAIN_ALL, "c2": c2})
 
 
-def cased_to_the_end(draw: Draw) -> CRF:
-    classes = draw.classes("brown", lower=False, all_text=True, prefixes=(6, 20))
-    return fit(draw, TokenFeatures(classes=classes), **{**TRAIN_ALL, "c2": C2_ALL})
+def all_cased(draw: Draw, c2: float = 1.0) -> CRF:
+    return fit(draw, cased_of_all_text(draw), **{**TRAIN_ALL, "c2": c2})
+
+
+def all_by_labels(draw: Draw, c2: float = 1.0) -> Stacked:
+    return by_labels(draw, TokenFeatures(), c2)
+
+
+def all_cased_by_labels(draw: Draw, c2: float = 1.0) -> Stacked:
+    return by_labels(draw, cased_of_all_text(draw), c2)
+
+
+def by_labels(draw: Draw, features: TokenFeatures, c2: float) -> Stacked:
+    """Classes of words by their labels, beside other features."""
+    marked, shares = draw.marked()
+    return Stacked(quietly(CRF(features, **{**TRAIN_ALL, "c2": c2}), marked, [list(row) for row in draw.y]), shares)
+
+
+def cased_of_all_text(draw: Draw) -> TokenFeatures:
+    """Brown's classes of cased words from all sentences of the corpus."""
+    return TokenFeatures(classes=draw.classes("brown", lower=False, all_text=True, prefixes=(6, 20)))
 
 
 def cased_and_lower(draw: Draw) -> TokenFeatures:
@@ -169,12 +219,17 @@ RECIPES = {
     "brown, cased, all text": cased_all_text,
     "brown, cased and lower, all text": twice_all_text,
     "brown, cased and lower, all text, self-training": twice_trained_on_itself,
-    "words, 400 iterations": words_to_the_end,
-    "brown, cased, all text, 400 iterations": cased_to_the_end,
+}
+#: With all labels, and the values of c2 that are tried.
+ALL: dict[str, tuple[Callable[..., CRF | Stacked], tuple[float, ...]]] = {
+    "words": (all_words, (0.5, 1.0)),
+    "brown, cased, all text": (all_cased, (0.5, 1.0)),
+    "by labels": (all_by_labels, (0.5, 1.0)),
+    "brown and by labels": (all_cased_by_labels, (0.5, 1.0)),
 }
 #: What was best on held-out sentences of a setting, or else of its corpus; gains are over the first.
 CHOSEN = {
-    "bc2gm 100%": ["words, 400 iterations", "brown, cased, all text, 400 iterations"],
+    "bc2gm 100%": list(ALL),
     "conll2000": ["words", "brown and spectral", "brown and spectral, self-training"],
     "conll2000+pos": ["words", "brown"],
     "bc2gm": [
@@ -233,6 +288,21 @@ def choose(settings: list[str]) -> None:
             show(setting, f"entropy {weight}", draw.f1(sharpened(draw, features, weight)))
 
 
+def choose_all(folds: int) -> None:
+    """Recipes for all labels of BC2GM, and their c2, on folds of the training and development sets."""
+    found: dict[str, list[float]] = {}
+    for k in range(folds):
+        draw = Fold(k)
+        for recipe, (make, tried) in ALL.items():
+            for c2 in tried:
+                name = f"{recipe}, c2={c2}"
+                found.setdefault(name, []).append(draw.f1(make(draw, c2)))
+                show(f"fold {k}", name, found[name][-1])
+    for name, values in found.items():
+        print(f"| {name} | {np.mean(values):.2f} |", flush=True)
+    figures.keep("few_labels.choose_all", found)
+
+
 BEGAN = time.perf_counter()
 
 
@@ -245,10 +315,11 @@ def test(settings: list[str], seeds: int) -> None:
     for setting in settings:
         recipes = CHOSEN.get(setting) or CHOSEN[setting.split()[0]]
         rows: dict[str, list[float]] = {name: [] for name in recipes}
-        for seed in range(1 if setting.endswith("100%") else seeds):
+        for seed in range(seeds):
             draw = Draw(setting, seed, held_out=False)
             for name in recipes:
-                rows[name].append(draw.f1(RECIPES[name](draw)))
+                make = ALL[name][0] if setting in CHOSEN else RECIPES[name]
+                rows[name].append(draw.f1(make(draw)))
                 show(setting, name, rows[name][-1])
         base = np.array(rows[recipes[0]])
         for name, values in rows.items():
@@ -335,12 +406,15 @@ def constraints(seeds: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["choose", "test", "curve", "constraints"])
+    parser.add_argument("what", choices=["choose", "choose-all", "test", "curve", "constraints"])
     parser.add_argument("--setting", nargs="+", choices=SETTINGS, default=list(SETTINGS))
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--folds", type=int, default=3, help="of choose-all")
     options = parser.parse_args()
     if options.what in ("choose", "test"):
         choose(options.setting) if options.what == "choose" else test(options.setting, options.seeds)
+    elif options.what == "choose-all":
+        choose_all(options.folds)
     else:
         (curve if options.what == "curve" else constraints)(options.seeds)
 
