@@ -5,12 +5,13 @@
     python benchmarks/segment.py lengths     # L 24, T 10,000: tokens/s as K grows
     python benchmarks/segment.py gpu         # the layer on a GPU, beside flash-semicrf where that is installed
     python benchmarks/segment.py million     # a million steps on a GPU, beside the core in double precision
-    python benchmarks/segment.py accuracy [conll2000|bc2gm] [--held-out]
+    python benchmarks/segment.py accuracy [conll2000|bc2gm]    # F1 on the test sets
+    python benchmarks/segment.py choose [conll2000|bc2gm]      # F1 on held-out sentences, for values of c2
 
 Timings are medians of the processor time of runs in turn, on one thread. torch-struct needs much memory per sequence:
-``--batch`` is how many both get. Accuracy: CRF and SegmentCRF have the same features of tokens. ``--held-out`` trains
-on the first nine tenths of the training set and scores the rest, which is how the form of the dictionary was chosen;
-c2 was not searched.
+``--batch`` is how many both get. Accuracy: CRF and SegmentCRF have the same features of tokens and the same limits of
+training. ``choose`` holds out folds of a sixth of the training set (of BC2GM, of training and development sets); c2 of
+each model was chosen by it. The errors of differences are those of sentences drawn with replacement.
 """
 
 from __future__ import annotations
@@ -29,10 +30,12 @@ from conll2000 import template_text
 
 from crfkit import CRF, SegmentCRF, Template, TokenFeatures, segment
 from crfkit.data import load_corpus
-from crfkit.metrics import evaluate
+from crfkit.metrics import spans
 from crfkit.segment import Potentials, SegmentFeatures
 
-C2 = {"conll2000": 0.5, "bc2gm": 0.5}
+#: c2 of CRF and of the other models, chosen on held-out sentences.
+C2 = {"conll2000": (0.5, 0.5), "bc2gm": (0.5, 1.0)}
+TRIED = (0.5, 1.0)
 
 
 def in_turn(runs: dict[str, Callable[[], Any]], times: int) -> dict[str, float]:
@@ -241,58 +244,112 @@ def million(times: int) -> None:
     )
 
 
-def corpora(name: str, held_out: bool) -> tuple[Any, Any, Any, Any]:
-    """Training and test data."""
-    X, y = load_corpus(name, "train")
-    if held_out:
-        cut = len(X) * 9 // 10
-        return X[:cut], y[:cut], X[cut:], y[cut:]
-    return X, y, *load_corpus(name, "test")
+def sequences(name: str, parts: tuple[str, ...]) -> tuple[list[Any], list[Any]]:
+    """Sentences and labels of some parts of a corpus."""
+    X: list[Any] = []
+    y: list[Any] = []
+    for part in parts:
+        found = load_corpus(name, part)
+        X += list(found.X)
+        y += [list(row) for row in found.y]
+    return X, y
 
 
-def accuracy(name: str, held_out: bool, iterations: int, only: str | None) -> None:
-    """F1 of segments."""
-    X, y, X_test, y_test = corpora(name, held_out)
+def models(name: str, iterations: int, c2: tuple[float, float]) -> dict[str, Any]:
+    """The models that are compared; ``c2`` of the chain and of the others."""
     features: Any = Template(template_text()) if name == "conll2000" else TokenFeatures()
-    c2 = C2[name]
-    longest = 12 if name == "conll2000" else 16
-    limits: dict[str, Any] = {"c2": c2, "max_iter": iterations, "tol": 1e-4}
-    more: dict[str, Any] = {"max_length": longest, "too_long": "cut", **limits}
-    models: dict[str, Any] = {
-        "CRF": CRF(features, **limits),
+    limits: dict[str, Any] = {"max_iter": iterations, "tol": 1e-4}
+    more: dict[str, Any] = {"max_length": 12 if name == "conll2000" else 16, "too_long": "cut", "c2": c2[1], **limits}
+    dictionary, seen = SegmentFeatures(), SegmentFeatures(dictionary=False, seen=True)
+    return {
+        "CRF": CRF(features, c2=c2[0], **limits),
         "SegmentCRF": SegmentCRF(features, **more),
-        "SegmentCRF, dictionary": SegmentCRF(features, segments=SegmentFeatures(), **more),
-        "SegmentCRF, dictionary, ends": SegmentCRF(features, segments=SegmentFeatures(), ends=True, **more),
+        "SegmentCRF, ends": SegmentCRF(features, ends=True, **more),
+        "SegmentCRF, dictionary, ends": SegmentCRF(features, segments=dictionary, ends=True, **more),
+        "SegmentCRF, seen": SegmentCRF(features, segments=seen, **more),
+        "SegmentCRF, seen, ends": SegmentCRF(features, segments=seen, ends=True, **more),
     }
-    for title, model in models.items():
-        if only not in (None, title):
+
+
+def right(gold: Any, found: Any) -> Any:
+    """Of each sentence: spans that are right, found, and wanted."""
+    pairs = [(set(spans(a)), set(spans(b))) for a, b in zip(gold, found, strict=True)]
+    return np.array([(len(a & b), len(b), len(a)) for a, b in pairs], float)
+
+
+def f1(counts: Any) -> Any:
+    """Of counts, times 100."""
+    a, b, c = np.moveaxis(counts.sum(-2), -1, 0)
+    return 200 * a / (b + c)
+
+
+def error(counts: Any, base: Any) -> float:
+    """The standard error of a difference of F1: over sentences drawn with replacement."""
+    drawn = np.random.default_rng(0).integers(0, len(counts), (500, len(counts)))
+    return float(np.std([f1(counts[rows]) - f1(base[rows]) for rows in drawn]))
+
+
+def trained(title: str, model: Any, X: Any, y: Any, X_test: Any, y_test: Any) -> Any:
+    """Counts of spans in the sentences that are scored."""
+    begin = time.perf_counter()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the limit of iterations
+        model.fit(X, y)
+    counts = right(y_test, model.predict(X_test))
+    taken = time.perf_counter() - begin
+    print(f"{title:36} F1 {f1(counts):.2f}  {model.n_iter_} iterations, {taken:.0f} s", flush=True)
+    return counts
+
+
+def accuracy(name: str, iterations: int, only: list[str]) -> None:
+    """F1 of segments on a test set."""
+    base = None
+    for title, model in models(name, iterations, C2[name]).items():
+        if only and title not in only:
             continue
-        begin = time.perf_counter()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of the limit of iterations
-            model.fit(X, y)
-        report = evaluate(y_test, model.predict(X_test))
-        print(
-            f"{name} {title:34} F1 {100 * report.f1:.2f}  {model.n_iter_} iterations, "
-            f"{time.perf_counter() - begin:.0f} s",
-            flush=True,
-        )
+        counts = trained(f"{name} {title}", model, *sequences(name, ("train",)), *sequences(name, ("test",)))
+        base = counts if base is None else base
+        print(f"    {f1(counts) - f1(base):+.2f} ± {error(counts, base):.2f} over the first")
+
+
+def choose(name: str, iterations: int, only: list[str], folds: int) -> None:
+    """F1 of segments on folds of the training data, for values of c2."""
+    X, y = sequences(name, ("train",) if name == "conll2000" else ("train", "dev"))
+    order, size = np.random.default_rng(5).permutation(len(X)), len(X) // 6
+    found: dict[tuple[str, float], list[Any]] = {}
+    for k in range(folds):
+        scored = order[k * size : (k + 1) * size].tolist()
+        known = np.setdiff1d(order, scored).tolist()
+        data = [[part[i] for i in rows] for rows in (known, scored) for part in (X, y)]
+        for c2 in TRIED:
+            for title, model in models(name, iterations, (c2, c2)).items():
+                if not only or title in only:
+                    counts = trained(f"fold {k} {title}, c2={c2}", model, *data)
+                    found.setdefault((title, c2), []).append(counts)
+    all_counts = {key: np.concatenate(counts) for key, counts in found.items()}
+    base = max((counts for (title, _), counts in all_counts.items() if title == "CRF"), key=f1, default=None)
+    for (title, c2), counts in all_counts.items():
+        gain = "" if base is None else f"{f1(counts) - f1(base):+.2f} ± {error(counts, base):.2f} over the best CRF"
+        print(f"{name} {title:30} c2={c2}: {f1(counts):.2f} {gain}", flush=True)
 
 
 def main() -> None:
     """Runs one of the measurements."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["gradient", "peers", "lengths", "gpu", "million", "accuracy"])
+    parser.add_argument("what", choices=["gradient", "peers", "lengths", "gpu", "million", "accuracy", "choose"])
     parser.add_argument("corpus", nargs="?", choices=["conll2000", "bc2gm"])
-    parser.add_argument("--held-out", action="store_true")
-    parser.add_argument("--iterations", type=int, default=130, help="of training at most")
-    parser.add_argument("--only", help="one of the models")
+    parser.add_argument("--iterations", type=int, default=400, help="of training at most")
+    parser.add_argument("--only", nargs="*", default=[], help="some of the models")
+    parser.add_argument("--folds", type=int, default=3, help="for choose")
     parser.add_argument("--times", type=int, default=9)
     parser.add_argument("--batch", type=int, default=16, help="sequences, for peers")
     args = parser.parse_args()
-    if args.what == "accuracy":
+    if args.what in ("accuracy", "choose"):
         for name in [args.corpus] if args.corpus else ["conll2000", "bc2gm"]:
-            accuracy(name, args.held_out, args.iterations, args.only)
+            if args.what == "accuracy":
+                accuracy(name, args.iterations, args.only)
+            else:
+                choose(name, args.iterations, args.only, args.folds)
     else:
         others = {"gradient": gradient, "lengths": lengths, "gpu": gpu, "million": million}
         peers(args.times, args.batch) if args.what == "peers" else others[args.what](args.times)

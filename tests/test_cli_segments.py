@@ -29,6 +29,16 @@ def test_train_tag_inspect(tmp_path: Path) -> None:
     assert "New York: LOC" in run("inspect", model, "--explain", data).stdout
 
 
+def test_seen(tmp_path: Path) -> None:
+    data, model = tmp_path / "data.txt", tmp_path / "model"
+    data.write_text(DATA + "\nto O\nRome B-LOC\n")
+    run("train", data, "-m", model, "--kind", "segment", "--seen", "-q")
+    names = run("inspect", model, "-n", "200").stdout
+    assert "segment seen as LOC: times>=1 share>=0.95" in names
+    assert "segment text=" not in names
+    assert "--seen is not an option of --kind crf" in run("train", data, "-m", model, "--seen", code=2).stderr
+
+
 def test_ends(tmp_path: Path) -> None:
     data, model = tmp_path / "data.txt", tmp_path / "model"
     data.write_text(DATA)

@@ -61,6 +61,7 @@ _NEEDS = dict.fromkeys(("template", "dialect", "padding", *o.LEXICON), "features
     "start": "warm_start",
     "param": "algorithm",
     "dictionary": "segments",
+    "seen": "segments",
 }
 _NEEDS |= {"rho2": "c2", "cost": "c2", "resume": "checkpoint"}
 #: Defaults of the options that are parameters of CRF.
@@ -112,6 +113,7 @@ def train(
     too_long: o.TooLongOption = "error",
     tail_order: o.TailOption = 0,
     dictionary: o.DictionaryOption = False,
+    seen: o.SeenOption = False,
     ends: o.EndsOption = False,
     start: o.StartOption = None,
     warm_start_fraction: o.FractionOption = _DEFAULT["warm_start_fraction"],
@@ -358,8 +360,8 @@ def _configure(options: dict[str, Any], given: dict[str, str]) -> Any:
         default = {name: x for name, x in _DEFAULT.items() if name in options and name != "constraints"}
         default = {name: x for name, x in default.items() if name in crf._parameters()}
         return crf.set_params(**default | settings, warm_start=True)
-    if options["dictionary"]:
-        settings["segments"] = SegmentFeatures()
+    if options["dictionary"] or options["seen"]:
+        settings["segments"] = SegmentFeatures(dictionary=options["dictionary"], seen=options["seen"])
     if any(options[name] for name in ("template", *o.LEXICON)):
         with busy("reading features", options["quiet"] or options["json"]):
             settings["features"] = o.read_features(options)
