@@ -173,7 +173,8 @@ def test_texts_that_were_segments_in_other_sentences_are_attributes() -> None:
         items = model.finder.find(columns, columns.offsets, 2, 0, known, 1)
         segments = np.repeat(np.arange(len(items.length)), np.diff(items.attr_ptr))
         rows = zip(items.end[segments].tolist(), items.length[segments].tolist(), items.attr.tolist(), strict=True)
-        return [(end, length, names[a].removeprefix("segment seen as ")) for end, length, a in rows]
+        kept = [(end, length, names[a]) for end, length, a in rows if " seen as " in names[a]]
+        return [(end, length, name.removeprefix("segment seen as ")) for end, length, name in kept]
 
     once, share = "times>=1 share>=", {1: "0.25", 2: "0.5"}
     assert found(None)[:3] == [
@@ -191,6 +192,45 @@ def test_texts_that_were_segments_in_other_sentences_are_attributes() -> None:
         (10, 1, "A: times>=2 share>=0.95"),  # it is no segment here
         (11, 1, f"A: {once}{share[2]}"),  # both of its own are left out
         (12, 1, f"A: {once}{share[2]}"),
+    ]
+
+
+def test_words_that_begin_and_end_segments_of_other_sentences_are_attributes() -> None:
+    texts = [["the", "Abl", "gene"], ["an", "abl"], ["src", "gene", "abl"]]
+    tags = [["O", "B-G", "I-G"], ["O", "B-G"], ["B-G", "I-G", "O"]]
+    rule = SegmentFeatures(dictionary=False, seen=True)
+    model, _ = SegmentCRF(segments=rule, max_length=2)._prepare(texts, tags, None, None, True)
+    assert model.finder is not None
+    words = model.finder.seen_words
+    assert words is not None
+    assert words.entries.words == ["the", "abl", "gene", "an", "src"]
+    assert words.counts.tolist() == [[1, 3, 2, 1, 1], [0, 2, 0, 0, 1], [0, 1, 2, 0, 0], [0, 2, 2, 0, 1]]
+    columns = model.encoder.read([["src", "Gene"], ["abl", "kinase"]])
+    names = model.finder.names()
+
+    def found(columns: Any, known: Any) -> list[tuple[int, int, str]]:
+        assert model.finder is not None
+        items = model.finder.find(columns, columns.offsets, 2, 0, known, 1)
+        segments = np.repeat(np.arange(len(items.length)), np.diff(items.attr_ptr))
+        rows = zip(items.end[segments].tolist(), items.length[segments].tolist(), items.attr.tolist(), strict=True)
+        kept = [(end, length, names[a]) for end, length, a in rows if " words: " in names[a]]
+        return [(end, length, name.removeprefix("segment seen words: ")) for end, length, name in kept]
+
+    assert found(columns, None) == [
+        (2, 2, "length>=2 first>=0.6 last>=0.6"),
+        (2, 2, "length>=2 inside>=0.8"),
+        (3, 1, "length>=1 first>=0.6 last>=0.3"),
+        (3, 1, "length>=1 inside>=0.6"),
+    ]
+    columns = model.encoder.read(texts)
+    known = SegmentCRF(max_length=2)._known(tags, columns.offsets, ["G", "O"])
+    assert found(columns, known) == [
+        (2, 1, "length>=1 first>=0.3 last>=0.3"),  # elsewhere a segment of its own, and outside
+        (2, 1, "length>=1 inside>=0.4"),
+        (3, 2, "length>=2 first>=0.3 last>=0.6"),
+        (3, 2, "length>=2 inside>=0.6"),
+        (8, 1, "length>=1 first>=0.6 last>=0.3"),
+        (8, 1, "length>=1 inside>=0.8"),
     ]
 
 

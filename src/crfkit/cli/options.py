@@ -112,9 +112,7 @@ TailOption = Annotated[
 DictionaryOption = Annotated[
     bool, Option("--dictionary", help="Remember the texts of training segments, for --kind segment.")
 ]
-SeenOption = Annotated[
-    bool, Option("--seen", help="Look segments up in other training sentences, for --kind segment.")
-]
+SeenOption = Annotated[bool, Option("--seen", help="Look segments up in other training sentences, for --kind segment.")]
 EndsOption = Annotated[
     bool, Option("--ends", help="Give the last tokens of segments weights of their own, for --kind segment.")
 ]

@@ -24,6 +24,9 @@ Function = Callable[[Sequence[Any], int, int], Any]
 _SIMILAR = np.array([0.6, 0.7, 0.8, 0.9, 0.999])
 _SHARES = np.array([0.25, 0.5, 0.75, 0.95])  # of occurrences that are segments, and how often
 _TIMES = np.array([2, 4, 10])
+_ENDS = np.array([0.02, 0.1, 0.3, 0.6])  # shares of a word's occurrences that begin, or end, a segment
+_INSIDE = np.array([0.1, 0.25, 0.4, 0.6, 0.8])  # mean shares of words' occurrences that are inside of segments
+_LONG = np.array([2, 3, 5])
 
 
 def word_shape(word: str) -> str:
@@ -65,8 +68,9 @@ class SegmentFeatures(Record):
         their words, weighted by how rare they are.
     seen : bool, default=False
         Whether segments have an attribute for how often, and in which share of its occurrences, their text is a segment
-        in the *other* sentences of the training data; case does not matter. Sentences of the training data do not count
-        for themselves, so that a text counts in training as it will in new sentences.
+        in the *other* sentences of the training data; and for how often their first word begins segments there, their
+        last word ends them, and their words are inside of them. Case does not matter. Sentences of the training data do
+        not count for themselves, so that a text counts in training as it will in new sentences.
     function : callable, optional
         Called as ``f(sequence, start, end)`` for every segment that is short enough; returns attributes, as a list of
         strings or a dict of strings and numbers, or None.
@@ -358,6 +362,95 @@ class Seen:
         return cls(entries, [str(x) for x in labels], occurrences, segments)
 
 
+@dataclass(eq=False)
+class SeenWords:
+    """How often words occur in a training set, begin segments, end them, and are inside of them.
+
+    Attributes
+    ----------
+    entries : Entries
+        The words.
+    counts : int64 [4, E]
+        Of occurrences, beginnings, ends, and words inside.
+    """
+
+    entries: Entries
+    counts: NDArray[np.int64]
+
+    @classmethod
+    def learn(cls, columns: Columns, known: Known, skip: int) -> SeenWords:
+        """Counts of a training set, without segments of the label ``skip``."""
+        entries = Entries.of("lower", dict.fromkeys((word.lower(),) for word in columns.texts()))
+        out, n = cls(entries, np.zeros((4, 0), np.int64)), len(entries.words)
+        seen = entries.see(columns)
+        out.counts = np.stack([np.bincount(seen[marked], minlength=n) for marked in _roles(known, skip)])
+        return out
+
+    @property
+    def width(self) -> int:
+        """Number of attributes."""
+        return (len(_LONG) + 1) * (len(_ENDS) ** 2 + len(_INSIDE) + 1)
+
+    def names(self) -> list[str]:
+        """Of the attributes."""
+        lengths = ("1", *map(str, _LONG))
+        ends = [f"first>={a:g} last>={b:g}" for a in _ENDS for b in _ENDS]
+        inside = [f"inside>={x:g}" for x in (0, *_INSIDE)]
+        return [f"seen words: length>={n} {x}" for kinds in (ends, inside) for n in lengths for x in kinds]
+
+    def find(
+        self, columns: Columns, longest: int, first: int, out: Found, n_jobs: Any, known: Known | None, skip: int
+    ) -> None:
+        """Adds the attributes of segments in a text; ``known``: it is the training set, with these labels."""
+        seen = self.entries.see(columns)
+        there = seen != NONE
+        counts = np.where(there, self.counts[:, np.where(there, seen, 0)], 0) if len(self.entries.words) else None
+        if counts is None:
+            return
+        sentence = np.searchsorted(columns.offsets, np.arange(len(seen)), side="right") - 1
+        if known is not None:
+            _, same = np.unique(sentence * len(self.entries.words) + seen, return_inverse=True)
+            counts = counts - np.stack([np.bincount(same, marked)[same] for marked in _roles(known, skip)])
+        shares = counts[1:] / np.maximum(counts[0], 1)
+        begin, end = (np.searchsorted(_ENDS, x, side="right") for x in shares[:2])
+        sums = np.concatenate([[0], np.cumsum(shares[2])])
+        for length in range(1, longest + 1):
+            a = np.flatnonzero((begin[: len(seen) - length + 1] > 0) & (end[length - 1 :] > 0))
+            a = a[sentence[a] == sentence[a + length - 1]]
+            size = np.full(len(a), length)
+            group = int(np.searchsorted(_LONG, length, side="right"))
+            ends = (begin[a] - 1) * len(_ENDS) + end[a + length - 1] - 1
+            out.add(a, size, first + group * len(_ENDS) ** 2 + ends)
+            mean = np.searchsorted(_INSIDE, (sums[a + length] - sums[a]) / length + 1e-9, side="right")
+            at = first + (len(_LONG) + 1) * len(_ENDS) ** 2 + group * (len(_INSIDE) + 1)
+            out.add(a, size, at + mean)
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """For a model file."""
+        return {**self.entries.arrays(), "counts": self.counts}
+
+    @classmethod
+    def restore(cls, arrays: Arrays) -> SeenWords:
+        """From a model file; checked."""
+        entries = Entries.restore("lower", arrays)
+        counts = arrays.of_kind("counts", "i", (4, len(entries.words))).astype(np.int64)
+        if (counts < 0).any() or (counts > counts[0]).any():
+            raise ValueError("the counts of its words do not fit their occurrences")
+        return cls(entries, counts)
+
+
+def _roles(known: Known, skip: int) -> NDArray[np.bool_]:
+    """Whether tokens are there, begin a segment with another label than ``skip``, end one, and are inside, [4, N]."""
+    table = known.segments()
+    start, end = table[table[:, 2] != skip, :2].T
+    n = len(known.labels)
+    out = np.zeros((4, n), bool)
+    out[0], out[1, start], out[2, end - 1] = True, True, True
+    depth = np.bincount(start, minlength=n + 1) - np.bincount(end, minlength=n + 1)
+    out[3] = np.cumsum(depth)[:n] > 0
+    return out
+
+
 def _labels_at(start: Any, length: Any, known: Known) -> NDArray[np.int64]:
     """The labels of the segments that are known to be at these places, -1 elsewhere."""
     table = known.segments()
@@ -386,6 +479,8 @@ class FeatureFinder:
     texts: list[Texts] = field(default_factory=list)
     lists: Lists | None = None
     seen: Seen | None = None
+    seen_words: SeenWords | None = None
+    skip: int = -1
     function: Function | None = None
     function_names: dict[str, int] = field(default_factory=dict)
     needs_function: bool = False
@@ -404,6 +499,7 @@ class FeatureFinder:
             out.lists = Lists.of(rule.gazetteers, rule.similarity)
         if rule.seen:
             out.seen = Seen.learn(_require_text(X), known, labels, longest, skip)
+            out.seen_words, out.skip = SeenWords.learn(_require_text(X), known, skip), skip
         return out
 
     def find(self, X: Any, offsets: Any, longest: int, first: int, known: Known | None, n_jobs: Any) -> Items:
@@ -418,6 +514,9 @@ class FeatureFinder:
         if self.seen is not None:
             self.seen.find(_require_text(X), longest, at, out, n_jobs, known)
             at += self.seen.width
+        if self.seen_words is not None:
+            self.seen_words.find(_require_text(X), longest, at, out, n_jobs, known, self.skip)
+            at += self.seen_words.width
         if self.needs_function:
             self._call(X, offsets, longest, at, known is not None, out)
         return out.items(int(offsets[-1]), first)
@@ -443,6 +542,7 @@ class FeatureFinder:
         out = [name for texts in self.texts for name in texts.names()]
         out += [] if self.lists is None else self.lists.attribute_names()
         out += [] if self.seen is None else self.seen.names()
+        out += [] if self.seen_words is None else self.seen_words.names()
         return [f"segment {name}" for name in (*out, *self.function_names)]
 
     def config(self) -> dict[str, Any]:
@@ -466,6 +566,8 @@ class FeatureFinder:
             out["lists.member"] = self.lists.member.astype(np.uint8)
         if self.seen is not None:
             out |= {f"seen.{k}": v for k, v in self.seen.arrays().items()}
+        if self.seen_words is not None:
+            out |= {f"seen_words.{k}": v for k, v in self.seen_words.arrays().items()}
         return out
 
     @classmethod
@@ -485,6 +587,7 @@ class FeatureFinder:
             out.lists = Lists(head["lists"], entries, member.astype(bool), head["similarity"])
         if head.get("seen"):
             out.seen = Seen.restore(arrays.group("seen"), labels)
+            out.seen_words = SeenWords.restore(arrays.group("seen_words"))
         return out
 
 
