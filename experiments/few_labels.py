@@ -1,7 +1,7 @@
 """Few labels: words alone, word classes, and what else learns from unlabelled sentences.
 
     python experiments/few_labels.py choose [--setting NAME ...]      held-out training sentences, one draw
-    python experiments/few_labels.py choose-all                       all labels of BC2GM: three folds, settings of c2
+    python experiments/few_labels.py choose-all                       all labels of BC2GM: folds, values of c2
     python experiments/few_labels.py test [--setting NAME ...]        test sets, three draws
     python experiments/few_labels.py curve                            the figure of docs/few-labels.md
     python experiments/few_labels.py constraints                      constraints alone, no labelled sentence
@@ -10,7 +10,7 @@ All sentences of the training set are used as unlabelled text; labels of a rando
 "all text" also see the words, and no labels, of the other sentences of the corpus, those that are scored among them.
 Choices were made by ``choose``, on held-out training sentences; for BC2GM on its development set, four draws of 10% of
 the labels, and, with all labels, by ``choose-all`` on folds of 2,500 sentences of the training and development sets.
-``choose-all``, ``test``, ``curve`` and ``constraints`` write numbers/few_labels.*.json.
+``test``, ``curve`` and ``constraints`` write numbers/few_labels.*.json.
 """
 
 from __future__ import annotations
@@ -300,7 +300,6 @@ def choose_all(folds: int) -> None:
                 show(f"fold {k}", name, found[name][-1])
     for name, values in found.items():
         print(f"| {name} | {np.mean(values):.2f} |", flush=True)
-    figures.keep("few_labels.choose_all", found)
 
 
 BEGAN = time.perf_counter()
