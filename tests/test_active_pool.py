@@ -220,14 +220,43 @@ class TestQuestions:
             sizes.append(sum(s.end - s.start for s in q.spans))
         assert sizes[0] < sizes[1]
 
-    def test_with_many_labels_new_words_count_more(self) -> None:
-        X = [["a", "b"], ["a", "c"], ["c", "d"]]
+    def test_with_many_labels_it_counts_how_far_a_label_reaches(self) -> None:
+        X = [["a", "b"], ["a", "c"], ["c", "d"], ["d", "c", "a"]]
         few, many = Pool(X, ["X"]), Pool(X, [f"L{k}" for k in range(30)])
         assert (few.cover, many.cover) == (5, 30)
-        for pool in (few, many):
-            pool.tell(0, [(0, 1, pool.scheme.names[0])], [(0, 2)])
-        assert few._weight(slice(0, 6)).tolist() == [1.0] * 6
-        np.testing.assert_allclose(many._weight(slice(0, 6)), [0.3, 0.3, 0.3, *np.log1p([2, 2, 1])])
+        assert few._weight(slice(0, 9)).tolist() == [1.0] * 9
+        many.tell(0, [(0, 1, "L0")], [(0, 1)])
+        many.closed[1] = True
+        many.learn()
+        many.rescore()
+
+        def expected() -> list[float]:
+            """By the definition, token by token."""
+            data, entropy = many.data, many._open_entropies(0, 4)
+            attrs = [set(data.attr[data.ptr[t] : data.ptr[t + 1]].tolist()) for t in range(9)]
+            labelled = np.concatenate([many._single(i) for i in range(4)])
+            out = []
+            for mine in attrs:
+                shared = [[t for t in range(9) if a in attrs[t]] for a in mine]
+                out.append(sum(entropy[s].sum() / (1 + labelled[s].sum()) ** 1.5 for s in shared))
+            return out
+
+        np.testing.assert_allclose(many._weight(slice(0, 9)), expected())
+        np.testing.assert_allclose(many._weight(np.array([6, 1])), np.array(expected())[[6, 1]])
+        many.know(0, None)
+        many.rescore()
+        np.testing.assert_allclose(many._weight(slice(0, 9)), expected())
+
+    def test_reach_follows_labels_that_are_added(self) -> None:
+        pool = Pool([["a", "b"], ["a", "c"]], [f"L{k}" for k in range(20)])
+        pool.tell(0, [(0, 1, "L0")], [(0, 2)])
+        assert pool._reach is None
+        names = [*pool.scheme.names, "L20"]
+        pool.relabel(names, lambda name: None if name == "L20" else name)
+        pool.learn()
+        pool.rescore()
+        weight = pool._weight(slice(0, 4))
+        assert weight[2] < weight[3]  # a is labelled
 
     def test_near_copies_wait(self) -> None:
         base = [["2", "cups", "odd", "zorb"], ["5", "grams", "of", "qux", "blip"]]

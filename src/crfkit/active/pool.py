@@ -6,12 +6,14 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from crfkit import _core
+from crfkit.active.questions import AskedSpan, Choice, Expected, Question, Strategy, Told
+from crfkit.active.reach import Reach, sums_of
 from crfkit.active.scheme import Allowed, Scheme
 from crfkit.active.time_model import TimeModel
 from crfkit.base.numbers import pieces
@@ -35,117 +37,9 @@ Ints = NDArray[np.int64]
 
 _PIECE = 1 << 15  # tokens rescored at a time
 _CANDIDATES = 64  # sentences whose spans are looked at one by one
-_MANY = 20  # labels with which new words count more
-_FAMILIAR = 0.3  # what the entropy of words counts that are in a sentence with labels, if new ones count more
+_MANY = 20  # labels with which it counts how far a token's label reaches
 _RECENT = 10  # sentences asked last, to which the next one should not be alike
 _FREE: AbstractContextManager[Any] = nullcontext()  # no lock
-
-
-@dataclass(frozen=True)
-class Strategy:
-    """How questions are chosen; the defaults were chosen on held-out training data (``experiments/annotate.py``).
-
-    Attributes
-    ----------
-    cover : int, optional
-        Number of first questions, which cover the pool's words instead of asking what the model knows least. By
-        default 5; with ``novel``, the number of labels if that is more.
-    whole : bool
-        Ask for whole sentences instead of their uncertain spans.
-    random : bool
-        Ask for sentences drawn at random.
-    power : float
-        Exponent of a token's entropy. Below 1, tokens with two possible labels gain on those that may have any.
-    novel : bool, optional
-        Whether new words count more: the entropy of a word is multiplied by log(1 + n) if it occurs n times in the pool
-        and in no labelled sentence, otherwise by 0.3. By default, true with more than 20 labels: a model cannot judge
-        well where labels occur that it has hardly seen.
-    spread : float
-        From 0 to 1: how much less a sentence counts if it resembles one of those asked last.
-
-    Examples
-    --------
-    >>> Pool([["a", "b"], ["c"]], ["X"], strategy=Strategy(random=True)).ask().kind
-    'random'
-    """
-
-    cover: int | None = None
-    whole: bool = False
-    random: bool = False
-    power: float = 0.5
-    novel: bool | None = None
-    spread: float = 0.5
-
-
-class Choice(NamedTuple):
-    """A label that a span may have, None for outside, and its probability."""
-
-    label: str | None
-    p: float
-
-
-class AskedSpan(NamedTuple):
-    """Tokens ``start`` to ``end - 1`` of a question, with the labels that they may have, most likely first."""
-
-    start: int
-    end: int
-    choices: list[Choice]
-
-
-@dataclass(frozen=True)
-class Question:
-    """A sentence of the pool and the spans in it that are asked about.
-
-    Attributes
-    ----------
-    sequence : int
-    kind : {"uncertain", "cover", "random"}
-    spans : list of AskedSpan
-    guess : list of str
-        The model's labels, given what is known.
-    seconds, gain : float
-        Expected time of the answer, and the information expected from it (nats).
-    """
-
-    sequence: int
-    kind: str
-    spans: list[AskedSpan]
-    guess: list[str]
-    seconds: float
-    gain: float
-
-
-class Expected(NamedTuple):
-    """How many of the model's labels of some sequences are expected to be wrong, given what is known.
-
-    Attributes
-    ----------
-    path : int32 array [n]
-        The labels that the model would give without using what is known.
-    tokens, wrong : float64 arrays [S]
-        Tokens, and how many of them have a wrong label.
-    spans, false, missed : float64 arrays [S]
-        Spans, how many of them are wrong, and how many of the true ones are missed; zeros for labels of tokens.
-    """
-
-    path: NDArray[np.int32]
-    tokens: Vector
-    wrong: Vector
-    spans: Vector
-    false: Vector
-    missed: Vector
-
-
-class Told(NamedTuple):
-    """What was known of a pool at one moment, [T, L] of each sequence, and the labels that it refers to."""
-
-    scheme: Scheme
-    known: dict[int, Allowed]
-
-    def without(self, sequences: Iterable[int]) -> Told:
-        """The same without some sequences."""
-        gone = set(sequences)
-        return Told(self.scheme, {i: allowed for i, allowed in self.known.items() if i not in gone})
 
 
 @dataclass
@@ -233,28 +127,44 @@ class Pool:
         none, nobody = (np.full(size, -1) for size in (len(self._pieces), len(self.lengths)))
         self._scores = _Scores(np.full(n, uniform), tokens, uniform * tokens, none, nobody)
         self._covered = np.zeros(len(self._counts), bool)
-        self._new = np.log1p(self._counts)
+        self._reaching: Reach | None = None
         self._chunked: tuple[Scheme, ChunkLabels] | None = None
         self._rate = 0.0
         self._changes = 0  # of what is known, and of scores
         # the candidates of the last question, by version, changes and time model, and what they pay per second
         self._ranked: tuple[tuple[int, int, TimeModel], Ints, Vector] | None = None
         # sentences of each piece that may pay most
-        self._top: list[Ints] = [np.arange(a, min(b, a + _CANDIDATES)) for a, b in self._pieces] or [
-            np.zeros(0, np.int64)
-        ]
+        top = [np.arange(a, min(b, a + _CANDIDATES)) for a, b in self._pieces]
+        self._top: list[Ints] = top or [np.zeros(0, np.int64)]
 
     @property
     def cover(self) -> int:
         """Number of first questions, which cover the pool's words."""
         if self.strategy.cover is not None:
             return self.strategy.cover
-        return max(5, len(self.scheme.names)) if self._novel else 5
+        return max(5, len(self.scheme.names)) if self._with_reach else 5
 
     @property
-    def _novel(self) -> bool:
-        """Whether new words count more."""
-        return len(self.scheme.names) > _MANY if self.strategy.novel is None else self.strategy.novel
+    def _with_reach(self) -> bool:
+        """Whether it counts how far a token's label reaches."""
+        return len(self.scheme.names) > _MANY if self.strategy.reach is None else self.strategy.reach
+
+    @property
+    def _reach(self) -> Reach | None:
+        """How far the labels of tokens reach; None if that does not count."""
+        if not self._with_reach:
+            return None
+        if self._reaching is None:
+            self._reaching = Reach(self.data.ptr, self.data.attr)
+            self._reaching.update(0, self._open_entropies(0, len(self.lengths)))
+            for i in self.known:
+                self._reaching.tell(int(self.offsets[i]), self._single(i))
+        return self._reaching
+
+    def _open_entropies(self, a: int, b: int) -> Vector:
+        """Entropies of the tokens of some sequences; zero in those that are not asked again."""
+        nodes = self._scores.nodes[int(self.offsets[a]) : int(self.offsets[b])]
+        return np.where(np.repeat(self.closed[a:b], self.lengths[a:b]), 0.0, nodes)
 
     # what is known
 
@@ -274,11 +184,17 @@ class Pool:
             self.known.pop(sequence, None)
         else:
             self.known[sequence] = allowed
-            a, b = self.offsets[sequence], self.offsets[sequence + 1]
-            self._covered[self._words[a:b]] = True
+            self._covered[self._words[self.offsets[sequence] : self.offsets[sequence + 1]]] = True
+        if (reach := self._reach) is not None:
+            reach.tell(int(self.offsets[sequence]), self._single(sequence))
         self._untold[sequence] = sequence not in self.known
         self._changes += 1
         self._scores.version[self._piece_of(sequence)] = self._scores.sentence[sequence] = -1
+
+    def _single(self, sequence: int) -> NDArray[np.bool_]:
+        """Which tokens of a sequence have a label that is known."""
+        known = self.known.get(sequence)
+        return np.zeros(int(self.lengths[sequence]), bool) if known is None else known.sum(axis=1) == 1
 
     def relabel(self, names: Sequence[str], old_of: Callable[[str], str | None]) -> None:
         """Changes the labels' names; ``old_of`` gives the old name of a label, None for a new one.
@@ -300,6 +216,7 @@ class Pool:
             new[~new.any(axis=1)] = True
             self.known[i] = new
         self.model = self._empty()
+        self._reaching = None
         self._changes += 1
         self._scores.version[:] = -1
         self._scores.sentence[:] = -1
@@ -470,6 +387,8 @@ class Pool:
             nodes, total = token_entropies(p, self.n_jobs)
             with lock:
                 scores.nodes[int(self.offsets[a]) : int(self.offsets[b])], scores.total[k] = nodes, total
+                if (reach := self._reach) is not None:
+                    reach.update(int(self.offsets[a]), self._open_entropies(a, b))
                 self._top[k] = self._tops(k)
                 self._changes += 1
                 scores.version[k] = scores.sentence[a:b] = version
@@ -504,7 +423,7 @@ class Pool:
         nodes = marginals(p, self.n_jobs).nodes
         none = np.zeros(len(chosen))
 
-        wrong = _sums(1 - nodes[np.arange(len(path)), path], offsets)
+        wrong = sums_of(1 - nodes[np.arange(len(path)), path], offsets)
         tokens = np.diff(offsets).astype(np.float64)
         if not self.scheme.spans or len(model.labels) < 2:
             return Expected(path, tokens, wrong, none, none, none)
@@ -513,7 +432,7 @@ class Pool:
         right = chunk_probabilities(p, labels, found, self.n_jobs)
         spans = np.bincount(found.sequence, minlength=len(chosen)).astype(np.float64)
         hit = np.bincount(found.sequence, right, minlength=len(chosen))
-        true = _sums(nodes[:, 1::2].sum(axis=1), offsets)
+        true = sums_of(nodes[:, 1::2].sum(axis=1), offsets)
         return Expected(path, tokens, wrong, spans, np.maximum(spans - hit, 0), np.maximum(true - hit, 0))
 
     def predictions(self) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
@@ -583,9 +502,9 @@ class Pool:
         fresh = open_ & self._untold
         if not fresh.any():
             return self._uncertain(open_)
-        value = self._new[self._words] * ~self._covered[self._words]
+        value = np.log1p(self._counts)[self._words] * ~self._covered[self._words]
         seconds = self.time_model.seconds(0, 0) + self.lengths * (self.time_model.token + self.time_model.correction)
-        worth = np.where(fresh, _sums(value, self.offsets) / seconds, -1.0)
+        worth = np.where(fresh, sums_of(value, self.offsets) / seconds, -1.0)
         return self.question(int(np.argmax(worth)), "cover", whole=True)
 
     def _uncertain(self, open_: NDArray[np.bool_], quick: bool = False) -> Question | None:
@@ -640,22 +559,19 @@ class Pool:
     def _gains(self, where: slice | Ints) -> tuple[Vector, Vector]:
         """What the labels of some tokens would tell, and the seconds that they would take."""
         nodes, m = self._scores.nodes[where], self.time_model
-        gain = nodes**self.strategy.power
-        if self._novel:
-            gain *= self._weight(where)
-        return gain, m.token + m.correction * (1 - np.exp(-nodes))
+        return nodes**self.strategy.power * self._weight(where), m.token + m.correction * (1 - np.exp(-nodes))
 
     def _weight(self, where: slice | Ints) -> Vector:
         """What the entropies of some tokens count."""
-        words = self._words[where]
-        return np.where(self._covered[words], _FAMILIAR, self._new[words]) if self._novel else np.ones(len(words))
+        reach = self._reach
+        return np.ones(len(self._words[where])) if reach is None else reach.weights(where)
 
     def _ratios(self, gain: Vector, cost: Vector, offsets: Ints, rate: float) -> Vector:
         """Gain per second of sentences, of the tokens that pay more than a rate, or of whole sentences."""
         if not self.strategy.whole:
             used = gain > rate * cost
             gain, cost = np.where(used, gain, 0.0), np.where(used, cost, 0.0)
-        return _sums(gain, offsets) / (self.time_model.sentence + _sums(cost, offsets))
+        return sums_of(gain, offsets) / (self.time_model.sentence + sums_of(cost, offsets))
 
     def _tops(self, k: int) -> Ints:
         """The sentences of a piece that may pay most, by the rate of the question before."""
@@ -717,8 +633,7 @@ class Pool:
         path = decode_flat(p, self.n_jobs).tolist()
         units = [(a, b) for a, b, _ in self.scheme.chunks(path)]
         if whole:
-            known = self.known.get(i) if given else None
-            single = np.zeros(int(self.lengths[i]), bool) if known is None else known.sum(axis=1) == 1
+            single = self._single(i) & given
             chosen = [(a, b) for a, b in units if not single[a:b].all()]
             gain = self._spans_of(i, units, p)[0]
         else:
@@ -760,13 +675,6 @@ class Pool:
             some = [Choice(name, float(x)) for name, x in zip(names, inside[j * k : (j + 1) * k], strict=True)]
             out.append(AskedSpan(a, b, _sorted([Choice(None, nothing), *some])))
         return out
-
-
-def _sums(values: Any, offsets: Ints) -> Vector:
-    """Sums of token values over sequences, [S]."""
-    total = np.zeros(len(values) + 1)
-    np.cumsum(values, out=total[1:])
-    return np.asarray(total[offsets[1:]] - total[offsets[:-1]])
 
 
 def _sorted(choices: list[Choice]) -> list[Choice]:

@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from crfkit import __version__
-from crfkit.active.pool import Pool, Question, Strategy
+from crfkit.active.pool import Pool
+from crfkit.active.questions import Question, Strategy
 from crfkit.active.scheme import Allowed
 from crfkit.active.time_model import TimeModel
 from crfkit.annotate import formats
