@@ -170,3 +170,8 @@ def test_other_ways_to_train(how: dict[str, Any]) -> None:
     with warnings.catch_warnings(action="ignore"):
         crf.fit(words[:100], labels[:100])
     assert metrics.token_accuracy(labels[100:150], crf.predict(words[100:150])) > 0.7
+
+
+def test_too_many_states_are_refused_at_once() -> None:
+    with pytest.raises(ValueError, match="'hidden_states' of CRF must be at most 256"):
+        CRF(hidden_states=10**12).fit([["a"]], [["x"]])

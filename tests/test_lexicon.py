@@ -20,7 +20,7 @@ from test_hostile_files import set_in
 
 import crfkit
 from crfkit import CRF, Gazetteer, ModelError, TokenFeatures, WordClasses, WordVectors, _core, active
-from crfkit.data import Blocks, Columns, DataError, read_columns
+from crfkit.data import Blocks, Columns, DataError, iter_columns, read_columns
 from crfkit.features.encoders import make_encoder
 from crfkit.features.rewriting import join_blocks, split_blocks
 from crfkit.model.chain_model import read_file, write_file
@@ -470,3 +470,27 @@ def test_the_command_line(tmp_path: Path) -> None:
         assert message in run("train", source, "-m", model, *options, code=2).stderr
     encoded = run("train", blocks, "-m", model, *words[2:4], code=2).stderr
     assert "--vectors is an option of crfkit encode" in encoded
+
+
+def test_what_is_no_list_of_phrases_and_no_vector() -> None:
+    with pytest.raises(ValueError, match=r"'phrases' of Gazetteer must be a list, got 'cities\.txt'"):
+        Gazetteer("cities.txt")
+    for bad in (np.nan, np.inf, 1e39):
+        with pytest.raises(ValueError, match="must be finite"):
+            WordVectors(["a"], [[bad]])
+
+
+def test_a_compressed_file_that_is_cut_is_named(tmp_path: Path) -> None:
+    whole = gzip.compress(("a 1 2 3\n" + "\n".join(f"w{k} 1 2 {k}" for k in range(500))).encode())
+    path = tmp_path / "cut.gz"
+    path.write_bytes(whole[: len(whole) // 2])
+    readers = (
+        read_columns,
+        lambda x: list(iter_columns(x)),
+        Gazetteer.from_file,
+        WordVectors.from_file,
+        WordClasses.fit,
+    )
+    for read in readers:
+        with pytest.raises(DataError, match=r"cut\.gz: cannot read"):
+            read(str(path))

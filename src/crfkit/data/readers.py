@@ -112,7 +112,10 @@ def open_source(source: Source) -> Iterator[IO[bytes]]:
         for magic, opener in _OPENERS.items():
             if head.startswith(magic):
                 with opener(file, "rb") as inner:
-                    yield _decoded(inner, source)
+                    try:
+                        yield _decoded(inner, source)
+                    except (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error) as e:
+                        raise DataError(f"{source_name(source)}: cannot read: {e}") from e
                 return
         yield _decoded(file, source)
 

@@ -70,6 +70,9 @@ class Skeleton:
         return replace(self, encoder=self.encoder.pruned(*keep), layout=self.layout.without_empty_rows())
 
 
+_MOST_STATES = 256  # hidden ones of a label
+
+
 class PenalisedChain(ChainEstimator):
     """A chain of labels whose weights minimise a penalised likelihood.
 
@@ -119,6 +122,8 @@ class PenalisedChain(ChainEstimator):
             check_number(self, name, getattr(self, name), 0)
         check_number(self, "hidden_states", self.hidden_states, 1, integer=True)
         check_number(self, "n_init", self.n_init, 1, integer=True)
+        if self.hidden_states > _MOST_STATES:
+            raise ValueError(f"'hidden_states' of {owner} must be at most {_MOST_STATES}, got {self.hidden_states}")
         if self.hidden_states > 1:
             for name in ("class_weight", "warm_start_fraction"):
                 if getattr(self, name) is not None:

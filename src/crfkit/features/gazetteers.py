@@ -43,6 +43,10 @@ class Gazetteer:
 
     def __init__(self, phrases: Iterable[str | Sequence[str]], *, case: str = "exact") -> None:
         builder = _builder(case)
+        if isinstance(phrases, (str, bytes, os.PathLike)):
+            raise ValueError(
+                f"'phrases' of Gazetteer must be a list, got {phrases!r}: use Gazetteer.from_file for a file"
+            )
         for number, phrase in enumerate(phrases):
             words = phrase.split() if isinstance(phrase, str) else list(phrase)
             try:

@@ -53,7 +53,10 @@ class WordVectors:
             if table.add(word) < count:
                 raise ValueError(f"'words' of WordVectors must be distinct, got {word!r} twice")
             count += 1
-        found = np.ascontiguousarray(values, np.float32)
+        with np.errstate(over="ignore"):
+            found = np.ascontiguousarray(values, np.float32)
+        if not np.isfinite(found).all():
+            raise ValueError("'values' of WordVectors must be finite in single precision")
         if found.ndim != 2 or found.shape[0] != count or not found.shape[1]:
             shape = f"[{count}, numbers]"
             raise ValueError(f"'values' of WordVectors must have the shape {shape}, got {list(found.shape)}")
