@@ -26,7 +26,7 @@ from __future__ import annotations
 import itertools
 import os
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property, partial
 from typing import Any, NamedTuple
 
@@ -310,7 +310,8 @@ class Blocks:
             if sum(head["n_attributes"]) > vocabulary:
                 raise ValueError(f"'n_attributes' is {head['n_attributes']}, but its encoder has {vocabulary} numbers")
             self._arrays, self._sums = arrays, head["checksums"]
-            self._check_sums([k for k in arrays if k.startswith("blocks.") or ".first_" in k])
+            small = [k for k in arrays if k.startswith("blocks.") or ".first_" in k]
+            self._check_sums({*small, *(k for k in self._sums if not k.startswith("encoder."))})
             s, n = head["sequences"], head["tokens"]
             offsets = arrays.of_kind("offsets", "i", (s + 1,))
             starts = arrays.of_kind("blocks.sequences", "i", (None,))
@@ -344,9 +345,9 @@ class Blocks:
             raise ValueError("the array 'sets.tokens' must hold tokens with unknown labels")
         return tokens, self._arrays.of_kind("sets.labels", "b", (len(tokens), n_labels))
 
-    def _check_sums(self, names: list[str]) -> None:
-        for name in names:
-            if self._sums.get(name) != checksum(name, self._arrays[name]):
+    def _check_sums(self, names: Iterable[str]) -> None:
+        for name in sorted(names):
+            if name not in self._arrays or self._sums.get(name) != checksum(name, self._arrays[name]):
                 raise ValueError(f"{name!r} does not match its checksum")
 
     @cached_property
@@ -403,6 +404,17 @@ class Blocks:
         """Raises unless a block matches its checksum."""
         if block_checksum(self.dataset, self._labels, b) != int(self._crc32[b]):
             raise ModelError(f"{self.path}: the {WHAT} is damaged: block {b} does not match its checksum")
+
+    def part(self, first: int, last: int) -> Dataset:
+        """Flat arrays of the blocks from ``first`` to ``last - 1``, checked."""
+        for b in range(first, last):
+            self.verify_block(b)
+        with damaged(self.path, WHAT):
+            found = self.dataset.part(first, last)
+            for attr, n in zip((found.attr, found.edge_attr), self.attributes, strict=True):
+                if attr is not None and len(attr) and attr.max() >= n:
+                    raise ValueError("an attribute has a number that is too large")
+        return found
 
     def known(self) -> tuple[NDArray[np.int32], Hints | None]:
         """Numbers of the labels, and hints as training takes them; no hints if all are known."""

@@ -427,8 +427,9 @@ class _Assembly:
                 first[f"{kind}.first_entry"][b + 1] = spools[f"{kind}.entries"].shape[0]
                 n = int(made[f"{kind}.counts"].sum(dtype=np.int64))
                 first[f"{kind}.first_value"][b + 1] = first[f"{kind}.first_value"][b] + n
-        arrays: dict[str, Any] = {**spools, **first, "offsets": self.offsets, **self._of_sequences()}
+        arrays: dict[str, Any] = {**spools, "offsets": self.offsets}
         small: dict[str, Any] = {**first, "blocks.sequences": self.sequences, "blocks.crc32": sums}
+        small |= self._of_sequences()
         encoder = merged.result()
         small |= {f"encoder.{name}": x for name, x in encoder.arrays().items()}
         config = {**encoder.config(), "n_attributes": list(self.n_attributes)}

@@ -50,8 +50,9 @@ def numbers_in(blocks: Blocks, encoder: Encoder) -> tuple[NDArray[np.uint32], ND
     """What numbers an encoder gives to the attributes of a block file; looked up once."""
     held = blocks.numbers
     if held is None or held[0] is not encoder:
+        own = StoredEncoder(blocks).load()
         try:
-            found = encoder.translate(StoredEncoder(blocks).load())
+            found = encoder.translate(own)
         except ValueError as e:
             raise ValueError(f"{blocks.path}: {e}") from None
         held = blocks.numbers = encoder, found

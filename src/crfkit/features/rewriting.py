@@ -48,7 +48,6 @@ def _rewrite(parts: Sequence[tuple[Blocks, int, int]], path: str | os.PathLike[s
     writer = BlockWriter(path, empty_encoder(some.encoder_config, some.encoder_arrays()), reading=some.reading)
     number = 0
     for blocks, first, last in parts:
-        blocks.verify()
         own = [writer.labels.setdefault(label, len(writer.labels)) for label in blocks.classes]
         known = np.array([*own, -1], np.int32)
         run = writer.new_run(StoredEncoder(blocks).load())
@@ -63,7 +62,7 @@ def _rewrite(parts: Sequence[tuple[Blocks, int, int]], path: str | os.PathLike[s
                 tokens, masks = blocks.sets
                 which = np.flatnonzero((tokens >= begin) & (tokens < end))
                 sets = [[int(tokens[k]) - begin, known[np.flatnonzero(masks[k])].tolist()] for k in which]
-            run.add(number, data.part(a, z), known[blocks.labels[begin:end]], weights, sets)
+            run.add(number, blocks.part(a, z), known[blocks.labels[begin:end]], weights, sets)
             number += 1
         writer.close_run(run)
     return writer.finish(max(blocks.min_freq for blocks, _, _ in parts))

@@ -239,7 +239,7 @@ class ChainModel(Record):
         n = blocks.dataset.n_blocks
         step = max(1, _PIECE // self._scores_per_token // max(1, blocks.n_tokens // max(n, 1)))
         for b in range(0, n, step):
-            yield renumbered(blocks.dataset.part(b, min(b + step, n)), state, edge)
+            yield renumbered(blocks.part(b, min(b + step, n)), state, edge)
 
     @property
     def _scores_per_token(self) -> int:
