@@ -10,7 +10,7 @@ import pytest
 from command import run
 from test_blocks import TEMPLATE, some_text
 
-from crfkit import CRF, Template, load
+from crfkit import CRF, Template, load, tune
 from crfkit.base.fields import ModelError
 from crfkit.cli import main
 from crfkit.data import Blocks, read_columns
@@ -63,3 +63,114 @@ def test_a_changed_bit_is_refused_when_labels_are_asked_for(
             assert not (tmp_path / "out").exists()
             with pytest.raises(ModelError):
                 load(folder / "model").predict(Blocks(bad))
+
+
+def test_tags_of_a_file_without_rare_attributes(folder: Path, tmp_path: Path) -> None:
+    told = run("tag", "-m", folder / "model", folder / "2.blocks", "-o", tmp_path / "out").stderr
+    assert "2.blocks: attributes that occur fewer than 2 times were left out of the file" in told
+    assert "left out" not in run("tag", "-m", folder / "model", folder / "0.blocks", "-o", tmp_path / "out").stderr
+    run("train", folder / "2.blocks", "-m", tmp_path / "model", "--max-iter", 5, "-q")
+    own = run("tag", "-m", tmp_path / "model", folder / "2.blocks", "-o", tmp_path / "out").stderr
+    assert "left out" not in own  # it knows none that the file does not have
+    with pytest.warns(UserWarning, match="labels can differ from those of the text"):
+        load(folder / "model").predict(Blocks(folder / "2.blocks"))
+
+
+@pytest.mark.parametrize("command", ["train", "encode", "eval", "tag", "tune"])
+def test_options_for_text_are_refused(folder: Path, tmp_path: Path, command: str) -> None:
+    blocks, model = folder / "0.blocks", folder / "model"
+    out = ["-o", tmp_path / "out"]
+    template, memm = ["-t", folder / "template"], ["--kind", "memm", "-a", "sgd"]
+    cases: dict[str, list[list[Any]]] = {
+        "train": [["--hash-bits", 12], template, ["--kind", "hmm"], ["--window", 0], ["--window", 2]],
+        "encode": [["--hash-bits", 12], template, ["--resume"], ["--memory", "1GB"], ["--split", 2, "--min-freq", 2]],
+        "eval": [["-m", model, "--unknown", "X"], ["-m", model, "-f", "conllu"], []],
+        "tag": [["-m", model, "--text"], ["-m", model, "-f", "crfsuite"]],
+        "tune": [["--folds", 1], template],
+    }
+    cases["train"] += [["--hidden-states", 2], [*memm, "--window", 2]]
+    more = {"train": ["-m", tmp_path / "m"], "encode": out, "tag": out}.get(command, [])
+    for options in cases[command]:
+        found = run(command, blocks, *options, *more, code=2).stderr
+        assert found.count("\n") == 1
+        assert "--" in found
+        assert "' of " not in found
+        assert not (tmp_path / "out").exists()
+
+
+def test_joining_cuts_rare_attributes(folder: Path, tmp_path: Path) -> None:
+    X, y = read_columns(folder / "text")
+    for k, part in enumerate((slice(0, 100), slice(100, None))):
+        CRF(Template(TEMPLATE)).encode(X[part], y[part], tmp_path / f"{k}.blocks")
+        CRF(Template(TEMPLATE), min_freq=2).encode(X[part], y[part], tmp_path / f"cut{k}.blocks")
+    parts = [tmp_path / f"{k}.blocks" for k in range(2)]
+    exact = CRF(Template(TEMPLATE), min_freq=2).encode(X, y, tmp_path / "exact")
+    joined = run("encode", *parts, "-o", tmp_path / "joined", "--min-freq", 2).stderr
+    assert "warning" not in joined
+    assert (tmp_path / "joined").read_bytes() == Path(exact.path).read_bytes()
+    run("encode", *parts, "-o", tmp_path / "all", "-q")
+    run("encode", tmp_path / "all", "-o", tmp_path / "later", "--min-freq", 2, "-q")
+    assert (tmp_path / "later").read_bytes() == Path(exact.path).read_bytes()
+    cut = [tmp_path / f"cut{k}.blocks" for k in range(2)]
+    assert "to join exactly, encode without a minimum frequency" in run("encode", *cut, "-o", tmp_path / "x").stderr
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_min_freq_is_that_of_the_file_by_default(folder: Path) -> None:
+    blocks, (X, y) = Blocks(folder / "2.blocks"), read_columns(folder / "text")
+    wanted = CRF(Template(TEMPLATE), min_freq=2, max_iter=5).fit(X, y).weights_
+    assert CRF(max_iter=5).fit(blocks).weights_.tobytes() == wanted.tobytes()
+    assert tune(CRF(max_iter=2), blocks, None, c1=[0], c2=[1], folds=2).crf.min_freq == 2  # type: ignore[union-attr]
+    with pytest.raises(
+        ValueError, match=r"'min_freq' of CRF must be at least 2 for .*2\.blocks: attributes that occur"
+    ):
+        CRF(min_freq=1).fit(blocks)
+    with pytest.raises(ValueError, match=r"'all_possible_states' of CRF must be False for .*2\.blocks"):
+        CRF(all_possible_states=True).fit(blocks)
+    said = run("train", blocks.path, "-m", folder / "none", "--min-freq", 1, code=1).stderr
+    assert "--min-freq must be at least 2 for" in said
+
+
+def test_a_block_file_is_scored(folder: Path, tmp_path: Path) -> None:
+    model = folder / "model"
+    assert run("eval", folder / "0.blocks", "-m", model).stdout == run("eval", folder / "text", "-m", model).stdout
+    hidden = ["-t", folder / "template", "--unknown", "Y", "-o", tmp_path / "hidden"]
+    run("encode", folder / "text", *hidden, "-q")
+    some = run("eval", tmp_path / "hidden", "-m", model)
+    text = run("eval", folder / "text", "-m", model, "--unknown", "Y")
+    assert (some.stdout, some.stderr) == (text.stdout, text.stderr)
+
+
+def test_an_interrupted_encoding_says_how_to_go_on(folder: Path, tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
+    command = ["encode", folder / "text", "-t", folder / "template", "-o", tmp_path / "x.blocks", "-q"]
+    monkeypatch.setattr("crfkit.features.encoding.BlockWriter.finish", _interrupted)
+    code, err = call(monkeypatch, capsys, *command)
+    assert code == 130
+    assert "with --resume" in err
+    monkeypatch.undo()
+    code, err = call(monkeypatch, capsys, *command, "--resume", "--unknown", "Y", "--label", "-1")
+    assert code == 1
+    assert "another format, label or columns and another --unknown label; to begin anew, leave out --resume" in err
+    assert call(monkeypatch, capsys, *command, "--resume") == (0, "")
+    assert run("encode", folder / "text", "-o", tmp_path / "y", "--memory", 0, code=2).stderr.startswith(
+        "crfkit: error: --memory must be a number of bytes"
+    )
+
+
+def _interrupted(*_: Any) -> None:
+    raise KeyboardInterrupt
+
+
+def test_decisions_in_a_block_file_are_not_explained(folder: Path) -> None:
+    said = run("inspect", folder / "model", "--explain", folder / "0.blocks", code=1).stderr
+    assert said == f"crfkit: error: --explain needs text: {folder / '0.blocks'} is a block file\n"
+
+
+def test_hashed_features_are_shown(folder: Path, tmp_path: Path) -> None:
+    hashed = ["-t", folder / "template", "--hash-bits", 12, "--max-iter", 2]
+    said = run("train", folder / "text", *hashed, "-m", tmp_path / "model").stderr
+    assert "stopped after 2 iterations: objective" in said
+    shown = run("inspect", tmp_path / "model").stdout
+    assert "7 templates, hashed to 12 bits" in shown
+    assert "(stopped after 2 iterations)" in shown
+    assert "after 2 iterations (" not in shown

@@ -116,7 +116,7 @@ def test_rare_attributes_are_left_out_as_in_memory(
     X, y = read_columns(text)
     template = Template(TEMPLATE)
     path = tmp_path / "x.blocks"
-    blocks = CRF(template, min_freq=min_freq, n_jobs=n_jobs).encode(iter(X), iter(y), path, memory=0)
+    blocks = CRF(template, min_freq=min_freq, n_jobs=n_jobs).encode(iter(X), iter(y), path, memory=1)
     monkeypatch.setattr(encoding, "_RUN_TOKENS", 1 << 30)
     one_run = CRF(template, min_freq=min_freq, n_jobs=1).encode(X, y, tmp_path / "one")
     assert path.read_bytes() == Path(one_run.path).read_bytes()
@@ -412,7 +412,7 @@ def test_killed_encodings_go_on(text: Path, tmp_path: Path) -> None:
     assert kills
     if part.exists():
         out = run(*[x if x != 2 else 3 for x in command], code=1)
-        assert "used other data or settings" in out.stderr
+        assert "another --min-freq; to begin anew, leave out --resume" in out.stderr
     subprocess.run([sys.executable, "-c", small, *map(str, command)], check=True)
     assert not part.exists()
     run(*[tmp_path / "whole" if x == target else x for x in command])

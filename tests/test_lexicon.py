@@ -469,7 +469,7 @@ def test_the_command_line(tmp_path: Path) -> None:
     ):
         assert message in run("train", source, "-m", model, *options, code=2).stderr
     encoded = run("train", blocks, "-m", model, *words[2:4], code=2).stderr
-    assert "--vectors is an option of crfkit encode" in encoded
+    assert "--vectors is for text" in encoded
 
 
 def test_what_is_no_list_of_phrases_and_no_vector() -> None:

@@ -14,7 +14,7 @@ import typer.main
 
 import crfkit
 from crfkit.cli.files import leave_pipes, say
-from crfkit.cli.options import OptionError
+from crfkit.cli.options import OptionError, in_shell
 
 __all__: list[str] = []
 
@@ -68,6 +68,10 @@ class _Commands(typer.core.TyperGroup):
             return super().invoke(ctx)
         except (BrokenPipeError, KeyboardInterrupt) as e:
             raise _Failed from e
+        except ValueError as e:
+            if len(e.args) == 1 and ctx.invoked_subcommand:
+                e.args = (in_shell(str(e), self.get_command(ctx, ctx.invoked_subcommand)),)
+            raise
 
 
 app = typer.Typer(

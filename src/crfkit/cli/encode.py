@@ -14,7 +14,18 @@ import typer
 from crfkit.base.messages import counted
 from crfkit.base.threads import resolve_threads
 from crfkit.cli import options as o
-from crfkit.cli.files import Reading, busy, column_number, column_numbers, emit, encoded, file_size, require_file, say
+from crfkit.cli.files import (
+    Reading,
+    busy,
+    column_number,
+    column_numbers,
+    emit,
+    encoded,
+    file_size,
+    require_file,
+    say,
+    warnings_said,
+)
 from crfkit.data import Blocks, DataError
 from crfkit.data.blocks import is_block_file
 from crfkit.data.readers import PieceReader, Weighted
@@ -47,7 +58,9 @@ def encode(
     unknown: o.UnknownOption = None,
     unlabelled: Annotated[str | None, typer.Option(help="Data without labels, encoded after the rest.")] = None,
     hash_bits: o.HashOption = None,
-    min_freq: Annotated[float, typer.Option(help="Leave out attributes that occur less often.")] = 0,
+    min_freq: Annotated[
+        float, typer.Option(help="Leave out attributes that occur less often, also while joining block files.")
+    ] = 0,
     memory: o.MemoryOption = "1GB",
     split: Annotated[
         int | None, typer.Option(help="Cut a block file into this many: OUTPUT with -0, -1, ... before its ending.")
@@ -64,15 +77,21 @@ def encode(
     Text is read once, in constant memory. `crfkit train` takes the file in place of the text, and gives the same model.
     """
     options = dict(locals())
+    given = o.given_options(context)
     began = time.perf_counter()
     reading = Reading(format, label, columns, comment)
     sources = [encoded(path, encoding) for path in data]
     more = None if unlabelled is None else encoded(unlabelled, encoding)
+    stored = [path for path in data if is_block_file(path)]
 
     def check() -> CRF:
         reading.check()
         resolve_threads(n_jobs)
         bytes_of(memory)
+        if stored:
+            _check_stored(given, stored[0], split)
+        elif split is not None:
+            raise o.OptionError("--split is for a block file")
         with busy("reading features", quiet or json):
             features = o.read_features(options)
         crf = CRF(features, min_freq=min_freq, hash_bits=hash_bits)
@@ -82,14 +101,16 @@ def encode(
     crf: CRF = o.check_options(context, check)
     for path in [*sources, *([] if more is None else [more])]:
         require_file(path)
-    with busy(f"encoding {', '.join(data)}", quiet or json) as tell:
-        if any(is_block_file(path) for path in data):
-            made = _rewrite(data, output, split)
-        elif split is not None:
-            raise o.OptionError("--split is for a block file")
+    with busy(f"encoding {', '.join(data)}", quiet or json) as tell, warnings_said(quiet):
+        if stored:
+            made = _rewrite(data, output, split, min_freq, n_jobs)
         else:
             settings = {"min_freq": min_freq, "memory": memory, "n_jobs": n_jobs, "unknown": unknown, "resume": resume}
-            made = [encode_text(sources, output, crf._new_encoder, reading, more, settings, Tokens(tell))]
+            try:
+                made = [encode_text(sources, output, crf._new_encoder, reading, more, settings, Tokens(tell))]
+            except KeyboardInterrupt:
+                say("crfkit: the same command with --resume continues from here")
+                raise
     for target in made:
         blocks = Blocks(target)
         sizes = {"sequence": len(blocks), "token": blocks.n_tokens, "label": len(blocks.classes)}
@@ -104,17 +125,26 @@ def encode(
             say(f"wrote {target} ({file_size(target)}) after {seconds:.1f}s")
 
 
-def _rewrite(data: Sequence[str], output: Path, split: int | None) -> list[Path]:
+def _check_stored(given: dict[str, str], path: str, split: int | None) -> None:
+    """Raises if options are given that block files do not take when they are joined or cut."""
+    o.refuse_encoded(given, path)
+    if "resume" in given:
+        raise o.OptionError(f"--resume is for text: {path} is encoded already")
+    if split is not None and "min_freq" in given:
+        raise o.OptionError("--min-freq and --split exclude each other: splitting keeps the vocabulary")
+
+
+def _rewrite(data: Sequence[str], output: Path, split: int | None, min_freq: float, n_jobs: int) -> list[Path]:
     """Block files joined, or one of them cut."""
     odd = [path for path in data if not is_block_file(path)]
     if odd:
         raise DataError(f"{odd[0]} is not a block file: encode it first, then join the files")
     if split is None:
-        return [Path(join_blocks([Blocks(path) for path in data], output).path)]
+        return [Path(join_blocks([Blocks(path) for path in data], output, min_freq, n_jobs).path)]
     if len(data) > 1 or split < 1:
         raise o.OptionError(f"--split cuts one block file into one or more, got {split} and {len(data)} files")
     paths = [output.with_name(f"{output.stem}-{k}{output.suffix}") for k in range(split)]
-    split_blocks(Blocks(data[0]), paths)
+    split_blocks(Blocks(data[0]), paths, n_jobs)
     return paths
 
 
@@ -163,7 +193,7 @@ def encode_text(
         "files": [_identity(path) for path in [*sources, *([unlabelled] if unlabelled else [])]],
         "reading": known,
     }
-    about["piece"] = PieceReader.size  # pieces are known by their numbers
+    about |= {"unlabelled": unlabelled, "piece": PieceReader.size}  # pieces are known by their numbers
     writer = BlockWriter(output, encoder(first.X), about=about, reading=known, **settings)
     writer.write(itertools.chain(held, stream), parse, progress)
     return output

@@ -14,17 +14,20 @@ from crfkit.cli import options as o
 from crfkit.cli.files import (
     Reading,
     busy,
+    check_stored,
     emit,
     encoded,
     is_segments,
     knows_some,
     load_chain,
-    read_labelled,
+    read_data,
     require_file,
     say,
     warn_unknown,
+    warnings_said,
 )
 from crfkit.data import read_columns
+from crfkit.data.blocks import is_block_file
 
 
 def evaluate(
@@ -47,30 +50,37 @@ def evaluate(
 ) -> None:
     """Score predictions: tokens, sequences, and chunks as conlleval counts them.
 
-    Sequences with the label of --unknown are skipped.
+    Sequences with the label of --unknown, or in a block file with unknown labels, are skipped.
     """
     data = encoded(data, encoding)
     require_file(data)
     o.check_options(context, lambda: resolve_threads(n_jobs))
+    stored = is_block_file(data)
     if model is None:
+        if stored:
+            raise o.OptionError(f"{data}: a block file holds no predictions: give a model with --model")
         with busy(f"reading {data}"):
             table, predicted = read_columns(data, comment=comment)
         y: Any = table.select([table.n_columns - 1])
         tags: Any = predicted
     else:
         crf = load_chain(model, n_jobs=n_jobs)
+        if stored:
+            check_stored(data, o.given_options(context), crf)
         reading = Reading.of_model(crf, format, label=label, columns=columns, comment=comment)
         with busy(f"reading {data}"):
-            X, y, _ = read_labelled(data, reading)
-        with busy("labelling"):
+            X, y, _ = read_data(data, reading)
+        with busy("labelling"), warnings_said():
             tags = crf.predict(X)
+        if stored:
+            y = X.label_lists()
         truth, known = {x for row in y for x in row} - {unknown}, {str(x) for x in crf.model_.labels}
         if not knows_some(crf, X):
             warn_unknown(data)
         elif truth and truth.isdisjoint(known) and not is_segments(crf):
             of_data, of_model = (", ".join(sorted(x)[:5]) for x in (truth, known))
             say(f"crfkit: warning: the labels of {data} ({of_data}) are none of the model's ({of_model}): see --label")
-    if unknown is not None:
+    if unknown is not None or (stored and X.n_unknown):
         pairs = [(list(a), b) for a, b in zip(y, tags, strict=True)]
         scored = [(a, b) for a, b in pairs if unknown not in a]
         many = counted(len(pairs), "sequence")

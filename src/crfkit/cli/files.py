@@ -14,6 +14,7 @@ import os
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ import numpy as np
 
 from crfkit.base.files import whole_file
 from crfkit.base.messages import counted
-from crfkit.cli.options import Format, OptionError
+from crfkit.cli.options import Format, OptionError, refuse_encoded
 from crfkit.data import Blocks, Columns, DataError, Items, iter_columns, read_columns, read_conllu, read_crfsuite
 from crfkit.data.blocks import is_block_file
 from crfkit.data.dataset import NONE
@@ -173,6 +174,15 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
+@contextmanager
+def warnings_said(quiet: bool = False) -> Iterator[None]:
+    """Warnings become lines on standard error, each once; none if quiet."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore" if quiet else "default")
+        warnings.showwarning = lambda message, *_, **__: say(f"crfkit: warning: {message}")
+        yield
+
+
 def emit(record: dict[str, Any]) -> None:
     """A JSON object on a line of standard output."""
     print(json.dumps(_finite(record), ensure_ascii=False, allow_nan=False), flush=True)
@@ -185,6 +195,13 @@ def _finite(x: Any) -> Any:
     if isinstance(x, list | tuple):
         return [_finite(value) for value in x]
     return None if isinstance(x, float) and not np.isfinite(x) else x
+
+
+def check_stored(path: str, given: dict[str, str], crf: Any) -> None:
+    """Raises if a model cannot label a block file, or options are given that are for text."""
+    refuse_encoded(given, path)
+    if is_segments(crf):
+        raise DataError(f"{path}: a model of segments needs text, and this is a block file")
 
 
 def read_data(path: str, how: Reading) -> tuple[Any, Any, Any]:

@@ -16,6 +16,7 @@ from crfkit.base.messages import counted
 from crfkit.cli.files import Reading, emit, encoded, is_segments, load_chain, read_pieces
 from crfkit.cli.options import EncodingOption, JsonOption, OptionError
 from crfkit.data import DataError
+from crfkit.data.blocks import is_block_file
 from crfkit.estimators import CRF, HMM
 
 
@@ -91,6 +92,8 @@ def _explain(crf: Any, data: str, top: int, page: Path | None, as_json: bool) ->
         raise DataError(
             "--explain is for CRFs, HMMs and segments: the weights of a MEMM act through every step's normalisation"
         )
+    if is_block_file(data):
+        raise DataError(f"--explain needs text: {data} is a block file")
     views = []
     for _, X in read_pieces(data, Reading.of_model(crf)):
         for x in X:
@@ -123,6 +126,8 @@ def _show_card(console: Console, path: Path, m: Any) -> None:
     if {"tokens", "sequences", "iterations", "stopped", "objective"} <= info.keys():
         rows["trained on"] = f"{counted(info['sequences'], 'sequence', ',')}, {counted(info['tokens'], 'token', ',')}"
         course = f"after {counted(info['iterations'], 'iteration')} ({info['stopped']})"
+        if info["stopped"].startswith("stopped after "):
+            course = f"({info['stopped']})"
         rows["objective"] = f"{info['objective']:.4f} {course}"
     parameters = card["parameters"]
     if "smoothing" in parameters:

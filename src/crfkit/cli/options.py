@@ -33,10 +33,14 @@ def check_options(context: typer.Context, check: Callable[[], Any]) -> Any:
     except ModelError:
         raise
     except (ValueError, TypeError) as e:
-        flags = {p.name: p.opts[0] for p in context.command.params if p.opts}
         text = str(e).replace(", or an optimiser", "")
-        text = re.sub(r"^'(\w+)'(?: of \w+)?", lambda m: flags.get(m[1], m[0]), text)
-        raise OptionError(text) from None
+        raise OptionError(in_shell(text, context.command, r"^'(\w+)'(?: of \w+)?")) from None
+
+
+def in_shell(text: str, command: Any, parameter: str = r"'(\w+)' of (?:[A-Z]\w*|tune|train|tag|fit)\b") -> str:
+    """A message that names options of a command instead of the parameters they set."""
+    flags = {p.name: p.opts[0] for p in command.params if p.opts}
+    return re.sub(parameter, lambda m: flags.get(m[1], m[0]), text)
 
 
 #: Layouts of data files.
@@ -90,6 +94,9 @@ _ENCODED = (
     "padding",
     *LEXICON,
     "unknown",
+    "hash_bits",
+    "text",
+    "lines",
 )
 
 DataArgument = Annotated[str, typer.Argument(help="Labelled data; - for standard input; .gz, .xz, .bz2 are read.")]
@@ -284,4 +291,4 @@ def refuse_encoded(given: dict[str, str], data: str) -> None:
     """Raises if an option is given that a block file has decided already."""
     for name, flag in given.items():
         if name in _ENCODED:
-            raise OptionError(f"{flag} is an option of crfkit encode: {data} is encoded already")
+            raise OptionError(f"{flag} is for text: {data} is encoded already")

@@ -29,6 +29,7 @@ from crfkit.chain.inference import nbest as best_paths
 from crfkit.cli.cluster import DaskOption, cluster
 from crfkit.cli.files import (
     Reading,
+    check_stored,
     encoded,
     is_segments,
     knows_some,
@@ -39,6 +40,7 @@ from crfkit.cli.files import (
     require_file,
     say,
     warn_unknown,
+    warnings_said,
 )
 from crfkit.cli.options import (
     CommentOption,
@@ -52,6 +54,7 @@ from crfkit.cli.options import (
     OtherFormatOption,
     QuietOption,
     check_options,
+    given_options,
 )
 from crfkit.data import Columns, DataError, tokenize
 from crfkit.data.blocks import is_block_file
@@ -123,7 +126,7 @@ def tag(
             print(line, end="", file=sys.stderr, flush=True)
 
     name = source_name(data)
-    stored = _check_input(data, crf, reading, text, entities)
+    stored = _check_input(data, crf, reading, entities, given_options(context))
     as_table, as_lines = _kind_of(output, entities)
     json = json or as_lines
     own = is_segments(crf)
@@ -132,7 +135,12 @@ def tag(
     plain = kind is Format.columns and not (json or entities or text or stored or own) and nbest == 1 and rule is None
     _check_cluster(data, plain, dask)
     known = plain or quiet  # whether the model knows some attribute; looked for until there is one
-    with _record_file(output, as_table) as out, _readable_twice(data, kind) as data, cluster(dask, quiet) as client:
+    with (
+        _record_file(output, as_table) as out,
+        _readable_twice(data, kind) as data,
+        cluster(dask, quiet) as client,
+        warnings_said(quiet),
+    ):
         framed = kind is Format.conllu and not json and nbest == 1 and not entities and not stored
         frame = _Conllu(data, reading.label or "upos", name) if framed else None
         pieces = _text_pieces(data, name, entities, lines) if text else read_pieces(data, reading)
@@ -166,13 +174,15 @@ def tag(
         warn_unknown(name)
 
 
-def _check_input(data: str, crf: ChainEstimator, reading: Reading, text: bool, entities: bool) -> bool:
+def _check_input(data: str, crf: ChainEstimator, reading: Reading, entities: bool, given: dict[str, str]) -> bool:
     """Whether the data is a block file; raises where it does not go with the model or the options."""
-    if text and (not isinstance(crf.model_.encoder, PlanEncoder) or (reading.n_columns or 1) > 1):
-        raise DataError("--text needs a model of tokens alone: this one was trained on attributes or more columns")
     stored = is_block_file(data)
-    if stored and entities:
-        raise DataError(f"{data}: a block file holds no tokens to make entities of")
+    if stored:
+        check_stored(data, given, crf)
+        if entities:
+            raise DataError(f"{data}: a block file holds no tokens to make entities of")
+    if "text" in given and (not isinstance(crf.model_.encoder, PlanEncoder) or (reading.n_columns or 1) > 1):
+        raise DataError("--text needs a model of tokens alone: this one was trained on attributes or more columns")
     return stored
 
 

@@ -42,6 +42,7 @@ from crfkit.cli.files import (
     read_unlabelled,
     require_file,
     say,
+    warnings_said,
 )
 from crfkit.cli.other_names import other_settings
 from crfkit.cli.plan import print_plan
@@ -53,6 +54,7 @@ from crfkit.estimators.expectations import METHODS
 from crfkit.features.encoding import bytes_of
 from crfkit.segment import SegmentCRF, SegmentFeatures
 from crfkit.training import Progress
+from crfkit.training.registry import find_algorithm, supporting
 
 #: What the kinds of models are made by.
 _KINDS: dict[str, Any] = {"crf": CRF, "hmm": HMM, "memm": MEMM, "segment": SegmentCRF}
@@ -159,7 +161,8 @@ def train(
         crf.callback = _Watch(json, quiet, max_iter, tokens)
         notes = _run(crf, corpus, resume)
         _save(crf, model, corpus, reading, checkpoint)
-        _say(crf, model, corpus, notes, began, json, quiet)
+        with warnings_said(quiet=True):  # those of the held-out data are in the notes
+            _say(crf, model, corpus, notes, began, json, quiet)
     if crf.callback.closed:
         raise BrokenPipeError
     if guard.signum or crf.result_.reason == "interrupted":
@@ -207,21 +210,28 @@ def _check(options: dict[str, Any], given: dict[str, str], reading: Reading) -> 
         raise o.OptionError("--unlabelled does nothing without --entropy-weight or --expectations")
     stored = is_block_file(data)
     _check_expectations(options, given, stored)
+    check_number("train", "window", options["window"], 1, integer=True, optional=True)
     if options["window"] is not None and not stored and options["out_of_core"] is None:
         raise o.OptionError("--window is for block files, and for --out-of-core")
     if options["out_of_core"] is not None and options["kind"].value in ("hmm", "segment"):
         raise o.OptionError("--out-of-core is for --kind crf and memm")
     bytes_of(options["memory"])
     if stored:
-        if options["kind"].value == "segment":
-            raise o.OptionError("--kind segment needs text: a block file holds none")
+        if options["kind"].value in ("hmm", "segment"):
+            raise o.OptionError(f"--kind {options['kind'].value} needs text: {data} is a block file")
         o.refuse_encoded(given, data)
     crf = _configure(options, given)
-    if stored and "min_freq" not in given and options["kind"] is not o.Kind.hmm:
+    if stored and "min_freq" not in given:  # else training takes it, but the model would not say so
         crf.min_freq = Blocks(data).min_freq
+    if (stored or options["out_of_core"] is not None) and options["hidden_states"] > 1:
+        raise o.OptionError("--hidden-states needs the data in memory: no block file or --out-of-core")
     if options["dask"] is not None:
         crf = _on_cluster(crf, options, given)
     crf._check_parameters()
+    if options["window"] is not None and options["kind"] is not o.Kind.crf:
+        raise o.OptionError(f"--window is for --kind crf, not for {options['kind'].value}")
+    if options["window"] is not None and "window" not in find_algorithm(crf.algorithm).supports:
+        raise o.OptionError(f"--window is for {supporting('window')}, not for {crf.algorithm!r}")
     for path in (data, dev, unlabelled):
         require_file(path)
     return crf
@@ -445,7 +455,9 @@ def _record(crf: Any, model: Path, corpus: _Corpus, seconds: float) -> dict[str,
 def _report(crf: Any, model: Path, corpus: _Corpus, seconds: float) -> None:
     """How training went, in words."""
     result, beams = crf.result_, crf.result_.beams
-    course = f"{counted(result.iterations, 'iteration')}, objective {result.value:.4f}, " if result.iterations else ""
+    course = f"objective {result.value:.4f}, " if result.iterations else ""
+    if result.iterations and result.reason != "max_iter":  # which has said how many
+        course = f"{counted(result.iterations, 'iteration')}, {course}"
     active, size = np.count_nonzero(crf.model_.weights), len(crf.model_.weights)
     say(f"{result.message}: {course}{active} of {counted(size, 'weight')} active")
     if beams is not None and beams.exact:

@@ -15,10 +15,9 @@ from crfkit.base.messages import counted
 from crfkit.cli import options as o
 from crfkit.cli.cluster import DaskOption, cluster
 from crfkit.cli.files import Reading, busy, emit, encoded, file_size, mark_unknown, read_data, require_file, say
-from crfkit.data import Blocks
 from crfkit.data.blocks import is_block_file
 from crfkit.estimators.crf import CRF
-from crfkit.estimators.tuning import C1, C2, Trial, Tuning
+from crfkit.estimators.tuning import C1, C2, Trial, Tuning, check_search
 from crfkit.estimators.tuning import tune as search
 
 _NUMBERS = "separated by commas"
@@ -37,7 +36,7 @@ def tune(
     ] = None,
     c1: Annotated[str, typer.Option("--c1", help=f"Coefficients of L1 regularisation, {_NUMBERS}.")] = _shown(C1),
     c2: Annotated[str, typer.Option("--c2", help=f"Coefficients of L2 regularisation, {_NUMBERS}.")] = _shown(C2),
-    random: Annotated[
+    n_settings: Annotated[
         int | None, typer.Option("--random", metavar="N", help="Draw N settings between the smallest and the largest.")
     ] = None,
     folds: Annotated[int, typer.Option("--folds", help="Number of folds, each held out in turn.")] = 5,
@@ -80,23 +79,20 @@ def tune(
 
     def check() -> CRF:
         reading.check()
-        least = min_freq
         if is_block_file(data):
-            given = o.given_options(context)
-            o.refuse_encoded(given, data)
-            least = min_freq if "min_freq" in given else Blocks(data).min_freq
+            o.refuse_encoded(o.given_options(context), data)
         if model is not None:
             check_writable(model)
         with busy("reading features", quiet or json):
             features = o.read_features(options)
         shape: dict[str, Any] = {
-            "min_freq": least,
+            "min_freq": min_freq,
             "all_possible_states": all_possible_states,
             "constraints": constraints,
         }
         how: dict[str, Any] = {"max_iter": max_iter, "tol": tol, "random_state": random_state, "n_jobs": n_jobs}
         crf = CRF(features, **shape, **how)
-        crf._check_parameters()
+        check_search(crf, folds, reject, n_settings)
         return crf
 
     crf = o.check_options(context, check)
@@ -107,7 +103,13 @@ def tune(
     y = mark_unknown(y, unknown, quiet)
     watch = _Watch(json, quiet)
     with cluster(dask, quiet or json) as client:
-        given: dict[str, Any] = {"c1": grid[0], "c2": grid[1], "n_settings": random, "folds": folds, "reject": reject}
+        given: dict[str, Any] = {
+            "c1": grid[0],
+            "c2": grid[1],
+            "n_settings": n_settings,
+            "folds": folds,
+            "reject": reject,
+        }
         found = search(crf, X, y, **given, callback=watch, cluster=client)
     watch.end()
     best = found.crf

@@ -271,7 +271,7 @@ class PenalisedChain(ChainEstimator):
         if model is not None and not grow:
             layout = model.layout
         else:
-            shape = self.min_freq, self.all_possible_states, self.all_possible_transitions, self.start_end
+            shape = self._min_freq(X), self.all_possible_states, self.all_possible_transitions, self.start_end
             base = None if model is None else model.layout
             classes = label_classes(labels, () if base is None else base.class_of.tolist()) if self.order > 1 else ()
             rule = WeightRules(*shape, encoder.transitions, self._sums, self.order, classes)
@@ -329,10 +329,14 @@ class PenalisedChain(ChainEstimator):
             raise ValueError("'y' of fit must be None: a block file holds the labels")
         if not X.classes:
             raise ValueError("there are no labels to learn from")
-        if X.min_freq > max(self._least(), 1):
+        least = self._min_freq(X)
+        if X.min_freq > max(self._least(least), 1):
+            name, needed = (
+                ("min_freq", f"at least {X.min_freq:g}") if least < X.min_freq else ("all_possible_states", False)
+            )
             raise ValueError(
-                f"{X.path}: attributes that occur fewer than {X.min_freq:g} times were left out: "
-                f"train with 'min_freq' of at least {X.min_freq:g}, or encode with a lower one"
+                f"{name!r} of {type(self).__name__} must be {needed} for {X.path}: attributes that occur fewer than "
+                f"{X.min_freq:g} times were left out of it"
             )
         X.verify(self.n_jobs)
         labels, (numbers, hints) = X.classes, X.known()
@@ -519,9 +523,14 @@ class PenalisedChain(ChainEstimator):
         encoder = make_encoder(self.features, X)
         return encoder if self.hash_bits is None else HashedEncoder(encoder, self.hash_bits)
 
-    def _least(self) -> float:
+    def _min_freq(self, X: Any) -> float:
+        """``min_freq``; by default that of a block file."""
+        return X.min_freq if isinstance(X, Blocks) and not self.min_freq else self.min_freq
+
+    def _least(self, min_freq: float | None = None) -> float:
         """How often an attribute must occur to have a weight, whatever its labels."""
-        return 0 if self.all_possible_states or self._sums else self.min_freq
+        least = self.min_freq if min_freq is None else min_freq
+        return 0 if self.all_possible_states or self._sums else least
 
     def _fit(
         self,

@@ -166,7 +166,8 @@ def tune(
     ((2, 2), True)
     """
     began = time.perf_counter()
-    _check(crf, folds, reject, n_settings)
+    check_search(crf, folds, reject, n_settings)
+    crf = type(crf)(**{**crf.get_params(deep=False), "min_freq": crf._min_freq(X)})
     gold = X.label_lists() if isinstance(X, Blocks) and y is None else y
     settings = _settings(crf, c1, c2, n_settings)
     skeleton, problem = crf._prepare(X, y, None, None, grow=False)
@@ -203,7 +204,8 @@ def _with(crf: CRF, setting: Setting) -> CRF:
     return type(crf)(**{**crf.get_params(deep=False), **setting._asdict()})
 
 
-def _check(crf: CRF, folds: int, reject: float | None, n_settings: int | None) -> None:
+def check_search(crf: CRF, folds: int, reject: float | None, n_settings: int | None) -> None:
+    """Raises if a search cannot be as asked, whatever the data."""
     crf._check_parameters()
     check_number("tune", "folds", folds, 2, integer=True)
     check_number("tune", "reject", reject, 0, optional=True)

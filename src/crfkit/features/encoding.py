@@ -38,8 +38,18 @@ from crfkit.data.readers import Weighted
 from crfkit.features.encoders import LEXICON, Encoder
 
 _RUN_TOKENS = 8_000_000  # a kill loses at most as many tokens of each thread
-_FOLDER = 2  # version of what an unfinished encoding leaves on the disk
+_FOLDER = 3  # version of what an unfinished encoding leaves on the disk
 _LEAST = 64 << 20  # bytes; less memory than this is not kept to
+#: What must be the same for an encoding to be resumed, as a message names it where it is not.
+_TOLD = {
+    "version": "another version of crfkit",
+    "encoder": "other features",
+    "files": "other files (or a file has changed since)",
+    "unlabelled": "other --unlabelled data",
+    "reading": "another format, label or columns",
+    "min_freq": "another --min-freq",
+    "unknown": "another --unknown label",
+}
 _UNITS = {"": 1, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 
 
@@ -50,7 +60,7 @@ def bytes_of(size: float | str) -> int:
     (2000000000, 1536, 7)
     """
     found = re.fullmatch(r"(\d+(?:\.\d*)?)\s*([kmgt]i?|)b?", str(size).strip().lower())
-    if found is None:
+    if found is None or not float(found[1]):
         raise ValueError(f"'memory' must be a number of bytes, or a string such as '500MB' or '2GB', got {size!r}")
     return int(float(found[1]) * _UNITS[found[2]])
 
@@ -217,7 +227,8 @@ class BlockWriter:
         self._own = threading.local()
         self._open: list[_Run] = []
         check_writable(path)
-        told = {"version": [VERSION, _FOLDER], "encoder": encoder.config(), "min_freq": min_freq, **(about or {})}
+        told = {"version": [VERSION, _FOLDER], "encoder": encoder.config(), **(about or {})}
+        told |= {"min_freq": min_freq, "unknown": unknown}
         self._begin(json.loads(json.dumps(told, default=str)), resume)
 
     def _begin(self, about: dict[str, Any], resume: bool) -> None:
@@ -226,9 +237,11 @@ class BlockWriter:
         if resume and job.exists():
             found = json.loads(job.read_text())
             self.seed = found.pop("seed")
-            if found != about:
+            other = [_TOLD.get(name, name) for name in found | about if found.get(name) != about.get(name)]
+            if other:
                 raise ValueError(
-                    f"{self.part}: the interrupted encoding used other data or settings; it cannot be resumed"
+                    f"{self.part}: the interrupted encoding had {' and '.join(other)}; to begin anew, leave out "
+                    "--resume, or remove this folder"
                 )
             for folder in sorted(self.part.glob("run-*")):
                 if not (folder / "run.json").exists():

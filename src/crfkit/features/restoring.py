@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crfkit.base.fields import Arrays, damaged, flag, integer, list_of, one_of, optional, record, refuse, text
+from crfkit.base.messages import warn
 from crfkit.data.blocks import WHAT, Blocks
-from crfkit.data.dataset import Dataset
+from crfkit.data.dataset import NONE, Dataset
 from crfkit.features.encoders import Encoder, FeatureSource, ItemEncoder, PlanEncoder, restored_lexicon
 from crfkit.features.hashing import MOST_BITS, HashedEncoder
 from crfkit.features.plan import FeaturePlan
@@ -47,7 +48,10 @@ def restore_encoder(
 
 
 def numbers_in(blocks: Blocks, encoder: Encoder) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
-    """What numbers an encoder gives to the attributes of a block file; looked up once."""
+    """What numbers an encoder gives to the attributes of a block file; looked up once.
+
+    Warns if the encoder knows attributes that may be rare ones of the file's text, which the file does not have.
+    """
     held = blocks.numbers
     if held is None or held[0] is not encoder:
         own = StoredEncoder(blocks).load()
@@ -55,8 +59,22 @@ def numbers_in(blocks: Blocks, encoder: Encoder) -> tuple[NDArray[np.uint32], ND
             found = encoder.translate(own)
         except ValueError as e:
             raise ValueError(f"{blocks.path}: {e}") from None
+        if blocks.min_freq > 1 and not all(_has_all(x, n) for x, n in zip(found, encoder.n_attributes, strict=True)):
+            warn(
+                f"{blocks.path}: attributes that occur fewer than {blocks.min_freq:g} times were left out of the file, "
+                "and the model may know some of them: labels can differ from those of the text",
+                UserWarning,
+                stacklevel=5,
+            )
         held = blocks.numbers = encoder, found
     return held[1]
+
+
+def _has_all(numbers: NDArray[np.uint32], n: int) -> bool:
+    """Whether all numbers below n occur."""
+    seen = np.zeros(n, bool)
+    seen[numbers[numbers != NONE]] = True
+    return bool(seen.all())
 
 
 def renumbered(data: Dataset, state: NDArray[np.uint32], edge: NDArray[np.uint32]) -> Dataset:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from crfkit.base.messages import counted
+from crfkit.base.messages import counted, warn
 from crfkit.data.blocks import Blocks
 from crfkit.features.encoding import BlockWriter
 from crfkit.features.restoring import StoredEncoder, empty_encoder
@@ -15,25 +15,35 @@ from crfkit.features.restoring import StoredEncoder, empty_encoder
 _BLOCKS = 64  # that are in memory at a time
 
 
-def join_blocks(files: Sequence[Blocks], path: str | os.PathLike[str]) -> Blocks:
+def join_blocks(
+    files: Sequence[Blocks], path: str | os.PathLike[str], min_freq: float = 0, n_jobs: int | None = None
+) -> Blocks:
     """Writes the sequences of several block files into one, as if their texts had been encoded one after another.
 
-    The files must have the same features. Occurrences of an attribute that one file left out as too rare are missing
-    from the joined file too.
+    The files must have the same features. Attributes that occur less often than ``min_freq`` in all of them together
+    are left out. Occurrences of an attribute that one file left out as too rare are missing from the joined file too.
     """
     for blocks in files[1:]:
         if _features(blocks) != _features(files[0]):
             raise ValueError(f"{blocks.path}: its features are not those of {files[0].path}")
-    return _rewrite([(blocks, 0, blocks.dataset.n_blocks) for blocks in files], path)
+    cut = [blocks for blocks in files if blocks.min_freq > 1]
+    if cut and len(files) > 1:
+        warn(
+            f"{cut[0].path}: attributes that occur fewer than {cut[0].min_freq:g} times were left out of the file, and "
+            "are not counted; to join exactly, encode without a minimum frequency, and give it when joining",
+            UserWarning,
+        )
+    return _rewrite([(blocks, 0, blocks.dataset.n_blocks) for blocks in files], path, min_freq, n_jobs)
 
 
-def split_blocks(blocks: Blocks, paths: Sequence[str | os.PathLike[str]]) -> list[Blocks]:
+def split_blocks(blocks: Blocks, paths: Sequence[str | os.PathLike[str]], n_jobs: int | None = None) -> list[Blocks]:
     """Writes a block file's sequences into several, of about as many tokens, with the same vocabulary and labels."""
     n = blocks.dataset.n_blocks
     if len(paths) > n:
         raise ValueError(f"{blocks.path}: {counted(n, 'block')} cannot be split among {len(paths)} files")
     cuts = [n * k // len(paths) for k in range(len(paths) + 1)]
-    return [_rewrite([(blocks, a, b)], path) for path, a, b in zip(paths, cuts, cuts[1:], strict=False)]
+    parts = zip(paths, cuts, cuts[1:], strict=False)
+    return [_rewrite([(blocks, a, b)], path, 0, n_jobs) for path, a, b in parts]
 
 
 def _features(blocks: Blocks) -> object:
@@ -42,10 +52,13 @@ def _features(blocks: Blocks) -> object:
     return tuple(config.get(name) for name in ("kind", "plan", "function", "n_columns", "lexicon", "bits", "inner"))
 
 
-def _rewrite(parts: Sequence[tuple[Blocks, int, int]], path: str | os.PathLike[str]) -> Blocks:
+def _rewrite(
+    parts: Sequence[tuple[Blocks, int, int]], path: str | os.PathLike[str], min_freq: float, n_jobs: int | None
+) -> Blocks:
     """The blocks from one to another of several files, as one file."""
     some = parts[0][0]
-    writer = BlockWriter(path, empty_encoder(some.encoder_config, some.encoder_arrays()), reading=some.reading)
+    encoder = empty_encoder(some.encoder_config, some.encoder_arrays())
+    writer = BlockWriter(path, encoder, min_freq=min_freq, n_jobs=n_jobs, reading=some.reading)
     number = 0
     for blocks, first, last in parts:
         own = [writer.labels.setdefault(label, len(writer.labels)) for label in blocks.classes]
@@ -65,4 +78,4 @@ def _rewrite(parts: Sequence[tuple[Blocks, int, int]], path: str | os.PathLike[s
             run.add(number, blocks.part(a, z), known[blocks.labels[begin:end]], weights, sets)
             number += 1
         writer.close_run(run)
-    return writer.finish(max(blocks.min_freq for blocks, _, _ in parts))
+    return writer.finish(max(min_freq, *(blocks.min_freq for blocks, _, _ in parts)))

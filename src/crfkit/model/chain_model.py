@@ -330,10 +330,13 @@ class ChainModel(Record):
         """A summary of the model."""
         layout = self.layout
         n_state, n_edge = self.encoder.n_attributes
-        kind = self.encoder.config()
+        config = self.encoder.config()
+        kind = config.get("inner", config)
         features = f"{len(kind['plan']['templates'])} templates" if kind["kind"] == "plan" else "attributes as given"
         if kind.get("function"):
             features = f"function {kind['function']}"
+        if kind is not config:
+            features += f", hashed to {config['bits']} bits"
         return {
             "labels": [str(label) for label in self.distinct_labels],
             **({"states": len(self.labels)} if self.has_hidden_states else {}),

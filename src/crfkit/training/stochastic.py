@@ -60,7 +60,7 @@ class Stochastic(Algorithm):
     #: Whether it goes to the minimum of the penalised likelihood.
     convex: ClassVar[bool] = True
     sequential: ClassVar[bool] = True
-    supports: ClassVar = Algorithm.supports | {"partial_fit"}
+    supports: ClassVar = Algorithm.supports | {"partial_fit", "window"}
 
     def run(self, objective: SequenceObjective, w: Vector, settings: Settings) -> Result:
         """Makes passes over the sequences until a limit is reached.
@@ -417,7 +417,7 @@ class SAG(Stochastic):
 
     search: int = 10
 
-    supports: ClassVar = Stochastic.supports - {"partial_fit"}
+    supports: ClassVar = Stochastic.supports - {"partial_fit", "window"}
     rules: ClassVar = {"search": _COUNT}
 
     def prepare(self, objective: SequenceObjective, w: Vector, rng: Rng, limit: int) -> Pass:
