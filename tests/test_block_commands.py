@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from pathlib import Path
 from typing import Any
@@ -159,6 +160,30 @@ def test_an_interrupted_encoding_says_how_to_go_on(folder: Path, tmp_path: Path,
 
 def _interrupted(*_: Any) -> None:
     raise KeyboardInterrupt
+
+
+def test_the_plan_is_that_of_the_algorithm(folder: Path, tmp_path: Path) -> None:
+    def plan(*options: Any) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(run("train", *options, "--plan", "--json").stdout)
+        return found
+
+    blocks = folder / "0.blocks"
+    found = {name: plan(blocks, "-a", name) for name in ("lbfgs", "newton-cg", "sgd", "arow", "sag")}
+    weights = found["lbfgs"]["weights"]
+    assert found["lbfgs"]["optimiser"] - found["newton-cg"]["optimiser"] == 32 * weights
+    assert found["arow"]["memory_stored"] - found["sgd"]["memory_stored"] == 8 * found["sgd"]["rows"]
+    assert found["sag"]["memory_stored"] > found["arow"]["memory_stored"]
+    assert found["sgd"]["scratch"] == 0
+    least = plan(folder / "text", "-t", folder / "template", "--min-freq", 2)
+    assert {k: v for k, v in plan(folder / "2.blocks").items() if k != "seen"}.items() <= least.items()
+    assert least["encoding_memory"] > 35e6
+    assert "anonymous memory" in run("train", blocks, "--plan").stdout
+    for size in (1, 30, 60, 100):
+        (tmp_path / "short.blocks").write_bytes(blocks.read_bytes()[:size])
+        said = run("train", tmp_path / "short.blocks", "--plan", code=1).stderr
+        assert said.count("\n") == 1
+        assert "short.blocks" in said
+        assert "/0.txt" not in said
 
 
 def test_decisions_in_a_block_file_are_not_explained(folder: Path) -> None:

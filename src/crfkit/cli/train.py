@@ -149,7 +149,7 @@ def train(
     reading = Reading(format, label, columns, comment)
     crf = o.check_options(context, lambda: _check(options, given, reading))
     if plan:
-        print_plan(crf, options["data"], reading, json)
+        print_plan(crf, options["data"], reading, options)
         return
     assert model is not None  # by _check
     with busy(f"{'reading' if out_of_core is None else 'encoding'} {data}", quiet or json) as tell:

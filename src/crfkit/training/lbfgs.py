@@ -269,6 +269,11 @@ class LBFGS(Algorithm):
         *("c1", "beam", "gradient", "warm_start_fraction", "expectations", "device", "order")
     }
 
+    @property
+    def bytes_per_weight(self) -> int:
+        """Of the vectors of the search, and of the steps it remembers, in single precision."""
+        return 36 + 8 * self.memory
+
     def run(self, objective: Objective, w: Vector, settings: Settings) -> Result:
         """Minimises by line searches."""
         c1, tol, max_iter, callback = settings.c1, settings.tol, settings.max_iter, settings.callback

@@ -4,6 +4,18 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from crfkit import _core
+from crfkit.training.optimiser import Algorithm
+
+_FREED = 16_000_000  # bytes that the allocator keeps, at most, of what was freed before training begins
+_ALONE = 43_000_000  # of a process that trains sequence by sequence, with Python and numpy
+_RUN = 8_000_000  # tokens that a thread encodes with a vocabulary of its own, or fewer
+
+
+def _process(labels: int, threads: int) -> int:
+    """Bytes of Python, numpy and the working space of threads."""
+    return 28_500_000 + 20_000 * labels + threads * (5_300_000 + 27_000 * labels)
+
 
 class Sizes(NamedTuple):
     """Sizes of a data set and its model.
@@ -15,11 +27,15 @@ class Sizes(NamedTuple):
         Occurrences of attributes, over all tokens and transitions.
     local : int
         Distinct attributes of each block, added up over the blocks.
-    listed : int
-        Entries where each weight of a rare attribute counts as one.
+    listed, spread : int
+        Entries where each weight of a rare attribute counts as one: in blocks, and sequence by sequence.
     dense : int
         Attributes that have weights with so many labels that they are stored as a row of all labels.
+    rows : int
+        Numbers in a vector of weights of an optimiser that goes sequence by sequence: these rows, and single weights.
     attributes, labels, weights : int
+    seen : int
+        Attributes before rare ones are left out.
     """
 
     tokens: int
@@ -27,14 +43,17 @@ class Sizes(NamedTuple):
     entries: int
     local: int
     listed: int
+    spread: int
     dense: int
+    rows: int
     attributes: int
     labels: int
     weights: int
+    seen: int
 
 
 class Needs(NamedTuple):
-    """Bytes that training by L-BFGS takes; see :doc:`/large-data` for the arithmetic.
+    """Bytes that training takes; see :doc:`/large-data` for the arithmetic.
 
     Attributes
     ----------
@@ -42,8 +61,8 @@ class Needs(NamedTuple):
         Peak anonymous memory with the data in memory, and on a block file.
     optimiser : int
         The part that grows with the weights.
-    blocks, scratch, encoding : int
-        Disk space of the block file, of the blocks as training needs them, and while the file is written.
+    blocks, scratch : int
+        Disk space of the block file, and of the blocks as training needs them.
     """
 
     memory: int
@@ -51,17 +70,51 @@ class Needs(NamedTuple):
     optimiser: int
     blocks: int
     scratch: int
-    encoding: int
 
     @classmethod
-    def of(cls, sizes: Sizes, threads: int) -> Needs:
-        """The needs of sizes."""
-        x = sizes
-        optimiser = 100 * x.weights
-        rows = 8 * (x.labels + 8) * x.dense  # of weights and of their gradient, in whole vectors
+    def of(cls, x: Sizes, algorithm: Algorithm, threads: int, window: int | None = None) -> Needs:
+        """The needs of sizes; ``window`` is the number of blocks that a stochastic optimiser holds."""
         blocks = 2 * x.entries + 6 * x.tokens + 4 * x.local + 8 * x.sequences + 10 * x.attributes
-        scratch = 2 * x.listed + 8 * x.tokens + 5 * x.local
-        model = optimiser + 6 * x.weights + rows + 4 * x.attributes
-        stored = 45_000_000 + threads * (12 << 20) + model
-        memory = 100_000_000 + optimiser + 30 * x.tokens + 8 * x.entries
-        return cls(memory, stored, optimiser, blocks, scratch, 2 * blocks + 4 * x.entries + 40 * x.attributes)
+        optimiser = algorithm.bytes_per_weight * x.weights
+        if not algorithm.sequential:
+            model = optimiser + 6 * x.weights + 8 * (x.labels + 8) * x.dense + 4 * x.attributes
+            base = _process(x.labels, threads) + min(_FREED, 32 * x.weights)
+            base += threads * algorithm.bytes_per_pair * x.labels**2
+            scratch = 2 * x.listed + 8 * x.tokens + 5 * x.local
+            data = 5_000_000 + 80 * x.tokens + 2 * x.listed
+            return cls(base + optimiser + data, base + model, optimiser, blocks, scratch)
+        optimiser += 4 * algorithm.vectors * x.rows
+        width = -(-x.labels // 8) * 8
+        data = 4 * x.entries + 22 * x.tokens + 8 * x.spread
+        data += algorithm.keeps_marginals * 4 * width * (x.tokens + x.labels * x.sequences)
+        share = 1.0 if window is None else window * _core.tokens_per_block(x.labels) / max(x.tokens, 1)
+        base = _ALONE + optimiser
+        return cls(base + data + 30 * x.tokens, base + min(data, int(1.7 * share * data)), optimiser, blocks, 0)
+
+
+class EncodingNeeds(NamedTuple):
+    """Bytes that encoding text takes: peak anonymous memory, and disk space until the block file is done."""
+
+    memory: int
+    disk: int
+
+    @classmethod
+    def of(cls, x: Sizes, blocks: int, power: float, threads: int, memory: int) -> EncodingNeeds:
+        """The needs of sizes.
+
+        Parameters
+        ----------
+        x : Sizes
+        blocks : int
+            Size of the block file.
+        power : float
+            How the number of attributes grows with that of tokens.
+        threads, memory : int
+            As they are given to the encoder.
+        """
+        part = min(x.tokens / threads, _RUN) / max(x.tokens, 1)  # of the tokens, that a thread has at a time
+        runs = min(threads * x.seen * part**power, max(memory, 64 << 20) / 48)
+        held = max(72 * runs, 90 * x.attributes)
+        return cls(
+            _process(x.labels, threads) + _FREED // 2 + int(held), 2 * blocks + 4 * x.entries + 40 * x.attributes
+        )

@@ -51,6 +51,7 @@ class NewtonCG(Algorithm):
 
     accuracy: float = 0.5
 
+    bytes_per_pair: ClassVar[int] = 800
     rules: ClassVar = {"accuracy": {"low": 0, "strict": True}}
 
     def run(self, objective: Objective, w: Vector, settings: Settings) -> Result:

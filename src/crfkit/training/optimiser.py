@@ -162,8 +162,19 @@ class Algorithm(ABC):
     supports: ClassVar[frozenset[str]] = frozenset({"entropy_weight", "sample_weight", "unknown_labels"})
     #: Whether it goes sequence by sequence, and minimises a :class:`~crfkit.training.SequenceObjective`.
     sequential: ClassVar[bool] = False
+    #: Working space of each thread, in bytes for each pair of labels.
+    bytes_per_pair: ClassVar[int] = 0
+    #: Of one that goes sequence by sequence: arrays of the weights' shape that it keeps in single precision.
+    vectors: ClassVar[int] = 0
+    #: Of one that goes sequence by sequence: whether it keeps the marginals of every sequence.
+    keeps_marginals: ClassVar[bool] = False
     # Rules of its parameters, as check_number of base/parameters.py takes them.
     rules: ClassVar[dict[str, dict[str, Any]]] = {}
+
+    @property
+    def bytes_per_weight(self) -> int:
+        """Memory that the search takes for each weight."""
+        return 68
 
     def check(self) -> None:
         """Raises if a parameter is out of range."""

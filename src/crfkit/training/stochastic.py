@@ -61,6 +61,12 @@ class Stochastic(Algorithm):
     convex: ClassVar[bool] = True
     sequential: ClassVar[bool] = True
     supports: ClassVar = Algorithm.supports | {"partial_fit", "window"}
+    vectors: ClassVar[int] = 4
+
+    @property
+    def bytes_per_weight(self) -> int:
+        """Of the results of passes, and of the places of weights in the core."""
+        return 26
 
     def run(self, objective: SequenceObjective, w: Vector, settings: Settings) -> Result:
         """Makes passes over the sequences until a limit is reached.
@@ -212,6 +218,7 @@ class SGD(Stochastic):
     calibration_size: int = 300
 
     supports: ClassVar = Stochastic.supports | {"beam", "order"}
+    vectors: ClassVar[int] = 2
 
     rules: ClassVar = {
         "learning_rate": _POSITIVE | {"optional": True},
@@ -298,6 +305,7 @@ class AdaGrad(Stochastic):
 
     passes: ClassVar[int] = 60
     supports: ClassVar = Stochastic.supports | {"beam", "order"}
+    vectors: ClassVar[int] = 5
 
     rules: ClassVar = {"learning_rate": _POSITIVE, "batch_size": _COUNT}
 
@@ -354,6 +362,7 @@ class SMD(Stochastic):
     calibration_size: int = 300
 
     passes: ClassVar[int] = 120
+    vectors: ClassVar[int] = 6
 
     rules: ClassVar = {
         "learning_rate": _POSITIVE | {"optional": True},
@@ -418,6 +427,7 @@ class SAG(Stochastic):
     search: int = 10
 
     supports: ClassVar = Stochastic.supports - {"partial_fit", "window"}
+    keeps_marginals: ClassVar[bool] = True
     rules: ClassVar = {"search": _COUNT}
 
     def prepare(self, objective: SequenceObjective, w: Vector, rng: Rng, limit: int) -> Pass:
@@ -453,6 +463,7 @@ class Perceptron(Stochastic):
     """
 
     passes: ClassVar[int] = 20
+    vectors: ClassVar[int] = 2
     convex: ClassVar[bool] = False
     supports: ClassVar = Stochastic.supports - {"entropy_weight"}
 
