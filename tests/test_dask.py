@@ -7,6 +7,7 @@ import operator
 import os
 import random
 import signal
+import subprocess
 import threading
 import time
 import warnings
@@ -325,12 +326,50 @@ def test_a_worker_that_is_lost_while_weights_are_sent_changes_nothing(
 def test_neighbours_lie_together_and_share_the_threads_of_their_worker(client: Client, pairs: Pairs) -> None:
     client.wait_for_workers(2, timeout=60)
     parts = parts_of(bag(pairs, 4), None, Fields(None, None, None))
-    engine = ClusterEngine(client, parts, partial(new_encoder, "auto", None), lambda *_: None)
+    engine = ClusterEngine(client, parts, partial(new_encoder, "auto", None), lambda *_: None, lambda _: None)
     assert sorted(engine.homes.values()) == sorted(2 * [*client.nthreads()])
     homes = [engine.homes[i] for i in range(4)]
     assert homes[0] == homes[1] != homes[2] == homes[3]
     assert client.submit(_threads).result() == 1  # that of the one slot that a worker has
     engine.close()
+
+
+def kill_all(client: Client) -> None:
+    """Kills all workers at once; their nannies start new ones."""
+    for nanny in [*client.cluster.workers.values()]:
+        os.kill(nanny.pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("when", ["reading", "encoding", "evaluating"])
+def test_all_workers_lost_at_once_change_nothing(client: Client, pairs: Pairs, tmp_path: Path, when: str) -> None:
+    client.wait_for_workers(2, timeout=60)
+    right = fitted(None, bag(pairs, 4), crf()).weights_
+
+    def read(i: int) -> tuple[Any, Any]:
+        (tmp_path / f"{i}-{time.time()}").touch()
+        if when == "reading":
+            time.sleep(1)
+        X, y = zip(*pairs[30 * i : 30 * i + 30], strict=True)
+        return list(X), list(y)
+
+    def kill() -> None:
+        while not [*tmp_path.iterdir()]:
+            time.sleep(0.02)
+        time.sleep(0.1 if when == "encoding" else 0)
+        kill_all(client)
+
+    def kill_at(progress: Any, w: Any) -> None:
+        if when == "evaluating" and progress.iteration == 3:
+            kill_all(client)
+
+    killer = threading.Thread(target=kill, daemon=True)
+    if when != "evaluating":
+        killer.start()
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        found = fitted(client, [dask.delayed(read)(i) for i in range(4)], crf(callback=kill_at))
+    assert any("lost 2 Dask workers" in str(w.message) and "4 partitions (0, 1, 2, 3)" in str(w.message) for w in said)
+    assert (found.weights_ == right).all()
 
 
 @pytest.mark.long
@@ -426,3 +465,22 @@ def test_the_commands_take_a_cluster(client: Client, pairs: Pairs, tmp_path: Pat
     for options in wrong:
         out = command.run("train", "data.txt", *options, "-m", "no", code=2, cwd=tmp_path)
         assert "--dask" in out.stderr
+
+
+def test_train_says_at_once_that_a_worker_is_lost(client: Client, pairs: Pairs, tmp_path: Path) -> None:
+    client.wait_for_workers(2, timeout=60)
+    text = "\n".join("".join(f"{a} {b}\n" for a, b in zip(x, y, strict=True)) for x, y in pairs)
+    (tmp_path / "data.txt").write_text(text, encoding="utf-8")
+    how = ["--dask", client.scheduler.address, "-a", "sgd", "--max-iter", "100000", "--tol", "0", "-m", "model"]
+    train = [*command.CRFKIT, "train", "data.txt", *how]
+    with subprocess.Popen(train, stderr=subprocess.PIPE, text=True, cwd=tmp_path) as process:
+        assert process.stderr is not None
+        lines = iter(process.stderr.readline, "")
+        assert any("iteration" in line for line in lines)
+        kill_all(client)
+        assert any("crfkit: warning: lost " in line for line in lines)
+        assert any("iteration" in line for line in lines)
+        process.send_signal(signal.SIGTERM)
+        assert not any("warning" in line for line in lines)
+    assert process.returncode == 128 + signal.SIGTERM
+    assert crfkit.load(tmp_path / "model")

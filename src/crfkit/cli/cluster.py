@@ -38,7 +38,7 @@ def cluster(address: str | None, quiet: bool) -> Iterator[Any]:
     if found is not None:
         n = int(found[1])
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        how = {"n_workers": n, "threads_per_worker": max(1, cores // n), "processes": True, "silence_logs": 40}
+        how = {"n_workers": n, "threads_per_worker": max(1, cores // n), "processes": True, "silence_logs": 50}
         with LocalCluster(**how, dashboard_address=":0") as local, Client(local) as client:
             _tell(client, quiet)
             yield client

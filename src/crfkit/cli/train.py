@@ -392,6 +392,7 @@ def _run(crf: Any, corpus: _Corpus, resume: bool) -> list[str]:
     """Fits; warnings are given back as messages."""
     notes: list[str] = []
     crf._say_not_converged = notes.append  # without scikit-learn, which would take longer than many a training
+    crf._say_lost = crf.callback.note  # a cluster's workers, when it happens
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
@@ -523,6 +524,12 @@ class _Watch:
                 print(f"\r\x1b[2K{line}", end="", file=sys.stderr, flush=True)
             else:
                 say(line)
+
+    def note(self, text: str) -> None:
+        """Says at once what must not wait for the end."""
+        if not self.quiet:
+            start = "\r\x1b[2K" if self.live else ""
+            say(f"{start}crfkit: warning: {text}")
 
     def end(self) -> None:
         if self.live:

@@ -7,7 +7,8 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import CancelledError
 from contextlib import suppress
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 from uuid import uuid4
 
 import dask
@@ -16,7 +17,8 @@ from dask import delayed
 from dask.delayed import Delayed
 from numpy.typing import NDArray
 
-from crfkit.base.messages import counted, warn
+from crfkit.base.interrupts import is_leaving
+from crfkit.base.messages import counted
 from crfkit.base.threads import resolve_threads
 from crfkit.dask.encoding import Facts, Frozen, PartitionMoved, call, encode, facts_of, hold, merge, vocabulary_of
 from crfkit.features.encoders import Encoder
@@ -24,6 +26,7 @@ from crfkit.features.vocabulary import Vocabulary
 from crfkit.training.partitions import LocalPartitions, tree, tree_sum
 
 Vector = NDArray[np.float64]
+T = TypeVar("T")
 #: Called with what is being done, and how many of how many partitions are done.
 Tell = Callable[[str, int, int], None]
 Make = Callable[[Any], Encoder]
@@ -83,32 +86,25 @@ class ClusterEngine:
     make : callable
         Gives an encoder for the sequences of a partition.
     tell : callable
+    note : callable
+        Called with what must be known at once, such as that workers were lost.
     """
 
-    def __init__(self, client: Any, parts: Sequence[Delayed], make: Make, tell: Tell) -> None:
-        self.client, self.tell = client, tell
+    def __init__(
+        self, client: Any, parts: Sequence[Delayed], make: Make, tell: Tell, note: Callable[[str], None]
+    ) -> None:
+        self.client, self.parts, self.make, self.tell, self.note = client, parts, make, tell, note
         self.run = f"0{uuid4().hex}"  # what follows a digit is not part of a task's name
         self.n = len(parts)
-        self._graphs = [
-            delayed(encode)(p, make, i, dask_key_name=f"crfkit-encode-{self.run}-{i}") for i, p in enumerate(parts)
-        ]
         self._encoded: dict[int, Any] = {}
         self._held: dict[int, Any] = {}
+        self._passing: list[Any] = []  # what an attempt asked for, until it ends
         self._frozen: Frozen | None = None
         self._count = 0
         self.homes: dict[int, str] = {}
         self._settle(range(self.n))
 
     # where partitions lie
-
-    def _send(self, x: Any, **how: Any) -> Any:
-        """A future of something that is here; whoever held it when it is lost, it is here."""
-        self._workers()
-        try:
-            return self.client.scatter(x, hash=False, **how)
-        except (KeyError, OSError, TimeoutError) as e:  # the scheduler answers so if a worker is lost in between, too
-            self._check()
-            raise _WorkersLost from e
 
     def _check(self) -> dict[str, int]:
         """The threads of each worker, by address; raises if the scheduler is gone."""
@@ -121,8 +117,13 @@ class ClusterEngine:
 
     def _workers(self) -> dict[str, int]:
         """Addresses and threads; waits for one if there is none, as while a nanny starts it again."""
-        began = time.monotonic()
+        began = None
         while not (found := self._check()):
+            if began is None:
+                began = time.monotonic()
+                self.note(f"the Dask cluster has no worker: waiting for one, for at most {_WAIT:g} seconds")
+            if is_leaving():
+                raise KeyboardInterrupt
             if time.monotonic() - began > _WAIT:
                 raise TimeoutError(f"the Dask cluster has had no worker for {_WAIT:g} seconds")
             time.sleep(_LOOK)
@@ -144,114 +145,127 @@ class ClusterEngine:
             load[home] += 1 / workers[home]
             self.homes[i] = home
 
-    def _lost(self) -> list[int]:
-        """Partitions whose home is gone, or that are no longer there."""
+    # what is done again if workers are lost
+
+    def _insist(self, what: str, attempt: Callable[[], T]) -> T:
+        """What an attempt gives; if workers are lost meanwhile, another one, with new homes for their partitions."""
+        for _ in range(_ATTEMPTS):
+            try:
+                return attempt()
+            except _WorkersLost:
+                pass
+            finally:
+                _release(self._passing)
+            self._recover()
+        raise RuntimeError(
+            f"{what} failed {_ATTEMPTS} times because workers were lost: do partitions fit into their memory?"
+        )
+
+    def _recover(self) -> None:
+        """Lets go of all that was lost, or asked of a worker that is lost; its partitions get new homes.
+
+        Dask keeps a task for the worker it was asked of, and forgets it when nobody waits for what depends on it.
+        """
         workers = self._workers()
-        gone = [i for i, home in self.homes.items() if home not in workers]
-        return sorted({*gone, *(i for i, future in self._held.items() if future.status != "finished")})
+        lost = [i for i, home in self.homes.items() if home not in workers]
+        for futures in (self._encoded, self._held):
+            gone = [i for i, f in futures.items() if i in lost or f.status not in ("pending", "finished")]
+            _release([futures.pop(i) for i in gone])
+        if lost:
+            addresses = sorted({self.homes[i] for i in lost})
+            which = ", ".join(map(str, lost[:8])) + (", ..." if len(lost) > 8 else "")
+            self.note(
+                f"lost {counted(len(addresses), 'Dask worker')} ({', '.join(addresses[:3])}): "
+                f"{counted(len(lost), 'partition')} ({which}) will be made again; the result is the same"
+            )
+            self._settle(lost)  # asks the scheduler, which has then been told of all that was released
+
+    # tasks
+
+    def _send(self, x: Any, **how: Any) -> Any:
+        """A future of something that is here; whoever held it when it is lost, it is here."""
+        self._workers()
+        try:
+            found = self.client.scatter(x, hash=False, **how)
+        except (KeyError, OSError, TimeoutError) as e:  # the scheduler answers so if a worker is lost in between, too
+            self._check()
+            raise _WorkersLost from e
+        self._passing.append(found)
+        return found
+
+    def _name(self, task: str) -> str:
+        """A new name; numbers of partitions may follow."""
+        self._count += 1
+        return f"crfkit-{task}-{self.run}-{self._count}"
+
+    def _map(self, name: str, function: Callable[..., Any], futures: dict[int, Any], *more: Any) -> dict[int, Any]:
+        key = self._name(name)
+        found = {i: self.client.submit(function, futures[i], *more, key=f"{key}-{i}") for i in range(self.n)}
+        self._passing += found.values()
+        return found
+
+    def _reduce(self, name: str, add: Callable[..., Any], futures: dict[int, Any]) -> Any:
+        sums, key = dict(futures), self._name(name)
+        for k, (i, j) in enumerate(tree(self.n)):
+            sums[i] = self.client.submit(add, sums[i], sums.pop(j), key=f"{key}-{k}")
+        self._passing.append(sums[0])
+        return sums[0]
+
+    def _encode(self) -> None:
+        """Encodes partitions at their homes; wherever there is room while that is lost."""
+        key = self._name("encode")
+        for i in range(self.n):
+            if i not in self._encoded and i not in self._held:
+                task = delayed(encode)(self.parts[i], self.make, i, dask_key_name=f"{key}-{i}")
+                how = {"workers": [self.homes[i]], "allow_other_workers": True}
+                self._encoded[i] = self.client.compute(task, **how)
 
     # vocabulary
 
-    def _start(self, which: Iterable[int]) -> None:
-        """Encodes partitions; wherever there is room if their home is lost."""
-        for i in which:
-            if i not in self._encoded or self._encoded[i].status in ("cancelled", "error", "lost"):
-                how = {"workers": [self.homes[i]], "allow_other_workers": True}
-                self._encoded[i] = self.client.compute(self._graphs[i], **how)
-
     def survey(self, full: bool) -> tuple[Vocabulary | None, list[Facts]]:
         """The vocabulary of all partitions, and what is known of each."""
-        for _ in range(_ATTEMPTS):
-            try:
-                self._start(range(self.n))
-                vocabularies = self._map("count", vocabulary_of, self._encoded)
-                root = self._reduce("merge", merge, vocabularies)
-                facts = self._map("look", facts_of, self._encoded, full)
-                self._wait([root, *facts.values()], "encoding", self._encoded)
-                found, *known = self._gather([root, *facts.values()])
-                return found, known
-            except _WorkersLost:
-                self._encoded = {i: f for i, f in self._encoded.items() if f.status in ("pending", "finished")}
-                self._move([i for i, home in self.homes.items() if home not in self._workers()])
-        raise self._gave_up("encoding the partitions")
+        return self._insist("encoding the partitions", partial(self._survey, full))
 
-    def _map(self, name: str, function: Callable[..., Any], futures: dict[int, Any], *more: Any) -> dict[int, Any]:
-        self._count += 1
-        key = f"crfkit-{name}-{self.run}-{self._count}"
-        return {i: self.client.submit(function, futures[i], *more, key=f"{key}-{i}") for i in range(self.n)}
-
-    def _reduce(self, name: str, add: Callable[..., Any], futures: dict[int, Any]) -> Any:
-        sums = dict(futures)
-        for k, (i, j) in enumerate(tree(self.n)):
-            key = f"crfkit-{name}-{self.run}-{self._count}-{k}"
-            sums[i] = self.client.submit(add, sums[i], sums[j], key=key)
-        return sums[0]
+    def _survey(self, full: bool) -> tuple[Vocabulary | None, list[Facts]]:
+        self._encode()
+        root = self._reduce("merge", merge, self._map("count", vocabulary_of, self._encoded))
+        facts = self._map("look", facts_of, self._encoded, full)
+        self._wait([root, *facts.values()], "encoding", self._encoded)
+        found, *known = self._gather([root, *facts.values()])
+        return found, known
 
     # partitions that stay
 
     def hold(self, frozen: Frozen) -> None:
         """Makes the partitions ready for training."""
         self._frozen = frozen
-        self._make(range(self.n))
+        self._insist("loading the partitions", self._hold)
 
-    def _make(self, which: Iterable[int]) -> None:
-        """Encodes and holds partitions at their homes."""
-        missing = set(which)
-        for _ in range(_ATTEMPTS):
-            self._count += 1
-            with suppress(_WorkersLost):
-                shared = self._send(self._frozen, broadcast=True)
-                self._start(missing)
-                for i in missing:
-                    key = f"crfkit-hold-{self.run}-{self._count}-{i}"
-                    home = {"workers": [self.homes[i]], "allow_other_workers": False}
-                    self._held[i] = self.client.submit(hold, self._encoded[i], shared, i, key=key, **home)
-                self._wait([self._held[i] for i in missing], "loading", self._held)
-                missing = set()
-            lost = set(self._lost())
-            missing = {i for i in missing | lost if i not in self._held or i in lost}
-            self._move([i for i in missing if self.homes[i] not in self._workers()])
-            if not missing:
-                self._encoded.clear()  # their graphs are kept, not what they gave
-                return
-        raise self._gave_up("loading the partitions")
-
-    def _move(self, lost: Sequence[int]) -> None:
-        """New homes for partitions that lost theirs."""
-        if lost:
-            gone = sorted({self.homes[i] for i in lost})
-            which = ", ".join(map(str, lost[:8])) + (", ..." if len(lost) > 8 else "")
-            warn(
-                f"lost {counted(len(gone), 'Dask worker')} ({', '.join(gone[:3])}): {counted(len(lost), 'partition')} "
-                f"({which}) will be made again; the result is the same",
-                RuntimeWarning,
-            )
-            self._settle(lost)
+    def _hold(self) -> None:
+        """Encodes and holds those at their homes that are not there."""
+        if len(self._held) < self.n:
+            self._encode()
+            shared, key = self._send(self._frozen, broadcast=True), self._name("hold")
+            for i in self._encoded.keys() - self._held.keys():
+                home = {"workers": [self.homes[i]], "allow_other_workers": False}
+                self._held[i] = self.client.submit(hold, self._encoded[i], shared, i, key=f"{key}-{i}", **home)
+            self._wait([*self._held.values()], "loading", self._held)
+            self._encoded.clear()  # the graphs of partitions are kept, not what they gave
 
     # sums
 
     def sum(self, method: str, *given: Any) -> Vector:
         """The sum of what the method of that name of each partition gives, in the order of :func:`tree`."""
-        for _ in range(_ATTEMPTS):
-            try:
-                return self._sum(method, given)
-            except _WorkersLost:
-                lost = self._lost()
-                self._move([i for i in lost if self.homes[i] not in self._workers()])
-                if lost:
-                    self._make(lost)
-        raise self._gave_up(f"evaluating {method}")
+        return self._insist(f"evaluating {method}", partial(self._sum, method, given))
 
     def _sum(self, method: str, given: Sequence[Any]) -> Vector:
-        self._count += 1
-        name = _NAMES[method]
+        self._hold()
         # each worker fetches them once, the first from here and the others from one another
         sent = [self._send(x) if isinstance(x, np.ndarray) else x for x in given]
-        parts = {}
+        key, parts = self._name(_NAMES[method]), {}
         for i in range(self.n):
-            key = f"crfkit-{name}-{self.run}-{self._count}-{i}"
             home = {"workers": [self.homes[i]], "allow_other_workers": False}
-            parts[i] = self.client.submit(call, self._held[i], method, *sent, key=key, **home)
+            parts[i] = self.client.submit(call, self._held[i], method, *sent, key=f"{key}-{i}", **home)
         root = self._reduce("add", operator.add, parts)
         del parts
         self._wait([root])
@@ -299,16 +313,19 @@ class ClusterEngine:
                 raise error
         raise _WorkersLost
 
-    def _gave_up(self, what: str) -> RuntimeError:
-        return RuntimeError(
-            f"{what} failed {_ATTEMPTS} times because workers were lost: do partitions fit into their memory?"
-        )
-
     def close(self) -> None:
         """Lets go of the partitions."""
-        with suppress(Exception):
-            self._encoded.clear()
-            self._held.clear()
+        for futures in (self._encoded, self._held):
+            _release([*futures.values()])
+            futures.clear()
+
+
+def _release(futures: list[Any]) -> None:
+    """Lets go of futures, whoever still knows them: tracebacks do."""
+    for future in futures:
+        with suppress(RuntimeError):  # the client is closed
+            future.release()
+    futures.clear()
 
 
 #: What tasks are called on the dashboard.

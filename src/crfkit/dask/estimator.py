@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 
 from crfkit.base.checkpoints import Checkpoint
-from crfkit.base.messages import is_watched, show
+from crfkit.base.messages import is_watched, show, warn
 from crfkit.dask.encoding import Facts, Frozen, new_encoder
 from crfkit.dask.engine import ClusterEngine, LocalEngine, SchedulerLost
 from crfkit.dask.sources import Fields, is_lazy, map_parts, parts_of
@@ -118,7 +118,7 @@ class CRF(LocalCRF):
         if client is None:
             engine = LocalEngine(parts, make, self.n_jobs)
         else:
-            engine = ClusterEngine(client, parts, make, self._tell)
+            engine = ClusterEngine(client, parts, make, self._tell, self._say_lost)
         try:
             self._learn(engine, held_out, resume)
         except SchedulerLost as e:
@@ -137,6 +137,9 @@ class CRF(LocalCRF):
             f"The state of training is in {self.checkpoint}: start a cluster, connect to it, "
             "and call fit with resume=True (crfkit train: --resume)"
         )
+
+    def _say_lost(self, text: str) -> None:
+        warn(text, RuntimeWarning)
 
     def _tell(self, what: str, done: int, total: int) -> None:
         if is_watched(self.verbose):
