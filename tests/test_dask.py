@@ -12,6 +12,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ import crfkit
 from crfkit.data import DataError, load_corpus, read_columns
 from crfkit.data.dataset import Layout, PairCounts, WeightRules
 from crfkit.features.encoders import make_encoder
-from crfkit.training.partitions import LocalPartitions, PartitionedObjective, tree, tree_sum
+from crfkit.training.partitions import LocalPartitions, Partition, PartitionedObjective, tree, tree_sum
 
 pytest.importorskip("distributed")
 
@@ -117,10 +118,9 @@ def test_the_sum_over_partitions_is_the_objective(pairs: Pairs) -> None:
     local = crfkit.CRF(dtype="float64", n_jobs=1)
     skeleton, problem = local._prepare(X, y, None, None, grow=True)
     cuts = [np.arange(0, 50), np.arange(50, 120)]
-    from crfkit.training.partitions import Partition
-
-    parts = LocalPartitions([Partition(problem.take(cut), len(cut) / 120, False) for cut in cuts])
-    f = PartitionedObjective(parts, skeleton.layout.size, 1.0, "float64", 1)
+    first, second = (problem.take(cut) for cut in cuts)
+    parts = LocalPartitions([Partition(first, 50 / 120, False), Partition(replace(second, c2=0.0), 70 / 120, False)])
+    f = PartitionedObjective(parts, skeleton.layout.size, "float64")
     rng = np.random.default_rng(0)
     w, v = rng.normal(size=(2, f.size))
     value, gradient = f.value_and_grad(w)
@@ -129,6 +129,19 @@ def test_the_sum_over_partitions_is_the_objective(pairs: Pairs) -> None:
     assert value == pytest.approx(right, rel=1e-12)
     np.testing.assert_allclose(gradient, right_gradient, atol=1e-9)
     np.testing.assert_allclose(f.hessian_product(w, v), whole.hessian_product(w, v), atol=1e-8)
+
+
+@pytest.mark.parametrize(
+    "how", [{}, {"c1": 0.1}, {"algorithm": "newton-cg"}, {"dtype": "float64"}, {"class_weight": "balanced"}]
+)
+def test_one_partition_has_the_weights_of_the_local_crf(how: dict[str, Any]) -> None:
+    X, y = (list(part) * 20 for part in load_corpus("ingredients"))  # more than one block
+    for labels in (y, [None if k == 3 else [None, *row[1:]] for k, row in enumerate(y)]):
+        local = crfkit.CRF(max_iter=5, c2=0.01, **how).fit(X, labels)
+        # empty partitions are not counted
+        parts = crf(max_iter=5, c2=0.01, **how).fit([dask.delayed(tuple)(x) for x in (([], []), (X, labels))])
+        assert (parts.weights_ == local.weights_).all()
+        assert parts.result_.value == local.result_.value
 
 
 def test_unknown_labels_weights_and_class_weights_are_those_of_the_local_crf(pairs: Pairs) -> None:

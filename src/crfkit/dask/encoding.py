@@ -70,7 +70,10 @@ class Facts:
 
 @dataclass(frozen=True, eq=False)
 class Frozen:
-    """The vocabulary of all partitions, cut; and the settings of training."""
+    """The vocabulary of all partitions, cut; and the settings of training.
+
+    ``first`` is the first partition with sequences.
+    """
 
     encoder: Encoder
     labels: tuple[Any, ...]
@@ -79,6 +82,7 @@ class Frozen:
     class_weight: Any
     label_counts: NDArray[np.int64]
     n_sequences: int
+    first: int
     c2: float
     dtype: str
     sequential: bool
@@ -222,8 +226,9 @@ def hold(encoded: Encoded, frozen: Frozen, number: int) -> Held:
             if hints is not None:
                 check_partial(numbers, hints, data, f.constraints)
     given = f.layout, data.without_zeros(), numbers, hints, weights, f.constraints
-    problem = Problem(*given, c2=f.c2, dtype=f.dtype, n_jobs=_threads())
-    return Held(problem, v.n_sequences / f.n_sequences, f.sequential)
+    share = v.n_sequences / f.n_sequences
+    c2 = f.c2 * (share if f.sequential else number == f.first)
+    return Held(Problem(*given, c2=c2, dtype=f.dtype, n_jobs=_threads()), share, f.sequential)
 
 
 def call(held: Any, method: str, *given: Any) -> NDArray[np.float64]:

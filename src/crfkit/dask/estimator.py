@@ -174,8 +174,9 @@ class CRF(LocalCRF):
             counts = vocabulary.counts.labels
             shared = skeleton.encoder, skeleton.labels, layout, skeleton.constraints, self.class_weight, counts
             del vocabulary
-            engine.hold(Frozen(*shared, n_sequences, self.c2, self.dtype, algorithm.sequential))
-            objective = PartitionedObjective(engine, layout.size, self.c2, self.dtype, self.n_jobs)
+            first = next(i for i, x in enumerate(facts) if x.n_sequences)
+            engine.hold(Frozen(*shared, n_sequences, first, self.c2, self.dtype, algorithm.sequential))
+            objective = PartitionedObjective(engine, layout.size, self.dtype)
             search = partial(self._minimize, objective, np.zeros(layout.size), checkpoint=keep)
             result = self._watched(search, skeleton, held_out, self.early_stopping, keep)
         self._end(skeleton, result, keep, n_sequences, n_tokens)

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from crfkit import _core
 from crfkit.base.checkpoints import State
 from crfkit.base.messages import counted
 from crfkit.base.threads import resolve_threads
-from crfkit.training.objective import LikelihoodObjective, Objective, Problem
+from crfkit.training.objective import SINGLE_NOISE, LikelihoodObjective, Objective, Problem
 from crfkit.training.optimiser import INTERRUPTED, Algorithm, Progress, Reason, Result, Settings, lent
 from crfkit.training.semi import SemiSupervisedObjective
 from crfkit.training.sequences import SequenceObjective
@@ -58,9 +57,9 @@ class Partition:
     Parameters
     ----------
     problem : Problem
-        Its ``c2`` is that of all the data.
+        Its ``c2`` is the partition's part of the penalty.
     share : float
-        Fraction of the sequences of all the data; stochastic optimisers give that fraction of the penalty to it.
+        Fraction of the sequences of all the data.
     sequential : bool
         Whether the partition is for stochastic optimisers.
     """
@@ -73,10 +72,10 @@ class Partition:
         if not self.n_sequences:
             self._objective = None
         elif sequential:
-            self._objective = SequenceObjective(replace(problem, c2=problem.c2 * share))
+            self._objective = SequenceObjective(problem)
         else:
             kind = LikelihoodObjective if problem.hints is None else SemiSupervisedObjective
-            self._objective = kind(replace(problem, c2=0.0))
+            self._objective = kind(problem)
 
     def use(self, n_jobs: int) -> None:
         """Uses this many threads from now on."""
@@ -84,14 +83,14 @@ class Partition:
             self._objective.threads = resolve_threads(n_jobs)
 
     def value_and_grad(self, w: Vector) -> Vector:
-        """Unpenalised value and gradient at w, [size + 1]."""
+        """Value and gradient at w, [size + 1]."""
         out = np.zeros(self.size + 1)
         if self._objective is not None:
             out[-1] = self._objective.value_and_grad(w, out[:-1])[0]
         return out
 
     def hessian_product(self, w: Vector, v: Vector) -> Vector:
-        """The unpenalised Hessian at w times v, [size]."""
+        """The Hessian at w times v, [size]."""
         return np.zeros(self.size) if self._objective is None else self._objective.hessian_product(w, v)
 
     def passes(self, algorithm: Algorithm, w: Vector, done: int, many: int, limit: int, seed: int) -> Vector:
@@ -136,38 +135,39 @@ class LocalPartitions:
 
 
 class PartitionedObjective(Objective):
-    r"""Penalised negative log-likelihood as a sum over partitions.
+    r"""Penalised negative log-likelihood as a sum over partitions, one of which holds the penalty.
 
-    .. math:: f(w) = \sum_p f_p(w) + c_2 \lVert w \rVert^2
+    .. math:: f(w) = \sum_p f_p(w), \qquad f_1(w) = -\log p_w(D_1) + c_2 \lVert w \rVert^2
 
     Partial sums are added in an order that depends only on the number of partitions (:func:`tree`). So the result
-    depends neither on where the partitions are nor on the number of threads or processes.
+    depends neither on where the partitions are nor on the number of threads or processes; with one partition, it is
+    that of :class:`~crfkit.training.LikelihoodObjective`.
 
     Parameters
     ----------
     parts : Partitions
     size : int
         Number of weights.
-    problem : Problem
-        For c2, precision and threads; its data is not looked at.
+    dtype : numpy dtype
+        Precision of the lattices.
     """
 
-    def __init__(self, parts: Partitions, size: int, c2: float, dtype: Any, n_jobs: int | None) -> None:
-        self.parts, self.size, self.c2 = parts, size, float(c2)
-        self.noise = 3e-8 if np.dtype(dtype) == np.float32 else 1e-13
-        self.threads = resolve_threads(n_jobs)
+    def __init__(self, parts: Partitions, size: int, dtype: Any) -> None:
+        self.parts, self.size = parts, size
+        self.noise = SINGLE_NOISE if np.dtype(dtype) == np.float32 else Objective.noise
 
     def value_and_grad(self, w: Vector, out: Vector | None = None) -> tuple[float, Vector]:
         """Value and gradient at w."""
-        w = np.ascontiguousarray(w, np.float64)
-        total = self.parts.sum("value_and_grad", w)
-        gradient = np.multiply(w, 2 * self.c2, out=out)
-        gradient += total[:-1]
-        return float(total[-1]) + self.c2 * _core.dot(w, w, self.threads), gradient
+        total = self.parts.sum("value_and_grad", np.ascontiguousarray(w, np.float64))
+        gradient = total[:-1]
+        if out is not None:
+            out[:] = gradient
+            gradient = out
+        return float(total[-1]), gradient
 
     def hessian_product(self, w: Vector, v: Vector) -> Vector:
         """The Hessian at w times v."""
-        return self.parts.sum("hessian_product", w, v) + 2 * self.c2 * v
+        return self.parts.sum("hessian_product", w, v)
 
 
 @dataclass(frozen=True)
