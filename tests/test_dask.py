@@ -37,6 +37,7 @@ import pandas as pd
 from distributed import Client, LocalCluster
 
 from crfkit import dask as on_dask
+from crfkit.dask import tagging
 from crfkit.dask.encoding import _threads, new_encoder
 from crfkit.dask.engine import ClusterEngine
 from crfkit.dask.sources import Fields, parts_of
@@ -474,6 +475,13 @@ def test_the_commands_take_a_cluster(client: Client, pairs: Pairs, tmp_path: Pat
     command.run("tag", "data.txt", "--dask", address, "-q", "-m", "there", "-o", "tagged", cwd=tmp_path)
     command.run("tag", "data.txt", "-q", "-m", "there", "-o", "right", cwd=tmp_path)
     assert (tmp_path / "tagged").read_bytes() == (tmp_path / "right").read_bytes()
+    blocks = crfkit.CRF(n_jobs=1).encode(*read_columns(tmp_path / "data.txt"), tmp_path / "data.blocks")
+    assert len(blocks) == len(pairs)
+    wrong_inputs = ("data.blocks", "not block files"), ("-", "not standard input"), ("data.txt", "not --text")
+    for name, message in wrong_inputs:
+        text_or_not = ["--text"] if "--text" in message else []
+        out = command.run("tag", name, "--dask", address, *text_or_not, "-m", "there", code=2, cwd=tmp_path)
+        assert message in " ".join(out.stderr.replace("\u2502", " ").split())
     wrong = ("--dask", "local:x"), ("--dask", address, "--unknown", "?"), ("--dask", "tcp://127.0.0.1:9")
     for options in wrong:
         out = command.run("train", "data.txt", *options, "-m", "no", code=2, cwd=tmp_path)
@@ -497,3 +505,68 @@ def test_train_says_at_once_that_a_worker_is_lost(client: Client, pairs: Pairs, 
         assert not any("warning" in line for line in lines)
     assert process.returncode == 128 + signal.SIGTERM
     assert crfkit.load(tmp_path / "model")
+
+
+@pytest.mark.parametrize(
+    ("more", "end"),
+    [
+        (["-p"], ".parquet"),
+        (["-p", "-n", "2"], ".jsonl"),
+        (["-n", "2"], ".txt"),
+        (["--entities"], ".json"),
+        (["--beam", "fixed:3"], ".gz"),
+        (["-f", "crfsuite"], ".txt"),
+        (["-f", "conllu", "-p"], ".txt"),
+        (["--kind", "segment"], ".txt"),
+    ],
+    ids=" ".join,
+)
+def test_tag_writes_on_a_cluster_what_it_writes_here(
+    client: Client, pairs: Pairs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: list[str], end: str
+) -> None:
+    """In this process, with pieces that are small enough for a file to have several."""
+    from typer.testing import CliRunner
+
+    from crfkit.cli import app
+
+    client.wait_for_workers(2, timeout=60)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("crfkit.dask.tagging._PIECE", 500)
+    lines = {
+        "columns": lambda i, a, b: f"{a} {b}\n",
+        "crfsuite": lambda i, a, b: f"{b}\tw={a}\n".replace(":", ""),
+        "conllu": lambda i, a, b: "\t".join([str(i + 1), a, "_", b, *"______"]) + "\n",
+    }
+    kind = more[1] if "-f" in more else "columns"
+    start = "# a sentence\n" if kind == "conllu" else ""
+    rows = [start + "".join(lines[kind](i, *row) for i, row in enumerate(zip(x, y, strict=True))) for x, y in pairs]
+    Path("data.txt").write_text("\n".join(rows), encoding="utf-8")
+    form = ["-f", kind] if "-f" in more else []
+    how = more if "--kind" in more else form
+    runner = CliRunner()
+
+    def run(*given: str) -> None:
+        found = runner.invoke(app, [*given])
+        assert found.exit_code == 0, found.output
+
+    run("train", "data.txt", "-m", "model", "--max-iter", "4", "-q", *how)
+    given = form if "--kind" in more else more
+    run("tag", "data.txt", "-m", "model", "-q", "-o", "here" + end, *given)
+    run("tag", "data.txt", "-m", "model", "-q", "-o", "there" + end, *given, "--dask", client.scheduler.address)
+    assert Path("there" + end).read_bytes() == Path("here" + end).read_bytes()
+
+
+def test_tagging_goes_on_when_all_workers_are_lost(
+    client: Client, pairs: Pairs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.wait_for_workers(2, timeout=60)
+    monkeypatch.setattr(tagging, "_PIECE", 300)
+    found, path = crf().fit(bag(pairs)), tmp_path / "data.txt"
+    path.write_text("\n".join("".join(f"{a}\n" for a in x) for x, _ in pairs), encoding="utf-8")
+    out = []
+    for k, piece in enumerate(tagging.tag_file(client, found.model_, str(path), tagging.tag_text)):
+        out.append(piece.text)
+        if k == 1:
+            kill_all(client)
+    assert len(out) > 8
+    assert b"".join(out) == tagging.tag_text(found.model_, str(path)).text

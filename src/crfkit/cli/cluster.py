@@ -29,6 +29,7 @@ def cluster(address: str | None, quiet: bool) -> Iterator[Any]:
         yield None
         return
     try:
+        import dask
         from distributed import Client, LocalCluster
     except ModuleNotFoundError:
         raise OptionError("--dask needs dask: pip install 'crfkit[dask]'") from None
@@ -39,7 +40,8 @@ def cluster(address: str | None, quiet: bool) -> Iterator[Any]:
         n = int(found[1])
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         how = {"n_workers": n, "threads_per_worker": max(1, cores // n), "processes": True, "silence_logs": 50}
-        with LocalCluster(**how, dashboard_address=":0") as local, Client(local) as client:
+        patient = dask.config.set({"distributed.deploy.lost-worker-timeout": "1h"})  # or Dask gives up a worker soon
+        with patient, LocalCluster(**how, dashboard_address=":0") as local, Client(local) as client:
             _tell(client, quiet)
             yield client
         return

@@ -29,7 +29,7 @@ from crfkit.cli.options import Format, OptionError, refuse_encoded
 from crfkit.data import Blocks, Columns, DataError, Items, iter_columns, read_columns, read_conllu, read_crfsuite
 from crfkit.data.blocks import is_block_file
 from crfkit.data.dataset import NONE
-from crfkit.data.readers import CONLLU_COLUMNS, EncodedPath, open_source
+from crfkit.data.readers import CONLLU_COLUMNS, EncodedPath, Source, open_source
 from crfkit.estimators.chained import ChainEstimator
 from crfkit.features.encoders import ItemEncoder
 from crfkit.loading import load
@@ -286,9 +286,9 @@ def model_columns(table: Columns, how: Reading) -> Columns:
     raise DataError(f"the model was trained on {counted(n, 'column')} (and a label), the file has {table.n_columns}")
 
 
-def read_pieces(data: str, how: Reading) -> Iterator[tuple[Any, Any]]:
+def read_pieces(data: Source, how: Reading) -> Iterator[tuple[Any, Any]]:
     """All columns of the input, and those for the model, piece by piece."""
-    if is_block_file(data):
+    if isinstance(data, str) and is_block_file(data):
         yield None, Blocks(data)
     elif how.format is Format.crfsuite:
         for X in iter_items(data):

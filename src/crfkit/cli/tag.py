@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import codecs
+import copy
+import io
 import itertools
 import json as json_format
 import os
@@ -12,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import IO, Annotated, Any
@@ -59,10 +62,9 @@ from crfkit.cli.options import (
 from crfkit.data import Columns, DataError, tokenize
 from crfkit.data.blocks import is_block_file
 from crfkit.data.labels import Entity, Tagging
-from crfkit.data.readers import CONLLU_COLUMNS, EncodedPath, open_source, source_name
+from crfkit.data.readers import CONLLU_COLUMNS, EncodedPath, Source, open_source, source_name
 from crfkit.estimators.chained import ChainEstimator
 from crfkit.features.encoders import PlanEncoder
-from crfkit.model.chain_model import ChainModel
 from crfkit.model.streaming import Tagged, tag_columns
 
 EntitiesOption = Annotated[
@@ -70,6 +72,20 @@ EntitiesOption = Annotated[
 ]
 TextOption = Annotated[bool, typer.Option("--text", help="Read raw text; split it into sentences and tokens.")]
 _PARAGRAPHS = 1 << 16  # characters of raw text at a time, or a bit more
+
+
+@dataclass(frozen=True)
+class _Written:
+    """What is written of the data of that name; ``framed``: as CoNLL-U, with one column changed."""
+
+    name: str
+    reading: Reading
+    framed: bool
+    probabilities: bool
+    nbest: int
+    json: bool
+    entities: bool
+    beam: Beam | None
 
 
 def tag(
@@ -106,20 +122,21 @@ def tag(
     column; for CRFsuite and block files only labels are written. An output file that ends in .jsonl has a JSON object
     per sequence, one that ends in .parquet a row per sequence. Input of any size is processed piece by piece. In the
     output of --json and --entities, tokens are the columns that the model was trained on; with --text, char_start and
-    char_end count characters of the input.
+    char_end count characters of the input. --dask labels files in UTF-8, but no raw text, block files or standard input.
     """
     if lines and not text:
         raise OptionError("--lines goes with --text")
     _check(nbest, entities, beam, format if text else None)
     rule = check_options(context, lambda: resolve_threads(n_jobs) and as_rule(beam, "tag"))
     require_file(data := encoded(data, encoding))
-    crf = load_chain(model, n_jobs=n_jobs)
+    crf = load_chain(model, n_jobs=n_jobs if dask is None else 1)
     reading = Reading.of_model(crf, Format.columns if text else format, comment=comment)
     kind = reading.format
     began = time.perf_counter()
     counts = [0, 0]
 
-    def show() -> None:
+    def show(sequences: int, tokens: int) -> None:
+        counts[:] = counts[0] + sequences, counts[1] + tokens
         if not quiet and sys.stderr.isatty() and output is not None:
             rate = counts[1] / (time.perf_counter() - began)
             line = f"\r\x1b[2K{counted(counts[0], 'sequence')}, {rate:.0f} tokens/s"
@@ -133,39 +150,30 @@ def tag(
     if own and rule is not None:
         raise OptionError("--beam is for linear chains, not for models of segments")
     plain = kind is Format.columns and not (json or entities or text or stored or own) and nbest == 1 and rule is None
-    _check_cluster(data, plain, dask)
-    known = plain or quiet  # whether the model knows some attribute; looked for until there is one
+    _check_cluster(dask, data, text, stored)
+    framed = kind is Format.conllu and not json and nbest == 1 and not entities and not stored
+    how = _Written(name, reading, framed, probabilities, nbest, json, entities, rule)
+    known = plain or quiet or dask is not None  # whether the model knows some attribute; until there is one
     with (
         _record_file(output, as_table) as out,
         _readable_twice(data, kind) as data,
         cluster(dask, quiet) as client,
         warnings_said(quiet),
     ):
-        framed = kind is Format.conllu and not json and nbest == 1 and not entities and not stored
-        frame = _Conllu(data, reading.label or "upos", name) if framed else None
-        pieces = _text_pieces(data, name, entities, lines) if text else read_pieces(data, reading)
-        if plain:
-            pieces = iter(())
-            select = partial(model_columns, how=reading)
-            how = {"select": select, "comment": comment, "probabilities": probabilities}
-            for done in _labelled(client, crf.model_, data, how, n_jobs):
-                out.buffer.write(done.text)
+        if plain or client is not None:
+            for done in _labelled(client, crf, data, how, plain, n_jobs):
+                if as_table:
+                    out.write(done.text.decode())
+                else:
+                    out.buffer.write(done.text)
                 if data == "-":
                     out.buffer.flush()
-                counts[0] += done.sequences
-                counts[1] += done.tokens
-                show()
-        for table, X in pieces:
-            known = known or knows_some(crf, X)
-            if entities:
-                _write_entities(crf, table, X, out)
-            else:
-                _write_tags(crf, table, X, out, probabilities, nbest, json, frame, rule)
-            counts[0] += len(X)
-            counts[1] += sum(map(len, X)) if isinstance(X, list) else int(X.lengths.sum())
-            show()
-        if frame is not None:
-            out.writelines(line for _, line in frame.lines)
+                show(done.sequences, done.tokens)
+        else:
+            pieces = _text_pieces(data, name, entities, lines) if text else read_pieces(data, reading)
+            for X in _write(crf, data, pieces, how, out):
+                known = known or knows_some(crf, X)
+                show(*_size(X))
     if not quiet:
         seconds = time.perf_counter() - began
         start = "\r\x1b[2K" if sys.stderr.isatty() and output is not None else ""
@@ -198,21 +206,44 @@ def _kind_of(output: Path | None, entities: bool) -> tuple[bool, bool]:
     return as_table, as_table or (output is not None and ".jsonl" in output.suffixes)
 
 
-def _check_cluster(data: str, plain: bool, dask: str | None) -> None:
+def _check_cluster(dask: str | None, data: str, text: bool, stored: bool) -> None:
     """Raises where a cluster is asked for what it does not do."""
-    if dask is not None and (not plain or data == "-" or isinstance(data, EncodedPath)):
+    wrong = {
+        "standard input": data == "-",
+        "block files": stored,
+        "--text": text,
+        "--encoding": isinstance(data, EncodedPath),
+    }
+    if dask is not None and any(wrong.values()):
+        which = next(name for name, here in wrong.items() if here)
         raise OptionError(
-            "--dask labels column files: leave out --encoding, --json, --entities, --text, --nbest and --beam"
+            f"--dask labels files of columns, CoNLL-U or CRFsuite's format in UTF-8, not {which}: leave out --dask"
         )
 
 
-def _labelled(client: Any, model: ChainModel, data: str, how: dict[str, Any], n_jobs: int) -> Iterator[Tagged]:
-    """A column file, labelled piece by piece, here or on a cluster."""
+def _labelled(client: Any, crf: Any, data: str, how: _Written, plain: bool, n_jobs: int) -> Iterator[Tagged]:
+    """A file, labelled piece by piece, here or on a cluster; ``plain``: in columns, by a linear chain."""
+    reading = how.reading
+    select = {"select": partial(model_columns, how=reading)}
+    columns: dict[str, Any] = {**select, "comment": reading.comment, "probabilities": how.probabilities}
     if client is None:
-        return tag_columns(model, data, **how, n_jobs=n_jobs)
-    from crfkit.dask.tagging import tag_file
+        return tag_columns(crf.model_, data, **columns, n_jobs=n_jobs)
+    from crfkit.dask.tagging import tag_file, tag_text
 
-    return tag_file(client, model, os.path.abspath(data), **how)
+    label = partial(tag_text, **columns) if plain else partial(_label, how=how)
+    return tag_file(client, crf.model_ if plain else crf, os.path.abspath(data), label)
+
+
+def _label(crf: Any, source: Source, how: _Written) -> Tagged:
+    """What is written of a source."""
+    out, pieces = io.StringIO(), read_pieces(copy.copy(source), how.reading)  # CoNLL-U is read twice
+    sizes = [_size(X) for X in _write(crf, source, pieces, how, out)]
+    return Tagged(out.getvalue().encode(), sum(a for a, _ in sizes), sum(b for _, b in sizes))
+
+
+def _size(X: Any) -> tuple[int, int]:
+    """Sequences and tokens."""
+    return len(X), sum(map(len, X)) if isinstance(X, list) else int(X.lengths.sum())
 
 
 @contextmanager
@@ -244,9 +275,9 @@ class _Parquet:
         self._rows: list[dict[str, Any]] = []
         self._writer: Any = None
 
-    def write(self, line: str) -> None:
-        """A row."""
-        self._rows.append(json_format.loads(line))
+    def write(self, lines: str) -> None:
+        """A row for each line."""
+        self._rows += map(json_format.loads, lines.split("\n")[:-1])
         if len(self._rows) >= self._ROWS:
             self._flush()
 
@@ -334,16 +365,16 @@ def _entity(entity: Entity, before: int) -> dict[str, Any]:
 class _Conllu:
     """A CoNLL-U file that is written again with one column changed; comments, ranges and empty nodes stay."""
 
-    def __init__(self, path: str, label: str, name: str) -> None:
+    def __init__(self, source: Source, label: str, name: str) -> None:
         for column in label.split("+"):
             if column not in CONLLU_COLUMNS:
                 raise DataError(f"CoNLL-U has no column {column!r}; there are {', '.join(CONLLU_COLUMNS)}")
         self.columns = [CONLLU_COLUMNS.index(column) for column in label.split("+")]
         self.name = name
-        self.lines = enumerate(self._read(path), 1)
+        self.lines = enumerate(self._read(source), 1)
 
-    def _read(self, path: str) -> Iterator[str]:
-        with open_source(path) as file:
+    def _read(self, source: Source) -> Iterator[str]:
+        with open_source(source) as file:
             for line in file:
                 yield line.decode("utf-8-sig" if line.startswith(b"\xef\xbb\xbf") else "utf-8")
 
@@ -368,23 +399,28 @@ class _Conllu:
             yield "\t".join(cells) + "\n"
 
 
+def _write(crf: Any, source: Source, pieces: Iterator[tuple[Any, Any]], how: _Written, out: IO[str]) -> Iterator[Any]:
+    """Writes what is asked for of labelled data; gives what was labelled, piece by piece."""
+    frame = _Conllu(source, how.reading.label or "upos", how.name) if how.framed else None
+    for table, X in pieces:
+        if how.entities:
+            _write_entities(crf, table, X, out)
+        else:
+            _write_tags(crf, table, X, out, how, frame)
+        yield X
+    if frame is not None:
+        out.writelines(line for _, line in frame.lines)
+
+
 def _write_tags(
-    crf: ChainEstimator,
-    table: Columns | None,
-    X: Any,
-    out: IO[str],
-    probabilities: bool,
-    k: int,
-    as_json: bool,
-    frame: _Conllu | None = None,
-    beam: Beam | None = None,
+    crf: ChainEstimator, table: Columns | None, X: Any, out: IO[str], how: _Written, frame: _Conllu | None
 ) -> None:
-    i = -1
-    for names, each, rank, probability in _labellings(crf, X, probabilities, k, beam):
+    i, k = -1, how.nbest
+    for names, each, rank, probability in _labellings(crf, X, how.probabilities, k, how.beam):
         i += rank == 0
         if frame is not None:
             out.writelines(frame.sequence(names, each))
-        elif as_json:
+        elif how.json:
             record: dict[str, Any] = {} if table is None else {"tokens": X[i]}
             record["labels"] = names
             if each is not None:

@@ -40,6 +40,10 @@ class SchedulerLost(ConnectionError):
     """The scheduler no longer answers."""
 
 
+class NoWorkers(TimeoutError):
+    """The cluster has had no worker for too long."""
+
+
 class _WorkersLost(Exception):
     """Something has to be done again, because workers are gone."""
 
@@ -125,7 +129,7 @@ class ClusterEngine:
             if is_leaving():
                 raise KeyboardInterrupt
             if time.monotonic() - began > _WAIT:
-                raise TimeoutError(f"the Dask cluster has had no worker for {_WAIT:g} seconds")
+                raise NoWorkers(f"the Dask cluster has had no worker for {_WAIT:g} seconds")
             time.sleep(_LOOK)
         return found
 

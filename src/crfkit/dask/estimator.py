@@ -11,8 +11,8 @@ import numpy as np
 from crfkit.base.checkpoints import Checkpoint
 from crfkit.base.messages import is_watched, show, warn
 from crfkit.dask.encoding import Facts, Frozen, new_encoder
-from crfkit.dask.engine import ClusterEngine, LocalEngine, SchedulerLost
-from crfkit.dask.sources import Fields, is_lazy, map_parts, parts_of
+from crfkit.dask.engine import ClusterEngine, LocalEngine, NoWorkers, SchedulerLost
+from crfkit.dask.sources import Fields, is_lazy, map_parts, parts_of, require_columns
 from crfkit.data.dataset import WeightRules
 from crfkit.estimators.crf import CRF as LocalCRF
 from crfkit.estimators.penalised import Skeleton
@@ -109,6 +109,7 @@ class CRF(LocalCRF):
         self._check_parameters()
         held_out = held_out_data(X_dev, y_dev, self.early_stopping, type(self).__name__)
         fields = Fields(columns, label, by)
+        require_columns(data, fields, "fit")
         parts = parts_of(data, y, fields)
         if not parts:
             raise ValueError("there is no sequence to learn from")
@@ -123,6 +124,8 @@ class CRF(LocalCRF):
             self._learn(engine, held_out, resume)
         except SchedulerLost as e:
             raise ConnectionError(f"the Dask scheduler was lost: {e}. {self._way_on()}") from e
+        except NoWorkers as e:
+            raise TimeoutError(f"{e}. {self._way_on()}") from e
         finally:
             engine.close()
         self._fields = fields._replace(label=None)
@@ -223,6 +226,8 @@ class CRF(LocalCRF):
             return getattr(local, method)(X, **how)
         if how.get("given") is not None:
             raise ValueError(f"'given' of {method} must be None for partitions: label them with map_partitions")
+        getattr(local, method)([], **how)  # what is wrong with the parameters is said now, not in the partitions
+        require_columns(X, self._fields._replace(label=None), method)
         local.n_jobs = 1
         name = method.removeprefix("predict_")
         return map_parts(X, partial(_predict, method, how), local, self._fields, name)

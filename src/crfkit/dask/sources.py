@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import glob
 import itertools
 import os
@@ -46,6 +47,19 @@ def _kind(data: Any) -> str:
 def is_lazy(data: Any) -> bool:
     """Whether data comes in partitions that Dask makes."""
     return _kind(data) not in ("", "blocks")
+
+
+def require_columns(data: Any, fields: Fields, method: str) -> None:
+    """Raises if a data frame lacks a column, before any partition is made."""
+    if _kind(data) != "frame":
+        return
+    known = {*data.columns, data.index.name}
+    columns = fields.columns or ("tokens" if fields.by is None else "token")
+    for name, given in (("columns", columns), ("label", fields.label), ("by", fields.by)):
+        for column in [given] if isinstance(given, str) else given or ():
+            if column not in known:
+                has = ", ".join(map(repr, data.columns))
+                raise ValueError(f"{name!r} of {method} names {column!r}, but the frame has the columns {has}")
 
 
 def parts_of(data: Any, y: Any, fields: Fields) -> list[Delayed]:
@@ -185,8 +199,8 @@ def read_columns(
     files: list[str] = []
     for given in [paths] if isinstance(paths, (str, os.PathLike)) else paths:
         found = sorted(glob.glob(os.fspath(given))) if glob.has_magic(os.fspath(given)) else [os.fspath(given)]
-        if not found:
-            raise FileNotFoundError(f"no file matches {os.fspath(given)!r}")
+        if not found or not os.path.exists(found[0]):
+            raise FileNotFoundError(errno.ENOENT, "no such file for read_columns", os.fspath(given))
         files += found
     if piece_size < 1:
         raise ValueError(f"'piece_size' of read_columns must be at least 1, got {piece_size!r}")
@@ -222,7 +236,10 @@ def _next_sequence(file: Any, at: int) -> int:
 
 def read_piece(piece: Piece, how: tuple[str, str, str], label: int | None, columns: Sequence[int] | None) -> Labelled:
     """The sequences of a piece of a column file."""
-    table = piece_columns(piece, how)
+    try:
+        table = piece_columns(piece, how)
+    except OSError as e:
+        raise DataError(f"{piece.path}: {e.strerror or e}: all workers must be able to read the file") from e
     if not len(table):
         return Labelled([], [])
     return split_label(table, label, columns, piece.path)
