@@ -37,7 +37,7 @@ import pandas as pd
 from distributed import Client, LocalCluster
 
 from crfkit import dask as on_dask
-from crfkit.dask import tagging
+from crfkit.dask import engine, tagging
 from crfkit.dask.encoding import _threads, new_encoder
 from crfkit.dask.engine import ClusterEngine
 from crfkit.dask.sources import Fields, parts_of
@@ -232,6 +232,41 @@ def test_files_are_cut_between_sequences_and_errors_name_file_and_line(pairs: Pa
         crf().fit(on_dask.read_columns(tmp_path / "*.txt", piece_size=700))
 
 
+@pytest.mark.parametrize("on", ["a cluster", "one process"])
+def test_files_that_are_not_there_are_named(client: Client, pairs: Pairs, tmp_path: Path, on: str) -> None:
+    for missing in ("none.txt", "none*.txt"):
+        with pytest.raises(FileNotFoundError, match=rf"no file matches: '.*{missing[:4]}"):
+            on_dask.read_columns(tmp_path / missing)
+    path = tmp_path / "data.txt"
+    path.write_text("two QTY\n\npear NAME\n")
+    parts = on_dask.read_columns(path)
+    blocks = crfkit.CRF(n_jobs=1).encode(*read_columns(path), tmp_path / "data.blocks")
+    path.unlink()
+    Path(blocks.path).unlink()
+    cluster = client if on == "a cluster" else None
+    with pytest.raises(DataError, match=r"^\S*data.txt: No such file or directory: all workers must be able to read"):
+        fitted(cluster, parts, crf())
+    with pytest.raises(DataError, match=r"^\S*data.blocks: No such file or directory \(partition 0\)"):
+        fitted(cluster, blocks, crf())
+
+
+def test_wrong_names_and_parameters_are_said_before_any_partition_is_made(pairs: Pairs) -> None:
+    rows = [(i, a, b) for i, (x, y) in enumerate(pairs[:9]) for a, b in zip(x, y, strict=True)]
+    frame = dd.from_pandas(pd.DataFrame(rows, columns=["sentence", "word", "tag"]), npartitions=1)
+    how: dict[str, Any] = {"columns": "word", "label": "tag", "by": "sentence"}
+    for name in how:
+        wrong = rf"'{name}' of fit names 'none', but the frame has the columns 'sentence', 'word', 'tag'"
+        with pytest.raises(ValueError, match=wrong):
+            crf().fit(frame, **how | {name: "none"})
+    found = crf().fit(frame, **how)
+    with pytest.raises(ValueError, match="'by' of predict names 'sentence', but the frame has the columns 'word'"):
+        found.predict(frame[["word"]])
+    with pytest.raises(ValueError, match="'by' of predict must be 'path', 'marginals' or 'nbest', got 'sentence'"):
+        found.predict(frame, by="sentence")
+    with pytest.raises(ValueError, match="beam"):
+        found.predict(frame, beam="fixed")
+
+
 def test_what_cannot_be_done_on_partitions_is_said_at_once(pairs: Pairs) -> None:
     for wrong in ({"beam": "fixed:2"}, {"entropy_weight": 1.0}, {"warm_start": True}, {"hidden_states": 2}):
         with pytest.raises(ValueError, match=f"'{next(iter(wrong))}' of crfkit.dask.CRF must be"):
@@ -340,12 +375,31 @@ def test_a_worker_that_is_lost_while_weights_are_sent_changes_nothing(
 def test_neighbours_lie_together_and_share_the_threads_of_their_worker(client: Client, pairs: Pairs) -> None:
     client.wait_for_workers(2, timeout=60)
     parts = parts_of(bag(pairs, 4), None, Fields(None, None, None))
-    engine = ClusterEngine(client, parts, partial(new_encoder, "auto", None), lambda *_: None, lambda _: None)
-    assert sorted(engine.homes.values()) == sorted(2 * [*client.nthreads()])
-    homes = [engine.homes[i] for i in range(4)]
+    found = ClusterEngine(client, parts, partial(new_encoder, "auto", None), lambda *_: None, lambda _: None)
+    assert sorted(found.homes.values()) == sorted(2 * [*client.nthreads()])
+    homes = [found.homes[i] for i in range(4)]
     assert homes[0] == homes[1] != homes[2] == homes[3]
     assert client.submit(_threads).result() == 1  # that of the one slot that a worker has
-    engine.close()
+    found.close()
+
+
+def test_a_cluster_without_workers_is_not_waited_for_forever(
+    pairs: Pairs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "_WAIT", 1.0)
+    how: dict[str, Any] = {"threads_per_worker": 1, "dashboard_address": ":0", "silence_logs": 50}
+    with LocalCluster(n_workers=1, processes=True, **how) as cluster, Client(cluster, set_as_default=False) as shrunk:
+
+        def lose(progress: Any, w: Any) -> None:
+            if progress.iteration == 2:
+                cluster.scale(0)
+
+        kept = crf(checkpoint=tmp_path / "checkpoint", checkpoint_every=0, callback=lose)
+        with (
+            pytest.warns(RuntimeWarning, match="has no worker: waiting for one, for at most 1 seconds"),
+            pytest.raises(TimeoutError, match=r"no worker for 1 seconds\. The state of training is in .*resume=True"),
+        ):
+            fitted(shrunk, bag(pairs), kept)
 
 
 def kill_all(client: Client) -> None:

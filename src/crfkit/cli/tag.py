@@ -122,7 +122,8 @@ def tag(
     column; for CRFsuite and block files only labels are written. An output file that ends in .jsonl has a JSON object
     per sequence, one that ends in .parquet a row per sequence. Input of any size is processed piece by piece. In the
     output of --json and --entities, tokens are the columns that the model was trained on; with --text, char_start and
-    char_end count characters of the input. --dask labels files in UTF-8, but no raw text, block files or standard input.
+    char_end count characters of the input. --dask labels files in UTF-8, but no raw text, block files or standard
+    input.
     """
     if lines and not text:
         raise OptionError("--lines goes with --text")

@@ -147,7 +147,9 @@ class naming:
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         if isinstance(error, (ValueError, OSError)) and "(partition " not in str(error):
-            raise DataError(f"{error} (partition {self.number})") from error
+            named = isinstance(error, OSError) and error.filename is not None
+            text = f"{error.filename}: {error.strerror}" if named else error  # type: ignore[union-attr]
+            raise DataError(f"{text} (partition {self.number})") from error
 
 
 def vocabulary_of(encoded: Encoded) -> Vocabulary | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, Self
@@ -134,7 +135,7 @@ class CRF(LocalCRF):
         return self
 
     def _way_on(self) -> str:
-        if self.checkpoint is None:
+        if self.checkpoint is None or not os.path.exists(self.checkpoint):
             return "Without a 'checkpoint', training must begin again"
         return (
             f"The state of training is in {self.checkpoint}: start a cluster, connect to it, "

@@ -200,7 +200,7 @@ def read_columns(
     for given in [paths] if isinstance(paths, (str, os.PathLike)) else paths:
         found = sorted(glob.glob(os.fspath(given))) if glob.has_magic(os.fspath(given)) else [os.fspath(given)]
         if not found or not os.path.exists(found[0]):
-            raise FileNotFoundError(errno.ENOENT, "no such file for read_columns", os.fspath(given))
+            raise FileNotFoundError(errno.ENOENT, "no file matches", os.fspath(given))
         files += found
     if piece_size < 1:
         raise ValueError(f"'piece_size' of read_columns must be at least 1, got {piece_size!r}")
