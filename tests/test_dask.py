@@ -45,6 +45,8 @@ from crfkit.dask.sources import Fields, parts_of
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
 
 Pairs = list[tuple[Any, Any]]
+#: Or the cluster gives up a worker that is killed twice, or that is slow to come back.
+PATIENT = {"distributed.deploy.lost-worker-timeout": "1h"}
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +58,7 @@ def pairs() -> Pairs:
 @pytest.fixture(scope="module")
 def client() -> Iterator[Client]:
     how: dict[str, Any] = {"threads_per_worker": 1, "processes": True, "dashboard_address": ":0", "silence_logs": 50}
-    with LocalCluster(n_workers=2, **how) as cluster, Client(cluster, set_as_default=False) as one:
+    with dask.config.set(PATIENT), LocalCluster(2, **how) as cluster, Client(cluster, set_as_default=False) as one:
         yield one
 
 
@@ -403,8 +405,11 @@ def test_a_cluster_without_workers_is_not_waited_for_forever(
 
 
 def kill_all(client: Client) -> None:
-    """Kills all workers at once; their nannies start new ones."""
-    for nanny in [*client.cluster.workers.values()]:
+    """Kills all workers at once, when all are up; their nannies start new ones."""
+    nannies, known = [*client.cluster.workers.values()], client.cluster.scheduler.workers
+    while not all(n.process and n.process.status.name == "running" and n.worker_address in known for n in nannies):
+        time.sleep(0.02)
+    for nanny in nannies:
         os.kill(nanny.pid, signal.SIGKILL)
 
 
@@ -436,7 +441,7 @@ def test_all_workers_lost_at_once_change_nothing(client: Client, pairs: Pairs, t
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         found = fitted(client, [dask.delayed(read)(i) for i in range(4)], crf(callback=kill_at))
-    assert any("lost 2 Dask workers" in str(w.message) and "4 partitions (0, 1, 2, 3)" in str(w.message) for w in said)
+    assert any(str(w.message).startswith("lost ") and "4 partitions (0, 1, 2, 3)" in str(w.message) for w in said)
     assert (found.weights_ == right).all()
 
 
@@ -447,9 +452,8 @@ def test_fifty_killed_workers_change_nothing(pairs: Pairs) -> None:
     how_long: dict[str, Any] = {"max_iter": 300, "tol": 0, "dtype": "float64", "c2": 0.01}
     right = fitted(None, data, crf(**how_long)).weights_
     how: dict[str, Any] = {"threads_per_worker": 1, "processes": True, "dashboard_address": ":0", "silence_logs": 50}
-    patient = {"distributed.deploy.lost-worker-timeout": "1h"}  # or the cluster gives up a worker that is killed twice
     with (
-        dask.config.set(patient),
+        dask.config.set(PATIENT),
         LocalCluster(n_workers=2, **how) as cluster,
         Client(cluster, set_as_default=False) as client,
     ):
