@@ -144,8 +144,7 @@ def train(
     options = dict(locals())
     given = o.given_options(context)
     began = time.perf_counter()
-    files = {name: options[name] for name in ("data", "dev", "unlabelled") if options[name] is not None}
-    options |= {name: encoded(path, encoding) for name, path in files.items()}
+    options |= {n: encoded(options[n], encoding) for n in ("data", "dev", "unlabelled") if options[n] is not None}
     reading = Reading(format, label, columns, comment)
     crf = o.check_options(context, lambda: _check(options, given, reading))
     if plan:
@@ -161,8 +160,7 @@ def train(
         crf.callback = _Watch(json, quiet, max_iter, tokens)
         notes = _run(crf, corpus, resume)
         _save(crf, model, corpus, reading, checkpoint)
-        with warnings_said(quiet=True):  # those of the held-out data are in the notes
-            _say(crf, model, corpus, notes, began, json, quiet)
+        _say(crf, model, corpus, notes, began, json, quiet)
     if crf.callback.closed:
         raise BrokenPipeError
     if guard.signum or crf.result_.reason == "interrupted":
@@ -422,6 +420,7 @@ def _save(crf: Any, model: Path, corpus: _Corpus, reading: Reading, checkpoint: 
         checkpoint.unlink(missing_ok=True)
 
 
+@warnings_said(quiet=True)  # those of the held-out data are in the notes
 def _say(crf: Any, model: Path, corpus: _Corpus, notes: list[str], began: float, as_json: bool, quiet: bool) -> None:
     """What there is to say when training is over."""
     for text in () if quiet else notes:
