@@ -342,3 +342,15 @@ def test_early_stopping_keeps_the_best_weights() -> None:
     np.testing.assert_array_equal(crf.weights_, best[1])
     with pytest.raises(ValueError, match="'early_stopping' of SegmentCRF needs held-out data"):
         SegmentCRF(early_stopping=2).fit(X, Y)
+
+
+LONG = [["B-X", *["I-X"] * 5], ["B-X", "O"], ["O", "B-X", "I-X"]]
+LONG_TEXTS = [list("abcdef"), ["a", "x"], ["y", "a", "b"]]
+
+
+def test_texts_shorter_than_the_longest_segment_are_looked_up() -> None:
+    crf = SegmentCRF(c2=0.1, segments=SegmentFeatures(dictionary=False, seen=True)).fit(LONG_TEXTS, LONG)
+    together = crf.predict_marginals([[], ["a"], ["a", "b"], list("abcd"), list("abcdef")])
+    for n, expected in zip((0, 1, 2, 4, 6), together, strict=True):
+        np.testing.assert_allclose(crf.predict_marginals([list("abcdef")[:n]])[0], expected, atol=1e-6)
+    assert crf.predict([[]]) == [[]]

@@ -414,7 +414,7 @@ class SeenWords:
         shares = counts[1:] / np.maximum(counts[0], 1)
         begin, end = (np.searchsorted(_ENDS, x, side="right") for x in shares[:2])
         sums = np.concatenate([[0], np.cumsum(shares[2])])
-        for length in range(1, longest + 1):
+        for length in range(1, min(longest, len(seen)) + 1):
             a = np.flatnonzero((begin[: len(seen) - length + 1] > 0) & (end[length - 1 :] > 0))
             a = a[sentence[a] == sentence[a + length - 1]]
             size = np.full(len(a), length)
