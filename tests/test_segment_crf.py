@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -354,3 +356,15 @@ def test_texts_shorter_than_the_longest_segment_are_looked_up() -> None:
     for n, expected in zip((0, 1, 2, 4, 6), together, strict=True):
         np.testing.assert_allclose(crf.predict_marginals([list("abcdef")[:n]])[0], expected, atol=1e-6)
     assert crf.predict([[]]) == [[]]
+
+
+def test_fitted_models_are_pickled_and_copied(tmp_path: Path) -> None:
+    rule = SegmentFeatures(shape=True, gazetteers={"city": ["Rome", "New York"]}, similarity=0.4, seen=True)
+    for segments in (rule, capitals):
+        crf = SegmentCRF(c2=0.2, segments=segments).fit(X, Y)
+        expected = crf.predict_entities(X)
+        assert pickle.loads(pickle.dumps(crf)).predict_entities(X) == expected
+        assert copy.deepcopy(crf).predict_entities(X) == copy.copy(crf).predict_entities(X) == expected
+        joblib = pytest.importorskip("joblib")
+        joblib.dump(crf, tmp_path / "model")
+        assert joblib.load(tmp_path / "model").predict_entities(X) == expected

@@ -155,6 +155,9 @@ class Entries:
             ptr.append(len(flat))
         return cls(view, list(number), np.array(flat, np.uint32), np.array(ptr, np.int64))
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {k: v for k, v in self.__dict__.items() if k != "trie"}
+
     @cached_property
     def trie(self) -> _core.SegmentTrie:
         """The same in the core."""
