@@ -368,3 +368,31 @@ def test_fitted_models_are_pickled_and_copied(tmp_path: Path) -> None:
         joblib = pytest.importorskip("joblib")
         joblib.dump(crf, tmp_path / "model")
         assert joblib.load(tmp_path / "model").predict_entities(X) == expected
+
+
+@pytest.mark.parametrize(
+    ("tags", "needed"),
+    [
+        (["B-X", None, "I-X"], 2),
+        ([None, "I-X", "O"], 2),
+        ([None, "I-X", "I-X"], 3),
+        (["B-X", {"I-X", "B-X"}, "I-X"], 2),
+        (["B-X", "I-X", {"I-X"}], 3),
+        ([None, {"I-Y"}, "O"], 2),
+    ],
+)
+def test_the_longest_segment_is_what_partly_known_tags_require(tags: list[Any], needed: int) -> None:
+    texts, y = [list("abc"), list("def")], [tags, ["O", "B-X", "O"]]
+    crf = SegmentCRF(c2=0.1).fit(texts, y)
+    assert crf.model_.shape.max_length == needed
+    assert np.isfinite(crf.result_.value)
+    assert len(crf.predict(texts, given=y)) == 2
+    assert len(SegmentCRF(c2=0.1, tail_order=1).fit(texts, y).predict(texts, given=y)) == 2
+    for too_long in ("error", "cut") if None in tags[:1] else ("error",):
+        with pytest.raises(ValueError, match=rf"sequence 0, position \d: .* {needed} tokens, more than 'max_length'=1"):
+            SegmentCRF(max_length=1, too_long=too_long).fit(texts, y)
+
+
+def test_tags_that_no_segmentation_fits_are_named() -> None:
+    with pytest.raises(ValueError, match="sequence 1, position 1: no label fits all that is known of the segment of 2"):
+        SegmentCRF().fit([list("ab"), list("abc")], [["B-X", "I-X"], ["O", None, "I-O"]])

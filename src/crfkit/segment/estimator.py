@@ -25,7 +25,17 @@ from crfkit.metrics import require_known, token_accuracy
 from crfkit.model.entities import _place
 from crfkit.segment.features import FeatureFinder, SegmentFeatures
 from crfkit.segment.inference import decode, log_partition, marginals, nbest, sample
-from crfkit.segment.known import Known, are_spans, as_tags, cut_long, found_types, read_tags, split_tag, write_tags
+from crfkit.segment.known import (
+    Known,
+    are_spans,
+    as_tags,
+    check_fits,
+    cut_long,
+    found_types,
+    read_tags,
+    split_tag,
+    write_tags,
+)
 from crfkit.segment.model import SegmentModel, column_layout, restore_model
 from crfkit.segment.objective import Items, SegmentObjective, Shape, column_hints, joined
 from crfkit.segment.potentials import Potentials
@@ -214,8 +224,8 @@ class SegmentCRF(Estimator):
 
     def _shape(self, known: Known, types: list[Any]) -> Shape:
         single = types.index(self.outside) if self.outside in types and not self.outside_runs else -1
-        start, end, label = known.segments().T
-        size = (end - start)[label != single]
+        start, end = known.blocks().T
+        size = (end - start)[(known.labels[start] != single) | (single < 0)]
         longest = self.max_length or int(size.max(initial=1))
         if self.tail_order and self.max_length is None:
             longest = 1
@@ -241,11 +251,12 @@ class SegmentCRF(Estimator):
         types = list(fixed.labels) if fixed is not None else found_types(tags, self.outside)
         known = self._known(tags, data.offsets, types)
         shape = fixed.shape if fixed is not None else self._shape(known, types)
+        longest = np.full(len(types), max(1, len(known.labels)) if shape.order else shape.max_length)
+        if shape.single >= 0:
+            longest[shape.single] = 1
         if not shape.order:
-            longest = np.full(len(types), shape.max_length)
-            if shape.single >= 0:
-                longest[shape.single] = 1
             known = cut_long(known, longest, self.too_long == "cut", types)
+        check_fits(known, longest)
         rule, items = self._rule(), None
         source: Any = text if isinstance(text, Columns) else plain_lists(X)
         most = shape.max_length - (shape.order > 0)

@@ -60,6 +60,11 @@ class Known:
         sums = np.concatenate([[0], np.cumsum(marked)])
         return np.asarray(sums[self.offsets[1:]] == sums[self.offsets[:-1]])
 
+    def blocks(self) -> NDArray[np.int64]:
+        """(start, end) of the longest runs of tokens between which no segment may begin, [M, 2]."""
+        cuts = np.append(np.flatnonzero(self.borders != INNER), len(self.borders))
+        return np.stack([cuts[:-1], cuts[1:]], axis=1)
+
     def segments(self) -> NDArray[np.int64]:
         """(start, end, label) of the segments of which all is known, in tokens of all sequences, [M, 3]."""
         starts = np.flatnonzero(self.borders == BORDER)
@@ -217,3 +222,31 @@ def cut_long(known: Known, longest: NDArray[np.int64], cut: bool, types: Sequenc
     for k in wrong.tolist():
         borders[start[k] : end[k] : longest[label[k]]] = BORDER
     return Known(known.labels, known.hints, borders, known.offsets)
+
+
+def check_fits(known: Known, longest: NDArray[np.int64]) -> None:
+    """Checks that each sequence has a segmentation that fits; ``longest``: tokens that each label may have [L]."""
+    start, end = known.blocks().T
+    size, first = end - start, known.labels[start]
+    if not len(start):
+        return
+    one = np.minimum.reduceat(known.labels, start) == np.maximum.reduceat(known.labels, start)
+    # room for each label, for each hint, and where nothing is known
+    rooms = np.concatenate([longest, np.where(known.hints > -np.inf, longest, 0).max(axis=1), [longest.max()]])
+    room = rooms[np.where(first >= 0, first, np.where(first == -1, len(rooms) - 1, len(longest) - 2 - first))]
+    for k in np.flatnonzero(~one | (size > room)).tolist():
+        fits = np.ones(len(longest), bool)
+        for label in known.labels[start[k] : end[k]].tolist():
+            if label != -1:
+                fits &= np.arange(len(longest)) == label if label >= 0 else known.hints[-2 - label] > -np.inf
+        most = int(longest[fits].max(initial=0))
+        if size[k] <= most:
+            continue
+        i = int(np.searchsorted(known.offsets, start[k], side="right")) - 1
+        place, tokens = f"sequence {i}, position {int(start[k] - known.offsets[i])}", counted(int(size[k]), "token")
+        if most <= 1 < longest.max():
+            raise ValueError(f"{place}: no label fits all that is known of the segment of {tokens}")
+        raise ValueError(
+            f"{place}: what is known asks for a segment of at least {tokens}, more than 'max_length'={most}: "
+            f"set max_length={int(size[k])}"
+        )
