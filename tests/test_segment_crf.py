@@ -54,6 +54,8 @@ def capitals(sequence: Any, start: int, end: int) -> list[str]:
 def test_the_gradient_is_that_of_the_value(settings: dict[str, Any], y: Any) -> None:
     rng = np.random.default_rng(0)
     omega = rng.random(len(X)) + 0.5
+    if settings.get("outside_runs") and y is PARTIAL:  # where a run of O may go on, B-LOC alone cannot be said
+        y = [PARTIAL[0], [None, None, {"O", "B-LOC", "I-LOC"}, "B-LOC"], *PARTIAL[2:]]
     f = SegmentCRF(dtype="float64", c2=0.3, **settings).objective(X, y, sample_weight=omega)
     w = rng.normal(size=f.size) * 0.5
     value, gradient = f.value_and_grad(w)
@@ -396,3 +398,55 @@ def test_the_longest_segment_is_what_partly_known_tags_require(tags: list[Any], 
 def test_tags_that_no_segmentation_fits_are_named() -> None:
     with pytest.raises(ValueError, match="sequence 1, position 1: no label fits all that is known of the segment of 2"):
         SegmentCRF().fit([list("ab"), list("abc")], [["B-X", "I-X"], ["O", None, "I-O"]])
+
+
+#: Sets of tags of four tokens, and whether training takes them.
+SETS: list[tuple[list[Any], bool]] = [
+    ([None, {"O", "I-LOC"}, None, None], False),
+    ([None, None, None, {"O", "I-LOC"}], False),
+    (["B-LOC", {"O", "I-LOC"}, None, {"O", "I-LOC", "I-PER"}], False),
+    ([{"O", "B-LOC"}, {"O", "I-LOC"}, "O", None], False),
+    ([{"O", "B-LOC"}, "I-LOC", None, None], True),
+    (["B-LOC", {"I-LOC", "I-PER"}, None, None], True),
+    ([None, {"I-LOC", "I-PER"}, None, {"O", "B-LOC", "I-LOC"}], True),
+    ([None, {"O", "B-LOC"}, {"B-LOC", "B-PER"}, None], True),
+]
+
+
+@pytest.mark.parametrize(("tags", "taught"), SETS)
+def test_sets_of_tags_are_respected(tags: list[Any], taught: bool) -> None:
+    crf = SegmentCRF(c2=0.5, max_length=4, dtype="float64").fit(X, Y)
+
+    def fits(labels: list[str]) -> bool:
+        return all(
+            tag is None or one in (tag if isinstance(tag, set) else {tag})
+            for one, tag in zip(labels, tags, strict=True)
+        )
+
+    for x in (["in", "Rome", "left", "Rome"], X[0], X[1]):
+        every = [best for best in crf.predict_nbest([x], 100_000)[0] if fits(best.labels)]
+        assert crf.predict([x], given=[tags])[0] == every[0].labels
+        likely = crf.predict_nbest([x], 100_000, given=[tags])[0]
+        assert [b.labels for b in likely] == [b.labels for b in every]
+        if not taught:
+            with pytest.raises(
+                ValueError, match=r"sequence 1, token \d: a set of tags with 'I-LOC', but not all with I-"
+            ):
+                crf.objective([x, x], [None, tags])
+            continue
+        value = SegmentCRF(c2=0.0, max_length=4, dtype="float64")
+        value.model_ = crf.model_
+        loss = value.objective([x], [tags]).value_and_grad(crf.weights_)[0]
+        assert loss == pytest.approx(-np.log(sum(b.probability for b in every)), abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    "tags", [[None, {"B-X", "I-Y"}, None], [{"S-X", "B-Y"}, None, None], [None, {"B-X", "E-X"}, None]]
+)
+def test_sets_of_tags_that_cannot_be_expressed_are_refused(tags: list[Any]) -> None:
+    texts = [list("ab"), list("abc")]
+    crf = SegmentCRF().fit(texts, [["B-X", "I-X"], ["B-Y", "I-Y", "O"]])
+    with pytest.raises(ValueError, match=r"sequence 1, token \d: of the tags .*, those of 'X' ask for borders"):
+        crf.fit(texts, [["B-X", "O"], tags])
+    with pytest.raises(ValueError, match=r"sequence 1, token \d: of the tags .*, those of 'X' ask for borders"):
+        crf.predict(texts, given=[None, tags])

@@ -33,6 +33,7 @@ from crfkit.segment.known import (
     cut_long,
     found_types,
     read_tags,
+    refuse_inner,
     split_tag,
     write_tags,
 )
@@ -250,6 +251,7 @@ class SegmentCRF(Estimator):
         tags = self._tags(y, np.diff(data.offsets))
         types = list(fixed.labels) if fixed is not None else found_types(tags, self.outside)
         known = self._known(tags, data.offsets, types)
+        refuse_inner(known, types)
         shape = fixed.shape if fixed is not None else self._shape(known, types)
         longest = np.full(len(types), max(1, len(known.labels)) if shape.order else shape.max_length)
         if shape.single >= 0:
@@ -420,6 +422,10 @@ class SegmentCRF(Estimator):
         borders = np.where(known.borders == 2, -1, known.borders).astype(np.int8)
         unary = p.unary + scores_by(known.labels, known.hints).astype(p.unary.dtype)
         fields = {name: getattr(p, name) for name in p.__dataclass_fields__}
+        if len(known.inner):
+            first = np.zeros_like(unary) if p.first is None else p.first.copy()
+            first[tuple(known.inner.T)] = -np.inf
+            fields["first"] = first
         return Potentials(**(fields | {"unary": unary, "borders": borders}))
 
     def potentials(self, X: Any) -> Potentials:

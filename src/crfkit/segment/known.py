@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from crfkit.base.messages import are_counted, counted
 from crfkit.data.labels import Hints, in_label_order, label_numbers
 
 ANY, BORDER, INNER = 0, 1, 2  # as the core has them
-_BEGIN, _INSIDE, _PLAIN = "BSU", "IELM", ""
+_BEGIN, _INSIDE = "BSU", "IELM"
 
 
 def split_tag(label: Any) -> tuple[str, Any]:
@@ -39,12 +39,15 @@ class Known:
     borders : uint8 [N]
         ``BORDER`` where a segment begins with the token, ``INNER`` where none does, ``ANY`` elsewhere.
     offsets : int64 [S + 1]
+    inner : int64 [M, 2]
+        (token, label): no segment with the label begins with the token, but one with another label may.
     """
 
     labels: NDArray[np.int32]
     hints: Hints
     borders: NDArray[np.uint8]
     offsets: NDArray[np.int64]
+    inner: NDArray[np.int64] = field(default_factory=lambda: np.zeros((0, 2), np.int64))
 
     @property
     def full(self) -> NDArray[np.bool_]:
@@ -138,16 +141,16 @@ def read_tags(y: Sequence[Any], types: Sequence[Any], offsets: NDArray[np.int64]
     """What tags say; ``runs``: each run of text outside segments is one segment, otherwise each of its tokens is."""
     bare: list[Any] = []
     borders = np.zeros(int(offsets[-1]), np.uint8)
+    inner: list[tuple[int, int]] = []
     at = 0
-    for sequence, length in zip(y, np.diff(offsets).tolist(), strict=False):
+    for i, (sequence, length) in enumerate(zip(y, np.diff(offsets).tolist(), strict=False)):
         if sequence is None:
             bare.append(None)
             at += length
             continue
         kinds: list[Any] = []
-        before: Any = None
-        for t, tag in enumerate(sequence):
-            parts = [split_tag(one) for one in _each(tag)] if tag is not None else []
+        said = [[split_tag(one) for one in _each(tag)] if tag is not None else [] for tag in sequence]
+        for t, (tag, parts) in enumerate(zip(sequence, said, strict=True)):
             if isinstance(tag, Mapping):
                 kinds.append({kind: sum(w for one, w in tag.items() if split_tag(one)[1] == kind) for _, kind in parts})
             elif isinstance(tag, (set, frozenset)):
@@ -155,12 +158,50 @@ def read_tags(y: Sequence[Any], types: Sequence[Any], offsets: NDArray[np.int64]
             else:
                 kinds.append(parts[0][1] if parts else None)
             if at + t < len(borders):
-                borders[at + t] = _border(parts, before, t == 0, outside, runs)
-            before = parts
+                borders[at + t] = _border(parts, said[t - 1] if t else None, t == 0, outside, runs)
+        if any(len(parts) > 1 for parts in said):
+            found = _inner_of_sets(said, borders[at : at + length].tolist(), outside, runs, i)
+            inner += [(at + t, types.index(kind)) for t, kind in found if kind in types]
         bare.append(kinds)
         at += length
     numbers, hints = label_numbers(bare, types, offsets)
-    return Known(numbers, hints, borders, offsets)
+    return Known(numbers, hints, borders, offsets, np.array(inner, np.int64).reshape(-1, 2))
+
+
+def _inner_of_sets(said: list[Any], borders: list[int], outside: Any, runs: bool, i: int) -> list[tuple[int, Any]]:
+    """Where sets say of a type, but not of all their types, that no segment begins; what cannot be said is an error."""
+    out: list[tuple[int, Any]] = []
+    for t, (parts, border) in enumerate(zip(said, borders, strict=False)):
+        before, after = said[t - 1] if t else [], said[t + 1] if t + 1 < len(said) else []
+        last = t + 1 >= len(borders) or borders[t + 1] == BORDER
+        for kind in dict.fromkeys(kind for prefix, kind in parts if prefix) if len(parts) > 1 else ():
+            ones = [part for part in parts if part[1] == kind]
+            begins = {_border_of(part, before, outside, runs) for part in ones}
+            closed = {_border_of(part, before, outside, runs) for part in ones if _closes(part, outside, runs)}
+            opened = {_border_of(part, before, outside, runs) for part in ones if not _closes(part, outside, runs)}
+            goes_on = not last and (not after or any(kind == other for _, other in after))
+            came = not before or any(kind == other and not _closes((p, other), outside, runs) for p, other in before)
+            if border == ANY and begins == {INNER}:
+                out.append((t, kind))
+            if (border == ANY and begins == {BORDER} and came) or (goes_on and closed - opened):
+                shown = ", ".join(sorted(f"{p}-{other}" if p else str(other) for p, other in parts))
+                raise ValueError(
+                    f"sequence {i}, token {t}: of the tags {shown}, those of {kind!r} ask for borders of segments that "
+                    f"the others do not: this cannot be expressed; give all tags of {kind!r}, or None"
+                )
+    return out
+
+
+def refuse_inner(known: Known, types: Sequence[Any]) -> None:
+    """Raises ValueError, with the place, where labels in a set ask for different borders: training has no such sums."""
+    if len(known.inner):
+        token, label = known.inner[0].tolist()
+        i = int(np.searchsorted(known.offsets, token, side="right")) - 1
+        kind = types[label]
+        raise ValueError(
+            f"sequence {i}, token {token - int(known.offsets[i])}: a set of tags with 'I-{kind}', but not all with I-, "
+            f"cannot be trained on, because a border depends on the label: add 'B-{kind}' to the set, or give None"
+        )
 
 
 def _border(parts: list[tuple[str, Any]], before: Any, first: bool, outside: Any, runs: bool) -> int:
@@ -170,6 +211,8 @@ def _border(parts: list[tuple[str, Any]], before: Any, first: bool, outside: Any
     if not parts:  # what comes after a single token, or after an end, begins
         return BORDER if before and all(_closes(p, outside, runs) for p in before) else ANY
     says = {_border_of(part, before, outside, runs) for part in parts}
+    if INNER in says and all(part[0] and part[0] in _INSIDE for part in parts):  # then the others do not fit
+        return INNER
     return says.pop() if len(says) == 1 else ANY
 
 
@@ -187,7 +230,7 @@ def _border_of(part: tuple[str, Any], before: Any, outside: Any, runs: bool) -> 
         return INNER if prefix else ANY
     goes_on = {other == kind and not _closes((p, other), outside, runs) for p, other in before}
     if len(goes_on) > 1:
-        return ANY
+        return INNER if prefix else ANY
     return INNER if goes_on.pop() else BORDER
 
 
@@ -221,7 +264,7 @@ def cut_long(known: Known, longest: NDArray[np.int64], cut: bool, types: Sequenc
     borders = known.borders.copy()
     for k in wrong.tolist():
         borders[start[k] : end[k] : longest[label[k]]] = BORDER
-    return Known(known.labels, known.hints, borders, known.offsets)
+    return replace(known, borders=borders)
 
 
 def check_fits(known: Known, longest: NDArray[np.int64]) -> None:
