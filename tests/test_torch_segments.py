@@ -103,3 +103,21 @@ def test_inputs_are_checked() -> None:
         crf(x, torch.tensor([[0, 1, 0]]), torch.tensor([[True, False, True]]))
     with pytest.raises(ValueError, match="must be >= 1"):
         SegmentCRF(2, 0)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize("place", ["emissions", "start_transitions", "transitions", "lengths"])
+def test_scores_that_are_no_numbers_are_errors(value: float, place: str) -> None:
+    crf = layer(2, 3)
+    x = torch.randn(2, 5, 2, dtype=torch.float64)
+    with torch.no_grad():
+        (x if place == "emissions" else getattr(crf, place))[0].fill_(value)
+    tags, begins = torch.zeros(2, 5, dtype=torch.long), torch.ones(2, 5, dtype=torch.bool)
+    for run in (crf.log_partition, crf.decode, lambda x: crf(x, tags, begins), lambda x: crf(x, tags)):
+        with pytest.raises(ValueError, match=f"a score must be finite or minus infinity, got {value}"):
+            run(x)
+    if place == "emissions":  # steps that are masked do not count
+        mask = torch.ones(2, 5, dtype=torch.bool)
+        mask[0, 1:] = False
+        x[0, 0] = 0
+        assert torch.isfinite(crf.log_partition(x, mask)).all()

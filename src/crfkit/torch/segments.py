@@ -64,9 +64,11 @@ class _LogPartition(torch.autograd.Function):
         ctx.save_for_backward(unary, pairwise, lengths)
         ctx.more = offsets, borders
         log_z = np.zeros(len(offsets) - 1)
-        _core.segment_sums(
-            _lattice(unary, pairwise, lengths, offsets, borders), resolve_threads(None), None, _out(log_z)
-        )
+        lattice = _lattice(unary, pairwise, lengths, offsets, borders)
+        for name, x in (("emissions, start or end", lattice[0]), ("transitions", lattice[3]), ("lengths", lattice[4])):
+            if not (x < np.inf).all():  # a NaN, too, is not
+                raise ValueError(f"a score must be finite or minus infinity, got {x[~(x < np.inf)][0]} in {name}")
+        _core.segment_sums(lattice, resolve_threads(None), None, _out(log_z))
         return torch.from_numpy(log_z).to(unary.dtype)
 
     @staticmethod
