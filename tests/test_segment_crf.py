@@ -450,3 +450,20 @@ def test_sets_of_tags_that_cannot_be_expressed_are_refused(tags: list[Any]) -> N
         crf.fit(texts, [["B-X", "O"], tags])
     with pytest.raises(ValueError, match=r"sequence 1, token \d: of the tags .*, those of 'X' ask for borders"):
         crf.predict(texts, given=[None, tags])
+
+
+def test_with_a_tail_segments_as_long_as_in_training_have_features() -> None:
+    called: set[int] = set()
+
+    def sizes(sequence: Any, start: int, end: int) -> list[str]:
+        called.add(end - start)
+        return capitals(sequence, start, end)
+
+    crf = SegmentCRF(tail_order=1, segments=sizes, c2=0.1).fit(X, Y)
+    assert called == {1, 2, 3}
+    assert (crf.model_.shape.max_length, SegmentCRF(tail_order=1).fit(X, Y).model_.shape.max_length) == (4, 1)
+    rule = SegmentFeatures(seen=True)
+    model, _ = SegmentCRF(tail_order=2, segments=rule)._prepare(X, Y, None, None, True)
+    assert model.finder is not None
+    assert "segment text=new york city" in model.finder.names()
+    assert SegmentCRF(tail_order=2, segments=rule).fit(X, Y).predict([X[2] * 3])

@@ -73,7 +73,8 @@ class SegmentCRF(Estimator):
     segments : SegmentFeatures, callable or None
         Features of whole segments; a callable is ``SegmentFeatures(dictionary=False, function=f)``.
     max_length : int, optional
-        The longest segment, K; by default the longest in the training data.
+        The longest segment, K; by default the longest in the training data. With a tail 1 by default, or with features
+        of segments, which are those of up to K - 1 tokens then, one more than the longest in the training data.
     too_long : {"error", "cut"}
         What to do with longer segments in training data; ``"cut"`` makes several of them.
     lengths : {"table", "buckets"}
@@ -228,8 +229,8 @@ class SegmentCRF(Estimator):
         start, end = known.blocks().T
         size = (end - start)[(known.labels[start] != single) | (single < 0)]
         longest = self.max_length or int(size.max(initial=1))
-        if self.tail_order and self.max_length is None:
-            longest = 1
+        if self.tail_order and self.max_length is None:  # features are those of segments of up to K - 1 tokens
+            longest = 1 if self.segments is None else longest + 1
         settings = self.lengths, int(self.tail_order), bool(self.begins), bool(self.ends)
         return Shape(len(types), longest, single, *settings)
 
@@ -489,7 +490,8 @@ class SegmentCRF(Estimator):
         X : sequences of tokens
         given : sequences of labels, optional
         threshold : float, optional
-            Return all segments of up to K tokens that are at least this probable; they may overlap.
+            Return all segments of up to K tokens (``max_length``) that are at least this probable; they may overlap.
+            Longer ones, which a tail allows, are not listed.
         """
         m = self.model_
         X = list(X) if isinstance(X, Iterator) else plain_lists(X)
