@@ -467,3 +467,63 @@ def test_with_a_tail_segments_as_long_as_in_training_have_features() -> None:
     assert model.finder is not None
     assert "segment text=new york city" in model.finder.names()
     assert SegmentCRF(tail_order=2, segments=rule).fit(X, Y).predict([X[2] * 3])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"similarity": 0, "gazetteers": {"c": ["Rome"]}}, "'similarity' of SegmentFeatures must be above 0"),
+        ({"similarity": 1.5, "gazetteers": {"c": ["Rome"]}}, "'similarity' of SegmentFeatures must be above 0"),
+        ({"similarity": float("nan"), "gazetteers": {"c": ["Rome"]}}, "must be above 0 and at most 1, got nan"),
+        ({"similarity": True, "gazetteers": {"c": ["Rome"]}}, "must be above 0 and at most 1, got True"),
+        ({"similarity": 0.5}, "'gazetteers', which must be given"),
+        ({"dictionary": 1}, "'dictionary' of SegmentFeatures must be True or False, got 1"),
+        ({"seen": "yes"}, "'seen' of SegmentFeatures must be True or False, got 'yes'"),
+        ({"shape": None}, "'shape' of SegmentFeatures must be True or False, got None"),
+        ({"gazetteers": ["Rome"]}, "'gazetteers' of SegmentFeatures must be a dict of names and lists"),
+        ({"gazetteers": {"c": "Rome"}}, "must have lists of texts, got 'c': 'Rome'"),
+        ({"gazetteers": {"c": [3]}}, "the gazetteer 'c' must hold texts or lists of tokens, got 3"),
+        ({"function": 3}, "'function' of SegmentFeatures must be callable, got 3"),
+    ],
+)
+def test_arguments_of_features_are_checked(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        SegmentCRF(segments=SegmentFeatures(**arguments)).fit(X, Y)
+
+
+@pytest.mark.parametrize(
+    ("y", "message"),
+    [
+        ([[(0, 1, "X")], ["O", "B-X"]], r"sequence 1: spans .* and labels of tokens cannot be mixed"),
+        ([["O", "B-X"], [(0, 1, "X")]], r"sequence 1: spans .* and labels of tokens cannot be mixed"),
+        ([[(0, 1, "X")], "OO"], "sequence 1: spans must be a list"),
+        ([[(0, 1, "X")], 3], "sequence 1: spans must be a list"),
+        ([[(0, 1, "X")], [(0, 1)]], r"sequence 1: spans .* and labels of tokens cannot be mixed"),
+        ([[], [("0", 1, "X")]], "sequence 1: start and end of a span must be ints"),
+        ([[], [(0, 1.0, "X")]], "sequence 1: start and end of a span must be ints"),
+        ([[], [(False, True, "X")]], "sequence 1: start and end of a span must be ints"),
+        ([[], [(0, 1, None)]], "sequence 1: the label of a span must be a str"),
+        ([[], [(0, 1, {"X", "Y"})]], "sequence 1: the label of a span must be a str"),
+        ([[], [(0, 1, "")]], "sequence 1: the label of a span must be a str"),
+    ],
+)
+def test_what_spans_hold_is_checked(y: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        SegmentCRF().fit([["a", "b"], ["c", "d"]], y)
+
+
+def test_numbers_of_spans_may_be_those_of_numpy() -> None:
+    rows = SegmentCRF().fit(X, Y).predict_segments(X, given=Y)
+    numpy = [[(np.int64(a), np.int32(b), np.str_(k)) for a, b, k in spans] for spans in rows]
+    found, expected = SegmentCRF().fit(X, numpy), SegmentCRF().fit(X, rows)
+    np.testing.assert_array_equal(found.weights_, expected.weights_)
+    assert type(found.predict_segments(X)[0][0][0]) is int
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), "1"])
+def test_numbers_that_a_function_returns_are_checked(value: Any) -> None:
+    def wrong(sequence: Any, start: int, end: int) -> Any:
+        return {"x": value if sequence[start:end] == ["York"] else 1.0}
+
+    with pytest.raises(ValueError, match=r"sequence 0, tokens 2 to 3: .* must return finite numbers, got 'x'"):
+        SegmentCRF(segments=wrong).fit(X, Y)

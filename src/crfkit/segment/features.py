@@ -93,6 +93,27 @@ class SegmentFeatures(Record):
     function: Function | None = None
     seen: bool = False
 
+    def __post_init__(self) -> None:
+        for name in ("dictionary", "shape", "seen"):
+            if not isinstance(getattr(self, name), (bool, np.bool_)):
+                raise ValueError(f"{name!r} of SegmentFeatures must be True or False, got {getattr(self, name)!r}")
+        if self.function is not None and not callable(self.function):
+            raise ValueError(f"'function' of SegmentFeatures must be callable, got {self.function!r}")
+        if self.gazetteers is not None and not isinstance(self.gazetteers, Mapping):
+            raise ValueError(
+                f"'gazetteers' of SegmentFeatures must be a dict of names and lists, got {self.gazetteers!r}"
+            )
+        for name, texts in (self.gazetteers or {}).items():
+            if not isinstance(name, str) or isinstance(texts, (str, bytes, Mapping)) or not isinstance(texts, Iterable):
+                raise ValueError(f"'gazetteers' of SegmentFeatures must have lists of texts, got {name!r}: {texts!r}")
+        if self.similarity is None:
+            return
+        kind = isinstance(self.similarity, (int, float, np.number)) and not isinstance(self.similarity, bool)
+        if not kind or not 0 < self.similarity <= 1:
+            raise ValueError(f"'similarity' of SegmentFeatures must be above 0 and at most 1, got {self.similarity!r}")
+        if not self.gazetteers:
+            raise ValueError("'similarity' of SegmentFeatures is one to entries of 'gazetteers', which must be given")
+
 
 class Found:
     """Places of segments and their attributes, from several sources."""
@@ -252,6 +273,8 @@ class Lists:
         place: dict[tuple[str, ...], set[int]] = {}
         for i, (name, texts) in enumerate(given.items()):
             for entry in texts:
+                if isinstance(entry, bytes) or not isinstance(entry, Iterable):
+                    raise ValueError(f"the gazetteer {name!r} must hold texts or lists of tokens, got {entry!r}")
                 row = tuple(str(w).lower() for w in (entry.split() if isinstance(entry, str) else entry))
                 if not row:
                     raise ValueError(f"the gazetteer {name!r} has an empty entry")
@@ -468,6 +491,9 @@ def _named(found: Any, place: str) -> list[tuple[str, float]]:
     if found is None:
         return []
     if isinstance(found, Mapping):
+        for k, v in found.items():
+            if not isinstance(v, (int, float, np.number, np.bool_)) or not np.isfinite(v):
+                raise ValueError(f"{place}: a function of segments must return finite numbers, got {k!r}: {v!r}")
         return [(str(k), float(v)) for k, v in found.items()]
     if isinstance(found, str) or not isinstance(found, Iterable):
         raise ValueError(f"{place}: a function of segments must return attributes in a list or a dict, got {found!r}")

@@ -108,13 +108,31 @@ def as_tags(y: Any, lengths: NDArray[np.int64], outside: Any) -> list[list[Any] 
             out.append(None)
             continue
         tags: list[Any] = [outside] * n
-        for start, end, label in sorted(spans, key=lambda x: (x[0], x[1])):
+        for start, end, label in sorted(_checked(spans, f"sequence {i}"), key=lambda x: x[:2]):
             if not 0 <= start < end <= n:
                 raise ValueError(f"sequence {i}: the span {(start, end, label)!r} must lie within its {n} tokens")
             if any(tag != outside for tag in tags[start:end]):
                 raise ValueError(f"sequence {i}: the span {(start, end, label)!r} overlaps another")
             tags[start:end] = [f"B-{label}", *[f"I-{label}"] * (end - start - 1)]
         out.append(tags)
+    return out
+
+
+def _checked(spans: Any, place: str) -> list[tuple[int, int, Any]]:
+    """Spans with plain numbers; raises ValueError where something else is."""
+    if isinstance(spans, str) or not isinstance(spans, Iterable):
+        raise ValueError(f"{place}: spans must be a list, got {spans!r}")
+    out: list[tuple[int, int, Any]] = []
+    for span in spans:
+        if not isinstance(span, (tuple, list)) or len(span) != 3:
+            raise ValueError(f"{place}: spans (start, end, label) and labels of tokens cannot be mixed, got {span!r}")
+        start, end, label = span
+        for x in (start, end):
+            if isinstance(x, bool) or not isinstance(x, (int, np.integer)):
+                raise ValueError(f"{place}: start and end of a span must be ints, got {span!r}")
+        if isinstance(label, bool) or not isinstance(label, (str, int, np.integer)) or label == "":
+            raise ValueError(f"{place}: the label of a span must be a str or an int, got {span!r}")
+        out.append((int(start), int(end), label))
     return out
 
 
@@ -131,6 +149,10 @@ def found_types(y: Iterable[Any], outside: Any) -> list[Any]:
         if isinstance(sequence, str) or not isinstance(sequence, Iterable):
             raise ValueError(f"labels of sequence {i} must be a list, got {sequence!r}")
         for tag in sequence:
+            if isinstance(tag, (tuple, list)):
+                raise ValueError(
+                    f"sequence {i}: spans (start, end, label) and labels of tokens cannot be mixed, got {tag!r}"
+                )
             found.update(split_tag(one)[1] for one in _each(tag) if one is not None)
     if not found:
         raise ValueError("there are no labels to learn from")
