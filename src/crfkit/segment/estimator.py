@@ -473,7 +473,11 @@ class SegmentCRF(Estimator):
         return out
 
     def predict_nbest(self, X: Any, k: int = 5, *, given: Any = None) -> list[list[Tagging]]:
-        """The labels of the ``k`` best segmentations of every sequence, with the segmentations' probabilities."""
+        """The labels of the ``k`` best segmentations of every sequence, with the segmentations' probabilities.
+
+        Bare labels, and O with ``outside_runs=True``, do not show where a segment ends and the next one with the same
+        label begins: there several segmentations may have the same labels, each with a probability of its own.
+        """
         out = []
         for p, _ in self._pieces(X, given, np.float64):
             log_z = log_partition(p, self.n_jobs)
