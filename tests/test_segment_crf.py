@@ -398,6 +398,9 @@ def test_the_longest_segment_is_what_partly_known_tags_require(tags: list[Any], 
 def test_tags_that_no_segmentation_fits_are_named() -> None:
     with pytest.raises(ValueError, match="sequence 1, position 1: no label fits all that is known of the segment of 2"):
         SegmentCRF().fit([list("ab"), list("abc")], [["B-X", "I-X"], ["O", None, "I-O"]])
+    crf = SegmentCRF(max_length=2).fit([list("ab")], [["B-X", "I-X"]])
+    with pytest.raises(ValueError, match=r"sequence 1, position 0: .* at least 3 tokens, more than 'max_length'=2"):
+        crf.predict([["a"], list("abc")], given=[None, [None, "I-X", "I-X"]])
 
 
 #: Sets of tags of four tokens, and whether training takes them.

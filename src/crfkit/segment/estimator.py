@@ -254,9 +254,7 @@ class SegmentCRF(Estimator):
         known = self._known(tags, data.offsets, types)
         refuse_inner(known, types)
         shape = fixed.shape if fixed is not None else self._shape(known, types)
-        longest = np.full(len(types), max(1, len(known.labels)) if shape.order else shape.max_length)
-        if shape.single >= 0:
-            longest[shape.single] = 1
+        longest = shape.longest(len(known.labels))
         if not shape.order:
             known = cut_long(known, longest, self.too_long == "cut", types)
         check_fits(known, longest)
@@ -420,6 +418,7 @@ class SegmentCRF(Estimator):
 
         m = self.model_
         known = read_tags(given, m.labels, p.all_offsets, self.outside, m.shape.single < 0)
+        check_fits(known, m.shape.longest(len(known.labels)))
         borders = np.where(known.borders == 2, -1, known.borders).astype(np.int8)
         unary = p.unary + scores_by(known.labels, known.hints).astype(p.unary.dtype)
         fields = {name: getattr(p, name) for name in p.__dataclass_fields__}

@@ -51,6 +51,13 @@ class Shape:
         """Columns that attributes may have weights for."""
         return self.n_labels * (1 + self.first + self.last)
 
+    def longest(self, n_tokens: int) -> NDArray[np.int64]:
+        """How many of ``n_tokens`` tokens a segment with each label may have, [L]."""
+        out = np.full(self.n_labels, max(1, n_tokens) if self.order else self.max_length)
+        if self.single >= 0:
+            out[self.single] = 1
+        return out
+
     @cached_property
     def length_rows(self) -> NDArray[np.int64]:
         """Which row of weights a length has, [K]."""
