@@ -530,3 +530,9 @@ def test_numbers_that_a_function_returns_are_checked(value: Any) -> None:
 
     with pytest.raises(ValueError, match=r"sequence 0, tokens 2 to 3: .* must return finite numbers, got 'x'"):
         SegmentCRF(segments=wrong).fit(X, Y)
+
+
+@pytest.mark.parametrize("name", ["max_length", "tail_order"])
+def test_lengths_that_no_table_holds_are_refused_at_once(name: str) -> None:
+    with pytest.raises(ValueError, match=f"'{name}' of SegmentCRF must be at most"):
+        SegmentCRF(**{name: 10**9}).fit([["a"]], [["B-X"]])  # type: ignore[arg-type]

@@ -53,6 +53,9 @@ _NOT_SAVED = ("callback", "n_jobs", "verbose", "features", "segments", "algorith
 _Parts = tuple[Shape, Layout, Dataset, Items | None, Known, NDArray[np.float64] | None]
 
 
+_MOST = {"max_length": 1_000_000, "tail_order": 1000}  # what tables of scores can hold
+
+
 class SegmentCRF(Estimator):
     r"""Semi-Markov conditional random field: labels whole segments, such as entities, and their lengths.
 
@@ -190,6 +193,9 @@ class SegmentCRF(Estimator):
         check_number(self, "max_iter", self.max_iter, 0, integer=True, optional=True)
         check_number(self, "early_stopping", self.early_stopping, 1, integer=True, optional=True)
         check_number(self, "tail_order", self.tail_order, 0, integer=True)
+        for name, most in _MOST.items():
+            if (getattr(self, name) or 0) > most:
+                raise ValueError(f"{name!r} of {type(self).__name__} must be at most {most}, got {getattr(self, name)}")
         seconds_of(self.checkpoint_every)
         choices = {"too_long": ("error", "cut"), "lengths": ("table", "buckets"), "dtype": ("float32", "float64")}
         for name, (a, b) in choices.items():
