@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import oracle
 import pytest
+from command import run
 from test_optimizers import by_sequence
 
 import crfkit
@@ -17,6 +18,7 @@ from crfkit import CRF, Template, chain
 from crfkit.chain import FixedSize, MinDivergence, Potentials
 from crfkit.chain import ordered as higher
 from crfkit.chain.ordered import TupleScores, ordered
+from crfkit.compat import convert_model, write_suite_model
 from crfkit.data.dataset import Layout
 
 X = [["a", "b", "c", "a", "b"], ["b", "a"], ["c"], ["a", "c", "b", "b"]]
@@ -372,3 +374,16 @@ def test_probabilities_of_entities_are_sums_over_labellings() -> None:
         assert entity.probability == pytest.approx(total, abs=1e-6)
     with pytest.raises(ValueError, match="'threshold'"):
         crf.predict_entities([X[0]], threshold=0.5)
+
+
+@pytest.mark.parametrize(("how", "message"), [({"order": 2}, "order 2"), ({"hidden_states": 2}, "hidden states")])
+def test_crfsuites_format_holds_pairs_of_labels_alone(how: dict[str, Any], message: str, tmp_path: Path) -> None:
+    crf = CRF(features=None, start_end=False, random_state=0, **how).fit([[[w] for w in x] for x in X], Y)
+    source, target = tmp_path / "x.crfkit", tmp_path / "x.crfsuite"
+    crf.save(source)
+    with pytest.raises(ValueError, match=f"CRFsuite's models cannot hold .*{message}"):
+        write_suite_model(crf, target)
+    with pytest.raises(ValueError, match=f"CRFsuite's models cannot hold .*{message}"):
+        convert_model(source, target, "crfsuite")
+    assert message in run("convert", source, target, "--to", "crfsuite", code=1).stderr
+    assert not target.exists()

@@ -99,14 +99,21 @@ def suite_features(model: ChainModel, labels: tuple[Any, ...] | None = None) -> 
     Raises
     ------
     ValueError
-        If the model has something that CRFsuite does not support: templates, start and end weights, constraints, labels
-        that are not strings.
+        If the model has something that CRFsuite does not support: templates, an order above 1, hidden states, start and
+        end weights, constraints, labels that are not strings.
     """
     if not isinstance(model.encoder, ItemEncoder):
         raise ValueError(
             "CRFsuite models store attributes by name, but this model makes them from a template or token features: "
             "train on items (dicts or lists of attributes) instead"
         )
+    if model.layout.order > 1:
+        raise ValueError(
+            f"CRFsuite's models cannot hold the weights of {model.layout.order + 1} labels in a row "
+            f"of a model of order {model.layout.order}: train with order=1"
+        )
+    if model.has_hidden_states:
+        raise ValueError("CRFsuite's models cannot hold hidden states: train with hidden_states=1")
     layout, w = model.layout, model.tempered().weights
     for name, first in (("start", layout.start), ("end", layout.end)):
         if first >= 0 and np.any(w[first : first + layout.n_labels]):
