@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from crfkit import CRF, active, chain
+from crfkit import CRF, ModelError, SegmentCRF, active, chain
 from crfkit.cli import app
 from crfkit.cli.options import OptionError
 from crfkit.data import load_corpus, read_columns
@@ -94,6 +95,28 @@ def test_faults_are_named(crf: CRF) -> None:
         active.query(crf, [["a"]], 0)
     with pytest.raises(ValueError, match="'diversity' must lie"):
         active.query(crf, [["a"]], 1, diversity=2)
+
+
+def test_models_of_segments_are_refused(corpus: tuple[Any, Any], tmp_path: Path) -> None:
+    X, y = [["in", "New", "York"], ["Rome"]], [["O", "B-LOC", "I-LOC"], ["B-LOC"]]
+    segments: Any = SegmentCRF(c2=0.1).fit(X, y)
+    calls: dict[str, Callable[[], Any]] = {
+        "uncertainty": lambda: active.uncertainty(segments, X),
+        "query": lambda: active.query(segments, X, 1, "random"),
+        "simulate": lambda: active.simulate(segments, X, y, X, y, start=1),
+        "Pool": lambda: active.Pool(X, crf=segments),
+    }
+    for name, call in calls.items():
+        with pytest.raises(TypeError, match=f"'crf' of {name} must be a chain, such as a CRF, got a SegmentCRF"):
+            call()
+    segments.save(tmp_path / "m")
+    (tmp_path / "pool").write_text("in\nNew\nYork\n")
+    arguments = "active", "next", str(tmp_path / "pool"), "-m", str(tmp_path / "m"), "-o", str(tmp_path / "b")
+    for strategy in ("margin", "entropy_per_second"):
+        out = CliRunner().invoke(app, [*arguments, "--strategy", strategy])
+        assert isinstance(out.exception, ModelError)
+        assert "'crfkit active' asks chains, such as a CRF, not a SegmentCRF" in str(out.exception)
+    assert not (tmp_path / "b").exists()
 
 
 def test_simulation_counts_what_was_labelled(corpus: tuple[Any, Any]) -> None:
@@ -226,7 +249,7 @@ def test_pools_must_fit_the_model(trained: tuple[str, str], tmp_path: Path) -> N
     )
     pool = lines(tmp_path / "pool.txt", "c\nd\n\nc\nd\n\ne\n\n")
     assert "wrote 2 questions" in run("active", "next", pool, *rest)
-    assert "already exists: add its answers first" in fails("active", "next", pool, *rest)
+    assert "already exists: once its answers are added" in fails("active", "next", pool, *rest)
     rest = (*rest, "--force")
     for option, fault in (
         ("-n 0", "--number must be >= 1, got 0"),

@@ -56,3 +56,11 @@ def test_options_are_checked(tmp_path: Path) -> None:
     assert "set max_length=2" in out.stderr
     out = run("train", data, "-m", tmp_path / "m", "--max-length", "1", code=2)
     assert "--max-length is not an option of --kind crf" in out.stderr
+
+
+def test_plans_are_of_models_that_are_optimised_over_a_file(tmp_path: Path) -> None:
+    data = tmp_path / "data.txt"
+    data.write_text(DATA)
+    for kind in ("segment", "hmm"):
+        out = run("train", data, "-m", tmp_path / "m", "--kind", kind, "--plan", code=2)
+        assert f"--plan is for --kind crf and memm, not for {kind}" in out.stderr

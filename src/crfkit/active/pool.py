@@ -15,6 +15,7 @@ from crfkit import _core
 from crfkit.active.questions import AskedSpan, Choice, Expected, Question, Strategy, Told
 from crfkit.active.reach import Reach, sums_of
 from crfkit.active.scheme import Allowed, Scheme
+from crfkit.active.strategies import require_chain
 from crfkit.active.time_model import TimeModel
 from crfkit.base.numbers import pieces
 from crfkit.chain.chunks import ChunkLabels, Chunks, chunk_probabilities
@@ -99,6 +100,7 @@ class Pool:
         n_jobs: int | None = -1,
     ) -> None:
         self.crf = CRF(c2=0.3, constraints="bio" if spans else None) if crf is None else crf
+        require_chain(self.crf, "Pool")
         old = self.crf.model_ if self.crf._is_fitted() and not labels else None
         self.scheme = Scheme(labels, spans) if old is None else Scheme.of_model(old.labels, old.constraints)
         self.time_model = time_model or TimeModel()

@@ -9,7 +9,7 @@ from typing import Any, TypedDict, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from crfkit.active.strategies import Length, query
+from crfkit.active.strategies import Length, query, require_chain
 from crfkit.base.messages import counted
 from crfkit.estimators.crf import CRF
 from crfkit.metrics import evaluate, require_known
@@ -104,6 +104,7 @@ def simulate(
     >>> curve.sequences.tolist()
     [20, 25, 30]
     """
+    require_chain(crf, "simulate")
     require_known(y, "y")
     if len(X) != len(y):
         raise ValueError(f"'X' holds {counted(len(X), 'sequence')}, but 'y' holds labels for {len(y)}")

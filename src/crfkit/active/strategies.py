@@ -11,6 +11,7 @@ from crfkit.base.messages import counted
 from crfkit.chain import kbest_entropy
 from crfkit.chain.entropy import UncertainSpan, confidence, entropy, margin, span_entropies, span_lengths
 from crfkit.chain.potentials import Potentials
+from crfkit.estimators.chained import ChainEstimator
 from crfkit.estimators.crf import CRF
 
 Vector = NDArray[np.float64]
@@ -35,6 +36,12 @@ class Query(NamedTuple):
     start: int
     end: int
     score: float
+
+
+def require_chain(crf: Any, name: str) -> None:
+    """Raises if the entropies of an estimator's labellings are not those of a chain; ``name`` is of the function."""
+    if not isinstance(crf, ChainEstimator):
+        raise TypeError(f"'crf' of {name} must be a chain, such as a CRF, got a {type(crf).__name__}")
 
 
 def _scores(p: Potentials, strategy: str, k: int, n_jobs: int | None) -> Vector:
@@ -96,6 +103,7 @@ def uncertainty(
     >>> bool(u[1] > u[0])
     True
     """
+    require_chain(crf, "uncertainty")
     if strategy not in STRATEGIES:
         raise ValueError(f"'strategy' must be one of {', '.join(STRATEGIES)}, got {strategy!r}")
     crf._require_fitted()
@@ -209,6 +217,7 @@ def query(
     >>> [q[:3] for q in query(crf, [["a"], ["c", "d"]], 1)]
     [(1, 0, 2)]
     """
+    require_chain(crf, "query")
     if n < 1:
         raise ValueError(f"'n' of query must be >= 1, got {n}")
     if not 0 <= diversity <= 1:

@@ -11,10 +11,21 @@ import typer
 
 from crfkit import active
 from crfkit.active.strategies import fit_to_model
+from crfkit.base.fields import ModelError
 from crfkit.base.files import whole_file
 from crfkit.base.messages import counted
 from crfkit.base.threads import resolve_threads
-from crfkit.cli.files import Reading, busy, encoded, load_chain, model_columns, output_file, require_file, say
+from crfkit.cli.files import (
+    Reading,
+    busy,
+    encoded,
+    is_segments,
+    load_chain,
+    model_columns,
+    output_file,
+    require_file,
+    say,
+)
 from crfkit.cli.options import (
     EncodingOption,
     Format,
@@ -130,6 +141,8 @@ def next_batch(
         raise OptionError(f"--output {output} already exists: once its answers are added, give --force to replace it")
     require_file(pool)
     crf = load_chain(model, n_jobs=n_jobs)
+    if is_segments(crf):
+        raise ModelError(f"{model}: 'crfkit active' asks chains, such as a CRF, not a SegmentCRF")
     reading = Reading.of_model(crf)
     with busy(f"reading {pool}"):
         table = _pool(encoded(pool, encoding), reading)

@@ -213,6 +213,8 @@ def _check(options: dict[str, Any], given: dict[str, str], reading: Reading) -> 
         raise o.OptionError("--window is for block files, and for --out-of-core")
     if options["out_of_core"] is not None and options["kind"].value in ("hmm", "segment"):
         raise o.OptionError("--out-of-core is for --kind crf and memm")
+    if options["plan"] and options["kind"].value in ("hmm", "segment"):
+        raise o.OptionError(f"--plan is for --kind crf and memm, not for {options['kind'].value}")
     bytes_of(options["memory"])
     if stored:
         if options["kind"].value in ("hmm", "segment"):
