@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -309,6 +310,32 @@ def test_weights_of_tuples_with_attributes() -> None:
     assert ("B", "A", "C") in crf.model_.tuple_weights()
     rare = learned(2, features=PAIRS, min_freq=2).fit(X, Y)
     assert not rare.model_.tuple_weights("B0:b")
+
+
+@pytest.mark.parametrize("order", [2, 3])
+def test_inspect_shows_weights_of_tuples(order: int, tmp_path: Path) -> None:
+    path = tmp_path / "m"
+    crf = learned(order, features=PAIRS).fit(X, Y)
+    crf.save(path)
+    m = crf.model_
+    listed = m.longest_weights()
+    assert [abs(w.weight) for w in listed] == sorted((abs(w.weight) for w in listed), reverse=True)
+    assert {w.labels: w.weight for w in listed if w.attribute is None} == m.tuple_weights()
+    assert {w.labels: w.weight for w in listed if w.attribute == "B1:c/a"} == m.tuple_weights("B1:c/a")
+    assert len(listed) == np.count_nonzero(m.weights[m.layout.tuple_first :])
+    rows = [line.split("\t") for line in run("inspect", path, "--all").stdout.splitlines()]
+    tuples = {(x[0] or None, tuple(x[1:-1]), float(x[-1])) for x in rows if len(x) > 4}
+    assert tuples == {tuple(w) for w in listed}
+    record = json.loads(run("inspect", path, "--json", "-n", "3").stdout)
+    assert record["card"]["order"] == order
+    assert record["tuples"] == [[w.attribute, list(w.labels), w.weight] for w in listed[:3]]
+    text = run("inspect", path, "-n", "3").stdout
+    assert f"order        {order}, {len(m.layout.tuples)} runs of three or more labels" in text
+    w = next(w for w in listed if w.attribute is not None)
+    line = f"  {w.weight:+9.4f}  {' -> '.join(w.labels)}  {w.attribute}"
+    assert line in run("inspect", path, "-n", "999").stdout.splitlines()
+    w = next(w for w in listed if w.attribute is None)
+    assert f"  {w.weight:+9.4f}  {' -> '.join(w.labels)}" in run("inspect", path, "-n", "999").stdout.splitlines()
 
 
 def test_a_file_whose_tuples_have_unknown_attributes(tmp_path: Path) -> None:

@@ -64,13 +64,18 @@ def inspect(
                 print(f"{a}\t{b}\t{table[i, j]:.17g}")
         for e in m.edge_weights():
             print(f"{e.attribute}\t{e.label}\t{e.following}\t{e.weight:.17g}")
+        for t in m.longest_weights():
+            print("\t".join([t.attribute or "", *map(str, t.labels), f"{t.weight:.17g}"]))
         return
     chosen = m.labels if label is None else [label]
     if json:
         finite = [[None if np.isinf(x) else float(x) for x in row] for row in table]
         weights = {str(x): [[w.attribute, w.weight] for w in m.state_weights(top, x)] for x in chosen}
         edges = [[e.attribute, str(e.label), str(e.following), e.weight] for e in m.edge_weights(top)]
-        emit({"card": m.card(), "weights": weights, "transitions": finite, "transition_attributes": edges})
+        record = {"card": m.card(), "weights": weights, "transitions": finite, "transition_attributes": edges}
+        if m.card().get("order", 1) > 1:
+            record["tuples"] = [[t.attribute, [str(x) for x in t.labels], t.weight] for t in m.longest_weights(top)]
+        emit(record)
         return
     console = Console(highlight=False, soft_wrap=True)
     _show_card(console, model, m)
@@ -82,6 +87,12 @@ def inspect(
         console.print("\nlargest transition attributes")
         for e in m.edge_weights(top):
             console.print(f"  {e.weight:+9.4f}  {e.label} -> {e.following}  {e.attribute}", markup=False)
+    tuples = m.longest_weights(top)
+    if tuples:
+        console.print("\nlargest weights for three or more labels in a row")
+    for t in tuples:
+        labels = " -> ".join(map(str, t.labels))
+        console.print(f"  {t.weight:+9.4f}  {labels}  {t.attribute or ''}".rstrip(), markup=False)
     _show_transitions(console, [str(x) for x in m.labels], table, len(m.labels) <= 12 or table_too, top)
 
 
@@ -114,9 +125,11 @@ def _show_card(console: Console, path: Path, m: Any) -> None:
     card = m.card()
     names = card["labels"]
     shown = ", ".join(names[:12]) + (f", ... ({len(names)})" if len(names) > 12 else "")
+    longer = "order" in card
     rows = {
         "model": str(path),
         "labels": shown,
+        **({"order": f"{card['order']}, {card['label_tuples']:,} runs of three or more labels"} if longer else {}),
         "features": card["features"] + " (not stored)" * card["features"].startswith("function "),
         "attributes": f"{card['attributes']:,}",
         "weights": f"{card['weights']:,} ({card['active_weights']:,} not zero)",

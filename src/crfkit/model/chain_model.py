@@ -63,11 +63,20 @@ class EdgeWeight(NamedTuple):
     weight: float
 
 
+class TupleWeight(NamedTuple):
+    """Weight of three or more labels in a row, with an attribute of the transition into the last, or None."""
+
+    attribute: str | None
+    labels: tuple[Any, ...]
+    weight: float
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class ChainModel(Record):
     """A linear-chain CRF: an encoder, labels, and weights.
 
-    To inspect a model, use :meth:`card`, :meth:`state_weights`, :meth:`edge_weights` and :meth:`transition_table`.
+    To inspect a model, use :meth:`card`, :meth:`state_weights`, :meth:`edge_weights`, :meth:`transition_table`, and
+    beyond the first order :meth:`longest_weights`.
 
     Attributes
     ----------
@@ -199,19 +208,32 @@ class ChainModel(Record):
         >>> ("A", "B", "A") in crf.model_.tuple_weights()
         True
         """
-        found, n, layout = {}, self.layout.n_classes, self.layout
+        wanted = -1 if attribute is None else list(self.encoder.names(edge=True)).index(attribute)
+        return {labels: w for which, labels, w in self._tuples() if which == wanted}
+
+    def longest_weights(self, top: int | None = None) -> list[TupleWeight]:
+        """Weights of three or more labels in a row, with attributes and without, largest first.
+
+        If labels share a class, the first label of the class stands for it.
+        """
+        names = self.encoder.names(edge=True)
+        order = sorted(self._tuples(), key=lambda found: -abs(found[2]))[:top]
+        return [TupleWeight(None if k < 0 else names[k], labels, w) for k, labels, w in order]
+
+    def _tuples(self) -> Iterator[tuple[int, tuple[Any, ...], float]]:
+        """Attribute (-1: none), labels and weight of each run of labels whose weight is not zero."""
+        layout = self.layout
+        if layout.order == 1:
+            return
+        n = layout.n_classes
         names = [self.labels[int(np.argmax(layout.class_of == c))] for c in range(n)]
-        weights = self.weights[layout.tuple_first :].tolist()
-        many, wanted = n_tuples(n, layout.order), 0
-        if attribute is not None:
-            wanted = 1 + list(self.encoder.names(edge=True)).index(attribute)
-        for code, w in zip(layout.tuples.tolist(), weights, strict=True):
-            which, rest = divmod(code, many)
-            if w and which == wanted:
+        many = n_tuples(n, layout.order)
+        for code, w in zip(layout.tuples.tolist(), self.weights[layout.tuple_first :].tolist(), strict=True):
+            if w:
+                which, rest = divmod(code, many)
                 length = 3 if rest < n**3 else 4
                 rest -= n**3 * (length - 3)
-                found[tuple(names[rest // n**k % n] for k in range(length - 1, -1, -1))] = w
-        return found
+                yield which - 1, tuple(names[rest // n**k % n] for k in range(length - 1, -1, -1)), w
 
     def potentials(
         self, X: Any, n_jobs: int | None, dtype: Any = None, known: Callable[[Dataset], Any] | None = None

@@ -19,7 +19,7 @@ from crfkit.base.threads import resolve_threads
 from crfkit.data.dataset import Layout
 from crfkit.features.encoders import Encoder, FeatureSource
 from crfkit.features.restoring import restore_encoder
-from crfkit.model.chain_model import EdgeWeight, StateWeight, plain_values, write_file
+from crfkit.model.chain_model import EdgeWeight, StateWeight, TupleWeight, plain_values, write_file
 from crfkit.segment.features import FeatureFinder
 from crfkit.segment.objective import Items, Shape, joined
 from crfkit.segment.potentials import Potentials
@@ -177,6 +177,10 @@ class SegmentModel(Record):
 
     def edge_weights(self, top: int | None = None) -> list[EdgeWeight]:
         """None: transitions do not look at the input."""
+        return []
+
+    def longest_weights(self, top: int | None = None) -> list[TupleWeight]:
+        """None: transitions look at two segments."""
         return []
 
     def transition_weights(self) -> dict[tuple[Any, Any], float]:
