@@ -64,3 +64,17 @@ def test_plans_are_of_models_that_are_optimised_over_a_file(tmp_path: Path) -> N
     for kind in ("segment", "hmm"):
         out = run("train", data, "-m", tmp_path / "m", "--kind", kind, "--plan", code=2)
         assert f"--plan is for --kind crf and memm, not for {kind}" in out.stderr
+
+
+def test_inspect_names_first_and_last_tokens(tmp_path: Path) -> None:
+    data, model = tmp_path / "data.txt", tmp_path / "model"
+    data.write_text(DATA)
+    run("train", data, "-m", model, "--kind", "segment", "--ends", "--c2", "0.1", "-q")
+    rows = [line.split("\t") for line in run("inspect", model, "--all").stdout.splitlines()]
+    assert {x[1] for x in rows if x[0] == "word=New" and "LOC" in x[1]} == {"LOC", "first of LOC"}
+    expected = [name if part == "LOC" else f"{part}: {name}" for name, part, _ in rows if part.endswith("LOC")]
+    names = [x for x, _ in json.loads(run("inspect", model, "--json", "-n", "9999").stdout)["weights"]["LOC"]]
+    assert names == expected[: len(names)]
+    assert len(set(names)) == len(names)
+    assert {"word=New", "first of LOC: word=New", "last of LOC: word=York"} <= set(names)
+    assert "  first of LOC: word=New\n" in run("inspect", model, "--label", "LOC", "-n", "9999").stdout

@@ -18,6 +18,7 @@ from crfkit.cli.options import EncodingOption, JsonOption, OptionError
 from crfkit.data import DataError
 from crfkit.data.blocks import is_block_file
 from crfkit.estimators import CRF, HMM
+from crfkit.model.chain_model import StateWeight
 
 
 def inspect(
@@ -67,10 +68,10 @@ def inspect(
         for t in m.longest_weights():
             print("\t".join([t.attribute or "", *map(str, t.labels), f"{t.weight:.17g}"]))
         return
-    chosen = m.labels if label is None else [label]
+    chosen = list(dict.fromkeys(m.labels)) if label is None else [label]
     if json:
         finite = [[None if np.isinf(x) else float(x) for x in row] for row in table]
-        weights = {str(x): [[w.attribute, w.weight] for w in m.state_weights(top, x)] for x in chosen}
+        weights = {str(x): [[_name(w, x), w.weight] for w in m.state_weights(top, x)] for x in chosen}
         edges = [[e.attribute, str(e.label), str(e.following), e.weight] for e in m.edge_weights(top)]
         record = {"card": m.card(), "weights": weights, "transitions": finite, "transition_attributes": edges}
         if m.card().get("order", 1) > 1:
@@ -82,7 +83,7 @@ def inspect(
     for x in chosen:
         console.print(f"\nlargest weights for [bold]{escape(str(x))}[/bold]", markup=True)
         for w in m.state_weights(top, x):
-            console.print(f"  {w.weight:+9.4f}  {w.attribute}", markup=False)
+            console.print(f"  {w.weight:+9.4f}  {_name(w, x)}", markup=False)
     if m.encoder.n_attributes[1]:
         console.print("\nlargest transition attributes")
         for e in m.edge_weights(top):
@@ -94,6 +95,11 @@ def inspect(
         labels = " -> ".join(map(str, t.labels))
         console.print(f"  {t.weight:+9.4f}  {labels}  {t.attribute or ''}".rstrip(), markup=False)
     _show_transitions(console, [str(x) for x in m.labels], table, len(m.labels) <= 12 or table_too, top)
+
+
+def _name(w: StateWeight, label: Any) -> str:
+    """An attribute among those of a label, with the hidden state, or the first or last token, that the weight is of."""
+    return w.attribute if w.label == str(label) or w.label == label else f"{w.label}: {w.attribute}"
 
 
 def _explain(crf: Any, data: str, top: int, page: Path | None, as_json: bool) -> None:
