@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import copy
 import pickle
+
+
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -536,3 +539,30 @@ def test_numbers_that_a_function_returns_are_checked(value: Any) -> None:
 def test_lengths_that_no_table_holds_are_refused_at_once(name: str) -> None:
     with pytest.raises(ValueError, match=f"'{name}' of SegmentCRF must be at most"):
         SegmentCRF(**{name: 10**9}).fit([["a"]], [["B-X"]])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("types", ["one", "two"])
+@pytest.mark.parametrize("tail_order", [0, 2])
+def test_explanations_compare_with_the_outside(types: str, tail_order: int) -> None:
+    y = [[t if t == "O" or types == "two" else f"{t[:2]}X" for t in row] for row in Y]
+    settings: dict[str, Any] = {"segments": SegmentFeatures(dictionary=True), "ends": True, "tail_order": tail_order}
+    crf = SegmentCRF(c2=0.1, max_length=3 - (tail_order > 0), **settings).fit(X, y)
+    ((p, _),) = crf._pieces([X[2]], None, np.float64)
+    p = replace(p, offsets=None)
+    best = segment.decode(p).tolist()
+    assert best[-1][:2] == [2, 5]
+    d = crf.explain(X[2]).decisions[-1]
+    assert sum(c.amount for c in d.contributions) == pytest.approx(d.log_odds)
+    outside = crf.model_.labels.index("O")
+    if types == "one":
+        assert d.runner_up == "O"
+        other = [*best[:-1], *([t, t + 1, outside] for t in range(2, 5))]
+        only = np.ones(p.unary.shape, bool)
+        only[2:] = np.arange(p.n_labels) == outside
+        share = segment.log_partition(replace(p, allowed=only)) - segment.log_partition(p)
+        assert d.runner_up_probability == pytest.approx(np.exp(share))
+    else:
+        other = [*best[:-1], [2, 5, crf.model_.labels.index(d.runner_up)]]
+    if d.runner_up == "O":
+        other = [*best[:-1], *([t, t + 1, outside] for t in range(2, 5))]
+    assert d.log_odds == pytest.approx(segment.score(p, best) - segment.score(p, other), abs=1e-6)

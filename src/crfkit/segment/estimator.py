@@ -544,6 +544,9 @@ class SegmentCRF(Estimator):
     def explain(self, x: Any) -> Explanation:
         """Why each segment of the best segmentation of one sequence has its label rather than the runner-up.
 
+        The runner-up is the most probable of the other labels and, for a segment of several tokens, of these tokens
+        outside any segment.
+
         Returns
         -------
         Explanation
