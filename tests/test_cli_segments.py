@@ -53,7 +53,7 @@ def test_options_are_checked(tmp_path: Path) -> None:
     data = tmp_path / "data.txt"
     data.write_text(DATA)
     out = run("train", data, "-m", tmp_path / "m", "--kind", "segment", "--max-length", "1", code=1)
-    assert "set max_length=2" in out.stderr
+    assert "more than --max-length 1: set --max-length 2, or --too-long cut" in out.stderr
     out = run("train", data, "-m", tmp_path / "m", "--max-length", "1", code=2)
     assert "--max-length is not an option of --kind crf" in out.stderr
 

@@ -414,3 +414,24 @@ def test_crfsuites_format_holds_pairs_of_labels_alone(how: dict[str, Any], messa
         convert_model(source, target, "crfsuite")
     assert message in run("convert", source, target, "--to", "crfsuite", code=1).stderr
     assert not target.exists()
+
+
+def test_the_shell_names_its_options(tmp_path: Path) -> None:
+    data, model = tmp_path / "data.txt", tmp_path / "m"
+    data.write_text("\n".join(f"w{k} L{k}" for k in range(15)) + "\n")
+    out = run("train", data, "-m", model, "--order", "3", "-q", code=1)
+    assert "--algorithm must be 'sgd' or 'adagrad' for --order 3 and 15 labels, got 'lbfgs'" in out.stderr
+    out = run("train", data, "-m", model, "--order", "2", "--hidden-states", "2", code=2)
+    assert "--hidden-states needs --order 1, got 2" in out.stderr
+    pytest.importorskip("dask")
+    out = run("train", data, "-m", model, "--order", "2", "--dask", "local:1", code=2)
+    assert "error: --order with --dask must be 1, got 2" in out.stderr
+
+
+@pytest.mark.parametrize("features", [PAIRS, None])
+def test_unknown_transition_attributes_are_named(features: Any) -> None:
+    given = X if features is not None else [[[w] for w in x] for x in X]
+    model = learned(2, features=features).fit(given, Y).model_
+    known = r"it has B0:\w, .*, \.\.\. \(\d+\)" if features is not None else "it has none"
+    with pytest.raises(ValueError, match=f"the model has no attribute 'nope' of transitions: {known}"):
+        model.tuple_weights("nope")

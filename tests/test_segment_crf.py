@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import copy
 import pickle
-
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

@@ -33,14 +33,23 @@ def check_options(context: typer.Context, check: Callable[[], Any]) -> Any:
     except ModelError:
         raise
     except (ValueError, TypeError) as e:
-        text = str(e).replace(", or an optimiser", "")
-        raise OptionError(in_shell(text, context.command, r"^'(\w+)'(?: of \w+)?")) from None
+        raise OptionError(in_shell(str(e).replace(", or an optimiser", ""), context.command)) from None
 
 
-def in_shell(text: str, command: Any, parameter: str = r"'(\w+)' of (?:[A-Z]\w*|tune|train|tag|fit)\b") -> str:
-    """A message that names options of a command instead of the parameters they set."""
-    flags = {p.name: p.opts[0] for p in command.params if p.opts}
-    return re.sub(parameter, lambda m: flags.get(m[1], m[0]), text)
+def in_shell(text: str, command: Any) -> str:
+    """A message that names options of a command in place of the parameters that they set."""
+    flags = {p.name: p.opts[0] for p in command.params if p.opts and p.opts[0].startswith("--")}
+
+    def named(found: re.Match[str]) -> str:
+        return flags[found[1]] + " with --dask" * (".dask." in found[0]) if found[1] in flags else found[0]
+
+    def valued(found: re.Match[str]) -> str:
+        name, value = found[1] or found[2], found[3] or found[4]
+        return f"{flags[name]} {value}" if name in flags and value not in ("True", "False", "None") else found[0]
+
+    text = re.sub(r"^'(\w+)'(?: of [\w.]+)?", named, text)
+    text = re.sub(r"'(\w+)' of (?:[A-Z]\w*|tune|train|tag|fit)\b", named, text)
+    return re.sub(r"(?<!\S)(?:'(\w+)'|(\w+))=(?:'(\w+)'|(\w+(?:\.\d+)?))", valued, text)
 
 
 #: Layouts of data files.

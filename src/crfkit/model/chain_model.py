@@ -201,6 +201,11 @@ class ChainModel(Record):
         attribute : str, optional
             The weights with this attribute of the transition into the last token, instead of those without one.
 
+        Raises
+        ------
+        ValueError
+            If the model has no such attribute.
+
         Examples
         --------
         >>> from crfkit import CRF
@@ -208,7 +213,13 @@ class ChainModel(Record):
         >>> ("A", "B", "A") in crf.model_.tuple_weights()
         True
         """
-        wanted = -1 if attribute is None else list(self.encoder.names(edge=True)).index(attribute)
+        wanted = -1
+        if attribute is not None:
+            names = list(self.encoder.names(edge=True))
+            if attribute not in names:
+                some = ", ".join(names[:5]) + f", ... ({len(names)})" * (len(names) > 5)
+                raise ValueError(f"the model has no attribute {attribute!r} of transitions: it has {some or 'none'}")
+            wanted = names.index(attribute)
         return {labels: w for which, labels, w in self._tuples() if which == wanted}
 
     def longest_weights(self, top: int | None = None) -> list[TupleWeight]:
