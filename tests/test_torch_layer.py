@@ -443,3 +443,19 @@ def test_the_loss_is_the_negative_likelihood(reduction: Any, weighted: bool) -> 
         found.append((value.detach(), u.grad))
     torch.testing.assert_close(found[0], found[1])
     assert bool(found[0][0].sum() > 0)
+
+
+def test_triton_needs_scores_on_a_gpu() -> None:
+    pytest.importorskip("triton")
+    x, tags = torch.zeros(1, 3, 2), torch.zeros(1, 3, dtype=torch.long)
+    chain, segments = ct.CRF(2, batch_first=True, backend="triton"), ct.SegmentCRF(2, 2, backend="triton")
+    message = "'backend' is 'triton', which needs scores on a GPU, but these are on the cpu"
+    for call in (
+        lambda: chain(x, tags),
+        lambda: chain.decode(x),
+        lambda: chain.marginals(x),
+        lambda: ct.log_partition(x, torch.zeros(2, 2), x[0, 0], x[0, 0], backend="triton"),
+        lambda: segments(x, tags),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call()

@@ -28,6 +28,17 @@ def has_triton() -> bool:
     return _TRITON
 
 
+def require_gpu(x: Tensor) -> None:
+    """Raises if kernels were asked for and the scores are on the CPU, where only Triton's interpreter runs them."""
+    if x.device.type == "cpu":
+        from triton import knobs
+
+        if not knobs.runtime.interpret:
+            raise ValueError(
+                "'backend' is 'triton', which needs scores on a GPU, but these are on the cpu: move them, or use 'auto'"
+            )
+
+
 def choose(emissions: Tensor, pairwise: Tensor | None, backend: str) -> str:
     """``"core"`` or ``"triton"`` for a batch.
 
@@ -41,6 +52,8 @@ def choose(emissions: Tensor, pairwise: Tensor | None, backend: str) -> str:
         raise ValueError(f"'backend' must be 'auto', 'core' or 'triton', got {backend!r}")
     if backend == "triton" and not has_triton():
         raise ValueError("'backend' is 'triton', but triton is not installed")
+    if backend == "triton":
+        require_gpu(emissions)
     n_labels = emissions.shape[2]
     fits = n_labels <= FUSED_LABELS or (pairwise is None and emissions.dtype != torch.float64)
     if not fits or emissions.shape[1] == 0 or emissions.shape[0] == 0:

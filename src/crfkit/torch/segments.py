@@ -205,6 +205,8 @@ class SegmentCRF(nn.Module):
         fits = gpu.has_triton() and self.num_tags <= gpu.FUSED_LABELS
         if self.backend == "triton" and not fits:
             raise ValueError("'backend' of SegmentCRF is 'triton', which must be installed and takes up to 128 labels")
+        if self.backend == "triton":
+            gpu.require_gpu(unary)
         return fits and len(unary) > 0
 
     def log_partition(self, emissions: Tensor, mask: Tensor | None = None) -> Tensor:
