@@ -21,6 +21,7 @@ from crfkit.chain import ordered as higher
 from crfkit.chain.ordered import TupleScores, ordered
 from crfkit.compat import convert_model, write_suite_model
 from crfkit.data.dataset import Layout
+from crfkit.training import ALGORITHMS
 
 X = [["a", "b", "c", "a", "b"], ["b", "a"], ["c"], ["a", "c", "b", "b"]]
 Y = [["A", "B", "A", "C", "B"], ["B", "B"], ["A"], ["C", "A", "B", "A"]]
@@ -435,3 +436,26 @@ def test_unknown_transition_attributes_are_named(features: Any) -> None:
     known = r"it has B0:\w, .*, \.\.\. \(\d+\)" if features is not None else "it has none"
     with pytest.raises(ValueError, match=f"the model has no attribute 'nope' of transitions: {known}"):
         model.tuple_weights("nope")
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        *({"algorithm": name} for name in ALGORITHMS if name not in ("lbfgs", "sgd", "adagrad")),
+        {"hidden_states": 2},
+        {"entropy_weight": 0.1},
+        {"warm_start_fraction": 0.5},
+        {"gradient": "backward"},
+        {"device": "cuda"},
+        {"beam": "adaptive"},
+        {"beam": "fixed:2"},
+    ],
+)
+def test_the_page_says_what_is_refused(how: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="order"):
+        CRF(order=2, **how).fit(X, Y)
+    page = (Path(__file__).parent.parent / "docs" / "higher-order.md").read_text()
+    listed = page[page.index("- **Not available with**") : page.index("- Prediction within beams")]
+    ((name, value),) = how.items()
+    said = {"beam": "adaptive beams" if value == "adaptive" else "any beam with L-BFGS", "algorithm": f'"{value}"'}
+    assert said.get(name, name) in listed
