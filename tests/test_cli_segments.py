@@ -78,3 +78,18 @@ def test_inspect_names_first_and_last_tokens(tmp_path: Path) -> None:
     assert len(set(names)) == len(names)
     assert {"word=New", "first of LOC: word=New", "last of LOC: word=York"} <= set(names)
     assert "  first of LOC: word=New\n" in run("inspect", model, "--label", "LOC", "-n", "9999").stdout
+
+
+def test_probabilities_are_of_types(tmp_path: Path) -> None:
+    data, model = tmp_path / "data.txt", tmp_path / "model"
+    data.write_text(DATA)
+    run("train", data, "-m", model, "--kind", "segment", "-q")
+    rows = [line.split() for line in run("tag", "-m", model, data, "-q", "-p").stdout.splitlines()[:3]]
+    crf: Any = load(model)
+    chances = crf.predict_marginals([["in", "New", "York"]])[0]
+    types = [str(x) for x in crf.model_.labels]
+    for (*_, tag, chance), row in zip(rows, chances, strict=True):
+        assert abs(float(chance) - row[types.index(tag[2:] or tag)]) < 1e-4
+    assert "of its type" in " ".join(run("tag", "--help").stdout.split())
+    page = (Path(__file__).parent.parent / "docs" / "segments.md").read_text()
+    assert "the probability that the token lies in a segment of type X" in page

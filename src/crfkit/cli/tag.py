@@ -99,7 +99,8 @@ def tag(
     comment: CommentOption = "",
     encoding: EncodingOption = "utf-8",
     probabilities: Annotated[
-        bool, typer.Option("--probabilities", "-p", help="Append the probability of each label.")
+        bool,
+        typer.Option("--probabilities", "-p", help="Append the probability of each label; with segments, of its type."),
     ] = False,
     nbest: Annotated[int, typer.Option("--nbest", "-n", help="Write the N best labellings, with probabilities.")] = 1,
     beam: Annotated[
