@@ -6,6 +6,7 @@ import copy
 import io
 import itertools
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -450,12 +451,13 @@ def test_triton_needs_scores_on_a_gpu() -> None:
     x, tags = torch.zeros(1, 3, 2), torch.zeros(1, 3, dtype=torch.long)
     chain, segments = ct.CRF(2, batch_first=True, backend="triton"), ct.SegmentCRF(2, 2, backend="triton")
     message = "'backend' is 'triton', which needs scores on a GPU, but these are on the cpu"
-    for call in (
+    calls: list[Callable[[], Any]] = [
         lambda: chain(x, tags),
         lambda: chain.decode(x),
         lambda: chain.marginals(x),
         lambda: ct.log_partition(x, torch.zeros(2, 2), x[0, 0], x[0, 0], backend="triton"),
         lambda: segments(x, tags),
-    ):
+    ]
+    for call in calls:
         with pytest.raises(ValueError, match=message):
             call()
