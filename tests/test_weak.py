@@ -110,3 +110,28 @@ def test_spans_are_written_in_the_scheme(scheme: str | None, tags: str) -> None:
 def test_what_cannot_be(sources: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         WeakLabels(sources, ["X"]).fit([["a", "b"]])
+
+
+@pytest.mark.parametrize("rows", [1, 6])
+def test_lists_have_votes_for_every_sequence(rows: int) -> None:
+    X = [["a", "b"], ["c"], ["d", "e", "f"]]
+    votes = [["O", None], None, ["X", "X", None], ["O"], ["O"], ["O"]][:rows]
+    message = f"source 'ann': there are votes for {rows} sequences?, but 'X' holds 3"
+    with pytest.raises(ValueError, match=message):
+        WeakLabels({"rule": lambda x: None, "ann": votes}, ["X"], scheme=None).fit(X)
+
+
+def test_lists_are_for_the_sequences_of_fit() -> None:
+    X: list[Any] = [["a", "b"], ["c", "d"], [("e", "E"), {"f": 1}]]
+    votes = [["X", "O"], ["O", "X"], ["X", "X"]]
+    weak = WeakLabels({"ann": votes}, ["X", "O"], scheme=None)
+    soft = weak.fit_transform(X)
+    assert weak.transform([list(x) for x in X]) == soft
+    with pytest.raises(ValueError, match="source 'ann' is a list of votes for the sequences of fit, and 'X' holds oth"):
+        weak.transform(X[::-1])
+    with pytest.raises(ValueError, match="votes for 3 sequences, but 'X' holds 1"):
+        weak.transform(X[:1])
+    weak.set_params(sources={"ann": votes[::-1]})
+    assert weak.transform(X[::-1]) == soft[::-1]
+    rule = WeakLabels({"rule": lambda x: [(0, 1, "X")]}, ["X"])
+    assert rule.fit_transform(X)[::-1] == rule.transform(X[::-1])

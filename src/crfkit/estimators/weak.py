@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from hashlib import blake2b
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -12,8 +13,10 @@ from crfkit.base.messages import counted as in_words
 from crfkit.base.parameters import check_number
 from crfkit.chain.constraints import SCHEMES, Constraints
 from crfkit.data.labels import LabelLists
+from crfkit.data.sequences import check_sequences
 from crfkit.estimators.hmm import HMM
 from crfkit.estimators.hmm_tables import Counter, Tables
+from crfkit.features.encoders import plain_lists
 
 #: A function of a sequence that gives spans (start, end, label), or None; or labels of all sequences, None for no vote.
 Source = Callable[[Any], Iterable[tuple[int, int, str]] | None] | Sequence[Any]
@@ -58,7 +61,8 @@ class WeakLabels(HMM):
     sources : dict
         Maps names to sources. A source is a function that takes a sequence and returns spans ``(start, end, type)``,
         where ``end`` is the token after the last, or None; it abstains on all other tokens. Or it is a list of labels
-        for every sequence, as from an annotator, with None where there is no vote.
+        for every sequence, as from an annotator, with None where there is no vote; a sequence without any votes may be
+        None. Such a list is for the sequences of ``fit``: for others, set ``sources`` to their votes.
     labels : sequence of str
         With a ``scheme``, the types of spans: the labels are ``O`` and those that the scheme has for each type. Without
         one, the labels themselves; a span then has its label on each of its tokens.
@@ -132,12 +136,16 @@ class WeakLabels(HMM):
     def fit(self, X: Any, y: Any = None, *, resume: bool = False) -> Self:
         """Learns how reliable each source is from its votes on the sequences; ``y`` is not used."""
         self._check_parameters()
+        X = _listed(X)
         super().fit(self.votes(X))
         self.reliability_ = self._measure()
+        lists = {name: source for name, source in self.sources.items() if not callable(source)}
+        self._learned_from = lists, _trace(X) if lists else b""
         return self
 
     def fit_transform(self, X: Any, y: Any = None, **how: Any) -> list[list[Any]]:
         """Learns from the votes, and returns the labels of the sequences, as :meth:`transform` does."""
+        X = _listed(X)
         return self.fit(X).transform(X, **how)
 
     def transform(self, X: Any, form: str = "soft", least: float | None = None) -> list[list[Any]]:
@@ -146,6 +154,8 @@ class WeakLabels(HMM):
         Parameters
         ----------
         X : sequences of tokens
+            Those of ``fit``, or others. Sources that are lists have no votes on others, which is an error; it goes
+            unnoticed only where as many tokens, with the same texts, come in the same order.
         form : {"soft", "set"}
             For each token a soft label, a dict of labels and probabilities; or a partial label: the set of labels that
             are probable enough, the label itself if there is only one, None if the set holds all labels.
@@ -158,6 +168,8 @@ class WeakLabels(HMM):
         check_number("transform", "least", least, 0, optional=True)
         least = {"soft": 0.001, "set": 0.1}[form] if least is None else least
         names = self.classes_.tolist()
+        X = _listed(X)
+        self._check_lists(X)
         out = LabelLists()
         for p in self.predict_marginals(self.votes(X)):
             bounds = np.minimum(least, p.max(axis=1)).tolist()
@@ -173,13 +185,29 @@ class WeakLabels(HMM):
 
     def votes(self, X: Any) -> list[list[tuple[str, ...]]]:
         """The votes of the sources on every token."""
+        X = _listed(X)
+        for name, source in self.sources.items():
+            if not callable(source) and len(source) != len(X):
+                raise ValueError(
+                    f"source {name!r}: there are votes for {in_words(len(source), 'sequence')}, but 'X' holds {len(X)}"
+                )
         columns = [[self._vote(name, source, i, x) for i, x in enumerate(X)] for name, source in self.sources.items()]
         return [list(zip(*rows, strict=True)) for rows in zip(*columns, strict=True)]
+
+    def _check_lists(self, X: list[Any]) -> None:
+        """Raises if a list of votes for the sequences of ``fit`` would be used for others."""
+        lists, trace = self._learned_from
+        old = [name for name, votes in lists.items() if self.sources.get(name) is votes]
+        if old and len(self.sources[old[0]]) == len(X) and _trace(X) != trace:  # type: ignore[arg-type]
+            raise ValueError(
+                f"source {old[0]!r} is a list of votes for the sequences of fit, and 'X' holds others: set 'sources' "
+                "to votes for these, or use functions"
+            )
 
     def _vote(self, name: str, source: Source, i: int, x: Any) -> list[str]:
         known, place = set(self._names), f"source {name!r}, sequence {i}"
         if not callable(source):
-            given = source[i] if i < len(source) else None
+            given = source[i]
             row = [None] * len(x) if given is None else list(given)
             if len(row) != len(x):
                 raise ValueError(
@@ -252,6 +280,27 @@ class WeakLabels(HMM):
             recall = float((joint * right)[~outside].sum() / inside) if inside > 0 else 0.0
             out.append(Reliability(name, coverage, float((joint * right).sum() / max(coverage, 1e-300)), recall))
         return out
+
+
+def _listed(X: Any) -> list[Any]:
+    """The sequences in a list, even if they come one by one."""
+    return list(check_sequences(plain_lists(X), text=True))
+
+
+def _trace(X: Iterable[Any]) -> bytes:
+    """A digest of the texts of all tokens; of one without text, only its type counts."""
+    out = blake2b(digest_size=16)
+    for x in X:
+        out.update(repr([_text(token) for token in x]).encode("utf-8", "surrogatepass"))
+    return out.digest()
+
+
+def _text(token: Any) -> Any:
+    if isinstance(token, (str, int, np.integer)):
+        return str(token)
+    if isinstance(token, (list, tuple)):
+        return [_text(part) for part in token]
+    return sorted(map(str, token)) if isinstance(token, Mapping) else type(token).__name__
 
 
 def _partial(soft: dict[str, float], n_labels: int) -> str | set[str] | None:
