@@ -75,8 +75,10 @@ def fitted(votes: np.ndarray, **how: Any) -> tuple[Any, list[Any], float]:
 
 def ours(truth: np.ndarray, votes: np.ndarray, iterations: int) -> dict[str, Any]:
     """What crfkit finds, and the time of some iterations without votes for O."""
+    from crfkit import HMM
+
     weak, given, whole = fitted(votes, max_iter=200, tol=1e-7)
-    p = np.concatenate(weak.predict_marginals(given))
+    p = np.concatenate(HMM.predict_marginals(weak, given))
     found = np.array([LABELS.index(label) for label in weak.classes_])[p.argmax(axis=1)]
     return {
         "seconds": fitted(np.where(votes == 0, -1, votes), max_iter=iterations, tol=0.0)[2],

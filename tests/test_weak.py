@@ -135,3 +135,35 @@ def test_lists_are_for_the_sequences_of_fit() -> None:
     assert weak.transform(X[::-1]) == soft[::-1]
     rule = WeakLabels({"rule": lambda x: [(0, 1, "X")]}, ["X"])
     assert rule.fit_transform(X)[::-1] == rule.transform(X[::-1])
+
+
+def test_shown_in_a_few_words() -> None:
+    def rule(x: Any) -> None:
+        return None
+
+    weak = WeakLabels({"rule": rule, "ann": [["O"] * 30] * 500}, ["X"], smoothing=0.5)
+    shown = (
+        "WeakLabels(sources={'rule': <function rule>, 'ann': <votes for 500 sequences>}, labels=['X'], smoothing=0.5)"
+    )
+    assert repr(weak) == shown
+    many = WeakLabels({f"source {k}": rule for k in range(1000)}, [str(k) for k in range(1000)])
+    assert len(repr(many)) < 400
+    assert repr(WeakLabels([1], ["X"])).startswith("WeakLabels(sources=[1]")  # type: ignore[arg-type]
+
+
+def test_sequences_that_come_one_by_one() -> None:
+    X = [["a", "b"], ["c"]]
+    weak = WeakLabels({"rule": lambda x: [(0, 1, "X")]}, ["X"])
+    soft = weak.fit_transform(iter(X))
+    assert len(soft) == 2
+    assert soft == weak.transform(x for x in X)
+
+
+@pytest.mark.parametrize(
+    "name", ["predict", "predict_marginals", "score", "decode", "log_likelihood", "predict_entities", "aic", "save"]
+)
+def test_what_is_for_tokens_is_refused(name: str) -> None:
+    X = [["a", "b"], ["c"]]
+    weak = WeakLabels({"rule": lambda x: [(0, 1, "X")]}, ["X"]).fit(X)
+    with pytest.raises(TypeError, match=rf"WeakLabels has no '{name}': .*transform\(X\)"):
+        getattr(weak, name)(X)

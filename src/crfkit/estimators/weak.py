@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import reprlib
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from hashlib import blake2b
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Never, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,7 @@ from crfkit.features.encoders import plain_lists
 Source = Callable[[Any], Iterable[tuple[int, int, str]] | None] | Sequence[Any]
 
 _ABSTAINS = "\x00"  # the vote of a source that has none
+_SHOWN = 6  # most sources in a repr
 _SURE = 0.9  # how far a first guess trusts the votes
 
 
@@ -43,6 +45,16 @@ class Reliability(NamedTuple):
     coverage: float
     accuracy: float
     recall: float
+
+
+def _refused(name: str, instead: str = "transform(X) gives labels, with which to train a CRF") -> Any:
+    """A method of HMM that is for tokens, and not for votes on them."""
+
+    def method(self: WeakLabels, *args: Any, **how: Any) -> Never:
+        raise TypeError(f"WeakLabels has no {name!r}: {instead}")
+
+    method.__name__, method.__doc__ = name, f"Not supported: {instead}."
+    return method
 
 
 class WeakLabels(HMM):
@@ -116,6 +128,34 @@ class WeakLabels(HMM):
         self.labels = labels
         self.scheme = scheme
 
+    predict: Any = _refused("predict")
+    predict_marginals: Any = _refused("predict_marginals")
+    predict_proba: Any = _refused("predict_proba")
+    predict_nbest: Any = _refused("predict_nbest")
+    predict_entities: Any = _refused("predict_entities")
+    decode: Any = _refused("decode")
+    sample: Any = _refused("sample")
+    potentials: Any = _refused("potentials")
+    score: Any = _refused("score", "compare the labels of transform(X) with true ones")
+    score_samples: Any = _refused("score_samples")
+    log_joint: Any = _refused("log_joint")
+    log_likelihood: Any = _refused("log_likelihood")
+    aic: Any = _refused("aic")
+    bic: Any = _refused("bic")
+    generate: Any = _refused("generate")
+    save: Any = _refused("save", "train a CRF on the labels of transform(X) and save that")
+
+    def __repr__(self) -> str:
+        sources: Any = self.sources
+        if isinstance(sources, Mapping):
+            few = [f"{name!r}: {_described(source)}" for name, source in list(sources.items())[:_SHOWN]]
+            text = f"{{{', '.join([*few, '...'] if len(sources) > _SHOWN else few)}}}"
+        else:
+            text = reprlib.repr(sources)
+        short = {name: reprlib.repr(getattr(self, name)) for name in self._parameters() if name != "sources"}
+        rest = [f"{k}={v}" for k, v in short.items() if v != reprlib.repr(self._parameters()[k].default)]
+        return f"WeakLabels({', '.join([f'sources={text}', *rest])})"
+
     def _check_parameters(self) -> None:
         super()._check_parameters()
         if not isinstance(self.sources, Mapping) or not self.sources:
@@ -171,7 +211,7 @@ class WeakLabels(HMM):
         X = _listed(X)
         self._check_lists(X)
         out = LabelLists()
-        for p in self.predict_marginals(self.votes(X)):
+        for p in super().predict_marginals(self.votes(X)):
             bounds = np.minimum(least, p.max(axis=1)).tolist()
             out.append(
                 [
@@ -196,6 +236,8 @@ class WeakLabels(HMM):
 
     def _check_lists(self, X: list[Any]) -> None:
         """Raises if a list of votes for the sequences of ``fit`` would be used for others."""
+        if list(self.sources) != (known := [one.source for one in self.reliability_]):
+            raise ValueError(f"'sources' of WeakLabels must be those of fit, {known}, got {list(self.sources)}")
         lists, trace = self._learned_from
         old = [name for name, votes in lists.items() if self.sources.get(name) is votes]
         if old and len(self.sources[old[0]]) == len(X) and _trace(X) != trace:  # type: ignore[arg-type]
@@ -280,6 +322,13 @@ class WeakLabels(HMM):
             recall = float((joint * right)[~outside].sum() / inside) if inside > 0 else 0.0
             out.append(Reliability(name, coverage, float((joint * right).sum() / max(coverage, 1e-300)), recall))
         return out
+
+
+def _described(source: Source) -> str:
+    """A source in a few words."""
+    if callable(source):
+        return f"<function {getattr(source, '__name__', type(source).__name__)}>"
+    return f"<votes for {in_words(len(source), 'sequence')}>" if isinstance(source, Sized) else reprlib.repr(source)
 
 
 def _listed(X: Any) -> list[Any]:
