@@ -105,6 +105,16 @@ def test_spans_are_written_in_the_scheme(scheme: str | None, tags: str) -> None:
         ({"r": [["O"]]}, "must be a vote or None for 2 tokens, got 1"),
         ({"r": [["O", "Y"]]}, "'Y' is not one of the labels"),
         ({}, "'sources' of WeakLabels"),
+        ({"r": lambda x: ["O"] * len(x)}, r"source 'r', sequence 0: .* spans \(start, end, type\), got 'O' among them"),
+        ({"r": lambda x: [(0, "1", "X")]}, r"source 'r', sequence 0: .*got \(0, '1', 'X'\) among them"),
+        ({"r": lambda x: [(0, 1, {"X"})]}, "source 'r', sequence 0: .*among them"),
+        ({"r": lambda x: 3}, r"source 'r', sequence 0: .* spans \(start, end, type\) or None, got 3"),
+        ({"r": lambda x: "OO"}, r"source 'r', sequence 0: .* or None, got 'OO'"),
+        ({"r": [[{"O"}, "O"]]}, "source 'r', sequence 0: {'O'} is not one of the labels"),
+        ({"r": [[1, "Y"]]}, "source 'r', sequence 0: 1 is not one of the labels"),
+        ({"r": ["OO"]}, "source 'r', sequence 0: votes must be a list of labels or None, got 'OO'"),
+        ({"r": [3]}, "source 'r', sequence 0: votes must be a list of labels or None, got 3"),
+        ({"r": iter([["O", "O"]])}, "source 'r' must be a function or a list, got <list_iter"),
     ],
 )
 def test_what_cannot_be(sources: Any, message: str) -> None:
@@ -133,6 +143,8 @@ def test_lists_are_for_the_sequences_of_fit() -> None:
         weak.transform(X[:1])
     weak.set_params(sources={"ann": votes[::-1]})
     assert weak.transform(X[::-1]) == soft[::-1]
+    with pytest.raises(ValueError, match="'sources' of WeakLabels must be those of fit"):
+        weak.set_params(sources={"other": votes}).transform(X)
     rule = WeakLabels({"rule": lambda x: [(0, 1, "X")]}, ["X"])
     assert rule.fit_transform(X)[::-1] == rule.transform(X[::-1])
 
@@ -142,10 +154,8 @@ def test_shown_in_a_few_words() -> None:
         return None
 
     weak = WeakLabels({"rule": rule, "ann": [["O"] * 30] * 500}, ["X"], smoothing=0.5)
-    shown = (
-        "WeakLabels(sources={'rule': <function rule>, 'ann': <votes for 500 sequences>}, labels=['X'], smoothing=0.5)"
-    )
-    assert repr(weak) == shown
+    sources = "{'rule': <function rule>, 'ann': <votes for 500 sequences>}"
+    assert repr(weak) == f"WeakLabels(sources={sources}, labels=['X'], smoothing=0.5)"
     many = WeakLabels({f"source {k}": rule for k in range(1000)}, [str(k) for k in range(1000)])
     assert len(repr(many)) < 400
     assert repr(WeakLabels([1], ["X"])).startswith("WeakLabels(sources=[1]")  # type: ignore[arg-type]
@@ -167,3 +177,9 @@ def test_what_is_for_tokens_is_refused(name: str) -> None:
     weak = WeakLabels({"rule": lambda x: [(0, 1, "X")]}, ["X"]).fit(X)
     with pytest.raises(TypeError, match=rf"WeakLabels has no '{name}': .*transform\(X\)"):
         getattr(weak, name)(X)
+
+
+@pytest.mark.parametrize("labels", [[1, 2], [["X"]], "X", ["X", "X"], [], 3])
+def test_labels_are_strings(labels: Any) -> None:
+    with pytest.raises(ValueError, match="'labels' of WeakLabels must be a list of distinct strings, got"):
+        WeakLabels({"r": [[1, 2]]}, labels, scheme=None).fit([["a", "b"]])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set, Sized
 from hashlib import blake2b
 from typing import Any, NamedTuple, Never, Self
 
@@ -160,10 +160,15 @@ class WeakLabels(HMM):
         super()._check_parameters()
         if not isinstance(self.sources, Mapping) or not self.sources:
             raise ValueError("'sources' of WeakLabels must be a dict of names and sources, and not empty")
+        for name, source in self.sources.items():
+            if not callable(source) and (not isinstance(source, Sized) or isinstance(source, (str, Mapping, Set))):
+                raise ValueError(f"source {name!r} must be a function or a list, got {reprlib.repr(source)}")
         if self.scheme is not None and self.scheme not in SCHEMES:
             raise ValueError(f"'scheme' of WeakLabels must be one of {', '.join(SCHEMES)} or None, got {self.scheme!r}")
-        if isinstance(self.labels, str) or len(set(self.labels)) != len(self.labels) or not len(self.labels):
-            raise ValueError(f"'labels' of WeakLabels must be a list of distinct labels, got {self.labels!r}")
+        given: Any = self.labels
+        labels = () if isinstance(given, (str, Mapping)) or not isinstance(given, Iterable) else tuple(given)
+        if not labels or any(not isinstance(x, str) or not x for x in labels) or len(set(labels)) != len(labels):
+            raise ValueError(f"'labels' of WeakLabels must be a list of distinct strings, got {self.labels!r}")
 
     @property
     def _names(self) -> tuple[str, ...]:
@@ -225,6 +230,7 @@ class WeakLabels(HMM):
 
     def votes(self, X: Any) -> list[list[tuple[str, ...]]]:
         """The votes of the sources on every token."""
+        self._check_parameters()
         X = _listed(X)
         for name, source in self.sources.items():
             if not callable(source) and len(source) != len(X):
@@ -249,17 +255,20 @@ class WeakLabels(HMM):
     def _vote(self, name: str, source: Source, i: int, x: Any) -> list[str]:
         known, place = set(self._names), f"source {name!r}, sequence {i}"
         if not callable(source):
-            given = source[i]
+            given: Any = source[i]
+            if given is not None and (isinstance(given, (str, Mapping)) or not isinstance(given, Iterable)):
+                raise ValueError(f"{place}: votes must be a list of labels or None, got {reprlib.repr(given)}")
             row = [None] * len(x) if given is None else list(given)
             if len(row) != len(x):
                 raise ValueError(
                     f"{place}: there must be a vote or None for {in_words(len(x), 'token')}, got {len(row)}"
                 )
-            if wrong := {vote for vote in row if vote is not None} - known:
-                raise ValueError(f"{place}: {min(wrong)!r} is not one of the labels")
+            for vote in row:
+                if vote is not None and not (isinstance(vote, str) and vote in known):
+                    raise ValueError(f"{place}: {vote!r} is not one of the labels")
             return [_ABSTAINS if vote is None else vote for vote in row]
         out = [_ABSTAINS] * len(x)
-        for start, end, kind in source(x) or ():
+        for start, end, kind in _spans(source(x), place):
             if not 0 <= start < end <= len(x):
                 raise ValueError(f"{place}: a span from {start} to {end} of {in_words(len(x), 'token')}")
             if kind not in self.labels:
@@ -329,6 +338,22 @@ def _described(source: Source) -> str:
     if callable(source):
         return f"<function {getattr(source, '__name__', type(source).__name__)}>"
     return f"<votes for {in_words(len(source), 'sequence')}>" if isinstance(source, Sized) else reprlib.repr(source)
+
+
+def _spans(found: Any, place: str) -> list[tuple[int, int, str]]:
+    """What a function has returned, if it is spans."""
+    if found is None:
+        return []
+    rule = f"{place}: the function must return spans (start, end, type)"
+    if isinstance(found, (str, Mapping)) or not isinstance(found, Iterable):
+        raise ValueError(f"{rule} or None, got {reprlib.repr(found)}")
+    spans = []
+    for span in found:
+        good = isinstance(span, (tuple, list)) and len(span) == 3
+        if not (good and all(isinstance(t, (int, np.integer)) for t in span[:2]) and isinstance(span[2], str)):
+            raise ValueError(f"{rule}, got {reprlib.repr(span)} among them")
+        spans.append((span[0], span[1], span[2]))
+    return spans
 
 
 def _listed(X: Any) -> list[Any]:
