@@ -235,3 +235,20 @@ def test_what_cannot_be(y: Any, wanted: Expectations, how: dict[str, Any], messa
     data = [[[x] for x in sequence] for sequence in X]
     with pytest.raises(ValueError, match=message):
         CRF(None, **how).fit(data, y, expectations=wanted)
+
+
+@pytest.mark.parametrize(
+    ("y", "named", "text"),
+    [
+        (["A", "B", "C"], {"TYPO": 0.9, "A": 0.1}, "1 label that no sequence has: 'TYPO'"),
+        ([1, 2, {1: 0.5, 3: 0.5}], {"1": 0.9, 3: 0.05}, "1 label that no sequence has: '1'"),
+        ([None, None, "A"], {"x": 0.1, "y": 0.1}, "2 labels that no sequence has: 'x', 'y'"),
+    ],
+)
+def test_labels_that_only_expectations_name(y: list[Any], named: dict[Any, float], text: str) -> None:
+    data = [[[x] for x in sequence] for sequence in X]
+    with pytest.warns(UserWarning, match=text) as caught:
+        CRF(None).fit(data, [y, None, None, None], expectations=Expectations({"a": named}))
+    assert caught[0].filename == __file__
+    labels = {label for one in y if one is not None for label in (one if isinstance(one, dict) else [one])}
+    CRF(None).fit(data, [y, None, None, None], expectations=Expectations({"a": dict.fromkeys(labels, 0.2)}))

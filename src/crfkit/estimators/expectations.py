@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from crfkit.base.messages import counted, warn
 from crfkit.base.parameters import check_number
 from crfkit.data.dataset import Dataset
 from crfkit.data.labels import collect_labels, label_numbers
@@ -21,6 +22,7 @@ from crfkit.training.expectations import Criteria
 EVERY = "*"
 #: What is made of expectations.
 METHODS = ("expectation", "posterior")
+_SHOWN = 5  # most names in a message
 #: A set of labels, and the fraction of the tokens that have one of them.
 Bound = tuple[Iterable[Any], float]
 
@@ -285,6 +287,15 @@ class Expectations:
             weight *= tokens
         bound = np.array([sign for _, _, sign in rows], np.int8)
         return Criteria(ptr, criterion, groups, target, bound, weight, self.method)
+
+
+def warn_unseen(named: Iterable[Any], seen: Collection[Any]) -> None:
+    """Warns of labels that only expectations name, if other labels have been seen: they may be mistyped."""
+    new = [repr(label) for label in named if label not in seen]
+    if seen and new:
+        few = ", ".join([*new[:_SHOWN], *(["..."] if len(new) > _SHOWN else [])])
+        text = f"expectations name {counted(len(new), 'label')} that no sequence has: {few}"
+        warn(f"{text}; learned as {'a label' if len(new) == 1 else 'labels'}, is it a typo?", UserWarning, stacklevel=5)
 
 
 def _members(

@@ -22,11 +22,11 @@ from crfkit.chain.constraints import Constraints
 from crfkit.chain.ordered import holds_all
 from crfkit.data.blocks import Blocks
 from crfkit.data.dataset import NONE, Layout, WeightRules
-from crfkit.data.labels import Hints, collect_labels, label_classes, label_numbers, split_by_knowledge
+from crfkit.data.labels import Hints, collect_labels, found_labels, label_classes, label_numbers, split_by_knowledge
 from crfkit.data.readers import Weighted
 from crfkit.data.sequences import check_sequences
 from crfkit.estimators.chained import ChainEstimator
-from crfkit.estimators.expectations import Expectations
+from crfkit.estimators.expectations import Expectations, warn_unseen
 from crfkit.features.encoders import Encoder, FeatureSource, make_encoder, plain_lists
 from crfkit.features.encoding import BlockWriter
 from crfkit.features.hashing import MOST_BITS, HashedEncoder
@@ -294,6 +294,7 @@ class PenalisedChain(ChainEstimator):
             if not len(unknown):
                 raise ValueError("'expectations' of fit need unlabelled sequences: None in place of their labels")
             problem = replace(problem, criteria=expectations.criteria(encoder, data.take(unknown), labels))
+            warn_unseen(expectations.labels, found_labels(y).union(() if model is None else model.labels))
         layout, problem = self._as_trained(problem)
         return Skeleton(encoder, labels, layout, rules), problem
 
