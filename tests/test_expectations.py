@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import lzma
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -215,6 +217,8 @@ def test_files(tmp_path: Path) -> None:
         ("a A:x\n", "a fraction must be a number, got 'x'"),
         ("a A>=2\n", "bound"),
         ("b A:0.5\n", "'b' occurs already in line 1"),
+        ("* ,>=0.5\n", "an empty label in ','"),
+        ("* C,,A>=0.5\n", "an empty label in 'C,,A'"),
     ):
         path.write_text("b B:1\n" + text)
         with pytest.raises(DataError, match=f"expectations.txt:2: .*{message}"):
@@ -252,3 +256,49 @@ def test_labels_that_only_expectations_name(y: list[Any], named: dict[Any, float
     assert caught[0].filename == __file__
     labels = {label for one in y if one is not None for label in (one if isinstance(one, dict) else [one])}
     CRF(None).fit(data, [y, None, None, None], expectations=Expectations({"a": dict.fromkeys(labels, 0.2)}))
+
+
+def test_files_with_a_mark_or_compressed(tmp_path: Path) -> None:
+    text = b"a A:0.7\r\n* B<=0.3"
+    for name, data in (
+        ("bom.txt", b"\xef\xbb\xbf" + text),
+        ("a.gz", gzip.compress(text)),
+        ("a.xz", lzma.compress(text)),
+    ):
+        (tmp_path / name).write_bytes(data)
+        read = Expectations.read(tmp_path / name)
+        assert read.distributions == {"a": {"A": 0.7}}
+        assert read.at_most == {"*": (frozenset("B"), 0.3)}
+    (tmp_path / "latin.txt").write_bytes(b"a A:0.5\nb \xe9:0.5\n")
+    with pytest.raises(DataError, match=r"latin.txt: the file is not UTF-8: .* at byte 10"):
+        Expectations.read(tmp_path / "latin.txt")
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ({"distributions": {"word=a": 0.9}}, "word=a: a dict of labels and probabilities is needed, got 0.9"),
+        ({"distributions": {"word=a": {"A": "x"}}}, "word=a: a dict of labels and probabilities is needed, got"),
+        ({"distributions": {"word=a": {("A",): 0.5}}}, "word=a: a dict of labels and probabilities is needed, got"),
+        ({"distributions": [("word=a", {"A": 0.5})]}, "'distributions' of Expectations must be a dict of attributes"),
+        ({"at_least": {"*": 0.5}}, r"\*: a bound needs labels and a fraction .*, got 0.5"),
+        ({"at_least": {"*": ("A", 0.5, 1)}}, r"\*: a bound needs labels and a fraction .*, got \('A', 0.5, 1\)"),
+        ({"at_most": {"*": ("A", "x")}}, r"\*: a bound needs labels and a fraction .*, got \('A', 'x'\)"),
+        ({"at_most": {"*": ([["A"]], 0.5)}}, r"\*: a bound needs labels and a fraction .*, got"),
+        ({"at_most": {"*": (None, 0.5)}}, r"\*: a bound needs labels and a fraction .*, got"),
+    ],
+)
+def test_what_expectations_cannot_be(how: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Expectations(**how)
+
+
+def test_what_fit_and_count_refuse() -> None:
+    wrong: Any = {"a": {"A": 0.5}}
+    with pytest.raises(TypeError, match="'expectations' of fit must be Expectations or None, got "):
+        CRF(None).fit([[["a"]]], [None], expectations=wrong)
+    words, labels = [["two", "cups"]], [["QTY", "UNIT"]]
+    with pytest.raises(ValueError, match="'attributes' of count must be a list, got 'word=two'"):
+        Expectations.count(words, labels, attributes="word=two")
+    with pytest.raises(ValueError, match="'top' of count must be an int >= 1, got -1"):
+        Expectations.count(words, labels, top=-1)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import reprlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -14,7 +16,7 @@ from crfkit.base.messages import counted, warn
 from crfkit.base.parameters import check_number
 from crfkit.data.dataset import Dataset
 from crfkit.data.labels import collect_labels, label_numbers
-from crfkit.data.readers import DataError
+from crfkit.data.readers import DataError, open_source, read_chunks
 from crfkit.features.encoders import Encoder, FeatureSource, make_encoder
 from crfkit.training.expectations import Criteria
 
@@ -93,6 +95,9 @@ class Expectations:
             raise ValueError("'per' of Expectations must be 'token' for the method 'posterior'")
         self.weight, self.per, self.method = float(weight), per, method
         self._may_be_missing = False
+        for what, given in (("distributions", distributions), ("at_least", at_least), ("at_most", at_most)):
+            if given is not None and not (isinstance(given, Mapping) and all(isinstance(name, str) for name in given)):
+                raise ValueError(f"{what!r} of Expectations must be a dict of attributes, got {reprlib.repr(given)}")
         self.distributions = {name: _shares(name, row) for name, row in (distributions or {}).items()}
         self.at_least = {name: _bound(name, pair) for name, pair in (at_least or {}).items()}
         self.at_most = {name: _bound(name, pair) for name, pair in (at_most or {}).items()}
@@ -151,6 +156,11 @@ class Expectations:
         >>> Expectations.count(X, y, attributes=["word=two"], smoothing=0).distributions
         {'word=two': {'NAME': 0.0, 'QTY': 1.0, 'UNIT': 0.0}}
         """
+        check_number("count", "top", top, 1, integer=True)
+        check_number("count", "smoothing", smoothing, 0)
+        check_number("count", "min_count", min_count, 0)
+        if isinstance(attributes, str):
+            raise ValueError(f"'attributes' of count must be a list, got {attributes!r}")
         encoder = make_encoder(features, X)
         data = encoder.encode(X, True, 1)
         labels = collect_labels(y)
@@ -226,32 +236,32 @@ class Expectations:
         Parameters
         ----------
         path : path
+            A file in UTF-8; one that is compressed with gzip, xz or bzip2 is decompressed.
         **how
             ``weight``, ``per`` and ``method``, as for the class.
         """
         distributions: dict[str, dict[Any, float]] = {}
         bounds: dict[str, dict[str, Bound]] = {">=": {}, "<=": {}}
         seen: dict[tuple[str, str], int] = {}
-        with open(path, encoding="utf-8") as file:
-            for number, line in enumerate(_lines(file, path), 1):
-                line = line.strip(" \t\n")
-                if not line or line.startswith("#"):
-                    continue
-                name, *parts = re.split("[ \t]+", line)
-                try:
-                    if not parts:
-                        raise ValueError(f"{name!r} has no expected labels")
-                    if len(parts) == 1 and (found := re.fullmatch(r"(.+)(>=|<=)([^<>=]+)", parts[0])):
-                        kind = found[2]
-                        bounds[kind][name] = _bound(name, (found[1].split(","), _number(found[3])))
-                    else:
-                        kind = ":"
-                        distributions[name] = _shares(name, _pairs(parts))
-                    if (kind, name) in seen:
-                        raise ValueError(f"{name!r} occurs already in line {seen[kind, name]}")
-                    seen[kind, name] = number
-                except ValueError as e:
-                    raise DataError(f"{path}:{number}: {e}") from None
+        for number, line in enumerate(_lines(path), 1):
+            line = line.strip(" \t\n")
+            if not line or line.startswith("#"):
+                continue
+            name, *parts = re.split("[ \t]+", line)
+            try:
+                if not parts:
+                    raise ValueError(f"{name!r} has no expected labels")
+                if len(parts) == 1 and (found := re.fullmatch(r"(.+)(>=|<=)([^<>=]+)", parts[0])):
+                    kind = found[2]
+                    bounds[kind][name] = _bound(name, (_parts(found[1]), _number(found[3])))
+                else:
+                    kind = ":"
+                    distributions[name] = _shares(name, _pairs(parts))
+                if (kind, name) in seen:
+                    raise ValueError(f"{name!r} occurs already in line {seen[kind, name]}")
+                seen[kind, name] = number
+            except ValueError as e:
+                raise DataError(f"{path}:{number}: {e}") from None
         if not seen:
             raise DataError(f"{path}: there is no expectation in the file")
         return cls(distributions, at_least=bounds[">="], at_most=bounds["<="], **how)
@@ -319,11 +329,20 @@ def _members(
     return ptr.astype(np.int64), criterion.astype(np.int32)
 
 
-def _lines(file: Iterable[str], path: str | os.PathLike[str]) -> Iterable[str]:
+def _lines(path: str | os.PathLike[str]) -> list[str]:
+    with open_source(path) as file:
+        data = b"".join(read_chunks(path, file, 1 << 20))
     try:
-        yield from file
+        return re.split("\r\n|\r|\n", data.decode())
     except UnicodeDecodeError as e:
         raise DataError(f"{path}: the file is not UTF-8: {e.reason} at byte {e.start}") from None
+
+
+def _parts(text: str) -> list[str]:
+    labels = text.split(",")
+    if "" in labels:
+        raise ValueError(f"there is an empty label in {text!r}")
+    return labels
 
 
 def _number(text: str) -> float:
@@ -346,6 +365,8 @@ def _pairs(parts: Iterable[str]) -> dict[str, float]:
 
 
 def _shares(name: str, row: Mapping[Any, float]) -> dict[Any, float]:
+    if not isinstance(row, Mapping) or not all(_is_label(x) for x in row) or not all(map(_is_share, row.values())):
+        raise ValueError(f"{name}: a dict of labels and probabilities is needed, got {reprlib.repr(row)}")
     shares = {label: float(x) for label, x in row.items()}
     if not shares or any(not 0 <= x <= 1 for x in shares.values()) or sum(shares.values()) > 1 + 1e-6:
         raise ValueError(f"{name}: probabilities must lie between 0 and 1 and sum to at most 1, got {dict(row)!r}")
@@ -353,11 +374,22 @@ def _shares(name: str, row: Mapping[Any, float]) -> dict[Any, float]:
 
 
 def _bound(name: str, pair: Bound) -> tuple[frozenset[Any], float]:
+    rule = f"{name}: a bound needs labels and a fraction between 0 and 1, got {reprlib.repr(pair)}"
+    if not isinstance(pair, (tuple, list)) or len(pair) != 2 or not _is_share(pair[1]):
+        raise ValueError(f"{rule}: give (label, fraction)")
     some, share = pair
-    labels = frozenset([some] if isinstance(some, (str, int)) else some)
-    if not labels or not 0 < float(share) < 1:
-        raise ValueError(f"{name}: a bound needs labels and a fraction between 0 and 1, got {pair!r}")
-    return labels, float(share)
+    labels = [some] if _is_label(some) else list(some) if isinstance(some, Iterable) else []
+    if not labels or not all(map(_is_label, labels)) or not 0 < float(share) < 1:
+        raise ValueError(rule)
+    return frozenset(labels), float(share)
+
+
+def _is_label(x: Any) -> bool:
+    return isinstance(x, (str, int, np.integer))
+
+
+def _is_share(x: Any) -> bool:
+    return isinstance(x, Real) and not isinstance(x, bool)
 
 
 def _information(counts: NDArray[np.float64], labels: NDArray[np.integer]) -> NDArray[np.float64]:

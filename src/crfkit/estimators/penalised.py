@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import itertools
 import os
+import reprlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from types import NoneType
 from typing import Any, Self
 
 import numpy as np
@@ -242,6 +244,8 @@ class PenalisedChain(ChainEstimator):
     ) -> tuple[Skeleton, Problem]:
         """Columns to features to numbers, beginning with what ``model`` knows; ``grow`` adds what is new."""
         self._check_parameters()
+        if not isinstance(expectations, (Expectations, NoneType)):
+            raise TypeError(f"'expectations' of fit must be Expectations or None, got {reprlib.repr(expectations)}")
         if isinstance(X, Blocks):
             for name, value, unset in (("hidden_states", self.hidden_states, 1), ("expectations", expectations, None)):
                 if value != unset:
