@@ -302,3 +302,14 @@ def test_what_fit_and_count_refuse() -> None:
         Expectations.count(words, labels, attributes="word=two")
     with pytest.raises(ValueError, match="'top' of count must be an int >= 1, got -1"):
         Expectations.count(words, labels, top=-1)
+
+
+@pytest.mark.parametrize("method", ["expectation", "posterior"])
+def test_attributes_that_no_unlabelled_token_has(method: str) -> None:
+    data, y = [[["a"], ["b"]], [["b"], ["b"]]], [["A", "B"], None]
+    wanted = Expectations({"a": {"A": 0.9}, "b": {"B": 0.8}}, at_most={"a": ("B", 0.5)}, method=method)
+    with pytest.warns(UserWarning, match="no effect for 1 attribute that no unlabelled token has: 'a'") as caught:
+        CRF(None).fit(data, y, expectations=wanted)
+    assert caught[0].filename == __file__
+    CRF(None).fit(data, y, expectations=Expectations({"b": {"B": 0.8}}, method=method))
+    CRF(None).fit(data, y, expectations=Expectations.from_lexicon({"A": ["a"], "B": ["b"]}, attribute=""))

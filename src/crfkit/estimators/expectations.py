@@ -292,6 +292,10 @@ class Expectations:
             target[k, len(parts)] = max(0.0, 1.0 - target[k].sum())
         ptr, criterion = _members([-1 if name == EVERY else place[name] for name, _, _ in rows], len(place), data)
         tokens = np.bincount(criterion, minlength=len(rows))
+        idle = list(dict.fromkeys(rows[k][0] for k in np.flatnonzero(tokens == 0)))
+        if idle and not (self._may_be_missing and tokens.any()):
+            text = f"expectations have no effect for {counted(len(idle), 'attribute')} that no unlabelled token has"
+            warn(f"{text}: {_listed(idle)}", UserWarning, stacklevel=5)
         weight = np.full(len(rows), self.weight)
         if self.per == "token" and self.method == "expectation":
             weight *= tokens
@@ -301,11 +305,15 @@ class Expectations:
 
 def warn_unseen(named: Iterable[Any], seen: Collection[Any]) -> None:
     """Warns of labels that only expectations name, if other labels have been seen: they may be mistyped."""
-    new = [repr(label) for label in named if label not in seen]
+    new = [label for label in named if label not in seen]
     if seen and new:
-        few = ", ".join([*new[:_SHOWN], *(["..."] if len(new) > _SHOWN else [])])
-        text = f"expectations name {counted(len(new), 'label')} that no sequence has: {few}"
+        text = f"expectations name {counted(len(new), 'label')} that no sequence has: {_listed(new)}"
         warn(f"{text}; learned as {'a label' if len(new) == 1 else 'labels'}, is it a typo?", UserWarning, stacklevel=5)
+
+
+def _listed(names: Sequence[Any]) -> str:
+    """The first of some names."""
+    return ", ".join([*map(repr, names[:_SHOWN]), *(["..."] if len(names) > _SHOWN else [])])
 
 
 def _members(

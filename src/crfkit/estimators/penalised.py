@@ -443,7 +443,8 @@ class PenalisedChain(ChainEstimator):
         X_dev, y_dev : optional
             Held-out data, scored after every iteration for the callback; all its labels must be known.
         sample_weight : array [S], optional
-            Weights of the sequences.
+            Weights of the sequences. Expectations are of all unlabelled sequences alike: their weights have no effect
+            on these.
         expectations : Expectations, optional
             Label distributions that tokens of the unlabelled sequences, None in ``y``, are expected to have. All
             attributes of these sequences then get weights for all labels, as far as ``min_freq`` allows. For
