@@ -175,7 +175,7 @@ def test_sequences_that_come_one_by_one() -> None:
 def test_what_is_for_tokens_is_refused(name: str) -> None:
     X = [["a", "b"], ["c"]]
     weak = WeakLabels({"rule": lambda x: [(0, 1, "X")]}, ["X"]).fit(X)
-    with pytest.raises(TypeError, match=rf"WeakLabels has no '{name}': .*transform\(X\)"):
+    with pytest.raises(AttributeError, match=rf"WeakLabels has no '{name}': .*transform\(X\)"):
         getattr(weak, name)(X)
 
 

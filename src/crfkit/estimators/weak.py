@@ -50,11 +50,10 @@ class Reliability(NamedTuple):
 def _refused(name: str, instead: str = "transform(X) gives labels, with which to train a CRF") -> Any:
     """A method of HMM that is for tokens, and not for votes on them."""
 
-    def method(self: WeakLabels, *args: Any, **how: Any) -> Never:
-        raise TypeError(f"WeakLabels has no {name!r}: {instead}")
+    def refuse(self: WeakLabels) -> Never:
+        raise AttributeError(f"WeakLabels has no {name!r}: {instead}")
 
-    method.__name__, method.__doc__ = name, f"Not supported: {instead}."
-    return method
+    return property(refuse, doc=f"Not supported: {instead}.")
 
 
 class WeakLabels(HMM):
