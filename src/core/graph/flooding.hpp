@@ -63,6 +63,13 @@ inline void flood_edge(const Flood& g, i64 f, double& change, double& least) {
   settle(sb, ib, m, mb);
 }
 
+// The baseline of x86-64 is for size (CMakeLists.txt): a loop there, straight-line code elsewhere.
+#if defined(__x86_64__) && !defined(__AVX2__)
+constexpr int kUnrolled = 1;
+#else
+constexpr int kUnrolled = kFewLabels;
+#endif
+
 template <int L>
 void flood_lanes(const Lanes& g, i64 begin, i64 end, double& change, double& least) {
   using S = Simd<double, kLanes>;
@@ -79,16 +86,16 @@ void flood_lanes(const Lanes& g, i64 begin, i64 end, double& change, double& lea
       const auto belief = [&](int w) { return g.belief + i64{v[w]} * L; };
       const double *b0 = belief(0), *b1 = belief(1), *b2 = belief(2), *b3 = belief(3);
       const double *b4 = belief(4), *b5 = belief(5), *b6 = belief(6), *b7 = belief(7);
-#pragma GCC unroll 8
+#pragma GCC unroll kUnrolled
       for (int i = 0; i < L; ++i) {
         inverse[side][i] = 1.0 / S::load(message + (side * L + i) * kLanes);
         q[side][i] = Vec{b0[i], b1[i], b2[i], b3[i], b4[i], b5[i], b6[i], b7[i]} * inverse[side][i];
         sums[side][i] = Vec{};
       }
     }
-#pragma GCC unroll 8
+#pragma GCC unroll kUnrolled
     for (int i = 0; i < L; ++i)
-#pragma GCC unroll 8
+#pragma GCC unroll kUnrolled
       for (int j = 0; j < L; ++j) {
         const Vec x = S::load(p + (i * L + j) * kLanes);
         sums[0][i] += x * q[1][j];
@@ -97,11 +104,11 @@ void flood_lanes(const Lanes& g, i64 begin, i64 end, double& change, double& lea
 #pragma GCC unroll 2
     for (int side = 0; side < 2; ++side) {
       Vec total = sums[side][0];
-#pragma GCC unroll 8
+#pragma GCC unroll kUnrolled
       for (int i = 1; i < L; ++i) total += sums[side][i];
       fewest = total > 0.0 ? fewest : Vec{};
       total = 1.0 / total;
-#pragma GCC unroll 8
+#pragma GCC unroll kUnrolled
       for (int i = 0; i < L; ++i) {
         const Vec x = sums[side][i] * total;
         const Vec d = x * inverse[side][i] - 1.0;
