@@ -136,6 +136,20 @@ def test_single_precision_and_threads(method: str) -> None:
     np.testing.assert_array_equal(again.value_and_grad(w)[1], gradient)
 
 
+def test_counts_of_many_tokens_in_single_precision() -> None:
+    """Rounding errors do not grow with the number of tokens that a criterion is of."""
+    wanted, data = Expectations({"a": {"A": 0.5, "B": 0.5}}), [[["a"]] * 50] * 400
+    counts = []
+    for dtype in ("float32", "float64"):
+        _, problem = CRF(None, dtype=dtype)._prepare(data, [None] * 400, None, None, grow=True, expectations=wanted)
+        f: Any = CRF(None, dtype=dtype)._objective(problem)
+        w = np.zeros(f.size)
+        w[0] = 9.0  # nearly certain
+        f.value_and_grad(w)
+        counts.append(f._counts)
+    np.testing.assert_allclose(counts[0], counts[1], rtol=1e-6)
+
+
 def test_posterior_fulfils_what_is_expected() -> None:
     words, _ = load_corpus("ingredients", "train")
     wanted = Expectations(

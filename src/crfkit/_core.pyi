@@ -58,7 +58,7 @@ def entropies(
     unary_gradient: Floats | None,
     pairwise_gradient: Floats | None,
     before: F64 | None,
-    behind: F64 | None,
+    after: F64 | None,
 ) -> None: ...
 def dot(a: F64, b: F64, threads: int = 1) -> float: ...
 def move(

@@ -171,7 +171,7 @@ void bind_entropies(nb::module_& m) {
       [](const ChainArrays<T>& chains, int threads, Out<double, 1> log_z, Out<double, 1> entropy,
          std::optional<Out<double, 1>> node_entropy, std::optional<Out<double, 1>> step_entropy,
          std::optional<Out<T, 2>> unary_gradient, std::optional<Out<T, 3>> pairwise_gradient,
-         std::optional<Out<double, 2>> before, std::optional<Out<double, 2>> behind) {
+         std::optional<Out<double, 2>> before, std::optional<Out<double, 2>> after) {
         const ChainInput<T> in = chain_input<T>(chains);
         const i64 tokens = n_tokens(in), labels = in.n_labels;
         require(shaped(log_z, in.n_seq) && shaped(entropy, in.n_seq), "log_z has the wrong size");
@@ -181,17 +181,17 @@ void bind_entropies(nb::module_& m) {
         require(shaped(unary_gradient, tokens, labels) &&
                     shaped(pairwise_gradient, std::get<1>(chains).shape(0), labels, labels),
                 "a gradient has the wrong size");
-        require(before.has_value() == behind.has_value(), "the lattices go together");
-        require(shaped(before, tokens, labels) && shaped(behind, tokens, labels), "a lattice has the wrong size");
+        require(before.has_value() == after.has_value(), "the lattices go together");
+        require(shaped(before, tokens, labels) && shaped(after, tokens, labels), "a lattice has the wrong size");
         const EntropyOut<T> out{log_z.data(),          entropy.data(),          data_of(node_entropy),
                                 data_of(step_entropy), data_of(unary_gradient), data_of(pairwise_gradient),
-                                data_of(before),       data_of(behind)};
+                                data_of(before),       data_of(after)};
         const nb::gil_scoped_release release;
         entropies(in, make_threads(threads), out);
       },
       "chains"_a, "threads"_a, "log_z"_a.noconvert(), "entropy"_a.noconvert(), "node_entropy"_a.none().noconvert(),
       "step_entropy"_a.none().noconvert(), "unary_gradient"_a.none().noconvert(),
-      "pairwise_gradient"_a.none().noconvert(), "before"_a.none().noconvert(), "behind"_a.none().noconvert());
+      "pairwise_gradient"_a.none().noconvert(), "before"_a.none().noconvert(), "after"_a.none().noconvert());
 }
 
 template <class T>

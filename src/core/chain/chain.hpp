@@ -47,7 +47,7 @@ struct EntropyOut {
   double* step_entropy = nullptr;  // H(y_t+1 | y_t)            [edges]
   T* unary = nullptr;              // d H / d unary             [tokens][labels]
   T* pairwise = nullptr;           // d H / d pairwise          [edges][labels][labels], or their sum [labels][labels]
-  double *before = nullptr, *behind = nullptr;  // H(y_<t | y_t), H(y_>t | y_t)   [tokens][labels]
+  double *before = nullptr, *after = nullptr;  // H(y_<t | y_t), H(y_>t | y_t)   [tokens][labels]
 };
 // Either the gradient, or the entropies of nodes and steps, or the lattices.
 template <class T>

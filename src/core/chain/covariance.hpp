@@ -7,7 +7,7 @@
 // No logarithm per edge: with m as in the lattice, n[i][j] = m[i][j] a[i][j] and w[t] = e[t] / c[t],
 //
 //   h[t]  = alpha[t] u[t] + w[t] (h[t-1] m + alpha[t-1] n)       alpha times the expected score up to t
-//   k[t]  = n q[t+1] + m qq[t+1],  qq[t] = q[t] u[t] + w[t] k[t]  beta times the expected score behind t
+//   k[t]  = n q[t+1] + m qq[t+1],  qq[t] = q[t] u[t] + w[t] k[t]  beta times the expected score after t
 //   d H / d u[t] = -(h[t] beta[t] + alpha[t] k[t] - R gamma[t]),  R = E[s]
 //   d H / d a    = -(m * sum_t (h[t] x q[t+1] + alpha[t] x (qq[t+1] - R q[t+1])) + n * sum_t alpha[t] x q[t+1])
 //
@@ -78,8 +78,8 @@ class PackCovariance {
   // pairs [labels][labels] += d H / d a, summed over the pack; n as above
   void add_pairs(const Pack& pack, const Lattice<T, W>& lattice, const Transitions<T>& a, const T* n, double* pairs) {
     for (Buffer<T>* x : {&scored_, &plain_}) x->assign(n_labels_ * stride_, T(0));
-    const auto add = [&](const Buffer<T>& before, const Buffer<T>& behind, Buffer<T>& to) {
-      pair_sums<T, W>(pack, before.data(), behind.data(), n_labels_, stride_, to.data());
+    const auto add = [&](const Buffer<T>& before, const Buffer<T>& after, Buffer<T>& to) {
+      pair_sums<T, W>(pack, before.data(), after.data(), n_labels_, stride_, to.data());
     };
     add(h_, lattice.q, scored_);
     add(lattice.alpha, qq_, scored_);
@@ -101,8 +101,8 @@ class PackCovariance {
       const i64 row = pack.first[t], at = row * stride_;
       T *beta = beta_.data() + at, *k = k_.data() + at, *an = h_.data() + at;
       if (next > 0) {
-        const i64 behind = pack.first[t + 1] * stride_;
-        const T *q = lattice.q.data() + behind, *qq = qq_.data() + behind;
+        const i64 after = pack.first[t + 1] * stride_;
+        const T *q = lattice.q.data() + after, *qq = qq_.data() + after;
         rows_times<T, W>(q, next, a.m_t.data(), n_labels_, stride_, beta);
         if (n) two_rows_times<T, W>(q, n_t, qq, a.m_t.data(), next, n_labels_, stride_, k);
         else rows_times<T, W>(qq, next, a.m_t.data(), n_labels_, stride_, k);
@@ -197,7 +197,7 @@ class PackCovariance {
 // marginals.
 //
 //   f[t][j]   = E[R up to t | y_t = j]     f[t+1][j] = r[t+1][j] + sum_i xi[i][j] (f[t][i] + a[i][j]) / gamma[t+1][j]
-//   b[t][i]   = E[R behind t | y_t = i]    b[t][i]   = sum_j xi[i][j] (a[i][j] + r[t+1][j] + b[t+1][j]) / gamma[t][i]
+//   b[t][i]   = E[R after t | y_t = i]     b[t][i]   = sum_j xi[i][j] (a[i][j] + r[t+1][j] + b[t+1][j]) / gamma[t][i]
 //   nodes[t]  = gamma (f + b)              edges[t]  = xi (f[i] + a[i][j] + r[t+1][j] + b[t+1][j])
 //
 // The scores of the likeliest labels are taken out of r and a, then the mean of every f out of it and out of r, so that

@@ -11,7 +11,7 @@ Entropies entropies_of(int steps, i64 n, i64 stride, const double* gamma, Functi
   out.node.assign(steps, 0.0);
   out.step.assign(std::max(0, steps - 1), 0.0);
   out.before.assign(lattices ? steps * n : 0, 0.0);
-  out.behind.assign(lattices ? steps * n : 0, 0.0);
+  out.after.assign(lattices ? steps * n : 0, 0.0);
   for (int t = 0; t < steps; ++t)
     for (i64 j = 0; j < n; ++j) {
       const double x = gamma[t * stride + j];
@@ -39,7 +39,7 @@ Entropies entropies_of(int steps, i64 n, i64 stride, const double* gamma, Functi
   }
   for (int t = steps - 2; lattices && t >= 0; --t) {
     const double* xi = pairs(t);
-    for (i64 i = 0; i < n; ++i) out.behind[t * n + i] = given(xi + i * stride, 1, out.behind.data() + (t + 1) * n);
+    for (i64 i = 0; i < n; ++i) out.after[t * n + i] = given(xi + i * stride, 1, out.after.data() + (t + 1) * n);
   }
   return out;
 }

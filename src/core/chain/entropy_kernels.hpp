@@ -226,7 +226,7 @@ class EntropyKernel : ChainKernel<T, W> {
     if (out_.step_entropy) std::copy_n(found.step.data(), steps - 1, out_.step_entropy + edge);
     if (out_.before) {
       std::copy_n(found.before.data(), steps * n_, out_.before + first * n_);
-      std::copy_n(found.behind.data(), steps * n_, out_.behind + first * n_);
+      std::copy_n(found.after.data(), steps * n_, out_.after + first * n_);
     }
     if (!out_.unary) return;
     for (int t = 0; t < steps; ++t) std::copy_n(job_.unary + (first + t) * n_, n_, single.r.data() + t * wide);

@@ -21,9 +21,11 @@ class OrderedLattice {
   using S = Simd<double, kWidth>;
   static constexpr double kInf = std::numeric_limits<double>::infinity();
   static constexpr double kFar = -69;  // below it, exponentials are lost beside those of the best
+  static constexpr double kLeast = std::numeric_limits<T>::epsilon();  // of a derivative that is given
 
  public:
-  explicit OrderedLattice(const OnlineData<T>& data) : d_(data), order_(data.tuples.order) {}
+  explicit OrderedLattice(const OnlineData<T>& data)
+      : d_(data), order_(data.tuples.order), attributed_(data.tuples.with_attributes()) {}
 
   // The labels of all steps, those of step t at first[t]; pair(t, i, k): score of the transition from the i-th label of
   // step t to the k-th of the next; v: the weights over scale.
@@ -106,7 +108,6 @@ class OrderedLattice {
 
   // What was added and taken, times `weight`.
   void give(T weight, Delta<T>& x) const {
-    constexpr double least = std::numeric_limits<T>::epsilon();
     x.sparse = true;
     x.first.assign(first_, first_ + steps_ + 1);
     x.slots.clear();
@@ -114,16 +115,16 @@ class OrderedLattice {
     x.active.assign(x.steps, 0);
     for (int t = 0; t < steps_; ++t)
       for (u32 k = first_[t]; k < first_[t + 1]; ++k) {
-        x.active[t] |= std::abs(nodes_[k]) > least;
+        x.active[t] |= std::abs(nodes_[k]) > kLeast;
         x.slots.push_back({labels_[k], weight * T(nodes_[k])});
       }
     for (std::size_t k = 0; k < place_.size(); ++k)
-      if (place_[k] != kNone && std::abs(slope_[k]) > least) {
+      if (place_[k] != kNone && std::abs(slope_[k]) > kLeast) {
         const bool tuple = place_[k] >= d_.tuples_at - d_.transition_at;
         x.links.push_back({place_[k], weight * T(tuple ? slope_[k] * d_.tuples.value : slope_[k])});
       }
     if (d_.own_steps) give_edges(weight, x);
-    if (d_.tuples.with_attributes()) give_tuples(weight, x);
+    if (attributed_) give_tuples(weight, x);
   }
 
  private:
@@ -177,21 +178,20 @@ class OrderedLattice {
       steps_of_.push_back(s);
     }
     place_.resize(places);
-    if (d_.tuples.with_attributes()) tuple_.resize(places);
+    if (attributed_) tuple_.resize(places);
     score_.resize(n_scores_);
     factor_.reserve(n_scores_ + kWidth);
   }
 
   // The derivatives by the scores of label pairs, step after step.
   void give_edges(T weight, Delta<T>& x) const {
-    constexpr double least = std::numeric_limits<T>::epsilon();
     x.edge_slopes.clear();
     x.first_edge.assign(1, 0);
     for (int t = 0; t + 1 < steps_; ++t) {
       const double* slope = slope_.data() + steps_of_[t].level_at[0];
       for (u32 i = 0; i < size(t); ++i)
         for (u32 k = 0; k < size(t + 1); ++k, ++slope)
-          if (std::abs(*slope) > least)
+          if (std::abs(*slope) > kLeast)
             x.edge_slopes.push_back({static_cast<u32>(label(t, i) * d_.stride) + label(t + 1, k), weight * T(*slope)});
       x.first_edge.push_back(static_cast<u32>(x.edge_slopes.size()));
     }
@@ -199,12 +199,11 @@ class OrderedLattice {
 
   // The derivatives by the weights of tuples with attributes.
   void give_tuples(T weight, Delta<T>& x) const {
-    constexpr double least = std::numeric_limits<T>::epsilon();
     for (int t = 1; t + 1 < steps_; ++t) {
       const std::size_t begin = steps_of_[t].level_at[1];
       const std::size_t end = steps_of_[t].level_at[levels(t) - 1] + contexts(t, levels(t)) * size(t + 1);
       for (std::size_t k = begin; k < end; ++k)
-        if (std::abs(slope_[k]) > least)
+        if (std::abs(slope_[k]) > kLeast)
           each_attributed(t, tuple_[k], [&](u32 found) {
             const u32 at = static_cast<u32>(d_.tuples_at - d_.transition_at) + found;
             x.links.push_back({at, weight * T(slope_[k] * d_.tuples.value)});
@@ -253,7 +252,7 @@ class OrderedLattice {
           *place++ = known ? static_cast<u32>(d_.tuples_at - d_.transition_at) + found : kNone;
           double& score = above_[std::size_t{c} * next + k];
           score = lower[k] + (known ? value * v[d_.tuples_at + found] : 0.0);
-          if (tuple_.empty()) continue;
+          if (!attributed_) continue;
           tuple_[place - place_.data() - 1] = tuple;
           each_attributed(t, tuple, [&](u32 x) { score += value * v[d_.tuples_at + x]; });
         }
@@ -273,6 +272,7 @@ class OrderedLattice {
 
   const OnlineData<T>& d_;
   const int order_;
+  const bool attributed_;  // whether attributes have weights with tuples
   int steps_ = 0;
   i64 token_ = 0;  // the first
   const u32* first_ = nullptr;
@@ -281,7 +281,7 @@ class OrderedLattice {
   std::vector<Step> steps_of_;
   std::size_t n_scores_ = 0;
   std::vector<u32> place_;     // of each weight, counted from the first transition, or kNone
-  std::vector<u64> tuple_;     // that the weight is of, where attributes have weights with tuples
+  std::vector<u64> tuple_;     // that the weight is of, if attributed_
   std::vector<double> score_;  // of the last level, all lower ones in it
   Buffer<double> factor_;      // exp(score - the step's highest)
   std::vector<double> nodes_, slope_;

@@ -89,9 +89,10 @@ class OnlineSequence {
   double loss(i64 s, Delta<T>& x, Want want) {
     begin_sequence(s, x);
     noise_ = entropy_ = 0;
-    if (x.steps == 0) return 0;
     const Known known = d_.known_of(s);
-    x.sparse = beam_ && (known == Known::all || d_.tuples.order > 1);
+    x.sparse = x.steps > 0 && beam_ && (known == Known::all || d_.tuples.order > 1);
+    if (!x.sparse) size(x);
+    if (x.steps == 0) return 0;
     if (x.sparse) {
       scores_.reserve(x.steps * stride_);
       score(s, scores_.data());
@@ -179,6 +180,7 @@ class OnlineSequence {
     for (int t = 0; t < x.steps; ++t) found.errors += path_[t] != gold_[t];
     if (found.errors == 0) return found;
     if (!d_.own_steps) return few_mistakes(x, found);
+    size(x);
     x.active.assign(x.steps, 0);
     std::fill_n(x.nodes.data(), x.steps * stride_, T(0));
     std::fill_n(x.pairs.data(), pairs, T(0));
@@ -382,12 +384,12 @@ class OnlineSequence {
     x.seq = s;
     x.sparse = false;
     x.steps = static_cast<int>(d_.offsets[s + 1] - d_.offsets[s]);
-    size(x);
     pack_.seq.assign(1, s);
     pack_.first.resize(x.steps + 1);
     std::iota(pack_.first.begin(), pack_.first.end(), 0);
   }
 
+  // Room for the derivatives by the scores of all labels.
   void size(Delta<T>& x) const {
     x.nodes.reserve(x.steps * stride_);
     x.pairs.reserve(n_ * stride_);

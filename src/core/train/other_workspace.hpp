@@ -14,7 +14,7 @@ struct OtherLossWorkspace : LossWorkspace<T, W> {
   SequenceWorkspace single;
   Buffer<T> scores, nodes;  // and gradients of a pack                 [rows][stride]
   Buffer<T> zeros;          // transitions that add nothing            [labels][stride]
-  Buffer<T> counts;         // expected labels of groups               [groups][stride]
+  Buffer<double> counts;    // expected labels of groups               [groups][labels]
   BeamWorkspace<T> beam;
   BeamLossWorkspace<T> beam_loss;
   Buffer<T> unary;  // of one sequence                         [steps][labels]

@@ -35,16 +35,14 @@ class SemiLossKernel : LossKernel<T, W> {
   void expected(const GroupedRows<T>& rows, std::vector<double>& counts, i64 task) {
     rows_ = &rows;
     value_ = 0;
-    const i64 n_groups = std::ssize(counts) / n_;
-    ws_.counts.assign(n_groups * stride_, T(0));
+    ws_.counts.assign(counts.size(), 0.0);
     {
       const FlushDenormals flush;
       for (std::size_t p = 0; p < block_.packs.size(); ++p) count_pack(p);
     }
     job_.turns->wait(0, task);
     *job_.value += value_;
-    for (i64 k = 0; k < n_groups; ++k)
-      for (i64 j = 0; j < n_; ++j) counts[k * n_ + j] += ws_.counts[k * stride_ + j];
+    for (std::size_t k = 0; k < counts.size(); ++k) counts[k] += ws_.counts[k];
     job_.turns->pass(0, task);
   }
 
@@ -155,7 +153,7 @@ class SemiLossKernel : LossKernel<T, W> {
     ws_.sum.backward();
     const T* e = ws_.sum.lattice.e.data();
     each_group(pack, [&](i64 r, i64 group) {
-      add_row<T, W>(e + r * stride_, T(1), stride_, ws_.counts.data() + group * stride_);
+      for (i64 j = 0; j < n_; ++j) ws_.counts[group * n_ + j] += e[r * stride_ + j];
     });
   }
 
