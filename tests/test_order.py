@@ -20,7 +20,8 @@ from crfkit.chain import FixedSize, MinDivergence, Potentials
 from crfkit.chain import ordered as higher
 from crfkit.chain.ordered import TupleScores, ordered
 from crfkit.compat import convert_model, write_suite_model
-from crfkit.data.dataset import Layout
+from crfkit.data.dataset import Layout, WeightRules
+from crfkit.data.labels import label_numbers
 from crfkit.training import ALGORITHMS
 
 X = [["a", "b", "c", "a", "b"], ["b", "a"], ["c"], ["a", "c", "b", "b"]]
@@ -228,6 +229,19 @@ def test_predictions(order: int, features: Any, tmp_path: Path) -> None:
     assert again.model_.card()["order"] == order
 
 
+@pytest.mark.parametrize("order", [1, 2, 3])
+@pytest.mark.parametrize("n", [3, 25])
+@pytest.mark.parametrize("features", ["auto", PAIRS])
+def test_scores_per_token_are_not_understated(order: int, n: int, features: Any) -> None:
+    """By their number long inputs are cut into pieces that fit the memory."""
+    crf = learned(order, features=features, algorithm="sgd", max_iter=1).fit(
+        [["a", "b"] * n], [[f"L{k}" for k in range(n)] * 2]
+    )
+    p = crf.potentials([["a", "b", "c"] * 20])
+    scores = [p.unary.size, p.pairwise.size if p.pairwise.ndim == 3 else 0]
+    assert crf.model_._scores_per_token >= max(scores) / 60
+
+
 def test_longer_memory_learns_what_a_pair_cannot() -> None:
     """Labels repeat with period three, and tokens say nothing after the first ones."""
     y = [["A", "A", "B"] * 4, ["A", "B", "A"] * 4, ["B", "A", "A"] * 4]
@@ -350,10 +364,14 @@ def test_a_file_whose_tuples_have_unknown_attributes(tmp_path: Path) -> None:
         crfkit.load(tmp_path / "model.crfkit")
 
 
-def _data(crf: CRF) -> tuple[Any, ...]:
-    from crfkit.data.dataset import WeightRules
-    from crfkit.data.labels import label_numbers
+def test_tuples_too_many_to_number_are_refused() -> None:
+    data, numbers, n_labels, n_attributes, _ = _data(learned(2, features=PAIRS).fit(X, Y))
+    rule = WeightRules(order=3, classes=(0, 1, 2, 50_000))
+    with pytest.raises(ValueError, match=r"50001 labels and \d+ attributes of transitions are too many for 'order' 3"):
+        Layout.build(data, numbers, n_labels, n_attributes, rule)
 
+
+def _data(crf: CRF) -> tuple[Any, ...]:
     data = crf.model_.encoder.encode(X, False, 1)
     labels = (*crf.model_.labels, "D")
     numbers, _ = label_numbers(Y, labels, data.offsets)

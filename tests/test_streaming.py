@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from crfkit import CRF
 from crfkit.cli import app
 from crfkit.data import DataError, load_corpus
-from crfkit.model import streaming
+from crfkit.model import ChainModel, streaming
 from crfkit.model.streaming import iter_items, tag_columns
 
 
@@ -110,6 +110,25 @@ def test_the_command_is_the_same_with_threads(crf: CRF, tmp_path: Path) -> None:
     rows = [line.split(b"\t") for line in done.stdout.split(b"\n") if line]
     assert [b"\t".join(r[:2]) for r in rows] == [line for line in outputs[0].split(b"\n") if line]
     assert all(0 < float(r[2]) <= 1 for r in rows)
+
+
+@pytest.mark.parametrize("probabilities", [False, True])
+def test_long_pieces_are_scored_in_parts(crf: CRF, probabilities: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = b"2\nred\napples\n\n1\npear\n\n" * 30
+
+    def tagged() -> bytes:
+        return b"".join(p.text for p in tag_columns(crf.model_, io.BytesIO(text), probabilities=probabilities))
+
+    at_once, score, sizes = tagged(), ChainModel.score, []
+
+    def measured(self: ChainModel, data: Any, *how: Any) -> Any:
+        sizes.append(data.n_tokens)
+        return score(self, data, *how)
+
+    monkeypatch.setattr("crfkit.model.chain_model._PIECE", 10 * len(crf.classes_))
+    monkeypatch.setattr(ChainModel, "score", measured)
+    assert tagged() == at_once
+    assert sizes == [10] * 15
 
 
 def test_items_come_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,6 +64,8 @@ def n_tuples(n_labels: int, order: int) -> int:
 def tuple_numbers(columns: Sequence[NDArray[Any]], n_labels: int) -> NDArray[np.uint64]:
     """The number of each tuple of three labels or more, oldest first: its labels as digits; longer ones come later.
 
+    Where labels have classes, tuples are of classes.
+
     >>> tuple_numbers([np.array([0, 1]), np.array([0, 1]), np.array([1, 0])], 2).tolist()
     [1, 6]
     """
@@ -72,3 +74,22 @@ def tuple_numbers(columns: Sequence[NDArray[Any]], n_labels: int) -> NDArray[np.
     for column in columns:
         out = out * n + column.astype(np.uint64)
     return out + n * n * n * np.uint64(max(0, len(columns) - 3))
+
+
+def with_attribute(tuples: NDArray[np.uint64], attribute: NDArray[Any], many: int) -> NDArray[np.uint64]:
+    """The numbers of tuples that have a weight with an attribute, -1: with none; ``many``: as by ``n_tuples``.
+
+    >>> with_attribute(np.array([1, 6], np.uint64), np.array([-1, 2]), 8).tolist()
+    [1, 30]
+    """
+    return np.asarray(tuples + (attribute.astype(np.int64) + 1).astype(np.uint64) * np.uint64(many), np.uint64)
+
+
+def split_attribute(numbers: NDArray[np.uint64], many: int) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
+    """The attributes of such numbers, -1 for none, and the tuples.
+
+    >>> [x.tolist() for x in split_attribute(np.array([1, 30], np.uint64), 8)]
+    [[-1, 2], [1, 6]]
+    """
+    above, tuples = np.divmod(numbers, np.uint64(many))
+    return above.astype(np.int64) - 1, tuples

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crfkit.base.numbers import inner_tokens, n_tuples, tuple_numbers
+from crfkit.base.numbers import inner_tokens, n_tuples, tuple_numbers, with_attribute
 from crfkit.chain.beams import FixedSize
 from crfkit.chain.inference import marginals
 from crfkit.chain.potentials import Floats, Potentials
@@ -58,7 +58,8 @@ class TupleScores:
     classes : uint16 array [L]
         Class of each label; tuples are of classes.
     tuples : uint64 array [K]
-        Numbers of the tuples that have a score, ascending; see :class:`~crfkit.data.dataset.Layout`.
+        Numbers of the tuples that have a score, ascending, as by ``tuple_numbers`` and ``with_attribute`` of
+        :mod:`crfkit.base.numbers`.
     scores : float64 array [K]
     """
 
@@ -94,7 +95,7 @@ class TupleScores:
         """The scores of tuples by their numbers, alone or each with an attribute; zero where there is none."""
         value = tuple_value(len(self.classes))
         if attribute is not None:
-            numbers = numbers + (attribute.astype(np.uint64) + np.uint64(1)) * np.uint64(self._many)
+            numbers = with_attribute(numbers, attribute, self._many)
         elif self._table is not None:
             return value * self._table[numbers]
         if not len(self.tuples):

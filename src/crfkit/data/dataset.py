@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crfkit import _core
-from crfkit.base.numbers import n_tuples, tuple_numbers
+from crfkit.base.numbers import n_tuples, split_attribute, tuple_numbers, with_attribute
 from crfkit.base.shown import Record
 from crfkit.data.sequences import joined_offsets, rows_of
 
@@ -235,7 +235,7 @@ class WeightRules:
         no_tuples = np.zeros(0, np.uint64)
         classes, offsets = self.class_of(n_labels), data.offsets
         n_labels = int(classes.max()) + 1
-        many = np.uint64(n_tuples(n_labels, self.order))
+        many = n_tuples(n_labels, self.order)
         position = np.arange(len(labels)) - np.repeat(offsets[:-1], np.diff(offsets))
 
         def often(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
@@ -254,8 +254,7 @@ class WeightRules:
                 found.append(often(seen))
             if attributes and data.edge_ptr is not None and data.edge_attr is not None:
                 entries, ptr = rows_of(data.edge_ptr, at[known])
-                number = data.edge_attr[entries].astype(np.uint64) + np.uint64(1)
-                attributed.append(often(seen.repeat(np.diff(ptr)) + number * many))
+                attributed.append(often(with_attribute(seen.repeat(np.diff(ptr)), data.edge_attr[entries], many)))
         return np.concatenate([*found, np.unique(np.concatenate([no_tuples, *attributed]))])
 
 
@@ -267,7 +266,7 @@ def _tuples_among(tuples: NDArray[np.uint64], order: int, n_labels: int, among: 
     if order == 1:
         return tuples
     n = np.uint64(n_labels)
-    attribute, tuples = np.divmod(tuples, np.uint64(n_tuples(n_labels, order)))
+    attribute, tuples = split_attribute(tuples, n_tuples(n_labels, order))
     longer = tuples >= n * n * n
     out = np.empty_like(tuples)
     for some, length in ((~longer, 3), (longer, 4)):
@@ -277,7 +276,7 @@ def _tuples_among(tuples: NDArray[np.uint64], order: int, n_labels: int, among: 
             rest, digit = np.divmod(rest, n)
             columns.insert(0, digit)
         out[some] = tuple_numbers(columns, among)
-    return np.asarray(out + attribute * np.uint64(n_tuples(among, order)), np.uint64)
+    return with_attribute(out, attribute, n_tuples(among, order))
 
 
 _NO_ROWS: Rows = (np.zeros(0, np.uint32), np.zeros(0, np.uint32))
@@ -413,8 +412,8 @@ class Layout(Record):
     order : int
         How many labels before it a label depends on.
     tuples : uint64 [K]
-        Numbers of the tuples of three labels or more that have weights, the last K of all; see ``tuple_numbers``. A
-        tuple with edge attribute a is its number plus a + 1 times ``n_tuples``.
+        Numbers of the tuples of three labels or more that have weights, the last K of all; see ``tuple_numbers`` and
+        ``with_attribute`` of :mod:`crfkit.base.numbers`.
     classes : uint16 [L]
         Class of each label, by which tuples are numbered; empty for the first order.
     """
@@ -496,15 +495,22 @@ class Layout(Record):
         first = cls._numbered(n_labels, state, seen if rule.transitions else seen[:0], rule.start_end, edge)
         if rule.order == 1:
             return first
+        classes = rule.class_of(n_labels)
+        n_classes = int(classes.max()) + 1
+        many = n_tuples(n_classes, rule.order)
+        if many * (n_attributes[1] + 1) >= 2**63:
+            raise ValueError(
+                f"{n_classes} labels and {n_attributes[1]} attributes of transitions are too many for 'order' "
+                f"{rule.order}: lower 'order'"
+            )
         tuples = rule.tuples(labels, data, n_labels, len(first.edge_ptr) > 1)
         if base is not None:
-            more = int(rule.class_of(n_labels).max()) + 1
-            tuples = np.union1d(tuples, _tuples_among(base.tuples, base.order, base.n_classes, more))
+            tuples = np.union1d(tuples, _tuples_among(base.tuples, base.order, base.n_classes, n_classes))
         if len(first.edge_ptr):  # attributes whose label pairs are all rare have no weights
-            attribute = (tuples // n_tuples(int(rule.class_of(n_labels).max()) + 1, rule.order)).astype(np.int64)
-            tuples = tuples[np.concatenate([[True], np.diff(first.edge_ptr) > 0])[attribute]]
+            attribute, _ = split_attribute(tuples, many)
+            tuples = tuples[np.concatenate([[True], np.diff(first.edge_ptr) > 0])[attribute + 1]]
         size = first.size + len(tuples)
-        return replace(first, size=size, order=rule.order, tuples=tuples, classes=rule.class_of(n_labels))
+        return replace(first, size=size, order=rule.order, tuples=tuples, classes=classes)
 
     @classmethod
     def of_counts(cls, counts: PairCounts, n_attributes: tuple[int, int], rule: WeightRules) -> Layout:
@@ -549,8 +555,9 @@ class Layout(Record):
         tuples = self.tuples
         if self.tuples_with_attributes:
             many = n_tuples(self.n_classes, self.order)
-            number = np.concatenate([[0], np.cumsum(np.diff(self.edge_ptr) > 0)]).astype(np.uint64)
-            tuples = number[tuples // many] * np.uint64(many) + tuples % many
+            number = np.concatenate([np.cumsum(np.diff(self.edge_ptr) > 0) - 1, [-1]])  # the last: of those without
+            attribute, tuples = split_attribute(tuples, many)
+            tuples = with_attribute(tuples, number[attribute], many)
         return replace(self, state_ptr=packed(self.state_ptr), edge_ptr=packed(self.edge_ptr), tuples=tuples)
 
     def move_weights(self, w: NDArray[np.float64], target: Layout) -> NDArray[np.float64]:

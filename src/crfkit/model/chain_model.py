@@ -31,7 +31,7 @@ from crfkit.base.fields import (
     text,
 )
 from crfkit.base.messages import counted
-from crfkit.base.numbers import inner_tokens, log_sum_exp, n_tuples, pieces
+from crfkit.base.numbers import inner_tokens, log_sum_exp, n_tuples, pieces, split_attribute
 from crfkit.base.shown import Record
 from crfkit.base.tensors import read_tensors, write_tensors
 from crfkit.base.threads import resolve_threads
@@ -238,13 +238,13 @@ class ChainModel(Record):
             return
         n = layout.n_classes
         names = [self.labels[int(np.argmax(layout.class_of == c))] for c in range(n)]
-        many = n_tuples(n, layout.order)
-        for code, w in zip(layout.tuples.tolist(), self.weights[layout.tuple_first :].tolist(), strict=True):
+        attributes, tuples = split_attribute(layout.tuples, n_tuples(n, layout.order))
+        weights = self.weights[layout.tuple_first :]
+        for attribute, rest, w in zip(attributes.tolist(), tuples.tolist(), weights.tolist(), strict=True):
             if w:
-                which, rest = divmod(code, many)
                 length = 3 if rest < n**3 else 4
                 rest -= n**3 * (length - 3)
-                yield which - 1, tuple(names[rest // n**k % n] for k in range(length - 1, -1, -1)), w
+                yield attribute, tuple(names[rest // n**k % n] for k in range(length - 1, -1, -1)), w
 
     def potentials(
         self, X: Any, n_jobs: int | None, dtype: Any = None, known: Callable[[Dataset], Any] | None = None
@@ -262,24 +262,33 @@ class ChainModel(Record):
             yield from self._pieces(X)
             return
         whole = self.encoder.read(X)
-        for a, b in pieces(whole.offsets, max(1, _PIECE // self._scores_per_token)):
+        for a, b in pieces(whole.offsets, self._tokens_at_once):
             piece = whole if b - a == len(whole) else whole[a:b]
             yield self.encoder.encode(piece, False, n_jobs)
 
     def _pieces(self, blocks: Blocks) -> Iterator[Dataset]:
         """The sequences of a block file with the model's attributes, some blocks at a time."""
         state, edge = numbers_in(blocks, self.encoder)
-        n = blocks.dataset.n_blocks
-        step = max(1, _PIECE // self._scores_per_token // max(1, blocks.n_tokens // max(n, 1)))
-        for b in range(0, n, step):
-            yield renumbered(blocks.part(b, min(b + step, n)), state, edge)
+        n, most = blocks.dataset.n_blocks, self._tokens_at_once
+        step = max(1, most // max(1, blocks.n_tokens // max(n, 1)))
+        for first in range(0, n, step):
+            data = renumbered(blocks.part(first, min(first + step, n)), state, edge)
+            for a, b in pieces(data.offsets, most):
+                yield data if b - a == data.n_sequences else data.take(np.arange(a, b))
+
+    @property
+    def _tokens_at_once(self) -> int:
+        return max(1, _PIECE // self._scores_per_token)
 
     @property
     def _scores_per_token(self) -> int:
-        order, n = self.layout.order, self.layout.n_labels
+        order, n, own_steps = self.layout.order, self.layout.n_labels, len(self.layout.edge_ptr) > 0
+        first = n * n if own_steps else n
         if order == 1:
-            return n * (n if len(self.layout.edge_ptr) else 1)
-        return int(2 * n**order if holds_all(order, n) else max(n, MOST_LABELS[order] ** (2 * order)))
+            return first
+        if holds_all(order, n):
+            return int(n ** (2 * order) if own_steps else 2 * n**order)
+        return max(first, int(MOST_LABELS[order] ** (2 * order)))
 
     def state_weights(self, top: int | None = None, label: Any = None) -> list[StateWeight]:
         """(attribute, label) weights, largest first.
@@ -554,7 +563,7 @@ _CHAIN = record(
 )
 
 
-def _tuples(
+def _checked_tuples(
     rows: Arrays, n_labels: int, numbers: Mapping[str, Any], parts: Mapping[str, NDArray[Any]]
 ) -> dict[str, NDArray[Any]]:
     """The tuples of labels of a file and the classes that they are of, checked."""
@@ -587,7 +596,7 @@ def chain_model(name: str, header: dict[str, Any], arrays: Arrays, features: Fea
             k: rows.of_kind(k, "iu", (None,)) for k in ("state_ptr", "state_label", "edge_ptr", "edge_pair")
         }
         if "order" in numbers:
-            parts |= _tuples(rows, n, numbers, parts)
+            parts |= _checked_tuples(rows, n, numbers, parts)
         layout = Layout(**parts, transition=rows.of_kind("transition", "iu", (n * n,)), **numbers)
         layout.native  # noqa: B018 - checks the layout
         weights = arrays.finite("weights", (layout.size,))

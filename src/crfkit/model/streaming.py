@@ -85,14 +85,14 @@ class _Worker:
         if len(table) == 0:
             return Tagged(b"", 0, 0)
         self.n_columns = table.n_columns
-        data = self.model.encoder.encode(self.select(table), False, n_jobs)
-        p = self.model.score(data, n_jobs, self.dtype)
-        path = decode_flat(p, n_jobs)
-        chances = None
-        if self.probabilities:
-            nodes = by_label(marginals(p, n_jobs).nodes, self.labels)
-            chances = np.ascontiguousarray(nodes[np.arange(len(path)), self.of_state[path]], np.float64)
-        out = _core.write_columns(table.strings, table.ids, table.offsets, path, self.labels, chances)
+        paths, chances = [], []
+        for p in self.model.potentials(self.select(table), n_jobs, self.dtype):
+            paths.append(decode_flat(p, n_jobs))
+            if self.probabilities:
+                nodes = by_label(marginals(p, n_jobs).nodes, self.labels)
+                chances.append(nodes[np.arange(len(nodes)), self.of_state[paths[-1]]].astype(np.float64))
+        path, chance = np.concatenate(paths), np.concatenate(chances) if chances else None
+        out = _core.write_columns(table.strings, table.ids, table.offsets, path, self.labels, chance)
         return Tagged(out, len(table), len(path))
 
 
