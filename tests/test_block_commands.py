@@ -153,6 +153,9 @@ def test_an_interrupted_encoding_says_how_to_go_on(folder: Path, tmp_path: Path,
     assert code == 1
     assert "another format, label or columns and another --unknown label; to begin anew, leave out --resume" in err
     assert call(monkeypatch, capsys, *command, "--resume") == (0, "")
+    monkeypatch.setattr("crfkit.cli.encode.encode_text", _interrupted)  # before there is anything to go on from
+    assert call(monkeypatch, capsys, *command) == (130, "crfkit: interrupted\n")
+    monkeypatch.undo()
     assert run("encode", folder / "text", "-o", tmp_path / "y", "--memory", 0, code=2).stderr.startswith(
         "crfkit: error: --memory must be a number of bytes"
     )

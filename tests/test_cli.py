@@ -495,6 +495,9 @@ def test_expectations_of_unlabelled_data(folder: Path, method: str) -> None:
     path.write_text("\nlower[0]=two  B-Q:high\n")
     error = run("train", folder / "train.txt", *how, "-m", folder / "expected", code=1).stderr
     assert "expectations.txt:2: a fraction must be a number, got 'high'" in error
+    path.write_text("label=B  B-Q:2\n")  # an attribute, not an option
+    error = run("train", folder / "train.txt", *how, "-m", folder / "expected", code=1).stderr
+    assert "expectations.txt:1: label=B: probabilities must lie between 0 and 1" in error
 
 
 def test_hidden_states(folder: Path) -> None:

@@ -480,6 +480,14 @@ def test_fifty_killed_workers_change_nothing(pairs: Pairs) -> None:
     assert (found.weights_ == right).all()
 
 
+def test_how_training_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint"
+    assert crf()._way_on() == "Without a 'checkpoint', training must begin again"
+    assert crf(checkpoint=path)._way_on() == f"{path} has not been written yet: training must begin again"
+    path.touch()
+    assert "resume=True" in crf(checkpoint=path)._way_on()
+
+
 def test_a_lost_scheduler_leaves_the_checkpoint(pairs: Pairs, tmp_path: Path) -> None:
     data, path = bag(pairs), tmp_path / "checkpoint"
     how: dict[str, Any] = {"checkpoint": path, "checkpoint_every": 0}

@@ -8,6 +8,7 @@ import io
 import lzma
 import os
 import pickle
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -29,6 +30,7 @@ from crfkit.data import (
     read_conllu,
     read_crfsuite,
 )
+from crfkit.data.readers import open_source
 
 TEXT = b"the DT O\ndog NN B-X\n\nruns VB O\n"
 
@@ -144,9 +146,14 @@ def test_compressed_files(tmp_path: Path, suffix: str, opener: Any) -> None:
     with opener(path, "wb") as file:
         file.write(TEXT)
     assert list(read_columns(path).X) == read(TEXT)[0]
-    path.write_bytes(path.read_bytes()[:20])
-    with pytest.raises(DataError, match="cannot read"):
-        read_columns(path)
+    whole = path.read_bytes()
+    middle = len(whole) // 2
+    for damaged in (whole[:20], whole[:middle] + bytes([whole[middle] ^ 255]) + whole[middle + 1 :]):
+        path.write_bytes(damaged)
+        with pytest.raises(DataError, match=f"{re.escape(str(path))}: cannot read"):
+            read_columns(path)
+        with pytest.raises(DataError, match=f"{re.escape(str(path))}: cannot read"), open_source(path) as file:
+            file.readlines()
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:

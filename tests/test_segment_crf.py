@@ -15,6 +15,7 @@ import pytest
 import crfkit
 from crfkit import CRF, SegmentCRF, segment
 from crfkit.segment import SegmentFeatures
+from crfkit.segment.features import Found
 
 X = [
     ["in", "New", "York", "today"],
@@ -359,6 +360,29 @@ def test_texts_shorter_than_the_longest_segment_are_looked_up() -> None:
     for n, expected in zip((0, 1, 2, 4, 6), together, strict=True):
         np.testing.assert_allclose(crf.predict_marginals([list("abcdef")[:n]])[0], expected, atol=1e-6)
     assert crf.predict([[]]) == [[]]
+
+
+def test_what_is_looked_up_does_not_depend_on_the_longest_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    add, times = Found.add, 0
+
+    def counted(self: Found, *found: Any) -> None:
+        nonlocal times
+        times += 1
+        add(self, *found)
+
+    monkeypatch.setattr(Found, "add", counted)
+    rule = SegmentFeatures(dictionary=False, seen=True)
+    SegmentCRF(segments=rule, max_length=200, max_iter=1).fit(LONG_TEXTS * 40, LONG * 40)
+    assert times <= 2 * max(map(len, LONG_TEXTS)) + 1
+
+
+def test_the_objective_of_a_fitted_model_is_what_was_minimised() -> None:
+    crf = SegmentCRF(c2=0.1, dtype="float64", segments=SegmentFeatures(seen=True)).fit(LONG_TEXTS * 2, LONG * 2)
+    value, gradient = crf.objective(LONG_TEXTS * 2, LONG * 2).value_and_grad(crf.weights_)
+    assert value == pytest.approx(crf.result_.value)
+    assert np.abs(gradient).max() < 0.01
+    other = crf.objective([["a", "b", "a", "b", "a", "b"] * 3], [["O"] * 18])  # more often than in training
+    assert np.isfinite(other.value_and_grad(crf.weights_)[0])
 
 
 def test_fitted_models_are_pickled_and_copied(tmp_path: Path) -> None:

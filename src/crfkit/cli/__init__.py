@@ -15,6 +15,7 @@ import typer.main
 import crfkit
 from crfkit.cli.files import leave_pipes, say
 from crfkit.cli.options import OptionError, in_shell
+from crfkit.data import DataError
 
 __all__: list[str] = []
 
@@ -69,7 +70,7 @@ class _Commands(typer.core.TyperGroup):
         except (BrokenPipeError, KeyboardInterrupt) as e:
             raise _Failed from e
         except ValueError as e:
-            if len(e.args) == 1 and ctx.invoked_subcommand:
+            if len(e.args) == 1 and ctx.invoked_subcommand and not isinstance(e, DataError):  # it may quote data
                 e.args = (in_shell(str(e), self.get_command(ctx, ctx.invoked_subcommand)),)
             raise
 

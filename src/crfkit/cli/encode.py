@@ -109,7 +109,8 @@ def encode(
             try:
                 made = [encode_text(sources, output, crf._new_encoder, reading, more, settings, Tokens(tell))]
             except KeyboardInterrupt:
-                say("crfkit: the same command with --resume continues from here")
+                if "-" not in data and output.with_name(f"{output.name}.part").exists():
+                    say("crfkit: the same command with --resume continues from here")
                 raise
     for target in made:
         blocks = Blocks(target)

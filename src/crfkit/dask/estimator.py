@@ -135,8 +135,10 @@ class CRF(LocalCRF):
         return self
 
     def _way_on(self) -> str:
-        if self.checkpoint is None or not os.path.exists(self.checkpoint):
+        if self.checkpoint is None:
             return "Without a 'checkpoint', training must begin again"
+        if not os.path.exists(self.checkpoint):
+            return f"{self.checkpoint} has not been written yet: training must begin again"
         return (
             f"The state of training is in {self.checkpoint}: start a cluster, connect to it, "
             "and call fit with resume=True (crfkit train: --resume)"

@@ -114,7 +114,9 @@ def open_source(source: Source) -> Iterator[IO[bytes]]:
                 with opener(file, "rb") as inner:
                     try:
                         yield _decoded(inner, source)
-                    except (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error) as e:
+                    except (EOFError, OSError, lzma.LZMAError, zlib.error) as e:
+                        if isinstance(e, OSError) and e.errno is not None:  # of the disk, not of what is on it
+                            raise
                         raise DataError(f"{source_name(source)}: cannot read: {e}") from e
                 return
         yield _decoded(file, source)

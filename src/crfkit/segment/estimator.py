@@ -272,7 +272,7 @@ class SegmentCRF(Estimator):
             finder = FeatureFinder.learn(rule, source, known, types, most, shape.single)
         n_tokens = encoder.n_attributes[0]
         if finder is not None:
-            items = finder.find(source, data.offsets, most, n_tokens, known if grow else None, self.n_jobs)
+            items = finder.find(source, data.offsets, most, n_tokens, known, self.n_jobs)
         data = data.without_zeros() if data.value is not None else data
         columns = self._columns(shape, data, items, known, n_tokens, finder) if fixed is None else fixed.columns
         weights = sequence_weights(sample_weight, data.n_sequences)
@@ -299,7 +299,11 @@ class SegmentCRF(Estimator):
         return column_layout(shape.columns, found.state_ptr, found.state_label)
 
     def objective(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> SegmentObjective:
-        """What :meth:`fit` minimises, without the ``c1`` term; ``size`` and ``value_and_grad(w)``."""
+        """What :meth:`fit` minimises, without the ``c1`` term; ``size`` and ``value_and_grad(w)``.
+
+        ``X`` and ``y`` are taken as the training data: with ``SegmentFeatures(seen=True)``, sentences do not count for
+        themselves.
+        """
         model = self.model_ if self._is_fitted() else None
         return self._objective(self._prepare(X, y, sample_weight, model, grow=model is None)[1])
 

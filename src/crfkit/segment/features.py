@@ -368,7 +368,7 @@ class Seen:
             total, segments = total - np.bincount(same)[same], segments - own[same]
         row, label = np.nonzero(segments > 0)
         times = segments[row, label]
-        share = np.searchsorted(_SHARES, times / total[row], side="right")
+        share = np.searchsorted(_SHARES, times / np.maximum(total[row], 1), side="right")
         kind = (label * (len(_TIMES) + 1) + np.searchsorted(_TIMES, times, side="right")) * (len(_SHARES) + 1) + share
         out.add(np.asarray(start)[row], np.asarray(length)[row], first + kind)
 
@@ -430,9 +430,9 @@ class SeenWords:
         """Adds the attributes of segments in a text; ``known``: it is the training set, with these labels."""
         seen = self.entries.see(columns)
         there = seen != NONE
-        counts = np.where(there, self.counts[:, np.where(there, seen, 0)], 0) if len(self.entries.words) else None
-        if counts is None:
+        if not len(self.entries.words):
             return
+        counts = np.where(there, self.counts[:, np.where(there, seen, 0)], 0)
         sentence = np.searchsorted(columns.offsets, np.arange(len(seen)), side="right") - 1
         if known is not None:
             _, same = np.unique(sentence * len(self.entries.words) + seen, return_inverse=True)
@@ -440,7 +440,7 @@ class SeenWords:
         shares = counts[1:] / np.maximum(counts[0], 1)
         begin, end = (np.searchsorted(_ENDS, x, side="right") for x in shares[:2])
         sums = np.concatenate([[0], np.cumsum(shares[2])])
-        for length in range(1, min(longest, len(seen)) + 1):
+        for length in range(1, min(longest, int(np.diff(columns.offsets).max(initial=0))) + 1):
             a = np.flatnonzero((begin[: len(seen) - length + 1] > 0) & (end[length - 1 :] > 0))
             a = a[sentence[a] == sentence[a + length - 1]]
             size = np.full(len(a), length)
