@@ -1,4 +1,4 @@
-"""Classes of words by their labels: how often a word is inside of an entity, in all text of a corpus.
+"""Classes of words by their labels: how often a word is within an entity, in all text of a corpus.
 
 A first model labels the sentences without labels. The class of a word is the share of its occurrences that are inside
 of entities, by the labels where they are known and by the first model where they are not, together with the number of
@@ -20,7 +20,7 @@ import numpy as np
 from crfkit import CRF
 
 PARTS = 4
-#: Borders between classes: shares of occurrences inside of entities, and numbers of occurrences.
+#: Borders between classes: shares of occurrences within entities, and numbers of occurrences.
 SHARES = np.array([0.02, 0.1, 0.3, 0.6, 0.9])
 COUNTS = np.array([1.5, 3.5, 10.5, 100.5])
 Sentence = Sequence[str]
@@ -28,13 +28,13 @@ Fit = Callable[[Sequence[Any], Sequence[Any]], CRF]
 
 
 class Shares:
-    """How often words occur, and how often inside of entities; case does not matter."""
+    """How often words occur, and how often within entities; case does not matter."""
 
     def __init__(self) -> None:
         self._of: dict[str, tuple[int, float]] = {}
 
     def add(self, X: Iterable[Sentence], inside: Iterable[Iterable[float]]) -> Shares:
-        """Counts sentences, given the probability of each token that it is inside of an entity."""
+        """Counts sentences, given the probability of each token that it is within an entity."""
         for sentence, row in zip(X, inside, strict=True):
             for word, p in zip(sentence, row, strict=True):
                 count, total = self._of.get(word.lower(), (0, 0.0))

@@ -115,7 +115,7 @@ def test_models_of_segments_are_refused(corpus: tuple[Any, Any], tmp_path: Path)
     for strategy in ("margin", "entropy_per_second"):
         out = CliRunner().invoke(app, [*arguments, "--strategy", strategy])
         assert isinstance(out.exception, ModelError)
-        assert "'crfkit active' asks chains, such as a CRF, not a SegmentCRF" in str(out.exception)
+        assert "crfkit active needs a linear chain, such as a CRF, got a SegmentCRF" in str(out.exception)
     assert not (tmp_path / "b").exists()
 
 

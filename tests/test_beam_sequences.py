@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from limited import run_limited
 from test_beam_training import RULES, check_training, data
 from test_optimizers import by_sequence
 
@@ -188,3 +189,22 @@ def test_large_beams_give_way_to_all_labels() -> None:
     fixed = CRF(algorithm="sgd", beam=FixedSize(6), max_iter=2).fit(X, y)
     assert fixed.beams_ is not None
     assert not fixed.beams_.exact
+
+
+def test_beams_need_no_room_for_all_label_pairs_of_all_tokens() -> None:
+    code = """
+    from crfkit.chain import FixedSize
+
+    def stop(progress, w):
+        print(progress.iteration)
+        raise RuntimeError  # before the objective is computed without beams
+
+    n = 800
+    template = Template("U0:%x[0,0]\\nB\\nB0:%x[0,0]")
+    crf = CRF(template, algorithm="sgd", beam=FixedSize(4), n_jobs=1, callback=stop)
+    try:
+        crf.fit([[f"w{i % 7}" for i in range(n)]], [[f"L{i}" for i in range(n)]])
+    except RuntimeError:
+        pass
+    """
+    assert run_limited(code, megabytes=1024) == "1\n"  # 2 GB for [tokens - 1][labels][labels]

@@ -1,4 +1,4 @@
-"""Training inside of beams: the gradient, the ways back to the exact optimum, and what is reported."""
+"""Training within beams: the gradient, the ways back to the exact optimum, and what is reported."""
 
 from __future__ import annotations
 

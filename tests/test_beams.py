@@ -1,4 +1,4 @@
-"""Beams against enumeration inside of them, and against the exact kernels."""
+"""Beams against enumeration within them, and against the exact kernels."""
 
 from __future__ import annotations
 

@@ -120,7 +120,9 @@ def test_joining_cuts_rare_attributes(folder: Path, tmp_path: Path) -> None:
 def test_min_freq_is_that_of_the_file_by_default(folder: Path) -> None:
     blocks, (X, y) = Blocks(folder / "2.blocks"), read_columns(folder / "text")
     wanted = CRF(Template(TEMPLATE), min_freq=2, max_iter=5).fit(X, y).weights_
-    assert CRF(max_iter=5).fit(blocks).weights_.tobytes() == wanted.tobytes()
+    found = CRF(max_iter=5).fit(blocks)
+    assert found.weights_.tobytes() == wanted.tobytes()
+    assert found.model_.card()["parameters"]["min_freq"] == 2
     assert tune(CRF(max_iter=2), blocks, None, c1=[0], c2=[1], folds=2).crf.min_freq == 2  # type: ignore[union-attr]
     with pytest.raises(
         ValueError, match=r"'min_freq' of CRF must be at least 2 for .*2\.blocks: attributes that occur"
@@ -177,9 +179,14 @@ def test_the_plan_is_that_of_the_algorithm(folder: Path, tmp_path: Path) -> None
     assert found["arow"]["memory_stored"] - found["sgd"]["memory_stored"] == 8 * found["sgd"]["rows"]
     assert found["sag"]["memory_stored"] > found["arow"]["memory_stored"]
     assert found["sgd"]["scratch"] == 0
-    least = plan(folder / "text", "-t", folder / "template", "--min-freq", 2)
-    assert {k: v for k, v in plan(folder / "2.blocks").items() if k != "seen"}.items() <= least.items()
-    assert least["encoding_memory"] > 35e6
+    text = folder / "text", "-t", folder / "template", "--min-freq", 2
+    least = plan(*text, "-j", 1)
+    assert {k: v for k, v in plan(folder / "2.blocks", "-j", 1).items() if k != "seen"}.items() <= least.items()
+    assert plan(*text, "-j", 3)["encoding_memory"] > least["encoding_memory"] + 10e6
+    (tmp_path / "pairs").write_text(f"{TEMPLATE}B0:%x[0,0]\n")
+    run("encode", folder / "text", "-t", tmp_path / "pairs", "-o", tmp_path / "pairs.blocks", "-q")
+    groups = Blocks(tmp_path / "pairs.blocks").dataset.groups.values()
+    assert plan(tmp_path / "pairs.blocks")["local"] == sum(int(x.first_attribute[-1]) for x in groups)
     assert "anonymous memory" in run("train", blocks, "--plan").stdout
     for size in (1, 30, 60, 100):
         (tmp_path / "short.blocks").write_bytes(blocks.read_bytes()[:size])

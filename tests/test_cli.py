@@ -591,4 +591,7 @@ def test_an_end_at_max_iter_is_said(folder: Path) -> None:
     out = run("train", folder / "train.txt", "-m", folder / "short", "--max-iter", "2")
     [line] = [line for line in out.stderr.splitlines() if "warning" in line]
     assert "stopped after 2 iterations, before it had converged: raise --max-iter" in line
+    assert "(stopped after 2 iterations)" in run("inspect", folder / "short").stdout
+    assert "after 2 iterations (stopped" not in run("inspect", folder / "short").stdout
     assert "warning" not in run("train", folder / "train.txt", "-m", folder / "long").stderr
+    assert crfkit.load(folder / "long", kind=crfkit.CRF).model_.info["reason"] in ("converged", "tolerance")

@@ -37,6 +37,7 @@ import pandas as pd
 from distributed import Client, LocalCluster
 
 from crfkit import dask as on_dask
+from crfkit.cli.cluster import PATIENT
 from crfkit.dask import engine, tagging
 from crfkit.dask.encoding import _threads, new_encoder
 from crfkit.dask.engine import ClusterEngine
@@ -45,8 +46,6 @@ from crfkit.dask.sources import Fields, parts_of
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
 
 Pairs = list[tuple[Any, Any]]
-#: Or the cluster gives up a worker that is killed twice, or that is slow to come back.
-PATIENT = {"distributed.deploy.lost-worker-timeout": "1h"}
 
 
 @pytest.fixture(scope="module")

@@ -65,7 +65,7 @@ def test_labels_are_not_learned_from(label: int, columns: list[int], named: int)
         (b"a O\r\n\r\nb O\r\n", [["a"], ["b"]]),  # lines end as on Windows
         (b"\xef\xbb\xbfa O\n", [["a"]]),  # byte order mark
         (b"a  \t O\n", None),  # tab file with blanks in a field: 2 columns
-        (b"New York\tO\n", [["New York"]]),  # blanks inside of tab-separated fields
+        (b"New York\tO\n", [["New York"]]),  # blanks within tab-separated fields
         (b"-DOCSTART- -X-\n\na O\n", [["a"]]),
         (b"a O\n-DOCSTART- O\nb O\n", [["a"], ["b"]]),
         (b"a\t\n", [["a"]]),  # an empty label is a label

@@ -260,7 +260,7 @@ def test_training_with_entropy() -> None:
 
 @pytest.mark.parametrize("beam", [MinDivergence(0.02, 2), FixedSize(4), Adaptive()])
 def test_entropy_and_beams(beam: Any) -> None:
-    """Labelled sequences inside of beams, unlabelled ones exactly: about the same model, and the entropy falls."""
+    """Labelled sequences within beams, unlabelled ones exactly: about the same model, and the entropy falls."""
     X, y = load_corpus("ingredients", "train")
     known = [list(row) for row in y[:150]] + [None] * (len(X) - 150)
     settings: dict[str, Any] = {"c2": 0.3, "entropy_weight": 0.2, "max_iter": 60}

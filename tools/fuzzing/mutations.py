@@ -14,7 +14,6 @@ ODD_BYTES = [
 ODD_NUMBERS = [0, 1, -1, 2, 255, 65535, 2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**53, 2**63 - 1, 2**63, 2**64 - 1]
 ODD_TEXTS = ["", "x", "\ud800", "\0", "é", "a" * 3000, "_B-1", "a/b/c", "U0:", "nan", "1e5", "\u2028", "⅓"]
 
-
 _LARGE = 100_000  # bytes; a change can make it a thousand times as large
 
 
@@ -24,7 +23,7 @@ def times(rng: random.Random) -> int:
 
 
 def repeated(change: Callable[[bytes, random.Random], bytes]) -> Callable[[bytes, random.Random], bytes]:
-    """A few changes of this kind; no more once the file is large: what takes memory in proportion shows nothing."""
+    """A few changes of this kind; no more once the file is large: large inputs only cost memory."""
 
     def some(data: bytes, rng: random.Random) -> bytes:
         for _ in range(times(rng)):

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from crfkit import _core
 from crfkit.active.questions import AskedSpan, Choice, Expected, Question, Strategy, Told
-from crfkit.active.reach import Reach, sums_of
+from crfkit.active.reach import Reach
 from crfkit.active.scheme import Allowed, Scheme
 from crfkit.active.strategies import require_chain
 from crfkit.active.time_model import TimeModel
-from crfkit.base.numbers import pieces
+from crfkit.base.numbers import over_rows, pieces
 from crfkit.chain.chunks import ChunkLabels, Chunks, chunk_probabilities
 from crfkit.chain.entropy import span_entropies, token_entropies
 from crfkit.chain.inference import decode_flat, marginals
@@ -38,7 +38,7 @@ Ints = NDArray[np.int64]
 
 _PIECE = 1 << 15  # tokens rescored at a time
 _CANDIDATES = 64  # sentences whose spans are looked at one by one
-_MANY = 20  # labels with which it counts how far a token's label reaches
+_MANY = 20  # above this many labels, reach is taken into account
 _RECENT = 10  # sentences asked last, to which the next one should not be alike
 _FREE: AbstractContextManager[Any] = nullcontext()  # no lock
 
@@ -148,7 +148,7 @@ class Pool:
 
     @property
     def _with_reach(self) -> bool:
-        """Whether it counts how far a token's label reaches."""
+        """Whether reach is taken into account."""
         return len(self.scheme.names) > _MANY if self.strategy.reach is None else self.strategy.reach
 
     @property
@@ -425,7 +425,7 @@ class Pool:
         nodes = marginals(p, self.n_jobs).nodes
         none = np.zeros(len(chosen))
 
-        wrong = sums_of(1 - nodes[np.arange(len(path)), path], offsets)
+        wrong = over_rows(np.add, 1 - nodes[np.arange(len(path)), path], offsets)
         tokens = np.diff(offsets).astype(np.float64)
         if not self.scheme.spans or len(model.labels) < 2:
             return Expected(path, tokens, wrong, none, none, none)
@@ -434,7 +434,7 @@ class Pool:
         right = chunk_probabilities(p, labels, found, self.n_jobs)
         spans = np.bincount(found.sequence, minlength=len(chosen)).astype(np.float64)
         hit = np.bincount(found.sequence, right, minlength=len(chosen))
-        true = sums_of(nodes[:, 1::2].sum(axis=1), offsets)
+        true = over_rows(np.add, nodes[:, 1::2].sum(axis=1), offsets)
         return Expected(path, tokens, wrong, spans, np.maximum(spans - hit, 0), np.maximum(true - hit, 0))
 
     def predictions(self) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
@@ -506,7 +506,7 @@ class Pool:
             return self._uncertain(open_)
         value = np.log1p(self._counts)[self._words] * ~self._covered[self._words]
         seconds = self.time_model.seconds(0, 0) + self.lengths * (self.time_model.token + self.time_model.correction)
-        worth = np.where(fresh, sums_of(value, self.offsets) / seconds, -1.0)
+        worth = np.where(fresh, over_rows(np.add, value, self.offsets) / seconds, -1.0)
         return self.question(int(np.argmax(worth)), "cover", whole=True)
 
     def _uncertain(self, open_: NDArray[np.bool_], quick: bool = False) -> Question | None:
@@ -573,7 +573,7 @@ class Pool:
         if not self.strategy.whole:
             used = gain > rate * cost
             gain, cost = np.where(used, gain, 0.0), np.where(used, cost, 0.0)
-        return sums_of(gain, offsets) / (self.time_model.sentence + sums_of(cost, offsets))
+        return over_rows(np.add, gain, offsets) / (self.time_model.sentence + over_rows(np.add, cost, offsets))
 
     def _tops(self, k: int) -> Ints:
         """The sentences of a piece that may pay most, by the rate of the question before."""
@@ -587,7 +587,7 @@ class Pool:
         return np.asarray(a + best[ratio[best] > 1e-12])
 
     def _likeness(self, ids: Ints) -> Vector:
-        """How much of the words of some sentences is in the likest of those asked last, from 0 to 1."""
+        """How much of the words of some sentences is in the most similar of those asked last, from 0 to 1."""
         if not self.recent:
             return np.zeros(len(ids))
         kinds = len(self._counts)
@@ -689,13 +689,8 @@ def _word_numbers(read: Any, data: Dataset) -> tuple[Ints, Vector]:
         _, numbers = np.unique(read.ids[:, 0], return_inverse=True)
     elif data.n_tokens and data.attr.size:
         count = np.bincount(data.attr)
-        filled = np.diff(data.ptr) > 0
-        numbers = np.zeros(data.n_tokens, np.int64)
-        order = np.minimum.reduceat(
-            count[data.attr].astype(np.int64) * (len(count) + 1) + data.attr, data.ptr[:-1][filled]
-        )
-        numbers[filled] = order % (len(count) + 1)
-        _, numbers = np.unique(numbers, return_inverse=True)
+        order = over_rows(np.minimum, count[data.attr] * (len(count) + 1) + data.attr, data.ptr, 0)
+        _, numbers = np.unique(order % (len(count) + 1), return_inverse=True)
     else:
         numbers = np.zeros(data.n_tokens, np.int64)
     return numbers.astype(np.int64), np.bincount(numbers, minlength=1).astype(np.float64)

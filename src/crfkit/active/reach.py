@@ -7,12 +7,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from crfkit.base.numbers import over_rows
 from crfkit.data.sequences import rows_of
 
 Vector = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-#: What an attribute counts by the labelled tokens that have it; the variance of its weights falls with their square.
+#: Weight of an attribute by the number of labelled tokens that have it; the variance of its weights falls with the
+#: square of that.
 _FADED = (1.0 + np.arange(10_000)) ** -1.5
 
 
@@ -82,13 +84,4 @@ class Reach:
             attr = self._attr[entries]
         if self._worth is None:
             self._worth = self._left * _FADED[np.minimum(self._told, len(_FADED) - 1).astype(np.int64)]
-        return sums_of(self._worth[attr], offsets)
-
-
-def sums_of(values: Any, offsets: Ints) -> Vector:
-    """Sums of the values of each sequence, or of each token's attributes."""
-    filled = offsets[1:] > offsets[:-1]
-    out = np.zeros(len(filled))
-    if filled.any():
-        out[filled] = np.add.reduceat(values, offsets[:-1][filled])
-    return out
+        return over_rows(np.add, self._worth[attr], offsets)

@@ -26,7 +26,7 @@ def checked_answer(project: Project, answer: Json, kind: str) -> Json:
     if skip:
         spans, judged, whole = [], [], False
     elif length and not (whole or covered.any()):
-        raise AnnotateError("the answer says nothing: name words in 'spans' or 'judged', or give 'whole' or 'skip'")
+        raise AnnotateError("the answer is empty: give 'spans', 'judged', 'whole' or 'skip'")
     return {
         "sequence": i,
         "spans": spans,

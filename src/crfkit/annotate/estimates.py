@@ -179,7 +179,9 @@ class Referee:
 
 
 def _moments(scored: Sequence[Scored]) -> Vector:
-    """Sums of squares of each sentence [n + 1, 13]: tokens, and four of each kind of mistake.
+    """Moments of each sentence [n + 1, 13]: tokens n, and for each kind of mistake e, e^2 / n, a, e a / n.
+
+    There e is how many of them the model expects, and a how many there are.
 
     One sentence more than there are: of mean length, with half a mistake of each kind, as the model expects.
     """
@@ -194,7 +196,7 @@ def _moments(scored: Sequence[Scored]) -> Vector:
 
 
 def _mistakes(sums: Vector, kind: int, tokens: float, expected: float) -> Vector:
-    """Mistakes in sentences of so many tokens in which the model expects so many, by sums of moments [13, m]."""
+    """Estimated mistakes in ``tokens`` tokens of which the model expects ``expected`` to be wrong, by sums [13, m]."""
     n, e, ee, a, ea = sums[0], *sums[1 + 4 * kind : 5 + 4 * kind]
     trust = _TRUST * ee
     slope = (n * (ea + trust) - e * a) / np.maximum(n * (ee + trust) - e * e, 1e-12)

@@ -16,6 +16,7 @@ from crfkit.active.scheme import Allowed
 from crfkit.annotate import formats
 from crfkit.annotate.agreement import agreement
 from crfkit.annotate.documents import AnnotateError
+from crfkit.base.numbers import over_rows
 from crfkit.chain.inference import decode_flat, marginals
 from crfkit.metrics import Score, confusion, span_scores
 from crfkit.model.chain_model import ChainModel
@@ -111,9 +112,7 @@ class Views:
                 if confidence not in CONFIDENCE:
                     raise AnnotateError(f"'confidence' must be one of {', '.join(CONFIDENCE)}, got {confidence!r}")
                 low, high = CONFIDENCE[confidence]
-                worst = np.ones(len(documents))
-                filled = self.pool.lengths > 0
-                worst[filled] = np.minimum.reduceat(p, self.pool.offsets[:-1][filled])
+                worst = over_rows(np.minimum, p, self.pool.offsets, 1.0)
                 found &= (worst >= low) & (worst < high)
         return [int(i) for i in np.flatnonzero(found)]
 

@@ -45,6 +45,19 @@ def pieces(offsets: NDArray[np.int64], tokens: int) -> Iterator[tuple[int, int]]
         begin = end
 
 
+def over_rows(take: np.ufunc, values: NDArray[Any], offsets: NDArray[np.int64], empty: Any = 0.0) -> NDArray[Any]:
+    """The sum, or another ufunc, of the values of each ragged row; ``empty`` for rows without any.
+
+    >>> over_rows(np.add, np.array([1.0, 2.0, 4.0]), np.array([0, 2, 2, 3])).tolist()
+    [3.0, 0.0, 4.0]
+    """
+    filled = offsets[1:] > offsets[:-1]
+    out = np.full(len(filled), empty)
+    if filled.any():
+        out[filled] = take.reduceat(values, offsets[:-1][filled])
+    return out
+
+
 def frozen(x: NDArray[np.float64]) -> NDArray[np.float64]:
     """The same array, not to be written to."""
     x = x.view()

@@ -142,7 +142,7 @@ def next_batch(
     require_file(pool)
     crf = load_chain(model, n_jobs=n_jobs)
     if is_segments(crf):
-        raise ModelError(f"{model}: 'crfkit active' asks chains, such as a CRF, not a SegmentCRF")
+        raise ModelError(f"{model}: crfkit active needs a linear chain, such as a CRF, got a SegmentCRF")
     reading = Reading.of_model(crf)
     with busy(f"reading {pool}"):
         table = _pool(encoded(pool, encoding), reading)

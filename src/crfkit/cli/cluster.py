@@ -14,6 +14,8 @@ from crfkit.base.messages import counted
 from crfkit.cli.files import say
 from crfkit.cli.options import OptionError
 
+#: Or Dask gives up a worker that is lost twice, or that is slow to come back.
+PATIENT = {"distributed.deploy.lost-worker-timeout": "1h"}
 DaskOption = Annotated[
     str | None,
     typer.Option(
@@ -40,8 +42,7 @@ def cluster(address: str | None, quiet: bool) -> Iterator[Any]:
         n = int(found[1])
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         how = {"n_workers": n, "threads_per_worker": max(1, cores // n), "processes": True, "silence_logs": 50}
-        patient = dask.config.set({"distributed.deploy.lost-worker-timeout": "1h"})  # or Dask gives up a worker soon
-        with patient, LocalCluster(**how, dashboard_address=":0") as local, Client(local) as client:
+        with dask.config.set(PATIENT), LocalCluster(**how, dashboard_address=":0") as local, Client(local) as client:
             _tell(client, quiet)
             yield client
         return

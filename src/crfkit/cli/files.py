@@ -176,7 +176,7 @@ def say(text: str) -> None:
 
 @contextmanager
 def warnings_said(quiet: bool = False) -> Iterator[None]:
-    """Warnings become lines on standard error, each once; none if quiet."""
+    """Warnings become lines on standard error, those of a place once; none if quiet."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore" if quiet else "default")
         warnings.showwarning = lambda message, *_, **__: say(f"crfkit: warning: {message}")

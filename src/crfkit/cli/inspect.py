@@ -145,7 +145,7 @@ def _show_card(console: Console, path: Path, m: Any) -> None:
     if {"tokens", "sequences", "iterations", "stopped", "objective"} <= info.keys():
         rows["trained on"] = f"{counted(info['sequences'], 'sequence', ',')}, {counted(info['tokens'], 'token', ',')}"
         course = f"after {counted(info['iterations'], 'iteration')} ({info['stopped']})"
-        if info["stopped"].startswith("stopped after "):
+        if info.get("reason") == "max_iter":  # which the message says with their number
             course = f"({info['stopped']})"
         rows["objective"] = f"{info['objective']:.4f} {course}"
     parameters = card["parameters"]

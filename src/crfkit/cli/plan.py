@@ -39,12 +39,10 @@ def print_plan(crf: Any, data: str, how: Reading, options: dict[str, Any]) -> No
     """Prints what training needs: exactly known of a block file, told from the beginning of a text."""
     threads, algorithm = resolve_threads(crf.n_jobs), find_algorithm(crf.algorithm)
     encoding: EncodingNeeds | None = None
-    if is_block_file(data):
-        sizes, exact = _sizes_of(crf, Blocks(data)), True
-    else:
-        sizes, power, exact = _told(crf, data, how)
+    stored = is_block_file(data)
+    sizes, power, exact = (_sizes_of(crf, Blocks(data)), 0.0, True) if stored else _told(crf, data, how)
     needs = Needs.of(sizes, algorithm, threads, options["window"])
-    if not is_block_file(data):
+    if not stored:
         encoding = EncodingNeeds.of(sizes, needs.blocks, power, threads, bytes_of(options["memory"]))
     if options["json"]:
         more = {} if encoding is None else {f"encoding_{name}": x for name, x in encoding._asdict().items()}
@@ -83,12 +81,13 @@ def _sizes_of(crf: Any, blocks: Blocks, least: float = 0) -> Sizes:
     kept = occurs >= least
     counts = np.diff(layout.state_ptr)
     few, fewer = (max(1, -(-labels // lanes)) for lanes in (8, 16))  # weights that are still single ones
-    edges = sum(int(x.first_value[-1]) for kind, x in blocks.dataset.groups.items() if kind == "edge")
+    edge = blocks.dataset.groups.get("edge")
+    edges, edge_local = (0, 0) if edge is None else (int(edge.first_value[-1]), int(edge.first_attribute[-1]))
     return Sizes(
         tokens=blocks.n_tokens,
         sequences=len(blocks),
         entries=int(occurs[kept].sum()) + edges,
-        local=sum(int(kept[table].sum()) for table in tables),
+        local=sum(int(kept[table].sum()) for table in tables) + edge_local,
         listed=int((occurs * np.where(counts > fewer, 1, counts)).sum()) + edges,
         spread=int((occurs * np.where(counts > few, 1, counts)).sum()) + edges,
         dense=int((counts > fewer).sum()),

@@ -221,7 +221,7 @@ def _check(options: dict[str, Any], given: dict[str, str], reading: Reading) -> 
             raise o.OptionError(f"--kind {options['kind'].value} needs text: {data} is a block file")
         o.refuse_encoded(given, data)
     crf = _configure(options, given)
-    if stored and "min_freq" not in given:  # else training takes it, but the model would not say so
+    if stored and "min_freq" not in given:  # which crfkit.dask does not look up
         crf.min_freq = Blocks(data).min_freq
     if (stored or options["out_of_core"] is not None) and options["hidden_states"] > 1:
         raise o.OptionError("--hidden-states needs the data in memory: no block file or --out-of-core")

@@ -123,14 +123,12 @@ def _of_blocks(some: BlockRange) -> Encoded:
     data = blocks.dataset.some(some.first, some.last)
     start = int(blocks.dataset.sequences[some.first])
     first = int(blocks.dataset.offsets[start])
-    for b in range(some.first, some.last):
-        blocks.verify_block(b)
+    flat = blocks.part(some.first, some.last)
     known, hints = blocks.known()
     numbers, n_labels = known[first : first + data.n_tokens], len(blocks.classes)
     if numbers.min(initial=0) >= 0:
         hints = None
     weights = None if blocks.weights is None else blocks.weights[start : start + data.n_sequences]
-    flat = blocks.dataset.part(some.first, some.last)
     counts = PairCounts.of(flat, numbers, n_labels, blocks.attributes, hints)
     vocabulary = Vocabulary(StoredEncoder(blocks), blocks.classes, counts, data.n_sequences, data.n_tokens)
     return Encoded(vocabulary, data, numbers, hints, weights)

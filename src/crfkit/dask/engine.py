@@ -191,7 +191,7 @@ class ClusterEngine:
         self._workers()
         try:
             found = self.client.scatter(x, hash=False, **how)
-        except (KeyError, OSError, TimeoutError) as e:  # the scheduler answers so if a worker is lost in between, too
+        except (KeyError, OSError, TimeoutError) as e:  # KeyError: Scheduler.update_data, if a worker is lost meanwhile
             self._check()
             raise _WorkersLost from e
         self._passing.append(found)
@@ -284,10 +284,9 @@ class ClusterEngine:
                 wait(futures, timeout=_LOOK)
                 break
             except TimeoutError:
-                self._check()
+                workers = self._workers()
                 if shown is not None:
                     self.tell(what, sum(f.status == "finished" for f in shown.values()), self.n)
-                workers = self._workers()
                 if not all(home in workers for home in self.homes.values()):
                     raise _WorkersLost from None
             except CancelledError:

@@ -308,7 +308,8 @@ def warn_unseen(named: Iterable[Any], seen: Collection[Any]) -> None:
     new = [label for label in named if label not in seen]
     if seen and new:
         text = f"expectations name {counted(len(new), 'label')} that no sequence has: {_listed(new)}"
-        warn(f"{text}; learned as {'a label' if len(new) == 1 else 'labels'}, is it a typo?", UserWarning, stacklevel=5)
+        they = "it is learned as a label" if len(new) == 1 else "they are learned as labels"
+        warn(f"{text}; {they}. Check the spelling", UserWarning, stacklevel=5)
 
 
 def _listed(names: Sequence[Any]) -> str:

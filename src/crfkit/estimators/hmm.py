@@ -207,7 +207,8 @@ class HMM(ChainEstimator):
             value = self.history_[-1] if self.history_ else float("nan")
         self.n_iter_ = len(self.history_)
         self.monitor_.converged = reason in ("converged", "tolerance")
-        info |= {"iterations": self.n_iter_, "unseen": tables.unseen, "objective": value, "stopped": message}
+        info |= {"iterations": self.n_iter_, "unseen": tables.unseen, "objective": value}
+        info |= {"reason": reason, "stopped": message}
         fitted = model(tables, info)
         self.model_ = fitted
         self._know(tables, counted.vocabulary.of(integers))

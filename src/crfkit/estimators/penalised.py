@@ -579,6 +579,7 @@ class PenalisedChain(ChainEstimator):
             del search
         del objective, w
         self._end(skeleton, result, keep, len(X), n_tokens)
+        self.model_ = replace(self.model_, params={**self.model_.params, "min_freq": self._min_freq(X)})
         self._seen += len(X) if stream else 0
         return self
 
@@ -608,6 +609,7 @@ class PenalisedChain(ChainEstimator):
         info = {
             "iterations": result.iterations,
             "objective": result.value,
+            "reason": result.reason,
             "stopped": result.message,
             "sequences": n_sequences,
             "tokens": n_tokens,

@@ -533,6 +533,7 @@ _INFO = record(
         "sequences": integer(0),
         "tokens": integer(0),
         "objective": _measured,
+        "reason": text,
         "stopped": text,
         "origin": text,
         "reading": _READING,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -138,6 +139,13 @@ def _array(x: Tensor) -> NDArray[Any]:
     return x.detach().contiguous().numpy()
 
 
+def check_scores(scores: Mapping[str, NDArray[Any]]) -> None:
+    """Raises ValueError if a score is NaN or plus infinity; padding has moved it, so that its place says nothing."""
+    for name, x in scores.items():
+        if not (x < np.inf).all():  # a NaN, too, is not
+            raise ValueError(f"a score must be finite or minus infinity, got {x[~(x < np.inf)][0]} in {name}")
+
+
 class Chains:
     """The potentials of a batch, as the core takes them; everything on the CPU."""
 
@@ -145,9 +153,7 @@ class Chains:
         self.dtype = batch.dtype
         self.ragged = Ragged(batch.emissions.shape[:2], batch.mask)
         self.unary, self.pairs = self.direction(*batch[:5])
-        for name, x in (("emissions, start or end", self.unary), ("transitions or pairwise", self.pairs)):
-            if not (x < np.inf).all():  # a NaN, too, is not
-                raise ValueError(f"a score must be finite or minus infinity, got {x[~(x < np.inf)][0]} in {name}")
+        check_scores({"emissions, start or end": self.unary, "transitions or pairwise": self.pairs})
         self.per_step = batch.pairwise is not None
         self.n_labels = batch.emissions.shape[2]
 

@@ -50,9 +50,9 @@ def choose(emissions: Tensor, pairwise: Tensor | None, backend: str) -> str:
         return "core"
     if backend not in ("auto", "triton"):
         raise ValueError(f"'backend' must be 'auto', 'core' or 'triton', got {backend!r}")
-    if backend == "triton" and not has_triton():
-        raise ValueError("'backend' is 'triton', but triton is not installed")
     if backend == "triton":
+        if not has_triton():
+            raise ValueError("'backend' is 'triton', but triton is not installed")
         require_gpu(emissions)
     n_labels = emissions.shape[2]
     fits = n_labels <= FUSED_LABELS or (pairwise is None and emissions.dtype != torch.float64)

@@ -14,7 +14,7 @@ from crfkit.base.threads import resolve_threads
 from crfkit.segment.inference import Marginals, Segments, decode, marginals, nbest
 from crfkit.segment.potentials import Potentials
 from crfkit.torch import gpu
-from crfkit.torch.chains import Ragged, compute_dtype
+from crfkit.torch.chains import Ragged, check_scores, compute_dtype
 
 __all__: list[str] = []
 
@@ -65,9 +65,7 @@ class _LogPartition(torch.autograd.Function):
         ctx.more = offsets, borders
         log_z = np.zeros(len(offsets) - 1)
         lattice = _lattice(unary, pairwise, lengths, offsets, borders)
-        for name, x in (("emissions, start or end", lattice[0]), ("transitions", lattice[3]), ("lengths", lattice[4])):
-            if not (x < np.inf).all():  # a NaN, too, is not
-                raise ValueError(f"a score must be finite or minus infinity, got {x[~(x < np.inf)][0]} in {name}")
+        check_scores({"emissions, start or end": lattice[0], "transitions": lattice[3], "lengths": lattice[4]})
         _core.segment_sums(lattice, resolve_threads(None), None, _out(log_z))
         return torch.from_numpy(log_z).to(unary.dtype)
 

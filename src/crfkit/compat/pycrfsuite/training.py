@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crfkit import _core
+from crfkit.base.numbers import over_rows
 from crfkit.chain.inference import decode_flat
 from crfkit.compat.pycrfsuite.parameters import ALGORITHMS, TITLES, UNLIMITED, log_value
 from crfkit.compat.suite_file import SuiteFeatures, chain_model, empty_features, suite_bytes, suite_features
@@ -285,7 +286,5 @@ class _Listener:
             own = model.labels.index(label) if label in model.labels else -2
             match = int((right & (gold == own)).sum())
             counts[label] = (match, int((path == own).sum()), int((flat == label).sum()))
-        filled = np.diff(data.offsets) > 0
-        whole = np.logical_and.reduceat(right, data.offsets[:-1][filled]) if len(right) else np.zeros(0, bool)
-        n = len(data.offsets) - 1
-        return counts, (int(right.sum()), len(right)), (int(whole.sum()) + int((~filled).sum()), n)
+        whole = over_rows(np.logical_and, right, data.offsets, True)
+        return counts, (int(right.sum()), len(right)), (int(whole.sum()), len(whole))
