@@ -15,7 +15,7 @@ import pytest
 import crfkit
 from crfkit import CRF, SegmentCRF, segment
 from crfkit.segment import SegmentFeatures
-from crfkit.segment.features import Found
+from crfkit.segment.entries import Found
 
 X = [
     ["in", "New", "York", "today"],
@@ -376,13 +376,19 @@ def test_what_is_looked_up_does_not_depend_on_the_longest_length(monkeypatch: py
     assert times <= 2 * max(map(len, LONG_TEXTS)) + 1
 
 
-def test_the_objective_of_a_fitted_model_is_what_was_minimised() -> None:
+def test_the_objective_of_a_fitted_model_is_what_was_minimised(tmp_path: Path) -> None:
     crf = SegmentCRF(c2=0.1, dtype="float64", segments=SegmentFeatures(seen=True)).fit(LONG_TEXTS * 2, LONG * 2)
-    value, gradient = crf.objective(LONG_TEXTS * 2, LONG * 2).value_and_grad(crf.weights_)
-    assert value == pytest.approx(crf.result_.value)
-    assert np.abs(gradient).max() < 0.01
+    crf.save(tmp_path / "m")
+    loaded: Any = crfkit.load(tmp_path / "m")
+    for one in (crf, loaded):
+        value, gradient = one.objective(LONG_TEXTS * 2, LONG * 2).value_and_grad(crf.weights_)
+        assert value == pytest.approx(crf.result_.value)
+        assert np.abs(gradient).max() < 0.01
     other = crf.objective([["a", "b", "a", "b", "a", "b"] * 3], [["O"] * 18])  # more often than in training
     assert np.isfinite(other.value_and_grad(crf.weights_)[0])
+    named = SegmentCRF(segments=lambda x, a, b: [x[a]], max_iter=2).fit(LONG_TEXTS, LONG)
+    named.objective([["new"]], [["O"]])  # adds no attribute to the model
+    assert named.objective(LONG_TEXTS, LONG).size == len(named.weights_)
 
 
 def test_fitted_models_are_pickled_and_copied(tmp_path: Path) -> None:
@@ -458,7 +464,7 @@ def test_sets_of_tags_are_respected(tags: list[Any], taught: bool) -> None:
         assert [b.labels for b in likely] == [b.labels for b in every]
         if not taught:
             with pytest.raises(
-                ValueError, match=r"sequence 1, token \d: a set of tags with 'I-LOC', but not all with I-"
+                ValueError, match=r"sequence 1, token \d: a set that contains 'I-LOC' and tags without I-"
             ):
                 crf.objective([x, x], [None, tags])
             continue
@@ -474,9 +480,9 @@ def test_sets_of_tags_are_respected(tags: list[Any], taught: bool) -> None:
 def test_sets_of_tags_that_cannot_be_expressed_are_refused(tags: list[Any]) -> None:
     texts = [list("ab"), list("abc")]
     crf = SegmentCRF().fit(texts, [["B-X", "I-X"], ["B-Y", "I-Y", "O"]])
-    with pytest.raises(ValueError, match=r"sequence 1, token \d: of the tags .*, those of 'X' ask for borders"):
+    with pytest.raises(ValueError, match=r"sequence 1, token \d: the tags .*: a set must allow 'X' both to begin"):
         crf.fit(texts, [["B-X", "O"], tags])
-    with pytest.raises(ValueError, match=r"sequence 1, token \d: of the tags .*, those of 'X' ask for borders"):
+    with pytest.raises(ValueError, match=r"sequence 1, token \d: the tags .*: a set must allow 'X' both to begin"):
         crf.predict(texts, given=[None, tags])
 
 

@@ -272,7 +272,7 @@ class SegmentCRF(Estimator):
             finder = FeatureFinder.learn(rule, source, known, types, most, shape.single)
         n_tokens = encoder.n_attributes[0]
         if finder is not None:
-            items = finder.find(source, data.offsets, most, n_tokens, known, self.n_jobs)
+            items = finder.find(source, data.offsets, most, n_tokens, known, self.n_jobs, grow)
         data = data.without_zeros() if data.value is not None else data
         columns = self._columns(shape, data, items, known, n_tokens, finder) if fixed is None else fixed.columns
         weights = sequence_weights(sample_weight, data.n_sequences)
@@ -370,6 +370,7 @@ class SegmentCRF(Estimator):
         info = {
             "iterations": latest.iterations,
             "objective": latest.value,
+            "reason": latest.reason,
             "stopped": latest.message,
             "sequences": len(X),
             "tokens": n_tokens,

@@ -208,8 +208,8 @@ def _inner_of_sets(said: list[Any], borders: list[int], outside: Any, runs: bool
             if (border == ANY and begins == {BORDER} and came) or (goes_on and closed - opened):
                 shown = ", ".join(sorted(f"{p}-{other}" if p else str(other) for p, other in parts))
                 raise ValueError(
-                    f"sequence {i}, token {t}: of the tags {shown}, those of {kind!r} ask for borders of segments that "
-                    f"the others do not: this cannot be expressed; give all tags of {kind!r}, or None"
+                    f"sequence {i}, token {t}: the tags {shown} cannot be used together: a set must allow {kind!r} "
+                    f"both to begin and to go on here, or not at all; give all tags of {kind!r}, or None"
                 )
     return out
 
@@ -221,8 +221,9 @@ def refuse_inner(known: Known, types: Sequence[Any]) -> None:
         i = int(np.searchsorted(known.offsets, token, side="right")) - 1
         kind = types[label]
         raise ValueError(
-            f"sequence {i}, token {token - int(known.offsets[i])}: a set of tags with 'I-{kind}', but not all with I-, "
-            f"cannot be trained on, because a border depends on the label: add 'B-{kind}' to the set, or give None"
+            f"sequence {i}, token {token - int(known.offsets[i])}: a set that contains 'I-{kind}' and tags "
+            f"without I- cannot be trained on, because a border depends on the label: add 'B-{kind}' to the set, or "
+            "give None"
         )
 
 

@@ -285,7 +285,7 @@ def restore_model(header: Any, arrays: Arrays, features: FeatureSource, function
         raise ValueError(f"'weights' must have {shape.numbers(columns.size)[1]} numbers, got {len(weights)}")
     finder = None
     if head["segments"] is not None:
-        finder = FeatureFinder.restore(head["segments"], arrays.group("segments"), labels, function)
+        finder = FeatureFinder.restore(head["segments"], arrays.group("segments"), labels, function, single)
     own = 0 if finder is None else len(finder.names())
     attributes = len(columns.state_ptr) - 1 - own
     if attributes < 0:
