@@ -284,9 +284,10 @@ class ClusterEngine:
                 wait(futures, timeout=_LOOK)
                 break
             except TimeoutError:
-                workers = self._workers()
+                self._check()
                 if shown is not None:
                     self.tell(what, sum(f.status == "finished" for f in shown.values()), self.n)
+                workers = self._workers()
                 if not all(home in workers for home in self.homes.values()):
                     raise _WorkersLost from None
             except CancelledError:
