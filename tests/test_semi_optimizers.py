@@ -280,6 +280,14 @@ def test_all_learn_from_partial_labels(name: Any, case: int) -> None:
     np.testing.assert_array_equal(left_out.fit(X, y).weights_, with_it)
 
 
+def test_steps_that_are_too_large_are_not_taken() -> None:
+    X, y = load_corpus("ingredients", "train")
+    rng = np.random.default_rng(1)
+    known: list[list[Any]] = [[(z, z, None, {z, "O"})[rng.integers(4)] for z in row] for row in y[:100]]
+    crf = CRF(algorithm="smd", max_iter=2, n_jobs=1).fit(X[:100], known)  # while it calibrates, weights blow up
+    assert crf.result_.value < CRF(algorithm="smd", max_iter=1, n_jobs=1).fit(X[:100], known).result_.value
+
+
 def test_a_perceptron_step_towards_the_best_path_that_fits() -> None:
     X, y = [["a", "b", "c"]], [["A", None, {"B", "C"}]]
     crf = CRF(PLAIN, algorithm="ap", dtype="float64", c2=0.0, all_possible_states=True, max_iter=0).fit(

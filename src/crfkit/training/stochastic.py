@@ -43,12 +43,13 @@ def _falling(objective: SequenceObjective, limit: int) -> Callable[[int], float]
 def _outcome(objective: SequenceObjective, w: Vector, sample: Order, go: Callable[[], object]) -> float:
     """The objective of a sample once ``go`` has changed the core's weights from w on; infinite if they blew up."""
     objective.native.set_weights(w)
-    go()
-    moved = objective.weights()
-    if not np.isfinite(moved).all():
+    try:
+        go()
+        moved = objective.weights()
+        value = objective.native.loss(sample) + objective.decay * len(sample) / 2 * float(moved @ moved)
+    except ValueError:  # no labelling has a finite score; if that is so from w on, training says so
         return np.inf
-    value = objective.native.loss(sample) + objective.decay * len(sample) / 2 * float(moved @ moved)
-    return value if np.isfinite(value) else np.inf
+    return value if np.isfinite(moved).all() and np.isfinite(value) else np.inf
 
 
 @dataclass(frozen=True)
