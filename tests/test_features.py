@@ -133,6 +133,7 @@ def test_transition_templates_belong_to_transitions() -> None:
         ("U:%y[0,0]", "t:1: expected %x"),
         ("U:%x[0,-1]", "t:1: expected %x"),
         ("# only a comment\n\n", "t: the template is empty"),
+        ("U:%x[0,0]/%x[0,0]\n" * 60_000, "t: a template may have at most 1,000,000 characters, got 1,020,000"),
     ],
 )
 def test_bad_templates_are_named(text: str, message: str) -> None:

@@ -12,6 +12,7 @@ from crfkit.features.plan import FAR, FeaturePlan
 _MACRO = re.compile(r"%x\[(-?\d+),(\d+)\]")
 _COMMAND = re.compile(r'%([xtmXTM])\[(@?)[ \t]*([+-]?\d+),[ \t]*(\d+)(?:,"((?:\\.|[^"\\])*)")?\]')
 _WAPITI = re.compile(r"[ub*]|.*%(?:[tmXTM]\[|x\[@)")
+_MOST_CHARACTERS = 1_000_000
 _MOST_PIECES = 1000
 _DIALECTS = ("auto", "crfpp", "wapiti")
 
@@ -69,6 +70,8 @@ class Template:
         self.lines = tuple(line.rstrip("\r\n") for line in text)
         self.padding = padding
         self.name = name
+        if (size := sum(map(len, self.lines))) > _MOST_CHARACTERS:
+            raise ValueError(f"{name}: a template may have at most {_MOST_CHARACTERS:,} characters, got {size:,}")
         if dialect not in _DIALECTS:
             raise ValueError(f"'dialect' of Template must be one of {', '.join(_DIALECTS)}, got {dialect!r}")
         if dialect == "auto":
