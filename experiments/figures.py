@@ -24,8 +24,9 @@ from matplotlib import pyplot as plt
 
 from crfkit import plotting
 from crfkit.active import LearningCurve
-from crfkit.plotting import COLOURS, INK, name_lines
+from crfkit.plotting import COLOURS, INK, contrast, name_lines
 
+LIGHT, DARK = "#ffffff", "#14181e"  # pages
 NUMBERS = Path(__file__).parent / "numbers"
 DOCS = Path(__file__).parents[1] / "docs"
 STYLE: Any = {**plotting.STYLE, "axes.prop_cycle": cycler(color=COLOURS)}
@@ -52,11 +53,38 @@ def save(figure: Any, file: str) -> None:
     path.parent.mkdir(exist_ok=True)
     figure.savefig(path, dpi=180, metadata={"Date": None} if path.suffix == ".svg" else None)
     plt.close(figure)
+    if path.suffix == ".svg":
+        two_themes(path)
+
+
+def readable(colour: str, page: str) -> str:
+    """The colour, as much darker (or lighter on a dark page) as text in it needs for a contrast of 4.5."""
+    to = np.array([0.0, 0.0, 0.0] if contrast(page, "white") < contrast(page, "black") else [1.0, 1.0, 1.0])
+    mixed = (mpl.colors.to_hex(a * to + (1 - a) * np.array(mpl.colors.to_rgb(colour))) for a in np.linspace(0, 1, 101))
+    return next(c for c in mixed if contrast(c, page) >= 4.55)
+
+
+def themes() -> str:
+    """The style of an SVG whose text is darker on light pages and lighter on dark ones; lines are the same on both."""
+    rules = {
+        page: "".join(
+            f'[id^="text_"]>[style*="{c}"],text[fill="{c}"]{{fill:{readable(c, page)}!important}}'
+            for c in (INK, *COLOURS)
+        )
+        for page in (LIGHT, DARK)
+    }
+    return f"<style>{rules[LIGHT]}@media(prefers-color-scheme:dark){{{rules[DARK]}}}</style>"
+
+
+def two_themes(path: Path) -> None:
+    """Gives such a style to an SVG of matplotlib."""
+    svg = path.read_text(encoding="utf-8")
+    path.write_text(svg.replace(" <defs>", f" {themes()}\n <defs>", 1), encoding="utf-8")
 
 
 def plain_ticks(axis: Any, at: list[float]) -> None:
     """Ticks where the points are, as plain numbers, on an axis that may be logarithmic."""
-    axis.set_ticks(at, [f"{x:g}" for x in at])
+    axis.set_ticks(at, [f"{x:,g}" for x in at])
     axis.set_minor_locator(mpl.ticker.NullLocator())
 
 
@@ -346,6 +374,9 @@ def speed() -> None:
 def entities() -> None:
     """The entities that the front page's lines find, each in a box with its label and probability."""
     hues = dict(zip(["QTY", "UNIT", "STATE", "NAME", "PREP", "NOTE", "SIZE"], [*COLOURS, "#5f7d99"], strict=True))
+    hues = {
+        label: readable(hue, LIGHT) for label, hue in hues.items()
+    }  # white text has the contrast of the same on white
     parts, widest, y = [], 0.0, 8
 
     def write(x: float, y: float, size: float, colour: str, text: str) -> None:
@@ -372,7 +403,7 @@ def entities() -> None:
     size = f'viewBox="0 0 {widest:.0f} {y}" width="{widest:.0f}" height="{y}"'
     font = 'font-family="ui-monospace, Menlo, Consolas, monospace"'
     title = "<title>Entities found in raw text, with their labels and probabilities</title>"
-    image = f'<svg xmlns="http://www.w3.org/2000/svg" {size} {font}>{title}{"".join(parts)}</svg>\n'
+    image = f'<svg xmlns="http://www.w3.org/2000/svg" {size} {font}>{title}{themes()}{"".join(parts)}</svg>\n'
     (DOCS / "images").mkdir(exist_ok=True)
     (DOCS / "images" / "entities.svg").write_text(image, encoding="utf-8")
 
@@ -386,6 +417,8 @@ def gallery() -> None:
         for block in re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL):
             exec(block, names)
     plt.close("all")
+    for file in re.findall(r'savefig\("(.*\.svg)"\)', page):
+        two_themes(DOCS / "images" / file)
 
 
 FIGURES: dict[str, Callable[[], None]] = {
