@@ -89,16 +89,19 @@ def plain_ticks(axis: Any, at: list[float]) -> None:
 
 
 def active(corpus: str) -> None:
-    """Four strategies in colour, the others grey behind them."""
+    """Six of the strategies; the tokens are logarithmic, so that lines apart by as much save the same fraction."""
     found = numbers(f"active.{corpus}")
+    shown = ["random", "sequence_entropy", "least_confidence", "least_confidence, per token", "margin"]
     curves = {
-        name: [LearningCurve(np.array(a), np.array(b), np.array(c), []) for a, b, c in runs]
-        for name, runs in found["curves"].items()
+        name: [LearningCurve(np.array(a), np.array(b), np.array(c), []) for a, b, c in found["curves"][name]]
+        for name in [*shown, "span queries (1 to 5 tokens)"]
     }
-    curves["spans of 1 to 5"] = curves.pop("span queries (1 to 5 tokens)")
-    shown = ["random", "sequence_entropy", "margin", "spans of 1 to 5"]
-    ax = plotting.learning_curve(curves, target=found["target"], highlight=shown)
-    save(ax.figure, f"active.{corpus}.png")
+    figure, ax = plt.subplots(figsize=(8, 4.6), layout="constrained")
+    ax.set_xscale("log")
+    plain_ticks(ax.xaxis, [1000, 2000, 5000, 10000, 20000, 50000])
+    plotting.learning_curve(curves, target=found["target"], ax=ax)
+    ax.set_xlabel("labelled tokens (logarithmic)")
+    save(figure, f"active.{corpus}.svg")
 
 
 def costs(file: str, panels: list[tuple[str, str, list[Any]]], names: list[str], up: str) -> None:
