@@ -312,43 +312,45 @@ def joint() -> None:
     save(figure, "joint.png")
 
 
-#: Colours of the parts of a snake, head to tail: light enough for dark numbers.
-PARTS = mpl.colormaps["viridis"](np.linspace(0.35, 1, 10))
+#: What a cell shows: where the snake goes on.
+ARROWS = {(255, 0, 0): "↑", (0, 255, 0): "↓", (255, 255, 0): "→", (0, 255, 255): "←", (0, 0, 255): ""}
+#: Colours of the parts of a snake, from 1 to 10: light enough for black numbers.
+PARTS = mpl.colormaps["viridis"](np.linspace(0.55, 1, 10))
 
 
 def snakes() -> None:
     """Two test grids as they are, and as the models without and with edges number them."""
     found = numbers("snakes")
     names = list(found["models"])
-    figure, axes = plt.subplots(2, 2 + len(names), figsize=(8.4, 4.4), layout="constrained")
+    figure, axes = plt.subplots(2, 2 + len(names), figsize=(8, 4.6), layout="constrained", height_ratios=(1.5, 1))
     for row, grid in zip(axes, found["grids"], strict=True):
-        seen, truth = np.array(grid["seen"]), np.array(grid["truth"])
-        row[0].imshow(seen.astype(np.uint8))
-        row[0].set_title("what is seen")
+        truth = np.array(grid["truth"])
+        arrows = [[ARROWS[tuple(cell)] for cell in cells] for cells in grid["seen"]]
+        show_snake(row[0], -truth, arrows, np.zeros_like(truth))
         for ax, name in zip(row[1:], ["truth", *names], strict=True):
-            show_snake(ax, np.array(grid[name]), truth)
-            wrong = "" if name == "truth" else f"{found['models'][name]:.1f}% of test cells right"
-            ax.set_title(f"{name}\n{wrong}".strip(), fontsize=9)
-    for ax in axes.flat:
-        ax.set(xticks=[], yticks=[])
-        ax.grid(visible=False)
-        ax.spines[:].set_visible(False)
-    save(figure, "snakes.png")
+            labels = np.array(grid[name])
+            show_snake(ax, labels, np.where(labels, labels, ""), labels != truth)
+    axes[0, 0].set_title("seen: where the\nsnake continues", fontsize=9)
+    axes[0, 1].set_title("truth", fontsize=9)
+    for ax, name in zip(axes[0, 2:], names, strict=True):
+        ax.set_title(f"{name.replace(', ', ',' + chr(10))}\n{found['models'][name]:.1f}% of cells right", fontsize=9)
+    save(figure, "snakes.svg")
 
 
-def show_snake(ax: Any, labels: Any, truth: Any) -> None:
-    """Numbered cells; wrong ones have a frame and a cross-hatch, so that colour is not all."""
-    colours = np.zeros((*labels.shape, 4))
-    colours[..., :] = (*mpl.colors.to_rgb(INK), 0.18)
-    colours[labels > 0] = PARTS[labels[labels > 0] - 1]
-    ax.imshow(colours)
-    for (r, c), v in np.ndenumerate(labels):
-        wrong = v != truth[r, c]
-        if v:
-            ax.text(c, r, str(v), ha="center", va="center", fontsize=8, color="black")
-        if wrong:
-            box = mpl.patches.Rectangle((c - 0.46, r - 0.46), 0.92, 0.92, fill=False, edgecolor=COLOURS[1], linewidth=2)
-            ax.add_patch(box)
+def show_snake(ax: Any, labels: Any, texts: Any, wrong: Any) -> None:
+    """Cells with texts, blue where labels are negative; wrong ones have a frame."""
+    for (r, c), label in np.ndenumerate(labels):
+        colour = PARTS[label - 1] if label > 0 else "#a9cbe6" if label else (*mpl.colors.to_rgb(INK), 0.18)
+        ax.add_patch(mpl.patches.Rectangle((c - 0.5, r - 0.5), 1, 1, facecolor=colour, edgecolor="none"))
+        ax.text(c, r, texts[r][c], ha="center", va="center", fontsize=9, color="black")
+        if wrong[r, c]:
+            frame = mpl.patches.Rectangle((c - 0.44, r - 0.44), 0.88, 0.88, fill=False, linewidth=2.5)
+            frame.set_edgecolor(COLOURS[1])
+            ax.add_patch(frame)
+    height, width = labels.shape
+    ax.set(xlim=(-0.5, width - 0.5), ylim=(height - 0.5, -0.5), aspect="equal", xticks=[], yticks=[])
+    ax.grid(visible=False)
+    ax.spines[:].set_visible(False)
 
 
 def speed() -> None:
