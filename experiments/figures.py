@@ -207,12 +207,10 @@ def sparse_training(data: str) -> None:
     for k, row in enumerate(found):
         colour = COLOURS[1] if "sgd" in row["method"] else COLOURS[0]
         ax.barh(k, row["seconds"], color=colour, height=0.68, alpha=1 if "exact" in row["method"] else 0.7)
-        text = f"{row['seconds']:.3g} s, accuracy {row['accuracy']:.2f}"
-        ax.annotate(text, (row["seconds"], k), xytext=(4, 0), textcoords="offset points", va="center", fontsize=9)
+    texts = [f"{row['seconds']:.3g} s, accuracy {row['accuracy']:.2f}" for row in found]
+    end_bars(ax, range(len(found)), [row["seconds"] for row in found], texts)
     ax.set_yticks(range(len(found)), [row["method"] for row in found])
     ax.invert_yaxis()
-    ax.grid(visible=False)
-    ax.tick_params(axis="y", length=0)
     ax.set(xlabel=f"{unit} of training (blue: L-BFGS, orange: SGD)", xlim=(0, 1.35 * max(r["seconds"] for r in found)))
     save(figure, f"sparse_{data}.svg")
 
@@ -295,21 +293,32 @@ def snips() -> None:
 
 
 def joint() -> None:
-    """Scores over training sentences."""
+    """Errors as bars from zero, in groups by the number of training sentences."""
     rows = numbers("joint")
-    panels = {"pos": "POS accuracy, %", "f1": "chunk F1, %", "joint": "both labels right, %"}
-    figure, axes = plt.subplots(1, 3, figsize=(9.2, 3.6), layout="constrained")
-    for k, name in enumerate(dict.fromkeys(r["name"] for r in rows)):
-        mine = [r for r in rows if r["name"] == name]
-        for ax, key in zip(axes, panels, strict=True):
-            x, y = [r["size"] for r in mine], [100 * r[key] for r in mine]
-            ax.plot(x, y, "o-", markersize=4, color=COLOURS[k], label=name)
-    for ax, title in zip(axes, panels.values(), strict=True):
-        ax.set(title=title, xlabel="training sentences", xscale="log", xlim=(400, 11000))
-        ax.set_xticks(sizes := sorted({r["size"] for r in rows}), [f"{n:,}" for n in sizes])
-        ax.xaxis.set_minor_locator(mpl.ticker.NullLocator())
-    name_lines(axes[-1])
-    save(figure, "joint.png")
+    panels = {"pos": "wrong POS tags, %", "f1": "100 − chunk F1", "joint": "tokens with a wrong label, %"}
+    figure, axes = plt.subplots(1, 3, figsize=(8.4, 4.4), layout="constrained", sharey=True)
+    sizes = list(dict.fromkeys(r["size"] for r in rows))
+    y = [k + 1.2 * sizes.index(r["size"]) for k, r in enumerate(rows)]
+    for ax, (key, title) in zip(axes, panels.items(), strict=True):
+        wrong = [100 - 100 * r[key] for r in rows]
+        ax.barh(y, wrong, color=[COLOURS[r["name"].startswith("factorial")] for r in rows], height=0.7)
+        end_bars(ax, y, wrong, [f"{x:.1f}" for x in wrong])
+        ax.set(title=title, xlim=(0, 27))
+    axes[0].set_yticks(y, [r["name"] for r in rows])
+    axes[0].set_ylim(y[-1] + 0.8, -1.6)
+    for size in sizes:
+        first = next(at for at, r in zip(y, rows, strict=True) if r["size"] == size)
+        text = {"xytext": (4, 0), "textcoords": "offset points", "va": "center", "fontweight": "bold", "fontsize": 9}
+        axes[0].annotate(f"{size:,} sentences", (0, first - 0.9), **text)
+    save(figure, "joint.svg")
+
+
+def end_bars(ax: Any, y: Any, lengths: Any, texts: list[str]) -> None:
+    """Writes a text at the end of every bar, which needs no grid then."""
+    for at, length, text in zip(y, lengths, texts, strict=True):
+        ax.annotate(text, (length, at), xytext=(4, 0), textcoords="offset points", va="center", fontsize=9)
+    ax.grid(visible=False)
+    ax.tick_params(axis="y", length=0)
 
 
 #: What a cell shows: where the snake goes on.
