@@ -276,17 +276,18 @@ def few_labels() -> None:
 
 
 def snips() -> None:
-    """F1 on the validation set over epochs, a line for every run; dots at the right are F1 on the test set."""
+    """F1 on the validation set over epochs, a line for every run; beside them, F1 on the test set."""
     runs = numbers("snips")
-    figure, ax = plt.subplots(figsize=(6.6, 3.6), layout="constrained")
+    figure, ax = plt.subplots(figsize=(7, 3.8), layout="constrained")
     n = len(runs[0]["history"])
     for k, name in enumerate(("CRF", "softmax")):
         found = [r for r in runs if r["model"] == name]
         for r in found:
             ax.plot(range(1, n + 1), r["history"], color=COLOURS[k], linewidth=1, label=f"_{name}")
-        ax.plot([n + 1] * len(found), [r["f1"] for r in found], "o", color=COLOURS[k], markersize=4, label=name)
-    ax.set(xlabel="epoch", ylabel="slot F1, %: validation (dots: test)", ylim=(70, 95), xlim=(0, n + 1.5))
-    ax.set_xticks(range(0, n + 1, 5))
+        ax.plot([n + 3] * len(found), [r["f1"] for r in found], "o", color=COLOURS[k], markersize=5, label=name)
+    ax.axvline(n + 1.5, color=INK, linewidth=0.8)
+    ax.set(xlabel="epoch: F1 on the validation set", ylabel="slot F1, %", ylim=(65, 95), xlim=(0, n + 4))
+    ax.set_xticks([*range(0, n + 1, 5), n + 3], [*map(str, range(0, n + 1, 5)), "test set"])
     name_lines(ax)
     save(figure, "snips.svg")
 
