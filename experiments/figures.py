@@ -189,10 +189,12 @@ def sparse_decoding() -> None:
     aside = symbols[0] / 2.5
     for k, name in enumerate(found["paper"]):
         ax.plot(symbols, [row[name] for row in found["beams"].values()], "o-", color=COLOURS[k], label=name)
-        ax.plot([aside], [found["paper"][name]], "D", color=COLOURS[k], markersize=6)
+        paper = found["paper"][name]  # a number, or a range
+        ax.plot([aside] * len(paper), paper, "D-", color=COLOURS[k], markersize=6, linewidth=4)
     ax.axvline(symbols[0] / 1.6, color=INK, linewidth=0.8)
-    ax.set(xscale="log", xlabel="symbols", ylabel="labels in the average beam", ylim=(0, None))
-    ax.xaxis.set_ticks([aside, *symbols], ["paper", *map(str, symbols)])
+    ax.set(xscale="log", xlabel="symbols (logarithmic)", ylabel="labels in the average beam", ylim=(0, None))
+    ax.set_title("Smallest beams that find all of the best paths")
+    ax.xaxis.set_ticks([aside, *symbols], ["paper", *(f"{s:,}" for s in symbols)])
     ax.xaxis.set_minor_locator(mpl.ticker.NullLocator())
     name_lines(ax)
     save(figure, "sparse_decoding.svg")
