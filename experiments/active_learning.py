@@ -2,7 +2,7 @@
 
     python experiments/active_learning.py [--corpus NAME] [--seeds N] [--batches N ...] [--pool N] [--out FOLDER]
 
-Prints a table (tokens labelled to reach 98% of the F1 of all data), draws active.NAME.png. The curves are
+Prints a table (tokens labelled to reach 98% of the F1 of all data), draws active.NAME.svg. The curves are
 kept in numbers/active.NAME.json; runs that are there already are not repeated. The model of all data may take up to 160
 iterations, since in a campaign every round begins where the last one ended.
 """

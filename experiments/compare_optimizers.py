@@ -1,4 +1,4 @@
-"""All optimisers on CoNLL-2000: objective and held-out F1 against seconds and passes.
+"""All optimisers on CoNLL-2000: objective and test F1 against seconds and passes.
 
     python experiments/compare_optimizers.py [--only NAME ...]
 
@@ -6,7 +6,7 @@ Prints a table, writes numbers/optimizers.json and docs/experiments/optimizers.s
 others are those in the .json.
 
 The objective is that of the weights after each pass, over all the data. Time is processor time on one thread, which
-other work on the machine changes little; neither computing the objective nor scoring the held-out sentences counts.
+other work on the machine changes little; neither computing the objective nor scoring the test sentences counts.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The pipeline tags parts of speech with a linear chain, then chunks with another one that sees the first one's tags. The
 factorial CRF has both chains in one graph. The penalty of every model is chosen on the last fifth of a training sample.
-Writes docs/experiments/joint.md and joint.png. Run as ``python experiments/joint.py``.
+Writes docs/experiments/joint.md and joint.svg. Run as ``python experiments/joint.py``.
 """
 
 from __future__ import annotations
@@ -217,7 +217,7 @@ def write(rows: list[dict[str, Any]], args: argparse.Namespace) -> None:
         "large.",
         "",
     ]
-    lines += ["![Accuracy, chunk F1 and tokens with both labels right, over training sentences](joint.png)", ""]
+    lines += ["![Errors of POS tags, chunks and both, for each model and number of training sentences](joint.svg)", ""]
     DOCS.mkdir(parents=True, exist_ok=True)
     (DOCS / "joint.md").write_text("\n".join(lines), encoding="utf-8")
 

@@ -4,7 +4,7 @@ A snake of ten cells winds through a grid; every cell shows only the direction o
 the cells from head to tail. A cell alone does not know; its neighbours do, if the model ties them together. The penalty
 of every model is chosen on held-out training grids; the test grids have no part in that choice.
 
-Writes docs/experiments/snakes.md and snakes.png. Run as ``python experiments/snakes.py``.
+Writes docs/experiments/snakes.md and snakes.svg. Run as ``python experiments/snakes.py``.
 """
 
 from __future__ import annotations
@@ -139,10 +139,10 @@ def write(rows: list[dict[str, Any]], args: argparse.Namespace) -> None:
         "The held-out column is from models trained on half of the training grids, and is the best of three `c2`. The",
         "test score influenced the choice of the features, among five sets of them, but not that of `c2`.",
         "",
-        "![Two grids, their truth, and the labels of two models](snakes.png)",
+        "![Two grids, their truth, and the labels of two models](snakes.svg)",
         "",
-        "Two test grids: what is seen, the truth, the labels of the model without edges, and of the best model. Framed",
-        "cells are wrong.",
+        "Two test grids: what a cell shows (four colours, drawn as arrows), the truth, the labels of the model without",
+        "edges, and of the best model. Framed cells are wrong. Percentages are of all cells of the test grids.",
         "",
     ]
     DOCS.mkdir(parents=True, exist_ok=True)

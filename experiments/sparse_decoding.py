@@ -26,8 +26,8 @@ GRID: dict[str, list[Any]] = {
     "fixed size": [FixedSize(n) for n in (5, 8, 10, 12, 15, 18, 20, 22, 25, 30, 35, 40, 50, 60, 80)],
     "threshold": [Threshold(d) for d in (3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 12.0, 15.0)],
 }
-#: Average beams that the paper reports.
-PAPER = {"minimum divergence": 9.6, "fixed size": 22.5, "threshold": 30.4}
+#: Average beams that the paper reports: one number, or a range.
+PAPER = {"minimum divergence": [9.6], "fixed size": [20, 25], "threshold": [30.4]}
 
 
 def average_beams(symbols: int, share: float) -> dict[str, tuple[str, float]]:

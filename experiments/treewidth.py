@@ -1,6 +1,6 @@
 """What exact inference costs as the treewidth grows, and how wrong loopy belief propagation is beside it.
 
-Grids of w by 12 cells have treewidth w. Writes docs/experiments/treewidth.md and treewidth.png. Run as
+Grids of w by 12 cells have treewidth w. Writes docs/experiments/treewidth.md and treewidth.svg. Run as
 ``python experiments/treewidth.py``.
 """
 
@@ -97,7 +97,7 @@ def write(results: dict[int, list[dict[str, Any]]], rate: float, args: argparse.
                 f"| {labels} | {r['treewidth']} | {r['entries']:,.0f} | {r['megabytes']:.2f} | {r['seconds']:.4f} | "
                 f"{rate * r['entries']:.4f} | {r['loopy']:.4f}{mark} | {r['error']:.3f} | {r['log_z']:.1e} |"
             )
-    lines += ["", "![Time over treewidth, and the error of loopy belief propagation](treewidth.png)", ""]
+    lines += ["", "![Time over treewidth, and the error of loopy belief propagation](treewidth.svg)", ""]
     DOCS.mkdir(parents=True, exist_ok=True)
     (DOCS / "treewidth.md").write_text("\n".join(lines), encoding="utf-8")
 

@@ -17,7 +17,6 @@ mpl = pytest.importorskip("matplotlib")
 mpl.use("Agg")
 
 from matplotlib import pyplot as plt  # noqa: E402
-from matplotlib.colors import to_rgb  # noqa: E402
 
 CURVE = active.LearningCurve(np.array([1, 2]), np.array([5, 11]), np.array([0.5, 0.75]), [])
 
@@ -88,7 +87,7 @@ def test_marginals_frame_the_best_labels(crf: CRF) -> None:
     assert [names[round(p.get_y() + 0.5)] for p in ax.patches] == crf.predict([x])[0]
     chosen = [crf.classes_.tolist().index(name) for name in names]
     p = crf.predict_marginals([x])[0][:, chosen].T
-    assert np.allclose(ax.images[0].get_array(), plotting._colours(np.asarray(p, np.float64)))
+    assert np.allclose(ax.images[0].get_array(), plotting._colours(np.where(p >= 0.005, p, 0)))
     assert ticks(plotting.marginals(crf, x, labels=["O", "B-QTY"]).yaxis) == ["O", "B-QTY"]
     with pytest.raises(TypeError, match=r"takes a fitted CRF"):
         plotting.marginals(crf.model_, x)
@@ -108,6 +107,19 @@ def test_calibration_curves(crf: CRF) -> None:
         plotting.calibration_curve({"x": 3})  # type: ignore[dict-item]
     with pytest.raises(ValueError, match="at least one curve"):
         plotting.calibration_curve({})
+
+
+def test_names_of_lines_that_end_early_cross_no_line() -> None:
+    _, ax = plt.subplots()
+    for k, n in enumerate((20, 12, 8)):
+        ax.plot(range(n), [(5 - k) * t for t in range(n)], label=f"line {k}")
+    ax.axhline(33, label="_")
+    plotting.name_lines(ax)
+    boxes = [text.get_window_extent() for text in ax.texts]
+    drawn = [line.get_path().transformed(line.get_transform()) for line in ax.get_lines()]
+    for a, box in enumerate(boxes):
+        assert not any(box.overlaps(other) for other in boxes[a + 1 :])
+        assert not any(path.intersects_bbox(box, filled=False) for path in drawn)
 
 
 def test_learning_curves_are_named_at_their_ends() -> None:
@@ -168,17 +180,15 @@ def test_axes_can_be_given(crf: CRF) -> None:
     assert plotting.transitions(crf).figure.get_facecolor()[3] == 0
 
 
-def luminance(colour: Any) -> float:
-    rgb = np.array(to_rgb(colour))
-    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
-    return float(linear @ [0.2126, 0.7152, 0.0722])
+def test_contrast_is_that_of_luminance() -> None:
+    assert plotting.contrast("white", "#000") == pytest.approx(21)
+    assert plotting.contrast("#777", (1, 1, 1)) == pytest.approx(4.48, abs=0.005)
 
 
 @pytest.mark.parametrize("colour", [plotting.INK, *plotting.COLOURS])
 def test_colours_show_on_light_and_dark_pages(colour: str) -> None:
     for page in ("#ffffff", "#14181e", "#0d1117"):
-        light, dark = sorted((luminance(colour), luminance(page)), reverse=True)
-        assert (light + 0.05) / (dark + 0.05) >= 3
+        assert plotting.contrast(colour, page) >= 3
 
 
 @pytest.mark.parametrize("sign", [-1.0, 1.0])
@@ -191,8 +201,7 @@ def test_numbers_show_in_every_cell(sign: float) -> None:
         if cell[3] == 0:
             assert text == plotting.INK
             continue
-        light, dark = sorted((luminance(text), luminance(tuple(cell[:3]))), reverse=True)
-        assert (light + 0.05) / (dark + 0.05) >= 4.5
+        assert plotting.contrast(text, cell[:3]) >= 4.5
 
 
 def test_without_matplotlib_the_error_names_the_extra() -> None:

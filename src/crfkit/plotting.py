@@ -71,44 +71,87 @@ def new_axes(ax: Axes | None, size: tuple[float, float]) -> Axes:
 def name_lines(ax: Axes, size: float = 9, distance: float = 7) -> None:
     """Writes the name of every line beside its last point, moved up or down where they would overlap.
 
-    A line that ends well before the others is named above its end, or below it if most others are above.
+    A line that ends before the others is named next to its end, where no line and no other text is.
     """
-    lines = [line for line in ax.get_lines() if not line.get_label().startswith("_") and len(line.get_xdata())]
+    lines = [line for line in ax.get_lines() if not line.get_label().startswith("_") and len(_pixels(line))]
     if not lines:
         return
-    ax.figure.canvas.draw()  # limits and sizes are known from here on
-    points = []
-    for line in lines:
-        xy = np.column_stack([line.get_xdata(), line.get_ydata()]).astype(float)
-        points.append(ax.transData.transform(xy[np.isfinite(xy).all(axis=1)]) * 72 / ax.figure.dpi)
-    ends = np.array([xy[-1] for xy in points])
-    (left, bottom), (right, top) = (ax.transAxes.transform((k, k)) * 72 / ax.figure.dpi for k in (0, 1))
-    early = ends[:, 0] < ends[:, 0].max() - 0.15 * (right - left)
-    shift = np.full((len(lines), 2), float(distance))
-    late = np.flatnonzero(~early)
-    late = late[np.argsort(ends[late, 1], kind="stable")]
-    height = np.clip(ends[late, 1], bottom, top)
-    shift[late, 1] = _spread(height, 1.25 * size, bottom, top) - ends[late, 1]
-    for k, line in enumerate(lines):
-        how = {"ha": "left", "va": "center"}
-        if early[k]:
-            x, y = ends[k]
-            others = [np.interp(x, *xy.T) for j, xy in enumerate(points) if j != k]
-            above = y >= np.median(others)
-            rising = len(points[k]) > 1 and points[k][-2][1] < y  # others that rise on would cross a name in the middle
-            how = {"ha": "right" if rising else "center", "va": "bottom"} if above else {"ha": "left", "va": "top"}
-            shift[k] = (0, 5) if above else (0, -5)
-        place = ax.transData.inverted().transform(ends[k] * ax.figure.dpi / 72)
+    ax.figure.canvas.draw()  # limits are known from here on
+    texts = [
         ax.annotate(
             line.get_label(),
-            place,
-            xytext=shift[k],
+            ax.transData.inverted().transform(end),
+            xytext=(0, 0),
             textcoords="offset points",
             color=line.get_color(),
             fontsize=size,
+            va="center",
             annotation_clip=False,
-            **how,
+            in_layout=False,
         )
+        for line, end in zip(lines, _ends(ax, lines), strict=True)
+    ]
+    for _ in range(2):  # names take room, which moves the ends
+        early = _name_late(ax, texts, _ends(ax, lines), distance)
+        ax.figure.canvas.draw()
+    taken = [text.get_window_extent().extents for text in ax.texts if text not in early]
+    points = np.concatenate([_dense(xy) for xy in map(_pixels, ax.get_lines()) if len(xy)])
+    low, high = np.reshape(ax.bbox.extents, (2, 2))
+    points = points[((points >= low) & (points <= high)).all(axis=1)]
+    for text in early:
+        taken.append(_free_place(text, points, np.array(taken).reshape(-1, 4), distance))
+
+
+def _name_late(ax: Axes, texts: list[Any], ends: NDArray[np.float64], distance: float) -> list[Any]:
+    """Moves the names of lines that end at the right into a column there; the others."""
+    (left, bottom), (right, top) = np.reshape(ax.bbox.extents, (2, 2))
+    late = ends[:, 0] >= ends[:, 0].max() - 0.06 * (right - left)
+    order = np.flatnonzero(late)[np.argsort(ends[late, 1], kind="stable")]
+    unit = ax.figure.dpi / 72
+    heights = _spread(ends[order, 1], 1.25 * texts[0].get_fontsize() * unit, bottom, top)
+    for k, y in zip(order, heights, strict=True):
+        texts[k].set_position((distance + (ends[order, 0].max() - ends[k, 0]) / unit, (y - ends[k, 1]) / unit))
+        texts[k].set_in_layout(True)
+    return [text for text, is_late in zip(texts, late, strict=True) if not is_late]
+
+
+def _ends(ax: Axes, lines: list[Any]) -> NDArray[np.float64]:
+    """Where the figure shows the last points of lines, or where they leave it."""
+    low, high = np.reshape(ax.bbox.extents, (2, 2))
+    return np.array([np.clip(_pixels(line)[-1], low, high) for line in lines])
+
+
+def _pixels(line: Any) -> NDArray[np.float64]:
+    """The finite points of a line, where the figure shows them."""
+    xy = np.asarray(line.get_transform().transform(line.get_xydata()), np.float64)
+    return xy[np.isfinite(xy).all(axis=1)]
+
+
+def _dense(xy: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Points along a line, two pixels apart, or further if it is very long."""
+    along = np.concatenate([[0.0], np.cumsum(np.hypot(*np.diff(xy, axis=0).T))])
+    at = np.linspace(0.0, along[-1], 2 + int(min(along[-1] / 2, 10000)))
+    return np.column_stack([np.interp(at, along, column) for column in xy.T])
+
+
+def _free_place(text: Any, points: NDArray[np.float64], taken: NDArray[np.float64], distance: float) -> Any:
+    """Moves a text to where the fewest points and other texts are, near its line's end; its extents there."""
+    left, bottom, right, top = text.axes.bbox.extents
+    ways = [(1, 0), (0, 1), (-0.5, 1), (0.5, 1), (0, -1), (0.5, -1), (-0.5, -1), (-1, 0)]
+    beside = (right - text.axes.transData.transform(text.xy)[0]) * 72 / text.figure.dpi + 3  # of the axes
+    places = [(x * far * distance, 0.7 * y * far * distance) for far in (1.0, 1.8, 2.6) for x, y in ways]
+    found: list[tuple[Any, ...]] = []
+    for x, y in [*places, (beside, 0.0)]:
+        text.set(ha=("center", "left", "right")[int(np.sign(x))], va=("center", "bottom", "top")[int(np.sign(y))])
+        text.set_position((x, y))
+        a, b, c, d = box = text.get_window_extent().padded(3).extents
+        hit = ((points > (a, b)) & (points < (c, d))).all(axis=1).sum()
+        hit += 100 * ((taken[:, :2] < (c, d)) & (taken[:, 2:] > (a, b))).all(axis=1).sum()
+        hit += 100 * (a < left or b < bottom or a < right < c or d > top)
+        found.append((hit, len(found), (x, y), text.get_ha(), text.get_va(), box))
+    _, _, place, ha, va, box = min(found, key=lambda way: way[:2])
+    text.set(position=place, ha=ha, va=va, in_layout=place[0] == beside)
+    return box
 
 
 def _spread(heights: NDArray[np.float64], gap: float, bottom: float, top: float) -> NDArray[np.float64]:
@@ -132,25 +175,33 @@ def _ink(ax: Axes) -> Any:
 def _colours(strength: NDArray[np.float64], sign: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
     """Colours of cells: the stronger (0 to 1), the darker; positive ones differ in colour.
 
-    They are the same on light and dark pages, so that text can be chosen to stand out from them. Where next to nothing
-    is, the page shows.
+    They are the same on light and dark pages, so that text can be chosen to stand out from them. Where nothing is,
+    the page shows.
     """
     from matplotlib.colors import to_rgb
 
     full = np.broadcast_to(to_rgb(COLOURS[0]), (*strength.shape, 3)).copy()
     if sign is not None:
         full[sign > 0] = to_rgb(COLOURS[1])
-    depth = 0.2 + 0.8 * strength[..., None]
-    return np.concatenate([1 - depth * (1 - full), np.where(strength < 0.02, 0.0, 1.0)[..., None]], axis=-1)
+    depth = 0.12 + 0.88 * strength[..., None]
+    return np.concatenate([1 - depth * (1 - full), (strength > 0)[..., None]], axis=-1)
 
 
 def _text_on(rgba: NDArray[np.float64], page: Any) -> Any:
     """Black or white, whichever has the higher contrast to the cell (at least 4.5); ``page`` where there is none."""
     if rgba[3] == 0:
         return page
-    linear = np.where(rgba[:3] <= 0.04045, rgba[:3] / 12.92, ((rgba[:3] + 0.055) / 1.055) ** 2.4)
-    luminance = linear @ (0.2126, 0.7152, 0.0722)
-    return "black" if (luminance + 0.05) / 0.05 > 1.05 / (luminance + 0.05) else "white"
+    return "black" if contrast(rgba[:3], "black") > contrast(rgba[:3], "white") else "white"
+
+
+def contrast(one: Any, other: Any) -> float:
+    """Of two colours, by their luminance: 1 if they are the same, 21 for black and white."""
+    from matplotlib.colors import to_rgb
+
+    rgb = np.array([to_rgb(one), to_rgb(other)])
+    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    dark, light = sorted(linear @ (0.2126, 0.7152, 0.0722) + 0.05)
+    return float(light / dark)
 
 
 def _grid(ax: Axes, cells: NDArray[np.float64], texts: Sequence[Sequence[str]], rows: Any, columns: Any) -> None:
@@ -211,7 +262,7 @@ def transitions(model: Any, *, labels: Sequence[Any] | None = None, ax: Axes | N
     chosen = _chosen(model.labels, labels, "transitions")
     table = model.transition_table()[np.ix_(chosen, chosen)]
     names = [model.labels[k] for k in chosen]
-    weights = np.where(np.isfinite(table), table, 0.0)
+    weights = np.where(np.isfinite(table) & (np.abs(table) >= 0.05), table, 0.0)
     strength = np.abs(weights) / (np.abs(weights).max() or 1.0)
     side = 2 + 0.42 * len(names)
     ax = new_axes(ax, (side + 0.6, side))
@@ -353,7 +404,7 @@ def marginals(crf: Any, x: Any, *, labels: Sequence[Any] | None = None, ax: Axes
     shown = p[:, chosen].T
     ax = new_axes(ax, (1.6 + 0.62 * len(p), 1.1 + 0.32 * len(names)))
     texts = [[f"{v:.2f}".lstrip("0") if v >= 0.005 else "" for v in row] for row in shown.tolist()]
-    _grid(ax, _colours(shown), texts, names, [token_text(token) for token in x])
+    _grid(ax, _colours(np.where(shown >= 0.005, shown, 0.0)), texts, names, [token_text(token) for token in x])
     from matplotlib.patches import Rectangle
 
     for t, label in enumerate(best):
@@ -366,7 +417,7 @@ def marginals(crf: Any, x: Any, *, labels: Sequence[Any] | None = None, ax: Axes
 def calibration_curve(curves: CalibrationCurve | Mapping[str, CalibrationCurve], *, ax: Axes | None = None) -> Axes:
     """Reliability diagram: how often predictions of each probability are right; the diagonal is perfect.
 
-    The area of a dot is the number of predictions in its bin.
+    Every bin has a dot; the area of the disc around it is the number of predictions in the bin.
 
     Parameters
     ----------
@@ -399,8 +450,8 @@ def calibration_curve(curves: CalibrationCurve | Mapping[str, CalibrationCurve],
         x, y, n = curve.confidence[used], curve.accuracy[used], curve.counts[used]
         colour = COLOURS[k % len(COLOURS)]
         text = f"{name}: ECE {curve.ece:.3f}".removeprefix(": ")
-        ax.plot(x, y, color=colour, label=text)
-        ax.scatter(x, y, s=12 + 300 * n / n.sum(), color=colour, alpha=0.6, linewidths=0, clip_on=False)
+        ax.plot(x, y, "o-", color=colour, label=text, markersize=5, clip_on=False)
+        ax.scatter(x, y, s=500 * n / n.sum(), color=colour, alpha=0.35, linewidths=0, clip_on=False)
     ax.set(xlim=(0, 1), ylim=(0, 1), xlabel="probability", ylabel="fraction right")
     name_lines(ax, distance=14)
     return ax
@@ -469,7 +520,7 @@ def learning_curve(
         x = np.mean([getattr(run, by)[:n] for run in runs], axis=0)
         values = 100 * np.array([run.f1[:n] for run in runs])
         if name not in bright:
-            ax.plot(x, values.mean(0), color=_ink(ax), linewidth=0.8, alpha=0.45)
+            ax.plot(x, values.mean(0), color=_ink(ax), linewidth=0.9, alpha=0.8)
             continue
         colour = COLOURS[bright.index(name) % len(COLOURS)]
         ax.plot(x, values.mean(0), color=colour, label=name)
@@ -486,7 +537,9 @@ def learning_curve(
             textcoords="offset points",
             color=_ink(ax),
         )
-    ax.set(xlabel=f"labelled {by}", ylabel="F1, %", xlim=(0, None))
+    last = max(np.max(line.get_xdata()) for line in ax.get_lines())  # those of earlier calls too
+    ax.set(xlabel=f"labelled {by}", ylabel="F1, %")
+    ax.set_xlim(0 if ax.get_xscale() == "linear" else None, last)
     name_lines(ax)
     return ax
 
