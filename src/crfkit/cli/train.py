@@ -251,6 +251,8 @@ def _check_expectations(options: dict[str, Any], given: dict[str, str], stored: 
         raise o.OptionError(f"--expectations is for --kind crf, not for {options['kind'].value}")
     if stored or options["out_of_core"] is not None or options["dask"] is not None:
         raise o.OptionError("--expectations needs the data in memory: no block file, --out-of-core or --dask")
+    if options["order"] != 1:
+        raise o.OptionError(f"--expectations needs --order 1, got {options['order']}")
     if options["unlabelled"] is None and options["unknown"] is None:
         raise o.OptionError("--expectations needs unlabelled data: give it with --unlabelled")
     require_file(str(options["expectations"]))

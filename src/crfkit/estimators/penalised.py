@@ -289,7 +289,7 @@ class PenalisedChain(ChainEstimator):
         problem = Problem(layout, data.without_zeros(), numbers, hints, weights, rules, *settings)
         if expectations is not None:
             self._require("expectations", expectations)
-            for name in ("device", "gradient", "beam"):
+            for name in ("device", "gradient", "beam", "order"):
                 if getattr(self, name) != (unset := getattr(PenalisedChain, name)):
                     raise ValueError(
                         f"{name!r} of {type(self).__name__} must be {unset!r} where there are expectations"
