@@ -184,7 +184,10 @@ class _Corpus:
 
     def scores(self, crf: Any) -> dict[str, float]:
         """What a model scores on the held-out data."""
-        return {} if self.X_dev is None else metrics.evaluate(self.y_dev, crf.predict(self.X_dev)).summary()
+        if self.X_dev is None:
+            return {}
+        y = crf.as_predicted(self.y_dev) if isinstance(crf, SegmentCRF) else self.y_dev
+        return metrics.evaluate(y, crf.predict(self.X_dev)).summary()
 
 
 def _check(options: dict[str, Any], given: dict[str, str], reading: Reading) -> Any:
