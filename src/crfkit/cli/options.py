@@ -153,7 +153,7 @@ GazetteerOption = Annotated[
     Option(
         "--gazetteer",
         metavar="NAME=FILE",
-        help="A list of phrases, one per line, as features; NAME:lower=FILE ignores case; not with --template.",
+        help="A UTF-8 list of phrases, one per line, as features; NAME:lower=FILE ignores case; not with --template.",
     ),
 ]
 MemoryOption = Annotated[str, Option(help="Memory for counting the vocabulary; the rest is counted on the disk.")]

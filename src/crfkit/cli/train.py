@@ -226,6 +226,8 @@ def _check(options: dict[str, Any], given: dict[str, str], reading: Reading) -> 
     crf = _configure(options, given)
     if stored and "min_freq" not in given:  # else training takes it, but the model would not say so
         crf.min_freq = Blocks(data).min_freq
+    if "n_init" in given and options["hidden_states"] == 1:
+        raise o.OptionError(f"{given['n_init']} does nothing without --hidden-states")
     if (stored or options["out_of_core"] is not None) and options["hidden_states"] > 1:
         raise o.OptionError("--hidden-states needs the data in memory: no block file or --out-of-core")
     if options["dask"] is not None:

@@ -17,6 +17,7 @@ from crfkit.base.shown import Record
 from crfkit.base.threads import resolve_threads
 from crfkit.data.dataset import NONE
 from crfkit.data.sequences import Columns
+from crfkit.data.tokens import lower_case
 from crfkit.segment.known import Known
 from crfkit.segment.objective import Items
 
@@ -275,7 +276,7 @@ class Lists:
             for entry in texts:
                 if isinstance(entry, bytes) or not isinstance(entry, Iterable):
                     raise ValueError(f"the gazetteer {name!r} must hold texts or lists of tokens, got {entry!r}")
-                row = tuple(str(w).lower() for w in (entry.split() if isinstance(entry, str) else entry))
+                row = tuple(lower_case(str(w)) for w in (entry.split() if isinstance(entry, str) else entry))
                 if not row:
                     raise ValueError(f"the gazetteer {name!r} has an empty entry")
                 place.setdefault(row, set()).add(i)
@@ -406,7 +407,7 @@ class SeenWords:
     @classmethod
     def learn(cls, columns: Columns, known: Known, skip: int) -> SeenWords:
         """Counts of a training set, without segments of the label ``skip``."""
-        entries = Entries.of("lower", dict.fromkeys((word.lower(),) for word in columns.texts()))
+        entries = Entries.of("lower", dict.fromkeys((lower_case(word),) for word in columns.texts()))
         out, n = cls(entries, np.zeros((4, 0), np.int64)), len(entries.words)
         seen = entries.see(columns)
         out.counts = np.stack([np.bincount(seen[marked], minlength=n) for marked in _roles(known, skip)])
@@ -558,7 +559,13 @@ class FeatureFinder:
             tokens = list(sequence)
             for a in range(len(tokens)):
                 for b in range(a + 1, min(len(tokens), a + longest) + 1):
-                    for name, value in _named(self.function(tokens, a, b), f"sequence {i}, tokens {a} to {b}"):
+                    place = f"sequence {i}, tokens {a} to {b}"
+                    try:
+                        given = self.function(tokens, a, b)
+                    except Exception as e:
+                        e.add_note(f"raised by the function of segments at {place}")
+                        raise
+                    for name, value in _named(given, place):
                         if grow:
                             self.function_names.setdefault(name, len(self.function_names))
                         if name in self.function_names:

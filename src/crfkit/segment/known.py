@@ -99,7 +99,7 @@ def are_spans(y: Any) -> bool:
         return False
     for sequence in y:
         for one in sequence if isinstance(sequence, (list, tuple)) else ():
-            return isinstance(one, (tuple, list)) and len(one) == 3
+            return isinstance(one, (tuple, list))
     return False
 
 
@@ -133,14 +133,16 @@ def _checked(spans: Any, place: str) -> list[tuple[int, int, Any]]:
         raise ValueError(f"{place}: spans must be a list, got {spans!r}")
     out: list[tuple[int, int, Any]] = []
     for span in spans:
-        if not isinstance(span, (tuple, list)) or len(span) != 3:
+        if isinstance(span, (tuple, list)) and len(span) != 3:
+            raise ValueError(f"{place}: a span must be (start, end, label), got {span!r}")
+        if not isinstance(span, (tuple, list)):
             raise ValueError(f"{place}: spans (start, end, label) and labels of tokens cannot be mixed, got {span!r}")
         start, end, label = span
         for x in (start, end):
             if isinstance(x, bool) or not isinstance(x, (int, np.integer)):
                 raise ValueError(f"{place}: start and end of a span must be ints, got {span!r}")
-        if isinstance(label, bool) or not isinstance(label, (str, int, np.integer)) or label == "":
-            raise ValueError(f"{place}: the label of a span must be a str or an int, got {span!r}")
+        if not isinstance(label, str) or label == "":
+            raise ValueError(f"{place}: the label of a span must be a str, got {span!r}")
         out.append((int(start), int(end), label))
     return out
 
