@@ -508,6 +508,13 @@ def test_letters_whose_lower_case_is_two_are_found() -> None:
     assert any(w.attribute.startswith("class4[0]=") for w in crf.model_.state_weights())
 
 
+def test_the_shell_names_words_that_are_left_out(tmp_path: Path) -> None:
+    (tmp_path / "vectors").write_bytes("café 0.1 0.2\nRiga 1 2\n".encode("latin-1"))
+    (tmp_path / "data").write_text("Riga A\ncafe B\n")
+    out = run("train", tmp_path / "data", "-m", tmp_path / "m", "--vectors", tmp_path / "vectors", "-q")
+    assert out.stderr.startswith(f"crfkit: warning: {tmp_path / 'vectors'}: 1 word left out, not valid UTF-8")
+
+
 def test_words_of_gazetteers_must_be_strs() -> None:
     for wrong in (None, float("nan")):
         with pytest.raises(ValueError, match="phrase 1 of a Gazetteer must be a str or a list of strs, got"):
