@@ -29,6 +29,14 @@ def test_train_tag_inspect(tmp_path: Path) -> None:
     assert "New York: LOC" in run("inspect", model, "--explain", data).stdout
 
 
+def test_tags_of_other_schemes_are_compared_as_segments(tmp_path: Path) -> None:
+    data, model = tmp_path / "data.txt", tmp_path / "model"
+    data.write_text(DATA.replace("I-LOC", "E-LOC").replace("B-PER", "S-PER").replace("Rome B", "Rome S"))
+    out = run("train", data, "-m", model, "--kind", "segment", "--c2", "0.01", "--dev", data, "-q", "--json").stdout
+    assert json.loads(run("eval", data, "-m", model, "--json").stdout)["accuracy"] == 1.0
+    assert '"accuracy": 1.0' in out
+
+
 def test_seen(tmp_path: Path) -> None:
     data, model = tmp_path / "data.txt", tmp_path / "model"
     data.write_text(DATA + "\nto O\nRome B-LOC\n")

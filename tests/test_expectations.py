@@ -327,3 +327,23 @@ def test_attributes_that_no_unlabelled_token_has(method: str) -> None:
     assert caught[0].filename == __file__
     CRF(None).fit(data, y, expectations=Expectations({"b": {"B": 0.8}}, method=method))
     CRF(None).fit(data, y, expectations=Expectations.from_lexicon({"A": ["a"], "B": ["b"]}, attribute=""))
+
+
+@pytest.mark.parametrize("method", ["expectation", "posterior"])
+@pytest.mark.parametrize("never", [{"at_most": {"word=b": ("B", 0.0)}}, {"at_least": {"word=b": ("A", 1.0)}}])
+def test_bounds_may_say_never_and_always(method: str, never: dict[str, Any]) -> None:
+    X, y = [["a", "b"], *[["b", "a"]] * 20], [["A", "B"], *[None] * 20]
+    crf = CRF(c2=0.01).fit(X, y, expectations=Expectations(method=method, weight=10.0, **never))
+    assert crf.predict_marginals(X[1:2])[0][0, list(crf.classes_).index("B")] < 0.01
+    other = {"at_most": {"word=b": ("B", 1.0)}, "at_least": {"word=b": ("A", 0.0)}}
+    name = next(iter(never))
+    with pytest.raises(ValueError, match=f"a bound needs labels and a fraction .* for '{name}'"):
+        Expectations(**{name: other[name]})  # type: ignore[arg-type]
+
+
+def test_expectations_that_cannot_hold_are_refused() -> None:
+    X: list[Any] = [["a", "b"], ["b"]]
+    for name in ("at_most", "at_least"):
+        every: Any = {name: {"*": ({"A", "B"}, 0.5)}}
+        with pytest.raises(ValueError, match=f"'{name}' of '\\*' names all labels"):
+            CRF().fit(X, [["A", "B"], None], expectations=Expectations(**every))

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import oracle
 import pytest
+from command import run
 
 import crfkit
 from crfkit import CRF, chain, metrics
@@ -175,3 +176,15 @@ def test_other_ways_to_train(how: dict[str, Any]) -> None:
 def test_too_many_states_are_refused_at_once() -> None:
     with pytest.raises(ValueError, match="'hidden_states' of CRF must be at most 256"):
         CRF(hidden_states=10**12).fit([["a"]], [["x"]])
+
+
+def test_starts_are_checked_first(tmp_path: Path) -> None:
+    X, y = [["a", "b"]], [["A", "B"]]
+    with pytest.raises(ValueError, match="'n_init' of CRF must be an int >= 1, got 0"):
+        CRF(hidden_states=2, n_init=0).fit(X, y)
+    with pytest.raises(ValueError, match="'checkpoint' of CRF needs n_init=1, got 2"):
+        CRF(hidden_states=2, n_init=2, checkpoint=tmp_path / "c").fit(X, y)
+    assert not (tmp_path / "c").exists()
+    (tmp_path / "data").write_text("a A\n")
+    out = run("train", tmp_path / "data", "-m", tmp_path / "m", "--n-init", "2", code=2)
+    assert "--n-init does nothing without --hidden-states" in out.stderr

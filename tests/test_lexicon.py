@@ -206,7 +206,8 @@ def test_files_of_vectors(kind: str, tmp_path: Path) -> None:
 def test_words_of_vectors_with_blanks_and_twice(tmp_path: Path) -> None:
     path = tmp_path / "vectors.txt"
     path.write_bytes(b"a 1 2\n. . 3 4\na 5 6\n\xff 7 8\n")
-    found = WordVectors.from_file(path)
+    with pytest.warns(UserWarning, match="vectors.txt: 1 word left out, not valid UTF-8; the first is word 4"):
+        found = WordVectors.from_file(path)
     assert found.words == ["a", ". ."]
     np.testing.assert_array_equal(found.values, [[1, 2], [3, 4]])
 
@@ -219,6 +220,8 @@ def test_words_of_vectors_with_blanks_and_twice(tmp_path: Path) -> None:
         (b"2 2\na 1 2\nb 1 nan\n", "vectors:3: the numbers of a vector must be finite"),
         (b"2 2\na 1 2\nb 1 1e30\n", "vectors:3: the numbers of a vector must be finite, and at most 1e10"),
         (b"3 2\na 1 2\nb 1 2\n", "vectors: the first line announces 3 words, but the file has 2"),
+        (b"1 2\na 1 2\nb 1 2\n", "vectors: the first line announces 1 word, but the file has 2"),
+        (b"2 3\nRiga 0.9 0.1\nOslo 1.0 0.2\n", "vectors:2: expected a word and 3 numbers"),
         (b"3 0\n", "vectors:1: a vector has at least one number, got 0"),
         (b"3 99999\n", "vectors:1: a vector may have at most 4096 numbers, got 99999"),
         (b"", "vectors: the file holds no vectors"),
@@ -494,3 +497,27 @@ def test_a_compressed_file_that_is_cut_is_named(tmp_path: Path) -> None:
     for read in readers:
         with pytest.raises(DataError, match=r"cut\.gz: cannot read"):
             read(str(path))
+
+
+def test_letters_whose_lower_case_is_two_are_found() -> None:
+    classes = WordClasses.fit([["İstanbul", "ΟΔΟΣ", "a"]] * 3, 4)
+    assert dict(classes).keys() == {"İstanbul", "οδοσ", "a"}
+    assert classes["İSTANBUL"] == classes["İstanbul"]
+    assert classes["ΟΔΟΣ"] == classes["οδοσ"]
+    crf = CRF(TokenFeatures(classes=classes)).fit([["İSTANBUL", "b"]], [["A", "B"]])
+    assert any(w.attribute.startswith("class4[0]=") for w in crf.model_.state_weights())
+
+
+def test_the_shell_names_words_that_are_left_out(tmp_path: Path) -> None:
+    (tmp_path / "vectors").write_bytes("café 0.1 0.2\nRiga 1 2\n".encode("latin-1"))
+    (tmp_path / "data").write_text("Riga A\ncafe B\n")
+    out = run("train", tmp_path / "data", "-m", tmp_path / "m", "--vectors", tmp_path / "vectors", "-q")
+    assert out.stderr.startswith(f"crfkit: warning: {tmp_path / 'vectors'}: 1 word left out, not valid UTF-8")
+
+
+def test_words_of_gazetteers_must_be_strs() -> None:
+    for wrong in (None, float("nan")):
+        with pytest.raises(ValueError, match="phrase 1 of a Gazetteer must be a str or a list of strs, got"):
+            Gazetteer(["a", wrong])  # type: ignore[list-item]
+    with pytest.raises(ValueError, match="'words' of marks must be strs, got 1"):
+        Gazetteer(["a"]).marks([1])  # type: ignore[list-item]

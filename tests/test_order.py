@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,11 @@ from command import run
 from test_optimizers import by_sequence
 
 import crfkit
-from crfkit import CRF, Template, chain
+from crfkit import CRF, Expectations, Template, chain
+from crfkit.active import uncertainty
 from crfkit.chain import FixedSize, MinDivergence, Potentials
 from crfkit.chain import ordered as higher
+from crfkit.chain.entropy import token_entropies
 from crfkit.chain.ordered import TupleScores, ordered
 from crfkit.compat import convert_model, write_suite_model
 from crfkit.data.dataset import Layout, WeightRules
@@ -99,6 +102,87 @@ def test_every_answer_is_that_of_enumeration(
         drawn = chain.sample(p, 200, rng=0)[1]
         assert drawn.shape == (200, length)
         assert drawn.max() < n
+
+
+@pytest.mark.parametrize("order", [2, 3])
+@pytest.mark.parametrize("all_labels", [True, False])
+def test_spans_and_entropies_are_those_of_enumeration(
+    order: int, all_labels: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(order)
+    names = ["O", "B-X", "I-X"]
+    if not all_labels:
+        monkeypatch.setattr(higher, "MOST_SLOTS", 1)
+        monkeypatch.setattr(higher, "_LEAST", 0.0)
+
+    def entropy_of(parts: Any) -> float:
+        sums: dict[Any, float] = {}
+        for part, chance in parts:
+            sums[part] = sums.get(part, 0.0) + chance
+        return -sum(c * float(np.log(c)) for c in sums.values() if c > 0)
+
+    def entropy(unary: Any, pairwise: Any) -> float:
+        found: float = chain.entropy(ordered(Potentials(unary, pairwise, offsets=[0, len(unary)]), s))[0]
+        return found
+
+    s = tuple_scores(order, 3, rng)
+    singles = [Potentials(rng.normal(size=(length, 3)), pairwise) for length in (5, 1, 2) for pairwise in [np.eye(3)]]
+    p = ordered(Potentials.batch(singles), s)
+    first = p.lattice.offsets
+    spans, (nodes, total) = chain.span_entropies(p), token_entropies(p)
+    for i, one in enumerate(singles):
+        length = len(one.unary)
+        paths, scores = enumerated(one, s)
+        chances = np.exp(scores - oracle.log_sum_exp(scores))
+        both = list(zip(paths, chances, strict=True))
+        for a, b in itertools.combinations(range(length + 1), 2):
+            expected = entropy_of((path[a:b], c) for path, c in both)
+            assert chain.span_entropy(p[i], a, b) == pytest.approx(expected, abs=1e-9)
+            assert spans.span(a, b, i) == pytest.approx(expected, abs=1e-9)
+            assert spans.of_length(b - a)[first[i] + a] == pytest.approx(expected, abs=1e-9)
+            labels = [1, *[2] * (b - a - 1)]
+            chance = sum(c for path, c in both if list(path[a:b]) == labels)
+            assert chain.span_probability(p[i], a, b, labels) == pytest.approx(chance)
+            entity = sum(c for path, c in both if list(path[a:b]) == labels and path[b : b + 1] != (2,))
+            assert chain.entity_probability(p[i], a, b, "X", names) == pytest.approx(entity)
+            rest = entropy_of((path, c / chance) for path, c in both if list(path[a:b]) == labels)
+            assert chain.conditional_entropy(p[i], a, labels) == pytest.approx(rest, abs=1e-9)
+            part = -sum(c * np.log(c) for path, c in both if list(path[a:b]) == labels)
+            assert chain.constrained_entropy(p[i], a, labels) == pytest.approx(part, abs=1e-9)
+            if b - a == 1:
+                assert nodes[first[i] + a] == pytest.approx(expected, abs=1e-9)
+        gradient = chain.entropy_gradient(p[i])
+
+        steps = np.repeat(one.pairwise[None], length - 1, axis=0)
+        by_token = oracle.finite_difference(partial(entropy, pairwise=steps), one.unary)
+        np.testing.assert_allclose(gradient.unary, by_token, atol=1e-6)
+        by_step = oracle.finite_difference(partial(entropy, one.unary), steps)
+        np.testing.assert_allclose(gradient.pairwise, by_step, atol=1e-6)
+        with pytest.raises(ValueError, match="entropy_lattices is for the first order"):
+            chain.entropy_lattices(p[i])
+    assert total == pytest.approx(chain.entropy(p).sum())
+    best = chain.most_uncertain_span(p, (1, 2), rate=0.0)[0]
+    assert best.entropy == pytest.approx(spans.of_length(2)[:4].max())
+
+
+def test_uncertainty_is_of_labels() -> None:
+    crf = learned(2).fit(X, Y)
+    for x, found in zip(X, uncertainty(crf, X, "token_entropy"), strict=True):
+        nodes = np.zeros((len(x), 3))
+        for path, c in chances_of(crf, x).items():
+            nodes[np.arange(len(x)), [list(crf.classes_).index(label) for label in path]] += c
+        assert found == pytest.approx(-(nodes * np.log(nodes)).sum(), rel=1e-5)
+
+
+def test_distributions_within_other_beams_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    s = tuple_scores(2, 9, rng)
+    monkeypatch.setattr(higher, "MOST_SLOTS", 1)
+    monkeypatch.setitem(higher.MOST_LABELS, 2, 2)
+    p, q = (ordered(Potentials(9 * rng.normal(size=(3, 9)), np.zeros((9, 9)), offsets=[0, 3]), s) for _ in range(2))
+    assert p.kl(p)[0] == pytest.approx(0, abs=1e-9)
+    with pytest.raises(ValueError, match="'other' must be of the same order"):
+        p.kl(q)
 
 
 #: Attributes of tokens, and of transitions.
@@ -240,6 +324,19 @@ def test_scores_per_token_are_not_understated(order: int, n: int, features: Any)
     p = crf.potentials([["a", "b", "c"] * 20])
     scores = [p.unary.size, p.pairwise.size if p.pairwise.ndim == 3 else 0]
     assert crf.model_._scores_per_token >= max(scores) / 60
+
+
+def test_expectations_are_of_the_first_order(tmp_path: Path) -> None:
+    wanted = Expectations({"word=a": {"A": 0.9}})
+    with pytest.raises(ValueError, match="'order' of CRF must be 1 where there are expectations"):
+        CRF(order=2).fit(X, [None] * len(X), expectations=wanted)
+    page = (Path(__file__).parent.parent / "docs" / "higher-order.md").read_text()
+    assert "`expectations`" in page[page.index("- **Not available with**") :]
+    for name, text in (("data", "a A\n"), ("more", "b\n"), ("wanted", "word=b B:0.9\n")):
+        (tmp_path / name).write_text(text)
+    how = ("--unlabelled", tmp_path / "more", "--expectations", tmp_path / "wanted", "--order", "2")
+    out = run("train", tmp_path / "data", "-m", tmp_path / "m", *how, code=2)
+    assert "--expectations needs --order 1" in out.stderr
 
 
 def test_longer_memory_learns_what_a_pair_cannot() -> None:

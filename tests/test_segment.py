@@ -57,7 +57,7 @@ def potentials(
         listed,
         None if listed is None else scores(len(listed), labels),
         scores(labels) if tail else None,
-        draw(st.integers(1, 3), label="order"),
+        draw(st.integers(1, 3), label="order") if tail else 1,
         borders,
         rng.random((tokens, labels)) < 0.8 if forbid and draw(st.booleans(), label="allowed") else None,
     )
@@ -263,3 +263,24 @@ def test_potentials_are_checked(change: dict[str, Any], message: str) -> None:
     fields: dict[str, Any] = {"unary": np.zeros((3, 2)), "lengths": np.zeros((2, 2)), "pairwise": np.zeros((2, 2))}
     with pytest.raises(ValueError, match=message):
         Potentials(**(fields | change))
+
+
+@pytest.mark.parametrize(
+    ("segments", "message"),
+    [
+        ([(0, 2, -1)], r"labels in 'segments' must be numbers from 0 to 1, got \[-1\]"),
+        ([(0, 2, 7)], r"labels in 'segments' must be numbers from 0 to 1, got \[7\]"),
+        ([(0, 1.5, 0), (1.5, 2, 0)], "'segments' must be rows of ints"),
+        ([(0, 2)], "'segments' must be rows of ints"),
+    ],
+)
+def test_segmentations_to_score_are_checked(segments: Any, message: str) -> None:
+    p = segment.Potentials(np.zeros((2, 2)), np.zeros((2, 2)), np.zeros((2, 2)))
+    for function in (segment.score, segment.log_probability):
+        with pytest.raises(ValueError, match=message):
+            function(p, segments)
+
+
+def test_the_order_of_a_tail_needs_a_tail() -> None:
+    with pytest.raises(ValueError, match="'tail_order' needs a 'tail', got 3"):
+        segment.Potentials(np.zeros((2, 2)), np.zeros((2, 2)), np.zeros((2, 2)), tail_order=3)

@@ -474,6 +474,67 @@ def test_sets_of_tags_are_respected(tags: list[Any], taught: bool) -> None:
         assert loss == pytest.approx(-np.log(sum(b.probability for b in every)), abs=1e-9)
 
 
+#: Soft labels of four tokens, and whether training takes them.
+SOFT: list[tuple[list[Any], bool]] = [
+    ([None, {"O": 0.9, "B-LOC": 0.05, "I-LOC": 0.05}, None, None], True),
+    ([None, {"O": 0.9, "B-LOC": 0.01, "I-LOC": 0.09}, None, None], False),
+    ([{"O": 2, "B-LOC": 3, "I-LOC": 5}, {"O": 1, "B-LOC": 1, "I-LOC": 1}, None, {"O", "B-LOC", "I-LOC"}], True),
+    ([None, {"I-LOC": 0.3, "I-PER": 0.7}, None, {"O": 0.2, "B-LOC": 0.4, "I-LOC": 0.4}], True),
+    (["B-LOC", {"O": 0.2, "I-LOC": 0.8}, None, None], False),
+    ([None, {"O": 0.5, "I-LOC": 0.25, "B-LOC": 0.0, "B-PER": 0.15, "I-PER": 0.1}, None, None], False),
+    (["O", {"O": 0.5, "B-LOC": 0.1, "I-LOC": 0.4}, {"B-LOC": 0.6, "O": 0.4, "I-LOC": 0.6}, None], True),
+]
+
+
+@pytest.mark.parametrize(("tags", "taught"), SOFT)
+def test_soft_labels_are_weights_of_tags(tags: list[Any], taught: bool) -> None:
+    crf = SegmentCRF(c2=0.5, max_length=4, dtype="float64").fit(X, Y)
+
+    def weight(labels: list[str]) -> float:
+        return float(np.prod([
+            1.0 if tag is None else tag.get(one, 0.0) / sum(tag.values()) if isinstance(tag, dict)
+            else float(one in tag if isinstance(tag, set) else one == tag)
+            for one, tag in zip(labels, tags, strict=True)
+        ]))  # fmt: skip
+
+    for x in (["in", "Rome", "left", "Rome"], X[0], X[1]):
+        every = {tuple(b.labels): b.probability * weight(b.labels) for b in crf.predict_nbest([x], 100_000)[0]}
+        total = sum(every.values())
+        for b in crf.predict_nbest([x], 100_000, given=[tags])[0]:
+            assert b.probability == pytest.approx(every[tuple(b.labels)] / total, abs=1e-9)
+        value = SegmentCRF(c2=0.0, max_length=4, dtype="float64")
+        value.model_ = crf.model_
+        if taught:
+            loss = value.objective([x], [tags]).value_and_grad(crf.weights_)[0]
+            assert loss == pytest.approx(-np.log(total), abs=1e-9)
+        else:
+            with pytest.raises(ValueError, match=r"sequence 1, token 1: a (soft label with|set that contains)"):
+                value.objective([x, x], [None, tags])
+    with pytest.raises(ValueError, match="sequence 0, token 0: the weights of E-X, I-X must not depend on where"):
+        SegmentCRF().fit([["a"]], [[{"I-X": 0.5, "E-X": 0.2, "O": 0.3}]])
+
+
+def test_scores_compare_segments_whatever_the_scheme() -> None:
+    texts, crf = [list("abcd"), list("ab")], SegmentCRF(c2=0.001)
+    written = [["B-A", "I-A", "B-B", "O"], ["O", "B-A"]]
+    for y in (
+        [["B-A", "E-A", "S-B", "O"], ["O", "S-A"]],
+        [["B-A", "L-A", "U-B", "O"], ["O", "U-A"]],
+        [["I-A", "I-A", "I-B", "O"], ["O", "I-A"]],
+        written,
+        [[(0, 2, "A"), (2, 3, "B")], [(1, 2, "A")]],
+    ):
+        seen: list[float] = []
+        crf = SegmentCRF(c2=0.001, callback=lambda progress, w: seen.append(progress.scores["accuracy"]))  # noqa: B023
+        crf.fit(texts, y, X_dev=texts, y_dev=y)
+        assert crf.predict(texts) == written
+        assert crf.score(texts, y) == seen[-1] == 1.0
+    bioes = [["B-A", "E-A", "S-B", "O"], ["O", "S-A"]]
+    assert crfkit.metrics.accuracy_scorer(crf, texts, bioes) == 1.0
+    assert crf.as_predicted([["B-A", "E-A", "S-B", "O"]]) == written[:1]
+    assert crf.score(texts, [["B-A", "I-A", "I-A", "O"], ["O", "S-Z"]]) == pytest.approx(4 / 6)
+
+
 @pytest.mark.parametrize(
     "tags", [[None, {"B-X", "I-Y"}, None], [{"S-X", "B-Y"}, None, None], [None, {"B-X", "E-X"}, None]]
 )
@@ -532,7 +593,9 @@ def test_arguments_of_features_are_checked(arguments: dict[str, Any], message: s
         ([["O", "B-X"], [(0, 1, "X")]], r"sequence 1: spans .* and labels of tokens cannot be mixed"),
         ([[(0, 1, "X")], "OO"], "sequence 1: spans must be a list"),
         ([[(0, 1, "X")], 3], "sequence 1: spans must be a list"),
-        ([[(0, 1, "X")], [(0, 1)]], r"sequence 1: spans .* and labels of tokens cannot be mixed"),
+        ([[(0, 1, "X")], [(0, 1)]], r"sequence 1: a span must be \(start, end, label\), got \(0, 1\)"),
+        ([[(0, 1)], []], r"sequence 0: a span must be \(start, end, label\), got \(0, 1\)"),
+        ([[(0, 1, 5)], [(0, 1, "A")]], "sequence 0: the label of a span must be a str"),
         ([[], [("0", 1, "X")]], "sequence 1: start and end of a span must be ints"),
         ([[], [(0, 1.0, "X")]], "sequence 1: start and end of a span must be ints"),
         ([[], [(False, True, "X")]], "sequence 1: start and end of a span must be ints"),

@@ -52,7 +52,7 @@ def test_what_is_not_known_is_summed_over() -> None:
     crf = layer(2, 2)
     x = torch.randn(1, 4, 2, dtype=torch.float64)
     tags = torch.tensor([[0, -100, 1, 1]])
-    begins = torch.tensor([[True, False, True, False]])
+    begins = torch.tensor([[1, -100, 1, 0]])
     p = single(crf, x[0])
     every, chances, _ = oracle.segmentations(p)
 
@@ -65,6 +65,23 @@ def test_what_is_not_known_is_summed_over() -> None:
     for given, borders in ((begins, True), (None, False)):
         expected = np.log(sum(c for s, c in zip(every, chances, strict=True) if fits(s, borders)))
         assert float(crf(x, tags, given).detach()) == pytest.approx(float(expected), abs=1e-9)
+    for at in (1, 2, 3):  # borders, and no labels
+        given = torch.tensor([[True, *(t == at for t in (1, 2, 3))]])
+        chance = sum(c for s, c in zip(every, chances, strict=True) if {a for a, _, _ in s} == {0, at})
+        value = crf(x, torch.full((1, 4), -100), given)
+        assert float(value.detach()) == pytest.approx(np.log(chance) if chance else -np.inf, abs=1e-9)
+    with pytest.raises(ValueError, match="begins must be bool, 0, 1 or -100, got 7"):
+        crf(x, tags, torch.full((1, 4), 7))
+
+
+def test_sequences_without_a_segmentation_are_errors() -> None:
+    crf = layer(2, 2)
+    x = torch.zeros(2, 4, 2)
+    x[1, 1] = -torch.inf
+    tags = torch.zeros(2, 4, dtype=torch.long)
+    for run in (crf.log_partition, lambda x: crf(x, tags), lambda x: crf(x, tags, tags == 0)):
+        with pytest.raises(ValueError, match="sequence 1: no segmentation is allowed"):
+            run(x)
 
 
 def test_gradients_equal_differences() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from crfkit import CRF, WeakLabels, metrics
+from crfkit import CRF, SegmentCRF, WeakLabels, metrics
 from crfkit.data import load_corpus
 
 LABELS = ["A", "B", "C"]
@@ -183,3 +183,19 @@ def test_what_is_for_tokens_is_refused(name: str) -> None:
 def test_labels_are_strings(labels: Any) -> None:
     with pytest.raises(ValueError, match="'labels' of WeakLabels must be a list of distinct strings, got"):
         WeakLabels({"r": [[1, 2]]}, labels, scheme=None).fit([["a", "b"]])
+
+
+def test_errors_of_functions_say_where() -> None:
+    with pytest.raises(ZeroDivisionError) as e:
+        WeakLabels({"rule": lambda x: 1 // 0}, ["P"]).fit([["a"]])  # type: ignore[dict-item, return-value]
+    assert e.value.__notes__ == ["raised by source 'rule', sequence 0 of WeakLabels"]
+    with pytest.raises(ZeroDivisionError) as e:
+        SegmentCRF(segments=lambda s, a, b: 1 // 0).fit([["a"]], [["O"]])
+    assert e.value.__notes__ == ["raised by the function of segments at sequence 0, tokens 0 to 1"]
+
+
+def test_least_is_a_probability() -> None:
+    weak = WeakLabels({"rule": lambda x: [(0, 1, "P")]}, ["P"]).fit([["a"]])
+    for form in ("set", "soft"):
+        with pytest.raises(ValueError, match="'least' of transform must be at most 1, got 2"):
+            weak.transform([["a"]], form=form, least=2)

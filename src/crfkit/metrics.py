@@ -198,6 +198,8 @@ def accuracy_scorer(estimator: Any, X: Any, y: Labels, sample_weight: ArrayLike 
     >>> accuracy_scorer(CRF().fit(X, y), X, y)
     1.0
     """
+    if hasattr(estimator, "as_predicted"):  # SegmentCRF, whose tags are of one scheme
+        y = estimator.as_predicted(y)
     return token_accuracy(y, estimator.predict(X), sample_weight)
 
 

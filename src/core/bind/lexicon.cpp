@@ -89,6 +89,8 @@ void bind_lexicons(nb::module_& m) {
           },
           "bytes"_a)
       .def_prop_ro("seen", &VectorReader::seen)
+      .def_prop_ro("invalid", &VectorReader::invalid)
+      .def_prop_ro("first_invalid", &VectorReader::first_invalid)
       .def_prop_ro("n", &VectorReader::n)
       // words, numbers one after another
       .def("take", [](const VectorReader& self) {

@@ -224,7 +224,11 @@ void VectorReader::add(std::string_view word) {
   ++seen_;
   for (float x : row_)
     require(std::abs(x) <= kLargestValue, "the numbers of a vector must be finite, and at most 1e10");
-  if (word.empty() || invalid_utf8(word) != std::string_view::npos) return;
+  if (invalid_utf8(word) != std::string_view::npos) {
+    if (invalid_++ == 0) first_invalid_ = seen_;
+    return;
+  }
+  if (word.empty()) return;
   const u32 before = words_.size();
   if (words_.add(word) == before) values_.insert(values_.end(), row_.begin(), row_.end());
 }

@@ -104,7 +104,7 @@ struct VectorTable {
 };
 
 // Reads files of vectors. The first of several equal words counts; words that are no UTF-8, which no text has, are left
-// out.
+// out and counted.
 class VectorReader {
  public:
   static constexpr u32 kMostNumbers = 4096;
@@ -115,7 +115,9 @@ class VectorReader {
   // Words and numbers one after another, those of word2vec's binary files; gives how many bytes were read: a word that
   // is cut off is left.
   std::size_t parse_binary(std::string_view bytes);
-  u64 seen() const { return seen_; }  // words, also those that are left out
+  u64 seen() const { return seen_; }                    // words, also those that are left out
+  u64 invalid() const { return invalid_; }              // words that are no UTF-8
+  u64 first_invalid() const { return first_invalid_; }  // the first of them, from 1
   u32 n() const { return n_; }
   const StringTable& words() const { return words_; }
   const std::vector<float>& values() const { return values_; }  // [words][n]
@@ -126,7 +128,7 @@ class VectorReader {
   StringTable words_;
   std::vector<float> values_, row_;
   u32 n_;
-  u64 seen_ = 0;
+  u64 seen_ = 0, invalid_ = 0, first_invalid_ = 0;
 };
 
 class Lexicon {

@@ -188,7 +188,7 @@ def _ordered_probabilities(
         allowed[start + 1 : end] &= goes_on[start + 1 : end]
         for edge in (start, end):
             allowed[edge : edge + 1] &= ~goes_on[edge : edge + 1]
-        out[k] = np.exp(reachable(one.masked(allowed), n_jobs)[0] - log_z[s])
+        out[k] = np.exp(reachable(one.of_slots(allowed), n_jobs)[0] - log_z[s])
     return out
 
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from crfkit import _core
 from crfkit.base.threads import resolve_threads
 from crfkit.chain.inference import log_partition
+from crfkit.chain.ordered import OrderedPotentials
 from crfkit.chain.potentials import Floats, Lattice, Potentials
 
 __all__: list[str] = []
@@ -37,6 +38,9 @@ def cross_entropy(p: Potentials, q: Potentials, n_jobs: int | None = None) -> Ve
     if x.unary.shape != y.unary.shape or not np.array_equal(x.offsets, y.offsets):
         shapes = f"{x.unary.shape} in all, got {y.unary.shape}"
         raise ValueError(f"'other' must have the same labels and sequence lengths: {shapes}")
+    slots: list[Any] = [a.slots if isinstance(a, OrderedPotentials) else None for a in (p, q)]
+    if not np.array_equal(*slots):
+        raise ValueError("'other' must be of the same order and, where that is above 1, have the same beams of labels")
     if x.per_step != y.per_step:
         x = x._replace(pairwise=_steps(x), per_step=True)
         y = y._replace(pairwise=_steps(y), per_step=True)

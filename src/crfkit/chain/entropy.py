@@ -29,7 +29,7 @@ class EntropyGradient(Record):
     ----------
     entropy : float, or float64 array [S] for a batch
     unary : array [N, L]
-    pairwise : array [L, L], or [E, L, L] if the potentials have a matrix per step
+    pairwise : array [L, L], or [E, L, L] if the potentials have a matrix per step or are of a higher order
         For a shared matrix, the sum over all steps of all sequences.
     """
 
@@ -135,6 +135,8 @@ def entropy_gradient(p: Potentials, n_jobs: int | None = None) -> EntropyGradien
     array([[ 0.1966, -0.1966]])
     """
     found, unary, pairwise = _entropies(p, n_jobs, "gradient")
+    if (pairs := p.by_pair(unary)) is not None:
+        return EntropyGradient(_one(p, found), p.by_label(unary), pairs)
     return EntropyGradient(_one(p, found), unary, pairwise if p.lattice.per_step else pairwise[0])
 
 
@@ -145,7 +147,8 @@ class SpanEntropies:
 
         H(y_a, \ldots, y_{b-1}) = H(y_a) + \sum_{t=a}^{b-2} H(y_{t+1} \mid y_t)
 
-    Made by :func:`span_entropies`.
+    With order n, the first n labels of the span take the place of :math:`y_a`, and those that a label depends on
+    that of :math:`y_t`. Made by :func:`span_entropies`.
 
     Attributes
     ----------
@@ -157,13 +160,14 @@ class SpanEntropies:
         Of whole sequences.
     """
 
-    def __init__(self, p: Potentials, nodes: Vector, steps: Vector, whole: Vector) -> None:
+    def __init__(self, p: Potentials, nodes: Sequence[Vector], steps: Vector, whole: Vector) -> None:
         self.offsets = p.lattice.offsets
-        self.nodes = nodes
+        self._joint = list(nodes)  # of a token's label, of it and the one before, and so on up to the order
+        self.nodes = self._joint[0]
         self.steps = steps
         self.entropy = whole
         # sums[t]: of the steps that end at or before token t, one running sum over all sequences
-        into = np.zeros(len(nodes))
+        into = np.zeros(len(self.nodes))
         self._inner = inner_tokens(self.offsets)
         into[self._inner] = steps
         self._sums = np.cumsum(into)
@@ -179,9 +183,10 @@ class SpanEntropies:
         length = int(self._lengths[sequence])
         if not 0 <= start < end <= length:
             raise ValueError(f"a span needs 0 <= start < end <= {length}, got start {start} and end {end}")
-        first = int(self.offsets[sequence])
+        shift, k = int(self.offsets[sequence]), min(end - start, len(self._joint)) - 1
+        first, last = shift + start + k, shift + end - 1
         # max: the difference of the sums is rounded
-        return max(0.0, float(self.nodes[first + start] + self._sums[first + end - 1] - self._sums[first + start]))
+        return max(0.0, float(self._joint[k][first] + self._sums[last] - self._sums[first]))
 
     def of_length(self, length: int) -> Vector:
         """Entropies of all spans of a length, by their first token, [N]; NaN where the sequence is too short.
@@ -197,7 +202,9 @@ class SpanEntropies:
         out = np.full(len(self.nodes), np.nan)
         n = len(self.nodes) - length + 1
         if n > 0:
-            out[:n] = np.maximum(self.nodes[:n] + self._sums[length - 1 :] - self._sums[:n], 0.0)
+            k = min(length, len(self._joint)) - 1
+            first = slice(k, k + n)
+            out[:n] = np.maximum(self._joint[k][first] + self._sums[length - 1 :] - self._sums[first], 0.0)
             ends = np.repeat(self.offsets[1:], self._lengths)
             out[np.arange(len(out)) + length > ends] = np.nan
         return out
@@ -234,7 +241,7 @@ def span_entropies(p: Potentials, n_jobs: int | None = None) -> SpanEntropies:
     (0.6931, 0.6931)
     """
     whole, nodes, steps = _entropies(p, n_jobs, "spans")
-    return SpanEntropies(p, nodes, steps, whole)
+    return SpanEntropies(p, [*p.shorter_entropies(n_jobs), nodes], steps, whole)
 
 
 def token_entropies(p: Potentials, n_jobs: int | None = None) -> tuple[Vector, float]:
@@ -249,7 +256,7 @@ def token_entropies(p: Potentials, n_jobs: int | None = None) -> tuple[Vector, f
     ([1.0, 1.0, 1.0], 1.0)
     """
     found, nodes, _ = _entropies(p, n_jobs, "nodes")
-    return nodes, float(found.sum())
+    return [*p.shorter_entropies(n_jobs), nodes][0], float(found.sum())
 
 
 def span_entropy(p: Potentials | SpanEntropies, start: int, end: int, sequence: int | None = None) -> float:
@@ -302,16 +309,11 @@ def most_uncertain_span(p: Potentials, length: int | tuple[int, int] = 1, rate: 
     return found if p.offsets is not None else found[0]
 
 
-def _masked(p: Potentials, allowed: NDArray[np.bool_]) -> Potentials:
-    whole = allowed if p.allowed is None else allowed & p.allowed
-    return Potentials(p.unary, p.pairwise, p.start, p.end, whole, p.offsets)
-
-
 def _mask_log_probability(p: Potentials, allowed: NDArray[np.bool_]) -> float:
     """Log-probability that every label is allowed, log Z(allowed) - log Z."""
     log_z = log_partition(p)
     try:
-        return float(min(0.0, log_partition(_masked(p, allowed)) - log_z))
+        return float(min(0.0, log_partition(p.masked(allowed)) - log_z))
     except ValueError:  # no labelling is left
         return -np.inf
 
@@ -330,7 +332,7 @@ def _span_mask(p: Potentials, start: int, end: int, labels: Sequence[LabelSet]) 
     _require_span(p, start, end)
     if len(labels) != end - start:
         raise ValueError(f"'labels' must hold {end - start} labels, got {len(labels)}")
-    allowed = np.ones(p.unary.shape, bool)
+    allowed = np.ones((len(p.unary), p.n_labels), bool)
     for t, label in enumerate(labels, start):
         if label is not None:
             numbers = _label_numbers(p, label)
@@ -409,7 +411,7 @@ def entity_probability(
         raise ValueError(f"the labels of {kind!r} are not those of the scheme {scheme!r}: {', '.join(sorted(found))}")
     n = end - start
     tags = [single] if n == 1 else ["B", *"I" * (n - 2), last]
-    allowed = np.ones(p.unary.shape, bool)
+    allowed = np.ones((len(p.unary), p.n_labels), bool)
     for t, tag in enumerate(tags, start):
         allowed[t] = False
         if tag in found:

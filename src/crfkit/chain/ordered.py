@@ -156,6 +156,10 @@ class OrderedPotentials(Potentials):
         return OrderedPotentials(self.unary * factor, self.pairwise * factor, self.offsets, self.slots, self._n_labels)
 
     def masked(self, allowed: NDArray[np.bool_]) -> OrderedPotentials:
+        """Only the labels [N, L] that are allowed."""
+        return self.of_slots(np.take_along_axis(allowed, np.maximum(self.slots[:, 0], 0), axis=1))
+
+    def of_slots(self, allowed: NDArray[np.bool_]) -> OrderedPotentials:
         """Only the slots [N, S] that are allowed."""
         unary = np.where(allowed, self.unary, -np.inf)
         return OrderedPotentials(unary, self.pairwise, self.offsets, self.slots, self._n_labels)
@@ -189,6 +193,19 @@ class OrderedPotentials(Potentials):
         slots, chances = self.slots[inner], nodes[inner]
         e, s = np.nonzero((slots[:, 0] >= 0) & (slots[:, 1] >= 0))
         np.add.at(out, (e, slots[e, 1, s], slots[e, 0, s]), chances[e, s])
+        return out
+
+    def shorter_entropies(self, n_jobs: int | None = None) -> list[NDArray[np.float64]]:
+        """Entropies of a token's label, and of it and those before, [N] each: of fewer labels than a slot has."""
+        found = marginals(Potentials(self.unary, self.pairwise, offsets=self.offsets), n_jobs).nodes
+        t, s = np.nonzero(found > 0)
+        number, out = t, []
+        for k in range(self.slots.shape[1] - 1):
+            number = np.unique(number * (self._n_labels + 1) + self.slots[t, k, s] + 1, return_inverse=True)[1]
+            chances = np.bincount(number, found[t, s].astype(np.float64))
+            at = np.empty(len(chances), np.int64)
+            at[number] = t
+            out.append(np.maximum(np.bincount(at, -chances * np.log(chances), len(found)), 0.0))
         return out
 
 

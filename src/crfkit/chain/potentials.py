@@ -237,6 +237,11 @@ class Potentials(Record):
         """The path through the lattice of a labelling [N]; -1 where there is none."""
         return path
 
+    def masked(self, allowed: NDArray[np.bool_]) -> Potentials:
+        """Only the labels [N, L] that are allowed."""
+        whole = allowed if self.allowed is None else allowed & self.allowed
+        return Potentials(self.unary, self.pairwise, self.start, self.end, whole, self.offsets)
+
     def by_label(self, nodes: Floats) -> Floats:
         """Probabilities of the lattice's nodes, summed by label, [N, L]."""
         return nodes
@@ -244,6 +249,10 @@ class Potentials(Record):
     def by_pair(self, nodes: Floats) -> Floats | None:
         """Probabilities of label pairs [E, L, L] from those of the nodes; None if they do not determine them."""
         return None
+
+    def shorter_entropies(self, n_jobs: int | None = None) -> list[NDArray[np.float64]]:
+        """Entropies [N] of fewer labels than a node of the lattice stands for: none."""
+        return []
 
     @property
     def is_ordered(self) -> bool:

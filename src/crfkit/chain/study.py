@@ -14,7 +14,16 @@ from typing import Any
 
 import numpy as np
 
-from crfkit.chain.entropy import Vector, _best, _entropies, _mask_log_probability, _one, _require_single, _span_mask
+from crfkit.chain.entropy import (
+    Vector,
+    _best,
+    _entropies,
+    _mask_log_probability,
+    _one,
+    _require_single,
+    _span_mask,
+    entropy,
+)
 from crfkit.chain.potentials import Potentials
 
 
@@ -50,6 +59,8 @@ def entropy_lattices(p: Potentials, n_jobs: int | None = None) -> EntropyLattice
     >>> (entropy_lattices(p).before[:, 0] / np.log(2)).round(6)
     array([0., 1., 2.])
     """
+    if p.is_ordered:
+        raise ValueError("entropy_lattices is for the first order: with more, the labels before and after one depend")
     found, before, after = _entropies(p, n_jobs, "lattices")
     return EntropyLattices(_one(p, found), before, after)
 
@@ -59,11 +70,9 @@ def _fixed(p: Potentials, start: int, labels: Sequence[int]) -> tuple[float, flo
     _require_single(p, "conditional_entropy")
     if any(not isinstance(x, (int, np.integer)) for x in labels):
         raise ValueError(f"'labels' must hold one number for each token, got {labels!r}")
-    end = start + len(labels)
-    chance = _mask_log_probability(p, _span_mask(p, start, end, labels))
-    lattices = entropy_lattices(p)
-    rest = lattices.before[start, labels[0]] + lattices.after[end - 1, labels[-1]]
-    return chance, float(rest)
+    allowed = _span_mask(p, start, start + len(labels), labels)
+    chance = _mask_log_probability(p, allowed)
+    return chance, 0.0 if np.isneginf(chance) else float(entropy(p.masked(allowed)))
 
 
 def conditional_entropy(p: Potentials, start: int, labels: Sequence[int]) -> float:

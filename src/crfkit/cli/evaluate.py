@@ -86,6 +86,8 @@ def evaluate(
         many = counted(len(pairs), "sequence")
         say(f"left out {len(pairs) - len(scored)} of {many}: not all labels are known")
         y, tags = [a for a, _ in scored], [b for _, b in scored]
+    if model is not None and is_segments(crf):
+        y = crf.as_predicted(y)
     with busy("scoring"):
         report = metrics.evaluate(y, tags)
     if json:

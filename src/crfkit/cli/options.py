@@ -153,7 +153,7 @@ GazetteerOption = Annotated[
     Option(
         "--gazetteer",
         metavar="NAME=FILE",
-        help="A list of phrases, one per line, as features; NAME:lower=FILE ignores case; not with --template.",
+        help="A UTF-8 list of phrases, one per line, as features; NAME:lower=FILE ignores case; not with --template.",
     ),
 ]
 MemoryOption = Annotated[str, Option(help="Memory for counting the vocabulary; the rest is counted on the disk.")]
@@ -278,8 +278,11 @@ def read_features(options: Mapping[str, Any]) -> Any:
 
 def _named(option: str, read: Callable[..., Any], path: Any, **how: Any) -> Any:
     """What is read from the file of an option; errors name the option."""
+    from crfkit.cli.files import warnings_said
+
     try:
-        return read(path, **how)
+        with warnings_said():
+            return read(path, **how)
     except OSError as e:
         raise OptionError(f"{option}: {e.strerror}: {e.filename}") from None
     except ValueError as e:

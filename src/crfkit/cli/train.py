@@ -184,7 +184,10 @@ class _Corpus:
 
     def scores(self, crf: Any) -> dict[str, float]:
         """What a model scores on the held-out data."""
-        return {} if self.X_dev is None else metrics.evaluate(self.y_dev, crf.predict(self.X_dev)).summary()
+        if self.X_dev is None:
+            return {}
+        y = crf.as_predicted(self.y_dev) if isinstance(crf, SegmentCRF) else self.y_dev
+        return metrics.evaluate(y, crf.predict(self.X_dev)).summary()
 
 
 def _check(options: dict[str, Any], given: dict[str, str], reading: Reading) -> Any:
@@ -223,6 +226,8 @@ def _check(options: dict[str, Any], given: dict[str, str], reading: Reading) -> 
     crf = _configure(options, given)
     if stored and "min_freq" not in given:  # which crfkit.dask does not look up
         crf.min_freq = Blocks(data).min_freq
+    if "n_init" in given and options["hidden_states"] == 1:
+        raise o.OptionError(f"{given['n_init']} does nothing without --hidden-states")
     if (stored or options["out_of_core"] is not None) and options["hidden_states"] > 1:
         raise o.OptionError("--hidden-states needs the data in memory: no block file or --out-of-core")
     if options["dask"] is not None:
@@ -251,6 +256,8 @@ def _check_expectations(options: dict[str, Any], given: dict[str, str], stored: 
         raise o.OptionError(f"--expectations is for --kind crf, not for {options['kind'].value}")
     if stored or options["out_of_core"] is not None or options["dask"] is not None:
         raise o.OptionError("--expectations needs the data in memory: no block file, --out-of-core or --dask")
+    if options["order"] != 1:
+        raise o.OptionError(f"--expectations needs --order 1, got {options['order']}")
     if options["unlabelled"] is None and options["unknown"] is None:
         raise o.OptionError("--expectations needs unlabelled data: give it with --unlabelled")
     require_file(str(options["expectations"]))

@@ -234,7 +234,7 @@ class _HintTable:
             if one not in self.number and _plain(one) not in self.number:
                 raise ValueError(f"{place}: label {one!r} is not one of the model's labels")
         if isinstance(label, Mapping):
-            return self._add(_distribution(label, place))
+            return self._add(distribution(label, place))
         if not several:
             return self.number[_plain(label)]
         key = frozenset(_plain(one) for one in label)
@@ -251,7 +251,7 @@ class _HintTable:
         return -1 - len(self.rows)
 
 
-def _distribution(soft: Mapping[Any, float], place: str) -> dict[Any, float]:
+def distribution(soft: Mapping[Any, float], place: str) -> dict[Any, float]:
     """The weights of a soft label, which sum to one."""
     for label, weight in soft.items():
         if isinstance(weight, bool) or not isinstance(weight, (int, float, np.number)):

@@ -71,6 +71,15 @@ class Token(str):
         return Token, (self.source, self.start, self.end)
 
 
+def lower_case(word: str) -> str:
+    """A word in lower case, character by character as in the features; those whose lower case is longer stay.
+
+    >>> lower_case("İstanbul"), lower_case("ΟΔΟΣ")
+    ('İstanbul', 'οδοσ')
+    """
+    return "".join(low if len(low := c.lower()) == 1 else c for c in word)
+
+
 def tokenize(text: str, *, lines: bool = False, pattern: str | re.Pattern[str] | None = None) -> list[list[Token]]:
     r"""Splits raw text into sentences and tokens, much as treebanks do.
 

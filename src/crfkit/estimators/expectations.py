@@ -17,6 +17,7 @@ from crfkit.base.parameters import check_number
 from crfkit.data.dataset import Dataset
 from crfkit.data.labels import collect_labels, label_numbers
 from crfkit.data.readers import DataError, open_source, read_chunks
+from crfkit.data.tokens import lower_case
 from crfkit.features.encoders import Encoder, FeatureSource, make_encoder
 from crfkit.training.expectations import Criteria
 
@@ -56,7 +57,8 @@ class Expectations:
         any proportion.
     at_least, at_most : dict
         Maps attributes to pairs of a label, or a set of labels, and a fraction: of the tokens with the attribute, at
-        least, or at most, this fraction has one of the labels. A bound that is met costs nothing.
+        least, or at most, this fraction has one of the labels: at least 1 is always, at most 0 never. A bound that is
+        met costs nothing.
     weight : float
         :math:`\lambda_k` is this, times :math:`n_k` if ``per`` is ``"token"``. With ``"posterior"``, :math:`\lambda`.
     per : {"token", "criterion"}
@@ -99,8 +101,8 @@ class Expectations:
             if given is not None and not (isinstance(given, Mapping) and all(isinstance(name, str) for name in given)):
                 raise ValueError(f"{what!r} of Expectations must be a dict of attributes, got {reprlib.repr(given)}")
         self.distributions = {name: _shares(name, row) for name, row in (distributions or {}).items()}
-        self.at_least = {name: _bound(name, pair) for name, pair in (at_least or {}).items()}
-        self.at_most = {name: _bound(name, pair) for name, pair in (at_most or {}).items()}
+        self.at_least = {name: _bound(name, ">=", pair) for name, pair in (at_least or {}).items()}
+        self.at_most = {name: _bound(name, "<=", pair) for name, pair in (at_most or {}).items()}
         if not len(self):
             raise ValueError("Expectations must hold at least one distribution or bound")
 
@@ -216,7 +218,7 @@ class Expectations:
             if isinstance(words, str):
                 raise ValueError(f"the words of label {label!r} must be a list, got {words!r}")
             for word in words:
-                labels.setdefault(word.lower() if attribute.startswith("lower") else word, {})[label] = None
+                labels.setdefault(lower_case(word) if attribute.startswith("lower") else word, {})[label] = None
         rows = {attribute + word: dict.fromkeys(found, share / len(found)) for word, found in labels.items()}
         out = cls(rows, **how)
         out._may_be_missing = True  # few sequences have all words of a lexicon
@@ -253,7 +255,7 @@ class Expectations:
                     raise ValueError(f"{name!r} has no expected labels")
                 if len(parts) == 1 and (found := re.fullmatch(r"(.+)(>=|<=)([^<>=]+)", parts[0])):
                     kind = found[2]
-                    bounds[kind][name] = _bound(name, (_parts(found[1]), _number(found[3])))
+                    bounds[kind][name] = _bound(name, kind, (_parts(found[1]), _number(found[3])))
                 else:
                     kind = ":"
                     distributions[name] = _shares(name, _pairs(parts))
@@ -290,6 +292,10 @@ class Expectations:
                 groups[k, [j for label in some for j in states[label]]] = g
                 target[k, g] = share
             target[k, len(parts)] = max(0.0, 1.0 - target[k].sum())
+        for (name, _, sign), row in zip(rows, groups, strict=True):
+            if sign and (row == 0).all():
+                which = "at_least" if sign > 0 else "at_most"
+                raise ValueError(f"{which!r} of {name!r} names all labels, which every token has one of: leave one out")
         ptr, criterion = _members([-1 if name == EVERY else place[name] for name, _, _ in rows], len(place), data)
         tokens = np.bincount(criterion, minlength=len(rows))
         idle = list(dict.fromkeys(rows[k][0] for k in np.flatnonzero(tokens == 0)))
@@ -382,13 +388,15 @@ def _shares(name: str, row: Mapping[Any, float]) -> dict[Any, float]:
     return shares
 
 
-def _bound(name: str, pair: Bound) -> tuple[frozenset[Any], float]:
-    rule = f"{name}: a bound needs labels and a fraction between 0 and 1, got {reprlib.repr(pair)}"
+def _bound(name: str, kind: str, pair: Bound) -> tuple[frozenset[Any], float]:
+    limits = "above 0 and at most 1 for 'at_least'" if kind == ">=" else "at least 0 and below 1 for 'at_most'"
+    rule = f"{name}: a bound needs labels and a fraction {limits}, got {reprlib.repr(pair)}"
     if not isinstance(pair, (tuple, list)) or len(pair) != 2 or not _is_share(pair[1]):
         raise ValueError(f"{rule}: give (label, fraction)")
     some, share = pair
     labels = [some] if _is_label(some) else list(some) if isinstance(some, Iterable) else []
-    if not labels or not all(map(_is_label, labels)) or not 0 < float(share) < 1:
+    within = 0 < float(share) <= 1 if kind == ">=" else 0 <= float(share) < 1
+    if not labels or not all(map(_is_label, labels)) or not within:
         raise ValueError(rule)
     return frozenset(labels), float(share)
 

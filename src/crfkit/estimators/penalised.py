@@ -289,7 +289,7 @@ class PenalisedChain(ChainEstimator):
         problem = Problem(layout, data.without_zeros(), numbers, hints, weights, rules, *settings)
         if expectations is not None:
             self._require("expectations", expectations)
-            for name in ("device", "gradient", "beam"):
+            for name in ("device", "gradient", "beam", "order"):
                 if getattr(self, name) != (unset := getattr(PenalisedChain, name)):
                     raise ValueError(
                         f"{name!r} of {type(self).__name__} must be {unset!r} where there are expectations"
@@ -458,6 +458,7 @@ class PenalisedChain(ChainEstimator):
         self
             If interrupted from the keyboard, with the best weights so far, and a warning.
         """
+        self._check_parameters()  # before there are others with a single start each
         held_out = held_out_data(X_dev, y_dev, self.early_stopping, type(self).__name__)
         self._seen = 0
         if self.n_init == 1:

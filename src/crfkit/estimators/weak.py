@@ -210,6 +210,8 @@ class WeakLabels(HMM):
         if form not in ("soft", "set"):
             raise ValueError(f"'form' of transform must be 'soft' or 'set', got {form!r}")
         check_number("transform", "least", least, 0, optional=True)
+        if least is not None and least > 1:
+            raise ValueError(f"'least' of transform must be at most 1, got {least!r}")
         least = {"soft": 0.001, "set": 0.1}[form] if least is None else least
         names = self.classes_.tolist()
         X = _listed(X)
@@ -267,7 +269,12 @@ class WeakLabels(HMM):
                     raise ValueError(f"{place}: {vote!r} is not one of the labels")
             return [_ABSTAINS if vote is None else vote for vote in row]
         out = [_ABSTAINS] * len(x)
-        for start, end, kind in _spans(source(x), place):
+        try:
+            found = source(x)
+        except Exception as e:
+            e.add_note(f"raised by {place} of WeakLabels")
+            raise
+        for start, end, kind in _spans(found, place):
             if not 0 <= start < end <= len(x):
                 raise ValueError(f"{place}: a span from {start} to {end} of {in_words(len(x), 'token')}")
             if kind not in self.labels:

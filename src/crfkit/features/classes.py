@@ -17,7 +17,7 @@ from crfkit.base.tensors import read_tensors, write_tensors
 from crfkit.base.threads import resolve_threads
 from crfkit.data.readers import iter_text
 from crfkit.data.sequences import Columns
-from crfkit.data.tokens import tokenize
+from crfkit.data.tokens import lower_case, tokenize
 
 #: How often words follow one another: pointers, words, counts.
 Bigrams = tuple[NDArray[np.int64], NDArray[np.uint32], NDArray[np.uint32]]
@@ -117,7 +117,8 @@ class WordClasses(Mapping[str, str]):
             The path of a file; or sequences as :meth:`CRF.fit <crfkit.CRF.fit>` takes them; or an iterable of
             sequences, :class:`~crfkit.data.Columns`, strings of running text, and ``pathlib.Path`` of files.
         n_classes : int
-            Number of classes, the leaves of the tree.
+            Number of classes, the leaves of the tree. One of them is of sentence boundaries and rare words, so that the
+            words usually have one less.
         method : {"brown", "spectral"}
         min_freq : int
             Words that occur less often get no class.
@@ -168,7 +169,7 @@ class WordClasses(Mapping[str, str]):
             raise ValueError(f"'method' of WordClasses must be one of {', '.join(map(repr, _METHODS))}, got {method!r}")
 
     def __getitem__(self, word: str) -> str:
-        return self.codes[self._place[word.lower() if self.lower else word]]
+        return self.codes[self._place[lower_case(word) if self.lower else word]]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.words)
@@ -256,7 +257,7 @@ def classes_of_vectors(
     n = min(n_classes, len(words))
     group, merges = _grouped(x, n, random_state or 0, resolve_threads(n_jobs))
     codes = _codes(merges.reshape(-1, 2).tolist())
-    return WordClasses(words, [codes[g] for g in group.tolist()], lower=all(word == word.lower() for word in words))
+    return WordClasses(words, [codes[g] for g in group.tolist()], lower=all(word == lower_case(word) for word in words))
 
 
 _METHODS = {"brown": _brown, "spectral": _spectral}

@@ -48,6 +48,8 @@ class Gazetteer:
                 f"'phrases' of Gazetteer must be a list, got {phrases!r}: use Gazetteer.from_file for a file"
             )
         for number, phrase in enumerate(phrases):
+            if not isinstance(phrase, Iterable):
+                raise ValueError(f"phrase {number} of a Gazetteer must be a str or a list of strs, got {phrase!r}")
             words = phrase.split() if isinstance(phrase, str) else list(phrase)
             try:
                 builder.add(words)
@@ -89,7 +91,10 @@ class Gazetteer:
 
     def marks(self, words: Sequence[str]) -> list[str | None]:
         """The mark of each word of a sequence, None outside phrases."""
-        return self._native.marks(list(words))
+        given = list(words)
+        if wrong := [word for word in given if not isinstance(word, str)]:
+            raise ValueError(f"'words' of marks must be strs, got {wrong[0]!r}")
+        return self._native.marks(given)
 
     @cached_property
     def part(self) -> Part:

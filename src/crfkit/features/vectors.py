@@ -12,7 +12,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from crfkit import _core
+from crfkit.base.messages import counted, warn
 from crfkit.data.readers import DataError, feed, open_source, pieces, source_name
+from crfkit.data.tokens import lower_case
 from crfkit.features.classes import WordClasses, classes_of_vectors
 from crfkit.features.lexicon import Part, table_arrays
 
@@ -83,7 +85,13 @@ class WordVectors:
         Raises
         ------
         DataError
-            If the file has another format, or ends too early; the message gives the file and the line or word.
+            If the file has another format, or not as many words as its first line announces; the message gives the file
+            and the line or word.
+
+        Warns
+        -----
+        UserWarning
+            If words are left out because they are not valid UTF-8.
         """
         if format not in FORMATS:
             raise ValueError(f"'format' must be one of {', '.join(FORMATS)}, got {format!r}")
@@ -105,8 +113,12 @@ class WordVectors:
         except ValueError as e:
             raise DataError(f"{name}:1: {e}") from None
         (_read_binary if format == "binary" else _read_text)(path, reader, header.end() if header else 0, limit)
-        if promised is not None and reader.seen < min(promised, limit or promised):
-            raise DataError(f"{name}: the first line announces {promised} words, but the file has {reader.seen}")
+        if promised is not None and (reader.seen > promised or reader.seen < min(promised, limit or promised)):
+            words = counted(promised, "word")
+            raise DataError(f"{name}: the first line announces {words}, but the file has {reader.seen}")
+        if reader.invalid:
+            many = f"{counted(reader.invalid, 'word')} left out, not valid UTF-8"
+            warn(f"{name}: {many}; the first is word {reader.first_invalid}", UserWarning, stacklevel=2)
         table, values = reader.take()
         if not len(table):
             raise DataError(f"{name}: the file holds no vectors")
@@ -149,14 +161,14 @@ class WordVectors:
     def __getitem__(self, word: str) -> NDArray[np.float32]:
         place = self._table.find(word)
         if place < 0:
-            place = self._table.find(word.lower())
+            place = self._table.find(lower_case(word))
         if place < 0:
             raise KeyError(word)
         found: NDArray[np.float32] = self.values[place]
         return found
 
     def __contains__(self, word: str) -> bool:
-        return self._table.find(word) >= 0 or self._table.find(word.lower()) >= 0
+        return self._table.find(word) >= 0 or self._table.find(lower_case(word)) >= 0
 
     def __repr__(self) -> str:
         return f"<WordVectors: {len(self)} words, {self.values.shape[1]} numbers each>"
@@ -177,10 +189,11 @@ class WordVectors:
 
 
 def _is_text(head: bytes, n: int) -> bool:
-    """Whether what follows the first line of a file is a word and ``n`` numbers."""
+    """Whether what follows the first line of a file is a word and numbers, ``n`` if all is right."""
     line = head.partition(b"\n")[0].split()
+    numbers = line[-n:] if len(line) > n else line[1:]  # as many as the first line says, or another number of them
     try:
-        return len(line) > n and all(float(x) is not None for x in line[-n:])
+        return bool(numbers) and all(float(x) is not None for x in numbers)
     except ValueError:
         return False
 

@@ -16,6 +16,7 @@ from crfkit.base.fields import Arrays
 from crfkit.base.threads import resolve_threads
 from crfkit.data.dataset import NONE
 from crfkit.data.sequences import Columns
+from crfkit.data.tokens import lower_case
 from crfkit.segment.known import Known
 from crfkit.segment.objective import Items
 
@@ -211,7 +212,7 @@ class Lists:
             for entry in texts:
                 if isinstance(entry, bytes) or not isinstance(entry, Iterable):
                     raise ValueError(f"the gazetteer {name!r} must hold texts or lists of tokens, got {entry!r}")
-                row = tuple(str(w).lower() for w in (entry.split() if isinstance(entry, str) else entry))
+                row = tuple(lower_case(str(w)) for w in (entry.split() if isinstance(entry, str) else entry))
                 if not row:
                     raise ValueError(f"the gazetteer {name!r} has an empty entry")
                 place.setdefault(row, set()).add(i)

@@ -34,6 +34,7 @@ from crfkit.segment.known import (
     found_types,
     read_tags,
     refuse_inner,
+    rewritten,
     split_tag,
     write_tags,
 )
@@ -327,8 +328,9 @@ class SegmentCRF(Estimator):
         X : sequences of tokens
         y : sequences of labels, or of spans
             A label per token: chunk tags (``B-X``, ``I-X``, ``O``, and those of BIOES and BILOU), or bare labels, whose
-            runs are segments. A label may be None (unknown) or a set of possible ones, and a sequence without labels
-            may be None; training maximises the likelihood of what is known. Or spans ``(start, end, label)``; tokens
+            runs are segments. A label may be None (unknown), a set of possible ones or a soft label, a dict of labels
+            and weights, with the same weight for ``B-X`` and ``I-X``; a sequence without labels may be None. Training
+            maximises the likelihood of what is known. Or spans ``(start, end, label)``; tokens
             that are in none of them are outside.
         X_dev, y_dev : optional
             Held-out data, scored after every iteration for the callback and the log.
@@ -338,11 +340,11 @@ class SegmentCRF(Estimator):
             Continue from ``checkpoint`` if the file exists; the result is the same as without the interruption.
         """
         held_out = held_out_data(X_dev, y_dev, self.early_stopping, "SegmentCRF")
-        if held_out is not None:
-            held_out = X_dev, self._tags(y_dev, np.array([len(x) for x in X_dev]))
         X = list(X) if isinstance(X, Iterator) else plain_lists(X)
         old = self.model_ if self.warm_start and self._is_fitted() else None
         model, parts = self._prepare(X, y, sample_weight, old, grow=True)
+        if held_out is not None:
+            held_out = X_dev, self._rewritten(self._tags(y_dev, np.array([len(x) for x in X_dev])), model)
         w = model.weights if old is None else old.moved(model)
         keep = Checkpoint.of(self, self._fingerprint(model, parts, w, held_out), resume)
         n_tokens = parts[2].n_tokens
@@ -435,7 +437,7 @@ class SegmentCRF(Estimator):
         fields = {name: getattr(p, name) for name in p.__dataclass_fields__}
         if len(known.inner):
             first = np.zeros_like(unary) if p.first is None else p.first.copy()
-            first[tuple(known.inner.T)] = -np.inf
+            first[tuple(known.inner.T)] += known.inner_scores
             fields["first"] = first
         return Potentials(**(fields | {"unary": unary, "borders": borders}))
 
@@ -457,7 +459,7 @@ class SegmentCRF(Estimator):
         return write_tags(segments, m.labels, m.outside, m.chunks)
 
     def predict(self, X: Any, *, given: Any = None) -> list[list[Any]]:
-        """The labels of the best segmentation of every sequence, a list of labels for each.
+        """The labels of the best segmentation of every sequence, a list for each: BIO tags, or bare labels.
 
         ``given``: known labels, as in ``y`` of :meth:`fit`; only segmentations that fit them are considered.
         """
@@ -540,11 +542,26 @@ class SegmentCRF(Estimator):
         drawn = sample(self.potentials(X), n, random_state, self.n_jobs)
         return [[self._written(s) for s in one] for one in drawn]
 
-    def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
-        """Fraction of the tokens that :meth:`predict` labels right; all labels must be known."""
-        y = self._tags(y, np.array([len(x) for x in X], np.int64))
+    def as_predicted(self, y: Any) -> list[list[Any]]:
+        """Tags of any scheme as :meth:`predict` writes the same segments; all must be known.
+
+        Examples
+        --------
+        >>> crf = SegmentCRF().fit([["New", "York"]], [["B-LOC", "E-LOC"]])
+        >>> crf.as_predicted([["B-LOC", "E-LOC", "S-LOC"]])
+        [['B-LOC', 'I-LOC', 'B-LOC']]
+        """
+        self._require_fitted()
+        return self._rewritten(y, self.model_)
+
+    def _rewritten(self, y: Any, m: SegmentModel) -> list[list[Any]]:
         require_known(y, "y")
-        return token_accuracy(y, self.predict(X), sample_weight)
+        return rewritten(list(plain_lists(y)), self.outside, m.shape.single < 0, m.chunks)
+
+    def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
+        """Fraction of the tokens that :meth:`predict` labels right, in tags of any scheme; all must be known."""
+        y = self._tags(y, np.array([len(x) for x in X], np.int64))
+        return token_accuracy(self.as_predicted(y), self.predict(X), sample_weight)
 
     def explain(self, x: Any) -> Explanation:
         """Why each segment of the best segmentation of one sequence has its label rather than the runner-up.

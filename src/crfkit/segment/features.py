@@ -160,7 +160,13 @@ class FeatureFinder:
             tokens = list(sequence)
             for a in range(len(tokens)):
                 for b in range(a + 1, min(len(tokens), a + longest) + 1):
-                    for name, value in _named(self.function(tokens, a, b), f"sequence {i}, tokens {a} to {b}"):
+                    place = f"sequence {i}, tokens {a} to {b}"
+                    try:
+                        given = self.function(tokens, a, b)
+                    except Exception as e:
+                        e.add_note(f"raised by the function of segments at {place}")
+                        raise
+                    for name, value in _named(given, place):
                         if grow:
                             self.function_names.setdefault(name, len(self.function_names))
                         if name in self.function_names:

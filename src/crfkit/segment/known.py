@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crfkit.base.messages import are_counted, counted
-from crfkit.data.labels import Hints, in_label_order, label_numbers
+from crfkit.data.labels import Hints, distribution, in_label_order, label_numbers
 
 ANY, BORDER, INNER = 0, 1, 2  # as the core has them
 _BEGIN, _INSIDE = "BSU", "IELM"
@@ -40,7 +40,9 @@ class Known:
         ``BORDER`` where a segment begins with the token, ``INNER`` where none does, ``ANY`` elsewhere.
     offsets : int64 [S + 1]
     inner : int64 [M, 2]
-        (token, label): no segment with the label begins with the token, but one with another label may.
+        (token, label): a segment with the label that begins with the token has a score of its own.
+    inner_scores : float64 [M]
+        Minus infinity where none begins, but one with another label may; for soft labels, what a beginning adds.
     """
 
     labels: NDArray[np.int32]
@@ -48,6 +50,7 @@ class Known:
     borders: NDArray[np.uint8]
     offsets: NDArray[np.int64]
     inner: NDArray[np.int64] = field(default_factory=lambda: np.zeros((0, 2), np.int64))
+    inner_scores: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
 
     @property
     def full(self) -> NDArray[np.bool_]:
@@ -77,6 +80,12 @@ class Known:
         rows: NDArray[np.int64] = np.stack([starts, ends, self.labels[starts]], axis=1).astype(np.int64)[whole]
         return rows
 
+    def by_sequence(self) -> list[NDArray[np.int64]]:
+        """The same of each sequence, in its tokens."""
+        rows = self.segments()
+        parts = np.split(rows, np.searchsorted(rows[:, 0], self.offsets[1:-1]))
+        return [part - [o, o, 0] for part, o in zip(parts, self.offsets[:-1], strict=False)]
+
     def _at(self, ends: NDArray[np.int64]) -> NDArray[np.uint8]:
         return np.append(self.borders, BORDER).astype(np.uint8)[ends]
 
@@ -90,7 +99,7 @@ def are_spans(y: Any) -> bool:
         return False
     for sequence in y:
         for one in sequence if isinstance(sequence, (list, tuple)) else ():
-            return isinstance(one, (tuple, list)) and len(one) == 3
+            return isinstance(one, (tuple, list))
     return False
 
 
@@ -124,14 +133,16 @@ def _checked(spans: Any, place: str) -> list[tuple[int, int, Any]]:
         raise ValueError(f"{place}: spans must be a list, got {spans!r}")
     out: list[tuple[int, int, Any]] = []
     for span in spans:
-        if not isinstance(span, (tuple, list)) or len(span) != 3:
+        if isinstance(span, (tuple, list)) and len(span) != 3:
+            raise ValueError(f"{place}: a span must be (start, end, label), got {span!r}")
+        if not isinstance(span, (tuple, list)):
             raise ValueError(f"{place}: spans (start, end, label) and labels of tokens cannot be mixed, got {span!r}")
         start, end, label = span
         for x in (start, end):
             if isinstance(x, bool) or not isinstance(x, (int, np.integer)):
                 raise ValueError(f"{place}: start and end of a span must be ints, got {span!r}")
-        if isinstance(label, bool) or not isinstance(label, (str, int, np.integer)) or label == "":
-            raise ValueError(f"{place}: the label of a span must be a str or an int, got {span!r}")
+        if not isinstance(label, str) or label == "":
+            raise ValueError(f"{place}: the label of a span must be a str, got {span!r}")
         out.append((int(start), int(end), label))
     return out
 
@@ -163,7 +174,8 @@ def read_tags(y: Sequence[Any], types: Sequence[Any], offsets: NDArray[np.int64]
     """What tags say; ``runs``: each run of text outside segments is one segment, otherwise each of its tokens is."""
     bare: list[Any] = []
     borders = np.zeros(int(offsets[-1]), np.uint8)
-    inner: list[tuple[int, int]] = []
+    inner: list[tuple[int, int, float]] = []
+    scale = np.zeros(len(borders))  # logarithms of what soft labels are divided by once more
     at = 0
     for i, (sequence, length) in enumerate(zip(y, np.diff(offsets).tolist(), strict=False)):
         if sequence is None:
@@ -171,23 +183,61 @@ def read_tags(y: Sequence[Any], types: Sequence[Any], offsets: NDArray[np.int64]
             at += length
             continue
         kinds: list[Any] = []
-        said = [[split_tag(one) for one in _each(tag)] if tag is not None else [] for tag in sequence]
-        for t, (tag, parts) in enumerate(zip(sequence, said, strict=True)):
+        tags = [_positive(x, f"sequence {i}, token {t}") for t, x in enumerate(sequence)]
+        said = [[split_tag(one) for one in _each(tag)] if tag is not None else [] for tag in tags]
+        for t, (tag, parts) in enumerate(zip(tags, said, strict=True)):
             if isinstance(tag, Mapping):
-                kinds.append({kind: sum(w for one, w in tag.items() if split_tag(one)[1] == kind) for _, kind in parts})
+                kinds.append(None)
             elif isinstance(tag, (set, frozenset)):
                 kinds.append({kind for _, kind in parts})
             else:
                 kinds.append(parts[0][1] if parts else None)
             if at + t < len(borders):
                 borders[at + t] = _border(parts, said[t - 1] if t else None, t == 0, outside, runs)
+                if isinstance(tag, Mapping):
+                    weights, more = _weights_of_types(tag, int(borders[at + t]), f"sequence {i}, token {t}")
+                    kinds[t], scale[at + t] = weights, np.log(sum(weights.values()))
+                    inner += [(at + t, types.index(kind), score) for kind, score in more.items() if kind in types]
         if any(len(parts) > 1 for parts in said):
             found = _inner_of_sets(said, borders[at : at + length].tolist(), outside, runs, i)
-            inner += [(at + t, types.index(kind)) for t, kind in found if kind in types]
+            inner += [(at + t, types.index(kind), -np.inf) for t, kind in found if kind in types]
         bare.append(kinds)
         at += length
     numbers, hints = label_numbers(bare, types, offsets)
-    return Known(numbers, hints, borders, offsets, np.array(inner, np.int64).reshape(-1, 2))
+    soft = np.flatnonzero(scale)
+    hints[-2 - numbers[soft]] += scale[soft, None]
+    rows = np.array([x[:2] for x in inner], np.int64).reshape(-1, 2)
+    return Known(numbers, hints, borders, offsets, rows, np.array([x[2] for x in inner]))
+
+
+def _positive(tag: Any, place: str) -> Any:
+    """A tag; of a soft label, those that have a weight."""
+    return {x: w for x, w in distribution(tag, place).items() if w > 0} if isinstance(tag, Mapping) else tag
+
+
+def _weights_of_types(soft: Mapping[Any, float], border: int, place: str) -> tuple[dict[Any, float], dict[Any, float]]:
+    """Weights of the types of a soft label, in the middle of a segment where none need begin; what beginning adds."""
+    begin: dict[Any, set[float]] = {}
+    inside: dict[Any, set[float]] = {}
+    for tag, weight in soft.items():
+        prefix, kind = split_tag(tag)
+        (begin if prefix and prefix in _BEGIN else inside).setdefault(kind, set()).add(weight)
+    for kind in [*begin, *inside]:
+        if max(len(x.get(kind, ())) for x in (begin, inside)) > 1:
+            shown = ", ".join(sorted(tag for tag in soft if split_tag(tag)[1] == kind))
+            raise ValueError(
+                f"{place}: the weights of {shown} must not depend on where a segment ends, got {dict(soft)!r}: "
+                f"give them the same weight, or a set"
+            )
+    weights, more = {}, {}
+    for kind in dict.fromkeys([*begin, *inside]):
+        first, later = (next(iter(x[kind])) if kind in x else None for x in (begin, inside))
+        chosen = first if later is None or (border == BORDER and first is not None) else later
+        assert chosen is not None
+        weights[kind] = chosen
+        if border == ANY and first is not None and later is not None and first != later:
+            more[kind] = float(np.log(first / later))
+    return weights, more
 
 
 def _inner_of_sets(said: list[Any], borders: list[int], outside: Any, runs: bool, i: int) -> list[tuple[int, Any]]:
@@ -220,10 +270,15 @@ def refuse_inner(known: Known, types: Sequence[Any]) -> None:
         token, label = known.inner[0].tolist()
         i = int(np.searchsorted(known.offsets, token, side="right")) - 1
         kind = types[label]
+        place = f"sequence {i}, token {token - int(known.offsets[i])}"
+        if np.isfinite(known.inner_scores[0]):
+            raise ValueError(
+                f"{place}: a soft label with different weights of 'B-{kind}' and 'I-{kind}' cannot be trained on: give "
+                "them the same weight, or a set"
+            )
         raise ValueError(
-            f"sequence {i}, token {token - int(known.offsets[i])}: a set that contains 'I-{kind}' and tags "
-            f"without I- cannot be trained on, because a border depends on the label: add 'B-{kind}' to the set, or "
-            "give None"
+            f"{place}: a set that contains 'I-{kind}' and tags without I- cannot be trained on, because a border "
+            f"depends on the label: add 'B-{kind}' to the set, or give None"
         )
 
 
@@ -267,6 +322,18 @@ def write_tags(segments: NDArray[np.int64], types: Sequence[Any], outside: Any, 
         else:
             out += [f"B-{kind}", *[f"I-{kind}"] * (end - start - 1)]
     return out
+
+
+def rewritten(y: Sequence[Any], outside: Any, runs: bool, chunks: bool) -> list[list[Any]]:
+    """Known tags of any scheme, as :func:`write_tags` writes their segments.
+
+    >>> rewritten([["B-X", "E-X", "S-X", "O"]], "O", False, True)
+    [['B-X', 'I-X', 'B-X', 'O']]
+    """
+    types = found_types(y, outside) if any(map(len, y)) else []
+    offsets = np.cumsum([0, *map(len, y)])
+    known = read_tags(y, types, offsets, outside, runs)
+    return [write_tags(rows, types, outside, chunks) for rows in known.by_sequence()]
 
 
 def cut_long(known: Known, longest: NDArray[np.int64], cut: bool, types: Sequence[Any]) -> Known:

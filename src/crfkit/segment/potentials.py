@@ -121,6 +121,8 @@ class Potentials(Record):
         check_shapes(self, {**shapes, **dict.fromkeys(("start", "end", "tail"), (labels,)), "borders": (tokens,)})
         if not isinstance(self.tail_order, (int, np.integer)) or self.tail_order < 1:
             raise ValueError(f"'tail_order' must be an int >= 1, got {self.tail_order!r}")
+        if self.tail is None and self.tail_order != 1:
+            raise ValueError(f"'tail_order' needs a 'tail', got {self.tail_order!r} without one")
         if self.borders is not None and not np.isin(self.borders, (-1, 0, 1)).all():
             raise ValueError("'borders' must be 1, 0 or -1")
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from crfkit.base.fields import Arrays
 from crfkit.data.dataset import NONE
 from crfkit.data.sequences import Columns
+from crfkit.data.tokens import lower_case
 from crfkit.segment.entries import Entries, Found, Texts
 from crfkit.segment.known import Known
 
@@ -119,7 +120,7 @@ class SeenWords:
     @classmethod
     def learn(cls, columns: Columns, known: Known, skip: int) -> SeenWords:
         """Counts of a training set."""
-        entries = Entries.of("lower", dict.fromkeys((word.lower(),) for word in columns.texts()))
+        entries = Entries.of("lower", dict.fromkeys((lower_case(word),) for word in columns.texts()))
         out, n = cls(entries, np.zeros((4, 0), np.int64), skip), len(entries.words)
         seen = entries.see(columns)
         out.counts = np.stack([np.bincount(seen[marked], minlength=n) for marked in _roles(known, skip)])

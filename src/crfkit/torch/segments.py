@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from crfkit import _core
 from crfkit.base.threads import resolve_threads
 from crfkit.segment.inference import Marginals, Segments, decode, marginals, nbest
+from crfkit.segment.known import ANY, BORDER, INNER
 from crfkit.segment.potentials import Potentials
 from crfkit.torch import gpu
 from crfkit.torch.chains import Ragged, check_scores, compute_dtype
@@ -95,6 +96,14 @@ def _lattice(unary: Tensor, pairwise: Tensor, lengths: Tensor, offsets: Any, bor
 
 def _out(log_z: Any, nodes: Any = None, pairs: Any = None, lengths: Any = None) -> tuple[Any, ...]:
     return (log_z, nodes, None, None, pairs, lengths, None, None, None, None)
+
+
+def _alive(log_z: Tensor) -> Tensor:
+    """Log Z [B], where each sequence has a segmentation."""
+    dead = torch.isneginf(log_z.detach())
+    if bool(dead.any()):
+        raise ValueError(f"sequence {int(dead.nonzero()[0, 0])}: no segmentation is allowed")
+    return log_z
 
 
 class SegmentCRF(nn.Module):
@@ -209,7 +218,7 @@ class SegmentCRF(nn.Module):
 
     def log_partition(self, emissions: Tensor, mask: Tensor | None = None) -> Tensor:
         """Logarithm of the sum over all segmentations of each sequence, [B]."""
-        return self._log_z(*self._ragged(emissions, mask))
+        return _alive(self._log_z(*self._ragged(emissions, mask)))
 
     def forward(
         self,
@@ -226,9 +235,10 @@ class SegmentCRF(nn.Module):
         emissions : tensor [B, T, L] or [T, B, L]
         tags : int tensor [B, T] or [T, B]
             Labels of the tokens; ``ignore_index`` where one is not known.
-        begins : bool tensor like tags, optional
-            Where segments begin. Without it only labels are known: the likelihood is that of all segmentations with
-            these labels.
+        begins : bool or int tensor like tags, optional
+            Whether a segment begins at each token, also at those whose label is not known; in an int tensor
+            ``ignore_index`` where that is not known. Without it only labels are known: the likelihood is that of all
+            segmentations with these labels.
         mask : bool tensor, optional
             True for steps that count.
         reduction : {"none", "sum", "mean"}
@@ -246,18 +256,24 @@ class SegmentCRF(nn.Module):
             raise ValueError(
                 f"tags must be from 0 to {self.num_tags - 1} or {self.ignore_index}, got {int(y[wrong][0])}"
             )
-        b = None if begins is None else self._flat(begins, emissions, steps, "begins").bool()
-        if b is not None and not bool((y == self.ignore_index).any()):
-            gold = self._gold(unary, steps, y, b)
+        borders = None if begins is None else self._borders(self._flat(begins, emissions, steps, "begins"), steps)
+        if borders is not None and borders.all() and not bool((y == self.ignore_index).any()):
+            gold = self._gold(unary, steps, y, torch.from_numpy(borders == BORDER).to(y.device))
         else:
             fits = (y[:, None] == torch.arange(self.num_tags, device=y.device)) | (y[:, None] == self.ignore_index)
-            borders = None
-            if b is not None:
-                known = np.where(b.cpu().numpy(), 1, 2)
-                borders = np.where((y == self.ignore_index).cpu().numpy(), 0, known).astype(np.uint8)
             gold = self._log_z(unary.masked_fill(~fits, -torch.inf), steps, borders)
-        value = gold - self._log_z(unary, steps)
+        value = gold - _alive(self._log_z(unary, steps))
         return value if reduction == "none" else value.sum() if reduction == "sum" else value.mean()
+
+    def _borders(self, b: Tensor, steps: Ragged) -> NDArray[np.uint8]:
+        """What is known of the borders, as the core has it."""
+        given = b.cpu().numpy().astype(np.int64)
+        wrong = ~np.isin(given, (0, 1, self.ignore_index))
+        if wrong.any():
+            raise ValueError(f"begins must be bool, 0, 1 or {self.ignore_index}, got {given[wrong][0]}")
+        out = np.where(given == 1, BORDER, np.where(given == 0, INNER, ANY)).astype(np.uint8)
+        out[steps.first.cpu().numpy()] = BORDER
+        return out
 
     def _flat(self, x: Tensor, emissions: Tensor, steps: Ragged, name: str) -> Tensor:
         if x.shape != emissions.shape[:2]:
@@ -271,8 +287,6 @@ class SegmentCRF(nn.Module):
         sequence = torch.repeat_interleave(torch.arange(len(offsets) - 1, device=y.device), offsets.diff())
         out = torch.zeros(len(offsets) - 1, dtype=unary.dtype, device=unary.device)
         out = out.index_add(0, sequence, unary.gather(1, y[:, None])[:, 0])
-        begins = begins.clone()
-        begins[steps.first.to(begins.device)] = True
         start = begins.nonzero()[:, 0]
         size = torch.cat([start[1:], start.new_tensor([len(y)])]) - start
         if len(size) and int(size.max()) > self.max_length:
