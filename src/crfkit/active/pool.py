@@ -230,7 +230,7 @@ class Pool:
         return Told(self.scheme, dict(self.known))
 
     def problem(self, told: Told | None = None) -> Problem | None:
-        """What is known now, or was, as a learning problem; None if that is nothing."""
+        """The known labels (current, or an earlier snapshot) as a learning problem; None if there are none."""
         scheme, known = told or self.told()
         ids = np.array(sorted(known), np.int64)
         if not len(ids) or not len(scheme.labels):
@@ -311,7 +311,7 @@ class Pool:
         return find_algorithm("lbfgs").minimize(objective, w, max_iter=max_iter, tol=1e-4, n_jobs=jobs, callback=over)
 
     def adopt(self, told: Told, problem: Problem, w: Vector) -> bool:
-        """Makes a problem's weights the model's, unless labels have changed since it was told; whether it did."""
+        """Copies a problem's weights into the model unless the labels have changed since. Returns whether it did."""
         if told.scheme is not self.scheme:
             return False
         self.model = self.model_of(problem.layout, w)
