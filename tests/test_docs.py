@@ -62,7 +62,7 @@ def run_shell(text: str, folder: Path) -> None:
     """Runs the lines that begin with $, and compares what they print with the lines that follow."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     for part in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
-        command, _, expected = part.partition("\n")
+        command, _, expected = part.replace("\\\n", "").partition("\n")  # a backslash continues a line
         if command.startswith(("make", "git", "pip")):
             continue  # they set up what these tests run in
         out = subprocess.run(

@@ -195,6 +195,7 @@ def transitions(model: Any, *, labels: Sequence[Any] | None = None, ax: Axes | N
     labels : sequence, optional
         Only these, in this order.
     ax : Axes, optional
+        Where to draw; a new figure by default.
 
     Returns
     -------
@@ -229,9 +230,11 @@ def confusion(y_true: Any, y_pred: Any, *, labels: Sequence[Any] | None = None, 
     Parameters
     ----------
     y_true, y_pred : lists of lists of labels
+        True and predicted labels.
     labels : sequence, optional
         Only these, in this order.
     ax : Axes, optional
+        Where to draw; a new figure by default.
 
     Returns
     -------
@@ -264,6 +267,7 @@ def explanation(decision: Decision, *, top: int = 8, ax: Axes | None = None) -> 
     top : int
         Number of bars; one more bar sums up the rest.
     ax : Axes, optional
+        Where to draw; a new figure by default.
 
     Returns
     -------
@@ -325,9 +329,11 @@ def marginals(crf: Any, x: Any, *, labels: Sequence[Any] | None = None, ax: Axes
     crf : CRF, HMM, MEMM or NeuralCRF
         Fitted.
     x : sequence of tokens
+        The tokens.
     labels : sequence, optional
         Only these, in this order; by default all that reach a probability of 0.01 somewhere.
     ax : Axes, optional
+        Where to draw; a new figure by default.
 
     Returns
     -------
@@ -373,6 +379,7 @@ def calibration_curve(curves: CalibrationCurve | Mapping[str, CalibrationCurve],
     curves : CalibrationCurve, or mapping of names to them
         Of :func:`crfkit.calibration.calibration_curve`.
     ax : Axes, optional
+        Where to draw; a new figure by default.
 
     Returns
     -------
@@ -427,6 +434,7 @@ def learning_curve(
     highlight : iterable of str, optional
         Names to draw in colour and to name; the others are grey lines behind them. By default all, up to six.
     ax : Axes, optional
+        Where to draw; a new figure by default.
 
     Returns
     -------
@@ -499,6 +507,7 @@ def beams(history: Iterable[Progress], *, ax: Axes | None = None) -> Axes:
     history : iterable of Progress
         What ``callback`` of an estimator was given, iteration by iteration.
     ax : Axes, optional
+        Where to draw; a new figure by default.
 
     Returns
     -------

@@ -185,6 +185,7 @@ class Columns(_Ragged):
     Parameters
     ----------
     strings : native string table
+        The distinct strings.
     ids : uint32 array [N, C]
         Numbers of the strings.
     offsets : int64 array [S + 1]

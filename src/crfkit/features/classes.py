@@ -40,6 +40,7 @@ class WordClasses(Mapping[str, str]):
     Parameters
     ----------
     words : iterable of str
+        The words.
     codes : iterable of str
         The bit string of each word (``"0110"``).
     prefixes : sequence of int
@@ -119,6 +120,7 @@ class WordClasses(Mapping[str, str]):
         n_classes : int
             Number of classes, the leaves of the tree.
         method : {"brown", "spectral"}
+            Brown clustering, or clusters of spectral word vectors.
         min_freq : int
             Words that occur less often get no class.
         lower : bool
