@@ -34,7 +34,13 @@ extensions = [
 exclude_patterns = ["api/generated/*.md"]
 templates_path = ["_templates"]
 
-myst_enable_extensions = ["dollarmath", "attrs_inline", "attrs_block", "colon_fence", "deflist"]
+myst_enable_extensions = [
+    "dollarmath",
+    "attrs_inline",
+    "attrs_block",
+    "colon_fence",
+    "deflist",
+]
 myst_heading_anchors = 3
 copybutton_prompt_text = "$ "
 
@@ -57,7 +63,8 @@ html_css_files = ["site.css"]
 html_show_sourcelink = False
 html_copy_source = False
 html_math_renderer = "mathml"
-html_sidebars: dict[str, list[str]] = {"cli": [], "changelog": []}  # they have no neighbours to list
+# they have no neighbours to list
+html_sidebars: dict[str, list[str]] = {"cli": [], "changelog": []}
 html_theme_options = {
     "logo": {"text": "crfkit"},
     "show_prev_next": True,
@@ -91,21 +98,33 @@ def visit_block(translator: Any, node: nodes.math_block) -> None:
     raise nodes.SkipNode
 
 
-def skip_member(app: Sphinx, what: str, name: str, member: Any, skip: bool, options: Any) -> bool | None:
+def skip_member(
+    app: Sphinx, what: str, name: str, member: Any, skip: bool, options: Any
+) -> bool | None:
     """Leaves out what a class inherits from other libraries."""
-    function = inspect.unwrap(member.fget if isinstance(member, property) and member.fget else member)
+    function = inspect.unwrap(
+        member.fget if isinstance(member, property) and member.fget else member
+    )
     module = getattr(function, "__module__", None)
     return True if module and module.split(".")[0] not in ("crfkit", "builtins") else None
 
 
-def split_attributes(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+def split_attributes(
+    app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]
+) -> None:
     """Writes ``a, b_ : type`` below Attributes as one entry per name, whose last underscore is no reference."""
     inside = False
     out: list[str] = []
     for k, line in enumerate(lines):
         if set(line) == {"-"} and k:
             inside = lines[k - 1] == "Attributes"
-        if inside and line and not line[0].isspace() and set(line) != {"-"} and line != "Attributes":
+        if (
+            inside
+            and line
+            and not line[0].isspace()
+            and set(line) != {"-"}
+            and line != "Attributes"
+        ):
             names, colon, kind = line.partition(" : ")
             entries = [x.strip() for x in names.split(",")]
             text = []
@@ -123,9 +142,13 @@ def split_attributes(app: Sphinx, what: str, name: str, obj: Any, options: Any, 
     lines[:] = out
 
 
-def import_names(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+def import_names(
+    app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]
+) -> None:
     """Begins the examples with imports of what they use, so that they run where a reader copies them to."""
-    source = "".join(example.source for example in doctest.DocTestParser().get_examples("\n".join(lines)))
+    source = "".join(
+        example.source for example in doctest.DocTestParser().get_examples("\n".join(lines))
+    )
     nodes_ = list(ast.walk(ast.parse(source)))
     bound = {x.id for x in nodes_ if isinstance(x, ast.Name) and isinstance(x.ctx, ast.Store)}
     bound |= {x.arg for x in nodes_ if isinstance(x, ast.arg)} | set(vars(builtins))
@@ -135,19 +158,31 @@ def import_names(app: Sphinx, what: str, name: str, obj: Any, options: Any, line
     if not needed:
         return
     owner = obj.fget if isinstance(obj, property) else obj
-    known = vars(obj if isinstance(obj, ModuleType) else importlib.import_module(owner.__module__))
-    page = next(m for m in (name.rsplit(".", k)[0] for k in range(name.count(".") + 1)) if m in sys.modules)
+    known = vars(
+        obj if isinstance(obj, ModuleType) else importlib.import_module(owner.__module__)
+    )
+    page = next(
+        m
+        for m in (name.rsplit(".", k)[0] for k in range(name.count(".") + 1))
+        if m in sys.modules
+    )
     imports: list[str] = []
     members: dict[str, list[str]] = {}
     for word in sorted(needed):
         found = known[word]
         if isinstance(found, ModuleType):
             parent, _, last = found.__name__.rpartition(".")
-            line = f"import {found.__name__}" + (f" as {word}" if word != found.__name__ else "")
+            line = f"import {found.__name__}" + (
+                f" as {word}" if word != found.__name__ else ""
+            )
             imports.append(f"from {parent} import {word}" if last == word else line)
             continue
         places = [m for m in (page, "crfkit", *sorted(sys.modules)) if m.startswith("crfkit")]
-        public = [m for m in places if word in getattr(sys.modules[m], "__all__", ()) and m.count(".") < 2]
+        public = [
+            m
+            for m in places
+            if word in getattr(sys.modules[m], "__all__", ()) and m.count(".") < 2
+        ]
         members.setdefault((public or [found.__module__])[0], []).append(word)
     imports += [f"from {place} import {', '.join(words)}" for place, words in members.items()]
     first = next(k for k, line in enumerate(lines) if line.lstrip().startswith(">>> "))
@@ -157,7 +192,9 @@ def import_names(app: Sphinx, what: str, name: str, obj: Any, options: Any, line
 
 def setup(app: Sphinx) -> None:
     """Registers what is above."""
-    app.connect("autodoc-process-docstring", split_attributes, priority=400)  # before napoleon
+    app.connect(
+        "autodoc-process-docstring", split_attributes, priority=400
+    )  # before napoleon
     app.connect("autodoc-process-docstring", import_names)
     app.add_html_math_renderer("mathml", (visit_inline, None), (visit_block, None))
     app.connect("autodoc-skip-member", skip_member)

@@ -299,7 +299,7 @@ def test_a_checkpoint_is_not_lost_by_mistake(tmp_path: Path) -> None:
     CRF(checkpoint=path).fit(*problem(), resume=True)
     CRF(checkpoint=path, c2=2.0).fit(*problem())  # that one had ended
     path.write_bytes(b"something else")
-    with pytest.raises(ValueError, match="run: not a crfkit checkpoint, or one that is cut short"):
+    with pytest.raises(ValueError, match="run: not a crfkit checkpoint, or a truncated one"):
         CRF(checkpoint=path).fit(*problem())
 
 

@@ -544,7 +544,7 @@ def test_tag_entities_of_raw_text(tmp_path: Path) -> None:
     records = [json.loads(line) for line in out.stdout.splitlines()]
     assert [r["text"] for r in records] == ["Anna Lee ran. Bob left."] * 3000
     assert all(many[r["char_start"] : r["char_end"]] == r["text"] for r in records)
-    assert "--lines goes with --text" in run("tag", "-m", tmp_path / "model", "--lines", code=2).stderr
+    assert "--lines needs --text" in run("tag", "-m", tmp_path / "model", "--lines", code=2).stderr
 
 
 @pytest.mark.parametrize("option", ["--entities", "--json"])

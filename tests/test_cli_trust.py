@@ -119,6 +119,7 @@ def test_ignored_signals_stay_ignored() -> None:
         ("--encoding nonsense", "--encoding: unknown encoding 'nonsense'"),
         ("--every 5", "--resume and --every need a --checkpoint"),
         ("--unlabelled x", "--unlabelled does nothing without --entropy-weight or --expectations"),
+        ("--entropy-weight 0.1", "--entropy-weight needs unlabelled data: give it with --unlabelled"),
         ("--expectations x", "--expectations needs unlabelled data: give it with --unlabelled"),
         ("--expectations x --unlabelled y --expectation-weight 0", "--expectation-weight must be a number > 0"),
         ("--expectations x --unlabelled y --expectation-method m", "--expectation-method must be one of expectation, "),
@@ -140,6 +141,15 @@ def test_wrong_options_are_found_before_any_data_is_read(options: str, message: 
     assert message in out.stderr
 
 
+def test_what_checks_options_is_not_quoted() -> None:
+    """Typer's own message, or pydantic's without its wrapping, whichever checks."""
+    out = run("train", "x", "-m", "m", "--constraints", "bioo", code=2).stderr
+    assert "Invalid value for '--constraints': 'bioo' is not one of 'bio'" in out
+    out = run("inspect", "m", "--top", "-1", code=2).stderr
+    assert "Input should" not in out
+    assert "1" in out.splitlines()[-1]
+
+
 def test_wrong_options_of_other_commands(folder: Path) -> None:
     model = folder / "model"
     cases: list[tuple[list[Any], str]] = [
@@ -147,7 +157,7 @@ def test_wrong_options_of_other_commands(folder: Path) -> None:
         (["tag", "-m", model, "-n", "0"], "--nbest must be >= 1"),
         (["eval", SAMPLE / "test.txt", "-m", model, "-j", "0"], "--n-jobs must not be 0"),
         (["active", "next", SAMPLE / "test.txt", "-m", model, "-o", "x", "--strategy", "luck"], "--strategy must be"),
-        (["inspect", model, "--html", "x.html"], "--html goes with --explain"),
+        (["inspect", model, "--html", "x.html"], "--html needs --explain"),
         (["inspect"], "give one model file"),
     ]
     for arguments, message in cases:

@@ -8,6 +8,7 @@ import importlib
 import importlib.util
 import inspect
 import io
+import operator
 import os
 import pkgutil
 import re
@@ -61,7 +62,7 @@ def run_shell(text: str, folder: Path) -> None:
     """Runs the lines that begin with $, and compares what they print with the lines that follow."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     for part in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
-        command, _, expected = part.partition("\n")
+        command, _, expected = part.replace("\\\n", "").partition("\n")  # a backslash continues a line
         if command.startswith(("make", "git", "pip")):
             continue  # they set up what these tests run in
         out = subprocess.run(
@@ -146,8 +147,29 @@ def test_every_public_name_has_a_page() -> None:
     assert set(names) <= listed, sorted(set(names) - listed)
 
 
+@pytest.mark.parametrize("name", sorted(p.stem for p in (ROOT / "docs" / "api").glob("*.md") if p.stem != "index"))
+def test_a_modules_page_lists_all_its_names(name: str) -> None:
+    """Or another page of the API lists the same object."""
+    listed: dict[int, object] = {}
+    modules = []
+    for page in (ROOT / "docs" / "api").glob("*.md"):
+        for line in page.read_text(encoding="utf-8").splitlines():
+            if match := re.fullmatch(r"\.\. currentmodule:: (.+)|(?:   |\.\. py:data:: )([\w.]+)", line):
+                if match[1]:
+                    module = pytest.importorskip(match[1])
+                    modules += [module] if page.stem == name else []
+                else:
+                    thing = operator.attrgetter(match[2])(module)
+                    listed[id(thing)] = thing
+    for module in modules:
+        things = {x: getattr(module, x) for x in module.__all__ if not x.startswith("__")}
+        missing = [x for x, thing in things.items() if id(thing) not in listed and not inspect.ismodule(thing)]
+        assert not missing, f"{module.__name__}: {missing}"
+
+
 def test_links_lead_somewhere() -> None:
     for page in PAGES:
+        assert "[](" not in page.read_text(encoding="utf-8"), f"{page}: only Sphinx gives a link a text"
         for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
             if "://" not in target:
                 assert (page.parent / target).exists(), f"{page.relative_to(ROOT)} -> {target}"

@@ -220,6 +220,8 @@ def test_items_and_functions() -> None:
     data = per_sequence.encode([["b", "new"]], False, 1)
     assert data.attr[0] == 1
     assert data.attr[1] >= per_sequence.n_attributes[0]  # unknown, and skipped by the core
+    with pytest.raises(ValueError, match="must give a list with the attributes of each token, got int"):
+        ItemEncoder(len).encode([["a", "b"]], True, 1)
     with pytest.raises(ValueError, match="gave 1 item for 2 tokens"):
         ItemEncoder(lambda x: [["a"]]).encode([["a", "b"]], True, 1)
 

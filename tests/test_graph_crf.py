@@ -333,7 +333,7 @@ def test_a_cut_model_is_a_clear_error(tmp_path: Path, name: str) -> None:
     whole = path.read_bytes()
     for size in (0, 4, 8, 9, 100, len(whole) // 2, len(whole) - 1):
         path.write_bytes(whole[:size])
-        with pytest.raises(ModelError, match=r"m: .*(cut short|damaged|only)"):
+        with pytest.raises(ModelError, match=r"m: .*(cut short|truncated|damaged|only)"):
             load(path)
 
 

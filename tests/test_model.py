@@ -95,7 +95,7 @@ def test_foreign_files_are_named(tmp_path: Path) -> None:
         (b"x" * 1000, "not a crfkit model"),
         (struct.pack("<Q", 2) + b"{}", "a safetensors file, but not a crfkit model"),
         (struct.pack("<Q", 4) + b"{ada", "header is damaged"),
-        (struct.pack("<Q", 2**63) + b"{}", "cut short"),
+        (struct.pack("<Q", 2**63) + b"{}", "truncated"),
     ]
     for data, message in cases:
         path.write_bytes(data)

@@ -6,6 +6,7 @@ import dataclasses
 import importlib
 import importlib.util
 import inspect
+import itertools
 import pkgutil
 import re
 import runpy
@@ -248,6 +249,25 @@ def test_every_public_name_has_a_docstring_and_an_example() -> None:
                 if ">>>" not in doc and not is_made_by_others(value):
                     silent.append(name)
     assert not set(silent) - WITHOUT_EXAMPLE, "public names whose docstring has no example"
+
+
+def bare_parameters(doc: str) -> list[str]:
+    """Entries of the section Parameters that no description follows."""
+    section = re.search(r"^Parameters\n-+\n(.*?)(?=^\S.*\n-+$|\Z)", doc, re.MULTILINE | re.DOTALL)
+    lines = [*(section[1].splitlines() if section else ()), ""]
+    return [a for a, b in itertools.pairwise(lines) if re.match(r"\S+.* : ", a) and not b.startswith("    ")]
+
+
+def test_every_parameter_has_a_description() -> None:
+    """Of functions, of classes, and of their methods."""
+    assert bare_parameters("Parameters\n----------\na : int\nb, c : int\n    Two.\n") == ["a : int"]
+    for module, members in public_names().items():
+        for name, value in members.items():
+            methods = [x for key, x in inspect.getmembers(value) if not key.startswith("_")]
+            for thing in [value, *(methods if inspect.isclass(value) else ())]:
+                if inspect.isclass(thing) or inspect.isroutine(thing):
+                    bare = bare_parameters(inspect.getdoc(thing) or "")
+                    assert not bare or not thing.__module__.startswith("crfkit"), f"{module}.{name}: {bare}"
 
 
 def test_what_is_for_study_is_listed_together() -> None:

@@ -16,10 +16,14 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 RELEASE = runpy.run_path(str(ROOT / "tools" / "release.py"))
 
 
-def test_the_version_stands_in_one_place() -> None:
+def test_the_citation_has_the_version_and_its_date() -> None:
     assert "version" in PROJECT["dynamic"]
     assert "version" not in PROJECT
-    assert "\nversion:" not in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    found = re.search(r"^version: (.*)\ndate-released: (.*)$", citation, re.MULTILINE)
+    assert found
+    assert found[1] == crfkit.__version__
+    assert f"## [{found[1]}] - {found[2]}\n" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
 
 
 def test_the_changelog_has_the_version_and_the_usual_form() -> None:

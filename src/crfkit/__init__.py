@@ -2,7 +2,7 @@
 
 The pipeline::
 
-    columns -> features -> Dataset -> Potentials -> inference -> objective -> optimizer -> model -> predictions
+    columns -> features -> Dataset -> Potentials -> inference -> objective -> optimiser -> model -> predictions
     text       strings     ids, CSR   scores         log Z,       value,       weights      file     labels, n-best,
                                       [T,L] [L,L]    marginals    gradient                           marginals
 

@@ -68,6 +68,7 @@ def calibration_curve(
     Parameters
     ----------
     crf : a fitted CRF, HMM, MEMM or NeuralCRF
+        A fitted model.
     X, y : sequences and their labels
         Held-out data; all labels must be known.
     unit : {"spans", "tokens"}
@@ -134,6 +135,7 @@ def fit_temperature(crf: ChainEstimator, X: Any, y: Any) -> float:
     Parameters
     ----------
     crf : a fitted CRF, HMM or MEMM
+        A fitted model.
     X, y : sequences and their labels
         Held-out data. All labels must be known; sequences that are impossible under the model, such as those with a
         label that it has not seen, are ignored.
@@ -219,6 +221,7 @@ class PredictionSets:
     Parameters
     ----------
     crf : a fitted CRF, HMM or MEMM
+        A fitted model.
     unit : {"spans", "labellings"}
         ``"spans"``: a set holds entities, and the coverage is the fraction of all true entities that are in the sets.
         ``"labellings"``: a set holds whole labellings, and the coverage is the fraction of sets that hold the true one.

@@ -46,6 +46,7 @@ def load(
     Parameters
     ----------
     path : path
+        A model file of crfkit.
     features : callable, optional
         The feature function, for models that were trained with one. It may also be given for models that were trained
         on items, which it then makes. Other models refuse it.

@@ -246,6 +246,7 @@ def transitions(model: Any, *, labels: Sequence[Any] | None = None, ax: Axes | N
     labels : sequence, optional
         Only these, in this order.
     ax : Axes, optional
+        Where to draw; a new figure by default.
 
     Returns
     -------
@@ -280,9 +281,11 @@ def confusion(y_true: Any, y_pred: Any, *, labels: Sequence[Any] | None = None, 
     Parameters
     ----------
     y_true, y_pred : lists of lists of labels
+        True and predicted labels.
     labels : sequence, optional
         Only these, in this order.
     ax : Axes, optional
+        Where to draw; a new figure by default.
 
     Returns
     -------
@@ -315,6 +318,7 @@ def explanation(decision: Decision, *, top: int = 8, ax: Axes | None = None) -> 
     top : int
         Number of bars; one more bar sums up the rest.
     ax : Axes, optional
+        Where to draw; a new figure by default.
 
     Returns
     -------
@@ -376,9 +380,11 @@ def marginals(crf: Any, x: Any, *, labels: Sequence[Any] | None = None, ax: Axes
     crf : CRF, HMM, MEMM or NeuralCRF
         Fitted.
     x : sequence of tokens
+        The tokens.
     labels : sequence, optional
         Only these, in this order; by default all that reach a probability of 0.01 somewhere.
     ax : Axes, optional
+        Where to draw; a new figure by default.
 
     Returns
     -------
@@ -424,6 +430,7 @@ def calibration_curve(curves: CalibrationCurve | Mapping[str, CalibrationCurve],
     curves : CalibrationCurve, or mapping of names to them
         Of :func:`crfkit.calibration.calibration_curve`.
     ax : Axes, optional
+        Where to draw; a new figure by default.
 
     Returns
     -------
@@ -478,6 +485,7 @@ def learning_curve(
     highlight : iterable of str, optional
         Names to draw in colour and to name; the others are grey lines behind them. By default all, up to six.
     ax : Axes, optional
+        Where to draw; a new figure by default.
 
     Returns
     -------
@@ -552,6 +560,7 @@ def beams(history: Iterable[Progress], *, ax: Axes | None = None) -> Axes:
     history : iterable of Progress
         What ``callback`` of an estimator was given, iteration by iteration.
     ax : Axes, optional
+        Where to draw; a new figure by default.
 
     Returns
     -------

@@ -64,6 +64,7 @@ class Pool:
     Parameters
     ----------
     X : sequences of tokens
+        All the text, with or without known labels.
     labels : sequence of str
         Types of spans, or labels of tokens.
     spans : bool
@@ -72,9 +73,13 @@ class Pool:
         Features and regularisation of the model. A fitted CRF, without ``labels``, is the initial model: its labels
         are those of tokens.
     time_model : TimeModel, optional
+        Seconds that a person takes; by default those of a published study.
     strategy : Strategy, optional
+        How questions are chosen.
     random_state : int
+        Seed.
     n_jobs : int
+        Threads; -1 or None for all cores.
 
     Examples
     --------
@@ -226,11 +231,17 @@ class Pool:
     # learning
 
     def told(self) -> Told:
-        """What is known now, to learn it while more is told."""
+        """What is known now, to learn it while more is told.
+
+        :meta private:
+        """
         return Told(self.scheme, dict(self.known))
 
     def problem(self, told: Told | None = None) -> Problem | None:
-        """What is known now, or was, as a learning problem; None if that is nothing."""
+        """The known labels (current, or an earlier snapshot) as a learning problem; None if there are none.
+
+        :meta private:
+        """
         scheme, known = told or self.told()
         ids = np.array(sorted(known), np.int64)
         if not len(ids) or not len(scheme.labels):
@@ -261,7 +272,9 @@ class Pool:
         Parameters
         ----------
         seconds : float, optional
+            Stop training after about this long.
         max_iter : int, optional
+            Maximum number of iterations.
         lock : context manager
             Held while the pool is read or changed, for a moment, but not while what is known is laid out and learned.
 
@@ -281,7 +294,10 @@ class Pool:
         return result.converged
 
     def start(self, problem: Problem) -> Vector:
-        """The current weights, in the places that a problem has for them."""
+        """The current weights, in the places that a problem has for them.
+
+        :meta private:
+        """
         model = self.model
         if model.layout.n_labels != problem.layout.n_labels:
             return np.zeros(problem.layout.size)
@@ -298,6 +314,8 @@ class Pool:
         """Minimises a problem, starting from w; does not touch the pool, so it may run at the same time.
 
         With ``stop``, which is asked after every iteration and may wait, on one thread.
+
+        :meta private:
         """
         began = time.perf_counter()
 
@@ -311,7 +329,10 @@ class Pool:
         return find_algorithm("lbfgs").minimize(objective, w, max_iter=max_iter, tol=1e-4, n_jobs=jobs, callback=over)
 
     def adopt(self, told: Told, problem: Problem, w: Vector) -> bool:
-        """Makes a problem's weights the model's, unless labels have changed since it was told; whether it did."""
+        """Copies a problem's weights into the model unless the labels have changed since. Returns whether it did.
+
+        :meta private:
+        """
         if told.scheme is not self.scheme:
             return False
         self.model = self.model_of(problem.layout, w)
@@ -319,7 +340,10 @@ class Pool:
         return True
 
     def model_of(self, layout: Layout, w: Vector) -> ChainModel:
-        """A model of the pool's attributes and labels."""
+        """A model of the pool's attributes and labels.
+
+        :meta private:
+        """
         rules, dtype = self.scheme.constraints, np.dtype(self.crf.dtype)
         return ChainModel(self.encoder, self.scheme.labels, layout, w, rules, dtype, self.crf._settings())
 
@@ -366,6 +390,7 @@ class Pool:
         Parameters
         ----------
         seconds : float, optional
+            Stop after about this long.
         lock : context manager
             Held while the pool is read or changed, but not while it is scored. Nothing may be told meanwhile.
 

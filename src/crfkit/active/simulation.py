@@ -79,7 +79,9 @@ def simulate(
     crf : CRF
         Its parameters are used; it is not changed.
     X, y : sequences and their true labels
+        The pool, and the answers to every question.
     X_test, y_test : held-out data
+        What every model is scored on.
     start : int
         Number of sequences, drawn at random, that are fully labelled at the start.
     batch_size : int or sequence of int
@@ -87,6 +89,7 @@ def simulate(
     pool : int, optional
         Consider at most this many sequences, drawn at random, per round.
     random_state : int
+        Seed.
     **how : Asking
         What to ask, as for :func:`query`: ``strategy``, ``length``, ``per_token``, ``diversity``, ``k``. With
         ``length`` only the asked part of a sequence becomes known, and the rest of it may be asked for later.

@@ -196,6 +196,7 @@ def query(
     X : sequences of tokens
         The pool.
     n : int
+        Number of queries.
     strategy, given, per_token, k, random_state
         As for :func:`uncertainty`. Fully labelled sequences are skipped.
     length : int or (int, int), optional

@@ -68,6 +68,7 @@ class TimeModel:
         Parameters
         ----------
         times : sequence of (seconds, tokens, corrections)
+            What each answer took.
         prior : float
             Answers that this model counts for.
 

@@ -165,7 +165,7 @@ def read_tensors(path: str | os.PathLike[str], key: str, what: str, verify: bool
         length = int.from_bytes(file.read(8), "little")
         start = file.read(1)
         if length > size - 8 or start != b"{":
-            raise ModelError(f"{name}: not a crfkit {what}, or one that is cut short")
+            raise ModelError(f"{name}: not a crfkit {what}, or a truncated one")
         if length > _MOST_HEADER:
             raise ModelError(
                 f"{name}: not a crfkit {what}: its header has {length} bytes, the maximum is {_MOST_HEADER}"

@@ -101,7 +101,9 @@ def entropy(p: Potentials, n_jobs: int | None = None) -> Any:
     Parameters
     ----------
     p : Potentials
+        The scores.
     n_jobs : int, optional
+        Threads; -1 or None for all cores.
 
     Returns
     -------
@@ -286,6 +288,7 @@ def most_uncertain_span(p: Potentials, length: int | tuple[int, int] = 1, rate: 
     Parameters
     ----------
     p : Potentials
+        The scores.
     length : int or (int, int)
         Length of the span in tokens, or its minimum and maximum. Shorter sequences are used whole.
     rate : float, optional
@@ -351,6 +354,7 @@ def span_probability(p: Potentials, start: int, end: int, labels: Sequence[Label
     p : Potentials
         Of one sequence.
     start, end : int
+        First position, and one past the last.
     labels : sequence of label numbers
         One for each token of the span: a number, several numbers (any of them), or None (any label).
 
@@ -382,6 +386,7 @@ def entity_probability(
     p : Potentials
         Of one sequence.
     start, end : int
+        First position, and one past the last.
     kind : str
         The type: X of B-X.
     names : sequence of str

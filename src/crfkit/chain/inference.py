@@ -183,6 +183,7 @@ def log_partition(p: Potentials, n_jobs: int | None = None) -> Any:
     Parameters
     ----------
     p : Potentials
+        The scores.
     n_jobs : int, optional
         Threads for a batch; all cores by default.
 
@@ -231,7 +232,9 @@ def marginals(
     Parameters
     ----------
     p : Potentials
+        The scores.
     n_jobs : int, optional
+        Threads; -1 or None for all cores.
     pairs : bool
         Compute the probabilities of label pairs immediately. Otherwise they are computed on first access of ``edges``,
         in a second pass. Memory for ``nodes`` alone grows with labels, not with labels squared. With a beam, pairs
@@ -309,7 +312,9 @@ def decode(p: Potentials, n_jobs: int | None = None, *, beam: Beam | str | None 
     Parameters
     ----------
     p : Potentials
+        The scores.
     n_jobs : int, optional
+        Threads; -1 or None for all cores.
     beam : MinDivergence, FixedSize, Threshold or str, optional
         Consider only a beam of labels at each step, selected by the scores of the best paths so far. The labelling may
         then not be the best. If forbidden transitions leave a beam no path, all labels are used.
@@ -365,9 +370,11 @@ def sample(p: Potentials, n: int, rng: np.random.Generator | int | None = None, 
     Parameters
     ----------
     p : Potentials
+        The scores.
     n : int
         How many for each sequence.
     rng : numpy Generator, or a seed, optional
+        Source of random numbers.
 
     Returns
     -------
@@ -413,7 +420,9 @@ def score(p: Potentials, path: ArrayLike | Sequence[ArrayLike]) -> Any:
     Parameters
     ----------
     p : Potentials
+        The scores.
     path : int array [T], or one for each sequence of a batch
+        Numbers of the labels.
 
     Returns
     -------

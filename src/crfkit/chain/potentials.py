@@ -126,6 +126,7 @@ class Potentials(Record):
         other : Potentials
             Of the same shape.
         n_jobs : int, optional
+            Threads; -1 or None for all cores.
 
         Returns
         -------

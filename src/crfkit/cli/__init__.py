@@ -31,8 +31,12 @@ COMMANDS = {
     "convert": ("convert", "convert", "Convert models between tools."),
     "annotate": ("annotate", "annotate", "Label text on a page that learns from the answers."),
     "demo": ("demo", "demo", "Train on an embedded sample and show what was learned."),
-    "active": ("active", "app", "Write the next batch to label, read the answers back."),
+    "active": ("active", "app", "Write a batch to label, then add the answers."),
 }
+
+
+#: What pydantic, which checks options for typer, says, and what is said in its place.
+_PLAIN = {"Value error, ": "", "Input should be ": "must be "}
 
 
 class _Failed(BaseException):
@@ -69,6 +73,10 @@ class _Commands(typer.core.TyperGroup):
             return super().invoke(ctx)
         except (BrokenPipeError, KeyboardInterrupt) as e:
             raise _Failed from e
+        except typer.BadParameter as e:
+            for theirs, ours in _PLAIN.items():
+                e.message = e.message.replace(theirs, ours)
+            raise
         except ValueError as e:
             if len(e.args) == 1 and ctx.invoked_subcommand and not isinstance(e, DataError):  # it may quote data
                 e.args = (in_shell(str(e), self.get_command(ctx, ctx.invoked_subcommand)),)

@@ -41,7 +41,7 @@ from crfkit.estimators import CRF
 
 app = typer.Typer(
     name="active",
-    help="Active learning: write the next batch to label, read the answers back.",
+    help="Active learning: write a batch to label, then add the answers.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,

@@ -38,11 +38,11 @@ def demo(write: WriteOption = None, report: ReportOption = None, n_jobs: JobsOpt
     X, y = load_corpus("ingredients", "train")
     X_test, y_test = load_corpus("ingredients", "test")
     n = int(X.lengths.sum())
-    print(f"Training on {len(X)} recipe ingredients ({n} tokens), with built-in token features ...")
+    print(f"Training on {len(X)} recipe ingredients ({n:,} tokens), with built-in token features ...")
     began = time.perf_counter()
     crf = CRF(c2=0.1, n_jobs=n_jobs).fit(X, y)
     seconds = time.perf_counter() - began
-    print(f"{counted(crf.n_iter_, 'iteration')}, {crf.model_.layout.size} weights, {seconds:.2f} seconds\n")
+    print(f"{counted(crf.n_iter_, 'iteration')}, {crf.model_.layout.size:,} weights, {seconds:.2f} seconds\n")
     print(f"On {len(X_test)} ingredients that it has not seen:\n")
     print(metrics.evaluate(y_test, crf.predict(X_test)))
     sentences = tokenize(files("crfkit.data").joinpath("sample", "raw.txt").read_text(encoding="utf-8"))

@@ -47,7 +47,7 @@ def inspect(
     model = model or model_file
     assert model is not None
     if html is not None and explain is None:
-        raise OptionError("--html goes with --explain")
+        raise OptionError("--html needs --explain")
     loaded = load_chain(model)
     m = loaded.model_
     if explain is not None:

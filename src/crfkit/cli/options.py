@@ -128,7 +128,7 @@ TailOption = Annotated[
 DictionaryOption = Annotated[
     bool, Option("--dictionary", help="Remember the texts of training segments, for --kind segment.")
 ]
-SeenOption = Annotated[bool, Option("--seen", help="Look segments up in other training sentences, for --kind segment.")]
+SeenOption = Annotated[bool, Option("--seen", help="Add features for segments that occur in other training sentences.")]
 EndsOption = Annotated[
     bool, Option("--ends", help="Give the last tokens of segments weights of their own, for --kind segment.")
 ]
@@ -174,7 +174,7 @@ AlgorithmOption = Annotated[
         "--algorithm",
         "--algo",
         "-a",
-        help=f"Optimiser: {', '.join(ALGORITHMS)}; or its name in CRFsuite, CRF++ or Wapiti.",
+        help=f"Optimiser: {', '.join(ALGORITHMS)}; or CRFsuite's l2sgd, Wapiti's l-bfgs, CRF++'s CRF, CRF-L1, CRF-L2.",
         autocompletion=complete(ALGORITHMS),
     ),
 ]

@@ -32,7 +32,7 @@ p { margin: .4rem 0; color: var(--soft) }
 .raw mark { color: var(--text); border-radius: .35rem; padding: .15rem .45rem; margin: .1rem; line-height: 1.25;
   display: inline-flex; flex-direction: column; vertical-align: text-top;
   background: color-mix(in srgb, var(--hue) 32%, transparent) }
-.raw mark small { font-size: .65rem; color: var(--soft); white-space: nowrap }
+.raw mark small { font-size: .8rem; color: var(--soft); white-space: nowrap }
 .scroll { overflow-x: auto } table { border-collapse: collapse; font-size: .85rem }
 th { font-weight: 500; color: var(--soft); text-align: right; padding: .15rem .5rem; white-space: nowrap }
 .heat td { min-width: 2.3rem; height: 1.7rem; text-align: center; border: 1px solid var(--page); padding: 0 }

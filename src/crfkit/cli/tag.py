@@ -127,7 +127,7 @@ def tag(
     input.
     """
     if lines and not text:
-        raise OptionError("--lines goes with --text")
+        raise OptionError("--lines needs --text")
     _check(nbest, entities, beam, format if text else None)
     rule = check_options(context, lambda: resolve_threads(n_jobs) and as_rule(beam, "tag"))
     require_file(data := encoded(data, encoding))

@@ -210,6 +210,8 @@ def _check(options: dict[str, Any], given: dict[str, str], reading: Reading) -> 
     if unlabelled is not None and not used:
         raise o.OptionError("--unlabelled does nothing without --entropy-weight or --expectations")
     stored = is_block_file(data)
+    if options["entropy_weight"] and not stored and unlabelled is None and options["unknown"] is None:
+        raise o.OptionError("--entropy-weight needs unlabelled data: give it with --unlabelled")
     _check_expectations(options, given, stored)
     check_number("train", "window", options["window"], 1, integer=True, optional=True)
     if options["window"] is not None and not stored and options["out_of_core"] is None:

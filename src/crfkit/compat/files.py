@@ -54,6 +54,7 @@ def read_foreign_model(path: str | os.PathLike[str], format: str | None = None) 
     Parameters
     ----------
     path : path
+        A model file of CRFsuite, CRF++ or Wapiti.
     format : {"crfkit", "crfsuite", "crfpp", "wapiti"}, optional
         Detected from the file's first bytes by default.
 
@@ -89,7 +90,9 @@ def convert_model(
     Parameters
     ----------
     source, target : path
+        The model to read, and the file to write.
     to : {"crfkit", "crfsuite"}
+        Format of the file to write.
     format : str, optional
         Format of the source, as for :func:`read_foreign_model`.
 

@@ -201,6 +201,7 @@ def write_suite_model(model: Any, path: str | os.PathLike[str]) -> None:
     model : CRF or ChainModel
         A fitted estimator, or its ``model_``.
     path : path
+        The file to write.
 
     Raises
     ------

@@ -174,6 +174,7 @@ def read_columns(
     Parameters
     ----------
     paths : path, pattern such as ``"data/*.txt"``, or list of these
+        The files, which every worker sees.
     label, columns, separator, comment, document
         As for :func:`crfkit.data.read_columns`.
     piece_size : int

@@ -264,6 +264,7 @@ class Blocks:
     Parameters
     ----------
     path : path
+        A block file, written by :meth:`crfkit.CRF.encode` or ``crfkit encode``.
     window : int, optional
         Number of blocks, of a few thousand tokens each, that stochastic optimisers hold in memory at a time. They
         shuffle the blocks, and the sequences within each window of blocks. By default the window holds all blocks.

@@ -389,6 +389,7 @@ def read_conllu(source: Source, *, columns: Sequence[str] = ("form",), label: st
     Parameters
     ----------
     source : path, "-" for standard input, or binary file
+        What to read; files may be compressed.
     columns : sequence of str
         Names from :data:`CONLLU_COLUMNS`, other than the label's.
     label : str or None

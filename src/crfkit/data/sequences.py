@@ -185,6 +185,7 @@ class Columns(_Ragged):
     Parameters
     ----------
     strings : native string table
+        The distinct strings.
     ids : uint32 array [N, C]
         Numbers of the strings.
     offsets : int64 array [S + 1]
@@ -296,7 +297,7 @@ class Columns(_Ragged):
 
     def __repr__(self) -> str:
         sizes = {"sequence": len(self), "token": len(self.ids), "column": self.n_columns}
-        return f"<Columns: {', '.join(counted(n, noun) for noun, n in sizes.items())}>"
+        return "<Columns: " + ", ".join(counted(n, noun, ",") for noun, n in sizes.items()) + ">"
 
     def __reduce__(self) -> Any:
         return _columns_from_arrays, (*self.strings.arrays(), self.ids, self.offsets)
@@ -372,7 +373,7 @@ class Items(_Ragged):
 
     def __repr__(self) -> str:
         sizes = {"sequence": len(self), "token": len(self.ptr) - 1, "attribute": len(self.names)}
-        return f"<Items: {', '.join(counted(n, noun) for noun, n in sizes.items())}>"
+        return "<Items: " + ", ".join(counted(n, noun, ",") for noun, n in sizes.items()) + ">"
 
     def __reduce__(self) -> Any:
         rest = (self.offsets, self.ptr, self.attr, self.value)

@@ -91,6 +91,7 @@ def tokenize(text: str, *, lines: bool = False, pattern: str | re.Pattern[str] |
     Parameters
     ----------
     text : str
+        Running text.
     lines : bool
         Whether each line is a sequence of its own, and sentences do not matter. Lines without tokens are left out.
     pattern : str or compiled pattern, optional

@@ -106,6 +106,7 @@ class ChainEstimator(Estimator):
         Parameters
         ----------
         X : sequences of tokens
+            What to label.
         given : sequences of labels, optional
             Known labels, as in ``y`` of :meth:`fit`: labels, None, sets of labels or soft labels. Only labellings that
             fit them are considered.

@@ -251,6 +251,7 @@ class CRF(PenalisedChain):
         Parameters
         ----------
         x : sequence of tokens
+            The tokens.
         y : sequence of labels, optional
             The labels to explain; the predicted ones if not given.
 

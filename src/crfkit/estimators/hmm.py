@@ -71,9 +71,11 @@ class HMM(ChainEstimator):
     random_state : int, optional
         Seed for the initial parameters if no label is known.
     n_jobs : int, default=-1
+        Threads; -1 for all cores.
     callback : callable, optional
         Called as ``callback(progress, w)`` after every iteration of Baum-Welch; stops if it returns True.
     checkpoint : path, optional
+        File that keeps the state of training.
     checkpoint_every : float or str, default="5min"
         As for :class:`~crfkit.CRF`, between two iterations of Baum-Welch.
 
@@ -444,6 +446,7 @@ class HMM(ChainEstimator):
         Parameters
         ----------
         X : sequences of tokens
+            What to label.
         algorithm : {"viterbi", "map"}
             The best labelling, or the most probable label of each token.
 

@@ -434,6 +434,7 @@ class PenalisedChain(ChainEstimator):
         Parameters
         ----------
         X : sequences of tokens, or Blocks
+            Training data.
         y : sequences of labels; None for Blocks, which hold them
             One label per token. For a CRF, a label may be None (unknown), a set (one of these) or a soft label, a
             dict of labels and weights q, and a sequence without labels may be None: see ``entropy_weight``. Training
@@ -491,6 +492,7 @@ class PenalisedChain(ChainEstimator):
         Parameters
         ----------
         X : sequences of tokens, or an iterator of them
+            What to encode.
         y : sequences of labels, or an iterator of them
             As for :meth:`fit`.
         path : path

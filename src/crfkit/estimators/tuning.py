@@ -144,6 +144,7 @@ def tune(
         Draw this many settings at random instead, log-uniformly between the smallest and the largest ``c1`` and ``c2``;
         a ``c1`` of 0 keeps its share.
     folds : int, default=5
+        Number of parts; each is held out once.
     reject : float, optional
         After the first fold, drop settings that score this much less than the best.
     callback : callable, optional

@@ -40,6 +40,7 @@ class WordClasses(Mapping[str, str]):
     Parameters
     ----------
     words : iterable of str
+        The words.
     codes : iterable of str
         The bit string of each word (``"0110"``).
     prefixes : sequence of int
@@ -120,6 +121,7 @@ class WordClasses(Mapping[str, str]):
             Number of classes, the leaves of the tree. One of them is of sentence boundaries and rare words, so that the
             words usually have one less.
         method : {"brown", "spectral"}
+            Brown clustering, or clusters of spectral word vectors.
         min_freq : int
             Words that occur less often get no class.
         lower : bool

@@ -349,7 +349,13 @@ class ItemEncoder:
             return as_items([[function(x, t) for t in range(len(x))] for x in X])
         items = []
         for i, x in enumerate(X):
-            items.append(list(function(x)))
+            found = function(x)
+            if not isinstance(found, Iterable):
+                raise ValueError(
+                    f"sequence {i}: the feature function must give a list with the attributes of each token, "
+                    f"got {type(found).__name__}"
+                )
+            items.append(list(found))
             if len(x) != len(items[i]):
                 raise ValueError(
                     f"sequence {i}: the feature function gave {counted(len(items[i]), 'item')} "

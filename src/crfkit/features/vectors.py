@@ -32,7 +32,9 @@ class WordVectors:
     Parameters
     ----------
     words : iterable of str
+        The words.
     values : float array [words, numbers]
+        A row for each word.
 
     Attributes
     ----------
@@ -78,9 +80,11 @@ class WordVectors:
         Parameters
         ----------
         path : path
+            The file, which may be compressed.
         limit : int, optional
             Maximum number of words to read, from the beginning; most files have the most frequent words first.
         format : {"auto", "text", "binary"}
+            ``"auto"`` looks at the file.
 
         Raises
         ------
@@ -142,9 +146,11 @@ class WordVectors:
         Parameters
         ----------
         n_classes : int
+            Number of classes.
         random_state : int, optional
             Seed.
         n_jobs : int, optional
+            Threads; -1 or None for all cores.
 
         Examples
         --------

@@ -59,10 +59,13 @@ def pairwise_graph(unary: ArrayLike, edges: ArrayLike, pairwise: ArrayLike, n_jo
     Parameters
     ----------
     unary : array [V, L]
+        Scores of the labels of each node.
     edges : int array [E, 2]
+        The nodes at both ends of each edge.
     pairwise : array [L, L] or [E, L, L]
         Scores of the values of an edge's ends, shared or one table per edge.
     n_jobs : int, optional
+        Threads; -1 or None for all cores.
 
     Examples
     --------
@@ -121,11 +124,13 @@ def grid(
     Parameters
     ----------
     unary : array [H, W, L]
+        Scores of the labels at each place.
     horizontal : array [L, L] or [H, W - 1, L, L]
         Scores of a cell and the one to its right.
     vertical : array [L, L] or [H - 1, W, L, L], optional
         Scores of a cell and the one below; ``horizontal`` if left out.
     n_jobs : int, optional
+        Threads; -1 or None for all cores.
 
     Examples
     --------
@@ -162,11 +167,15 @@ def skip_chain(
     Parameters
     ----------
     unary : array [T, L]
+        Scores of the labels of each token.
     pairwise : array [L, L] or [T - 1, L, L]
+        Scores of neighbouring labels.
     skips : int array [M, 2]
         Pairs of tokens.
     skip_table : array [L, L] or [M, L, L]
+        Scores of the labels at both ends of a skip edge.
     n_jobs : int, optional
+        Threads; -1 or None for all cores.
 
     Examples
     --------
@@ -194,9 +203,13 @@ def factorial(
     Parameters
     ----------
     unaries : K arrays [T, L_k]
+        Scores of the labels of each chain.
     transitions : K arrays [L_k, L_k] or [T - 1, L_k, L_k]
+        Scores of neighbouring labels in each chain.
     links : K - 1 arrays [L_k, L_{k+1}] or [T, L_k, L_{k+1}]
+        Scores of label pairs of each chain and the next.
     n_jobs : int, optional
+        Threads; -1 or None for all cores.
 
     Examples
     --------
@@ -251,6 +264,7 @@ def semi_markov_chain(segments: ArrayLike, pairwise: ArrayLike, n_jobs: int | No
     pairwise : array [L, L]
         Scores of neighbouring segments' labels.
     n_jobs : int, optional
+        Threads; -1 or None for all cores.
 
     Examples
     --------

@@ -83,6 +83,7 @@ class GraphCRF(GraphEstimator):
     Parameters
     ----------
     loss : {"likelihood", "pseudo_likelihood", "piecewise"}
+        What training minimises.
     inference : {"exact", "loopy", "trw", "mean_field"} or Inference
         For the likelihood, and for marginals.
     decoding : {"exact", "loopy", "trw", "mean_field"} or Inference, optional

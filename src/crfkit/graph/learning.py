@@ -204,9 +204,11 @@ class GraphEstimator(Estimator):
         Parameters
         ----------
         X : list of graphs, or of sequences
+            Training data.
         y : list of labels for each
             A label may be None (unknown) or a set (any of these); a whole graph may be None.
         sample_weight : array [graphs], optional
+            Weights of the graphs in the loss.
 
         Returns
         -------

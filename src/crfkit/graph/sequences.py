@@ -138,6 +138,7 @@ class SkipChainCRF(_SequenceEstimator):
     Parameters
     ----------
     features : as for :class:`crfkit.CRF`
+        Features of tokens.
     skips : callable, default=repeated_words
         Returns the pairs of tokens of a sequence to connect.
     min_freq : float, default=0
@@ -248,6 +249,7 @@ class FactorialCRF(_SequenceEstimator):
     Parameters
     ----------
     features : as for :class:`crfkit.CRF`
+        Features of tokens.
     min_freq : float, default=0
         Attributes that occur less often are ignored; 0 and 1 keep all.
     all_possible_states : bool, default=False

@@ -31,6 +31,7 @@ class CrfkitComponent:
     sets : {"ents", "tag", "pos"}
         What the labels become. For ``"ents"`` they are chunks, such as ``B-PER``.
     name : str
+        Name of the component in the pipeline.
     """
 
     def __init__(self, crf: Loaded | None, sets: str = "ents", name: str = "crfkit") -> None:

@@ -24,6 +24,7 @@ def from_spans(
     Parameters
     ----------
     texts : sequence of str
+        The texts that the spans refer to.
     spans : sequence of lists
         Of each text, its spans: ``(start, end, label)``, ``end`` being the character after the last, or a dict with
         these keys, or an :class:`~crfkit.model.Entity`. All other words are outside.

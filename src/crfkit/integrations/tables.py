@@ -113,7 +113,7 @@ def from_table(
 
     Parameters
     ----------
-    table : pandas or polars data frame, pyarrow.Table, dict of lists, or list of dicts
+    table : pandas.DataFrame, polars.DataFrame, pyarrow.Table, dict of lists, or list of dicts
         Rows of a ``csv.DictReader`` are dicts.
     columns : str or sequence of str
         What to learn from: the token, its part of speech, ...
@@ -175,6 +175,7 @@ def from_lists(data: Any, columns: Sequence[str] | str = "tokens", *, label: str
     Parameters
     ----------
     data : datasets.Dataset, pyarrow.Table, pandas.DataFrame or dict of lists of lists
+        Rows are sequences; columns hold lists.
     columns : str or sequence of str
         Columns with a list of strings for each sequence.
     label : str, optional
@@ -276,7 +277,9 @@ def to_table(
     Parameters
     ----------
     X : sequences of tokens, which are strings or tuples of strings
+        The tokens, one row for each.
     y : sequences of labels, optional
+        Their labels, a further column.
     columns : sequence of str, optional
         Names of the columns; ``token``, ``column1``, ... by default.
     label, by : str

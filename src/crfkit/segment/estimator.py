@@ -326,6 +326,7 @@ class SegmentCRF(Estimator):
         Parameters
         ----------
         X : sequences of tokens
+            Training data.
         y : sequences of labels, or of spans
             A label per token: chunk tags (``B-X``, ``I-X``, ``O``, and those of BIOES and BILOU), or bare labels, whose
             runs are segments. A label may be None (unknown), a set of possible ones or a soft label, a dict of labels
@@ -504,7 +505,9 @@ class SegmentCRF(Estimator):
         Parameters
         ----------
         X : sequences of tokens
+            What to label.
         given : sequences of labels, optional
+            What is known of the labels; None where nothing is.
         threshold : float, optional
             Return all segments of up to K tokens (``max_length``) that are at least this probable; they may overlap.
             Longer ones, which a tail allows, are not listed.

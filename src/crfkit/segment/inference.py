@@ -298,11 +298,13 @@ def sample(p: Potentials, n: int = 1, rng: Any = None, n_jobs: int | None = None
     Parameters
     ----------
     p : Potentials
+        The scores.
     n : int
         Number of samples for each sequence.
     rng : int or numpy.random.Generator, optional
         Results do not depend on the number of threads.
     n_jobs : int, optional
+        Threads; -1 or None for all cores.
 
     Returns
     -------

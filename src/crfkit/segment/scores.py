@@ -75,6 +75,7 @@ def score(p: Potentials, segments: ArrayLike) -> float:
     Parameters
     ----------
     p : Potentials
+        The scores.
     segments : int array [M, 3]
         (start, end, label) of each segment, first to last.
 

@@ -113,11 +113,13 @@ class NeuralCRF(Estimator):
     window : int
         Inputs at offsets -window .. window each have their own network.
     activation : {"tanh", "sigmoid", "relu"}
+        Activation of the hidden layers.
     pairwise : {"table", "input"}
         Scores of label pairs: a table, or a table plus a linear function of the later step's input.
     encoder : {None, "lstm", "conv"}
         Input of the windows: the inputs themselves, or the outputs of a bidirectional LSTM or a convolution.
     encoder_size, encoder_layers, kernel_size : int
+        Outputs per direction, number of layers, and width of the convolution.
     embedding_size : int
         Size of the vectors of words, and of the sums of attributes' vectors.
     affixes : sequence of int
@@ -134,10 +136,13 @@ class NeuralCRF(Estimator):
     word_dropout : float
         Fraction of known words treated as unknown in training.
     algorithm : {"adam", "sgd"}
+        Optimiser.
     learning_rate : float, optional
         By default 0.001 for Adam and 0.1 for SGD; it decreases as 1 / (1 + decay epoch).
     decay : float
+        How fast the learning rate decreases, per epoch.
     batch_size : int
+        Sequences per step.
     clip : float, optional
         Maximum norm of the gradient.
     c1, c2 : float
@@ -162,11 +167,13 @@ class NeuralCRF(Estimator):
         Where to train; by default a GPU if there is one. After :func:`crfkit.load`, ``set_params(device="cuda")`` moves
         the model to the GPU; without it predictions are made on the CPU.
     random_state : int, optional
+        Seed of the weights, the dropout and the order of the sequences.
     verbose : bool
         Print a line per epoch to standard error.
     callback : callable, optional
         Called as ``callback(progress, w)`` after every epoch; training stops if it returns True.
     checkpoint : path, optional
+        File that keeps the state of training.
     checkpoint_every : float or str, default="5min"
         As for :class:`crfkit.CRF`; the state is saved between two epochs.
 
@@ -410,6 +417,7 @@ class NeuralCRF(Estimator):
         X_dev, y_dev : optional
             Held-out data for early stopping.
         sample_weight : array [S], optional
+            Weights of the sequences in the loss.
         resume : bool
             Continue from ``checkpoint`` if the file exists; on the CPU, and with the same number of threads, the
             weights will be the same as if training had never been stopped.

@@ -231,11 +231,17 @@ def log_partition(
     Parameters
     ----------
     emissions : tensor [B, T, L]
+        Scores u of the labels at each step.
     transitions : tensor [L, L]
+        Scores a of label pairs.
     start, end : tensors [L]
+        Scores s and e of the first and the last label.
     pairwise : tensor [B, T - 1, L, L], optional
+        Scores of label pairs of each step, added to ``transitions``.
     mask : bool tensor [B, T], optional
+        True for steps that count.
     backend : {"auto", "core", "triton"}
+        Where to compute; ``"auto"`` takes Triton for tensors on a GPU.
 
     Returns
     -------

@@ -191,6 +191,7 @@ class CRF(nn.Module):
         Parameters
         ----------
         emissions : tensor [B, T, L] or [T, B, L]
+            Scores of the labels at each step.
         tags : int tensor [B, T] or [T, B], or bool tensor [..., L]
             ``ignore_index`` stands for an unknown label; a bool tensor holds sets, any of whose labels may be
             right. The result is then the log-probability of all labellings that fit.
@@ -582,6 +583,7 @@ class TorchDecoder(nn.Module):
     Parameters
     ----------
     crf : CRF
+        The layer whose weights are used.
 
     Examples
     --------

@@ -233,6 +233,7 @@ class SegmentCRF(nn.Module):
         Parameters
         ----------
         emissions : tensor [B, T, L] or [T, B, L]
+            Scores of the labels at each step.
         tags : int tensor [B, T] or [T, B]
             Labels of the tokens; ``ignore_index`` where one is not known.
         begins : bool or int tensor like tags, optional
@@ -242,6 +243,7 @@ class SegmentCRF(nn.Module):
         mask : bool tensor, optional
             True for steps that count.
         reduction : {"none", "sum", "mean"}
+            Value per sequence, their sum, or their mean.
 
         Returns
         -------

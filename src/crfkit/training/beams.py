@@ -125,7 +125,9 @@ class BeamObjective(Objective):
     Parameters
     ----------
     exact : LikelihoodObjective
+        The objective with all labels.
     beam : MinDivergence, FixedSize, Threshold or Adaptive
+        The rule that chooses beams.
     w : float64 array
         Where the first beams are chosen.
     hold : int
@@ -177,7 +179,10 @@ class BeamObjective(Objective):
         return not self.report.exact
 
     def review(self, old: Vector, new: Vector, fell: float, converged: bool) -> Change | None:
-        """After a step from ``old`` to ``new``: chooses new beams if it is time; ends when new ones gain nothing."""
+        """After a step from ``old`` to ``new``: chooses new beams if it is time; ends when new ones gain nothing.
+
+        :meta private:
+        """
         if self._final:
             return None
         if not self.uses_beams:

@@ -316,7 +316,9 @@ class LikelihoodObjective(Objective):
         Parameters
         ----------
         w : float64 array of shape (size,)
+            Weights.
         beam : MinDivergence, FixedSize or Threshold
+            The rule that chooses beams.
         grow : bool
             Whether labels that are in the beams already stay in them.
 
@@ -329,7 +331,10 @@ class LikelihoodObjective(Objective):
         return labels / max(tokens, 1), largest, fresh / max(tokens, 1)
 
     def beam_sizes(self, w: Vector, beam: Beam, block: int) -> tuple[float, float]:
-        """Mean and root mean square of the sizes of the beams that a block would get at w."""
+        """Mean and root mean square of the sizes of the beams that a block would get at w.
+
+        :meta private:
+        """
         tokens, labels, squares = self._native.beam_sizes(w, block, beam.core(), self.threads)
         return labels / max(tokens, 1), sqrt(squares / max(tokens, 1))
 

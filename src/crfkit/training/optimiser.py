@@ -218,6 +218,7 @@ class Algorithm(ABC):
         random_state : int or Generator, optional
             For the order of the sequences; 0 by default.
         n_jobs : int, optional
+            Threads; -1 or None for all cores.
         callback : callable, optional
             Called as ``callback(progress, w)`` after every iteration; returning True stops.
         checkpoint : Checkpoint, optional

@@ -201,6 +201,7 @@ class SGD(Stochastic):
     batch_size : int, default=1
         Sequences per step.
     average : bool, default=True
+        Return the mean of the weights over the steps instead of the last weights.
     calibration_size : int, default=300
         Sequences that the step is calibrated on.
 
@@ -497,6 +498,7 @@ class PassiveAggressive(Stochastic):
     Parameters
     ----------
     type : {0, 1, 2}, default=1
+        Whether the change is unlimited (0), limited (1), or limited softly (2).
     c : float, default=1
         Aggressiveness: limits the change by one sequence.
     error_sensitive : bool, default=True

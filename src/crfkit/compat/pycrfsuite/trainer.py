@@ -25,6 +25,7 @@ class BaseTrainer:
     Parameters
     ----------
     algorithm : {"lbfgs", "l2sgd", "ap", "pa", "arow"}, optional
+        Training algorithm; ``select`` chooses it later.
     params : dict, optional
         As for :meth:`set_params`.
     verbose : bool

@@ -84,6 +84,7 @@ class CRF(BaseEstimator):  # type: ignore[misc]
     Parameters
     ----------
     algorithm : {"lbfgs", "l2sgd", "ap", "pa", "arow"}, optional
+        Training algorithm.
     min_freq, all_possible_states, all_possible_transitions : optional
         Which weights there are.
     c1, c2, max_iterations, num_memories, epsilon, period, delta, linesearch, max_linesearch : optional
@@ -95,6 +96,7 @@ class CRF(BaseEstimator):  # type: ignore[misc]
     variance, gamma : optional
         Of ``"arow"``.
     verbose : bool
+        Print the training log.
     model_filename : str, optional
         Where :meth:`fit` writes a CRFsuite model file; an existing file can be used without fitting.
     keep_tempfiles : bool
