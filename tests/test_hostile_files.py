@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import importlib
 import json
+import lzma
 import os
 import struct
 import subprocess
@@ -596,3 +599,39 @@ def test_long_names_with_many_readings(tmp_path: Path) -> None:
         print(e)
     """
     assert "can be read out of the names in too many ways" in run_limited(code, path)
+
+
+LONG_LINES = """
+from crfkit import Expectations, Gazetteer, WordVectors
+from crfkit.annotate.formats import read_documents
+from crfkit.cli import app
+from crfkit.data import read_columns, read_conllu, read_crfsuite
+from crfkit.data.readers import iter_text
+
+def tag(*options):
+    app(["tag", path, "-m", sys.argv[2], *options], standalone_mode=False)
+
+path = sys.argv[1]
+for read in (
+    read_columns, read_conllu, read_crfsuite, Gazetteer.from_file, WordVectors.from_file, Expectations.read,
+    lambda path: list(iter_text(path)), lambda path: read_documents([path]),
+    lambda path: tag(), lambda path: tag("--text"), lambda path: tag("-f", "conllu"), lambda path: tag("--entities"),
+):
+    try:
+        read(path)
+    except ValueError as e:
+        print(e)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits the memory of a process")
+@pytest.mark.parametrize("opener", [gzip.open, bz2.open, lzma.open])
+def test_long_lines_are_refused(good: dict[str, Path], tmp_path: Path, opener: Any) -> None:
+    """A small compressed file may hold a line of gigabytes; the message names the file and the line."""
+    path = tmp_path / "long"
+    with opener(path, "wb") as file:
+        file.write(b"\n\n")
+        for _ in range(1 << 8):
+            file.write(b"x" * (1 << 20))
+    out = run_limited(LONG_LINES, path, good["crf"], megabytes=450, seconds=30)
+    assert out.splitlines() == [f"{path}:3: the line has more than 16777216 bytes; break it into shorter ones"] * 12
