@@ -14,6 +14,7 @@ import sys
 import sysconfig
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from test_checkpoints import begun, problem
 from test_files import X, Y, trained
 
 import crfkit
-from crfkit import CRF, HMM, Gazetteer, ModelError, Template, TokenFeatures
+from crfkit import CRF, HMM, Gazetteer, ModelError, SegmentCRF, Template, TokenFeatures
 from crfkit.base.checkpoints import Checkpoint, digest
 from crfkit.base.tensors import read_tensors, write_tensors
 from crfkit.compat import write_suite_model
@@ -635,3 +636,42 @@ def test_long_lines_are_refused(good: dict[str, Path], tmp_path: Path, opener: A
             file.write(b"x" * (1 << 20))
     out = run_limited(LONG_LINES, path, good["crf"], megabytes=450, seconds=30)
     assert out.splitlines() == [f"{path}:3: the line has more than 16777216 bytes; break it into shorter ones"] * 12
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "segment", "order"])
+@pytest.mark.parametrize("value", [np.nan, 1e38, -1e308])
+def test_weights_are_finite_in_single_precision(good: dict[str, Path], tmp_path: Path, kind: str, value: float) -> None:
+    """So that what is predicted is; for every kind of model, when it is loaded."""
+    path = tmp_path / "m"
+    if kind == "segment":
+        SegmentCRF(max_iter=2).fit(X, [["O"] * len(x) for x in X[:-1]] + [["B-A"] * len(X[-1])]).save(path)
+    elif kind == "order":
+        CRF(order=2, max_iter=2).fit(X, Y).save(path)
+    header, arrays = read_file(path if path.exists() else good[kind])
+    key = "crf.transitions" if kind == "neural" else "weights"
+    with np.errstate(over="ignore"):
+        arrays[key] = np.full_like(arrays[key], value)
+    write_file(path, header, arrays)
+    with pytest.raises(ModelError, match=rf"m: the model is damaged: the array '{key}' must hold finite numbers of at"):
+        crfkit.load(path)
+
+
+def test_weights_of_other_tools_are_finite_in_single_precision(tmp_path: Path) -> None:
+    path = tmp_path / "m"
+    CRF(None, start_end=False).fit([[["a"], ["b"]]], [["A", "B"]]).save(tmp_path / "good")
+    model = crfkit.load(tmp_path / "good", kind=CRF).model_
+    write_suite_model(replace(model, weights=np.full_like(model.weights, 1e31)), path)
+    with pytest.raises(ModelError, match="m: the CRFsuite model is damaged: a weight is not a number of at most"):
+        crfkit.load(path)
+    path.write_text("version: 100\ncost-factor: 1\nmaxid: 1\nxsize: 1\n\nA\n\nU:%x[0,0]\n\n0 U:a\n\n1e31\n")
+    with pytest.raises(ModelError, match=r"m: .*a weight is not a number of at most"):
+        crfkit.load(path)
+
+
+def test_constraints_that_allow_nothing_are_refused(good: dict[str, Path], tmp_path: Path) -> None:
+    for key in ("start", "end"):
+        header, arrays = read_file(good["crf"])
+        arrays[f"constraints.{key}"] = np.zeros_like(arrays[f"constraints.{key}"])
+        write_file(tmp_path / "m", header, arrays)
+        with pytest.raises(ModelError, match=rf"m: the model is damaged: 'constraints.{key}' must allow a label"):
+            crfkit.load(tmp_path / "m")

@@ -176,6 +176,15 @@ def check_pairs(n_labels: int, size: int, most: int = 4096) -> None:
         raise ValueError(f"it has {n_labels} labels in {size} bytes: more than {most} need a byte for each label pair")
 
 
+#: Numbers of a model in magnitude, so that sums of many are finite in single precision.
+LARGEST = 1e30
+
+
+def all_finite(values: NDArray[np.floating[Any]]) -> bool:
+    """Whether numbers of a file are finite, and at most :data:`LARGEST` in magnitude."""
+    return not values.size or bool(values.min() >= -LARGEST and values.max() <= LARGEST)  # no NaN
+
+
 class Arrays(dict[str, NDArray[Any]]):
     """The arrays of a file, by name; one that is missing, or of another type, is an error that names it."""
 
@@ -213,9 +222,9 @@ class Arrays(dict[str, NDArray[Any]]):
             raise ValueError(f"the array '{self.prefix}{key}' must be of shape [{wanted}], got {got}")
         return array
 
-    def finite(self, key: str, shape: tuple[int | None, ...]) -> NDArray[np.float64]:
-        """An array of finite float64 numbers."""
-        array = self.of_kind(key, "f", shape)
-        if not np.isfinite(array).all():
-            raise ValueError(f"the array '{self.prefix}{key}' must hold finite numbers")
+    def finite(self, key: str, shape: tuple[int | None, ...], kinds: str = "f") -> NDArray[np.float64]:
+        """An array of numbers that may be weights."""
+        array = self.of_kind(key, kinds, shape)
+        if array.dtype.kind == "f" and not all_finite(array):
+            raise ValueError(f"the array '{self.prefix}{key}' must hold finite numbers of at most {LARGEST:g}")
         return np.asarray(array, np.float64)
