@@ -6,6 +6,7 @@ import collections
 import io
 import os
 import pickle
+import random
 import subprocess
 import sys
 import types
@@ -142,11 +143,11 @@ def test_a_large_sequence_has_probabilities(tagger: Tagger) -> None:
     assert tagger.marginal("sunny", 2001) == pytest.approx(middle, rel=1e-9)
 
 
-def losses(algorithm: str, data: Any = ((X, Y),), **params: Any) -> list[float]:
+def losses(algorithm: str, data: Any = ((X, Y),), path: Any = "", **params: Any) -> list[float]:
     trainer = Trainer(algorithm, params, verbose=False)
     for x, y in data:
         trainer.append(x, y)
-    trainer.train("")
+    trainer.train(path)
     assert trainer.logparser is not None
     return [step["loss"] for step in trainer.logparser.iterations]
 
@@ -184,6 +185,59 @@ def test_period_of_l2sgd() -> None:
         gains = [a - b for a, b in zip(found, found[period:], strict=False)]
         stops = [gain < 0.01 * loss for gain, loss in zip(gains, found[period:], strict=True)]
         assert stops.index(True) == len(stops) - 1
+
+
+def random_data(seed: int) -> list[tuple[list[list[str]], list[str]]]:
+    rng = random.Random(seed)
+    found = []
+    for _ in range(60):
+        words = [rng.randrange(30) for _ in range(rng.randint(2, 8))]
+        X = [[f"w={w}", f"p={before}"] for before, w in zip(["", *words], words, strict=False)]
+        found.append((X, ["ABC"[(w + rng.choice([0, 0, 0, 0, 1])) % 3] for w in words]))
+    return found
+
+
+@pytest.mark.parametrize("seed", [3, 4, 5])
+def test_l2sgd_comes_near_the_optimum(seed: int) -> None:
+    """With the default parameters; a shorter period stops it earlier, though not at the first rise of the loss."""
+    data = random_data(seed)
+    least = losses("lbfgs", data)[-1]
+    found = losses("l2sgd", data)
+    assert least < found[-1] < 1.004 * least
+    assert len(found) > 60
+    short = losses("l2sgd", data, max_iterations=60, period=3)
+    assert len(short) > 30
+    assert short[-1] < 1.02 * least
+
+
+def test_l2sgd_keeps_the_weights_of_the_least_loss(tmp_path: Path) -> None:
+    path, data = tmp_path / "m", random_data(3)
+    found = losses("l2sgd", data, period=3)
+    assert found[-1] > min(found)
+    sizes = []
+    for passes in (len(found), found.index(min(found)) + 1):
+        losses("l2sgd", data, path, period=3, max_iterations=passes)
+        sizes.append(path.read_bytes())
+    assert sizes[0] == sizes[1]
+
+
+def test_calibration_of_l2sgd() -> None:
+    """A single trial of a tiny step leaves the weights where they began."""
+    data = random_data(3)
+    tiny = {"calibration.eta": 1e-7, "calibration.candidates": 1, "calibration.max_trials": 1}
+    assert losses("l2sgd", data, max_iterations=1, **tiny)[0] > losses("l2sgd", data, max_iterations=1)[0]
+
+
+def test_the_norm_of_pa_is_that_of_the_weights_before_they_are_averaged() -> None:
+    norms = []
+    for averaging in (True, False):
+        trainer = Trainer("pa", {"max_iterations": 20, "averaging": averaging}, verbose=False)
+        for x, y in random_data(3):
+            trainer.append(x, y)
+        trainer.train("")
+        assert trainer.logparser is not None
+        norms.append([found["feature_norm"] for found in trainer.logparser.iterations])
+    assert norms[0] == norms[1]
 
 
 def test_the_log_names_what_the_originals_does(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

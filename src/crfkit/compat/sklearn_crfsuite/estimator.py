@@ -89,7 +89,7 @@ class CRF(BaseEstimator):  # type: ignore[misc]
     c1, c2, max_iterations, num_memories, epsilon, period, delta, linesearch, max_linesearch : optional
         Of ``"lbfgs"``; ``c2``, ``max_iterations``, ``period`` and ``delta`` of ``"l2sgd"`` too.
     calibration_eta, calibration_rate, calibration_samples, calibration_candidates, calibration_max_trials : optional
-        Of ``"l2sgd"``; accepted.
+        Of ``"l2sgd"``.
     pa_type, c, error_sensitive, averaging : optional
         Of ``"pa"``.
     variance, gamma : optional
