@@ -27,10 +27,11 @@ from test_checkpoints import begun, problem
 from test_files import X, Y, trained
 
 import crfkit
-from crfkit import CRF, HMM, Gazetteer, ModelError, SegmentCRF, Template, TokenFeatures
+from crfkit import CRF, HMM, Expectations, Gazetteer, ModelError, SegmentCRF, Template, TokenFeatures, WordVectors
 from crfkit.base.checkpoints import Checkpoint, digest
 from crfkit.base.tensors import read_tensors, write_tensors
 from crfkit.compat import write_suite_model
+from crfkit.data import DataError, read_columns, read_conllu, read_crfsuite
 from crfkit.model.chain_model import read_file, write_file
 
 KINDS = ["crf", "memm", "hmm", "graph", "skip", "factorial", "neural"]
@@ -675,3 +676,22 @@ def test_constraints_that_allow_nothing_are_refused(good: dict[str, Path], tmp_p
         write_file(tmp_path / "m", header, arrays)
         with pytest.raises(ModelError, match=rf"m: the model is damaged: 'constraints.{key}' must allow a label"):
             crfkit.load(tmp_path / "m")
+
+
+LONG = ("[" * 100_000, "A\ta:" + "9" * 100_000, "A " * 100_000 + "\nA", "A\ta:" + "\u00e4" * 100_000)
+
+
+@pytest.mark.parametrize("text", LONG)
+def test_messages_quote_a_few_words(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "data"
+    path.write_text(text)
+    found = []
+    for read in (read_columns, read_conllu, read_crfsuite, Expectations.read, WordVectors.from_file, crfkit.load):
+        try:
+            read(path)
+        except (DataError, ModelError) as e:
+            found.append(str(e))
+    assert len(found) > 3
+    for message in found:
+        assert message.startswith(f"{path}")
+        assert len(message) < len(str(path)) + 1000

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import reprlib
-import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -16,11 +15,13 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from crfkit.base.messages import FileError
+
 #: A value and the name of its field to the value.
 Rule = Callable[[Any, str], Any]
 
 
-class ModelError(ValueError):
+class ModelError(FileError):
     """A file that is not a model, or is incomplete or damaged."""
 
 
@@ -32,7 +33,7 @@ def damaged(name: str, what: str = "model") -> Iterator[None]:
     except ModelError:
         raise
     except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as e:
-        message = textwrap.shorten(str(e), 400)  # a line, whatever texts of the file are in it
+        message = " ".join(str(e).split())  # a line, whatever texts of the file are in it
         raise ModelError(f"{name}: the {what} is damaged: {message}") from e
 
 

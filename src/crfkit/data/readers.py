@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crfkit import _core
-from crfkit.base.messages import counted
+from crfkit.base.messages import FileError, counted
 from crfkit.data.sequences import Columns, Items
 from crfkit.data.tokens import tokenize
 
@@ -33,7 +33,7 @@ _OPENERS: dict[bytes, Any] = {b"\x1f\x8b": gzip.open, b"\xfd7zXZ": lzma.open, b"
 CONLLU_COLUMNS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 
 
-class DataError(ValueError):
+class DataError(FileError):
     """An error in the data; the message begins with the file and line."""
 
 
