@@ -695,3 +695,19 @@ def test_messages_quote_a_few_words(tmp_path: Path, text: str) -> None:
     for message in found:
         assert message.startswith(f"{path}")
         assert len(message) < len(str(path)) + 1000
+
+
+@pytest.mark.parametrize("n", [2000, 2001])
+def test_labels_of_small_models_of_other_tools(tmp_path: Path, n: int) -> None:
+    """A table of all pairs takes up to a gigabyte, so a small file may not claim any number of labels."""
+    path = tmp_path / "m"
+    labels = "\n".join(f"L{k}" for k in range(n))
+    weights = "1\n" * n
+    path.write_text(
+        f"version: 100\ncost-factor: 1\nmaxid: {n}\nxsize: 1\n\n{labels}\n\nU:%x[0,0]\n\n0 U:a\n\n{weights}"
+    )
+    if n == 2000:
+        assert len(crfkit.load(path, kind=CRF).classes_) == n
+        return
+    with pytest.raises(ModelError, match="it has 2001 labels in .* bytes: more than 2000 need a byte for each"):
+        crfkit.load(path)

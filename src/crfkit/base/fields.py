@@ -165,7 +165,7 @@ def label_list(value: Any, field: str) -> list[Any]:
 
 
 #: Labels of other tools' models, which take up to a gigabyte when they predict.
-MOST_FOREIGN = 3000
+MOST_FOREIGN = 2000
 
 
 def check_pairs(n_labels: int, size: int, most: int = 4096) -> None:
