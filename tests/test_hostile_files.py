@@ -703,11 +703,12 @@ def test_labels_of_small_models_of_other_tools(tmp_path: Path, n: int) -> None:
     path = tmp_path / "m"
     labels = "\n".join(f"L{k}" for k in range(n))
     weights = "1\n" * n
+    head = f"version: 100\ncost-factor: 1\nmaxid: {n}\nxsize: 1"
     path.write_text(
         f"version: 100\ncost-factor: 1\nmaxid: {n}\nxsize: 1\n\n{labels}\n\nU:%x[0,0]\n\n0 U:a\n\n{weights}"
     )
     if n == 2000:
         assert len(crfkit.load(path, kind=CRF).classes_) == n
         return
-    with pytest.raises(ModelError, match="it has 2001 labels in .* bytes: more than 2000 need a byte for each"):
+    with pytest.raises(ModelError, match=r"it has 2001 labels in .* bytes: more than 2000 need a byte for each"):
         crfkit.load(path)
