@@ -704,9 +704,7 @@ def test_labels_of_small_models_of_other_tools(tmp_path: Path, n: int) -> None:
     labels = "\n".join(f"L{k}" for k in range(n))
     weights = "1\n" * n
     head = f"version: 100\ncost-factor: 1\nmaxid: {n}\nxsize: 1"
-    path.write_text(
-        f"version: 100\ncost-factor: 1\nmaxid: {n}\nxsize: 1\n\n{labels}\n\nU:%x[0,0]\n\n0 U:a\n\n{weights}"
-    )
+    path.write_text(f"{head}\n\n{labels}\n\nU:%x[0,0]\n\n0 U:a\n\n{weights}")
     if n == 2000:
         assert len(crfkit.load(path, kind=CRF).classes_) == n
         return
