@@ -78,9 +78,20 @@ def test_other_items_are_refused(item: Any) -> None:
         ItemSequence([item])
 
 
-def test_bytes_that_are_no_text_are_refused() -> None:
-    with pytest.raises(ValueError, match="sequence 0, position 1: an attribute is not valid UTF-8"):
-        ItemSequence([["a"], [b"\xff"]])
+def test_bytes_that_are_not_utf8_are_latin1(tmp_path: Path) -> None:
+    items = [[b"w=caf\xe9", bytearray(b"\xff")], {b"\xe9": 2.0, "x": b"\xc3\xa9"}, {b"a": {b"\xe9": 1.0}}]
+    expected = [{"w=caf\xe9": 1.0, "\xff": 1.0}, {"\xe9": 2.0, "x:\xe9": 1.0}, {"a:\xe9": 1.0}]
+    assert ItemSequence(items).items() == expected
+    trainer = Trainer(verbose=False)
+    trainer.append(items, [b"\xe9", b"caf\xc3\xa9", bytearray(b"\xff")])
+    trainer.train(tmp_path / "m")
+    tagger = Tagger()
+    tagger.open(tmp_path / "m")
+    assert tagger.labels() == ["\xe9", "caf\xe9", "\xff"]
+    assert tagger.tag(items) == tagger.tag(expected)
+    assert tagger.marginal(b"\xe9", 0) == tagger.marginal("\xe9", 0)
+    crf = sklearn_crfsuite.CRF().fit([items], [[b"\xe9", "b", "b"]])
+    assert crf.predict([items]) == crf.predict([expected])
 
 
 def test_labels_may_be_bytes(tmp_path: Path) -> None:
@@ -434,3 +445,99 @@ def test_predictions_compare_label_by_label() -> None:
 def test_a_model_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="nowhere"):
         sklearn_crfsuite.CRF(model_filename=str(tmp_path / "nowhere")).predict([[{"a"}]])
+
+
+def test_data_may_come_from_generators() -> None:
+    words, labels = [[["a"], ["b"]], [["b"]]], [["x", "y"], ["y"]]
+    held = sklearn_crfsuite.CRF().fit(iter(words), iter(labels), X_dev=iter(words), y_dev=iter(labels))
+    assert held.predict(words) == sklearn_crfsuite.CRF().fit(words, labels).predict(words) == labels
+
+
+def test_training_after_clear_needs_data(tmp_path: Path) -> None:
+    trainer = Trainer(verbose=False)
+    trainer.append([["a"]], ["x"])
+    trainer.clear()
+    with pytest.raises(ValueError, match="no sequences to train on since clear"):
+        trainer.train(tmp_path / "m")
+    assert not (tmp_path / "m").exists()
+    trainer.append([["a"]], ["x"])
+    trainer.train(tmp_path / "m")
+    assert (tmp_path / "m").exists()
+
+
+def test_what_else_the_original_takes(tmp_path: Path, tagger: Tagger) -> None:
+    trainer = Trainer(verbose=False)
+    trainer.append([["a"], ["b"]], "AB")  # type: ignore[arg-type]
+    trainer.set(b"c1", 1)
+    trainer.set("linesearch", b"Backtracking")
+    assert trainer.get_params()["c1"] == 1
+    assert trainer.get("linesearch") == "Backtracking"
+    trainer.train(tmp_path / "m")
+    data = (tmp_path / "m").read_bytes()
+    with Tagger().open_inmemory(bytearray(data)) as found:  # type: ignore[arg-type]
+        assert found.labels() == ["A", "B"]
+    with pytest.raises(TypeError, match="a model in memory must be bytes, got str"):
+        Tagger().open_inmemory("abc")  # type: ignore[arg-type]
+    tagger.set(X)
+    with pytest.raises(TypeError, match="'str' object cannot be interpreted as an integer"):
+        tagger.marginal(Y[0], "0")  # type: ignore[arg-type]
+
+
+def test_the_log_names_memories_first(capsys: pytest.CaptureFixture[str]) -> None:
+    trainer = pycrfsuite.BaseTrainer("lbfgs", {"max_iterations": 1})
+    trainer.append(X, Y)
+    trainer.train("")
+    names = [line.partition(":")[0] for line in capsys.readouterr().out.splitlines()]
+    first = names.index("c1")
+    assert names[first : first + 4] == ["c1", "c2", "num_memories", "max_iterations"]
+
+
+def test_modules_are_where_the_originals_have_them(tagger: Tagger, tmp_path: Path) -> None:
+    from sklearn.base import BaseEstimator
+
+    from crfkit.compat.pycrfsuite import _dumpparser, _pycrfsuite
+    from crfkit.compat.sklearn_crfsuite import compat
+
+    for name in _pycrfsuite.__all__:
+        assert getattr(_pycrfsuite, name) is getattr(pycrfsuite, name)
+    assert compat.BaseEstimator is BaseEstimator
+    tagger.dump(tmp_path / "dump")
+    parser, info = _dumpparser.CRFsuiteDumpParser(), tagger.info()
+    for line in (tmp_path / "dump").read_text().splitlines(keepends=True):
+        parser.feed(line)
+    assert vars(parser.result) == vars(info)
+    assert parser.state is None
+    code = (
+        "import sys, crfkit.compat.pycrfsuite as p, crfkit.compat.sklearn_crfsuite as s\n"
+        "sys.modules.update(pycrfsuite=p, sklearn_crfsuite=s)\n"
+        "from pycrfsuite._pycrfsuite import Tagger\n"
+        "from pycrfsuite._dumpparser import ParsedDump\n"
+        "from sklearn_crfsuite.compat import BaseEstimator\n"
+        "print(Tagger is p.Tagger, ParsedDump().labels, issubclass(s.CRF, BaseEstimator))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout == "True {} True\n", done.stderr
+
+
+def test_eli5_explains_where_the_original_is_missing(tmp_path: Path) -> None:
+    """Its module for CRFs imports sklearn-crfsuite, for which crfkit stands in while it does."""
+    folder = tmp_path / "eli5" / "sklearn_crfsuite"
+    folder.mkdir(parents=True)
+    (tmp_path / "eli5" / "__init__.py").touch()
+    (tmp_path / "eli5" / "explain.py").write_text(
+        "from functools import singledispatch\n@singledispatch\ndef explain_weights(x): return 'unknown'\n"
+    )
+    (folder / "__init__.py").touch()
+    (folder / "explain_weights.py").write_text(
+        "from sklearn_crfsuite import CRF\ndef explain_weights_sklearn_crfsuite(x): return isinstance(x, CRF)\n"
+    )
+    code = (
+        "import crfkit.compat.sklearn_crfsuite as sklearn_crfsuite, sys\n"
+        "sklearn_crfsuite.register_eli5()\n"
+        "from eli5.explain import explain_weights\n"
+        "print(explain_weights(sklearn_crfsuite.CRF()), 'sklearn_crfsuite' in sys.modules)"
+    )
+    found = [str(tmp_path), os.environ.get("PYTHONPATH", "")]
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, found))}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
+    assert done.stdout == "True False\n", done.stderr

@@ -182,6 +182,9 @@ class Training:
         self.say("\n", f"Number of features: {n_features}\n")
         self.say(f"Seconds required: {time.perf_counter() - self.began:.3f}\n", "\n")
         rest = [key for key in self.values if not key.startswith("feature.")]
+        if self.algorithm == "lbfgs":  # whose log has an order of its own
+            rest.remove("num_memories")
+            rest.insert(rest.index("max_iterations"), "num_memories")
         self.say(f"{TITLES[self.algorithm]}\n", *(log_value(k, self.values[k], self.algorithm) for k in rest), "\n")
 
 
