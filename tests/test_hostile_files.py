@@ -710,3 +710,29 @@ def test_labels_of_small_models_of_other_tools(tmp_path: Path, n: int) -> None:
         return
     with pytest.raises(ModelError, match=r"it has 2001 labels in .* bytes: more than 2000 need a byte for each"):
         crfkit.load(path)
+
+
+@pytest.mark.parametrize("change", ["number", "type", "cut", "missing"])
+def test_damaged_results_of_checkpoints_name_the_file(tmp_path: Path, change: str) -> None:
+    """Of a training that has ended."""
+    path = tmp_path / "run"
+    CRF(checkpoint=path, c2=2.0).fit(*problem())
+    file = read_tensors(path, "crfkit checkpoint", "checkpoint")
+    arrays, tree = dict(file.arrays), file.header["tree"]
+    if change == "number":
+        tree["dict"]["finished"], arrays = 3, {}
+    elif change == "missing":
+        del tree["dict"]["finished"]["dict"]["reason"]
+    else:
+        w = arrays["/finished/w"]
+        arrays["/finished/w"] = w.astype(np.int64) if change == "type" else w[:-1]
+    write_tensors(path, "crfkit checkpoint", {"fingerprint": file.header["fingerprint"], "tree": tree}, arrays)
+    with pytest.raises(ModelError, match="run: the checkpoint is damaged: not the result of a training run"):
+        CRF(checkpoint=path, c2=2.0).fit(*problem(), resume=True)
+
+
+def test_long_templates_name_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "template"
+    path.write_text("".join(f"U{k}:%x[0,0]\n" for k in range(20_001)))
+    with pytest.raises(ValueError, match="template: a plan may have at most 20000 templates, got 20001"):
+        Template.from_file(path)
