@@ -467,7 +467,7 @@ def test_training_after_clear_needs_data(tmp_path: Path) -> None:
 
 def test_what_else_the_original_takes(tmp_path: Path, tagger: Tagger) -> None:
     trainer = Trainer(verbose=False)
-    trainer.append([["a"], ["b"]], "AB")  # type: ignore[arg-type]
+    trainer.append([["a"], ["b"]], "AB")
     trainer.set(b"c1", 1)
     trainer.set("linesearch", b"Backtracking")
     assert trainer.get_params()["c1"] == 1
