@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import importlib
 import json
+import lzma
 import os
 import struct
 import subprocess
@@ -11,6 +14,7 @@ import sys
 import sysconfig
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +27,11 @@ from test_checkpoints import begun, problem
 from test_files import X, Y, trained
 
 import crfkit
-from crfkit import CRF, HMM, Gazetteer, ModelError, Template, TokenFeatures
+from crfkit import CRF, HMM, Expectations, Gazetteer, ModelError, SegmentCRF, Template, TokenFeatures, WordVectors
 from crfkit.base.checkpoints import Checkpoint, digest
 from crfkit.base.tensors import read_tensors, write_tensors
 from crfkit.compat import write_suite_model
+from crfkit.data import DataError, read_columns, read_conllu, read_crfsuite
 from crfkit.model.chain_model import read_file, write_file
 
 KINDS = ["crf", "memm", "hmm", "graph", "skip", "factorial", "neural"]
@@ -596,3 +601,138 @@ def test_long_names_with_many_readings(tmp_path: Path) -> None:
         print(e)
     """
     assert "can be read out of the names in too many ways" in run_limited(code, path)
+
+
+LONG_LINES = """
+from crfkit import Expectations, Gazetteer, WordVectors
+from crfkit.annotate.formats import read_documents
+from crfkit.cli import app
+from crfkit.data import read_columns, read_conllu, read_crfsuite
+from crfkit.data.readers import iter_text
+
+def tag(*options):
+    app(["tag", path, "-m", sys.argv[2], *options], standalone_mode=False)
+
+path = sys.argv[1]
+for read in (
+    read_columns, read_conllu, read_crfsuite, Gazetteer.from_file, WordVectors.from_file, Expectations.read,
+    lambda path: list(iter_text(path)), lambda path: read_documents([path]),
+    lambda path: tag(), lambda path: tag("--text"), lambda path: tag("-f", "conllu"), lambda path: tag("--entities"),
+):
+    try:
+        read(path)
+    except ValueError as e:
+        print(e)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits the memory of a process")
+@pytest.mark.parametrize("opener", [gzip.open, bz2.open, lzma.open])
+def test_long_lines_are_refused(good: dict[str, Path], tmp_path: Path, opener: Any) -> None:
+    """A small compressed file may hold a line of gigabytes; the message names the file and the line."""
+    path = tmp_path / "long"
+    with opener(path, "wb") as file:
+        file.write(b"\n\n")
+        for _ in range(1 << 8):
+            file.write(b"x" * (1 << 20))
+    out = run_limited(LONG_LINES, path, good["crf"], megabytes=450, seconds=30)
+    assert out.splitlines() == [f"{path}:3: the line has more than 16777216 bytes; break it into shorter ones"] * 12
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "segment", "order"])
+@pytest.mark.parametrize("value", [np.nan, 1e38, -1e308])
+def test_weights_are_finite_in_single_precision(good: dict[str, Path], tmp_path: Path, kind: str, value: float) -> None:
+    """So that what is predicted is; for every kind of model, when it is loaded."""
+    path = tmp_path / "m"
+    if kind == "segment":
+        SegmentCRF(max_iter=2).fit(X, [["O"] * len(x) for x in X[:-1]] + [["B-A"] * len(X[-1])]).save(path)
+    elif kind == "order":
+        CRF(order=2, max_iter=2).fit(X, Y).save(path)
+    header, arrays = read_file(path if path.exists() else good[kind])
+    key = "crf.transitions" if kind == "neural" else "weights"
+    with np.errstate(over="ignore"):
+        arrays[key] = np.full_like(arrays[key], value)
+    write_file(path, header, arrays)
+    with pytest.raises(ModelError, match=rf"m: the model is damaged: the array '{key}' must hold finite numbers of at"):
+        crfkit.load(path)
+
+
+def test_weights_of_other_tools_are_finite_in_single_precision(tmp_path: Path) -> None:
+    path = tmp_path / "m"
+    CRF(None, start_end=False).fit([[["a"], ["b"]]], [["A", "B"]]).save(tmp_path / "good")
+    model = crfkit.load(tmp_path / "good", kind=CRF).model_
+    write_suite_model(replace(model, weights=np.full_like(model.weights, 1e31)), path)
+    with pytest.raises(ModelError, match="m: the CRFsuite model is damaged: a weight is not a number of at most"):
+        crfkit.load(path)
+    path.write_text("version: 100\ncost-factor: 1\nmaxid: 1\nxsize: 1\n\nA\n\nU:%x[0,0]\n\n0 U:a\n\n1e31\n")
+    with pytest.raises(ModelError, match=r"m: .*a weight is not a number of at most"):
+        crfkit.load(path)
+
+
+def test_constraints_that_allow_nothing_are_refused(good: dict[str, Path], tmp_path: Path) -> None:
+    for key in ("start", "end"):
+        header, arrays = read_file(good["crf"])
+        arrays[f"constraints.{key}"] = np.zeros_like(arrays[f"constraints.{key}"])
+        write_file(tmp_path / "m", header, arrays)
+        with pytest.raises(ModelError, match=rf"m: the model is damaged: 'constraints.{key}' must allow a label"):
+            crfkit.load(tmp_path / "m")
+
+
+LONG = ("[" * 100_000, "A\ta:" + "9" * 100_000, "A " * 100_000 + "\nA", "A\ta:" + "\u00e4" * 100_000)
+
+
+@pytest.mark.parametrize("text", LONG)
+def test_messages_quote_a_few_words(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "data"
+    path.write_text(text)
+    found = []
+    for read in (read_columns, read_conllu, read_crfsuite, Expectations.read, WordVectors.from_file, crfkit.load):
+        try:
+            read(path)
+        except (DataError, ModelError) as e:
+            found.append(str(e))
+    assert len(found) > 3
+    for message in found:
+        assert message.startswith(f"{path}")
+        assert len(message) < len(str(path)) + 1000
+
+
+@pytest.mark.parametrize("n", [2000, 2001])
+def test_labels_of_small_models_of_other_tools(tmp_path: Path, n: int) -> None:
+    """A table of all pairs takes up to a gigabyte, so a small file may not claim any number of labels."""
+    path = tmp_path / "m"
+    labels = "\n".join(f"L{k}" for k in range(n))
+    weights = "1\n" * n
+    head = f"version: 100\ncost-factor: 1\nmaxid: {n}\nxsize: 1"
+    path.write_text(f"{head}\n\n{labels}\n\nU:%x[0,0]\n\n0 U:a\n\n{weights}")
+    if n == 2000:
+        assert len(crfkit.load(path, kind=CRF).classes_) == n
+        return
+    with pytest.raises(ModelError, match=r"it has 2001 labels in .* bytes: more than 2000 need a byte for each"):
+        crfkit.load(path)
+
+
+@pytest.mark.parametrize("change", ["number", "type", "cut", "missing"])
+def test_damaged_results_of_checkpoints_name_the_file(tmp_path: Path, change: str) -> None:
+    """Of a training that has ended."""
+    path = tmp_path / "run"
+    CRF(checkpoint=path, c2=2.0).fit(*problem())
+    file = read_tensors(path, "crfkit checkpoint", "checkpoint")
+    arrays, tree = dict(file.arrays), file.header["tree"]
+    if change == "number":
+        tree["dict"]["finished"], arrays = 3, {}
+    elif change == "missing":
+        del tree["dict"]["finished"]["dict"]["reason"]
+    else:
+        w = arrays["/finished/w"]
+        arrays["/finished/w"] = w.astype(np.int64) if change == "type" else w[:-1]
+    write_tensors(path, "crfkit checkpoint", {"fingerprint": file.header["fingerprint"], "tree": tree}, arrays)
+    with pytest.raises(ModelError, match="run: the checkpoint is damaged: not the result of a training run"):
+        CRF(checkpoint=path, c2=2.0).fit(*problem(), resume=True)
+
+
+def test_long_templates_name_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "template"
+    path.write_text("".join(f"U{k}:%x[0,0]\n" for k in range(20_001)))
+    with pytest.raises(ValueError, match="template: a plan may have at most 20000 templates, got 20001"):
+        Template.from_file(path)

@@ -6,6 +6,7 @@ import collections
 import io
 import os
 import pickle
+import random
 import subprocess
 import sys
 import types
@@ -77,9 +78,20 @@ def test_other_items_are_refused(item: Any) -> None:
         ItemSequence([item])
 
 
-def test_bytes_that_are_no_text_are_refused() -> None:
-    with pytest.raises(ValueError, match="sequence 0, position 1: an attribute is not valid UTF-8"):
-        ItemSequence([["a"], [b"\xff"]])
+def test_bytes_that_are_not_utf8_are_latin1(tmp_path: Path) -> None:
+    items = [[b"w=caf\xe9", bytearray(b"\xff")], {b"\xe9": 2.0, "x": b"\xc3\xa9"}, {b"a": {b"\xe9": 1.0}}]
+    expected = [{"w=caf\xe9": 1.0, "\xff": 1.0}, {"\xe9": 2.0, "x:\xe9": 1.0}, {"a:\xe9": 1.0}]
+    assert ItemSequence(items).items() == expected
+    trainer = Trainer(verbose=False)
+    trainer.append(items, [b"\xe9", b"caf\xc3\xa9", bytearray(b"\xff")])
+    trainer.train(tmp_path / "m")
+    tagger = Tagger()
+    tagger.open(tmp_path / "m")
+    assert tagger.labels() == ["\xe9", "caf\xe9", "\xff"]
+    assert tagger.tag(items) == tagger.tag(expected)
+    assert tagger.marginal(b"\xe9", 0) == tagger.marginal("\xe9", 0)
+    crf = sklearn_crfsuite.CRF().fit([items], [[b"\xe9", "b", "b"]])
+    assert crf.predict([items]) == crf.predict([expected])
 
 
 def test_labels_may_be_bytes(tmp_path: Path) -> None:
@@ -142,11 +154,11 @@ def test_a_large_sequence_has_probabilities(tagger: Tagger) -> None:
     assert tagger.marginal("sunny", 2001) == pytest.approx(middle, rel=1e-9)
 
 
-def losses(algorithm: str, data: Any = ((X, Y),), **params: Any) -> list[float]:
+def losses(algorithm: str, data: Any = ((X, Y),), path: Any = "", **params: Any) -> list[float]:
     trainer = Trainer(algorithm, params, verbose=False)
     for x, y in data:
         trainer.append(x, y)
-    trainer.train("")
+    trainer.train(path)
     assert trainer.logparser is not None
     return [step["loss"] for step in trainer.logparser.iterations]
 
@@ -184,6 +196,59 @@ def test_period_of_l2sgd() -> None:
         gains = [a - b for a, b in zip(found, found[period:], strict=False)]
         stops = [gain < 0.01 * loss for gain, loss in zip(gains, found[period:], strict=True)]
         assert stops.index(True) == len(stops) - 1
+
+
+def random_data(seed: int) -> list[tuple[list[list[str]], list[str]]]:
+    rng = random.Random(seed)
+    found = []
+    for _ in range(60):
+        words = [rng.randrange(30) for _ in range(rng.randint(2, 8))]
+        X = [[f"w={w}", f"p={before}"] for before, w in zip(["", *words], words, strict=False)]
+        found.append((X, ["ABC"[(w + rng.choice([0, 0, 0, 0, 1])) % 3] for w in words]))
+    return found
+
+
+@pytest.mark.parametrize("seed", [3, 4, 5])
+def test_l2sgd_comes_near_the_optimum(seed: int) -> None:
+    """With the default parameters; a shorter period stops it earlier, though not at the first rise of the loss."""
+    data = random_data(seed)
+    least = losses("lbfgs", data)[-1]
+    found = losses("l2sgd", data)
+    assert least < found[-1] < 1.004 * least
+    assert len(found) > 60
+    short = losses("l2sgd", data, max_iterations=60, period=3)
+    assert len(short) > 30
+    assert short[-1] < 1.02 * least
+
+
+def test_l2sgd_keeps_the_weights_of_the_least_loss(tmp_path: Path) -> None:
+    path, data = tmp_path / "m", random_data(3)
+    found = losses("l2sgd", data, period=3)
+    assert found[-1] > min(found)
+    sizes = []
+    for passes in (len(found), found.index(min(found)) + 1):
+        losses("l2sgd", data, path, period=3, max_iterations=passes)
+        sizes.append(path.read_bytes())
+    assert sizes[0] == sizes[1]
+
+
+def test_calibration_of_l2sgd() -> None:
+    """A single trial of a tiny step leaves the weights where they began."""
+    data = random_data(3)
+    tiny = {"calibration.eta": 1e-7, "calibration.candidates": 1, "calibration.max_trials": 1}
+    assert losses("l2sgd", data, max_iterations=1, **tiny)[0] > losses("l2sgd", data, max_iterations=1)[0]
+
+
+def test_the_norm_of_pa_is_that_of_the_weights_before_they_are_averaged() -> None:
+    norms = []
+    for averaging in (True, False):
+        trainer = Trainer("pa", {"max_iterations": 20, "averaging": averaging}, verbose=False)
+        for x, y in random_data(3):
+            trainer.append(x, y)
+        trainer.train("")
+        assert trainer.logparser is not None
+        norms.append([found["feature_norm"] for found in trainer.logparser.iterations])
+    assert norms[0] == norms[1]
 
 
 def test_the_log_names_what_the_originals_does(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -380,3 +445,99 @@ def test_predictions_compare_label_by_label() -> None:
 def test_a_model_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="nowhere"):
         sklearn_crfsuite.CRF(model_filename=str(tmp_path / "nowhere")).predict([[{"a"}]])
+
+
+def test_data_may_come_from_generators() -> None:
+    words, labels = [[["a"], ["b"]], [["b"]]], [["x", "y"], ["y"]]
+    held = sklearn_crfsuite.CRF().fit(iter(words), iter(labels), X_dev=iter(words), y_dev=iter(labels))
+    assert held.predict(words) == sklearn_crfsuite.CRF().fit(words, labels).predict(words) == labels
+
+
+def test_training_after_clear_needs_data(tmp_path: Path) -> None:
+    trainer = Trainer(verbose=False)
+    trainer.append([["a"]], ["x"])
+    trainer.clear()
+    with pytest.raises(ValueError, match="no sequences to train on since clear"):
+        trainer.train(tmp_path / "m")
+    assert not (tmp_path / "m").exists()
+    trainer.append([["a"]], ["x"])
+    trainer.train(tmp_path / "m")
+    assert (tmp_path / "m").exists()
+
+
+def test_what_else_the_original_takes(tmp_path: Path, tagger: Tagger) -> None:
+    trainer = Trainer(verbose=False)
+    trainer.append([["a"], ["b"]], "AB")
+    trainer.set(b"c1", 1)
+    trainer.set("linesearch", b"Backtracking")
+    assert trainer.get_params()["c1"] == 1
+    assert trainer.get("linesearch") == "Backtracking"
+    trainer.train(tmp_path / "m")
+    data = (tmp_path / "m").read_bytes()
+    with Tagger().open_inmemory(bytearray(data)) as found:  # type: ignore[arg-type]
+        assert found.labels() == ["A", "B"]
+    with pytest.raises(TypeError, match="a model in memory must be bytes, got str"):
+        Tagger().open_inmemory("abc")  # type: ignore[arg-type]
+    tagger.set(X)
+    with pytest.raises(TypeError, match="'str' object cannot be interpreted as an integer"):
+        tagger.marginal(Y[0], "0")  # type: ignore[arg-type]
+
+
+def test_the_log_names_memories_first(capsys: pytest.CaptureFixture[str]) -> None:
+    trainer = pycrfsuite.BaseTrainer("lbfgs", {"max_iterations": 1})
+    trainer.append(X, Y)
+    trainer.train("")
+    names = [line.partition(":")[0] for line in capsys.readouterr().out.splitlines()]
+    first = names.index("c1")
+    assert names[first : first + 4] == ["c1", "c2", "num_memories", "max_iterations"]
+
+
+def test_modules_are_where_the_originals_have_them(tagger: Tagger, tmp_path: Path) -> None:
+    from sklearn.base import BaseEstimator
+
+    from crfkit.compat.pycrfsuite import _dumpparser, _pycrfsuite
+    from crfkit.compat.sklearn_crfsuite import compat
+
+    for name in _pycrfsuite.__all__:
+        assert getattr(_pycrfsuite, name) is getattr(pycrfsuite, name)
+    assert compat.BaseEstimator is BaseEstimator
+    tagger.dump(tmp_path / "dump")
+    parser, info = _dumpparser.CRFsuiteDumpParser(), tagger.info()
+    for line in (tmp_path / "dump").read_text().splitlines(keepends=True):
+        parser.feed(line)
+    assert vars(parser.result) == vars(info)
+    assert parser.state is None
+    code = (
+        "import sys, crfkit.compat.pycrfsuite as p, crfkit.compat.sklearn_crfsuite as s\n"
+        "sys.modules.update(pycrfsuite=p, sklearn_crfsuite=s)\n"
+        "from pycrfsuite._pycrfsuite import Tagger\n"
+        "from pycrfsuite._dumpparser import ParsedDump\n"
+        "from sklearn_crfsuite.compat import BaseEstimator\n"
+        "print(Tagger is p.Tagger, ParsedDump().labels, issubclass(s.CRF, BaseEstimator))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout == "True {} True\n", done.stderr
+
+
+def test_eli5_explains_where_the_original_is_missing(tmp_path: Path) -> None:
+    """Its module for CRFs imports sklearn-crfsuite, for which crfkit stands in while it does."""
+    folder = tmp_path / "eli5" / "sklearn_crfsuite"
+    folder.mkdir(parents=True)
+    (tmp_path / "eli5" / "__init__.py").touch()
+    (tmp_path / "eli5" / "explain.py").write_text(
+        "from functools import singledispatch\n@singledispatch\ndef explain_weights(x): return 'unknown'\n"
+    )
+    (folder / "__init__.py").touch()
+    (folder / "explain_weights.py").write_text(
+        "from sklearn_crfsuite import CRF\ndef explain_weights_sklearn_crfsuite(x): return isinstance(x, CRF)\n"
+    )
+    code = (
+        "import crfkit.compat.sklearn_crfsuite as sklearn_crfsuite, sys\n"
+        "sklearn_crfsuite.register_eli5()\n"
+        "from eli5.explain import explain_weights\n"
+        "print(explain_weights(sklearn_crfsuite.CRF()), 'sklearn_crfsuite' in sys.modules)"
+    )
+    found = [str(tmp_path), os.environ.get("PYTHONPATH", "")]
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, found))}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
+    assert done.stdout == "True False\n", done.stderr

@@ -37,8 +37,23 @@ inline std::string_view utf8(nb::handle h, const Place& place, const char* what)
   return {s, static_cast<std::size_t>(n)};
 }
 
+// Bytes (or a bytearray) as text in UTF-8, which they are taken for, or else for Latin-1; that needs room.
+inline std::string_view decoded(nb::handle h, std::string& room) {
+  const bool fixed = PyBytes_Check(h.ptr());
+  const std::string_view s(fixed ? PyBytes_AsString(h.ptr()) : PyByteArray_AsString(h.ptr()),
+                           fixed ? PyBytes_Size(h.ptr()) : PyByteArray_Size(h.ptr()));
+  if (invalid_utf8(s) == std::string_view::npos) return s;
+  room.clear();
+  for (const char c : s) {
+    const auto code = static_cast<unsigned char>(c);
+    if (code >= 0x80) room += static_cast<char>(0xC0 | code >> 6);
+    room += static_cast<char>(code < 0x80 ? code : 0x80 | (code & 0x3F));
+  }
+  return room;
+}
+
 // Attributes of a token given as a dict, or a list, set or other iterable that has a length, in python-crfsuite's
-// manner. Strings may be bytes in UTF-8, names also a bytearray. As there, of a mapping that is no dict the keys count.
+// manner. Strings may be bytes, names also a bytearray. As there, of a mapping that is no dict the keys count.
 //   "a" -> a = 1        {"a": 2.5} -> a = 2.5        {"a": "b"} -> a:b = 1
 //   {"a": {"b": 2.5}} -> a:b = 2.5                   {"a": ["b", "c"]} -> a:b = 1, a:c = 1
 class ItemReader {
@@ -74,13 +89,10 @@ class ItemReader {
     return nb::steal(fast);
   }
 
-  std::string_view text(nb::handle h, const char* what) const {
-    const bool fixed = PyBytes_Check(h.ptr());
-    if (!fixed && !PyByteArray_Check(h.ptr())) return utf8(h, place_, what);
-    const std::string_view s(fixed ? PyBytes_AsString(h.ptr()) : PyByteArray_AsString(h.ptr()),
-                             fixed ? PyBytes_Size(h.ptr()) : PyByteArray_Size(h.ptr()));
-    if (invalid_utf8(s) != std::string_view::npos) throw Error(place_.text() + what + " is not valid UTF-8");
-    return s;
+  // Valid until the next call.
+  std::string_view text(nb::handle h, const char* what) {
+    const bool bytes = PyBytes_Check(h.ptr()) || PyByteArray_Check(h.ptr());
+    return bytes ? decoded(h, decoded_) : utf8(h, place_, what);
   }
 
   // Whether it is iterable and has a length; strings are neither lists nor sets of their letters.
@@ -175,7 +187,7 @@ class ItemReader {
   ItemBuilder& out_;
   AttributeCache* cache_;  // of the table that the numbers are of, or null
   Place place_;
-  std::string name_, joined_;
+  std::string name_, joined_, decoded_;
 };
 
 // Rows of strings: a token is a str, or a tuple or list of as many strs as every other.

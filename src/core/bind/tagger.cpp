@@ -143,8 +143,9 @@ class ItemTagger {
   i64 number(nb::handle label) const {
     nb::object text = nb::borrow(label);
     if (PyBytes_Check(label.ptr())) {
-      text = nb::steal(PyUnicode_DecodeUTF8(PyBytes_AsString(label.ptr()), PyBytes_Size(label.ptr()), nullptr));
-      if (!text.is_valid()) throw nb::python_error();
+      std::string room;
+      const std::string_view s = decoded(label, room);
+      text = nb::str(s.data(), s.size());
     }
     if (!PyUnicode_Check(text.ptr())) throw nb::type_error(("a label must be a str, got " + kind_of(label)).c_str());
     PyObject* found = PyDict_GetItemWithError(numbers_.ptr(), text.ptr());

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from hashlib import blake2b
 from numbers import Integral
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from crfkit.base.tensors import TensorFile, read_tensors, write_tensors
 
 #: Arrays, numbers, texts and None by name; also lists and dicts of these.
 State = dict[str, Any]
+T = TypeVar("T")
 
 _KEY = "crfkit checkpoint"
 _UNITS = {"": 1.0, "s": 1.0, "min": 60.0, "h": 3600.0}
@@ -183,6 +184,13 @@ class Checkpoint:
     def result(self, like: State) -> State | None:
         """What :meth:`finish` was given, if the file is of a training that ended; it must be built as ``like``."""
         return None if self.finished is None else self._like(like, "finished", self.finished)
+
+    def ended(self, build: Callable[[State], T]) -> T | None:
+        """What ``build`` makes of what :meth:`finish` was given, if the file is of a training that ended."""
+        if self.finished is None:
+            return None
+        with self.restoring():
+            return build(self.finished)
 
     def _like(self, own: State, name: str, found: Any) -> State:
         if not _alike(found, own):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import reprlib
-import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -16,11 +15,13 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from crfkit.base.messages import FileError
+
 #: A value and the name of its field to the value.
 Rule = Callable[[Any, str], Any]
 
 
-class ModelError(ValueError):
+class ModelError(FileError):
     """A file that is not a model, or is incomplete or damaged."""
 
 
@@ -32,7 +33,7 @@ def damaged(name: str, what: str = "model") -> Iterator[None]:
     except ModelError:
         raise
     except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as e:
-        message = textwrap.shorten(str(e), 400)  # a line, whatever texts of the file are in it
+        message = " ".join(str(e).split())  # a line, whatever texts of the file are in it
         raise ModelError(f"{name}: the {what} is damaged: {message}") from e
 
 
@@ -164,7 +165,7 @@ def label_list(value: Any, field: str) -> list[Any]:
 
 
 #: Labels of other tools' models, which take up to a gigabyte when they predict.
-MOST_FOREIGN = 3000
+MOST_FOREIGN = 2000
 
 
 def check_pairs(n_labels: int, size: int, most: int = 4096) -> None:
@@ -174,6 +175,15 @@ def check_pairs(n_labels: int, size: int, most: int = 4096) -> None:
     """
     if n_labels**2 > max(most**2, size):
         raise ValueError(f"it has {n_labels} labels in {size} bytes: more than {most} need a byte for each label pair")
+
+
+#: Numbers of a model in magnitude, so that sums of many are finite in single precision.
+LARGEST = 1e30
+
+
+def all_finite(values: NDArray[np.floating[Any]]) -> bool:
+    """Whether numbers of a file are finite, and at most :data:`LARGEST` in magnitude."""
+    return not values.size or bool(values.min() >= -LARGEST and values.max() <= LARGEST)  # no NaN
 
 
 class Arrays(dict[str, NDArray[Any]]):
@@ -213,9 +223,9 @@ class Arrays(dict[str, NDArray[Any]]):
             raise ValueError(f"the array '{self.prefix}{key}' must be of shape [{wanted}], got {got}")
         return array
 
-    def finite(self, key: str, shape: tuple[int | None, ...]) -> NDArray[np.float64]:
-        """An array of finite float64 numbers."""
-        array = self.of_kind(key, "f", shape)
-        if not np.isfinite(array).all():
-            raise ValueError(f"the array '{self.prefix}{key}' must hold finite numbers")
+    def finite(self, key: str, shape: tuple[int | None, ...], kinds: str = "f") -> NDArray[np.float64]:
+        """An array of numbers that may be weights."""
+        array = self.of_kind(key, kinds, shape)
+        if array.dtype.kind == "f" and not all_finite(array):
+            raise ValueError(f"the array '{self.prefix}{key}' must hold finite numbers of at most {LARGEST:g}")
         return np.asarray(array, np.float64)

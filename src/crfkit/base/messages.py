@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import re
 import sys
 import warnings
 from importlib import import_module
 from typing import TypeVar
 
 T = TypeVar("T")
+_LONG_WORD = re.compile(r"(\S{40})\S{240,}(\S{20})")
 
 #: Progress at INFO, warnings at WARNING.
 log = logging.getLogger("crfkit")
@@ -43,6 +45,21 @@ def show(progress: object, verbose: bool = False) -> None:
     log.info("%s", progress)
     if verbose:
         print(progress, file=sys.stderr, flush=True)
+
+
+class FileError(ValueError):
+    """An error in a file. It may quote the file, so long words are abbreviated, and so is what is long after all.
+
+    >>> FileError("f.txt:3: there is no label " + "x" * 1000)
+    FileError('f.txt:3: there is no label xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx...xxxxxxxxxxxxxxxxxxxx')
+    """
+
+    def __init__(self, message: str = "") -> None:
+        place, colon, text = message.partition(": ")  # a path is left as it is
+        if not colon:
+            place, text = "", message
+        text = text if len(text) <= 1000 else f"{text[:700]}...{text[-200:]}"
+        super().__init__(place + colon + _LONG_WORD.sub(r"\1...\2", text))
 
 
 class NotFittedError(ValueError, AttributeError):

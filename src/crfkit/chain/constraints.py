@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -111,6 +111,14 @@ class Constraints(Record):
                     f"{name!r} of Constraints must be a bool array of shape {shape}, got {value.dtype} {value.shape}"
                 )
             object.__setattr__(self, name, value)
+
+    @classmethod
+    def _restored(cls, arrays: Mapping[str, NDArray[Any]]) -> Constraints:
+        """Those of a model file, which must allow some labelling."""
+        for name in ("start", "end"):
+            if not arrays[name].any():
+                raise ValueError(f"'constraints.{name}' must allow a label")
+        return cls(**{name: arrays[name] for name in ("transitions", "start", "end")})
 
     @classmethod
     def from_scheme(cls, labels: Sequence[str], scheme: str) -> Constraints:

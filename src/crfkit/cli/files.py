@@ -29,7 +29,7 @@ from crfkit.cli.options import Format, OptionError, refuse_encoded
 from crfkit.data import Blocks, Columns, DataError, Items, iter_columns, read_columns, read_conllu, read_crfsuite
 from crfkit.data.blocks import is_block_file
 from crfkit.data.dataset import NONE
-from crfkit.data.readers import CONLLU_COLUMNS, EncodedPath, Source, open_source
+from crfkit.data.readers import CONLLU_COLUMNS, EncodedPath, Source, read_lines
 from crfkit.estimators.chained import ChainEstimator
 from crfkit.features.encoders import ItemEncoder
 from crfkit.loading import load
@@ -241,8 +241,7 @@ def mark_unknown(y: Any, unknown: str | None, quiet: bool = False) -> Any:
 
 def _is_ragged(path: str) -> bool:
     """Whether lines have different numbers of cells between tabs, as items of CRFsuite have."""
-    with open_source(path) as file:
-        tabs = {line.count(b"\t") for line in itertools.islice(file, 10_000) if line.strip()}
+    tabs = {line.count(b"\t") for line in itertools.islice(read_lines(path), 10_000) if line.strip()}
     return len(tabs) > 1 and 0 not in tabs
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import copy
 import io
 import itertools
@@ -62,7 +61,7 @@ from crfkit.cli.options import (
 from crfkit.data import Columns, DataError, tokenize
 from crfkit.data.blocks import is_block_file
 from crfkit.data.labels import Entity, Tagging
-from crfkit.data.readers import CONLLU_COLUMNS, EncodedPath, Source, open_source, source_name
+from crfkit.data.readers import CONLLU_COLUMNS, EncodedPath, Source, open_source, read_lines, source_name
 from crfkit.estimators.chained import ChainEstimator
 from crfkit.features.encoders import PlanEncoder
 from crfkit.model.streaming import Tagged, tag_columns
@@ -328,20 +327,18 @@ def _text_pieces(data: str, name: str, entities: bool, by_line: bool) -> Iterato
     """Sentences of raw text, some paragraphs at a time; for entities with the number of characters before them."""
     before, size = 0, 0
     held: list[str] = []
-    with open_source(data) as file:
-        lines = codecs.getreader("utf-8-sig")(file)
-        try:
-            for line in itertools.chain(lines, [""]):
-                held.append(line)
-                size += len(line)
-                ends = line.endswith("\n") if by_line else not line.strip()
-                if not line or (size >= _PARAGRAPHS and ends):
-                    X = tokenize("".join(held), lines=by_line)
-                    if X:
-                        yield (before, X) if entities else (Columns.from_sequences(X),) * 2
-                    before, held, size = before + size, [], 0
-        except UnicodeDecodeError as e:
-            raise DataError(f"{name}: not valid UTF-8: {e.reason}") from None
+    try:
+        for line in itertools.chain(map(bytes.decode, read_lines(data)), [""]):
+            held.append(line)
+            size += len(line)
+            ends = line.endswith("\n") if by_line else not line.strip()
+            if not line or (size >= _PARAGRAPHS and ends):
+                X = tokenize("".join(held), lines=by_line)
+                if X:
+                    yield (before, X) if entities else (Columns.from_sequences(X),) * 2
+                before, held, size = before + size, [], 0
+    except UnicodeDecodeError as e:
+        raise DataError(f"{name}: not valid UTF-8: {e.reason}") from None
 
 
 def _write_entities(crf: ChainEstimator, table: Any, X: Any, out: IO[str]) -> None:
@@ -376,9 +373,8 @@ class _Conllu:
         self.lines = enumerate(self._read(source), 1)
 
     def _read(self, source: Source) -> Iterator[str]:
-        with open_source(source) as file:
-            for line in file:
-                yield line.decode("utf-8-sig" if line.startswith(b"\xef\xbb\xbf") else "utf-8")
+        for line in read_lines(source):
+            yield line.decode()
 
     def sequence(self, labels: list[str], probabilities: list[float] | None) -> Iterator[str]:
         """The lines up to the end of the next sequence."""

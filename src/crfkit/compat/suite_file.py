@@ -14,7 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crfkit import _core
-from crfkit.base.fields import MOST_FOREIGN, ModelError, check_pairs, damaged, label_list
+from crfkit.base.fields import (
+    LARGEST,
+    MOST_FOREIGN,
+    ModelError,
+    all_finite,
+    check_pairs,
+    damaged,
+    label_list,
+)
 from crfkit.base.files import read_whole, whole_file
 from crfkit.data.dataset import Layout
 from crfkit.features.encoders import ItemEncoder
@@ -262,10 +270,11 @@ def parse_suite(data: bytes, name: str = "<bytes>") -> tuple[SuiteFeatures, dict
         and (state["target"] < n_labels).all()
         and (transitions["source"] < n_labels).all()
         and (transitions["target"] < n_labels).all()
-        and np.isfinite(records["weight"]).all()
     )
     if not good:
         raise ModelError(f"{name}: the CRFsuite model is damaged: a feature refers to something that does not exist")
+    if not all_finite(records["weight"]):
+        raise ModelError(f"{name}: the CRFsuite model is damaged: a weight is not a number of at most {LARGEST:g}")
     header = {
         "magic": "lCRF",
         "size": str(size),

@@ -13,9 +13,11 @@ from numpy.typing import NDArray
 
 from crfkit import _core
 from crfkit.base.fields import (
+    LARGEST,
     MOST_FOREIGN,
     ModelError,
     Rule,
+    all_finite,
     check_pairs,
     damaged,
     integer,
@@ -137,9 +139,9 @@ _INT = _read_as(int, integer(0, 2**62))
 _CRFPP = record({"cost-factor": _read_as(float, number()), "maxid": _INT, "xsize": _INT})
 
 
-def _finite(weights: Floats) -> Floats:
-    if not np.isfinite(weights).all():
-        raise ValueError("a weight is not finite")
+def _checked(weights: Floats) -> Floats:
+    if not all_finite(weights):
+        raise ValueError(f"a weight is not a number of at most {LARGEST:g}")
     return weights
 
 
@@ -188,7 +190,7 @@ def _parse_crfpp(text: str) -> ChainModel:
             raise ValueError(f"a feature must be a number and a name that begins with U or B, got {line[:60]!r}")
         numbers.append(_INT(at, "a feature's number"))
         names.append(feature)
-    weights = _finite(np.array(parts[4].split(), np.float64) * factor)
+    weights = _checked(np.array(parts[4].split(), np.float64) * factor)
     first = np.array(numbers, np.int64)
     wide = np.array([feature[0] == "B" for feature in names])
     if len(weights) != most:
@@ -331,7 +333,7 @@ def _parse_wapiti(data: bytes) -> WapitiParts:
         number, _, value = entry.partition(b"=")
         numbers[k], values[k] = int(number), float.fromhex(value.decode("ascii", "replace"))
     order = np.argsort(numbers, kind="stable")
-    parts = WapitiParts(int(head[1] or 2), lines, labels, names, numbers[order], _finite(values[order]))
+    parts = WapitiParts(int(head[1] or 2), lines, labels, names, numbers[order], _checked(values[order]))
     if len(numbers) and (numbers.min() < 0 or numbers.max() >= parts.places[0][-1]):
         raise ValueError("a weight belongs to no observation")
     return parts

@@ -175,7 +175,7 @@ class CRF(LocalCRF):
         n_sequences, n_tokens = vocabulary.n_sequences, vocabulary.n_tokens
         algorithm = find_algorithm(self.algorithm)
         keep = Checkpoint.of(self, self._marks(skeleton, facts, held_out), resume)
-        result = None if keep.finished is None else Result.of_state(keep.finished, layout.size)
+        result = keep.ended(lambda state: Result.of_state(state, layout.size))
         if result is None:
             counts = vocabulary.counts.labels
             shared = skeleton.encoder, skeleton.labels, layout, skeleton.constraints, self.class_weight, counts

@@ -17,13 +17,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crfkit import _core
-from crfkit.base.messages import counted
+from crfkit.base.messages import FileError, counted
 from crfkit.data.sequences import Columns, Items
 from crfkit.data.tokens import tokenize
 
 Source = str | os.PathLike[str] | IO[bytes]
 
 _CHUNK = 1 << 22
+_LONGEST = 1 << 24  # bytes of a line, which has to be in memory as a whole: a small compressed file may hold gigabytes
+_MARK = b"\xef\xbb\xbf"  # of byte order
 #: Openers of compressed files, by their first bytes.
 _OPENERS: dict[bytes, Any] = {b"\x1f\x8b": gzip.open, b"\xfd7zXZ": lzma.open, b"BZh": bz2.open}
 
@@ -31,7 +33,7 @@ _OPENERS: dict[bytes, Any] = {b"\x1f\x8b": gzip.open, b"\xfd7zXZ": lzma.open, b"
 CONLLU_COLUMNS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 
 
-class DataError(ValueError):
+class DataError(FileError):
     """An error in the data; the message begins with the file and line."""
 
 
@@ -92,12 +94,6 @@ class _Recoded:
         except UnicodeError as e:
             raise DataError(f"{source_name(self._path)}: not valid {self._path.encoding}: {e}") from None
 
-    def __iter__(self) -> Iterator[bytes]:
-        while lines := self.read(_CHUNK).splitlines(keepends=True):
-            if not lines[-1].endswith(b"\n"):
-                lines[-1] += self._text.readline().encode()
-            yield from lines
-
 
 @contextmanager
 def open_source(source: Source) -> Iterator[IO[bytes]]:
@@ -126,11 +122,22 @@ def _decoded(file: IO[bytes], source: Source) -> Any:
     return _Recoded(file, source) if isinstance(source, EncodedPath) else file
 
 
-def read_chunks(source: Source, file: IO[bytes], size: int) -> Iterator[bytes]:
-    """Pieces of whole lines, each of about ``size`` bytes or one long line; without a byte order mark."""
+class TextPiece(NamedTuple):
+    """Whole lines, and the number of the first."""
+
+    data: bytes
+    line: int
+
+
+def read_chunks(source: Source, file: IO[bytes], size: int, *, with_mark: bool = False) -> Iterator[TextPiece]:
+    """Pieces of whole lines, each of about ``size`` bytes or one long line.
+
+    A byte order mark is left out, unless ``with_mark``. A line that is longer than any text has is refused.
+    """
     name = source_name(source)
     rest: list[bytes] = []
-    first = True
+    line, held = 1, 0  # the first line of what is held, and its bytes
+    first = not with_mark
     # a pipe must not hold back what it has said already
     read = getattr(file, "read1", file.read) if source == "-" else file.read
     while True:
@@ -140,7 +147,7 @@ def read_chunks(source: Source, file: IO[bytes], size: int) -> Iterator[bytes]:
             raise DataError(f"{name}: cannot read: {e}") from e
         if isinstance(chunk, str):
             raise TypeError(f"{name}: open the file in binary mode")
-        if first and chunk.startswith(b"\xef\xbb\xbf"):
+        if first and chunk.startswith(_MARK):
             chunk = chunk[3:]
             if not chunk:
                 continue
@@ -148,33 +155,34 @@ def read_chunks(source: Source, file: IO[bytes], size: int) -> Iterator[bytes]:
         if not chunk:
             break
         end = chunk.rfind(b"\n") + 1
+        if held + (chunk.find(b"\n") if end else len(chunk)) > _LONGEST:
+            raise DataError(f"{name}:{line}: the line has more than {_LONGEST} bytes; break it into shorter ones")
         if end == 0:
             rest.append(chunk)
+            held += len(chunk)
             continue
-        yield b"".join([*rest, chunk[:end]])
-        rest = [chunk[end:]] if end < len(chunk) else []
+        piece = b"".join([*rest, chunk[:end]])
+        yield TextPiece(piece, line)
+        line += _n_lines(piece)
+        rest, held = ([chunk[end:]] if end < len(chunk) else []), len(chunk) - end
     if rest:
-        yield b"".join(rest)
+        yield TextPiece(b"".join(rest), line)
 
 
 def _n_lines(data: bytes) -> int:
     return int(np.count_nonzero(np.frombuffer(data, np.uint8) == ord("\n")))  # ten times as fast as bytes.count
 
 
-def pieces(source: Source) -> Iterator[tuple[bytes, int]]:
-    """Pieces of whole lines, each with the number of its first line."""
-    line = 1
+def pieces(source: Source) -> Iterator[TextPiece]:
+    """Pieces of whole lines of some megabytes."""
     with open_source(source) as file:
-        for piece in read_chunks(source, file, _CHUNK):
-            yield piece, line
-            line += _n_lines(piece)
+        yield from read_chunks(source, file, _CHUNK)
 
 
-class TextPiece(NamedTuple):
-    """Whole sequences, and the number of their first line."""
-
-    data: bytes
-    line: int
+def read_lines(source: Source) -> Iterator[bytes]:
+    """The lines, each with its end."""
+    for piece, _ in pieces(source):
+        yield from io.BytesIO(piece)
 
 
 def _last_blank(data: bytes) -> int:
@@ -193,7 +201,7 @@ def cut_text(source: Source, size: int) -> Iterator[TextPiece]:
     held: list[bytes] = []
     line = 1
     with open_source(source) as file:
-        for chunk in read_chunks(source, file, size):
+        for chunk, _ in read_chunks(source, file, size):
             if (at := _last_blank(chunk)) == 0:
                 held.append(chunk)
                 continue

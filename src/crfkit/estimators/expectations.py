@@ -16,7 +16,7 @@ from crfkit.base.messages import counted, warn
 from crfkit.base.parameters import check_number
 from crfkit.data.dataset import Dataset
 from crfkit.data.labels import collect_labels, label_numbers
-from crfkit.data.readers import DataError, open_source, read_chunks
+from crfkit.data.readers import DataError, pieces
 from crfkit.data.tokens import lower_case
 from crfkit.features.encoders import Encoder, FeatureSource, make_encoder
 from crfkit.training.expectations import Criteria
@@ -345,8 +345,7 @@ def _members(
 
 
 def _lines(path: str | os.PathLike[str]) -> list[str]:
-    with open_source(path) as file:
-        data = b"".join(read_chunks(path, file, 1 << 20))
+    data = b"".join(piece for piece, _ in pieces(path))
     try:
         return re.split("\r\n|\r|\n", data.decode())
     except UnicodeDecodeError as e:

@@ -564,7 +564,7 @@ class PenalisedChain(ChainEstimator):
         w = self._start(layout) if old is None else old.layout.move_weights(old.weights, layout)
         fingerprint = self._fingerprint(skeleton, problem, w, held_out)
         keep = Checkpoint() if stream else Checkpoint.of(self, fingerprint, resume)
-        result = None if keep.finished is None else Result.of_state(keep.finished, layout.size)
+        result = keep.ended(lambda state: Result.of_state(state, layout.size))
         start: State = {"w": None}  # where the search on a fraction of the sequences ended
         start |= keep.part("start", lambda: start) or {}
         if start["w"] is not None and np.shape(start["w"]) != w.shape:

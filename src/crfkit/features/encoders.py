@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crfkit import _core
-from crfkit.base.fields import Arrays
+from crfkit.base.fields import Arrays, damaged
 from crfkit.base.messages import counted
 from crfkit.base.threads import resolve_threads
 from crfkit.data.dataset import NONE, Dataset
@@ -172,7 +172,8 @@ class PlanEncoder:
     @property
     def shares_names(self) -> bool:
         """Whether templates differ only in where the parts of a name come from."""
-        return self._native.shares_names
+        with damaged("'encoder.plan'"):
+            return self._native.shares_names
 
     @property
     def n_attributes(self) -> tuple[int, int]:
@@ -181,7 +182,8 @@ class PlanEncoder:
 
     def names(self, edge: bool = False) -> list[str]:
         """Names of the attributes."""
-        return self._native.names(edge)
+        with damaged("'encoder.plan'"):  # it may repeat long texts too often
+            return self._native.names(edge)
 
     def pruned(self, state: Keep, edge: Keep) -> PlanEncoder:
         """An encoder that knows only the marked attributes."""

@@ -78,7 +78,11 @@ class Template:
             wapiti = any(_WAPITI.match(line) for line in self.lines if not line.startswith("#"))
             dialect = "wapiti" if wapiti else "crfpp"
         self.dialect = dialect
-        self.plan()  # so that faults show now
+        plan = self.plan()  # so that faults show now
+        try:
+            _core.TemplateEncoder(plan.nodes, plan.templates, int(plan.pad))
+        except ValueError as e:
+            raise ValueError(f"{name}: {e}") from None
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str], *, padding: bool = True, dialect: str = "auto") -> Template:

@@ -349,7 +349,7 @@ class GraphEstimator(Estimator):
             out._check_parameters()
             out._take_labels([tuple(kind) for kind in head["labels"]])
             out._set_state(head, arrays, features)
-            out.weights_ = np.array(arrays.finite("weights", (sum(math.prod(s) for s in out._shapes()),)))
+            out.weights_ = np.array(arrays.finite("weights", (sum(map(math.prod, out._shapes())),)), np.float64)
             out.n_iter_ = head["info"]["iterations"]
         return out
 

@@ -17,6 +17,7 @@ from crfkit import _core
 from crfkit.base.fields import (
     Arrays,
     ModelError,
+    all_finite,
     anything,
     damaged,
     flag,
@@ -604,14 +605,14 @@ def chain_model(name: str, header: dict[str, Any], arrays: Arrays, features: Fea
         attributes = len(layout.state_ptr) - 1, max(0, len(layout.edge_ptr) - 1)
         encoder = restore_encoder(head["encoder"], arrays.group("encoder"), features, attributes)
         rules = arrays.group("constraints")
-        constraints = Constraints(**{k: rules[k] for k in ("transitions", "start", "end")}) if rules else None
+        constraints = Constraints._restored(rules) if rules else None
         if constraints is not None and len(constraints.start) != n:
             raise ValueError(f"its constraints are for {len(constraints.start)} labels, it has {n}")
         states = integer(1, n)(head["params"].get("hidden_states", 1), "params.hidden_states")
         if n != len(set(head["labels"])) * states:
             raise ValueError(f"each label in 'labels' must occur {counted(states, 'time')}")
         temperature = head.get("temperature", 1.0)
-        if not np.abs(weights).max(initial=0) < 1e300 * temperature:
+        if not all_finite(weights / temperature):
             raise ValueError(f"'temperature' is too small for the weights: {temperature}")
         own = LocalChainModel if kind == "memm" else ChainModel
         more = np.dtype(head["dtype"]), head["params"], head["info"], temperature

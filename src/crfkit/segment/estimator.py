@@ -360,8 +360,8 @@ class SegmentCRF(Estimator):
         watch = Watch(self.callback, self.verbose, predict, held_out, self.early_stopping)
         settings: dict[str, Any] = {"c1": self.c1, "max_iter": self.max_iter, "tol": self.tol, "n_jobs": self.n_jobs}
         try:
-            if keep.finished is not None:
-                latest = Result.of_state(keep.finished, len(w))
+            if ended := keep.ended(lambda state: Result.of_state(state, len(w))):
+                latest = ended
             else:
                 search = partial(algorithm.minimize, self._objective(parts), w, checkpoint=keep, **settings)
                 with searching():

@@ -697,7 +697,7 @@ class NeuralCRF(Estimator):
             params = {k: v for k, v in head["params"].items() if k in cls._parameters() and k not in _NOT_SAVED}
             rules, n = arrays.group("constraints"), len(head["labels"])
             if rules:
-                params["constraints"] = Constraints(**{k: rules[k] for k in ("transitions", "start", "end")})
+                params["constraints"] = Constraints._restored(rules)
             crf = cls(**params)
             reader = restore_reader(head["reader"], arrays.group("reader"), features)
             tables = len(reader.tables) if isinstance(reader, Tokens) else 0
@@ -721,6 +721,6 @@ class NeuralCRF(Estimator):
         for prefix, module in self._modules():
             found, wanted = arrays.group(prefix), module.state_dict()
             for key, tensor in wanted.items():
-                found.of_kind(key, "fiub", tuple(tensor.shape))
+                found.finite(key, tuple(tensor.shape), "fiub")
             if odd := sorted(found.keys() - wanted.keys()):
                 raise ValueError(f"the array '{prefix}.{odd[0]}' belongs to no part of the network")

@@ -135,7 +135,7 @@ class Result(Record):
                 raise ValueError("its parts do not fit together")
             return replace(out, value=float(out.value))
         except (KeyError, TypeError, ValueError, AttributeError) as e:
-            raise ValueError(f"the checkpoint is damaged: not the result of a training run ({e})") from e
+            raise ValueError(f"not the result of a training run ({e})") from e
 
 
 @dataclass(frozen=True)

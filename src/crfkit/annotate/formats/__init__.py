@@ -12,7 +12,7 @@ from crfkit.annotate.documents import AnnotateError, Document
 from crfkit.annotate.formats import columns, records, standoff, tables
 from crfkit.annotate.formats.parts import BOM, Format, How, Labels, Parsed, is_chunk_label
 from crfkit.data import DataError
-from crfkit.data.readers import open_source, source_name
+from crfkit.data.readers import open_source, read_chunks, source_name
 
 __all__: list[str] = []
 
@@ -260,10 +260,7 @@ def _files(paths: Iterable[str | Path], format: str) -> Iterable[str]:
 
 def _bytes(path: Any) -> bytes:
     with open_source(str(path)) as file:
-        try:
-            return file.read()
-        except (EOFError, OSError, ValueError) as e:
-            raise DataError(f"{path}: cannot read: {e}") from None
+        return b"".join(piece for piece, _ in read_chunks(str(path), file, 1 << 20, with_mark=True))
 
 
 def _decode(name: str, data: bytes, encoding: str) -> str:

@@ -16,13 +16,16 @@ Examples
 ['sunny', 'rainy']
 """
 
+from crfkit.compat.pycrfsuite import _dumpparser as _dumpparser
 from crfkit.compat.pycrfsuite import _logparser as _logparser  # named by pickles of sklearn-crfsuite
-from crfkit.compat.pycrfsuite.items import ItemSequence
-from crfkit.compat.pycrfsuite.tagger import ModelInfo, Tagger
-from crfkit.compat.pycrfsuite.trainer import BaseTrainer, Trainer
-from crfkit.compat.pycrfsuite.training import CRFSuiteError
+from crfkit.compat.pycrfsuite._pycrfsuite import (
+    CRFSUITE_VERSION,
+    BaseTrainer,
+    CRFSuiteError,
+    ItemSequence,
+    Tagger,
+    Trainer,
+)
+from crfkit.compat.pycrfsuite.tagger import ModelInfo
 
 __all__ = ["CRFSUITE_VERSION", "BaseTrainer", "CRFSuiteError", "ItemSequence", "ModelInfo", "Tagger", "Trainer"]
-
-#: The version of CRFsuite whose files and behaviour this module follows.
-CRFSUITE_VERSION = "0.12.2"

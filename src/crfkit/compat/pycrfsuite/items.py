@@ -8,12 +8,23 @@ from typing import Any
 from crfkit.data.sequences import Items
 
 
+def as_text(x: Any) -> Any:
+    """Bytes (or a bytearray) as the text in UTF-8 that they are, or else in Latin-1; anything else as it is."""
+    if not isinstance(x, (bytes, bytearray)):
+        return x
+    try:
+        return x.decode("utf-8")
+    except UnicodeDecodeError:
+        return x.decode("latin-1")
+
+
 class ItemSequence:
     """A sequence of items, converted once and used many times.
 
     An item is a list, set, array or other sized iterable of attributes, or a dict of attributes and values:
     ``{"a": 2.0}``, ``{"a": "b"}`` for the attribute ``a:b``, ``{"a": {"b": 1.0}}`` and ``{"a": ["b", "c"]}`` for
-    ``a:b`` and ``a:c``. Names and values may be bytes in UTF-8. As in the original, a mapping that is not a dict is
+    ``a:b`` and ``a:c``. Names and values may be bytes, in UTF-8
+    or else in Latin-1. As in the original, a mapping that is not a dict is
     treated as the iterable of its keys.
 
     Examples

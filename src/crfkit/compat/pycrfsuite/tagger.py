@@ -6,6 +6,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from operator import index
 from typing import IO, Any, Self
 
 import numpy as np
@@ -87,7 +88,9 @@ class Tagger:
 
     def open_inmemory(self, value: bytes) -> contextlib.closing[Self]:
         """Opens a model that is in memory."""
-        features, header = parse_suite(value)
+        if not isinstance(value, (bytes, bytearray)):
+            raise TypeError(f"a model in memory must be bytes, got {type(value).__name__}")
+        features, header = parse_suite(bytes(value))
         self._adopt(chain_model(features), header)
         return contextlib.closing(self)
 
@@ -140,7 +143,7 @@ class Tagger:
 
     def marginal(self, y: str | bytes, pos: int) -> float:
         """Probability of a label at a position of the sequence that was set or tagged last."""
-        return (self._native or self._tagger()).marginal(y, int(pos) if isinstance(pos, float) else pos)
+        return (self._native or self._tagger()).marginal(y, int(pos) if isinstance(pos, float) else index(pos))
 
     def _marginals(self, xseq: Any) -> list[dict[str, float]]:
         """Probabilities of all labels at all positions of a sequence, which is set."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from crfkit import _core
 from crfkit.base.messages import counted
-from crfkit.compat.pycrfsuite.items import ItemSequence
+from crfkit.compat.pycrfsuite.items import ItemSequence, as_text
 from crfkit.compat.pycrfsuite.parameters import ALIASES, LINE_SEARCHES, OPTIONS
 from crfkit.compat.pycrfsuite.training import Training
 from crfkit.compat.trainlog import TrainLogParser
@@ -37,6 +37,7 @@ class BaseTrainer:
     _algorithm = "lbfgs"
     _model: ChainModel | None = None
     _open = False  # whether the builder holds sequences
+    _cleared = False
 
     @cached_property
     def _values(self) -> dict[str, Any]:
@@ -142,8 +143,9 @@ class BaseTrainer:
         """The parameters by name."""
         return dict(self._values)
 
-    def set(self, name: str, value: Any) -> None:
+    def set(self, name: str | bytes, value: Any) -> None:
         """Sets a parameter."""
+        name, value = str(as_text(name)), as_text(value)
         if name not in self._values:
             raise ValueError(f"Parameter not found: {name} = {value}")
         text = str(int(value)) if isinstance(value, bool) else str(value)
@@ -173,6 +175,7 @@ class BaseTrainer:
         for name in ("_labels", "_groups", "_parts", "_builder"):
             self.__dict__.pop(name, None)
         self._open = False
+        self._cleared = True
 
     def _before_train(self) -> None:
         """Called when training begins."""
@@ -186,7 +189,14 @@ class BaseTrainer:
             If it is empty, nothing is written.
         holdout : int
             Number of the group to hold out and score after every iteration; -1 for none.
+
+        Raises
+        ------
+        ValueError
+            After :meth:`clear`, unless sequences have been appended since.
         """
+        if self._cleared and not self._labels:
+            raise ValueError("there are no sequences to train on since clear: add some with append")
         self._before_train()
         self._flush()
         trained = Training(self, holdout).run(os.fspath(model))
@@ -194,12 +204,9 @@ class BaseTrainer:
 
 
 def _checked_labels(yseq: Sequence[Any], number: int) -> list[str]:
-    if isinstance(yseq, (str, bytes, bytearray)):
-        raise ValueError(f"labels of sequence {number} must be a list of str, got a {type(yseq).__name__}")
     labels = [y.item() if isinstance(y, np.generic) else y for y in yseq]
     for t, label in enumerate(labels):
-        if isinstance(label, (bytes, bytearray)):
-            labels[t] = label = label.decode("utf-8")
+        labels[t] = label = as_text(label)
         if not isinstance(label, str):
             raise TypeError(f"sequence {number}, position {t}: a label must be a str, got {type(label).__name__}")
     return labels

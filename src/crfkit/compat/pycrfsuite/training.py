@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 import warnings
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -21,9 +22,9 @@ from crfkit.data.dataset import Dataset
 from crfkit.data.sequences import Items
 from crfkit.estimators.crf import CRF
 from crfkit.model.chain_model import ChainModel
-from crfkit.training.optimiser import Algorithm, Callback, Progress, Reason
+from crfkit.training.optimiser import Algorithm, Callback, Progress, Reason, Result, Settings
 from crfkit.training.sequences import SequenceObjective
-from crfkit.training.stochastic import AROW, Pass, PassiveAggressive, Perceptron
+from crfkit.training.stochastic import AROW, SGD, Pass, PassiveAggressive, Perceptron
 
 if TYPE_CHECKING:
     from crfkit.compat.pycrfsuite.trainer import BaseTrainer
@@ -80,6 +81,8 @@ class Training:
         self.values = trainer.get_params()
         self.algorithm = trainer._algorithm
         self.began = time.perf_counter()
+        #: The weights that the log is about, if not those of the model.
+        self.current: Callable[[], NDArray[np.float64]] | None = None
 
     def say(self, *lines: str) -> None:
         """Gives lines of the log to the trainer."""
@@ -108,8 +111,10 @@ class Training:
     def optimiser(self) -> str | Algorithm:
         """What ``CRF(algorithm=...)`` takes."""
         v = self.values
+        if self.algorithm == "l2sgd":
+            return _Descent(values=v)
         if self.algorithm == "passive-aggressive":
-            return PassiveAggressive(v["type"], v["c"], v["error_sensitive"], v["averaging"])
+            return _PassiveAggressive(v["type"], v["c"], v["error_sensitive"], v["averaging"], self)
         if self.algorithm == "arow":
             return AROW(v["variance"], v["gamma"])
         if self.algorithm == "averaged-perceptron":
@@ -177,6 +182,9 @@ class Training:
         self.say("\n", f"Number of features: {n_features}\n")
         self.say(f"Seconds required: {time.perf_counter() - self.began:.3f}\n", "\n")
         rest = [key for key in self.values if not key.startswith("feature.")]
+        if self.algorithm == "lbfgs":  # whose log has an order of its own
+            rest.remove("num_memories")
+            rest.insert(rest.index("max_iterations"), "num_memories")
         self.say(f"{TITLES[self.algorithm]}\n", *(log_value(k, self.values[k], self.algorithm) for k in rest), "\n")
 
 
@@ -214,6 +222,67 @@ class _Perceptron(Perceptron):
         return run
 
 
+@dataclass(frozen=True)
+class _PassiveAggressive(PassiveAggressive):
+    """Its log is about the weights as they are, also where the model gets their mean."""
+
+    training: Any = None
+
+    def prepare(self, objective: SequenceObjective, w: NDArray[np.float64], rng: Any, limit: int) -> Pass:
+        self.training.current = objective.weights
+        return super().prepare(objective, w, rng, limit)
+
+
+_CALIBRATION = ("eta", "rate", "samples", "candidates", "max_trials")
+
+
+@dataclass(frozen=True)
+class _Descent(SGD):
+    """SGD with CRFsuite's steps, 1 / (lambda (t0 + t)), whose result are the weights after the pass of least loss."""
+
+    average: bool = False
+    values: Mapping[str, float] = field(default_factory=dict)  # those of CRFsuite's parameters
+
+    def run(self, objective: SequenceObjective, w: NDArray[np.float64], settings: Settings) -> Result:
+        least, best, callback = np.inf, w, settings.callback
+
+        def watch(progress: Progress, w: NDArray[np.float64]) -> bool | None:
+            nonlocal least, best
+            if progress.value < least:
+                least, best = progress.value, w.copy()
+            return None if callback is None else callback(progress, w)
+
+        found = super().run(objective, w, replace(settings, callback=watch))
+        return found if least == np.inf else replace(found, w=best, value=least)
+
+    def calibrate(self, objective: SequenceObjective, w: NDArray[np.float64], rng: Any) -> float:
+        """The first step of least loss: of those from ``eta`` upwards while they lower it, then of smaller ones."""
+        native, decay = objective.native, objective.decay
+        first, rate, samples, candidates, left = (self.values[f"calibration.{name}"] for name in _CALIBRATION)
+        sample = rng.permutation(objective.n_sequences)[: int(samples)]
+
+        def loss(eta: float) -> float:
+            native.set_weights(w)
+            total = native.sgd(sample, eta, decay, max(decay, 1e-9), 1.0, 0, 1, False)
+            moved = objective.weights()
+            return float(total) + decay * len(sample) / 2 * float(moved @ moved)
+
+        limit = least = loss(0.0)
+        best = first
+        for up in (True, False):
+            eta, lower = first if up else first / rate, 0
+            while left > 0 and lower < candidates:
+                found, left = loss(eta), left - 1
+                if found < least:
+                    least, best = found, eta
+                if up and not found < limit:
+                    break
+                lower += found < limit
+                eta = eta * rate if up else eta / rate
+        native.set_weights(w)
+        return best
+
+
 class _Listener:
     """Turns iterations into log lines, scores held-out data, and applies CRFsuite's stopping rules."""
 
@@ -241,7 +310,8 @@ class _Listener:
             self.started = True
             training.announce(len(w))
         scores = None if self.raw_held is None else self.score(self.model(w), self.raw_held)
-        norm = float(np.sqrt(_core.dot(w, w)))
+        own = w if training.current is None else training.current()
+        norm = float(np.sqrt(_core.dot(own, own)))
         name = "Feature L2-norm" if training.algorithm == "l2sgd" else "Feature norm"
         numbers: dict[str, float] = {"Loss": progress.value, name: norm}
         if training.algorithm == "lbfgs":

@@ -8,6 +8,8 @@ import os
 import sys
 import tempfile
 from collections.abc import Sequence
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any, Self
 
 import numpy as np
@@ -90,7 +92,7 @@ class CRF(BaseEstimator):  # type: ignore[misc]
     c1, c2, max_iterations, num_memories, epsilon, period, delta, linesearch, max_linesearch : optional
         Of ``"lbfgs"``; ``c2``, ``max_iterations``, ``period`` and ``delta`` of ``"l2sgd"`` too.
     calibration_eta, calibration_rate, calibration_samples, calibration_candidates, calibration_max_trials : optional
-        Of ``"l2sgd"``; accepted.
+        Of ``"l2sgd"``.
     pa_type, c, error_sensitive, averaging : optional
         Of ``"pa"``.
     variance, gamma : optional
@@ -166,6 +168,7 @@ class CRF(BaseEstimator):  # type: ignore[misc]
             if part is None:
                 continue
             part = part if isinstance(part, (list, Items)) else list(part)
+            labels = labels if hasattr(labels, "__len__") else list(labels)
             if len(part) != len(labels):
                 raise ValueError(f"there {are_counted(len(part), 'sequence')} of items, but {len(labels)} of labels")
             if isinstance(trainer, pycrfsuite.BaseTrainer) and type(trainer).append is pycrfsuite.BaseTrainer.append:
@@ -187,7 +190,7 @@ class CRF(BaseEstimator):  # type: ignore[misc]
                 self.model_ = read_suite_model(path)
         self.training_log_ = trainer.logparser
         if "eli5" in sys.modules:
-            with contextlib.suppress(ImportError):  # eli5 knows nothing of CRFs unless sklearn-crfsuite is there
+            with contextlib.suppress(ImportError):  # an eli5 that knows nothing of CRFs
                 register_eli5()
         return self
 
@@ -329,9 +332,16 @@ class CRF(BaseEstimator):  # type: ignore[misc]
 def register_eli5() -> None:
     """Lets eli5 explain :class:`CRF` as it explains the original; ``fit`` calls this if eli5 is imported already.
 
-    eli5 needs sklearn-crfsuite to be installed for this.
+    While eli5's module for CRFs is imported, this package stands in for sklearn-crfsuite if that is missing.
     """
-    from eli5.explain import explain_weights
-    from eli5.sklearn_crfsuite.explain_weights import explain_weights_sklearn_crfsuite
-
+    name = "sklearn_crfsuite"
+    missing = name not in sys.modules and find_spec(name) is None
+    if missing:
+        sys.modules[name] = import_module(__package__)
+    try:
+        from eli5.explain import explain_weights
+        from eli5.sklearn_crfsuite.explain_weights import explain_weights_sklearn_crfsuite
+    finally:
+        if missing:
+            del sys.modules[name]
     explain_weights.register(CRF, explain_weights_sklearn_crfsuite)

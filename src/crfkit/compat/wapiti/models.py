@@ -10,6 +10,7 @@ from typing import IO
 import numpy as np
 from numpy.typing import NDArray
 
+from crfkit.base.fields import all_finite
 from crfkit.compat.text_models import Floats, Ints, WapitiParts
 from crfkit.compat.wapiti.options import Failure, Options
 from crfkit.compat.wapiti.streams import say, writing
@@ -163,6 +164,6 @@ def _weight(text: str, line: int) -> float:
         value = float(text)
     except ValueError:
         value = math.nan
-    if not math.isfinite(value):
+    if not all_finite(np.array(value)):
         raise Failure(f"bad weight on line {line}")
     return value

@@ -1,0 +1,5 @@
+"""The base class of estimators, where sklearn-crfsuite has it."""
+
+from sklearn.base import BaseEstimator
+
+__all__ = ["BaseEstimator"]
