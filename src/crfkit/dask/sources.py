@@ -89,7 +89,7 @@ def parts_of(data: Any, y: Any, fields: Fields) -> list[Delayed]:
         return [delayed(_frame_part)(x, fields) for x in data.to_delayed()]
     if kind == "":
         raise ValueError(
-            "'data' of fit must be a dask bag, a dask data frame, a list of delayed parts, or Blocks, "
+            "'data' of fit must be a dask bag, a dask data frame, a list of delayed parts, or crfkit.data.Blocks, "
             f"got {type(data).__name__}; crfkit.CRF takes what is in memory"
         )
     rows = data.to_delayed() if kind == "bag" else list(data)

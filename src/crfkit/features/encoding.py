@@ -409,8 +409,13 @@ class BlockWriter:
         return n, [(number, own.view(np.bool_)) for _, _, _, number, own in runs]
 
     def _scratch(self, name: str, dtype: Any, n: int) -> NDArray[Any]:
-        """An array on the disk."""
-        return np.memmap(self.part / name, dtype, "w+", shape=(n,)) if n else np.zeros(0, dtype)
+        """An array on the disk, which must have room for it: what is mapped cannot fail later."""
+        if not n:
+            return np.zeros(0, dtype)
+        with open(self.part / name, "wb") as file:
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(file.fileno(), 0, n * np.dtype(dtype).itemsize)
+        return np.memmap(self.part / name, dtype, "r+" if hasattr(os, "posix_fallocate") else "w+", shape=(n,))
 
 
 class _Assembly:
