@@ -286,7 +286,8 @@ def test_train_and_tag_by_the_command_line(text: Path, tmp_path: Path) -> None:
     packed = tmp_path / "x.txt.gz"
     packed.write_bytes(gzip.compress(text.read_bytes()))
     sizes = json.loads(run("train", packed, *template, "--min-freq", 2, "--plan", "--json").stdout)
-    assert {k: v for k, v in plan.items() if k != "seen"}.items() <= sizes.items()
+    unknown = {"seen", "memory"}  # of a file without the rare attributes of its text
+    assert {k: v for k, v in plan.items() if k not in unknown}.items() <= sizes.items()
 
 
 def test_tags_are_written_as_parquet(text: Path, tmp_path: Path) -> None:
