@@ -183,7 +183,9 @@ def test_the_plan_is_that_of_the_algorithm(folder: Path, tmp_path: Path) -> None
     assert found["sgd"]["scratch"] == 0
     text = folder / "text", "-t", folder / "template", "--min-freq", 2
     least = plan(*text, "-j", 1)
-    assert {k: v for k, v in plan(folder / "2.blocks", "-j", 1).items() if k != "seen"}.items() <= least.items()
+    unknown = {"seen", "memory"}  # of a file without the rare attributes of its text
+    found = plan(folder / "2.blocks", "-j", 1)
+    assert {k: v for k, v in found.items() if k not in unknown}.items() <= least.items()
     assert plan(*text, "-j", 3)["encoding_memory"] > least["encoding_memory"] + 10e6
     (tmp_path / "pairs").write_text(f"{TEMPLATE}B0:%x[0,0]\n")
     run("encode", folder / "text", "-t", tmp_path / "pairs", "-o", tmp_path / "pairs.blocks", "-q")
