@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import random
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -153,7 +155,7 @@ def test_an_interrupted_encoding_says_how_to_go_on(folder: Path, tmp_path: Path,
     monkeypatch.undo()
     code, err = call(monkeypatch, capsys, *command, "--resume", "--unknown", "Y", "--label", "-1")
     assert code == 1
-    assert "another format, label or columns and another --unknown label; to begin anew, leave out --resume" in err
+    assert "another format, label or columns, and another --unknown label; to begin anew, leave out --resume" in err
     assert call(monkeypatch, capsys, *command, "--resume") == (0, "")
     monkeypatch.setattr("crfkit.cli.encode.encode_text", _interrupted)  # before there is anything to go on from
     assert call(monkeypatch, capsys, *command) == (130, "crfkit: interrupted\n")
@@ -181,7 +183,9 @@ def test_the_plan_is_that_of_the_algorithm(folder: Path, tmp_path: Path) -> None
     assert found["sgd"]["scratch"] == 0
     text = folder / "text", "-t", folder / "template", "--min-freq", 2
     least = plan(*text, "-j", 1)
-    assert {k: v for k, v in plan(folder / "2.blocks", "-j", 1).items() if k != "seen"}.items() <= least.items()
+    unknown = {"seen", "memory"}  # of a file without the rare attributes of its text
+    found = plan(folder / "2.blocks", "-j", 1)
+    assert {k: v for k, v in found.items() if k not in unknown}.items() <= least.items()
     assert plan(*text, "-j", 3)["encoding_memory"] > least["encoding_memory"] + 10e6
     (tmp_path / "pairs").write_text(f"{TEMPLATE}B0:%x[0,0]\n")
     run("encode", folder / "text", "-t", tmp_path / "pairs", "-o", tmp_path / "pairs.blocks", "-q")
@@ -209,3 +213,67 @@ def test_hashed_features_are_shown(folder: Path, tmp_path: Path) -> None:
     assert "7 templates, hashed to 12 bits" in shown
     assert "(stopped after 2 iterations)" in shown
     assert "after 2 iterations (" not in shown
+
+
+def test_no_command_overwrites_what_it_reads(folder: Path, tmp_path: Path) -> None:
+    text, blocks, model, template = (
+        Path(shutil.copy(folder / name, tmp_path)) for name in ("text", "0.blocks", "model", "template")
+    )
+    kept = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    (tmp_path / "link").symlink_to(text)
+    (tmp_path / "text.blocks").symlink_to(blocks)
+    (tmp_path / "part-0").symlink_to(blocks)
+    core = ["--out-of-core", tmp_path, "--dev", blocks]
+    for command in (
+        ["encode", "-o", text, text],
+        ["encode", "-o", tmp_path / "link", text],
+        ["encode", "-o", template, text, "-t", template],
+        ["encode", "-o", blocks, blocks],
+        ["encode", "-o", tmp_path / "part", "--split", 2, blocks],
+        ["tag", "-m", model, blocks, "-o", blocks],
+        ["tag", "-m", model, text, "-o", model],
+        ["train", text, "-m", tmp_path / "m", "--checkpoint", text],
+        ["train", text, "-m", tmp_path / "m", *core],
+        ["train", text, "-m", tmp_path / "m", "--dev", text, "--checkpoint", model, "--warm-start", model],
+        ["convert", model, model],
+        ["classes", text, "-o", text],
+        ["tune", text, "-m", text],
+        ["inspect", model, "--explain", text, "--html", text],
+        ["active", "next", text, "-m", model, "-o", text, "--force"],
+        ["active", "add", text, text],
+    ):
+        assert "would overwrite one of its input files" in run(*command, code=2).stderr, command
+    assert all(path.read_bytes() == data for path, data in kept.items())
+
+
+def test_what_an_output_may_be_called(folder: Path, tmp_path: Path) -> None:
+    text, model = folder / "text", folder / "model"
+    found = run("tag", "-m", model, text, "-o", "-", "-q", cwd=tmp_path).stdout
+    assert found == run("tag", "-m", model, text, "-q").stdout
+    for command in (["encode", text, "-o", "-"], ["train", text, "-m", "-"], ["convert", model, "-"]):
+        assert "must be a file: - stands for standard input" in run(*command, code=2, cwd=tmp_path).stderr
+    error = run("tag", "-m", model, text, "-o", tmp_path / "x.parquet.gz", code=2).stderr
+    assert "name the file x.parquet, not x.parquet.gz" in error
+    assert "this is a folder, not a file" in run("encode", text, "-o", ".", code=2, cwd=tmp_path).stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_block_file_in_the_wrong_place_is_named(folder: Path, tmp_path: Path) -> None:
+    blocks = (folder / "0.blocks").read_bytes()
+    for command in (["train", "-", "-m", tmp_path / "m"], ["tag", "-m", folder / "model"], ["encode", "-", "-o", "x"]):
+        with (folder / "0.blocks").open("rb") as file:
+            told = run(*command, code=1, stdin=file, cwd=tmp_path).stderr
+        assert "<stdin>: a block file, not text: give it by its name, and not compressed" in told
+    (tmp_path / "x.blocks.gz").write_bytes(gzip.compress(blocks))
+    for form in ("columns", "conllu", "crfsuite"):
+        told = run("train", tmp_path / "x.blocks.gz", "-m", tmp_path / "m", "-f", form, code=1).stderr
+        assert "x.blocks.gz: a block file, not text: give it by its name, and not compressed" in told
+
+
+def test_inspect_shows_a_block_file(folder: Path) -> None:
+    out = run("inspect", folder / "2.blocks").stdout
+    assert [line.split()[0] for line in out.splitlines()[1:5]] == ["labels", "sequences", "tokens", "attributes"]
+    found = json.loads(run("inspect", folder / "2.blocks", "--json").stdout)
+    blocks = Blocks(folder / "2.blocks")
+    assert (found["sequences"], found["tokens"], found["min_freq"]) == (300, blocks.n_tokens, 2)
+    assert "--explain needs a model" in run("inspect", folder / "2.blocks", "--explain", "x", code=1).stderr

@@ -5,12 +5,14 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
 import time
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +20,15 @@ import numpy as np
 import pytest
 from command import run
 
-from crfkit import CRF, MEMM, Template, _core, load
+from crfkit import CRF, HMM, MEMM, SegmentCRF, Template, TokenFeatures, _core, load, tune
 from crfkit.base.fields import ModelError
 from crfkit.base.tensors import checksum, read_tensors, write_arrays
 from crfkit.data import Blocks, read_columns, read_conllu, read_crfsuite
 from crfkit.data.blocks import KEY, WHAT, block_checksum, in_blocks
 from crfkit.data.dataset import NONE, Dataset, Layout, WeightRules
 from crfkit.features import encoding
+from crfkit.training.needs import Needs, Sizes
+from crfkit.training.registry import find_algorithm
 
 TEMPLATE = (
     "U0:%x[-1,0]\nU1:%x[0,0]\nU2:%x[1,0]\nU3:%x[0,1]\nU4:%x[-1,1]/%x[0,1]\nU5:%x[0,0]/%x[1,0]\nU6:%x[-1,0]/%x[0,0]\nB\n"
@@ -43,6 +47,9 @@ def some_text(n: int, seed: int = 0) -> str:
             lines.append(f"w{word} {part} {label}")
         lines.append("")
     return "\n".join(lines) + "\n"
+
+
+OTHERS: list[Any] = [HMM(), SegmentCRF()]  # that do not learn from block files
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +123,7 @@ def test_rare_attributes_are_left_out_as_in_memory(
     X, y = read_columns(text)
     template = Template(TEMPLATE)
     path = tmp_path / "x.blocks"
-    blocks = CRF(template, min_freq=min_freq, n_jobs=n_jobs).encode(iter(X), iter(y), path, memory=1)
+    blocks = CRF(template, min_freq=min_freq, n_jobs=n_jobs).encode(iter(X), iter(y), path, memory="1kB")
     monkeypatch.setattr(encoding, "_RUN_TOKENS", 1 << 30)
     one_run = CRF(template, min_freq=min_freq, n_jobs=1).encode(X, y, tmp_path / "one")
     assert path.read_bytes() == Path(one_run.path).read_bytes()
@@ -279,7 +286,8 @@ def test_train_and_tag_by_the_command_line(text: Path, tmp_path: Path) -> None:
     packed = tmp_path / "x.txt.gz"
     packed.write_bytes(gzip.compress(text.read_bytes()))
     sizes = json.loads(run("train", packed, *template, "--min-freq", 2, "--plan", "--json").stdout)
-    assert {k: v for k, v in plan.items() if k != "seen"}.items() <= sizes.items()
+    unknown = {"seen", "memory"}  # of a file without the rare attributes of its text
+    assert {k: v for k, v in plan.items() if k not in unknown}.items() <= sizes.items()
 
 
 def test_tags_are_written_as_parquet(text: Path, tmp_path: Path) -> None:
@@ -477,3 +485,132 @@ def test_labels_that_are_none_are_refused(text: Path, tmp_path: Path, label: int
     write_arrays(path, KEY, head, arrays)
     with pytest.raises(ModelError, match=r"x\.blocks: .* damaged: the array 'labels' must hold numbers from -1 to 2"):
         CRF(max_iter=1).fit(Blocks(path))
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_a_model_has_the_features_of_its_file(text: Path, tmp_path: Path) -> None:
+    X, y = read_columns(text)
+    X, y = X[:300], y[:300]
+    template = Template(TEMPLATE)
+    settings: list[dict[str, Any]] = [{}, {"hash_bits": 12}, {"min_freq": 2}]
+    for how in settings:
+        right: Any = CRF(template, max_iter=3, **how).fit(X, y)
+        blocks = CRF(template, **how).encode(X, y, tmp_path / "x.blocks")
+        for crf in (CRF(max_iter=3), CRF(template, max_iter=3, **how)):
+            assert crf.fit(blocks).model_.params == right.model_.params | {"features": repr(template)}
+            for name, estimator in (("a", right), ("b", crf)):
+                estimator.save(tmp_path / name)
+            a, b = (read_tensors(tmp_path / name, "crfkit", "model").header["params"] for name in "ab")
+            assert a == b
+        assert load(tmp_path / "b", kind=CRF).hash_bits == how.get("hash_bits")
+    words = [[a for a, _ in x] for x in X]
+    own = CRF(TokenFeatures(window=1)).encode(words, y, tmp_path / "own.blocks")
+    assert CRF(TokenFeatures(window=1), max_iter=1).fit(own).n_iter_ == MEMM(max_iter=1).fit(own).n_iter_ == 1
+    wrong: list[dict[str, Any]] = [{"features": x} for x in (template, TokenFeatures(), None)]
+    for one in [*wrong, {"hash_bits": 12}]:
+        message = rf"'{next(iter(one))}' of CRF must be .*, or what .*own\.blocks was encoded with, "
+        with pytest.raises(ValueError, match=message):
+            CRF(**one).fit(own)
+        with pytest.raises(ValueError, match=message):
+            tune(CRF(**one), own, None)
+    with pytest.raises(ValueError, match=r"'hash_bits' of CRF must be None, or what .* was encoded with, 12, got 11"):
+        CRF(hash_bits=11).fit(CRF(hash_bits=12).encode(words, y, tmp_path / "hashed.blocks"))
+
+
+def test_labels_without_sequences_are_refused(text: Path, tmp_path: Path) -> None:
+    X, y = (list(part[:150]) for part in read_columns(text))
+    for n in (30, 100):
+        for some, labels in ((iter(X[:n]), iter(y)), (iter(X[:n]), y), (X[:n], iter(y))):
+            with pytest.raises(ValueError, match=f"there are {n} sequences, but labels for more"):
+                CRF().encode(some, labels, tmp_path / "x.blocks")
+    with pytest.raises(ValueError, match="'y' of encode must hold the labels"):
+        CRF().encode(X, None, tmp_path / "x.blocks")
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_is_left_of_an_encoding(text: Path, tmp_path: Path) -> None:
+    X, y = (list(part) for part in read_columns(text))
+    for error in (RuntimeError, KeyboardInterrupt):
+
+        def sequences(error: Any = error) -> Any:
+            yield from X[:2000]
+            assert (tmp_path / "x.blocks.part").exists()
+            raise error
+
+        with pytest.raises(error):
+            CRF(Template(TEMPLATE)).encode(sequences(), iter(y), tmp_path / "x.blocks")
+        assert not list(tmp_path.iterdir())
+    (tmp_path / "odd").write_text(some_text(50) + "w1 A\n")
+    assert run("encode", tmp_path / "odd", "-o", tmp_path / "x.blocks", code=1).stderr
+    assert not (tmp_path / "x.blocks.part").exists()
+    encoding.BlockWriter(tmp_path / "x.blocks", CRF()._new_encoder(X))  # and killed
+    found = run("encode", text, "-o", tmp_path / "x.blocks", "--resume", code=1).stderr
+    assert "the interrupted encoding was of data in memory; to begin anew" in found
+    CRF().encode(X, y, tmp_path / "x.blocks")
+    assert not (tmp_path / "x.blocks.part").exists()
+    writer = partial(encoding.BlockWriter, tmp_path / "y.blocks", CRF()._new_encoder(X))
+    writer(about={"files": [], "piece": 1})
+    with pytest.raises(ValueError, match="encoding had another version of crfkit; to begin anew"):
+        writer(about={"files": [], "piece": 2}, resume=True)
+
+
+def test_a_full_disk_is_named(text: Path, tmp_path: Path) -> None:
+    (tmp_path / "template").write_text(TEMPLATE)
+    given = ["encode", text, "-t", tmp_path / "template", "-o", tmp_path / "x.blocks", "-j", 1]
+    for size in (20_000, 100_000, 250_000):  # bytes of a file: in the first arrays, and later
+        limit = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (size, size))
+        told = run(*given, code=1, preexec_fn=limit).stderr
+        assert "the same command with --resume continues from here" in told
+        assert "requested" not in told
+        assert f"crfkit: error: File too large: {tmp_path / 'x.blocks'}" in told or "No space left on device: " in told
+    run(*given, "--resume", "-q")
+    limit = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (1000, 1000))
+    told = run("train", text, "-m", tmp_path / "m", "--max-iter", 1, "-q", code=1, preexec_fn=limit).stderr
+    assert told == f"crfkit: error: File too large: {tmp_path / 'm'}\n"
+
+
+def test_what_block_files_are_not_for(text: Path, tmp_path: Path) -> None:
+    X, y = (part[:100] for part in read_columns(text))
+    blocks = CRF(Template(TEMPLATE)).encode(X, y, tmp_path / "x.blocks")
+    crf = CRF(c2=0.1).fit(blocks)
+    assert crf.score(blocks) == crf.score(X, y)
+    wrong: list[tuple[Any, str]] = [
+        (lambda: crf.score(blocks, y), "'y' of score must be None: a block file holds the labels"),
+        (lambda: crf.score(X), "'y' of score must hold the labels of the sequences, got None"),
+        (lambda: crf.predict_entities(blocks), "'X' of predict_entities must hold words, and a block file holds none"),
+        (lambda: CRF().encode(blocks, y, tmp_path / "y"), "'X' of encode must hold sequences of tokens: .* encoded"),
+        *((lambda a=a: a.fit(blocks), "'X' must be a list .*; block files are for CRF and MEMM") for a in OTHERS),
+        (lambda: SegmentCRF().fit(X), "'y' of fit must hold the labels of the sequences, got None"),
+        (lambda: read_columns(blocks.path), r"x\.blocks: a block file, not text: give it by its name"),
+        (lambda: load(blocks.path), r"x\.blocks: not a crfkit model: its header is one of 'crfkit blocks'"),
+    ]
+    for call, message in wrong:
+        with pytest.raises(ValueError, match=message):
+            call()
+
+
+def test_memory_in_bytes() -> None:
+    assert encoding.bytes_of(1e6) == encoding.bytes_of("1MB") == 1_000_000
+    for size in (10, "999999"):
+        with pytest.raises(ValueError, match=r"'memory' must be at least 1 MB, got .* bytes; give a unit"):
+            encoding.bytes_of(size)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "measured"),  # tokens, sequences, entries, local, listed, spread, dense, rows, attributes, labels, ...
+    [
+        ((2117270, 89360, 14820890, 3138198, 16322840, 18456760, 18658, 386575, 93743, 22, 177418, 93743), 230e6),
+        ((1700015, 80593, 10623514, 4745159, 11392814, 13244388, 49689, 1263837, 547379, 24, 770711, 1823970), 303e6),
+        (
+            (1700015, 80593, 11900105, 6021750, 12944888, 14940662, 120101, 3700628, 1823970, 24, 2561540, 1823970),
+            500e6,
+        ),
+        (
+            (4000962, 189554, 26318517, 12481806, 28364143, 32931026, 100783, 2912037, 1447206, 24, 1995516, 3119757),
+            640e6,
+        ),
+    ],
+)
+def test_memory_is_predicted_within_a_tenth(sizes: tuple[int, ...], measured: float) -> None:
+    """Peaks of L-BFGS on two threads, with the data in memory; the first of ten copies of CoNLL-2000."""
+    assert Needs.of(Sizes(*sizes), find_algorithm("lbfgs"), 2).memory == pytest.approx(measured, rel=0.1)

@@ -464,7 +464,7 @@ def test_files_that_would_be_lost(folder: Path) -> None:
     assert "would overwrite one of its input files" in error
     assert (folder / "same.txt").read_text() == data
     run("train", folder / "same.txt", "-m", folder / "kept", "-q", "--max-iter", "1")
-    error = run("tag", "-m", folder / "kept", folder / "same.txt", "-o", folder / "nowhere" / "out", code=1).stderr
+    error = run("tag", "-m", folder / "kept", folder / "same.txt", "-o", folder / "nowhere" / "out", code=2).stderr
     assert "the folder to write to does not exist" in error
     assert "nowhere" in error
     assert run("inspect", folder / "kept", "--top", "0", code=2).stderr

@@ -260,12 +260,20 @@ def test_wrong_names_and_parameters_are_said_before_any_partition_is_made(pairs:
         with pytest.raises(ValueError, match=wrong):
             crf().fit(frame, **how | {name: "none"})
     found = crf().fit(frame, **how)
-    with pytest.raises(ValueError, match="'by' of predict names 'sentence', but the frame has the columns 'word'"):
+    with pytest.raises(
+        ValueError, match="predict looks for 'sentence', as fit did, but the frame has the columns 'word'"
+    ):
         found.predict(frame[["word"]])
     with pytest.raises(ValueError, match="'by' of predict must be 'path', 'marginals' or 'nbest', got 'sentence'"):
         found.predict(frame, by="sentence")
     with pytest.raises(ValueError, match="beam"):
         found.predict(frame, beam="fixed")
+    with pytest.raises(ValueError, match="'label' of fit must name the frame's column of labels, got None"):
+        crf().fit(frame, columns="word")
+    with pytest.raises(ValueError, match="'y' of fit must be None for a frame: 'label' names"):
+        crf().fit(frame, bag(pairs), label="tag", columns="word")
+    with pytest.raises(ValueError, match="predict looks for 'tokens', since fit was given no other 'columns', but"):
+        crf().fit(bag(pairs)).predict(frame)
 
 
 def test_what_cannot_be_done_on_partitions_is_said_at_once(pairs: Pairs) -> None:
@@ -276,6 +284,28 @@ def test_what_cannot_be_done_on_partitions_is_said_at_once(pairs: Pairs) -> None
         crf().fit([x for x, _ in pairs])
     with pytest.raises(ValueError, match="there is no sequence to learn from"):
         crf().fit(db.from_sequence(pairs, npartitions=2).filter(lambda pair: False))
+    X, y = (bag(pairs).map(operator.itemgetter(k)) for k in range(2))
+    for name in ("X_dev", "y_dev"):
+        with pytest.raises(ValueError, match=f"'{name}' of fit must be in memory, got Bag: compute it"):
+            crf().fit(bag(pairs), **{"X_dev": pairs, "y_dev": pairs, name: X})
+    found = crf().fit(bag(pairs))
+    for some in ((X, y), ([x for x, _ in pairs], y)):
+        with pytest.raises(ValueError, match="of score must be in memory, got Bag: compute it"):
+            found.score(*some)
+    assert found.score(X.compute(), y.compute()) > 0.5
+
+
+@pytest.mark.parametrize("on", ["here", "a cluster"])
+def test_what_fails_in_a_delayed_part_names_its_partition(client: Client, pairs: Pairs, on: str) -> None:
+    def load(k: int) -> Any:
+        if k == 2:
+            raise KeyError("shelf")
+        return [x for x, _ in pairs[:9]], [y for _, y in pairs[:9]]
+
+    parts = [dask.delayed(load)(k) for k in range(4)]
+    with pytest.raises(KeyError, match="shelf") as found:
+        fitted(None if on == "here" else client, parts, crf())
+    assert found.value.__notes__ == ["in partition 2"]
 
 
 def test_block_files_are_partitions_and_give_the_weights_of_their_text(pairs: Pairs, tmp_path: Path) -> None:
@@ -285,6 +315,37 @@ def test_block_files_are_partitions_and_give_the_weights_of_their_text(pairs: Pa
     found = crf().fit(blocks)
     assert (found.weights_ == right.weights_).all()
     assert found.predict(X[:3]) == right.predict(X[:3])
+    for wrong in ({"features": crfkit.Template("U:%x[0,0]")}, {"hash_bits": 9}):
+        with pytest.raises(
+            ValueError, match=f"'{next(iter(wrong))}' of CRF must be (None|'auto'), or what .*data.blocks"
+        ):
+            crf(**wrong).fit([blocks])
+    with pytest.raises(ValueError, match="'y' of fit must be None: a block file holds the labels"):
+        crf().fit(blocks, y)
+
+
+@pytest.mark.parametrize("bits", [None, 9])
+def test_several_block_files_are_as_one(pairs: Pairs, tmp_path: Path, bits: int | None) -> None:
+    X, y = [x for x, _ in pairs], [y for _, y in pairs]
+    least = (2, 3)
+    for k, part in enumerate((slice(0, 50), slice(50, None))):
+        encoder = crfkit.CRF(n_jobs=1, hash_bits=bits)
+        encoder.encode(X[part], y[part], tmp_path / f"{k}.blocks")
+        encoder.set_params(min_freq=least[k]).encode(X[part], y[part], tmp_path / f"cut{k}.blocks")
+    files = [crfkit.data.Blocks(tmp_path / f"{k}.blocks") for k in range(2)]
+    how: dict[str, Any] = {"max_iter": 200, "tol": 1e-9, "dtype": "float64"}
+    found, right = crf(**how).fit(files), crfkit.CRF(**how, n_jobs=1, hash_bits=bits).fit(X, y)
+    assert found.result_.value == pytest.approx(right.result_.value, rel=1e-9)
+    assert found.predict(X[:20]) == right.predict(X[:20])
+    cut = [crfkit.data.Blocks(tmp_path / f"cut{k}.blocks") for k in range(2)]
+    assert crf().fit(cut).model_.params["min_freq"] == 3
+    one, same = crfkit.CRF(max_iter=8, n_jobs=1).fit(cut[1]), crf().fit(cut[1])
+    assert (same.weights_ == one.weights_).all()
+    assert {name: same.model_.params[name] for name in ("features", "hash_bits", "min_freq")} == {
+        "features": "auto",
+        "hash_bits": bits,
+        "min_freq": 3,
+    }
 
 
 # a real cluster

@@ -93,6 +93,20 @@ def test_wrong_arguments_are_named(data: tuple[Any, Any]) -> None:
     for crf, how, text in wrong:
         with pytest.raises(ValueError, match=text):
             tune(crf, X, y, **how)
+    with pytest.raises(ValueError, match=r"'crf' of tune must be a crfkit\.CRF, got crfkit\.dask\.CRF; give cluster="):
+        tune(pytest.importorskip("crfkit.dask").CRF(), X, y)
+
+
+def test_the_command_says_little_if_quiet(data: tuple[Any, Any], tmp_path: Path) -> None:
+    X, y = data
+    lines = "\n".join("".join(f"{a} {b}\n" for a, b in zip(*row, strict=True)) for row in zip(X, y, strict=True))
+    (tmp_path / "data.txt").write_text(lines, encoding="utf-8")
+    given = "tune", tmp_path / "data.txt", "--c1", "0", "--c2", "1", "--folds", "2", "-j", "1", "--max-iter", "2"
+    told = command.run(*given).stderr
+    assert "crfkit: warning: training stopped after 2 iterations, before it had converged: raise --max-iter" in told
+    assert ".py" not in told
+    out = command.run(*given, "-q")
+    assert out.stdout + out.stderr == ""
 
 
 def test_the_command_prints_a_table_and_writes_the_best_model(data: tuple[Any, Any], tmp_path: Path) -> None:

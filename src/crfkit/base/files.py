@@ -38,14 +38,14 @@ def whole_file(path: str | os.PathLike[str], mode: str = "wb", **options: Any) -
     """
     target = _target(path)
     if target is None:
-        with open(path, mode, **options) as file:
+        with full_disk(path), open(path, mode, **options) as file:
             yield file
         return
     _remove_stale(target)
     handle, beside = _create(target)
     held = os.dup(handle) if sys.platform != "win32" else None  # the lock lives until the new name stands
     try:
-        with open(handle, mode, **options) as file:
+        with full_disk(path), open(handle, mode, **options) as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -58,6 +58,18 @@ def whole_file(path: str | os.PathLike[str], mode: str = "wb", **options: Any) -
         if held is not None:
             os.close(held)
     _sync_folder(target.parent)
+
+
+@contextmanager
+def full_disk(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Where there is no room for what is written, the error names the file."""
+    try:
+        yield
+    except OSError as e:
+        code = errno.ENOSPC if e.errno is None and " requested and " in str(e) else e.errno  # numpy tells no number
+        if e.filename is not None or code not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise
+        raise OSError(code, os.strerror(code), os.fspath(path)) from e
 
 
 @contextmanager

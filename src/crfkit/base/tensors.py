@@ -177,6 +177,9 @@ def read_tensors(path: str | os.PathLike[str], key: str, what: str, verify: bool
             header = parse_json(head)
         except ValueError as e:
             raise ModelError(f"{name}: not a crfkit {what}: its header is damaged: {e}") from e
+        other = next((k for k in texts if k.startswith("crfkit")), None)
+        if other not in (None, key):
+            raise ModelError(f"{name}: not a crfkit {what}: its header is one of {other!r}")
         version = _version(name, what, header)
         with damaged(name, what):
             places = _judged(table, size - 8 - length)

@@ -18,6 +18,7 @@ from crfkit.base.threads import resolve_threads
 from crfkit.cli.files import (
     Reading,
     busy,
+    check_output,
     encoded,
     is_segments,
     load_chain,
@@ -139,6 +140,7 @@ def next_batch(
         )
     if output.is_file() and output.stat().st_size and not force:
         raise OptionError(f"--output {output} already exists: once its answers are added, give --force to replace it")
+    check_output("--output", output, pool, model, known)
     require_file(pool)
     crf = load_chain(model, n_jobs=n_jobs)
     if is_segments(crf):
@@ -215,6 +217,7 @@ def add_answers(
     Train on it with 'crfkit train --unknown ?'. Blank answers are ignored. An answer to a sequence that is
     there already joins that sequence.
     """
+    check_output("LABELLED", labelled, answers)
     table, y = read_columns(encoded(answers, encoding))
     assert y is not None
     if table.n_columns < 2:

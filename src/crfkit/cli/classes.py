@@ -10,11 +10,10 @@ from typing import Annotated
 
 import typer
 
-from crfkit.base.files import check_writable
 from crfkit.base.messages import counted
 from crfkit.base.threads import resolve_threads
 from crfkit.cli import options as o
-from crfkit.cli.files import busy, emit, encoded, file_size, require_file, say
+from crfkit.cli.files import busy, check_output, emit, encoded, file_size, require_file, say
 from crfkit.data import Columns
 from crfkit.data.readers import iter_text
 from crfkit.features import WordClasses
@@ -78,7 +77,7 @@ def classes(
     sources = [encoded(path, encoding) for path in text]
     for path in sources:
         require_file(path)
-    check_writable(output)
+    check_output("--output", output, *sources)
 
     def parts() -> Iterator[Columns]:
         for path in sources:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from crfkit.base.messages import counted
-from crfkit.cli.files import busy, file_size, say
+from crfkit.cli.files import busy, check_output, file_size, say
 from crfkit.cli.options import FileKind, QuietOption
 
 
@@ -21,6 +21,7 @@ def convert(
     """Convert a model of another tool to crfkit's format, or a crfkit model trained on items to CRFsuite's."""
     from crfkit.compat import convert_model, model_format
 
+    check_output("TARGET", target, source)
     kind = model_format(source)
     with busy(f"converting {source}", quiet):
         model = convert_model(source, target, to.value, kind)

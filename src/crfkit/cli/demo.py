@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.text import Text
 
 from crfkit import metrics
-from crfkit.base.files import check_writable
 from crfkit.base.messages import counted
+from crfkit.cli.files import check_output
 from crfkit.cli.options import JobsOption, Option, OptionError
 from crfkit.cli.report import report_page
 from crfkit.data import load_corpus, tokenize
@@ -33,8 +33,7 @@ def demo(write: WriteOption = None, report: ReportOption = None, n_jobs: JobsOpt
     if write is not None:
         write_sample(write)
         return
-    if report is not None:
-        check_writable(report)
+    check_output("--report", report)
     X, y = load_corpus("ingredients", "train")
     X_test, y_test = load_corpus("ingredients", "test")
     n = int(X.lengths.sum())

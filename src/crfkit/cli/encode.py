@@ -17,6 +17,7 @@ from crfkit.cli import options as o
 from crfkit.cli.files import (
     Reading,
     busy,
+    check_output,
     column_number,
     column_numbers,
     emit,
@@ -30,7 +31,6 @@ from crfkit.data import Blocks, DataError
 from crfkit.data.blocks import is_block_file
 from crfkit.data.readers import PieceReader, Weighted
 from crfkit.estimators import CRF
-from crfkit.features.encoders import Encoder
 from crfkit.features.encoding import BlockWriter, bytes_of
 from crfkit.features.rewriting import join_blocks, split_blocks
 
@@ -92,6 +92,8 @@ def encode(
             _check_stored(given, stored[0], split)
         elif split is not None:
             raise o.OptionError("--split is for a block file")
+        for target in _targets(output, split):
+            check_output("--output", target, *sources, more, *o.feature_files(options))
         with busy("reading features", quiet or json):
             features = o.read_features(options)
         crf = CRF(features, min_freq=min_freq, hash_bits=hash_bits)
@@ -107,8 +109,8 @@ def encode(
         else:
             settings = {"min_freq": min_freq, "memory": memory, "n_jobs": n_jobs, "unknown": unknown, "resume": resume}
             try:
-                made = [encode_text(sources, output, crf._new_encoder, reading, more, settings, Tokens(tell))]
-            except KeyboardInterrupt:
+                made = [encode_text(sources, output, crf, reading, more, settings, Tokens(tell))]
+            except (KeyboardInterrupt, OSError):
                 if "-" not in data and output.with_name(f"{output.name}.part").exists():
                     say("crfkit: the same command with --resume continues from here")
                 raise
@@ -135,6 +137,12 @@ def _check_stored(given: dict[str, str], path: str, split: int | None) -> None:
         raise o.OptionError("--min-freq and --split exclude each other: splitting keeps the vocabulary")
 
 
+def _targets(output: Path, split: int | None) -> list[Path]:
+    """The files to write."""
+    many = range(split or 0)
+    return [output.with_name(f"{output.stem}-{k}{output.suffix}") for k in many] if many and output.name else [output]
+
+
 def _rewrite(data: Sequence[str], output: Path, split: int | None, min_freq: float, n_jobs: int) -> list[Path]:
     """Block files joined, or one of them cut."""
     odd = [path for path in data if not is_block_file(path)]
@@ -144,7 +152,7 @@ def _rewrite(data: Sequence[str], output: Path, split: int | None, min_freq: flo
         return [Path(join_blocks([Blocks(path) for path in data], output, min_freq, n_jobs).path)]
     if len(data) > 1 or split < 1:
         raise o.OptionError(f"--split cuts one block file into one or more, got {split} and {len(data)} files")
-    paths = [output.with_name(f"{output.stem}-{k}{output.suffix}") for k in range(split)]
+    paths = _targets(output, split)
     split_blocks(Blocks(data[0]), paths, n_jobs)
     return paths
 
@@ -152,13 +160,13 @@ def _rewrite(data: Sequence[str], output: Path, split: int | None, min_freq: flo
 def encode_text(
     sources: Sequence[str],
     output: Path,
-    encoder: Callable[[Any], Encoder],
+    crf: Any,
     how: Reading,
     unlabelled: str | None,
     settings: dict[str, Any],
     progress: Callable[[str, int], Any] = lambda what, tokens: None,
 ) -> Path:
-    """Encodes text files, one after another, with the encoder made for the first sequences; gives the block file."""
+    """Encodes text files, one after another, with the features of an estimator; gives the block file."""
     readers = [_reader(path, how) for path in sources]
     if unlabelled is not None:
         readers.append(_reader(unlabelled, how, labelled=False))
@@ -195,7 +203,8 @@ def encode_text(
         "reading": known,
     }
     about |= {"unlabelled": unlabelled, "piece": PieceReader.size}  # pieces are known by their numbers
-    writer = BlockWriter(output, encoder(first.X), about=about, reading=known, **settings)
+    encoder = crf._new_encoder(first.X)
+    writer = BlockWriter(output, encoder, about=about, reading=known, features=crf.features, **settings)
     writer.write(itertools.chain(held, stream), parse, progress)
     return output
 

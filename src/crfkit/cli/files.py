@@ -23,7 +23,7 @@ from typing import Any, TextIO
 
 import numpy as np
 
-from crfkit.base.files import whole_file
+from crfkit.base.files import check_writable, whole_file
 from crfkit.base.messages import counted
 from crfkit.cli.options import Format, OptionError, refuse_encoded
 from crfkit.data import Blocks, Columns, DataError, Items, iter_columns, read_columns, read_conllu, read_crfsuite
@@ -122,6 +122,21 @@ def require_file(path: str | None) -> None:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
 
 
+def check_output(option: str, target: Path | None, *sources: Any) -> None:
+    """Raises before any work is done if a file cannot be written, or is one of those that are read."""
+    if target is None:
+        return
+    if str(target) == "-":
+        raise OptionError(f"{option} must be a file: - stands for standard input")
+    try:
+        check_writable(target)
+    except OSError as e:
+        raise OptionError(f"{option}: {e.strerror}: {e.filename}") from None
+    for path in sources:
+        if path is not None and target.is_file() and Path(path).exists() and target.samefile(path):
+            raise OptionError(f"{option}: {target} would overwrite one of its input files")
+
+
 def leave_pipes() -> None:
     """Lets what is still written to a pipe that nobody reads go nowhere."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -179,8 +194,13 @@ def warnings_said(quiet: bool = False) -> Iterator[None]:
     """Warnings become lines on standard error, those of a place once; none if quiet."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore" if quiet else "default")
-        warnings.showwarning = lambda message, *_, **__: say(f"crfkit: warning: {message}")
+        warnings.showwarning = lambda message, *_, **__: say(f"crfkit: warning: {in_flags(str(message))}")
         yield
+
+
+def in_flags(text: str) -> str:
+    """A warning of training, with options in place of parameters."""
+    return text.replace("'max_iter'", "--max-iter").replace("'tol'", "--tol")
 
 
 def emit(record: dict[str, Any]) -> None:

@@ -13,16 +13,16 @@ from rich.table import Table
 
 from crfkit.base.files import whole_file
 from crfkit.base.messages import counted
-from crfkit.cli.files import Reading, emit, encoded, is_segments, load_chain, read_pieces
+from crfkit.cli.files import Reading, check_output, emit, encoded, is_segments, load_chain, read_pieces
 from crfkit.cli.options import EncodingOption, JsonOption, OptionError
-from crfkit.data import DataError
+from crfkit.data import Blocks, DataError
 from crfkit.data.blocks import is_block_file
 from crfkit.estimators import CRF, HMM
 from crfkit.model.chain_model import StateWeight
 
 
 def inspect(
-    model: Annotated[Path | None, typer.Argument(help="The model file.")] = None,
+    model: Annotated[Path | None, typer.Argument(help="The model file, or a block file.")] = None,
     model_file: Annotated[
         Path | None, typer.Option("--model", "--model-file", "-m", help="The model file, in place of the argument.")
     ] = None,
@@ -41,13 +41,20 @@ def inspect(
     encoding: EncodingOption = "utf-8",
     json: JsonOption = False,
 ) -> None:
-    """Show a model's summary, its largest weights for each label and its transitions, or explain its decisions."""
+    """Show a model's summary, its largest weights for each label and its transitions, or explain its decisions.
+
+    Of a block file, show what it holds.
+    """
     if (model is None) == (model_file is None):
         raise OptionError("give one model file: crfkit inspect MODEL, or --model MODEL")
     model = model or model_file
     assert model is not None
     if html is not None and explain is None:
         raise OptionError("--html needs --explain")
+    check_output("--html", html, model, explain)
+    if is_block_file(model):
+        _show_blocks(Blocks(model), explain, json)
+        return
     loaded = load_chain(model)
     m = loaded.model_
     if explain is not None:
@@ -127,14 +134,41 @@ def _explain(crf: Any, data: str, top: int, page: Path | None, as_json: bool) ->
             file.write(f"{head}<body>{'<hr>'.join(views)}</body>")
 
 
+def _show_blocks(blocks: Blocks, explain: str | None, as_json: bool) -> None:
+    """What a block file holds."""
+    if explain is not None:
+        raise DataError(f"--explain needs a model: {blocks.path} is a block file")
+    sizes = {"sequences": len(blocks), "tokens": blocks.n_tokens, "attributes": blocks.n_attributes}
+    more = {"features": blocks.features, "hash_bits": blocks.hash_bits, "min_freq": blocks.min_freq}
+    more |= {"weights": blocks.weights is not None, "unknown_labels": blocks.n_unknown}
+    if as_json:
+        emit({"blocks": blocks.path, "labels": list(blocks.classes), **sizes, **more})
+        return
+    rows = {
+        "block file": blocks.path,
+        "labels": _listed([str(x) for x in blocks.classes]),
+        **{name: f"{n:,}" for name, n in sizes.items()},
+        "features": more["features"],
+        **({} if blocks.hash_bits is None else {"hash bits": blocks.hash_bits}),
+        "min-freq": f"{blocks.min_freq:g}",
+        "weights": "of sequences" if more["weights"] else "none",
+        "unknown": f"labels of {counted(blocks.n_unknown, 'token', ',')}",
+    }
+    for name, value in rows.items():
+        print(f"{name:12} {value}")
+
+
+def _listed(names: list[str]) -> str:
+    """The first dozen names, and how many there are."""
+    return ", ".join(names[:12]) + (f", ... ({len(names)})" if len(names) > 12 else "")
+
+
 def _show_card(console: Console, path: Path, m: Any) -> None:
     card = m.card()
-    names = card["labels"]
-    shown = ", ".join(names[:12]) + (f", ... ({len(names)})" if len(names) > 12 else "")
     longer = "order" in card
     rows = {
         "model": str(path),
-        "labels": shown,
+        "labels": _listed(card["labels"]),
         **({"order": f"{card['order']}, {card['label_tuples']:,} runs of three or more labels"} if longer else {}),
         "features": card["features"] + " (not stored)" * card["features"].startswith("function "),
         "attributes": f"{card['attributes']:,}",

@@ -156,13 +156,24 @@ GazetteerOption = Annotated[
         help="A UTF-8 list of phrases, one per line, as features; NAME:lower=FILE ignores case; not with --template.",
     ),
 ]
-MemoryOption = Annotated[str, Option(help="Memory for counting the vocabulary; the rest is counted on the disk.")]
+MemoryOption = Annotated[
+    str,
+    Option(
+        help="Memory for the vocabulary while encoding, at least 64MB; the rest is counted on the disk. Encoding takes "
+        "about 130MB besides."
+    ),
+]
 OutOfCoreOption = Annotated[
     Path | None,
-    Option(metavar="DIR", help="Encode the data into a block file in this folder, and train on that."),
+    Option(
+        metavar="DIR",
+        help="Encode the data into a block file in this folder, and train on that. Interrupted encoding is "
+        "continued; for training, give --checkpoint.",
+    ),
 ]
 WindowOption = Annotated[
-    int | None, Option(help="Blocks of a block file that stochastic optimisers hold at a time; all by default.")
+    int | None,
+    Option(help="Blocks that stochastic optimisers hold at a time, for block files and --out-of-core; all by default."),
 ]
 PlanOption = Annotated[bool, Option("--plan", help="Print the memory and disk space that training would take.")]
 DialectOption = Annotated[Dialect, Option(help="Dialect of the template.")]
@@ -274,6 +285,12 @@ def read_features(options: Mapping[str, Any]) -> Any:
             raise OptionError(f"--gazetteer must be NAME=FILE, with a name of its own, got {text!r}")
         gazetteers[name] = _named("--gazetteer", Gazetteer.from_file, file, case=case or "exact")
     return TokenFeatures(classes=classes or None, **found, gazetteers=gazetteers or None)
+
+
+def feature_files(options: Mapping[str, Any]) -> list[Any]:
+    """The files that :func:`read_features` reads, as far as options name them."""
+    lists = [*(options["classes"] or ()), *(options["gazetteer"] or ())]
+    return [options["template"], options["vectors"], *(text.partition("=")[2] or text for text in lists)]
 
 
 def _named(option: str, read: Callable[..., Any], path: Any, **how: Any) -> Any:

@@ -111,9 +111,7 @@ def _told(crf: Any, data: str, how: Reading) -> tuple[Sizes, float, bool]:
             read[k] = len(text)
             part.write_bytes(text[: text.rfind(b"\n\n") + 2 if len(text) == share else len(text)])
             try:
-                target = encode_text(
-                    [str(part)], Path(folder) / f"{k}.blocks", crf._new_encoder, how, None, {"n_jobs": crf.n_jobs}
-                )
+                target = encode_text([str(part)], Path(folder) / f"{k}.blocks", crf, how, None, {"n_jobs": crf.n_jobs})
             except ValueError as e:
                 e.args = (str(e).replace(str(part), source_name(data)),)
                 raise

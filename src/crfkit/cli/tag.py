@@ -31,6 +31,7 @@ from crfkit.chain.inference import nbest as best_paths
 from crfkit.cli.cluster import DaskOption, cluster
 from crfkit.cli.files import (
     Reading,
+    check_output,
     check_stored,
     encoded,
     is_segments,
@@ -92,7 +93,7 @@ def tag(
     model: ModelOption,
     data: Annotated[str, typer.Argument(help="Data to label; standard input by default.")] = "-",
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Output file; standard output by default.")
+        Path | None, typer.Option("--output", "-o", help="Output file; - or none: standard output.")
     ] = None,
     format: OtherFormatOption = None,
     comment: CommentOption = "",
@@ -129,6 +130,8 @@ def tag(
         raise OptionError("--lines needs --text")
     _check(nbest, entities, beam, format if text else None)
     rule = check_options(context, lambda: resolve_threads(n_jobs) and as_rule(beam, "tag"))
+    output = None if str(output) == "-" else output
+    check_output("--output", output, data, model)
     require_file(data := encoded(data, encoding))
     crf = load_chain(model, n_jobs=n_jobs if dask is None else 1)
     reading = Reading.of_model(crf, Format.columns if text else format, comment=comment)
@@ -197,6 +200,8 @@ def _check_input(data: str, crf: ChainEstimator, reading: Reading, entities: boo
 
 def _kind_of(output: Path | None, entities: bool) -> tuple[bool, bool]:
     """Whether the output is a file of Parquet, and whether it has JSON objects, or rows, in place of columns."""
+    if output is not None and output.suffix in (".gz", ".bz2", ".xz") and Path(output.stem).suffix == ".parquet":
+        raise OptionError(f"--output: Parquet is compressed already: name the file {output.stem}, not {output.name}")
     as_table = output is not None and output.suffix == ".parquet"
     if as_table and entities:
         raise OptionError("--entities are written as JSON, not as Parquet")

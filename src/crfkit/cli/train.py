@@ -17,7 +17,6 @@ import typer
 
 from crfkit import metrics
 from crfkit.base.checkpoints import seconds_of
-from crfkit.base.files import check_writable
 from crfkit.base.interrupts import Guard
 from crfkit.base.messages import counted
 from crfkit.base.parameters import check_number
@@ -28,11 +27,13 @@ from crfkit.cli.encode import Tokens, encode_text
 from crfkit.cli.files import (
     Reading,
     busy,
+    check_output,
     column_number,
     column_numbers,
     emit,
     encoded,
     file_size,
+    in_flags,
     is_segments,
     leave_pipes,
     load_chain,
@@ -192,13 +193,14 @@ class _Corpus:
 
 def _check(options: dict[str, Any], given: dict[str, str], reading: Reading) -> Any:
     """The estimator that the options ask for; raises if anything is wrong that can be known without the data."""
-    data, dev, template, unlabelled = (options[name] for name in ("data", "dev", "template", "unlabelled"))
+    data, dev, unlabelled = (options[name] for name in ("data", "dev", "unlabelled"))
     if options["model"] is None and not options["plan"]:
         raise o.OptionError("--model is missing: where to write the model")
-    try:
-        _check_target(options["model"], data, dev, template)
-    except OSError as e:
-        raise o.OptionError(f"--model: {e.strerror}: {e.filename}") from None
+    given_files = [data, dev, unlabelled, options["expectations"], *o.feature_files(options)]
+    check_output("--model", options["model"], *given_files)
+    check_output("--checkpoint", options["checkpoint"], options["model"], options["start"], *given_files)
+    if options["out_of_core"] is not None and _stored_in(options).exists():
+        check_output("--out-of-core", _stored_in(options), *given_files)
     reading.check()
     resolve_threads(options["n_jobs"])
     seconds_of(options["checkpoint_every"])
@@ -226,8 +228,6 @@ def _check(options: dict[str, Any], given: dict[str, str], reading: Reading) -> 
             raise o.OptionError(f"--kind {options['kind'].value} needs text: {data} is a block file")
         o.refuse_encoded(given, data)
     crf = _configure(options, given)
-    if stored and "min_freq" not in given:  # which crfkit.dask does not look up
-        crf.min_freq = Blocks(data).min_freq
     if "n_init" in given and options["hidden_states"] == 1:
         raise o.OptionError(f"{given['n_init']} does nothing without --hidden-states")
     if (stored or options["out_of_core"] is not None) and options["hidden_states"] > 1:
@@ -298,17 +298,22 @@ def _partitions(path: str, how: Reading) -> Any:
 
 def _encode(options: dict[str, Any], how: Reading, crf: Any, progress: Tokens) -> _Corpus:
     """A block file of the data in the folder of --out-of-core, made now or by an earlier call that was interrupted."""
-    folder: Path = options["out_of_core"]
-    folder.mkdir(parents=True, exist_ok=True)
     settings = {name: options[name] for name in ("memory", "n_jobs", "unknown")}
     settings |= {"min_freq": crf._least(), "resume": True}
-    name = "stdin" if options["data"] == "-" else Path(options["data"]).name
-    target = folder / f"{name}.blocks"
-    encode_text([options["data"]], target, crf._new_encoder, how, options["unlabelled"], settings, progress)
+    target = _stored_in(options)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    encode_text([options["data"]], target, crf, how, options["unlabelled"], settings, progress)
     corpus = _Corpus(Blocks(target, window=options["window"]), None)
     if options["dev"] is not None:
         _read_dev(corpus, options["dev"], options["unknown"], how)
     return corpus
+
+
+def _stored_in(options: dict[str, Any]) -> Path:
+    """The block file of --out-of-core."""
+    folder: Path = options["out_of_core"]
+    name = "stdin" if options["data"] == "-" else Path(options["data"]).name
+    return folder / f"{name}.blocks"
 
 
 def _read_dev(corpus: _Corpus, path: str, unknown: str | None, how: Reading) -> None:
@@ -387,16 +392,6 @@ def _configure(options: dict[str, Any], given: dict[str, str]) -> Any:
     return _KINDS[kind](**settings)
 
 
-def _check_target(model: Path | None, *sources: Any) -> None:
-    """Raises before any work is done if the model cannot be written."""
-    if model is None:
-        return
-    check_writable(model)
-    for path in sources:
-        if path is not None and path != "-" and Path(path).exists() and model.exists() and model.samefile(path):
-            raise DataError(f"{model}: the model would overwrite one of its input files")
-
-
 def _run(crf: Any, corpus: _Corpus, resume: bool) -> list[str]:
     """Fits; warnings are given back as messages."""
     notes: list[str] = []
@@ -416,8 +411,7 @@ def _run(crf: Any, corpus: _Corpus, resume: bool) -> list[str]:
         crf.callback.end()
     if crf.result_.reason == "interrupted":
         return []
-    notes = [text.replace("'max_iter'", "--max-iter").replace("'tol'", "--tol") for text in notes]
-    return [*notes, *(str(w.message) for w in caught)]
+    return [in_flags(text) for text in (*notes, *(str(w.message) for w in caught))]
 
 
 def _save(crf: Any, model: Path, corpus: _Corpus, reading: Reading, checkpoint: Path | None) -> None:

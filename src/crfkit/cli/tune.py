@@ -10,11 +10,22 @@ from typing import Annotated, Any
 
 import typer
 
-from crfkit.base.files import check_writable
 from crfkit.base.messages import counted
 from crfkit.cli import options as o
 from crfkit.cli.cluster import DaskOption, cluster
-from crfkit.cli.files import Reading, busy, emit, encoded, file_size, mark_unknown, read_data, require_file, say
+from crfkit.cli.files import (
+    Reading,
+    busy,
+    check_output,
+    emit,
+    encoded,
+    file_size,
+    mark_unknown,
+    read_data,
+    require_file,
+    say,
+    warnings_said,
+)
 from crfkit.data.blocks import is_block_file
 from crfkit.estimators.crf import CRF
 from crfkit.estimators.tuning import C1, C2, Trial, Tuning, check_search
@@ -81,8 +92,7 @@ def tune(
         reading.check()
         if is_block_file(data):
             o.refuse_encoded(o.given_options(context), data)
-        if model is not None:
-            check_writable(model)
+        check_output("--model", model, source, *o.feature_files(options))
         with busy("reading features", quiet or json):
             features = o.read_features(options)
         shape: dict[str, Any] = {
@@ -102,7 +112,7 @@ def tune(
         X, y, _ = read_data(source, reading)
     y = mark_unknown(y, unknown, quiet)
     watch = _Watch(json, quiet)
-    with cluster(dask, quiet or json) as client:
+    with cluster(dask, quiet or json) as client, warnings_said(quiet):
         given: dict[str, Any] = {
             "c1": grid[0],
             "c2": grid[1],
@@ -125,8 +135,8 @@ def _report(found: Tuning, model: Path | None, top: int, json: bool, quiet: bool
         best = {"c1": found.best.c1, "c2": found.best.c2, found.scoring: found.best_score}
         emit({"event": "tuned", **best, "model": None if model is None else str(model), "seconds": found.seconds})
         return
-    print(found.table(top))
     if not quiet:
+        print(found.table(top))
         say(f"best: c1 {found.best.c1:g}, c2 {found.best.c2:g}, {found.scoring} {100 * found.best_score:.2f}")
         where = "" if model is None else f"; wrote {model} ({file_size(model)})"
         say(f"{counted(len(found.settings), 'setting')} in {found.seconds:.1f}s{where}")

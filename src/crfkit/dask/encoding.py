@@ -213,7 +213,8 @@ def hold(encoded: Encoded, frozen: Frozen, number: int) -> Held:
             hints[:, moved[:-1]] = e.hints
         data = e.data
         if not same_file(f.encoder, v.encoder):
-            state, edge = f.encoder.translate(v.encoder)
+            own = v.encoder.load() if isinstance(v.encoder, StoredEncoder) else v.encoder
+            state, edge = f.encoder.translate(own)
             edge_attr = None if data.edge_attr is None else edge[data.edge_attr] if len(edge) else data.edge_attr
             attr = state[data.attr] if len(state) else data.attr
             data = Dataset(data.offsets, data.ptr, attr, data.value, data.edge_ptr, edge_attr)

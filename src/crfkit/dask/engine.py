@@ -54,7 +54,12 @@ class LocalEngine(LocalPartitions):
     def __init__(self, parts: Sequence[Delayed], make: Make, n_jobs: int | None) -> None:
         super().__init__([])
         self.threads = resolve_threads(n_jobs)
-        self._encoded = dask.compute(*(delayed(encode)(p, make, i) for i, p in enumerate(parts)))
+        try:
+            self._encoded = dask.compute(*(delayed(encode)(p, make, i) for i, p in enumerate(parts)))
+        except Exception as e:
+            if "(partition " not in str(e):
+                _tell_partition(parts)
+            raise
 
     def survey(self, full: bool) -> tuple[Vocabulary | None, list[Facts]]:
         """The vocabulary of all partitions, and what is known of each."""
@@ -314,6 +319,9 @@ class ClusterEngine:
         if future.status == "error":
             error = future.exception()
             if not isinstance(error, (KilledWorker, PartitionMoved)):
+                failed = [i for i, x in self._encoded.items() if x.status == "error"]
+                if failed and "(partition " not in str(error):
+                    error.add_note(f"in partition {failed[0]}")
                 raise error
         raise _WorkersLost
 
@@ -322,6 +330,16 @@ class ClusterEngine:
         for futures in (self._encoded, self._held):
             _release([*futures.values()])
             futures.clear()
+
+
+def _tell_partition(parts: Sequence[Delayed]) -> None:
+    """Makes the partitions once more, for the number of the first that cannot be made, which Dask does not tell."""
+    for i, part in enumerate(parts):
+        try:
+            part.compute()
+        except Exception as e:
+            e.add_note(f"in partition {i}")
+            raise
 
 
 def _release(futures: list[Any]) -> None:

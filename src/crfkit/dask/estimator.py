@@ -13,7 +13,7 @@ from crfkit.base.checkpoints import Checkpoint
 from crfkit.base.messages import is_watched, show, warn
 from crfkit.dask.encoding import Facts, Frozen, new_encoder
 from crfkit.dask.engine import ClusterEngine, LocalEngine, NoWorkers, SchedulerLost
-from crfkit.dask.sources import Fields, is_lazy, map_parts, parts_of, require_columns
+from crfkit.dask.sources import Fields, is_lazy, map_parts, parts_of, require_columns, stored
 from crfkit.data.dataset import WeightRules
 from crfkit.estimators.crf import CRF as LocalCRF
 from crfkit.estimators.penalised import Skeleton
@@ -29,9 +29,9 @@ class CRF(LocalCRF):
 
     The cluster is that of the current ``distributed.Client``; without one, partitions are processed one after another
     in this process, with the same result. Parameters and attributes are those of :class:`crfkit.CRF`. Beams,
-    entropies, hidden states, ``n_init``, ``warm_start``, ``warm_start_fraction`` and ``algorithm="sag"`` are not
-    available here. Other stochastic algorithms run on each partition by itself, and their weights are averaged after
-    every pass.
+    entropies, hidden states, ``order``, ``gradient``, ``n_init``, ``warm_start``, ``warm_start_fraction`` and
+    ``algorithm="sag"`` are not available here. Other stochastic algorithms run on each partition by itself, and their
+    weights are averaged after every pass.
 
     Examples
     --------
@@ -46,6 +46,7 @@ class CRF(LocalCRF):
     """
 
     _fields = Fields(None, None, None)
+    _partitioned = True
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
@@ -88,11 +89,11 @@ class CRF(LocalCRF):
 
         Parameters
         ----------
-        data : dask bag, dask data frame, or list of Delayed
+        data : dask bag, dask data frame, list of Delayed, or crfkit.data.Blocks
             A bag of ``(sequence, labels)`` or ``(sequence, labels, weight)``, or, with ``y``, of sequences. A data
             frame with one row per sequence (columns of lists) or, with ``by``, one row per token; a sequence must lie
             within one partition. Delayed parts give ``(X, y)`` or ``(X, y, weights)``, as those of
-            :func:`read_columns` do.
+            :func:`read_columns` do. A block file, or a list of them, must be one that all workers see.
         y : dask bag or list of Delayed, optional
             Labels, in partitions of the same sizes.
         columns, label, by : str, or for columns and by several
@@ -108,12 +109,19 @@ class CRF(LocalCRF):
         self
         """
         self._check_parameters()
+        for name, x in (("X_dev", X_dev), ("y_dev", y_dev)):
+            if is_lazy(x):
+                raise ValueError(f"{name!r} of fit must be in memory, got {type(x).__name__}: compute it")
         held_out = held_out_data(X_dev, y_dev, self.early_stopping, type(self).__name__)
         fields = Fields(columns, label, by)
         require_columns(data, fields, "fit")
         parts = parts_of(data, y, fields)
         if not parts:
             raise ValueError("there is no sequence to learn from")
+        files = stored(data)
+        for x in files:
+            self._check_features(x)
+            self._check_min_freq(x)
         client = current_client()
         make = partial(new_encoder, self.features, self.hash_bits)
         engine: LocalEngine | ClusterEngine
@@ -122,13 +130,15 @@ class CRF(LocalCRF):
         else:
             engine = ClusterEngine(client, parts, make, self._tell, self._say_lost)
         try:
-            self._learn(engine, held_out, resume)
+            self._learn(engine, max((self._min_freq(x) for x in files), default=self.min_freq), held_out, resume)
         except SchedulerLost as e:
             raise ConnectionError(f"the Dask scheduler was lost: {e}. {self._way_on()}") from e
         except NoWorkers as e:
             raise TimeoutError(f"{e}. {self._way_on()}") from e
         finally:
             engine.close()
+        for x in sorted(files, key=self._min_freq):
+            self._take_over(x)
         self._fields = fields._replace(label=None)
         if text := find_algorithm(self.algorithm).shortfall(self.result_, self.max_iter, self.tol):
             self._say_not_converged(text)
@@ -151,7 +161,7 @@ class CRF(LocalCRF):
         if is_watched(self.verbose):
             show(f"{what}: {done} of {total} partitions", self.verbose)
 
-    def _learn(self, engine: LocalEngine | ClusterEngine, held_out: Any, resume: bool) -> None:
+    def _learn(self, engine: LocalEngine | ClusterEngine, min_freq: float, held_out: Any, resume: bool) -> None:
         """Vocabulary -> partitions -> objective -> optimiser -> model."""
         vocabulary, facts = engine.survey(self.checkpoint is not None)
         if vocabulary is None:
@@ -164,7 +174,7 @@ class CRF(LocalCRF):
         if self.class_weight is not None or any(x.weighted for x in facts):
             self._require("sample_weight", "some")
         rule = WeightRules(
-            self.min_freq,
+            min_freq,
             self.all_possible_states,
             self.all_possible_transitions,
             self.start_end,
@@ -234,6 +244,13 @@ class CRF(LocalCRF):
         local.n_jobs = 1
         name = method.removeprefix("predict_")
         return map_parts(X, partial(_predict, method, how), local, self._fields, name)
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Fraction of the tokens that are labelled correctly, of sequences in memory; see :meth:`crfkit.CRF.score`."""
+        for name, x in (("X", X), ("y", y)):
+            if is_lazy(x):
+                raise ValueError(f"{name!r} of score must be in memory, got {type(x).__name__}: compute it")
+        return super().score(X, y, sample_weight)
 
     def to_local(self) -> LocalCRF:
         """The same model as a :class:`crfkit.CRF`."""

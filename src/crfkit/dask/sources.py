@@ -44,6 +44,11 @@ def _kind(data: Any) -> str:
     return "frame" if hasattr(data, "columns") else "bag" if hasattr(data, "map_partitions") else ""
 
 
+def stored(data: Any) -> list[Blocks]:
+    """The block files among what a cluster is given."""
+    return [] if _kind(data) != "blocks" else [data] if isinstance(data, Blocks) else list(data)
+
+
 def is_lazy(data: Any) -> bool:
     """Whether data comes in partitions that Dask makes."""
     return _kind(data) not in ("", "blocks")
@@ -59,20 +64,32 @@ def require_columns(data: Any, fields: Fields, method: str) -> None:
         for column in [given] if isinstance(given, str) else given or ():
             if column not in known:
                 has = ", ".join(map(repr, data.columns))
-                raise ValueError(f"{name!r} of {method} names {column!r}, but the frame has the columns {has}")
+                what = (
+                    f"{name!r} of fit names {column!r}"
+                    if method == "fit"
+                    else f"{method} looks for {column!r}, as fit did"
+                )
+                if method != "fit" and name == "columns" and fields.columns is None:
+                    what = f"{method} looks for {column!r}, since fit was given no other 'columns'"
+                raise ValueError(f"{what}, but the frame has the columns {has}")
+    if method == "fit" and fields.label is None:
+        raise ValueError("'label' of fit must name the frame's column of labels, got None")
 
 
 def parts_of(data: Any, y: Any, fields: Fields) -> list[Delayed]:
     """Labelled data as a list of delayed :class:`Part`."""
     kind = _kind(data)
     if kind == "blocks":
-        files = [data] if isinstance(data, Blocks) else data
-        return [delayed(Part)(x, None) for file in files for x in _ranges(file)]
+        if y is not None:
+            raise ValueError("'y' of fit must be None: a block file holds the labels")
+        return [delayed(Part)(x, None) for file in stored(data) for x in _ranges(file)]
     if kind == "frame":
+        if y is not None:
+            raise ValueError("'y' of fit must be None for a frame: 'label' names its column of labels")
         return [delayed(_frame_part)(x, fields) for x in data.to_delayed()]
     if kind == "":
         raise ValueError(
-            "'data' of fit must be a dask bag, a dask data frame, a list of delayed parts, or Blocks, "
+            "'data' of fit must be a dask bag, a dask data frame, a list of delayed parts, or crfkit.data.Blocks, "
             f"got {type(data).__name__}; crfkit.CRF takes what is in memory"
         )
     rows = data.to_delayed() if kind == "bag" else list(data)

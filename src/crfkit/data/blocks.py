@@ -44,7 +44,9 @@ from crfkit.base.fields import (
     label_list,
     list_of,
     number,
+    optional,
     record,
+    text,
 )
 from crfkit.base.messages import counted
 from crfkit.base.numbers import pieces
@@ -58,6 +60,7 @@ KEY = "crfkit blocks"
 WHAT = "block file"
 VERSION = 1
 KINDS = ("state", "edge")
+_HEAD = 64  # bytes that tell a block file from text
 
 _HEADER = record(
     {
@@ -69,6 +72,7 @@ _HEADER = record(
         "tokens": integer(0, 2**48),
         "unknown": integer(0, 2**48),
         "reading": anything,
+        "features": optional(text),
         "checksums": record({}),
     }
 )
@@ -277,6 +281,10 @@ class Blocks:
         ``n_attributes`` counts the attributes of tokens and of transitions together.
     min_freq : float
         Attributes that occur less often were left out.
+    features : str or None
+        The features of the :class:`crfkit.CRF` that encoded it, as text.
+    hash_bits : int or None
+        Its ``hash_bits``.
 
     Raises
     ------
@@ -332,6 +340,8 @@ class Blocks:
         self.classes = tuple(head["labels"])
         self.encoder_config: dict[str, Any] = head["encoder"]
         self.reading: dict[str, Any] = head["reading"]
+        self.features: str | None = head["features"]
+        self.hash_bits: int | None = head["encoder"].get("bits")
         self.attributes: tuple[int, int] = tuple(head["n_attributes"])
         self.min_freq: float = head["min_freq"]
         self.n_unknown: int = head["unknown"]
@@ -436,13 +446,25 @@ class Blocks:
         return [flat[a:b] for a, b in itertools.pairwise(bounds)]
 
 
+def given_labels(X: Any, y: Any, method: str) -> Any:
+    """The labels of sequences, which a block file holds itself; raises unless they are there once."""
+    if (y is None) != isinstance(X, Blocks):
+        rule = "must hold the labels of the sequences" if y is None else "must be None: a block file holds the labels"
+        raise ValueError(f"'y' of {method} {rule}" + (", got None" if y is None else ""))
+    return X.label_lists() if y is None else y
+
+
 def is_block_file(path: str | os.PathLike[str]) -> bool:
     """Whether a file is a block file, or looks like one; ``"-"`` is none."""
     if path == "-" or not os.path.isfile(path):
         return False
     with open(path, "rb") as file:
-        head = file.read(64)
-    return head[8:9] == b"{" and f'"{KEY}"'.encode() in head
+        return is_block_head(file.read(_HEAD))
+
+
+def is_block_head(head: bytes) -> bool:
+    """Whether a block file begins so."""
+    return head[8:9] == b"{" and f'"{KEY}"'.encode() in head[:_HEAD]
 
 
 def block_checksum(data: StoredDataset, labels: NDArray[np.int32], b: int) -> int:

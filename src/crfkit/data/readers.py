@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from crfkit import _core
 from crfkit.base.messages import FileError, counted
+from crfkit.data.blocks import is_block_head
 from crfkit.data.sequences import Columns, Items
 from crfkit.data.tokens import tokenize
 
@@ -151,6 +152,8 @@ def read_chunks(source: Source, file: IO[bytes], size: int, *, with_mark: bool =
             chunk = chunk[3:]
             if not chunk:
                 continue
+        if first and is_block_head(chunk):
+            raise DataError(f"{name}: a block file, not text: give it by its name, and not compressed")
         first = False
         if not chunk:
             break

@@ -97,7 +97,8 @@ def check_sequences(X: Any, text: bool = False) -> Any:
     if isinstance(X, _Ragged):
         return X
     if not _is_series(X):
-        raise ValueError(f"'X' must be a list of sequences, got {_shown(X)}")
+        stored = "; block files are for CRF and MEMM" if type(X).__name__ == "Blocks" else ""
+        raise ValueError(f"'X' must be a list of sequences, got {_shown(X)}{stored}")
     _check_array(X)
 
     def each() -> Iterator[Any]:

@@ -16,6 +16,7 @@ from crfkit.base.parameters import Estimator
 from crfkit.chain.beams import Beam, as_rule
 from crfkit.chain.inference import decode_flat, log_partition, marginals, nbest, reachable, sample
 from crfkit.chain.potentials import Potentials
+from crfkit.data.blocks import Blocks, given_labels
 from crfkit.data.dataset import Dataset
 from crfkit.data.labels import Entity, LabelLists, Tagging, by_label, label_array, label_scores
 from crfkit.features.encoders import FeatureSource, plain_lists
@@ -270,6 +271,8 @@ class ChainEstimator(Estimator):
         True
         """
         self._require_fitted()
+        if isinstance(X, Blocks):
+            raise ValueError("'X' of predict_entities must hold words, and a block file holds none")
         X = list(X) if isinstance(X, Iterator) else plain_lists(X)
         out: list[list[Entity]] = []
         for p in self._potentials(X, given, np.float64):
@@ -286,8 +289,12 @@ class ChainEstimator(Estimator):
         labels = self.model_.labels
         return [[[labels[j] for j in path] for path in paths.tolist()] for paths in drawn]
 
-    def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
-        """Fraction of the tokens that :meth:`predict` labels correctly; all labels must be known."""
+    def score(self, X: Any, y: Any = None, sample_weight: ArrayLike | None = None) -> float:
+        """Fraction of the tokens that :meth:`predict` labels correctly; all labels must be known.
+
+        A block file, :class:`crfkit.data.Blocks`, holds the labels: ``y`` is then None.
+        """
+        y = given_labels(X, y, "score")
         require_known(y, "y")
         return token_accuracy(y, self.predict(X), sample_weight)
 

@@ -233,6 +233,8 @@ class CRF(PenalisedChain):
             )
         return self._fit(X, y, None, sample_weight, stream=True)
 
+    _partitioned = False  # whether it learns from partitions of data only
+
     def _settings(self) -> dict[str, Any]:
         beam = as_beam(self.beam)
         return {**super()._settings(), "beam": None if beam is None else beam.text()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import reprlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -32,7 +33,7 @@ from crfkit.estimators.expectations import Expectations, warn_unseen
 from crfkit.features.encoders import Encoder, FeatureSource, make_encoder, plain_lists
 from crfkit.features.encoding import BlockWriter
 from crfkit.features.hashing import MOST_BITS, HashedEncoder
-from crfkit.features.restoring import StoredEncoder, numbers_in, renumbered
+from crfkit.features.restoring import StoredEncoder, features_of, numbers_in, renumbered
 from crfkit.model.chain_model import ChainModel
 from crfkit.training import BackwardObjective
 from crfkit.training.checks import check_gold, check_partial, class_weights, sequence_weights
@@ -334,15 +335,9 @@ class PenalisedChain(ChainEstimator):
             raise ValueError("'y' of fit must be None: a block file holds the labels")
         if not X.classes:
             raise ValueError("there are no labels to learn from")
-        least = self._min_freq(X)
-        if X.min_freq > max(self._least(least), 1):
-            name, needed = (
-                ("min_freq", f"at least {X.min_freq:g}") if least < X.min_freq else ("all_possible_states", False)
-            )
-            raise ValueError(
-                f"{name!r} of {type(self).__name__} must be {needed} for {X.path}: attributes that occur fewer than "
-                f"{X.min_freq:g} times were left out of it"
-            )
+        if model is None:
+            self._check_features(X)
+        self._check_min_freq(X)
         X.verify(self.n_jobs)
         labels, (numbers, hints) = X.classes, X.known()
         if model is None:
@@ -369,6 +364,37 @@ class PenalisedChain(ChainEstimator):
         numbers = np.where(numbers < 0, numbers, np.array([*order, -1], np.int32)[np.maximum(numbers, -1)])
         return encoder, renumbered(X.dataset.flat, *known), labels, numbers, hints
 
+    def _check_min_freq(self, X: Blocks) -> None:
+        """Raises if a block file lacks attributes that would have weights."""
+        least = self._min_freq(X)
+        if X.min_freq > max(self._least(least), 1):
+            name, needed = (
+                ("min_freq", f"at least {X.min_freq:g}") if least < X.min_freq else ("all_possible_states", False)
+            )
+            raise ValueError(
+                f"{name!r} of {type(self).__name__} must be {needed} for {X.path}: attributes that occur fewer than "
+                f"{X.min_freq:g} times were left out of it"
+            )
+
+    def _check_features(self, X: Blocks) -> None:
+        """Raises if features are asked for that are not those of a block file."""
+        known = features_of(X.encoder_config)
+        same = self.features == "auto"
+        if not same:
+            token = ("",) * (known["n_columns"] or 1)
+            own = make_encoder(self.features, [[token]]).config()
+            found = features_of({**own, "n_columns": known["n_columns"], "bits": known["bits"]})
+            same = json.loads(json.dumps(found)) == known
+        for name, value, unset, good in (
+            ("features", self.features, "auto", same),
+            ("hash_bits", self.hash_bits, None, self.hash_bits in (None, known["bits"])),
+        ):
+            if not good:
+                raise ValueError(
+                    f"{name!r} of {type(self).__name__} must be {unset!r}, or what {X.path} was encoded with, "
+                    f"{getattr(X, name)!r}, got {value!r}"
+                )
+
     def _as_trained(self, problem: Problem) -> tuple[Layout, Problem]:
         """The layout of the model, and what is minimised: a hook for estimators that look at the data differently."""
         return problem.layout, problem
@@ -392,7 +418,7 @@ class PenalisedChain(ChainEstimator):
         unknown = split_by_knowledge(problem.data, problem.labels)[2]
         return ExpectationObjective(found, problem.take(unknown), problem.criteria)
 
-    def objective(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> LikelihoodObjective:
+    def objective(self, X: Any, y: Any = None, sample_weight: ArrayLike | None = None) -> LikelihoodObjective:
         """What :meth:`fit` minimises, without the ``c1`` term, for use with any optimiser.
 
         After :meth:`fit` it has the weights of the fitted model, in the order of ``weights_``; before, those that
@@ -433,9 +459,9 @@ class PenalisedChain(ChainEstimator):
 
         Parameters
         ----------
-        X : sequences of tokens, or Blocks
+        X : sequences of tokens, or :class:`crfkit.data.Blocks`
             Training data.
-        y : sequences of labels; None for Blocks, which hold them
+        y : sequences of labels; None for a block file, which holds them
             One label per token. For a CRF, a label may be None (unknown), a set (one of these) or a soft label, a
             dict of labels and weights q, and a sequence without labels may be None: see ``entropy_weight``. Training
             maximises the likelihood of what is known, :math:`\\log Z_{known} - \\log Z`, with
@@ -496,12 +522,14 @@ class PenalisedChain(ChainEstimator):
         y : sequences of labels, or an iterator of them
             As for :meth:`fit`.
         path : path
-            The file to write. Attributes that occur fewer than ``min_freq`` times are left out of it.
+            The file to write. Attributes that occur fewer than ``min_freq`` times are left out of it. Until it is done,
+            there is a folder beside it, ``path.part``. It goes after an error, and the next call replaces what a killed
+            process left there; ``crfkit encode --resume`` continues with files of text.
         sample_weight : array [S], optional
             Weights of the sequences.
         memory : float or str
             Memory for the vocabulary while it is counted: bytes, or a string such as ``"2GB"``. What does not fit is
-            counted on disk. The final vocabulary must fit in memory.
+            counted on disk. At least 64 MB are used. The final vocabulary must fit in memory.
 
         Returns
         -------
@@ -518,13 +546,16 @@ class PenalisedChain(ChainEstimator):
         [['QTY', 'NAME']]
         """
         self._check_parameters()
+        if isinstance(X, Blocks):
+            raise ValueError(f"'X' of encode must hold sequences of tokens: {X.path} is encoded already")
+        if y is None:
+            raise ValueError("'y' of encode must hold the labels of the sequences, got None")
         pieces = _in_pieces(X, y, sample_weight)
         first = next(pieces, None)
         if first is None:
             raise ValueError("there is no sequence to learn from")
-        writer = BlockWriter(
-            path, self._new_encoder(first.X), min_freq=self._least(), memory=memory, n_jobs=self.n_jobs
-        )
+        settings: dict[str, Any] = {"min_freq": self._least(), "memory": memory, "n_jobs": self.n_jobs}
+        writer = BlockWriter(path, self._new_encoder(first.X), features=self.features, **settings)
         return writer.write(itertools.chain([first], pieces))
 
     def _new_encoder(self, X: Any) -> Encoder:
@@ -534,7 +565,7 @@ class PenalisedChain(ChainEstimator):
 
     def _min_freq(self, X: Any) -> float:
         """``min_freq``; by default that of a block file."""
-        return X.min_freq if isinstance(X, Blocks) and not self.min_freq else self.min_freq
+        return X.min_freq or self.min_freq if isinstance(X, Blocks) and not self.min_freq else self.min_freq
 
     def _least(self, min_freq: float | None = None) -> float:
         """How often an attribute must occur to have a weight, whatever its labels."""
@@ -582,9 +613,19 @@ class PenalisedChain(ChainEstimator):
             del search
         del objective, w
         self._end(skeleton, result, keep, len(X), n_tokens)
-        self.model_ = replace(self.model_, params={**self.model_.params, "min_freq": self._min_freq(X)})
+        self._take_over(X, old is None)
         self._seen += len(X) if stream else 0
         return self
+
+    def _take_over(self, X: Any, features: bool = True) -> None:
+        """Has the model say what a block file decided: ``min_freq``, and its features if the model has these."""
+        if not isinstance(X, Blocks):
+            return
+        found: dict[str, Any] = {"min_freq": self._min_freq(X)}
+        if features:
+            found |= {"features": X.features, "hash_bits": X.hash_bits}
+        found = {name: x for name, x in found.items() if name in self._parameters()}
+        self.model_ = replace(self.model_, params={**self.model_.params, **found})
 
     def _watched(
         self,
@@ -734,8 +775,10 @@ def _in_pieces(X: Any, y: Any, sample_weight: ArrayLike | None) -> Iterator[Weig
     """A few thousand sequences at a time, with their labels and weights."""
     X, y = plain_lists(X), plain_lists(y)
     weights = None if sample_weight is None else np.ascontiguousarray(sample_weight, np.float64)
+    left: Iterator[Any] = iter(())  # labels that no sequence has
     if isinstance(X, Iterator) or isinstance(y, Iterator):
         xs, ys = iter(X), iter(y)
+        left = ys
         slices: Iterator[Any] = (
             (part, list(itertools.islice(ys, len(part))))
             for part in iter(lambda: list(itertools.islice(xs, _PIECE)), [])
@@ -748,6 +791,8 @@ def _in_pieces(X: Any, y: Any, sample_weight: ArrayLike | None) -> Iterator[Weig
     for part, labels in slices:
         yield Weighted(part, labels, None if weights is None else weights[done : done + len(part)])
         done += len(part)
+    if any(True for _ in left):
+        raise ValueError(f"there {are_counted(done, 'sequence')}, but labels for more")
     if weights is not None:
         sequence_weights(weights, done)
 

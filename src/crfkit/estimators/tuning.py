@@ -136,7 +136,7 @@ def tune(
     crf : CRF
         The estimator with all other parameters. ``n_jobs`` is the number of training runs at a time; ``random_state``
         is the seed for folds and settings. Its algorithm must be ``"lbfgs"``, or ``"newton-cg"`` if ``c1`` is 0.
-    X, y : sequences of tokens, and their labels; or Blocks, and None
+    X, y : sequences of tokens, and their labels; or crfkit.data.Blocks, and None
         Sequences with unknown labels are never held out: every fold trains on what is known of them.
     c1, c2 : sequences of float
         Coefficients: all pairs of them are tried.
@@ -207,6 +207,9 @@ def _with(crf: CRF, setting: Setting) -> CRF:
 
 def check_search(crf: CRF, folds: int, reject: float | None, n_settings: int | None) -> None:
     """Raises if a search cannot be as asked, whatever the data."""
+    if not isinstance(crf, CRF) or crf._partitioned:
+        kind = f"{type(crf).__module__.removesuffix('.estimator')}.{type(crf).__name__}"
+        raise ValueError(f"'crf' of tune must be a crfkit.CRF, got {kind}; give cluster= to train on a cluster")
     crf._check_parameters()
     check_number("tune", "folds", folds, 2, integer=True)
     check_number("tune", "reject", reject, 0, optional=True)

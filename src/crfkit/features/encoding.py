@@ -19,6 +19,7 @@ import shutil
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -28,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crfkit import _core
-from crfkit.base.files import check_writable, whole_file
+from crfkit.base.files import check_writable, full_disk, whole_file
 from crfkit.base.tensors import Spool, checksum, write_arrays
 from crfkit.base.threads import ordered, resolve_threads
 from crfkit.data.blocks import KEY, KINDS, VERSION, Blocks, Group, checksum_of
@@ -47,6 +48,7 @@ _TOLD = {
     "files": "other files (or a file has changed since)",
     "unlabelled": "other --unlabelled data",
     "reading": "another format, label or columns",
+    "piece": "another version of crfkit",
     "min_freq": "another --min-freq",
     "unknown": "another --unknown label",
 }
@@ -56,12 +58,14 @@ _UNITS = {"": 1, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12, "ki": 2**10, "mi": 2**
 def bytes_of(size: float | str) -> int:
     """Bytes from a number, or from a string such as ``"500MB"`` or ``"2GiB"``.
 
-    >>> bytes_of("2GB"), bytes_of("1.5 KiB"), bytes_of(7)
-    (2000000000, 1536, 7)
+    >>> bytes_of("2GB"), bytes_of("1.5 KiB"), bytes_of(7e6)
+    (2000000000, 1536, 7000000)
     """
     found = re.fullmatch(r"(\d+(?:\.\d*)?)\s*([kmgt]i?|)b?", str(size).strip().lower())
     if found is None or not float(found[1]):
         raise ValueError(f"'memory' must be a number of bytes, or a string such as '500MB' or '2GB', got {size!r}")
+    if not found[2] and float(found[1]) < 1e6:
+        raise ValueError(f"'memory' must be at least 1 MB, got {size} bytes; give a unit, as in '{found[1]}MB'")
     return int(float(found[1]) * _UNITS[found[2]])
 
 
@@ -195,12 +199,14 @@ class BlockWriter:
     n_jobs : int, optional
     unknown : str, optional
         The label of tokens whose label is not known.
-    about : dict
-        Describes the data and the settings, which must be the same when encoding is resumed.
+    about : dict, optional
+        Describes the data and the settings, which must be the same when encoding is resumed. None if it cannot be.
     resume : bool
         Whether to continue an interrupted encoding, if there is one.
     reading : dict
         How the data was read, for the model that is trained on it.
+    features : object
+        What the encoder was made of, for the model.
     """
 
     def __init__(
@@ -215,11 +221,13 @@ class BlockWriter:
         about: Mapping[str, Any] | None = None,
         resume: bool = False,
         reading: Mapping[str, Any] | None = None,
+        features: Any = None,
     ) -> None:
         self.path, self.encoder, self.min_freq = Path(path), encoder, min_freq
         self.threads = resolve_threads(n_jobs)
         self.limit = max(bytes_of(memory), _LEAST) // (3 * self.threads)
-        self.unknown, self.reading = unknown, dict(reading or {})
+        self.unknown, self.reading, self.resumable = unknown, dict(reading or {}), about is not None
+        self.features = features if features is None or isinstance(features, str) else repr(features)
         self.part = self.path.with_name(f"{self.path.name}.part")
         self.runs: list[_Run] = []
         self.labels: dict[Any, int] = {}
@@ -237,11 +245,12 @@ class BlockWriter:
         if resume and job.exists():
             found = json.loads(job.read_text())
             self.seed = found.pop("seed")
-            other = [_TOLD.get(name, name) for name in found | about if found.get(name) != about.get(name)]
+            other = dict.fromkeys(_TOLD.get(name, name) for name in found | about if found.get(name) != about.get(name))
             if other:
+                why = f"had {', and '.join(other)}" if "files" in found else "was of data in memory"
                 raise ValueError(
-                    f"{self.part}: the interrupted encoding had {' and '.join(other)}; to begin anew, leave out "
-                    "--resume, or remove this folder"
+                    f"{self.part}: the interrupted encoding {why}; to begin anew, leave out --resume, or remove this "
+                    "folder"
                 )
             for folder in sorted(self.part.glob("run-*")):
                 if not (folder / "run.json").exists():
@@ -275,22 +284,36 @@ class BlockWriter:
         progress : callable
             Called after each step with ``"encoded"``, later ``"written"``, and the number of tokens.
         """
+        with self.cleaned():
+            return self._write(pieces, parse, progress)
+
+    @contextmanager
+    def cleaned(self) -> Iterator[None]:
+        """After an error, what cannot be resumed is removed from the disk."""
+        try:
+            with full_disk(self.part):
+                yield
+        except BaseException as e:
+            for run in self._open:
+                with suppress(OSError):
+                    run._file.close()
+            if not self.resumable or isinstance(e, ValueError):  # data or options must be others
+                shutil.rmtree(self.part, ignore_errors=True)
+            raise
+
+    def _write(
+        self, pieces: Iterable[Any], parse: Callable[[Any], Weighted], progress: Callable[[str, int], Any]
+    ) -> Blocks:
         done = {record.number: record.tokens for run in self.runs for record in run.records}
 
         def encode(item: tuple[int, Any]) -> int:
             return done[item[0]] if item[0] in done else self._encode(item[0], parse(item[1]))
 
         tokens = 0
-        try:
-            for n in ordered(encode, iter(enumerate(pieces)), self.threads):
-                tokens += n
-                progress("encoded", n)
-        except BaseException:
-            for run in self._open:
-                run._file.close()
-            raise
+        for n in ordered(encode, iter(enumerate(pieces)), self.threads):
+            tokens += n
+            progress("encoded", n)
         if not tokens:
-            shutil.rmtree(self.part)
             raise ValueError("there is no sequence to encode")
         list(ordered(self.close_run, iter(list(self._open)), self.threads))
         return self.finish(self.min_freq, progress)
@@ -386,8 +409,13 @@ class BlockWriter:
         return n, [(number, own.view(np.bool_)) for _, _, _, number, own in runs]
 
     def _scratch(self, name: str, dtype: Any, n: int) -> NDArray[Any]:
-        """An array on the disk."""
-        return np.memmap(self.part / name, dtype, "w+", shape=(n,)) if n else np.zeros(0, dtype)
+        """An array on the disk, which must have room for it: what is mapped cannot fail later."""
+        if not n:
+            return np.zeros(0, dtype)
+        with open(self.part / name, "wb") as file:
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(file.fileno(), 0, n * np.dtype(dtype).itemsize)
+        return np.memmap(self.part / name, dtype, "r+" if hasattr(os, "posix_fallocate") else "w+", shape=(n,))
 
 
 class _Assembly:
@@ -456,6 +484,7 @@ class _Assembly:
             "tokens": int(self.offsets[-1]),
             "unknown": unknown,
             "reading": self.writer.reading,
+            "features": self.writer.features,
             "checksums": {name: checksum(name, x) for name, x in small.items()},
         }
         write_arrays(self.writer.path, KEY, header, {**arrays, **small})

@@ -121,9 +121,17 @@ class HashedEncoder:
         return np.stack([low, low], axis=1)
 
     def absorb(self, other: Any) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
-        """The same numbers: hashes are the same in all encoders."""
-        state, edge = (np.arange(n, dtype=np.uint32) for n in other.n_attributes)
-        return state, edge
+        """The same numbers if all hashes are known here; those of a file that has only some are added."""
+        if self._some is None:
+            return other.kept[0], other.kept[1]
+        found = [self._numbers(k, other.kept[k]) for k in range(2)]
+        news = [x == NONE for x in found]
+        for x, new, mine in zip(found, news, self.kept, strict=True):
+            x[new] = len(mine) + np.arange(new.sum())
+        self._some = tuple(np.concatenate([self.kept[k], other.kept[k][news[k]]]) for k in range(2))
+        for name in ("kept", "_order"):
+            self.__dict__.pop(name, None)
+        return found[0], found[1]
 
     def translate(self, other: Any) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
         """The numbers here of another encoder's attributes."""

@@ -98,6 +98,13 @@ def empty_encoder(config: Any, arrays: Arrays, features: FeatureSource = None) -
     return PlanEncoder(FeaturePlan.from_dict(config["plan"]), None, config.get("n_columns"), lexicon)
 
 
+def features_of(config: Any) -> dict[str, Any]:
+    """What makes attributes of tokens, by an encoder's settings in a file."""
+    inner = config.get("inner", config)
+    names = ("kind", "plan", "function", "n_columns", "lexicon")
+    return {"bits": config.get("bits"), **{name: inner.get(name) for name in names}}
+
+
 def _has_transitions(config: Any) -> bool:
     """Whether label pairs have weights, by the features of an encoder in a file."""
     config = record({"kind": text})(config.get("inner", config), "encoder")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from crfkit.base.messages import counted, warn
 from crfkit.data.blocks import Blocks
 from crfkit.features.encoding import BlockWriter
-from crfkit.features.restoring import StoredEncoder, empty_encoder
+from crfkit.features.restoring import StoredEncoder, empty_encoder, features_of
 
 _BLOCKS = 64  # that are in memory at a time
 
@@ -24,7 +25,7 @@ def join_blocks(
     are left out. Occurrences of an attribute that one file left out as too rare are missing from the joined file too.
     """
     for blocks in files[1:]:
-        if _features(blocks) != _features(files[0]):
+        if features_of(blocks.encoder_config) != features_of(files[0].encoder_config):
             raise ValueError(f"{blocks.path}: its features are not those of {files[0].path}")
     cut = [blocks for blocks in files if blocks.min_freq > 1]
     if cut and len(files) > 1:
@@ -46,19 +47,21 @@ def split_blocks(blocks: Blocks, paths: Sequence[str | os.PathLike[str]], n_jobs
     return [_rewrite([(blocks, a, b)], path, 0, n_jobs) for path, a, b in parts]
 
 
-def _features(blocks: Blocks) -> object:
-    """What makes attributes of tokens."""
-    config = blocks.encoder_config
-    return tuple(config.get(name) for name in ("kind", "plan", "function", "n_columns", "lexicon", "bits", "inner"))
-
-
 def _rewrite(
     parts: Sequence[tuple[Blocks, int, int]], path: str | os.PathLike[str], min_freq: float, n_jobs: int | None
 ) -> Blocks:
     """The blocks from one to another of several files, as one file."""
     some = parts[0][0]
     encoder = empty_encoder(some.encoder_config, some.encoder_arrays())
-    writer = BlockWriter(path, encoder, min_freq=min_freq, n_jobs=n_jobs, reading=some.reading)
+    known_of: dict[str, Any] = {"reading": some.reading, "features": some.features}
+    writer = BlockWriter(path, encoder, min_freq=min_freq, n_jobs=n_jobs, **known_of)
+    with writer.cleaned():
+        _copy(parts, writer)
+        return writer.finish(max(min_freq, *(blocks.min_freq for blocks, _, _ in parts)))
+
+
+def _copy(parts: Sequence[tuple[Blocks, int, int]], writer: BlockWriter) -> None:
+    """Makes a run of the blocks of each file."""
     number = 0
     for blocks, first, last in parts:
         own = [writer.labels.setdefault(label, len(writer.labels)) for label in blocks.classes]
@@ -78,4 +81,3 @@ def _rewrite(
             run.add(number, blocks.part(a, z), known[blocks.labels[begin:end]], weights, sets)
             number += 1
         writer.close_run(run)
-    return writer.finish(max(min_freq, *(blocks.min_freq for blocks, _, _ in parts)))

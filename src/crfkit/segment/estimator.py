@@ -314,7 +314,7 @@ class SegmentCRF(Estimator):
     def fit(
         self,
         X: Any,
-        y: Any,
+        y: Any = None,
         *,
         X_dev: Any = None,
         y_dev: Any = None,
@@ -340,8 +340,10 @@ class SegmentCRF(Estimator):
         resume : bool
             Continue from ``checkpoint`` if the file exists; the result is the same as without the interruption.
         """
+        X = list(X) if isinstance(X, Iterator) else check_sequences(plain_lists(X), text=True)
+        if y is None:
+            raise ValueError("'y' of fit must hold the labels of the sequences, got None")
         held_out = held_out_data(X_dev, y_dev, self.early_stopping, "SegmentCRF")
-        X = list(X) if isinstance(X, Iterator) else plain_lists(X)
         old = self.model_ if self.warm_start and self._is_fitted() else None
         model, parts = self._prepare(X, y, sample_weight, old, grow=True)
         if held_out is not None:

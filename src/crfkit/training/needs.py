@@ -81,8 +81,10 @@ class Needs(NamedTuple):
             base = _process(x.labels, threads) + min(_FREED, 32 * x.weights)
             base += threads * algorithm.bytes_per_pair * x.labels**2
             scratch = 2 * x.listed + 8 * x.tokens + 5 * x.local
-            data = 5_000_000 + 80 * x.tokens + 2 * x.listed
-            return cls(base + optimiser + data, base + model, optimiser, blocks, scratch)
+            # most is held where the data is there as arrays and in blocks, or later, with the optimiser's vectors
+            arrays = _process(x.labels, 0) + 37 * x.tokens + 4 * x.entries + 41 * x.seen + 4 * x.weights + scratch
+            later = base + optimiser + 37 * x.tokens + 2 * x.listed + 6 * x.local + 30 * x.seen
+            return cls(5_000_000 + max(arrays, later), base + model, optimiser, blocks, scratch)
         optimiser += 4 * algorithm.vectors * x.rows
         width = -(-x.labels // 8) * 8
         data = 4 * x.entries + 22 * x.tokens + 8 * x.spread
