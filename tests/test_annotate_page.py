@@ -13,6 +13,8 @@ import annotating
 import pytest
 from annotating import Site, document, sample, site
 
+from crfkit.active.questions import AskedSpan, Choice, Question
+
 pytest.importorskip("uvicorn")
 playwright = pytest.importorskip("playwright.sync_api")
 Page = Any
@@ -104,6 +106,11 @@ def chosen(page: Page) -> str:
     return " ".join(page.locator(".place .w.chosen").all_inner_texts())
 
 
+def tags(page: Page) -> list[str]:
+    """The labels that stand below words."""
+    return [str(node.get_attribute("data-tag")) for node in page.locator(".place .w[data-tag]").all()]
+
+
 def pose(page: Page, served: Site, i: int, *spans: tuple[int, int, str | None], **more: Any) -> None:
     """Shows a question of our own about sentence i; its answer goes to the real server."""
     doc = served.session.project.documents[i]
@@ -133,6 +140,26 @@ def pose(page: Page, served: Site, i: int, *spans: tuple[int, int, str | None], 
     page.evaluate("location.hash = 'ask'")
     page.wait_for_selector(".place .w")
     page.unroute("**/api/question*")
+
+
+def ask(page: Page, served: Site, i: int, *spans: tuple[int, int, str | None], who: str = "anna") -> None:
+    """The same by the server, so that drafts and undo know the question."""
+    names = served.session.project.names
+    asked = [
+        AskedSpan(a, b, [Choice(guess, 0.6), *(Choice(x, 0.1) for x in [*names, None] if x != guess)])
+        for a, b, guess in spans
+    ]
+    served.session._open.pop(who, None)
+    served.session._pose(who, Question(i, "uncertain", asked, [], 10.0, 1.0))
+    page.reload()
+    ready(page)
+
+
+def drafted(page: Page, action: Callable[[], None]) -> None:
+    """Does what keeps a draft, until it is on disk."""
+    with page.expect_response("**/api/draft") as reply:
+        action()
+    assert reply.value.ok, reply.value.text()
 
 
 @pytest.fixture(scope="module")
@@ -410,6 +437,135 @@ def test_undo_and_redo(visit: Open, news: Any) -> None:
             page.keyboard.press("Control+y")
         page.wait_for_selector(".ask:not(.busy)")
         assert served.said(0) == {(0, 2, "PER"), (4, 5, "LOC")}
+
+
+def test_undo_of_a_saved_answer_asks_the_same_again(visit: Open, news: Any) -> None:
+    """Enter vouches for the spans that were asked, not for the whole sentence."""
+    with news() as served:
+        page = visit(served)
+        ask(page, served, 0, (0, 2, "PER"), (4, 5, "PER"), (6, 7, None))
+        page.keyboard.press("Enter")
+        page.keyboard.press("3")
+        page.keyboard.press("ArrowLeft")  # no effect on one word
+        answered(page, lambda: page.keyboard.press("3"))
+        said = served.said(0)
+        assert said == {(0, 2, "PER"), (4, 5, "LOC"), (6, 7, "LOC")}
+        with page.expect_response("**/api/undo"):
+            page.keyboard.press("Control+z")
+        page.wait_for_selector(".ask:not(.busy)")
+        assert heading(page) == "What is “Accra”?"
+        assert "3 of 3" in page.locator(".kicker").inner_text()
+        assert tags(page) == ["PER", "LOC", "LOC?"]
+        page.keyboard.press("Control+z")  # one span further back
+        assert heading(page) == "What is “Leeds”?"
+        page.keyboard.press("2")
+        answered(page, lambda: page.keyboard.press("3"))
+        assert served.said(0) == {(0, 2, "PER"), (4, 5, "ORG"), (6, 7, "LOC")}
+        assert [a["whole"] for a in served.answers()] == [False]
+        assert served.answers()[0]["kind"] == "uncertain"
+
+
+def test_a_reload_keeps_the_answers_to_a_sentence(visit: Open, news: Any) -> None:
+    """To each of its spans, to what a span left over, and to words that were not asked; also after a restart."""
+    with news() as served:
+        page = visit(served)
+        ask(page, served, 1, (0, 1, "ORG"), (3, 5, "PER"), (6, 7, None))
+        page.keyboard.press("ArrowRight")
+        drafted(page, lambda: page.keyboard.press("Enter"))  # Northfield Trust
+        word(page, 2).click()
+        drafted(page, lambda: page.keyboard.press("3"))
+        page.keyboard.press("ArrowLeft")
+        drafted(page, lambda: page.keyboard.press("Enter"))  # Angela; Osei is left over
+        assert heading(page) == "What is “Osei”?"
+        assert served.answers() == []
+        for turn in range(2):
+            if turn:
+                served.stop()
+                served.start()
+                page.goto(served.server.address("anna"))
+            else:
+                page.reload()
+            ready(page)
+            assert heading(page) == "What is “Osei”?"
+            assert tags(page) == ["ORG", "LOC", "PER", "none?"]
+        drafted(page, lambda: page.keyboard.press("1"))
+        drafted(page, lambda: page.keyboard.press("Control+z"))
+        page.reload()
+        ready(page)
+        assert heading(page) == "What is “Osei”?"
+        drafted(page, lambda: page.keyboard.press("1"))
+        answered(page, lambda: page.keyboard.press("0"))
+        assert served.said(1) == {(0, 2, "ORG"), (2, 3, "LOC"), (3, 4, "PER"), (4, 5, "PER")}
+        assert served.answers()[0]["judged"] == [[0, 5], [6, 7]]
+
+
+def test_a_reload_keeps_a_whole_sentence(visit: Open, news: Any) -> None:
+    with news() as served:
+        page = visit(served)
+        ask(page, served, 2, (1, 2, "ORG"))
+        page.keyboard.press(".")
+        page.keyboard.press("End")
+        page.keyboard.press("ArrowLeft")
+        drafted(page, lambda: page.keyboard.press("1"))
+        page.reload()
+        ready(page)
+        assert heading(page).startswith("Label every entity")
+        answered(page, lambda: page.keyboard.press("Enter"))
+        assert served.said(2) == {(1, 2, "ORG"), (4, 5, "PER")}
+        with page.expect_response("**/api/undo"):
+            page.keyboard.press("Control+z")
+        page.wait_for_selector(".ask:not(.busy)")
+        answered(page, lambda: page.keyboard.press("Enter"))
+        assert served.said(2) == {(1, 2, "ORG"), (4, 5, "PER")}
+
+
+def test_labels_are_renamed_elsewhere(visit: Open, news: Any) -> None:
+    """In another tab: the question and its answers stay. By somebody else: the answers are understood."""
+    with news() as served:
+        page = visit(served)
+        ask(page, served, 1, (0, 2, "ORG"), (3, 5, "PER"), (6, 7, None))
+        drafted(page, lambda: page.keyboard.press("Enter"))
+        drafted(page, lambda: page.keyboard.press("1"))
+        other = page.context.new_page()
+        other.goto(f"{served.server.base}/#labels")
+        ready(other, "labels")
+        other.get_by_label("Name of PER").fill("HUMAN")
+        other.keyboard.press("Tab")
+        page.locator(".desk .label", has_text="HUMAN").wait_for()
+        page.locator(".place .w[data-tag=HUMAN]").wait_for()
+        assert heading(page) == "What is “Leeds”?"
+        served.session.change_labels("anna", {"uuid": "rename-key-1", "merge": {"from": "LOC", "to": "ORG"}})
+        answered(page, lambda: page.keyboard.press("3"))
+        assert served.said(1) == {(0, 2, "ORG"), (3, 5, "HUMAN"), (6, 7, "ORG")}
+        page.locator(".desk .label", has_text="LOC").wait_for(state="detached")
+        page.goto(f"{served.server.base}/#browse")
+        ready(page, "browse")
+        page.get_by_role("button", name="Edit sentence 2").click()
+        page.locator("dialog .sentence").wait_for()
+        served.session.change_labels("anna", {"uuid": "rename-key-2", "rename": {"from": "HUMAN", "to": "PERSON"}})
+        with page.expect_response("**/api/sequence/1") as reply:
+            page.keyboard.press("Enter")
+        assert reply.value.ok
+        assert (3, 5, "PERSON") in served.said(1)
+
+
+def test_many_labels(visit: Open, tmp_path: Path) -> None:
+    """0 is for no entity; a label without a key of its own is found by its name."""
+    names = [f"L{k}" for k in range(40)]
+    with site(tmp_path, [document(row) for row in NEWS], names) as served:
+        page = visit(served)
+        keys = {label["name"]: label["key"] for label in served.session.state("anna")["labels"]}
+        assert "0" not in keys.values()
+        assert keys["L39"] is None
+        pose(page, served, 0, (0, 2, "L1"), (4, 5, "L1"))
+        page.keyboard.press("0")
+        assert "Leeds" in heading(page)
+        assert page.locator(".desk .label", has_text="L39").locator("kbd").inner_text() == "/"
+        page.keyboard.press("/")
+        page.get_by_role("dialog", name="Which label?").wait_for()
+        page.keyboard.type("39")
+        answered(page, lambda: page.keyboard.press("Enter"))
+        assert served.said(0) == {(4, 5, "L39")}
 
 
 def test_a_double_click_counts_once(visit: Open, news: Any) -> None:

@@ -105,7 +105,7 @@ class Views:
                 path[a:b][single] = known[single].argmax(axis=1)
                 p[a:b][single] = 1.0
             if label:
-                self.project.label(label)
+                label = self.project.current(label)
                 found &= np.diff(np.concatenate([[0], np.cumsum(names[path] == label)])[self.pool.offsets]) > 0
             if confidence:
                 if confidence not in CONFIDENCE:
@@ -242,7 +242,7 @@ class Views:
                 pairs.append({"a": a, "b": b, "tokens": found.tokens, **measured})
         total = agreement(everything)
         differing = [(i, d) for i, rows in shared.items() if (d := _differences(list(rows.values())))]
-        differing = [(i, d) for i, d in differing if not any(e.kind == "settle" for e in self.project.events_of(i))]
+        differing = [(i, d) for i, d in differing if not self.project.is_settled(i)]
         part, where = self.page(differing, number)
         return {
             "annotators": names,

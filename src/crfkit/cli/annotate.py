@@ -133,7 +133,7 @@ def annotate(
     o.check_options(context, lambda: resolve_threads(n_jobs))
     names = _names(labels, "--labels")
     people = _names(annotators, "--annotators")
-    if random_share is not None and not 0 <= random_share < 1:
+    if random_share is not None and not 0 <= random_share <= 1:
         raise o.OptionError(f"--random-share must be from 0 to 1, got {random_share}")
     if not 0 <= port < 65536:
         raise o.OptionError(f"--port must be from 0 to 65535, got {port}")
