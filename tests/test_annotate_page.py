@@ -695,6 +695,29 @@ def test_a_thousand_words(visit: Open, tmp_path: Path) -> None:
         assert served.said(0) == {(900, 902, "PER"), (10, 11, "LOC")}
 
 
+@pytest.mark.parametrize("size", ["1280x800", "1280x600", "800x600", "360x640", "320x480"])
+def test_a_long_sentence_leaves_room(visit: Open, tmp_path: Path, size: str) -> None:
+    """For the heading, the context and three lines of the sentence; shadows say that it scrolls."""
+    width, height = map(int, size.split("x"))
+    words = ["In", "all", "of", "these", "long", "words", "someone", "lives"] * 125
+    with site(tmp_path, [document(words), document(["x"])]) as served:
+        page = visit(served, viewport={"width": width, "height": height}, has_touch=width < 400, is_mobile=width < 400)
+        pose(page, served, 0, (500, 502, "PER"), (10, 11, "LOC"), before=["What was said before. " * 20])
+        for name, most in (("h1", 40.0), (".kicker", 40.0), (".context:not(:empty)", 30.0)):
+            node = page.locator(f".stage {name}")
+            box = node.bounding_box()
+            line = float(node.evaluate("(e) => parseFloat(getComputedStyle(e).lineHeight)") or 0)
+            assert line - 1 <= box["height"] <= most, name  # whole lines, and no line that is cut
+        sentence = page.locator(".place .sentence").bounding_box()
+        assert sentence["height"] >= 95
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        nav = page.locator("#top nav a").last.bounding_box()
+        assert nav["x"] + nav["width"] <= width
+        if height >= 600:  # labels and buttons are on the screen
+            last = page.get_by_role("button", name="Help").last.bounding_box()
+            assert last["y"] + last["height"] <= height
+
+
 def test_markup_shows_itself(visit: Open, tmp_path: Path) -> None:
     """A corpus, labels and names full of markup are text everywhere; a breach of the policy would fail too."""
     evil = ["<script>window.hit=1</script>", "<img", "src=x", "onerror=window.hit=1>", "&amp;", "</div>", "{{7*7}}"]

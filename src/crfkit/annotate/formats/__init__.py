@@ -35,8 +35,12 @@ _ALL: dict[str, Format] = {
 NAMES = list(_ALL)
 #: Formats that can be written, as the page shows them.
 LIST = [
-    {"name": "same", "title": "As imported", "suffix": ""},
-    *({"name": f.name, "title": f.title, "suffix": f.suffix} for f in _ALL.values() if f.name not in ("text", "jsonl")),
+    {"name": "same", "title": "As imported", "suffix": "", "note": "your files with the new labels in them"},
+    *(
+        {"name": f.name, "title": f.title, "suffix": f.suffix, "note": f.suffix if f.name != "brat" else ".zip"}
+        for f in _ALL.values()
+        if f.name not in ("text", "jsonl")
+    ),
 ]
 _SUFFIXES = {".conllu": "conllu", ".conll-u": "conllu", ".csv": "csv", ".tsv": "csv", ".jsonl": "jsonl"}
 _SUFFIXES |= {".ndjson": "jsonl", ".json": "jsonl", ".conll": "columns", ".iob": "columns", ".bio": "columns"}

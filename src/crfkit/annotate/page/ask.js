@@ -48,7 +48,8 @@ export class Ask {
     this.after = el("p", { class: "context", dir: "auto", lang: "" });
     this.place = el("div", { class: "place" }, this.sentence.node);
     this.guess = el("p", { class: "guess" });
-    const stage = el("div", { class: "stage" }, this.kicker, this.heading, this.before, this.place, this.after);
+    const middle = el("div", { class: "middle" }, this.before, this.place, this.after);
+    const stage = el("div", { class: "stage" }, this.kicker, this.heading, middle);
     this.desk = el("div", { class: "desk" }, this.guess, this.labels.node, this.actions());
     this.node = el(
       "div",
@@ -105,7 +106,7 @@ export class Ask {
     this.redoes = act([icon("redo"), el("span", {}, "Redo")], ["Ctrl Y"], () => this.redo(), {
       "aria-keyshortcuts": "Control+Y",
     });
-    const help = act([icon("help"), el("span", {}, "Help")], ["?"], openHelp, { "aria-keyshortcuts": "?" });
+    const help = act("Help", ["?"], openHelp, { "aria-keyshortcuts": "?" });
     return el(
       "div",
       { class: "actions", role: "group", "aria-label": "Actions" },
@@ -249,7 +250,7 @@ export class Ask {
   refresh() {
     const { answer, question, whole } = this;
     const { items, cur, chosen } = answer.state;
-    const place = !whole && items.length > 1 ? ` · ${cur + 1} of ${items.length} in this sentence` : "";
+    const place = !whole && items.length > 1 ? ` · ${cur + 1} of ${items.length}` : "";
     setText(this.kicker, `${KINDS[question.kind] ?? ""}${place}`);
     const noun = project.task === "tokens" ? "every word" : "every entity";
     const range = whole ? this.editor.chosen : answer.range;
