@@ -42,11 +42,12 @@ _SOURCE = record(
     {
         **dict.fromkeys(("file", "encoding", "dialect", "scheme", "lead", "raw", "tail", "txt"), text),
         **dict.fromkeys(("unit", "at", "column"), _NUMBER),
-        **dict.fromkeys(("notes", "by_line"), flag),
+        **dict.fromkeys(("notes", "by_line", "ignored"), flag),
         **dict.fromkeys(("columns", "table"), record({})),
         **dict.fromkeys(("inserts", "tail_inserts"), list_of(_insert)),
         "format": one_of(*NAMES),
         "skip": list_of(_NUMBER),
+        "controls": list_of(text, 2, 2),
     },
 )
 _DOCUMENT = record(
