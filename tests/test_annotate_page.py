@@ -53,7 +53,7 @@ def visit(browser: Any) -> Iterator[Open]:
     def visit(served: Site, name: str = "anna", view: str = "ask", **options: Any) -> Page:
         context = browser.new_context(**{"viewport": {"width": 1200, "height": 900}, **options})
         contexts.append(context)
-        context.set_default_timeout(60000)
+        context.set_default_timeout(15000)
         context.on("console", note)
         context.on("weberror", lambda e: faults.append(str(e.error)))
         page = context.new_page()
@@ -662,6 +662,21 @@ def test_right_to_left(visit: Open, tmp_path: Path) -> None:
         assert served.said(0) == {(1, 3, "PER")}
 
 
+def test_marks_of_direction_stay_in_their_word(visit: Open, tmp_path: Path) -> None:
+    """A right-to-left override reorders neither its neighbours nor the heading."""
+    with site(tmp_path, [document(["before", "\u202eevil", "after"]), document(["x"])]) as served:
+        page = visit(served)
+        pose(page, served, 0, (0, 3, "PER"), kind="uncertain")
+        boxes = [word(page, t).bounding_box()["x"] for t in range(3)]
+        assert boxes == sorted(boxes)
+        ends = page.evaluate(
+            """() => { const h = document.querySelector('h1'); const at = (node) => { const r = document.createRange();
+            r.selectNodeContents(node); return r.getBoundingClientRect(); };
+            return [at(h.firstChild).left, at(h.lastChild).left]; }"""
+        )
+        assert ends[0] < ends[1]
+
+
 def test_chinese_and_emoji_offsets(visit: Open, tmp_path: Path) -> None:
     """Offsets count code points, JavaScript counts UTF-16 units."""
     rows = [
@@ -747,6 +762,11 @@ def test_token_task(visit: Open, tmp_path: Path) -> None:
         assert served.said(4) == {(1, 2, "VERB")}
         pose(page, served, 5, (0, 1, "NOUN"))
         page.keyboard.press(".")
+        assert "clear" not in page.locator("p.guess").inner_text()
+        page.keyboard.press("Enter")  # no word has a label yet
+        page.get_by_text("Every word needs a label").wait_for()
+        assert chosen(page) == NEWS[5][1]
+        assert len(served.answers()) == 1
         page.keyboard.press("Home")
         for key in "1233":
             page.keyboard.press(key)
@@ -819,6 +839,7 @@ def test_labels_change_in_the_middle(visit: Open, news: Any) -> None:
             page.get_by_label("Key of HUMAN").fill("h")
             page.keyboard.press("Tab")
         until(lambda: page.get_by_label("Key of HUMAN").input_value() == "h")
+        page.wait_for_timeout(300)  # the rows are made anew
         page.get_by_label("Key of ORG").fill("h")  # taken
         page.keyboard.press("Tab")
         page.get_by_text("is the key of HUMAN").wait_for()
@@ -882,6 +903,102 @@ def test_review_agree_model_export(visit: Open, tmp_path: Path) -> None:
             assert Path(download.value.path()).stat().st_size > 100
 
 
+def test_focus_stays_in_the_view(visit: Open, news: Any) -> None:
+    """After what rebuilds a view, the keyboard goes on where it was."""
+    focus = "document.activeElement.getAttribute('aria-label') ?? document.activeElement.tagName"
+    with news() as served:
+        page = visit(served, view="browse")
+        page.get_by_role("button", name="Edit sentence 4").focus()
+        page.keyboard.press("Enter")
+        page.locator("dialog .sentence").wait_for()
+        with page.expect_response("**/api/sequence/3"):
+            page.keyboard.press("Enter")
+        page.locator("dialog").wait_for(state="detached")
+        until(lambda: page.evaluate(focus) == "Edit sentence 4")
+        page.goto(f"{served.server.base}/#labels")
+        ready(page, "labels")
+        page.get_by_label("Name of PER").fill("HUMAN")
+        page.keyboard.press("Tab")
+        until(lambda: page.evaluate(focus) == "Key of HUMAN")
+
+
+def test_focus_goes_on_in_review(visit: Open, tmp_path: Path) -> None:
+    documents, gold = sample(24)
+    labels = sorted({label for row in gold for *_, label in row})
+    with site(tmp_path, documents, labels) as served:
+        for i in range(24):
+            wrong = "NOTE" if i in (4, 9) else "QTY"
+            rows = [{"start": a, "end": b, "label": wrong if x == "QTY" else x} for a, b, x in gold[i]]
+            served.session.edit("anna", i, rows, f"anna-{i}-first")
+        served.session.learner.idle(60)
+        page = visit(served, view="review")
+        while page.locator(".doubt").count():
+            before = page.locator(".doubt").count()
+            page.locator(".doubt button").first.focus()
+            with page.expect_response("**/api/sequence/*"):
+                page.keyboard.press("Enter")
+            until(lambda n=before: page.locator(".doubt").count() < n)
+            until(lambda: page.evaluate("document.activeElement.tagName") != "BODY")
+        with page.expect_response("**/api/undo"):
+            page.keyboard.press("Control+z")
+        page.get_by_text("Undone: the labels of sentence").wait_for()
+
+
+def test_undo_in_browse(visit: Open, news: Any) -> None:
+    with news() as served:
+        page = visit(served)
+        ask(page, served, 0, (0, 2, "PER"))
+        before = question(page)["id"]
+        page.evaluate("location.hash = 'browse'")
+        ready(page, "browse")
+        assert page.get_by_role("button", name="Undo").is_disabled()
+        page.get_by_role("button", name="Edit sentence 4").click()
+        page.locator("dialog .sentence").wait_for()
+        page.keyboard.press("1")
+        with page.expect_response("**/api/sequence/3"):
+            page.keyboard.press("Enter")
+        page.locator("dialog").wait_for(state="detached")
+        assert served.said(3)
+        with page.expect_response("**/api/undo"):
+            page.keyboard.press("Control+z")
+        page.get_by_text("Undone: the labels of sentence 4").wait_for()
+        assert served.said(3) == set()
+        with page.expect_response("**/api/redo"):
+            page.get_by_role("button", name="Redo").click()
+        page.get_by_text("Redone: the labels of sentence 4").wait_for()
+        assert served.said(3)
+        page.evaluate("location.hash = 'ask'")
+        page.wait_for_selector(".place .w")
+        assert question(page)["id"] == before  # an edit is not a question
+
+
+def test_an_edit_is_not_lost_unasked(visit: Open, news: Any) -> None:
+    with news() as served:
+        page = visit(served, view="browse")
+        asked: list[str] = []
+        answers = [False, False, True]
+
+        def decide(box: Any) -> None:
+            asked.append(box.message)
+            box.accept() if answers.pop(0) else box.dismiss()
+
+        page.on("dialog", decide)
+        page.get_by_role("button", name="Edit sentence 4").click()
+        page.locator("dialog .sentence").wait_for()
+        page.keyboard.press("2")
+        page.keyboard.press("Escape")
+        page.wait_for_timeout(200)
+        assert (len(asked), page.locator("dialog").count()) == (1, 1)
+        page.evaluate("location.hash = 'model'")
+        page.wait_for_timeout(200)
+        assert len(asked) == 2
+        assert page.evaluate("location.hash") == "#browse"
+        page.evaluate("location.hash = 'export'")
+        ready(page, "export")
+        page.locator("dialog").wait_for(state="detached")
+        assert not served.said(3)
+
+
 def test_a_second_annotator_is_invited(visit: Open, news: Any) -> None:
     with news() as served:
         page = visit(served, view="labels")
@@ -892,6 +1009,35 @@ def test_a_second_annotator_is_invited(visit: Open, news: Any) -> None:
         other = visit(served, "ben")
         assert address == served.server.address("ben")
         assert "ben" in other.locator(".project").inner_text()
+
+
+def test_what_is_shown_of_a_question(visit: Open, news: Any) -> None:
+    """How often the words occur; no probabilities of other borders; which keys do what; whether there is an undo."""
+    with news() as served:
+        page = visit(served)
+        ask(page, served, 1, (3, 5, "PER"))
+        same = page.locator(".desk button[aria-keyshortcuts='=']")
+        assert "(2)" in same.inner_text()
+        assert page.get_by_role("button", name="Undo").is_disabled()
+        numbers = page.locator(".desk .label .p")
+        assert any(numbers.all_inner_texts())
+        page.keyboard.press("ArrowRight")
+        assert not any(numbers.all_inner_texts())
+        assert "Guess for “Angela Osei” PER 60%" in " ".join(page.locator("p.guess").inner_text().split())
+        assert "(" not in same.inner_text()
+        page.keyboard.press("ArrowLeft")
+        assert any(numbers.all_inner_texts())
+        page.keyboard.press(".")
+        assert "← → other words" in page.locator("p.guess").inner_text()
+        assert page.locator(".borders kbd:visible").count() == 0
+
+
+def test_the_extent_of_an_entity_is_said(visit: Open, news: Any) -> None:
+    with news() as served:
+        page = visit(served)
+        pose(page, served, 1, (0, 2, "ORG"), (3, 5, "PER"))
+        names = [word(page, t).get_attribute("aria-label") for t in range(3)]
+        assert names == ["Northfield, ORG?", "Trust, ORG?, continued", None]
 
 
 def test_help_and_keys_can_be_turned_off(visit: Open, news: Any) -> None:

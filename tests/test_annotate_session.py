@@ -262,6 +262,24 @@ class TestAnswers:
         assert skipped["said"]["spans"] == []
         session.close()
 
+    def test_the_curve_goes_back_with_undo(self, tmp_path: Path) -> None:
+        session = opened(tmp_path, X[:60], random_share=0.0)
+        list(play(in_process(session, "ann"), Person(Y), 8))
+        assert [p[0] for p in session.panel("ann")["entropy"]["curve"]][-1] == 8
+        for _ in range(2):
+            session.undo("ann")
+        assert [p[0] for p in session.panel("ann")["entropy"]["curve"]][-1] == 6
+        session.redo("ann")
+        panel = session.panel("ann")
+        assert [p[0] for p in panel["entropy"]["curve"]][-1] == 7 == panel["questions"]
+        labelled, left = panel["labelled"], panel["remaining"]
+        assert labelled["sentences"] + left["sentences"] == 60
+        assert labelled["sentences"] + labelled["partial"] == 7
+        session.close()
+        again = Session(Project.open(tmp_path / "p.crfkit-project"), patient=True, n_jobs=1)
+        assert [p[0] for p in again.panel("ann")["entropy"]["curve"]][-1] == 7
+        again.close()
+
     def test_an_undone_random_question_stays_one(self, tmp_path: Path) -> None:
         session = opened(tmp_path, X[:60], random_share=1.0)
         list(play(in_process(session, "ann"), Person(Y), 6))
@@ -348,6 +366,21 @@ class TestAnswers:
 
 
 class TestLabels:
+    @pytest.mark.parametrize("name", ["a|b=c", "?", "_", "none", "O"])
+    def test_names_that_files_cannot_hold(self, session: Session, name: str) -> None:
+        with pytest.raises(AnnotateError, match="label"):
+            session.change_labels("ann", {"uuid": "uuid-0001", "add": {"name": name}})
+
+    @pytest.mark.parametrize("key", list("0=./?"))
+    def test_keys_of_the_page_are_refused(self, session: Session, key: str) -> None:
+        with pytest.raises(AnnotateError, match="cannot be a label's key"):
+            session.change_labels("ann", {"uuid": "uuid-0001", "key": {"name": "QTY", "key": key}})
+
+    def test_names_of_tokens_may_hold_bars(self, tmp_path: Path) -> None:
+        session = opened(tmp_path, X[:10], ["Case=Nom|Number=Sing", "none"], task="tokens")
+        assert [label["name"] for label in session.state("ann")["labels"]] == ["Case=Nom|Number=Sing", "none"]
+        session.close()
+
     def test_old_names_are_understood(self, session: Session) -> None:
         """A page that was opened before a label was renamed or merged loses no answer."""
         question = session.question("ann")
@@ -495,7 +528,7 @@ class TestViews:
         model = json.loads(json.dumps(played.model(), allow_nan=False))
         assert model["trained"]
         assert {row["label"] for row in model["scores"]["rows"]} <= set(KINDS)
-        assert [f["label"] for f in model["features"]] == [None, *KINDS]
+        assert [f["label"] for f in model["features"]] == [*KINDS, None]
         assert all(f["positive"][0][1] > 0 for f in model["features"] if f["positive"])
         why = played.explain(3, 1)
         assert why["p"] > 0.5

@@ -35,7 +35,9 @@ export class Agree {
 
   async load(page) {
     this.page = page;
+    const ask = (this.asked = (this.asked ?? 0) + 1);
     const found = await get("/api/agree", { page });
+    if (ask !== this.asked) return; // a later state is under way
     this.body.setAttribute("aria-busy", "false");
     if ((found.annotators ?? []).length < 2 || !found.tokens) {
       return this.body.replaceChildren(

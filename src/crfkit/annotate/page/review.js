@@ -40,7 +40,9 @@ export class Review {
 
   async load(page) {
     this.page = page;
+    const ask = (this.asked = (this.asked ?? 0) + 1);
     const found = await get("/api/review", { page });
+    if (ask !== this.asked) return; // a later state is under way
     const rows = found.rows.map((row) => this.row(row));
     this.body.replaceChildren(
       ...(rows.length
