@@ -53,7 +53,7 @@ def visit(browser: Any) -> Iterator[Open]:
     def visit(served: Site, name: str = "anna", view: str = "ask", **options: Any) -> Page:
         context = browser.new_context(**{"viewport": {"width": 1200, "height": 900}, **options})
         contexts.append(context)
-        context.set_default_timeout(15000)
+        context.set_default_timeout(60000)
         context.on("console", note)
         context.on("weberror", lambda e: faults.append(str(e.error)))
         page = context.new_page()
@@ -937,7 +937,9 @@ def test_focus_goes_on_in_review(visit: Open, tmp_path: Path) -> None:
             page.locator(".doubt button").first.focus()
             with page.expect_response("**/api/sequence/*"):
                 page.keyboard.press("Enter")
-            until(lambda n=before: page.locator(".doubt").count() < n)
+            deadline = time.monotonic() + 60
+            while page.locator(".doubt").count() >= before and time.monotonic() < deadline:
+                page.wait_for_timeout(20)
             until(lambda: page.evaluate("document.activeElement.tagName") != "BODY")
         with page.expect_response("**/api/undo"):
             page.keyboard.press("Control+z")
